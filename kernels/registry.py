@@ -1,0 +1,125 @@
+"""The kernel table: arithmetic under the op's name, per device kind.
+
+    @kernel("relu")                                    # NumPy and CuPy from one source: xp is the array module
+    def relu(xp, out, x):
+        xp.maximum(x, 0, out=out)
+
+    @kernel("softmax", device="cpu", min_elements=4096)  # hand-fused (numba), taken for large inputs only
+    def softmax_fused(xp, out, x, *, dim): ...
+
+    @kernel("gelu_grad", workspace=lambda types, attrs: (types[0],))
+    def gelu_grad(xp, dx, dy, x, ws): ...
+
+    @view("transpose")
+    def transpose(x, *, dims): return x.transpose(dims)
+
+A kernel gets: xp, the outputs, the inputs, the workspace arrays, then attrs as keywords (and `rng=` for random ops).
+It writes into the outputs and allocates nothing of the size of the data: what it needs besides, it declares as
+workspace. Shapes are taken from the arrays, never from attrs: on a shard the arrays are smaller than the attrs say.
+Outputs named in `Op.mutates` are the very arrays of those inputs. A view function returns an array that shares the input's memory, or None
+if that cannot be done (then the kernel of the same name copies).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from oneflow.core.errors import InternalError
+from oneflow.core.tensor_type import TensorType
+
+KernelFunction = Callable[..., None]
+ViewFunction = Callable[..., Any]
+Workspace = Callable[[tuple[TensorType, ...], dict[str, Any]], tuple[TensorType, ...]]
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """function: see the top of this file.  workspace: types of the extra arrays, of (input types, attrs).
+
+    min_elements: taken only if the largest input or output has at least so many elements.
+    dtypes: names of the dtypes of input 0 it is for; empty means any.
+    """
+
+    function: KernelFunction
+    workspace: Workspace | None = None
+    min_elements: int = 0
+    dtypes: tuple[str, ...] = ()
+
+
+_KERNELS: dict[tuple[str, str], list[Kernel]] = {}
+_VIEWS: dict[str, ViewFunction] = {}
+_loaded = False
+
+
+def kernel(
+    name: str,
+    *,
+    device: str | None = None,
+    workspace: Workspace | None = None,
+    min_elements: int = 0,
+    dtypes: tuple[str, ...] = (),
+) -> Callable[[KernelFunction], KernelFunction]:
+    """Registers a kernel for `device` ("cpu", "cuda"; None: both)."""
+
+    def register(function: KernelFunction) -> KernelFunction:
+        for kind in (device,) if device else ("cpu", "cuda"):
+            variants = _KERNELS.setdefault((name, kind), [])
+            variants.append(Kernel(function, workspace, min_elements, dtypes))
+            # Hand-fused before generic, larger thresholds first: `select` takes the first that fits.
+            variants.sort(key=lambda k: (-k.min_elements, not k.dtypes))
+        return function
+
+    return register
+
+
+def view(name: str) -> Callable[[ViewFunction], ViewFunction]:
+    """Registers the view function of an op."""
+
+    def register(function: ViewFunction) -> ViewFunction:
+        _VIEWS[name] = function
+        return function
+
+    return register
+
+
+def select(name: str, device: str, types: tuple[TensorType, ...], numel: int) -> Kernel:
+    """The kernel of op `name` on `device` for these input types; numel: of the largest array.
+
+    Raises InternalError if there is none.
+    """
+    load()
+    for candidate in _KERNELS.get((name, device), ()):
+        if numel >= candidate.min_elements and (
+            not candidate.dtypes or (types and types[0].dtype.name in candidate.dtypes)
+        ):
+            return candidate
+    raise InternalError(f"op {name} has no kernel for {device} and {[str(t) for t in types]}")
+
+
+def variants(name: str, device: str) -> tuple[Kernel, ...]:
+    """Every kernel of an op on a device, for tests."""
+    load()
+    return tuple(_KERNELS.get((name, device), ()))
+
+
+def find_view(name: str) -> ViewFunction | None:
+    load()
+    return _VIEWS.get(name)
+
+
+def load() -> None:
+    """Imports every kernel file once."""
+    global _loaded
+    if _loaded:
+        return
+    _loaded = True
+    import importlib
+    import pkgutil
+
+    import oneflow.kernels as package
+
+    for module in pkgutil.iter_modules(package.__path__):
+        if module.name != "registry" and not module.name.startswith("cuda"):
+            importlib.import_module(f"oneflow.kernels.{module.name}")

@@ -1,0 +1,41 @@
+"""Devices of this process: `cpu` and `cuda`, with an index."""
+
+from __future__ import annotations
+
+from oneflow.core.config import local_rank
+from oneflow.core.errors import DeviceError
+
+DEVICE_TYPES = ("cpu", "cuda")
+
+
+class Device:
+    """`Device("cuda", 1)`, `Device("cuda:1")`, `Device("cpu")`. The index defaults to the local rank."""
+
+    __slots__ = ("index", "type")
+
+    def __init__(self, type: str | Device, index: int | None = None) -> None:
+        if isinstance(type, Device):
+            type, index = type.type, type.index
+        name, _, number = type.partition(":")
+        if name not in DEVICE_TYPES or (number and not number.isdigit()):
+            raise DeviceError(
+                f"Expected one of {', '.join(DEVICE_TYPES)} device type at start of device string: {type}"
+            )
+        self.type = name
+        self.index = int(number) if number else (local_rank() if index is None else index)
+
+    @property
+    def rematable(self) -> bool:
+        return False
+
+    def __str__(self) -> str:
+        return f"{self.type}:{self.index}"
+
+    def __repr__(self) -> str:
+        return f"device(type='{self.type}', index={self.index})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Device) and (self.type, self.index) == (other.type, other.index)
+
+    def __hash__(self) -> int:
+        return hash((self.type, self.index))

@@ -1,0 +1,88 @@
+"""Element types. `DType` objects are singletons; `float32` and friends are module names here."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from oneflow.core.errors import DTypeError
+
+
+class DType:
+    """One element type: its name, its size in bytes and its NumPy counterpart."""
+
+    __slots__ = ("bytes", "is_complex", "is_floating_point", "is_signed", "name", "np")
+
+    def __init__(self, name: str, np_dtype: Any) -> None:
+        self.name = name
+        self.np: np.dtype[Any] = np.dtype(np_dtype)
+        self.bytes = self.np.itemsize
+        self.is_complex = self.np.kind == "c"
+        self.is_floating_point = self.np.kind == "f" or name == "bfloat16"
+        self.is_signed = name not in ("uint8", "bool")
+
+    @property
+    def is_integer(self) -> bool:
+        """True for int8..int64 and uint8; False for bool."""
+        return self.np.kind in "iu"
+
+    def __repr__(self) -> str:
+        return f"oneflow.{self.name}"
+
+    def __reduce__(self) -> str | tuple[Any, ...]:
+        return dtype_of, (self.name,)
+
+
+bool_ = DType("bool", np.bool_)
+uint8 = DType("uint8", np.uint8)
+int8 = DType("int8", np.int8)
+int16 = DType("int16", np.int16)
+int32 = DType("int32", np.int32)
+int64 = DType("int64", np.int64)
+float16 = DType("float16", np.float16)
+bfloat16 = DType("bfloat16", ml_dtypes.bfloat16)
+float32 = DType("float32", np.float32)
+float64 = DType("float64", np.float64)
+complex64 = DType("complex64", np.complex64)
+complex128 = DType("complex128", np.complex128)
+
+ALL_DTYPES = (
+    bool_, uint8, int8, int16, int32, int64, float16, bfloat16, float32, float64, complex64, complex128,
+)  # fmt: skip
+_BY_NAME = {d.name: d for d in ALL_DTYPES}
+_BY_NP = {d.np: d for d in ALL_DTYPES}
+_BY_PYTHON = {bool: bool_, int: int64, float: float32, complex: complex64}
+
+# Order of promotion: the later wins; two of one rank (float16, bfloat16) meet in float32.
+_RANK = {
+    d: i for i, d in enumerate((bool_, uint8, int8, int16, int32, int64, float16, bfloat16,
+                                float32, float64, complex64, complex128))
+}  # fmt: skip
+
+
+def dtype_of(value: Any) -> DType:
+    """The DType named by a DType, a name, a NumPy dtype or a Python type. Raises DTypeError."""
+    if isinstance(value, DType):
+        return value
+    if isinstance(value, str) and value in _BY_NAME:
+        return _BY_NAME[value]
+    if isinstance(value, type) and value in _BY_PYTHON:
+        return _BY_PYTHON[value]
+    try:
+        return _BY_NP[np.dtype(value)]
+    except (TypeError, KeyError):
+        names = ", ".join(_BY_NAME)
+        raise DTypeError(f"no such dtype: {value!r}; known are {names}") from None
+
+
+def promote(a: DType, b: DType) -> DType:
+    """The dtype in which values of `a` and `b` meet, as PyTorch promotes tensors of equal rank."""
+    if a is b:
+        return a
+    if {a, b} == {float16, bfloat16}:
+        return float32
+    if {a, b} == {uint8, int8}:
+        return int16
+    return a if _RANK[a] >= _RANK[b] else b

@@ -1,0 +1,115 @@
+"""Our own error types: one per kind of mistake, each with the exit code and reason it means for a job.
+
+Users may catch the built-in bases (`ValueError`, `TypeError`, `RuntimeError`); the launcher reads `exit_code`
+and `reason` of an uncaught error to report the job's end.
+"""
+
+from __future__ import annotations
+
+
+class OneFlowError(RuntimeError):
+    """Base of every error this package raises on purpose."""
+
+    exit_code: int = 1
+    reason: str = "USER_ERROR"
+
+
+class ShapeError(OneFlowError, ValueError):
+    """Shapes that do not fit an op."""
+
+
+class DTypeError(OneFlowError, TypeError):
+    """Element types that do not fit an op."""
+
+
+class SbpError(OneFlowError, ValueError):
+    """An SBP that does not fit a tensor, a placement or an op."""
+
+
+class PlacementError(OneFlowError, ValueError):
+    """A placement that does not exist or does not fit."""
+
+
+class DeviceError(OneFlowError):
+    """A device that is not there, or tensors on different devices."""
+
+
+class GraphError(OneFlowError):
+    """A graph that cannot be traced, parsed or compiled."""
+
+
+class AutogradError(OneFlowError):
+    """A backward pass that cannot be done as asked."""
+
+
+class CheckpointError(OneFlowError):
+    """A file that is not a valid checkpoint."""
+
+    exit_code = 83
+    reason = "CHECKPOINT_INVALID"
+
+
+class ConfigError(OneFlowError):
+    """Bad configuration: flag, environment variable, port or address."""
+
+    exit_code = 78
+    reason = "UNSATISFIABLE"
+
+
+class RendezvousError(OneFlowError):
+    """Not all ranks met in time."""
+
+    exit_code = 84
+    reason = "RENDEZVOUS_TIMEOUT"
+
+
+class DesyncError(OneFlowError):
+    """Ranks did different things where they must do the same."""
+
+    exit_code = 81
+    reason = "DESYNC"
+
+
+class PeerLostError(OneFlowError):
+    """Another rank failed or left; this rank only follows."""
+
+    exit_code = 85
+    reason = "PEER_LOST"
+
+
+class HangError(OneFlowError):
+    """Nothing moved for longer than the deadline."""
+
+    exit_code = 80
+    reason = "HANG"
+
+
+class NonFiniteError(OneFlowError):
+    """A NaN or an infinity where a check was asked for."""
+
+    exit_code = 82
+    reason = "NONFINITE"
+
+
+class TransportError(OneFlowError):
+    """Bytes could not be moved between ranks."""
+
+    exit_code = 70
+    reason = "INTERNAL"
+
+
+class ProtocolError(OneFlowError):
+    """A peer or an actor got a message it cannot accept."""
+
+    exit_code = 70
+    reason = "INTERNAL"
+
+
+class InternalError(OneFlowError):
+    """A broken invariant of ours; please report it."""
+
+    exit_code = 70
+    reason = "INTERNAL"
+
+    def __init__(self, message: str) -> None:
+        super().__init__(f"{message} (this is a defect of oneflow-actors: please report it)")

@@ -1,0 +1,238 @@
+"""The logical graph: nodes in execution order, values between them, and the edits that passes make in place.
+
+A node is an op of the registry, or one of the structural kinds below. A graph prints as text that parses back
+(graph_text.py), so a dump is also a test case.
+
+    input(name)        fed by the caller at every step          variable(name)     a parameter, buffer or optimizer state
+    output(x; index)   handed to the caller                     to_global(x)       the user fixed placement and/or SBP here
+    boxing(x)          moves x from its SBP to another          unpack(x)          one step's value -> num_pieces pieces (dim 0)
+    repeat(x)          a step's value, given to every piece     accumulate(x)      mean over the pieces of a step
+    pack(x)            pieces stacked (scalars) or concatenated into a step's value
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from oneflow.core.errors import InternalError
+from oneflow.core.op import Attr
+from oneflow.core.placement import Placement
+from oneflow.core.sbp import NdSbp
+from oneflow.core.tensor_type import TensorType
+
+STRUCTURAL = frozenset(
+    {"input", "variable", "output", "to_global", "boxing", "unpack", "repeat", "accumulate", "pack"}
+)
+STEP, PIECE = "step", "piece"
+
+
+class Value:
+    """One result of a node.
+
+    type: global shape and dtype.  sbp: one entry per axis of the node's placement; None until it is known.
+    users: the nodes that read it, once per use.
+    """
+
+    __slots__ = ("id", "index", "node", "sbp", "type", "users")
+
+    def __init__(
+        self, id: int, type: TensorType, node: Node, index: int, sbp: NdSbp | None
+    ) -> None:
+        self.id = id
+        self.type = type
+        self.node = node
+        self.index = index
+        self.sbp = sbp
+        self.users: list[Node] = []
+
+    @property
+    def placement(self) -> Placement:
+        return self.node.placement
+
+    def __repr__(self) -> str:
+        return f"%{self.id}"
+
+
+class Node:
+    """One op call.
+
+    op: name in the registry, or a structural kind.  placement: where it runs; of a boxing or to_global node: where its result is.
+    rate: STEP or PIECE, how often it runs (set by micro_batch).  stage: pipeline stage.  location: the user's file:line.  module: path of the nn.Module.
+    """
+
+    __slots__ = (
+        "attrs", "id", "inputs", "location", "module", "next", "op", "outputs", "placement", "prev", "rate", "stage",
+    )  # fmt: skip
+
+    def __init__(self, id: int, op: str, placement: Placement, attrs: dict[str, Attr]) -> None:
+        self.id = id
+        self.op = op
+        self.placement = placement
+        self.attrs = attrs
+        self.inputs: list[Value] = []
+        self.outputs: list[Value] = []
+        self.rate = STEP
+        self.stage = 0
+        self.location = ""
+        self.module = ""
+        self.prev: Node | None = None
+        self.next: Node | None = None
+
+    @property
+    def is_structural(self) -> bool:
+        return self.op in STRUCTURAL
+
+    def describe(self) -> str:
+        """For error messages: the op and where the user wrote it."""
+        where = f" ({self.location})" if self.location else ""
+        return f"{self.op}{where}"
+
+    def __repr__(self) -> str:
+        return f"<node {self.id} {self.op}>"
+
+
+class LogicalGraph:
+    """name: of the job.  num_pieces: micro-batches per step. Nodes form a linked list in execution order."""
+
+    def __init__(self, name: str, num_pieces: int = 1) -> None:
+        self.name = name
+        self.num_pieces = num_pieces
+        self.num_nodes = 0
+        self._next_node = 0
+        self._next_value = 0
+        self._first: Node | None = None
+        self._last: Node | None = None
+
+    # ---- reading ---------------------------------------------------------------------------------------------------
+
+    def __iter__(self) -> Iterator[Node]:
+        """Nodes in order. The node just yielded may be erased; nodes inserted right after it are not visited."""
+        node = self._first
+        while node is not None:
+            following = node.next
+            yield node
+            node = following
+
+    def __len__(self) -> int:
+        return self.num_nodes
+
+    def of_kind(self, op: str) -> list[Node]:
+        return [n for n in self if n.op == op]
+
+    @property
+    def value_id_bound(self) -> int:
+        """Every value id is smaller than this."""
+        return self._next_value
+
+    # ---- building and editing ----------------------------------------------------------------------------------------
+
+    def append(
+        self,
+        op: str,
+        inputs: Iterable[Value],
+        types: Iterable[TensorType],
+        placement: Placement,
+        attrs: dict[str, Attr] | None = None,
+        *,
+        sbp: Iterable[NdSbp | None] | None = None,
+    ) -> Node:
+        """A new node at the end. types: of its outputs.  sbp: of its outputs, if known."""
+        node = self._make(op, inputs, types, placement, attrs, sbp)
+        self._link(node, self._last, None)
+        return node
+
+    def insert(
+        self,
+        before: Node,
+        op: str,
+        inputs: Iterable[Value],
+        types: Iterable[TensorType],
+        placement: Placement,
+        attrs: dict[str, Attr] | None = None,
+        *,
+        sbp: Iterable[NdSbp | None] | None = None,
+    ) -> Node:
+        """A new node right before another; it takes over that node's stage, rate, location and module."""
+        node = self._make(op, inputs, types, placement, attrs, sbp)
+        node.stage, node.rate = before.stage, before.rate
+        node.location, node.module = before.location, before.module
+        self._link(node, before.prev, before)
+        return node
+
+    def set_input(self, node: Node, index: int, value: Value) -> None:
+        """Makes `node` read `value` at position `index`."""
+        node.inputs[index].users.remove(node)
+        node.inputs[index] = value
+        value.users.append(node)
+
+    def replace_uses(self, old: Value, new: Value, *, keep: Node | None = None) -> None:
+        """Every reader of `old` (but `keep`) reads `new` instead."""
+        for user in list(old.users):
+            if user is not keep:
+                for i, value in enumerate(user.inputs):
+                    if value is old:
+                        self.set_input(user, i, new)
+
+    def erase(self, node: Node) -> None:
+        """Removes a node whose outputs nobody reads."""
+        if any(v.users for v in node.outputs):
+            raise InternalError(f"erasing {node!r}, whose outputs are still read")
+        for value in node.inputs:
+            value.users.remove(node)
+        if node.prev is None:
+            self._first = node.next
+        else:
+            node.prev.next = node.next
+        if node.next is None:
+            self._last = node.prev
+        else:
+            node.next.prev = node.prev
+        self.num_nodes -= 1
+
+    def reorder(self, nodes: list[Node]) -> None:
+        """Relinks the graph in the given order (every node once)."""
+        if len(nodes) != self.num_nodes:
+            raise InternalError(f"reorder of {self.num_nodes} nodes got {len(nodes)}")
+        self._first = self._last = None
+        self.num_nodes = 0
+        for node in nodes:
+            self._link(node, self._last, None)
+
+    def _make(
+        self,
+        op: str,
+        inputs: Iterable[Value],
+        types: Iterable[TensorType],
+        placement: Placement,
+        attrs: dict[str, Attr] | None,
+        sbp: Iterable[NdSbp | None] | None,
+    ) -> Node:
+        node = Node(self._next_node, op, placement, attrs or {})
+        self._next_node += 1
+        node.inputs = list(inputs)
+        for value in node.inputs:
+            value.users.append(node)
+        types = list(types)
+        sbps: list[Any] = list(sbp) if sbp is not None else [None] * len(types)
+        for index, (type_, nd_sbp) in enumerate(zip(types, sbps, strict=True)):
+            node.outputs.append(Value(self._next_value, type_, node, index, nd_sbp))
+            self._next_value += 1
+        return node
+
+    def _link(self, node: Node, prev: Node | None, following: Node | None) -> None:
+        node.prev, node.next = prev, following
+        if prev is None:
+            self._first = node
+        else:
+            prev.next = node
+        if following is None:
+            self._last = node
+        else:
+            following.prev = node
+        self.num_nodes += 1
+
+    def __str__(self) -> str:
+        from oneflow.core.graph_text import print_graph
+
+        return print_graph(self)

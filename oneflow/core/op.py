@@ -1,0 +1,180 @@
+"""The declaration of an op: one class holds all that is true of it in every mode.
+
+A declaration is a subclass of `Op` in `oneflow/ops`; its arithmetic is a kernel of the same name. Declaring registers it.
+
+    class Relu(Op):
+        name = "relu"
+        @staticmethod
+        def infer(x): return x
+        @staticmethod
+        def sbp(x): return [signature(f"S{i} -> S{i}") for i in range(x.ndim)]
+        @staticmethod
+        def grad(d_out, x, out): return (lambda: relu_grad(d_out, out),)
+
+`grad` is called with the output gradients (None where there is none), the inputs, the outputs, then the attrs as
+keywords, and returns one entry per input: a tensor, None, or a function called only if that gradient is needed. It is
+written with ops, so gradients are differentiable, boxable and traceable.
+"""
+
+from __future__ import annotations
+
+import string
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from oneflow.core.errors import GraphError, InternalError
+from oneflow.core.sbp import BROADCAST, PARTIAL, Sbp, SbpSignature, Split
+from oneflow.core.tensor_type import TensorType
+
+Attr = Any  # None, bool, int, float, str, DType, or a tuple of these
+
+
+@dataclass(frozen=True)
+class Box:
+    """Which part of a global tensor one rank holds: [start, stop) along every dim.
+
+    is_first: for partial sums and broadcasts: is this the first rank of its group along all P and B axes.
+    """
+
+    starts: tuple[int, ...]
+    stops: tuple[int, ...]
+    is_first: bool = True
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(b - a for a, b in zip(self.starts, self.stops, strict=True))
+
+    @property
+    def slices(self) -> tuple[slice, ...]:
+        return tuple(slice(a, b) for a, b in zip(self.starts, self.stops, strict=True))
+
+
+class Op:
+    """Base of all declarations. Subclasses are never instantiated."""
+
+    name: ClassVar[str] = ""
+    num_outputs: ClassVar[int] = 1
+    is_random: ClassVar[bool] = False
+    """The kernel gets `rng=Rng(...)` (oneflow/core/rng.py); the attrs carry `seed`."""
+    is_view: ClassVar[bool] = False
+    """The output may share the memory of input 0 (the kernel table then has a view function)."""
+    mutates: ClassVar[dict[int, int]] = {}
+    """output index -> index of the input whose memory it overwrites (optimizer updates, moving averages)."""
+    has_effect: ClassVar[bool] = False
+    """Not to be removed although nobody reads its outputs."""
+
+    @staticmethod
+    def infer(*types: TensorType, **attrs: Attr) -> TensorType | tuple[TensorType, ...]:
+        """Output types of input types. Raises ShapeError or DTypeError naming the op, what it got and wanted."""
+        raise InternalError("an op without type inference")
+
+    @staticmethod
+    def sbp(*types: TensorType, **attrs: Attr) -> list[SbpSignature]:
+        """Valid signatures over one hierarchy axis, besides all-B (which is always valid and added by the caller)."""
+        return []
+
+    @staticmethod
+    def grad(*tensors: Any, **attrs: Attr) -> tuple[Any, ...]:
+        """Input gradients; see the top of this file. The default: the op has none."""
+        return ()
+
+    localize: ClassVar[Callable[..., dict[str, Attr]] | None] = None
+    """`localize(attrs, in_boxes, out_boxes) -> attrs` of one rank's shard, for ops whose attrs speak of global positions."""
+
+
+REGISTRY: dict[str, type[Op]] = {}
+
+
+def register(op: type[Op]) -> type[Op]:
+    """Class decorator: makes a declaration known under its name."""
+    if not op.name or op.name in REGISTRY:
+        raise InternalError(f"op name {op.name!r} is missing or taken")
+    op.has_gradient = op.grad is not Op.grad  # type: ignore[attr-defined]
+    REGISTRY[op.name] = op
+    return op
+
+
+def find_op(name: str) -> type[Op]:
+    """The declaration named `name`. Raises GraphError."""
+    if not REGISTRY:
+        import oneflow.ops  # noqa: F401  (declares all)
+    try:
+        return REGISTRY[name]
+    except KeyError:
+        raise GraphError(f"there is no op named {name!r}") from None
+
+
+def infer_types(
+    op: type[Op], types: tuple[TensorType, ...], attrs: dict[str, Attr]
+) -> tuple[TensorType, ...]:
+    """`op.infer` with the result always a tuple."""
+    result = op.infer(*types, **attrs)
+    return result if isinstance(result, tuple) else (result,)
+
+
+def signatures(
+    op: type[Op], types: tuple[TensorType, ...], attrs: dict[str, Attr]
+) -> list[SbpSignature]:
+    """All valid signatures over one axis, all-B last."""
+    listed = op.sbp(*types, **attrs)
+    return [
+        *listed,
+        SbpSignature((BROADCAST,) * len(types), (BROADCAST,) * num_outputs(op, types, attrs)),
+    ]
+
+
+def num_outputs(op: type[Op], types: tuple[TensorType, ...], attrs: dict[str, Attr]) -> int:
+    """Number of outputs; -1 in the class means that it follows from inputs and attrs (split, unbind)."""
+    return op.num_outputs if op.num_outputs >= 0 else len(infer_types(op, types, attrs))
+
+
+# ---- common signature lists ---------------------------------------------------------------------------------------
+
+
+def elementwise_signatures(
+    *types: TensorType, linear: bool = False, num_outputs: int = 1
+) -> list[SbpSignature]:
+    """Signatures of an elementwise op with NumPy broadcasting of its inputs.
+
+    An input may be split where its dim equals the output's; an input that lacks the dim, or has 1 there, is B.
+    linear: also all-P (sums commute with the op).
+    """
+    ndim = max((t.ndim for t in types), default=0)
+    out = [max((_dim_from_right(t, ndim, i) for t in types), default=1) for i in range(ndim)]
+    result = []
+    for i, size in enumerate(out):
+        if size == 1:
+            continue
+        inputs: list[Sbp] = []
+        for t in types:
+            own = i - (ndim - t.ndim)
+            inputs.append(Split(own) if own >= 0 and t.shape[own] == size else BROADCAST)
+        result.append(SbpSignature(tuple(inputs), (Split(i),) * num_outputs))
+    if linear:
+        result.append(SbpSignature((PARTIAL,) * len(types), (PARTIAL,) * num_outputs))
+    return result
+
+
+def _dim_from_right(t: TensorType, ndim: int, i: int) -> int:
+    own = i - (ndim - t.ndim)
+    return t.shape[own] if own >= 0 else 1
+
+
+def einsum_signatures(equation: str) -> list[SbpSignature]:
+    """Signatures of a product of two tensors written as an einsum, e.g. "mk,kn->mn".
+
+    A letter of the output may be split (B for an operand without it); a letter that is summed over, split in
+    both, gives P; and the product is linear in each operand: P B -> P and B P -> P.
+    """
+    left, _, out = equation.partition("->")
+    operands = left.split(",")
+    result = []
+    for letter in dict.fromkeys(c for c in left if c in string.ascii_letters):
+        inputs = tuple(Split(o.index(letter)) if letter in o else BROADCAST for o in operands)
+        output = Split(out.index(letter)) if letter in out else PARTIAL
+        result.append(SbpSignature(inputs, (output,)))
+    if len(operands) == 2:
+        result.append(SbpSignature((PARTIAL, BROADCAST), (PARTIAL,)))
+        result.append(SbpSignature((BROADCAST, PARTIAL), (PARTIAL,)))
+    return result

@@ -1,0 +1,123 @@
+"""Placements: which ranks hold a tensor, and the hierarchy (grid) in which they stand."""
+
+from __future__ import annotations
+
+import math
+import re
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from oneflow.core.device import DEVICE_TYPES
+from oneflow.core.errors import GraphError, PlacementError
+
+
+class Placement:
+    """A device type and the ranks, whose shape is the hierarchy.
+
+    type: "cpu" or "cuda".  ranks: a list, nested list or integer array; sorted and de-duplicated, so that a
+    rank's place in the hierarchy is its place in ascending order. Immutable and hashable.
+    """
+
+    __slots__ = ("_hash", "hierarchy", "rank_ids", "type")
+
+    def __init__(self, type: str, ranks: Any) -> None:
+        if type not in DEVICE_TYPES:
+            raise PlacementError(
+                f"Expected one of {', '.join(DEVICE_TYPES)} device type at start of device string: {type}"
+            )
+        array = np.asarray(ranks)
+        if array.size == 0 or array.dtype.kind not in "iu":
+            raise PlacementError(f"placement ranks shoule be an array of long int, got {ranks!r}")
+        if array.min() < 0:
+            raise PlacementError(f"placement ranks must not be negative, got {ranks!r}")
+        if array.ndim == 0:
+            array = array.reshape(1)
+        unique = np.unique(array)
+        if unique.size != array.size:
+            if array.ndim > 1:
+                raise PlacementError(f"placement names a rank twice: {ranks!r}")
+            array = unique
+        self.type = type
+        self.hierarchy: tuple[int, ...] = tuple(int(n) for n in array.shape)
+        self.rank_ids: tuple[int, ...] = tuple(int(r) for r in unique)
+        self._hash = hash((self.type, self.hierarchy, self.rank_ids))
+
+    @property
+    def ranks(self) -> np.ndarray[Any, Any]:
+        """int64 array in hierarchy shape."""
+        return np.array(self.rank_ids, dtype=np.int64).reshape(self.hierarchy)
+
+    @property
+    def size(self) -> int:
+        """Number of ranks."""
+        return len(self.rank_ids)
+
+    @property
+    def ndim(self) -> int:
+        """Number of hierarchy axes."""
+        return len(self.hierarchy)
+
+    def __contains__(self, rank: object) -> bool:
+        return rank in self.rank_ids
+
+    def coordinate(self, rank: int) -> tuple[int, ...]:
+        """Where `rank` stands in the hierarchy. Raises PlacementError if it is not in the placement."""
+        if rank not in self.rank_ids:
+            raise PlacementError(f"rank {rank} is not in {self}")
+        return coordinates(self.hierarchy)[self.rank_ids.index(rank)]
+
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        if not isinstance(other, Placement):
+            return NotImplemented
+        return (
+            self._hash == other._hash
+            and self.type == other.type
+            and self.hierarchy == other.hierarchy
+            and self.rank_ids == other.rank_ids
+        )
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __str__(self) -> str:
+        """The notation of printed graphs: `cpu[0, 1]`, `cpu[[0, 1], [2, 3]]`."""
+        return f"{self.type}{self.ranks.tolist()}"
+
+    def __repr__(self) -> str:
+        return f'oneflow.placement(type="{self.type}", ranks={self.ranks.tolist()})'
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Placement, (self.type, self.ranks.tolist())
+
+
+@lru_cache(maxsize=1024)
+def coordinates(hierarchy: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
+    """The coordinates of a hierarchy in rank order, e.g. (2, 2) -> ((0, 0), (0, 1), (1, 0), (1, 1))."""
+    return tuple(
+        tuple(int(i) for i in np.unravel_index(k, hierarchy)) for k in range(math.prod(hierarchy))
+    )
+
+
+_PLACEMENT_TEXT = re.compile(r"(\w+)(\[[\d,\[\] ]*\])")
+
+
+def parse_placement(text: str) -> Placement:
+    """The inverse of `str(placement)`. Raises GraphError."""
+    match = _PLACEMENT_TEXT.fullmatch(text)
+    if not match:
+        raise GraphError(f"not a placement: {text!r}; a placement looks like cpu[0, 1]")
+    return Placement(match.group(1), _parse_nested(match.group(2)))
+
+
+def _parse_nested(text: str) -> list[Any]:
+    import json
+
+    try:
+        value = json.loads(text)
+    except ValueError:
+        raise GraphError(f"not a list of ranks: {text!r}") from None
+    return value if isinstance(value, list) else [value]

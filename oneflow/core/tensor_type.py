@@ -1,0 +1,53 @@
+"""The type of a value: its shape and dtype, written `float32[2, 3]` everywhere."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from functools import cached_property
+
+from oneflow.core.dtype import DType, dtype_of
+from oneflow.core.errors import GraphError
+
+
+@dataclass(frozen=True)
+class TensorType:
+    """shape: sizes of the dims.  dtype: of the elements.  For a global tensor: of the whole."""
+
+    shape: tuple[int, ...]
+    dtype: DType
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    @cached_property
+    def numel(self) -> int:
+        return math.prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        return self.numel * self.dtype.bytes
+
+    def with_shape(self, shape: tuple[int, ...]) -> TensorType:
+        return TensorType(tuple(shape), self.dtype)
+
+    def with_dtype(self, dtype: DType) -> TensorType:
+        return TensorType(self.shape, dtype)
+
+    def __str__(self) -> str:
+        return f"{self.dtype.name}[{', '.join(map(str, self.shape))}]"
+
+
+_TYPE_TEXT = re.compile(r"(\w+)\[([\d, ]*)\]")
+
+
+def parse_type(text: str) -> TensorType:
+    """The inverse of `str(tensor_type)`. Raises GraphError."""
+    match = _TYPE_TEXT.fullmatch(text)
+    if not match:
+        raise GraphError(f"not a tensor type: {text!r}; a type looks like float32[2, 3]")
+    dims = match.group(2)
+    shape = tuple(int(d) for d in dims.split(",")) if dims.strip() else ()
+    return TensorType(shape, dtype_of(match.group(1)))

@@ -3,8 +3,8 @@
     python examples/digits.py
     python -m oneflow.distributed.launch --nproc_per_node 2 examples/digits.py --parallel tp
 
-The model and the loop are the same in every layout; with one seed so are the weights, the order of the data and, up to
-rounding, the loss of every step.
+The model and the loop are the same in every layout; with one seed so are the weights, the order of
+the data and, up to rounding, the loss of every step.
 """
 
 from __future__ import annotations
@@ -42,7 +42,10 @@ SPLIT_SEED = 0  # which images are for testing does not depend on --seed
 
 
 class Digits(nn.Module):
-    """Two halves, which pipeline parallelism makes its two stages. x: (rows, 64) or (rows, 1, 8, 8) -> (rows, 10)."""
+    """Two halves, which pipeline parallelism makes its two stages.
+
+    x: (rows, 64) for the MLP, (rows, 1, 8, 8) for the CNN.  Returns scores (rows, 10).
+    """
 
     def __init__(self, front: nn.Module, head: nn.Module) -> None:
         super().__init__()
@@ -54,7 +57,7 @@ class Digits(nn.Module):
 
 
 def make_mlp() -> Digits:
-    """Each half is a column-split layer and a row-split layer: one all-reduce a half under tensor parallelism."""
+    """Each half is a column-split and a row-split layer: one all-reduce a half where cut."""
     front = nn.Sequential(ColumnLinear(64, 128), nn.Tanh(), RowLinear(128, 128), nn.Tanh())
     return Digits(front, nn.Sequential(ColumnLinear(128, 128), nn.Tanh(), RowLinear(128, 10)))
 
@@ -106,7 +109,10 @@ class Predict(nn.Graph):
 
 
 def read_digits(path: Path = DATA) -> tuple[Array, Array]:
-    """Pixels, float32 (1797, 64) from 0 to 1, and labels, int64 (1797,). The notation: data/ATTRIBUTION.md."""
+    """Pixels, float32 (1797, 64) from 0 to 1, and labels, int64 (1797,).
+
+    The notation of the file is explained in data/ATTRIBUTION.md.
+    """
     lines = gzip.decompress(path.read_bytes()).decode().split()
     values = np.array([[int(c, 17) for c in line] for line in lines])
     return values[:, :64].astype(np.float32) / 16, values[:, 64]
@@ -245,8 +251,9 @@ def main() -> None:
         plot(args.plot, report)
     if flow.env.get_rank() == 0 and report["losses"]:
         print(
-            f"{layout.name} on {report['world_size']} rank(s): loss {report['losses'][-1]:.4f}, test accuracy "
-            f"{report['accuracy']:.4f}, {report['samples_per_s']:.0f} samples/s, compiled in {report['compile_s']:.2f} s"
+            f"{layout.name} on {report['world_size']} rank(s): loss {report['losses'][-1]:.4f}, "
+            f"test accuracy {report['accuracy']:.4f}, {report['samples_per_s']:.0f} samples/s, "
+            f"compiled in {report['compile_s']:.2f} s"
         )
 
 

@@ -1,10 +1,11 @@
-"""Trains a small GPT to write Python, letter by letter, on the text of Python's own standard library.
+"""Trains a small GPT to write Python, letter by letter, on the text of the standard library.
 
     python examples/gpt_stdlib.py --steps 300 --sample 400
     python -m oneflow.distributed.launch --nproc_per_node 4 examples/gpt_stdlib.py --parallel 2d
 
-The layouts are those of digits.py. Under tensor parallelism attention is split by heads and the feed-forward layers
-by columns and rows; under pipeline parallelism each stage has two of the four blocks.
+The layouts are those of digits.py. Under tensor parallelism attention is split by heads and the
+feed-forward layers by columns and rows; under pipeline parallelism each stage has two of the four
+blocks.
 """
 
 from __future__ import annotations
@@ -52,7 +53,10 @@ SKIP = (
 
 
 class Attention(nn.Module):
-    """Causal self-attention. x: (rows, CONTEXT, WIDTH). Heads are independent, so splitting columns splits heads."""
+    """Causal self-attention. x: (rows, CONTEXT, WIDTH).
+
+    Heads are independent of each other, so splitting the columns of the weights splits the heads.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -108,7 +112,10 @@ class Embed(nn.Module):
 
 
 class Gpt(nn.Module):
-    """Two halves, which pipeline parallelism makes its two stages. tokens -> (rows, CONTEXT, len(ALPHABET))."""
+    """Two halves, which pipeline parallelism makes its two stages.
+
+    tokens: int64 (rows, CONTEXT).  Returns scores (rows, CONTEXT, len(ALPHABET)).
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -156,7 +163,7 @@ class Predict(nn.Graph):
 
 
 def read_text(max_bytes: int = MAX_BYTES) -> str:
-    """Standard library modules in the order of their names, at most max_bytes, in the letters of ALPHABET only."""
+    """Library modules in order of their names, at most max_bytes, in letters of ALPHABET only."""
     root = Path(sysconfig.get_paths()["stdlib"])
     parts: list[str] = []
     size = 0
@@ -175,14 +182,14 @@ def encode(text: str) -> Array:
 
 
 def batch_of(letters: Array, size: int, seed: int, step: int) -> tuple[Array, Array]:
-    """Random pieces of the text, the same for a seed and step whatever the layout; and the letters one further on."""
+    """Random pieces of the text, the same in every layout, and the letters one further on."""
     starts = np.random.default_rng((seed, step)).integers(0, len(letters) - CONTEXT, size)
     pieces = letters[starts[:, None] + np.arange(CONTEXT + 1)]
     return pieces[:, :-1], pieces[:, 1:]
 
 
 def write_text(graph: Predict, length: int, seed: int, start: str = "def ") -> str:
-    """Lets the model continue `start` by `length` letters, drawn with a seed that all ranks share."""
+    """Lets the model continue `start` by `length` letters; all ranks draw with the same seed."""
     rng = np.random.default_rng(seed)
     text = start
     for _ in range(length):
@@ -278,9 +285,7 @@ def parse_arguments() -> tuple[argparse.Namespace, Layout]:
     if layout.tensor_axis is not None:
         parts = layout.stages[0].ranks.shape[layout.tensor_axis]
         if HEADS % parts:
-            parser.error(
-                f"{HEADS} heads cannot be divided between {parts} tensor-parallel ranks; use 1, 2 or 4"
-            )
+            parser.error(f"{HEADS} heads cannot be divided between {parts} ranks; use 1, 2 or 4")
     return args, layout
 
 

@@ -1,7 +1,8 @@
 """What the examples share: layouts (which rank holds what), progress lines, and reports.
 
-A layout answers three questions and nothing else: where a stage of the model lives (`placement`), how a batch is cut
-(`batch_sbp`) and how a weight is cut (`weight_sbp`). Models and training loops are the same in every layout.
+A layout answers three questions and nothing else: where a stage of the model lives (`placement`),
+how a batch is cut (`batch_sbp`) and how a weight is cut (`weight_sbp`). Models and training loops
+are the same in every layout.
 """
 
 from __future__ import annotations
@@ -26,13 +27,13 @@ Array = np.ndarray[Any, Any]
 
 
 class ColumnLinear(nn.Linear):
-    """A linear layer whose output features are divided between tensor-parallel ranks; its input is whole."""
+    """A linear layer whose output features are divided between ranks; its input is whole."""
 
     split_dims = {"weight": 0, "bias": 0}
 
 
 class RowLinear(nn.Linear):
-    """A linear layer whose input features are divided; its output is a partial sum until somebody needs it whole."""
+    """A linear layer whose input features are divided; its output is a sum over the ranks."""
 
     split_dims = {"weight": 1}
 
@@ -41,9 +42,10 @@ class RowLinear(nn.Linear):
 class Layout:
     """Who holds what.
 
-    stages: the placement of each pipeline stage (one, unless name is "pp").  data_axis, tensor_axis: the hierarchy axis
-    that cuts batches or weights, None where none does.  data_parts: ranks a batch is cut over, this rank has part
-    data_index.  micro_batches: pieces one step's batch passes the pipeline in.
+    stages: the placement of each pipeline stage (one, unless name is "pp").  readers: the ranks
+    that read results.  data_axis, tensor_axis: the hierarchy axis that cuts batches or weights,
+    None where none does.  data_parts: parts a batch is cut into; this rank has part data_index.
+    micro_batches: pieces in which one step's batch passes the pipeline.
     """
 
     name: str
@@ -74,11 +76,11 @@ class Layout:
         return self._sbp(None, None)
 
     def weight_sbp(self, dim: int | None) -> list[flow.sbp.sbp]:
-        """Of a weight that tensor parallelism may split along `dim`; None: every rank holds it whole."""
+        """Of a weight that tensor parallelism may split along `dim`; None: whole on every rank."""
         return self._sbp(self.tensor_axis, dim)
 
     def feed(self, batch: Array, stage: int) -> flow.Tensor:
-        """A batch that every rank can read, as a global tensor on a stage; each rank hands over its own rows only."""
+        """A batch as a global tensor on a stage; each rank hands over its own rows only."""
         rows = len(batch) // self.data_parts
         mine = batch[self.data_index * rows : (self.data_index + 1) * rows]
         local = flow.from_numpy(np.ascontiguousarray(mine))
@@ -95,9 +97,10 @@ class Layout:
         return tensor.to_global(placement=self.readers, sbp=sbp)
 
     def place(self, stages: Sequence[nn.Module]) -> None:
-        """Moves modules built on every rank with one seed to their stages, and cuts the weights that say how.
+        """Moves modules to their stages and cuts the weights that say how.
 
-        The values are the same in every layout: each rank made the whole weight and keeps its part of it.
+        The values are the same in every layout: each rank made the whole weight, with one seed,
+        and keeps its part of it.
         """
         for number, module in enumerate(stages):
             for owner in module.modules():
@@ -113,7 +116,7 @@ class Layout:
             setattr(owner, name, buffer.to_global(placement, self.whole))
 
     def set_stages(self, stages: Sequence[Any]) -> None:
-        """In a graph's constructor: tells the compiler which module belongs to which pipeline stage."""
+        """In a graph's constructor: which module belongs to which pipeline stage."""
         if len(self.stages) > 1:
             for number, module in enumerate(stages):
                 module.to(nn.graph.GraphModule).set_stage(number, self.placement(number))
@@ -178,8 +181,9 @@ def _layout(name: str, world: int, device: str, parser: argparse.ArgumentParser)
             name, ("exactly 4 ranks (2 for data x 2 for tensors)", 4)
         )
         parser.error(
-            f"--parallel {name} needs {need}, but there {'is' if world == 1 else 'are'} {world}; start it with "
-            f"python -m oneflow.distributed.launch --nproc_per_node {number} {sys.argv[0]} --parallel {name}"
+            f"--parallel {name} needs {need}, but there {'is' if world == 1 else 'are'} {world}; "
+            f"start it with python -m oneflow.distributed.launch --nproc_per_node {number} "
+            f"{sys.argv[0]} --parallel {name}"
         )
     rank = flow.env.get_rank()
     every = flow.placement(device, list(range(world)))
@@ -278,7 +282,7 @@ def write_json(path: Path | None, report: dict[str, Any]) -> None:
 
 
 def save_checkpoint(graph: nn.Graph, folder: Path | None, done: int) -> None:
-    """Weights, optimizer states and the step count of a graph, and how many units of work are done."""
+    """Weights, optimizer states and step count of a graph, and how many units of work are done."""
     if folder is None:
         return
     flow.save(graph.state_dict(), str(folder / "state"), global_dst_rank=0)
@@ -286,7 +290,10 @@ def save_checkpoint(graph: nn.Graph, folder: Path | None, done: int) -> None:
 
 
 def load_checkpoint(graph: nn.Graph, folder: Path | None) -> int:
-    """Fills a graph that has not run yet; returns how many units of work were done. Any layout may read any other's."""
+    """Fills a graph that has not run yet; returns how many units of work were done.
+
+    Any layout may go on from any other's checkpoint.
+    """
     if folder is None:
         return 0
     graph.load_state_dict(flow.load(str(folder / "state"), global_src_rank=0))

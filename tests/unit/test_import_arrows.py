@@ -1,0 +1,173 @@
+"""Imports point one way: the arrows of DESIGN.md, section 3, read from the source of every file."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+ROOMS = ("protos", "kernels", "boxing", "actors", "scheduler", "launcher")  # linked into oneflow/
+BOXING_COSTS = ("boxing.boxes", "boxing.transitions", "boxing.route", "boxing.cost")
+
+# What a package may import besides itself; the front end (any other package) may import all.
+ARROWS: dict[str, tuple[str, ...]] = {
+    "protos": (),
+    "core": ("protos",),
+    "ops": ("protos", "core"),
+    "kernels": ("protos", "core", "ops"),
+    "boxing": ("protos", "core", "ops", "kernels"),
+    "actors": ("protos", "core", "ops", "kernels", "boxing"),
+    "scheduler": ("protos", "core", "ops", *BOXING_COSTS),
+    "launcher": ("protos", "core", "ops", *BOXING_COSTS, "scheduler"),
+}
+# A registry loads the files that fill it, at the first look-up and never at import.
+LOADERS = {("core.op", "ops")}
+HEAVY = ("numba", "grpc", "torch", "cupy", "google.protobuf")
+
+
+def sources() -> dict[str, Path]:
+    """Module name without the leading `oneflow.` -> file; each file once, rooms being linked."""
+    found = {}
+    for base in (*(ROOT / room for room in ROOMS), ROOT / "oneflow"):
+        top = base.parent if base.name in ROOMS else base
+        for path in base.rglob("*.py"):
+            relative = path.relative_to(top)
+            if path.name.endswith(("_pb2.py", "_pb2_grpc.py")) or _is_linked(base, path):
+                continue
+            found[".".join(relative.with_suffix("").parts).removesuffix(".__init__")] = path
+    found.pop("__init__", None)  # the facade: gathering names from everywhere is what it is for
+    return found
+
+
+def _is_linked(base: Path, path: Path) -> bool:
+    folders = (parent for parent in path.parents if parent != base and base in parent.parents)
+    return any(folder.is_symlink() for folder in folders)
+
+
+def imports(text: str, module: str, is_package: bool) -> Iterator[tuple[int, str]]:
+    """Line and target of every import of this project anywhere in a file, functions included.
+
+    A target is the module, or module.name for `from module import name`; `oneflow` alone is the
+    facade.
+    """
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = _absolute(node, module, is_package)
+            yield from ((node.lineno, f"{base}.{alias.name}") for alias in node.names)
+        elif isinstance(node, ast.Call) and _called(node.func) in ("import_module", "__import__"):
+            yield from ((node.lineno, text) for text in _leading_text(node))
+
+
+def _absolute(node: ast.ImportFrom, module: str, is_package: bool) -> str:
+    if not node.level:
+        return node.module or ""
+    parts = ["oneflow", *module.split(".")]
+    parts = parts[: len(parts) - node.level + is_package]
+    return ".".join([*parts, *([node.module] if node.module else [])])
+
+
+def _called(function: ast.expr) -> str:
+    return function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
+
+
+def _leading_text(node: ast.Call) -> Iterator[str]:
+    """`oneflow.kernels` of `import_module("oneflow.kernels")` or of an f-string that starts so."""
+    for argument in node.args[:1]:
+        first = argument.values[0] if isinstance(argument, ast.JoinedStr) else argument
+        if isinstance(first, ast.Constant) and isinstance(first.value, str):
+            yield first.value.rstrip(".")
+
+
+def violations(
+    module: str, text: str, known: frozenset[str], is_package: bool = False
+) -> list[str]:
+    """One line per import that goes against the arrows."""
+    package = module.split(".")[0]
+    result = []
+    for line, target in imports(text, module, is_package):
+        if target != "oneflow" and not target.startswith("oneflow."):
+            continue
+        inner = target.removeprefix("oneflow").removeprefix(".")
+        if not inner or ("." not in inner and inner not in known):
+            result.append(
+                f"{module}:{line} imports the facade ({target}); import the defining module"
+            )
+        elif not _is_allowed(package, module, inner):
+            result.append(f"{module}:{line} imports {target}, which is not below {package}")
+    return result
+
+
+def _is_allowed(package: str, module: str, inner: str) -> bool:
+    below = ARROWS.get(package)
+    if below is None or (module, inner.split(".")[0]) in LOADERS:
+        return True
+    return any(inner == name or inner.startswith(f"{name}.") for name in (package, *below))
+
+
+SOURCES = sources()
+MODULES = frozenset(SOURCES)
+
+
+@pytest.mark.parametrize("package", sorted({name.split(".")[0] for name in SOURCES}))
+def test_imports_point_one_way(package: str) -> None:
+    wrong = []
+    for name, path in SOURCES.items():
+        if name.split(".")[0] == package:
+            wrong += violations(name, path.read_text(), MODULES, path.name == "__init__.py")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_every_room_is_a_link_into_the_package() -> None:
+    for room in ROOMS:
+        link = ROOT / "oneflow" / room
+        assert link.is_symlink(), f"oneflow/{room} must be a link to ../{room}"
+        assert link.resolve() == (ROOT / room).resolve()
+
+
+@pytest.mark.parametrize(
+    ("module", "text"),
+    [
+        ("scheduler.jobs", "from oneflow.actors.actor import Actor"),
+        ("actors.bind", "def f():\n    import oneflow.scheduler.store"),
+        ("scheduler.compiler.emit", "from oneflow.boxing.collectives import shm"),
+        ("scheduler.compiler.emit", "from oneflow import boxing"),
+        ("core.graph", "from oneflow.ops import matmul"),
+        ("kernels.matmul", "from ..actors import memory"),
+        ("ops.matmul", "import importlib\nimportlib.import_module('oneflow.kernels.matmul')"),
+        ("ops.matmul", "import importlib\nimportlib.import_module(f'oneflow.kernels.{1}')"),
+        ("nn.modules", "import oneflow as flow"),
+        ("nn.modules", "from oneflow import Tensor"),
+        ("launcher.local", "from oneflow.nn import Graph"),
+    ],
+)
+def test_wrong_import_is_found(module: str, text: str) -> None:
+    assert len(violations(module, text, frozenset({"actors", "boxing", "nn"}))) == 1
+
+
+@pytest.mark.parametrize(
+    ("module", "text"),
+    [
+        ("scheduler.compiler.emit", "from oneflow.boxing.route import route"),
+        ("scheduler.jobs", "from oneflow.boxing import cost"),
+        ("core.op", "def find():\n    import oneflow.ops"),
+        ("nn.graph", "def run():\n    from oneflow.actors.daemon import Daemon"),
+        ("actors.bind", "from oneflow.protos import plan_pb2\nimport numpy"),
+        ("kernels.matmul", "from . import registry"),
+    ],
+)
+def test_right_import_is_allowed(module: str, text: str) -> None:
+    assert violations(module, text, frozenset({"boxing", "ops"})) == []
+
+
+def test_importing_oneflow_loads_nothing_heavy() -> None:
+    code = f"import oneflow, sys; print([m for m in {HEAVY!r} if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == "[]"

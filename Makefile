@@ -1,0 +1,38 @@
+# Work on the project. `make check` is what a change must pass; .ci/run does the same in a new environment.
+PYTHON ?= python
+
+.PHONY: check format types test slow gpu bench protos layout ci
+
+check: ## style, types, fast tests
+	ruff format --check .
+	ruff check .
+	$(MAKE) types
+	$(PYTHON) -m pytest tests/unit tests/golden -W error
+
+format: ## put every file into the house style
+	ruff format .
+	ruff check --fix .
+
+types: ## mypy, strict, on the package
+	$(PYTHON) -m mypy
+
+test: ## all tests that need neither long nor a GPU, real processes included
+	$(PYTHON) -m pytest
+
+slow: ## tests that take longer than CI allows
+	$(PYTHON) -m pytest -m slow
+
+gpu: ## tests that need a CUDA device
+	$(PYTHON) -m pytest -m gpu
+
+bench: ## measurements; results go to benchmarks/results
+	$(PYTHON) -m benchmarks
+
+protos: ## regenerate protos/*_pb2* (needs grpcio-tools)
+	$(PYTHON) protos/generate.py
+
+layout: ## rewrite LAYOUT.md from the first line of each file
+	$(PYTHON) docs/layout.py
+
+ci: ## what CI runs, in a new virtual environment
+	.ci/run

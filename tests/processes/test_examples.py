@@ -1,0 +1,129 @@
+"""The examples, run as a user runs them: every layout learns, with the same losses."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+LAYOUTS = [("dp", 2), ("tp", 2), ("pp", 2), ("2d", 4)]
+WORLD = ("MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "RANK", "LOCAL_RANK")
+
+
+def free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port: int = listener.getsockname()[1]
+        return port
+
+
+def start(num_ranks: int, script: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    """Runs a script on so many ranks, through the launcher unless there is one only."""
+    launcher = ["-m", "oneflow.distributed.launch", "--nproc_per_node", str(num_ranks)]
+    launcher += ["--master_port", str(free_port())]
+    command = [sys.executable, *(launcher if num_ranks > 1 else []), str(script), *options]
+    env = {name: value for name, value in os.environ.items() if name not in WORLD}
+    return subprocess.run(
+        command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=200, check=False
+    )
+
+
+def train(num_ranks: int, example: str, report: Path, *options: str) -> dict[str, Any]:
+    """The report of an example that must succeed."""
+    done = start(num_ranks, ROOT / "examples" / example, "--json", str(report), *options)
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+    result: dict[str, Any] = json.loads(report.read_text())
+    return result
+
+
+@pytest.fixture(scope="module")
+def digits(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """One process, all epochs."""
+    return train(1, "digits.py", tmp_path_factory.mktemp("digits") / "single.json")
+
+
+@pytest.fixture(scope="module")
+def gpt(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    report = tmp_path_factory.mktemp("gpt") / "single.json"
+    return train(1, "gpt_stdlib.py", report, "--stop-after", "4", "--sample", "2")
+
+
+def test_digits_are_learnt(digits: dict[str, Any]) -> None:
+    assert digits["accuracy"] >= 0.97
+    assert len(digits["losses"]) == 25 * 14
+    assert digits["samples_per_s"] > 0
+
+
+@pytest.mark.parametrize(("layout", "num_ranks"), LAYOUTS)
+def test_digits_lose_the_same_in_every_layout(
+    digits: dict[str, Any], layout: str, num_ranks: int, tmp_path: Path
+) -> None:
+    options = ("--parallel", layout, "--stop-after", "3")
+    losses = train(num_ranks, "digits.py", tmp_path / "report.json", *options)["losses"]
+    assert len(losses) == 3 * 14
+    np.testing.assert_allclose(losses, digits["losses"][: 3 * 14], rtol=1e-5)
+
+
+def test_cnn_learns_in_two_layouts(tmp_path: Path) -> None:
+    options = ("--model", "cnn", "--stop-after", "2")
+    alone = train(1, "digits.py", tmp_path / "single.json", *options)
+    split = train(2, "digits.py", tmp_path / "tp.json", "--parallel", "tp", *options)
+    np.testing.assert_allclose(split["losses"], alone["losses"], rtol=1e-5)
+    assert alone["accuracy"] > 0.5
+
+
+def test_checkpoint_of_one_layout_goes_on_in_another(
+    digits: dict[str, Any], tmp_path: Path
+) -> None:
+    saved = str(tmp_path / "saved")
+    first = ("--parallel", "dp", "--stop-after", "1", "--save", saved)
+    train(2, "digits.py", tmp_path / "dp.json", *first)
+    second = ("--parallel", "tp", "--stop-after", "2", "--resume", saved)
+    losses = train(2, "digits.py", tmp_path / "tp.json", *second)["losses"]
+    np.testing.assert_allclose(losses, digits["losses"][14:28], rtol=1e-5)
+
+
+@pytest.mark.parametrize(("layout", "num_ranks"), LAYOUTS)
+def test_gpt_loses_the_same_in_every_layout(
+    gpt: dict[str, Any], layout: str, num_ranks: int, tmp_path: Path
+) -> None:
+    options = ("--parallel", layout, "--stop-after", "4", "--sample", "2")
+    report = train(num_ranks, "gpt_stdlib.py", tmp_path / "report.json", *options)
+    np.testing.assert_allclose(report["losses"], gpt["losses"], rtol=1e-4)
+    assert report["losses"][-1] < report["losses"][0]
+    assert len(report["text"]) == len("def ") + 2
+
+
+@pytest.mark.parametrize(
+    ("num_ranks", "options", "message"),
+    [
+        (1, ("--parallel", "pp"), "--parallel pp needs an even number of ranks"),
+        (1, ("--parallel", "2d"), "--nproc_per_node 4"),
+        (2, ("--parallel", "single"), "--parallel single needs exactly 1 rank"),
+        (2, ("--batch-size", "95"), "use a multiple of 2"),
+        (1, ("--epochs", "0"), "must be at least 1"),
+    ],
+)
+def test_mistakes_are_explained(num_ranks: int, options: tuple[str, ...], message: str) -> None:
+    done = start(num_ranks, ROOT / "examples" / "digits.py", *options)
+    assert done.returncode == 2
+    assert message in " ".join(done.stderr.split())
+
+
+def test_readme_runs_as_it_stands(tmp_path: Path) -> None:
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    assert len(blocks) == 2
+    for num_ranks, block in zip((2, 1), blocks, strict=True):
+        script = tmp_path / "readme.py"
+        script.write_text(block)
+        done = start(num_ranks, script)
+        assert done.returncode == 0, f"{block}\n{done.stdout}\n{done.stderr}"

@@ -1,0 +1,561 @@
+"""A rank's line to the scheduler: join, shared keys, barriers, compiles, heartbeats, failures.
+
+Methods block the calling thread (the rank's main thread); the work runs on the process's control loop. Every wait
+is bounded, ends with Ctrl-C, and ends with PeerLostError as soon as the scheduler says that the job is over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import socket
+import time
+from array import array
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from oneflow.core.config import Config, join_address, split_address
+from oneflow.core.control_channel import (
+    MAX_PLAN_NBYTES,
+    MAX_TEXT_CHARS,
+    PROTOCOL,
+    TOKEN_KEY,
+    channel_options,
+    chunks,
+    decode_error,
+    resolve,
+)
+from oneflow.core.errors import (
+    ConfigError,
+    InternalError,
+    PeerLostError,
+    ProtocolError,
+    RendezvousError,
+    TransportError,
+)
+from oneflow.core.loop import wait_for
+
+if TYPE_CHECKING:
+    from oneflow.protos import control_pb2 as pb
+
+T = TypeVar("T")
+
+MARGIN_S = 5.0  # the scheduler keeps the time; we wait this much longer for its answer
+LEAVE_S = 2.0
+REPORT_S = 2.0
+RECONNECT_PAUSE_S = 0.2
+MAX_FAILURES_BEFORE_LOST = 3  # refused reconnects: nobody listens there any more
+
+
+@dataclass(frozen=True)
+class AbortInfo:
+    """Why the job is over: the rank that failed first. `exit_code` and `reason` are that rank's."""
+
+    rank: int
+    host: str
+    cause: str
+    exit_code: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class RankInfo:
+    """Where a rank runs."""
+
+    rank: int
+    host: str
+    pid: int
+
+
+class ControlClient:
+    """One rank's connection to the scheduler at `address`.
+
+    progress: called by each heartbeat; a counter that grows while the rank's actors move.
+    on_abort: called once, on the control thread, when the job is over because another rank failed.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        rank: int,
+        world_size: int,
+        config: Config | None = None,
+        *,
+        progress: Callable[[], int] = lambda: 0,
+        on_abort: Callable[[AbortInfo], None] | None = None,
+    ) -> None:
+        self.address = address
+        self.rank = rank
+        self.world_size = world_size
+        self.on_abort = on_abort
+        self._config = config or Config()
+        self._progress = progress
+        self._incarnation = secrets.randbits(64)
+        self._host = socket.gethostname()
+        self._aborted: AbortInfo | None = None
+        self._left_ranks: set[int] = set()
+        self._members: tuple[RankInfo, ...] = ()
+        self._num_compiles = 0
+        self._channel: Any = None
+        self._stub: Any = None
+        self._beating: asyncio.Task[None] | None = None
+        self._abort_seen: asyncio.Event | None = None
+        self._scheduler_closed = False
+        self._closed = False
+
+    # -- state -------------------------------------------------------------------------------------------------
+
+    @property
+    def aborted(self) -> AbortInfo | None:
+        """Who failed first, or None while the job goes on."""
+        return self._aborted
+
+    @property
+    def left_ranks(self) -> frozenset[int]:
+        """Ranks that left in order; nothing will come from them any more."""
+        return frozenset(self._left_ranks)
+
+    @property
+    def members(self) -> tuple[RankInfo, ...]:
+        """All ranks of the job, by rank; empty before `join`."""
+        return self._members
+
+    def check(self, ranks: Iterable[int] = ()) -> None:
+        """Raises PeerLostError if the job is over or one of `ranks` has left. Cheap: waiting loops call it."""
+        if self._aborted:
+            raise _peer_lost(self._aborted)
+        if self._left_ranks:
+            gone = sorted(self._left_ranks.intersection(ranks))
+            if gone:
+                raise PeerLostError(
+                    f"rank {gone[0]} exited 0 while peers run: rank {self.rank} needs it"
+                )
+
+    # -- calls -------------------------------------------------------------------------------------------------
+
+    def join(self, timeout_s: float | None = None) -> tuple[RankInfo, ...]:
+        """Waits until every rank has joined; returns where each of them runs.
+
+        Raises RendezvousError that names the missing ranks, or says that rank 0 cannot be reached, after
+        `timeout_s` (default: the configured one); ConfigError if this rank does not fit the job.
+        """
+        wait_s = self._config.rendezvous_timeout_s if timeout_s is None else timeout_s
+        return wait_for(self._join(wait_s), wait_s + 2 * MARGIN_S)
+
+    def put(self, key: str, value: bytes) -> None:
+        """Stores up to 1 MiB under `key` for all ranks; a second put replaces the first."""
+        from oneflow.protos import control_pb2 as pb
+
+        self._call("Put", pb.PutRequest(key=key, value=value), MARGIN_S)
+
+    def get(self, key: str, timeout_s: float | None = None) -> bytes:
+        """The value of `key`; waits for it. Raises TransportError after `timeout_s`."""
+        from oneflow.protos import control_pb2 as pb
+
+        wait_s = self._config.timeout_s if timeout_s is None else timeout_s
+        reply = self._call("Get", pb.GetRequest(key=key, timeout_s=wait_s), wait_s)
+        return bytes(reply.value)
+
+    def barrier(self, name: str, timeout_s: float | None = None) -> None:
+        """Waits until all ranks have come. Raises DesyncError that names who did not, after `timeout_s`."""
+        from oneflow.protos import control_pb2 as pb
+
+        wait_s = self._config.timeout_s if timeout_s is None else timeout_s
+        request = pb.BarrierRequest(name=name, rank=self.rank, timeout_s=wait_s)
+        self._call("Barrier", request, wait_s)
+
+    def compile(
+        self,
+        job_name: str,
+        digest: bytes,
+        node_digests: Sequence[int],
+        graph: bytes,
+        config: bytes = b"",
+        describe: Callable[[int], str] = str,
+        timeout_s: float | None = None,
+    ) -> bytes:
+        """The plan that rank 0 compiled from a graph on which all ranks agree.
+
+        digest: of graph and configuration.  node_digests: one unsigned 64-bit number per node, sent only if the
+        digests differ.  graph, config: used on rank 0 only.  describe(i): text of node i, for the error.
+        timeout_s: for the other ranks to ask, and again for the compile.
+        Raises DesyncError that shows each rank's text of the first node that differs, or whatever the compile raised.
+        """
+        wait_s = self._config.timeout_s if timeout_s is None else timeout_s
+        asked = _Compile(self, job_name, digest, node_digests, graph, config, describe, wait_s)
+        return wait_for(
+            self._guarded(asked.run(), 2 * wait_s + MARGIN_S), 2 * wait_s + 2 * MARGIN_S
+        )
+
+    def report_failure(self, cause: str, exit_code: int = 1, reason: str = "USER_ERROR") -> None:
+        """Tells the scheduler that this rank fails, so that the others stop now. Never raises for a dead line."""
+        if self._stub is None or self._aborted or self._closed:
+            return
+        from oneflow.protos import control_pb2 as pb
+
+        failure = pb.Failure(
+            rank=self.rank,
+            host=self._host,
+            cause=cause[:MAX_TEXT_CHARS],
+            exit_code=exit_code,
+            reason=reason,
+        )
+        wait_for(
+            self._say("ReportFailure", pb.FailureReport(failure=failure), REPORT_S), 2 * REPORT_S
+        )
+
+    def leave(self) -> None:
+        """Leaves in order and closes the connection. Safe to call twice, and after an abort."""
+        if self._closed:
+            return
+        self._closed = True
+        if self._stub is not None:
+            wait_for(self._leave(), LEAVE_S + MARGIN_S)
+
+    # -- on the control loop -----------------------------------------------------------------------------------
+
+    async def _join(self, timeout_s: float) -> tuple[RankInfo, ...]:
+        from oneflow.protos import control_pb2 as pb
+
+        self._open()
+        started = time.monotonic()
+        request = pb.JoinRequest(
+            member=pb.Member(
+                rank=self.rank, host=self._host, pid=os.getpid(), incarnation=self._incarnation
+            ),
+            world_size=self.world_size,
+            epoch=self._config.attempt,
+            protocol=PROTOCOL,
+        )
+        while True:
+            left_s = timeout_s - (time.monotonic() - started)
+            if left_s <= 0:
+                raise RendezvousError(self._unreachable(timeout_s))
+            request.timeout_s = left_s
+            reply = await self._try_join(request, left_s)
+            if reply is not None:
+                break
+            await asyncio.sleep(RECONNECT_PAUSE_S)
+        _raise_error(reply)
+        self._members = tuple(RankInfo(m.rank, m.host, m.pid) for m in reply.members)
+        self._beating = asyncio.ensure_future(self._beat())
+        return self._members
+
+    async def _try_join(self, request: pb.JoinRequest, left_s: float) -> pb.JoinReply | None:
+        """One attempt; None if rank 0 does not answer (yet)."""
+        import grpc
+
+        try:
+            return await self._stub.Join(
+                request, timeout=left_s + MARGIN_S, metadata=self._metadata()
+            )
+        except grpc.RpcError as error:
+            if error.code() == grpc.StatusCode.UNAVAILABLE:
+                return None
+            raise self._translate(error) from None
+
+    def _open(self) -> None:
+        from grpc import aio
+
+        from oneflow.protos import control_pb2_grpc
+
+        if self._channel is not None:
+            return
+        host, port = split_address(self.address)
+        target = join_address(resolve(host), port)
+        self._channel = aio.insecure_channel(target, options=channel_options())
+        self._stub = control_pb2_grpc.SchedulerStub(self._channel)
+        self._abort_seen = asyncio.Event()
+
+    def _metadata(self) -> tuple[tuple[str, str], ...]:
+        token = self._config.job_token
+        return ((TOKEN_KEY, token),) if token else ()
+
+    def _call(self, method: str, request: Any, timeout_s: float) -> Any:
+        if self._stub is None:
+            raise InternalError(f"control: {method} before join")
+        return wait_for(
+            self._guarded(self._ask(method, request, timeout_s + MARGIN_S), timeout_s + MARGIN_S),
+            timeout_s + 2 * MARGIN_S,
+        )
+
+    async def _ask(self, method: str, request: Any, timeout_s: float) -> Any:
+        import grpc
+
+        call = getattr(self._stub, method)
+        try:
+            reply = await call(request, timeout=timeout_s, metadata=self._metadata())
+        except grpc.RpcError as error:
+            raise await self._explain(error) from None
+        _raise_error(reply)
+        return reply
+
+    async def _guarded(self, work: Coroutine[Any, Any, T], timeout_s: float) -> T:
+        """`work`, or PeerLostError if the job ends first, or TransportError if nothing ends in time."""
+        if self._abort_seen is None:
+            raise InternalError("control: a call before join")
+        task = asyncio.ensure_future(work)
+        abort = asyncio.ensure_future(self._abort_seen.wait())
+        try:
+            await asyncio.wait(
+                {task, abort}, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED
+            )
+            if task.done():
+                return task.result()
+            if self._aborted:
+                raise _peer_lost(self._aborted)
+            raise TransportError(
+                f"the scheduler at {self.address} did not answer in {timeout_s:g} s"
+            )
+        finally:
+            task.cancel()
+            abort.cancel()
+
+    async def _explain(self, error: Any) -> Exception:
+        """A broken call is most often the echo of a dead rank 0: give the heartbeat time to say so."""
+        import grpc
+
+        if error.code() not in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED):
+            return self._translate(error)
+        if self._scheduler_closed:
+            return PeerLostError("rank 0 exited 0 while peers run: it hosts the scheduler")
+        if self._abort_seen is not None and self._beating is not None:
+            await asyncio.wait({self._beating}, timeout=self._config.act_s)
+        return _peer_lost(self._aborted) if self._aborted else self._translate(error)
+
+    def _translate(self, error: Any) -> Exception:
+        import grpc
+
+        if error.code() == grpc.StatusCode.UNAUTHENTICATED:
+            return ConfigError(
+                f"the scheduler at {self.address} refuses this rank's job token: another job listens there; "
+                "choose another --master_port, or set the same ONEFLOW_JOB_TOKEN on every node"
+            )
+        if error.code() == grpc.StatusCode.DEADLINE_EXCEEDED:
+            return RendezvousError(
+                f"the scheduler at {self.address} accepted the call but did not answer it"
+            )
+        return TransportError(
+            f"scheduler at {self.address}: {error.code().name}: {error.details()}"
+        )
+
+    def _unreachable(self, timeout_s: float) -> str:
+        return (
+            f"rank {self.rank} could not reach rank 0's scheduler at {self.address} within {timeout_s:g} s; "
+            "was rank 0 started, and can this machine reach it?"
+        )
+
+    async def _say(self, method: str, request: Any, timeout_s: float) -> None:
+        """A message whose loss changes nothing for us: the scheduler may be gone already."""
+        import grpc
+
+        try:
+            await getattr(self._stub, method)(request, timeout=timeout_s, metadata=self._metadata())
+        except grpc.RpcError:
+            return
+
+    async def _leave(self) -> None:
+        from oneflow.protos import control_pb2 as pb
+
+        if self._members and not self._aborted and not self._scheduler_closed:
+            request = pb.LeaveRequest(rank=self.rank, incarnation=self._incarnation)
+            await self._say("Leave", request, LEAVE_S)
+        if self._beating is not None:
+            self._beating.cancel()
+            await asyncio.wait({self._beating}, timeout=LEAVE_S)
+        await self._channel.close()
+
+    # -- heartbeat ---------------------------------------------------------------------------------------------
+
+    async def _beat(self) -> None:
+        """Keeps a heartbeat stream open until the job is over; decides when rank 0 is lost."""
+        heard_at, refused = time.monotonic(), 0
+        while not (self._aborted or self._scheduler_closed):
+            stream = _BeatStream(self)
+            await stream.run()
+            if stream.heard_at is not None:
+                heard_at, refused = stream.heard_at, 0
+            refused += stream.refused
+            silent_s = time.monotonic() - heard_at
+            if refused >= MAX_FAILURES_BEFORE_LOST:
+                self._lose_scheduler("nobody listens there any more")
+            elif silent_s >= self._config.act_s:
+                self._lose_scheduler(f"it has been silent for {silent_s:.1f} s")
+            elif not (self._aborted or self._scheduler_closed):
+                await asyncio.sleep(RECONNECT_PAUSE_S)
+
+    def _lose_scheduler(self, how: str) -> None:
+        if self._aborted or self._scheduler_closed:
+            return
+        where = self._members[0]
+        cause = f"rank 0 (host {where.host}, pid {where.pid}), which hosts the scheduler, is gone: {how}"
+        self._abort(AbortInfo(0, where.host, cause, PeerLostError.exit_code, "NODE_LOST"))
+
+    def _abort(self, info: AbortInfo) -> None:
+        if self._aborted:
+            return
+        self._aborted = info
+        if self._abort_seen is not None:
+            self._abort_seen.set()
+        if self.on_abort is not None:
+            self.on_abort(info)
+
+    def _take(self, notice: pb.Notice) -> None:
+        match notice.WhichOneof("kind"):
+            case "abort":
+                wire = notice.abort
+                self._abort(
+                    AbortInfo(wire.rank, wire.host, wire.cause, wire.exit_code, wire.reason)
+                )
+            case "left":
+                self._left_ranks.add(notice.left)
+            case "closing":
+                self._left_ranks.add(0)
+                self._scheduler_closed = True
+
+
+class _BeatStream:
+    """One heartbeat stream, from opening to break."""
+
+    def __init__(self, client: ControlClient) -> None:
+        self.heard_at: float | None = None
+        self.refused = 0
+        self._client = client
+
+    async def run(self) -> None:
+        import grpc
+
+        client = self._client
+        call = client._stub.Heartbeat(self._beats(), metadata=client._metadata())
+        reader = asyncio.ensure_future(self._read(call))
+        opened_at = time.monotonic()
+        try:
+            while not reader.done():
+                await asyncio.wait({reader}, timeout=client._config.heartbeat_s)
+                if time.monotonic() - (self.heard_at or opened_at) >= client._config.act_s:
+                    return
+            reader.result()
+        except grpc.RpcError as error:
+            # Only "refused" proves that the process is gone; an unreachable host may come back.
+            unavailable = error.code() == grpc.StatusCode.UNAVAILABLE
+            self.refused = int(unavailable and "refused" in str(error.details()).lower())
+        finally:
+            reader.cancel()
+            call.cancel()
+
+    async def _beats(self) -> AsyncIterator[pb.Beat]:
+        from oneflow.protos import control_pb2 as pb
+
+        client = self._client
+        while True:
+            yield pb.Beat(
+                rank=client.rank, incarnation=client._incarnation, progress=client._progress()
+            )
+            await asyncio.sleep(client._config.heartbeat_s)
+
+    async def _read(self, call: Any) -> None:
+        async for notice in call:
+            self.heard_at = time.monotonic()
+            self._client._take(notice)
+            if self._client._aborted or self._client._scheduler_closed:
+                return
+
+
+class _Compile:
+    """One compile call: sends what the scheduler asks for, receives the plan."""
+
+    def __init__(
+        self,
+        client: ControlClient,
+        job_name: str,
+        digest: bytes,
+        node_digests: Sequence[int],
+        graph: bytes,
+        config: bytes,
+        describe: Callable[[int], str],
+        timeout_s: float,
+    ) -> None:
+        from oneflow.protos import control_pb2 as pb
+
+        self._client = client
+        self._node_digests = node_digests
+        self._describe = describe
+        self._graph = graph if client.rank == 0 else b""
+        self._header = pb.CompileHeader(
+            rank=client.rank,
+            sequence=client._num_compiles,
+            job_name=job_name,
+            digest=digest,
+            graph_nbytes=len(self._graph),
+            config=config if client.rank == 0 else b"",
+            timeout_s=timeout_s,
+        )
+        client._num_compiles += 1
+
+    async def run(self) -> bytes:
+        import grpc
+
+        client = self._client
+        call = client._stub.Compile(metadata=client._metadata())
+        try:
+            return await self._talk(call)
+        except grpc.RpcError as error:
+            raise await client._explain(error) from None
+        finally:
+            call.cancel()
+
+    async def _talk(self, call: Any) -> bytes:
+        from oneflow.protos import control_pb2 as pb
+
+        await call.write(pb.CompileUp(header=self._header))
+        for chunk in chunks(self._graph):
+            await call.write(pb.CompileUp(graph_chunk=chunk))
+        plan, nbytes = bytearray(), -1
+        while len(plan) != nbytes:
+            message = await call.read()
+            match message.WhichOneof("kind") if message else None:
+                case "plan":
+                    nbytes = _checked_plan_nbytes(message.plan.nbytes)
+                case "plan_chunk" if len(plan) + len(message.plan_chunk) <= nbytes:
+                    plan += message.plan_chunk
+                case "error":
+                    raise decode_error(message.error.type, message.error.text)
+                case "want_node_digests":
+                    await self._send_digests(call)
+                case "want_node_text":
+                    text = self._describe(message.want_node_text)[:MAX_TEXT_CHARS]
+                    await call.write(pb.CompileUp(node_text=text))
+                case kind:
+                    raise ProtocolError(
+                        f"compile: the scheduler sent {kind} after {len(plan)} bytes"
+                    )
+        return bytes(plan)
+
+    async def _send_digests(self, call: Any) -> None:
+        from oneflow.protos import control_pb2 as pb
+
+        packed = array("Q", self._node_digests)
+        if packed.itemsize != 8 or array("H", [1]).tobytes() != b"\x01\x00":
+            raise InternalError("node digests need a little-endian machine with 8-byte integers")
+        for chunk in chunks(packed.tobytes()):
+            await call.write(pb.CompileUp(node_digests=chunk))
+        await call.write(pb.CompileUp(node_digests=b""))
+
+
+def _checked_plan_nbytes(nbytes: int) -> int:
+    if nbytes > MAX_PLAN_NBYTES:
+        raise ProtocolError(
+            f"compile: a plan of {nbytes} bytes exceeds the limit of {MAX_PLAN_NBYTES}"
+        )
+    return nbytes
+
+
+def _raise_error(reply: Any) -> None:
+    if reply.HasField("error"):
+        raise decode_error(reply.error.type, reply.error.text)
+
+
+def _peer_lost(info: AbortInfo) -> PeerLostError:
+    return PeerLostError(f"rank {info.rank} on host {info.host} failed first: {info.cause}")

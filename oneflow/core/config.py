@@ -1,0 +1,236 @@
+"""The one place where the environment is read. Everybody else is handed a `Config`.
+
+Values are checked here, once, so that a typing mistake in a variable is an error that names the variable and
+not a surprise an hour into the run.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from oneflow.core.errors import ConfigError
+
+WORLD_VARIABLES = ("MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "RANK")
+PROXY_VARIABLES = (
+    "http_proxy",
+    "https_proxy",
+    "HTTP_PROXY",
+    "HTTPS_PROXY",
+    "all_proxy",
+    "ALL_PROXY",
+)
+TRUE_WORDS = frozenset(("1", "true", "on", "yes"))
+FALSE_WORDS = frozenset(("0", "false", "off", "no", ""))
+
+
+class ConfigWarning(UserWarning):
+    """Something in the environment is odd, but the run can go on."""
+
+
+@dataclass(frozen=True)
+class Config:
+    """What one process knows about its job from its environment. All times are in seconds."""
+
+    rank: int = 0
+    world_size: int = 1
+    local_rank: int = 0
+    master_addr: str = "127.0.0.1"
+    master_port: int = 0
+    launched: bool = False  # the four world variables are set: other ranks exist or may exist
+    job_token: str | None = None  # shared secret of the ranks of one job
+    job_id: str = "local"
+    attempt: int = 1
+    timeout_s: float = 300.0  # a collective, a barrier or a compile that waits longer is a hang
+    rendezvous_timeout_s: float = 300.0
+    heartbeat_s: float = 1.0
+    suspect_s: float = 3.0  # silent for so long: shown as suspect
+    act_s: float = 10.0  # silent for so long: lost, the job ends
+    debug: bool = False
+    debug_pass: str = ""  # name of a compiler pass to dump after, or ALL
+    progress_bar: bool = False
+    metrics_addr: str | None = None
+    compile_cache: bool = True
+    runtime_dir: Path = Path("/tmp")
+    cache_dir: Path = Path("/tmp")
+    log_dir: str | None = None
+    num_threads: int | None = None  # threads one rank's kernels may use; None: all cores
+    cpu_only: bool = False
+
+    @classmethod
+    def from_env(cls, env: Mapping[str, str] | None = None) -> Config:
+        """Reads `env` (default: the process's environment).
+
+        Raises ConfigError naming the variable. Warns if only some of the world variables are set (the process
+        is then a world of one, as upstream does) or if a proxy is set that other programs would send our
+        traffic through.
+        """
+        env = os.environ if env is None else env
+        launched = _is_launched(env)
+        heartbeat_s = _seconds(env, "ONEFLOW_HEARTBEAT_SECONDS", 1.0)
+        config = cls(
+            **(_world(env) if launched else {}),  # type: ignore[arg-type]
+            launched=launched,
+            job_token=env.get("ONEFLOW_JOB_TOKEN") or None,
+            job_id=env.get("ONEFLOW_JOB_ID") or "local",
+            attempt=_integer(env, "ONEFLOW_ATTEMPT", 1, low=1),
+            timeout_s=_seconds(env, "ONEFLOW_TIMEOUT_SECONDS", 300.0),
+            rendezvous_timeout_s=_seconds(env, "ONEFLOW_RDZV_TIMEOUT_SECONDS", 300.0),
+            heartbeat_s=heartbeat_s,
+            suspect_s=_seconds(env, "ONEFLOW_SUSPECT_SECONDS", 3.0 * heartbeat_s),
+            act_s=_seconds(env, "ONEFLOW_PEER_TIMEOUT_SECONDS", 10.0 * heartbeat_s),
+            debug=_boolean(env, "ONEFLOW_DEBUG") or _boolean(env, "ONEFLOW_DEBUG_MODE"),
+            debug_pass=env.get("ONEFLOW_DEBUG_PASS", ""),
+            progress_bar=_boolean(env, "ONEFLOW_NNGRAPH_ENABLE_PROGRESS_BAR"),
+            metrics_addr=env.get("ONEFLOW_METRICS_ADDR") or None,
+            compile_cache=_boolean(env, "ONEFLOW_COMPILE_CACHE", True),
+            runtime_dir=_runtime_dir(env),
+            cache_dir=_cache_dir(env),
+            log_dir=env.get("GLOG_log_dir") or None,
+            num_threads=_threads(env),
+            cpu_only=_boolean(env, "ONEFLOW_TEST_CPU_ONLY"),
+        )
+        config.check_order_of_times()
+        _warn_of_proxies(env, launched)
+        return config
+
+    def check_order_of_times(self) -> None:
+        """Each layer must wait strictly longer than the one below it, or the wrong layer reports a fault."""
+        if not self.heartbeat_s < self.suspect_s < self.act_s < self.timeout_s:
+            raise ConfigError(
+                "the times must grow: ONEFLOW_HEARTBEAT_SECONDS "
+                f"({self.heartbeat_s:g}) < ONEFLOW_SUSPECT_SECONDS ({self.suspect_s:g}) < "
+                f"ONEFLOW_PEER_TIMEOUT_SECONDS ({self.act_s:g}) < ONEFLOW_TIMEOUT_SECONDS ({self.timeout_s:g})"
+            )
+
+    @property
+    def master_address(self) -> str:
+        """host:port of rank 0's scheduler."""
+        return join_address(self.master_addr, self.master_port)
+
+
+_current: Config | None = None
+
+
+def current_config() -> Config:
+    """The process's own configuration, read from its environment at the first call."""
+    global _current
+    if _current is None:
+        _current = Config.from_env()
+    return _current
+
+
+def set_config(config: Config | None) -> None:
+    """Replaces the process's configuration (tests, embedding programs); None: read it again when next asked."""
+    global _current
+    _current = config
+
+
+def join_address(host: str, port: int) -> str:
+    """`host:port`, with the brackets an IPv6 address needs."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def split_address(address: str) -> tuple[str, int]:
+    """Inverse of `join_address`. Raises ConfigError for anything else than host:port."""
+    host, colon, port = address.rpartition(":")
+    if not colon or not port.isdigit() or int(port) > 65535:
+        raise ConfigError(f"address {address!r} is not host:port with a port of 0 to 65535")
+    return host.strip("[]") or "127.0.0.1", int(port)
+
+
+def _is_launched(env: Mapping[str, str]) -> bool:
+    present = [name for name in WORLD_VARIABLES if env.get(name)]
+    if present and len(present) < len(WORLD_VARIABLES):
+        missing = [name for name in WORLD_VARIABLES if name not in present]
+        warnings.warn(
+            f"{', '.join(present)} set but not {', '.join(missing)}: running as a world of one process; "
+            "set all four (python -m oneflow.distributed.launch does) or none",
+            ConfigWarning,
+            stacklevel=4,
+        )
+    return len(present) == len(WORLD_VARIABLES)
+
+
+def _world(env: Mapping[str, str]) -> dict[str, object]:
+    world_size = _integer(env, "WORLD_SIZE", 1, low=1)
+    rank = _integer(env, "RANK", 0, low=0)
+    if rank >= world_size:
+        raise ConfigError(f"RANK={rank} must be less than WORLD_SIZE={world_size}")
+    return {
+        "rank": rank,
+        "world_size": world_size,
+        "local_rank": _integer(env, "LOCAL_RANK", rank, low=0),
+        "master_addr": env["MASTER_ADDR"],
+        "master_port": _integer(env, "MASTER_PORT", 0, low=1, high=65535),
+    }
+
+
+def _warn_of_proxies(env: Mapping[str, str], launched: bool) -> None:
+    found = [name for name in PROXY_VARIABLES if env.get(name)]
+    if launched and found:
+        warnings.warn(
+            f"{', '.join(found)} set: traffic between ranks does not use it and must be able to go direct",
+            ConfigWarning,
+            stacklevel=3,
+        )
+
+
+def _integer(env: Mapping[str, str], name: str, default: int, low: int, high: int = 2**31) -> int:
+    text = env.get(name)
+    if not text:
+        return default
+    try:
+        value = int(text)
+    except ValueError:
+        raise ConfigError(f"{name}={text!r} is not a whole number") from None
+    if not low <= value <= high:
+        raise ConfigError(f"{name}={value} is not in {low}..{high}")
+    return value
+
+
+def _seconds(env: Mapping[str, str], name: str, default: float) -> float:
+    text = env.get(name)
+    if not text:
+        return default
+    try:
+        value = float(text)
+    except ValueError:
+        raise ConfigError(f"{name}={text!r} is not a number of seconds") from None
+    if not 0 < value < 1e9:
+        raise ConfigError(f"{name}={text} must be more than 0 seconds and finite")
+    return value
+
+
+def _boolean(env: Mapping[str, str], name: str, default: bool = False) -> bool:
+    text = env.get(name)
+    if text is None:
+        return default
+    word = text.strip().lower()
+    if word in TRUE_WORDS or word in FALSE_WORDS:
+        return word in TRUE_WORDS
+    raise ConfigError(f"{name}={text!r} is not a truth value; use 1 or 0")
+
+
+def _threads(env: Mapping[str, str]) -> int | None:
+    for name in ("ONEFLOW_NUM_THREADS", "OMP_NUM_THREADS"):
+        if env.get(name):
+            return _integer(env, name, 1, low=1, high=4096)
+    return None
+
+
+def _runtime_dir(env: Mapping[str, str]) -> Path:
+    base = env.get("XDG_RUNTIME_DIR")
+    if base and os.access(base, os.W_OK):
+        return Path(base) / "oneflow"
+    return Path(env.get("TMPDIR") or "/tmp") / f"oneflow-{os.getuid()}"
+
+
+def _cache_dir(env: Mapping[str, str]) -> Path:
+    if env.get("ONEFLOW_CACHE_DIR"):
+        return Path(env["ONEFLOW_CACHE_DIR"])
+    base = env.get("XDG_CACHE_HOME") or str(Path(env.get("HOME") or "/tmp") / ".cache")
+    return Path(base) / "oneflow"

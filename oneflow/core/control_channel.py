@@ -1,0 +1,93 @@
+"""What both ends of the control plane agree on besides the messages: limits, channel options, errors on the wire."""
+
+from __future__ import annotations
+
+import builtins
+import ipaddress
+import socket
+from collections.abc import Iterator
+
+from oneflow.core import errors
+from oneflow.core.errors import ConfigError, InternalError, OneFlowError
+
+PROTOCOL = 1  # raise it when an old peer could misread a message
+TOKEN_KEY = "oneflow-token"  # metadata of every call
+CHUNK_NBYTES = 1 << 20
+MAX_MESSAGE_NBYTES = 4 << 20
+MAX_VALUE_NBYTES = 1 << 20  # of one key of the store
+MAX_KEY_CHARS = 1024
+MAX_TEXT_CHARS = 64 << 10
+MAX_GRAPH_NBYTES = 64 << 20
+MAX_PLAN_NBYTES = 64 << 20
+
+
+def channel_options() -> list[tuple[str, int]]:
+    """Options of channel and server alike; every limit is explicit.
+
+    so_reuseport=0: or a second scheduler could bind the same port and steal connections without an error.
+    ping_timeout: its default of 60 s would hide a dead link. Frozen peers are found by the heartbeat messages, and
+    a peer frozen for less than their limit must keep its connection: hence keepalive above that limit and no
+    bandwidth probes, whose pings would end the connection first.
+    enable_http_proxy=0: ranks talk directly, whatever the environment says.
+    """
+    return [
+        ("grpc.so_reuseport", 0),
+        ("grpc.max_receive_message_length", MAX_MESSAGE_NBYTES),
+        ("grpc.max_send_message_length", MAX_MESSAGE_NBYTES),
+        ("grpc.max_metadata_size", 16 << 10),
+        ("grpc.keepalive_time_ms", 20_000),
+        ("grpc.keepalive_timeout_ms", 2_000),
+        ("grpc.http2.ping_timeout_ms", 2_000),
+        ("grpc.http2.bdp_probe", 0),
+        ("grpc.http2.max_ping_strikes", 0),
+        ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
+        ("grpc.enable_http_proxy", 0),
+        ("grpc.initial_reconnect_backoff_ms", 100),
+        ("grpc.min_reconnect_backoff_ms", 100),
+        ("grpc.max_reconnect_backoff_ms", 1_000),
+    ]
+
+
+def chunks(data: bytes, nbytes: int = CHUNK_NBYTES) -> Iterator[bytes]:
+    """`data` in pieces of at most `nbytes`."""
+    for start in range(0, len(data), nbytes):
+        yield data[start : start + nbytes]
+
+
+def encode_error(error: BaseException) -> tuple[str, str]:
+    """(type name, text) of an error, cut to a bounded size."""
+    text = str(error.args[0]) if len(error.args) == 1 else str(error)
+    return type(error).__name__, text[:MAX_TEXT_CHARS]
+
+
+def decode_error(type_name: str, text: str) -> Exception:
+    """The error of that name with that text: one of ours, a plain built-in, or else an InternalError."""
+    ours = getattr(errors, type_name, None)
+    if isinstance(ours, type) and issubclass(ours, OneFlowError):
+        error = ours.__new__(
+            ours, text
+        )  # not __init__: InternalError would add its advice a second time
+        error.args = (text,)
+        return error
+    plain = getattr(builtins, type_name, None)
+    if isinstance(plain, type) and issubclass(plain, Exception):
+        try:
+            return plain(text)
+        except TypeError:  # UnicodeDecodeError and the like want more than a text
+            pass
+    return InternalError(f"{type_name}: {text}")
+
+
+def resolve(host: str) -> str:
+    """The IPv4 address of `host` if it has one, else its IPv6 address. Raises ConfigError if it has none."""
+    try:
+        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    except OSError as error:
+        raise ConfigError(f"MASTER_ADDR {host!r} cannot be resolved: {error}") from None
+    found.sort(key=lambda entry: entry[0] != socket.AF_INET)
+    return str(found[0][4][0])
+
+
+def is_loopback(host: str) -> bool:
+    """Whether `host` (a resolved address) can be reached from this machine only."""
+    return ipaddress.ip_address(host).is_loopback

@@ -1,0 +1,58 @@
+"""One asyncio loop per process, in a daemon thread of its own, shared by everything that speaks gRPC.
+
+gRPC's asyncio layer polls one completion queue per process and misbehaves with several loops, so rank 0, which
+hosts the scheduler and is a client of it, must run both on the same loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import os
+import threading
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+from oneflow.core.errors import InternalError
+
+T = TypeVar("T")
+
+_lock = threading.Lock()
+_loop: asyncio.AbstractEventLoop | None = None
+_owner_pid = 0
+
+
+def shared_loop() -> asyncio.AbstractEventLoop:
+    """The process's control loop, started at the first call. A forked child gets its own."""
+    global _loop, _owner_pid
+    with _lock:
+        if _loop is None or _owner_pid != os.getpid() or _loop.is_closed():
+            _loop = asyncio.new_event_loop()
+            _owner_pid = os.getpid()
+            thread = threading.Thread(target=_loop.run_forever, name="oneflow-control", daemon=True)
+            thread.start()
+        return _loop
+
+
+def submit(work: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
+    """Starts `work` on the shared loop; callable from any other thread."""
+    return asyncio.run_coroutine_threadsafe(work, shared_loop())
+
+
+def wait_for(work: Coroutine[Any, Any, T], timeout_s: float) -> T:
+    """Runs `work` on the shared loop and waits for it from another thread.
+
+    Ctrl-C in the waiting thread cancels the work. `timeout_s` is a safety net against a dead loop, not a
+    protocol time-out: `work` has its own; when the net is hit, raises InternalError.
+    """
+    future = submit(work)
+    try:
+        return future.result(timeout_s)
+    except concurrent.futures.TimeoutError:
+        if future.done():
+            raise
+        future.cancel()
+        raise InternalError(f"the control loop did not answer within {timeout_s:g} s") from None
+    except BaseException:
+        future.cancel()
+        raise

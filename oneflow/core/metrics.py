@@ -1,0 +1,488 @@
+"""What this process counts, and the page that shows it.
+
+Counting is plain Python integers and floats in slotted objects: no lock, no label look-up on the hot path, no
+prometheus import. A collector turns them into Prometheus families when somebody scrapes; a scrape may therefore
+see one counter a moment older than another, which rates do not mind.
+Names, units and labels follow the Prometheus conventions; every label's values are bounded.
+"""
+
+from __future__ import annotations
+
+import platform
+import time
+from bisect import bisect_left
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry
+    from prometheus_client.metrics_core import Metric
+
+FAST_BUCKETS = (1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 0.1, 0.3, 1.0, 3.0, 10.0)  # seconds
+SLOW_BUCKETS = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0)
+MAX_JOBS = 200  # label values of `job` kept at once; the oldest goes first
+
+
+class Histogram:
+    """Counts of durations in fixed buckets."""
+
+    __slots__ = ("bounds", "counts", "total_s")
+
+    def __init__(self, bounds: tuple[float, ...]) -> None:
+        self.bounds = bounds
+        self.counts = [0] * (len(bounds) + 1)
+        self.total_s = 0.0
+
+    def observe(self, seconds: float) -> None:
+        self.counts[bisect_left(self.bounds, seconds)] += 1
+        self.total_s += seconds
+
+    def cumulative(self) -> list[tuple[str, float]]:
+        """(upper bound, observations at or below it), as Prometheus wants them."""
+        rows, running = [], 0
+        for bound, count in zip((*self.bounds, float("inf")), self.counts, strict=True):
+            running += count
+            rows.append(("+Inf" if bound == float("inf") else repr(bound), float(running)))
+        return rows
+
+
+class ActorCounters:
+    """Of all actors of one kind; the runtime increments the fields directly."""
+
+    __slots__ = ("acts", "durations", "no_free_register_s", "no_input_s")
+
+    def __init__(self) -> None:
+        self.acts = 0
+        self.no_input_s = 0.0
+        self.no_free_register_s = 0.0
+        self.durations = Histogram(FAST_BUCKETS)
+
+
+class TransportCounters:
+    """Of one way to send messages (local, shm, tcp, nccl)."""
+
+    __slots__ = ("latency", "nbytes_received", "nbytes_sent", "received", "sent")
+
+    def __init__(self) -> None:
+        self.sent = 0
+        self.received = 0
+        self.nbytes_sent = 0
+        self.nbytes_received = 0
+        self.latency = Histogram(FAST_BUCKETS)
+
+
+class CollectiveCounters:
+    """Of one kind of collective (all_reduce, ...)."""
+
+    __slots__ = ("durations", "nbytes")
+
+    def __init__(self) -> None:
+        self.nbytes = 0
+        self.durations = Histogram(FAST_BUCKETS)
+
+
+class JobCounters:
+    """Of one training job."""
+
+    __slots__ = ("last_step", "last_step_at", "nonfinite", "samples", "steps")
+
+    def __init__(self) -> None:
+        self.steps = 0
+        self.samples = 0
+        self.last_step = -1
+        self.last_step_at = 0.0
+        self.nonfinite: dict[str, int] = {}
+
+
+class SchedulerCounters:
+    """Of the scheduler that this process hosts, if any."""
+
+    __slots__ = (
+        "compiles",
+        "detections",
+        "heartbeat_age_max_s",
+        "heartbeats",
+        "jobs",
+        "jobs_finished",
+        "jobs_submitted",
+        "lost",
+        "passes",
+        "rejected",
+        "rpc_seconds",
+        "rpcs",
+    )
+
+    def __init__(self) -> None:
+        self.compiles = Histogram(SLOW_BUCKETS)
+        self.passes: dict[str, Histogram] = {}
+        self.heartbeats = 0
+        self.heartbeat_age_max_s = 0.0
+        self.jobs: dict[str, int] = {}  # by state
+        self.jobs_submitted = 0
+        self.jobs_finished: dict[tuple[str, str], int] = {}  # by state and reason
+        self.lost: dict[str, int] = {}
+        self.rejected: dict[str, int] = {}
+        self.rpcs: dict[tuple[str, str], int] = {}  # by method and code
+        self.rpc_seconds: dict[str, Histogram] = {}
+
+    def compiled(self, seconds: float) -> None:
+        self.compiles.observe(seconds)
+
+    def pass_done(self, name: str, seconds: float) -> None:
+        """One compiler pass; `name` is the pass's function name."""
+        self.passes.setdefault(name, Histogram(SLOW_BUCKETS)).observe(seconds)
+
+    def rank_lost(self, reason: str) -> None:
+        self.lost[reason] = self.lost.get(reason, 0) + 1
+
+    def message_rejected(self, reason: str) -> None:
+        """reason: oversize, malformed, stale_epoch, duplicate, unknown or auth."""
+        self.rejected[reason] = self.rejected.get(reason, 0) + 1
+
+    def rpc_done(self, method: str, code: str, seconds: float) -> None:
+        self.rpcs[method, code] = self.rpcs.get((method, code), 0) + 1
+        self.rpc_seconds.setdefault(method, Histogram(FAST_BUCKETS)).observe(seconds)
+
+
+class Metrics:
+    """Everything one process counts. Keep the object a method returns and increment its fields in loops."""
+
+    def __init__(self) -> None:
+        self.reset()
+
+    def reset(self) -> None:
+        """Forgets all counts (tests)."""
+        self.scheduler = SchedulerCounters()
+        self.actors: dict[str, ActorCounters] = {}
+        self.transports: dict[str, TransportCounters] = {}
+        self.collectives: dict[str, CollectiveCounters] = {}
+        self.train: dict[str, JobCounters] = {}
+        self.step_durations = Histogram(SLOW_BUCKETS)
+        self.heartbeats: dict[str, int] = {"ok": 0, "late": 0, "failed": 0}
+        self.registers: dict[tuple[str, str], int] = {}
+        self.device_memory: dict[str, int] = {}
+        self.device_memory_peak = 0
+        self.checkpoint_nbytes: dict[str, int] = {}
+        self.checkpoint_failures: dict[str, int] = {}
+        self.rank: int | None = None
+        self.gauges: list[Callable[[Metrics], None]] = []
+        self.is_ready: Callable[[], bool] = lambda: True
+
+    def actor(self, kind: str) -> ActorCounters:
+        """kind: compute, boxing, transfer, input, output, ..."""
+        found = self.actors.get(kind)
+        return found if found else self.actors.setdefault(kind, ActorCounters())
+
+    def transport(self, name: str) -> TransportCounters:
+        found = self.transports.get(name)
+        return found if found else self.transports.setdefault(name, TransportCounters())
+
+    def act(self, kind: str, n: int = 1) -> None:
+        """`n` acts of actors of this kind."""
+        self.actor(kind).acts += n
+
+    def wait(self, kind: str, cause: str, seconds: float) -> None:
+        """An actor waited. cause: no_input or no_free_register."""
+        counters = self.actor(kind)
+        if cause == "no_input":
+            counters.no_input_s += seconds
+        else:
+            counters.no_free_register_s += seconds
+
+    def message_sent(self, transport: str, nbytes: int = 0) -> None:
+        counters = self.transport(transport)
+        counters.sent += 1
+        counters.nbytes_sent += nbytes
+
+    def message_received(self, transport: str, nbytes: int = 0) -> None:
+        counters = self.transport(transport)
+        counters.received += 1
+        counters.nbytes_received += nbytes
+
+    def collective(self, op: str, nbytes: int, seconds: float) -> None:
+        """One collective on this rank that moved `nbytes` through the transport."""
+        found = self.collectives.get(op)
+        if found is None:
+            found = self.collectives.setdefault(op, CollectiveCounters())
+        found.nbytes += nbytes
+        found.durations.observe(seconds)
+
+    def set_registers(self, kind: str, state: str, count: int) -> None:
+        """kind: compute, transfer, io; state: free, filled, in_use."""
+        self.registers[kind, state] = count
+
+    def set_device_memory(self, kind: str, nbytes: int) -> None:
+        """kind: used, reserved, free, limit. The peak of `used` is kept."""
+        self.device_memory[kind] = nbytes
+        if kind == "used":
+            self.device_memory_peak = max(self.device_memory_peak, nbytes)
+
+    def step(self, job: str, seconds: float, samples: int = 0) -> None:
+        """One optimizer step of `job` (an id the operator chose; at most MAX_JOBS are kept)."""
+        counters = self._job(job)
+        counters.steps += 1
+        counters.samples += samples
+        counters.last_step += 1
+        counters.last_step_at = time.time()
+        self.step_durations.observe(seconds)
+
+    def nonfinite(self, job: str, where: str) -> None:
+        """where: loss, grad or param."""
+        counts = self._job(job).nonfinite
+        counts[where] = counts.get(where, 0) + 1
+
+    def _job(self, job: str) -> JobCounters:
+        found = self.train.get(job)
+        if found is None:
+            if len(self.train) >= MAX_JOBS:
+                del self.train[next(iter(self.train))]
+            found = self.train.setdefault(job, JobCounters())
+        return found
+
+
+METRICS = Metrics()
+
+
+def make_registry(metrics: Metrics = METRICS, component: str = "rank") -> CollectorRegistry:
+    """A registry of our own (never the global one) that shows `metrics`."""
+    from prometheus_client import CollectorRegistry
+
+    registry = CollectorRegistry()
+    registry.register(_Collector(metrics, component))
+    return registry
+
+
+class _Collector:
+    """Builds the families from the counters at each scrape."""
+
+    def __init__(self, metrics: Metrics, component: str) -> None:
+        self._metrics = metrics
+        self._component = component
+
+    def describe(self) -> list[Metric]:
+        return []  # registering must not scrape
+
+    def collect(self) -> Iterator[Metric]:
+        for refresh in self._metrics.gauges:
+            refresh(self._metrics)
+        yield self._build_info()
+        yield from self._scheduler()
+        yield from self._actors()
+        yield from self._messages()
+        yield from self._memory()
+        yield from self._train()
+
+    def _build_info(self) -> Metric:
+        from oneflow import __version__
+        from oneflow.core.control_channel import PROTOCOL
+
+        labels = {
+            "component": self._component,
+            "version": __version__,
+            "python": platform.python_version(),
+            "protocol": str(PROTOCOL),
+        }
+        return _gauge("oneflow_build_info", "What runs here.", [(labels, 1)])
+
+    def _scheduler(self) -> Iterator[Metric]:
+        s = self._metrics.scheduler
+        yield _gauge(
+            "oneflow_scheduler_jobs",
+            "Jobs by state.",
+            [({"state": k}, v) for k, v in s.jobs.items()],
+        )
+        yield _counter(
+            "oneflow_scheduler_jobs_submitted", "Jobs accepted.", [({}, s.jobs_submitted)]
+        )
+        yield _counter(
+            "oneflow_scheduler_jobs_finished",
+            "Jobs ended.",
+            [({"state": a, "reason": b}, n) for (a, b), n in s.jobs_finished.items()],
+        )
+        yield _counter("oneflow_scheduler_heartbeats", "Heartbeats received.", [({}, s.heartbeats)])
+        yield _gauge(
+            "oneflow_scheduler_heartbeat_age_max_seconds",
+            "Age of the oldest last heartbeat.",
+            [({}, s.heartbeat_age_max_s)],
+        )
+        yield _counter(
+            "oneflow_scheduler_daemons_lost",
+            "Ranks or daemons declared lost.",
+            [({"reason": k}, v) for k, v in s.lost.items()],
+        )
+        yield _counter(
+            "oneflow_scheduler_messages_rejected",
+            "Messages refused.",
+            [({"reason": k}, v) for k, v in s.rejected.items()],
+        )
+        yield _counter(
+            "oneflow_scheduler_rpc_requests",
+            "Calls answered.",
+            [({"method": a, "code": b}, n) for (a, b), n in s.rpcs.items()],
+        )
+        yield _histogram(
+            "oneflow_scheduler_rpc_duration_seconds",
+            "Time to answer a call, waiting included.",
+            [({"method": k}, h) for k, h in s.rpc_seconds.items()],
+        )
+        passes = [({"pass": "all"}, s.compiles), *(({"pass": k}, h) for k, h in s.passes.items())]
+        yield _histogram(
+            "oneflow_scheduler_compile_duration_seconds", "Time of compiles, by pass.", passes
+        )
+
+    def _actors(self) -> Iterator[Metric]:
+        m = self._metrics
+        kinds = list(m.actors.items())
+        yield _counter(
+            "oneflow_actor_acts", "Acts done.", [({"kind": k}, c.acts) for k, c in kinds]
+        )
+        yield _histogram(
+            "oneflow_actor_act_duration_seconds",
+            "Time of one act.",
+            [({"kind": k}, c.durations) for k, c in kinds],
+        )
+        waits = [({"kind": k, "cause": "no_input"}, c.no_input_s) for k, c in kinds]
+        waits += [
+            ({"kind": k, "cause": "no_free_register"}, c.no_free_register_s) for k, c in kinds
+        ]
+        yield _counter(
+            "oneflow_actor_wait_seconds", "Time actors waited, by what they lacked.", waits
+        )
+        yield _gauge(
+            "oneflow_registers",
+            "Register slots.",
+            [({"kind": a, "state": b}, n) for (a, b), n in m.registers.items()],
+        )
+        yield _counter(
+            "oneflow_daemon_heartbeats",
+            "Heartbeats sent.",
+            [({"result": k}, v) for k, v in m.heartbeats.items()],
+        )
+
+    def _messages(self) -> Iterator[Metric]:
+        transports = list(self._metrics.transports.items())
+        yield _counter(
+            "oneflow_messages_sent",
+            "Messages sent.",
+            [({"transport": k}, c.sent) for k, c in transports],
+        )
+        yield _counter(
+            "oneflow_messages_received",
+            "Messages received.",
+            [({"transport": k}, c.received) for k, c in transports],
+        )
+        rows = [({"transport": k, "direction": "sent"}, c.nbytes_sent) for k, c in transports]
+        rows += [
+            ({"transport": k, "direction": "received"}, c.nbytes_received) for k, c in transports
+        ]
+        yield _counter("oneflow_message_bytes", "Bytes in messages.", rows)
+        yield _histogram(
+            "oneflow_message_latency_seconds",
+            "Time from sending a message to handling it.",
+            [({"transport": k}, c.latency) for k, c in transports],
+        )
+        collectives = list(self._metrics.collectives.items())
+        yield _counter(
+            "oneflow_collective_bytes",
+            "Bytes this rank moved in collectives.",
+            [({"op": k}, c.nbytes) for k, c in collectives],
+        )
+        yield _histogram(
+            "oneflow_collective_duration_seconds",
+            "Time of one collective.",
+            [({"op": k}, c.durations) for k, c in collectives],
+        )
+
+    def _memory(self) -> Iterator[Metric]:
+        m = self._metrics
+        yield _gauge(
+            "oneflow_device_memory_bytes",
+            "Memory of this rank's device.",
+            [({"kind": k}, v) for k, v in m.device_memory.items()],
+        )
+        yield _gauge(
+            "oneflow_device_memory_peak_bytes", "Most used at once.", [({}, m.device_memory_peak)]
+        )
+        yield _gauge(
+            "oneflow_host_memory_bytes", "Host memory.", [({"kind": "rss"}, _resident_nbytes())]
+        )
+
+    def _train(self) -> Iterator[Metric]:
+        m = self._metrics
+        jobs = list(m.train.items())
+        rank = "" if m.rank is None else str(m.rank)
+        yield _counter(
+            "oneflow_train_steps", "Optimizer steps.", [({"job": k}, c.steps) for k, c in jobs]
+        )
+        yield _counter(
+            "oneflow_train_samples", "Samples seen.", [({"job": k}, c.samples) for k, c in jobs]
+        )
+        yield _gauge(
+            "oneflow_train_last_step",
+            "Index of the last finished step.",
+            [({"job": k, "rank": rank}, c.last_step) for k, c in jobs],
+        )
+        yield _gauge(
+            "oneflow_train_last_step_timestamp_seconds",
+            "When the last step finished.",
+            [({"job": k, "rank": rank}, c.last_step_at) for k, c in jobs],
+        )
+        yield _counter(
+            "oneflow_train_nonfinite",
+            "NaN or infinity found.",
+            [({"job": k, "where": w}, n) for k, c in jobs for w, n in c.nonfinite.items()],
+        )
+        yield _histogram(
+            "oneflow_train_step_duration_seconds", "Time of one step.", [({}, m.step_durations)]
+        )
+        yield _counter(
+            "oneflow_checkpoint_bytes",
+            "Bytes of checkpoints.",
+            [({"direction": k}, v) for k, v in m.checkpoint_nbytes.items()],
+        )
+        yield _counter(
+            "oneflow_checkpoint_failures",
+            "Checkpoints that failed.",
+            [({"reason": k}, v) for k, v in m.checkpoint_failures.items()],
+        )
+
+
+Labels = dict[str, str]
+
+
+def _gauge(name: str, text: str, rows: list[tuple[Labels, float]]) -> Metric:
+    from prometheus_client.core import GaugeMetricFamily
+
+    return _fill(GaugeMetricFamily(name, text), name, rows)
+
+
+def _counter(name: str, text: str, rows: list[tuple[Labels, float]]) -> Metric:
+    from prometheus_client.core import CounterMetricFamily
+
+    return _fill(CounterMetricFamily(name, text), f"{name}_total", rows)
+
+
+def _fill(family: Any, sample: str, rows: list[tuple[Labels, float]]) -> Metric:
+    for labels, value in rows:
+        family.add_sample(sample, labels, value)
+    return family  # type: ignore[no-any-return]
+
+
+def _histogram(name: str, text: str, rows: list[tuple[Labels, Histogram]]) -> Metric:
+    from prometheus_client.core import HistogramMetricFamily
+
+    family = HistogramMetricFamily(name, text)
+    for labels, histogram in rows:
+        buckets = histogram.cumulative()
+        for bound, count in buckets:
+            family.add_sample(f"{name}_bucket", {**labels, "le": bound}, count)
+        family.add_sample(f"{name}_count", labels, buckets[-1][1])
+        family.add_sample(f"{name}_sum", labels, histogram.total_s)
+    return family
+
+
+def _resident_nbytes() -> int:
+    import resource
+
+    with open("/proc/self/statm") as statm:
+        return int(statm.read().split()[1]) * resource.getpagesize()

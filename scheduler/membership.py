@@ -1,0 +1,216 @@
+"""Who is alive: heartbeats, broken streams, reported failures, orderly leaves. The first real failure ends the job.
+
+Pure: `step(event, now)`. Rules that the code cannot show:
+* A rank whose stream breaks although it was heard just now is dead (its kernel closed the connection): it gets
+  RECONNECT_S to come back. One that had been silent before is frozen or cut off: it keeps its full `act_s`.
+* Exit code 85 means "I only follow". Such a report waits FOLLOW_S for the real cause before it counts.
+* If nobody called `step` for a while, it is we who were frozen; everybody's silence is forgiven that time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from oneflow.core.errors import InternalError, PeerLostError
+from oneflow.scheduler.rendezvous import Member, Tick
+
+RECONNECT_S = 1.0
+FOLLOW_S = 1.0
+OWN_STALL_S = 1.0
+
+
+@dataclass(frozen=True)
+class Failure:
+    """The end of a job: who failed first, and why."""
+
+    rank: int
+    host: str
+    cause: str
+    exit_code: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class Admitted:
+    members: tuple[Member, ...]
+
+
+@dataclass(frozen=True)
+class BeatHeard:
+    rank: int
+    incarnation: int
+    progress: int
+
+
+@dataclass(frozen=True)
+class StreamBroken:
+    rank: int
+    incarnation: int
+
+
+@dataclass(frozen=True)
+class FailureReported:
+    failure: Failure
+
+
+@dataclass(frozen=True)
+class RankLeft:
+    rank: int
+    incarnation: int
+
+
+@dataclass(frozen=True)
+class Abort:
+    """Tell every rank but the failed one; the job is over."""
+
+    failure: Failure
+
+
+@dataclass(frozen=True)
+class NotifyLeft:
+    rank: int
+
+
+@dataclass(frozen=True)
+class Suspect:
+    rank: int
+    silent_s: float
+
+
+@dataclass(frozen=True)
+class Recovered:
+    rank: int
+    silent_s: float
+
+
+Event = Admitted | BeatHeard | StreamBroken | FailureReported | RankLeft | Tick
+Action = Abort | NotifyLeft | Suspect | Recovered
+
+
+@dataclass
+class _Peer:
+    member: Member
+    heard_at: float
+    broken_at: float | None = None
+    suspect: bool = False
+    left: bool = False
+    progress: int = 0
+
+
+class Membership:
+    """Liveness of the admitted ranks; times in seconds."""
+
+    def __init__(self, suspect_s: float, act_s: float) -> None:
+        self.suspect_s = suspect_s
+        self.act_s = act_s
+        self.failure: Failure | None = None
+        self._peers: dict[int, _Peer] = {}
+        self._follower: tuple[float, Failure] | None = None
+        self._stepped_at: float | None = None
+
+    def step(self, event: Event, now: float) -> list[Action]:
+        self._forgive_own_stall(now)
+        match event:
+            case Admitted(members=members):
+                for member in members:
+                    self._peers.setdefault(member.rank, _Peer(member, now))
+                return []
+            case BeatHeard():
+                return self._heard(event, now)
+            case StreamBroken(rank=rank, incarnation=incarnation):
+                return self._broken(rank, incarnation, now)
+            case FailureReported(failure=failure):
+                return self._reported(failure, now)
+            case RankLeft(rank=rank, incarnation=incarnation):
+                return self._left(rank, incarnation)
+            case Tick():
+                return self._judge(now)
+        raise InternalError(f"membership cannot take {event}")
+
+    @property
+    def left_ranks(self) -> list[int]:
+        """Ranks that left in order."""
+        return [rank for rank, peer in self._peers.items() if peer.left]
+
+    def progress(self) -> dict[int, int]:
+        """The last progress counter of each rank."""
+        return {rank: peer.progress for rank, peer in self._peers.items()}
+
+    def oldest_heartbeat_s(self, now: float) -> float:
+        """Age of the oldest last heartbeat of a rank that has not left; 0 if there is none."""
+        return max((now - p.heard_at for p in self._peers.values() if not p.left), default=0.0)
+
+    def _forgive_own_stall(self, now: float) -> None:
+        last, self._stepped_at = self._stepped_at, now
+        if last is None or now - last <= OWN_STALL_S:
+            return
+        for peer in self._peers.values():
+            peer.heard_at += now - last
+            if peer.broken_at is not None:
+                peer.broken_at += now - last
+
+    def _find(self, rank: int, incarnation: int) -> _Peer | None:
+        peer = self._peers.get(rank)
+        return peer if peer and peer.member.incarnation == incarnation else None
+
+    def _heard(self, event: BeatHeard, now: float) -> list[Action]:
+        peer = self._find(event.rank, event.incarnation)
+        if peer is None:
+            return []  # of an earlier attempt
+        silent_s, was_suspect = now - peer.heard_at, peer.suspect
+        peer.heard_at, peer.broken_at, peer.suspect = now, None, False
+        peer.progress = event.progress
+        return [Recovered(event.rank, silent_s)] if was_suspect else []
+
+    def _broken(self, rank: int, incarnation: int, now: float) -> list[Action]:
+        peer = self._find(rank, incarnation)
+        if peer and not peer.left:
+            peer.broken_at = now
+        return []
+
+    def _reported(self, failure: Failure, now: float) -> list[Action]:
+        if failure.exit_code == PeerLostError.exit_code:
+            if self._follower is None:
+                self._follower = (now, failure)
+            return []
+        return self._fail(failure)
+
+    def _left(self, rank: int, incarnation: int) -> list[Action]:
+        peer = self._find(rank, incarnation)
+        if peer is None or peer.left:
+            return []
+        peer.left = True
+        return [NotifyLeft(rank)]
+
+    def _judge(self, now: float) -> list[Action]:
+        actions: list[Action] = []
+        for peer in self._peers.values():
+            if not peer.left:
+                actions += self._judge_one(peer, now)
+        if not self.failure and self._follower and now - self._follower[0] >= FOLLOW_S:
+            actions += self._fail(self._follower[1])
+        return actions
+
+    def _judge_one(self, peer: _Peer, now: float) -> list[Action]:
+        silent_s = now - peer.heard_at
+        if peer.broken_at is not None and peer.broken_at - peer.heard_at < self.suspect_s:
+            if now - peer.broken_at >= RECONNECT_S:
+                return self._fail(self._lost(peer, "its connection to the scheduler broke"))
+        elif silent_s >= self.act_s:
+            return self._fail(self._lost(peer, f"it sent no heartbeat for {silent_s:.1f} s"))
+        if silent_s >= self.suspect_s and not peer.suspect:
+            peer.suspect = True
+            return [Suspect(peer.member.rank, silent_s)]
+        return []
+
+    def _lost(self, peer: _Peer, how: str) -> Failure:
+        cause = f"{peer.member} is gone: {how}"
+        return Failure(
+            peer.member.rank, peer.member.host, cause, PeerLostError.exit_code, "NODE_LOST"
+        )
+
+    def _fail(self, failure: Failure) -> list[Action]:
+        if self.failure:
+            return []
+        self.failure = failure
+        return [Abort(failure)]

@@ -1,0 +1,93 @@
+"""Is a TCP port free, and if not, who holds it? Standard library only: the launcher asks before it starts anything."""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+from oneflow.core.config import join_address
+from oneflow.core.errors import ConfigError
+
+LISTEN = "0A"  # the state's code in /proc/net/tcp
+
+
+def check_port_is_free(host: str, port: int) -> None:
+    """Binds and releases host:port. Raises ConfigError that names the port and, where /proc tells, its holder."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # TIME_WAIT is no holder
+        try:
+            probe.bind((host, port))
+        except OSError as error:
+            raise ConfigError(bind_failure(host, port, error)) from None
+
+
+def bind_failure(host: str, port: int, error: OSError) -> str:
+    """Says why host:port could not be bound and what to do."""
+    address = join_address(host, port)
+    if error.errno == errno.EADDRINUSE:
+        return (
+            f"port {port} on {host} is in use{describe_holder(port)}; "
+            "choose another with --master_port, or use --standalone to take any free one"
+        )
+    if error.errno == errno.EADDRNOTAVAIL:
+        return f"{address} is not an address of this machine, but rank 0 must listen there; check MASTER_ADDR"
+    return f"cannot listen on {address}: {error.strerror or error}"
+
+
+def free_port(host: str = "127.0.0.1") -> int:
+    """A port that nobody listens on at this moment."""
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        probe.bind((host, 0))
+        return int(probe.getsockname()[1])
+
+
+def describe_holder(port: int) -> str:
+    """` by pid 812 (python train.py)` or, where that cannot be read, an empty text."""
+    pid = port_holder(port)
+    if pid is None:
+        return ""
+    try:
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
+    except OSError:
+        return f" by pid {pid}"
+    shown = " ".join(word for word in words if word)[:80]
+    return f" by pid {pid} ({shown})"
+
+
+def port_holder(port: int) -> int | None:
+    """The pid that listens on `port`, None if there is none or it belongs to somebody else."""
+    links = {f"socket:[{inode}]" for inode in _listening_inodes(port)}
+    if not links:
+        return None
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and any(link in links for link in _open_files(entry)):
+            return int(entry.name)
+    return None
+
+
+def _listening_inodes(port: int) -> Iterator[str]:
+    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+        try:
+            lines = Path(table).read_text().splitlines()[1:]
+        except OSError:
+            continue
+        for line in lines:
+            fields = line.split()
+            if fields[3] == LISTEN and int(fields[1].rpartition(":")[2], 16) == port:
+                yield fields[9]
+
+
+def _open_files(process: Path) -> Iterator[str]:
+    try:
+        descriptors = os.listdir(process / "fd")
+    except OSError:  # gone, or not ours
+        return
+    for descriptor in descriptors:
+        try:
+            yield os.readlink(process / "fd" / descriptor)
+        except OSError:
+            continue

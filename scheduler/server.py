@@ -1,0 +1,134 @@
+"""Rank 0's scheduler as an object: start it, give its address to the others, stop it."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import warnings
+from typing import TYPE_CHECKING, Any
+
+from oneflow.core.config import Config, ConfigWarning, join_address, split_address
+from oneflow.core.control_channel import TOKEN_KEY, channel_options, is_loopback, resolve
+from oneflow.core.errors import ConfigError
+from oneflow.core.loop import wait_for
+from oneflow.scheduler.ports import check_port_is_free
+
+if TYPE_CHECKING:
+    from oneflow.scheduler.service import CompileJob
+
+START_S = 30.0
+DRAIN_S = 2.0  # answers on their way get so long to be sent
+
+
+class SchedulerServer:
+    """The scheduler of one job of `world_size` ranks on `address` (host:port; port 0: any).
+
+    `compile_job(graph_bytes, config_bytes) -> plan_bytes` is called once per graph the ranks agree on, in a
+    thread of its own. With `config.job_token` every call must carry that token.
+    """
+
+    def __init__(
+        self, address: str, world_size: int, compile_job: CompileJob, config: Config
+    ) -> None:
+        self._host, self._port = split_address(address)
+        self._world_size = world_size
+        self._compile_job = compile_job
+        self._config = config
+        self._server: Any = None
+        self._service: Any = None
+        self._clock: asyncio.Future[None] | None = None
+
+    def start(self) -> str:
+        """Binds and serves; returns the bound host:port.
+
+        Raises ConfigError if the port is in use (naming its holder where it can be read) or the address is not
+        of this machine. Warns when other machines can reach the port and no token protects it.
+        """
+        host = resolve(self._host)
+        if not is_loopback(host) and not self._config.job_token:
+            warnings.warn(
+                f"the scheduler listens on {host} without a job token: whoever reaches the port can join or end "
+                "the job; set ONEFLOW_JOB_TOKEN to the same secret on every node",
+                ConfigWarning,
+                stacklevel=2,
+            )
+        if self._port:
+            check_port_is_free(
+                host, self._port
+            )  # here, because gRPC's own failure prints and says less
+        self._port = wait_for(self._start(host), START_S)
+        return join_address(self._host, self._port)
+
+    def stop(self, drain_s: float = DRAIN_S) -> None:
+        """Tells the ranks, lets answers under way go out, closes the port. Safe to call twice."""
+        if self._server is not None:
+            wait_for(self._stop(drain_s), drain_s + START_S)
+
+    async def _start(self, host: str) -> int:
+        from grpc import aio
+
+        from oneflow.protos import control_pb2_grpc
+        from oneflow.scheduler.service import SchedulerService
+
+        interceptors = _token_guards(self._config.job_token)
+        server = aio.server(options=channel_options(), interceptors=interceptors)
+        service = SchedulerService(self._world_size, self._compile_job, self._config)
+        control_pb2_grpc.add_SchedulerServicer_to_server(service, server)
+        port = _bind(server, host, self._port)
+        await server.start()
+        self._server, self._service = server, service
+        self._clock = asyncio.ensure_future(service.run_clock())
+        return port
+
+    async def _stop(self, drain_s: float) -> None:
+        server, self._server = self._server, None
+        if server is None:
+            return
+        self._service.announce_closing()
+        await asyncio.sleep(0)  # let the heartbeat streams pick the notice up
+        await server.stop(drain_s)
+        if self._clock is not None:
+            self._clock.cancel()
+
+
+def _bind(server: Any, host: str, port: int) -> int:
+    address = join_address(host, port)
+    try:
+        bound = server.add_insecure_port(address)
+    except RuntimeError:
+        bound = 0
+    if not bound:
+        raise ConfigError(
+            f"cannot listen on {address}: somebody took the port a moment ago; start again"
+        )
+    return int(bound)
+
+
+def _token_guards(token: str | None) -> list[Any]:
+    """A server interceptor that refuses calls without the job's token; none if the job has no token."""
+    if token is None:
+        return []
+    import grpc
+    from grpc import aio
+
+    async def refuse(request: Any, context: Any) -> None:
+        await context.abort(grpc.StatusCode.UNAUTHENTICATED, "wrong or missing job token")
+
+    class TokenGuard(aio.ServerInterceptor):  # type: ignore[misc]
+        async def intercept_service(self, continuation: Any, details: Any) -> Any:
+            handler = await continuation(details)
+            given = dict(details.invocation_metadata).get(TOKEN_KEY, "")
+            if handler is None or hmac.compare_digest(str(given).encode(), token.encode()):
+                return handler
+            return _same_shape(handler, refuse)
+
+    return [TokenGuard()]
+
+
+def _same_shape(handler: Any, behaviour: Any) -> Any:
+    """`behaviour` as a handler of the same kind as `handler`, which gRPC insists on."""
+    import grpc
+
+    if handler.request_streaming and handler.response_streaming:
+        return grpc.stream_stream_rpc_method_handler(behaviour)
+    return grpc.unary_unary_rpc_method_handler(behaviour)

@@ -52,12 +52,11 @@ def _is_linked(base: Path, path: Path) -> bool:
 def imports(text: str, module: str, is_package: bool) -> Iterator[tuple[int, str]]:
     """Line and target of every import of this project anywhere in a file, functions included.
 
-    A target is the module, or module.name for `from module import name`; `oneflow` alone is the
-    facade.
+    A target is module.* for `import module` and module.name for `from module import name`.
     """
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Import):
-            yield from ((node.lineno, alias.name) for alias in node.names)
+            yield from ((node.lineno, f"{alias.name}.*") for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             base = _absolute(node, module, is_package)
             yield from ((node.lineno, f"{base}.{alias.name}") for alias in node.names)
@@ -82,7 +81,7 @@ def _leading_text(node: ast.Call) -> Iterator[str]:
     for argument in node.args[:1]:
         first = argument.values[0] if isinstance(argument, ast.JoinedStr) else argument
         if isinstance(first, ast.Constant) and isinstance(first.value, str):
-            yield first.value.rstrip(".")
+            yield first.value.rstrip(".") + ".*"
 
 
 def violations(
@@ -92,10 +91,10 @@ def violations(
     package = module.split(".")[0]
     result = []
     for line, target in imports(text, module, is_package):
-        if target != "oneflow" and not target.startswith("oneflow."):
+        if not target.startswith("oneflow."):
             continue
-        inner = target.removeprefix("oneflow").removeprefix(".")
-        if not inner or ("." not in inner and inner not in known):
+        inner = target.removeprefix("oneflow.")
+        if "." not in inner and inner not in known and inner != "__version__":
             result.append(
                 f"{module}:{line} imports the facade ({target}); import the defining module"
             )
@@ -106,7 +105,8 @@ def violations(
 
 def _is_allowed(package: str, module: str, inner: str) -> bool:
     below = ARROWS.get(package)
-    if below is None or (module, inner.split(".")[0]) in LOADERS:
+    top = inner.split(".")[0]
+    if below is None or top == "__version__" or (module, top) in LOADERS:
         return True
     return any(inner == name or inner.startswith(f"{name}.") for name in (package, *below))
 

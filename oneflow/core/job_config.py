@@ -1,0 +1,94 @@
+"""What the compiler is told about a job besides its graph: how to compile it, and for which machines."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from oneflow.core.errors import ConfigError
+
+ORDER_MODES = ("MemoryFirst", "SpeedFirst", "OverlapCpuGpu", "DelayShortGpu", "Disable")
+
+_T = TypeVar("_T", bound="JobConfig | Cluster")
+
+
+@dataclass(frozen=True)
+class JobConfig:
+    """How to compile and run one graph. Plain values only: it travels as JSON and is part of the cache key.
+
+    num_pieces: micro-batches per step.  order_mode: one of ORDER_MODES.  outputs_buffer_size: steps whose outputs
+    may be alive at once.  auto_parallel: weigh computing time fully against moving bytes when SBPs are chosen;
+    otherwise computing time only breaks ties, and ops follow the SBPs the user gave.
+    """
+
+    name: str
+    num_pieces: int = 1
+    order_mode: str = "MemoryFirst"
+    outputs_buffer_size: int = 2
+    auto_parallel: bool = False
+
+    def __post_init__(self) -> None:
+        if self.num_pieces < 1:
+            raise ConfigError(f"num_pieces must be at least 1, got {self.num_pieces}")
+        if self.outputs_buffer_size < 1:
+            raise ConfigError(
+                f"outputs_buffer_size must be at least 1, got {self.outputs_buffer_size}"
+            )
+        if self.order_mode not in ORDER_MODES:
+            raise ConfigError(
+                f"order_mode must be one of {', '.join(ORDER_MODES)}, got {self.order_mode!r}"
+            )
+
+    def to_bytes(self) -> bytes:
+        return _encode(self)
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> JobConfig:
+        """The inverse of `to_bytes`. Raises ConfigError for unknown fields or wrong types."""
+        return _decode(cls, data)
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """The ranks a job runs on.  hosts: the host name of every rank; ranks with one name share memory."""
+
+    world_size: int
+    hosts: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.world_size < 1:
+            raise ConfigError(f"world_size must be at least 1, got {self.world_size}")
+        if not self.hosts:
+            object.__setattr__(self, "hosts", ("localhost",) * self.world_size)
+        if len(self.hosts) != self.world_size:
+            raise ConfigError(
+                f"{len(self.hosts)} hosts given for {self.world_size} ranks; give one host name per rank"
+            )
+
+    def to_bytes(self) -> bytes:
+        return _encode(self)
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Cluster:
+        """The inverse of `to_bytes`. Raises ConfigError for unknown fields or wrong types."""
+        return _decode(cls, data)
+
+
+def _encode(value: Any) -> bytes:
+    import msgspec
+
+    return msgspec.json.encode(value)
+
+
+def _decode(cls: type[_T], data: bytes) -> _T:
+    import msgspec
+
+    try:
+        fields = msgspec.json.decode(data, type=dict[str, Any])
+        unknown = sorted(fields.keys() - {f.name for f in dataclasses.fields(cls)})
+        if unknown:
+            raise ConfigError(f"{cls.__name__} has no field {', '.join(unknown)}")
+        return msgspec.convert(fields, cls)
+    except msgspec.MsgspecError as error:
+        raise ConfigError(f"not a {cls.__name__}: {error}") from error

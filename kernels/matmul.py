@@ -1,0 +1,102 @@
+"""Matrix products through BLAS. Transposed operands go in as strided views, which BLAS reads in place."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+from oneflow.core import dtype as dtypes
+from oneflow.core.tensor_type import TensorType
+from oneflow.kernels.registry import kernel
+from oneflow.ops.matmul import Linear, Matmul, MatmulWeightGrad
+
+_HALF = ("float16", "bfloat16")  # no BLAS on a CPU: computed in float32
+
+
+def _in_float32(infer: Any) -> Any:
+    """Workspace of a half-precision product: every operand and the output in float32."""
+
+    def types(ins: tuple[TensorType, ...], attrs: dict[str, Any]) -> tuple[TensorType, ...]:
+        return tuple(t.with_dtype(dtypes.float32) for t in (*ins, infer(*ins, **attrs)))
+
+    return types
+
+
+@kernel("matmul")
+def matmul(
+    xp: Any, out: Any, a: Any, b: Any, *, transpose_a: bool = False, transpose_b: bool = False
+) -> None:
+    if b.ndim == 2 and a.ndim > 2 and not transpose_a and a.flags.c_contiguous:
+        # One product over all rows beats a loop over the batch.
+        a, out = _rows(a), _rows(out)
+    xp.matmul(_t(a, transpose_a), _t(b, transpose_b), out=out)
+
+
+@kernel("matmul", device="cpu", dtypes=_HALF, workspace=_in_float32(Matmul.infer))
+def matmul_half(
+    xp: Any, out: Any, a: Any, b: Any, wide_a: Any, wide_b: Any, wide_out: Any, **attrs: Any
+) -> None:
+    wide_a[...], wide_b[...] = a, b
+    matmul(xp, wide_out, wide_a, wide_b, **attrs)
+    out[...] = wide_out
+
+
+@kernel("matmul_weight_grad")
+def matmul_weight_grad(xp: Any, out: Any, a: Any, d: Any, *, transpose: bool = False) -> None:
+    if not (a.flags.c_contiguous and d.flags.c_contiguous):
+        _weight_grad_strided(xp, out, a, d, transpose)
+        return
+    a, d = _rows(a), _rows(d)
+    if transpose:
+        a, d = d, a
+    xp.matmul(a.T, d, out=out)
+
+
+def _weight_grad_strided(xp: Any, out: Any, a: Any, d: Any, transpose: bool) -> None:
+    """Without copies: one small product per leading index, added up."""
+    letters = "abcdefghij"[: a.ndim - 1]
+    xp.einsum(f"{letters}y,{letters}z->{'zy' if transpose else 'yz'}", a, d, out=out)
+
+
+@kernel(
+    "matmul_weight_grad", device="cpu", dtypes=_HALF, workspace=_in_float32(MatmulWeightGrad.infer)
+)
+def matmul_weight_grad_half(
+    xp: Any, out: Any, a: Any, d: Any, wide_a: Any, wide_d: Any, wide_out: Any, **attrs: Any
+) -> None:
+    wide_a[...], wide_d[...] = a, d
+    matmul_weight_grad(xp, wide_out, wide_a, wide_d, **attrs)
+    out[...] = wide_out
+
+
+@kernel("linear")
+def linear(xp: Any, out: Any, x: Any, w: Any, b: Any) -> None:
+    if x.flags.c_contiguous:
+        x, flat = _rows(x), _rows(out)
+        xp.matmul(x, w.T, out=flat)
+    else:
+        xp.matmul(x, w.T, out=out)
+    xp.add(out, b, out=out)
+
+
+@kernel("linear", device="cpu", dtypes=_HALF, workspace=_in_float32(Linear.infer))
+def linear_half(
+    xp: Any, out: Any, x: Any, w: Any, b: Any, wide_x: Any, wide_w: Any, wide_b: Any, wide_out: Any
+) -> None:
+    wide_x[...], wide_w[...], wide_b[...] = x, w, b
+    linear(xp, wide_out, wide_x, wide_w, wide_b)
+    out[...] = wide_out
+
+
+@kernel("sum_rows")
+def sum_rows(xp: Any, out: Any, x: Any) -> None:
+    xp.sum(x, axis=tuple(range(x.ndim - 1)), out=out)
+
+
+def _t(x: Any, transposed: bool) -> Any:
+    return x.swapaxes(-1, -2) if transposed else x
+
+
+def _rows(x: Any) -> Any:
+    """A contiguous array as a matrix of rows of its last dim."""
+    return x.reshape(prod(x.shape[:-1]), x.shape[-1])

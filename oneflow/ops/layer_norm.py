@@ -1,0 +1,190 @@
+"""Normalisation of each sample over its last dims: layer norm and RMS norm."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from oneflow.core import dtype as dtypes
+from oneflow.core.dispatch import call
+from oneflow.core.errors import ShapeError
+from oneflow.core.op import Op, register
+from oneflow.core.sbp import BROADCAST, PARTIAL, SbpSignature, Split
+from oneflow.core.tensor_type import TensorType
+from oneflow.ops.softmax import check_float
+
+
+def _check(who: str, x: TensorType, affine: tuple[TensorType, ...], begin_axis: int) -> None:
+    check_float(who, x, *affine)
+    if not 0 <= begin_axis < x.ndim:
+        raise ShapeError(f"{who}: begin_axis {begin_axis} is no dim of {x}")
+    for t in affine:
+        if t.shape != x.shape[begin_axis:]:
+            raise ShapeError(
+                f"{who}: weight and bias of {x} need shape {list(x.shape[begin_axis:])}, got {t}"
+            )
+
+
+def _statistics(x: TensorType, begin_axis: int) -> TensorType:
+    """One number per sample, at least float32."""
+    dtype = x.dtype if x.dtype.bytes >= 4 else dtypes.float32
+    return TensorType(x.shape[:begin_axis], dtype)
+
+
+def _row_signatures(
+    begin_axis: int, num_split: int, num_whole: int, outputs: str
+) -> list[SbpSignature]:
+    """Split sample dim i of the first inputs, the others B. outputs: a letter each, S or P."""
+    result = []
+    for i in range(begin_axis):
+        made = tuple(Split(i) if letter == "S" else PARTIAL for letter in outputs)
+        inputs = (Split(i),) * num_split + (BROADCAST,) * num_whole
+        result.append(SbpSignature(inputs, made))
+    return result
+
+
+@register
+class LayerNorm(Op):
+    """y = (x - mean) / sqrt(variance + eps) [* gamma [+ beta]] over the dims from begin_axis on.
+
+    Inputs: x, optionally gamma, optionally beta, both of shape x.shape[begin_axis:]. The variance is the biased one.
+    Outputs: y, mean and inv_std = 1 / sqrt(variance + eps), both of shape x.shape[:begin_axis]; only y has a gradient.
+    """
+
+    name = "layer_norm"
+    num_outputs = 3
+
+    @staticmethod
+    def infer(
+        x: TensorType, *affine: TensorType, begin_axis: int, eps: float = 1e-5
+    ) -> tuple[TensorType, ...]:
+        _check("layer_norm", x, affine, begin_axis)
+        statistics = _statistics(x, begin_axis)
+        return x, statistics, statistics
+
+    @staticmethod
+    def sbp(
+        x: TensorType, *affine: TensorType, begin_axis: int, eps: float = 1e-5
+    ) -> list[SbpSignature]:
+        return _row_signatures(begin_axis, 1, len(affine), "SSS")
+
+    @staticmethod
+    def grad(
+        d_y: Any, d_mean: Any, d_inv_std: Any, *tensors: Any, begin_axis: int, eps: float
+    ) -> Any:
+        *inputs, _y, mean, inv_std = tensors
+        if d_y is None:
+            return (None,) * len(inputs)
+        made = layer_norm_grad(d_y, inputs[0], mean, inv_std, *inputs[1:2], begin_axis=begin_axis)
+        return (made,) if len(inputs) == 1 else made[: len(inputs)]
+
+
+@register
+class LayerNormGrad(Op):
+    """(d_x, d_gamma, d_beta) of layer_norm in one pass over d_y and x; d_x alone if there is no gamma.
+
+    Inputs: d_y, x, mean, inv_std and gamma.
+    """
+
+    name = "layer_norm_grad"
+    num_outputs = -1
+
+    @staticmethod
+    def infer(
+        d_y: TensorType,
+        x: TensorType,
+        mean: TensorType,
+        inv_std: TensorType,
+        *gamma: TensorType,
+        begin_axis: int,
+    ) -> tuple[TensorType, ...]:
+        _check("layer_norm_grad", x, gamma, begin_axis)
+        return (x, *gamma, *gamma)
+
+    @staticmethod
+    def sbp(
+        d_y: TensorType,
+        x: TensorType,
+        mean: TensorType,
+        inv_std: TensorType,
+        *gamma: TensorType,
+        begin_axis: int,
+    ) -> list[SbpSignature]:
+        return _row_signatures(begin_axis, 4, len(gamma), "SPP" if gamma else "S")
+
+
+@register
+class RmsNorm(Op):
+    """y = x / sqrt(mean of x^2 + eps) [* gamma] over the dims from begin_axis on.
+
+    Inputs: x, optionally gamma of shape x.shape[begin_axis:]. Outputs: y, and inv_rms of shape x.shape[:begin_axis],
+    which has no gradient of its own.
+    """
+
+    name = "rms_norm"
+    num_outputs = 2
+
+    @staticmethod
+    def infer(
+        x: TensorType, *gamma: TensorType, begin_axis: int, eps: float = 1e-6
+    ) -> tuple[TensorType, ...]:
+        _check("rms_norm", x, gamma, begin_axis)
+        return x, _statistics(x, begin_axis)
+
+    @staticmethod
+    def sbp(
+        x: TensorType, *gamma: TensorType, begin_axis: int, eps: float = 1e-6
+    ) -> list[SbpSignature]:
+        return _row_signatures(begin_axis, 1, len(gamma), "SS")
+
+    @staticmethod
+    def grad(d_y: Any, d_inv_rms: Any, *tensors: Any, begin_axis: int, eps: float) -> Any:
+        *inputs, _y, inv_rms = tensors
+        if d_y is None:
+            return (None,) * len(inputs)
+        made = rms_norm_grad(d_y, inputs[0], inv_rms, *inputs[1:], begin_axis=begin_axis)
+        return (made,) if len(inputs) == 1 else made
+
+
+@register
+class RmsNormGrad(Op):
+    """(d_x, d_gamma) of rms_norm; d_x alone if there is no gamma.   Inputs: d_y, x, inv_rms and gamma."""
+
+    name = "rms_norm_grad"
+    num_outputs = -1
+
+    @staticmethod
+    def infer(
+        d_y: TensorType, x: TensorType, inv_rms: TensorType, *gamma: TensorType, begin_axis: int
+    ) -> tuple[TensorType, ...]:
+        _check("rms_norm_grad", x, gamma, begin_axis)
+        return (x, *gamma)
+
+    @staticmethod
+    def sbp(
+        d_y: TensorType, x: TensorType, inv_rms: TensorType, *gamma: TensorType, begin_axis: int
+    ) -> list[SbpSignature]:
+        return _row_signatures(begin_axis, 3, len(gamma), "SP" if gamma else "S")
+
+
+def layer_norm(x: Any, *affine: Any, begin_axis: int, eps: float = 1e-5) -> Any:
+    """See LayerNorm."""
+    return call(LayerNorm, x, *affine, begin_axis=begin_axis, eps=eps)
+
+
+def layer_norm_grad(d_y: Any, x: Any, mean: Any, inv_std: Any, *gamma: Any, begin_axis: int) -> Any:
+    """See LayerNormGrad. Returns one tensor, or three if gamma is given."""
+    return _single(call(LayerNormGrad, d_y, x, mean, inv_std, *gamma, begin_axis=begin_axis))
+
+
+def rms_norm(x: Any, *gamma: Any, begin_axis: int, eps: float = 1e-6) -> Any:
+    """See RmsNorm."""
+    return call(RmsNorm, x, *gamma, begin_axis=begin_axis, eps=eps)
+
+
+def rms_norm_grad(d_y: Any, x: Any, inv_rms: Any, *gamma: Any, begin_axis: int) -> Any:
+    """See RmsNormGrad. Returns one tensor, or two if gamma is given."""
+    return _single(call(RmsNormGrad, d_y, x, inv_rms, *gamma, begin_axis=begin_axis))
+
+
+def _single(made: Any) -> Any:
+    return made[0] if isinstance(made, tuple) and len(made) == 1 else made

@@ -1,0 +1,251 @@
+"""Matrix products: matmul, the gradient of a shared weight, and linear."""
+
+from __future__ import annotations
+
+import string
+from typing import Any
+
+from oneflow.core.dispatch import call
+from oneflow.core.errors import DTypeError, ShapeError
+from oneflow.core.op import Op, einsum_signatures, register
+from oneflow.core.sbp import BROADCAST, PARTIAL, SbpSignature, Split
+from oneflow.core.tensor_type import TensorType
+
+_BATCH_LETTERS = string.ascii_lowercase[:10]
+_ABSENT = "."  # a dim of size 1 that is stretched: takes a position, but is no letter
+
+
+@register
+class Matmul(Op):
+    """out = a @ b over the last two dims; the dims before broadcast as NumPy's do.
+
+    a: (..., m, k), or (..., k, m) if transpose_a.  b: (..., k, n), or (..., n, k) if transpose_b.  out: (..., m, n).
+    """
+
+    name = "matmul"
+
+    @staticmethod
+    def infer(
+        a: TensorType, b: TensorType, *, transpose_a: bool = False, transpose_b: bool = False
+    ) -> TensorType:
+        _check_operands("matmul", a, b)
+        rows, inner = _matrix(a, transpose_a)
+        inner_b, columns = _matrix(b, transpose_b)
+        if inner != inner_b:
+            raise ShapeError(
+                f"matmul: a {a} has {inner} columns, but b {b} needs {inner_b}"
+                f" (transpose_a={transpose_a}, transpose_b={transpose_b})"
+            )
+        batch = _broadcast_batch(a, b)
+        return TensorType((*batch, rows, columns), a.dtype)
+
+    @staticmethod
+    def sbp(
+        a: TensorType, b: TensorType, *, transpose_a: bool = False, transpose_b: bool = False
+    ) -> list[SbpSignature]:
+        out = Matmul.infer(a, b, transpose_a=transpose_a, transpose_b=transpose_b)
+        letters = _BATCH_LETTERS[: out.ndim - 2]
+        left = _batch_letters(a, out, letters) + ("km" if transpose_a else "mk")
+        right = _batch_letters(b, out, letters) + ("nk" if transpose_b else "kn")
+        return einsum_signatures(f"{left},{right}->{letters}mn")
+
+    @staticmethod
+    def grad(
+        d_out: Any,
+        a: Any,
+        b: Any,
+        out: Any,
+        *,
+        transpose_a: bool = False,
+        transpose_b: bool = False,
+    ) -> tuple[Any, ...]:
+        return (
+            lambda: _grad_a(d_out, a, b, transpose_a, transpose_b),
+            lambda: _grad_b(d_out, a, b, transpose_a, transpose_b),
+        )
+
+
+@register
+class MatmulWeightGrad(Op):
+    """out = sum over all leading dims of a^T @ d: the gradient of a 2-D weight, as one product.
+
+    a: (..., k).  d: (..., n), same leading dims.  out: (k, n), or (n, k) if transpose.
+    """
+
+    name = "matmul_weight_grad"
+
+    @staticmethod
+    def infer(a: TensorType, d: TensorType, *, transpose: bool = False) -> TensorType:
+        _check_operands("matmul_weight_grad", a, d)
+        if a.shape[:-1] != d.shape[:-1]:
+            raise ShapeError(f"matmul_weight_grad: {a} and {d} differ before the last dim")
+        k, n = a.shape[-1], d.shape[-1]
+        return TensorType((n, k) if transpose else (k, n), a.dtype)
+
+    @staticmethod
+    def sbp(a: TensorType, d: TensorType, *, transpose: bool = False) -> list[SbpSignature]:
+        rows = _BATCH_LETTERS[: a.ndim - 1]
+        return einsum_signatures(f"{rows}k,{rows}n->{'nk' if transpose else 'kn'}")
+
+    @staticmethod
+    def grad(d_out: Any, a: Any, d: Any, out: Any, *, transpose: bool = False) -> tuple[Any, ...]:
+        return (
+            lambda: matmul(d, d_out, transpose_b=not transpose),
+            lambda: matmul(a, d_out, transpose_b=transpose),
+        )
+
+
+@register
+class Linear(Op):
+    """out = x @ w^T + b.   x: (..., in); w: (out, in); b: (out,); out: (..., out)."""
+
+    name = "linear"
+
+    @staticmethod
+    def infer(x: TensorType, w: TensorType, b: TensorType) -> TensorType:
+        if x.ndim < 1 or w.ndim != 2 or x.shape[-1] != w.shape[1]:
+            raise ShapeError(f"linear: x {x} does not fit w {w}; x needs {w.shape[-1:]} columns")
+        if b.shape != w.shape[:1]:
+            raise ShapeError(f"linear: b {b} does not fit w {w}; b needs shape [{w.shape[0]}]")
+        if not x.dtype is w.dtype is b.dtype:
+            raise DTypeError(f"linear: x {x}, w {w} and b {b} must have one dtype")
+        return TensorType((*x.shape[:-1], w.shape[0]), x.dtype)
+
+    @staticmethod
+    def sbp(x: TensorType, w: TensorType, b: TensorType) -> list[SbpSignature]:
+        last = Split(x.ndim - 1)
+        rows = [
+            SbpSignature((Split(i), BROADCAST, BROADCAST), (Split(i),)) for i in range(x.ndim - 1)
+        ]
+        return [
+            *rows,
+            SbpSignature((BROADCAST, Split(0), Split(0)), (last,)),
+            SbpSignature((last, Split(1), PARTIAL), (PARTIAL,)),
+            SbpSignature((PARTIAL, BROADCAST, PARTIAL), (PARTIAL,)),
+            SbpSignature((BROADCAST, PARTIAL, PARTIAL), (PARTIAL,)),
+        ]
+
+    @staticmethod
+    def grad(d_out: Any, x: Any, w: Any, b: Any, out: Any) -> tuple[Any, ...]:
+        return (
+            lambda: matmul(d_out, w) if d_out.type.ndim > 1 else _vector_times(d_out, w),
+            lambda: matmul_weight_grad(x, d_out, transpose=True),
+            lambda: sum_rows(d_out),
+        )
+
+
+@register
+class SumRows(Op):
+    """out[j] = sum of x[..., j] over all dims but the last: the gradient of a bias.   x: (..., n); out: (n,)."""
+
+    name = "sum_rows"
+
+    @staticmethod
+    def infer(x: TensorType) -> TensorType:
+        if x.ndim < 1:
+            raise ShapeError(f"sum_rows: needs at least one dim, got {x}")
+        return TensorType(x.shape[-1:], x.dtype)
+
+    @staticmethod
+    def sbp(x: TensorType) -> list[SbpSignature]:
+        rows = [SbpSignature((Split(i),), (PARTIAL,)) for i in range(x.ndim - 1)]
+        return [
+            *rows,
+            SbpSignature((Split(x.ndim - 1),), (Split(0),)),
+            SbpSignature((PARTIAL,), (PARTIAL,)),
+        ]
+
+    @staticmethod
+    def grad(d_out: Any, x: Any, out: Any) -> tuple[Any, ...]:
+        from oneflow.ops.shape import expand
+
+        return (lambda: expand(d_out, shape=x.type.shape),)
+
+
+def matmul(a: Any, b: Any, *, transpose_a: bool = False, transpose_b: bool = False) -> Any:
+    """See Matmul."""
+    return call(Matmul, a, b, transpose_a=transpose_a, transpose_b=transpose_b)
+
+
+def matmul_weight_grad(a: Any, d: Any, *, transpose: bool = False) -> Any:
+    """See MatmulWeightGrad."""
+    return call(MatmulWeightGrad, a, d, transpose=transpose)
+
+
+def linear(x: Any, w: Any, b: Any) -> Any:
+    """See Linear."""
+    return call(Linear, x, w, b)
+
+
+def sum_rows(x: Any) -> Any:
+    """See SumRows."""
+    return call(SumRows, x)
+
+
+# ---- shapes -------------------------------------------------------------------------------------------------------
+
+
+def _check_operands(who: str, a: TensorType, b: TensorType) -> None:
+    least = 2 if who == "matmul" else 1
+    if a.ndim < least or b.ndim < least:
+        raise ShapeError(f"{who}: needs tensors of at least {least} dims, got {a} and {b}")
+    if a.dtype is not b.dtype:
+        raise DTypeError(f"{who}: {a} and {b} must have one dtype")
+
+
+def _matrix(t: TensorType, transposed: bool) -> tuple[int, int]:
+    rows, columns = t.shape[-2:]
+    return (columns, rows) if transposed else (rows, columns)
+
+
+def _broadcast_batch(a: TensorType, b: TensorType) -> tuple[int, ...]:
+    left, right = a.shape[:-2], b.shape[:-2]
+    ndim = max(len(left), len(right))
+    left, right = (1,) * (ndim - len(left)) + left, (1,) * (ndim - len(right)) + right
+    for x, y in zip(left, right, strict=True):
+        if x != y and 1 not in (x, y):
+            raise ShapeError(f"matmul: the batch dims of {a} and {b} do not broadcast")
+    return tuple(y if x == 1 else x for x, y in zip(left, right, strict=True))
+
+
+def _batch_letters(t: TensorType, out: TensorType, letters: str) -> str:
+    skipped = out.ndim - t.ndim
+    sizes = zip(t.shape[:-2], out.shape[skipped:-2], letters[skipped:], strict=True)
+    return "".join(letter if size == whole else _ABSENT for size, whole, letter in sizes)
+
+
+# ---- gradients ----------------------------------------------------------------------------------------------------
+
+
+def _grad_a(d_out: Any, a: Any, b: Any, transpose_a: bool, transpose_b: bool) -> Any:
+    if transpose_a:
+        full = matmul(b, d_out, transpose_a=transpose_b, transpose_b=True)
+    else:
+        full = matmul(d_out, b, transpose_b=not transpose_b)
+    return _sum_batch(full, a.type)
+
+
+def _grad_b(d_out: Any, a: Any, b: Any, transpose_a: bool, transpose_b: bool) -> Any:
+    if b.type.ndim == 2 and a.type.ndim > 2 and not transpose_a:
+        return matmul_weight_grad(a, d_out, transpose=transpose_b)
+    if transpose_b:
+        full = matmul(d_out, a, transpose_a=True, transpose_b=transpose_a)
+    else:
+        full = matmul(a, d_out, transpose_a=not transpose_a)
+    return _sum_batch(full, b.type)
+
+
+def _sum_batch(full: Any, wanted: TensorType) -> Any:
+    """Sums over the batch dims along which an operand was stretched."""
+    if full.type.shape == wanted.shape:
+        return full
+    from oneflow.ops.reduce import sum_to
+
+    return sum_to(full, shape=wanted.shape)
+
+
+def _vector_times(d_out: Any, w: Any) -> Any:
+    from oneflow.ops.shape import reshape
+
+    row = reshape(d_out, shape=(1, *d_out.type.shape))
+    return reshape(matmul(row, w), shape=w.type.shape[1:])

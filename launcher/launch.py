@@ -1,0 +1,107 @@
+"""`python -m oneflow.distributed.launch`: runs the ranks of a job on this node.
+
+Quiet on success. A failure ends with one line on stderr that names the first failed rank and its cause, and with
+that rank's exit code.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import socket
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from oneflow.core.errors import ConfigError, OneFlowError
+from oneflow.launcher.flags import Settings, parse
+from oneflow.launcher.processes import become_subreaper
+from oneflow.launcher.report import config_line, final_line
+from oneflow.launcher.supervisor import Outcome, Supervisor
+from oneflow.scheduler.ports import check_port_is_free, free_port
+
+JOB = "local"
+HOPELESS_CODES = frozenset(
+    (2, 77, 78)
+)  # usage, permission, configuration: the same again next time
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs a whole job as the command line says; returns the process's exit code."""
+    try:
+        settings = parse(sys.argv[1:] if argv is None else argv, os.environ)
+        if settings.print_config:
+            print(settings.describe())
+            return 0
+        return run(settings)
+    except OneFlowError as error:
+        print(config_line(JOB, error.exit_code, error.reason, str(error)), file=sys.stderr)
+        return error.exit_code
+
+
+def run(settings: Settings) -> int:
+    """Runs attempts until one succeeds, cannot be helped, or restarts are used up."""
+    _check_script(settings)
+    _say_threads(settings)
+    become_subreaper()
+    attempt = 1
+    while True:
+        outcome = Supervisor(settings, os.environ, attempt, _port(settings)).run()
+        verdict = outcome.verdict
+        if verdict.exit_code == 0:
+            return 0
+        is_last = attempt > settings.max_restarts
+        if is_last or verdict.signum is not None or verdict.exit_code in HOPELESS_CODES:
+            _say(outcome, attempt)
+            return verdict.exit_code
+        _say(outcome, attempt, "RESTARTING")
+        attempt += 1
+
+
+def _say(outcome: Outcome, attempt: int, state: str | None = None) -> None:
+    line = final_line(
+        outcome.verdict,
+        JOB,
+        attempt,
+        outcome.record,
+        outcome.log,
+        state,
+        outcome.ran_out_of_memory,
+    )
+    print(line, file=sys.stderr, flush=True)
+
+
+def _port(settings: Settings) -> int:
+    """The port of rank 0 for one attempt; if rank 0 runs here, it must be free now."""
+    if settings.master_port == 0:
+        return free_port()
+    address = _own_address(settings.master_addr) if settings.node_rank == 0 else None
+    if address is not None:
+        check_port_is_free(address, settings.master_port)
+    return settings.master_port
+
+
+def _own_address(host: str) -> str | None:
+    """The loopback address that `host` means, None for one that rank 0 itself must judge."""
+    try:
+        address = socket.gethostbyname(host)
+    except OSError as error:
+        raise ConfigError(f"--master_addr {host!r} cannot be resolved: {error}") from None
+    return address if ipaddress.ip_address(address).is_loopback else None
+
+
+def _check_script(settings: Settings) -> None:
+    """A missing script is one line now instead of one traceback per rank later."""
+    if settings.module or settings.no_python:
+        return
+    if not Path(settings.script).exists():
+        raise ConfigError(f"script {settings.script!r} does not exist")
+
+
+def _say_threads(settings: Settings) -> None:
+    if settings.nproc_per_node > 1 and not os.environ.get("OMP_NUM_THREADS"):
+        print(
+            f"oneflow: OMP_NUM_THREADS=1 for each of {settings.nproc_per_node} processes, "
+            "so that they do not crowd each other out; set it to choose",
+            file=sys.stderr,
+        )

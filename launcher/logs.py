@@ -1,0 +1,173 @@
+"""Ranks' output on the console: each line with its rank in front, nothing that could harm a terminal.
+
+A thread of its own reads the pipes, so that a slow console never delays the look at the ranks.
+"""
+
+from __future__ import annotations
+
+import codecs
+import os
+import re
+import selectors
+import socket
+import string
+import threading
+import time
+from dataclasses import dataclass, field
+
+PARTIAL_S = 0.3  # text without a line end is shown after so long
+PIECE_CHARS = 16 << 10  # a longer line goes out in pieces, so that memory stays bounded
+READ_NBYTES = 64 << 10
+DRAIN_S = 2.0
+
+# Colours may pass; every other control character is shown as text. \r and \n end a line.
+_CONTROL = re.compile(r"\x1b\[[0-9;]*m|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
+_LINE_END = re.compile(r"\r\n|\n|\r(?!$)")
+
+
+def escape(text: str) -> str:
+    """`text` with its control characters spelled out."""
+    return _CONTROL.sub(_spell, text)
+
+
+def _spell(match: re.Match[str]) -> str:
+    found = match.group()
+    return found if len(found) > 1 else f"\\x{ord(found):02x}"
+
+
+def line_prefix(template: str, rank: int, local_rank: int) -> str:
+    """The template with ${hostname}, ${rank} and ${local_rank} filled in; other words stay as they are."""
+    known = {"hostname": socket.gethostname(), "rank": rank, "local_rank": local_rank}
+    return string.Template(template).safe_substitute(known)
+
+
+class LineSplitter:
+    """Bytes in, lines out: (text, whether the line ends here). Invalid UTF-8 is shown as \\xNN."""
+
+    def __init__(self) -> None:
+        self._decoder = codecs.getincrementaldecoder("utf-8")("backslashreplace")
+        self._held = ""
+
+    def feed(self, data: bytes) -> list[tuple[str, bool]]:
+        """What `data` completes: whole lines, and pieces of an overlong one."""
+        parts = _LINE_END.split(self._held + self._decoder.decode(data))
+        self._held = parts.pop()
+        out = [(escape(part), True) for part in parts]
+        while len(self._held) >= PIECE_CHARS:
+            out.append((escape(self._held[:PIECE_CHARS]), False))
+            self._held = self._held[PIECE_CHARS:]
+        return out
+
+    def flush(self, at_end: bool = False) -> list[tuple[str, bool]]:
+        """What is held back, as an unfinished line."""
+        if at_end:
+            self._held += self._decoder.decode(b"", final=True)
+        held, self._held = self._held, ""
+        return [(escape(held.rstrip("\r")), held.endswith("\r"))] if held else []
+
+
+class Console:
+    """One output of the launcher, shared by its ranks' streams. A line broken by another rank's starts anew."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._open: str | None = None  # prefix whose unfinished line the cursor is on
+        self._broken = False
+
+    def write(self, prefix: str, text: str, ends: bool) -> None:
+        """Shows `text` of the stream with that prefix."""
+        start = "" if self._open == prefix else prefix
+        if self._open is not None and self._open != prefix:
+            start = "\n" + prefix
+        self._open = None if ends else prefix
+        self._put(start + text + ("\n" if ends else ""))
+
+    def close(self) -> None:
+        """Ends an unfinished line."""
+        if self._open is not None:
+            self._put("\n")
+            self._open = None
+
+    def _put(self, text: str) -> None:
+        if self._broken:
+            return
+        data = memoryview(text.encode("utf-8", "backslashreplace"))
+        try:
+            while data:
+                data = data[os.write(self._descriptor, data) :]
+        except OSError:  # the reader left; the ranks must not notice
+            self._broken = True
+
+
+@dataclass
+class _Stream:
+    prefix: str
+    console: Console
+    splitter: LineSplitter = field(default_factory=LineSplitter)
+    held_since: float | None = None
+
+
+class Pump:
+    """Copies ranks' pipes to the console until all have ended, or until `finish` has waited long enough."""
+
+    def __init__(self, stdout: int = 1, stderr: int = 2) -> None:
+        self._consoles = (Console(stdout), Console(stderr))
+        self._selector = selectors.DefaultSelector()
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="oneflow-output", daemon=True)
+
+    def add(self, stdout: int, stderr: int, prefix: str) -> None:
+        """Takes over the reading ends of a rank's pipes. Only before `start`."""
+        for descriptor, console in zip((stdout, stderr), self._consoles, strict=True):
+            os.set_blocking(descriptor, False)
+            self._selector.register(descriptor, selectors.EVENT_READ, _Stream(prefix, console))
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def finish(self) -> None:
+        """Waits for what ranks wrote before they ended; a pipe somebody still holds is dropped."""
+        if self._thread.ident is None:  # nothing was piped
+            self._selector.close()
+            return
+        self._thread.join(DRAIN_S)
+        self._stopping.set()
+        self._thread.join(DRAIN_S)
+        if not self._thread.is_alive():
+            self._selector.close()
+
+    def _run(self) -> None:
+        while self._selector.get_map() and not self._stopping.is_set():
+            for key, _ in self._selector.select(PARTIAL_S / 2):
+                self._read(key.fd, key.data)
+            self._show_partial_lines(time.monotonic())
+        for key in list(self._selector.get_map().values()):
+            self._close(key.fd, key.data)
+        for console in self._consoles:
+            console.close()
+
+    def _read(self, descriptor: int, stream: _Stream) -> None:
+        try:
+            data = os.read(descriptor, READ_NBYTES)
+        except BlockingIOError:
+            return
+        if not data:
+            self._close(descriptor, stream)
+            return
+        for text, ends in stream.splitter.feed(data):
+            stream.console.write(stream.prefix, text, ends)
+        stream.held_since = time.monotonic()
+
+    def _show_partial_lines(self, now: float) -> None:
+        for key in self._selector.get_map().values():
+            stream: _Stream = key.data
+            if stream.held_since is not None and now - stream.held_since >= PARTIAL_S:
+                stream.held_since = None
+                for text, ends in stream.splitter.flush():
+                    stream.console.write(stream.prefix, text, ends)
+
+    def _close(self, descriptor: int, stream: _Stream) -> None:
+        for text, ends in stream.splitter.flush(at_end=True):
+            stream.console.write(stream.prefix, text, ends)
+        self._selector.unregister(descriptor)
+        os.close(descriptor)

@@ -1,0 +1,125 @@
+"""The last line of a job: one line, stable for grep, that names who failed first and why."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from oneflow.launcher.supervision import Verdict
+
+MAX_CAUSE_CHARS = 600
+REASONS = {
+    64: "USER_ERROR",
+    65: "CHECKPOINT_INVALID",
+    70: "INTERNAL",
+    77: "AUTH",
+    78: "UNSATISFIABLE",
+    80: "HANG",
+    81: "DESYNC",
+    82: "NONFINITE",
+    83: "CHECKPOINT_INVALID",
+    84: "RENDEZVOUS_TIMEOUT",
+    85: "PEER_LOST",
+    86: "DISK_FULL",
+    124: "TIME_LIMIT",
+}
+
+
+@dataclass(frozen=True)
+class ErrorRecord:
+    """What the worker bootstrap wrote about an uncaught error."""
+
+    summary: str
+    reason: str
+    traceback: str
+
+
+def read_error(path: Path) -> ErrorRecord | None:
+    """The record at `path`; None if the rank wrote none or did not get to finish it."""
+    try:
+        found: Any = json.loads(path.read_text())
+        return ErrorRecord(str(found["summary"]), str(found["reason"]), str(found["traceback"]))
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def final_line(
+    verdict: Verdict,
+    job: str,
+    attempt: int,
+    record: ErrorRecord | None,
+    log: str | None = None,
+    state: str | None = None,
+    ran_out_of_memory: bool = False,
+) -> str:
+    """The line for an attempt that did not succeed."""
+    fields: dict[str, object] = {"job": job, "attempt": attempt}
+    if verdict.signum is not None:
+        name = signal.Signals(verdict.signum).name
+        fields |= {"state": state or "CANCELLED", "reason": "CANCELLED"}
+        cause = "Ctrl-C" if verdict.signum == signal.SIGINT else f"the launcher got {name}"
+    else:
+        fields |= {
+            "state": state or "FAILED",
+            "reason": _reason(verdict, record, ran_out_of_memory),
+        }
+        cause = _cause(verdict, record, ran_out_of_memory)
+    if verdict.cause and verdict.signum is None:
+        fields |= {"rank": verdict.cause.rank, "host": socket.gethostname()}
+        fields["pid"] = verdict.cause.pid
+    fields["exit"] = verdict.exit_code
+    if log:
+        fields["log"] = log
+    if verdict.num_unkillable:
+        fields["unkillable"] = verdict.num_unkillable
+    return compose(fields, cause)
+
+
+def config_line(job: str, exit_code: int, reason: str, cause: str) -> str:
+    """The line for a job that was refused before anything started."""
+    fields = {"job": job, "attempt": 1, "state": "FAILED", "reason": reason, "exit": exit_code}
+    return compose(fields, cause)
+
+
+def compose(fields: dict[str, object], cause: str) -> str:
+    """`oneflow: key=value ... cause="..."`, always one line."""
+    words = " ".join(f"{key}={value}" for key, value in fields.items())
+    one_line = " ".join(cause.split())
+    if len(one_line) > MAX_CAUSE_CHARS:
+        one_line = one_line[: MAX_CAUSE_CHARS - 3] + "..."
+    return f"oneflow: {words} cause={json.dumps(one_line, ensure_ascii=False)}"
+
+
+def _reason(verdict: Verdict, record: ErrorRecord | None, ran_out_of_memory: bool) -> str:
+    cause = verdict.cause
+    if cause is None:
+        return "NONE"
+    if cause.status < 0:
+        is_oom = ran_out_of_memory and cause.status == -signal.SIGKILL
+        return "OOM_HOST" if is_oom else "SIGNAL"
+    if record and record.reason:
+        return record.reason
+    return REASONS.get(cause.exit_code, "USER_ERROR")
+
+
+def _cause(verdict: Verdict, record: ErrorRecord | None, ran_out_of_memory: bool) -> str:
+    cause = verdict.cause
+    if cause is None:
+        return ""
+    if cause.status < 0:
+        name = _signal_name(-cause.status)
+        if ran_out_of_memory and cause.status == -signal.SIGKILL:
+            return f"killed by {name}: the machine or its control group ran out of memory"
+        return f"killed by {name}"
+    return record.summary if record else f"exited with code {cause.exit_code}"
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"

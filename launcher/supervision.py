@@ -1,0 +1,169 @@
+"""When to stop a job's processes, and whose fault the end was.
+
+Pure: `step(event, now)` returns signals to send or the verdict. Rules that the code cannot show:
+* The first rank that ends with something else than 0 ends the job: TERM to all, KILL after the grace period.
+* Exit code 85 means "another rank failed, I only follow". It is taken as the cause only if nobody has a better
+  one within SETTLE_S.
+* What ranks return after we began to stop them is our doing and never the cause, unless all we had was an 85.
+* Orphans of ranks are children of ours (subreaper) and count as alive; also after a success they are ended.
+"""
+
+from __future__ import annotations
+
+import signal
+from dataclasses import dataclass
+from enum import Enum
+
+FOLLOWER_CODE = 85
+SETTLE_S = 1.0
+KILL_WAIT_S = 5.0  # a process that survives KILL for so long is reported, not waited for
+
+
+class Phase(Enum):
+    RUNNING = "running"
+    SETTLING = "settling"
+    STOPPING = "stopping"
+    KILLING = "killing"
+    DONE = "done"
+
+
+@dataclass(frozen=True)
+class Exited:
+    """A rank's process ended. status: exit code, or minus the signal that killed it."""
+
+    rank: int
+    pid: int
+    status: int
+
+    @property
+    def exit_code(self) -> int:
+        """As a shell shows it: 128+n for signal n."""
+        return self.status if self.status >= 0 else 128 - self.status
+
+    @property
+    def is_follower(self) -> bool:
+        return self.status == FOLLOWER_CODE
+
+
+@dataclass(frozen=True)
+class Signalled:
+    """The launcher itself got a signal."""
+
+    signum: int
+
+
+@dataclass(frozen=True)
+class Looked:
+    """A look at the job: how many of its processes live, orphans included."""
+
+    num_alive: int
+
+
+@dataclass(frozen=True)
+class SendSignal:
+    """To every process of the job."""
+
+    signum: int
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """How the attempt ended. cause: the rank at fault; signum: the signal that ended the launcher."""
+
+    cause: Exited | None
+    signum: int | None
+    num_unkillable: int
+
+    @property
+    def exit_code(self) -> int:
+        if self.signum is not None:
+            return 128 + self.signum
+        return self.cause.exit_code if self.cause else 0
+
+
+Event = Exited | Signalled | Looked
+Action = SendSignal | Verdict
+
+
+class Supervision:
+    """One attempt of `num_ranks` local ranks."""
+
+    def __init__(self, num_ranks: int, grace_s: float) -> None:
+        self.phase = Phase.RUNNING
+        self._num_running = num_ranks
+        self._grace_s = grace_s
+        self._deadline = 0.0
+        self._cause: Exited | None = None
+        self._signum: int | None = None
+        self._sent: set[int] = set()
+
+    def step(self, event: Event, now: float) -> list[Action]:
+        match event:
+            case Exited():
+                return self._exited(event, now)
+            case Signalled(signum=signum):
+                return self._signalled(signum, now)
+            case Looked(num_alive=num_alive):
+                return self._looked(num_alive, now)
+
+    def _exited(self, event: Exited, now: float) -> list[Action]:
+        self._num_running -= 1
+        if self._is_better_cause(event):
+            self._cause = event
+        if self.phase is Phase.RUNNING and self._cause:
+            if self._cause.is_follower and self._num_running:
+                self.phase, self._deadline = Phase.SETTLING, now + SETTLE_S
+                return []
+            return self._stop(signal.SIGTERM, now)
+        if self.phase is Phase.SETTLING and self._cause and not self._cause.is_follower:
+            return self._stop(signal.SIGTERM, now)
+        if self.phase in (Phase.RUNNING, Phase.SETTLING) and self._num_running == 0:
+            return self._stop(signal.SIGTERM, now)
+        return []
+
+    def _is_better_cause(self, event: Exited) -> bool:
+        if event.status == 0 or self._signum is not None or -event.status in self._sent:
+            return False
+        if event.exit_code - 128 in self._sent:  # it caught our signal and said so in its exit code
+            return False
+        if self._cause is None:
+            return self.phase in (Phase.RUNNING, Phase.SETTLING)
+        return self._cause.is_follower and not event.is_follower
+
+    def _signalled(self, signum: int, now: float) -> list[Action]:
+        if self.phase is Phase.DONE:
+            return []
+        if self._signum is not None:  # the second one: no more patience
+            return self._kill(now)
+        self._signum = signum
+        if self.phase is Phase.STOPPING:
+            return []
+        return self._stop(signum, now)
+
+    def _looked(self, num_alive: int, now: float) -> list[Action]:
+        match self.phase:
+            case Phase.SETTLING if now >= self._deadline:
+                return self._stop(signal.SIGTERM, now)
+            case Phase.STOPPING | Phase.KILLING if num_alive == 0 and self._num_running == 0:
+                return self._finish(0)
+            case Phase.STOPPING if now >= self._deadline:
+                return self._kill(now)
+            case Phase.KILLING if now >= self._deadline:
+                return self._finish(num_alive)
+            case Phase.KILLING:  # again: a process may have been born between two looks
+                return [SendSignal(signal.SIGKILL)]
+        return []
+
+    def _stop(self, signum: int, now: float) -> list[Action]:
+        self.phase, self._deadline = Phase.STOPPING, now + self._grace_s
+        self._sent.add(signum)
+        return [SendSignal(signum)]
+
+    def _kill(self, now: float) -> list[Action]:
+        self.phase, self._deadline = Phase.KILLING, now + KILL_WAIT_S
+        self._sent.add(signal.SIGKILL)
+        return [SendSignal(signal.SIGKILL)]
+
+    def _finish(self, num_unkillable: int) -> list[Action]:
+        self.phase = Phase.DONE
+        return [Verdict(self._cause, self._signum, num_unkillable)]

@@ -1,0 +1,252 @@
+"""One attempt of a job on this node: starts its ranks, watches them, ends them together."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import selectors
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from oneflow.core.errors import ConfigError
+from oneflow.launcher.flags import Settings
+from oneflow.launcher.logs import Pump, line_prefix
+from oneflow.launcher.processes import descendants, num_oom_kills, reap, send_signal, spawn
+from oneflow.launcher.report import ErrorRecord, read_error
+from oneflow.launcher.supervision import (
+    Exited,
+    Looked,
+    SendSignal,
+    Signalled,
+    Supervision,
+    Verdict,
+)
+
+WORKER = Path(__file__).resolve().parent.parent / "oneflow" / "distributed" / "worker.py"
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS")
+STOPPING_LOOK_S = 0.02
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How an attempt ended, with what its report needs."""
+
+    verdict: Verdict
+    record: ErrorRecord | None
+    log: str | None
+    ran_out_of_memory: bool
+
+
+class Supervisor:
+    """Runs one attempt. `port`: where rank 0 listens. Only in the main thread of a launcher process."""
+
+    def __init__(self, settings: Settings, env: Mapping[str, str], attempt: int, port: int) -> None:
+        self._settings = settings
+        self._env = env
+        self._attempt = attempt
+        self._port = port
+        self._token = env.get("ONEFLOW_JOB_TOKEN") or self._new_token()
+        self._ranks: dict[int, int] = {}  # by pid
+        self._processes: list[subprocess.Popen[bytes]] = []
+        self._signals: list[int] = []
+        self._not_ours = descendants(os.getpid())  # what ran below us before the job
+        self._machine = Supervision(settings.nproc_per_node, settings.grace_period)
+
+    def run(self) -> Outcome:
+        """Starts the ranks and returns when every process of the job has ended."""
+        oom_kills = num_oom_kills()
+        with tempfile.TemporaryDirectory(prefix="oneflow-launch-") as records, _wake_ups() as wake:
+            pump = Pump()
+            try:
+                with self._signals_are_noted():
+                    self._start(Path(records), pump)
+                    verdict = self._watch(wake)
+            finally:
+                self._kill_leftovers()
+                pump.finish()
+            rank = verdict.cause.rank if verdict.cause else None
+            record = None if rank is None else read_error(_record_path(Path(records), rank))
+        log = None if rank is None else self._log_path(rank)
+        return Outcome(verdict, record, log, num_oom_kills() > oom_kills)
+
+    # -- starting ----------------------------------------------------------------------------------
+
+    def _start(self, records: Path, pump: Pump) -> None:
+        is_piped = False
+        for local_rank in range(self._settings.nproc_per_node):
+            if self._signals:
+                break
+            process = self._spawn_rank(local_rank, records)
+            self._processes.append(process)
+            rank = self._rank_of(local_rank)
+            self._ranks[process.pid] = rank
+            if process.stdout and process.stderr:
+                prefix = line_prefix(self._settings.log_line_prefix_template, rank, local_rank)
+                pump.add(os.dup(process.stdout.fileno()), os.dup(process.stderr.fileno()), prefix)
+                process.stdout.close()
+                process.stderr.close()
+                is_piped = True
+        if is_piped:
+            pump.start()
+
+    def _spawn_rank(self, local_rank: int, records: Path) -> subprocess.Popen[bytes]:
+        stdin = None if local_rank == 0 else subprocess.DEVNULL
+        argv, env = self._argv(), self._rank_env(local_rank, records)
+        with self._outputs(local_rank) as (stdout, stderr):
+            try:
+                return spawn(argv, env, stdin, stdout, stderr)
+            except OSError as error:
+                raise ConfigError(f"cannot run {argv[0]!r}: {error.strerror}") from None
+
+    @contextmanager
+    def _outputs(
+        self, local_rank: int
+    ) -> Iterator[tuple[int | IO[bytes] | None, int | IO[bytes] | None]]:
+        """Where a rank's stdout and stderr go: files, nowhere, pipes to the pump, or ours."""
+        settings = self._settings
+        if settings.redirect_stdout_and_stderr:
+            folder = self._log_folder(local_rank)
+            folder.mkdir(parents=True, exist_ok=True)
+            with open(folder / "stdout", "wb") as stdout, open(folder / "stderr", "wb") as stderr:
+                yield stdout, stderr
+        elif settings.local_ranks_filter and local_rank not in settings.local_ranks_filter:
+            yield subprocess.DEVNULL, subprocess.DEVNULL
+        elif settings.log_line_prefix_template:
+            yield subprocess.PIPE, subprocess.PIPE
+        else:
+            yield None, None
+
+    def _argv(self) -> list[str]:
+        settings = self._settings
+        if settings.no_python:
+            return [settings.script, *settings.script_args]
+        module = ["-m"] if settings.module else []
+        python = [sys.executable, "-u", str(WORKER)]
+        return [*python, *module, settings.script, *settings.script_args]
+
+    def _rank_env(self, local_rank: int, records: Path) -> dict[str, str]:
+        settings, rank = self._settings, self._rank_of(local_rank)
+        env = dict(self._env)
+        env |= {
+            "MASTER_ADDR": settings.master_addr,
+            "MASTER_PORT": str(self._port),
+            "WORLD_SIZE": str(settings.world_size),
+            "RANK": str(rank),
+            "LOCAL_RANK": str(local_rank),
+            "GLOG_log_dir": str(self._log_folder(local_rank)),
+            "ONEFLOW_ATTEMPT": str(self._attempt),
+            "ONEFLOW_RDZV_TIMEOUT_SECONDS": f"{settings.rdzv_timeout:g}",
+            "ONEFLOW_ERROR_FILE": str(_record_path(records, rank)),
+        }
+        if self._token:
+            env["ONEFLOW_JOB_TOKEN"] = self._token
+        if settings.nproc_per_node > 1:
+            threads = env.get("OMP_NUM_THREADS") or "1"
+            env |= {name: env.get(name) or threads for name in THREAD_VARIABLES}
+        return env
+
+    def _new_token(self) -> str | None:
+        """256 random bits; with several nodes nobody could tell the others, so they bring their own."""
+        return secrets.token_hex(32) if self._settings.nnodes == 1 else None
+
+    def _rank_of(self, local_rank: int) -> int:
+        return self._settings.node_rank * self._settings.nproc_per_node + local_rank
+
+    def _log_folder(self, local_rank: int) -> Path:
+        return Path(self._settings.logdir) / f"local_rank_{local_rank}"
+
+    def _log_path(self, rank: int) -> str | None:
+        if not self._settings.redirect_stdout_and_stderr:
+            return None
+        local_rank = rank - self._settings.node_rank * self._settings.nproc_per_node
+        return str((self._log_folder(local_rank) / "stderr").resolve())
+
+    # -- watching ----------------------------------------------------------------------------------
+
+    def _watch(self, wake: selectors.BaseSelector) -> Verdict:
+        while True:
+            for event in self._events():
+                for action in self._machine.step(event, time.monotonic()):
+                    if isinstance(action, Verdict):
+                        return action
+                    self._send(action)
+            self._wait(wake)
+
+    def _events(self) -> Iterator[Exited | Signalled | Looked]:
+        for pid, status in reap():
+            if pid in self._ranks:
+                self._note_ended(pid, status)
+                yield Exited(self._ranks[pid], pid, status)
+        while self._signals:
+            yield Signalled(self._signals.pop(0))
+        yield Looked(self._num_alive())
+
+    def _num_alive(self) -> int:
+        """Costs a walk through /proc, so only once the ranks themselves are to end."""
+        is_running = self._machine.phase.value in ("running", "settling")
+        return len(self._ranks) if is_running else len(self._alive())
+
+    def _alive(self) -> list[int]:
+        return descendants(os.getpid(), besides=self._not_ours)
+
+    def _note_ended(self, pid: int, status: int) -> None:
+        for process in self._processes:
+            if process.pid == pid:
+                process.returncode = status  # we reaped it, so Popen must not try
+
+    def _send(self, action: SendSignal) -> None:
+        send_signal(self._alive(), action.signum)
+
+    def _wait(self, wake: selectors.BaseSelector) -> None:
+        is_running = self._machine.phase.value == "running"
+        limit_s = self._settings.monitor_interval if is_running else STOPPING_LOOK_S
+        for key, _ in wake.select(max(limit_s, 0.001)):
+            os.read(key.fd, 4096)
+
+    def _kill_leftovers(self) -> None:
+        """Only after an error of our own: a normal end leaves nothing."""
+        send_signal(self._alive(), signal.SIGKILL)
+        for pid, status in reap():
+            self._note_ended(pid, status)
+
+    @contextmanager
+    def _signals_are_noted(self) -> Iterator[None]:
+        def note(signum: int, frame: object) -> None:
+            self._signals.append(signum)
+
+        before = {signum: signal.signal(signum, note) for signum in STOP_SIGNALS}
+        before[signal.SIGCHLD] = signal.signal(signal.SIGCHLD, lambda signum, frame: None)
+        try:
+            yield
+        finally:
+            for signum, handler in before.items():
+                signal.signal(signum, handler)
+
+
+@contextmanager
+def _wake_ups() -> Iterator[selectors.BaseSelector]:
+    """A selector that becomes readable with every signal, so that waiting ends at once."""
+    reading, writing = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+    selector = selectors.DefaultSelector()
+    selector.register(reading, selectors.EVENT_READ)
+    before = signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+    try:
+        yield selector
+    finally:
+        signal.set_wakeup_fd(before)
+        selector.close()
+        os.close(reading)
+        os.close(writing)
+
+
+def _record_path(records: Path, rank: int) -> Path:
+    return records / f"rank{rank}.json"

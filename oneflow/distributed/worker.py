@@ -1,0 +1,146 @@
+"""Runs a script as `python script.py args` would, and keeps a record of what ended it.
+
+The launcher starts it by its path, `worker.py [-m] script args`: standard library only, so that a broken
+installation of anything else is recorded too. The record goes to the file named by ONEFLOW_ERROR_FILE.
+"""
+
+from __future__ import annotations
+
+import builtins
+import faulthandler
+import importlib.machinery
+import io
+import json
+import os
+import runpy
+import sys
+import traceback
+from types import ModuleType, TracebackType
+from typing import Any, TypeGuard
+
+MAX_TRACEBACK_CHARS = 256 << 10
+
+
+def main(argv: list[str]) -> None:
+    """Runs argv[0] (or, after -m, the module argv[1]) with the rest as its arguments."""
+    faulthandler.enable()
+    own_frame = sys._getframe()
+    try:
+        if argv[0] == "-m":
+            run_module(argv[1:])
+        else:
+            run_script(argv)
+    except SystemExit as error:
+        if error.code not in (None, 0):
+            record(error, _user_part(error, own_frame.f_code.co_filename))
+        raise
+    except BaseException as error:
+        shown = _user_part(error, own_frame.f_code.co_filename)
+        record(error, shown)
+        error.with_traceback(shown)
+        sys.excepthook(type(error), error, shown)  # the script's own, if it has set one
+        sys.exit(exit_code(error))
+
+
+def run_script(argv: list[str]) -> None:
+    """As `python argv[0] ...`: a file, or a folder or archive with a __main__."""
+    script = argv[0]
+    sys.argv = argv
+    if os.path.isdir(script) or not _is_source(script):
+        sys.path.pop(0)  # runpy puts the folder or archive there itself
+        runpy.run_path(script, run_name="__main__")
+        return
+    sys.path[0] = os.path.dirname(os.path.realpath(script))
+    with io.open_code(script) as file:
+        code = compile(file.read(), script, "exec", dont_inherit=True)
+    exec(code, _fresh_main(script).__dict__)
+
+
+def run_module(argv: list[str]) -> None:
+    """As `python -m argv[0] ...`."""
+    sys.argv = argv
+    sys.path[0] = os.getcwd()
+    _fresh_main(None)
+    # What the interpreter itself calls for -m; the public run_module leaves a temporary __main__ behind.
+    runpy._run_module_as_main(argv[0])  # type: ignore[attr-defined]
+
+
+def exit_code(error: BaseException) -> int:
+    """130 for Ctrl-C, what one of our own errors says, 1 for any other."""
+    if isinstance(error, KeyboardInterrupt):
+        return 130
+    return int(error.exit_code) if _is_ours(error) else 1
+
+
+def record(error: BaseException, shown: TracebackType | None) -> None:
+    """Writes the record, whole or not at all. A full disk must not hide the error itself."""
+    path = os.environ.get("ONEFLOW_ERROR_FILE")
+    if not path:
+        return
+    text = "".join(traceback.format_exception(type(error), error, shown))
+    found = {
+        "type": type(error).__name__,
+        "summary": summary(error, shown),
+        "reason": str(error.reason) if _is_ours(error) else "",  # empty: the exit code tells
+        "exit_code": exit_code(error),
+        "traceback": text[-MAX_TRACEBACK_CHARS:],
+    }
+    try:
+        with open(path + ".tmp", "w", encoding="utf-8", errors="backslashreplace") as file:
+            json.dump(found, file)
+        os.replace(path + ".tmp", path)
+    except OSError as problem:
+        print(f"oneflow: cannot record the error: {problem}", file=sys.stderr)
+
+
+def summary(error: BaseException, shown: TracebackType | None) -> str:
+    """`ValueError: text (train.py:12)`: the error and the line of the script it came through."""
+    if isinstance(error, SystemExit):
+        what = f"sys.exit({error.code!r})"
+    else:
+        what = traceback.format_exception_only(type(error), error)[-1].strip()
+    frames = traceback.extract_tb(shown)
+    if not frames:
+        return what
+    return f"{what} ({os.path.basename(frames[0].filename)}:{frames[0].lineno})"
+
+
+def _is_ours(error: Any) -> TypeGuard[Any]:
+    """Whether it is a OneFlowError, without importing what the script did not import."""
+    own = getattr(sys.modules.get("oneflow.core.errors"), "OneFlowError", None)
+    return own is not None and isinstance(error, own)
+
+
+def _user_part(error: BaseException, own_file: str) -> TracebackType | None:
+    """The traceback without our frames and runpy's, as plain python would show it."""
+    shown = error.__traceback__
+    while shown is not None:
+        name = shown.tb_frame.f_code.co_filename
+        if name not in (own_file, runpy.__file__) and not name.startswith("<frozen runpy"):
+            break
+        shown = shown.tb_next
+    return shown
+
+
+def _is_source(script: str) -> bool:
+    """Whether `script` is Python text; an archive or a compiled file is not."""
+    with open(script, "rb") as file:
+        start = file.read(4)
+    return not (start[:2] == b"PK" or script.endswith(".pyc"))
+
+
+def _fresh_main(script: str | None) -> ModuleType:
+    """An empty __main__ for the script, so that pickling and multiprocessing find it there."""
+    main_module = ModuleType("__main__")
+    main_module.__dict__["__builtins__"] = builtins
+    if script is not None:
+        loader = importlib.machinery.SourceFileLoader("__main__", script)
+        main_module.__dict__.update(__file__=script, __loader__=loader, __cached__=None)
+        main_module.__dict__["__annotations__"] = {}
+    sys.modules["__oneflow_worker__"] = sys.modules["__main__"]  # or its globals would go with it
+    sys.modules["__main__"] = main_module
+    return main_module
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

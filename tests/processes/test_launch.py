@@ -1,0 +1,320 @@
+"""The launcher with real processes: exit codes, nothing left behind, one line that names the cause."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+LAUNCH = [sys.executable, "-m", "oneflow.distributed.launch"]
+QUICK = ["--standalone", "--grace-period", "0.5"]
+WAIT_S = 60
+
+
+def clean_env(**more: str) -> dict[str, str]:
+    ours = ("ONEFLOW_", "MASTER_", "WORLD_SIZE", "RANK", "LOCAL_RANK", "OMP_NUM_THREADS")
+    env = {k: v for k, v in os.environ.items() if not k.startswith(ours)}
+    return env | {"OMP_NUM_THREADS": "1"} | more
+
+
+def write(folder: Path, text: str) -> str:
+    path = folder / "script.py"
+    path.write_text("import os, sys, time, signal\nrank = int(os.environ['RANK'])\n" + text)
+    return str(path)
+
+
+def launch(*args: str, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*LAUNCH, *args], env=env or clean_env(), capture_output=True, text=True, timeout=WAIT_S
+    )
+
+
+def cause_lines(stderr: str) -> list[str]:
+    return [line for line in stderr.splitlines() if line.startswith("oneflow: job=")]
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return False
+    return stat.rpartition(")")[2].split()[0] != "Z"
+
+
+def wait_until(condition: object, seconds: float = 20.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():  # type: ignore[operator]
+        assert time.monotonic() < deadline, "waited too long"
+        time.sleep(0.02)
+
+
+def test_world_variables_are_set_for_each_rank(tmp_path: Path) -> None:
+    names = ["MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "RANK", "LOCAL_RANK", "OMP_NUM_THREADS"]
+    script = write(
+        tmp_path,
+        f"import json\nopen(sys.argv[1] + str(rank), 'w').write(json.dumps("
+        f"{{k: os.environ[k] for k in {names}}} | {{'token': os.environ['ONEFLOW_JOB_TOKEN']}}))",
+    )
+    env = clean_env()
+    del env["OMP_NUM_THREADS"]
+    done = launch(*QUICK, "--nproc_per_node=2", script, str(tmp_path / "env"), env=env)
+    assert done.returncode == 0, done.stderr
+    assert "OMP_NUM_THREADS=1" in done.stderr
+    zero, one = (json.loads((tmp_path / f"env{rank}").read_text()) for rank in (0, 1))
+    assert (zero["RANK"], one["RANK"], one["LOCAL_RANK"]) == ("0", "1", "1")
+    assert zero["WORLD_SIZE"] == "2" and zero["OMP_NUM_THREADS"] == "1"
+    assert zero["MASTER_PORT"] == one["MASTER_PORT"]
+    assert zero["token"] == one["token"] and len(zero["token"]) == 64
+
+
+def test_success_says_nothing(tmp_path: Path) -> None:
+    done = launch(*QUICK, "--nproc_per_node", "2", write(tmp_path, ""))
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_without_launcher_the_world_variables_stay_unset() -> None:
+    program = (
+        "import os, oneflow\n"
+        "print([k for k in ('MASTER_ADDR','MASTER_PORT','WORLD_SIZE','RANK','LOCAL_RANK')"
+        " if k in os.environ])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=clean_env(), capture_output=True, text=True
+    )
+    assert done.stdout.strip() == "[]", done.stderr
+
+
+@pytest.mark.parametrize(
+    ("how", "code", "reason"),
+    [
+        ("sys.exit(7)", 7, "USER_ERROR"),
+        ("os.kill(os.getpid(), 9)", 137, "SIGNAL"),
+        ("os._exit(3)", 3, "USER_ERROR"),
+        ("raise ValueError('boom')", 1, "USER_ERROR"),
+        ("os.kill(os.getpid(), signal.SIGSEGV)", 139, "SIGNAL"),
+    ],
+)
+def test_first_failing_rank_gives_the_exit_code(
+    tmp_path: Path, how: str, code: int, reason: str
+) -> None:
+    script = write(tmp_path, f"if rank == 1:\n    {how}\ntime.sleep(60)")
+    done = launch(*QUICK, "--nproc_per_node", "2", script)
+    assert done.returncode == code
+    (line,) = cause_lines(done.stderr)
+    assert done.stderr.splitlines()[-1] == line
+    expected = rf"oneflow: job=local attempt=1 state=FAILED reason={reason} rank=1 host=\S+ "
+    assert re.match(expected + rf'pid=\d+ exit={code} cause=".+"$', line)
+
+
+def test_error_record_gives_type_text_and_line(tmp_path: Path) -> None:
+    script = write(tmp_path, "if rank == 1:\n    raise KeyError('missing weight')\ntime.sleep(60)")
+    done = launch(*QUICK, "--nproc_per_node", "2", script)
+    (line,) = cause_lines(done.stderr)
+    assert "KeyError: 'missing weight' (script.py:4)" in line
+    assert "worker.py" not in done.stderr  # the traceback shows the script's frames only
+
+
+def test_error_of_ours_gives_its_exit_code_and_reason(tmp_path: Path) -> None:
+    body = "from oneflow.core.errors import DesyncError\nraise DesyncError('ranks differ')"
+    done = launch(*QUICK, write(tmp_path, body))
+    assert done.returncode == 81
+    assert "reason=DESYNC" in cause_lines(done.stderr)[0]
+
+
+def test_follower_is_not_the_cause(tmp_path: Path) -> None:
+    body = "if rank == 0:\n    sys.exit(85)\ntime.sleep(0.4)\nsys.exit(9)"
+    done = launch(*QUICK, "--nproc_per_node", "2", write(tmp_path, body))
+    assert done.returncode == 9
+    assert "rank=1" in cause_lines(done.stderr)[0]
+
+
+def test_only_followers_give_85(tmp_path: Path) -> None:
+    done = launch(*QUICK, "--nproc_per_node", "2", write(tmp_path, "sys.exit(85)"))
+    assert done.returncode == 85
+    assert "reason=PEER_LOST" in cause_lines(done.stderr)[0]
+
+
+def test_nothing_is_left_of_peers_that_ignore_sigterm_or_left_the_session(tmp_path: Path) -> None:
+    body = f"""
+import subprocess
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+child = subprocess.Popen(['sleep', '300'])
+lost = subprocess.Popen(['sleep', '300'], start_new_session=True)
+open(r'{tmp_path}/pids' + str(rank), 'w').write(f'{{os.getpid()}} {{child.pid}} {{lost.pid}}')
+if rank == 1:
+    while not os.path.exists(r'{tmp_path}/pids0'):
+        time.sleep(0.02)
+    os.kill(os.getpid(), 9)
+time.sleep(300)
+"""
+    done = launch(*QUICK, "--nproc_per_node", "2", write(tmp_path, body))
+    assert done.returncode == 137
+    pids = [int(p) for rank in (0, 1) for p in (tmp_path / f"pids{rank}").read_text().split()]
+    assert len(pids) == 6
+    assert not [pid for pid in pids if is_alive(pid)]
+
+
+def test_orphans_are_ended_after_a_success_too(tmp_path: Path) -> None:
+    body = f"""
+import subprocess
+lost = subprocess.Popen(['sleep', '300'], start_new_session=True)
+open(r'{tmp_path}/pid', 'w').write(str(lost.pid))
+"""
+    assert launch(*QUICK, write(tmp_path, body)).returncode == 0
+    assert not is_alive(int((tmp_path / "pid").read_text()))
+
+
+@pytest.mark.parametrize(("signum", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_signal_to_the_launcher_ends_all(tmp_path: Path, signum: int, code: int) -> None:
+    body = f"open(r'{tmp_path}/pid' + str(rank), 'w').write(str(os.getpid()))\ntime.sleep(300)"
+    script = write(tmp_path, body)
+    process = subprocess.Popen(
+        [*LAUNCH, *QUICK, "--nproc_per_node", "2", script],
+        env=clean_env(),
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    files = [tmp_path / "pid0", tmp_path / "pid1"]
+    wait_until(lambda: all(f.exists() and f.read_text() for f in files))
+    process.send_signal(signum)
+    _, stderr = process.communicate(timeout=WAIT_S)
+    assert process.returncode == code
+    (line,) = cause_lines(stderr)
+    assert "state=CANCELLED" in line and f"exit={code}" in line
+    assert not [f for f in files if is_alive(int(f.read_text()))]
+
+
+def test_ranks_die_with_a_killed_launcher(tmp_path: Path) -> None:
+    body = f"open(r'{tmp_path}/pid', 'w').write(str(os.getpid()))\ntime.sleep(300)"
+    process = subprocess.Popen([*LAUNCH, *QUICK, write(tmp_path, body)], env=clean_env())
+    file = tmp_path / "pid"
+    wait_until(lambda: file.exists() and file.read_text())
+    process.kill()
+    process.wait(WAIT_S)
+    wait_until(lambda: not is_alive(int(file.read_text())))
+
+
+def test_port_in_use_is_an_error_that_names_the_holder(tmp_path: Path) -> None:
+    with socket.socket() as holder:
+        holder.bind(("127.0.0.1", 0))
+        holder.listen()
+        port = holder.getsockname()[1]
+        done = launch("--master_port", str(port), write(tmp_path, ""))
+    assert done.returncode == 78
+    (line,) = cause_lines(done.stderr)
+    assert f"port {port} on 127.0.0.1 is in use by pid {os.getpid()}" in line
+    assert "--standalone" in line
+
+
+def test_two_standalone_runs_side_by_side(tmp_path: Path) -> None:
+    body = """
+import socket
+if rank == 0:
+    server = socket.create_server(('127.0.0.1', int(os.environ['MASTER_PORT'])))
+    time.sleep(0.5)
+"""
+    command = [*LAUNCH, *QUICK, "--nproc_per_node", "2", write(tmp_path, body)]
+    runs = [subprocess.Popen(command, env=clean_env()) for _ in range(2)]
+    assert [run.wait(WAIT_S) for run in runs] == [0, 0]
+
+
+def test_lines_carry_their_rank_and_bad_bytes_do_no_harm(tmp_path: Path) -> None:
+    body = r"""
+sys.stdout.buffer.write(b"caf\xc3\xa9 \xff \x1b]0;title\x07 end\n")
+sys.stdout.buffer.write(b"no line end")
+sys.stdout.flush()
+"""
+    done = launch(*QUICK, "--nproc_per_node", "2", write(tmp_path, body))
+    host = socket.gethostname()
+    for rank in (0, 1):
+        assert f"{host}:{rank}: café \\xff \\x1b]0;title\\x07 end\n" in done.stdout
+        assert f"{host}:{rank}: no line end\n" in done.stdout
+
+
+def test_prefix_template_and_rank_filter(tmp_path: Path) -> None:
+    script = write(tmp_path, "print('hello')")
+    template = ["--log-line-prefix-template", "[${local_rank}] "]
+    shown = launch(*QUICK, "--nproc_per_node", "2", *template, "--local-ranks-filter", "1", script)
+    assert shown.stdout == "[1] hello\n"
+    plain = launch(*QUICK, "--nproc_per_node", "2", "--log_line_prefix_template", "", script)
+    assert plain.stdout == "hello\nhello\n"
+
+
+def test_redirect_writes_one_file_per_rank_and_stream(tmp_path: Path) -> None:
+    script = write(
+        tmp_path, "print('out', rank)\nprint('err', rank, file=sys.stderr)\nsys.exit(rank)"
+    )
+    logs = tmp_path / "logs"
+    args = ["--redirect_stdout_and_stderr", "--logdir", str(logs), "--nproc_per_node", "2"]
+    done = launch(*QUICK, *args, script)
+    assert done.stdout == ""
+    for rank in (0, 1):
+        assert (logs / f"local_rank_{rank}" / "stdout").read_text() == f"out {rank}\n"
+        assert (logs / f"local_rank_{rank}" / "stderr").read_text() == f"err {rank}\n"
+    assert f"log={logs}/local_rank_1/stderr" in cause_lines(done.stderr)[0]
+
+
+def test_restart_runs_all_ranks_again(tmp_path: Path) -> None:
+    body = f"""
+attempt = os.environ['ONEFLOW_ATTEMPT']
+open(r'{tmp_path}/ran' + attempt + '.' + str(rank), 'w').close()
+if attempt == '1' and rank == 1:
+    while not os.path.exists(r'{tmp_path}/ran1.0'):
+        time.sleep(0.02)
+    sys.exit(5)
+"""
+    args = ["--max-restarts", "2", "--nproc_per_node", "2"]
+    done = launch(*QUICK, *args, write(tmp_path, body))
+    assert done.returncode == 0
+    assert sorted(p.name for p in tmp_path.glob("ran*")) == ["ran1.0", "ran1.1", "ran2.0", "ran2.1"]
+    assert "attempt=1 state=RESTARTING reason=USER_ERROR rank=1" in cause_lines(done.stderr)[0]
+
+
+def test_module_and_no_python(tmp_path: Path) -> None:
+    (tmp_path / "some_module.py").write_text("import sys\nprint(__name__, sys.argv[1:])")
+    env = clean_env(PYTHONPATH=str(tmp_path))
+    done = launch(*QUICK, "-m", "some_module", "a", "--b", env=env)
+    assert done.stdout == "__main__ ['a', '--b']\n", done.stderr
+    done = launch(*QUICK, "--no_python", "/bin/sh", "-c", "echo rank $RANK; exit 4")
+    assert (done.stdout, done.returncode) == ("rank 0\n", 4)
+
+
+def test_main_module_is_the_script(tmp_path: Path) -> None:
+    helper = tmp_path / "beside.py"
+    helper.write_text("value = 5")
+    body = """
+import pickle, __main__, beside
+class Thing: pass
+assert __main__.Thing is Thing and __name__ == '__main__' and __main__.__spec__ is None
+assert type(pickle.loads(pickle.dumps(Thing()))) is Thing
+assert sys.argv == [__file__, 'x'] and sys.path[0] == os.path.dirname(os.path.realpath(__file__))
+import atexit
+atexit.register(lambda: print(Thing.__name__, beside.value))
+"""
+    done = launch(*QUICK, write(tmp_path, body), "x")
+    assert (done.stdout, done.returncode) == ("Thing 5\n", 0), done.stderr
+
+
+def test_flags_from_the_environment_and_their_origin(tmp_path: Path) -> None:
+    env = clean_env(ONEFLOW_LAUNCH_NPROC_PER_NODE="3", ONEFLOW_LAUNCH_GRACE_PERIOD="2.5")
+    done = launch("--grace_period", "1", "--print-config", env=env)
+    assert re.search(r"nproc_per_node +3 +\(ONEFLOW_LAUNCH_NPROC_PER_NODE\)", done.stdout)
+    assert re.search(r"grace_period +1.0 +\(flag\)", done.stdout)
+    assert re.search(r"master_port +29500 +\(default\)", done.stdout)
+    bad = launch("--print-config", env=clean_env(ONEFLOW_LAUNCH_NNODES="many"))
+    assert bad.returncode == 78 and "ONEFLOW_LAUNCH_NNODES" in bad.stderr
+
+
+def test_missing_script_is_one_line(tmp_path: Path) -> None:
+    done = launch(*QUICK, str(tmp_path / "none.py"))
+    assert done.returncode == 78
+    assert len(done.stderr.splitlines()) == 1
+    assert launch("--nproc_per_node", "zero", "x.py").returncode == 2

@@ -1,7 +1,6 @@
 """The one place where the environment is read. Everybody else is handed a `Config`.
-
-Values are checked here, once, so that a typing mistake in a variable is an error that names the variable and
-not a surprise an hour into the run.
+ Values are checked here, once, so that a typing mistake in a variable is an error that names the
+variable and not a surprise an hour into the run.
 """
 
 from __future__ import annotations
@@ -51,6 +50,7 @@ class Config:
     act_s: float = 10.0  # silent for so long: lost, the job ends
     debug: bool = False
     debug_pass: str = ""  # name of a compiler pass to dump after, or ALL
+    dump_dir: str | None = None  # folder for the graph's text after each compiler pass
     progress_bar: bool = False
     metrics_addr: str | None = None
     compile_cache: bool = True
@@ -63,10 +63,9 @@ class Config:
     @classmethod
     def from_env(cls, env: Mapping[str, str] | None = None) -> Config:
         """Reads `env` (default: the process's environment).
-
-        Raises ConfigError naming the variable. Warns if only some of the world variables are set (the process
-        is then a world of one, as upstream does) or if a proxy is set that other programs would send our
-        traffic through.
+         Raises ConfigError naming the variable. Warns if only some of the world variables are set (the
+        process is then a world of one, as upstream does) or if a proxy is set that other programs would
+        send our traffic through.
         """
         env = os.environ if env is None else env
         launched = _is_launched(env)
@@ -84,6 +83,7 @@ class Config:
             act_s=_seconds(env, "ONEFLOW_PEER_TIMEOUT_SECONDS", 10.0 * heartbeat_s),
             debug=_boolean(env, "ONEFLOW_DEBUG") or _boolean(env, "ONEFLOW_DEBUG_MODE"),
             debug_pass=env.get("ONEFLOW_DEBUG_PASS", ""),
+            dump_dir=env.get("ONEFLOW_DUMP") or None,
             progress_bar=_boolean(env, "ONEFLOW_NNGRAPH_ENABLE_PROGRESS_BAR"),
             metrics_addr=env.get("ONEFLOW_METRICS_ADDR") or None,
             compile_cache=_boolean(env, "ONEFLOW_COMPILE_CACHE", True),
@@ -98,7 +98,9 @@ class Config:
         return config
 
     def check_order_of_times(self) -> None:
-        """Each layer must wait strictly longer than the one below it, or the wrong layer reports a fault."""
+        """Each layer must wait strictly longer than the one below it, or the wrong layer reports
+        a fault.
+        """
         if not self.heartbeat_s < self.suspect_s < self.act_s < self.timeout_s:
             raise ConfigError(
                 "the times must grow: ONEFLOW_HEARTBEAT_SECONDS "
@@ -124,7 +126,10 @@ def current_config() -> Config:
 
 
 def set_config(config: Config | None) -> None:
-    """Replaces the process's configuration (tests, embedding programs); None: read it again when next asked."""
+    """Replaces the process's configuration (tests, embedding programs); None:
+
+    read it again when next asked.
+    """
     global _current
     _current = config
 

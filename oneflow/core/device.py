@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from oneflow.core.config import local_rank
+from oneflow.core.config import current_config
 from oneflow.core.errors import DeviceError
 
 DEVICE_TYPES = ("cpu", "cuda")
@@ -22,7 +22,9 @@ class Device:
                 f"Expected one of {', '.join(DEVICE_TYPES)} device type at start of device string: {type}"
             )
         self.type = name
-        self.index = int(number) if number else (local_rank() if index is None else index)
+        self.index = int(number) if number else (
+            current_config().local_rank if index is None else index
+        )
 
     @property
     def rematable(self) -> bool:

@@ -1,0 +1,1 @@
+"""Automatic differentiation: a tape over ops, and the backward pass over it."""

@@ -1,0 +1,103 @@
+"""backward and grad, as users call them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from oneflow.autograd.engine import Pass, _key
+from oneflow.core.errors import AutogradError, ShapeError
+from oneflow.tensor.tensor import Tensor
+
+
+def backward(
+    tensors: Tensor | Sequence[Tensor],
+    grad_tensors: Tensor | Sequence[Tensor | None] | None = None,
+    retain_graph: bool = False,
+    create_graph: bool = False,
+) -> None:
+    """Adds to `.grad` of every leaf below `tensors` the sum of d tensor / d leaf, weighted by `grad_tensors`."""
+    roots = _as_list(tensors)
+    grads = _root_grads(roots, grad_tensors)
+    Pass(None, bool(retain_graph) or create_graph, create_graph).run(roots, grads)
+
+
+def grad(
+    outputs: Tensor | Sequence[Tensor],
+    inputs: Tensor | Sequence[Tensor],
+    grad_outputs: Tensor | Sequence[Tensor | None] | None = None,
+    retain_graph: bool | None = None,
+    create_graph: bool = False,
+    allow_unused: bool = False,
+    is_grads_batched: bool = False,
+) -> tuple[Tensor | None, ...]:
+    """The gradients of `outputs` with respect to `inputs`, without touching any `.grad`.
+
+    is_grads_batched: `grad_outputs` has one more dim in front; one pass is run per row, the results are stacked.
+    Raises AutogradError for an input that the outputs do not depend on, unless allow_unused (then None).
+    """
+    if is_grads_batched:
+        return _batched_grad(outputs, inputs, grad_outputs, create_graph, allow_unused)
+    roots, targets = _as_list(outputs), _as_list(inputs)
+    for t in targets:
+        if not t._requires_grad:
+            raise AutogradError("One of the differentiated Tensors does not require grad")
+    keep = create_graph if retain_graph is None else bool(retain_graph) or create_graph
+    work = Pass(targets, keep, create_graph)
+    work.run(roots, _root_grads(roots, grad_outputs))
+    found = tuple(work.found.get(_key(t)) for t in targets)
+    if not allow_unused and any(g is None for g in found):
+        raise AutogradError(
+            "One of the differentiated Tensors appears to not have been used in the graph. "
+            "Set allow_unused=True if this is the desired behavior."
+        )
+    return found
+
+
+def _batched_grad(
+    outputs: Any, inputs: Any, grad_outputs: Any, create_graph: bool, allow_unused: bool
+) -> tuple[Tensor | None, ...]:
+    from oneflow.functional.joining import stack
+
+    batches = _as_list(grad_outputs)
+    rows = [
+        grad(outputs, inputs, [g[i] for g in batches], True, create_graph, allow_unused)
+        for i in range(batches[0].type.shape[0])
+    ]
+    return tuple(
+        None if column[0] is None else stack(list(column))
+        for column in zip(*rows, strict=True)
+    )
+
+
+def _as_list(tensors: Any) -> list[Any]:
+    return [tensors] if isinstance(tensors, Tensor) else list(tensors)
+
+
+def _root_grads(roots: list[Tensor], given: Any) -> list[Tensor]:
+    grads = [None] * len(roots) if given is None else _as_list(given)
+    if len(grads) != len(roots):
+        raise AutogradError(f"got {len(roots)} tensors and {len(grads)} gradients")
+    return [_root_grad(r, g) for r, g in zip(roots, grads, strict=True)]
+
+
+def _root_grad(root: Tensor, given: Tensor | None) -> Tensor:
+    if not root._requires_grad:
+        raise AutogradError(
+            f"element 0 of tensors does not require grad and does not have a grad_fn: {root.type} "
+            "was not computed from any tensor with requires_grad=True"
+        )
+    if given is not None:
+        if given.type.shape != root.type.shape:
+            raise ShapeError(
+                f"backward: the gradient {given.type} must have the shape of the tensor {root.type}"
+            )
+        return given
+    if root.type.numel != 1:
+        raise AutogradError(
+            "grad can be implicitly created only for scalar outputs; "
+            f"this one is {root.type}: give backward() a gradient of that shape"
+        )
+    from oneflow.functional.creation import ones_like
+
+    return ones_like(root)

@@ -1,0 +1,195 @@
+"""The backward pass over the tape."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from oneflow.autograd.grad_mode import set_grad_enabled
+from oneflow.autograd.tape import GradNode
+from oneflow.core.dispatch import call
+from oneflow.core.errors import AutogradError
+from oneflow.core.op import find_op
+from oneflow.tensor.tensor import Tensor, alias
+
+
+class Pass:
+    """One backward pass.
+
+    targets: the tensors whose gradients are asked for; None: add to `.grad` of all leaves.
+    """
+
+    def __init__(
+        self, targets: Sequence[Tensor] | None, retain_graph: bool, create_graph: bool
+    ) -> None:
+        self.retain_graph = retain_graph
+        self.create_graph = create_graph
+        self.targets = None if targets is None else {_key(t) for t in targets}
+        self.found: dict[tuple[int, int], Tensor] = {}
+        self.buffers: dict[GradNode, list[Any]] = {}
+        self.leaf_grads: dict[int, Any] = {}
+        self.leaf_uses: dict[int, int] = {}
+        self.leads: dict[GradNode, bool] = {}
+        # Arrays that somebody else holds or may hold: a leaf that gets one of them gets a copy.
+        self.held: set[int] = set()
+
+    def run(self, roots: Sequence[Tensor], grads: Sequence[Tensor]) -> None:
+        nodes = self._reachable([r._grad_fn for r in roots if r._grad_fn is not None])
+        for root in roots:
+            if root._grad_fn is None:
+                self.leaf_uses[id(root)] = self.leaf_uses.get(id(root), 0) + 1
+        with set_grad_enabled(self.create_graph):
+            for root, grad in zip(roots, grads, strict=True):
+                self.held.add(id(grad._array))
+                edge = (root, -1) if root._grad_fn is None else (root._grad_fn, root._out_index)
+                self._send(edge, grad)
+            for node in nodes:
+                self._visit(node)
+
+    def _reachable(self, starts: list[GradNode]) -> list[GradNode]:
+        """All nodes below `starts`, later ones first; counts how often each leaf is used."""
+        seen = set(starts)
+        stack = list(seen)
+        while stack:
+            for edge in stack.pop().edges:
+                if edge is None:
+                    continue
+                if edge[1] < 0:
+                    self.leaf_uses[id(edge[0])] = self.leaf_uses.get(id(edge[0]), 0) + 1
+                elif edge[0] not in seen:
+                    seen.add(edge[0])
+                    stack.append(edge[0])
+        nodes = sorted(seen, key=lambda n: -n.number)
+        if self.targets is not None:
+            for node in reversed(nodes):
+                self.leads[node] = any(e is not None and self._is_wanted(e) for e in node.edges)
+        return nodes
+
+    def _is_wanted(self, edge: tuple[Any, int]) -> bool:
+        if self.targets is None:
+            return True
+        return (id(edge[0]), edge[1]) in self.targets or (edge[1] >= 0 and self.leads[edge[0]])
+
+    def _visit(self, node: GradNode) -> None:
+        grads = self.buffers.pop(node, None)
+        wanted = [e is not None and self._is_wanted(e) for e in node.edges]
+        results: Sequence[Any] = ()
+        if grads is not None:
+            self._observe(node, grads)
+            if any(wanted):
+                results = self._gradients(node, grads, wanted)
+        for i, edge in enumerate(node.edges):
+            if edge is None:
+                continue
+            grad = results[i] if wanted[i] and i < len(results) else None
+            if grad is not None and not isinstance(grad, Tensor):
+                grad = grad()
+            self._send(edge, grad)
+
+    def _gradients(self, node: GradNode, grads: list[Any], wanted: list[bool]) -> Sequence[Any]:
+        if node.released:
+            raise AutogradError(
+                f"Trying to backward through the graph a second time at {node.name()}, but the "
+                "buffers have already been freed. Please specify retain_graph=True when calling "
+                "backward or autograd.grad the first time."
+            )
+        results = node.gradients(grads, wanted)
+        # An entry may be a function that reads what was saved: ask before it is released.
+        results = [
+            r() if wanted[i] and r is not None and not isinstance(r, Tensor) else r
+            for i, r in enumerate(results[: len(wanted)])
+        ]
+        if not self.retain_graph:
+            node.release()
+        return results
+
+    def _observe(self, node: GradNode, grads: list[Any]) -> None:
+        """Hooks of the node's outputs, kept gradients, and targets that are no leaves."""
+        for index, grad in enumerate(grads):
+            if grad is None:
+                continue
+            if node._hooks and index in node._hooks:
+                grad = grads[index] = run_hooks(node._hooks[index], grad)
+            if node._retained and index in node._retained:
+                x = node._retained[index]()
+                if x is not None:
+                    self.held.add(id(grad._array))
+                    x.grad = grad if self.create_graph or x.grad is None else _add(x.grad, grad)
+            key = (id(node), index)
+            if self.targets is not None and key in self.targets:
+                self.held.add(id(grad._array))
+                self.found[key] = grad
+
+    def _send(self, edge: tuple[Any, int], grad: Tensor | None) -> None:
+        target, index = edge
+        if index >= 0:
+            if grad is not None:
+                buffer = self.buffers.setdefault(target, [None] * target.num_outputs)
+                buffer[index] = grad if buffer[index] is None else _add(buffer[index], grad)
+            return
+        key = id(target)
+        if grad is not None:
+            known = self.leaf_grads.get(key)
+            self.leaf_grads[key] = grad if known is None else _add(known, grad)
+        self.leaf_uses[key] -= 1
+        if self.leaf_uses[key] == 0 and key in self.leaf_grads:
+            self._arrive(target, self.leaf_grads.pop(key))
+
+    def _arrive(self, leaf: Tensor, grad: Tensor) -> None:
+        """The whole gradient of a leaf is known."""
+        more = leaf._extra
+        if more is not None and more.hooks:
+            grad = run_hooks(more.hooks, grad)
+        if self.targets is not None:
+            if (id(leaf), -1) in self.targets:
+                self.found[(id(leaf), -1)] = grad
+            return
+        self._accumulate(leaf, grad)
+        if more is not None and more.post_accumulate:
+            for hook in list(more.post_accumulate.values()):
+                replaced = hook(leaf.grad)  # type: ignore[arg-type]
+                if replaced is not None:
+                    leaf.grad = replaced
+
+    def _accumulate(self, leaf: Tensor, grad: Tensor) -> None:
+        known = leaf.grad
+        if known is None:
+            leaf.grad = grad if self.create_graph else self._own(grad)
+        elif self.create_graph or not _same_layout(known, grad):
+            leaf.grad = _add(known, grad)
+        else:
+            known._array += grad._array
+            known._version[0] += 1
+
+    def _own(self, grad: Tensor) -> Tensor:
+        """`grad` in memory nobody else has: users scale and clip gradients in place."""
+        array = grad._array
+        if array is not None and (id(array) in self.held or array.base is not None):
+            grad = call(find_op("copy"), grad)
+            array = grad._array
+        self.held.add(id(array))
+        return grad if grad._grad_fn is None else alias(grad)
+
+
+def run_hooks(hooks: dict[int, Any], grad: Tensor) -> Tensor:
+    for hook in list(hooks.values()):
+        replaced = hook(grad)
+        if replaced is not None:
+            grad = replaced
+    return grad
+
+
+def _key(t: Tensor) -> tuple[int, int]:
+    return (id(t), -1) if t._grad_fn is None else (id(t._grad_fn), t._out_index)
+
+
+def _same_layout(a: Tensor, b: Tensor) -> bool:
+    """May `b` be added into `a` in place?"""
+    if a._array is None or b._array is None or a._grad_fn is not None or a.type != b.type:
+        return False
+    same = a._placement == b._placement and a._sbp == b._sbp
+    return same and type(a._array) is type(b._array) and a._array.flags.writeable
+
+
+def _add(a: Tensor, b: Tensor) -> Tensor:
+    return call(find_op("add"), a, b)  # type: ignore[no-any-return]

@@ -1,0 +1,118 @@
+"""Whether ops are recorded: no_grad, enable_grad, set_grad_enabled, inference_mode. Per thread."""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class GradState(threading.local):
+    enabled = True
+    saved_hooks: tuple[tuple[Callable[[Any], Any], Callable[[Any], Any]], ...] = ()
+
+
+state = GradState()
+
+
+def is_grad_enabled() -> bool:
+    return state.enabled
+
+
+class _Mode:
+    """A context manager that is also a decorator."""
+
+    _enabled = True
+
+    def __init__(self) -> None:
+        self._previous: list[bool] = []
+
+    def __enter__(self) -> _Mode:
+        self._previous.append(state.enabled)
+        state.enabled = self._enabled
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        state.enabled = self._previous.pop()
+
+    def __call__(self, function: F) -> F:
+        @functools.wraps(function)
+        def wrapped(*args: Any, **kwargs: Any) -> Any:
+            with self._again():
+                return function(*args, **kwargs)
+
+        return wrapped  # type: ignore[return-value]
+
+    def _again(self) -> _Mode:
+        return type(self)()
+
+
+class no_grad(_Mode):  # noqa: N801
+    """Inside (`with no_grad():`, or as a decorator) nothing is recorded for a backward pass."""
+
+    _enabled = False
+
+    def __new__(cls, function: Any = None) -> Any:
+        made = super().__new__(cls)
+        if function is not None:  # used as a bare decorator
+            made.__init__()  # type: ignore[misc]
+            return made(function)
+        return made
+
+    def __init__(self, function: Any = None) -> None:
+        super().__init__()
+
+
+class enable_grad(no_grad):  # noqa: N801
+    """Inside, ops are recorded again."""
+
+    _enabled = True
+
+
+class set_grad_enabled(_Mode):  # noqa: N801
+    """Sets recording on or off, at once; as a context manager until the end of the with-block."""
+
+    def __init__(self, mode: bool) -> None:
+        super().__init__()
+        self._enabled = bool(mode)
+        self._before = state.enabled
+        state.enabled = self._enabled
+
+    def __enter__(self) -> _Mode:
+        self._previous.append(self._before)
+        state.enabled = self._enabled
+        return self
+
+    def __call__(self, function: F) -> F:
+        state.enabled = self._before
+        return super().__call__(function)
+
+    def _again(self) -> _Mode:
+        return set_grad_enabled(self._enabled)
+
+
+class inference_mode(_Mode):  # noqa: N801
+    """As no_grad; `inference_mode(False)` changes nothing."""
+
+    def __new__(cls, mode: Any = True) -> Any:
+        made = super().__new__(cls)
+        if callable(mode):
+            made.__init__(True)  # type: ignore[misc]
+            return made(mode)
+        return made
+
+    def __init__(self, mode: Any = True) -> None:
+        super().__init__()
+        self._wanted = bool(mode)
+
+    def __enter__(self) -> _Mode:
+        self._previous.append(state.enabled)
+        if self._wanted:
+            state.enabled = False
+        return self
+
+    def _again(self) -> _Mode:
+        return inference_mode(self._wanted)

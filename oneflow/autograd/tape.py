@@ -1,0 +1,241 @@
+"""The tape: what was computed from what. Every mode calls `record` after running an op.
+
+Nodes are numbered as they are made, and an edge always points to a node made earlier. So descending numbers are a
+topological order, and the backward pass needs no dependency counts of its own.
+"""
+
+from __future__ import annotations
+
+import itertools
+import weakref
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from oneflow.autograd.grad_mode import state
+from oneflow.core.errors import AutogradError
+from oneflow.core.op import Attr, Op
+
+if TYPE_CHECKING:
+    from oneflow.tensor.tensor import Tensor
+
+Gradient = Any  # a tensor, None, or a function that makes one when asked
+_number = itertools.count()
+
+
+class GradNode:
+    """One recorded call. edges: per input, where its gradient goes: (node, output index), (leaf tensor, -1) or None."""
+
+    __slots__ = ("__weakref__", "_hooks", "_retained", "edges", "num_outputs", "number", "released")
+
+    def __init__(self, inputs: Sequence[Any], num_outputs: int) -> None:
+        self.number = next(_number)
+        self.num_outputs = num_outputs
+        self.released = False
+        self._hooks: dict[int, dict[int, Any]] | None = None
+        self._retained: dict[int, Any] | None = None
+        self.edges = [_edge(x) for x in inputs]
+
+    def name(self) -> str:
+        raise AutogradError("a gradient node without a name")
+
+    def gradients(
+        self, grads: list[Any], wanted: list[bool]
+    ) -> Sequence[Gradient]:
+        """Input gradients of output gradients (None where there is none)."""
+        raise AutogradError(f"{self.name()} has no backward")
+
+    def release(self) -> None:
+        """Forgets what was saved for the backward pass."""
+        self.released = True
+
+    def hooks_of(self, index: int) -> dict[int, Any]:
+        if self._hooks is None:
+            self._hooks = {}
+        return self._hooks.setdefault(index, {})
+
+    def watch(self, x: Tensor) -> None:
+        """`x`, an output, wants its gradient kept."""
+        if self._retained is None:
+            self._retained = {}
+        self._retained[x._out_index] = weakref.ref(x)
+
+    @property
+    def next_functions(self) -> tuple[tuple[Any, int], ...]:
+        return tuple(
+            (None, 0) if e is None else ((e[0], e[1]) if e[1] >= 0 else (AccumulateGrad(e[0]), 0))
+            for e in self.edges
+        )
+
+    def __repr__(self) -> str:
+        return f"<{self.name()}>"
+
+
+class AccumulateGrad:
+    """How a leaf shows in `next_functions`."""
+
+    def __init__(self, variable: Tensor) -> None:
+        self.variable = variable
+        self.next_functions: tuple[Any, ...] = ()
+
+    def name(self) -> str:
+        return "accumulate_grad"
+
+    def __repr__(self) -> str:
+        return "<accumulate_grad>"
+
+
+def _edge(x: Any) -> tuple[Any, int] | None:
+    if not x._requires_grad:
+        return None
+    node = x._grad_fn
+    return (x, -1) if node is None else (node, x._out_index)
+
+
+class OpNode(GradNode):
+    """A call of a declared op; its backward is `op.grad`."""
+
+    __slots__ = ("attrs", "inputs", "op", "outputs")
+
+    def __init__(
+        self,
+        op: type[Op],
+        inputs: Sequence[Tensor],
+        outputs: Sequence[Tensor],
+        attrs: dict[str, Attr],
+    ) -> None:
+        super().__init__(inputs, len(outputs))
+        self.op = op
+        self.attrs = attrs
+        hooks = state.saved_hooks
+        if hooks:
+            self.inputs: list[Any] = [_packed(x, hooks[-1]) for x in inputs]
+            self.outputs: list[Any] = [_packed(_history_free(x), hooks[-1]) for x in outputs]
+            return
+        self.inputs = [(x, x._version[0]) for x in inputs]
+        # An output must not be held itself: it holds this node.
+        self.outputs = [
+            (x.type, x._array, x._device, x.value, x._placement, x._sbp, x._version, x._version[0])
+            for x in outputs
+        ]
+
+    def name(self) -> str:
+        return f"{self.op.name}_backward"
+
+    def gradients(self, grads: list[Any], wanted: list[bool]) -> Sequence[Gradient]:
+        inputs = [_unpack_input(saved, self) for saved in self.inputs]
+        outputs = [_unpack_output(saved, self, i) for i, saved in enumerate(self.outputs)]
+        return self.op.grad(*grads, *inputs, *outputs, **self.attrs)  # type: ignore[no-any-return]
+
+    def release(self) -> None:
+        self.released = True
+        self.inputs = self.outputs = []
+
+
+class CallNode(GradNode):
+    """A call whose backward is a Python function: `backward(grads) -> input gradients`."""
+
+    __slots__ = ("_backward", "_name")
+
+    def __init__(
+        self,
+        name: str,
+        inputs: Sequence[Tensor],
+        num_outputs: int,
+        backward: Callable[[list[Any]], Sequence[Gradient]],
+    ) -> None:
+        super().__init__(inputs, num_outputs)
+        self._name = name
+        self._backward: Any = backward
+
+    def name(self) -> str:
+        return f"{self._name}_backward"
+
+    def gradients(self, grads: list[Any], wanted: list[bool]) -> Sequence[Gradient]:
+        return self._backward(grads)  # type: ignore[no-any-return]
+
+    def release(self) -> None:
+        self.released = True
+        self._backward = None
+
+
+class _Packed:
+    __slots__ = ("template", "unpack", "what")
+
+    def __init__(self, what: Any, unpack: Callable[[Any], Any]) -> None:
+        self.what = what
+        self.unpack = unpack
+
+
+def _packed(x: Tensor, hooks: tuple[Callable[[Any], Any], Callable[[Any], Any]]) -> _Packed:
+    return _Packed(hooks[0](x), hooks[1])
+
+
+def _history_free(x: Tensor) -> Tensor:
+    from oneflow.tensor.tensor import alias
+
+    return alias(x)
+
+
+def _unpack_input(saved: Any, node: OpNode) -> Any:
+    if isinstance(saved, _Packed):
+        return saved.unpack(saved.what)
+    x, version = saved
+    return x if x._version[0] == version else _modified(x.type, x, node)
+
+
+def _unpack_output(saved: Any, node: OpNode, index: int) -> Any:
+    from oneflow.tensor.tensor import raw
+
+    if isinstance(saved, _Packed):
+        return saved.unpack(saved.what)
+    type_, array, device, value, placement, sbp, counter, version = saved
+    y = raw(type_, array, device)
+    y.value, y._placement, y._sbp, y._version = value, placement, sbp, counter
+    if counter[0] != version:
+        return _modified(type_, y, node)
+    if type_.dtype.is_floating_point or type_.dtype.is_complex:
+        y._requires_grad, y._grad_fn, y._out_index = True, node, index
+    return y
+
+
+def _modified(type_: Any, x: Tensor, node: OpNode) -> Tensor:
+    from oneflow.autograd.modified import modified_tensor
+
+    return modified_tensor(x, node.name())
+
+
+def record(
+    op: type[Op], inputs: Sequence[Tensor], outputs: Sequence[Tensor], attrs: dict[str, Attr]
+) -> None:
+    """Gives `outputs` their history, if a backward pass may need it."""
+    if not state.enabled:
+        return
+    for x in inputs:
+        if x._requires_grad:
+            break
+    else:
+        return
+    if not op.has_gradient:  # type: ignore[attr-defined]
+        return
+    _attach(OpNode(op, inputs, outputs, attrs), inputs, outputs)
+
+
+def record_call(
+    name: str,
+    inputs: Sequence[Tensor],
+    outputs: Sequence[Tensor],
+    backward: Callable[[list[Any]], Sequence[Gradient]],
+) -> None:
+    """As `record`, for what is no declared op. `backward(output grads)` returns one gradient or None per input."""
+    if state.enabled and any(x._requires_grad for x in inputs):
+        _attach(CallNode(name, inputs, len(outputs), backward), inputs, outputs)
+
+
+def _attach(node: GradNode, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> None:
+    for index, y in enumerate(outputs):
+        dtype = y.type.dtype
+        if not (dtype.is_floating_point or dtype.is_complex) or any(y is x for x in inputs):
+            continue
+        y._requires_grad = True
+        y._grad_fn = node
+        y._out_index = index

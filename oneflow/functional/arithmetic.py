@@ -1,0 +1,314 @@
+"""Arithmetic, comparison and logic of two operands: tensors, or a tensor and a Python number."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from oneflow.core import dtype as dtypes
+from oneflow.core.errors import DTypeError
+from oneflow.functional.promotion import (
+    as_float,
+    as_type,
+    category,
+    operand,
+    operands,
+    together,
+    with_number,
+)
+from oneflow.ops import binary, compare, scalar, unary
+from oneflow.tensor.tensor import Tensor
+
+
+def add(input: Any, other: Any, *, alpha: Any = 1, inplace: bool = False) -> Tensor:
+    """input + alpha * other."""
+    if alpha != 1:
+        other = mul(other, alpha) if isinstance(other, Tensor) else other * alpha
+    if inplace:
+        return _in_place(input, _add(input, other))
+    return _add(input, other)
+
+
+def _add(a: Any, b: Any) -> Tensor:
+    if isinstance(a, Tensor) and isinstance(b, Tensor):
+        if a.type.dtype is not b.type.dtype:
+            a, b = together(a, b)
+        return binary.add(a, b)  # type: ignore[no-any-return]
+    a, b = operands("add", a, b)
+    if isinstance(a, Tensor) and isinstance(b, Tensor):
+        return _add(a, b)
+    x, value = (a, b) if isinstance(a, Tensor) else (b, a)
+    return scalar.scalar_add(_numeric(x, value), value=value)  # type: ignore[no-any-return]
+
+
+def _numeric(x: Tensor, value: Any) -> Tensor:
+    """`x` in the dtype in which it meets a number; bool counts as int64."""
+    dtype = with_number(x.type.dtype, value)
+    return as_type(x, dtypes.int64 if dtype is dtypes.bool_ else dtype)
+
+
+def sub(input: Any, other: Any, *, alpha: Any = 1, inplace: bool = False) -> Tensor:
+    """input - alpha * other."""
+    if alpha != 1:
+        other = mul(other, alpha) if isinstance(other, Tensor) else other * alpha
+    result = _sub(input, other)
+    return _in_place(input, result) if inplace else result
+
+
+def _sub(a: Any, b: Any) -> Tensor:
+    a, b = operands("sub", a, b)
+    if isinstance(a, Tensor) and isinstance(b, Tensor):
+        a, b = together(a, b)
+        if a.type.dtype is dtypes.bool_:
+            raise DTypeError(
+                "Subtraction, the `-` operator, with two bool tensors is not supported; "
+                "use logical_xor(), or cast them first"
+            )
+        return binary.sub(a, b)  # type: ignore[no-any-return]
+    if isinstance(a, Tensor):
+        return scalar.scalar_add(_numeric(a, b), value=-b)  # type: ignore[no-any-return]
+    return scalar.scalar_add(unary.neg(_numeric(b, a)), value=a)  # type: ignore[no-any-return]
+
+
+def mul(input: Any, other: Any, *, inplace: bool = False) -> Tensor:
+    """input * other."""
+    result = _mul(input, other)
+    return _in_place(input, result) if inplace else result
+
+
+def _mul(a: Any, b: Any) -> Tensor:
+    if isinstance(a, Tensor) and isinstance(b, Tensor):
+        if a.type.dtype is not b.type.dtype:
+            a, b = together(a, b)
+        return binary.mul(a, b)  # type: ignore[no-any-return]
+    a, b = operands("mul", a, b)
+    if isinstance(a, Tensor) and isinstance(b, Tensor):
+        return _mul(a, b)
+    x, value = (a, b) if isinstance(a, Tensor) else (b, a)
+    return scalar.scalar_mul(_numeric(x, value), value=value)  # type: ignore[no-any-return]
+
+
+def div(input: Any, other: Any, *, rounding_mode: str | None = None) -> Tensor:
+    """input / other; integers give floats.  rounding_mode: None, "floor" or "trunc" (then integers stay)."""
+    if rounding_mode == "floor":
+        return floor_divide(input, other)
+    if rounding_mode == "trunc":
+        a, b = operands("div", input, other)
+        dtype = together(_tensor_like(a, b), _tensor_like(b, a))[0].type.dtype
+        return as_type(unary.trunc(div(a, b)), dtype)
+    if rounding_mode is not None:
+        raise ValueError(f"div: rounding_mode must be None, 'floor' or 'trunc', got {rounding_mode!r}")
+    a, b = operands("div", input, other)
+    if isinstance(a, Tensor) and isinstance(b, Tensor):
+        a, b = together(a, b)
+        return binary.div(as_float(a), as_float(b))  # type: ignore[no-any-return]
+    if isinstance(a, Tensor):
+        return _div_number(as_float(a), b)
+    return scalar.scalar_rdiv(as_float(b), value=a)  # type: ignore[no-any-return]
+
+
+def _div_number(x: Tensor, value: Any) -> Tensor:
+    return scalar.scalar_mul(x, value=1 / value if value else math.copysign(math.inf, value))  # type: ignore[no-any-return]
+
+
+def _tensor_like(value: Any, other: Any) -> Tensor:
+    """A number as a tensor that stands for it in promotion."""
+    if isinstance(value, Tensor):
+        return value
+    return as_type(other, with_number(other.type.dtype, value))
+
+
+def floor_divide(input: Any, other: Any) -> Tensor:
+    """The quotient rounded down."""
+    a, b = operands("floor_divide", input, other)
+    if isinstance(a, Tensor) and isinstance(b, Tensor):
+        return binary.floor_divide(*together(a, b))  # type: ignore[no-any-return]
+    if isinstance(a, Tensor):
+        return scalar.scalar_floor_divide(_numeric(a, b), value=b)  # type: ignore[no-any-return]
+    return binary.floor_divide(_filled_like(b, a), _numeric(b, a))  # type: ignore[no-any-return]
+
+
+def _filled_like(x: Tensor, value: Any) -> Tensor:
+    return unary.full_like(_numeric(x, value).detach(), value=value)  # type: ignore[no-any-return]
+
+
+def remainder(input: Any, other: Any) -> Tensor:
+    """What is left of the division rounded down: it has the sign of `other`."""
+    a, b = operands("remainder", input, other)
+    return _sub(a, _mul(floor_divide(a, b), b))
+
+
+def fmod(input: Any, other: Any, *, inplace: bool = False) -> Tensor:
+    """What is left of the division rounded toward zero: it has the sign of `input`."""
+    a, b = operands("fmod", input, other)
+    if isinstance(a, Tensor) and isinstance(b, Tensor):
+        result = binary.fmod(*together(a, b))
+    elif isinstance(a, Tensor):
+        result = scalar.scalar_fmod(_numeric(a, b), value=b)
+    else:
+        result = binary.fmod(_filled_like(b, a), _numeric(b, a))
+    return _in_place(input, result) if inplace else result
+
+
+def pow(input: Any, exponent: Any, *, inplace: bool = False) -> Tensor:
+    """input ** exponent."""
+    a, b = operands("pow", input, exponent)
+    if isinstance(a, Tensor) and isinstance(b, Tensor):
+        result = binary.pow(*together(a, b))
+    elif isinstance(a, Tensor):
+        result = _power(_numeric(a, b), b)
+    else:
+        result = scalar.scalar_rpow(_numeric(b, a), value=a)
+    return _in_place(input, result) if inplace else result
+
+
+def _power(x: Tensor, exponent: Any) -> Tensor:
+    if exponent == 2:
+        return unary.square(x)  # type: ignore[no-any-return]
+    if exponent == 0.5 and x.type.dtype.is_floating_point:
+        return unary.sqrt(x)  # type: ignore[no-any-return]
+    return scalar.scalar_pow(x, value=exponent)  # type: ignore[no-any-return]
+
+
+def maximum(input: Any, other: Any) -> Tensor:
+    """The larger of two, element by element."""
+    return _both(binary.maximum, "maximum", input, other)
+
+
+def minimum(input: Any, other: Any) -> Tensor:
+    """The smaller of two, element by element."""
+    return _both(binary.minimum, "minimum", input, other)
+
+
+def atan2(input: Any, other: Any) -> Tensor:
+    """The angle of the point (other, input), in radians."""
+    a, b = _as_tensors("atan2", input, other)
+    return binary.atan2(as_float(a), as_float(b))  # type: ignore[no-any-return]
+
+
+def _both(op: Callable[[Any, Any], Any], name: str, a: Any, b: Any) -> Tensor:
+    return op(*_as_tensors(name, a, b))  # type: ignore[no-any-return]
+
+
+def _as_tensors(name: str, a: Any, b: Any) -> tuple[Tensor, Tensor]:
+    a, b = operands(name, a, b)
+    if not isinstance(b, Tensor):
+        dtype = with_number(a.type.dtype, b)
+        a = as_type(a, dtype)
+        b = unary.full_like(a.detach(), value=b)
+    elif not isinstance(a, Tensor):
+        dtype = with_number(b.type.dtype, a)
+        b = as_type(b, dtype)
+        a = unary.full_like(b.detach(), value=a)
+    return together(a, b)
+
+
+def _compare(kind: str) -> Callable[[Any, Any], Tensor]:
+    mirrored = {"eq": "eq", "ne": "ne", "lt": "gt", "le": "ge", "gt": "lt", "ge": "le"}[kind]
+    op = getattr(compare, kind)
+
+    def apply(input: Any, other: Any) -> Tensor:
+        a, b = operands(kind, input, other)
+        if isinstance(a, Tensor) and isinstance(b, Tensor):
+            return op(*together(a, b))  # type: ignore[no-any-return]
+        if isinstance(a, Tensor):
+            return compare.scalar_compare(a, value=b, kind=kind)  # type: ignore[no-any-return]
+        return compare.scalar_compare(b, value=a, kind=mirrored)  # type: ignore[no-any-return]
+
+    apply.__name__ = apply.__qualname__ = kind
+    apply.__doc__ = f"bool: {kind}(input, other), element by element, with broadcasting."
+    return apply
+
+
+eq = _compare("eq")
+ne = _compare("ne")
+lt = _compare("lt")
+le = _compare("le")
+gt = _compare("gt")
+ge = _compare("ge")
+
+
+def _logic(name: str) -> Callable[[Any, Any], Tensor]:
+    op = getattr(compare, name)
+
+    def apply(input: Any, other: Any) -> Tensor:
+        return _both(op, name, input, other)
+
+    apply.__name__ = apply.__qualname__ = name
+    apply.__doc__ = f"bool: {name} of the truth of two operands, element by element."
+    return apply
+
+
+logical_and = _logic("logical_and")
+logical_or = _logic("logical_or")
+logical_xor = _logic("logical_xor")
+
+
+def _bitwise(name: str) -> Callable[[Any, Any], Tensor]:
+    op = getattr(binary, name)
+
+    def apply(input: Any, other: Any) -> Tensor:
+        return _both(op, name, input, other)
+
+    apply.__name__ = apply.__qualname__ = name
+    apply.__doc__ = f"{name} of integers or bools, element by element."
+    return apply
+
+
+bitwise_and = _bitwise("bitwise_and")
+bitwise_or = _bitwise("bitwise_or")
+bitwise_xor = _bitwise("bitwise_xor")
+
+
+def lerp(start: Tensor, end: Tensor, weight: Any) -> Tensor:
+    """start + weight * (end - start)."""
+    return _add(start, _mul(weight, _sub(end, start)))
+
+
+def addcmul(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Any = 1) -> Tensor:
+    """input + value * tensor1 * tensor2."""
+    return add(input, _mul(tensor1, tensor2), alpha=value)
+
+
+def addcdiv(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Any = 1) -> Tensor:
+    """input + value * tensor1 / tensor2."""
+    return add(input, div(tensor1, tensor2), alpha=value)
+
+
+def isclose(
+    input: Tensor, other: Tensor, atol: float = 1e-8, rtol: float = 1e-5, equal_nan: bool = False
+) -> Tensor:
+    """bool: |input - other| <= atol + rtol * |other|."""
+    a, b = together(input, other)
+    if category(a.type.dtype) < 2:
+        a, b = as_type(a, dtypes.float64), as_type(b, dtypes.float64)
+    bound = scalar.scalar_add(scalar.scalar_mul(unary.abs(b), value=rtol), value=atol)
+    near = compare.logical_or(compare.eq(a, b), _finite_and_le(unary.abs(binary.sub(a, b)), bound))
+    if equal_nan:
+        near = compare.logical_or(near, compare.logical_and(unary.isnan(a), unary.isnan(b)))
+    return near  # type: ignore[no-any-return]
+
+
+def _finite_and_le(gap: Tensor, bound: Tensor) -> Any:
+    return compare.logical_and(unary.isfinite(gap), compare.le(gap, bound))
+
+
+def _in_place(x: Any, result: Tensor) -> Tensor:
+    from oneflow.tensor.inplace import overwrite
+
+    return overwrite(x, result)
+
+
+# ---- operators: NotImplemented for what is no operand, so that Python asks the other side ---------------------------
+
+
+def operator(function: Callable[[Any, Any], Tensor], *, swap: bool = False) -> Callable[..., Any]:
+    """The method `x.__op__` of a function of two operands."""
+
+    def method(self: Tensor, other: Any) -> Any:
+        if not isinstance(other, (Tensor, int, float)) and operand(other) is NotImplemented:
+            return NotImplemented
+        return function(other, self) if swap else function(self, other)
+
+    return method

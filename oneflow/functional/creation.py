@@ -1,0 +1,262 @@
+"""New tensors of a shape: zeros, arange, randn, ... local, or global if a placement is given."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from oneflow.core import dtype as dtypes
+from oneflow.core.device import Device
+from oneflow.core.dispatch import current_mode
+from oneflow.core.dtype import DType, dtype_of
+from oneflow.core.errors import PlacementError, SbpError, ShapeError
+from oneflow.core.op import find_op
+from oneflow.core.placement import Placement
+from oneflow.core.sbp import NdSbp, as_nd_sbp, check_fits
+from oneflow.functional.promotion import get_default_dtype
+from oneflow.functional.random_state import Generator, next_seed
+from oneflow.tensor.eager import Eager, run_local
+from oneflow.tensor.modes import current_global_mode
+from oneflow.tensor.tensor import Tensor, cpu_device
+
+
+def source(
+    name: str,
+    attrs: dict[str, Any],
+    *,
+    device: Any = None,
+    placement: Placement | None = None,
+    sbp: Any = None,
+    requires_grad: bool = False,
+) -> Tensor:
+    """Runs an op without inputs where the caller wants its result.
+
+    A mode may take such calls itself by having `create(op, attrs, device, placement, nd_sbp)`.
+    """
+    if (placement is None) != (sbp is None):
+        raise PlacementError(f"{name}: placement and sbp go together; give both or none")
+    if placement is not None and device is not None:
+        raise PlacementError(f"{name}: give either device or placement with sbp, not both")
+    mode = current_global_mode()
+    if placement is None and device is None and mode.is_enabled:
+        placement, sbp = mode.placement, mode.sbp
+    op = find_op(name)
+    if placement is not None:
+        nd_sbp = as_nd_sbp(sbp, placement.ndim)
+        _check_layout(op, attrs, nd_sbp)
+        out = _create_global(op, attrs, placement, nd_sbp)
+    else:
+        out = _create_local(op, attrs, None if device is None else Device(device))
+    if requires_grad:
+        out.requires_grad = True
+    return out
+
+
+def _check_layout(op: Any, attrs: dict[str, Any], nd_sbp: NdSbp) -> None:
+    if op.is_random and any(s.is_partial for s in nd_sbp):
+        raise SbpError(f"{op.name}: random source op only support broadcast or split, got partial_sum")
+    shape = attrs.get("shape")
+    if shape is not None:
+        check_fits(nd_sbp, shape, op.name)
+
+
+def _create_global(op: Any, attrs: dict[str, Any], placement: Placement, nd_sbp: NdSbp) -> Tensor:
+    create = getattr(current_mode(), "create", None)
+    if create is not None:
+        return create(op, attrs, None, placement, nd_sbp)  # type: ignore[no-any-return]
+    from oneflow.tensor.eager_global import create_global
+
+    return create_global(op, attrs, placement, nd_sbp)  # type: ignore[no-any-return]
+
+
+def _create_local(op: Any, attrs: dict[str, Any], device: Device | None) -> Tensor:
+    mode = current_mode()
+    if isinstance(mode, Eager):
+        return run_local(op, (), attrs, device or cpu_device())  # type: ignore[no-any-return]
+    create = getattr(mode, "create", None)
+    if create is not None:
+        return create(op, attrs, device, None, None)  # type: ignore[no-any-return]
+    return mode.run(op, (), attrs)  # type: ignore[no-any-return]
+
+
+def shape_of(size: tuple[Any, ...], who: str = "size") -> tuple[int, ...]:
+    """`f(2, 3)` and `f((2, 3))` alike. Raises ShapeError for negative sizes, TypeError for what is no integer."""
+    if len(size) == 1 and isinstance(size[0], (Sequence, Tensor)) and not isinstance(size[0], str):
+        items: Any = size[0].tolist() if isinstance(size[0], Tensor) else size[0]
+        size = tuple(items) if isinstance(items, (list, tuple)) else (items,)
+    try:
+        shape = tuple([s.__index__() for s in size])
+    except AttributeError:
+        raise TypeError(f"{who} must be integers, got {size!r}") from None
+    if any(s < 0 for s in shape):
+        raise ShapeError(f"{who} must not be negative, got {list(shape)}")
+    return shape
+
+
+def _fill(
+    size: tuple[Any, ...], value: Any, dtype: Any, requires_grad: bool, where: dict[str, Any]
+) -> Tensor:
+    """where: device, placement, sbp; layout, pin_memory and the like have no meaning here."""
+    wanted = get_default_dtype() if dtype is None else dtype_of(dtype)
+    attrs = {"shape": shape_of(size), "dtype": wanted, "value": _of_kind(value, wanted)}
+    return source("constant", attrs, requires_grad=requires_grad, **_where(where))
+
+
+def _of_kind(value: Any, dtype: DType) -> Any:
+    if dtype is dtypes.bool_:
+        return bool(value)
+    return int(value) if dtype.is_integer else float(value) if not dtype.is_complex else value
+
+
+_IGNORED = frozenset(("layout", "pin_memory", "memory_format", "out"))
+
+
+def _where(keywords: dict[str, Any]) -> dict[str, Any]:
+    """device, placement and sbp of creation keywords. Raises TypeError for an unknown keyword."""
+    unknown = set(keywords) - {"device", "placement", "sbp"} - _IGNORED
+    if unknown:
+        raise TypeError(f"unexpected keyword arguments: {', '.join(sorted(unknown))}")
+    return {k: v for k, v in keywords.items() if k not in _IGNORED}
+
+
+def zeros(*size: Any, dtype: Any = None, requires_grad: bool = False, **where: Any) -> Tensor:
+    """A tensor of zeros. where: device, or placement and sbp."""
+    return _fill(_size(size, where), 0, dtype, requires_grad, where)
+
+
+def ones(*size: Any, dtype: Any = None, requires_grad: bool = False, **where: Any) -> Tensor:
+    """A tensor of ones. where: device, or placement and sbp."""
+    return _fill(_size(size, where), 1, dtype, requires_grad, where)
+
+
+def empty(*size: Any, dtype: Any = None, requires_grad: bool = False, **where: Any) -> Tensor:
+    """A tensor whose values mean nothing (zeros here, so that runs repeat)."""
+    return _fill(_size(size, where), 0, dtype, requires_grad, where)
+
+
+def _size(size: tuple[Any, ...], where: dict[str, Any]) -> tuple[Any, ...]:
+    return size if size else (where.pop("size"),) if "size" in where else ((),)
+
+
+def full(
+    size: Any, fill_value: Any, *, dtype: Any = None, requires_grad: bool = False, **where: Any
+) -> Tensor:
+    """A tensor filled with one number, whose kind gives the dtype unless it is given."""
+    if isinstance(fill_value, Tensor):
+        fill_value = fill_value.item()
+    if dtype is None:
+        kinds = {bool: dtypes.bool_, int: dtypes.int64}
+        dtype = kinds.get(type(fill_value), get_default_dtype())
+    return _fill((size,), fill_value, dtype, requires_grad, where)
+
+
+def _like(x: Tensor, value: Any, dtype: Any, requires_grad: bool, where: dict[str, Any]) -> Tensor:
+    """As x where nothing else is said: dtype, device or placement and sbp."""
+    wanted = x.type.dtype if dtype is None else dtype_of(dtype)
+    where = _where(where)
+    if where.get("device") is None and where.get("placement") is None:
+        if wanted is x.type.dtype and "sbp" not in where:
+            out = _full_like(x, _of_kind(value, wanted))
+            if requires_grad:
+                out.requires_grad = True
+            return out
+        where = {**layout_of(x), **{k: v for k, v in where.items() if v is not None}}
+    return _fill((x.type.shape,), value, wanted, requires_grad, where)
+
+
+def _full_like(x: Tensor, value: Any) -> Tensor:
+    from oneflow.ops.unary import full_like as op
+
+    if x.value is None and x._sbp is not None and any(s.is_partial for s in x._sbp):
+        return _fill((x.type.shape,), value, x.type.dtype, False, layout_of(x, no_partial=True))
+    return op(x.detach(), value=value)  # type: ignore[no-any-return]
+
+
+def layout_of(x: Tensor, *, no_partial: bool = False) -> dict[str, Any]:
+    """The keywords that put a new tensor where `x` is."""
+    if x._placement is None:
+        return {"device": x._device}
+    from oneflow.core.sbp import BROADCAST
+
+    nd_sbp = x._sbp
+    if no_partial and nd_sbp is not None:
+        nd_sbp = tuple(BROADCAST if s.is_partial else s for s in nd_sbp)
+    return {"placement": x._placement, "sbp": nd_sbp}
+
+
+def zeros_like(input: Tensor, *, dtype: Any = None, requires_grad: bool = False, **where: Any) -> Tensor:
+    """Zeros of the shape, dtype and place of `input`."""
+    return _like(input, 0, dtype, requires_grad, where)
+
+
+def ones_like(input: Tensor, *, dtype: Any = None, requires_grad: bool = False, **where: Any) -> Tensor:
+    """Ones of the shape, dtype and place of `input`."""
+    return _like(input, 1, dtype, requires_grad, where)
+
+
+def empty_like(input: Tensor, *, dtype: Any = None, requires_grad: bool = False, **where: Any) -> Tensor:
+    """A tensor of the shape, dtype and place of `input`, whose values mean nothing."""
+    return _like(input, 0, dtype, requires_grad, where)
+
+
+def full_like(
+    input: Tensor, fill_value: Any, *, dtype: Any = None, requires_grad: bool = False, **where: Any
+) -> Tensor:
+    """`fill_value` in the shape, dtype and place of `input`."""
+    if isinstance(fill_value, Tensor):
+        fill_value = fill_value.item()
+    return _like(input, fill_value, dtype, requires_grad, where)
+
+
+def arange(
+    start: Any, end: Any = None, step: Any = 1, *, dtype: Any = None, requires_grad: bool = False, **where: Any
+) -> Tensor:
+    """start, start + step, ... below `end`; `arange(n)` counts from 0. Integers give int64."""
+    if end is None:
+        start, end = 0, start
+    start, end, step = (v.item() if isinstance(v, Tensor) else v for v in (start, end, step))
+    if step == 0 or (end - start) / step < 0:
+        raise ShapeError(f"arange: no step of {step} leads from {start} to {end}")
+    if dtype is None:
+        is_float = any(isinstance(v, float) for v in (start, end, step))
+        dtype = get_default_dtype() if is_float else dtypes.int64
+    attrs = {
+        "size": max(0, math.ceil((end - start) / step)), "start": start, "step": step, "dtype": dtype_of(dtype),
+    }  # fmt: skip
+    return source("arange", attrs, requires_grad=requires_grad, **_where(where))
+
+
+def _random(
+    name: str,
+    size: tuple[Any, ...],
+    attrs: dict[str, Any],
+    generator: Generator | None,
+    requires_grad: bool,
+    where: dict[str, Any],
+) -> Tensor:
+    full_attrs = {"shape": shape_of(size), **attrs, "seed": next_seed(generator)}
+    return source(name, full_attrs, requires_grad=requires_grad, **_where(where))
+
+
+def _float_dtype(name: str, dtype: Any) -> DType:
+    wanted = get_default_dtype() if dtype is None else dtype_of(dtype)
+    if not wanted.is_floating_point:
+        raise TypeError(f"{name}: needs a floating-point dtype, got {wanted}")
+    return wanted
+
+
+def rand(
+    *size: Any, dtype: Any = None, generator: Generator | None = None, requires_grad: bool = False, **where: Any
+) -> Tensor:
+    """Uniform in [0, 1)."""
+    attrs = {"low": 0.0, "high": 1.0, "dtype": _float_dtype("rand", dtype)}
+    return _random("uniform", _size(size, where), attrs, generator, requires_grad, where)
+
+
+def randn(
+    *size: Any, dtype: Any = None, generator: Generator | None = None, requires_grad: bool = False, **where: Any
+) -> Tensor:
+    """Normal, mean 0, standard deviation 1."""
+    attrs = {"mean": 0.0, "std": 1.0, "dtype": _float_dtype("randn", dtype)}
+    return _random("normal", _size(size, where), attrs, generator, requires_grad, where)

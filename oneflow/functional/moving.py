@@ -1,0 +1,99 @@
+"""Where a tensor is and of what dtype: `.to`, `.cpu`, `.cuda`, `.type_as`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from oneflow.core.device import DEVICE_TYPES, Device
+from oneflow.core.dtype import DType, dtype_of
+from oneflow.core.errors import DeviceError, OneFlowError
+from oneflow.core.placement import Placement
+from oneflow.functional.promotion import as_type
+from oneflow.ops.unary import copy as copy_op
+from oneflow.tensor.tensor import Tensor, device_type
+
+
+def to(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+    """`to(device)`, `to(dtype)`, `to(device, dtype)`, `to(other)`, with copy=False.
+
+    Of a global tensor only the device *type* can be changed. The tensor itself if nothing changes.
+    """
+    copy = bool(kwargs.pop("copy", False))
+    kwargs.pop("non_blocking", None)
+    kwargs.pop("memory_format", None)
+    device, dtype = _wanted(args, kwargs)
+    out = input if dtype is None else as_type(input, dtype)
+    if device is not None:
+        out = _to_device(out, device)
+    return copy_op(out) if copy and out is input else out  # type: ignore[no-any-return]
+
+
+def _wanted(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, DType | None]:
+    device, dtype = kwargs.pop("device", None), kwargs.pop("dtype", None)
+    other = kwargs.pop("other", None)
+    if kwargs:
+        raise TypeError(f"to() got unexpected keyword arguments: {', '.join(kwargs)}")
+    for arg in args if other is None else (*args, other):
+        if isinstance(arg, Tensor):
+            device = arg._placement.type if arg._placement is not None else arg._device
+            dtype = arg.type.dtype
+        elif isinstance(arg, (Device, Placement)) or (isinstance(arg, str) and arg.split(":")[0] in DEVICE_TYPES):
+            device = arg
+        elif isinstance(arg, int) and not isinstance(arg, bool):
+            device = Device("cuda", arg)
+        elif arg is not None and not isinstance(arg, bool):
+            dtype = arg
+    return device, None if dtype is None else dtype_of(dtype)
+
+
+def _to_device(x: Tensor, device: Any) -> Tensor:
+    if x._placement is not None:
+        return _global_to_device(x, x._placement, device)
+    wanted = Device(device)
+    if wanted == x._device:
+        return x
+    if x.value is not None:
+        from oneflow.core.dispatch import current_mode
+
+        move_traced = getattr(current_mode(), "to_device", None)
+        if move_traced is not None:
+            return move_traced(x, wanted)  # type: ignore[no-any-return]
+        raise OneFlowError(f"a traced tensor cannot be moved from {x._device} to {wanted} here")
+    from oneflow.tensor.convert import move
+
+    return move(x, wanted)
+
+
+def _global_to_device(x: Tensor, placement: Placement, device: Any) -> Tensor:
+    from oneflow.tensor.modes import current_global_mode
+
+    if current_global_mode().is_enabled:
+        return x
+    if device not in DEVICE_TYPES:
+        raise DeviceError(
+            'Only string device without device id (eg. "cpu" or "cuda") is expected for global tensor, '
+            f"but got {device!r}"
+        )
+    if device == placement.type:
+        return x
+    return x.to_global(placement=Placement(device, placement.ranks), sbp=x._sbp)  # type: ignore[no-any-return]
+
+
+def cpu(input: Tensor) -> Tensor:
+    """The tensor on the CPU."""
+    return to(input, "cpu")
+
+
+def cuda(input: Tensor, device: Any = None, **_: Any) -> Tensor:
+    """The tensor on a GPU (the one of this rank unless another is named)."""
+    return to(input, "cuda" if device is None else device)
+
+
+def type_as(input: Tensor, target: Tensor) -> Tensor:
+    """In dtype and place as `target`."""
+    return to(input, target)
+
+
+def get_device(input: Tensor) -> int:
+    """Index of the GPU; -1 for a CPU tensor."""
+    return -1 if device_type(input) == "cpu" else input.device.index

@@ -1,0 +1,94 @@
+"""Generators of random numbers: a seed and the number of calls made so far. Each random op call takes the next one.
+
+The numbers are a function of (seed, call, global element index), so neither device nor layout changes them.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from typing import Any
+
+import numpy as np
+
+from oneflow.core.device import Device
+from oneflow.core.errors import CheckpointError
+from oneflow.core.rng import mix_seed
+from oneflow.tensor.tensor import Tensor, wrap
+
+DEFAULT_SEED = 67280421310721  # a large number with as many 0 as 1 bits is a good key
+_STATE = struct.Struct("<QQ")
+
+
+class Generator:
+    """`Generator("cpu")`. All devices draw the same numbers from one seed."""
+
+    def __init__(self, device: Any = "cpu") -> None:
+        self.device = Device("cpu" if device == "auto" else device)
+        self._seed = DEFAULT_SEED
+        self._calls = 0
+
+    def manual_seed(self, seed: int) -> Generator:
+        """Starts again from `seed`."""
+        self._seed, self._calls = int(seed) & 0xFFFFFFFFFFFFFFFF, 0
+        return self
+
+    def initial_seed(self) -> int:
+        """The seed it was started from."""
+        return self._seed
+
+    def seed(self) -> int:
+        """Starts again from a seed that cannot be foreseen; returns it. Ranks get different ones."""
+        self.manual_seed(int.from_bytes(os.urandom(7), "little"))
+        return self._seed
+
+    def next_seed(self) -> int:
+        """The seed of the next op call."""
+        self._calls += 1
+        return mix_seed(self._seed, self._calls)
+
+    def get_state(self) -> Tensor:
+        """uint8 tensor of 16 bytes: seed and number of calls."""
+        return wrap(np.frombuffer(_STATE.pack(self._seed, self._calls), dtype=np.uint8).copy())
+
+    def set_state(self, state: Tensor) -> None:
+        """Goes on where a generator with this state was. Raises CheckpointError if it is no such state."""
+        data = np.ascontiguousarray(state.numpy()).tobytes()
+        if len(data) != _STATE.size:
+            raise CheckpointError(
+                f"a generator state has {_STATE.size} bytes, this one has {len(data)}"
+            )
+        self._seed, self._calls = _STATE.unpack(data)
+
+
+default_generator = Generator()
+
+
+def next_seed(generator: Generator | None = None) -> int:
+    """The seed of the next random op call."""
+    return (generator or default_generator).next_seed()
+
+
+def manual_seed(seed: int) -> Generator:
+    """Seeds the default generator."""
+    return default_generator.manual_seed(seed)
+
+
+def initial_seed() -> int:
+    """The seed of the default generator."""
+    return default_generator.initial_seed()
+
+
+def seed() -> int:
+    """Seeds the default generator with a number that cannot be foreseen; returns it."""
+    return default_generator.seed()
+
+
+def get_rng_state() -> Tensor:
+    """The state of the default generator."""
+    return default_generator.get_state()
+
+
+def set_rng_state(state: Tensor) -> None:
+    """Sets the state of the default generator."""
+    default_generator.set_state(state)

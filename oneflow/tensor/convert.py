@@ -1,0 +1,142 @@
+"""Tensors to and from arrays, other devices, copies in memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from oneflow.core.device import Device
+from oneflow.core.dtype import DType, dtype_of
+from oneflow.core.placement import Placement
+from oneflow.core.tensor_type import TensorType
+from oneflow.tensor.tensor import Tensor, adopt, needs_data, raw, wrap
+
+
+def to_numpy(x: Tensor) -> np.ndarray[Any, Any]:
+    """The values as a NumPy array. bfloat16, which NumPy lacks, comes as float32."""
+    needs_data(x, "numpy()")
+    if x._placement is not None:
+        from oneflow.tensor.eager_global import gather
+
+        x = gather(x)
+    array = x._array if x._device.type == "cpu" else x._array.get()
+    return array.astype(np.float32) if x.type.dtype.name == "bfloat16" else array  # type: ignore[no-any-return]
+
+
+def move(x: Tensor, device: Device) -> Tensor:
+    """A copy of a local tensor on another device, with history."""
+    from oneflow.autograd.tape import record_call
+
+    source = x._device
+    out = raw(x.type, _array_on(x._array, device), device)
+    record_call("copy", (x,), (out,), lambda grads: [move(grads[0], source)])
+    return out
+
+
+def _array_on(array: Any, device: Device) -> Any:
+    if device.type == "cpu":
+        return array.get() if not isinstance(array, np.ndarray) else array.copy()
+    import cupy
+
+    with cupy.cuda.Device(device.index):
+        return cupy.array(array)
+
+
+def from_numpy(array: np.ndarray[Any, Any]) -> Tensor:
+    """A CPU tensor over the memory of `array`: writing to one writes to the other."""
+    if not isinstance(array, np.ndarray):
+        raise TypeError(f"expected np.ndarray (got {type(array).__name__})")
+    return wrap(array)
+
+
+def deep_copy(x: Tensor, memo: dict[int, Any]) -> Tensor:
+    """`copy.deepcopy(x)`: new memory, same requires_grad, no history."""
+    from oneflow.core.errors import AutogradError
+
+    if id(x) in memo:
+        return memo[id(x)]  # type: ignore[no-any-return]
+    if x._grad_fn is not None:
+        raise AutogradError(
+            "Only Tensors created explicitly by the user (graph leaves) support the deepcopy protocol; "
+            "deepcopy x.detach() instead"
+        )
+    needs_data(x, "deepcopy()")
+    y = raw(x.type, x._array.copy(), x._device)
+    y._placement, y._sbp, y._requires_grad = x._placement, x._sbp, x._requires_grad
+    if type(x) is not Tensor:
+        y = adopt(type(x), y)
+    memo[id(x)] = y
+    if x.grad is not None:
+        y.grad = deep_copy(x.grad, memo)
+    return y
+
+
+def reduce_tensor(x: Tensor) -> tuple[Any, ...]:
+    """Pickling in memory (multiprocessing, copy): the shard, and for global tensors placement and sbp."""
+    needs_data(x, "pickling")
+    array = x._array if isinstance(x._array, np.ndarray) else x._array.get()
+    return rebuild, (
+        type(x), array, x.type.shape, x.type.dtype.name, x._device.type, x._placement, x._sbp, x._requires_grad,
+    )  # fmt: skip
+
+
+def rebuild(
+    cls: Any,
+    array: np.ndarray[Any, Any],
+    shape: tuple[int, ...],
+    dtype: str,
+    device: str,
+    placement: Placement | None,
+    sbp: Any,
+    requires_grad: bool,
+) -> Tensor:
+    """The inverse of `reduce_tensor`."""
+    where = Device(device)
+    data = array if device == "cpu" else _array_on(array, where)
+    x = raw(TensorType(shape, dtype_of(dtype)), data, where)
+    x._placement, x._sbp, x._requires_grad = placement, sbp, requires_grad
+    return x if cls is Tensor else adopt(cls, x)
+
+
+def as_array(data: Any, dtype: DType | None, default: DType) -> np.ndarray[Any, Any]:
+    """Nested lists, numbers, arrays: as a new array. Python floats become `default`, ints int64."""
+    if isinstance(data, Tensor):
+        array = to_numpy(data)
+    elif isinstance(data, (list, tuple)) and _holds_tensors(data):
+        array = np.asarray(_plain(data))
+    else:
+        array = np.asarray(data)
+    if dtype is not None:
+        return array.astype(dtype.np)
+    if not isinstance(data, (np.ndarray, np.generic, Tensor)) and not _holds_arrays(data):
+        array = _default_kind(array, default)
+    return np.array(array)
+
+
+def _default_kind(array: np.ndarray[Any, Any], default: DType) -> np.ndarray[Any, Any]:
+    if array.size == 0 or array.dtype.kind == "f":
+        return array.astype(default.np)
+    if array.dtype.kind == "c":
+        return array.astype(np.complex64)
+    if array.dtype.kind in "iu":
+        return array.astype(np.int64)
+    if array.dtype.kind == "b":
+        return array
+    raise TypeError(f"cannot make a tensor of {array.dtype} data")
+
+
+def _holds_arrays(data: Any) -> bool:
+    while isinstance(data, (list, tuple)) and data:
+        data = data[0]
+    return isinstance(data, (np.ndarray, np.generic))
+
+
+def _holds_tensors(data: Any) -> bool:
+    return any(isinstance(d, Tensor) or (isinstance(d, (list, tuple)) and _holds_tensors(d)) for d in data)
+
+
+def _plain(data: Any) -> Any:
+    if isinstance(data, Tensor):
+        return data.tolist()
+    return [_plain(d) for d in data] if isinstance(data, (list, tuple)) else data

@@ -1,0 +1,114 @@
+"""Tensors of given data: tensor, as_tensor, frombuffer and the legacy constructor `Tensor(...)`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from oneflow.core import dtype as dtypes
+from oneflow.core.device import Device
+from oneflow.core.dtype import dtype_of
+from oneflow.core.errors import PlacementError
+from oneflow.core.placement import Placement
+from oneflow.core.sbp import as_nd_sbp, check_fits
+from oneflow.functional.promotion import get_default_dtype
+from oneflow.tensor.convert import _array_on, as_array, from_numpy
+from oneflow.tensor.modes import current_global_mode
+from oneflow.tensor.tensor import Tensor, wrap
+
+
+def tensor(
+    data: Any,
+    *,
+    dtype: Any = None,
+    device: Any = None,
+    placement: Placement | None = None,
+    sbp: Any = None,
+    requires_grad: bool = False,
+    pin_memory: bool = False,
+) -> Tensor:
+    """A new tensor that holds a copy of `data` (numbers, nested lists, an array, a tensor).
+
+    Python floats become float32, ints int64; arrays keep their dtype. placement with sbp: a global tensor; every
+    rank must give the same data.
+    """
+    wanted = None if dtype is None else dtype_of(dtype)
+    if isinstance(data, Tensor) and placement is None and device is None:
+        copied = data.detach().clone()
+        x = copied if wanted is None else copied.to(wanted)
+    else:
+        array = as_array(data, wanted, get_default_dtype())
+        x = place(array, device, placement, sbp)
+    if requires_grad:
+        x.requires_grad = True
+    return x
+
+
+def place(
+    array: np.ndarray[Any, Any], device: Any, placement: Placement | None, sbp: Any
+) -> Tensor:
+    """The tensor of an array on a device, or on a placement (the array is the whole, on every rank)."""
+    if (placement is None) != (sbp is None):
+        raise PlacementError("tensor: placement and sbp go together; give both or none")
+    if placement is not None and device is not None:
+        raise PlacementError("tensor: give either device or placement with sbp, not both")
+    mode = current_global_mode()
+    if placement is None and device is None and mode.is_enabled:
+        placement, sbp = mode.placement, mode.sbp
+    if placement is not None:
+        from oneflow.tensor.eager_global import from_whole
+
+        nd_sbp = as_nd_sbp(sbp, placement.ndim)
+        check_fits(nd_sbp, array.shape, "tensor")
+        return from_whole(array, placement, nd_sbp)  # type: ignore[no-any-return]
+    if device is None or Device(device).type == "cpu":
+        return wrap(array, None if device is None else Device(device))
+    where = Device(device)
+    return wrap(_array_on(array, where), where)
+
+
+def as_tensor(data: Any, dtype: Any = None, device: Any = None) -> Tensor:
+    """`data` as a tensor; a tensor or array of the right dtype and device keeps its memory."""
+    if isinstance(data, Tensor):
+        return data if dtype is None and device is None else data.to(device=device, dtype=dtype)
+    wanted = None if dtype is None else dtype_of(dtype)
+    if isinstance(data, np.ndarray) and wanted in (None, dtype_of(data.dtype)):
+        x = from_numpy(data)
+        return x if device is None else x.to(device)
+    return tensor(data, dtype=wanted, device=device)
+
+
+def frombuffer(
+    buffer: Any, *, dtype: Any, count: int = -1, offset: int = 0, requires_grad: bool = False
+) -> Tensor:
+    """A 1-D tensor over the memory of `buffer`.  count: of elements, -1 for all.  offset: bytes."""
+    array = np.frombuffer(buffer, dtype=dtype_of(dtype).np, count=count, offset=offset)
+    return wrap(array, requires_grad=requires_grad)
+
+
+def legacy_tensor(*args: Any, **where: Any) -> Tensor:
+    """What `Tensor(...)` makes: of sizes (zeros), of data, or of nothing (an empty tensor); float32."""
+    from oneflow.functional.creation import empty
+
+    requires_grad = where.pop("requires_grad", False)
+    if args and isinstance(args[0], Tensor) and len(args) == 1 and not where:
+        return args[0].detach()
+    sizes = all(isinstance(a, (int, np.integer)) for a in args)
+    if not args or (sizes and args) or _is_size(args):
+        x = empty(*(args or (0,)), **where)
+    else:
+        x = tensor(args[0], **({} if _has_dtype(args[0]) else {"dtype": dtypes.float32}), **where)
+    if requires_grad:
+        x.requires_grad = True
+    return x
+
+
+def _is_size(args: tuple[Any, ...]) -> bool:
+    from oneflow.core.size import Size
+
+    return len(args) == 1 and isinstance(args[0], Size)
+
+
+def _has_dtype(data: Any) -> bool:
+    return isinstance(data, Tensor)

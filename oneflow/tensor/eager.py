@@ -1,0 +1,197 @@
+"""The default mode: runs each op at once. Local tensors here; global ones in eager_global.py.
+
+What an op call needs (output types, kernel, workspace) depends on input types and attrs alone, so it is found once and
+kept: a repeated call costs a dictionary look-up.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from oneflow.autograd.tape import record
+from oneflow.core.device import Device
+from oneflow.core.dispatch import set_default_mode
+from oneflow.core.errors import DeviceError, OneFlowError
+from oneflow.core.op import Attr, Op, infer_types
+from oneflow.core.rng import Rng
+from oneflow.core.tensor_type import TensorType
+from oneflow.kernels.registry import find_view, select
+from oneflow.tensor.tensor import Tensor, cpu_device, extra, raw
+
+MAX_CACHED_CALLS = 8192
+
+
+@dataclass(slots=True)
+class Call:
+    """How to run one op on inputs of certain types."""
+
+    out_types: tuple[TensorType, ...]
+    function: Any  # the kernel
+    workspace: tuple[TensorType, ...]
+    view: Any  # the view function or None
+    mutates: dict[int, int]
+    plain: bool  # one output, no workspace, not random, mutates nothing
+
+
+_calls: dict[tuple[Any, ...], Call] = {}
+
+
+def prepare(
+    op: type[Op], types: tuple[TensorType, ...], attrs: dict[str, Attr], device: str
+) -> Call:
+    """Infers the types and chooses the kernel. Raises what `op.infer` raises."""
+    out_types = infer_types(op, types, attrs)
+    numel = max((t.numel for t in (*types, *out_types)), default=0)
+    view = find_view(op.name) if op.is_view else None
+    kernel = select(op.name, device, types, numel)
+    workspace = kernel.workspace(types, attrs) if kernel.workspace else ()
+    plain = len(out_types) == 1 and not (workspace or op.is_random or op.mutates)
+    return Call(out_types, kernel.function, tuple(workspace), view, op.mutates, plain)
+
+
+def cached_call(
+    op: type[Op], types: tuple[TensorType, ...], attrs: dict[str, Attr], device: str
+) -> Call:
+    """`prepare`, remembered. The seed of a random op is no part of the key: it differs in every call."""
+    parts: list[Any] = [op, device]
+    for t in types:
+        parts.append(t.shape)
+        parts.append(t.dtype)
+    for name, value in attrs.items():
+        if name != "seed":
+            # 1, 1.0 and True are equal as keys but may mean different kernels or types
+            parts.append((name, value, value.__class__))
+    try:
+        key = tuple(parts)
+        call = _calls.get(key)
+    except TypeError:  # an attr that cannot be hashed
+        return prepare(op, types, attrs, device)
+    if call is None:
+        call = prepare(op, types, attrs, device)
+        if len(_calls) >= MAX_CACHED_CALLS:
+            _calls.clear()
+        _calls[key] = call
+    return call
+
+
+def run_arrays(
+    op: type[Op], call: Call, xp: Any, arrays: list[Any], attrs: dict[str, Attr]
+) -> list[Any]:
+    """Runs the kernel of `call` on arrays; returns the output arrays."""
+    outs: list[Any] = [
+        arrays[call.mutates[i]] if i in call.mutates else xp.empty(t.shape, t.dtype.np)
+        for i, t in enumerate(call.out_types)
+    ]
+    work = [xp.empty(t.shape, t.dtype.np) for t in call.workspace]
+    keywords = attrs
+    if op.is_random:
+        shape = call.out_types[0].shape
+        rng = Rng(int(attrs["seed"]), shape, (0,) * len(shape))
+        keywords = {**attrs, "rng": rng}
+    call.function(xp, *outs, *arrays, *work, **keywords)
+    return outs
+
+
+class Eager:
+    """Runs ops when they are called."""
+
+    def run(self, op: type[Op], inputs: tuple[Tensor, ...], attrs: dict[str, Attr]) -> Any:
+        device = None
+        for x in inputs:
+            if x._placement is not None:
+                from oneflow.tensor.eager_global import run_global
+
+                return run_global(op, inputs, attrs)
+            if device is None:
+                device = x._device
+            elif x._device is not device and x._device != device:
+                raise _device_mismatch(op, inputs)
+            if x._array is None:
+                raise _traced_outside(op, x)
+        return run_local(op, inputs, attrs, device or cpu_device())
+
+
+def run_local(
+    op: type[Op], inputs: tuple[Tensor, ...], attrs: dict[str, Attr], device: Device
+) -> Any:
+    """Runs one op on local tensors of one device. device: also where an op without inputs puts its result."""
+    call = cached_call(op, tuple([x.type for x in inputs]), attrs, device.type)
+    arrays = [x._array for x in inputs]
+    if call.view is not None:
+        shared = call.view(*arrays, **attrs)
+        if shared is not None:
+            return _record_view(op, inputs, shared, call.out_types[0], attrs, device)
+    xp = np if device.type == "cpu" else _cupy()
+    if call.plain:
+        out_type = call.out_types[0]
+        array = xp.empty(out_type.shape, out_type.dtype.np)
+        with np.errstate(all="ignore"):
+            call.function(xp, array, *arrays, **attrs)
+        out = raw(out_type, array, device)
+        record(op, inputs, (out,), attrs)
+        return out
+    with np.errstate(all="ignore"):
+        results = run_arrays(op, call, xp, arrays, attrs)
+    outs = tuple(
+        [
+            _mutated(inputs[call.mutates[i]]) if i in call.mutates else raw(t, array, device)
+            for i, (t, array) in enumerate(zip(call.out_types, results, strict=True))
+        ]
+    )
+    record(op, inputs, outs, attrs)
+    return outs[0] if op.num_outputs == 1 else outs
+
+
+def _mutated(x: Tensor) -> Tensor:
+    x._version[0] += 1
+    return x
+
+
+def _record_view(
+    op: type[Op],
+    inputs: tuple[Tensor, ...],
+    array: Any,
+    out_type: TensorType,
+    attrs: dict[str, Attr],
+    device: Device,
+) -> Tensor:
+    """A view shares its input's version counter and remembers how it was made, for in-place writes."""
+    x = inputs[0]
+    out = raw(out_type, array, device)
+    out._version = x._version
+    link = extra(out)
+    known = x._extra
+    if known is not None and known.base is not None:
+        link.base, link.replay = known.base, (*known.replay, (op, attrs))
+    else:
+        link.base, link.replay = x, ((op, attrs),)
+    record(op, inputs, (out,), attrs)
+    return out
+
+
+def _cupy() -> Any:
+    import cupy
+
+    return cupy
+
+
+def _device_mismatch(op: type[Op], inputs: tuple[Tensor, ...]) -> OneFlowError:
+    devices = ", ".join(dict.fromkeys(str(x._device) for x in inputs))
+    return DeviceError(
+        f"{op.name}: Expected all tensors to be on the same device, but found at least two devices, "
+        f"{devices}! Move them with .to(device)"
+    )
+
+
+def _traced_outside(op: type[Op], x: Tensor) -> OneFlowError:
+    from oneflow.core.errors import GraphError
+
+    return GraphError(
+        f"{op.name}: {x.type} is a value of an nn.Graph under construction and has no data outside build()"
+    )
+
+
+set_default_mode(Eager())

@@ -1,0 +1,129 @@
+"""Writing into a tensor that exists: x.add_(y), x.copy_(y), x[i] = y. The history of the tensor (and of the tensor it is
+a view of) is rewritten so that gradients are those of the same program written without in-place operations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from oneflow.autograd.grad_mode import state
+from oneflow.autograd.tape import record_call
+from oneflow.core.dispatch import call
+from oneflow.core.errors import AutogradError, GraphError, ShapeError
+from oneflow.core.op import find_op
+from oneflow.tensor.tensor import Tensor, alias, raw
+
+
+def with_history(x: Tensor) -> Tensor:
+    """Another object for the same value and history: `x` is about to get a new history."""
+    y = alias(x)
+    y._requires_grad, y._grad_fn, y._out_index = x._requires_grad, x._grad_fn, x._out_index
+    return y
+
+
+def check_writable(x: Tensor) -> None:
+    """Raises AutogradError for an in-place operation on a leaf (or a view of one) that requires a gradient."""
+    if not state.enabled:
+        return
+    base = x._extra.base if x._extra is not None else None
+    for t in (x, base):
+        if t is not None and t._requires_grad and t._grad_fn is None:
+            raise AutogradError(
+                "a leaf Tensor that requires grad is being used in an in-place operation. "
+                "Do it inside no_grad(), or on a copy (x.clone())"
+            )
+
+
+def in_place(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """The method `x.f_(...)` of a function `f(x, ...)`."""
+
+    def method(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        check_writable(self)
+        return overwrite(self, function(with_history(self), *args, **kwargs))
+
+    name = f"{getattr(function, '__name__', 'f')}_"
+    method.__name__ = method.__qualname__ = name
+    method.__doc__ = f"`{name[:-1]}`, in place; returns self."
+    return method
+
+
+def overwrite(x: Tensor, new: Tensor) -> Tensor:
+    """Makes `x` hold the values and the history of `new`. Raises ShapeError if the shapes differ."""
+    check_writable(x)
+    if new.type.shape != x.type.shape:
+        raise ShapeError(
+            f"an in-place operation on {x.type} gave {new.type}; the result must have the same shape"
+        )
+    if new.type.dtype is not x.type.dtype:
+        from oneflow.ops.cast import cast
+
+        new = cast(new, dtype=x.type.dtype)
+    if x.value is not None or new.value is not None:
+        return _overwrite_traced(x, new)
+    base = x._extra.base if x._extra is not None else None
+    if x._placement is not None and new._sbp != x._sbp:
+        from oneflow.tensor.eager_global import to_layout
+
+        new = to_layout(new, x._placement, x._sbp)
+    if new._array is not x._array:
+        x._array[...] = new._array
+    x._version[0] += 1
+    if state.enabled:
+        if base is not None and (new._requires_grad or base._requires_grad):
+            _rebase(base, x, new)
+        else:
+            _take_history(x, new)
+    return x
+
+
+def _take_history(x: Tensor, new: Tensor) -> None:
+    x._requires_grad, x._grad_fn, x._out_index = new._requires_grad, new._grad_fn, new._out_index
+    if x._grad_fn is not None and x._extra is not None and x._extra.retains:
+        x._grad_fn.watch(x)
+
+
+def _overwrite_traced(x: Tensor, new: Tensor) -> Tensor:
+    """A graph has values, not memory: `x` becomes the new value."""
+    if x.value is None:
+        raise GraphError(
+            "a tensor made outside nn.Graph.build cannot be written to while build() is traced; "
+            "make it a buffer of a module, or return the new value"
+        )
+    x.value, x._placement, x._sbp = new.value, new._placement, new._sbp
+    if state.enabled:
+        _take_history(x, new)
+    return x
+
+
+def _rebase(base: Tensor, view: Tensor, new: Tensor) -> None:
+    """`base` was written to through `view`: its gradient now splits into the part under the view and the rest."""
+    steps = view._extra.replay if view._extra is not None else ()
+    old = with_history(base)
+
+    def backward(grads: list[Any]) -> list[Any]:
+        d = grads[0]
+        rest = call(find_op("copy"), d)
+        part = _replay(rest, steps)
+        taken = call(find_op("copy"), part)
+        part._array[...] = 0
+        return [rest, taken]
+
+    result = raw(base.type, base._array, base._device)
+    record_call("write_view", [old, new], [result], backward)
+    _take_history(base, result)
+    seen = _replay_recorded(base, steps)
+    _take_history(view, seen)
+
+
+def _replay(x: Tensor, steps: tuple[Any, ...]) -> Tensor:
+    """The view of `x` that `steps` make, sharing its memory."""
+    from oneflow.autograd.grad_mode import no_grad
+
+    with no_grad():
+        return _replay_recorded(x, steps)
+
+
+def _replay_recorded(x: Tensor, steps: tuple[Any, ...]) -> Tensor:
+    for op, attrs in steps:
+        x = call(op, x, **attrs)
+    return x

@@ -1,0 +1,63 @@
+"""Global mode: inside it source ops make global tensors, so that unchanged single-device code can be traced."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from oneflow.core.errors import PlacementError
+from oneflow.core.placement import Placement
+from oneflow.core.sbp import NdSbp, as_nd_sbp
+
+
+@dataclass(frozen=True)
+class GlobalMode:
+    """is_enabled: inside `global_mode(True, ...)`. Reading placement or sbp of a disabled mode is an error."""
+
+    is_enabled: bool = False
+    _placement: Placement | None = None
+    _sbp: NdSbp | None = None
+
+    @property
+    def placement(self) -> Placement:
+        if self._placement is None:
+            raise PlacementError("current_global_mode().placement: global mode is disabled here")
+        return self._placement
+
+    @property
+    def sbp(self) -> NdSbp:
+        if self._sbp is None:
+            raise PlacementError("current_global_mode().sbp: global mode is disabled here")
+        return self._sbp
+
+
+class _State(threading.local):
+    mode = GlobalMode()
+
+
+_state = _State()
+
+
+def current_global_mode() -> GlobalMode:
+    return _state.mode
+
+
+@contextmanager
+def global_mode(
+    enabled: bool, placement: Placement | None = None, sbp: Any = None
+) -> Iterator[GlobalMode]:
+    """Inside the with-block creation functions make global tensors of this placement and sbp (if enabled)."""
+    if enabled and (placement is None or sbp is None):
+        raise PlacementError("global_mode(True) needs both placement and sbp")
+    if enabled and placement is not None:
+        mode = GlobalMode(True, placement, as_nd_sbp(sbp, placement.ndim))
+    else:
+        mode = GlobalMode()
+    previous, _state.mode = _state.mode, mode
+    try:
+        yield mode
+    finally:
+        _state.mode = previous

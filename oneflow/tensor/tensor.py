@@ -1,0 +1,432 @@
+"""The one tensor class: local (an array), global (this rank's shard) or traced (a value of a graph being built).
+
+Internal code makes tensors with `wrap`, `wrap_global` and `wrap_traced`; `Tensor(...)` is the constructor users know.
+Methods that compute are functions of `oneflow.functional`, attached by `oneflow/tensor/methods.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from oneflow.core.config import current_config
+from oneflow.core.device import Device
+from oneflow.core.dtype import DType, dtype_of
+from oneflow.core.errors import AutogradError, DeviceError, GraphError, OneFlowError, PlacementError
+from oneflow.core.location import user_location
+from oneflow.core.placement import Placement
+from oneflow.core.sbp import NdSbp
+from oneflow.core.size import Size
+from oneflow.core.tensor_type import TensorType
+
+Hook = Callable[["Tensor"], Any]
+
+
+class Extra:
+    """What few tensors have: gradient hooks, the tensor they are a view of, a wish to keep the gradient."""
+
+    __slots__ = ("base", "hooks", "post_accumulate", "replay", "retains")
+
+    def __init__(self) -> None:
+        self.hooks: dict[int, Hook] = {}
+        self.post_accumulate: dict[int, Hook] = {}
+        self.base: Tensor | None = None
+        self.replay: tuple[Any, ...] = ()  # (op, attrs) steps that make this view of base
+        self.retains = False
+
+
+class Tensor:
+    """An n-dimensional array of one element type.
+
+    type: shape and dtype (global ones if global).  data: the local array, or this rank's shard; None if traced.
+    value: the graph value if traced, else None.  grad: the accumulated gradient or None.
+    """
+
+    __slots__ = (
+        "__weakref__", "_array", "_device", "_extra", "_grad_fn", "_out_index", "_placement", "_requires_grad", "_sbp",
+        "_version", "grad", "type", "value",
+    )  # fmt: skip
+    __array_priority__ = 1000
+
+    type: TensorType
+    value: Any
+    grad: Tensor | None
+    _array: Any
+    _device: Device
+    _placement: Placement | None
+    _sbp: NdSbp | None
+    _requires_grad: bool
+    _grad_fn: Any
+    _out_index: int
+    _version: list[int]
+    _extra: Extra | None
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Tensor:
+        """`Tensor(2, 3)`: an uninitialised float32 tensor of that shape; `Tensor([1, 2])`: of that data.
+
+        Takes sizes, a list, an array or a tensor, and `device=`, or `placement=` with `sbp=`.
+        """
+        from oneflow.tensor.creation import legacy_tensor
+
+        made = legacy_tensor(*args, **kwargs)
+        return made if cls is Tensor else adopt(cls, made)
+
+    if TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any: ...
+
+    # ---- what it is --------------------------------------------------------------------------------------------------
+
+    @property
+    def shape(self) -> Size:
+        return Size(self.type.shape)
+
+    @property
+    def dtype(self) -> DType:
+        return self.type.dtype
+
+    @property
+    def ndim(self) -> int:
+        return len(self.type.shape)
+
+    @property
+    def data(self) -> Any:
+        """The array that holds the values here (a global tensor's shard); None for a traced tensor."""
+        return self._array
+
+    @data.setter
+    def data(self, new: Any) -> None:
+        source = new if isinstance(new, Tensor) else wrap(np.asarray(new))
+        self.type, self._array, self.value = source.type, source._array, source.value
+        self._placement, self._sbp, self._device = source._placement, source._sbp, source._device
+        self._version[0] += 1
+
+    @property
+    def device(self) -> Device:
+        """Where a local tensor is. Raises for a global one, which is on many devices."""
+        if self._placement is not None:
+            from oneflow.tensor.modes import current_global_mode
+
+            if current_global_mode().is_enabled:
+                return Device(self._placement.type)
+            raise DeviceError(
+                "Only local tensors have 'device'. Please use '.placement' for global tensors."
+            )
+        return self._device
+
+    @property
+    def placement(self) -> Placement:
+        """The ranks that hold a global tensor. Raises for a local one."""
+        if self._placement is None:
+            raise PlacementError(
+                "Only global tensors have 'placement'. Please use '.device' for local tensors."
+            )
+        return self._placement
+
+    @property
+    def sbp(self) -> NdSbp:
+        """How a global tensor is laid out, one SBP per axis of its placement. Raises for a local tensor."""
+        if self._placement is None or self._sbp is None:
+            raise PlacementError("Only global tensors have 'sbp', but got a local tensor.")
+        return self._sbp
+
+    @property
+    def is_global(self) -> bool:
+        return self._placement is not None
+
+    @property
+    def is_local(self) -> bool:
+        return self._placement is None
+
+    @property
+    def is_lazy(self) -> bool:
+        """True for a value of a graph under construction."""
+        return self.value is not None
+
+    @property
+    def is_eager(self) -> bool:
+        return self.value is None
+
+    @property
+    def is_cuda(self) -> bool:
+        return device_type(self) == "cuda"
+
+    @property
+    def is_cpu(self) -> bool:
+        return device_type(self) == "cpu"
+
+    # ---- autograd ----------------------------------------------------------------------------------------------------
+
+    @property
+    def requires_grad(self) -> bool:
+        return self._requires_grad
+
+    @requires_grad.setter
+    def requires_grad(self, wanted: bool) -> None:
+        if wanted and not (self.type.dtype.is_floating_point or self.type.dtype.is_complex):
+            raise AutogradError(
+                f"only Tensors of floating point can require gradients, this one is {self.type}"
+            )
+        if not wanted and self._grad_fn is not None:
+            raise AutogradError(
+                "you can only change requires_grad flags of leaf variables; use detach() instead"
+            )
+        self._requires_grad = bool(wanted)
+
+    def requires_grad_(self, requires_grad: bool = True) -> Tensor:
+        """Sets `requires_grad` and returns self."""
+        self.requires_grad = requires_grad
+        return self
+
+    @property
+    def grad_fn(self) -> Any:
+        return self._grad_fn
+
+    @property
+    def is_leaf(self) -> bool:
+        return self._grad_fn is None
+
+    def backward(
+        self,
+        gradient: Tensor | None = None,
+        retain_graph: bool = False,
+        create_graph: bool = False,
+    ) -> None:
+        """Adds d self / d leaf to `.grad` of every leaf that requires a gradient.
+
+        gradient: of the same shape; may be left out for a tensor of one element.
+        """
+        from oneflow.autograd.api import backward
+
+        backward(self, gradient, retain_graph, create_graph)
+
+    def detach(self) -> Tensor:
+        """The same memory without history."""
+        other = alias(self)
+        other._requires_grad = False
+        return other
+
+    def retain_grad(self) -> None:
+        """Keeps `.grad` of a tensor that is not a leaf."""
+        if not self._requires_grad:
+            raise AutogradError("can't retain_grad on Tensor that has requires_grad=False")
+        extra(self).retains = True
+        if self._grad_fn is not None:
+            self._grad_fn.watch(self)
+
+    def register_hook(self, hook: Hook) -> RemovableHandle:
+        """Calls `hook(grad)` when this tensor's gradient is known; what it returns replaces the gradient."""
+        if not self._requires_grad:
+            raise AutogradError("cannot register a hook on a tensor that doesn't require gradient")
+        if self._grad_fn is not None:
+            return RemovableHandle(self._grad_fn.hooks_of(self._out_index), hook)
+        return RemovableHandle(extra(self).hooks, hook)
+
+    def _register_post_grad_accumulation_hook(self, hook: Hook) -> RemovableHandle:
+        """Calls `hook(grad)` each time `.grad` of this leaf has been added to."""
+        if self._grad_fn is not None or not self._requires_grad:
+            raise AutogradError("a post grad accumulation hook needs a leaf that requires gradient")
+        return RemovableHandle(extra(self).post_accumulate, hook)
+
+    # ---- python ------------------------------------------------------------------------------------------------------
+
+    def numpy(self) -> np.ndarray[Any, Any]:
+        """The values as a NumPy array; shares memory with a local CPU tensor. Global: every rank must call it."""
+        from oneflow.tensor.convert import to_numpy
+
+        return to_numpy(self)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
+        array = self.numpy()
+        return array if dtype is None else array.astype(dtype)
+
+    def item(self) -> Any:
+        """The only element as a Python number."""
+        if self.type.numel != 1:
+            raise OneFlowError(
+                "only one element tensors can be converted to Python scalars, "
+                f"but got {self.type} with {self.type.numel} elements"
+            )
+        return self.numpy().item()
+
+    def tolist(self) -> Any:
+        return self.numpy().tolist()
+
+    def __bool__(self) -> bool:
+        if self.type.numel != 1:
+            raise OneFlowError(
+                "bool value of Tensor with more than one value is ambiguous"
+                if self.type.numel
+                else "bool value of Tensor with no values is ambiguous"
+            )
+        return bool(self.item())
+
+    def __int__(self) -> int:
+        return int(self.item())
+
+    def __float__(self) -> float:
+        return float(self.item())
+
+    def __complex__(self) -> complex:
+        return complex(self.item())
+
+    def __index__(self) -> int:
+        if not self.type.dtype.is_integer:
+            raise TypeError("only integer tensors of a single element can be converted to an index")
+        return int(self.item())
+
+    def __len__(self) -> int:
+        if not self.type.shape:
+            raise TypeError("len() of a 0-d tensor")
+        return self.type.shape[0]
+
+    def __iter__(self) -> Iterator[Tensor]:
+        if not self.type.shape:
+            raise TypeError("iteration over a 0-d tensor")
+        return iter([self[i] for i in range(self.type.shape[0])])
+
+    def __contains__(self, element: Any) -> bool:
+        return bool((self == element).any())
+
+    __hash__ = object.__hash__
+
+    def __repr__(self) -> str:
+        from oneflow.tensor.printing import tensor_text
+
+        return tensor_text(self)
+
+    def __format__(self, spec: str) -> str:
+        return format(self.item(), spec) if not self.type.shape and self.value is None else repr(self)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Tensor:
+        from oneflow.tensor.convert import deep_copy
+
+        return deep_copy(self, memo)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        from oneflow.tensor.convert import reduce_tensor
+
+        return reduce_tensor(self)
+
+
+class RemovableHandle:
+    """Takes a hook away again: `handle.remove()`, or leave a with-block."""
+
+    _next = 0
+
+    def __init__(self, hooks: dict[int, Any], hook: Any) -> None:
+        RemovableHandle._next += 1
+        self.id = RemovableHandle._next
+        self._hooks = hooks
+        hooks[self.id] = hook
+
+    def remove(self) -> None:
+        self._hooks.pop(self.id, None)
+
+    def __enter__(self) -> RemovableHandle:
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.remove()
+
+
+# ---- how internal code makes tensors ---------------------------------------------------------------------------------
+
+_new = object.__new__
+_cpu: Device | None = None
+
+
+def cpu_device() -> Device:
+    """`cpu:<local rank>`."""
+    global _cpu
+    if _cpu is None or _cpu.index != current_config().local_rank:
+        _cpu = Device("cpu")
+    return _cpu
+
+
+def raw(type_: TensorType, array: Any, device: Device) -> Tensor:
+    """A local tensor without any check; `array` must be of that type and on that device."""
+    x: Tensor = _new(Tensor)
+    x.type = type_
+    x._array = array
+    x._device = device
+    x._placement = x._sbp = x.value = x.grad = x._grad_fn = x._extra = None
+    x._requires_grad = False
+    x._out_index = 0
+    x._version = [0]
+    return x
+
+
+def wrap(array: Any, device: Device | None = None, *, requires_grad: bool = False) -> Tensor:
+    """A local tensor over `array` (NumPy or CuPy; memory is shared)."""
+    if device is None:
+        device = cpu_device() if isinstance(array, np.ndarray) else Device("cuda", array.device.id)
+    x = raw(TensorType(tuple(array.shape), dtype_of(array.dtype)), array, device)
+    if requires_grad:
+        x.requires_grad = True
+    return x
+
+
+def wrap_global(shard: Any, type_: TensorType, placement: Placement, sbp: NdSbp) -> Tensor:
+    """A global tensor. shard: this rank's array; outside the placement any empty array.  type_: of the whole."""
+    x = raw(type_, shard, cpu_device() if placement.type == "cpu" else Device("cuda"))
+    x._placement, x._sbp = placement, sbp
+    return x
+
+
+def wrap_traced(
+    value: Any,
+    type_: TensorType,
+    *,
+    placement: Placement | None = None,
+    sbp: NdSbp | None = None,
+    device: Device | None = None,
+) -> Tensor:
+    """A tensor that stands for `value` of a graph under construction; global if it has a placement."""
+    x = raw(type_, None, device or cpu_device())
+    x.value, x._placement, x._sbp = value, placement, sbp
+    return x
+
+
+def alias(x: Tensor) -> Tensor:
+    """Another tensor object over the same values and version counter, without history."""
+    y = raw(x.type, x._array, x._device)
+    y.value, y._placement, y._sbp, y._version = x.value, x._placement, x._sbp, x._version
+    return y
+
+
+def adopt(cls: Any, x: Tensor) -> Any:
+    """`x` as an instance of a subclass (nn.Parameter), over the same memory and without history."""
+    y = _new(cls)
+    for name in Tensor.__slots__[1:]:
+        setattr(y, name, getattr(x, name))
+    y._grad_fn, y._extra, y.grad = None, None, None
+    return y
+
+
+def extra(x: Tensor) -> Extra:
+    found = x._extra
+    if found is None:
+        found = x._extra = Extra()
+    return found
+
+
+def device_type(x: Tensor) -> str:
+    """ "cpu" or "cuda", of local and global tensors alike."""
+    return x._placement.type if x._placement is not None else x._device.type
+
+
+def needs_data(x: Tensor, what: str) -> None:
+    """Raises GraphError if `x` is traced: `what` wants values, and a graph under construction has none."""
+    if x.value is not None:
+        raise GraphError(
+            f"{what} needs the values of {x.type}, which do not exist while nn.Graph.build is traced"
+            f" ({user_location()}); return the tensor from build() and read it outside"
+        )
+
+
+def is_tensor(x: Any) -> bool:
+    """True for a Tensor."""
+    return isinstance(x, Tensor)

@@ -1,7 +1,8 @@
 """A rank's line to the scheduler: join, shared keys, barriers, compiles, heartbeats, failures.
 
-Methods block the calling thread (the rank's main thread); the work runs on the process's control loop. Every wait
-is bounded, ends with Ctrl-C, and ends with PeerLostError as soon as the scheduler says that the job is over.
+Methods block the calling thread (the rank's main thread); the work runs on the process's control
+loop. Every wait is bounded, ends with Ctrl-C, and ends with PeerLostError as soon as the
+scheduler says that the job is over.
 """
 
 from __future__ import annotations
@@ -105,7 +106,7 @@ class ControlClient:
         self._scheduler_closed = False
         self._closed = False
 
-    # -- state -------------------------------------------------------------------------------------------------
+    # -- state -------------------------------------------------------------------------------------
 
     @property
     def aborted(self) -> AbortInfo | None:
@@ -123,7 +124,10 @@ class ControlClient:
         return self._members
 
     def check(self, ranks: Iterable[int] = ()) -> None:
-        """Raises PeerLostError if the job is over or one of `ranks` has left. Cheap: waiting loops call it."""
+        """Raises PeerLostError if the job is over or one of `ranks` has left.
+
+        Cheap: waiting loops call it.
+        """
         if self._aborted:
             raise _peer_lost(self._aborted)
         if self._left_ranks:
@@ -133,13 +137,13 @@ class ControlClient:
                     f"rank {gone[0]} exited 0 while peers run: rank {self.rank} needs it"
                 )
 
-    # -- calls -------------------------------------------------------------------------------------------------
+    # -- calls -------------------------------------------------------------------------------------
 
     def join(self, timeout_s: float | None = None) -> tuple[RankInfo, ...]:
         """Waits until every rank has joined; returns where each of them runs.
 
-        Raises RendezvousError that names the missing ranks, or says that rank 0 cannot be reached, after
-        `timeout_s` (default: the configured one); ConfigError if this rank does not fit the job.
+        Raises RendezvousError that names the missing ranks, or says that rank 0 cannot be reached,
+        after `timeout_s` (default: the configured one); ConfigError if this rank does not fit.
         """
         wait_s = self._config.rendezvous_timeout_s if timeout_s is None else timeout_s
         return wait_for(self._join(wait_s), wait_s + 2 * MARGIN_S)
@@ -159,7 +163,10 @@ class ControlClient:
         return bytes(reply.value)
 
     def barrier(self, name: str, timeout_s: float | None = None) -> None:
-        """Waits until all ranks have come. Raises DesyncError that names who did not, after `timeout_s`."""
+        """Waits until all ranks have come.
+
+        Raises DesyncError that names who did not, after `timeout_s`.
+        """
         from oneflow.protos import control_pb2 as pb
 
         wait_s = self._config.timeout_s if timeout_s is None else timeout_s
@@ -178,10 +185,12 @@ class ControlClient:
     ) -> bytes:
         """The plan that rank 0 compiled from a graph on which all ranks agree.
 
-        digest: of graph and configuration.  node_digests: one unsigned 64-bit number per node, sent only if the
-        digests differ.  graph, config: used on rank 0 only.  describe(i): text of node i, for the error.
+        digest: of graph and configuration.  node_digests: one unsigned 64-bit number per node,
+        sent only if the digests differ.  graph, config: used on rank 0 only.
+        describe(i): text of node i, for the error.
         timeout_s: for the other ranks to ask, and again for the compile.
-        Raises DesyncError that shows each rank's text of the first node that differs, or whatever the compile raised.
+        Raises DesyncError that shows each rank's text of the first node that differs, or whatever
+        the compile raised.
         """
         wait_s = self._config.timeout_s if timeout_s is None else timeout_s
         asked = _Compile(self, job_name, digest, node_digests, graph, config, describe, wait_s)
@@ -190,7 +199,10 @@ class ControlClient:
         )
 
     def report_failure(self, cause: str, exit_code: int = 1, reason: str = "USER_ERROR") -> None:
-        """Tells the scheduler that this rank fails, so that the others stop now. Never raises for a dead line."""
+        """Tells the scheduler that this rank fails, so that the others stop now.
+
+        Never raises for a dead line.
+        """
         if self._stub is None or self._aborted or self._closed:
             return
         from oneflow.protos import control_pb2 as pb
@@ -214,7 +226,7 @@ class ControlClient:
         if self._stub is not None:
             wait_for(self._leave(), LEAVE_S + MARGIN_S)
 
-    # -- on the control loop -----------------------------------------------------------------------------------
+    # -- on the control loop -----------------------------------------------------------------------
 
     async def _join(self, timeout_s: float) -> tuple[RankInfo, ...]:
         from oneflow.protos import control_pb2 as pb
@@ -248,9 +260,10 @@ class ControlClient:
         import grpc
 
         try:
-            return await self._stub.Join(
+            reply: pb.JoinReply = await self._stub.Join(
                 request, timeout=left_s + MARGIN_S, metadata=self._metadata()
             )
+            return reply
         except grpc.RpcError as error:
             if error.code() == grpc.StatusCode.UNAVAILABLE:
                 return None
@@ -266,7 +279,8 @@ class ControlClient:
         host, port = split_address(self.address)
         target = join_address(resolve(host), port)
         self._channel = aio.insecure_channel(target, options=channel_options())
-        self._stub = control_pb2_grpc.SchedulerStub(self._channel)
+        make_stub: Any = control_pb2_grpc.SchedulerStub
+        self._stub = make_stub(self._channel)
         self._abort_seen = asyncio.Event()
 
     def _metadata(self) -> tuple[tuple[str, str], ...]:
@@ -293,7 +307,7 @@ class ControlClient:
         return reply
 
     async def _guarded(self, work: Coroutine[Any, Any, T], timeout_s: float) -> T:
-        """`work`, or PeerLostError if the job ends first, or TransportError if nothing ends in time."""
+        """`work`, or PeerLostError if the job ends first, or TransportError after `timeout_s`."""
         if self._abort_seen is None:
             raise InternalError("control: a call before join")
         task = asyncio.ensure_future(work)
@@ -314,7 +328,10 @@ class ControlClient:
             abort.cancel()
 
     async def _explain(self, error: Any) -> Exception:
-        """A broken call is most often the echo of a dead rank 0: give the heartbeat time to say so."""
+        """A broken call is most often the echo of a dead rank 0.
+
+        So the heartbeat gets time to say so.
+        """
         import grpc
 
         if error.code() not in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED):
@@ -330,8 +347,8 @@ class ControlClient:
 
         if error.code() == grpc.StatusCode.UNAUTHENTICATED:
             return ConfigError(
-                f"the scheduler at {self.address} refuses this rank's job token: another job listens there; "
-                "choose another --master_port, or set the same ONEFLOW_JOB_TOKEN on every node"
+                f"the scheduler at {self.address} refuses this rank's job token: another job listens "
+                "there; choose another --master_port, or set the same ONEFLOW_JOB_TOKEN on every node"
             )
         if error.code() == grpc.StatusCode.DEADLINE_EXCEEDED:
             return RendezvousError(
@@ -343,8 +360,8 @@ class ControlClient:
 
     def _unreachable(self, timeout_s: float) -> str:
         return (
-            f"rank {self.rank} could not reach rank 0's scheduler at {self.address} within {timeout_s:g} s; "
-            "was rank 0 started, and can this machine reach it?"
+            f"rank {self.rank} could not reach rank 0's scheduler at {self.address} within "
+            f"{timeout_s:g} s; was rank 0 started, and can this machine reach it?"
         )
 
     async def _say(self, method: str, request: Any, timeout_s: float) -> None:
@@ -367,7 +384,7 @@ class ControlClient:
             await asyncio.wait({self._beating}, timeout=LEAVE_S)
         await self._channel.close()
 
-    # -- heartbeat ---------------------------------------------------------------------------------------------
+    # -- heartbeat ---------------------------------------------------------------------------------
 
     async def _beat(self) -> None:
         """Keeps a heartbeat stream open until the job is over; decides when rank 0 is lost."""
@@ -390,7 +407,8 @@ class ControlClient:
         if self._aborted or self._scheduler_closed:
             return
         where = self._members[0]
-        cause = f"rank 0 (host {where.host}, pid {where.pid}), which hosts the scheduler, is gone: {how}"
+        who = f"rank 0 (host {where.host}, pid {where.pid}), which hosts the scheduler,"
+        cause = f"{who} is gone: {how}"
         self._abort(AbortInfo(0, where.host, cause, PeerLostError.exit_code, "NODE_LOST"))
 
     def _abort(self, info: AbortInfo) -> None:

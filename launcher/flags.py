@@ -179,7 +179,10 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def parse(argv: Sequence[str], env: Mapping[str, str]) -> Settings:
-    """Settings of a command line. Exits with 2 for a usage error; raises ConfigError for a bad variable."""
+    """Settings of a command line.
+
+    Exits with 2 for a usage error; raises ConfigError for a bad variable.
+    """
     parser = build_parser()
     given = vars(parser.parse_args(argv))
     values: dict[str, Any] = {}

@@ -1,7 +1,7 @@
 """`python -m oneflow.distributed.launch`: runs the ranks of a job on this node.
 
-Quiet on success. A failure ends with one line on stderr that names the first failed rank and its cause, and with
-that rank's exit code.
+Quiet on success. A failure ends with one line on stderr that names the first failed rank and its
+cause, and with that rank's exit code.
 """
 
 from __future__ import annotations

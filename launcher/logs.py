@@ -1,4 +1,5 @@
-"""Ranks' output on the console: each line with its rank in front, nothing that could harm a terminal.
+"""Ranks' output on the console: each line with its rank in front, nothing that could harm a
+terminal.
 
 A thread of its own reads the pipes, so that a slow console never delays the look at the ranks.
 """
@@ -36,7 +37,9 @@ def _spell(match: re.Match[str]) -> str:
 
 
 def line_prefix(template: str, rank: int, local_rank: int) -> str:
-    """The template with ${hostname}, ${rank} and ${local_rank} filled in; other words stay as they are."""
+    """The template with ${hostname}, ${rank} and ${local_rank} filled in; other words stay as
+    they are.
+    """
     known = {"hostname": socket.gethostname(), "rank": rank, "local_rank": local_rank}
     return string.Template(template).safe_substitute(known)
 
@@ -67,7 +70,10 @@ class LineSplitter:
 
 
 class Console:
-    """One output of the launcher, shared by its ranks' streams. A line broken by another rank's starts anew."""
+    """One output of the launcher, shared by its ranks' streams.
+
+    A line broken by another rank's starts anew.
+    """
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
@@ -108,7 +114,9 @@ class _Stream:
 
 
 class Pump:
-    """Copies ranks' pipes to the console until all have ended, or until `finish` has waited long enough."""
+    """Copies ranks' pipes to the console until all have ended, or until `finish` has waited long
+    enough.
+    """
 
     def __init__(self, stdout: int = 1, stderr: int = 2) -> None:
         self._consoles = (Console(stdout), Console(stderr))

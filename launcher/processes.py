@@ -1,7 +1,8 @@
 """Starting, finding and signalling the processes of a job on Linux.
 
-The launcher becomes a subreaper: whatever a rank leaves behind, even in a session of its own, becomes a child of
-the launcher and is found in the tree below it. Each rank dies with the launcher (PDEATHSIG).
+The launcher becomes a subreaper: whatever a rank leaves behind, even in a session of its own,
+becomes a child of the launcher and is found in the tree below it. Each rank dies with the
+launcher (PDEATHSIG).
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ def spawn(
     stdout: int | IO[bytes] | None,
     stderr: int | IO[bytes] | None,
 ) -> subprocess.Popen[bytes]:
-    """Starts a rank in a session of its own that dies with this process. Call it from the main thread.
+    """Starts a rank in a session of its own that dies with this process. Call it from the main
+    thread.
 
     PDEATHSIG follows the thread that forks, hence the main thread.
     """
@@ -75,7 +77,9 @@ def descendants(root: int, besides: Iterable[int] = ()) -> list[int]:
 
 
 def send_signal(pids: Iterable[int], signum: int) -> None:
-    """To each of them; one that is gone already is fine, one that may not be signalled is left alone."""
+    """To each of them; one that is gone already is fine, one that may not be signalled is left
+    alone.
+    """
     for pid in pids:
         try:
             os.kill(pid, signum)
@@ -97,7 +101,9 @@ def reap() -> list[tuple[int, int]]:
 
 
 def num_oom_kills() -> int:
-    """How often the kernel killed something in this control group for memory; 0 where it does not tell."""
+    """How often the kernel killed something in this control group for memory; 0 where it does not
+    tell.
+    """
     for name in ("memory.events", "memory/memory.oom_control"):
         try:
             lines = (Path("/sys/fs/cgroup") / name).read_text().splitlines()

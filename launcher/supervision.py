@@ -1,11 +1,14 @@
 """When to stop a job's processes, and whose fault the end was.
 
 Pure: `step(event, now)` returns signals to send or the verdict. Rules that the code cannot show:
-* The first rank that ends with something else than 0 ends the job: TERM to all, KILL after the grace period.
-* Exit code 85 means "another rank failed, I only follow". It is taken as the cause only if nobody has a better
-  one within SETTLE_S.
-* What ranks return after we began to stop them is our doing and never the cause, unless all we had was an 85.
-* Orphans of ranks are children of ours (subreaper) and count as alive; also after a success they are ended.
+* The first rank that ends with something else than 0 ends the job: TERM to all, KILL after the
+  grace period.
+* Exit code 85 means "another rank failed, I only follow". It is taken as the cause only if nobody
+  has a better one within SETTLE_S.
+* What ranks return after we began to stop them is our doing and never the cause, unless all we
+  had was an 85.
+* Orphans of ranks are children of ours (subreaper) and count as alive; also after a success they
+  are ended.
 """
 
 from __future__ import annotations
@@ -68,7 +71,10 @@ class SendSignal:
 
 @dataclass(frozen=True)
 class Verdict:
-    """How the attempt ended. cause: the rank at fault; signum: the signal that ended the launcher."""
+    """How the attempt ended.
+
+    cause: the rank at fault; signum: the signal that ended the launcher.
+    """
 
     cause: Exited | None
     signum: int | None

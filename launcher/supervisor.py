@@ -47,7 +47,10 @@ class Outcome:
 
 
 class Supervisor:
-    """Runs one attempt. `port`: where rank 0 listens. Only in the main thread of a launcher process."""
+    """Runs one attempt.
+
+    `port`: where rank 0 listens. Only in the main thread of a launcher process.
+    """
 
     def __init__(self, settings: Settings, env: Mapping[str, str], attempt: int, port: int) -> None:
         self._settings = settings
@@ -155,7 +158,9 @@ class Supervisor:
         return env
 
     def _new_token(self) -> str | None:
-        """256 random bits; with several nodes nobody could tell the others, so they bring their own."""
+        """256 random bits; with several nodes nobody could tell the others, so they bring their
+        own.
+        """
         return secrets.token_hex(32) if self._settings.nnodes == 1 else None
 
     def _rank_of(self, local_rank: int) -> int:

@@ -1,9 +1,10 @@
 """Regenerates the Python code of every .proto file in this folder: `python protos/generate.py`.
 
-Files are compiled under the name `oneflow/protos/<file>.proto`, the place they are imported from, so that the
-generated code says `from oneflow.protos import x_pb2` and no name clashes with another package's `graph.proto`.
-One file imports another as `import "oneflow/protos/graph.proto";`.
-Needs grpcio-tools (extra `test`). Run it with the oldest grpcio and protobuf that must be supported.
+Files are compiled under the name `oneflow/protos/<file>.proto`, the place they are imported
+from, so that the generated code says `from oneflow.protos import x_pb2` and no name clashes with
+another package's `graph.proto`. One file imports another as `import
+"oneflow/protos/graph.proto";`. Needs grpcio-tools (extra `test`). Run it with the oldest grpcio
+and protobuf that must be supported.
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ ROOT = HERE.parent
 
 
 def generate(proto: str) -> None:
-    """Writes <name>_pb2.py, <name>_pb2.pyi and, where the file has a service, <name>_pb2_grpc.py beside it."""
+    """Writes <name>_pb2.py, <name>_pb2.pyi and, where the file has a service, <name>_pb2_grpc.py
+    beside it.
+    """
     name = f"oneflow/protos/{proto}"
     outputs = ["--python_out=.", "--pyi_out=."]
     if any(line.startswith("service ") for line in (HERE / proto).read_text().splitlines()):

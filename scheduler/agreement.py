@@ -1,8 +1,9 @@
 """All ranks ask for the same compile, or are told the first node on which they differ.
 
-Pure: `step(event, now)`. The n-th compile of one rank belongs to the n-th of every other; one round:
-headers of all ranks -> digests equal -> compile once -> the plan to all;
-digests differ -> digests of the nodes of one rank per distinct digest -> text of the first differing node -> error to all.
+Pure: `step(event, now)`. The n-th compile of one rank belongs to the n-th of every other.
+* All headers are there and the digests equal: compile once, the plan to all.
+* Digests differ: ask one rank per distinct digest for the digests of its nodes, then for the text
+  of the first node that differs; one error to all.
 """
 
 from __future__ import annotations
@@ -226,7 +227,9 @@ class Agreement:
         return []
 
     def _rank_gone(self, rank: int) -> list[Action]:
-        """Rounds that wait for the rank fail; one whose ranks have all asked still gets its answer."""
+        """Rounds that wait for the rank fail; one whose ranks have all asked still gets its
+        answer.
+        """
         self._gone.add(rank)
         hopeless = [r for r in self._rounds.values() if rank not in r.asked and not r.compiling]
         actions: list[Action] = []
@@ -259,13 +262,14 @@ class Agreement:
         for rank in sorted(current.asked):
             names.setdefault(current.asked[rank].job_name, []).append(rank)
         parts = [f"{name_ranks(ranks)}: {name!r}" for name, ranks in names.items()]
-        return f"ranks compile different jobs as their compile number {current.sequence}: {'; '.join(parts)}"
+        number = f"compile number {current.sequence}"
+        return f"ranks compile different jobs as their {number}: {'; '.join(parts)}"
 
     def _describe_config(self, current: _Round) -> str:
         groups = [name_ranks(r.rank for r in group) for group in current.variants().values()]
         return (
-            f"compile of {current.asked[0].job_name!r}: the graphs agree node by node, but their inputs, "
-            f"outputs or configuration do not, between {' and '.join(groups)}"
+            f"compile of {current.asked[0].job_name!r}: the graphs agree node by node, but their "
+            f"inputs, outputs or configuration do not, between {' and '.join(groups)}"
         )
 
     def _describe_difference(self, current: _Round) -> str:
@@ -281,7 +285,9 @@ class Agreement:
 
 
 def first_difference(digests: Sequence[bytes]) -> int | None:
-    """Index of the first node on which these lists of node digests differ; None if they are all equal."""
+    """Index of the first node on which these lists of node digests differ; None if they are all
+    equal.
+    """
     first = digests[0]
     found = [index for other in digests[1:] if (index := _differs_at(first, other)) is not None]
     return min(found, default=None)

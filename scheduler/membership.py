@@ -1,10 +1,14 @@
-"""Who is alive: heartbeats, broken streams, reported failures, orderly leaves. The first real failure ends the job.
+"""Who is alive: heartbeats, broken streams, reported failures, orderly leaves. The first real
+failure ends the job.
 
 Pure: `step(event, now)`. Rules that the code cannot show:
-* A rank whose stream breaks although it was heard just now is dead (its kernel closed the connection): it gets
-  RECONNECT_S to come back. One that had been silent before is frozen or cut off: it keeps its full `act_s`.
-* Exit code 85 means "I only follow". Such a report waits FOLLOW_S for the real cause before it counts.
-* If nobody called `step` for a while, it is we who were frozen; everybody's silence is forgiven that time.
+* A rank whose stream breaks although it was heard just now is dead (its kernel closed the
+  connection): it gets RECONNECT_S to come back. One that had been silent before is frozen or cut
+  off: it keeps its full `act_s`.
+* Exit code 85 means "I only follow". Such a report waits FOLLOW_S for the real cause before it
+  counts.
+* If nobody called `step` for a while, it is we who were frozen; everybody's silence is forgiven
+  that time.
 """
 
 from __future__ import annotations

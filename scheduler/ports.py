@@ -1,4 +1,7 @@
-"""Is a TCP port free, and if not, who holds it? Standard library only: the launcher asks before it starts anything."""
+"""Is a TCP port free, and if not, who holds it?
+
+Standard library only: the launcher asks before it starts anything.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,10 @@ LISTEN = "0A"  # the state's code in /proc/net/tcp
 
 
 def check_port_is_free(host: str, port: int) -> None:
-    """Binds and releases host:port. Raises ConfigError that names the port and, where /proc tells, its holder."""
+    """Binds and releases host:port.
+
+    Raises ConfigError that names the port and, where /proc tells, its holder.
+    """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # TIME_WAIT is no holder
@@ -34,7 +40,10 @@ def bind_failure(host: str, port: int, error: OSError) -> str:
             "choose another with --master_port, or use --standalone to take any free one"
         )
     if error.errno == errno.EADDRNOTAVAIL:
-        return f"{address} is not an address of this machine, but rank 0 must listen there; check MASTER_ADDR"
+        return (
+            f"{address} is not an address of this machine, but rank 0 must listen there; "
+            "check MASTER_ADDR"
+        )
     return f"cannot listen on {address}: {error.strerror or error}"
 
 

@@ -1,4 +1,5 @@
-"""Who is in the job: every rank asks to join, all are admitted together or the deadline names the missing ones.
+"""Who is in the job: every rank asks to join, all are admitted together or the deadline names the
+missing ones.
 
 Pure: `step(event, now)` returns what to tell whom; `call` is an opaque number of a waiting request.
 A rank whose connection breaks before all are there counts as not joined.
@@ -18,7 +19,10 @@ LATE_S = 10.0  # after so long the missing ranks are named in the log, well befo
 
 @dataclass(frozen=True)
 class Member:
-    """One rank's process. `incarnation` is random per process: it tells a retry from a second process."""
+    """One rank's process.
+
+    `incarnation` is random per process: it tells a retry from a second process.
+    """
 
     rank: int
     host: str
@@ -138,7 +142,10 @@ class Rendezvous:
                 "install the same version everywhere"
             )
         if event.epoch != self.epoch:
-            return f"{member} belongs to attempt {event.epoch} of the job, but this is attempt {self.epoch}"
+            return (
+                f"{member} belongs to attempt {event.epoch} of the job, but this is attempt "
+                f"{self.epoch}"
+            )
         if event.world_size != self.world_size:
             return (
                 f"{member} has WORLD_SIZE={event.world_size}, but rank 0 has {self.world_size}; "

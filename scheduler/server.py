@@ -23,8 +23,8 @@ DRAIN_S = 2.0  # answers on their way get so long to be sent
 class SchedulerServer:
     """The scheduler of one job of `world_size` ranks on `address` (host:port; port 0: any).
 
-    `compile_job(graph_bytes, config_bytes) -> plan_bytes` is called once per graph the ranks agree on, in a
-    thread of its own. With `config.job_token` every call must carry that token.
+    `compile_job(graph_bytes, config_bytes) -> plan_bytes` is called once per graph the ranks agree
+    on, in a thread of its own. With `config.job_token` every call must carry that token.
     """
 
     def __init__(
@@ -41,14 +41,15 @@ class SchedulerServer:
     def start(self) -> str:
         """Binds and serves; returns the bound host:port.
 
-        Raises ConfigError if the port is in use (naming its holder where it can be read) or the address is not
-        of this machine. Warns when other machines can reach the port and no token protects it.
+        Raises ConfigError if the port is in use (naming its holder where it can be read) or the
+        address is not of this machine. Warns when other machines can reach the port and no token
+        protects it.
         """
         host = resolve(self._host)
         if not is_loopback(host) and not self._config.job_token:
             warnings.warn(
-                f"the scheduler listens on {host} without a job token: whoever reaches the port can join or end "
-                "the job; set ONEFLOW_JOB_TOKEN to the same secret on every node",
+                f"the scheduler listens on {host} without a job token: whoever reaches the port "
+                "can join or end the job; set ONEFLOW_JOB_TOKEN to the same secret on every node",
                 ConfigWarning,
                 stacklevel=2,
             )
@@ -73,7 +74,8 @@ class SchedulerServer:
         interceptors = _token_guards(self._config.job_token)
         server = aio.server(options=channel_options(), interceptors=interceptors)
         service = SchedulerService(self._world_size, self._compile_job, self._config)
-        control_pb2_grpc.add_SchedulerServicer_to_server(service, server)
+        register: Any = control_pb2_grpc.add_SchedulerServicer_to_server
+        register(service, server)
         port = _bind(server, host, self._port)
         await server.start()
         self._server, self._service = server, service
@@ -98,16 +100,17 @@ def _bind(server: Any, host: str, port: int) -> int:
     except RuntimeError:
         bound = 0
     if not bound:
-        raise ConfigError(
-            f"cannot listen on {address}: somebody took the port a moment ago; start again"
-        )
+        raise ConfigError(f"cannot listen on {address}: somebody took the port a moment ago")
     return int(bound)
 
 
 def _token_guards(token: str | None) -> list[Any]:
-    """A server interceptor that refuses calls without the job's token; none if the job has no token."""
+    """A server interceptor that refuses calls without the job's token; none if the job has no
+    token.
+    """
     if token is None:
         return []
+    expected = token.encode()
     import grpc
     from grpc import aio
 
@@ -118,7 +121,7 @@ def _token_guards(token: str | None) -> list[Any]:
         async def intercept_service(self, continuation: Any, details: Any) -> Any:
             handler = await continuation(details)
             given = dict(details.invocation_metadata).get(TOKEN_KEY, "")
-            if handler is None or hmac.compare_digest(str(given).encode(), token.encode()):
+            if handler is None or hmac.compare_digest(str(given).encode(), expected):
                 return handler
             return _same_shape(handler, refuse)
 

@@ -1,7 +1,8 @@
-"""The gRPC face of the scheduler: turns calls into events and actions into answers. Decides nothing itself.
+"""The gRPC face of the scheduler: turns calls into events and actions into answers. Decides
+nothing itself.
 
-Everything here runs on the one control loop, so there are no locks. A waiting call is a number with a future
-(`_calls`) or, for a compile, a queue of actions (`_compiles`).
+Everything here runs on the one control loop, so there are no locks. A waiting call is a number
+with a future (`_calls`) or, for a compile, a queue of actions (`_compiles`).
 """
 
 from __future__ import annotations
@@ -39,8 +40,11 @@ MAX_DIGESTS_NBYTES = 64 << 20  # of eight million nodes
 log = logging.getLogger(__name__)
 
 
-class SchedulerService(control_pb2_grpc.SchedulerServicer):  # type: ignore[misc]
-    """One job attempt's control plane. `compile_job` runs in a thread of its own, never on the loop."""
+class SchedulerService(control_pb2_grpc.SchedulerServicer):
+    """One job attempt's control plane.
+
+    `compile_job` runs in a thread of its own, never on the loop.
+    """
 
     def __init__(self, world_size: int, compile_job: CompileJob, config: Config) -> None:
         self._compile_job = compile_job
@@ -55,7 +59,7 @@ class SchedulerService(control_pb2_grpc.SchedulerServicer):  # type: ignore[misc
         self._listeners: dict[int, asyncio.Queue[pb.Notice]] = {}  # by rank
         self._closing = False
 
-    # -- calls -------------------------------------------------------------------------------------------------
+    # -- calls -------------------------------------------------------------------------------------
 
     async def Join(self, request: pb.JoinRequest, context: Any) -> pb.JoinReply:
         member = Member(
@@ -152,7 +156,7 @@ class SchedulerService(control_pb2_grpc.SchedulerServicer):  # type: ignore[misc
             self._sources.pop(call, None)
             self._do_agreement(agreement.CompileDropped(call))
 
-    # -- life --------------------------------------------------------------------------------------------------
+    # -- life --------------------------------------------------------------------------------------
 
     async def run_clock(self) -> None:
         """Lets deadlines pass; runs until cancelled."""
@@ -166,11 +170,14 @@ class SchedulerService(control_pb2_grpc.SchedulerServicer):  # type: ignore[misc
             METRICS.scheduler.heartbeat_age_max_s = age
 
     def announce_closing(self) -> None:
-        """Tells every rank that the scheduler leaves in order: only what still needs it is an error."""
+        """Tells every rank that the scheduler leaves in order.
+
+        only what still needs it is an error.
+        """
         self._closing = True
         self._notify(pb.Notice(closing=True))
 
-    # -- state machines ----------------------------------------------------------------------------------------
+    # -- state machines ----------------------------------------------------------------------------
 
     def _do_rendezvous(self, event: rendezvous.Event) -> None:
         for action in self._rendezvous.step(event, time.monotonic()):
@@ -213,7 +220,7 @@ class SchedulerService(control_pb2_grpc.SchedulerServicer):  # type: ignore[misc
             elif action.call in self._compiles:
                 self._compiles[action.call].put_nowait(action)
 
-    # -- helpers of calls --------------------------------------------------------------------------------------
+    # -- helpers of calls --------------------------------------------------------------------------
 
     def _open_call(self) -> tuple[int, asyncio.Future[Any]]:
         call = next(self._numbers)
@@ -289,14 +296,14 @@ class SchedulerService(control_pb2_grpc.SchedulerServicer):  # type: ignore[misc
         if self._closing:
             notices.put_nowait(pb.Notice(closing=True))
 
-    # -- helpers of compile ------------------------------------------------------------------------------------
+    # -- helpers of compile ------------------------------------------------------------------------
 
     async def _receive_compile(self, call: int, messages: AsyncIterator[pb.CompileUp]) -> None:
         header = (await _next(messages, "header")).header
         if header.graph_nbytes > MAX_GRAPH_NBYTES:
             raise ProtocolError(
-                f"compile of {header.job_name!r}: a graph of {header.graph_nbytes} bytes exceeds the limit "
-                f"of {MAX_GRAPH_NBYTES}"
+                f"compile of {header.job_name!r}: a graph of {header.graph_nbytes} bytes exceeds "
+                f"the limit of {MAX_GRAPH_NBYTES}"
             )
         if header.rank == 0:
             graph = bytearray()

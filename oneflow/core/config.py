@@ -1,5 +1,6 @@
 """The one place where the environment is read. Everybody else is handed a `Config`.
- Values are checked here, once, so that a typing mistake in a variable is an error that names the
+
+Values are checked here, once, so that a typing mistake in a variable is an error that names the
 variable and not a surprise an hour into the run.
 """
 
@@ -63,9 +64,10 @@ class Config:
     @classmethod
     def from_env(cls, env: Mapping[str, str] | None = None) -> Config:
         """Reads `env` (default: the process's environment).
-         Raises ConfigError naming the variable. Warns if only some of the world variables are set (the
-        process is then a world of one, as upstream does) or if a proxy is set that other programs would
-        send our traffic through.
+
+        Raises ConfigError naming the variable. Warns if only some of the world variables are set
+        (the process is then a world of one, as upstream does) or if a proxy is set that other
+        programs would send our traffic through.
         """
         env = os.environ if env is None else env
         launched = _is_launched(env)
@@ -105,7 +107,8 @@ class Config:
             raise ConfigError(
                 "the times must grow: ONEFLOW_HEARTBEAT_SECONDS "
                 f"({self.heartbeat_s:g}) < ONEFLOW_SUSPECT_SECONDS ({self.suspect_s:g}) < "
-                f"ONEFLOW_PEER_TIMEOUT_SECONDS ({self.act_s:g}) < ONEFLOW_TIMEOUT_SECONDS ({self.timeout_s:g})"
+                f"ONEFLOW_PEER_TIMEOUT_SECONDS ({self.act_s:g}) < "
+                f"ONEFLOW_TIMEOUT_SECONDS ({self.timeout_s:g})"
             )
 
     @property
@@ -126,9 +129,9 @@ def current_config() -> Config:
 
 
 def set_config(config: Config | None) -> None:
-    """Replaces the process's configuration (tests, embedding programs); None:
+    """Replaces the process's configuration (tests, embedding programs).
 
-    read it again when next asked.
+    None: read it again when next asked.
     """
     global _current
     _current = config
@@ -152,8 +155,8 @@ def _is_launched(env: Mapping[str, str]) -> bool:
     if present and len(present) < len(WORLD_VARIABLES):
         missing = [name for name in WORLD_VARIABLES if name not in present]
         warnings.warn(
-            f"{', '.join(present)} set but not {', '.join(missing)}: running as a world of one process; "
-            "set all four (python -m oneflow.distributed.launch does) or none",
+            f"{', '.join(present)} set but not {', '.join(missing)}: running as a world of one "
+            "process; set all four (python -m oneflow.distributed.launch does) or none",
             ConfigWarning,
             stacklevel=4,
         )
@@ -178,7 +181,8 @@ def _warn_of_proxies(env: Mapping[str, str], launched: bool) -> None:
     found = [name for name in PROXY_VARIABLES if env.get(name)]
     if launched and found:
         warnings.warn(
-            f"{', '.join(found)} set: traffic between ranks does not use it and must be able to go direct",
+            f"{', '.join(found)} set: traffic between ranks does not use it and must be able to go "
+            "direct",
             ConfigWarning,
             stacklevel=3,
         )

@@ -1,4 +1,7 @@
-"""What both ends of the control plane agree on besides the messages: limits, channel options, errors on the wire."""
+"""What both ends of the control plane agree on besides the messages.
+
+Limits, channel options, errors on the wire.
+"""
 
 from __future__ import annotations
 
@@ -24,9 +27,10 @@ MAX_PLAN_NBYTES = 64 << 20
 def channel_options() -> list[tuple[str, int]]:
     """Options of channel and server alike; every limit is explicit.
 
-    so_reuseport=0: or a second scheduler could bind the same port and steal connections without an error.
-    ping_timeout: its default of 60 s would hide a dead link. Frozen peers are found by the heartbeat messages, and
-    a peer frozen for less than their limit must keep its connection: hence keepalive above that limit and no
+    so_reuseport=0: or a second scheduler could bind the same port and steal connections.
+    ping_timeout: its default of 60 s would hide a dead link.
+    keepalive_time, bdp_probe: frozen peers are found by the heartbeat messages, and a peer frozen
+    for less than their limit must keep its connection: hence keepalive above that limit, and no
     bandwidth probes, whose pings would end the connection first.
     enable_http_proxy=0: ranks talk directly, whatever the environment says.
     """
@@ -61,7 +65,10 @@ def encode_error(error: BaseException) -> tuple[str, str]:
 
 
 def decode_error(type_name: str, text: str) -> Exception:
-    """The error of that name with that text: one of ours, a plain built-in, or else an InternalError."""
+    """The error of that name with that text.
+
+    one of ours, a plain built-in, or else an InternalError.
+    """
     ours = getattr(errors, type_name, None)
     if isinstance(ours, type) and issubclass(ours, OneFlowError):
         error = ours.__new__(
@@ -79,7 +86,10 @@ def decode_error(type_name: str, text: str) -> Exception:
 
 
 def resolve(host: str) -> str:
-    """The IPv4 address of `host` if it has one, else its IPv6 address. Raises ConfigError if it has none."""
+    """The IPv4 address of `host` if it has one, else its IPv6 address.
+
+    Raises ConfigError if it has none.
+    """
     try:
         found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
     except OSError as error:

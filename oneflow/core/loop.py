@@ -1,7 +1,8 @@
-"""One asyncio loop per process, in a daemon thread of its own, shared by everything that speaks gRPC.
+"""One asyncio loop per process, in a daemon thread of its own, shared by everything that speaks
+gRPC.
 
-gRPC's asyncio layer polls one completion queue per process and misbehaves with several loops, so rank 0, which
-hosts the scheduler and is a client of it, must run both on the same loop.
+gRPC's asyncio layer polls one completion queue per process and misbehaves with several loops, so
+rank 0, which hosts the scheduler and is a client of it, must run both on the same loop.
 """
 
 from __future__ import annotations
@@ -42,8 +43,8 @@ def submit(work: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
 def wait_for(work: Coroutine[Any, Any, T], timeout_s: float) -> T:
     """Runs `work` on the shared loop and waits for it from another thread.
 
-    Ctrl-C in the waiting thread cancels the work. `timeout_s` is a safety net against a dead loop, not a
-    protocol time-out: `work` has its own; when the net is hit, raises InternalError.
+    Ctrl-C in the waiting thread cancels the work. `timeout_s` is a safety net against a dead loop,
+    not a protocol time-out: `work` has its own; when the net is hit, raises InternalError.
     """
     future = submit(work)
     try:

@@ -1,9 +1,9 @@
 """What this process counts, and the page that shows it.
 
-Counting is plain Python integers and floats in slotted objects: no lock, no label look-up on the hot path, no
-prometheus import. A collector turns them into Prometheus families when somebody scrapes; a scrape may therefore
-see one counter a moment older than another, which rates do not mind.
-Names, units and labels follow the Prometheus conventions; every label's values are bounded.
+Counting is plain Python integers and floats in slotted objects: no lock, no label look-up on the
+hot path, no prometheus import. A collector turns them into Prometheus families when somebody
+scrapes; a scrape may therefore see one counter a moment older than another, which rates do not
+mind. Names, units and labels follow the Prometheus conventions; every label's values are bounded.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import platform
 import time
 from bisect import bisect_left
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -145,7 +145,10 @@ class SchedulerCounters:
 
 
 class Metrics:
-    """Everything one process counts. Keep the object a method returns and increment its fields in loops."""
+    """Everything one process counts.
+
+    Keep the object a method returns and increment its fields in loops.
+    """
 
     def __init__(self) -> None:
         self.reset()
@@ -450,25 +453,25 @@ class _Collector:
 Labels = dict[str, str]
 
 
-def _gauge(name: str, text: str, rows: list[tuple[Labels, float]]) -> Metric:
+def _gauge(name: str, text: str, rows: Sequence[tuple[Labels, float]]) -> Metric:
     from prometheus_client.core import GaugeMetricFamily
 
     return _fill(GaugeMetricFamily(name, text), name, rows)
 
 
-def _counter(name: str, text: str, rows: list[tuple[Labels, float]]) -> Metric:
+def _counter(name: str, text: str, rows: Sequence[tuple[Labels, float]]) -> Metric:
     from prometheus_client.core import CounterMetricFamily
 
     return _fill(CounterMetricFamily(name, text), f"{name}_total", rows)
 
 
-def _fill(family: Any, sample: str, rows: list[tuple[Labels, float]]) -> Metric:
+def _fill(family: Any, sample: str, rows: Sequence[tuple[Labels, float]]) -> Metric:
     for labels, value in rows:
         family.add_sample(sample, labels, value)
     return family  # type: ignore[no-any-return]
 
 
-def _histogram(name: str, text: str, rows: list[tuple[Labels, Histogram]]) -> Metric:
+def _histogram(name: str, text: str, rows: Sequence[tuple[Labels, Histogram]]) -> Metric:
     from prometheus_client.core import HistogramMetricFamily
 
     family = HistogramMetricFamily(name, text)

@@ -1,7 +1,8 @@
 """Runs a script as `python script.py args` would, and keeps a record of what ended it.
 
-The launcher starts it by its path, `worker.py [-m] script args`: standard library only, so that a broken
-installation of anything else is recorded too. The record goes to the file named by ONEFLOW_ERROR_FILE.
+The launcher starts it by its path, `worker.py [-m] script args`: standard library only, so that
+a broken installation of anything else is recorded too. The record goes to the file named by
+ONEFLOW_ERROR_FILE.
 """
 
 from __future__ import annotations
@@ -61,7 +62,8 @@ def run_module(argv: list[str]) -> None:
     sys.argv = argv
     sys.path[0] = os.getcwd()
     _fresh_main(None)
-    # What the interpreter itself calls for -m; the public run_module leaves a temporary __main__ behind.
+    # What the interpreter itself calls for -m; the public run_module leaves a temporary __main__
+    # behind.
     runpy._run_module_as_main(argv[0])  # type: ignore[attr-defined]
 
 
@@ -135,8 +137,8 @@ def _fresh_main(script: str | None) -> ModuleType:
     main_module.__dict__["__builtins__"] = builtins
     if script is not None:
         loader = importlib.machinery.SourceFileLoader("__main__", script)
-        main_module.__dict__.update(__file__=script, __loader__=loader, __cached__=None)
-        main_module.__dict__["__annotations__"] = {}
+        found = {"__file__": script, "__loader__": loader, "__cached__": None}
+        main_module.__dict__.update(found, __annotations__={})
     sys.modules["__oneflow_worker__"] = sys.modules["__main__"]  # or its globals would go with it
     sys.modules["__main__"] = main_module
     return main_module

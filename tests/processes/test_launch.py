@@ -1,4 +1,7 @@
-"""The launcher with real processes: exit codes, nothing left behind, one line that names the cause."""
+"""The launcher with real processes.
+
+exit codes, nothing left behind, one line that names the cause.
+"""
 
 from __future__ import annotations
 

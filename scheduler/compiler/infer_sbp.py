@@ -1,0 +1,272 @@
+"""Gives every value one SBP per hierarchy axis, so that the step takes the least time.
+
+What the user fixed (variables, inputs, to_global) stays, and is followed: of an op's signatures those that take most
+of its inputs as they come are eligible, as in eager execution, so that a batch that was split stays split even
+where gathering it would move fewer bytes. With auto_parallel all signatures are. Among the eligible ones the choice is made
+in two walks, min-sum over the graph:
+
+  forward   each value gets a message: for every SBP it could have, the least time of having made it so, itself
+            and all that it is made of;
+  backward  each node, last first, takes the choice that is cheapest given the messages of its inputs and what its
+            readers, which have chosen already, want.
+
+On a tree this is the optimum. Where a value has several readers its message is shared evenly between them, and the
+backward walk counts each distinct wish once, since a moved value is moved once for all who want it so.
+Equal neighbourhoods (the layers of a deep network) have equal messages, so each is solved once: the walks are linear, and
+cheap on repeated blocks.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Sequence
+from operator import is_
+
+from oneflow.core.errors import SbpError
+from oneflow.core.graph import LogicalGraph, Node, Value
+from oneflow.core.job_config import Cluster, JobConfig
+from oneflow.core.op import find_op
+from oneflow.core.placement import Placement
+from oneflow.core.sbp import NdSbp, check_fits, nd_sbp_str
+from oneflow.core.tensor_type import TensorType
+from oneflow.scheduler.compiler.signatures import (
+    MOVES,
+    TIE_BREAK,
+    Choice,
+    Signatures,
+    check_placements,
+    edge_seconds,
+    edge_weights,
+    sbp_attrs_key,
+)
+
+EPSILON = 1e-13
+"""Seconds below which two costs are equal, and the choice listed first stays."""
+
+Wish = tuple[NdSbp, Placement]
+
+
+def infer_sbp(graph: LogicalGraph, config: JobConfig, cluster: Cluster) -> None:
+    """Sets `sbp` of every value. Raises SbpError or PlacementError naming the op and its source line."""
+    solver = _Solver(graph, config.auto_parallel)
+    for node in graph:
+        solver.visit(node)
+    node = graph._last
+    while node is not None:
+        solver.choose(node)
+        node = node.prev
+
+
+class _Message:
+    """What a reader may know of a value: for each SBP it could have, the least seconds (the cheapest has 0)."""
+
+    __slots__ = ("costs", "id", "placement", "type", "weight")
+
+    def __init__(
+        self,
+        id: int,
+        type: TensorType,
+        placement: Placement,
+        weight: int,
+        costs: dict[NdSbp, float],
+    ) -> None:
+        self.id = id
+        self.type = type
+        self.placement = placement
+        self.weight = weight
+        self.costs = costs
+
+
+class _Solved:
+    """The choices of a node in a given neighbourhood: `base[i]` seconds for choice i up to and with the node."""
+
+    __slots__ = ("base", "choices", "id", "outputs")
+
+    def __init__(
+        self, id: int, choices: Sequence[Choice], base: list[float], outputs: list[_Message]
+    ) -> None:
+        self.id = id
+        self.choices = choices
+        self.base = base
+        self.outputs = outputs
+
+
+class _Solver:
+    def __init__(self, graph: LogicalGraph, search_all: bool) -> None:
+        self._signatures = Signatures()
+        self._search_all = search_all
+        self._compute_weight = 1.0 if search_all else TIE_BREAK
+        self._weights = edge_weights(graph)
+        self._solved: dict[Hashable, _Solved] = {}
+        self._of_node: dict[int, _Solved] = {}
+        self._messages: dict[int, _Message] = {}
+        self._interned: dict[Hashable, _Message] = {}
+        self._wishes: dict[int, dict[Wish, None]] = {}
+        self._chosen: dict[Hashable, Choice] = {}
+        self._mutated: dict[str, frozenset[int]] = {}
+
+    # ---- forward --------------------------------------------------------------------------------------------------
+
+    def visit(self, node: Node) -> None:
+        """Solves a node whose inputs are solved."""
+        if node.op == "output":
+            return
+        messages = [self._messages[v.id] for v in node.inputs]
+        key = (
+            node.op,
+            sbp_attrs_key(node),
+            node.placement,
+            tuple([m.id for m in messages]),
+            tuple([(v.sbp, len(v.users)) for v in node.outputs]),
+            tuple([v.type for v in node.outputs]) if not messages else None,
+        )
+        solved = self._solved.get(key)
+        if solved is None:
+            solved = self._solved[key] = self._solve(node, messages)
+        self._of_node[node.id] = solved
+        for value, message in zip(node.outputs, solved.outputs, strict=True):
+            self._messages[value.id] = message
+
+    def _solve(self, node: Node, messages: list[_Message]) -> _Solved:
+        if node.op not in MOVES:
+            check_placements(node)
+        choices = self._allowed(node)
+        best = [self._best_inputs(node, i, m, choices) for i, m in enumerate(messages)]
+        weight = self._compute_weight * self._weight(node)
+        base = [
+            weight * c.seconds + sum(b[s] for b, s in zip(best, c.inputs, strict=True))
+            for c in choices
+        ]
+        if not choices or min(base) == math.inf:
+            raise self._no_signature(node, messages)
+        if not self._search_all:
+            choices, base = _best_matching(choices, base, messages)
+        outputs = [self._message(v, i, choices, base) for i, v in enumerate(node.outputs)]
+        return _Solved(len(self._solved), choices, base, outputs)
+
+    def _weight(self, node: Node) -> int:
+        return self._weights[node.outputs[0].id] if node.outputs else 1
+
+    def _allowed(self, node: Node) -> Sequence[Choice]:
+        """The choices that keep what is fixed of the outputs."""
+        fixed = [v.sbp for v in node.outputs]
+        if None not in fixed and (not node.inputs or node.op in MOVES):
+            return _as_fixed(node)
+        return [
+            c
+            for c in self._signatures.of(node)
+            if all(f is None or f == s for f, s in zip(fixed, c.outputs, strict=True))
+        ]
+
+    def _best_inputs(
+        self, node: Node, index: int, message: _Message, choices: Sequence[Choice]
+    ) -> dict[NdSbp, float]:
+        """For each SBP that input `index` may be wanted in: the least seconds to have it so."""
+        wanted = dict.fromkeys(c.inputs[index] for c in choices)
+        if index in self._mutated_inputs(node):
+            return {w: message.costs.get(w, math.inf) for w in wanted}  # it cannot be a copy
+        source, target, weight = message.placement, node.placement, message.weight
+        table = self._signatures.edge(message.type, source, target)
+        return {
+            w: min(
+                cost + weight * edge_seconds(table, message.type, source, before, target, w)
+                for before, cost in message.costs.items()
+            )
+            for w in wanted
+        }
+
+    def _mutated_inputs(self, node: Node) -> frozenset[int]:
+        found = self._mutated.get(node.op)
+        if found is None:
+            structural = node.is_structural
+            found = frozenset() if structural else frozenset(find_op(node.op).mutates.values())
+            self._mutated[node.op] = found
+        return found
+
+    def _message(
+        self, value: Value, index: int, choices: Sequence[Choice], base: list[float]
+    ) -> _Message:
+        least: dict[NdSbp, float] = {}
+        for choice, seconds in zip(choices, base, strict=True):
+            nd_sbp = choice.outputs[index]
+            if seconds < least.get(nd_sbp, math.inf):
+                least[nd_sbp] = seconds
+        lowest, readers = min(least.values()), max(1, len(value.users))
+        costs = {s: round((c - lowest) / readers, 13) for s, c in least.items()}
+        weight = self._weights[value.id]
+        key = (value.type, value.placement, weight, tuple(costs.items()))
+        message = self._interned.get(key)
+        if message is None:
+            message = _Message(len(self._interned), value.type, value.placement, weight, costs)
+            self._interned[key] = message
+        return message
+
+    def _no_signature(self, node: Node, messages: list[_Message]) -> SbpError:
+        inputs = ", ".join(
+            f"{v} {m.type} {' or '.join(map(nd_sbp_str, m.costs))} on {m.placement}"
+            for v, m in zip(node.inputs, messages, strict=True)
+        )
+        fixed = ", ".join(
+            f"{v.type} {nd_sbp_str(v.sbp) if v.sbp else '?'} on {v.placement}" for v in node.outputs
+        )
+        candidates = "; ".join(map(str, self._signatures.of(node))) or "none"
+        return SbpError(
+            f"{node.describe()}: no SBP signature fits its inputs ({inputs}) and outputs ({fixed}); "
+            f"candidates are {candidates}; change a to_global before or after it"
+        )
+
+    # ---- backward -------------------------------------------------------------------------------------------------
+
+    def choose(self, node: Node) -> None:
+        """Fixes a node all of whose readers are fixed, and tells its producers what it wants."""
+        if node.op == "output":
+            return
+        solved = self._of_node[node.id]
+        wishes = [tuple(self._wishes.get(v.id, ())) for v in node.outputs]
+        key = (solved.id, *wishes)
+        choice = self._chosen.get(key)
+        if choice is None:
+            choice = self._chosen[key] = self._cheapest(solved, wishes)
+        for value, nd_sbp in zip(node.outputs, choice.outputs, strict=True):
+            value.sbp = nd_sbp
+        for value, nd_sbp in zip(node.inputs, choice.inputs, strict=True):
+            self._wishes.setdefault(value.id, {})[nd_sbp, node.placement] = None
+
+    def _cheapest(self, solved: _Solved, wishes: list[tuple[Wish, ...]]) -> Choice:
+        best, least = solved.choices[0], math.inf
+        for choice, base in zip(solved.choices, solved.base, strict=True):
+            seconds = base
+            for message, nd_sbp, wanted in zip(solved.outputs, choice.outputs, wishes, strict=True):
+                for wish, placement in wanted:
+                    seconds += message.weight * self._signatures.seconds(
+                        message.type, message.placement, nd_sbp, placement, wish
+                    )
+            if seconds < least - EPSILON:
+                best, least = choice, seconds
+        return best
+
+
+def _best_matching(
+    choices: Sequence[Choice], base: list[float], messages: list[_Message]
+) -> tuple[list[Choice], list[float]]:
+    """The possible choices that take most inputs as they come, axis by axis."""
+    scores = [
+        -1 if seconds == math.inf else sum(map(_matching_axes, choice.inputs, messages))
+        for choice, seconds in zip(choices, base, strict=True)
+    ]
+    most = max(scores)
+    kept = [i for i, score in enumerate(scores) if score == most]
+    return [choices[i] for i in kept], [base[i] for i in kept]
+
+
+def _matching_axes(wanted: NdSbp, message: _Message) -> int:
+    """On how many axes the value may lie as wanted."""
+    return max(sum(map(is_, wanted, had)) for had in message.costs)
+
+
+def _as_fixed(node: Node) -> list[Choice]:
+    """The one choice of a variable, input, source or to_global whose layout the user gave."""
+    outputs = tuple(v.sbp for v in node.outputs if v.sbp is not None)
+    for value, nd_sbp in zip(node.outputs, outputs, strict=True):
+        check_fits(nd_sbp, value.type.shape, node.describe())
+    return [Choice(outputs[: len(node.inputs)], outputs, 0.0)]

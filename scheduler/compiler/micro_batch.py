@@ -1,0 +1,102 @@
+"""Tells what runs once a step and what runs once a piece (micro-batch), and puts a node where the rate changes."""
+
+from __future__ import annotations
+
+from oneflow.core.errors import GraphError
+from oneflow.core.graph import PIECE, STEP, LogicalGraph, Node, Value
+from oneflow.core.job_config import Cluster, JobConfig
+from oneflow.core.tensor_type import TensorType
+from oneflow.scheduler.compiler.insert_boxing import hand_over
+
+RATE_CHANGES = frozenset({"unpack", "accumulate", "pack", "repeat"})
+
+
+def micro_batch(graph: LogicalGraph, config: JobConfig, cluster: Cluster) -> None:
+    """Sets `rate` of every node: that of its outputs.
+
+    With one piece a step the rate-changing nodes go. Otherwise everything made of a piece is made per piece, until
+    `accumulate` or `pack` makes one value of all pieces; a step's value that a piece needs passes a `repeat`, except
+    variables, which are memory and may be read at any rate; a piece's value that leaves the graph passes a `pack`.
+    """
+    if graph.num_pieces == 1:
+        _remove_rate_changes(graph)
+        return
+    repeated: dict[int, Value] = {}
+    packed: dict[int, Value] = {}
+    for node in graph:
+        _set_rate(graph, node)
+        if node.op == "output":
+            _pack(graph, node, packed)
+        elif node.rate == PIECE and node.op != "unpack":
+            _repeat_inputs(graph, node, repeated)
+
+
+def _remove_rate_changes(graph: LogicalGraph) -> None:
+    for node in graph:
+        if node.op in RATE_CHANGES:
+            hand_over(node.outputs[0], node.inputs[0])
+            graph.erase(node)
+        else:
+            node.rate = STEP
+
+
+def _is_piece(value: Value) -> bool:
+    return value.node.rate == PIECE
+
+
+def _set_rate(graph: LogicalGraph, node: Node) -> None:
+    has_piece = any(_is_piece(v) for v in node.inputs)
+    if node.op == "unpack" and has_piece:
+        raise GraphError(f"{node.describe()}: a piece cannot be cut into pieces again")
+    if node.op in ("accumulate", "pack"):
+        node.rate = STEP
+        if not has_piece:
+            _settle_step_value(graph, node)
+    elif node.op in ("unpack", "repeat"):
+        node.rate = PIECE
+    else:
+        node.rate = PIECE if has_piece and node.op != "output" else STEP
+
+
+def _settle_step_value(graph: LogicalGraph, node: Node) -> None:
+    """The mean over the pieces of what is the same for all pieces is that itself."""
+    if node.op == "pack":
+        raise GraphError(f"{node.describe()}: only what is made per piece can be packed")
+    hand_over(node.outputs[0], node.inputs[0])
+    graph.erase(node)
+
+
+def _repeat_inputs(graph: LogicalGraph, node: Node, repeated: dict[int, Value]) -> None:
+    if node.op == "repeat":
+        return
+    for i, value in enumerate(node.inputs):
+        if _is_piece(value) or value.node.op == "variable":
+            continue
+        again = repeated.get(value.id)
+        if again is None:
+            repeat = graph.insert(
+                node, "repeat", [value], [value.type], value.placement, sbp=[value.sbp]
+            )
+            repeat.rate = PIECE
+            again = repeated[value.id] = repeat.outputs[0]
+        graph.set_input(node, i, again)
+
+
+def _pack(graph: LogicalGraph, node: Node, packed: dict[int, Value]) -> None:
+    value = node.inputs[0]
+    if not _is_piece(value):
+        return
+    whole = packed.get(value.id)
+    if whole is None:
+        type_ = packed_type(value.type, graph.num_pieces)
+        pack = graph.insert(node, "pack", [value], [type_], value.placement, sbp=[value.sbp])
+        pack.stage = value.node.stage
+        whole = packed[value.id] = pack.outputs[0]
+    graph.set_input(node, 0, whole)
+
+
+def packed_type(type: TensorType, num_pieces: int) -> TensorType:
+    """Scalars are stacked to (num_pieces,), others concatenated along dim 0."""
+    if type.ndim == 0:
+        return type.with_shape((num_pieces,))
+    return type.with_shape((num_pieces * type.shape[0], *type.shape[1:]))

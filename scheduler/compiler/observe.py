@@ -1,0 +1,101 @@
+"""Looks at the graph after each pass: timing, progress, text dumps, checks. Here and nowhere in the passes."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from oneflow.core.config import current_config
+from oneflow.core.graph import LogicalGraph
+from oneflow.scheduler.compiler.verify import verify
+
+Progress = Callable[[str, int, int], None]
+"""Called as progress(name of the pass that ended, passes done, passes in all)."""
+
+
+@dataclass(frozen=True)
+class PassTime:
+    """name: of the pass.  seconds: it took.  num_nodes: of the graph afterwards."""
+
+    name: str
+    seconds: float
+    num_nodes: int
+
+
+@dataclass
+class Observer:
+    """What to do after each pass.
+
+    dump_dir: folder for one text file per pass, or None.  dump_after: only after this pass ("" or "ALL": every one).
+    check: verify the graph.  progress: see Progress.  times: one entry per pass that ran.
+    """
+
+    dump_dir: Path | None = None
+    dump_after: str = ""
+    check: bool = False
+    progress: Progress | None = None
+    times: list[PassTime] = field(default_factory=list)
+    _started: float = 0.0
+
+    @classmethod
+    def from_config(cls) -> Observer:
+        """As the process's configuration asks (ONEFLOW_DUMP, ONEFLOW_DEBUG_PASS, ONEFLOW_DEBUG, ...)."""
+        config = current_config()
+        observer = cls(
+            dump_dir=Path(config.dump_dir) if config.dump_dir else None,
+            dump_after=config.debug_pass,
+            check=config.debug,
+        )
+        if config.progress_bar and config.rank == 0:
+            observer.progress = _Bar()
+        return observer
+
+    def start(self) -> None:
+        """Marks the begin of a pass."""
+        self._started = time.perf_counter()
+
+    def observe(self, name: str, graph: LogicalGraph, done: int, total: int) -> None:
+        """After pass `name`, the `done`-th of `total`."""
+        seconds = time.perf_counter() - self._started
+        self.times.append(PassTime(name, seconds, len(graph)))
+        if self.dump_dir is not None and self.dump_after in ("", "ALL", name):
+            self._dump(name, graph, done)
+        if self.check:
+            verify(graph, after=name)
+        if self.progress is not None:
+            self.progress(name, done, total)
+
+    def _dump(self, name: str, graph: LogicalGraph, number: int) -> None:
+        assert self.dump_dir is not None
+        self.dump_dir.mkdir(parents=True, exist_ok=True)
+        path = self.dump_dir / f"{graph.name}.{number:02d}_{name}.txt"
+        path.write_text(str(graph) + "\n", encoding="utf-8")
+
+    def report(self) -> str:
+        """A line per pass: milliseconds, nodes, microseconds a node."""
+        return "\n".join(
+            f"{t.name:16} {t.seconds * 1e3:9.1f} ms {t.num_nodes:8d} nodes "
+            f"{t.seconds * 1e6 / max(1, t.num_nodes):7.1f} us/node"
+            for t in self.times
+        )
+
+
+class _Bar:
+    """A progress bar on standard error."""
+
+    def __init__(self) -> None:
+        self._bar: Any = None
+
+    def __call__(self, name: str, done: int, total: int) -> None:
+        if self._bar is None:
+            from tqdm import tqdm
+
+            self._bar = tqdm(total=total, desc="compiling", unit="pass", file=sys.stderr)
+        self._bar.set_postfix_str(name)
+        self._bar.update(done - self._bar.n)
+        if done == total:
+            self._bar.close()

@@ -1,0 +1,260 @@
+"""The nd-SBP signatures a node may take and what they cost: shared by infer_sbp, insert_boxing and verify.
+
+Over one hierarchy axis an op declares its signatures; over n axes every combination is one, as long as no dim is cut
+into more parts than it has elements.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass
+
+from oneflow.boxing.cost import boxing_seconds
+from oneflow.core.errors import PlacementError
+from oneflow.core.graph import LogicalGraph, Node, Value
+from oneflow.core.graph_proto import attrs_key
+from oneflow.core.op import find_op, signatures
+from oneflow.core.placement import Placement
+from oneflow.core.sbp import BROADCAST, PARTIAL, NdSbp, Sbp, SbpSignature, Split
+from oneflow.core.tensor_type import TensorType
+
+MOVES = frozenset({"to_global", "boxing"})
+"""Structural nodes whose result may lie anywhere, whatever their input."""
+
+BYTES_PER_SECOND = {"cpu": 1e10, "cuda": 1e12}
+FLOPS_PER_SECOND = {"cpu": 1e11, "cuda": 1e14}
+TIE_BREAK = 1e-6
+"""Weight of computing time where the user's SBPs lead: breaks ties, never pays for moving bytes."""
+MOVE_SECONDS = 2e-5
+"""Least time of a boxing node, however few bytes it moves: it is an actor with messages of its own."""
+RELABEL_SECONDS = 1e-9
+"""For another name of the same layout (on an axis of one rank all SBPs are the same): prefers to keep the name."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One nd signature.  seconds: estimated time of computing it on one rank."""
+
+    inputs: tuple[NdSbp, ...]
+    outputs: tuple[NdSbp, ...]
+    seconds: float
+
+    def __str__(self) -> str:
+        left = " ".join(map(_nd_str, self.inputs))
+        return f"{left} -> {' '.join(map(_nd_str, self.outputs))}".strip()
+
+
+def _nd_str(nd_sbp: NdSbp) -> str:
+    return str(nd_sbp[0]) if len(nd_sbp) == 1 else f"({','.join(map(str, nd_sbp))})"
+
+
+class Signatures:
+    """Choices and costs, each computed once: repeated blocks ask for the same ones again and again."""
+
+    def __init__(self) -> None:
+        self._choices: dict[Hashable, tuple[Choice, ...]] = {}
+        self._edges: dict[Hashable, dict[tuple[NdSbp, NdSbp], float]] = {}
+
+    def of(self, node: Node) -> tuple[Choice, ...]:
+        """Every valid choice of a node that is not one of MOVES, all-B last."""
+        key = self.key(node)
+        found = self._choices.get(key)
+        if found is None:
+            found = self._choices[key] = _choices(node)
+        return found
+
+    def key(self, node: Node) -> Hashable:
+        """Equal for nodes with equal choices."""
+        return (
+            node.op,
+            sbp_attrs_key(node),
+            node.placement.hierarchy,
+            tuple([v.type for v in node.inputs]),
+            tuple([v.type for v in node.outputs]),
+        )
+
+    def seconds(
+        self, type: TensorType, source: Placement, before: NdSbp, target: Placement, after: NdSbp
+    ) -> float:
+        """Time of moving a value; inf if that cannot be done."""
+        if before == after and source is target:
+            return 0.0
+        table = self.edge(type, source, target)
+        return edge_seconds(table, type, source, before, target, after)
+
+    def edge(
+        self, type: TensorType, source: Placement, target: Placement
+    ) -> dict[tuple[NdSbp, NdSbp], float]:
+        """The costs known so far between two placements, to be handed to `edge_seconds`."""
+        return self._edges.setdefault((type, source, target), {})
+
+
+def edge_seconds(
+    table: dict[tuple[NdSbp, NdSbp], float],
+    type: TensorType,
+    source: Placement,
+    before: NdSbp,
+    target: Placement,
+    after: NdSbp,
+) -> float:
+    """`boxing_seconds`, remembered in `table`; 0 for no move."""
+    found = table.get((before, after))
+    if found is None:
+        if source != target:
+            found = MOVE_SECONDS + boxing_seconds(type, before, source, after, target)
+        elif before == after:
+            found = 0.0
+        elif same_layout(before, after, source.hierarchy):
+            found = RELABEL_SECONDS
+        else:
+            found = MOVE_SECONDS + boxing_seconds(type, before, source, after, target)
+        table[before, after] = found
+    return found
+
+
+def same_layout(a: NdSbp, b: NdSbp, hierarchy: tuple[int, ...]) -> bool:
+    """True if both put the same elements on every rank (over an axis of one rank every SBP does)."""
+    return all(x is y or n == 1 for x, y, n in zip(a, b, hierarchy, strict=True))
+
+
+def sbp_attrs_key(node: Node) -> str:
+    """Attributes that may change the choices: all but a random op's seed."""
+    attrs = node.attrs
+    if "seed" in attrs:
+        attrs = {k: v for k, v in attrs.items() if k != "seed"}
+    return attrs_key(attrs)
+
+
+# ---- choices ------------------------------------------------------------------------------------------------------
+
+
+def _choices(node: Node) -> tuple[Choice, ...]:
+    types = tuple(v.type for v in node.inputs)
+    results = tuple(v.type for v in node.outputs)
+    hierarchy = node.placement.hierarchy
+    listed = list(dict.fromkeys(axis_signatures(node)))
+    is_product = _is_product(listed, types, results)
+    found: dict[tuple[tuple[NdSbp, ...], tuple[NdSbp, ...]], Choice] = {}
+    for combination in itertools.product(listed, repeat=len(hierarchy)):
+        inputs = _per_tensor(combination, [s.inputs for s in combination], len(types))
+        outputs = _per_tensor(combination, [s.outputs for s in combination], len(results))
+        if not _fit(types, inputs, hierarchy) or not _fit(results, outputs, hierarchy):
+            continue
+        seconds = _seconds(node, types + results, inputs + outputs, is_product)
+        found.setdefault((inputs, outputs), Choice(inputs, outputs, seconds))
+    return tuple(found.values())
+
+
+def _per_tensor(
+    combination: Sequence[SbpSignature], rows: Sequence[tuple[Sbp, ...]], num_tensors: int
+) -> tuple[NdSbp, ...]:
+    return tuple(tuple(row[i] for row in rows) for i in range(num_tensors))
+
+
+def axis_signatures(node: Node) -> list[SbpSignature]:
+    """Valid signatures of a node over one axis."""
+    types = tuple(v.type for v in node.inputs)
+    if node.is_structural:
+        return _structural_signatures(node, types)
+    return signatures(find_op(node.op), types, node.attrs)
+
+
+def _structural_signatures(node: Node, types: tuple[TensorType, ...]) -> list[SbpSignature]:
+    """SBPs pass through; a variable or input that nobody fixed may lie split or whole."""
+    if node.op in ("input", "variable"):
+        ndim = node.outputs[0].type.ndim
+        every: Iterable[Sbp] = [*(Split(i) for i in range(ndim)), BROADCAST]
+        return [SbpSignature((), (s,)) for s in every]
+    kept = range(types[0].ndim)
+    outputs = len(node.outputs)
+    splits = [SbpSignature((Split(i),), (Split(i),) * outputs) for i in kept]
+    whole = [SbpSignature((s,), (s,) * outputs) for s in (PARTIAL, BROADCAST)]
+    return splits + whole
+
+
+def _fit(
+    types: tuple[TensorType, ...], nd_sbps: tuple[NdSbp, ...], hierarchy: tuple[int, ...]
+) -> bool:
+    return all(fits(t, s, hierarchy) for t, s in zip(types, nd_sbps, strict=True))
+
+
+def fits(type: TensorType, nd_sbp: NdSbp, hierarchy: tuple[int, ...]) -> bool:
+    """False if a split names a dim that is not there or has fewer elements than parts."""
+    parts: dict[int, int] = {}
+    for sbp, size in zip(nd_sbp, hierarchy, strict=True):
+        if sbp.is_split:
+            if sbp.dim >= type.ndim:
+                return False
+            parts[sbp.dim] = parts.get(sbp.dim, 1) * size
+    return all(type.shape[dim] >= n or n == 1 for dim, n in parts.items())
+
+
+# ---- time of computing --------------------------------------------------------------------------------------------
+
+
+def _is_product(
+    listed: list[SbpSignature], types: tuple[TensorType, ...], results: tuple[TensorType, ...]
+) -> bool:
+    """Is it a matrix product or the like: two splits that meet in partial sums."""
+    if len(results) != 1 or len(types) < 2 or min(types[0].ndim, types[1].ndim) < 2:
+        return False
+    return any(
+        s.outputs[0].is_partial and s.inputs[0].is_split and s.inputs[1].is_split for s in listed
+    )
+
+
+def _seconds(
+    node: Node, types: tuple[TensorType, ...], nd_sbps: tuple[NdSbp, ...], is_product: bool
+) -> float:
+    """Reading and writing local bytes, or the arithmetic of a product, whichever is longer.
+
+    A product of sizes m, k, n has operands of mk, kn and mn elements, so mkn is the root of their product.
+    """
+    device = node.placement.type
+    numels = [
+        t.numel / _parts(s, node.placement.hierarchy) for t, s in zip(types, nd_sbps, strict=True)
+    ]
+    nbytes = sum(n * t.dtype.bytes for n, t in zip(numels, types, strict=True))
+    seconds = nbytes / BYTES_PER_SECOND[device]
+    if is_product:
+        flops = 2.0 * math.sqrt(numels[0] * numels[1] * numels[-1])
+        seconds = max(seconds, flops / FLOPS_PER_SECOND[device])
+    return seconds
+
+
+def _parts(nd_sbp: NdSbp, hierarchy: tuple[int, ...]) -> int:
+    return math.prod(n for s, n in zip(nd_sbp, hierarchy, strict=True) if s.is_split)
+
+
+# ---- where inputs may come from -----------------------------------------------------------------------------------
+
+
+def check_placements(node: Node) -> None:
+    """Raises PlacementError if an op's inputs lie in different places (scalars may come from anywhere)."""
+    first: Value | None = None
+    for value in node.inputs:
+        if value.type.ndim == 0:
+            continue
+        if first is None:
+            first = value
+        elif value.placement != first.placement:
+            raise PlacementError(
+                f"{node.describe()}: its inputs lie in different places, {first} {first.type} on "
+                f"{first.placement} and {value} {value.type} on {value.placement}; "
+                "move one with to_global(placement=..., sbp=...)"
+            )
+
+
+def edge_weights(graph: LogicalGraph) -> dict[int, int]:
+    """How often each value is made in a step, by value id: num_pieces downstream of unpack, else 1."""
+    weights: dict[int, int] = {}
+    for node in graph:
+        weight = graph.num_pieces if node.op == "unpack" else 1
+        if node.op not in ("accumulate", "pack"):
+            for value in node.inputs:
+                weight = max(weight, weights[value.id])
+        for value in node.outputs:
+            weights[value.id] = weight
+    return weights

@@ -1,0 +1,173 @@
+"""Checks that a graph is what it must be after a given pass. For tests and debugging; passes rely on it, not on luck."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable
+
+from oneflow.core.errors import InternalError
+from oneflow.core.graph import PIECE, STRUCTURAL, LogicalGraph, Node, Value
+from oneflow.core.graph_proto import attrs_key
+from oneflow.core.op import find_op, infer_types
+from oneflow.core.sbp import NdSbp, nd_sbp_str
+from oneflow.core.tensor_type import TensorType
+from oneflow.scheduler.compiler.micro_batch import packed_type
+from oneflow.scheduler.compiler.signatures import MOVES, Signatures, same_layout
+
+ORDER = ("", "dedupe", "infer_sbp", "insert_boxing", "split_stages", "micro_batch", "order")
+"""Names a check may run after; "" is the graph as traced."""
+
+
+def verify(graph: LogicalGraph, after: str = "") -> None:
+    """Raises InternalError saying what is wrong where. after: the last pass that ran."""
+    done = ORDER.index(after)
+    check = _Checker(graph, after)
+    for node in graph:
+        check.definitions(node)
+        check.types(node)
+        if done >= ORDER.index("infer_sbp"):
+            check.has_sbp(node)
+        if done >= ORDER.index("insert_boxing"):
+            check.agreement(node)
+        if done >= ORDER.index("micro_batch"):
+            check.rates(node)
+    check.links()
+
+
+class _Checker:
+    def __init__(self, graph: LogicalGraph, after: str) -> None:
+        self._graph = graph
+        self._after = after
+        self._defined: dict[int, Value] = {}
+        self._uses: Counter[tuple[int, int]] = Counter()
+        self._overwritten: dict[int, Node] = {}
+        self._signatures = Signatures()
+        self._agreed: set[Hashable] = set()
+        self._types: dict[Hashable, tuple[TensorType, ...]] = {}
+
+    def fail(self, message: str) -> InternalError:
+        return InternalError(f"after {self._after or 'tracing'}: {message}")
+
+    def definitions(self, node: Node) -> None:
+        """Every value is defined once, before use, and not read after it was overwritten (once there is an order)."""
+        for value in node.inputs:
+            if self._defined.get(value.id) is not value:
+                raise self.fail(f"{node.describe()} reads {value}, which is not made before it")
+            self._uses[value.id, node.id] += 1
+            if value.id in self._overwritten:
+                writer = self._overwritten[value.id]
+                raise self.fail(
+                    f"{node.describe()} reads {value} after {writer.describe()} overwrote it"
+                )
+        for value in node.outputs:
+            if value.id in self._defined:
+                raise self.fail(f"{value} of {node.describe()} is made twice")
+            self._defined[value.id] = value
+        if self._after == "order" and not node.is_structural:
+            for index in find_op(node.op).mutates.values():
+                self._overwritten[node.inputs[index].id] = node
+
+    def links(self) -> None:
+        """Values know exactly the nodes that read them."""
+        for value in self._defined.values():
+            users = Counter((value.id, user.id) for user in value.users)
+            if any(self._uses[key] != count for key, count in users.items()):
+                raise self.fail(f"{value} names a user that does not read it")
+            self._uses.subtract(users)
+        missing = [key for key, count in self._uses.items() if count]
+        if missing:
+            raise self.fail(f"%{missing[0][0]} does not know all of its users")
+
+    def types(self, node: Node) -> None:
+        actual = tuple(v.type for v in node.outputs)
+        inputs = tuple(v.type for v in node.inputs)
+        if node.op in STRUCTURAL:
+            wanted = _structural_types(self._graph, node, actual)
+        else:
+            key = (node.op, attrs_key(node.attrs), inputs)
+            if key not in self._types:
+                self._types[key] = infer_types(find_op(node.op), inputs, node.attrs)
+            wanted = self._types[key]
+        if actual != wanted:
+            raise self.fail(
+                f"{node.describe()} of {' '.join(map(str, inputs))} gives {' '.join(map(str, wanted))}, "
+                f"but the graph says {' '.join(map(str, actual))}"
+            )
+
+    def has_sbp(self, node: Node) -> None:
+        for value in node.outputs:
+            if value.sbp is None:
+                raise self.fail(f"{value} of {node.describe()} has no SBP")
+            if len(value.sbp) != node.placement.ndim:
+                raise self.fail(
+                    f"{value} is {nd_sbp_str(value.sbp)}, but {node.placement} has "
+                    f"{node.placement.ndim} axes"
+                )
+            if any(s.is_split and s.dim >= value.type.ndim for s in value.sbp):
+                raise self.fail(f"{value} {value.type} cannot be {nd_sbp_str(value.sbp)}")
+
+    def agreement(self, node: Node) -> None:
+        """Inputs and outputs of an op are one of its signatures, all in one place."""
+        if node.op in ("to_global",):
+            raise self.fail(f"{node.describe()} is still there")
+        if node.op in MOVES or not node.inputs:
+            return
+        for value in node.inputs:
+            if value.placement != node.placement:
+                raise self.fail(
+                    f"{value} is on {value.placement}, but {node.describe()} runs on {node.placement}"
+                )
+        inputs, outputs = _sbps(node.inputs), _sbps(node.outputs)
+        key = (self._signatures.key(node), inputs, outputs)
+        if node.op == "output" or key in self._agreed:
+            return
+        self._check_signature(node, inputs, outputs)
+        self._agreed.add(key)
+
+    def _check_signature(
+        self, node: Node, inputs: tuple[NdSbp, ...], outputs: tuple[NdSbp, ...]
+    ) -> None:
+        hierarchy = node.placement.hierarchy
+        choices = self._signatures.of(node)
+        for choice in choices:
+            pairs = zip(inputs + outputs, choice.inputs + choice.outputs, strict=True)
+            if all(same_layout(a, b, hierarchy) for a, b in pairs):
+                return
+        found = f"{' '.join(map(nd_sbp_str, inputs))} -> {' '.join(map(nd_sbp_str, outputs))}"
+        raise self.fail(
+            f"{node.describe()} runs as {found}, which is none of its signatures: "
+            f"{'; '.join(map(str, choices))}; every edge must agree here"
+        )
+
+    def rates(self, node: Node) -> None:
+        """Rates change only at the nodes made for it."""
+        if node.op in ("accumulate", "pack", "unpack", "repeat"):
+            made_per_piece = node.op in ("unpack", "repeat")
+            if (node.rate == PIECE) != made_per_piece:
+                raise self.fail(f"{node.describe()} has rate {node.rate}")
+            return
+        for value in node.inputs:
+            if value.node.rate != node.rate and value.node.op != "variable":
+                raise self.fail(
+                    f"{node.describe()} runs once a {node.rate}, but its input {value} is made once "
+                    f"a {value.node.rate}"
+                )
+
+
+def _sbps(values: list[Value]) -> tuple[NdSbp, ...]:
+    return tuple(v.sbp for v in values if v.sbp is not None)
+
+
+def _structural_types(
+    graph: LogicalGraph, node: Node, actual: tuple[TensorType, ...]
+) -> tuple[TensorType, ...]:
+    if node.op in ("input", "variable"):
+        return actual
+    if node.op == "output":
+        return ()
+    source = node.inputs[0].type
+    if node.op == "unpack":
+        return (source.with_shape((source.shape[0] // graph.num_pieces, *source.shape[1:])),)
+    if node.op == "pack":
+        return (packed_type(source, graph.num_pieces),)
+    return (source,)

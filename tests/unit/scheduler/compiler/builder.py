@@ -1,0 +1,106 @@
+"""Traces small training graphs for the tests: a mode that appends nodes, and a tape that appends gradients."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from oneflow.core.dispatch import use_mode
+from oneflow.core.dtype import float32, float64, int64
+from oneflow.core.graph import LogicalGraph, Node, Value
+from oneflow.core.op import Op, find_op, infer_types
+from oneflow.core.placement import Placement
+from oneflow.core.sbp import parse_nd_sbp
+from oneflow.core.tensor_type import TensorType
+
+DTYPES = {"float32": float32, "float64": float64, "int64": int64}
+
+
+class Builder:
+    """A graph under construction; every node has a source line of its own."""
+
+    def __init__(self, name: str = "G", num_pieces: int = 1) -> None:
+        self.graph = LogicalGraph(name, num_pieces)
+        self.tape: list[tuple[type[Op], Node]] = []
+        self.stage = 0
+
+    def add(
+        self, op: str, inputs: Any, types: Any, placement: Placement, sbp: Any, attrs: Any = None
+    ) -> Node:
+        node = self.graph.append(op, inputs, types, placement, attrs, sbp=sbp)
+        node.location, node.stage = f"train.py:{node.id + 1}", self.stage
+        return node
+
+    def source(
+        self,
+        kind: str,
+        name: str,
+        shape: Any,
+        sbp: str,
+        placement: Placement,
+        dtype: str = "float32",
+    ) -> Value:
+        fixed = [parse_nd_sbp(sbp) if sbp != "?" else None]
+        types = [TensorType(tuple(shape), DTYPES[dtype])]
+        return self.add(kind, [], types, placement, fixed, {"name": name}).outputs[0]
+
+    def input(
+        self, name: str, shape: Any, sbp: str, placement: Placement, dtype: str = "float32"
+    ) -> Value:
+        return self.source("input", name, shape, sbp, placement, dtype)
+
+    def variable(self, name: str, shape: Any, sbp: str, placement: Placement) -> Value:
+        return self.source("variable", name, shape, sbp, placement)
+
+    def to_global(self, x: Value, sbp: str, placement: Placement | None = None) -> Value:
+        where = placement or x.placement
+        node = self.add("to_global", [x], [x.type], where, [parse_nd_sbp(sbp)])
+        self.tape.append((Op, node))
+        return node.outputs[0]
+
+    def structural(
+        self, kind: str, x: Value, type: TensorType | None = None, **attrs: Any
+    ) -> Value:
+        return self.add(kind, [x], [type or x.type], x.placement, None, attrs).outputs[0]
+
+    def output(self, *values: Value) -> None:
+        for i, value in enumerate(values):
+            self.add("output", [value], [], value.placement, None, {"index": i})
+
+    def run(self, op: type[Op], inputs: tuple[Value, ...], attrs: dict[str, Any]) -> Any:
+        """As a mode: appends one node."""
+        types = infer_types(op, tuple(v.type for v in inputs), attrs)
+        where = next((v.placement for v in inputs if v.type.ndim), inputs[0].placement)
+        node = self.add(op.name, inputs, types, where, None, attrs)
+        self.tape.append((op, node))
+        return node.outputs[0] if len(node.outputs) == 1 else tuple(node.outputs)
+
+    def call(self, name: str, *inputs: Value, **attrs: Any) -> Any:
+        return self.run(find_op(name), inputs, attrs)
+
+    def backward(self, loss: Value) -> dict[Value, Value]:
+        """Appends the gradients of `loss` with regard to everything; returns value -> gradient."""
+        grads = {loss: self.call("full_like", loss, value=1.0)}
+        with use_mode(self):
+            for op, node in reversed(self.tape[:-1]):
+                self._step_back(op, node, grads)
+        return grads
+
+    def _step_back(self, op: type[Op], node: Node, grads: dict[Value, Value]) -> None:
+        d_outs = [grads.get(v) for v in node.outputs]
+        if all(d is None for d in d_outs):
+            return
+        self.stage, stage = node.stage, self.stage
+        if node.op == "to_global":
+            source = node.inputs[0]
+            found: Any = (
+                self.add(
+                    "to_global", d_outs, [source.type], source.placement, [source.sbp]
+                ).outputs[0],
+            )
+        else:
+            found = op.grad(*d_outs, *node.inputs, *node.outputs, **node.attrs)
+        for value, grad in zip(node.inputs, found, strict=False):
+            grad = grad() if callable(grad) and value.node.op != "input" else grad
+            if isinstance(grad, Value):
+                grads[value] = self.call("add", grads[value], grad) if value in grads else grad
+        self.stage = stage

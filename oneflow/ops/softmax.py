@@ -74,15 +74,15 @@ class SoftmaxGrad(Op):
         """dd is the gradient of d_x = s y (g - <g, y>): d_g = s y (dd - <dd, y>), and
         d_y = s (dd (g - <g, y>) - g <dd, y>), where <,> sums over the last dim."""
         from oneflow.ops.binary import mul, sub
-        from oneflow.ops.scalar import scalar_mul
         from oneflow.ops.reduce import reduce_sum
+        from oneflow.ops.scalar import scalar_mul
 
         def inner(a: Any, b: Any) -> Any:
             return reduce_sum(mul(a, b), dims=(a.type.ndim - 1,), keepdim=True)
 
         def d_y() -> Any:
             first = mul(dd, sub(d_out, inner(d_out, out)))
-            return scalar_mul(sub(first, mul(d_out, inner(dd, out))), scalar=scale)
+            return scalar_mul(sub(first, mul(d_out, inner(dd, out))), value=scale)
 
         return (lambda: softmax_grad(dd, out, scale=scale), d_y)
 

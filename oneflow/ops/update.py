@@ -200,7 +200,7 @@ class SquareSum(Op):
         from oneflow.ops.cast import cast
         from oneflow.ops.scalar import scalar_mul
 
-        return (lambda: mul(scalar_mul(x, scalar=2.0), cast(d_out, dtype=x.type.dtype)),)
+        return (lambda: mul(scalar_mul(x, value=2.0), cast(d_out, dtype=x.type.dtype)),)
 
 
 def sgd_update(

@@ -1,0 +1,131 @@
+"""Batch norm in NumPy and CuPy. Sums are float64, so that a variance as a difference of sums is exact enough."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from oneflow.core import dtype as dtypes
+from oneflow.core.tensor_type import TensorType
+from oneflow.kernels.registry import kernel
+
+
+def _like_input(index: int, count: int, dtype: Any = None) -> Any:
+    """Workspace: `count` arrays like input `index`, at least float32, or of `dtype`."""
+
+    def types(ins: tuple[TensorType, ...], attrs: dict[str, Any]) -> tuple[TensorType, ...]:
+        t = ins[index]
+        wide = t if t.dtype.bytes >= 4 else t.with_dtype(dtypes.float32)
+        return (t.with_dtype(dtype) if dtype else wide,) * count
+
+    return types
+
+
+def _sample_dims(x: Any) -> tuple[int, ...]:
+    return (0, *range(2, x.ndim))
+
+
+def _column(per_channel: Any, x: Any) -> Any:
+    """(C,) as (C, 1, ...), to broadcast against x."""
+    return per_channel.reshape(-1, *(1,) * (x.ndim - 2))
+
+
+@kernel("batch_sums", workspace=_like_input(0, 1, dtypes.float64))
+def batch_sums(xp: Any, total: Any, squares: Any, x: Any, wide: Any) -> None:
+    wide[...] = x
+    xp.sum(wide, axis=_sample_dims(x), out=total)
+    xp.multiply(wide, wide, out=wide)
+    xp.sum(wide, axis=_sample_dims(x), out=squares)
+
+
+@kernel("batch_moments")
+def batch_moments(
+    xp: Any,
+    mean: Any,
+    inv_std: Any,
+    total: Any,
+    squares: Any,
+    *,
+    count: int,
+    eps: float,
+    wide: bool = False,
+) -> None:
+    average = total / count
+    variance = xp.maximum(squares / count - average * average, 0.0)
+    mean[...] = average
+    inv_std[...] = 1.0 / xp.sqrt(variance + eps)
+
+
+@kernel("batch_norm_track")
+def batch_norm_track(
+    xp: Any,
+    out_mean: Any,
+    out_variance: Any,
+    mean: Any,
+    variance: Any,
+    total: Any,
+    squares: Any,
+    *,
+    count: int,
+    momentum: float,
+) -> None:
+    average = total / count
+    biased = xp.maximum(squares / count - average * average, 0.0)
+    unbiased = biased * (count / max(count - 1, 1))
+    out_mean[...] = (1.0 - momentum) * mean + momentum * average
+    out_variance[...] = (1.0 - momentum) * variance + momentum * unbiased
+
+
+@kernel("batch_norm_apply", workspace=_like_input(0, 1))
+def batch_norm_apply(
+    xp: Any, y: Any, x: Any, mean: Any, inv_std: Any, *rest: Any, count: int = 0
+) -> None:
+    *affine, spare = rest
+    scale = inv_std * affine[0] if affine else inv_std
+    xp.subtract(x, _column(mean, x), out=spare, dtype=spare.dtype, casting="same_kind")
+    xp.multiply(spare, _column(scale.astype(spare.dtype), x), out=spare)
+    if affine:
+        xp.add(spare, _column(affine[1].astype(spare.dtype), x), out=spare)
+    y[...] = spare
+
+
+@kernel("batch_norm_grad_sums", workspace=_like_input(1, 1, dtypes.float64))
+def batch_norm_grad_sums(
+    xp: Any, d_beta: Any, d_gamma: Any, d_y: Any, x: Any, mean: Any, inv_std: Any, spare: Any
+) -> None:
+    xp.subtract(x, _column(mean, x), out=spare)
+    xp.multiply(spare, d_y, out=spare)
+    xp.sum(spare, axis=_sample_dims(x), out=d_gamma)
+    xp.multiply(d_gamma, inv_std, out=d_gamma)
+    xp.sum(d_y, axis=_sample_dims(x), dtype=d_beta.dtype, out=d_beta)
+
+
+@kernel("batch_norm_grad_apply", workspace=_like_input(1, 1))
+def batch_norm_grad_apply(
+    xp: Any,
+    d_x: Any,
+    d_y: Any,
+    x: Any,
+    mean: Any,
+    inv_std: Any,
+    d_beta: Any,
+    d_gamma: Any,
+    *rest: Any,
+    count: int,
+) -> None:
+    """d_x = a * d_y + b * x + c per channel, with a, b, c computed in float64 beforehand."""
+    *gamma, spare = rest
+    a = inv_std.astype(xp.float64)
+    if gamma:
+        a = a * gamma[0]
+    if count == 0:
+        xp.multiply(d_y, _column(a.astype(spare.dtype), x), out=spare)
+        d_x[...] = spare
+        return
+    slope = -a * inv_std * d_gamma / count
+    shift = -a * d_beta / count
+    xp.subtract(x, _column(mean, x), out=spare, dtype=spare.dtype, casting="same_kind")
+    xp.multiply(spare, _column(slope.astype(spare.dtype), x), out=spare)
+    xp.add(spare, _column(shift.astype(spare.dtype), x), out=spare)
+    d_x[...] = spare
+    xp.multiply(d_y, _column(a.astype(spare.dtype), x), out=spare)
+    d_x += spare.astype(d_x.dtype, copy=False)

@@ -1,0 +1,268 @@
+"""Batch norm, made of ops so that its statistics are those of the whole batch under every SBP.
+
+`batch_norm` is a function of ops. Sums over the batch (P if the batch is split) are the only thing that crosses
+ranks: two numbers per channel each way. So data parallel training gives the numbers of one device.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from oneflow.core.dispatch import call
+from oneflow.core.dtype import float32, float64
+from oneflow.core.errors import ShapeError
+from oneflow.core.op import Op, register
+from oneflow.core.sbp import BROADCAST, PARTIAL, SbpSignature, Split
+from oneflow.core.tensor_type import TensorType
+from oneflow.ops.softmax import check_float
+
+_CHANNEL = 1
+
+
+def _check(who: str, x: TensorType, *per_channel: TensorType) -> None:
+    check_float(who, x)
+    if x.ndim < 2:
+        raise ShapeError(f"{who}: needs (N, C, ...), got {x}")
+    for t in per_channel:
+        if t.shape != x.shape[1:2]:
+            raise ShapeError(f"{who}: {t} does not fit the {x.shape[1]} channels of {x}")
+
+
+def _channel_signatures(
+    ndim: int, num_full: int, num_channel: int, outputs: str, batch: Any
+) -> list[SbpSignature]:
+    """Inputs: num_full like x, then num_channel of shape (C,). outputs: X like x, C of shape (C,).
+
+    batch: what a (C,) output is when the batch is split.
+    """
+    result = []
+    for i in range(ndim):
+        small, made = (Split(0), Split(0)) if i == _CHANNEL else (BROADCAST, batch)
+        result.append(
+            SbpSignature(
+                (Split(i),) * num_full + (small,) * num_channel,
+                tuple(Split(i) if letter == "X" else made for letter in outputs),
+            )
+        )
+    return result
+
+
+@register
+class BatchSums(Op):
+    """(sum of x, sum of x^2) per channel, float64 (C,).   x: (N, C, ...).
+
+    No gradient: batch_norm_apply's gradient goes through the statistics by itself.
+    """
+
+    name = "batch_sums"
+    num_outputs = 2
+
+    @staticmethod
+    def infer(x: TensorType) -> tuple[TensorType, TensorType]:
+        _check("batch_sums", x)
+        sums = TensorType(x.shape[1:2], float64)
+        return sums, sums
+
+    @staticmethod
+    def sbp(x: TensorType) -> list[SbpSignature]:
+        return _channel_signatures(x.ndim, 1, 0, "CC", PARTIAL)
+
+
+@register
+class BatchMoments(Op):
+    """(mean, 1 / sqrt(biased variance + eps)) of the sums of `count` elements per channel.
+
+    wide: the outputs are float64, not float32.
+    """
+
+    name = "batch_moments"
+    num_outputs = 2
+
+    @staticmethod
+    def infer(
+        total: TensorType, squares: TensorType, *, count: int, eps: float, wide: bool = False
+    ) -> tuple[TensorType, TensorType]:
+        out = total.with_dtype(float64 if wide else float32)
+        return out, out
+
+    @staticmethod
+    def sbp(total: TensorType, squares: TensorType, **_: Any) -> list[SbpSignature]:
+        return [SbpSignature((Split(0),) * 2, (Split(0),) * 2)]
+
+
+@register
+class BatchNormTrack(Op):
+    """Moving averages: running <- (1 - momentum) * running + momentum * (mean, unbiased variance), in place.
+
+    Inputs: running mean, running variance, and the two sums of `count` elements per channel.
+    """
+
+    name = "batch_norm_track"
+    num_outputs = 2
+    mutates = {0: 0, 1: 1}
+    has_effect = True
+
+    @staticmethod
+    def infer(
+        mean: TensorType,
+        variance: TensorType,
+        total: TensorType,
+        squares: TensorType,
+        *,
+        count: int,
+        momentum: float,
+    ) -> tuple[TensorType, TensorType]:
+        if not mean.shape == variance.shape == total.shape:
+            raise ShapeError(f"batch_norm_track: {mean}, {variance} and {total} differ in shape")
+        return mean, variance
+
+    @staticmethod
+    def sbp(*types: TensorType, **_: Any) -> list[SbpSignature]:
+        return [SbpSignature((Split(0),) * 4, (Split(0),) * 2)]
+
+
+@register
+class BatchNormApply(Op):
+    """y = (x - mean) * inv_std [* gamma + beta], per channel.
+
+    Inputs: x, mean, inv_std, optionally gamma and beta. count: 0 if the statistics are constants; else they are those
+    of x itself over `count` elements per channel, and the gradient of x takes that into account.
+    """
+
+    name = "batch_norm_apply"
+
+    @staticmethod
+    def infer(x: TensorType, *per_channel: TensorType, count: int = 0) -> TensorType:
+        _check("batch_norm_apply", x, *per_channel)
+        return x
+
+    @staticmethod
+    def sbp(x: TensorType, *per_channel: TensorType, count: int = 0) -> list[SbpSignature]:
+        return _channel_signatures(x.ndim, 1, len(per_channel), "X", PARTIAL)
+
+    @staticmethod
+    def grad(d_y: Any, x: Any, mean: Any, inv_std: Any, *rest: Any, count: int) -> tuple[Any, ...]:
+        *affine, _y = rest
+        d_beta, d_gamma = batch_norm_grad_sums(d_y, x, mean, inv_std)
+
+        def d_x() -> Any:
+            inputs = (d_y, x, mean, inv_std, d_beta, d_gamma, *affine[:1])
+            return batch_norm_grad_apply(*inputs, count=count)
+
+        def narrow(d: Any, like: Any) -> Any:
+            from oneflow.ops.cast import cast
+
+            return cast(d, dtype=like.type.dtype)
+
+        if not affine:
+            return d_x, None, None
+        gamma, beta = affine
+        return d_x, None, None, lambda: narrow(d_gamma, gamma), lambda: narrow(d_beta, beta)
+
+
+@register
+class BatchNormGradSums(Op):
+    """(sum of d_y, sum of d_y * (x - mean) * inv_std) per channel, float64: d_beta and d_gamma."""
+
+    name = "batch_norm_grad_sums"
+    num_outputs = 2
+
+    @staticmethod
+    def infer(
+        d_y: TensorType, x: TensorType, mean: TensorType, inv_std: TensorType
+    ) -> tuple[TensorType, TensorType]:
+        _check("batch_norm_grad_sums", x, mean, inv_std)
+        sums = TensorType(x.shape[1:2], float64)
+        return sums, sums
+
+    @staticmethod
+    def sbp(
+        d_y: TensorType, x: TensorType, mean: TensorType, inv_std: TensorType
+    ) -> list[SbpSignature]:
+        return _channel_signatures(x.ndim, 2, 2, "CC", PARTIAL)
+
+
+@register
+class BatchNormGradApply(Op):
+    """d_x = [gamma *] inv_std * (d_y - (d_beta + hat * d_gamma) / count), hat = (x - mean) * inv_std.
+
+    Inputs: d_y, x, mean, inv_std, d_beta, d_gamma, optionally gamma. Without the bracketed sums if count is 0.
+    """
+
+    name = "batch_norm_grad_apply"
+
+    @staticmethod
+    def infer(d_y: TensorType, x: TensorType, *per_channel: TensorType, count: int) -> TensorType:
+        _check("batch_norm_grad_apply", x, *per_channel)
+        return x
+
+    @staticmethod
+    def sbp(
+        d_y: TensorType, x: TensorType, *per_channel: TensorType, count: int
+    ) -> list[SbpSignature]:
+        return _channel_signatures(x.ndim, 2, len(per_channel), "X", PARTIAL)
+
+
+def batch_sums(x: Any) -> Any:
+    """See BatchSums."""
+    return call(BatchSums, x)
+
+
+def batch_moments(total: Any, squares: Any, *, count: int, eps: float, wide: bool = False) -> Any:
+    """See BatchMoments."""
+    return call(BatchMoments, total, squares, count=count, eps=eps, wide=wide)
+
+
+def batch_norm_track(
+    mean: Any, variance: Any, total: Any, squares: Any, *, count: int, momentum: float
+) -> Any:
+    """See BatchNormTrack."""
+    return call(BatchNormTrack, mean, variance, total, squares, count=count, momentum=momentum)
+
+
+def batch_norm_apply(x: Any, mean: Any, inv_std: Any, *affine: Any, count: int = 0) -> Any:
+    """See BatchNormApply."""
+    return call(BatchNormApply, x, mean, inv_std, *affine, count=count)
+
+
+def batch_norm_grad_sums(d_y: Any, x: Any, mean: Any, inv_std: Any) -> Any:
+    """See BatchNormGradSums."""
+    return call(BatchNormGradSums, d_y, x, mean, inv_std)
+
+
+def batch_norm_grad_apply(d_y: Any, x: Any, *per_channel: Any, count: int) -> Any:
+    """See BatchNormGradApply."""
+    return call(BatchNormGradApply, d_y, x, *per_channel, count=count)
+
+
+def batch_norm(
+    x: Any,
+    running: tuple[Any, Any] | None,
+    affine: tuple[Any, Any] | None,
+    *,
+    training: bool,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+) -> Any:
+    """Batch norm of x (N, C, ...), not an op but made of them.
+
+    running: (mean, variance), updated in place when training; they are the statistics when not training. None: the
+    statistics are always the batch's.  affine: (gamma, beta).  Raises ShapeError for one value per channel in training.
+    """
+    if not training and running is not None:
+        from oneflow.ops.scalar import scalar_add
+        from oneflow.ops.unary import rsqrt
+
+        mean, variance = running
+        return batch_norm_apply(x, mean, rsqrt(scalar_add(variance, value=eps)), *(affine or ()))
+    count = x.type.numel // max(x.type.shape[1], 1)
+    if training and count <= 1:
+        raise ShapeError(
+            f"Expected more than 1 value per channel when training, got input {x.type}"
+        )
+    total, squares = batch_sums(x)
+    wide = x.type.dtype is float64
+    mean, inv_std = batch_moments(total, squares, count=count, eps=eps, wide=wide)
+    if training and running is not None:
+        batch_norm_track(*running, total, squares, count=count, momentum=momentum)
+    return batch_norm_apply(x, mean, inv_std, *(affine or ()), count=count)

@@ -79,6 +79,11 @@ class Op:
         """Input gradients; see the top of this file. The default: the op has none."""
         return ()
 
+    sbp_for: ClassVar[Callable[..., list[SbpSignature]] | None] = None
+    """`sbp_for(num_ranks, *types, **attrs)`: as `sbp`, for a known number of ranks; only for ops where that number decides
+    what is valid (reshape). num_ranks: into how many parts one dim may be cut: the axis's size, or the product of the
+    hierarchy where several axes may split one dim."""
+
     localize: ClassVar[Callable[..., dict[str, Attr]] | None] = None
     """`localize(attrs, in_boxes, out_boxes) -> attrs` of one rank's shard, for ops whose attrs speak of global positions."""
 
@@ -114,10 +119,16 @@ def infer_types(
 
 
 def signatures(
-    op: type[Op], types: tuple[TensorType, ...], attrs: dict[str, Attr]
+    op: type[Op],
+    types: tuple[TensorType, ...],
+    attrs: dict[str, Attr],
+    num_ranks: int | None = None,
 ) -> list[SbpSignature]:
-    """All valid signatures over one axis, all-B last."""
-    listed = op.sbp(*types, **attrs)
+    """All valid signatures over one axis, all-B last. num_ranks: see `Op.sbp_for`; None: valid for any number."""
+    if op.sbp_for is not None and num_ranks is not None:
+        listed = op.sbp_for(num_ranks, *types, **attrs)
+    else:
+        listed = op.sbp(*types, **attrs)
     return [
         *listed,
         SbpSignature((BROADCAST,) * len(types), (BROADCAST,) * num_outputs(op, types, attrs)),

@@ -1,0 +1,26 @@
+"""One declaration per op. Importing this package declares them all."""
+
+from oneflow.ops import (  # noqa: F401
+    activation,
+    batch_norm,
+    binary,
+    cast,
+    compare,
+    concat,
+    conv,
+    creation,
+    cross_entropy,
+    dropout,
+    layer_norm,
+    loss,
+    matmul,
+    pool,
+    reduce,
+    scalar,
+    shape,
+    slicing,
+    softmax,
+    unary,
+    update,
+    where,
+)

@@ -1,0 +1,37 @@
+"""Kernels of oneflow/ops/creation.py."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from oneflow.kernels.registry import kernel
+
+Array = Any
+
+
+@kernel("constant")
+def constant(xp: Any, out: Array, *, shape: Any, dtype: Any, value: Any) -> None:
+    out.fill(value)
+
+
+@kernel("arange")
+def arange(
+    xp: Any, out: Array, *, start: Any, step: Any, length: int, dtype: Any, offset: int = 0
+) -> None:
+    """Every element is rounded once, from its global position, so that shards agree with the whole."""
+    exact = xp.arange(offset, offset + out.shape[0], dtype=xp.int64)
+    xp.copyto(out, exact * step + start, casting="unsafe")
+
+
+@kernel("eye")
+def eye(xp: Any, out: Array, *, rows: int, columns: int, dtype: Any, offset: int = 0) -> None:
+    out.fill(0)
+    height, width = out.shape
+    row = max(
+        0, -offset
+    )  # local row i holds global column i + offset (counted from the shard's first)
+    first_column = row + offset
+    length = min(height - row, width - first_column)
+    if length > 0:
+        first = row * width + first_column
+        out.reshape(-1)[first : first + (length - 1) * (width + 1) + 1 : width + 1] = 1

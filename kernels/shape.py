@@ -1,0 +1,110 @@
+"""Kernels and views of oneflow/ops/shape.py."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from oneflow.kernels.registry import kernel, view
+
+Array = Any
+Dims = tuple[int, ...]
+
+
+@kernel("reshape")
+def reshape(xp: Any, out: Array, x: Array, *, shape: Dims) -> None:
+    out.reshape(x.shape)[...] = (
+        x  # out is contiguous, so it is the one that can be seen in another shape
+    )
+
+
+@view("reshape")
+def reshape_view(x: Array, *, shape: Dims) -> Array | None:
+    if x.flags.c_contiguous:
+        return x.reshape(shape)
+    if not isinstance(x, np.ndarray):
+        return None
+    seen = x.reshape(shape)
+    return seen if np.may_share_memory(seen, x) else None
+
+
+@kernel("transpose")
+def transpose(xp: Any, out: Array, x: Array, *, dims: Dims) -> None:
+    out[...] = x.transpose(dims)
+
+
+@view("transpose")
+def transpose_view(x: Array, *, dims: Dims) -> Array:
+    return x.transpose(dims)
+
+
+@kernel("expand")
+def expand(xp: Any, out: Array, x: Array, *, shape: Dims) -> None:
+    out[...] = x
+
+
+@view("expand")
+def expand_view(x: Array, *, shape: Dims) -> Array:
+    if isinstance(x, np.ndarray):
+        return np.broadcast_to(x, shape)
+    import cupy
+
+    return cupy.broadcast_to(x, shape)
+
+
+@kernel("flip")
+def flip(xp: Any, out: Array, x: Array, *, dims: Dims) -> None:
+    backward = slice(None, None, -1)
+    out[...] = x[tuple(backward if i in dims else slice(None) for i in range(x.ndim))]
+
+
+@kernel("roll")
+def roll(xp: Any, out: Array, x: Array, *, shifts: Dims, dims: Dims) -> None:
+    """Copies the two parts of every rolled dim to their places: 2 ** len(dims) blocks."""
+    blocks: list[tuple[list[slice], list[slice]]] = [([], [])]
+    for i, size in enumerate(x.shape):
+        shift = shifts[dims.index(i)] % size if i in dims and size else 0
+        halves = [(slice(0, size - shift), slice(shift, size))]
+        if shift:
+            halves.append((slice(size - shift, size), slice(0, shift)))
+        blocks = [([*a, s], [*b, t]) for a, b in blocks for s, t in halves]
+    for source, target in blocks:
+        out[tuple(target)] = x[tuple(source)]
+
+
+@kernel("pad")
+def pad(xp: Any, out: Array, x: Array, *, pads: Dims, value: Any = 0) -> None:
+    inner = tuple(slice(pads[2 * i], pads[2 * i] + n) for i, n in enumerate(x.shape))
+    if out.shape != x.shape:
+        out.fill(value)
+    out[inner] = x
+
+
+@kernel("tril")
+def tril(xp: Any, out: Array, x: Array, *, diagonal: int = 0) -> None:
+    out[...] = x
+    for i in range(x.shape[-2]):
+        out[..., i, max(0, i + diagonal + 1) :] = 0
+
+
+@kernel("triu")
+def triu(xp: Any, out: Array, x: Array, *, diagonal: int = 0) -> None:
+    out[...] = x
+    for i in range(x.shape[-2]):
+        out[..., i, : max(0, i + diagonal)] = 0
+
+
+@kernel("diagonal")
+def diagonal(xp: Any, out: Array, x: Array, *, offset: int = 0) -> None:
+    out[...] = xp.diagonal(x, offset, -2, -1)
+
+
+@kernel("diag_embed")
+def diag_embed(xp: Any, out: Array, x: Array, *, offset: int, rows: int, columns: int) -> None:
+    out.fill(0)
+    length, width = x.shape[-1], out.shape[-1]
+    first = -offset * width if offset < 0 else offset
+    if length:
+        flat = out.reshape(*out.shape[:-2], -1)
+        flat[..., first : first + (length - 1) * (width + 1) + 1 : width + 1] = x

@@ -1,0 +1,134 @@
+"""Elementwise ops of two tensors of one dtype, with NumPy's broadcasting."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from oneflow.core.dispatch import call
+from oneflow.core.dtype import bool_
+from oneflow.core.op import Op, elementwise_signatures, register
+from oneflow.core.sbp import SbpSignature, signature
+from oneflow.core.tensor_type import TensorType
+from oneflow.ops import cast, compare, reduce, scalar, unary, where
+from oneflow.ops.checks import (
+    ANY,
+    FLOAT,
+    INTEGRAL,
+    NUMBER,
+    Value,
+    broadcast,
+    require,
+    require_same_dtype,
+)
+
+BinaryFunction = Callable[[Value, Value], Value]
+Gradient = Callable[[Value, Value, Value, Value], tuple[Any, Any]]  # of (d_out, a, b, out)
+
+
+def _binary(
+    name: str, grad: Gradient | None = None, *, accepts: str = NUMBER, partial: tuple[str, ...] = ()
+) -> BinaryFunction:
+    """Declares one row of the table and returns its function.
+
+    grad: gives two functions without arguments, of the broadcast shape; summing to the inputs' shapes is done here.
+    partial: signatures with partial sums.
+    """
+
+    def infer(a: TensorType, b: TensorType) -> TensorType:
+        dtype = require_same_dtype(name, a, b)
+        require(name, a, accepts)
+        return a if a.shape == b.shape else TensorType(broadcast(name, a, b), dtype)
+
+    def sbp(a: TensorType, b: TensorType) -> list[SbpSignature]:
+        sums = () if a.dtype is bool_ else partial
+        return [*elementwise_signatures(a, b), *map(signature, sums)]
+
+    members: dict[str, Any] = {"name": name, "infer": staticmethod(infer), "sbp": staticmethod(sbp)}
+    members["__doc__"] = f"out = {name}(a, b), element by element."
+    if grad is not None:
+        rule = grad
+
+        def both(d: Value, a: Value, b: Value, out: Value) -> tuple[Any, ...]:
+            d_a, d_b = rule(d, a, b, out)
+            return (
+                lambda: reduce.sum_to_shape(d_a(), a.type.shape),
+                lambda: reduce.sum_to_shape(d_b(), b.type.shape),
+            )
+
+        members["grad"] = staticmethod(both)
+    class_name = "".join(part.capitalize() for part in name.split("_"))
+    op = register(type(class_name, (Op,), members))
+
+    def apply(a: Value, b: Value) -> Value:
+        return call(op, a, b)
+
+    apply.__name__ = apply.__qualname__ = name
+    apply.__doc__ = members["__doc__"]
+    return apply
+
+
+def _maximum_grad(d: Value, a: Value, b: Value, out: Value) -> tuple[Any, Any]:
+    """The larger input gets the gradient; equal ones get half each."""
+    return lambda: mul(d, _share(a, b)), lambda: mul(d, _share(b, a))
+
+
+def _minimum_grad(d: Value, a: Value, b: Value, out: Value) -> tuple[Any, Any]:
+    return lambda: mul(d, _share(b, a)), lambda: mul(d, _share(a, b))
+
+
+def _share(a: Value, b: Value) -> Value:
+    """1 where a > b, 1/2 where equal, else 0."""
+    dtype = a.type.dtype
+    greater, not_less = compare.gt(a, b), compare.ge(a, b)
+    total = add(cast.cast(greater, dtype=dtype), cast.cast(not_less, dtype=dtype))
+    return scalar.scalar_mul(total, value=0.5)
+
+
+def _pow_grad(d: Value, a: Value, b: Value, out: Value) -> tuple[Any, Any]:
+    def d_base() -> Value:
+        # An exponent of 0 gives slope 0 even at base 0, where the formula says 0 * inf.
+        lower = pow(a, scalar.scalar_add(b, value=-1))
+        is_zero = compare.scalar_compare(b, value=0, kind="eq")
+        return where.masked_fill(mul(d, mul(b, lower)), is_zero, value=0)
+
+    def d_exponent() -> Value:
+        is_zero = compare.scalar_compare(a, value=0, kind="eq")
+        return where.masked_fill(mul(d, mul(out, unary.log(a))), is_zero, value=0)
+
+    return d_base, d_exponent
+
+
+def _atan2_grad(d: Value, a: Value, b: Value, out: Value) -> tuple[Any, Any]:
+    def scaled() -> Value:
+        return div(d, add(unary.square(a), unary.square(b)))
+
+    return lambda: mul(scaled(), b), lambda: unary.neg(mul(scaled(), a))
+
+
+add = _binary("add", lambda d, a, b, y: (lambda: d, lambda: d), accepts=ANY, partial=("P P -> P",))
+sub = _binary("sub", lambda d, a, b, y: (lambda: d, lambda: unary.neg(d)), partial=("P P -> P",))
+mul = _binary(
+    "mul",
+    lambda d, a, b, y: (lambda: mul(d, b), lambda: mul(d, a)),
+    accepts=ANY,
+    partial=("P B -> P", "B P -> P"),
+)
+div = _binary(
+    "div",
+    lambda d, a, b, y: (lambda: div(d, b), lambda: unary.neg(div(mul(d, y), b))),
+    accepts=FLOAT,
+    partial=("P B -> P",),
+)
+pow = _binary("pow", _pow_grad)
+maximum = _binary("maximum", _maximum_grad, accepts=ANY)
+minimum = _binary("minimum", _minimum_grad, accepts=ANY)
+fmod = _binary(  # the remainder has the sign of a
+    "fmod",
+    lambda d, a, b, y: (lambda: d, lambda: unary.neg(mul(d, unary.trunc(div(a, b))))),
+)
+floor_divide = _binary("floor_divide")
+atan2 = _binary("atan2", _atan2_grad, accepts=FLOAT)
+bitwise_and = _binary("bitwise_and", accepts=INTEGRAL)
+bitwise_or = _binary("bitwise_or", accepts=INTEGRAL)
+bitwise_xor = _binary("bitwise_xor", accepts=INTEGRAL)

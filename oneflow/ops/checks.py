@@ -1,0 +1,77 @@
+"""What the declarations ask of their input types, and how they say no."""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+from oneflow.core.dtype import DType, bool_
+from oneflow.core.errors import DTypeError, ShapeError
+from oneflow.core.tensor_type import TensorType
+
+Value: TypeAlias = Any
+"""What the current mode calls a tensor. Ops ask it for `.type` and for nothing else."""
+
+ANY, NUMBER, FLOAT, INTEGRAL, BOOL = "any", "number", "float", "integral", "bool"
+_ACCEPTS = {
+    ANY: ("", lambda d: True),
+    NUMBER: ("numbers", lambda d: d is not bool_),
+    FLOAT: ("floating-point elements", lambda d: d.is_floating_point),
+    INTEGRAL: ("integers or bool", lambda d: d.is_integer or d is bool_),
+    BOOL: ("bool elements", lambda d: d is bool_),
+}
+
+
+def require(name: str, x: TensorType, accepts: str) -> None:
+    """Raises DTypeError unless the elements of `x` are of the kind `accepts` (FLOAT, NUMBER, ...)."""
+    wanted, is_accepted = _ACCEPTS[accepts]
+    if not is_accepted(x.dtype):
+        raise DTypeError(f"{name} needs {wanted}, but its input is {x}; cast it first")
+
+
+def require_same_dtype(name: str, *types: TensorType) -> DType:
+    """The common dtype. Raises DTypeError."""
+    first = types[0].dtype
+    if any(t.dtype is not first for t in types):
+        listed = ", ".join(map(str, types))
+        raise DTypeError(f"{name} needs inputs of one dtype, got {listed}; cast them first")
+    return first
+
+
+def require_dtype(name: str, what: str, x: TensorType, dtype: DType) -> None:
+    """Raises DTypeError unless `x`, called `what` in the message, has exactly `dtype`."""
+    if x.dtype is not dtype:
+        raise DTypeError(f"{name}: {what} must be {dtype.name}, but it is {x}; cast it first")
+
+
+def require_dim(name: str, x: TensorType, dim: int) -> None:
+    """Raises ShapeError unless 0 <= dim < ndim: declarations take no negative dims."""
+    if not 0 <= dim < x.ndim:
+        raise ShapeError(
+            f"{name}: Dimension out of range: dim {dim} of {x}, which has dims 0 to {x.ndim - 1}"
+        )
+
+
+def require_scalar(name: str, x: TensorType, value: Any) -> None:
+    """Raises DTypeError if combining `x` with the Python number `value` would change its dtype."""
+    if isinstance(value, float) and not (x.dtype.is_floating_point or x.dtype.is_complex):
+        raise DTypeError(f"{name}: {x} cannot take the float {value}; cast the tensor first")
+    if not isinstance(value, (bool, int, float)):
+        raise DTypeError(f"{name}: the scalar must be a Python number, got {value!r}")
+
+
+def broadcast(name: str, *types: TensorType) -> tuple[int, ...]:
+    """The shape in which the shapes of `types` meet by NumPy's rules. Raises ShapeError."""
+    ndim = max(t.ndim for t in types)
+    out = [1] * ndim
+    for t in types:
+        for i, size in enumerate(t.shape, start=ndim - t.ndim):
+            if size == 1 or size == out[i]:
+                continue
+            if out[i] != 1:
+                listed = " and ".join(map(str, types))
+                raise ShapeError(
+                    f"{name}: {listed} cannot be broadcast together: dim {i} of the result would "
+                    f"be both {out[i]} and {size}"
+                )
+            out[i] = size
+    return tuple(out)

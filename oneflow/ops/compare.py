@@ -1,0 +1,69 @@
+"""Comparisons and logic: bool results of two tensors, or of a tensor and a Python number. No gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from oneflow.core.dispatch import call
+from oneflow.core.dtype import bool_
+from oneflow.core.errors import DTypeError
+from oneflow.core.op import Attr, Op, elementwise_signatures, register
+from oneflow.core.sbp import SbpSignature
+from oneflow.core.tensor_type import TensorType
+from oneflow.ops.checks import Value, broadcast, require_same_dtype
+
+KINDS = ("eq", "ne", "lt", "le", "gt", "ge")
+
+
+def _comparison(name: str) -> Callable[[Value, Value], Value]:
+    def infer(a: TensorType, b: TensorType) -> TensorType:
+        require_same_dtype(name, a, b)
+        return TensorType(broadcast(name, a, b), bool_)
+
+    def sbp(a: TensorType, b: TensorType) -> list[SbpSignature]:
+        return elementwise_signatures(a, b)
+
+    members: dict[str, Any] = {"name": name, "infer": staticmethod(infer), "sbp": staticmethod(sbp)}
+    members["__doc__"] = f"bool: {name}(a, b), element by element, with broadcasting."
+    class_name = "".join(part.capitalize() for part in name.split("_"))
+    op = register(type(class_name, (Op,), members))
+
+    def apply(a: Value, b: Value) -> Value:
+        return call(op, a, b)
+
+    apply.__name__ = apply.__qualname__ = name
+    apply.__doc__ = members["__doc__"]
+    return apply
+
+
+eq = _comparison("eq")
+ne = _comparison("ne")
+lt = _comparison("lt")
+le = _comparison("le")
+gt = _comparison("gt")
+ge = _comparison("ge")
+logical_and = _comparison("logical_and")
+logical_or = _comparison("logical_or")
+logical_xor = _comparison("logical_xor")
+
+
+@register
+class ScalarCompare(Op):
+    """bool: x `kind` value, where kind is eq, ne, lt, le, gt or ge. Integers may meet a float value."""
+
+    name = "scalar_compare"
+
+    @staticmethod
+    def infer(x: TensorType, *, value: Attr, kind: str) -> TensorType:
+        if kind not in KINDS:
+            raise DTypeError(f"scalar_compare knows {', '.join(KINDS)}, got {kind!r}")
+        return x.with_dtype(bool_)
+
+    @staticmethod
+    def sbp(x: TensorType, **attrs: Attr) -> list[SbpSignature]:
+        return elementwise_signatures(x)
+
+
+def scalar_compare(x: Value, *, value: Attr, kind: str) -> Value:
+    return call(ScalarCompare, x, value=value, kind=kind)

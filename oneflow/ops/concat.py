@@ -1,0 +1,113 @@
+"""Tensors joined along a dim, and cut along it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from oneflow.core.dispatch import call
+from oneflow.core.dtype import bool_
+from oneflow.core.errors import ShapeError
+from oneflow.core.op import Op, register
+from oneflow.core.sbp import PARTIAL, SbpSignature, Split
+from oneflow.core.tensor_type import TensorType
+from oneflow.ops import slicing, unary
+from oneflow.ops.checks import Value, require_dim, require_same_dtype
+
+
+def _signatures(x: TensorType, dim: int, num_ins: int, num_outs: int) -> list[SbpSignature]:
+    listed = [
+        SbpSignature((Split(i),) * num_ins, (Split(i),) * num_outs)
+        for i in range(x.ndim)
+        if i != dim
+    ]
+    if x.dtype is not bool_:
+        listed.append(SbpSignature((PARTIAL,) * num_ins, (PARTIAL,) * num_outs))
+    return listed
+
+
+@register
+class Concat(Op):
+    """One or more tensors, equal but for their size along `dim`, joined along it."""
+
+    name = "concat"
+
+    @staticmethod
+    def infer(*xs: TensorType, dim: int) -> TensorType:
+        if not xs:
+            raise ShapeError("concat needs at least one tensor")
+        first = xs[0]
+        require_same_dtype("concat", *xs)
+        require_dim("concat", first, dim)
+        for x in xs[1:]:
+            if (*x.shape[:dim], *x.shape[dim + 1 :]) != (
+                *first.shape[:dim],
+                *first.shape[dim + 1 :],
+            ):
+                raise ShapeError(f"concat along dim {dim}: {x} does not fit {first}")
+        total = sum(x.shape[dim] for x in xs)
+        return first.with_shape((*first.shape[:dim], total, *first.shape[dim + 1 :]))
+
+    @staticmethod
+    def sbp(*xs: TensorType, dim: int) -> list[SbpSignature]:
+        return _signatures(xs[0], dim, len(xs), 1)
+
+    @staticmethod
+    def grad(d: Value, *tensors: Value, dim: int) -> tuple[Any, ...]:
+        shape = d.type.shape
+        parts: list[Any] = []
+        start = 0
+        for x in tensors[:-1]:
+            stop = start + x.type.shape[dim]
+            parts.append(lambda a=start, b=stop: _part(d, shape, dim, a, b))
+            start = stop
+        return tuple(parts)
+
+
+def _part(x: Value, shape: tuple[int, ...], dim: int, start: int, stop: int) -> Value:
+    starts = tuple(start if i == dim else 0 for i in range(len(shape)))
+    stops = tuple(stop if i == dim else n for i, n in enumerate(shape))
+    return slicing.slice(x, starts=starts, stops=stops, steps=(1,) * len(shape))
+
+
+@register
+class SplitOp(Op):
+    """x cut along `dim` into parts of the given sizes, one output each."""
+
+    name = "split"
+    num_outputs = -1
+
+    @staticmethod
+    def infer(x: TensorType, *, sizes: tuple[int, ...], dim: int) -> tuple[TensorType, ...]:
+        require_dim("split", x, dim)
+        if sum(sizes) != x.shape[dim] or min(sizes, default=-1) < 0:
+            raise ShapeError(
+                f"split of {x} along dim {dim}: the sizes {list(sizes)} must sum to {x.shape[dim]}"
+            )
+        return tuple(x.with_shape((*x.shape[:dim], n, *x.shape[dim + 1 :])) for n in sizes)
+
+    @staticmethod
+    def sbp(x: TensorType, *, sizes: tuple[int, ...], dim: int) -> list[SbpSignature]:
+        return _signatures(x, dim, 1, len(sizes))
+
+    @staticmethod
+    def grad(*tensors: Value, sizes: tuple[int, ...], dim: int) -> tuple[Any, ...]:
+        count = len(sizes)
+        outs = tensors[count + 1 :]
+
+        def d_x() -> Value:
+            given = [
+                unary.full_like(out, value=0) if d is None else d
+                for d, out in zip(tensors[:count], outs, strict=True)
+            ]
+            return concat(*given, dim=dim)
+
+        return (d_x,)
+
+
+def concat(*xs: Value, dim: int) -> Value:
+    return call(Concat, *xs, dim=dim)
+
+
+def split(x: Value, *, sizes: tuple[int, ...], dim: int) -> tuple[Value, ...]:
+    parts: tuple[Value, ...] = call(SplitOp, x, sizes=sizes, dim=dim)
+    return parts

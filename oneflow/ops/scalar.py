@@ -1,0 +1,93 @@
+"""Elementwise ops of a tensor and a Python number, which keep the tensor's dtype."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from oneflow.core.dispatch import call
+from oneflow.core.errors import DTypeError
+from oneflow.core.op import Attr, Op, elementwise_signatures, register
+from oneflow.core.sbp import SbpSignature
+from oneflow.core.tensor_type import TensorType
+from oneflow.ops import binary, unary
+from oneflow.ops.checks import FLOAT, NUMBER, Value, require, require_scalar
+
+Gradient = Callable[[Value, Value, Value, Any], Value]  # of (d_out, x, out, value)
+
+
+def _scalar(
+    name: str,
+    formula: str,
+    grad: Gradient | None = None,
+    *,
+    accepts: str = NUMBER,
+    linear: bool = False,
+    refuses: Callable[[TensorType, Any], str] = lambda x, value: "",
+) -> Callable[..., Value]:
+    """Declares one row of the table and returns its function `f(x, *, value)`.
+
+    refuses: of (type, value), says why they do not go together, or nothing.
+    """
+
+    def infer(x: TensorType, *, value: Attr) -> TensorType:
+        require(name, x, accepts)
+        require_scalar(name, x, value)
+        reason = refuses(x, value)
+        if reason:
+            raise DTypeError(f"{name}: {reason}, got {x} and {value!r}")
+        return x
+
+    def sbp(x: TensorType, *, value: Attr) -> list[SbpSignature]:
+        return elementwise_signatures(x, linear=linear)
+
+    members: dict[str, Any] = {"name": name, "infer": staticmethod(infer), "sbp": staticmethod(sbp)}
+    members["__doc__"] = f"{formula}, element by element."
+    if grad is not None:
+        rule = grad
+        members["grad"] = staticmethod(lambda d, x, out, *, value: (rule(d, x, out, value),))
+    class_name = "".join(part.capitalize() for part in name.split("_"))
+    op = register(type(class_name, (Op,), members))
+
+    def apply(x: Value, *, value: Attr) -> Value:
+        return call(op, x, value=value)
+
+    apply.__name__ = apply.__qualname__ = name
+    apply.__doc__ = members["__doc__"]
+    return apply
+
+
+def _power_grad(d: Value, x: Value, out: Value, value: Any) -> Value:
+    if value == 0:
+        return unary.full_like(x, value=0)
+    return binary.mul(d, scalar_mul(scalar_pow(x, value=value - 1), value=value))
+
+
+def _negative_power(x: TensorType, value: Any) -> str:
+    is_inexact = value < 0 and x.dtype.is_integer
+    return "integers cannot be raised to a negative power" if is_inexact else ""
+
+
+def _zero_divisor(x: TensorType, value: Any) -> str:
+    return "integers cannot be divided by zero" if value == 0 and x.dtype.is_integer else ""
+
+
+scalar_add = _scalar("scalar_add", "x + value", lambda d, x, y, v: d)
+scalar_mul = _scalar(
+    "scalar_mul", "x * value", lambda d, x, y, v: scalar_mul(d, value=v), linear=True
+)
+scalar_pow = _scalar("scalar_pow", "x ** value", _power_grad, refuses=_negative_power)
+scalar_rpow = _scalar(
+    "scalar_rpow",
+    "value ** x",
+    lambda d, x, y, v: scalar_mul(binary.mul(d, y), value=math.log(v) if v > 0 else math.nan),
+)
+scalar_rdiv = _scalar(
+    "scalar_rdiv",
+    "value / x",
+    lambda d, x, y, v: unary.neg(binary.div(binary.mul(d, y), x)),
+    accepts=FLOAT,
+)
+scalar_fmod = _scalar("scalar_fmod", "fmod(x, value)", lambda d, x, y, v: d, refuses=_zero_divisor)
+scalar_floor_divide = _scalar("scalar_floor_divide", "floor(x / value)", refuses=_zero_divisor)

@@ -1,0 +1,368 @@
+"""Ops that move elements without changing them: reshape, transpose, expand, flip, roll, pad, triangles, diagonals."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from oneflow.core.dispatch import call
+from oneflow.core.dtype import bool_
+from oneflow.core.errors import ShapeError
+from oneflow.core.op import Attr, Box, Op, register
+from oneflow.core.sbp import BROADCAST, SbpSignature, Split, signature
+from oneflow.core.tensor_type import TensorType
+from oneflow.ops import reduce, slicing
+from oneflow.ops.checks import Value, require_dim, require_scalar
+
+Dims = tuple[int, ...]
+Shape = tuple[int, ...]
+
+
+def _partial(x: TensorType) -> list[SbpSignature]:
+    """Partial sums pass through: for every dtype that can be summed."""
+    return [] if x.dtype is bool_ else [signature("P -> P")]
+
+
+def _local_shape(
+    attrs: dict[str, Attr], in_boxes: tuple[Box, ...], out_boxes: tuple[Box, ...]
+) -> dict[str, Attr]:
+    """On a shard the target shape is the shape of the shard of the output."""
+    return {**attrs, "shape": out_boxes[0].shape}
+
+
+def reshape_groups(old: Shape, new: Shape) -> list[tuple[Dims, Dims]]:
+    """The finest pairs of runs of dims of `old` and `new` with equal products; dims of size 1 are left out.
+
+    (2, 3, 4) and (6, 2, 2) give ((0, 1), (0,)) and ((2,), (1, 2)). Both shapes must have one product, not 0.
+    """
+    olds = [(i, n) for i, n in enumerate(old) if n != 1]
+    news = [(i, n) for i, n in enumerate(new) if n != 1]
+    groups = []
+    while olds:
+        (i, left), (j, right) = olds.pop(0), news.pop(0)
+        ins, outs = [i], [j]
+        while left != right:
+            if left < right:
+                i, n = olds.pop(0)
+                ins.append(i)
+                left *= n
+            else:
+                j, n = news.pop(0)
+                outs.append(j)
+                right *= n
+        groups.append((tuple(ins), tuple(outs)))
+    return groups
+
+
+def _reshape_signatures(x: TensorType, shape: Shape, num_ranks: int | None) -> list[SbpSignature]:
+    if x.numel == 0:
+        return _partial(x)
+    result = []
+    for ins, outs in reshape_groups(x.shape, shape):
+        i, j = ins[0], outs[0]
+        is_single = len(ins) == len(outs) == 1
+        # Within a longer run the leading dims differ in size, so that balanced parts of both are the same elements
+        # only if each rank gets whole multiples of both.
+        if is_single or (num_ranks and x.shape[i] % num_ranks == shape[j] % num_ranks == 0):
+            result.append(SbpSignature((Split(i),), (Split(j),)))
+    return result + _partial(x)
+
+
+@register
+class Reshape(Op):
+    """The elements of x, in row-major order, in another shape of the same number of elements."""
+
+    name = "reshape"
+    is_view = True
+    localize = _local_shape
+
+    @staticmethod
+    def infer(x: TensorType, *, shape: Shape) -> TensorType:
+        out = x.with_shape(shape)
+        if any(n < 0 for n in shape) or out.numel != x.numel:
+            raise ShapeError(
+                f"reshape: {x} has {x.numel} elements, but shape {list(shape)} needs {out.numel}"
+            )
+        return out
+
+    @staticmethod
+    def sbp(x: TensorType, *, shape: Shape) -> list[SbpSignature]:
+        return _reshape_signatures(x, shape, None)
+
+    @staticmethod
+    def sbp_for(num_ranks: int, x: TensorType, *, shape: Shape) -> list[SbpSignature]:
+        return _reshape_signatures(x, shape, num_ranks)
+
+    @staticmethod
+    def grad(d: Value, x: Value, out: Value, *, shape: Shape) -> tuple[Any, ...]:
+        return (reshape(d, shape=x.type.shape),)
+
+
+@register
+class Transpose(Op):
+    """Dim i of the output is dim dims[i] of x."""
+
+    name = "transpose"
+    is_view = True
+
+    @staticmethod
+    def infer(x: TensorType, *, dims: Dims) -> TensorType:
+        if sorted(dims) != list(range(x.ndim)):
+            raise ShapeError(
+                f"transpose of {x} needs each of its {x.ndim} dims once, got {list(dims)}"
+            )
+        return x.with_shape(tuple(x.shape[i] for i in dims))
+
+    @staticmethod
+    def sbp(x: TensorType, *, dims: Dims) -> list[SbpSignature]:
+        moved = [SbpSignature((Split(i),), (Split(j),)) for j, i in enumerate(dims)]
+        return moved + _partial(x)
+
+    @staticmethod
+    def grad(d: Value, x: Value, out: Value, *, dims: Dims) -> tuple[Any, ...]:
+        back = tuple(sorted(range(len(dims)), key=dims.__getitem__))
+        return (transpose(d, dims=back),)
+
+
+@register
+class Expand(Op):
+    """x broadcast to `shape`, by NumPy's rules."""
+
+    name = "expand"
+    is_view = True
+    localize = _local_shape
+
+    @staticmethod
+    def infer(x: TensorType, *, shape: Shape) -> TensorType:
+        added = len(shape) - x.ndim
+        if added < 0 or any(n not in (1, shape[added + i]) for i, n in enumerate(x.shape)):
+            raise ShapeError(
+                f"expand: {x} cannot become {list(shape)}; only new leading dims and dims of "
+                "size 1 can grow"
+            )
+        return x.with_shape(shape)
+
+    @staticmethod
+    def sbp(x: TensorType, *, shape: Shape) -> list[SbpSignature]:
+        added = len(shape) - x.ndim
+        result = []
+        for j, size in enumerate(shape):
+            if size == 1:
+                continue
+            is_same = j >= added and x.shape[j - added] == size
+            source = Split(j - added) if is_same else BROADCAST
+            result.append(SbpSignature((source,), (Split(j),)))
+        return result + _partial(x)
+
+    @staticmethod
+    def grad(d: Value, x: Value, out: Value, *, shape: Shape) -> tuple[Any, ...]:
+        return (reduce.sum_to_shape(d, x.type.shape),)
+
+
+@register
+class Flip(Op):
+    """The order of elements along `dims` reversed."""
+
+    name = "flip"
+
+    @staticmethod
+    def infer(x: TensorType, *, dims: Dims) -> TensorType:
+        for dim in dims:
+            require_dim("flip", x, dim)
+        return x
+
+    @staticmethod
+    def sbp(x: TensorType, *, dims: Dims) -> list[SbpSignature]:
+        return reduce.kept_signatures(x, dims, True) + _partial(x)
+
+    @staticmethod
+    def grad(d: Value, x: Value, out: Value, *, dims: Dims) -> tuple[Any, ...]:
+        return (flip(d, dims=dims),)
+
+
+@register
+class Roll(Op):
+    """Elements moved by shifts[i] places along dims[i]; what falls off the end comes in at the front."""
+
+    name = "roll"
+
+    @staticmethod
+    def infer(x: TensorType, *, shifts: Dims, dims: Dims) -> TensorType:
+        if len(shifts) != len(dims) or len(set(dims)) != len(dims):
+            raise ShapeError(f"roll needs one shift per dim, got shifts {shifts} and dims {dims}")
+        for dim in dims:
+            require_dim("roll", x, dim)
+        return x
+
+    @staticmethod
+    def sbp(x: TensorType, *, shifts: Dims, dims: Dims) -> list[SbpSignature]:
+        return reduce.kept_signatures(x, dims, True) + _partial(x)
+
+    @staticmethod
+    def grad(d: Value, x: Value, out: Value, *, shifts: Dims, dims: Dims) -> tuple[Any, ...]:
+        return (roll(d, shifts=tuple(-s for s in shifts), dims=dims),)
+
+
+@register
+class Pad(Op):
+    """`value` around x: pads is (before, after) per dim, flattened. Negative pads are for `slice`."""
+
+    name = "pad"
+
+    @staticmethod
+    def infer(x: TensorType, *, pads: Dims, value: Attr = 0) -> TensorType:
+        require_scalar("pad", x, value)
+        if len(pads) != 2 * x.ndim or min(pads, default=0) < 0:
+            raise ShapeError(
+                f"pad of {x} needs {2 * x.ndim} pads of at least 0 (before and after each dim), "
+                f"got {list(pads)}"
+            )
+        return x.with_shape(tuple(n + pads[2 * i] + pads[2 * i + 1] for i, n in enumerate(x.shape)))
+
+    @staticmethod
+    def sbp(x: TensorType, *, pads: Dims, value: Attr = 0) -> list[SbpSignature]:
+        padded = tuple(i for i in range(x.ndim) if pads[2 * i] or pads[2 * i + 1])
+        return reduce.kept_signatures(x, padded, True) + (_partial(x) if value == 0 else [])
+
+    @staticmethod
+    def grad(d: Value, x: Value, out: Value, *, pads: Dims, value: Attr = 0) -> tuple[Any, ...]:
+        starts = pads[::2]
+        stops = tuple(a + n for a, n in zip(starts, x.type.shape, strict=True))
+        return (slicing.slice(d, starts=starts, stops=stops, steps=(1,) * len(starts)),)
+
+
+def _triangle_infer(name: str, x: TensorType) -> TensorType:
+    if x.ndim < 2:
+        raise ShapeError(f"{name} needs matrices, that is at least 2 dims, got {x}")
+    return x
+
+
+def _triangle_signatures(x: TensorType) -> list[SbpSignature]:
+    return reduce.kept_signatures(x, (x.ndim - 2, x.ndim - 1), True) + _partial(x)
+
+
+@register
+class Tril(Op):
+    """Elements [..., i, j] with j <= i + diagonal; zeros elsewhere."""
+
+    name = "tril"
+
+    @staticmethod
+    def infer(x: TensorType, *, diagonal: int = 0) -> TensorType:
+        return _triangle_infer("tril", x)
+
+    @staticmethod
+    def sbp(x: TensorType, *, diagonal: int = 0) -> list[SbpSignature]:
+        return _triangle_signatures(x)
+
+    @staticmethod
+    def grad(d: Value, x: Value, out: Value, *, diagonal: int = 0) -> tuple[Any, ...]:
+        return (tril(d, diagonal=diagonal),)
+
+
+@register
+class Triu(Op):
+    """Elements [..., i, j] with j >= i + diagonal; zeros elsewhere."""
+
+    name = "triu"
+
+    @staticmethod
+    def infer(x: TensorType, *, diagonal: int = 0) -> TensorType:
+        return _triangle_infer("triu", x)
+
+    @staticmethod
+    def sbp(x: TensorType, *, diagonal: int = 0) -> list[SbpSignature]:
+        return _triangle_signatures(x)
+
+    @staticmethod
+    def grad(d: Value, x: Value, out: Value, *, diagonal: int = 0) -> tuple[Any, ...]:
+        return (triu(d, diagonal=diagonal),)
+
+
+def diagonal_length(rows: int, columns: int, offset: int) -> int:
+    """Elements on the diagonal that starts `offset` columns right of the corner (left, if negative)."""
+    return max(0, min(rows + min(offset, 0), columns - max(offset, 0)))
+
+
+@register
+class Diagonal(Op):
+    """The diagonal of the last two dims, as the last dim: out[..., k] = x[..., k, k + offset]."""
+
+    name = "diagonal"
+
+    @staticmethod
+    def infer(x: TensorType, *, offset: int = 0) -> TensorType:
+        _triangle_infer("diagonal", x)
+        length = diagonal_length(x.shape[-2], x.shape[-1], offset)
+        return x.with_shape((*x.shape[:-2], length))
+
+    @staticmethod
+    def sbp(x: TensorType, *, offset: int = 0) -> list[SbpSignature]:
+        return [signature(f"S{i} -> S{i}") for i in range(x.ndim - 2)] + _partial(x)
+
+    @staticmethod
+    def grad(d: Value, x: Value, out: Value, *, offset: int = 0) -> tuple[Any, ...]:
+        rows, columns = x.type.shape[-2:]
+        return (diag_embed(d, offset=offset, rows=rows, columns=columns),)
+
+
+@register
+class DiagEmbed(Op):
+    """Matrices of (rows, columns) that are zero but for x on the diagonal `offset`; inverse of `diagonal`."""
+
+    name = "diag_embed"
+
+    @staticmethod
+    def infer(x: TensorType, *, offset: int, rows: int, columns: int) -> TensorType:
+        if x.ndim < 1 or x.shape[-1] != diagonal_length(rows, columns, offset):
+            raise ShapeError(
+                f"diag_embed: {x} does not fit diagonal {offset} of a {rows} x {columns} matrix"
+            )
+        return x.with_shape((*x.shape[:-1], rows, columns))
+
+    @staticmethod
+    def sbp(x: TensorType, **attrs: Attr) -> list[SbpSignature]:
+        return [signature(f"S{i} -> S{i}") for i in range(x.ndim - 1)] + _partial(x)
+
+    @staticmethod
+    def grad(d: Value, x: Value, out: Value, *, offset: int, **size: int) -> tuple[Any, ...]:
+        return (diagonal(d, offset=offset),)
+
+
+def reshape(x: Value, *, shape: Shape) -> Value:
+    return call(Reshape, x, shape=shape)
+
+
+def transpose(x: Value, *, dims: Dims) -> Value:
+    return call(Transpose, x, dims=dims)
+
+
+def expand(x: Value, *, shape: Shape) -> Value:
+    return call(Expand, x, shape=shape)
+
+
+def flip(x: Value, *, dims: Dims) -> Value:
+    return call(Flip, x, dims=dims)
+
+
+def roll(x: Value, *, shifts: Dims, dims: Dims) -> Value:
+    return call(Roll, x, shifts=shifts, dims=dims)
+
+
+def pad(x: Value, *, pads: Dims, value: Attr = 0) -> Value:
+    return call(Pad, x, pads=pads, value=value)
+
+
+def tril(x: Value, *, diagonal: int = 0) -> Value:
+    return call(Tril, x, diagonal=diagonal)
+
+
+def triu(x: Value, *, diagonal: int = 0) -> Value:
+    return call(Triu, x, diagonal=diagonal)
+
+
+def diagonal(x: Value, *, offset: int = 0) -> Value:
+    return call(Diagonal, x, offset=offset)
+
+
+def diag_embed(x: Value, *, offset: int, rows: int, columns: int) -> Value:
+    return call(DiagEmbed, x, offset=offset, rows=rows, columns=columns)

@@ -1,0 +1,322 @@
+"""Elementwise ops of one tensor: a table of (name, what it accepts, gradient), then those with attributes.
+
+The gradients of the hot activations are ops of their own with fused kernels; the others are written out of ops.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from oneflow.core.dispatch import call
+from oneflow.core.dtype import DType, bool_
+from oneflow.core.errors import DTypeError
+from oneflow.core.op import Attr, Op, elementwise_signatures, register
+from oneflow.core.sbp import SbpSignature
+from oneflow.core.tensor_type import TensorType
+from oneflow.ops import binary, compare, scalar, where
+from oneflow.ops.checks import (
+    ANY,
+    FLOAT,
+    INTEGRAL,
+    NUMBER,
+    Value,
+    require,
+    require_same_dtype,
+    require_scalar,
+)
+
+UnaryFunction = Callable[[Value], Value]
+Gradient = Callable[[Value, Value, Value], Value]  # of (d_out, x, out)
+
+
+def _class_name(name: str) -> str:
+    return "".join(part.capitalize() for part in name.split("_"))
+
+
+def _unary(
+    name: str,
+    grad: Gradient | None = None,
+    *,
+    accepts: str = FLOAT,
+    result: DType | None = None,
+    linear: bool = False,
+) -> UnaryFunction:
+    """Declares one row of the table and returns its function."""
+
+    def infer(x: TensorType) -> TensorType:
+        require(name, x, accepts)
+        return x.with_dtype(result) if result else x
+
+    def sbp(x: TensorType) -> list[SbpSignature]:
+        return elementwise_signatures(x, linear=linear)
+
+    members: dict[str, Any] = {"name": name, "infer": staticmethod(infer), "sbp": staticmethod(sbp)}
+    members["__doc__"] = f"out = {name}(x), element by element."
+    if grad is not None:
+        rule = grad
+        members["grad"] = staticmethod(lambda d, x, out: (rule(d, x, out),))
+    op = register(type(_class_name(name), (Op,), members))
+
+    def apply(x: Value) -> Value:
+        return call(op, x)
+
+    apply.__name__ = apply.__qualname__ = name
+    apply.__doc__ = members["__doc__"]
+    return apply
+
+
+def _fused_gradient(name: str, saved: str, grad: Any = None) -> Callable[[Value, Value], Value]:
+    """Declares `name(d, saved)`, the gradient of an activation as one op; saved: "x" or "y"."""
+
+    def infer(d: TensorType, saved: TensorType) -> TensorType:
+        require_same_dtype(name, d, saved)
+        return d
+
+    def sbp(d: TensorType, saved: TensorType) -> list[SbpSignature]:
+        return elementwise_signatures(d, saved)
+
+    members: dict[str, Any] = {"name": name, "infer": staticmethod(infer), "sbp": staticmethod(sbp)}
+    members["__doc__"] = f"The gradient of {name[:-5]} at ({saved}) times d."
+    if grad is not None:
+        members["grad"] = staticmethod(grad)
+    op = register(type(_class_name(name), (Op,), members))
+
+    def apply(d: Value, saved: Value) -> Value:
+        return call(op, d, saved)
+
+    apply.__name__ = apply.__qualname__ = name
+    apply.__doc__ = members["__doc__"]
+    return apply
+
+
+def _zero(d: Value, x: Value, out: Value) -> Value:
+    """Steps have slope zero wherever they have one."""
+    return full_like(x, value=0)
+
+
+# ---- the table ----------------------------------------------------------------------------------------------------
+
+neg = _unary("neg", lambda d, x, y: neg(d), accepts=NUMBER, linear=True)
+abs = _unary("abs", lambda d, x, y: binary.mul(d, sign(x)), accepts=NUMBER)
+exp = _unary("exp", lambda d, x, y: binary.mul(d, y))
+exp2 = _unary("exp2", lambda d, x, y: scalar.scalar_mul(binary.mul(d, y), value=math.log(2.0)))
+expm1 = _unary("expm1", lambda d, x, y: binary.mul(d, scalar.scalar_add(y, value=1)))
+log = _unary("log", lambda d, x, y: binary.div(d, x))
+log1p = _unary("log1p", lambda d, x, y: binary.div(d, scalar.scalar_add(x, value=1)))
+log2 = _unary("log2", lambda d, x, y: binary.div(d, scalar.scalar_mul(x, value=math.log(2.0))))
+log10 = _unary("log10", lambda d, x, y: binary.div(d, scalar.scalar_mul(x, value=math.log(10.0))))
+sqrt = _unary("sqrt", lambda d, x, y: scalar.scalar_mul(binary.div(d, y), value=0.5))
+rsqrt = _unary(
+    "rsqrt", lambda d, x, y: scalar.scalar_mul(binary.mul(d, binary.div(y, x)), value=-0.5)
+)
+square = _unary(
+    "square", lambda d, x, y: scalar.scalar_mul(binary.mul(d, x), value=2), accepts=NUMBER
+)
+reciprocal = _unary("reciprocal", lambda d, x, y: neg(binary.mul(d, square(y))))
+sin = _unary("sin", lambda d, x, y: binary.mul(d, cos(x)))
+cos = _unary("cos", lambda d, x, y: neg(binary.mul(d, sin(x))))
+tan = _unary("tan", lambda d, x, y: binary.mul(d, scalar.scalar_add(square(y), value=1)))
+asin = _unary("asin", lambda d, x, y: binary.mul(d, rsqrt(_one_minus_square(x))))
+acos = _unary("acos", lambda d, x, y: neg(binary.mul(d, rsqrt(_one_minus_square(x)))))
+atan = _unary("atan", lambda d, x, y: binary.div(d, scalar.scalar_add(square(x), value=1)))
+sinh = _unary("sinh", lambda d, x, y: binary.mul(d, cosh(x)))
+cosh = _unary("cosh", lambda d, x, y: binary.mul(d, sinh(x)))
+tanh = _unary("tanh", lambda d, x, y: tanh_grad(d, y))
+asinh = _unary("asinh", lambda d, x, y: binary.mul(d, rsqrt(scalar.scalar_add(square(x), value=1))))
+acosh = _unary(
+    "acosh", lambda d, x, y: binary.mul(d, rsqrt(scalar.scalar_add(square(x), value=-1)))
+)
+atanh = _unary("atanh", lambda d, x, y: binary.div(d, _one_minus_square(x)))
+erf = _unary(
+    "erf",
+    lambda d, x, y: scalar.scalar_mul(
+        binary.mul(d, exp(neg(square(x)))), value=2.0 / math.sqrt(math.pi)
+    ),
+)
+sigmoid = _unary("sigmoid", lambda d, x, y: sigmoid_grad(d, y))
+relu = _unary("relu", lambda d, x, y: relu_grad(d, y), accepts=NUMBER)
+silu = _unary("silu", lambda d, x, y: silu_grad(d, x))
+sign = _unary("sign", _zero, accepts=NUMBER)
+floor = _unary("floor", _zero, accepts=NUMBER)
+ceil = _unary("ceil", _zero, accepts=NUMBER)
+round = _unary("round", _zero, accepts=NUMBER)  # halves go to the even neighbour
+trunc = _unary("trunc", _zero, accepts=NUMBER)
+logical_not = _unary("logical_not", accepts=ANY, result=bool_)
+bitwise_not = _unary("bitwise_not", accepts=INTEGRAL)
+isnan = _unary("isnan", accepts=ANY, result=bool_)
+isinf = _unary("isinf", accepts=ANY, result=bool_)
+isfinite = _unary("isfinite", accepts=ANY, result=bool_)
+copy = _unary("copy", lambda d, x, y: d, accepts=ANY, linear=True)
+
+
+def _one_minus_square(x: Value) -> Value:
+    return scalar.scalar_add(neg(square(x)), value=1)
+
+
+# Second derivatives: relu has none; the others follow from out = d * f(saved).
+relu_grad = _fused_gradient("relu_grad", "y", lambda dd, d, y, out: (relu_grad(dd, y), None))
+tanh_grad = _fused_gradient(
+    "tanh_grad",
+    "y",
+    lambda dd, d, y, out: (
+        tanh_grad(dd, y),
+        lambda: scalar.scalar_mul(binary.mul(binary.mul(dd, d), y), value=-2),
+    ),
+)
+sigmoid_grad = _fused_gradient(
+    "sigmoid_grad",
+    "y",
+    lambda dd, d, y, out: (
+        sigmoid_grad(dd, y),
+        lambda: binary.mul(
+            binary.mul(dd, d), scalar.scalar_add(scalar.scalar_mul(y, value=-2), value=1)
+        ),
+    ),
+)
+silu_grad = _fused_gradient(
+    "silu_grad",
+    "x",
+    lambda dd, d, x, out: (silu_grad(dd, x), lambda: binary.mul(binary.mul(dd, d), _silu_curve(x))),
+)
+
+
+def _silu_curve(x: Value) -> Value:
+    """The second derivative of silu: s (1 - s) (2 + x (1 - 2 s)), s = sigmoid(x)."""
+    s = sigmoid(x)
+    slope = scalar.scalar_add(scalar.scalar_mul(s, value=-2), value=1)
+    bump = binary.mul(s, scalar.scalar_add(neg(s), value=1))
+    return binary.mul(bump, scalar.scalar_add(binary.mul(x, slope), value=2))
+
+
+# ---- with attributes ----------------------------------------------------------------------------------------------
+
+
+@register
+class Softplus(Op):
+    """log(1 + exp(beta x)) / beta; x itself where beta x > threshold."""
+
+    name = "softplus"
+
+    @staticmethod
+    def infer(x: TensorType, *, beta: float, threshold: float) -> TensorType:
+        require("softplus", x, FLOAT)
+        return x
+
+    @staticmethod
+    def sbp(x: TensorType, **attrs: Attr) -> list[SbpSignature]:
+        return elementwise_signatures(x)
+
+    @staticmethod
+    def grad(d: Value, x: Value, out: Value, *, beta: float, threshold: float) -> tuple[Any, ...]:
+        slope = binary.mul(d, sigmoid(scalar.scalar_mul(x, value=beta)))
+        is_straight = compare.scalar_compare(x, value=threshold / beta, kind="gt")
+        return (where.where(is_straight, d, slope),)
+
+
+@register
+class LeakyRelu(Op):
+    """x where x > 0, else alpha x."""
+
+    name = "leaky_relu"
+
+    @staticmethod
+    def infer(x: TensorType, *, alpha: float) -> TensorType:
+        require("leaky_relu", x, FLOAT)
+        return x
+
+    @staticmethod
+    def sbp(x: TensorType, **attrs: Attr) -> list[SbpSignature]:
+        return elementwise_signatures(x)
+
+    @staticmethod
+    def grad(d: Value, x: Value, out: Value, *, alpha: float) -> tuple[Any, ...]:
+        is_positive = compare.scalar_compare(x, value=0, kind="gt")
+        return (where.where(is_positive, d, scalar.scalar_mul(d, value=alpha)),)
+
+
+@register
+class Elu(Op):
+    """x where x > 0, else alpha (exp(x) - 1)."""
+
+    name = "elu"
+
+    @staticmethod
+    def infer(x: TensorType, *, alpha: float) -> TensorType:
+        require("elu", x, FLOAT)
+        return x
+
+    @staticmethod
+    def sbp(x: TensorType, **attrs: Attr) -> list[SbpSignature]:
+        return elementwise_signatures(x)
+
+    @staticmethod
+    def grad(d: Value, x: Value, out: Value, *, alpha: float) -> tuple[Any, ...]:
+        is_positive = compare.scalar_compare(x, value=0, kind="gt")
+        return (where.where(is_positive, d, binary.mul(d, scalar.scalar_add(out, value=alpha))),)
+
+
+@register
+class Clamp(Op):
+    """min(max(x, min), max); a bound that is None does not bind. The gradient passes at the bounds."""
+
+    name = "clamp"
+
+    @staticmethod
+    def infer(x: TensorType, *, min: Attr = None, max: Attr = None) -> TensorType:
+        require("clamp", x, NUMBER)
+        if min is None and max is None:
+            raise DTypeError(f"clamp of {x}: At least one of 'min' or 'max' must not be None")
+        for bound in (min, max):
+            if bound is not None:
+                require_scalar("clamp", x, bound)
+        return x
+
+    @staticmethod
+    def sbp(x: TensorType, **attrs: Attr) -> list[SbpSignature]:
+        return elementwise_signatures(x)
+
+    @staticmethod
+    def grad(d: Value, x: Value, out: Value, *, min: Attr, max: Attr) -> tuple[Any, ...]:
+        for bound, kind in ((min, "lt"), (max, "gt")):
+            if bound is not None:
+                is_outside = compare.scalar_compare(x, value=bound, kind=kind)
+                d = where.masked_fill(d, is_outside, value=0)
+        return (d,)
+
+
+@register
+class FullLike(Op):
+    """A tensor of the type of x, filled with `value`. The values of x are not read."""
+
+    name = "full_like"
+
+    @staticmethod
+    def infer(x: TensorType, *, value: Attr) -> TensorType:
+        require_scalar("full_like", x, value)
+        return x
+
+    @staticmethod
+    def sbp(x: TensorType, *, value: Attr) -> list[SbpSignature]:
+        return elementwise_signatures(x, linear=value == 0)
+
+
+def softplus(x: Value, *, beta: float = 1.0, threshold: float = 20.0) -> Value:
+    return call(Softplus, x, beta=beta, threshold=threshold)
+
+
+def leaky_relu(x: Value, *, alpha: float = 0.01) -> Value:
+    return call(LeakyRelu, x, alpha=alpha)
+
+
+def elu(x: Value, *, alpha: float = 1.0) -> Value:
+    return call(Elu, x, alpha=alpha)
+
+
+def clamp(x: Value, *, min: Attr = None, max: Attr = None) -> Value:
+    return call(Clamp, x, min=min, max=max)
+
+
+def full_like(x: Value, *, value: Attr) -> Value:
+    return call(FullLike, x, value=value)

@@ -1,0 +1,82 @@
+"""Choice by a mask."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from oneflow.core.dispatch import call
+from oneflow.core.dtype import bool_
+from oneflow.core.op import Attr, Op, elementwise_signatures, register
+from oneflow.core.sbp import SbpSignature, signature
+from oneflow.core.tensor_type import TensorType
+from oneflow.ops import reduce, unary
+from oneflow.ops.checks import (
+    Value,
+    broadcast,
+    require_dtype,
+    require_same_dtype,
+    require_scalar,
+)
+
+
+@register
+class Where(Op):
+    """x where condition (bool), else y; all three are broadcast."""
+
+    name = "where"
+
+    @staticmethod
+    def infer(condition: TensorType, x: TensorType, y: TensorType) -> TensorType:
+        require_dtype("where", "the condition", condition, bool_)
+        dtype = require_same_dtype("where", x, y)
+        return TensorType(broadcast("where", condition, x, y), dtype)
+
+    @staticmethod
+    def sbp(condition: TensorType, x: TensorType, y: TensorType) -> list[SbpSignature]:
+        sums = [] if x.dtype is bool_ else [signature("B P P -> P")]
+        return [*elementwise_signatures(condition, x, y), *sums]
+
+    @staticmethod
+    def grad(d: Value, condition: Value, x: Value, y: Value, out: Value) -> tuple[Any, ...]:
+        def d_x() -> Value:
+            kept = masked_fill(d, unary.logical_not(condition), value=0)
+            return reduce.sum_to_shape(kept, x.type.shape)
+
+        def d_y() -> Value:
+            return reduce.sum_to_shape(masked_fill(d, condition, value=0), y.type.shape)
+
+        return None, d_x, d_y
+
+
+@register
+class MaskedFill(Op):
+    """`value` where mask (bool), else x; both are broadcast."""
+
+    name = "masked_fill"
+
+    @staticmethod
+    def infer(x: TensorType, mask: TensorType, *, value: Attr) -> TensorType:
+        require_dtype("masked_fill", "the mask", mask, bool_)
+        require_scalar("masked_fill", x, value)
+        return TensorType(broadcast("masked_fill", x, mask), x.dtype)
+
+    @staticmethod
+    def sbp(x: TensorType, mask: TensorType, *, value: Attr) -> list[SbpSignature]:
+        is_linear = value == 0 and x.dtype is not bool_
+        sums = [signature("P B -> P")] if is_linear else []
+        return [*elementwise_signatures(x, mask), *sums]
+
+    @staticmethod
+    def grad(d: Value, x: Value, mask: Value, out: Value, *, value: Attr) -> tuple[Any, ...]:
+        return (
+            lambda: reduce.sum_to_shape(masked_fill(d, mask, value=0), x.type.shape),
+            None,
+        )
+
+
+def where(condition: Value, x: Value, y: Value) -> Value:
+    return call(Where, condition, x, y)
+
+
+def masked_fill(x: Value, mask: Value, *, value: Attr) -> Value:
+    return call(MaskedFill, x, mask, value=value)

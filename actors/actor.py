@@ -1,0 +1,202 @@
+"""An actor: a pure state machine. Messages in, effects out; it touches no device, no socket and no clock.
+
+It launches when every input channel has a filled slot and every output has a free one; nothing else holds it back, and
+so the numbers of slots alone decide how far anybody runs ahead. Rates differ by whole numbers: an input item may serve
+`acts_per_item` acts in a row (a step's value read by every piece), and an output slot may take `acts_per_item` acts to fill
+(pieces packed or accumulated into a step's value).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from oneflow.actors.messages import Effect, Freed, KernelDone, Launch, Message, Ready
+from oneflow.core.errors import ProtocolError
+
+
+@dataclass(frozen=True)
+class Input:
+    """One input channel.
+
+    register: its name, for reports.  free: per slot, the effect that gives the slot back to its producer.
+    acts_per_item: acts that read one item before it is given back.
+    """
+
+    register: str
+    free: tuple[Effect, ...]
+    acts_per_item: int = 1
+
+
+@dataclass(frozen=True)
+class Output:
+    """One output register.
+
+    publish: per slot, the effects that tell every reader.
+    num_readers: how many Freed come back for each filled slot (one Post may tell several readers of a rank).
+    acts_per_item: acts that fill one slot.
+    inplace: the input channel whose slot is this output's slot, or -1: then the slot is given back to that channel's producer when all readers of the output have done.
+    """
+
+    register: str
+    publish: tuple[tuple[Effect, ...], ...]
+    num_readers: int
+    acts_per_item: int = 1
+    inplace: int = -1
+
+
+class Actor:
+    """See the top of this file. `handle` is the only way an actor changes."""
+
+    __slots__ = (
+        "acts", "arrived", "free", "history", "in_slots", "inputs",
+        "missing", "name", "out_slots", "outputs", "quota", "readers", "running", "short",
+    )  # fmt: skip
+
+    def __init__(self, name: str, inputs: Sequence[Input], outputs: Sequence[Output]) -> None:
+        self.name = name
+        self.inputs = tuple(inputs)
+        self.outputs = tuple(outputs)
+        self.arrived: list[deque[int]] = [deque() for _ in inputs]
+        self.free: list[deque[int]] = [
+            deque() if o.inplace >= 0 else deque(range(len(o.publish))) for o in outputs
+        ]
+        self.readers = [[0] * len(o.publish) for o in outputs]
+        self.in_slots = [-1] * len(self.inputs)
+        self.out_slots = [-1] * len(self.outputs)
+        self.acts = 0
+        self.quota = 0
+        self.running = False
+        self.missing = len(self.inputs)
+        """Channels without an item."""
+        self.short = 0
+        """Outputs (not in place) without a free slot."""
+        self.history: deque[Message] = deque(maxlen=8)
+
+    # ---- messages ----------------------------------------------------------------------------------------------------
+
+    def handle(self, message: Message) -> list[Effect]:
+        """Takes one message; returns what is to be done. Raises ProtocolError for what cannot be."""
+        self.history.append(message)
+        kind = type(message)
+        if kind is Ready:
+            return self._ready(message)  # type: ignore[arg-type]
+        if kind is Freed:
+            return self._freed(message)  # type: ignore[arg-type]
+        if kind is KernelDone and self.running:
+            return self._done()
+        raise self._refuse(message)
+
+    def allow(self, acts: int) -> list[Effect]:
+        """Lets the actor run `acts` more times (its share of a step)."""
+        self.quota += acts
+        return self._advance()
+
+    def _ready(self, message: Ready) -> list[Effect]:
+        if not 0 <= message.channel < len(self.inputs):
+            raise self._refuse(message)
+        queue = self.arrived[message.channel]
+        if not queue and self.in_slots[message.channel] < 0:
+            self.missing -= 1
+        queue.append(message.slot)
+        return self._advance()
+
+    def _freed(self, message: Freed) -> list[Effect]:
+        output, slot = message.output, message.slot
+        if not (0 <= output < len(self.outputs) and self.readers[output][slot] > 0):
+            raise self._refuse(message)
+        self.readers[output][slot] -= 1
+        if self.readers[output][slot]:
+            return []
+        return self._slot_is_free(output, slot)
+
+    def _slot_is_free(self, output: int, slot: int) -> list[Effect]:
+        channel = self.outputs[output].inplace
+        if channel >= 0:
+            return [self.inputs[channel].free[slot]]
+        if not self.free[output] and self.out_slots[output] < 0:
+            self.short -= 1
+        self.free[output].append(slot)
+        return self._advance()
+
+    # ---- acting ------------------------------------------------------------------------------------------------------
+
+    def _advance(self) -> list[Effect]:
+        if self.running or self.missing or self.short or not self.quota:
+            return []
+        self.running = True
+        self.quota -= 1
+        in_slots, out_slots = self.in_slots, self.out_slots
+        for i, queue in enumerate(self.arrived):
+            if in_slots[i] < 0:
+                in_slots[i] = queue.popleft()
+        for i, output in enumerate(self.outputs):
+            if output.inplace >= 0:
+                out_slots[i] = in_slots[output.inplace]
+            elif out_slots[i] < 0:
+                out_slots[i] = self.free[i].popleft()
+        return [Launch(tuple(in_slots), tuple(out_slots))]
+
+    def _done(self) -> list[Effect]:
+        effects: list[Effect] = []
+        self.running = False
+        self.acts += 1
+        acts = self.acts
+        for i, output in enumerate(self.outputs):
+            if output.acts_per_item == 1 or acts % output.acts_per_item == 0:
+                self._publish(i, output, effects)
+        for i, channel in enumerate(self.inputs):
+            if channel.acts_per_item == 1 or acts % channel.acts_per_item == 0:
+                self._release(i, channel, effects)
+        if self.quota:
+            effects += self._advance()
+        return effects
+
+    def _publish(self, i: int, output: Output, effects: list[Effect]) -> None:
+        slot = self.out_slots[i]
+        self.out_slots[i] = -1
+        effects.extend(output.publish[slot])
+        self.readers[i][slot] = output.num_readers
+        if not output.num_readers:
+            if output.inplace >= 0:
+                effects.append(self.inputs[output.inplace].free[slot])
+            else:
+                self.free[i].append(slot)
+        if output.inplace < 0 and not self.free[i]:
+            self.short += 1
+
+    def _release(self, i: int, channel: Input, effects: list[Effect]) -> None:
+        slot = self.in_slots[i]
+        self.in_slots[i] = -1
+        if not self.arrived[i]:
+            self.missing += 1
+        if not any(o.inplace == i for o in self.outputs):
+            effects.append(channel.free[slot])
+
+    # ---- reports -----------------------------------------------------------------------------------------------------
+
+    def waits_for(self) -> str:
+        """What keeps the actor from running, in words; "" if nothing does."""
+        if self.running:
+            return "its kernel"
+        missing = [
+            c.register
+            for c, q, s in zip(self.inputs, self.arrived, self.in_slots, strict=True)
+            if not q and s < 0
+        ]
+        if missing:
+            return "input " + ", ".join(missing)
+        full = [
+            o.register
+            for o, q, s in zip(self.outputs, self.free, self.out_slots, strict=True)
+            if o.inplace < 0 and not q and s < 0
+        ]
+        return "a free slot of " + ", ".join(full) if full else ""
+
+    def _refuse(self, message: Message) -> ProtocolError:
+        last = ", ".join(map(str, self.history))
+        state = "running" if self.running else f"waiting for {self.waits_for() or 'nothing'}"
+        return ProtocolError(
+            f"actor {self.name} ({state}, {self.acts} acts) cannot accept {message}; its last messages: {last}"
+        )

@@ -1,0 +1,342 @@
+"""Binds a plan to a rank: memory, kernels and actors, ready to run.
+
+Only actors whose placement holds the rank exist here. What other ranks read lies in this rank's shared memory; what it
+reads of others is found in theirs (`Peers`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from oneflow.actors.actor import Actor, Input, Output
+from oneflow.actors.boxing import Boxing, Channel, channels_of
+from oneflow.actors.bus import freed_code, ready_code
+from oneflow.actors.clock import StepClock
+from oneflow.actors.device import Hardware
+from oneflow.actors.messages import Effect, Freed, Post, Ready, Send
+from oneflow.actors.registers import (
+    RegisterMemory,
+    is_shared,
+    made_on,
+    private_layout,
+    shared_layout,
+    storage_of,
+)
+from oneflow.actors.segment import Segment
+from oneflow.actors.transfer import Accumulate, Feed, Fetch, Pack, Unpack
+from oneflow.core.plan import READS_PEERS, ActorKind, ActorSpec, Plan, RegisterSpec
+
+Kernel = Callable[[tuple[int, ...], tuple[int, ...]], None]
+
+
+class Peers(Protocol):
+    """Memory that ranks share: `shared(rank)` is the uint8 array of that rank's shared registers."""
+
+    def shared(self, rank: int) -> Any: ...
+
+
+@dataclass
+class BoundActor:
+    """An actor of this rank, the kernel that its acts run, and its acts per step. order: later in the plan is more urgent."""
+
+    spec: ActorSpec
+    actor: Actor
+    kernel: Kernel
+    boxing: Boxing | None = None
+
+
+@dataclass
+class BoundPlan:
+    """A plan on a rank.
+
+    actors: by their id in the plan.  codebook: (sender, code) -> what to deliver here.
+    feed, fetch: where a step's inputs go in and outputs come out.
+    arena_nbytes: registers and scratch memory together.  arena_bound: the same with the least possible scratch memory.
+    """
+
+    plan: Plan
+    rank: int
+    actors: dict[int, BoundActor]
+    codebook: dict[tuple[int, int], tuple[Send, ...]]
+    feed: Feed
+    fetch: Fetch
+    clock: StepClock
+    arena_nbytes: int = 0
+    arena_bound: int = 0
+    peers: set[int] = field(default_factory=set)
+
+
+def shared_nbytes(plan: Plan, rank: int) -> int:
+    """Bytes that `rank` must share with others."""
+    return shared_layout(plan, rank)[1]
+
+
+def bind(
+    plan: Plan, rank: int, hardware: Hardware, peers: Peers, variables: Mapping[str, Any]
+) -> BoundPlan:
+    """variables: name -> array of this rank's part; kernels read and overwrite these very arrays."""
+    return _Binder(plan, rank, hardware, peers, variables).bind()
+
+
+class _Binder:
+    def __init__(
+        self,
+        plan: Plan,
+        rank: int,
+        hardware: Hardware,
+        peers: Peers,
+        variables: Mapping[str, Any],
+    ) -> None:
+        self.plan = plan
+        self.rank = rank
+        self.hardware = hardware
+        self.peers = peers
+        self.clock = StepClock(plan.graph.num_pieces)
+        self.feed, self.fetch = Feed(hardware), Fetch(hardware)
+        self.local = [a for a in plan.actors if rank in a.placement]
+        self.variables = {
+            node.outputs[0].id: variables[node.attrs["name"]]
+            for node in plan.graph
+            if node.op == "variable" and rank in node.placement
+        }
+        self.memory: dict[tuple[int, int], RegisterMemory] = {}
+        self.layouts: dict[int, dict[int, int]] = {}
+        self.channels: dict[tuple[int, int], list[Channel]] = {}
+        self.scratch_nbytes = self.scratch_bound = 0
+
+    def bind(self) -> BoundPlan:
+        self._make_memory()
+        readers = self._readers()
+        segments = self._make_segments()
+        scratch = self.hardware.allocate(max(self.scratch_nbytes, 1))
+        actors = {}
+        for spec in self.local:
+            kernel, boxing = self._kernel(spec, segments.get(spec.id), scratch)
+            actors[spec.id] = BoundActor(spec, self._actor(spec, readers), kernel, boxing)
+        registers = sum(
+            m.layout.nbytes * r.num_slots
+            for r in self.plan.registers
+            if (m := self.memory.get((r.id, self.rank))) is not None and storage_of(r) is r
+        )
+        bound = BoundPlan(
+            self.plan, self.rank, actors, self._codebook(readers), self.feed, self.fetch, self.clock
+        )
+        bound.arena_nbytes = registers + self.scratch_nbytes
+        bound.arena_bound = registers + self.scratch_bound
+        bound.peers = self._peers(readers)
+        return bound
+
+    # ---- memory ----------------------------------------------------------------------------------------------------------
+
+    def _make_memory(self) -> None:
+        offsets, nbytes = private_layout(self.plan, self.rank)
+        private = self.hardware.allocate(max(nbytes, 1))
+        for register in self.plan.registers:
+            if not made_on(register, self.rank):
+                continue
+            if storage_of(register) is not register or is_shared(register):
+                self._memory_of(register, self.rank)
+            else:
+                self.memory[register.id, self.rank] = RegisterMemory(
+                    register, self.rank, private, offsets[register.id]
+                )
+
+    def _memory_of(self, register: RegisterSpec, rank: int) -> RegisterMemory:
+        """A shared register of any rank."""
+        found = self.memory.get((register.id, rank))
+        if found is None:
+            if rank not in self.layouts:
+                self.layouts[rank] = shared_layout(self.plan, rank)[0]
+            offset = self.layouts[rank][storage_of(register).id]
+            found = RegisterMemory(register, rank, self.peers.shared(rank), offset)
+            self.memory[register.id, rank] = found
+        return found
+
+    # ---- who reads what ----------------------------------------------------------------------------------------------------
+
+    def _channels(self, spec: ActorSpec, rank: int) -> list[Channel]:
+        """Input channels of an actor on a rank."""
+        key = spec.id, rank
+        if key not in self.channels:
+            if spec.kind in READS_PEERS:
+                self.channels[key] = channels_of(spec, rank)
+            else:
+                self.channels[key] = [Channel(r, rank) for r in spec.inputs]
+        return self.channels[key]
+
+    def _readers(self) -> dict[int, list[tuple[ActorSpec, int]]]:
+        """register id -> (consumer, rank) pairs that read this rank's part of it."""
+        result: dict[int, list[tuple[ActorSpec, int]]] = {}
+        for register in self.plan.registers:
+            if not made_on(register, self.rank):
+                continue
+            pairs = result.setdefault(register.id, [])
+            for consumer in register.consumers:
+                ranks = (
+                    consumer.placement.rank_ids
+                    if consumer.kind in READS_PEERS
+                    else (self.rank,)
+                )
+                for rank in ranks:
+                    channels = self._channels(consumer, rank)
+                    if any(c.register is register and c.source == self.rank for c in channels):
+                        pairs.append((consumer, rank))
+        return result
+
+    def _peers(self, readers: dict[int, list[tuple[ActorSpec, int]]]) -> set[int]:
+        found = {rank for pairs in readers.values() for _, rank in pairs}
+        for spec in self.local:
+            found |= {c.source for c in self._channels(spec, self.rank)}
+        return found - {self.rank}
+
+    # ---- actors ------------------------------------------------------------------------------------------------------------
+
+    def _actor(self, spec: ActorSpec, readers: dict[int, list[tuple[ActorSpec, int]]]) -> Actor:
+        inputs = [
+            Input(
+                f"r{c.register.id}@{c.source}",
+                tuple(self._free(c, slot) for slot in range(c.register.num_slots)),
+                spec.acts // c.register.items,
+            )
+            for c in self._channels(spec, self.rank)
+        ]
+        outputs = [
+            Output(
+                f"r{r.id}",
+                tuple(self._publish(r, slot, readers[r.id]) for slot in range(r.num_slots)),
+                len(readers[r.id]),
+                spec.acts // r.items,
+                self._inplace(spec),
+            )
+            for r in spec.outputs
+        ]
+        return Actor(spec.name, inputs, outputs)
+
+    def _inplace(self, spec: ActorSpec) -> int:
+        if spec.kind is not ActorKind.FLAT_ALL_GATHER:
+            return -1
+        channels = self._channels(spec, self.rank)
+        return next(i for i, c in enumerate(channels) if c.source == self.rank)
+
+    def _free(self, channel: Channel, slot: int) -> Effect:
+        register = channel.register
+        if channel.source != self.rank:
+            return Post(channel.source, freed_code(register, slot))
+        return Send(register.producer.id, Freed(register.producer.outputs.index(register), slot))
+
+    def _publish(
+        self, register: RegisterSpec, slot: int, readers: list[tuple[ActorSpec, int]]
+    ) -> tuple[Effect, ...]:
+        effects: list[Effect] = []
+        posted: set[int] = set()
+        for consumer, rank in readers:
+            if rank == self.rank:
+                effects.append(self._ready(consumer, register, self.rank, slot))
+            elif rank not in posted:
+                posted.add(rank)
+                effects.append(Post(rank, ready_code(register, slot)))
+        return tuple(effects)
+
+    def _ready(self, consumer: ActorSpec, register: RegisterSpec, source: int, slot: int) -> Send:
+        channels = self._channels(consumer, self.rank)
+        index = next(
+            i for i, c in enumerate(channels) if c.register is register and c.source == source
+        )
+        return Send(consumer.id, Ready(index, slot))
+
+    def _codebook(
+        self, readers: dict[int, list[tuple[ActorSpec, int]]]
+    ) -> dict[tuple[int, int], tuple[Send, ...]]:
+        book: dict[tuple[int, int], list[Send]] = {}
+        for spec in self.local:
+            for channel in self._channels(spec, self.rank):
+                if channel.source == self.rank:
+                    continue
+                for slot in range(channel.register.num_slots):
+                    key = channel.source, ready_code(channel.register, slot)
+                    send = self._ready(spec, channel.register, channel.source, slot)
+                    book.setdefault(key, []).append(send)
+        for register in self.plan.registers:
+            for rank in {rank for _, rank in readers.get(register.id, ()) if rank != self.rank}:
+                for slot in range(register.num_slots):
+                    producer = register.producer
+                    freed = Freed(producer.outputs.index(register), slot)
+                    book[rank, freed_code(register, slot)] = [Send(producer.id, freed)]
+        return {key: tuple(sends) for key, sends in book.items()}
+
+    # ---- kernels ------------------------------------------------------------------------------------------------------------
+
+    def _make_segments(self) -> dict[int, Segment]:
+        segments = {}
+        for spec in self.local:
+            if spec.kind is ActorKind.SEGMENT:
+                published = frozenset(v.id for r in spec.outputs for v in r.values)
+                segment = Segment(spec.nodes, self.rank, self.hardware, published)
+                segments[spec.id] = segment
+                self.scratch_nbytes = max(self.scratch_nbytes, segment.scratch_nbytes)
+                self.scratch_bound = max(self.scratch_bound, segment.scratch_bound)
+        return segments
+
+    def _kernel(
+        self, spec: ActorSpec, segment: Segment | None, scratch: Any
+    ) -> tuple[Kernel, Boxing | None]:
+        channels = self._channels(spec, self.rank)
+        for channel in channels:
+            if channel.source != self.rank:
+                self._memory_of(channel.register, channel.source)
+        inputs = [self.memory[c.register.id, c.source] for c in channels]
+        outputs = [self.memory[r.id, self.rank] for r in spec.outputs]
+        if segment is not None:
+            variables, clock = self.variables, self.clock
+            return _CallsBySlots(
+                lambda i, o: segment.build(
+                    {**variables, **_arrays(inputs, i), **_arrays(outputs, o)}, scratch, clock
+                ),
+                self.hardware,
+            ), None
+        if spec.kind in READS_PEERS:
+            boxing = Boxing(spec, self.rank, self.hardware, channels, self.memory)
+            return _CallsBySlots(boxing.build, self.hardware), boxing
+        if spec.kind is ActorKind.INPUT:
+            return self.feed.kernel(spec, outputs), None
+        if spec.kind is ActorKind.OUTPUT:
+            return self.fetch.kernel(spec, inputs), None
+        maker = {
+            ActorKind.UNPACK: Unpack,
+            ActorKind.PACK: Pack,
+            ActorKind.ACCUMULATE: Accumulate,
+        }[spec.kind]
+        return maker(spec, inputs, outputs, self.hardware), None
+
+
+def _arrays(memories: list[RegisterMemory], slots: tuple[int, ...]) -> dict[int, Any]:
+    result: dict[int, Any] = {}
+    for memory, slot in zip(memories, slots, strict=True):
+        result.update(memory.arrays[slot])
+    return result
+
+
+class _CallsBySlots:
+    """A kernel whose list of calls is built once for each combination of slots."""
+
+    __slots__ = ("_build", "_calls", "_hardware")
+
+    def __init__(
+        self,
+        build: Callable[[tuple[int, ...], tuple[int, ...]], list[Callable[[], Any]]],
+        hardware: Hardware,
+    ) -> None:
+        self._build = build
+        self._hardware = hardware
+        self._calls: dict[Any, list[Callable[[], Any]]] = {}
+
+    def __call__(self, in_slots: tuple[int, ...], out_slots: tuple[int, ...]) -> None:
+        key = in_slots, out_slots
+        calls = self._calls.get(key)
+        if calls is None:
+            calls = self._calls[key] = self._build(in_slots, out_slots)
+        for call in calls:
+            call()
+        self._hardware.synchronize()

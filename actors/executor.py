@@ -1,0 +1,155 @@
+"""Runs the actors of one rank: delivers messages, launches kernels, waits for peers.
+
+One thread runs all actors of a rank. Of the actors that may launch, the one latest in the plan goes first: what is nearly done is
+finished before new work is begun, which keeps memory low and, with the slots the compiler gave, makes the 1F1B order.
+"""
+
+from __future__ import annotations
+
+import heapq
+import time
+from collections import deque
+from collections.abc import Callable
+
+from oneflow.actors.bind import BoundActor, BoundPlan
+from oneflow.actors.bus import Bus, describe_code
+from oneflow.actors.messages import KERNEL_DONE, Effect, Launch, Post, Send
+from oneflow.core.errors import HangError, ProtocolError
+from oneflow.core.metrics import METRICS
+
+WAIT_SLICE_S = 0.05
+"""A sleeping rank looks up so often, to see an abort or a deadline."""
+
+Check = Callable[[], None]
+
+
+class Executor:
+    """actors of one bound plan.
+
+    bus: to other ranks; None if there are none.  check: called while waiting; raises if the job was aborted.
+    timeout_s: without any act for so long, HangError.
+    """
+
+    def __init__(
+        self,
+        bound: BoundPlan,
+        bus: Bus | None,
+        check: Check | None = None,
+        timeout_s: float = 300.0,
+    ) -> None:
+        self.bound = bound
+        self._actors = bound.actors
+        self._bus = bus
+        self._check = check
+        self._timeout_s = timeout_s
+        self._local: deque[Send] = deque()
+        self._ready: list[tuple[int, int, Launch]] = []
+        self._remaining = 0
+        self._total_acts = sum(a.spec.acts for a in bound.actors.values())
+
+    # ---- steps -----------------------------------------------------------------------------------------------------------
+
+    def begin_step(self) -> None:
+        """Lets every actor run its share of one step."""
+        self._remaining += self._total_acts
+        for key, bound in self._actors.items():
+            self._perform(key, bound.actor.allow(bound.spec.acts))
+
+    def run_step(self) -> None:
+        """One whole step: returns when all actors of this rank have done their share."""
+        self.begin_step()
+        self._poll()
+        last_act = time.monotonic()
+        while self._remaining:
+            if self.advance():
+                last_act = 0.0
+                continue
+            if last_act == 0.0:
+                last_act = time.monotonic()
+            self._wait(last_act)
+        self.bound.clock.step += 1
+
+    def advance(self) -> bool:
+        """Delivers what there is and runs at most one act; False if nothing could be done."""
+        moved = self._deliver()
+        if not self._ready:
+            return self._poll() or moved
+        _, key, launch = heapq.heappop(self._ready)
+        bound = self._actors[key]
+        bound.kernel(launch.in_slots, launch.out_slots)
+        self._remaining -= 1
+        self._perform(key, bound.actor.handle(KERNEL_DONE))
+        if bound.boxing is not None:
+            METRICS.boxing_bytes(bound.spec.kind.name.lower(), bound.boxing.remote_nbytes)
+        METRICS.act(bound.spec.kind.name.lower(), 1)
+        if self._bus is not None:
+            self._poll()
+        return True
+
+    @property
+    def is_done(self) -> bool:
+        return self._remaining == 0
+
+    # ---- messages ----------------------------------------------------------------------------------------------------------
+
+    def _perform(self, key: int, effects: list[Effect]) -> None:
+        for effect in effects:
+            kind = type(effect)
+            if kind is Send:
+                self._local.append(effect)  # type: ignore[arg-type]
+            elif kind is Launch:
+                heapq.heappush(self._ready, (-key, key, effect))  # type: ignore[misc]
+            else:
+                assert isinstance(effect, Post) and self._bus is not None
+                self._bus.post(effect.rank, effect.code)
+
+    def _deliver(self) -> bool:
+        local, actors = self._local, self._actors
+        moved = bool(local)
+        while local:
+            send = local.popleft()
+            self._perform(send.target, actors[send.target].actor.handle(send.message))
+        return moved
+
+    def _poll(self) -> bool:
+        if self._bus is None:
+            return False
+        arrived = self._bus.poll()
+        book = self.bound.codebook
+        for sender, code in arrived:
+            sends = book.get((sender, code))
+            if sends is None:
+                raise ProtocolError(
+                    f"rank {self.bound.rank} got {describe_code(code)} from rank {sender}, which its plan does not know"
+                )
+            self._local.extend(sends)
+        return bool(arrived)
+
+    # ---- waiting -------------------------------------------------------------------------------------------------------------
+
+    def _wait(self, since: float) -> None:
+        if self._bus is None:
+            raise HangError(f"nothing can run and nobody will send anything:\n{self.report()}")
+        self._bus.wait(WAIT_SLICE_S)
+        if self._poll():
+            return
+        if self._check is not None:
+            self._check()
+        waited = time.monotonic() - since
+        if waited > self._timeout_s:
+            raise HangError(
+                f"rank {self.bound.rank}: nothing moved for {waited:.0f} s in step {self.bound.clock.step}:\n{self.report()}"
+            )
+
+    def report(self) -> str:
+        """Which actor waits for what, a line each."""
+        lines = []
+        for bound in self._actors.values():
+            reason = _reason(bound)
+            if reason:
+                lines.append(f"  {bound.actor.name}: {bound.actor.acts} acts, waits for {reason}")
+        return "\n".join(lines) or "  all actors of this rank are done"
+
+
+def _reason(bound: BoundActor) -> str:
+    return bound.actor.waits_for() if bound.actor.quota or bound.actor.running else ""

@@ -1,0 +1,97 @@
+"""A plan bound to this rank and run step by step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+from oneflow.actors.bind import BoundPlan, Peers, bind
+from oneflow.actors.bus import Bus
+from oneflow.actors.device import hardware_for
+from oneflow.actors.executor import Executor
+from oneflow.core.errors import InternalError
+from oneflow.core.plan import Plan
+
+
+class Link(Protocol):
+    """What connects the ranks of one job: shared memory and a bus."""
+
+    peers: Peers
+    bus: Bus | None
+
+    def close(self) -> None: ...
+
+
+class Alone:
+    """A job of one rank: nobody to share with."""
+
+    bus = None
+
+    def __init__(self, buffer: Any) -> None:
+        self.peers = self
+        self._buffer = buffer
+
+    def shared(self, rank: int) -> Any:
+        return self._buffer
+
+    def close(self) -> None:
+        return
+
+
+OpenLink = Callable[[Plan, int], Link]
+
+
+class Job:
+    """variables: name -> array of this rank's part, read and overwritten in place.
+
+    open_link: makes the connections to the other ranks of the plan; None if there are none.
+    check: called while waiting; raises if the job was aborted.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        rank: int,
+        variables: Mapping[str, Any],
+        *,
+        open_link: OpenLink | None = None,
+        check: Callable[[], None] | None = None,
+        timeout_s: float = 300.0,
+        device_index: int = 0,
+    ) -> None:
+        kind = plan.actors[0].placement.type if plan.actors else "cpu"
+        hardware = hardware_for(kind, device_index)
+        self._link: Link = open_link(plan, rank) if open_link else _alone(plan, rank, hardware)
+        self.bound: BoundPlan = bind(plan, rank, hardware, self._link.peers, variables)
+        self._executor = Executor(self.bound, self._link.bus, check, timeout_s)
+        self._is_broken = False
+
+    def run(self, feeds: Mapping[str, Any]) -> dict[int, Any]:
+        """One step. feeds: input name -> array of this rank's part. Returns output index -> array of this rank's part."""
+        if self._is_broken:
+            raise InternalError("a job that failed in an earlier step cannot go on")
+        self.bound.feed.arrays = feeds
+        self.bound.fetch.arrays = {}
+        self._is_broken = True
+        self._executor.run_step()
+        self._is_broken = False
+        return self.bound.fetch.arrays
+
+    @property
+    def step(self) -> int:
+        """Steps done."""
+        return self.bound.clock.step
+
+    @step.setter
+    def step(self, value: int) -> None:
+        self.bound.clock.step = value
+
+    def close(self) -> None:
+        """Gives the shared memory back."""
+        self._link.close()
+
+
+def _alone(plan: Plan, rank: int, hardware: Any) -> Alone:
+    from oneflow.actors.bind import shared_nbytes
+
+    return Alone(hardware.allocate(max(shared_nbytes(plan, rank), 1)))

@@ -1,0 +1,107 @@
+"""Registers on a rank: where each value lies in each slot.
+
+Registers that other ranks may read come first in a rank's shared memory, in the order of their ids, so that every rank can
+work out the layout of any other from the plan alone and nothing about offsets has to be sent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from oneflow.actors.memory import aligned
+from oneflow.boxing.boxes import local_type
+from oneflow.core.errors import InternalError
+from oneflow.core.graph import Value
+from oneflow.core.plan import READS_PEERS, ActorKind, Plan, RegisterSpec
+from oneflow.core.tensor_type import TensorType
+
+
+@dataclass(frozen=True)
+class SlotLayout:
+    """types, offsets: of each value on this rank, by value id.  nbytes: of one slot."""
+
+    types: dict[int, TensorType]
+    offsets: dict[int, int]
+    nbytes: int
+
+
+def slot_layout(register: RegisterSpec, rank: int) -> SlotLayout:
+    """How the values of a register lie in one slot on `rank`: side by side, each aligned."""
+    types: dict[int, TensorType] = {}
+    offsets: dict[int, int] = {}
+    nbytes = 0
+    for value in register.values:
+        types[value.id] = local_value_type(value, rank)
+        offsets[value.id] = nbytes
+        nbytes += aligned(types[value.id].nbytes)
+    return SlotLayout(types, offsets, nbytes)
+
+
+def local_value_type(value: Value, rank: int) -> TensorType:
+    """Type of the part of `value` on `rank`. Raises InternalError before the SBP is known."""
+    if value.sbp is None:
+        raise InternalError(f"%{value.id} of {value.node.describe()} has no SBP")
+    return local_type(value.type, value.sbp, value.placement, rank)
+
+
+def made_on(register: RegisterSpec, rank: int) -> bool:
+    """Does `rank` make this register?"""
+    return rank in register.producer.placement
+
+
+def storage_of(register: RegisterSpec) -> RegisterSpec:
+    """The register whose memory it uses: its own, but for the second phase of an all_reduce, which works in place."""
+    producer = register.producer
+    return producer.inputs[0] if producer.kind is ActorKind.FLAT_ALL_GATHER else register
+
+
+def is_shared(register: RegisterSpec) -> bool:
+    """May another rank read it?"""
+    return any(c.kind in READS_PEERS for c in register.consumers)
+
+
+def shared_layout(plan: Plan, rank: int) -> tuple[dict[int, int], int]:
+    """Offset of each shared register of `rank`, and the bytes of all of them."""
+    return _layout([r for r in plan.registers if is_shared(r) and made_on(r, rank)], rank)
+
+
+def private_layout(plan: Plan, rank: int) -> tuple[dict[int, int], int]:
+    """The same for registers that only this rank reads."""
+    return _layout([r for r in plan.registers if not is_shared(r) and made_on(r, rank)], rank)
+
+
+def _layout(registers: Iterable[RegisterSpec], rank: int) -> tuple[dict[int, int], int]:
+    offsets: dict[int, int] = {}
+    nbytes = 0
+    for register in registers:
+        if storage_of(register) is not register:
+            continue
+        offsets[register.id] = nbytes
+        nbytes += slot_layout(register, rank).nbytes * register.num_slots
+    return offsets, nbytes
+
+
+class RegisterMemory:
+    """One register of one rank, seen from this process: `arrays[slot][value id]`."""
+
+    __slots__ = ("arrays", "layout", "register")
+
+    def __init__(self, register: RegisterSpec, rank: int, buffer: Any, offset: int) -> None:
+        self.register = register
+        self.layout = slot_layout(register, rank)
+        self.arrays: list[dict[int, Any]] = []
+        for slot in range(register.num_slots):
+            start = offset + slot * self.layout.nbytes
+            self.arrays.append(
+                {
+                    value: array_at(buffer, start + self.layout.offsets[value], type_)
+                    for value, type_ in self.layout.types.items()
+                }
+            )
+
+
+def array_at(buffer: Any, offset: int, type_: TensorType) -> Any:
+    """A typed array in `buffer` (uint8), `offset` bytes from its start."""
+    return buffer[offset : offset + type_.nbytes].view(type_.dtype.np).reshape(type_.shape)

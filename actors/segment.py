@@ -1,0 +1,227 @@
+"""A segment bound to a rank: a straight line of kernel calls with all buffers already in place.
+
+Binding happens in two sweeps. The first runs the node list on stand-in arrays to see which outputs are views of
+what, from which the lifetimes of temporaries and their offsets in the scratch memory follow. The second, made once
+for each combination of slots, builds the calls; a step then only goes through the list.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from oneflow.actors.clock import StepClock
+from oneflow.actors.device import Hardware
+from oneflow.actors.memory import Lifetime, lower_bound, plan_offsets
+from oneflow.actors.registers import array_at
+from oneflow.boxing.boxes import shard_box
+from oneflow.core.graph import PIECE, Node, Value
+from oneflow.core.op import Box, Op, find_op
+from oneflow.core.rng import Rng, mix_seed
+from oneflow.core.tensor_type import TensorType
+from oneflow.kernels.registry import Kernel, find_view, select
+
+Call = Callable[[], Any]
+
+
+@dataclass(frozen=True)
+class BoundNode:
+    """One op of the segment on this rank: local attrs and types, its kernel, where its results go."""
+
+    node: Node
+    op: type[Op]
+    attrs: dict[str, Any]
+    in_types: tuple[TensorType, ...]
+    out_types: tuple[TensorType, ...]
+    out_boxes: tuple[Box, ...]
+    kernel: Kernel
+    workspace: tuple[TensorType, ...]
+
+
+class Segment:
+    """nodes: of one segment actor.  rank: whose part.  outside: values that other actors make or read, or variables.
+
+    scratch_nbytes: scratch memory it needs.  scratch_bound: the least that any placement would need.
+    """
+
+    def __init__(
+        self, nodes: Sequence[Node], rank: int, hardware: Hardware, published: frozenset[int]
+    ) -> None:
+        self._hardware = hardware
+        self._published = published
+        self._views: set[int] = set()
+        self._roots: dict[int, int] = {}
+        self.nodes = [bind_node(n, rank, hardware.kind) for n in nodes]
+        lifetimes = self._sweep()
+        self._offsets, self.scratch_nbytes = plan_offsets(lifetimes)
+        self.scratch_bound = lower_bound(lifetimes)
+
+    # ---- first sweep: what is a view of what, and how long does it live ----------------------------------------------
+
+    def _sweep(self) -> list[Lifetime]:
+        stand_ins: dict[int, Any] = {}
+        first: dict[int, int] = {}
+        last: dict[int, int] = {}
+        sizes: dict[int, int] = {}
+        for i, bound in enumerate(self.nodes):
+            for value, type_ in zip(bound.node.inputs, bound.in_types, strict=True):
+                if value.id not in stand_ins:
+                    stand_ins[value.id] = np.empty(type_.shape, type_.dtype.np)
+                self._touch(value.id, i, last)
+            self._sweep_outputs(i, bound, stand_ins, first, sizes)
+            for value in bound.node.outputs:
+                self._touch(value.id, i, last)
+            for k, extra in enumerate(bound.workspace):
+                key = _workspace_key(bound.node, k)
+                first[key], last[key], sizes[key] = i, i, extra.nbytes
+        return [Lifetime(k, sizes[k], first[k], last[k]) for k in first]
+
+    def _touch(self, value: int, i: int, last: dict[int, int]) -> None:
+        last[self._roots.get(value, value)] = i
+
+    def _sweep_outputs(
+        self,
+        i: int,
+        bound: BoundNode,
+        stand_ins: dict[int, Any],
+        first: dict[int, int],
+        sizes: dict[int, int],
+    ) -> None:
+        node = bound.node
+        for k, (value, type_) in enumerate(zip(node.outputs, bound.out_types, strict=True)):
+            mutated = bound.op.mutates.get(k)
+            source = node.inputs[mutated] if mutated is not None else None
+            array = stand_ins[source.id] if source is not None else None
+            if array is None and bound.op.is_view and value.id not in self._published:
+                view = find_view(node.op)
+                array = view(stand_ins[node.inputs[0].id], **bound.attrs) if view else None
+                if array is not None:
+                    source = node.inputs[0]
+                    self._views.add(value.id)
+            if source is not None:
+                self._roots[value.id] = self._roots.get(source.id, source.id)
+            else:
+                array = np.empty(type_.shape, type_.dtype.np)
+                if value.id not in self._published:
+                    first[value.id], sizes[value.id] = i, type_.nbytes
+            stand_ins[value.id] = array
+
+    # ---- second sweep: the calls ---------------------------------------------------------------------------------------
+
+    def build(
+        self, outside: Mapping[int, Any], scratch: Any, clock: StepClock
+    ) -> list[Call]:
+        """The calls of one act. outside: arrays of values that this segment does not keep in scratch memory, by id."""
+        arrays: dict[int, Any] = dict(outside)
+        calls: list[Call] = []
+        for bound in self.nodes:
+            self._build_node(bound, arrays, scratch, clock, calls)
+        return calls
+
+    def _build_node(
+        self,
+        bound: BoundNode,
+        arrays: dict[int, Any],
+        scratch: Any,
+        clock: StepClock,
+        calls: list[Call],
+    ) -> None:
+        node, op = bound.node, bound.op
+        ins = [arrays[v.id] for v in node.inputs]
+        outs = []
+        for k, (value, type_) in enumerate(zip(node.outputs, bound.out_types, strict=True)):
+            if k in op.mutates:
+                array = ins[op.mutates[k]]
+                if value.id in self._published:
+                    outs.append(array)
+                    continue  # copied to its register below
+            elif value.id in self._views:
+                array = find_view(node.op)(ins[0], **bound.attrs)  # type: ignore[misc]
+            elif value.id in self._published:
+                array = arrays[value.id]
+            else:
+                array = array_at(scratch, self._offsets[value.id], type_)
+            arrays[value.id] = array
+            outs.append(array)
+        if not (node.outputs and node.outputs[0].id in self._views):
+            work = [
+                array_at(scratch, self._offsets[_workspace_key(node, k)], t)
+                for k, t in enumerate(bound.workspace)
+            ]
+            calls.append(self._call(bound, outs, ins, work, clock))
+        for k, value in enumerate(node.outputs):
+            if k in op.mutates and value.id in self._published:
+                calls.append(partial(self._hardware.copy, arrays[value.id], outs[k]))
+
+    def _call(
+        self, bound: BoundNode, outs: list[Any], ins: list[Any], work: list[Any], clock: StepClock
+    ) -> Call:
+        function = partial(
+            bound.kernel.function, self._hardware.xp, *outs, *ins, *work, **bound.attrs
+        )
+        if bound.op.is_random:
+            return _RandomCall(function, bound, clock)
+        return function
+
+
+class _RandomCall:
+    """A random kernel gets its own random state in every step and piece.
+
+    The state speaks of elements of the whole batch: row r of piece k on a rank is row (first row of the rank in the
+    batch) + k * (rows of a piece) + r. So the values do not depend on how the batch was cut.
+    """
+
+    __slots__ = ("_acts", "_box", "_clock", "_function", "_is_piece", "_seed", "_shape")
+
+    def __init__(self, function: Callable[..., Any], bound: BoundNode, clock: StepClock) -> None:
+        self._function = function
+        self._clock = clock
+        self._seed = int(bound.attrs["seed"])
+        self._box = bound.out_boxes[0]
+        self._shape = bound.node.outputs[0].type.shape
+        self._is_piece = bound.node.rate == PIECE and len(self._shape) > 0
+        self._acts = 0
+
+    def __call__(self) -> None:
+        clock, shape, starts = self._clock, self._shape, self._box.starts
+        if self._is_piece:
+            n = clock.num_pieces
+            rows = self._box.stops[0] - starts[0]
+            piece = self._acts % n
+            self._acts += 1
+            shape = (shape[0] * n, *shape[1:])
+            starts = (starts[0] * n + piece * rows, *starts[1:])
+        self._function(rng=Rng(mix_seed(self._seed, clock.step), shape, starts))
+
+
+def bind_node(node: Node, rank: int, device: str) -> BoundNode:
+    """Everything about a node that is different on each rank."""
+    op = find_op(node.op)
+    in_boxes = tuple(_box(v, rank) for v in node.inputs)
+    out_boxes = tuple(_box(v, rank) for v in node.outputs)
+    in_types = _local_types(node.inputs, in_boxes)
+    out_types = _local_types(node.outputs, out_boxes)
+    attrs = node.attrs
+    if op.localize is not None:
+        attrs = op.localize(attrs, in_boxes, out_boxes)
+    numel = max((t.numel for t in (*in_types, *out_types)), default=0)
+    kernel = select(node.op, device, in_types, numel)
+    extra = kernel.workspace(in_types, attrs) if kernel.workspace else ()
+    return BoundNode(node, op, attrs, in_types, out_types, out_boxes, kernel, extra)
+
+
+def _box(value: Value, rank: int) -> Box:
+    assert value.sbp is not None
+    return shard_box(value.type.shape, value.sbp, value.placement, rank)
+
+
+def _local_types(values: Sequence[Value], boxes: tuple[Box, ...]) -> tuple[TensorType, ...]:
+    return tuple(v.type.with_shape(b.shape) for v, b in zip(values, boxes, strict=True))
+
+
+def _workspace_key(node: Node, k: int) -> int:
+    return -1 - (node.id * 16 + k)  # never a value id

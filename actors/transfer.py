@@ -1,0 +1,135 @@
+"""Actors that carry values between the caller and the graph, and between the rates of steps and pieces.
+
+A kernel object is called with (in_slots, out_slots), one slot per input channel and output register.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from oneflow.actors.device import Hardware
+from oneflow.actors.registers import RegisterMemory
+from oneflow.core.errors import GraphError
+from oneflow.core.graph import Node
+from oneflow.core.plan import ActorSpec
+
+Kernel = Callable[[tuple[int, ...], tuple[int, ...]], None]
+
+
+class Feed:
+    """What the caller gave for this step, by input name: arrays of this rank's part."""
+
+    def __init__(self, hardware: Hardware) -> None:
+        self._hardware = hardware
+        self.arrays: Mapping[str, Any] = {}
+
+    def kernel(self, spec: ActorSpec, outputs: Sequence[RegisterMemory]) -> Kernel:
+        names = {n.outputs[0].id: str(n.attrs["name"]) for n in spec.nodes}
+        copy = self._hardware.copy
+
+        def act(in_slots: tuple[int, ...], out_slots: tuple[int, ...]) -> None:
+            for memory, slot in zip(outputs, out_slots, strict=True):
+                for value, array in memory.arrays[slot].items():
+                    given = self.arrays[names[value]]
+                    if given.shape != array.shape:
+                        raise GraphError(
+                            f"input {names[value]} has shape {list(given.shape)} on this rank, "
+                            f"the graph was compiled for {list(array.shape)}"
+                        )
+                    copy(array, given)
+
+        return act
+
+
+class Fetch:
+    """What the step gave the caller, by output index: fresh arrays of this rank's part."""
+
+    def __init__(self, hardware: Hardware) -> None:
+        self._hardware = hardware
+        self.arrays: dict[int, Any] = {}
+
+    def kernel(self, spec: ActorSpec, inputs: Sequence[RegisterMemory]) -> Kernel:
+        wanted = [(int(n.attrs["index"]), n.inputs[0].id) for n in spec.nodes]
+        xp = self._hardware.xp
+
+        def act(in_slots: tuple[int, ...], out_slots: tuple[int, ...]) -> None:
+            found: dict[int, Any] = {}
+            for memory, slot in zip(inputs, in_slots, strict=True):
+                found.update(memory.arrays[slot])
+            for index, value in wanted:
+                # A copy of its own: the caller may keep it as long as it likes.
+                self.arrays[index] = xp.array(found[value], copy=True)
+
+        return act
+
+
+class _Piecewise(ABC):
+    """Base of actors that run once a piece and speak of pieces of a step's value."""
+
+    def __init__(
+        self,
+        spec: ActorSpec,
+        inputs: Sequence[RegisterMemory],
+        outputs: Sequence[RegisterMemory],
+        hardware: Hardware,
+    ) -> None:
+        self._inputs = inputs
+        self._outputs = outputs
+        self._xp = hardware.xp
+        self._num_pieces = spec.acts
+        self._piece = 0
+        self._pairs: list[tuple[int, int]] = [
+            (n.inputs[0].id, n.outputs[0].id) for n in spec.nodes if _is_read(n, outputs)
+        ]
+
+    def __call__(self, in_slots: tuple[int, ...], out_slots: tuple[int, ...]) -> None:
+        sources: dict[int, Any] = {}
+        targets: dict[int, Any] = {}
+        for memory, slot in zip(self._inputs, in_slots, strict=True):
+            sources.update(memory.arrays[slot])
+        for memory, slot in zip(self._outputs, out_slots, strict=True):
+            targets.update(memory.arrays[slot])
+        for source, target in self._pairs:
+            self._act(sources[source], targets[target], self._piece)
+        self._piece = (self._piece + 1) % self._num_pieces
+
+    @abstractmethod
+    def _act(self, source: Any, target: Any, piece: int) -> None:
+        """Takes piece number `piece` from source to target."""
+
+
+def _is_read(node: Node, outputs: Sequence[RegisterMemory]) -> bool:
+    return any(node.outputs[0].id in m.layout.types for m in outputs)
+
+
+class Unpack(_Piecewise):
+    """Piece k is rows [k*m, (k+1)*m) of the step's value on this rank."""
+
+    def _act(self, source: Any, target: Any, piece: int) -> None:
+        rows = target.shape[0]
+        self._xp.copyto(target, source[piece * rows : (piece + 1) * rows])
+
+
+class Pack(_Piecewise):
+    """Scalars are stacked, other pieces concatenated along dim 0."""
+
+    def _act(self, source: Any, target: Any, piece: int) -> None:
+        if source.ndim == 0:
+            target[piece] = source
+        else:
+            rows = source.shape[0]
+            self._xp.copyto(target[piece * rows : (piece + 1) * rows], source)
+
+
+class Accumulate(_Piecewise):
+    """Mean over the pieces of a step, in the order of the pieces."""
+
+    def _act(self, source: Any, target: Any, piece: int) -> None:
+        if piece == 0:
+            self._xp.copyto(target, source)
+        else:
+            self._xp.add(target, source, out=target)
+        if piece == self._num_pieces - 1:
+            self._xp.multiply(target, 1.0 / self._num_pieces, out=target)

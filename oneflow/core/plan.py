@@ -1,0 +1,178 @@
+"""The compiled plan: actors, registers and the graph they run. The same for every rank.
+
+The scheduler makes it (`scheduler/compiler/emit.py`); each rank derives its own part from (Plan, rank).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+from enum import IntEnum
+
+from oneflow.core.errors import ProtocolError
+from oneflow.core.graph import LogicalGraph, Node, Value
+from oneflow.core.placement import Placement
+
+PLAN_VERSION = 1
+
+
+class ActorKind(IntEnum):
+    """What an actor does; see protos/plan.proto."""
+
+    SEGMENT = 0
+    INPUT = 1
+    OUTPUT = 2
+    UNPACK = 3
+    PACK = 4
+    ACCUMULATE = 5
+    BOXING = 6
+    FLAT_REDUCE = 7
+    FLAT_REDUCE_SCATTER = 8
+    FLAT_ALL_GATHER = 9
+
+
+READS_PEERS = frozenset(
+    {
+        ActorKind.BOXING,
+        ActorKind.FLAT_REDUCE,
+        ActorKind.FLAT_REDUCE_SCATTER,
+        ActorKind.FLAT_ALL_GATHER,
+    }
+)
+
+
+@dataclass
+class RegisterSpec:
+    """values: lie side by side in a slot.  items: how often it is filled in a step."""
+
+    id: int
+    values: list[Value]
+    producer: ActorSpec
+    consumers: list[ActorSpec] = field(default_factory=list)
+    num_slots: int = 1
+    items: int = 1
+
+
+@dataclass
+class ActorSpec:
+    """nodes: of the graph, in order.  acts: how often it runs in a step.  level: longest chain of actors before it."""
+
+    id: int
+    kind: ActorKind
+    nodes: list[Node]
+    level: int
+    acts: int = 1
+    inputs: list[RegisterSpec] = field(default_factory=list)
+    outputs: list[RegisterSpec] = field(default_factory=list)
+
+    @property
+    def placement(self) -> Placement:
+        return self.nodes[0].placement
+
+    @property
+    def name(self) -> str:
+        """For reports: kind, id, and the module of its first node."""
+        where = self.nodes[0].module or self.nodes[0].op
+        return f"{self.kind.name.lower()}.{self.id}({where})"
+
+
+@dataclass
+class Plan:
+    """graph: after all passes.  actors and registers: by id."""
+
+    graph: LogicalGraph
+    actors: list[ActorSpec]
+    registers: list[RegisterSpec]
+    world_size: int
+
+    def to_bytes(self) -> bytes:
+        from oneflow.core.graph_proto import graph_to_proto
+        from oneflow.protos import plan_pb2
+
+        positions = {id(node): i for i, node in enumerate(self.graph)}
+        proto = plan_pb2.Plan(version=PLAN_VERSION, world_size=self.world_size)
+        proto.graph.CopyFrom(graph_to_proto(self.graph))
+        for actor in self.actors:
+            proto.actors.add(
+                kind=int(actor.kind),
+                nodes=[positions[id(n)] for n in actor.nodes],
+                level=actor.level,
+                inputs=[r.id for r in actor.inputs],
+                outputs=[r.id for r in actor.outputs],
+                acts=actor.acts,
+            )
+        for register in self.registers:
+            proto.registers.add(
+                values=[v.id for v in register.values],
+                producer=register.producer.id,
+                consumers=[a.id for a in register.consumers],
+                num_slots=register.num_slots,
+                items=register.items,
+            )
+        return bytes(proto.SerializeToString(deterministic=True))
+
+    @staticmethod
+    def from_bytes(data: bytes) -> Plan:
+        """Raises ProtocolError if `data` is not a plan of this version."""
+        from google.protobuf.message import DecodeError
+
+        from oneflow.core.graph_proto import graph_from_proto
+        from oneflow.protos import plan_pb2
+
+        try:
+            proto = plan_pb2.Plan.FromString(data)
+        except DecodeError as error:
+            raise ProtocolError(f"not a plan: {error}") from error
+        if proto.version != PLAN_VERSION:
+            raise ProtocolError(
+                f"the plan has version {proto.version}, this program reads {PLAN_VERSION}"
+            )
+        graph = graph_from_proto(proto.graph)
+        try:
+            return _link(proto, graph)
+        except (IndexError, KeyError, ValueError) as error:
+            raise ProtocolError(f"the plan contradicts itself: {error!r}") from error
+
+    def __str__(self) -> str:
+        """For people: one line an actor and a register."""
+        lines = [f"plan {self.graph.name} world_size={self.world_size}"]
+        for a in self.actors:
+            reads = ", ".join(f"r{r.id}" for r in a.inputs)
+            writes = ", ".join(f"r{r.id}" for r in a.outputs)
+            lines.append(
+                f"  {a.name} @{a.placement} level={a.level} acts={a.acts} nodes={len(a.nodes)}: "
+                f"({reads}) -> ({writes})"
+            )
+        for r in self.registers:
+            values = ", ".join(f"%{v.id}: {v.type}" for v in r.values)
+            lines.append(f"  r{r.id} slots={r.num_slots} items={r.items}: {values}")
+        return "\n".join(lines)
+
+
+def plan_digest(data: bytes) -> str:
+    """What ranks agree on before anything runs."""
+    return hashlib.blake2b(data, digest_size=16).hexdigest()
+
+
+def _link(proto: object, graph: LogicalGraph) -> Plan:
+    nodes = list(graph)
+    values = {v.id: v for n in nodes for v in n.outputs}
+    actors = [
+        ActorSpec(i, ActorKind(a.kind), [nodes[k] for k in a.nodes], a.level, a.acts)
+        for i, a in enumerate(proto.actors)  # type: ignore[attr-defined]
+    ]
+    registers = [
+        RegisterSpec(
+            i,
+            [values[v] for v in r.values],
+            actors[r.producer],
+            [actors[c] for c in r.consumers],
+            r.num_slots,
+            r.items,
+        )
+        for i, r in enumerate(proto.registers)  # type: ignore[attr-defined]
+    ]
+    for actor, message in zip(actors, proto.actors, strict=True):  # type: ignore[attr-defined]
+        actor.inputs = [registers[i] for i in message.inputs]
+        actor.outputs = [registers[i] for i in message.outputs]
+    return Plan(graph, actors, registers, proto.world_size)  # type: ignore[attr-defined]

@@ -1,0 +1,1 @@
+"""nn.Graph: trace once, compile, run many times."""

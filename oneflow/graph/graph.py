@@ -1,0 +1,393 @@
+"""nn.Graph: a subclass's `build` is traced once, compiled, and then run as a plan of actors.
+
+    class Train(nn.Graph):
+        def __init__(self):
+            super().__init__()
+            self.m = model
+            self.add_optimizer(optimizer, lr_sch=schedule)
+        def build(self, x, y):
+            loss = loss_fn(self.m(x), y)
+            loss.backward()
+            return loss
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import Any, ClassVar
+
+import numpy as np
+
+from oneflow.core.dtype import int64
+from oneflow.core.errors import GraphError, ShapeError
+from oneflow.core.graph import Value
+from oneflow.core.job_config import JobConfig
+from oneflow.core.tensor_type import TensorType
+from oneflow.graph.config import GraphConfig
+from oneflow.graph.optimizer import GraphOptimizer
+from oneflow.graph.proxy import Proxy, Stage
+from oneflow.graph.session import compile_and_bind
+from oneflow.graph.trace import Trace
+from oneflow.graph.tree import map_tensors, tensors_of
+from oneflow.tensor.tensor import Tensor, wrap, wrap_global
+
+STEP_KEY = "System-Train-TrainStep"
+
+
+class Graph:
+    """Base of user graphs; `build` must be overridden.
+
+    debug_v_level: 0 prints the stages of the first call, 1 the traced graph, 2 the compiled plan as well.
+    debug_ranks: ranks that print; None: rank 0.  The other keywords are accepted for compatibility.
+    """
+
+    _child_init_cnt: ClassVar[dict[str, int]] = {}
+
+    def __init__(
+        self,
+        *,
+        enable_get_runtime_state_dict: bool = False,
+        debug_v_level: int = -1,
+        debug_ranks: int | list[int] | None = None,
+        debug_max_py_stack_depth: int = 2,
+        debug_only_user_py_stack: bool = True,
+        debug_op_repr_with_py_stack: bool = False,
+    ) -> None:
+        kind = type(self).__name__
+        count = Graph._child_init_cnt.get(kind, 0)
+        Graph._child_init_cnt[kind] = count + 1
+        set_ = object.__setattr__
+        set_(self, "_name", f"{kind}_{count}")
+        set_(self, "_modules", OrderedDict())
+        set_(self, "_stages", {})
+        set_(self, "_optimizers", [])
+        self.config = GraphConfig()
+        self._job: Any = None
+        self._trace: Trace | None = None
+        self._outputs: Any = None
+        self._input_types: list[Any] = []
+        self._initial_step = 0
+        self._pending_state: dict[str, Any] = {}
+        self._debug_v_level, self._debug_ranks = debug_v_level, debug_ranks
+
+    # ---- what users override and read ------------------------------------------------------------------------------------
+
+    def build(self, *args: Any, **kwargs: Any) -> Any:
+        """The computation, written with tensors and modules; traced at the first call."""
+        raise GraphError(
+            f"{type(self).__name__}: nn.Graph.build must be overridden: it says what the graph computes"
+        )
+
+    @property
+    def name(self) -> str:
+        return str(self._name)
+
+    @property
+    def training(self) -> bool:
+        return self.config.training
+
+    @property
+    def is_compiled(self) -> bool:
+        return self._job is not None
+
+    def add_optimizer(self, optim: Any, *, lr_sch: Any = None, is_sparse: bool = False) -> None:
+        """Makes the graph a training graph: it clips, updates and resets gradients, and follows `lr_sch`, by itself."""
+        if self.is_compiled:
+            raise GraphError(f"add_optimizer: graph {self.name} is compiled already")
+        bound = {id(p): p for o in self._optimizers for p in o.parameters()}
+        added = GraphOptimizer(optim, lr_sch, len(self._optimizers))
+        for parameter in added.parameters():
+            if id(parameter) in bound:
+                raise ValueError(f"a parameter {parameter.type} is already bound to another optimizer.")
+        self._optimizers.append(added)
+        self.config._training = True
+
+    def debug(
+        self,
+        v_level: int = -1,
+        *,
+        ranks: int | list[int] | None = None,
+        max_py_stack_depth: int = 2,
+        only_user_py_stack: bool = True,
+        op_repr_with_py_stack: bool = False,
+    ) -> None:
+        """How much the first call prints; see the class."""
+        if not -1 <= v_level <= 3:
+            raise AssertionError(f"the min verbose level is -1, and the max is 3, got {v_level}")
+        self._debug_v_level, self._debug_ranks = v_level, ranks
+
+    # ---- attributes --------------------------------------------------------------------------------------------------------
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        from oneflow.nn.module import Module
+        from oneflow.optim.optimizer import Optimizer
+
+        if isinstance(value, Module):
+            self._modules[name] = value
+            self.__dict__.pop(name, None)
+            return
+        if isinstance(value, Optimizer):
+            raise AttributeError(
+                f"'{type(self).__name__}' object: to add an optimizer call self.add_optimizer(optimizer)"
+            )
+        if isinstance(value, Tensor):
+            raise AttributeError(
+                f"'{type(self).__name__}' object: a tensor cannot be an attribute of a graph; "
+                "make it a parameter or buffer of a module"
+            )
+        object.__setattr__(self, name, value)
+
+    def __getattr__(self, name: str) -> Any:
+        modules = self.__dict__.get("_modules")
+        if modules is not None and name in modules:
+            return Proxy(modules[name], self, name)
+        raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
+
+    def _proxied(self, value: Any, path: str) -> Any:
+        from oneflow.nn.module import Module
+
+        return Proxy(value, self, path) if isinstance(value, Module) else value
+
+    # ---- calls ---------------------------------------------------------------------------------------------------------------
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        given = (args, kwargs) if kwargs else args
+        inputs = tensors_of(given)
+        if self._job is None:
+            self._compile(*args, **kwargs)
+        self._check_inputs(inputs)
+        feeds: dict[str, Any] = {f"input.{i}": x._array for i, x in enumerate(inputs)}
+        step = self._job.step
+        for optimizer in self._optimizers:
+            optimizer.feed(step, feeds)
+        results = self._job.run(feeds)
+        for x in self._trace.variables.values():  # type: ignore[union-attr]
+            x._version[0] += 1
+        return self._assemble(results)
+
+    def _compile(self, *args: Any, **kwargs: Any) -> None:
+        """Traces, compiles and binds, without running."""
+        if self._job is not None:
+            return
+        given = (args, kwargs) if kwargs else args
+        inputs = tensors_of(given)
+        self._say(0, f"{self.name}: tracing")
+        trace = self._trace_build(given, inputs, kwargs)
+        if not any(not n.is_structural for n in trace.graph):
+            raise GraphError("Sorry, nn.Graph need at least 1 op in net")
+        self._say(1, str(trace.graph))
+        self._say(0, f"{self.name}: compiling {len(trace.graph)} nodes")
+        config = JobConfig(
+            self.name, self.config.num_pieces, self.config.order_mode, self.config.outputs_buffer_size
+        )
+        variables = {name: _contiguous(x) for name, x in trace.variables.items()}
+        index = next((x._device.index for x in trace.variables.values()), 0)
+        self._job = compile_and_bind(trace.graph, config, variables, index)
+        self._job.step = self._initial_step
+        self._trace = trace
+        self._say(2, str(self._job.bound.plan))
+
+    def _trace_build(self, given: Any, inputs: list[Tensor], kwargs: dict[str, Any]) -> Trace:
+        from oneflow.distributed.world import world
+
+        pieces = self.config.num_pieces
+        trace = Trace(self.name, world().rank, pieces, self._names())
+        trace.paths = self._paths()
+        trace.stage_of = self._stages
+        trace.stages = _stages_by_placement(self._stages)
+        traced = iter([_feed(trace, i, x, pieces) for i, x in enumerate(inputs)])
+        with trace.active():
+            placed = map_tensors(given, lambda _: next(traced))
+            outputs = self.build(*placed[0], **placed[1]) if kwargs else self.build(*placed)
+            for optimizer in self._optimizers:
+                optimizer.trace(trace)
+            self._outputs = outputs
+            for i, x in enumerate(tensors_of(outputs)):
+                trace.output(x, i)
+        self._input_types = [_meta(x) for x in inputs]
+        return trace
+
+    def _check_inputs(self, inputs: list[Tensor]) -> None:
+        for i, (x, expected) in enumerate(zip(inputs, self._input_types, strict=False)):
+            if _meta(x) != expected:
+                raise GraphError(
+                    "nn.Graph ONLY accepts static inputs tensor meta, please check whether your input tensor meta "
+                    "each step is the same as the input of first call graph. The excepted tensor meta is: "
+                    f"{_meta_text(expected)}, but the actual tensor meta is: {_meta_text(_meta(x))}. "
+                    f"The input index is {i}."
+                )
+        if len(inputs) != len(self._input_types):
+            raise GraphError(
+                f"graph {self.name} was compiled for {len(self._input_types)} input tensors, got {len(inputs)}"
+            )
+
+    def _assemble(self, results: dict[int, Any]) -> Any:
+        """The outputs in the structure that `build` returned."""
+        values = {
+            int(n.attrs["index"]): n.inputs[0]
+            for n in self._job.bound.plan.graph
+            if n.op == "output"
+        }
+        traced = iter(enumerate(tensors_of(self._outputs)))
+
+        def result(_: Tensor) -> Tensor:
+            index, x = next(traced)
+            return _output(x, values[index], results.get(index))
+
+        return map_tensors(self._outputs, result)
+
+    # ---- names and state -----------------------------------------------------------------------------------------------------
+
+    def _names(self) -> dict[int, str]:
+        """Name of every tensor that the graph knows beforehand."""
+        names: dict[int, str] = {}
+        for prefix, module in self._modules.items():
+            for name, tensor in (*module.named_parameters(prefix), *module.named_buffers(prefix)):
+                names.setdefault(id(tensor), name)
+        for optimizer in self._optimizers:
+            for parameter in optimizer.parameters():
+                if id(parameter) not in names:
+                    raise ValueError(
+                        f"Parameter <{parameter.type}> is not in the corresponding nn.Graph/nn.Module."
+                    )
+                for key, tensor in optimizer.state_of(parameter).items():
+                    if isinstance(tensor, Tensor):
+                        names[id(tensor)] = f"{names[id(parameter)]}-{key}"
+        return names
+
+    def _paths(self) -> dict[int, str]:
+        paths: dict[int, str] = {}
+        for prefix, module in self._modules.items():
+            for name, child in module.named_modules(prefix=prefix):
+                paths.setdefault(id(child), name)
+        return paths
+
+    def state_dict(self, destination: Any = None) -> OrderedDict[str, Any]:
+        """Module states by module name, optimizer states by "<variable>-<key>", and the step count."""
+        result: OrderedDict[str, Any] = OrderedDict() if destination is None else destination
+        for name, module in self._modules.items():
+            result[name] = module.state_dict()
+        names = self._names()
+        for optimizer in self._optimizers:
+            for parameter in optimizer.parameters():
+                for tensor in optimizer.state_of(parameter).values():
+                    if isinstance(tensor, Tensor):
+                        result[names[id(tensor)]] = tensor
+        step = self._job.step if self._job is not None else self._initial_step
+        result[STEP_KEY] = wrap(np.array(step, dtype=int64.np))
+        return result
+
+    def load_state_dict(self, state_dict: Any, strict: bool = True) -> None:
+        """Takes what `state_dict` gave; only before the first call. Raises GraphError for what does not fit."""
+        if self.is_compiled:
+            raise GraphError("load_state_dict must be called before the graph's first call")
+        known = {n: t for t, n in _tensors_by_name(self).items()}
+        missing = []
+        for name, module in self._modules.items():
+            if name in state_dict:
+                module.load_state_dict(state_dict[name], strict)
+            else:
+                missing.append(name)
+        for tensor, name in known.items():
+            if name in state_dict:
+                tensor.copy_(state_dict[name])
+            else:
+                missing.append(name)
+        if STEP_KEY in state_dict:
+            self._initial_step = int(state_dict[STEP_KEY].item())
+        unexpected = set(state_dict) - set(self._modules) - set(known.values()) - {STEP_KEY}
+        if strict and (missing or unexpected):
+            raise GraphError(
+                f"load_state_dict of {self.name}: missing {sorted(missing)}, unexpected {sorted(unexpected)}"
+            )
+
+    # ---- printing ----------------------------------------------------------------------------------------------------------------
+
+    def _say(self, level: int, text: str) -> None:
+        if self._debug_v_level < level:
+            return
+        from oneflow.distributed.world import world
+
+        ranks = [0] if self._debug_ranks is None else self._debug_ranks
+        listed = [ranks] if isinstance(ranks, int) else ranks
+        if -1 in listed or world().rank in listed:
+            print(text, flush=True)
+
+    def __repr__(self) -> str:
+        lines = [f"(GRAPH:{self.name}:{type(self).__name__}): ("]
+        lines.append(f"  {self.config!r}")
+        if self._trace is not None:
+            lines += [
+                f"  (INPUT:_{self.name}_input.{i}:{_meta_text(m)})"
+                for i, m in enumerate(self._input_types)
+            ]
+        for name, module in self._modules.items():
+            body = repr(module).replace("\n", "\n  ")
+            lines.append(f"  (MODULE:{name}:{body})")
+        if self._trace is not None:
+            lines += [
+                f"    (OPERATOR: {n.module}-{n.op}-{n.id}({n.location}))"
+                for n in self._trace.graph
+                if not n.is_structural
+            ]
+        return "\n".join([*lines, ")"])
+
+
+def _tensors_by_name(graph: Graph) -> dict[str, Tensor]:
+    """Optimizer states by name."""
+    names = graph._names()
+    return {
+        names[id(t)]: t
+        for o in graph._optimizers
+        for p in o.parameters()
+        for t in o.state_of(p).values()
+        if isinstance(t, Tensor)
+    }
+
+
+def _feed(trace: Trace, i: int, x: Tensor, pieces: int) -> Tensor:
+    """The traced tensor that stands for input `i`; with more pieces: for one piece of it."""
+    whole = trace.input(f"input.{i}", x.type, x)
+    if pieces == 1:
+        return whole
+    if not x.type.shape or x.type.shape[0] % pieces:
+        raise ShapeError(
+            f"input {i} {x.type}: dim 0 must be divisible by the {pieces} gradient accumulation steps"
+        )
+    shape = (x.type.shape[0] // pieces, *x.type.shape[1:])
+    piece = trace.structural("unpack", whole, x.type.with_shape(shape), {})
+    piece.value.sbp = whole.value.sbp
+    return piece
+
+
+def _stages_by_placement(stages: dict[int, Stage]) -> dict[Any, int]:
+    return {s.placement: s.id for s in stages.values() if s.placement is not None}
+
+
+def _meta(x: Tensor) -> tuple[TensorType, Any, Any]:
+    return x.type, x._placement, x._sbp
+
+
+def _meta_text(meta: tuple[TensorType, Any, Any]) -> str:
+    type_, placement, sbp = meta
+    where = f", placement={placement!r}, sbp={sbp}" if placement is not None else ""
+    return f"{type_}{where}"
+
+
+def _contiguous(x: Tensor) -> Any:
+    """The array of a variable; kernels write into it, so it is made contiguous in place."""
+    array = x._array
+    if array is not None and not array.flags.c_contiguous:
+        x._array = array = array.copy()
+    return array
+
+
+def _output(x: Tensor, value: Value, array: Any) -> Tensor:
+    if x._placement is None:
+        return wrap(array)
+    if array is None:  # this rank is outside the output's placement
+        array = np.empty((0,) * max(value.type.ndim, 1), value.type.dtype.np)
+    assert value.sbp is not None
+    return wrap_global(array, value.type, value.placement, value.sbp)
+
+

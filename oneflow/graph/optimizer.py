@@ -1,0 +1,93 @@
+"""An optimizer inside a graph: its update is traced, its learning rate and step count are fed at each call."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from oneflow.core.dtype import float64, int64
+from oneflow.core.placement import Placement
+from oneflow.core.tensor_type import TensorType
+from oneflow.tensor.tensor import Tensor
+
+if TYPE_CHECKING:
+    from oneflow.graph.trace import Trace
+
+
+class GraphOptimizer:
+    """optim: the eager optimizer, whose groups, state and update are used.  lr_sch: its scheduler or None."""
+
+    def __init__(self, optim: Any, lr_sch: Any, number: int) -> None:
+        from oneflow.optim.lr_scheduler import LRScheduler
+        from oneflow.optim.optimizer import Optimizer
+
+        if not isinstance(optim, Optimizer):
+            raise TypeError(f"add_optimizer takes an Optimizer, got {type(optim).__name__}")
+        if lr_sch is not None:
+            if not isinstance(lr_sch, LRScheduler):
+                raise TypeError(f"lr_sch must be an LRScheduler, got {type(lr_sch).__name__}")
+            if lr_sch.optimizer is not optim:
+                raise ValueError("lr_scheduler doesn't match optimizer.")
+        self.optim, self.lr_sch, self.number = optim, lr_sch, number
+        self._rates: dict[tuple[int, Placement], Tensor] = {}
+        self._steps: dict[Placement, Tensor] = {}
+
+    def parameters(self) -> Iterator[Tensor]:
+        for group in self.optim.param_groups:
+            yield from group["params"]
+
+    def state_of(self, parameter: Tensor) -> dict[str, Any]:
+        """State tensors of a parameter, made if they are not there yet."""
+        self.optim.init_state(parameter)
+        state: dict[str, Any] = self.optim.state[parameter]
+        return state
+
+    # ---- tracing -------------------------------------------------------------------------------------------------------------
+
+    def trace(self, trace: Trace) -> None:
+        """Adds accumulation, clipping and the update to the graph; leaves the parameters without gradients."""
+        try:
+            for parameter in self.parameters():
+                if parameter.grad is not None and trace.graph.num_pieces > 1:
+                    grad = parameter.grad
+                    parameter.grad = trace.structural("accumulate", grad, grad.type, {})
+            if any("clip_grad_max_norm" in g for g in self.optim.param_groups):
+                self.optim.clip_grad()
+            self.optim.update(
+                lambda group, p: self._rate(trace, group, p), lambda p: self._step(trace, p)
+            )
+        finally:
+            for parameter in self.parameters():
+                parameter.grad = None
+
+    def _rate(self, trace: Trace, group: Any, parameter: Tensor) -> Tensor:
+        index = next(i for i, g in enumerate(self.optim.param_groups) if g is group)
+        key = index, trace._placement_of(parameter)
+        if key not in self._rates:
+            self._rates[key] = self._scalar(trace, f"lr.{self.number}.{index}", float64, parameter)
+        return self._rates[key]
+
+    def _step(self, trace: Trace, parameter: Tensor) -> Tensor:
+        key = trace._placement_of(parameter)
+        if key not in self._steps:
+            self._steps[key] = self._scalar(trace, f"step.{self.number}", int64, parameter)
+        return self._steps[key]
+
+    def _scalar(self, trace: Trace, name: str, dtype: Any, parameter: Tensor) -> Tensor:
+        return trace.scalar_input(name, TensorType((), dtype), parameter)
+
+    # ---- running -------------------------------------------------------------------------------------------------------------
+
+    def feed(self, step: int, feeds: dict[str, Any]) -> None:
+        """Learning rates and the number of the update (from 1) for step `step` (from 0)."""
+        for index, group in enumerate(self.optim.param_groups):
+            feeds[f"lr.{self.number}.{index}"] = np.array(self._rate_at(step, group))
+        feeds[f"step.{self.number}"] = np.array(step + 1, dtype=np.int64)
+
+    def _rate_at(self, step: int, group: Any) -> float:
+        if self.lr_sch is None:
+            return float(group["lr"])
+        base = group.get("initial_lr", group["lr"])
+        return float(self.lr_sch.get_lr(base, step))

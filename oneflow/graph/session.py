@@ -1,0 +1,87 @@
+"""From a traced graph to a job that runs: compile here, or with the scheduler and the other ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from oneflow.core.graph import LogicalGraph
+from oneflow.core.job_config import Cluster, JobConfig
+
+if TYPE_CHECKING:
+    from oneflow.actors.job import Job
+
+
+def compile_and_bind(
+    graph: LogicalGraph, config: JobConfig, variables: Mapping[str, Any], device_index: int
+) -> Job:
+    """graph: as traced on this rank.  variables: name -> array of this rank's part.
+
+    A graph whose values all live on this rank is compiled here; one that spans ranks is compiled by the scheduler, after all
+    ranks have agreed that they traced the same.
+    """
+    ranks = sorted({r for node in graph for r in node.placement.rank_ids})
+    from oneflow.distributed.world import world
+
+    here = world()
+    if ranks == [here.rank]:
+        return _bind_alone(graph, config, here.rank, variables, device_index)
+    return _bind_together(graph, config, variables, device_index)
+
+
+def _bind_alone(
+    graph: LogicalGraph,
+    config: JobConfig,
+    rank: int,
+    variables: Mapping[str, Any],
+    device_index: int,
+) -> Job:
+    from oneflow.actors.job import Job
+    from oneflow.scheduler.compiler.pipeline import compile_graph
+
+    plan = compile_graph(graph, config, Cluster(rank + 1))
+    return Job(plan, rank, variables, device_index=device_index)
+
+
+def _bind_together(
+    graph: LogicalGraph, config: JobConfig, variables: Mapping[str, Any], device_index: int
+) -> Job:
+    from oneflow.actors.job import Job
+    from oneflow.actors.link import open_shared_link
+    from oneflow.core.graph_proto import graph_digest, graph_to_bytes, node_digests
+    from oneflow.core.graph_text import print_node
+    from oneflow.core.plan import Plan, plan_digest
+    from oneflow.distributed.world import world
+
+    here = world()
+    client = here.client
+    nodes = list(graph)
+
+    def describe(index: int) -> str:
+        node = nodes[index] if index < len(nodes) else None
+        return f"{print_node(node, with_location=False)} ({node.location})" if node else "no such node"
+
+    data = client.compile(
+        config.name,
+        graph_digest(graph),
+        node_digests(graph),
+        graph_to_bytes(graph) if here.rank == 0 else b"",
+        config.to_bytes() if here.rank == 0 else b"",
+        describe,
+    )
+    plan = Plan.from_bytes(data)
+    name = f"{config.name}.{plan_digest(data)}.{here.next_job_number()}"
+    ranks = sorted({r for actor in plan.actors for r in actor.placement.rank_ids})
+
+    def open_link(plan: Plan, rank: int) -> Any:
+        return open_shared_link(plan, rank, ranks, name, client)
+
+    return Job(
+        plan,
+        here.rank,
+        variables,
+        open_link=open_link,
+        check=lambda: client.check(ranks),
+        timeout_s=here.timeout_s,
+        device_index=device_index,
+    )

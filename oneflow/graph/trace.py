@@ -1,0 +1,202 @@
+"""Trace mode: ops become nodes of a logical graph instead of being run.
+
+Eager tensors that the traced code reads become variables: parameters, buffers, optimizer state. An op that overwrites one
+gives the variable a new value in the graph; whoever reads the tensor later in the trace reads that value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from oneflow.autograd.tape import record
+from oneflow.core.dispatch import use_mode
+from oneflow.core.errors import GraphError, OneFlowError, PlacementError
+from oneflow.core.graph import LogicalGraph, Node, Value
+from oneflow.core.location import user_location
+from oneflow.core.op import Attr, Op, infer_types
+from oneflow.core.placement import Placement
+from oneflow.core.sbp import NdSbp, all_broadcast, check_fits
+from oneflow.core.tensor_type import TensorType
+from oneflow.graph.proxy import Stage
+from oneflow.tensor.tensor import Tensor, wrap_traced
+
+
+class Trace:
+    """The mode, and what it has recorded.
+
+    rank: of this process: local tensors live there.  names: id(tensor) -> name, for tensors whose names are known.
+    """
+
+    def __init__(self, name: str, rank: int, num_pieces: int, names: dict[int, str]) -> None:
+        self.graph = LogicalGraph(name, num_pieces)
+        self.rank = rank
+        self.names = names
+        self.variables: dict[str, Tensor] = {}
+        self._current: dict[int, Value] = {}
+        self._first: Node | None = None
+        self.module_path = ""
+        self.stage = 0
+        self.stages: dict[Placement, int] = {}
+        """Stage of everything that runs on a placement, as far as stages were set."""
+        self.paths: dict[int, str] = {}
+        self.stage_of: dict[int, Stage] = {}
+
+    @contextmanager
+    def active(self) -> Iterator[None]:
+        """Ops of this thread are recorded here."""
+        from oneflow.graph import scope
+
+        with use_mode(self), scope.tracing(self):
+            yield
+
+    # ---- the mode ----------------------------------------------------------------------------------------------------------
+
+    def run(self, op: type[Op], inputs: tuple[Tensor, ...], attrs: dict[str, Attr]) -> Any:
+        values = [self.value_of(x) for x in inputs]
+        try:
+            types = infer_types(op, tuple(v.type for v in values), attrs)
+        except OneFlowError as error:
+            raise type(error)(f"{error} ({user_location()}{self._in_module()})") from error
+        node = self._append(op.name, values, types, self._placement(op, inputs, values), attrs)
+        outputs = tuple(
+            self._mutated(inputs[op.mutates[i]], v) if i in op.mutates else self._wrap(v, inputs)
+            for i, v in enumerate(node.outputs)
+        )
+        record(op, inputs, outputs, attrs)
+        return outputs[0] if op.num_outputs == 1 else outputs
+
+    def create(
+        self, op: type[Op], attrs: dict[str, Attr], placement: Placement, nd_sbp: NdSbp
+    ) -> Tensor:
+        """A source op whose result has a placement and an SBP."""
+        types = infer_types(op, (), attrs)
+        node = self._append(op.name, [], types, placement, attrs)
+        node.outputs[0].sbp = nd_sbp
+        return wrap_traced(node.outputs[0], types[0], placement=placement, sbp=nd_sbp)
+
+    def to_global(self, x: Tensor, placement: Placement, nd_sbp: NdSbp | None) -> Tensor:
+        """A node that fixes placement and, unless None, SBP. Its gradient is the front end's to record."""
+        value = self.value_of(x)
+        if nd_sbp is not None:
+            check_fits(nd_sbp, value.type.shape, "to_global")
+        node = self._append("to_global", [value], [value.type], placement, {})
+        node.outputs[0].sbp = nd_sbp
+        return wrap_traced(node.outputs[0], value.type, placement=placement, sbp=nd_sbp)
+
+    def structural(self, op: str, x: Tensor, type_: TensorType, attrs: dict[str, Attr]) -> Tensor:
+        """A structural node with one input and one output in the same place."""
+        value = self.value_of(x)
+        node = self._append(op, [value], [type_], value.placement, attrs)
+        return self._wrap(node.outputs[0], (x,))
+
+    def input(self, name: str, type_: TensorType, like: Tensor) -> Tensor:
+        """A value the caller feeds at each step, laid out as the eager tensor `like`."""
+        placement = self._placement_of(like)
+        sbp = like._sbp if like._sbp is not None else all_broadcast(placement.ndim)
+        return self._add_input(name, type_, like, placement, sbp)
+
+    def scalar_input(self, name: str, type_: TensorType, like: Tensor) -> Tensor:
+        """A number the caller feeds at each step, on every rank that holds `like`."""
+        placement = self._placement_of(like)
+        return self._add_input(name, type_, like, placement, all_broadcast(placement.ndim))
+
+    def _add_input(
+        self, name: str, type_: TensorType, like: Tensor, placement: Placement, sbp: NdSbp
+    ) -> Tensor:
+        node = self._append("input", [], [type_], placement, {"name": name})
+        node.outputs[0].sbp = sbp
+        if like._placement is None:
+            return wrap_traced(node.outputs[0], type_)
+        return wrap_traced(node.outputs[0], type_, placement=placement, sbp=sbp)
+
+    def output(self, x: Tensor, index: int) -> None:
+        value = self.value_of(x)
+        self._append("output", [value], [], value.placement, {"index": index})
+
+    # ---- values --------------------------------------------------------------------------------------------------------------
+
+    def value_of(self, x: Tensor) -> Value:
+        """The value that `x` stands for now; an eager tensor becomes a variable. Raises GraphError."""
+        if x.value is not None:
+            value: Value = x.value
+            return value
+        found = self._current.get(id(x))
+        if found is None:
+            found = self._add_variable(x)
+        return found
+
+    def _add_variable(self, x: Tensor) -> Value:
+        name = self.names.get(id(x))
+        if name is None:
+            name = f"free.{len(self.variables)}"
+        if name in self.variables:
+            raise GraphError(f"two variables of graph {self.graph.name} are named {name!r}")
+        self.variables[name] = x
+        placement = self._placement_of(x)
+        node = self._append("variable", [], [x.type], placement, {"name": name}, at_front=True)
+        node.outputs[0].sbp = x._sbp if x._sbp is not None else all_broadcast(placement.ndim)
+        self._current[id(x)] = node.outputs[0]
+        return node.outputs[0]
+
+    def _placement_of(self, x: Tensor | None) -> Placement:
+        if x is not None and x._placement is not None:
+            return x._placement
+        return Placement(x._device.type if x is not None else "cpu", [self.rank])
+
+    def _mutated(self, x: Tensor, value: Value) -> Tensor:
+        if x.value is not None:
+            x.value = value
+        else:
+            self._current[id(x)] = value
+        return x
+
+    def _wrap(self, value: Value, inputs: tuple[Tensor, ...]) -> Tensor:
+        is_global = any(x._placement is not None for x in inputs)
+        return wrap_traced(
+            value, value.type, placement=value.placement if is_global else None, sbp=value.sbp
+        )
+
+    def _placement(
+        self, op: type[Op], inputs: tuple[Tensor, ...], values: list[Value]
+    ) -> Placement:
+        if not values:
+            return Placement("cpu", [self.rank])
+        first = values[0].placement
+        for i, (x, value) in enumerate(zip(inputs, values, strict=True)):
+            if (x._placement is None) != (inputs[0]._placement is None):
+                raise PlacementError(
+                    f"{op.name}: local and global tensors are mixed (positional {i}); use to_global() "
+                    f"({user_location()}{self._in_module()})"
+                )
+            if value.placement != first:
+                raise PlacementError(
+                    f"{op.name}: Expected all tensors to be on the same placement, but found at least two "
+                    f"placements, {first} (positional 0) and {value.placement} (positional {i})! "
+                    f"Move one with to_global(placement=...) ({user_location()}{self._in_module()})"
+                )
+        return first
+
+    def _append(
+        self,
+        op: str,
+        values: list[Value],
+        types: Any,
+        placement: Placement,
+        attrs: dict[str, Attr],
+        *,
+        at_front: bool = False,
+    ) -> Node:
+        if at_front and self._first is not None:
+            node = self.graph.insert(self._first, op, values, types, placement, attrs)
+        else:
+            node = self.graph.append(op, values, types, placement, attrs)
+            if self._first is None and not at_front:
+                self._first = node
+        node.stage = self.stages.get(placement, self.stage)
+        node.module, node.location = self.module_path, user_location()
+        return node
+
+    def _in_module(self) -> str:
+        return f", in module {self.module_path}" if self.module_path else ""

@@ -1,0 +1,35 @@
+"""How many slots each register has. Slots are the only flow control: these numbers are the schedule.
+
+With one piece a step nothing overlaps, and one slot is enough. With more pieces:
+  - what a stage keeps from its forward for its backward pass has `stages - stage` slots: stage s may be so many
+    pieces ahead of its own backward, which is the 1F1B schedule (the last stage alternates, the first runs ahead
+    by the depth of the pipeline);
+  - what crosses to another actor at once has 2, so that the next piece can be made while this one is read.
+"""
+
+from __future__ import annotations
+
+from oneflow.core.graph import LogicalGraph
+from oneflow.core.plan import ActorKind, RegisterSpec
+
+
+def count_registers(graph: LogicalGraph, registers: list[RegisterSpec]) -> None:
+    """Sets `num_slots` of every register."""
+    num_stages = 1 + max((node.stage for node in graph), default=0)
+    for register in registers:
+        register.num_slots = _slots(register, num_stages)
+    for register in registers:
+        if register.producer.kind is ActorKind.FLAT_ALL_GATHER:  # in place: slot for slot the same
+            register.producer.inputs[0].num_slots = register.num_slots
+
+
+def _slots(register: RegisterSpec, num_stages: int) -> int:
+    if register.items == 1:
+        return 1
+    producer = register.producer
+    last = max((c.level for c in register.consumers), default=producer.level)
+    stage = producer.nodes[0].stage
+    is_kept = last - producer.level > 2 and producer.kind is not ActorKind.BOXING
+    if num_stages > 1 and is_kept:
+        return max(num_stages - stage, 1)
+    return 2

@@ -1,0 +1,88 @@
+"""The last step: actors and the registers between them."""
+
+from __future__ import annotations
+
+from oneflow.core.errors import InternalError
+from oneflow.core.graph import LogicalGraph, Value
+from oneflow.core.job_config import Cluster, JobConfig
+from oneflow.core.plan import ActorKind, ActorSpec, Plan, RegisterSpec
+from oneflow.scheduler.compiler.count_registers import count_registers
+from oneflow.scheduler.compiler.group_segments import group_segments
+
+
+def emit(graph: LogicalGraph, config: JobConfig, cluster: Cluster) -> Plan:
+    """The plan of a graph that all passes have been over. Linear in the number of nodes."""
+    actors = group_segments(graph)
+    makers = _makers(actors)
+    registers: list[RegisterSpec] = []
+    for actor in actors:
+        if actor.kind is ActorKind.FLAT_REDUCE_SCATTER:
+            _add(registers, actor, [n.outputs[0] for n in actor.nodes], [actors[actor.id + 1]])
+            continue
+        for consumers, values in _by_consumers(actor, actors, makers).items():
+            _add(registers, actor, values, [actors[c] for c in consumers])
+    count_registers(graph, registers)
+    return Plan(graph, actors, registers, cluster.world_size)
+
+
+def _makers(actors: list[ActorSpec]) -> dict[int, int]:
+    """node id -> id of the actor that makes its outputs known to others (of an all_reduce in two phases: the second)."""
+    return {
+        node.id: actor.id
+        for actor in actors
+        if actor.kind is not ActorKind.FLAT_REDUCE_SCATTER
+        for node in actor.nodes
+    }
+
+
+def _by_consumers(
+    actor: ActorSpec, actors: list[ActorSpec], makers: dict[int, int]
+) -> dict[tuple[int, ...], list[Value]]:
+    """The values that other actors read, by who reads them; what the same actors read travels together."""
+    result: dict[tuple[int, ...], list[Value]] = {}
+    for node in actor.nodes:
+        for value in node.outputs:
+            readers = sorted(_readers(value, actor, actors, makers))
+            if readers:
+                result.setdefault(tuple(readers), []).append(value)
+    if actor.kind in (ActorKind.FLAT_REDUCE, ActorKind.FLAT_ALL_GATHER) and result:
+        # Flat over the bytes of one register: so one register, which all readers hold.
+        readers = sorted({r for key in result for r in key})
+        return {tuple(readers): [n.outputs[0] for n in actor.nodes]}
+    return result
+
+
+def _readers(
+    value: Value, actor: ActorSpec, actors: list[ActorSpec], makers: dict[int, int]
+) -> set[int]:
+    found: set[int] = set()
+    for user in value.users:
+        if user.op == "repeat":
+            found |= _readers(user.outputs[0], actor, actors, makers)
+            continue
+        reader = makers[user.id]
+        if reader == actor.id:
+            continue
+        if actors[reader].kind is ActorKind.FLAT_ALL_GATHER:
+            reader -= 1  # its first phase reads the input
+        found.add(reader)
+    return found
+
+
+def _add(
+    registers: list[RegisterSpec],
+    producer: ActorSpec,
+    values: list[Value],
+    consumers: list[ActorSpec],
+) -> None:
+    items = 1 if producer.kind in (ActorKind.ACCUMULATE, ActorKind.PACK) else producer.acts
+    for consumer in consumers:
+        if consumer.acts % items:
+            raise InternalError(
+                f"{consumer.name} runs {consumer.acts} times for {items} items of {producer.name}"
+            )
+    register = RegisterSpec(len(registers), values, producer, consumers, items=items)
+    registers.append(register)
+    producer.outputs.append(register)
+    for consumer in consumers:
+        consumer.inputs.append(register)

@@ -1,0 +1,161 @@
+"""Groups nodes into actors.
+
+The level of a node is the longest chain of actors before it: a compute node has the level of its producers if they
+run in the same place at the same rate, one more otherwise; whatever waits for another device or changes rate has one
+more than its producers. Compute nodes of one place, rate and level form one segment. Edges between actors then always go up in
+level, so no cycle can arise, and no search for cycles is needed.
+
+Boxing nodes of one level between the same ranks become one actor that carries all their tensors: the gradients of a
+data-parallel model are reduced together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+
+from oneflow.core.errors import InternalError
+from oneflow.core.graph import PIECE, LogicalGraph, Node
+from oneflow.core.plan import ActorKind, ActorSpec
+from oneflow.core.sbp import NdSbp
+
+_KINDS = {
+    "input": ActorKind.INPUT,
+    "output": ActorKind.OUTPUT,
+    "unpack": ActorKind.UNPACK,
+    "pack": ActorKind.PACK,
+    "accumulate": ActorKind.ACCUMULATE,
+    "boxing": ActorKind.BOXING,
+}
+
+FLAT_TWO_PHASE_NBYTES = 256 * 1024
+"""From this size on an all_reduce over p ranks is a reduce-scatter and an all-gather (2T(p-1)/p bytes a rank) instead of everybody
+reading everything (T(p-1)): two messages more against fewer bytes. At p == 2 both read the same, but the halves also share the adding."""
+
+
+def group_segments(graph: LogicalGraph) -> list[ActorSpec]:
+    """The actors of a graph, by level, without registers. Linear in the number of nodes."""
+    _copy_variables(graph)
+    levels: dict[int, int] = {}
+    groups: dict[Hashable, list[Node]] = {}
+    for node in graph:
+        if node.op in ("variable", "repeat"):
+            levels[node.id] = _source_level(node, levels)
+            continue
+        level = _level(node, levels)
+        levels[node.id] = level
+        groups.setdefault(_key(node, level), []).append(node)
+    return _number(graph, groups, levels)
+
+
+def _copy_variables(graph: LogicalGraph) -> None:
+    """Peers and callers read registers, never a variable's own memory: what they want of one is copied first."""
+    for node in graph:
+        if not node.is_structural or node.op == "repeat":
+            continue
+        for i, value in enumerate(node.inputs):
+            if value.node.op == "variable":
+                sbp = [value.sbp]
+                copy = graph.insert(node, "copy", [value], [value.type], value.placement, sbp=sbp)
+                graph.set_input(node, i, copy.outputs[0])
+
+
+def _source_level(node: Node, levels: dict[int, int]) -> int:
+    return max((levels[v.node.id] for v in node.inputs), default=-1)
+
+
+def _level(node: Node, levels: dict[int, int]) -> int:
+    level = 0
+    for value in node.inputs:
+        producer = value.node
+        below = levels[producer.id]
+        joins = not node.is_structural and (
+            producer.op == "variable" or _same_place(node, producer)
+        )
+        level = max(level, below if joins else below + 1)
+    return level
+
+
+def _same_place(a: Node, b: Node) -> bool:
+    return (
+        not b.is_structural
+        and a.placement == b.placement
+        and a.rate == b.rate
+        and a.stage == b.stage
+    )
+
+
+def _key(node: Node, level: int) -> Hashable:
+    if node.op == "output":
+        return "output", node.placement
+    if node.op == "boxing":
+        source = node.inputs[0]
+        flat = flat_group_axis(node)
+        dtype = source.type.dtype.name if flat is not None else ""
+        return "boxing", level, source.placement, node.placement, node.rate, flat, dtype
+    if node.is_structural:
+        return node.op, level, node.placement, node.stage
+    return "segment", level, node.placement, node.stage, node.rate
+
+
+def flat_group_axis(node: Node) -> int | None:
+    """The hierarchy axis of a boxing that is a plain all_reduce over one axis (P -> B there, all else the same), or None."""
+    source, target = node.inputs[0], node.outputs[0]
+    if source.placement != target.placement:
+        return None
+    before, after = _sbp(source.sbp), _sbp(target.sbp)
+    differing = [i for i, (a, b) in enumerate(zip(before, after, strict=True)) if a is not b]
+    if len(differing) != 1:
+        return None
+    axis = differing[0]
+    return axis if before[axis].is_partial and after[axis].is_broadcast else None
+
+
+def _sbp(nd_sbp: NdSbp | None) -> NdSbp:
+    if nd_sbp is None:
+        raise InternalError("a boxing node before its SBP is known")
+    return nd_sbp
+
+
+def _number(
+    graph: LogicalGraph, groups: dict[Hashable, list[Node]], levels: dict[int, int]
+) -> list[ActorSpec]:
+    actors = []
+    for nodes in groups.values():
+        level = max(levels[n.id] for n in nodes)
+        actors.append(ActorSpec(-1, _kind(nodes[0]), nodes, level, _acts(graph, nodes[0])))
+    actors.sort(key=lambda a: a.level)  # stable: first in the graph first
+    result: list[ActorSpec] = []
+    for actor in actors:
+        result.extend(_split_all_reduce(actor))
+    for i, actor in enumerate(result):
+        actor.id = i
+    return result
+
+
+def _kind(node: Node) -> ActorKind:
+    return _KINDS.get(node.op, ActorKind.SEGMENT)
+
+
+def _acts(graph: LogicalGraph, node: Node) -> int:
+    if node.op in ("unpack", "pack", "accumulate") or node.rate == PIECE:
+        return graph.num_pieces
+    return 1
+
+
+def _split_all_reduce(actor: ActorSpec) -> list[ActorSpec]:
+    """An all_reduce runs flat over the bytes of its register; a large one in two phases."""
+    if actor.kind is not ActorKind.BOXING:
+        return [actor]
+    axis = flat_group_axis(actor.nodes[0])
+    if axis is None:
+        return [actor]
+    parts = 1
+    for i, sbp in enumerate(_sbp(actor.nodes[0].outputs[0].sbp)):
+        parts *= actor.placement.hierarchy[i] if sbp.is_split else 1
+    nbytes = sum(n.outputs[0].type.nbytes for n in actor.nodes) // parts
+    if nbytes < FLAT_TWO_PHASE_NBYTES:
+        actor.kind = ActorKind.FLAT_REDUCE
+        return [actor]
+    first = ActorSpec(-1, ActorKind.FLAT_REDUCE_SCATTER, actor.nodes, actor.level, actor.acts)
+    actor.kind = ActorKind.FLAT_ALL_GATHER
+    return [first, actor]

@@ -78,15 +78,13 @@ def _replace(node: Node, values: list[Value]) -> None:
 def _erase_dead(graph: LogicalGraph) -> None:
     """Erases, from the end, nodes whose outputs nobody reads and that do nothing else."""
     has_effect: dict[str, bool] = {}
-    node = graph._last
-    while node is not None:
-        before = node.prev
-        if not any(v.users for v in node.outputs):
-            if node.op not in has_effect:
-                has_effect[node.op] = _has_effect(node)
-            if not has_effect[node.op]:
-                graph.erase(node)
-        node = before
+    for node in reversed(list(graph)):
+        if any(v.users for v in node.outputs):
+            continue
+        if node.op not in has_effect:
+            has_effect[node.op] = _has_effect(node)
+        if not has_effect[node.op]:
+            graph.erase(node)
 
 
 def _has_effect(node: Node) -> bool:

@@ -10,7 +10,7 @@ in two walks, min-sum over the graph:
   backward  each node, last first, takes the choice that is cheapest given the messages of its inputs and what its
             readers, which have chosen already, want.
 
-On a tree this is the optimum. Where a value has several readers its message is shared evenly between them, and the
+On a tree this is the optimum. Where a node has several readers its message is shared evenly between them, and the
 backward walk counts each distinct wish once, since a moved value is moved once for all who want it so.
 Equal neighbourhoods (the layers of a deep network) have equal messages, so each is solved once: the walks are linear, and
 cheap on repeated blocks.
@@ -29,6 +29,7 @@ from oneflow.core.op import find_op
 from oneflow.core.placement import Placement
 from oneflow.core.sbp import NdSbp, check_fits, nd_sbp_str
 from oneflow.core.tensor_type import TensorType
+from oneflow.scheduler.compiler.pieces import rows_may_stay_split, splits_rows
 from oneflow.scheduler.compiler.signatures import (
     MOVES,
     TIE_BREAK,
@@ -51,10 +52,8 @@ def infer_sbp(graph: LogicalGraph, config: JobConfig, cluster: Cluster) -> None:
     solver = _Solver(graph, config.auto_parallel)
     for node in graph:
         solver.visit(node)
-    node = graph._last
-    while node is not None:
+    for node in reversed(list(graph)):
         solver.choose(node)
-        node = node.prev
 
 
 class _Message:
@@ -97,11 +96,13 @@ class _Solver:
         self._search_all = search_all
         self._compute_weight = 1.0 if search_all else TIE_BREAK
         self._weights = edge_weights(graph)
+        self._rows_stay_split = rows_may_stay_split(graph)
         self._solved: dict[Hashable, _Solved] = {}
         self._of_node: dict[int, _Solved] = {}
         self._messages: dict[int, _Message] = {}
         self._interned: dict[Hashable, _Message] = {}
         self._wishes: dict[int, dict[Wish, None]] = {}
+        self._overwritten: dict[int, NdSbp] = {}
         self._chosen: dict[Hashable, Choice] = {}
         self._mutated: dict[str, frozenset[int]] = {}
 
@@ -141,7 +142,8 @@ class _Solver:
             raise self._no_signature(node, messages)
         if not self._search_all:
             choices, base = _best_matching(choices, base, messages)
-        outputs = [self._message(v, i, choices, base) for i, v in enumerate(node.outputs)]
+        readers = max(1, sum(len(v.users) for v in node.outputs))
+        outputs = [self._message(v, i, choices, base, readers) for i, v in enumerate(node.outputs)]
         return _Solved(len(self._solved), choices, base, outputs)
 
     def _weight(self, node: Node) -> int:
@@ -152,11 +154,14 @@ class _Solver:
         fixed = [v.sbp for v in node.outputs]
         if None not in fixed and (not node.inputs or node.op in MOVES):
             return _as_fixed(node)
-        return [
+        choices = [
             c
             for c in self._signatures.of(node)
             if all(f is None or f == s for f, s in zip(fixed, c.outputs, strict=True))
         ]
+        if node.op == "unpack" and not self._rows_stay_split:
+            choices = [c for c in choices if not splits_rows(c.outputs[0])]
+        return choices
 
     def _best_inputs(
         self, node: Node, index: int, message: _Message, choices: Sequence[Choice]
@@ -184,14 +189,19 @@ class _Solver:
         return found
 
     def _message(
-        self, value: Value, index: int, choices: Sequence[Choice], base: list[float]
+        self,
+        value: Value,
+        index: int,
+        choices: Sequence[Choice],
+        base: list[float],
+        readers: int,
     ) -> _Message:
         least: dict[NdSbp, float] = {}
         for choice, seconds in zip(choices, base, strict=True):
             nd_sbp = choice.outputs[index]
             if seconds < least.get(nd_sbp, math.inf):
                 least[nd_sbp] = seconds
-        lowest, readers = min(least.values()), max(1, len(value.users))
+        lowest = min(least.values())
         costs = {s: round((c - lowest) / readers, 13) for s, c in least.items()}
         weight = self._weights[value.id]
         key = (value.type, value.placement, weight, tuple(costs.items()))
@@ -223,18 +233,32 @@ class _Solver:
             return
         solved = self._of_node[node.id]
         wishes = [tuple(self._wishes.get(v.id, ())) for v in node.outputs]
-        key = (solved.id, *wishes)
+        forced = tuple([self._overwritten.get(v.id) for v in node.outputs])
+        key = (solved.id, forced, *wishes)
         choice = self._chosen.get(key)
         if choice is None:
-            choice = self._chosen[key] = self._cheapest(solved, wishes)
+            choice = self._chosen[key] = self._cheapest(solved, wishes, forced)
         for value, nd_sbp in zip(node.outputs, choice.outputs, strict=True):
             value.sbp = nd_sbp
         for value, nd_sbp in zip(node.inputs, choice.inputs, strict=True):
             self._wishes.setdefault(value.id, {})[nd_sbp, node.placement] = None
+        for index in self._mutated_inputs(node):
+            self._overwritten[node.inputs[index].id] = choice.inputs[index]
 
-    def _cheapest(self, solved: _Solved, wishes: list[tuple[Wish, ...]]) -> Choice:
+    def _cheapest(
+        self,
+        solved: _Solved,
+        wishes: list[tuple[Wish, ...]],
+        forced: tuple[NdSbp | None, ...],
+    ) -> Choice:
+        """The choice with the least time up to here and of moving the outputs to where they are wanted.
+
+        forced: of an output that is overwritten, how the op that does so has it.
+        """
         best, least = solved.choices[0], math.inf
         for choice, base in zip(solved.choices, solved.base, strict=True):
+            if any(f not in (None, s) for f, s in zip(forced, choice.outputs, strict=True)):
+                continue
             seconds = base
             for message, nd_sbp, wanted in zip(solved.outputs, choice.outputs, wishes, strict=True):
                 for wish, placement in wanted:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from oneflow.core.errors import GraphError
 from oneflow.core.graph import PIECE, STEP, LogicalGraph, Node, Value
 from oneflow.core.job_config import Cluster, JobConfig
+from oneflow.core.sbp import NdSbp
 from oneflow.core.tensor_type import TensorType
 from oneflow.scheduler.compiler.insert_boxing import hand_over
+from oneflow.scheduler.compiler.pieces import packed_layout
 
 RATE_CHANGES = frozenset({"unpack", "accumulate", "pack", "repeat"})
 
@@ -23,10 +25,13 @@ def micro_batch(graph: LogicalGraph, config: JobConfig, cluster: Cluster) -> Non
         return
     repeated: dict[int, Value] = {}
     packed: dict[int, Value] = {}
+    piece: Value | None = None
     for node in graph:
         _set_rate(graph, node)
+        if node.op == "unpack":
+            piece = piece or node.outputs[0]
         if node.op == "output":
-            _pack(graph, node, packed)
+            _pack(graph, node, packed, piece)
         elif node.rate == PIECE and node.op != "unpack":
             _repeat_inputs(graph, node, repeated)
 
@@ -82,17 +87,25 @@ def _repeat_inputs(graph: LogicalGraph, node: Node, repeated: dict[int, Value]) 
         graph.set_input(node, i, again)
 
 
-def _pack(graph: LogicalGraph, node: Node, packed: dict[int, Value]) -> None:
+def _pack(graph: LogicalGraph, node: Node, packed: dict[int, Value], piece: Value | None) -> None:
     value = node.inputs[0]
     if not _is_piece(value):
         return
     whole = packed.get(value.id)
     if whole is None:
+        nd_sbp = packed_layout(value, piece)
+        source = value if nd_sbp == value.sbp else _box_piece(graph, node, value, nd_sbp)
         type_ = packed_type(value.type, graph.num_pieces)
-        pack = graph.insert(node, "pack", [value], [type_], value.placement, sbp=[value.sbp])
+        pack = graph.insert(node, "pack", [source], [type_], value.placement, sbp=[nd_sbp])
         pack.stage = value.node.stage
         whole = packed[value.id] = pack.outputs[0]
     graph.set_input(node, 0, whole)
+
+
+def _box_piece(graph: LogicalGraph, before: Node, value: Value, nd_sbp: NdSbp) -> Value:
+    boxing = graph.insert(before, "boxing", [value], [value.type], value.placement, sbp=[nd_sbp])
+    boxing.stage, boxing.rate = value.node.stage, PIECE
+    return boxing.outputs[0]
 
 
 def packed_type(type: TensorType, num_pieces: int) -> TensorType:

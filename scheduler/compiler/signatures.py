@@ -217,7 +217,7 @@ def _seconds(
         t.numel / _parts(s, node.placement.hierarchy) for t, s in zip(types, nd_sbps, strict=True)
     ]
     nbytes = sum(n * t.dtype.bytes for n, t in zip(numels, types, strict=True))
-    seconds = nbytes / BYTES_PER_SECOND[device]
+    seconds: float = nbytes / BYTES_PER_SECOND[device]
     if is_product:
         flops = 2.0 * math.sqrt(numels[0] * numels[1] * numels[-1])
         seconds = max(seconds, flops / FLOPS_PER_SECOND[device])

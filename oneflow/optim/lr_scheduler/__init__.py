@@ -1,0 +1,40 @@
+"""Learning-rate schedules."""
+
+from oneflow.optim.lr_scheduler.base import LRScheduler
+from oneflow.optim.lr_scheduler.closed_form import (
+    ConstantLR,
+    CosineAnnealingLR,
+    CosineAnnealingWarmRestarts,
+    CosineDecayLR,
+    ExponentialLR,
+    LambdaLR,
+    LinearLR,
+    MultiplicativeLR,
+    MultiStepLR,
+    PolynomialLR,
+    StepLR,
+)
+from oneflow.optim.lr_scheduler.composed import ChainedScheduler, SequentialLR, WarmUpLR, WarmupLR
+from oneflow.optim.lr_scheduler.plateau import ReduceLROnPlateau
+
+_LRScheduler = LRScheduler
+
+__all__ = [
+    "ChainedScheduler",
+    "ConstantLR",
+    "CosineAnnealingLR",
+    "CosineAnnealingWarmRestarts",
+    "CosineDecayLR",
+    "ExponentialLR",
+    "LRScheduler",
+    "LambdaLR",
+    "LinearLR",
+    "MultiStepLR",
+    "MultiplicativeLR",
+    "PolynomialLR",
+    "ReduceLROnPlateau",
+    "SequentialLR",
+    "StepLR",
+    "WarmUpLR",
+    "WarmupLR",
+]

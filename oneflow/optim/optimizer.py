@@ -1,0 +1,291 @@
+"""The base of all optimizers: parameter groups, states, the step.
+
+An optimizer's arithmetic is one update op per parameter (oneflow/ops/update.py). `step()` feeds it with scalars of
+its own; a graph under construction calls `update` with its inputs for learning rate and step number instead.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable
+from typing import Any, ClassVar
+
+import numpy as np
+
+from oneflow.autograd.grad_mode import enable_grad, no_grad
+from oneflow.core.dtype import DType, float64, int64
+from oneflow.core.sbp import all_broadcast
+from oneflow.core.tensor_type import TensorType
+from oneflow.tensor.tensor import Tensor, device_type, wrap, wrap_global
+
+
+class ParamGroup(dict[str, Any]):
+    """Parameters that share options: "params" and one entry per option."""
+
+    def __init__(self, parameters: dict[str, Any], default_options: dict[str, Any]) -> None:
+        super().__init__({**default_options, **parameters})
+        params = parameters["params"]
+        self["params"] = [params] if isinstance(params, Tensor) else list(params)
+        if "clip_grad_max_norm" in self:
+            self.setdefault("clip_grad_norm_type", 2.0)
+
+    @property
+    def parameters(self) -> list[Tensor]:
+        params: list[Tensor] = self["params"]
+        return params
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """All entries but the parameters."""
+        return {k: v for k, v in self.items() if k != "params"}
+
+    @property
+    def _enable_clip_grad(self) -> bool:
+        return "clip_grad_max_norm" in self
+
+
+class Optimizer(ABC):
+    """Holds what it updates in `param_groups` and what it remembers in `state`.
+
+    params: an iterable of leaf tensors, or of dicts {"params": ..., options of this group}.  options: the defaults.
+    `state[param]` is a dict of tensors laid out like the parameter; `state["step"]` counts the updates made.
+    """
+
+    state_names: ClassVar[tuple[str, ...]] = ()
+    """What is remembered per parameter; each starts with zeros unless `initial_value` says otherwise."""
+
+    def __init__(self, params: Any, options: dict[str, Any]) -> None:
+        self.defaults = dict(options)
+        self.param_groups: list[ParamGroup] = []
+        self.state: dict[Any, Any] = {"step": 0}
+        for group in self._groups_of(params):
+            self.add_param_group(group)
+
+    @staticmethod
+    def _groups_of(params: Any) -> list[dict[str, Any]]:
+        if isinstance(params, Tensor) or not isinstance(params, Iterable):
+            raise TypeError(
+                "params argument given to the optimizer should be an iterable of Tensors or dicts, "
+                f"but got {type(params).__name__}"
+            )
+        _refuse_set(params)
+        listed = list(params)
+        if not listed:
+            raise ValueError("optimizer got an empty parameter list")
+        return listed if isinstance(listed[0], dict) else [{"params": listed}]
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Adds {"params": ..., options}. Raises TypeError, ValueError for what is no leaf or is there already."""
+        if not isinstance(param_group, dict) or "params" not in param_group:
+            raise TypeError(f"param group must be a dict with 'params', got {param_group!r}")
+        _refuse_set(param_group["params"])
+        group = ParamGroup(param_group, self.defaults)
+        known = {id(p) for g in self.param_groups for p in g.parameters}
+        for param in group.parameters:
+            if not isinstance(param, Tensor):
+                raise TypeError(
+                    f"optimizer can only optimize Tensors, but one of the params is {type(param).__name__}"
+                )
+            if not param.is_leaf:
+                raise ValueError("can't optimize a non-leaf Tensor")
+            if id(param) in known:
+                raise ValueError(
+                    "some parameters appear in more than one parameter group, or twice in one"
+                )
+            known.add(id(param))
+        self.check_options(group)
+        self.param_groups.append(group)
+
+    def check_options(self, group: ParamGroup) -> None:
+        """Raises ValueError for options out of range. Subclasses add theirs."""
+        for name, low in (("lr", 0.0), ("eps", 0.0), ("weight_decay", 0.0), ("momentum", 0.0)):
+            if group.get(name, low) < low:
+                raise ValueError(f"Invalid {name}: {group[name]}; it must be at least {low}")
+        for i, beta in enumerate(group.get("betas", ())):
+            if not 0.0 <= beta < 1.0:
+                raise ValueError(
+                    f"Invalid beta parameter at index {i}: {beta}; it must be in [0, 1)"
+                )
+
+    # ---- states ------------------------------------------------------------------------------------------------------
+
+    def initial_value(self, group: ParamGroup, name: str) -> float:
+        """With what the state `name` is filled before the first update."""
+        return 0.0
+
+    def state_names_of(self, group: ParamGroup) -> tuple[str, ...]:
+        """The states that parameters of a group need."""
+        return self.state_names
+
+    def init_state(self, param: Tensor) -> dict[str, Tensor]:
+        """The states of a parameter; made, where there are none yet, in its dtype and layout."""
+        if param not in self.state:
+            group = self._group_of(param)
+            self.state[param] = {
+                name: filled_like(param, self.initial_value(group, name))
+                for name in self.state_names_of(group)
+            }
+        states: dict[str, Tensor] = self.state[param]
+        return states
+
+    state_of = init_state
+
+    def _group_of(self, param: Tensor) -> ParamGroup:
+        for group in self.param_groups:
+            if any(param is p for p in group.parameters):
+                return group
+        raise ValueError(f"a tensor {param.type} is not among this optimizer's parameters")
+
+    # ---- the step ----------------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def update_param(
+        self, group: ParamGroup, param: Tensor, states: dict[str, Tensor], lr: Tensor, step: Tensor
+    ) -> None:
+        """Updates one parameter, whose `grad` is there, and its states in place."""
+
+    def update(
+        self,
+        lr_of: Callable[[ParamGroup, Tensor], Tensor],
+        step_of: Callable[[Tensor], Tensor],
+    ) -> None:
+        """Updates all parameters that have gradients. Ops only, so that it can be traced.
+
+        lr_of(group, param): float64[] in the parameter's placement.  step_of(param): int64[], 1 for the first update.
+        """
+        with no_grad():
+            for group in self.param_groups:
+                for param in group.parameters:
+                    if param.grad is None:
+                        continue
+                    states = self.init_state(param)
+                    self.update_param(group, param, states, lr_of(group, param), step_of(param))
+
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """One update. closure: evaluates the model, calls backward and returns the loss, which is returned."""
+        loss = None
+        if closure is not None:
+            with enable_grad():
+                loss = closure()
+        number = self.state["step"] + 1
+        scalars: dict[Any, Tensor] = {}
+
+        def scalar(param: Tensor, value: float, dtype: DType) -> Tensor:
+            key = (value, dtype, param.placement if param.is_global else param.device)
+            if key not in scalars:
+                scalars[key] = scalar_beside(param, value, dtype)
+            return scalars[key]
+
+        self.update(
+            lambda group, param: scalar(param, group["lr"], float64),
+            lambda param: scalar(param, number, int64),
+        )
+        self.state["step"] = number
+        return loss
+
+    def zero_grad(self, set_to_none: bool = False) -> None:
+        """Clears all gradients: to zeros, or to None."""
+        from oneflow.nn.module import zero_gradients
+
+        for group in self.param_groups:
+            zero_gradients(group.parameters, set_to_none)
+
+    def clip_grad(self, error_if_nonfinite: bool = False) -> None:
+        """Clips the gradients of each group that has `clip_grad_max_norm` (`clip_grad_norm_type`: 2 by default)."""
+        from oneflow.nn.utils.clip_grad import clip_grad_norm_
+
+        for group in self.param_groups:
+            if group._enable_clip_grad:
+                clip_grad_norm_(
+                    group.parameters,
+                    group["clip_grad_max_norm"],
+                    group["clip_grad_norm_type"],
+                    error_if_nonfinite,
+                )
+
+    # ---- state dicts -------------------------------------------------------------------------------------------------
+
+    def _indices(self) -> dict[int, int]:
+        """id of a parameter -> its number over all groups."""
+        flat = [p for g in self.param_groups for p in g.parameters]
+        return {id(p): i for i, p in enumerate(flat)}
+
+    def state_dict(self) -> dict[str, Any]:
+        """{"state": {"step": n, parameter number: its states}, "param_groups": options and parameter numbers}."""
+        index = self._indices()
+        state = {index[id(k)] if isinstance(k, Tensor) else k: v for k, v in self.state.items()}
+        groups = [
+            {**g.options, "params": [index[id(p)] for p in g.parameters]} for g in self.param_groups
+        ]
+        return {"state": state, "param_groups": groups}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Inverse of `state_dict`; values are copied into this optimizer's layout. Raises ValueError."""
+        from oneflow.nn.module_state import assign
+
+        saved = state_dict["param_groups"]
+        if len(saved) != len(self.param_groups):
+            raise ValueError(
+                "loaded state dict has a different number of parameter groups: "
+                f"{len(saved)} instead of {len(self.param_groups)}"
+            )
+        by_number: dict[Any, Tensor] = {}
+        for number, (group, other) in enumerate(zip(self.param_groups, saved, strict=True)):
+            if len(group.parameters) != len(other["params"]):
+                raise ValueError(
+                    "loaded state dict contains a parameter group that doesn't match the size of "
+                    f"optimizer's group {number}: {len(other['params'])} parameters instead of "
+                    f"{len(group.parameters)}"
+                )
+            by_number.update(zip(other["params"], group.parameters, strict=True))
+        for group, other in zip(self.param_groups, saved, strict=True):
+            group.update({k: v for k, v in other.items() if k != "params"})
+        for key, value in state_dict["state"].items():
+            param = by_number.get(int(key) if str(key).isdigit() else key)
+            if param is None:
+                self.state[key] = value
+                continue
+            states = self.init_state(param)
+            for name, saved_state in value.items():
+                if name in states:
+                    assign(states[name], saved_state)
+
+    def __repr__(self) -> str:
+        lines = [f"{type(self).__name__} ("]
+        for i, group in enumerate(self.param_groups):
+            lines.append(f"Parameter Group {i}")
+            lines += [f"    {k}: {v}" for k, v in sorted(group.options.items())]
+        return "\n".join([*lines, ")"])
+
+
+def _refuse_set(params: Any) -> None:
+    if isinstance(params, set | frozenset):
+        raise TypeError(
+            "optimizer parameters need to be organized in ordered collections, but the ordering of tensors "
+            "in sets will change between runs. Please use a list instead."
+        )
+
+
+def _array_module(x: Tensor) -> Any:
+    if device_type(x) == "cpu":
+        return np
+    import cupy
+
+    return cupy
+
+
+def filled_like(param: Tensor, value: float) -> Tensor:
+    """A tensor of the parameter's type and layout, filled with `value`; made without an op."""
+    array = _array_module(param).full(param.data.shape, value, param.dtype.np)
+    if param.is_global:
+        return wrap_global(array, param.type, param.placement, param.sbp)
+    return wrap(array, param.device)
+
+
+def scalar_beside(param: Tensor, value: float, dtype: DType) -> Tensor:
+    """A 0-d tensor on the parameter's device, or whole on all ranks of its placement."""
+    array = _array_module(param).full((), value, dtype.np)
+    if param.is_global:
+        sbp = all_broadcast(param.placement.ndim)
+        return wrap_global(array, TensorType((), dtype), param.placement, sbp)
+    return wrap(array, param.device)

@@ -1,0 +1,1 @@
+"""Things around training: data loading."""

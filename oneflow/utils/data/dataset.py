@@ -1,0 +1,128 @@
+"""Where samples come from: by index (`Dataset`) or one after another (`IterableDataset`)."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import accumulate, chain
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+
+from oneflow.functional.random_state import Generator, next_seed
+from oneflow.tensor.tensor import Tensor
+
+T = TypeVar("T", covariant=True)
+
+
+class Dataset(Generic[T]):
+    """A map from 0 ... len - 1 to samples; subclasses define `__getitem__`, and `__len__` where it is known."""
+
+    def __getitem__(self, index: Any) -> T:
+        raise NotImplementedError(f"{type(self).__name__} must define __getitem__(index)")
+
+    def __add__(self, other: Dataset[Any]) -> ConcatDataset:
+        return ConcatDataset([self, other])
+
+
+class IterableDataset(Dataset[T]):
+    """A stream of samples; subclasses define `__iter__`. Workers each iterate a copy: see `get_worker_info`."""
+
+    def __iter__(self) -> Iterator[T]:
+        raise NotImplementedError(f"{type(self).__name__} must define __iter__()")
+
+    def __add__(self, other: Dataset[Any]) -> Any:
+        return ChainDataset([self, other])
+
+
+class TensorDataset(Dataset[tuple[Any, ...]]):
+    """Sample i is the tuple of row i of each tensor. Raises ValueError unless all have equally many rows."""
+
+    def __init__(self, *tensors: Tensor) -> None:
+        lengths = [len(t) for t in tensors]
+        if len(set(lengths)) > 1:
+            raise ValueError(f"Size mismatch between tensors: they have {lengths} rows")
+        self.tensors = tensors
+
+    def __getitem__(self, index: Any) -> tuple[Any, ...]:
+        return tuple(tensor[index] for tensor in self.tensors)
+
+    def __len__(self) -> int:
+        return len(self.tensors[0]) if self.tensors else 0
+
+
+class ConcatDataset(Dataset[Any]):
+    """One data set after another."""
+
+    def __init__(self, datasets: Iterable[Dataset[Any]]) -> None:
+        self.datasets = list(datasets)
+        if not self.datasets:
+            raise ValueError("datasets should not be an empty iterable")
+        if any(isinstance(d, IterableDataset) for d in self.datasets):
+            raise TypeError("ConcatDataset does not support IterableDataset; use ChainDataset")
+        self.cumulative_sizes = list(accumulate(len(d) for d in self.datasets))  # type: ignore[arg-type]
+
+    def __len__(self) -> int:
+        return self.cumulative_sizes[-1]
+
+    def __getitem__(self, index: int) -> Any:
+        if not -len(self) <= index < len(self):
+            raise IndexError(f"index {index} is out of range for a data set of {len(self)} samples")
+        index %= len(self)
+        which = bisect_right(self.cumulative_sizes, index)
+        return self.datasets[which][index - (self.cumulative_sizes[which - 1] if which else 0)]
+
+
+class ChainDataset(IterableDataset[Any]):
+    """One stream after another."""
+
+    def __init__(self, datasets: Iterable[Dataset[Any]]) -> None:
+        self.datasets = list(datasets)
+        if not all(isinstance(d, IterableDataset) for d in self.datasets):
+            raise TypeError("ChainDataset only supports IterableDataset")
+
+    def __iter__(self) -> Iterator[Any]:
+        return chain.from_iterable(self.datasets)  # type: ignore[arg-type]
+
+    def __len__(self) -> int:
+        return sum(len(d) for d in self.datasets)  # type: ignore[arg-type]
+
+
+class Subset(Dataset[Any]):
+    """The samples of `dataset` at `indices`."""
+
+    def __init__(self, dataset: Dataset[Any], indices: Sequence[int]) -> None:
+        self.dataset = dataset
+        self.indices = indices
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, list):
+            return self.dataset[[self.indices[i] for i in index]]
+        return self.dataset[self.indices[index]]
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+
+def random_split(
+    dataset: Any, lengths: Sequence[float], generator: Generator | None = None
+) -> list[Subset]:
+    """Cuts a data set at random into parts of the given lengths, or fractions that add up to 1.
+
+    What fractions leave over is dealt out one by one to the first parts. Raises ValueError.
+    """
+    total = len(dataset)
+    sizes = list(lengths)
+    if abs(sum(sizes) - 1.0) < 1e-9 and all(0 <= size <= 1 for size in sizes):
+        sizes = [int(total * size) for size in sizes]
+        for i in range(total - int(sum(sizes))):
+            sizes[i % len(sizes)] += 1
+    if sum(sizes) != total:
+        raise ValueError(
+            f"Sum of input lengths {sum(sizes)} does not equal the length of the input dataset {total}!"
+        )
+    order = np.random.default_rng(next_seed(generator)).permutation(total).tolist()
+    ends = list(accumulate(int(size) for size in sizes))
+    return [
+        Subset(dataset, order[end - int(size) : end]) for size, end in zip(sizes, ends, strict=True)
+    ]

@@ -1,0 +1,212 @@
+"""In which order samples are read. Random orders follow our generator, so a seed fixes them on every machine."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from oneflow.core.config import current_config
+from oneflow.core.rng import mix_seed
+from oneflow.functional.random_state import Generator, next_seed
+
+
+class Sampler:
+    """An iterable of indices; subclasses define `__iter__`, and `__len__` where it is known."""
+
+    def __init__(self, data_source: Any = None) -> None:
+        self.data_source = data_source
+
+    def __iter__(self) -> Iterator[Any]:
+        raise NotImplementedError(f"{type(self).__name__} must define __iter__()")
+
+
+class SequentialSampler(Sampler):
+    """0, 1, 2, ..."""
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(len(self.data_source)))
+
+    def __len__(self) -> int:
+        return len(self.data_source)
+
+
+class RandomSampler(Sampler):
+    """All indices in a new random order each time; replacement: each drawn anew.
+
+    num_samples: how many to draw, by default one per sample; more than that starts another order.
+    """
+
+    def __init__(
+        self,
+        data_source: Any,
+        replacement: bool = False,
+        num_samples: int | None = None,
+        generator: Generator | None = None,
+    ) -> None:
+        super().__init__(data_source)
+        if not isinstance(replacement, bool):
+            raise TypeError(f"replacement should be a boolean value, but got {replacement!r}")
+        if num_samples is not None and num_samples <= 0:
+            raise ValueError(
+                f"num_samples should be a positive integer value, but got {num_samples}"
+            )
+        self.replacement = replacement
+        self._num_samples = num_samples
+        self.generator = generator
+
+    @property
+    def num_samples(self) -> int:
+        return len(self.data_source) if self._num_samples is None else self._num_samples
+
+    def __iter__(self) -> Iterator[int]:
+        rng = np.random.default_rng(next_seed(self.generator))
+        size = len(self.data_source)
+        if self.replacement:
+            yield from rng.integers(size, size=self.num_samples).tolist()
+            return
+        left = self.num_samples
+        while left > 0 and size > 0:
+            yield from rng.permutation(size)[:left].tolist()
+            left -= size
+
+    def __len__(self) -> int:
+        return self.num_samples
+
+
+class SubsetRandomSampler(Sampler):
+    """The given indices in a new random order each time."""
+
+    def __init__(self, indices: Sequence[int], generator: Generator | None = None) -> None:
+        super().__init__()
+        self.indices = indices
+        self.generator = generator
+
+    def __iter__(self) -> Iterator[int]:
+        order = np.random.default_rng(next_seed(self.generator)).permutation(len(self.indices))
+        return (self.indices[i] for i in order.tolist())
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+
+class WeightedRandomSampler(Sampler):
+    """Indices drawn in proportion to `weights` (any non-negative numbers)."""
+
+    def __init__(
+        self,
+        weights: Sequence[float],
+        num_samples: int,
+        replacement: bool = True,
+        generator: Generator | None = None,
+    ) -> None:
+        super().__init__()
+        self.weights = np.asarray(weights, dtype=np.float64)
+        if num_samples <= 0:
+            raise ValueError(
+                f"num_samples should be a positive integer value, but got {num_samples}"
+            )
+        if self.weights.ndim != 1 or (self.weights < 0).any() or not self.weights.sum() > 0:
+            raise ValueError("weights should be a 1-d sequence of numbers >= 0, not all of them 0")
+        if not replacement and num_samples > int((self.weights > 0).sum()):
+            raise ValueError(
+                f"cannot draw {num_samples} samples without replacement from "
+                f"{int((self.weights > 0).sum())} positive weights"
+            )
+        self.num_samples = num_samples
+        self.replacement = replacement
+        self.generator = generator
+
+    def __iter__(self) -> Iterator[int]:
+        rng = np.random.default_rng(next_seed(self.generator))
+        share = self.weights / self.weights.sum()
+        drawn = rng.choice(len(share), self.num_samples, replace=self.replacement, p=share)
+        return iter(drawn.tolist())
+
+    def __len__(self) -> int:
+        return self.num_samples
+
+
+class BatchSampler(Sampler):
+    """Lists of batch_size indices of another sampler. drop_last: leave out a last list that is shorter."""
+
+    def __init__(self, sampler: Iterable[int], batch_size: int, drop_last: bool) -> None:
+        super().__init__()
+        if not isinstance(batch_size, int) or isinstance(batch_size, bool) or batch_size <= 0:
+            raise ValueError(
+                f"batch_size should be a positive integer value, but got {batch_size!r}"
+            )
+        if not isinstance(drop_last, bool):
+            raise ValueError(f"drop_last should be a boolean value, but got {drop_last!r}")
+        self.sampler = sampler
+        self.batch_size = batch_size
+        self.drop_last = drop_last
+
+    def __iter__(self) -> Iterator[list[int]]:
+        batch: list[int] = []
+        for index in self.sampler:
+            batch.append(index)
+            if len(batch) == self.batch_size:
+                yield batch
+                batch = []
+        if batch and not self.drop_last:
+            yield batch
+
+    def __len__(self) -> int:
+        count = len(self.sampler)  # type: ignore[arg-type]
+        return count // self.batch_size if self.drop_last else math.ceil(count / self.batch_size)
+
+
+class DistributedSampler(Sampler):
+    """This rank's share of the indices: every num_replicas-th, from `rank` on, of one order that all ranks share.
+
+    The share has the same length on all ranks: the order is filled up from its beginning, or cut if drop_last.
+    Call `set_epoch(n)` before each epoch for another order. The defaults are this process's rank and world size.
+    """
+
+    def __init__(
+        self,
+        dataset: Any,
+        num_replicas: int | None = None,
+        rank: int | None = None,
+        shuffle: bool = True,
+        seed: int = 0,
+        drop_last: bool = False,
+    ) -> None:
+        super().__init__(dataset)
+        self.dataset = dataset
+        self.num_replicas = current_config().world_size if num_replicas is None else num_replicas
+        self.rank = current_config().rank if rank is None else rank
+        if not 0 <= self.rank < self.num_replicas:
+            raise ValueError(
+                f"Invalid rank {self.rank}, rank should be in the interval [0, {self.num_replicas - 1}]"
+            )
+        self.shuffle, self.seed, self.drop_last, self.epoch = shuffle, seed, drop_last, 0
+
+    @property
+    def num_samples(self) -> int:
+        """Length of each rank's share."""
+        shares = len(self.dataset) / self.num_replicas
+        return math.floor(shares) if self.drop_last else math.ceil(shares)
+
+    @property
+    def total_size(self) -> int:
+        """Length of all shares together."""
+        return self.num_samples * self.num_replicas
+
+    def __iter__(self) -> Iterator[int]:
+        order = np.arange(len(self.dataset))
+        if self.shuffle:
+            order = np.random.default_rng(mix_seed(self.seed, self.epoch)).permutation(order)
+        if len(order):
+            order = np.resize(order, self.total_size)  # repeats from the beginning, or cuts
+        return iter(order[self.rank :: self.num_replicas].tolist())
+
+    def __len__(self) -> int:
+        return self.num_samples
+
+    def set_epoch(self, epoch: int) -> None:
+        """Chooses the order: the same for the same epoch and seed."""
+        self.epoch = epoch

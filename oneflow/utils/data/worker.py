@@ -1,0 +1,255 @@
+"""A data-loading process, and the parent's end of it.
+
+The parent sends `(task number, indices)` or `_NewEpoch` over a pipe and gets `(task number, batch or Failure)`. A thread of the
+parent reads each pipe all the time, so neither side ever waits for the other to read. A worker ends when its pipe
+closes, which happens when the parent dies, however it dies.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import queue
+import random
+import threading
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, wait
+from multiprocessing.reduction import ForkingPickler
+from typing import Any
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class WorkerInfo:
+    """What a worker knows of itself. seed: different in each worker and epoch.  dataset: its own copy."""
+
+    id: int
+    num_workers: int
+    seed: int
+    dataset: Any
+
+
+@dataclass(frozen=True)
+class Failure:
+    """An exception of a worker, as text and type."""
+
+    worker_id: int
+    exc_type: type[BaseException]
+    text: str
+
+    def reraise(self) -> None:
+        """Raises the same type of exception, with the worker's traceback in its message."""
+        message = (
+            f"Caught {self.exc_type.__name__} in DataLoader worker process {self.worker_id}.\n"
+            f"Original {self.text}"
+        )
+        try:
+            error = self.exc_type(message)
+        except Exception:  # a type whose constructor wants something else
+            error = RuntimeError(message)
+        raise error from None
+
+
+@dataclass(frozen=True)
+class _NewEpoch:
+    seed: int
+
+
+@dataclass(frozen=True)
+class _Exhausted:
+    """The worker's copy of a stream has no more samples."""
+
+
+_info: WorkerInfo | None = None
+
+
+def get_worker_info() -> WorkerInfo | None:
+    """Inside a worker: which one it is. In the main process: None."""
+    return _info
+
+
+@dataclass(frozen=True)
+class Job:
+    """What a worker does, sent once. Must survive pickling.
+
+    collate: from a list of samples to a batch, or None for single samples.  is_stream: an IterableDataset.
+    """
+
+    dataset: Any
+    collate: Callable[[Any], Any]
+    is_batched: bool
+    is_stream: bool
+    drop_last: bool
+    init: Callable[[int], Any] | None
+    worker_id: int
+    num_workers: int
+
+
+class Fetcher:
+    """Makes batches of a data set, in a worker or in the main process."""
+
+    def __init__(self, job: Job) -> None:
+        self.job = job
+        self._stream = iter(job.dataset) if job.is_stream else None
+
+    def fetch(self, indices: Any) -> Any:
+        """The batch at `indices` (for a stream: of as many samples). Raises StopIteration at a stream's end."""
+        job = self.job
+        if self._stream is not None:
+            return self._fetch_next(indices)
+        if not job.is_batched:
+            return job.collate(job.dataset[indices])
+        return job.collate([job.dataset[i] for i in indices])
+
+    def _fetch_next(self, indices: Any) -> Any:
+        stream: Any = self._stream
+        if not self.job.is_batched:
+            return self.job.collate(next(stream))
+        samples = [sample for _, sample in zip(indices, stream, strict=False)]
+        if not samples or (self.job.drop_last and len(samples) < len(indices)):
+            raise StopIteration
+        return self.job.collate(samples)
+
+
+def run_worker(job: Job, pipe: Connection) -> None:
+    """The worker's main function."""
+    state: dict[str, Any] = {"seed": 0}
+    parent = multiprocessing.parent_process()
+    sentinel = None if parent is None else parent.sentinel
+    try:
+        while True:
+            if sentinel is not None and pipe not in wait([pipe, sentinel]):
+                return
+            message = pipe.recv()
+            if message is None:
+                return
+            answer = _answer(job, message, state)
+            if answer is not None:
+                pipe.send_bytes(_pickled(answer, job.worker_id))
+    except (EOFError, BrokenPipeError, ConnectionResetError, KeyboardInterrupt):
+        return  # the parent is gone or has stopped listening
+
+
+def _pickled(answer: tuple[int, Any], worker_id: int) -> Any:
+    """The bytes of an answer, or of the failure to make them."""
+    try:
+        return ForkingPickler.dumps(answer)
+    except Exception:
+        failure = Failure(worker_id, RuntimeError, traceback.format_exc())
+        return ForkingPickler.dumps((answer[0], failure))
+
+
+def _answer(job: Job, message: Any, state: dict[str, Any]) -> Any:
+    if isinstance(message, _NewEpoch):
+        state.clear()
+        state["seed"] = message.seed
+        return None
+    number, indices = message
+    try:
+        if "fetcher" not in state:
+            _prepare(job, state)
+        return number, state["fetcher"].fetch(indices)
+    except StopIteration:
+        return number, _Exhausted()
+    except Exception as error:
+        return number, Failure(job.worker_id, type(error), traceback.format_exc())
+
+
+def _prepare(job: Job, state: dict[str, Any]) -> None:
+    """Seeds this process and starts reading. Here, so that its errors come out like those of a sample."""
+    from oneflow.functional.random_state import manual_seed
+
+    global _info
+    seed = (state["seed"] + job.worker_id) & 0xFFFFFFFFFFFFFFFF
+    is_first = _info is None
+    _info = WorkerInfo(job.worker_id, job.num_workers, seed, job.dataset)
+    random.seed(seed)
+    np.random.seed(seed & 0xFFFFFFFF)
+    manual_seed(seed)
+    if is_first and job.init is not None:
+        job.init(job.worker_id)
+    state["fetcher"] = Fetcher(job)
+
+
+class Worker:
+    """The parent's end of one worker process."""
+
+    def __init__(self, job: Job, context: Any) -> None:
+        self.id = job.worker_id
+        self._pipe, theirs = context.Pipe()
+        self.process = context.Process(
+            target=run_worker, args=(job, theirs), daemon=True, name=f"DataLoader worker {self.id}"
+        )
+        self.process.start()
+        theirs.close()
+        self._answers: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._reader = threading.Thread(
+            target=self._read, daemon=True, name=f"reader of worker {self.id}"
+        )
+        self._reader.start()
+
+    def _read(self) -> None:
+        while True:
+            try:
+                self._answers.put(self._pipe.recv())
+            except (EOFError, OSError):
+                self._answers.put(None)
+                return
+            except Exception as error:  # what it sent cannot be unpickled here
+                self._answers.put((-1, Failure(self.id, type(error), traceback.format_exc())))
+
+    def begin_epoch(self, seed: int) -> None:
+        """Forgets the old stream; samples from now on are of a new epoch."""
+        self._send(_NewEpoch(seed))
+
+    def ask(self, number: int, indices: Any) -> None:
+        self._send((number, indices))
+
+    def _send(self, message: Any) -> None:
+        try:
+            self._pipe.send(message)
+        except OSError:
+            raise self._death() from None
+
+    def answer(self, number: int, timeout_s: float) -> Any:
+        """The batch asked for under `number`, `None` if the stream has ended; older answers are dropped.
+
+        timeout_s: 0 waits for ever. Raises RuntimeError if it takes longer or the worker dies, or the worker's exception.
+        """
+        while True:
+            try:
+                answer = self._answers.get(timeout=timeout_s or None)
+            except queue.Empty:
+                raise RuntimeError(
+                    f"DataLoader timed out after {timeout_s:g} seconds waiting for worker {self.id}"
+                ) from None
+            if answer is None:
+                raise self._death()
+            got, value = answer
+            if isinstance(value, Failure) and got in (number, -1):
+                value.reraise()
+            if got == number:
+                return None if isinstance(value, _Exhausted) else (value,)
+
+    def _death(self) -> RuntimeError:
+        self.process.join(timeout=1.0)
+        return RuntimeError(
+            f"DataLoader worker {self.id} (pid {self.process.pid}) exited unexpectedly with exit code "
+            f"{self.process.exitcode}; see its output above. Worker processes import the main script again, "
+            'so it must start its work under `if __name__ == "__main__":`, and dataset, collate_fn and '
+            "worker_init_fn must be picklable"
+        )
+
+    def stop(self) -> None:
+        """Ends the process; at once if it does not end by itself within a second."""
+        with contextlib.suppress(OSError):  # it has ended already
+            self._pipe.send(None)
+        self.process.join(timeout=1.0)
+        if self.process.is_alive():
+            self.process.terminate()
+            self.process.join()
+        self._reader.join(timeout=1.0)
+        self._pipe.close()

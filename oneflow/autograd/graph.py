@@ -1,0 +1,22 @@
+"""Hooks around what is saved for the backward pass."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from oneflow.autograd.grad_mode import state
+
+
+class saved_tensors_hooks:  # noqa: N801
+    """Inside, every tensor saved for backward passes `pack_hook`; `unpack_hook` gives it back when it is needed."""
+
+    def __init__(self, pack_hook: Callable[[Any], Any], unpack_hook: Callable[[Any], Any]) -> None:
+        self._pair = (pack_hook, unpack_hook)
+
+    def __enter__(self) -> saved_tensors_hooks:
+        state.saved_hooks = (*state.saved_hooks, self._pair)
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        state.saved_hooks = state.saved_hooks[:-1]

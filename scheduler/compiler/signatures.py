@@ -134,31 +134,45 @@ def _choices(node: Node) -> tuple[Choice, ...]:
     types = tuple(v.type for v in node.inputs)
     results = tuple(v.type for v in node.outputs)
     hierarchy = node.placement.hierarchy
-    listed = list(dict.fromkeys(axis_signatures(node)))
-    is_product = _is_product(listed, types, results)
+    listed = [list(dict.fromkeys(axis_signatures(node, size))) for size in hierarchy]
+    is_product = _is_product(listed[0], types, results)
     found: dict[tuple[tuple[NdSbp, ...], tuple[NdSbp, ...]], Choice] = {}
-    for combination in itertools.product(listed, repeat=len(hierarchy)):
-        inputs = _per_tensor(combination, [s.inputs for s in combination], len(types))
-        outputs = _per_tensor(combination, [s.outputs for s in combination], len(results))
+    for combination in itertools.product(*listed):
+        inputs = _per_tensor([s.inputs for s in combination], len(types))
+        outputs = _per_tensor([s.outputs for s in combination], len(results))
         if not _fit(types, inputs, hierarchy) or not _fit(results, outputs, hierarchy):
+            continue
+        if not _nests(node, combination):
             continue
         seconds = _seconds(node, types + results, inputs + outputs, is_product)
         found.setdefault((inputs, outputs), Choice(inputs, outputs, seconds))
     return tuple(found.values())
 
 
-def _per_tensor(
-    combination: Sequence[SbpSignature], rows: Sequence[tuple[Sbp, ...]], num_tensors: int
-) -> tuple[NdSbp, ...]:
+def _per_tensor(rows: Sequence[tuple[Sbp, ...]], num_tensors: int) -> tuple[NdSbp, ...]:
     return tuple(tuple(row[i] for row in rows) for i in range(num_tensors))
 
 
-def axis_signatures(node: Node) -> list[SbpSignature]:
-    """Valid signatures of a node over one axis."""
+def axis_signatures(node: Node, size: int) -> list[SbpSignature]:
+    """Valid signatures of a node over one axis of `size` ranks."""
     types = tuple(v.type for v in node.inputs)
     if node.is_structural:
         return _structural_signatures(node, types)
-    return signatures(find_op(node.op), types, node.attrs)
+    return signatures(find_op(node.op), types, node.attrs, size)
+
+
+def _nests(node: Node, combination: Sequence[SbpSignature]) -> bool:
+    """A signature that depends on the number of ranks must also hold for all axes that use it together."""
+    if node.is_structural or find_op(node.op).sbp_for is None:
+        return True
+    sizes: dict[SbpSignature, list[int]] = {}
+    for signature, size in zip(combination, node.placement.hierarchy, strict=True):
+        sizes.setdefault(signature, []).append(size)
+    return all(
+        signature in axis_signatures(node, math.prod(together))
+        for signature, together in sizes.items()
+        if len(together) > 1
+    )
 
 
 def _structural_signatures(node: Node, types: tuple[TensorType, ...]) -> list[SbpSignature]:

@@ -37,6 +37,7 @@ from oneflow.core.errors import (
     TransportError,
 )
 from oneflow.core.loop import wait_for
+from oneflow.core.metrics import METRICS
 
 if TYPE_CHECKING:
     from oneflow.protos import control_pb2 as pb
@@ -360,8 +361,8 @@ class ControlClient:
 
     def _unreachable(self, timeout_s: float) -> str:
         return (
-            f"rank {self.rank} could not reach rank 0's scheduler at {self.address} within "
-            f"{timeout_s:g} s; was rank 0 started, and can this machine reach it?"
+            f"rank {self.rank} could not reach rank 0's scheduler at {self.address} "
+            f"within {timeout_s:g} s; was rank 0 started, and can this machine reach it?"
         )
 
     async def _say(self, method: str, request: Any, timeout_s: float) -> None:
@@ -456,6 +457,7 @@ class _BeatStream:
                     return
             reader.result()
         except grpc.RpcError as error:
+            METRICS.heartbeats["failed"] += 1
             # Only "refused" proves that the process is gone; an unreachable host may come back.
             unavailable = error.code() == grpc.StatusCode.UNAVAILABLE
             self.refused = int(unavailable and "refused" in str(error.details()).lower())
@@ -476,6 +478,7 @@ class _BeatStream:
     async def _read(self, call: Any) -> None:
         async for notice in call:
             self.heard_at = time.monotonic()
+            METRICS.heartbeats["ok"] += 1
             self._client._take(notice)
             if self._client._aborted or self._client._scheduler_closed:
                 return

@@ -11,6 +11,7 @@ from oneflow.core.config import Config, ConfigWarning, join_address, split_addre
 from oneflow.core.control_channel import TOKEN_KEY, channel_options, is_loopback, resolve
 from oneflow.core.errors import ConfigError
 from oneflow.core.loop import wait_for
+from oneflow.core.metrics import METRICS
 from oneflow.scheduler.ports import check_port_is_free
 
 if TYPE_CHECKING:
@@ -115,6 +116,7 @@ def _token_guards(token: str | None) -> list[Any]:
     from grpc import aio
 
     async def refuse(request: Any, context: Any) -> None:
+        METRICS.scheduler.message_rejected("auth")
         await context.abort(grpc.StatusCode.UNAUTHENTICATED, "wrong or missing job token")
 
     class TokenGuard(aio.ServerInterceptor):  # type: ignore[misc]

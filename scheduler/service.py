@@ -8,6 +8,7 @@ with a future (`_calls`) or, for a compile, a queue of actions (`_compiles`).
 from __future__ import annotations
 
 import asyncio
+import functools
 import itertools
 import logging
 import threading
@@ -40,6 +41,24 @@ MAX_DIGESTS_NBYTES = 64 << 20  # of eight million nodes
 log = logging.getLogger(__name__)
 
 
+def _measured(call: Any) -> Any:
+    """Counts a call and its time; the code is OK or the type of the error in the reply."""
+    name = call.__name__
+
+    @functools.wraps(call)
+    async def measured(service: SchedulerService, request: Any, context: Any) -> Any:
+        started = time.perf_counter()
+        code = "CANCELLED"
+        try:
+            reply = await call(service, request, context)
+            code = reply.error.type or "OK"
+            return reply
+        finally:
+            METRICS.scheduler.rpc_done(name, code, time.perf_counter() - started)
+
+    return measured
+
+
 class SchedulerService(control_pb2_grpc.SchedulerServicer):
     """One job attempt's control plane.
 
@@ -61,6 +80,7 @@ class SchedulerService(control_pb2_grpc.SchedulerServicer):
 
     # -- calls -------------------------------------------------------------------------------------
 
+    @_measured
     async def Join(self, request: pb.JoinRequest, context: Any) -> pb.JoinReply:
         member = Member(
             request.member.rank,
@@ -88,24 +108,28 @@ class SchedulerService(control_pb2_grpc.SchedulerServicer):
             self._do_rendezvous(rendezvous.JoinDropped(call))
         return pb.JoinReply(members=[_wire_member(member) for member in members])
 
+    @_measured
     async def Put(self, request: pb.PutRequest, context: Any) -> pb.PutReply:
         error, _ = await self._ask_store(
             lambda call: store.PutAsked(call, request.key, request.value)
         )
         return pb.PutReply(error=error)
 
+    @_measured
     async def Get(self, request: pb.GetRequest, context: Any) -> pb.GetReply:
         error, value = await self._ask_store(
             lambda call: store.GetAsked(call, request.key, request.timeout_s)
         )
         return pb.GetReply(error=error, value=value)
 
+    @_measured
     async def Barrier(self, request: pb.BarrierRequest, context: Any) -> pb.BarrierReply:
         error, _ = await self._ask_store(
             lambda call: store.BarrierReached(call, request.rank, request.name, request.timeout_s)
         )
         return pb.BarrierReply(error=error)
 
+    @_measured
     async def ReportFailure(self, request: pb.FailureReport, context: Any) -> pb.FailureReply:
         wire = request.failure
         failure = membership.Failure(
@@ -114,6 +138,7 @@ class SchedulerService(control_pb2_grpc.SchedulerServicer):
         self._do_membership(membership.FailureReported(failure))
         return pb.FailureReply()
 
+    @_measured
     async def Leave(self, request: pb.LeaveRequest, context: Any) -> pb.LeaveReply:
         self._do_membership(membership.RankLeft(request.rank, request.incarnation))
         return pb.LeaveReply()

@@ -1,0 +1,30 @@
+"""A port in use is refused with the number and the holder."""
+
+from __future__ import annotations
+
+import os
+import socket
+
+import pytest
+
+from oneflow.core.errors import ConfigError
+from oneflow.scheduler.ports import check_port_is_free, free_port, port_holder
+
+
+def test_a_listening_port_is_named_with_its_holder() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        assert port_holder(port) == os.getpid()
+        with pytest.raises(ConfigError, match=f"port {port} .* in use by pid {os.getpid()}"):
+            check_port_is_free("127.0.0.1", port)
+    check_port_is_free("127.0.0.1", port)
+    assert port_holder(port) is None
+
+
+def test_an_address_of_another_machine_is_refused() -> None:
+    with pytest.raises(ConfigError, match="not an address of this machine"):
+        check_port_is_free("192.0.2.1", 29500)
+
+
+def test_free_port_is_free() -> None:
+    check_port_is_free("127.0.0.1", free_port())

@@ -1,9 +1,11 @@
-"""Who holds which part of a global tensor, and what a rank must read from whom to change its layout.
+"""Who holds which part of a global tensor, and who must read what to change its layout.
 
-Pure functions of shapes, SBP and placements; every rank gets the same answers, so nobody has to ask anybody.
+Pure functions of shapes, SBP and placements; every rank gets the same answers, so nobody has to ask
+anybody.
 
-Words: the *tiles* of a layout are the distinct parts that its split axes make; the *addend* of a rank says which
-summand of the partial sums it holds (0 if there are none); ranks that differ only along broadcast axes hold copies.
+Words: the *tiles* of a layout are the distinct parts that its split axes make; the *addend* of a
+rank says which summand of the partial sums it holds (0 if there are none); ranks that differ only
+along broadcast axes hold copies.
 """
 
 from __future__ import annotations
@@ -23,9 +25,10 @@ Shape = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Pull:
-    """One read: `source_slices` of the shard of `source_rank` go to `target_slices` of the reader's own shard.
+    """One read: `source_slices` of the shard of `source_rank` go to `target_slices` of one's own.
 
-    Slices are local to the shards and of equal shape. add: add to what is there instead of overwriting it.
+    Slices are local to the shards and of equal shape. add: add to what is there instead of
+    overwriting it.
     """
 
     source_rank: int
@@ -40,7 +43,7 @@ class Pull:
 
 
 def balanced_part(size: int, parts: int, index: int) -> tuple[int, int]:
-    """[start, stop) of part `index` of `size` elements in `parts`; the first parts take the remainder."""
+    """[start, stop) of part `index` of `parts`; the first parts take the remainder."""
     base, extra = divmod(size, parts)
     start = index * base + min(index, extra)
     return start, start + base + (index < extra)
@@ -49,8 +52,8 @@ def balanced_part(size: int, parts: int, index: int) -> tuple[int, int]:
 def shard_box(shape: Shape, nd_sbp: NdSbp, placement: Placement, rank: int) -> Box:
     """The part of a tensor of `shape` that `rank` holds; P and B axes hold the whole.
 
-    is_first: coordinate 0 on all P axes. Raises PlacementError if `rank` is not in `placement`, SbpError if a
-    split does not fit.
+    is_first: coordinate 0 on all P axes. Raises PlacementError if `rank` is not in `placement`,
+    SbpError if a split does not fit.
     """
     check_layout(shape, nd_sbp, placement)
     return _box(shape, nd_sbp, placement.hierarchy, placement.coordinate(rank))
@@ -130,10 +133,11 @@ def pulls(
 ) -> tuple[Pull, ...]:
     """What `rank` of the destination reads, in order, to fill its new shard in one hop.
 
-    A rank that holds a copy reads its own; other readers spread evenly over the holders. Partial sums are read in
-    ascending rank order, the first as a copy, so that all copies of a sum are equal to the last bit. A partial
-    target gets each cell once, at a rank that holds it already if there is one, else at the first of the group;
-    what nobody fills is zero (`needs_zero_fill`). Returns () if `rank` is not in the destination.
+    A rank that holds a copy reads its own; other readers spread evenly over the holders. Partial
+    sums are read in ascending rank order, the first as a copy, so that all copies of a sum are
+    equal to the last bit. A partial target gets each cell once, at a rank that holds it already if
+    there is one, else at the first of the group; what nobody fills is zero (`needs_zero_fill`).
+    Returns () if `rank` is not in the destination.
     """
     if rank not in dst_placement:
         return ()
@@ -185,7 +189,7 @@ def needs_zero_fill(
 
 
 def groups_of(placement: Placement, axes: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
-    """The groups of ranks that differ only in their coordinates along `axes`, each in ascending order."""
+    """The groups of ranks that differ only along `axes`, each in ascending order."""
     found: dict[tuple[int, ...], list[int]] = {}
     for rank, at in zip(placement.rank_ids, coordinates(placement.hierarchy), strict=True):
         key = tuple(i for axis, i in enumerate(at) if axis not in axes)
@@ -198,13 +202,15 @@ def changed_axes(src: NdSbp, dst: NdSbp) -> tuple[int, ...]:
     return tuple(i for i, (a, b) in enumerate(zip(src, dst, strict=True)) if a is not b)
 
 
-def stays_in_groups(src: NdSbp, dst: NdSbp, axis: int) -> bool:
-    """May `axis` change from src to dst inside the groups along it?
+def stays_in_groups(src: NdSbp, dst: NdSbp, axis: int, group_axes: tuple[int, ...]) -> bool:
+    """May `axis` change from src to dst inside the groups along `group_axes`?
 
-    Not if a later axis splits the same dim: its parts are cut from parts of this axis, so they would move too.
+    Not if a later axis outside the group splits the same dim: its parts are cut from parts of this
+    axis, so they would move too.
     """
     dims = {s.dim for s in (src[axis], dst[axis]) if s.is_split}
-    return not any(_splits(s, dims) for nd_sbp in (src, dst) for s in nd_sbp[axis + 1 :])
+    later = [i for i in range(axis + 1, len(src)) if i not in group_axes]
+    return not any(_splits(nd_sbp[i], dims) for nd_sbp in (src, dst) for i in later)
 
 
 def _splits(sbp: Sbp, dims: set[int]) -> bool:
@@ -212,7 +218,7 @@ def _splits(sbp: Sbp, dims: set[int]) -> bool:
 
 
 def _slot_of(src: _Layout, dst: _Layout, addend: int, src_tile: int, dst_tile: int) -> int:
-    """Which addend of the destination takes this cell: the one that has to move least, the first among equals."""
+    """Which addend of the destination takes this cell: the one that has to move least."""
     if dst.num_addends == 1:
         return 0
     holders = src.ranks[addend][src_tile]

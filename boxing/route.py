@@ -1,0 +1,127 @@
+"""The cheapest way from one layout to another: one hop, or a route through the table."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from functools import lru_cache
+from itertools import pairwise
+
+from oneflow.boxing.boxes import check_layout
+from oneflow.boxing.link import SHARED_MEMORY, Link
+from oneflow.boxing.transitions import (
+    RouteStep,
+    dims_to_split,
+    make_step,
+    refuse_bool_sums,
+    step_seconds,
+)
+from oneflow.core.errors import InternalError
+from oneflow.core.placement import Placement
+from oneflow.core.sbp import BROADCAST, PARTIAL, NdSbp, Split
+from oneflow.core.tensor_type import TensorType
+
+__all__ = ["RouteStep", "choose_route", "route_seconds"]
+
+_State = tuple[NdSbp, Placement]
+
+
+def choose_route(
+    type: TensorType,
+    src_sbp: NdSbp,
+    src_placement: Placement,
+    dst_sbp: NdSbp,
+    dst_placement: Placement,
+    link: Link = SHARED_MEMORY,
+) -> tuple[RouteStep, ...]:
+    """The steps from one layout of a global tensor of `type` to another; () if they are the same.
+
+    Deterministic: all ranks choose alike. Raises SbpError if a layout does not fit the tensor, or
+    for partial sums of booleans.
+    """
+    return _best(type, src_sbp, src_placement, dst_sbp, dst_placement, link)[0]
+
+
+def route_seconds(
+    type: TensorType,
+    src_sbp: NdSbp,
+    src_placement: Placement,
+    dst_sbp: NdSbp,
+    dst_placement: Placement,
+    link: Link = SHARED_MEMORY,
+) -> float:
+    """Estimated seconds of the best route."""
+    return _best(type, src_sbp, src_placement, dst_sbp, dst_placement, link)[1]
+
+
+@lru_cache(maxsize=65536)
+def _best(
+    type: TensorType,
+    src_sbp: NdSbp,
+    src_placement: Placement,
+    dst_sbp: NdSbp,
+    dst_placement: Placement,
+    link: Link,
+) -> tuple[tuple[RouteStep, ...], float]:
+    check_layout(type.shape, src_sbp, src_placement)
+    check_layout(type.shape, dst_sbp, dst_placement)
+    refuse_bool_sums(type, src_sbp, dst_sbp)
+    src, dst = (src_sbp, src_placement), (dst_sbp, dst_placement)
+    if src == dst:
+        return (), 0.0
+    best: tuple[tuple[RouteStep, ...], float] | None = None
+    for states in _chains(type, src, dst):
+        steps = tuple(make_step(*a, *b) for a, b in pairwise(states))
+        seconds = sum(step_seconds(type, step, link) for step in steps)
+        if best is None or seconds < best[1]:
+            best = steps, seconds
+    if best is None:  # the direct step is always among the chains
+        raise InternalError("boxing: no candidate route")
+    return best
+
+
+def _chains(type: TensorType, src: _State, dst: _State) -> Iterator[tuple[_State, ...]]:
+    """Candidate routes, the shortest first."""
+    yield src, dst
+    if not any(s.is_partial for s in src[0]) and not any(s.is_broadcast for s in dst[0]):
+        return  # every byte has one owner and one reader: nothing beats one hop
+    first = list(dict.fromkeys(s for s in _after(type, src, dst) if s not in (src, dst)))
+    last = list(dict.fromkeys(s for s in _before(type, src, dst) if s not in (src, dst)))
+    for middle in dict.fromkeys(first + last):
+        yield src, middle, dst
+    for a in first:
+        for b in last:
+            if a != b:
+                yield src, a, b, dst
+
+
+def _after(type: TensorType, src: _State, dst: _State) -> Iterator[_State]:
+    """Layouts on the source's ranks with sums done: on every rank, or each on a part."""
+    nd_sbp, placement = src
+    axes = tuple(i for i, s in enumerate(nd_sbp) if s.is_partial and not _stays(i, src, dst))
+    if not axes:
+        return
+    yield tuple(BROADCAST if i in axes else s for i, s in enumerate(nd_sbp)), placement
+    p = math.prod(placement.hierarchy[i] for i in axes)
+    dims = dims_to_split(type.shape, nd_sbp, p)
+    wanted = [s.dim for s in dst[0] if s.is_split]
+    for dim in dict.fromkeys([*dims[:1], *wanted]):
+        yield tuple(Split(dim) if i in axes else s for i, s in enumerate(nd_sbp)), placement
+
+
+def _before(type: TensorType, src: _State, dst: _State) -> Iterator[_State]:
+    """Layouts on the destination's ranks that only need to be gathered or summed up there."""
+    nd_sbp, placement = dst
+    axes = tuple(i for i, s in enumerate(nd_sbp) if s.is_broadcast)
+    if src[1] == placement:
+        yield tuple(PARTIAL if src[0][i].is_partial else s for i, s in enumerate(nd_sbp)), placement
+        yield tuple(src[0][i] if i in axes else s for i, s in enumerate(nd_sbp)), placement
+    if not axes:
+        return
+    p = math.prod(placement.hierarchy[i] for i in axes)
+    for dim in dims_to_split(type.shape, nd_sbp, p)[:1]:
+        yield tuple(Split(dim) if i in axes else s for i, s in enumerate(nd_sbp)), placement
+
+
+def _stays(axis: int, src: _State, dst: _State) -> bool:
+    return src[1] == dst[1] and dst[0][axis].is_partial

@@ -1,0 +1,71 @@
+"""The environment is read once and checked: mistakes name the variable."""
+
+from __future__ import annotations
+
+import pytest
+
+from oneflow.core.config import Config, ConfigWarning, join_address, split_address
+from oneflow.core.errors import ConfigError
+
+WORLD = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500", "WORLD_SIZE": "4", "RANK": "2"}
+
+
+def test_nothing_set_is_a_world_of_one() -> None:
+    config = Config.from_env({})
+    assert (config.rank, config.world_size, config.launched) == (0, 1, False)
+    assert (config.heartbeat_s, config.suspect_s, config.act_s) == (1.0, 3.0, 10.0)
+    assert config.job_token is None and config.metrics_addr is None
+
+
+def test_launched_world() -> None:
+    config = Config.from_env(WORLD | {"LOCAL_RANK": "1", "ONEFLOW_JOB_TOKEN": "secret"})
+    assert (config.rank, config.world_size, config.local_rank) == (2, 4, 1)
+    assert config.launched and config.master_address == "127.0.0.1:29500"
+    assert config.job_token == "secret"
+
+
+def test_half_a_world_is_a_world_of_one_with_a_warning() -> None:
+    with pytest.warns(ConfigWarning, match="RANK set but not MASTER_ADDR"):
+        config = Config.from_env({"RANK": "2"})
+    assert (config.rank, config.world_size) == (0, 1)
+
+
+def test_a_proxy_is_warned_of_in_a_launched_world_only() -> None:
+    proxy = {"http_proxy": "http://proxy:3128"}
+    Config.from_env(proxy)
+    with pytest.warns(ConfigWarning, match="http_proxy"):
+        Config.from_env(WORLD | proxy)
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [
+        ("WORLD_SIZE", "four"),
+        ("RANK", "4"),
+        ("RANK", "-1"),
+        ("MASTER_PORT", "65536"),
+        ("ONEFLOW_TIMEOUT_SECONDS", "0"),
+        ("ONEFLOW_TIMEOUT_SECONDS", "inf"),
+        ("ONEFLOW_HEARTBEAT_SECONDS", "nan"),
+        ("ONEFLOW_DEBUG", "perhaps"),
+        ("ONEFLOW_PEER_TIMEOUT_SECONDS", "2"),
+        ("OMP_NUM_THREADS", "0"),
+    ],
+)
+def test_a_bad_value_names_its_variable(variable: str, value: str) -> None:
+    with pytest.raises(ConfigError, match=variable):
+        Config.from_env(WORLD | {variable: value})
+
+
+def test_shorter_heartbeats_shorten_what_depends_on_them() -> None:
+    config = Config.from_env({"ONEFLOW_HEARTBEAT_SECONDS": "0.2"})
+    assert (config.suspect_s, config.act_s) == pytest.approx((0.6, 2.0))
+
+
+def test_addresses() -> None:
+    assert split_address("10.0.0.1:80") == ("10.0.0.1", 80)
+    assert split_address("[::1]:80") == ("::1", 80)
+    assert split_address(join_address("::1", 7)) == ("::1", 7)
+    for bad in ("host", "host:", "host:x", "host:70000"):
+        with pytest.raises(ConfigError):
+            split_address(bad)

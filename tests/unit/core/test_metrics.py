@@ -1,0 +1,137 @@
+"""Counters and the page that shows them."""
+
+from __future__ import annotations
+
+import json
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("prometheus_client")
+
+from prometheus_client import generate_latest
+from prometheus_client.parser import text_string_to_metric_families
+
+from oneflow.core.config import Config
+from oneflow.core.errors import ConfigError
+from oneflow.core.metrics import MAX_JOBS, Histogram, Metrics, make_registry
+from oneflow.core.metrics_http import start_endpoint
+
+
+def samples(metrics: Metrics) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
+    text = generate_latest(make_registry(metrics)).decode()
+    return {
+        (sample.name, tuple(sorted(sample.labels.items()))): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+
+
+def busy() -> Metrics:
+    metrics = Metrics()
+    metrics.act("compute", 5)
+    metrics.wait("compute", "no_input", 1.5)
+    metrics.wait("compute", "no_free_register", 0.5)
+    metrics.message_sent("shm", 100)
+    metrics.message_received("shm", 40)
+    metrics.collective("all_reduce", 4096, 0.002)
+    metrics.set_registers("compute", "free", 3)
+    metrics.set_device_memory("used", 700)
+    metrics.set_device_memory("used", 300)
+    metrics.step("job", 0.25, samples=8)
+    metrics.step("job", 0.25, samples=8)
+    metrics.nonfinite("job", "grad")
+    metrics.scheduler.compiled(2.0)
+    metrics.scheduler.rank_lost("NODE_LOST")
+    metrics.scheduler.rpc_done("Barrier", "OK", 0.002)
+    return metrics
+
+
+def test_counts_come_out_under_their_names() -> None:
+    found = samples(busy())
+    kind = ("kind", "compute")
+    assert found["oneflow_actor_acts_total", (kind,)] == 5
+    assert found["oneflow_actor_wait_seconds_total", (("cause", "no_input"), kind)] == 1.5
+    assert found["oneflow_actor_wait_seconds_total", (("cause", "no_free_register"), kind)] == 0.5
+    sent = (("direction", "sent"), ("transport", "shm"))
+    assert found["oneflow_message_bytes_total", sent] == 100
+    assert found["oneflow_collective_bytes_total", (("op", "all_reduce"),)] == 4096
+    assert found["oneflow_collective_duration_seconds_count", (("op", "all_reduce"),)] == 1
+    assert found["oneflow_registers", (kind, ("state", "free"))] == 3
+    assert found["oneflow_device_memory_bytes", (("kind", "used"),)] == 300
+    assert found["oneflow_device_memory_peak_bytes", ()] == 700
+    assert found["oneflow_train_steps_total", (("job", "job"),)] == 2
+    assert found["oneflow_train_samples_total", (("job", "job"),)] == 16
+    assert found["oneflow_train_step_duration_seconds_sum", ()] == 0.5
+    assert found["oneflow_scheduler_compile_duration_seconds_count", (("pass", "all"),)] == 1
+    assert found["oneflow_scheduler_daemons_lost_total", (("reason", "NODE_LOST"),)] == 1
+    call = (("code", "OK"), ("method", "Barrier"))
+    assert found["oneflow_scheduler_rpc_requests_total", call] == 1
+
+
+def test_names_follow_the_conventions() -> None:
+    names = {name for name, _ in samples(busy())}
+    assert all(name.startswith("oneflow_") for name in names)
+    units = ("_seconds", "_bytes", "_total", "_info", "_bucket", "_count", "_sum", "_registers")
+    plain = {"oneflow_scheduler_jobs", "oneflow_train_last_step"}
+    assert [n for n in names if not n.endswith(units) and n not in plain] == []
+
+
+def test_number_of_series_stays_in_its_budget() -> None:
+    metrics = busy()
+    for job in range(3 * MAX_JOBS):
+        metrics.step(f"job{job}", 0.1)
+    assert len(metrics.train) == MAX_JOBS
+    assert len(samples(metrics)) < 1500
+
+
+def test_histogram_counts_each_value_in_the_first_bucket_that_holds_it() -> None:
+    histogram = Histogram((0.1, 1.0))
+    for value in (0.05, 0.1, 0.5, 3.0):
+        histogram.observe(value)
+    assert histogram.cumulative() == [("0.1", 2), ("1.0", 3), ("+Inf", 4)]
+    assert histogram.total_s == pytest.approx(3.65)
+
+
+def get(address: str, path: str, **headers: str) -> tuple[int, str]:
+    request = urllib.request.Request(f"http://{address}{path}", headers=headers)
+    try:
+        with urllib.request.urlopen(request, timeout=10) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.read().decode()
+
+
+def test_page_serves_and_its_file_goes_away(tmp_path: Path) -> None:
+    metrics = busy()
+    endpoint = start_endpoint(Config(metrics_addr="127.0.0.1:0", runtime_dir=tmp_path), metrics)
+    assert endpoint is not None
+    (file,) = tmp_path.glob("metrics-*.json")
+    try:
+        assert json.loads(file.read_text())["address"] == endpoint.address
+        status, text = get(endpoint.address, "/metrics")
+        assert status == 200 and 'oneflow_actor_acts_total{kind="compute"} 5.0' in text
+        assert get(endpoint.address, "/healthz") == (200, "ok\n")
+        assert get(endpoint.address, "/readyz")[0] == 200
+        metrics.is_ready = lambda: False
+        assert get(endpoint.address, "/readyz")[0] == 503
+        assert get(endpoint.address, "/elsewhere")[0] == 404
+        assert get(endpoint.address, "/metrics", Origin="http://evil.example")[0] == 403
+        assert get(endpoint.address, "/metrics", Host="evil.example")[0] == 403
+    finally:
+        endpoint.stop()
+    assert not file.exists()
+
+
+def test_page_is_off_unless_asked_for_and_a_taken_port_is_named(tmp_path: Path) -> None:
+    assert start_endpoint(Config()) is None
+    first = start_endpoint(Config(metrics_addr="127.0.0.1:0", runtime_dir=tmp_path))
+    assert first is not None
+    try:
+        with pytest.raises(ConfigError, match="ONEFLOW_METRICS_ADDR"):
+            start_endpoint(Config(metrics_addr=first.address, runtime_dir=tmp_path))
+    finally:
+        first.stop()

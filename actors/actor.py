@@ -11,9 +11,13 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from oneflow.actors.messages import Effect, Freed, KernelDone, Launch, Message, Ready
 from oneflow.core.errors import ProtocolError
+
+
+NOTHING: tuple[Effect, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -50,7 +54,7 @@ class Actor:
     """See the top of this file. `handle` is the only way an actor changes."""
 
     __slots__ = (
-        "acts", "arrived", "free", "history", "in_slots", "inputs",
+        "_holds", "_launches", "acts", "arrived", "free", "history", "in_slots", "inputs",
         "missing", "name", "out_slots", "outputs", "quota", "readers", "running", "short",
     )  # fmt: skip
 
@@ -65,6 +69,8 @@ class Actor:
         self.readers = [[0] * len(o.publish) for o in outputs]
         self.in_slots = [-1] * len(self.inputs)
         self.out_slots = [-1] * len(self.outputs)
+        self._launches: dict[Any, tuple[Effect, ...]] = {}
+        self._holds = [any(o.inplace == i for o in outputs) for i in range(len(inputs))]
         self.acts = 0
         self.quota = 0
         self.running = False
@@ -76,7 +82,7 @@ class Actor:
 
     # ---- messages ----------------------------------------------------------------------------------------------------
 
-    def handle(self, message: Message) -> list[Effect]:
+    def handle(self, message: Message) -> Sequence[Effect]:
         """Takes one message; returns what is to be done. Raises ProtocolError for what cannot be."""
         self.history.append(message)
         kind = type(message)
@@ -88,43 +94,47 @@ class Actor:
             return self._done()
         raise self._refuse(message)
 
-    def allow(self, acts: int) -> list[Effect]:
+    def allow(self, acts: int) -> Sequence[Effect]:
         """Lets the actor run `acts` more times (its share of a step)."""
         self.quota += acts
         return self._advance()
 
-    def _ready(self, message: Ready) -> list[Effect]:
+    def _ready(self, message: Ready) -> Sequence[Effect]:
         if not 0 <= message.channel < len(self.inputs):
             raise self._refuse(message)
         queue = self.arrived[message.channel]
         if not queue and self.in_slots[message.channel] < 0:
             self.missing -= 1
         queue.append(message.slot)
+        if self.running or self.missing or self.short or not self.quota:
+            return NOTHING
         return self._advance()
 
-    def _freed(self, message: Freed) -> list[Effect]:
+    def _freed(self, message: Freed) -> Sequence[Effect]:
         output, slot = message.output, message.slot
         if not (0 <= output < len(self.outputs) and self.readers[output][slot] > 0):
             raise self._refuse(message)
         self.readers[output][slot] -= 1
         if self.readers[output][slot]:
-            return []
+            return NOTHING
         return self._slot_is_free(output, slot)
 
-    def _slot_is_free(self, output: int, slot: int) -> list[Effect]:
+    def _slot_is_free(self, output: int, slot: int) -> Sequence[Effect]:
         channel = self.outputs[output].inplace
         if channel >= 0:
-            return [self.inputs[channel].free[slot]]
+            return (self.inputs[channel].free[slot],)
         if not self.free[output] and self.out_slots[output] < 0:
             self.short -= 1
         self.free[output].append(slot)
+        if self.running or self.missing or self.short or not self.quota:
+            return NOTHING
         return self._advance()
 
     # ---- acting ------------------------------------------------------------------------------------------------------
 
-    def _advance(self) -> list[Effect]:
+    def _advance(self) -> Sequence[Effect]:
         if self.running or self.missing or self.short or not self.quota:
-            return []
+            return NOTHING
         self.running = True
         self.quota -= 1
         in_slots, out_slots = self.in_slots, self.out_slots
@@ -136,27 +146,43 @@ class Actor:
                 out_slots[i] = in_slots[output.inplace]
             elif out_slots[i] < 0:
                 out_slots[i] = self.free[i].popleft()
-        return [Launch(tuple(in_slots), tuple(out_slots))]
+        return self._launch(tuple(in_slots), tuple(out_slots))
 
-    def _done(self) -> list[Effect]:
+    def _launch(self, in_slots: tuple[int, ...], out_slots: tuple[int, ...]) -> Sequence[Effect]:
+        """Kept, because making a frozen object costs more than finding it."""
+        key = in_slots, out_slots
+        found = self._launches.get(key)
+        if found is None:
+            found = self._launches[key] = (Launch(in_slots, out_slots),)
+        return found
+
+    def _done(self) -> Sequence[Effect]:
         effects: list[Effect] = []
         self.running = False
         self.acts += 1
         acts = self.acts
-        for i, output in enumerate(self.outputs):
+        i = 0
+        for output in self.outputs:
             if output.acts_per_item == 1 or acts % output.acts_per_item == 0:
                 self._publish(i, output, effects)
-        for i, channel in enumerate(self.inputs):
+            i += 1
+        i = 0
+        for channel in self.inputs:
             if channel.acts_per_item == 1 or acts % channel.acts_per_item == 0:
-                self._release(i, channel, effects)
-        if self.quota:
+                slot, self.in_slots[i] = self.in_slots[i], -1
+                if not self.arrived[i]:
+                    self.missing += 1
+                if not self._holds[i]:
+                    effects.append(channel.free[slot])
+            i += 1
+        if self.quota and not (self.missing or self.short):
             effects += self._advance()
         return effects
 
     def _publish(self, i: int, output: Output, effects: list[Effect]) -> None:
         slot = self.out_slots[i]
         self.out_slots[i] = -1
-        effects.extend(output.publish[slot])
+        effects += output.publish[slot]
         self.readers[i][slot] = output.num_readers
         if not output.num_readers:
             if output.inplace >= 0:
@@ -165,14 +191,6 @@ class Actor:
                 self.free[i].append(slot)
         if output.inplace < 0 and not self.free[i]:
             self.short += 1
-
-    def _release(self, i: int, channel: Input, effects: list[Effect]) -> None:
-        slot = self.in_slots[i]
-        self.in_slots[i] = -1
-        if not self.arrived[i]:
-            self.missing += 1
-        if not any(o.inplace == i for o in self.outputs):
-            effects.append(channel.free[slot])
 
     # ---- reports -----------------------------------------------------------------------------------------------------
 

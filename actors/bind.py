@@ -26,6 +26,7 @@ from oneflow.actors.registers import (
 )
 from oneflow.actors.segment import Segment
 from oneflow.actors.transfer import Accumulate, Feed, Fetch, Pack, Unpack
+from oneflow.core.metrics import METRICS, ActorCounters
 from oneflow.core.plan import READS_PEERS, ActorKind, ActorSpec, Plan, RegisterSpec
 
 Kernel = Callable[[tuple[int, ...], tuple[int, ...]], None]
@@ -45,6 +46,12 @@ class BoundActor:
     actor: Actor
     kernel: Kernel
     boxing: Boxing | None = None
+    kind: str = field(init=False)
+    counters: ActorCounters = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.kind = self.spec.kind.name.lower()
+        self.counters = METRICS.actor(self.kind)
 
 
 @dataclass

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import heapq
 import time
+from bisect import bisect_left
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from time import perf_counter
 
 from oneflow.actors.bind import BoundActor, BoundPlan
 from oneflow.actors.bus import Bus, describe_code
@@ -76,12 +78,18 @@ class Executor:
             return self._poll() or moved
         _, key, launch = heapq.heappop(self._ready)
         bound = self._actors[key]
+        start = perf_counter()
         bound.kernel(launch.in_slots, launch.out_slots)
+        seconds = perf_counter() - start
         self._remaining -= 1
         self._perform(key, bound.actor.handle(KERNEL_DONE))
+        counters = bound.counters
+        counters.acts += 1
+        durations = counters.durations
+        durations.counts[bisect_left(durations.bounds, seconds)] += 1
+        durations.total_s += seconds
         if bound.boxing is not None:
-            METRICS.boxing_bytes(bound.spec.kind.name.lower(), bound.boxing.remote_nbytes)
-        METRICS.act(bound.spec.kind.name.lower(), 1)
+            METRICS.collective(bound.kind, bound.boxing.remote_nbytes, seconds)
         if self._bus is not None:
             self._poll()
         return True
@@ -92,7 +100,7 @@ class Executor:
 
     # ---- messages ----------------------------------------------------------------------------------------------------------
 
-    def _perform(self, key: int, effects: list[Effect]) -> None:
+    def _perform(self, key: int, effects: Sequence[Effect]) -> None:
         for effect in effects:
             kind = type(effect)
             if kind is Send:
@@ -108,7 +116,10 @@ class Executor:
         moved = bool(local)
         while local:
             send = local.popleft()
-            self._perform(send.target, actors[send.target].actor.handle(send.message))
+            target = send.target
+            effects = actors[target].actor.handle(send.message)
+            if effects:
+                self._perform(target, effects)
         return moved
 
     def _poll(self) -> bool:
@@ -130,7 +141,9 @@ class Executor:
     def _wait(self, since: float) -> None:
         if self._bus is None:
             raise HangError(f"nothing can run and nobody will send anything:\n{self.report()}")
+        start = perf_counter()
         self._bus.wait(WAIT_SLICE_S)
+        self._count_waits(perf_counter() - start)
         if self._poll():
             return
         if self._check is not None:
@@ -140,6 +153,15 @@ class Executor:
             raise HangError(
                 f"rank {self.bound.rank}: nothing moved for {waited:.0f} s in step {self.bound.clock.step}:\n{self.report()}"
             )
+
+    def _count_waits(self, seconds: float) -> None:
+        """Which side is slow: waiting time, by what the waiting actors lack."""
+        for bound in self._actors.values():
+            actor = bound.actor
+            if actor.quota and actor.missing:
+                bound.counters.no_input_s += seconds
+            elif actor.quota and actor.short:
+                bound.counters.no_free_register_s += seconds
 
     def report(self) -> str:
         """Which actor waits for what, a line each."""

@@ -13,7 +13,7 @@ from oneflow.core.dispatch import call
 from oneflow.core.dtype import DType, bool_
 from oneflow.core.errors import DTypeError
 from oneflow.core.op import Attr, Op, elementwise_signatures, register
-from oneflow.core.sbp import SbpSignature
+from oneflow.core.sbp import BROADCAST, PARTIAL, SbpSignature
 from oneflow.core.tensor_type import TensorType
 from oneflow.ops import binary, compare, scalar, where
 from oneflow.ops.checks import (
@@ -299,7 +299,11 @@ class FullLike(Op):
 
     @staticmethod
     def sbp(x: TensorType, *, value: Attr) -> list[SbpSignature]:
-        return elementwise_signatures(x, linear=value == 0)
+        if x.dtype is bool_:
+            return elementwise_signatures(x)
+        # The values are not read: partial sums of x need not be added up first.
+        partial = SbpSignature((PARTIAL,), (PARTIAL if value == 0 else BROADCAST,))
+        return [*elementwise_signatures(x), partial]
 
 
 def softplus(x: Value, *, beta: float = 1.0, threshold: float = 20.0) -> Value:

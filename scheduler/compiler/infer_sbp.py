@@ -36,7 +36,6 @@ from oneflow.scheduler.compiler.signatures import (
     Choice,
     Signatures,
     check_placements,
-    edge_seconds,
     edge_weights,
     sbp_attrs_key,
 )
@@ -49,7 +48,7 @@ Wish = tuple[NdSbp, Placement]
 
 def infer_sbp(graph: LogicalGraph, config: JobConfig, cluster: Cluster) -> None:
     """Sets `sbp` of every value. Raises SbpError or PlacementError naming the op and its source line."""
-    solver = _Solver(graph, config.auto_parallel)
+    solver = _Solver(graph, cluster, config.auto_parallel)
     for node in graph:
         solver.visit(node)
     for node in reversed(list(graph)):
@@ -91,8 +90,8 @@ class _Solved:
 
 
 class _Solver:
-    def __init__(self, graph: LogicalGraph, search_all: bool) -> None:
-        self._signatures = Signatures()
+    def __init__(self, graph: LogicalGraph, cluster: Cluster, search_all: bool) -> None:
+        self._signatures = Signatures(cluster)
         self._search_all = search_all
         self._compute_weight = 1.0 if search_all else TIE_BREAK
         self._weights = edge_weights(graph)
@@ -170,13 +169,9 @@ class _Solver:
         wanted = dict.fromkeys(c.inputs[index] for c in choices)
         if index in self._mutated_inputs(node):
             return {w: message.costs.get(w, math.inf) for w in wanted}  # it cannot be a copy
-        source, target, weight = message.placement, node.placement, message.weight
-        table = self._signatures.edge(message.type, source, target)
+        seconds = self._signatures.edge(message.type, message.placement, node.placement)
         return {
-            w: min(
-                cost + weight * edge_seconds(table, message.type, source, before, target, w)
-                for before, cost in message.costs.items()
-            )
+            w: min(cost + message.weight * seconds[had, w] for had, cost in message.costs.items())
             for w in wanted
         }
 
@@ -262,9 +257,8 @@ class _Solver:
             seconds = base
             for message, nd_sbp, wanted in zip(solved.outputs, choice.outputs, wishes, strict=True):
                 for wish, placement in wanted:
-                    seconds += message.weight * self._signatures.seconds(
-                        message.type, message.placement, nd_sbp, placement, wish
-                    )
+                    edge = self._signatures.edge(message.type, message.placement, placement)
+                    seconds += message.weight * edge[nd_sbp, wish]
             if seconds < least - EPSILON:
                 best, least = choice, seconds
         return best

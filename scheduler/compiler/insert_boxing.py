@@ -25,7 +25,7 @@ _Moved = dict[tuple[int, NdSbp, Placement], Value]
 
 def insert_boxing(graph: LogicalGraph, config: JobConfig, cluster: Cluster) -> None:
     """Afterwards producer and reader agree on every edge, but for output nodes, which take what they get."""
-    wanted = _Wanted()
+    wanted = _Wanted(cluster)
     moved: _Moved = {}
     for node in graph:
         if node.op in MOVES:
@@ -80,8 +80,8 @@ def _known(value: Value) -> NdSbp:
 class _Wanted:
     """How each node wants its inputs to lie: the cheapest of the signatures that make its outputs as they were chosen."""
 
-    def __init__(self) -> None:
-        self._signatures = Signatures()
+    def __init__(self, cluster: Cluster) -> None:
+        self._signatures = Signatures(cluster)
         self._found: dict[Hashable, tuple[NdSbp, ...]] = {}
 
     def inputs(self, node: Node) -> tuple[NdSbp, ...]:
@@ -115,7 +115,6 @@ class _Wanted:
             before = _known(value)
             if i in fixed and not same_layout(before, nd_sbp, node.placement.hierarchy):
                 return math.inf  # what is overwritten cannot be a copy
-            total += self._signatures.seconds(
-                value.type, value.placement, before, node.placement, nd_sbp
-            )
+            edge = self._signatures.edge(value.type, value.placement, node.placement)
+            total += edge[before, nd_sbp]
         return total

@@ -11,10 +11,12 @@ import math
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 
-from oneflow.boxing.cost import boxing_seconds
+from oneflow.boxing.cost import DEVICE, SHARED_MEMORY, TCP, Link, boxing_seconds
+from oneflow.core.dtype import bool_
 from oneflow.core.errors import PlacementError
 from oneflow.core.graph import LogicalGraph, Node, Value
 from oneflow.core.graph_proto import attrs_key
+from oneflow.core.job_config import Cluster
 from oneflow.core.op import find_op, signatures
 from oneflow.core.placement import Placement
 from oneflow.core.sbp import BROADCAST, PARTIAL, NdSbp, Sbp, SbpSignature, Split
@@ -53,9 +55,10 @@ def _nd_str(nd_sbp: NdSbp) -> str:
 class Signatures:
     """Choices and costs, each computed once: repeated blocks ask for the same ones again and again."""
 
-    def __init__(self) -> None:
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
         self._choices: dict[Hashable, tuple[Choice, ...]] = {}
-        self._edges: dict[Hashable, dict[tuple[NdSbp, NdSbp], float]] = {}
+        self._edges: dict[Hashable, Edge] = {}
 
     def of(self, node: Node) -> tuple[Choice, ...]:
         """Every valid choice of a node that is not one of MOVES, all-B last."""
@@ -75,43 +78,50 @@ class Signatures:
             tuple([v.type for v in node.outputs]),
         )
 
-    def seconds(
-        self, type: TensorType, source: Placement, before: NdSbp, target: Placement, after: NdSbp
-    ) -> float:
-        """Time of moving a value; inf if that cannot be done."""
-        if before == after and source is target:
-            return 0.0
-        table = self.edge(type, source, target)
-        return edge_seconds(table, type, source, before, target, after)
-
-    def edge(
-        self, type: TensorType, source: Placement, target: Placement
-    ) -> dict[tuple[NdSbp, NdSbp], float]:
-        """The costs known so far between two placements, to be handed to `edge_seconds`."""
-        return self._edges.setdefault((type, source, target), {})
+    def edge(self, type: TensorType, source: Placement, target: Placement) -> Edge:
+        """What it costs to move a value of `type` between two placements."""
+        key = (type, source, target)
+        found = self._edges.get(key)
+        if found is None:
+            link = link_between(self._cluster, source, target)
+            found = self._edges[key] = Edge(type, source, target, link)
+        return found
 
 
-def edge_seconds(
-    table: dict[tuple[NdSbp, NdSbp], float],
-    type: TensorType,
-    source: Placement,
-    before: NdSbp,
-    target: Placement,
-    after: NdSbp,
-) -> float:
-    """`boxing_seconds`, remembered in `table`; 0 for no move."""
-    found = table.get((before, after))
-    if found is None:
-        if source != target:
-            found = MOVE_SECONDS + boxing_seconds(type, before, source, after, target)
-        elif before == after:
-            found = 0.0
-        elif same_layout(before, after, source.hierarchy):
-            found = RELABEL_SECONDS
-        else:
-            found = MOVE_SECONDS + boxing_seconds(type, before, source, after, target)
-        table[before, after] = found
-    return found
+class Edge(dict[tuple[NdSbp, NdSbp], float]):
+    """(layout before, layout after) -> seconds of moving a value of one type between two placements; inf: impossible."""
+
+    def __init__(self, type: TensorType, source: Placement, target: Placement, link: Link) -> None:
+        super().__init__()
+        self._ends = (type, source, target, link)
+
+    def __missing__(self, layouts: tuple[NdSbp, NdSbp]) -> float:
+        seconds = self[layouts] = self._seconds(*layouts)
+        return seconds
+
+    def _seconds(self, before: NdSbp, after: NdSbp) -> float:
+        type, source, target, link = self._ends
+        if source == target:
+            if before == after:
+                return 0.0
+            if same_layout(before, after, source.hierarchy):
+                return RELABEL_SECONDS
+        if type.dtype is bool_ and (has_partial(before) or has_partial(after)):
+            return math.inf
+        return MOVE_SECONDS + boxing_seconds(type, before, source, after, target, link)
+
+
+def has_partial(nd_sbp: NdSbp) -> bool:
+    return PARTIAL in nd_sbp
+
+
+def link_between(cluster: Cluster, source: Placement, target: Placement) -> Link:
+    """The slowest link that a value takes between the ranks of two placements."""
+    ranks = {*source.rank_ids, *target.rank_ids}
+    hosts = {cluster.hosts[r] if r < cluster.world_size else "" for r in ranks}
+    if len(hosts) > 1:
+        return TCP
+    return DEVICE if source.type == target.type == "cuda" else SHARED_MEMORY
 
 
 def same_layout(a: NdSbp, b: NdSbp, hierarchy: tuple[int, ...]) -> bool:

@@ -8,6 +8,7 @@ from collections.abc import Hashable
 from oneflow.core.errors import InternalError
 from oneflow.core.graph import PIECE, STRUCTURAL, LogicalGraph, Node, Value
 from oneflow.core.graph_proto import attrs_key
+from oneflow.core.job_config import Cluster
 from oneflow.core.op import find_op, infer_types
 from oneflow.core.sbp import NdSbp, nd_sbp_str
 from oneflow.core.tensor_type import TensorType
@@ -41,7 +42,7 @@ class _Checker:
         self._defined: dict[int, Value] = {}
         self._uses: Counter[tuple[int, int]] = Counter()
         self._overwritten: dict[int, Node] = {}
-        self._signatures = Signatures()
+        self._signatures = Signatures(Cluster(1))
         self._agreed: set[Hashable] = set()
         self._types: dict[Hashable, tuple[TensorType, ...]] = {}
 

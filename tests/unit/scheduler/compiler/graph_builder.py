@@ -81,7 +81,7 @@ class Builder:
         """Appends the gradients of `loss` with regard to everything; returns value -> gradient."""
         grads = {loss: self.call("full_like", loss, value=1.0)}
         with use_mode(self):
-            for op, node in reversed(self.tape[:-1]):
+            for op, node in reversed(list(self.tape[:-1])):
                 self._step_back(op, node, grads)
         return grads
 
@@ -104,3 +104,57 @@ class Builder:
             if isinstance(grad, Value):
                 grads[value] = self.call("add", grads[value], grad) if value in grads else grad
         self.stage = stage
+
+def cut(builder: Builder, x: Value) -> Value:
+    """x through `unpack`, if the graph has several pieces."""
+    pieces = builder.graph.num_pieces
+    if pieces == 1:
+        return x
+    piece = x.type.with_shape((x.type.shape[0] // pieces, *x.type.shape[1:]))
+    return builder.structural("unpack", x, piece)
+
+
+def mlp(
+    placements: list[Placement],
+    x_sbp: str,
+    up_sbp: str,
+    down_sbp: str,
+    *,
+    num_pieces: int = 1,
+    batch: int = 16,
+    width: int = 4,
+) -> LogicalGraph:
+    """One training step of an MLP: a block of two products per placement, mean cross entropy, SGD.
+
+    Weights are (out, in): `up_sbp` is the layout of the (2 * width, width) ones, `down_sbp` of the others.
+    """
+    builder = Builder("Mlp", num_pieces)
+    where = placements[0]
+    x = builder.input("x", (batch, width), x_sbp, where)
+    labels = builder.input("labels", (batch,), x_sbp, where, "int64")
+    h, target = cut(builder, x), cut(builder, labels)
+    params = []
+    for i, where in enumerate(placements):
+        if h.placement != where:
+            h, target = builder.to_global(h, x_sbp, where), builder.to_global(target, x_sbp, where)
+        up = builder.variable(f"up.{i}", (2 * width, width), up_sbp, where)
+        down = builder.variable(f"down.{i}", (width, 2 * width), down_sbp, where)
+        h = builder.call("relu", builder.call("matmul", h, up, transpose_b=True))
+        h = builder.call("matmul", h, down, transpose_b=True)
+        params += [up, down]
+    losses, _ = builder.call("sparse_softmax_cross_entropy", h, target)
+    total = builder.call("reduce_sum", losses, dims=(0,))
+    loss = builder.call("scalar_mul", total, value=1.0 / losses.type.numel)
+    grads = builder.backward(loss)
+    for param in params:
+        _update(builder, param, grads[param])
+    builder.output(loss)
+    return builder.graph
+
+
+def _update(builder: Builder, param: Value, grad: Value) -> None:
+    if builder.graph.num_pieces > 1:
+        grad = builder.structural("accumulate", grad)
+    whole = "B" if param.placement.ndim == 1 else "(B, B)"
+    lr = builder.input("lr", (), whole, param.placement, "float64")
+    builder.call("sgd_update", param, grad, lr, weight_decay=0.0, maximize=False)

@@ -7,10 +7,14 @@ Philox: Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+
+COMPILED_FROM = 1 << 14
+"""Elements from which the compiled loop of philox.py is worth its import."""
 
 _MULTIPLIER = np.uint64(0xD256D193)
 _WEYL = np.uint32(0x9E3779B9)
@@ -40,7 +44,23 @@ class Rng:
 
     def words(self, shape: tuple[int, ...]) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
         """Two independent uint32 words per element."""
-        return philox(self.seed, self.indices(shape))
+        if math.prod(shape) < COMPILED_FROM:
+            return philox(self.seed, self.indices(shape))
+        from oneflow.core.philox import fill_words
+
+        # Trailing dims that this shard holds whole make one run of consecutive indices.
+        outer = len(shape) - 1
+        while outer > 0 and shape[outer] == self.global_shape[outer]:
+            outer -= 1
+        rows, run = math.prod(shape[:outer]), math.prod(shape[outer:])
+        inner = math.prod(self.global_shape[outer:])
+        firsts = Rng(0, self.global_shape[:outer], self.starts[:outer]).indices(shape[:outer])
+        begin = self.starts[outer] * math.prod(self.global_shape[outer + 1 :])
+        firsts = firsts.reshape(rows) * np.uint64(inner) + np.uint64(begin)
+        words = np.empty((2, rows, run), np.uint32)
+        key, fold = self.seed & 0xFFFFFFFF, (self.seed >> 32) & 0xFFFFFFFF
+        fill_words(words[0], words[1], firsts, np.uint32(key), np.uint32(fold))
+        return words[0].reshape(shape), words[1].reshape(shape)
 
     def uniform(self, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
         """float64 in [0, 1), 53 bits."""

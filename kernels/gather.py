@@ -1,0 +1,166 @@
+"""Kernels of oneflow/ops/gather.py. Scatter-adds of embedding gradients have a fused CPU variant."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from oneflow.core.dtype import bfloat16, bool_, float16, float32, int64
+from oneflow.core.tensor_type import TensorType
+from oneflow.kernels.registry import kernel
+
+Array = Any
+Types = tuple[TensorType, ...]
+
+
+def _rows(types: Types, attrs: dict[str, Any]) -> Types:
+    """The index as positions within the shard, and which of them lie elsewhere."""
+    return types[1].with_dtype(int64), types[1].with_dtype(bool_)
+
+
+def _check_bounds(name: str, index: Array, size: int) -> None:
+    """Raises IndexError for an index outside 0 .. size - 1."""
+    if index.size and not (0 <= int(index.min()) and int(index.max()) < size):
+        raise IndexError(
+            f"{name}: the index has values {int(index.min())} to {int(index.max())}, "
+            f"but the dim has positions 0 to {size - 1}"
+        )
+
+
+@kernel("gather", workspace=_rows)
+def gather(
+    xp: Any,
+    out: Array,
+    x: Array,
+    index: Array,
+    rows: Array,
+    is_elsewhere: Array,
+    *,
+    dim: int,
+    offset: int | None = None,
+) -> None:
+    if offset is None:
+        _check_bounds("gather", index, x.shape[dim])
+        offset = 0
+    xp.subtract(index, offset, out=rows)
+    if x.shape[dim] == 0:
+        out.fill(0)
+        return
+    xp.clip(rows, 0, x.shape[dim] - 1, out=rows)
+    if xp.__name__ == "numpy":
+        xp.take(x, rows, axis=dim, out=out, mode="clip")  # mode "raise" would copy `out`
+    else:
+        xp.take(x, rows, axis=dim, out=out)
+    xp.add(rows, offset, out=rows)
+    xp.not_equal(rows, index, out=is_elsewhere)
+    if is_elsewhere.any():
+        after = math.prod(x.shape[dim + 1 :])
+        flat = out.reshape(math.prod(x.shape[:dim]), is_elsewhere.size, after)
+        flat[:, is_elsewhere.reshape(-1)] = 0
+
+
+@kernel("gather_grad")
+def gather_grad(
+    xp: Any,
+    out: Array,
+    d: Array,
+    index: Array,
+    *,
+    dim: int,
+    size: int,
+    offset: int | None = None,
+) -> None:
+    out.fill(0)
+    rows = index.reshape(-1) - (offset or 0)
+    is_here = (rows >= 0) & (rows < out.shape[dim])
+    before, after = math.prod(out.shape[:dim]), math.prod(out.shape[dim + 1 :])
+    source = d.reshape(before, rows.size, after)[:, is_here]
+    target = out.reshape(before, out.shape[dim], after)
+    if source.size:
+        xp.add.at(target, (slice(None), rows[is_here]), source)
+
+
+def _wide(types: Types, attrs: dict[str, Any]) -> Types:
+    """Half floats are summed in float32."""
+    d, index = types
+    if d.dtype not in (float16, bfloat16):
+        return ()
+    dim = attrs["dim"]
+    shape = (*d.shape[:dim], attrs["size"], *d.shape[dim + index.ndim :])
+    return TensorType(d.shape, float32), TensorType(shape, float32)
+
+
+@kernel(
+    "gather_grad",
+    device="cpu",
+    min_elements=1 << 14,
+    dtypes=("float32", "float64", "float16", "bfloat16"),
+    workspace=_wide,
+)
+def gather_grad_fused(
+    xp: Any,
+    out: Array,
+    d: Array,
+    index: Array,
+    *wide: Array,
+    dim: int,
+    size: int,
+    offset: int | None = None,
+) -> None:
+    from numba import get_num_threads
+
+    from oneflow.kernels.fused.scatter import add_rows
+
+    source, target = (d, out) if not wide else wide
+    if wide:
+        source[...] = d
+        target = target.reshape(-1)[: out.size].reshape(out.shape)
+    target.fill(0)
+    before = math.prod(out.shape[:dim])
+    after = math.prod(out.shape[dim + 1 :])
+    add_rows(
+        target.reshape(before, out.shape[dim], after),
+        xp.ascontiguousarray(source).reshape(before, index.size, after),
+        xp.ascontiguousarray(index).reshape(-1),
+        offset or 0,
+        get_num_threads(),
+    )
+    if wide:
+        out[...] = target
+
+
+def _places(xp: Any, index: Array, dim: int) -> tuple[Array, ...]:
+    """An open grid over the dims of `index`, with index itself at `dim`."""
+    grid = []
+    for i, n in enumerate(index.shape):
+        along = xp.arange(n).reshape((1,) * i + (n,) + (1,) * (index.ndim - i - 1))
+        grid.append(index if i == dim else along)
+    return tuple(grid)
+
+
+@kernel("dim_gather")
+def dim_gather(xp: Any, out: Array, x: Array, index: Array, *, dim: int) -> None:
+    _check_bounds("dim_gather", index, x.shape[dim])
+    out[...] = x[_places(xp, index, dim)]
+
+
+@kernel("dim_scatter")
+def dim_scatter(xp: Any, out: Array, x: Array, index: Array, source: Array, *, dim: int) -> None:
+    _check_bounds("dim_scatter", index, x.shape[dim])
+    out[...] = x
+    out[_places(xp, index, dim)] = source
+
+
+@kernel("dim_scatter_add")
+def dim_scatter_add(
+    xp: Any, out: Array, x: Array, index: Array, source: Array, *, dim: int
+) -> None:
+    _check_bounds("dim_scatter_add", index, x.shape[dim])
+    out[...] = x
+    xp.add.at(out, _places(xp, index, dim), source)
+
+
+@kernel("one_hot")
+def one_hot(xp: Any, out: Array, index: Array, *, depth: int, dtype: Any) -> None:
+    for k in range(depth):
+        xp.copyto(out[..., k], index == k, casting="unsafe")

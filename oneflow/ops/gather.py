@@ -1,0 +1,253 @@
+"""Reading and writing by index tensors (int32 or int64), and one-hot codes.
+
+`gather` replaces a dim by the index's dims (embeddings, index_select); `dim_gather` and `dim_scatter*` choose one
+position along a dim for each element.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from oneflow.core.dispatch import call
+from oneflow.core.dtype import DType, bool_, int32, int64
+from oneflow.core.errors import DTypeError, ShapeError
+from oneflow.core.op import Attr, Box, Op, register
+from oneflow.core.sbp import BROADCAST, PARTIAL, SbpSignature, Split, signature
+from oneflow.core.tensor_type import TensorType
+from oneflow.ops import unary
+from oneflow.ops.checks import Value, require_dim, require_same_dtype
+
+Boxes = tuple[Box, ...]
+
+
+def _check_index(name: str, index: TensorType) -> None:
+    if index.dtype not in (int32, int64):
+        raise DTypeError(f"{name}: the index must be int32 or int64, but it is {index}; cast it")
+
+
+@register
+class Gather(Op):
+    """out[..., *i, ...] = x[..., index[*i], ...], where *i stands in the place of dim `dim` of x.
+
+    An index outside the dim raises IndexError. offset: set on a shard of `dim`: its first position; indices that lie
+    on other shards then give zeros.
+    """
+
+    name = "gather"
+
+    @staticmethod
+    def infer(
+        x: TensorType, index: TensorType, *, dim: int, offset: int | None = None
+    ) -> TensorType:
+        _check_index("gather", index)
+        require_dim("gather", x, dim)
+        return x.with_shape((*x.shape[:dim], *index.shape, *x.shape[dim + 1 :]))
+
+    @staticmethod
+    def sbp(x: TensorType, index: TensorType, *, dim: int, **attrs: Attr) -> list[SbpSignature]:
+        listed = [SbpSignature((BROADCAST, Split(i)), (Split(dim + i),)) for i in range(index.ndim)]
+        for i in range(x.ndim):
+            if i != dim:
+                moved = i if i < dim else i + index.ndim - 1
+                listed.append(SbpSignature((Split(i), BROADCAST), (Split(moved),)))
+        if x.dtype is not bool_:
+            listed.append(SbpSignature((Split(dim), BROADCAST), (PARTIAL,)))
+            listed.append(signature("P B -> P"))
+        return listed
+
+    @staticmethod
+    def localize(attrs: dict[str, Attr], in_boxes: Boxes, out_boxes: Boxes) -> dict[str, Attr]:
+        return {**attrs, "offset": in_boxes[0].starts[attrs["dim"]]}
+
+    @staticmethod
+    def grad(
+        d: Value, x: Value, index: Value, out: Value, *, dim: int, offset: int | None = None
+    ) -> tuple[Any, ...]:
+        size = x.type.shape[dim]
+        return (lambda: gather_grad(d, index, dim=dim, size=size)), None
+
+
+@register
+class GatherGrad(Op):
+    """Zeros with `size` positions along `dim`, to which d is added at the index: the gradient of `gather`.
+
+    Equal indices add up in a fixed order. offset: the first position of a shard of `dim`; others are left out.
+    """
+
+    name = "gather_grad"
+
+    @staticmethod
+    def infer(
+        d: TensorType, index: TensorType, *, dim: int, size: int, offset: int | None = None
+    ) -> TensorType:
+        _check_index("gather_grad", index)
+        if d.shape[dim : dim + index.ndim] != index.shape:
+            raise ShapeError(
+                f"gather_grad: dims {dim} to {dim + index.ndim - 1} of {d} must be those of {index}"
+            )
+        return d.with_shape((*d.shape[:dim], size, *d.shape[dim + index.ndim :]))
+
+    @staticmethod
+    def sbp(d: TensorType, index: TensorType, *, dim: int, **attrs: Attr) -> list[SbpSignature]:
+        listed = [SbpSignature((Split(dim + i), Split(i)), (PARTIAL,)) for i in range(index.ndim)]
+        for i in range(d.ndim):
+            if i < dim:
+                listed.append(SbpSignature((Split(i), BROADCAST), (Split(i),)))
+            elif i >= dim + index.ndim:
+                moved = i - index.ndim + 1
+                listed.append(SbpSignature((Split(i), BROADCAST), (Split(moved),)))
+        listed.append(SbpSignature((BROADCAST, BROADCAST), (Split(dim),)))
+        listed.append(signature("P B -> P"))
+        return listed
+
+    @staticmethod
+    def localize(attrs: dict[str, Attr], in_boxes: Boxes, out_boxes: Boxes) -> dict[str, Attr]:
+        dim, box = attrs["dim"], out_boxes[0]
+        return {**attrs, "offset": box.starts[dim], "size": box.shape[dim]}
+
+    @staticmethod
+    def grad(d: Value, d_in: Value, index: Value, out: Value, **attrs: Attr) -> tuple[Any, ...]:
+        return (lambda: gather(d, index, dim=attrs["dim"])), None
+
+
+def _aligned(name: str, x: TensorType, index: TensorType, dim: int) -> None:
+    """Raises ShapeError unless index and x differ in size along `dim` alone."""
+    _check_index(name, index)
+    require_dim(name, x, dim)
+    if index.ndim != x.ndim or any(
+        i != dim and n != m for i, (n, m) in enumerate(zip(x.shape, index.shape, strict=True))
+    ):
+        raise ShapeError(f"{name} along dim {dim}: {x} and the index {index} differ in other dims")
+
+
+def _aligned_signatures(x: TensorType, dim: int, num_inputs: int) -> list[SbpSignature]:
+    return [SbpSignature((Split(i),) * num_inputs, (Split(i),)) for i in range(x.ndim) if i != dim]
+
+
+@register
+class DimGather(Op):
+    """out[i, j, ...] = x[i, index[i, j, ...], ...] for dim 1, and so on. x and index differ along `dim` only."""
+
+    name = "dim_gather"
+
+    @staticmethod
+    def infer(x: TensorType, index: TensorType, *, dim: int) -> TensorType:
+        _aligned("dim_gather", x, index, dim)
+        return x.with_shape(index.shape)
+
+    @staticmethod
+    def sbp(x: TensorType, index: TensorType, *, dim: int) -> list[SbpSignature]:
+        along = SbpSignature((BROADCAST, Split(dim)), (Split(dim),))
+        sums = [] if x.dtype is bool_ else [signature("P B -> P")]
+        return [*_aligned_signatures(x, dim, 2), along, *sums]
+
+    @staticmethod
+    def grad(d: Value, x: Value, index: Value, out: Value, *, dim: int) -> tuple[Any, ...]:
+        def d_x() -> Value:
+            return dim_scatter_add(unary.full_like(x, value=0), index, d, dim=dim)
+
+        return d_x, None
+
+
+def _scatter_type(
+    name: str, x: TensorType, index: TensorType, source: TensorType, dim: int
+) -> TensorType:
+    _aligned(name, x, index, dim)
+    require_same_dtype(name, x, source)
+    if source.shape != index.shape:
+        raise ShapeError(f"{name}: the source {source} must have the shape of the index {index}")
+    return x
+
+
+@register
+class DimScatter(Op):
+    """A copy of x with source[i, j, ...] at [i, index[i, j, ...], ...] for dim 1, and so on; the last of equals wins."""
+
+    name = "dim_scatter"
+
+    @staticmethod
+    def infer(x: TensorType, index: TensorType, source: TensorType, *, dim: int) -> TensorType:
+        return _scatter_type("dim_scatter", x, index, source, dim)
+
+    @staticmethod
+    def sbp(
+        x: TensorType, index: TensorType, source: TensorType, *, dim: int
+    ) -> list[SbpSignature]:
+        sums = [] if x.dtype is bool_ else [signature("P B P -> P")]
+        return _aligned_signatures(x, dim, 3) + sums
+
+    @staticmethod
+    def grad(
+        d: Value, x: Value, index: Value, source: Value, out: Value, *, dim: int
+    ) -> tuple[Any, ...]:
+        def d_x() -> Value:
+            return dim_scatter(d, index, unary.full_like(source, value=0), dim=dim)
+
+        return d_x, None, lambda: dim_gather(d, index, dim=dim)
+
+
+@register
+class DimScatterAdd(Op):
+    """As dim_scatter, but adding to what is there; equal indices add up."""
+
+    name = "dim_scatter_add"
+
+    @staticmethod
+    def infer(x: TensorType, index: TensorType, source: TensorType, *, dim: int) -> TensorType:
+        return _scatter_type("dim_scatter_add", x, index, source, dim)
+
+    @staticmethod
+    def sbp(
+        x: TensorType, index: TensorType, source: TensorType, *, dim: int
+    ) -> list[SbpSignature]:
+        along = SbpSignature((PARTIAL, Split(dim), Split(dim)), (PARTIAL,))
+        sums = [] if x.dtype is bool_ else [along, signature("P B P -> P")]
+        return _aligned_signatures(x, dim, 3) + sums
+
+    @staticmethod
+    def grad(
+        d: Value, x: Value, index: Value, source: Value, out: Value, *, dim: int
+    ) -> tuple[Any, ...]:
+        return d, None, lambda: dim_gather(d, index, dim=dim)
+
+
+@register
+class OneHot(Op):
+    """out[..., k] = 1 where index[...] == k, else 0, for k in 0 .. depth - 1; an index outside gives zeros."""
+
+    name = "one_hot"
+
+    @staticmethod
+    def infer(index: TensorType, *, depth: int, dtype: DType) -> TensorType:
+        _check_index("one_hot", index)
+        if depth < 1:
+            raise ShapeError(f"one_hot needs a depth of at least 1, got {depth}")
+        return TensorType((*index.shape, depth), dtype)
+
+    @staticmethod
+    def sbp(index: TensorType, **attrs: Attr) -> list[SbpSignature]:
+        return [signature(f"S{i} -> S{i}") for i in range(index.ndim)]
+
+
+def gather(x: Value, index: Value, *, dim: int) -> Value:
+    return call(Gather, x, index, dim=dim)
+
+
+def gather_grad(d: Value, index: Value, *, dim: int, size: int) -> Value:
+    return call(GatherGrad, d, index, dim=dim, size=size)
+
+
+def dim_gather(x: Value, index: Value, *, dim: int) -> Value:
+    return call(DimGather, x, index, dim=dim)
+
+
+def dim_scatter(x: Value, index: Value, source: Value, *, dim: int) -> Value:
+    return call(DimScatter, x, index, source, dim=dim)
+
+
+def dim_scatter_add(x: Value, index: Value, source: Value, *, dim: int) -> Value:
+    return call(DimScatterAdd, x, index, source, dim=dim)
+
+
+def one_hot(index: Value, *, depth: int, dtype: DType = int64) -> Value:
+    return call(OneHot, index, depth=depth, dtype=dtype)

@@ -1,0 +1,132 @@
+"""Random tensors. Element i depends on (seed, i) alone, so that shards equal slices of the whole: see core/rng.py."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from oneflow.core.dispatch import call
+from oneflow.core.dtype import DType, int64
+from oneflow.core.errors import DTypeError, ShapeError
+from oneflow.core.op import Attr, Op, elementwise_signatures, register
+from oneflow.core.sbp import SbpSignature
+from oneflow.core.tensor_type import TensorType
+from oneflow.ops.checks import FLOAT, Value, require
+from oneflow.ops.creation import source_signatures, source_type
+
+Shape = tuple[int, ...]
+
+
+def _float_source(name: str, shape: Shape, dtype: DType) -> TensorType:
+    out = source_type(name, shape, dtype)
+    require(name, out, FLOAT)
+    return out
+
+
+@register
+class Uniform(Op):
+    """Uniform over [low, high)."""
+
+    name = "uniform"
+    is_random = True
+
+    @staticmethod
+    def infer(*, shape: Shape, dtype: DType, low: float, high: float, seed: int) -> TensorType:
+        return _float_source("uniform", shape, dtype)
+
+    @staticmethod
+    def sbp(*, shape: Shape, **attrs: Attr) -> list[SbpSignature]:
+        return source_signatures(len(shape))
+
+
+@register
+class Normal(Op):
+    """Normally distributed with `mean` and standard deviation `std`."""
+
+    name = "normal"
+    is_random = True
+
+    @staticmethod
+    def infer(*, shape: Shape, dtype: DType, mean: float, std: float, seed: int) -> TensorType:
+        if std < 0:
+            raise ShapeError(f"normal expects std >= 0.0, but found std {std}")
+        return _float_source("normal", shape, dtype)
+
+    @staticmethod
+    def sbp(*, shape: Shape, **attrs: Attr) -> list[SbpSignature]:
+        return source_signatures(len(shape))
+
+
+@register
+class Randint(Op):
+    """Integers, uniform over low .. high - 1."""
+
+    name = "randint"
+    is_random = True
+
+    @staticmethod
+    def infer(*, shape: Shape, dtype: DType, low: int, high: int, seed: int) -> TensorType:
+        if low >= high:
+            raise ShapeError(f"randint needs low < high, got low {low} and high {high}")
+        return source_type("randint", shape, dtype)
+
+    @staticmethod
+    def sbp(*, shape: Shape, **attrs: Attr) -> list[SbpSignature]:
+        return source_signatures(len(shape))
+
+
+@register
+class Bernoulli(Op):
+    """1 with probability p[...], else 0, element by element; of the type of p."""
+
+    name = "bernoulli"
+    is_random = True
+
+    @staticmethod
+    def infer(p: TensorType, *, seed: int) -> TensorType:
+        require("bernoulli", p, FLOAT)
+        return p
+
+    @staticmethod
+    def sbp(p: TensorType, *, seed: int) -> list[SbpSignature]:
+        return elementwise_signatures(p)
+
+    @staticmethod
+    def grad(d: Value, p: Value, out: Value, *, seed: int) -> tuple[Any, ...]:
+        from oneflow.ops.unary import full_like
+
+        return (full_like(p, value=0),)
+
+
+@register
+class Randperm(Op):
+    """A random order of 0 .. n - 1."""
+
+    name = "randperm"
+    is_random = True
+
+    @staticmethod
+    def infer(*, n: int, dtype: DType, seed: int) -> TensorType:
+        out = source_type("randperm", (n,), dtype)
+        if not dtype.is_integer and not dtype.is_floating_point:
+            raise DTypeError(f"randperm cannot count in {dtype.name}")
+        return out
+
+
+def uniform(*, shape: Shape, dtype: DType, low: float, high: float, seed: int) -> Value:
+    return call(Uniform, shape=shape, dtype=dtype, low=low, high=high, seed=seed)
+
+
+def normal(*, shape: Shape, dtype: DType, mean: float, std: float, seed: int) -> Value:
+    return call(Normal, shape=shape, dtype=dtype, mean=mean, std=std, seed=seed)
+
+
+def randint(*, shape: Shape, low: int, high: int, seed: int, dtype: DType = int64) -> Value:
+    return call(Randint, shape=shape, dtype=dtype, low=low, high=high, seed=seed)
+
+
+def bernoulli(p: Value, *, seed: int) -> Value:
+    return call(Bernoulli, p, seed=seed)
+
+
+def randperm(*, n: int, seed: int, dtype: DType = int64) -> Value:
+    return call(Randperm, n=n, dtype=dtype, seed=seed)

@@ -28,7 +28,7 @@ class AttrValue(_message.Message):
     string: str
     dtype: str
     tuple: AttrTuple
-    def __init__(self, bool: bool = ..., int: _Optional[int] = ..., big: _Optional[int] = ..., float: _Optional[float] = ..., string: _Optional[str] = ..., dtype: _Optional[str] = ..., tuple: _Optional[_Union[AttrTuple, _Mapping]] = ...) -> None: ...
+    def __init__(self, bool: _Optional[bool] = ..., int: _Optional[int] = ..., big: _Optional[int] = ..., float: _Optional[float] = ..., string: _Optional[str] = ..., dtype: _Optional[str] = ..., tuple: _Optional[_Union[AttrTuple, _Mapping]] = ...) -> None: ...
 
 class Attrs(_message.Message):
     __slots__ = ("names", "values")

@@ -7,7 +7,7 @@ import socket
 import sys
 from importlib import metadata
 
-import oneflow
+from oneflow import __version__
 from oneflow.core.config import Config
 
 DEPENDENCIES = ("numpy", "numba", "grpcio", "protobuf", "ml_dtypes", "safetensors", "cupy-cuda12x")
@@ -17,7 +17,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Returns the exit code: 0, or 2 for arguments it does not know."""
     arguments = sys.argv[1:] if arguments is None else arguments
     if arguments == ["--version"]:
-        print(f"oneflow-actors {oneflow.__version__}")
+        print(f"oneflow-actors {__version__}")
         return 0
     if arguments == ["--doctor"]:
         print("\n".join(doctor()))
@@ -29,7 +29,7 @@ def main(arguments: list[str] | None = None) -> int:
 def doctor() -> list[str]:
     """Versions, devices and hosts, a line each: what a report of a defect should contain."""
     config = Config.from_env()
-    lines = [f"oneflow-actors {oneflow.__version__}", f"python {platform.python_version()}"]
+    lines = [f"oneflow-actors {__version__}", f"python {platform.python_version()}"]
     lines += [f"{name} {_version(name)}" for name in DEPENDENCIES]
     lines.append(f"host {socket.gethostname()} ({platform.platform()})")
     lines.append(f"rank {config.rank} of {config.world_size}, scheduler at {config.master_address}")

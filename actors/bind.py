@@ -26,7 +26,7 @@ from oneflow.actors.registers import (
 )
 from oneflow.actors.segment import Segment
 from oneflow.actors.transfer import Accumulate, Feed, Fetch, Pack, Unpack
-from oneflow.core.metrics import METRICS, ActorCounters
+from oneflow.core.metrics import METRICS, ActorCounters, Histogram
 from oneflow.core.plan import READS_PEERS, ActorKind, ActorSpec, Plan, RegisterSpec
 
 Kernel = Callable[[tuple[int, ...], tuple[int, ...]], None]
@@ -48,10 +48,12 @@ class BoundActor:
     boxing: Boxing | None = None
     kind: str = field(init=False)
     counters: ActorCounters = field(init=False)
+    durations: Histogram = field(init=False)
 
     def __post_init__(self) -> None:
         self.kind = self.spec.kind.name.lower()
         self.counters = METRICS.actor(self.kind)
+        self.durations = self.counters.durations
 
 
 @dataclass

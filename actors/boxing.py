@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from oneflow.actors.device import Hardware
-from oneflow.actors.registers import RegisterMemory
+from oneflow.actors.memory import aligned
+from oneflow.actors.registers import RegisterMemory, SlotLayout, slot_layout
 from oneflow.boxing.boxes import needs_zero_fill, pulls
 from oneflow.core.graph import Node, Value
 from oneflow.core.plan import ActorKind, ActorSpec, RegisterSpec
@@ -152,20 +153,15 @@ class Boxing:
     def _flat_runs(
         self, sources: dict[tuple[int, int], Any], targets: dict[int, Any]
     ) -> list[tuple[list[int], list[Any], Any]]:
-        """(ranks of the group, their flat arrays, the flat target), with neighbours in memory joined into one."""
-        runs: list[list[Any]] = []
-        is_gather = self._actor.kind is ActorKind.FLAT_ALL_GATHER
-        for node in self._actor.nodes:
-            group = group_along(node.placement, flat_axis(node), self._rank)
-            key = (node.outputs[0] if is_gather else node.inputs[0]).id
-            arrays = [sources[key, r].reshape(-1) for r in group]
-            target = targets[node.outputs[0].id].reshape(-1)
-            if runs and _joins(runs[-1], group, [*arrays, target]):
-                runs[-1][1] = [_join(a, b) for a, b in zip(runs[-1][1], arrays, strict=True)]
-                runs[-1][2] = _join(runs[-1][2], target)
-            else:
-                runs.append([group, arrays, target])
-        return [(g, a, t) for g, a, t in runs]
+        """(ranks of the group, their flat arrays, the flat target) of each run."""
+        result = []
+        for nodes in flat_runs(self._actor, self._rank):
+            group = group_along(nodes[0].placement, flat_axis(nodes[0]), self._rank)
+            keys = [read_value(self._actor, n).id for n in nodes]
+            parts = [joined([sources[k, r] for k in keys]) for r in group]
+            target = joined([targets[n.outputs[0].id] for n in nodes])
+            result.append((group, parts, target))
+        return result
 
     def _build_flat(
         self, kind: ActorKind, group: list[int], parts: list[Any], target: Any, calls: list[Call]
@@ -206,30 +202,94 @@ def _share(size: int, num_parts: int, k: int) -> tuple[int, int]:
     return min(lines * k // num_parts * 16, size), min(lines * (k + 1) // num_parts * 16, size)
 
 
-def _joins(run: list[Any], group: list[int], arrays: list[Any]) -> bool:
-    """Do these arrays follow those of the run in memory, all at the same distance?"""
-    if run[0] != group:
-        return False
-    before = [*run[1], run[2]]
-    gaps = {_address(b) - _address(a) for a, b in zip(before, arrays, strict=True)}
-    if len(gaps) != 1 or before[0].dtype != arrays[0].dtype:
-        return False
-    gap = gaps.pop()
-    return 0 <= gap - before[0].nbytes < 64 and gap % arrays[0].itemsize == 0
+def read_value(actor: ActorSpec, node: Node) -> Value:
+    """What an actor reads of peers to do a node: its input, or in the second half of an all_reduce the sums of the first."""
+    return node.outputs[0] if actor.kind is ActorKind.FLAT_ALL_GATHER else node.inputs[0]
 
 
-def _join(a: Any, b: Any) -> Any:
-    """One flat array over two neighbours and the padding between them, which is zero on all ranks."""
-    size = (_address(b) - _address(a)) // a.itemsize + b.size
-    if hasattr(a, "__cuda_array_interface__"):
+def flat_runs(actor: ActorSpec, rank: int) -> list[list[Node]]:
+    """Nodes of an all_reduce whose values lie side by side, in the registers read and in the one written alike.
+
+    A run is reduced as one flat array. It follows from the layouts alone, so all ranks of a group find the same runs.
+    """
+    places: dict[int, tuple[int, int, int]] = {}  # value -> register, offset, end
+    for register in actor.inputs:
+        layout = slot_layout(register, rank)
+        for value, offset in layout.offsets.items():
+            places[value] = register.id, offset, offset + aligned(layout.types[value].nbytes)
+    written = slot_layout(actor.outputs[0], rank) if actor.outputs else None
+    runs: list[list[Node]] = []
+    for node in actor.nodes:
+        if runs and written is not None and _follows(actor, runs[-1][-1], node, places, written):
+            runs[-1].append(node)
+        else:
+            runs.append([node])
+    return runs
+
+
+def _follows(
+    actor: ActorSpec,
+    before: Node,
+    node: Node,
+    places: dict[int, tuple[int, int, int]],
+    written: SlotLayout,
+) -> bool:
+    a, b = read_value(actor, before).id, read_value(actor, node).id
+    out_a, out_b = before.outputs[0].id, node.outputs[0].id
+    end = written.offsets[out_a] + aligned(written.types[out_a].nbytes)
+    return (
+        places[a][0] == places[b][0]
+        and places[a][2] == places[b][1]
+        and end == written.offsets[out_b]
+        and flat_axis(before) == flat_axis(node)
+    )
+
+
+def joined(arrays: list[Any]) -> Any:
+    """One flat array over neighbours in memory and the padding between them, which is zero on all ranks."""
+    first, last = arrays[0].reshape(-1), arrays[-1].reshape(-1)
+    if len(arrays) == 1:
+        return first
+    size = (_address(last) - _address(first)) // first.itemsize + last.size
+    if hasattr(first, "__cuda_array_interface__"):
         import cupy
 
-        memory = cupy.cuda.UnownedMemory(_address(a), size * a.itemsize, a)
-        return cupy.ndarray((size,), a.dtype, cupy.cuda.MemoryPointer(memory, 0))
+        memory = cupy.cuda.UnownedMemory(_address(first), size * first.itemsize, first)
+        return cupy.ndarray((size,), first.dtype, cupy.cuda.MemoryPointer(memory, 0))
     import numpy as np
 
-    joined = np.lib.stride_tricks.as_strided(a, (size,), (a.itemsize,))
-    return joined
+    return np.lib.stride_tricks.as_strided(first, (size,), (first.itemsize,))
+
+
+def read_parts(
+    actor: ActorSpec, reader: int, source: int, register: RegisterSpec, arrays: Mapping[int, Any]
+) -> list[Any]:
+    """The parts of `source`'s slot of a register that `actor` on rank `reader` reads, in a fixed order.
+
+    arrays: of that slot, by value id. Sender and receiver of a register that travels between hosts both list them.
+    """
+    held = {v.id for v in register.values}
+    if actor.kind is ActorKind.BOXING:
+        return [
+            arrays[n.inputs[0].id][p.source_slices]
+            for n in actor.nodes
+            if n.inputs[0].id in held
+            for p in _pulls(n.inputs[0], n.outputs[0], reader)
+            if p.source_rank == source
+        ]
+    parts = []
+    for nodes in flat_runs(actor, reader):
+        if read_value(actor, nodes[0]).id not in held:
+            continue
+        flat = joined([arrays[read_value(actor, n).id] for n in nodes])
+        group = group_along(nodes[0].placement, flat_axis(nodes[0]), reader)
+        a, b = 0, flat.size
+        if actor.kind is ActorKind.FLAT_REDUCE_SCATTER:
+            a, b = _share(flat.size, len(group), group.index(reader))
+        elif actor.kind is ActorKind.FLAT_ALL_GATHER:
+            a, b = _share(flat.size, len(group), group.index(source))
+        parts.append(flat[a:b])
+    return parts
 
 
 def _address(array: Any) -> int:

@@ -6,11 +6,11 @@ finished before new work is begun, which keeps memory low and, with the slots th
 
 from __future__ import annotations
 
-import heapq
 import time
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from heapq import heappop, heappush
 from time import perf_counter
 
 from oneflow.actors.bind import BoundActor, BoundPlan
@@ -21,6 +21,7 @@ from oneflow.core.metrics import METRICS
 
 WAIT_SLICE_S = 0.05
 """A sleeping rank looks up so often, to see an abort or a deadline."""
+ACTS_A_TURN = 1 << 30
 
 Check = Callable[[], None]
 
@@ -45,7 +46,7 @@ class Executor:
         self._check = check
         self._timeout_s = timeout_s
         self._local: deque[Send] = deque()
-        self._ready: list[tuple[int, int, Launch]] = []
+        self._ready: list[tuple[int, Launch]] = []
         self._remaining = 0
         self._total_acts = sum(a.spec.acts for a in bound.actors.values())
 
@@ -55,7 +56,8 @@ class Executor:
         """Lets every actor run its share of one step."""
         self._remaining += self._total_acts
         for key, bound in self._actors.items():
-            self._perform(key, bound.actor.allow(bound.spec.acts))
+            for effect in bound.actor.allow(bound.spec.acts):
+                self._perform(key, effect)
 
     def run_step(self) -> None:
         """One whole step: returns when all actors of this rank have done their share."""
@@ -63,36 +65,55 @@ class Executor:
         self._poll()
         last_act = time.monotonic()
         while self._remaining:
-            if self.advance():
+            if self.advance(ACTS_A_TURN):
                 last_act = 0.0
                 continue
             if last_act == 0.0:
                 last_act = time.monotonic()
             self._wait(last_act)
         self.bound.clock.step += 1
+        for bound in self._actors.values():
+            bound.counters.acts += bound.spec.acts
 
-    def advance(self) -> bool:
-        """Delivers what there is and runs at most one act; False if nothing could be done."""
-        moved = self._deliver()
-        if not self._ready:
-            return self._poll() or moved
-        _, key, launch = heapq.heappop(self._ready)
-        bound = self._actors[key]
-        start = perf_counter()
-        bound.kernel(launch.in_slots, launch.out_slots)
-        seconds = perf_counter() - start
-        self._remaining -= 1
-        self._perform(key, bound.actor.handle(KERNEL_DONE))
-        counters = bound.counters
-        counters.acts += 1
-        durations = counters.durations
-        durations.counts[bisect_left(durations.bounds, seconds)] += 1
-        durations.total_s += seconds
-        if bound.boxing is not None:
-            METRICS.collective(bound.kind, bound.boxing.remote_nbytes, seconds)
-        if self._bus is not None:
-            self._poll()
-        return True
+    def advance(self, max_acts: int = 1) -> bool:
+        """Delivers what there is and runs at most `max_acts` acts; False if nothing could be done.
+
+        One flat loop: at half a million acts a second a call more or less shows.
+        """
+        local, ready, actors, bus = self._local, self._ready, self._actors, self._bus
+        acts = 0
+        moved = bool(local)
+        while True:
+            while local:
+                send = local.popleft()
+                target = send.target
+                for effect in actors[target].actor.handle(send.message):
+                    if type(effect) is Send:
+                        local.append(effect)
+                    else:
+                        self._perform(target, effect)
+            if not ready or acts == max_acts:
+                break
+            key, launch = heappop(ready)
+            bound = actors[-key]
+            start = perf_counter()
+            bound.kernel(launch.in_slots, launch.out_slots)
+            seconds = perf_counter() - start
+            acts += 1
+            for effect in bound.actor.handle(KERNEL_DONE):
+                if type(effect) is Send:
+                    local.append(effect)
+                else:
+                    self._perform(-key, effect)
+            durations = bound.durations
+            durations.counts[bisect_left(durations.bounds, seconds)] += 1
+            durations.total_s += seconds
+            if bound.boxing is not None:
+                METRICS.collective(bound.kind, bound.boxing.remote_nbytes, seconds)
+            if bus is not None:
+                self._poll()
+        self._remaining -= acts
+        return self._poll() or moved or acts > 0
 
     @property
     def is_done(self) -> bool:
@@ -100,27 +121,16 @@ class Executor:
 
     # ---- messages ----------------------------------------------------------------------------------------------------------
 
-    def _perform(self, key: int, effects: Sequence[Effect]) -> None:
-        for effect in effects:
-            kind = type(effect)
-            if kind is Send:
-                self._local.append(effect)  # type: ignore[arg-type]
-            elif kind is Launch:
-                heapq.heappush(self._ready, (-key, key, effect))  # type: ignore[misc]
-            else:
-                assert isinstance(effect, Post) and self._bus is not None
-                self._bus.post(effect.rank, effect.code)
-
-    def _deliver(self) -> bool:
-        local, actors = self._local, self._actors
-        moved = bool(local)
-        while local:
-            send = local.popleft()
-            target = send.target
-            effects = actors[target].actor.handle(send.message)
-            if effects:
-                self._perform(target, effects)
-        return moved
+    def _perform(self, key: int, effect: Effect) -> None:
+        """Does one effect of actor `key`."""
+        if isinstance(effect, Send):
+            self._local.append(effect)
+        elif isinstance(effect, Launch):
+            # An actor has at most one launch at a time, so launches themselves are never compared.
+            heappush(self._ready, (-key, effect))
+        else:
+            assert isinstance(effect, Post) and self._bus is not None
+            self._bus.post(effect.rank, effect.code)
 
     def _poll(self) -> bool:
         if self._bus is None:

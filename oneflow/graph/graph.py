@@ -201,7 +201,7 @@ class Graph:
             outputs = self.build(*placed[0], **placed[1]) if kwargs else self.build(*placed)
             for optimizer in self._optimizers:
                 optimizer.trace(trace)
-            self._outputs = outputs
+            object.__setattr__(self, "_outputs", outputs)
             for i, x in enumerate(tensors_of(outputs)):
                 trace.output(x, i)
         self._input_types = [_meta(x) for x in inputs]

@@ -1,0 +1,472 @@
+"""The base of all layers: a tree of modules that own parameters and buffers.
+
+State dicts are in module_state.py, backward hooks in backward_hooks.py; here are the tree, attributes, conversion and
+the call.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from oneflow.core.device import Device
+from oneflow.core.dtype import DType, bfloat16, float16, float32, float64
+from oneflow.core.errors import PlacementError
+from oneflow.graph import scope
+from oneflow.nn.module_state import IncompatibleKeys, load_state_dict, state_dict
+from oneflow.nn.parameter import Parameter
+from oneflow.tensor.tensor import RemovableHandle, Tensor
+
+if TYPE_CHECKING:
+    from oneflow.core.placement import Placement
+
+Self = TypeVar("Self", bound="Module")
+Hooks = dict[int, Callable[..., Any]]
+
+
+class Module:
+    """Base class of all layers and models: subclasses make their parts in `__init__` and define `forward`.
+
+    A Parameter or a Module assigned to an attribute is registered under the attribute's name; a tensor that is no
+    parameter but part of the state is made known with `register_buffer`.
+    """
+
+    training: bool
+    _parameters: dict[str, Parameter | None]
+    _buffers: dict[str, Tensor | None]
+    _modules: dict[str, Module | None]
+
+    def __init__(self) -> None:
+        d = self.__dict__
+        d["training"] = True
+        for name in ("_parameters", "_buffers", "_modules"):
+            d[name] = OrderedDict()
+        d["_non_persistent_buffers_set"] = set()
+        for name in _HOOK_KINDS:
+            d[name] = {}
+
+    # ---- the call ----------------------------------------------------------------------------------------------------
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """What the module computes; every subclass that is called defines it."""
+        raise NotImplementedError(
+            f'Module [{type(self).__name__}] is missing the required "forward" function'
+        )
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if scope.current_trace() is not None:
+            from oneflow.graph.to_global import call_traced
+
+            return call_traced(self, args, kwargs)
+        if self._forward_hooks or self._forward_pre_hooks or self._backward_hooks:
+            return self._call_with_hooks(args, kwargs)
+        return self.forward(*args, **kwargs)
+
+    def _call_with_hooks(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        for hook in list(self._forward_pre_hooks.values()):
+            changed = hook(self, args)
+            if changed is not None:
+                args = changed if isinstance(changed, tuple) else (changed,)
+        watch = None
+        if self._backward_hooks:
+            from oneflow.nn.backward_hooks import BackwardWatch
+
+            watch = BackwardWatch(self, list(self._backward_hooks.values()))
+            args = watch.inputs(args)
+        result = self.forward(*args, **kwargs)
+        for hook in list(self._forward_hooks.values()):
+            changed = hook(self, args, result)
+            if changed is not None:
+                result = changed
+        return result if watch is None else watch.outputs(result)
+
+    def register_forward_pre_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
+        """Calls `hook(module, args)` before `forward`; what it returns replaces the arguments."""
+        return RemovableHandle(self._forward_pre_hooks, hook)
+
+    def register_forward_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
+        """Calls `hook(module, args, output)` after `forward`; what it returns replaces the output."""
+        return RemovableHandle(self._forward_hooks, hook)
+
+    def register_full_backward_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
+        """Calls `hook(module, grad_input, grad_output)` in the backward pass; may return other grad_input."""
+        return RemovableHandle(self._backward_hooks, hook)
+
+    # ---- parts -------------------------------------------------------------------------------------------------------
+
+    def register_parameter(self, name: str, param: Parameter | None) -> None:
+        """Adds a parameter (None: a name without one). Raises KeyError, TypeError, ValueError."""
+        self._check_name(name, "parameter", self._parameters)
+        if param is not None and not isinstance(param, Parameter):
+            raise TypeError(
+                f"cannot assign '{type(param).__name__}' object to parameter '{name}' "
+                "(nn.Parameter or None required)"
+            )
+        self._parameters[name] = param
+
+    def register_buffer(self, name: str, tensor: Tensor | None, persistent: bool = True) -> None:
+        """Adds a tensor that is part of the state but no parameter. persistent: is it in the state dict?"""
+        self._check_name(name, "buffer", self._buffers)
+        if tensor is not None and not isinstance(tensor, Tensor):
+            raise TypeError(
+                f"cannot assign '{type(tensor).__name__}' object to buffer '{name}' (Tensor or None required)"
+            )
+        self._buffers[name] = tensor
+        if persistent:
+            self._non_persistent_buffers_set.discard(name)
+        else:
+            self._non_persistent_buffers_set.add(name)
+
+    def add_module(self, name: str, module: Module | None) -> None:
+        """Adds a part under a name. Raises KeyError, TypeError."""
+        if module is not None and not isinstance(module, Module):
+            raise TypeError(f"{type(module).__name__} is not a Module subclass")
+        self._check_name(name, "module", self._modules)
+        self._modules[name] = module
+
+    register_module = add_module
+
+    def _check_name(self, name: str, what: str, known: Mapping[str, Any]) -> None:
+        if "_parameters" not in self.__dict__:
+            raise AttributeError(f"cannot assign {what} before Module.__init__() call")
+        if not isinstance(name, str):
+            raise TypeError(f"{what} name should be a string, got {type(name).__name__}")
+        if "." in name:
+            raise KeyError(f'{what} name can\'t contain ".", got {name!r}')
+        if name == "":
+            raise KeyError(f'{what} name can\'t be empty string ""')
+        if name not in known and hasattr(self, name):
+            raise KeyError(f"attribute '{name}' already exists")
+
+    def __getattr__(self, name: str) -> Any:
+        for kind in ("_parameters", "_buffers", "_modules"):
+            found = self.__dict__.get(kind)
+            if found is not None and name in found:
+                return found[name]
+        raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        d = self.__dict__
+        if isinstance(value, Parameter):
+            self._forget(name, "_buffers", "_modules")
+            self.register_parameter(name, value)
+        elif isinstance(value, Module):
+            if "_modules" not in d:
+                raise AttributeError("cannot assign module before Module.__init__() call")
+            self._forget(name, "_parameters", "_buffers")
+            self._modules[name] = value
+        else:
+            kind = self._kind_of(name)
+            if kind is None:
+                object.__setattr__(self, name, value)
+                return
+            if value is not None and not (kind == "_buffers" and isinstance(value, Tensor)):
+                raise TypeError(
+                    f"cannot assign '{type(value).__name__}' as {_KIND_WORDS[kind][0]} '{name}' "
+                    f"({_KIND_WORDS[kind][1]} or None expected)"
+                )
+            d[kind][name] = value
+
+    def _kind_of(self, name: str) -> str | None:
+        d = self.__dict__
+        return next((kind for kind in _KIND_WORDS if name in d.get(kind, ())), None)
+
+    def _forget(self, name: str, *kinds: str) -> None:
+        if "_parameters" not in self.__dict__:
+            raise AttributeError("cannot assign parameters before Module.__init__() call")
+        self.__dict__.pop(name, None)
+        for kind in kinds:
+            self.__dict__[kind].pop(name, None)
+        self._non_persistent_buffers_set.discard(name)
+
+    def __delattr__(self, name: str) -> None:
+        kind = self._kind_of(name)
+        if kind is None:
+            object.__delattr__(self, name)
+            return
+        del self.__dict__[kind][name]
+        self._non_persistent_buffers_set.discard(name)
+
+    def __dir__(self) -> list[str]:
+        parts = [*self._parameters, *self._buffers, *self._modules]
+        return sorted({*object.__dir__(self), *(p for p in parts if p.isidentifier())})
+
+    def get_submodule(self, target: str) -> Module:
+        """The module at a dotted path; "" is this one. Raises AttributeError."""
+        module: Any = self
+        for part in target.split(".") if target else ():
+            module = getattr(module, part)
+            if not isinstance(module, Module):
+                raise AttributeError(f"`{part}` of {target!r} is not an nn.Module")
+        found: Module = module
+        return found
+
+    def get_parameter(self, target: str) -> Parameter:
+        """The parameter at a dotted path. Raises AttributeError."""
+        path, _, name = target.rpartition(".")
+        found = self.get_submodule(path)._parameters.get(name)
+        if found is None:
+            raise AttributeError(f"{type(self).__name__} has no parameter {target!r}")
+        return found
+
+    # ---- walking -----------------------------------------------------------------------------------------------------
+
+    def children(self) -> Iterator[Module]:
+        """The direct parts, each once."""
+        for _, module in self.named_children():
+            yield module
+
+    def named_children(self) -> Iterator[tuple[str, Module]]:
+        seen: set[int] = set()
+        for name, module in self._modules.items():
+            if module is not None and id(module) not in seen:
+                seen.add(id(module))
+                yield name, module
+
+    def modules(self) -> Iterator[Module]:
+        """This module and all its parts, each once."""
+        for _, module in self.named_modules():
+            yield module
+
+    def named_modules(
+        self,
+        memo: set[Module] | None = None,
+        prefix: str = "",
+        remove_duplicate: bool = True,
+    ) -> Iterator[tuple[str, Module]]:
+        memo = set() if memo is None else memo
+        if self in memo:
+            return
+        if remove_duplicate:
+            memo.add(self)
+        yield prefix, self
+        for name, module in self._modules.items():
+            if module is not None:
+                path = f"{prefix}.{name}" if prefix else name
+                yield from module.named_modules(memo, path, remove_duplicate)
+
+    def _named_members(self, kind: str, prefix: str, recurse: bool) -> Iterator[tuple[str, Any]]:
+        seen: set[int] = set()
+        for path, module in self.named_modules(prefix=prefix) if recurse else [(prefix, self)]:
+            for name, member in module.__dict__[kind].items():
+                if member is not None and id(member) not in seen:
+                    seen.add(id(member))
+                    yield f"{path}.{name}" if path else name, member
+
+    def parameters(self, recurse: bool = True) -> Iterator[Parameter]:
+        """All parameters, each once; recurse: also those of the parts."""
+        for _, parameter in self.named_parameters(recurse=recurse):
+            yield parameter
+
+    def named_parameters(
+        self, prefix: str = "", recurse: bool = True
+    ) -> Iterator[tuple[str, Parameter]]:
+        yield from self._named_members("_parameters", prefix, recurse)
+
+    def buffers(self, recurse: bool = True) -> Iterator[Tensor]:
+        """All buffers, each once; recurse: also those of the parts."""
+        for _, buffer in self.named_buffers(recurse=recurse):
+            yield buffer
+
+    def named_buffers(self, prefix: str = "", recurse: bool = True) -> Iterator[tuple[str, Tensor]]:
+        yield from self._named_members("_buffers", prefix, recurse)
+
+    # ---- modes -------------------------------------------------------------------------------------------------------
+
+    def train(self: Self, mode: bool = True) -> Self:
+        """Sets training mode here and in all parts."""
+        if not isinstance(mode, bool):
+            raise ValueError(f"training mode is expected to be boolean, got {mode!r}")
+        self.training = mode
+        for module in self.children():
+            module.train(mode)
+        return self
+
+    def eval(self: Self) -> Self:
+        """`train(False)`."""
+        return self.train(False)
+
+    def requires_grad_(self: Self, requires_grad: bool = True) -> Self:
+        """Sets `requires_grad` of all parameters."""
+        for parameter in self.parameters():
+            parameter.requires_grad_(requires_grad)
+        return self
+
+    def zero_grad(self, set_to_none: bool = False) -> None:
+        """Clears the gradients of all parameters: to zeros, or to None."""
+        zero_gradients(self.parameters(), set_to_none)
+
+    def apply(self: Self, fn: Callable[[Module], Any]) -> Self:
+        """Calls `fn` on all parts and then on this module."""
+        for module in self.children():
+            module.apply(fn)
+        fn(self)
+        return self
+
+    # ---- conversion --------------------------------------------------------------------------------------------------
+
+    def _apply(self: Self, fn: Callable[[Tensor], Tensor]) -> Self:
+        """Replaces the contents of every parameter, gradient and buffer by `fn` of them; the objects stay."""
+        from oneflow.autograd.grad_mode import no_grad
+
+        with no_grad():
+            for x in [*self.parameters(), *self.buffers()]:
+                new = fn(x.detach())
+                if x.grad is not None:
+                    x.grad = fn(x.grad)
+                x.data = new
+        return self
+
+    def to(self: Self, *args: Any, **kwargs: Any) -> Self:
+        """`to(device)`, `to(dtype)`, `to(device, dtype)`, `to(tensor)`; dtype changes floating-point tensors only."""
+        device, dtype = _parse_to(args, kwargs)
+
+        def convert(x: Tensor) -> Tensor:
+            if device is not None:
+                x = x.to(device)
+            if dtype is not None and x.dtype.is_floating_point:
+                x = x.to(dtype)
+            return x
+
+        return self._apply(convert)
+
+    def cpu(self: Self) -> Self:
+        """Moves all parameters and buffers to the CPU."""
+        return self.to("cpu")
+
+    def cuda(self: Self, device: int | str | Device | None = None) -> Self:
+        """Moves all parameters and buffers to a GPU, by default this rank's."""
+        if isinstance(device, int):
+            device = Device("cuda", device)
+        return self.to("cuda" if device is None else device)
+
+    def half(self: Self) -> Self:
+        """All floating-point parameters and buffers become float16."""
+        return self.to(float16)
+
+    def bfloat16(self: Self) -> Self:
+        """All floating-point parameters and buffers become bfloat16."""
+        return self.to(bfloat16)
+
+    def float(self: Self) -> Self:
+        """All floating-point parameters and buffers become float32."""
+        return self.to(float32)
+
+    def double(self: Self) -> Self:
+        """All floating-point parameters and buffers become float64."""
+        return self.to(float64)
+
+    def type(self: Self, dst_type: Any) -> Self:
+        """All floating-point parameters and buffers become `dst_type`."""
+        return self.to(dst_type)
+
+    def to_global(self: Self, placement: Placement | None = None, sbp: Any = None) -> Self:
+        """Makes parameters and buffers global, or moves them; the objects stay, so optimizers keep them.
+
+        A local module needs both arguments; its B values are those of the placement's first rank.
+        """
+        if any(x.is_local for x in [*self.parameters(), *self.buffers()]) and (
+            placement is None or sbp is None
+        ):
+            raise PlacementError(
+                "Converting a local module to global must have placement and sbp parameters."
+            )
+        return self._apply(lambda x: x.to_global(placement=placement, sbp=sbp))
+
+    def to_local(self: Self) -> Self:
+        """Every parameter and buffer becomes this rank's shard of it."""
+        return self._apply(lambda x: x.to_local())
+
+    # ---- state -------------------------------------------------------------------------------------------------------
+
+    def state_dict(
+        self, destination: Any = None, prefix: str = "", keep_vars: bool = False
+    ) -> OrderedDict[str, Tensor]:
+        """Dotted path -> parameter or persistent buffer, sharing memory; keep_vars: with their history."""
+        return state_dict(self, destination, prefix, keep_vars)
+
+    def load_state_dict(
+        self, state_dict: Mapping[str, Any], strict: bool = True
+    ) -> IncompatibleKeys:
+        """Copies values (tensors, local or global, or arrays) into parameters and buffers.
+
+        strict: every name must be in both. Raises RuntimeError that lists all differences.
+        Where this module is global every rank must call it, with whole values or global tensors.
+        """
+        return load_state_dict(self, state_dict, strict)
+
+    def register_state_dict_pre_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
+        """Calls `hook(module, prefix, keep_vars)` before the module's part of a state dict is made."""
+        return RemovableHandle(self._state_dict_pre_hooks, hook)
+
+    def _register_state_dict_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
+        """Calls `hook(module, state_dict, prefix, metadata)` afterwards; it may return another dict."""
+        return RemovableHandle(self._state_dict_hooks, hook)
+
+    def _register_load_state_dict_pre_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
+        """Calls `hook(state_dict, prefix, metadata, strict, missing, unexpected, errors)` before loading."""
+        return RemovableHandle(self._load_state_dict_pre_hooks, hook)
+
+    def register_load_state_dict_post_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
+        """Calls `hook(module, incompatible_keys)` after loading."""
+        return RemovableHandle(self._load_state_dict_post_hooks, hook)
+
+    # ---- text --------------------------------------------------------------------------------------------------------
+
+    def _get_name(self) -> str:
+        return type(self).__name__
+
+    def extra_repr(self) -> str:
+        """What `repr` shows besides the parts."""
+        return ""
+
+    def __repr__(self) -> str:
+        extra = self.extra_repr()
+        lines = extra.split("\n") if extra else []
+        children = [f"({k}): " + repr(m).replace("\n", "\n  ") for k, m in self._modules.items()]
+        if not children and len(lines) <= 1:
+            return f"{self._get_name()}({extra})"
+        return "\n  ".join([f"{self._get_name()}(", *lines, *children]) + "\n)"
+
+
+_HOOK_KINDS = (
+    "_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_state_dict_hooks", "_state_dict_pre_hooks",
+    "_load_state_dict_pre_hooks", "_load_state_dict_post_hooks",
+)  # fmt: skip
+_KIND_WORDS = {
+    "_parameters": ("parameter", "nn.Parameter"),
+    "_modules": ("child module", "nn.Module"),
+    "_buffers": ("buffer", "Tensor"),
+}
+
+
+def zero_gradients(parameters: Iterator[Any] | list[Any], set_to_none: bool) -> None:
+    """Clears `.grad` of each: to None, or to fresh zeros of the same layout."""
+    from oneflow.autograd.grad_mode import no_grad
+    from oneflow.functional.creation import zeros_like
+
+    with no_grad():
+        for parameter in parameters:
+            if parameter.grad is not None:
+                parameter.grad = None if set_to_none else zeros_like(parameter.grad)
+
+
+def _parse_to(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, DType | None]:
+    """device (anything `Tensor.to` takes, or None) and dtype of the arguments of `Module.to`."""
+    device, dtype = kwargs.pop("device", None), kwargs.pop("dtype", None)
+    if kwargs:
+        raise TypeError(f"to() got an unexpected keyword argument {next(iter(kwargs))!r}")
+    for arg in args:
+        if isinstance(arg, DType):
+            dtype = arg
+        elif isinstance(arg, Tensor):
+            dtype = arg.dtype
+            device = arg.placement.type if arg.is_global else arg.device
+        elif isinstance(arg, str | Device):
+            device = arg
+        else:
+            raise TypeError(f"to() takes a device, a dtype or a tensor, got {arg!r}")
+    if dtype is not None and not dtype.is_floating_point:
+        raise TypeError(f"nn.Module.to only accepts floating point dtypes, but got {dtype}")
+    return device, dtype

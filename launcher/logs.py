@@ -1,5 +1,4 @@
-"""Ranks' output on the console: each line with its rank in front, nothing that could harm a
-terminal.
+"""Ranks' output on the console: the rank before each line, nothing that could harm a terminal.
 
 A thread of its own reads the pipes, so that a slow console never delays the look at the ranks.
 """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import secrets
 import selectors
@@ -16,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from oneflow.core.errors import ConfigError
+from oneflow.core.errors import ConfigError, InternalError
 from oneflow.launcher.flags import Settings
 from oneflow.launcher.logs import Pump, line_prefix
 from oneflow.launcher.processes import descendants, num_oom_kills, reap, send_signal, spawn
@@ -30,7 +31,6 @@ from oneflow.launcher.supervision import (
     Verdict,
 )
 
-WORKER = Path(__file__).resolve().parent.parent / "oneflow" / "distributed" / "worker.py"
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS")
 STOPPING_LOOK_S = 0.02
@@ -133,7 +133,9 @@ class Supervisor:
         if settings.no_python:
             return [settings.script, *settings.script_args]
         module = ["-m"] if settings.module else []
-        python = [sys.executable, "-u", str(WORKER)]
+        # By its path: `python -m` would import the package before an error could be recorded.
+        worker = Path(_package_folder()) / "distributed" / "worker.py"
+        python = [sys.executable, "-u", str(worker)]
         return [*python, *module, settings.script, *settings.script_args]
 
     def _rank_env(self, local_rank: int, records: Path) -> dict[str, str]:
@@ -251,6 +253,14 @@ def _wake_ups() -> Iterator[selectors.BaseSelector]:
         selector.close()
         os.close(reading)
         os.close(writing)
+
+
+def _package_folder() -> str:
+    """Where `oneflow` itself lies; this file may be reached through a link."""
+    spec = importlib.util.find_spec("oneflow")
+    if spec is None or not spec.submodule_search_locations:
+        raise InternalError("the package oneflow has no folder")
+    return spec.submodule_search_locations[0]
 
 
 def _record_path(records: Path, rank: int) -> Path:

@@ -1,7 +1,6 @@
-"""Who is alive: heartbeats, broken streams, reported failures, orderly leaves. The first real
-failure ends the job.
+"""Who is alive: heartbeats, broken streams, reported failures, orderly leaves.
 
-Pure: `step(event, now)`. Rules that the code cannot show:
+The first real failure ends the job. Pure: `step(event, now)`. Rules that the code cannot show:
 * A rank whose stream breaks although it was heard just now is dead (its kernel closed the
   connection): it gets RECONNECT_S to come back. One that had been silent before is frozen or cut
   off: it keeps its full `act_s`.

@@ -1,5 +1,4 @@
-"""Who is in the job: every rank asks to join, all are admitted together or the deadline names the
-missing ones.
+"""Who is in the job: all ranks are admitted together, or the deadline names the missing ones.
 
 Pure: `step(event, now)` returns what to tell whom; `call` is an opaque number of a waiting request.
 A rank whose connection breaks before all are there counts as not joined.

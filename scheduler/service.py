@@ -1,8 +1,8 @@
-"""The gRPC face of the scheduler: turns calls into events and actions into answers. Decides
-nothing itself.
+"""The gRPC face of the scheduler: turns calls into events and actions into answers.
 
-Everything here runs on the one control loop, so there are no locks. A waiting call is a number
-with a future (`_calls`) or, for a compile, a queue of actions (`_compiles`).
+It decides nothing itself. Everything here runs on the one control loop, so there are no locks. A
+waiting call is a number with a future (`_calls`) or, for a compile, a queue of actions
+(`_compiles`).
 """
 
 from __future__ import annotations

@@ -1,5 +1,4 @@
-"""One asyncio loop per process, in a daemon thread of its own, shared by everything that speaks
-gRPC.
+"""One asyncio loop per process, in a thread of its own, shared by all that speaks gRPC.
 
 gRPC's asyncio layer polls one completion queue per process and misbehaves with several loops, so
 rank 0, which hosts the scheduler and is a client of it, must run both on the same loop.

@@ -1,6 +1,6 @@
-"""The page that shows the counters: /metrics, /healthz (the process is alive), /readyz (it may
-take work).
+"""The page that shows the counters: /metrics, and /healthz and /readyz for those who watch.
 
+/healthz: the process is alive. /readyz: it may take work.
 Off unless asked for with ONEFLOW_METRICS_ADDR. Read only; a browser page of another origin is
 refused, and on a loopback address only loopback names are accepted as Host, so that no web page
 can read it by DNS rebinding.

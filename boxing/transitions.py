@@ -119,7 +119,7 @@ def received_bytes(type: TensorType, step: RouteStep, rank: int) -> int:
     mine = pulls(
         type.shape, step.src_sbp, step.src_placement, step.dst_sbp, step.dst_placement, rank
     )
-    return type.dtype.bytes * sum(pull.numel for pull in mine if pull.source_rank != rank)
+    return int(type.dtype.bytes) * sum(pull.numel for pull in mine if pull.source_rank != rank)
 
 
 def all_reduce_phases(type: TensorType, step: RouteStep) -> tuple[RouteStep, ...]:

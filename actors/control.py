@@ -105,6 +105,7 @@ class ControlClient:
         self._beating: asyncio.Task[None] | None = None
         self._abort_seen: asyncio.Event | None = None
         self._scheduler_closed = False
+        self._failed = False  # we ourselves; what the others are told is no news to us
         self._closed = False
 
     # -- state -------------------------------------------------------------------------------------
@@ -206,6 +207,7 @@ class ControlClient:
         """
         if self._stub is None or self._aborted or self._closed:
             return
+        self._failed = True
         from oneflow.protos import control_pb2 as pb
 
         failure = pb.Failure(
@@ -377,7 +379,8 @@ class ControlClient:
     async def _leave(self) -> None:
         from oneflow.protos import control_pb2 as pb
 
-        if self._members and not self._aborted and not self._scheduler_closed:
+        is_orderly = not (self._failed or self._aborted or self._scheduler_closed)
+        if self._members and is_orderly:
             request = pb.LeaveRequest(rank=self.rank, incarnation=self._incarnation)
             await self._say("Leave", request, LEAVE_S)
         if self._beating is not None:
@@ -413,7 +416,7 @@ class ControlClient:
         self._abort(AbortInfo(0, where.host, cause, PeerLostError.exit_code, "NODE_LOST"))
 
     def _abort(self, info: AbortInfo) -> None:
-        if self._aborted:
+        if self._aborted or self._failed:
             return
         self._aborted = info
         if self._abort_seen is not None:

@@ -19,7 +19,7 @@ from oneflow.core.graph_proto import attrs_key
 from oneflow.core.job_config import Cluster
 from oneflow.core.op import find_op, signatures
 from oneflow.core.placement import Placement
-from oneflow.core.sbp import BROADCAST, PARTIAL, NdSbp, Sbp, SbpSignature, Split
+from oneflow.core.sbp import BROADCAST, PARTIAL, NdSbp, Sbp, SbpSignature, Split, all_broadcast
 from oneflow.core.tensor_type import TensorType
 
 MOVES = frozenset({"to_global", "boxing"})
@@ -108,7 +108,12 @@ class Edge(dict[tuple[NdSbp, NdSbp], float]):
                 return RELABEL_SECONDS
         if type.dtype is bool_ and (has_partial(before) or has_partial(after)):
             return math.inf
-        return MOVE_SECONDS + boxing_seconds(type, before, source, after, target, link)
+        seconds = MOVE_SECONDS + boxing_seconds(type, before, source, after, target, link)
+        if has_partial(after) and not has_partial(before):
+            # To make partial sums of a whole costs next to nothing, but somebody has to add them up again.
+            whole = all_broadcast(target.ndim)
+            seconds += boxing_seconds(type, after, target, whole, target, link)
+        return seconds
 
 
 def has_partial(nd_sbp: NdSbp) -> bool:

@@ -105,6 +105,7 @@ class Builder:
                 grads[value] = self.call("add", grads[value], grad) if value in grads else grad
         self.stage = stage
 
+
 def cut(builder: Builder, x: Value) -> Value:
     """x through `unpack`, if the graph has several pieces."""
     pieces = builder.graph.num_pieces

@@ -1,0 +1,138 @@
+"""The ranks of this job, joined at the first need. One process needs no socket; rank 0 of several hosts the scheduler."""
+
+from __future__ import annotations
+
+import atexit
+import itertools
+import sys
+import threading
+import traceback
+from typing import TYPE_CHECKING, Any
+
+from oneflow.core.config import Config, current_config
+from oneflow.core.errors import InternalError, OneFlowError
+
+if TYPE_CHECKING:
+    from oneflow.actors.control import ControlClient
+    from oneflow.scheduler.server import SchedulerServer
+
+
+class World:
+    """What this process knows of the others. rank, world_size, local_rank: as launched."""
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        self.rank = config.rank
+        self.world_size = config.world_size
+        self.local_rank = config.local_rank
+        self.timeout_s = config.timeout_s
+        self.progress = 0
+        """Grows while this rank moves; heartbeats carry it."""
+        self._client: ControlClient | None = None
+        self._server: SchedulerServer | None = None
+        self._lock = threading.Lock()
+        self._numbers = itertools.count()
+        self._exit_code: Any = 0
+
+    @property
+    def client(self) -> ControlClient:
+        """The connection to the scheduler; joins the job at the first call. Raises RendezvousError."""
+        if self._client is None:
+            with self._lock:
+                if self._client is None:
+                    self._join()
+        assert self._client is not None
+        return self._client
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        """Host name of every rank."""
+        return tuple(m.host for m in self.client.members)
+
+    def next_job_number(self) -> int:
+        """A number of its own for each job; ranks that make jobs in one order get the same."""
+        return next(self._numbers)
+
+    def _join(self) -> None:
+        if self.world_size == 1:
+            raise InternalError("a world of one rank has no scheduler to join")
+        from oneflow.actors.control import ControlClient
+
+        address = self.config.master_address
+        if self.rank == 0:
+            self._server = self._host_scheduler(address)
+        client = ControlClient(
+            address, self.rank, self.world_size, self.config, progress=lambda: self.progress
+        )
+        self._watch_exit()
+        client.join()
+        self._client = client
+
+    def _host_scheduler(self, address: str) -> SchedulerServer:
+        from oneflow.scheduler.server import SchedulerServer
+
+        server = SchedulerServer(address, self.world_size, self._compile, self.config)
+        server.start()
+        return server
+
+    def _compile(self, graph: bytes, config: bytes) -> bytes:
+        from oneflow.scheduler.compiler.service import compile_job
+
+        hosts = self.hosts if self._client is not None else ()
+        return compile_job(graph, config, self.world_size, hosts)
+
+    # ---- leaving -------------------------------------------------------------------------------------------------------------
+
+    def _watch_exit(self) -> None:
+        atexit.register(self._leave)
+        exit_, hook = sys.exit, sys.excepthook
+
+        def exit_and_note(code: Any = None, /) -> Any:
+            self._exit_code = code
+            exit_(code)
+
+        def hook_and_report(kind: Any, error: Any, trace: Any) -> None:
+            hook(kind, error, trace)
+            self.fail(error)
+
+        sys.exit, sys.excepthook = exit_and_note, hook_and_report
+
+    def fail(self, error: BaseException) -> None:
+        """Tells the scheduler that `error` ends this rank."""
+        self._exit_code = getattr(error, "exit_code", 1)
+        if self._client is None:
+            return
+        cause = traceback.format_exception_only(type(error), error)[-1].strip()
+        reason = error.reason if isinstance(error, OneFlowError) else "USER_ERROR"
+        self._client.report_failure(cause, int(self._exit_code), reason)
+
+    def _leave(self) -> None:
+        client, self._client = self._client, None
+        if client is not None:
+            code = self._exit_code
+            if code not in (None, 0):
+                number = code if isinstance(code, int) else 1
+                client.report_failure(f"exited with {code}", number, "USER_ERROR")
+            client.leave()
+        server, self._server = self._server, None
+        if server is not None:
+            server.stop()
+
+
+_world: World | None = None
+
+
+def world() -> World:
+    """The world of this process, as its environment says."""
+    global _world
+    if _world is None:
+        _world = World(current_config())
+    return _world
+
+
+def close_world() -> None:
+    """Leaves the job and forgets it (tests, embedding programs)."""
+    global _world
+    if _world is not None:
+        _world._leave()
+    _world = None

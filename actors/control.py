@@ -12,19 +12,18 @@ import os
 import secrets
 import socket
 import time
-from array import array
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from oneflow.actors.compile_call import CompileCall
+from oneflow.actors.heartbeat import Heartbeat
 from oneflow.core.config import Config, join_address, split_address
 from oneflow.core.control_channel import (
-    MAX_PLAN_NBYTES,
     MAX_TEXT_CHARS,
     PROTOCOL,
     TOKEN_KEY,
     channel_options,
-    chunks,
     decode_error,
     resolve,
 )
@@ -32,12 +31,10 @@ from oneflow.core.errors import (
     ConfigError,
     InternalError,
     PeerLostError,
-    ProtocolError,
     RendezvousError,
     TransportError,
 )
 from oneflow.core.loop import wait_for
-from oneflow.core.metrics import METRICS
 
 if TYPE_CHECKING:
     from oneflow.protos import control_pb2 as pb
@@ -48,7 +45,6 @@ MARGIN_S = 5.0  # the scheduler keeps the time; we wait this much longer for its
 LEAVE_S = 2.0
 REPORT_S = 2.0
 RECONNECT_PAUSE_S = 0.2
-MAX_FAILURES_BEFORE_LOST = 3  # refused reconnects: nobody listens there any more
 
 
 @dataclass(frozen=True)
@@ -194,11 +190,21 @@ class ControlClient:
         Raises DesyncError that shows each rank's text of the first node that differs, or whatever
         the compile raised.
         """
+        from oneflow.protos import control_pb2 as pb
+
         wait_s = self._config.timeout_s if timeout_s is None else timeout_s
-        asked = _Compile(self, job_name, digest, node_digests, graph, config, describe, wait_s)
-        return wait_for(
-            self._guarded(asked.run(), 2 * wait_s + MARGIN_S), 2 * wait_s + 2 * MARGIN_S
+        header = pb.CompileHeader(
+            rank=self.rank,
+            sequence=self._num_compiles,
+            job_name=job_name,
+            digest=digest,
+            config=config if self.rank == 0 else b"",
+            timeout_s=wait_s,
         )
+        self._num_compiles += 1
+        asked = CompileCall(header, graph if self.rank == 0 else b"", node_digests, describe)
+        limit_s = 2 * wait_s + MARGIN_S
+        return wait_for(self._guarded(self._compile(asked), limit_s), limit_s + MARGIN_S)
 
     def report_failure(self, cause: str, exit_code: int = 1, reason: str = "USER_ERROR") -> None:
         """Tells the scheduler that this rank fails, so that the others stop now.
@@ -255,7 +261,8 @@ class ControlClient:
             await asyncio.sleep(RECONNECT_PAUSE_S)
         _raise_error(reply)
         self._members = tuple(RankInfo(m.rank, m.host, m.pid) for m in reply.members)
-        self._beating = asyncio.ensure_future(self._beat())
+        heartbeat = Heartbeat(self, self._stub, self._metadata(), self._config)
+        self._beating = asyncio.ensure_future(heartbeat.run())
         return self._members
 
     async def _try_join(self, request: pb.JoinRequest, left_s: float) -> pb.JoinReply | None:
@@ -309,6 +316,17 @@ class ControlClient:
         _raise_error(reply)
         return reply
 
+    async def _compile(self, asked: CompileCall) -> bytes:
+        import grpc
+
+        stream = self._stub.Compile(metadata=self._metadata())
+        try:
+            return await asked.run(stream)
+        except grpc.RpcError as error:
+            raise await self._explain(error) from None
+        finally:
+            stream.cancel()
+
     async def _guarded(self, work: Coroutine[Any, Any, T], timeout_s: float) -> T:
         """`work`, or PeerLostError if the job ends first, or TransportError after `timeout_s`."""
         if self._abort_seen is None:
@@ -339,10 +357,10 @@ class ControlClient:
 
         if error.code() not in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED):
             return self._translate(error)
+        if self._beating is not None:
+            await asyncio.wait({self._beating}, timeout=self._config.act_s)
         if self._scheduler_closed:
             return PeerLostError("rank 0 exited 0 while peers run: it hosts the scheduler")
-        if self._abort_seen is not None and self._beating is not None:
-            await asyncio.wait({self._beating}, timeout=self._config.act_s)
         return _peer_lost(self._aborted) if self._aborted else self._translate(error)
 
     def _translate(self, error: Any) -> Exception:
@@ -350,8 +368,9 @@ class ControlClient:
 
         if error.code() == grpc.StatusCode.UNAUTHENTICATED:
             return ConfigError(
-                f"the scheduler at {self.address} refuses this rank's job token: another job listens "
-                "there; choose another --master_port, or set the same ONEFLOW_JOB_TOKEN on every node"
+                f"the scheduler at {self.address} refuses this rank's job token: another job "
+                "listens there; choose another --master_port, or set the same ONEFLOW_JOB_TOKEN "
+                "on every node"
             )
         if error.code() == grpc.StatusCode.DEADLINE_EXCEEDED:
             return RendezvousError(
@@ -363,8 +382,8 @@ class ControlClient:
 
     def _unreachable(self, timeout_s: float) -> str:
         return (
-            f"rank {self.rank} could not reach rank 0's scheduler at {self.address} "
-            f"within {timeout_s:g} s; was rank 0 started, and can this machine reach it?"
+            f"rank {self.rank} could not reach rank 0's scheduler at {self.address} within "
+            f"{timeout_s:g} s; was rank 0 started, and can this machine reach it?"
         )
 
     async def _say(self, method: str, request: Any, timeout_s: float) -> None:
@@ -388,43 +407,28 @@ class ControlClient:
             await asyncio.wait({self._beating}, timeout=LEAVE_S)
         await self._channel.close()
 
-    # -- heartbeat ---------------------------------------------------------------------------------
+    # -- what the heartbeat tells ------------------------------------------------------------------
 
-    async def _beat(self) -> None:
-        """Keeps a heartbeat stream open until the job is over; decides when rank 0 is lost."""
-        heard_at, refused = time.monotonic(), 0
-        while not (self._aborted or self._scheduler_closed):
-            stream = _BeatStream(self)
-            await stream.run()
-            if stream.heard_at is not None:
-                heard_at, refused = stream.heard_at, 0
-            refused += stream.refused
-            silent_s = time.monotonic() - heard_at
-            if refused >= MAX_FAILURES_BEFORE_LOST:
-                self._lose_scheduler("nobody listens there any more")
-            elif silent_s >= self._config.act_s:
-                self._lose_scheduler(f"it has been silent for {silent_s:.1f} s")
-            elif not (self._aborted or self._scheduler_closed):
-                await asyncio.sleep(RECONNECT_PAUSE_S)
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing more is to come from the scheduler."""
+        return self._aborted is not None or self._scheduler_closed
 
-    def _lose_scheduler(self, how: str) -> None:
-        if self._aborted or self._scheduler_closed:
-            return
+    def make_beat(self) -> pb.Beat:
+        """The next heartbeat message."""
+        from oneflow.protos import control_pb2 as pb
+
+        return pb.Beat(rank=self.rank, incarnation=self._incarnation, progress=self._progress())
+
+    def lose_scheduler(self, how: str) -> None:
+        """The heartbeat has given rank 0 up: the job is over."""
         where = self._members[0]
         who = f"rank 0 (host {where.host}, pid {where.pid}), which hosts the scheduler,"
         cause = f"{who} is gone: {how}"
         self._abort(AbortInfo(0, where.host, cause, PeerLostError.exit_code, "NODE_LOST"))
 
-    def _abort(self, info: AbortInfo) -> None:
-        if self._aborted or self._failed:
-            return
-        self._aborted = info
-        if self._abort_seen is not None:
-            self._abort_seen.set()
-        if self.on_abort is not None:
-            self.on_abort(info)
-
-    def _take(self, notice: pb.Notice) -> None:
+    def take(self, notice: pb.Notice) -> None:
+        """What the scheduler tells all ranks."""
         match notice.WhichOneof("kind"):
             case "abort":
                 wire = notice.abort
@@ -437,143 +441,14 @@ class ControlClient:
                 self._left_ranks.add(0)
                 self._scheduler_closed = True
 
-
-class _BeatStream:
-    """One heartbeat stream, from opening to break."""
-
-    def __init__(self, client: ControlClient) -> None:
-        self.heard_at: float | None = None
-        self.refused = 0
-        self._client = client
-
-    async def run(self) -> None:
-        import grpc
-
-        client = self._client
-        call = client._stub.Heartbeat(self._beats(), metadata=client._metadata())
-        reader = asyncio.ensure_future(self._read(call))
-        opened_at = time.monotonic()
-        try:
-            while not reader.done():
-                await asyncio.wait({reader}, timeout=client._config.heartbeat_s)
-                if time.monotonic() - (self.heard_at or opened_at) >= client._config.act_s:
-                    return
-            reader.result()
-        except grpc.RpcError as error:
-            METRICS.heartbeats["failed"] += 1
-            # Only "refused" proves that the process is gone; an unreachable host may come back.
-            unavailable = error.code() == grpc.StatusCode.UNAVAILABLE
-            self.refused = int(unavailable and "refused" in str(error.details()).lower())
-        finally:
-            reader.cancel()
-            call.cancel()
-
-    async def _beats(self) -> AsyncIterator[pb.Beat]:
-        from oneflow.protos import control_pb2 as pb
-
-        client = self._client
-        while True:
-            yield pb.Beat(
-                rank=client.rank, incarnation=client._incarnation, progress=client._progress()
-            )
-            await asyncio.sleep(client._config.heartbeat_s)
-
-    async def _read(self, call: Any) -> None:
-        async for notice in call:
-            self.heard_at = time.monotonic()
-            METRICS.heartbeats["ok"] += 1
-            self._client._take(notice)
-            if self._client._aborted or self._client._scheduler_closed:
-                return
-
-
-class _Compile:
-    """One compile call: sends what the scheduler asks for, receives the plan."""
-
-    def __init__(
-        self,
-        client: ControlClient,
-        job_name: str,
-        digest: bytes,
-        node_digests: Sequence[int],
-        graph: bytes,
-        config: bytes,
-        describe: Callable[[int], str],
-        timeout_s: float,
-    ) -> None:
-        from oneflow.protos import control_pb2 as pb
-
-        self._client = client
-        self._node_digests = node_digests
-        self._describe = describe
-        self._graph = graph if client.rank == 0 else b""
-        self._header = pb.CompileHeader(
-            rank=client.rank,
-            sequence=client._num_compiles,
-            job_name=job_name,
-            digest=digest,
-            graph_nbytes=len(self._graph),
-            config=config if client.rank == 0 else b"",
-            timeout_s=timeout_s,
-        )
-        client._num_compiles += 1
-
-    async def run(self) -> bytes:
-        import grpc
-
-        client = self._client
-        call = client._stub.Compile(metadata=client._metadata())
-        try:
-            return await self._talk(call)
-        except grpc.RpcError as error:
-            raise await client._explain(error) from None
-        finally:
-            call.cancel()
-
-    async def _talk(self, call: Any) -> bytes:
-        from oneflow.protos import control_pb2 as pb
-
-        await call.write(pb.CompileUp(header=self._header))
-        for chunk in chunks(self._graph):
-            await call.write(pb.CompileUp(graph_chunk=chunk))
-        plan, nbytes = bytearray(), -1
-        while len(plan) != nbytes:
-            message = await call.read()
-            match message.WhichOneof("kind") if message else None:
-                case "plan":
-                    nbytes = _checked_plan_nbytes(message.plan.nbytes)
-                case "plan_chunk" if len(plan) + len(message.plan_chunk) <= nbytes:
-                    plan += message.plan_chunk
-                case "error":
-                    raise decode_error(message.error.type, message.error.text)
-                case "want_node_digests":
-                    await self._send_digests(call)
-                case "want_node_text":
-                    text = self._describe(message.want_node_text)[:MAX_TEXT_CHARS]
-                    await call.write(pb.CompileUp(node_text=text))
-                case kind:
-                    raise ProtocolError(
-                        f"compile: the scheduler sent {kind} after {len(plan)} bytes"
-                    )
-        return bytes(plan)
-
-    async def _send_digests(self, call: Any) -> None:
-        from oneflow.protos import control_pb2 as pb
-
-        packed = array("Q", self._node_digests)
-        if packed.itemsize != 8 or array("H", [1]).tobytes() != b"\x01\x00":
-            raise InternalError("node digests need a little-endian machine with 8-byte integers")
-        for chunk in chunks(packed.tobytes()):
-            await call.write(pb.CompileUp(node_digests=chunk))
-        await call.write(pb.CompileUp(node_digests=b""))
-
-
-def _checked_plan_nbytes(nbytes: int) -> int:
-    if nbytes > MAX_PLAN_NBYTES:
-        raise ProtocolError(
-            f"compile: a plan of {nbytes} bytes exceeds the limit of {MAX_PLAN_NBYTES}"
-        )
-    return nbytes
+    def _abort(self, info: AbortInfo) -> None:
+        if self._aborted or self._failed:
+            return
+        self._aborted = info
+        if self._abort_seen is not None:
+            self._abort_seen.set()
+        if self.on_abort is not None:
+            self.on_abort(info)
 
 
 def _raise_error(reply: Any) -> None:

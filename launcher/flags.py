@@ -100,6 +100,14 @@ def seconds(text: str) -> float:
     return value
 
 
+def positive_seconds(text: str) -> float:
+    """Reads a finite number of seconds > 0."""
+    value = seconds(text)
+    if value == 0:
+        raise ValueError("must be more than 0 seconds")
+    return value
+
+
 def boolean(text: str) -> bool:
     """Reads a truth value (only from a variable; on the command line the flag has no value)."""
     return text.strip().lower() in TRUE_WORDS
@@ -151,7 +159,7 @@ FLAGS = (
     ),
     Flag("monitor_interval", seconds, 0.1, "longest time between two looks at the ranks, s"),
     Flag("grace_period", seconds, 10.0, "time between SIGTERM and SIGKILL, s"),
-    Flag("rdzv_timeout", seconds, 300.0, "time for all ranks to join, s"),
+    Flag("rdzv_timeout", positive_seconds, 300.0, "time for all ranks to join, s"),
     Flag("print_config", boolean, False, "print every value and where it comes from, then stop"),
 )
 

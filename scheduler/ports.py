@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import errno
 import os
+import secrets
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +16,8 @@ from oneflow.core.config import join_address
 from oneflow.core.errors import ConfigError
 
 LISTEN = "0A"  # the state's code in /proc/net/tcp
+QUIET_PORTS = range(15_000, 32_000)
+TRIES = 100
 
 
 def check_port_is_free(host: str, port: int) -> None:
@@ -48,10 +51,19 @@ def bind_failure(host: str, port: int, error: OSError) -> str:
 
 
 def free_port(host: str = "127.0.0.1") -> int:
-    """A port that nobody listens on at this moment."""
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-        probe.bind((host, 0))
-        return int(probe.getsockname()[1])
+    """A port that nobody uses at this moment.
+
+    Below the range the kernel takes for outgoing connections, or one of these could take the port
+    before rank 0 does; at random, so that two launchers hardly ever choose the same.
+    """
+    for _ in range(TRIES):
+        port = secrets.choice(QUIET_PORTS)
+        try:
+            check_port_is_free(host, port)
+        except ConfigError:
+            continue
+        return port
+    raise ConfigError(f"no free port on {host} in {QUIET_PORTS[0]}..{QUIET_PORTS[-1]}")
 
 
 def describe_holder(port: int) -> str:

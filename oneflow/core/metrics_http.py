@@ -11,6 +11,7 @@ from __future__ import annotations
 import atexit
 import json
 import os
+import stat
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -51,11 +52,19 @@ class MetricsEndpoint:
         self._thread.join(timeout=5)
 
     def _publish(self, runtime_dir: Path) -> None:
-        runtime_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private(runtime_dir)
         entry = {"address": self.address, "pid": os.getpid()}
         partial = self._file.with_suffix(f".{os.getpid()}.tmp")
         partial.write_text(json.dumps(entry))
         partial.replace(self._file)
+
+
+def make_private(folder: Path) -> None:
+    """Makes the folder for this user alone. Raises ConfigError if somebody else made it first."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    found = folder.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o022:
+        raise ConfigError(f"{folder} must be a folder that only this user can write to; remove it")
 
 
 def start_endpoint(config: Config, metrics: Metrics = METRICS) -> MetricsEndpoint | None:

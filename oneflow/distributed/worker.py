@@ -24,7 +24,8 @@ MAX_TRACEBACK_CHARS = 256 << 10
 
 def main(argv: list[str]) -> None:
     """Runs argv[0] (or, after -m, the module argv[1]) with the rest as its arguments."""
-    faulthandler.enable()
+    if sys.stderr is not None:
+        faulthandler.enable()
     own_frame = sys._getframe()
     try:
         if argv[0] == "-m":
@@ -48,10 +49,12 @@ def run_script(argv: list[str]) -> None:
     script = argv[0]
     sys.argv = argv
     if os.path.isdir(script) or not _is_source(script):
-        sys.path.pop(0)  # runpy puts the folder or archive there itself
+        if not _is_path_safe():
+            sys.path.pop(0)  # runpy puts the folder or archive there itself
         runpy.run_path(script, run_name="__main__")
         return
-    sys.path[0] = os.path.dirname(os.path.realpath(script))
+    if not _is_path_safe():
+        sys.path[0] = os.path.dirname(os.path.realpath(script))
     with io.open_code(script) as file:
         code = compile(file.read(), script, "exec", dont_inherit=True)
     exec(code, _fresh_main(script).__dict__)
@@ -60,7 +63,8 @@ def run_script(argv: list[str]) -> None:
 def run_module(argv: list[str]) -> None:
     """As `python -m argv[0] ...`."""
     sys.argv = argv
-    sys.path[0] = os.getcwd()
+    if not _is_path_safe():
+        sys.path[0] = os.getcwd()
     _fresh_main(None)
     # What the interpreter itself calls for -m; the public run_module leaves a temporary __main__
     # behind.
@@ -122,6 +126,11 @@ def _user_part(error: BaseException, own_file: str) -> TracebackType | None:
             break
         shown = shown.tb_next
     return shown
+
+
+def _is_path_safe() -> bool:
+    """Whether python was told (PYTHONSAFEPATH) to put no folder of the script on the path."""
+    return bool(getattr(sys.flags, "safe_path", False))
 
 
 def _is_source(script: str) -> bool:

@@ -50,7 +50,7 @@ def _unary(
         return x.with_dtype(result) if result else x
 
     def sbp(x: TensorType) -> list[SbpSignature]:
-        return elementwise_signatures(x, linear=linear)
+        return elementwise_signatures(x, linear=linear and x.dtype is not bool_)
 
     members: dict[str, Any] = {"name": name, "infer": staticmethod(infer), "sbp": staticmethod(sbp)}
     members["__doc__"] = f"out = {name}(x), element by element."

@@ -1,0 +1,153 @@
+"""Every op of the registry: its kernels against a reference, its gradient against finite differences, and every SBP
+signature against the whole. An op without a sample fails."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy_mode import (
+    gradients,
+    run_kernel,
+    run_ranks,
+    run_whole,
+    type_of,
+    whole_rng,
+)
+from sample import Sample
+from samples import SAMPLES
+
+from oneflow.core.op import REGISTRY, find_op, infer_types, signatures
+from oneflow.kernels import registry
+
+NUM_RANKS = (2, 3)
+
+
+def _named(samples: list[Sample]) -> list[Any]:
+    counts: dict[str, int] = {}
+    result = []
+    for sample in samples:
+        counts[sample.op] = counts.get(sample.op, -1) + 1
+        result.append(pytest.param(sample, id=f"{sample.op}-{counts[sample.op]}"))
+    return result
+
+
+def _assert_close(got: Any, want: Any, tolerance: float) -> None:
+    got, want = np.asarray(got), np.asarray(want)
+    assert got.shape == want.shape
+    if want.dtype.kind in "fc":
+        got = got.astype(want.dtype)
+    np.testing.assert_allclose(got, want, rtol=tolerance, atol=tolerance)
+
+
+def test_every_op_has_a_sample() -> None:
+    missing = sorted(set(REGISTRY) - {s.op for s in SAMPLES})
+    assert not missing
+
+
+@pytest.mark.parametrize("sample", _named([s for s in SAMPLES if s.reference]))
+def test_kernels_match_the_reference(sample: Sample) -> None:
+    assert sample.reference is not None
+    op = find_op(sample.op)
+    for dtype in sample.dtypes:
+        inputs = sample.inputs_as(dtype)
+        exact = tuple(
+            x.astype(np.float64) if type_of(x).dtype.is_floating_point else x for x in inputs
+        )
+        want = sample.reference(*exact, **sample.attrs)
+        want = want if isinstance(want, tuple) else (want,)
+        out_types = infer_types(op, tuple(map(type_of, inputs)), sample.attrs)
+        tolerance = 1e-10 if dtype == "float64" else sample.tolerance
+        for kernel in registry.variants(sample.op, "cpu"):
+            if kernel.dtypes and type_of(inputs[0]).dtype.name not in kernel.dtypes:
+                continue
+            rng = whole_rng(op, out_types, sample.attrs)
+            outs = run_kernel(op, kernel, inputs, out_types, sample.attrs, rng)
+            for i in sample.compared or range(len(outs)):
+                _assert_close(outs[i], want[i], tolerance)
+
+
+def _is_float(x: np.ndarray[Any, Any]) -> bool:
+    return x.dtype == np.float64
+
+
+def _has_gradient(sample: Sample) -> bool:
+    return find_op(sample.op).has_gradient and any(map(_is_float, sample.inputs))
+
+
+@pytest.mark.parametrize("sample", _named([s for s in SAMPLES if _has_gradient(s)]))
+def test_gradients_match_finite_differences(sample: Sample) -> None:
+    outs = run_whole(sample.op, sample.inputs, sample.attrs)
+    rng = np.random.default_rng(1)
+    counted = sample.compared or tuple(range(len(outs)))
+    weights = [
+        rng.normal(size=y.shape) if _is_float(y) and i in counted else None
+        for i, y in enumerate(outs)
+    ]
+
+    def total(inputs: tuple[Any, ...]) -> float:
+        ys = run_whole(sample.op, inputs, sample.attrs)
+        return float(sum((w * y).sum() for w, y in zip(weights, ys, strict=True) if w is not None))
+
+    found = gradients(sample.op, weights, sample.inputs, outs, sample.attrs)
+    wrt = sample.wrt
+    if wrt is None:
+        wrt = tuple(i for i, x in enumerate(sample.inputs) if _is_float(x))
+    for i in wrt:
+        x, step = sample.inputs[i], 1e-6
+        gradient = found[i] if i < len(found) else None
+        assert gradient is None or (gradient.shape, gradient.dtype) == (x.shape, x.dtype)
+        for _ in range(3):
+            v = rng.normal(size=x.shape)
+            ends = [
+                total((*sample.inputs[:i], np.asarray(x + s * v), *sample.inputs[i + 1 :]))
+                for s in (step, -step)
+            ]
+            want = (ends[0] - ends[1]) / (2 * step)
+            got = 0.0 if gradient is None else float((gradient * v).sum())
+            scale = 1.0 + abs(want) + abs(ends[0]) * 1e-3
+            assert abs(got - want) <= 2e-6 * scale, f"input {i}: {got} instead of {want}"
+
+
+@pytest.mark.parametrize("num_ranks", NUM_RANKS)
+@pytest.mark.parametrize("sample", _named(SAMPLES))
+def test_signatures_give_the_whole(sample: Sample, num_ranks: int) -> None:
+    op = find_op(sample.op)
+    inputs, attrs = sample.inputs, sample.attrs
+    types = tuple(map(type_of, inputs))
+    out_types = infer_types(op, types, attrs)
+    want = run_whole(sample.op, inputs, attrs)
+    for sbp in signatures(op, types, attrs, num_ranks):
+        split = [*zip(types, sbp.inputs, strict=True), *zip(out_types, sbp.outputs, strict=True)]
+        assert all(s.dim < t.ndim for t, s in split if s.is_split), str(sbp)
+        if any(s.is_split and t.shape[s.dim] < num_ranks for t, s in split):
+            continue
+        got = run_ranks(sample.op, inputs, attrs, sbp, num_ranks)
+        for i in sample.compared or range(len(want)):
+            try:
+                _assert_close(got[i], want[i], 1e-9)
+            except AssertionError as error:
+                raise AssertionError(f"{sample.op} {attrs}: {sbp}, output {i}: {error}") from None
+
+
+@pytest.mark.parametrize(
+    "sample", _named([s for s in SAMPLES if registry.find_view(s.op) is not None])
+)
+def test_views_equal_kernels(sample: Sample) -> None:
+    view = registry.find_view(sample.op)
+    assert view is not None
+    want = run_whole(sample.op, sample.inputs, sample.attrs)[0]
+    for x in (sample.inputs[0], np.asfortranarray(sample.inputs[0])):
+        seen = view(x, **sample.attrs)
+        if seen is not None:
+            np.testing.assert_array_equal(seen, want)
+            assert np.may_share_memory(seen, x) or not seen.size
+
+
+def test_random_sources_have_no_partial_sums() -> None:
+    for sample in SAMPLES:
+        op = find_op(sample.op)
+        if op.is_random and not sample.inputs:
+            listed = signatures(op, (), sample.attrs, 2)
+            assert not any(s.is_partial for sbp in listed for s in sbp.outputs)

@@ -1,0 +1,33 @@
+"""Names of argument types that many layers share: one number, or one per spatial dim."""
+
+from __future__ import annotations
+
+from typing import TypeVar, Union
+
+T = TypeVar("T")
+
+_scalar_or_tuple_any_t = Union[T, tuple[T, ...]]  # noqa: UP007  (read as values by scripts)
+_scalar_or_tuple_1_t = Union[T, tuple[T]]  # noqa: UP007
+_scalar_or_tuple_2_t = Union[T, tuple[T, T]]  # noqa: UP007
+_scalar_or_tuple_3_t = Union[T, tuple[T, T, T]]  # noqa: UP007
+
+_size_any_t = _scalar_or_tuple_any_t[int]
+_size_1_t = _scalar_or_tuple_1_t[int]
+_size_2_t = _scalar_or_tuple_2_t[int]
+_size_3_t = _scalar_or_tuple_3_t[int]
+_size_any_opt_t = Union[int, None, tuple[Union[int, None], ...]]  # noqa: UP007
+_size_2_opt_t = Union[int, None, tuple[Union[int, None], Union[int, None]]]  # noqa: UP007
+_size_3_opt_t = Union[  # noqa: UP007
+    int, None, tuple[Union[int, None], Union[int, None], Union[int, None]]  # noqa: UP007
+]
+_ratio_2_t = _scalar_or_tuple_2_t[float]
+_ratio_3_t = _scalar_or_tuple_3_t[float]
+_ratio_any_t = _scalar_or_tuple_any_t[float]
+
+
+def per_dim(value: int | tuple[int, ...] | list[int], dims: int, what: str) -> tuple[int, ...]:
+    """One number for all spatial dims, or a sequence of them, as a tuple of `dims` numbers. Raises ValueError."""
+    values = (value,) * dims if isinstance(value, int) else tuple(int(v) for v in value)
+    if len(values) != dims:
+        raise ValueError(f"{what} must be one number or {dims} of them, got {value!r}")
+    return values

@@ -1,0 +1,48 @@
+"""Layers that set random elements, or whole channels, to 0 in training."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from oneflow.functional.random_state import Generator
+from oneflow.nn import functional as F
+from oneflow.nn.module import Module
+from oneflow.tensor.tensor import Tensor
+
+
+class Dropout(Module):
+    """In training each element is 0 with probability p, and the others are multiplied by 1 / (1 - p).
+
+    Which elements depends on the generator's seed and their global index only, not on the layout.
+    """
+
+    function: Any = staticmethod(F.dropout)
+
+    def __init__(
+        self, p: float = 0.5, inplace: bool = False, generator: Generator | None = None
+    ) -> None:
+        super().__init__()
+        if not 0.0 <= p <= 1.0:
+            raise ValueError(f"dropout probability has to be between 0 and 1, but got {p}")
+        self.p, self.inplace, self.generator = p, inplace, generator
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not self.training or self.p == 0.0:
+            return x
+        dropped: Tensor = type(self).function(x, self.p, True, generator=self.generator)
+        return x.copy_(dropped) if self.inplace else dropped
+
+    def extra_repr(self) -> str:
+        return f"p={self.p}, inplace={self.inplace}"
+
+
+class Dropout1d(Dropout):
+    """Drops whole channels of (n, channels, length) or (channels, length)."""
+
+    function = staticmethod(F.dropout1d)
+
+
+class Dropout2d(Dropout):
+    """Drops whole channels of (n, channels, height, width) or (channels, height, width)."""
+
+    function = staticmethod(F.dropout2d)

@@ -1,0 +1,68 @@
+"""Dense layers."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from oneflow.functional.creation import empty
+from oneflow.nn import functional as F
+from oneflow.nn import init
+from oneflow.nn.module import Module
+from oneflow.nn.parameter import Parameter
+from oneflow.tensor.tensor import Tensor
+
+
+class Identity(Module):
+    """Returns its argument; takes and ignores any others when made."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__()
+
+    def forward(self, input: Any) -> Any:
+        return input
+
+
+class Linear(Module):
+    """x (..., in_features) -> x @ weight.T + bias (..., out_features).
+
+    weight: (out_features, in_features), bias: (out_features,), both uniform within 1/√in_features.
+    """
+
+    def __init__(
+        self,
+        in_features: int,
+        out_features: int,
+        bias: bool = True,
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
+        super().__init__()
+        self.in_features, self.out_features = in_features, out_features
+        self.weight = Parameter(empty((out_features, in_features), device=device, dtype=dtype))
+        self.register_parameter(
+            "bias", Parameter(empty((out_features,), device=device, dtype=dtype)) if bias else None
+        )
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draws new first values."""
+        reset_weight_and_bias(self.weight, self.bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.linear(x, self.weight, self.bias)
+
+    def extra_repr(self) -> str:
+        return (
+            f"in_features={self.in_features}, out_features={self.out_features}, "
+            f"bias={self.bias is not None}"
+        )
+
+
+def reset_weight_and_bias(weight: Tensor, bias: Tensor | None) -> None:
+    """The default of dense layers and convolutions: both uniform within 1/√fan_in."""
+    init.kaiming_uniform_(weight, a=math.sqrt(5))
+    if bias is not None:
+        fan_in = init.fans(weight.shape)[0]
+        bound = 1 / math.sqrt(fan_in) if fan_in else 0.0
+        init.uniform_(bias, -bound, bound)

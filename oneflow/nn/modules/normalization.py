@@ -1,0 +1,236 @@
+"""Layers that shift and scale to mean 0 and variance 1: over features, groups of channels, or the batch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+from oneflow.autograd.grad_mode import no_grad
+from oneflow.core.dtype import int64
+from oneflow.core.errors import GraphError, ShapeError
+from oneflow.functional.creation import empty, ones, zeros
+from oneflow.nn import functional as F
+from oneflow.nn import init
+from oneflow.nn.module import Module
+from oneflow.nn.parameter import Parameter
+from oneflow.tensor.tensor import Tensor
+
+
+def _shape(normalized_shape: int | Sequence[int]) -> tuple[int, ...]:
+    return (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
+
+
+class LayerNorm(Module):
+    """(x - mean) / √(variance + eps) · weight + bias over the last dims, whose sizes are normalized_shape."""
+
+    def __init__(
+        self,
+        normalized_shape: int | Sequence[int],
+        eps: float = 1e-05,
+        elementwise_affine: bool = True,
+        bias: bool = True,
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
+        super().__init__()
+        self.normalized_shape = _shape(normalized_shape)
+        self.eps, self.elementwise_affine = eps, elementwise_affine
+
+        def parameter() -> Parameter:
+            return Parameter(empty(self.normalized_shape, device=device, dtype=dtype))
+
+        self.register_parameter("weight", parameter() if elementwise_affine else None)
+        self.register_parameter("bias", parameter() if elementwise_affine and bias else None)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """weight 1, bias 0."""
+        _reset_affine(self)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.layer_norm(x, self.normalized_shape, self.weight, self.bias, self.eps)
+
+    def extra_repr(self) -> str:
+        return f"{self.normalized_shape}, eps={self.eps}, elementwise_affine={self.elementwise_affine}"
+
+
+def _reset_affine(module: Any) -> None:
+    if module.weight is not None:
+        init.ones_(module.weight)
+    if module.bias is not None:
+        init.zeros_(module.bias)
+
+
+class RMSNorm(Module):
+    """x / √(mean of squares + eps) · weight over the last dims, whose sizes are normalized_shape."""
+
+    def __init__(
+        self,
+        normalized_shape: int | Sequence[int],
+        eps: float = 1e-05,
+        elementwise_affine: bool = True,
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
+        super().__init__()
+        self.normalized_shape = _shape(normalized_shape)
+        self.eps, self.elementwise_affine = eps, elementwise_affine
+        weight = (
+            Parameter(empty(self.normalized_shape, device=device, dtype=dtype))
+            if elementwise_affine
+            else None
+        )
+        self.register_parameter("weight", weight)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """weight 1."""
+        if self.weight is not None:
+            init.ones_(self.weight)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.rms_norm(x, self.normalized_shape, self.weight, self.eps)
+
+    def extra_repr(self) -> str:
+        return f"{self.normalized_shape}, eps={self.eps}, elementwise_affine={self.elementwise_affine}"
+
+
+class RMSLayerNorm(RMSNorm):
+    """RMSNorm over the last dim, of size hidden_size."""
+
+    def __init__(self, hidden_size: int, eps: float = 1e-6) -> None:
+        super().__init__(hidden_size, eps)
+
+
+class GroupNorm(Module):
+    """Channels (dim 1) in num_groups groups, each normalised over itself and the spatial dims; weight per channel."""
+
+    def __init__(
+        self,
+        num_groups: int,
+        num_channels: int,
+        eps: float = 1e-05,
+        affine: bool = True,
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
+        super().__init__()
+        if num_groups <= 0 or num_channels % num_groups:
+            raise ValueError(
+                f"num_channels must be divisible by num_groups, got {num_channels} and {num_groups}"
+            )
+        self.num_groups, self.num_channels = num_groups, num_channels
+        self.eps, self.affine = eps, affine
+
+        def parameter() -> Parameter | None:
+            return Parameter(empty((num_channels,), device=device, dtype=dtype)) if affine else None
+
+        self.register_parameter("weight", parameter())
+        self.register_parameter("bias", parameter())
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """weight 1, bias 0."""
+        _reset_affine(self)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.group_norm(x, self.num_groups, self.weight, self.bias, self.eps)
+
+    def extra_repr(self) -> str:
+        return f"{self.num_groups}, {self.num_channels}, eps={self.eps}, affine={self.affine}"
+
+
+class _BatchNorm(Module):
+    """Each channel (dim 1) shifted and scaled by mean and variance of the batch; in eval mode, by running averages.
+
+    momentum: weight of the newest batch in the averages, None for the plain mean of all batches so far.
+    track_running_stats: keep averages at all.
+    """
+
+    ndims: ClassVar[tuple[int, ...]]
+
+    def __init__(
+        self,
+        num_features: int,
+        eps: float = 1e-05,
+        momentum: float | None = 0.1,
+        affine: bool = True,
+        track_running_stats: bool = True,
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
+        super().__init__()
+        self.num_features, self.eps, self.momentum = num_features, eps, momentum
+        self.affine, self.track_running_stats = affine, track_running_stats
+        where = {"device": device, "dtype": dtype}
+        for name in ("weight", "bias"):
+            self.register_parameter(
+                name, Parameter(empty((num_features,), **where)) if affine else None
+            )
+        tracks = track_running_stats
+        self.register_buffer("running_mean", zeros((num_features,), **where) if tracks else None)
+        self.register_buffer("running_var", ones((num_features,), **where) if tracks else None)
+        count = zeros((), dtype=int64, device=device) if tracks else None
+        self.register_buffer("num_batches_tracked", count)
+        self.reset_parameters()
+
+    def reset_running_stats(self) -> None:
+        """Means 0, variances 1, no batch seen."""
+        if self.track_running_stats:
+            init.zeros_(self.running_mean)
+            init.ones_(self.running_var)
+            init.zeros_(self.num_batches_tracked)
+
+    def reset_parameters(self) -> None:
+        """weight 1, bias 0, and no statistics."""
+        self.reset_running_stats()
+        _reset_affine(self)
+
+    def forward(self, x: Tensor) -> Tensor:
+        if x.ndim not in self.ndims:
+            wanted = " or ".join(f"{n}D" for n in self.ndims)
+            raise ShapeError(f"expected {wanted} input (got {x.ndim}D input {x.type})")
+        uses_batch = self.training or self.running_mean is None
+        return F.batch_norm(
+            x,
+            self.running_mean,
+            self.running_var,
+            self.weight,
+            self.bias,
+            uses_batch,
+            self._weight_of_this_batch(x),
+            self.eps,
+        )
+
+    def _weight_of_this_batch(self, x: Tensor) -> float:
+        """Counts the batch, and says how much it weighs in the running averages."""
+        if not self.training or self.num_batches_tracked is None:
+            return 0.0 if self.momentum is None else self.momentum
+        if x.is_lazy:  # the graph's own step number says how many batches there were
+            if self.momentum is None:
+                raise GraphError(
+                    "momentum=None weighs a batch by how many there were, which a graph does not count; "
+                    "give a number, such as momentum=0.1"
+                )
+            return self.momentum
+        with no_grad():
+            self.num_batches_tracked.add_(1)
+        if self.momentum is None:
+            return 1.0 / float(self.num_batches_tracked.item())
+        return self.momentum
+
+    def extra_repr(self) -> str:
+        return (
+            f"{self.num_features}, eps={self.eps}, momentum={self.momentum}, affine={self.affine}, "
+            f"track_running_stats={self.track_running_stats}"
+        )
+
+
+class BatchNorm1d(_BatchNorm):
+    __doc__ = _BatchNorm.__doc__
+    ndims = (2, 3)
+
+
+class BatchNorm2d(_BatchNorm):
+    __doc__ = _BatchNorm.__doc__
+    ndims = (4,)

@@ -1,0 +1,146 @@
+"""Maxima and means over windows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from oneflow.nn import functional as F
+from oneflow.nn.module import Module
+
+Size = int | tuple[int, ...]
+
+
+class _MaxPool(Module):
+    """The largest element of each window; stride is the window's size unless given.
+
+    return_indices: also where it is, as an index into the flattened spatial dims.  ceil_mode: a last window that
+    reaches over the edge counts.
+    """
+
+    pool: Any
+
+    def __init__(
+        self,
+        kernel_size: Size,
+        stride: Size | None = None,
+        padding: Size = 0,
+        dilation: Size = 1,
+        return_indices: bool = False,
+        ceil_mode: bool = False,
+    ) -> None:
+        super().__init__()
+        self.kernel_size = kernel_size
+        self.stride = kernel_size if stride is None else stride
+        self.padding, self.dilation = padding, dilation
+        self.return_indices, self.ceil_mode = return_indices, ceil_mode
+
+    def forward(self, x: Any) -> Any:
+        return type(self).pool(
+            x,
+            self.kernel_size,
+            stride=self.stride,
+            padding=self.padding,
+            dilation=self.dilation,
+            return_indices=self.return_indices,
+            ceil_mode=self.ceil_mode,
+        )
+
+    def extra_repr(self) -> str:
+        return (
+            f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}, "
+            f"dilation={self.dilation}, ceil_mode={self.ceil_mode}"
+        )
+
+
+class MaxPool1d(_MaxPool):
+    __doc__ = _MaxPool.__doc__
+    pool = staticmethod(F.max_pool1d)
+
+
+class MaxPool2d(_MaxPool):
+    __doc__ = _MaxPool.__doc__
+    pool = staticmethod(F.max_pool2d)
+
+
+class AvgPool1d(Module):
+    """The mean of each window; count_include_pad: padding counts as zeros."""
+
+    def __init__(
+        self,
+        kernel_size: Size,
+        stride: Size | None = None,
+        padding: Size = 0,
+        ceil_mode: bool = False,
+        count_include_pad: bool = True,
+    ) -> None:
+        super().__init__()
+        self.kernel_size = kernel_size
+        self.stride = kernel_size if stride is None else stride
+        self.padding, self.ceil_mode = padding, ceil_mode
+        self.count_include_pad = count_include_pad
+
+    def forward(self, x: Any) -> Any:
+        return F.avg_pool1d(
+            x,
+            self.kernel_size,
+            stride=self.stride,
+            padding=self.padding,
+            ceil_mode=self.ceil_mode,
+            count_include_pad=self.count_include_pad,
+        )
+
+    def extra_repr(self) -> str:
+        return f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}"
+
+
+class AvgPool2d(AvgPool1d):
+    """The mean of each window; divisor_override: divides the sum instead of the number of elements, if not 0."""
+
+    def __init__(
+        self,
+        kernel_size: Size,
+        stride: Size | None = None,
+        padding: Size = 0,
+        ceil_mode: bool = False,
+        count_include_pad: bool = True,
+        divisor_override: int | None = 0,
+    ) -> None:
+        super().__init__(kernel_size, stride, padding, ceil_mode, count_include_pad)
+        self.divisor_override = divisor_override or 0
+
+    def forward(self, x: Any) -> Any:
+        return F.avg_pool2d(
+            x,
+            self.kernel_size,
+            stride=self.stride,
+            padding=self.padding,
+            ceil_mode=self.ceil_mode,
+            count_include_pad=self.count_include_pad,
+            divisor_override=self.divisor_override,
+        )
+
+
+class _AdaptiveAvgPool(Module):
+    """The mean of windows chosen so that the output has `output_size` elements along each spatial dim."""
+
+    pool: Any
+
+    def __init__(self, output_size: Any, data_format: str | None = None) -> None:
+        super().__init__()
+        self.output_size = output_size
+
+    def forward(self, x: Any) -> Any:
+        return type(self).pool(x, self.output_size)
+
+    def extra_repr(self) -> str:
+        return f"output_size={self.output_size}"
+
+
+class AdaptiveAvgPool1d(_AdaptiveAvgPool):
+    __doc__ = _AdaptiveAvgPool.__doc__
+    pool = staticmethod(F.adaptive_avg_pool1d)
+
+
+class AdaptiveAvgPool2d(_AdaptiveAvgPool):
+    __doc__ = _AdaptiveAvgPool.__doc__
+    pool = staticmethod(F.adaptive_avg_pool2d)

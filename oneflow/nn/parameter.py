@@ -1,0 +1,26 @@
+"""A tensor that a module owns and an optimizer may update."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from oneflow.tensor.tensor import Tensor, adopt
+
+
+class Parameter(Tensor):
+    """`Parameter(data, requires_grad=True)`: over the memory of `data`, without its history.
+
+    data: a tensor, or what `tensor()` takes. Assigned to a module's attribute it becomes one of its parameters.
+    """
+
+    def __new__(cls, data: Any = None, requires_grad: bool = True) -> Parameter:
+        if not isinstance(data, Tensor):
+            from oneflow.tensor.creation import tensor
+
+            data = tensor([] if data is None else data)
+        made: Parameter = adopt(cls, data.detach())
+        made.requires_grad = requires_grad
+        return made
+
+    def __repr__(self) -> str:
+        return f"Parameter containing:\n{super().__repr__()}"

@@ -1,0 +1,131 @@
+"""Clipping of gradients. Made of ops alone, so it works on local and global gradients and inside a graph.
+
+Gradients of several placements (pipeline stages) have one norm together: each placement sums its own, and only the sums travel.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from oneflow.autograd.grad_mode import no_grad
+from oneflow.core.dtype import float32, promote
+from oneflow.core.errors import NonFiniteError
+from oneflow.core.placement import Placement
+from oneflow.core.sbp import all_broadcast
+from oneflow.ops import binary
+from oneflow.ops.cast import cast
+from oneflow.ops.reduce import reduce_max, reduce_sum
+from oneflow.ops.scalar import scalar_add, scalar_pow, scalar_rdiv
+from oneflow.ops.unary import abs as absolute
+from oneflow.ops.unary import clamp, sqrt
+from oneflow.ops.update import square_sum
+from oneflow.tensor.tensor import Tensor
+
+Parameters = Iterable[Tensor] | Tensor
+
+
+def clip_grad_norm_(
+    parameters: Parameters,
+    max_norm: float,
+    norm_type: float = 2.0,
+    error_if_nonfinite: bool = False,
+    fused: bool = False,
+) -> Tensor:
+    """Scales all gradients together so that their norm is at most max_norm; returns the norm before, a 0-d tensor.
+
+    norm_type: p of the p-norm, math.inf for the largest absolute value.  error_if_nonfinite: raises NonFiniteError if the
+    norm is NaN or infinite, which reads the value and so cannot be traced.  fused is accepted and changes nothing.
+    """
+    owners = [p for p in _listed(parameters) if p.grad is not None]
+    with no_grad():
+        if not owners:
+            from oneflow.functional.creation import zeros
+
+            return zeros(())
+        total = _total_norm(owners, float(norm_type))
+        if error_if_nonfinite and not math.isfinite(total.item()):
+            raise NonFiniteError(
+                f"The total norm of order {norm_type} for gradients from `parameters` is non-finite, "
+                "so it cannot be clipped; set error_if_nonfinite=False to scale by it anyway"
+            )
+        factor = clamp(
+            scalar_rdiv(scalar_add(total, value=1e-6), value=float(max_norm)), min=None, max=1.0
+        )
+        for owner in owners:
+            _scale(owner, factor)
+    return total
+
+
+def _listed(parameters: Parameters) -> list[Tensor]:
+    return [parameters] if isinstance(parameters, Tensor) else list(parameters)
+
+
+def _scale(owner: Tensor, factor: Tensor) -> None:
+    grad: Any = owner.grad
+    beside = cast(_on(factor, grad.placement) if grad.is_global else factor, dtype=grad.dtype)
+    owner.grad = binary.mul(grad, beside)
+
+
+def _on(scalar: Tensor, placement: Placement) -> Tensor:
+    """A 0-d global tensor, whole on every rank of a placement."""
+    moved: Tensor = scalar.to_global(placement=placement, sbp=all_broadcast(placement.ndim))
+    return moved
+
+
+def _total_norm(owners: list[Tensor], norm_type: float) -> Tensor:
+    if norm_type <= 0:
+        raise ValueError(f"norm_type must be positive, got {norm_type}")
+    measure, meet, finish = _norm_parts(norm_type)
+    by_place: dict[Any, list[Tensor]] = {}
+    for owner in owners:
+        grad: Any = owner.grad
+        by_place.setdefault(grad.placement if grad.is_global else None, []).append(grad)
+    sums = [_reduce([measure(grad) for grad in grads], meet) for grads in by_place.values()]
+    first = next(iter(by_place))
+    if first is not None:
+        sums = [_on(s, first) for s in sums]
+    return finish(_reduce(sums, meet))
+
+
+def _norm_parts(
+    p: float,
+) -> tuple[Callable[[Tensor], Tensor], Callable[[Tensor, Tensor], Tensor], Callable[[Tensor], Tensor]]:
+    """How to measure one gradient, how two measures meet, and the norm of what they meet in."""
+    if p == 2.0:
+        return square_sum, binary.add, sqrt
+    if math.isinf(p):
+        return (
+            lambda g: reduce_max(absolute(_at_least_float32(g)), dims=tuple(range(g.ndim))),
+            binary.maximum,
+            lambda total: total,
+        )
+    return (
+        lambda g: reduce_sum(
+            scalar_pow(absolute(_at_least_float32(g)), value=p), dims=tuple(range(g.ndim))
+        ),
+        binary.add,
+        lambda total: scalar_pow(total, value=1.0 / p),
+    )
+
+
+def _at_least_float32(x: Tensor) -> Tensor:
+    return x if x.dtype.bytes >= 4 else cast(x, dtype=float32)
+
+
+def _reduce(values: list[Tensor], meet: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
+    dtype = functools.reduce(promote, (v.dtype for v in values))
+    return functools.reduce(meet, (v if v.dtype is dtype else cast(v, dtype=dtype) for v in values))
+
+
+def clip_grad_value_(parameters: Parameters, clip_value: float) -> None:
+    """Limits every element of every gradient to [-clip_value, clip_value]."""
+    bound = float(clip_value)
+    with no_grad():
+        for parameter in _listed(parameters):
+            if parameter.grad is not None:
+                parameter.grad = clamp(parameter.grad, min=-bound, max=bound)
+
+

@@ -1,0 +1,313 @@
+"""Module: its tree, attributes, modes, conversion, state dicts, hooks and text."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from collections import OrderedDict
+from typing import Any
+
+import numpy as np
+import pytest
+
+from oneflow.core.dtype import float16, float32, float64, int64
+from oneflow.core.errors import OneFlowError
+from oneflow.nn.module import Module
+from oneflow.nn.modules.containers import (
+    ModuleDict,
+    ModuleList,
+    ParameterDict,
+    ParameterList,
+    Sequential,
+)
+from oneflow.nn.parameter import Parameter
+from oneflow.tensor.tensor import Tensor, wrap
+
+
+class Scale(Module):
+    """x * weight + shift, counting calls in a buffer."""
+
+    def __init__(self, size: int = 2, value: float = 2.0) -> None:
+        super().__init__()
+        self.weight = Parameter(wrap(np.full(size, value, np.float32)))
+        self.register_buffer("shift", wrap(np.ones(size, np.float32)))
+        self.register_buffer("scratch", wrap(np.zeros(size, np.float32)), persistent=False)
+        self.register_parameter("bias", None)
+
+    def forward(self, x: Tensor) -> Any:
+        return x * self.weight + self.shift
+
+    def extra_repr(self) -> str:
+        return f"size={self.weight.shape[0]}"
+
+
+class Net(Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = Scale()
+        self.second = Scale(value=3.0)
+        self.shared = self.first
+
+    def forward(self, x: Tensor) -> Any:
+        return self.second(self.first(x))
+
+
+def names(pairs: Any) -> list[str]:
+    return [name for name, _ in pairs]
+
+
+def test_a_parameter_is_a_leaf_that_shares_memory() -> None:
+    array = np.ones(2, np.float32)
+    parameter = Parameter(wrap(array))
+    array[0] = 5
+    assert isinstance(parameter, Tensor) and parameter.requires_grad and parameter.is_leaf
+    assert parameter.tolist() == [5.0, 1.0]
+    assert not Parameter(wrap(np.ones(2)), requires_grad=False).requires_grad
+    assert repr(parameter).startswith("Parameter containing:")
+    assert isinstance(copy.deepcopy(parameter), Parameter)
+    assert isinstance(pickle.loads(pickle.dumps(parameter)), Parameter)
+
+
+def test_members_are_found_once_and_by_path() -> None:
+    net = Net()
+    assert names(net.named_parameters()) == ["first.weight", "second.weight"]
+    assert names(net.named_buffers()) == [
+        "first.shift", "first.scratch", "second.shift", "second.scratch",
+    ]  # fmt: skip
+    assert names(net.named_modules()) == ["", "first", "second"]
+    assert names(net.named_children()) == ["first", "second"]
+    assert names(net.named_parameters(recurse=False)) == []
+    assert names(net.first.named_parameters(prefix="p")) == ["p.weight"]
+    assert net.get_submodule("second") is net.second and net.get_submodule("") is net
+    assert net.get_parameter("first.weight") is net.first.weight
+    with pytest.raises(AttributeError):
+        net.get_submodule("third")
+
+
+def test_attributes_follow_the_rules() -> None:
+    m = Scale()
+    with pytest.raises(TypeError, match="cannot assign 'Tensor' as parameter 'weight'"):
+        m.weight = wrap(np.ones(2, np.float32))
+    with pytest.raises(TypeError, match="cannot assign 'int' as buffer 'shift'"):
+        m.shift = 3
+    m.shift = wrap(np.zeros(2, np.float32))
+    assert m.shift.tolist() == [0.0, 0.0] and "shift" in dict(m.named_buffers())
+    m.bias = Parameter(wrap(np.ones(2, np.float32)))
+    assert names(m.named_parameters()) == ["weight", "bias"]
+    m.weight = None
+    assert names(m.named_parameters()) == ["bias"] and m.weight is None
+    m.plain = 7
+    m.plain = Parameter(wrap(np.ones(1)))  # a plain attribute makes way
+    assert "plain" in dict(m.named_parameters())
+    del m.plain
+    assert not hasattr(m, "plain") and "shift" in dir(m)
+    with pytest.raises(AttributeError, match="'Scale' object has no attribute 'absent'"):
+        _ = m.absent
+    for register, name, error in (
+        (m.register_buffer, "a.b", KeyError),
+        (m.register_buffer, "", KeyError),
+        (m.register_parameter, "forward", KeyError),
+        (m.register_parameter, 3, TypeError),
+    ):
+        with pytest.raises(error):
+            register(name, None)
+
+
+def test_assigning_before_init_is_an_error() -> None:
+    class Early(Module):
+        def __init__(self) -> None:
+            self.weight = Parameter(wrap(np.ones(1)))
+
+    with pytest.raises(AttributeError, match="before Module.__init__"):
+        Early()
+
+
+def test_modes_reach_all_parts() -> None:
+    net = Net()
+    assert not net.eval().second.training and net.train().first.training
+    net.requires_grad_(False)
+    assert not any(p.requires_grad for p in net.parameters())
+    seen: list[str] = []
+    net.apply(lambda m: seen.append(type(m).__name__))
+    assert seen == ["Scale", "Scale", "Net"]
+    with pytest.raises(ValueError, match="boolean"):
+        net.train(1)  # type: ignore[arg-type]
+
+
+def test_zero_grad() -> None:
+    m = Scale()
+    m.weight.grad = wrap(np.ones(2, np.float32))
+    m.zero_grad()
+    assert m.weight.grad.tolist() == [0.0, 0.0]
+    m.zero_grad(set_to_none=True)
+    assert m.weight.grad is None
+
+
+def test_conversion_keeps_objects_and_integers() -> None:
+    m = Scale()
+    m.register_buffer("count", wrap(np.array(3)))
+    weight = m.weight
+    m.weight.grad = wrap(np.ones(2, np.float32))
+    m.double()
+    assert m.weight is weight and weight.requires_grad and weight.dtype is float64
+    assert weight.grad.dtype is float64 and m.shift.dtype is float64 and m.count.dtype is int64
+    assert m.half().shift.dtype is float16 and m.float().shift.dtype is float32
+    assert m.to(wrap(np.zeros(1))).weight.dtype is float64
+    assert m.to("cpu", float32).weight.dtype is float32 and weight.tolist() == [2.0, 2.0]
+    with pytest.raises(TypeError, match="floating point"):
+        m.to(int64)
+    with pytest.raises(OneFlowError, match="placement and sbp"):
+        m.to_global()
+
+
+def test_state_dict_holds_parameters_and_persistent_buffers() -> None:
+    net = Net()
+    state = net.state_dict()
+    assert list(state) == [
+        "first.weight", "first.shift", "second.weight", "second.shift", "shared.weight", "shared.shift",
+    ]  # fmt: skip
+    assert not state["first.weight"].requires_grad
+    state["first.weight"].data[...] = 9
+    assert net.first.weight.tolist() == [9.0, 9.0]  # shares memory
+    assert net.state_dict(keep_vars=True)["first.weight"] is net.first.weight
+
+
+def test_a_state_dict_goes_round_also_as_arrays_of_another_dtype() -> None:
+    source, target = Scale(value=4.0), Scale(value=1.0)
+    weight = target.weight
+    result = target.load_state_dict(source.state_dict())
+    assert target.weight is weight and weight.tolist() == [4.0, 4.0]
+    assert repr(result) == "<All keys matched successfully>"
+    target.load_state_dict({"weight": np.array([1.0, 2.0]), "shift": np.array([3, 4])})
+    assert weight.tolist() == [1.0, 2.0] and weight.dtype is float32
+    assert target.shift.tolist() == [3.0, 4.0] and weight.requires_grad
+
+
+def test_all_differences_are_listed() -> None:
+    bad = {"weight": np.zeros(3), "extra": np.zeros(1)}
+    with pytest.raises(RuntimeError) as caught:
+        Scale().load_state_dict(bad)
+    text = str(caught.value)
+    assert 'Missing key(s) in state_dict: "shift"' in text
+    assert 'Unexpected key(s) in state_dict: "extra"' in text
+    assert "size mismatch for weight" in text and "(3,)" in text
+    result = Scale().load_state_dict({"weight": np.zeros(2), "extra": 1}, strict=False)
+    assert result.missing_keys == ["shift"] and result.unexpected_keys == ["extra"]
+
+
+def test_state_dict_hooks_are_called() -> None:
+    net = Net()
+    seen: list[Any] = []
+    net.second.register_state_dict_pre_hook(lambda m, prefix, keep: seen.append(prefix))
+
+    def without_shift(module: Module, state: Any, prefix: str, metadata: Any) -> None:
+        del state[f"{prefix}shift"]
+
+    net.second._register_state_dict_hook(without_shift)
+    state = net.state_dict()
+    assert seen == ["second."] and "second.shift" not in state
+    net.second._register_load_state_dict_pre_hook(
+        lambda state, prefix, *_: state.setdefault(f"{prefix}shift", np.full(2, 8.0))
+    )
+    keys: list[Any] = []
+    net.register_load_state_dict_post_hook(lambda m, found: keys.append(found.missing_keys))
+    net.load_state_dict(state)
+    assert net.second.shift.tolist() == [8.0, 8.0] and keys == [[]]
+
+
+def test_forward_hooks_see_and_change_values() -> None:
+    m = Scale()
+    x = wrap(np.ones(2, np.float32))
+    calls: list[str] = []
+    before = m.register_forward_pre_hook(lambda module, args: calls.append("pre") or (args[0] * 10,))
+    after = m.register_forward_hook(lambda module, args, out: calls.append("post") or out + 1)
+    assert m(x).tolist() == [22.0, 22.0] and calls == ["pre", "post"]
+    before.remove()
+    after.remove()
+    assert m(x).tolist() == [3.0, 3.0]
+    with pytest.raises(NotImplementedError, match="forward"):
+        Module()(x)
+
+
+def test_backward_hooks_get_both_gradients_and_may_change_them() -> None:
+    m = Scale()
+    seen: list[Any] = []
+
+    def hook(module: Module, grad_input: Any, grad_output: Any) -> Any:
+        seen.append((grad_input[0].tolist(), grad_output[0].tolist()))
+        return (grad_input[0] * 100,)
+
+    handle = m.register_full_backward_hook(hook)
+    x = wrap(np.array([1.0, 2.0], np.float32), requires_grad=True)
+    m(x).backward(wrap(np.array([1.0, 3.0], np.float32)))
+    assert seen == [([2.0, 6.0], [1.0, 3.0])]
+    assert x.grad.tolist() == [200.0, 600.0] and m.weight.grad.tolist() == [1.0, 6.0]
+    handle.remove()
+    x.grad = None
+    m(x).backward(wrap(np.ones(2, np.float32)))
+    assert x.grad.tolist() == [2.0, 2.0] and len(seen) == 1
+
+
+def test_backward_hooks_work_where_the_input_needs_no_gradient() -> None:
+    m = Scale()
+    seen: list[Any] = []
+    m.register_full_backward_hook(lambda module, gi, go: seen.append((gi, go[0].tolist())))
+    m(wrap(np.ones(2, np.float32))).backward(wrap(np.array([1.0, 3.0], np.float32)))
+    assert seen == [((), [1.0, 3.0])] and m.weight.grad.tolist() == [1.0, 3.0]
+
+
+def test_text_shows_the_tree() -> None:
+    net = Sequential(OrderedDict(a=Scale(), b=ModuleList([Scale(3)])))
+    assert repr(net) == (
+        "Sequential(\n  (a): Scale(size=2)\n  (b): ModuleList(\n    (0): Scale(size=3)\n  )\n)"
+    )
+
+
+def test_sequential_calls_and_is_a_list() -> None:
+    net = Sequential(Scale(), Scale(value=3.0))
+    assert net(wrap(np.ones(2, np.float32))).tolist() == [10.0, 10.0]
+    assert len(net) == 2 and net[-1] is net[1] and isinstance(net[:1], Sequential)
+    net.append(Scale(3))
+    net[0] = Scale(4)
+    del net[1]
+    assert [m.weight.shape[0] for m in net] == [4, 3]
+    assert list(net.state_dict()) == ["0.weight", "0.shift", "1.weight", "1.shift"]
+    named = Sequential(OrderedDict(x=Scale(), y=Scale()))
+    assert named.x is named[0] and list(named[1:]._modules) == ["y"]
+    with pytest.raises(IndexError, match="out of range"):
+        _ = net[2]
+
+
+def test_module_list_and_dict_are_containers() -> None:
+    modules = ModuleList([Scale(1)])
+    modules += [Scale(2)]
+    modules.insert(0, Scale(3))
+    assert [m.weight.shape[0] for m in modules + [Scale(4)]] == [3, 1, 2, 4]
+    table = ModuleDict({"a": Scale(1)})
+    table["b"] = Scale(2)
+    table.update([("c", Scale(3))])
+    assert list(table) == ["a", "b", "c"] and "b" in table and len(table) == 3
+    assert table.pop("a").weight.shape == (1,) and list(table.keys()) == ["b", "c"]
+    del table["b"]
+    assert names(table.items()) == ["c"]
+
+
+def test_parameter_containers_register_their_entries() -> None:
+    listed = ParameterList([Parameter(wrap(np.ones(1))), wrap(np.ones(2))])
+    listed.append(Parameter(wrap(np.ones(3))))
+    assert names(listed.named_parameters()) == ["0", "1", "2"]
+    assert listed[-1].shape == (3,) and len(listed) == 3 and len(listed[1:]) == 2
+    table = ParameterDict({"a": Parameter(wrap(np.ones(1)))})
+    table["b"] = wrap(np.ones(2))
+    assert names(table.named_parameters()) == ["a", "b"] and isinstance(table["b"], Parameter)
+    del table["a"]
+    assert list(table) == ["b"] and "a" not in table
+
+
+def test_copies_are_independent() -> None:
+    net = Net()
+    other = copy.deepcopy(net)
+    other.first.weight.data[...] = 0
+    assert net.first.weight.tolist() == [2.0, 2.0] and other.shared is other.first
+    again = pickle.loads(pickle.dumps(net))
+    assert again.second.weight.tolist() == [3.0, 3.0]

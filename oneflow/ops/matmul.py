@@ -239,9 +239,9 @@ def _sum_batch(full: Any, wanted: TensorType) -> Any:
     """Sums over the batch dims along which an operand was stretched."""
     if full.type.shape == wanted.shape:
         return full
-    from oneflow.ops.reduce import sum_to
+    from oneflow.ops.reduce import sum_to_shape
 
-    return sum_to(full, shape=wanted.shape)
+    return sum_to_shape(full, wanted.shape)
 
 
 def _vector_times(d_out: Any, w: Any) -> Any:

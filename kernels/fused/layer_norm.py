@@ -1,0 +1,76 @@
+"""Layer norm of float32 rows. A few rows are visited together, so that their reductions overlap in the processor."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import prange
+
+from oneflow.kernels.fused.math import F, vectorized
+from oneflow.kernels.fused.softmax import rows_per_block
+
+
+@vectorized
+def layer_norm(y: Any, mean: Any, inv_std: Any, x: Any, gamma: Any, beta: Any, eps: Any) -> None:
+    """y, x: (rows, columns); mean, inv_std: (rows,); gamma, beta: (columns,)."""
+    rows, columns = x.shape
+    size = rows_per_block(columns)
+    scale = F(1) / F(columns)
+    for block in prange((rows + size - 1) // size):
+        start, stop = block * size, min(rows, (block + 1) * size)
+        for i in range(start, stop):
+            total = F(0)
+            for j in range(columns):
+                total += x[i, j]
+            mean[i] = total * scale
+        for i in range(start, stop):
+            centre, total = mean[i], F(0)
+            for j in range(columns):
+                d = x[i, j] - centre
+                total += d * d
+            inv_std[i] = F(1) / np.sqrt(total * scale + eps)
+        for i in range(start, stop):
+            centre, inverse = mean[i], inv_std[i]
+            for j in range(columns):
+                y[i, j] = (x[i, j] - centre) * inverse * gamma[j] + beta[j]
+
+
+@vectorized
+def layer_norm_grad(
+    d_x: Any, d_y: Any, x: Any, mean: Any, inv_std: Any, gamma: Any, sums: Any, partial: Any
+) -> None:
+    """d_x of layer_norm; the sums for d_gamma and d_beta of each part of the rows go to partial.
+
+    sums: (rows, 2), overwritten.  partial: (parts, 2, columns): [:, 0] of d_y * hat, [:, 1] of d_y.
+    """
+    rows, columns = x.shape
+    size = rows_per_block(columns)
+    scale = F(1) / F(columns)
+    parts = partial.shape[0]
+    per_part = (rows + parts - 1) // parts
+    for part in prange(parts):
+        for j in range(columns):
+            partial[part, 0, j] = F(0)
+            partial[part, 1, j] = F(0)
+        end = min(rows, (part + 1) * per_part)
+        for start in range(part * per_part, end, size):
+            stop = min(end, start + size)
+            for i in range(start, stop):
+                centre, inverse = mean[i], inv_std[i]
+                along, total = F(0), F(0)
+                for j in range(columns):
+                    g = d_y[i, j] * gamma[j]
+                    total += g
+                    along += g * (x[i, j] - centre)
+                sums[i, 0] = along * inverse * scale
+                sums[i, 1] = total * scale
+            for i in range(start, stop):
+                centre, inverse = mean[i], inv_std[i]
+                along, total = sums[i, 0], sums[i, 1]
+                for j in range(columns):
+                    hat = (x[i, j] - centre) * inverse
+                    d = d_y[i, j]
+                    partial[part, 0, j] += d * hat
+                    partial[part, 1, j] += d
+                    d_x[i, j] = inverse * (d * gamma[j] - total - hat * along)

@@ -209,9 +209,9 @@ class ControlClient:
     def report_failure(self, cause: str, exit_code: int = 1, reason: str = "USER_ERROR") -> None:
         """Tells the scheduler that this rank fails, so that the others stop now.
 
-        Never raises for a dead line.
+        The first report counts. Never raises for a dead line.
         """
-        if self._stub is None or self._aborted or self._closed:
+        if self._stub is None or self._failed or self._aborted or self._closed:
             return
         self._failed = True
         from oneflow.protos import control_pb2 as pb

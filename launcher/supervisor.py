@@ -69,13 +69,13 @@ class Supervisor:
         oom_kills = num_oom_kills()
         with tempfile.TemporaryDirectory(prefix="oneflow-launch-") as records, _wake_ups() as wake:
             pump = Pump()
-            try:
-                with self._signals_are_noted():
+            with self._signals_are_noted():
+                try:
                     self._start(Path(records), pump)
                     verdict = self._watch(wake)
-            finally:
-                self._kill_leftovers()
-                pump.finish()
+                finally:
+                    self._kill_leftovers()
+                    pump.finish()
             rank = verdict.cause.rank if verdict.cause else None
             record = None if rank is None else read_error(_record_path(Path(records), rank))
         log = None if rank is None else self._log_path(rank)

@@ -185,7 +185,7 @@ class Rendezvous:
     def _describe_missing(self, timeout_s: float) -> str:
         missing = self.missing()
         return (
-            f"{len(missing)} of {self.world_size} ranks did not join within {timeout_s:g} s: "
+            f"{len(missing)} of {self.world_size} ranks did not join within {timeout_s:.3g} s: "
             f"{name_ranks(missing)}; were they started, and can they reach rank 0?"
         )
 

@@ -366,12 +366,10 @@ class SchedulerService(control_pb2_grpc.SchedulerServicer):
 
         def work() -> None:
             event: agreement.Event
-            started = time.perf_counter()
             try:
                 event = agreement.Compiled(action.sequence, self._run_compile(graph, config))
             except Exception as error:  # whatever it is, every rank must hear of it
                 event = agreement.CompileFailed(action.sequence, error)
-            METRICS.scheduler.compiled(time.perf_counter() - started)
             loop.call_soon_threadsafe(self._do_agreement, event)
 
         # A daemon thread: an executor would keep the process from ending while a long compile runs.

@@ -13,7 +13,7 @@ import threading
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
-from oneflow.core.errors import InternalError
+from oneflow.core.errors import InternalError, OneFlowError
 
 T = TypeVar("T")
 
@@ -53,6 +53,8 @@ def wait_for(work: Coroutine[Any, Any, T], timeout_s: float) -> T:
             raise
         future.cancel()
         raise InternalError(f"the control loop did not answer within {timeout_s:g} s") from None
+    except OneFlowError as error:
+        raise error.with_traceback(None) from error.__cause__  # frames of the loop help nobody
     except BaseException:
         future.cancel()
         raise

@@ -105,6 +105,7 @@ def summary(error: BaseException, shown: TracebackType | None) -> str:
         what = f"sys.exit({error.code!r})"
     else:
         what = traceback.format_exception_only(type(error), error)[-1].strip()
+        what = what.removeprefix(f"{type(error).__module__}.")
     frames = traceback.extract_tb(shown)
     if not frames:
         return what

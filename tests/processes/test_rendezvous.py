@@ -28,7 +28,7 @@ def rank_env(rank: int, world_size: int, port: int, **more: str) -> dict[str, st
     env = {k: v for k, v in os.environ.items() if not k.startswith("ONEFLOW_")}
     world = {"RANK": str(rank), "WORLD_SIZE": str(world_size), "LOCAL_RANK": str(rank)}
     address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-    quick = {"ONEFLOW_HEARTBEAT_SECONDS": "0.2", "ONEFLOW_RDZV_TIMEOUT_SECONDS": "20"}
+    quick = {"ONEFLOW_HEARTBEAT_SECONDS": "0.3", "ONEFLOW_RDZV_TIMEOUT_SECONDS": "20"}
     return env | world | address | quick | {"ONEFLOW_JOB_TOKEN": "t" * 64} | more
 
 
@@ -178,7 +178,7 @@ def test_a_short_freeze_changes_nothing(ranks: Ranks, victim: int) -> None:
     ranks.start("frozen")
     ranks.wait_here()
     ranks.processes[victim].send_signal(signal.SIGSTOP)
-    time.sleep(1.2)  # suspect after 0.6 s, lost after 2 s
+    time.sleep(1.5)  # suspect after 0.9 s, lost after 3 s
     ranks.processes[victim].send_signal(signal.SIGCONT)
     ranks.go()
     assert [ranks.finish(rank)[0] for rank in (0, 1)] == [0, 0]

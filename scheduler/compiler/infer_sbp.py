@@ -29,7 +29,7 @@ from oneflow.core.op import find_op
 from oneflow.core.placement import Placement
 from oneflow.core.sbp import NdSbp, check_fits, nd_sbp_str
 from oneflow.core.tensor_type import TensorType
-from oneflow.scheduler.compiler.pieces import rows_may_stay_split, splits_rows
+from oneflow.scheduler.compiler.pieces import gathers_rows, rows_may_stay_split
 from oneflow.scheduler.compiler.signatures import (
     MOVES,
     TIE_BREAK,
@@ -159,7 +159,7 @@ class _Solver:
             if all(f is None or f == s for f, s in zip(fixed, c.outputs, strict=True))
         ]
         if node.op == "unpack" and not self._rows_stay_split:
-            choices = [c for c in choices if not splits_rows(c.outputs[0])]
+            choices = [c for c in choices if gathers_rows(node.inputs[0].sbp, c.outputs[0])]
         return choices
 
     def _best_inputs(

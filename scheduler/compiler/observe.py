@@ -51,7 +51,7 @@ class Observer:
             check=config.debug,
         )
         if config.progress_bar and config.rank == 0:
-            observer.progress = _Bar()
+            observer.progress = Bar()
         return observer
 
     def start(self) -> None:
@@ -84,7 +84,7 @@ class Observer:
         )
 
 
-class _Bar:
+class Bar:
     """A progress bar on standard error."""
 
     def __init__(self) -> None:

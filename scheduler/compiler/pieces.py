@@ -22,9 +22,11 @@ def row_parts(nd_sbp: NdSbp, hierarchy: tuple[int, ...]) -> int:
     return math.prod(n for s, n in zip(nd_sbp, hierarchy, strict=True) if s is ROWS)
 
 
-def splits_rows(nd_sbp: NdSbp) -> bool:
-    """Is dim 0 split along any axis?"""
-    return ROWS in nd_sbp
+def gathers_rows(before: NdSbp | None, after: NdSbp) -> bool:
+    """Is `after` what was before, but with whole rows?  before: None if not known."""
+    if before is None:
+        return ROWS not in after
+    return after == tuple(BROADCAST if s is ROWS else s for s in before)
 
 
 def rows_may_stay_split(graph: LogicalGraph) -> bool:

@@ -1,0 +1,70 @@
+"""The pipeline as a whole: order of passes, dumps, timing, progress, checks."""
+
+from __future__ import annotations
+
+import pytest
+from graph_builder import mlp
+
+from oneflow.core.errors import ConfigError
+from oneflow.core.graph_text import parse_graph
+from oneflow.core.job_config import Cluster, JobConfig
+from oneflow.core.placement import Placement
+from oneflow.scheduler.compiler.observe import Observer
+from oneflow.scheduler.compiler.pipeline import PASSES, run_passes
+
+TWO = Placement("cpu", [0, 1])
+NAMES = [p.__name__ for p in PASSES]
+
+
+def graph():
+    return mlp([TWO], "S(0)", "B", "B")
+
+
+def test_each_pass_is_timed_and_reported_once():
+    seen = []
+    observer = Observer(check=True, progress=lambda *event: seen.append(event))
+    run_passes(graph(), JobConfig("g"), Cluster(2), observer=observer)
+    assert [t.name for t in observer.times] == NAMES
+    assert seen == [(name, i, len(NAMES)) for i, name in enumerate(NAMES, 1)]
+    assert all(name in observer.report() for name in NAMES)
+
+
+def test_passes_stop_after_the_one_asked_for():
+    observer = run_passes(graph(), JobConfig("g"), Cluster(2), until="infer_sbp")
+    assert [t.name for t in observer.times] == ["dedupe", "infer_sbp"]
+    with pytest.raises(ConfigError, match="no pass 'fly'"):
+        run_passes(graph(), JobConfig("g"), Cluster(2), until="fly")
+
+
+def test_dumps_parse_back(tmp_path):
+    made = graph()
+    run_passes(made, JobConfig("g"), Cluster(2), observer=Observer(dump_dir=tmp_path))
+    files = sorted(tmp_path.iterdir())
+    assert [f.name for f in files] == [f"Mlp.{i:02d}_{name}.txt" for i, name in enumerate(NAMES, 1)]
+    assert str(parse_graph(files[-1].read_text())) == str(made)
+
+
+def test_only_the_pass_asked_for_is_dumped(tmp_path):
+    observer = Observer(dump_dir=tmp_path, dump_after="order")
+    run_passes(graph(), JobConfig("g"), Cluster(2), observer=observer)
+    assert [f.name for f in tmp_path.iterdir()] == ["Mlp.06_order.txt"]
+
+
+def test_the_observer_follows_the_environment(tmp_path, monkeypatch):
+    from oneflow.core.config import Config, set_config
+
+    env = {"ONEFLOW_DUMP": str(tmp_path), "ONEFLOW_NNGRAPH_ENABLE_PROGRESS_BAR": "1"}
+    set_config(Config.from_env(env))
+    try:
+        observer = Observer.from_config()
+    finally:
+        set_config(None)
+    assert observer.dump_dir == tmp_path
+    assert observer.progress is not None
+
+
+def test_the_bar_counts_to_the_end(capsys):
+    from oneflow.scheduler.compiler.observe import Bar
+
+    run_passes(graph(), JobConfig("g"), Cluster(2), observer=Observer(progress=Bar()))
+    assert f"{len(NAMES)}/{len(NAMES)}" in capsys.readouterr().err

@@ -369,8 +369,5 @@ def ftrl_update(
 
 @kernel("square_sum")
 def square_sum(xp: Any, out: Any, x: Any) -> None:
-    if x.flags.c_contiguous and x.dtype == out.dtype and x.size:
-        flat = x.reshape(-1)
-        out[...] = xp.dot(flat, flat)
-    else:
-        out[...] = xp.einsum("...,...->", x, x, dtype=out.dtype) if x.size else 0
+    flat = xp.ascontiguousarray(x, dtype=out.dtype).reshape(-1)
+    out[...] = xp.dot(flat, flat)

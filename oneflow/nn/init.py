@@ -226,7 +226,7 @@ def _inverse_normal(p: Any) -> Any:
     """x with P(normal < x) = p, for 1.4e-11 < p < 1 - 1.4e-11; beyond, the value there. NumPy or CuPy arrays."""
     q = p - 0.5
     centre = q * _ratio(_CENTRE, 0.180625 - (q * q).clip(0.0, 0.180625))
-    edge = (0.5 - abs(q)).clip(1.4e-11, 0.075)
+    edge = (p * (q <= 0) + (1.0 - p) * (q > 0)).clip(1.4e-11, 0.075)
     tail = _ratio(_TAIL, (-_log(edge)) ** 0.5 - 1.6)
     is_tail = abs(q) > 0.425
     return centre * ~is_tail + tail * is_tail * ((q > 0) * 2.0 - 1.0)

@@ -9,7 +9,6 @@ from oneflow.functional.creation import full
 from oneflow.nn import functional as F
 from oneflow.nn.module import Module
 from oneflow.nn.parameter import Parameter
-from oneflow.tensor.inplace import in_place
 from oneflow.tensor.tensor import Tensor
 
 
@@ -24,8 +23,10 @@ class _Elementwise(Module):
         return {}
 
     def forward(self, x: Tensor) -> Tensor:
-        function = type(self).function
-        result: Tensor = (in_place(function) if self.inplace else function)(x, **self.options())
+        options = self.options()
+        if self.inplace:
+            options["inplace"] = True
+        result: Tensor = type(self).function(x, **options)
         return result
 
     def extra_repr(self) -> str:

@@ -1,28 +1,75 @@
-"""Connects the ranks of one job: each maps the others' blocks, once, before the first step."""
+"""Connects the ranks of one job, once, before the first step: shared memory within a host, TCP between hosts."""
 
 from __future__ import annotations
 
-from typing import Any
+import socket
+from typing import Any, Protocol
 
 import numpy as np
 
 from oneflow.actors.bind import shared_nbytes
-from oneflow.actors.control import ControlClient
+from oneflow.actors.bus import Bus
 from oneflow.actors.mailbox import SharedMemoryBus, block_nbytes, register_bytes
-from oneflow.boxing.shared import SharedPage, exchange_pages
+from oneflow.actors.tcp import Connection, Mirrors, TcpBus, connect_all, make_mirrors
+from oneflow.boxing.shared import SharedPage, exchange_pages, host_identity
 from oneflow.core.plan import Plan
 
+FAR_POLL_S = 0.0005
+"""With peers both near and far, a rank that waits for both sleeps at most so long before it looks at its sockets."""
 
-class SharedLink:
-    """Blocks of all ranks of a job that run on this host."""
 
-    def __init__(self, rank: int, ranks: list[int], blocks: list[SharedPage]) -> None:
+class KeyValue(Protocol):
+    """What ranks use to find each other before they are connected."""
+
+    def put(self, key: str, value: bytes) -> None: ...
+
+    def get(self, key: str, timeout_s: float) -> bytes: ...
+
+
+class MixedBus:
+    """Near peers through shared memory, far ones through TCP."""
+
+    def __init__(self, near: SharedMemoryBus, far: TcpBus, far_ranks: set[int]) -> None:
+        self._near, self._far, self._far_ranks = near, far, far_ranks
+
+    def post(self, rank: int, code: int) -> None:
+        (self._far if rank in self._far_ranks else self._near).post(rank, code)
+
+    def poll(self) -> list[tuple[int, int]]:
+        return self._near.poll() + self._far.poll()
+
+    def wait(self, timeout_s: float) -> None:
+        self._near.wait(FAR_POLL_S)
+
+    def close(self) -> None:
+        self._near.close()
+        self._far.close()
+
+
+class JobLink:
+    """What `Job` needs to reach the other ranks.
+
+    blocks: of the ranks of this host.  mirrors: of the others.
+    """
+
+    def __init__(
+        self,
+        rank: int,
+        near: list[int],
+        blocks: list[SharedPage],
+        mirrors: dict[int, np.ndarray[Any, Any]],
+        far_bus: TcpBus | None,
+    ) -> None:
         self.peers = self
-        self.bus = SharedMemoryBus(rank, ranks, blocks)
-        self._blocks = dict(zip(ranks, blocks, strict=True))
-        self._registers = {
-            r: register_bytes(page, len(ranks)) for r, page in self._blocks.items()
+        self._blocks = blocks
+        self._registers: dict[int, np.ndarray[Any, Any]] = {
+            r: register_bytes(page, len(near)) for r, page in zip(near, blocks, strict=True)
         }
+        self._registers.update(mirrors)
+        near_bus = SharedMemoryBus(rank, near, blocks)
+        self.bus: Bus = near_bus
+        if far_bus is not None:
+            self.bus = far_bus if len(near) == 1 else MixedBus(near_bus, far_bus, set(mirrors))
 
     def shared(self, rank: int) -> np.ndarray[Any, Any]:
         return self._registers[rank]
@@ -31,14 +78,40 @@ class SharedLink:
         """Unmaps; memory goes when the last rank has done so. Nothing has a name, so nothing is left behind."""
         self.bus.close()
         self._registers.clear()
-        for page in self._blocks.values():
+        for page in self._blocks:
             page.close()
 
 
-def open_shared_link(
-    plan: Plan, rank: int, ranks: list[int], name: str, client: ControlClient
-) -> SharedLink:
-    """name: of this job, the same on all ranks and never used before."""
-    own = SharedPage.create(block_nbytes(len(ranks), shared_nbytes(plan, rank)))
-    pages = exchange_pages(name, rank, ranks, [own], client)
-    return SharedLink(rank, ranks, [pages[r][0] for r in ranks])
+def open_link(
+    plan: Plan, rank: int, ranks: list[int], name: str, kv: KeyValue, *, identity: str = ""
+) -> JobLink:
+    """name: of this job, the same on all ranks and never used before.
+
+    identity: ranks with the same one share memory (default: the host's).
+    """
+    identity = identity or host_identity()
+    kv.put(f"host/{name}/{rank}", identity.encode())
+    hosts = {r: kv.get(f"host/{name}/{r}", 60.0).decode() for r in ranks}
+    near = [r for r in ranks if hosts[r] == hosts[rank]]
+    far = [r for r in ranks if hosts[r] != hosts[rank]]
+    own = SharedPage.create(block_nbytes(len(near), shared_nbytes(plan, rank)))
+    pages = exchange_pages(name, rank, near, [own], kv)
+    blocks = [pages[r][0] for r in near]
+    if not far:
+        return JobLink(rank, near, blocks, {}, None)
+    mirrors = {r: make_mirrors(plan, r) for r in far}
+    sockets = connect_all(rank, far, ranks, name, _own_address(kv), kv)
+    mine = Mirrors(plan, rank, register_bytes(own, len(near)))
+    connections = [
+        Connection(plan, rank, r, sockets[r], mine, Mirrors(plan, r, mirrors[r])) for r in far
+    ]
+    return JobLink(rank, near, blocks, mirrors, TcpBus(connections))
+
+
+def _own_address(kv: Any) -> str:
+    """The address of this host on the way to the scheduler: others can reach it there too."""
+    master = getattr(kv, "address", "127.0.0.1:1").rpartition(":")[0].strip("[]") or "127.0.0.1"
+    family = socket.AF_INET6 if ":" in master else socket.AF_INET
+    with socket.socket(family, socket.SOCK_DGRAM) as probe:
+        probe.connect((master, 9))  # sends nothing; picks the route
+        return str(probe.getsockname()[0])

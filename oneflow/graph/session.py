@@ -47,7 +47,7 @@ def _bind_together(
     graph: LogicalGraph, config: JobConfig, variables: Mapping[str, Any], device_index: int
 ) -> Job:
     from oneflow.actors.job import Job
-    from oneflow.actors.link import open_shared_link
+    from oneflow.actors.link import open_link
     from oneflow.core.graph_proto import graph_digest, graph_to_bytes, node_digests
     from oneflow.core.graph_text import print_node
     from oneflow.core.plan import Plan, plan_digest
@@ -63,7 +63,7 @@ def _bind_together(
 
     data = client.compile(
         config.name,
-        graph_digest(graph),
+        graph_digest(graph).encode() + config.to_bytes(),
         node_digests(graph),
         graph_to_bytes(graph) if here.rank == 0 else b"",
         config.to_bytes() if here.rank == 0 else b"",
@@ -73,14 +73,14 @@ def _bind_together(
     name = f"{config.name}.{plan_digest(data)}.{here.next_job_number()}"
     ranks = sorted({r for actor in plan.actors for r in actor.placement.rank_ids})
 
-    def open_link(plan: Plan, rank: int) -> Any:
-        return open_shared_link(plan, rank, ranks, name, client)
+    def connect(plan: Plan, rank: int) -> Any:
+        return open_link(plan, rank, ranks, name, client)
 
     return Job(
         plan,
         here.rank,
         variables,
-        open_link=open_link,
+        open_link=connect,
         check=lambda: client.check(ranks),
         timeout_s=here.timeout_s,
         device_index=device_index,

@@ -1,0 +1,294 @@
+"""Between hosts: messages and the register contents they speak of travel together on one TCP connection per pair of ranks.
+
+A Ready message carries just the parts of the slot that its receiver's actors read; they land in a mirror of the sender's registers, laid
+out like the original, so that boxing reads a far rank's memory as it reads a near one's. Sends go out of the registers themselves:
+a slot is not written again before the receiver has freed it.
+
+Frame: code (8 bytes), bytes that follow (8 bytes), the parts. Both ends work out the parts from the plan; nothing describes them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import secrets
+import select
+import socket
+import struct
+from collections import deque
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from oneflow.actors.bus import describe_code
+from oneflow.actors.boxing import channels_of, read_parts
+from oneflow.actors.memory import aligned_buffer
+from oneflow.actors.registers import RegisterMemory, shared_layout, storage_of
+from oneflow.core.errors import ProtocolError, TransportError
+from oneflow.core.metrics import METRICS
+from oneflow.core.plan import READS_PEERS, Plan, RegisterSpec
+
+_HEADER = struct.Struct("<QQ")
+_NONCE_NBYTES = 32
+_CONNECT_S = 60.0
+MAX_IOV = 64
+
+
+class Mirrors:
+    """Shared registers of one rank as this process sees them: its own, or a mirror of a far rank's."""
+
+    def __init__(self, plan: Plan, rank: int, buffer: np.ndarray[Any, Any]) -> None:
+        self._offsets = shared_layout(plan, rank)[0]
+        self._rank = rank
+        self._buffer = buffer
+        self._memory: dict[int, RegisterMemory] = {}
+
+    def arrays(self, register: RegisterSpec, slot: int) -> Mapping[int, Any]:
+        found = self._memory.get(register.id)
+        if found is None:
+            offset = self._offsets[storage_of(register).id]
+            found = RegisterMemory(register, self._rank, self._buffer, offset)
+            self._memory[register.id] = found
+        return found.arrays[slot]
+
+
+class _Parts:
+    """The parts that one Ready message carries, as byte views; strided ones go through a buffer of their own."""
+
+    __slots__ = ("nbytes", "staged", "views")
+
+    def __init__(self, parts: list[Any]) -> None:
+        self.views: list[memoryview] = []
+        self.staged: list[tuple[Any, Any]] = []
+        for part in parts:
+            flat = part
+            if not part.flags.c_contiguous:
+                flat = np.empty(part.shape, part.dtype)
+                self.staged.append((part, flat))
+            if flat.nbytes:
+                self.views.append(memoryview(flat.reshape(-1).view(np.uint8)))
+        self.nbytes = sum(v.nbytes for v in self.views)
+
+
+class Connection:
+    """One peer on another host."""
+
+    def __init__(
+        self, plan: Plan, rank: int, peer: int, sock: socket.socket, mine: Mirrors, theirs: Mirrors
+    ) -> None:
+        sock.setblocking(False)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.socket = sock
+        self.peer = peer
+        self._rank = rank
+        self._registers = {r.id: r for r in plan.registers}
+        self._mine, self._theirs = mine, theirs
+        self._out: deque[memoryview] = deque()
+        self._sent: dict[int, _Parts] = {}
+        self._received: dict[int, _Parts] = {}
+        self._header = bytearray(_HEADER.size)
+        self._targets: deque[memoryview] = deque([memoryview(self._header)])
+        self._incoming: tuple[int, _Parts | None] | None = None
+
+    # ---- sending ---------------------------------------------------------------------------------------------------------
+
+    def send(self, code: int) -> None:
+        parts = self._parts(self._sent, code, self._mine, self._rank, self.peer)
+        nbytes = 0
+        self._out.append(memoryview(_HEADER.pack(code, parts.nbytes if parts else 0)))
+        if parts is not None:
+            for part, staged in parts.staged:
+                np.copyto(staged, part)
+            self._out.extend(parts.views)
+            nbytes = parts.nbytes
+        METRICS.message_sent("tcp", nbytes + _HEADER.size)
+        self.flush()
+
+    def flush(self) -> bool:
+        """Writes what the socket takes; True if nothing waits any more."""
+        out = self._out
+        while out:
+            try:
+                written = self.socket.sendmsg([out[i] for i in range(min(len(out), MAX_IOV))])
+            except BlockingIOError:
+                return False
+            except OSError as error:
+                raise self._lost(error) from error
+            while written:
+                if written >= out[0].nbytes:
+                    written -= out.popleft().nbytes
+                else:
+                    out[0] = out[0][written:]
+                    written = 0
+        return True
+
+    # ---- receiving -------------------------------------------------------------------------------------------------------
+
+    def receive(self) -> list[int]:
+        """Codes of the messages that have come in whole."""
+        codes: list[int] = []
+        while True:
+            while self._targets:
+                try:
+                    got = self.socket.recv_into(self._targets[0])
+                except BlockingIOError:
+                    return codes
+                except OSError as error:
+                    raise self._lost(error) from error
+                if got == 0:
+                    raise self._lost("it closed the connection")
+                if got == self._targets[0].nbytes:
+                    self._targets.popleft()
+                else:
+                    self._targets[0] = self._targets[0][got:]
+            self._take(codes)
+
+    def _take(self, codes: list[int]) -> None:
+        """A header or a whole message is in."""
+        if self._incoming is None:
+            code, nbytes = _HEADER.unpack(self._header)
+            parts = self._parts(self._received, code, self._theirs, self.peer, self._rank)
+            expected = parts.nbytes if parts else 0
+            if nbytes != expected:
+                raise ProtocolError(
+                    f"rank {self._rank}: {describe_code(code)} from rank {self.peer} carries {nbytes} bytes, the plan says {expected}"
+                )
+            self._incoming = code, parts
+            if parts is not None and parts.views:
+                self._targets.extend(parts.views)
+                return
+        code, parts = self._incoming
+        if parts is not None:
+            for part, staged in parts.staged:
+                np.copyto(part, staged)
+        METRICS.message_received("tcp", (parts.nbytes if parts else 0) + _HEADER.size)
+        self._incoming = None
+        self._targets.append(memoryview(self._header))
+        codes.append(code)
+
+    # ---- parts -----------------------------------------------------------------------------------------------------------
+
+    def _parts(
+        self, cache: dict[int, _Parts], code: int, memory: Mirrors, source: int, reader: int
+    ) -> _Parts | None:
+        """What a Ready message carries; None for Freed."""
+        if code & 1:
+            return None
+        found = cache.get(code)
+        if found is None:
+            register = self._registers.get(code >> 9)
+            slot = (code >> 1) & 255
+            if register is None or slot >= register.num_slots:
+                raise ProtocolError(f"rank {source} speaks of {describe_code(code)}, which is not in the plan")
+            arrays = memory.arrays(register, slot)
+            parts = [
+                part
+                for actor in register.consumers
+                if actor.kind in READS_PEERS and reader in actor.placement
+                if any(c.register is register and c.source == source for c in channels_of(actor, reader))
+                for part in read_parts(actor, reader, source, register, arrays)
+            ]
+            found = cache[code] = _Parts(parts)
+        return found
+
+    def _lost(self, cause: object) -> TransportError:
+        return TransportError(f"rank {self._rank} lost the connection to rank {self.peer}: {cause}")
+
+
+class TcpBus:
+    """The far ranks of a job."""
+
+    def __init__(self, connections: list[Connection]) -> None:
+        self._by_rank = {c.peer: c for c in connections}
+        self._stuck: set[int] = set()
+
+    def post(self, rank: int, code: int) -> None:
+        connection = self._by_rank[rank]
+        connection.send(code)
+        if not connection.flush():
+            self._stuck.add(rank)
+
+    def poll(self) -> list[tuple[int, int]]:
+        if self._stuck:
+            self._stuck = {r for r in self._stuck if not self._by_rank[r].flush()}
+        return [(c.peer, code) for c in self._by_rank.values() for code in c.receive()]
+
+    def wait(self, timeout_s: float) -> None:
+        sockets = [c.socket for c in self._by_rank.values()]
+        blocked = [self._by_rank[r].socket for r in self._stuck]
+        select.select(sockets, blocked, [], timeout_s)
+
+    def close(self) -> None:
+        for connection in self._by_rank.values():
+            connection.socket.close()
+
+
+def connect_all(
+    rank: int, peers: list[int], ranks: list[int], name: str, host: str, kv: Any
+) -> dict[int, socket.socket]:
+    """One socket to each of `peers`. All `ranks` of the job call this. host: the address others reach this one at.
+
+    Both ends prove that they know the job's key, which only its ranks can read. Raises TransportError.
+    """
+    key = _job_key(rank, ranks, name, kv)
+    listener = socket.create_server((host, 0), backlog=len(peers) + 1)
+    listener.settimeout(_CONNECT_S)
+    port = listener.getsockname()[1]
+    kv.put(f"tcp/{name}/{rank}", f"{host}:{port}".encode())
+    sockets: dict[int, socket.socket] = {}
+    try:
+        for peer in (p for p in peers if p < rank):
+            where, _, number = kv.get(f"tcp/{name}/{peer}", _CONNECT_S).decode().rpartition(":")
+            sock = socket.create_connection((where, int(number)), timeout=_CONNECT_S)
+            sock.sendall(struct.pack("<I", rank))
+            _prove(sock, key, rank, peer)
+            sockets[peer] = sock
+        while len(sockets) < len(peers):
+            sock, _ = listener.accept()
+            sock.settimeout(_CONNECT_S)
+            peer = struct.unpack("<I", _read(sock, 4))[0]
+            if peer not in peers or peer in sockets:
+                sock.close()
+                continue
+            _prove(sock, key, rank, peer)
+            sockets[peer] = sock
+    except OSError as error:
+        raise TransportError(f"rank {rank} cannot connect to its peers on other hosts: {error}") from error
+    finally:
+        listener.close()
+    return sockets
+
+
+def _job_key(rank: int, ranks: list[int], name: str, kv: Any) -> bytes:
+    if rank == min(ranks):
+        kv.put(f"tcp-key/{name}", secrets.token_bytes(32))
+    return bytes(kv.get(f"tcp-key/{name}", _CONNECT_S))
+
+
+def _prove(sock: socket.socket, key: bytes, rank: int, peer: int) -> None:
+    nonce = secrets.token_bytes(_NONCE_NBYTES)
+    sock.sendall(nonce)
+    theirs = _read(sock, _NONCE_NBYTES)
+    sock.sendall(hmac.digest(key, theirs + struct.pack("<I", rank), hashlib.sha256))
+    expected = hmac.digest(key, nonce + struct.pack("<I", peer), hashlib.sha256)
+    if not hmac.compare_digest(_read(sock, len(expected)), expected):
+        sock.close()
+        raise TransportError(f"rank {rank}: who connected as rank {peer} does not know the job's key")
+
+
+def _read(sock: socket.socket, nbytes: int) -> bytes:
+    data = b""
+    while len(data) < nbytes:
+        got = sock.recv(nbytes - len(data))
+        if not got:
+            raise TransportError("a peer closed the connection while it was set up")
+        data += got
+    return data
+
+
+def make_mirrors(plan: Plan, rank: int) -> np.ndarray[Any, Any]:
+    """Memory for a copy of `rank`'s shared registers."""
+    return aligned_buffer(max(shared_layout(plan, rank)[1], 1))
+
+

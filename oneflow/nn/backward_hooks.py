@@ -15,7 +15,9 @@ Grads = tuple[Any, ...]
 
 
 class _Through(Function):
-    """Passes tensors through, and hands their gradients to `seen`, which may replace them, as one tuple."""
+    """Passes tensors through, and hands their gradients to `seen`, which may replace them, as one
+    tuple.
+    """
 
     @staticmethod
     def forward(ctx: Any, seen: Callable[[Grads], Grads], *tensors: Tensor) -> Any:
@@ -28,9 +30,11 @@ class _Through(Function):
 
 
 class BackwardWatch:
-    """Lives as long as one call's backward pass; calls `hook(module, grad_input, grad_output)` when both are known.
+    """Lives as long as one call's backward pass; calls `hook(module, grad_input, grad_output)` when
+    both are known.
 
-    If no input needs a gradient the hooks are called with an empty grad_input as soon as grad_output is known.
+    If no input needs a gradient the hooks are called with an empty grad_input as soon as
+    grad_output is known.
     """
 
     def __init__(self, module: Module, hooks: list[Callable[..., Any]]) -> None:

@@ -26,7 +26,9 @@ _ratio_any_t = _scalar_or_tuple_any_t[float]
 
 
 def per_dim(value: int | tuple[int, ...] | list[int], dims: int, what: str) -> tuple[int, ...]:
-    """One number for all spatial dims, or a sequence of them, as a tuple of `dims` numbers. Raises ValueError."""
+    """One number for all spatial dims, or a sequence of them, as a tuple of `dims` numbers. Raises
+    ValueError.
+    """
     values = (value,) * dims if isinstance(value, int) else tuple(int(v) for v in value)
     if len(values) != dims:
         raise ValueError(f"{what} must be one number or {dims} of them, got {value!r}")

@@ -1,7 +1,7 @@
 """First values of parameters. Each function writes into a tensor and returns it.
 
-Random values are a function of seed and global element index: a parameter starts with the same values whatever its
-placement, SBP or the number of ranks, and each rank makes only its own shard.
+Random values are a function of seed and global element index: a parameter starts with the same
+values whatever its placement, SBP or the number of ranks, and each rank makes only its own shard.
 """
 
 from __future__ import annotations
@@ -103,11 +103,14 @@ def eye_(tensor: Tensor) -> Tensor:
 
 
 def dirac_(tensor: Tensor, groups: int = 1) -> Tensor:
-    """Convolution weights that pass their input channels through. Raises ShapeError unless there are 3 to 5 dims."""
+    """Convolution weights that pass their input channels through. Raises ShapeError unless there
+    are 3 to 5 dims.
+    """
     shape = tensor.shape
     if not 3 <= len(shape) <= 5 or shape[0] % groups:
         raise ShapeError(
-            f"dirac_: needs 3 to 5 dims, and a first dim divisible by groups={groups}, got {tensor.type}"
+            f"dirac_: needs 3 to 5 dims, and a first dim divisible by groups={groups}, got "
+            f"{tensor.type}"
         )
     whole = np.zeros(shape)
     per_group = shape[0] // groups
@@ -119,7 +122,9 @@ def dirac_(tensor: Tensor, groups: int = 1) -> Tensor:
 
 
 def orthogonal_(tensor: Tensor, gain: float = 1.0, generator: Generator | None = None) -> Tensor:
-    """Rows (the first dim) or columns orthonormal, times gain: the Q of a normal matrix's QR (Saxe et al., 2014)."""
+    """Rows (the first dim) or columns orthonormal, times gain: the Q of a normal matrix's QR (Saxe
+    et al., 2014).
+    """
     if tensor.ndim < 2:
         raise ShapeError(f"orthogonal_: needs at least 2 dims, got {tensor.type}")
     rows = tensor.shape[0]
@@ -131,7 +136,9 @@ def orthogonal_(tensor: Tensor, gain: float = 1.0, generator: Generator | None =
 
 
 def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
-    """By how much weights before a nonlinearity are scaled to keep the variance. param: slope of leaky_relu."""
+    """By how much weights before a nonlinearity are scaled to keep the variance. param: slope of
+    leaky_relu.
+    """
     if nonlinearity in ("relu", "leaky_relu"):
         slope = 0.0 if nonlinearity == "relu" else 0.01 if param is None else float(param)
         return math.sqrt(2.0 / (1.0 + slope**2))
@@ -184,7 +191,9 @@ def kaiming_uniform_(
     nonlinearity: str = "leaky_relu",
     **_: Any,
 ) -> Tensor:
-    """Uniform, with variance gain² / fan (He et al., ICCV 2015). a: slope of leaky_relu for the gain."""
+    """Uniform, with variance gain² / fan (He et al., ICCV 2015). a: slope of leaky_relu for the
+    gain.
+    """
     bound = math.sqrt(3.0) * _kaiming_std(tensor, a, mode, nonlinearity)
     return uniform_(tensor, -bound, bound)
 
@@ -196,22 +205,36 @@ def kaiming_normal_(
     nonlinearity: str = "leaky_relu",
     **_: Any,
 ) -> Tensor:
-    """Normal, with variance gain² / fan (He et al., ICCV 2015). a: slope of leaky_relu for the gain."""
+    """Normal, with variance gain² / fan (He et al., ICCV 2015). a: slope of leaky_relu for the
+    gain.
+    """
     return normal_(tensor, 0.0, _kaiming_std(tensor, a, mode, nonlinearity))
 
 
 # Coefficients of algorithm AS 241, highest power first: Wichura, Appl. Stat. 37(3), 1988.
 _CENTRE = (
-    (2.5090809287301226727e3, 3.3430575583588128105e4, 6.7265770927008700853e4, 4.5921953931549871457e4,
-     1.3731693765509461125e4, 1.9715909503065514427e3, 1.3314166789178437745e2, 3.3871328727963666080e0),
-    (5.2264952788528545610e3, 2.8729085735721942674e4, 3.9307895800092710610e4, 2.1213794301586595867e4,
-     5.3941960214247511077e3, 6.8718700749205790830e2, 4.2313330701600911252e1, 1.0),
+    (
+        2.5090809287301226727e3, 3.3430575583588128105e4, 6.7265770927008700853e4,
+        4.5921953931549871457e4, 1.3731693765509461125e4, 1.9715909503065514427e3,
+        1.3314166789178437745e2, 3.3871328727963666080e0,
+    ),
+    (
+        5.2264952788528545610e3, 2.8729085735721942674e4, 3.9307895800092710610e4,
+        2.1213794301586595867e4, 5.3941960214247511077e3, 6.8718700749205790830e2,
+        4.2313330701600911252e1, 1.0,
+    ),
 )  # fmt: skip
 _TAIL = (
-    (7.74545014278341407640e-4, 2.27238449892691845833e-2, 2.41780725177450611770e-1, 1.27045825245236838258e0,
-     3.64784832476320460504e0, 5.76949722146069140550e0, 4.63033784615654529590e0, 1.42343711074968357734e0),
-    (1.05075007164441684324e-9, 5.47593808499534494600e-4, 1.51986665636164571966e-2, 1.48103976427480074590e-1,
-     6.89767334985100004550e-1, 1.67638483018380384940e0, 2.05319162663775882187e0, 1.0),
+    (
+        7.74545014278341407640e-4, 2.27238449892691845833e-2, 2.41780725177450611770e-1,
+        1.27045825245236838258e0, 3.64784832476320460504e0, 5.76949722146069140550e0,
+        4.63033784615654529590e0, 1.42343711074968357734e0,
+    ),
+    (
+        1.05075007164441684324e-9, 5.47593808499534494600e-4, 1.51986665636164571966e-2,
+        1.48103976427480074590e-1, 6.89767334985100004550e-1, 1.67638483018380384940e0,
+        2.05319162663775882187e0, 1.0,
+    ),
 )  # fmt: skip
 
 
@@ -223,7 +246,9 @@ def _ratio(polynomials: tuple[tuple[float, ...], tuple[float, ...]], x: Any) -> 
 
 
 def _inverse_normal(p: Any) -> Any:
-    """x with P(normal < x) = p, for 1.4e-11 < p < 1 - 1.4e-11; beyond, the value there. NumPy or CuPy arrays."""
+    """x with P(normal < x) = p, for 1.4e-11 < p < 1 - 1.4e-11; beyond, the value there. NumPy or
+    CuPy arrays.
+    """
     q = p - 0.5
     centre = q * _ratio(_CENTRE, 0.180625 - (q * q).clip(0.0, 0.180625))
     edge = (p * (q <= 0) + (1.0 - p) * (q > 0)).clip(1.4e-11, 0.075)

@@ -1,7 +1,7 @@
 """The base of all layers: a tree of modules that own parameters and buffers.
 
-State dicts are in module_state.py, backward hooks in backward_hooks.py; here are the tree, attributes, conversion and
-the call.
+State dicts are in module_state.py, backward hooks in backward_hooks.py; here are the tree,
+attributes, conversion and the call.
 """
 
 from __future__ import annotations
@@ -26,10 +26,11 @@ Hooks = dict[int, Callable[..., Any]]
 
 
 class Module:
-    """Base class of all layers and models: subclasses make their parts in `__init__` and define `forward`.
+    """Base class of all layers and models: subclasses make their parts in `__init__` and define
+    `forward`.
 
-    A Parameter or a Module assigned to an attribute is registered under the attribute's name; a tensor that is no
-    parameter but part of the state is made known with `register_buffer`.
+    A Parameter or a Module assigned to an attribute is registered under the attribute's name; a
+    tensor that is no parameter but part of the state is made known with `register_buffer`.
     """
 
     training: bool
@@ -46,7 +47,7 @@ class Module:
         for name in _HOOK_KINDS:
             d[name] = {}
 
-    # ---- the call ----------------------------------------------------------------------------------------------------
+    # ---- the call --------------------------------------------------------------------------------
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """What the module computes; every subclass that is called defines it."""
@@ -90,10 +91,12 @@ class Module:
         return RemovableHandle(self._forward_hooks, hook)
 
     def register_full_backward_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
-        """Calls `hook(module, grad_input, grad_output)` in the backward pass; may return other grad_input."""
+        """Calls `hook(module, grad_input, grad_output)` in the backward pass; may return other
+        grad_input.
+        """
         return RemovableHandle(self._backward_hooks, hook)
 
-    # ---- parts -------------------------------------------------------------------------------------------------------
+    # ---- parts -----------------------------------------------------------------------------------
 
     def register_parameter(self, name: str, param: Parameter | None) -> None:
         """Adds a parameter (None: a name without one). Raises KeyError, TypeError, ValueError."""
@@ -106,11 +109,14 @@ class Module:
         self._parameters[name] = param
 
     def register_buffer(self, name: str, tensor: Tensor | None, persistent: bool = True) -> None:
-        """Adds a tensor that is part of the state but no parameter. persistent: is it in the state dict?"""
+        """Adds a tensor that is part of the state but no parameter. persistent: is it in the state
+        dict?
+        """
         self._check_name(name, "buffer", self._buffers)
         if tensor is not None and not isinstance(tensor, Tensor):
             raise TypeError(
-                f"cannot assign '{type(tensor).__name__}' object to buffer '{name}' (Tensor or None required)"
+                f"cannot assign '{type(tensor).__name__}' object to buffer '{name}' (Tensor or "
+                "None required)"
             )
         self._buffers[name] = tensor
         if persistent:
@@ -210,7 +216,7 @@ class Module:
             raise AttributeError(f"{type(self).__name__} has no parameter {target!r}")
         return found
 
-    # ---- walking -----------------------------------------------------------------------------------------------------
+    # ---- walking ---------------------------------------------------------------------------------
 
     def children(self) -> Iterator[Module]:
         """The direct parts, each once."""
@@ -272,7 +278,7 @@ class Module:
     def named_buffers(self, prefix: str = "", recurse: bool = True) -> Iterator[tuple[str, Tensor]]:
         yield from self._named_members("_buffers", prefix, recurse)
 
-    # ---- modes -------------------------------------------------------------------------------------------------------
+    # ---- modes -----------------------------------------------------------------------------------
 
     def train(self: Self, mode: bool = True) -> Self:
         """Sets training mode here and in all parts."""
@@ -304,10 +310,12 @@ class Module:
         fn(self)
         return self
 
-    # ---- conversion --------------------------------------------------------------------------------------------------
+    # ---- conversion ------------------------------------------------------------------------------
 
     def _apply(self: Self, fn: Callable[[Tensor], Tensor]) -> Self:
-        """Replaces the contents of every parameter, gradient and buffer by `fn` of them; the objects stay."""
+        """Replaces the contents of every parameter, gradient and buffer by `fn` of them; the
+        objects stay.
+        """
         from oneflow.autograd.grad_mode import no_grad
 
         with no_grad():
@@ -319,7 +327,9 @@ class Module:
         return self
 
     def to(self: Self, *args: Any, **kwargs: Any) -> Self:
-        """`to(device)`, `to(dtype)`, `to(device, dtype)`, `to(tensor)`; dtype changes floating-point tensors only."""
+        """`to(device)`, `to(dtype)`, `to(device, dtype)`, `to(tensor)`; dtype changes floating-
+        point tensors only.
+        """
         device, dtype = _parse_to(args, kwargs)
 
         def convert(x: Tensor) -> Tensor:
@@ -362,7 +372,8 @@ class Module:
         return self.to(dst_type)
 
     def to_global(self: Self, placement: Placement | None = None, sbp: Any = None) -> Self:
-        """Makes parameters and buffers global, or moves them; the objects stay, so optimizers keep them.
+        """Makes parameters and buffers global, or moves them; the objects stay, so optimizers keep
+        them.
 
         A local module needs both arguments; its B values are those of the placement's first rank.
         """
@@ -378,12 +389,14 @@ class Module:
         """Every parameter and buffer becomes this rank's shard of it."""
         return self._apply(lambda x: x.to_local())
 
-    # ---- state -------------------------------------------------------------------------------------------------------
+    # ---- state -----------------------------------------------------------------------------------
 
     def state_dict(
         self, destination: Any = None, prefix: str = "", keep_vars: bool = False
     ) -> OrderedDict[str, Tensor]:
-        """Dotted path -> parameter or persistent buffer, sharing memory; keep_vars: with their history."""
+        """Dotted path -> parameter or persistent buffer, sharing memory; keep_vars: with their
+        history.
+        """
         return state_dict(self, destination, prefix, keep_vars)
 
     def load_state_dict(
@@ -401,18 +414,22 @@ class Module:
         return RemovableHandle(self._state_dict_pre_hooks, hook)
 
     def _register_state_dict_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
-        """Calls `hook(module, state_dict, prefix, metadata)` afterwards; it may return another dict."""
+        """Calls `hook(module, state_dict, prefix, metadata)` afterwards; it may return another
+        dict.
+        """
         return RemovableHandle(self._state_dict_hooks, hook)
 
     def _register_load_state_dict_pre_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
-        """Calls `hook(state_dict, prefix, metadata, strict, missing, unexpected, errors)` before loading."""
+        """Calls `hook(state_dict, prefix, metadata, strict, missing, unexpected, errors)` before
+        loading.
+        """
         return RemovableHandle(self._load_state_dict_pre_hooks, hook)
 
     def register_load_state_dict_post_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
         """Calls `hook(module, incompatible_keys)` after loading."""
         return RemovableHandle(self._load_state_dict_post_hooks, hook)
 
-    # ---- text --------------------------------------------------------------------------------------------------------
+    # ---- text ------------------------------------------------------------------------------------
 
     def _get_name(self) -> str:
         return type(self).__name__
@@ -431,9 +448,14 @@ class Module:
 
 
 _HOOK_KINDS = (
-    "_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_state_dict_hooks", "_state_dict_pre_hooks",
-    "_load_state_dict_pre_hooks", "_load_state_dict_post_hooks",
-)  # fmt: skip
+    "_forward_hooks",
+    "_forward_pre_hooks",
+    "_backward_hooks",
+    "_state_dict_hooks",
+    "_state_dict_pre_hooks",
+    "_load_state_dict_pre_hooks",
+    "_load_state_dict_post_hooks",
+)
 _KIND_WORDS = {
     "_parameters": ("parameter", "nn.Parameter"),
     "_modules": ("child module", "nn.Module"),

@@ -123,7 +123,8 @@ def load_state_dict(module: Module, values: Mapping[str, Any], strict: bool) -> 
 def assign(own: Tensor, value: Any) -> None:
     """Copies `value` into the memory of `own`, whatever the layout, dtype or device of either.
 
-    value: a tensor, or an array of the whole; a local value for a global `own` is the whole, the same on every rank.
+    value: a tensor, or an array of the whole; a local value for a global `own` is the whole, the
+    same on every rank.
     """
     from oneflow.autograd.grad_mode import no_grad
 

@@ -10,7 +10,8 @@ from oneflow.tensor.tensor import Tensor, adopt
 class Parameter(Tensor):
     """`Parameter(data, requires_grad=True)`: over the memory of `data`, without its history.
 
-    data: a tensor, or what `tensor()` takes. Assigned to a module's attribute it becomes one of its parameters.
+    data: a tensor, or what `tensor()` takes. Assigned to a module's attribute it becomes one of its
+    parameters.
     """
 
     def __new__(cls, data: Any = None, requires_grad: bool = True) -> Parameter:

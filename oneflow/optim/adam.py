@@ -12,8 +12,8 @@ from oneflow.tensor.tensor import Tensor
 class Adam(Optimizer):
     """Adam (Kingma and Ba, ICLR 2015):  w -= lr · m' / (√v' + eps).
 
-    weight_decay is added to the gradient.  amsgrad: v' never gets smaller.  do_bias_correction: m' and v' are m and v
-    over 1 - beta^step, else m and v themselves.
+    weight_decay is added to the gradient.  amsgrad: v' never gets smaller.  do_bias_correction: m'
+    and v' are m and v over 1 - beta^step, else m and v themselves.
     """
 
     decoupled = False
@@ -66,13 +66,16 @@ class Adam(Optimizer):
 
 
 class AdamW(Adam):
-    """Adam whose weight decay is a step of its own: w -= lr · weight_decay · w (Loshchilov and Hutter, ICLR 2019)."""
+    """Adam whose weight decay is a step of its own: w -= lr · weight_decay · w (Loshchilov and
+    Hutter, ICLR 2019).
+    """
 
     decoupled = True
 
 
 class LAMB(Optimizer):
-    """Adam's step, scaled by ‖w‖ / ‖step‖ of each parameter where both are positive (You et al., ICLR 2020).
+    """Adam's step, scaled by ‖w‖ / ‖step‖ of each parameter where both are positive (You et al.,
+    ICLR 2020).
 
     adam_w_mode: weight decay is added to the step, else to the gradient.
     """

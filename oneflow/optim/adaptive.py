@@ -1,4 +1,6 @@
-"""Optimizers that scale each element by a history of its squared gradients: Adagrad, RMSprop, Adadelta."""
+"""Optimizers that scale each element by a history of its squared gradients: Adagrad, RMSprop,
+Adadelta.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,9 @@ from oneflow.tensor.tensor import Tensor
 
 
 class Adagrad(Optimizer):
-    """sum += g²;  w -= lr / (1 + (step - 1) · lr_decay) · g / (√sum + eps)   (Duchi, Hazan, Singer, JMLR 2011)."""
+    """sum += g²;  w -= lr / (1 + (step - 1) · lr_decay) · g / (√sum + eps)   (Duchi, Hazan, Singer,
+    JMLR 2011).
+    """
 
     state_names = ("sum",)
 
@@ -26,7 +30,8 @@ class Adagrad(Optimizer):
     ) -> None:
         if initial_accumulator_value < 0:
             raise ValueError(
-                f"Invalid initial_accumulator_value: {initial_accumulator_value}; it must be at least 0"
+                f"Invalid initial_accumulator_value: {initial_accumulator_value}; it must be "
+                "at least 0"
             )
         options = {
             "lr": lr,
@@ -60,7 +65,8 @@ class Adagrad(Optimizer):
 class RMSprop(Optimizer):
     """ms = alpha · ms + (1 - alpha) · g²;  w -= lr · g / √(ms + eps), eps inside the root.
 
-    centered: the square of the running mean of g is taken off ms.  momentum: steps are accumulated first.
+    centered: the square of the running mean of g is taken off ms.  momentum: steps are accumulated
+    first.
     """
 
     state_names = ("square_avg", "grad_avg", "momentum_buf")
@@ -111,7 +117,9 @@ class RMSprop(Optimizer):
 
 
 class Adadelta(Optimizer):
-    """d = g · √(acc + eps) / √(sq + eps);  w -= lr · d; sq and acc are running means of g² and d² (Zeiler, 2012)."""
+    """d = g · √(acc + eps) / √(sq + eps);  w -= lr · d; sq and acc are running means of g² and d²
+    (Zeiler, 2012).
+    """
 
     state_names = ("square_avgs", "acc_deltas")
 

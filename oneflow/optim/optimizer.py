@@ -1,7 +1,8 @@
 """The base of all optimizers: parameter groups, states, the step.
 
-An optimizer's arithmetic is one update op per parameter (oneflow/ops/update.py). `step()` feeds it with scalars of
-its own; a graph under construction calls `update` with its inputs for learning rate and step number instead.
+An optimizer's arithmetic is one update op per parameter (oneflow/ops/update.py). `step()` feeds it
+with scalars of its own; a graph under construction calls `update` with its inputs for learning rate
+and step number instead.
 """
 
 from __future__ import annotations
@@ -47,12 +48,15 @@ class ParamGroup(dict[str, Any]):
 class Optimizer(ABC):
     """Holds what it updates in `param_groups` and what it remembers in `state`.
 
-    params: an iterable of leaf tensors, or of dicts {"params": ..., options of this group}.  options: the defaults.
-    `state[param]` is a dict of tensors laid out like the parameter; `state["step"]` counts the updates made.
+    params: an iterable of leaf tensors, or of dicts {"params": ..., options of this group}.
+    options: the defaults. `state[param]` is a dict of tensors laid out like the parameter;
+    `state["step"]` counts the updates made.
     """
 
     state_names: ClassVar[tuple[str, ...]] = ()
-    """What is remembered per parameter; each starts with zeros unless `initial_value` says otherwise."""
+    """What is remembered per parameter; each starts with zeros unless `initial_value` says
+    otherwise.
+    """
 
     def __init__(self, params: Any, options: dict[str, Any]) -> None:
         self.defaults = dict(options)
@@ -75,7 +79,9 @@ class Optimizer(ABC):
         return listed if isinstance(listed[0], dict) else [{"params": listed}]
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Adds {"params": ..., options}. Raises TypeError, ValueError for what is no leaf or is there already."""
+        """Adds {"params": ..., options}. Raises TypeError, ValueError for what is no leaf or is
+        there already.
+        """
         if not isinstance(param_group, dict) or "params" not in param_group:
             raise TypeError(f"param group must be a dict with 'params', got {param_group!r}")
         _refuse_set(param_group["params"])
@@ -84,7 +90,8 @@ class Optimizer(ABC):
         for param in group.parameters:
             if not isinstance(param, Tensor):
                 raise TypeError(
-                    f"optimizer can only optimize Tensors, but one of the params is {type(param).__name__}"
+                    "optimizer can only optimize Tensors, but one of the params is "
+                    f"{type(param).__name__}"
                 )
             if not param.is_leaf:
                 raise ValueError("can't optimize a non-leaf Tensor")
@@ -107,7 +114,7 @@ class Optimizer(ABC):
                     f"Invalid beta parameter at index {i}: {beta}; it must be in [0, 1)"
                 )
 
-    # ---- states ------------------------------------------------------------------------------------------------------
+    # ---- states ----------------------------------------------------------------------------------
 
     def initial_value(self, group: ParamGroup, name: str) -> float:
         """With what the state `name` is filled before the first update."""
@@ -136,7 +143,7 @@ class Optimizer(ABC):
                 return group
         raise ValueError(f"a tensor {param.type} is not among this optimizer's parameters")
 
-    # ---- the step ----------------------------------------------------------------------------------------------------
+    # ---- the step --------------------------------------------------------------------------------
 
     @abstractmethod
     def update_param(
@@ -151,7 +158,8 @@ class Optimizer(ABC):
     ) -> None:
         """Updates all parameters that have gradients. Ops only, so that it can be traced.
 
-        lr_of(group, param): float64[] in the parameter's placement.  step_of(param): int64[], 1 for the first update.
+        lr_of(group, param): float64[] in the parameter's placement.  step_of(param): int64[], 1 for
+        the first update.
         """
         with no_grad():
             for group in self.param_groups:
@@ -162,7 +170,9 @@ class Optimizer(ABC):
                     self.update_param(group, param, states, lr_of(group, param), step_of(param))
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """One update. closure: evaluates the model, calls backward and returns the loss, which is returned."""
+        """One update. closure: evaluates the model, calls backward and returns the loss, which is
+        returned.
+        """
         loss = None
         if closure is not None:
             with enable_grad():
@@ -191,7 +201,9 @@ class Optimizer(ABC):
             zero_gradients(group.parameters, set_to_none)
 
     def clip_grad(self, error_if_nonfinite: bool = False) -> None:
-        """Clips the gradients of each group that has `clip_grad_max_norm` (`clip_grad_norm_type`: 2 by default)."""
+        """Clips the gradients of each group that has `clip_grad_max_norm` (`clip_grad_norm_type`: 2
+        by default).
+        """
         from oneflow.nn.utils.clip_grad import clip_grad_norm_
 
         for group in self.param_groups:
@@ -203,7 +215,7 @@ class Optimizer(ABC):
                     error_if_nonfinite,
                 )
 
-    # ---- state dicts -------------------------------------------------------------------------------------------------
+    # ---- state dicts -----------------------------------------------------------------------------
 
     def _indices(self) -> dict[int, int]:
         """id of a parameter -> its number over all groups."""
@@ -211,7 +223,9 @@ class Optimizer(ABC):
         return {id(p): i for i, p in enumerate(flat)}
 
     def state_dict(self) -> dict[str, Any]:
-        """{"state": {"step": n, parameter number: its states}, "param_groups": options and parameter numbers}."""
+        """{"state": {"step": n, parameter number: its states}, "param_groups": options and
+        parameter numbers}.
+        """
         index = self._indices()
         state = {index[id(k)] if isinstance(k, Tensor) else k: v for k, v in self.state.items()}
         groups = [
@@ -220,7 +234,9 @@ class Optimizer(ABC):
         return {"state": state, "param_groups": groups}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Inverse of `state_dict`; values are copied into this optimizer's layout. Raises ValueError."""
+        """Inverse of `state_dict`; values are copied into this optimizer's layout. Raises
+        ValueError.
+        """
         from oneflow.nn.module_state import assign
 
         saved = state_dict["param_groups"]
@@ -261,7 +277,8 @@ class Optimizer(ABC):
 def _refuse_set(params: Any) -> None:
     if isinstance(params, set | frozenset):
         raise TypeError(
-            "optimizer parameters need to be organized in ordered collections, but the ordering of tensors "
+            "optimizer parameters need to be organized in ordered collections, but the "
+            "ordering of tensors "
             "in sets will change between runs. Please use a list instead."
         )
 

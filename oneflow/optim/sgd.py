@@ -10,11 +10,11 @@ from oneflow.tensor.tensor import Tensor
 
 
 class SGD(Optimizer):
-    """With g = grad + weight_decay · w:  w -= lr · g, or with momentum  buf = momentum · buf + (1 - dampening) · g and
-    w -= lr · buf  (nesterov: w -= lr · (g + momentum · buf)).
+    """With g = grad + weight_decay · w:  w -= lr · g, or with momentum  buf = momentum · buf + (1 -
+    dampening) · g and w -= lr · buf  (nesterov: w -= lr · (g + momentum · buf)).
 
-    buf starts as 0, so dampening acts in the first step too. maximize: climbs instead. contiguous_params and fused
-    are accepted and change nothing.
+    buf starts as 0, so dampening acts in the first step too. maximize: climbs instead.
+    contiguous_params and fused are accepted and change nothing.
     """
 
     def __init__(

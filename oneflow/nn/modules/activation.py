@@ -193,7 +193,9 @@ class Hardtanh(_InPlace):
         self.min_val = min_val if min_value is None else min_value
         self.max_val = max_val if max_value is None else max_value
         if self.min_val >= self.max_val:
-            raise ValueError(f"min_val must be less than max_val, got {self.min_val} and {self.max_val}")
+            raise ValueError(
+                f"min_val must be less than max_val, got {self.min_val} and {self.max_val}"
+            )
 
     def options(self) -> dict[str, Any]:
         return {"min_val": self.min_val, "max_val": self.max_val}
@@ -264,7 +266,9 @@ class GLU(_Elementwise):
 
 
 class PReLU(Module):
-    """x where x > 0, else weight · x; weight: (num_parameters,), one for all channels (dim 1) or one each."""
+    """x where x > 0, else weight · x; weight: (num_parameters,), one for all channels (dim 1) or
+    one each.
+    """
 
     def __init__(
         self, num_parameters: int = 1, init: float = 0.25, device: Any = None, dtype: Any = None

@@ -70,7 +70,9 @@ class _ModuleSequence(Module):
 
 
 class Sequential(_ModuleSequence):
-    """Calls its modules one after another: `Sequential(a, b)` or `Sequential(OrderedDict(first=a, then=b))`."""
+    """Calls its modules one after another: `Sequential(a, b)` or `Sequential(OrderedDict(first=a,
+    then=b))`.
+    """
 
     def __init__(self, *args: Any) -> None:
         super().__init__()

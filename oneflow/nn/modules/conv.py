@@ -18,8 +18,9 @@ PADDING_MODES = ("zeros", "reflect", "replicate", "circular")
 class _Conv(Module):
     """x (n, in_channels, spatial...) -> (n, out_channels, spatial...).
 
-    weight: (out_channels, in_channels / groups, window...).  padding: of both ends of each spatial dim, or "valid" (none)
-    or "same" (the output is as large as the input; stride 1 only).  padding_mode: what stands there.
+    weight: (out_channels, in_channels / groups, window...).  padding: of both ends of each spatial
+    dim, or "valid" (none) or "same" (the output is as large as the input; stride 1 only).
+    padding_mode: what stands there.
     """
 
     dims: ClassVar[int]
@@ -45,7 +46,9 @@ class _Conv(Module):
         self.stride = per_dim(stride, self.dims, "stride")
         self.dilation = per_dim(dilation, self.dims, "dilation")
         self.padding_mode = padding_mode
-        self.padding = padding if isinstance(padding, str) else per_dim(padding, self.dims, "padding")
+        self.padding = (
+            padding if isinstance(padding, str) else per_dim(padding, self.dims, "padding")
+        )
         self._ends = self._padded_ends()
         shape = (out_channels, in_channels // groups, *self.kernel_size)
         self.weight = Parameter(empty(shape, device=device, dtype=dtype))
@@ -87,9 +90,7 @@ class _Conv(Module):
             mode = "constant" if self.padding_mode == "zeros" else self.padding_mode
             x, padding = F.pad(x, ends, mode=mode), (0,) * self.dims
         convolve = F.conv1d if self.dims == 1 else F.conv2d
-        return convolve(
-            x, self.weight, self.bias, self.stride, padding, self.dilation, self.groups
-        )
+        return convolve(x, self.weight, self.bias, self.stride, padding, self.dilation, self.groups)
 
     def extra_repr(self) -> str:
         parts = [f"{self.in_channels}, {self.out_channels}", f"kernel_size={self.kernel_size}"]

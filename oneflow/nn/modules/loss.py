@@ -65,8 +65,8 @@ class KLDivLoss(_Loss):
 class CrossEntropyLoss(_WeightedLoss):
     """-log softmax(x)[target]; x: (n, classes, ...), target: class indices (n, ...).
 
-    weight: of each class.  ignore_index: rows with this target do not count.  label_smoothing: this share of the target
-    is spread over all classes.
+    weight: of each class.  ignore_index: rows with this target do not count.  label_smoothing: this
+    share of the target is spread over all classes.
     """
 
     def __init__(
@@ -115,9 +115,7 @@ class BCELoss(_WeightedLoss):
     """-(target · log x + (1 - target) · log(1 - x)), x being probabilities."""
 
     def forward(self, input: Tensor, target: Tensor) -> Any:
-        return F.binary_cross_entropy(
-            input, target, weight=self.weight, reduction=self.reduction
-        )
+        return F.binary_cross_entropy(input, target, weight=self.weight, reduction=self.reduction)
 
 
 class BCEWithLogitsLoss(_WeightedLoss):

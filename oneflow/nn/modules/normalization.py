@@ -1,4 +1,6 @@
-"""Layers that shift and scale to mean 0 and variance 1: over features, groups of channels, or the batch."""
+"""Layers that shift and scale to mean 0 and variance 1: over features, groups of channels, or the
+batch.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ def _shape(normalized_shape: int | Sequence[int]) -> tuple[int, ...]:
 
 
 class LayerNorm(Module):
-    """(x - mean) / √(variance + eps) · weight + bias over the last dims, whose sizes are normalized_shape."""
+    """(x - mean) / √(variance + eps) · weight + bias over the last dims, whose sizes are
+    normalized_shape.
+    """
 
     def __init__(
         self,
@@ -51,7 +55,9 @@ class LayerNorm(Module):
         return F.layer_norm(x, self.normalized_shape, self.weight, self.bias, self.eps)
 
     def extra_repr(self) -> str:
-        return f"{self.normalized_shape}, eps={self.eps}, elementwise_affine={self.elementwise_affine}"
+        return (
+            f"{self.normalized_shape}, eps={self.eps}, elementwise_affine={self.elementwise_affine}"
+        )
 
 
 def _reset_affine(module: Any) -> None:
@@ -92,7 +98,9 @@ class RMSNorm(Module):
         return F.rms_norm(x, self.normalized_shape, self.weight, self.eps)
 
     def extra_repr(self) -> str:
-        return f"{self.normalized_shape}, eps={self.eps}, elementwise_affine={self.elementwise_affine}"
+        return (
+            f"{self.normalized_shape}, eps={self.eps}, elementwise_affine={self.elementwise_affine}"
+        )
 
 
 class RMSLayerNorm(RMSNorm):
@@ -103,7 +111,9 @@ class RMSLayerNorm(RMSNorm):
 
 
 class GroupNorm(Module):
-    """Channels (dim 1) in num_groups groups, each normalised over itself and the spatial dims; weight per channel."""
+    """Channels (dim 1) in num_groups groups, each normalised over itself and the spatial dims;
+    weight per channel.
+    """
 
     def __init__(
         self,
@@ -141,9 +151,11 @@ class GroupNorm(Module):
 
 
 class _BatchNorm(Module):
-    """Each channel (dim 1) shifted and scaled by mean and variance of the batch; in eval mode, by running averages.
+    """Each channel (dim 1) shifted and scaled by mean and variance of the batch; in eval mode, by
+    running averages.
 
-    momentum: weight of the newest batch in the averages, None for the plain mean of all batches so far.
+    momentum: weight of the newest batch in the averages, None for the plain mean of all batches so
+    far.
     track_running_stats: keep averages at all.
     """
 
@@ -209,7 +221,8 @@ class _BatchNorm(Module):
         if x.is_lazy:  # the graph's own step number says how many batches there were
             if self.momentum is None:
                 raise GraphError(
-                    "momentum=None weighs a batch by how many there were, which a graph does not count; "
+                    "momentum=None weighs a batch by how many there were, which a graph does "
+                    "not count; "
                     "give a number, such as momentum=0.1"
                 )
             return self.momentum

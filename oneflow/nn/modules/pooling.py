@@ -13,8 +13,8 @@ Size = int | tuple[int, ...]
 class _MaxPool(Module):
     """The largest element of each window; stride is the window's size unless given.
 
-    return_indices: also where it is, as an index into the flattened spatial dims.  ceil_mode: a last window that
-    reaches over the edge counts.
+    return_indices: also where it is, as an index into the flattened spatial dims.  ceil_mode: a
+    last window that reaches over the edge counts.
     """
 
     pool: Any
@@ -94,7 +94,9 @@ class AvgPool1d(Module):
 
 
 class AvgPool2d(AvgPool1d):
-    """The mean of each window; divisor_override: divides the sum instead of the number of elements, if not 0."""
+    """The mean of each window; divisor_override: divides the sum instead of the number of elements,
+    if not 0.
+    """
 
     def __init__(
         self,
@@ -121,7 +123,9 @@ class AvgPool2d(AvgPool1d):
 
 
 class _AdaptiveAvgPool(Module):
-    """The mean of windows chosen so that the output has `output_size` elements along each spatial dim."""
+    """The mean of windows chosen so that the output has `output_size` elements along each spatial
+    dim.
+    """
 
     pool: Any
 

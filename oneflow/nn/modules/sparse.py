@@ -13,11 +13,13 @@ from oneflow.tensor.tensor import Tensor
 
 
 class Embedding(Module):
-    """Indices of any shape -> rows of weight (num_embeddings, embedding_dim), standard normal at first.
+    """Indices of any shape -> rows of weight (num_embeddings, embedding_dim), standard normal at
+    first.
 
-    padding_idx: this row starts as zeros and never changes.  max_norm, norm_type: rows that are read are first scaled
-    down to this norm, in place.  scale_grad_by_freq: gradients are divided by how often a row was read.  sparse is
-    accepted and changes nothing.  _weight: the table to start with.
+    padding_idx: this row starts as zeros and never changes.  max_norm, norm_type: rows that are
+    read are first scaled down to this norm, in place.  scale_grad_by_freq: gradients are divided by
+    how often a row was read.  sparse is accepted and changes nothing.  _weight: the table to start
+    with.
     """
 
     def __init__(
@@ -38,7 +40,8 @@ class Embedding(Module):
         if padding_idx is not None:
             if not -num_embeddings <= padding_idx < num_embeddings:
                 raise ValueError(
-                    f"padding_idx must be within num_embeddings, got {padding_idx} and {num_embeddings}"
+                    f"padding_idx must be within num_embeddings, got {padding_idx} and "
+                    f"{num_embeddings}"
                 )
             padding_idx %= num_embeddings
         self.padding_idx = padding_idx
@@ -51,7 +54,8 @@ class Embedding(Module):
             return
         if tuple(_weight.shape) != shape:
             raise ValueError(
-                f"Shape of weight does not match num_embeddings and embedding_dim: {_weight.type}, {shape}"
+                "Shape of weight does not match num_embeddings and embedding_dim: "
+                f"{_weight.type}, {shape}"
             )
         self.weight = Parameter(_weight)
 

@@ -1,6 +1,8 @@
-"""Clipping of gradients. Made of ops alone, so it works on local and global gradients and inside a graph.
+"""Clipping of gradients. Made of ops alone, so it works on local and global gradients and inside a
+graph.
 
-Gradients of several placements (pipeline stages) have one norm together: each placement sums its own, and only the sums travel.
+Gradients of several placements (pipeline stages) have one norm together: each placement sums its
+own, and only the sums travel.
 """
 
 from __future__ import annotations
@@ -34,10 +36,12 @@ def clip_grad_norm_(
     error_if_nonfinite: bool = False,
     fused: bool = False,
 ) -> Tensor:
-    """Scales all gradients together so that their norm is at most max_norm; returns the norm before, a 0-d tensor.
+    """Scales all gradients together so that their norm is at most max_norm; returns the norm
+    before, a 0-d tensor.
 
-    norm_type: p of the p-norm, math.inf for the largest absolute value.  error_if_nonfinite: raises NonFiniteError if the
-    norm is NaN or infinite, which reads the value and so cannot be traced.  fused is accepted and changes nothing.
+    norm_type: p of the p-norm, math.inf for the largest absolute value.  error_if_nonfinite: raises
+    NonFiniteError if the norm is NaN or infinite, which reads the value and so cannot be traced.
+    fused is accepted and changes nothing.
     """
     owners = [p for p in _listed(parameters) if p.grad is not None]
     with no_grad():
@@ -48,7 +52,8 @@ def clip_grad_norm_(
         total = _total_norm(owners, float(norm_type))
         if error_if_nonfinite and not math.isfinite(total.item()):
             raise NonFiniteError(
-                f"The total norm of order {norm_type} for gradients from `parameters` is non-finite, "
+                f"The total norm of order {norm_type} for gradients from `parameters` is "
+                "non-finite, "
                 "so it cannot be clipped; set error_if_nonfinite=False to scale by it anyway"
             )
         factor = clamp(
@@ -92,7 +97,9 @@ def _total_norm(owners: list[Tensor], norm_type: float) -> Tensor:
 
 def _norm_parts(
     p: float,
-) -> tuple[Callable[[Tensor], Tensor], Callable[[Tensor, Tensor], Tensor], Callable[[Tensor], Tensor]]:
+) -> tuple[
+    Callable[[Tensor], Tensor], Callable[[Tensor, Tensor], Tensor], Callable[[Tensor], Tensor]
+]:
     """How to measure one gradient, how two measures meet, and the norm of what they meet in."""
     if p == 2.0:
         return square_sum, binary.add, sqrt
@@ -127,5 +134,3 @@ def clip_grad_value_(parameters: Parameters, clip_value: float) -> None:
         for parameter in _listed(parameters):
             if parameter.grad is not None:
                 parameter.grad = clamp(parameter.grad, min=-bound, max=bound)
-
-

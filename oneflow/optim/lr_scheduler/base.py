@@ -1,7 +1,8 @@
-"""The base of learning-rate schedules: a closed form in the step number, applied to every parameter group.
+"""The base of learning-rate schedules: a closed form in the step number, applied to every parameter
+group.
 
-A schedule is a function of (base_lr, step), so a graph can evaluate it for any step without touching the Python
-object, and a resumed run needs nothing but the step number.
+A schedule is a function of (base_lr, step), so a graph can evaluate it for any step without
+touching the Python object, and a resumed run needs nothing but the step number.
 """
 
 from __future__ import annotations
@@ -14,9 +15,11 @@ from oneflow.optim.optimizer import Optimizer
 
 
 class LRScheduler(ABC):
-    """Sets `lr` of each group of `optimizer` at every `step()`; the constructor makes the first step (step 0).
+    """Sets `lr` of each group of `optimizer` at every `step()`; the constructor makes the first
+    step (step 0).
 
-    last_step: number of the last step taken, -1 for a new run; to go on from another, each group must have `initial_lr`.
+    last_step: number of the last step taken, -1 for a new run; to go on from another, each group
+    must have `initial_lr`.
     verbose: print the rates at each step.
     Raises TypeError for anything but an Optimizer, KeyError for a missing `initial_lr`.
     """
@@ -41,13 +44,16 @@ class LRScheduler(ABC):
         for i, group in enumerate(groups):
             if "initial_lr" not in group:
                 raise KeyError(
-                    f"param 'initial_lr' is not specified in param_groups[{i}] when resuming an optimizer"
+                    f"param 'initial_lr' is not specified in param_groups[{i}] when resuming "
+                    "an optimizer"
                 )
         return [group["initial_lr"] for group in groups]
 
     @abstractmethod
     def get_lr(self, base_lr: float, step: int) -> float:
-        """The rate at step number `step` (0 for the first update) of a group that starts with `base_lr`."""
+        """The rate at step number `step` (0 for the first update) of a group that starts with
+        `base_lr`.
+        """
 
     def group_lr(self, index: int, step: int) -> float:
         """The rate of group number `index` at `step`, without its `lr_scale`."""

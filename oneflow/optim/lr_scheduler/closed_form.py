@@ -1,4 +1,6 @@
-"""Schedules that are one formula of the step number. Each holds its numbers; `get_lr` is the formula."""
+"""Schedules that are one formula of the step number. Each holds its numbers; `get_lr` is the
+formula.
+"""
 
 from __future__ import annotations
 
@@ -214,7 +216,8 @@ class CosineAnnealingWarmRestarts(LRScheduler):
 class PolynomialLR(LRScheduler):
     """lr = (base - end) · (1 - step / decay_batch)^power + end.
 
-    cycle: after decay_batch steps go on with the next multiple of decay_batch; else stay at end_learning_rate.
+    cycle: after decay_batch steps go on with the next multiple of decay_batch; else stay at
+    end_learning_rate.
     """
 
     def __init__(

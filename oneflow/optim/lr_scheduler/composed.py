@@ -1,4 +1,6 @@
-"""Schedules made of schedules: one after another, one on top of another, and warm-up before another."""
+"""Schedules made of schedules: one after another, one on top of another, and warm-up before
+another.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,9 @@ from oneflow.optim.optimizer import Optimizer
 
 
 class _Composed(LRScheduler):
-    """Holds inner schedules, whose formulas it uses; it steps alone, the inner ones are never stepped."""
+    """Holds inner schedules, whose formulas it uses; it steps alone, the inner ones are never
+    stepped.
+    """
 
     _not_saved = ("optimizer", "schedulers")
     schedulers: list[LRScheduler]
@@ -23,7 +27,8 @@ class _Composed(LRScheduler):
                 raise TypeError(f"schedulers[{i}] is not a LRScheduler object: {scheduler!r}")
             if scheduler.optimizer is not optimizer:
                 raise ValueError(
-                    f"{type(self).__name__} expects all schedulers to belong to the same optimizer, "
+                    f"{type(self).__name__} expects all schedulers to belong to the same "
+                    "optimizer, "
                     f"but the scheduler at index {i} is of another"
                 )
         return checked
@@ -41,8 +46,8 @@ class _Composed(LRScheduler):
 class SequentialLR(_Composed):
     """schedulers[0] until milestones[0], then schedulers[1] until milestones[1], and so on.
 
-    interval_rescaling: whether a later schedule counts its steps from its milestone (True) or from the start of
-    the run (False); one bool, or one per milestone.
+    interval_rescaling: whether a later schedule counts its steps from its milestone (True) or from
+    the start of the run (False); one bool, or one per milestone.
     """
 
     def __init__(
@@ -58,7 +63,8 @@ class SequentialLR(_Composed):
         self.milestones = list(milestones)
         if not self.schedulers or len(self.milestones) != len(self.schedulers) - 1:
             raise ValueError(
-                "SequentialLR expects the number of schedulers to be one more than the number of milestones, "
+                "SequentialLR expects the number of schedulers to be one more than the number "
+                "of milestones, "
                 f"but got {len(self.schedulers)} schedulers and {len(self.milestones)} milestones"
             )
         if any(a >= b for a, b in zip([0, *self.milestones], self.milestones, strict=False)):
@@ -111,9 +117,9 @@ class ChainedScheduler(_Composed):
 class WarmupLR(_Composed):
     """A warm-up of warmup_iters steps, then the wrapped schedule (or the constant base rate).
 
-    warmup_method: "linear" goes from warmup_factor · base to the rate that follows the warm-up; "constant" stays at
-    warmup_factor · base.  warmup_prefix: the wrapped schedule starts from its step 0 after the warm-up (True), or
-    runs on underneath it (False).
+    warmup_method: "linear" goes from warmup_factor · base to the rate that follows the warm-up;
+    "constant" stays at warmup_factor · base.  warmup_prefix: the wrapped schedule starts from its
+    step 0 after the warm-up (True), or runs on underneath it (False).
     """
 
     def __init__(

@@ -1,4 +1,6 @@
-"""A schedule that follows a measured quantity; it has no closed form, so a graph cannot evaluate it."""
+"""A schedule that follows a measured quantity; it has no closed form, so a graph cannot evaluate
+it.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +12,12 @@ from oneflow.optim.optimizer import Optimizer
 
 
 class ReduceLROnPlateau:
-    """Multiplies the rates by `factor` when `metrics` has not got better for more than `patience` steps.
+    """Multiplies the rates by `factor` when `metrics` has not got better for more than `patience`
+    steps.
 
-    mode: "min" or "max", which direction is better.  threshold, threshold_mode: how much better counts, relative
-    ("rel") or absolute ("abs").  cooldown: steps to wait after a reduction.  min_lr: one bound, or one per group.
+    mode: "min" or "max", which direction is better.  threshold, threshold_mode: how much better
+    counts, relative ("rel") or absolute ("abs").  cooldown: steps to wait after a reduction.
+    min_lr: one bound, or one per group.
     eps: a smaller change of a rate is not made.
     """
 

@@ -12,7 +12,9 @@ from oneflow.tensor.tensor import Tensor, wrap
 
 
 def default_convert(data: Any) -> Any:
-    """Arrays inside of nested containers become tensors; the rest stays. For samples that are not batched."""
+    """Arrays inside of nested containers become tensors; the rest stays. For samples that are not
+    batched.
+    """
     if isinstance(data, np.ndarray) and data.dtype.kind not in "SUO":
         return wrap(data)
     if isinstance(data, np.generic):
@@ -31,9 +33,11 @@ def _rebuild(data: Any, convert: Any) -> Any:
 
 
 def default_collate(batch: Sequence[Any]) -> Any:
-    """Stacks samples along a new first dim: tensors, arrays and numbers become tensors, containers keep their kind.
+    """Stacks samples along a new first dim: tensors, arrays and numbers become tensors, containers
+    keep their kind.
 
-    Strings and bytes stay lists. Floats become float64 and integers int64. Raises TypeError, ValueError.
+    Strings and bytes stay lists. Floats become float64 and integers int64. Raises TypeError,
+    ValueError.
     """
     first = batch[0]
     if isinstance(first, Tensor):

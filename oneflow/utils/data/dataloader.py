@@ -26,14 +26,17 @@ class _Forever:
 class DataLoader:
     """An iterable of batches, in the order of the sampler whatever the number of workers.
 
-    batch_size: samples a batch, None for single samples.  shuffle: a new random order each epoch, by `generator`.
-    sampler, batch_sampler: own orders of indices or lists of indices.  collate_fn: from a list of samples to a batch.
-    num_workers: processes that read ahead, 0 for none; each prepares prefetch_factor batches (2 by default).
+    batch_size: samples a batch, None for single samples.  shuffle: a new random order each epoch,
+    by `generator`.
+    sampler, batch_sampler: own orders of indices or lists of indices.  collate_fn: from a list of
+    samples to a batch.
+    num_workers: processes that read ahead, 0 for none; each prepares prefetch_factor batches (2 by
+    default).
     persistent_workers: keep them between epochs.  timeout: seconds to wait for a batch, 0 for ever.
-    worker_init_fn: called with the worker's number in each worker.  multiprocessing_context: "forkserver" by default,
-    because processes with threads must not be forked; the script is then imported by the workers.  pin_memory is
-    accepted and changes nothing.
-    Raises ValueError for arguments that exclude each other, and a worker's exceptions with its traceback.
+    worker_init_fn: called with the worker's number in each worker.  multiprocessing_context:
+    "forkserver" by default, because processes with threads must not be forked; the script is then
+    imported by the workers.  pin_memory is accepted and changes nothing. Raises ValueError for
+    arguments that exclude each other, and a worker's exceptions with its traceback.
     """
 
     def __init__(
@@ -96,7 +99,8 @@ class DataLoader:
             self.batch_size != 1 or shuffle or sampler is not None or self.drop_last
         ):
             raise ValueError(
-                "batch_sampler option is mutually exclusive with batch_size, shuffle, sampler, and drop_last"
+                "batch_sampler option is mutually exclusive with batch_size, shuffle, "
+                "sampler, and drop_last"
             )
         if batch_sampler is None and self.batch_size is None and self.drop_last:
             raise ValueError("batch_size=None disables batching and excludes drop_last")
@@ -155,7 +159,7 @@ class DataLoader:
                 return
             yield batch
 
-    # ---- with workers ------------------------------------------------------------------------------------------------
+    # ---- with workers ----------------------------------------------------------------------------
 
     def _ahead(self) -> Iterator[Any]:
         workers = self._workers if self.persistent_workers else []
@@ -212,7 +216,8 @@ class DataLoader:
         while pending:
             if self.persistent_workers and epoch != self._epoch:
                 raise RuntimeError(
-                    "DataLoader: a second iteration has taken over the persistent workers of this one; "
+                    "DataLoader: a second iteration has taken over the persistent workers of "
+                    "this one; "
                     "finish one loop before the next, or set persistent_workers=False"
                 )
             number, worker = pending.popleft()

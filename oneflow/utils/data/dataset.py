@@ -16,7 +16,9 @@ T = TypeVar("T", covariant=True)
 
 
 class Dataset(Generic[T]):
-    """A map from 0 ... len - 1 to samples; subclasses define `__getitem__`, and `__len__` where it is known."""
+    """A map from 0 ... len - 1 to samples; subclasses define `__getitem__`, and `__len__` where it
+    is known.
+    """
 
     def __getitem__(self, index: Any) -> T:
         raise NotImplementedError(f"{type(self).__name__} must define __getitem__(index)")
@@ -26,7 +28,9 @@ class Dataset(Generic[T]):
 
 
 class IterableDataset(Dataset[T]):
-    """A stream of samples; subclasses define `__iter__`. Workers each iterate a copy: see `get_worker_info`."""
+    """A stream of samples; subclasses define `__iter__`. Workers each iterate a copy: see
+    `get_worker_info`.
+    """
 
     def __iter__(self) -> Iterator[T]:
         raise NotImplementedError(f"{type(self).__name__} must define __iter__()")
@@ -36,7 +40,9 @@ class IterableDataset(Dataset[T]):
 
 
 class TensorDataset(Dataset[tuple[Any, ...]]):
-    """Sample i is the tuple of row i of each tensor. Raises ValueError unless all have equally many rows."""
+    """Sample i is the tuple of row i of each tensor. Raises ValueError unless all have equally many
+    rows.
+    """
 
     def __init__(self, *tensors: Tensor) -> None:
         lengths = [len(t) for t in tensors]
@@ -119,7 +125,8 @@ def random_split(
             sizes[i % len(sizes)] += 1
     if sum(sizes) != total:
         raise ValueError(
-            f"Sum of input lengths {sum(sizes)} does not equal the length of the input dataset {total}!"
+            f"Sum of input lengths {sum(sizes)} does not equal the length of the input dataset "
+            f"{total}!"
         )
     order = np.random.default_rng(next_seed(generator)).permutation(total).tolist()
     ends = list(accumulate(int(size) for size in sizes))

@@ -1,4 +1,6 @@
-"""In which order samples are read. Random orders follow our generator, so a seed fixes them on every machine."""
+"""In which order samples are read. Random orders follow our generator, so a seed fixes them on
+every machine.
+"""
 
 from __future__ import annotations
 
@@ -130,7 +132,9 @@ class WeightedRandomSampler(Sampler):
 
 
 class BatchSampler(Sampler):
-    """Lists of batch_size indices of another sampler. drop_last: leave out a last list that is shorter."""
+    """Lists of batch_size indices of another sampler. drop_last: leave out a last list that is
+    shorter.
+    """
 
     def __init__(self, sampler: Iterable[int], batch_size: int, drop_last: bool) -> None:
         super().__init__()
@@ -160,10 +164,12 @@ class BatchSampler(Sampler):
 
 
 class DistributedSampler(Sampler):
-    """This rank's share of the indices: every num_replicas-th, from `rank` on, of one order that all ranks share.
+    """This rank's share of the indices: every num_replicas-th, from `rank` on, of one order that
+    all ranks share.
 
-    The share has the same length on all ranks: the order is filled up from its beginning, or cut if drop_last.
-    Call `set_epoch(n)` before each epoch for another order. The defaults are this process's rank and world size.
+    The share has the same length on all ranks: the order is filled up from its beginning, or cut if
+    drop_last. Call `set_epoch(n)` before each epoch for another order. The defaults are this
+    process's rank and world size.
     """
 
     def __init__(
@@ -181,7 +187,8 @@ class DistributedSampler(Sampler):
         self.rank = current_config().rank if rank is None else rank
         if not 0 <= self.rank < self.num_replicas:
             raise ValueError(
-                f"Invalid rank {self.rank}, rank should be in the interval [0, {self.num_replicas - 1}]"
+                f"Invalid rank {self.rank}, rank should be in the interval [0, "
+                f"{self.num_replicas - 1}]"
             )
         self.shuffle, self.seed, self.drop_last, self.epoch = shuffle, seed, drop_last, 0
 

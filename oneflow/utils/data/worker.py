@@ -1,8 +1,9 @@
 """A data-loading process, and the parent's end of it.
 
-The parent sends `(task number, indices)` or `_NewEpoch` over a pipe and gets `(task number, batch or Failure)`. A thread of the
-parent reads each pipe all the time, so neither side ever waits for the other to read. A worker ends when its pipe
-closes, which happens when the parent dies, however it dies.
+The parent sends `(task number, indices)` or `_NewEpoch` over a pipe and gets `(task number, batch
+or Failure)`. A thread of the parent reads each pipe all the time, so neither side ever waits for
+the other to read. A worker ends when its pipe closes, which happens when the parent dies, however
+it dies.
 """
 
 from __future__ import annotations
@@ -24,7 +25,9 @@ import numpy as np
 
 @dataclass(frozen=True)
 class WorkerInfo:
-    """What a worker knows of itself. seed: different in each worker and epoch.  dataset: its own copy."""
+    """What a worker knows of itself. seed: different in each worker and epoch.  dataset: its own
+    copy.
+    """
 
     id: int
     num_workers: int
@@ -75,7 +78,8 @@ def get_worker_info() -> WorkerInfo | None:
 class Job:
     """What a worker does, sent once. Must survive pickling.
 
-    collate: from a list of samples to a batch, or None for single samples.  is_stream: an IterableDataset.
+    collate: from a list of samples to a batch, or None for single samples.  is_stream: an
+    IterableDataset.
     """
 
     dataset: Any
@@ -96,7 +100,9 @@ class Fetcher:
         self._stream = iter(job.dataset) if job.is_stream else None
 
     def fetch(self, indices: Any) -> Any:
-        """The batch at `indices` (for a stream: of as many samples). Raises StopIteration at a stream's end."""
+        """The batch at `indices` (for a stream: of as many samples). Raises StopIteration at a
+        stream's end.
+        """
         job = self.job
         if self._stream is not None:
             return self._fetch_next(indices)
@@ -159,7 +165,9 @@ def _answer(job: Job, message: Any, state: dict[str, Any]) -> Any:
 
 
 def _prepare(job: Job, state: dict[str, Any]) -> None:
-    """Seeds this process and starts reading. Here, so that its errors come out like those of a sample."""
+    """Seeds this process and starts reading. Here, so that its errors come out like those of a
+    sample.
+    """
     from oneflow.functional.random_state import manual_seed
 
     global _info
@@ -215,9 +223,11 @@ class Worker:
             raise self._death() from None
 
     def answer(self, number: int, timeout_s: float) -> Any:
-        """The batch asked for under `number`, `None` if the stream has ended; older answers are dropped.
+        """The batch asked for under `number`, `None` if the stream has ended; older answers are
+        dropped.
 
-        timeout_s: 0 waits for ever. Raises RuntimeError if it takes longer or the worker dies, or the worker's exception.
+        timeout_s: 0 waits for ever. Raises RuntimeError if it takes longer or the worker dies, or
+        the worker's exception.
         """
         while True:
             try:
@@ -237,9 +247,12 @@ class Worker:
     def _death(self) -> RuntimeError:
         self.process.join(timeout=1.0)
         return RuntimeError(
-            f"DataLoader worker {self.id} (pid {self.process.pid}) exited unexpectedly with exit code "
-            f"{self.process.exitcode}; see its output above. Worker processes import the main script again, "
-            'so it must start its work under `if __name__ == "__main__":`, and dataset, collate_fn and '
+            f"DataLoader worker {self.id} (pid {self.process.pid}) exited unexpectedly with "
+            "exit code "
+            f"{self.process.exitcode}; see its output above. Worker processes import the main "
+            "script again, "
+            'so it must start its work under `if __name__ == "__main__":`, and dataset, '
+            "collate_fn and "
             "worker_init_fn must be picklable"
         )
 

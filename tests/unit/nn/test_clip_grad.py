@@ -80,6 +80,8 @@ def test_parameters_go_to_a_vector_and_back() -> None:
     vector = parameters_to_vector(owners)
     np.testing.assert_array_equal(vector.detach().numpy(), FLAT)
     vector_to_parameters(wrap(np.arange(18.0)), owners)
-    np.testing.assert_array_equal(np.concatenate([o.numpy().ravel() for o in owners]), np.arange(18.0))
+    np.testing.assert_array_equal(
+        np.concatenate([o.numpy().ravel() for o in owners]), np.arange(18.0)
+    )
     with pytest.raises(ShapeError, match="18 elements"):
         vector_to_parameters(wrap(np.zeros(17)), owners)

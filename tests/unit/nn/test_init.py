@@ -33,7 +33,10 @@ def blank(*shape: int, dtype: Any = np.float32) -> Parameter:
         (lambda x: init.xavier_normal_(x, gain=2.0), 2 * math.sqrt(2 / 500)),
         (init.kaiming_uniform_, math.sqrt(2 / 300)),
         (lambda x: init.kaiming_uniform_(x, a=math.sqrt(5)), math.sqrt(1 / 900)),
-        (lambda x: init.kaiming_normal_(x, mode="fan_out", nonlinearity="relu"), math.sqrt(2 / 200)),
+        (
+            lambda x: init.kaiming_normal_(x, mode="fan_out", nonlinearity="relu"),
+            math.sqrt(2 / 200),
+        ),
     ],
 )
 def test_mean_and_deviation_are_as_documented(fill: Any, std: float) -> None:
@@ -79,13 +82,18 @@ def test_constants_and_structured_values() -> None:
     np.testing.assert_array_equal(init.eye_(blank(2, 3)).numpy(), np.eye(2, 3))
     kernel = init.dirac_(blank(4, 2, 3), groups=2).numpy()
     x = np.random.default_rng(0).normal(size=(4, 7))
-    out = [sum(np.convolve(x[o // 2 * 2 + i], kernel[o, i], "same") for i in range(2)) for o in range(4)]
+    out = [
+        sum(np.convolve(x[o // 2 * 2 + i], kernel[o, i], "same") for i in range(2))
+        for o in range(4)
+    ]
     np.testing.assert_allclose(out, x, rtol=1e-6)
 
 
 @pytest.mark.parametrize("shape", [(5, 3), (3, 5), (4, 2, 3)])
 def test_orthogonal_rows_or_columns(shape: tuple[int, ...]) -> None:
-    matrix = init.orthogonal_(blank(*shape, dtype=np.float64), gain=2.0).numpy().reshape(shape[0], -1)
+    matrix = (
+        init.orthogonal_(blank(*shape, dtype=np.float64), gain=2.0).numpy().reshape(shape[0], -1)
+    )
     small = matrix @ matrix.T if matrix.shape[0] < matrix.shape[1] else matrix.T @ matrix
     np.testing.assert_allclose(small, 4.0 * np.eye(len(small)), atol=1e-12)
 
@@ -102,7 +110,14 @@ def test_a_shard_holds_what_the_whole_would_hold_there() -> None:
 
 
 def test_gains() -> None:
-    gains = {"linear": 1, "conv2d": 1, "sigmoid": 1, "tanh": 5 / 3, "relu": math.sqrt(2), "selu": 0.75}
+    gains = {
+        "linear": 1,
+        "conv2d": 1,
+        "sigmoid": 1,
+        "tanh": 5 / 3,
+        "relu": math.sqrt(2),
+        "selu": 0.75,
+    }
     for name, gain in gains.items():
         assert init.calculate_gain(name) == pytest.approx(gain)
     assert init.calculate_gain("leaky_relu", 0.5) == pytest.approx(math.sqrt(1.6))
@@ -116,7 +131,11 @@ def test_mistakes_are_named() -> None:
         (init.orthogonal_, blank(2), "at least 2 dims"),
         (init.dirac_, blank(2, 2), "3 to 5 dims"),
         (lambda x: init.kaiming_normal_(x, mode="fan"), blank(2, 2), "Mode fan not supported"),
-        (lambda x: init.kaiming_normal_(x, nonlinearity="f"), blank(2, 2), "Unsupported nonlinearity f"),
+        (
+            lambda x: init.kaiming_normal_(x, nonlinearity="f"),
+            blank(2, 2),
+            "Unsupported nonlinearity f",
+        ),
     ):
         with pytest.raises(ValueError, match=message):
             fill(x)

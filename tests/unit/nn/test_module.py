@@ -118,7 +118,7 @@ def test_assigning_before_init_is_an_error() -> None:
         def __init__(self) -> None:
             self.weight = Parameter(wrap(np.ones(1)))
 
-    with pytest.raises(AttributeError, match="before Module.__init__"):
+    with pytest.raises(AttributeError, match=r"before Module\.__init__"):
         Early()
 
 
@@ -164,7 +164,8 @@ def test_state_dict_holds_parameters_and_persistent_buffers() -> None:
     net = Net()
     state = net.state_dict()
     assert list(state) == [
-        "first.weight", "first.shift", "second.weight", "second.shift", "shared.weight", "shared.shift",
+        "first.weight", "first.shift", "second.weight", "second.shift",
+        "shared.weight", "shared.shift",
     ]  # fmt: skip
     assert not state["first.weight"].requires_grad
     state["first.weight"].data[...] = 9
@@ -219,7 +220,9 @@ def test_forward_hooks_see_and_change_values() -> None:
     m = Scale()
     x = wrap(np.ones(2, np.float32))
     calls: list[str] = []
-    before = m.register_forward_pre_hook(lambda module, args: calls.append("pre") or (args[0] * 10,))
+    before = m.register_forward_pre_hook(
+        lambda module, args: calls.append("pre") or (args[0] * 10,)
+    )
     after = m.register_forward_hook(lambda module, args, out: calls.append("post") or out + 1)
     assert m(x).tolist() == [22.0, 22.0] and calls == ["pre", "post"]
     before.remove()
@@ -282,7 +285,7 @@ def test_module_list_and_dict_are_containers() -> None:
     modules = ModuleList([Scale(1)])
     modules += [Scale(2)]
     modules.insert(0, Scale(3))
-    assert [m.weight.shape[0] for m in modules + [Scale(4)]] == [3, 1, 2, 4]
+    assert [m.weight.shape[0] for m in [*modules, Scale(4)]] == [3, 1, 2, 4]
     table = ModuleDict({"a": Scale(1)})
     table["b"] = Scale(2)
     table.update([("c", Scale(3))])

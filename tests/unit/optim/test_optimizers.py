@@ -1,4 +1,4 @@
-"""Every optimizer over several steps: against its formulas in float64 NumPy, and against torch where formulas agree."""
+"""Every optimizer over several steps: against its formulas in NumPy, and torch where they agree."""
 
 from __future__ import annotations
 
@@ -248,7 +248,9 @@ def test_zero_grad_leaves_zeros_or_nothing() -> None:
 
 def test_clip_grad_clips_the_groups_that_ask_for_it() -> None:
     a, b = (Parameter(wrap(np.zeros(2))) for _ in range(2))
-    optimizer = SGD([{"params": [a], "clip_grad_max_norm": 1.0, "clip_grad_norm_type": 2.0}, {"params": [b]}])
+    optimizer = SGD(
+        [{"params": [a], "clip_grad_max_norm": 1.0, "clip_grad_norm_type": 2.0}, {"params": [b]}]
+    )
     a.grad, b.grad = wrap(np.array([3.0, 4.0])), wrap(np.array([3.0, 4.0]))
     optimizer.clip_grad()
     np.testing.assert_allclose(a.grad.numpy(), [0.6, 0.8], rtol=1e-6)
@@ -264,7 +266,11 @@ def test_mistakes_are_named() -> None:
         ([3], TypeError, "can only optimize Tensors"),
         ([parameter * 2], ValueError, "can't optimize a non-leaf Tensor"),
         ([parameter, parameter], ValueError, "more than one parameter group"),
-        ([{"params": [parameter]}, {"params": [parameter]}], ValueError, "more than one parameter group"),
+        (
+            [{"params": [parameter]}, {"params": [parameter]}],
+            ValueError,
+            "more than one parameter group",
+        ),
     ):
         with pytest.raises(error, match=message):
             SGD(params)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import namedtuple
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -110,7 +111,7 @@ def test_shuffling_follows_manual_seed() -> None:
     first = values(loader)
     manual_seed(5)
     assert values(loader) == first
-    assert sorted(sum(first, [])) == [i * i for i in range(8)]
+    assert sorted(chain(*first)) == [i * i for i in range(8)]
 
 
 def test_subset_and_weighted_samplers_draw_what_they_may() -> None:
@@ -137,9 +138,9 @@ def test_distributed_shares_are_disjoint_equally_long_and_change_by_epoch(shuffl
     shares = [DistributedSampler(range(10), 4, rank, shuffle, seed=2) for rank in range(4)]
     orders = [list(s) for s in shares]
     assert [len(o) for o in orders] == [len(s) for s in shares] == [3] * 4
-    assert set(sum(orders, [])) == set(range(10))
+    assert {*chain(*orders)} == set(range(10))
     dropped = [list(DistributedSampler(range(10), 4, r, shuffle, drop_last=True)) for r in range(4)]
-    assert [len(o) for o in dropped] == [2] * 4 and len(set(sum(dropped, []))) == 8
+    assert [len(o) for o in dropped] == [2] * 4 and len(set(chain(*dropped))) == 8
     if shuffle:
         for share in shares:
             share.set_epoch(1)

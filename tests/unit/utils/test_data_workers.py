@@ -105,7 +105,7 @@ def test_an_error_comes_out_with_type_and_traceback() -> None:
 
 def test_a_worker_that_dies_is_reported_and_not_waited_for() -> None:
     loader = DataLoader(Rows(6, deadly=3), batch_size=2, num_workers=2)
-    with pytest.raises(RuntimeError, match="worker 1 .* exit code 3"):
+    with pytest.raises(RuntimeError, match=r"worker 1 .* exit code 3"):
         list(loader)
     assert no_children()
 

@@ -43,16 +43,58 @@ from oneflow.scheduler.compiler.signatures import (
 EPSILON = 1e-13
 """Seconds below which two costs are equal, and the choice listed first stays."""
 
+_ANY = Choice((), (), 0.0)
+"""Of an output node: it takes its input as it is."""
+
 Wish = tuple[NdSbp, Placement]
 
 
 def infer_sbp(graph: LogicalGraph, config: JobConfig, cluster: Cluster) -> None:
     """Sets `sbp` of every value. Raises SbpError or PlacementError naming the op and its source line."""
-    solver = _Solver(graph, cluster, config.auto_parallel)
-    for node in graph:
-        solver.visit(node)
-    for node in reversed(list(graph)):
-        solver.choose(node)
+    nodes = list(graph)
+    if config.auto_parallel:
+        found = _search(graph, nodes, cluster)
+    else:
+        found = _Solver(graph, cluster).solve(nodes)
+    for node, choice in zip(nodes, found, strict=True):
+        for value, nd_sbp in zip(node.outputs, choice.outputs, strict=True):
+            value.sbp = nd_sbp
+
+
+def _search(graph: LogicalGraph, nodes: list[Node], cluster: Cluster) -> list[Choice]:
+    """The best of the search and of what following the user would give: where values have many readers, the walks may miss."""
+    solvers = (
+        _Solver(graph, cluster, search_all=True),
+        _Solver(graph, cluster),
+        _Solver(graph, cluster, whole_sources=True),
+    )
+    signatures, weights = Signatures(cluster), edge_weights(graph)
+    found = [solver.solve(nodes) for solver in solvers]
+    return min(found, key=lambda choices: step_seconds(nodes, choices, signatures, weights))
+
+
+def step_seconds(
+    nodes: Sequence[Node],
+    choices: Sequence[Choice],
+    signatures: Signatures,
+    weights: dict[int, int],
+) -> float:
+    """Estimated time of a step in which node i takes choice i: computing and moving, one after the other.
+
+    A value that is moved is moved once for all readers that want it so.  weights: see `edge_weights`.
+    """
+    layout: dict[int, NdSbp] = {}
+    moves: dict[tuple[int, NdSbp, Placement], float] = {}
+    computing = 0.0
+    for node, choice in zip(nodes, choices, strict=True):
+        computing += choice.seconds * (weights[node.outputs[0].id] if node.outputs else 1)
+        for value, wanted in zip(node.inputs, choice.inputs, strict=False):
+            edge = signatures.edge(value.type, value.placement, node.placement)
+            seconds = weights[value.id] * edge[layout[value.id], wanted]
+            moves[value.id, wanted, node.placement] = seconds
+        for value, nd_sbp in zip(node.outputs, choice.outputs, strict=True):
+            layout[value.id] = nd_sbp
+    return computing + sum(moves.values())
 
 
 class _Message:
@@ -90,8 +132,19 @@ class _Solved:
 
 
 class _Solver:
-    def __init__(self, graph: LogicalGraph, cluster: Cluster, search_all: bool) -> None:
+    """search_all: every signature is eligible, not only those that match most inputs.  whole_sources: inputs and
+    variables that are not fixed are B."""
+
+    def __init__(
+        self,
+        graph: LogicalGraph,
+        cluster: Cluster,
+        *,
+        search_all: bool = False,
+        whole_sources: bool = False,
+    ) -> None:
         self._signatures = Signatures(cluster)
+        self._whole_sources = whole_sources
         self._search_all = search_all
         self._compute_weight = 1.0 if search_all else TIE_BREAK
         self._weights = edge_weights(graph)
@@ -104,6 +157,14 @@ class _Solver:
         self._overwritten: dict[int, NdSbp] = {}
         self._chosen: dict[Hashable, Choice] = {}
         self._mutated: dict[str, frozenset[int]] = {}
+
+    def solve(self, nodes: Sequence[Node]) -> list[Choice]:
+        """A choice per node."""
+        for node in nodes:
+            self.visit(node)
+        chosen = [self.choose(node) for node in reversed(nodes)]
+        chosen.reverse()
+        return chosen
 
     # ---- forward --------------------------------------------------------------------------------------------------
 
@@ -158,6 +219,8 @@ class _Solver:
             for c in self._signatures.of(node)
             if all(f is None or f == s for f, s in zip(fixed, c.outputs, strict=True))
         ]
+        if not node.inputs and self._whole_sources:
+            return choices[-1:]
         if node.op == "unpack" and not self._rows_stay_split:
             choices = [c for c in choices if gathers_rows(node.inputs[0].sbp, c.outputs[0])]
         return choices
@@ -222,10 +285,10 @@ class _Solver:
 
     # ---- backward -------------------------------------------------------------------------------------------------
 
-    def choose(self, node: Node) -> None:
+    def choose(self, node: Node) -> Choice:
         """Fixes a node all of whose readers are fixed, and tells its producers what it wants."""
         if node.op == "output":
-            return
+            return _ANY
         solved = self._of_node[node.id]
         wishes = [tuple(self._wishes.get(v.id, ())) for v in node.outputs]
         forced = tuple([self._overwritten.get(v.id) for v in node.outputs])
@@ -233,12 +296,11 @@ class _Solver:
         choice = self._chosen.get(key)
         if choice is None:
             choice = self._chosen[key] = self._cheapest(solved, wishes, forced)
-        for value, nd_sbp in zip(node.outputs, choice.outputs, strict=True):
-            value.sbp = nd_sbp
         for value, nd_sbp in zip(node.inputs, choice.inputs, strict=True):
             self._wishes.setdefault(value.id, {})[nd_sbp, node.placement] = None
         for index in self._mutated_inputs(node):
             self._overwritten[node.inputs[index].id] = choice.inputs[index]
+        return choice
 
     def _cheapest(
         self,

@@ -233,3 +233,37 @@ def check_optimum(graph: LogicalGraph) -> None:
     found = chosen_seconds(nodes, signatures, table)
     best = min(total_seconds(nodes, c, signatures) for c in itertools.product(*table))
     assert math.isclose(found, best, rel_tol=1e-6), (found, best)
+
+
+@pytest.mark.parametrize("batch, width", [(64, 64), (4096, 64), (64, 1024)])
+def test_search_over_a_training_graph_is_as_good_as_the_usual_layouts(batch, width):
+    def seconds(config: JobConfig, *sbps: str) -> float:
+        graph = mlp([TWO, TWO], *sbps, batch=batch, width=width)
+        run_passes(graph, config, CLUSTER, until="dedupe")
+        infer_sbp(graph, config, CLUSTER)
+        return graph_seconds(graph)
+
+    by_hand = [("S(0)", "B", "B"), ("B", "S(0)", "S(1)"), ("B", "B", "B")]
+    for sbps in by_hand:
+        assert seconds(SEARCH, *sbps) <= seconds(CONFIG, *sbps) * 1.000001
+    best = min(seconds(CONFIG, *sbps) for sbps in by_hand)
+    assert seconds(SEARCH, "?", "?", "?") <= 1.1 * best
+
+
+def graph_seconds(graph: LogicalGraph) -> float:
+    """Time of a step with the SBPs that the values have."""
+    signatures = Signatures(CLUSTER)
+    nodes = [n for n in graph if n.op != "output"]
+    choices = []
+    for node in nodes:
+        outputs = tuple(v.sbp for v in node.outputs)
+        fitting = [c for c in allowed(node, signatures) if c.outputs == outputs]
+        choices.append(min(fitting, key=lambda c: moved_seconds(node, c, signatures)))
+    return total_seconds(nodes, tuple(choices), signatures)
+
+
+def moved_seconds(node: Node, choice: Choice, signatures: Signatures) -> float:
+    return choice.seconds + sum(
+        signatures.edge(v.type, v.placement, node.placement)[v.sbp, wanted]
+        for v, wanted in zip(node.inputs, choice.inputs, strict=True)
+    )

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from oneflow.core.errors import DesyncError, InternalError, PeerLostError
+from oneflow.core.errors import DesyncError, InternalError, PeerLostError, ProtocolError
 from oneflow.scheduler.rendezvous import Tick, name_ranks
 from oneflow.scheduler.store import SAME_CODE_ADVICE, RankGone
 
@@ -156,11 +156,13 @@ class Agreement:
     def _asked(self, event: CompileAsked, now: float) -> list[Action]:
         if self._gone:
             return [FailCompile(event.call, self._lost(event.job_name))]
+        if not 0 <= event.rank < self.world_size:
+            text = f"compile: rank {event.rank} is outside a world of {self.world_size}"
+            return [FailCompile(event.call, ProtocolError(text))]
         new = _Round(event.sequence, now + event.timeout_s, event.timeout_s)
         current = self._rounds.setdefault(event.sequence, new)
         current.asked[event.rank] = event
-        names = {request.job_name for request in current.asked.values()}
-        if len(names) > 1:
+        if next(iter(current.asked.values())).job_name != event.job_name:
             return self._fail(current, self._describe_names(current))
         if len(current.asked) < self.world_size:
             return []

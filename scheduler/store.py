@@ -141,6 +141,12 @@ class Store:
     def _reach(self, event: BarrierReached, now: float) -> list[Action]:
         if self._gone:
             return [Fail(event.call, self._lost(event.name))]
+        if not 0 <= event.rank < self.world_size or len(event.name) > MAX_KEY_CHARS:
+            text = (
+                f"barrier {event.name[:64]!r} of rank {event.rank}: ranks are 0 to "
+                f"{self.world_size - 1}, and a name has at most {MAX_KEY_CHARS} characters"
+            )
+            return [Fail(event.call, ProtocolError(text))]
         barrier = self._barriers.setdefault(
             event.name, _Barrier(now + event.timeout_s, event.timeout_s)
         )

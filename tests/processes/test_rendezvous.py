@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -207,3 +209,54 @@ def test_ctrl_c_ends_a_waiting_call_at_once(ranks: Ranks) -> None:
     for rank in (0, 1):
         code, _, err = ranks.finish(rank)
         assert code == -signal.SIGINT and "KeyboardInterrupt" in err
+
+
+def listening_addresses(pid: int) -> set[str]:
+    """Local ends, as /proc/net/tcp writes them, of the sockets that a process listens on."""
+    held = {os.readlink(path) for path in Path(f"/proc/{pid}/fd").iterdir() if path.is_symlink()}
+    found = set()
+    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+        for line in Path(table).read_text().splitlines()[1:]:
+            fields = line.split()
+            if fields[3] == "0A" and f"socket:[{fields[9]}]" in held:
+                found.add(fields[1])
+    return found
+
+
+def test_only_the_loopback_port_is_open(ranks: Ranks) -> None:
+    ranks.start("frozen")
+    ranks.wait_here()
+    (address,) = listening_addresses(ranks.processes[0].pid)
+    assert address.endswith(f"0100007F:{ranks.port:04X}")  # 127.0.0.1, also as an IPv6 address
+    assert listening_addresses(ranks.processes[1].pid) == set()
+    ranks.go()
+    assert [ranks.finish(rank)[0] for rank in (0, 1)] == [0, 0]
+
+
+def test_rubbish_on_the_port_disturbs_nobody(ranks: Ranks) -> None:
+    ranks.start("frozen")
+    ranks.wait_here()
+    random_ = random.Random(0)
+    for _ in range(50):
+        with socket.create_connection(("127.0.0.1", ranks.port), timeout=10) as connection:
+            connection.sendall(random_.randbytes(random_.randint(1, 5000)))
+    refused = send_rubbish(f"127.0.0.1:{ranks.port}", random_)
+    assert "OK" not in refused
+    ranks.go()
+    assert [ranks.finish(rank)[0] for rank in (0, 1)] == [0, 0]
+
+
+def send_rubbish(address: str, random_: random.Random) -> set[str]:
+    """Status codes of calls of every method with random and oversized bytes, token included."""
+    import grpc
+
+    codes = set()
+    with grpc.insecure_channel(address, options=[("grpc.enable_http_proxy", 0)]) as channel:
+        for method in ("Join", "Put", "Get", "Barrier", "ReportFailure", "Leave"):
+            call = channel.unary_unary(f"/oneflow.Scheduler/{method}")
+            for nbytes in (50, 5000, 5 << 20):
+                data = b"\xff" + random_.randbytes(nbytes)
+                with pytest.raises(grpc.RpcError) as error:
+                    call(data, timeout=10, metadata=(("oneflow-token", "t" * 64),))
+                codes.add(error.value.code().name)
+    return codes

@@ -96,3 +96,8 @@ def test_barriers_in_any_interleaving_open_as_often_as_reached(seed: int) -> Non
             assert isinstance(action, Reply)
             done[waiting.pop(action.call)] += 1
     assert done == [rounds] * num_ranks and not waiting
+
+
+def test_a_rank_outside_the_world_opens_nothing() -> None:
+    store = Store(1)
+    assert isinstance(error_of(store.step(BarrierReached(1, 7, "b", 5.0), 0.0)), ProtocolError)

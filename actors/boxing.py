@@ -142,8 +142,8 @@ class Boxing:
         ):
             calls.append(_Fill(target))
         for pull in _pulls(value, out, self._rank):
-            part = sources[value.id, pull.source_rank][pull.source_slices]
-            into = target[pull.target_slices]
+            part = sources[value.id, pull.source_rank][(*pull.source_slices, ...)]
+            into = target[(*pull.target_slices, ...)]  # `...`: a view even without dims
             calls.append(_Add(self._xp, into, into, part) if pull.add else _Copy(self._xp, into, part))
             if pull.source_rank != self._rank:
                 self.remote_nbytes += part.nbytes
@@ -271,7 +271,7 @@ def read_parts(
     held = {v.id for v in register.values}
     if actor.kind is ActorKind.BOXING:
         return [
-            arrays[n.inputs[0].id][p.source_slices]
+            arrays[n.inputs[0].id][(*p.source_slices, ...)]
             for n in actor.nodes
             if n.inputs[0].id in held
             for p in _pulls(n.inputs[0], n.outputs[0], reader)

@@ -131,7 +131,7 @@ class Segment:
         calls: list[Call],
     ) -> None:
         node, op = bound.node, bound.op
-        ins = [arrays[v.id] for v in node.inputs]
+        ins = [arrays[_origin(v).id] for v in node.inputs]
         outs = []
         for k, (value, type_) in enumerate(zip(node.outputs, bound.out_types, strict=True)):
             if k in op.mutates:
@@ -166,6 +166,11 @@ class Segment:
         if bound.op.is_random:
             return _RandomCall(function, bound, clock)
         return function
+
+
+def _origin(value: Value) -> Value:
+    """What a step's value is that every piece reads: `repeat` makes no array of its own."""
+    return value.node.inputs[0] if value.node.op == "repeat" else value
 
 
 class _RandomCall:

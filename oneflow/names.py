@@ -41,6 +41,38 @@ EXPORTS = {
         "clamp_min clamp_max where masked_fill clone square_relu rsub arccos=acos arccosh=acosh "
         "arcsin=asin arcsinh=asinh arctan=atan arctanh=atanh logit nan_to_num"
     ),
+    "oneflow.functional.reduction": (
+        "sum mean prod nansum amax amin max min argmax argmin any all var std logsumexp norm cumsum "
+        "cumprod equal allclose dist"
+    ),
+    "oneflow.functional.shaping": (
+        "reshape view flatten unflatten permute transpose swapaxes swapdims t movedim expand "
+        "broadcast_to broadcast_like broadcast_shapes broadcast_tensors squeeze unsqueeze flip roll "
+        "tril triu diagonal diag diag_embed trace tile repeat repeat_interleave meshgrid atleast_1d "
+        "atleast_2d atleast_3d"
+    ),
+    "oneflow.functional.joining": (
+        "cat concat stack split narrow chunk tensor_split unbind select hstack vstack dstack "
+        "column_stack row_stack hsplit vsplit"
+    ),
+    "oneflow.functional.searching": (
+        "gather batch_gather gather_nd index_select scatter scatter_add index_add sort argsort topk "
+        "kthvalue median nonzero argwhere masked_select unique bincount searchsorted multinomial "
+        "in_top_k take_along_dim"
+    ),
+    "oneflow.functional.linear_algebra": (
+        "matmul mm bmm mv dot outer addmm baddbmm tensordot cross einsum"
+    ),
+    "oneflow.functional.nn_activation": (
+        "relu gelu quick_gelu silu mish selu softmax log_softmax softplus softsign softshrink "
+        "threshold dropout"
+    ),
+    "oneflow.functional.nn_layers": "adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d pad",
+    "oneflow.functional.extras": (
+        "numel is_nonzero is_floating_point contiguous slice slice_update set_default_tensor_type "
+        "set_num_threads use_deterministic_algorithms to_global to_local local_to_global "
+        "global_to_global from_dlpack to_dlpack"
+    ),
 }
 
 # Sub-packages that are found without being imported by the user.

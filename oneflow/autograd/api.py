@@ -7,6 +7,7 @@ from typing import Any
 
 from oneflow.autograd.engine import Pass, _key
 from oneflow.core.errors import AutogradError, ShapeError
+from oneflow.ops.cast import cast
 from oneflow.tensor.tensor import Tensor
 
 
@@ -92,7 +93,7 @@ def _root_grad(root: Tensor, given: Tensor | None) -> Tensor:
             raise ShapeError(
                 f"backward: the gradient {given.type} must have the shape of the tensor {root.type}"
             )
-        return given
+        return given if given.type.dtype is root.type.dtype else cast(given, dtype=root.type.dtype)
     if root.type.numel != 1:
         raise AutogradError(
             "grad can be implicitly created only for scalar outputs; "

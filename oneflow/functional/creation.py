@@ -221,9 +221,8 @@ def arange(
     if dtype is None:
         is_float = any(isinstance(v, float) for v in (start, end, step))
         dtype = get_default_dtype() if is_float else dtypes.int64
-    attrs = {
-        "size": max(0, math.ceil((end - start) / step)), "start": start, "step": step, "dtype": dtype_of(dtype),
-    }  # fmt: skip
+    length = max(0, math.ceil((end - start) / step))
+    attrs = {"start": start, "step": step, "length": length, "dtype": dtype_of(dtype)}
     return source("arange", attrs, requires_grad=requires_grad, **_where(where))
 
 
@@ -260,3 +259,175 @@ def randn(
     """Normal, mean 0, standard deviation 1."""
     attrs = {"mean": 0.0, "std": 1.0, "dtype": _float_dtype("randn", dtype)}
     return _random("normal", _size(size, where), attrs, generator, requires_grad, where)
+
+
+def eye(
+    n: int, m: int | None = None, *, dtype: Any = None, requires_grad: bool = False, **where: Any
+) -> Tensor:
+    """Ones on the diagonal of an (n, m) matrix of zeros; m defaults to n."""
+    attrs = {"rows": int(n), "columns": int(n if m is None else m), "dtype": _dtype(dtype)}
+    return source("eye", attrs, requires_grad=requires_grad, **_where(where))
+
+
+def _dtype(dtype: Any) -> DType:
+    return get_default_dtype() if dtype is None else dtype_of(dtype)
+
+
+def linspace(
+    start: float, end: float, steps: int, *, dtype: Any = None, requires_grad: bool = False, **where: Any
+) -> Tensor:
+    """`steps` numbers from start to end, both included, equally far apart."""
+    step = (end - start) / (steps - 1) if steps > 1 else 0.0
+    wanted = _dtype(dtype)
+    # Made in float64, so that the last number is the end and not a rounding error away from it.
+    attrs = {"start": float(start), "step": step, "length": int(steps), "dtype": dtypes.float64}
+    from oneflow.functional.promotion import as_type
+
+    out = as_type(source("arange", attrs, **_where(where)), wanted)
+    if requires_grad:
+        out.requires_grad = True
+    return out
+
+
+def logspace(
+    start: float, end: float, steps: int = 100, base: float = 10.0, *, dtype: Any = None, requires_grad: bool = False,
+    **where: Any,
+) -> Tensor:  # fmt: skip
+    """base ** x for `steps` x from start to end."""
+    from oneflow.functional.arithmetic import pow
+    from oneflow.functional.promotion import as_type
+
+    out = as_type(pow(base, linspace(start, end, steps, dtype=dtypes.float64, **where)), _dtype(dtype))
+    if requires_grad:
+        out.requires_grad = True
+    return out
+
+
+def hann_window(
+    window_length: int, periodic: bool = True, *, dtype: Any = None, requires_grad: bool = False, **where: Any
+) -> Tensor:
+    """The Hann window: sin squared, `window_length` samples; periodic: as one period of an endless one."""
+    from oneflow.functional.arithmetic import mul, sub
+    from oneflow.functional.elementwise import cos
+    from oneflow.functional.promotion import as_type
+
+    period = window_length if periodic else max(window_length - 1, 1)
+    angle = arange(0, window_length, 1, dtype=dtypes.float64, **where)
+    out = as_type(mul(sub(1, cos(mul(angle, 2 * math.pi / period))), 0.5), _dtype(dtype))
+    if requires_grad:
+        out.requires_grad = True
+    return out
+
+
+def _new(maker: Any) -> Any:
+    def method(input: Tensor, *args: Any, **keywords: Any) -> Tensor:
+        if keywords.get("dtype") is None:
+            keywords["dtype"] = input.type.dtype
+        if keywords.get("device") is None and keywords.get("placement") is None:
+            keywords = {**keywords, **layout_of(input, no_partial=True)}
+            keywords = {k: v for k, v in keywords.items() if v is not None}
+        return maker(*args, **keywords)  # type: ignore[no-any-return]
+
+    method.__name__ = method.__qualname__ = f"new_{maker.__name__}"
+    method.__doc__ = f"As `{maker.__name__}`, with the dtype and place of this tensor unless others are given."
+    return method
+
+
+new_zeros = _new(zeros)
+new_ones = _new(ones)
+new_full = _new(full)
+new_empty = _new(empty)
+
+
+def rand_like(input: Tensor, *, dtype: Any = None, generator: Generator | None = None, **where: Any) -> Tensor:
+    """`rand` of the shape, dtype and place of `input`."""
+    return _random_like(rand, input, dtype, generator, where)
+
+
+def randn_like(input: Tensor, *, dtype: Any = None, generator: Generator | None = None, **where: Any) -> Tensor:
+    """`randn` of the shape, dtype and place of `input`."""
+    return _random_like(randn, input, dtype, generator, where)
+
+
+def _random_like(
+    maker: Any, input: Tensor, dtype: Any, generator: Generator | None, where: dict[str, Any]
+) -> Tensor:
+    given = {k: v for k, v in where.items() if v is not None}
+    if "device" not in given and "placement" not in given:
+        given = {**layout_of(input, no_partial=True), **given}
+    wanted = input.type.dtype if dtype is None else dtype
+    return maker(input.type.shape, dtype=wanted, generator=generator, **given)  # type: ignore[no-any-return]
+
+
+def randint(
+    low: int, high: Any = None, size: Any = None, *, dtype: Any = None, generator: Generator | None = None,
+    requires_grad: bool = False, **where: Any,
+) -> Tensor:  # fmt: skip
+    """Integers, uniform over low .. high - 1.  `randint(high, size)` starts at 0."""
+    if size is None:
+        low, high, size = 0, low, high
+    wanted = dtypes.int64 if dtype is None else dtype_of(dtype)
+    drawn = wanted if wanted.is_integer else dtypes.int64
+    attrs = {"low": int(low), "high": int(high), "dtype": drawn}
+    out = _random("randint", (size,), attrs, generator, False, where)
+    if drawn is not wanted:
+        from oneflow.functional.promotion import as_type
+
+        out = as_type(out, wanted)
+    if requires_grad:
+        out.requires_grad = True
+    return out
+
+
+def randint_like(
+    input: Tensor, low: int, high: int | None = None, *, dtype: Any = None, generator: Generator | None = None, **where: Any
+) -> Tensor:
+    """`randint` of the shape, dtype and place of `input`."""
+    bounds = (0, low) if high is None else (low, high)
+
+    def maker(shape: Any, **keywords: Any) -> Tensor:
+        return randint(*bounds, shape, **keywords)
+
+    return _random_like(maker, input, dtype, generator, where)
+
+
+def randperm(
+    n: int, *, generator: Generator | None = None, dtype: Any = None, requires_grad: bool = False, **where: Any
+) -> Tensor:
+    """0 .. n - 1 in random order."""
+    wanted = dtypes.int64 if dtype is None else dtype_of(dtype)
+    attrs = {"n": int(n), "dtype": wanted, "seed": next_seed(generator)}
+    return source("randperm", attrs, requires_grad=requires_grad, **_where(where))
+
+
+def normal(
+    mean: Any, std: Any = 1.0, size: Any = None, *, generator: Generator | None = None, dtype: Any = None,
+    requires_grad: bool = False, **where: Any,
+) -> Tensor:  # fmt: skip
+    """Normal with `mean` and `std`: numbers (then `size` is needed) or tensors."""
+    if isinstance(mean, Tensor) or isinstance(std, Tensor):
+        from oneflow.functional.arithmetic import add, mul
+
+        like = mean if isinstance(mean, Tensor) else std
+        drawn = add(mul(randn_like(like, generator=generator), std), mean)
+        return drawn.requires_grad_() if requires_grad else drawn
+    if size is None:
+        raise TypeError("normal: a size is needed where mean and std are numbers")
+    attrs = {"mean": float(mean), "std": float(std), "dtype": _float_dtype("normal", dtype)}
+    return _random("normal", (size,), attrs, generator, requires_grad, where)
+
+
+def bernoulli(
+    input: Tensor, p: float | None = None, *, generator: Generator | None = None, dtype: Any = None, inplace: bool = False
+) -> Tensor:
+    """1 with probability input[...] (or `p` for all), else 0."""
+    from oneflow.functional.promotion import as_float, as_type
+    from oneflow.ops.random import bernoulli as op
+
+    chances = as_float(input if p is None else full_like(input, p))
+    drawn = op(chances.detach(), seed=next_seed(generator))
+    if inplace:
+        from oneflow.tensor.inplace import overwrite
+
+        return overwrite(input, drawn)
+    return as_type(drawn, input.type.dtype if dtype is None else dtype_of(dtype))

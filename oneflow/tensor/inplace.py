@@ -21,6 +21,15 @@ def with_history(x: Tensor) -> Tensor:
     return y
 
 
+def before(x: Tensor, *others: Any) -> Tensor:
+    """`with_history(x)`; with its values kept in a copy if a backward pass may ask for them after they are overwritten."""
+    y = with_history(x)
+    recorded = state.enabled and any(isinstance(t, Tensor) and t._requires_grad for t in (x, *others))
+    if recorded and x._array is not None:
+        y._array, y._version = x._array.copy(), [0]
+    return y
+
+
 def check_writable(x: Tensor) -> None:
     """Raises AutogradError for an in-place operation on a leaf (or a view of one) that requires a gradient."""
     if not state.enabled:
@@ -39,7 +48,7 @@ def in_place(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
     def method(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         check_writable(self)
-        return overwrite(self, function(with_history(self), *args, **kwargs))
+        return overwrite(self, function(before(self, *args), *args, **kwargs))
 
     name = f"{getattr(function, '__name__', 'f')}_"
     method.__name__ = method.__qualname__ = name

@@ -9,8 +9,21 @@ import operator as python_operator
 from collections.abc import Callable
 from typing import Any
 
-from oneflow.functional import arithmetic, elementwise, moving
+from oneflow.functional import (
+    arithmetic,
+    creation,
+    elementwise,
+    joining,
+    linear_algebra,
+    moving,
+    nn_activation,
+    reduction,
+    searching,
+    shaping,
+)
+from oneflow.core.errors import OneFlowError
 from oneflow.functional.arithmetic import operator
+from oneflow.tensor import indexing
 from oneflow.tensor.inplace import in_place
 from oneflow.tensor.tensor import Tensor
 
@@ -22,12 +35,23 @@ METHODS: tuple[tuple[Any, str], ...] = (
                   "logical_not isnan isinf isfinite logaddexp cast clamp clip clamp_min clamp_max masked_fill clone "
                   "logit nan_to_num signbit"),
     (moving, "to cpu cuda type_as get_device"),
+    (creation, "new_zeros new_ones new_full new_empty bernoulli"),
+    (reduction, "sum mean prod nansum amax amin max min argmax argmin any all var std logsumexp norm cumsum cumprod equal "
+                "allclose"),
+    (shaping, "reshape view view_as reshape_as flatten unflatten permute transpose swapaxes swapdims t movedim expand "
+              "broadcast_to expand_as squeeze unsqueeze flip roll tril triu diagonal diag trace tile repeat "
+              "repeat_interleave"),
+    (joining, "split narrow chunk tensor_split unbind select hsplit vsplit"),
+    (searching, "gather index_select scatter scatter_add index_add sort argsort topk kthvalue median nonzero argwhere "
+                "masked_select unique bincount multinomial in_top_k take_along_dim"),
+    (linear_algebra, "matmul mm bmm mv dot outer addmm baddbmm cross"),
+    (nn_activation, "relu gelu silu softmax log_softmax softplus softsign selu mish hardtanh"),
 )  # fmt: skip
 
 IN_PLACE = (
     "add sub mul div floor_divide remainder fmod pow lerp addcmul addcdiv exp log sqrt rsqrt reciprocal sin cos tanh "
     "sigmoid neg abs square floor ceil round trunc frac clamp clip clamp_min clamp_max masked_fill erf expm1 "
-    "gt ge lt le eq ne logical_not"
+    "gt ge lt le eq ne logical_not relu tril triu scatter scatter_add index_add bernoulli cumsum cumprod"
 )
 
 ALIASES = {
@@ -40,10 +64,15 @@ OPERATORS: dict[str, Callable[..., Any]] = {
     "add": arithmetic.add, "sub": arithmetic.sub, "mul": arithmetic.mul, "truediv": arithmetic.div,
     "floordiv": arithmetic.floor_divide, "mod": arithmetic.remainder, "pow": arithmetic.pow,
     "and": arithmetic.bitwise_and, "or": arithmetic.bitwise_or, "xor": arithmetic.bitwise_xor,
+    "matmul": linear_algebra.matmul,
 }  # fmt: skip
 COMPARISONS: dict[str, Callable[..., Any]] = {
     "eq": arithmetic.eq, "ne": arithmetic.ne, "lt": arithmetic.lt, "le": arithmetic.le, "gt": arithmetic.gt, "ge": arithmetic.ge,
 }  # fmt: skip
+
+
+def _matrix_transpose(self: Tensor) -> Tensor:
+    return shaping.permute(self, tuple(reversed(range(self.ndim))))
 
 
 def install() -> None:
@@ -67,6 +96,10 @@ def install() -> None:
     Tensor.__invert__ = elementwise.bitwise_not  # type: ignore[attr-defined]
     for name, function in METHODS_HERE.items():
         setattr(Tensor, name, function)
+    for name, function in PROPERTIES.items():
+        setattr(Tensor, name, property(function))
+    Tensor.__getitem__ = indexing.getitem  # type: ignore[attr-defined]
+    Tensor.__setitem__ = indexing.setitem  # type: ignore[attr-defined]
 
 
 # ---- small ones that belong to tensors alone ------------------------------------------------------------------------
@@ -98,6 +131,37 @@ def fill_(self: Tensor, value: Any) -> Tensor:
 def zero_(self: Tensor) -> Tensor:
     """Sets every element to 0."""
     return fill_(self, 0)
+
+
+def uniform_(self: Tensor, a: float = 0.0, b: float = 1.0, *, generator: Any = None) -> Tensor:
+    """Fills the tensor with numbers uniform over [a, b)."""
+    drawn = creation.rand_like(self, generator=generator)
+    return _refilled(self, arithmetic.add(arithmetic.mul(drawn, b - a), a))
+
+
+def normal_(self: Tensor, mean: float = 0.0, std: float = 1.0, *, generator: Any = None) -> Tensor:
+    """Fills the tensor with normally distributed numbers."""
+    drawn = creation.randn_like(self, generator=generator)
+    return _refilled(self, arithmetic.add(arithmetic.mul(drawn, std), mean))
+
+
+def exponential_(self: Tensor, lambd: float = 1.0, generator: Any = None) -> Tensor:
+    """Fills the tensor with numbers of the exponential distribution."""
+    drawn = creation.rand_like(self, generator=generator)
+    rest = elementwise.log1p(elementwise.neg(drawn))
+    return _refilled(self, arithmetic.div(rest, -lambd))
+
+
+def random_(self: Tensor, low: int = 0, high: int | None = None, *, generator: Any = None) -> Tensor:
+    """Fills the tensor with integers of low .. high - 1; `random_(high)` starts at 0."""
+    bounds = (0, 2**31) if high is None and low == 0 else (0, low) if high is None else (low, high)
+    return _refilled(self, creation.randint_like(self, *bounds, generator=generator))
+
+
+def _refilled(x: Tensor, values: Tensor) -> Tensor:
+    from oneflow.tensor.inplace import overwrite
+
+    return overwrite(x, values)
 
 
 def _dtype_method(name: str) -> Callable[[Tensor], Tensor]:
@@ -156,7 +220,98 @@ def storage_offset(self: Tensor) -> int:
     return 0 if base is None else (data_ptr(self) - data_ptr(base)) // self.type.dtype.bytes
 
 
+def to_global(
+    self: Tensor, placement: Any = None, sbp: Any = None, *, grad_sbp: Any = None, check_meta: bool | None = None, copy: bool = False
+) -> Tensor:
+    """Local to global: this rank's part (or copy) of a global tensor. Global to global: another placement or sbp."""
+    from oneflow.tensor.eager_global import to_global as convert
+
+    return convert(self, placement, sbp, grad_sbp=grad_sbp, check_meta=check_meta, copy=copy)  # type: ignore[no-any-return]
+
+
+def local_to_global(self: Tensor, placement: Any = None, sbp: Any = None, *, check_meta: bool = True, copy: bool = False) -> Tensor:
+    """`to_global` of a local tensor."""
+    if self.is_global:
+        raise OneFlowError("Expected local tensor for local_to_global but got global tensor!")
+    return to_global(self, placement, sbp, check_meta=check_meta, copy=copy)
+
+
+def global_to_global(
+    self: Tensor, placement: Any = None, sbp: Any = None, *, grad_sbp: Any = None, check_meta: bool = False, copy: bool = False
+) -> Tensor:
+    """`to_global` of a global tensor."""
+    if self.is_local:
+        raise OneFlowError("Expected global tensor for global_to_global but got local tensor!")
+    return to_global(self, placement, sbp, grad_sbp=grad_sbp, check_meta=check_meta, copy=copy)
+
+
+def to_local(self: Tensor, copy: bool = False) -> Tensor:
+    """This rank's part of a global tensor. Raises OneFlowError for a local one."""
+    if self.is_local:
+        raise OneFlowError("Expected global tensor for to_local but got local tensor!")
+    from oneflow.tensor.eager_global import to_local as convert
+
+    return convert(self, copy=copy)  # type: ignore[no-any-return]
+
+
+def check_meta_consistency(self: Tensor) -> None:
+    """Collective: have all ranks the same shape, dtype, placement and sbp? Raises if not."""
+    from oneflow.tensor.eager_global import check_meta_consistency as check
+
+    check(self)
+
+
+def global_id(self: Tensor) -> int:
+    """A number for a global tensor. Raises for a local one."""
+    if self.is_local:
+        raise OneFlowError("Only global tensors have 'global_id'.")
+    return id(self)
+
+
+def _removed(name: str, instead: str) -> Callable[..., Any]:
+    def gone(self: Tensor, *_: Any, **__: Any) -> Any:
+        raise OneFlowError(f".{name} has been removed, please use {instead} instead")
+
+    return gone
+
+
+def pin_memory(self: Tensor, *_: Any) -> Tensor:
+    """The tensor itself: CPU tensors here need no pinning to be copied."""
+    return self
+
+
+def new(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+    """`Tensor(...)` with this tensor's dtype."""
+    return elementwise.cast(Tensor(*args, **kwargs), self.type.dtype)
+
+
+def new_tensor(self: Tensor, data: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False, **where: Any) -> Tensor:
+    """`tensor(data)` with this tensor's dtype and place unless others are given."""
+    from oneflow.tensor.creation import tensor
+
+    if device is None and "placement" not in where:
+        where.update(creation.layout_of(self, no_partial=True))
+    elif device is not None:
+        where["device"] = device
+    return tensor(data, dtype=dtype or self.type.dtype, requires_grad=requires_grad, **where)
+
+
 METHODS_HERE: dict[str, Any] = {
+    "uniform_": uniform_,
+    "normal_": normal_,
+    "exponential_": exponential_,
+    "random_": random_,
+    "to_global": to_global,
+    "to_local": to_local,
+    "local_to_global": local_to_global,
+    "global_to_global": global_to_global,
+    "check_meta_consistency": check_meta_consistency,
+    "global_id": global_id,
+    "to_consistent": _removed("to_consistent", ".to_global"),
+    "pin_memory": pin_memory,
+    "is_pinned": lambda self: False,
+    "new": new,
+    "new_tensor": new_tensor,
     "copy_": copy_,
     "fill_": fill_,
     "zero_": zero_,
@@ -183,4 +338,10 @@ METHODS_HERE: dict[str, Any] = {
     "byte": _dtype_method("uint8"),
     "char": _dtype_method("int8"),
     "bool": _dtype_method("bool"),
+}
+
+PROPERTIES: dict[str, Callable[[Tensor], Any]] = {
+    "T": _matrix_transpose,
+    "mT": lambda self: shaping.transpose(self, -2, -1),
+    "is_consistent": _removed("is_consistent", ".is_global"),
 }

@@ -1,0 +1,37 @@
+"""Dims as users write them: negative ones, one or many, or none for all."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from oneflow.tensor.tensor import Tensor
+
+
+def one_dim(dim: Any, ndim: int, who: str) -> int:
+    """`dim` counted from the front. Raises IndexError if there is no such dim."""
+    index = dim.__index__()
+    bound = max(ndim, 1)
+    if not -bound <= index < bound:
+        raise IndexError(
+            f"{who}: Dimension out of range (expected to be in range of [{-bound}, {bound - 1}], but got {index})"
+        )
+    return int(index % bound)
+
+
+def many_dims(dims: Any, ndim: int, who: str) -> tuple[int, ...]:
+    """A dim, several, or None (or nothing) for all."""
+    if dims is None or (isinstance(dims, (tuple, list)) and not dims):
+        return tuple(range(ndim))
+    if isinstance(dims, (tuple, list)):
+        found = tuple(one_dim(d, ndim, who) for d in dims)
+    else:
+        found = (one_dim(dims, ndim, who),)
+    return found if ndim else ()
+
+
+def argument_dims(args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """`f(1, 2)` and `f((1, 2))` alike."""
+    if len(args) == 1 and not isinstance(args[0], int):
+        first = args[0]
+        return tuple(first.tolist() if isinstance(first, Tensor) else first)
+    return args

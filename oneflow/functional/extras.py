@@ -1,0 +1,116 @@
+"""The remaining functions of `flow.*`: small ones about one tensor, and switches."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from oneflow.core.dtype import dtype_of
+from oneflow.core.errors import DTypeError, OneFlowError
+from oneflow.functional.promotion import as_type, set_default_dtype
+from oneflow.ops import slicing
+from oneflow.tensor.tensor import Tensor, wrap
+
+_Slice = slice  # the name is taken below
+_LEGACY = {"FloatTensor": "float32", "DoubleTensor": "float64", "HalfTensor": "float16", "BFloat16Tensor": "bfloat16"}
+
+
+def numel(input: Tensor) -> int:
+    """Number of elements."""
+    return input.type.numel
+
+
+def is_nonzero(input: Tensor) -> bool:
+    """Is the only element not zero?"""
+    return bool(input)
+
+
+def is_floating_point(input: Tensor) -> bool:
+    return input.type.dtype.is_floating_point
+
+
+def contiguous(input: Tensor) -> Tensor:
+    """The tensor itself if contiguous, else a contiguous copy."""
+    return input.contiguous()  # type: ignore[no-any-return]
+
+
+def _bounds(x: Tensor, slice_tup_list: Any) -> dict[str, tuple[int, ...]]:
+    """(start, stop, step) per dim, None where the whole is meant."""
+    starts, stops, steps = [], [], []
+    entries = [*slice_tup_list, *((None, None, None),) * (x.ndim - len(slice_tup_list))]
+    for entry, size in zip(entries, x.type.shape, strict=True):
+        start, stop, step = _Slice(*entry).indices(size)
+        starts.append(start)
+        stops.append(max(start, stop))
+        steps.append(step)
+    return {"starts": tuple(starts), "stops": tuple(stops), "steps": tuple(steps)}
+
+
+def slice(input: Tensor, slice_tup_list: Any) -> Tensor:  # noqa: A001
+    """The part given by a (start, stop, step) per dim."""
+    return slicing.slice(input, **_bounds(input, slice_tup_list))  # type: ignore[no-any-return]
+
+
+def slice_update(input: Tensor, update: Tensor, slice_tup_list: Any) -> Tensor:
+    """Writes `update` into the part given by a (start, stop, step) per dim; returns the tensor."""
+    from oneflow.tensor.inplace import check_writable, overwrite, with_history
+
+    check_writable(input)
+    part = as_type(update, input.type.dtype)
+    return overwrite(input, slicing.slice_update(with_history(input), part, **_bounds(input, slice_tup_list)))
+
+
+def set_default_tensor_type(tensor_type: Any) -> None:
+    """As `set_default_dtype`, by the name of a legacy type such as "oneflow.FloatTensor"."""
+    name = str(tensor_type).rsplit(".", 1)[-1]
+    if name not in _LEGACY:
+        raise TypeError(f"set_default_tensor_type knows {', '.join(_LEGACY)}, got {tensor_type!r}")
+    set_default_dtype(dtype_of(_LEGACY[name]))
+
+
+def set_num_threads(count: int) -> None:
+    """How many threads the kernels of this process may use."""
+    if count < 1:
+        raise ValueError(f"set_num_threads: needs at least 1, got {count}")
+    import numba
+
+    numba.set_num_threads(min(count, numba.config.NUMBA_NUM_THREADS))
+
+
+def use_deterministic_algorithms(mode: bool, *, warn_only: bool = False) -> None:
+    """Kernels here are deterministic anyway; asking for others is an error."""
+    if not mode:
+        raise OneFlowError("use_deterministic_algorithms(False): there are no other algorithms here")
+
+
+def to_global(input: Any, placement: Any = None, sbp: Any = None, **kwargs: Any) -> Tensor:
+    """See Tensor.to_global."""
+    return input.to_global(placement, sbp, **kwargs)  # type: ignore[no-any-return]
+
+
+def to_local(input: Any, *, copy: bool = False) -> Tensor:
+    """See Tensor.to_local."""
+    return input.to_local(copy)  # type: ignore[no-any-return]
+
+
+def local_to_global(input: Any, placement: Any = None, sbp: Any = None, **kwargs: Any) -> Tensor:
+    """See Tensor.local_to_global."""
+    return input.local_to_global(placement, sbp, **kwargs)  # type: ignore[no-any-return]
+
+
+def global_to_global(input: Any, placement: Any = None, sbp: Any = None, **kwargs: Any) -> Tensor:
+    """See Tensor.global_to_global."""
+    return input.global_to_global(placement, sbp, **kwargs)  # type: ignore[no-any-return]
+
+
+def from_dlpack(source: Any) -> Tensor:
+    """A tensor over the memory of any CPU array that speaks DLPack."""
+    import numpy as np
+
+    return wrap(np.from_dlpack(source))
+
+
+def to_dlpack(input: Tensor) -> Any:
+    """A DLPack capsule over the memory of a CPU tensor."""
+    if input._array is None or not hasattr(input._array, "__dlpack__"):
+        raise DTypeError(f"to_dlpack: {input.type} has no memory to share")
+    return input._array.__dlpack__()

@@ -1,0 +1,144 @@
+"""Tensors put together and taken apart: cat, stack, split, chunk, unbind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from oneflow.core.errors import ShapeError
+from oneflow.functional.dims import one_dim
+from oneflow.functional.promotion import as_type, meet
+from oneflow.functional.shaping import atleast_1d, atleast_2d, atleast_3d, unsqueeze
+from oneflow.ops import concat as ops
+from oneflow.ops import shape as shape_ops
+from oneflow.ops import slicing
+from oneflow.tensor.tensor import Tensor
+
+
+def cat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
+    """The tensors one after another along `dim`; dtypes are promoted, empty 1-D tensors left out."""
+    xs = list(tensors)
+    if not xs:
+        raise ShapeError("cat: inputs num must be at least 1, got an empty list")
+    kept = [x for x in xs if x.type.shape != (0,)] or xs[:1]
+    if len(kept) == 1:
+        from oneflow.functional.elementwise import clone
+
+        return clone(kept[0])
+    at = one_dim(dim, kept[0].ndim, "cat")
+    dtype = kept[0].type.dtype
+    for x in kept[1:]:
+        dtype = meet(x, kept[0]) if x.type.dtype is not dtype else dtype
+    return ops.concat(*[as_type(x, dtype) for x in kept], dim=at)  # type: ignore[no-any-return]
+
+
+concat = cat
+
+
+def stack(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
+    """Tensors of one shape side by side in a new dim."""
+    xs = list(tensors)
+    if not xs:
+        raise ShapeError("stack expects a non-empty TensorTuple")
+    if any(x.type.shape != xs[0].type.shape for x in xs):
+        shapes = ", ".join(str(x.type) for x in xs)
+        raise ShapeError(f"stack expects each tensor to be equal size, got {shapes}")
+    at = one_dim(dim, xs[0].ndim + 1, "stack")
+    return cat([unsqueeze(x, at) for x in xs], at)
+
+
+def split(input: Tensor, split_size_or_sections: Any, dim: int = 0) -> tuple[Tensor, ...]:
+    """Parts along `dim`: of one size (the last may be smaller), or of the sizes given. Views."""
+    at = one_dim(dim, input.ndim, "split")
+    whole = input.type.shape[at]
+    if isinstance(split_size_or_sections, int):
+        size = split_size_or_sections
+        if size <= 0:
+            raise ShapeError(f"split: the size of a part must be positive, got {size}")
+        sizes = [min(size, whole - i) for i in range(0, whole, size)] or [0]
+    else:
+        sizes = [int(s) for s in split_size_or_sections]
+        if sum(sizes) != whole:
+            raise ShapeError(
+                f"split_with_sizes expects split_sizes to sum exactly to {whole} (input tensor's size at "
+                f"dimension {at}), but got sum(split_sizes)={sum(sizes)}"
+            )
+    parts, start = [], 0
+    for size in sizes:
+        parts.append(narrow(input, at, start, size))
+        start += size
+    return tuple(parts)
+
+
+def narrow(input: Tensor, dim: int, start: int, length: int) -> Tensor:
+    """`length` positions of `dim` from `start` on, as a view."""
+    at = one_dim(dim, input.ndim, "narrow")
+    shape = input.type.shape
+    first = start + shape[at] if start < 0 else start
+    starts = tuple(first if i == at else 0 for i in range(len(shape)))
+    stops = tuple(first + length if i == at else n for i, n in enumerate(shape))
+    return slicing.slice(input, starts=starts, stops=stops, steps=(1,) * len(shape))  # type: ignore[no-any-return]
+
+
+def chunk(input: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
+    """At most `chunks` parts of equal size along `dim`; the last may be smaller."""
+    if chunks <= 0:
+        raise ShapeError(f"chunk expects `chunks` to be greater than 0, got {chunks}")
+    size = input.type.shape[one_dim(dim, input.ndim, "chunk")]
+    return split(input, max(1, -(-size // chunks)), dim)
+
+
+def tensor_split(input: Tensor, indices_or_sections: Any, dim: int = 0) -> tuple[Tensor, ...]:
+    """Parts along `dim`: so many, nearly equal; or cut at the given positions."""
+    at = one_dim(dim, input.ndim, "tensor_split")
+    whole = input.type.shape[at]
+    if isinstance(indices_or_sections, int):
+        small, extra = divmod(whole, indices_or_sections)
+        sizes = [small + (i < extra) for i in range(indices_or_sections)]
+        return split(input, sizes, at)
+    cuts = [0, *(min(int(i), whole) for i in indices_or_sections), whole]
+    return tuple(narrow(input, at, a, max(0, b - a)) for a, b in zip(cuts, cuts[1:], strict=False))
+
+
+def unbind(input: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
+    """The slices along `dim`, without it."""
+    at = one_dim(dim, input.ndim, "unbind")
+    return tuple(select(input, at, i) for i in range(input.type.shape[at]))
+
+
+def select(input: Tensor, dim: int, index: int) -> Tensor:
+    """The slice at `index` of `dim`, without that dim; a view."""
+    at = one_dim(dim, input.ndim, "select")
+    size = input.type.shape[at]
+    if not -size <= index < size:
+        raise IndexError(f"select: index {index} is out of range for dim {at} of {input.type}")
+    part = narrow(input, at, index % size, 1)
+    shape = input.type.shape
+    return shape_ops.reshape(part, shape=(*shape[:at], *shape[at + 1 :]))  # type: ignore[no-any-return]
+
+
+def _stacker(name: str, lift: Callable[[Tensor], Tensor], dim: int) -> Callable[[Sequence[Tensor]], Tensor]:
+    def apply(tensors: Sequence[Tensor]) -> Tensor:
+        xs = [lift(x) for x in tensors]
+        return cat(xs, 0 if name == "hstack" and xs[0].ndim == 1 else dim)
+
+    apply.__name__ = apply.__qualname__ = name
+    apply.__doc__ = f"Tensors joined along dim {dim}, after they were given enough dims."
+    return apply
+
+
+hstack = _stacker("hstack", atleast_1d, 1)
+vstack = _stacker("vstack", atleast_2d, 0)
+dstack = _stacker("dstack", atleast_3d, 2)
+column_stack = _stacker("column_stack", lambda x: unsqueeze(x, 1) if x.ndim == 1 else x, 1)
+row_stack = vstack
+
+
+def hsplit(input: Tensor, indices_or_sections: Any) -> tuple[Tensor, ...]:
+    """`tensor_split` along the columns."""
+    return tensor_split(input, indices_or_sections, 0 if input.ndim == 1 else 1)
+
+
+def vsplit(input: Tensor, indices_or_sections: Any) -> tuple[Tensor, ...]:
+    """`tensor_split` along the rows."""
+    return tensor_split(input, indices_or_sections, 0)

@@ -1,0 +1,293 @@
+"""Activations, softmax and dropout."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from oneflow.functional.arithmetic import add, div, mul, sub
+from oneflow.functional.creation import rand
+from oneflow.functional.dims import one_dim
+from oneflow.functional.elementwise import clamp, clone, log, masked_fill, sigmoid, square_relu, tanh, where
+from oneflow.functional.random_state import Generator, next_seed
+from oneflow.functional.shaping import transpose
+from oneflow.ops import activation, compare, unary
+from oneflow.ops import dropout as dropout_ops
+from oneflow.ops import softmax as softmax_ops
+from oneflow.tensor.tensor import Tensor
+
+__all__ = [
+    "celu", "dropout", "dropout1d", "dropout2d", "dropout3d", "elu", "fast_gelu", "gelu", "glu", "gumbel_softmax",
+    "hardshrink", "hardsigmoid", "hardswish", "hardtanh", "leaky_relu", "log_softmax", "logsigmoid", "mish", "prelu",
+    "quick_gelu", "relu", "relu6", "rrelu", "selu", "sigmoid", "silu", "softmax", "softmin", "softplus", "softshrink",
+    "softsign", "square_relu", "tanh", "threshold",
+]  # fmt: skip
+
+
+def _result(x: Tensor, new: Tensor, inplace: bool) -> Tensor:
+    if not inplace:
+        return new
+    from oneflow.tensor.inplace import overwrite
+
+    return overwrite(x, new)
+
+
+def _before(x: Tensor, inplace: bool) -> Tensor:
+    """What an activation is computed from: if it will be overwritten, an object that keeps its history."""
+    if not inplace:
+        return x
+    from oneflow.tensor.inplace import before, check_writable
+
+    check_writable(x)
+    return before(x)
+
+
+def relu(input: Tensor, inplace: bool = False) -> Tensor:
+    """max(x, 0)."""
+    return _result(input, unary.relu(_before(input, inplace)), inplace)
+
+
+def relu6(input: Tensor, inplace: bool = False) -> Tensor:
+    """min(max(x, 0), 6)."""
+    return hardtanh(input, 0.0, 6.0, inplace)
+
+
+def gelu(input: Tensor, approximate: str = "none") -> Tensor:
+    """x times the normal distribution function of x; approximate: "none" or "tanh"."""
+    return activation.gelu(input, approximate=approximate)  # type: ignore[no-any-return]
+
+
+def fast_gelu(input: Tensor) -> Tensor:
+    """`gelu` with the tanh approximation."""
+    return gelu(input, "tanh")
+
+
+def quick_gelu(input: Tensor) -> Tensor:
+    """x * sigmoid(1.702 x)."""
+    return mul(input, sigmoid(mul(input, 1.702)))
+
+
+def silu(input: Tensor, inplace: bool = False) -> Tensor:
+    """x * sigmoid(x)."""
+    return _result(input, unary.silu(_before(input, inplace)), inplace)
+
+
+def mish(input: Tensor, inplace: bool = False) -> Tensor:
+    """x * tanh(softplus(x))."""
+    x = _before(input, inplace)
+    return _result(input, mul(x, tanh(softplus(x))), inplace)
+
+
+def elu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
+    """x where positive, else alpha (exp(x) - 1)."""
+    return _result(input, unary.elu(_before(input, inplace), alpha=float(alpha)), inplace)
+
+
+def celu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
+    """x where positive, else alpha (exp(x / alpha) - 1)."""
+    x = _before(input, inplace)
+    return _result(input, mul(unary.elu(div(x, alpha), alpha=1.0), alpha), inplace)
+
+
+_SELU_ALPHA, _SELU_SCALE = 1.6732632423543772, 1.0507009873554805
+
+
+def selu(input: Tensor, inplace: bool = False) -> Tensor:
+    """The self-normalising elu: Klambauer et al., 2017."""
+    return _result(input, mul(unary.elu(_before(input, inplace), alpha=_SELU_ALPHA), _SELU_SCALE), inplace)
+
+
+def leaky_relu(input: Tensor, negative_slope: float = 0.01, alpha: float | None = None, inplace: bool = False) -> Tensor:
+    """x where positive, else negative_slope * x."""
+    slope = float(negative_slope if alpha is None else alpha)
+    return _result(input, unary.leaky_relu(_before(input, inplace), alpha=slope), inplace)
+
+
+def rrelu(
+    input: Tensor, lower: float = 1 / 8, upper: float = 1 / 3, training: bool = False, inplace: bool = False
+) -> Tensor:
+    """leaky_relu with a slope drawn from [lower, upper) per element in training, their mean otherwise."""
+    if not training:
+        return leaky_relu(input, (lower + upper) / 2, inplace=inplace)
+    from oneflow.functional.creation import layout_of
+
+    x = _before(input, inplace)
+    drawn = rand(x.type.shape, dtype=x.type.dtype, **layout_of(x, no_partial=True))
+    slope = add(mul(drawn, upper - lower), lower)
+    return _result(input, where(compare.scalar_compare(x, value=0, kind="ge"), x, mul(x, slope)), inplace)
+
+
+def prelu(input: Tensor, alpha: Tensor) -> Tensor:
+    """x where positive, else alpha * x; alpha: one number, or one per channel (dim 1)."""
+    if alpha.numel() > 1 and input.ndim > 1:
+        alpha = alpha.reshape(1, -1, *(1,) * (input.ndim - 2))
+    return add(unary.relu(input), mul(alpha, clamp(input, max=0.0)))
+
+
+def hardtanh(input: Tensor, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False) -> Tensor:
+    """x, kept within [min_val, max_val]."""
+    return _result(input, clamp(_before(input, inplace), min_val, max_val), inplace)
+
+
+def hardsigmoid(input: Tensor, inplace: bool = False) -> Tensor:
+    """min(max(x / 6 + 1/2, 0), 1)."""
+    return _result(input, div(clamp(add(_before(input, inplace), 3.0), 0.0, 6.0), 6.0), inplace)
+
+
+def hardswish(input: Tensor, inplace: bool = False) -> Tensor:
+    """x * hardsigmoid(x)."""
+    x = _before(input, inplace)
+    return _result(input, mul(x, hardsigmoid(x)), inplace)
+
+
+def hardshrink(input: Tensor, lambd: float = 0.5, inplace: bool = False) -> Tensor:
+    """0 where |x| <= lambd, else x."""
+    x = _before(input, inplace)
+    small = compare.scalar_compare(unary.abs(x), value=lambd, kind="le")
+    return _result(input, masked_fill(x, small, 0.0), inplace)
+
+
+def softshrink(input: Tensor, lambd: float = 0.5, alpha: float | None = None, inplace: bool = False) -> Tensor:
+    """x moved toward 0 by lambd, and 0 where |x| <= lambd."""
+    bound = lambd if alpha is None else alpha
+    x = _before(input, inplace)
+    return _result(input, sub(x, clamp(x, -bound, bound)), inplace)
+
+
+def threshold(input: Tensor, threshold: float, value: float) -> Tensor:
+    """x where x > threshold, else value."""
+    return masked_fill(input, compare.scalar_compare(input, value=threshold, kind="le"), value)
+
+
+def softplus(input: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
+    """log(1 + exp(beta x)) / beta."""
+    return unary.softplus(input, beta=float(beta), threshold=float(threshold))  # type: ignore[no-any-return]
+
+
+def softsign(input: Tensor, inplace: bool = False) -> Tensor:
+    """x / (1 + |x|)."""
+    x = _before(input, inplace)
+    return _result(input, div(x, add(unary.abs(x), 1)), inplace)
+
+
+def logsigmoid(input: Tensor) -> Tensor:
+    """log(sigmoid(x)), without overflow."""
+    return unary.neg(softplus(unary.neg(input), 1.0, math.inf if input.type.dtype.bytes > 4 else 80.0))  # type: ignore[no-any-return]
+
+
+def glu(input: Tensor, dim: int = -1) -> Tensor:
+    """The first half along `dim` times the sigmoid of the second."""
+    from oneflow.functional.joining import chunk
+
+    if input.type.shape[one_dim(dim, input.ndim, "glu")] % 2:
+        raise ValueError(f"glu: Halving dimension must be even, but dim {dim} of {input.type} is odd")
+    a, b = chunk(input, 2, dim)
+    return mul(a, sigmoid(b))
+
+
+def _default_softmax_dim(ndim: int) -> int:
+    return 0 if ndim in (0, 1, 3) else 1
+
+
+def softmax(input: Tensor, dim: int | None = None, dtype: Any = None) -> Tensor:
+    """exp(x) / sum(exp(x)) along `dim`."""
+    return _along(softmax_ops.softmax, "softmax", input, dim, dtype)
+
+
+def log_softmax(input: Tensor, dim: int | None = None, dtype: Any = None) -> Tensor:
+    """log(softmax(x)), without overflow."""
+    return _along(softmax_ops.log_softmax, "log_softmax", input, dim, dtype)
+
+
+def softmin(input: Tensor, dim: int | None = None) -> Tensor:
+    """softmax(-x)."""
+    return softmax(unary.neg(input), dim)
+
+
+def _along(op: Any, name: str, x: Tensor, dim: int | None, dtype: Any) -> Tensor:
+    """The ops work on the last dim."""
+    if dtype is not None:
+        x = x.to(dtype)
+    at = one_dim(_default_softmax_dim(x.ndim) if dim is None else dim, x.ndim, name)
+    if not x.ndim:
+        return op(x.reshape(1)).reshape(())  # type: ignore[no-any-return]
+    if at == x.ndim - 1:
+        return op(x)  # type: ignore[no-any-return]
+    return transpose(op(transpose(x, at, -1)), at, -1)
+
+
+def gumbel_softmax(
+    logits: Tensor, tau: float = 1.0, hard: bool = False, dim: int = -1, *, generator: Generator | None = None
+) -> Tensor:
+    """softmax((logits + Gumbel noise) / tau); hard: one-hot, with the gradient of the soft result."""
+    from oneflow.functional.creation import layout_of
+    from oneflow.functional.reduction import argmax
+    from oneflow.functional.searching import one_hot
+
+    drawn = rand(logits.type.shape, dtype=logits.type.dtype, generator=generator, **layout_of(logits, no_partial=True))
+    noise = unary.neg(log(clamp(unary.neg(log(clamp(drawn, min=1e-20))), min=1e-20)))
+    soft = softmax(div(add(logits, noise), tau), dim)
+    if not hard:
+        return soft
+    at = one_dim(dim, logits.ndim, "gumbel_softmax")
+    chosen = one_hot(argmax(soft, at), logits.type.shape[at]).to(soft.type.dtype)
+    return add(sub(transpose_last(chosen, at), soft.detach()), soft)
+
+
+def transpose_last(x: Tensor, dim: int) -> Tensor:
+    """The last dim moved to place `dim`."""
+    from oneflow.functional.shaping import movedim
+
+    return movedim(x, -1, dim)
+
+
+def dropout(
+    input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False, generator: Generator | None = None,
+    *, addend: Tensor | None = None,
+) -> Tensor:  # fmt: skip
+    """Each element is 0 with probability p, else scaled by 1 / (1 - p); not in training: as it is. addend: added after."""
+    if not 0.0 <= p <= 1.0:
+        raise ValueError(f"dropout probability has to be between 0 and 1, but got {p}")
+    x = _before(input, inplace)
+    out = x if not training or p == 0 else dropout_ops.dropout(x, p=float(p), seed=next_seed(generator))
+    if addend is not None:
+        out = add(out, addend)
+    if out is x and not inplace:
+        return input
+    return input if out is x else _result(input, out, inplace)
+
+
+def _channel_dropout(input: Tensor, p: float, training: bool, inplace: bool, ndims: tuple[int, ...]) -> Tensor:
+    from oneflow.functional.creation import ones
+
+    if input.ndim not in ndims:
+        raise ValueError(f"channel dropout needs {' or '.join(map(str, ndims))} dims, got {input.type}")
+    if not training or p == 0:
+        return input if inplace else clone(input)
+    shape = input.type.shape
+    outer = shape[:2] if input.ndim == max(ndims) else shape[:1]
+    blank = ones((*outer, *(1,) * (input.ndim - len(outer))), dtype=input.type.dtype, **_place(input))
+    return _result(input, mul(_before(input, inplace), dropout(blank, p)), inplace)
+
+
+def _place(x: Tensor) -> dict[str, Any]:
+    from oneflow.core.sbp import all_broadcast
+
+    if x._placement is None:
+        return {"device": x._device}
+    return {"placement": x._placement, "sbp": all_broadcast(x._placement.ndim)}
+
+
+def dropout1d(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
+    """Whole channels of (N, C, L) or (C, L) are dropped."""
+    return _channel_dropout(input, p, training, inplace, (2, 3))
+
+
+def dropout2d(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
+    """Whole channels of (N, C, H, W) or (C, H, W) are dropped."""
+    return _channel_dropout(input, p, training, inplace, (3, 4))
+
+
+def dropout3d(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
+    """Whole channels of (N, C, D, H, W) or (C, D, H, W) are dropped."""
+    return _channel_dropout(input, p, training, inplace, (4, 5))

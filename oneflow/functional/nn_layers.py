@@ -1,0 +1,499 @@
+"""Layers as functions: linear, convolutions, pooling, normalisation, embedding, padding, resizing."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from oneflow.core.errors import ShapeError
+from oneflow.functional.arithmetic import add, div, mul
+from oneflow.functional.dims import one_dim
+from oneflow.functional.elementwise import clamp
+from oneflow.functional.joining import cat
+from oneflow.functional.linear_algebra import matmul
+from oneflow.functional.promotion import as_type
+from oneflow.functional.reduction import norm
+from oneflow.functional.reduction import sum as total
+from oneflow.functional.searching import as_index, index_select, one_hot
+from oneflow.functional.shaping import expand, flip, pad_with, reshape, unsqueeze
+from oneflow.ops import batch_norm as batch_norm_ops
+from oneflow.ops import conv as conv_ops
+from oneflow.ops import gather as gather_ops
+from oneflow.ops import layer_norm as norm_ops
+from oneflow.ops import matmul as matmul_ops
+from oneflow.ops import pool as pool_ops
+from oneflow.ops import slicing
+from oneflow.tensor.tensor import Tensor
+
+__all__ = [
+    "adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d", "avg_pool1d", "avg_pool2d", "avg_pool3d",
+    "batch_norm", "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d",
+    "cosine_similarity", "embedding", "group_norm", "instance_norm", "interpolate", "layer_norm", "linear", "max_pool1d",
+    "max_pool2d", "max_pool3d", "normalize", "one_hot", "pad", "pairwise_distance", "pixel_shuffle", "rms_norm", "upsample",
+]  # fmt: skip
+
+
+def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """input @ weight^T + bias.  input: (..., in).  weight: (out, in).  bias: (out,)."""
+    if input.type.shape[-1:] != weight.type.shape[-1:]:
+        raise ShapeError(f"linear: input {input.type} and weight {weight.type} differ in their last dim")
+    if bias is None or input.ndim < 2:
+        out = matmul(input, weight, transpose_b=weight.ndim == 2)
+        return out if bias is None else add(out, bias)
+    return matmul_ops.linear(input, weight, bias)  # type: ignore[no-any-return]
+
+
+def _sizes(value: Any, count: int) -> tuple[int, ...]:
+    """A number for all dims, or one each."""
+    items = tuple(value) if isinstance(value, (tuple, list)) else (value,)
+    items = items * count if len(items) == 1 else items
+    if len(items) != count:
+        raise ShapeError(f"expected 1 or {count} sizes, got {value}")
+    return tuple(int(i) for i in items)
+
+
+def _conv(
+    ndim: int, x: Tensor, w: Tensor, bias: Tensor | None, stride: Any, padding: Any, dilation: Any, groups: int
+) -> Tensor:
+    strides, dilations = _sizes(stride, ndim), _sizes(dilation, ndim)
+    single = x.ndim == ndim + 1
+    x = unsqueeze(x, 0) if single else x
+    if isinstance(padding, str):
+        x, pads = _named_padding(x, w, padding, strides, dilations)
+    else:
+        pads = _sizes(padding, ndim)
+    out = conv_ops.conv(x, w, stride=strides, padding=pads, dilation=dilations, groups=int(groups))
+    out = _with_bias(out, bias)
+    return reshape(out, out.type.shape[1:]) if single else out
+
+
+def _with_bias(x: Tensor, bias: Tensor | None) -> Tensor:
+    return x if bias is None else add(x, reshape(bias, (1, -1, *(1,) * (x.ndim - 2))))
+
+
+def _named_padding(
+    x: Tensor, w: Tensor, padding: str, stride: tuple[int, ...], dilation: tuple[int, ...]
+) -> tuple[Tensor, tuple[int, ...]]:
+    """ "valid": none. "same": the output has the input's size; an odd total pads one more at the end."""
+    if padding == "valid":
+        return x, (0,) * len(stride)
+    if padding != "same" or any(s != 1 for s in stride):
+        raise ShapeError(f"conv: padding is numbers, 'valid', or 'same' with stride 1; got {padding!r}")
+    totals = [d * (k - 1) for d, k in zip(dilation, w.type.shape[2:], strict=True)]
+    if all(t % 2 == 0 for t in totals):
+        return x, tuple(t // 2 for t in totals)
+    pads = (0, 0, 0, 0, *(p for t in totals for p in (t // 2, t - t // 2)))
+    return pad_with(x, pads, 0), (0,) * len(stride)
+
+
+def conv1d(
+    input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Any = 1, padding: Any = 0, dilation: Any = 1, groups: int = 1
+) -> Tensor:
+    """Cross-correlation of (N, C, L) with (O, C / groups, K)."""
+    return _conv(1, input, weight, bias, stride, padding, dilation, groups)
+
+
+def conv2d(
+    input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Any = 1, padding: Any = 0, dilation: Any = 1, groups: int = 1
+) -> Tensor:
+    """Cross-correlation of (N, C, H, W) with (O, C / groups, KH, KW)."""
+    return _conv(2, input, weight, bias, stride, padding, dilation, groups)
+
+
+def conv3d(
+    input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Any = 1, padding: Any = 0, dilation: Any = 1, groups: int = 1
+) -> Tensor:
+    """Cross-correlation of (N, C, D, H, W) with (O, C / groups, KD, KH, KW)."""
+    return _conv(3, input, weight, bias, stride, padding, dilation, groups)
+
+
+def _conv_transpose(
+    ndim: int, x: Tensor, w: Tensor, bias: Tensor | None, stride: Any, padding: Any, output_padding: Any, groups: int, dilation: Any
+) -> Tensor:
+    """The gradient of a convolution by its input, as a layer.  w: (C, O / groups, *kernel)."""
+    strides, pads, extra, dilations = (
+        _sizes(v, ndim) for v in (stride, padding, output_padding, dilation)
+    )
+    single = x.ndim == ndim + 1
+    x = unsqueeze(x, 0) if single else x
+    sizes = zip(x.type.shape[2:], w.type.shape[2:], strides, pads, extra, dilations, strict=True)
+    spatial = tuple((n - 1) * s - 2 * p + d * (k - 1) + e + 1 for n, k, s, p, e, d in sizes)
+    out = conv_ops.conv_data_grad(
+        x, w, spatial=spatial, stride=strides, padding=pads, dilation=dilations, groups=int(groups)
+    )
+    out = _with_bias(out, bias)
+    return reshape(out, out.type.shape[1:]) if single else out
+
+
+def conv_transpose1d(
+    input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Any = 1, padding: Any = 0, output_padding: Any = 0,
+    groups: int = 1, dilation: Any = 1,
+) -> Tensor:  # fmt: skip
+    """Transposed convolution of (N, C, L) with (C, O / groups, K)."""
+    return _conv_transpose(1, input, weight, bias, stride, padding, output_padding, groups, dilation)
+
+
+def conv_transpose2d(
+    input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Any = 1, padding: Any = 0, output_padding: Any = 0,
+    groups: int = 1, dilation: Any = 1,
+) -> Tensor:  # fmt: skip
+    """Transposed convolution of (N, C, H, W) with (C, O / groups, KH, KW)."""
+    return _conv_transpose(2, input, weight, bias, stride, padding, output_padding, groups, dilation)
+
+
+def conv_transpose3d(
+    input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Any = 1, padding: Any = 0, output_padding: Any = 0,
+    groups: int = 1, dilation: Any = 1,
+) -> Tensor:  # fmt: skip
+    """Transposed convolution of (N, C, D, H, W) with (C, O / groups, KD, KH, KW)."""
+    return _conv_transpose(3, input, weight, bias, stride, padding, output_padding, groups, dilation)
+
+
+def _batched(ndim: int, x: Tensor) -> tuple[Tensor, bool]:
+    single = x.ndim == ndim + 1
+    return (unsqueeze(x, 0) if single else x), single
+
+
+def _unbatched(x: Tensor, single: bool) -> Tensor:
+    return reshape(x, x.type.shape[1:]) if single else x
+
+
+def _max_pool(
+    ndim: int, x: Tensor, kernel_size: Any, stride: Any, padding: Any, dilation: Any, return_indices: bool, ceil_mode: bool
+) -> Any:
+    x, single = _batched(ndim, x)
+    kernel = _sizes(kernel_size, ndim)
+    values, indices = pool_ops.max_pool(
+        x, kernel=kernel, stride=kernel if stride is None else _sizes(stride, ndim), padding=_sizes(padding, ndim),
+        dilation=_sizes(dilation, ndim), ceil_mode=bool(ceil_mode),
+    )  # fmt: skip
+    if return_indices:
+        return _unbatched(values, single), _unbatched(indices, single)
+    return _unbatched(values, single)
+
+
+def max_pool1d(
+    input: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1, return_indices: bool = False,
+    ceil_mode: bool = False,
+) -> Any:  # fmt: skip
+    """The largest of each window of (N, C, L)."""
+    return _max_pool(1, input, kernel_size, stride, padding, dilation, return_indices, ceil_mode)
+
+
+def max_pool2d(
+    input: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1, return_indices: bool = False,
+    ceil_mode: bool = False,
+) -> Any:  # fmt: skip
+    """The largest of each window of (N, C, H, W)."""
+    return _max_pool(2, input, kernel_size, stride, padding, dilation, return_indices, ceil_mode)
+
+
+def max_pool3d(
+    input: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1, return_indices: bool = False,
+    ceil_mode: bool = False,
+) -> Any:  # fmt: skip
+    """The largest of each window of (N, C, D, H, W)."""
+    return _max_pool(3, input, kernel_size, stride, padding, dilation, return_indices, ceil_mode)
+
+
+def _avg_pool(
+    ndim: int, x: Tensor, kernel_size: Any, stride: Any, padding: Any, ceil_mode: bool, count_include_pad: bool, divisor: int | None
+) -> Tensor:
+    x, single = _batched(ndim, x)
+    kernel = _sizes(kernel_size, ndim)
+    out = pool_ops.avg_pool(
+        x, kernel=kernel, stride=kernel if stride is None else _sizes(stride, ndim), padding=_sizes(padding, ndim),
+        ceil_mode=bool(ceil_mode), count_include_pad=bool(count_include_pad), divisor_override=int(divisor or 0),
+    )  # fmt: skip
+    return _unbatched(out, single)
+
+
+def avg_pool1d(
+    input: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool = False, count_include_pad: bool = True
+) -> Tensor:
+    """The mean of each window of (N, C, L)."""
+    return _avg_pool(1, input, kernel_size, stride, padding, ceil_mode, count_include_pad, 0)
+
+
+def avg_pool2d(
+    input: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool = False,
+    count_include_pad: bool = True, divisor_override: int | None = 0,
+) -> Tensor:  # fmt: skip
+    """The mean of each window of (N, C, H, W); divisor_override: divides by it, not by the window's size."""
+    return _avg_pool(2, input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
+
+
+def avg_pool3d(
+    input: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool = False,
+    count_include_pad: bool = True, divisor_override: int | None = 0,
+) -> Tensor:  # fmt: skip
+    """The mean of each window of (N, C, D, H, W)."""
+    return _avg_pool(3, input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
+
+
+def _adaptive_avg_pool(ndim: int, x: Tensor, output_size: Any) -> Tensor:
+    x, single = _batched(ndim, x)
+    wanted = tuple(output_size) if isinstance(output_size, (tuple, list)) else (output_size,) * ndim
+    sizes = tuple(n if w is None else int(w) for w, n in zip(wanted, x.type.shape[2:], strict=True))
+    return _unbatched(pool_ops.adaptive_avg_pool(x, output_size=sizes), single)
+
+
+def adaptive_avg_pool1d(input: Tensor, output_size: Any) -> Tensor:
+    """Means of windows chosen so that the result has `output_size` positions."""
+    return _adaptive_avg_pool(1, input, output_size)
+
+
+def adaptive_avg_pool2d(input: Tensor, output_size: Any) -> Tensor:
+    """Means of windows chosen so that the result has `output_size` positions."""
+    return _adaptive_avg_pool(2, input, output_size)
+
+
+def adaptive_avg_pool3d(input: Tensor, output_size: Any) -> Tensor:
+    """Means of windows chosen so that the result has `output_size` positions."""
+    return _adaptive_avg_pool(3, input, output_size)
+
+
+# ---- normalisation -------------------------------------------------------------------------------------------------------
+
+
+def _begin_axis(x: Tensor, normalized_shape: Any, who: str) -> int:
+    shape = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
+    begin = x.ndim - len(shape)
+    if begin < 0 or x.type.shape[begin:] != shape:
+        raise ShapeError(f"{who}: normalized_shape {list(shape)} must be the last dims of the input {x.type}")
+    return begin
+
+
+def layer_norm(
+    input: Tensor, normalized_shape: Any, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5
+) -> Tensor:
+    """Mean 0 and variance 1 over the last dims, then scaled by weight and moved by bias."""
+    begin = _begin_axis(input, normalized_shape, "layer_norm")
+    if weight is None:
+        out = norm_ops.layer_norm(input, begin_axis=begin, eps=float(eps))[0]
+        return out if bias is None else add(out, bias)
+    affine = (weight,) if bias is None else (weight, bias)
+    return norm_ops.layer_norm(input, *affine, begin_axis=begin, eps=float(eps))[0]  # type: ignore[no-any-return]
+
+
+def rms_norm(
+    input: Tensor, normalized_shape: Any = None, weight: Tensor | None = None, eps: float = 1e-6
+) -> Tensor:
+    """Divided by the root of the mean square over the last dims, then scaled by weight."""
+    if normalized_shape is None:
+        normalized_shape = input.type.shape[-1:] if weight is None else weight.type.shape
+    begin = _begin_axis(input, normalized_shape, "rms_norm")
+    return norm_ops.rms_norm(input, *(() if weight is None else (weight,)), begin_axis=begin, eps=float(eps))[0]  # type: ignore[no-any-return]
+
+
+def group_norm(
+    input: Tensor, num_groups: int, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5
+) -> Tensor:
+    """Mean 0 and variance 1 over each group of channels of (N, C, ...)."""
+    shape = input.type.shape
+    if shape[1] % num_groups:
+        raise ShapeError(f"group_norm: {num_groups} groups do not divide the channels of {input.type}")
+    rows = reshape(input, (shape[0], num_groups, -1))
+    out = reshape(norm_ops.layer_norm(rows, begin_axis=2, eps=float(eps))[0], shape)
+    column = (1, -1, *(1,) * (len(shape) - 2))
+    out = out if weight is None else mul(out, reshape(weight, column))
+    return out if bias is None else add(out, reshape(bias, column))
+
+
+def batch_norm(
+    input: Tensor, running_mean: Tensor | None, running_var: Tensor | None, weight: Tensor | None = None, bias: Tensor | None = None,
+    training: bool = False, momentum: float = 0.1, eps: float = 1e-5,
+) -> Tensor:  # fmt: skip
+    """Mean 0 and variance 1 per channel of (N, C, ...): of the batch in training, else the running ones."""
+    running = None if running_mean is None or running_var is None else (running_mean, running_var)
+    affine = None if weight is None or bias is None else (weight, bias)
+    return batch_norm_ops.batch_norm(  # type: ignore[no-any-return]
+        input, running, affine, training=bool(training), momentum=float(momentum), eps=float(eps)
+    )
+
+
+def instance_norm(
+    input: Tensor, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5
+) -> Tensor:
+    """Mean 0 and variance 1 over each channel of each sample."""
+    return group_norm(input, input.type.shape[1], weight, bias, eps)
+
+
+def normalize(input: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> Tensor:
+    """Divided by the p-norm along `dim` (at least eps)."""
+    return div(input, clamp(norm(input, p, dim, True), min=eps))
+
+
+def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -> Tensor:
+    """The cosine of the angle between vectors along `dim`."""
+    lengths = mul(clamp(norm(x1, 2, dim), min=eps), clamp(norm(x2, 2, dim), min=eps))
+    return div(total(mul(x1, x2), dim), lengths)
+
+
+def pairwise_distance(x1: Tensor, x2: Tensor, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False) -> Tensor:
+    """The p-norm of x1 - x2 + eps along the last dim."""
+    return norm(add(add(x1, mul(x2, -1)), eps), p, -1, keepdim)
+
+
+# ---- positions -----------------------------------------------------------------------------------------------------------
+
+
+def embedding(
+    input: Tensor, weight: Tensor, padding_idx: int | None = None, max_norm: float | None = None, norm_type: float = 2.0,
+    scale_grad_by_freq: bool = False, sparse: bool = False,
+) -> Tensor:  # fmt: skip
+    """Row input[...] of `weight` for each integer.  padding_idx: this row gets no gradient.  max_norm: longer rows are
+    first shortened to it, in place."""
+    index = as_index(input)
+    if scale_grad_by_freq:
+        raise ValueError("embedding: scale_grad_by_freq is not supported")
+    if max_norm is not None:
+        _shorten_rows(weight, max_norm, norm_type)
+    out = gather_ops.gather(weight, index, dim=0)
+    if padding_idx is None or not weight.requires_grad:
+        return out  # type: ignore[no-any-return]
+    from oneflow.functional.arithmetic import eq
+    from oneflow.functional.elementwise import where
+
+    row = padding_idx % weight.type.shape[0]
+    return where(unsqueeze(eq(index, row), -1), out.detach(), out)  # type: ignore[no-any-return]
+
+
+def _shorten_rows(weight: Tensor, max_norm: float, norm_type: float) -> None:
+    from oneflow.autograd.grad_mode import no_grad
+
+    with no_grad():
+        lengths = norm(weight, norm_type, 1, True)
+        weight.copy_(mul(weight, clamp(div(max_norm, add(lengths, 1e-7)), max=1.0)))
+
+
+def pixel_shuffle(input: Tensor, upscale_factor: int) -> Tensor:
+    """(N, C r^2, H, W) -> (N, C, H r, W r)."""
+    n, c, h, w = input.type.shape
+    r = upscale_factor
+    x = reshape(input, (n, c // (r * r), r, r, h, w)).permute(0, 1, 4, 2, 5, 3)
+    return reshape(x, (n, c // (r * r), h * r, w * r))
+
+
+def pad(input: Tensor, pad: Any, mode: str = "constant", value: Any = 0) -> Tensor:
+    """pad: (before, after) of the last dim, then of the one before it, ...  mode: constant, reflect, replicate, circular.
+    Negative pads cut off (constant mode)."""
+    pads = [int(p) for p in pad]
+    if len(pads) % 2 or len(pads) > 2 * input.ndim:
+        raise ShapeError(f"pad: {pads} must be pairs, at most one for each dim of {input.type}")
+    if mode != "constant":
+        x = input
+        for k in range(len(pads) // 2):
+            x = _pad_by_index(x, x.ndim - 1 - k, pads[2 * k], pads[2 * k + 1], mode)
+        return x
+    full = [0] * (2 * input.ndim)
+    for k in range(len(pads) // 2):
+        at = input.ndim - 1 - k
+        full[2 * at], full[2 * at + 1] = pads[2 * k], pads[2 * k + 1]
+    return pad_with(_cut(input, full), tuple(max(p, 0) for p in full), value)
+
+
+def _cut(x: Tensor, pads: list[int]) -> Tensor:
+    if min(pads, default=0) >= 0:
+        return x
+    starts = tuple(max(-p, 0) for p in pads[::2])
+    stops = tuple(n - max(-p, 0) for p, n in zip(pads[1::2], x.type.shape, strict=True))
+    return slicing.slice(x, starts=starts, stops=stops, steps=(1,) * x.ndim)  # type: ignore[no-any-return]
+
+
+def _pad_by_index(x: Tensor, dim: int, before: int, after: int, mode: str) -> Tensor:
+    """Parts of the tensor itself put around it."""
+    size = x.type.shape[dim]
+    if not before and not after:
+        return x
+    if mode == "replicate":
+        first = x.narrow(dim, 0, 1)
+        last = x.narrow(dim, size - 1, 1)
+        shape = x.type.shape
+        left = expand(first, (*shape[:dim], before, *shape[dim + 1 :]))
+        right = expand(last, (*shape[:dim], after, *shape[dim + 1 :]))
+    elif mode == "reflect":
+        if max(before, after) >= size:
+            raise ShapeError(f"pad: reflect by {max(before, after)} needs a dim larger than that, got {x.type}")
+        left = flip(x.narrow(dim, 1, before), dim)
+        right = flip(x.narrow(dim, size - 1 - after, after), dim)
+    elif mode == "circular":
+        left = x.narrow(dim, size - before, before)
+        right = x.narrow(dim, 0, after)
+    else:
+        raise ValueError(f"pad: mode must be constant, reflect, replicate or circular, got {mode!r}")
+    parts = [p for p, n in ((left, before), (x, 1), (right, after)) if n]
+    return cat(parts, dim)
+
+
+def interpolate(
+    input: Tensor, size: Any = None, scale_factor: Any = None, mode: str = "nearest", align_corners: bool | None = None,
+    recompute_scale_factor: bool | None = None,
+) -> Tensor:  # fmt: skip
+    """(N, C, ...) resized to `size` or by `scale_factor`.  mode: nearest, linear, bilinear or trilinear."""
+    ndim = input.ndim - 2
+    if (size is None) == (scale_factor is None):
+        raise ValueError("interpolate: give either size or scale_factor")
+    factors = [None] * ndim
+    if size is None:
+        factors = list(scale_factor) if isinstance(scale_factor, (tuple, list)) else [scale_factor] * ndim
+        wanted = [math.floor(n * f) for n, f in zip(input.type.shape[2:], factors, strict=True)]
+        if recompute_scale_factor:
+            factors = [None] * ndim
+    else:
+        wanted = list(_sizes(size, ndim))
+    if mode not in ("nearest", "linear", "bilinear", "trilinear"):
+        raise ValueError(f"interpolate: mode must be nearest, linear, bilinear or trilinear, got {mode!r}")
+    x = input
+    for k, (n, factor) in enumerate(zip(wanted, factors, strict=True)):
+        if mode == "nearest":
+            x = _nearest(x, k + 2, n, factor)
+        else:
+            x = _linear(x, k + 2, n, factor, bool(align_corners))
+    return x
+
+
+upsample = interpolate
+
+
+def _nearest(x: Tensor, dim: int, size: int, factor: float | None) -> Tensor:
+    import numpy as np
+
+    old = x.type.shape[dim]
+    if size == old:
+        return x
+    scale = old / size if factor is None else 1 / factor
+    places = np.minimum(np.floor(np.arange(size) * scale).astype(np.int64), old - 1)
+    return index_select(x, dim, _beside(x, places))
+
+
+def _linear(x: Tensor, dim: int, size: int, factor: float | None, align_corners: bool) -> Tensor:
+    """A matrix of weights, two in each row, times the dim."""
+    import numpy as np
+
+    old = x.type.shape[dim]
+    if size == old:
+        return x
+    if align_corners:
+        spots = np.arange(size) * ((old - 1) / (size - 1) if size > 1 else 0.0)
+    else:
+        scale = old / size if factor is None else 1 / factor
+        spots = np.maximum((np.arange(size) + 0.5) * scale - 0.5, 0.0)
+    low = np.minimum(spots.astype(np.int64), old - 1)
+    high = np.minimum(low + 1, old - 1)
+    weights = np.zeros((old, size))
+    np.add.at(weights, (low, np.arange(size)), 1 - (spots - low))
+    np.add.at(weights, (high, np.arange(size)), spots - low)
+    table = as_type(_beside(x, weights), x.type.dtype)
+    at = one_dim(dim, x.ndim, "interpolate")
+    return matmul(x.transpose(at, -1), table).transpose(at, -1)  # type: ignore[no-any-return]
+
+
+def _beside(x: Tensor, array: Any) -> Tensor:
+    """Computed values where `x` is, whole on every rank."""
+    from oneflow.core.sbp import all_broadcast
+    from oneflow.tensor.creation import place
+
+    if x._placement is not None:
+        return place(array, None, x._placement, all_broadcast(x._placement.ndim))
+    return place(array, x._device, None, None)

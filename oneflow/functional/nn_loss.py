@@ -1,0 +1,228 @@
+"""Losses."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from oneflow.functional.arithmetic import add, div, mul, sub
+from oneflow.functional.elementwise import abs, clamp, exp, log, masked_fill, neg, square
+from oneflow.functional.promotion import as_type
+from oneflow.functional.reduction import mean, norm
+from oneflow.functional.reduction import sum as total
+from oneflow.functional.searching import as_index
+from oneflow.functional.shaping import movedim, reshape
+from oneflow.ops import compare, unary
+from oneflow.ops import cross_entropy as ops
+from oneflow.ops import loss as loss_ops
+from oneflow.tensor.tensor import Tensor
+
+__all__ = [
+    "binary_cross_entropy", "binary_cross_entropy_with_logits", "cross_entropy", "kl_div", "l1_loss",
+    "margin_ranking_loss", "mse_loss", "nll_loss", "smooth_l1_loss", "softmax_cross_entropy", "sparse_softmax_cross_entropy",
+    "triplet_margin_loss",
+]  # fmt: skip
+
+
+def _reduced(loss: Tensor, reduction: str) -> Tensor:
+    if reduction == "none":
+        return loss
+    if reduction == "mean":
+        return mean(loss)
+    if reduction == "sum":
+        return total(loss)
+    raise ValueError(f"reduction must be 'none', 'mean' or 'sum', got {reduction!r}")
+
+
+def mse_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
+    """(input - target)^2."""
+    return _reduced(square(sub(input, target)), reduction)
+
+
+def l1_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
+    """|input - target|."""
+    return _reduced(abs(sub(input, target)), reduction)
+
+
+def smooth_l1_loss(
+    input: Tensor, target: Tensor, reduction: str = "mean", beta: float = 1.0, size_average: Any = None, reduce: Any = None
+) -> Tensor:
+    """Quadratic where |input - target| < beta, linear beyond."""
+    if target.requires_grad:
+        # The op has no gradient for its target; the loss is symmetric in the difference.
+        gap = sub(input, target)
+        return _reduced(loss_ops.smooth_l1_loss(gap, unary.full_like(gap.detach(), value=0), beta=float(beta)), reduction)
+    return _reduced(loss_ops.smooth_l1_loss(input, target, beta=float(beta)), reduction)
+
+
+def binary_cross_entropy(
+    input: Tensor, target: Tensor, weight: Tensor | None = None, reduction: str = "mean"
+) -> Tensor:
+    """-(t log(p) + (1 - t) log(1 - p)); logs are kept above -100."""
+    hit = mul(target, clamp(log(input), min=-100.0))
+    miss = mul(sub(1, target), clamp(log(sub(1, input)), min=-100.0))
+    loss = neg(add(hit, miss))
+    return _reduced(loss if weight is None else mul(loss, weight), reduction)
+
+
+def binary_cross_entropy_with_logits(
+    input: Tensor, target: Tensor, weight: Tensor | None = None, pos_weight: Tensor | None = None, reduction: str = "mean"
+) -> Tensor:
+    """binary_cross_entropy(sigmoid(input), target) without overflow.  pos_weight: of the positive targets, per class."""
+    if pos_weight is None:
+        loss = loss_ops.bce_with_logits_loss(input, as_type(target, input.type.dtype), pos_weight=1.0)
+    else:
+        # (1 - t) x + (1 + (w - 1) t) * softplus(-x)
+        scale = add(mul(sub(pos_weight, 1), target), 1)
+        loss = add(mul(sub(1, target), input), mul(scale, _softplus_of_negative(input)))
+    return _reduced(loss if weight is None else mul(loss, weight), reduction)
+
+
+def _softplus_of_negative(x: Tensor) -> Tensor:
+    from oneflow.functional.arithmetic import maximum
+    from oneflow.functional.elementwise import log1p
+
+    return add(maximum(neg(x), 0.0), log1p(exp(neg(abs(x)))))
+
+
+def _rows(input: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+    """(N, C, d...) scores and (N, d...) labels as (M, C) and (M,)."""
+    if input.ndim == 1:
+        return reshape(input, (1, -1)), reshape(target, (1,))
+    if input.ndim > 2:
+        input = movedim(input, 1, -1)
+        input = reshape(input, (-1, input.type.shape[-1]))
+    return input, reshape(target, (-1,))
+
+
+def cross_entropy(
+    input: Tensor, target: Tensor, weight: Tensor | None = None, ignore_index: int = -100, reduction: str = "mean",
+    label_smoothing: float = 0.0,
+) -> Tensor:  # fmt: skip
+    """-log softmax(input)[target].  input: (N, C, d...).  target: integers (N, d...), or probabilities like input.
+
+    weight: (C,), of each class. The mean leaves out samples whose label is ignore_index.
+    """
+    if target.type.dtype.is_floating_point:
+        return _soft_cross_entropy(input, target, weight, reduction, label_smoothing)
+    scores, labels = _rows(input, as_index(target))
+    if weight is not None:
+        return _weighted(scores, labels, weight, ignore_index, reduction, label_smoothing, target)
+    loss = ops.sparse_softmax_cross_entropy(
+        scores, labels, ignore_index=int(ignore_index), label_smoothing=float(label_smoothing)
+    )[0]
+    return _of_labels(loss, labels, ignore_index, reduction, target)
+
+
+def _of_labels(loss: Tensor, labels: Tensor, ignore_index: int, reduction: str, target: Tensor) -> Tensor:
+    if reduction == "none":
+        return reshape(loss, target.type.shape)
+    if reduction != "mean":
+        return _reduced(loss, reduction)
+    counted = compare.scalar_compare(labels, value=int(ignore_index), kind="ne")
+    return div(total(loss), total(as_type(counted, loss.type.dtype)))
+
+
+def _class_weights(weight: Tensor, labels: Tensor, ignore_index: int) -> Tensor:
+    from oneflow.functional.searching import index_select
+
+    ignored = compare.scalar_compare(labels, value=int(ignore_index), kind="eq")
+    return masked_fill(index_select(weight, 0, masked_fill(labels, ignored, 0)), ignored, 0.0)
+
+
+def _weighted(
+    scores: Tensor, labels: Tensor, weight: Tensor, ignore_index: int, reduction: str, smoothing: float, target: Tensor
+) -> Tensor:
+    per_sample = _class_weights(weight, labels, ignore_index)
+    loss = mul(
+        ops.sparse_softmax_cross_entropy(scores, labels, ignore_index=int(ignore_index), label_smoothing=0.0)[0], per_sample
+    )
+    if smoothing:
+        from oneflow.functional.nn_activation import log_softmax
+
+        spread = neg(total(mul(log_softmax(scores, 1), weight), 1))
+        ignored = compare.scalar_compare(labels, value=int(ignore_index), kind="eq")
+        spread = masked_fill(spread, ignored, 0.0)
+        loss = add(mul(loss, 1 - smoothing), mul(spread, smoothing / scores.type.shape[1]))
+    if reduction == "none":
+        return reshape(loss, target.type.shape)
+    return div(total(loss), total(per_sample)) if reduction == "mean" else _reduced(loss, reduction)
+
+
+def _soft_cross_entropy(
+    input: Tensor, target: Tensor, weight: Tensor | None, reduction: str, smoothing: float
+) -> Tensor:
+    """The target is a distribution over the classes."""
+    from oneflow.functional.nn_activation import log_softmax
+
+    dim = 0 if input.ndim == 1 else 1
+    if smoothing:
+        target = add(mul(target, 1 - smoothing), smoothing / input.type.shape[dim])
+    logs = log_softmax(input, dim)
+    if weight is not None:
+        logs = mul(logs, reshape(weight, tuple(-1 if i == dim else 1 for i in range(input.ndim))))
+    loss = neg(total(mul(logs, target), dim))
+    return _reduced(loss, reduction)
+
+
+def sparse_softmax_cross_entropy(input: Tensor, target: Tensor) -> Tensor:
+    """-log softmax(input)[target] over the last dim, per sample."""
+    rows = reshape(input, (-1, input.type.shape[-1]))
+    labels = reshape(as_index(target), (-1,))
+    loss = ops.sparse_softmax_cross_entropy(rows, labels, ignore_index=-100, label_smoothing=0.0)[0]
+    return reshape(loss, target.type.shape)
+
+
+def softmax_cross_entropy(input: Tensor, target: Tensor) -> Tensor:
+    """-sum(target * log softmax(input)) over the last dim, per sample."""
+    from oneflow.functional.nn_activation import log_softmax
+
+    return neg(total(mul(log_softmax(input, -1), target), -1))
+
+
+def nll_loss(
+    input: Tensor, target: Tensor, weight: Tensor | None = None, ignore_index: int = -100, reduction: str = "mean"
+) -> Tensor:
+    """-input[target] of log-probabilities (N, C, d...)."""
+    scores, labels = _rows(input, as_index(target))
+    loss = ops.nll_loss(scores, labels, ignore_index=int(ignore_index))
+    if weight is None:
+        return _of_labels(loss, labels, ignore_index, reduction, target)
+    per_sample = _class_weights(weight, labels, ignore_index)
+    loss = mul(loss, per_sample)
+    if reduction == "mean":
+        return div(total(loss), total(per_sample))
+    return reshape(loss, target.type.shape) if reduction == "none" else _reduced(loss, reduction)
+
+
+def kl_div(input: Tensor, target: Tensor, log_target: bool = False, reduction: str = "mean") -> Tensor:
+    """target * (log(target) - input), input being log-probabilities; 0 where target is 0."""
+    if log_target:
+        loss = mul(exp(target), sub(target, input))
+    else:
+        empty = compare.scalar_compare(target, value=0, kind="le")
+        logs = log(masked_fill(target, empty, 1.0))
+        loss = masked_fill(mul(target, sub(logs, input)), empty, 0.0)
+    if reduction == "batchmean":
+        return div(total(loss), input.type.shape[0])
+    return _reduced(loss, reduction)
+
+
+def margin_ranking_loss(
+    input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0.0, reduction: str = "mean"
+) -> Tensor:
+    """max(0, -target * (input1 - input2) + margin)."""
+    return _reduced(clamp(add(mul(neg(target), sub(input1, input2)), margin), min=0.0), reduction)
+
+
+def triplet_margin_loss(
+    anchor: Tensor, positive: Tensor, negative: Tensor, margin: float = 1.0, p: float = 2.0, eps: float = 1e-6,
+    swap: bool = False, size_average: Any = None, reduce: Any = None, reduction: str = "mean",
+) -> Tensor:  # fmt: skip
+    """max(0, |anchor - positive| - |anchor - negative| + margin); swap: the nearer of anchor and positive counts."""
+    from oneflow.functional.arithmetic import minimum
+
+    near = norm(add(sub(anchor, positive), eps), p, -1)
+    far = norm(add(sub(anchor, negative), eps), p, -1)
+    if swap:
+        far = minimum(far, norm(add(sub(positive, negative), eps), p, -1))
+    return _reduced(clamp(add(sub(near, far), margin), min=0.0), reduction)

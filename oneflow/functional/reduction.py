@@ -1,0 +1,230 @@
+"""Sums, means, extremes and other reductions over dims."""
+
+from __future__ import annotations
+
+import math
+from collections import namedtuple
+from typing import Any
+
+from oneflow.core import dtype as dtypes
+from oneflow.core.dtype import dtype_of
+from oneflow.functional.arithmetic import add, div, mul, pow, sub
+from oneflow.functional.dims import many_dims, one_dim
+from oneflow.functional.elementwise import abs, clone, exp, isnan, log, masked_fill, sqrt, square
+from oneflow.functional.promotion import as_float, as_type, category
+from oneflow.ops import compare, reduce
+from oneflow.ops.shape import reshape as reshape_op
+from oneflow.tensor.tensor import Tensor
+
+max_result = namedtuple("max_result", ("values", "indices"))  # noqa: PYI024
+min_result = namedtuple("min_result", ("values", "indices"))  # noqa: PYI024
+
+
+def sum(input: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
+    """The sum over `dim` (all dims if None). Integers and bools are summed as int64."""
+    if dtype is not None:
+        input = as_type(input, dtype_of(dtype))
+    elif category(input.type.dtype) < 2:
+        input = as_type(input, dtypes.int64)
+    return reduce.reduce_sum(input, dims=many_dims(dim, input.ndim, "sum"), keepdim=bool(keepdim))  # type: ignore[no-any-return]
+
+
+def mean(input: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
+    """The mean over `dim` (all dims if None)."""
+    x = as_float(input) if dtype is None else as_type(input, dtype_of(dtype))
+    dims = many_dims(dim, x.ndim, "mean")
+    count = math.prod(x.type.shape[d] for d in dims)
+    total = reduce.reduce_sum(x, dims=dims, keepdim=bool(keepdim))
+    return div(total, count if count else math.nan)
+
+
+def prod(input: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
+    """The product over `dim` (all dims if None)."""
+    if dtype is not None:
+        input = as_type(input, dtype_of(dtype))
+    elif category(input.type.dtype) < 2:
+        input = as_type(input, dtypes.int64)
+    return reduce.reduce_prod(input, dims=many_dims(dim, input.ndim, "prod"), keepdim=bool(keepdim))  # type: ignore[no-any-return]
+
+
+def nansum(input: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
+    """The sum of what is not NaN."""
+    return sum(masked_fill(input, isnan(input), 0), dim, keepdim, dtype=dtype)
+
+
+def amax(input: Tensor, dim: Any = None, keepdim: bool = False) -> Tensor:
+    """The largest over `dim`; equal ones share the gradient."""
+    return reduce.reduce_max(input, dims=many_dims(dim, input.ndim, "amax"), keepdim=bool(keepdim))  # type: ignore[no-any-return]
+
+
+def amin(input: Tensor, dim: Any = None, keepdim: bool = False) -> Tensor:
+    """The smallest over `dim`; equal ones share the gradient."""
+    return reduce.reduce_min(input, dims=many_dims(dim, input.ndim, "amin"), keepdim=bool(keepdim))  # type: ignore[no-any-return]
+
+
+def max(input: Tensor, *args: Any, **kwargs: Any) -> Any:
+    """`max(x)`: the largest element.  `max(x, other)`: elementwise.  `max(x, dim, keepdim)`: (values, indices)."""
+    return _extreme("max", input, args, kwargs)
+
+
+def min(input: Tensor, *args: Any, **kwargs: Any) -> Any:
+    """`min(x)`: the smallest element.  `min(x, other)`: elementwise.  `min(x, dim, keepdim)`: (values, indices)."""
+    return _extreme("min", input, args, kwargs)
+
+
+def _extreme(name: str, input: Tensor, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    from oneflow.functional.arithmetic import maximum, minimum
+
+    other = kwargs.get("other", args[0] if args and isinstance(args[0], Tensor) else None)
+    if other is not None:
+        return (maximum if name == "max" else minimum)(input, other)
+    whole = amax if name == "max" else amin
+    if not args and "dim" not in kwargs:
+        return whole(input)
+    dim = kwargs.get("dim", args[0] if args else None)
+    keepdim = bool(kwargs.get("keepdim", args[1] if len(args) > 1 else False))
+    index = argmax(input, dim, True) if name == "max" else argmin(input, dim, True)
+    values = _taken(input, index, one_dim(dim, input.ndim, name))
+    kind = max_result if name == "max" else min_result
+    if keepdim:
+        return kind(values, index)
+    shape = _without(input, one_dim(dim, input.ndim, name))
+    return kind(reshape_op(values, shape=shape), reshape_op(index, shape=shape))
+
+
+def _without(x: Tensor, dim: int) -> tuple[int, ...]:
+    return tuple(n for i, n in enumerate(x.type.shape) if i != dim)
+
+
+def _taken(x: Tensor, index: Tensor, dim: int) -> Tensor:
+    if not x.type.shape:
+        return clone(x)
+    from oneflow.functional.searching import gather
+
+    return gather(x, dim, index)
+
+
+def argmax(input: Tensor, dim: int | None = None, keepdim: bool = False, dtype: Any = None) -> Tensor:
+    """int64 position of the largest along `dim` (in the flattened tensor if None)."""
+    return _position(reduce.argmax, "argmax", input, dim, keepdim, dtype)
+
+
+def argmin(input: Tensor, dim: int | None = None, keepdim: bool = False, dtype: Any = None) -> Tensor:
+    """int64 position of the smallest along `dim` (in the flattened tensor if None)."""
+    return _position(reduce.argmin, "argmin", input, dim, keepdim, dtype)
+
+
+def _position(op: Any, name: str, x: Tensor, dim: int | None, keepdim: bool, dtype: Any) -> Tensor:
+    if not x.type.shape or dim is None:
+        flat = reshape_op(x, shape=(x.type.numel,))
+        out = op(flat, dim=0, keepdim=False)
+        if keepdim:
+            out = reshape_op(out, shape=(1,) * x.ndim)
+    else:
+        out = op(x, dim=one_dim(dim, x.ndim, name), keepdim=bool(keepdim))
+    return out if dtype is None else as_type(out, dtype_of(dtype))
+
+
+def any(input: Tensor, dim: Any = None, keepdim: bool = False) -> Tensor:
+    """bool: is any element true?"""
+    x = as_type(input, dtypes.bool_)
+    return reduce.reduce_any(x, dims=many_dims(dim, x.ndim, "any"), keepdim=bool(keepdim))  # type: ignore[no-any-return]
+
+
+def all(input: Tensor, dim: Any = None, keepdim: bool = False) -> Tensor:
+    """bool: are all elements true?"""
+    x = as_type(input, dtypes.bool_)
+    return reduce.reduce_all(x, dims=many_dims(dim, x.ndim, "all"), keepdim=bool(keepdim))  # type: ignore[no-any-return]
+
+
+def var(
+    input: Tensor, dim: Any = None, unbiased: bool | None = None, keepdim: bool | None = None, *, correction: int | None = None
+) -> Tensor:
+    """The variance over `dim`; unbiased (the default): divided by n - 1."""
+    if isinstance(dim, bool):
+        dim, unbiased = None, dim
+    dims = many_dims(dim, input.ndim, "var")
+    less = correction if correction is not None else (0 if unbiased is False else 1)
+    count = math.prod(input.type.shape[d] for d in dims)
+    gap = square(sub(input, mean(input, dims, True) if dims else input))
+    total = sum(gap, dims, bool(keepdim)) if dims else gap
+    return div(total, count - less if count > less else 0)
+
+
+def std(
+    input: Tensor, dim: Any = None, unbiased: bool | None = None, keepdim: bool | None = None, *, correction: int | None = None
+) -> Tensor:
+    """The standard deviation: the root of `var`."""
+    return sqrt(var(input, dim, unbiased, keepdim, correction=correction))
+
+
+def logsumexp(input: Tensor, dim: Any, keepdim: bool = False) -> Tensor:
+    """log(sum(exp(input))) without overflow."""
+    dims = many_dims(dim, input.ndim, "logsumexp")
+    top = amax(input.detach(), dims, True)
+    top = masked_fill(top, compare.scalar_compare(abs(top), value=math.inf, kind="eq"), 0.0)
+    total = log(sum(exp(sub(input, top)), dims, keepdim))
+    return add(total, top if keepdim else sum(top, dims))
+
+
+def norm(
+    input: Tensor, p: Any = "fro", dim: Any = None, keepdim: bool = False, dtype: Any = None, *, ord: Any = None
+) -> Tensor:
+    """(sum |x|^p)^(1/p) over `dim` (all dims if None); p: a number, inf, -inf or "fro" (2)."""
+    order = p if ord is None else ord
+    x = as_float(input) if dtype is None else as_type(input, dtype_of(dtype))
+    if order in ("fro", None, 2):
+        return sqrt(sum(square(x), dim, keepdim))
+    if isinstance(order, str):
+        raise ValueError(f"norm: order must be a number or 'fro', got {order!r}")
+    if order in (math.inf, -math.inf):
+        return (amax if order > 0 else amin)(abs(x), dim, keepdim)
+    if order == 0:
+        return sum(as_type(compare.scalar_compare(x, value=0, kind="ne"), x.type.dtype), dim, keepdim)
+    if order == 1:
+        return sum(abs(x), dim, keepdim)
+    return pow(sum(pow(abs(x), order), dim, keepdim), 1.0 / order)
+
+
+def cumsum(input: Tensor, dim: int, *, dtype: Any = None) -> Tensor:
+    """Running sums along `dim`."""
+    return _running(reduce.cumsum, "cumsum", input, dim, dtype)
+
+
+def cumprod(input: Tensor, dim: int, *, dtype: Any = None) -> Tensor:
+    """Running products along `dim`."""
+    return _running(reduce.cumprod, "cumprod", input, dim, dtype)
+
+
+def _running(op: Any, name: str, x: Tensor, dim: int, dtype: Any) -> Tensor:
+    if dtype is not None:
+        x = as_type(x, dtype_of(dtype))
+    elif category(x.type.dtype) < 2:
+        x = as_type(x, dtypes.int64)
+    return clone(x) if not x.type.shape else op(x, dim=one_dim(dim, x.ndim, name))
+
+
+def equal(input: Tensor, other: Tensor) -> bool:
+    """Have both the same shape and the same elements?"""
+    from oneflow.functional.arithmetic import eq
+
+    return input.type.shape == other.type.shape and bool(all(eq(input, other)).item())
+
+
+def allclose(
+    input: Tensor, other: Tensor, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False
+) -> bool:
+    """Are all elements close (see `isclose`)?"""
+    from oneflow.functional.arithmetic import isclose
+
+    return bool(all(isclose(input, other, atol, rtol, equal_nan)).item())
+
+
+def reduce_sum_like(input: Tensor, like: Tensor, axis: Any = ()) -> Tensor:
+    """Sums over the dims along which `like` would be broadcast to `input`."""
+    return reduce.sum_to_shape(input, like.type.shape)  # type: ignore[no-any-return]
+
+
+def dist(input: Tensor, other: Tensor, p: float = 2) -> Tensor:
+    """The p-norm of the difference."""
+    return norm(mul(sub(input, other), 1), p)

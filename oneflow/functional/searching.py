@@ -1,0 +1,285 @@
+"""Elements by position, and positions of elements: gather, scatter, sort, topk, nonzero, unique, ..."""
+
+from __future__ import annotations
+
+from collections import namedtuple
+from typing import Any
+
+import numpy as np
+
+from oneflow.core import dtype as dtypes
+from oneflow.core.dtype import dtype_of
+from oneflow.core.errors import OneFlowError, ShapeError
+from oneflow.core.sbp import all_broadcast
+from oneflow.functional.dims import one_dim
+from oneflow.functional.promotion import as_float, as_type, operands
+from oneflow.functional.shaping import reshape
+from oneflow.ops import gather as ops
+from oneflow.ops import slicing
+from oneflow.ops import sort as sort_ops
+from oneflow.tensor.tensor import Tensor, needs_data
+
+sort_result = namedtuple("sort_result", ("values", "indices"))  # noqa: PYI024
+topk_result = namedtuple("topk_result", ("values", "indices"))  # noqa: PYI024
+median_result = namedtuple("median_result", ("values", "indices"))  # noqa: PYI024
+
+
+def as_index(index: Tensor) -> Tensor:
+    """int64, unless it is int32 or int64 already."""
+    return index if index.type.dtype in (dtypes.int32, dtypes.int64) else as_type(index, dtypes.int64)
+
+
+def positive(index: Tensor, size: int) -> Tensor:
+    """Negative positions counted from the end. What is out of range stays so and fails in the kernel."""
+    from oneflow.functional.arithmetic import add, lt
+    from oneflow.functional.elementwise import where
+
+    return where(lt(index, 0), add(index, size), index)  # type: ignore[no-any-return]
+
+
+def gather(input: Tensor, dim: int, index: Tensor, sparse_grad: bool = False) -> Tensor:
+    """out[i, j] = input[i, index[i, j]] for dim 1, and so on; index may be smaller in other dims."""
+    at = one_dim(dim, input.ndim, "gather")
+    if not input.type.shape:
+        return reshape(ops.dim_gather(reshape(input, (1,)), reshape(as_index(index), (-1,)), dim=0), index.type.shape)
+    return ops.dim_gather(_cut(input, index, at), as_index(index), dim=at)  # type: ignore[no-any-return]
+
+
+def _cut(x: Tensor, index: Tensor, dim: int) -> Tensor:
+    """`x` cut to the size of `index` in all dims but `dim`."""
+    own, wanted = x.type.shape, index.type.shape
+    if len(own) != len(wanted) or all(i == dim or a <= b for i, (a, b) in enumerate(zip(own, wanted, strict=True))):
+        return x
+    stops = tuple(a if i == dim else min(a, b) for i, (a, b) in enumerate(zip(own, wanted, strict=True)))
+    return slicing.slice(x, starts=(0,) * len(own), stops=stops, steps=(1,) * len(own))  # type: ignore[no-any-return]
+
+
+def batch_gather(input: Tensor, index: Tensor) -> Tensor:
+    """out[b, i, ...] = input[b, index[b, i], ...]."""
+    from oneflow.functional.shaping import expand
+
+    extra = input.ndim - index.ndim
+    wide = reshape(index, (*index.type.shape, *(1,) * extra))
+    wide = expand(wide, (*index.type.shape, *input.type.shape[index.ndim :]))
+    return gather(input, index.ndim - 1, wide)
+
+
+def index_select(input: Tensor, dim: int, index: Tensor) -> Tensor:
+    """The slices along `dim` at the positions of the vector `index`."""
+    at = one_dim(dim, input.ndim, "index_select")
+    if index.ndim > 1:
+        raise ShapeError(f"index_select: Dimensions of index should be 0-D or 1-D, but got {index.type}")
+    return ops.gather(input, reshape(as_index(index), (-1,)), dim=at)  # type: ignore[no-any-return]
+
+
+def take_along_dim(input: Tensor, indices: Tensor, dim: int) -> Tensor:
+    """As `gather`."""
+    return gather(input, dim, indices)
+
+
+def gather_nd(input: Tensor, index: Tensor) -> Tensor:
+    """The slices at the index tuples in the last dim of `index`."""
+    depth = index.type.shape[-1]
+    shape = input.type.shape
+    flat = linear_index([index[..., k] for k in range(depth)], shape[:depth])
+    rows = reshape(input, (-1, *shape[depth:])) if depth else input
+    return ops.gather(rows, flat, dim=0)  # type: ignore[no-any-return]
+
+
+def linear_index(indices: list[Tensor], sizes: tuple[int, ...]) -> Tensor:
+    """Row-major position of index tuples in dims of these sizes."""
+    from oneflow.functional.arithmetic import add, mul
+
+    flat = as_index(indices[0])
+    for index, size in zip(indices[1:], sizes[1:], strict=True):
+        flat = add(mul(flat, size), as_index(index))
+    return flat
+
+
+def _source(input: Tensor, index: Tensor, src: Any) -> Tensor:
+    from oneflow.functional.creation import full_like, layout_of, zeros
+
+    if isinstance(src, Tensor):
+        stops = index.type.shape
+        if src.type.shape != stops:
+            src = slicing.slice(src, starts=(0,) * src.ndim, stops=stops, steps=(1,) * src.ndim)
+        return as_type(src, input.type.dtype)
+    blank = zeros(index.type.shape, dtype=input.type.dtype, **layout_of(index, no_partial=True))
+    return full_like(blank, src)
+
+
+def scatter(input: Tensor, dim: int, index: Tensor, src: Any, *, reduce: str | None = None, inplace: bool = False) -> Tensor:
+    """A copy of `input` with src[i, j] at [i, index[i, j]] for dim 1, and so on.  reduce: None or "add"."""
+    if reduce not in (None, "add"):
+        raise ValueError(f"scatter: reduce must be None or 'add', got {reduce!r}")
+    op = ops.dim_scatter if reduce is None else ops.dim_scatter_add
+    return _scatter(op, input, one_dim(dim, input.ndim, "scatter"), as_index(index), src)
+
+
+def scatter_add(input: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
+    """A copy of `input` with src[i, j] added at [i, index[i, j]] for dim 1, and so on."""
+    return _scatter(ops.dim_scatter_add, input, one_dim(dim, input.ndim, "scatter_add"), as_index(index), src)
+
+
+def _scatter(op: Any, input: Tensor, dim: int, index: Tensor, src: Any) -> Tensor:
+    source = _source(input, index, src)
+    part = _cut(input, index, dim)
+    if part is input:
+        return op(input, index, source, dim=dim)  # type: ignore[no-any-return]
+    shape = part.type.shape
+    return slicing.slice_update(  # type: ignore[no-any-return]
+        input, op(part, index, source, dim=dim), starts=(0,) * len(shape), stops=shape, steps=(1,) * len(shape)
+    )
+
+
+def index_add(input: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: Any = 1) -> Tensor:
+    """A copy of `input` with the slices of `source` added at the positions `index` of `dim`."""
+    from oneflow.functional.arithmetic import mul
+    from oneflow.functional.shaping import expand
+
+    at = one_dim(dim, input.ndim, "index_add")
+    wide = reshape(as_index(index), tuple(-1 if i == at else 1 for i in range(source.ndim)))
+    scaled = source if alpha == 1 else mul(source, alpha)
+    return scatter_add(input, at, expand(wide, source.type.shape), scaled)
+
+
+def sort(input: Tensor, dim: int = -1, descending: bool = False, stable: bool = True) -> Any:
+    """(values, indices) along `dim`; equal elements keep their order."""
+    return sort_result(*sort_ops.sort(input, dim=one_dim(dim, input.ndim, "sort"), descending=bool(descending)))
+
+
+def argsort(input: Tensor, dim: int = -1, descending: bool = False) -> Tensor:
+    """The indices that `sort` gives."""
+    return sort(input, dim, descending)[1]  # type: ignore[no-any-return]
+
+
+def topk(input: Tensor, k: int, dim: int | None = None, largest: bool = True, sorted: bool = True) -> Any:
+    """(values, indices) of the k largest (or smallest) along `dim` (the last if None), best first."""
+    at = one_dim(-1 if dim is None else dim, input.ndim, "topk")
+    return topk_result(*sort_ops.topk(input, k=int(k), dim=at, largest=bool(largest)))
+
+
+def kthvalue(input: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> Any:
+    """(value, index) of the k-th smallest along `dim`."""
+    at = one_dim(dim, input.ndim, "kthvalue")
+    values, indices = sort(input, at)
+    index = slice(k - 1, k) if keepdim else k - 1
+    where = (*(slice(None),) * at, index)
+    return sort_result(values[where], indices[where])
+
+
+def median(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
+    """The lower median of all, or (values, indices) along `dim`."""
+    if dim is None:
+        flat = reshape(input, (-1,))
+        return sort(flat)[0][(flat.type.numel - 1) // 2]
+    size = input.type.shape[one_dim(dim, input.ndim, "median")]
+    return median_result(*kthvalue(input, (size + 1) // 2, dim, keepdim))
+
+
+def one_hot(input: Tensor, num_classes: int = -1, on_value: Any = 1, off_value: Any = 0) -> Tensor:
+    """1 at the place that each integer names, in a new last dim of num_classes (-1: the largest plus one)."""
+    index = as_index(input)
+    depth = num_classes if num_classes != -1 else int(input.max().item()) + 1
+    out = ops.one_hot(index, depth=int(depth), dtype=dtypes.int64)
+    if (on_value, off_value) == (1, 0):
+        return out  # type: ignore[no-any-return]
+    return out * (on_value - off_value) + off_value  # type: ignore[no-any-return]
+
+
+# ---- results whose shape depends on the values: they need data, so they do not work while a graph is traced ----------
+
+
+def _from_values(values: np.ndarray[Any, Any], like: Tensor) -> Tensor:
+    """A tensor of computed values beside `like`."""
+    from oneflow.tensor.creation import place
+
+    if like._placement is not None:
+        return place(values, None, like._placement, all_broadcast(like._placement.ndim))
+    return place(values, like._device, None, None)
+
+
+def nonzero(input: Tensor, as_tuple: bool = False) -> Any:
+    """int64 (n, ndim): the places of what is not zero; as_tuple: one vector per dim."""
+    needs_data(input, "nonzero()")
+    found = np.nonzero(np.atleast_1d(input.numpy()))
+    if as_tuple:
+        return tuple(_from_values(f.astype(np.int64), input) for f in found)
+    table = np.stack(found, axis=1).astype(np.int64) if input.ndim else np.zeros((len(found[0]), 0), np.int64)
+    return _from_values(table, input)
+
+
+argwhere = nonzero
+
+
+def masked_select(input: Tensor, mask: Tensor) -> Tensor:
+    """The elements where mask is true, as a vector."""
+    from oneflow.functional.shaping import broadcast_tensors
+
+    x, m = broadcast_tensors(input, mask)
+    places = nonzero(reshape(m, (-1,)), as_tuple=True)[0]
+    return ops.gather(reshape(x, (-1,)), places, dim=0)  # type: ignore[no-any-return]
+
+
+def unique(
+    input: Tensor, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False, dtype: Any = None
+) -> Any:
+    """The different elements in ascending order; also, if asked, each element's place among them and their counts."""
+    needs_data(input, "unique()")
+    values, inverse, counts = np.unique(input.numpy(), return_inverse=True, return_counts=True)
+    kind = np.int64 if dtype is None else dtype_of(dtype).np
+    result = [_from_values(values, input)]
+    if return_inverse:
+        result.append(_from_values(inverse.reshape(input.type.shape).astype(kind), input))
+    if return_counts:
+        result.append(_from_values(counts.astype(kind), input))
+    return result[0] if len(result) == 1 else tuple(result)
+
+
+def bincount(input: Tensor, weights: Tensor | None = None, minlength: int | None = None) -> Tensor:
+    """How often each of 0, 1, ... occurs in a vector of integers."""
+    needs_data(input, "bincount()")
+    if input.ndim != 1 or not input.type.dtype.is_integer:
+        raise ShapeError(f"bincount only support 1-d non-negative integral inputs, got {input.type}")
+    values = input.numpy()
+    if values.size and values.min() < 0:
+        raise OneFlowError("bincount only support 1-d non-negative integral inputs, got a negative one")
+    heavy = None if weights is None else weights.numpy()
+    return _from_values(np.bincount(values, heavy, minlength or 0), input)
+
+
+def searchsorted(sorted_sequence: Tensor, values: Any, out_int32: bool = False, right: bool = False) -> Tensor:
+    """Where values would be put into the sorted last dim; right: after equal ones."""
+    from oneflow.functional.arithmetic import ge, gt
+    from oneflow.functional.reduction import sum as total
+
+    if not isinstance(values, Tensor):
+        before = (ge if right else gt)(values, sorted_sequence)
+        counted = total(before, -1)
+    else:
+        spread = sorted_sequence if sorted_sequence.ndim == 1 else sorted_sequence.unsqueeze(-2)
+        before = (ge if right else gt)(values.unsqueeze(-1), spread)
+        counted = total(before, -1)
+    return as_type(counted, dtypes.int32 if out_int32 else dtypes.int64)
+
+
+def multinomial(input: Tensor, num_samples: int, replacement: bool = False, generator: Any = None) -> Tensor:
+    """int64: `num_samples` places per row, drawn with the weights of the row."""
+    from oneflow.functional.creation import rand
+    from oneflow.functional.reduction import cumsum
+
+    weights = as_float(input).detach()
+    if replacement:
+        running = cumsum(weights, -1)
+        spots = rand((*input.type.shape[:-1], num_samples), generator=generator) * running[..., -1:]
+        return searchsorted(running, spots, right=True)
+    # The largest of log(w) + Gumbel noise is a draw with weights w; the k largest are k without replacement.
+    noise = rand(input.type.shape, generator=generator, dtype=weights.type.dtype)
+    keys = weights.log() - (-(noise.clamp(min=1e-30).log())).log()
+    return topk(keys, num_samples)[1]  # type: ignore[no-any-return]
+
+
+def in_top_k(targets: Tensor, predictions: Tensor, k: int) -> Tensor:
+    """bool (rows,): is the target among the k best predictions of its row?"""
+    a, b = operands("in_top_k", predictions, predictions.gather(1, targets.reshape(-1, 1)))
+    return (a > b).sum(1) < k  # type: ignore[no-any-return]

@@ -1,0 +1,315 @@
+"""Other shapes of the same elements: reshape, transpose, expand, squeeze, flip, ..."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from oneflow.core.errors import OneFlowError, ShapeError
+from oneflow.functional.creation import shape_of
+from oneflow.functional.dims import argument_dims, many_dims, one_dim
+from oneflow.ops import shape as ops
+from oneflow.tensor.tensor import Tensor
+
+
+def _sizes(x: Tensor, args: tuple[Any, ...], who: str) -> tuple[int, ...]:
+    """A shape with at most one -1, filled in."""
+    sizes = [int(s) for s in argument_dims(args)]
+    if -1 in sizes:
+        rest = math.prod(s for s in sizes if s != -1)
+        if sizes.count(-1) > 1 or rest == 0 or x.type.numel % rest:
+            raise ShapeError(f"{who}: shape '{list(sizes)}' is invalid for {x.type}")
+        sizes[sizes.index(-1)] = x.type.numel // rest
+    return tuple(sizes)
+
+
+def reshape(input: Tensor, *shape: Any) -> Tensor:
+    """The same elements in row-major order in another shape; one size may be -1. A view if that is possible."""
+    return ops.reshape(input, shape=_sizes(input, shape, "reshape"))  # type: ignore[no-any-return]
+
+
+def view(input: Tensor, *shape: Any) -> Tensor:
+    """As `reshape`, but never a copy. Raises OneFlowError where one would be needed."""
+    if len(shape) == 1 and not isinstance(shape[0], (int, tuple, list, Tensor)):
+        raise TypeError(f"view() takes a shape, got {shape[0]!r}; use .to(dtype) to cast")
+    out = reshape(input, *shape)
+    base = out._extra.base if out._extra is not None else None
+    if base is None and out is not input and out.value is None and out._placement is None and out.type.numel:
+        raise OneFlowError(
+            "view(): invalid ShapeView: the strides of this tensor do not allow it; "
+            "use .reshape(), or .contiguous() first"
+        )
+    return out
+
+
+def view_as(input: Tensor, other: Tensor) -> Tensor:
+    """`view` in the shape of `other`."""
+    return view(input, other.type.shape)
+
+
+def reshape_as(input: Tensor, other: Tensor) -> Tensor:
+    """`reshape` in the shape of `other`."""
+    return reshape(input, other.type.shape)
+
+
+def flatten(input: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
+    """Dims start_dim to end_dim, both included, made one."""
+    first = one_dim(start_dim, input.ndim, "flatten")
+    last = one_dim(end_dim, input.ndim, "flatten")
+    if first > last:
+        raise ShapeError(f"flatten: start_dim {start_dim} comes after end_dim {end_dim}")
+    shape = input.type.shape
+    middle = math.prod(shape[first : last + 1])
+    return ops.reshape(input, shape=(*shape[:first], middle, *shape[last + 1 :]))  # type: ignore[no-any-return]
+
+
+def unflatten(input: Tensor, dim: int, sizes: Any) -> Tensor:
+    """Dim `dim` taken apart into `sizes`, one of which may be -1."""
+    at = one_dim(dim, input.ndim, "unflatten")
+    shape = list(input.type.shape)
+    wanted = list(sizes)
+    if -1 in wanted:
+        rest = math.prod(s for s in wanted if s != -1)
+        wanted[wanted.index(-1)] = shape[at] // rest if rest else 0
+    return reshape(input, (*shape[:at], *wanted, *shape[at + 1 :]))
+
+
+def permute(input: Tensor, *dims: Any) -> Tensor:
+    """Dim i of the result is dim dims[i]."""
+    order = tuple(one_dim(d, input.ndim, "permute") for d in argument_dims(dims))
+    return ops.transpose(input, dims=order)  # type: ignore[no-any-return]
+
+
+def transpose(input: Tensor, dim0: Any = None, dim1: int | None = None, *, perm: Any = None) -> Tensor:
+    """Two dims exchanged; or all, in the order `perm`."""
+    if perm is not None or dim1 is None:
+        return permute(input, dim0 if perm is None else perm)
+    order = list(range(input.ndim))
+    a, b = one_dim(dim0, input.ndim, "transpose"), one_dim(dim1, input.ndim, "transpose")
+    if not order:
+        return input
+    order[a], order[b] = order[b], order[a]
+    return ops.transpose(input, dims=tuple(order))  # type: ignore[no-any-return]
+
+
+swapaxes = transpose
+swapdims = transpose
+
+
+def t(input: Tensor) -> Tensor:
+    """The transposed matrix; a vector as it is."""
+    if input.ndim > 2:
+        raise ShapeError(f"t() expects a tensor with <= 2 dimensions, but self is {input.ndim}D")
+    return input if input.ndim < 2 else transpose(input, 0, 1)
+
+
+def movedim(input: Tensor, source: Any, destination: Any) -> Tensor:
+    """Dims moved to other places, the others in their order."""
+    moved = many_dims(source, input.ndim, "movedim")
+    places = many_dims(destination, input.ndim, "movedim")
+    if len(moved) != len(places):
+        raise ShapeError(f"movedim: {source} and {destination} must name as many dims")
+    rest = iter([d for d in range(input.ndim) if d not in moved])
+    by_place = dict(zip(places, moved, strict=True))
+    order = tuple(by_place[i] if i in by_place else next(rest) for i in range(input.ndim))
+    return ops.transpose(input, dims=order)  # type: ignore[no-any-return]
+
+
+def expand(input: Tensor, *shape: Any) -> Tensor:
+    """Dims of size 1 stretched without copying; -1 keeps a size; new dims may come in front."""
+    wanted = argument_dims(shape)
+    own = input.type.shape
+    added = len(wanted) - len(own)
+    if added < 0:
+        raise ShapeError(
+            f"expand: {input.type} has more dims than the wanted shape {list(wanted)}"
+        )
+    full = tuple(
+        own[i - added] if int(n) == -1 and i >= added else int(n) for i, n in enumerate(wanted)
+    )
+    return input if full == own else ops.expand(input, shape=full)  # type: ignore[no-any-return]
+
+
+broadcast_to = expand
+
+
+def expand_as(input: Tensor, other: Tensor) -> Tensor:
+    """`expand` to the shape of `other`."""
+    return expand(input, other.type.shape)
+
+
+def broadcast_like(x: Tensor, like: Tensor, broadcast_axes: Any = ()) -> Tensor:
+    """`x` stretched to the shape of `like`; broadcast_axes: dims of `like` that `x` lacks."""
+    if broadcast_axes and x.ndim < like.ndim:
+        missing = set(many_dims(broadcast_axes, like.ndim, "broadcast_like"))
+        own = iter(x.type.shape)
+        x = reshape(x, tuple(1 if i in missing else next(own) for i in range(like.ndim)))
+    return expand(x, like.type.shape)
+
+
+def broadcast_shapes(*shapes: Any) -> Any:
+    """The shape in which shapes meet."""
+    import numpy as np
+
+    from oneflow.core.size import Size
+
+    return Size(np.broadcast_shapes(*[tuple(s) if not isinstance(s, int) else (s,) for s in shapes]))
+
+
+def broadcast_tensors(*tensors: Any) -> tuple[Tensor, ...]:
+    """The tensors stretched to the shape in which they meet."""
+    xs = tensors[0] if len(tensors) == 1 and not isinstance(tensors[0], Tensor) else tensors
+    shape = broadcast_shapes(*[x.type.shape for x in xs])
+    return tuple(expand(x, shape) for x in xs)
+
+
+def squeeze(input: Tensor, dim: Any = None) -> Tensor:
+    """Without dims of size 1; dim: only that one, or those."""
+    gone = set(range(input.ndim)) if dim is None else set(many_dims(dim, input.ndim, "squeeze"))
+    shape = tuple(n for i, n in enumerate(input.type.shape) if n != 1 or i not in gone)
+    return ops.reshape(input, shape=shape)  # type: ignore[no-any-return]
+
+
+def unsqueeze(input: Tensor, dim: int) -> Tensor:
+    """With a dim of size 1 put in at `dim`."""
+    at = one_dim(dim, input.ndim + 1, "unsqueeze")
+    shape = input.type.shape
+    return ops.reshape(input, shape=(*shape[:at], 1, *shape[at:]))  # type: ignore[no-any-return]
+
+
+def flip(input: Tensor, *dims: Any) -> Tensor:
+    """The order reversed along dims."""
+    return ops.flip(input, dims=many_dims(list(argument_dims(dims)), input.ndim, "flip"))  # type: ignore[no-any-return]
+
+
+def roll(input: Tensor, shifts: Any, dims: Any = None) -> Tensor:
+    """Elements moved along dims by `shifts`; what falls off comes back in front. Without dims: of the flat tensor."""
+    if dims is None:
+        flat = ops.reshape(input, shape=(input.type.numel,))
+        total = shifts if isinstance(shifts, int) else sum(shifts)
+        return ops.reshape(ops.roll(flat, shifts=(int(total),), dims=(0,)), shape=input.type.shape)  # type: ignore[no-any-return]
+    steps = (shifts,) if isinstance(shifts, int) else tuple(int(s) for s in shifts)
+    return ops.roll(input, shifts=steps, dims=many_dims(dims, input.ndim, "roll"))  # type: ignore[no-any-return]
+
+
+def tril(input: Tensor, diagonal: int = 0) -> Tensor:
+    """Zeros above a diagonal of the last two dims."""
+    return ops.tril(input, diagonal=int(diagonal))  # type: ignore[no-any-return]
+
+
+def triu(input: Tensor, diagonal: int = 0) -> Tensor:
+    """Zeros below a diagonal of the last two dims."""
+    return ops.triu(input, diagonal=int(diagonal))  # type: ignore[no-any-return]
+
+
+def diagonal(input: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
+    """A diagonal of two dims, as the last dim."""
+    a, b = one_dim(dim1, input.ndim, "diagonal"), one_dim(dim2, input.ndim, "diagonal")
+    rest = tuple(i for i in range(input.ndim) if i not in (a, b))
+    return ops.diagonal(ops.transpose(input, dims=(*rest, a, b)), offset=int(offset))  # type: ignore[no-any-return]
+
+
+def diag(input: Tensor, diagonal: int = 0) -> Tensor:
+    """The diagonal of a matrix; of a vector, the matrix with that diagonal."""
+    if input.ndim == 2:
+        return ops.diagonal(input, offset=int(diagonal))  # type: ignore[no-any-return]
+    if input.ndim != 1:
+        raise ShapeError(f"diag: needs a vector or a matrix, got {input.type}")
+    return diag_embed(input, diagonal)
+
+
+def diag_embed(input: Tensor, offset: int = 0) -> Tensor:
+    """Square matrices with the last dim on a diagonal."""
+    size = input.type.shape[-1] + abs(offset)
+    return ops.diag_embed(input, offset=int(offset), rows=size, columns=size)  # type: ignore[no-any-return]
+
+
+def trace(input: Tensor) -> Tensor:
+    """The sum of a matrix's diagonal."""
+    from oneflow.functional.reduction import sum as total
+
+    return total(diagonal(input))
+
+
+def tile(input: Tensor, *dims: Any) -> Tensor:
+    """Repeated along each dim; missing counts in front are 1."""
+    counts = argument_dims(dims)
+    counts = (1,) * (input.ndim - len(counts)) + tuple(counts)
+    return repeat(input, counts)
+
+
+def repeat(input: Tensor, *sizes: Any) -> Tensor:
+    """Copies of the tensor side by side along each dim; new dims may come in front."""
+    counts = shape_of(tuple(argument_dims(sizes)), "repeat")
+    shape = (1,) * (len(counts) - input.ndim) + tuple(input.type.shape)
+    if len(counts) < input.ndim:
+        raise ShapeError(
+            f"repeat: Number of dimensions of repeat dims can not be smaller than number of dimensions of tensor {input.type}"
+        )
+    split = [n for pair in zip((1,) * len(shape), shape, strict=True) for n in pair]
+    grown = [n for pair in zip(counts, shape, strict=True) for n in pair]
+    x = ops.expand(ops.reshape(input, shape=tuple(split)), shape=tuple(grown))
+    return ops.reshape(x, shape=tuple(a * b for a, b in zip(counts, shape, strict=True)))  # type: ignore[no-any-return]
+
+
+def repeat_interleave(input: Tensor, repeats: Any, dim: int | None = None, *, output_size: int | None = None) -> Tensor:
+    """Each element (or slice along `dim`) repeated in place.  repeats: a number, or a tensor with one per slice."""
+    if dim is None:
+        input, dim = reshape(input, (-1,)), 0
+    at = one_dim(dim, input.ndim, "repeat_interleave")
+    if isinstance(repeats, Tensor):
+        import numpy as np
+
+        from oneflow.functional.searching import index_select
+        from oneflow.tensor.tensor import wrap
+
+        counts = np.broadcast_to(repeats.numpy(), (input.type.shape[at],))
+        index = wrap(np.repeat(np.arange(input.type.shape[at]), counts))
+        return index_select(input, at, index)
+    shape = input.type.shape
+    x = ops.reshape(input, shape=(*shape[: at + 1], 1, *shape[at + 1 :]))
+    x = ops.expand(x, shape=(*shape[: at + 1], int(repeats), *shape[at + 1 :]))
+    return ops.reshape(x, shape=(*shape[:at], shape[at] * int(repeats), *shape[at + 1 :]))  # type: ignore[no-any-return]
+
+
+def meshgrid(*tensors: Any, indexing: str = "ij") -> tuple[Tensor, ...]:
+    """Grids of the coordinates of vectors.  indexing: "ij" (matrix) or "xy" (first two exchanged)."""
+    xs = list(tensors[0]) if len(tensors) == 1 and not isinstance(tensors[0], Tensor) else list(tensors)
+    if indexing not in ("ij", "xy"):
+        raise ValueError(f"meshgrid: indexing must be one of \"xy\" or \"ij\", but received: {indexing}")
+    swapped = indexing == "xy" and len(xs) > 1
+    if swapped:
+        xs[0], xs[1] = xs[1], xs[0]
+    shape = tuple(x.type.numel for x in xs)
+    grids = []
+    for i, x in enumerate(xs):
+        flat = ops.reshape(x, shape=(1,) * i + (x.type.numel,) + (1,) * (len(xs) - i - 1))
+        grids.append(ops.expand(flat, shape=shape))
+    if swapped:
+        grids = [transpose(g, 0, 1) for g in grids]
+        grids[0], grids[1] = grids[1], grids[0]
+    return tuple(grids)
+
+
+def atleast_1d(input: Tensor) -> Tensor:
+    """With at least one dim."""
+    return input if input.ndim else reshape(input, (1,))
+
+
+def atleast_2d(input: Tensor) -> Tensor:
+    """With at least two dims; new ones in front."""
+    return input if input.ndim > 1 else reshape(input, (1, -1))
+
+
+def atleast_3d(input: Tensor) -> Tensor:
+    """With at least three dims."""
+    if input.ndim > 2:
+        return input
+    return unsqueeze(input, -1) if input.ndim == 2 else reshape(input, (1, -1, 1))
+
+
+def pad_with(input: Tensor, pads: tuple[int, ...], value: Any) -> Tensor:
+    """pads: (before, after) per dim, not negative."""
+    if input.type.dtype.is_floating_point:
+        value = float(value)
+    return ops.pad(input, pads=pads, value=value)  # type: ignore[no-any-return]

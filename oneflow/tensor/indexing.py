@@ -1,0 +1,268 @@
+"""x[...] and x[...] = value: integers, slices, None, Ellipsis (views), index tensors and masks (copies)."""
+
+from __future__ import annotations
+
+
+from typing import Any
+
+import numpy as np
+
+from oneflow.core import dtype as dtypes
+from oneflow.core.errors import GraphError
+from oneflow.functional.promotion import as_type
+from oneflow.functional.searching import as_index, linear_index, nonzero, positive
+from oneflow.functional.shaping import broadcast_tensors, expand
+from oneflow.ops import gather as gather_ops
+from oneflow.ops import shape, slicing
+from oneflow.tensor.tensor import Tensor, wrap
+
+
+def getitem(x: Tensor, index: Any) -> Tensor:
+    """x[index] as NumPy has it."""
+    items = _expanded(x, index)
+    basic, chosen = _split_items(x, items)
+    part = _take_basic(x, basic)
+    return _take_chosen(part, chosen) if chosen else part
+
+
+def setitem(x: Tensor, index: Any, value: Any) -> None:
+    """x[index] = value, broadcast and cast."""
+    from oneflow.tensor.inplace import check_writable, overwrite, with_history
+
+    check_writable(x)
+    items = _expanded(x, index)
+    if len(items) == 1 and _is_mask(items[0]) and not isinstance(value, Tensor) and items[0].ndim == x.ndim:
+        overwrite(x, with_history(x).masked_fill(_mask(items[0]), value))
+        return
+    basic, chosen = _split_items(x, items)
+    if not chosen and x.value is None and x._placement is None:
+        target = _take_basic(x, basic)
+        overwrite(target, _fitted(value, target))
+        return
+    old = with_history(x)
+    overwrite(x, _updated(old, basic, chosen, value))
+
+
+def _expanded(x: Tensor, index: Any) -> list[Any]:
+    """One item per dim (None stands for a new one), with Ellipsis and what is missing filled in."""
+    items = list(index) if isinstance(index, tuple) else [index]
+    items = [_as_item(i) for i in items]
+    used = sum(_dims_of(i) for i in items)
+    if used > x.ndim:
+        raise IndexError(f"too many indices for {x.type}: {used}")
+    rest = [slice(None)] * (x.ndim - used)
+    for at, item in enumerate(items):
+        if item is Ellipsis:
+            items[at : at + 1] = rest
+            return items
+    return items + rest
+
+
+def _as_item(item: Any) -> Any:
+    if item is None or item is Ellipsis or isinstance(item, slice):
+        return item
+    if isinstance(item, (bool, np.bool_)):
+        return wrap(np.asarray(item))
+    if isinstance(item, Tensor):
+        is_number = not item.type.shape and item.type.dtype.is_integer and item.value is None
+        return int(item.item()) if is_number and item._placement is None else item
+    if isinstance(item, (list, tuple, np.ndarray)):
+        from oneflow.tensor.creation import tensor
+
+        return tensor(item) if len(item) else tensor(item, dtype=dtypes.int64)
+    try:
+        return item.__index__()
+    except AttributeError:
+        raise IndexError(
+            f"tensors are indexed with integers, slices, None, Ellipsis, lists and tensors, not {item!r}"
+        ) from None
+
+
+def _dims_of(item: Any) -> int:
+    """How many dims of the tensor an item takes up."""
+    if item is None or item is Ellipsis:
+        return 0
+    return item.ndim if isinstance(item, Tensor) and _is_mask(item) else 1
+
+
+def _is_mask(item: Any) -> bool:
+    return isinstance(item, Tensor) and item.type.dtype in (dtypes.bool_, dtypes.uint8)
+
+
+def _mask(item: Tensor) -> Tensor:
+    return as_type(item, dtypes.bool_)
+
+
+class _Basic:
+    """The part of an index that is a view: per dim a slice, then a shape without integer dims and with new ones.
+
+    kept: per dim of the result of the slice, its place in `shape`, or None where an integer took it away.
+    """
+
+    def __init__(self, x: Tensor) -> None:
+        self.starts: list[int] = []
+        self.stops: list[int] = []
+        self.steps: list[int] = []
+        self.flips: list[int] = []
+        self.shape: list[int] = []
+        self.whole = x.type.shape
+
+    def add(self, item: Any, size: int) -> None:
+        if isinstance(item, slice):
+            start, stop, step = item.indices(size)
+            count = len(range(start, stop, step))
+            if step < 0:
+                self.flips.append(len(self.starts))
+                start, step = (start + (count - 1) * step if count else 0), -step
+            self._append(start, start + (count - 1) * step + 1 if count else start, step)
+            self.shape.append(count)
+            return
+        if not -size <= item < size:
+            raise IndexError(f"index {item} is out of bounds for dimension {len(self.starts)} with size {size}")
+        self._append(item % size, item % size + 1, 1)
+
+    def _append(self, start: int, stop: int, step: int) -> None:
+        self.starts.append(start)
+        self.stops.append(stop)
+        self.steps.append(step)
+
+    @property
+    def bounds(self) -> dict[str, tuple[int, ...]]:
+        return {"starts": tuple(self.starts), "stops": tuple(self.stops), "steps": tuple(self.steps)}
+
+    @property
+    def is_whole(self) -> bool:
+        return all(
+            (a, b, s) == (0, n, 1)
+            for a, b, s, n in zip(self.starts, self.stops, self.steps, self.whole, strict=True)
+        )
+
+
+def _split_items(x: Tensor, items: list[Any]) -> tuple[_Basic, dict[int, Tensor]]:
+    """The view part, and the index tensors by their dim in its result. A mask becomes an index per dim."""
+    basic, chosen, dim = _Basic(x), {}, 0
+    for item in items:
+        if item is None:
+            basic.shape.append(1)
+        elif _is_mask(item):
+            for places in _mask_indices(x, item, dim):
+                chosen[len(basic.shape)] = places
+                basic.add(slice(None), x.type.shape[dim])
+                dim += 1
+        elif isinstance(item, Tensor):
+            chosen[len(basic.shape)] = positive(as_index(item), x.type.shape[dim])
+            basic.add(slice(None), x.type.shape[dim])
+            dim += 1
+        else:
+            basic.add(item, x.type.shape[dim])
+            dim += 1
+    return basic, chosen
+
+
+def _mask_indices(x: Tensor, mask: Tensor, dim: int) -> tuple[Tensor, ...]:
+    if mask.value is not None:
+        raise GraphError(
+            "x[mask] has a shape that depends on values and cannot be traced in nn.Graph.build; use flow.where or masked_fill"
+        )
+    wanted = x.type.shape[dim : dim + mask.ndim]
+    if mask.type.shape != wanted:
+        raise IndexError(f"the mask {mask.type} does not fit dims {dim} to {dim + mask.ndim - 1} of {x.type}")
+    return nonzero(mask, as_tuple=True)  # type: ignore[no-any-return]
+
+
+def _take_basic(x: Tensor, basic: _Basic) -> Tensor:
+    if not basic.is_whole:
+        x = slicing.slice(x, **basic.bounds)
+    if basic.flips:
+        x = shape.flip(x, dims=tuple(basic.flips))
+    return _shaped(x, tuple(basic.shape))
+
+
+def _shaped(x: Tensor, wanted: tuple[int, ...]) -> Tensor:
+    if x.type.shape == wanted and x._extra is not None and x._extra.base is not None:
+        return x
+    return shape.reshape(x, shape=wanted)  # type: ignore[no-any-return]
+
+
+def _front(x: Tensor, chosen: dict[int, Tensor]) -> tuple[Tensor, Tensor, int, tuple[int, ...]]:
+    """The indexed dims moved to the front and made one: (x, index into it, where the result's dims go, order)."""
+    dims = list(chosen)
+    order = (*dims, *(i for i in range(x.ndim) if i not in chosen))
+    moved = x if order == tuple(range(x.ndim)) else shape.transpose(x, dims=order)
+    sizes = moved.type.shape[: len(dims)]
+    rest = moved.type.shape[len(dims) :]
+    flat = shape.reshape(moved, shape=(int(np.prod(sizes, dtype=np.int64)), *rest))
+    index = linear_index(list(broadcast_tensors(*chosen.values())), sizes)
+    adjacent = dims == list(range(dims[0], dims[0] + len(dims)))
+    return flat, index, dims[0] if adjacent else 0, order
+
+
+def _take_chosen(x: Tensor, chosen: dict[int, Tensor]) -> Tensor:
+    if len(chosen) == 1:
+        ((dim, index),) = chosen.items()
+        return gather_ops.gather(x, index, dim=dim)  # type: ignore[no-any-return]
+    flat, index, place, _ = _front(x, chosen)
+    taken = gather_ops.gather(flat, index, dim=0)
+    if place == 0:
+        return taken  # type: ignore[no-any-return]
+    count = index.ndim
+    order = (*range(count, count + place), *range(count), *range(count + place, taken.ndim))
+    return shape.transpose(taken, dims=order)  # type: ignore[no-any-return]
+
+
+def _fitted(value: Any, target: Tensor) -> Tensor:
+    """`value` as a tensor of the shape and dtype of `target`."""
+    if not isinstance(value, Tensor):
+        if isinstance(value, (bool, int, float)):
+            return target.new_full(target.type.shape, value)  # type: ignore[no-any-return]
+        from oneflow.tensor.creation import tensor
+
+        value = tensor(value, **({} if target._placement is not None else {"device": target._device}))
+    while value.ndim > target.ndim and value.type.shape[0] == 1:
+        value = shape.reshape(value, shape=value.type.shape[1:])
+    return expand(as_type(value, target.type.dtype), target.type.shape)
+
+
+def _updated(x: Tensor, basic: _Basic, chosen: dict[int, Tensor], value: Any) -> Tensor:
+    """`x` with the part replaced, as a new tensor."""
+    part = _take_basic(x, basic)
+    if chosen:
+        part = _scattered(part, chosen, value)
+    else:
+        part = _fitted(value, part)
+    sliced = tuple(
+        -(-(b - a) // s) for a, b, s in zip(basic.starts, basic.stops, basic.steps, strict=True)
+    )
+    part = shape.reshape(part, shape=sliced)
+    if basic.flips:
+        part = shape.flip(part, dims=tuple(basic.flips))
+    if basic.is_whole:
+        return part
+    return slicing.slice_update(x, part, **basic.bounds)  # type: ignore[no-any-return]
+
+
+def _scattered(x: Tensor, chosen: dict[int, Tensor], value: Any) -> Tensor:
+    """A copy of `x` with `value` at the chosen places."""
+    flat, index, place, order = _front(x, chosen)
+    rest = flat.type.shape[1:]
+    count = index.ndim
+    target = (*rest[:place], *index.type.shape, *rest[place:])
+    fitted = _fitted_shape(value, x, target)
+    if place:
+        axes = (*range(place, place + count), *range(place), *range(place + count, len(target)))
+        fitted = shape.transpose(fitted, dims=axes)
+    rows = shape.reshape(fitted, shape=(index.type.numel, *rest))
+    places = shape.reshape(index, shape=(index.type.numel, *(1,) * len(rest)))
+    places = shape.expand(places, shape=rows.type.shape)
+    whole = gather_ops.dim_scatter(flat, places, rows, dim=0)
+    moved = shape.reshape(whole, shape=tuple(x.type.shape[i] for i in order))
+    back = tuple(sorted(range(len(order)), key=order.__getitem__))
+    return shape.transpose(moved, dims=back)  # type: ignore[no-any-return]
+
+
+def _fitted_shape(value: Any, x: Tensor, wanted: tuple[int, ...]) -> Tensor:
+    if isinstance(value, (bool, int, float)):
+        return x.new_full(wanted, value)  # type: ignore[no-any-return]
+    return _fitted(value, x.new_empty(wanted))
+
+

@@ -25,12 +25,13 @@ class Input:
     """One input channel.
 
     register: its name, for reports.  free: per slot, the effect that gives the slot back to its producer.
-    acts_per_item: acts that read one item before it is given back.
+    acts_per_item: acts that read one item before it is given back.  source: the rank that makes it, if another.
     """
 
     register: str
     free: tuple[Effect, ...]
     acts_per_item: int = 1
+    source: int = -1
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,7 @@ class Output:
     num_readers: how many Freed come back for each filled slot (one Post may tell several readers of a rank).
     acts_per_item: acts that fill one slot.
     inplace: the input channel whose slot is this output's slot, or -1: then the slot is given back to that channel's producer when all readers of the output have done.
+    readers: other ranks that read it.
     """
 
     register: str
@@ -48,6 +50,7 @@ class Output:
     num_readers: int
     acts_per_item: int = 1
     inplace: int = -1
+    readers: tuple[int, ...] = ()
 
 
 class Actor:
@@ -211,6 +214,18 @@ class Actor:
             if o.inplace < 0 and not q and s < 0
         ]
         return "a free slot of " + ", ".join(full) if full else ""
+
+    def waits_on(self) -> set[int]:
+        """The other ranks that must do something before the actor can run."""
+        ranks = {
+            c.source
+            for c, q, s in zip(self.inputs, self.arrived, self.in_slots, strict=True)
+            if not q and s < 0 and c.source >= 0
+        }
+        for output, free, slot in zip(self.outputs, self.free, self.out_slots, strict=True):
+            if output.inplace < 0 and not free and slot < 0:
+                ranks.update(output.readers)
+        return ranks
 
     def _refuse(self, message: Message) -> ProtocolError:
         last = ", ".join(map(str, self.history))

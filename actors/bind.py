@@ -208,6 +208,7 @@ class _Binder:
                 f"r{c.register.id}@{c.source}",
                 tuple(self._free(c, slot) for slot in range(c.register.num_slots)),
                 spec.acts // c.register.items,
+                c.source if c.source != self.rank else -1,
             )
             for c in self._channels(spec, self.rank)
         ]
@@ -218,6 +219,7 @@ class _Binder:
                 len(readers[r.id]),
                 spec.acts // r.items,
                 self._inplace(spec),
+                tuple(sorted({rank for _, rank in readers[r.id]} - {self.rank})),
             )
             for r in spec.outputs
         ]

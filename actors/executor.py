@@ -23,13 +23,14 @@ WAIT_SLICE_S = 0.05
 """A sleeping rank looks up so often, to see an abort or a deadline."""
 ACTS_A_TURN = 1 << 30
 
-Check = Callable[[], None]
+Check = Callable[[set[int]], None]
 
 
 class Executor:
     """actors of one bound plan.
 
-    bus: to other ranks; None if there are none.  check: called while waiting; raises if the job was aborted.
+    bus: to other ranks; None if there are none.  check: called while waiting, with the ranks that are waited for; raises if the
+    job was aborted or one of them has left.
     timeout_s: without any act for so long, HangError.
     """
 
@@ -157,7 +158,7 @@ class Executor:
         if self._poll():
             return
         if self._check is not None:
-            self._check()
+            self._check(self._waits_on())
         waited = time.monotonic() - since
         if waited > self._timeout_s:
             raise HangError(
@@ -172,6 +173,9 @@ class Executor:
                 bound.counters.no_input_s += seconds
             elif actor.quota and actor.short:
                 bound.counters.no_free_register_s += seconds
+
+    def _waits_on(self) -> set[int]:
+        return {r for b in self._actors.values() if b.actor.quota for r in b.actor.waits_on()}
 
     def report(self) -> str:
         """Which actor waits for what, a line each."""

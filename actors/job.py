@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from oneflow.actors.bind import BoundPlan, Peers, bind
 from oneflow.actors.bus import Bus
 from oneflow.actors.device import hardware_for
-from oneflow.actors.executor import Executor
+from oneflow.actors.executor import Check, Executor
 from oneflow.core.errors import InternalError
 from oneflow.core.plan import Plan
 
@@ -45,7 +45,7 @@ class Job:
     """variables: name -> array of this rank's part, read and overwritten in place.
 
     open_link: makes the connections to the other ranks of the plan; None if there are none.
-    check: called while waiting; raises if the job was aborted.
+    check: see Executor.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class Job:
         variables: Mapping[str, Any],
         *,
         open_link: OpenLink | None = None,
-        check: Callable[[], None] | None = None,
+        check: Check | None = None,
         timeout_s: float = 300.0,
         device_index: int = 0,
     ) -> None:

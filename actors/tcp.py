@@ -80,6 +80,7 @@ class Connection:
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.socket = sock
+        self.is_open = True
         self.peer = peer
         self._rank = rank
         self._registers = {r.id: r for r in plan.registers}
@@ -137,12 +138,19 @@ class Connection:
                 except OSError as error:
                     raise self._lost(error) from error
                 if got == 0:
-                    raise self._lost("it closed the connection")
+                    self._end_of_stream()
+                    return codes
                 if got == self._targets[0].nbytes:
                     self._targets.popleft()
                 else:
                     self._targets[0] = self._targets[0][got:]
             self._take(codes)
+
+    def _end_of_stream(self) -> None:
+        """A peer that has done its part closes first; whether it is still needed, the control plane knows."""
+        if self._incoming is not None or self._targets[0].nbytes != _HEADER.size:
+            raise self._lost("it closed the connection in the middle of a message")
+        self.is_open = False
 
     def _take(self, codes: list[int]) -> None:
         """A header or a whole message is in."""
@@ -212,10 +220,13 @@ class TcpBus:
     def poll(self) -> list[tuple[int, int]]:
         if self._stuck:
             self._stuck = {r for r in self._stuck if not self._by_rank[r].flush()}
-        return [(c.peer, code) for c in self._by_rank.values() for code in c.receive()]
+        return [(c.peer, code) for c in self._open() for code in c.receive()]
+
+    def _open(self) -> list[Connection]:
+        return [c for c in self._by_rank.values() if c.is_open]
 
     def wait(self, timeout_s: float) -> None:
-        sockets = [c.socket for c in self._by_rank.values()]
+        sockets = [c.socket for c in self._open()]
         blocked = [self._by_rank[r].socket for r in self._stuck]
         select.select(sockets, blocked, [], timeout_s)
 

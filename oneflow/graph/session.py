@@ -81,7 +81,7 @@ def _bind_together(
         here.rank,
         variables,
         open_link=connect,
-        check=lambda: client.check(ranks),
+        check=client.check,
         timeout_s=here.timeout_s,
         device_index=device_index,
     )

@@ -33,6 +33,10 @@ class World:
         self._lock = threading.Lock()
         self._numbers = itertools.count()
         self._exit_code: Any = 0
+        if config.metrics_addr is not None:
+            from oneflow.core.metrics_http import start_endpoint
+
+            start_endpoint(config)  # closes itself at exit
 
     @property
     def client(self) -> ControlClient:

@@ -1,7 +1,7 @@
 """A logical graph as bytes (protos/graph.proto) and back, and digests of what it means.
 
-Digests leave out where a node was written (location, module), so that moving a script's lines keeps its cached plan
-and two ranks whose files differ only in comments agree.
+Digests leave out where a node was written (location, module), so that moving a script's lines keeps
+its cached plan and two ranks whose files differ only in comments agree.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def attrs_key(attrs: dict[str, Attr]) -> str:
     return repr(sorted(attrs.items())) if attrs else ""
 
 
-# ---- to bytes -----------------------------------------------------------------------------------------------------
+# ---- to bytes ------------------------------------------------------------------------------------
 
 
 def graph_to_bytes(graph: LogicalGraph) -> bytes:
@@ -140,15 +140,16 @@ def _attr_to_proto(value: Attr, proto: Any) -> None:
             _attr_to_proto(item, proto.tuple.items.add())
     else:
         raise GraphError(
-            f"an attribute must be a plain value of at most 64 bits, got {value!r} of {type(value).__name__}"
+            f"an attribute must be a plain value of at most 64 bits, got {value!r} of "
+            f"{type(value).__name__}"
         )
 
 
-# ---- from bytes ---------------------------------------------------------------------------------------------------
+# ---- from bytes ----------------------------------------------------------------------------------
 
 
 def graph_from_bytes(data: bytes) -> LogicalGraph:
-    """Inverse of `graph_to_bytes`; value ids are kept. Raises GraphError for bytes that are no graph."""
+    """Inverse of `graph_to_bytes`; value ids are kept. Raises GraphError for other bytes."""
     from google.protobuf.message import DecodeError
 
     from oneflow.protos import graph_pb2
@@ -169,15 +170,18 @@ def graph_from_proto(proto: Any) -> LogicalGraph:
     values: dict[int, Value] = {}
     last = -1
     columns = zip(
-        proto.node_op, proto.node_attrs, proto.node_placement, proto.node_num_inputs, proto.node_num_outputs,
-        proto.node_stage, proto.node_is_piece, proto.node_location, proto.node_module, strict=True,
+        proto.node_op, proto.node_attrs, proto.node_placement, proto.node_num_inputs,
+        proto.node_num_outputs, proto.node_stage, proto.node_is_piece, proto.node_location,
+        proto.node_module, strict=True,
     )  # fmt: skip
     ops, locations, modules = list(proto.ops), list(proto.locations), list(proto.modules)
     for op, attr, placement, num_inputs, num_outputs, stage, is_piece, location, module in columns:
         inputs = [values[last - next(uses)] for _ in range(num_inputs)]
         made = [next(results) for _ in range(num_outputs)]
         types, sbps = [m[1] for m in made], [m[2] for m in made]
-        node = graph.append(ops[op], inputs, types, placements[placement], dict(attrs[attr]), sbp=sbps)
+        node = graph.append(
+            ops[op], inputs, types, placements[placement], dict(attrs[attr]), sbp=sbps
+        )
         node.stage, node.rate = stage, PIECE if is_piece else STEP
         node.location, node.module = locations[location], modules[module]
         for value, (step, _, _) in zip(node.outputs, made, strict=True):
@@ -215,7 +219,7 @@ def _attr_from_proto(proto: Any) -> Attr:
     return getattr(proto, kind)
 
 
-# ---- digests ------------------------------------------------------------------------------------------------------
+# ---- digests -------------------------------------------------------------------------------------
 
 
 def node_digests(graph: LogicalGraph) -> list[int]:
@@ -227,7 +231,8 @@ def node_digests(graph: LogicalGraph) -> list[int]:
 
 
 def graph_digest(graph: LogicalGraph) -> str:
-    """128 bits as hex: equal for graphs that mean the same and have the same name, number of pieces and value ids."""
+    """128 bits as hex: equal for graphs that mean the same and have the same name, number of pieces
+    and value ids."""
     head = f"{graph.name}\0{graph.num_pieces}".encode()
     whole = hashlib.blake2b(head, digest_size=16)
     whole.update(b"".join(_node_digests(graph)))

@@ -1,4 +1,4 @@
-"""What the compiler is told about a job besides its graph: how to compile it, and for which machines."""
+"""What the compiler is told besides the graph: how to compile it, and for which machines."""
 
 from __future__ import annotations
 
@@ -15,11 +15,13 @@ _T = TypeVar("_T", bound="JobConfig | Cluster")
 
 @dataclass(frozen=True)
 class JobConfig:
-    """How to compile and run one graph. Plain values only: it travels as JSON and is part of the cache key.
+    """How to compile and run one graph. Plain values only: it travels as JSON and is part of the
+    cache key.
 
-    num_pieces: micro-batches per step.  order_mode: one of ORDER_MODES.  outputs_buffer_size: steps whose outputs
-    may be alive at once.  auto_parallel: weigh computing time fully against moving bytes when SBPs are chosen;
-    otherwise computing time only breaks ties, and ops follow the SBPs the user gave.
+    num_pieces: micro-batches per step.  order_mode: one of ORDER_MODES.  outputs_buffer_size: steps
+    whose outputs may be alive at once.  auto_parallel: weigh computing time fully against moving
+    bytes when SBPs are chosen; otherwise computing time only breaks ties, and ops follow the SBPs
+    the user gave.
     """
 
     name: str
@@ -51,7 +53,7 @@ class JobConfig:
 
 @dataclass(frozen=True)
 class Cluster:
-    """The ranks a job runs on.  hosts: the host name of every rank; ranks with one name share memory."""
+    """The ranks a job runs on.  hosts: of every rank; ranks with one host name share memory."""
 
     world_size: int
     hosts: tuple[str, ...] = ()
@@ -63,7 +65,8 @@ class Cluster:
             object.__setattr__(self, "hosts", ("localhost",) * self.world_size)
         if len(self.hosts) != self.world_size:
             raise ConfigError(
-                f"{len(self.hosts)} hosts given for {self.world_size} ranks; give one host name per rank"
+                f"{len(self.hosts)} hosts given for {self.world_size} ranks; "
+                "give one host name per rank"
             )
 
     def to_bytes(self) -> bytes:

@@ -1,19 +1,19 @@
 """Gives every value one SBP per hierarchy axis, so that the step takes the least time.
 
-What the user fixed (variables, inputs, to_global) stays, and is followed: of an op's signatures those that take most
-of its inputs as they come are eligible, as in eager execution, so that a batch that was split stays split even
-where gathering it would move fewer bytes. With auto_parallel all signatures are. Among the eligible ones the choice is made
-in two walks, min-sum over the graph:
+What the user fixed (variables, inputs, to_global) stays, and is followed: of an op's signatures
+those that take most of its inputs as they come are eligible, as in eager execution, so that a batch
+that was split stays split even where gathering it would move fewer bytes. With auto_parallel all
+signatures are. Among the eligible ones the choice is made in two walks, min-sum over the graph:
 
-  forward   each value gets a message: for every SBP it could have, the least time of having made it so, itself
-            and all that it is made of;
-  backward  each node, last first, takes the choice that is cheapest given the messages of its inputs and what its
-            readers, which have chosen already, want.
+  forward   each value gets a message: for every SBP it could have, the least time of having made it
+            so, itself and all that it is made of;
+  backward  each node, last first, takes the choice that is cheapest given the messages of its
+            inputs and what its readers, which have chosen already, want.
 
-On a tree this is the optimum. Where a node has several readers its message is shared evenly between them, and the
-backward walk counts each distinct wish once, since a moved value is moved once for all who want it so.
-Equal neighbourhoods (the layers of a deep network) have equal messages, so each is solved once: the walks are linear, and
-cheap on repeated blocks.
+On a tree this is the optimum. Where a node has several readers its message is shared evenly between
+them, and the backward walk counts each distinct wish once, since a moved value is moved once for
+all who want it so. Equal neighbourhoods (the layers of a deep network) have equal messages, so each
+is solved once: the walks are linear, and cheap on repeated blocks.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ Wish = tuple[NdSbp, Placement]
 
 
 def infer_sbp(graph: LogicalGraph, config: JobConfig, cluster: Cluster) -> None:
-    """Sets `sbp` of every value. Raises SbpError or PlacementError naming the op and its source line."""
+    """Sets `sbp` of every value. Raises SbpError or PlacementError with the user's line."""
     nodes = list(graph)
     if config.auto_parallel:
         found = _search(graph, nodes, cluster)
@@ -62,7 +62,8 @@ def infer_sbp(graph: LogicalGraph, config: JobConfig, cluster: Cluster) -> None:
 
 
 def _search(graph: LogicalGraph, nodes: list[Node], cluster: Cluster) -> list[Choice]:
-    """The best of the search and of what following the user would give: where values have many readers, the walks may miss."""
+    """The best of the search and of what following the user would give: where values have many
+    readers, the walks may miss."""
     solvers = (
         _Solver(graph, cluster, search_all=True),
         _Solver(graph, cluster),
@@ -79,9 +80,11 @@ def step_seconds(
     signatures: Signatures,
     weights: dict[int, int],
 ) -> float:
-    """Estimated time of a step in which node i takes choice i: computing and moving, one after the other.
+    """Estimated time of a step in which node i takes choice i: computing and moving, one after the
+    other.
 
-    A value that is moved is moved once for all readers that want it so.  weights: see `edge_weights`.
+    A value that is moved is moved once for all readers that want it so.  weights: see
+    `edge_weights`.
     """
     layout: dict[int, NdSbp] = {}
     moves: dict[tuple[int, NdSbp, Placement], float] = {}
@@ -98,7 +101,8 @@ def step_seconds(
 
 
 class _Message:
-    """What a reader may know of a value: for each SBP it could have, the least seconds (the cheapest has 0)."""
+    """What a reader may know of a value: for each SBP it could have, the least seconds (the
+    cheapest has 0)."""
 
     __slots__ = ("costs", "id", "placement", "type", "weight")
 
@@ -118,7 +122,8 @@ class _Message:
 
 
 class _Solved:
-    """The choices of a node in a given neighbourhood: `base[i]` seconds for choice i up to and with the node."""
+    """The choices of a node in a given neighbourhood: `base[i]` seconds for choice i up to and with
+    the node."""
 
     __slots__ = ("base", "choices", "id", "outputs")
 
@@ -132,8 +137,8 @@ class _Solved:
 
 
 class _Solver:
-    """search_all: every signature is eligible, not only those that match most inputs.  whole_sources: inputs and
-    variables that are not fixed are B."""
+    """search_all: every signature is eligible, not only those that match most inputs.
+    whole_sources: inputs and variables that are not fixed are B."""
 
     def __init__(
         self,
@@ -166,7 +171,7 @@ class _Solver:
         chosen.reverse()
         return chosen
 
-    # ---- forward --------------------------------------------------------------------------------------------------
+    # ---- forward ---------------------------------------------------------------------------------
 
     def visit(self, node: Node) -> None:
         """Solves a node whose inputs are solved."""
@@ -279,11 +284,11 @@ class _Solver:
         )
         candidates = "; ".join(map(str, self._signatures.of(node))) or "none"
         return SbpError(
-            f"{node.describe()}: no SBP signature fits its inputs ({inputs}) and outputs ({fixed}); "
-            f"candidates are {candidates}; change a to_global before or after it"
+            f"{node.describe()}: no SBP signature fits its inputs ({inputs}) and outputs "
+            f"({fixed}); candidates are {candidates}; change a to_global before or after it"
         )
 
-    # ---- backward -------------------------------------------------------------------------------------------------
+    # ---- backward --------------------------------------------------------------------------------
 
     def choose(self, node: Node) -> Choice:
         """Fixes a node all of whose readers are fixed, and tells its producers what it wants."""
@@ -308,7 +313,8 @@ class _Solver:
         wishes: list[tuple[Wish, ...]],
         forced: tuple[NdSbp | None, ...],
     ) -> Choice:
-        """The choice with the least time up to here and of moving the outputs to where they are wanted.
+        """The choice with the least time up to here and of moving the outputs to where they are
+        wanted.
 
         forced: of an output that is overwritten, how the op that does so has it.
         """

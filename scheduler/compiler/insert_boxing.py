@@ -1,7 +1,7 @@
 """Puts a boxing node wherever a reader wants a value to lie otherwise than it does.
 
-All readers that want the same share one node; it stands right before the first of them. A to_global becomes a boxing
-node, or goes if its input lies so already.
+All readers that want the same share one node; it stands right before the first of them. A to_global
+becomes a boxing node, or goes if its input lies so already.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ _Moved = dict[tuple[int, NdSbp, Placement], Value]
 
 
 def insert_boxing(graph: LogicalGraph, config: JobConfig, cluster: Cluster) -> None:
-    """Afterwards producer and reader agree on every edge, but for output nodes, which take what they get."""
+    """Afterwards producer and reader agree on every edge, but for output nodes, which take what
+    they get."""
     wanted = _Wanted(cluster)
     moved: _Moved = {}
     for node in graph:
@@ -48,7 +49,8 @@ def _settle(graph: LogicalGraph, node: Node, moved: _Moved) -> None:
 
 
 def hand_over(old: Value, new: Value) -> None:
-    """Every reader of `old` reads `new`. Linear in the number of readers, where `graph.replace_uses` searches for each."""
+    """Every reader of `old` reads `new`. Linear in the number of readers, where
+    `graph.replace_uses` searches for each."""
     users, old.users = old.users, []
     for user in dict.fromkeys(users):
         user.inputs = [new if v is old else v for v in user.inputs]
@@ -78,7 +80,8 @@ def _known(value: Value) -> NdSbp:
 
 
 class _Wanted:
-    """How each node wants its inputs to lie: the cheapest of the signatures that make its outputs as they were chosen."""
+    """How each node wants its inputs to lie: the cheapest of the signatures that make its outputs
+    as they were chosen."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._signatures = Signatures(cluster)
@@ -104,7 +107,8 @@ class _Wanted:
         if best is None:
             inputs = ", ".join(f"{v} {v.type} {nd_sbp_str(_known(v))}" for v in node.inputs)
             raise SbpError(
-                f"{node.describe()}: no SBP signature makes {' '.join(map(nd_sbp_str, outputs))} of {inputs}"
+                f"{node.describe()}: no SBP signature makes "
+                f"{' '.join(map(nd_sbp_str, outputs))} of {inputs}"
             )
         return best.inputs
 

@@ -1,4 +1,5 @@
-"""Tells what runs once a step and what runs once a piece (micro-batch), and puts a node where the rate changes."""
+"""Tells what runs once a step and what runs once a piece (micro-batch), and puts a node where the
+rate changes."""
 
 from __future__ import annotations
 
@@ -16,9 +17,10 @@ RATE_CHANGES = frozenset({"unpack", "accumulate", "pack", "repeat"})
 def micro_batch(graph: LogicalGraph, config: JobConfig, cluster: Cluster) -> None:
     """Sets `rate` of every node: that of its outputs.
 
-    With one piece a step the rate-changing nodes go. Otherwise everything made of a piece is made per piece, until
-    `accumulate` or `pack` makes one value of all pieces; a step's value that a piece needs passes a `repeat`, except
-    variables, which are memory and may be read at any rate; a piece's value that leaves the graph passes a `pack`.
+    With one piece a step the rate-changing nodes go. Otherwise everything made of a piece is made
+    per piece, until `accumulate` or `pack` makes one value of all pieces; a step's value that a
+    piece needs passes a `repeat`, except variables, which are memory and may be read at any rate; a
+    piece's value that leaves the graph passes a `pack`.
     """
     if graph.num_pieces == 1:
         _remove_rate_changes(graph)

@@ -1,4 +1,5 @@
-"""Looks at the graph after each pass: timing, progress, text dumps, checks. Here and nowhere in the passes."""
+"""Looks at the graph after each pass: timing, progress, text dumps, checks. Here and nowhere in the
+passes."""
 
 from __future__ import annotations
 
@@ -30,8 +31,9 @@ class PassTime:
 class Observer:
     """What to do after each pass.
 
-    dump_dir: folder for one text file per pass, or None.  dump_after: only after this pass ("" or "ALL": every one).
-    check: verify the graph.  progress: see Progress.  times: one entry per pass that ran.
+    dump_dir: folder for one text file per pass, or None.  dump_after: only after this pass ("" or
+    "ALL": every one).  check: verify the graph.  progress: see Progress.  times: one entry per pass
+    that ran.
     """
 
     dump_dir: Path | None = None
@@ -43,7 +45,7 @@ class Observer:
 
     @classmethod
     def from_config(cls) -> Observer:
-        """As the process's configuration asks (ONEFLOW_DUMP, ONEFLOW_DEBUG_PASS, ONEFLOW_DEBUG, ...)."""
+        """As the process's environment asks (ONEFLOW_DUMP, ONEFLOW_DEBUG_PASS, ONEFLOW_DEBUG)."""
         config = current_config()
         observer = cls(
             dump_dir=Path(config.dump_dir) if config.dump_dir else None,

@@ -1,16 +1,19 @@
-"""One order of all nodes for all ranks, so that no two ranks ever wait for each other's next collective.
+"""One order of all nodes for all ranks, so that no two ranks ever wait for each other's next
+collective.
 
 The order the user wrote is a good one: it is kept, stably, but for what a mode moves:
 
-  MemoryFirst (default)  the reductions of partial sums (gradients) that can already run stand together, so that one
-                         actor carries many of them; everything else stays where its reader is
-  SpeedFirst             a reduction is issued as soon as its input is made, to run beside the computing that follows
+  MemoryFirst (default)  the reductions of partial sums (gradients) that can already run stand
+                         together, so that one actor carries many of them; everything else stays
+                         where its reader is
+  SpeedFirst             a reduction is issued as soon as its input is made, to run beside the
+                         computing that follows
   OverlapCpuGpu, DelayShortGpu
                          as SpeedFirst
   Disable                nothing is moved
 
-In every mode a transfer to other ranks is issued right after what it carries was made, and an op that overwrites
-a variable comes after every reader of what it overwrites.
+In every mode but Disable a transfer to other ranks is issued right after what it carries was made.
+An op that overwrites a variable always comes after every reader of what it overwrites.
 """
 
 from __future__ import annotations
@@ -25,7 +28,8 @@ from oneflow.core.op import find_op
 
 
 def order(graph: LogicalGraph, config: JobConfig, cluster: Cluster) -> None:
-    """Relinks the graph in execution order. Raises GraphError where a value is read after it had to be overwritten."""
+    """Relinks the graph in execution order. Raises GraphError where a value is read after it had to
+    be overwritten."""
     nodes = list(graph)
     position = {node.id: i for i, node in enumerate(nodes)}
     place = list(range(len(nodes)))
@@ -39,7 +43,7 @@ def order(graph: LogicalGraph, config: JobConfig, cluster: Cluster) -> None:
     graph.reorder(_topological(nodes, position, ranks))
 
 
-# ---- what a mode wants --------------------------------------------------------------------------------------------
+# ---- what a mode wants ---------------------------------------------------------------------------
 
 
 def _made_by_computing(value: Value) -> bool:
@@ -47,7 +51,8 @@ def _made_by_computing(value: Value) -> bool:
 
 
 def _place_early(nodes: list[Node], position: dict[int, int], place: list[int]) -> None:
-    """Transfers right after the producer: the receiving stage waits for nothing else. Accumulation likewise: it frees a gradient."""
+    """Transfers right after the producer: the receiving stage waits for nothing else. Accumulation
+    likewise: it frees a gradient."""
     for i, node in enumerate(nodes):
         is_transfer = node.op == "boxing" and node.inputs[0].placement != node.placement
         if node.op == "accumulate" or (is_transfer and _made_by_computing(node.inputs[0])):
@@ -69,7 +74,7 @@ def _reductions(nodes: list[Node]) -> list[int]:
 
 
 def _gather_reductions(nodes: list[Node], position: dict[int, int], place: list[int]) -> None:
-    """Those of one kind stand where the first of them stands, if what they reduce is made by then."""
+    """Those of one kind stand where the first of them does, if their inputs are made by then."""
     leaders: dict[Hashable, int] = {}
     for i in _reductions(nodes):
         node = nodes[i]
@@ -94,7 +99,7 @@ def _hasten_reductions(nodes: list[Node], position: dict[int, int], place: list[
         place[i] = place[position[nodes[i].inputs[0].node.id]]
 
 
-# ---- a valid order closest to it ----------------------------------------------------------------------------------
+# ---- a valid order closest to it -----------------------------------------------------------------
 
 
 def _topological(nodes: list[Node], position: dict[int, int], ranks: list[int]) -> list[Node]:

@@ -1,10 +1,10 @@
 """Which rows make a piece when the rows of a step lie on several ranks.
 
-`unpack` and `pack` cut and join each rank's own rows, so nothing moves. With a batch of 8 rows split over 2 ranks, piece 0
-of 2 then is rows 0, 1 of rank 0 and 4, 5 of rank 1, which `pack` undoes. That is right as long as all
-inputs are cut alike: labels that every rank holds whole would be cut into rows 0 to 3 and 4 to 7. So rows
-stay split only if they are split into equally many parts in all inputs, and evenly; otherwise every input is first
-gathered along dim 0.
+`unpack` and `pack` cut and join each rank's own rows, so nothing moves. With a batch of 8 rows
+split over 2 ranks, piece 0 of 2 then is rows 0, 1 of rank 0 and 4, 5 of rank 1, which `pack`
+undoes. That is right as long as all inputs are cut alike: labels that every rank holds whole would
+be cut into rows 0 to 3 and 4 to 7. So rows stay split only if they are split into equally many
+parts in all inputs, and evenly; otherwise every input is first gathered along dim 0.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ def gathers_rows(before: NdSbp | None, after: NdSbp) -> bool:
 
 
 def rows_may_stay_split(graph: LogicalGraph) -> bool:
-    """True if all inputs of unpack nodes are known to have their rows split evenly into the same number of parts."""
+    """True if all inputs of unpack nodes are known to have their rows split evenly into the same
+    number of parts."""
     parts = set()
     for node in graph:
         if node.op == "unpack":
@@ -47,8 +48,9 @@ def rows_may_stay_split(graph: LogicalGraph) -> bool:
 def packed_layout(value: Value, piece: Value | None) -> NdSbp:
     """How `value` must lie before `pack` so that its rows come out in the order of the batch.
 
-    piece: the result of an unpack in the same graph, if there is one; a value with as many rows as it is taken for
-    rows of the batch and lies as it does along dim 0; any other is whole along dim 0.
+    piece: the result of an unpack in the same graph, if there is one; a value with as many rows as
+    it is taken for rows of the batch and lies as it does along dim 0; any other is whole along dim
+    0.
     """
     nd_sbp = value.sbp or ()
     if value.type.ndim == 0:

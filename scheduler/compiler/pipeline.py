@@ -1,6 +1,7 @@
 """From a traced graph to a plan: the passes in their order.
 
-A pass edits the graph in place, holds no state and leaves a valid graph. What a plan is made of stands in emit.py.
+A pass edits the graph in place, holds no state and leaves a valid graph. What a plan is made of
+stands in emit.py.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ def run_passes(
     until: str = "",
     observer: Observer | None = None,
 ) -> Observer:
-    """Runs the passes, up to and with the one named `until`; returns the observer with its times."""
+    """Runs the passes, up to and with the one named `until`. Returns the observer."""
     names = [p.__name__ for p in PASSES]
     if until and until not in names:
         raise ConfigError(f"there is no pass {until!r}; passes are {', '.join(names)}")

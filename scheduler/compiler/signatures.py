@@ -1,7 +1,8 @@
-"""The nd-SBP signatures a node may take and what they cost: shared by infer_sbp, insert_boxing and verify.
+"""The nd-SBP signatures a node may take and what they cost: shared by infer_sbp, insert_boxing and
+verify.
 
-Over one hierarchy axis an op declares its signatures; over n axes every combination is one, as long as no dim is cut
-into more parts than it has elements.
+Over one hierarchy axis an op declares its signatures; over n axes every combination is one, as long
+as no dim is cut into more parts than it has elements.
 """
 
 from __future__ import annotations
@@ -30,9 +31,11 @@ FLOPS_PER_SECOND = {"cpu": 1e11, "cuda": 1e14}
 TIE_BREAK = 1e-6
 """Weight of computing time where the user's SBPs lead: breaks ties, never pays for moving bytes."""
 MOVE_SECONDS = 2e-5
-"""Least time of a boxing node, however few bytes it moves: it is an actor with messages of its own."""
+"""Least time of a boxing node, however few bytes it moves: it is an actor with messages of its
+own."""
 RELABEL_SECONDS = 1e-9
-"""For another name of the same layout (on an axis of one rank all SBPs are the same): prefers to keep the name."""
+"""For another name of the same layout (on an axis of one rank all SBPs are the same): prefers to
+keep the name."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +56,7 @@ def _nd_str(nd_sbp: NdSbp) -> str:
 
 
 class Signatures:
-    """Choices and costs, each computed once: repeated blocks ask for the same ones again and again."""
+    """Choices and costs, each computed once: repeated blocks ask for the same ones."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -89,7 +92,8 @@ class Signatures:
 
 
 class Edge(dict[tuple[NdSbp, NdSbp], float]):
-    """(layout before, layout after) -> seconds of moving a value of one type between two placements; inf: impossible."""
+    """(layout before, layout after) -> seconds of moving a value of one type between two
+    placements; inf: impossible."""
 
     def __init__(self, type: TensorType, source: Placement, target: Placement, link: Link) -> None:
         super().__init__()
@@ -110,7 +114,8 @@ class Edge(dict[tuple[NdSbp, NdSbp], float]):
             return math.inf
         seconds = MOVE_SECONDS + boxing_seconds(type, before, source, after, target, link)
         if has_partial(after) and not has_partial(before):
-            # To make partial sums of a whole costs next to nothing, but somebody has to add them up again.
+            # To make partial sums of a whole costs next to nothing, but somebody has to add them
+            # up again.
             whole = all_broadcast(target.ndim)
             seconds += boxing_seconds(type, after, target, whole, target, link)
         return seconds
@@ -130,7 +135,8 @@ def link_between(cluster: Cluster, source: Placement, target: Placement) -> Link
 
 
 def same_layout(a: NdSbp, b: NdSbp, hierarchy: tuple[int, ...]) -> bool:
-    """True if both put the same elements on every rank (over an axis of one rank every SBP does)."""
+    """True if both put the same elements on every rank (over an axis of one rank every SBP
+    does)."""
     return all(x is y or n == 1 for x, y, n in zip(a, b, hierarchy, strict=True))
 
 
@@ -142,7 +148,7 @@ def sbp_attrs_key(node: Node) -> str:
     return attrs_key(attrs)
 
 
-# ---- choices ------------------------------------------------------------------------------------------------------
+# ---- choices -------------------------------------------------------------------------------------
 
 
 def _choices(node: Node) -> tuple[Choice, ...]:
@@ -177,7 +183,8 @@ def axis_signatures(node: Node, size: int) -> list[SbpSignature]:
 
 
 def _nests(node: Node, combination: Sequence[SbpSignature]) -> bool:
-    """A signature that depends on the number of ranks must also hold for all axes that use it together."""
+    """A signature that depends on the number of ranks must also hold for all axes that use it
+    together."""
     if node.is_structural or find_op(node.op).sbp_for is None:
         return True
     sizes: dict[SbpSignature, list[int]] = {}
@@ -220,7 +227,7 @@ def fits(type: TensorType, nd_sbp: NdSbp, hierarchy: tuple[int, ...]) -> bool:
     return all(type.shape[dim] >= n or n == 1 for dim, n in parts.items())
 
 
-# ---- time of computing --------------------------------------------------------------------------------------------
+# ---- time of computing ---------------------------------------------------------------------------
 
 
 def _is_product(
@@ -239,7 +246,8 @@ def _seconds(
 ) -> float:
     """Reading and writing local bytes, or the arithmetic of a product, whichever is longer.
 
-    A product of sizes m, k, n has operands of mk, kn and mn elements, so mkn is the root of their product.
+    A product of sizes m, k, n has operands of mk, kn and mn elements, so mkn is the root of their
+    product.
     """
     device = node.placement.type
     numels = [
@@ -257,11 +265,12 @@ def _parts(nd_sbp: NdSbp, hierarchy: tuple[int, ...]) -> int:
     return math.prod(n for s, n in zip(nd_sbp, hierarchy, strict=True) if s.is_split)
 
 
-# ---- where inputs may come from -----------------------------------------------------------------------------------
+# ---- where inputs may come from ------------------------------------------------------------------
 
 
 def check_placements(node: Node) -> None:
-    """Raises PlacementError if an op's inputs lie in different places (scalars may come from anywhere)."""
+    """Raises PlacementError if an op's inputs lie in different places (scalars may come from
+    anywhere)."""
     first: Value | None = None
     for value in node.inputs:
         if value.type.ndim == 0:
@@ -277,7 +286,8 @@ def check_placements(node: Node) -> None:
 
 
 def edge_weights(graph: LogicalGraph) -> dict[int, int]:
-    """How often each value is made in a step, by value id: num_pieces downstream of unpack, else 1."""
+    """How often each value is made in a step, by value id: num_pieces downstream of unpack, else
+    1."""
     weights: dict[int, int] = {}
     for node in graph:
         weight = graph.num_pieces if node.op == "unpack" else 1

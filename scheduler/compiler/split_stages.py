@@ -1,4 +1,5 @@
-"""Numbers the pipeline stages: nodes of one stage run on one set of ranks, one stage after another."""
+"""Numbers the pipeline stages: nodes of one stage run on one set of ranks, one stage after
+another."""
 
 from __future__ import annotations
 
@@ -11,8 +12,9 @@ _Ranks = tuple[int, ...]
 def split_stages(graph: LogicalGraph, config: JobConfig, cluster: Cluster) -> None:
     """Sets `stage` of the nodes whose stage the user did not set.
 
-    If the user set stages, a node without one (a gradient, an update, a boxing) has the stage that the others have on
-    its ranks. If not, sets of ranks that share no rank are stages, in order of first appearance.
+    If the user set stages, a node without one (a gradient, an update, a boxing) has the stage that
+    the others have on its ranks. If not, sets of ranks that share no rank are stages, in order of
+    first appearance.
     """
     if any(node.stage for node in graph):
         stage_of = _stages_by_user(graph)
@@ -28,7 +30,8 @@ def _computes(node: Node) -> bool:
 
 
 def _stages_by_user(graph: LogicalGraph) -> dict[_Ranks, int]:
-    """Ranks -> stage, where the user gave exactly one to nodes there and other ranks have other stages."""
+    """Ranks -> stage, where the user gave exactly one to nodes there and other ranks have other
+    stages."""
     given: dict[_Ranks, set[int]] = {}
     for node in graph:
         if _computes(node) or node.stage:

@@ -1,4 +1,5 @@
-"""Checks that a graph is what it must be after a given pass. For tests and debugging; passes rely on it, not on luck."""
+"""Checks that a graph is what it must be after a given pass. For tests and debugging; passes rely
+on it, not on luck."""
 
 from __future__ import annotations
 
@@ -50,7 +51,8 @@ class _Checker:
         return InternalError(f"after {self._after or 'tracing'}: {message}")
 
     def definitions(self, node: Node) -> None:
-        """Every value is defined once, before use, and not read after it was overwritten (once there is an order)."""
+        """Every value is defined once, before use, and not read after it was overwritten (once
+        there is an order)."""
         for value in node.inputs:
             if self._defined.get(value.id) is not value:
                 raise self.fail(f"{node.describe()} reads {value}, which is not made before it")
@@ -91,8 +93,8 @@ class _Checker:
             wanted = self._types[key]
         if actual != wanted:
             raise self.fail(
-                f"{node.describe()} of {' '.join(map(str, inputs))} gives {' '.join(map(str, wanted))}, "
-                f"but the graph says {' '.join(map(str, actual))}"
+                f"{node.describe()} of {' '.join(map(str, inputs))} gives "
+                f"{' '.join(map(str, wanted))}, but the graph says {' '.join(map(str, actual))}"
             )
 
     def has_sbp(self, node: Node) -> None:
@@ -116,7 +118,8 @@ class _Checker:
         for value in node.inputs:
             if value.placement != node.placement:
                 raise self.fail(
-                    f"{value} is on {value.placement}, but {node.describe()} runs on {node.placement}"
+                    f"{value} is on {value.placement}, but {node.describe()} runs on "
+                    f"{node.placement}"
                 )
         inputs, outputs = _sbps(node.inputs), _sbps(node.outputs)
         key = (self._signatures.key(node), inputs, outputs)
@@ -150,8 +153,8 @@ class _Checker:
         for value in node.inputs:
             if value.node.rate != node.rate and value.node.op != "variable":
                 raise self.fail(
-                    f"{node.describe()} runs once a {node.rate}, but its input {value} is made once "
-                    f"a {value.node.rate}"
+                    f"{node.describe()} runs once a {node.rate}, but its input {value} is made "
+                    f"once a {value.node.rate}"
                 )
 
 

@@ -1,4 +1,5 @@
-"""Rewrites the golden files from the passes as they are: `python tests/golden/regenerate.py`. Read the diff before committing it."""
+"""Rewrites the golden files from the passes as they are: `python tests/golden/regenerate.py`. Read
+the diff before committing it."""
 
 from __future__ import annotations
 

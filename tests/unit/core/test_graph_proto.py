@@ -1,3 +1,4 @@
+# ruff: noqa: E501  (graph text has a node a line)
 """A graph as bytes and back, and digests that say what it means."""
 
 from __future__ import annotations

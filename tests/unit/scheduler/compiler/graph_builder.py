@@ -1,4 +1,5 @@
-"""Traces small training graphs for the tests: a mode that appends nodes, and a tape that appends gradients."""
+"""Traces small training graphs for the tests: a mode that appends nodes, and a tape that appends
+gradients."""
 
 from __future__ import annotations
 
@@ -127,7 +128,8 @@ def mlp(
 ) -> LogicalGraph:
     """One training step of an MLP: a block of two products per placement, mean cross entropy, SGD.
 
-    Weights are (out, in): `up_sbp` is the layout of the (2 * width, width) ones, `down_sbp` of the others.
+    Weights are (out, in): `up_sbp` is the layout of the (2 * width, width) ones, `down_sbp` of the
+    others.
     """
     builder = Builder("Mlp", num_pieces)
     where = placements[0]

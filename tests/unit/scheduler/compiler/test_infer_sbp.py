@@ -1,4 +1,5 @@
-"""infer_sbp: what the user fixed is followed; on trees the choice is the optimum found by trying everything."""
+"""infer_sbp: what the user fixed is followed; on trees the choice is the optimum found by trying
+everything."""
 
 from __future__ import annotations
 
@@ -119,7 +120,7 @@ def test_a_gradient_is_reduced_once_a_step_not_once_a_piece():
     assert {n.rate for n in graph.of_kind("boxing")} == {"step"}
 
 
-# ---- errors -------------------------------------------------------------------------------------------------------
+# ---- errors --------------------------------------------------------------------------------------
 
 
 def test_no_signature_names_op_place_and_candidates():
@@ -161,11 +162,12 @@ def test_a_fixed_split_of_a_missing_dim_is_an_error():
         infer_sbp(builder.graph, CONFIG, CLUSTER)
 
 
-# ---- against trying everything ------------------------------------------------------------------------------------
+# ---- against trying everything -------------------------------------------------------------------
 
 
 def total_seconds(nodes: list[Node], choices: tuple[Choice, ...], signatures: Signatures) -> float:
-    """Time of a step in which node i takes choice i; a value moved once serves all who want it so."""
+    """Time of a step in which node i takes choice i; a value moved once serves all who want it
+    so."""
     of_value = {
         v.id: s
         for n, c in zip(nodes, choices, strict=True)

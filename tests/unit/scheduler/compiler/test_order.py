@@ -1,4 +1,6 @@
-"""order: one valid order; modes move reductions, transfers follow their producers, updates follow all readers."""
+# ruff: noqa: E501  (graph text has a node a line)
+"""order: one valid order; modes move reductions, transfers follow their producers, updates follow
+all readers."""
 
 from __future__ import annotations
 

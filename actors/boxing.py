@@ -210,8 +210,11 @@ def read_value(actor: ActorSpec, node: Node) -> Value:
 def flat_runs(actor: ActorSpec, rank: int) -> list[list[Node]]:
     """Nodes of an all_reduce whose values lie side by side, in the registers read and in the one written alike.
 
-    A run is reduced as one flat array. It follows from the layouts alone, so all ranks of a group find the same runs.
+    A run is reduced as one flat array. It follows from the layouts alone, so all ranks of a group find the same runs; and
+    both phases of an all_reduce must cut the same runs, so the second asks for those of the first.
     """
+    if actor.kind is ActorKind.FLAT_ALL_GATHER:
+        return flat_runs(actor.inputs[0].producer, rank)
     places: dict[int, tuple[int, int, int]] = {}  # value -> register, offset, end
     for register in actor.inputs:
         layout = slot_layout(register, rank)

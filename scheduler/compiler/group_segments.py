@@ -37,13 +37,19 @@ def group_segments(graph: LogicalGraph) -> list[ActorSpec]:
     _copy_variables(graph)
     levels: dict[int, int] = {}
     groups: dict[Hashable, list[Node]] = {}
-    for node in graph:
+    places: dict[int, int] = {}
+    for place, node in enumerate(graph):
+        places[node.id] = place
         if node.op in ("variable", "repeat"):
             levels[node.id] = _source_level(node, levels)
             continue
         level = _level(node, levels)
         levels[node.id] = level
         groups.setdefault(_key(node, level), []).append(node)
+    for nodes in groups.values():
+        if nodes[0].op == "boxing":
+            # In the order in which what they read is made, and so lies in its register: neighbours stay neighbours.
+            nodes.sort(key=lambda n: places[n.inputs[0].node.id])
     return _number(graph, groups, levels)
 
 

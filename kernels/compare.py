@@ -27,6 +27,7 @@ for _name, _function in _UFUNCS.items():
 
 @kernel("scalar_compare")
 def scalar_compare(xp: Any, out: Array, x: Array, *, value: Any, kind: str) -> None:
-    # A float compares in the tensor's precision, as it would after an assignment; an integer tensor keeps the float.
+    # A float compares in the tensor's precision, as it would after an assignment; an integer tensor
+    # keeps the float.
     number = value if x.dtype.kind in "iub" else x.dtype.type(value)
     getattr(xp, _UFUNCS[kind])(x, number, out=out)

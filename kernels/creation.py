@@ -18,7 +18,8 @@ def constant(xp: Any, out: Array, *, shape: Any, dtype: Any, value: Any) -> None
 def arange(
     xp: Any, out: Array, *, start: Any, step: Any, length: int, dtype: Any, offset: int = 0
 ) -> None:
-    """Every element is rounded once, from its global position, so that shards agree with the whole."""
+    """Every element is rounded once, from its global position, so that shards agree with the
+    whole."""
     exact = xp.arange(offset, offset + out.shape[0], dtype=xp.int64)
     xp.copyto(out, exact * step + start, casting="unsafe")
 

@@ -1,4 +1,5 @@
-"""Kernels of oneflow/ops/gather.py. Scatter-adds of embedding gradients have a fused CPU variant."""
+"""Kernels of oneflow/ops/gather.py. Scatter-adds of embedding gradients have a fused CPU
+variant."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ def _rows(types: Types, attrs: dict[str, Any]) -> Types:
 
 def _check_bounds(name: str, index: Array, size: int) -> None:
     """Raises IndexError for an index outside 0 .. size - 1."""
-    if index.size and not (0 <= int(index.min()) and int(index.max()) < size):
+    if index.size and not (int(index.min()) >= 0 and int(index.max()) < size):
         raise IndexError(
             f"{name}: the index has values {int(index.min())} to {int(index.max())}, "
             f"but the dim has positions 0 to {size - 1}"
@@ -111,7 +112,7 @@ def gather_grad_fused(
 
     from oneflow.kernels.fused.scatter import add_rows
 
-    source, target = (d, out) if not wide else wide
+    source, target = wide if wide else (d, out)
     if wide:
         source[...] = d
         target = target.reshape(-1)[: out.size].reshape(out.shape)

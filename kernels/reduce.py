@@ -12,7 +12,8 @@ Array = Any
 
 
 def _wide_result(types: tuple[TensorType, ...], attrs: dict[str, Any]) -> tuple[TensorType, ...]:
-    """Half floats are summed in float32: in their own precision a sum stops growing at a few hundred terms."""
+    """Half floats are summed in float32: in their own precision a sum stops growing at a few
+    hundred terms."""
     x = types[0]
     if x.dtype not in (float16, bfloat16):
         return ()

@@ -1,4 +1,5 @@
-"""Kernels of oneflow/ops/scalar.py. Scalars take the tensor's dtype first, so that every dtype stays itself."""
+"""Kernels of oneflow/ops/scalar.py. Scalars take the tensor's dtype first, so that every dtype
+stays itself."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Kernels and the view of oneflow/ops/slicing.py. Slices clip at the end, which makes them right on shards too."""
+"""Kernels and the view of oneflow/ops/slicing.py. Slices clip at the end, which makes them right on
+shards too."""
 
 from __future__ import annotations
 
@@ -21,7 +22,9 @@ def slice_kernel(xp: Any, out: Array, x: Array, *, starts: Dims, stops: Dims, st
 
 @view("slice")
 def slice_view(x: Array, *, starts: Dims, stops: Dims, steps: Dims) -> Array:
-    return x[(*_index(starts, stops, steps), ...)]
+    # The dots make a view of a tensor without dims, too.
+    index = (*_index(starts, stops, steps), Ellipsis)
+    return x[index]
 
 
 @kernel("slice_scatter")

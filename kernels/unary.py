@@ -1,8 +1,10 @@
-"""Kernels of oneflow/ops/unary.py. NumPy and CuPy share them; the activations have fused CPU variants for large arrays."""
+"""Kernels of oneflow/ops/unary.py. NumPy and CuPy share them; the activations have fused CPU
+variants for large arrays."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 from oneflow.core.dtype import bool_
@@ -22,10 +24,12 @@ _UFUNCS = {
 }  # fmt: skip
 
 
-def _ufunc(name: str, function: str) -> None:
+def _ufunc(name: str, function: str) -> Callable[..., None]:
     @kernel(name)
     def run(xp: Any, out: Array, x: Array) -> None:
         getattr(xp, function)(x, out=out)
+
+    return run
 
 
 def _rounding(name: str, function: str) -> None:
@@ -37,8 +41,7 @@ def _rounding(name: str, function: str) -> None:
             getattr(xp, function)(x, out=out)
 
 
-for _name, _function in _UFUNCS.items():
-    _ufunc(_name, _function)
+_plain = {_name: _ufunc(_name, _function) for _name, _function in _UFUNCS.items()}
 for _name, _function in {
     "floor": "floor",
     "ceil": "ceil",
@@ -71,7 +74,8 @@ def relu(xp: Any, out: Array, x: Array) -> None:
 
 @kernel("sigmoid")
 def sigmoid(xp: Any, out: Array, x: Array) -> None:
-    # exp(-x) may overflow to infinity, whose reciprocal is the right 0; the form with tanh would lose the tail.
+    # exp(-x) may overflow to infinity, whose reciprocal is the right 0; the form with tanh would
+    # lose the tail.
     xp.negative(x, out=out)
     xp.exp(out, out=out)
     xp.add(out, x.dtype.type(1), out=out)
@@ -177,3 +181,41 @@ def erf_cuda(xp: Any, out: Array, x: Array) -> None:
     from cupyx.scipy.special import erf as cuda_erf
 
     cuda_erf(x, out=out)
+
+
+# ---- fused: one pass on all threads, for arrays large enough to be worth waking them ------------
+
+_LARGE = 1 << 15
+
+
+def _fused(
+    name: str,
+    plain: Callable[..., None],
+    dtypes: tuple[str, ...] = ("float32", "float64"),
+    *,
+    workspace: Any = None,
+    min_elements: int = _LARGE,
+) -> None:
+    """A CPU variant of `name`. plain and workspace: its kernel for inputs that are not
+    contiguous."""
+
+    @kernel(name, device="cpu", min_elements=min_elements, dtypes=dtypes, workspace=workspace)
+    def run(xp: Any, out: Array, *arrays: Array) -> None:
+        inputs = arrays[: len(arrays) - (workspace is not None)]
+        if all(a.flags.c_contiguous for a in inputs):
+            from oneflow.kernels.fused import elementwise
+
+            getattr(elementwise, name)(out.reshape(-1), *(a.reshape(-1) for a in inputs))
+        else:
+            plain(xp, out, *arrays)
+
+
+_fused("relu", relu)
+_fused("relu_grad", relu_grad, workspace=_bool_like_first)
+_fused("tanh_grad", tanh_grad)
+_fused("sigmoid_grad", sigmoid_grad)
+_fused("erf", erf, min_elements=1 << 11)
+_fused("exp", _plain["exp"], ("float32",))
+_fused("sigmoid", sigmoid, ("float32",))
+_fused("silu", silu, ("float32",))
+_fused("silu_grad", silu_grad, ("float32",), workspace=_like_first)

@@ -7,11 +7,13 @@ from typing import Any
 from numba import njit, prange
 
 
-@njit(parallel=True, nogil=True, cache=True)  # type: ignore[untyped-decorator]
+@njit(parallel=True, nogil=True, cache=True)
 def add_rows(target: Any, source: Any, index: Any, offset: Any, threads: Any) -> None:
-    """target[a, index[k] - offset] += source[a, k] for every k, in order; indices outside are left out.
+    """target[a, index[k] - offset] += source[a, k] for every k, in order; indices outside are left
+    out.
 
-    target: (before, size, after), source: (before, len(index), after); contiguous. Threads share the columns of
+    target: (before, size, after), source: (before, len(index), after); contiguous. Threads share
+    the columns of
     `after`, not the rows, so that equal indices never meet and sums have one order.
     """
     before, size, after = target.shape

@@ -1,6 +1,7 @@
 """The declaration of an op: one class holds all that is true of it in every mode.
 
-A declaration is a subclass of `Op` in `oneflow/ops`; its arithmetic is a kernel of the same name. Declaring registers it.
+A declaration is a subclass of `Op` in `oneflow/ops`; its arithmetic is a kernel of the same name.
+Declaring registers it.
 
     class Relu(Op):
         name = "relu"
@@ -11,8 +12,10 @@ A declaration is a subclass of `Op` in `oneflow/ops`; its arithmetic is a kernel
         @staticmethod
         def grad(d_out, x, out): return (lambda: relu_grad(d_out, out),)
 
-`grad` is called with the output gradients (None where there is none), the inputs, the outputs, then the attrs as
-keywords, and returns one entry per input: a tensor, None, or a function called only if that gradient is needed. It is
+`grad` is called with the output gradients (None where there is none), the inputs, the outputs, then
+the attrs as
+keywords, and returns one entry per input: a tensor, None, or a function called only if that
+gradient is needed. It is
 written with ops, so gradients are differentiable, boxable and traceable.
 """
 
@@ -34,7 +37,8 @@ Attr = Any  # None, bool, int, float, str, DType, or a tuple of these
 class Box:
     """Which part of a global tensor one rank holds: [start, stop) along every dim.
 
-    is_first: for partial sums and broadcasts: is this the first rank of its group along all P and B axes.
+    is_first: for partial sums and broadcasts: is this the first rank of its group along all P and B
+    axes.
     """
 
     starts: tuple[int, ...]
@@ -60,18 +64,21 @@ class Op:
     is_view: ClassVar[bool] = False
     """The output may share the memory of input 0 (the kernel table then has a view function)."""
     mutates: ClassVar[dict[int, int]] = {}
-    """output index -> index of the input whose memory it overwrites (optimizer updates, moving averages)."""
+    """output index -> index of the input whose memory it overwrites (optimizer updates, moving
+    averages)."""
     has_effect: ClassVar[bool] = False
     """Not to be removed although nobody reads its outputs."""
 
     @staticmethod
-    def infer(*types: TensorType, **attrs: Attr) -> TensorType | tuple[TensorType, ...]:
-        """Output types of input types. Raises ShapeError or DTypeError naming the op, what it got and wanted."""
+    def infer(*types: Any, **attrs: Attr) -> TensorType | tuple[TensorType, ...]:
+        """Output types of input types. Raises ShapeError or DTypeError naming the op, what it got
+        and wanted."""
         raise InternalError("an op without type inference")
 
     @staticmethod
-    def sbp(*types: TensorType, **attrs: Attr) -> list[SbpSignature]:
-        """Valid signatures over one hierarchy axis, besides all-B (which is always valid and added by the caller)."""
+    def sbp(*types: Any, **attrs: Attr) -> list[SbpSignature]:
+        """Valid signatures over one hierarchy axis, besides all-B (which is always valid and added
+        by the caller)."""
         return []
 
     @staticmethod
@@ -80,12 +87,15 @@ class Op:
         return ()
 
     sbp_for: ClassVar[Callable[..., list[SbpSignature]] | None] = None
-    """`sbp_for(num_ranks, *types, **attrs)`: as `sbp`, for a known number of ranks; only for ops where that number decides
-    what is valid (reshape). num_ranks: into how many parts one dim may be cut: the axis's size, or the product of the
+    """`sbp_for(num_ranks, *types, **attrs)`: as `sbp`, for a known number of ranks; only for ops
+    where that number decides
+    what is valid (reshape). num_ranks: into how many parts one dim may be cut: the axis's size, or
+    the product of the
     hierarchy where several axes may split one dim."""
 
     localize: ClassVar[Callable[..., dict[str, Attr]] | None] = None
-    """`localize(attrs, in_boxes, out_boxes) -> attrs` of one rank's shard, for ops whose attrs speak of global positions."""
+    """`localize(attrs, in_boxes, out_boxes) -> attrs` of one rank's shard, for ops whose attrs
+    speak of global positions."""
 
 
 REGISTRY: dict[str, type[Op]] = {}
@@ -124,7 +134,8 @@ def signatures(
     attrs: dict[str, Attr],
     num_ranks: int | None = None,
 ) -> list[SbpSignature]:
-    """All valid signatures over one axis, all-B last. num_ranks: see `Op.sbp_for`; None: valid for any number."""
+    """All valid signatures over one axis, all-B last. num_ranks: see `Op.sbp_for`; None: valid for
+    any number."""
     if op.sbp_for is not None and num_ranks is not None:
         listed = op.sbp_for(num_ranks, *types, **attrs)
     else:
@@ -136,11 +147,12 @@ def signatures(
 
 
 def num_outputs(op: type[Op], types: tuple[TensorType, ...], attrs: dict[str, Attr]) -> int:
-    """Number of outputs; -1 in the class means that it follows from inputs and attrs (split, unbind)."""
+    """Number of outputs; -1 in the class means that it follows from inputs and attrs (split,
+    unbind)."""
     return op.num_outputs if op.num_outputs >= 0 else len(infer_types(op, types, attrs))
 
 
-# ---- common signature lists ---------------------------------------------------------------------------------------
+# ---- common signature lists ----------------------------------------------------------------------
 
 
 def elementwise_signatures(
@@ -148,7 +160,8 @@ def elementwise_signatures(
 ) -> list[SbpSignature]:
     """Signatures of an elementwise op with NumPy broadcasting of its inputs.
 
-    An input may be split where its dim equals the output's; an input that lacks the dim, or has 1 there, is B.
+    An input may be split where its dim equals the output's; an input that lacks the dim, or has 1
+    there, is B.
     linear: also all-P (sums commute with the op).
     """
     ndim = max((t.ndim for t in types), default=0)
@@ -175,7 +188,8 @@ def _dim_from_right(t: TensorType, ndim: int, i: int) -> int:
 def einsum_signatures(equation: str) -> list[SbpSignature]:
     """Signatures of a product of two tensors written as an einsum, e.g. "mk,kn->mn".
 
-    A letter of the output may be split (B for an operand without it); a letter that is summed over, split in
+    A letter of the output may be split (B for an operand without it); a letter that is summed over,
+    split in
     both, gives P; and the product is linear in each operand: P B -> P and B P -> P.
     """
     left, _, out = equation.partition("->")

@@ -1,4 +1,5 @@
-"""Philox2x32-10 as a compiled loop: the words of `oneflow.core.rng.philox`, bit for bit, much faster.
+"""Philox2x32-10 as a compiled loop: the words of `oneflow.core.rng.philox`, bit for bit, much
+faster.
 
 Imported by `Rng.words` for large tensors only, because numba takes a moment to import.
 """
@@ -16,9 +17,10 @@ _LOW = np.uint64(0xFFFFFFFF)
 _SHIFT = np.uint64(32)
 
 
-@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
+@njit(nogil=True, cache=True)
 def fill_words(high: Any, low: Any, first: Any, key: Any, fold: Any) -> None:
-    """Words of the consecutive indices `first[r]`, `first[r]` + 1, ... in row r of high and low (uint32, written).
+    """Words of the consecutive indices `first[r]`, `first[r]` + 1, ... in row r of high and low
+    (uint32, written).
 
     first: uint64[rows].  key, fold: the low and the high half of the seed, uint32.
     """

@@ -1,6 +1,7 @@
 """Counter-based random numbers over the global element index: Philox2x32-10.
 
-Element i of a random tensor depends on (seed, i) alone, never on who computes it. So a shard holds exactly the
+Element i of a random tensor depends on (seed, i) alone, never on who computes it. So a shard holds
+exactly the
 elements that the whole tensor would have there, whatever the placement, SBP or number of ranks.
 Philox: Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC 2011.
 """
@@ -26,7 +27,8 @@ _SHIFT = np.uint64(32)
 class Rng:
     """What a random kernel needs to make its shard.
 
-    seed: 64 bits, of this op call (see `mix_seed`).  global_shape: of the whole tensor.  starts: where this shard begins
+    seed: 64 bits, of this op call (see `mix_seed`).  global_shape: of the whole tensor.  starts:
+    where this shard begins
     along each dim; its shape is the output's.
     """
 
@@ -66,7 +68,8 @@ class Rng:
         """float64 in [0, 1), 53 bits."""
         high, low = self.words(shape)
         bits = (high.astype(np.uint64) << np.uint64(21)) ^ (low.astype(np.uint64) >> np.uint64(11))
-        return bits.astype(np.float64) * 2.0**-53
+        unit: np.ndarray[Any, Any] = bits.astype(np.float64) * 2.0**-53
+        return unit
 
     def normal(self, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
         """float64, standard normal: Box and Muller, Ann. Math. Stat. 29(2), 1958."""

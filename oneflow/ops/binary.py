@@ -31,7 +31,8 @@ def _binary(
 ) -> BinaryFunction:
     """Declares one row of the table and returns its function.
 
-    grad: gives two functions without arguments, of the broadcast shape; summing to the inputs' shapes is done here.
+    grad: gives two functions without arguments, of the broadcast shape; summing to the inputs'
+    shapes is done here.
     partial: signatures with partial sums.
     """
 
@@ -106,29 +107,33 @@ def _atan2_grad(d: Value, a: Value, b: Value, out: Value) -> tuple[Any, Any]:
     return lambda: mul(scaled(), b), lambda: unary.neg(mul(scaled(), a))
 
 
-add = _binary("add", lambda d, a, b, y: (lambda: d, lambda: d), accepts=ANY, partial=("P P -> P",))
-sub = _binary("sub", lambda d, a, b, y: (lambda: d, lambda: unary.neg(d)), partial=("P P -> P",))
-mul = _binary(
+add: BinaryFunction = _binary(
+    "add", lambda d, a, b, y: (lambda: d, lambda: d), accepts=ANY, partial=("P P -> P",)
+)
+sub: BinaryFunction = _binary(
+    "sub", lambda d, a, b, y: (lambda: d, lambda: unary.neg(d)), partial=("P P -> P",)
+)
+mul: BinaryFunction = _binary(
     "mul",
     lambda d, a, b, y: (lambda: mul(d, b), lambda: mul(d, a)),
     accepts=ANY,
     partial=("P B -> P", "B P -> P"),
 )
-div = _binary(
+div: BinaryFunction = _binary(
     "div",
     lambda d, a, b, y: (lambda: div(d, b), lambda: unary.neg(div(mul(d, y), b))),
     accepts=FLOAT,
     partial=("P B -> P",),
 )
-pow = _binary("pow", _pow_grad)
-maximum = _binary("maximum", _maximum_grad, accepts=ANY)
-minimum = _binary("minimum", _minimum_grad, accepts=ANY)
-fmod = _binary(  # the remainder has the sign of a
+pow: BinaryFunction = _binary("pow", _pow_grad)
+maximum: BinaryFunction = _binary("maximum", _maximum_grad, accepts=ANY)
+minimum: BinaryFunction = _binary("minimum", _minimum_grad, accepts=ANY)
+fmod: BinaryFunction = _binary(  # the remainder has the sign of a
     "fmod",
     lambda d, a, b, y: (lambda: d, lambda: unary.neg(mul(d, unary.trunc(div(a, b))))),
 )
-floor_divide = _binary("floor_divide")
-atan2 = _binary("atan2", _atan2_grad, accepts=FLOAT)
-bitwise_and = _binary("bitwise_and", accepts=INTEGRAL)
-bitwise_or = _binary("bitwise_or", accepts=INTEGRAL)
-bitwise_xor = _binary("bitwise_xor", accepts=INTEGRAL)
+floor_divide: BinaryFunction = _binary("floor_divide")
+atan2: BinaryFunction = _binary("atan2", _atan2_grad, accepts=FLOAT)
+bitwise_and: BinaryFunction = _binary("bitwise_and", accepts=INTEGRAL)
+bitwise_or: BinaryFunction = _binary("bitwise_or", accepts=INTEGRAL)
+bitwise_xor: BinaryFunction = _binary("bitwise_xor", accepts=INTEGRAL)

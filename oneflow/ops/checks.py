@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, TypeAlias
 
 from oneflow.core.dtype import DType, bool_
@@ -12,7 +13,7 @@ Value: TypeAlias = Any
 """What the current mode calls a tensor. Ops ask it for `.type` and for nothing else."""
 
 ANY, NUMBER, FLOAT, INTEGRAL, BOOL = "any", "number", "float", "integral", "bool"
-_ACCEPTS = {
+_ACCEPTS: dict[str, tuple[str, Callable[[DType], bool]]] = {
     ANY: ("", lambda d: True),
     NUMBER: ("numbers", lambda d: d is not bool_),
     FLOAT: ("floating-point elements", lambda d: d.is_floating_point),
@@ -22,7 +23,8 @@ _ACCEPTS = {
 
 
 def require(name: str, x: TensorType, accepts: str) -> None:
-    """Raises DTypeError unless the elements of `x` are of the kind `accepts` (FLOAT, NUMBER, ...)."""
+    """Raises DTypeError unless the elements of `x` are of the kind `accepts` (FLOAT, NUMBER,
+    ...)."""
     wanted, is_accepted = _ACCEPTS[accepts]
     if not is_accepted(x.dtype):
         raise DTypeError(f"{name} needs {wanted}, but its input is {x}; cast it first")

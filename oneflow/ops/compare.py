@@ -1,4 +1,5 @@
-"""Comparisons and logic: bool results of two tensors, or of a tensor and a Python number. No gradients."""
+"""Comparisons and logic: bool results of two tensors, or of a tensor and a Python number. No
+gradients."""
 
 from __future__ import annotations
 
@@ -50,7 +51,8 @@ logical_xor = _comparison("logical_xor")
 
 @register
 class ScalarCompare(Op):
-    """bool: x `kind` value, where kind is eq, ne, lt, le, gt or ge. Integers may meet a float value."""
+    """bool: x `kind` value, where kind is eq, ne, lt, le, gt or ge. Integers may meet a float
+    value."""
 
     name = "scalar_compare"
 

@@ -41,14 +41,16 @@ class Constant(Op):
 
     @staticmethod
     def sbp(*, shape: Shape, dtype: DType, value: Attr) -> list[SbpSignature]:
-        # Which rank of a group would hold the value is not known per axis; zeros need no such choice.
+        # Which rank of a group would hold the value is not known per axis; zeros need no such
+        # choice.
         sums = [SbpSignature((), (PARTIAL,))] if value == 0 and dtype is not bool_ else []
         return source_signatures(len(shape)) + sums
 
 
 @register
 class Arange(Op):
-    """start + i * step for i in 0 .. length - 1. `offset` is the i of the first element of a shard."""
+    """start + i * step for i in 0 .. length - 1. `offset` is the i of the first element of a
+    shard."""
 
     name = "arange"
 
@@ -70,7 +72,8 @@ class Arange(Op):
 
 @register
 class Eye(Op):
-    """Ones on the main diagonal of a (rows, columns) matrix. `offset`: how far a shard's own diagonal lies right of it."""
+    """Ones on the main diagonal of a (rows, columns) matrix. `offset`: how far a shard's own
+    diagonal lies right of it."""
 
     name = "eye"
 

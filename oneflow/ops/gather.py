@@ -1,6 +1,7 @@
 """Reading and writing by index tensors (int32 or int64), and one-hot codes.
 
-`gather` replaces a dim by the index's dims (embeddings, index_select); `dim_gather` and `dim_scatter*` choose one
+`gather` replaces a dim by the index's dims (embeddings, index_select); `dim_gather` and
+`dim_scatter*` choose one
 position along a dim for each element.
 """
 
@@ -29,7 +30,8 @@ def _check_index(name: str, index: TensorType) -> None:
 class Gather(Op):
     """out[..., *i, ...] = x[..., index[*i], ...], where *i stands in the place of dim `dim` of x.
 
-    An index outside the dim raises IndexError. offset: set on a shard of `dim`: its first position; indices that lie
+    An index outside the dim raises IndexError. offset: set on a shard of `dim`: its first position;
+    indices that lie
     on other shards then give zeros.
     """
 
@@ -69,9 +71,11 @@ class Gather(Op):
 
 @register
 class GatherGrad(Op):
-    """Zeros with `size` positions along `dim`, to which d is added at the index: the gradient of `gather`.
+    """Zeros with `size` positions along `dim`, to which d is added at the index: the gradient of
+    `gather`.
 
-    Equal indices add up in a fixed order. offset: the first position of a shard of `dim`; others are left out.
+    Equal indices add up in a fixed order. offset: the first position of a shard of `dim`; others
+    are left out.
     """
 
     name = "gather_grad"
@@ -126,7 +130,8 @@ def _aligned_signatures(x: TensorType, dim: int, num_inputs: int) -> list[SbpSig
 
 @register
 class DimGather(Op):
-    """out[i, j, ...] = x[i, index[i, j, ...], ...] for dim 1, and so on. x and index differ along `dim` only."""
+    """out[i, j, ...] = x[i, index[i, j, ...], ...] for dim 1, and so on. x and index differ along
+    `dim` only."""
 
     name = "dim_gather"
 
@@ -161,7 +166,8 @@ def _scatter_type(
 
 @register
 class DimScatter(Op):
-    """A copy of x with source[i, j, ...] at [i, index[i, j, ...], ...] for dim 1, and so on; the last of equals wins."""
+    """A copy of x with source[i, j, ...] at [i, index[i, j, ...], ...] for dim 1, and so on; the
+    last of equals wins."""
 
     name = "dim_scatter"
 
@@ -213,7 +219,8 @@ class DimScatterAdd(Op):
 
 @register
 class OneHot(Op):
-    """out[..., k] = 1 where index[...] == k, else 0, for k in 0 .. depth - 1; an index outside gives zeros."""
+    """out[..., k] = 1 where index[...] == k, else 0, for k in 0 .. depth - 1; an index outside
+    gives zeros."""
 
     name = "one_hot"
 

@@ -1,4 +1,5 @@
-"""Random tensors. Element i depends on (seed, i) alone, so that shards equal slices of the whole: see core/rng.py."""
+"""Random tensors. Element i depends on (seed, i) alone, so that shards equal slices of the whole:
+see core/rng.py."""
 
 from __future__ import annotations
 

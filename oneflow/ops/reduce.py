@@ -104,7 +104,8 @@ def _extreme_grad(d: Value, x: Value, out: Value, dims: Dims, keepdim: bool) -> 
 
 
 def _prod_grad(d: Value, x: Value, out: Value, dims: Dims, keepdim: bool) -> Value:
-    """Product of the others: through the product of the nonzero elements, so that zeros divide nothing."""
+    """Product of the others: through the product of the nonzero elements, so that zeros divide
+    nothing."""
     is_zero = compare.scalar_compare(x, value=0, kind="eq")
     nonzero = where.masked_fill(x, is_zero, value=1)
     product = reduce_prod(nonzero, dims=dims, keepdim=True)
@@ -126,7 +127,8 @@ reduce_all = _reduction("reduce_all", accepts=BOOL, result=bool_)
 
 
 def sum_to_shape(x: Value, target: tuple[int, ...]) -> Value:
-    """Sums `x` over the dims along which `target` was broadcast to it; `x` itself if the shapes are equal."""
+    """Sums `x` over the dims along which `target` was broadcast to it; `x` itself if the shapes are
+    equal."""
     own = x.type.shape
     if own == target:
         return x
@@ -137,7 +139,7 @@ def sum_to_shape(x: Value, target: tuple[int, ...]) -> Value:
     return x if x.type.shape == target else shape.reshape(x, shape=target)
 
 
-# ---- positions ----------------------------------------------------------------------------------------------------
+# ---- positions -----------------------------------------------------------------------------------
 
 
 def _position(name: str) -> Callable[..., Value]:
@@ -175,7 +177,7 @@ argmax = _position("argmax")
 argmin = _position("argmin")
 
 
-# ---- running sums and products ------------------------------------------------------------------------------------
+# ---- running sums and products -------------------------------------------------------------------
 
 
 @register

@@ -14,6 +14,7 @@ from oneflow.core.tensor_type import TensorType
 from oneflow.ops import binary, unary
 from oneflow.ops.checks import FLOAT, NUMBER, Value, require, require_scalar
 
+ScalarFunction = Callable[..., Value]
 Gradient = Callable[[Value, Value, Value, Any], Value]  # of (d_out, x, out, value)
 
 
@@ -73,21 +74,27 @@ def _zero_divisor(x: TensorType, value: Any) -> str:
     return "integers cannot be divided by zero" if value == 0 and x.dtype.is_integer else ""
 
 
-scalar_add = _scalar("scalar_add", "x + value", lambda d, x, y, v: d)
-scalar_mul = _scalar(
+scalar_add: ScalarFunction = _scalar("scalar_add", "x + value", lambda d, x, y, v: d)
+scalar_mul: ScalarFunction = _scalar(
     "scalar_mul", "x * value", lambda d, x, y, v: scalar_mul(d, value=v), linear=True
 )
-scalar_pow = _scalar("scalar_pow", "x ** value", _power_grad, refuses=_negative_power)
-scalar_rpow = _scalar(
+scalar_pow: ScalarFunction = _scalar(
+    "scalar_pow", "x ** value", _power_grad, refuses=_negative_power
+)
+scalar_rpow: ScalarFunction = _scalar(
     "scalar_rpow",
     "value ** x",
     lambda d, x, y, v: scalar_mul(binary.mul(d, y), value=math.log(v) if v > 0 else math.nan),
 )
-scalar_rdiv = _scalar(
+scalar_rdiv: ScalarFunction = _scalar(
     "scalar_rdiv",
     "value / x",
     lambda d, x, y, v: unary.neg(binary.div(binary.mul(d, y), x)),
     accepts=FLOAT,
 )
-scalar_fmod = _scalar("scalar_fmod", "fmod(x, value)", lambda d, x, y, v: d, refuses=_zero_divisor)
-scalar_floor_divide = _scalar("scalar_floor_divide", "floor(x / value)", refuses=_zero_divisor)
+scalar_fmod: ScalarFunction = _scalar(
+    "scalar_fmod", "fmod(x, value)", lambda d, x, y, v: d, refuses=_zero_divisor
+)
+scalar_floor_divide: ScalarFunction = _scalar(
+    "scalar_floor_divide", "floor(x / value)", refuses=_zero_divisor
+)

@@ -1,4 +1,5 @@
-"""Ops that move elements without changing them: reshape, transpose, expand, flip, roll, pad, triangles, diagonals."""
+"""Ops that move elements without changing them: reshape, transpose, expand, flip, roll, pad,
+triangles, diagonals."""
 
 from __future__ import annotations
 
@@ -30,9 +31,11 @@ def _local_shape(
 
 
 def reshape_groups(old: Shape, new: Shape) -> list[tuple[Dims, Dims]]:
-    """The finest pairs of runs of dims of `old` and `new` with equal products; dims of size 1 are left out.
+    """The finest pairs of runs of dims of `old` and `new` with equal products; dims of size 1 are
+    left out.
 
-    (2, 3, 4) and (6, 2, 2) give ((0, 1), (0,)) and ((2,), (1, 2)). Both shapes must have one product, not 0.
+    (2, 3, 4) and (6, 2, 2) give ((0, 1), (0,)) and ((2,), (1, 2)). Both shapes must have one
+    product, not 0.
     """
     olds = [(i, n) for i, n in enumerate(old) if n != 1]
     news = [(i, n) for i, n in enumerate(new) if n != 1]
@@ -60,7 +63,8 @@ def _reshape_signatures(x: TensorType, shape: Shape, num_ranks: int | None) -> l
     for ins, outs in reshape_groups(x.shape, shape):
         i, j = ins[0], outs[0]
         is_single = len(ins) == len(outs) == 1
-        # Within a longer run the leading dims differ in size, so that balanced parts of both are the same elements
+        # Within a longer run the leading dims differ in size, so that balanced parts of both are
+        # the same elements
         # only if each rank gets whole multiples of both.
         if is_single or (num_ranks and x.shape[i] % num_ranks == shape[j] % num_ranks == 0):
             result.append(SbpSignature((Split(i),), (Split(j),)))
@@ -181,7 +185,8 @@ class Flip(Op):
 
 @register
 class Roll(Op):
-    """Elements moved by shifts[i] places along dims[i]; what falls off the end comes in at the front."""
+    """Elements moved by shifts[i] places along dims[i]; what falls off the end comes in at the
+    front."""
 
     name = "roll"
 
@@ -204,7 +209,8 @@ class Roll(Op):
 
 @register
 class Pad(Op):
-    """`value` around x: pads is (before, after) per dim, flattened. Negative pads are for `slice`."""
+    """`value` around x: pads is (before, after) per dim, flattened. Negative pads are for
+    `slice`."""
 
     name = "pad"
 
@@ -279,7 +285,8 @@ class Triu(Op):
 
 
 def diagonal_length(rows: int, columns: int, offset: int) -> int:
-    """Elements on the diagonal that starts `offset` columns right of the corner (left, if negative)."""
+    """Elements on the diagonal that starts `offset` columns right of the corner (left, if
+    negative)."""
     return max(0, min(rows + min(offset, 0), columns - max(offset, 0)))
 
 
@@ -307,7 +314,8 @@ class Diagonal(Op):
 
 @register
 class DiagEmbed(Op):
-    """Matrices of (rows, columns) that are zero but for x on the diagonal `offset`; inverse of `diagonal`."""
+    """Matrices of (rows, columns) that are zero but for x on the diagonal `offset`; inverse of
+    `diagonal`."""
 
     name = "diag_embed"
 

@@ -1,6 +1,7 @@
 """Regular parts of a tensor: read, written, or put among zeros.
 
-starts, stops, steps have one entry per dim: 0 <= start <= stop <= size, step >= 1. A dim taken whole (0, size, 1)
+starts, stops, steps have one entry per dim: 0 <= start <= stop <= size, step >= 1. A dim taken
+whole (0, size, 1)
 may be split: on a shard the stop is beyond the end, which NumPy's slices clip.
 """
 

@@ -27,7 +27,8 @@ def _to_places(d: Value, x: Value, index: Value, dim: int) -> tuple[Any, ...]:
 
 @register
 class Sort(Op):
-    """(values, indices: int64) along `dim`; equal elements keep their order, NaN counts as the largest."""
+    """(values, indices: int64) along `dim`; equal elements keep their order, NaN counts as the
+    largest."""
 
     name = "sort"
     num_outputs = 2
@@ -50,7 +51,8 @@ class Sort(Op):
 
 @register
 class Topk(Op):
-    """(values, indices: int64) of the k largest (smallest) along `dim`, best first; the first of equals is taken."""
+    """(values, indices: int64) of the k largest (smallest) along `dim`, best first; the first of
+    equals is taken."""
 
     name = "topk"
     num_outputs = 2

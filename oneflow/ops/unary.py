@@ -1,6 +1,8 @@
-"""Elementwise ops of one tensor: a table of (name, what it accepts, gradient), then those with attributes.
+"""Elementwise ops of one tensor: a table of (name, what it accepts, gradient), then those with
+attributes.
 
-The gradients of the hot activations are ops of their own with fused kernels; the others are written out of ops.
+The gradients of the hot activations are ops of their own with fused kernels; the others are written
+out of ops.
 """
 
 from __future__ import annotations
@@ -28,6 +30,7 @@ from oneflow.ops.checks import (
 )
 
 UnaryFunction = Callable[[Value], Value]
+BinaryFunction = Callable[[Value, Value], Value]
 Gradient = Callable[[Value, Value, Value], Value]  # of (d_out, x, out)
 
 
@@ -96,59 +99,73 @@ def _zero(d: Value, x: Value, out: Value) -> Value:
     return full_like(x, value=0)
 
 
-# ---- the table ----------------------------------------------------------------------------------------------------
+# ---- the table -----------------------------------------------------------------------------------
 
-neg = _unary("neg", lambda d, x, y: neg(d), accepts=NUMBER, linear=True)
-abs = _unary("abs", lambda d, x, y: binary.mul(d, sign(x)), accepts=NUMBER)
-exp = _unary("exp", lambda d, x, y: binary.mul(d, y))
-exp2 = _unary("exp2", lambda d, x, y: scalar.scalar_mul(binary.mul(d, y), value=math.log(2.0)))
-expm1 = _unary("expm1", lambda d, x, y: binary.mul(d, scalar.scalar_add(y, value=1)))
-log = _unary("log", lambda d, x, y: binary.div(d, x))
-log1p = _unary("log1p", lambda d, x, y: binary.div(d, scalar.scalar_add(x, value=1)))
-log2 = _unary("log2", lambda d, x, y: binary.div(d, scalar.scalar_mul(x, value=math.log(2.0))))
-log10 = _unary("log10", lambda d, x, y: binary.div(d, scalar.scalar_mul(x, value=math.log(10.0))))
-sqrt = _unary("sqrt", lambda d, x, y: scalar.scalar_mul(binary.div(d, y), value=0.5))
-rsqrt = _unary(
+neg: UnaryFunction = _unary("neg", lambda d, x, y: neg(d), accepts=NUMBER, linear=True)
+abs: UnaryFunction = _unary("abs", lambda d, x, y: binary.mul(d, sign(x)), accepts=NUMBER)
+exp: UnaryFunction = _unary("exp", lambda d, x, y: binary.mul(d, y))
+exp2: UnaryFunction = _unary(
+    "exp2", lambda d, x, y: scalar.scalar_mul(binary.mul(d, y), value=math.log(2.0))
+)
+expm1: UnaryFunction = _unary("expm1", lambda d, x, y: binary.mul(d, scalar.scalar_add(y, value=1)))
+log: UnaryFunction = _unary("log", lambda d, x, y: binary.div(d, x))
+log1p: UnaryFunction = _unary("log1p", lambda d, x, y: binary.div(d, scalar.scalar_add(x, value=1)))
+log2: UnaryFunction = _unary(
+    "log2", lambda d, x, y: binary.div(d, scalar.scalar_mul(x, value=math.log(2.0)))
+)
+log10: UnaryFunction = _unary(
+    "log10", lambda d, x, y: binary.div(d, scalar.scalar_mul(x, value=math.log(10.0)))
+)
+sqrt: UnaryFunction = _unary("sqrt", lambda d, x, y: scalar.scalar_mul(binary.div(d, y), value=0.5))
+rsqrt: UnaryFunction = _unary(
     "rsqrt", lambda d, x, y: scalar.scalar_mul(binary.mul(d, binary.div(y, x)), value=-0.5)
 )
-square = _unary(
+square: UnaryFunction = _unary(
     "square", lambda d, x, y: scalar.scalar_mul(binary.mul(d, x), value=2), accepts=NUMBER
 )
-reciprocal = _unary("reciprocal", lambda d, x, y: neg(binary.mul(d, square(y))))
-sin = _unary("sin", lambda d, x, y: binary.mul(d, cos(x)))
-cos = _unary("cos", lambda d, x, y: neg(binary.mul(d, sin(x))))
-tan = _unary("tan", lambda d, x, y: binary.mul(d, scalar.scalar_add(square(y), value=1)))
-asin = _unary("asin", lambda d, x, y: binary.mul(d, rsqrt(_one_minus_square(x))))
-acos = _unary("acos", lambda d, x, y: neg(binary.mul(d, rsqrt(_one_minus_square(x)))))
-atan = _unary("atan", lambda d, x, y: binary.div(d, scalar.scalar_add(square(x), value=1)))
-sinh = _unary("sinh", lambda d, x, y: binary.mul(d, cosh(x)))
-cosh = _unary("cosh", lambda d, x, y: binary.mul(d, sinh(x)))
-tanh = _unary("tanh", lambda d, x, y: tanh_grad(d, y))
-asinh = _unary("asinh", lambda d, x, y: binary.mul(d, rsqrt(scalar.scalar_add(square(x), value=1))))
-acosh = _unary(
+reciprocal: UnaryFunction = _unary("reciprocal", lambda d, x, y: neg(binary.mul(d, square(y))))
+sin: UnaryFunction = _unary("sin", lambda d, x, y: binary.mul(d, cos(x)))
+cos: UnaryFunction = _unary("cos", lambda d, x, y: neg(binary.mul(d, sin(x))))
+tan: UnaryFunction = _unary(
+    "tan", lambda d, x, y: binary.mul(d, scalar.scalar_add(square(y), value=1))
+)
+asin: UnaryFunction = _unary("asin", lambda d, x, y: binary.mul(d, rsqrt(_one_minus_square(x))))
+acos: UnaryFunction = _unary(
+    "acos", lambda d, x, y: neg(binary.mul(d, rsqrt(_one_minus_square(x))))
+)
+atan: UnaryFunction = _unary(
+    "atan", lambda d, x, y: binary.div(d, scalar.scalar_add(square(x), value=1))
+)
+sinh: UnaryFunction = _unary("sinh", lambda d, x, y: binary.mul(d, cosh(x)))
+cosh: UnaryFunction = _unary("cosh", lambda d, x, y: binary.mul(d, sinh(x)))
+tanh: UnaryFunction = _unary("tanh", lambda d, x, y: tanh_grad(d, y))
+asinh: UnaryFunction = _unary(
+    "asinh", lambda d, x, y: binary.mul(d, rsqrt(scalar.scalar_add(square(x), value=1)))
+)
+acosh: UnaryFunction = _unary(
     "acosh", lambda d, x, y: binary.mul(d, rsqrt(scalar.scalar_add(square(x), value=-1)))
 )
-atanh = _unary("atanh", lambda d, x, y: binary.div(d, _one_minus_square(x)))
-erf = _unary(
+atanh: UnaryFunction = _unary("atanh", lambda d, x, y: binary.div(d, _one_minus_square(x)))
+erf: UnaryFunction = _unary(
     "erf",
     lambda d, x, y: scalar.scalar_mul(
         binary.mul(d, exp(neg(square(x)))), value=2.0 / math.sqrt(math.pi)
     ),
 )
-sigmoid = _unary("sigmoid", lambda d, x, y: sigmoid_grad(d, y))
-relu = _unary("relu", lambda d, x, y: relu_grad(d, y), accepts=NUMBER)
-silu = _unary("silu", lambda d, x, y: silu_grad(d, x))
-sign = _unary("sign", _zero, accepts=NUMBER)
-floor = _unary("floor", _zero, accepts=NUMBER)
-ceil = _unary("ceil", _zero, accepts=NUMBER)
-round = _unary("round", _zero, accepts=NUMBER)  # halves go to the even neighbour
-trunc = _unary("trunc", _zero, accepts=NUMBER)
-logical_not = _unary("logical_not", accepts=ANY, result=bool_)
-bitwise_not = _unary("bitwise_not", accepts=INTEGRAL)
-isnan = _unary("isnan", accepts=ANY, result=bool_)
-isinf = _unary("isinf", accepts=ANY, result=bool_)
-isfinite = _unary("isfinite", accepts=ANY, result=bool_)
-copy = _unary("copy", lambda d, x, y: d, accepts=ANY, linear=True)
+sigmoid: UnaryFunction = _unary("sigmoid", lambda d, x, y: sigmoid_grad(d, y))
+relu: UnaryFunction = _unary("relu", lambda d, x, y: relu_grad(d, y), accepts=NUMBER)
+silu: UnaryFunction = _unary("silu", lambda d, x, y: silu_grad(d, x))
+sign: UnaryFunction = _unary("sign", _zero, accepts=NUMBER)
+floor: UnaryFunction = _unary("floor", _zero, accepts=NUMBER)
+ceil: UnaryFunction = _unary("ceil", _zero, accepts=NUMBER)
+round: UnaryFunction = _unary("round", _zero, accepts=NUMBER)  # halves go to the even neighbour
+trunc: UnaryFunction = _unary("trunc", _zero, accepts=NUMBER)
+logical_not: UnaryFunction = _unary("logical_not", accepts=ANY, result=bool_)
+bitwise_not: UnaryFunction = _unary("bitwise_not", accepts=INTEGRAL)
+isnan: UnaryFunction = _unary("isnan", accepts=ANY, result=bool_)
+isinf: UnaryFunction = _unary("isinf", accepts=ANY, result=bool_)
+isfinite: UnaryFunction = _unary("isfinite", accepts=ANY, result=bool_)
+copy: UnaryFunction = _unary("copy", lambda d, x, y: d, accepts=ANY, linear=True)
 
 
 def _one_minus_square(x: Value) -> Value:
@@ -156,8 +173,10 @@ def _one_minus_square(x: Value) -> Value:
 
 
 # Second derivatives: relu has none; the others follow from out = d * f(saved).
-relu_grad = _fused_gradient("relu_grad", "y", lambda dd, d, y, out: (relu_grad(dd, y), None))
-tanh_grad = _fused_gradient(
+relu_grad: BinaryFunction = _fused_gradient(
+    "relu_grad", "y", lambda dd, d, y, out: (relu_grad(dd, y), None)
+)
+tanh_grad: BinaryFunction = _fused_gradient(
     "tanh_grad",
     "y",
     lambda dd, d, y, out: (
@@ -165,7 +184,7 @@ tanh_grad = _fused_gradient(
         lambda: scalar.scalar_mul(binary.mul(binary.mul(dd, d), y), value=-2),
     ),
 )
-sigmoid_grad = _fused_gradient(
+sigmoid_grad: BinaryFunction = _fused_gradient(
     "sigmoid_grad",
     "y",
     lambda dd, d, y, out: (
@@ -175,7 +194,7 @@ sigmoid_grad = _fused_gradient(
         ),
     ),
 )
-silu_grad = _fused_gradient(
+silu_grad: BinaryFunction = _fused_gradient(
     "silu_grad",
     "x",
     lambda dd, d, x, out: (silu_grad(dd, x), lambda: binary.mul(binary.mul(dd, d), _silu_curve(x))),
@@ -190,7 +209,7 @@ def _silu_curve(x: Value) -> Value:
     return binary.mul(bump, scalar.scalar_add(binary.mul(x, slope), value=2))
 
 
-# ---- with attributes ----------------------------------------------------------------------------------------------
+# ---- with attributes -----------------------------------------------------------------------------
 
 
 @register
@@ -259,7 +278,8 @@ class Elu(Op):
 
 @register
 class Clamp(Op):
-    """min(max(x, min), max); a bound that is None does not bind. The gradient passes at the bounds."""
+    """min(max(x, min), max); a bound that is None does not bind. The gradient passes at the
+    bounds."""
 
     name = "clamp"
 

@@ -1,4 +1,5 @@
-"""Ops on plain NumPy arrays: runs one kernel, whole or on one rank's shard, and a mode in which gradients can be called."""
+"""Ops on plain NumPy arrays: runs one kernel, whole or on one rank's shard, and a mode in which
+gradients can be called."""
 
 from __future__ import annotations
 
@@ -71,7 +72,7 @@ def whole_rng(op: type[Op], out_types: tuple[TensorType, ...], attrs: Attrs) -> 
     return Rng(attrs["seed"], shape, (0,) * len(shape))
 
 
-# ---- on ranks -----------------------------------------------------------------------------------------------------
+# ---- on ranks ------------------------------------------------------------------------------------
 
 
 def run_ranks(
@@ -145,7 +146,7 @@ def put_together(parts: list[Array], sbp: Any) -> Array:
     return parts[0]
 
 
-# ---- gradients ----------------------------------------------------------------------------------------------------
+# ---- gradients -----------------------------------------------------------------------------------
 
 
 @dataclass(eq=False)

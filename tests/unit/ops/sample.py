@@ -15,8 +15,10 @@ Array = np.ndarray[Any, Any]
 class Sample:
     """One call of an op with its right answer.
 
-    inputs: float64 arrays are run in every dtype of `dtypes`; arrays of other dtypes stay as they are.
-    reference: of (*inputs, **attrs) in float64: the output or a tuple of outputs; None if there is no formula (random).
+    inputs: float64 arrays are run in every dtype of `dtypes`; arrays of other dtypes stay as they
+    are.
+    reference: of (*inputs, **attrs) in float64: the output or a tuple of outputs; None if there is
+    no formula (random).
     tolerance: relative and absolute, in float32.
     wrt: inputs whose gradient is compared with finite differences; None: all of float64.
     compared: outputs that are compared, and differentiated; None: all.
@@ -55,6 +57,7 @@ def booleans(*shape: int, seed: int = 0) -> Array:
 
 
 def distinct(*shape: int, seed: int = 0) -> Array:
-    """float64 without ties, some 0.5 apart: safe for sorting and extremes under finite differences."""
+    """float64 without ties, some 0.5 apart: safe for sorting and extremes under finite
+    differences."""
     order = np.random.default_rng([seed, *shape]).permutation(int(np.prod(shape)))
     return (order.reshape(shape) - order.size / 2 + 0.25) * 0.5

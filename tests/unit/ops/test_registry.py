@@ -1,4 +1,5 @@
-"""Every op of the registry: its kernels against a reference, its gradient against finite differences, and every SBP
+"""Every op of the registry: its kernels against a reference, its gradient against finite
+differences, and every SBP
 signature against the whole. An op without a sample fails."""
 
 from __future__ import annotations

@@ -1,0 +1,27 @@
+"""Indices outside a dim are errors, except on a shard, where they lie on another rank."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy_mode import run_whole
+
+X = np.arange(12.0).reshape(4, 3)
+
+
+@pytest.mark.parametrize("bad", [-1, 4])
+def test_gather_outside_the_dim_is_an_error(bad: int) -> None:
+    with pytest.raises(IndexError, match="positions 0 to 3"):
+        run_whole("gather", (X, np.array([0, bad])), {"dim": 0})
+
+
+@pytest.mark.parametrize("bad", [-1, 4])
+def test_dim_gather_outside_the_dim_is_an_error(bad: int) -> None:
+    index = np.full((1, 3), bad)
+    with pytest.raises(IndexError, match="positions 0 to 3"):
+        run_whole("dim_gather", (X, index), {"dim": 0})
+
+
+def test_rows_of_other_shards_are_zero() -> None:
+    (got,) = run_whole("gather", (X, np.array([1, 5, 6, 9])), {"dim": 0, "offset": 5})
+    np.testing.assert_array_equal(got, [[0, 0, 0], X[0], X[1], [0, 0, 0]])

@@ -1,0 +1,131 @@
+"""Kernels allocate nothing of the size of the data besides the workspace they declare.
+
+Samples are too small to tell, so every op here has a large call of its own: 256 KiB of float32 and
+more.
+"""
+
+from __future__ import annotations
+
+import tracemalloc
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy_mode import Array, garbage, type_of
+from samples import BINARY, COMPARE, UNARY, UNARY_GRADS
+
+from oneflow.core import dtype as dtypes
+from oneflow.core.op import find_op, infer_types
+from oneflow.kernels import registry
+
+LIMIT_BYTES = 4096
+"""Python's own objects: slices, views, keyword dictionaries."""
+
+ROWS, COLUMNS = 256, 256
+X = np.random.default_rng(0).uniform(0.1, 0.9, (ROWS, COLUMNS)).astype(np.float32)
+Y = X[::-1].copy()
+MASK = X > 0.5
+INDEX = np.random.default_rng(1).integers(0, ROWS, ROWS)
+WHOLE: dict[str, Any] = {"starts": (0, 3), "stops": (ROWS, 100), "steps": (1, 1)}
+
+CALLS: list[tuple[str, tuple[Array, ...], dict[str, Any]]] = [
+    *((name, (X,), {}) for name in UNARY if name not in ("acosh", "erf")),
+    ("erf", (X,), {}),
+    *((name, (X, Y), {}) for name in (*UNARY_GRADS, *BINARY, *COMPARE)),
+    *((f"scalar_{name}", (X,), {"value": 2.5}) for name in ("add", "mul", "pow", "rpow", "rdiv")),
+    ("scalar_compare", (X,), {"value": 0.5, "kind": "lt"}),
+    ("softplus", (X,), {"beta": 1.0, "threshold": 0.5}),
+    ("leaky_relu", (X,), {"alpha": 0.1}),
+    ("elu", (X,), {"alpha": 1.0}),
+    ("clamp", (X,), {"min": 0.2, "max": 0.7}),
+    ("full_like", (X,), {"value": 1.0}),
+    ("where", (MASK, X, Y), {}),
+    ("masked_fill", (X, MASK), {"value": 0.0}),
+    ("reduce_sum", (X,), {"dims": (0,)}),
+    ("reduce_sum", (X,), {"dims": (1,)}),
+    ("reduce_sum", (X,), {"dims": (0, 1)}),
+    ("reduce_prod", (X,), {"dims": (1,)}),
+    ("reduce_max", (X,), {"dims": (0,)}),
+    ("reduce_min", (X,), {"dims": (1,)}),
+    ("reduce_any", (MASK,), {"dims": (1,)}),
+    ("reduce_all", (MASK,), {"dims": (0,)}),
+    ("argmax", (X,), {"dim": 1}),
+    ("argmin", (X,), {"dim": 1}),
+    ("cumsum", (X,), {"dim": 0}),
+    ("cumprod", (X,), {"dim": 1}),
+    ("reshape", (X,), {"shape": (ROWS * COLUMNS,)}),
+    ("reshape", (X.T,), {"shape": (ROWS * COLUMNS,)}),
+    ("transpose", (X,), {"dims": (1, 0)}),
+    ("expand", (X[:1],), {"shape": (ROWS, COLUMNS)}),
+    ("flip", (X,), {"dims": (0, 1)}),
+    ("roll", (X,), {"shifts": (3, 5), "dims": (0, 1)}),
+    ("pad", (X,), {"pads": (1, 2, 3, 4), "value": 0.5}),
+    ("tril", (X,), {"diagonal": 1}),
+    ("triu", (X,), {"diagonal": 1}),
+    ("diagonal", (X,), {"offset": 1}),
+    ("diag_embed", (X[0],), {"offset": 0, "rows": COLUMNS, "columns": COLUMNS}),
+    ("slice", (X,), WHOLE),
+    ("slice_scatter", (X[:, :97],), {"shape": (ROWS, COLUMNS), **WHOLE}),
+    ("slice_update", (X, Y[:, :97]), WHOLE),
+    ("concat", (X, Y), {"dim": 1}),
+    ("split", (X,), {"sizes": (100, 156), "dim": 1}),
+    ("gather", (X, INDEX), {"dim": 0}),
+    ("gather", (X, INDEX), {"dim": 1}),
+    ("gather_grad", (X, INDEX), {"dim": 0, "size": ROWS}),
+    ("constant", (), {"shape": (ROWS, COLUMNS), "dtype": dtypes.float32, "value": 1}),
+    ("eye", (), {"rows": ROWS, "columns": COLUMNS, "dtype": dtypes.float32}),
+]
+
+BUFFERED: list[tuple[str, tuple[Array, ...], dict[str, Any]]] = [
+    ("add", (X, X[0].copy()), {}),
+    ("cast", (X,), {"dtype": dtypes.int32}),
+    ("cast", (X,), {"dtype": dtypes.bfloat16}),
+    ("reduce_sum", (X.astype(np.float16),), {"dims": (0,)}),
+]
+"""NumPy broadcasts and converts through buffers of 8192 elements, whatever the size of the data."""
+
+# Not in the list, each for a reason:
+#   sort, topk: NumPy's argsort has no out=;  argmax, argmin along a strided dim: NumPy copies;
+#   dim_gather, dim_scatter, dim_scatter_add: fancy indexing makes its result before it is stored;
+#   one_hot: one bool per index;  arange, randperm: run once;
+#   uniform, normal, randint, bernoulli: two 32-bit words per element of the generator.
+
+
+def _named(calls: list[Any]) -> dict[str, Any]:
+    return {"argvalues": calls, "ids": [f"{name}-{i}" for i, (name, *_) in enumerate(calls)]}
+
+
+@pytest.mark.parametrize(("name", "inputs", "attrs"), **_named(CALLS))
+def test_kernel_allocates_nothing(
+    name: str, inputs: tuple[Array, ...], attrs: dict[str, Any]
+) -> None:
+    assert _peak(name, inputs, attrs) < LIMIT_BYTES
+
+
+@pytest.mark.parametrize(("name", "inputs", "attrs"), **_named(BUFFERED))
+def test_kernel_allocates_only_buffers_of_fixed_size(
+    name: str, inputs: tuple[Array, ...], attrs: dict[str, Any]
+) -> None:
+    assert _peak(name, inputs, attrs) < X.nbytes // 2
+
+
+def _peak(name: str, inputs: tuple[Array, ...], attrs: dict[str, Any]) -> int:
+    """Bytes that one call of the kernel has allocated at most."""
+    types = tuple(map(type_of, inputs))
+    out_types = infer_types(find_op(name), types, attrs)
+    outs = [garbage(t) for t in out_types]
+    numel = max(t.numel for t in (*types, *out_types))
+    kernel = registry.select(name, "cpu", types, numel)
+    spare = [garbage(t) for t in (kernel.workspace(types, attrs) if kernel.workspace else ())]
+
+    def run() -> None:
+        kernel.function(np, *outs, *inputs, *spare, **attrs)
+
+    with np.errstate(all="ignore"):
+        run()  # imports and compiles
+        tracemalloc.start()
+        try:
+            run()
+            return tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()

@@ -1,0 +1,104 @@
+"""Random tensors: the same bits for every layout, the right distribution, and errors that explain
+themselves."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy_mode import run_kernel, run_whole
+
+from oneflow.core import dtype as dtypes
+from oneflow.core.op import find_op
+from oneflow.core.rng import COMPILED_FROM, Rng, mix_seed, philox
+from oneflow.core.tensor_type import TensorType
+from oneflow.kernels import registry
+
+SEED = mix_seed(1, 2)
+SHAPE = (40, 30, 25)  # large enough for the compiled loop
+ATTRS: dict[str, dict[str, Any]] = {
+    "uniform": {"low": -1.0, "high": 1.0},
+    "normal": {"mean": 0.5, "std": 2.0},
+    "randint": {"low": -5, "high": 100},
+}
+
+
+def _whole(name: str, dtype: dtypes.DType, shape: tuple[int, ...] = SHAPE) -> Any:
+    return run_whole(name, (), {"shape": shape, "dtype": dtype, "seed": SEED, **ATTRS[name]})[0]
+
+
+def _part(name: str, dtype: dtypes.DType, slices: tuple[slice, ...]) -> Any:
+    starts = tuple(s.start for s in slices)
+    local = TensorType(tuple(s.stop - s.start for s in slices), dtype)
+    attrs = {"shape": SHAPE, "dtype": dtype, "seed": SEED, **ATTRS[name]}
+    kernel = registry.variants(name, "cpu")[0]
+    return run_kernel(find_op(name), kernel, (), (local,), attrs, Rng(SEED, SHAPE, starts))[0]
+
+
+@pytest.mark.parametrize("name", ["uniform", "normal", "randint"])
+@pytest.mark.parametrize(
+    "slices",
+    [
+        (slice(7, 40), slice(0, 30), slice(0, 25)),
+        (slice(0, 40), slice(3, 29), slice(0, 25)),
+        (slice(0, 40), slice(0, 30), slice(1, 24)),
+        (slice(5, 6), slice(2, 3), slice(4, 9)),
+        (slice(5, 5), slice(0, 30), slice(0, 25)),
+    ],
+    ids=["dim 0", "dim 1", "dim 2", "few", "none"],
+)
+def test_a_shard_holds_the_bits_of_the_whole(name: str, slices: tuple[slice, ...]) -> None:
+    dtype = dtypes.int64 if name == "randint" else dtypes.float32
+    np.testing.assert_array_equal(_part(name, dtype, slices), _whole(name, dtype)[slices])
+
+
+@pytest.mark.parametrize("shape", [(COMPILED_FROM,), (3, COMPILED_FROM // 2), (130, 1, 130)])
+def test_compiled_words_equal_the_reference(shape: tuple[int, ...]) -> None:
+    starts = tuple(range(1, len(shape) + 1))
+    whole = tuple(n + 2 * s for n, s in zip(shape, starts, strict=True))
+    rng = Rng(SEED, whole, starts)
+    for got, want in zip(rng.words(shape), philox(SEED, rng.indices(shape)), strict=True):
+        np.testing.assert_array_equal(got, want)
+
+
+def test_uniform_is_uniform() -> None:
+    x = _whole("uniform", dtypes.float64)
+    counts = np.histogram(x, 20, (-1, 1))[0]
+    expected = x.size / 20
+    assert counts.sum() == x.size
+    assert ((counts - expected) ** 2 / expected).sum() < 45  # chi-square, 19 degrees: p < 0.001
+
+
+@pytest.mark.parametrize("dtype", [dtypes.float16, dtypes.bfloat16, dtypes.float32])
+def test_uniform_never_reaches_its_upper_bound(dtype: dtypes.DType) -> None:
+    x = _whole("uniform", dtype).astype(np.float64)
+    assert x.min() >= -1.0
+    assert x.max() < 1.0
+
+
+def test_normal_has_its_moments() -> None:
+    z = (_whole("normal", dtypes.float64) - 0.5) / 2.0
+    n = z.size
+    assert abs(z.mean()) < 4 / np.sqrt(n)
+    assert abs(z.var() - 1) < 4 * np.sqrt(2 / n)
+    assert abs((z**3).mean()) < 4 * np.sqrt(15 / n)
+    assert abs((z**4).mean() - 3) < 4 * np.sqrt(96 / n)
+
+
+def test_randint_takes_every_value() -> None:
+    assert sorted(set(_whole("randint", dtypes.int32).ravel().tolist())) == list(range(-5, 100))
+
+
+def test_randperm_is_a_permutation() -> None:
+    (x,) = run_whole("randperm", (), {"n": 1000, "dtype": dtypes.int64, "seed": 3})
+    assert sorted(x.tolist()) == list(range(1000))
+    assert (x != np.arange(1000)).mean() > 0.95
+
+
+def test_bernoulli_follows_its_chances() -> None:
+    p = np.repeat(np.array([[0.0], [0.25], [1.0]]), 4000, 1)
+    (x,) = run_whole("bernoulli", (p,), {"seed": 3})
+    mean = x.mean(1)
+    assert (mean[0], mean[2]) == (0.0, 1.0)
+    assert abs(mean[1] - 0.25) < 4 * np.sqrt(0.25 * 0.75 / 4000)

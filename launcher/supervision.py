@@ -5,6 +5,8 @@ Pure: `step(event, now)` returns signals to send or the verdict. Rules that the 
   grace period.
 * Exit code 85 means "another rank failed, I only follow". It is taken as the cause only if nobody
   has a better one within SETTLE_S.
+* If all we have is followers, a rank that still runs is stuck: before it is ended, it is asked to
+  show where.
 * What ranks return after we began to stop them is our doing and never the cause, unless all we
   had was an 85.
 * Orphans of ranks are children of ours (subreaper) and count as alive; also after a success they
@@ -19,12 +21,14 @@ from enum import Enum
 
 FOLLOWER_CODE = 85
 SETTLE_S = 1.0
+DUMP_S = 0.3  # for a stuck rank to write its stacks
 KILL_WAIT_S = 5.0  # a process that survives KILL for so long is reported, not waited for
 
 
 class Phase(Enum):
     RUNNING = "running"
     SETTLING = "settling"
+    DUMPING = "dumping"
     STOPPING = "stopping"
     KILLING = "killing"
     DONE = "done"
@@ -70,6 +74,11 @@ class SendSignal:
 
 
 @dataclass(frozen=True)
+class DumpStacks:
+    """Every rank that still runs shall write the stacks of its threads."""
+
+
+@dataclass(frozen=True)
 class Verdict:
     """How the attempt ended.
 
@@ -88,7 +97,7 @@ class Verdict:
 
 
 Event = Exited | Signalled | Looked
-Action = SendSignal | Verdict
+Action = SendSignal | DumpStacks | Verdict
 
 
 class Supervision:
@@ -121,9 +130,10 @@ class Supervision:
                 self.phase, self._deadline = Phase.SETTLING, now + SETTLE_S
                 return []
             return self._stop(signal.SIGTERM, now)
-        if self.phase is Phase.SETTLING and self._cause and not self._cause.is_follower:
+        is_settling = self.phase in (Phase.SETTLING, Phase.DUMPING)
+        if is_settling and self._cause and not self._cause.is_follower:
             return self._stop(signal.SIGTERM, now)
-        if self.phase in (Phase.RUNNING, Phase.SETTLING) and self._num_running == 0:
+        if (is_settling or self.phase is Phase.RUNNING) and self._num_running == 0:
             return self._stop(signal.SIGTERM, now)
         return []
 
@@ -133,7 +143,7 @@ class Supervision:
         if event.exit_code - 128 in self._sent:  # it caught our signal and said so in its exit code
             return False
         if self._cause is None:
-            return self.phase in (Phase.RUNNING, Phase.SETTLING)
+            return self.phase is Phase.RUNNING
         return self._cause.is_follower and not event.is_follower
 
     def _signalled(self, signum: int, now: float) -> list[Action]:
@@ -149,6 +159,9 @@ class Supervision:
     def _looked(self, num_alive: int, now: float) -> list[Action]:
         match self.phase:
             case Phase.SETTLING if now >= self._deadline:
+                self.phase, self._deadline = Phase.DUMPING, now + DUMP_S
+                return [DumpStacks()]
+            case Phase.DUMPING if now >= self._deadline:
                 return self._stop(signal.SIGTERM, now)
             case Phase.STOPPING | Phase.KILLING if num_alive == 0 and self._num_running == 0:
                 return self._finish(0)

@@ -23,8 +23,10 @@ from oneflow.launcher.logs import Pump, line_prefix
 from oneflow.launcher.processes import descendants, num_oom_kills, reap, send_signal, spawn
 from oneflow.launcher.report import ErrorRecord, read_error
 from oneflow.launcher.supervision import (
+    DumpStacks,
     Exited,
     Looked,
+    Phase,
     SendSignal,
     Signalled,
     Supervision,
@@ -34,6 +36,7 @@ from oneflow.launcher.supervision import (
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS")
 STOPPING_LOOK_S = 0.02
+DUMP_SIGNAL = signal.SIGUSR2  # the worker bootstrap answers it with the stacks of all threads
 
 
 @dataclass(frozen=True)
@@ -185,7 +188,7 @@ class Supervisor:
                 for action in self._machine.step(event, time.monotonic()):
                     if isinstance(action, Verdict):
                         return action
-                    self._send(action)
+                    self._perform(action)
             self._wait(wake)
 
     def _events(self) -> Iterator[Exited | Signalled | Looked]:
@@ -199,8 +202,8 @@ class Supervisor:
 
     def _num_alive(self) -> int:
         """Costs a walk through /proc, so only once the ranks themselves are to end."""
-        is_running = self._machine.phase.value in ("running", "settling")
-        return len(self._ranks) if is_running else len(self._alive())
+        is_ending = self._machine.phase in (Phase.STOPPING, Phase.KILLING)
+        return len(self._alive()) if is_ending else len(self._ranks)
 
     def _alive(self) -> list[int]:
         return descendants(os.getpid(), besides=self._not_ours)
@@ -210,11 +213,15 @@ class Supervisor:
             if process.pid == pid:
                 process.returncode = status  # we reaped it, so Popen must not try
 
-    def _send(self, action: SendSignal) -> None:
-        send_signal(self._alive(), action.signum)
+    def _perform(self, action: SendSignal | DumpStacks) -> None:
+        if isinstance(action, SendSignal):
+            send_signal(self._alive(), action.signum)
+        elif not self._settings.no_python:  # another program would only die of it
+            running = [p.pid for p in self._processes if p.returncode is None]
+            send_signal(running, DUMP_SIGNAL)
 
     def _wait(self, wake: selectors.BaseSelector) -> None:
-        is_running = self._machine.phase.value == "running"
+        is_running = self._machine.phase is Phase.RUNNING
         limit_s = self._settings.monitor_interval if is_running else STOPPING_LOOK_S
         for key, _ in wake.select(max(limit_s, 0.001)):
             os.read(key.fd, 4096)

@@ -14,6 +14,7 @@ import io
 import json
 import os
 import runpy
+import signal
 import sys
 import traceback
 from types import ModuleType, TracebackType
@@ -26,6 +27,9 @@ def main(argv: list[str]) -> None:
     """Runs argv[0] (or, after -m, the module argv[1]) with the rest as its arguments."""
     if sys.stderr is not None:
         faulthandler.enable()
+        # The launcher asks a stuck rank for its stacks. Not a Python handler: those wait for the
+        # interpreter lock, which may be what the rank is stuck with.
+        faulthandler.register(signal.SIGUSR2, all_threads=True)
     own_frame = sys._getframe()
     try:
         if argv[0] == "-m":

@@ -6,6 +6,7 @@ Usage: rank_program.py SCENE [FOLDER]. Prints what it saw; an uncaught error giv
 from __future__ import annotations
 
 import atexit
+import ctypes
 import os
 import signal
 import sys
@@ -28,6 +29,11 @@ def pause(folder: Path, name: str) -> None:
     (folder / f"{name}.here").touch()
     while not (folder / f"{name}.go").exists():
         time.sleep(0.01)
+
+
+def hold_the_interpreter() -> None:
+    """Sleeps without letting any other thread of this process run."""
+    ctypes.PyDLL(None).sleep(60)
 
 
 def play(scene: str, client: ControlClient, folder: Path) -> None:
@@ -66,6 +72,10 @@ def play(scene: str, client: ControlClient, folder: Path) -> None:
         case "ctrl-c":
             pause(folder, str(rank))
             client.barrier("never" + str(rank), timeout_s=60)
+        case "stuck":
+            if rank == 1:
+                hold_the_interpreter()
+            client.barrier("never", timeout_s=30)
         case "join only":
             pass
 

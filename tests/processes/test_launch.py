@@ -145,6 +145,17 @@ def test_only_followers_give_85(tmp_path: Path) -> None:
     assert "reason=PEER_LOST" in cause_lines(done.stderr)[0]
 
 
+def test_a_stuck_rank_shows_where_it_is_stuck(tmp_path: Path) -> None:
+    program = str(Path(__file__).with_name("rank_program.py"))
+    env = clean_env(ONEFLOW_HEARTBEAT_SECONDS="0.3")
+    done = launch(*QUICK, "--nproc_per_node", "2", program, "stuck", env=env)
+    assert done.returncode == 85
+    (line,) = cause_lines(done.stderr)
+    assert "reason=PEER_LOST" in line and "rank 1 (host" in line and "no heartbeat" in line
+    stuck = [text for text in done.stderr.splitlines() if "hold_the_interpreter" in text]
+    assert len(stuck) == 1 and f"{socket.gethostname()}:1: " in stuck[0]
+
+
 def test_nothing_is_left_of_peers_that_ignore_sigterm_or_left_the_session(tmp_path: Path) -> None:
     body = f"""
 import subprocess

@@ -8,8 +8,10 @@ import signal
 import pytest
 
 from oneflow.launcher.supervision import (
+    DUMP_S,
     KILL_WAIT_S,
     SETTLE_S,
+    DumpStacks,
     Exited,
     Looked,
     Phase,
@@ -31,6 +33,13 @@ def finish(machine: Supervision, now: float) -> Verdict:
     (verdict,) = machine.step(Looked(0), now)
     assert isinstance(verdict, Verdict) and machine.phase is Phase.DONE
     return verdict
+
+
+def give_up_settling(machine: Supervision) -> None:
+    """Nobody has a better cause than the follower at time 0; the stuck rank shows its stacks."""
+    assert machine.step(Looked(1), SETTLE_S - 0.1) == []
+    assert machine.step(Looked(1), SETTLE_S) == [DumpStacks()]
+    assert machine.step(Looked(1), SETTLE_S + DUMP_S) == [TERM]
 
 
 def test_all_zero_is_success_after_orphans_are_ended() -> None:
@@ -85,7 +94,7 @@ def test_a_follower_waits_for_the_real_cause() -> None:
 def test_a_real_cause_after_the_settling_time_still_wins_over_a_follower() -> None:
     machine = Supervision(2, grace_s=5.0)
     machine.step(exited(0, 85), 0.0)
-    assert machine.step(Looked(1), SETTLE_S) == [TERM]
+    give_up_settling(machine)
     machine.step(exited(1, 6), 3.0)
     assert finish(machine, 3.1).cause == exited(1, 6)
 
@@ -94,7 +103,7 @@ def test_what_our_own_signal_did_is_no_cause() -> None:
     for status in (-signal.SIGTERM, 143):
         machine = Supervision(2, grace_s=5.0)
         machine.step(exited(0, 85), 0.0)
-        machine.step(Looked(1), SETTLE_S)
+        give_up_settling(machine)
         machine.step(exited(1, status), 3.0)
         assert finish(machine, 3.1).exit_code == 85
 
@@ -129,7 +138,7 @@ def test_every_history_ends_within_its_bounds(seed: int) -> None:
         elif random_.random() < 0.05:
             event = Signalled(signal.SIGTERM)
         actions = machine.step(event, now)
-        if machine.phase not in (Phase.RUNNING, Phase.SETTLING) and stop_at is None:
+        if machine.phase not in (Phase.RUNNING, Phase.SETTLING, Phase.DUMPING) and stop_at is None:
             stop_at = now
         verdict = next((a for a in actions if isinstance(a, Verdict)), None)
         assert stop_at is None or now <= stop_at + grace_s + KILL_WAIT_S + 3.0

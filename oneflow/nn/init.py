@@ -151,7 +151,7 @@ def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
 
 
 def fans(shape: Sequence[int]) -> tuple[int, int]:
-    """Inputs per output and outputs per input of weights (out, in, window...). Raises ShapeError."""
+    """Inputs per output, outputs per input of weights (out, in, window...). Raises ShapeError."""
     if len(shape) < 2:
         raise ShapeError(
             "Fan in and fan out can not be computed for tensor with fewer than 2 dimensions, "

@@ -87,7 +87,7 @@ class Module:
         return RemovableHandle(self._forward_pre_hooks, hook)
 
     def register_forward_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
-        """Calls `hook(module, args, output)` after `forward`; what it returns replaces the output."""
+        """Calls `hook(module, args, output)` after `forward`; what it returns replaces output."""
         return RemovableHandle(self._forward_hooks, hook)
 
     def register_full_backward_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
@@ -410,7 +410,7 @@ class Module:
         return load_state_dict(self, state_dict, strict)
 
     def register_state_dict_pre_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
-        """Calls `hook(module, prefix, keep_vars)` before the module's part of a state dict is made."""
+        """Calls `hook(module, prefix, keep_vars)` before its part of a state dict is made."""
         return RemovableHandle(self._state_dict_pre_hooks, hook)
 
     def _register_state_dict_hook(self, hook: Callable[..., Any]) -> RemovableHandle:

@@ -282,3 +282,21 @@ class PReLU(Module):
 
     def extra_repr(self) -> str:
         return f"num_parameters={self.num_parameters}"
+
+
+class RReLU(_InPlace):
+    """leaky_relu with slopes drawn from [lower, upper) in training, else with their mean."""
+
+    function = staticmethod(F.rrelu)
+
+    def __init__(
+        self, lower: float = 1.0 / 8, upper: float = 1.0 / 3, inplace: bool = False
+    ) -> None:
+        super().__init__(inplace)
+        self.lower, self.upper = lower, upper
+
+    def options(self) -> dict[str, Any]:
+        return {"lower": self.lower, "upper": self.upper, "training": self.training}
+
+    def extra_repr(self) -> str:
+        return f"lower={self.lower}, upper={self.upper}"

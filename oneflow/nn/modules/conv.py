@@ -1,4 +1,4 @@
-"""Convolutions over one or two spatial dims."""
+"""Convolutions over one to three spatial dims, and their transposes."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class _Conv(Module):
             ends = [n for pair in reversed(self._ends) for n in pair]
             mode = "constant" if self.padding_mode == "zeros" else self.padding_mode
             x, padding = F.pad(x, ends, mode=mode), (0,) * self.dims
-        convolve = F.conv1d if self.dims == 1 else F.conv2d
+        convolve = (F.conv1d, F.conv2d, F.conv3d)[self.dims - 1]
         return convolve(x, self.weight, self.bias, self.stride, padding, self.dilation, self.groups)
 
     def extra_repr(self) -> str:
@@ -116,3 +116,88 @@ class Conv1d(_Conv):
 class Conv2d(_Conv):
     __doc__ = _Conv.__doc__
     dims = 2
+
+
+class Conv3d(_Conv):
+    __doc__ = _Conv.__doc__
+    dims = 3
+
+
+class _ConvTranspose(Module):
+    """x (n, in_channels, spatial...) -> (n, out_channels, spatial...), as a convolution's gradient.
+
+    weight: (in_channels, out_channels / groups, window...).  padding: cut off both ends of the
+    output.  output_padding: added to one end, to choose among sizes that a convolution maps to one.
+    """
+
+    dims: ClassVar[int]
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: int | tuple[int, ...],
+        stride: int | tuple[int, ...] = 1,
+        padding: int | tuple[int, ...] = 0,
+        output_padding: int | tuple[int, ...] = 0,
+        groups: int = 1,
+        bias: bool = True,
+        dilation: int | tuple[int, ...] = 1,
+        padding_mode: str = "zeros",
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
+        super().__init__()
+        _Conv._check(in_channels, out_channels, groups, padding_mode)
+        if padding_mode != "zeros":
+            raise ValueError(f'Only "zeros" padding mode is supported here, got {padding_mode!r}')
+        self.in_channels, self.out_channels, self.groups = in_channels, out_channels, groups
+        self.kernel_size = per_dim(kernel_size, self.dims, "kernel_size")
+        self.stride = per_dim(stride, self.dims, "stride")
+        self.padding = per_dim(padding, self.dims, "padding")
+        self.output_padding = per_dim(output_padding, self.dims, "output_padding")
+        self.dilation = per_dim(dilation, self.dims, "dilation")
+        shape = (in_channels, out_channels // groups, *self.kernel_size)
+        self.weight = Parameter(empty(shape, device=device, dtype=dtype))
+        self.register_parameter(
+            "bias", Parameter(empty((out_channels,), device=device, dtype=dtype)) if bias else None
+        )
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draws new first values: uniform within 1/√fan_in."""
+        reset_weight_and_bias(self.weight, self.bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        convolve = (F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d)[self.dims - 1]
+        return convolve(
+            x,
+            self.weight,
+            self.bias,
+            self.stride,
+            self.padding,
+            self.output_padding,
+            self.groups,
+            self.dilation,
+        )
+
+    def extra_repr(self) -> str:
+        return (
+            f"{self.in_channels}, {self.out_channels}, kernel_size={self.kernel_size}, "
+            f"stride={self.stride}, padding={self.padding}"
+        )
+
+
+class ConvTranspose1d(_ConvTranspose):
+    __doc__ = _ConvTranspose.__doc__
+    dims = 1
+
+
+class ConvTranspose2d(_ConvTranspose):
+    __doc__ = _ConvTranspose.__doc__
+    dims = 2
+
+
+class ConvTranspose3d(_ConvTranspose):
+    __doc__ = _ConvTranspose.__doc__
+    dims = 3

@@ -28,22 +28,41 @@ class Dropout(Module):
         self.p, self.inplace, self.generator = p, inplace, generator
 
     def forward(self, x: Tensor) -> Tensor:
-        if not self.training or self.p == 0.0:
-            return x
-        dropped: Tensor = type(self).function(x, self.p, True, generator=self.generator)
-        return x.copy_(dropped) if self.inplace else dropped
+        dropped: Tensor = type(self).function(
+            x, self.p, self.training, self.inplace, self.generator
+        )
+        return dropped
 
     def extra_repr(self) -> str:
         return f"p={self.p}, inplace={self.inplace}"
 
 
-class Dropout1d(Dropout):
+class _ChannelDropout(Dropout):
+    def __init__(self, p: float = 0.5, inplace: bool = False, generator: None = None) -> None:
+        if generator is not None:
+            raise ValueError(
+                f"{type(self).__name__} draws from the default generator; seed it with manual_seed"
+            )
+        super().__init__(p, inplace)
+
+    def forward(self, x: Tensor) -> Tensor:
+        dropped: Tensor = type(self).function(x, self.p, self.training, self.inplace)
+        return dropped
+
+
+class Dropout1d(_ChannelDropout):
     """Drops whole channels of (n, channels, length) or (channels, length)."""
 
     function = staticmethod(F.dropout1d)
 
 
-class Dropout2d(Dropout):
+class Dropout2d(_ChannelDropout):
     """Drops whole channels of (n, channels, height, width) or (channels, height, width)."""
 
     function = staticmethod(F.dropout2d)
+
+
+class Dropout3d(_ChannelDropout):
+    """Drops whole channels of (n, channels, depth, height, width), or without n."""
+
+    function = staticmethod(F.dropout3d)

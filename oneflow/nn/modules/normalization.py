@@ -68,7 +68,7 @@ def _reset_affine(module: Any) -> None:
 
 
 class RMSNorm(Module):
-    """x / √(mean of squares + eps) · weight over the last dims, whose sizes are normalized_shape."""
+    """x / √(mean of squares + eps) · weight over the last dims, of sizes normalized_shape."""
 
     def __init__(
         self,
@@ -247,3 +247,73 @@ class BatchNorm1d(_BatchNorm):
 class BatchNorm2d(_BatchNorm):
     __doc__ = _BatchNorm.__doc__
     ndims = (4,)
+
+
+class BatchNorm3d(_BatchNorm):
+    __doc__ = _BatchNorm.__doc__
+    ndims = (5,)
+
+
+class _InstanceNorm(Module):
+    """Each channel of each sample shifted and scaled by its own mean and variance.
+
+    momentum is accepted and changes nothing, and track_running_stats must be False: there are no
+    running averages.
+    """
+
+    ndims: ClassVar[tuple[int, ...]]
+
+    def __init__(
+        self,
+        num_features: int,
+        eps: float = 1e-05,
+        momentum: float = 0.1,
+        affine: bool = False,
+        track_running_stats: bool = False,
+    ) -> None:
+        super().__init__()
+        if track_running_stats:
+            raise ValueError(
+                "InstanceNorm keeps no running statistics; leave track_running_stats False"
+            )
+        self.num_features, self.eps, self.momentum, self.affine = (
+            num_features,
+            eps,
+            momentum,
+            affine,
+        )
+        for name in ("weight", "bias"):
+            self.register_parameter(name, Parameter(empty((num_features,))) if affine else None)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """weight 1, bias 0."""
+        _reset_affine(self)
+
+    def forward(self, x: Tensor) -> Tensor:
+        if x.ndim not in self.ndims:
+            wanted = " or ".join(f"{n}D" for n in self.ndims)
+            raise ShapeError(f"expected {wanted} input (got {x.ndim}D input {x.type})")
+        single = x.ndim == min(self.ndims)
+        batch = x.unsqueeze(0) if single else x
+        out: Tensor = F.instance_norm(batch, weight=self.weight, bias=self.bias, eps=self.eps)
+        squeezed: Tensor = out.squeeze(0) if single else out
+        return squeezed
+
+    def extra_repr(self) -> str:
+        return f"{self.num_features}, eps={self.eps}, affine={self.affine}"
+
+
+class InstanceNorm1d(_InstanceNorm):
+    __doc__ = _InstanceNorm.__doc__
+    ndims = (2, 3)
+
+
+class InstanceNorm2d(_InstanceNorm):
+    __doc__ = _InstanceNorm.__doc__
+    ndims = (3, 4)
+
+
+class InstanceNorm3d(_InstanceNorm):
+    __doc__ = _InstanceNorm.__doc__
+    ndims = (4, 5)

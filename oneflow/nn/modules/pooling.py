@@ -98,6 +98,8 @@ class AvgPool2d(AvgPool1d):
     if not 0.
     """
 
+    pool: Any = staticmethod(F.avg_pool2d)
+
     def __init__(
         self,
         kernel_size: Size,
@@ -111,7 +113,7 @@ class AvgPool2d(AvgPool1d):
         self.divisor_override = divisor_override or 0
 
     def forward(self, x: Any) -> Any:
-        return F.avg_pool2d(
+        return type(self).pool(
             x,
             self.kernel_size,
             stride=self.stride,
@@ -148,3 +150,18 @@ class AdaptiveAvgPool1d(_AdaptiveAvgPool):
 class AdaptiveAvgPool2d(_AdaptiveAvgPool):
     __doc__ = _AdaptiveAvgPool.__doc__
     pool = staticmethod(F.adaptive_avg_pool2d)
+
+
+class MaxPool3d(_MaxPool):
+    __doc__ = _MaxPool.__doc__
+    pool = staticmethod(F.max_pool3d)
+
+
+class AvgPool3d(AvgPool2d):
+    __doc__ = AvgPool2d.__doc__
+    pool = staticmethod(F.avg_pool3d)
+
+
+class AdaptiveAvgPool3d(_AdaptiveAvgPool):
+    __doc__ = _AdaptiveAvgPool.__doc__
+    pool = staticmethod(F.adaptive_avg_pool3d)

@@ -18,7 +18,7 @@ def parameters_to_vector(parameters: Iterable[Tensor]) -> Tensor:
 
 
 def vector_to_parameters(vec: Tensor, parameters: Iterable[Tensor]) -> None:
-    """Copies a vector into parameters, one after another. Raises ShapeError unless it fits exactly."""
+    """Copies a vector into parameters, one after another. Raises ShapeError unless it fits."""
     listed = list(parameters)
     total = sum(p.type.numel for p in listed)
     if vec.ndim != 1 or vec.type.numel != total:

@@ -92,7 +92,7 @@ class LRScheduler(ABC):
 def per_group(
     value: Callable[[int], float] | list[Callable[[int], float]], count: int, what: str
 ) -> list[Callable[[int], float]]:
-    """One function per group: the same for all, or a list of the right length. Raises ValueError."""
+    """One function per group: the same for all, or a list of that length. Raises ValueError."""
     if not isinstance(value, list | tuple):
         return [value] * count
     if len(value) != count:

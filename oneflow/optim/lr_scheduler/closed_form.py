@@ -246,7 +246,7 @@ class PolynomialLR(LRScheduler):
 
 
 class LambdaLR(LRScheduler):
-    """lr = base · lr_lambda(step). lr_lambda: one function, or a list with one per parameter group."""
+    """lr = base · lr_lambda(step). lr_lambda: one function, or a list with one per group."""
 
     _not_saved = ("optimizer", "lr_lambdas")
 

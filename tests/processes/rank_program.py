@@ -72,6 +72,11 @@ def play(scene: str, client: ControlClient, folder: Path) -> None:
         case "ctrl-c":
             pause(folder, str(rank))
             client.barrier("never" + str(rank), timeout_s=60)
+        case "exit 7":
+            if rank == 1:
+                client.report_failure("boom", 7)
+                sys.exit(7)
+            client.barrier("never", timeout_s=30)
         case "stuck":
             if rank == 1:
                 hold_the_interpreter()

@@ -17,6 +17,8 @@ from pathlib import Path
 
 import pytest
 
+from oneflow.scheduler.ports import free_port
+
 LAUNCH = [sys.executable, "-m", "oneflow.distributed.launch"]
 QUICK = ["--standalone", "--grace-period", "0.5"]
 WAIT_S = 60
@@ -332,3 +334,39 @@ def test_missing_script_is_one_line(tmp_path: Path) -> None:
     assert done.returncode == 78
     assert len(done.stderr.splitlines()) == 1
     assert launch("--nproc_per_node", "zero", "x.py").returncode == 2
+
+
+def launch_nodes(folder: Path, scene: str) -> list[tuple[int, str, str]]:
+    """Two launchers with two ranks each, as on two machines: (exit code, stdout, stderr)."""
+    program = str(Path(__file__).with_name("rank_program.py"))
+    port = str(free_port())
+    env = clean_env(ONEFLOW_HEARTBEAT_SECONDS="0.3", ONEFLOW_JOB_TOKEN="shared" * 8)
+    runs = []
+    for node in ("1", "0"):
+        where = ["--nnodes", "2", "--node_rank", node, "--nproc_per_node", "2"]
+        args = [*where, "--master_port", port, "--grace-period", "0.5", "--rdzv-timeout", "30"]
+        run = subprocess.Popen(
+            [*LAUNCH, *args, program, scene, str(folder)],
+            env=env,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        runs.insert(0, run)
+    outputs = [run.communicate(timeout=WAIT_S) for run in runs]
+    return [(run.returncode, *output) for run, output in zip(runs, outputs, strict=True)]
+
+
+def test_two_nodes_make_one_world(tmp_path: Path) -> None:
+    for node, (code, out, err) in enumerate(launch_nodes(tmp_path, "work")):
+        assert code == 0, err
+        host = socket.gethostname()
+        lines = [f"{host}:{rank}: 0,1,2,3 6000001" for rank in (2 * node, 2 * node + 1)]
+        assert sorted(out.splitlines()) == lines
+
+
+def test_a_node_whose_ranks_only_follow_says_so(tmp_path: Path) -> None:
+    first, second = launch_nodes(tmp_path, "exit 7")
+    assert (first[0], second[0]) == (7, 85)
+    (cause,) = cause_lines(second[2])
+    assert "reason=PEER_LOST" in cause and "rank 1 on host" in cause and "boom" in cause

@@ -83,11 +83,10 @@ class GraphOptimizer:
     def feed(self, step: int, feeds: dict[str, Any]) -> None:
         """Learning rates and the number of the update (from 1) for step `step` (from 0)."""
         for index, group in enumerate(self.optim.param_groups):
-            feeds[f"lr.{self.number}.{index}"] = np.array(self._rate_at(step, group))
+            feeds[f"lr.{self.number}.{index}"] = np.array(self._rate_at(step, index, group))
         feeds[f"step.{self.number}"] = np.array(step + 1, dtype=np.int64)
 
-    def _rate_at(self, step: int, group: Any) -> float:
+    def _rate_at(self, step: int, index: int, group: Any) -> float:
         if self.lr_sch is None:
             return float(group["lr"])
-        base = group.get("initial_lr", group["lr"])
-        return float(self.lr_sch.get_lr(base, step))
+        return float(self.lr_sch.group_lr(index, step) * group.get("lr_scale", 1.0))

@@ -117,7 +117,8 @@ def dirac_(tensor: Tensor, groups: int = 1) -> Tensor:
     centre = tuple(size // 2 for size in shape[2:])
     for out in range(shape[0]):
         if out % per_group < shape[1]:
-            whole[(out, out % per_group, *centre)] = 1.0
+            position = (out, out % per_group, *centre)
+            whole[position] = 1.0
     return _write_whole(tensor, whole)
 
 

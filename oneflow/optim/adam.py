@@ -49,7 +49,7 @@ class Adam(Optimizer):
     def update_param(
         self, group: ParamGroup, param: Tensor, states: dict[str, Tensor], lr: Tensor, step: Tensor
     ) -> None:
-        operation = amsgrad_update if group["amsgrad"] else adam_update
+        operation: Any = amsgrad_update if group["amsgrad"] else adam_update
         operation(
             param,
             param.grad,

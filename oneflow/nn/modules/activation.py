@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from oneflow.functional.creation import full
@@ -15,7 +14,7 @@ from oneflow.tensor.tensor import Tensor
 class _Elementwise(Module):
     """A function of each element. inplace: the result also replaces the argument."""
 
-    function: Callable[..., Any]
+    function: Any
     inplace = False
 
     def options(self) -> dict[str, Any]:
@@ -217,7 +216,7 @@ class Hardshrink(_InPlace):
 class Softshrink(Hardshrink):
     """x moved towards 0 by lambd, but not beyond."""
 
-    function = staticmethod(F.softshrink)
+    function: Any = staticmethod(F.softshrink)
 
 
 class Threshold(_Elementwise):

@@ -32,7 +32,8 @@ class _ModuleSequence(Module):
         return list(self._modules.values())[_position(index, len(self))]
 
     def _from_items(self, items: list[tuple[str, Any]]) -> Any:
-        return type(self)([module for _, module in items])
+        kind: Any = type(self)
+        return kind([module for _, module in items])
 
     def __setitem__(self, index: int, module: Module) -> None:
         setattr(self, list(self._modules)[_position(index, len(self))], module)
@@ -110,7 +111,8 @@ class ModuleList(_ModuleSequence):
 
 def _pairs(values: Any) -> Iterable[tuple[str, Any]]:
     """Items of a mapping (ours too) or of an iterable of pairs."""
-    return values.items() if hasattr(values, "items") else values
+    found: Iterable[tuple[str, Any]] = values.items() if hasattr(values, "items") else values
+    return found
 
 
 class ModuleDict(Module):

@@ -64,7 +64,8 @@ class Embedding(Module):
         cls, embeddings: Tensor, freeze: bool = True, padding_idx: int | None = None, **options: Any
     ) -> Embedding:
         """A layer over a given table; freeze: it is not to be learned."""
-        made = cls(*embeddings.shape, padding_idx, _weight=embeddings, **options)
+        rows, columns = embeddings.shape
+        made = cls(rows, columns, padding_idx, _weight=embeddings, **options)
         made.weight.requires_grad = not freeze
         return made
 

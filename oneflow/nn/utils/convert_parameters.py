@@ -19,6 +19,8 @@ def parameters_to_vector(parameters: Iterable[Tensor]) -> Tensor:
 
 def vector_to_parameters(vec: Tensor, parameters: Iterable[Tensor]) -> None:
     """Copies a vector into parameters, one after another. Raises ShapeError unless it fits."""
+    from oneflow.functional.joining import narrow
+
     listed = list(parameters)
     total = sum(p.type.numel for p in listed)
     if vec.ndim != 1 or vec.type.numel != total:
@@ -27,5 +29,5 @@ def vector_to_parameters(vec: Tensor, parameters: Iterable[Tensor]) -> None:
     with no_grad():
         for parameter in listed:
             stop = start + parameter.type.numel
-            parameter.copy_(vec[start:stop].reshape(parameter.shape))
+            parameter.copy_(narrow(vec, 0, start, stop - start).reshape(parameter.shape))
             start = stop

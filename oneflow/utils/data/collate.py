@@ -69,7 +69,7 @@ def default_collate(batch: Sequence[Any]) -> Any:
 def _stack(batch: Sequence[Any]) -> Tensor:
     if all(t.is_local and t.is_cpu for t in batch):
         return wrap(np.stack([t.data for t in batch]))
-    from oneflow.functional import stack
+    from oneflow.functional.joining import stack
 
     stacked: Tensor = stack(list(batch), 0)
     return stacked

@@ -48,7 +48,7 @@ class TensorDataset(Dataset[tuple[Any, ...]]):
         lengths = [len(t) for t in tensors]
         if len(set(lengths)) > 1:
             raise ValueError(f"Size mismatch between tensors: they have {lengths} rows")
-        self.tensors = tensors
+        self.tensors: tuple[Any, ...] = tensors
 
     def __getitem__(self, index: Any) -> tuple[Any, ...]:
         return tuple(tensor[index] for tensor in self.tensors)
@@ -91,7 +91,8 @@ class ChainDataset(IterableDataset[Any]):
         return chain.from_iterable(self.datasets)  # type: ignore[arg-type]
 
     def __len__(self) -> int:
-        return sum(len(d) for d in self.datasets)  # type: ignore[arg-type]
+        lengths: list[int] = [len(d) for d in self.datasets]  # type: ignore[arg-type]
+        return sum(lengths)
 
 
 class Subset(Dataset[Any]):

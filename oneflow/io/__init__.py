@@ -1,0 +1,1 @@
+"""Saving and loading: our container, and a reader of pickled files that runs no code."""

@@ -1,0 +1,216 @@
+"""A reader of pickles that runs no code: it follows the opcodes, knows containers, numbers, strings and tensors, imports
+nothing and calls nothing that the file names. Whatever else a file asks for is refused by name."""
+
+from __future__ import annotations
+
+import pickletools
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any
+
+from oneflow.core.errors import CheckpointError
+
+MAX_NUM_OPCODES = 50_000_000
+_MARK = object()
+
+
+class Name:
+    """A global that a pickle names: never looked up, only compared."""
+
+    __slots__ = ("module", "name")
+
+    def __init__(self, module: str, name: str) -> None:
+        self.module = module
+        self.name = name
+
+    def __str__(self) -> str:
+        return f"{self.module}.{self.name}"
+
+
+class Shell:
+    """An object under construction: what it was made of, and the state given to it."""
+
+    __slots__ = ("args", "cls", "state")
+
+    def __init__(self, cls: Name, args: Any) -> None:
+        self.cls = cls
+        self.args = args
+        self.state: Any = None
+
+
+Build = Callable[[Name, Any], Any]  # (name, arguments) -> value
+SetState = Callable[[Any, Any], Any]  # (value, state) -> value
+
+
+class Reader:
+    """make: what a call of a named global gives.  set_state: what an object becomes with its state.
+    constant: the value of a named global itself.  persistent: what a persistent id stands for. All raise CheckpointError
+    for what they do not know."""
+
+    def __init__(
+        self, make: Build, set_state: SetState, constant: Callable[[Name], Any], persistent: Callable[[Any], Any]
+    ) -> None:
+        self._make = make
+        self._set_state = set_state
+        self._constant = constant
+        self._persistent = persistent
+        self._stack: list[Any] = []
+        self._memo: dict[int, Any] = {}
+
+    def read(self, data: bytes) -> Any:
+        """The value in `data`. Raises CheckpointError for malformed or refused content."""
+        try:
+            for count, (opcode, argument, _) in enumerate(pickletools.genops(data)):
+                if count > MAX_NUM_OPCODES:
+                    raise CheckpointError(f"load: the pickle has more than {MAX_NUM_OPCODES} opcodes")
+                if opcode.name == "STOP":
+                    return self._plain(self._stack.pop())
+                self._step(opcode.name, argument)
+        except (IndexError, KeyError, ValueError, TypeError, AttributeError, RecursionError) as error:
+            raise CheckpointError(f"load: the pickle is malformed: {error}") from error
+        raise CheckpointError("load: the pickle has no end")
+
+    def _step(self, name: str, argument: Any) -> None:
+        if name in _IGNORED:
+            return
+        if name in _PUSHED:
+            self._stack.append(argument)
+            return
+        if name in _CONSTANTS:
+            self._stack.append(_CONSTANTS[name])
+            return
+        if name in _EMPTY:
+            self._stack.append(_EMPTY[name]())
+            return
+        handler = getattr(self, f"_op_{name.lower()}", None)
+        if handler is None:
+            raise CheckpointError(f"load: the pickle uses the opcode {name}, which is not accepted")
+        handler(argument)
+
+    # ---- memory of what was seen ---------------------------------------------------------------------------------------
+
+    def _op_put(self, index: int) -> None:
+        self._memo[index] = self._stack[-1]
+
+    _op_binput = _op_long_binput = _op_put
+
+    def _op_memoize(self, _: Any) -> None:
+        self._memo[len(self._memo)] = self._stack[-1]
+
+    def _op_get(self, index: int) -> None:
+        self._stack.append(self._memo[index])
+
+    _op_binget = _op_long_binget = _op_get
+
+    # ---- containers ------------------------------------------------------------------------------------------------------
+
+    def _op_mark(self, _: Any) -> None:
+        self._stack.append(_MARK)
+
+    def _since_mark(self) -> list[Any]:
+        items: list[Any] = []
+        while self._stack[-1] is not _MARK:
+            items.append(self._stack.pop())
+        self._stack.pop()
+        return [self._plain(i) for i in reversed(items)]
+
+    def _op_tuple(self, _: Any) -> None:
+        self._stack.append(tuple(self._since_mark()))
+
+    def _op_list(self, _: Any) -> None:
+        self._stack.append(self._since_mark())
+
+    def _op_dict(self, _: Any) -> None:
+        items = self._since_mark()
+        self._stack.append(dict(zip(items[::2], items[1::2], strict=True)))
+
+    def _op_tuple1(self, _: Any) -> None:
+        self._stack[-1:] = [tuple(map(self._plain, self._stack[-1:]))]
+
+    def _op_tuple2(self, _: Any) -> None:
+        self._stack[-2:] = [tuple(map(self._plain, self._stack[-2:]))]
+
+    def _op_tuple3(self, _: Any) -> None:
+        self._stack[-3:] = [tuple(map(self._plain, self._stack[-3:]))]
+
+    def _op_append(self, _: Any) -> None:
+        item = self._plain(self._stack.pop())
+        _as(list, self._stack[-1]).append(item)
+
+    def _op_appends(self, _: Any) -> None:
+        items = self._since_mark()
+        _as(list, self._stack[-1]).extend(items)
+
+    def _op_additems(self, _: Any) -> None:
+        items = self._since_mark()
+        _as(set, self._stack[-1]).update(items)
+
+    def _op_setitem(self, _: Any) -> None:
+        value, key = self._plain(self._stack.pop()), self._plain(self._stack.pop())
+        _as(dict, self._stack[-1])[key] = value
+
+    def _op_setitems(self, _: Any) -> None:
+        items = self._since_mark()
+        _as(dict, self._stack[-1]).update(zip(items[::2], items[1::2], strict=True))
+
+    def _op_pop(self, _: Any) -> None:
+        self._stack.pop()
+
+    # ---- names and what is made with them ------------------------------------------------------------------------------------
+
+    def _op_global(self, argument: str) -> None:
+        module, _, name = argument.partition(" ")
+        self._stack.append(Name(module, name))
+
+    def _op_stack_global(self, _: Any) -> None:
+        name, module = self._stack.pop(), self._stack.pop()
+        self._stack.append(Name(str(module), str(name)))
+
+    def _op_reduce(self, _: Any) -> None:
+        args, called = self._stack.pop(), self._stack.pop()
+        self._stack.append(self._call(called, args))
+
+    def _op_newobj(self, _: Any) -> None:
+        args, cls = self._stack.pop(), self._stack.pop()
+        self._stack.append(self._call(cls, args))
+
+    def _call(self, called: Any, args: Any) -> Any:
+        if not isinstance(called, Name) or not isinstance(args, tuple):
+            raise CheckpointError("load: the pickle calls something that is no name")
+        if (called.module, called.name) == ("collections", "OrderedDict"):
+            return OrderedDict(*args)
+        if called.module in ("builtins", "__builtin__") and called.name in ("set", "list", "tuple", "dict", "frozenset"):
+            return {"set": set, "list": list, "tuple": tuple, "dict": dict, "frozenset": frozenset}[called.name](*args)
+        return self._make(called, args)
+
+    def _op_build(self, _: Any) -> None:
+        state = self._plain(self._stack.pop())
+        old = self._stack[-1]
+        new = old if isinstance(old, OrderedDict) else self._set_state(old, state)
+        self._stack[-1] = new
+        if new is not old:
+            self._memo = {k: new if v is old else v for k, v in self._memo.items()}
+
+    def _op_binpersid(self, _: Any) -> None:
+        self._stack.append(self._persistent(self._stack.pop()))
+
+    def _plain(self, value: Any) -> Any:
+        """A name that is used as a value stands for a constant."""
+        if value is _MARK:
+            raise CheckpointError("load: the pickle is malformed: a mark where a value belongs")
+        return self._constant(value) if isinstance(value, Name) else value
+
+
+def _as(kind: Any, value: Any) -> Any:
+    if not isinstance(value, kind):
+        raise CheckpointError(f"load: the pickle puts items into a {type(value).__name__}")
+    return value
+
+
+_IGNORED = frozenset(("PROTO", "FRAME"))
+_PUSHED = frozenset(
+    "INT BININT BININT1 BININT2 LONG LONG1 LONG4 FLOAT BINFLOAT STRING BINSTRING SHORT_BINSTRING UNICODE BINUNICODE "
+    "SHORT_BINUNICODE BINUNICODE8 BINBYTES SHORT_BINBYTES BINBYTES8 BYTEARRAY8".split()
+)
+_CONSTANTS = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False}
+_EMPTY: dict[str, Callable[[], Any]] = {"EMPTY_DICT": dict, "EMPTY_LIST": list, "EMPTY_TUPLE": tuple, "EMPTY_SET": set}

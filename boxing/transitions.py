@@ -169,7 +169,7 @@ def _letter(sbp: Sbp) -> str:
 def _group_bytes(type: TensorType, step: RouteStep, axes: tuple[int, ...]) -> int:
     whole = tuple(BROADCAST if i in axes else s for i, s in enumerate(step.src_sbp))
     box = shard_box(type.shape, whole, step.src_placement, step.src_placement.rank_ids[0])
-    return math.prod(box.shape) * type.dtype.bytes
+    return math.prod(box.shape) * int(type.dtype.bytes)
 
 
 @lru_cache(maxsize=16384)

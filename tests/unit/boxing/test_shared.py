@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import os
 import socket
-import threading
 import time
-from collections.abc import Callable
 
 import numpy as np
 import pytest
+from boxing_ranks import LocalStore, in_threads
 
 from oneflow.boxing.shared import (
     SharedPage,
@@ -21,38 +20,6 @@ from oneflow.boxing.shared import (
     wait_progress,
 )
 from oneflow.core.errors import TransportError
-
-
-class LocalStore:
-    """A key-value store of one process."""
-
-    def __init__(self) -> None:
-        self._values: dict[str, bytes] = {}
-        self._changed = threading.Condition()
-
-    def put(self, key: str, value: bytes) -> None:
-        with self._changed:
-            self._values[key] = value
-            self._changed.notify_all()
-
-    def get(self, key: str, timeout_s: float) -> bytes:
-        with self._changed:
-            assert self._changed.wait_for(lambda: key in self._values, timeout_s)
-            return self._values[key]
-
-
-def in_threads(count: int, work: Callable[[int], object]) -> list[object]:
-    results: list[object] = [None] * count
-
-    def run(i: int) -> None:
-        results[i] = work(i)
-
-    threads = [threading.Thread(target=run, args=(i,)) for i in range(count)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(30)
-    return results
 
 
 def test_two_mappings_of_a_page_show_the_same_memory() -> None:

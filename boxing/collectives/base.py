@@ -1,0 +1,250 @@
+"""The interface of all backends: five primitives over one set of ranks, and what they share.
+
+Rules: all ranks of the set make the same calls in the same order, from one thread at a time. A call
+that differs from what a peer calls (kind, dtype or shape) raises DesyncError on every rank. Sums
+are added in rank order by whoever owns them, so every copy of a sum is equal to the last bit, and
+equal from run to run.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from oneflow.boxing.boxes import balanced_part
+from oneflow.boxing.collectives.exchange import (
+    Array,
+    Exchange,
+    all_to_all_exchange,
+    gather_exchange,
+    scatter_exchange,
+    sum_exchange,
+)
+from oneflow.core.errors import DesyncError, HangError, ShapeError
+from oneflow.core.location import user_location
+
+ONE_HOP_NBYTES = 16 << 10
+"""Up to so many bytes everyone reads everything; above, a sum is divided between the ranks."""
+
+REDUCTIONS: dict[str, Any] = {
+    "sum": np.add,
+    "max": np.maximum,
+    "min": np.minimum,
+    "prod": np.multiply,
+}
+
+TEXT_NBYTES = 192
+
+_ADVICE = (
+    "Maybe executing different code in different ranks, please check if the code is branched and "
+    "operates on the global tensor"
+)
+
+
+@dataclass(frozen=True)
+class CallInfo:
+    """One call as peers see it. signature: of what must agree; text: for messages, with line."""
+
+    signature: int
+    text: str
+    encoded: bytes
+
+
+@lru_cache(maxsize=8192)
+def call_info(kind: str, dtype: str, shape: tuple[int, ...], location: str) -> CallInfo:
+    """shape: whatever must be equal on all ranks."""
+    what = f"{kind} {dtype}{list(shape)}"
+    digest = hashlib.blake2b(what.encode(), digest_size=8).digest()
+    text = f"{what} at {location}" if location else what
+    encoded = text.encode()[:TEXT_NBYTES].ljust(TEXT_NBYTES, b"\0")
+    return CallInfo(int.from_bytes(digest, "little", signed=True), text, encoded)
+
+
+class Collectives(ABC):
+    """One rank's end of a set of ranks.
+
+    check: raises if a peer is known to be gone; called while waiting.  timeout_s: a longer wait is
+    a HangError.
+    """
+
+    def __init__(
+        self,
+        rank: int,
+        ranks: Sequence[int],
+        check: Callable[[], None] | None = None,
+        timeout_s: float = 300.0,
+    ) -> None:
+        self.rank = rank
+        self.ranks = tuple(ranks)
+        self.index = self.ranks.index(rank)
+        self.size = len(self.ranks)
+        self.peers = tuple(r for r in self.ranks if r != rank)
+        self.timeout_s = timeout_s
+        self.received_nbytes = 0
+        self._peer_check = check
+
+    # ---- the five primitives
+    # -----------------------------------------------------------------------
+
+    def all_reduce(self, x: Array, op: str = "sum") -> Array:
+        """The elementwise reduction over all ranks, a new array. op: sum, max, min, prod."""
+        flat = np.ascontiguousarray(x).reshape(-1)
+        info = self._info(f"all_reduce_{op}", x.dtype, x.shape)
+        out: Array = np.empty(flat.shape, flat.dtype)
+        if self.size == 1:
+            out[...] = flat
+        elif flat.nbytes <= ONE_HOP_NBYTES:
+            self._exchange(info, flat, out, sum_exchange(self.ranks, flat.size), REDUCTIONS[op])
+        else:
+            self._all_reduce_large(info, flat, out, op)
+        return _shaped(out, x.shape)
+
+    def reduce_scatter(self, x: Array, op: str = "sum") -> Array:
+        """Dim 0 is divided balanced between the ranks; each gets its part of the reduction."""
+        if x.ndim == 0:
+            raise ShapeError("reduce_scatter: a 0-d array has no dim to divide between the ranks")
+        flat = np.ascontiguousarray(x).reshape(-1)
+        start, stop = balanced_part(x.shape[0], self.size, self.index)
+        row = max(1, flat.size // max(1, x.shape[0]))
+        out: Array = np.empty((stop - start, *x.shape[1:]), x.dtype)
+        exchange = scatter_exchange(self.ranks, flat.size, row)
+        info = self._info(f"reduce_scatter_{op}", x.dtype, x.shape)
+        self._exchange(info, flat, out.reshape(-1), exchange, REDUCTIONS[op])
+        return out
+
+    def all_gather(self, x: Array, counts: Sequence[int] | None = None) -> Array:
+        """The flat elements of all ranks in order. counts: elements of each, equal if None."""
+        flat = np.ascontiguousarray(x).reshape(-1)
+        sizes = (flat.size,) * self.size if counts is None else tuple(counts)
+        out: Array = np.empty(sum(sizes), flat.dtype)
+        info = self._info("all_gather", x.dtype, sizes)
+        self._exchange(info, flat, out, gather_exchange(self.ranks, sizes), np.add)
+        return out
+
+    def all_to_all(self, x: Array) -> Array:
+        """x: (size, ...); result[i] is what rank i had at x[own index]."""
+        if x.ndim == 0 or x.shape[0] != self.size:
+            raise ShapeError(f"all_to_all: dim 0 of {list(x.shape)} must be the {self.size} ranks")
+        flat = np.ascontiguousarray(x).reshape(-1)
+        out: Array = np.empty(flat.shape, flat.dtype)
+        exchange = all_to_all_exchange(self.ranks, flat.size // self.size)
+        self._exchange(self._info("all_to_all", x.dtype, x.shape), flat, out, exchange, np.add)
+        return _shaped(out, x.shape)
+
+    def transfer(self, what: str, source: Array | None, target: Array, exchange: Exchange) -> None:
+        """Fills `target` by an exchange. what: for messages; source: None if this rank has none."""
+        self._exchange(self._info(what, target.dtype, ()), source, target, exchange, np.add)
+
+    # ---- made of them
+    # ------------------------------------------------------------------------------
+
+    def gather_bytes(self, payload: bytes) -> list[bytes]:
+        """The payloads of all ranks, of any lengths."""
+        lengths = self.all_gather(np.array([len(payload)], np.int64)).tolist()
+        data = self.all_gather(np.frombuffer(payload, np.uint8), lengths).tobytes()
+        ends = np.cumsum(lengths).tolist()
+        return [data[end - n : end] for end, n in zip(ends, lengths, strict=True)]
+
+    def broadcast(self, x: Array, source_rank: int) -> Array:
+        """A new array with the values of `source_rank`; x gives shape and dtype on the others."""
+        flat = np.ascontiguousarray(x).reshape(-1)
+        counts = tuple(flat.size if r == source_rank else 0 for r in self.ranks)
+        mine = flat if self.rank == source_rank else flat[:0]
+        out: Array = np.empty(flat.shape, flat.dtype)
+        info = self._info("broadcast", x.dtype, (*x.shape, source_rank))
+        self._exchange(info, mine, out, gather_exchange(self.ranks, counts), np.add)
+        return _shaped(out, x.shape)
+
+    def barrier(self) -> None:
+        """Returns when all ranks have come."""
+        self.all_gather(np.zeros(1, np.uint8))
+
+    def close(self) -> None:  # noqa: B027  (nothing to give back is a valid answer)
+        """Gives memory and sockets back."""
+
+    # ---- for backends
+    # ------------------------------------------------------------------------------
+
+    @abstractmethod
+    def _exchange(
+        self, info: CallInfo, source: Array | None, target: Array, exchange: Exchange, reduce: Any
+    ) -> None:
+        """Packs, swaps and reads; raises DesyncError if a peer's call differs."""
+
+    def _all_reduce_large(self, info: CallInfo, flat: Array, out: Array, op: str) -> None:
+        """In two phases, of which each moves T (p-1)/p into every rank."""
+        start, stop = balanced_part(flat.size, self.size, self.index)
+        exchange = scatter_exchange(self.ranks, flat.size, 1)
+        self._exchange(info, flat, out[start:stop], exchange, REDUCTIONS[op])
+        bounds = [balanced_part(flat.size, self.size, i) for i in range(self.size)]
+        counts = tuple(b - a for a, b in bounds)
+        part = out[start:stop].copy()
+        self._exchange(info, part, out, gather_exchange(self.ranks, counts), np.add)
+
+    def _info(self, kind: str, dtype: Any, shape: tuple[int, ...]) -> CallInfo:
+        return call_info(kind, dtype.name, tuple(shape), user_location())
+
+    def _raise_desync(self, calls: dict[int, str]) -> None:
+        lines = "; ".join(f"rank {rank}: {text}" for rank, text in sorted(calls.items()))
+        raise DesyncError(
+            f"the ranks {list(self.ranks)} make different collective calls: {lines}. {_ADVICE}"
+        )
+
+    def _raise_hang(self, info: CallInfo, missing: Sequence[int]) -> None:
+        names = ", ".join(map(str, missing))
+        raise HangError(
+            f"{info.text}: rank {self.rank} waited {self.timeout_s:g} s for rank {names}. {_ADVICE}"
+        )
+
+
+def _shaped(flat: Array, shape: tuple[int, ...]) -> Array:
+    result: Array = flat.reshape(shape)
+    return result
+
+
+def _view(array: Array, slices: tuple[slice, ...]) -> Array:
+    """The Ellipsis makes it a view of a 0-d array too, where indexing alone would copy."""
+    index: Any = (..., *slices)
+    view: Array = array[index]
+    return view
+
+
+def pack(source: Array | None, packed: Sequence[Any], into: Array) -> None:
+    """Copies the parts that others read into the flat array `into`."""
+    if source is None:
+        return
+    for part in packed:
+        piece = _view(source, part.slices)
+        np.copyto(into[part.offset : part.offset + part.numel].reshape(piece.shape), piece)
+
+
+def unpack(
+    rank: int,
+    source: Array | None,
+    target: Array,
+    exchange: Exchange,
+    packed_of: Callable[[int], Array],
+    reduce: Any,
+) -> None:
+    """Does the reads of `rank`. packed_of: rank -> its packed flat array."""
+    if rank in exchange.zero_filled:
+        target[...] = 0
+    for read in exchange.reads(rank):
+        into = _view(target, read.target_slices)
+        if read.source_rank == rank:
+            if source is None:
+                raise DesyncError(f"rank {rank} has no shard of a tensor that it should hold")
+            piece = _view(source, read.source_slices)
+        else:
+            data = packed_of(read.source_rank)
+            piece = data[read.offset : read.offset + read.numel].reshape(into.shape)
+        if read.add:
+            reduce(into, piece, out=into)
+        else:
+            np.copyto(into, piece)

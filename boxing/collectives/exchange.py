@@ -1,0 +1,174 @@
+"""What moves in one collective: what each rank packs for others, and what it reads from whom.
+
+All ranks compute the same `Exchange`, so a reader knows where in the sender's packed data its part
+begins, and no lengths or offsets are ever sent.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from oneflow.boxing.boxes import Pull, balanced_part, needs_zero_fill, pulls, shard_box
+from oneflow.boxing.transitions import RouteStep
+from oneflow.core.tensor_type import TensorType
+
+Array = np.ndarray[Any, Any]
+_Key = tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True)
+class Packed:
+    """Elements [offset, offset + numel) of a sender's packed data: `slices` of its source."""
+
+    slices: tuple[slice, ...]
+    offset: int
+    numel: int
+
+
+@dataclass(frozen=True)
+class Read:
+    """One read by a rank. offset: in the packed data of `source_rank`, if that is another."""
+
+    source_rank: int
+    source_slices: tuple[slice, ...]
+    offset: int
+    numel: int
+    target_slices: tuple[slice, ...]
+    add: bool
+
+
+class Exchange:
+    """ranks: who takes part.  pulls_of: rank -> what it reads (see `boxing.boxes.Pull`)."""
+
+    def __init__(
+        self,
+        ranks: Sequence[int],
+        pulls_of: Callable[[int], Sequence[Pull]],
+        zero_filled: frozenset[int] = frozenset(),
+    ) -> None:
+        self.ranks = tuple(ranks)
+        self.zero_filled = zero_filled
+        self._places: dict[int, dict[_Key, Packed]] = {rank: {} for rank in ranks}
+        self._sizes = dict.fromkeys(ranks, 0)
+        self._reads = {rank: tuple(map(self._read(rank), pulls_of(rank))) for rank in ranks}
+        self.senders = {
+            rank: tuple(
+                dict.fromkeys(r.source_rank for r in self._reads[rank] if r.source_rank != rank)
+            )
+            for rank in ranks
+        }
+
+    def packed(self, rank: int) -> tuple[Packed, ...]:
+        """What `rank` packs for others, in order; a part that several read is packed once."""
+        return tuple(self._places[rank].values())
+
+    def packed_numel(self, rank: int) -> int:
+        """Number of elements that `rank` packs."""
+        return self._sizes[rank]
+
+    def reads(self, rank: int) -> tuple[Read, ...]:
+        """What `rank` reads, in order."""
+        return self._reads[rank]
+
+    def received_numel(self, rank: int) -> int:
+        """Number of elements that `rank` reads from others."""
+        return sum(read.numel for read in self._reads[rank] if read.source_rank != rank)
+
+    def _read(self, rank: int) -> Callable[[Pull], Read]:
+        def read(pull: Pull) -> Read:
+            numel = pull.numel
+            offset = 0 if pull.source_rank == rank else self._place(pull, numel)
+            return Read(
+                pull.source_rank, pull.source_slices, offset, numel, pull.target_slices, pull.add
+            )
+
+        return read
+
+    def _place(self, pull: Pull, numel: int) -> int:
+        places = self._places[pull.source_rank]
+        key = tuple((s.start, s.stop) for s in pull.source_slices)
+        found = places.get(key)
+        if found is None:
+            offset = self._sizes[pull.source_rank]
+            found = places[key] = Packed(pull.source_slices, offset, numel)
+            self._sizes[pull.source_rank] = offset + numel
+        return found.offset
+
+
+@lru_cache(maxsize=1024)
+def step_exchange(shape: tuple[int, ...], step: RouteStep) -> Exchange:
+    """The exchange of one step of a route."""
+    layouts = step.src_sbp, step.src_placement, step.dst_sbp, step.dst_placement
+    ranks = sorted({*step.src_placement.rank_ids, *step.dst_placement.rank_ids})
+    zero = frozenset(r for r in ranks if needs_zero_fill(shape, *layouts, r))
+    return Exchange(ranks, lambda rank: pulls(shape, *layouts, rank), zero)
+
+
+@lru_cache(maxsize=1024)
+def gather_exchange(ranks: tuple[int, ...], counts: tuple[int, ...]) -> Exchange:
+    """Everyone gets the flat parts of all, one after the other; counts: elements of each."""
+    starts = np.concatenate(([0], np.cumsum(counts))).tolist()
+
+    def pulls_of(rank: int) -> list[Pull]:
+        return [
+            Pull(source, (slice(0, counts[i]),), (slice(starts[i], starts[i + 1]),), False)
+            for i, source in enumerate(ranks)
+            if counts[i]
+        ]
+
+    return Exchange(ranks, pulls_of)
+
+
+@lru_cache(maxsize=1024)
+def scatter_exchange(ranks: tuple[int, ...], numel: int, block: int) -> Exchange:
+    """Rank i gets its balanced part of the sum of flat arrays; `block` elements stay together."""
+    num_blocks = numel // block
+
+    def pulls_of(rank: int) -> list[Pull]:
+        start, stop = balanced_part(num_blocks, len(ranks), ranks.index(rank))
+        part, mine = slice(start * block, stop * block), slice(0, (stop - start) * block)
+        if start == stop:
+            return []
+        return [Pull(source, (part,), (mine,), i > 0) for i, source in enumerate(ranks)]
+
+    return Exchange(ranks, pulls_of)
+
+
+@lru_cache(maxsize=1024)
+def all_to_all_exchange(ranks: tuple[int, ...], count: int) -> Exchange:
+    """Rank i gets part i of everyone's flat array of equal parts of `count` elements."""
+
+    def pulls_of(rank: int) -> list[Pull]:
+        own = ranks.index(rank)
+        source = (slice(own * count, (own + 1) * count),)
+        return [
+            Pull(peer, source, (slice(i * count, (i + 1) * count),), False)
+            for i, peer in enumerate(ranks)
+            if count
+        ]
+
+    return Exchange(ranks, pulls_of)
+
+
+@lru_cache(maxsize=1024)
+def sum_exchange(ranks: tuple[int, ...], numel: int) -> Exchange:
+    """Everyone reads all of everyone and adds up, in rank order: one hop, for what is small."""
+
+    def pulls_of(rank: int) -> list[Pull]:
+        whole = (slice(0, numel),)
+        return [Pull(source, whole, whole, i > 0) for i, source in enumerate(ranks) if numel]
+
+    return Exchange(ranks, pulls_of)
+
+
+def shard_numel(type: TensorType, step: RouteStep, rank: int) -> int:
+    """Elements of the shard of `rank` after a step; 0 outside the placement."""
+    if rank not in step.dst_placement:
+        return 0
+    return math.prod(shard_box(type.shape, step.dst_sbp, step.dst_placement, rank).shape)

@@ -1,0 +1,118 @@
+"""Ranks that are threads of one process, and the same without threads, for trials and tests."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from oneflow.boxing.boxes import local_type
+from oneflow.boxing.collectives.base import CallInfo, Collectives, pack, unpack
+from oneflow.boxing.collectives.exchange import Array, Exchange, step_exchange
+from oneflow.boxing.transitions import RouteStep, all_reduce_phases
+from oneflow.core.errors import InternalError
+from oneflow.core.tensor_type import TensorType
+
+
+class InProcessGroup:
+    """Where the threads of a set of ranks meet; `collectives(rank)` is the end of one."""
+
+    def __init__(self, ranks: Sequence[int]) -> None:
+        self.ranks = tuple(ranks)
+        self.changed = threading.Condition()
+        self.calls: dict[int, dict[int, tuple[CallInfo, Array]]] = {}
+        self.left: dict[int, int] = {}
+
+    def collectives(
+        self, rank: int, check: Callable[[], None] | None = None, timeout_s: float = 60.0
+    ) -> InProcessCollectives:
+        """The end of `rank`; used by one thread at a time."""
+        return InProcessCollectives(self, rank, check, timeout_s)
+
+
+class InProcessCollectives(Collectives):
+    """One thread's end of an `InProcessGroup`."""
+
+    def __init__(
+        self,
+        group: InProcessGroup,
+        rank: int,
+        check: Callable[[], None] | None,
+        timeout_s: float,
+    ) -> None:
+        super().__init__(rank, group.ranks, check, timeout_s)
+        self._group = group
+        self._call = 0
+
+    def _exchange(
+        self, info: CallInfo, source: Array | None, target: Array, exchange: Exchange, reduce: Any
+    ) -> None:
+        packed: Array = np.empty(exchange.packed_numel(self.rank), target.dtype)
+        pack(source, exchange.packed(self.rank), packed)
+        posted = self._meet(info, packed)
+        unpack(self.rank, source, target, exchange, lambda rank: posted[rank][1], reduce)
+        self.received_nbytes += exchange.received_numel(self.rank) * target.dtype.itemsize
+
+    def _meet(self, info: CallInfo, packed: Array) -> dict[int, tuple[CallInfo, Array]]:
+        self._call += 1
+        group, number = self._group, self._call
+        with group.changed:
+            posted = group.calls.setdefault(number, {})
+            posted[self.rank] = info, packed
+            group.changed.notify_all()
+            self._wait(info, posted)
+            group.left[number] = group.left.get(number, 0) + 1
+            if group.left[number] == self.size:
+                del group.calls[number], group.left[number]
+        if len({call.signature for call, _ in posted.values()}) > 1:
+            self._raise_desync({rank: call.text for rank, (call, _) in posted.items()})
+        return posted
+
+    def _wait(self, info: CallInfo, posted: dict[int, tuple[CallInfo, Array]]) -> None:
+        waited = 0.0
+        while len(posted) < self.size:
+            if not self._group.changed.wait(0.05):
+                waited += 0.05
+                if self._peer_check is not None:
+                    self._peer_check()
+                if waited > self.timeout_s:
+                    self._raise_hang(info, [r for r in self.peers if r not in posted])
+
+
+def simulate_route(
+    type: TensorType, route: Sequence[RouteStep], shards: Mapping[int, Array]
+) -> tuple[dict[int, Array], int]:
+    """Runs a route for all its ranks at once, without threads.
+
+    shards: rank -> its part before. Returns rank -> its part after, and the bytes that would have
+    moved between ranks.
+    """
+    moved, current = 0, dict(shards)
+    for step in route:
+        phases = all_reduce_phases(type, step) if step.kind == "all_reduce" else (step,)
+        for phase in phases:
+            current, nbytes = _simulate_step(type, phase, current)
+            moved += nbytes
+    return current, moved
+
+
+def _simulate_step(
+    type: TensorType, step: RouteStep, shards: Mapping[int, Array]
+) -> tuple[dict[int, Array], int]:
+    exchange = step_exchange(type.shape, step)
+    packed: dict[int, Array] = {}
+    for rank in step.src_placement.rank_ids:
+        if rank not in shards:
+            raise InternalError(f"rank {rank} of {step} has no shard")
+        packed[rank] = np.empty(exchange.packed_numel(rank), type.dtype.np)
+        pack(shards[rank], exchange.packed(rank), packed[rank])
+    result: dict[int, Array] = {}
+    for rank in step.dst_placement.rank_ids:
+        shape = local_type(type, step.dst_sbp, step.dst_placement, rank).shape
+        result[rank] = np.empty(shape, type.dtype.np)
+        own = shards.get(rank) if rank in step.src_placement else None
+        unpack(rank, own, result[rank], exchange, packed.__getitem__, np.add)
+    moved = sum(exchange.received_numel(r) for r in step.dst_placement.rank_ids)
+    return result, moved * type.dtype.bytes

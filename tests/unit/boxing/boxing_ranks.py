@@ -1,0 +1,39 @@
+"""Ranks as threads of the test, and where they find each other."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+
+class LocalStore:
+    """A key-value store of one process."""
+
+    def __init__(self) -> None:
+        self._values: dict[str, bytes] = {}
+        self._changed = threading.Condition()
+
+    def put(self, key: str, value: bytes) -> None:
+        with self._changed:
+            self._values[key] = value
+            self._changed.notify_all()
+
+    def get(self, key: str, timeout_s: float) -> bytes:
+        with self._changed:
+            assert self._changed.wait_for(lambda: key in self._values, timeout_s)
+            return self._values[key]
+
+
+def in_threads(count: int, work: Callable[[int], Any]) -> list[Any]:
+    results: list[Any] = [None] * count
+
+    def run(i: int) -> None:
+        results[i] = work(i)
+
+    threads = [threading.Thread(target=run, args=(i,)) for i in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    return results

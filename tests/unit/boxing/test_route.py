@@ -1,0 +1,183 @@
+"""Every change of layout gives the right values, one hop or many, and moves no byte too many."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from boxing_layouts import all_sbp, gathered, scatter
+
+from oneflow.boxing.boxes import needs_zero_fill, pulls, shard_box
+from oneflow.boxing.collectives.in_process import simulate_route
+from oneflow.boxing.cost import TCP, boxing_bytes, boxing_seconds
+from oneflow.boxing.route import choose_route
+from oneflow.boxing.transitions import RouteStep, make_step
+from oneflow.core.dtype import bool_, float64
+from oneflow.core.errors import SbpError
+from oneflow.core.placement import Placement
+from oneflow.core.sbp import BROADCAST, PARTIAL, NdSbp, Split
+from oneflow.core.tensor_type import TensorType
+
+S0, S1, B, P = Split(0), Split(1), BROADCAST, PARTIAL
+LINES = [Placement("cpu", list(range(p))) for p in (2, 3, 4)]
+GRID = Placement("cpu", [[0, 1], [2, 3]])
+PAIRS = [
+    (GRID, GRID),
+    (LINES[2], GRID),
+    (GRID, LINES[2]),
+    (LINES[0], Placement("cpu", [2, 3])),
+    (LINES[0], Placement("cpu", [1, 2, 3])),
+    (Placement("cpu", [2, 3, 4]), Placement("cpu", [0])),
+    (Placement("cpu", [7]), GRID),
+    (Placement("cpu", [[0, 1, 2], [3, 4, 5]]), Placement("cpu", [[4, 5], [6, 7], [8, 9]])),
+]
+
+
+def check(
+    shape: tuple[int, ...], src_sbp: NdSbp, src: Placement, dst_sbp: NdSbp, dst: Placement
+) -> None:
+    type = TensorType(shape, float64)
+    whole = np.random.default_rng(1).integers(-50, 50, shape).astype(np.float64)
+    shards = scatter(whole, src_sbp, src)
+    one_hop = (RouteStep("transfer", src_sbp, src, dst_sbp, dst),)
+    for route in (one_hop, choose_route(type, src_sbp, src, dst_sbp, dst)):
+        after, _ = simulate_route(type, route, shards)
+        np.testing.assert_array_equal(gathered(after, shape, dst_sbp, dst), whole)
+
+
+@pytest.mark.parametrize("shape", [(4, 6), (5, 7), (1, 3), (0, 4)])
+@pytest.mark.parametrize("line", LINES, ids=str)
+def test_every_pair_on_a_line(line: Placement, shape: tuple[int, ...]) -> None:
+    for a, b in itertools.product(all_sbp(1), repeat=2):
+        check(shape, a, line, b, line)
+
+
+@pytest.mark.parametrize(("src", "dst"), PAIRS, ids=lambda p: str(p))
+def test_every_pair_between_placements_and_hierarchies(src: Placement, dst: Placement) -> None:
+    for a, b in itertools.product(all_sbp(src.ndim), all_sbp(dst.ndim)):
+        check((5, 6), a, src, b, dst)
+
+
+def test_a_scalar_can_be_broadcast_and_partial() -> None:
+    for a, b in itertools.product([(B,), (P,)], repeat=2):
+        for dst in (LINES[1], Placement("cpu", [5, 6])):
+            check((), a, LINES[1], b, dst)
+
+
+@pytest.mark.parametrize("p", [2, 3, 4])
+def test_bytes_are_the_lower_bound_on_a_line(p: int) -> None:
+    line = Placement("cpu", list(range(p)))
+    type = TensorType((12 * p, 2 * p), float64)
+    total = type.nbytes
+    bound = {
+        "S0 S1": total * (p - 1) // p, "S0 B": total * (p - 1), "P S0": total * (p - 1),
+        "P B": 2 * total * (p - 1),
+        "B S0": 0, "B P": 0, "S0 P": 0, "P P": 0, "S0 S0": 0, "B B": 0,
+    }  # fmt: skip
+    letters = {"S0": S0, "S1": S1, "B": B, "P": P}
+    for pair, expected in bound.items():
+        a, b = pair.split()
+        assert boxing_bytes(type, (letters[a],), line, (letters[b],), line) == expected, pair
+
+
+def test_bytes_are_the_lower_bound_between_disjoint_ranks() -> None:
+    src, dst = Placement("cpu", [0, 1]), Placement("cpu", [2, 3, 4])
+    type = TensorType((600, 60), float64)
+    total = type.nbytes
+    expected = {
+        (S0, S0): total, (S0, S1): total, (B, B): 3 * total, (B, S0): total, (B, P): total,
+        (S0, P): total,
+        (S0, B): 3 * total, (P, S0): 2 * total, (P, B): total * (2 + 3 - 1),
+    }  # fmt: skip
+    for (a, b), nbytes in expected.items():
+        assert boxing_bytes(type, (a,), src, (b,), dst) == nbytes, (a, b)
+
+
+def test_a_diagonal_change_moves_only_what_a_rank_lacks() -> None:
+    type = TensorType((8, 8), float64)
+    moved = boxing_bytes(type, (S0, S1), GRID, (S1, S0), GRID)
+    missing = 0
+    for rank in GRID.rank_ids:
+        have = np.zeros((8, 8), bool)
+        want = np.zeros((8, 8), bool)
+        have[shard_box((8, 8), (S0, S1), GRID, rank).slices] = True
+        want[shard_box((8, 8), (S1, S0), GRID, rank).slices] = True
+        missing += int((want & ~have).sum())
+    assert moved == missing * 8
+
+
+def test_the_simulated_bytes_are_the_announced_ones() -> None:
+    type = TensorType((6, 4), float64)
+    for a, b in itertools.product(all_sbp(2), repeat=2):
+        shards = scatter(np.ones((6, 4)), a, GRID)
+        _, moved = simulate_route(type, choose_route(type, a, GRID, b, GRID), shards)
+        assert moved == boxing_bytes(type, a, GRID, b, GRID)
+
+
+def test_readers_spread_over_the_holders_of_copies() -> None:
+    src, dst = Placement("cpu", [0, 1]), Placement("cpu", [2, 3, 4, 5])
+    sources = [pulls((8,), (B,), src, (B,), dst, r)[0].source_rank for r in dst.rank_ids]
+    assert sorted(sources) == [0, 0, 1, 1]
+    sources = [pulls((8,), (B,), src, (S0,), dst, r)[0].source_rank for r in dst.rank_ids]
+    assert sorted(sources) == [0, 0, 1, 1]
+
+
+def test_a_holder_reads_its_own_copy() -> None:
+    (pull,) = pulls((8,), (B,), LINES[0], (B,), Placement("cpu", [1, 2]), 1)
+    assert pull.source_rank == 1
+
+
+def test_partial_sums_are_read_in_rank_order() -> None:
+    mine = pulls((4, 4), (P,), LINES[2], (S0,), LINES[2], 3)
+    assert [p.source_rank for p in mine] == [0, 1, 2, 3]
+    assert [p.add for p in mine] == [False, True, True, True]
+
+
+def test_only_the_first_rank_of_a_partial_group_gets_copies() -> None:
+    assert [needs_zero_fill((4,), (B,), LINES[2], (P,), LINES[2], r) for r in range(4)] == [
+        False, True, True, True,
+    ]  # fmt: skip
+
+
+def test_p_to_b_stays_one_step() -> None:
+    type = TensorType((1000, 10), float64)
+    (step,) = choose_route(type, (P,), LINES[2], (B,), LINES[2])
+    assert step.kind == "all_reduce"
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "kind"),
+    [(P, S0, "reduce_scatter"), (S0, B, "all_gather"), (S0, S1, "all_to_all"), (B, S0, "slice")],
+)
+def test_one_axis_changes_are_rows_of_the_table(a: Split, b: Split, kind: str) -> None:
+    assert make_step((a, S1), GRID, (b, S1), GRID).kind == (kind if b is not S1 else "transfer")
+
+
+def test_a_nested_split_cannot_change_inside_its_group() -> None:
+    assert make_step((S0, S0), GRID, (B, S0), GRID).kind == "transfer"
+    assert make_step((S0, S0), GRID, (S0, B), GRID).kind == "all_gather"
+
+
+def test_sums_of_booleans_are_refused() -> None:
+    with pytest.raises(SbpError, match="sum of booleans"):
+        choose_route(TensorType((4,), bool_), (B,), LINES[0], (P,), LINES[0])
+
+
+def test_layouts_that_do_not_fit_are_refused() -> None:
+    with pytest.raises(SbpError, match="Split axis out of range"):
+        boxing_seconds(TensorType((4,), float64), (S1,), LINES[0], (B,), LINES[0])
+    with pytest.raises(SbpError, match="one per axis"):
+        boxing_seconds(TensorType((4,), float64), (S0,), GRID, (B,), GRID)
+
+
+def test_seconds_grow_with_bytes_and_with_the_slower_link() -> None:
+    small, large = TensorType((8,), float64), TensorType((1 << 20,), float64)
+    line = LINES[0]
+    assert boxing_seconds(large, (S0,), line, (S0,), line) == 0.0
+    assert boxing_seconds(small, (S0,), line, (B,), line) < boxing_seconds(
+        large, (S0,), line, (B,), line
+    )
+    assert boxing_seconds(large, (P,), line, (B,), line, TCP) > boxing_seconds(
+        large, (P,), line, (B,), line
+    )

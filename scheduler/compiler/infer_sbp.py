@@ -219,16 +219,16 @@ class _Solver:
         fixed = [v.sbp for v in node.outputs]
         if None not in fixed and (not node.inputs or node.op in MOVES):
             return _as_fixed(node)
-        choices = [
+        every = self._signatures.of(node)
+        if node.op == "unpack" and not self._rows_stay_split:
+            return [c for c in every if gathers_rows(node.inputs[0].sbp, c.outputs[0])]
+        if not node.inputs and self._whole_sources:
+            return every[-1:]
+        return [
             c
-            for c in self._signatures.of(node)
+            for c in every
             if all(f is None or f == s for f, s in zip(fixed, c.outputs, strict=True))
         ]
-        if not node.inputs and self._whole_sources:
-            return choices[-1:]
-        if node.op == "unpack" and not self._rows_stay_split:
-            choices = [c for c in choices if gathers_rows(node.inputs[0].sbp, c.outputs[0])]
-        return choices
 
     def _best_inputs(
         self, node: Node, index: int, message: _Message, choices: Sequence[Choice]

@@ -130,12 +130,13 @@ def test_a_piece_is_not_cut_again():
         ("B", "B", "B"),
     ],
 )
-def test_rows_stay_split_only_if_all_inputs_are_split_alike(x, labels, expected):
+@pytest.mark.parametrize("traced", ["", "?"])
+def test_rows_stay_split_only_if_all_inputs_are_split_alike(x, labels, expected, traced):
     graph = parse_graph(f"""graph g pieces=2 {{
         %0: float32[8, 4] {x} = input(; name='x') @cpu[0, 1]
         %1: int64[8] {labels} = input(; name='labels') @cpu[0, 1]
-        %2: float32[4, 4] ? = unpack(%0) @cpu[0, 1]
-        %3: int64[4] ? = unpack(%1) @cpu[0, 1]
+        %2: float32[4, 4] {traced or x} = unpack(%0) @cpu[0, 1]
+        %3: int64[4] {traced or labels} = unpack(%1) @cpu[0, 1]
     }}""")
     infer_sbp(graph, JobConfig("g", num_pieces=2), Cluster(2))
     assert [str(n.outputs[0].sbp[0]) for n in graph.of_kind("unpack")] == [expected, expected]

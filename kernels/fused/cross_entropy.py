@@ -19,7 +19,8 @@ def cross_entropy(
     rows, classes = logits.shape
     size = rows_per_block(classes)
     for block in prange((rows + size - 1) // size):
-        start, stop = block * size, min(rows, (block + 1) * size)
+        start = np.int64(block) * size
+        stop = min(rows, start + size)
         for i in range(start, stop):
             lse[i] = row_max(logits, i, classes)
         for i in range(start, stop):
@@ -56,7 +57,8 @@ def cross_entropy_grad(
     size = rows_per_block(classes)
     spread = smoothing / F(classes)
     for block in prange((rows + size - 1) // size):
-        for i in range(block * size, min(rows, (block + 1) * size)):
+        start = np.int64(block) * size
+        for i in range(start, min(rows, start + size)):
             label, shift = labels[i], lse[i]
             if label == ignore_index or label < 0 or label >= classes:
                 for j in range(classes):

@@ -53,7 +53,8 @@ def dropout(
             stride *= whole[dim]
         begin = np.int64(row) * columns
         first = np.uint64(index)
-        for j in range(min(columns, x.size - begin)):
+        source, target = x[begin : begin + columns], out[begin : begin + columns]
+        for j in range(source.size):
             word = first_word(first + np.uint64(j), key, fold)
             kept = np.uint64(word) >= threshold
-            out[begin + j] = x[begin + j] * scale if kept else F(0)
+            target[j] = source[j] * scale if kept else F(0)

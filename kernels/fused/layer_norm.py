@@ -18,7 +18,8 @@ def layer_norm(y: Any, mean: Any, inv_std: Any, x: Any, gamma: Any, beta: Any, e
     size = rows_per_block(columns)
     scale = F(1) / F(columns)
     for block in prange((rows + size - 1) // size):
-        start, stop = block * size, min(rows, (block + 1) * size)
+        start = np.int64(block) * size
+        stop = min(rows, start + size)
         for i in range(start, stop):
             total = F(0)
             for j in range(columns):
@@ -53,8 +54,9 @@ def layer_norm_grad(
         for j in range(columns):
             partial[part, 0, j] = F(0)
             partial[part, 1, j] = F(0)
-        end = min(rows, (part + 1) * per_part)
-        for start in range(part * per_part, end, size):
+        begin = np.int64(part) * per_part
+        end = min(rows, begin + per_part)
+        for start in range(begin, end, size):
             stop = min(end, start + size)
             for i in range(start, stop):
                 centre, inverse = mean[i], inv_std[i]

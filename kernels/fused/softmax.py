@@ -47,7 +47,8 @@ def softmax(out: Any, stat: Any, x: Any) -> None:
     rows, columns = x.shape
     size = rows_per_block(columns)
     for block in prange((rows + size - 1) // size):
-        start, stop = block * size, min(rows, (block + 1) * size)
+        start = np.int64(block) * size
+        stop = min(rows, start + size)
         for i in range(start, stop):
             stat[i] = row_max(x, i, columns)
         for i in range(start, stop):
@@ -64,7 +65,8 @@ def causal_softmax(out: Any, stat: Any, x: Any, scale: Any, period: Any) -> None
     rows, columns = x.shape
     size = rows_per_block(columns)
     for block in prange((rows + size - 1) // size):
-        start, stop = block * size, min(rows, (block + 1) * size)
+        start = np.int64(block) * size
+        stop = min(rows, start + size)
         for i in range(start, stop):
             stat[i] = row_max(x, i, columns - period + 1 + i % period)
         for i in range(start, stop):
@@ -96,7 +98,8 @@ def log_softmax(out: Any, stat: Any, x: Any) -> None:
     rows, columns = x.shape
     size = rows_per_block(columns)
     for block in prange((rows + size - 1) // size):
-        start, stop = block * size, min(rows, (block + 1) * size)
+        start = np.int64(block) * size
+        stop = min(rows, start + size)
         for i in range(start, stop):
             stat[i] = row_max(x, i, columns)
         for i in range(start, stop):

@@ -9,15 +9,12 @@ from numba import prange
 
 from oneflow.kernels.fused.math import F, vectorized
 
-BLOCK = 4096
-
 
 @vectorized
 def sgd(param: Any, grad: Any, lr: Any, weight_decay: Any, sign: Any) -> None:
     """sign: -1 to maximize, else 1."""
-    for block in prange((param.size + BLOCK - 1) // BLOCK):
-        for i in range(block * BLOCK, min(param.size, (block + 1) * BLOCK)):
-            param[i] -= lr * (sign * grad[i] + weight_decay * param[i])
+    for i in prange(param.size):
+        param[i] -= lr * (sign * grad[i] + weight_decay * param[i])
 
 
 @vectorized
@@ -34,12 +31,11 @@ def momentum(
     sign: Any,
 ) -> None:
     """buf = decay * buf + rate * g; param -= lr * (through_grad * g + through_buf * buf)."""
-    for block in prange((param.size + BLOCK - 1) // BLOCK):
-        for i in range(block * BLOCK, min(param.size, (block + 1) * BLOCK)):
-            g = sign * grad[i] + weight_decay * param[i]
-            b = decay * buf[i] + rate * g
-            buf[i] = b
-            param[i] -= lr * (through_grad * g + through_buf * b)
+    for i in prange(param.size):
+        g = sign * grad[i] + weight_decay * param[i]
+        b = decay * buf[i] + rate * g
+        buf[i] = b
+        param[i] -= lr * (through_grad * g + through_buf * b)
 
 
 @vectorized
@@ -63,15 +59,14 @@ def adam(
 
     rest1, rest2: 1 - beta1 and 1 - beta2, rounded once.
     """
-    for block in prange((param.size + BLOCK - 1) // BLOCK):
-        for i in range(block * BLOCK, min(param.size, (block + 1) * BLOCK)):
-            p = param[i]
-            g = sign * grad[i] + weight_decay * p
-            a = beta1 * m[i] + rest1 * g
-            b = beta2 * v[i] + rest2 * g * g
-            m[i] = a
-            v[i] = b
-            param[i] = shrink * p - lr * a / (np.sqrt(b) * inverse_root + eps)
+    for i in prange(param.size):
+        p = param[i]
+        g = sign * grad[i] + weight_decay * p
+        a = beta1 * m[i] + rest1 * g
+        b = beta2 * v[i] + rest2 * g * g
+        m[i] = a
+        v[i] = b
+        param[i] = shrink * p - lr * a / (np.sqrt(b) * inverse_root + eps)
 
 
 def as_float32(*values: float) -> tuple[Any, ...]:

@@ -66,8 +66,7 @@ def _batched_grad(
         for i in range(batches[0].type.shape[0])
     ]
     return tuple(
-        None if column[0] is None else stack(list(column))
-        for column in zip(*rows, strict=True)
+        None if column[0] is None else stack(list(column)) for column in zip(*rows, strict=True)
     )
 
 

@@ -75,7 +75,9 @@ class Function:
         results: Sequence[Any] = (made,) if single else tuple(made)
         # A result that is an input (or has a history) becomes a tensor of its own.
         outs = tuple(
-            _as_output(r, inputs) if isinstance(r, Tensor) and id(r) not in ctx._non_differentiable else r
+            _as_output(r, inputs)
+            if isinstance(r, Tensor) and id(r) not in ctx._non_differentiable
+            else r
             for r in results
         )
         live = [o for o in outs if isinstance(o, Tensor) and id(o) not in ctx._non_differentiable]

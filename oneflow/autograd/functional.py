@@ -44,26 +44,38 @@ def _done(results: Any, create_graph: bool) -> Any:
 def _vector(v: Tensors | None, like: tuple[Tensor, ...], who: str) -> tuple[Tensor, ...]:
     if v is None:
         if len(like) != 1 or like[0].numel() != 1:
-            raise AutogradError(f"{who}: the vector v can only be left out where there is one number")
+            raise AutogradError(
+                f"{who}: the vector v can only be left out where there is one number"
+            )
         return (ones_like(like[0]),)
     return _tuple(v)
 
 
 def vjp(
-    func: Callable[..., Any], inputs: Tensors, v: Tensors | None = None, create_graph: bool = False, strict: bool = False
+    func: Callable[..., Any],
+    inputs: Tensors,
+    v: Tensors | None = None,
+    create_graph: bool = False,
+    strict: bool = False,
 ) -> tuple[Any, Any]:
     """(func(inputs), v^T J).  v: of the shapes of the outputs."""
     with enable_grad():
         xs = _fresh(inputs, create_graph)
         outputs = func(*xs)
         ys = _tuple(outputs)
-        found = grad(ys, xs, _vector(v, ys, "vjp"), create_graph=create_graph, allow_unused=not strict)
+        found = grad(
+            ys, xs, _vector(v, ys, "vjp"), create_graph=create_graph, allow_unused=not strict
+        )
     products = _done(_or_zeros(found, xs), create_graph)
     return _like(outputs, _done(ys, create_graph)), _like(inputs, products)
 
 
 def jvp(
-    func: Callable[..., Any], inputs: Tensors, v: Tensors | None = None, create_graph: bool = False, strict: bool = False
+    func: Callable[..., Any],
+    inputs: Tensors,
+    v: Tensors | None = None,
+    create_graph: bool = False,
+    strict: bool = False,
 ) -> tuple[Any, Any]:
     """(func(inputs), J v) by differentiating v^T J twice.  v: of the shapes of the inputs."""
     with enable_grad():
@@ -72,18 +84,30 @@ def jvp(
         ys = _tuple(outputs)
         dummies = tuple(zeros_like(y).requires_grad_() for y in ys)
         back = grad(ys, xs, dummies, create_graph=True, allow_unused=True)
-        pairs = [(b, w) for b, w in zip(back, _vector(v, xs, "jvp"), strict=True) if b is not None and b.requires_grad]
+        pairs = [
+            (b, w)
+            for b, w in zip(back, _vector(v, xs, "jvp"), strict=True)
+            if b is not None and b.requires_grad
+        ]
         found: tuple[Any, ...] = (None,) * len(ys)
         if pairs:
             found = grad(
-                [b for b, _ in pairs], dummies, [w for _, w in pairs], create_graph=create_graph, allow_unused=not strict
+                [b for b, _ in pairs],
+                dummies,
+                [w for _, w in pairs],
+                create_graph=create_graph,
+                allow_unused=not strict,
             )
     products = _done(_or_zeros(found, ys), create_graph)
     return _like(outputs, _done(ys, create_graph)), _like(outputs, products)
 
 
 def jacobian(
-    func: Callable[..., Any], inputs: Tensors, create_graph: bool = False, strict: bool = False, vectorize: bool = False
+    func: Callable[..., Any],
+    inputs: Tensors,
+    create_graph: bool = False,
+    strict: bool = False,
+    vectorize: bool = False,
 ) -> Any:
     """d output / d input, of shape output.shape + input.shape; tuples of them for several outputs or inputs."""
     with enable_grad():
@@ -94,13 +118,17 @@ def jacobian(
     return _like(outputs, columns)
 
 
-def _rows(y: Tensor, xs: tuple[Tensor, ...], create_graph: bool, strict: bool) -> tuple[Tensor, ...]:
+def _rows(
+    y: Tensor, xs: tuple[Tensor, ...], create_graph: bool, strict: bool
+) -> tuple[Tensor, ...]:
     flat = reshape(y, (-1,))
     per_element = []
     for i in range(y.numel()):
         found: tuple[Any, ...] = (None,) * len(xs)
         if flat.requires_grad:
-            found = grad(flat[i], xs, retain_graph=True, create_graph=create_graph, allow_unused=not strict)
+            found = grad(
+                flat[i], xs, retain_graph=True, create_graph=create_graph, allow_unused=not strict
+            )
         per_element.append(_or_zeros(found, xs))
     return tuple(
         reshape(stack([e[k] for e in per_element]), (*y.shape, *x.shape)) for k, x in enumerate(xs)
@@ -108,7 +136,11 @@ def _rows(y: Tensor, xs: tuple[Tensor, ...], create_graph: bool, strict: bool) -
 
 
 def hessian(
-    func: Callable[..., Tensor], inputs: Tensors, create_graph: bool = False, strict: bool = False, vectorize: bool = False
+    func: Callable[..., Tensor],
+    inputs: Tensors,
+    create_graph: bool = False,
+    strict: bool = False,
+    vectorize: bool = False,
 ) -> Any:
     """Second derivatives of a function with one number as result: input.shape + input.shape."""
 
@@ -127,23 +159,41 @@ def _scalar(y: Tensor) -> Tensor:
 
 
 def vhp(
-    func: Callable[..., Tensor], inputs: Tensors, v: Tensors | None = None, create_graph: bool = False, strict: bool = False
+    func: Callable[..., Tensor],
+    inputs: Tensors,
+    v: Tensors | None = None,
+    create_graph: bool = False,
+    strict: bool = False,
 ) -> tuple[Any, Any]:
     """(func(inputs), v^T H).  v: of the shapes of the inputs."""
     with enable_grad():
         xs = _fresh(inputs, create_graph)
         y = _scalar(func(*xs))
         first = grad(y, xs, create_graph=True, allow_unused=not strict)
-        pairs = [(g, w) for g, w in zip(first, _vector(v, xs, "vhp"), strict=True) if g is not None and g.requires_grad]
+        pairs = [
+            (g, w)
+            for g, w in zip(first, _vector(v, xs, "vhp"), strict=True)
+            if g is not None and g.requires_grad
+        ]
         found: tuple[Any, ...] = (None,) * len(xs)
         if pairs:
-            found = grad([g for g, _ in pairs], xs, [w for _, w in pairs], create_graph=create_graph, allow_unused=True)
+            found = grad(
+                [g for g, _ in pairs],
+                xs,
+                [w for _, w in pairs],
+                create_graph=create_graph,
+                allow_unused=True,
+            )
     products = _done(_or_zeros(found, xs), create_graph)
     return (y if create_graph else y.detach()), _like(inputs, products)
 
 
 def hvp(
-    func: Callable[..., Tensor], inputs: Tensors, v: Tensors | None = None, create_graph: bool = False, strict: bool = False
+    func: Callable[..., Tensor],
+    inputs: Tensors,
+    v: Tensors | None = None,
+    create_graph: bool = False,
+    strict: bool = False,
 ) -> tuple[Any, Any]:
     """(func(inputs), H v). A Hessian is symmetric, so this is `vhp`."""
     return vhp(func, inputs, v, create_graph, strict)

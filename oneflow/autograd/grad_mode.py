@@ -50,7 +50,7 @@ class _Mode:
         return type(self)()
 
 
-class no_grad(_Mode):  # noqa: N801
+class no_grad(_Mode):
     """Inside (`with no_grad():`, or as a decorator) nothing is recorded for a backward pass."""
 
     _enabled = False
@@ -66,13 +66,13 @@ class no_grad(_Mode):  # noqa: N801
         super().__init__()
 
 
-class enable_grad(no_grad):  # noqa: N801
+class enable_grad(no_grad):
     """Inside, ops are recorded again."""
 
     _enabled = True
 
 
-class set_grad_enabled(_Mode):  # noqa: N801
+class set_grad_enabled(_Mode):
     """Sets recording on or off, at once; as a context manager until the end of the with-block."""
 
     def __init__(self, mode: bool) -> None:
@@ -94,7 +94,7 @@ class set_grad_enabled(_Mode):  # noqa: N801
         return set_grad_enabled(self._enabled)
 
 
-class inference_mode(_Mode):  # noqa: N801
+class inference_mode(_Mode):
     """As no_grad; `inference_mode(False)` changes nothing."""
 
     def __new__(cls, mode: Any = True) -> Any:

@@ -8,7 +8,7 @@ from typing import Any
 from oneflow.autograd.grad_mode import state
 
 
-class saved_tensors_hooks:  # noqa: N801
+class saved_tensors_hooks:
     """Inside, every tensor saved for backward passes `pack_hook`; `unpack_hook` gives it back when it is needed."""
 
     def __init__(self, pack_hook: Callable[[Any], Any], unpack_hook: Callable[[Any], Any]) -> None:

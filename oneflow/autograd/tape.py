@@ -38,9 +38,7 @@ class GradNode:
     def name(self) -> str:
         raise AutogradError("a gradient node without a name")
 
-    def gradients(
-        self, grads: list[Any], wanted: list[bool]
-    ) -> Sequence[Gradient]:
+    def gradients(self, grads: list[Any], wanted: list[bool]) -> Sequence[Gradient]:
         """Input gradients of output gradients (None where there is none)."""
         raise AutogradError(f"{self.name()} has no backward")
 

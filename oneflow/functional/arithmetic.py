@@ -98,7 +98,9 @@ def div(input: Any, other: Any, *, rounding_mode: str | None = None) -> Tensor:
         dtype = together(_tensor_like(a, b), _tensor_like(b, a))[0].type.dtype
         return as_type(unary.trunc(div(a, b)), dtype)
     if rounding_mode is not None:
-        raise ValueError(f"div: rounding_mode must be None, 'floor' or 'trunc', got {rounding_mode!r}")
+        raise ValueError(
+            f"div: rounding_mode must be None, 'floor' or 'trunc', got {rounding_mode!r}"
+        )
     a, b = operands("div", input, other)
     if isinstance(a, Tensor) and isinstance(b, Tensor):
         a, b = together(a, b)

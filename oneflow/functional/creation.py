@@ -55,7 +55,9 @@ def source(
 
 def _check_layout(op: Any, attrs: dict[str, Any], nd_sbp: NdSbp) -> None:
     if op.is_random and any(s.is_partial for s in nd_sbp):
-        raise SbpError(f"{op.name}: random source op only support broadcast or split, got partial_sum")
+        raise SbpError(
+            f"{op.name}: random source op only support broadcast or split, got partial_sum"
+        )
     shape = attrs.get("shape")
     if shape is not None:
         check_fits(nd_sbp, shape, op.name)
@@ -185,17 +187,23 @@ def layout_of(x: Tensor, *, no_partial: bool = False) -> dict[str, Any]:
     return {"placement": x._placement, "sbp": nd_sbp}
 
 
-def zeros_like(input: Tensor, *, dtype: Any = None, requires_grad: bool = False, **where: Any) -> Tensor:
+def zeros_like(
+    input: Tensor, *, dtype: Any = None, requires_grad: bool = False, **where: Any
+) -> Tensor:
     """Zeros of the shape, dtype and place of `input`."""
     return _like(input, 0, dtype, requires_grad, where)
 
 
-def ones_like(input: Tensor, *, dtype: Any = None, requires_grad: bool = False, **where: Any) -> Tensor:
+def ones_like(
+    input: Tensor, *, dtype: Any = None, requires_grad: bool = False, **where: Any
+) -> Tensor:
     """Ones of the shape, dtype and place of `input`."""
     return _like(input, 1, dtype, requires_grad, where)
 
 
-def empty_like(input: Tensor, *, dtype: Any = None, requires_grad: bool = False, **where: Any) -> Tensor:
+def empty_like(
+    input: Tensor, *, dtype: Any = None, requires_grad: bool = False, **where: Any
+) -> Tensor:
     """A tensor of the shape, dtype and place of `input`, whose values mean nothing."""
     return _like(input, 0, dtype, requires_grad, where)
 
@@ -210,7 +218,13 @@ def full_like(
 
 
 def arange(
-    start: Any, end: Any = None, step: Any = 1, *, dtype: Any = None, requires_grad: bool = False, **where: Any
+    start: Any,
+    end: Any = None,
+    step: Any = 1,
+    *,
+    dtype: Any = None,
+    requires_grad: bool = False,
+    **where: Any,
 ) -> Tensor:
     """start, start + step, ... below `end`; `arange(n)` counts from 0. Integers give int64."""
     if end is None:
@@ -246,7 +260,11 @@ def _float_dtype(name: str, dtype: Any) -> DType:
 
 
 def rand(
-    *size: Any, dtype: Any = None, generator: Generator | None = None, requires_grad: bool = False, **where: Any
+    *size: Any,
+    dtype: Any = None,
+    generator: Generator | None = None,
+    requires_grad: bool = False,
+    **where: Any,
 ) -> Tensor:
     """Uniform in [0, 1)."""
     attrs = {"low": 0.0, "high": 1.0, "dtype": _float_dtype("rand", dtype)}
@@ -254,7 +272,11 @@ def rand(
 
 
 def randn(
-    *size: Any, dtype: Any = None, generator: Generator | None = None, requires_grad: bool = False, **where: Any
+    *size: Any,
+    dtype: Any = None,
+    generator: Generator | None = None,
+    requires_grad: bool = False,
+    **where: Any,
 ) -> Tensor:
     """Normal, mean 0, standard deviation 1."""
     attrs = {"mean": 0.0, "std": 1.0, "dtype": _float_dtype("randn", dtype)}
@@ -274,7 +296,13 @@ def _dtype(dtype: Any) -> DType:
 
 
 def linspace(
-    start: float, end: float, steps: int, *, dtype: Any = None, requires_grad: bool = False, **where: Any
+    start: float,
+    end: float,
+    steps: int,
+    *,
+    dtype: Any = None,
+    requires_grad: bool = False,
+    **where: Any,
 ) -> Tensor:
     """`steps` numbers from start to end, both included, equally far apart."""
     step = (end - start) / (steps - 1) if steps > 1 else 0.0
@@ -297,14 +325,21 @@ def logspace(
     from oneflow.functional.arithmetic import pow
     from oneflow.functional.promotion import as_type
 
-    out = as_type(pow(base, linspace(start, end, steps, dtype=dtypes.float64, **where)), _dtype(dtype))
+    out = as_type(
+        pow(base, linspace(start, end, steps, dtype=dtypes.float64, **where)), _dtype(dtype)
+    )
     if requires_grad:
         out.requires_grad = True
     return out
 
 
 def hann_window(
-    window_length: int, periodic: bool = True, *, dtype: Any = None, requires_grad: bool = False, **where: Any
+    window_length: int,
+    periodic: bool = True,
+    *,
+    dtype: Any = None,
+    requires_grad: bool = False,
+    **where: Any,
 ) -> Tensor:
     """The Hann window: sin squared, `window_length` samples; periodic: as one period of an endless one."""
     from oneflow.functional.arithmetic import mul, sub
@@ -329,7 +364,9 @@ def _new(maker: Any) -> Any:
         return maker(*args, **keywords)  # type: ignore[no-any-return]
 
     method.__name__ = method.__qualname__ = f"new_{maker.__name__}"
-    method.__doc__ = f"As `{maker.__name__}`, with the dtype and place of this tensor unless others are given."
+    method.__doc__ = (
+        f"As `{maker.__name__}`, with the dtype and place of this tensor unless others are given."
+    )
     return method
 
 
@@ -339,12 +376,16 @@ new_full = _new(full)
 new_empty = _new(empty)
 
 
-def rand_like(input: Tensor, *, dtype: Any = None, generator: Generator | None = None, **where: Any) -> Tensor:
+def rand_like(
+    input: Tensor, *, dtype: Any = None, generator: Generator | None = None, **where: Any
+) -> Tensor:
     """`rand` of the shape, dtype and place of `input`."""
     return _random_like(rand, input, dtype, generator, where)
 
 
-def randn_like(input: Tensor, *, dtype: Any = None, generator: Generator | None = None, **where: Any) -> Tensor:
+def randn_like(
+    input: Tensor, *, dtype: Any = None, generator: Generator | None = None, **where: Any
+) -> Tensor:
     """`randn` of the shape, dtype and place of `input`."""
     return _random_like(randn, input, dtype, generator, where)
 
@@ -380,7 +421,13 @@ def randint(
 
 
 def randint_like(
-    input: Tensor, low: int, high: int | None = None, *, dtype: Any = None, generator: Generator | None = None, **where: Any
+    input: Tensor,
+    low: int,
+    high: int | None = None,
+    *,
+    dtype: Any = None,
+    generator: Generator | None = None,
+    **where: Any,
 ) -> Tensor:
     """`randint` of the shape, dtype and place of `input`."""
     bounds = (0, low) if high is None else (low, high)
@@ -392,7 +439,12 @@ def randint_like(
 
 
 def randperm(
-    n: int, *, generator: Generator | None = None, dtype: Any = None, requires_grad: bool = False, **where: Any
+    n: int,
+    *,
+    generator: Generator | None = None,
+    dtype: Any = None,
+    requires_grad: bool = False,
+    **where: Any,
 ) -> Tensor:
     """0 .. n - 1 in random order."""
     wanted = dtypes.int64 if dtype is None else dtype_of(dtype)
@@ -418,7 +470,12 @@ def normal(
 
 
 def bernoulli(
-    input: Tensor, p: float | None = None, *, generator: Generator | None = None, dtype: Any = None, inplace: bool = False
+    input: Tensor,
+    p: float | None = None,
+    *,
+    generator: Generator | None = None,
+    dtype: Any = None,
+    inplace: bool = False,
 ) -> Tensor:
     """1 with probability input[...] (or `p` for all), else 0."""
     from oneflow.functional.promotion import as_float, as_type

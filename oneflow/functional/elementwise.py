@@ -13,6 +13,7 @@ from oneflow.ops import compare, unary
 from oneflow.ops import where as where_ops
 from oneflow.tensor.tensor import Tensor
 
+
 def _float_function(name: str) -> Callable[[Tensor], Tensor]:
     op = getattr(unary, name)
 
@@ -167,7 +168,9 @@ def clone(input: Tensor, memory_format: Any = None) -> Tensor:
     return unary.copy(input)  # type: ignore[no-any-return]
 
 
-def nan_to_num(input: Tensor, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None) -> Tensor:
+def nan_to_num(
+    input: Tensor, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None
+) -> Tensor:
     """NaN and the infinities replaced by numbers (by default 0 and the largest finite ones)."""
     import numpy as np
 
@@ -176,7 +179,9 @@ def nan_to_num(input: Tensor, nan: float = 0.0, posinf: float | None = None, neg
     low = float(info.min) if neginf is None else neginf
     x = where_ops.masked_fill(input, unary.isnan(input), value=nan)
     x = where_ops.masked_fill(x, compare.scalar_compare(x, value=math.inf, kind="eq"), value=high)
-    return where_ops.masked_fill(x, compare.scalar_compare(x, value=-math.inf, kind="eq"), value=low)  # type: ignore[no-any-return]
+    return where_ops.masked_fill(
+        x, compare.scalar_compare(x, value=-math.inf, kind="eq"), value=low
+    )  # type: ignore[no-any-return]
 
 
 def logit(input: Tensor, eps: float | None = None) -> Tensor:
@@ -199,4 +204,3 @@ def signbit(input: Tensor) -> Tensor:
 def rsub(input: Any, other: Any, *, alpha: Any = 1) -> Tensor:
     """other - alpha * input."""
     return sub(other, input, alpha=alpha)
-

@@ -11,7 +11,12 @@ from oneflow.ops import slicing
 from oneflow.tensor.tensor import Tensor, wrap
 
 _Slice = slice  # the name is taken below
-_LEGACY = {"FloatTensor": "float32", "DoubleTensor": "float64", "HalfTensor": "float16", "BFloat16Tensor": "bfloat16"}
+_LEGACY = {
+    "FloatTensor": "float32",
+    "DoubleTensor": "float64",
+    "HalfTensor": "float16",
+    "BFloat16Tensor": "bfloat16",
+}
 
 
 def numel(input: Tensor) -> int:
@@ -45,7 +50,7 @@ def _bounds(x: Tensor, slice_tup_list: Any) -> dict[str, tuple[int, ...]]:
     return {"starts": tuple(starts), "stops": tuple(stops), "steps": tuple(steps)}
 
 
-def slice(input: Tensor, slice_tup_list: Any) -> Tensor:  # noqa: A001
+def slice(input: Tensor, slice_tup_list: Any) -> Tensor:
     """The part given by a (start, stop, step) per dim."""
     return slicing.slice(input, **_bounds(input, slice_tup_list))  # type: ignore[no-any-return]
 
@@ -56,7 +61,9 @@ def slice_update(input: Tensor, update: Tensor, slice_tup_list: Any) -> Tensor:
 
     check_writable(input)
     part = as_type(update, input.type.dtype)
-    return overwrite(input, slicing.slice_update(with_history(input), part, **_bounds(input, slice_tup_list)))
+    return overwrite(
+        input, slicing.slice_update(with_history(input), part, **_bounds(input, slice_tup_list))
+    )
 
 
 def set_default_tensor_type(tensor_type: Any) -> None:
@@ -79,7 +86,9 @@ def set_num_threads(count: int) -> None:
 def use_deterministic_algorithms(mode: bool, *, warn_only: bool = False) -> None:
     """Kernels here are deterministic anyway; asking for others is an error."""
     if not mode:
-        raise OneFlowError("use_deterministic_algorithms(False): there are no other algorithms here")
+        raise OneFlowError(
+            "use_deterministic_algorithms(False): there are no other algorithms here"
+        )
 
 
 def to_global(input: Any, placement: Any = None, sbp: Any = None, **kwargs: Any) -> Tensor:

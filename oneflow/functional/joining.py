@@ -117,7 +117,9 @@ def select(input: Tensor, dim: int, index: int) -> Tensor:
     return shape_ops.reshape(part, shape=(*shape[:at], *shape[at + 1 :]))  # type: ignore[no-any-return]
 
 
-def _stacker(name: str, lift: Callable[[Tensor], Tensor], dim: int) -> Callable[[Sequence[Tensor]], Tensor]:
+def _stacker(
+    name: str, lift: Callable[[Tensor], Tensor], dim: int
+) -> Callable[[Sequence[Tensor]], Tensor]:
     def apply(tensors: Sequence[Tensor]) -> Tensor:
         xs = [lift(x) for x in tensors]
         return cat(xs, 0 if name == "hstack" and xs[0].ndim == 1 else dim)

@@ -17,13 +17,21 @@ from oneflow.tensor.tensor import Tensor
 
 
 def matmul(
-    input: Tensor, other: Tensor, transpose_a: bool = False, transpose_b: bool = False, alpha: float = 1.0
+    input: Tensor,
+    other: Tensor,
+    transpose_a: bool = False,
+    transpose_b: bool = False,
+    alpha: float = 1.0,
 ) -> Tensor:
     """The matrix product; vectors count as a row on the left and a column on the right; other dims are broadcast."""
     if not isinstance(input, Tensor) or not isinstance(other, Tensor):
-        raise TypeError(f"matmul() needs two tensors, got {type(input).__name__} and {type(other).__name__}")
+        raise TypeError(
+            f"matmul() needs two tensors, got {type(input).__name__} and {type(other).__name__}"
+        )
     if not input.ndim or not other.ndim:
-        raise ShapeError(f"matmul: needs tensors of at least 1 dim, got {input.type} and {other.type}")
+        raise ShapeError(
+            f"matmul: needs tensors of at least 1 dim, got {input.type} and {other.type}"
+        )
     if input.type.dtype is not other.type.dtype:
         dtype = meet(input, other)
         input, other = as_type(input, dtype), as_type(other, dtype)
@@ -42,7 +50,9 @@ def matmul(
 
 def _of_dims(name: str, x: Tensor, ndim: int) -> None:
     if x.ndim != ndim:
-        raise ShapeError(f"{name}: Expected {ndim}-dimensional tensor, but got {x.ndim}-dimensional tensor {x.type}")
+        raise ShapeError(
+            f"{name}: Expected {ndim}-dimensional tensor, but got {x.ndim}-dimensional tensor {x.type}"
+        )
 
 
 def mm(input: Tensor, mat2: Tensor) -> Tensor:
@@ -85,7 +95,9 @@ def addmm(input: Tensor, mat1: Tensor, mat2: Tensor, *, beta: Any = 1, alpha: An
     return add(input if beta == 1 else mul(input, beta), mm(mat1, mat2), alpha=alpha)
 
 
-def baddbmm(input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Tensor:
+def baddbmm(
+    input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: Any = 1, alpha: Any = 1
+) -> Tensor:
     """beta * input + alpha * batch1 @ batch2, matrix by matrix."""
     return add(input if beta == 1 else mul(input, beta), bmm(batch1, batch2), alpha=alpha)
 
@@ -104,8 +116,12 @@ def tensordot(a: Tensor, b: Tensor, dims: Any = 2, dims_b: Any = None) -> Tensor
     keep_a = [i for i in range(a.ndim) if i not in left]
     keep_b = [i for i in range(b.ndim) if i not in right]
     summed = math.prod(a.type.shape[i] for i in left)
-    rows = reshape(permute(a, (*keep_a, *left)), (math.prod(a.type.shape[i] for i in keep_a), summed))
-    columns = reshape(permute(b, (*right, *keep_b)), (summed, math.prod(b.type.shape[i] for i in keep_b)))
+    rows = reshape(
+        permute(a, (*keep_a, *left)), (math.prod(a.type.shape[i] for i in keep_a), summed)
+    )
+    columns = reshape(
+        permute(b, (*right, *keep_b)), (summed, math.prod(b.type.shape[i] for i in keep_b))
+    )
     shape = (*(a.type.shape[i] for i in keep_a), *(b.type.shape[i] for i in keep_b))
     return reshape(matmul(rows, columns), shape)
 
@@ -114,7 +130,11 @@ def cross(input: Tensor, other: Tensor, dim: int | None = None) -> Tensor:
     """The vector product along a dim of size 3 (by default the first such)."""
     from oneflow.functional.joining import stack, unbind
 
-    at = dim if dim is not None else next((i for i, n in enumerate(input.type.shape) if n == 3), None)
+    at = (
+        dim
+        if dim is not None
+        else next((i for i, n in enumerate(input.type.shape) if n == 3), None)
+    )
     if at is None or input.type.shape[at] != 3:
         raise ShapeError(f"cross: needs a dim of size 3, got {input.type}")
     a, b = unbind(input, at), unbind(other, at)
@@ -124,7 +144,11 @@ def cross(input: Tensor, other: Tensor, dim: int | None = None) -> Tensor:
 
 def einsum(equation: str, *operands: Any) -> Tensor:
     """Einstein's summation, e.g. "bij,bjk->bik"; "..." stands for any dims in front. Two operands at a time, by matmul."""
-    xs = list(operands[0]) if len(operands) == 1 and not isinstance(operands[0], Tensor) else list(operands)
+    xs = (
+        list(operands[0])
+        if len(operands) == 1 and not isinstance(operands[0], Tensor)
+        else list(operands)
+    )
     inputs, output = _letters(equation.replace(" ", ""), xs)
     terms = [_diagonals(x, letters) for x, letters in zip(xs, inputs, strict=True)]
     while len(terms) > 1:
@@ -149,9 +173,13 @@ def _letters(equation: str, xs: list[Tensor]) -> tuple[list[str], str]:
     ]
     for letters, x in zip(inputs, xs, strict=True):
         if len(letters) != x.ndim:
-            raise ShapeError(f"einsum: {letters!r} of {equation!r} has {len(letters)} letters, but the operand is {x.type}")
+            raise ShapeError(
+                f"einsum: {letters!r} of {equation!r} has {len(letters)} letters, but the operand is {x.type}"
+            )
     if not arrow:
-        once = sorted(c for c in set("".join(inputs)) - set(longest) if "".join(inputs).count(c) == 1)
+        once = sorted(
+            c for c in set("".join(inputs)) - set(longest) if "".join(inputs).count(c) == 1
+        )
         return inputs, longest + "".join(once)
     return inputs, output.replace("...", longest)
 
@@ -196,7 +224,9 @@ def _contract(a: Tensor, left: str, b: Tensor, right: str, needed: set[str]) -> 
     return reshape(matmul(x, y), tuple(size[c] for c in letters)), letters
 
 
-def _grouped(x: Tensor, letters: str, groups: tuple[list[str], ...], size: dict[str, int]) -> Tensor:
+def _grouped(
+    x: Tensor, letters: str, groups: tuple[list[str], ...], size: dict[str, int]
+) -> Tensor:
     """Dims in the order of the groups, each group made one dim."""
     order = [c for group in groups for c in group]
     x = permute(x, tuple(letters.index(c) for c in order)) if list(letters) != order else x

@@ -37,7 +37,9 @@ def _wanted(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, DType |
         if isinstance(arg, Tensor):
             device = arg._placement.type if arg._placement is not None else arg._device
             dtype = arg.type.dtype
-        elif isinstance(arg, (Device, Placement)) or (isinstance(arg, str) and arg.split(":")[0] in DEVICE_TYPES):
+        elif isinstance(arg, (Device, Placement)) or (
+            isinstance(arg, str) and arg.split(":")[0] in DEVICE_TYPES
+        ):
             device = arg
         elif isinstance(arg, int) and not isinstance(arg, bool):
             device = Device("cuda", arg)

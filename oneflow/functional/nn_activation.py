@@ -8,7 +8,16 @@ from typing import Any
 from oneflow.functional.arithmetic import add, div, mul, sub
 from oneflow.functional.creation import rand
 from oneflow.functional.dims import one_dim
-from oneflow.functional.elementwise import clamp, clone, log, masked_fill, sigmoid, square_relu, tanh, where
+from oneflow.functional.elementwise import (
+    clamp,
+    clone,
+    log,
+    masked_fill,
+    sigmoid,
+    square_relu,
+    tanh,
+    where,
+)
 from oneflow.functional.random_state import Generator, next_seed
 from oneflow.functional.shaping import transpose
 from oneflow.ops import activation, compare, unary
@@ -94,17 +103,25 @@ _SELU_ALPHA, _SELU_SCALE = 1.6732632423543772, 1.0507009873554805
 
 def selu(input: Tensor, inplace: bool = False) -> Tensor:
     """The self-normalising elu: Klambauer et al., 2017."""
-    return _result(input, mul(unary.elu(_before(input, inplace), alpha=_SELU_ALPHA), _SELU_SCALE), inplace)
+    return _result(
+        input, mul(unary.elu(_before(input, inplace), alpha=_SELU_ALPHA), _SELU_SCALE), inplace
+    )
 
 
-def leaky_relu(input: Tensor, negative_slope: float = 0.01, alpha: float | None = None, inplace: bool = False) -> Tensor:
+def leaky_relu(
+    input: Tensor, negative_slope: float = 0.01, alpha: float | None = None, inplace: bool = False
+) -> Tensor:
     """x where positive, else negative_slope * x."""
     slope = float(negative_slope if alpha is None else alpha)
     return _result(input, unary.leaky_relu(_before(input, inplace), alpha=slope), inplace)
 
 
 def rrelu(
-    input: Tensor, lower: float = 1 / 8, upper: float = 1 / 3, training: bool = False, inplace: bool = False
+    input: Tensor,
+    lower: float = 1 / 8,
+    upper: float = 1 / 3,
+    training: bool = False,
+    inplace: bool = False,
 ) -> Tensor:
     """leaky_relu with a slope drawn from [lower, upper) per element in training, their mean otherwise."""
     if not training:
@@ -114,7 +131,9 @@ def rrelu(
     x = _before(input, inplace)
     drawn = rand(x.type.shape, dtype=x.type.dtype, **layout_of(x, no_partial=True))
     slope = add(mul(drawn, upper - lower), lower)
-    return _result(input, where(compare.scalar_compare(x, value=0, kind="ge"), x, mul(x, slope)), inplace)
+    return _result(
+        input, where(compare.scalar_compare(x, value=0, kind="ge"), x, mul(x, slope)), inplace
+    )
 
 
 def prelu(input: Tensor, alpha: Tensor) -> Tensor:
@@ -124,7 +143,9 @@ def prelu(input: Tensor, alpha: Tensor) -> Tensor:
     return add(unary.relu(input), mul(alpha, clamp(input, max=0.0)))
 
 
-def hardtanh(input: Tensor, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False) -> Tensor:
+def hardtanh(
+    input: Tensor, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False
+) -> Tensor:
     """x, kept within [min_val, max_val]."""
     return _result(input, clamp(_before(input, inplace), min_val, max_val), inplace)
 
@@ -147,7 +168,9 @@ def hardshrink(input: Tensor, lambd: float = 0.5, inplace: bool = False) -> Tens
     return _result(input, masked_fill(x, small, 0.0), inplace)
 
 
-def softshrink(input: Tensor, lambd: float = 0.5, alpha: float | None = None, inplace: bool = False) -> Tensor:
+def softshrink(
+    input: Tensor, lambd: float = 0.5, alpha: float | None = None, inplace: bool = False
+) -> Tensor:
     """x moved toward 0 by lambd, and 0 where |x| <= lambd."""
     bound = lambd if alpha is None else alpha
     x = _before(input, inplace)
@@ -172,7 +195,9 @@ def softsign(input: Tensor, inplace: bool = False) -> Tensor:
 
 def logsigmoid(input: Tensor) -> Tensor:
     """log(sigmoid(x)), without overflow."""
-    return unary.neg(softplus(unary.neg(input), 1.0, math.inf if input.type.dtype.bytes > 4 else 80.0))  # type: ignore[no-any-return]
+    return unary.neg(
+        softplus(unary.neg(input), 1.0, math.inf if input.type.dtype.bytes > 4 else 80.0)
+    )  # type: ignore[no-any-return]
 
 
 def glu(input: Tensor, dim: int = -1) -> Tensor:
@@ -180,7 +205,9 @@ def glu(input: Tensor, dim: int = -1) -> Tensor:
     from oneflow.functional.joining import chunk
 
     if input.type.shape[one_dim(dim, input.ndim, "glu")] % 2:
-        raise ValueError(f"glu: Halving dimension must be even, but dim {dim} of {input.type} is odd")
+        raise ValueError(
+            f"glu: Halving dimension must be even, but dim {dim} of {input.type} is odd"
+        )
     a, b = chunk(input, 2, dim)
     return mul(a, sigmoid(b))
 
@@ -217,14 +244,24 @@ def _along(op: Any, name: str, x: Tensor, dim: int | None, dtype: Any) -> Tensor
 
 
 def gumbel_softmax(
-    logits: Tensor, tau: float = 1.0, hard: bool = False, dim: int = -1, *, generator: Generator | None = None
+    logits: Tensor,
+    tau: float = 1.0,
+    hard: bool = False,
+    dim: int = -1,
+    *,
+    generator: Generator | None = None,
 ) -> Tensor:
     """softmax((logits + Gumbel noise) / tau); hard: one-hot, with the gradient of the soft result."""
     from oneflow.functional.creation import layout_of
     from oneflow.functional.reduction import argmax
     from oneflow.functional.searching import one_hot
 
-    drawn = rand(logits.type.shape, dtype=logits.type.dtype, generator=generator, **layout_of(logits, no_partial=True))
+    drawn = rand(
+        logits.type.shape,
+        dtype=logits.type.dtype,
+        generator=generator,
+        **layout_of(logits, no_partial=True),
+    )
     noise = unary.neg(log(clamp(unary.neg(log(clamp(drawn, min=1e-20))), min=1e-20)))
     soft = softmax(div(add(logits, noise), tau), dim)
     if not hard:
@@ -249,7 +286,11 @@ def dropout(
     if not 0.0 <= p <= 1.0:
         raise ValueError(f"dropout probability has to be between 0 and 1, but got {p}")
     x = _before(input, inplace)
-    out = x if not training or p == 0 else dropout_ops.dropout(x, p=float(p), seed=next_seed(generator))
+    out = (
+        x
+        if not training or p == 0
+        else dropout_ops.dropout(x, p=float(p), seed=next_seed(generator))
+    )
     if addend is not None:
         out = add(out, addend)
     if out is x and not inplace:
@@ -257,16 +298,22 @@ def dropout(
     return input if out is x else _result(input, out, inplace)
 
 
-def _channel_dropout(input: Tensor, p: float, training: bool, inplace: bool, ndims: tuple[int, ...]) -> Tensor:
+def _channel_dropout(
+    input: Tensor, p: float, training: bool, inplace: bool, ndims: tuple[int, ...]
+) -> Tensor:
     from oneflow.functional.creation import ones
 
     if input.ndim not in ndims:
-        raise ValueError(f"channel dropout needs {' or '.join(map(str, ndims))} dims, got {input.type}")
+        raise ValueError(
+            f"channel dropout needs {' or '.join(map(str, ndims))} dims, got {input.type}"
+        )
     if not training or p == 0:
         return input if inplace else clone(input)
     shape = input.type.shape
     outer = shape[:2] if input.ndim == max(ndims) else shape[:1]
-    blank = ones((*outer, *(1,) * (input.ndim - len(outer))), dtype=input.type.dtype, **_place(input))
+    blank = ones(
+        (*outer, *(1,) * (input.ndim - len(outer))), dtype=input.type.dtype, **_place(input)
+    )
     return _result(input, mul(_before(input, inplace), dropout(blank, p)), inplace)
 
 
@@ -278,16 +325,22 @@ def _place(x: Tensor) -> dict[str, Any]:
     return {"placement": x._placement, "sbp": all_broadcast(x._placement.ndim)}
 
 
-def dropout1d(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
+def dropout1d(
+    input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False
+) -> Tensor:
     """Whole channels of (N, C, L) or (C, L) are dropped."""
     return _channel_dropout(input, p, training, inplace, (2, 3))
 
 
-def dropout2d(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
+def dropout2d(
+    input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False
+) -> Tensor:
     """Whole channels of (N, C, H, W) or (C, H, W) are dropped."""
     return _channel_dropout(input, p, training, inplace, (3, 4))
 
 
-def dropout3d(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
+def dropout3d(
+    input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False
+) -> Tensor:
     """Whole channels of (N, C, D, H, W) or (C, D, H, W) are dropped."""
     return _channel_dropout(input, p, training, inplace, (4, 5))

@@ -36,7 +36,9 @@ __all__ = [
 def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """input @ weight^T + bias.  input: (..., in).  weight: (out, in).  bias: (out,)."""
     if input.type.shape[-1:] != weight.type.shape[-1:]:
-        raise ShapeError(f"linear: input {input.type} and weight {weight.type} differ in their last dim")
+        raise ShapeError(
+            f"linear: input {input.type} and weight {weight.type} differ in their last dim"
+        )
     if bias is None or input.ndim < 2:
         out = matmul(input, weight, transpose_b=weight.ndim == 2)
         return out if bias is None else add(out, bias)
@@ -53,7 +55,14 @@ def _sizes(value: Any, count: int) -> tuple[int, ...]:
 
 
 def _conv(
-    ndim: int, x: Tensor, w: Tensor, bias: Tensor | None, stride: Any, padding: Any, dilation: Any, groups: int
+    ndim: int,
+    x: Tensor,
+    w: Tensor,
+    bias: Tensor | None,
+    stride: Any,
+    padding: Any,
+    dilation: Any,
+    groups: int,
 ) -> Tensor:
     strides, dilations = _sizes(stride, ndim), _sizes(dilation, ndim)
     single = x.ndim == ndim + 1
@@ -78,7 +87,9 @@ def _named_padding(
     if padding == "valid":
         return x, (0,) * len(stride)
     if padding != "same" or any(s != 1 for s in stride):
-        raise ShapeError(f"conv: padding is numbers, 'valid', or 'same' with stride 1; got {padding!r}")
+        raise ShapeError(
+            f"conv: padding is numbers, 'valid', or 'same' with stride 1; got {padding!r}"
+        )
     totals = [d * (k - 1) for d, k in zip(dilation, w.type.shape[2:], strict=True)]
     if all(t % 2 == 0 for t in totals):
         return x, tuple(t // 2 for t in totals)
@@ -87,28 +98,54 @@ def _named_padding(
 
 
 def conv1d(
-    input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Any = 1, padding: Any = 0, dilation: Any = 1, groups: int = 1
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
 ) -> Tensor:
     """Cross-correlation of (N, C, L) with (O, C / groups, K)."""
     return _conv(1, input, weight, bias, stride, padding, dilation, groups)
 
 
 def conv2d(
-    input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Any = 1, padding: Any = 0, dilation: Any = 1, groups: int = 1
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
 ) -> Tensor:
     """Cross-correlation of (N, C, H, W) with (O, C / groups, KH, KW)."""
     return _conv(2, input, weight, bias, stride, padding, dilation, groups)
 
 
 def conv3d(
-    input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Any = 1, padding: Any = 0, dilation: Any = 1, groups: int = 1
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
 ) -> Tensor:
     """Cross-correlation of (N, C, D, H, W) with (O, C / groups, KD, KH, KW)."""
     return _conv(3, input, weight, bias, stride, padding, dilation, groups)
 
 
 def _conv_transpose(
-    ndim: int, x: Tensor, w: Tensor, bias: Tensor | None, stride: Any, padding: Any, output_padding: Any, groups: int, dilation: Any
+    ndim: int,
+    x: Tensor,
+    w: Tensor,
+    bias: Tensor | None,
+    stride: Any,
+    padding: Any,
+    output_padding: Any,
+    groups: int,
+    dilation: Any,
 ) -> Tensor:
     """The gradient of a convolution by its input, as a layer.  w: (C, O / groups, *kernel)."""
     strides, pads, extra, dilations = (
@@ -130,7 +167,9 @@ def conv_transpose1d(
     groups: int = 1, dilation: Any = 1,
 ) -> Tensor:  # fmt: skip
     """Transposed convolution of (N, C, L) with (C, O / groups, K)."""
-    return _conv_transpose(1, input, weight, bias, stride, padding, output_padding, groups, dilation)
+    return _conv_transpose(
+        1, input, weight, bias, stride, padding, output_padding, groups, dilation
+    )
 
 
 def conv_transpose2d(
@@ -138,7 +177,9 @@ def conv_transpose2d(
     groups: int = 1, dilation: Any = 1,
 ) -> Tensor:  # fmt: skip
     """Transposed convolution of (N, C, H, W) with (C, O / groups, KH, KW)."""
-    return _conv_transpose(2, input, weight, bias, stride, padding, output_padding, groups, dilation)
+    return _conv_transpose(
+        2, input, weight, bias, stride, padding, output_padding, groups, dilation
+    )
 
 
 def conv_transpose3d(
@@ -146,7 +187,9 @@ def conv_transpose3d(
     groups: int = 1, dilation: Any = 1,
 ) -> Tensor:  # fmt: skip
     """Transposed convolution of (N, C, D, H, W) with (C, O / groups, KD, KH, KW)."""
-    return _conv_transpose(3, input, weight, bias, stride, padding, output_padding, groups, dilation)
+    return _conv_transpose(
+        3, input, weight, bias, stride, padding, output_padding, groups, dilation
+    )
 
 
 def _batched(ndim: int, x: Tensor) -> tuple[Tensor, bool]:
@@ -159,7 +202,14 @@ def _unbatched(x: Tensor, single: bool) -> Tensor:
 
 
 def _max_pool(
-    ndim: int, x: Tensor, kernel_size: Any, stride: Any, padding: Any, dilation: Any, return_indices: bool, ceil_mode: bool
+    ndim: int,
+    x: Tensor,
+    kernel_size: Any,
+    stride: Any,
+    padding: Any,
+    dilation: Any,
+    return_indices: bool,
+    ceil_mode: bool,
 ) -> Any:
     x, single = _batched(ndim, x)
     kernel = _sizes(kernel_size, ndim)
@@ -197,7 +247,14 @@ def max_pool3d(
 
 
 def _avg_pool(
-    ndim: int, x: Tensor, kernel_size: Any, stride: Any, padding: Any, ceil_mode: bool, count_include_pad: bool, divisor: int | None
+    ndim: int,
+    x: Tensor,
+    kernel_size: Any,
+    stride: Any,
+    padding: Any,
+    ceil_mode: bool,
+    count_include_pad: bool,
+    divisor: int | None,
 ) -> Tensor:
     x, single = _batched(ndim, x)
     kernel = _sizes(kernel_size, ndim)
@@ -209,7 +266,12 @@ def _avg_pool(
 
 
 def avg_pool1d(
-    input: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool = False, count_include_pad: bool = True
+    input: Tensor,
+    kernel_size: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
 ) -> Tensor:
     """The mean of each window of (N, C, L)."""
     return _avg_pool(1, input, kernel_size, stride, padding, ceil_mode, count_include_pad, 0)
@@ -220,7 +282,9 @@ def avg_pool2d(
     count_include_pad: bool = True, divisor_override: int | None = 0,
 ) -> Tensor:  # fmt: skip
     """The mean of each window of (N, C, H, W); divisor_override: divides by it, not by the window's size."""
-    return _avg_pool(2, input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
+    return _avg_pool(
+        2, input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override
+    )
 
 
 def avg_pool3d(
@@ -228,7 +292,9 @@ def avg_pool3d(
     count_include_pad: bool = True, divisor_override: int | None = 0,
 ) -> Tensor:  # fmt: skip
     """The mean of each window of (N, C, D, H, W)."""
-    return _avg_pool(3, input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
+    return _avg_pool(
+        3, input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override
+    )
 
 
 def _adaptive_avg_pool(ndim: int, x: Tensor, output_size: Any) -> Tensor:
@@ -260,12 +326,18 @@ def _begin_axis(x: Tensor, normalized_shape: Any, who: str) -> int:
     shape = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
     begin = x.ndim - len(shape)
     if begin < 0 or x.type.shape[begin:] != shape:
-        raise ShapeError(f"{who}: normalized_shape {list(shape)} must be the last dims of the input {x.type}")
+        raise ShapeError(
+            f"{who}: normalized_shape {list(shape)} must be the last dims of the input {x.type}"
+        )
     return begin
 
 
 def layer_norm(
-    input: Tensor, normalized_shape: Any, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5
+    input: Tensor,
+    normalized_shape: Any,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = 1e-5,
 ) -> Tensor:
     """Mean 0 and variance 1 over the last dims, then scaled by weight and moved by bias."""
     begin = _begin_axis(input, normalized_shape, "layer_norm")
@@ -283,16 +355,24 @@ def rms_norm(
     if normalized_shape is None:
         normalized_shape = input.type.shape[-1:] if weight is None else weight.type.shape
     begin = _begin_axis(input, normalized_shape, "rms_norm")
-    return norm_ops.rms_norm(input, *(() if weight is None else (weight,)), begin_axis=begin, eps=float(eps))[0]  # type: ignore[no-any-return]
+    return norm_ops.rms_norm(
+        input, *(() if weight is None else (weight,)), begin_axis=begin, eps=float(eps)
+    )[0]  # type: ignore[no-any-return]
 
 
 def group_norm(
-    input: Tensor, num_groups: int, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5
+    input: Tensor,
+    num_groups: int,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = 1e-5,
 ) -> Tensor:
     """Mean 0 and variance 1 over each group of channels of (N, C, ...)."""
     shape = input.type.shape
     if shape[1] % num_groups:
-        raise ShapeError(f"group_norm: {num_groups} groups do not divide the channels of {input.type}")
+        raise ShapeError(
+            f"group_norm: {num_groups} groups do not divide the channels of {input.type}"
+        )
     rows = reshape(input, (shape[0], num_groups, -1))
     out = reshape(norm_ops.layer_norm(rows, begin_axis=2, eps=float(eps))[0], shape)
     column = (1, -1, *(1,) * (len(shape) - 2))
@@ -330,7 +410,9 @@ def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -
     return div(total(mul(x1, x2), dim), lengths)
 
 
-def pairwise_distance(x1: Tensor, x2: Tensor, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False) -> Tensor:
+def pairwise_distance(
+    x1: Tensor, x2: Tensor, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False
+) -> Tensor:
     """The p-norm of x1 - x2 + eps along the last dim."""
     return norm(add(add(x1, mul(x2, -1)), eps), p, -1, keepdim)
 
@@ -414,14 +496,18 @@ def _pad_by_index(x: Tensor, dim: int, before: int, after: int, mode: str) -> Te
         right = expand(last, (*shape[:dim], after, *shape[dim + 1 :]))
     elif mode == "reflect":
         if max(before, after) >= size:
-            raise ShapeError(f"pad: reflect by {max(before, after)} needs a dim larger than that, got {x.type}")
+            raise ShapeError(
+                f"pad: reflect by {max(before, after)} needs a dim larger than that, got {x.type}"
+            )
         left = flip(x.narrow(dim, 1, before), dim)
         right = flip(x.narrow(dim, size - 1 - after, after), dim)
     elif mode == "circular":
         left = x.narrow(dim, size - before, before)
         right = x.narrow(dim, 0, after)
     else:
-        raise ValueError(f"pad: mode must be constant, reflect, replicate or circular, got {mode!r}")
+        raise ValueError(
+            f"pad: mode must be constant, reflect, replicate or circular, got {mode!r}"
+        )
     parts = [p for p, n in ((left, before), (x, 1), (right, after)) if n]
     return cat(parts, dim)
 
@@ -436,14 +522,18 @@ def interpolate(
         raise ValueError("interpolate: give either size or scale_factor")
     factors = [None] * ndim
     if size is None:
-        factors = list(scale_factor) if isinstance(scale_factor, (tuple, list)) else [scale_factor] * ndim
+        factors = (
+            list(scale_factor) if isinstance(scale_factor, (tuple, list)) else [scale_factor] * ndim
+        )
         wanted = [math.floor(n * f) for n, f in zip(input.type.shape[2:], factors, strict=True)]
         if recompute_scale_factor:
             factors = [None] * ndim
     else:
         wanted = list(_sizes(size, ndim))
     if mode not in ("nearest", "linear", "bilinear", "trilinear"):
-        raise ValueError(f"interpolate: mode must be nearest, linear, bilinear or trilinear, got {mode!r}")
+        raise ValueError(
+            f"interpolate: mode must be nearest, linear, bilinear or trilinear, got {mode!r}"
+        )
     x = input
     for k, (n, factor) in enumerate(zip(wanted, factors, strict=True)):
         if mode == "nearest":

@@ -44,13 +44,21 @@ def l1_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
 
 
 def smooth_l1_loss(
-    input: Tensor, target: Tensor, reduction: str = "mean", beta: float = 1.0, size_average: Any = None, reduce: Any = None
+    input: Tensor,
+    target: Tensor,
+    reduction: str = "mean",
+    beta: float = 1.0,
+    size_average: Any = None,
+    reduce: Any = None,
 ) -> Tensor:
     """Quadratic where |input - target| < beta, linear beyond."""
     if target.requires_grad:
         # The op has no gradient for its target; the loss is symmetric in the difference.
         gap = sub(input, target)
-        return _reduced(loss_ops.smooth_l1_loss(gap, unary.full_like(gap.detach(), value=0), beta=float(beta)), reduction)
+        return _reduced(
+            loss_ops.smooth_l1_loss(gap, unary.full_like(gap.detach(), value=0), beta=float(beta)),
+            reduction,
+        )
     return _reduced(loss_ops.smooth_l1_loss(input, target, beta=float(beta)), reduction)
 
 
@@ -65,11 +73,17 @@ def binary_cross_entropy(
 
 
 def binary_cross_entropy_with_logits(
-    input: Tensor, target: Tensor, weight: Tensor | None = None, pos_weight: Tensor | None = None, reduction: str = "mean"
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    pos_weight: Tensor | None = None,
+    reduction: str = "mean",
 ) -> Tensor:
     """binary_cross_entropy(sigmoid(input), target) without overflow.  pos_weight: of the positive targets, per class."""
     if pos_weight is None:
-        loss = loss_ops.bce_with_logits_loss(input, as_type(target, input.type.dtype), pos_weight=1.0)
+        loss = loss_ops.bce_with_logits_loss(
+            input, as_type(target, input.type.dtype), pos_weight=1.0
+        )
     else:
         # (1 - t) x + (1 + (w - 1) t) * softplus(-x)
         scale = add(mul(sub(pos_weight, 1), target), 1)
@@ -113,7 +127,9 @@ def cross_entropy(
     return _of_labels(loss, labels, ignore_index, reduction, target)
 
 
-def _of_labels(loss: Tensor, labels: Tensor, ignore_index: int, reduction: str, target: Tensor) -> Tensor:
+def _of_labels(
+    loss: Tensor, labels: Tensor, ignore_index: int, reduction: str, target: Tensor
+) -> Tensor:
     if reduction == "none":
         return reshape(loss, target.type.shape)
     if reduction != "mean":
@@ -130,11 +146,20 @@ def _class_weights(weight: Tensor, labels: Tensor, ignore_index: int) -> Tensor:
 
 
 def _weighted(
-    scores: Tensor, labels: Tensor, weight: Tensor, ignore_index: int, reduction: str, smoothing: float, target: Tensor
+    scores: Tensor,
+    labels: Tensor,
+    weight: Tensor,
+    ignore_index: int,
+    reduction: str,
+    smoothing: float,
+    target: Tensor,
 ) -> Tensor:
     per_sample = _class_weights(weight, labels, ignore_index)
     loss = mul(
-        ops.sparse_softmax_cross_entropy(scores, labels, ignore_index=int(ignore_index), label_smoothing=0.0)[0], per_sample
+        ops.sparse_softmax_cross_entropy(
+            scores, labels, ignore_index=int(ignore_index), label_smoothing=0.0
+        )[0],
+        per_sample,
     )
     if smoothing:
         from oneflow.functional.nn_activation import log_softmax
@@ -180,7 +205,11 @@ def softmax_cross_entropy(input: Tensor, target: Tensor) -> Tensor:
 
 
 def nll_loss(
-    input: Tensor, target: Tensor, weight: Tensor | None = None, ignore_index: int = -100, reduction: str = "mean"
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    ignore_index: int = -100,
+    reduction: str = "mean",
 ) -> Tensor:
     """-input[target] of log-probabilities (N, C, d...)."""
     scores, labels = _rows(input, as_index(target))
@@ -194,7 +223,9 @@ def nll_loss(
     return reshape(loss, target.type.shape) if reduction == "none" else _reduced(loss, reduction)
 
 
-def kl_div(input: Tensor, target: Tensor, log_target: bool = False, reduction: str = "mean") -> Tensor:
+def kl_div(
+    input: Tensor, target: Tensor, log_target: bool = False, reduction: str = "mean"
+) -> Tensor:
     """target * (log(target) - input), input being log-probabilities; 0 where target is 0."""
     if log_target:
         loss = mul(exp(target), sub(target, input))

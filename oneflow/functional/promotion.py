@@ -101,5 +101,7 @@ def operands(name: str, *values: Any) -> tuple[Any, ...]:
     result = tuple(operand(v) for v in values)
     if any(r is NotImplemented for r in result) or not any(isinstance(r, Tensor) for r in result):
         got = ", ".join(type(v).__name__ for v in values)
-        raise TypeError(f"{name}() needs tensors and numbers, at least one of them a tensor; got {got}")
+        raise TypeError(
+            f"{name}() needs tensors and numbers, at least one of them a tensor; got {got}"
+        )
     return result

@@ -16,8 +16,8 @@ from oneflow.ops import compare, reduce
 from oneflow.ops.shape import reshape as reshape_op
 from oneflow.tensor.tensor import Tensor
 
-max_result = namedtuple("max_result", ("values", "indices"))  # noqa: PYI024
-min_result = namedtuple("min_result", ("values", "indices"))  # noqa: PYI024
+max_result = namedtuple("max_result", ("values", "indices"))
+min_result = namedtuple("min_result", ("values", "indices"))
 
 
 def sum(input: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
@@ -104,12 +104,16 @@ def _taken(x: Tensor, index: Tensor, dim: int) -> Tensor:
     return gather(x, dim, index)
 
 
-def argmax(input: Tensor, dim: int | None = None, keepdim: bool = False, dtype: Any = None) -> Tensor:
+def argmax(
+    input: Tensor, dim: int | None = None, keepdim: bool = False, dtype: Any = None
+) -> Tensor:
     """int64 position of the largest along `dim` (in the flattened tensor if None)."""
     return _position(reduce.argmax, "argmax", input, dim, keepdim, dtype)
 
 
-def argmin(input: Tensor, dim: int | None = None, keepdim: bool = False, dtype: Any = None) -> Tensor:
+def argmin(
+    input: Tensor, dim: int | None = None, keepdim: bool = False, dtype: Any = None
+) -> Tensor:
     """int64 position of the smallest along `dim` (in the flattened tensor if None)."""
     return _position(reduce.argmin, "argmin", input, dim, keepdim, dtype)
 
@@ -138,7 +142,12 @@ def all(input: Tensor, dim: Any = None, keepdim: bool = False) -> Tensor:
 
 
 def var(
-    input: Tensor, dim: Any = None, unbiased: bool | None = None, keepdim: bool | None = None, *, correction: int | None = None
+    input: Tensor,
+    dim: Any = None,
+    unbiased: bool | None = None,
+    keepdim: bool | None = None,
+    *,
+    correction: int | None = None,
 ) -> Tensor:
     """The variance over `dim`; unbiased (the default): divided by n - 1."""
     if isinstance(dim, bool):
@@ -152,7 +161,12 @@ def var(
 
 
 def std(
-    input: Tensor, dim: Any = None, unbiased: bool | None = None, keepdim: bool | None = None, *, correction: int | None = None
+    input: Tensor,
+    dim: Any = None,
+    unbiased: bool | None = None,
+    keepdim: bool | None = None,
+    *,
+    correction: int | None = None,
 ) -> Tensor:
     """The standard deviation: the root of `var`."""
     return sqrt(var(input, dim, unbiased, keepdim, correction=correction))
@@ -168,7 +182,13 @@ def logsumexp(input: Tensor, dim: Any, keepdim: bool = False) -> Tensor:
 
 
 def norm(
-    input: Tensor, p: Any = "fro", dim: Any = None, keepdim: bool = False, dtype: Any = None, *, ord: Any = None
+    input: Tensor,
+    p: Any = "fro",
+    dim: Any = None,
+    keepdim: bool = False,
+    dtype: Any = None,
+    *,
+    ord: Any = None,
 ) -> Tensor:
     """(sum |x|^p)^(1/p) over `dim` (all dims if None); p: a number, inf, -inf or "fro" (2)."""
     order = p if ord is None else ord
@@ -180,7 +200,9 @@ def norm(
     if order in (math.inf, -math.inf):
         return (amax if order > 0 else amin)(abs(x), dim, keepdim)
     if order == 0:
-        return sum(as_type(compare.scalar_compare(x, value=0, kind="ne"), x.type.dtype), dim, keepdim)
+        return sum(
+            as_type(compare.scalar_compare(x, value=0, kind="ne"), x.type.dtype), dim, keepdim
+        )
     if order == 1:
         return sum(abs(x), dim, keepdim)
     return pow(sum(pow(abs(x), order), dim, keepdim), 1.0 / order)

@@ -19,14 +19,16 @@ from oneflow.ops import slicing
 from oneflow.ops import sort as sort_ops
 from oneflow.tensor.tensor import Tensor, needs_data
 
-sort_result = namedtuple("sort_result", ("values", "indices"))  # noqa: PYI024
-topk_result = namedtuple("topk_result", ("values", "indices"))  # noqa: PYI024
-median_result = namedtuple("median_result", ("values", "indices"))  # noqa: PYI024
+sort_result = namedtuple("sort_result", ("values", "indices"))
+topk_result = namedtuple("topk_result", ("values", "indices"))
+median_result = namedtuple("median_result", ("values", "indices"))
 
 
 def as_index(index: Tensor) -> Tensor:
     """int64, unless it is int32 or int64 already."""
-    return index if index.type.dtype in (dtypes.int32, dtypes.int64) else as_type(index, dtypes.int64)
+    return (
+        index if index.type.dtype in (dtypes.int32, dtypes.int64) else as_type(index, dtypes.int64)
+    )
 
 
 def positive(index: Tensor, size: int) -> Tensor:
@@ -41,16 +43,23 @@ def gather(input: Tensor, dim: int, index: Tensor, sparse_grad: bool = False) ->
     """out[i, j] = input[i, index[i, j]] for dim 1, and so on; index may be smaller in other dims."""
     at = one_dim(dim, input.ndim, "gather")
     if not input.type.shape:
-        return reshape(ops.dim_gather(reshape(input, (1,)), reshape(as_index(index), (-1,)), dim=0), index.type.shape)
+        return reshape(
+            ops.dim_gather(reshape(input, (1,)), reshape(as_index(index), (-1,)), dim=0),
+            index.type.shape,
+        )
     return ops.dim_gather(_cut(input, index, at), as_index(index), dim=at)  # type: ignore[no-any-return]
 
 
 def _cut(x: Tensor, index: Tensor, dim: int) -> Tensor:
     """`x` cut to the size of `index` in all dims but `dim`."""
     own, wanted = x.type.shape, index.type.shape
-    if len(own) != len(wanted) or all(i == dim or a <= b for i, (a, b) in enumerate(zip(own, wanted, strict=True))):
+    if len(own) != len(wanted) or all(
+        i == dim or a <= b for i, (a, b) in enumerate(zip(own, wanted, strict=True))
+    ):
         return x
-    stops = tuple(a if i == dim else min(a, b) for i, (a, b) in enumerate(zip(own, wanted, strict=True)))
+    stops = tuple(
+        a if i == dim else min(a, b) for i, (a, b) in enumerate(zip(own, wanted, strict=True))
+    )
     return slicing.slice(x, starts=(0,) * len(own), stops=stops, steps=(1,) * len(own))  # type: ignore[no-any-return]
 
 
@@ -68,7 +77,9 @@ def index_select(input: Tensor, dim: int, index: Tensor) -> Tensor:
     """The slices along `dim` at the positions of the vector `index`."""
     at = one_dim(dim, input.ndim, "index_select")
     if index.ndim > 1:
-        raise ShapeError(f"index_select: Dimensions of index should be 0-D or 1-D, but got {index.type}")
+        raise ShapeError(
+            f"index_select: Dimensions of index should be 0-D or 1-D, but got {index.type}"
+        )
     return ops.gather(input, reshape(as_index(index), (-1,)), dim=at)  # type: ignore[no-any-return]
 
 
@@ -108,7 +119,15 @@ def _source(input: Tensor, index: Tensor, src: Any) -> Tensor:
     return full_like(blank, src)
 
 
-def scatter(input: Tensor, dim: int, index: Tensor, src: Any, *, reduce: str | None = None, inplace: bool = False) -> Tensor:
+def scatter(
+    input: Tensor,
+    dim: int,
+    index: Tensor,
+    src: Any,
+    *,
+    reduce: str | None = None,
+    inplace: bool = False,
+) -> Tensor:
     """A copy of `input` with src[i, j] at [i, index[i, j]] for dim 1, and so on.  reduce: None or "add"."""
     if reduce not in (None, "add"):
         raise ValueError(f"scatter: reduce must be None or 'add', got {reduce!r}")
@@ -118,7 +137,9 @@ def scatter(input: Tensor, dim: int, index: Tensor, src: Any, *, reduce: str | N
 
 def scatter_add(input: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
     """A copy of `input` with src[i, j] added at [i, index[i, j]] for dim 1, and so on."""
-    return _scatter(ops.dim_scatter_add, input, one_dim(dim, input.ndim, "scatter_add"), as_index(index), src)
+    return _scatter(
+        ops.dim_scatter_add, input, one_dim(dim, input.ndim, "scatter_add"), as_index(index), src
+    )
 
 
 def _scatter(op: Any, input: Tensor, dim: int, index: Tensor, src: Any) -> Tensor:
@@ -128,7 +149,11 @@ def _scatter(op: Any, input: Tensor, dim: int, index: Tensor, src: Any) -> Tenso
         return op(input, index, source, dim=dim)  # type: ignore[no-any-return]
     shape = part.type.shape
     return slicing.slice_update(  # type: ignore[no-any-return]
-        input, op(part, index, source, dim=dim), starts=(0,) * len(shape), stops=shape, steps=(1,) * len(shape)
+        input,
+        op(part, index, source, dim=dim),
+        starts=(0,) * len(shape),
+        stops=shape,
+        steps=(1,) * len(shape),
     )
 
 
@@ -145,7 +170,9 @@ def index_add(input: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: 
 
 def sort(input: Tensor, dim: int = -1, descending: bool = False, stable: bool = True) -> Any:
     """(values, indices) along `dim`; equal elements keep their order."""
-    return sort_result(*sort_ops.sort(input, dim=one_dim(dim, input.ndim, "sort"), descending=bool(descending)))
+    return sort_result(
+        *sort_ops.sort(input, dim=one_dim(dim, input.ndim, "sort"), descending=bool(descending))
+    )
 
 
 def argsort(input: Tensor, dim: int = -1, descending: bool = False) -> Tensor:
@@ -153,7 +180,9 @@ def argsort(input: Tensor, dim: int = -1, descending: bool = False) -> Tensor:
     return sort(input, dim, descending)[1]  # type: ignore[no-any-return]
 
 
-def topk(input: Tensor, k: int, dim: int | None = None, largest: bool = True, sorted: bool = True) -> Any:
+def topk(
+    input: Tensor, k: int, dim: int | None = None, largest: bool = True, sorted: bool = True
+) -> Any:
     """(values, indices) of the k largest (or smallest) along `dim` (the last if None), best first."""
     at = one_dim(-1 if dim is None else dim, input.ndim, "topk")
     return topk_result(*sort_ops.topk(input, k=int(k), dim=at, largest=bool(largest)))
@@ -205,7 +234,11 @@ def nonzero(input: Tensor, as_tuple: bool = False) -> Any:
     found = np.nonzero(np.atleast_1d(input.numpy()))
     if as_tuple:
         return tuple(_from_values(f.astype(np.int64), input) for f in found)
-    table = np.stack(found, axis=1).astype(np.int64) if input.ndim else np.zeros((len(found[0]), 0), np.int64)
+    table = (
+        np.stack(found, axis=1).astype(np.int64)
+        if input.ndim
+        else np.zeros((len(found[0]), 0), np.int64)
+    )
     return _from_values(table, input)
 
 
@@ -222,7 +255,11 @@ def masked_select(input: Tensor, mask: Tensor) -> Tensor:
 
 
 def unique(
-    input: Tensor, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False, dtype: Any = None
+    input: Tensor,
+    sorted: bool = True,
+    return_inverse: bool = False,
+    return_counts: bool = False,
+    dtype: Any = None,
 ) -> Any:
     """The different elements in ascending order; also, if asked, each element's place among them and their counts."""
     needs_data(input, "unique()")
@@ -240,15 +277,21 @@ def bincount(input: Tensor, weights: Tensor | None = None, minlength: int | None
     """How often each of 0, 1, ... occurs in a vector of integers."""
     needs_data(input, "bincount()")
     if input.ndim != 1 or not input.type.dtype.is_integer:
-        raise ShapeError(f"bincount only support 1-d non-negative integral inputs, got {input.type}")
+        raise ShapeError(
+            f"bincount only support 1-d non-negative integral inputs, got {input.type}"
+        )
     values = input.numpy()
     if values.size and values.min() < 0:
-        raise OneFlowError("bincount only support 1-d non-negative integral inputs, got a negative one")
+        raise OneFlowError(
+            "bincount only support 1-d non-negative integral inputs, got a negative one"
+        )
     heavy = None if weights is None else weights.numpy()
     return _from_values(np.bincount(values, heavy, minlength or 0), input)
 
 
-def searchsorted(sorted_sequence: Tensor, values: Any, out_int32: bool = False, right: bool = False) -> Tensor:
+def searchsorted(
+    sorted_sequence: Tensor, values: Any, out_int32: bool = False, right: bool = False
+) -> Tensor:
     """Where values would be put into the sorted last dim; right: after equal ones."""
     from oneflow.functional.arithmetic import ge, gt
     from oneflow.functional.reduction import sum as total
@@ -263,7 +306,9 @@ def searchsorted(sorted_sequence: Tensor, values: Any, out_int32: bool = False, 
     return as_type(counted, dtypes.int32 if out_int32 else dtypes.int64)
 
 
-def multinomial(input: Tensor, num_samples: int, replacement: bool = False, generator: Any = None) -> Tensor:
+def multinomial(
+    input: Tensor, num_samples: int, replacement: bool = False, generator: Any = None
+) -> Tensor:
     """int64: `num_samples` places per row, drawn with the weights of the row."""
     from oneflow.functional.creation import rand
     from oneflow.functional.reduction import cumsum

@@ -34,7 +34,13 @@ def view(input: Tensor, *shape: Any) -> Tensor:
         raise TypeError(f"view() takes a shape, got {shape[0]!r}; use .to(dtype) to cast")
     out = reshape(input, *shape)
     base = out._extra.base if out._extra is not None else None
-    if base is None and out is not input and out.value is None and out._placement is None and out.type.numel:
+    if (
+        base is None
+        and out is not input
+        and out.value is None
+        and out._placement is None
+        and out.type.numel
+    ):
         raise OneFlowError(
             "view(): invalid ShapeView: the strides of this tensor do not allow it; "
             "use .reshape(), or .contiguous() first"
@@ -80,7 +86,9 @@ def permute(input: Tensor, *dims: Any) -> Tensor:
     return ops.transpose(input, dims=order)  # type: ignore[no-any-return]
 
 
-def transpose(input: Tensor, dim0: Any = None, dim1: int | None = None, *, perm: Any = None) -> Tensor:
+def transpose(
+    input: Tensor, dim0: Any = None, dim1: int | None = None, *, perm: Any = None
+) -> Tensor:
     """Two dims exchanged; or all, in the order `perm`."""
     if perm is not None or dim1 is None:
         return permute(input, dim0 if perm is None else perm)
@@ -121,9 +129,7 @@ def expand(input: Tensor, *shape: Any) -> Tensor:
     own = input.type.shape
     added = len(wanted) - len(own)
     if added < 0:
-        raise ShapeError(
-            f"expand: {input.type} has more dims than the wanted shape {list(wanted)}"
-        )
+        raise ShapeError(f"expand: {input.type} has more dims than the wanted shape {list(wanted)}")
     full = tuple(
         own[i - added] if int(n) == -1 and i >= added else int(n) for i, n in enumerate(wanted)
     )
@@ -153,7 +159,9 @@ def broadcast_shapes(*shapes: Any) -> Any:
 
     from oneflow.core.size import Size
 
-    return Size(np.broadcast_shapes(*[tuple(s) if not isinstance(s, int) else (s,) for s in shapes]))
+    return Size(
+        np.broadcast_shapes(*[tuple(s) if not isinstance(s, int) else (s,) for s in shapes])
+    )
 
 
 def broadcast_tensors(*tensors: Any) -> tuple[Tensor, ...]:
@@ -252,7 +260,9 @@ def repeat(input: Tensor, *sizes: Any) -> Tensor:
     return ops.reshape(x, shape=tuple(a * b for a, b in zip(counts, shape, strict=True)))  # type: ignore[no-any-return]
 
 
-def repeat_interleave(input: Tensor, repeats: Any, dim: int | None = None, *, output_size: int | None = None) -> Tensor:
+def repeat_interleave(
+    input: Tensor, repeats: Any, dim: int | None = None, *, output_size: int | None = None
+) -> Tensor:
     """Each element (or slice along `dim`) repeated in place.  repeats: a number, or a tensor with one per slice."""
     if dim is None:
         input, dim = reshape(input, (-1,)), 0
@@ -274,9 +284,15 @@ def repeat_interleave(input: Tensor, repeats: Any, dim: int | None = None, *, ou
 
 def meshgrid(*tensors: Any, indexing: str = "ij") -> tuple[Tensor, ...]:
     """Grids of the coordinates of vectors.  indexing: "ij" (matrix) or "xy" (first two exchanged)."""
-    xs = list(tensors[0]) if len(tensors) == 1 and not isinstance(tensors[0], Tensor) else list(tensors)
+    xs = (
+        list(tensors[0])
+        if len(tensors) == 1 and not isinstance(tensors[0], Tensor)
+        else list(tensors)
+    )
     if indexing not in ("ij", "xy"):
-        raise ValueError(f"meshgrid: indexing must be one of \"xy\" or \"ij\", but received: {indexing}")
+        raise ValueError(
+            f'meshgrid: indexing must be one of "xy" or "ij", but received: {indexing}'
+        )
     swapped = indexing == "xy" and len(xs) > 1
     if swapped:
         xs[0], xs[1] = xs[1], xs[0]

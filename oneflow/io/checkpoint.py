@@ -24,7 +24,10 @@ FOLDER_FILE = "checkpoint.safetensors"
 
 
 def save(
-    obj: Any, path_or_buffer: Any, global_dst_rank: int | None = None, save_as_external_data: bool = False
+    obj: Any,
+    path_or_buffer: Any,
+    global_dst_rank: int | None = None,
+    save_as_external_data: bool = False,
 ) -> None:
     """Writes containers, plain values and tensors to a file, a folder (save_as_external_data) or an open binary file.
 
@@ -65,7 +68,11 @@ def _whole(x: Tensor, global_dst_rank: int | None) -> np.ndarray[Any, Any]:
 
 
 def load(
-    path: Any, global_src_rank: int | None = None, map_location: Any = None, *, support_pytorch_format: bool = True
+    path: Any,
+    global_src_rank: int | None = None,
+    map_location: Any = None,
+    *,
+    support_pytorch_format: bool = True,
 ) -> Any:
     """Reads what `save` wrote, or a checkpoint of PyTorch or of upstream OneFlow.
 
@@ -96,15 +103,23 @@ def _read_folder(folder: Path) -> Any:
         return _parse((folder / FOLDER_FILE).read_bytes(), str(folder / FOLDER_FILE), False)
     if (folder / "pickled_data").is_file():
         return load_upstream((folder / "pickled_data").read_bytes(), folder)
-    raise CheckpointError(f'Cannot load file "{folder}": the folder holds neither {FOLDER_FILE} nor pickled_data')
+    raise CheckpointError(
+        f'Cannot load file "{folder}": the folder holds neither {FOLDER_FILE} nor pickled_data'
+    )
 
 
 def _parse(data: bytes, where: str, support_pytorch_format: bool) -> Any:
     if data[:4] == b"PK\x03\x04":
         if not support_pytorch_format:
-            raise CheckpointError(f'Cannot load file "{where}": it is a PyTorch file, and support_pytorch_format is False')
+            raise CheckpointError(
+                f'Cannot load file "{where}": it is a PyTorch file, and support_pytorch_format is False'
+            )
         return load_torch(data)
-    if data[:1] == b"\x80" and data[1:2] in (b"\x02", b"\x03", b"\x04", b"\x05") and data[8:9] != b"{":
+    if (
+        data[:1] == b"\x80"
+        and data[1:2] in (b"\x02", b"\x03", b"\x04", b"\x05")
+        and data[8:9] != b"{"
+    ):
         return load_upstream(data)
     return _from_container(data, where)
 
@@ -117,7 +132,9 @@ def _from_container(data: bytes, where: str) -> Any:
     if "oneflow" not in metadata:  # a plain safetensors file
         return {name: wrap(array) for name, array in arrays.items()}
     if metadata["oneflow"] != VERSION:
-        raise CheckpointError(f'Cannot load file "{where}": it is of version {metadata["oneflow"]}, this program reads {VERSION}')
+        raise CheckpointError(
+            f'Cannot load file "{where}": it is of version {metadata["oneflow"]}, this program reads {VERSION}'
+        )
     tensors: dict[str, Tensor] = {}
 
     def array(name: str) -> np.ndarray[Any, Any]:

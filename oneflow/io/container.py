@@ -62,7 +62,11 @@ def _write_to(file: BinaryIO, arrays: Arrays, metadata: dict[str, str]) -> None:
         code = _CODE_OF.get(array.dtype)
         if code is None:
             raise CheckpointError(f"save: an array of {array.dtype} has no form in a checkpoint")
-        header[name] = {"dtype": code, "shape": list(array.shape), "data_offsets": [offset, offset + array.nbytes]}
+        header[name] = {
+            "dtype": code,
+            "shape": list(array.shape),
+            "data_offsets": [offset, offset + array.nbytes],
+        }
         offset += array.nbytes
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
@@ -94,7 +98,9 @@ def _header(data: memoryview) -> tuple[dict[str, Any], int]:
         raise CheckpointError(f"load: a file of {len(data)} bytes is no checkpoint")
     (size,) = struct.unpack("<Q", data[:8])
     if size > MAX_HEADER_NBYTES or 8 + size > len(data):
-        raise CheckpointError(f"load: a header of {size} bytes does not fit a file of {len(data)} bytes")
+        raise CheckpointError(
+            f"load: a header of {size} bytes does not fit a file of {len(data)} bytes"
+        )
     try:
         header = json.loads(bytes(data[8 : 8 + size]))
     except (ValueError, RecursionError) as error:

@@ -25,7 +25,14 @@ _STORAGES = {
     "BoolStorage": np.bool_, "ComplexFloatStorage": np.complex64, "ComplexDoubleStorage": np.complex128,
     "UntypedStorage": np.uint8,
 }  # fmt: skip
-_NAMES = {"half": "float16", "float": "float32", "double": "float64", "long": "int64", "int": "int32", "short": "int16"}
+_NAMES = {
+    "half": "float16",
+    "float": "float32",
+    "double": "float64",
+    "long": "int64",
+    "int": "int32",
+    "short": "int16",
+}
 
 
 def refuse(name: Any) -> CheckpointError:
@@ -43,7 +50,9 @@ def load_torch(data: bytes) -> Any:
         raise CheckpointError("load: the zip file is damaged") from error
     roots = [n[: -len("data.pkl")] for n in names if n.endswith("data.pkl")]
     if len(roots) != 1:
-        raise CheckpointError("load: a zip file without exactly one data.pkl is no PyTorch checkpoint")
+        raise CheckpointError(
+            "load: a zip file without exactly one data.pkl is no PyTorch checkpoint"
+        )
     root = roots[0]
     if f"{root}byteorder" in names and _member(archive, f"{root}byteorder", len(data)) != b"little":
         raise CheckpointError("load: the checkpoint was written on a big-endian machine")
@@ -67,8 +76,14 @@ def load_upstream(data: bytes, folder: Path | None = None) -> Any:
         return _set_state(value, state)
 
     content = Reader(_make, set_state, _constant, no_storage).read(data)
-    if not isinstance(content, dict) or content.get("protocol_version") != 1 or "data" not in content:
-        raise CheckpointError("load: the pickle is no checkpoint of OneFlow: it lacks protocol_version 1 or data")
+    if (
+        not isinstance(content, dict)
+        or content.get("protocol_version") != 1
+        or "data" not in content
+    ):
+        raise CheckpointError(
+            "load: the pickle is no checkpoint of OneFlow: it lacks protocol_version 1 or data"
+        )
     return _finish(content["data"])
 
 
@@ -91,7 +106,11 @@ class _Storages:
         self._read: dict[str, Array] = {}
 
     def find(self, persistent_id: Any) -> Array:
-        if not isinstance(persistent_id, tuple) or len(persistent_id) != 5 or persistent_id[0] != "storage":
+        if (
+            not isinstance(persistent_id, tuple)
+            or len(persistent_id) != 5
+            or persistent_id[0] != "storage"
+        ):
             raise CheckpointError(f"load: unknown persistent id {str(persistent_id)[:80]}")
         _, kind, key, _, count = persistent_id
         if not isinstance(kind, np.dtype) or not isinstance(key, str) or not isinstance(count, int):
@@ -101,13 +120,20 @@ class _Storages:
             self._read[key] = np.frombuffer(raw, dtype=np.uint8).copy()
         raw_bytes = self._read[key]
         if raw_bytes.nbytes != count * kind.itemsize:
-            raise CheckpointError(f"load: storage {key} has {raw_bytes.nbytes} bytes instead of {count * kind.itemsize}")
+            raise CheckpointError(
+                f"load: storage {key} has {raw_bytes.nbytes} bytes instead of {count * kind.itemsize}"
+            )
         return raw_bytes.view(kind)
 
 
 def _constant(name: Name) -> Any:
     """A dtype or a storage class named as a value."""
-    if name.module == "torch" and name.name in _STORAGES or name.module == "torch.storage" and name.name in _STORAGES:
+    if (
+        (name.module == "torch"
+        and name.name in _STORAGES)
+        or (name.module == "torch.storage"
+        and name.name in _STORAGES)
+    ):
         return np.dtype(_STORAGES[name.name])
     if name.module in ("torch", "oneflow"):
         try:
@@ -150,7 +176,11 @@ def _numpy_call(name: Name, args: Any) -> Any:
 
 
 def _dtype_code(code: Any) -> str:
-    if not isinstance(code, str) or not code.lstrip("<>|=")[:1] or code.lstrip("<>|=")[0] not in "biufcV?":
+    if (
+        not isinstance(code, str)
+        or not code.lstrip("<>|=")[:1]
+        or code.lstrip("<>|=")[0] not in "biufcV?"
+    ):
         raise CheckpointError(f"load: NumPy dtype {code!r} is not read from files")
     return code
 
@@ -161,13 +191,19 @@ def _set_state(value: Any, state: Any) -> Any:
         return value if order == "|" else value.newbyteorder(order)
     if isinstance(value, Shell) and value.cls.name == "_reconstruct":
         return _numpy_array(state)
-    if isinstance(value, Shell) and isinstance(state, dict) and isinstance(state.get("data"), np.ndarray):
+    if (
+        isinstance(value, Shell)
+        and isinstance(state, dict)
+        and isinstance(state.get("data"), np.ndarray)
+    ):
         array = state["data"]
         dtype = state.get("dtype")
         return wrap(np.array(array if dtype is None else array.astype(dtype_of(dtype).np)))
     if isinstance(value, Tensor):
         return value  # PyTorch keeps attributes of subclasses here; a tensor is its values
-    raise CheckpointError(f"load: the pickle gives a state to a {type(value).__name__}, which has none")
+    raise CheckpointError(
+        f"load: the pickle gives a state to a {type(value).__name__}, which has none"
+    )
 
 
 def _numpy_array(state: Any) -> Array:
@@ -188,11 +224,17 @@ def _strided(storage: Any, offset: Any, size: Any, stride: Any) -> Array:
         raise CheckpointError(f"load: a tensor with offset {offset}, size {size}, stride {stride}")
     last = offset + sum((n - 1) * s for n, s in zip(size, stride, strict=True))
     if 0 not in size and last >= storage.size:
-        raise CheckpointError(f"load: a tensor reaches element {last} of a storage of {storage.size}")
+        raise CheckpointError(
+            f"load: a tensor reaches element {last} of a storage of {storage.size}"
+        )
     if math.prod(size) > max(1 << 20, 64 * storage.size):
-        raise CheckpointError(f"load: a tensor of size {list(size)} over a storage of {storage.size} elements")
+        raise CheckpointError(
+            f"load: a tensor of size {list(size)} over a storage of {storage.size} elements"
+        )
     strides = tuple(s * storage.itemsize for s in stride)
-    view = np.lib.stride_tricks.as_strided(storage[offset:] if 0 not in size else storage, tuple(size), strides)
+    view = np.lib.stride_tricks.as_strided(
+        storage[offset:] if 0 not in size else storage, tuple(size), strides
+    )
     return np.array(view)
 
 
@@ -223,7 +265,9 @@ def _from_folder(folder: Path | None, name: Any) -> Tensor:
     shape, dtype = _parse_meta((folder / name / "meta").read_text())
     raw = (folder / name / "out").read_bytes()
     if len(raw) != math.prod(shape) * dtype.itemsize:
-        raise CheckpointError(f"load: {name}/out has {len(raw)} bytes, but {dtype}{list(shape)} has more or fewer")
+        raise CheckpointError(
+            f"load: {name}/out has {len(raw)} bytes, but {dtype}{list(shape)} has more or fewer"
+        )
     return wrap(np.frombuffer(raw, dtype=dtype).reshape(shape).copy())
 
 

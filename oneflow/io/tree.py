@@ -37,7 +37,9 @@ class Encoder:
     def encode(self, value: Any, path: str = "", depth: int = 0) -> Any:
         """Raises CheckpointError for what has no form here, naming where it is."""
         if depth > MAX_DEPTH:
-            raise CheckpointError(f"save: {path} is nested more than {MAX_DEPTH} deep, or contains itself")
+            raise CheckpointError(
+                f"save: {path} is nested more than {MAX_DEPTH} deep, or contains itself"
+            )
         if value is None or type(value) in (bool, int, str):
             return value
         if type(value) is float:
@@ -48,12 +50,17 @@ class Encoder:
         for kind, name in _SEQUENCES:
             if isinstance(value, kind):
                 items = sorted(value, key=repr) if name == "set" else value
-                return {name: [self.encode(v, f"{path}[{i}]", depth + 1) for i, v in enumerate(items)]}
+                return {
+                    name: [self.encode(v, f"{path}[{i}]", depth + 1) for i, v in enumerate(items)]
+                }
         return self._leaf(value, path)
 
     def _pairs(self, value: dict[Any, Any], path: str, depth: int) -> list[Any]:
         return [
-            [self.encode(k, f"key {k!r} of {path or 'the object'}", depth + 1), self.encode(v, f"{path}[{k!r}]", depth + 1)]
+            [
+                self.encode(k, f"key {k!r} of {path or 'the object'}", depth + 1),
+                self.encode(v, f"{path}[{k!r}]", depth + 1),
+            ]
             for k, v in value.items()
         ]
 
@@ -120,7 +127,9 @@ def decode(form: Any, tensor: Callable[[str, bool], Any], array: Callable[[str],
             return _PARSERS[kind](content)
         except (ValueError, TypeError, OneFlowError) as error:
             raise CheckpointError(f"load: not a {kind}: {str(content)[:80]}") from error
-    raise CheckpointError(f"load: unknown kind of value {kind!r}; the file may be of a newer version")
+    raise CheckpointError(
+        f"load: unknown kind of value {kind!r}; the file may be of a newer version"
+    )
 
 
 _MAKERS: dict[str, Callable[[Any], Any]] = {"list": list, "tuple": tuple, "set": set, "size": Size}

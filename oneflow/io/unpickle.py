@@ -48,7 +48,11 @@ class Reader:
     for what they do not know."""
 
     def __init__(
-        self, make: Build, set_state: SetState, constant: Callable[[Name], Any], persistent: Callable[[Any], Any]
+        self,
+        make: Build,
+        set_state: SetState,
+        constant: Callable[[Name], Any],
+        persistent: Callable[[Any], Any],
     ) -> None:
         self._make = make
         self._set_state = set_state
@@ -62,11 +66,20 @@ class Reader:
         try:
             for count, (opcode, argument, _) in enumerate(pickletools.genops(data)):
                 if count > MAX_NUM_OPCODES:
-                    raise CheckpointError(f"load: the pickle has more than {MAX_NUM_OPCODES} opcodes")
+                    raise CheckpointError(
+                        f"load: the pickle has more than {MAX_NUM_OPCODES} opcodes"
+                    )
                 if opcode.name == "STOP":
                     return self._plain(self._stack.pop())
                 self._step(opcode.name, argument)
-        except (IndexError, KeyError, ValueError, TypeError, AttributeError, RecursionError) as error:
+        except (
+            IndexError,
+            KeyError,
+            ValueError,
+            TypeError,
+            AttributeError,
+            RecursionError,
+        ) as error:
             raise CheckpointError(f"load: the pickle is malformed: {error}") from error
         raise CheckpointError("load: the pickle has no end")
 
@@ -179,8 +192,16 @@ class Reader:
             raise CheckpointError("load: the pickle calls something that is no name")
         if (called.module, called.name) == ("collections", "OrderedDict"):
             return OrderedDict(*args)
-        if called.module in ("builtins", "__builtin__") and called.name in ("set", "list", "tuple", "dict", "frozenset"):
-            return {"set": set, "list": list, "tuple": tuple, "dict": dict, "frozenset": frozenset}[called.name](*args)
+        if called.module in ("builtins", "__builtin__") and called.name in (
+            "set",
+            "list",
+            "tuple",
+            "dict",
+            "frozenset",
+        ):
+            return {"set": set, "list": list, "tuple": tuple, "dict": dict, "frozenset": frozenset}[
+                called.name
+            ](*args)
         return self._make(called, args)
 
     def _op_build(self, _: Any) -> None:
@@ -209,8 +230,12 @@ def _as(kind: Any, value: Any) -> Any:
 
 _IGNORED = frozenset(("PROTO", "FRAME"))
 _PUSHED = frozenset(
-    "INT BININT BININT1 BININT2 LONG LONG1 LONG4 FLOAT BINFLOAT STRING BINSTRING SHORT_BINSTRING UNICODE BINUNICODE "
-    "SHORT_BINUNICODE BINUNICODE8 BINBYTES SHORT_BINBYTES BINBYTES8 BYTEARRAY8".split()
+    ["INT", "BININT", "BININT1", "BININT2", "LONG", "LONG1", "LONG4", "FLOAT", "BINFLOAT", "STRING", "BINSTRING", "SHORT_BINSTRING", "UNICODE", "BINUNICODE", "SHORT_BINUNICODE", "BINUNICODE8", "BINBYTES", "SHORT_BINBYTES", "BINBYTES8", "BYTEARRAY8"]
 )
 _CONSTANTS = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False}
-_EMPTY: dict[str, Callable[[], Any]] = {"EMPTY_DICT": dict, "EMPTY_LIST": list, "EMPTY_TUPLE": tuple, "EMPTY_SET": set}
+_EMPTY: dict[str, Callable[[], Any]] = {
+    "EMPTY_DICT": dict,
+    "EMPTY_LIST": list,
+    "EMPTY_TUPLE": tuple,
+    "EMPTY_SET": set,
+}

@@ -133,7 +133,9 @@ def _holds_arrays(data: Any) -> bool:
 
 
 def _holds_tensors(data: Any) -> bool:
-    return any(isinstance(d, Tensor) or (isinstance(d, (list, tuple)) and _holds_tensors(d)) for d in data)
+    return any(
+        isinstance(d, Tensor) or (isinstance(d, (list, tuple)) and _holds_tensors(d)) for d in data
+    )
 
 
 def _plain(data: Any) -> Any:

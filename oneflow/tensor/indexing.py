@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-
 from typing import Any
 
 import numpy as np
@@ -31,7 +30,12 @@ def setitem(x: Tensor, index: Any, value: Any) -> None:
 
     check_writable(x)
     items = _expanded(x, index)
-    if len(items) == 1 and _is_mask(items[0]) and not isinstance(value, Tensor) and items[0].ndim == x.ndim:
+    if (
+        len(items) == 1
+        and _is_mask(items[0])
+        and not isinstance(value, Tensor)
+        and items[0].ndim == x.ndim
+    ):
         overwrite(x, with_history(x).masked_fill(_mask(items[0]), value))
         return
     basic, chosen = _split_items(x, items)
@@ -118,7 +122,9 @@ class _Basic:
             self.shape.append(count)
             return
         if not -size <= item < size:
-            raise IndexError(f"index {item} is out of bounds for dimension {len(self.starts)} with size {size}")
+            raise IndexError(
+                f"index {item} is out of bounds for dimension {len(self.starts)} with size {size}"
+            )
         self._append(item % size, item % size + 1, 1)
 
     def _append(self, start: int, stop: int, step: int) -> None:
@@ -128,7 +134,11 @@ class _Basic:
 
     @property
     def bounds(self) -> dict[str, tuple[int, ...]]:
-        return {"starts": tuple(self.starts), "stops": tuple(self.stops), "steps": tuple(self.steps)}
+        return {
+            "starts": tuple(self.starts),
+            "stops": tuple(self.stops),
+            "steps": tuple(self.steps),
+        }
 
     @property
     def is_whole(self) -> bool:
@@ -166,7 +176,9 @@ def _mask_indices(x: Tensor, mask: Tensor, dim: int) -> tuple[Tensor, ...]:
         )
     wanted = x.type.shape[dim : dim + mask.ndim]
     if mask.type.shape != wanted:
-        raise IndexError(f"the mask {mask.type} does not fit dims {dim} to {dim + mask.ndim - 1} of {x.type}")
+        raise IndexError(
+            f"the mask {mask.type} does not fit dims {dim} to {dim + mask.ndim - 1} of {x.type}"
+        )
     return nonzero(mask, as_tuple=True)  # type: ignore[no-any-return]
 
 
@@ -217,7 +229,9 @@ def _fitted(value: Any, target: Tensor) -> Tensor:
             return target.new_full(target.type.shape, value)  # type: ignore[no-any-return]
         from oneflow.tensor.creation import tensor
 
-        value = tensor(value, **({} if target._placement is not None else {"device": target._device}))
+        value = tensor(
+            value, **({} if target._placement is not None else {"device": target._device})
+        )
     while value.ndim > target.ndim and value.type.shape[0] == 1:
         value = shape.reshape(value, shape=value.type.shape[1:])
     return expand(as_type(value, target.type.dtype), target.type.shape)
@@ -264,5 +278,3 @@ def _fitted_shape(value: Any, x: Tensor, wanted: tuple[int, ...]) -> Tensor:
     if isinstance(value, (bool, int, float)):
         return x.new_full(wanted, value)  # type: ignore[no-any-return]
     return _fitted(value, x.new_empty(wanted))
-
-

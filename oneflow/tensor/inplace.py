@@ -24,7 +24,9 @@ def with_history(x: Tensor) -> Tensor:
 def before(x: Tensor, *others: Any) -> Tensor:
     """`with_history(x)`; with its values kept in a copy if a backward pass may ask for them after they are overwritten."""
     y = with_history(x)
-    recorded = state.enabled and any(isinstance(t, Tensor) and t._requires_grad for t in (x, *others))
+    recorded = state.enabled and any(
+        isinstance(t, Tensor) and t._requires_grad for t in (x, *others)
+    )
     if recorded and x._array is not None:
         y._array, y._version = x._array.copy(), [0]
     return y

@@ -28,16 +28,20 @@ class _PlacementType(type):
         device_ids: Any = None,
     ) -> Placement:
         if device_type is not None or device_ids is not None or isinstance(ranks, dict):
-            return _old_form(device_type or type, ranks if device_ids is None else device_ids, hierarchy)
+            return _old_form(
+                device_type or type, ranks if device_ids is None else device_ids, hierarchy
+            )
         if type is None or ranks is None:
-            raise TypeError('placement needs a device type and ranks, e.g. placement("cpu", [0, 1])')
+            raise TypeError(
+                'placement needs a device type and ranks, e.g. placement("cpu", [0, 1])'
+            )
         return Placement(type, ranks)
 
     def __instancecheck__(cls, instance: Any) -> bool:
         return isinstance(instance, Placement)
 
 
-class placement(metaclass=_PlacementType):  # noqa: N801
+class placement(metaclass=_PlacementType):
     """`placement(type, ranks)`: "cpu" or "cuda", and a list, nested list or integer array of ranks."""
 
     @staticmethod
@@ -75,12 +79,14 @@ def _old_form(device_type: str | None, device_ids: Any, hierarchy: Any) -> Place
         raise TypeError("placement needs device_type and device_ids")
     ids = device_ids
     if isinstance(ids, dict):
-        ids = [i for part in ids.values() for i in ([part] if isinstance(part, int) else list(part))]
+        ids = [
+            i for part in ids.values() for i in ([part] if isinstance(part, int) else list(part))
+        ]
     array = np.asarray(ids)
     return Placement(device_type, array if hierarchy is None else array.reshape(tuple(hierarchy)))
 
 
-class finfo:  # noqa: N801
+class finfo:
     """Limits of a floating-point dtype: bits, eps, max, min, tiny, resolution."""
 
     def __init__(self, dtype: Any = "float32") -> None:
@@ -100,7 +106,7 @@ class finfo:  # noqa: N801
         )
 
 
-class iinfo:  # noqa: N801
+class iinfo:
     """Limits of an integer dtype: bits, max, min."""
 
     def __init__(self, dtype: Any) -> None:
@@ -108,7 +114,12 @@ class iinfo:  # noqa: N801
         if not found.is_integer:
             raise DTypeError(f"iinfo needs an integer dtype, got {found}")
         limits = np.iinfo(found.np)
-        self.dtype, self.bits, self.max, self.min = found.name, limits.bits, int(limits.max), int(limits.min)
+        self.dtype, self.bits, self.max, self.min = (
+            found.name,
+            limits.bits,
+            int(limits.max),
+            int(limits.min),
+        )
 
     def __repr__(self) -> str:
         return f"iinfo(min={self.min}, max={self.max}, dtype={self.dtype})"

@@ -9,6 +9,7 @@ import operator as python_operator
 from collections.abc import Callable
 from typing import Any
 
+from oneflow.core.errors import OneFlowError
 from oneflow.functional import (
     arithmetic,
     creation,
@@ -21,7 +22,6 @@ from oneflow.functional import (
     searching,
     shaping,
 )
-from oneflow.core.errors import OneFlowError
 from oneflow.functional.arithmetic import operator
 from oneflow.tensor import indexing
 from oneflow.tensor.inplace import in_place
@@ -152,7 +152,9 @@ def exponential_(self: Tensor, lambd: float = 1.0, generator: Any = None) -> Ten
     return _refilled(self, arithmetic.div(rest, -lambd))
 
 
-def random_(self: Tensor, low: int = 0, high: int | None = None, *, generator: Any = None) -> Tensor:
+def random_(
+    self: Tensor, low: int = 0, high: int | None = None, *, generator: Any = None
+) -> Tensor:
     """Fills the tensor with integers of low .. high - 1; `random_(high)` starts at 0."""
     bounds = (0, 2**31) if high is None and low == 0 else (0, low) if high is None else (low, high)
     return _refilled(self, creation.randint_like(self, *bounds, generator=generator))
@@ -221,7 +223,13 @@ def storage_offset(self: Tensor) -> int:
 
 
 def to_global(
-    self: Tensor, placement: Any = None, sbp: Any = None, *, grad_sbp: Any = None, check_meta: bool | None = None, copy: bool = False
+    self: Tensor,
+    placement: Any = None,
+    sbp: Any = None,
+    *,
+    grad_sbp: Any = None,
+    check_meta: bool | None = None,
+    copy: bool = False,
 ) -> Tensor:
     """Local to global: this rank's part (or copy) of a global tensor. Global to global: another placement or sbp."""
     from oneflow.tensor.eager_global import to_global as convert
@@ -229,7 +237,14 @@ def to_global(
     return convert(self, placement, sbp, grad_sbp=grad_sbp, check_meta=check_meta, copy=copy)  # type: ignore[no-any-return]
 
 
-def local_to_global(self: Tensor, placement: Any = None, sbp: Any = None, *, check_meta: bool = True, copy: bool = False) -> Tensor:
+def local_to_global(
+    self: Tensor,
+    placement: Any = None,
+    sbp: Any = None,
+    *,
+    check_meta: bool = True,
+    copy: bool = False,
+) -> Tensor:
     """`to_global` of a local tensor."""
     if self.is_global:
         raise OneFlowError("Expected local tensor for local_to_global but got global tensor!")
@@ -237,7 +252,13 @@ def local_to_global(self: Tensor, placement: Any = None, sbp: Any = None, *, che
 
 
 def global_to_global(
-    self: Tensor, placement: Any = None, sbp: Any = None, *, grad_sbp: Any = None, check_meta: bool = False, copy: bool = False
+    self: Tensor,
+    placement: Any = None,
+    sbp: Any = None,
+    *,
+    grad_sbp: Any = None,
+    check_meta: bool = False,
+    copy: bool = False,
 ) -> Tensor:
     """`to_global` of a global tensor."""
     if self.is_local:
@@ -285,7 +306,14 @@ def new(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
     return elementwise.cast(Tensor(*args, **kwargs), self.type.dtype)
 
 
-def new_tensor(self: Tensor, data: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False, **where: Any) -> Tensor:
+def new_tensor(
+    self: Tensor,
+    data: Any,
+    dtype: Any = None,
+    device: Any = None,
+    requires_grad: bool = False,
+    **where: Any,
+) -> Tensor:
     """`tensor(data)` with this tensor's dtype and place unless others are given."""
     from oneflow.tensor.creation import tensor
 

@@ -90,7 +90,9 @@ def _wants_scientific(array: np.ndarray[Any, Any]) -> bool:
     if _options.sci_mode:
         return True
     size = np.abs(array[np.isfinite(array) & (array != 0)])
-    return bool(size.size and (size.max() > 1e8 or size.min() < 1e-4 or size.max() / size.min() > 1e3))
+    return bool(
+        size.size and (size.max() > 1e8 or size.min() < 1e-4 or size.max() / size.min() > 1e3)
+    )
 
 
 def _scientific(value: float) -> str:

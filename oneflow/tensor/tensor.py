@@ -298,7 +298,9 @@ class Tensor:
         return tensor_text(self)
 
     def __format__(self, spec: str) -> str:
-        return format(self.item(), spec) if not self.type.shape and self.value is None else repr(self)
+        return (
+            format(self.item(), spec) if not self.type.shape and self.value is None else repr(self)
+        )
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Tensor:
         from oneflow.tensor.convert import deep_copy

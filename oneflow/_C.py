@@ -1,0 +1,219 @@
+"""`flow._C`: functions under the names and with the argument order that upstream's own code uses."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from oneflow.functional.arithmetic import add, div, mul, pow, sub
+from oneflow.functional.creation import normal, randint, randint_like
+from oneflow.functional.elementwise import cast, clone, square_relu, where
+from oneflow.functional.joining import cat as concat
+from oneflow.functional.linear_algebra import matmul
+from oneflow.functional.nn_activation import (
+    dropout,
+    fast_gelu,
+    gelu,
+    quick_gelu,
+    relu,
+    rrelu,
+    silu,
+    softmax,
+)
+from oneflow.functional.nn_layers import group_norm, normalize, one_hot, pad, pixel_shuffle
+from oneflow.functional.nn_loss import (
+    cross_entropy,
+    mse_loss,
+    smooth_l1_loss,
+    softmax_cross_entropy,
+    sparse_softmax_cross_entropy,
+    triplet_margin_loss,
+)
+from oneflow.functional.reduction import reduce_sum_like
+from oneflow.functional.searching import argsort as arg_sort
+from oneflow.functional.shaping import broadcast_like, expand, flatten, reshape, transpose
+from oneflow.functional.shaping import reshape_as as reshape_like
+from oneflow.tensor.methods import exponential_
+from oneflow.tensor.tensor import Tensor
+
+__all__ = [
+    "add", "arg_sort", "bias_add", "broadcast_like", "cast", "clone", "concat", "cross_entropy", "div", "dropout", "expand",
+    "exponential_", "fast_gelu", "flatten", "fused_bias_add_dropout", "fused_bias_add_gelu", "fused_fast_gelu_mul",
+    "fused_scale_mask_softmax", "fused_scale_mask_softmax_dropout", "fused_scale_tril_softmax_mask_scale", "gather", "gelu",
+    "gelu_with_approximate", "global_arange", "group_norm", "host_scalar_add_by_tensor", "identity", "layer_norm",
+    "layer_norm_affine", "matmul", "mse_loss", "mul", "normal", "normalize", "one_hot", "pad", "pixel_shuffle", "pow",
+    "quick_gelu", "randint", "randint_like", "reduce_sum_like", "relu", "reshape", "reshape_like", "rms_norm", "rrelu", "silu",
+    "slice", "slice_update", "smooth_l1_loss", "softmax", "softmax_cross_entropy", "sparse_cross_entropy",
+    "sparse_softmax_cross_entropy", "split_like", "square_relu", "sub", "transpose", "triplet_margin_loss", "trunc_divide",
+    "where",
+]  # fmt: skip
+
+
+def gather(x: Tensor, indices: Tensor, axis: int) -> Tensor:
+    """The slices of dim `axis` at `indices`, whose dims take the place of `axis`."""
+    from oneflow.functional.searching import as_index
+    from oneflow.ops.gather import gather as op
+
+    return op(x, as_index(indices), dim=axis % x.ndim)  # type: ignore[no-any-return]
+
+
+def bias_add(x: Tensor, bias: Tensor, axis: int = 1) -> Tensor:
+    """x + bias, the bias lying along `axis`."""
+    at = axis % x.ndim
+    return add(x, reshape(bias, tuple(-1 if i == at else 1 for i in range(x.ndim))))
+
+
+def identity(x: Tensor) -> Tensor:
+    """The same values as a new node."""
+    return clone(x)
+
+
+amp_white_identity = identity
+amp_black_identity = identity
+
+
+def host_scalar_add_by_tensor(x: Tensor, scalar: Tensor) -> Tensor:
+    """x + scalar."""
+    return add(x, scalar)
+
+
+def trunc_divide(x: Any, y: Any) -> Tensor:
+    """x / y, rounded toward zero."""
+    return div(x, y, rounding_mode="trunc")
+
+
+def layer_norm(x: Tensor, begin_norm_axis: int, begin_params_axis: int, epsilon: float) -> Tensor:
+    """Mean 0 and variance 1 over the dims from begin_norm_axis on."""
+    from oneflow.functional import nn_layers
+
+    return nn_layers.layer_norm(x, x.type.shape[begin_norm_axis % x.ndim :], eps=epsilon)
+
+
+def layer_norm_affine(
+    x: Tensor,
+    gamma: Tensor,
+    beta: Tensor,
+    begin_norm_axis: int,
+    begin_params_axis: int,
+    epsilon: float,
+) -> Tensor:
+    """`layer_norm`, scaled by gamma and moved by beta."""
+    from oneflow.functional import nn_layers
+
+    return nn_layers.layer_norm(x, x.type.shape[begin_norm_axis % x.ndim :], gamma, beta, epsilon)
+
+
+def rms_norm(
+    x: Tensor, weight: Tensor | None, normalized_shape: Any, epsilon: float = 1e-6
+) -> Tensor:
+    """Divided by the root of the mean square over the last dims."""
+    from oneflow.functional import nn_layers
+
+    return nn_layers.rms_norm(x, normalized_shape, weight, epsilon)
+
+
+def gelu_with_approximate(x: Tensor, approximate: str = "none") -> Tensor:
+    """`gelu`."""
+    return gelu(x, approximate)
+
+
+def sparse_cross_entropy(prediction: Tensor, label: Tensor, depth: int = 0) -> Tensor:
+    """-log(prediction[label]) over the last dim, per sample."""
+    from oneflow.functional.elementwise import log, neg
+    from oneflow.functional.searching import gather as pick
+
+    rows = reshape(prediction, (-1, prediction.type.shape[-1]))
+    return reshape(neg(log(pick(rows, 1, reshape(label, (-1, 1))))), label.type.shape)
+
+
+def slice(
+    x: Tensor, start: Any, stop: Any, step: Any, enable_view_slice: bool | None = None
+) -> Tensor:
+    """x[start[0]:stop[0]:step[0], ...]."""
+    from oneflow.functional import extras
+
+    return extras.slice(x, list(zip(start, stop, step, strict=True)))
+
+
+def slice_update(
+    ref: Tensor, value: Tensor, start: Any, stop: Any, step: Any, inplace: bool = False
+) -> Tensor:
+    """A copy of `ref` (or `ref` itself) with `value` written over a slice."""
+    from oneflow.functional import extras
+
+    target = ref if inplace else clone(ref)
+    return extras.slice_update(target, value, list(zip(start, stop, step, strict=True)))
+
+
+def split_like(x: Tensor, like: Any, axis: int) -> tuple[Tensor, ...]:
+    """Parts of the sizes that the tensors of `like` have along `axis`."""
+    from oneflow.functional.joining import split
+
+    return split(x, [t.type.shape[axis] for t in like], axis)
+
+
+def global_arange(
+    start: Any,
+    end: Any = None,
+    step: Any = 1,
+    *,
+    dtype: Any = None,
+    placement: Any = None,
+    sbp: Any = None,
+) -> Tensor:
+    """`arange` on a placement."""
+    from oneflow.functional.creation import arange
+
+    return arange(start, end, step, dtype=dtype, placement=placement, sbp=sbp)
+
+
+# ---- fused upstream, compositions here: the compiler fuses what is worth it -------------------------------------------
+
+
+def fused_bias_add_gelu(a: Tensor, b: Tensor, *, axis: int) -> Tensor:
+    """gelu(a + b), b lying along `axis`."""
+    return gelu(bias_add(a, b, axis))
+
+
+def fused_bias_add_dropout(
+    a: Tensor, b: Tensor, *, p: float = 0.5, axis: int, generator: Any = None
+) -> Tensor:
+    """dropout(a + b), b lying along `axis`."""
+    return dropout(bias_add(a, b, axis), p, generator=generator)
+
+
+def fused_fast_gelu_mul(x: Tensor, multiplier: Tensor) -> Tensor:
+    """fast_gelu(x) * multiplier."""
+    return mul(fast_gelu(x), multiplier)
+
+
+def fused_scale_mask_softmax(
+    x: Tensor, mask: Tensor, *, fill_value: float = 0.0, scale: float = 1.0
+) -> Tensor:
+    """softmax over the last dim of scale * x where mask is true, of fill_value elsewhere."""
+    return softmax(where(mask, mul(x, scale), fill_value), -1)
+
+
+def fused_scale_mask_softmax_dropout(
+    x: Tensor, mask: Tensor, *, fill_value: float = 0.0, scale: float = 1.0, p: float = 0.5, training: bool = True,
+    generator: Any = None,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """(dropout(y), y) with y of `fused_scale_mask_softmax`."""
+    y = fused_scale_mask_softmax(x, mask, fill_value=fill_value, scale=scale)
+    return dropout(y, p, training, generator=generator), y
+
+
+def fused_scale_tril_softmax_mask_scale(
+    a: Tensor, *, p: float = 0.5, diagonal: int = 0, tril_scale_value: float = 1.0, tril_fill_value: float = 0.0,
+    generator: Any = None,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """(dropout(y), y) with y the softmax over the last dim of tril_scale_value * a below a diagonal, tril_fill_value above."""
+    from oneflow.core.sbp import all_broadcast
+    from oneflow.functional.creation import ones
+    from oneflow.functional.shaping import tril
+
+    place: dict[str, Any] = {"device": a._device}
+    if a._placement is not None:
+        place = {"placement": a._placement, "sbp": all_broadcast(a._placement.ndim)}
+    below = tril(ones(a.type.shape[-2:], dtype="int8", **place), diagonal)
+    y = fused_scale_mask_softmax(a, below, fill_value=tril_fill_value, scale=tril_scale_value)
+    return dropout(y, p, generator=generator), y

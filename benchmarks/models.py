@@ -1,0 +1,117 @@
+"""The networks of the training benchmarks, written once for any library with PyTorch's names."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+VOCABULARY, CONTEXT, WIDTH, HEADS, LAYERS, GPT_BATCH = 96, 64, 128, 4, 4, 12
+DIGITS_BATCH = 96
+
+
+def mlp(lib: Any) -> Any:
+    """64 -> 128 -> 128 -> 10, tanh. Input (96, 64)."""
+    nn = lib.nn
+    return nn.Sequential(
+        nn.Linear(64, 128), nn.Tanh(), nn.Linear(128, 128), nn.Tanh(), nn.Linear(128, 10)
+    )
+
+
+def cnn(lib: Any) -> Any:
+    """Two convolutions and two dense layers. Input (96, 1, 8, 8)."""
+    nn = lib.nn
+    return nn.Sequential(
+        nn.Conv2d(1, 16, 3, padding=1),
+        nn.ReLU(),
+        nn.Conv2d(16, 32, 3, stride=2, padding=1),
+        nn.ReLU(),
+        nn.Flatten(),
+        nn.Linear(512, 64),
+        nn.ReLU(),
+        nn.Linear(64, 10),
+    )
+
+
+def gpt(lib: Any) -> Any:
+    """A character GPT: 4 layers, 4 heads, width 128, context 64. Input (12, 64) token ids, output (12*64, 96)."""
+    nn, F = lib.nn, lib.nn.functional
+
+    class Attention(nn.Module):  # type: ignore[name-defined,misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.qkv = nn.Linear(WIDTH, 3 * WIDTH)
+            self.out = nn.Linear(WIDTH, WIDTH)
+
+        def forward(self, x: Any) -> Any:
+            b, t, c = x.shape
+            q, k, v = (
+                p.reshape(b, t, HEADS, c // HEADS).permute(0, 2, 1, 3)
+                for p in self.qkv(x).split(WIDTH, dim=2)
+            )
+            y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+            return self.out(y.permute(0, 2, 1, 3).reshape(b, t, c))
+
+    class Block(nn.Module):  # type: ignore[name-defined,misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.norm1, self.attention = nn.LayerNorm(WIDTH), Attention()
+            self.norm2 = nn.LayerNorm(WIDTH)
+            self.up, self.down = nn.Linear(WIDTH, 4 * WIDTH), nn.Linear(4 * WIDTH, WIDTH)
+
+        def forward(self, x: Any) -> Any:
+            x = x + self.attention(self.norm1(x))
+            return x + self.down(F.gelu(self.up(self.norm2(x))))
+
+    class Gpt(nn.Module):  # type: ignore[name-defined,misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.token = nn.Embedding(VOCABULARY, WIDTH)
+            self.place = nn.Embedding(CONTEXT, WIDTH)
+            self.blocks = nn.Sequential(*(Block() for _ in range(LAYERS)))
+            self.norm = nn.LayerNorm(WIDTH)
+            self.head = nn.Linear(WIDTH, VOCABULARY, bias=False)
+            self.register_buffer("places", lib.arange(CONTEXT))
+
+        def forward(self, ids: Any) -> Any:
+            x = self.token(ids) + self.place(self.places)
+            return self.head(self.norm(self.blocks(x))).reshape(-1, VOCABULARY)
+
+    return Gpt()
+
+
+MODELS = {"mlp": mlp, "cnn": cnn, "gpt": gpt}
+
+
+def batch(name: str, seed: int = 0) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    """Inputs and int64 labels of one step."""
+    rng = np.random.default_rng(seed)
+    if name == "gpt":
+        ids = rng.integers(0, VOCABULARY, (GPT_BATCH, CONTEXT + 1))
+        return ids[:, :-1].copy(), ids[:, 1:].reshape(-1).copy()
+    x = rng.standard_normal((DIGITS_BATCH, 64)).astype(np.float32)
+    labels = rng.integers(0, 10, DIGITS_BATCH)
+    return (x.reshape(-1, 1, 8, 8) if name == "cnn" else x), labels
+
+
+def start_values(model: Any) -> dict[str, np.ndarray[Any, Any]]:
+    """The same starting weights for every library, by parameter name."""
+    rng = np.random.default_rng(1)
+    values = {}
+    for name, parameter in sorted(model.named_parameters()):
+        shape = tuple(parameter.shape)
+        if name.endswith("bias"):
+            values[name] = np.zeros(shape, np.float32)
+        elif "norm" in name:
+            values[name] = np.ones(shape, np.float32)
+        else:
+            fan_in = math.prod(shape[1:]) or 1
+            values[name] = (rng.standard_normal(shape) / math.sqrt(fan_in) / 2).astype(np.float32)
+    return values
+
+
+def make_optimizer(lib: Any, name: str, model: Any) -> Any:
+    if name == "gpt":
+        return lib.optim.AdamW(model.parameters(), lr=1e-3, betas=(0.9, 0.999), weight_decay=0.01)
+    return lib.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)

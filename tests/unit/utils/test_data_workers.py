@@ -5,6 +5,10 @@ from __future__ import annotations
 import multiprocessing
 import os
 import random
+import subprocess
+import sys
+import time
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -130,3 +134,39 @@ def test_persistent_workers_stay_the_same_processes_between_epochs() -> None:
         next(old)
     del loader, old, new
     assert no_children()
+
+
+SCRIPT = """
+import os, signal
+import numpy as np
+from oneflow.utils.data import DataLoader, TensorDataset
+from oneflow.tensor.tensor import wrap
+
+if __name__ == "__main__":
+    loader = DataLoader(TensorDataset(wrap(np.zeros(100))), num_workers=2, persistent_workers=True)
+    next(iter(loader))
+    print(*[w.process.pid for w in loader._workers], flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_no_worker_outlives_a_killed_parent(tmp_path: Path) -> None:
+    script = tmp_path / "killed.py"
+    script.write_text(SCRIPT)
+    found = subprocess.run(
+        [sys.executable, str(script)], capture_output=True, text=True, timeout=60
+    )
+    workers = [int(pid) for pid in found.stdout.split()]
+    assert len(workers) == 2, found.stderr
+    deadline = time.monotonic() + 20
+    while any(is_running(pid) for pid in workers) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert not any(is_running(pid) for pid in workers)
+
+
+def is_running(pid: int) -> bool:
+    """Neither gone nor a zombie that nobody has collected yet."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 MARGIN_S = 5.0  # the scheduler keeps the time; we wait this much longer for its answer
+OWN_ANSWER_S = 0.1  # an error meant for us too says more than "another rank failed"
 LEAVE_S = 2.0
 REPORT_S = 2.0
 RECONNECT_PAUSE_S = 0.2
@@ -337,6 +338,8 @@ class ControlClient:
             await asyncio.wait(
                 {task, abort}, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED
             )
+            if not task.done() and self._aborted:
+                await asyncio.wait({task}, timeout=OWN_ANSWER_S)
             if task.done():
                 return task.result()
             if self._aborted:

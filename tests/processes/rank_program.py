@@ -71,7 +71,7 @@ def play(scene: str, client: ControlClient, folder: Path) -> None:
             client.barrier("later", timeout_s=30)
         case "ctrl-c":
             pause(folder, str(rank))
-            client.barrier("never" + str(rank), timeout_s=60)
+            client.get("never", timeout_s=60)
         case "exit 7":
             if rank == 1:
                 client.report_failure("boom", 7)
@@ -95,7 +95,11 @@ def main() -> None:
     client = ControlClient(config.master_address, config.rank, config.world_size, config)
     client.join()
     atexit.register(client.leave)
-    play(scene, client, folder)
+    try:
+        play(scene, client, folder)
+    except Exception as error:
+        client.report_failure(str(error), getattr(error, "exit_code", 1))
+        raise
 
 
 if __name__ == "__main__":

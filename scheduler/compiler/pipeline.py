@@ -74,8 +74,7 @@ def run_passes(
 
 @contextmanager
 def _collector_paused() -> Iterator[None]:
-    """Nodes and values refer to each other and live on: looking for garbage among them is half of a
-    pass's time."""
+    """Nodes and values refer to each other and live on: the collector would find nothing."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:

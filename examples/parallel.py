@@ -281,20 +281,25 @@ def write_json(path: Path | None, report: dict[str, Any]) -> None:
         path.write_text(json.dumps(report, indent=1) + "\n")
 
 
+CHECKPOINT = "checkpoint.safetensors"
+
+
 def save_checkpoint(graph: nn.Graph, folder: Path | None, done: int) -> None:
     """Weights, optimizer states and step count of a graph, and how many units of work are done."""
     if folder is None:
         return
-    flow.save(graph.state_dict(), str(folder / "state"), global_dst_rank=0)
-    write_json(folder / "progress.json", {"done": done})
+    folder.mkdir(parents=True, exist_ok=True)
+    state = {"done": done, "graph": graph.state_dict()}
+    flow.save(state, folder / CHECKPOINT, global_dst_rank=0)
 
 
 def load_checkpoint(graph: nn.Graph, folder: Path | None) -> int:
     """Fills a graph that has not run yet; returns how many units of work were done.
 
-    Any layout may go on from any other's checkpoint.
+    Rank 0 reads the file. Any layout may go on from any other's checkpoint.
     """
     if folder is None:
         return 0
-    graph.load_state_dict(flow.load(str(folder / "state"), global_src_rank=0))
-    return int(json.loads((folder / "progress.json").read_text())["done"])
+    state = flow.load(folder / CHECKPOINT, global_src_rank=0)
+    graph.load_state_dict(state["graph"])
+    return int(state["done"])

@@ -98,7 +98,7 @@ def test_gpt_loses_the_same_in_every_layout(
 ) -> None:
     options = ("--parallel", layout, "--stop-after", "4", "--sample", "2")
     report = train(num_ranks, "gpt_stdlib.py", tmp_path / "report.json", *options)
-    np.testing.assert_allclose(report["losses"], gpt["losses"], rtol=1e-4)
+    np.testing.assert_allclose(report["losses"], gpt["losses"], rtol=1e-5)
     assert report["losses"][-1] < report["losses"][0]
     assert len(report["text"]) == len("def ") + 2
 

@@ -1,4 +1,6 @@
-"""`flow._C`: functions under the names and with the argument order that upstream's own code uses."""
+"""`flow._C`: functions under the names and with the argument order that upstream's own code
+uses.
+"""
 
 from __future__ import annotations
 
@@ -36,16 +38,69 @@ from oneflow.tensor.methods import exponential_
 from oneflow.tensor.tensor import Tensor
 
 __all__ = [
-    "add", "arg_sort", "bias_add", "broadcast_like", "cast", "clone", "concat", "cross_entropy", "div", "dropout", "expand",
-    "exponential_", "fast_gelu", "flatten", "fused_bias_add_dropout", "fused_bias_add_gelu", "fused_fast_gelu_mul",
-    "fused_scale_mask_softmax", "fused_scale_mask_softmax_dropout", "fused_scale_tril_softmax_mask_scale", "gather", "gelu",
-    "gelu_with_approximate", "global_arange", "group_norm", "host_scalar_add_by_tensor", "identity", "layer_norm",
-    "layer_norm_affine", "matmul", "mse_loss", "mul", "normal", "normalize", "one_hot", "pad", "pixel_shuffle", "pow",
-    "quick_gelu", "randint", "randint_like", "reduce_sum_like", "relu", "reshape", "reshape_like", "rms_norm", "rrelu", "silu",
-    "slice", "slice_update", "smooth_l1_loss", "softmax", "softmax_cross_entropy", "sparse_cross_entropy",
-    "sparse_softmax_cross_entropy", "split_like", "square_relu", "sub", "transpose", "triplet_margin_loss", "trunc_divide",
+    "add",
+    "arg_sort",
+    "bias_add",
+    "broadcast_like",
+    "cast",
+    "clone",
+    "concat",
+    "cross_entropy",
+    "div",
+    "dropout",
+    "expand",
+    "exponential_",
+    "fast_gelu",
+    "flatten",
+    "fused_bias_add_dropout",
+    "fused_bias_add_gelu",
+    "fused_fast_gelu_mul",
+    "fused_scale_mask_softmax",
+    "fused_scale_mask_softmax_dropout",
+    "fused_scale_tril_softmax_mask_scale",
+    "gather",
+    "gelu",
+    "gelu_with_approximate",
+    "global_arange",
+    "group_norm",
+    "host_scalar_add_by_tensor",
+    "identity",
+    "layer_norm",
+    "layer_norm_affine",
+    "matmul",
+    "mse_loss",
+    "mul",
+    "normal",
+    "normalize",
+    "one_hot",
+    "pad",
+    "pixel_shuffle",
+    "pow",
+    "quick_gelu",
+    "randint",
+    "randint_like",
+    "reduce_sum_like",
+    "relu",
+    "reshape",
+    "reshape_like",
+    "rms_norm",
+    "rrelu",
+    "silu",
+    "slice",
+    "slice_update",
+    "smooth_l1_loss",
+    "softmax",
+    "softmax_cross_entropy",
+    "sparse_cross_entropy",
+    "sparse_softmax_cross_entropy",
+    "split_like",
+    "square_relu",
+    "sub",
+    "transpose",
+    "triplet_margin_loss",
+    "trunc_divide",
     "where",
-]  # fmt: skip
+]
 
 
 def gather(x: Tensor, indices: Tensor, axis: int) -> Tensor:
@@ -166,7 +221,8 @@ def global_arange(
     return arange(start, end, step, dtype=dtype, placement=placement, sbp=sbp)
 
 
-# ---- fused upstream, compositions here: the compiler fuses what is worth it -------------------------------------------
+# ---- fused upstream, compositions here: the compiler fuses what is worth it
+# -------------------------------------------
 
 
 def fused_bias_add_gelu(a: Tensor, b: Tensor, *, axis: int) -> Tensor:
@@ -194,19 +250,32 @@ def fused_scale_mask_softmax(
 
 
 def fused_scale_mask_softmax_dropout(
-    x: Tensor, mask: Tensor, *, fill_value: float = 0.0, scale: float = 1.0, p: float = 0.5, training: bool = True,
+    x: Tensor,
+    mask: Tensor,
+    *,
+    fill_value: float = 0.0,
+    scale: float = 1.0,
+    p: float = 0.5,
+    training: bool = True,
     generator: Any = None,
-) -> tuple[Tensor, Tensor]:  # fmt: skip
+) -> tuple[Tensor, Tensor]:
     """(dropout(y), y) with y of `fused_scale_mask_softmax`."""
     y = fused_scale_mask_softmax(x, mask, fill_value=fill_value, scale=scale)
     return dropout(y, p, training, generator=generator), y
 
 
 def fused_scale_tril_softmax_mask_scale(
-    a: Tensor, *, p: float = 0.5, diagonal: int = 0, tril_scale_value: float = 1.0, tril_fill_value: float = 0.0,
+    a: Tensor,
+    *,
+    p: float = 0.5,
+    diagonal: int = 0,
+    tril_scale_value: float = 1.0,
+    tril_fill_value: float = 0.0,
     generator: Any = None,
-) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """(dropout(y), y) with y the softmax over the last dim of tril_scale_value * a below a diagonal, tril_fill_value above."""
+) -> tuple[Tensor, Tensor]:
+    """(dropout(y), y) with y the softmax over the last dim of tril_scale_value * a below a
+    diagonal, tril_fill_value above.
+    """
     from oneflow.core.sbp import all_broadcast
     from oneflow.functional.creation import ones
     from oneflow.functional.shaping import tril

@@ -1,6 +1,7 @@
 """OneFlow: a distributed deep-learning runtime built of actor services.
 
-`import oneflow as flow`. Names are found where they are first used (oneflow/names.py), so the import itself is quick.
+`import oneflow as flow`. Names are found where they are first used (oneflow/names.py), so the
+import itself is quick.
 """
 
 from __future__ import annotations
@@ -14,10 +15,13 @@ from typing import TYPE_CHECKING, Any
 from oneflow import names as _names
 
 if TYPE_CHECKING:
-    from oneflow.core.device import Device as device
-    from oneflow.core.dtype import DType as dtype
+    from oneflow.core.device import Device
+    from oneflow.core.dtype import DType
     from oneflow.core.size import Size as Size
     from oneflow.tensor.tensor import Tensor as Tensor
+
+    device = Device
+    dtype = DType
 
 __version__ = "0.1.0"
 
@@ -41,7 +45,9 @@ def __dir__() -> list[str]:
 
 
 class _Facade(types.ModuleType):
-    """`oneflow.tensor` is a function to users and a package to us: importing the package must not hide the function."""
+    """`oneflow.tensor` is a function to users and a package to us: importing the package must not
+    hide the function.
+    """
 
     @property
     def tensor(self) -> Any:
@@ -51,7 +57,9 @@ class _Facade(types.ModuleType):
 
     @tensor.setter
     def tensor(self, package: types.ModuleType) -> None:
-        """What `import oneflow.tensor` would bind; it stays in sys.modules, where imports find it."""
+        """What `import oneflow.tensor` would bind; it stays in sys.modules, where imports find
+        it.
+        """
 
 
 sys.modules[__name__].__class__ = _Facade

@@ -1,10 +1,14 @@
-"""What `oneflow.<name>` is: a module and the names it gives to users; `a=b` offers b of that module as a."""
+"""What `oneflow.<name>` is: a module and the names it gives to users; `a=b` offers b of that module
+as a.
+"""
 
 from __future__ import annotations
 
 DTYPES = (
-    "bool=bool_ uint8 int8 int16 int32 int64 float16 bfloat16 float32 float64 complex64 complex128 int=int32 long=int64 "
-    "short=int16 half=float16 float=float32 double=float64 char=int8 cfloat=complex64 cdouble=complex128"
+    "bool=bool_ uint8 int8 int16 int32 int64 float16 bfloat16 float32 float64 complex64 "
+    "complex128 int=int32 long=int64 "
+    "short=int16 half=float16 float=float32 double=float64 char=int8 cfloat=complex64 "
+    "cdouble=complex128"
 )
 
 EXPORTS = {
@@ -25,13 +29,15 @@ EXPORTS = {
         "Generator default_generator manual_seed initial_seed seed get_rng_state set_rng_state"
     ),
     "oneflow.functional.creation": (
-        "zeros ones empty full zeros_like ones_like empty_like full_like arange rand randn rand_like "
+        "zeros ones empty full zeros_like ones_like empty_like full_like arange rand randn "
+        "rand_like "
         "randn_like randint randint_like randperm normal bernoulli eye linspace logspace "
         "hann_window new_zeros new_ones new_full new_empty"
     ),
     "oneflow.functional.arithmetic": (
         "add sub mul div floor_divide remainder fmod pow maximum minimum atan2 eq ne lt le gt ge "
-        "logical_and logical_or logical_xor bitwise_and bitwise_or bitwise_xor lerp addcmul addcdiv "
+        "logical_and logical_or logical_xor bitwise_and bitwise_or bitwise_xor lerp addcmul "
+        "addcdiv "
         "isclose greater=gt greater_equal=ge not_equal=ne less=lt less_equal=le true_divide=div"
     ),
     "oneflow.functional.elementwise": (
@@ -42,13 +48,16 @@ EXPORTS = {
         "arcsin=asin arcsinh=asinh arctan=atan arctanh=atanh logit nan_to_num"
     ),
     "oneflow.functional.reduction": (
-        "sum mean prod nansum amax amin max min argmax argmin any all var std logsumexp norm cumsum "
+        "sum mean prod nansum amax amin max min argmax argmin any all var std logsumexp norm "
+        "cumsum "
         "cumprod equal allclose dist"
     ),
     "oneflow.functional.shaping": (
         "reshape view flatten unflatten permute transpose swapaxes swapdims t movedim expand "
-        "broadcast_to broadcast_like broadcast_shapes broadcast_tensors squeeze unsqueeze flip roll "
-        "tril triu diagonal diag diag_embed trace tile repeat repeat_interleave meshgrid atleast_1d "
+        "broadcast_to broadcast_like broadcast_shapes broadcast_tensors squeeze unsqueeze flip "
+        "roll "
+        "tril triu diagonal diag diag_embed trace tile repeat repeat_interleave meshgrid "
+        "atleast_1d "
         "atleast_2d atleast_3d"
     ),
     "oneflow.functional.joining": (
@@ -56,7 +65,8 @@ EXPORTS = {
         "column_stack row_stack hsplit vsplit"
     ),
     "oneflow.functional.searching": (
-        "gather batch_gather gather_nd index_select scatter scatter_add index_add sort argsort topk "
+        "gather batch_gather gather_nd index_select scatter scatter_add index_add sort argsort "
+        "topk "
         "kthvalue median nonzero argwhere masked_select unique bincount searchsorted multinomial "
         "in_top_k take_along_dim"
     ),
@@ -67,7 +77,9 @@ EXPORTS = {
         "relu gelu quick_gelu silu mish selu softmax log_softmax softplus softsign softshrink "
         "threshold dropout"
     ),
-    "oneflow.functional.nn_layers": "adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d pad",
+    "oneflow.functional.nn_layers": (
+        "adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d pad"
+    ),
     "oneflow.functional.extras": (
         "numel is_nonzero is_floating_point contiguous slice slice_update set_default_tensor_type "
         "set_num_threads use_deterministic_algorithms to_global to_local local_to_global "
@@ -77,9 +89,30 @@ EXPORTS = {
 
 # Sub-packages that are found without being imported by the user.
 MODULES = (
-    "amp", "asyncs", "autograd", "backends", "boxing", "comm", "cuda", "distributed", "distributions", "env", "fft",
-    "functional", "graph", "hub", "io", "linalg", "nn", "ops", "optim", "sbp", "special", "utils", "_C",
-)  # fmt: skip
+    "amp",
+    "asyncs",
+    "autograd",
+    "backends",
+    "boxing",
+    "comm",
+    "cuda",
+    "distributed",
+    "distributions",
+    "env",
+    "fft",
+    "functional",
+    "graph",
+    "hub",
+    "io",
+    "linalg",
+    "nn",
+    "ops",
+    "optim",
+    "sbp",
+    "special",
+    "utils",
+    "_C",
+)
 
 
 def table() -> dict[str, tuple[str, str]]:

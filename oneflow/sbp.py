@@ -14,7 +14,9 @@ __all__ = ["broadcast", "partial_sum", "sbp", "split"]
 
 
 def split(dim: int | None = None, *, axis: int | None = None) -> sbp:
-    """Each rank of the axis holds a balanced part of dim `dim`. Raises SbpError unless 0 <= dim < 6."""
+    """Each rank of the axis holds a balanced part of dim `dim`. Raises SbpError unless 0 <= dim <
+    6.
+    """
     if axis is not None:
         warnings.warn("sbp.split(axis=) is deprecated; use dim=", DeprecationWarning, stacklevel=2)
         dim = axis

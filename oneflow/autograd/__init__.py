@@ -6,10 +6,17 @@ import importlib
 from typing import Any
 
 _NAMES = {
-    "backward": "api", "grad": "api", "Function": "function", "FunctionCtx": "function", "once_differentiable": "function",
-    "no_grad": "grad_mode", "enable_grad": "grad_mode", "set_grad_enabled": "grad_mode", "inference_mode": "grad_mode",
+    "backward": "api",
+    "grad": "api",
+    "Function": "function",
+    "FunctionCtx": "function",
+    "once_differentiable": "function",
+    "no_grad": "grad_mode",
+    "enable_grad": "grad_mode",
+    "set_grad_enabled": "grad_mode",
+    "inference_mode": "grad_mode",
     "is_grad_enabled": "grad_mode",
-}  # fmt: skip
+}
 _MODULES = ("functional", "function", "graph")
 
 

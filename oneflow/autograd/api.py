@@ -17,7 +17,9 @@ def backward(
     retain_graph: bool = False,
     create_graph: bool = False,
 ) -> None:
-    """Adds to `.grad` of every leaf below `tensors` the sum of d tensor / d leaf, weighted by `grad_tensors`."""
+    """Adds to `.grad` of every leaf below `tensors` the sum of d tensor / d leaf, weighted by
+    `grad_tensors`.
+    """
     roots = _as_list(tensors)
     grads = _root_grads(roots, grad_tensors)
     Pass(None, bool(retain_graph) or create_graph, create_graph).run(roots, grads)
@@ -34,8 +36,9 @@ def grad(
 ) -> tuple[Tensor | None, ...]:
     """The gradients of `outputs` with respect to `inputs`, without touching any `.grad`.
 
-    is_grads_batched: `grad_outputs` has one more dim in front; one pass is run per row, the results are stacked.
-    Raises AutogradError for an input that the outputs do not depend on, unless allow_unused (then None).
+    is_grads_batched: `grad_outputs` has one more dim in front; one pass is run per row, the results
+    are stacked. Raises AutogradError for an input that the outputs do not depend on, unless
+    allow_unused (then None).
     """
     if is_grads_batched:
         return _batched_grad(outputs, inputs, grad_outputs, create_graph, allow_unused)

@@ -20,7 +20,9 @@ class FunctionCtx:
         self.needs_input_grad: tuple[bool, ...] = ()
 
     def save_for_backward(self, *tensors: Any) -> None:
-        """Keeps tensors (or None) for backward. Writing to them in place later is found out there."""
+        """Keeps tensors (or None) for backward. Writing to them in place later is found out
+        there.
+        """
         hooks = state.saved_hooks
         if hooks:
             pack, unpack = hooks[-1]
@@ -30,7 +32,9 @@ class FunctionCtx:
 
     @property
     def saved_tensors(self) -> tuple[Any, ...]:
-        """The tensors given to `save_for_backward`. Raises AutogradError if one has been written to since."""
+        """The tensors given to `save_for_backward`. Raises AutogradError if one has been written to
+        since.
+        """
         return tuple(None if s is None else _unpack(*s) for s in self._saved)
 
     def mark_non_differentiable(self, *outputs: Tensor) -> None:
@@ -50,7 +54,9 @@ def _unpack(what: Any, version: Any) -> Tensor:
 
 
 class Function:
-    """Subclass it with static methods `forward(ctx, *args)` and `backward(ctx, *grads)`, and call `apply`."""
+    """Subclass it with static methods `forward(ctx, *args)` and `backward(ctx, *grads)`, and call
+    `apply`.
+    """
 
     @staticmethod
     def forward(ctx: Any, *args: Any) -> Any:
@@ -100,12 +106,15 @@ def _as_output(result: Tensor, inputs: list[Tensor]) -> Tensor:
 def _backward(
     cls: type[Function], ctx: FunctionCtx, args: tuple[Any, ...], filled: list[Any]
 ) -> list[Any]:
-    """Calls the user's backward with one gradient per output and keeps those of the tensor inputs."""
+    """Calls the user's backward with one gradient per output and keeps those of the tensor
+    inputs.
+    """
     results = cls.backward(ctx, *filled)
     results = results if isinstance(results, (tuple, list)) else (results,)
     if len(results) < len(args):
         raise AutogradError(
-            f"{cls.__name__}.backward returned {len(results)} gradients, but forward took {len(args)} inputs; "
+            f"{cls.__name__}.backward returned {len(results)} gradients, but forward took "
+            f"{len(args)} inputs; "
             "return one per input, None where there is none"
         )
     return [g for a, g in zip(args, results, strict=False) if isinstance(a, Tensor)]

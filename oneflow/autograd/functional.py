@@ -25,7 +25,9 @@ def _like(x: Tensors, values: tuple[Any, ...]) -> Any:
 
 
 def _fresh(inputs: Tensors, create_graph: bool) -> tuple[Tensor, ...]:
-    """Inputs to differentiate with respect to: with their history if the result is to be differentiated again."""
+    """Inputs to differentiate with respect to: with their history if the result is to be
+    differentiated again.
+    """
     if create_graph:
         return tuple(x if x.requires_grad else x.detach().requires_grad_() for x in _tuple(inputs))
     return tuple(x.detach().requires_grad_() for x in _tuple(inputs))
@@ -109,7 +111,9 @@ def jacobian(
     strict: bool = False,
     vectorize: bool = False,
 ) -> Any:
-    """d output / d input, of shape output.shape + input.shape; tuples of them for several outputs or inputs."""
+    """d output / d input, of shape output.shape + input.shape; tuples of them for several outputs
+    or inputs.
+    """
     with enable_grad():
         xs = _fresh(inputs, create_graph)
         outputs = func(*xs)

@@ -9,7 +9,9 @@ from oneflow.autograd.grad_mode import state
 
 
 class saved_tensors_hooks:
-    """Inside, every tensor saved for backward passes `pack_hook`; `unpack_hook` gives it back when it is needed."""
+    """Inside, every tensor saved for backward passes `pack_hook`; `unpack_hook` gives it back when
+    it is needed.
+    """
 
     def __init__(self, pack_hook: Callable[[Any], Any], unpack_hook: Callable[[Any], Any]) -> None:
         self._pair = (pack_hook, unpack_hook)

@@ -1,4 +1,6 @@
-"""A tensor that was saved for the backward pass and has been written to since: reading it is an error."""
+"""A tensor that was saved for the backward pass and has been written to since: reading it is an
+error.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The tape: what was computed from what. Every mode calls `record` after running an op.
 
-Nodes are numbered as they are made, and an edge always points to a node made earlier. So descending numbers are a
-topological order, and the backward pass needs no dependency counts of its own.
+Nodes are numbered as they are made, and an edge always points to a node made earlier. So descending
+numbers are a topological order, and the backward pass needs no dependency counts of its own.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ _number = itertools.count()
 
 
 class GradNode:
-    """One recorded call. edges: per input, where its gradient goes: (node, output index), (leaf tensor, -1) or None."""
+    """One recorded call. edges: per input, where its gradient goes: (node, output index), (leaf
+    tensor, -1) or None.
+    """
 
     __slots__ = ("__weakref__", "_hooks", "_retained", "edges", "num_outputs", "number", "released")
 
@@ -224,7 +226,9 @@ def record_call(
     outputs: Sequence[Tensor],
     backward: Callable[[list[Any]], Sequence[Gradient]],
 ) -> None:
-    """As `record`, for what is no declared op. `backward(output grads)` returns one gradient or None per input."""
+    """As `record`, for what is no declared op. `backward(output grads)` returns one gradient or
+    None per input.
+    """
     if state.enabled and any(x._requires_grad for x in inputs):
         _attach(CallNode(name, inputs, len(outputs), backward), inputs, outputs)
 

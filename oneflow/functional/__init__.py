@@ -1,4 +1,6 @@
-"""The functions users call, over ops: promotion, Python numbers, defaults. Importing it gives Tensor its methods."""
+"""The functions users call, over ops: promotion, Python numbers, defaults. Importing it gives
+Tensor its methods.
+"""
 
 import oneflow.tensor.eager  # noqa: F401  (sets the default mode)
 from oneflow.tensor import methods

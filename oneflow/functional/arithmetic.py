@@ -90,7 +90,9 @@ def _mul(a: Any, b: Any) -> Tensor:
 
 
 def div(input: Any, other: Any, *, rounding_mode: str | None = None) -> Tensor:
-    """input / other; integers give floats.  rounding_mode: None, "floor" or "trunc" (then integers stay)."""
+    """input / other; integers give floats.  rounding_mode: None, "floor" or "trunc" (then integers
+    stay).
+    """
     if rounding_mode == "floor":
         return floor_divide(input, other)
     if rounding_mode == "trunc":
@@ -302,7 +304,8 @@ def _in_place(x: Any, result: Tensor) -> Tensor:
     return overwrite(x, result)
 
 
-# ---- operators: NotImplemented for what is no operand, so that Python asks the other side ---------------------------
+# ---- operators: NotImplemented for what is no operand, so that Python asks the other side
+# ---------------------------
 
 
 def operator(function: Callable[[Any, Any], Tensor], *, swap: bool = False) -> Callable[..., Any]:

@@ -83,7 +83,9 @@ def _create_local(op: Any, attrs: dict[str, Any], device: Device | None) -> Tens
 
 
 def shape_of(size: tuple[Any, ...], who: str = "size") -> tuple[int, ...]:
-    """`f(2, 3)` and `f((2, 3))` alike. Raises ShapeError for negative sizes, TypeError for what is no integer."""
+    """`f(2, 3)` and `f((2, 3))` alike. Raises ShapeError for negative sizes, TypeError for what is
+    no integer.
+    """
     if len(size) == 1 and isinstance(size[0], (Sequence, Tensor)) and not isinstance(size[0], str):
         items: Any = size[0].tolist() if isinstance(size[0], Tensor) else size[0]
         size = tuple(items) if isinstance(items, (list, tuple)) else (items,)
@@ -318,9 +320,15 @@ def linspace(
 
 
 def logspace(
-    start: float, end: float, steps: int = 100, base: float = 10.0, *, dtype: Any = None, requires_grad: bool = False,
+    start: float,
+    end: float,
+    steps: int = 100,
+    base: float = 10.0,
+    *,
+    dtype: Any = None,
+    requires_grad: bool = False,
     **where: Any,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """base ** x for `steps` x from start to end."""
     from oneflow.functional.arithmetic import pow
     from oneflow.functional.promotion import as_type
@@ -341,7 +349,9 @@ def hann_window(
     requires_grad: bool = False,
     **where: Any,
 ) -> Tensor:
-    """The Hann window: sin squared, `window_length` samples; periodic: as one period of an endless one."""
+    """The Hann window: sin squared, `window_length` samples; periodic: as one period of an endless
+    one.
+    """
     from oneflow.functional.arithmetic import mul, sub
     from oneflow.functional.elementwise import cos
     from oneflow.functional.promotion import as_type
@@ -401,9 +411,15 @@ def _random_like(
 
 
 def randint(
-    low: int, high: Any = None, size: Any = None, *, dtype: Any = None, generator: Generator | None = None,
-    requires_grad: bool = False, **where: Any,
-) -> Tensor:  # fmt: skip
+    low: int,
+    high: Any = None,
+    size: Any = None,
+    *,
+    dtype: Any = None,
+    generator: Generator | None = None,
+    requires_grad: bool = False,
+    **where: Any,
+) -> Tensor:
     """Integers, uniform over low .. high - 1.  `randint(high, size)` starts at 0."""
     if size is None:
         low, high, size = 0, low, high
@@ -453,9 +469,15 @@ def randperm(
 
 
 def normal(
-    mean: Any, std: Any = 1.0, size: Any = None, *, generator: Generator | None = None, dtype: Any = None,
-    requires_grad: bool = False, **where: Any,
-) -> Tensor:  # fmt: skip
+    mean: Any,
+    std: Any = 1.0,
+    size: Any = None,
+    *,
+    generator: Generator | None = None,
+    dtype: Any = None,
+    requires_grad: bool = False,
+    **where: Any,
+) -> Tensor:
     """Normal with `mean` and `std`: numbers (then `size` is needed) or tensors."""
     if isinstance(mean, Tensor) or isinstance(std, Tensor):
         from oneflow.functional.arithmetic import add, mul

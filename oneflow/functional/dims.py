@@ -13,7 +13,8 @@ def one_dim(dim: Any, ndim: int, who: str) -> int:
     bound = max(ndim, 1)
     if not -bound <= index < bound:
         raise IndexError(
-            f"{who}: Dimension out of range (expected to be in range of [{-bound}, {bound - 1}], but got {index})"
+            f"{who}: Dimension out of range (expected to be in range of [{-bound}, {bound - 1}], "
+            f"but got {index})"
         )
     return int(index % bound)
 

@@ -127,7 +127,9 @@ def clamp_max(input: Tensor, max: Any) -> Tensor:
 
 
 def where(condition: Tensor, x: Any = None, y: Any = None) -> Any:
-    """x where condition is true, else y. With the condition alone: as `nonzero(condition, as_tuple=True)`."""
+    """x where condition is true, else y. With the condition alone: as `nonzero(condition,
+    as_tuple=True)`.
+    """
     if x is None and y is None:
         from oneflow.functional.searching import nonzero
 

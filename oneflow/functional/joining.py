@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -16,7 +17,9 @@ from oneflow.tensor.tensor import Tensor
 
 
 def cat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
-    """The tensors one after another along `dim`; dtypes are promoted, empty 1-D tensors left out."""
+    """The tensors one after another along `dim`; dtypes are promoted, empty 1-D tensors left
+    out.
+    """
     xs = list(tensors)
     if not xs:
         raise ShapeError("cat: inputs num must be at least 1, got an empty list")
@@ -60,7 +63,8 @@ def split(input: Tensor, split_size_or_sections: Any, dim: int = 0) -> tuple[Ten
         sizes = [int(s) for s in split_size_or_sections]
         if sum(sizes) != whole:
             raise ShapeError(
-                f"split_with_sizes expects split_sizes to sum exactly to {whole} (input tensor's size at "
+                f"split_with_sizes expects split_sizes to sum exactly to {whole} (input tensor's "
+                "size at "
                 f"dimension {at}), but got sum(split_sizes)={sum(sizes)}"
             )
     parts, start = [], 0
@@ -97,7 +101,7 @@ def tensor_split(input: Tensor, indices_or_sections: Any, dim: int = 0) -> tuple
         sizes = [small + (i < extra) for i in range(indices_or_sections)]
         return split(input, sizes, at)
     cuts = [0, *(min(int(i), whole) for i in indices_or_sections), whole]
-    return tuple(narrow(input, at, a, max(0, b - a)) for a, b in zip(cuts, cuts[1:], strict=False))
+    return tuple(narrow(input, at, a, max(0, b - a)) for a, b in itertools.pairwise(cuts))
 
 
 def unbind(input: Tensor, dim: int = 0) -> tuple[Tensor, ...]:

@@ -23,7 +23,9 @@ def matmul(
     transpose_b: bool = False,
     alpha: float = 1.0,
 ) -> Tensor:
-    """The matrix product; vectors count as a row on the left and a column on the right; other dims are broadcast."""
+    """The matrix product; vectors count as a row on the left and a column on the right; other dims
+    are broadcast.
+    """
     if not isinstance(input, Tensor) or not isinstance(other, Tensor):
         raise TypeError(
             f"matmul() needs two tensors, got {type(input).__name__} and {type(other).__name__}"
@@ -51,7 +53,8 @@ def matmul(
 def _of_dims(name: str, x: Tensor, ndim: int) -> None:
     if x.ndim != ndim:
         raise ShapeError(
-            f"{name}: Expected {ndim}-dimensional tensor, but got {x.ndim}-dimensional tensor {x.type}"
+            f"{name}: Expected {ndim}-dimensional tensor, but got {x.ndim}-dimensional tensor "
+            f"{x.type}"
         )
 
 
@@ -103,7 +106,9 @@ def baddbmm(
 
 
 def tensordot(a: Tensor, b: Tensor, dims: Any = 2, dims_b: Any = None) -> Tensor:
-    """Sums products over dims of a and b: the last `dims` of a with the first of b, or two lists of dims."""
+    """Sums products over dims of a and b: the last `dims` of a with the first of b, or two lists of
+    dims.
+    """
     if dims_b is not None:
         dims = (dims, dims_b)
     if isinstance(dims, int):
@@ -143,7 +148,9 @@ def cross(input: Tensor, other: Tensor, dim: int | None = None) -> Tensor:
 
 
 def einsum(equation: str, *operands: Any) -> Tensor:
-    """Einstein's summation, e.g. "bij,bjk->bik"; "..." stands for any dims in front. Two operands at a time, by matmul."""
+    """Einstein's summation, e.g. "bij,bjk->bik"; "..." stands for any dims in front. Two operands
+    at a time, by matmul.
+    """
     xs = (
         list(operands[0])
         if len(operands) == 1 and not isinstance(operands[0], Tensor)
@@ -160,7 +167,9 @@ def einsum(equation: str, *operands: Any) -> Tensor:
 
 
 def _letters(equation: str, xs: list[Tensor]) -> tuple[list[str], str]:
-    """The letters of each operand and of the result, with "..." replaced by capitals not used otherwise."""
+    """The letters of each operand and of the result, with "..." replaced by capitals not used
+    otherwise.
+    """
     left, arrow, output = equation.partition("->")
     inputs = left.split(",")
     if len(inputs) != len(xs):
@@ -174,7 +183,8 @@ def _letters(equation: str, xs: list[Tensor]) -> tuple[list[str], str]:
     for letters, x in zip(inputs, xs, strict=True):
         if len(letters) != x.ndim:
             raise ShapeError(
-                f"einsum: {letters!r} of {equation!r} has {len(letters)} letters, but the operand is {x.type}"
+                f"einsum: {letters!r} of {equation!r} has {len(letters)} letters, but the operand "
+                f"is {x.type}"
             )
     if not arrow:
         once = sorted(
@@ -193,7 +203,7 @@ def _diagonals(x: Tensor, letters: str) -> tuple[Tensor, str]:
             first = letters.index(c)
             second = letters.index(c, first + 1)
             x = diagonal(x, 0, first, second)
-            letters = "".join(l for i, l in enumerate(letters) if i not in (first, second)) + c
+            letters = "".join(o for i, o in enumerate(letters) if i not in (first, second)) + c
     return x, letters
 
 

@@ -73,8 +73,8 @@ def _global_to_device(x: Tensor, placement: Placement, device: Any) -> Tensor:
         return x
     if device not in DEVICE_TYPES:
         raise DeviceError(
-            'Only string device without device id (eg. "cpu" or "cuda") is expected for global tensor, '
-            f"but got {device!r}"
+            'Only string device without device id (eg. "cpu" or "cuda") is expected for global '
+            f"tensor, but got {device!r}"
         )
     if device == placement.type:
         return x

@@ -26,11 +26,41 @@ from oneflow.ops import softmax as softmax_ops
 from oneflow.tensor.tensor import Tensor
 
 __all__ = [
-    "celu", "dropout", "dropout1d", "dropout2d", "dropout3d", "elu", "fast_gelu", "gelu", "glu", "gumbel_softmax",
-    "hardshrink", "hardsigmoid", "hardswish", "hardtanh", "leaky_relu", "log_softmax", "logsigmoid", "mish", "prelu",
-    "quick_gelu", "relu", "relu6", "rrelu", "selu", "sigmoid", "silu", "softmax", "softmin", "softplus", "softshrink",
-    "softsign", "square_relu", "tanh", "threshold",
-]  # fmt: skip
+    "celu",
+    "dropout",
+    "dropout1d",
+    "dropout2d",
+    "dropout3d",
+    "elu",
+    "fast_gelu",
+    "gelu",
+    "glu",
+    "gumbel_softmax",
+    "hardshrink",
+    "hardsigmoid",
+    "hardswish",
+    "hardtanh",
+    "leaky_relu",
+    "log_softmax",
+    "logsigmoid",
+    "mish",
+    "prelu",
+    "quick_gelu",
+    "relu",
+    "relu6",
+    "rrelu",
+    "selu",
+    "sigmoid",
+    "silu",
+    "softmax",
+    "softmin",
+    "softplus",
+    "softshrink",
+    "softsign",
+    "square_relu",
+    "tanh",
+    "threshold",
+]
 
 
 def _result(x: Tensor, new: Tensor, inplace: bool) -> Tensor:
@@ -42,7 +72,9 @@ def _result(x: Tensor, new: Tensor, inplace: bool) -> Tensor:
 
 
 def _before(x: Tensor, inplace: bool) -> Tensor:
-    """What an activation is computed from: if it will be overwritten, an object that keeps its history."""
+    """What an activation is computed from: if it will be overwritten, an object that keeps its
+    history.
+    """
     if not inplace:
         return x
     from oneflow.tensor.inplace import before, check_writable
@@ -123,7 +155,9 @@ def rrelu(
     training: bool = False,
     inplace: bool = False,
 ) -> Tensor:
-    """leaky_relu with a slope drawn from [lower, upper) per element in training, their mean otherwise."""
+    """leaky_relu with a slope drawn from [lower, upper) per element in training, their mean
+    otherwise.
+    """
     if not training:
         return leaky_relu(input, (lower + upper) / 2, inplace=inplace)
     from oneflow.functional.creation import layout_of
@@ -251,7 +285,9 @@ def gumbel_softmax(
     *,
     generator: Generator | None = None,
 ) -> Tensor:
-    """softmax((logits + Gumbel noise) / tau); hard: one-hot, with the gradient of the soft result."""
+    """softmax((logits + Gumbel noise) / tau); hard: one-hot, with the gradient of the soft
+    result.
+    """
     from oneflow.functional.creation import layout_of
     from oneflow.functional.reduction import argmax
     from oneflow.functional.searching import one_hot
@@ -279,10 +315,17 @@ def transpose_last(x: Tensor, dim: int) -> Tensor:
 
 
 def dropout(
-    input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False, generator: Generator | None = None,
-    *, addend: Tensor | None = None,
-) -> Tensor:  # fmt: skip
-    """Each element is 0 with probability p, else scaled by 1 / (1 - p); not in training: as it is. addend: added after."""
+    input: Tensor,
+    p: float = 0.5,
+    training: bool = True,
+    inplace: bool = False,
+    generator: Generator | None = None,
+    *,
+    addend: Tensor | None = None,
+) -> Tensor:
+    """Each element is 0 with probability p, else scaled by 1 / (1 - p); not in training: as it is.
+    addend: added after.
+    """
     if not 0.0 <= p <= 1.0:
         raise ValueError(f"dropout probability has to be between 0 and 1, but got {p}")
     x = _before(input, inplace)

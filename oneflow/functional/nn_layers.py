@@ -1,4 +1,6 @@
-"""Layers as functions: linear, convolutions, pooling, normalisation, embedding, padding, resizing."""
+"""Layers as functions: linear, convolutions, pooling, normalisation, embedding, padding,
+resizing.
+"""
 
 from __future__ import annotations
 
@@ -26,11 +28,37 @@ from oneflow.ops import slicing
 from oneflow.tensor.tensor import Tensor
 
 __all__ = [
-    "adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d", "avg_pool1d", "avg_pool2d", "avg_pool3d",
-    "batch_norm", "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d",
-    "cosine_similarity", "embedding", "group_norm", "instance_norm", "interpolate", "layer_norm", "linear", "max_pool1d",
-    "max_pool2d", "max_pool3d", "normalize", "one_hot", "pad", "pairwise_distance", "pixel_shuffle", "rms_norm", "upsample",
-]  # fmt: skip
+    "adaptive_avg_pool1d",
+    "adaptive_avg_pool2d",
+    "adaptive_avg_pool3d",
+    "avg_pool1d",
+    "avg_pool2d",
+    "avg_pool3d",
+    "batch_norm",
+    "conv1d",
+    "conv2d",
+    "conv3d",
+    "conv_transpose1d",
+    "conv_transpose2d",
+    "conv_transpose3d",
+    "cosine_similarity",
+    "embedding",
+    "group_norm",
+    "instance_norm",
+    "interpolate",
+    "layer_norm",
+    "linear",
+    "max_pool1d",
+    "max_pool2d",
+    "max_pool3d",
+    "normalize",
+    "one_hot",
+    "pad",
+    "pairwise_distance",
+    "pixel_shuffle",
+    "rms_norm",
+    "upsample",
+]
 
 
 def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -83,7 +111,9 @@ def _with_bias(x: Tensor, bias: Tensor | None) -> Tensor:
 def _named_padding(
     x: Tensor, w: Tensor, padding: str, stride: tuple[int, ...], dilation: tuple[int, ...]
 ) -> tuple[Tensor, tuple[int, ...]]:
-    """ "valid": none. "same": the output has the input's size; an odd total pads one more at the end."""
+    """ "valid": none. "same": the output has the input's size; an odd total pads one more at the
+    end.
+    """
     if padding == "valid":
         return x, (0,) * len(stride)
     if padding != "same" or any(s != 1 for s in stride):
@@ -163,9 +193,15 @@ def _conv_transpose(
 
 
 def conv_transpose1d(
-    input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Any = 1, padding: Any = 0, output_padding: Any = 0,
-    groups: int = 1, dilation: Any = 1,
-) -> Tensor:  # fmt: skip
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    output_padding: Any = 0,
+    groups: int = 1,
+    dilation: Any = 1,
+) -> Tensor:
     """Transposed convolution of (N, C, L) with (C, O / groups, K)."""
     return _conv_transpose(
         1, input, weight, bias, stride, padding, output_padding, groups, dilation
@@ -173,9 +209,15 @@ def conv_transpose1d(
 
 
 def conv_transpose2d(
-    input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Any = 1, padding: Any = 0, output_padding: Any = 0,
-    groups: int = 1, dilation: Any = 1,
-) -> Tensor:  # fmt: skip
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    output_padding: Any = 0,
+    groups: int = 1,
+    dilation: Any = 1,
+) -> Tensor:
     """Transposed convolution of (N, C, H, W) with (C, O / groups, KH, KW)."""
     return _conv_transpose(
         2, input, weight, bias, stride, padding, output_padding, groups, dilation
@@ -183,9 +225,15 @@ def conv_transpose2d(
 
 
 def conv_transpose3d(
-    input: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Any = 1, padding: Any = 0, output_padding: Any = 0,
-    groups: int = 1, dilation: Any = 1,
-) -> Tensor:  # fmt: skip
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    output_padding: Any = 0,
+    groups: int = 1,
+    dilation: Any = 1,
+) -> Tensor:
     """Transposed convolution of (N, C, D, H, W) with (C, O / groups, KD, KH, KW)."""
     return _conv_transpose(
         3, input, weight, bias, stride, padding, output_padding, groups, dilation
@@ -214,34 +262,53 @@ def _max_pool(
     x, single = _batched(ndim, x)
     kernel = _sizes(kernel_size, ndim)
     values, indices = pool_ops.max_pool(
-        x, kernel=kernel, stride=kernel if stride is None else _sizes(stride, ndim), padding=_sizes(padding, ndim),
-        dilation=_sizes(dilation, ndim), ceil_mode=bool(ceil_mode),
-    )  # fmt: skip
+        x,
+        kernel=kernel,
+        stride=kernel if stride is None else _sizes(stride, ndim),
+        padding=_sizes(padding, ndim),
+        dilation=_sizes(dilation, ndim),
+        ceil_mode=bool(ceil_mode),
+    )
     if return_indices:
         return _unbatched(values, single), _unbatched(indices, single)
     return _unbatched(values, single)
 
 
 def max_pool1d(
-    input: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1, return_indices: bool = False,
+    input: Tensor,
+    kernel_size: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    dilation: Any = 1,
+    return_indices: bool = False,
     ceil_mode: bool = False,
-) -> Any:  # fmt: skip
+) -> Any:
     """The largest of each window of (N, C, L)."""
     return _max_pool(1, input, kernel_size, stride, padding, dilation, return_indices, ceil_mode)
 
 
 def max_pool2d(
-    input: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1, return_indices: bool = False,
+    input: Tensor,
+    kernel_size: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    dilation: Any = 1,
+    return_indices: bool = False,
     ceil_mode: bool = False,
-) -> Any:  # fmt: skip
+) -> Any:
     """The largest of each window of (N, C, H, W)."""
     return _max_pool(2, input, kernel_size, stride, padding, dilation, return_indices, ceil_mode)
 
 
 def max_pool3d(
-    input: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1, return_indices: bool = False,
+    input: Tensor,
+    kernel_size: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    dilation: Any = 1,
+    return_indices: bool = False,
     ceil_mode: bool = False,
-) -> Any:  # fmt: skip
+) -> Any:
     """The largest of each window of (N, C, D, H, W)."""
     return _max_pool(3, input, kernel_size, stride, padding, dilation, return_indices, ceil_mode)
 
@@ -259,9 +326,14 @@ def _avg_pool(
     x, single = _batched(ndim, x)
     kernel = _sizes(kernel_size, ndim)
     out = pool_ops.avg_pool(
-        x, kernel=kernel, stride=kernel if stride is None else _sizes(stride, ndim), padding=_sizes(padding, ndim),
-        ceil_mode=bool(ceil_mode), count_include_pad=bool(count_include_pad), divisor_override=int(divisor or 0),
-    )  # fmt: skip
+        x,
+        kernel=kernel,
+        stride=kernel if stride is None else _sizes(stride, ndim),
+        padding=_sizes(padding, ndim),
+        ceil_mode=bool(ceil_mode),
+        count_include_pad=bool(count_include_pad),
+        divisor_override=int(divisor or 0),
+    )
     return _unbatched(out, single)
 
 
@@ -278,19 +350,31 @@ def avg_pool1d(
 
 
 def avg_pool2d(
-    input: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool = False,
-    count_include_pad: bool = True, divisor_override: int | None = 0,
-) -> Tensor:  # fmt: skip
-    """The mean of each window of (N, C, H, W); divisor_override: divides by it, not by the window's size."""
+    input: Tensor,
+    kernel_size: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+    divisor_override: int | None = 0,
+) -> Tensor:
+    """The mean of each window of (N, C, H, W); divisor_override: divides by it, not by the window's
+    size.
+    """
     return _avg_pool(
         2, input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override
     )
 
 
 def avg_pool3d(
-    input: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool = False,
-    count_include_pad: bool = True, divisor_override: int | None = 0,
-) -> Tensor:  # fmt: skip
+    input: Tensor,
+    kernel_size: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+    divisor_override: int | None = 0,
+) -> Tensor:
     """The mean of each window of (N, C, D, H, W)."""
     return _avg_pool(
         3, input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override
@@ -319,7 +403,8 @@ def adaptive_avg_pool3d(input: Tensor, output_size: Any) -> Tensor:
     return _adaptive_avg_pool(3, input, output_size)
 
 
-# ---- normalisation -------------------------------------------------------------------------------------------------------
+# ---- normalisation -------------------------------------------------------------------------------
+# ------------------------
 
 
 def _begin_axis(x: Tensor, normalized_shape: Any, who: str) -> int:
@@ -381,10 +466,18 @@ def group_norm(
 
 
 def batch_norm(
-    input: Tensor, running_mean: Tensor | None, running_var: Tensor | None, weight: Tensor | None = None, bias: Tensor | None = None,
-    training: bool = False, momentum: float = 0.1, eps: float = 1e-5,
-) -> Tensor:  # fmt: skip
-    """Mean 0 and variance 1 per channel of (N, C, ...): of the batch in training, else the running ones."""
+    input: Tensor,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    training: bool = False,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+) -> Tensor:
+    """Mean 0 and variance 1 per channel of (N, C, ...): of the batch in training, else the running
+    ones.
+    """
     running = None if running_mean is None or running_var is None else (running_mean, running_var)
     affine = None if weight is None or bias is None else (weight, bias)
     return batch_norm_ops.batch_norm(  # type: ignore[no-any-return]
@@ -417,14 +510,21 @@ def pairwise_distance(
     return norm(add(add(x1, mul(x2, -1)), eps), p, -1, keepdim)
 
 
-# ---- positions -----------------------------------------------------------------------------------------------------------
+# ---- positions -----------------------------------------------------------------------------------
+# ------------------------
 
 
 def embedding(
-    input: Tensor, weight: Tensor, padding_idx: int | None = None, max_norm: float | None = None, norm_type: float = 2.0,
-    scale_grad_by_freq: bool = False, sparse: bool = False,
-) -> Tensor:  # fmt: skip
-    """Row input[...] of `weight` for each integer.  padding_idx: this row gets no gradient.  max_norm: longer rows are
+    input: Tensor,
+    weight: Tensor,
+    padding_idx: int | None = None,
+    max_norm: float | None = None,
+    norm_type: float = 2.0,
+    scale_grad_by_freq: bool = False,
+    sparse: bool = False,
+) -> Tensor:
+    """Row input[...] of `weight` for each integer.  padding_idx: this row gets no gradient.
+    max_norm: longer rows are
     first shortened to it, in place."""
     index = as_index(input)
     if scale_grad_by_freq:
@@ -458,7 +558,8 @@ def pixel_shuffle(input: Tensor, upscale_factor: int) -> Tensor:
 
 
 def pad(input: Tensor, pad: Any, mode: str = "constant", value: Any = 0) -> Tensor:
-    """pad: (before, after) of the last dim, then of the one before it, ...  mode: constant, reflect, replicate, circular.
+    """pad: (before, after) of the last dim, then of the one before it, ...  mode: constant,
+    reflect, replicate, circular.
     Negative pads cut off (constant mode)."""
     pads = [int(p) for p in pad]
     if len(pads) % 2 or len(pads) > 2 * input.ndim:
@@ -513,10 +614,16 @@ def _pad_by_index(x: Tensor, dim: int, before: int, after: int, mode: str) -> Te
 
 
 def interpolate(
-    input: Tensor, size: Any = None, scale_factor: Any = None, mode: str = "nearest", align_corners: bool | None = None,
+    input: Tensor,
+    size: Any = None,
+    scale_factor: Any = None,
+    mode: str = "nearest",
+    align_corners: bool | None = None,
     recompute_scale_factor: bool | None = None,
-) -> Tensor:  # fmt: skip
-    """(N, C, ...) resized to `size` or by `scale_factor`.  mode: nearest, linear, bilinear or trilinear."""
+) -> Tensor:
+    """(N, C, ...) resized to `size` or by `scale_factor`.  mode: nearest, linear, bilinear or
+    trilinear.
+    """
     ndim = input.ndim - 2
     if (size is None) == (scale_factor is None):
         raise ValueError("interpolate: give either size or scale_factor")

@@ -17,10 +17,19 @@ from oneflow.ops import loss as loss_ops
 from oneflow.tensor.tensor import Tensor
 
 __all__ = [
-    "binary_cross_entropy", "binary_cross_entropy_with_logits", "cross_entropy", "kl_div", "l1_loss",
-    "margin_ranking_loss", "mse_loss", "nll_loss", "smooth_l1_loss", "softmax_cross_entropy", "sparse_softmax_cross_entropy",
+    "binary_cross_entropy",
+    "binary_cross_entropy_with_logits",
+    "cross_entropy",
+    "kl_div",
+    "l1_loss",
+    "margin_ranking_loss",
+    "mse_loss",
+    "nll_loss",
+    "smooth_l1_loss",
+    "softmax_cross_entropy",
+    "sparse_softmax_cross_entropy",
     "triplet_margin_loss",
-]  # fmt: skip
+]
 
 
 def _reduced(loss: Tensor, reduction: str) -> Tensor:
@@ -79,7 +88,9 @@ def binary_cross_entropy_with_logits(
     pos_weight: Tensor | None = None,
     reduction: str = "mean",
 ) -> Tensor:
-    """binary_cross_entropy(sigmoid(input), target) without overflow.  pos_weight: of the positive targets, per class."""
+    """binary_cross_entropy(sigmoid(input), target) without overflow.  pos_weight: of the positive
+    targets, per class.
+    """
     if pos_weight is None:
         loss = loss_ops.bce_with_logits_loss(
             input, as_type(target, input.type.dtype), pos_weight=1.0
@@ -109,10 +120,15 @@ def _rows(input: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def cross_entropy(
-    input: Tensor, target: Tensor, weight: Tensor | None = None, ignore_index: int = -100, reduction: str = "mean",
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    ignore_index: int = -100,
+    reduction: str = "mean",
     label_smoothing: float = 0.0,
-) -> Tensor:  # fmt: skip
-    """-log softmax(input)[target].  input: (N, C, d...).  target: integers (N, d...), or probabilities like input.
+) -> Tensor:
+    """-log softmax(input)[target].  input: (N, C, d...).  target: integers (N, d...), or
+    probabilities like input.
 
     weight: (C,), of each class. The mean leaves out samples whose label is ignore_index.
     """
@@ -246,10 +262,20 @@ def margin_ranking_loss(
 
 
 def triplet_margin_loss(
-    anchor: Tensor, positive: Tensor, negative: Tensor, margin: float = 1.0, p: float = 2.0, eps: float = 1e-6,
-    swap: bool = False, size_average: Any = None, reduce: Any = None, reduction: str = "mean",
-) -> Tensor:  # fmt: skip
-    """max(0, |anchor - positive| - |anchor - negative| + margin); swap: the nearer of anchor and positive counts."""
+    anchor: Tensor,
+    positive: Tensor,
+    negative: Tensor,
+    margin: float = 1.0,
+    p: float = 2.0,
+    eps: float = 1e-6,
+    swap: bool = False,
+    size_average: Any = None,
+    reduce: Any = None,
+    reduction: str = "mean",
+) -> Tensor:
+    """max(0, |anchor - positive| - |anchor - negative| + margin); swap: the nearer of anchor and
+    positive counts.
+    """
     from oneflow.functional.arithmetic import minimum
 
     near = norm(add(sub(anchor, positive), eps), p, -1)

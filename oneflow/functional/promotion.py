@@ -1,4 +1,6 @@
-"""In which dtype operands meet, as PyTorch has it: Python numbers do not widen tensors of their own category."""
+"""In which dtype operands meet, as PyTorch has it: Python numbers do not widen tensors of their own
+category.
+"""
 
 from __future__ import annotations
 
@@ -19,12 +21,16 @@ _default = dtypes.float32
 
 
 def get_default_dtype() -> DType:
-    """The dtype of new floating-point tensors; float32 unless `set_default_dtype` said otherwise."""
+    """The dtype of new floating-point tensors; float32 unless `set_default_dtype` said
+    otherwise.
+    """
     return _default
 
 
 def set_default_dtype(dtype: DType) -> None:
-    """Sets the dtype of new floating-point tensors. Raises TypeError for any other kind of dtype."""
+    """Sets the dtype of new floating-point tensors. Raises TypeError for any other kind of
+    dtype.
+    """
     global _default
     if not dtype.is_floating_point:
         raise TypeError(f"only floating-point types are supported as the default type, got {dtype}")
@@ -57,7 +63,9 @@ def with_number(dtype: DType, value: Any) -> DType:
 
 
 def meet(a: Tensor, b: Tensor) -> DType:
-    """The common dtype of two tensors. A 0-d tensor does not widen one with dims of its own category."""
+    """The common dtype of two tensors. A 0-d tensor does not widen one with dims of its own
+    category.
+    """
     x, y = a.type.dtype, b.type.dtype
     if x is y:
         return x
@@ -84,7 +92,9 @@ def together(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def operand(value: Any) -> Any:
-    """A tensor as it is, an array as a tensor, anything numeric as a Python number; else NotImplemented."""
+    """A tensor as it is, an array as a tensor, anything numeric as a Python number; else
+    NotImplemented.
+    """
     if isinstance(value, (Tensor, bool, int, float, complex)):
         return value
     if isinstance(value, np.generic):

@@ -1,6 +1,8 @@
-"""Generators of random numbers: a seed and the number of calls made so far. Each random op call takes the next one.
+"""Generators of random numbers: a seed and the number of calls made so far. Each random op call
+takes the next one.
 
-The numbers are a function of (seed, call, global element index), so neither device nor layout changes them.
+The numbers are a function of (seed, call, global element index), so neither device nor layout
+changes them.
 """
 
 from __future__ import annotations
@@ -38,7 +40,9 @@ class Generator:
         return self._seed
 
     def seed(self) -> int:
-        """Starts again from a seed that cannot be foreseen; returns it. Ranks get different ones."""
+        """Starts again from a seed that cannot be foreseen; returns it. Ranks get different
+        ones.
+        """
         self.manual_seed(int.from_bytes(os.urandom(7), "little"))
         return self._seed
 
@@ -52,7 +56,9 @@ class Generator:
         return wrap(np.frombuffer(_STATE.pack(self._seed, self._calls), dtype=np.uint8).copy())
 
     def set_state(self, state: Tensor) -> None:
-        """Goes on where a generator with this state was. Raises CheckpointError if it is no such state."""
+        """Goes on where a generator with this state was. Raises CheckpointError if it is no such
+        state.
+        """
         data = np.ascontiguousarray(state.numpy()).tobytes()
         if len(data) != _STATE.size:
             raise CheckpointError(

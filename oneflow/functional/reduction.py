@@ -63,12 +63,16 @@ def amin(input: Tensor, dim: Any = None, keepdim: bool = False) -> Tensor:
 
 
 def max(input: Tensor, *args: Any, **kwargs: Any) -> Any:
-    """`max(x)`: the largest element.  `max(x, other)`: elementwise.  `max(x, dim, keepdim)`: (values, indices)."""
+    """`max(x)`: the largest element.  `max(x, other)`: elementwise.  `max(x, dim, keepdim)`:
+    (values, indices).
+    """
     return _extreme("max", input, args, kwargs)
 
 
 def min(input: Tensor, *args: Any, **kwargs: Any) -> Any:
-    """`min(x)`: the smallest element.  `min(x, other)`: elementwise.  `min(x, dim, keepdim)`: (values, indices)."""
+    """`min(x)`: the smallest element.  `min(x, other)`: elementwise.  `min(x, dim, keepdim)`:
+    (values, indices).
+    """
     return _extreme("min", input, args, kwargs)
 
 

@@ -1,4 +1,6 @@
-"""Elements by position, and positions of elements: gather, scatter, sort, topk, nonzero, unique, ..."""
+"""Elements by position, and positions of elements: gather, scatter, sort, topk, nonzero, unique,
+...
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,9 @@ def as_index(index: Tensor) -> Tensor:
 
 
 def positive(index: Tensor, size: int) -> Tensor:
-    """Negative positions counted from the end. What is out of range stays so and fails in the kernel."""
+    """Negative positions counted from the end. What is out of range stays so and fails in the
+    kernel.
+    """
     from oneflow.functional.arithmetic import add, lt
     from oneflow.functional.elementwise import where
 
@@ -40,7 +44,9 @@ def positive(index: Tensor, size: int) -> Tensor:
 
 
 def gather(input: Tensor, dim: int, index: Tensor, sparse_grad: bool = False) -> Tensor:
-    """out[i, j] = input[i, index[i, j]] for dim 1, and so on; index may be smaller in other dims."""
+    """out[i, j] = input[i, index[i, j]] for dim 1, and so on; index may be smaller in other
+    dims.
+    """
     at = one_dim(dim, input.ndim, "gather")
     if not input.type.shape:
         return reshape(
@@ -128,7 +134,9 @@ def scatter(
     reduce: str | None = None,
     inplace: bool = False,
 ) -> Tensor:
-    """A copy of `input` with src[i, j] at [i, index[i, j]] for dim 1, and so on.  reduce: None or "add"."""
+    """A copy of `input` with src[i, j] at [i, index[i, j]] for dim 1, and so on.  reduce: None or
+    "add".
+    """
     if reduce not in (None, "add"):
         raise ValueError(f"scatter: reduce must be None or 'add', got {reduce!r}")
     op = ops.dim_scatter if reduce is None else ops.dim_scatter_add
@@ -183,7 +191,9 @@ def argsort(input: Tensor, dim: int = -1, descending: bool = False) -> Tensor:
 def topk(
     input: Tensor, k: int, dim: int | None = None, largest: bool = True, sorted: bool = True
 ) -> Any:
-    """(values, indices) of the k largest (or smallest) along `dim` (the last if None), best first."""
+    """(values, indices) of the k largest (or smallest) along `dim` (the last if None), best
+    first.
+    """
     at = one_dim(-1 if dim is None else dim, input.ndim, "topk")
     return topk_result(*sort_ops.topk(input, k=int(k), dim=at, largest=bool(largest)))
 
@@ -207,7 +217,9 @@ def median(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
 
 
 def one_hot(input: Tensor, num_classes: int = -1, on_value: Any = 1, off_value: Any = 0) -> Tensor:
-    """1 at the place that each integer names, in a new last dim of num_classes (-1: the largest plus one)."""
+    """1 at the place that each integer names, in a new last dim of num_classes (-1: the largest
+    plus one).
+    """
     index = as_index(input)
     depth = num_classes if num_classes != -1 else int(input.max().item()) + 1
     out = ops.one_hot(index, depth=int(depth), dtype=dtypes.int64)
@@ -216,7 +228,8 @@ def one_hot(input: Tensor, num_classes: int = -1, on_value: Any = 1, off_value: 
     return out * (on_value - off_value) + off_value  # type: ignore[no-any-return]
 
 
-# ---- results whose shape depends on the values: they need data, so they do not work while a graph is traced ----------
+# ---- results whose shape depends on the values: they need data, so they do not work while a graph
+# is traced ----------
 
 
 def _from_values(values: np.ndarray[Any, Any], like: Tensor) -> Tensor:
@@ -261,7 +274,9 @@ def unique(
     return_counts: bool = False,
     dtype: Any = None,
 ) -> Any:
-    """The different elements in ascending order; also, if asked, each element's place among them and their counts."""
+    """The different elements in ascending order; also, if asked, each element's place among them
+    and their counts.
+    """
     needs_data(input, "unique()")
     values, inverse, counts = np.unique(input.numpy(), return_inverse=True, return_counts=True)
     kind = np.int64 if dtype is None else dtype_of(dtype).np
@@ -318,7 +333,8 @@ def multinomial(
         running = cumsum(weights, -1)
         spots = rand((*input.type.shape[:-1], num_samples), generator=generator) * running[..., -1:]
         return searchsorted(running, spots, right=True)
-    # The largest of log(w) + Gumbel noise is a draw with weights w; the k largest are k without replacement.
+    # The largest of log(w) + Gumbel noise is a draw with weights w; the k largest are k without
+    # replacement.
     noise = rand(input.type.shape, generator=generator, dtype=weights.type.dtype)
     keys = weights.log() - (-(noise.clamp(min=1e-30).log())).log()
     return topk(keys, num_samples)[1]  # type: ignore[no-any-return]

@@ -24,7 +24,9 @@ def _sizes(x: Tensor, args: tuple[Any, ...], who: str) -> tuple[int, ...]:
 
 
 def reshape(input: Tensor, *shape: Any) -> Tensor:
-    """The same elements in row-major order in another shape; one size may be -1. A view if that is possible."""
+    """The same elements in row-major order in another shape; one size may be -1. A view if that is
+    possible.
+    """
     return ops.reshape(input, shape=_sizes(input, shape, "reshape"))  # type: ignore[no-any-return]
 
 
@@ -191,7 +193,9 @@ def flip(input: Tensor, *dims: Any) -> Tensor:
 
 
 def roll(input: Tensor, shifts: Any, dims: Any = None) -> Tensor:
-    """Elements moved along dims by `shifts`; what falls off comes back in front. Without dims: of the flat tensor."""
+    """Elements moved along dims by `shifts`; what falls off comes back in front. Without dims: of
+    the flat tensor.
+    """
     if dims is None:
         flat = ops.reshape(input, shape=(input.type.numel,))
         total = shifts if isinstance(shifts, int) else sum(shifts)
@@ -252,7 +256,8 @@ def repeat(input: Tensor, *sizes: Any) -> Tensor:
     shape = (1,) * (len(counts) - input.ndim) + tuple(input.type.shape)
     if len(counts) < input.ndim:
         raise ShapeError(
-            f"repeat: Number of dimensions of repeat dims can not be smaller than number of dimensions of tensor {input.type}"
+            "repeat: Number of dimensions of repeat dims can not be smaller than number of "
+            f"dimensions of tensor {input.type}"
         )
     split = [n for pair in zip((1,) * len(shape), shape, strict=True) for n in pair]
     grown = [n for pair in zip(counts, shape, strict=True) for n in pair]
@@ -263,7 +268,9 @@ def repeat(input: Tensor, *sizes: Any) -> Tensor:
 def repeat_interleave(
     input: Tensor, repeats: Any, dim: int | None = None, *, output_size: int | None = None
 ) -> Tensor:
-    """Each element (or slice along `dim`) repeated in place.  repeats: a number, or a tensor with one per slice."""
+    """Each element (or slice along `dim`) repeated in place.  repeats: a number, or a tensor with
+    one per slice.
+    """
     if dim is None:
         input, dim = reshape(input, (-1,)), 0
     at = one_dim(dim, input.ndim, "repeat_interleave")
@@ -283,7 +290,9 @@ def repeat_interleave(
 
 
 def meshgrid(*tensors: Any, indexing: str = "ij") -> tuple[Tensor, ...]:
-    """Grids of the coordinates of vectors.  indexing: "ij" (matrix) or "xy" (first two exchanged)."""
+    """Grids of the coordinates of vectors.  indexing: "ij" (matrix) or "xy" (first two
+    exchanged).
+    """
     xs = (
         list(tensors[0])
         if len(tensors) == 1 and not isinstance(tensors[0], Tensor)

@@ -29,10 +29,12 @@ def save(
     global_dst_rank: int | None = None,
     save_as_external_data: bool = False,
 ) -> None:
-    """Writes containers, plain values and tensors to a file, a folder (save_as_external_data) or an open binary file.
+    """Writes containers, plain values and tensors to a file, a folder (save_as_external_data) or an
+    open binary file.
 
-    With global tensors inside, all ranks call it and rank `global_dst_rank` writes. Raises CheckpointError for what
-    has no form in a checkpoint. The file is in the safetensors format; the structure is JSON in its metadata.
+    With global tensors inside, all ranks call it and rank `global_dst_rank` writes. Raises
+    CheckpointError for what has no form in a checkpoint. The file is in the safetensors format; the
+    structure is JSON in its metadata.
     """
     writes = global_dst_rank is None or current_config().rank == global_dst_rank
     encoder = Encoder(lambda x: _whole(x, global_dst_rank))
@@ -51,11 +53,14 @@ def save(
 
 
 def _whole(x: Tensor, global_dst_rank: int | None) -> np.ndarray[Any, Any]:
-    """All of a tensor; of a global one every rank takes part, and those that do not write get nothing."""
+    """All of a tensor; of a global one every rank takes part, and those that do not write get
+    nothing.
+    """
     if x.is_global:
         if global_dst_rank is None:
             raise CheckpointError(
-                f"save: {x.type} is a global tensor; give global_dst_rank, the rank that writes, and call save on all ranks"
+                f"save: {x.type} is a global tensor; give global_dst_rank, the rank that writes, "
+                "and call save on all ranks"
             )
         home = Placement(x.placement.type, [global_dst_rank])
         x = x.detach().to_global(placement=home, sbp=BROADCAST).to_local()
@@ -76,7 +81,8 @@ def load(
 ) -> Any:
     """Reads what `save` wrote, or a checkpoint of PyTorch or of upstream OneFlow.
 
-    global_src_rank: only this rank reads; all get global tensors on placement("cpu", [global_src_rank]).
+    global_src_rank: only this rank reads; all get global tensors on placement("cpu",
+    [global_src_rank]).
     map_location: a device, a placement, or a function of the tensor, applied to each tensor.
     Raises CheckpointError for a file that is damaged or asks for anything but values and tensors.
     """
@@ -112,7 +118,8 @@ def _parse(data: bytes, where: str, support_pytorch_format: bool) -> Any:
     if data[:4] == b"PK\x03\x04":
         if not support_pytorch_format:
             raise CheckpointError(
-                f'Cannot load file "{where}": it is a PyTorch file, and support_pytorch_format is False'
+                f'Cannot load file "{where}": it is a PyTorch file, and support_pytorch_format '
+                "is False"
             )
         return load_torch(data)
     if (
@@ -133,7 +140,8 @@ def _from_container(data: bytes, where: str) -> Any:
         return {name: wrap(array) for name, array in arrays.items()}
     if metadata["oneflow"] != VERSION:
         raise CheckpointError(
-            f'Cannot load file "{where}": it is of version {metadata["oneflow"]}, this program reads {VERSION}'
+            f'Cannot load file "{where}": it is of version {metadata["oneflow"]}, '
+            f"this program reads {VERSION}"
         )
     tensors: dict[str, Tensor] = {}
 
@@ -156,15 +164,13 @@ def _from_container(data: bytes, where: str) -> Any:
 
 def _from_rank(path: Any, source: int, support_pytorch_format: bool) -> Any:
     """The reading rank sends the structure, then each tensor is made global from it."""
-    from oneflow.distributed.objects import broadcast_object
-
     rank = current_config().rank
     mine: list[Tensor] = []
     form: Any = None
     if rank == source:
         encoder = Encoder(lambda x: mine.append(x) or x._array)  # type: ignore[func-returns-value]
         form = encoder.encode(_read(path, support_pytorch_format))
-    form = broadcast_object(form, source)
+    form = _broadcast_form(form, source)
     placement = Placement("cpu", [source])
     made: dict[str, Tensor] = {}
 
@@ -176,6 +182,15 @@ def _from_rank(path: Any, source: int, support_pytorch_format: bool) -> Any:
         return made[name]
 
     return decode(form, tensor, lambda name: tensor(name, False))
+
+
+def _broadcast_form(form: Any, source: int) -> Any:
+    """The structure, from one rank to all, as a tensor of bytes."""
+    text = json.dumps(form).encode() if form is not None else b""
+    sent = wrap(np.frombuffer(text, dtype=np.uint8).copy())
+    sent = sent.to_global(placement=Placement("cpu", [source]), sbp=BROADCAST)
+    everyone = Placement("cpu", list(range(current_config().world_size)))
+    return json.loads(bytes(sent.to_global(placement=everyone, sbp=BROADCAST).to_local().numpy()))
 
 
 def _mapped(value: Any, where: Any) -> Any:

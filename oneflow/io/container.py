@@ -1,7 +1,9 @@
-"""Arrays by name in one file, in the safetensors format: 8 bytes length, a JSON header, the data without gaps.
+"""Arrays by name in one file, in the safetensors format: 8 bytes length, a JSON header, the data
+without gaps.
 
-Written and checked here rather than by the library: every offset is compared with the dtype, the shape and the size of
-the file before a byte of data is read, and bfloat16 needs no torch. Format: huggingface.co/docs/safetensors.
+Written and checked here rather than by the library: every offset is compared with the dtype, the
+shape and the size of the file before a byte of data is read, and bfloat16 needs no torch. Format:
+huggingface.co/docs/safetensors.
 """
 
 from __future__ import annotations
@@ -21,10 +23,22 @@ from oneflow.core.errors import CheckpointError
 
 MAX_HEADER_NBYTES = 100 << 20
 _CODES = {
-    "BOOL": np.bool_, "U8": np.uint8, "I8": np.int8, "I16": np.int16, "I32": np.int32, "I64": np.int64, "F16": np.float16,
-    "BF16": ml_dtypes.bfloat16, "F32": np.float32, "F64": np.float64, "C64": np.complex64, "C128": np.complex128,
-    "U16": np.uint16, "U32": np.uint32, "U64": np.uint64,
-}  # fmt: skip
+    "BOOL": np.bool_,
+    "U8": np.uint8,
+    "I8": np.int8,
+    "I16": np.int16,
+    "I32": np.int32,
+    "I64": np.int64,
+    "F16": np.float16,
+    "BF16": ml_dtypes.bfloat16,
+    "F32": np.float32,
+    "F64": np.float64,
+    "C64": np.complex64,
+    "C128": np.complex128,
+    "U16": np.uint16,
+    "U32": np.uint32,
+    "U64": np.uint64,
+}
 _BY_CODE = {code: np.dtype(kind) for code, kind in _CODES.items()}
 _CODE_OF = {dtype: code for code, dtype in _BY_CODE.items()}
 
@@ -32,7 +46,9 @@ Arrays = dict[str, np.ndarray[Any, Any]]
 
 
 def write(target: Path | BinaryIO, arrays: Arrays, metadata: dict[str, str]) -> None:
-    """Writes a whole file or none: beside the target first, then renamed.  target: a path or an open binary file."""
+    """Writes a whole file or none: beside the target first, then renamed.  target: a path or an
+    open binary file.
+    """
     if not isinstance(target, Path):
         _write_to(target, arrays, metadata)
         return
@@ -77,7 +93,9 @@ def _write_to(file: BinaryIO, arrays: Arrays, metadata: dict[str, str]) -> None:
 
 
 def read(data: memoryview) -> tuple[Arrays, dict[str, str]]:
-    """The arrays (over copies of the data) and the metadata. Raises CheckpointError if anything does not fit."""
+    """The arrays (over copies of the data) and the metadata. Raises CheckpointError if anything
+    does not fit.
+    """
     header, start = _header(data)
     metadata = header.pop("__metadata__", {})
     if not isinstance(metadata, dict) or not all(isinstance(v, str) for v in metadata.values()):
@@ -121,7 +139,8 @@ def _array(name: str, entry: Any, body: memoryview) -> tuple[np.ndarray[Any, Any
         raise CheckpointError(f"load: tensor {name!r} has a shape or offsets that are no sizes")
     if not begin <= end <= len(body) or end - begin != math.prod(shape) * dtype.itemsize:
         raise CheckpointError(
-            f"load: tensor {name!r} is {dtype}{list(shape)} but its bytes are {begin} to {end} of {len(body)}"
+            f"load: tensor {name!r} is {dtype}{list(shape)} but its bytes are {begin} to {end} of "
+            f"{len(body)}"
         )
     flat = np.frombuffer(body[begin:end], dtype=np.uint8).copy()
     return flat.view(dtype).reshape(shape), end - begin

@@ -1,4 +1,6 @@
-"""Checkpoints of other programs: PyTorch's zip files, and upstream's pickled files. Read without running their code."""
+"""Checkpoints of other programs: PyTorch's zip files, and upstream's pickled files. Read without
+running their code.
+"""
 
 from __future__ import annotations
 
@@ -20,11 +22,20 @@ from oneflow.tensor.tensor import Tensor, wrap
 Array = np.ndarray[Any, Any]
 
 _STORAGES = {
-    "FloatStorage": np.float32, "DoubleStorage": np.float64, "HalfStorage": np.float16, "BFloat16Storage": ml_dtypes.bfloat16,
-    "LongStorage": np.int64, "IntStorage": np.int32, "ShortStorage": np.int16, "CharStorage": np.int8, "ByteStorage": np.uint8,
-    "BoolStorage": np.bool_, "ComplexFloatStorage": np.complex64, "ComplexDoubleStorage": np.complex128,
+    "FloatStorage": np.float32,
+    "DoubleStorage": np.float64,
+    "HalfStorage": np.float16,
+    "BFloat16Storage": ml_dtypes.bfloat16,
+    "LongStorage": np.int64,
+    "IntStorage": np.int32,
+    "ShortStorage": np.int16,
+    "CharStorage": np.int8,
+    "ByteStorage": np.uint8,
+    "BoolStorage": np.bool_,
+    "ComplexFloatStorage": np.complex64,
+    "ComplexDoubleStorage": np.complex128,
     "UntypedStorage": np.uint8,
-}  # fmt: skip
+}
 _NAMES = {
     "half": "float16",
     "float": "float32",
@@ -37,7 +48,8 @@ _NAMES = {
 
 def refuse(name: Any) -> CheckpointError:
     return CheckpointError(
-        f"load: the file asks for {name}, which is not read from files: only containers, numbers, strings and tensors are"
+        f"load: the file asks for {name}, which is not read from files: only containers, numbers, "
+        "strings and tensors are"
     )
 
 
@@ -121,18 +133,15 @@ class _Storages:
         raw_bytes = self._read[key]
         if raw_bytes.nbytes != count * kind.itemsize:
             raise CheckpointError(
-                f"load: storage {key} has {raw_bytes.nbytes} bytes instead of {count * kind.itemsize}"
+                f"load: storage {key} has {raw_bytes.nbytes} bytes, not {count * kind.itemsize}"
             )
         return raw_bytes.view(kind)
 
 
 def _constant(name: Name) -> Any:
     """A dtype or a storage class named as a value."""
-    if (
-        (name.module == "torch"
-        and name.name in _STORAGES)
-        or (name.module == "torch.storage"
-        and name.name in _STORAGES)
+    if (name.module == "torch" and name.name in _STORAGES) or (
+        name.module == "torch.storage" and name.name in _STORAGES
     ):
         return np.dtype(_STORAGES[name.name])
     if name.module in ("torch", "oneflow"):
@@ -272,10 +281,20 @@ def _from_folder(folder: Path | None, name: Any) -> Tensor:
 
 
 _PROTO_DTYPES = {
-    "kChar": np.int8, "kFloat": np.float32, "kDouble": np.float64, "kInt8": np.int8, "kInt32": np.int32, "kInt64": np.int64,
-    "kUInt8": np.uint8, "kFloat16": np.float16, "kBFloat16": ml_dtypes.bfloat16, "kBool": np.bool_, "kInt16": np.int16,
-    "kComplex64": np.complex64, "kComplex128": np.complex128,
-}  # fmt: skip
+    "kChar": np.int8,
+    "kFloat": np.float32,
+    "kDouble": np.float64,
+    "kInt8": np.int8,
+    "kInt32": np.int32,
+    "kInt64": np.int64,
+    "kUInt8": np.uint8,
+    "kFloat16": np.float16,
+    "kBFloat16": ml_dtypes.bfloat16,
+    "kBool": np.bool_,
+    "kInt16": np.int16,
+    "kComplex64": np.complex64,
+    "kComplex128": np.complex128,
+}
 
 
 def _parse_meta(text: str) -> tuple[tuple[int, ...], np.dtype[Any]]:

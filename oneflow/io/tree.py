@@ -1,7 +1,9 @@
 """Python values as JSON and back, with tensors taken out into a table by name.
 
-Numbers, strings, True, False and None stand for themselves; everything else is an object with one key that says
-what it is: {"list": [...]}, {"dict": [[key, value], ...]}, {"tensor": "t0", ...}. Nothing read can name code.
+Numbers, strings, True, False and None stand for themselves; everything else is an object with one
+key that says
+what it is: {"list": [...]}, {"dict": [[key, value], ...]}, {"tensor": "t0", ...}. Nothing read can
+name code.
 """
 
 from __future__ import annotations
@@ -26,7 +28,9 @@ MAX_DEPTH = 200
 
 
 class Encoder:
-    """Collects arrays under names. to_array: gives the array of a tensor, which may have to be gathered first."""
+    """Collects arrays under names. to_array: gives the array of a tensor, which may have to be
+    gathered first.
+    """
 
     def __init__(self, to_array: Callable[[Tensor], np.ndarray[Any, Any]]) -> None:
         self.arrays: dict[str, np.ndarray[Any, Any]] = {}
@@ -75,7 +79,8 @@ class Encoder:
             if isinstance(value, kind):
                 return {name: text(value)}
         raise CheckpointError(
-            f"save: {path or 'the object'} is a {type(value).__module__}.{type(value).__qualname__}, which has no form in a "
+            f"save: {path or 'the object'} is a "
+            f"{type(value).__module__}.{type(value).__qualname__}, which has no form in a "
             "checkpoint; save its state_dict() or plain values"
         )
 
@@ -107,7 +112,9 @@ _LEAVES: tuple[tuple[Any, str, Callable[[Any], Any]], ...] = (
 
 
 def decode(form: Any, tensor: Callable[[str, bool], Any], array: Callable[[str], Any]) -> Any:
-    """The inverse of `Encoder.encode`.  tensor, array: give what is stored under a name. Raises CheckpointError."""
+    """The inverse of `Encoder.encode`.  tensor, array: give what is stored under a name. Raises
+    CheckpointError.
+    """
     if form is None or isinstance(form, (bool, int, float, str)):
         return form
     if not isinstance(form, dict) or not form:

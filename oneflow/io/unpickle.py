@@ -1,4 +1,5 @@
-"""A reader of pickles that runs no code: it follows the opcodes, knows containers, numbers, strings and tensors, imports
+"""A reader of pickles that runs no code: it follows the opcodes, knows containers, numbers, strings
+and tensors, imports
 nothing and calls nothing that the file names. Whatever else a file asks for is refused by name."""
 
 from __future__ import annotations
@@ -44,8 +45,9 @@ SetState = Callable[[Any, Any], Any]  # (value, state) -> value
 
 class Reader:
     """make: what a call of a named global gives.  set_state: what an object becomes with its state.
-    constant: the value of a named global itself.  persistent: what a persistent id stands for. All raise CheckpointError
-    for what they do not know."""
+    constant: the value of a named global itself.  persistent: what a persistent id stands for. All
+    raise CheckpointError for what they do not know.
+    """
 
     def __init__(
         self,
@@ -100,7 +102,8 @@ class Reader:
             raise CheckpointError(f"load: the pickle uses the opcode {name}, which is not accepted")
         handler(argument)
 
-    # ---- memory of what was seen ---------------------------------------------------------------------------------------
+    # ---- memory of what was seen
+    # ---------------------------------------------------------------------------------------
 
     def _op_put(self, index: int) -> None:
         self._memo[index] = self._stack[-1]
@@ -115,7 +118,8 @@ class Reader:
 
     _op_binget = _op_long_binget = _op_get
 
-    # ---- containers ------------------------------------------------------------------------------------------------------
+    # ---- containers ------------------------------------------------------------------------------
+    # ------------------------
 
     def _op_mark(self, _: Any) -> None:
         self._stack.append(_MARK)
@@ -169,7 +173,8 @@ class Reader:
     def _op_pop(self, _: Any) -> None:
         self._stack.pop()
 
-    # ---- names and what is made with them ------------------------------------------------------------------------------------
+    # ---- names and what is made with them
+    # ------------------------------------------------------------------------------------
 
     def _op_global(self, argument: str) -> None:
         module, _, name = argument.partition(" ")
@@ -230,7 +235,28 @@ def _as(kind: Any, value: Any) -> Any:
 
 _IGNORED = frozenset(("PROTO", "FRAME"))
 _PUSHED = frozenset(
-    ["INT", "BININT", "BININT1", "BININT2", "LONG", "LONG1", "LONG4", "FLOAT", "BINFLOAT", "STRING", "BINSTRING", "SHORT_BINSTRING", "UNICODE", "BINUNICODE", "SHORT_BINUNICODE", "BINUNICODE8", "BINBYTES", "SHORT_BINBYTES", "BINBYTES8", "BYTEARRAY8"]
+    [
+        "INT",
+        "BININT",
+        "BININT1",
+        "BININT2",
+        "LONG",
+        "LONG1",
+        "LONG4",
+        "FLOAT",
+        "BINFLOAT",
+        "STRING",
+        "BINSTRING",
+        "SHORT_BINSTRING",
+        "UNICODE",
+        "BINUNICODE",
+        "SHORT_BINUNICODE",
+        "BINUNICODE8",
+        "BINBYTES",
+        "SHORT_BINBYTES",
+        "BINBYTES8",
+        "BYTEARRAY8",
+    ]
 )
 _CONSTANTS = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False}
 _EMPTY: dict[str, Callable[[], Any]] = {

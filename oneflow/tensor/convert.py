@@ -58,7 +58,8 @@ def deep_copy(x: Tensor, memo: dict[int, Any]) -> Tensor:
         return memo[id(x)]  # type: ignore[no-any-return]
     if x._grad_fn is not None:
         raise AutogradError(
-            "Only Tensors created explicitly by the user (graph leaves) support the deepcopy protocol; "
+            "Only Tensors created explicitly by the user (graph leaves) support the deepcopy "
+            "protocol; "
             "deepcopy x.detach() instead"
         )
     needs_data(x, "deepcopy()")
@@ -73,12 +74,21 @@ def deep_copy(x: Tensor, memo: dict[int, Any]) -> Tensor:
 
 
 def reduce_tensor(x: Tensor) -> tuple[Any, ...]:
-    """Pickling in memory (multiprocessing, copy): the shard, and for global tensors placement and sbp."""
+    """Pickling in memory (multiprocessing, copy): the shard, and for global tensors placement and
+    sbp.
+    """
     needs_data(x, "pickling")
     array = x._array if isinstance(x._array, np.ndarray) else x._array.get()
     return rebuild, (
-        type(x), array, x.type.shape, x.type.dtype.name, x._device.type, x._placement, x._sbp, x._requires_grad,
-    )  # fmt: skip
+        type(x),
+        array,
+        x.type.shape,
+        x.type.dtype.name,
+        x._device.type,
+        x._placement,
+        x._sbp,
+        x._requires_grad,
+    )
 
 
 def rebuild(

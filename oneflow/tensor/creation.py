@@ -30,8 +30,8 @@ def tensor(
 ) -> Tensor:
     """A new tensor that holds a copy of `data` (numbers, nested lists, an array, a tensor).
 
-    Python floats become float32, ints int64; arrays keep their dtype. placement with sbp: a global tensor; every
-    rank must give the same data.
+    Python floats become float32, ints int64; arrays keep their dtype. placement with sbp: a global
+    tensor; every rank must give the same data.
     """
     wanted = None if dtype is None else dtype_of(dtype)
     if isinstance(data, Tensor) and placement is None and device is None:
@@ -48,7 +48,9 @@ def tensor(
 def place(
     array: np.ndarray[Any, Any], device: Any, placement: Placement | None, sbp: Any
 ) -> Tensor:
-    """The tensor of an array on a device, or on a placement (the array is the whole, on every rank)."""
+    """The tensor of an array on a device, or on a placement (the array is the whole, on every
+    rank).
+    """
     if (placement is None) != (sbp is None):
         raise PlacementError("tensor: placement and sbp go together; give both or none")
     if placement is not None and device is not None:
@@ -88,7 +90,9 @@ def frombuffer(
 
 
 def legacy_tensor(*args: Any, **where: Any) -> Tensor:
-    """What `Tensor(...)` makes: of sizes (zeros), of data, or of nothing (an empty tensor); float32."""
+    """What `Tensor(...)` makes: of sizes (zeros), of data, or of nothing (an empty tensor);
+    float32.
+    """
     from oneflow.functional.creation import empty
 
     requires_grad = where.pop("requires_grad", False)

@@ -1,6 +1,7 @@
 """The default mode: runs each op at once. Local tensors here; global ones in eager_global.py.
 
-What an op call needs (output types, kernel, workspace) depends on input types and attrs alone, so it is found once and
+What an op call needs (output types, kernel, workspace) depends on input types and attrs alone, so
+it is found once and
 kept: a repeated call costs a dictionary look-up.
 """
 
@@ -55,7 +56,9 @@ def prepare(
 def cached_call(
     op: type[Op], types: tuple[TensorType, ...], attrs: dict[str, Attr], device: str
 ) -> Call:
-    """`prepare`, remembered. The seed of a random op is no part of the key: it differs in every call."""
+    """`prepare`, remembered. The seed of a random op is no part of the key: it differs in every
+    call.
+    """
     parts: list[Any] = [op, device]
     for t in types:
         parts.append(t.shape)
@@ -117,7 +120,9 @@ class Eager:
 def run_local(
     op: type[Op], inputs: tuple[Tensor, ...], attrs: dict[str, Attr], device: Device
 ) -> Any:
-    """Runs one op on local tensors of one device. device: also where an op without inputs puts its result."""
+    """Runs one op on local tensors of one device. device: also where an op without inputs puts its
+    result.
+    """
     call = cached_call(op, tuple([x.type for x in inputs]), attrs, device.type)
     arrays = [x._array for x in inputs]
     if call.view is not None:
@@ -158,7 +163,9 @@ def _record_view(
     attrs: dict[str, Attr],
     device: Device,
 ) -> Tensor:
-    """A view shares its input's version counter and remembers how it was made, for in-place writes."""
+    """A view shares its input's version counter and remembers how it was made, for in-place
+    writes.
+    """
     x = inputs[0]
     out = raw(out_type, array, device)
     out._version = x._version
@@ -181,7 +188,8 @@ def _cupy() -> Any:
 def _device_mismatch(op: type[Op], inputs: tuple[Tensor, ...]) -> OneFlowError:
     devices = ", ".join(dict.fromkeys(str(x._device) for x in inputs))
     return DeviceError(
-        f"{op.name}: Expected all tensors to be on the same device, but found at least two devices, "
+        f"{op.name}: Expected all tensors to be on the same device, but found at least two "
+        "devices, "
         f"{devices}! Move them with .to(device)"
     )
 
@@ -190,7 +198,8 @@ def _traced_outside(op: type[Op], x: Tensor) -> OneFlowError:
     from oneflow.core.errors import GraphError
 
     return GraphError(
-        f"{op.name}: {x.type} is a value of an nn.Graph under construction and has no data outside build()"
+        f"{op.name}: {x.type} is a value of an nn.Graph under construction and has no data "
+        "outside build()"
     )
 
 

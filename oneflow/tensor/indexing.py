@@ -1,4 +1,6 @@
-"""x[...] and x[...] = value: integers, slices, None, Ellipsis (views), index tensors and masks (copies)."""
+"""x[...] and x[...] = value: integers, slices, None, Ellipsis (views), index tensors and masks
+(copies).
+"""
 
 from __future__ import annotations
 
@@ -78,7 +80,8 @@ def _as_item(item: Any) -> Any:
         return item.__index__()
     except AttributeError:
         raise IndexError(
-            f"tensors are indexed with integers, slices, None, Ellipsis, lists and tensors, not {item!r}"
+            "tensors are indexed with integers, slices, None, Ellipsis, lists and tensors, not "
+            f"{item!r}"
         ) from None
 
 
@@ -98,9 +101,11 @@ def _mask(item: Tensor) -> Tensor:
 
 
 class _Basic:
-    """The part of an index that is a view: per dim a slice, then a shape without integer dims and with new ones.
+    """The part of an index that is a view: per dim a slice, then a shape without integer dims and
+    with new ones.
 
-    kept: per dim of the result of the slice, its place in `shape`, or None where an integer took it away.
+    kept: per dim of the result of the slice, its place in `shape`, or None where an integer took it
+    away.
     """
 
     def __init__(self, x: Tensor) -> None:
@@ -149,7 +154,9 @@ class _Basic:
 
 
 def _split_items(x: Tensor, items: list[Any]) -> tuple[_Basic, dict[int, Tensor]]:
-    """The view part, and the index tensors by their dim in its result. A mask becomes an index per dim."""
+    """The view part, and the index tensors by their dim in its result. A mask becomes an index per
+    dim.
+    """
     basic, chosen, dim = _Basic(x), {}, 0
     for item in items:
         if item is None:
@@ -172,7 +179,8 @@ def _split_items(x: Tensor, items: list[Any]) -> tuple[_Basic, dict[int, Tensor]
 def _mask_indices(x: Tensor, mask: Tensor, dim: int) -> tuple[Tensor, ...]:
     if mask.value is not None:
         raise GraphError(
-            "x[mask] has a shape that depends on values and cannot be traced in nn.Graph.build; use flow.where or masked_fill"
+            "x[mask] has a shape that depends on values and cannot be traced in nn.Graph.build; "
+            "use flow.where or masked_fill"
         )
     wanted = x.type.shape[dim : dim + mask.ndim]
     if mask.type.shape != wanted:
@@ -197,7 +205,9 @@ def _shaped(x: Tensor, wanted: tuple[int, ...]) -> Tensor:
 
 
 def _front(x: Tensor, chosen: dict[int, Tensor]) -> tuple[Tensor, Tensor, int, tuple[int, ...]]:
-    """The indexed dims moved to the front and made one: (x, index into it, where the result's dims go, order)."""
+    """The indexed dims moved to the front and made one: (x, index into it, where the result's dims
+    go, order).
+    """
     dims = list(chosen)
     order = (*dims, *(i for i in range(x.ndim) if i not in chosen))
     moved = x if order == tuple(range(x.ndim)) else shape.transpose(x, dims=order)

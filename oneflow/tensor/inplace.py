@@ -1,5 +1,8 @@
-"""Writing into a tensor that exists: x.add_(y), x.copy_(y), x[i] = y. The history of the tensor (and of the tensor it is
-a view of) is rewritten so that gradients are those of the same program written without in-place operations."""
+"""Writing into a tensor that exists: x.add_(y), x.copy_(y), x[i] = y. The history of the tensor
+(and of the tensor it is
+a view of) is rewritten so that gradients are those of the same program written without in-place
+operations.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,9 @@ def with_history(x: Tensor) -> Tensor:
 
 
 def before(x: Tensor, *others: Any) -> Tensor:
-    """`with_history(x)`; with its values kept in a copy if a backward pass may ask for them after they are overwritten."""
+    """`with_history(x)`; with its values kept in a copy if a backward pass may ask for them after
+    they are overwritten.
+    """
     y = with_history(x)
     recorded = state.enabled and any(
         isinstance(t, Tensor) and t._requires_grad for t in (x, *others)
@@ -33,7 +38,9 @@ def before(x: Tensor, *others: Any) -> Tensor:
 
 
 def check_writable(x: Tensor) -> None:
-    """Raises AutogradError for an in-place operation on a leaf (or a view of one) that requires a gradient."""
+    """Raises AutogradError for an in-place operation on a leaf (or a view of one) that requires a
+    gradient.
+    """
     if not state.enabled:
         return
     base = x._extra.base if x._extra is not None else None
@@ -59,11 +66,14 @@ def in_place(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
 
 def overwrite(x: Tensor, new: Tensor) -> Tensor:
-    """Makes `x` hold the values and the history of `new`. Raises ShapeError if the shapes differ."""
+    """Makes `x` hold the values and the history of `new`. Raises ShapeError if the shapes
+    differ.
+    """
     check_writable(x)
     if new.type.shape != x.type.shape:
         raise ShapeError(
-            f"an in-place operation on {x.type} gave {new.type}; the result must have the same shape"
+            f"an in-place operation on {x.type} gave {new.type}; the result must have the same "
+            "shape"
         )
     if new.type.dtype is not x.type.dtype:
         from oneflow.ops.cast import cast
@@ -107,7 +117,9 @@ def _overwrite_traced(x: Tensor, new: Tensor) -> Tensor:
 
 
 def _rebase(base: Tensor, view: Tensor, new: Tensor) -> None:
-    """`base` was written to through `view`: its gradient now splits into the part under the view and the rest."""
+    """`base` was written to through `view`: its gradient now splits into the part under the view
+    and the rest.
+    """
     steps = view._extra.replay if view._extra is not None else ()
     old = with_history(base)
 

@@ -16,7 +16,9 @@ from oneflow.core.placement import Placement
 
 
 class _PlacementType(type):
-    """`placement(...)` makes, and `isinstance(x, placement)` recognises, what all the package calls a Placement."""
+    """`placement(...)` makes, and `isinstance(x, placement)` recognises, what all the package calls
+    a Placement.
+    """
 
     def __call__(
         cls,
@@ -42,7 +44,9 @@ class _PlacementType(type):
 
 
 class placement(metaclass=_PlacementType):
-    """`placement(type, ranks)`: "cpu" or "cuda", and a list, nested list or integer array of ranks."""
+    """`placement(type, ranks)`: "cpu" or "cuda", and a list, nested list or integer array of
+    ranks.
+    """
 
     @staticmethod
     def all(type: str) -> Placement:
@@ -71,7 +75,8 @@ def has_cuda() -> bool:
 def _old_form(device_type: str | None, device_ids: Any, hierarchy: Any) -> Placement:
     """placement("cuda", {0: [0, 1]}, (2,)): ranks per node."""
     warnings.warn(
-        'placement(device_type, device_ids, hierarchy) is deprecated; use placement("cuda", ranks=[...])',
+        "placement(device_type, device_ids, hierarchy) is deprecated; "
+        'use placement("cuda", ranks=[...])',
         DeprecationWarning,
         stacklevel=3,
     )
@@ -86,6 +91,9 @@ def _old_form(device_type: str | None, device_ids: Any, hierarchy: Any) -> Place
     return Placement(device_type, array if hierarchy is None else array.reshape(tuple(hierarchy)))
 
 
+_float_limits: Any = ml_dtypes.finfo  # of NumPy's floats and bfloat16 alike
+
+
 class finfo:
     """Limits of a floating-point dtype: bits, eps, max, min, tiny, resolution."""
 
@@ -93,7 +101,7 @@ class finfo:
         found = dtype_of(dtype)
         if not found.is_floating_point:
             raise DTypeError(f"finfo needs a floating-point dtype, got {found}")
-        limits: Any = ml_dtypes.finfo(found.np)
+        limits: Any = _float_limits(found.np)
         self.dtype, self.bits = found.name, int(limits.bits)
         self.eps, self.max, self.min = float(limits.eps), float(limits.max), float(limits.min)
         self.tiny = self.smallest_normal = float(limits.tiny)
@@ -101,7 +109,8 @@ class finfo:
 
     def __repr__(self) -> str:
         return (
-            f"finfo(resolution={self.resolution:g}, min={self.min:g}, max={self.max:g}, eps={self.eps:g}, "
+            f"finfo(resolution={self.resolution:g}, min={self.min:g}, max={self.max:g}, "
+            f"eps={self.eps:g}, "
             f"tiny={self.tiny:g}, dtype={self.dtype})"
         )
 

@@ -1,6 +1,7 @@
 """The methods of Tensor that compute: a table of functions of `oneflow.functional`.
 
-A row is a module and the names that become methods as they are; names in IN_PLACE also get an `x.name_()` twin.
+A row is a module and the names that become methods as they are; names in IN_PLACE also get an
+`x.name_()` twin.
 """
 
 from __future__ import annotations
@@ -28,47 +29,100 @@ from oneflow.tensor.inplace import in_place
 from oneflow.tensor.tensor import Tensor
 
 METHODS: tuple[tuple[Any, str], ...] = (
-    (arithmetic, "add sub mul div floor_divide remainder fmod pow maximum minimum atan2 eq ne lt le gt ge "
-                 "logical_and logical_or logical_xor bitwise_and bitwise_or bitwise_xor lerp addcmul addcdiv isclose"),
-    (elementwise, "exp exp2 expm1 log log1p log2 log10 sqrt rsqrt reciprocal sin cos tan asin acos atan sinh cosh "
-                  "tanh asinh acosh atanh erf erfc sigmoid neg abs sign square floor ceil round trunc frac bitwise_not "
-                  "logical_not isnan isinf isfinite logaddexp cast clamp clip clamp_min clamp_max masked_fill clone "
-                  "logit nan_to_num signbit"),
+    (
+        arithmetic,
+        "add sub mul div floor_divide remainder fmod pow maximum minimum atan2 eq ne lt le gt "
+        "ge logical_and logical_or logical_xor bitwise_and bitwise_or bitwise_xor lerp "
+        "addcmul addcdiv isclose",
+    ),
+    (
+        elementwise,
+        "exp exp2 expm1 log log1p log2 log10 sqrt rsqrt reciprocal sin cos tan asin acos atan "
+        "sinh cosh tanh asinh acosh atanh erf erfc sigmoid neg abs sign square floor ceil "
+        "round trunc frac bitwise_not logical_not isnan isinf isfinite logaddexp cast clamp "
+        "clip clamp_min clamp_max masked_fill clone logit nan_to_num signbit",
+    ),
     (moving, "to cpu cuda type_as get_device"),
     (creation, "new_zeros new_ones new_full new_empty bernoulli"),
-    (reduction, "sum mean prod nansum amax amin max min argmax argmin any all var std logsumexp norm cumsum cumprod equal "
-                "allclose"),
-    (shaping, "reshape view view_as reshape_as flatten unflatten permute transpose swapaxes swapdims t movedim expand "
-              "broadcast_to expand_as squeeze unsqueeze flip roll tril triu diagonal diag trace tile repeat "
-              "repeat_interleave"),
+    (
+        reduction,
+        "sum mean prod nansum amax amin max min argmax argmin any all var std logsumexp norm "
+        "cumsum cumprod equal allclose",
+    ),
+    (
+        shaping,
+        "reshape view view_as reshape_as flatten unflatten permute transpose swapaxes "
+        "swapdims t movedim expand broadcast_to expand_as squeeze unsqueeze flip roll tril "
+        "triu diagonal diag trace tile repeat repeat_interleave",
+    ),
     (joining, "split narrow chunk tensor_split unbind select hsplit vsplit"),
-    (searching, "gather index_select scatter scatter_add index_add sort argsort topk kthvalue median nonzero argwhere "
-                "masked_select unique bincount multinomial in_top_k take_along_dim"),
+    (
+        searching,
+        "gather index_select scatter scatter_add index_add sort argsort topk kthvalue median "
+        "nonzero argwhere masked_select unique bincount multinomial in_top_k take_along_dim",
+    ),
     (linear_algebra, "matmul mm bmm mv dot outer addmm baddbmm cross"),
     (nn_activation, "relu gelu silu softmax log_softmax softplus softsign selu mish hardtanh"),
-)  # fmt: skip
+)
 
 IN_PLACE = (
-    "add sub mul div floor_divide remainder fmod pow lerp addcmul addcdiv exp log sqrt rsqrt reciprocal sin cos tanh "
-    "sigmoid neg abs square floor ceil round trunc frac clamp clip clamp_min clamp_max masked_fill erf expm1 "
-    "gt ge lt le eq ne logical_not relu tril triu scatter scatter_add index_add bernoulli cumsum cumprod"
+    "add sub mul div floor_divide remainder fmod pow lerp addcmul addcdiv exp log sqrt rsqrt "
+    "reciprocal sin cos tanh "
+    "sigmoid neg abs square floor ceil round trunc frac clamp clip clamp_min clamp_max "
+    "masked_fill erf expm1 "
+    "gt ge lt le eq ne logical_not relu tril triu scatter scatter_add index_add bernoulli cumsum "
+    "cumprod"
 )
 
 ALIASES = {
-    "arccos": "acos", "arccosh": "acosh", "arcsin": "asin", "arcsinh": "asinh", "arctan": "atan", "arctanh": "atanh",
-    "negative": "neg", "greater": "gt", "greater_equal": "ge", "less": "lt", "less_equal": "le", "not_equal": "ne",
-    "true_divide": "div", "divide": "div", "multiply": "mul", "subtract": "sub", "to_numpy": "numpy",
-}  # fmt: skip
+    "arccos": "acos",
+    "arccosh": "acosh",
+    "arcsin": "asin",
+    "arcsinh": "asinh",
+    "arctan": "atan",
+    "arctanh": "atanh",
+    "negative": "neg",
+    "greater": "gt",
+    "greater_equal": "ge",
+    "less": "lt",
+    "less_equal": "le",
+    "not_equal": "ne",
+    "true_divide": "div",
+    "divide": "div",
+    "multiply": "mul",
+    "subtract": "sub",
+    "to_numpy": "numpy",
+}
 
 OPERATORS: dict[str, Callable[..., Any]] = {
-    "add": arithmetic.add, "sub": arithmetic.sub, "mul": arithmetic.mul, "truediv": arithmetic.div,
-    "floordiv": arithmetic.floor_divide, "mod": arithmetic.remainder, "pow": arithmetic.pow,
-    "and": arithmetic.bitwise_and, "or": arithmetic.bitwise_or, "xor": arithmetic.bitwise_xor,
+    "add": arithmetic.add,
+    "sub": arithmetic.sub,
+    "mul": arithmetic.mul,
+    "truediv": arithmetic.div,
+    "floordiv": arithmetic.floor_divide,
+    "mod": arithmetic.remainder,
+    "pow": arithmetic.pow,
+    "and": arithmetic.bitwise_and,
+    "or": arithmetic.bitwise_or,
+    "xor": arithmetic.bitwise_xor,
     "matmul": linear_algebra.matmul,
-}  # fmt: skip
+}
+UNARY: dict[str, Callable[..., Any]] = {
+    "neg": elementwise.neg,
+    "pos": lambda self: self,
+    "abs": elementwise.abs,
+    "invert": elementwise.bitwise_not,
+    "getitem": indexing.getitem,
+    "setitem": indexing.setitem,
+}
 COMPARISONS: dict[str, Callable[..., Any]] = {
-    "eq": arithmetic.eq, "ne": arithmetic.ne, "lt": arithmetic.lt, "le": arithmetic.le, "gt": arithmetic.gt, "ge": arithmetic.ge,
-}  # fmt: skip
+    "eq": arithmetic.eq,
+    "ne": arithmetic.ne,
+    "lt": arithmetic.lt,
+    "le": arithmetic.le,
+    "gt": arithmetic.gt,
+    "ge": arithmetic.ge,
+}
 
 
 def _matrix_transpose(self: Tensor) -> Tensor:
@@ -76,7 +130,9 @@ def _matrix_transpose(self: Tensor) -> Tensor:
 
 
 def install() -> None:
-    """Gives Tensor its methods, operators and properties. Done once, when `oneflow.functional` is imported."""
+    """Gives Tensor its methods, operators and properties. Done once, when `oneflow.functional` is
+    imported.
+    """
     for module, names in METHODS:
         for name in names.split():
             setattr(Tensor, name, getattr(module, name))
@@ -90,19 +146,16 @@ def install() -> None:
         setattr(Tensor, f"__i{name}__", in_place(function))
     for name, function in COMPARISONS.items():
         setattr(Tensor, f"__{name}__", operator(function))
-    Tensor.__neg__ = elementwise.neg  # type: ignore[attr-defined]
-    Tensor.__pos__ = lambda self: self  # type: ignore[attr-defined]
-    Tensor.__abs__ = elementwise.abs  # type: ignore[attr-defined]
-    Tensor.__invert__ = elementwise.bitwise_not  # type: ignore[attr-defined]
+    for name, function in UNARY.items():
+        setattr(Tensor, f"__{name}__", function)
     for name, function in METHODS_HERE.items():
         setattr(Tensor, name, function)
     for name, function in PROPERTIES.items():
         setattr(Tensor, name, property(function))
-    Tensor.__getitem__ = indexing.getitem  # type: ignore[attr-defined]
-    Tensor.__setitem__ = indexing.setitem  # type: ignore[attr-defined]
 
 
-# ---- small ones that belong to tensors alone ------------------------------------------------------------------------
+# ---- small ones that belong to tensors alone
+# ------------------------------------------------------------------------
 
 
 def copy_(self: Tensor, source: Any) -> Tensor:
@@ -186,7 +239,8 @@ def size(self: Tensor, dim: int | None = None) -> Any:
 def stride(self: Tensor, dim: int | None = None) -> Any:
     """Steps between neighbours along each dim, in elements."""
     if self._array is None:
-        steps, step = [], 1
+        steps: list[int] = []
+        step = 1
         for n in reversed(self.type.shape):
             steps.insert(0, step)
             step *= n
@@ -231,7 +285,9 @@ def to_global(
     check_meta: bool | None = None,
     copy: bool = False,
 ) -> Tensor:
-    """Local to global: this rank's part (or copy) of a global tensor. Global to global: another placement or sbp."""
+    """Local to global: this rank's part (or copy) of a global tensor. Global to global: another
+    placement or sbp.
+    """
     from oneflow.tensor.eager_global import to_global as convert
 
     return convert(self, placement, sbp, grad_sbp=grad_sbp, check_meta=check_meta, copy=copy)  # type: ignore[no-any-return]

@@ -1,4 +1,6 @@
-"""Global mode: inside it source ops make global tensors, so that unchanged single-device code can be traced."""
+"""Global mode: inside it source ops make global tensors, so that unchanged single-device code can
+be traced.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ from oneflow.core.sbp import NdSbp, as_nd_sbp
 
 @dataclass(frozen=True)
 class GlobalMode:
-    """is_enabled: inside `global_mode(True, ...)`. Reading placement or sbp of a disabled mode is an error."""
+    """is_enabled: inside `global_mode(True, ...)`. Reading placement or sbp of a disabled mode is
+    an error.
+    """
 
     is_enabled: bool = False
     _placement: Placement | None = None
@@ -49,7 +53,9 @@ def current_global_mode() -> GlobalMode:
 def global_mode(
     enabled: bool, placement: Placement | None = None, sbp: Any = None
 ) -> Iterator[GlobalMode]:
-    """Inside the with-block creation functions make global tensors of this placement and sbp (if enabled)."""
+    """Inside the with-block creation functions make global tensors of this placement and sbp (if
+    enabled).
+    """
     if enabled and (placement is None or sbp is None):
         raise PlacementError("global_mode(True) needs both placement and sbp")
     if enabled and placement is not None:

@@ -12,7 +12,9 @@ from oneflow.tensor.tensor import Tensor, device_type
 
 @dataclass(frozen=True)
 class PrintOptions:
-    """precision: digits after the point.  threshold: above so many elements only edgeitems per dim are shown."""
+    """precision: digits after the point.  threshold: above so many elements only edgeitems per dim
+    are shown.
+    """
 
     precision: int = 4
     threshold: int = 1000
@@ -37,12 +39,18 @@ def set_printoptions(
     profile: str | None = None,
     sci_mode: bool | None = None,
 ) -> None:
-    """Changes how tensors print; what is not given stays.  profile: "default", "short" or "full"."""
+    """Changes how tensors print; what is not given stays.  profile: "default", "short" or
+    "full".
+    """
     global _options
     base = _options if profile is None else _PROFILES[profile]
     given = {
-        "precision": precision, "threshold": threshold, "edgeitems": edgeitems, "linewidth": linewidth, "sci_mode": sci_mode,
-    }  # fmt: skip
+        "precision": precision,
+        "threshold": threshold,
+        "edgeitems": edgeitems,
+        "linewidth": linewidth,
+        "sci_mode": sci_mode,
+    }
     _options = replace(base, **{k: v for k, v in given.items() if v is not None})  # type: ignore[arg-type]
 
 

@@ -1,7 +1,9 @@
-"""The one tensor class: local (an array), global (this rank's shard) or traced (a value of a graph being built).
+"""The one tensor class: local (an array), global (this rank's shard) or traced (a value of a graph
+being built).
 
-Internal code makes tensors with `wrap`, `wrap_global` and `wrap_traced`; `Tensor(...)` is the constructor users know.
-Methods that compute are functions of `oneflow.functional`, attached by `oneflow/tensor/methods.py`.
+Internal code makes tensors with `wrap`, `wrap_global` and `wrap_traced`; `Tensor(...)` is the
+constructor users know. Methods that compute are functions of `oneflow.functional`, attached by
+`oneflow/tensor/methods.py`.
 """
 
 from __future__ import annotations
@@ -25,7 +27,9 @@ Hook = Callable[["Tensor"], Any]
 
 
 class Extra:
-    """What few tensors have: gradient hooks, the tensor they are a view of, a wish to keep the gradient."""
+    """What few tensors have: gradient hooks, the tensor they are a view of, a wish to keep the
+    gradient.
+    """
 
     __slots__ = ("base", "hooks", "post_accumulate", "replay", "retains")
 
@@ -40,14 +44,26 @@ class Extra:
 class Tensor:
     """An n-dimensional array of one element type.
 
-    type: shape and dtype (global ones if global).  data: the local array, or this rank's shard; None if traced.
+    type: shape and dtype (global ones if global).  data: the local array, or this rank's shard;
+    None if traced.
     value: the graph value if traced, else None.  grad: the accumulated gradient or None.
     """
 
     __slots__ = (
-        "__weakref__", "_array", "_device", "_extra", "_grad_fn", "_out_index", "_placement", "_requires_grad", "_sbp",
-        "_version", "grad", "type", "value",
-    )  # fmt: skip
+        "__weakref__",
+        "_array",
+        "_device",
+        "_extra",
+        "_grad_fn",
+        "_out_index",
+        "_placement",
+        "_requires_grad",
+        "_sbp",
+        "_version",
+        "grad",
+        "type",
+        "value",
+    )
     __array_priority__ = 1000
 
     type: TensorType
@@ -64,7 +80,8 @@ class Tensor:
     _extra: Extra | None
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Tensor:
-        """`Tensor(2, 3)`: an uninitialised float32 tensor of that shape; `Tensor([1, 2])`: of that data.
+        """`Tensor(2, 3)`: an uninitialised float32 tensor of that shape; `Tensor([1, 2])`: of that
+        data.
 
         Takes sizes, a list, an array or a tensor, and `device=`, or `placement=` with `sbp=`.
         """
@@ -74,10 +91,37 @@ class Tensor:
         return made if cls is Tensor else adopt(cls, made)
 
     if TYPE_CHECKING:
-
+        # What methods.py attaches; operators must be named for type checkers.
         def __getattr__(self, name: str) -> Any: ...
+        def __getitem__(self, index: Any) -> Tensor: ...
+        def __setitem__(self, index: Any, value: Any) -> None: ...
+        def __add__(self, other: Any) -> Tensor: ...
+        def __radd__(self, other: Any) -> Tensor: ...
+        def __sub__(self, other: Any) -> Tensor: ...
+        def __rsub__(self, other: Any) -> Tensor: ...
+        def __mul__(self, other: Any) -> Tensor: ...
+        def __rmul__(self, other: Any) -> Tensor: ...
+        def __truediv__(self, other: Any) -> Tensor: ...
+        def __rtruediv__(self, other: Any) -> Tensor: ...
+        def __floordiv__(self, other: Any) -> Tensor: ...
+        def __mod__(self, other: Any) -> Tensor: ...
+        def __pow__(self, other: Any) -> Tensor: ...
+        def __rpow__(self, other: Any) -> Tensor: ...
+        def __matmul__(self, other: Any) -> Tensor: ...
+        def __and__(self, other: Any) -> Tensor: ...
+        def __or__(self, other: Any) -> Tensor: ...
+        def __xor__(self, other: Any) -> Tensor: ...
+        def __lt__(self, other: Any) -> Tensor: ...
+        def __le__(self, other: Any) -> Tensor: ...
+        def __gt__(self, other: Any) -> Tensor: ...
+        def __ge__(self, other: Any) -> Tensor: ...
+        def __eq__(self, other: Any) -> Tensor: ...  # type: ignore[override]
+        def __ne__(self, other: Any) -> Tensor: ...  # type: ignore[override]
+        def __neg__(self) -> Tensor: ...
+        def __invert__(self) -> Tensor: ...
 
-    # ---- what it is --------------------------------------------------------------------------------------------------
+    # ---- what it is ------------------------------------------------------------------------------
+    # --------------------
 
     @property
     def shape(self) -> Size:
@@ -93,7 +137,9 @@ class Tensor:
 
     @property
     def data(self) -> Any:
-        """The array that holds the values here (a global tensor's shard); None for a traced tensor."""
+        """The array that holds the values here (a global tensor's shard); None for a traced
+        tensor.
+        """
         return self._array
 
     @data.setter
@@ -127,7 +173,9 @@ class Tensor:
 
     @property
     def sbp(self) -> NdSbp:
-        """How a global tensor is laid out, one SBP per axis of its placement. Raises for a local tensor."""
+        """How a global tensor is laid out, one SBP per axis of its placement. Raises for a local
+        tensor.
+        """
         if self._placement is None or self._sbp is None:
             raise PlacementError("Only global tensors have 'sbp', but got a local tensor.")
         return self._sbp
@@ -157,7 +205,8 @@ class Tensor:
     def is_cpu(self) -> bool:
         return device_type(self) == "cpu"
 
-    # ---- autograd ----------------------------------------------------------------------------------------------------
+    # ---- autograd --------------------------------------------------------------------------------
+    # --------------------
 
     @property
     def requires_grad(self) -> bool:
@@ -217,7 +266,9 @@ class Tensor:
             self._grad_fn.watch(self)
 
     def register_hook(self, hook: Hook) -> RemovableHandle:
-        """Calls `hook(grad)` when this tensor's gradient is known; what it returns replaces the gradient."""
+        """Calls `hook(grad)` when this tensor's gradient is known; what it returns replaces the
+        gradient.
+        """
         if not self._requires_grad:
             raise AutogradError("cannot register a hook on a tensor that doesn't require gradient")
         if self._grad_fn is not None:
@@ -230,10 +281,13 @@ class Tensor:
             raise AutogradError("a post grad accumulation hook needs a leaf that requires gradient")
         return RemovableHandle(extra(self).post_accumulate, hook)
 
-    # ---- python ------------------------------------------------------------------------------------------------------
+    # ---- python ----------------------------------------------------------------------------------
+    # --------------------
 
     def numpy(self) -> np.ndarray[Any, Any]:
-        """The values as a NumPy array; shares memory with a local CPU tensor. Global: every rank must call it."""
+        """The values as a NumPy array; shares memory with a local CPU tensor. Global: every rank
+        must call it.
+        """
         from oneflow.tensor.convert import to_numpy
 
         return to_numpy(self)
@@ -334,7 +388,8 @@ class RemovableHandle:
         self.remove()
 
 
-# ---- how internal code makes tensors ---------------------------------------------------------------------------------
+# ---- how internal code makes tensors
+# ---------------------------------------------------------------------------------
 
 _new = object.__new__
 _cpu: Device | None = None
@@ -372,7 +427,9 @@ def wrap(array: Any, device: Device | None = None, *, requires_grad: bool = Fals
 
 
 def wrap_global(shard: Any, type_: TensorType, placement: Placement, sbp: NdSbp) -> Tensor:
-    """A global tensor. shard: this rank's array; outside the placement any empty array.  type_: of the whole."""
+    """A global tensor. shard: this rank's array; outside the placement any empty array.  type_: of
+    the whole.
+    """
     x = raw(type_, shard, cpu_device() if placement.type == "cpu" else Device("cuda"))
     x._placement, x._sbp = placement, sbp
     return x
@@ -386,7 +443,9 @@ def wrap_traced(
     sbp: NdSbp | None = None,
     device: Device | None = None,
 ) -> Tensor:
-    """A tensor that stands for `value` of a graph under construction; global if it has a placement."""
+    """A tensor that stands for `value` of a graph under construction; global if it has a
+    placement.
+    """
     x = raw(type_, None, device or cpu_device())
     x.value, x._placement, x._sbp = value, placement, sbp
     return x
@@ -421,10 +480,13 @@ def device_type(x: Tensor) -> str:
 
 
 def needs_data(x: Tensor, what: str) -> None:
-    """Raises GraphError if `x` is traced: `what` wants values, and a graph under construction has none."""
+    """Raises GraphError if `x` is traced: `what` wants values, and a graph under construction has
+    none.
+    """
     if x.value is not None:
         raise GraphError(
-            f"{what} needs the values of {x.type}, which do not exist while nn.Graph.build is traced"
+            f"{what} needs the values of {x.type}, which do not exist while nn.Graph.build is "
+            "traced"
             f" ({user_location()}); return the tensor from build() and read it outside"
         )
 

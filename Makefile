@@ -25,8 +25,8 @@ slow: ## tests that take longer than CI allows
 gpu: ## tests that need a CUDA device
 	$(PYTHON) -m pytest -m gpu
 
-bench: ## measurements; results go to benchmarks/results
-	$(PYTHON) -m benchmarks
+bench: ## every program of benchmarks/ that measures
+	for program in $$(grep -l __main__ benchmarks/*.py); do $(PYTHON) $$program || exit 1; done
 
 protos: ## regenerate protos/*_pb2* (needs grpcio-tools)
 	$(PYTHON) protos/generate.py

@@ -25,7 +25,7 @@ def dedupe(graph: LogicalGraph, config: JobConfig, cluster: Cluster) -> None:
         same = _forwarded(node)
         if same is None:
             first = seen.setdefault(_meaning(node), node)
-            if first is node:
+            if first is node or _is_overwritten(first) or _is_overwritten(node):
                 continue
             same = first.outputs
         _replace(node, same)
@@ -44,6 +44,17 @@ class _Purity(dict[str, bool]):
             pure = not (op.is_random or op.mutates or op.has_effect)
         self[name] = pure
         return pure
+
+
+def _is_overwritten(node: Node) -> bool:
+    """Does a reader write into a result? Then it is a buffer of its own, however equal at first."""
+    return any(
+        value is user.inputs[index]
+        for value in node.outputs
+        for user in value.users
+        if not user.is_structural
+        for index in find_op(user.op).mutates.values()
+    )
 
 
 def _forwarded(node: Node) -> list[Value] | None:

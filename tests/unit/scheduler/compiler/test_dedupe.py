@@ -94,3 +94,15 @@ def test_the_same_wish_is_one_to_global():
         output(%3; index=2)"""
     )
     assert ops(graph).count("to_global") == 2
+
+
+def test_equal_buffers_that_are_written_into_stay_apart():
+    graph = deduped(
+        X
+        + """%1: float64[] B = input(; name='lr')
+        %2: float32[4, 4] ? = constant(; shape=(4, 4), dtype=float32, value=0.0)
+        %3: float32[4, 4] ? = constant(; shape=(4, 4), dtype=float32, value=0.0)
+        %4: float32[4, 4] ? = sgd_update(%2, %0, %1; weight_decay=0.0, maximize=False)
+        %5: float32[4, 4] ? = sgd_update(%3, %0, %1; weight_decay=0.0, maximize=False)"""
+    )
+    assert ops(graph).count("constant") == 2

@@ -96,6 +96,7 @@ from oneflow.nn.modules.pooling import (
     MaxPool2d,
     MaxPool3d,
 )
+from oneflow.nn.modules.rnn import GRU, LSTM, RNN, GRUCell, LSTMCell, RNNBase, RNNCell, RNNCellBase
 from oneflow.nn.modules.shape import Flatten
 from oneflow.nn.modules.sparse import Embedding
 from oneflow.nn.modules.vision import (
@@ -111,6 +112,9 @@ __all__ = [
     "ELU",
     "GELU",
     "GLU",
+    "GRU",
+    "LSTM",
+    "RNN",
     "SELU",
     "AdaptiveAvgPool1d",
     "AdaptiveAvgPool2d",
@@ -140,6 +144,7 @@ __all__ = [
     "Dropout3d",
     "Embedding",
     "Flatten",
+    "GRUCell",
     "GroupNorm",
     "Hardshrink",
     "Hardsigmoid",
@@ -151,6 +156,7 @@ __all__ = [
     "InstanceNorm3d",
     "KLDivLoss",
     "L1Loss",
+    "LSTMCell",
     "LayerNorm",
     "LeakyReLU",
     "Linear",
@@ -175,6 +181,9 @@ __all__ = [
     "QuickGELU",
     "RMSLayerNorm",
     "RMSNorm",
+    "RNNBase",
+    "RNNCell",
+    "RNNCellBase",
     "RReLU",
     "ReLU",
     "ReLU6",

@@ -1,0 +1,115 @@
+"""Recurrent layers: one cell from its formula, layers from cells, and all of it against torch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from oneflow import nn
+from oneflow.core.errors import ShapeError
+from oneflow.tensor.tensor import Tensor, wrap
+
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(4, 2, 3))  # length, n, features
+
+
+def sigmoid(x: Any) -> Any:
+    return 1 / (1 + np.exp(-x))
+
+
+def numbers(module: Any) -> Any:
+    return {k: v.numpy() for k, v in module.state_dict().items()}
+
+
+def test_cells_follow_their_formulas() -> None:
+    x, h, c = RNG.normal(size=(2, 3)), RNG.normal(size=(2, 5)), RNG.normal(size=(2, 5))
+    for kind in (nn.RNNCell, nn.LSTMCell, nn.GRUCell):
+        cell = kind(3, 5).double()
+        w = numbers(cell)
+        a = x @ w["weight_ih"].T + w["bias_ih"]
+        b = h @ w["weight_hh"].T + w["bias_hh"]
+        if kind is nn.RNNCell:
+            np.testing.assert_allclose(cell(wrap(x), wrap(h)).detach().numpy(), np.tanh(a + b))
+        elif kind is nn.LSTMCell:
+            i, f, g, o = np.split(a + b, 4, 1)
+            cell_state = sigmoid(f) * c + sigmoid(i) * np.tanh(g)
+            out, new = cell(wrap(x), (wrap(h), wrap(c)))
+            np.testing.assert_allclose(new.detach().numpy(), cell_state, rtol=1e-9)
+            np.testing.assert_allclose(
+                out.detach().numpy(), sigmoid(o) * np.tanh(cell_state), rtol=1e-9
+            )
+        else:
+            (r, z, n), (hr, hz, hn) = np.split(a, 3, 1), np.split(b, 3, 1)
+            update = sigmoid(z + hz)
+            expected = (1 - update) * np.tanh(n + sigmoid(r + hr) * hn) + update * h
+            np.testing.assert_allclose(cell(wrap(x), wrap(h)).detach().numpy(), expected, rtol=1e-9)
+
+
+@pytest.mark.parametrize("kind", ["RNN", "LSTM", "GRU"])
+def test_a_layer_is_its_cell_over_time(kind: str) -> None:
+    layer = getattr(nn, kind)(3, 5).double()
+    cell = getattr(nn, f"{kind}Cell")(3, 5).double()
+    cell.load_state_dict({k.removesuffix("_l0"): v for k, v in numbers(layer).items()})
+    state, outputs = None, []
+    for x in X:
+        state = cell(wrap(x), state)
+        outputs.append((state[0] if kind == "LSTM" else state).detach().numpy())
+    out, last = layer(wrap(X))
+    np.testing.assert_allclose(out.detach().numpy(), outputs, rtol=1e-9)
+    h = last[0] if kind == "LSTM" else last
+    np.testing.assert_allclose(h.detach().numpy()[0], outputs[-1], rtol=1e-9)
+    rows_first, _ = getattr(nn, kind)(3, 5, batch_first=True).double()(wrap(X))
+    assert rows_first.shape == (4, 2, 5)
+    single, last = layer(wrap(X[:, 0]))
+    np.testing.assert_allclose(single.detach().numpy(), np.stack(outputs)[:, 0], rtol=1e-9)
+
+
+OPTIONS = [
+    ("RNN", {"nonlinearity": "relu"}),
+    ("RNN", {"num_layers": 2, "bidirectional": True}),
+    ("LSTM", {"num_layers": 2, "bidirectional": True, "batch_first": True}),
+    ("LSTM", {"proj_size": 2, "num_layers": 2}),
+    ("GRU", {"num_layers": 2, "bias": False, "bidirectional": True}),
+]
+
+
+@pytest.mark.parametrize(("kind", "options"), OPTIONS)
+def test_outputs_states_and_gradients_are_those_of_torch(kind: str, options: Any) -> None:
+    torch = pytest.importorskip("torch")
+    theirs = getattr(torch.nn, kind)(3, 5, **options).double()
+    ours = getattr(nn, kind)(3, 5, **options).double()
+    ours.load_state_dict({k: v.numpy() for k, v in theirs.state_dict().items()})
+    assert list(ours.state_dict()) == list(theirs.state_dict())
+    _, shapes = theirs(torch.tensor(X))
+    states = [RNG.normal(size=s.shape) for s in (shapes if kind == "LSTM" else [shapes])]
+    their_state: Any = tuple(map(torch.tensor, states))
+    our_state: Any = tuple(map(wrap, states))
+    if kind != "LSTM":
+        their_state, our_state = their_state[0], our_state[0]
+    their_out, their_last = theirs(torch.tensor(X), their_state)
+    our_out, our_last = ours(wrap(X), our_state)
+    np.testing.assert_allclose(our_out.detach().numpy(), their_out.detach().numpy(), rtol=1e-7)
+    pairs = zip(our_last, their_last, strict=True) if kind == "LSTM" else [(our_last, their_last)]
+    for a, b in pairs:
+        np.testing.assert_allclose(a.detach().numpy(), b.detach().numpy(), rtol=1e-7)
+    (their_out**2).sum().backward()
+    (our_out * our_out).sum().backward()
+    for (name, a), b in zip(ours.named_parameters(), theirs.parameters(), strict=True):
+        np.testing.assert_allclose(
+            a.grad.numpy(), b.grad.numpy(), rtol=1e-6, atol=1e-9, err_msg=name
+        )
+
+
+def test_mistakes_are_named() -> None:
+    with pytest.raises(ValueError, match="Unrecognized RNN mode"):
+        nn.RNN(3, 5, nonlinearity="sine")
+    with pytest.raises(ValueError, match="proj_size"):
+        nn.GRU(3, 5, proj_size=2)
+    with pytest.raises(ShapeError, match="last of size 3"):
+        nn.GRU(3, 5)(wrap(np.zeros((2, 2, 4), np.float32)))
+    with pytest.raises(ShapeError, match="expected a state"):
+        nn.GRU(3, 5)(wrap(np.zeros((2, 2, 3), np.float32)), wrap(np.zeros((1, 2, 4), np.float32)))
+    assert isinstance(nn.GRU(3, 5, num_layers=2)(wrap(X.astype(np.float32)))[0], Tensor)
+    assert repr(nn.LSTM(3, 5, 2)) == "LSTM(3, 5, num_layers=2)"

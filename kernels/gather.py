@@ -6,6 +6,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
+
 from oneflow.core.dtype import bfloat16, bool_, float16, float32, int64
 from oneflow.core.tensor_type import TensorType
 from oneflow.kernels.registry import kernel
@@ -38,26 +40,31 @@ def gather(
     is_elsewhere: Array,
     *,
     dim: int,
+    size: int | None = None,
     offset: int | None = None,
 ) -> None:
-    if offset is None:
+    """Indices are checked on the host only: on a GPU a check would wait for the device."""
+    on_host = isinstance(x, np.ndarray)
+    if offset is None and on_host:
         _check_bounds("gather", index, x.shape[dim])
-        offset = 0
-    xp.subtract(index, offset, out=rows)
     if x.shape[dim] == 0:
         out.fill(0)
         return
+    xp.subtract(index, offset or 0, out=rows)
     xp.clip(rows, 0, x.shape[dim] - 1, out=rows)
-    if xp.__name__ == "numpy":
+    if on_host:
         xp.take(x, rows, axis=dim, out=out, mode="clip")  # mode "raise" would copy `out`
     else:
         xp.take(x, rows, axis=dim, out=out)
-    xp.add(rows, offset, out=rows)
-    xp.not_equal(rows, index, out=is_elsewhere)
-    if is_elsewhere.any():
+    if offset is not None:
+        xp.add(rows, offset, out=rows)
+        xp.not_equal(rows, index, out=is_elsewhere)
         after = math.prod(x.shape[dim + 1 :])
         flat = out.reshape(math.prod(x.shape[:dim]), is_elsewhere.size, after)
-        flat[:, is_elsewhere.reshape(-1)] = 0
+        if on_host:
+            flat[:, is_elsewhere.reshape(-1)] = 0
+        else:
+            xp.copyto(flat, 0, where=is_elsewhere.reshape(1, -1, 1))
 
 
 @kernel("gather_grad")

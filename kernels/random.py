@@ -1,10 +1,8 @@
 """Kernels of oneflow/ops/random.py.
 
 The words come from counter-based Philox; the rest is NumPy in float64, a block at a time so that it
-stays in the
-cache. One implementation serves every size: a shard must hold the same bits as the whole. On
-another device than the
-CPU the values are made on the host and copied.
+stays in the cache. One implementation serves every size: a shard must hold the same bits as the
+whole. On another device than the CPU the values are made on the host and copied.
 """
 
 from __future__ import annotations

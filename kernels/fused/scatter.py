@@ -13,8 +13,7 @@ def add_rows(target: Any, source: Any, index: Any, offset: Any, threads: Any) ->
     out.
 
     target: (before, size, after), source: (before, len(index), after); contiguous. Threads share
-    the columns of
-    `after`, not the rows, so that equal indices never meet and sums have one order.
+    the columns of `after`, not the rows, so that equal indices never meet and sums have one order.
     """
     before, size, after = target.shape
     threads = min(threads, max(1, after // 16))

@@ -13,10 +13,9 @@ Declaring registers it.
         def grad(d_out, x, out): return (lambda: relu_grad(d_out, out),)
 
 `grad` is called with the output gradients (None where there is none), the inputs, the outputs, then
-the attrs as
-keywords, and returns one entry per input: a tensor, None, or a function called only if that
-gradient is needed. It is
-written with ops, so gradients are differentiable, boxable and traceable.
+the attrs as keywords, and returns one entry per input: a tensor, None, or a function called only if
+that gradient is needed. It is written with ops, so gradients are differentiable, boxable and
+traceable.
 """
 
 from __future__ import annotations
@@ -88,10 +87,8 @@ class Op:
 
     sbp_for: ClassVar[Callable[..., list[SbpSignature]] | None] = None
     """`sbp_for(num_ranks, *types, **attrs)`: as `sbp`, for a known number of ranks; only for ops
-    where that number decides
-    what is valid (reshape). num_ranks: into how many parts one dim may be cut: the axis's size, or
-    the product of the
-    hierarchy where several axes may split one dim."""
+    where that number decides what is valid (reshape). num_ranks: into how many parts one dim may be
+    cut: the axis's size, or the product of the hierarchy where several axes may split one dim."""
 
     localize: ClassVar[Callable[..., dict[str, Attr]] | None] = None
     """`localize(attrs, in_boxes, out_boxes) -> attrs` of one rank's shard, for ops whose attrs
@@ -189,8 +186,7 @@ def einsum_signatures(equation: str) -> list[SbpSignature]:
     """Signatures of a product of two tensors written as an einsum, e.g. "mk,kn->mn".
 
     A letter of the output may be split (B for an operand without it); a letter that is summed over,
-    split in
-    both, gives P; and the product is linear in each operand: P B -> P and B P -> P.
+    split in both, gives P; and the product is linear in each operand: P B -> P and B P -> P.
     """
     left, _, out = equation.partition("->")
     operands = left.split(",")

@@ -1,8 +1,7 @@
 """Reading and writing by index tensors (int32 or int64), and one-hot codes.
 
 `gather` replaces a dim by the index's dims (embeddings, index_select); `dim_gather` and
-`dim_scatter*` choose one
-position along a dim for each element.
+`dim_scatter*` choose one position along a dim for each element.
 """
 
 from __future__ import annotations
@@ -31,15 +30,19 @@ class Gather(Op):
     """out[..., *i, ...] = x[..., index[*i], ...], where *i stands in the place of dim `dim` of x.
 
     An index outside the dim raises IndexError. offset: set on a shard of `dim`: its first position;
-    indices that lie
-    on other shards then give zeros.
+    indices that lie on other shards then give zeros.
     """
 
     name = "gather"
 
     @staticmethod
     def infer(
-        x: TensorType, index: TensorType, *, dim: int, offset: int | None = None
+        x: TensorType,
+        index: TensorType,
+        *,
+        dim: int,
+        size: int | None = None,
+        offset: int | None = None,
     ) -> TensorType:
         _check_index("gather", index)
         require_dim("gather", x, dim)
@@ -59,11 +62,14 @@ class Gather(Op):
 
     @staticmethod
     def localize(attrs: dict[str, Attr], in_boxes: Boxes, out_boxes: Boxes) -> dict[str, Attr]:
-        return {**attrs, "offset": in_boxes[0].starts[attrs["dim"]]}
+        dim, box = attrs["dim"], in_boxes[0]
+        if box.shape[dim] == attrs.get("size"):  # whole here: an index outside is an error
+            return attrs
+        return {**attrs, "offset": box.starts[dim]}
 
     @staticmethod
     def grad(
-        d: Value, x: Value, index: Value, out: Value, *, dim: int, offset: int | None = None
+        d: Value, x: Value, index: Value, out: Value, *, dim: int, **attrs: Attr
     ) -> tuple[Any, ...]:
         size = x.type.shape[dim]
         return (lambda: gather_grad(d, index, dim=dim, size=size)), None
@@ -237,7 +243,7 @@ class OneHot(Op):
 
 
 def gather(x: Value, index: Value, *, dim: int) -> Value:
-    return call(Gather, x, index, dim=dim)
+    return call(Gather, x, index, dim=dim, size=x.type.shape[dim])
 
 
 def gather_grad(d: Value, index: Value, *, dim: int, size: int) -> Value:

@@ -64,8 +64,7 @@ def _reshape_signatures(x: TensorType, shape: Shape, num_ranks: int | None) -> l
         i, j = ins[0], outs[0]
         is_single = len(ins) == len(outs) == 1
         # Within a longer run the leading dims differ in size, so that balanced parts of both are
-        # the same elements
-        # only if each rank gets whole multiples of both.
+        # the same elements only if each rank gets whole multiples of both.
         if is_single or (num_ranks and x.shape[i] % num_ranks == shape[j] % num_ranks == 0):
             result.append(SbpSignature((Split(i),), (Split(j),)))
     return result + _partial(x)

@@ -26,7 +26,8 @@ def _signatures(name: str, *types: str, num_ranks: int | None = None, **attrs: A
 F32, I64 = "float32[2, 3]", "int64[2, 3]"
 PART: dict[str, Any] = {"starts": (0, 0), "stops": (2, 4), "steps": (1, 1)}
 INT = dtypes.int64
-SCALAR: dict[str, Any] = {"shape": (), "dtype": INT, "seed": 0}
+UNSHAPED: dict[str, Any] = {"shape": (), "dtype": INT}
+SCALAR: dict[str, Any] = {**UNSHAPED, "seed": 0}
 REFUSED: list[tuple[type[Exception], str, str, tuple[str, ...], dict[str, Any]]] = [
     (DTypeError, "exp needs floating-point elements", "exp", (I64,), {}),
     (DTypeError, "neg needs numbers", "neg", ("bool[2]",), {}),
@@ -62,7 +63,7 @@ REFUSED: list[tuple[type[Exception], str, str, tuple[str, ...], dict[str, Any]]]
     (ShapeError, "low < high", "randint", (), {"low": 2, "high": 2, **SCALAR}),
     (DTypeError, "floating-point", "uniform", (), {"low": 0.0, "high": 1.0, **SCALAR}),
     (ShapeError, "negative sizes", "constant", (), {"shape": (-1,), "dtype": INT, "value": 0}),
-    (DTypeError, "cannot hold the float", "constant", (), {"shape": (), "dtype": INT, "value": 0.5}),
+    (DTypeError, "cannot hold the float", "constant", (), {**UNSHAPED, "value": 0.5}),
 ]  # fmt: skip
 
 

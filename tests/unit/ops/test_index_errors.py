@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 from numpy_mode import run_whole
 
+from oneflow.core.op import Box, find_op
+
 X = np.arange(12.0).reshape(4, 3)
 
 
@@ -25,3 +27,11 @@ def test_dim_gather_outside_the_dim_is_an_error(bad: int) -> None:
 def test_rows_of_other_shards_are_zero() -> None:
     (got,) = run_whole("gather", (X, np.array([1, 5, 6, 9])), {"dim": 0, "offset": 5})
     np.testing.assert_array_equal(got, [[0, 0, 0], X[0], X[1], [0, 0, 0]])
+
+
+def test_a_whole_table_is_checked_after_localizing_too() -> None:
+    op = find_op("gather")
+    assert op.localize is not None
+    whole, shard = Box((0, 0), (4, 3)), Box((4, 0), (8, 3))
+    assert op.localize({"dim": 0, "size": 4}, (whole,), (whole,)) == {"dim": 0, "size": 4}
+    assert op.localize({"dim": 0, "size": 8}, (shard,), (whole,))["offset"] == 4

@@ -57,7 +57,7 @@ class Actor:
     """See the top of this file. `handle` is the only way an actor changes."""
 
     __slots__ = (
-        "_holds", "_launches", "acts", "arrived", "free", "history", "in_slots", "inputs",
+        "_holds", "_inplace", "_launches", "_num_inputs", "_num_outputs", "acts", "arrived", "free", "history", "in_slots", "inputs",
         "missing", "name", "out_slots", "outputs", "quota", "readers", "running", "short",
     )  # fmt: skip
 
@@ -73,6 +73,8 @@ class Actor:
         self.in_slots = [-1] * len(self.inputs)
         self.out_slots = [-1] * len(self.outputs)
         self._launches: dict[Any, tuple[Effect, ...]] = {}
+        self._num_inputs, self._num_outputs = len(self.inputs), len(self.outputs)
+        self._inplace = [o.inplace for o in outputs]
         self._holds = [any(o.inplace == i for o in outputs) for i in range(len(inputs))]
         self.acts = 0
         self.quota = 0
@@ -86,88 +88,90 @@ class Actor:
     # ---- messages ----------------------------------------------------------------------------------------------------
 
     def handle(self, message: Message) -> Sequence[Effect]:
-        """Takes one message; returns what is to be done. Raises ProtocolError for what cannot be."""
+        """Takes one message; returns what is to be done. Raises ProtocolError for what cannot be.
+
+        The two common messages are handled in place: a call more costs a tenth of the whole.
+        """
         self.history.append(message)
         kind = type(message)
         if kind is Ready:
-            return self._ready(message)  # type: ignore[arg-type]
-        if kind is Freed:
-            return self._freed(message)  # type: ignore[arg-type]
-        if kind is KernelDone and self.running:
+            channel: int = message.channel  # type: ignore[union-attr]
+            if not 0 <= channel < self._num_inputs:
+                raise self._refuse(message)
+            queue = self.arrived[channel]
+            if not queue and self.in_slots[channel] < 0:
+                self.missing -= 1
+            queue.append(message.slot)  # type: ignore[union-attr]
+        elif kind is Freed:
+            output: int = message.output  # type: ignore[union-attr]
+            slot: int = message.slot  # type: ignore[union-attr]
+            if not (0 <= output < self._num_outputs and self.readers[output][slot] > 0):
+                raise self._refuse(message)
+            readers = self.readers[output]
+            readers[slot] -= 1
+            if readers[slot]:
+                return NOTHING
+            source = self._inplace[output]
+            if source >= 0:
+                return (self.inputs[source].free[slot],)
+            free = self.free[output]
+            if not free and self.out_slots[output] < 0:
+                self.short -= 1
+            free.append(slot)
+        elif kind is KernelDone and self.running:
             return self._done()
-        raise self._refuse(message)
+        else:
+            raise self._refuse(message)
+        if self.running or self.missing or self.short or not self.quota:
+            return NOTHING
+        return self._launch()
 
     def allow(self, acts: int) -> Sequence[Effect]:
         """Lets the actor run `acts` more times (its share of a step)."""
         self.quota += acts
-        return self._advance()
-
-    def _ready(self, message: Ready) -> Sequence[Effect]:
-        if not 0 <= message.channel < len(self.inputs):
-            raise self._refuse(message)
-        queue = self.arrived[message.channel]
-        if not queue and self.in_slots[message.channel] < 0:
-            self.missing -= 1
-        queue.append(message.slot)
         if self.running or self.missing or self.short or not self.quota:
             return NOTHING
-        return self._advance()
-
-    def _freed(self, message: Freed) -> Sequence[Effect]:
-        output, slot = message.output, message.slot
-        if not (0 <= output < len(self.outputs) and self.readers[output][slot] > 0):
-            raise self._refuse(message)
-        self.readers[output][slot] -= 1
-        if self.readers[output][slot]:
-            return NOTHING
-        return self._slot_is_free(output, slot)
-
-    def _slot_is_free(self, output: int, slot: int) -> Sequence[Effect]:
-        channel = self.outputs[output].inplace
-        if channel >= 0:
-            return (self.inputs[channel].free[slot],)
-        if not self.free[output] and self.out_slots[output] < 0:
-            self.short -= 1
-        self.free[output].append(slot)
-        if self.running or self.missing or self.short or not self.quota:
-            return NOTHING
-        return self._advance()
+        return self._launch()
 
     # ---- acting ------------------------------------------------------------------------------------------------------
 
-    def _advance(self) -> Sequence[Effect]:
-        if self.running or self.missing or self.short or not self.quota:
-            return NOTHING
+    def _launch(self) -> Sequence[Effect]:
+        """Takes the slots of one act. Launches are kept: making a frozen object costs more than finding it."""
         self.running = True
         self.quota -= 1
         in_slots, out_slots = self.in_slots, self.out_slots
-        for i, queue in enumerate(self.arrived):
+        i = 0
+        for queue in self.arrived:
             if in_slots[i] < 0:
                 in_slots[i] = queue.popleft()
-        for i, output in enumerate(self.outputs):
-            if output.inplace >= 0:
-                out_slots[i] = in_slots[output.inplace]
+            i += 1
+        i = 0
+        for source in self._inplace:
+            if source >= 0:
+                out_slots[i] = in_slots[source]
             elif out_slots[i] < 0:
                 out_slots[i] = self.free[i].popleft()
-        return self._launch(tuple(in_slots), tuple(out_slots))
-
-    def _launch(self, in_slots: tuple[int, ...], out_slots: tuple[int, ...]) -> Sequence[Effect]:
-        """Kept, because making a frozen object costs more than finding it."""
-        key = in_slots, out_slots
+            i += 1
+        key = tuple(in_slots), tuple(out_slots)
         found = self._launches.get(key)
         if found is None:
-            found = self._launches[key] = (Launch(in_slots, out_slots),)
+            found = self._launches[key] = (Launch(*key),)
         return found
 
     def _done(self) -> Sequence[Effect]:
         effects: list[Effect] = []
         self.running = False
-        self.acts += 1
-        acts = self.acts
+        self.acts = acts = self.acts + 1
         i = 0
         for output in self.outputs:
             if output.acts_per_item == 1 or acts % output.acts_per_item == 0:
-                self._publish(i, output, effects)
+                slot, self.out_slots[i] = self.out_slots[i], -1
+                effects += output.publish[slot]
+                self.readers[i][slot] = output.num_readers
+                if not output.num_readers:
+                    effects += self._nobody_reads(i, slot)
+                if output.inplace < 0 and not self.free[i]:
+                    self.short += 1
             i += 1
         i = 0
         for channel in self.inputs:
@@ -179,21 +183,16 @@ class Actor:
                     effects.append(channel.free[slot])
             i += 1
         if self.quota and not (self.missing or self.short):
-            effects += self._advance()
+            effects += self._launch()
         return effects
 
-    def _publish(self, i: int, output: Output, effects: list[Effect]) -> None:
-        slot = self.out_slots[i]
-        self.out_slots[i] = -1
-        effects += output.publish[slot]
-        self.readers[i][slot] = output.num_readers
-        if not output.num_readers:
-            if output.inplace >= 0:
-                effects.append(self.inputs[output.inplace].free[slot])
-            else:
-                self.free[i].append(slot)
-        if output.inplace < 0 and not self.free[i]:
-            self.short += 1
+    def _nobody_reads(self, output: int, slot: int) -> Sequence[Effect]:
+        """The slot is free as soon as it is filled."""
+        source = self._inplace[output]
+        if source >= 0:
+            return (self.inputs[source].free[slot],)
+        self.free[output].append(slot)
+        return NOTHING
 
     # ---- reports -----------------------------------------------------------------------------------------------------
 

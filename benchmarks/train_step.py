@@ -1,0 +1,186 @@
+"""Training steps: our graph and our eager mode beside PyTorch's eager mode, and data-parallel beside DDP over gloo.
+
+    python benchmarks/train_step.py [--models mlp,cnn,gpt] [--rounds 15] [--threads 2] [--json FILE]
+    python benchmarks/train_step.py --ranks 2 ...      # both sides in the same two processes, one thread each
+
+Same starting weights, same batches; the losses of the first steps must agree to 1e-4 before anything is timed. ratio is
+PyTorch's time over ours.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import socket
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+from measure import arguments, in_turns, paired, report
+from models import MODELS, batch, make_optimizer, start_values
+
+CHECKED_STEPS = 5
+
+
+class Torch:
+    """PyTorch's eager mode; wrapped in DDP if there are several ranks."""
+
+    def __init__(self, name: str, rank: int, world_size: int) -> None:
+        import torch
+
+        self._f = torch.nn.functional
+        model = MODELS[name](torch)
+        values = start_values(model)
+        for key, parameter in model.named_parameters():
+            parameter.data = torch.from_numpy(values[key].copy())
+        self._model = model
+        if world_size > 1:
+            self._model = torch.nn.parallel.DistributedDataParallel(model)
+        self._optimizer = make_optimizer(torch, name, model)
+        self._x, self._y = (torch.from_numpy(a) for a in shard(batch(name), rank, world_size))
+
+    def step(self) -> Any:
+        self._optimizer.zero_grad()
+        loss = self._f.cross_entropy(self._model(self._x), self._y)
+        loss.backward()
+        self._optimizer.step()
+        return loss
+
+    def loss(self) -> float:
+        return float(self.step().item())
+
+
+class Ours:
+    """Our graph, or our eager mode; data-parallel by placement if there are several ranks (graph only)."""
+
+    def __init__(self, name: str, rank: int, world_size: int, is_graph: bool) -> None:
+        import oneflow as flow
+
+        self._flow = flow
+        model = MODELS[name](flow)
+        state = dict(model.state_dict())
+        state.update(start_values(model))
+        model.load_state_dict(state)
+        x, y = (flow.tensor(a) for a in shard(batch(name), rank, world_size))
+        if world_size > 1:
+            everywhere = flow.placement("cpu", list(range(world_size)))
+            model.to_global(everywhere, flow.sbp.broadcast)
+            x, y = (t.to_global(everywhere, flow.sbp.split(0), check_meta=False) for t in (x, y))
+        self._model, self._x, self._y = model, x, y
+        self._optimizer = make_optimizer(flow, name, model)
+        self._graph = self._make_graph() if is_graph else None
+
+    def _make_graph(self) -> Any:
+        flow, model, optimizer = self._flow, self._model, self._optimizer
+
+        class Train(flow.nn.Graph):  # type: ignore[name-defined,misc]
+            def __init__(self) -> None:
+                super().__init__()
+                self.model = model
+                self.add_optimizer(optimizer)
+
+            def build(self, x: Any, y: Any) -> Any:
+                loss = flow.nn.functional.cross_entropy(self.model(x), y)
+                loss.backward()
+                return loss
+
+        return Train()
+
+    def step(self) -> Any:
+        if self._graph is not None:
+            return self._graph(self._x, self._y)
+        loss = self._flow.nn.functional.cross_entropy(self._model(self._x), self._y)
+        loss.backward()
+        self._optimizer.step()
+        self._optimizer.zero_grad()
+        return loss
+
+    def loss(self) -> float:
+        return float(self.step().numpy())
+
+
+def shard(arrays: tuple[Any, Any], rank: int, world_size: int) -> tuple[Any, Any]:
+    """This rank's rows."""
+    x, y = arrays
+    return np.array_split(x, world_size)[rank].copy(), np.array_split(y, world_size)[rank].copy()
+
+
+def mean_over_ranks(value: float, world_size: int) -> float:
+    """DDP reports each rank's own loss."""
+    if world_size == 1:
+        return value
+    import torch
+
+    total = torch.tensor(value)
+    torch.distributed.all_reduce(total)
+    return float(total) / world_size
+
+
+def check(sides: dict[str, Any], name: str, world_size: int) -> None:
+    losses = {}
+    for key, side in sides.items():
+        found = [side.loss() for _ in range(CHECKED_STEPS)]
+        if key == "torch":
+            found = [mean_over_ranks(v, world_size) for v in found]
+        losses[key] = found
+    for key, found in losses.items():
+        if not np.allclose(found, losses["torch"], rtol=1e-4):
+            raise SystemExit(f"{name}: losses differ: {key} {found}, torch {losses['torch']}")
+
+
+def measure(name: str, args: argparse.Namespace, rank: int, world_size: int) -> list[dict[str, Any]]:
+    sides: dict[str, Any] = {
+        "graph": Ours(name, rank, world_size, True),
+        "torch": Torch(name, rank, world_size),
+    }
+    if world_size == 1:
+        sides["eager"] = Ours(name, rank, world_size, False)
+    check(sides, name, world_size)
+    repeat = 1 if name == "gpt" else 10
+    times = in_turns({k: s.step for k, s in sides.items()}, args.rounds, repeat=repeat)
+    other = "torch eager" if world_size == 1 else f"torch DDP gloo, {world_size} ranks"
+    return [
+        {"model": name, "ours": key, "theirs": other, **paired(times, key, "torch")}
+        for key in sides
+        if key != "torch"
+    ]
+
+
+def launch(ranks: int, argv: list[str]) -> int:
+    """Both sides in the same processes: PyTorch's store on a port of its own."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    env = {**os.environ, "TORCH_PORT": str(port)}
+    command = [sys.executable, "-m", "oneflow.distributed.launch", "--standalone"]
+    command += ["--nproc_per_node", str(ranks), __file__, *argv]
+    return subprocess.run(command, env=env).returncode
+
+
+def main() -> None:
+    parser = arguments(__doc__)
+    parser.add_argument("--models", default="mlp,cnn,gpt")
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--threads", type=int, default=None, help="of both sides (1 with ranks)")
+    parser.add_argument("--ranks", type=int, default=1)
+    args = parser.parse_args()
+    rank, world_size = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+    if args.ranks > 1 and world_size == 1:
+        raise SystemExit(launch(args.ranks, sys.argv[1:]))
+    import torch
+
+    torch.set_num_threads(args.threads or (os.cpu_count() or 1 if world_size == 1 else 1))
+    if world_size > 1:
+        os.sched_setaffinity(0, {rank % (os.cpu_count() or 1)})
+        store = f"tcp://127.0.0.1:{os.environ['TORCH_PORT']}"
+        torch.distributed.init_process_group("gloo", store, rank=rank, world_size=world_size)
+    rows = [r for name in args.models.split(",") for r in measure(name, args, rank, world_size)]
+    if rank == 0:
+        report("training step", rows, args.json)
+    if world_size > 1:
+        torch.distributed.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

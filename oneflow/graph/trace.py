@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from oneflow.autograd.tape import record
+from oneflow.core.device import Device
 from oneflow.core.dispatch import use_mode
 from oneflow.core.errors import GraphError, OneFlowError, PlacementError
 from oneflow.core.graph import LogicalGraph, Node, Value
@@ -68,13 +69,21 @@ class Trace:
         return outputs[0] if op.num_outputs == 1 else outputs
 
     def create(
-        self, op: type[Op], attrs: dict[str, Attr], placement: Placement, nd_sbp: NdSbp
+        self,
+        op: type[Op],
+        attrs: dict[str, Attr],
+        device: Device | None,
+        placement: Placement | None,
+        nd_sbp: NdSbp | None,
     ) -> Tensor:
-        """A source op whose result has a placement and an SBP."""
+        """A source op. Without a placement its result is local: on `device` of this rank."""
         types = infer_types(op, (), attrs)
-        node = self._append(op.name, [], types, placement, attrs)
-        node.outputs[0].sbp = nd_sbp
-        return wrap_traced(node.outputs[0], types[0], placement=placement, sbp=nd_sbp)
+        where = placement or Placement(device.type if device else "cpu", [self.rank])
+        node = self._append(op.name, [], types, where, attrs)
+        sbp = node.outputs[0].sbp = nd_sbp or all_broadcast(where.ndim)
+        if placement is None:
+            return wrap_traced(node.outputs[0], types[0], device=device)
+        return wrap_traced(node.outputs[0], types[0], placement=placement, sbp=sbp)
 
     def to_global(self, x: Tensor, placement: Placement, nd_sbp: NdSbp | None) -> Tensor:
         """A node that fixes placement and, unless None, SBP. Its gradient is the front end's to record."""

@@ -113,3 +113,22 @@ def test_mistakes_are_named() -> None:
         nn.GRU(3, 5)(wrap(np.zeros((2, 2, 3), np.float32)), wrap(np.zeros((1, 2, 4), np.float32)))
     assert isinstance(nn.GRU(3, 5, num_layers=2)(wrap(X.astype(np.float32)))[0], Tensor)
     assert repr(nn.LSTM(3, 5, 2)) == "LSTM(3, 5, num_layers=2)"
+
+
+def test_layers_in_containers_run_in_a_graph() -> None:
+    class Read(nn.Graph):
+        def __init__(self) -> None:
+            super().__init__()
+            self.steps = nn.ModuleList([nn.Linear(3, 3), nn.LSTM(3, 4, bidirectional=True)])
+            self.ends = nn.ModuleDict({"out": nn.Tanh()})
+
+        def build(self, x: Tensor) -> Any:
+            for module in self.steps:
+                x = module(x)
+            return self.ends["out"](x[0])
+
+    graph = Read()
+    x = wrap(X.astype(np.float32))
+    linear, lstm = (m.to(nn.Module) for m in graph.steps)
+    expected = lstm(linear(x))[0].tanh().detach().numpy()
+    np.testing.assert_allclose(graph(x).numpy(), expected, rtol=1e-4, atol=1e-6)

@@ -19,7 +19,7 @@ is solved once: the walks are linear, and cheap on repeated blocks.
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from operator import is_
 
 from oneflow.core.errors import SbpError
@@ -196,20 +196,40 @@ class _Solver:
     def _solve(self, node: Node, messages: list[_Message]) -> _Solved:
         if node.op not in MOVES:
             check_placements(node)
-        choices = self._allowed(node)
-        best = [self._best_inputs(node, i, m, choices) for i, m in enumerate(messages)]
-        weight = self._compute_weight * self._weight(node)
-        base = [
-            weight * c.seconds + sum(b[s] for b, s in zip(best, c.inputs, strict=True))
-            for c in choices
-        ]
-        if not choices or min(base) == math.inf:
+        for group in self._groups(self._allowed(node), messages):
+            costs = self._costs(node, group, messages)
+            choices = [c for c, seconds in zip(group, costs, strict=True) if seconds < math.inf]
+            if choices:
+                break
+        else:
             raise self._no_signature(node, messages)
-        if not self._search_all:
-            choices, base = _best_matching(choices, base, messages)
+        base = [seconds for seconds in costs if seconds < math.inf]
         readers = max(1, sum(len(v.users) for v in node.outputs))
         outputs = [self._message(v, i, choices, base, readers) for i, v in enumerate(node.outputs)]
         return _Solved(len(self._solved), choices, base, outputs)
+
+    def _groups(
+        self, choices: Sequence[Choice], messages: list[_Message]
+    ) -> Iterable[Sequence[Choice]]:
+        """Eligible choices; if none of a group is possible, those of the next group are."""
+        if self._search_all or not messages:
+            return [choices]
+        groups: dict[int, list[Choice]] = {}
+        for choice in choices:
+            score = sum(map(_matching_axes, choice.inputs, messages))
+            groups.setdefault(score, []).append(choice)
+        return [groups[score] for score in sorted(groups, reverse=True)]
+
+    def _costs(
+        self, node: Node, choices: Sequence[Choice], messages: list[_Message]
+    ) -> list[float]:
+        """Seconds up to and with the node, per choice."""
+        best = [self._best_inputs(node, i, m, choices) for i, m in enumerate(messages)]
+        weight = self._compute_weight * self._weight(node)
+        return [
+            weight * c.seconds + sum(b[s] for b, s in zip(best, c.inputs, strict=True))
+            for c in choices
+        ]
 
     def _weight(self, node: Node) -> int:
         return self._weights[node.outputs[0].id] if node.outputs else 1
@@ -330,19 +350,6 @@ class _Solver:
             if seconds < least - EPSILON:
                 best, least = choice, seconds
         return best
-
-
-def _best_matching(
-    choices: Sequence[Choice], base: list[float], messages: list[_Message]
-) -> tuple[list[Choice], list[float]]:
-    """The possible choices that take most inputs as they come, axis by axis."""
-    scores = [
-        -1 if seconds == math.inf else sum(map(_matching_axes, choice.inputs, messages))
-        for choice, seconds in zip(choices, base, strict=True)
-    ]
-    most = max(scores)
-    kept = [i for i, score in enumerate(scores) if score == most]
-    return [choices[i] for i in kept], [base[i] for i in kept]
 
 
 def _matching_axes(wanted: NdSbp, message: _Message) -> int:

@@ -237,7 +237,9 @@ class Supervisor:
         def note(signum: int, frame: object) -> None:
             self._signals.append(signum)
 
-        before = {signum: signal.signal(signum, note) for signum in STOP_SIGNALS}
+        # One that is ignored stays so: nohup and background jobs of a shell mean it.
+        heeded = [s for s in STOP_SIGNALS if signal.getsignal(s) is not signal.SIG_IGN]
+        before = {signum: signal.signal(signum, note) for signum in heeded}
         before[signal.SIGCHLD] = signal.signal(signal.SIGCHLD, lambda signum, frame: None)
         try:
             yield

@@ -197,6 +197,7 @@ def test_signal_to_the_launcher_ends_all(tmp_path: Path, signum: int, code: int)
         env=clean_env(),
         stderr=subprocess.PIPE,
         text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a shell may ignore it
     )
     files = [tmp_path / "pid0", tmp_path / "pid1"]
     wait_until(lambda: all(f.exists() and f.read_text() for f in files))
@@ -206,6 +207,18 @@ def test_signal_to_the_launcher_ends_all(tmp_path: Path, signum: int, code: int)
     (line,) = cause_lines(stderr)
     assert "state=CANCELLED" in line and f"exit={code}" in line
     assert not [f for f in files if is_alive(int(f.read_text()))]
+
+
+def test_nohup_is_respected(tmp_path: Path) -> None:
+    body = f"open(r'{tmp_path}/pid', 'w').write(str(os.getpid()))\ntime.sleep(1)"
+    process = subprocess.Popen(
+        [*LAUNCH, *QUICK, write(tmp_path, body)],
+        env=clean_env(),
+        preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN),
+    )
+    wait_until(lambda: (tmp_path / "pid").exists())
+    process.send_signal(signal.SIGHUP)
+    assert process.wait(WAIT_S) == 0
 
 
 def test_ranks_die_with_a_killed_launcher(tmp_path: Path) -> None:

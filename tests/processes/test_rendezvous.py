@@ -34,6 +34,11 @@ def rank_env(rank: int, world_size: int, port: int, **more: str) -> dict[str, st
     return env | world | address | quick | {"ONEFLOW_JOB_TOKEN": "t" * 64} | more
 
 
+def heed_ctrl_c() -> None:
+    """Shells start background jobs, and so tests run by one, with SIGINT ignored."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 class Ranks:
     """Processes of one job without a launcher, so that nobody but the control plane ends them."""
 
@@ -54,6 +59,7 @@ class Ranks:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
+            preexec_fn=heed_ctrl_c,
         )
 
     def wait_here(self) -> None:

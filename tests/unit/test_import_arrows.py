@@ -1,4 +1,4 @@
-"""Imports point one way: the arrows of DESIGN.md, section 3, read from the source of every file."""
+"""Imports point one way: the arrows of CONTRIBUTING.md, read from the source of every file."""
 
 from __future__ import annotations
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import atexit
 import ctypes
+import multiprocessing
 import os
 import signal
 import sys
@@ -72,6 +73,11 @@ def play(scene: str, client: ControlClient, folder: Path) -> None:
         case "ctrl-c":
             pause(folder, str(rank))
             client.get("never", timeout_s=60)
+        case "fork":
+            context = multiprocessing.get_context("fork")
+            with context.Pool(1) as pool:
+                print(pool.map(abs, [-rank]), flush=True)
+            client.barrier("end")
         case "exit 7":
             if rank == 1:
                 client.report_failure("boom", 7)

@@ -102,6 +102,12 @@ def test_keys_barriers_and_a_plan_reach_all(ranks: Ranks) -> None:
         assert (code, out, err) == (0, "0,1,2 6000001\n", "")
 
 
+def test_forked_helpers_work_and_are_quiet(ranks: Ranks) -> None:
+    ranks.start("fork")
+    for rank in (0, 1):
+        assert ranks.finish(rank) == (0, f"[{rank}]\n", "")
+
+
 def test_first_differing_node_is_shown_to_all(ranks: Ranks) -> None:
     ranks.start("differ", 3)
     for rank in range(3):

@@ -1,5 +1,4 @@
-"""Tells what runs once a step and what runs once a piece (micro-batch), and puts a node where the
-rate changes."""
+"""Tells what runs once a step and what once a piece, and puts a node where the rate changes."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Looks at the graph after each pass: timing, progress, text dumps, checks. Here and nowhere in the
-passes."""
+"""Looks at the graph after each pass: timing, progress, text dumps, checks; here only."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""One order of all nodes for all ranks, so that no two ranks ever wait for each other's next
-collective.
+"""One order of all nodes for all ranks.
+
+So no two ranks ever wait for each other's next collective.
 
 The order the user wrote is a good one: it is kept, stably, but for what a mode moves:
 

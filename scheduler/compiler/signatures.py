@@ -1,5 +1,6 @@
-"""The nd-SBP signatures a node may take and what they cost: shared by infer_sbp, insert_boxing and
-verify.
+"""The nd-SBP signatures a node may take and what they cost.
+
+Shared by infer_sbp, insert_boxing and verify.
 
 Over one hierarchy axis an op declares its signatures; over n axes every combination is one, as long
 as no dim is cut into more parts than it has elements.

@@ -1,5 +1,4 @@
-"""Numbers the pipeline stages: nodes of one stage run on one set of ranks, one stage after
-another."""
+"""Numbers the pipeline stages: nodes of one stage run on one set of ranks."""
 
 from __future__ import annotations
 

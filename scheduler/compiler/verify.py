@@ -1,5 +1,4 @@
-"""Checks that a graph is what it must be after a given pass. For tests and debugging; passes rely
-on it, not on luck."""
+"""Checks that a graph is what it must be after a given pass; for tests and debugging."""
 
 from __future__ import annotations
 

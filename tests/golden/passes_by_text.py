@@ -1,5 +1,4 @@
-"""Runs each pass on the text that the pass before it printed, and reads and writes files of such
-texts."""
+"""Runs each pass on the text that the pass before it printed; reads and writes such texts."""
 
 from __future__ import annotations
 

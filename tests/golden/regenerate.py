@@ -1,5 +1,4 @@
-"""Rewrites the golden files from the passes as they are: `python tests/golden/regenerate.py`. Read
-the diff before committing it."""
+"""Rewrites the golden files: `python tests/golden/regenerate.py`. Read the diff afterwards."""
 
 from __future__ import annotations
 

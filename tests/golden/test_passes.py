@@ -1,5 +1,4 @@
-"""Graph text before and after every pass. `python tests/golden/regenerate.py` rewrites the
-files."""
+"""Graph text before and after every pass; regenerate.py rewrites the files."""
 
 from __future__ import annotations
 

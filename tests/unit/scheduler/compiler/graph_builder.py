@@ -1,5 +1,4 @@
-"""Traces small training graphs for the tests: a mode that appends nodes, and a tape that appends
-gradients."""
+"""Traces small training graphs: a mode that appends nodes, a tape that appends gradients."""
 
 from __future__ import annotations
 

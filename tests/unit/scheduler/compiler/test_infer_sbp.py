@@ -1,5 +1,4 @@
-"""infer_sbp: what the user fixed is followed; on trees the choice is the optimum found by trying
-everything."""
+"""infer_sbp: what the user fixed is followed; on trees the choice is the optimum."""
 
 from __future__ import annotations
 

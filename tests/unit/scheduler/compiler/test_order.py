@@ -1,6 +1,5 @@
 # ruff: noqa: E501  (graph text has a node a line)
-"""order: one valid order; modes move reductions, transfers follow their producers, updates follow
-all readers."""
+"""order: modes move reductions, transfers follow producers, updates follow readers."""
 
 from __future__ import annotations
 

@@ -6,11 +6,12 @@ and 2^n made of bits. NaN stays NaN everywhere. Errors are below 2 units in the 
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba import njit, types
+from numba import config, njit, types
 from numba.extending import intrinsic
 
 from oneflow.kernels.normal import scaled_erfc_coefficients
@@ -26,9 +27,29 @@ def inlined(function: Any) -> Any:
     return njit(inline="always", fastmath=REORDER, error_model="numpy")(function)
 
 
+def _may_run_parallel() -> bool:
+    """Is there a threading layer that several Python threads may call at once?
+
+    TBB and OpenMP are; numba's own work queue, which it falls back to where neither library is
+    installed, ends the process instead.
+    """
+    if config.THREADING_LAYER == "workqueue":
+        return False
+    for pool in ("tbbpool", "omppool"):
+        try:
+            import_module(f"numba.np.ufunc.{pool}")
+        except ImportError:
+            continue
+        return True
+    return False
+
+
+PARALLEL = _may_run_parallel()
+
+
 def vectorized(function: Any) -> Any:
     """Compiles a kernel on its first call (or loads it from the cache on disk); its pranges use numba's threads."""
-    options = {"parallel": True, "nogil": True, "cache": True, "error_model": "numpy"}
+    options = {"parallel": PARALLEL, "nogil": True, "cache": True, "error_model": "numpy"}
     return njit(fastmath=REORDER, **options)(function)
 
 

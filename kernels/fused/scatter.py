@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from numba import njit, prange
+from numba import prange
+
+from oneflow.kernels.fused.math import vectorized
 
 
-@njit(parallel=True, nogil=True, cache=True)
+@vectorized
 def add_rows(target: Any, source: Any, index: Any, offset: Any, threads: Any) -> None:
     """target[a, index[k] - offset] += source[a, k] for every k, in order; indices outside are left
     out.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import ml_dtypes
@@ -52,3 +53,15 @@ def test_masked_fill_by_one_bool() -> None:
     for chosen in (False, True):
         (got,) = run_whole("masked_fill", (x, np.array(chosen)), {"value": -1.0})
         np.testing.assert_array_equal(got, np.full_like(x, -1.0) if chosen else x)
+
+
+def test_threads_may_run_one_kernel_at_once() -> None:
+    x, y = _values("float32", 1), _values("float32", 2)
+    want = np.where(CONDITION, x, y)
+
+    def run() -> bool:
+        results = [run_whole("where", (CONDITION, x, y), {})[0] for _ in range(20)]
+        return all((r == want).all() for r in results)
+
+    with ThreadPoolExecutor(4) as pool:
+        assert all(f.result() for f in [pool.submit(run) for _ in range(4)])

@@ -254,6 +254,29 @@ class BatchNorm3d(_BatchNorm):
     ndims = (5,)
 
 
+class _FusedBatchNorm(_BatchNorm):
+    """relu(batch norm of x + addend); addend: of the shape of x, or None."""
+
+    def forward(self, x: Tensor, addend: Tensor | None = None) -> Tensor:
+        out = super().forward(x)
+        return F.relu(out if addend is None else out + addend)
+
+
+class FusedBatchNorm1d(_FusedBatchNorm):
+    __doc__ = _FusedBatchNorm.__doc__
+    ndims = (2, 3)
+
+
+class FusedBatchNorm2d(_FusedBatchNorm):
+    __doc__ = _FusedBatchNorm.__doc__
+    ndims = (4,)
+
+
+class FusedBatchNorm3d(_FusedBatchNorm):
+    __doc__ = _FusedBatchNorm.__doc__
+    ndims = (5,)
+
+
 class _InstanceNorm(Module):
     """Each channel of each sample shifted and scaled by its own mean and variance.
 

@@ -16,10 +16,12 @@ from oneflow.optim.lr_scheduler.closed_form import (
 )
 from oneflow.optim.lr_scheduler.composed import ChainedScheduler, SequentialLR, WarmUpLR, WarmupLR
 from oneflow.optim.lr_scheduler.plateau import ReduceLROnPlateau
+from oneflow.optim.lr_scheduler.swa import SWALR
 
 _LRScheduler = LRScheduler
 
 __all__ = [
+    "SWALR",
     "ChainedScheduler",
     "ConstantLR",
     "CosineAnnealingLR",

@@ -248,6 +248,17 @@ def test_batch_norm_without_statistics_and_its_gradients() -> None:
         nn.BatchNorm2d(3)(t(x))
 
 
+def test_fused_batch_norm_adds_and_rectifies() -> None:
+    x, other = RNG.normal(size=(4, 3, 2, 2)), RNG.normal(size=(4, 3, 2, 2))
+    fused = nn.FusedBatchNorm2d(3).double()
+    expected = np.maximum(standard(x, (0, 2, 3)) + other, 0)
+    np.testing.assert_allclose(
+        fused(t(x), t(other)).detach().numpy(), expected, rtol=1e-8, atol=1e-12
+    )
+    plain = np.maximum(standard(x, (0, 2, 3)), 0)
+    np.testing.assert_allclose(fused(t(x)).detach().numpy(), plain, rtol=1e-8, atol=1e-12)
+
+
 # ---- dropout -----------------------------------------------------------------------------------
 
 

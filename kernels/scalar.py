@@ -42,6 +42,11 @@ def scalar_rpow(xp: Any, out: Array, x: Array, *, value: Any) -> None:
     xp.power(x.dtype.type(value), x, out=out)
 
 
+@kernel("scalar_div")
+def scalar_div(xp: Any, out: Array, x: Array, *, value: Any) -> None:
+    xp.divide(x, x.dtype.type(value), out=out)
+
+
 @kernel("scalar_rdiv")
 def scalar_rdiv(xp: Any, out: Array, x: Array, *, value: Any) -> None:
     xp.divide(x.dtype.type(value), x, out=out)

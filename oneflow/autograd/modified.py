@@ -16,7 +16,7 @@ class ModifiedTensor(Tensor):
     __slots__ = ("reader",)
     reader: str
 
-    @property  # type: ignore[override]
+    @property
     def _array(self) -> Any:
         raise AutogradError(
             "one of the variables needed for gradient computation has been modified by an inplace "

@@ -124,7 +124,7 @@ class OpNode(GradNode):
     def gradients(self, grads: list[Any], wanted: list[bool]) -> Sequence[Gradient]:
         inputs = [_unpack_input(saved, self) for saved in self.inputs]
         outputs = [_unpack_output(saved, self, i) for i, saved in enumerate(self.outputs)]
-        return self.op.grad(*grads, *inputs, *outputs, **self.attrs)  # type: ignore[no-any-return]
+        return self.op.grad(*grads, *inputs, *outputs, **self.attrs)
 
     def release(self) -> None:
         self.released = True

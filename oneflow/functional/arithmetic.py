@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -113,7 +112,7 @@ def div(input: Any, other: Any, *, rounding_mode: str | None = None) -> Tensor:
 
 
 def _div_number(x: Tensor, value: Any) -> Tensor:
-    return scalar.scalar_mul(x, value=1 / value if value else math.copysign(math.inf, value))  # type: ignore[no-any-return]
+    return scalar.scalar_div(x, value=value)  # type: ignore[no-any-return]
 
 
 def _tensor_like(value: Any, other: Any) -> Tensor:

@@ -181,9 +181,9 @@ def nan_to_num(
     low = float(info.min) if neginf is None else neginf
     x = where_ops.masked_fill(input, unary.isnan(input), value=nan)
     x = where_ops.masked_fill(x, compare.scalar_compare(x, value=math.inf, kind="eq"), value=high)
-    return where_ops.masked_fill(
+    return where_ops.masked_fill(  # type: ignore[no-any-return]
         x, compare.scalar_compare(x, value=-math.inf, kind="eq"), value=low
-    )  # type: ignore[no-any-return]
+    )
 
 
 def logit(input: Tensor, eps: float | None = None) -> Tensor:

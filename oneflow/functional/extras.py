@@ -80,7 +80,8 @@ def set_num_threads(count: int) -> None:
         raise ValueError(f"set_num_threads: needs at least 1, got {count}")
     import numba
 
-    numba.set_num_threads(min(count, numba.config.NUMBA_NUM_THREADS))
+    config: Any = numba.config
+    numba.set_num_threads(min(count, config.NUMBA_NUM_THREADS))
 
 
 def use_deterministic_algorithms(mode: bool, *, warn_only: bool = False) -> None:

@@ -47,7 +47,7 @@ def matmul(
         shape.pop(-1 if other.ndim == 1 else -2)
     if len(shape) != out.ndim:
         out = shape_ops.reshape(out, shape=tuple(shape))
-    return out if alpha == 1.0 else mul(out, alpha)  # type: ignore[no-any-return]
+    return out if alpha == 1.0 else mul(out, alpha)
 
 
 def _of_dims(name: str, x: Tensor, ndim: int) -> None:

@@ -25,7 +25,7 @@ def to(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
     out = input if dtype is None else as_type(input, dtype)
     if device is not None:
         out = _to_device(out, device)
-    return copy_op(out) if copy and out is input else out  # type: ignore[no-any-return]
+    return copy_op(out) if copy and out is input else out
 
 
 def _wanted(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, DType | None]:

@@ -229,9 +229,9 @@ def softsign(input: Tensor, inplace: bool = False) -> Tensor:
 
 def logsigmoid(input: Tensor) -> Tensor:
     """log(sigmoid(x)), without overflow."""
-    return unary.neg(
+    return unary.neg(  # type: ignore[no-any-return]
         softplus(unary.neg(input), 1.0, math.inf if input.type.dtype.bytes > 4 else 80.0)
-    )  # type: ignore[no-any-return]
+    )
 
 
 def glu(input: Tensor, dim: int = -1) -> Tensor:

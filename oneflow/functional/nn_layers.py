@@ -440,9 +440,9 @@ def rms_norm(
     if normalized_shape is None:
         normalized_shape = input.type.shape[-1:] if weight is None else weight.type.shape
     begin = _begin_axis(input, normalized_shape, "rms_norm")
-    return norm_ops.rms_norm(
+    return norm_ops.rms_norm(  # type: ignore[no-any-return]
         input, *(() if weight is None else (weight,)), begin_axis=begin, eps=float(eps)
-    )[0]  # type: ignore[no-any-return]
+    )[0]
 
 
 def group_norm(
@@ -627,7 +627,7 @@ def interpolate(
     ndim = input.ndim - 2
     if (size is None) == (scale_factor is None):
         raise ValueError("interpolate: give either size or scale_factor")
-    factors = [None] * ndim
+    factors: list[Any] = [None] * ndim
     if size is None:
         factors = (
             list(scale_factor) if isinstance(scale_factor, (tuple, list)) else [scale_factor] * ndim

@@ -135,7 +135,7 @@ def expand(input: Tensor, *shape: Any) -> Tensor:
     full = tuple(
         own[i - added] if int(n) == -1 and i >= added else int(n) for i, n in enumerate(wanted)
     )
-    return input if full == own else ops.expand(input, shape=full)  # type: ignore[no-any-return]
+    return input if full == own else ops.expand(input, shape=full)
 
 
 broadcast_to = expand

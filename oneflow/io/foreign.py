@@ -196,7 +196,7 @@ def _dtype_code(code: Any) -> str:
 
 def _set_state(value: Any, state: Any) -> Any:
     if isinstance(value, np.dtype) and isinstance(state, tuple):
-        order = state[1] if len(state) > 1 and state[1] in ("<", ">", "|", "=") else "="
+        order: Any = state[1] if len(state) > 1 and state[1] in ("<", ">", "|", "=") else "="
         return value if order == "|" else value.newbyteorder(order)
     if isinstance(value, Shell) and value.cls.name == "_reconstruct":
         return _numpy_array(state)
@@ -221,7 +221,8 @@ def _numpy_array(state: Any) -> Array:
         raise CheckpointError("load: a NumPy array of objects is not read from files")
     if len(raw) != math.prod(shape) * dtype.itemsize or min(shape, default=0) < 0:
         raise CheckpointError(f"load: a NumPy array of {dtype}{list(shape)} with {len(raw)} bytes")
-    return np.frombuffer(raw, dtype=dtype).reshape(shape, order="F" if is_fortran else "C").copy()
+    whole = np.frombuffer(raw, dtype=dtype).reshape(shape, order="F" if is_fortran else "C")
+    return np.array(whole)
 
 
 def _strided(storage: Any, offset: Any, size: Any, stride: Any) -> Array:
@@ -299,7 +300,8 @@ _PROTO_DTYPES = {
 
 def _parse_meta(text: str) -> tuple[tuple[int, ...], np.dtype[Any]]:
     """The text form of a shape and a data type: `dim: 2` lines and `data_type: kFloat`."""
-    dims, dtype = [], None
+    dims: list[int] = []
+    dtype: Any = None
     for line in text.replace("{", "\n").replace("}", "\n").splitlines():
         key, _, value = line.strip().partition(":")
         if key == "dim":

@@ -51,8 +51,8 @@ class Encoder:
         for kind, name in ((OrderedDict, "odict"), (dict, "dict")):
             if isinstance(value, kind):
                 return {name: self._pairs(value, path, depth)}
-        for kind, name in _SEQUENCES:
-            if isinstance(value, kind):
+        for sequence, name in _SEQUENCES:
+            if isinstance(value, sequence):
                 items = sorted(value, key=repr) if name == "set" else value
                 return {
                     name: [self.encode(v, f"{path}[{i}]", depth + 1) for i, v in enumerate(items)]
@@ -97,7 +97,12 @@ class Encoder:
         return name
 
 
-_SEQUENCES = ((Size, "size"), (tuple, "tuple"), (list, "list"), ((set, frozenset), "set"))
+_SEQUENCES: tuple[tuple[Any, str], ...] = (
+    (Size, "size"),
+    (tuple, "tuple"),
+    (list, "list"),
+    ((set, frozenset), "set"),
+)
 _LEAVES: tuple[tuple[Any, str, Callable[[Any], Any]], ...] = (
     (float, "float", str),
     (int, "int", str),

@@ -86,6 +86,13 @@ scalar_rpow: ScalarFunction = _scalar(
     "value ** x",
     lambda d, x, y, v: scalar_mul(binary.mul(d, y), value=math.log(v) if v > 0 else math.nan),
 )
+scalar_div: ScalarFunction = _scalar(  # a product with 1 / value would round twice
+    "scalar_div",
+    "x / value",
+    lambda d, x, y, v: scalar_div(d, value=v),
+    accepts=FLOAT,
+    linear=True,
+)
 scalar_rdiv: ScalarFunction = _scalar(
     "scalar_rdiv",
     "value / x",

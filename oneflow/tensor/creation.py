@@ -42,7 +42,7 @@ def tensor(
         x = place(array, device, placement, sbp)
     if requires_grad:
         x.requires_grad = True
-    return x
+    return x  # type: ignore[no-any-return]
 
 
 def place(
@@ -102,7 +102,7 @@ def legacy_tensor(*args: Any, **where: Any) -> Tensor:
     if not args or (sizes and args) or _is_size(args):
         x = empty(*(args or (0,)), **where)
     else:
-        x = tensor(args[0], **({} if _has_dtype(args[0]) else {"dtype": dtypes.float32}), **where)
+        x = tensor(args[0], dtype=None if _has_dtype(args[0]) else dtypes.float32, **where)
     if requires_grad:
         x.requires_grad = True
     return x

@@ -41,7 +41,7 @@ def setitem(x: Tensor, index: Any, value: Any) -> None:
         overwrite(x, with_history(x).masked_fill(_mask(items[0]), value))
         return
     basic, chosen = _split_items(x, items)
-    if not chosen and x.value is None and x._placement is None:
+    if not chosen and not basic.flips and x.value is None and x._placement is None:
         target = _take_basic(x, basic)
         overwrite(target, _fitted(value, target))
         return
@@ -237,14 +237,22 @@ def _fitted(value: Any, target: Tensor) -> Tensor:
     if not isinstance(value, Tensor):
         if isinstance(value, (bool, int, float)):
             return target.new_full(target.type.shape, value)  # type: ignore[no-any-return]
-        from oneflow.tensor.creation import tensor
-
-        value = tensor(
-            value, **({} if target._placement is not None else {"device": target._device})
-        )
+        value = _placed(value, target)
     while value.ndim > target.ndim and value.type.shape[0] == 1:
         value = shape.reshape(value, shape=value.type.shape[1:])
     return expand(as_type(value, target.type.dtype), target.type.shape)
+
+
+def _placed(value: Any, target: Tensor) -> Tensor:
+    """A list or an array as a tensor where `target` is."""
+    from oneflow.core.sbp import all_broadcast
+    from oneflow.tensor.convert import as_array
+    from oneflow.tensor.creation import place
+
+    array = as_array(value, None, target.type.dtype)
+    if target._placement is None:
+        return place(array, target._device, None, None)
+    return place(array, None, target._placement, all_broadcast(target._placement.ndim))
 
 
 def _updated(x: Tensor, basic: _Basic, chosen: dict[int, Tensor], value: Any) -> Tensor:
@@ -261,7 +269,7 @@ def _updated(x: Tensor, basic: _Basic, chosen: dict[int, Tensor], value: Any) ->
     if basic.flips:
         part = shape.flip(part, dims=tuple(basic.flips))
     if basic.is_whole:
-        return part
+        return part  # type: ignore[no-any-return]
     return slicing.slice_update(x, part, **basic.bounds)  # type: ignore[no-any-return]
 
 

@@ -288,7 +288,7 @@ def to_global(
     """Local to global: this rank's part (or copy) of a global tensor. Global to global: another
     placement or sbp.
     """
-    from oneflow.tensor.eager_global import to_global as convert
+    from oneflow.tensor.to_global import to_global as convert
 
     return convert(self, placement, sbp, grad_sbp=grad_sbp, check_meta=check_meta, copy=copy)  # type: ignore[no-any-return]
 
@@ -326,14 +326,14 @@ def to_local(self: Tensor, copy: bool = False) -> Tensor:
     """This rank's part of a global tensor. Raises OneFlowError for a local one."""
     if self.is_local:
         raise OneFlowError("Expected global tensor for to_local but got local tensor!")
-    from oneflow.tensor.eager_global import to_local as convert
+    from oneflow.tensor.to_global import to_local as convert
 
     return convert(self, copy=copy)  # type: ignore[no-any-return]
 
 
 def check_meta_consistency(self: Tensor) -> None:
     """Collective: have all ranks the same shape, dtype, placement and sbp? Raises if not."""
-    from oneflow.tensor.eager_global import check_meta_consistency as check
+    from oneflow.tensor.to_global import check_meta_consistency as check
 
     check(self)
 

@@ -87,8 +87,8 @@ def _content(array: np.ndarray[Any, Any]) -> str:
         floatmode="maxprec_equal",
         suppress=_options.sci_mode is False,
     ):
-        formatter = {"float_kind": _scientific} if _wants_scientific(array) else None
-        text = np.array2string(array, separator=", ", prefix="tensor(", formatter=formatter)  # type: ignore[call-overload]
+        formatter: Any = {"float_kind": _scientific} if _wants_scientific(array) else None
+        text = np.array2string(array, separator=", ", prefix="tensor(", formatter=formatter)
     return str(text)
 
 

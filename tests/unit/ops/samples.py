@@ -202,6 +202,7 @@ def _scalar() -> list[Sample]:
         "scalar_mul": (lambda x, value: x * value, (1.5, 0, -2)),
         "scalar_pow": (lambda x, value: np.power(x, value), (0, 1, 2, 3, 0.5, -0.5, -1, 2.5, 7)),
         "scalar_rpow": (lambda x, value: np.power(value, x), (2.0, 0.5)),
+        "scalar_div": (lambda x, value: x / value, (3, -0.7)),
         "scalar_rdiv": (lambda x, value: value / x, (1, -2.5)),
         "scalar_fmod": (lambda x, value: np.fmod(x, value), (0.7,)),
         "scalar_floor_divide": (lambda x, value: np.floor_divide(x, value), (0.7,)),

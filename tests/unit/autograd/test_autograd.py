@@ -1,0 +1,176 @@
+"""The tape and the backward pass."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from typing import Any
+
+import numpy as np
+import pytest
+
+import oneflow as flow
+from oneflow.core.errors import AutogradError
+
+
+def leaf(*values: float) -> flow.Tensor:
+    return flow.tensor(list(values), dtype=flow.float64, requires_grad=True)
+
+
+def test_gradients_add_up_and_are_not_shared() -> None:
+    a, b = leaf(1, 2), leaf(3, 4)
+    (a + b).sum().backward()
+    assert a.grad is not None and b.grad is not None
+    a.grad.mul_(5)
+    assert b.grad.tolist() == [1, 1]
+    (a * b).sum().backward()
+    assert a.grad.tolist() == [8, 9] and b.grad.tolist() == [2, 3]
+
+
+def test_second_backward_needs_retain_graph() -> None:
+    x = leaf(2)
+    y = x * x
+    y.backward(retain_graph=True)
+    y.backward()
+    assert x.grad is not None and x.grad.tolist() == [8]
+    with pytest.raises(AutogradError, match="backward through the graph a second time"):
+        y.backward()
+
+
+def test_grad_of_grad() -> None:
+    x = leaf(2, 3)
+    (first,) = flow.autograd.grad((x**3).sum(), x, create_graph=True)
+    (second,) = flow.autograd.grad(first.sum(), x)
+    assert second.tolist() == [12, 18] and x.grad is None
+
+
+def test_grad_of_inner_tensors_and_unused_ones() -> None:
+    x, other = leaf(2), leaf(1)
+    y = x * 3
+    assert flow.autograd.grad((y * y).sum(), y)[0].tolist() == [12]
+    with pytest.raises(AutogradError, match="allow_unused"):
+        flow.autograd.grad((x * x).sum(), other)
+    assert flow.autograd.grad((x * x).sum(), [x, other], allow_unused=True)[1] is None
+
+
+def test_hooks_and_kept_gradients() -> None:
+    x = leaf(1)
+    seen: list[Any] = []
+    handle = x.register_hook(lambda g: g * 10)
+    y = x * 2
+    y.retain_grad()
+    y.register_hook(seen.append)
+    (y * 3).backward()
+    assert y.grad is not None and y.grad.tolist() == [3] and seen[0].tolist() == [3]
+    assert x.grad is not None and x.grad.tolist() == [60]
+    handle.remove()
+    x.grad = None
+    (x * 2).backward()
+    assert x.grad.tolist() == [2]
+
+
+def test_no_grad_as_context_and_decorator() -> None:
+    x = leaf(1)
+    with flow.no_grad():
+        assert not (x * 2).requires_grad
+        with flow.enable_grad():
+            assert (x * 2).requires_grad
+
+    @flow.no_grad()
+    def twice(v: flow.Tensor) -> flow.Tensor:
+        return v * 2
+
+    assert not twice(x).requires_grad and flow.is_grad_enabled()
+    with flow.set_grad_enabled(False):
+        assert not flow.is_grad_enabled()
+    with flow.inference_mode():
+        assert not flow.is_grad_enabled()
+    assert flow.is_grad_enabled() and (x.detach() * 2).requires_grad is False
+
+
+def test_in_place_on_a_leaf_is_refused() -> None:
+    x = leaf(1, 2)
+    message = "a leaf Tensor that requires grad is being used in an in-place operation."
+    for change in (lambda: x.add_(1), lambda: x[0].add_(1), lambda: x.__setitem__(0, 1.0)):
+        with pytest.raises(RuntimeError, match=message):
+            change()
+    with flow.no_grad():
+        x.add_(1)
+    assert x.tolist() == [2, 3] and x.is_leaf
+
+
+def test_in_place_through_views_has_the_gradient_of_the_functional_program() -> None:
+    x = leaf(1, 2, 3)
+    y = x * 2
+    y[0] = y[1] * 3
+    y.add_(1)
+    y[1:].mul_(y[:2].clone())
+    y.sum().backward()
+    # y = [6b+1, (2b+1)(6b+1), (2c+1)(2b+1)]
+    b, c = 2.0, 3.0
+    assert x.grad is not None
+    np.testing.assert_allclose(
+        x.grad.numpy(), [0, 6 + 24 * b + 8 + 2 * (2 * c + 1), 2 * (2 * b + 1)]
+    )
+
+
+def test_a_saved_tensor_that_was_written_to_is_found_out() -> None:
+    x, w = leaf(1), leaf(2)
+    y = x * 2
+    z = y * w
+    y.add_(1)
+    with pytest.raises(AutogradError, match="modified by an inplace operation"):
+        z.backward()
+
+
+def test_function_with_its_own_backward() -> None:
+    class Cube(flow.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: Any, scale: float) -> Any:
+            ctx.save_for_backward(x)
+            ctx.scale = scale
+            return x * x * x * scale
+
+        @staticmethod
+        def backward(ctx: Any, d: Any) -> Any:
+            (x,) = ctx.saved_tensors
+            return d * 3 * x * x * ctx.scale, None
+
+    x = leaf(2)
+    Cube.apply(x, 2.0).backward()
+    assert x.grad is not None and x.grad.tolist() == [24]
+
+
+def test_saved_tensors_hooks() -> None:
+    x, log = leaf(3), []
+
+    def pack(t: Any) -> Any:
+        log.append("pack")
+        return t.detach().numpy().copy()
+
+    with flow.autograd.graph.saved_tensors_hooks(pack, flow.from_numpy):
+        y = x * x
+    y.backward()
+    assert x.grad is not None and x.grad.tolist() == [6] and log
+
+
+def test_jacobian_hessian_and_products() -> None:
+    x = leaf(1, 2)
+    f = flow.autograd.functional
+    assert f.jacobian(lambda v: v * v, x).tolist() == [[2, 0], [0, 4]]
+    assert f.hessian(lambda v: (v**3).sum(), x).tolist() == [[6, 0], [0, 12]]
+    ones = flow.ones(2, dtype=flow.float64)
+    assert f.vjp(lambda v: v * v, x, ones)[1].tolist() == [2, 4]
+    assert f.jvp(lambda v: v * v, x, ones)[1].tolist() == [2, 4]
+    assert f.hvp(lambda v: (v**3).sum(), x, ones)[1].tolist() == [6, 12]
+
+
+def test_the_graph_is_freed_without_the_collector() -> None:
+    gc.disable()
+    try:
+        y = (leaf(1, 2) * 2).exp()
+        watch = weakref.ref(y.grad_fn)
+        del y
+        assert watch() is None
+    finally:
+        gc.enable()

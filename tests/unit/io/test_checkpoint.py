@@ -1,0 +1,160 @@
+"""save and load: round trips, damaged files, and files that would run code."""
+
+from __future__ import annotations
+
+import collections
+import io
+import json
+import math
+import pickle
+import struct
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import oneflow as flow
+from oneflow.core.errors import CheckpointError
+
+
+def test_round_trip(tmp_path: Path) -> None:
+    shared = flow.randn(3, 4)
+    obj = {
+        "a": shared,
+        "again": [shared, (1, 2.5, None, True, "x")],
+        3: flow.Size([1, 2]),
+        "nan": math.nan,
+        "dtype": flow.float16,
+        "bytes": b"\x00\xff",
+        "bf16": flow.ones(3, dtype=flow.bfloat16),
+        "empty": flow.ones(0, 3),
+        "scalar": flow.tensor(3),
+        "parameter": flow.ones(2, requires_grad=True),
+        "ordered": collections.OrderedDict(z=1, a=2),
+        "array": np.arange(3),
+        "place": flow.placement("cpu", [0]),
+        "sbp": flow.sbp.split(1),
+    }
+    flow.save(obj, tmp_path / "x")
+    back = flow.load(tmp_path / "x")
+    assert list(back) == list(obj) and flow.equal(back["a"], shared)
+    assert back["a"] is back["again"][0] and back["again"][1] == (1, 2.5, None, True, "x")
+    assert back["parameter"].requires_grad and math.isnan(back["nan"])
+    for key in (3, "dtype", "bytes", "ordered", "place", "sbp"):
+        assert back[key] == obj[key] and type(back[key]) is type(obj[key])
+    assert back["bf16"].dtype is flow.bfloat16 and back["empty"].shape == (0, 3)
+
+
+def test_folder_buffer_and_safetensors(tmp_path: Path) -> None:
+    flow.save({"w": flow.ones(2)}, tmp_path / "folder", save_as_external_data=True)
+    assert flow.load(tmp_path / "folder")["w"].tolist() == [1, 1]
+    buffer = io.BytesIO()
+    flow.save(flow.ones(2), buffer)
+    buffer.seek(0)
+    assert flow.load(buffer).tolist() == [1, 1]
+    library = pytest.importorskip("safetensors.numpy")
+    flow.save({"w": flow.ones(2)}, tmp_path / "x")
+    (array,) = library.load_file(tmp_path / "x").values()
+    assert array.tolist() == [1, 1]
+
+
+def test_what_has_no_form_is_named() -> None:
+    with pytest.raises(CheckpointError, match=r"\['model'\]"):
+        flow.save({"model": object()}, io.BytesIO())
+    nested: list[Any] = []
+    nested.append(nested)
+    with pytest.raises(CheckpointError, match="nested"):
+        flow.save(nested, io.BytesIO())
+
+
+def test_damaged_files_are_refused() -> None:
+    buffer = io.BytesIO()
+    flow.save({"w": flow.ones(4)}, buffer)
+    good = buffer.getvalue()
+    for bad in (
+        b"",
+        good[:5],
+        good[:40],
+        good[:-1],
+        good + b"x",
+        struct.pack("<Q", 1 << 60) + good[8:],
+    ):
+        with pytest.raises(CheckpointError):
+            flow.load(io.BytesIO(bad))
+    (size,) = struct.unpack("<Q", good[:8])
+    header = json.loads(good[8 : 8 + size])
+    for change in (
+        {"shape": [1 << 40]},
+        {"data_offsets": [0, 1 << 50]},
+        {"dtype": "X"},
+        {"shape": [-4]},
+    ):
+        text = json.dumps({**header, "t0": {**header["t0"], **change}}).encode()
+        with pytest.raises(CheckpointError):
+            flow.load(io.BytesIO(struct.pack("<Q", len(text)) + text + good[8 + size :]))
+
+
+class Evil:
+    def __reduce__(self) -> Any:
+        return eval, ("pytest.fail('code of a checkpoint was run')",)
+
+
+@pytest.mark.parametrize("protocol", [2, 4])
+def test_a_pickle_cannot_run_code(protocol: int) -> None:
+    for obj in (Evil(), {"protocol_version": 1, "oneflow": None, "data": [Evil()]}):
+        with pytest.raises(CheckpointError, match="eval"):
+            flow.load(io.BytesIO(pickle.dumps(obj, protocol)))
+
+
+def test_upstream_pickles_are_read() -> None:
+    content = {
+        "w": np.ones((2, 3), np.float32),
+        "n": [1, (2.5, "x")],
+        "s": {1, 2},
+        "f": np.float32(2),
+    }
+    for protocol in (2, 3, 4, 5):
+        data = pickle.dumps({"protocol_version": 1, "oneflow": None, "data": content}, protocol)
+        if protocol == 5:
+            with pytest.raises(CheckpointError) if b"_frombuffer" in data else _nothing():
+                flow.load(io.BytesIO(data))
+            continue
+        back = flow.load(io.BytesIO(data))
+        assert back["w"].shape == (2, 3) and back["n"] == [1, (2.5, "x")] and back["f"] == 2
+
+
+class _nothing:
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, *_: Any) -> None: ...
+
+
+def test_pytorch_files_are_read() -> None:
+    torch = pytest.importorskip("torch")
+    model = torch.nn.Linear(2, 3)
+    obj = {
+        "sd": model.state_dict(),
+        "t": torch.arange(6.0).reshape(2, 3).t(),
+        "bf": torch.ones(2, dtype=torch.bfloat16),
+        "p": torch.nn.Parameter(torch.ones(2)),
+        "d": torch.float16,
+        "size": torch.Size([1]),
+        "opt": torch.optim.Adam(model.parameters()).state_dict(),
+    }
+    buffer = io.BytesIO()
+    torch.save(obj, buffer)
+    buffer.seek(0)
+    back = flow.load(buffer)
+    np.testing.assert_array_equal(back["sd"]["weight"].numpy(), model.weight.detach().numpy())
+    assert back["t"].tolist() == [[0, 3], [1, 4], [2, 5]] and back["d"] is flow.float16
+    assert (
+        back["p"].requires_grad
+        and back["size"] == flow.Size([1])
+        and back["opt"]["param_groups"][0]["lr"] == 1e-3
+    )
+    buffer = io.BytesIO()
+    torch.save({"x": Evil()}, buffer)
+    buffer.seek(0)
+    with pytest.raises(CheckpointError, match="eval"):
+        flow.load(buffer)

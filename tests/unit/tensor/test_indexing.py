@@ -1,0 +1,65 @@
+"""x[...] and x[...] = value against NumPy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import oneflow as flow
+
+INDICES: tuple[Any, ...] = (
+    0,
+    (slice(None), 1),
+    (Ellipsis, 2),
+    (None, 0),
+    (slice(None), slice(0, 3, 2)),
+    [0, 1],
+    ([0, 1], [2, 0]),
+    (0, [2, 0]),
+    (slice(None), [0, 2], [1, 3]),
+    ([0, 1], slice(None), [1, 3]),
+    (-1, -1, -1),
+    (slice(None), slice(None), [[0, 1], [2, 3]]),
+    (slice(None), slice(None, None, -1)),
+    (slice(1, 1),),
+    (Ellipsis, None),
+    (np.array([True, False]),),
+)
+
+
+@pytest.mark.parametrize("index", INDICES, ids=str)
+def test_reading_and_writing(index: Any) -> None:
+    array = np.arange(24.0).reshape(2, 3, 4)
+    x = flow.tensor(array)
+    np.testing.assert_array_equal(x[index].numpy(), array[index])
+    x[index] = 7.0
+    array[index] = 7.0
+    np.testing.assert_array_equal(x.numpy(), array)
+    value = np.random.default_rng(0).random(array[index].shape)
+    x[index] = flow.tensor(value)
+    array[index] = value
+    np.testing.assert_array_equal(x.numpy(), array)
+
+
+def test_masks() -> None:
+    array = np.arange(6.0).reshape(2, 3)
+    x = flow.tensor(array)
+    np.testing.assert_array_equal(x[x > 2].numpy(), array[array > 2])
+    x[x > 2] = 0
+    assert x.tolist() == [[0, 1, 2], [0, 0, 0]]
+
+
+def test_index_out_of_range_names_the_tensor() -> None:
+    with pytest.raises(IndexError, match="out of bounds"):
+        flow.ones(2)[5]
+    with pytest.raises(IndexError, match="too many indices"):
+        flow.ones(2)[0, 0]
+
+
+def test_a_slice_is_a_view() -> None:
+    x = flow.zeros(3, 2)
+    x[1].add_(1)
+    x[:, 0].fill_(5)
+    assert x.tolist() == [[5, 0], [5, 1], [5, 0]]

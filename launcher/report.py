@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import socket
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from typing import Any
 from oneflow.launcher.supervision import Verdict
 
 MAX_CAUSE_CHARS = 600
+_HIDDEN = re.compile(r"[\x7f-\x9f]")  # terminals act on these too, and JSON does not escape them
 REASONS = {
     64: "USER_ERROR",
     65: "CHECKPOINT_INVALID",
@@ -88,7 +90,7 @@ def config_line(job: str, exit_code: int, reason: str, cause: str) -> str:
 def compose(fields: dict[str, object], cause: str) -> str:
     """`oneflow: key=value ... cause="..."`, always one line."""
     words = " ".join(f"{key}={value}" for key, value in fields.items())
-    one_line = " ".join(cause.split())
+    one_line = _HIDDEN.sub("?", " ".join(cause.split()))
     if len(one_line) > MAX_CAUSE_CHARS:
         one_line = one_line[: MAX_CAUSE_CHARS - 3] + "..."
     return f"oneflow: {words} cause={json.dumps(one_line, ensure_ascii=False)}"

@@ -35,7 +35,7 @@ from oneflow.launcher.supervision import (
 
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS")
-STOPPING_LOOK_S = 0.02
+STOPPING_LOOK_S = 0.05
 DUMP_SIGNAL = signal.SIGUSR2  # the worker bootstrap answers it with the stacks of all threads
 
 

@@ -71,18 +71,18 @@ class Config:
         """
         env = os.environ if env is None else env
         launched = _is_launched(env)
-        heartbeat_s = _seconds(env, "ONEFLOW_HEARTBEAT_SECONDS", 1.0)
+        heartbeat_s, suspect_s, act_s, timeout_s = _times(env)
         config = cls(
             **(_world(env) if launched else {}),  # type: ignore[arg-type]
             launched=launched,
             job_token=env.get("ONEFLOW_JOB_TOKEN") or None,
             job_id=env.get("ONEFLOW_JOB_ID") or "local",
             attempt=_integer(env, "ONEFLOW_ATTEMPT", 1, low=1),
-            timeout_s=_seconds(env, "ONEFLOW_TIMEOUT_SECONDS", 300.0),
             rendezvous_timeout_s=_seconds(env, "ONEFLOW_RDZV_TIMEOUT_SECONDS", 300.0),
+            timeout_s=timeout_s,
             heartbeat_s=heartbeat_s,
-            suspect_s=_seconds(env, "ONEFLOW_SUSPECT_SECONDS", 3.0 * heartbeat_s),
-            act_s=_seconds(env, "ONEFLOW_PEER_TIMEOUT_SECONDS", 10.0 * heartbeat_s),
+            suspect_s=suspect_s,
+            act_s=act_s,
             debug=_boolean(env, "ONEFLOW_DEBUG") or _boolean(env, "ONEFLOW_DEBUG_MODE"),
             debug_pass=env.get("ONEFLOW_DEBUG_PASS", ""),
             dump_dir=env.get("ONEFLOW_DUMP") or None,
@@ -175,6 +175,16 @@ def _world(env: Mapping[str, str]) -> dict[str, object]:
         "master_addr": env["MASTER_ADDR"],
         "master_port": _integer(env, "MASTER_PORT", 0, low=1, high=65535),
     }
+
+
+def _times(env: Mapping[str, str]) -> tuple[float, float, float, float]:
+    """Heartbeat, suspect, act, time-out; whoever sets one need not set those below it."""
+    timeout_s = _seconds(env, "ONEFLOW_TIMEOUT_SECONDS", 300.0)
+    heartbeat_s = _seconds(env, "ONEFLOW_HEARTBEAT_SECONDS", min(1.0, timeout_s / 8))
+    act_default = min(10.0 * heartbeat_s, 0.8 * timeout_s)
+    act_s = _seconds(env, "ONEFLOW_PEER_TIMEOUT_SECONDS", act_default)
+    suspect_s = _seconds(env, "ONEFLOW_SUSPECT_SECONDS", min(3.0 * heartbeat_s, 0.5 * act_s))
+    return heartbeat_s, suspect_s, act_s, timeout_s
 
 
 def _warn_of_proxies(env: Mapping[str, str], launched: bool) -> None:

@@ -48,7 +48,7 @@ def test_a_proxy_is_warned_of_in_a_launched_world_only() -> None:
         ("ONEFLOW_TIMEOUT_SECONDS", "inf"),
         ("ONEFLOW_HEARTBEAT_SECONDS", "nan"),
         ("ONEFLOW_DEBUG", "perhaps"),
-        ("ONEFLOW_PEER_TIMEOUT_SECONDS", "2"),
+        ("ONEFLOW_PEER_TIMEOUT_SECONDS", "1.5"),
         ("OMP_NUM_THREADS", "0"),
     ],
 )
@@ -60,6 +60,13 @@ def test_a_bad_value_names_its_variable(variable: str, value: str) -> None:
 def test_shorter_heartbeats_shorten_what_depends_on_them() -> None:
     config = Config.from_env({"ONEFLOW_HEARTBEAT_SECONDS": "0.2"})
     assert (config.suspect_s, config.act_s) == pytest.approx((0.6, 2.0))
+
+
+@pytest.mark.parametrize("timeout", ["0.5", "5", "60"])
+def test_a_short_timeout_alone_is_enough(timeout: str) -> None:
+    config = Config.from_env({"ONEFLOW_TIMEOUT_SECONDS": timeout})
+    assert config.timeout_s == float(timeout)
+    assert config.heartbeat_s < config.suspect_s < config.act_s < config.timeout_s
 
 
 def test_addresses() -> None:

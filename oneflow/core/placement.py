@@ -6,6 +6,7 @@ import math
 import re
 from functools import lru_cache
 from typing import Any
+from weakref import WeakValueDictionary
 
 import numpy as np
 
@@ -20,9 +21,14 @@ class Placement:
     rank's place in the hierarchy is its place in ascending order. Immutable and hashable.
     """
 
-    __slots__ = ("_hash", "hierarchy", "rank_ids", "type")
+    __slots__ = ("__weakref__", "_hash", "hierarchy", "rank_ids", "type")
 
-    def __init__(self, type: str, ranks: Any) -> None:
+    type: str
+    hierarchy: tuple[int, ...]
+    rank_ids: tuple[int, ...]
+    _hash: int
+
+    def __new__(cls, type: str, ranks: Any) -> Placement:
         if type not in DEVICE_TYPES:
             raise PlacementError(
                 f"Expected one of {', '.join(DEVICE_TYPES)} device type at start of device string: {type}"
@@ -39,10 +45,7 @@ class Placement:
             if array.ndim > 1:
                 raise PlacementError(f"placement names a rank twice: {ranks!r}")
             array = unique
-        self.type = type
-        self.hierarchy: tuple[int, ...] = tuple(int(n) for n in array.shape)
-        self.rank_ids: tuple[int, ...] = tuple(int(r) for r in unique)
-        self._hash = hash((self.type, self.hierarchy, self.rank_ids))
+        return _interned(type, tuple(map(int, array.shape)), tuple(map(int, unique)))
 
     @property
     def ranks(self) -> np.ndarray[Any, Any]:
@@ -92,6 +95,21 @@ class Placement:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Placement, (self.type, self.ranks.tolist())
+
+
+_known: WeakValueDictionary[tuple[Any, ...], Placement] = WeakValueDictionary()
+
+
+def _interned(type_: str, hierarchy: tuple[int, ...], rank_ids: tuple[int, ...]) -> Placement:
+    """One object per placement: comparing two of a thousand ranks is then comparing two pointers."""
+    key = type_, hierarchy, rank_ids
+    found = _known.get(key)
+    if found is None:
+        found = object.__new__(Placement)
+        found.type, found.hierarchy, found.rank_ids = key
+        found._hash = hash(key)
+        _known[key] = found
+    return found
 
 
 @lru_cache(maxsize=1024)

@@ -12,6 +12,7 @@ import itertools
 import math
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from oneflow.boxing.cost import DEVICE, SHARED_MEMORY, TCP, Link, boxing_seconds
 from oneflow.core.dtype import bool_
@@ -126,6 +127,7 @@ def has_partial(nd_sbp: NdSbp) -> bool:
     return PARTIAL in nd_sbp
 
 
+@lru_cache(maxsize=1024)
 def link_between(cluster: Cluster, source: Placement, target: Placement) -> Link:
     """The slowest link that a value takes between the ranks of two placements."""
     ranks = {*source.rank_ids, *target.rank_ids}

@@ -1,4 +1,5 @@
-"""The ranks of this job, joined at the first need. One process needs no socket; rank 0 of several hosts the scheduler."""
+"""The ranks of this job, joined at the first need. One process needs no socket; rank 0 of several
+hosts the scheduler."""
 
 from __future__ import annotations
 
@@ -14,6 +15,7 @@ from oneflow.core.errors import InternalError, OneFlowError
 
 if TYPE_CHECKING:
     from oneflow.actors.control import ControlClient
+    from oneflow.boxing.collectives.base import Collectives
     from oneflow.scheduler.server import SchedulerServer
 
 
@@ -33,6 +35,9 @@ class World:
         self._lock = threading.Lock()
         self._numbers = itertools.count()
         self._exit_code: Any = 0
+        self._collectives: dict[tuple[int, ...], Collectives] = {}
+        self.identities: dict[int, str] = {}
+        """rank -> where it runs, as far as asked for; equal: the two can share memory."""
         if config.metrics_addr is not None:
             from oneflow.core.metrics_http import start_endpoint
 
@@ -40,7 +45,8 @@ class World:
 
     @property
     def client(self) -> ControlClient:
-        """The connection to the scheduler; joins the job at the first call. Raises RendezvousError."""
+        """The connection to the scheduler; joins the job at the first call. Raises
+        RendezvousError."""
         if self._client is None:
             with self._lock:
                 if self._client is None:
@@ -52,6 +58,21 @@ class World:
     def hosts(self) -> tuple[str, ...]:
         """Host name of every rank."""
         return tuple(m.host for m in self.client.members)
+
+    def collectives(self, ranks: tuple[int, ...]) -> Collectives:
+        """This rank's end of a set of ranks (ascending), opened at the first call, which all of
+        them must make."""
+        found = self._collectives.get(ranks)
+        if found is None:
+            from oneflow.distributed.groups import open_collectives
+
+            found = self._collectives[ranks] = open_collectives(self, ranks)
+        return found
+
+    @property
+    def everyone(self) -> Collectives:
+        """The collectives of all ranks."""
+        return self.collectives(tuple(range(self.world_size)))
 
     def next_job_number(self) -> int:
         """A number of its own for each job; ranks that make jobs in one order get the same."""
@@ -85,7 +106,7 @@ class World:
         hosts = self.hosts if self._client is not None else ()
         return compile_job(graph, config, self.world_size, hosts)
 
-    # ---- leaving -------------------------------------------------------------------------------------------------------------
+    # ---- leaving ---------------------------------------------------------------------------------
 
     def _watch_exit(self) -> None:
         atexit.register(self._leave)
@@ -111,6 +132,8 @@ class World:
         self._client.report_failure(cause, int(self._exit_code), reason)
 
     def _leave(self) -> None:
+        while self._collectives:
+            self._collectives.popitem()[1].close()
         client, self._client = self._client, None
         if client is not None:
             code = self._exit_code

@@ -1,0 +1,75 @@
+"""Opens the collectives of a set of ranks: shared memory if all run on one host, else sockets."""
+
+from __future__ import annotations
+
+import socket
+from typing import TYPE_CHECKING
+
+from oneflow.core.config import split_address
+from oneflow.core.errors import PlacementError
+
+if TYPE_CHECKING:
+    from oneflow.boxing.collectives.base import Collectives
+    from oneflow.distributed.world import World
+
+
+def open_collectives(world: World, ranks: tuple[int, ...]) -> Collectives:
+    """This rank's end of `ranks` (ascending); all of them must call it.
+
+    Raises PlacementError for a rank that the world does not have.
+    """
+    if ranks[-1] >= world.world_size:
+        raise PlacementError(
+            "Placement is invalid because rank must be less than world size! "
+            f"Rank {ranks[-1]} was asked for, the world has {world.world_size}"
+        )
+    if ranks == (world.rank,):
+        from oneflow.boxing.collectives.in_process import InProcessGroup
+
+        return InProcessGroup(ranks).collectives(world.rank)
+    client = world.client
+    name = f"eager/{'-'.join(map(str, ranks))}"
+
+    def check() -> None:
+        client.check(ranks)
+
+    if _is_one_host(world, ranks):
+        from oneflow.boxing.collectives.shared_memory import SharedMemoryCollectives
+
+        return SharedMemoryCollectives(name, world.rank, ranks, client, check, world.timeout_s)
+    from oneflow.boxing.collectives.tcp import TcpCollectives
+
+    return TcpCollectives(
+        name,
+        world.rank,
+        ranks,
+        client,
+        check,
+        world.timeout_s,
+        _own_address(world.config.master_address),
+        world.config.job_token or "",
+    )
+
+
+def _is_one_host(world: World, ranks: tuple[int, ...]) -> bool:
+    """Every rank says once where it is; equal answers mean that pages can be shared."""
+    from oneflow.boxing.shared import host_identity
+
+    if not world.identities:
+        world.client.put(f"host/{world.rank}", host_identity().encode())
+        world.identities[world.rank] = host_identity()
+    for rank in ranks:
+        if rank not in world.identities:
+            found = world.client.get(f"host/{rank}", world.timeout_s)
+            world.identities[rank] = found.decode()
+    return len({world.identities[rank] for rank in ranks}) == 1
+
+
+def _own_address(master_address: str) -> str:
+    """The address of this host on the network that leads to rank 0. Sends nothing: it only asks for
+    the route."""
+    host, port = split_address(master_address)
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_DGRAM) as probe:
+        probe.connect((host, port or 1))
+        return str(probe.getsockname()[0])

@@ -7,7 +7,7 @@ from oneflow.core.graph import LogicalGraph, Value
 from oneflow.core.job_config import Cluster, JobConfig
 from oneflow.core.plan import ActorKind, ActorSpec, Plan, RegisterSpec
 from oneflow.scheduler.compiler.count_registers import count_registers
-from oneflow.scheduler.compiler.group_segments import group_segments
+from oneflow.scheduler.compiler.group_segments import group_segments, overtaken_readers
 
 
 def emit(graph: LogicalGraph, config: JobConfig, cluster: Cluster) -> Plan:
@@ -21,6 +21,7 @@ def emit(graph: LogicalGraph, config: JobConfig, cluster: Cluster) -> Plan:
             continue
         for consumers, values in _by_consumers(actor, actors, makers).items():
             _add(registers, actor, values, [actors[c] for c in consumers])
+    _add_control(graph, actors, makers, registers)
     count_registers(graph, registers)
     return Plan(graph, actors, registers, cluster.world_size)
 
@@ -69,13 +70,32 @@ def _readers(
     return found
 
 
+def _add_control(
+    graph: LogicalGraph,
+    actors: list[ActorSpec],
+    makers: dict[int, int],
+    registers: list[RegisterSpec],
+) -> None:
+    """Registers without values: whoever overwrites a variable waits for the actors that read it in this step."""
+    known = {(r.producer.id, c.id) for r in registers for c in r.consumers}
+    for node in graph:
+        for reader in overtaken_readers(node):
+            pair = makers[reader.id], makers[node.id]
+            if pair[0] != pair[1] and pair not in known:
+                known.add(pair)
+                _add(registers, actors[pair[0]], [], [actors[pair[1]]], items=1)
+
+
 def _add(
     registers: list[RegisterSpec],
     producer: ActorSpec,
     values: list[Value],
     consumers: list[ActorSpec],
+    items: int = 0,
 ) -> None:
-    items = 1 if producer.kind in (ActorKind.ACCUMULATE, ActorKind.PACK) else producer.acts
+    """items: filled per step; 0: once an act, or once a step by what gathers pieces."""
+    if not items:
+        items = 1 if producer.kind in (ActorKind.ACCUMULATE, ActorKind.PACK) else producer.acts
     for consumer in consumers:
         if consumer.acts % items:
             raise InternalError(

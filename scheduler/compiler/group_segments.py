@@ -2,7 +2,7 @@
 
 The level of a node is the longest chain of actors before it: a compute node has the level of its producers if they
 run in the same place at the same rate, one more otherwise; whatever waits for another device or changes rate has one
-more than its producers. Compute nodes of one place, rate and level form one segment. Edges between actors then always go up in
+more than its producers; and what overwrites a variable is not below anybody who reads it. Compute nodes of one place, rate and level form one segment. Edges between actors then always go up in
 level, so no cycle can arise, and no search for cycles is needed.
 
 Boxing nodes of one level between the same ranks become one actor that carries all their tensors: the gradients of a
@@ -15,6 +15,7 @@ from collections.abc import Hashable
 
 from oneflow.core.errors import InternalError
 from oneflow.core.graph import PIECE, LogicalGraph, Node
+from oneflow.core.op import find_op
 from oneflow.core.plan import ActorKind, ActorSpec
 from oneflow.core.sbp import NdSbp
 
@@ -78,7 +79,23 @@ def _level(node: Node, levels: dict[int, int]) -> int:
             producer.op == "variable" or _same_place(node, producer)
         )
         level = max(level, below if joins else below + 1)
+    for reader in overtaken_readers(node):
+        below = levels[reader.id]
+        level = max(level, below if _same_place(node, reader) else below + 1)
     return level
+
+
+def overtaken_readers(node: Node) -> list[Node]:
+    """Who reads a variable that `node` overwrites: they must have done before it runs."""
+    if node.is_structural:
+        return []
+    return [
+        user
+        for source in find_op(node.op).mutates.values()
+        if node.inputs[source].node.op == "variable"
+        for user in node.inputs[source].users
+        if user is not node
+    ]
 
 
 def _same_place(a: Node, b: Node) -> bool:

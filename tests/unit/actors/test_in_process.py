@@ -137,3 +137,32 @@ def test_the_arena_is_no_larger_than_its_bound_here():
     _, _, cluster = run(plan, 1)
     bound = cluster.bound[0]
     assert bound.arena_nbytes == bound.arena_bound
+
+
+LATE_READER = """graph late pieces=1 {
+  %0: float32[4, 4] S(0) = input(; name='x') @cpu[0, 1]
+  %1: float32[4, 4] B = variable(; name='w') @cpu[0, 1]
+  %2: float64[] B = input(; name='lr') @cpu[0, 1]
+  %3: float32[4, 4] B = input(; name='g') @cpu[0, 1]
+  %4: float32[4, 4] B = to_global(%0) @cpu[0, 1]
+  %5: float32[4, 4] S(1) = to_global(%4) @cpu[0, 1]
+  %6: float32[4, 4] B = to_global(%5) @cpu[0, 1]
+  %7: float32[4, 4] ? = matmul(%6, %1) @cpu[0, 1]
+  %8: float32[4, 4] ? = sgd_update(%1, %3, %2; weight_decay=0.0, maximize=False) @cpu[0, 1]
+  output(%7; index=0) @cpu[0, 1]
+}"""
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_an_update_waits_for_every_reader_of_its_variable(seed):
+    plan = compile_text(LATE_READER, 2)
+    rng = np.random.default_rng(0)
+    x, w, g = (rng.standard_normal((4, 4)).astype(np.float32) for _ in range(3))
+    from oneflow.actors.in_process import InProcessCluster
+
+    arrays = {"x": x, "w": w, "g": g, "lr": np.array(1.0)}
+    variables = shards(plan, "variable", arrays)
+    cluster = InProcessCluster(plan, variables, seed)
+    outputs = cluster.step(shards(plan, "input", arrays))
+    np.testing.assert_allclose(outputs[0][0], x @ w, rtol=1e-6)
+    np.testing.assert_allclose(variables[1]["w"], w - g, rtol=1e-6)

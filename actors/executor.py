@@ -13,6 +13,8 @@ from collections.abc import Callable
 from heapq import heappop, heappush
 from time import perf_counter
 
+import numpy as np
+
 from oneflow.actors.bind import BoundActor, BoundPlan
 from oneflow.actors.bus import Bus, describe_code
 from oneflow.actors.messages import KERNEL_DONE, Effect, Launch, Post, Send
@@ -64,6 +66,10 @@ class Executor:
 
     def run_step(self) -> None:
         """One whole step: returns when all actors of this rank have done their share."""
+        with np.errstate(all="ignore"):  # log(0) is -inf, as in eager mode, and no reason to print
+            self._run_step()
+
+    def _run_step(self) -> None:
         self.begin_step()
         self._poll()
         last_act = time.monotonic()

@@ -144,7 +144,7 @@ class CompileDown(_message.Message):
     want_node_text: int
     plan: PlanHeader
     plan_chunk: bytes
-    def __init__(self, error: _Optional[_Union[Error, _Mapping]] = ..., want_node_digests: _Optional[bool] = ..., want_node_text: _Optional[int] = ..., plan: _Optional[_Union[PlanHeader, _Mapping]] = ..., plan_chunk: _Optional[bytes] = ...) -> None: ...
+    def __init__(self, error: _Optional[_Union[Error, _Mapping]] = ..., want_node_digests: bool = ..., want_node_text: _Optional[int] = ..., plan: _Optional[_Union[PlanHeader, _Mapping]] = ..., plan_chunk: _Optional[bytes] = ...) -> None: ...
 
 class Beat(_message.Message):
     __slots__ = ("rank", "incarnation", "progress")
@@ -180,7 +180,7 @@ class Notice(_message.Message):
     abort: Failure
     left: int
     closing: bool
-    def __init__(self, ack: _Optional[int] = ..., abort: _Optional[_Union[Failure, _Mapping]] = ..., left: _Optional[int] = ..., closing: _Optional[bool] = ...) -> None: ...
+    def __init__(self, ack: _Optional[int] = ..., abort: _Optional[_Union[Failure, _Mapping]] = ..., left: _Optional[int] = ..., closing: bool = ...) -> None: ...
 
 class FailureReport(_message.Message):
     __slots__ = ("failure",)

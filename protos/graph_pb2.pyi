@@ -28,7 +28,7 @@ class AttrValue(_message.Message):
     string: str
     dtype: str
     tuple: AttrTuple
-    def __init__(self, bool: _Optional[bool] = ..., int: _Optional[int] = ..., big: _Optional[int] = ..., float: _Optional[float] = ..., string: _Optional[str] = ..., dtype: _Optional[str] = ..., tuple: _Optional[_Union[AttrTuple, _Mapping]] = ...) -> None: ...
+    def __init__(self, bool: bool = ..., int: _Optional[int] = ..., big: _Optional[int] = ..., float: _Optional[float] = ..., string: _Optional[str] = ..., dtype: _Optional[str] = ..., tuple: _Optional[_Union[AttrTuple, _Mapping]] = ...) -> None: ...
 
 class Attrs(_message.Message):
     __slots__ = ("names", "values")
@@ -47,14 +47,14 @@ class TensorTypeProto(_message.Message):
     def __init__(self, dtype: _Optional[str] = ..., shape: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class PlacementProto(_message.Message):
-    __slots__ = ("device_type", "hierarchy", "ranks")
+    __slots__ = ("device_type", "hierarchy", "runs")
     DEVICE_TYPE_FIELD_NUMBER: _ClassVar[int]
     HIERARCHY_FIELD_NUMBER: _ClassVar[int]
-    RANKS_FIELD_NUMBER: _ClassVar[int]
+    RUNS_FIELD_NUMBER: _ClassVar[int]
     device_type: str
     hierarchy: _containers.RepeatedScalarFieldContainer[int]
-    ranks: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, device_type: _Optional[str] = ..., hierarchy: _Optional[_Iterable[int]] = ..., ranks: _Optional[_Iterable[int]] = ...) -> None: ...
+    runs: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, device_type: _Optional[str] = ..., hierarchy: _Optional[_Iterable[int]] = ..., runs: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class NdSbpProto(_message.Message):
     __slots__ = ("axes",)

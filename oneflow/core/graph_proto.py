@@ -87,7 +87,9 @@ def _node_columns(proto: Any, nodes: list[Node]) -> None:
         _attrs_to_proto(examples[key], proto.attrs.add())
     for placement in placements:
         proto.placements.add(
-            device_type=placement.type, hierarchy=placement.hierarchy, ranks=placement.rank_ids
+            device_type=placement.type,
+            hierarchy=placement.hierarchy,
+            runs=_runs(placement.rank_ids),
         )
 
 
@@ -205,7 +207,20 @@ def _sbp_of_code(code: int) -> Sbp:
 def _placement_from_proto(proto: Any) -> Placement:
     import numpy as np
 
-    return Placement(proto.device_type, np.array(proto.ranks).reshape(tuple(proto.hierarchy)))
+    runs = zip(proto.runs[::2], proto.runs[1::2], strict=True)
+    ranks = [r for first, count in runs for r in range(first, first + count)]
+    return Placement(proto.device_type, np.array(ranks).reshape(tuple(proto.hierarchy)))
+
+
+def _runs(ranks: tuple[int, ...]) -> list[int]:
+    """Ascending ranks as (first, count) pairs, flat: a thousand neighbours take two numbers."""
+    runs: list[int] = []
+    for rank in ranks:
+        if runs and runs[-2] + runs[-1] == rank:
+            runs[-1] += 1
+        else:
+            runs += [rank, 1]
+    return runs
 
 
 def _attr_from_proto(proto: Any) -> Attr:

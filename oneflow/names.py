@@ -68,7 +68,7 @@ EXPORTS = {
         "gather batch_gather gather_nd index_select scatter scatter_add index_add sort argsort "
         "topk "
         "kthvalue median nonzero argwhere masked_select unique bincount searchsorted multinomial "
-        "in_top_k take_along_dim"
+        "in_top_k take_along_dim mode quantile"
     ),
     "oneflow.functional.linear_algebra": (
         "matmul mm bmm mv dot outer addmm baddbmm tensordot cross einsum"
@@ -79,6 +79,10 @@ EXPORTS = {
     ),
     "oneflow.functional.nn_layers": (
         "adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d pad"
+    ),
+    "oneflow.functional.in_place": (
+        "ceil_ clamp_ clamp_max_ clamp_min_ clip_ div_ floor_ frac_ gt_ index_add_ lerp_ "
+        "masked_fill_ normal_ relu_ round_ sin_ zero_"
     ),
     "oneflow.functional.extras": (
         "numel is_nonzero is_floating_point contiguous slice slice_update set_default_tensor_type "

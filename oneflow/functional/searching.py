@@ -23,6 +23,7 @@ from oneflow.tensor.tensor import Tensor, needs_data
 
 sort_result = namedtuple("sort_result", ("values", "indices"))
 topk_result = namedtuple("topk_result", ("values", "indices"))
+mode_result = namedtuple("mode_result", ("values", "indices"))
 median_result = namedtuple("median_result", ("values", "indices"))
 
 
@@ -344,3 +345,41 @@ def in_top_k(targets: Tensor, predictions: Tensor, k: int) -> Tensor:
     """bool (rows,): is the target among the k best predictions of its row?"""
     a, b = operands("in_top_k", predictions, predictions.gather(1, targets.reshape(-1, 1)))
     return (a > b).sum(1) < k  # type: ignore[no-any-return]
+
+
+def mode(input: Tensor, dim: int = -1, keepdim: bool = False) -> Any:
+    """(values, indices) of the most frequent element along `dim`; the smallest of equally
+    frequent ones.
+    """
+    at = one_dim(dim, input.ndim, "mode")
+    moved = input.transpose(at, -1)
+    ordered, places = sort(moved, -1)
+    counts = (ordered.unsqueeze(-1) == ordered.unsqueeze(-2)).sum(-1)
+    # The first of the largest counts is the smallest value; its run's last place is what is asked
+    # for.
+    first = counts.argmax(-1, True)
+    last = first + gather(counts, -1, first) - 1
+    values, indices = gather(ordered, -1, last), gather(places, -1, last)
+    values, indices = values.transpose(at, -1), indices.transpose(at, -1)
+    if not keepdim:
+        values, indices = values.squeeze(at), indices.squeeze(at)
+    return mode_result(values, indices)
+
+
+def quantile(input: Tensor, q: Any, dim: int | None = None, keepdim: bool = False) -> Tensor:
+    """The number below which a share `q` (0 to 1) of the elements along `dim` lies, linearly
+    interpolated.
+    """
+    if not isinstance(q, (int, float)) or not 0 <= q <= 1:
+        raise ValueError(f"quantile: q must be a number in [0, 1], got {q!r}")
+    x = reshape(as_float(input), (-1,)) if dim is None else as_float(input)
+    at = 0 if dim is None else one_dim(dim, x.ndim, "quantile")
+    spot = q * (x.type.shape[at] - 1)
+    low = int(spot)
+    high = min(low + 1, x.type.shape[at] - 1)
+    ordered = sort(x, at)[0]
+    left, right = ordered.narrow(at, low, 1), ordered.narrow(at, high, 1)
+    out = left + (right - left) * (spot - low)
+    if dim is None:
+        return reshape(out, (1,) * input.ndim if keepdim else ())
+    return out if keepdim else out.squeeze(at)  # type: ignore[no-any-return]

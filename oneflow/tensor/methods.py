@@ -59,7 +59,8 @@ METHODS: tuple[tuple[Any, str], ...] = (
     (
         searching,
         "gather index_select scatter scatter_add index_add sort argsort topk kthvalue median "
-        "nonzero argwhere masked_select unique bincount multinomial in_top_k take_along_dim",
+        "nonzero argwhere masked_select unique bincount multinomial in_top_k take_along_dim mode "
+        "quantile",
     ),
     (linear_algebra, "matmul mm bmm mv dot outer addmm baddbmm cross"),
     (nn_activation, "relu gelu silu softmax log_softmax softplus softsign selu mish hardtanh"),
@@ -380,7 +381,54 @@ def new_tensor(
     return tensor(data, dtype=dtype or self.type.dtype, requires_grad=requires_grad, **where)
 
 
+def where(self: Tensor, condition: Tensor, other: Any) -> Tensor:
+    """This tensor where `condition` is true, else `other`."""
+    return elementwise.where(condition, self, other)  # type: ignore[no-any-return]
+
+
+def _reshaping(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """`x.f_()` of a function that only changes the shape: the memory stays, the tensor gets
+    another type.
+    """
+
+    def method(self: Tensor, *args: Any) -> Tensor:
+        from oneflow.tensor.inplace import check_writable, with_history
+
+        check_writable(self)
+        seen = function(with_history(self), *args)
+        self.type, self._array, self.value = seen.type, seen._array, seen.value
+        self._grad_fn, self._out_index = seen._grad_fn, seen._out_index
+        return self
+
+    return method
+
+
+def _initializer(name: str) -> Callable[..., Tensor]:
+    """`x.kaiming_uniform_(...)` and the like: functions of oneflow.nn.init."""
+
+    def method(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        from oneflow.nn import init
+
+        return getattr(init, name)(self, *args, **kwargs)  # type: ignore[no-any-return]
+
+    return method
+
+
+INITIALIZERS = (
+    "kaiming_normal_",
+    "kaiming_uniform_",
+    "orthogonal_",
+    "trunc_normal_",
+    "xavier_normal_",
+    "xavier_uniform_",
+)
+
 METHODS_HERE: dict[str, Any] = {
+    **{name: _initializer(name) for name in INITIALIZERS},
+    "where": where,
+    "squeeze_": _reshaping(shaping.squeeze),
+    "unsqueeze_": _reshaping(shaping.unsqueeze),
+    "is_offloaded": lambda self: False,
     "uniform_": uniform_,
     "normal_": normal_,
     "exponential_": exponential_,

@@ -8,12 +8,12 @@ Pure: `step(event, now)`. The n-th compile of one rank belongs to the n-th of ev
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from oneflow.core.errors import DesyncError, InternalError, PeerLostError, ProtocolError
 from oneflow.scheduler.rendezvous import Tick, name_ranks
-from oneflow.scheduler.store import SAME_CODE_ADVICE, RankGone
+from oneflow.scheduler.store import SAME_CODE_ADVICE, RankGone, describe_missing
 
 DIGEST_NBYTES = 8
 VARIANTS_SHOWN = 4
@@ -126,10 +126,16 @@ class _Round:
 
 
 class Agreement:
-    """The compile rounds of one job of `world_size` ranks."""
+    """The compile rounds of one job of `world_size` ranks.
 
-    def __init__(self, world_size: int) -> None:
+    describe_rank: what is known of a rank that did not ask, for the error.
+    """
+
+    def __init__(
+        self, world_size: int, describe_rank: Callable[[int], str] = "rank {}".format
+    ) -> None:
         self.world_size = world_size
+        self._describe_rank = describe_rank
         self._rounds: dict[int, _Round] = {}
         self._gone: set[int] = set()
 
@@ -257,7 +263,8 @@ class Agreement:
             if missing
             else "no rank described its graph"
         )
-        return f"compile of {job_name!r}: {what} within {current.timeout_s:g} s"
+        details = describe_missing(missing, self._describe_rank)
+        return f"compile of {job_name!r}: {what} within {current.timeout_s:g} s{details}"
 
     def _describe_names(self, current: _Round) -> str:
         names: dict[str, list[int]] = {}

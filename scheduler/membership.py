@@ -98,6 +98,7 @@ class _Peer:
     suspect: bool = False
     left: bool = False
     progress: int = 0
+    moved_at: float = 0.0  # when the progress counter last grew
 
 
 class Membership:
@@ -116,7 +117,7 @@ class Membership:
         match event:
             case Admitted(members=members):
                 for member in members:
-                    self._peers.setdefault(member.rank, _Peer(member, now))
+                    self._peers.setdefault(member.rank, _Peer(member, now, moved_at=now))
                 return []
             case BeatHeard():
                 return self._heard(event, now)
@@ -138,6 +139,18 @@ class Membership:
     def progress(self) -> dict[int, int]:
         """The last progress counter of each rank."""
         return {rank: peer.progress for rank, peer in self._peers.items()}
+
+    def describe(self, rank: int, now: float) -> str:
+        """What is known of a rank that others wait for: frozen, idle or busy elsewhere."""
+        peer = self._peers.get(rank)
+        if peer is None:
+            return f"rank {rank} never joined"
+        if peer.left:
+            return f"{peer.member} has left"
+        return (
+            f"{peer.member}: last heartbeat {now - peer.heard_at:.1f} s ago, progress "
+            f"{peer.progress} unchanged for {now - peer.moved_at:.1f} s"
+        )
 
     def oldest_heartbeat_s(self, now: float) -> float:
         """Age of the oldest last heartbeat of a rank that has not left; 0 if there is none."""
@@ -162,7 +175,8 @@ class Membership:
             return []  # of an earlier attempt
         silent_s, was_suspect = now - peer.heard_at, peer.suspect
         peer.heard_at, peer.broken_at, peer.suspect = now, None, False
-        peer.progress = event.progress
+        if event.progress != peer.progress:
+            peer.progress, peer.moved_at = event.progress, now
         return [Recovered(event.rank, silent_s)] if was_suspect else []
 
     def _broken(self, rank: int, incarnation: int, now: float) -> list[Action]:

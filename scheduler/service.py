@@ -69,8 +69,8 @@ class SchedulerService(control_pb2_grpc.SchedulerServicer):
         self._compile_job = compile_job
         self._rendezvous = Rendezvous(world_size, config.attempt)
         self._membership = Membership(config.suspect_s, config.act_s)
-        self._store = Store(world_size)
-        self._agreement = Agreement(world_size)
+        self._store = Store(world_size, self._describe_rank)
+        self._agreement = Agreement(world_size, self._describe_rank)
         self._numbers = itertools.count()
         self._calls: dict[int, asyncio.Future[Any]] = {}
         self._compiles: dict[int, asyncio.Queue[agreement.Action]] = {}
@@ -246,6 +246,9 @@ class SchedulerService(control_pb2_grpc.SchedulerServicer):
                 self._compiles[action.call].put_nowait(action)
 
     # -- helpers of calls --------------------------------------------------------------------------
+
+    def _describe_rank(self, rank: int) -> str:
+        return self._membership.describe(rank, time.monotonic())
 
     def _open_call(self) -> tuple[int, asyncio.Future[Any]]:
         call = next(self._numbers)

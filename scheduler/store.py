@@ -5,6 +5,7 @@ Pure: `step(event, now)`. A barrier may be used again under the same name as soo
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from oneflow.core.control_channel import MAX_KEY_CHARS, MAX_VALUE_NBYTES
@@ -19,6 +20,7 @@ from oneflow.core.errors import (
 from oneflow.scheduler.rendezvous import Tick, name_ranks
 
 MAX_KEYS = 100_000
+RANKS_DESCRIBED = 4
 SAME_CODE_ADVICE = (
     "Maybe executing different code in different ranks, please check if the code is branched "
     "and operates on the global tensor"
@@ -90,10 +92,16 @@ class _Barrier:
 
 
 class Store:
-    """Keys and barriers of one job of `world_size` ranks."""
+    """Keys and barriers of one job of `world_size` ranks.
 
-    def __init__(self, world_size: int) -> None:
+    describe_rank: what is known of a rank that did not come, for the error.
+    """
+
+    def __init__(
+        self, world_size: int, describe_rank: Callable[[int], str] = "rank {}".format
+    ) -> None:
         self.world_size = world_size
+        self._describe_rank = describe_rank
         self._values: dict[str, bytes] = {}
         self._readers: dict[int, _Reader] = {}
         self._barriers: dict[str, _Barrier] = {}
@@ -194,4 +202,10 @@ class Store:
         return (
             f"barrier {name!r}: {name_ranks(missing)} did not come within {barrier.timeout_s:g} s, "
             f"{name_ranks(barrier.calls)} did. {SAME_CODE_ADVICE}"
+            + describe_missing(missing, self._describe_rank)
         )
+
+
+def describe_missing(missing: list[int], describe_rank: Callable[[int], str]) -> str:
+    """A line on each of the first few ranks that others waited for in vain."""
+    return "".join(f"\n  {describe_rank(rank)}" for rank in missing[:RANKS_DESCRIBED])

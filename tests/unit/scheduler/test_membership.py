@@ -118,6 +118,19 @@ def test_our_own_stall_is_nobodys_silence() -> None:
     assert pass_time(machine, 65, 70, (0, 1, 2)) == []
 
 
+def test_a_rank_that_others_wait_for_is_described() -> None:
+    machine = alive()
+    pass_time(machine, 0, 5, (0, 1))
+    machine.step(BeatHeard(1, 101, 10), 6.0)
+    machine.step(RankLeft(0, 100), 6.0)
+    assert machine.describe(0, 9.0) == "rank 0 (host host0, pid 1000) has left"
+    text = (
+        "rank 1 (host host1, pid 1001): last heartbeat 3.0 s ago, progress 10 unchanged for 4.0 s"
+    )
+    assert machine.describe(1, 9.0) == text
+    assert machine.describe(7, 9.0) == "rank 7 never joined"
+
+
 def test_beats_of_an_earlier_process_do_not_count() -> None:
     machine = alive()
     for second in range(1, 12):

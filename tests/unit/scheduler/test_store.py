@@ -65,12 +65,13 @@ def test_a_barrier_opens_for_all_and_can_be_used_again() -> None:
 
 
 def test_a_late_barrier_names_who_did_not_come() -> None:
-    store = Store(4)
+    store = Store(4, describe_rank="state of {}".format)
     store.step(BarrierReached(1, 2, "b", 5.0), 0.0)
     error = error_of(store.step(Tick(), 5.0))
     assert isinstance(error, DesyncError)
     assert "barrier 'b': ranks 0-1, 3 did not come within 5 s, rank 2 did" in str(error)
     assert "Maybe executing different code in different ranks" in str(error)
+    assert str(error).endswith("\n  state of 0\n  state of 1\n  state of 3")
 
 
 def test_a_rank_that_left_fails_barriers_present_and_future() -> None:

@@ -4,7 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
-from oneflow.ops.update import adam_update, amsgrad_update, lamb_update
+from oneflow.ops.binary import add, div, mul, sub
+from oneflow.ops.cast import cast
+from oneflow.ops.compare import scalar_compare
+from oneflow.ops.scalar import scalar_mul
+from oneflow.ops.unary import full_like, neg, sqrt
+from oneflow.ops.update import (
+    adam_update,
+    amsgrad_update,
+    lamb_update,
+    sgd_update,
+    square_sum,
+)
+from oneflow.ops.where import where
 from oneflow.optim.optimizer import Optimizer, ParamGroup
 from oneflow.tensor.tensor import Tensor
 
@@ -112,6 +124,9 @@ class LAMB(Optimizer):
     def update_param(
         self, group: ParamGroup, param: Tensor, states: dict[str, Tensor], lr: Tensor, step: Tensor
     ) -> None:
+        if param.is_global and any(sbp.is_split for sbp in param.sbp):
+            self._update_split(group, param, states, lr, step)
+            return
         lamb_update(
             param,
             param.grad,
@@ -126,3 +141,35 @@ class LAMB(Optimizer):
             decoupled=group["adam_w_mode"],
             do_bias_correction=group["do_bias_correction"],
         )
+
+    def _update_split(
+        self, group: ParamGroup, param: Tensor, states: dict[str, Tensor], lr: Tensor, step: Tensor
+    ) -> None:
+        """The same out of smaller ops: norms are of the whole parameter, the rest is of shards."""
+        decay = scalar_mul(param, value=float(group["weight_decay"]))
+        decays_step = group["adam_w_mode"]
+        below = full_like(param, value=0.0)  # takes Adam's step from 0, so it becomes -step
+        adam_update(
+            below,
+            param.grad if decays_step else add(param.grad, decay),
+            states["exp_avg"],
+            states["exp_avg_sq"],
+            full_like(lr, value=1.0),
+            step,
+            beta1=group["betas"][0],
+            beta2=group["betas"][1],
+            eps=group["eps"],
+            do_bias_correction=group["do_bias_correction"],
+        )
+        move = sub(decay, below) if decays_step else neg(below)
+        trust = cast(_trust(param, move), dtype=param.dtype)
+        sgd_update(param, mul(move, trust), lr)
+
+
+def _trust(param: Tensor, move: Tensor) -> Tensor:
+    """‖param‖ / ‖move‖ where both are positive, else 1."""
+    own, other = sqrt(square_sum(param)), sqrt(square_sum(move))
+    one = full_like(own, value=1.0)
+    ratio = where(scalar_compare(other, value=0.0, kind="gt"), div(own, other), one)
+    chosen: Tensor = where(scalar_compare(own, value=0.0, kind="gt"), ratio, one)
+    return chosen

@@ -69,7 +69,7 @@ def _create_global(op: Any, attrs: dict[str, Any], placement: Placement, nd_sbp:
         return create(op, attrs, None, placement, nd_sbp)  # type: ignore[no-any-return]
     from oneflow.tensor.eager_global import create_global
 
-    return create_global(op, attrs, placement, nd_sbp)  # type: ignore[no-any-return]
+    return create_global(op, attrs, placement, nd_sbp)
 
 
 def _create_local(op: Any, attrs: dict[str, Any], device: Device | None) -> Tensor:

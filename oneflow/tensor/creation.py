@@ -63,7 +63,7 @@ def place(
 
         nd_sbp = as_nd_sbp(sbp, placement.ndim)
         check_fits(nd_sbp, array.shape, "tensor")
-        return from_whole(array, placement, nd_sbp)  # type: ignore[no-any-return]
+        return from_whole(array, placement, nd_sbp)
     if device is None or Device(device).type == "cpu":
         return wrap(array, None if device is None else Device(device))
     where = Device(device)

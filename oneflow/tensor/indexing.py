@@ -52,7 +52,7 @@ def setitem(x: Tensor, index: Any, value: Any) -> None:
 def _expanded(x: Tensor, index: Any) -> list[Any]:
     """One item per dim (None stands for a new one), with Ellipsis and what is missing filled in."""
     items = list(index) if isinstance(index, tuple) else [index]
-    items = [_as_item(i) for i in items]
+    items = [_as_item(i, x) for i in items]
     used = sum(_dims_of(i) for i in items)
     if used > x.ndim:
         raise IndexError(f"too many indices for {x.type}: {used}")
@@ -64,7 +64,7 @@ def _expanded(x: Tensor, index: Any) -> list[Any]:
     return items + rest
 
 
-def _as_item(item: Any) -> Any:
+def _as_item(item: Any, x: Tensor) -> Any:
     if item is None or item is Ellipsis or isinstance(item, slice):
         return item
     if isinstance(item, (bool, np.bool_)):
@@ -73,9 +73,7 @@ def _as_item(item: Any) -> Any:
         is_number = not item.type.shape and item.type.dtype.is_integer and item.value is None
         return int(item.item()) if is_number and item._placement is None else item
     if isinstance(item, (list, tuple, np.ndarray)):
-        from oneflow.tensor.creation import tensor
-
-        return tensor(item) if len(item) else tensor(item, dtype=dtypes.int64)
+        return _placed(item if len(item) else np.zeros(0, np.int64), x)
     try:
         return item.__index__()
     except AttributeError:

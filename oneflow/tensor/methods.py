@@ -291,7 +291,7 @@ def to_global(
     """
     from oneflow.tensor.to_global import to_global as convert
 
-    return convert(self, placement, sbp, grad_sbp=grad_sbp, check_meta=check_meta, copy=copy)  # type: ignore[no-any-return]
+    return convert(self, placement, sbp, grad_sbp=grad_sbp, check_meta=check_meta, copy=copy)
 
 
 def local_to_global(
@@ -329,7 +329,7 @@ def to_local(self: Tensor, copy: bool = False) -> Tensor:
         raise OneFlowError("Expected global tensor for to_local but got local tensor!")
     from oneflow.tensor.to_global import to_local as convert
 
-    return convert(self, copy=copy)  # type: ignore[no-any-return]
+    return convert(self, copy=copy)
 
 
 def check_meta_consistency(self: Tensor) -> None:

@@ -1,14 +1,16 @@
-"""`flow.env`: which rank this is, of how many."""
+"""What this process knows of its job. Nothing here contacts another rank but `get_node_size`."""
 
 from __future__ import annotations
 
 from oneflow.core.config import current_config
-from oneflow.core.errors import TransportError
 from oneflow.core.placement import Placement
+from oneflow.tensor.layout import placement as _placement
+
+_uses_rdma = False
 
 
 def get_rank() -> int:
-    """Number of this process among all of the job."""
+    """This process's number, 0 to `get_world_size() - 1`."""
     return current_config().rank
 
 
@@ -18,31 +20,36 @@ def get_world_size() -> int:
 
 
 def get_local_rank() -> int:
-    """Number of this process among those of its host."""
+    """This process's number among those of its machine."""
     return current_config().local_rank
 
 
 def get_node_size() -> int:
-    """Number of hosts of the job; joins it if there are other ranks."""
+    """Number of machines of the job. Joins the job if there are other ranks."""
+    if current_config().world_size == 1:
+        return 1
     from oneflow.distributed.world import world
 
-    return len(set(world().hosts)) if get_world_size() > 1 else 1
+    return len(set(world().hosts))
 
 
 def all_device_placement(type: str) -> Placement:
-    """Every rank's device of this type, in one row; the same as `placement.all(type)`."""
-    return Placement(type, list(range(get_world_size())))
-
-
-def rdma_is_initialized() -> bool:
-    """False: register contents travel through shared memory, TCP or NCCL."""
-    return False
+    """Every device of that type, in one row."""
+    return _placement.all(type)
 
 
 def init_rdma() -> None:
-    """Raises TransportError: there is no RDMA transport."""
-    raise TransportError("there is no RDMA transport; hosts are connected by TCP or NCCL")
+    """Accepted for scripts that call it: transports are chosen by what the hosts share."""
+    global _uses_rdma
+    _uses_rdma = True
+
+
+def rdma_is_initialized() -> bool:
+    """Was `init_rdma` called?"""
+    return _uses_rdma
 
 
 def destory_rdma() -> None:
-    """Nothing to do: there is no RDMA transport (the name is upstream's)."""
+    """Undoes `init_rdma`. The name is upstream's."""
+    global _uses_rdma
+    _uses_rdma = False

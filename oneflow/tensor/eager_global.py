@@ -58,7 +58,7 @@ def run_global(op: type[Op], inputs: tuple[Tensor, ...], attrs: dict[str, Attr])
     shards = [
         x._array
         if x._sbp == wanted
-        else relayout(x._array, x.type, x._sbp, placement, wanted, placement)  # type: ignore[arg-type]
+        else relayout(x._array, x.type, x.sbp, placement, wanted, placement)
         for x, wanted in zip(inputs, call.in_sbps, strict=True)
     ]
     if world().rank not in placement:
@@ -183,7 +183,7 @@ def array_module(placement: Placement) -> Any:
 
 def to_host(array: Any) -> np.ndarray[Any, Any]:
     """A NumPy array of the values; the same object if it is one."""
-    return array if isinstance(array, np.ndarray) else array.get()  # type: ignore[no-any-return]
+    return array if isinstance(array, np.ndarray) else array.get()
 
 
 def to_device(array: np.ndarray[Any, Any], kind: str) -> Any:

@@ -51,9 +51,10 @@ def layer_norm_grad(
     parts = partial.shape[0]
     per_part = (rows + parts - 1) // parts
     for part in prange(parts):
+        weighted, plain = partial[part, 0], partial[part, 1]
         for j in range(columns):
-            partial[part, 0, j] = F(0)
-            partial[part, 1, j] = F(0)
+            weighted[j] = F(0)
+            plain[j] = F(0)
         begin = np.int64(part) * per_part
         end = min(rows, begin + per_part)
         for start in range(begin, end, size):
@@ -72,7 +73,10 @@ def layer_norm_grad(
                 along, total = sums[i, 0], sums[i, 1]
                 for j in range(columns):
                     hat = (x[i, j] - centre) * inverse
-                    d = d_y[i, j]
-                    partial[part, 0, j] += d * hat
-                    partial[part, 1, j] += d
-                    d_x[i, j] = inverse * (d * gamma[j] - total - hat * along)
+                    d_x[i, j] = inverse * (d_y[i, j] * gamma[j] - total - hat * along)
+            # Apart from the loop above: with fewer arrays in a loop LLVM can prove them apart and use vector code.
+            for i in range(start, stop):
+                centre, inverse = mean[i], inv_std[i]
+                for j in range(columns):
+                    weighted[j] += d_y[i, j] * ((x[i, j] - centre) * inverse)
+                    plain[j] += d_y[i, j]

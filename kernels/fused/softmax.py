@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numba import prange
 
-from oneflow.kernels.fused.math import F, exp, inlined, maximum, vectorized
+from oneflow.kernels.fused.math import F, exp_down, inlined, maximum, vectorized
 
 BLOCK_ELEMENTS = 2048
 
@@ -29,7 +29,7 @@ def exp_row(out: Any, x: Any, i: Any, columns: Any, best: Any, scale: Any) -> An
     """out[i] <- exp(scale * (x[i] - best)) in the first `columns`; returns their sum."""
     total = F(0)
     for j in range(columns):
-        e = exp((x[i, j] - best) * scale)
+        e = exp_down((x[i, j] - best) * scale)
         out[i, j] = e
         total += e
     return total
@@ -59,25 +59,46 @@ def softmax(out: Any, stat: Any, x: Any) -> None:
                 out[i, j] *= inverse
 
 
+@inlined
+def masked_row(out: Any, x: Any, i: Any, columns: Any, seen: Any, scale: Any) -> Any:
+    """out[i] <- exp(scale * (x[i] - max)) in the first `seen` columns, 0 in the next; returns the sum.
+
+    Works on `columns` whole vectors and selects, which beats a loop that ends in the middle of one.
+    """
+    best = x[i, 0]
+    for j in range(columns):
+        best = maximum(best, x[i, j] if j < seen else best)
+    total = F(0)
+    for j in range(columns):
+        e = exp_down((x[i, j] - best) * scale)
+        e = e if j < seen else F(0)
+        out[i, j] = e
+        total += e
+    return total
+
+
 @vectorized
 def causal_softmax(out: Any, stat: Any, x: Any, scale: Any, period: Any) -> None:
-    """out <- softmax of scale * x, where row i sees its first columns - period + 1 + i % period columns; scale > 0."""
+    """out <- softmax of scale * x; row i sees its first columns - period + 1 + i % period columns.
+
+    scale > 0.  stat: (rows,), overwritten.
+    """
     rows, columns = x.shape
     size = rows_per_block(columns)
     for block in prange((rows + size - 1) // size):
         start = np.int64(block) * size
         stop = min(rows, start + size)
         for i in range(start, stop):
-            stat[i] = row_max(x, i, columns - period + 1 + i % period)
+            seen = columns - period + 1 + i % period
+            touched = min(columns, (seen + 63) // 64 * 64)
+            stat[i] = F(1) / masked_row(out, x, i, touched, seen, scale)
         for i in range(start, stop):
             seen = columns - period + 1 + i % period
-            stat[i] = F(1) / exp_row(out, x, i, seen, stat[i], scale)
-        for i in range(start, stop):
-            seen = columns - period + 1 + i % period
+            touched = min(columns, (seen + 63) // 64 * 64)
             inverse = stat[i]
-            for j in range(seen):
+            for j in range(touched):
                 out[i, j] *= inverse
-            for j in range(seen, columns):
+            for j in range(touched, columns):
                 out[i, j] = F(0)
 
 
@@ -118,4 +139,4 @@ def log_softmax_grad(d_x: Any, d_out: Any, out: Any) -> None:
         for j in range(out.shape[1]):
             total += d_out[i, j]
         for j in range(out.shape[1]):
-            d_x[i, j] = d_out[i, j] - exp(out[i, j]) * total
+            d_x[i, j] = d_out[i, j] - exp_down(out[i, j]) * total

@@ -220,7 +220,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """`Graph` and `graph`, found when first used: graphs need layers, not the other way round."""
+    """What needs layers, and is not needed by them, is found when first used."""
     if name == "Graph":
         from oneflow.graph.graph import Graph
 
@@ -229,4 +229,8 @@ def __getattr__(name: str) -> Any:
         from oneflow.graph import proxy
 
         return proxy
+    if name == "parallel":
+        import importlib
+
+        return importlib.import_module("oneflow.nn.parallel")
     raise AttributeError(f"module 'oneflow.nn' has no attribute {name!r}")

@@ -82,7 +82,8 @@ def overwrite(x: Tensor, new: Tensor) -> Tensor:
     if x.value is not None or new.value is not None:
         return _overwrite_traced(x, new)
     base = x._extra.base if x._extra is not None else None
-    if x._placement is not None and x._sbp is not None and new._sbp != x._sbp:
+    layout = x._placement, x._sbp
+    if x._placement is not None and x._sbp is not None and layout != (new._placement, new._sbp):
         from oneflow.tensor.eager_global import to_layout
 
         new = to_layout(new, x._placement, x._sbp)

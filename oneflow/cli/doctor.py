@@ -1,0 +1,47 @@
+"""What a report of a defect should contain: versions, devices and hosts."""
+
+from __future__ import annotations
+
+import platform
+import socket
+from importlib import metadata
+
+from oneflow import __version__
+from oneflow.core.config import Config
+
+DEPENDENCIES = ("numpy", "numba", "grpcio", "protobuf", "ml_dtypes", "safetensors", "cupy-cuda12x")
+
+
+def doctor() -> list[str]:
+    """Versions, devices and hosts, a line each: what a report of a defect should contain."""
+    config = Config.from_env()
+    lines = [f"oneflow-actors {__version__}", f"python {platform.python_version()}"]
+    lines += [f"{name} {_version(name)}" for name in DEPENDENCIES]
+    lines.append(f"host {socket.gethostname()} ({platform.platform()})")
+    lines.append(f"rank {config.rank} of {config.world_size}, scheduler at {config.master_address}")
+    return lines + _devices()
+
+
+def _version(name: str) -> str:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return "not installed"
+
+
+def _devices() -> list[str]:
+    import os
+
+    from oneflow.tensor.layout import has_cuda
+
+    lines = [f"cpu: {os.cpu_count()} cores"]
+    if has_cuda():
+        import cupy
+
+        for index in range(cupy.cuda.runtime.getDeviceCount()):
+            properties = cupy.cuda.runtime.getDeviceProperties(index)
+            gib = properties["totalGlobalMem"] / 2**30
+            lines.append(f"cuda:{index}: {properties['name'].decode()}, {gib:.0f} GiB")
+    else:
+        lines.append("cuda: none")
+    return lines

@@ -1,0 +1,44 @@
+"""Verbs of the `oneflow` command. Each imports what it needs when it runs, so that `--help` is quick."""
+
+from __future__ import annotations
+
+import click
+
+from oneflow import __version__
+
+
+@click.group(
+    invoke_without_command=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="Scripts on several processes: python -m oneflow.distributed.launch --nproc_per_node 2 script.py",
+)
+@click.version_option(__version__, prog_name="oneflow-actors")
+@click.option("--doctor", "wants_doctor", is_flag=True, help="The same as the verb doctor.")
+@click.pass_context
+def cli(context: click.Context, wants_doctor: bool) -> None:
+    """OneFlow: a distributed deep-learning runtime built of actor services."""
+    if wants_doctor:
+        print_doctor()
+    elif context.invoked_subcommand is None:
+        click.echo(context.get_help())
+
+
+@cli.command()
+def doctor() -> None:
+    """Prints versions, devices and hosts, for reports of defects."""
+    print_doctor()
+
+
+@cli.command(context_settings={"ignore_unknown_options": True, "help_option_names": []})
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+def launch(arguments: tuple[str, ...]) -> None:
+    """Runs a script on several processes; takes the options of oneflow.distributed.launch."""
+    from oneflow.launcher.launch import main
+
+    raise SystemExit(main(list(arguments)))
+
+
+def print_doctor() -> None:
+    from oneflow.cli.doctor import doctor as lines
+
+    click.echo("\n".join(lines()))

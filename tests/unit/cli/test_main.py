@@ -1,0 +1,32 @@
+"""The oneflow command."""
+
+import pytest
+from click.testing import CliRunner
+
+from oneflow import __version__
+from oneflow.cli.main import cli
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["-h"], []])
+def test_help_names_the_verbs(arguments):
+    result = CliRunner().invoke(cli, arguments)
+    assert result.exit_code == 0
+    assert "doctor" in result.output and "launch" in result.output
+
+
+def test_version():
+    assert __version__ in CliRunner().invoke(cli, ["--version"]).output
+
+
+@pytest.mark.parametrize("arguments", [["doctor"], ["--doctor"]])
+def test_doctor_prints_versions_and_devices(arguments):
+    lines = CliRunner().invoke(cli, arguments).output.splitlines()
+    assert lines[0] == f"oneflow-actors {__version__}"
+    assert any(line.startswith("numpy ") for line in lines)
+    assert any(line.startswith("cpu: ") for line in lines)
+
+
+def test_an_unknown_verb_is_a_usage_error():
+    result = CliRunner().invoke(cli, ["fly"])
+    assert result.exit_code == 2
+    assert "fly" in result.output

@@ -2,8 +2,9 @@
 
     python benchmarks/kernels.py [--rounds 30] [--threads 2] [--json results.json]
 
-Both sides run in this process on the same arrays, in turns, and must agree before anything is timed. The number shown
-is the shortest of the rounds (other programs only add time); ratio is PyTorch's time over ours, so above 1 we are faster.
+Both sides run in this process on the same arrays, in turns, and must agree before anything is
+timed. The number shown is the shortest of the rounds (other programs only add time); ratio is
+PyTorch's time over ours, so above 1 we are faster.
 """
 
 from __future__ import annotations
@@ -40,7 +41,9 @@ def normal(*shape: int) -> Array:
 
 @dataclass
 class Case:
-    """name: shown.  ours, theirs: run one call.  results: of both, to compare (None: not comparable)."""
+    """name: shown.  ours, theirs: run one call.  results: of both, to compare (None: not
+    comparable).
+    """
 
     name: str
     ours: Callable[[], Any]
@@ -49,7 +52,9 @@ class Case:
 
 
 def bind(name: str, *inputs: Array, **attrs: Any) -> tuple[Callable[[], Any], list[Array]]:
-    """A call of the kernel that is selected for these inputs, with its buffers made beforehand; and its outputs."""
+    """A call of the kernel that is selected for these inputs, with its buffers made beforehand; and
+    its outputs.
+    """
     op = find_op(name)
     types = tuple(TensorType(x.shape, dtype_of(x.dtype)) for x in inputs)
     out_types = infer_types(op, types, attrs)
@@ -228,7 +233,9 @@ def image_cases() -> list[Case]:
 
 
 def shortest_seconds(sides: list[Callable[[], Any]], rounds: int) -> list[float]:
-    """Shortest time of each side, the least disturbed; the sides take turns, so that a busy moment of the machine hits both."""
+    """Shortest time of each side, the least disturbed; the sides take turns, so that a busy moment
+    of the machine hits both.
+    """
     repeats = []
     for side in sides:
         begin = time.perf_counter()

@@ -55,7 +55,9 @@ def gelu_grad(
     *,
     approximate: str = "none",
 ) -> None:
-    """gelu' = Phi + x * Phi'. Phi' is the normal density, or 2 p (1 - p) u' where p = Phi = (1 + tanh u) / 2."""
+    """gelu' = Phi + x * Phi'. Phi' is the normal density, or 2 p (1 - p) u' where p = Phi = (1 +
+    tanh u) / 2.
+    """
     wide[...] = x
     _phi(xp, phi, wide, a, b, c, approximate)
     xp.multiply(wide, wide, out=a)

@@ -1,4 +1,6 @@
-"""Batch norm in NumPy and CuPy. Sums are float64, so that a variance as a difference of sums is exact enough."""
+"""Batch norm in NumPy and CuPy. Sums are float64, so that a variance as a difference of sums is
+exact enough.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Convolutions as matrix products over gathered windows, a few samples at a time.
 
-The workspace holds the padded samples and their windows ("columns"), for as many samples as fit about a million
-elements: large enough for BLAS, small enough for the cache and for memory.
+The workspace holds the padded samples and their windows ("columns"), for as many samples as fit
+about a million elements: large enough for BLAS, small enough for the cache and for memory.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _CHUNK_ELEMENTS = 1 << 20
 
 
 def _workspace(x: TensorType, w: TensorType, out: TensorType, padding: Any) -> Any:
-    """(padded samples, columns (samples, C, *kernel, *positions), products in the columns' order)."""
+    """(padded samples, columns (samples, C, *kernel, *positions), products in that order)."""
     positions, kernel_size = out.shape[2:], w.shape[2:]
     per_sample = x.shape[1] * prod(kernel_size) * prod(positions)
     chunk = max(1, min(x.shape[0], _CHUNK_ELEMENTS // max(per_sample, 1)))
@@ -145,7 +145,9 @@ def conv_filter_grad(
     dilation: Any,
     groups: int = 1,
 ) -> None:
-    """One product per group and chunk, over samples and positions at once: rows are channels on both sides."""
+    """One product per group and chunk, over samples and positions at once: rows are channels on
+    both sides.
+    """
     positions, chunk = d_out.shape[2:], padded.shape[0]
     padded[...] = 0
     d_w[...] = 0

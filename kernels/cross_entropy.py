@@ -101,7 +101,9 @@ def nll_loss_grad(
 def _targets(
     xp: Any, labels: Any, ignore_index: int, num_classes: int, class_start: int = 0
 ) -> tuple[Any, Any, Any]:
-    """Row numbers, which labels count here, and labels that are safe to index with (0 where they do not count)."""
+    """Row numbers, which labels count here, and labels that are safe to index with (0 where they do
+    not count).
+    """
     local = labels.astype(xp.int64) - class_start
     kept = (labels != ignore_index) & (local >= 0) & (local < num_classes)
     return xp.arange(labels.shape[0]), kept, xp.where(kept, local, 0)

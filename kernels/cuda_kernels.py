@@ -1,7 +1,8 @@
-"""The hand-fused GPU kernels, launched through CuPy. Import this once a CUDA device is used; it needs CuPy.
+"""The hand-fused GPU kernels, launched through CuPy. Import this once a CUDA device is used; it
+needs CuPy.
 
-Registered for float32 and float64. Half precision goes through the generic CuPy kernels, and GELU and dropout, which
-have none, through float32 copies. Inputs that are not contiguous are copied.
+Registered for float32 and float64. Half precision goes through the generic CuPy kernels, and GELU
+and dropout, which have none, through float32 copies. Inputs that are not contiguous are copied.
 """
 
 from __future__ import annotations
@@ -173,7 +174,9 @@ def dropout(xp: Any, out: Any, x: Any, *, p: float, seed: int, rng: Rng) -> None
 
 
 def _six_dims(shape: tuple[int, ...], rng: Rng) -> list[list[int]]:
-    """(shape, starts, whole shape), each of six dims: ones in front, or whole leading dims folded together."""
+    """(shape, starts, whole shape), each of six dims: ones in front, or whole leading dims folded
+    together.
+    """
     parts = [list(shape), list(rng.starts), list(rng.global_shape)]
     while len(parts[0]) > _MAX_DIMS:
         size, start, whole = parts

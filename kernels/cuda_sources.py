@@ -1,9 +1,10 @@
 """CUDA C of the hand-fused GPU kernels, as text: compiled at run time, for T = float or double.
 
-Rows: one block of THREADS threads works on one row, with reductions through warp shuffles. Flat arrays: grid-stride
-loops. lr and step of the updates are read on the device, so that a step never waits for the host. The functions are
-extern "C" and get their sizes as long long.
+Rows: one block of THREADS threads works on one row, with reductions through warp shuffles. Flat
+arrays: grid-stride loops. lr and step of the updates are read on the device, so that a step never
+waits for the host. The functions are extern "C" and get their sizes as long long.
 """
+# ruff: noqa: E501 (C lines)
 
 from __future__ import annotations
 

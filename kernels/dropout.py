@@ -1,4 +1,6 @@
-"""Dropout on the CPU: an element is kept if the first Philox word of its global index is at least p * 2^32."""
+"""Dropout on the CPU: an element is kept if the first Philox word of its global index is at least p
+* 2^32.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """The hand-fused CPU kernels: large float32 arrays go to the numba functions in `fused/`.
 
-Small jobs never get here, so they never import numba. Each numba function is compiled once per machine (under two
-seconds each) and then read from its cache on disk. Inputs that are not contiguous, which is rare here, are copied.
+Small jobs never get here, so they never import numba. Each numba function is compiled once per
+machine (under two seconds each) and then read from its cache on disk. Inputs that are not
+contiguous, which is rare here, are copied.
 """
 
 from __future__ import annotations
@@ -19,10 +20,14 @@ from oneflow.kernels.registry import kernel
 from oneflow.kernels.softmax import row_stat
 
 LEAST = 16384
-"""From about so many elements on, fused kernels win although waking the other threads costs some microseconds."""
+"""From about so many elements on, fused kernels win although waking the other threads costs some
+microseconds.
+"""
 
 NUM_PARTS = 16
-"""Into how many parts rows are cut for the gradients of norm weights: fixed, so that no sum depends on threads."""
+"""Into how many parts rows are cut for the gradients of norm weights: fixed, so that no sum depends
+on threads.
+"""
 
 _ROW = 4096  # elements of a row into which a box without gaps is cut
 _MANY = 1 << 40
@@ -149,7 +154,9 @@ def layer_norm(
 def _norm_grad_workspace(
     types: tuple[TensorType, ...], attrs: dict[str, Any]
 ) -> tuple[TensorType, ...]:
-    """Two sums per sample, partial sums of the gradients of the weights, and ones in the place of gamma."""
+    """Two sums per sample, partial sums of the gradients of the weights, and ones in the place of
+    gamma.
+    """
     weight = _weight_type(types, 1, attrs["begin_axis"])
     samples = math.prod(types[1].shape[: attrs["begin_axis"]])
     return (
@@ -216,7 +223,9 @@ def dropout(xp: Any, out: Any, x: Any, *, p: float, seed: int, rng: Rng) -> None
 
 
 def box_of_rows(shape: tuple[int, ...], rng: Rng) -> tuple[Any, Any, Any]:
-    """(shape, starts, whole shape) for the fused kernel. A box without gaps becomes rows of a fixed length."""
+    """(shape, starts, whole shape) for the fused kernel. A box without gaps becomes rows of a fixed
+    length.
+    """
     whole = rng.global_shape
     inner = [i for i, n in enumerate(shape) if n != 1]
     first = inner[0] if inner else 0

@@ -45,7 +45,9 @@ def layer_norm(
 
 @kernel("layer_norm_grad", workspace=_wide_copies(1, 3))
 def layer_norm_grad(xp: Any, d_x: Any, *rest: Any, begin_axis: int) -> None:
-    """With h = (x - mean) * inv_std and g = d_y * gamma: d_x = inv_std * (g - mean(g) - h * mean(g * h))."""
+    """With h = (x - mean) * inv_std and g = d_y * gamma: d_x = inv_std * (g - mean(g) - h * mean(g
+    * h)).
+    """
     *rest, hat, g, spare = rest
     has_gamma = len(rest) > 4
     d_y, x, mean, inv_std = rest[2:6] if has_gamma else rest

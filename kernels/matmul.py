@@ -1,4 +1,6 @@
-"""Matrix products through BLAS. Transposed operands go in as strided views, which BLAS reads in place."""
+"""Matrix products through BLAS. Transposed operands go in as strided views, which BLAS reads in
+place.
+"""
 
 from __future__ import annotations
 

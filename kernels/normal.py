@@ -1,7 +1,8 @@
 """The normal distribution function without SciPy.
 
-For z >= 0, erfc(z) = exp(-z^2) * f(t) with t = 2 / (2 + z) in (0, 1], where f is smooth. The coefficients of f are
-not copied from a table but interpolated here, at Chebyshev nodes, from `math.erfc`.
+For z >= 0, erfc(z) = exp(-z^2) * f(t) with t = 2 / (2 + z) in (0, 1], where f is smooth. The
+coefficients of f are not copied from a table but interpolated here, at Chebyshev nodes, from
+`math.erfc`.
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ import numpy as np
 
 @lru_cache(maxsize=8)
 def scaled_erfc_coefficients(degree: int) -> tuple[float, ...]:
-    """Chebyshev coefficients of f over s = 2 t - 1 in [-1, 1]; degree 12 suffices for float32, 32 for float64."""
+    """Chebyshev coefficients of f over s = 2 t - 1 in [-1, 1]; degree 12 suffices for float32, 32
+    for float64.
+    """
 
     def f(s: float) -> float:
         z = 4.0 / (s + 1.0) - 2.0

@@ -1,4 +1,4 @@
-"""Pooling as a loop over the positions of the window, each a strided view of all samples at once."""
+"""Pooling as a loop over the positions of the window, each a strided view of all samples."""
 
 from __future__ import annotations
 
@@ -43,7 +43,9 @@ def _inside(padded: Any, spatial: Any, padding: Any) -> Any:
 def _source_index(
     xp: Any, offset: Any, positions: Any, spatial: Any, stride: Any, padding: Any, dilation: Any
 ) -> Any:
-    """Flat spatial index that kernel position `offset` meets in each window; meaningless in the padding."""
+    """Flat spatial index that kernel position `offset` meets in each window; meaningless in the
+    padding.
+    """
     index = xp.zeros((), dtype=xp.int64)
     for o, n, size, s, p, d in zip(
         offset, positions, spatial, stride, padding, dilation, strict=True
@@ -113,7 +115,9 @@ def max_pool_grad(
     padding: Any,
     dilation: Any,
 ) -> None:
-    """Deterministic, without scattered additions: each kernel position takes the windows that chose it."""
+    """Deterministic, without scattered additions: each kernel position takes the windows that chose
+    it.
+    """
     positions = d_out.shape[2:]
     padded[...] = 0
     for offset in product(*map(range, kernel)):
@@ -129,7 +133,9 @@ def max_pool_grad(
 def _drop_padding(
     chosen: Any, offset: Any, spatial: Any, stride: Any, padding: Any, dilation: Any
 ) -> None:
-    """Clears windows where this kernel position lies in the padding: its flat index is another element's."""
+    """Clears windows where this kernel position lies in the padding: its flat index is another
+    element's.
+    """
     for dim, (o, size, s, p, d) in enumerate(
         zip(offset, spatial, stride, padding, dilation, strict=True), start=2
     ):

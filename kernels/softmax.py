@@ -1,4 +1,4 @@
-"""Softmax over the last dim in NumPy and CuPy. Statistics of a row are kept in a small workspace."""
+"""Softmax over the last dim in NumPy and CuPy. Statistics of a row stay in a small workspace."""
 
 from __future__ import annotations
 

@@ -18,7 +18,9 @@ def _copies(count: int) -> Any:
 
 
 def scalar(xp: Any, value: Any, like: Any) -> Any:
-    """A 0-d value in the dtype of `like`: on the host a plain number, on a GPU still an array (no wait for the GPU)."""
+    """A 0-d value in the dtype of `like`: on the host a plain number, on a GPU still an array (no
+    wait for the GPU).
+    """
     return value.astype(like.dtype) if hasattr(value, "get") else like.dtype.type(value)
 
 
@@ -100,7 +102,7 @@ def _adam_step(
     eps: float,
     do_bias_correction: bool,
 ) -> None:
-    """Updates m and v with g, then g <- m' / (sqrt(v') + eps), the step before the learning rate."""
+    """Updates m and v with g, then g <- m' / (sqrt(v') + eps), not yet times lr."""
     _average(xp, m, g, spare, beta1)
     xp.multiply(g, g, out=g)
     _average(xp, v, g, spare, beta2)

@@ -40,9 +40,11 @@ def dropout(
     key: Any,
     fold: Any,
 ) -> None:
-    """out, x: flat. The array is a box of `shape` at `starts` in one of shape `whole` (int64 arrays).
+    """out, x: flat. The array is a box of `shape` at `starts` in one of shape `whole` (int64
+    arrays).
 
-    An element is kept if its word is at least threshold (uint64). Rows of the box may end before their last column.
+    An element is kept if its word is at least threshold (uint64). Rows of the box may end before
+    their last column.
     """
     columns = shape[-1]
     for row in prange((x.size + columns - 1) // columns):

@@ -1,4 +1,6 @@
-"""Layer norm of float32 rows. A few rows are visited together, so that their reductions overlap in the processor."""
+"""Layer norm of float32 rows. A few rows are visited together, so that their reductions overlap in
+the processor.
+"""
 
 from __future__ import annotations
 
@@ -74,7 +76,8 @@ def layer_norm_grad(
                 for j in range(columns):
                     hat = (x[i, j] - centre) * inverse
                     d_x[i, j] = inverse * (d_y[i, j] * gamma[j] - total - hat * along)
-            # Apart from the loop above: with fewer arrays in a loop LLVM can prove them apart and use vector code.
+            # Apart from the loop above: with fewer arrays in a loop LLVM can prove them apart and
+            # use vector code.
             for i in range(start, stop):
                 centre, inverse = mean[i], inv_std[i]
                 for j in range(columns):

@@ -1,7 +1,9 @@
-"""exp, tanh and the normal distribution for float32, written so that LLVM turns loops over them into vector code.
+"""exp, tanh and the normal distribution for float32, written so that LLVM turns loops over them
+into vector code.
 
-numba's `math.exp` calls libm once per element. Here exp(x) = 2^n * exp(r), |r| <= ln(2) / 2, with exp(r) a polynomial
-and 2^n made of bits. NaN stays NaN everywhere. Errors are below 2 units in the last place of float32 for exp.
+numba's `math.exp` calls libm once per element. Here exp(x) = 2^n * exp(r), |r| <= ln(2) / 2, with
+exp(r) a polynomial and 2^n made of bits. NaN stays NaN everywhere. Errors are below 2 units in the
+last place of float32 for exp.
 """
 
 from __future__ import annotations
@@ -18,12 +20,15 @@ from oneflow.kernels.normal import scaled_erfc_coefficients
 
 F = np.float32
 REORDER = {"reassoc", "contract", "nsz"}
-"""Sums may be reordered and products contracted, which vector code needs; NaN and infinity keep their meaning."""
+"""Sums may be reordered and products contracted, which vector code needs; NaN and infinity keep
+their meaning.
+"""
 
 
 def inlined(function: Any) -> Any:
-    """Compiles a helper that becomes part of every loop that calls it. Division by zero gives infinity, as in NumPy:
-    the check that Python makes would keep the loop from becoming vector code."""
+    """Compiles a helper that becomes part of every loop that calls it. Division by zero gives
+    infinity, as in NumPy: the check that Python makes would keep the loop from becoming vector
+    code."""
     return njit(inline="always", fastmath=REORDER, error_model="numpy")(function)
 
 
@@ -48,9 +53,11 @@ PARALLEL = _may_run_parallel()
 
 
 def vectorized(function: Any) -> Any:
-    """Compiles a kernel on its first call (or loads it from the cache on disk); its pranges use numba's threads."""
-    options = {"parallel": PARALLEL, "nogil": True, "cache": True, "error_model": "numpy"}
-    return njit(fastmath=REORDER, **options)(function)
+    """Compiles a kernel on its first call (or loads it from the cache on disk); its pranges use
+    numba's threads.
+    """
+    options: dict[str, Any] = {"parallel": PARALLEL, "nogil": True, "cache": True}
+    return njit(fastmath=REORDER, error_model="numpy", **options)(function)
 
 
 _LOG2_E = F(1.4426950408889634)
@@ -67,8 +74,8 @@ _E0, _E1, _E2, _E3, _E4, _E5, _E6, _E7, _E8, _E9 = (
 )
 
 
-@intrinsic  # type: ignore[untyped-decorator]
-def _float_of_bits(context: Any, bits: Any) -> Any:
+@intrinsic
+def _bits_to_float(context: Any, bits: Any) -> Any:
     """Reads an int32 as a float32."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -77,9 +84,11 @@ def _float_of_bits(context: Any, bits: Any) -> Any:
     return types.float32(types.int32), generate
 
 
-@intrinsic  # type: ignore[untyped-decorator]
-def maximum(context: Any, a: Any, b: Any) -> Any:
-    """The larger float32; NaN if either is. Unlike a comparison, reductions of it become vector code."""
+@intrinsic
+def _larger(context: Any, a: Any, b: Any) -> Any:
+    """The larger float32; NaN if either is. Unlike a comparison, reductions of it become vector
+    code.
+    """
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         single = context.get_value_type(types.float32)
@@ -88,6 +97,11 @@ def maximum(context: Any, a: Any, b: Any) -> Any:
         return builder.call(function, args)
 
     return types.float32(types.float32, types.float32), generate
+
+
+# For the type checker, which takes an intrinsic for a function of the compiler's context.
+_float_of_bits: Any = _bits_to_float
+maximum: Any = _larger
 
 
 @inlined

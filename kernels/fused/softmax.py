@@ -1,6 +1,7 @@
 """Softmax of float32 rows in one visit of each row, while it is in the first-level cache.
 
-Every function here takes contiguous (rows, columns) arrays with at least one column and runs on all numba threads.
+Every function here takes contiguous (rows, columns) arrays with at least one column and runs on all
+numba threads.
 """
 
 from __future__ import annotations
@@ -37,7 +38,9 @@ def exp_row(out: Any, x: Any, i: Any, columns: Any, best: Any, scale: Any) -> An
 
 @inlined
 def rows_per_block(columns: Any) -> Any:
-    """Rows that are visited together: the steps of one short row wait for each other, those of several do not."""
+    """Rows that are visited together: the steps of one short row wait for each other, those of
+    several do not.
+    """
     return max(1, BLOCK_ELEMENTS // columns)
 
 
@@ -61,7 +64,8 @@ def softmax(out: Any, stat: Any, x: Any) -> None:
 
 @inlined
 def masked_row(out: Any, x: Any, i: Any, columns: Any, seen: Any, scale: Any) -> Any:
-    """out[i] <- exp(scale * (x[i] - max)) in the first `seen` columns, 0 in the next; returns the sum.
+    """out[i] <- exp(scale * (x[i] - max)) in the first `seen` columns, 0 in the next; returns the
+    sum.
 
     Works on `columns` whole vectors and selects, which beats a loop that ends in the middle of one.
     """

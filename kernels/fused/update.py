@@ -55,7 +55,8 @@ def adam(
     weight_decay: Any,
     sign: Any,
 ) -> None:
-    """param = shrink * param - lr * m / (sqrt(v) * inverse_root + eps); lr already holds the correction of m.
+    """param = shrink * param - lr * m / (sqrt(v) * inverse_root + eps); lr already holds the
+    correction of m.
 
     rest1, rest2: 1 - beta1 and 1 - beta2, rounded once.
     """

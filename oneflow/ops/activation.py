@@ -23,7 +23,8 @@ def _check_form(who: str, approximate: str) -> None:
 class Gelu(Op):
     """x * Phi(x), Phi the standard normal distribution (Hendrycks and Gimpel, arXiv 1606.08415).
 
-    approximate: "none" for Phi itself, "tanh" for x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3))).
+    approximate: "none" for Phi itself, "tanh" for x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715
+    x^3))).
     """
 
     name = "gelu"

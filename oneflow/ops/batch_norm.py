@@ -1,7 +1,8 @@
 """Batch norm, made of ops so that its statistics are those of the whole batch under every SBP.
 
-`batch_norm` is a function of ops. Sums over the batch (P if the batch is split) are the only thing that crosses
-ranks: two numbers per channel each way. So data parallel training gives the numbers of one device.
+`batch_norm` is a function of ops. Sums over the batch (P if the batch is split) are the only thing
+that crosses ranks: two numbers per channel each way. So data parallel training gives the numbers of
+one device.
 """
 
 from __future__ import annotations
@@ -92,7 +93,8 @@ class BatchMoments(Op):
 
 @register
 class BatchNormTrack(Op):
-    """Moving averages: running <- (1 - momentum) * running + momentum * (mean, unbiased variance), in place.
+    """Moving averages: running <- (1 - momentum) * running + momentum * (mean, unbiased variance),
+    in place.
 
     Inputs: running mean, running variance, and the two sums of `count` elements per channel.
     """
@@ -125,8 +127,9 @@ class BatchNormTrack(Op):
 class BatchNormApply(Op):
     """y = (x - mean) * inv_std [* gamma + beta], per channel.
 
-    Inputs: x, mean, inv_std, optionally gamma and beta. count: 0 if the statistics are constants; else they are those
-    of x itself over `count` elements per channel, and the gradient of x takes that into account.
+    Inputs: x, mean, inv_std, optionally gamma and beta. count: 0 if the statistics are constants;
+    else they are those of x itself over `count` elements per channel, and the gradient of x takes
+    that into account.
     """
 
     name = "batch_norm_apply"
@@ -184,9 +187,11 @@ class BatchNormGradSums(Op):
 
 @register
 class BatchNormGradApply(Op):
-    """d_x = [gamma *] inv_std * (d_y - (d_beta + hat * d_gamma) / count), hat = (x - mean) * inv_std.
+    """d_x = [gamma *] inv_std * (d_y - (d_beta + hat * d_gamma) / count), hat = (x - mean) *
+    inv_std.
 
-    Inputs: d_y, x, mean, inv_std, d_beta, d_gamma, optionally gamma. Without the bracketed sums if count is 0.
+    Inputs: d_y, x, mean, inv_std, d_beta, d_gamma, optionally gamma. Without the bracketed sums if
+    count is 0.
     """
 
     name = "batch_norm_grad_apply"
@@ -246,8 +251,9 @@ def batch_norm(
 ) -> Any:
     """Batch norm of x (N, C, ...), not an op but made of them.
 
-    running: (mean, variance), updated in place when training; they are the statistics when not training. None: the
-    statistics are always the batch's.  affine: (gamma, beta).  Raises ShapeError for one value per channel in training.
+    running: (mean, variance), updated in place when training; they are the statistics when not
+    training. None: the statistics are always the batch's.  affine: (gamma, beta).  Raises
+    ShapeError for one value per channel in training.
     """
     if not training and running is not None:
         from oneflow.ops.scalar import scalar_add

@@ -1,4 +1,6 @@
-"""Convolutions over 1, 2 or 3 spatial dims, and their two gradients, which are closed under differentiation."""
+"""Convolutions over 1, 2 or 3 spatial dims, and their two gradients, which are closed under
+differentiation.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ def window_count(size: int, kernel: int, stride: int, padding: int, dilation: in
 
 
 def check_spatial(who: str, x: TensorType, **attrs: Sizes) -> int:
-    """Number of spatial dims of x (N, C, ...). Raises ShapeError unless each attr has one number for each."""
+    """Number of spatial dims of x (N, C, ...). Raises ShapeError unless each attr has one number
+    for each.
+    """
     spatial = x.ndim - 2
     if spatial not in (1, 2, 3):
         raise ShapeError(f"{who}: needs (N, C, ...) with 1 to 3 spatial dims, got {x}")
@@ -79,7 +83,9 @@ class Conv(Op):
 
 @register
 class ConvDataGrad(Op):
-    """d_x of conv: (N, C, *spatial) of d_out (N, O, *positions) and w. Also the transposed convolution."""
+    """d_x of conv: (N, C, *spatial) of d_out (N, O, *positions) and w. Also the transposed
+    convolution.
+    """
 
     name = "conv_data_grad"
 

@@ -18,7 +18,8 @@ class SparseSoftmaxCrossEntropy(Op):
 
     logits: (N, C).  labels: (N,), integers in [0, C), or ignore_index (then the loss is 0).
     label_smoothing: weight of the uniform distribution over the classes in the target.
-    Returns (loss (N,), logsumexp (N,)); the second is for the backward pass and has no gradient of its own.
+    Returns (loss (N,), logsumexp (N,)); the second is for the backward pass and has no gradient of
+    its own.
     """
 
     name = "sparse_softmax_cross_entropy"
@@ -94,7 +95,8 @@ def _class_start_of_output(
 class NllLoss(Op):
     """loss[i] = -log_probs[i, labels[i]], or 0 where labels[i] is ignore_index.
 
-    log_probs: (N, C).  labels: (N,) integers.  class_start: set by the runtime where classes are split.
+    log_probs: (N, C).  labels: (N,) integers.  class_start: set by the runtime where classes are
+    split.
     """
 
     name = "nll_loss"
@@ -128,7 +130,9 @@ class NllLoss(Op):
 
 @register
 class NllLossGrad(Op):
-    """d_log_probs[i, labels[i]] = -d_loss[i]; 0 elsewhere.   d_loss, labels: (N,); out: (N, num_classes)."""
+    """d_log_probs[i, labels[i]] = -d_loss[i]; 0 elsewhere.   d_loss, labels: (N,); out: (N,
+    num_classes).
+    """
 
     name = "nll_loss_grad"
     localize = staticmethod(_class_start_of_output)

@@ -1,4 +1,4 @@
-"""Dropout. The mask is never stored: it follows from the seed and the global index of each element."""
+"""Dropout. The mask is never stored: it follows from the seed and each global index."""
 
 from __future__ import annotations
 
@@ -14,9 +14,11 @@ from oneflow.ops.softmax import check_float, leading_signatures
 
 @register
 class Dropout(Op):
-    """out = x / (1 - p) where an element is kept, else 0; each is dropped with probability p, in [0, 1].
+    """out = x / (1 - p) where an element is kept, else 0; each is dropped with probability p, in
+    [0, 1].
 
-    Linear in x with a mask that the seed fixes, so it is its own gradient: the same op, the same seed.
+    Linear in x with a mask that the seed fixes, so it is its own gradient: the same op, the same
+    seed.
     Srivastava et al., J. Mach. Learn. Res. 15, 2014.
     """
 

@@ -46,8 +46,10 @@ def _row_signatures(
 class LayerNorm(Op):
     """y = (x - mean) / sqrt(variance + eps) [* gamma [+ beta]] over the dims from begin_axis on.
 
-    Inputs: x, optionally gamma, optionally beta, both of shape x.shape[begin_axis:]. The variance is the biased one.
-    Outputs: y, mean and inv_std = 1 / sqrt(variance + eps), both of shape x.shape[:begin_axis]; only y has a gradient.
+    Inputs: x, optionally gamma, optionally beta, both of shape x.shape[begin_axis:]. The variance
+    is the biased one.
+    Outputs: y, mean and inv_std = 1 / sqrt(variance + eps), both of shape x.shape[:begin_axis];
+    only y has a gradient.
     """
 
     name = "layer_norm"
@@ -80,7 +82,8 @@ class LayerNorm(Op):
 
 @register
 class LayerNormGrad(Op):
-    """(d_x, d_gamma, d_beta) of layer_norm in one pass over d_y and x; d_x alone if there is no gamma.
+    """(d_x, d_gamma, d_beta) of layer_norm in one pass over d_y and x; d_x alone if there is no
+    gamma.
 
     Inputs: d_y, x, mean, inv_std and gamma.
     """
@@ -116,8 +119,8 @@ class LayerNormGrad(Op):
 class RmsNorm(Op):
     """y = x / sqrt(mean of x^2 + eps) [* gamma] over the dims from begin_axis on.
 
-    Inputs: x, optionally gamma of shape x.shape[begin_axis:]. Outputs: y, and inv_rms of shape x.shape[:begin_axis],
-    which has no gradient of its own.
+    Inputs: x, optionally gamma of shape x.shape[begin_axis:]. Outputs: y, and inv_rms of shape
+    x.shape[:begin_axis], which has no gradient of its own.
     """
 
     name = "rms_norm"
@@ -147,7 +150,9 @@ class RmsNorm(Op):
 
 @register
 class RmsNormGrad(Op):
-    """(d_x, d_gamma) of rms_norm; d_x alone if there is no gamma.   Inputs: d_y, x, inv_rms and gamma."""
+    """(d_x, d_gamma) of rms_norm; d_x alone if there is no gamma.   Inputs: d_y, x, inv_rms and
+    gamma.
+    """
 
     name = "rms_norm_grad"
     num_outputs = -1

@@ -43,7 +43,9 @@ class _LossGrad(Op):
 
 @register
 class SmoothL1Loss(_Loss):
-    """(x - target)^2 / (2 beta) where |x - target| < beta, else |x - target| - beta / 2; plain L1 if beta is 0."""
+    """(x - target)^2 / (2 beta) where |x - target| < beta, else |x - target| - beta / 2; plain L1
+    if beta is 0.
+    """
 
     name = "smooth_l1_loss"
 
@@ -93,7 +95,9 @@ def smooth_l1_loss_grad(d_loss: Any, x: Any, target: Any, *, beta: float = 1.0) 
 
 
 def bce_with_logits_loss(x: Any, target: Any, *, pos_weight: float = 1.0) -> Any:
-    """See BceWithLogitsLoss. A pos_weight per class is a matter for the caller: it weighs two calls."""
+    """See BceWithLogitsLoss. A pos_weight per class is a matter for the caller: it weighs two
+    calls.
+    """
     return call(BceWithLogitsLoss, x, target, pos_weight=pos_weight)
 
 

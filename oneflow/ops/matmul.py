@@ -19,7 +19,8 @@ _ABSENT = "."  # a dim of size 1 that is stretched: takes a position, but is no 
 class Matmul(Op):
     """out = a @ b over the last two dims; the dims before broadcast as NumPy's do.
 
-    a: (..., m, k), or (..., k, m) if transpose_a.  b: (..., k, n), or (..., n, k) if transpose_b.  out: (..., m, n).
+    a: (..., m, k), or (..., k, m) if transpose_a.  b: (..., k, n), or (..., n, k) if transpose_b.
+    out: (..., m, n).
     """
 
     name = "matmul"
@@ -136,7 +137,9 @@ class Linear(Op):
 
 @register
 class SumRows(Op):
-    """out[j] = sum of x[..., j] over all dims but the last: the gradient of a bias.   x: (..., n); out: (n,)."""
+    """out[j] = sum of x[..., j] over all dims but the last: the gradient of a bias.   x: (..., n);
+    out: (n,).
+    """
 
     name = "sum_rows"
 
@@ -182,7 +185,7 @@ def sum_rows(x: Any) -> Any:
     return call(SumRows, x)
 
 
-# ---- shapes -------------------------------------------------------------------------------------------------------
+# ---- shapes --------------------------------------------------------------------------------------
 
 
 def _check_operands(who: str, a: TensorType, b: TensorType) -> None:
@@ -214,7 +217,7 @@ def _batch_letters(t: TensorType, out: TensorType, letters: str) -> str:
     return "".join(letter if size == whole else _ABSENT for size, whole, letter in sizes)
 
 
-# ---- gradients ----------------------------------------------------------------------------------------------------
+# ---- gradients -----------------------------------------------------------------------------------
 
 
 def _grad_a(d_out: Any, a: Any, b: Any, transpose_a: bool, transpose_b: bool) -> Any:

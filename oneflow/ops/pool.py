@@ -17,7 +17,7 @@ from oneflow.ops.softmax import check_float
 def pooled_size(
     size: int, kernel: int, stride: int, padding: int, dilation: int, ceil_mode: bool
 ) -> int:
-    """Number of windows along a dim; with ceil_mode the last may overhang, but must begin inside."""
+    """Number of windows along a dim; with ceil_mode the last may overhang."""
     span = size + 2 * padding - dilation * (kernel - 1) - 1
     count = (span + (stride - 1 if ceil_mode else 0)) // stride + 1
     return count - 1 if ceil_mode and (count - 1) * stride >= size + padding else count
@@ -90,7 +90,9 @@ class MaxPool(Op):
 
 @register
 class MaxPoolGrad(Op):
-    """d_x: each d_out is added where its window's maximum came from.   d_out, indices: as of max_pool."""
+    """d_x: each d_out is added where its window's maximum came from.   d_out, indices: as of
+    max_pool.
+    """
 
     name = "max_pool_grad"
 
@@ -116,8 +118,8 @@ class MaxPoolGrad(Op):
 class AvgPool(Op):
     """Average of each window of x (N, C, *spatial), padded with zeros.
 
-    The divisor is divisor_override if not 0, else the window's elements inside the padded x, or inside x itself if
-    not count_include_pad.
+    The divisor is divisor_override if not 0, else the window's elements inside the padded x, or
+    inside x itself if not count_include_pad.
     """
 
     name = "avg_pool"
@@ -165,7 +167,9 @@ class AvgPoolGrad(Op):
 
 @register
 class AdaptiveAvgPool(Op):
-    """Averages x (N, C, *spatial) to `output_size`: window i of a dim is [i size / n, (i + 1) size / n), outward."""
+    """Averages x (N, C, *spatial) to `output_size`: window i of a dim is
+    [i size / n, (i + 1) size / n), rounded outward.
+    """
 
     name = "adaptive_avg_pool"
 

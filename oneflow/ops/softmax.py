@@ -125,10 +125,11 @@ class LogSoftmaxGrad(Op):
 
 @register
 class CausalSoftmax(Op):
-    """Softmax of scale * x where row i of the last two dims sees columns 0..i only; the others get 0.
+    """Softmax of scale * x where row i of the last two dims sees columns 0..i only; the others get
+    0.
 
-    x: (..., rows, columns); row i stands for position i + columns - rows, so that rows may be the last of a longer
-    sequence. Computes scale, mask and softmax in one pass.
+    x: (..., rows, columns); row i stands for position i + columns - rows, so that rows may be the
+    last of a longer sequence. Computes scale, mask and softmax in one pass.
     """
 
     name = "causal_softmax"

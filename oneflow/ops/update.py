@@ -1,8 +1,9 @@
 """Optimizer updates: each overwrites a parameter and its states in place.
 
-Common words. param: the parameter. grad: its gradient, same type. lr: float64[], the learning rate. step: int64[], 1
-for the first update. weight_decay: adds weight_decay * param to the gradient unless said otherwise. maximize: climbs
-instead of descending. Every op may run on shards: param, grad and states split alike, lr and step whole.
+Common words. param: the parameter. grad: its gradient, same type. lr: float64[], the learning rate.
+step: int64[], 1 for the first update. weight_decay: adds weight_decay * param to the gradient
+unless said otherwise. maximize: climbs instead of descending. Every op may run on shards: param,
+grad and states split alike, lr and step whole.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ from oneflow.ops.softmax import check_float
 
 
 class _Update(Op):
-    """What all updates share. num_arrays: param, grad and states; num_scalars: lr, step; grad is input 1."""
+    """What all updates share. num_arrays: param, grad and states; num_scalars: lr, step; grad is
+    input 1.
+    """
 
     has_effect = True
     num_arrays = 2
@@ -60,7 +63,8 @@ class SgdUpdate(_Update):
 
 @register
 class MomentumUpdate(_Update):
-    """buf = momentum * buf + (1 - dampening) * g;  param -= lr * buf, or lr * (g + momentum * buf) if nesterov.
+    """buf = momentum * buf + (1 - dampening) * g;  param -= lr * buf, or lr * (g + momentum * buf)
+    if nesterov.
 
     Inputs: param, grad, buf, lr. buf starts as 0, and the first update is like any other.
     """
@@ -73,11 +77,12 @@ class MomentumUpdate(_Update):
 
 @register
 class AdamUpdate(_Update):
-    """m = beta1 m + (1 - beta1) g;  v = beta2 v + (1 - beta2) g^2;  param -= lr * m' / (sqrt(v') + eps).
+    """m = beta1 m + (1 - beta1) g;  v = beta2 v + (1 - beta2) g^2;
+    param -= lr * m' / (sqrt(v') + eps).
 
-    Inputs: param, grad, m, v, lr, step. m' and v' are m / (1 - beta1^step) and v / (1 - beta2^step) if
-    do_bias_correction, else m and v. decoupled: param -= lr * weight_decay * param instead of adding to the gradient
-    (AdamW). Kingma and Ba, ICLR 2015; Loshchilov and Hutter, ICLR 2019.
+    Inputs: param, grad, m, v, lr, step. m' and v' are m / (1 - beta1^step) and v / (1 - beta2^step)
+    if do_bias_correction, else m and v. decoupled: param -= lr * weight_decay * param instead of
+    adding to the gradient (AdamW). Kingma and Ba, ICLR 2015; Loshchilov and Hutter, ICLR 2019.
     """
 
     name = "adam_update"
@@ -89,7 +94,8 @@ class AdamUpdate(_Update):
 
 @register
 class AmsgradUpdate(_Update):
-    """adam_update with the running maximum of v in the denominator.   Inputs: param, grad, m, v, v_max, lr, step.
+    """adam_update with the running maximum of v in the denominator.   Inputs: param, grad, m, v,
+    v_max, lr, step.
 
     Reddi, Kale, Kumar, ICLR 2018.
     """
@@ -120,7 +126,8 @@ class RmspropUpdate(_Update):
     """ms = alpha ms + (1 - alpha) g^2;  mean = alpha mean + (1 - alpha) g if centered;
     buf = momentum buf + lr * g / sqrt(ms [- mean^2] + eps);  param -= buf.
 
-    Inputs: param, grad, ms, mean, buf, lr. mean and buf stay as they are unless centered, or momentum is not 0.
+    Inputs: param, grad, ms, mean, buf, lr. mean and buf stay as they are unless centered, or
+    momentum is not 0.
     """
 
     name = "rmsprop_update"
@@ -131,8 +138,8 @@ class RmspropUpdate(_Update):
 
 @register
 class AdadeltaUpdate(_Update):
-    """sq = rho sq + (1 - rho) g^2;  d = g * sqrt(acc + eps) / sqrt(sq + eps);  acc = rho acc + (1 - rho) d^2;
-    param -= lr * d.
+    """sq = rho sq + (1 - rho) g^2;  d = g * sqrt(acc + eps) / sqrt(sq + eps);
+    acc = rho acc + (1 - rho) d^2;  param -= lr * d.
 
     Inputs: param, grad, sq, acc, lr.
     """
@@ -147,8 +154,9 @@ class AdadeltaUpdate(_Update):
 class LambUpdate(_Update):
     """Adam's step, scaled by |param| / |step| where both are positive (You et al., ICLR 2020).
 
-    Inputs: param, grad, m, v, lr, step. decoupled: weight decay is added to Adam's step, before scaling; else to the
-    gradient. The norms are of the whole parameter, so it runs on whole parameters only.
+    Inputs: param, grad, m, v, lr, step. decoupled: weight decay is added to Adam's step, before
+    scaling; else to the gradient. The norms are of the whole parameter, so it runs on whole
+    parameters only.
     """
 
     name = "lamb_update"
@@ -179,7 +187,9 @@ class FtrlUpdate(_Update):
 
 @register
 class SquareSum(Op):
-    """out = sum of x^2 over all elements, at least float32: what gradient clipping by norm needs.   out: []."""
+    """out = sum of x^2 over all elements, at least float32: what gradient clipping by norm needs.
+    out: [].
+    """
 
     name = "square_sum"
 

@@ -1,5 +1,6 @@
-"""Samples of the ops of neural networks, each with a formula in float64 NumPy that is written differently from the
-kernels: sums over explicit windows, one-hot targets, the textbook form of an update."""
+"""Samples of the ops of neural networks, each with a formula in float64 NumPy that is written
+differently from the kernels: sums over explicit windows, one-hot targets, the textbook form of an
+update."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from sample import Sample, between, distinct, normal
 
 Array = np.ndarray[Any, Any]
 
-# ---- products -----------------------------------------------------------------------------------------------------
+# ---- products ------------------------------------------------------------------------------------
 
 
 def _matmul(a: Array, b: Array, transpose_a: bool = False, transpose_b: bool = False) -> Array:
@@ -51,7 +52,7 @@ def _product_samples() -> list[Sample]:
     ]
 
 
-# ---- softmax and losses over classes --------------------------------------------------------------------------------
+# ---- softmax and losses over classes -------------------------------------------------------------
 
 
 def _softmax(x: Array) -> Array:
@@ -151,7 +152,7 @@ def _class_samples() -> list[Sample]:
     ]
 
 
-# ---- normalisation ------------------------------------------------------------------------------------------------
+# ---- normalisation -------------------------------------------------------------------------------
 
 
 def _layer_norm(x: Array, *affine: Array, begin_axis: int, eps: float) -> tuple[Array, ...]:
@@ -188,7 +189,8 @@ def _norm_samples() -> list[Sample]:
     inv_rms = _rms_norm(x, begin_axis=1, eps=1e-3)[1]
     d = normal(5, 3, 4, seed=5)
     for g in ((), (gamma,)):
-        # Their values are checked through the gradients of the norms; here: that ranks agree with the whole.
+        # Their values are checked through the gradients of the norms; here: that ranks agree with
+        # the whole.
         result.append(Sample("layer_norm_grad", (d, x, mean, inv_std, *g), {"begin_axis": 1}))
         result.append(Sample("rms_norm_grad", (d, x, inv_rms, *g), {"begin_axis": 1}))
     return result
@@ -244,7 +246,7 @@ def _batch_norm_samples() -> list[Sample]:
     ]
 
 
-# ---- activations and elementwise losses -----------------------------------------------------------------------------
+# ---- activations and elementwise losses ----------------------------------------------------------
 
 _PHI = np.vectorize(lambda v: 0.5 * math.erfc(-v / math.sqrt(2.0)), otypes=[np.float64])
 _ROOT = math.sqrt(2.0 / math.pi)
@@ -304,7 +306,7 @@ def _elementwise_samples() -> list[Sample]:
     return result
 
 
-# ---- convolution and pooling ----------------------------------------------------------------------------------------
+# ---- convolution and pooling ---------------------------------------------------------------------
 
 
 def _conv(x: Array, w: Array, stride: Any, padding: Any, dilation: Any, groups: int = 1) -> Array:
@@ -386,7 +388,9 @@ def _max_pool(positions: Any) -> Any:
 
 def _avg_pool(positions: Any) -> Any:
     def reference(x: Array, kernel: Any, stride: Any, padding: Any, **rest: Any) -> Array:
-        """For count_include_pad=False or a divisor; padding counts elsewhere are left to finite differences."""
+        """For count_include_pad=False or a divisor; padding counts elsewhere are left to finite
+        differences.
+        """
         out = np.zeros((*x.shape[:2], *positions))
         ones = (1,) * len(kernel)
         for at, inside in _pool_windows(x, kernel, stride, padding, ones, positions):
@@ -452,7 +456,7 @@ def _adaptive(x: Array, output_size: Any) -> Array:
     return out
 
 
-# ---- updates ------------------------------------------------------------------------------------------------------
+# ---- updates -------------------------------------------------------------------------------------
 
 
 def _gradient(p: Array, g: Array, weight_decay: float, maximize: bool) -> Array:

@@ -1,0 +1,160 @@
+"""The fused CPU kernels at sizes where they are taken: equal to the generic ones, and sound at the
+edges.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from run_kernel import run
+
+from oneflow.core.rng import Rng
+from oneflow.kernels import registry
+from oneflow.kernels.fused_cpu import LEAST
+
+RANDOM = np.random.default_rng(0)
+
+
+def normal(*shape: int) -> Any:
+    return RANDOM.standard_normal(shape).astype(np.float32)
+
+
+def generic(name: str) -> int:
+    """Which variant is the plain NumPy kernel."""
+    variants = registry.variants(name, "cpu")
+    return next(i for i, v in enumerate(variants) if not v.min_elements and not v.dtypes)
+
+
+X, D = normal(40, 30, 20), normal(40, 30, 20)
+LABELS = RANDOM.integers(0, 37, 500)
+LABELS[::7] = -100
+_, MEAN, INV = run("layer_norm", X, begin_axis=1, eps=1e-5)
+LOGITS = normal(500, 37)
+LSE = np.log(np.exp(LOGITS).sum(axis=1))
+LR, STEP = np.array(0.1), np.array(3)
+CASES: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = [
+    ("softmax", (X,), {}),
+    ("softmax_grad", (D, np.abs(X)), {"scale": 0.5}),
+    ("log_softmax", (X,), {}),
+    ("log_softmax_grad", (D, -np.abs(X)), {}),
+    ("causal_softmax", (normal(6, 4, 30, 35),), {"scale": 0.3}),
+    ("causal_softmax", (normal(6, 130, 130),), {"scale": 0.3}),
+    ("sparse_softmax_cross_entropy", (LOGITS, LABELS), {"label_smoothing": 0.1}),
+    ("sparse_softmax_cross_entropy_grad", (normal(500), LOGITS, LABELS, LSE), {}),
+    ("layer_norm", (X, normal(30, 20), normal(30, 20)), {"begin_axis": 1, "eps": 1e-5}),
+    ("layer_norm_grad", (D, X, MEAN, INV, normal(30, 20)), {"begin_axis": 1}),
+    ("layer_norm_grad", (D, X, MEAN, INV), {"begin_axis": 1}),
+    ("gelu", (X * 3,), {"approximate": "none"}),
+    ("gelu_grad", (D, X * 3), {"approximate": "none"}),
+    ("gelu", (X * 3,), {"approximate": "tanh"}),
+    ("gelu_grad", (D, X * 3), {"approximate": "tanh"}),
+    ("sgd_update", (X, D, LR), {"weight_decay": 0.1, "maximize": True}),
+    ("momentum_update", (X, D, D * 2, LR), {"momentum": 0.9, "nesterov": True}),
+    (
+        "adam_update",
+        (X, D, D * 2, D * D, LR, STEP),
+        {
+            "beta1": 0.9,
+            "beta2": 0.99,
+            "eps": 1e-8,
+            "weight_decay": 0.1,
+            "decoupled": True,
+            "do_bias_correction": True,
+        },
+    ),
+]
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda c: c[0])
+def test_fused_equals_generic(case: Any) -> None:
+    name, inputs, attrs = case
+    assert max(x.size for x in inputs) >= LEAST
+    fused = run(name, *(x.copy() for x in inputs), **attrs)
+    plain = run(name, *(x.copy() for x in inputs), which=generic(name), **attrs)
+    for got, want in zip(fused, plain, strict=True):
+        np.testing.assert_allclose(got, want, rtol=3e-6, atol=5e-6)
+
+
+def test_strided_inputs_give_the_same() -> None:
+    strided = X.transpose(1, 0, 2)
+    got = run("softmax", strided)[0]
+    np.testing.assert_array_equal(got, run("softmax", np.ascontiguousarray(strided))[0])
+
+
+def test_a_nan_spoils_its_row_and_no_other() -> None:
+    x = normal(1000, 30)
+    x[3, 7] = np.nan
+    for name in ("softmax", "log_softmax"):
+        out = run(name, x)[0]
+        assert np.isnan(out[3]).all()
+        assert np.isfinite(np.delete(out, 3, axis=0)).all()
+    loss, lse = run("sparse_softmax_cross_entropy", x, np.zeros(1000, np.int64))
+    assert np.isnan(loss[3]) and np.isnan(lse[3]) and np.isfinite(np.delete(loss, 3)).all()
+
+
+def test_masked_minus_infinity_gives_zero() -> None:
+    x = normal(1000, 30)
+    x[:, 10:] = -np.inf
+    out = run("softmax", x)[0]
+    assert (out[:, 10:] == 0).all()
+    np.testing.assert_allclose(out.sum(axis=1), 1, rtol=1e-5)
+
+
+def test_a_future_nan_does_not_reach_the_past() -> None:
+    x = normal(20, 32, 32)
+    x[:, :, 31] = np.nan
+    out = run("causal_softmax", x, scale=1.0)[0]
+    assert np.isfinite(out[:, :31]).all() and np.isnan(out[:, 31]).all()
+
+
+@pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan, 1e30, -1e30])
+def test_gelu_at_the_edges(value: float) -> None:
+    x = np.full(LEAST, value, np.float32)
+    with np.errstate(invalid="ignore"):
+        out = run("gelu", x, approximate="tanh")[0]
+    want = value if value > 0 or np.isnan(value) else (np.nan if np.isinf(value) else 0.0)
+    np.testing.assert_array_equal(out, np.full(LEAST, want, np.float32))
+
+
+def _dropout(x: Any, rng: Rng, which: int) -> Any:
+    kernel = registry.variants("dropout", "cpu")[which]
+    out = np.empty_like(x)
+    spare = (np.empty(x.shape, bool),) if kernel.workspace else ()
+    kernel.function(np, out, x, *spare, p=0.4, seed=rng.seed, rng=rng)
+    return out
+
+
+@pytest.mark.parametrize(
+    "shape, starts, whole",
+    [
+        ((200, 130), (0, 0), (200, 130)),
+        ((100, 130), (100, 0), (200, 130)),
+        ((200, 65), (0, 65), (200, 130)),
+        ((7, 1, 50, 60), (0, 3, 5, 0), (7, 4, 60, 61)),
+        ((20000,), (7,), (30000,)),
+    ],
+)
+def test_dropout_masks_are_bit_identical_to_numpy(shape: Any, starts: Any, whole: Any) -> None:
+    x = normal(*shape)
+    rng = Rng(0x1234567890ABCDEF, whole, starts)
+    plain = generic("dropout")
+    np.testing.assert_array_equal(_dropout(x, rng, 1 - plain), _dropout(x, rng, plain))
+
+
+def test_weight_gradients_do_not_depend_on_threads() -> None:
+    import numba
+
+    inputs, attrs = (D, X, MEAN, INV, normal(30, 20)), {"begin_axis": 1}
+    before = numba.get_num_threads()
+    results = []
+    try:
+        for threads in sorted({1, before}):
+            numba.set_num_threads(threads)
+            results.append(run("layer_norm_grad", *inputs, **attrs))
+    finally:
+        numba.set_num_threads(before)
+    for other in results[1:]:
+        for got, want in zip(other, results[0], strict=True):
+            np.testing.assert_array_equal(got, want)

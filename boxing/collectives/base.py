@@ -92,18 +92,23 @@ class Collectives(ABC):
     # ---- the five primitives
     # -----------------------------------------------------------------------
 
-    def all_reduce(self, x: Array, op: str = "sum") -> Array:
-        """The elementwise reduction over all ranks, a new array. op: sum, max, min, prod."""
+    def all_reduce(self, x: Array, op: str = "sum", out: Array | None = None) -> Array:
+        """The elementwise reduction over all ranks. op: sum, max, min, prod.
+
+        out: a C-contiguous array like x, which may be x itself, for the result; None: a new one.
+        """
         flat = np.ascontiguousarray(x).reshape(-1)
         info = self._info(f"all_reduce_{op}", x.dtype, x.shape)
-        out: Array = np.empty(flat.shape, flat.dtype)
+        result: Array = np.empty(flat.shape, flat.dtype) if out is None else out.reshape(-1)
         if self.size == 1:
-            out[...] = flat
+            np.copyto(result, flat)
         elif flat.nbytes <= ONE_HOP_NBYTES:
-            self._exchange(info, flat, out, sum_exchange(self.ranks, flat.size), REDUCTIONS[op])
+            total = np.empty(flat.shape, flat.dtype)  # x is read after the first write
+            self._exchange(info, flat, total, sum_exchange(self.ranks, flat.size), REDUCTIONS[op])
+            np.copyto(result, total)
         else:
-            self._all_reduce_large(info, flat, out, op)
-        return _shaped(out, x.shape)
+            self._all_reduce_large(info, flat, result, op)
+        return _shaped(result, x.shape) if out is None else out
 
     def reduce_scatter(self, x: Array, op: str = "sum") -> Array:
         """Dim 0 is divided balanced between the ranks; each gets its part of the reduction."""
@@ -178,13 +183,13 @@ class Collectives(ABC):
         """Packs, swaps and reads; raises DesyncError if a peer's call differs."""
 
     def _all_reduce_large(self, info: CallInfo, flat: Array, out: Array, op: str) -> None:
-        """In two phases, of which each moves T (p-1)/p into every rank."""
+        """In two phases, of which each moves T (p-1)/p into every rank. out may be flat itself."""
         start, stop = balanced_part(flat.size, self.size, self.index)
         exchange = scatter_exchange(self.ranks, flat.size, 1)
-        self._exchange(info, flat, out[start:stop], exchange, REDUCTIONS[op])
+        part: Array = np.empty(stop - start, flat.dtype)
+        self._exchange(info, flat, part, exchange, REDUCTIONS[op])
         bounds = [balanced_part(flat.size, self.size, i) for i in range(self.size)]
         counts = tuple(b - a for a, b in bounds)
-        part = out[start:stop].copy()
         self._exchange(info, part, out, gather_exchange(self.ranks, counts), np.add)
 
     def _info(self, kind: str, dtype: Any, shape: tuple[int, ...]) -> CallInfo:

@@ -46,7 +46,7 @@ from oneflow.boxing.shared import (
     wait_progress,
 )
 
-BLOCK_NBYTES = 512 << 10
+BLOCK_NBYTES = 1 << 20
 """Data of one pipeline step, over all ranks: a block and its copies stay in the caches."""
 
 FIRST_WINDOW_NBYTES = 64 << 10

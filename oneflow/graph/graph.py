@@ -294,7 +294,7 @@ class Graph:
             else:
                 missing.append(name)
         if STEP_KEY in state_dict:
-            self._initial_step = int(state_dict[STEP_KEY].item())
+            self._initial_step = _step_count(state_dict[STEP_KEY])
         unexpected = set(state_dict) - set(self._modules) - set(known.values()) - {STEP_KEY}
         if strict and (missing or unexpected):
             raise GraphError(
@@ -331,6 +331,18 @@ class Graph:
                 if not n.is_structural
             ]
         return "\n".join([*lines, ")"])
+
+
+def _step_count(x: Tensor) -> int:
+    """The number in a tensor, on every rank, also where a checkpoint was read by one rank only."""
+    if x.is_global:
+        from oneflow.core.placement import Placement
+        from oneflow.core.sbp import BROADCAST
+        from oneflow.distributed.world import world
+
+        everywhere = Placement("cpu", list(range(world().world_size)))
+        x = x.to_global(placement=everywhere, sbp=BROADCAST).to_local()
+    return int(x.item())
 
 
 def _tensors_by_name(graph: Graph) -> dict[str, Tensor]:

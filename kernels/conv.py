@@ -55,19 +55,24 @@ def _filter_grad_workspace(
                                        *d_out.shape[2:])), products, one  # fmt: skip
 
 
+def at(*index: Any) -> tuple[Any, ...]:
+    """An index of several parts: `x[at(0, *rest)]`."""
+    return index
+
+
 def _windows(padded: Any, offset: Any, positions: Any, stride: Any, dilation: Any) -> Any:
     """The elements that kernel position `offset` meets, one per output position: a strided view."""
     cuts = [
         slice(o * d, o * d + (n - 1) * s + 1, s)
         for o, n, s, d in zip(offset, positions, stride, dilation, strict=True)
     ]
-    return padded[(slice(None), slice(None), *cuts)]
+    return padded[at(slice(None), slice(None), *cuts)]
 
 
 def _inside(x: Any, padding: Any) -> Any:
     """The part of a padded array that holds the samples."""
     cuts = [slice(p, size - p) for p, size in zip(padding, x.shape[2:], strict=True)]
-    return x[(slice(None), slice(None), *cuts)]
+    return x[at(slice(None), slice(None), *cuts)]
 
 
 @kernel("conv", workspace=_conv_workspace)
@@ -93,7 +98,7 @@ def conv(
         _inside(padded, padding)[:n] = some
         for offset in product(*map(range, w.shape[2:])):
             source = _windows(padded[:n], offset, positions, stride, dilation)
-            columns[(slice(0, n), slice(None), *offset)] = source
+            columns[at(slice(0, n), slice(None), *offset)] = source
         flat = columns[:n].reshape(n, groups, weight.shape[2], prod(positions))
         made = out[start : start + n].reshape(n, groups, weight.shape[1], prod(positions))
         xp.matmul(weight, flat, out=made)
@@ -124,7 +129,7 @@ def conv_data_grad(
         padded[...] = 0
         for offset in product(*map(range, w.shape[2:])):
             target = _windows(padded[:n], offset, positions, stride, dilation)
-            target += columns[(slice(0, n), slice(None), *offset)]
+            target += columns[at(slice(0, n), slice(None), *offset)]
         d_x[start : start + n] = _inside(padded, padding)[:n]
 
 
@@ -160,7 +165,7 @@ def conv_filter_grad(
         _inside(padded, padding)[:n] = some
         for offset in product(*map(range, d_w.shape[2:])):
             source = _windows(padded[:n], offset, positions, stride, dilation)
-            columns[(slice(None), *offset, slice(0, n))] = source.swapaxes(0, 1)
+            columns[at(slice(None), *offset, slice(0, n))] = source.swapaxes(0, 1)
         products[:, :n] = d_out[start : start + n].swapaxes(0, 1)
         left = products.reshape(groups, products.shape[0] // groups, -1)
         right = columns.reshape(groups, -1, left.shape[2])

@@ -170,9 +170,9 @@ def _norm_grad_workspace(
 def layer_norm_grad(xp: Any, d_x: Any, *rest: Any, begin_axis: int) -> None:
     from oneflow.kernels.fused import layer_norm as fused
 
-    *rest, sums, partial, ones = rest
+    *arrays, sums, partial, ones = rest
     ones[...] = 1
-    d_weights, inputs = (rest[:2], rest[2:]) if len(rest) > 4 else ((), rest)
+    d_weights, inputs = (arrays[:2], arrays[2:]) if len(arrays) > 4 else ([], arrays)
     d_y, x, mean, inv_std, *gamma = inputs
     shape = samples_and_size(x, begin_axis)
     fused.layer_norm_grad(

@@ -48,16 +48,16 @@ def layer_norm_grad(xp: Any, d_x: Any, *rest: Any, begin_axis: int) -> None:
     """With h = (x - mean) * inv_std and g = d_y * gamma: d_x = inv_std * (g - mean(g) - h * mean(g
     * h)).
     """
-    *rest, hat, g, spare = rest
-    has_gamma = len(rest) > 4
-    d_y, x, mean, inv_std = rest[2:6] if has_gamma else rest
+    *arrays, hat, g, spare = rest
+    has_gamma = len(arrays) > 4
+    d_y, x, mean, inv_std = arrays[2:6] if has_gamma else arrays
     dims = tuple(range(begin_axis, x.ndim))
     scale = _as_column(inv_std, x)
     xp.subtract(x, _as_column(mean, x), out=hat)
     xp.multiply(hat, scale, out=hat)
     g[...] = d_y
     if has_gamma:
-        d_gamma, d_beta, gamma = rest[0], rest[1], rest[6]
+        d_gamma, d_beta, gamma = arrays[0], arrays[1], arrays[6]
         samples = tuple(range(begin_axis))
         xp.multiply(g, hat, out=spare)
         xp.sum(spare, axis=samples, out=d_gamma)
@@ -90,16 +90,16 @@ def rms_norm(
 @kernel("rms_norm_grad", workspace=_wide_copies(1, 3))
 def rms_norm_grad(xp: Any, d_x: Any, *rest: Any, begin_axis: int) -> None:
     """With h = x * inv_rms and g = d_y * gamma: d_x = inv_rms * (g - h * mean(g * h))."""
-    *rest, hat, g, spare = rest
-    has_gamma = len(rest) > 3
-    d_y, x, inv_rms = rest[1:4] if has_gamma else rest
+    *arrays, hat, g, spare = rest
+    has_gamma = len(arrays) > 3
+    d_y, x, inv_rms = arrays[1:4] if has_gamma else arrays
     scale = _as_column(inv_rms, x)
     xp.multiply(x, scale, out=hat)
     g[...] = d_y
     if has_gamma:
         xp.multiply(g, hat, out=spare)
-        xp.sum(spare, axis=tuple(range(begin_axis)), out=rest[0])
-        xp.multiply(g, rest[4], out=g)
+        xp.sum(spare, axis=tuple(range(begin_axis)), out=arrays[0])
+        xp.multiply(g, arrays[4], out=g)
     xp.multiply(g, hat, out=spare)
     along = spare.mean(axis=tuple(range(begin_axis, x.ndim)), keepdims=True)
     xp.multiply(hat, along, out=hat)

@@ -8,6 +8,7 @@ from typing import Any
 
 from oneflow.core import dtype as dtypes
 from oneflow.core.tensor_type import TensorType
+from oneflow.kernels.conv import at
 from oneflow.kernels.registry import kernel
 from oneflow.ops.pool import MaxPool
 
@@ -32,12 +33,12 @@ def _window(padded: Any, offset: Any, positions: Any, stride: Any, dilation: Any
         slice(o * d, o * d + (n - 1) * s + 1, s)
         for o, n, s, d in zip(offset, positions, stride, dilation, strict=True)
     ]
-    return padded[(slice(None), slice(None), *cuts)]
+    return padded[at(slice(None), slice(None), *cuts)]
 
 
 def _inside(padded: Any, spatial: Any, padding: Any) -> Any:
     cuts = [slice(p, p + size) for p, size in zip(padding, spatial, strict=True)]
-    return padded[(slice(None), slice(None), *cuts)]
+    return padded[at(slice(None), slice(None), *cuts)]
 
 
 def _source_index(
@@ -257,7 +258,7 @@ def _adaptive_windows(spatial: Any, positions: Any) -> Any:
 def adaptive_avg_pool(xp: Any, out: Any, x: Any, *, output_size: Any) -> None:
     dims = tuple(range(2, x.ndim))
     for position, window in _adaptive_windows(x.shape[2:], out.shape[2:]):
-        xp.mean(x[(..., *window)], axis=dims, out=out[(..., *position)])
+        xp.mean(x[at(..., *window)], axis=dims, out=out[at(..., *position)])
 
 
 @kernel("adaptive_avg_pool_grad")
@@ -266,5 +267,5 @@ def adaptive_avg_pool_grad(xp: Any, d_x: Any, d_out: Any, *, spatial: Any) -> No
     ones = (1,) * len(d_x.shape[2:])
     for position, window in _adaptive_windows(d_x.shape[2:], d_out.shape[2:]):
         size = prod(cut.stop - cut.start for cut in window)
-        share = d_out[(..., *position)] / size
-        d_x[(..., *window)] += share.reshape(*share.shape, *ones)
+        share = d_out[at(..., *position)] / size
+        d_x[at(..., *window)] += share.reshape(*share.shape, *ones)

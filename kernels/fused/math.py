@@ -38,7 +38,7 @@ def _may_run_parallel() -> bool:
     TBB and OpenMP are; numba's own work queue, which it falls back to where neither library is
     installed, ends the process instead.
     """
-    if config.THREADING_LAYER == "workqueue":
+    if config.THREADING_LAYER == "workqueue":  # type: ignore[attr-defined]
         return False
     for pool in ("tbbpool", "omppool"):
         try:

@@ -15,7 +15,7 @@ class _Loss(Op):
     """A loss of (x, target), same type."""
 
     @classmethod
-    def infer(cls, x: TensorType, target: TensorType, **attrs: Attr) -> TensorType:  # type: ignore[override]
+    def infer(cls, x: TensorType, target: TensorType, **attrs: Attr) -> TensorType:
         check_same(cls.name, x, target)
         return x
 
@@ -28,7 +28,7 @@ class _LossGrad(Op):
     """d_x of a loss, of (d_loss, x, target)."""
 
     @classmethod
-    def infer(  # type: ignore[override]
+    def infer(
         cls, d_loss: TensorType, x: TensorType, target: TensorType, **attrs: Attr
     ) -> TensorType:
         check_same(cls.name, d_loss, x, target)

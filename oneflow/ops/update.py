@@ -28,7 +28,7 @@ class _Update(Op):
     num_scalars = 1
 
     @classmethod
-    def infer(cls, *types: TensorType, **attrs: Attr) -> Any:  # type: ignore[override]
+    def infer(cls, *types: TensorType, **attrs: Attr) -> Any:
         param, grad, *states = types[: cls.num_arrays]
         check_float(cls.name, param)
         if grad != param:
@@ -44,7 +44,7 @@ class _Update(Op):
         return (param, *states) if states else param
 
     @classmethod
-    def sbp(cls, *types: TensorType, **attrs: Attr) -> list[SbpSignature]:  # type: ignore[override]
+    def sbp(cls, *types: TensorType, **attrs: Attr) -> list[SbpSignature]:
         scalars = (BROADCAST,) * cls.num_scalars
         outputs = cls.num_arrays - 1
         return [
@@ -166,7 +166,7 @@ class LambUpdate(_Update):
     num_scalars = 2
 
     @classmethod
-    def sbp(cls, *types: TensorType, **attrs: Attr) -> list[SbpSignature]:  # type: ignore[override]
+    def sbp(cls, *types: TensorType, **attrs: Attr) -> list[SbpSignature]:
         return []
 
 

@@ -71,4 +71,4 @@ def test_digits_learn_from_another_folder(python: Path, tmp_path: Path) -> None:
 
 def test_command_line_is_installed(python: Path, tmp_path: Path) -> None:
     printed = run(python.parent / "oneflow", "--version", cwd=tmp_path)
-    assert printed.startswith("oneflow-actors ")
+    assert printed.startswith("oneflow-actors")

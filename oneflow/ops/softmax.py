@@ -122,6 +122,23 @@ class LogSoftmaxGrad(Op):
     def sbp(d_out: TensorType, out: TensorType) -> list[SbpSignature]:
         return leading_signatures(out.ndim - 1, 2)
 
+    @staticmethod
+    def grad(dd: Any, d_out: Any, out: Any, d_x: Any) -> tuple[Any, ...]:
+        """With p = exp(out): the gradients of g - p * sum(g) are dd - sum(dd * p) and -dd * p *
+        sum(g).
+        """
+        from oneflow.ops.binary import mul, sub
+        from oneflow.ops.reduce import reduce_sum
+        from oneflow.ops.unary import exp, neg
+
+        def total(a: Any) -> Any:
+            return reduce_sum(a, dims=(a.type.ndim - 1,), keepdim=True)
+
+        return (
+            lambda: sub(dd, total(mul(dd, exp(out)))),
+            lambda: neg(mul(mul(dd, exp(out)), total(d_out))),
+        )
+
 
 @register
 class CausalSoftmax(Op):

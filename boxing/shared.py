@@ -118,6 +118,7 @@ _NUMBER = ctypes.c_long(_futex_number())
 _WAIT, _WAKE, _ALL = ctypes.c_int(_FUTEX_WAIT), ctypes.c_int(_FUTEX_WAKE), ctypes.c_int(2**31 - 1)
 _LOW = 0 if sys.byteorder == "little" else 4
 _fence_lock = threading.Lock()
+_QUIET_SPIN_S = 8e-6  # then others may have the core between two looks: the peer may wait for it
 
 
 def futex_wait(page: SharedPage, index: int, expected: int, timeout_s: float) -> None:
@@ -312,10 +313,16 @@ def wait_progress(
     words = page.words
     if words[index] >= target:
         return
-    limit = time.perf_counter() + spin_s
-    while time.perf_counter() < limit:
+    now = time.perf_counter()
+    limit, patience = now + spin_s, now + _QUIET_SPIN_S
+    while now < limit:
         if words[index] >= target:
             return
+        if now > patience:
+            os.sched_yield()
+            if words[index] >= target:
+                return
+        now = time.perf_counter()
     words[sleeper] = 1
     try:
         while True:

@@ -43,14 +43,27 @@ class GlobalCall:
     out_types: tuple[TensorType, ...]
     in_sbps: tuple[NdSbp, ...]
     out_sbps: tuple[NdSbp, ...]
+    bound: BoundKernel | None = None  # None outside the placement
+
+
+@dataclass(frozen=True)
+class BoundKernel:
+    """How this rank computes its part. attrs: of the shard.  out_box: of the first output."""
+
+    attrs: dict[str, Attr]
+    function: Any
+    outs: tuple[tuple[tuple[int, ...], Any], ...]  # shape and NumPy dtype
+    work: tuple[tuple[tuple[int, ...], Any], ...]
+    view: Any  # the view function or None
+    whole_shape: tuple[int, ...]
+    out_box: Box
 
 
 _calls: dict[tuple[Any, ...], GlobalCall] = {}
 
 
 def run_global(op: type[Op], inputs: tuple[Tensor, ...], attrs: dict[str, Attr]) -> Any:
-    """Runs one op whose inputs are global tensors. Raises PlacementError if they lie in different
-    places."""
+    """Runs one op on global tensors. Raises PlacementError if they lie in different places."""
     placement = _common_placement(op, inputs)
     call = _cached_call(op, inputs, attrs, placement)
     if op.is_random:
@@ -61,10 +74,23 @@ def run_global(op: type[Op], inputs: tuple[Tensor, ...], attrs: dict[str, Attr])
         else relayout(x._array, x.type, x.sbp, placement, wanted, placement)
         for x, wanted in zip(inputs, call.in_sbps, strict=True)
     ]
-    if world().rank not in placement:
-        outs: list[Tensor] = _outside(op, call, inputs, placement)
+    if call.bound is None:
+        arrays = [empty_shard(t, placement) for t in call.out_types]
+    elif call.bound.view is not None:
+        array = call.bound.view(*shards, **call.bound.attrs)
+        if array is not None:
+            out = _view(op, inputs[0], shards[0], array, call, attrs, placement)
+            record(op, inputs, (out,), attrs)
+            return out
+        arrays = _run_kernel(op, call.bound, shards, attrs, placement)
     else:
-        outs = _run_shards(op, call, inputs, shards, attrs, placement)
+        arrays = _run_kernel(op, call.bound, shards, attrs, placement)
+    outs = [
+        _mutated(inputs[op.mutates[i]])
+        if i in op.mutates
+        else wrap_global(array, call.out_types[i], placement, call.out_sbps[i])
+        for i, array in enumerate(arrays)
+    ]
     record(op, inputs, outs, attrs)
     return outs[0] if op.num_outputs == 1 else tuple(outs)
 
@@ -87,7 +113,8 @@ def create_global(
         shard = array_module(placement).zeros(box.shape, type_.dtype.np)
         return wrap_global(shard, type_, placement, nd_sbp)
     made_box = shard_box(type_.shape, made, placement, rank)
-    (shard,) = _kernel(op, (), (type_,), [], (), (made_box,), attrs, placement)
+    bound = _bind(op, (), (type_,), (), (made,), attrs, placement)
+    (shard,) = _run_kernel(op, bound, [], attrs, placement)
     if made_box.shape != box.shape:
         shard = array_module(placement).ascontiguousarray(shard[box.slices])
     return wrap_global(shard, type_, placement, nd_sbp)
@@ -229,8 +256,8 @@ def _common_placement(op: type[Op], inputs: tuple[Tensor, ...]) -> Placement:
 def _cached_call(
     op: type[Op], inputs: tuple[Tensor, ...], attrs: dict[str, Attr], placement: Placement
 ) -> GlobalCall:
-    types = tuple(x.type for x in inputs)
-    sbps: tuple[NdSbp, ...] = tuple(x._sbp for x in inputs)  # type: ignore[misc]
+    types = tuple([x.type for x in inputs])
+    sbps: tuple[NdSbp, ...] = tuple([x._sbp for x in inputs])  # type: ignore[misc]
     parts: list[Any] = [op, placement, types, sbps]
     parts += [(k, v, v.__class__) for k, v in attrs.items() if k != "seed"]
     try:
@@ -256,7 +283,7 @@ def choose_call(
     """The signature whose inputs are the cheapest to get from `sbps`; one that fits as it is wins a
     tie."""
     out_types = infer_types(op, types, attrs)
-    best: tuple[tuple[float, int, float], GlobalCall] | None = None
+    best: tuple[tuple[float, int, float], tuple[NdSbp, ...], tuple[NdSbp, ...]] | None = None
     for combination in _combinations(op, types, attrs, placement):
         ins = tuple(tuple(s.inputs[i] for s in combination) for i in range(len(types)))
         outs = tuple(tuple(s.outputs[i] for s in combination) for i in range(len(out_types)))
@@ -266,13 +293,17 @@ def choose_call(
             continue
         cost = _cost(types, sbps, ins, out_types, outs, placement)
         if best is None or cost < best[0]:
-            best = cost, GlobalCall(out_types, ins, outs)
+            best = cost, ins, outs
     if best is None:
         raise GraphError(
             f"{op.name}: it overwrites an input that is not laid out as the op needs it: "
             f"{', '.join(map(str, types))}; bring that input to broadcast with to_global() first"
         )
-    return best[1]
+    _, in_sbps, out_sbps = best
+    bound = None
+    if world().rank in placement:
+        bound = _bind(op, types, out_types, in_sbps, out_sbps, attrs, placement)
+    return GlobalCall(out_types, in_sbps, out_sbps, bound)
 
 
 def _combinations(
@@ -367,61 +398,56 @@ def _may_be_cut(op: type[Op], attrs: dict[str, Attr], nd_sbp: NdSbp) -> bool:
 # ---- the shard -----------------------------------------------------------------------------------
 
 
-def _run_shards(
-    op: type[Op],
-    call: GlobalCall,
-    inputs: tuple[Tensor, ...],
-    shards: list[Any],
-    attrs: dict[str, Attr],
-    placement: Placement,
-) -> list[Tensor]:
-    rank = world().rank
-    in_boxes = _boxes([x.type for x in inputs], call.in_sbps, placement, rank)
-    out_boxes = _boxes(call.out_types, call.out_sbps, placement, rank)
-    if op.is_view:
-        local = op.localize(attrs, in_boxes, out_boxes) if op.localize is not None else attrs
-        view = find_view(op.name)
-        array = view(*shards, **local) if view is not None else None
-        if array is not None:
-            return [_view(op, inputs[0], shards[0], array, call, attrs, placement)]
-    types = tuple(x.type for x in inputs)
-    arrays = _kernel(op, types, call.out_types, shards, in_boxes, out_boxes, attrs, placement)
-    return [
-        _mutated(inputs[op.mutates[i]])
-        if i in op.mutates
-        else wrap_global(array, call.out_types[i], placement, call.out_sbps[i])
-        for i, array in enumerate(arrays)
-    ]
-
-
-def _kernel(
+def _bind(
     op: type[Op],
     types: Sequence[TensorType],
     out_types: Sequence[TensorType],
+    in_sbps: Sequence[NdSbp],
+    out_sbps: Sequence[NdSbp],
+    attrs: dict[str, Attr],
+    placement: Placement,
+) -> BoundKernel:
+    rank = world().rank
+    in_boxes = _boxes(types, in_sbps, placement, rank)
+    out_boxes = _boxes(out_types, out_sbps, placement, rank)
+    local = op.localize(attrs, in_boxes, out_boxes) if op.localize is not None else attrs
+    ins = tuple(t.with_shape(b.shape) for t, b in zip(types, in_boxes, strict=True))
+    outs = tuple(t.with_shape(b.shape) for t, b in zip(out_types, out_boxes, strict=True))
+    numel = max((t.numel for t in (*ins, *outs)), default=0)
+    kernel = select(op.name, placement.type, ins, numel)
+    work = kernel.workspace(ins, local) if kernel.workspace else ()
+    return BoundKernel(
+        local,
+        kernel.function,
+        tuple((t.shape, t.dtype.np) for t in outs),
+        tuple((t.shape, t.dtype.np) for t in work),
+        find_view(op.name) if op.is_view else None,
+        out_types[0].shape if out_types else (),
+        out_boxes[0] if out_boxes else Box((), ()),
+    )
+
+
+def _run_kernel(
+    op: type[Op],
+    bound: BoundKernel,
     shards: list[Any],
-    in_boxes: tuple[Box, ...],
-    out_boxes: tuple[Box, ...],
     attrs: dict[str, Attr],
     placement: Placement,
 ) -> list[Any]:
     """Runs the kernel on this rank's shards; returns its part of the outputs."""
-    xp = array_module(placement)
-    local = op.localize(attrs, in_boxes, out_boxes) if op.localize is not None else attrs
-    in_local = tuple(t.with_shape(b.shape) for t, b in zip(types, in_boxes, strict=True))
-    out_local = [t.with_shape(b.shape) for t, b in zip(out_types, out_boxes, strict=True)]
-    numel = max((t.numel for t in (*in_local, *out_local)), default=0)
-    kernel = select(op.name, placement.type, in_local, numel)
+    xp = np if placement.type == "cpu" else array_module(placement)
     outs = [
-        shards[op.mutates[i]] if i in op.mutates else xp.empty(t.shape, t.dtype.np)
-        for i, t in enumerate(out_local)
+        shards[op.mutates[i]] if i in op.mutates else xp.empty(shape, dtype)
+        for i, (shape, dtype) in enumerate(bound.outs)
     ]
-    extra_types = kernel.workspace(in_local, local) if kernel.workspace else ()
-    work = [xp.empty(t.shape, t.dtype.np) for t in extra_types]
+    work = [xp.empty(shape, dtype) for shape, dtype in bound.work]
+    local = bound.attrs
     if op.is_random:
-        rng = Rng(int(attrs["seed"]), out_types[0].shape, out_boxes[0].starts)
-        local = {**local, "rng": rng}
+        seed = int(attrs["seed"])
+        rng = Rng(seed, bound.whole_shape, bound.out_box.starts)
+        local = {**local, "seed": seed, "rng": rng}
     with np.errstate(all="ignore"):
-        kernel.function(xp, *outs, *shards, *work, **local)
+        bound.function(xp, *outs, *shards, *work, **local)
     return outs
 
 
@@ -431,17 +457,6 @@ def _boxes(
     return tuple(
         shard_box(t.shape, s, placement, rank) for t, s in zip(types, nd_sbps, strict=True)
     )
-
-
-def _outside(
-    op: type[Op], call: GlobalCall, inputs: tuple[Tensor, ...], placement: Placement
-) -> list[Tensor]:
-    return [
-        _mutated(inputs[op.mutates[i]])
-        if i in op.mutates
-        else wrap_global(empty_shard(t, placement), t, placement, call.out_sbps[i])
-        for i, t in enumerate(call.out_types)
-    ]
 
 
 def _mutated(x: Tensor) -> Tensor:

@@ -201,18 +201,37 @@ class Actor:
         if self.running:
             return "its kernel"
         missing = [
-            c.register
+            c.register if c.source < 0 else f"{c.register} from rank {c.source}"
             for c, q, s in zip(self.inputs, self.arrived, self.in_slots, strict=True)
             if not q and s < 0
         ]
         if missing:
             return "input " + ", ".join(missing)
         full = [
-            o.register
+            o.register + _read_by(o.readers)
             for o, q, s in zip(self.outputs, self.free, self.out_slots, strict=True)
             if o.inplace < 0 and not q and s < 0
         ]
         return "a free slot of " + ", ".join(full) if full else ""
+
+    def lacks_of_others(self) -> str:
+        """What only another rank can give it: "no_input", "no_free_register", or "" if nothing.
+
+        An actor that also lacks something of this rank is not counted: what that waits for is.
+        """
+        is_missing = False
+        for channel, queue, slot in zip(self.inputs, self.arrived, self.in_slots, strict=True):
+            if not queue and slot < 0:
+                if channel.source < 0:
+                    return ""
+                is_missing = True
+        if is_missing:
+            return "no_input"
+        is_full = any(
+            o.readers and o.inplace < 0 and not q and s < 0
+            for o, q, s in zip(self.outputs, self.free, self.out_slots, strict=True)
+        )
+        return "no_free_register" if is_full else ""
 
     def waits_on(self) -> set[int]:
         """The other ranks that must do something before the actor can run."""
@@ -232,3 +251,7 @@ class Actor:
         return ProtocolError(
             f"actor {self.name} ({state}, {self.acts} acts) cannot accept {message}; its last messages: {last}"
         )
+
+
+def _read_by(ranks: tuple[int, ...]) -> str:
+    return f", which rank {', '.join(map(str, ranks))} reads" if ranks else ""

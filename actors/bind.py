@@ -31,6 +31,13 @@ from oneflow.core.plan import READS_PEERS, ActorKind, ActorSpec, Plan, RegisterS
 
 Kernel = Callable[[tuple[int, ...], tuple[int, ...]], None]
 
+COLLECTIVES = {
+    ActorKind.FLAT_REDUCE: "all_reduce",
+    ActorKind.FLAT_REDUCE_SCATTER: "reduce_scatter",
+    ActorKind.FLAT_ALL_GATHER: "all_gather",
+}
+"""What the kinds of boxing actors are called among the collectives; the others keep their name."""
+
 
 class Peers(Protocol):
     """Memory that ranks share: `shared(rank)` is the uint8 array of that rank's shared registers."""
@@ -40,18 +47,25 @@ class Peers(Protocol):
 
 @dataclass
 class BoundActor:
-    """An actor of this rank, the kernel that its acts run, and its acts per step. order: later in the plan is more urgent."""
+    """An actor of this rank and the kernel that its acts run.
+
+    slot_nbytes: of a slot of each output.  counted: acts that `counters` know of already.
+    """
 
     spec: ActorSpec
     actor: Actor
     kernel: Kernel
     boxing: Boxing | None = None
+    slot_nbytes: tuple[int, ...] = ()
+    counted: int = 0
     kind: str = field(init=False)
+    collective: str = field(init=False)
     counters: ActorCounters = field(init=False)
     durations: Histogram = field(init=False)
 
     def __post_init__(self) -> None:
         self.kind = self.spec.kind.name.lower()
+        self.collective = COLLECTIVES.get(self.spec.kind, self.kind)
         self.counters = METRICS.actor(self.kind)
         self.durations = self.counters.durations
 
@@ -123,7 +137,8 @@ class _Binder:
         actors = {}
         for spec in self.local:
             kernel, boxing = self._kernel(spec, segments.get(spec.id), scratch)
-            actors[spec.id] = BoundActor(spec, self._actor(spec, readers), kernel, boxing)
+            nbytes = tuple(self.memory[r.id, self.rank].layout.nbytes for r in spec.outputs)
+            actors[spec.id] = BoundActor(spec, self._actor(spec, readers), kernel, boxing, nbytes)
         registers = sum(
             m.layout.nbytes * r.num_slots
             for r in self.plan.registers
@@ -184,9 +199,7 @@ class _Binder:
             pairs = result.setdefault(register.id, [])
             for consumer in register.consumers:
                 ranks = (
-                    consumer.placement.rank_ids
-                    if consumer.kind in READS_PEERS
-                    else (self.rank,)
+                    consumer.placement.rank_ids if consumer.kind in READS_PEERS else (self.rank,)
                 )
                 for rank in ranks:
                     channels = self._channels(consumer, rank)
@@ -205,7 +218,7 @@ class _Binder:
     def _actor(self, spec: ActorSpec, readers: dict[int, list[tuple[ActorSpec, int]]]) -> Actor:
         inputs = [
             Input(
-                f"r{c.register.id}@{c.source}",
+                f"r{c.register.id}",
                 tuple(self._free(c, slot) for slot in range(c.register.num_slots)),
                 spec.acts // c.register.items,
                 c.source if c.source != self.rank else -1,

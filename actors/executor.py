@@ -6,6 +6,7 @@ finished before new work is begun, which keeps memory low and, with the slots th
 
 from __future__ import annotations
 
+import threading
 import time
 from bisect import bisect_left
 from collections import deque
@@ -19,11 +20,23 @@ from oneflow.actors.bind import BoundActor, BoundPlan
 from oneflow.actors.bus import Bus, describe_code
 from oneflow.actors.messages import KERNEL_DONE, Effect, Launch, Post, Send
 from oneflow.core.errors import HangError, ProtocolError
+from oneflow.core.log import get_logger
 from oneflow.core.metrics import METRICS
 
 WAIT_SLICE_S = 0.05
 """A sleeping rank looks up so often, to see an abort or a deadline."""
 ACTS_A_TURN = 1 << 30
+SAMPLE_S = 1e-3
+"""Idle time is put down to its causes in portions of at least so much: looking at all actors after each short wait would delay
+the very message that ended it."""
+WARN_SHARE = 0.25
+"""A rank that was idle for this share of its time-out says so."""
+MAX_REPORT_LINES = 24
+MAX_MESSAGES = 3
+
+log = get_logger(__name__)
+_counting = threading.Lock()
+"""A scrape counts from a thread of its own."""
 
 Check = Callable[[set[int]], None]
 
@@ -54,6 +67,9 @@ class Executor:
         self._handlers = {key: bound.actor.handle for key, bound in bound.actors.items()}
         self._remaining = 0
         self._total_acts = sum(a.spec.acts for a in bound.actors.values())
+        self._messages_a_step = sum(map(_local_messages, bound.actors.values()))
+        self._idle_s = 0.0
+        self._has_warned = False
 
     # ---- steps -----------------------------------------------------------------------------------------------------------
 
@@ -81,8 +97,18 @@ class Executor:
                 last_act = time.monotonic()
             self._wait(last_act)
         self.bound.clock.step += 1
-        for bound in self._actors.values():
-            bound.counters.acts += bound.spec.acts
+        self.count_acts()
+        local = METRICS.transport("local")
+        local.sent += self._messages_a_step
+        local.received += self._messages_a_step
+
+    def count_acts(self) -> None:
+        """Adds what was done since the last time to the counters; any thread may call it."""
+        with _counting:
+            for bound in self._actors.values():
+                acts = bound.actor.acts
+                bound.counters.acts += acts - bound.counted
+                bound.counted = acts
 
     def advance(self, max_acts: int = 1) -> bool:
         """Delivers what there is and runs at most `max_acts` acts; False if nothing could be done.
@@ -118,7 +144,7 @@ class Executor:
             durations.counts[bisect_left(durations.bounds, seconds)] += 1
             durations.total_s += seconds
             if bound.boxing is not None:
-                METRICS.collective(bound.kind, bound.boxing.remote_nbytes, seconds)
+                METRICS.collective(bound.collective, bound.boxing.remote_nbytes, seconds)
             if bus is not None:
                 self._poll()
         self._remaining -= acts
@@ -162,38 +188,70 @@ class Executor:
             raise HangError(f"nothing can run and nobody will send anything:\n{self.report()}")
         start = perf_counter()
         self._bus.wait(WAIT_SLICE_S)
-        self._count_waits(perf_counter() - start)
+        self._idle_s += perf_counter() - start
+        if self._idle_s >= SAMPLE_S:
+            self._count_waits()
         if self._poll():
+            self._has_warned = False
             return
         if self._check is not None:
             self._check(self._waits_on())
-        waited = time.monotonic() - since
-        if waited > self._timeout_s:
+        self._judge(time.monotonic() - since)
+
+    def _judge(self, waited_s: float) -> None:
+        if waited_s > self._timeout_s:
             raise HangError(
-                f"rank {self.bound.rank}: nothing moved for {waited:.0f} s in step {self.bound.clock.step}:\n{self.report()}"
+                f"rank {self.bound.rank}: nothing moved for {waited_s:.0f} s in step {self.bound.clock.step}:\n{self.report()}"
+            )
+        if waited_s > WARN_SHARE * self._timeout_s and not self._has_warned:
+            self._has_warned = True
+            ranks = ", ".join(map(str, sorted(self._waits_on())))
+            log.warning(
+                "nothing has moved for %.1f s; this rank waits for rank %s", waited_s, ranks or "-"
             )
 
-    def _count_waits(self, seconds: float) -> None:
-        """Which side is slow: waiting time, by what the waiting actors lack."""
-        for bound in self._actors.values():
-            actor = bound.actor
-            if actor.quota and actor.missing:
-                bound.counters.no_input_s += seconds
-            elif actor.quota and actor.short:
-                bound.counters.no_free_register_s += seconds
+    def _count_waits(self) -> None:
+        """Which side is slow: the time this rank was idle, by what only others could have given it.
+
+        Each kind of actor and cause gets it once, however many actors wait, so that a rate is a share of time.
+        """
+        seconds, self._idle_s = self._idle_s, 0.0
+        causes = {
+            (bound.kind, cause)
+            for bound in self._actors.values()
+            if bound.actor.quota and (cause := bound.actor.lacks_of_others())
+        }
+        for kind, cause in causes:
+            METRICS.wait(kind, cause, seconds)
 
     def _waits_on(self) -> set[int]:
         return {r for b in self._actors.values() if b.actor.quota for r in b.actor.waits_on()}
 
     def report(self) -> str:
-        """Which actor waits for what, a line each."""
-        lines = []
-        for bound in self._actors.values():
-            reason = _reason(bound)
-            if reason:
-                lines.append(f"  {bound.actor.name}: {bound.actor.acts} acts, waits for {reason}")
+        """Which actor waits for what, a line each; those that wait for another rank first."""
+        waiting = [b for b in self._actors.values() if b.actor.quota or b.actor.running]
+        waiting.sort(key=lambda b: not b.actor.lacks_of_others())
+        lines = [_describe(b) for b in waiting[:MAX_REPORT_LINES]]
+        if len(waiting) > len(lines):
+            lines.append(f"  and {len(waiting) - len(lines)} more actors")
         return "\n".join(lines) or "  all actors of this rank are done"
 
 
-def _reason(bound: BoundActor) -> str:
-    return bound.actor.waits_for() if bound.actor.quota or bound.actor.running else ""
+def _describe(bound: BoundActor) -> str:
+    """`segment.3(model.front): 12 acts, waits for input r5 from rank 1; last messages: ...`."""
+    actor = bound.actor
+    last = ", ".join(map(str, list(actor.history)[-MAX_MESSAGES:])) or "none"
+    reason = actor.waits_for() or "its turn"
+    return f"  {actor.name}: {actor.acts} acts, waits for {reason}; last messages: {last}"
+
+
+def _local_messages(bound: BoundActor) -> int:
+    """Messages a step between this actor and others of its rank, sent by it."""
+    actor, acts = bound.actor, bound.spec.acts
+    ready = sum(
+        (acts // o.acts_per_item) * sum(type(e) is Send for e in o.publish[0])
+        for o in actor.outputs
+        if o.publish
+    )
+    freed = sum(acts // c.acts_per_item for c in actor.inputs if c.free and type(c.free[0]) is Send)
+    return ready + freed

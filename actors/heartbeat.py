@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any, Protocol
 
 from oneflow.core.config import Config
+from oneflow.core.log import get_logger
 from oneflow.core.metrics import METRICS
 
 if TYPE_CHECKING:
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 RECONNECT_PAUSE_S = 0.2
 REFUSALS_BEFORE_LOST = 3  # nobody listens there any more
 OWN_STALL_S = 1.0  # we were frozen ourselves if a pause took so much longer than asked for
+
+log = get_logger(__name__)
 
 
 class Listener(Protocol):
@@ -95,6 +98,7 @@ class Heartbeat:
         overslept_s = time.monotonic() - started - self._config.heartbeat_s
         if overslept_s > OWN_STALL_S:
             METRICS.heartbeats["late"] += 1
+            log.warning("this process was frozen, or had no CPU, for %.1f s", overslept_s)
             self._heard_at += overslept_s
 
     async def _beats(self) -> AsyncIterator[pb.Beat]:

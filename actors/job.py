@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
+from oneflow.actors import live
 from oneflow.actors.bind import BoundPlan, Peers, bind
 from oneflow.actors.bus import Bus
 from oneflow.actors.device import hardware_for
@@ -63,8 +64,9 @@ class Job:
         hardware = hardware_for(kind, device_index)
         self._link: Link = open_link(plan, rank) if open_link else _alone(plan, rank, hardware)
         self.bound: BoundPlan = bind(plan, rank, hardware, self._link.peers, variables)
-        self._executor = Executor(self.bound, self._link.bus, check, timeout_s)
+        self.executor = Executor(self.bound, self._link.bus, check, timeout_s)
         self._is_broken = False
+        live.add(self)
 
     def run(self, feeds: Mapping[str, Any]) -> dict[int, Any]:
         """One step. feeds: input name -> array of this rank's part. Returns output index -> array of this rank's part."""
@@ -73,7 +75,7 @@ class Job:
         self.bound.feed.arrays = feeds
         self.bound.fetch.arrays = {}
         self._is_broken = True
-        self._executor.run_step()
+        self.executor.run_step()
         self._is_broken = False
         return self.bound.fetch.arrays
 
@@ -88,6 +90,7 @@ class Job:
 
     def close(self) -> None:
         """Gives the shared memory back."""
+        live.remove(self)
         self._link.close()
 
 

@@ -27,6 +27,7 @@ RING_SLOTS = 510
 _RING_WORDS = RING_SLOTS + 2  # a multiple of a cache line
 _HEADER_WORDS = ALIGNMENT // 8
 SPIN_S = 50e-6
+_MESSAGE_NBYTES = 8
 
 
 def block_nbytes(num_ranks: int, register_nbytes: int) -> int:
@@ -62,6 +63,7 @@ class SharedMemoryBus:
     def post(self, rank: int, code: int) -> None:
         outbox = self._out[rank]
         self._counters.sent += 1
+        self._counters.nbytes_sent += _MESSAGE_NBYTES
         if not outbox.send(code):
             self._stuck.add(rank)
 
@@ -79,7 +81,7 @@ class SharedMemoryBus:
         if self._stuck:
             self._stuck = {r for r in self._stuck if not self._out[r].flush()}
         if arrived:
-            self._counters.received += len(arrived)
+            self._counters.took(len(arrived), _MESSAGE_NBYTES)
         return arrived
 
     def _has_mail(self) -> bool:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import functools
 import itertools
-import logging
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterable
@@ -25,6 +24,7 @@ from oneflow.core.control_channel import (
     encode_error,
 )
 from oneflow.core.errors import OneFlowError, ProtocolError
+from oneflow.core.log import facts, get_logger
 from oneflow.core.metrics import METRICS
 from oneflow.protos import control_pb2 as pb
 from oneflow.protos import control_pb2_grpc
@@ -38,7 +38,7 @@ CompileJob = Callable[[bytes, bytes], bytes]
 TICK_S = 0.1
 MAX_DIGESTS_NBYTES = 64 << 20  # of eight million nodes
 
-log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 
 def _measured(call: Any) -> Any:
@@ -135,8 +135,9 @@ class SchedulerService(control_pb2_grpc.SchedulerServicer):
         failure = membership.Failure(
             wire.rank, wire.host, wire.cause[:MAX_TEXT_CHARS], wire.exit_code, wire.reason
         )
+        earlier = self._membership.failure
         self._do_membership(membership.FailureReported(failure))
-        return pb.FailureReply()
+        return pb.FailureReply(first=_wire_failure(earlier) if earlier else None)
 
     @_measured
     async def Leave(self, request: pb.LeaveRequest, context: Any) -> pb.LeaveReply:
@@ -220,6 +221,11 @@ class SchedulerService(control_pb2_grpc.SchedulerServicer):
             match action:
                 case membership.Abort(failure=failure):
                     METRICS.scheduler.rank_lost(failure.reason)
+                    log.info(
+                        "the job is over: %s",
+                        failure.cause,
+                        extra=facts(failed=failure.rank, reason=failure.reason),
+                    )
                     self._notify(pb.Notice(abort=_wire_failure(failure)))
                 case membership.NotifyLeft(rank=rank):
                     self._notify(pb.Notice(left=rank))

@@ -24,6 +24,7 @@ PROXY_VARIABLES = (
     "ALL_PROXY",
 )
 TRUE_WORDS = frozenset(("1", "true", "on", "yes"))
+LOG_LEVELS = ("WARNING", "DEBUG", "INFO", "ERROR", "CRITICAL")  # the first is the default
 FALSE_WORDS = frozenset(("0", "false", "off", "no", ""))
 
 
@@ -60,6 +61,8 @@ class Config:
     log_dir: str | None = None
     num_threads: int | None = None  # threads one rank's kernels may use; None: all cores
     cpu_only: bool = False
+    log_format: str = "text"  # of the runtime's own lines: text or json
+    log_level: str = "WARNING"  # the least that is said
 
     @classmethod
     def from_env(cls, env: Mapping[str, str] | None = None) -> Config:
@@ -94,6 +97,8 @@ class Config:
             log_dir=env.get("GLOG_log_dir") or None,
             num_threads=_threads(env),
             cpu_only=_boolean(env, "ONEFLOW_TEST_CPU_ONLY"),
+            log_format=_choice(env, "ONEFLOW_LOG_FORMAT", ("text", "json")),
+            log_level=_choice(env, "ONEFLOW_LOG_LEVEL", LOG_LEVELS),
         )
         config.check_order_of_times()
         _warn_of_proxies(env, launched)
@@ -232,6 +237,15 @@ def _boolean(env: Mapping[str, str], name: str, default: bool = False) -> bool:
     if word in TRUE_WORDS or word in FALSE_WORDS:
         return word in TRUE_WORDS
     raise ConfigError(f"{name}={text!r} is not a truth value; use 1 or 0")
+
+
+def _choice(env: Mapping[str, str], name: str, words: tuple[str, ...]) -> str:
+    """One of `words`, in any case; the first if the variable is not set."""
+    text = (env.get(name) or words[0]).strip()
+    for word in words:
+        if text.lower() == word.lower():
+            return word
+    raise ConfigError(f"{name}={text!r} must be one of {', '.join(words)}")
 
 
 def _threads(env: Mapping[str, str]) -> int | None:

@@ -9,6 +9,7 @@ mind. Names, units and labels follow the Prometheus conventions; every label's v
 from __future__ import annotations
 
 import platform
+import re
 import time
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
@@ -19,7 +20,8 @@ if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
 
 FAST_BUCKETS = (1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 0.1, 0.3, 1.0, 3.0, 10.0)  # seconds
-SLOW_BUCKETS = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0)
+WIDE_BUCKETS = (1e-3, 3e-3, 1e-2, 3e-2, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 1000.0)
+MAX_LABEL_CHARS = 64
 MAX_JOBS = 200  # label values of `job` kept at once; the oldest goes first
 
 
@@ -59,16 +61,29 @@ class ActorCounters:
 
 
 class TransportCounters:
-    """Of one way to send messages (local, shm, tcp, nccl)."""
+    """Of one way to send messages (local, shm, tcp).
 
-    __slots__ = ("latency", "nbytes_received", "nbytes_sent", "received", "sent")
+    depth_max: most messages that were found waiting at once since the last scrape.
+    """
+
+    __slots__ = ("depth_max", "nbytes_received", "nbytes_sent", "received", "sent")
 
     def __init__(self) -> None:
         self.sent = 0
         self.received = 0
         self.nbytes_sent = 0
         self.nbytes_received = 0
-        self.latency = Histogram(FAST_BUCKETS)
+        self.depth_max = 0
+
+    def took(self, count: int, nbytes_each: int) -> None:
+        """`count` messages were found waiting and taken."""
+        self.received += count
+        self.nbytes_received += count * nbytes_each
+        self.note_depth(count)
+
+    def note_depth(self, count: int) -> None:
+        if count > self.depth_max:
+            self.depth_max = count
 
 
 class CollectiveCounters:
@@ -84,14 +99,13 @@ class CollectiveCounters:
 class JobCounters:
     """Of one training job."""
 
-    __slots__ = ("last_step", "last_step_at", "nonfinite", "samples", "steps")
+    __slots__ = ("last_step", "last_step_at", "samples", "steps")
 
     def __init__(self) -> None:
         self.steps = 0
         self.samples = 0
         self.last_step = -1
         self.last_step_at = 0.0
-        self.nonfinite: dict[str, int] = {}
 
 
 class SchedulerCounters:
@@ -99,12 +113,8 @@ class SchedulerCounters:
 
     __slots__ = (
         "compiles",
-        "detections",
         "heartbeat_age_max_s",
         "heartbeats",
-        "jobs",
-        "jobs_finished",
-        "jobs_submitted",
         "lost",
         "passes",
         "rejected",
@@ -113,13 +123,10 @@ class SchedulerCounters:
     )
 
     def __init__(self) -> None:
-        self.compiles = Histogram(SLOW_BUCKETS)
+        self.compiles = Histogram(WIDE_BUCKETS)
         self.passes: dict[str, Histogram] = {}
         self.heartbeats = 0
         self.heartbeat_age_max_s = 0.0
-        self.jobs: dict[str, int] = {}  # by state
-        self.jobs_submitted = 0
-        self.jobs_finished: dict[tuple[str, str], int] = {}  # by state and reason
         self.lost: dict[str, int] = {}
         self.rejected: dict[str, int] = {}
         self.rpcs: dict[tuple[str, str], int] = {}  # by method and code
@@ -130,7 +137,7 @@ class SchedulerCounters:
 
     def pass_done(self, name: str, seconds: float) -> None:
         """One compiler pass; `name` is the pass's function name."""
-        self.passes.setdefault(name, Histogram(SLOW_BUCKETS)).observe(seconds)
+        self.passes.setdefault(name, Histogram(WIDE_BUCKETS)).observe(seconds)
 
     def rank_lost(self, reason: str) -> None:
         self.lost[reason] = self.lost.get(reason, 0) + 1
@@ -160,13 +167,13 @@ class Metrics:
         self.transports: dict[str, TransportCounters] = {}
         self.collectives: dict[str, CollectiveCounters] = {}
         self.train: dict[str, JobCounters] = {}
-        self.step_durations = Histogram(SLOW_BUCKETS)
+        self.step_durations = Histogram(WIDE_BUCKETS)
         self.heartbeats: dict[str, int] = {"ok": 0, "late": 0, "failed": 0}
         self.registers: dict[tuple[str, str], int] = {}
+        self.actor_states: dict[tuple[str, str], int] = {}
         self.device_memory: dict[str, int] = {}
         self.device_memory_peak = 0
         self.checkpoint_nbytes: dict[str, int] = {}
-        self.checkpoint_failures: dict[str, int] = {}
         self.rank: int | None = None
         self.gauges: list[Callable[[Metrics], None]] = []
         self.is_ready: Callable[[], bool] = lambda: True
@@ -185,7 +192,7 @@ class Metrics:
         self.actor(kind).acts += n
 
     def wait(self, kind: str, cause: str, seconds: float) -> None:
-        """An actor waited. cause: no_input or no_free_register."""
+        """The rank was idle because actors of a kind waited. cause: no_input or no_free_register."""
         counters = self.actor(kind)
         if cause == "no_input":
             counters.no_input_s += seconds
@@ -215,24 +222,23 @@ class Metrics:
         self.registers[kind, state] = count
 
     def set_device_memory(self, kind: str, nbytes: int) -> None:
-        """kind: used, reserved, free, limit. The peak of `used` is kept."""
+        """kind: reserved, used. The peak of `reserved` is kept."""
         self.device_memory[kind] = nbytes
-        if kind == "used":
+        if kind == "reserved":
             self.device_memory_peak = max(self.device_memory_peak, nbytes)
 
-    def step(self, job: str, seconds: float, samples: int = 0) -> None:
-        """One optimizer step of `job` (an id the operator chose; at most MAX_JOBS are kept)."""
-        counters = self._job(job)
+    def step(self, job: str, seconds: float, samples: int = 0, index: int | None = None) -> None:
+        """One optimizer step of `job`; at most MAX_JOBS are kept. index: of the step, if known."""
+        counters = self._job(label_value(job))
         counters.steps += 1
         counters.samples += samples
-        counters.last_step += 1
+        counters.last_step = counters.last_step + 1 if index is None else index
         counters.last_step_at = time.time()
         self.step_durations.observe(seconds)
 
-    def nonfinite(self, job: str, where: str) -> None:
-        """where: loss, grad or param."""
-        counts = self._job(job).nonfinite
-        counts[where] = counts.get(where, 0) + 1
+    def checkpoint(self, direction: str, nbytes: int) -> None:
+        """direction: read or write."""
+        self.checkpoint_nbytes[direction] = self.checkpoint_nbytes.get(direction, 0) + nbytes
 
     def _job(self, job: str) -> JobCounters:
         found = self.train.get(job)
@@ -244,6 +250,11 @@ class Metrics:
 
 
 METRICS = Metrics()
+
+
+def label_value(name: str) -> str:
+    """A name that a program chose, made fit for a label: word characters only, not too long."""
+    return re.sub(r"[^A-Za-z0-9_.-]", "_", name)[:MAX_LABEL_CHARS]
 
 
 def make_registry(metrics: Metrics = METRICS, component: str = "rank") -> CollectorRegistry:
@@ -289,19 +300,6 @@ class _Collector:
 
     def _scheduler(self) -> Iterator[Metric]:
         s = self._metrics.scheduler
-        yield _gauge(
-            "oneflow_scheduler_jobs",
-            "Jobs by state.",
-            [({"state": k}, v) for k, v in s.jobs.items()],
-        )
-        yield _counter(
-            "oneflow_scheduler_jobs_submitted", "Jobs accepted.", [({}, s.jobs_submitted)]
-        )
-        yield _counter(
-            "oneflow_scheduler_jobs_finished",
-            "Jobs ended.",
-            [({"state": a, "reason": b}, n) for (a, b), n in s.jobs_finished.items()],
-        )
         yield _counter("oneflow_scheduler_heartbeats", "Heartbeats received.", [({}, s.heartbeats)])
         yield _gauge(
             "oneflow_scheduler_heartbeat_age_max_seconds",
@@ -349,7 +347,12 @@ class _Collector:
             ({"kind": k, "cause": "no_free_register"}, c.no_free_register_s) for k, c in kinds
         ]
         yield _counter(
-            "oneflow_actor_wait_seconds", "Time actors waited, by what they lacked.", waits
+            "oneflow_actor_wait_seconds", "Time this rank was idle, by what an actor lacked.", waits
+        )
+        yield _gauge(
+            "oneflow_daemon_actors",
+            "Actors of the jobs bound now.",
+            [({"kind": a, "state": b}, n) for (a, b), n in m.actor_states.items()],
         )
         yield _gauge(
             "oneflow_registers",
@@ -379,11 +382,13 @@ class _Collector:
             ({"transport": k, "direction": "received"}, c.nbytes_received) for k, c in transports
         ]
         yield _counter("oneflow_message_bytes", "Bytes in messages.", rows)
-        yield _histogram(
-            "oneflow_message_latency_seconds",
-            "Time from sending a message to handling it.",
-            [({"transport": k}, c.latency) for k, c in transports],
+        yield _gauge(
+            "oneflow_mailbox_depth_max",
+            "Most messages found waiting at once since the last scrape.",
+            [({}, max((c.depth_max for _, c in transports), default=0))],
         )
+        for _, counters in transports:
+            counters.depth_max = 0
         collectives = list(self._metrics.collectives.items())
         yield _counter(
             "oneflow_collective_bytes",
@@ -404,7 +409,9 @@ class _Collector:
             [({"kind": k}, v) for k, v in m.device_memory.items()],
         )
         yield _gauge(
-            "oneflow_device_memory_peak_bytes", "Most used at once.", [({}, m.device_memory_peak)]
+            "oneflow_device_memory_peak_bytes",
+            "Most reserved at once.",
+            [({}, m.device_memory_peak)],
         )
         yield _gauge(
             "oneflow_host_memory_bytes", "Host memory.", [({"kind": "rss"}, _resident_nbytes())]
@@ -430,11 +437,6 @@ class _Collector:
             "When the last step finished.",
             [({"job": k, "rank": rank}, c.last_step_at) for k, c in jobs],
         )
-        yield _counter(
-            "oneflow_train_nonfinite",
-            "NaN or infinity found.",
-            [({"job": k, "where": w}, n) for k, c in jobs for w, n in c.nonfinite.items()],
-        )
         yield _histogram(
             "oneflow_train_step_duration_seconds", "Time of one step.", [({}, m.step_durations)]
         )
@@ -442,11 +444,6 @@ class _Collector:
             "oneflow_checkpoint_bytes",
             "Bytes of checkpoints.",
             [({"direction": k}, v) for k, v in m.checkpoint_nbytes.items()],
-        )
-        yield _counter(
-            "oneflow_checkpoint_failures",
-            "Checkpoints that failed.",
-            [({"reason": k}, v) for k, v in m.checkpoint_failures.items()],
         )
 
 

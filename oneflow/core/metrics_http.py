@@ -35,6 +35,7 @@ class MetricsEndpoint:
             where = join_address(host, port)
             raise ConfigError(f"ONEFLOW_METRICS_ADDR: cannot listen on {where}: {error}") from None
         self._server.daemon_threads = True
+        self._rank = metrics.rank
         self.address = join_address(host, int(self._server.server_address[1]))
         self._file = runtime_dir / f"metrics-{os.getpid()}.json"
         self._publish(runtime_dir)
@@ -53,7 +54,7 @@ class MetricsEndpoint:
 
     def _publish(self, runtime_dir: Path) -> None:
         make_private(runtime_dir)
-        entry = {"address": self.address, "pid": os.getpid()}
+        entry = {"address": self.address, "pid": os.getpid(), "rank": self._rank}
         partial = self._file.with_suffix(f".{os.getpid()}.tmp")
         partial.write_text(json.dumps(entry))
         partial.replace(self._file)

@@ -26,17 +26,21 @@ MAX_TRACEBACK_CHARS = 256 << 10
 def main(argv: list[str]) -> None:
     """Runs argv[0] (or, after -m, the module argv[1]) with the rest as its arguments."""
     if sys.stderr is not None:
-        faulthandler.enable()
-        # The launcher asks a stuck rank for its stacks. Not a Python handler: those wait for the
-        # interpreter lock, which may be what the rank is stuck with.
-        faulthandler.register(signal.SIGUSR2, all_threads=True)
+        faulthandler.enable(all_threads=False)  # the thread that crashed says enough
+        # The launcher asks a stuck rank for its stacks. Not by a Python handler: those wait for the
+        # interpreter lock, which may be what the rank is stuck with. One that says what the actors
+        # wait for comes after the stacks, if it gets to run.
+        signal.signal(signal.SIGUSR2, say_what_it_waits_for)
+        faulthandler.register(signal.SIGUSR2, all_threads=True, chain=True)
     own_frame = sys._getframe()
     try:
         if argv[0] == "-m":
             run_module(argv[1:])
         else:
             run_script(argv)
+        note_exit(0)
     except SystemExit as error:
+        note_exit(error.code)
         if error.code not in (None, 0):
             record(error, _user_part(error, own_frame.f_code.co_filename))
         raise
@@ -46,6 +50,13 @@ def main(argv: list[str]) -> None:
         error.with_traceback(shown)
         sys.excepthook(type(error), error, shown)  # the script's own, if it has set one
         sys.exit(exit_code(error))
+
+
+def say_what_it_waits_for(number: int, frame: object) -> None:
+    """On SIGUSR2: which actor of this rank waits for what, if the runtime has been loaded."""
+    live: Any = sys.modules.get("oneflow.actors.live")
+    if live is not None and sys.stderr is not None:
+        print(f"oneflow: {live.report()}", file=sys.stderr, flush=True)
 
 
 def run_script(argv: list[str]) -> None:
@@ -104,16 +115,25 @@ def record(error: BaseException, shown: TracebackType | None) -> None:
 
 
 def summary(error: BaseException, shown: TracebackType | None) -> str:
-    """`ValueError: text (train.py:12)`: the error and the line of the script it came through."""
+    """`ValueError: text (train.py:12)`: the error and the last line of the script it came through.
+    """
     if isinstance(error, SystemExit):
         what = f"sys.exit({error.code!r})"
     else:
         what = traceback.format_exception_only(type(error), error)[-1].strip()
         what = what.removeprefix(f"{type(error).__module__}.")
     frames = traceback.extract_tb(shown)
-    if not frames:
+    if not frames or getattr(error, "location", None):  # then the text has it already
         return what
-    return f"{what} ({os.path.basename(frames[0].filename)}:{frames[0].lineno})"
+    script = [frame for frame in frames if frame.filename == frames[0].filename]
+    return f"{what} ({os.path.basename(script[-1].filename)}:{script[-1].lineno})"
+
+
+def note_exit(code: object) -> None:
+    """What the process will end with, for the runtime's way out, if the script has loaded it."""
+    ending: Any = sys.modules.get("oneflow.distributed.ending")
+    if ending is not None:
+        ending.note_exit(code)
 
 
 def _is_ours(error: Any) -> TypeGuard[Any]:

@@ -5,18 +5,22 @@ from __future__ import annotations
 
 import atexit
 import itertools
-import sys
 import threading
-import traceback
 from typing import TYPE_CHECKING, Any
 
 from oneflow.core.config import Config, current_config
 from oneflow.core.errors import InternalError, OneFlowError
+from oneflow.core.log import get_logger
+from oneflow.core.log import set_up as set_up_log
+from oneflow.core.metrics import METRICS
+from oneflow.distributed import ending
 
 if TYPE_CHECKING:
     from oneflow.actors.control import ControlClient
     from oneflow.boxing.collectives.base import Collectives
     from oneflow.scheduler.server import SchedulerServer
+
+log = get_logger(__name__)
 
 
 class World:
@@ -28,20 +32,40 @@ class World:
         self.world_size = config.world_size
         self.local_rank = config.local_rank
         self.timeout_s = config.timeout_s
-        self.progress = 0
-        """Grows while this rank moves; heartbeats carry it."""
         self._client: ControlClient | None = None
         self._server: SchedulerServer | None = None
         self._lock = threading.Lock()
         self._numbers = itertools.count()
-        self._exit_code: Any = 0
         self._collectives: dict[tuple[int, ...], Collectives] = {}
         self.identities: dict[int, str] = {}
         """rank -> where it runs, as far as asked for; equal: the two can share memory."""
+        ending.watch(self.fail)
+        atexit.register(self._leave)
+        set_up_log(config, _last_step)
         if config.metrics_addr is not None:
-            from oneflow.core.metrics_http import start_endpoint
+            self._show_metrics()
 
-            start_endpoint(config)  # closes itself at exit
+    def _show_metrics(self) -> None:
+        from oneflow.core.metrics_http import start_endpoint
+
+        METRICS.is_ready = lambda: self.is_ready
+        endpoint = start_endpoint(self.config)  # closes itself at exit
+        assert endpoint is not None
+        log.info("metrics at http://%s/metrics", endpoint.address)
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether this rank may take work: it has joined its job, if it has peers, and the job goes on."""
+        if self.world_size == 1:
+            return True
+        return self._client is not None and self._client.aborted is None
+
+    @property
+    def progress(self) -> int:
+        """Grows while this rank moves; heartbeats carry it."""
+        import oneflow.actors.live as live
+
+        return live.progress()
 
     @property
     def client(self) -> ControlClient:
@@ -89,7 +113,6 @@ class World:
         client = ControlClient(
             address, self.rank, self.world_size, self.config, progress=lambda: self.progress
         )
-        self._watch_exit()
         client.join()
         self._client = client
 
@@ -108,35 +131,20 @@ class World:
 
     # ---- leaving ---------------------------------------------------------------------------------
 
-    def _watch_exit(self) -> None:
-        atexit.register(self._leave)
-        exit_, hook = sys.exit, sys.excepthook
-
-        def exit_and_note(code: Any = None, /) -> Any:
-            self._exit_code = code
-            exit_(code)
-
-        def hook_and_report(kind: Any, error: Any, trace: Any) -> None:
-            hook(kind, error, trace)
-            self.fail(error)
-
-        sys.exit, sys.excepthook = exit_and_note, hook_and_report
-
-    def fail(self, error: BaseException) -> None:
-        """Tells the scheduler that `error` ends this rank."""
-        self._exit_code = getattr(error, "exit_code", 1)
+    def fail(self, error: BaseException) -> bool:
+        """Tells the scheduler that `error` ends this rank. Returns whether another failed before."""
         if self._client is None:
-            return
-        cause = traceback.format_exception_only(type(error), error)[-1].strip()
+            return False
         reason = error.reason if isinstance(error, OneFlowError) else "USER_ERROR"
-        self._client.report_failure(cause, int(self._exit_code), reason)
+        code = ending.exit_code(error)
+        return self._client.report_failure(ending.describe(error), code, reason) is not None
 
     def _leave(self) -> None:
         while self._collectives:
             self._collectives.popitem()[1].close()
         client, self._client = self._client, None
         if client is not None:
-            code = self._exit_code
+            code = ending.noted_exit()
             if code not in (None, 0):
                 number = code if isinstance(code, int) else 1
                 client.report_failure(f"exited with {code}", number, "USER_ERROR")
@@ -144,6 +152,10 @@ class World:
         server, self._server = self._server, None
         if server is not None:
             server.stop()
+
+
+def _last_step() -> int | None:
+    return max((c.last_step for c in list(METRICS.train.values())), default=None)
 
 
 _world: World | None = None
@@ -162,4 +174,5 @@ def close_world() -> None:
     global _world
     if _world is not None:
         _world._leave()
+        atexit.unregister(_world._leave)
     _world = None

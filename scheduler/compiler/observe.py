@@ -7,11 +7,15 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from oneflow.core.config import current_config
 from oneflow.core.graph import LogicalGraph
+from oneflow.core.metrics import METRICS
 from oneflow.scheduler.compiler.verify import verify
+
+if TYPE_CHECKING:
+    from oneflow.core.plan import Plan
 
 Progress = Callable[[str, int, int], None]
 """Called as progress(name of the pass that ended, passes done, passes in all)."""
@@ -32,7 +36,7 @@ class Observer:
 
     dump_dir: folder for one text file per pass, or None.  dump_after: only after this pass ("" or
     "ALL": every one).  check: verify the graph.  progress: see Progress.  times: one entry per pass
-    that ran.
+    that ran.  prefix: of the names of dumped files.
     """
 
     dump_dir: Path | None = None
@@ -40,6 +44,7 @@ class Observer:
     check: bool = False
     progress: Progress | None = None
     times: list[PassTime] = field(default_factory=list)
+    prefix: str = ""
     _started: float = 0.0
 
     @classmethod
@@ -50,6 +55,7 @@ class Observer:
             dump_dir=Path(config.dump_dir) if config.dump_dir else None,
             dump_after=config.debug_pass,
             check=config.debug,
+            prefix=f"rank{config.rank}." if config.rank else "",  # its own, local graphs
         )
         if config.progress_bar and config.rank == 0:
             observer.progress = Bar()
@@ -61,20 +67,31 @@ class Observer:
 
     def observe(self, name: str, graph: LogicalGraph, done: int, total: int) -> None:
         """After pass `name`, the `done`-th of `total`."""
-        seconds = time.perf_counter() - self._started
-        self.times.append(PassTime(name, seconds, len(graph)))
-        if self.dump_dir is not None and self.dump_after in ("", "ALL", name):
-            self._dump(name, graph, done)
+        self._count(name, len(graph))
+        self._dump(name, graph.name, str(graph), done)
         if self.check:
             verify(graph, after=name)
         if self.progress is not None:
             self.progress(name, done, total)
 
-    def _dump(self, name: str, graph: LogicalGraph, number: int) -> None:
-        assert self.dump_dir is not None
+    def observe_plan(self, name: str, plan: Plan, done: int, total: int) -> None:
+        """After the last step, which made the plan."""
+        self._count(name, len(plan.graph))
+        self._dump(name, plan.graph.name, str(plan), done)
+        if self.progress is not None:
+            self.progress(name, done, total)
+
+    def _count(self, name: str, num_nodes: int) -> None:
+        seconds = time.perf_counter() - self._started
+        self.times.append(PassTime(name, seconds, num_nodes))
+        METRICS.scheduler.pass_done(name, seconds)
+
+    def _dump(self, name: str, graph_name: str, text: str, number: int) -> None:
+        if self.dump_dir is None or self.dump_after not in ("", "ALL", name):
+            return
         self.dump_dir.mkdir(parents=True, exist_ok=True)
-        path = self.dump_dir / f"{graph.name}.{number:02d}_{name}.txt"
-        path.write_text(str(graph) + "\n", encoding="utf-8")
+        path = self.dump_dir / f"{self.prefix}{graph_name}.{number:02d}_{name}.txt"
+        path.write_text(text + "\n", encoding="utf-8")
 
     def report(self) -> str:
         """A line per pass: milliseconds, nodes, microseconds a node."""
@@ -86,12 +103,29 @@ class Observer:
 
 
 class Bar:
-    """A progress bar on standard error."""
+    """The progress of a compile on standard error.
 
-    def __init__(self) -> None:
+    A bar on a terminal; elsewhere, where a bar would fill a file with control characters, a line
+    an interval and one at the end.
+    """
+
+    def __init__(self, interval_s: float = 2.0, now: Callable[[], float] = time.monotonic) -> None:
         self._bar: Any = None
+        self._interval_s = interval_s
+        self._now = now
+        self._started = self._said = now()
 
     def __call__(self, name: str, done: int, total: int) -> None:
+        if sys.stderr.isatty():
+            self._move(name, done, total)
+        elif done == total:
+            seconds = self._now() - self._started
+            print(f"compiling: {done}/{total} passes, {seconds:.1f} s", file=sys.stderr, flush=True)
+        elif self._now() - self._said >= self._interval_s:
+            self._said = self._now()
+            print(f"compiling: {done}/{total} passes, {name}", file=sys.stderr, flush=True)
+
+    def _move(self, name: str, done: int, total: int) -> None:
         if self._bar is None:
             from tqdm import tqdm
 

@@ -7,6 +7,7 @@ stands in emit.py.
 from __future__ import annotations
 
 import gc
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -14,6 +15,8 @@ from typing import TYPE_CHECKING
 from oneflow.core.errors import ConfigError
 from oneflow.core.graph import LogicalGraph
 from oneflow.core.job_config import Cluster, JobConfig
+from oneflow.core.log import facts, get_logger
+from oneflow.core.metrics import METRICS
 from oneflow.scheduler.compiler.dedupe import dedupe
 from oneflow.scheduler.compiler.infer_sbp import infer_sbp
 from oneflow.scheduler.compiler.insert_boxing import insert_boxing
@@ -25,6 +28,7 @@ from oneflow.scheduler.compiler.split_stages import split_stages
 if TYPE_CHECKING:
     from oneflow.core.plan import Plan
 
+log = get_logger(__name__)
 Pass = Callable[[LogicalGraph, JobConfig, Cluster], None]
 
 PASSES: tuple[Pass, ...] = (  # order is meaning: a pass may rely on every line above it
@@ -46,8 +50,17 @@ def compile_graph(
     """
     from oneflow.scheduler.compiler.emit import emit
 
-    run_passes(graph, config, cluster, observer=observer)
-    return emit(graph, config, cluster)
+    started = time.perf_counter()
+    observer = observer or Observer.from_config()
+    total = len(PASSES) + 1
+    _run(PASSES, graph, config, cluster, observer, total)
+    observer.start()
+    plan = emit(graph, config, cluster)
+    observer.observe_plan("emit", plan, total, total)
+    seconds = time.perf_counter() - started
+    METRICS.scheduler.compiled(seconds)
+    log.info("compiled %s", graph.name, extra=facts(nodes=len(graph), seconds=seconds))
+    return plan
 
 
 def run_passes(
@@ -64,12 +77,23 @@ def run_passes(
         raise ConfigError(f"there is no pass {until!r}; passes are {', '.join(names)}")
     observer = observer or Observer.from_config()
     passes = PASSES[: names.index(until) + 1] if until else PASSES
+    _run(passes, graph, config, cluster, observer, len(passes))
+    return observer
+
+
+def _run(
+    passes: tuple[Pass, ...],
+    graph: LogicalGraph,
+    config: JobConfig,
+    cluster: Cluster,
+    observer: Observer,
+    total: int,
+) -> None:
     with _collector_paused():
         for done, rewrite in enumerate(passes, 1):
             observer.start()
             rewrite(graph, config, cluster)
-            observer.observe(rewrite.__name__, graph, done, len(passes))
-    return observer
+            observer.observe(rewrite.__name__, graph, done, total)
 
 
 @contextmanager

@@ -38,11 +38,15 @@ def busy() -> Metrics:
     metrics.message_received("shm", 40)
     metrics.collective("all_reduce", 4096, 0.002)
     metrics.set_registers("compute", "free", 3)
-    metrics.set_device_memory("used", 700)
-    metrics.set_device_memory("used", 300)
+    metrics.set_device_memory("reserved", 700)
+    metrics.set_device_memory("reserved", 300)
+    metrics.actor_states["compute", "idle"] = 2
+    metrics.transport("shm").took(3, 8)
+    metrics.checkpoint("write", 5000)
+    metrics.scheduler.pass_done("dedupe", 0.01)
+    metrics.scheduler.message_rejected("auth")
     metrics.step("job", 0.25, samples=8)
     metrics.step("job", 0.25, samples=8)
-    metrics.nonfinite("job", "grad")
     metrics.scheduler.compiled(2.0)
     metrics.scheduler.rank_lost("NODE_LOST")
     metrics.scheduler.rpc_done("Barrier", "OK", 0.002)
@@ -55,12 +59,15 @@ def test_counts_come_out_under_their_names() -> None:
     assert found["oneflow_actor_acts_total", (kind,)] == 5
     assert found["oneflow_actor_wait_seconds_total", (("cause", "no_input"), kind)] == 1.5
     assert found["oneflow_actor_wait_seconds_total", (("cause", "no_free_register"), kind)] == 0.5
+    assert found["oneflow_daemon_actors", (kind, ("state", "idle"))] == 2
+    assert found["oneflow_checkpoint_bytes_total", (("direction", "write"),)] == 5000
+    assert found["oneflow_scheduler_compile_duration_seconds_count", (("pass", "dedupe"),)] == 1
     sent = (("direction", "sent"), ("transport", "shm"))
     assert found["oneflow_message_bytes_total", sent] == 100
     assert found["oneflow_collective_bytes_total", (("op", "all_reduce"),)] == 4096
     assert found["oneflow_collective_duration_seconds_count", (("op", "all_reduce"),)] == 1
     assert found["oneflow_registers", (kind, ("state", "free"))] == 3
-    assert found["oneflow_device_memory_bytes", (("kind", "used"),)] == 300
+    assert found["oneflow_device_memory_bytes", (("kind", "reserved"),)] == 300
     assert found["oneflow_device_memory_peak_bytes", ()] == 700
     assert found["oneflow_train_steps_total", (("job", "job"),)] == 2
     assert found["oneflow_train_samples_total", (("job", "job"),)] == 16
@@ -75,7 +82,7 @@ def test_names_follow_the_conventions() -> None:
     names = {name for name, _ in samples(busy())}
     assert all(name.startswith("oneflow_") for name in names)
     units = ("_seconds", "_bytes", "_total", "_info", "_bucket", "_count", "_sum", "_registers")
-    plain = {"oneflow_scheduler_jobs", "oneflow_train_last_step"}
+    plain = {"oneflow_train_last_step", "oneflow_daemon_actors", "oneflow_mailbox_depth_max"}
     assert [n for n in names if not n.endswith(units) and n not in plain] == []
 
 
@@ -85,6 +92,20 @@ def test_number_of_series_stays_in_its_budget() -> None:
         metrics.step(f"job{job}", 0.1)
     assert len(metrics.train) == MAX_JOBS
     assert len(samples(metrics)) < 1500
+
+
+def test_a_label_holds_no_text_of_the_user() -> None:
+    metrics = Metrics()
+    metrics.step('Tr ain"}\n' + "x" * 999, 0.1, index=41)
+    (label,) = metrics.train
+    assert label == ("Tr_ain___" + "x" * 999)[:64]
+    assert samples(metrics)["oneflow_train_last_step", (("job", label), ("rank", ""))] == 41
+
+
+def test_the_depth_of_the_mailbox_is_of_the_time_since_the_last_scrape() -> None:
+    metrics = busy()
+    assert samples(metrics)["oneflow_mailbox_depth_max", ()] == 3
+    assert samples(metrics)["oneflow_mailbox_depth_max", ()] == 0
 
 
 def test_histogram_counts_each_value_in_the_first_bucket_that_holds_it() -> None:

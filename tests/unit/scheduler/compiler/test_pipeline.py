@@ -10,7 +10,7 @@ from oneflow.core.graph_text import parse_graph
 from oneflow.core.job_config import Cluster, JobConfig
 from oneflow.core.placement import Placement
 from oneflow.scheduler.compiler.observe import Observer
-from oneflow.scheduler.compiler.pipeline import PASSES, run_passes
+from oneflow.scheduler.compiler.pipeline import PASSES, compile_graph, run_passes
 
 TWO = Placement("cpu", [0, 1])
 NAMES = [p.__name__ for p in PASSES]
@@ -63,8 +63,43 @@ def test_the_observer_follows_the_environment(tmp_path, monkeypatch):
     assert observer.progress is not None
 
 
-def test_the_bar_counts_to_the_end(capsys):
+def test_the_bar_counts_to_the_end_on_a_terminal(capsys, monkeypatch):
     from oneflow.scheduler.compiler.observe import Bar
 
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
     run_passes(graph(), JobConfig("g"), Cluster(2), observer=Observer(progress=Bar()))
     assert f"{len(NAMES)}/{len(NAMES)}" in capsys.readouterr().err
+
+
+def test_a_file_gets_lines_and_no_bar(capsys):
+    from oneflow.scheduler.compiler.observe import Bar
+
+    clock = iter(range(100))  # a second a look
+    compile_graph(
+        graph(),
+        JobConfig("g"),
+        Cluster(2),
+        Observer(progress=Bar(interval_s=2.0, now=lambda: float(next(clock)))),
+    )
+    err = capsys.readouterr().err
+    total = len(NAMES) + 1
+    assert "\r" not in err and "\x1b" not in err
+    assert err.splitlines()[-1].startswith(f"compiling: {total}/{total} passes")
+    assert 2 <= len(err.splitlines()) < total
+
+
+def test_the_plan_is_dumped_after_the_passes_and_all_are_counted(tmp_path):
+    from oneflow.core.metrics import METRICS
+
+    before = {k: sum(h.counts) for k, h in METRICS.scheduler.passes.items()}
+    plan = compile_graph(
+        graph(), JobConfig("g"), Cluster(2), Observer(dump_dir=tmp_path, prefix="rank1.")
+    )
+    names = [*NAMES, "emit"]
+    files = sorted(tmp_path.iterdir())
+    assert [f.name for f in files] == [
+        f"rank1.Mlp.{i:02d}_{name}.txt" for i, name in enumerate(names, 1)
+    ]
+    assert files[-1].read_text() == f"{plan}\n"
+    for name in names:
+        assert sum(METRICS.scheduler.passes[name].counts) == before.get(name, 0) + 1

@@ -1,0 +1,115 @@
+"""The jobs that are bound in this process now: what a scrape, a heartbeat or a signal asks about them.
+
+Nothing here is on the way of a step; it looks at the actors from outside, when asked. Other threads do so while the actors run,
+so a number may be a moment old.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from oneflow.actors.bind import BoundActor
+from oneflow.core.metrics import METRICS, Metrics
+from oneflow.core.plan import READS_PEERS, ActorKind
+
+if TYPE_CHECKING:
+    from oneflow.actors.job import Job
+
+_lock = threading.Lock()
+_jobs: weakref.WeakSet[Job] = weakref.WeakSet()
+
+STATES = ("waiting_input", "waiting_output", "running", "idle")
+SLOT_STATES = ("free", "filled", "in_use")
+
+
+def add(job: Job) -> None:
+    """`job` is bound now."""
+    with _lock:
+        _jobs.add(job)
+        if refresh not in METRICS.gauges:
+            METRICS.gauges.append(refresh)
+    reserved = sum(j.bound.arena_nbytes for j in jobs())
+    METRICS.device_memory_peak = max(METRICS.device_memory_peak, reserved)
+
+
+def remove(job: Job) -> None:
+    """`job` gives its memory back."""
+    job.executor.count_acts()
+    with _lock:
+        _jobs.discard(job)
+
+
+def jobs() -> list[Job]:
+    with _lock:
+        return list(_jobs)
+
+
+def progress() -> int:
+    """Grows with every act and every collective of this process; heartbeats carry it."""
+    for job in jobs():
+        job.executor.count_acts()
+    acts = sum(c.acts for c in list(METRICS.actors.values()))
+    calls = sum(sum(c.durations.counts) for c in list(METRICS.collectives.values()))
+    return acts + calls
+
+
+def report() -> str:
+    """Of every job in the middle of a step: who waits for what."""
+    parts = [
+        f"job {j.bound.plan.graph.name}, step {j.bound.clock.step}:\n{j.executor.report()}"
+        for j in jobs()
+        if not j.executor.is_done
+    ]
+    return "\n".join(parts) or "no job is in a step"
+
+
+def refresh(metrics: Metrics) -> None:
+    """Brings what is counted by looking up to date: acts so far, actors, registers, memory."""
+    for key in metrics.registers:
+        metrics.registers[key] = 0
+    states: Counter[tuple[str, str]] = Counter({key: 0 for key in metrics.actor_states})
+    reserved = used = 0
+    for job in jobs():
+        job.executor.count_acts()
+        reserved += job.bound.arena_nbytes
+        for bound in job.bound.actors.values():
+            states[bound.kind, _state(bound)] += 1
+            used += _count_slots(bound, metrics)
+    metrics.actor_states = dict(states)
+    metrics.set_device_memory("reserved", reserved)
+    metrics.set_device_memory("used", used)
+
+
+def _state(bound: BoundActor) -> str:
+    actor = bound.actor
+    if actor.running:
+        return "running"
+    if not actor.quota:
+        return "idle"
+    return "waiting_input" if actor.missing else "waiting_output" if actor.short else "running"
+
+
+def _count_slots(bound: BoundActor, metrics: Metrics) -> int:
+    """Adds an actor's slots by their state; returns the bytes of those that are not free."""
+    kind = _register_kind(bound.spec.kind)
+    used = 0
+    for k, output in enumerate(bound.actor.outputs):
+        if output.inplace >= 0:
+            continue  # the slots of the register it overwrites
+        free = len(bound.actor.free[k])
+        in_use = int(bound.actor.out_slots[k] >= 0)
+        filled = max(len(output.publish) - free - in_use, 0)
+        for state, count in zip(SLOT_STATES, (free, filled, in_use), strict=True):
+            key = kind, state
+            metrics.registers[key] = metrics.registers.get(key, 0) + count
+        used += (filled + in_use) * bound.slot_nbytes[k]
+    return used
+
+
+def _register_kind(kind: ActorKind) -> str:
+    if kind in READS_PEERS:
+        return "transfer"
+    return "io" if kind in (ActorKind.INPUT, ActorKind.OUTPUT) else "compute"

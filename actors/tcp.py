@@ -188,13 +188,18 @@ class Connection:
             register = self._registers.get(code >> 9)
             slot = (code >> 1) & 255
             if register is None or slot >= register.num_slots:
-                raise ProtocolError(f"rank {source} speaks of {describe_code(code)}, which is not in the plan")
+                raise ProtocolError(
+                    f"rank {source} speaks of {describe_code(code)}, which is not in the plan"
+                )
             arrays = memory.arrays(register, slot)
             parts = [
                 part
                 for actor in register.consumers
                 if actor.kind in READS_PEERS and reader in actor.placement
-                if any(c.register is register and c.source == source for c in channels_of(actor, reader))
+                if any(
+                    c.register is register and c.source == source
+                    for c in channels_of(actor, reader)
+                )
                 for part in read_parts(actor, reader, source, register, arrays)
             ]
             found = cache[code] = _Parts(parts)
@@ -220,7 +225,10 @@ class TcpBus:
     def poll(self) -> list[tuple[int, int]]:
         if self._stuck:
             self._stuck = {r for r in self._stuck if not self._by_rank[r].flush()}
-        return [(c.peer, code) for c in self._open() for code in c.receive()]
+        arrived = [(c.peer, code) for c in self._open() for code in c.receive()]
+        if arrived:
+            METRICS.transport("tcp").note_depth(len(arrived))
+        return arrived
 
     def _open(self) -> list[Connection]:
         return [c for c in self._by_rank.values() if c.is_open]
@@ -265,7 +273,9 @@ def connect_all(
             _prove(sock, key, rank, peer)
             sockets[peer] = sock
     except OSError as error:
-        raise TransportError(f"rank {rank} cannot connect to its peers on other hosts: {error}") from error
+        raise TransportError(
+            f"rank {rank} cannot connect to its peers on other hosts: {error}"
+        ) from error
     finally:
         listener.close()
     return sockets
@@ -285,7 +295,9 @@ def _prove(sock: socket.socket, key: bytes, rank: int, peer: int) -> None:
     expected = hmac.digest(key, nonce + struct.pack("<I", peer), hashlib.sha256)
     if not hmac.compare_digest(_read(sock, len(expected)), expected):
         sock.close()
-        raise TransportError(f"rank {rank}: who connected as rank {peer} does not know the job's key")
+        raise TransportError(
+            f"rank {rank}: who connected as rank {peer} does not know the job's key"
+        )
 
 
 def _read(sock: socket.socket, nbytes: int) -> bytes:
@@ -301,5 +313,3 @@ def _read(sock: socket.socket, nbytes: int) -> bytes:
 def make_mirrors(plan: Plan, rank: int) -> np.ndarray[Any, Any]:
     """Memory for a copy of `rank`'s shared registers."""
     return aligned_buffer(max(shared_layout(plan, rank)[1], 1))
-
-

@@ -207,13 +207,16 @@ class ControlClient:
         limit_s = 2 * wait_s + MARGIN_S
         return wait_for(self._guarded(self._compile(asked), limit_s), limit_s + MARGIN_S)
 
-    def report_failure(self, cause: str, exit_code: int = 1, reason: str = "USER_ERROR") -> None:
+    def report_failure(
+        self, cause: str, exit_code: int = 1, reason: str = "USER_ERROR"
+    ) -> AbortInfo | None:
         """Tells the scheduler that this rank fails, so that the others stop now.
 
-        The first report counts. Never raises for a dead line.
+        The first report counts. Returns who failed before, as far as it can be known. Never raises
+        for a dead line.
         """
         if self._stub is None or self._failed or self._aborted or self._closed:
-            return
+            return self._aborted
         self._failed = True
         from oneflow.protos import control_pb2 as pb
 
@@ -224,9 +227,11 @@ class ControlClient:
             exit_code=exit_code,
             reason=reason,
         )
-        wait_for(
-            self._say("ReportFailure", pb.FailureReport(failure=failure), REPORT_S), 2 * REPORT_S
-        )
+        report = pb.FailureReport(failure=failure)
+        reply = wait_for(self._say("ReportFailure", report, REPORT_S), 2 * REPORT_S)
+        if reply is None or not reply.HasField("first"):
+            return None
+        return _abort_info(reply.first)
 
     def leave(self) -> None:
         """Leaves in order and closes the connection. Safe to call twice, and after an abort."""
@@ -389,14 +394,15 @@ class ControlClient:
             f"{timeout_s:g} s; was rank 0 started, and can this machine reach it?"
         )
 
-    async def _say(self, method: str, request: Any, timeout_s: float) -> None:
-        """A message whose loss changes nothing for us: the scheduler may be gone already."""
+    async def _say(self, method: str, request: Any, timeout_s: float) -> Any:
+        """A message whose loss changes nothing for us: the scheduler may be gone already (None)."""
         import grpc
 
+        call = getattr(self._stub, method)
         try:
-            await getattr(self._stub, method)(request, timeout=timeout_s, metadata=self._metadata())
+            return await call(request, timeout=timeout_s, metadata=self._metadata())
         except grpc.RpcError:
-            return
+            return None
 
     async def _leave(self) -> None:
         from oneflow.protos import control_pb2 as pb
@@ -434,10 +440,7 @@ class ControlClient:
         """What the scheduler tells all ranks."""
         match notice.WhichOneof("kind"):
             case "abort":
-                wire = notice.abort
-                self._abort(
-                    AbortInfo(wire.rank, wire.host, wire.cause, wire.exit_code, wire.reason)
-                )
+                self._abort(_abort_info(notice.abort))
             case "left":
                 self._left_ranks.add(notice.left)
             case "closing":
@@ -457,6 +460,10 @@ class ControlClient:
 def _raise_error(reply: Any) -> None:
     if reply.HasField("error"):
         raise decode_error(reply.error.type, reply.error.text)
+
+
+def _abort_info(wire: pb.Failure) -> AbortInfo:
+    return AbortInfo(wire.rank, wire.host, wire.cause, wire.exit_code, wire.reason)
 
 
 def _peer_lost(info: AbortInfo) -> PeerLostError:

@@ -144,7 +144,7 @@ class CompileDown(_message.Message):
     want_node_text: int
     plan: PlanHeader
     plan_chunk: bytes
-    def __init__(self, error: _Optional[_Union[Error, _Mapping]] = ..., want_node_digests: bool = ..., want_node_text: _Optional[int] = ..., plan: _Optional[_Union[PlanHeader, _Mapping]] = ..., plan_chunk: _Optional[bytes] = ...) -> None: ...
+    def __init__(self, error: _Optional[_Union[Error, _Mapping]] = ..., want_node_digests: _Optional[bool] = ..., want_node_text: _Optional[int] = ..., plan: _Optional[_Union[PlanHeader, _Mapping]] = ..., plan_chunk: _Optional[bytes] = ...) -> None: ...
 
 class Beat(_message.Message):
     __slots__ = ("rank", "incarnation", "progress")
@@ -180,7 +180,7 @@ class Notice(_message.Message):
     abort: Failure
     left: int
     closing: bool
-    def __init__(self, ack: _Optional[int] = ..., abort: _Optional[_Union[Failure, _Mapping]] = ..., left: _Optional[int] = ..., closing: bool = ...) -> None: ...
+    def __init__(self, ack: _Optional[int] = ..., abort: _Optional[_Union[Failure, _Mapping]] = ..., left: _Optional[int] = ..., closing: _Optional[bool] = ...) -> None: ...
 
 class FailureReport(_message.Message):
     __slots__ = ("failure",)
@@ -189,10 +189,12 @@ class FailureReport(_message.Message):
     def __init__(self, failure: _Optional[_Union[Failure, _Mapping]] = ...) -> None: ...
 
 class FailureReply(_message.Message):
-    __slots__ = ("error",)
+    __slots__ = ("error", "first")
     ERROR_FIELD_NUMBER: _ClassVar[int]
+    FIRST_FIELD_NUMBER: _ClassVar[int]
     error: Error
-    def __init__(self, error: _Optional[_Union[Error, _Mapping]] = ...) -> None: ...
+    first: Failure
+    def __init__(self, error: _Optional[_Union[Error, _Mapping]] = ..., first: _Optional[_Union[Failure, _Mapping]] = ...) -> None: ...
 
 class LeaveRequest(_message.Message):
     __slots__ = ("rank", "incarnation")

@@ -6,7 +6,7 @@ from oneflow.protos import control_pb2 as oneflow_dot_protos_dot_control__pb2
 
 
 
-class SchedulerStub(object):
+class SchedulerStub:
     """Missing associated documentation comment in .proto file."""
 
     def __init__(self, channel):
@@ -57,7 +57,7 @@ class SchedulerStub(object):
                 _registered_method=True)
 
 
-class SchedulerServicer(object):
+class SchedulerServicer:
     """Missing associated documentation comment in .proto file."""
 
     def Join(self, request, context):
@@ -162,7 +162,7 @@ def add_SchedulerServicer_to_server(servicer, server):
 
 
  # This class is part of an EXPERIMENTAL API.
-class Scheduler(object):
+class Scheduler:
     """Missing associated documentation comment in .proto file."""
 
     @staticmethod

@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol
 
-from oneflow.core.errors import InternalError
+from oneflow.core.errors import InternalError, OneFlowError
+from oneflow.core.location import locate
 from oneflow.core.op import Attr, Op
 
 
@@ -53,5 +54,10 @@ def use_mode(mode: Mode) -> Iterator[None]:
 
 
 def call(op: type[Op], *inputs: Any, **attrs: Attr) -> Any:
-    """Runs or records one op."""
-    return current_mode().run(op, inputs, attrs)
+    """Runs or records one op. A mistake in its use names the user's line."""
+    try:
+        return current_mode().run(op, inputs, attrs)
+    except OneFlowError as error:
+        if error.reason == OneFlowError.reason:
+            locate(error)
+        raise

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from types import FrameType
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 _ROOMS = ("actors", "boxing", "kernels", "launcher", "protos", "scheduler")
@@ -18,13 +19,43 @@ _is_ours: dict[str, bool] = {}
 
 def user_location() -> str:
     """`file:line` of the innermost frame outside this package, or "" if there is none."""
-    frame = sys._getframe(1)
+    frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         name = frame.f_code.co_filename
-        ours = _is_ours.get(name)
-        if ours is None:
-            ours = _is_ours[name] = name.startswith(_OURS) or name.startswith("<frozen")
-        if not ours:
+        if not package_file(name):
             return f"{name}:{frame.f_lineno}"
-        frame = frame.f_back  # type: ignore[assignment]
+        frame = frame.f_back
     return ""
+
+
+def package_file(name: str) -> bool:
+    """Whether a code file is part of this package (or of the interpreter), not of the user's."""
+    ours = _is_ours.get(name)
+    if ours is None:
+        ours = _is_ours[name] = name.startswith(_OURS) or name.startswith("<frozen")
+    return ours
+
+
+def locate(error: Exception, module: str = "") -> None:
+    """Adds the user's line, and the module if given, to the text of an error; once only.
+
+    Call it where the frames of the user are still below on the stack.
+    """
+    if getattr(error, "location", None) is not None or len(error.args) != 1:
+        return
+    where = _raised_at(error) or user_location()
+    error.location = where  # type: ignore[attr-defined]
+    inside = f", in module {module}" if module else ""
+    if where:
+        error.args = (f"{error.args[0]} ({where}{inside})",)
+
+
+def _raised_at(error: Exception) -> str:
+    """The innermost of the user's lines that the error has come through so far."""
+    found, trace = "", error.__traceback__
+    while trace is not None:
+        name = trace.tb_frame.f_code.co_filename
+        if not package_file(name):
+            found = f"{name}:{trace.tb_lineno}"
+        trace = trace.tb_next
+    return found

@@ -19,9 +19,10 @@ from typing import Any, ClassVar
 import numpy as np
 
 from oneflow.core.dtype import int64
-from oneflow.core.errors import GraphError, ShapeError
+from oneflow.core.errors import GraphError, OneFlowError, ShapeError
 from oneflow.core.graph import Value
 from oneflow.core.job_config import JobConfig
+from oneflow.core.location import locate
 from oneflow.core.tensor_type import TensorType
 from oneflow.graph.config import GraphConfig
 from oneflow.graph.optimizer import GraphOptimizer
@@ -198,7 +199,11 @@ class Graph:
         traced = iter([_feed(trace, i, x, pieces) for i, x in enumerate(inputs)])
         with trace.active():
             placed = map_tensors(given, lambda _: next(traced))
-            outputs = self.build(*placed[0], **placed[1]) if kwargs else self.build(*placed)
+            try:
+                outputs = self.build(*placed[0], **placed[1]) if kwargs else self.build(*placed)
+            except OneFlowError as error:
+                locate(error)
+                raise
             for optimizer in self._optimizers:
                 optimizer.trace(trace)
             object.__setattr__(self, "_outputs", outputs)

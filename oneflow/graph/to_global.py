@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from oneflow.autograd.tape import CallNode
-from oneflow.core.errors import GraphError
-from oneflow.core.location import user_location
+from oneflow.core.errors import GraphError, OneFlowError
+from oneflow.core.location import locate, user_location
 from oneflow.core.placement import Placement
 from oneflow.core.sbp import NdSbp
 from oneflow.graph.scope import current_trace
@@ -26,13 +26,13 @@ def traced_to_global(
         raise GraphError(f"a tensor of a graph is used outside its build() ({user_location()})")
     if x._placement is None:
         raise GraphError(
-            f"local_tensor.to_global() is not supported within nn.Graph for now ({user_location()}); "
+            "local_tensor.to_global() is not supported within nn.Graph for now; "
             "make the tensor global before it enters the graph"
         )
     target = placement or x._placement
     if nd_sbp is None and target.ndim != x._placement.ndim:
         raise GraphError(
-            f"to_global: from {x._placement} to {target} the number of hierarchy axes changes; give sbp= ({user_location()})"
+            f"to_global: from {x._placement} to {target} the number of hierarchy axes changes; give sbp="
         )
     out = trace.to_global(x, target, nd_sbp)
     if x.requires_grad and is_grad_enabled():
@@ -65,6 +65,9 @@ def call_traced(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> A
             kwargs = map_tensors(kwargs, lambda x: _moved(x, stage.placement))
     try:
         return module.forward(*args, **kwargs)
+    except OneFlowError as error:
+        locate(error, trace.module_path)
+        raise
     finally:
         trace.module_path, trace.stage = before
 

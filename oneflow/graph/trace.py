@@ -15,12 +15,13 @@ from oneflow.core.device import Device
 from oneflow.core.dispatch import use_mode
 from oneflow.core.errors import GraphError, OneFlowError, PlacementError
 from oneflow.core.graph import LogicalGraph, Node, Value
-from oneflow.core.location import user_location
+from oneflow.core.location import locate, user_location
 from oneflow.core.op import Attr, Op, infer_types
 from oneflow.core.placement import Placement
 from oneflow.core.sbp import NdSbp, all_broadcast, check_fits
 from oneflow.core.tensor_type import TensorType
 from oneflow.graph.proxy import Stage
+from oneflow.tensor.eager_global import check_placement
 from oneflow.tensor.tensor import Tensor, wrap_traced
 
 
@@ -58,9 +59,11 @@ class Trace:
         values = [self.value_of(x) for x in inputs]
         try:
             types = infer_types(op, tuple(v.type for v in values), attrs)
+            placement = self._placement(op, inputs, values)
         except OneFlowError as error:
-            raise type(error)(f"{error} ({user_location()}{self._in_module()})") from error
-        node = self._append(op.name, values, types, self._placement(op, inputs, values), attrs)
+            locate(error, self.module_path)
+            raise
+        node = self._append(op.name, values, types, placement, attrs)
         outputs = tuple(
             self._mutated(inputs[op.mutates[i]], v) if i in op.mutates else self._wrap(v, inputs)
             for i, v in enumerate(node.outputs)
@@ -78,6 +81,8 @@ class Trace:
     ) -> Tensor:
         """A source op. Without a placement its result is local: on `device` of this rank."""
         types = infer_types(op, (), attrs)
+        if placement is not None:
+            check_placement(placement)
         where = placement or Placement(device.type if device else "cpu", [self.rank])
         node = self._append(op.name, [], types, where, attrs)
         sbp = node.outputs[0].sbp = nd_sbp or all_broadcast(where.ndim)
@@ -88,6 +93,7 @@ class Trace:
     def to_global(self, x: Tensor, placement: Placement, nd_sbp: NdSbp | None) -> Tensor:
         """A node that fixes placement and, unless None, SBP. Its gradient is the front end's to record."""
         value = self.value_of(x)
+        check_placement(placement)
         if nd_sbp is not None:
             check_fits(nd_sbp, value.type.shape, "to_global")
         node = self._append("to_global", [value], [value.type], placement, {})
@@ -176,14 +182,13 @@ class Trace:
         for i, (x, value) in enumerate(zip(inputs, values, strict=True)):
             if (x._placement is None) != (inputs[0]._placement is None):
                 raise PlacementError(
-                    f"{op.name}: local and global tensors are mixed (positional {i}); use to_global() "
-                    f"({user_location()}{self._in_module()})"
+                    f"{op.name}: local and global tensors are mixed (positional {i}); use to_global()"
                 )
             if value.placement != first:
                 raise PlacementError(
                     f"{op.name}: Expected all tensors to be on the same placement, but found at least two "
                     f"placements, {first} (positional 0) and {value.placement} (positional {i})! "
-                    f"Move one with to_global(placement=...) ({user_location()}{self._in_module()})"
+                    "Move one with to_global(placement=...)"
                 )
         return first
 
@@ -206,6 +211,3 @@ class Trace:
         node.stage = self.stages.get(placement, self.stage)
         node.module, node.location = self.module_path, user_location()
         return node
-
-    def _in_module(self) -> str:
-        return f", in module {self.module_path}" if self.module_path else ""

@@ -17,7 +17,6 @@ from oneflow.core.config import current_config
 from oneflow.core.device import Device
 from oneflow.core.dtype import DType, dtype_of
 from oneflow.core.errors import AutogradError, DeviceError, GraphError, OneFlowError, PlacementError
-from oneflow.core.location import user_location
 from oneflow.core.placement import Placement
 from oneflow.core.sbp import NdSbp
 from oneflow.core.size import Size
@@ -486,8 +485,7 @@ def needs_data(x: Tensor, what: str) -> None:
     if x.value is not None:
         raise GraphError(
             f"{what} needs the values of {x.type}, which do not exist while nn.Graph.build is "
-            "traced"
-            f" ({user_location()}); return the tensor from build() and read it outside"
+            "traced; return the tensor from build() and read it outside"
         )
 
 

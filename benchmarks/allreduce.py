@@ -1,6 +1,6 @@
 """Collectives of two ranks on one host: ours through shared memory against torch's gloo.
 
-    python benchmarks/allreduce.py [--ops all_reduce,all_gather] [--sizes 64,4194304] [--json FILE]
+    python benchmarks/allreduce.py [--ops all_reduce,all_gather] [--sizes 64,4194304] [--pin]
 
 Both run in the same two processes, in turns, each turn after a barrier; results are compared first.
 Paired medians with 10th and 90th percentile; bytes are those of one rank's input.
@@ -12,6 +12,7 @@ import os
 import subprocess
 import sys
 import time
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -91,7 +92,11 @@ def run_rank(options: Any) -> None:
     import torch
     import torch.distributed as dist
 
+    warnings.simplefilter("ignore", FutureWarning)  # torch renames its collectives now and then
     torch.set_num_threads(1)
+    if options.pin:
+        cores = sorted(os.sched_getaffinity(0))
+        os.sched_setaffinity(0, {cores[world().rank % len(cores)]})
     address = f"tcp://127.0.0.1:{os.environ['BENCHMARK_GLOO_PORT']}"
     dist.init_process_group("gloo", address, rank=world().rank, world_size=world().world_size)
     sizes = [int(s) for s in options.sizes.split(",")] if options.sizes else SIZES
@@ -109,6 +114,7 @@ def main() -> None:
     parser.add_argument("--ops", default=",".join(OPS))
     parser.add_argument("--sizes", default="", help="bytes, comma-separated")
     parser.add_argument("--rounds", type=int, default=40)
+    parser.add_argument("--pin", action="store_true", help="one core for each rank")
     parser.add_argument("--ranks", type=int, default=2)
     options = parser.parse_args()
     if "RANK" in os.environ:

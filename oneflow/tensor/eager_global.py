@@ -21,6 +21,7 @@ from oneflow.boxing.boxes import shard_box
 from oneflow.boxing.cost import boxing_seconds
 from oneflow.boxing.route import choose_route
 from oneflow.core.dtype import bool_
+from oneflow.core.device import Device, load_cupy
 from oneflow.core.errors import GraphError, PlacementError
 from oneflow.core.op import Attr, Box, Op, infer_types, signatures
 from oneflow.core.placement import Placement
@@ -203,9 +204,7 @@ def array_module(placement: Placement) -> Any:
     """NumPy, or CuPy for GPUs."""
     if placement.type == "cpu":
         return np
-    import cupy
-
-    return cupy
+    return load_cupy()
 
 
 def to_host(array: Any) -> np.ndarray[Any, Any]:
@@ -217,7 +216,6 @@ def to_device(array: np.ndarray[Any, Any], kind: str) -> Any:
     """The array on this rank's device of that kind."""
     if kind == "cpu":
         return array
-    from oneflow.core.device import Device
     from oneflow.tensor.convert import _array_on
 
     return _array_on(array, Device(kind))

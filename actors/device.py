@@ -7,6 +7,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from oneflow.actors.memory import aligned_buffer
+from oneflow.core.device import load_cupy
 from oneflow.core.errors import DeviceError
 
 
@@ -50,12 +51,7 @@ class Cuda:
     kind = "cuda"
 
     def __init__(self, index: int) -> None:
-        try:
-            import cupy
-        except ImportError as error:
-            raise DeviceError(
-                "device cuda needs CuPy: pip install 'oneflow-actors[cuda]' (or [cuda13])"
-            ) from error
+        cupy = load_cupy()
         count = cupy.cuda.runtime.getDeviceCount()
         if index >= count:
             raise DeviceError(f"there is no cuda:{index}: this host has {count} CUDA devices")

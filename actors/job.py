@@ -10,7 +10,7 @@ from oneflow.actors.bind import BoundPlan, Peers, bind
 from oneflow.actors.bus import Bus
 from oneflow.actors.device import hardware_for
 from oneflow.actors.executor import Check, Executor
-from oneflow.core.errors import InternalError
+from oneflow.core.errors import GraphError
 from oneflow.core.plan import Plan
 
 
@@ -71,7 +71,7 @@ class Job:
     def run(self, feeds: Mapping[str, Any]) -> dict[int, Any]:
         """One step. feeds: input name -> array of this rank's part. Returns output index -> array of this rank's part."""
         if self._is_broken:
-            raise InternalError("a job that failed in an earlier step cannot go on")
+            raise GraphError("a graph that failed in an earlier step cannot go on: make a new one")
         self.bound.feed.arrays = feeds
         self.bound.fetch.arrays = {}
         self._is_broken = True

@@ -215,7 +215,9 @@ class Supervisor:
 
     def _perform(self, action: SendSignal | DumpStacks) -> None:
         if isinstance(action, SendSignal):
-            send_signal(self._alive(), action.signum)
+            pids = self._alive()
+            send_signal(pids, action.signum)
+            send_signal(pids, signal.SIGCONT)  # one that is stopped could not heed it
         elif not self._settings.no_python:  # another program would only die of it
             running = [p.pid for p in self._processes if p.returncode is None]
             send_signal(running, DUMP_SIGNAL)

@@ -200,11 +200,13 @@ class Membership:
         return [NotifyLeft(rank)]
 
     def _judge(self, now: float) -> list[Action]:
+        if self.failure:
+            return []  # who falls silent now only follows
         actions: list[Action] = []
         for peer in self._peers.values():
             if not peer.left:
                 actions += self._judge_one(peer, now)
-        if not self.failure and self._follower and now - self._follower[0] >= FOLLOW_S:
+        if self._follower and now - self._follower[0] >= FOLLOW_S:
             actions += self._fail(self._follower[1])
         return actions
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 START_S = 30.0
 DRAIN_S = 2.0  # answers on their way get so long to be sent
+FAILED_DRAIN_S = 0.5  # the same after a failure, when a rank that hangs may never take its answer
 
 
 class SchedulerServer:
@@ -89,7 +90,7 @@ class SchedulerServer:
             return
         self._service.announce_closing()
         await asyncio.sleep(0)  # let the heartbeat streams pick the notice up
-        await server.stop(drain_s)
+        await server.stop(min(drain_s, FAILED_DRAIN_S) if self._service.has_failed else drain_s)
         if self._clock is not None:
             self._clock.cancel()
 

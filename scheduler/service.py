@@ -195,6 +195,11 @@ class SchedulerService(control_pb2_grpc.SchedulerServicer):
             age = self._membership.oldest_heartbeat_s(time.monotonic())
             METRICS.scheduler.heartbeat_age_max_s = age
 
+    @property
+    def has_failed(self) -> bool:
+        """Whether the job is over because a rank failed."""
+        return self._membership.failure is not None
+
     def announce_closing(self) -> None:
         """Tells every rank that the scheduler leaves in order.
 

@@ -2,10 +2,23 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from oneflow.core.config import current_config
 from oneflow.core.errors import DeviceError
 
 DEVICE_TYPES = ("cpu", "cuda")
+
+
+def load_cupy() -> Any:
+    """CuPy, which all work on `cuda` needs. Raises DeviceError where it is not installed."""
+    try:
+        import cupy
+    except ImportError as error:
+        raise DeviceError(
+            "device cuda needs CuPy: pip install 'oneflow-actors[cuda]' (or [cuda13])"
+        ) from error
+    return cupy
 
 
 class Device:

@@ -39,7 +39,7 @@ def note_exit(code: object) -> None:
 
 
 def noted_exit() -> object:
-    """What was last asked of sys.exit, or the code of the uncaught error; 0 if there was neither."""
+    """What was last asked of sys.exit, or the uncaught error's code; 0 if there was neither."""
     return _code
 
 

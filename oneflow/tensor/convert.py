@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from oneflow.core.device import Device
+from oneflow.core.device import Device, load_cupy
 from oneflow.core.dtype import DType, dtype_of
 from oneflow.core.placement import Placement
 from oneflow.core.tensor_type import TensorType
@@ -37,8 +37,7 @@ def move(x: Tensor, device: Device) -> Tensor:
 def _array_on(array: Any, device: Device) -> Any:
     if device.type == "cpu":
         return array.get() if not isinstance(array, np.ndarray) else array.copy()
-    import cupy
-
+    cupy = load_cupy()
     with cupy.cuda.Device(device.index):
         return cupy.array(array)
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from oneflow.autograd.tape import record
-from oneflow.core.device import Device
+from oneflow.core.device import Device, load_cupy
 from oneflow.core.dispatch import set_default_mode
 from oneflow.core.errors import DeviceError, OneFlowError
 from oneflow.core.op import Attr, Op, infer_types
@@ -129,7 +129,7 @@ def run_local(
         shared = call.view(*arrays, **attrs)
         if shared is not None:
             return _record_view(op, inputs, shared, call.out_types[0], attrs, device)
-    xp = np if device.type == "cpu" else _cupy()
+    xp = np if device.type == "cpu" else load_cupy()
     if call.plain:
         out_type = call.out_types[0]
         array = xp.empty(out_type.shape, out_type.dtype.np)
@@ -177,12 +177,6 @@ def _record_view(
         link.base, link.replay = x, ((op, attrs),)
     record(op, inputs, (out,), attrs)
     return out
-
-
-def _cupy() -> Any:
-    import cupy
-
-    return cupy
 
 
 def _device_mismatch(op: type[Op], inputs: tuple[Tensor, ...]) -> OneFlowError:

@@ -3,7 +3,8 @@
     python benchmarks/allreduce.py [--ops all_reduce,all_gather] [--sizes 64,4194304] [--pin]
 
 Both run in the same two processes, in turns, each turn after a barrier; results are compared first.
-Paired medians with 10th and 90th percentile; bytes are those of one rank's input.
+Paired medians with 10th and 90th percentile; bytes are those of one rank's input. The op `plan` is an all_reduce through the runtime:
+actors, registers and mailboxes, a step of a compiled plan.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from oneflow.distributed.world import world
 from oneflow.scheduler.ports import free_port
 
 SIZES = [64 << 2 * i for i in range(11)]  # 64 B to 64 MiB
-OPS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
+OPS = ("all_reduce", "plan", "all_gather", "reduce_scatter", "all_to_all")
 Side = Callable[[], np.ndarray[Any, Any]]
 
 
@@ -35,7 +36,7 @@ def sides_of(op: str, x: np.ndarray[Any, Any]) -> tuple[Side, Side]:
 
     here = world().everyone
     given, p = torch.from_numpy(x.copy()), here.size
-    if op == "all_reduce":
+    if op in ("all_reduce", "plan"):
         out, theirs = np.empty_like(x), torch.empty_like(given)
 
         def gloo_sum() -> np.ndarray[Any, Any]:
@@ -43,7 +44,7 @@ def sides_of(op: str, x: np.ndarray[Any, Any]) -> tuple[Side, Side]:
             dist.all_reduce(theirs)
             return theirs.numpy()
 
-        return lambda: here.all_reduce(x, out=out), gloo_sum
+        return (planned(x) if op == "plan" else lambda: here.all_reduce(x, out=out)), gloo_sum
     if op == "all_gather":
         gathered = torch.empty(p * x.size)
 
@@ -67,6 +68,50 @@ def sides_of(op: str, x: np.ndarray[Any, Any]) -> tuple[Side, Side]:
         return swapped.numpy()
 
     return lambda: here.all_to_all(x.reshape(p, -1)).reshape(-1), gloo_swap
+
+
+PLAN = """graph sum pieces=1 {{
+  %0: float32[{n}] P = variable(; name='x') @{ranks}
+  %1: float32[{n}] B = to_global(%0) @{ranks}
+  %2: float32[16] B = slice(%1; starts=(0,), stops=(16,), steps=(1,)) @{ranks}
+  output(%{output}; index=0) @{ranks}
+}}"""
+
+
+def planned(x: np.ndarray[Any, Any]) -> Side:
+    """The same through the runtime: a compiled plan whose step copies x to a register, sums it over the ranks and hands out 16
+    elements (the whole sum, for comparing, comes from a second plan)."""
+    whole, few = job_of(x, 1), job_of(x, 2)
+    first = [True]
+
+    def run() -> np.ndarray[Any, Any]:
+        job, first[0] = (whole if first[0] else few), False
+        result: np.ndarray[Any, Any] = job.run({})[0]
+        return result
+
+    return run
+
+
+def job_of(x: np.ndarray[Any, Any], output: int) -> Any:
+    from oneflow.actors.job import Job
+    from oneflow.actors.link import open_link
+    from oneflow.core.graph_text import parse_graph
+    from oneflow.core.job_config import Cluster, JobConfig
+    from oneflow.core.plan import Plan
+    from oneflow.scheduler.compiler.pipeline import compile_graph
+
+    here = world()
+    ranks = list(range(here.world_size))
+    text = PLAN.format(n=x.size, ranks=f"cpu{ranks}", output=output)
+    plan = compile_graph(parse_graph(text), JobConfig("sum"), Cluster(here.world_size))
+    name = f"sum.{here.next_job_number()}"
+    return Job(
+        Plan.from_bytes(plan.to_bytes()),
+        here.rank,
+        {"x": x},
+        open_link=lambda p, r: open_link(p, r, ranks, name, here.client),
+        check=here.client.check,
+    )
 
 
 def measure(op: str, nbytes: int, rounds: int) -> dict[str, Any]:

@@ -1,19 +1,20 @@
 """nn.Graph: a subclass's `build` is traced once, compiled, and then run as a plan of actors.
 
-    class Train(nn.Graph):
-        def __init__(self):
-            super().__init__()
-            self.m = model
-            self.add_optimizer(optimizer, lr_sch=schedule)
-        def build(self, x, y):
-            loss = loss_fn(self.m(x), y)
-            loss.backward()
-            return loss
+class Train(nn.Graph):
+    def __init__(self):
+        super().__init__()
+        self.m = model
+        self.add_optimizer(optimizer, lr_sch=schedule)
+    def build(self, x, y):
+        loss = loss_fn(self.m(x), y)
+        loss.backward()
+        return loss
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
+from time import perf_counter
 from typing import Any, ClassVar
 
 import numpy as np
@@ -23,8 +24,10 @@ from oneflow.core.errors import GraphError, OneFlowError, ShapeError
 from oneflow.core.graph import Value
 from oneflow.core.job_config import JobConfig
 from oneflow.core.location import locate
+from oneflow.core.metrics import METRICS
 from oneflow.core.tensor_type import TensorType
 from oneflow.graph.config import GraphConfig
+from oneflow.graph.describe import describe, input_names
 from oneflow.graph.optimizer import GraphOptimizer
 from oneflow.graph.proxy import Proxy, Stage
 from oneflow.graph.session import compile_and_bind
@@ -38,8 +41,8 @@ STEP_KEY = "System-Train-TrainStep"
 class Graph:
     """Base of user graphs; `build` must be overridden.
 
-    debug_v_level: 0 prints the stages of the first call, 1 the traced graph, 2 the compiled plan as well.
-    debug_ranks: ranks that print; None: rank 0.  The other keywords are accepted for compatibility.
+    debug_v_level: 0 prints the stages of the first call, 1 the modules, 2 a line for each op, 3 the compiled plan as well.
+    debug_ranks: ranks that print; None: rank 0; -1: all.  The other keywords are accepted for compatibility.
     """
 
     _child_init_cnt: ClassVar[dict[str, int]] = {}
@@ -67,6 +70,7 @@ class Graph:
         self._trace: Trace | None = None
         self._outputs: Any = None
         self._input_types: list[Any] = []
+        self._input_names: list[str] = []
         self._initial_step = 0
         self._pending_state: dict[str, Any] = {}
         self._debug_v_level, self._debug_ranks = debug_v_level, debug_ranks
@@ -99,7 +103,9 @@ class Graph:
         added = GraphOptimizer(optim, lr_sch, len(self._optimizers))
         for parameter in added.parameters():
             if id(parameter) in bound:
-                raise ValueError(f"a parameter {parameter.type} is already bound to another optimizer.")
+                raise ValueError(
+                    f"a parameter {parameter.type} is already bound to another optimizer."
+                )
         self._optimizers.append(added)
         self.config._training = True
 
@@ -156,6 +162,7 @@ class Graph:
         inputs = tensors_of(given)
         if self._job is None:
             self._compile(*args, **kwargs)
+        start = perf_counter()
         self._check_inputs(inputs)
         feeds: dict[str, Any] = {f"input.{i}": x._array for i, x in enumerate(inputs)}
         step = self._job.step
@@ -164,6 +171,9 @@ class Graph:
         results = self._job.run(feeds)
         for x in self._trace.variables.values():  # type: ignore[union-attr]
             x._version[0] += 1
+        if self.training:
+            samples = inputs[0].type.shape[0] if inputs and inputs[0].type.shape else 0
+            METRICS.step(self.name, perf_counter() - start, samples, self._job.step - 1)
         return self._assemble(results)
 
     def _compile(self, *args: Any, **kwargs: Any) -> None:
@@ -172,21 +182,27 @@ class Graph:
             return
         given = (args, kwargs) if kwargs else args
         inputs = tensors_of(given)
-        self._say(0, f"{self.name}: tracing")
+        self._say(0, "tracing")
+        start = perf_counter()
         trace = self._trace_build(given, inputs, kwargs)
         if not any(not n.is_structural for n in trace.graph):
             raise GraphError("Sorry, nn.Graph need at least 1 op in net")
-        self._say(1, str(trace.graph))
-        self._say(0, f"{self.name}: compiling {len(trace.graph)} nodes")
+        traced = perf_counter()
+        self._say(0, f"traced {len(trace.graph)} nodes in {traced - start:.3f} s; compiling")
+        self._input_names = input_names(self.name, args, kwargs)
+        text = str(trace.graph) if self._debug_v_level >= 2 else ""  # compiling edits it
         config = JobConfig(
-            self.name, self.config.num_pieces, self.config.order_mode, self.config.outputs_buffer_size
+            self.name,
+            self.config.num_pieces,
+            self.config.order_mode,
+            self.config.outputs_buffer_size,
         )
         variables = {name: _contiguous(x) for name, x in trace.variables.items()}
         index = next((x._device.index for x in trace.variables.values()), 0)
         self._job = compile_and_bind(trace.graph, config, variables, index)
         self._job.step = self._initial_step
         self._trace = trace
-        self._say(2, str(self._job.bound.plan))
+        self._say_compiled(perf_counter() - traced, text)
 
     def _trace_build(self, given: Any, inputs: list[Tensor], kwargs: dict[str, Any]) -> Trace:
         from oneflow.distributed.world import world
@@ -308,6 +324,20 @@ class Graph:
 
     # ---- printing ----------------------------------------------------------------------------------------------------------------
 
+    def _say_compiled(self, seconds: float, text: str) -> None:
+        bound = self._job.bound
+        plan = bound.plan
+        self._say(
+            0,
+            f"compiled in {seconds:.3f} s: {len(plan.actors)} actors, {len(plan.registers)} registers; registers and scratch memory "
+            f"of this rank {bound.arena_nbytes} bytes (least possible: {bound.arena_bound})",
+        )
+        if self._debug_v_level >= 1:
+            self._say(1, describe(self, with_ops=False))
+        self._say(2, text)
+        if self._debug_v_level >= 3:
+            self._say(3, str(plan))
+
     def _say(self, level: int, text: str) -> None:
         if self._debug_v_level < level:
             return
@@ -316,26 +346,10 @@ class Graph:
         ranks = [0] if self._debug_ranks is None else self._debug_ranks
         listed = [ranks] if isinstance(ranks, int) else ranks
         if -1 in listed or world().rank in listed:
-            print(text, flush=True)
+            print(f"[GRAPH:{self.name}] {text}", flush=True)
 
     def __repr__(self) -> str:
-        lines = [f"(GRAPH:{self.name}:{type(self).__name__}): ("]
-        lines.append(f"  {self.config!r}")
-        if self._trace is not None:
-            lines += [
-                f"  (INPUT:_{self.name}_input.{i}:{_meta_text(m)})"
-                for i, m in enumerate(self._input_types)
-            ]
-        for name, module in self._modules.items():
-            body = repr(module).replace("\n", "\n  ")
-            lines.append(f"  (MODULE:{name}:{body})")
-        if self._trace is not None:
-            lines += [
-                f"    (OPERATOR: {n.module}-{n.op}-{n.id}({n.location}))"
-                for n in self._trace.graph
-                if not n.is_structural
-            ]
-        return "\n".join([*lines, ")"])
+        return describe(self)
 
 
 def _step_count(x: Tensor) -> int:
@@ -406,5 +420,3 @@ def _output(x: Tensor, value: Value, array: Any) -> Tensor:
         array = np.empty((0,) * max(value.type.ndim, 1), value.type.dtype.np)
     assert value.sbp is not None
     return wrap_global(array, value.type, value.placement, value.sbp)
-
-

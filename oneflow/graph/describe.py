@@ -1,0 +1,153 @@
+"""What `print(graph)` and `graph.debug()` show: modules, their tensors and the ops that run for them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from oneflow.core.graph import LogicalGraph, Node, Value
+from oneflow.core.placement import Placement
+from oneflow.core.sbp import NdSbp
+from oneflow.core.tensor_type import TensorType
+from oneflow.graph.tree import flatten
+from oneflow.tensor.tensor import Tensor
+
+if TYPE_CHECKING:
+    from oneflow.graph.graph import Graph
+
+NOT_SHOWN = frozenset({"input", "variable", "output"})
+"""Nodes that stand in their own lines: as inputs, parameters, buffers, outputs."""
+
+
+def describe(graph: Graph, *, with_ops: bool = True) -> str:
+    """The graph as nested lines. Ops are there once it is compiled, with the SBP they run with."""
+    return _Description(graph, with_ops).text()
+
+
+def input_names(graph_name: str, args: Any, kwargs: Any) -> list[str]:
+    """A name for each input tensor, made of its place among the arguments."""
+    leaves = [path for path, leaf in flatten((args, kwargs)) if isinstance(leaf, Tensor)]
+    return [f"_{graph_name}_input{path}_{i + 2}" for i, path in enumerate(leaves)]
+
+
+def tensor_text(
+    type_: TensorType,
+    placement: Placement | None,
+    sbp: NdSbp | None,
+    *,
+    requires_grad: bool = False,
+) -> str:
+    """`tensor(..., size=(4, 8), dtype=oneflow.float32)`, with placement and sbp if it is global."""
+    where = f"placement={placement!r}, sbp={_tuple(sbp or ())}, " if placement else ""
+    grad = ", requires_grad=True" if requires_grad else ""
+    return f"tensor(..., {where}size={type_.shape}, dtype={type_.dtype!r}{grad})"
+
+
+class _Description:
+    def __init__(self, graph: Graph, with_ops: bool) -> None:
+        self._graph = graph
+        self._ops: dict[str, list[str]] = {}
+        self._lines: list[str] = []
+        self._values: dict[int, str] = {}
+        if with_ops and graph._job is not None:
+            self._collect(graph._job.bound.plan.graph)
+
+    def text(self) -> str:
+        graph = self._graph
+        self._open(0, f"(GRAPH:{graph.name}:{type(graph).__name__}): (")
+        self._open(1, repr(graph.config))
+        for name, meta in zip(graph._input_names, graph._input_types, strict=False):
+            self._open(1, f"(INPUT:{name}:{tensor_text(*meta)})")
+        for path, module in graph._modules.items():
+            self._module(1, path, module)
+        for lines in self._ops.values():  # of no module, or of one that is not the graph's own
+            for line in lines:
+                self._open(1, line)
+        if graph._job is not None:
+            self._outputs()
+        self._open(0, ")")
+        return "\n".join(self._lines)
+
+    def _open(self, depth: int, line: str) -> None:
+        self._lines.append("  " * depth + line)
+
+    # ---- modules ---------------------------------------------------------------------------------
+
+    def _module(self, depth: int, path: str, module: Any) -> None:
+        begin = len(self._lines)
+        self._open(depth, f"(MODULE:{path}:{type(module).__name__}({module.extra_repr()})): (")
+        for kind, tensors in (("PARAMETER", module._parameters), ("BUFFER", module._buffers)):
+            for name, tensor in tensors.items():
+                if tensor is not None:
+                    self._open(depth + 1, f"({kind}:{path}.{name}:{_eager_text(tensor)}): ()")
+        for name, child in module._modules.items():
+            if child is not None:
+                self._module(depth + 1, f"{path}.{name}", child)
+        for line in self._ops.pop(path, ()):
+            self._open(depth + 1, line)
+        stage = self._graph._stages.get(id(module))
+        if stage is not None:
+            self._open(depth + 1, f"(GraphModule:{path}(stage_id={stage.id})): ()")
+        if len(self._lines) == begin + 1:
+            self._lines[begin] += ")"
+        else:
+            self._open(depth, ")")
+
+    def _outputs(self) -> None:
+        graph = self._graph
+        leaves = flatten(((graph._outputs,),))
+        tensors = [(path, leaf) for path, leaf in leaves if isinstance(leaf, Tensor)]
+        values = {
+            int(n.attrs["index"]): n.inputs[0]
+            for n in graph._job.bound.plan.graph.of_kind("output")
+        }
+        for i, (path, leaf) in enumerate(tensors):
+            value = values[i]
+            where = (value.placement, value.sbp) if leaf._placement is not None else (None, None)
+            text = tensor_text(value.type, *where)
+            self._open(1, f"(OUTPUT:_{graph.name}_output{path}_{i + 2}:{text})")
+
+    # ---- ops -------------------------------------------------------------------------------------
+
+    def _collect(self, graph: LogicalGraph) -> None:
+        """Names every value and writes a line for every op, by its module."""
+        numbers: Counter[tuple[str, str]] = Counter()
+        for node in graph:
+            if node.op in NOT_SHOWN:
+                self._name_ends(node)
+                continue
+            key = node.module, node.op
+            name = f"{node.module}-{node.op}-{numbers[key]}".lstrip("-")
+            numbers[key] += 1
+            for k, value in enumerate(node.outputs):
+                self._values[value.id] = f"{name}/out_{k}"
+            self._ops.setdefault(node.module, []).append(self._line(name, node))
+
+    def _name_ends(self, node: Node) -> None:
+        if not node.outputs:
+            return
+        name = str(node.attrs["name"])
+        names = self._graph._input_names
+        index = name.removeprefix("input.")
+        if node.op == "input" and index.isdigit() and int(index) < len(names):
+            name = names[int(index)]
+        self._values[node.outputs[0].id] = name
+
+    def _line(self, name: str, node: Node) -> str:
+        ins = ", ".join(map(self._value, node.inputs))
+        outs = ", ".join(map(self._value, node.outputs))
+        where = f", at {node.location}" if node.location else ""
+        return f"(OPERATOR: {name}({ins}) -> ({outs}), placement=({node.placement!r}){where})"
+
+    def _value(self, value: Value) -> str:
+        sbp = ", ".join(map(str, value.sbp or ()))
+        name = self._values.get(value.id, f"%{value.id}")
+        return f"{name}:(sbp=({sbp}), size={value.type.shape}, dtype=({value.type.dtype!r}))"
+
+
+def _eager_text(x: Tensor) -> str:
+    return tensor_text(x.type, x._placement, x._sbp, requires_grad=x.requires_grad)
+
+
+def _tuple(items: Any) -> str:
+    return repr(tuple(items))

@@ -319,6 +319,7 @@ class _Binder:
                     {**variables, **_arrays(inputs, i), **_arrays(outputs, o)}, scratch, clock
                 ),
                 self.hardware,
+                segment.blame,
             ), None
         if spec.kind in READS_PEERS:
             boxing = Boxing(spec, self.rank, self.hardware, channels, self.memory)
@@ -345,14 +346,16 @@ def _arrays(memories: list[RegisterMemory], slots: tuple[int, ...]) -> dict[int,
 class _CallsBySlots:
     """A kernel whose list of calls is built once for each combination of slots."""
 
-    __slots__ = ("_build", "_calls", "_hardware")
+    __slots__ = ("_blame", "_build", "_calls", "_hardware")
 
     def __init__(
         self,
         build: Callable[[tuple[int, ...], tuple[int, ...]], list[Callable[[], Any]]],
         hardware: Hardware,
+        blame: Callable[[Exception, int], None] | None = None,
     ) -> None:
         self._build = build
+        self._blame = blame
         self._hardware = hardware
         self._calls: dict[Any, list[Callable[[], Any]]] = {}
 
@@ -361,6 +364,11 @@ class _CallsBySlots:
         calls = self._calls.get(key)
         if calls is None:
             calls = self._calls[key] = self._build(in_slots, out_slots)
-        for call in calls:
-            call()
+        try:
+            for call in calls:
+                call()
+        except Exception as error:
+            if self._blame is not None:
+                self._blame(error, next(i for i, c in enumerate(calls) if c is call))
+            raise
         self._hardware.synchronize()

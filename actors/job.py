@@ -60,7 +60,8 @@ class Job:
         timeout_s: float = 300.0,
         device_index: int = 0,
     ) -> None:
-        kind = plan.actors[0].placement.type if plan.actors else "cpu"
+        kinds = {actor.placement.type for actor in plan.actors}
+        kind = "cuda" if "cuda" in kinds else "cpu"
         hardware = hardware_for(kind, device_index)
         self._link: Link = open_link(plan, rank) if open_link else _alone(plan, rank, hardware)
         self.bound: BoundPlan = bind(plan, rank, hardware, self._link.peers, variables)

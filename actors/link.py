@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import socket
+import time
+from collections.abc import Iterable
 from typing import Any, Protocol
 
 import numpy as np
@@ -12,10 +14,12 @@ from oneflow.actors.bus import Bus
 from oneflow.actors.mailbox import SharedMemoryBus, block_nbytes, register_bytes
 from oneflow.actors.tcp import Connection, Mirrors, TcpBus, connect_all, make_mirrors
 from oneflow.boxing.shared import SharedPage, exchange_pages, host_identity
+from oneflow.core.errors import TransportError
 from oneflow.core.plan import Plan
 
 FAR_POLL_S = 0.0005
 """With peers both near and far, a rank that waits for both sleeps at most so long before it looks at its sockets."""
+NEWS_SLICE_S = 0.05
 
 
 class KeyValue(Protocol):
@@ -24,6 +28,9 @@ class KeyValue(Protocol):
     def put(self, key: str, value: bytes) -> None: ...
 
     def get(self, key: str, timeout_s: float) -> bytes: ...
+
+    def check(self, ranks: Iterable[int]) -> None:
+        """Raises if the job is over or one of `ranks` has left."""
 
 
 class MixedBus:
@@ -39,6 +46,7 @@ class MixedBus:
         return self._near.poll() + self._far.poll()
 
     def wait(self, timeout_s: float) -> None:
+        self._far.give_up()
         self._near.wait(FAR_POLL_S)
 
     def close(self) -> None:
@@ -83,13 +91,37 @@ class JobLink:
 
 
 def open_link(
-    plan: Plan, rank: int, ranks: list[int], name: str, kv: KeyValue, *, identity: str = ""
+    plan: Plan,
+    rank: int,
+    ranks: list[int],
+    name: str,
+    kv: KeyValue,
+    *,
+    identity: str = "",
+    patience_s: float = 15.0,
 ) -> JobLink:
     """name: of this job, the same on all ranks and never used before.
 
     identity: ranks with the same one share memory (default: the host's).
+    patience_s: the scheduler gets so long to say that a rank is lost before a broken connection is an error of its own.
+    Raises TransportError, or what `kv.check` raises.
     """
-    identity = identity or host_identity()
+    try:
+        return _open(plan, rank, ranks, name, kv, identity or host_identity(), patience_s)
+    except TransportError:
+        _wait_for_news(kv, [r for r in ranks if r != rank], patience_s)
+        raise
+
+
+def _open(
+    plan: Plan,
+    rank: int,
+    ranks: list[int],
+    name: str,
+    kv: KeyValue,
+    identity: str,
+    patience_s: float,
+) -> JobLink:
     kv.put(f"host/{name}/{rank}", identity.encode())
     hosts = {r: kv.get(f"host/{name}/{r}", 60.0).decode() for r in ranks}
     near = [r for r in ranks if hosts[r] == hosts[rank]]
@@ -105,7 +137,15 @@ def open_link(
     connections = [
         Connection(plan, rank, r, sockets[r], mine, Mirrors(plan, r, mirrors[r])) for r in far
     ]
-    return JobLink(rank, near, blocks, mirrors, TcpBus(connections))
+    return JobLink(rank, near, blocks, mirrors, TcpBus(connections, patience_s))
+
+
+def _wait_for_news(kv: KeyValue, ranks: list[int], patience_s: float) -> None:
+    """A peer that cannot be reached has mostly died: then the scheduler will say so, and better."""
+    deadline = time.monotonic() + patience_s
+    while time.monotonic() < deadline:
+        kv.check(ranks)
+        time.sleep(NEWS_SLICE_S)
 
 
 def _own_address(kv: Any) -> str:

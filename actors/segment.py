@@ -20,6 +20,7 @@ from oneflow.actors.memory import Lifetime, lower_bound, plan_offsets
 from oneflow.actors.registers import array_at
 from oneflow.boxing.boxes import shard_box
 from oneflow.core.graph import PIECE, Node, Value
+from oneflow.core.location import locate
 from oneflow.core.op import Box, Op, find_op
 from oneflow.core.rng import Rng, mix_seed
 from oneflow.core.tensor_type import TensorType
@@ -55,6 +56,7 @@ class Segment:
         self._published = published
         self._views: set[int] = set()
         self._roots: dict[int, int] = {}
+        self._made_for: list[Node] = []
         self.nodes = [bind_node(n, rank, hardware.kind) for n in nodes]
         lifetimes = self._sweep()
         self._offsets, self.scratch_nbytes = plan_offsets(lifetimes)
@@ -118,9 +120,17 @@ class Segment:
         """The calls of one act. outside: arrays of values that this segment does not keep in scratch memory, by id."""
         arrays: dict[int, Any] = dict(outside)
         calls: list[Call] = []
+        made_for: list[Node] = []
         for bound in self.nodes:
             self._build_node(bound, arrays, scratch, clock, calls)
+            made_for += [bound.node] * (len(calls) - len(made_for))
+        self._made_for = made_for
         return calls
+
+    def blame(self, error: Exception, call: int) -> None:
+        """Adds to the text of an error where the user wrote what call number `call` does."""
+        node = self._made_for[call]
+        locate(error, node.module, node.location)
 
     def _build_node(
         self,

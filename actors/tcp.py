@@ -15,23 +15,32 @@ import secrets
 import select
 import socket
 import struct
+import time
 from collections import deque
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from oneflow.actors.bus import describe_code
 from oneflow.actors.boxing import channels_of, read_parts
+from oneflow.actors.bus import describe_code
 from oneflow.actors.memory import aligned_buffer
 from oneflow.actors.registers import RegisterMemory, shared_layout, storage_of
 from oneflow.core.errors import ProtocolError, TransportError
+from oneflow.core.log import get_logger
 from oneflow.core.metrics import METRICS
 from oneflow.core.plan import READS_PEERS, Plan, RegisterSpec
 
+log = get_logger(__name__)
+
 _HEADER = struct.Struct("<QQ")
 _NONCE_NBYTES = 32
+_HELLO = struct.Struct("<I")
 _CONNECT_S = 60.0
+_SLICE_S = 0.05
+"""Who waits to be connected to looks so often whether the job goes on."""
+_STRANGER_S = 5.0
+"""A connection that does not say in time who it is is closed."""
 MAX_IOV = 64
 
 
@@ -81,6 +90,8 @@ class Connection:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.socket = sock
         self.is_open = True
+        self.broken: tuple[float, str] | None = None
+        """Since when and why the connection is broken."""
         self.peer = peer
         self._rank = rank
         self._registers = {r.id: r for r in plan.registers}
@@ -109,13 +120,16 @@ class Connection:
     def flush(self) -> bool:
         """Writes what the socket takes; True if nothing waits any more."""
         out = self._out
+        if self.broken:
+            out.clear()
         while out:
             try:
                 written = self.socket.sendmsg([out[i] for i in range(min(len(out), MAX_IOV))])
             except BlockingIOError:
                 return False
             except OSError as error:
-                raise self._lost(error) from error
+                self._break(str(error))
+                return True
             while written:
                 if written >= out[0].nbytes:
                     written -= out.popleft().nbytes
@@ -136,7 +150,8 @@ class Connection:
                 except BlockingIOError:
                     return codes
                 except OSError as error:
-                    raise self._lost(error) from error
+                    self._break(str(error))
+                    return codes
                 if got == 0:
                     self._end_of_stream()
                     return codes
@@ -149,7 +164,7 @@ class Connection:
     def _end_of_stream(self) -> None:
         """A peer that has done its part closes first; whether it is still needed, the control plane knows."""
         if self._incoming is not None or self._targets[0].nbytes != _HEADER.size:
-            raise self._lost("it closed the connection in the middle of a message")
+            self._break("it closed the connection in the middle of a message")
         self.is_open = False
 
     def _take(self, codes: list[int]) -> None:
@@ -205,15 +220,27 @@ class Connection:
             found = cache[code] = _Parts(parts)
         return found
 
-    def _lost(self, cause: object) -> TransportError:
-        return TransportError(f"rank {self._rank} lost the connection to rank {self.peer}: {cause}")
+    # ---- breaking --------------------------------------------------------------------------------------------------------
+
+    def _break(self, cause: str) -> None:
+        """Mostly the echo of a rank that has died, of which the control plane can say more: so it gets time to."""
+        self.is_open = False
+        self.broken = self.broken or (time.monotonic(), cause)
+
+    def give_up(self, patience_s: float) -> None:
+        """Raises TransportError if the connection has been broken for longer than `patience_s`."""
+        if self.broken and time.monotonic() - self.broken[0] > patience_s:
+            raise TransportError(
+                f"rank {self._rank} lost the connection to rank {self.peer}: {self.broken[1]}"
+            )
 
 
 class TcpBus:
     """The far ranks of a job."""
 
-    def __init__(self, connections: list[Connection]) -> None:
+    def __init__(self, connections: list[Connection], patience_s: float) -> None:
         self._by_rank = {c.peer: c for c in connections}
+        self._patience_s = patience_s
         self._stuck: set[int] = set()
 
     def post(self, rank: int, code: int) -> None:
@@ -234,9 +261,15 @@ class TcpBus:
         return [c for c in self._by_rank.values() if c.is_open]
 
     def wait(self, timeout_s: float) -> None:
+        self.give_up()
         sockets = [c.socket for c in self._open()]
-        blocked = [self._by_rank[r].socket for r in self._stuck]
+        blocked = [self._by_rank[r].socket for r in self._stuck if self._by_rank[r].is_open]
         select.select(sockets, blocked, [], timeout_s)
+
+    def give_up(self) -> None:
+        """Raises TransportError if a connection has been broken for too long."""
+        for connection in self._by_rank.values():
+            connection.give_up(self._patience_s)
 
     def close(self) -> None:
         for connection in self._by_rank.values():
@@ -251,34 +284,63 @@ def connect_all(
     Both ends prove that they know the job's key, which only its ranks can read. Raises TransportError.
     """
     key = _job_key(rank, ranks, name, kv)
-    listener = socket.create_server((host, 0), backlog=len(peers) + 1)
-    listener.settimeout(_CONNECT_S)
-    port = listener.getsockname()[1]
-    kv.put(f"tcp/{name}/{rank}", f"{host}:{port}".encode())
     sockets: dict[int, socket.socket] = {}
     try:
-        for peer in (p for p in peers if p < rank):
-            where, _, number = kv.get(f"tcp/{name}/{peer}", _CONNECT_S).decode().rpartition(":")
-            sock = socket.create_connection((where, int(number)), timeout=_CONNECT_S)
-            sock.sendall(struct.pack("<I", rank))
-            _prove(sock, key, rank, peer)
-            sockets[peer] = sock
-        while len(sockets) < len(peers):
-            sock, _ = listener.accept()
-            sock.settimeout(_CONNECT_S)
-            peer = struct.unpack("<I", _read(sock, 4))[0]
-            if peer not in peers or peer in sockets:
-                sock.close()
-                continue
-            _prove(sock, key, rank, peer)
-            sockets[peer] = sock
+        with socket.create_server((host, 0), family=_family(host), backlog=128) as listener:
+            port = listener.getsockname()[1]
+            kv.put(f"tcp/{name}/{rank}", f"{host} {port}".encode())
+            for peer in (p for p in peers if p < rank):
+                sockets[peer] = _dial(kv.get(f"tcp/{name}/{peer}", _CONNECT_S), key, rank, peer)
+            deadline = time.monotonic() + _CONNECT_S
+            while len(sockets) < len(peers):
+                _accept(listener, key, rank, peers, sockets)
+                kv.check(peers)
+                if time.monotonic() > deadline:
+                    late = sorted(set(peers) - set(sockets))
+                    raise TransportError(f"ranks {late} did not connect within {_CONNECT_S:g} s")
     except OSError as error:
         raise TransportError(
             f"rank {rank} cannot connect to its peers on other hosts: {error}"
         ) from error
-    finally:
-        listener.close()
     return sockets
+
+
+def _family(host: str) -> socket.AddressFamily:
+    return socket.AF_INET6 if ":" in host else socket.AF_INET
+
+
+def _dial(address: bytes, key: bytes, rank: int, peer: int) -> socket.socket:
+    host, _, port = address.decode().partition(" ")
+    sock = socket.create_connection((host, int(port)), timeout=_CONNECT_S)
+    sock.sendall(_HELLO.pack(rank))
+    _prove(sock, key, rank, peer)
+    return sock
+
+
+def _accept(
+    listener: socket.socket,
+    key: bytes,
+    rank: int,
+    peers: list[int],
+    sockets: dict[int, socket.socket],
+) -> None:
+    """Takes one connection, if there is one; a stranger's is closed and harms nobody."""
+    listener.settimeout(_SLICE_S)
+    try:
+        sock, _ = listener.accept()
+    except TimeoutError:
+        return
+    sock.settimeout(_STRANGER_S)
+    try:
+        peer = _HELLO.unpack(_read(sock, _HELLO.size))[0]
+        if peer not in peers or peer in sockets:
+            raise TransportError(f"nobody expects rank {peer} here")
+        _prove(sock, key, rank, peer)
+    except (OSError, TransportError) as error:
+        log.warning("refused a connection: %s", error)
+        sock.close()
+        return
+    sockets[peer] = sock
 
 
 def _job_key(rank: int, ranks: list[int], name: str, kv: Any) -> bytes:

@@ -36,14 +36,15 @@ def package_file(name: str) -> bool:
     return ours
 
 
-def locate(error: Exception, module: str = "") -> None:
+def locate(error: Exception, module: str = "", where: str = "") -> None:
     """Adds the user's line, and the module if given, to the text of an error; once only.
 
-    Call it where the frames of the user are still below on the stack.
+    where: that line; if not given, it is looked for among what the error came through and then
+    among the callers.
     """
     if getattr(error, "location", None) is not None or len(error.args) != 1:
         return
-    where = _raised_at(error) or user_location()
+    where = where or _raised_at(error) or user_location()
     error.location = where  # type: ignore[attr-defined]
     inside = f", in module {module}" if module else ""
     if where:

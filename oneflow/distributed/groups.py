@@ -56,8 +56,9 @@ def _is_one_host(world: World, ranks: tuple[int, ...]) -> bool:
     from oneflow.boxing.shared import host_identity
 
     if not world.identities:
-        world.client.put(f"host/{world.rank}", host_identity().encode())
-        world.identities[world.rank] = host_identity()
+        own = world.config.host_identity or host_identity()
+        world.client.put(f"host/{world.rank}", own.encode())
+        world.identities[world.rank] = own
     for rank in ranks:
         if rank not in world.identities:
             found = world.client.get(f"host/{rank}", world.timeout_s)

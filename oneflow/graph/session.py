@@ -11,6 +11,9 @@ from oneflow.core.job_config import Cluster, JobConfig
 if TYPE_CHECKING:
     from oneflow.actors.job import Job
 
+PATIENCE = 1.5
+"""A broken connection is an error of its own after so many times what the scheduler needs to notice a lost rank."""
+
 
 def compile_and_bind(
     graph: LogicalGraph, config: JobConfig, variables: Mapping[str, Any], device_index: int
@@ -24,7 +27,7 @@ def compile_and_bind(
     from oneflow.distributed.world import world
 
     here = world()
-    if ranks == [here.rank]:
+    if len(ranks) == 1:  # every rank that calls it compiles the same; only one has actors
         return _bind_alone(graph, config, here.rank, variables, device_index)
     return _bind_together(graph, config, variables, device_index)
 
@@ -39,7 +42,8 @@ def _bind_alone(
     from oneflow.actors.job import Job
     from oneflow.scheduler.compiler.pipeline import compile_graph
 
-    plan = compile_graph(graph, config, Cluster(rank + 1))
+    last = max(r for node in graph for r in node.placement.rank_ids)
+    plan = compile_graph(graph, config, Cluster(max(last, rank) + 1))
     return Job(plan, rank, variables, device_index=device_index)
 
 
@@ -59,7 +63,9 @@ def _bind_together(
 
     def describe(index: int) -> str:
         node = nodes[index] if index < len(nodes) else None
-        return f"{print_node(node, with_location=False)} ({node.location})" if node else "no such node"
+        return (
+            f"{print_node(node, with_location=False)} ({node.location})" if node else "no such node"
+        )
 
     data = client.compile(
         config.name,
@@ -74,7 +80,15 @@ def _bind_together(
     ranks = sorted({r for actor in plan.actors for r in actor.placement.rank_ids})
 
     def connect(plan: Plan, rank: int) -> Any:
-        return open_link(plan, rank, ranks, name, client)
+        return open_link(
+            plan,
+            rank,
+            ranks,
+            name,
+            client,
+            identity=here.config.host_identity,
+            patience_s=PATIENCE * here.config.act_s,
+        )
 
     return Job(
         plan,

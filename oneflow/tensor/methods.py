@@ -10,7 +10,8 @@ import operator as python_operator
 from collections.abc import Callable
 from typing import Any
 
-from oneflow.core.errors import OneFlowError
+from oneflow.core.errors import OneFlowError, PlacementError, SbpError, ShapeError
+from oneflow.core.location import locate
 from oneflow.functional import (
     arithmetic,
     creation,
@@ -289,9 +290,15 @@ def to_global(
     """Local to global: this rank's part (or copy) of a global tensor. Global to global: another
     placement or sbp.
     """
+    from oneflow.graph.scope import current_trace
     from oneflow.tensor.to_global import to_global as convert
 
-    return convert(self, placement, sbp, grad_sbp=grad_sbp, check_meta=check_meta, copy=copy)
+    try:
+        return convert(self, placement, sbp, grad_sbp=grad_sbp, check_meta=check_meta, copy=copy)
+    except (ShapeError, SbpError, PlacementError) as error:
+        if current_trace() is None:  # a graph adds more
+            locate(error)
+        raise
 
 
 def local_to_global(

@@ -1,4 +1,4 @@
-"""What `print(graph)` and `graph.debug()` show: modules, their tensors and the ops that run for them."""
+"""What `print(graph)` and `graph.debug()` show: modules, their tensors and the ops of each."""
 
 from __future__ import annotations
 

@@ -14,18 +14,20 @@ class Train(nn.Graph):
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Callable
 from time import perf_counter
 from typing import Any, ClassVar
 
 import numpy as np
 
+from oneflow.autograd.grad_mode import set_grad_enabled
 from oneflow.core.dtype import int64
 from oneflow.core.errors import GraphError, OneFlowError, ShapeError
 from oneflow.core.graph import Value
 from oneflow.core.job_config import JobConfig
 from oneflow.core.location import locate
 from oneflow.core.metrics import METRICS
-from oneflow.core.tensor_type import TensorType
+from oneflow.graph.arguments import Arguments
 from oneflow.graph.config import GraphConfig
 from oneflow.graph.describe import describe, input_names
 from oneflow.graph.optimizer import GraphOptimizer
@@ -36,6 +38,10 @@ from oneflow.graph.tree import map_tensors, tensors_of
 from oneflow.tensor.tensor import Tensor, wrap, wrap_global
 
 STEP_KEY = "System-Train-TrainStep"
+
+
+class BuildMissingError(GraphError, NotImplementedError):
+    """A graph class without `build`."""
 
 
 class Graph:
@@ -69,6 +75,8 @@ class Graph:
         self._job: Any = None
         self._trace: Trace | None = None
         self._outputs: Any = None
+        self._arguments: Any = None
+        self._output_values: dict[int, Value] = {}
         self._input_types: list[Any] = []
         self._input_names: list[str] = []
         self._initial_step = 0
@@ -79,9 +87,21 @@ class Graph:
 
     def build(self, *args: Any, **kwargs: Any) -> Any:
         """The computation, written with tensors and modules; traced at the first call."""
-        raise GraphError(
-            f"{type(self).__name__}: nn.Graph.build must be overridden: it says what the graph computes"
+        raise BuildMissingError(
+            f"{type(self).__name__}: nn.Graph.build must be overridden: "
+            "it says what the graph computes"
         )
+
+    @staticmethod
+    def trace(function: Callable[..., Any]) -> Graph:
+        """Decorator: a graph that computes what the function does; traced at the first call."""
+
+        def build(_: Graph, *args: Any, **kwargs: Any) -> Any:
+            return function(*args, **kwargs)
+
+        name = getattr(function, "__name__", type(function).__name__)
+        made: Graph = type(name, (Graph,), {"build": build, "__doc__": function.__doc__})()
+        return made
 
     @property
     def name(self) -> str:
@@ -99,13 +119,12 @@ class Graph:
         """Makes the graph a training graph: it clips, updates and resets gradients, and follows `lr_sch`, by itself."""
         if self.is_compiled:
             raise GraphError(f"add_optimizer: graph {self.name} is compiled already")
-        bound = {id(p): p for o in self._optimizers for p in o.parameters()}
+        bound = {id(p) for o in self._optimizers for p in o.parameters()}
         added = GraphOptimizer(optim, lr_sch, len(self._optimizers))
         for parameter in added.parameters():
             if id(parameter) in bound:
-                raise ValueError(
-                    f"a parameter {parameter.type} is already bound to another optimizer."
-                )
+                name = self._tensor_names().get(id(parameter), f"a parameter {parameter.type}")
+                raise ValueError(f"{name} is already bound to another optimizer.")
         self._optimizers.append(added)
         self.config._training = True
 
@@ -158,17 +177,18 @@ class Graph:
     # ---- calls ---------------------------------------------------------------------------------------------------------------
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        given = (args, kwargs) if kwargs else args
-        inputs = tensors_of(given)
+        kwargs = dict(sorted(kwargs.items()))
         if self._job is None:
             self._compile(*args, **kwargs)
         start = perf_counter()
-        self._check_inputs(inputs)
+        inputs = self._arguments.tensors((args, kwargs))
         feeds: dict[str, Any] = {f"input.{i}": x._array for i, x in enumerate(inputs)}
         step = self._job.step
         for optimizer in self._optimizers:
             optimizer.feed(step, feeds)
         results = self._job.run(feeds)
+        for optimizer in self._optimizers:
+            optimizer.advance()
         for x in self._trace.variables.values():  # type: ignore[union-attr]
             x._version[0] += 1
         if self.training:
@@ -180,11 +200,10 @@ class Graph:
         """Traces, compiles and binds, without running."""
         if self._job is not None:
             return
-        given = (args, kwargs) if kwargs else args
-        inputs = tensors_of(given)
+        kwargs = dict(sorted(kwargs.items()))
         self._say(0, "tracing")
         start = perf_counter()
-        trace = self._trace_build(given, inputs, kwargs)
+        trace = self._trace_build((args, kwargs))
         if not any(not n.is_structural for n in trace.graph):
             raise GraphError("Sorry, nn.Graph need at least 1 op in net")
         traced = perf_counter()
@@ -202,58 +221,53 @@ class Graph:
         self._job = compile_and_bind(trace.graph, config, variables, index)
         self._job.step = self._initial_step
         self._trace = trace
+        self._output_values = {
+            int(n.attrs["index"]): n.inputs[0] for n in self._job.bound.plan.graph.of_kind("output")
+        }
         self._say_compiled(perf_counter() - traced, text)
 
-    def _trace_build(self, given: Any, inputs: list[Tensor], kwargs: dict[str, Any]) -> Trace:
+    def _trace_build(self, given: Any) -> Trace:
+        """given: (args, kwargs)."""
         from oneflow.distributed.world import world
 
-        pieces = self.config.num_pieces
-        trace = Trace(self.name, world().rank, pieces, self._names())
+        trace = Trace(self.name, world().rank, self.config.num_pieces, self._names())
         trace.paths = self._paths()
         trace.stage_of = self._stages
         trace.stages = _stages_by_placement(self._stages)
-        traced = iter([_feed(trace, i, x, pieces) for i, x in enumerate(inputs)])
-        with trace.active():
-            placed = map_tensors(given, lambda _: next(traced))
-            try:
-                outputs = self.build(*placed[0], **placed[1]) if kwargs else self.build(*placed)
-            except OneFlowError as error:
-                locate(error)
-                raise
-            for optimizer in self._optimizers:
-                optimizer.trace(trace)
-            object.__setattr__(self, "_outputs", outputs)
-            for i, x in enumerate(tensors_of(outputs)):
-                trace.output(x, i)
-        self._input_types = [_meta(x) for x in inputs]
+        for optimizer in self._optimizers:
+            for parameter in optimizer.parameters():
+                trace.hide_gradient(parameter)
+        try:
+            # Whether the first call is made inside no_grad() says nothing about the graph.
+            with trace.active(), set_grad_enabled(True):
+                self._record(trace, given)
+        except OneFlowError as error:
+            locate(error)
+            raise
+        finally:
+            trace.restore_gradients()
+        self._arguments = Arguments(self.name, given)
+        self._input_types = self._arguments.metas
         return trace
 
-    def _check_inputs(self, inputs: list[Tensor]) -> None:
-        for i, (x, expected) in enumerate(zip(inputs, self._input_types, strict=False)):
-            if _meta(x) != expected:
-                raise GraphError(
-                    "nn.Graph ONLY accepts static inputs tensor meta, please check whether your input tensor meta "
-                    "each step is the same as the input of first call graph. The excepted tensor meta is: "
-                    f"{_meta_text(expected)}, but the actual tensor meta is: {_meta_text(_meta(x))}. "
-                    f"The input index is {i}."
-                )
-        if len(inputs) != len(self._input_types):
-            raise GraphError(
-                f"graph {self.name} was compiled for {len(self._input_types)} input tensors, got {len(inputs)}"
-            )
+    def _record(self, trace: Trace, given: Any) -> None:
+        pieces = self.config.num_pieces
+        traced = iter([_feed(trace, i, x, pieces) for i, x in enumerate(tensors_of(given))])
+        args, kwargs = map_tensors(given, lambda _: next(traced))
+        outputs = self.build(*args, **kwargs)
+        for optimizer in self._optimizers:
+            optimizer.trace(trace)
+        object.__setattr__(self, "_outputs", outputs)
+        for i, x in enumerate(tensors_of(outputs)):
+            trace.output(x, i)
 
     def _assemble(self, results: dict[int, Any]) -> Any:
         """The outputs in the structure that `build` returned."""
-        values = {
-            int(n.attrs["index"]): n.inputs[0]
-            for n in self._job.bound.plan.graph
-            if n.op == "output"
-        }
         traced = iter(enumerate(tensors_of(self._outputs)))
 
         def result(_: Tensor) -> Tensor:
             index, x = next(traced)
-            return _output(x, values[index], results.get(index))
+            return _output(x, self._output_values[index], results.get(index))
 
         return map_tensors(self._outputs, result)
 
@@ -261,10 +275,7 @@ class Graph:
 
     def _names(self) -> dict[int, str]:
         """Name of every tensor that the graph knows beforehand."""
-        names: dict[int, str] = {}
-        for prefix, module in self._modules.items():
-            for name, tensor in (*module.named_parameters(prefix), *module.named_buffers(prefix)):
-                names.setdefault(id(tensor), name)
+        names = self._tensor_names()
         for optimizer in self._optimizers:
             for parameter in optimizer.parameters():
                 if id(parameter) not in names:
@@ -274,6 +285,14 @@ class Graph:
                 for key, tensor in optimizer.state_of(parameter).items():
                     if isinstance(tensor, Tensor):
                         names[id(tensor)] = f"{names[id(parameter)]}-{key}"
+        return names
+
+    def _tensor_names(self) -> dict[int, str]:
+        """Names of parameters and buffers."""
+        names: dict[int, str] = {}
+        for prefix, module in self._modules.items():
+            for name, tensor in (*module.named_parameters(prefix), *module.named_buffers(prefix)):
+                names.setdefault(id(tensor), name)
         return names
 
     def _paths(self) -> dict[int, str]:
@@ -316,6 +335,8 @@ class Graph:
                 missing.append(name)
         if STEP_KEY in state_dict:
             self._initial_step = _step_count(state_dict[STEP_KEY])
+            for optimizer in self._optimizers:
+                optimizer.resume(self._initial_step)
         unexpected = set(state_dict) - set(self._modules) - set(known.values()) - {STEP_KEY}
         if strict and (missing or unexpected):
             raise GraphError(
@@ -393,16 +414,6 @@ def _feed(trace: Trace, i: int, x: Tensor, pieces: int) -> Tensor:
 
 def _stages_by_placement(stages: dict[int, Stage]) -> dict[Any, int]:
     return {s.placement: s.id for s in stages.values() if s.placement is not None}
-
-
-def _meta(x: Tensor) -> tuple[TensorType, Any, Any]:
-    return x.type, x._placement, x._sbp
-
-
-def _meta_text(meta: tuple[TensorType, Any, Any]) -> str:
-    type_, placement, sbp = meta
-    where = f", placement={placement!r}, sbp={sbp}" if placement is not None else ""
-    return f"{type_}{where}"
 
 
 def _contiguous(x: Tensor) -> Any:

@@ -48,6 +48,8 @@ class GraphOptimizer:
 
     def trace(self, trace: Trace) -> None:
         """Adds accumulation, clipping and the update to the graph; leaves the parameters without gradients."""
+        self._rates.clear()  # of an earlier trace that failed
+        self._steps.clear()
         try:
             for parameter in self.parameters():
                 if parameter.grad is not None and trace.graph.num_pieces > 1:
@@ -81,10 +83,20 @@ class GraphOptimizer:
     # ---- running -------------------------------------------------------------------------------------------------------------
 
     def feed(self, step: int, feeds: dict[str, Any]) -> None:
-        """Learning rates and the number of the update (from 1) for step `step` (from 0)."""
+        """Learning rates for step `step` (from 0), and the number of the update (from 1): the
+        optimizer's own, so that it may also be used eagerly, before the graph or after.
+        """
         for index, group in enumerate(self.optim.param_groups):
             feeds[f"lr.{self.number}.{index}"] = np.array(self._rate_at(step, index, group))
-        feeds[f"step.{self.number}"] = np.array(step + 1, dtype=np.int64)
+        feeds[f"step.{self.number}"] = np.array(self.optim.state["step"] + 1, dtype=np.int64)
+
+    def advance(self) -> None:
+        """Counts an update."""
+        self.optim.state["step"] += 1
+
+    def resume(self, step: int) -> None:
+        """So many updates were made before."""
+        self.optim.state["step"] = step
 
     def _rate_at(self, step: int, index: int, group: Any) -> float:
         if self.lr_sch is None:

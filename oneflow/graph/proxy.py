@@ -84,7 +84,9 @@ class Proxy:
             return GraphModule(self._module, self._graph, self._path)
         if isinstance(self._module, view):
             return self._module
-        raise GraphError(f"{self._path} is a module of a graph: to() takes GraphModule or nn.Module")
+        raise GraphError(
+            f"{self._path} is a module of a graph: to() takes GraphModule or nn.Module"
+        )
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self._module(*args, **kwargs)

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from oneflow.autograd.modified import ModifiedTensor
 from oneflow.autograd.tape import record
 from oneflow.core.device import Device
 from oneflow.core.dispatch import use_mode
@@ -21,6 +22,7 @@ from oneflow.core.placement import Placement
 from oneflow.core.sbp import NdSbp, all_broadcast, check_fits
 from oneflow.core.tensor_type import TensorType
 from oneflow.graph.proxy import Stage
+from oneflow.graph.views import link_view, refresh
 from oneflow.tensor.eager_global import check_placement
 from oneflow.tensor.tensor import Tensor, wrap_traced
 
@@ -37,6 +39,7 @@ class Trace:
         self.names = names
         self.variables: dict[str, Tensor] = {}
         self._current: dict[int, Value] = {}
+        self._hidden: dict[int, tuple[Tensor, Tensor | None]] = {}
         self._first: Node | None = None
         self.module_path = ""
         self.stage = 0
@@ -69,6 +72,8 @@ class Trace:
             for i, v in enumerate(node.outputs)
         )
         record(op, inputs, outputs, attrs)
+        if op.is_view:
+            link_view(op, inputs[0], outputs[0], attrs)
         return outputs[0] if op.num_outputs == 1 else outputs
 
     def create(
@@ -130,11 +135,30 @@ class Trace:
         value = self.value_of(x)
         self._append("output", [value], [], value.placement, {"index": index})
 
+    # ---- gradients -----------------------------------------------------------------------------------------------------------
+
+    def hide_gradient(self, x: Tensor) -> None:
+        """Puts `x.grad` aside until the trace is done: gradients in a graph begin with nothing."""
+        if id(x) not in self._hidden:
+            self._hidden[id(x)] = x, x.grad
+            x.grad = None
+
+    def restore_gradients(self) -> None:
+        """The gradients of eager tensors are what they were before."""
+        for x, grad in self._hidden.values():
+            x.grad = grad
+        self._hidden.clear()
+
     # ---- values --------------------------------------------------------------------------------------------------------------
 
     def value_of(self, x: Tensor) -> Value:
-        """The value that `x` stands for now; an eager tensor becomes a variable. Raises GraphError."""
+        """The value that `x` stands for now; an eager tensor becomes a variable. Raises GraphError,
+        and AutogradError for what was overwritten since the backward pass was given it.
+        """
+        if isinstance(x, ModifiedTensor):
+            return x._array  # type: ignore[no-any-return]  # raises
         if x.value is not None:
+            refresh(x)
             value: Value = x.value
             return value
         found = self._current.get(id(x))
@@ -149,6 +173,7 @@ class Trace:
         if name in self.variables:
             raise GraphError(f"two variables of graph {self.graph.name} are named {name!r}")
         self.variables[name] = x
+        self.hide_gradient(x)
         placement = self._placement_of(x)
         node = self._append("variable", [], [x.type], placement, {"name": name}, at_front=True)
         node.outputs[0].sbp = x._sbp if x._sbp is not None else all_broadcast(placement.ndim)
@@ -160,7 +185,14 @@ class Trace:
             return x._placement
         return Placement(x._device.type if x is not None else "cpu", [self.rank])
 
+    def rebind(self, x: Tensor, new: Tensor) -> None:
+        """From here on `x`, an eager tensor, stands for the value of `new` in this graph."""
+        self.value_of(x)  # makes it a variable, which also keeps it alive
+        self._current[id(x)] = self.value_of(new)
+        x._version[0] += 1
+
     def _mutated(self, x: Tensor, value: Value) -> Tensor:
+        x._version[0] += 1
         if x.value is not None:
             x.value = value
         else:

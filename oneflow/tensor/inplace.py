@@ -12,7 +12,7 @@ from typing import Any
 from oneflow.autograd.grad_mode import state
 from oneflow.autograd.tape import record_call
 from oneflow.core.dispatch import call
-from oneflow.core.errors import AutogradError, GraphError, ShapeError
+from oneflow.core.errors import AutogradError, ShapeError
 from oneflow.core.op import find_op
 from oneflow.tensor.tensor import Tensor, alias, raw
 
@@ -21,6 +21,8 @@ def with_history(x: Tensor) -> Tensor:
     """Another object for the same value and history: `x` is about to get a new history."""
     y = alias(x)
     y._requires_grad, y._grad_fn, y._out_index = x._requires_grad, x._grad_fn, x._out_index
+    if y.value is not None:
+        y._version = [0]  # a value of a graph stays what it is, whatever `x` becomes
     return y
 
 
@@ -80,7 +82,9 @@ def overwrite(x: Tensor, new: Tensor) -> Tensor:
 
         new = cast(new, dtype=x.type.dtype)
     if x.value is not None or new.value is not None:
-        return _overwrite_traced(x, new)
+        from oneflow.graph.views import overwrite_traced
+
+        return overwrite_traced(x, new)
     base = x._extra.base if x._extra is not None else None
     layout = x._placement, x._sbp
     if x._placement is not None and x._sbp is not None and layout != (new._placement, new._sbp):
@@ -102,19 +106,6 @@ def _take_history(x: Tensor, new: Tensor) -> None:
     x._requires_grad, x._grad_fn, x._out_index = new._requires_grad, new._grad_fn, new._out_index
     if x._grad_fn is not None and x._extra is not None and x._extra.retains:
         x._grad_fn.watch(x)
-
-
-def _overwrite_traced(x: Tensor, new: Tensor) -> Tensor:
-    """A graph has values, not memory: `x` becomes the new value."""
-    if x.value is None:
-        raise GraphError(
-            "a tensor made outside nn.Graph.build cannot be written to while build() is traced; "
-            "make it a buffer of a module, or return the new value"
-        )
-    x.value, x._placement, x._sbp = new.value, new._placement, new._sbp
-    if state.enabled:
-        _take_history(x, new)
-    return x
 
 
 def _rebase(base: Tensor, view: Tensor, new: Tensor) -> None:

@@ -30,7 +30,7 @@ class Extra:
     gradient.
     """
 
-    __slots__ = ("base", "hooks", "post_accumulate", "replay", "retains")
+    __slots__ = ("base", "hooks", "post_accumulate", "replay", "retains", "seen")
 
     def __init__(self) -> None:
         self.hooks: dict[int, Hook] = {}
@@ -38,6 +38,7 @@ class Extra:
         self.base: Tensor | None = None
         self.replay: tuple[Any, ...] = ()  # (op, attrs) steps that make this view of base
         self.retains = False
+        self.seen = 0  # a traced view: version of base that its value was taken from
 
 
 class Tensor:
@@ -452,6 +453,10 @@ def wrap_traced(
 
 def alias(x: Tensor) -> Tensor:
     """Another tensor object over the same values and version counter, without history."""
+    if x.value is not None and x._extra is not None and x._extra.base is not None:
+        from oneflow.graph.views import refresh
+
+        refresh(x)
     y = raw(x.type, x._array, x._device)
     y.value, y._placement, y._sbp, y._version = x.value, x._placement, x._sbp, x._version
     return y

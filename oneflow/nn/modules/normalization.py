@@ -11,6 +11,7 @@ from oneflow.autograd.grad_mode import no_grad
 from oneflow.core.dtype import int64
 from oneflow.core.errors import GraphError, ShapeError
 from oneflow.functional.creation import empty, ones, zeros
+from oneflow.graph.scope import current_trace
 from oneflow.nn import functional as F
 from oneflow.nn import init
 from oneflow.nn.module import Module
@@ -210,24 +211,22 @@ class _BatchNorm(Module):
             self.weight,
             self.bias,
             uses_batch,
-            self._weight_of_this_batch(x),
+            self._weight_of_this_batch(),
             self.eps,
         )
 
-    def _weight_of_this_batch(self, x: Tensor) -> float:
+    def _weight_of_this_batch(self) -> float:
         """Counts the batch, and says how much it weighs in the running averages."""
         if not self.training or self.num_batches_tracked is None:
             return 0.0 if self.momentum is None else self.momentum
-        if x.is_lazy:  # the graph's own step number says how many batches there were
-            if self.momentum is None:
-                raise GraphError(
-                    "momentum=None weighs a batch by how many there were, which a graph does "
-                    "not count; "
-                    "give a number, such as momentum=0.1"
-                )
-            return self.momentum
-        with no_grad():
-            self.num_batches_tracked.add_(1)
+        trace = current_trace()
+        if trace is not None and self.momentum is None:
+            raise GraphError(
+                "momentum=None weighs a batch by how many there were, which is not known when "
+                "a graph is traced; give a number, such as momentum=0.1"
+            )
+        with no_grad():  # counting does not depend on x: a graph does it once a step
+            self.num_batches_tracked.add_(1 if trace is None else trace.graph.num_pieces)
         if self.momentum is None:
             return 1.0 / float(self.num_batches_tracked.item())
         return self.momentum

@@ -546,6 +546,7 @@ def _update_samples() -> list[Sample]:
     common = {"weight_decay": 0.2, "maximize": False}
     adam = {"beta1": 0.9, "beta2": 0.99, "eps": 1e-6, **common}
     result = []
+    result.append(Sample("assign", (p, g), {}, lambda x, new: new))
     for maximize in (False, True):
         attrs = {"weight_decay": 0.1, "maximize": maximize}
         result.append(Sample("sgd_update", (p, g, lr), attrs, _sgd))

@@ -1,0 +1,79 @@
+"""What a graph is called with: the same tensors in the same places at each call."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from oneflow.core.errors import GraphError
+from oneflow.core.placement import Placement
+from oneflow.core.sbp import NdSbp
+from oneflow.core.tensor_type import TensorType
+from oneflow.graph.tree import flatten
+from oneflow.tensor.tensor import Tensor
+
+Meta = tuple[TensorType, Placement | None, NdSbp | None]
+_FIXED = (bool, int, float, complex, str, bytes)
+
+
+class Arguments:
+    """Of the first call, with which all later ones are compared.
+
+    given: (args, kwargs).  metas: of the tensors in it, in order.
+    """
+
+    def __init__(self, graph: str, given: Any) -> None:
+        self._graph = graph
+        leaves = flatten(given)
+        self._paths = [path for path, leaf in leaves if isinstance(leaf, Tensor)]
+        self._constants = {path: leaf for path, leaf in leaves if not isinstance(leaf, Tensor)}
+        self.metas = [meta_of(leaf) for _, leaf in leaves if isinstance(leaf, Tensor)]
+
+    def tensors(self, given: Any) -> list[Tensor]:
+        """The tensors of another call, in the order of the first. Raises GraphError for what is
+        not as it was then.
+        """
+        leaves = dict(flatten(given))
+        found = []
+        for path in self._paths:
+            x = leaves.pop(path, None)
+            if not isinstance(x, Tensor):
+                raise self._differs(path, "a tensor", x)
+            found.append(x)
+        for path, leaf in leaves.items():
+            if path not in self._constants or not _is_same(self._constants[path], leaf):
+                raise self._differs(path, repr(self._constants.get(path)), leaf)
+        for i, (x, expected) in enumerate(zip(found, self.metas, strict=True)):
+            if meta_of(x) != expected:
+                raise _changed(i, expected, meta_of(x))
+        return found
+
+    def _differs(self, path: str, expected: str, found: object) -> GraphError:
+        given = f"a tensor {found.type}" if isinstance(found, Tensor) else repr(found)
+        return GraphError(
+            f"graph {self._graph} was built for {len(self._paths)} input tensors, and argument "
+            f"{path[3:]} was {expected}; now it is {given}. What is no tensor is fixed when the "
+            "graph is built: pass a tensor, or make another graph"
+        )
+
+
+def meta_of(x: Tensor) -> Meta:
+    return x.type, x._placement, x._sbp
+
+
+def _is_same(a: Any, b: Any) -> bool:
+    return a is b or (type(a) is type(b) and isinstance(a, _FIXED) and a == b)
+
+
+def _changed(index: int, expected: Meta, found: Meta) -> GraphError:
+    return GraphError(
+        "nn.Graph ONLY accepts static inputs tensor meta, please check whether your input tensor "
+        "meta each step is the same as the input of first call graph. The excepted tensor meta "
+        f"is: {_text(expected)}, but the actual tensor meta is: {_text(found)}. "
+        f"The input index is {index}."
+    )
+
+
+def _text(meta: Meta) -> str:
+    type_, placement, sbp = meta
+    where = f", placement={placement!r}, sbp={sbp}" if placement is not None else ""
+    return f"{type_}{where}"

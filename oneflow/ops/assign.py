@@ -1,0 +1,36 @@
+"""Overwriting a tensor: how a graph writes to a buffer that lives outside of it."""
+
+from __future__ import annotations
+
+from oneflow.core.dispatch import call
+from oneflow.core.errors import DTypeError, ShapeError
+from oneflow.core.op import Op, elementwise_signatures, register
+from oneflow.core.sbp import SbpSignature
+from oneflow.core.tensor_type import TensorType
+from oneflow.ops.checks import Value
+
+
+@register
+class Assign(Op):
+    """x <- new, in place.   Inputs: x, new, of one type."""
+
+    name = "assign"
+    mutates = {0: 0}
+    has_effect = True
+
+    @staticmethod
+    def infer(x: TensorType, new: TensorType) -> TensorType:
+        if x.shape != new.shape:
+            raise ShapeError(f"assign: {new} does not fit {x}")
+        if x.dtype is not new.dtype:
+            raise DTypeError(f"assign: {new} must have the dtype of {x}; cast it first")
+        return x
+
+    @staticmethod
+    def sbp(x: TensorType, new: TensorType) -> list[SbpSignature]:
+        return elementwise_signatures(x, new)
+
+
+def assign(x: Value, new: Value) -> Value:
+    """Overwrites x with `new` and returns it."""
+    return call(Assign, x, new)

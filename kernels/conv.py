@@ -11,6 +11,7 @@ from math import prod
 from typing import Any
 
 from oneflow.core.tensor_type import TensorType
+from oneflow.kernels.matmul import matrix_product
 from oneflow.kernels.registry import kernel
 from oneflow.ops.conv import Conv, ConvDataGrad, ConvFilterGrad
 
@@ -101,7 +102,7 @@ def conv(
             columns[at(slice(0, n), slice(None), *offset)] = source
         flat = columns[:n].reshape(n, groups, weight.shape[2], prod(positions))
         made = out[start : start + n].reshape(n, groups, weight.shape[1], prod(positions))
-        xp.matmul(weight, flat, out=made)
+        matrix_product(xp, weight, flat, made)
 
 
 @kernel("conv_data_grad", workspace=_data_grad_workspace)
@@ -125,7 +126,7 @@ def conv_data_grad(
         some = d_out[start : start + columns.shape[0]]
         n = some.shape[0]
         flat = columns[:n].reshape(n, groups, weight.shape[1], prod(positions))
-        xp.matmul(weight, some.reshape(n, groups, weight.shape[2], prod(positions)), out=flat)
+        matrix_product(xp, weight, some.reshape(n, groups, weight.shape[2], prod(positions)), flat)
         padded[...] = 0
         for offset in product(*map(range, w.shape[2:])):
             target = _windows(padded[:n], offset, positions, stride, dilation)
@@ -169,5 +170,5 @@ def conv_filter_grad(
         products[:, :n] = d_out[start : start + n].swapaxes(0, 1)
         left = products.reshape(groups, products.shape[0] // groups, -1)
         right = columns.reshape(groups, -1, left.shape[2])
-        xp.matmul(left, right.swapaxes(1, 2), out=part.reshape(groups, left.shape[1], -1))
+        matrix_product(xp, left, right.swapaxes(1, 2), part.reshape(groups, left.shape[1], -1))
         d_w += part

@@ -38,7 +38,7 @@ def sparse_softmax_cross_entropy(
         loss *= 1.0 - label_smoothing
         loss += logits.mean(axis=1) * loss.dtype.type(label_smoothing)
     xp.subtract(lse, loss, out=loss)
-    loss[~kept] = 0
+    xp.copyto(loss, 0, where=~kept)
 
 
 @kernel("sparse_softmax_cross_entropy_grad")
@@ -77,7 +77,7 @@ def nll_loss(
         return
     samples, kept, safe = _targets(xp, labels, ignore_index, log_probs.shape[1], class_start)
     xp.negative(log_probs[samples, safe], out=loss)
-    loss[~kept] = 0
+    xp.copyto(loss, 0, where=~kept)
 
 
 @kernel("nll_loss_grad")

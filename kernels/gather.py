@@ -22,7 +22,11 @@ def _rows(types: Types, attrs: dict[str, Any]) -> Types:
 
 
 def _check_bounds(name: str, index: Array, size: int) -> None:
-    """Raises IndexError for an index outside 0 .. size - 1."""
+    """Raises IndexError for an index outside 0 .. size - 1; on a GPU, where looking would wait for
+    the device, CuPy wraps such an index around.
+    """
+    if not isinstance(index, np.ndarray):
+        return
     if index.size and not (int(index.min()) >= 0 and int(index.max()) < size):
         raise IndexError(
             f"{name}: the index has values {int(index.min())} to {int(index.max())}, "
@@ -67,7 +71,7 @@ def gather(
             xp.copyto(flat, 0, where=is_elsewhere.reshape(1, -1, 1))
 
 
-@kernel("gather_grad")
+@kernel("gather_grad", device="cpu")
 def gather_grad(
     xp: Any,
     out: Array,
@@ -96,6 +100,46 @@ def _wide(types: Types, attrs: dict[str, Any]) -> Types:
     dim = attrs["dim"]
     shape = (*d.shape[:dim], attrs["size"], *d.shape[dim + index.ndim :])
     return TensorType(d.shape, float32), TensorType(shape, float32)
+
+
+def _masked(types: Types, attrs: dict[str, Any]) -> Types:
+    """A copy of the gradient, and for half floats, which the GPU cannot add atomically everywhere,
+    the result in float32.
+    """
+    return _wide(types, attrs) or (types[0],)
+
+
+@kernel("gather_grad", device="cuda", workspace=_masked)
+def gather_grad_cuda(
+    xp: Any,
+    out: Array,
+    d: Array,
+    index: Array,
+    source: Array,
+    *wide: Array,
+    dim: int,
+    size: int,
+    offset: int | None = None,
+) -> None:
+    """Rows that lie elsewhere add zeros to the edge rows: picking rows by a mask would wait for the
+    GPU. Additions are atomic, so their order, and the last bits, may differ from run to run.
+    """
+    target = wide[0].reshape(-1)[: out.size].reshape(out.shape) if wide else out
+    out.fill(0)
+    target.fill(0)
+    if out.size == 0 or d.size == 0:
+        return
+    before, after = math.prod(out.shape[:dim]), math.prod(out.shape[dim + 1 :])
+    rows = index.reshape(-1) - (offset or 0)
+    is_here = (rows >= 0) & (rows < out.shape[dim])
+    source[...] = d
+    flat = source.reshape(before, rows.size, after)
+    xp.multiply(flat, is_here[None, :, None], out=flat)
+    xp.clip(rows, 0, out.shape[dim] - 1, out=rows)
+    seen = target.reshape(before, out.shape[dim], after)
+    xp.add.at(seen, (slice(None), rows), flat)
+    if wide:
+        out[...] = target
 
 
 @kernel(
@@ -164,6 +208,11 @@ def dim_scatter_add(
     xp: Any, out: Array, x: Array, index: Array, source: Array, *, dim: int
 ) -> None:
     _check_bounds("dim_scatter_add", index, x.shape[dim])
+    if out.dtype.name == "bfloat16" and xp.__name__ == "cupy":  # no atomic additions of these
+        wide = x.astype(xp.float32)
+        xp.add.at(wide, _places(xp, index, dim), source.astype(xp.float32))
+        out[...] = wide
+        return
     out[...] = x
     xp.add.at(out, _places(xp, index, dim), source)
 

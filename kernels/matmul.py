@@ -24,6 +24,15 @@ def _in_float32(infer: Any) -> Any:
     return types
 
 
+def matrix_product(xp: Any, a: Any, b: Any, out: Any) -> None:
+    """out <- a @ b. CuPy multiplies stacks of bfloat16 matrices in float32 only."""
+    is_stack = max(a.ndim, b.ndim) > 2 and out.dtype.name == "bfloat16"
+    if is_stack and xp.__name__ == "cupy":
+        out[...] = xp.matmul(a.astype(xp.float32), b.astype(xp.float32))
+    else:
+        xp.matmul(a, b, out=out)
+
+
 @kernel("matmul")
 def matmul(
     xp: Any, out: Any, a: Any, b: Any, *, transpose_a: bool = False, transpose_b: bool = False
@@ -31,7 +40,7 @@ def matmul(
     if b.ndim == 2 and a.ndim > 2 and not transpose_a and a.flags.c_contiguous:
         # One product over all rows beats a loop over the batch.
         a, out = _rows(a), _rows(out)
-    xp.matmul(_t(a, transpose_a), _t(b, transpose_b), out=out)
+    matrix_product(xp, _t(a, transpose_a), _t(b, transpose_b), out)
 
 
 @kernel("matmul", device="cpu", dtypes=_HALF, workspace=_in_float32(Matmul.infer))
@@ -51,7 +60,7 @@ def matmul_weight_grad(xp: Any, out: Any, a: Any, d: Any, *, transpose: bool = F
     a, d = _rows(a), _rows(d)
     if transpose:
         a, d = d, a
-    xp.matmul(a.T, d, out=out)
+    matrix_product(xp, a.T, d, out)
 
 
 def _weight_grad_strided(xp: Any, out: Any, a: Any, d: Any, transpose: bool) -> None:
@@ -75,9 +84,9 @@ def matmul_weight_grad_half(
 def linear(xp: Any, out: Any, x: Any, w: Any, b: Any) -> None:
     if x.flags.c_contiguous:
         x, flat = _rows(x), _rows(out)
-        xp.matmul(x, w.T, out=flat)
+        matrix_product(xp, x, w.T, flat)
     else:
-        xp.matmul(x, w.T, out=out)
+        matrix_product(xp, x, w.T, out)
     xp.add(out, b, out=out)
 
 

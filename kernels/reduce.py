@@ -57,11 +57,14 @@ _position("argmax")
 _position("argmin")
 
 
-@kernel("cumsum")
-def cumsum(xp: Any, out: Array, x: Array, *, dim: int) -> None:
-    xp.cumsum(x, axis=dim, dtype=x.dtype, out=out)
+def _running(name: str) -> None:
+    @kernel(name)
+    def run(xp: Any, out: Array, x: Array, *, dim: int) -> None:
+        if x.dtype.name == "bfloat16" and xp.__name__ == "cupy":  # which cannot
+            out[...] = getattr(xp, name)(x.astype(xp.float32), axis=dim)
+        else:
+            getattr(xp, name)(x, axis=dim, dtype=x.dtype, out=out)
 
 
-@kernel("cumprod")
-def cumprod(xp: Any, out: Array, x: Array, *, dim: int) -> None:
-    xp.cumprod(x, axis=dim, dtype=x.dtype, out=out)
+_running("cumsum")
+_running("cumprod")

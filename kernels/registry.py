@@ -90,6 +90,8 @@ def select(name: str, device: str, types: tuple[TensorType, ...], numel: int) ->
     Raises InternalError if there is none.
     """
     load()
+    if device == "cuda":
+        load_cuda()
     for candidate in _KERNELS.get((name, device), ()):
         if numel >= candidate.min_elements and (
             not candidate.dtypes or (types and types[0].dtype.name in candidate.dtypes)
@@ -109,8 +111,15 @@ def find_view(name: str) -> ViewFunction | None:
     return _VIEWS.get(name)
 
 
+def load_cuda() -> None:
+    """Imports the fused GPU kernels, too. Raises DeviceError if CuPy is not installed."""
+    from oneflow.kernels.cuda_device import import_cupy
+
+    import_cupy()
+
+
 def load() -> None:
-    """Imports every kernel file once."""
+    """Imports every kernel file once, but for those that need CuPy."""
     global _loaded
     if _loaded:
         return

@@ -23,10 +23,12 @@ def reshape(xp: Any, out: Array, x: Array, *, shape: Dims) -> None:
 def reshape_view(x: Array, *, shape: Dims) -> Array | None:
     if x.flags.c_contiguous:
         return x.reshape(shape)
-    if not isinstance(x, np.ndarray):
-        return None
-    seen = x.reshape(shape)
-    return seen if np.may_share_memory(seen, x) else None
+    seen = x.reshape(shape)  # both libraries copy only if they must, by the same rule
+    if isinstance(x, np.ndarray):
+        return seen if np.may_share_memory(seen, x) else None
+    import cupy
+
+    return seen if cupy.may_share_memory(seen, x) else None
 
 
 @kernel("transpose")

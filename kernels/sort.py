@@ -10,7 +10,9 @@ Array = Any
 
 
 def _order(xp: Any, x: Array, dim: int, descending: bool) -> Array:
-    """Positions along `dim` in a stable order."""
+    """Positions along `dim` in a stable order. CuPy does not sort bfloat16; float32 is exact."""
+    if x.dtype.name == "bfloat16" and xp.__name__ == "cupy":
+        x = x.astype(xp.float32)
     if not descending:
         return xp.argsort(x, axis=dim, kind="stable")
     # Backwards through the reversed elements, so that equals keep their order.

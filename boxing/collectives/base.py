@@ -8,12 +8,14 @@ equal from run to run.
 
 from __future__ import annotations
 
+import functools
 import hashlib
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -28,6 +30,7 @@ from oneflow.boxing.collectives.exchange import (
 )
 from oneflow.core.errors import DesyncError, HangError, ShapeError
 from oneflow.core.location import user_location
+from oneflow.core.metrics import METRICS
 
 ONE_HOP_NBYTES = 16 << 10
 """Up to so many bytes everyone reads everything; above, a sum is divided between the ranks."""
@@ -66,6 +69,24 @@ def call_info(kind: str, dtype: str, shape: tuple[int, ...], location: str) -> C
     return CallInfo(int.from_bytes(digest, "little", signed=True), text, encoded)
 
 
+Call = TypeVar("Call", bound=Callable[..., Any])
+
+
+def _counted(call: Call) -> Call:
+    """Counts a call of a script, its time and the bytes that this rank read of others."""
+    name = call.__name__
+
+    @functools.wraps(call)
+    def counted(self: Collectives, *args: Any, **kwargs: Any) -> Any:
+        before, start = self.received_nbytes, time.perf_counter()
+        result = call(self, *args, **kwargs)
+        nbytes = self.received_nbytes - before
+        METRICS.collective(name, nbytes, time.perf_counter() - start)
+        return result
+
+    return counted  # type: ignore[return-value]
+
+
 class Collectives(ABC):
     """One rank's end of a set of ranks.
 
@@ -92,6 +113,7 @@ class Collectives(ABC):
     # ---- the five primitives
     # -----------------------------------------------------------------------
 
+    @_counted
     def all_reduce(self, x: Array, op: str = "sum", out: Array | None = None) -> Array:
         """The elementwise reduction over all ranks. op: sum, max, min, prod.
 
@@ -110,6 +132,7 @@ class Collectives(ABC):
             self._all_reduce_large(info, flat, result, op)
         return _shaped(result, x.shape) if out is None else out
 
+    @_counted
     def reduce_scatter(self, x: Array, op: str = "sum") -> Array:
         """Dim 0 is divided balanced between the ranks; each gets its part of the reduction."""
         if x.ndim == 0:
@@ -123,6 +146,7 @@ class Collectives(ABC):
         self._exchange(info, flat, out.reshape(-1), exchange, REDUCTIONS[op])
         return out
 
+    @_counted
     def all_gather(self, x: Array, counts: Sequence[int] | None = None) -> Array:
         """The flat elements of all ranks in order. counts: elements of each, equal if None."""
         flat = np.ascontiguousarray(x).reshape(-1)
@@ -132,6 +156,7 @@ class Collectives(ABC):
         self._exchange(info, flat, out, gather_exchange(self.ranks, sizes), np.add)
         return out
 
+    @_counted
     def all_to_all(self, x: Array) -> Array:
         """x: (size, ...); result[i] is what rank i had at x[own index]."""
         if x.ndim == 0 or x.shape[0] != self.size:
@@ -142,6 +167,7 @@ class Collectives(ABC):
         self._exchange(self._info("all_to_all", x.dtype, x.shape), flat, out, exchange, np.add)
         return _shaped(out, x.shape)
 
+    @_counted
     def transfer(self, what: str, source: Array | None, target: Array, exchange: Exchange) -> None:
         """Fills `target` by an exchange. what: for messages; source: None if this rank has none."""
         self._exchange(self._info(what, target.dtype, ()), source, target, exchange, np.add)
@@ -156,6 +182,7 @@ class Collectives(ABC):
         ends = np.cumsum(lengths).tolist()
         return [data[end - n : end] for end, n in zip(ends, lengths, strict=True)]
 
+    @_counted
     def broadcast(self, x: Array, source_rank: int) -> Array:
         """A new array with the values of `source_rank`; x gives shape and dtype on the others."""
         flat = np.ascontiguousarray(x).reshape(-1)

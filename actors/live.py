@@ -1,7 +1,7 @@
-"""The jobs that are bound in this process now: what a scrape, a heartbeat or a signal asks about them.
+"""The jobs bound in this process now: what a scrape, a heartbeat or a signal asks about them.
 
-Nothing here is on the way of a step; it looks at the actors from outside, when asked. Other threads do so while the actors run,
-so a number may be a moment old.
+Nothing here is on the way of a step; it looks at the actors from outside, when asked. Other threads
+do so while the actors run, so a number may be a moment old.
 """
 
 from __future__ import annotations

@@ -2,8 +2,9 @@
 
     2026-11-21T06:11:19.123456Z W rank n2:3 job=j7f3.2 rank=3 step=1841 executor: message key=value
 
-Warnings and above by default (ONEFLOW_LOG_LEVEL); ONEFLOW_LOG_FORMAT=json for machines. A line is never broken by what it
-quotes, never shows a secret, and a call site that fires too often is summed up.
+Warnings and above by default (ONEFLOW_LOG_LEVEL); ONEFLOW_LOG_FORMAT=json for machines. A line is
+never broken by what it quotes, never shows a secret, and a call site that fires too often is summed
+up.
 """
 
 from __future__ import annotations
@@ -26,8 +27,9 @@ MAX_LINE_CHARS = 16 << 10
 CUT_MARK = " ...[cut]"
 LINES_PER_SECOND = 10
 MASK = "***"
-_SECRET_NAME = re.compile(
-    r"""([A-Za-z0-9_-]*(?:TOKEN|SECRET|PASSWORD|_KEY)["']?\s*[=:]\s*)("[^"]*"|'[^']*'|[^\s,;&]+)""",
+_SECRET_NAME = re.compile(  # tried at a word's begin only: a long word must not cost its square
+    r"""((?<![\w-])[\w-]*(?:TOKEN|SECRET|PASSWORD|_KEY)["']?\s*[=:]\s*)"""
+    r"""("[^"]*"|'[^']*'|[^\s,;&]+)""",
     re.IGNORECASE,
 )
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
@@ -97,8 +99,9 @@ class TextFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         f = self._context.fields(record)
         step = f" step={f['step']}" if "step" in f else ""
+        who = f"{f['component']} {f['node']}:{f['local_rank']}"
         head = (
-            f"{f['ts']} {_LEVELS.get(f['level'], '?')} {f['component']} {f['node']}:{f['local_rank']} "
+            f"{f['ts']} {_LEVELS.get(f['level'], '?')} {who} "
             f"job={f['job']}.{f['attempt']} rank={f['rank']}{step} {f['logger']}: "
         )
         pairs = "".join(f" {k}={_quoted(v)}" for k, v in _facts_of(record).items())
@@ -124,7 +127,7 @@ class JsonFormatter(logging.Formatter):
 
 
 class RateLimit(logging.Filter):
-    """At most LINES_PER_SECOND of one call site; the first one afterwards says how many were left out."""
+    """At most LINES_PER_SECOND of one call site; the next one says how many were left out."""
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         super().__init__()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hmac
+import time
 import warnings
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
 START_S = 30.0
 DRAIN_S = 2.0  # answers on their way get so long to be sent
 FAILED_DRAIN_S = 0.5  # the same after a failure, when a rank that hangs may never take its answer
+
+
+LEFT_POLL_S = 0.02
 
 
 class SchedulerServer:
@@ -61,6 +65,11 @@ class SchedulerServer:
             )  # here, because gRPC's own failure prints and says less
         self._port = wait_for(self._start(host), START_S)
         return join_address(self._host, self._port)
+
+    def serve_until_left(self) -> None:
+        """Returns when every rank has left, or one has failed: the last to go may still need a barrier or a compile."""
+        while self._server is not None and self._service.is_needed:
+            time.sleep(LEFT_POLL_S)
 
     def stop(self, drain_s: float = DRAIN_S) -> None:
         """Tells the ranks, lets answers under way go out, closes the port. Safe to call twice."""

@@ -66,6 +66,7 @@ class SchedulerService(control_pb2_grpc.SchedulerServicer):
     """
 
     def __init__(self, world_size: int, compile_job: CompileJob, config: Config) -> None:
+        self._world_size = world_size
         self._compile_job = compile_job
         self._rendezvous = Rendezvous(world_size, config.attempt)
         self._membership = Membership(config.suspect_s, config.act_s)
@@ -199,6 +200,11 @@ class SchedulerService(control_pb2_grpc.SchedulerServicer):
     def has_failed(self) -> bool:
         """Whether the job is over because a rank failed."""
         return self._membership.failure is not None
+
+    @property
+    def is_needed(self) -> bool:
+        """Whether ranks are still there that may ask for something."""
+        return not self.has_failed and len(self._membership.left_ranks) < self._world_size
 
     def announce_closing(self) -> None:
         """Tells every rank that the scheduler leaves in order.

@@ -55,7 +55,7 @@ class World:
 
     @property
     def is_ready(self) -> bool:
-        """Whether this rank may take work: it has joined its job, if it has peers, and the job goes on."""
+        """Whether this rank may take work: it has joined its peers, and the job goes on."""
         if self.world_size == 1:
             return True
         return self._client is not None and self._client.aborted is None
@@ -143,14 +143,16 @@ class World:
         while self._collectives:
             self._collectives.popitem()[1].close()
         client, self._client = self._client, None
+        code = ending.noted_exit()
         if client is not None:
-            code = ending.noted_exit()
             if code not in (None, 0):
                 number = code if isinstance(code, int) else 1
                 client.report_failure(f"exited with {code}", number, "USER_ERROR")
             client.leave()
         server, self._server = self._server, None
         if server is not None:
+            if code in (None, 0):
+                server.serve_until_left()
             server.stop()
 
 

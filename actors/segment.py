@@ -1,7 +1,9 @@
 """A segment bound to a rank: a straight line of kernel calls with all buffers already in place.
 
-Binding happens in two sweeps. The first runs the node list on stand-in arrays to see which outputs are views of
-what, from which the lifetimes of temporaries and their offsets in the scratch memory follow. The second, made once
+Binding happens in two sweeps. The first runs the node list on stand-in arrays to see which outputs
+are views of
+what, from which the lifetimes of temporaries and their offsets in the scratch memory follow. The
+second, made once
 for each combination of slots, builds the calls; a step then only goes through the list.
 """
 
@@ -31,7 +33,9 @@ Call = Callable[[], Any]
 
 @dataclass(frozen=True)
 class BoundNode:
-    """One op of the segment on this rank: local attrs and types, its kernel, where its results go."""
+    """One op of the segment on this rank: local attrs and types, its kernel, where its results
+    go.
+    """
 
     node: Node
     op: type[Op]
@@ -44,9 +48,11 @@ class BoundNode:
 
 
 class Segment:
-    """nodes: of one segment actor.  rank: whose part.  outside: values that other actors make or read, or variables.
+    """nodes: of one segment actor.  rank: whose part.  outside: values that other actors make or
+    read, or variables.
 
-    scratch_nbytes: scratch memory it needs.  scratch_bound: the least that any placement would need.
+    scratch_nbytes: scratch memory it needs.  scratch_bound: the least that any placement would
+    need.
     """
 
     def __init__(
@@ -56,13 +62,15 @@ class Segment:
         self._published = published
         self._views: set[int] = set()
         self._roots: dict[int, int] = {}
+        self._random_acts: dict[int, list[int]] = {}  # acts so far, whichever slots they used
         self._made_for: list[Node] = []
         self.nodes = [bind_node(n, rank, hardware.kind) for n in nodes]
         lifetimes = self._sweep()
         self._offsets, self.scratch_nbytes = plan_offsets(lifetimes)
         self.scratch_bound = lower_bound(lifetimes)
 
-    # ---- first sweep: what is a view of what, and how long does it live ----------------------------------------------
+    # ---- first sweep: what is a view of what, and how long does it live
+    # ----------------------------------------------
 
     def _sweep(self) -> list[Lifetime]:
         stand_ins: dict[int, Any] = {}
@@ -112,12 +120,13 @@ class Segment:
                     first[value.id], sizes[value.id] = i, type_.nbytes
             stand_ins[value.id] = array
 
-    # ---- second sweep: the calls ---------------------------------------------------------------------------------------
+    # ---- second sweep: the calls
+    # ---------------------------------------------------------------------------------------
 
-    def build(
-        self, outside: Mapping[int, Any], scratch: Any, clock: StepClock
-    ) -> list[Call]:
-        """The calls of one act. outside: arrays of values that this segment does not keep in scratch memory, by id."""
+    def build(self, outside: Mapping[int, Any], scratch: Any, clock: StepClock) -> list[Call]:
+        """The calls of one act. outside: arrays of values that this segment does not keep in
+        scratch memory, by id.
+        """
         arrays: dict[int, Any] = dict(outside)
         calls: list[Call] = []
         made_for: list[Node] = []
@@ -174,7 +183,8 @@ class Segment:
             bound.kernel.function, self._hardware.xp, *outs, *ins, *work, **bound.attrs
         )
         if bound.op.is_random:
-            return _RandomCall(function, bound, clock)
+            acts = self._random_acts.setdefault(bound.node.id, [0])
+            return _RandomCall(function, bound, clock, acts)
         return function
 
 
@@ -186,28 +196,32 @@ def _origin(value: Value) -> Value:
 class _RandomCall:
     """A random kernel gets its own random state in every step and piece.
 
-    The state speaks of elements of the whole batch: row r of piece k on a rank is row (first row of the rank in the
+    The state speaks of elements of the whole batch: row r of piece k on a rank is row (first row of
+    the rank in the
     batch) + k * (rows of a piece) + r. So the values do not depend on how the batch was cut.
     """
 
+    changes_each_act = True
     __slots__ = ("_acts", "_box", "_clock", "_function", "_is_piece", "_seed", "_shape")
 
-    def __init__(self, function: Callable[..., Any], bound: BoundNode, clock: StepClock) -> None:
+    def __init__(
+        self, function: Callable[..., Any], bound: BoundNode, clock: StepClock, acts: list[int]
+    ) -> None:
         self._function = function
         self._clock = clock
         self._seed = int(bound.attrs["seed"])
         self._box = bound.out_boxes[0]
         self._shape = bound.node.outputs[0].type.shape
         self._is_piece = bound.node.rate == PIECE and len(self._shape) > 0
-        self._acts = 0
+        self._acts = acts
 
     def __call__(self) -> None:
         clock, shape, starts = self._clock, self._shape, self._box.starts
         if self._is_piece:
             n = clock.num_pieces
             rows = self._box.stops[0] - starts[0]
-            piece = self._acts % n
-            self._acts += 1
+            piece = self._acts[0] % n
+            self._acts[0] += 1
             shape = (shape[0] * n, *shape[1:])
             starts = (starts[0] * n + piece * rows, *starts[1:])
         self._function(rng=Rng(mix_seed(self._seed, clock.step), shape, starts))

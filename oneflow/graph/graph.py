@@ -20,7 +20,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from oneflow.autograd.grad_mode import set_grad_enabled
+from oneflow.autograd.grad_mode import no_grad, set_grad_enabled
 from oneflow.core.dtype import int64
 from oneflow.core.errors import GraphError, OneFlowError, ShapeError
 from oneflow.core.graph import Value
@@ -47,8 +47,10 @@ class BuildMissingError(GraphError, NotImplementedError):
 class Graph:
     """Base of user graphs; `build` must be overridden.
 
-    debug_v_level: 0 prints the stages of the first call, 1 the modules, 2 a line for each op, 3 the compiled plan as well.
-    debug_ranks: ranks that print; None: rank 0; -1: all.  The other keywords are accepted for compatibility.
+    debug_v_level: 0 prints the stages of the first call, 1 the modules, 2 a line for each op, 3 the
+    compiled plan as well.
+    debug_ranks: ranks that print; None: rank 0; -1: all.  The other keywords are accepted for
+    compatibility.
     """
 
     _child_init_cnt: ClassVar[dict[str, int]] = {}
@@ -83,7 +85,8 @@ class Graph:
         self._pending_state: dict[str, Any] = {}
         self._debug_v_level, self._debug_ranks = debug_v_level, debug_ranks
 
-    # ---- what users override and read ------------------------------------------------------------------------------------
+    # ---- what users override and read
+    # ------------------------------------------------------------------------------------
 
     def build(self, *args: Any, **kwargs: Any) -> Any:
         """The computation, written with tensors and modules; traced at the first call."""
@@ -116,7 +119,9 @@ class Graph:
         return self._job is not None
 
     def add_optimizer(self, optim: Any, *, lr_sch: Any = None, is_sparse: bool = False) -> None:
-        """Makes the graph a training graph: it clips, updates and resets gradients, and follows `lr_sch`, by itself."""
+        """Makes the graph a training graph: it clips, updates and resets gradients, and follows
+        `lr_sch`, by itself.
+        """
         if self.is_compiled:
             raise GraphError(f"add_optimizer: graph {self.name} is compiled already")
         bound = {id(p) for o in self._optimizers for p in o.parameters()}
@@ -142,7 +147,8 @@ class Graph:
             raise AssertionError(f"the min verbose level is -1, and the max is 3, got {v_level}")
         self._debug_v_level, self._debug_ranks = v_level, ranks
 
-    # ---- attributes --------------------------------------------------------------------------------------------------------
+    # ---- attributes ------------------------------------------------------------------------------
+    # --------------------------
 
     def __setattr__(self, name: str, value: Any) -> None:
         from oneflow.nn.module import Module
@@ -174,7 +180,8 @@ class Graph:
 
         return Proxy(value, self, path) if isinstance(value, Module) else value
 
-    # ---- calls ---------------------------------------------------------------------------------------------------------------
+    # ---- calls -----------------------------------------------------------------------------------
+    # ----------------------------
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         kwargs = dict(sorted(kwargs.items()))
@@ -254,7 +261,10 @@ class Graph:
         pieces = self.config.num_pieces
         traced = iter([_feed(trace, i, x, pieces) for i, x in enumerate(tensors_of(given))])
         args, kwargs = map_tensors(given, lambda _: next(traced))
+        buffers = self._buffers()
         outputs = self.build(*args, **kwargs)
+        for module, name, buffer in buffers:
+            _keep_buffer(module, name, buffer)
         for optimizer in self._optimizers:
             optimizer.trace(trace)
         object.__setattr__(self, "_outputs", outputs)
@@ -271,7 +281,8 @@ class Graph:
 
         return map_tensors(self._outputs, result)
 
-    # ---- names and state -----------------------------------------------------------------------------------------------------
+    # ---- names and state -------------------------------------------------------------------------
+    # ----------------------------
 
     def _names(self) -> dict[int, str]:
         """Name of every tensor that the graph knows beforehand."""
@@ -295,6 +306,16 @@ class Graph:
                 names.setdefault(id(tensor), name)
         return names
 
+    def _buffers(self) -> list[tuple[Any, str, Tensor]]:
+        """Every buffer, with the module that holds it and its name there."""
+        return [
+            (module, name, buffer)
+            for top in self._modules.values()
+            for module in top.modules()
+            for name, buffer in module._buffers.items()
+            if buffer is not None
+        ]
+
     def _paths(self) -> dict[int, str]:
         paths: dict[int, str] = {}
         for prefix, module in self._modules.items():
@@ -303,7 +324,9 @@ class Graph:
         return paths
 
     def state_dict(self, destination: Any = None) -> OrderedDict[str, Any]:
-        """Module states by module name, optimizer states by "<variable>-<key>", and the step count."""
+        """Module states by module name, optimizer states by "<variable>-<key>", and the step
+        count.
+        """
         result: OrderedDict[str, Any] = OrderedDict() if destination is None else destination
         for name, module in self._modules.items():
             result[name] = module.state_dict()
@@ -318,7 +341,9 @@ class Graph:
         return result
 
     def load_state_dict(self, state_dict: Any, strict: bool = True) -> None:
-        """Takes what `state_dict` gave; only before the first call. Raises GraphError for what does not fit."""
+        """Takes what `state_dict` gave; only before the first call. Raises GraphError for what
+        does not fit.
+        """
         if self.is_compiled:
             raise GraphError("load_state_dict must be called before the graph's first call")
         known = {n: t for t, n in _tensors_by_name(self).items()}
@@ -343,7 +368,8 @@ class Graph:
                 f"load_state_dict of {self.name}: missing {sorted(missing)}, unexpected {sorted(unexpected)}"
             )
 
-    # ---- printing ----------------------------------------------------------------------------------------------------------------
+    # ---- printing --------------------------------------------------------------------------------
+    # --------------------------------
 
     def _say_compiled(self, seconds: float, text: str) -> None:
         bound = self._job.bound
@@ -410,6 +436,23 @@ def _feed(trace: Trace, i: int, x: Tensor, pieces: int) -> Tensor:
     piece = trace.structural("unpack", whole, x.type.with_shape(shape), {})
     piece.value.sbp = whole.value.sbp
     return piece
+
+
+def _keep_buffer(module: Any, name: str, buffer: Tensor) -> None:
+    """A buffer that forward() replaced (`self.count = self.count + 1`) is overwritten instead: the
+    module keeps a tensor that has data.
+    """
+    new = module._buffers.get(name)
+    if new is buffer or new is None or new.value is None:
+        return
+    module._buffers[name] = buffer
+    if new.type != buffer.type:
+        raise GraphError(
+            f"buffer {name} of {type(module).__name__} is {buffer.type}, but forward() sets it to "
+            f"{new.type}; in a graph a buffer keeps its shape and dtype"
+        )
+    with no_grad():
+        buffer.copy_(new)
 
 
 def _stages_by_placement(stages: dict[int, Stage]) -> dict[Any, int]:

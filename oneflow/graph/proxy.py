@@ -1,7 +1,10 @@
-"""What a graph hands out for its modules: a proxy that calls the module and lets the user place it in the pipeline."""
+"""What a graph hands out for its modules: a proxy that calls the module and lets the user place
+it in the pipeline.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -43,7 +46,9 @@ class GraphModule:
         return self._graph._stages.setdefault(id(self._module), Stage())
 
     def set_stage(self, stage_id: int, placement: Placement | None = None) -> None:
-        """Makes the module stage `stage_id` of the pipeline; its inputs are moved to `placement` if given."""
+        """Makes the module stage `stage_id` of the pipeline; its inputs are moved to `placement`
+        if given.
+        """
         if not isinstance(stage_id, int) or stage_id < 0:
             raise GraphError(f"set_stage: the stage id must be an integer >= 0, got {stage_id!r}")
         if self._graph.is_compiled:
@@ -62,30 +67,30 @@ class GraphModule:
         return f"(GraphModule:{self.name}(stage_id={self.stage_id}))"
 
 
-class GraphTensor:
-    """The graph's view of a parameter or buffer."""
-
-    def __init__(self, tensor: Tensor, name: str) -> None:
-        self.origin = tensor
-        self.name = name
-
-
 class Proxy:
-    """A module of a graph. Calls and attributes go to the module; child modules come out as proxies."""
+    """A module of a graph. Calls and attributes go to the module; modules in it come out as
+    proxies, also of containers and of modules(), children() and the like.
+    """
 
     def __init__(self, module: Any, graph: Graph, path: str) -> None:
         object.__setattr__(self, "_module", module)
         object.__setattr__(self, "_graph", graph)
         object.__setattr__(self, "_path", path)
 
-    def to(self, view: Any) -> Any:
-        """The view asked for: GraphModule, or nn.Module for the module itself."""
+    def to(self, view: Any, *args: Any, **kwargs: Any) -> Any:
+        """The view asked for: GraphModule, or nn.Module for the module itself; anything else (a
+        device, a dtype) goes to the module's own `to`.
+        """
         if view is GraphModule:
             return GraphModule(self._module, self._graph, self._path)
+        if not isinstance(view, type):
+            self._module.to(view, *args, **kwargs)
+            return self
         if isinstance(self._module, view):
             return self._module
         raise GraphError(
-            f"{self._path} is a module of a graph: to() takes GraphModule or nn.Module"
+            f"{self._path} is a {type(self._module).__name__} of a graph: "
+            "to() takes GraphModule or nn.Module"
         )
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -95,17 +100,70 @@ class Proxy:
         return self._graph._proxied(getattr(self._module, name), f"{self._path}.{name}")
 
     def __setattr__(self, name: str, value: Any) -> None:
+        if isinstance(value, Proxy):
+            value = value._module
         setattr(self._module, name, value)
 
+    def __dir__(self) -> list[str]:
+        return sorted({*object.__dir__(self), *dir(self._module)})
+
+    # ---- the modules in it -----------------------------------------------------------------------
+
+    def named_modules(self, *args: Any, **kwargs: Any) -> Iterator[tuple[str, Any]]:
+        """As of the module, with proxies."""
+        for name, module in self._module.named_modules(*args, **kwargs):
+            yield name, self._at(module, name)
+
+    def named_children(self) -> Iterator[tuple[str, Any]]:
+        """As of the module, with proxies."""
+        for name, module in self._module.named_children():
+            yield name, self._at(module, name)
+
+    def modules(self) -> Iterator[Any]:
+        """This and all modules in it."""
+        for _, module in self.named_modules():
+            yield module
+
+    def children(self) -> Iterator[Any]:
+        """The modules directly in it."""
+        for _, module in self.named_children():
+            yield module
+
+    def _at(self, value: Any, name: object) -> Any:
+        path = f"{self._path}.{name}" if name != "" else self._path
+        return self._graph._proxied(value, path)
+
+    # ---- containers ------------------------------------------------------------------------------
+
     def __getitem__(self, key: Any) -> Any:
-        return self._graph._proxied(self._module[key], f"{self._path}.{key}")
+        if isinstance(key, slice):
+            return [self._at(self._module[i], i) for i in range(len(self._module))[key]]
+        if isinstance(key, int):
+            key = range(len(self._module))[key]
+        return self._at(self._module[key], key)
 
     def __iter__(self) -> Any:
+        if hasattr(self._module, "keys"):
+            yield from self._module
+            return
         for i, child in enumerate(self._module):
-            yield self._graph._proxied(child, f"{self._path}.{i}")
+            yield self._at(child, i)
 
     def __len__(self) -> int:
         return len(self._module)
+
+    def __contains__(self, key: Any) -> bool:
+        return key in self._module
+
+    def items(self) -> Iterator[tuple[str, Any]]:
+        """Of a ModuleDict or ParameterDict: names and what they stand for."""
+        for key, value in self._module.items():
+            yield key, self._at(value, key)
+
+    def values(self) -> Iterator[Any]:
+        """Of a ModuleDict or ParameterDict: what its names stand for."""
+        for _, value in self.items():
+            yield value
 
     def __repr__(self) -> str:
         return f"(MODULE:{self._path}:{self._module!r})"

@@ -225,12 +225,8 @@ def __getattr__(name: str) -> Any:
         from oneflow.graph.graph import Graph
 
         return Graph
-    if name == "graph":
-        from oneflow.graph import proxy
-
-        return proxy
-    if name == "parallel":
+    if name in ("graph", "parallel"):
         import importlib
 
-        return importlib.import_module("oneflow.nn.parallel")
+        return importlib.import_module(f"oneflow.nn.{name}")
     raise AttributeError(f"module 'oneflow.nn' has no attribute {name!r}")

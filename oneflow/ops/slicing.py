@@ -133,7 +133,9 @@ class SliceUpdate(Op):
         d: Value, ref: Value, value: Value, out: Value, *, starts: Dims, stops: Dims, steps: Dims
     ) -> tuple[Any, ...]:
         def d_ref() -> Value:
-            hole = unary.full_like(value, value=0)
+            # Of d, not of `value`: that may have been overwritten since.
+            part = slice(d, starts=starts, stops=stops, steps=steps)
+            hole = unary.full_like(part, value=0)
             return slice_update(d, hole, starts=starts, stops=stops, steps=steps)
 
         return d_ref, lambda: slice(d, starts=starts, stops=stops, steps=steps)

@@ -1,0 +1,9 @@
+"""`nn.graph`: nn.Graph and what it hands out for its modules."""
+
+from __future__ import annotations
+
+from oneflow.graph.config import GraphConfig
+from oneflow.graph.graph import Graph
+from oneflow.graph.proxy import GraphModule, Proxy
+
+__all__ = ["Graph", "GraphConfig", "GraphModule", "Proxy"]

@@ -1,6 +1,7 @@
 """Binds a plan to a rank: memory, kernels and actors, ready to run.
 
-Only actors whose placement holds the rank exist here. What other ranks read lies in this rank's shared memory; what it
+Only actors whose placement holds the rank exist here. What other ranks read lies in this rank's
+shared memory; what it
 reads of others is found in theirs (`Peers`).
 """
 
@@ -26,6 +27,7 @@ from oneflow.actors.registers import (
 )
 from oneflow.actors.segment import Segment
 from oneflow.actors.transfer import Accumulate, Feed, Fetch, Pack, Unpack
+from oneflow.core.config import current_config
 from oneflow.core.metrics import METRICS, ActorCounters, Histogram
 from oneflow.core.plan import READS_PEERS, ActorKind, ActorSpec, Plan, RegisterSpec
 
@@ -40,7 +42,9 @@ COLLECTIVES = {
 
 
 class Peers(Protocol):
-    """Memory that ranks share: `shared(rank)` is the uint8 array of that rank's shared registers."""
+    """Memory that ranks share: `shared(rank)` is the uint8 array of that rank's shared
+    registers.
+    """
 
     def shared(self, rank: int) -> Any: ...
 
@@ -76,7 +80,8 @@ class BoundPlan:
 
     actors: by their id in the plan.  codebook: (sender, code) -> what to deliver here.
     feed, fetch: where a step's inputs go in and outputs come out.
-    arena_nbytes: registers and scratch memory together.  arena_bound: the same with the least possible scratch memory.
+    arena_nbytes: registers and scratch memory together.  arena_bound: the same with the least
+    possible scratch memory.
     """
 
     plan: Plan
@@ -99,7 +104,9 @@ def shared_nbytes(plan: Plan, rank: int) -> int:
 def bind(
     plan: Plan, rank: int, hardware: Hardware, peers: Peers, variables: Mapping[str, Any]
 ) -> BoundPlan:
-    """variables: name -> array of this rank's part; kernels read and overwrite these very arrays."""
+    """variables: name -> array of this rank's part; kernels read and overwrite these very
+    arrays.
+    """
     return _Binder(plan, rank, hardware, peers, variables).bind()
 
 
@@ -137,6 +144,8 @@ class _Binder:
         actors = {}
         for spec in self.local:
             kernel, boxing = self._kernel(spec, segments.get(spec.id), scratch)
+            if self.hardware.kind != "cpu" and self._meets_peers(spec, readers):
+                kernel = _finished(kernel, self.hardware)
             nbytes = tuple(self.memory[r.id, self.rank].layout.nbytes for r in spec.outputs)
             actors[spec.id] = BoundActor(spec, self._actor(spec, readers), kernel, boxing, nbytes)
         registers = sum(
@@ -152,7 +161,8 @@ class _Binder:
         bound.peers = self._peers(readers)
         return bound
 
-    # ---- memory ----------------------------------------------------------------------------------------------------------
+    # ---- memory ----------------------------------------------------------------------------------
+    # ------------------------
 
     def _make_memory(self) -> None:
         offsets, nbytes = private_layout(self.plan, self.rank)
@@ -178,7 +188,8 @@ class _Binder:
             self.memory[register.id, rank] = found
         return found
 
-    # ---- who reads what ----------------------------------------------------------------------------------------------------
+    # ---- who reads what --------------------------------------------------------------------------
+    # --------------------------
 
     def _channels(self, spec: ActorSpec, rank: int) -> list[Channel]:
         """Input channels of an actor on a rank."""
@@ -213,7 +224,16 @@ class _Binder:
             found |= {c.source for c in self._channels(spec, self.rank)}
         return found - {self.rank}
 
-    # ---- actors ------------------------------------------------------------------------------------------------------------
+    def _meets_peers(
+        self, spec: ActorSpec, readers: dict[int, list[tuple[ActorSpec, int]]]
+    ) -> bool:
+        """Does this actor read what other ranks made, or make what they read?"""
+        return any(c.source != self.rank for c in self._channels(spec, self.rank)) or any(
+            rank != self.rank for r in spec.outputs for _, rank in readers[r.id]
+        )
+
+    # ---- actors ----------------------------------------------------------------------------------
+    # --------------------------
 
     def _actor(self, spec: ActorSpec, readers: dict[int, list[tuple[ActorSpec, int]]]) -> Actor:
         inputs = [
@@ -290,7 +310,8 @@ class _Binder:
                     book[rank, freed_code(register, slot)] = [Send(producer.id, freed)]
         return {key: tuple(sends) for key, sends in book.items()}
 
-    # ---- kernels ------------------------------------------------------------------------------------------------------------
+    # ---- kernels ---------------------------------------------------------------------------------
+    # ---------------------------
 
     def _make_segments(self) -> dict[int, Segment]:
         segments = {}
@@ -314,16 +335,19 @@ class _Binder:
         outputs = [self.memory[r.id, self.rank] for r in spec.outputs]
         if segment is not None:
             variables, clock = self.variables, self.clock
-            return _CallsBySlots(
-                lambda i, o: segment.build(
-                    {**variables, **_arrays(inputs, i), **_arrays(outputs, o)}, scratch, clock
-                ),
-                self.hardware,
-                segment.blame,
-            ), None
+
+            def build(i: tuple[int, ...], o: tuple[int, ...]) -> list[Callable[[], Any]]:
+                arrays = {**variables, **_arrays(inputs, i), **_arrays(outputs, o)}
+                return segment.build(arrays, scratch, clock)
+
+            if self.hardware.kind == "cuda" and current_config().cuda_graphs:
+                from oneflow.actors.cuda_graph import Replayed
+
+                return _CallsBySlots(lambda i, o: [Replayed(spec.name, build(i, o))]), None
+            return _CallsBySlots(build, segment.blame), None
         if spec.kind in READS_PEERS:
             boxing = Boxing(spec, self.rank, self.hardware, channels, self.memory)
-            return _CallsBySlots(boxing.build, self.hardware), boxing
+            return _CallsBySlots(boxing.build), boxing
         if spec.kind is ActorKind.INPUT:
             return self.feed.kernel(spec, outputs), None
         if spec.kind is ActorKind.OUTPUT:
@@ -336,6 +360,16 @@ class _Binder:
         return maker(spec, inputs, outputs, self.hardware), None
 
 
+def _finished(kernel: Kernel, hardware: Hardware) -> Kernel:
+    """`kernel`, returning when the device is done: what a message to a peer says must be true."""
+
+    def run(in_slots: tuple[int, ...], out_slots: tuple[int, ...]) -> None:
+        kernel(in_slots, out_slots)
+        hardware.synchronize()
+
+    return run
+
+
 def _arrays(memories: list[RegisterMemory], slots: tuple[int, ...]) -> dict[int, Any]:
     result: dict[int, Any] = {}
     for memory, slot in zip(memories, slots, strict=True):
@@ -346,17 +380,15 @@ def _arrays(memories: list[RegisterMemory], slots: tuple[int, ...]) -> dict[int,
 class _CallsBySlots:
     """A kernel whose list of calls is built once for each combination of slots."""
 
-    __slots__ = ("_blame", "_build", "_calls", "_hardware")
+    __slots__ = ("_blame", "_build", "_calls")
 
     def __init__(
         self,
         build: Callable[[tuple[int, ...], tuple[int, ...]], list[Callable[[], Any]]],
-        hardware: Hardware,
         blame: Callable[[Exception, int], None] | None = None,
     ) -> None:
         self._build = build
         self._blame = blame
-        self._hardware = hardware
         self._calls: dict[Any, list[Callable[[], Any]]] = {}
 
     def __call__(self, in_slots: tuple[int, ...], out_slots: tuple[int, ...]) -> None:
@@ -371,4 +403,3 @@ class _CallsBySlots:
             if self._blame is not None:
                 self._blame(error, next(i for i, c in enumerate(calls) if c is call))
             raise
-        self._hardware.synchronize()

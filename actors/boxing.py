@@ -1,7 +1,9 @@
 """Boxing actors bound to a rank: reading peers' registers in place, box by box.
 
-Each kind comes down to a list of copies and additions between arrays that are known when the plan is bound, one list for
-each combination of slots. Nothing is negotiated: that all arrays are ready is what the Ready messages said.
+Each kind comes down to a list of copies and additions between arrays that are known when the plan
+is bound, one list for
+each combination of slots. Nothing is negotiated: that all arrays are ready is what the Ready
+messages said.
 """
 
 from __future__ import annotations
@@ -15,12 +17,14 @@ from oneflow.actors.memory import aligned
 from oneflow.actors.registers import RegisterMemory, SlotLayout, slot_layout
 from oneflow.boxing.boxes import needs_zero_fill, pulls
 from oneflow.core.graph import Node, Value
-from oneflow.core.plan import ActorKind, ActorSpec, RegisterSpec
 from oneflow.core.placement import Placement, coordinates
+from oneflow.core.plan import ActorKind, ActorSpec, RegisterSpec
 
 Call = Callable[[], Any]
 CHUNK_NBYTES = 256 * 1024
-"""A sum of several ranks goes through the parts one by one, so that the part just written is still in cache."""
+"""A sum of several ranks goes through the parts one by one, so that the part just written is
+still in cache.
+"""
 
 
 @dataclass(frozen=True)
@@ -58,7 +62,9 @@ def group_along(placement: Placement, axis: int, rank: int) -> list[int]:
 
 
 def channels_of(actor: ActorSpec, rank: int) -> list[Channel]:
-    """The channels of `actor` on `rank`, in a fixed order. All but boxing actors read what their own rank made."""
+    """The channels of `actor` on `rank`, in a fixed order. All but boxing actors read what their
+    own rank made.
+    """
     result = []
     for register in actor.inputs:
         values = {v.id for v in register.values}
@@ -81,7 +87,8 @@ def _pulls(source: Value, target: Value, rank: int) -> list[Any]:
 class Boxing:
     """One boxing actor of this rank.
 
-    memory: (register id, rank) -> that rank's memory of the register, for all channels and for the own outputs.
+    memory: (register id, rank) -> that rank's memory of the register, for all channels and for the
+    own outputs.
     """
 
     def __init__(
@@ -144,11 +151,14 @@ class Boxing:
         for pull in _pulls(value, out, self._rank):
             part = sources[value.id, pull.source_rank][(*pull.source_slices, ...)]
             into = target[(*pull.target_slices, ...)]  # `...`: a view even without dims
-            calls.append(_Add(self._xp, into, into, part) if pull.add else _Copy(self._xp, into, part))
+            calls.append(
+                _Add(self._xp, into, into, part) if pull.add else _Copy(self._xp, into, part)
+            )
             if pull.source_rank != self._rank:
                 self.remote_nbytes += part.nbytes
 
-    # ---- all_reduce over the bytes of a register -------------------------------------------------------------------------
+    # ---- all_reduce over the bytes of a register
+    # -------------------------------------------------------------------------
 
     def _flat_runs(
         self, sources: dict[tuple[int, int], Any], targets: dict[int, Any]
@@ -181,7 +191,9 @@ class Boxing:
         self.remote_nbytes += (b - a) * target.itemsize * (len(group) - 1)
 
     def _build_sum(self, parts: list[Any], target: Any, calls: list[Call]) -> None:
-        """target = parts[0] + parts[1] + ..., in rank order, so that all ranks get the same bits."""
+        """target = parts[0] + parts[1] + ..., in rank order, so that all ranks get the same
+        bits.
+        """
         if len(parts) == 1:
             calls.append(_Copy(self._xp, target, parts[0]))
             return
@@ -189,6 +201,8 @@ class Boxing:
             calls.append(_Add(self._xp, target, *parts))
             return
         chunk = max(CHUNK_NBYTES // target.itemsize, 1)
+        if self._xp.__name__ != "numpy":  # a GPU wants few large launches
+            chunk = max(target.size, 1)
         for start in range(0, target.size, chunk):
             at = slice(start, start + chunk)
             calls.append(_Add(self._xp, target[at], parts[0][at], parts[1][at]))
@@ -197,20 +211,26 @@ class Boxing:
 
 
 def _share(size: int, num_parts: int, k: int) -> tuple[int, int]:
-    """Part k of `size` elements cut in `num_parts`, at multiples of 16 elements (a cache line of float32)."""
+    """Part k of `size` elements cut in `num_parts`, at multiples of 16 elements (a cache line of
+    float32).
+    """
     lines = -(-size // 16)
     return min(lines * k // num_parts * 16, size), min(lines * (k + 1) // num_parts * 16, size)
 
 
 def read_value(actor: ActorSpec, node: Node) -> Value:
-    """What an actor reads of peers to do a node: its input, or in the second half of an all_reduce the sums of the first."""
+    """What an actor reads of peers to do a node: its input, or in the second half of an
+    all_reduce the sums of the first.
+    """
     return node.outputs[0] if actor.kind is ActorKind.FLAT_ALL_GATHER else node.inputs[0]
 
 
 def flat_runs(actor: ActorSpec, rank: int) -> list[list[Node]]:
-    """Nodes of an all_reduce whose values lie side by side, in the registers read and in the one written alike.
+    """Nodes of an all_reduce whose values lie side by side, in the registers read and in the one
+    written alike.
 
-    A run is reduced as one flat array. It follows from the layouts alone, so all ranks of a group find the same runs; and
+    A run is reduced as one flat array. It follows from the layouts alone, so all ranks of a group
+    find the same runs; and
     both phases of an all_reduce must cut the same runs, so the second asks for those of the first.
     """
     if actor.kind is ActorKind.FLAT_ALL_GATHER:
@@ -249,7 +269,9 @@ def _follows(
 
 
 def joined(arrays: list[Any]) -> Any:
-    """One flat array over neighbours in memory and the padding between them, which is zero on all ranks."""
+    """One flat array over neighbours in memory and the padding between them, which is zero on
+    all ranks.
+    """
     first, last = arrays[0].reshape(-1), arrays[-1].reshape(-1)
     if len(arrays) == 1:
         return first
@@ -257,8 +279,9 @@ def joined(arrays: list[Any]) -> Any:
     if hasattr(first, "__cuda_array_interface__"):
         import cupy
 
-        memory = cupy.cuda.UnownedMemory(_address(first), size * first.itemsize, first)
-        return cupy.ndarray((size,), first.dtype, cupy.cuda.MemoryPointer(memory, 0))
+        return cupy.ndarray(
+            (size,), first.dtype, first.data
+        )  # starts there; the end is not checked
     import numpy as np
 
     return np.lib.stride_tricks.as_strided(first, (size,), (first.itemsize,))
@@ -267,9 +290,11 @@ def joined(arrays: list[Any]) -> Any:
 def read_parts(
     actor: ActorSpec, reader: int, source: int, register: RegisterSpec, arrays: Mapping[int, Any]
 ) -> list[Any]:
-    """The parts of `source`'s slot of a register that `actor` on rank `reader` reads, in a fixed order.
+    """The parts of `source`'s slot of a register that `actor` on rank `reader` reads, in a fixed
+    order.
 
-    arrays: of that slot, by value id. Sender and receiver of a register that travels between hosts both list them.
+    arrays: of that slot, by value id. Sender and receiver of a register that travels between hosts
+    both list them.
     """
     held = {v.id for v in register.values}
     if actor.kind is ActorKind.BOXING:
@@ -329,5 +354,3 @@ class _Fill:
 
     def __call__(self) -> None:
         self._target[...] = 0
-
-

@@ -7,14 +7,13 @@ from typing import Any, Protocol
 import numpy as np
 
 from oneflow.actors.memory import aligned_buffer
-from oneflow.core.device import load_cupy
-from oneflow.core.errors import DeviceError
 
 
 class Hardware(Protocol):
     """One device of this process.
 
-    xp: its array module.  allocate: zeroed bytes as a uint8 array of xp.  synchronize: returns when all launched kernels have finished.
+    xp: its array module.  allocate: zeroed bytes as a uint8 array of xp.  synchronize: returns when
+    all launched kernels have finished.
     """
 
     kind: str
@@ -46,26 +45,26 @@ class Cpu:
 
 
 class Cuda:
-    """CuPy arrays on one GPU; kernels run on one stream of its own. Not run on a GPU yet (docs/GPU.md)."""
+    """CuPy arrays on one GPU, which stays this thread's current device. Not run on a GPU yet
+    (docs/GPU.md).
+
+    Kernels run on the thread's current stream, as eager code does: so what one of them launched the
+    other sees,
+    without waiting. copy from the host: the values are taken at once.
+    """
 
     kind = "cuda"
 
     def __init__(self, index: int) -> None:
-        cupy = load_cupy()
-        count = cupy.cuda.runtime.getDeviceCount()
-        if index >= count:
-            raise DeviceError(f"there is no cuda:{index}: this host has {count} CUDA devices")
-        self.xp: Any = cupy
-        self._device = cupy.cuda.Device(index)
-        self._device.use()
-        self._stream = cupy.cuda.Stream(non_blocking=True)
-        self._stream.use()
+        from oneflow.kernels.cuda_device import use_device
+
+        self.xp: Any = use_device(index)
 
     def allocate(self, nbytes: int) -> Any:
         return self.xp.zeros(nbytes, dtype=self.xp.uint8)
 
     def to_host(self, array: Any) -> np.ndarray[Any, Any]:
-        result: np.ndarray[Any, Any] = self.xp.asnumpy(array, stream=self._stream)
+        result: np.ndarray[Any, Any] = self.xp.asnumpy(array)
         return result
 
     def copy(self, target: Any, source: Any) -> None:
@@ -74,7 +73,7 @@ class Cuda:
         self.xp.copyto(target, source)
 
     def synchronize(self) -> None:
-        self._stream.synchronize()
+        self.xp.cuda.get_current_stream().synchronize()
 
 
 def hardware_for(kind: str, index: int) -> Hardware:

@@ -1,4 +1,6 @@
-"""Connects the ranks of one job, once, before the first step: shared memory within a host, TCP between hosts."""
+"""Connects the ranks of one job, once, before the first step: shared memory within a host, TCP
+between hosts.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +9,9 @@ import time
 from collections.abc import Iterable
 from typing import Any, Protocol
 
-import numpy as np
-
 from oneflow.actors.bind import shared_nbytes
 from oneflow.actors.bus import Bus
+from oneflow.actors.cuda_link import DeviceRegisters, is_on_gpu
 from oneflow.actors.mailbox import SharedMemoryBus, block_nbytes, register_bytes
 from oneflow.actors.tcp import Connection, Mirrors, TcpBus, connect_all, make_mirrors
 from oneflow.boxing.shared import SharedPage, exchange_pages, host_identity
@@ -18,7 +19,9 @@ from oneflow.core.errors import TransportError
 from oneflow.core.plan import Plan
 
 FAR_POLL_S = 0.0005
-"""With peers both near and far, a rank that waits for both sleeps at most so long before it looks at its sockets."""
+"""With peers both near and far, a rank that waits for both sleeps at most so long before it
+looks at its sockets.
+"""
 NEWS_SLICE_S = 0.05
 
 
@@ -57,7 +60,8 @@ class MixedBus:
 class JobLink:
     """What `Job` needs to reach the other ranks.
 
-    blocks: of the ranks of this host.  mirrors: of the others.
+    blocks: of the ranks of this host.  mirrors: of the others.  on_gpu: the registers, where they
+    are not in the blocks.
     """
 
     def __init__(
@@ -65,27 +69,36 @@ class JobLink:
         rank: int,
         near: list[int],
         blocks: list[SharedPage],
-        mirrors: dict[int, np.ndarray[Any, Any]],
+        mirrors: dict[int, Any],
         far_bus: TcpBus | None,
+        on_gpu: DeviceRegisters | None = None,
     ) -> None:
         self.peers = self
         self._blocks = blocks
-        self._registers: dict[int, np.ndarray[Any, Any]] = {
-            r: register_bytes(page, len(near)) for r, page in zip(near, blocks, strict=True)
-        }
-        self._registers.update(mirrors)
+        self._on_gpu = on_gpu
+        self._registers: dict[int, Any] = dict(mirrors)
+        if on_gpu is not None:
+            self._registers.update(on_gpu.arrays)
+        else:
+            for r, page in zip(near, blocks, strict=True):
+                self._registers[r] = register_bytes(page, len(near))
         near_bus = SharedMemoryBus(rank, near, blocks)
         self.bus: Bus = near_bus
         if far_bus is not None:
             self.bus = far_bus if len(near) == 1 else MixedBus(near_bus, far_bus, set(mirrors))
 
-    def shared(self, rank: int) -> np.ndarray[Any, Any]:
+    def shared(self, rank: int) -> Any:
         return self._registers[rank]
 
     def close(self) -> None:
-        """Unmaps; memory goes when the last rank has done so. Nothing has a name, so nothing is left behind."""
+        """Unmaps; memory goes when the last rank has done so. Nothing has a name, so nothing is
+        left behind.
+        """
         self.bus.close()
         self._registers.clear()
+        if self._on_gpu is not None:
+            self._on_gpu.close()  # the pages, too, once the peers need them no more
+            return
         for page in self._blocks:
             page.close()
 
@@ -103,7 +116,8 @@ def open_link(
     """name: of this job, the same on all ranks and never used before.
 
     identity: ranks with the same one share memory (default: the host's).
-    patience_s: the scheduler gets so long to say that a rank is lost before a broken connection is an error of its own.
+    patience_s: the scheduler gets so long to say that a rank is lost before a broken connection is
+    an error of its own.
     Raises TransportError, or what `kv.check` raises.
     """
     try:
@@ -126,18 +140,20 @@ def _open(
     hosts = {r: kv.get(f"host/{name}/{r}", 60.0).decode() for r in ranks}
     near = [r for r in ranks if hosts[r] == hosts[rank]]
     far = [r for r in ranks if hosts[r] != hosts[rank]]
-    own = SharedPage.create(block_nbytes(len(near), shared_nbytes(plan, rank)))
+    is_gpu = is_on_gpu(plan)
+    own = SharedPage.create(block_nbytes(len(near), 0 if is_gpu else shared_nbytes(plan, rank)))
     pages = exchange_pages(name, rank, near, [own], kv)
     blocks = [pages[r][0] for r in near]
+    on_gpu = DeviceRegisters(plan, rank, near, blocks, name, kv) if is_gpu else None
     if not far:
-        return JobLink(rank, near, blocks, {}, None)
+        return JobLink(rank, near, blocks, {}, None, on_gpu)
     mirrors = {r: make_mirrors(plan, r) for r in far}
     sockets = connect_all(rank, far, ranks, name, _own_address(kv), kv)
-    mine = Mirrors(plan, rank, register_bytes(own, len(near)))
+    mine = Mirrors(plan, rank, on_gpu.arrays[rank] if on_gpu else register_bytes(own, len(near)))
     connections = [
         Connection(plan, rank, r, sockets[r], mine, Mirrors(plan, r, mirrors[r])) for r in far
     ]
-    return JobLink(rank, near, blocks, mirrors, TcpBus(connections, patience_s))
+    return JobLink(rank, near, blocks, mirrors, TcpBus(connections, patience_s), on_gpu)
 
 
 def _wait_for_news(kv: KeyValue, ranks: list[int], patience_s: float) -> None:

@@ -3,12 +3,17 @@
 Every rank owns one block of memory that the others map:
 
     word 0            1 while the owner sleeps (or is about to), else 0; what sleepers wait on
-    rings             one for each sender: [written, read, SLOTS messages]; only the sender writes `written` and the messages, only the
+    word 1            GPU registers only: 1 once the owner maps no peer's memory any more
+    (cuda_link.py)
+    rings             one for each sender: [written, read, SLOTS messages]; only the sender writes
+    `written` and the messages, only the
                       owner writes `read`
     registers         the owner's registers that others read in place
 
-A ring cannot overflow for long: a sender keeps what does not fit and sends it later. Waking: the sender writes its message, then
-looks whether the owner sleeps; the owner says that it sleeps, then looks for messages. With a full fence between the two steps on either side, one of them sees the other.
+A ring cannot overflow for long: a sender keeps what does not fit and sends it later. Waking: the
+sender writes its message, then
+looks whether the owner sleeps; the owner says that it sleeps, then looks for messages. With a full
+fence between the two steps on either side, one of them sees the other.
 """
 
 from __future__ import annotations

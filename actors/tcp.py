@@ -1,10 +1,14 @@
-"""Between hosts: messages and the register contents they speak of travel together on one TCP connection per pair of ranks.
+"""Between hosts: messages and the register contents they speak of travel together on one TCP
+connection per pair of ranks.
 
-A Ready message carries just the parts of the slot that its receiver's actors read; they land in a mirror of the sender's registers, laid
-out like the original, so that boxing reads a far rank's memory as it reads a near one's. Sends go out of the registers themselves:
+A Ready message carries just the parts of the slot that its receiver's actors read; they land in a
+mirror of the sender's registers, laid
+out like the original, so that boxing reads a far rank's memory as it reads a near one's. Sends go
+out of the registers themselves:
 a slot is not written again before the receiver has freed it.
 
-Frame: code (8 bytes), bytes that follow (8 bytes), the parts. Both ends work out the parts from the plan; nothing describes them.
+Frame: code (8 bytes), bytes that follow (8 bytes), the parts. Both ends work out the parts from the
+plan; nothing describes them.
 """
 
 from __future__ import annotations
@@ -45,7 +49,9 @@ MAX_IOV = 64
 
 
 class Mirrors:
-    """Shared registers of one rank as this process sees them: its own, or a mirror of a far rank's."""
+    """Shared registers of one rank as this process sees them: its own, or a mirror of a far
+    rank's.
+    """
 
     def __init__(self, plan: Plan, rank: int, buffer: np.ndarray[Any, Any]) -> None:
         self._offsets = shared_layout(plan, rank)[0]
@@ -63,7 +69,9 @@ class Mirrors:
 
 
 class _Parts:
-    """The parts that one Ready message carries, as byte views; strided ones go through a buffer of their own."""
+    """The parts that one Ready message carries, as byte views; strided ones go through a buffer
+    of their own.
+    """
 
     __slots__ = ("nbytes", "staged", "views")
 
@@ -72,12 +80,39 @@ class _Parts:
         self.staged: list[tuple[Any, Any]] = []
         for part in parts:
             flat = part
-            if not part.flags.c_contiguous:
-                flat = np.empty(part.shape, part.dtype)
+            if not (isinstance(part, np.ndarray) and part.flags.c_contiguous):
+                flat = _staging_for(part)
                 self.staged.append((part, flat))
             if flat.nbytes:
                 self.views.append(memoryview(flat.reshape(-1).view(np.uint8)))
         self.nbytes = sum(v.nbytes for v in self.views)
+
+
+def _staging_for(part: Any) -> np.ndarray[Any, Any]:
+    """A contiguous host array for what goes over the socket."""
+    if isinstance(part, np.ndarray):
+        return np.empty(part.shape, part.dtype)
+    from oneflow.actors import cuda_link
+
+    return cuda_link.staging_for(part)
+
+
+def _to_staging(staged: np.ndarray[Any, Any], part: Any) -> None:
+    if isinstance(part, np.ndarray):
+        np.copyto(staged, part)
+        return
+    from oneflow.actors import cuda_link
+
+    cuda_link.to_staging(staged, part)
+
+
+def _from_staging(part: Any, staged: np.ndarray[Any, Any]) -> None:
+    if isinstance(part, np.ndarray):
+        np.copyto(part, staged)
+        return
+    from oneflow.actors import cuda_link
+
+    cuda_link.from_staging(part, staged)
 
 
 class Connection:
@@ -103,7 +138,8 @@ class Connection:
         self._targets: deque[memoryview] = deque([memoryview(self._header)])
         self._incoming: tuple[int, _Parts | None] | None = None
 
-    # ---- sending ---------------------------------------------------------------------------------------------------------
+    # ---- sending ---------------------------------------------------------------------------------
+    # ------------------------
 
     def send(self, code: int) -> None:
         parts = self._parts(self._sent, code, self._mine, self._rank, self.peer)
@@ -111,7 +147,7 @@ class Connection:
         self._out.append(memoryview(_HEADER.pack(code, parts.nbytes if parts else 0)))
         if parts is not None:
             for part, staged in parts.staged:
-                np.copyto(staged, part)
+                _to_staging(staged, part)
             self._out.extend(parts.views)
             nbytes = parts.nbytes
         METRICS.message_sent("tcp", nbytes + _HEADER.size)
@@ -138,7 +174,8 @@ class Connection:
                     written = 0
         return True
 
-    # ---- receiving -------------------------------------------------------------------------------------------------------
+    # ---- receiving -------------------------------------------------------------------------------
+    # ------------------------
 
     def receive(self) -> list[int]:
         """Codes of the messages that have come in whole."""
@@ -162,7 +199,9 @@ class Connection:
             self._take(codes)
 
     def _end_of_stream(self) -> None:
-        """A peer that has done its part closes first; whether it is still needed, the control plane knows."""
+        """A peer that has done its part closes first; whether it is still needed, the control
+        plane knows.
+        """
         if self._incoming is not None or self._targets[0].nbytes != _HEADER.size:
             self._break("it closed the connection in the middle of a message")
         self.is_open = False
@@ -175,7 +214,8 @@ class Connection:
             expected = parts.nbytes if parts else 0
             if nbytes != expected:
                 raise ProtocolError(
-                    f"rank {self._rank}: {describe_code(code)} from rank {self.peer} carries {nbytes} bytes, the plan says {expected}"
+                    f"rank {self._rank}: {describe_code(code)} from rank {self.peer} "
+                    f"carries {nbytes} bytes, the plan says {expected}"
                 )
             self._incoming = code, parts
             if parts is not None and parts.views:
@@ -184,13 +224,14 @@ class Connection:
         code, parts = self._incoming
         if parts is not None:
             for part, staged in parts.staged:
-                np.copyto(part, staged)
+                _from_staging(part, staged)
         METRICS.message_received("tcp", (parts.nbytes if parts else 0) + _HEADER.size)
         self._incoming = None
         self._targets.append(memoryview(self._header))
         codes.append(code)
 
-    # ---- parts -----------------------------------------------------------------------------------------------------------
+    # ---- parts -----------------------------------------------------------------------------------
+    # ------------------------
 
     def _parts(
         self, cache: dict[int, _Parts], code: int, memory: Mirrors, source: int, reader: int
@@ -220,10 +261,13 @@ class Connection:
             found = cache[code] = _Parts(parts)
         return found
 
-    # ---- breaking --------------------------------------------------------------------------------------------------------
+    # ---- breaking --------------------------------------------------------------------------------
+    # ------------------------
 
     def _break(self, cause: str) -> None:
-        """Mostly the echo of a rank that has died, of which the control plane can say more: so it gets time to."""
+        """Mostly the echo of a rank that has died, of which the control plane can say more: so
+        it gets time to.
+        """
         self.is_open = False
         self.broken = self.broken or (time.monotonic(), cause)
 
@@ -279,9 +323,11 @@ class TcpBus:
 def connect_all(
     rank: int, peers: list[int], ranks: list[int], name: str, host: str, kv: Any
 ) -> dict[int, socket.socket]:
-    """One socket to each of `peers`. All `ranks` of the job call this. host: the address others reach this one at.
+    """One socket to each of `peers`. All `ranks` of the job call this. host: the address others
+    reach this one at.
 
-    Both ends prove that they know the job's key, which only its ranks can read. Raises TransportError.
+    Both ends prove that they know the job's key, which only its ranks can read. Raises
+    TransportError.
     """
     key = _job_key(rank, ranks, name, kv)
     sockets: dict[int, socket.socket] = {}
@@ -372,6 +418,11 @@ def _read(sock: socket.socket, nbytes: int) -> bytes:
     return data
 
 
-def make_mirrors(plan: Plan, rank: int) -> np.ndarray[Any, Any]:
-    """Memory for a copy of `rank`'s shared registers."""
-    return aligned_buffer(max(shared_layout(plan, rank)[1], 1))
+def make_mirrors(plan: Plan, rank: int) -> Any:
+    """Memory for a copy of `rank`'s shared registers, where this rank's own are: host or GPU."""
+    from oneflow.actors import cuda_link
+
+    nbytes = shared_layout(plan, rank)[1]
+    if cuda_link.is_on_gpu(plan):
+        return cuda_link.device_mirror(nbytes)
+    return aligned_buffer(max(nbytes, 1))

@@ -7,17 +7,13 @@ from __future__ import annotations
 from typing import Any
 
 from oneflow.core.config import current_config
+from oneflow.core.device import load_cupy
 from oneflow.core.errors import DeviceError
 
 
 def import_cupy() -> Any:
     """CuPy, with the fused kernels registered. Raises DeviceError if it is not installed."""
-    try:
-        import cupy
-    except ImportError as error:
-        raise DeviceError(
-            "device cuda needs CuPy: pip install 'oneflow-actors[cuda]' (or [cuda13])"
-        ) from error
+    cupy = load_cupy()
     from oneflow.kernels import cuda_kernels  # noqa: F401  (registers)
 
     return cupy

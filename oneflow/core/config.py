@@ -61,6 +61,7 @@ class Config:
     log_dir: str | None = None
     num_threads: int | None = None  # threads one rank's kernels may use; None: all cores
     cpu_only: bool = False
+    cuda_graphs: bool = False  # replay a segment's GPU kernels as one graph; not tried on a GPU yet
     host_identity: str = ""  # ranks with the same one share memory; empty: found out
     log_format: str = "text"  # of the runtime's own lines: text or json
     log_level: str = "WARNING"  # the least that is said
@@ -98,6 +99,7 @@ class Config:
             log_dir=env.get("GLOG_log_dir") or None,
             num_threads=_threads(env),
             cpu_only=_boolean(env, "ONEFLOW_TEST_CPU_ONLY"),
+            cuda_graphs=_boolean(env, "ONEFLOW_CUDA_GRAPHS"),
             host_identity=env.get("ONEFLOW_HOST_IDENTITY", ""),
             log_format=_choice(env, "ONEFLOW_LOG_FORMAT", ("text", "json")),
             log_level=_choice(env, "ONEFLOW_LOG_LEVEL", LOG_LEVELS),

@@ -286,9 +286,9 @@ def _refuse_set(params: Any) -> None:
 def _array_module(x: Tensor) -> Any:
     if device_type(x) == "cpu":
         return np
-    import cupy
+    from oneflow.kernels.cuda_device import use_device
 
-    return cupy
+    return use_device(x._device.index)
 
 
 def filled_like(param: Tensor, value: float) -> Tensor:

@@ -6,10 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from oneflow.core.device import Device, load_cupy
+from oneflow.core.device import Device
 from oneflow.core.dtype import DType, dtype_of
 from oneflow.core.placement import Placement
 from oneflow.core.tensor_type import TensorType
+from oneflow.kernels.cuda_device import use_device
 from oneflow.tensor.tensor import Tensor, adopt, needs_data, raw, wrap
 
 
@@ -37,9 +38,7 @@ def move(x: Tensor, device: Device) -> Tensor:
 def _array_on(array: Any, device: Device) -> Any:
     if device.type == "cpu":
         return array.get() if not isinstance(array, np.ndarray) else array.copy()
-    cupy = load_cupy()
-    with cupy.cuda.Device(device.index):
-        return cupy.array(array)
+    return use_device(device.index).array(array)
 
 
 def from_numpy(array: np.ndarray[Any, Any]) -> Tensor:

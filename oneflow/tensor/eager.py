@@ -13,12 +13,13 @@ from typing import Any
 import numpy as np
 
 from oneflow.autograd.tape import record
-from oneflow.core.device import Device, load_cupy
+from oneflow.core.device import Device
 from oneflow.core.dispatch import set_default_mode
 from oneflow.core.errors import DeviceError, OneFlowError
 from oneflow.core.op import Attr, Op, infer_types
 from oneflow.core.rng import Rng
 from oneflow.core.tensor_type import TensorType
+from oneflow.kernels.cuda_device import use_device
 from oneflow.kernels.registry import find_view, select
 from oneflow.tensor.tensor import Tensor, cpu_device, extra, raw
 
@@ -129,7 +130,7 @@ def run_local(
         shared = call.view(*arrays, **attrs)
         if shared is not None:
             return _record_view(op, inputs, shared, call.out_types[0], attrs, device)
-    xp = np if device.type == "cpu" else load_cupy()
+    xp = np if device.type == "cpu" else use_device(device.index)
     if call.plain:
         out_type = call.out_types[0]
         array = xp.empty(out_type.shape, out_type.dtype.np)

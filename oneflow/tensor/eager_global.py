@@ -20,8 +20,8 @@ from oneflow.autograd.tape import record
 from oneflow.boxing.boxes import shard_box
 from oneflow.boxing.cost import boxing_seconds
 from oneflow.boxing.route import choose_route
+from oneflow.core.device import Device
 from oneflow.core.dtype import bool_
-from oneflow.core.device import Device, load_cupy
 from oneflow.core.errors import GraphError, PlacementError
 from oneflow.core.op import Attr, Box, Op, infer_types, signatures
 from oneflow.core.placement import Placement
@@ -29,6 +29,7 @@ from oneflow.core.rng import Rng
 from oneflow.core.sbp import NdSbp, SbpSignature, all_broadcast, check_fits
 from oneflow.core.tensor_type import TensorType
 from oneflow.distributed.world import world
+from oneflow.kernels.cuda_device import own_device
 from oneflow.kernels.registry import find_view, select
 from oneflow.tensor.tensor import Tensor, extra, wrap_global
 
@@ -201,10 +202,10 @@ def empty_shard(type_: TensorType, placement: Placement) -> Any:
 
 
 def array_module(placement: Placement) -> Any:
-    """NumPy, or CuPy for GPUs."""
+    """NumPy, or CuPy on this rank's GPU."""
     if placement.type == "cpu":
         return np
-    return load_cupy()
+    return own_device()
 
 
 def to_host(array: Any) -> np.ndarray[Any, Any]:

@@ -419,11 +419,17 @@ def raw(type_: TensorType, array: Any, device: Device) -> Tensor:
 def wrap(array: Any, device: Device | None = None, *, requires_grad: bool = False) -> Tensor:
     """A local tensor over `array` (NumPy or CuPy; memory is shared)."""
     if device is None:
-        device = cpu_device() if isinstance(array, np.ndarray) else Device("cuda", array.device.id)
+        device = cpu_device() if isinstance(array, np.ndarray) else _cuda_device(array)
     x = raw(TensorType(tuple(array.shape), dtype_of(array.dtype)), array, device)
     if requires_grad:
         x.requires_grad = True
     return x
+
+
+def _cuda_device(array: Any) -> Device:
+    from oneflow.kernels.cuda_device import index_of
+
+    return Device("cuda", index_of(array))
 
 
 def wrap_global(shard: Any, type_: TensorType, placement: Placement, sbp: NdSbp) -> Tensor:

@@ -1,0 +1,63 @@
+"""A rank that waits says for what: when asked, in its log, and when it gives up."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+PROGRAM = Path(__file__).with_name("hang_program.py")
+WORLD = ("MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "RANK", "LOCAL_RANK")
+WAIT_S = 60.0
+TIMEOUT_S = 4
+
+
+def free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port: int = listener.getsockname()[1]
+        return port
+
+
+def test_a_hang_explains_itself(tmp_path: Path) -> None:
+    env = {k: v for k, v in os.environ.items() if k not in WORLD}
+    env |= {"ONEFLOW_TIMEOUT_SECONDS": str(TIMEOUT_S), "ONEFLOW_LOG_FORMAT": "text"}
+    env |= {"ONEFLOW_NNGRAPH_ENABLE_PROGRESS_BAR": "1"}
+    command = [sys.executable, "-m", "oneflow.distributed.launch", "--nproc_per_node", "2"]
+    command += ["--master_port", str(free_port())]
+    command += ["--redirect_stdout_and_stderr", "--logdir", str(tmp_path / "log")]
+    command += [str(PROGRAM), str(tmp_path)]
+    with subprocess.Popen(command, env=env, stderr=subprocess.PIPE, text=True) as job:
+        pid = wait_for_pid(tmp_path / "pid", job)
+        time.sleep(0.3)  # rank 0 is in the step by then; nothing is judged by this time
+        os.kill(pid, signal.SIGUSR2)
+        _, err = job.communicate(timeout=WAIT_S)
+    said = (tmp_path / "log" / "local_rank_0" / "stderr").read_text()
+
+    assert job.returncode == 80
+    assert "reason=HANG rank=0" in err.splitlines()[-1]
+
+    stacks, _, report = said.partition("oneflow: job Sum_0, step 1:")
+    assert "most recent call first" in stacks and "hang_program.py" in stacks
+    waits = re.compile(r"waits for input r\d+ from rank 1; last messages: (Ready|Freed|KernelDone)")
+    assert waits.search(report.splitlines()[1])
+
+    assert "W rank " in said and "this rank waits for rank 1" in said
+    error = said[said.index("HangError: rank 0: nothing moved for") :]
+    assert waits.search(error)
+
+    assert "compiling: 7/7 passes" in said
+    assert "\r" not in said and "\x1b" not in said
+
+
+def wait_for_pid(path: Path, job: subprocess.Popen[str]) -> int:
+    end = time.monotonic() + WAIT_S
+    while not (path.exists() and path.read_text()):
+        assert job.poll() is None and time.monotonic() < end
+        time.sleep(0.02)
+    return int(path.read_text())

@@ -20,16 +20,25 @@ BRIEF = (PeerLostError, RendezvousError)
 
 _code: object = 0
 _report: Callable[[BaseException], bool] | None = None
-"""Tells the others of an error; returns whether another rank failed before."""
+_is_joined: Callable[[], bool] = lambda: False
 
 
-def watch(report: Callable[[BaseException], bool]) -> None:
-    """From now on `report` hears of the error that ends this process. Hooks are set once."""
-    global _report
-    is_new, _report = _report is None, report
+def watch(report: Callable[[BaseException], bool], is_joined: Callable[[], bool]) -> None:
+    """From now on `report` hears of the error that ends this process. Hooks are set once.
+
+    report: tells the others of an error; returns whether another rank failed before.  is_joined:
+    whether there are others that can be told.
+    """
+    global _report, _is_joined
+    is_new, _report, _is_joined = _report is None, report, is_joined
     if is_new:
         _watch_exit()
         _watch_errors()
+
+
+def is_joined() -> bool:
+    """Whether the scheduler can say which rank failed first."""
+    return _is_joined()
 
 
 def note_exit(code: object) -> None:

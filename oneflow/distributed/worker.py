@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import builtins
 import faulthandler
+import hashlib
 import importlib.machinery
 import io
 import json
@@ -48,7 +49,10 @@ def main(argv: list[str]) -> None:
         shown = _user_part(error, own_frame.f_code.co_filename)
         record(error, shown)
         error.with_traceback(shown)
-        sys.excepthook(type(error), error, shown)  # the script's own, if it has set one
+        if is_ours_to_show(error, shown):
+            sys.excepthook(type(error), error, shown)  # the script's own, if it has set one
+        elif sys.stderr is not None:
+            print(f"oneflow: as another rank: {summary(error, shown)}", file=sys.stderr)
         sys.exit(exit_code(error))
 
 
@@ -115,8 +119,7 @@ def record(error: BaseException, shown: TracebackType | None) -> None:
 
 
 def summary(error: BaseException, shown: TracebackType | None) -> str:
-    """`ValueError: text (train.py:12)`: the error and the last line of the script it came through.
-    """
+    """`ValueError: text (train.py:12)`: the error and the script's last line it came through."""
     if isinstance(error, SystemExit):
         what = f"sys.exit({error.code!r})"
     else:
@@ -127,6 +130,26 @@ def summary(error: BaseException, shown: TracebackType | None) -> str:
         return what
     script = [frame for frame in frames if frame.filename == frames[0].filename]
     return f"{what} ({os.path.basename(script[-1].filename)}:{script[-1].lineno})"
+
+
+def is_ours_to_show(error: BaseException, shown: TracebackType | None) -> bool:
+    """False if another rank of this machine has shown the same before the ranks had joined.
+
+    Later the scheduler knows who was first.
+    """
+    ending: Any = sys.modules.get("oneflow.distributed.ending")
+    path = os.environ.get("ONEFLOW_ERROR_FILE")
+    if not path or (ending is not None and ending.is_joined()):
+        return True
+    text = "".join(traceback.format_exception(type(error), error, shown))
+    digest = hashlib.sha256(text.encode(errors="replace")).hexdigest()
+    try:
+        with open(os.path.join(os.path.dirname(path), digest), "x"):
+            return True
+    except FileExistsError:
+        return False
+    except OSError:  # a full disk must not hide the error
+        return True
 
 
 def note_exit(code: object) -> None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import atexit
 import itertools
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from oneflow.core.config import Config, current_config
 from oneflow.core.errors import InternalError, OneFlowError
@@ -39,7 +39,7 @@ class World:
         self._collectives: dict[tuple[int, ...], Collectives] = {}
         self.identities: dict[int, str] = {}
         """rank -> where it runs, as far as asked for; equal: the two can share memory."""
-        ending.watch(self.fail)
+        ending.watch(self.fail, lambda: self._client is not None)
         atexit.register(self._leave)
         set_up_log(config, _last_step)
         if config.metrics_addr is not None:
@@ -132,7 +132,9 @@ class World:
     # ---- leaving ---------------------------------------------------------------------------------
 
     def fail(self, error: BaseException) -> bool:
-        """Tells the scheduler that `error` ends this rank. Returns whether another failed before."""
+        """Tells the scheduler that `error` ends this rank. Returns whether another failed
+        before.
+        """
         if self._client is None:
             return False
         reason = error.reason if isinstance(error, OneFlowError) else "USER_ERROR"

@@ -1,8 +1,12 @@
-"""An actor: a pure state machine. Messages in, effects out; it touches no device, no socket and no clock.
+"""An actor: a pure state machine. Messages in, effects out; it touches no device, no socket and no
+clock.
 
-It launches when every input channel has a filled slot and every output has a free one; nothing else holds it back, and
-so the numbers of slots alone decide how far anybody runs ahead. Rates differ by whole numbers: an input item may serve
-`acts_per_item` acts in a row (a step's value read by every piece), and an output slot may take `acts_per_item` acts to fill
+It launches when every input channel has a filled slot and every output has a free one; nothing else
+holds it back, and
+so the numbers of slots alone decide how far anybody runs ahead. Rates differ by whole numbers: an
+input item may serve
+`acts_per_item` acts in a row (a step's value read by every piece), and an output slot may take
+`acts_per_item` acts to fill
 (pieces packed or accumulated into a step's value).
 """
 
@@ -16,7 +20,6 @@ from typing import Any
 from oneflow.actors.messages import Effect, Freed, KernelDone, Launch, Message, Ready
 from oneflow.core.errors import ProtocolError
 
-
 NOTHING: tuple[Effect, ...] = ()
 
 
@@ -24,8 +27,10 @@ NOTHING: tuple[Effect, ...] = ()
 class Input:
     """One input channel.
 
-    register: its name, for reports.  free: per slot, the effect that gives the slot back to its producer.
-    acts_per_item: acts that read one item before it is given back.  source: the rank that makes it, if another.
+    register: its name, for reports.  free: per slot, the effect that gives the slot back to its
+    producer.
+    acts_per_item: acts that read one item before it is given back.  source: the rank that makes it,
+    if another.
     """
 
     register: str
@@ -39,9 +44,11 @@ class Output:
     """One output register.
 
     publish: per slot, the effects that tell every reader.
-    num_readers: how many Freed come back for each filled slot (one Post may tell several readers of a rank).
+    num_readers: how many Freed come back for each filled slot (one Post may tell several readers of
+    a rank).
     acts_per_item: acts that fill one slot.
-    inplace: the input channel whose slot is this output's slot, or -1: then the slot is given back to that channel's producer when all readers of the output have done.
+    inplace: the input channel whose slot is this output's slot, or -1: then the slot is given back
+    to that channel's producer when all readers of the output have done.
     readers: other ranks that read it.
     """
 
@@ -57,8 +64,9 @@ class Actor:
     """See the top of this file. `handle` is the only way an actor changes."""
 
     __slots__ = (
-        "_holds", "_inplace", "_launches", "_num_inputs", "_num_outputs", "acts", "arrived", "free", "history", "in_slots", "inputs",
-        "missing", "name", "out_slots", "outputs", "quota", "readers", "running", "short",
+        "_holds", "_inplace", "_launches", "_num_inputs", "_num_outputs", "acts", "arrived",
+        "free", "history", "in_slots", "inputs", "missing", "name", "out_slots", "outputs",
+        "quota", "readers", "running", "short",
     )  # fmt: skip
 
     def __init__(self, name: str, inputs: Sequence[Input], outputs: Sequence[Output]) -> None:
@@ -85,7 +93,8 @@ class Actor:
         """Outputs (not in place) without a free slot."""
         self.history: deque[Message] = deque(maxlen=8)
 
-    # ---- messages ----------------------------------------------------------------------------------------------------
+    # ---- messages --------------------------------------------------------------------------------
+    # --------------------
 
     def handle(self, message: Message) -> Sequence[Effect]:
         """Takes one message; returns what is to be done. Raises ProtocolError for what cannot be.
@@ -133,25 +142,24 @@ class Actor:
             return NOTHING
         return self._launch()
 
-    # ---- acting ------------------------------------------------------------------------------------------------------
+    # ---- acting ----------------------------------------------------------------------------------
+    # --------------------
 
     def _launch(self) -> Sequence[Effect]:
-        """Takes the slots of one act. Launches are kept: making a frozen object costs more than finding it."""
+        """Takes the slots of one act. Launches are kept: making a frozen object costs more than
+        finding it.
+        """
         self.running = True
         self.quota -= 1
         in_slots, out_slots = self.in_slots, self.out_slots
-        i = 0
-        for queue in self.arrived:
+        for i, queue in enumerate(self.arrived):
             if in_slots[i] < 0:
                 in_slots[i] = queue.popleft()
-            i += 1
-        i = 0
-        for source in self._inplace:
+        for i, source in enumerate(self._inplace):
             if source >= 0:
                 out_slots[i] = in_slots[source]
             elif out_slots[i] < 0:
                 out_slots[i] = self.free[i].popleft()
-            i += 1
         key = tuple(in_slots), tuple(out_slots)
         found = self._launches.get(key)
         if found is None:
@@ -162,8 +170,7 @@ class Actor:
         effects: list[Effect] = []
         self.running = False
         self.acts = acts = self.acts + 1
-        i = 0
-        for output in self.outputs:
+        for i, output in enumerate(self.outputs):
             if output.acts_per_item == 1 or acts % output.acts_per_item == 0:
                 slot, self.out_slots[i] = self.out_slots[i], -1
                 effects += output.publish[slot]
@@ -172,16 +179,13 @@ class Actor:
                     effects += self._nobody_reads(i, slot)
                 if output.inplace < 0 and not self.free[i]:
                     self.short += 1
-            i += 1
-        i = 0
-        for channel in self.inputs:
+        for i, channel in enumerate(self.inputs):
             if channel.acts_per_item == 1 or acts % channel.acts_per_item == 0:
                 slot, self.in_slots[i] = self.in_slots[i], -1
                 if not self.arrived[i]:
                     self.missing += 1
                 if not self._holds[i]:
                     effects.append(channel.free[slot])
-            i += 1
         if self.quota and not (self.missing or self.short):
             effects += self._launch()
         return effects
@@ -194,7 +198,8 @@ class Actor:
         self.free[output].append(slot)
         return NOTHING
 
-    # ---- reports -----------------------------------------------------------------------------------------------------
+    # ---- reports ---------------------------------------------------------------------------------
+    # --------------------
 
     def waits_for(self) -> str:
         """What keeps the actor from running, in words; "" if nothing does."""
@@ -214,10 +219,12 @@ class Actor:
         ]
         return "a free slot of " + ", ".join(full) if full else ""
 
-    def lacks_of_others(self) -> str:
-        """What only another rank can give it: "no_input", "no_free_register", or "" if nothing.
+    def lacks(self) -> str:
+        """What holds it back: "no_input", "no_free_register", or "" if that is another's to say.
 
-        An actor that also lacks something of this rank is not counted: what that waits for is.
+        no_input: all it lacks is made by other ranks; who waits for an actor of its own rank is not
+        counted, that actor is. no_free_register: it has all inputs, but has run ahead as far as it
+        may: whoever reads what it makes is slow, at first or second hand.
         """
         is_missing = False
         for channel, queue, slot in zip(self.inputs, self.arrived, self.in_slots, strict=True):
@@ -227,11 +234,7 @@ class Actor:
                 is_missing = True
         if is_missing:
             return "no_input"
-        is_full = any(
-            o.readers and o.inplace < 0 and not q and s < 0
-            for o, q, s in zip(self.outputs, self.free, self.out_slots, strict=True)
-        )
-        return "no_free_register" if is_full else ""
+        return "no_free_register" if self.short and not self.running else ""
 
     def waits_on(self) -> set[int]:
         """The other ranks that must do something before the actor can run."""
@@ -249,7 +252,8 @@ class Actor:
         last = ", ".join(map(str, self.history))
         state = "running" if self.running else f"waiting for {self.waits_for() or 'nothing'}"
         return ProtocolError(
-            f"actor {self.name} ({state}, {self.acts} acts) cannot accept {message}; its last messages: {last}"
+            f"actor {self.name} ({state}, {self.acts} acts) cannot accept {message}; "
+            f"its last messages: {last}"
         )
 
 

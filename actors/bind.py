@@ -352,7 +352,7 @@ class _Binder:
             return self.feed.kernel(spec, outputs), None
         if spec.kind is ActorKind.OUTPUT:
             return self.fetch.kernel(spec, inputs), None
-        maker = {
+        maker: Any = {
             ActorKind.UNPACK: Unpack,
             ActorKind.PACK: Pack,
             ActorKind.ACCUMULATE: Accumulate,

@@ -15,7 +15,7 @@ from typing import Any
 from oneflow.actors.device import Hardware
 from oneflow.actors.memory import aligned
 from oneflow.actors.registers import RegisterMemory, SlotLayout, slot_layout
-from oneflow.boxing.boxes import needs_zero_fill, pulls
+from oneflow.boxing.boxes import Pull, needs_zero_fill, pulls
 from oneflow.core.graph import Node, Value
 from oneflow.core.placement import Placement, coordinates
 from oneflow.core.plan import ActorKind, ActorSpec, RegisterSpec
@@ -77,11 +77,16 @@ def channels_of(actor: ActorSpec, rank: int) -> list[Channel]:
     return result
 
 
-def _pulls(source: Value, target: Value, rank: int) -> list[Any]:
+def _pulls(source: Value, target: Value, rank: int) -> tuple[Pull, ...]:
     assert source.sbp is not None and target.sbp is not None
     return pulls(
         source.type.shape, source.sbp, source.placement, target.sbp, target.placement, rank
     )
+
+
+def part_of(array: Any, slices: tuple[slice, ...]) -> Any:
+    """A view of a part of an array, of one without dims too."""
+    return array[slices + (Ellipsis,)]  # noqa: RUF005  (a star in an index is Python 3.11)
 
 
 class Boxing:
@@ -149,8 +154,8 @@ class Boxing:
         ):
             calls.append(_Fill(target))
         for pull in _pulls(value, out, self._rank):
-            part = sources[value.id, pull.source_rank][(*pull.source_slices, ...)]
-            into = target[(*pull.target_slices, ...)]  # `...`: a view even without dims
+            part = part_of(sources[value.id, pull.source_rank], pull.source_slices)
+            into = part_of(target, pull.target_slices)
             calls.append(
                 _Add(self._xp, into, into, part) if pull.add else _Copy(self._xp, into, part)
             )
@@ -299,7 +304,7 @@ def read_parts(
     held = {v.id for v in register.values}
     if actor.kind is ActorKind.BOXING:
         return [
-            arrays[n.inputs[0].id][(*p.source_slices, ...)]
+            part_of(arrays[n.inputs[0].id], p.source_slices)
             for n in actor.nodes
             if n.inputs[0].id in held
             for p in _pulls(n.inputs[0], n.outputs[0], reader)

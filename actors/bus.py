@@ -1,7 +1,9 @@
 """How messages reach actors of other ranks.
 
-A message travels as one number, its code: which register, which slot, and whether it is Ready or Freed. What a code means to the
-receiver is in its code book, made when the plan is bound. The sender's rank is known from the way it came.
+A message travels as one number, its code: which register, which slot, and whether it is Ready or
+Freed. What a code means to the
+receiver is in its code book, made when the plan is bound. The sender's rank is known from the way
+it came.
 """
 
 from __future__ import annotations
@@ -29,7 +31,9 @@ def describe_code(code: int) -> str:
 
 
 class Bus(Protocol):
-    """Between this rank and the others of one job. Messages of one sender arrive in order, each exactly once."""
+    """Between this rank and the others of one job. Messages of one sender arrive in order, each
+    exactly once.
+    """
 
     def post(self, rank: int, code: int) -> None:
         """Sends; never blocks."""
@@ -44,7 +48,9 @@ class Bus(Protocol):
 
 
 class InProcessBus:
-    """Ranks that live in one process, run in turn by one thread. `inboxes` is shared by all of them."""
+    """Ranks that live in one process, run in turn by one thread. `inboxes` is shared by all of
+    them.
+    """
 
     def __init__(self, rank: int, inboxes: dict[int, deque[tuple[int, int]]]) -> None:
         self._rank = rank

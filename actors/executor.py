@@ -1,7 +1,9 @@
 """Runs the actors of one rank: delivers messages, launches kernels, waits for peers.
 
-One thread runs all actors of a rank. Of the actors that may launch, the one latest in the plan goes first: what is nearly done is
-finished before new work is begun, which keeps memory low and, with the slots the compiler gave, makes the 1F1B order.
+One thread runs all actors of a rank. Of the actors that may launch, the one latest in the plan goes
+first: what is nearly done is
+finished before new work is begun, which keeps memory low and, with the slots the compiler gave,
+makes the 1F1B order.
 """
 
 from __future__ import annotations
@@ -27,7 +29,8 @@ WAIT_SLICE_S = 0.05
 """A sleeping rank looks up so often, to see an abort or a deadline."""
 ACTS_A_TURN = 1 << 30
 SAMPLE_S = 1e-3
-"""Idle time is put down to its causes in portions of at least so much: looking at all actors after each short wait would delay
+"""Idle time is put down to its causes in portions of at least so much: looking at all actors after
+each short wait would delay
 the very message that ended it."""
 WARN_SHARE = 0.25
 """A rank that was idle for this share of its time-out says so."""
@@ -44,7 +47,8 @@ Check = Callable[[set[int]], None]
 class Executor:
     """actors of one bound plan.
 
-    bus: to other ranks; None if there are none.  check: called while waiting, with the ranks that are waited for; raises if the
+    bus: to other ranks; None if there are none.  check: called while waiting, with the ranks that
+    are waited for; raises if the
     job was aborted or one of them has left.
     timeout_s: without any act for so long, HangError.
     """
@@ -71,7 +75,8 @@ class Executor:
         self._idle_s = 0.0
         self._has_warned = False
 
-    # ---- steps -----------------------------------------------------------------------------------------------------------
+    # ---- steps -----------------------------------------------------------------------------------
+    # ------------------------
 
     def begin_step(self) -> None:
         """Lets every actor run its share of one step."""
@@ -154,7 +159,8 @@ class Executor:
     def is_done(self) -> bool:
         return self._remaining == 0
 
-    # ---- messages ----------------------------------------------------------------------------------------------------------
+    # ---- messages --------------------------------------------------------------------------------
+    # --------------------------
 
     def _perform(self, key: int, effect: Effect) -> None:
         """Does one effect of actor `key`."""
@@ -176,12 +182,14 @@ class Executor:
             sends = book.get((sender, code))
             if sends is None:
                 raise ProtocolError(
-                    f"rank {self.bound.rank} got {describe_code(code)} from rank {sender}, which its plan does not know"
+                    f"rank {self.bound.rank} got {describe_code(code)} from rank {sender}, "
+                    "which its plan does not know"
                 )
             self._local.extend(sends)
         return bool(arrived)
 
-    # ---- waiting -------------------------------------------------------------------------------------------------------------
+    # ---- waiting ---------------------------------------------------------------------------------
+    # ----------------------------
 
     def _wait(self, since: float) -> None:
         if self._bus is None:
@@ -201,7 +209,8 @@ class Executor:
     def _judge(self, waited_s: float) -> None:
         if waited_s > self._timeout_s:
             raise HangError(
-                f"rank {self.bound.rank}: nothing moved for {waited_s:.0f} s in step {self.bound.clock.step}:\n{self.report()}"
+                f"rank {self.bound.rank}: nothing moved for {waited_s:.0f} s "
+                f"in step {self.bound.clock.step}:\n{self.report()}"
             )
         if waited_s > WARN_SHARE * self._timeout_s and not self._has_warned:
             self._has_warned = True
@@ -211,15 +220,16 @@ class Executor:
             )
 
     def _count_waits(self) -> None:
-        """Which side is slow: the time this rank was idle, by what only others could have given it.
+        """Which side is slow: the time this rank was idle, by what held its actors back.
 
-        Each kind of actor and cause gets it once, however many actors wait, so that a rate is a share of time.
+        Each kind of actor and cause gets it once, however many actors wait, so that a rate is a
+        share of time.
         """
         seconds, self._idle_s = self._idle_s, 0.0
         causes = {
             (bound.kind, cause)
             for bound in self._actors.values()
-            if bound.actor.quota and (cause := bound.actor.lacks_of_others())
+            if bound.actor.quota and (cause := bound.actor.lacks())
         }
         for kind, cause in causes:
             METRICS.wait(kind, cause, seconds)
@@ -230,7 +240,7 @@ class Executor:
     def report(self) -> str:
         """Which actor waits for what, a line each; those that wait for another rank first."""
         waiting = [b for b in self._actors.values() if b.actor.quota or b.actor.running]
-        waiting.sort(key=lambda b: not b.actor.lacks_of_others())
+        waiting.sort(key=lambda b: not b.actor.lacks())
         lines = [_describe(b) for b in waiting[:MAX_REPORT_LINES]]
         if len(waiting) > len(lines):
             lines.append(f"  and {len(waiting) - len(lines)} more actors")

@@ -1,6 +1,8 @@
-"""All ranks of a plan in one process, run in turn by one thread: the same actors, boxing and registers, without sockets or shared memory.
+"""All ranks of a plan in one process, run in turn by one thread: the same actors, boxing and
+registers, without sockets or shared memory.
 
-Good for tests, for looking at a distributed plan in a debugger, and for trying a layout on a laptop.
+Good for tests, for looking at a distributed plan in a debugger, and for trying a layout on a
+laptop.
 """
 
 from __future__ import annotations
@@ -57,7 +59,9 @@ class InProcessCluster:
         return [e.bound for e in self.executors]
 
     def step(self, feeds: Sequence[Mapping[str, Any]]) -> list[dict[int, Any]]:
-        """One step on every rank. Returns the outputs of each. Raises HangError if the actors cannot go on."""
+        """One step on every rank. Returns the outputs of each. Raises HangError if the actors
+        cannot go on.
+        """
         for executor, given in zip(self.executors, feeds, strict=True):
             executor.bound.feed.arrays = given
             executor.bound.fetch.arrays = {}

@@ -26,10 +26,10 @@ class Link(Protocol):
 class Alone:
     """A job of one rank: nobody to share with."""
 
-    bus = None
+    bus: Bus | None = None
 
     def __init__(self, buffer: Any) -> None:
-        self.peers = self
+        self.peers: Peers = self
         self._buffer = buffer
 
     def shared(self, rank: int) -> Any:
@@ -63,14 +63,16 @@ class Job:
         kinds = {actor.placement.type for actor in plan.actors}
         kind = "cuda" if "cuda" in kinds else "cpu"
         hardware = hardware_for(kind, device_index)
-        self._link: Link = open_link(plan, rank) if open_link else _alone(plan, rank, hardware)
+        self._link = open_link(plan, rank) if open_link else _alone(plan, rank, hardware)
         self.bound: BoundPlan = bind(plan, rank, hardware, self._link.peers, variables)
         self.executor = Executor(self.bound, self._link.bus, check, timeout_s)
         self._is_broken = False
         live.add(self)
 
     def run(self, feeds: Mapping[str, Any]) -> dict[int, Any]:
-        """One step. feeds: input name -> array of this rank's part. Returns output index -> array of this rank's part."""
+        """One step. feeds: input name -> array of this rank's part. Returns output index ->
+        array of this rank's part.
+        """
         if self._is_broken:
             raise GraphError("a graph that failed in an earlier step cannot go on: make a new one")
         self.bound.feed.arrays = feeds
@@ -95,7 +97,7 @@ class Job:
         self._link.close()
 
 
-def _alone(plan: Plan, rank: int, hardware: Any) -> Alone:
+def _alone(plan: Plan, rank: int, hardware: Any) -> Link:
     from oneflow.actors.bind import shared_nbytes
 
     return Alone(hardware.allocate(max(shared_nbytes(plan, rank), 1)))

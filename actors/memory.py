@@ -1,4 +1,5 @@
-"""Where things lie: offsets of values in slots, of slots in arenas, of temporaries in scratch memory.
+"""Where things lie: offsets of values in slots, of slots in arenas, of temporaries in scratch
+memory.
 
 All sizes are in bytes and aligned to 64 (a cache line, and what BLAS likes).
 """
@@ -30,7 +31,9 @@ def aligned_buffer(nbytes: int) -> np.ndarray[Any, Any]:
 
 @dataclass(frozen=True)
 class Lifetime:
-    """A temporary: nbytes, live from the end of step `first` to the end of step `last` of a straight-line program."""
+    """A temporary: nbytes, live from the end of step `first` to the end of step `last` of a
+    straight-line program.
+    """
 
     key: int
     nbytes: int
@@ -41,8 +44,10 @@ class Lifetime:
 def plan_offsets(lifetimes: Iterable[Lifetime]) -> tuple[dict[int, int], int]:
     """Offset of every temporary, and the size of the arena they need.
 
-    Greedy by size, first gap that fits best (Pisarchyk and Lee, arXiv 2001.03288). Temporaries that live at the same
-    time never overlap. Compared with `lower_bound`, the peak of live bytes, it is usually exact for training graphs.
+    Greedy by size, first gap that fits best (Pisarchyk and Lee, arXiv 2001.03288). Temporaries that
+    live at the same
+    time never overlap. Compared with `lower_bound`, the peak of live bytes, it is usually exact for
+    training graphs.
     Its time grows with the square of their number, so many are placed in the order of time instead.
     """
     lifetimes = list(lifetimes)
@@ -61,7 +66,9 @@ def plan_offsets(lifetimes: Iterable[Lifetime]) -> tuple[dict[int, int], int]:
 
 
 def _in_order_of_time(lifetimes: list[Lifetime]) -> tuple[dict[int, int], int]:
-    """Each takes the smallest free block that is large enough, or new memory at the end; freed neighbours are joined."""
+    """Each takes the smallest free block that is large enough, or new memory at the end; freed
+    neighbours are joined.
+    """
     offsets: dict[int, int] = {}
     free: list[tuple[int, int]] = []  # offset, size; sorted by offset
     ending: list[tuple[int, int, int]] = []  # last, offset, size

@@ -1,7 +1,10 @@
-"""What actors say to each other, and what they ask of the world. All frozen; made once when a plan is bound and then reused.
+"""What actors say to each other, and what they ask of the world. All frozen; made once when a plan
+is bound and then reused.
 
-Who may send what: the producer of a register sends Ready to every reader, once for each filled slot. A reader sends
-Freed to the producer, once for each Ready it got, when it has done with the slot. The stream that ran an actor's kernel sends it KernelDone.
+Who may send what: the producer of a register sends Ready to every reader, once for each filled
+slot. A reader sends
+Freed to the producer, once for each Ready it got, when it has done with the slot. The stream that
+ran an actor's kernel sends it KernelDone.
 """
 
 from __future__ import annotations
@@ -13,7 +16,8 @@ from dataclasses import dataclass
 class Ready:
     """Slot `slot` of the register behind input `channel` of the receiver is filled.
 
-    channel: position among the receiver's input channels; a register read from several ranks has one channel per rank.
+    channel: position among the receiver's input channels; a register read from several ranks has
+    one channel per rank.
     """
 
     channel: int

@@ -1,6 +1,7 @@
 """Registers on a rank: where each value lies in each slot.
 
-Registers that other ranks may read come first in a rank's shared memory, in the order of their ids, so that every rank can
+Registers that other ranks may read come first in a rank's shared memory, in the order of their ids,
+so that every rank can
 work out the layout of any other from the plan alone and nothing about offsets has to be sent.
 """
 
@@ -52,7 +53,9 @@ def made_on(register: RegisterSpec, rank: int) -> bool:
 
 
 def storage_of(register: RegisterSpec) -> RegisterSpec:
-    """The register whose memory it uses: its own, but for the second phase of an all_reduce, which works in place."""
+    """The register whose memory it uses: its own, but for the second phase of an all_reduce,
+    which works in place.
+    """
     producer = register.producer
     return producer.inputs[0] if producer.kind is ActorKind.FLAT_ALL_GATHER else register
 

@@ -1,6 +1,8 @@
-"""Actors that carry values between the caller and the graph, and between the rates of steps and pieces.
+"""Actors that carry values between the caller and the graph, and between the rates of steps and
+pieces.
 
-A kernel object is called with (in_slots, out_slots), one slot per input channel and output register.
+A kernel object is called with (in_slots, out_slots), one slot per input channel and output
+register.
 """
 
 from __future__ import annotations

@@ -2,8 +2,10 @@
 
     python benchmarks/actor_rate.py [--rounds 7] [--json FILE]
 
-In one process: a ring of 1,000 no-op actors run by our executor, beside the least Python could do (a loop that hands a
-message from one object to the next). Two processes: a 64-byte register there and back, waits that may sleep, each
+In one process: a ring of 1,000 no-op actors run by our executor, beside the least Python could do
+(a loop that hands a
+message from one object to the next). Two processes: a 64-byte register there and back, waits that
+may sleep, each
 process on a core of its own. Ray's actor calls, if Ray is installed.
 """
 
@@ -25,7 +27,9 @@ RING, LAPS = 1000, 10
 
 
 def ring_of_actors() -> Any:
-    """A step of it is RING * LAPS actions: each a Ready taken, a kernel launched, a Ready and a Freed sent."""
+    """A step of it is RING * LAPS actions: each a Ready taken, a kernel launched, a Ready and a
+    Freed sent.
+    """
     from oneflow.actors.actor import Actor, Input, Output
     from oneflow.actors.bind import BoundActor
     from oneflow.actors.clock import StepClock
@@ -169,7 +173,12 @@ def main() -> None:
     loop = RING * LAPS / statistics.median(times["loop"])
     trips = sorted(round_trips(3000))
     rows: list[dict[str, Any]] = [
-        {"what": "actions per second, one process", "ours": rate, "beside": loop, "ratio": rate / loop},
+        {
+            "what": "actions per second, one process",
+            "ours": rate,
+            "beside": loop,
+            "ratio": rate / loop,
+        },
     ]
     half = statistics.median(trips) / 2
     calls = ray_calls()

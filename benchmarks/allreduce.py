@@ -3,7 +3,8 @@
     python benchmarks/allreduce.py [--ops all_reduce,all_gather] [--sizes 64,4194304] [--pin]
 
 Both run in the same two processes, in turns, each turn after a barrier; results are compared first.
-Paired medians with 10th and 90th percentile; bytes are those of one rank's input. The op `plan` is an all_reduce through the runtime:
+Paired medians with 10th and 90th percentile; bytes are those of one rank's input. The op `plan` is
+an all_reduce through the runtime:
 actors, registers and mailboxes, a step of a compiled plan.
 """
 
@@ -79,7 +80,8 @@ PLAN = """graph sum pieces=1 {{
 
 
 def planned(x: np.ndarray[Any, Any]) -> Side:
-    """The same through the runtime: a compiled plan whose step copies x to a register, sums it over the ranks and hands out 16
+    """The same through the runtime: a compiled plan whose step copies x to a register, sums it over
+    the ranks and hands out 16
     elements (the whole sum, for comparing, comes from a second plan)."""
     whole, few = job_of(x, 1), job_of(x, 2)
     first = [True]

@@ -24,7 +24,9 @@ def arguments(doc: str | None) -> argparse.ArgumentParser:
 def in_turns(
     sides: Mapping[str, Callable[[], Any]], rounds: int, warm_up: int = 2, repeat: int = 1
 ) -> dict[str, list[float]]:
-    """Seconds of each side, A B A B ...; a turn runs a side `repeat` times and counts their mean."""
+    """Seconds of each side, A B A B ...; a turn runs a side `repeat` times and counts their
+    mean.
+    """
     times: dict[str, list[float]] = {name: [] for name in sides}
     for turn in range(warm_up + rounds):
         for name, run in sides.items():
@@ -38,7 +40,9 @@ def in_turns(
 
 
 def paired(times: Mapping[str, list[float]], ours: str, theirs: str) -> dict[str, float]:
-    """Their time over ours, pair by pair: median, 10th and 90th percentile. Above 1 we are faster."""
+    """Their time over ours, pair by pair: median, 10th and 90th percentile. Above 1 we are
+    faster.
+    """
     ratios = sorted(b / a for a, b in zip(times[ours], times[theirs], strict=True))
     return {
         "ours_s": statistics.median(times[ours]),

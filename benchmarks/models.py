@@ -35,7 +35,9 @@ def cnn(lib: Any) -> Any:
 
 
 def gpt(lib: Any) -> Any:
-    """A character GPT: 4 layers, 4 heads, width 128, context 64. Input (12, 64) token ids, output (12*64, 96)."""
+    """A character GPT: 4 layers, 4 heads, width 128, context 64. Input (12, 64) token ids,
+    output (12*64, 96).
+    """
     nn, F = lib.nn, lib.nn.functional
 
     class Attention(nn.Module):  # type: ignore[name-defined,misc]

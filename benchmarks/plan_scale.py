@@ -1,8 +1,10 @@
-"""Plan bytes and compile time against the number of data-parallel ranks: both should stay as they are.
+"""Plan bytes and compile time against the number of data-parallel ranks: both should stay as they
+are.
 
     python benchmarks/plan_scale.py [--ranks 2,8,64,1024] [--model gpt] [--json FILE]
 
-Compile only: the graph of one training step is traced once for each number of ranks, with 4 rows of the batch a rank, and goes
+Compile only: the graph of one training step is traced once for each number of ranks, with 4 rows of
+the batch a rank, and goes
 through all passes. read_plan_s: decoding the plan, which every rank does.
 """
 
@@ -19,7 +21,9 @@ ROWS_A_RANK = 4
 
 
 def trace(name: str, num_ranks: int) -> Any:
-    """The traced graph and the variables of a data-parallel step on `num_ranks` ranks, seen from rank 0."""
+    """The traced graph and the variables of a data-parallel step on `num_ranks` ranks, seen from
+    rank 0.
+    """
     import oneflow as flow
     from oneflow.core.sbp import BROADCAST, Split
     from oneflow.core.tensor_type import TensorType

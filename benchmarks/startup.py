@@ -1,8 +1,10 @@
-"""Start-up: import, `--help`, compile of the digits graph, and from typing the command to the first loss on 2 ranks.
+"""Start-up: import, `--help`, compile of the digits graph, and from typing the command to the first
+loss on 2 ranks.
 
     python benchmarks/startup.py [--rounds 5] [--json FILE]
 
-Whole processes, so that everything a user waits for is counted; medians. Beside: importing PyTorch, if it is installed.
+Whole processes, so that everything a user waits for is counted; medians. Beside: importing PyTorch,
+if it is installed.
 """
 
 from __future__ import annotations

@@ -1,9 +1,12 @@
-"""Training steps: our graph and our eager mode beside PyTorch's eager mode, and data-parallel beside DDP over gloo.
+"""Training steps: our graph and our eager mode beside PyTorch's eager mode, and data-parallel
+beside DDP over gloo.
 
     python benchmarks/train_step.py [--models mlp,cnn,gpt] [--rounds 15] [--threads 2] [--json FILE]
-    python benchmarks/train_step.py --ranks 2 ...      # both sides in the same two processes, one thread each
+    python benchmarks/train_step.py --ranks 2 ...      # both sides in the same two processes, one
+    thread each
 
-Same starting weights, same batches; the losses of the first steps must agree to 1e-4 before anything is timed. ratio is
+Same starting weights, same batches; the losses of the first steps must agree to 1e-4 before
+anything is timed. ratio is
 PyTorch's time over ours.
 """
 
@@ -52,7 +55,9 @@ class Torch:
 
 
 class Ours:
-    """Our graph, or our eager mode; data-parallel by placement if there are several ranks (graph only)."""
+    """Our graph, or our eager mode; data-parallel by placement if there are several ranks (graph
+    only).
+    """
 
     def __init__(self, name: str, rank: int, world_size: int, is_graph: bool) -> None:
         import oneflow as flow
@@ -129,7 +134,9 @@ def check(sides: dict[str, Any], name: str, world_size: int) -> None:
             raise SystemExit(f"{name}: losses differ: {key} {found}, torch {losses['torch']}")
 
 
-def measure(name: str, args: argparse.Namespace, rank: int, world_size: int) -> list[dict[str, Any]]:
+def measure(
+    name: str, args: argparse.Namespace, rank: int, world_size: int
+) -> list[dict[str, Any]]:
     sides: dict[str, Any] = {
         "graph": Ours(name, rank, world_size, True),
         "torch": Torch(name, rank, world_size),

@@ -1,10 +1,12 @@
 """The kernel table: arithmetic under the op's name, per device kind.
 
-    @kernel("relu")                                    # NumPy and CuPy from one source: xp is the array module
+    @kernel("relu")                                    # NumPy and CuPy from one source: xp is the
+    array module
     def relu(xp, out, x):
         xp.maximum(x, 0, out=out)
 
-    @kernel("softmax", device="cpu", min_elements=4096)  # hand-fused (numba), taken for large inputs only
+    @kernel("softmax", device="cpu", min_elements=4096)  # hand-fused (numba), taken for large
+    inputs only
     def softmax_fused(xp, out, x, *, dim): ...
 
     @kernel("gelu_grad", workspace=lambda types, attrs: (types[0],))
@@ -13,10 +15,14 @@
     @view("transpose")
     def transpose(x, *, dims): return x.transpose(dims)
 
-A kernel gets: xp, the outputs, the inputs, the workspace arrays, then attrs as keywords (and `rng=` for random ops).
-It writes into the outputs and allocates nothing of the size of the data: what it needs besides, it declares as
-workspace. Shapes are taken from the arrays, never from attrs: on a shard the arrays are smaller than the attrs say.
-Outputs named in `Op.mutates` are the very arrays of those inputs. A view function returns an array that shares the input's memory, or None
+A kernel gets: xp, the outputs, the inputs, the workspace arrays, then attrs as keywords (and `rng=`
+for random ops).
+It writes into the outputs and allocates nothing of the size of the data: what it needs besides, it
+declares as
+workspace. Shapes are taken from the arrays, never from attrs: on a shard the arrays are smaller
+than the attrs say.
+Outputs named in `Op.mutates` are the very arrays of those inputs. A view function returns an array
+that shares the input's memory, or None
 if that cannot be done (then the kernel of the same name copies).
 """
 
@@ -36,7 +42,8 @@ Workspace = Callable[[tuple[TensorType, ...], dict[str, Any]], tuple[TensorType,
 
 @dataclass(frozen=True)
 class Kernel:
-    """function: see the top of this file.  workspace: types of the extra arrays, of (input types, attrs).
+    """function: see the top of this file.  workspace: types of the extra arrays, of (input types,
+    attrs).
 
     min_elements: taken only if the largest input or output has at least so many elements.
     dtypes: names of the dtypes of input 0 it is for; empty means any.
@@ -67,7 +74,8 @@ def kernel(
         for kind in (device,) if device else ("cpu", "cuda"):
             variants = _KERNELS.setdefault((name, kind), [])
             variants.append(Kernel(function, workspace, min_elements, dtypes))
-            # Hand-fused before generic, larger thresholds first: `select` takes the first that fits.
+            # Hand-fused before generic, larger thresholds first: `select` takes the first that
+            # fits.
             variants.sort(key=lambda k: (-k.min_elements, not k.dtypes))
         return function
 

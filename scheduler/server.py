@@ -67,7 +67,9 @@ class SchedulerServer:
         return join_address(self._host, self._port)
 
     def serve_until_left(self) -> None:
-        """Returns when every rank has left, or one has failed: the last to go may still need a barrier or a compile."""
+        """Returns when every rank has left, or one has failed: the last to go may still need a
+        barrier or a compile.
+        """
         while self._server is not None and self._service.is_needed:
             time.sleep(LEFT_POLL_S)
 

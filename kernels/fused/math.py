@@ -67,7 +67,7 @@ def vectorized(function: Any) -> Any:
     compiled = njit(fastmath=REORDER, error_model="numpy", **options)(function)
     if not PARALLEL:
         return compiled
-    every = config.NUMBA_NUM_THREADS
+    every: int = config.NUMBA_NUM_THREADS  # type: ignore[attr-defined]
 
     @wraps(function)
     def call(*args: Any) -> Any:

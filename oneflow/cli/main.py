@@ -1,4 +1,6 @@
-"""Verbs of the `oneflow` command. Each imports what it needs when it runs, so that `--help` is quick."""
+"""Verbs of the `oneflow` command. Each imports what it needs when it runs, so that `--help` is
+quick.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,8 @@ from oneflow import __version__
 @click.group(
     invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"]},
-    epilog="Scripts on several processes: python -m oneflow.distributed.launch --nproc_per_node 2 script.py",
+    epilog="Scripts on several processes: "
+    "python -m oneflow.distributed.launch --nproc_per_node 2 script.py",
 )
 @click.version_option(__version__, prog_name="oneflow-actors")
 @click.option("--doctor", "wants_doctor", is_flag=True, help="The same as the verb doctor.")

@@ -22,21 +22,26 @@ def load_cupy() -> Any:
 
 
 class Device:
-    """`Device("cuda", 1)`, `Device("cuda:1")`, `Device("cpu")`. The index defaults to the local rank."""
+    """`Device("cuda", 1)`, `Device("cuda:1")`, `Device("cpu")`. The index defaults to the local
+    rank.
+    """
 
     __slots__ = ("index", "type")
 
+    index: int
+    type: str
+
     def __init__(self, type: str | Device, index: int | None = None) -> None:
-        if isinstance(type, Device):
-            type, index = type.type, type.index
-        name, _, number = type.partition(":")
+        text = str(type)
+        name, _, number = text.partition(":")
         if name not in DEVICE_TYPES or (number and not number.isdigit()):
             raise DeviceError(
-                f"Expected one of {', '.join(DEVICE_TYPES)} device type at start of device string: {type}"
+                f"Expected one of {', '.join(DEVICE_TYPES)} device type "
+                f"at start of device string: {text}"
             )
         self.type = name
-        self.index = int(number) if number else (
-            current_config().local_rank if index is None else index
+        self.index = (
+            int(number) if number else (current_config().local_rank if index is None else index)
         )
 
     @property

@@ -1,7 +1,10 @@
-"""The one door to execution: `call(Op, *inputs, **attrs)`. Modes differ in how they run an op, never in what it means.
+"""The one door to execution: `call(Op, *inputs, **attrs)`. Modes differ in how they run an op,
+never in what it means.
 
-A mode is an object with `run(op, inputs, attrs)`, which returns a value, or a tuple of values if the op has several
-outputs. Values are whatever the front end uses (`Tensor`); this module only asks them for nothing at all.
+A mode is an object with `run(op, inputs, attrs)`, which returns a value, or a tuple of values if
+the op has several
+outputs. Values are whatever the front end uses (`Tensor`); this module only asks them for nothing
+at all.
 """
 
 from __future__ import annotations

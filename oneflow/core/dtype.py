@@ -49,7 +49,8 @@ complex64 = DType("complex64", np.complex64)
 complex128 = DType("complex128", np.complex128)
 
 ALL_DTYPES = (
-    bool_, uint8, int8, int16, int32, int64, float16, bfloat16, float32, float64, complex64, complex128,
+    bool_, uint8, int8, int16, int32, int64, float16, bfloat16, float32, float64, complex64,
+    complex128,
 )  # fmt: skip
 _BY_NAME = {d.name: d for d in ALL_DTYPES}
 _BY_NP = {d.np: d for d in ALL_DTYPES}

@@ -1,6 +1,8 @@
-"""Our own error types: one per kind of mistake, each with the exit code and reason it means for a job.
+"""Our own error types: one per kind of mistake, each with the exit code and reason it means for a
+job.
 
-Users may catch the built-in bases (`ValueError`, `TypeError`, `RuntimeError`); the launcher reads `exit_code`
+Users may catch the built-in bases (`ValueError`, `TypeError`, `RuntimeError`); the launcher reads
+`exit_code`
 and `reason` of an uncaught error to report the job's end.
 """
 

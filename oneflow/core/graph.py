@@ -1,12 +1,18 @@
-"""The logical graph: nodes in execution order, values between them, and the edits that passes make in place.
+"""The logical graph: nodes in execution order, values between them, and the edits that passes make
+in place.
 
-A node is an op of the registry, or one of the structural kinds below. A graph prints as text that parses back
+A node is an op of the registry, or one of the structural kinds below. A graph prints as text that
+parses back
 (graph_text.py), so a dump is also a test case.
 
-    input(name)        fed by the caller at every step          variable(name)     a parameter, buffer or optimizer state
-    output(x; index)   handed to the caller                     to_global(x)       the user fixed placement and/or SBP here
-    boxing(x)          moves x from its SBP to another          unpack(x)          one step's value -> num_pieces pieces (dim 0)
-    repeat(x)          a step's value, given to every piece     accumulate(x)      mean over the pieces of a step
+    input(name)        fed by the caller at every step          variable(name)     a parameter,
+    buffer or optimizer state
+    output(x; index)   handed to the caller                     to_global(x)       the user fixed
+    placement and/or SBP here
+    boxing(x)          moves x from its SBP to another          unpack(x)          one step's value
+    -> num_pieces pieces (dim 0)
+    repeat(x)          a step's value, given to every piece     accumulate(x)      mean over the
+    pieces of a step
     pack(x)            pieces stacked (scalars) or concatenated into a step's value
 """
 
@@ -30,7 +36,8 @@ STEP, PIECE = "step", "piece"
 class Value:
     """One result of a node.
 
-    type: global shape and dtype.  sbp: one entry per axis of the node's placement; None until it is known.
+    type: global shape and dtype.  sbp: one entry per axis of the node's placement; None until it is
+    known.
     users: the nodes that read it, once per use.
     """
 
@@ -57,12 +64,15 @@ class Value:
 class Node:
     """One op call.
 
-    op: name in the registry, or a structural kind.  placement: where it runs; of a boxing or to_global node: where its result is.
-    rate: STEP or PIECE, how often it runs (set by micro_batch).  stage: pipeline stage.  location: the user's file:line.  module: path of the nn.Module.
+    op: name in the registry, or a structural kind.  placement: where it runs; of a boxing or
+    to_global node: where its result is.
+    rate: STEP or PIECE, how often it runs (set by micro_batch).  stage: pipeline stage.  location:
+    the user's file:line.  module: path of the nn.Module.
     """
 
     __slots__ = (
-        "attrs", "id", "inputs", "location", "module", "next", "op", "outputs", "placement", "prev", "rate", "stage",
+        "attrs", "id", "inputs", "location", "module", "next", "op", "outputs", "placement", "prev",
+        "rate", "stage",
     )  # fmt: skip
 
     def __init__(self, id: int, op: str, placement: Placement, attrs: dict[str, Attr]) -> None:
@@ -93,7 +103,9 @@ class Node:
 
 
 class LogicalGraph:
-    """name: of the job.  num_pieces: micro-batches per step. Nodes form a linked list in execution order."""
+    """name: of the job.  num_pieces: micro-batches per step. Nodes form a linked list in
+    execution order.
+    """
 
     def __init__(self, name: str, num_pieces: int = 1) -> None:
         self.name = name
@@ -104,10 +116,13 @@ class LogicalGraph:
         self._first: Node | None = None
         self._last: Node | None = None
 
-    # ---- reading ---------------------------------------------------------------------------------------------------
+    # ---- reading ---------------------------------------------------------------------------------
+    # ------------------
 
     def __iter__(self) -> Iterator[Node]:
-        """Nodes in order. The node just yielded may be erased; nodes inserted right after it are not visited."""
+        """Nodes in order. The node just yielded may be erased; nodes inserted right after it are
+        not visited.
+        """
         node = self._first
         while node is not None:
             following = node.next
@@ -125,7 +140,8 @@ class LogicalGraph:
         """Every value id is smaller than this."""
         return self._next_value
 
-    # ---- building and editing ----------------------------------------------------------------------------------------
+    # ---- building and editing
+    # ----------------------------------------------------------------------------------------
 
     def append(
         self,
@@ -153,7 +169,9 @@ class LogicalGraph:
         *,
         sbp: Iterable[NdSbp | None] | None = None,
     ) -> Node:
-        """A new node right before another; it takes over that node's stage, rate, location and module."""
+        """A new node right before another; it takes over that node's stage, rate, location and
+        module.
+        """
         node = self._make(op, inputs, types, placement, attrs, sbp)
         node.stage, node.rate = before.stage, before.rate
         node.location, node.module = before.location, before.module

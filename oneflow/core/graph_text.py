@@ -3,11 +3,13 @@
     graph Digits pieces=4 {
       %0: float32[64, 64] S(0) = input(; name='x') @cpu[0, 1]
       %1: float32[10, 64] B = variable(; name='fc.weight') @cpu[0, 1]
-      %2: float32[64, 10] S(0) = matmul(%0, %1; transpose_b=True) @cpu[0, 1] stage=1 rate=piece  # fc; train.py:12
+      %2: float32[64, 10] S(0) = matmul(%0, %1; transpose_b=True) @cpu[0, 1] stage=1 rate=piece  #
+      fc; train.py:12
       output(%2; index=0) @cpu[0, 1]
     }
 
-An SBP that is not chosen yet is written `?`. Attrs are Python literals; dtypes stand by their bare name.
+An SBP that is not chosen yet is written `?`. Attrs are Python literals; dtypes stand by their bare
+name.
 """
 
 from __future__ import annotations
@@ -33,7 +35,9 @@ def print_graph(graph: LogicalGraph) -> str:
 
 
 def print_node(node: Node, *, with_location: bool = True) -> str:
-    """One line. Without location it says what the node means and nothing of where it was written."""
+    """One line. Without location it says what the node means and nothing of where it was
+    written.
+    """
     outputs = ", ".join(_print_value(v) for v in node.outputs)
     inputs = ", ".join(f"%{v.id}" for v in node.inputs)
     attrs = ", ".join(f"{k}={format_attr(v)}" for k, v in sorted(node.attrs.items()))

@@ -192,7 +192,9 @@ class Metrics:
         self.actor(kind).acts += n
 
     def wait(self, kind: str, cause: str, seconds: float) -> None:
-        """The rank was idle because actors of a kind waited. cause: no_input or no_free_register."""
+        """The rank was idle because actors of a kind waited. cause: no_input or
+        no_free_register.
+        """
         counters = self.actor(kind)
         if cause == "no_input":
             counters.no_input_s += seconds

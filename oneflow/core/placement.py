@@ -17,7 +17,8 @@ from oneflow.core.errors import GraphError, PlacementError
 class Placement:
     """A device type and the ranks, whose shape is the hierarchy.
 
-    type: "cpu" or "cuda".  ranks: a list, nested list or integer array; sorted and de-duplicated, so that a
+    type: "cpu" or "cuda".  ranks: a list, nested list or integer array; sorted and de-duplicated,
+    so that a
     rank's place in the hierarchy is its place in ascending order. Immutable and hashable.
     """
 
@@ -31,7 +32,8 @@ class Placement:
     def __new__(cls, type: str, ranks: Any) -> Placement:
         if type not in DEVICE_TYPES:
             raise PlacementError(
-                f"Expected one of {', '.join(DEVICE_TYPES)} device type at start of device string: {type}"
+                f"Expected one of {', '.join(DEVICE_TYPES)} device type "
+                f"at start of device string: {type}"
             )
         array = np.asarray(ranks)
         if array.size == 0 or array.dtype.kind not in "iu":
@@ -66,7 +68,9 @@ class Placement:
         return rank in self.rank_ids
 
     def coordinate(self, rank: int) -> tuple[int, ...]:
-        """Where `rank` stands in the hierarchy. Raises PlacementError if it is not in the placement."""
+        """Where `rank` stands in the hierarchy. Raises PlacementError if it is not in the
+        placement.
+        """
         if rank not in self.rank_ids:
             raise PlacementError(f"rank {rank} is not in {self}")
         return coordinates(self.hierarchy)[self.rank_ids.index(rank)]
@@ -101,7 +105,9 @@ _known: WeakValueDictionary[tuple[Any, ...], Placement] = WeakValueDictionary()
 
 
 def _interned(type_: str, hierarchy: tuple[int, ...], rank_ids: tuple[int, ...]) -> Placement:
-    """One object per placement: comparing two of a thousand ranks is then comparing two pointers."""
+    """One object per placement: comparing two of a thousand ranks is then comparing two
+    pointers.
+    """
     key = type_, hierarchy, rank_ids
     found = _known.get(key)
     if found is None:
@@ -114,7 +120,9 @@ def _interned(type_: str, hierarchy: tuple[int, ...], rank_ids: tuple[int, ...])
 
 @lru_cache(maxsize=1024)
 def coordinates(hierarchy: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
-    """The coordinates of a hierarchy in rank order, e.g. (2, 2) -> ((0, 0), (0, 1), (1, 0), (1, 1))."""
+    """The coordinates of a hierarchy in rank order, e.g. (2, 2) -> ((0, 0), (0, 1), (1, 0), (1,
+    1)).
+    """
     return tuple(
         tuple(int(i) for i in np.unravel_index(k, hierarchy)) for k in range(math.prod(hierarchy))
     )

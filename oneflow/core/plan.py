@@ -1,6 +1,7 @@
 """The compiled plan: actors, registers and the graph they run. The same for every rank.
 
-The scheduler makes it (`scheduler/compiler/emit.py`); each rank derives its own part from (Plan, rank).
+The scheduler makes it (`scheduler/compiler/emit.py`); each rank derives its own part from (Plan,
+rank).
 """
 
 from __future__ import annotations
@@ -55,7 +56,9 @@ class RegisterSpec:
 
 @dataclass
 class ActorSpec:
-    """nodes: of the graph, in order.  acts: how often it runs in a step.  level: longest chain of actors before it."""
+    """nodes: of the graph, in order.  acts: how often it runs in a step.  level: longest chain
+    of actors before it.
+    """
 
     id: int
     kind: ActorKind

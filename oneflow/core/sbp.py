@@ -1,4 +1,6 @@
-"""SBP: how a tensor lies over one axis of a hierarchy: split along a dim, broadcast, or partial sums."""
+"""SBP: how a tensor lies over one axis of a hierarchy: split along a dim, broadcast, or partial
+sums.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ class Sbp:
 
 
 class Split(Sbp):
-    """Each rank of the axis holds a balanced part of dim `dim`; the first parts take the remainder."""
+    """Each rank of the axis holds a balanced part of dim `dim`; the first parts take the
+    remainder.
+    """
 
     __slots__ = ("dim",)
     is_split = True
@@ -141,7 +145,9 @@ def parse_nd_sbp(text: str) -> NdSbp:
 
 
 def as_nd_sbp(value: Any, num_axes: int) -> NdSbp:
-    """An SBP or a list of them, as a tuple with one entry per hierarchy axis. Raises TypeError, SbpError."""
+    """An SBP or a list of them, as a tuple with one entry per hierarchy axis. Raises TypeError,
+    SbpError.
+    """
     items = (value,) if isinstance(value, Sbp) else value
     if not isinstance(items, Iterable) or isinstance(items, str):
         raise TypeError(

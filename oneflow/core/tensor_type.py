@@ -28,7 +28,7 @@ class TensorType:
 
     @property
     def nbytes(self) -> int:
-        return self.numel * self.dtype.bytes
+        return self.numel * int(self.dtype.bytes)
 
     def with_shape(self, shape: tuple[int, ...]) -> TensorType:
         return TensorType(tuple(shape), self.dtype)

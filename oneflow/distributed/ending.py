@@ -20,7 +20,13 @@ BRIEF = (PeerLostError, RendezvousError)
 
 _code: object = 0
 _report: Callable[[BaseException], bool] | None = None
-_is_joined: Callable[[], bool] = lambda: False
+
+
+def _nobody() -> bool:
+    return False
+
+
+_is_joined: Callable[[], bool] = _nobody
 
 
 def watch(report: Callable[[BaseException], bool], is_joined: Callable[[], bool]) -> None:

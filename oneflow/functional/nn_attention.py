@@ -27,8 +27,10 @@ def scaled_dot_product_attention(
 ) -> Tensor:
     """softmax(query @ key^T * scale + mask) @ value over the last two dims.
 
-    query: (..., rows, d).  key: (..., columns, d).  value: (..., columns, e).  Returns (..., rows, e).
-    attn_mask: bool (True: may be seen) or a float summand, broadcastable to (..., rows, columns); not with is_causal.
+    query: (..., rows, d).  key: (..., columns, d).  value: (..., columns, e).  Returns (..., rows,
+    e).
+    attn_mask: bool (True: may be seen) or a float summand, broadcastable to (..., rows, columns);
+    not with is_causal.
     is_causal: row i sees columns up to i + columns - rows.  scale: 1/sqrt(d) if None.
     Vaswani et al., "Attention is all you need", 2017.
     """
@@ -55,5 +57,6 @@ def _masked(scores: Tensor, mask: Tensor | None) -> Tensor:
     if mask is None:
         return scores
     if mask.dtype.name == "bool":
-        return where(mask, scores, -1e30)
+        seen: Tensor = where(mask, scores, -1e30)
+        return seen
     return add(scores, mask)

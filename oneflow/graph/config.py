@@ -21,7 +21,9 @@ class GraphConfig:
         return self._training
 
     def set_gradient_accumulation_steps(self, value: int) -> None:
-        """Cuts each call's batch (dim 0 of every input) in `value` micro-batches; the gradient is their mean."""
+        """Cuts each call's batch (dim 0 of every input) in `value` micro-batches; the gradient
+        is their mean.
+        """
         if not isinstance(value, int) or value < 1:
             raise ConfigError(f"gradient accumulation steps must be an integer >= 1, got {value!r}")
         self.num_pieces = value
@@ -33,7 +35,9 @@ class GraphConfig:
         self.outputs_buffer_size = value
 
     def enable_straighten_algorithm(self, mode: str = "MemoryFirst") -> None:
-        """How ops are ordered: one of "Disable", "SpeedFirst", "MemoryFirst", "OverlapCpuGpu", "DelayShortGpu"."""
+        """How ops are ordered: one of "Disable", "SpeedFirst", "MemoryFirst", "OverlapCpuGpu",
+        "DelayShortGpu".
+        """
         if mode not in ORDER_MODES:
             raise AssertionError(
                 f"please choose one of {', '.join(ORDER_MODES)} as straighten mode, got {mode!r}"

@@ -160,7 +160,8 @@ class Graph:
             return
         if isinstance(value, Optimizer):
             raise AttributeError(
-                f"'{type(self).__name__}' object: to add an optimizer call self.add_optimizer(optimizer)"
+                f"'{type(self).__name__}' object: "
+                "to add an optimizer call self.add_optimizer(optimizer)"
             )
         if isinstance(value, Tensor):
             raise AttributeError(
@@ -291,7 +292,8 @@ class Graph:
             for parameter in optimizer.parameters():
                 if id(parameter) not in names:
                     raise ValueError(
-                        f"Parameter <{parameter.type}> is not in the corresponding nn.Graph/nn.Module."
+                        f"Parameter <{parameter.type}> is not in the corresponding "
+                        "nn.Graph/nn.Module."
                     )
                 for key, tensor in optimizer.state_of(parameter).items():
                     if isinstance(tensor, Tensor):
@@ -365,7 +367,8 @@ class Graph:
         unexpected = set(state_dict) - set(self._modules) - set(known.values()) - {STEP_KEY}
         if strict and (missing or unexpected):
             raise GraphError(
-                f"load_state_dict of {self.name}: missing {sorted(missing)}, unexpected {sorted(unexpected)}"
+                f"load_state_dict of {self.name}: missing {sorted(missing)}, "
+                f"unexpected {sorted(unexpected)}"
             )
 
     # ---- printing --------------------------------------------------------------------------------
@@ -376,7 +379,8 @@ class Graph:
         plan = bound.plan
         self._say(
             0,
-            f"compiled in {seconds:.3f} s: {len(plan.actors)} actors, {len(plan.registers)} registers; registers and scratch memory "
+            f"compiled in {seconds:.3f} s: {len(plan.actors)} actors, {len(plan.registers)} "
+            "registers; registers and scratch memory "
             f"of this rank {bound.arena_nbytes} bytes (least possible: {bound.arena_bound})",
         )
         if self._debug_v_level >= 1:
@@ -430,7 +434,8 @@ def _feed(trace: Trace, i: int, x: Tensor, pieces: int) -> Tensor:
         return whole
     if not x.type.shape or x.type.shape[0] % pieces:
         raise ShapeError(
-            f"input {i} {x.type}: dim 0 must be divisible by the {pieces} gradient accumulation steps"
+            f"input {i} {x.type}: dim 0 must be divisible by the {pieces} "
+            "gradient accumulation steps"
         )
     shape = (x.type.shape[0] // pieces, *x.type.shape[1:])
     piece = trace.structural("unpack", whole, x.type.with_shape(shape), {})

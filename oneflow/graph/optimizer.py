@@ -1,4 +1,6 @@
-"""An optimizer inside a graph: its update is traced, its learning rate and step count are fed at each call."""
+"""An optimizer inside a graph: its update is traced, its learning rate and step count are fed at
+each call.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ if TYPE_CHECKING:
 
 
 class GraphOptimizer:
-    """optim: the eager optimizer, whose groups, state and update are used.  lr_sch: its scheduler or None."""
+    """optim: the eager optimizer, whose groups, state and update are used.  lr_sch: its
+    scheduler or None.
+    """
 
     def __init__(self, optim: Any, lr_sch: Any, number: int) -> None:
         from oneflow.optim.lr_scheduler import LRScheduler
@@ -44,10 +48,13 @@ class GraphOptimizer:
         state: dict[str, Any] = self.optim.state[parameter]
         return state
 
-    # ---- tracing -------------------------------------------------------------------------------------------------------------
+    # ---- tracing ---------------------------------------------------------------------------------
+    # ----------------------------
 
     def trace(self, trace: Trace) -> None:
-        """Adds accumulation, clipping and the update to the graph; leaves the parameters without gradients."""
+        """Adds accumulation, clipping and the update to the graph; leaves the parameters without
+        gradients.
+        """
         self._rates.clear()  # of an earlier trace that failed
         self._steps.clear()
         try:
@@ -80,7 +87,8 @@ class GraphOptimizer:
     def _scalar(self, trace: Trace, name: str, dtype: Any, parameter: Tensor) -> Tensor:
         return trace.scalar_input(name, TensorType((), dtype), parameter)
 
-    # ---- running -------------------------------------------------------------------------------------------------------------
+    # ---- running ---------------------------------------------------------------------------------
+    # ----------------------------
 
     def feed(self, step: int, feeds: dict[str, Any]) -> None:
         """Learning rates for step `step` (from 0), and the number of the update (from 1): the

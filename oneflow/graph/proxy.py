@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from oneflow.core.errors import GraphError
 from oneflow.core.placement import Placement
-from oneflow.tensor.tensor import Tensor
 
 if TYPE_CHECKING:
     from oneflow.graph.graph import Graph
@@ -43,7 +42,8 @@ class GraphModule:
 
     @property
     def _stage(self) -> Stage:
-        return self._graph._stages.setdefault(id(self._module), Stage())
+        found: Stage = self._graph._stages.setdefault(id(self._module), Stage())
+        return found
 
     def set_stage(self, stage_id: int, placement: Placement | None = None) -> None:
         """Makes the module stage `stage_id` of the pipeline; its inputs are moved to `placement`

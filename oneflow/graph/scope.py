@@ -1,4 +1,6 @@
-"""Which trace is being recorded, and which module is being called: so that nodes know where they come from."""
+"""Which trace is being recorded, and which module is being called: so that nodes know where they
+come from.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""From a traced graph to a job that runs: compile here, or with the scheduler and the other ranks."""
+"""From a traced graph to a job that runs: compile here, or with the scheduler and the other
+ranks.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,9 @@ if TYPE_CHECKING:
     from oneflow.actors.job import Job
 
 PATIENCE = 1.5
-"""A broken connection is an error of its own after so many times what the scheduler needs to notice a lost rank."""
+"""A broken connection is an error of its own after so many times what the scheduler needs to
+notice a lost rank.
+"""
 
 
 def compile_and_bind(
@@ -20,7 +24,8 @@ def compile_and_bind(
 ) -> Job:
     """graph: as traced on this rank.  variables: name -> array of this rank's part.
 
-    A graph whose values all live on this rank is compiled here; one that spans ranks is compiled by the scheduler, after all
+    A graph whose values all live on this rank is compiled here; one that spans ranks is compiled by
+    the scheduler, after all
     ranks have agreed that they traced the same.
     """
     ranks = sorted({r for node in graph for r in node.placement.rank_ids})

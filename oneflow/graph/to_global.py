@@ -17,7 +17,8 @@ from oneflow.tensor.tensor import Tensor
 def traced_to_global(
     x: Tensor, placement: Placement | None, nd_sbp: NdSbp | None, grad_sbp: NdSbp | None = None
 ) -> Tensor:
-    """A traced or captured tensor laid out otherwise; missing: keep. The gradient comes back to x's placement,
+    """A traced or captured tensor laid out otherwise; missing: keep. The gradient comes back to x's
+    placement,
     with `grad_sbp` if given. Raises GraphError for a local tensor."""
     from oneflow.autograd.grad_mode import is_grad_enabled
 
@@ -32,7 +33,8 @@ def traced_to_global(
     target = placement or x._placement
     if nd_sbp is None and target.ndim != x._placement.ndim:
         raise GraphError(
-            f"to_global: from {x._placement} to {target} the number of hierarchy axes changes; give sbp="
+            f"to_global: from {x._placement} to {target} the number of hierarchy axes "
+            "changes; give sbp="
         )
     out = trace.to_global(x, target, nd_sbp)
     if x.requires_grad and is_grad_enabled():
@@ -50,7 +52,9 @@ def traced_to_global(
 
 
 def call_traced(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Calls `module.forward` while a graph is traced: nodes learn their module and stage. Hooks do not run."""
+    """Calls `module.forward` while a graph is traced: nodes learn their module and stage. Hooks
+    do not run.
+    """
     trace = current_trace()
     assert trace is not None
     path = trace.paths.get(id(module)) or f"{trace.module_path}.{type(module).__name__}".lstrip(".")
@@ -72,7 +76,7 @@ def call_traced(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> A
         trace.module_path, trace.stage = before
 
 
-def _moved(x: Tensor, placement: Placement) -> Tensor:
-    if x._placement is None or x._placement == placement:
+def _moved(x: Tensor, placement: Placement | None) -> Tensor:
+    if placement is None or x._placement is None or x._placement == placement:
         return x
     return traced_to_global(x, placement, None)

@@ -1,7 +1,9 @@
 """Trace mode: ops become nodes of a logical graph instead of being run.
 
-Eager tensors that the traced code reads become variables: parameters, buffers, optimizer state. An op that overwrites one
-gives the variable a new value in the graph; whoever reads the tensor later in the trace reads that value.
+Eager tensors that the traced code reads become variables: parameters, buffers, optimizer state. An
+op that overwrites one
+gives the variable a new value in the graph; whoever reads the tensor later in the trace reads that
+value.
 """
 
 from __future__ import annotations
@@ -30,7 +32,8 @@ from oneflow.tensor.tensor import Tensor, wrap_traced
 class Trace:
     """The mode, and what it has recorded.
 
-    rank: of this process: local tensors live there.  names: id(tensor) -> name, for tensors whose names are known.
+    rank: of this process: local tensors live there.  names: id(tensor) -> name, for tensors whose
+    names are known.
     """
 
     def __init__(self, name: str, rank: int, num_pieces: int, names: dict[int, str]) -> None:
@@ -56,7 +59,8 @@ class Trace:
         with use_mode(self), scope.tracing(self):
             yield
 
-    # ---- the mode ----------------------------------------------------------------------------------------------------------
+    # ---- the mode --------------------------------------------------------------------------------
+    # --------------------------
 
     def run(self, op: type[Op], inputs: tuple[Tensor, ...], attrs: dict[str, Attr]) -> Any:
         values = [self.value_of(x) for x in inputs]
@@ -96,7 +100,9 @@ class Trace:
         return wrap_traced(node.outputs[0], types[0], placement=placement, sbp=sbp)
 
     def to_global(self, x: Tensor, placement: Placement, nd_sbp: NdSbp | None) -> Tensor:
-        """A node that fixes placement and, unless None, SBP. Its gradient is the front end's to record."""
+        """A node that fixes placement and, unless None, SBP. Its gradient is the front end's to
+        record.
+        """
         value = self.value_of(x)
         check_placement(placement)
         if nd_sbp is not None:
@@ -135,7 +141,8 @@ class Trace:
         value = self.value_of(x)
         self._append("output", [value], [], value.placement, {"index": index})
 
-    # ---- gradients -----------------------------------------------------------------------------------------------------------
+    # ---- gradients -------------------------------------------------------------------------------
+    # ----------------------------
 
     def hide_gradient(self, x: Tensor) -> None:
         """Puts `x.grad` aside until the trace is done: gradients in a graph begin with nothing."""
@@ -149,7 +156,8 @@ class Trace:
             x.grad = grad
         self._hidden.clear()
 
-    # ---- values --------------------------------------------------------------------------------------------------------------
+    # ---- values ----------------------------------------------------------------------------------
+    # ----------------------------
 
     def value_of(self, x: Tensor) -> Value:
         """The value that `x` stands for now; an eager tensor becomes a variable. Raises GraphError,
@@ -214,11 +222,13 @@ class Trace:
         for i, (x, value) in enumerate(zip(inputs, values, strict=True)):
             if (x._placement is None) != (inputs[0]._placement is None):
                 raise PlacementError(
-                    f"{op.name}: local and global tensors are mixed (positional {i}); use to_global()"
+                    f"{op.name}: local and global tensors are mixed (positional {i}); "
+                    "use to_global()"
                 )
             if value.placement != first:
                 raise PlacementError(
-                    f"{op.name}: Expected all tensors to be on the same placement, but found at least two "
+                    f"{op.name}: Expected all tensors to be on the same placement, "
+                    "but found at least two "
                     f"placements, {first} (positional 0) and {value.placement} (positional {i})! "
                     "Move one with to_global(placement=...)"
                 )

@@ -1,10 +1,14 @@
-"""How many slots each register has. Slots are the only flow control: these numbers are the schedule.
+"""How many slots each register has. Slots are the only flow control: these numbers are the
+schedule.
 
 With one piece a step nothing overlaps, and one slot is enough. With more pieces:
-  - what a stage keeps from its forward for its backward pass has `stages - stage` slots: stage s may be so many
-    pieces ahead of its own backward, which is the 1F1B schedule (the last stage alternates, the first runs ahead
+  - what a stage keeps from its forward for its backward pass has `stages - stage` slots: stage s
+  may be so many
+    pieces ahead of its own backward, which is the 1F1B schedule (the last stage alternates, the
+    first runs ahead
     by the depth of the pipeline);
-  - what crosses to another actor at once has 2, so that the next piece can be made while this one is read.
+  - what crosses to another actor at once has 2, so that the next piece can be made while this one
+  is read.
 """
 
 from __future__ import annotations

@@ -27,7 +27,9 @@ def emit(graph: LogicalGraph, config: JobConfig, cluster: Cluster) -> Plan:
 
 
 def _makers(actors: list[ActorSpec]) -> dict[int, int]:
-    """node id -> id of the actor that makes its outputs known to others (of an all_reduce in two phases: the second)."""
+    """node id -> id of the actor that makes its outputs known to others (of an all_reduce in two
+    phases: the second).
+    """
     return {
         node.id: actor.id
         for actor in actors
@@ -39,7 +41,9 @@ def _makers(actors: list[ActorSpec]) -> dict[int, int]:
 def _by_consumers(
     actor: ActorSpec, actors: list[ActorSpec], makers: dict[int, int]
 ) -> dict[tuple[int, ...], list[Value]]:
-    """The values that other actors read, by who reads them; what the same actors read travels together."""
+    """The values that other actors read, by who reads them; what the same actors read travels
+    together.
+    """
     result: dict[tuple[int, ...], list[Value]] = {}
     for node in actor.nodes:
         for value in node.outputs:
@@ -76,7 +80,9 @@ def _add_control(
     makers: dict[int, int],
     registers: list[RegisterSpec],
 ) -> None:
-    """Registers without values: whoever overwrites a variable waits for the actors that read it in this step."""
+    """Registers without values: whoever overwrites a variable waits for the actors that read it
+    in this step.
+    """
     known = {(r.producer.id, c.id) for r in registers for c in r.consumers}
     for node in graph:
         for reader in overtaken_readers(node):

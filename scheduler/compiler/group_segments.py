@@ -1,11 +1,15 @@
 """Groups nodes into actors.
 
-The level of a node is the longest chain of actors before it: a compute node has the level of its producers if they
-run in the same place at the same rate, one more otherwise; whatever waits for another device or changes rate has one
-more than its producers; and what overwrites a variable is not below anybody who reads it. Compute nodes of one place, rate and level form one segment. Edges between actors then always go up in
+The level of a node is the longest chain of actors before it: a compute node has the level of its
+producers if they
+run in the same place at the same rate, one more otherwise; whatever waits for another device or
+changes rate has one
+more than its producers; and what overwrites a variable is not below anybody who reads it. Compute
+nodes of one place, rate and level form one segment. Edges between actors then always go up in
 level, so no cycle can arise, and no search for cycles is needed.
 
-Boxing nodes of one level between the same ranks become one actor that carries all their tensors: the gradients of a
+Boxing nodes of one level between the same ranks become one actor that carries all their tensors:
+the gradients of a
 data-parallel model are reduced together.
 """
 
@@ -29,8 +33,10 @@ _KINDS = {
 }
 
 FLAT_TWO_PHASE_NBYTES = 256 * 1024
-"""From this size on an all_reduce over p ranks is a reduce-scatter and an all-gather (2T(p-1)/p bytes a rank) instead of everybody
-reading everything (T(p-1)): two messages more against fewer bytes. At p == 2 both read the same, but the halves also share the adding."""
+"""From this size on an all_reduce over p ranks is a reduce-scatter and an all-gather (2T(p-1)/p
+bytes a rank) instead of everybody
+reading everything (T(p-1)): two messages more against fewer bytes. At p == 2 both read the same,
+but the halves also share the adding."""
 
 
 def group_segments(graph: LogicalGraph) -> list[ActorSpec]:
@@ -49,13 +55,16 @@ def group_segments(graph: LogicalGraph) -> list[ActorSpec]:
         groups.setdefault(_key(node, level), []).append(node)
     for nodes in groups.values():
         if nodes[0].op == "boxing":
-            # In the order in which what they read is made, and so lies in its register: neighbours stay neighbours.
+            # In the order in which what they read is made, and so lies in its register: neighbours
+            # stay neighbours.
             nodes.sort(key=lambda n: places[n.inputs[0].node.id])
     return _number(graph, groups, levels)
 
 
 def _copy_variables(graph: LogicalGraph) -> None:
-    """Peers and callers read registers, never a variable's own memory: what they want of one is copied first."""
+    """Peers and callers read registers, never a variable's own memory: what they want of one is
+    copied first.
+    """
     for node in graph:
         if not node.is_structural or node.op == "repeat":
             continue
@@ -121,7 +130,9 @@ def _key(node: Node, level: int) -> Hashable:
 
 
 def flat_group_axis(node: Node) -> int | None:
-    """The hierarchy axis of a boxing that is a plain all_reduce over one axis (P -> B there, all else the same), or None."""
+    """The hierarchy axis of a boxing that is a plain all_reduce over one axis (P -> B there, all
+    else the same), or None.
+    """
     source, target = node.inputs[0], node.outputs[0]
     if source.placement != target.placement:
         return None

@@ -96,7 +96,9 @@ def shards(plan: Plan, kind: str, arrays: dict[str, Array]) -> list[dict[str, Ar
     return result
 
 
-def reference(steps: int, pieces: int, width: int = 16, rows: int = 12) -> tuple[list[Any], Any, Any]:
+def reference(
+    steps: int, pieces: int, width: int = 16, rows: int = 12
+) -> tuple[list[Any], Any, Any]:
     """Losses (a list of the pieces' losses for each step) and final weights, in float64."""
     start = initial(width, rows)
     x, w1, w2 = (start[k].astype(np.float64) for k in ("x", "w1", "w2"))

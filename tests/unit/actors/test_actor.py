@@ -103,17 +103,13 @@ class Chain:
         for i in range(length):
             inputs = []
             if i:
-                inputs = [
-                    Input("in", tuple(Send(i - 1, Freed(0, s)) for s in range(slots[i - 1])))
-                ]
+                inputs = [Input("in", tuple(Send(i - 1, Freed(0, s)) for s in range(slots[i - 1])))]
             outputs = []
             if i < length - 1:
                 publish = tuple((Send(i + 1, Ready(0, s)),) for s in range(slots[i]))
                 outputs = [Output("out", publish, 1)]
             self.actors.append(Actor(str(i), inputs, outputs))
-        self.pending = [
-            (i, e) for i, actor in enumerate(self.actors) for e in actor.allow(acts)
-        ]
+        self.pending = [(i, e) for i, actor in enumerate(self.actors) for e in actor.allow(acts)]
 
     def run(self, rng: random.Random) -> None:
         while self.pending:

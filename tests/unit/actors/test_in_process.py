@@ -35,7 +35,9 @@ def test_every_layout_trains_like_float64_numpy(name):
         # Pieces are cut from each rank's own rows, so with pieces only their sum is the same.
         found = [np.sum(o[0]) for o in outputs if 0 in o]
         np.testing.assert_allclose(found, sum(expected), rtol=1e-5)
-    for shard, wanted in zip(variables, shards(plan, "variable", {"w1": w1, "w2": w2}), strict=True):
+    for shard, wanted in zip(
+        variables, shards(plan, "variable", {"w1": w1, "w2": w2}), strict=True
+    ):
         for key in shard:
             np.testing.assert_allclose(shard[key], wanted[key], atol=1e-5)
 
@@ -84,7 +86,9 @@ def test_slots_alone_make_the_1f1b_order():
 
 
 def _acts_of_segments(plan, cluster):
-    """forward/backward acts of each stage in the order in which they ran; a fused stage counts as both."""
+    """forward/backward acts of each stage in the order in which they ran; a fused stage counts
+    as both.
+    """
     orders = {0: [], 1: []}
     for rank, executor in enumerate(cluster.executors):
         for bound in executor.bound.actors.values():

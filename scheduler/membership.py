@@ -136,6 +136,11 @@ class Membership:
         """Ranks that left in order."""
         return [rank for rank, peer in self._peers.items() if peer.left]
 
+    @property
+    def num_present(self) -> int:
+        """Ranks that were admitted and have not left."""
+        return sum(not peer.left for peer in self._peers.values())
+
     def progress(self) -> dict[int, int]:
         """The last progress counter of each rank."""
         return {rank: peer.progress for rank, peer in self._peers.items()}

@@ -66,7 +66,6 @@ class SchedulerService(control_pb2_grpc.SchedulerServicer):
     """
 
     def __init__(self, world_size: int, compile_job: CompileJob, config: Config) -> None:
-        self._world_size = world_size
         self._compile_job = compile_job
         self._rendezvous = Rendezvous(world_size, config.attempt)
         self._membership = Membership(config.suspect_s, config.act_s)
@@ -204,7 +203,7 @@ class SchedulerService(control_pb2_grpc.SchedulerServicer):
     @property
     def is_needed(self) -> bool:
         """Whether ranks are still there that may ask for something."""
-        return not self.has_failed and len(self._membership.left_ranks) < self._world_size
+        return not self.has_failed and self._membership.num_present > 0
 
     def announce_closing(self) -> None:
         """Tells every rank that the scheduler leaves in order.

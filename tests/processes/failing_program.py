@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import os
 import signal
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -236,6 +237,16 @@ def long_compile() -> None:
         return h
 
     make(deep)(batch())
+
+
+def cut_cable() -> None:
+    """Rank 0 takes the network down between two steps."""
+    graph = make()
+    train(20, graph)
+    if RANK == 0:
+        name, device = os.environ["CUT"].split()
+        subprocess.run(["ip", "-n", name, "link", "set", device, "down"], check=True)
+    train(MANY, graph)
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 LAYOUTS = [("dp", 2), ("tp", 2), ("pp", 2), ("2d", 4)]
+MATRIX = [*LAYOUTS, ("dp", 4), ("tp", 4), ("pp", 4)]
 WORLD = ("MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "RANK", "LOCAL_RANK")
 
 
@@ -63,14 +64,14 @@ def test_digits_are_learnt(digits: dict[str, Any]) -> None:
     assert digits["samples_per_s"] > 0
 
 
-@pytest.mark.parametrize(("layout", "num_ranks"), LAYOUTS)
+@pytest.mark.parametrize(("layout", "num_ranks"), MATRIX)
 def test_digits_lose_the_same_in_every_layout(
     digits: dict[str, Any], layout: str, num_ranks: int, tmp_path: Path
 ) -> None:
-    options = ("--parallel", layout, "--stop-after", "3")
-    losses = train(num_ranks, "digits.py", tmp_path / "report.json", *options)["losses"]
-    assert len(losses) == 3 * 14
-    np.testing.assert_allclose(losses, digits["losses"][: 3 * 14], rtol=1e-5)
+    """The whole training: every step's loss, and what was learnt."""
+    report = train(num_ranks, "digits.py", tmp_path / "report.json", "--parallel", layout)
+    np.testing.assert_allclose(report["losses"], digits["losses"], rtol=1e-5)
+    assert report["accuracy"] >= 0.97
 
 
 def test_cnn_learns_in_two_layouts(tmp_path: Path) -> None:

@@ -188,7 +188,13 @@ def _same_layout(a: Tensor, b: Tensor) -> bool:
     if a._array is None or b._array is None or a._grad_fn is not None or a.type != b.type:
         return False
     same = a._placement == b._placement and a._sbp == b._sbp
-    return same and type(a._array) is type(b._array) and a._array.flags.writeable
+    return same and type(a._array) is type(b._array) and _may_be_written(a._array)
+
+
+def _may_be_written(array: Any) -> bool:
+    """Not if elements share memory. NumPy says so; CuPy does not, but expanded arrays have gaps."""
+    flags = array.flags
+    return bool(getattr(flags, "writeable", flags.c_contiguous))
 
 
 def _add(a: Tensor, b: Tensor) -> Tensor:

@@ -94,7 +94,6 @@ class Actor:
         self.history: deque[Message] = deque(maxlen=8)
 
     # ---- messages --------------------------------------------------------------------------------
-    # --------------------
 
     def handle(self, message: Message) -> Sequence[Effect]:
         """Takes one message; returns what is to be done. Raises ProtocolError for what cannot be.
@@ -143,7 +142,6 @@ class Actor:
         return self._launch()
 
     # ---- acting ----------------------------------------------------------------------------------
-    # --------------------
 
     def _launch(self) -> Sequence[Effect]:
         """Takes the slots of one act. Launches are kept: making a frozen object costs more than
@@ -207,7 +205,6 @@ class Actor:
         return NOTHING
 
     # ---- reports ---------------------------------------------------------------------------------
-    # --------------------
 
     def waits_for(self) -> str:
         """What keeps the actor from running, in words; "" if nothing does."""

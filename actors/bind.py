@@ -162,7 +162,6 @@ class _Binder:
         return bound
 
     # ---- memory ----------------------------------------------------------------------------------
-    # ------------------------
 
     def _make_memory(self) -> None:
         offsets, nbytes = private_layout(self.plan, self.rank)
@@ -189,7 +188,6 @@ class _Binder:
         return found
 
     # ---- who reads what --------------------------------------------------------------------------
-    # --------------------------
 
     def _channels(self, spec: ActorSpec, rank: int) -> list[Channel]:
         """Input channels of an actor on a rank."""
@@ -233,7 +231,6 @@ class _Binder:
         )
 
     # ---- actors ----------------------------------------------------------------------------------
-    # --------------------------
 
     def _actor(self, spec: ActorSpec, readers: dict[int, list[tuple[ActorSpec, int]]]) -> Actor:
         inputs = [
@@ -311,7 +308,6 @@ class _Binder:
         return {key: tuple(sends) for key, sends in book.items()}
 
     # ---- kernels ---------------------------------------------------------------------------------
-    # ---------------------------
 
     def _make_segments(self) -> dict[int, Segment]:
         segments = {}

@@ -76,7 +76,6 @@ class Executor:
         self._has_warned = False
 
     # ---- steps -----------------------------------------------------------------------------------
-    # ------------------------
 
     def begin_step(self) -> None:
         """Lets every actor run its share of one step."""
@@ -160,7 +159,6 @@ class Executor:
         return self._remaining == 0
 
     # ---- messages --------------------------------------------------------------------------------
-    # --------------------------
 
     def _perform(self, key: int, effect: Effect) -> None:
         """Does one effect of actor `key`."""
@@ -189,7 +187,6 @@ class Executor:
         return bool(arrived)
 
     # ---- waiting ---------------------------------------------------------------------------------
-    # ----------------------------
 
     def _wait(self, since: float) -> None:
         if self._bus is None:

@@ -139,7 +139,6 @@ class Connection:
         self._incoming: tuple[int, _Parts | None] | None = None
 
     # ---- sending ---------------------------------------------------------------------------------
-    # ------------------------
 
     def send(self, code: int) -> None:
         parts = self._parts(self._sent, code, self._mine, self._rank, self.peer)
@@ -175,7 +174,6 @@ class Connection:
         return True
 
     # ---- receiving -------------------------------------------------------------------------------
-    # ------------------------
 
     def receive(self) -> list[int]:
         """Codes of the messages that have come in whole."""
@@ -231,7 +229,6 @@ class Connection:
         codes.append(code)
 
     # ---- parts -----------------------------------------------------------------------------------
-    # ------------------------
 
     def _parts(
         self, cache: dict[int, _Parts], code: int, memory: Mirrors, source: int, reader: int
@@ -262,7 +259,6 @@ class Connection:
         return found
 
     # ---- breaking --------------------------------------------------------------------------------
-    # ------------------------
 
     def _break(self, cause: str) -> None:
         """Mostly the echo of a rank that has died, of which the control plane can say more: so

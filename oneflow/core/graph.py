@@ -117,7 +117,6 @@ class LogicalGraph:
         self._last: Node | None = None
 
     # ---- reading ---------------------------------------------------------------------------------
-    # ------------------
 
     def __iter__(self) -> Iterator[Node]:
         """Nodes in order. The node just yielded may be erased; nodes inserted right after it are

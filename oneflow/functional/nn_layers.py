@@ -404,7 +404,6 @@ def adaptive_avg_pool3d(input: Tensor, output_size: Any) -> Tensor:
 
 
 # ---- normalisation -------------------------------------------------------------------------------
-# ------------------------
 
 
 def _begin_axis(x: Tensor, normalized_shape: Any, who: str) -> int:
@@ -511,7 +510,6 @@ def pairwise_distance(
 
 
 # ---- positions -----------------------------------------------------------------------------------
-# ------------------------
 
 
 def embedding(

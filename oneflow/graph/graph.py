@@ -148,7 +148,6 @@ class Graph:
         self._debug_v_level, self._debug_ranks = v_level, ranks
 
     # ---- attributes ------------------------------------------------------------------------------
-    # --------------------------
 
     def __setattr__(self, name: str, value: Any) -> None:
         from oneflow.nn.module import Module
@@ -182,7 +181,6 @@ class Graph:
         return Proxy(value, self, path) if isinstance(value, Module) else value
 
     # ---- calls -----------------------------------------------------------------------------------
-    # ----------------------------
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         kwargs = dict(sorted(kwargs.items()))
@@ -283,7 +281,6 @@ class Graph:
         return map_tensors(self._outputs, result)
 
     # ---- names and state -------------------------------------------------------------------------
-    # ----------------------------
 
     def _names(self) -> dict[int, str]:
         """Name of every tensor that the graph knows beforehand."""
@@ -372,7 +369,6 @@ class Graph:
             )
 
     # ---- printing --------------------------------------------------------------------------------
-    # --------------------------------
 
     def _say_compiled(self, seconds: float, text: str) -> None:
         bound = self._job.bound

@@ -49,7 +49,6 @@ class GraphOptimizer:
         return state
 
     # ---- tracing ---------------------------------------------------------------------------------
-    # ----------------------------
 
     def trace(self, trace: Trace) -> None:
         """Adds accumulation, clipping and the update to the graph; leaves the parameters without
@@ -88,7 +87,6 @@ class GraphOptimizer:
         return trace.scalar_input(name, TensorType((), dtype), parameter)
 
     # ---- running ---------------------------------------------------------------------------------
-    # ----------------------------
 
     def feed(self, step: int, feeds: dict[str, Any]) -> None:
         """Learning rates for step `step` (from 0), and the number of the update (from 1): the

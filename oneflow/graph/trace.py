@@ -60,7 +60,6 @@ class Trace:
             yield
 
     # ---- the mode --------------------------------------------------------------------------------
-    # --------------------------
 
     def run(self, op: type[Op], inputs: tuple[Tensor, ...], attrs: dict[str, Attr]) -> Any:
         values = [self.value_of(x) for x in inputs]
@@ -142,7 +141,6 @@ class Trace:
         self._append("output", [value], [], value.placement, {"index": index})
 
     # ---- gradients -------------------------------------------------------------------------------
-    # ----------------------------
 
     def hide_gradient(self, x: Tensor) -> None:
         """Puts `x.grad` aside until the trace is done: gradients in a graph begin with nothing."""
@@ -157,7 +155,6 @@ class Trace:
         self._hidden.clear()
 
     # ---- values ----------------------------------------------------------------------------------
-    # ----------------------------
 
     def value_of(self, x: Tensor) -> Value:
         """The value that `x` stands for now; an eager tensor becomes a variable. Raises GraphError,

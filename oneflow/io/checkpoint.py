@@ -12,6 +12,7 @@ import numpy as np
 from oneflow.core.config import current_config
 from oneflow.core.device import Device
 from oneflow.core.errors import CheckpointError
+from oneflow.core.metrics import METRICS
 from oneflow.core.placement import Placement
 from oneflow.core.sbp import BROADCAST
 from oneflow.io import container
@@ -41,6 +42,7 @@ def save(
     tree = encoder.encode(obj)
     if not writes:
         return
+    METRICS.checkpoint("write", sum(a.nbytes for a in encoder.arrays.values()))
     metadata = {"oneflow": VERSION, "tree": json.dumps(tree, separators=(",", ":"))}
     if hasattr(path_or_buffer, "write"):
         container.write(path_or_buffer, encoder.arrays, metadata)
@@ -115,6 +117,7 @@ def _read_folder(folder: Path) -> Any:
 
 
 def _parse(data: bytes, where: str, support_pytorch_format: bool) -> Any:
+    METRICS.checkpoint("read", len(data))
     if data[:4] == b"PK\x03\x04":
         if not support_pytorch_format:
             raise CheckpointError(

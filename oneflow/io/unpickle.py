@@ -119,7 +119,6 @@ class Reader:
     _op_binget = _op_long_binget = _op_get
 
     # ---- containers ------------------------------------------------------------------------------
-    # ------------------------
 
     def _op_mark(self, _: Any) -> None:
         self._stack.append(_MARK)

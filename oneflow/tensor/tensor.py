@@ -121,7 +121,6 @@ class Tensor:
         def __invert__(self) -> Tensor: ...
 
     # ---- what it is ------------------------------------------------------------------------------
-    # --------------------
 
     @property
     def shape(self) -> Size:
@@ -206,7 +205,6 @@ class Tensor:
         return device_type(self) == "cpu"
 
     # ---- autograd --------------------------------------------------------------------------------
-    # --------------------
 
     @property
     def requires_grad(self) -> bool:
@@ -282,7 +280,6 @@ class Tensor:
         return RemovableHandle(extra(self).post_accumulate, hook)
 
     # ---- python ----------------------------------------------------------------------------------
-    # --------------------
 
     def numpy(self) -> np.ndarray[Any, Any]:
         """The values as a NumPy array; shares memory with a local CPU tensor. Global: every rank

@@ -162,8 +162,7 @@ class Boxing:
             if pull.source_rank != self._rank:
                 self.remote_nbytes += part.nbytes
 
-    # ---- all_reduce over the bytes of a register
-    # -------------------------------------------------------------------------
+    # ---- all_reduce over the bytes of a register -------------------------------------------------
 
     def _flat_runs(
         self, sources: dict[tuple[int, int], Any], targets: dict[int, Any]

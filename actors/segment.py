@@ -69,8 +69,7 @@ class Segment:
         self._offsets, self.scratch_nbytes = plan_offsets(lifetimes)
         self.scratch_bound = lower_bound(lifetimes)
 
-    # ---- first sweep: what is a view of what, and how long does it live
-    # ----------------------------------------------
+    # ---- first sweep: what is a view of what, and how long does it live --------------------------
 
     def _sweep(self) -> list[Lifetime]:
         stand_ins: dict[int, Any] = {}
@@ -120,8 +119,7 @@ class Segment:
                     first[value.id], sizes[value.id] = i, type_.nbytes
             stand_ins[value.id] = array
 
-    # ---- second sweep: the calls
-    # ---------------------------------------------------------------------------------------
+    # ---- second sweep: the calls -----------------------------------------------------------------
 
     def build(self, outside: Mapping[int, Any], scratch: Any, clock: StepClock) -> list[Call]:
         """The calls of one act. outside: arrays of values that this segment does not keep in

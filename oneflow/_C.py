@@ -221,8 +221,7 @@ def global_arange(
     return arange(start, end, step, dtype=dtype, placement=placement, sbp=sbp)
 
 
-# ---- fused upstream, compositions here: the compiler fuses what is worth it
-# -------------------------------------------
+# ---- fused upstream, compositions here: the compiler fuses what is worth it ----------------------
 
 
 def fused_bias_add_gelu(a: Tensor, b: Tensor, *, axis: int) -> Tensor:

@@ -110,8 +110,7 @@ class Collectives(ABC):
         self.received_nbytes = 0
         self._peer_check = check
 
-    # ---- the five primitives
-    # -----------------------------------------------------------------------
+    # ---- the five primitives ---------------------------------------------------------------------
 
     @_counted
     def all_reduce(self, x: Array, op: str = "sum", out: Array | None = None) -> Array:
@@ -172,8 +171,7 @@ class Collectives(ABC):
         """Fills `target` by an exchange. what: for messages; source: None if this rank has none."""
         self._exchange(self._info(what, target.dtype, ()), source, target, exchange, np.add)
 
-    # ---- made of them
-    # ------------------------------------------------------------------------------
+    # ---- made of them ----------------------------------------------------------------------------
 
     def gather_bytes(self, payload: bytes) -> list[bytes]:
         """The payloads of all ranks, of any lengths."""
@@ -200,8 +198,7 @@ class Collectives(ABC):
     def close(self) -> None:  # noqa: B027  (nothing to give back is a valid answer)
         """Gives memory and sockets back."""
 
-    # ---- for backends
-    # ------------------------------------------------------------------------------
+    # ---- for backends ----------------------------------------------------------------------------
 
     @abstractmethod
     def _exchange(

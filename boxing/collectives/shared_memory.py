@@ -98,8 +98,7 @@ class SharedMemoryCollectives(Collectives):
         self._part_nbytes = part
         self._slot_nbytes = part * self.size + part  # inputs of all parts, own result
 
-    # ---- one call
-    # ----------------------------------------------------------------------------------
+    # ---- one call --------------------------------------------------------------------------------
 
     def _exchange(
         self, info: CallInfo, source: Array | None, target: Array, exchange: Exchange, reduce: Any
@@ -185,8 +184,7 @@ class SharedMemoryCollectives(Collectives):
         raw = self._control[rank].bytes[at + 24 : at + 24 + TEXT_NBYTES].tobytes()
         return raw.rstrip(b"\0").decode(errors="replace")
 
-    # ---- large sums
-    # --------------------------------------------------------------------------------
+    # ---- large sums ------------------------------------------------------------------------------
 
     def _all_reduce_large(self, info: CallInfo, flat: Array, out: Array, op: str) -> None:
         """Block by block through the pipeline area: copy in, reduce the own part, copy out.
@@ -251,8 +249,7 @@ class SharedMemoryCollectives(Collectives):
         total = blocks[-1][1]
         return (own * (self.size - 1) + total - own) * itemsize
 
-    # ---- progress
-    # ----------------------------------------------------------------------------------
+    # ---- progress --------------------------------------------------------------------------------
 
     def _step_done(self) -> int:
         self._ticks += 1

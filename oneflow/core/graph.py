@@ -139,8 +139,7 @@ class LogicalGraph:
         """Every value id is smaller than this."""
         return self._next_value
 
-    # ---- building and editing
-    # ----------------------------------------------------------------------------------------
+    # ---- building and editing --------------------------------------------------------------------
 
     def append(
         self,

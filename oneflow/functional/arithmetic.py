@@ -303,8 +303,7 @@ def _in_place(x: Any, result: Tensor) -> Tensor:
     return overwrite(x, result)
 
 
-# ---- operators: NotImplemented for what is no operand, so that Python asks the other side
-# ---------------------------
+# ---- operators: NotImplemented for what is no operand, so that Python asks the other side --------
 
 
 def operator(function: Callable[[Any, Any], Tensor], *, swap: bool = False) -> Callable[..., Any]:

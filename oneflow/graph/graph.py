@@ -85,8 +85,7 @@ class Graph:
         self._pending_state: dict[str, Any] = {}
         self._debug_v_level, self._debug_ranks = debug_v_level, debug_ranks
 
-    # ---- what users override and read
-    # ------------------------------------------------------------------------------------
+    # ---- what users override and read ------------------------------------------------------------
 
     def build(self, *args: Any, **kwargs: Any) -> Any:
         """The computation, written with tensors and modules; traced at the first call."""

@@ -102,8 +102,7 @@ class Reader:
             raise CheckpointError(f"load: the pickle uses the opcode {name}, which is not accepted")
         handler(argument)
 
-    # ---- memory of what was seen
-    # ---------------------------------------------------------------------------------------
+    # ---- memory of what was seen -----------------------------------------------------------------
 
     def _op_put(self, index: int) -> None:
         self._memo[index] = self._stack[-1]
@@ -172,8 +171,7 @@ class Reader:
     def _op_pop(self, _: Any) -> None:
         self._stack.pop()
 
-    # ---- names and what is made with them
-    # ------------------------------------------------------------------------------------
+    # ---- names and what is made with them --------------------------------------------------------
 
     def _op_global(self, argument: str) -> None:
         module, _, name = argument.partition(" ")

@@ -156,8 +156,7 @@ def install() -> None:
         setattr(Tensor, name, property(function))
 
 
-# ---- small ones that belong to tensors alone
-# ------------------------------------------------------------------------
+# ---- small ones that belong to tensors alone -----------------------------------------------------
 
 
 def copy_(self: Tensor, source: Any) -> Tensor:

@@ -385,8 +385,7 @@ class RemovableHandle:
         self.remove()
 
 
-# ---- how internal code makes tensors
-# ---------------------------------------------------------------------------------
+# ---- how internal code makes tensors -------------------------------------------------------------
 
 _new = object.__new__
 _cpu: Device | None = None

@@ -100,7 +100,7 @@ def _watch_errors() -> None:
             print(f"oneflow: {one_line(error, trace)}", file=sys.stderr, flush=True)
         else:
             before(kind, error, trace)
-        if isinstance(error, OneFlowError) and not hasattr(sys, "ps1"):
-            raise SystemExit(error.exit_code)  # the interpreter alone would make it 1
+        if not hasattr(sys, "ps1"):
+            raise SystemExit(exit_code(error))  # the interpreter alone would make it 1
 
     sys.excepthook = report_and_show

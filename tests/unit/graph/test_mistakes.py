@@ -1,0 +1,230 @@
+"""Mistakes of a script, eager or traced: the right type, what was wrong, and the line of it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import oneflow as flow
+from oneflow import nn
+from oneflow.core.errors import (
+    DeviceError,
+    GraphError,
+    PlacementError,
+    SbpError,
+    ShapeError,
+)
+
+HERE = Path(__file__).name
+ALONE = flow.placement("cpu", [0])
+S0, B = flow.sbp.split(0), flow.sbp.broadcast
+
+
+class Apply(nn.Module):
+    """Calls a function."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, *inputs: flow.Tensor) -> Any:
+        return self.function(*inputs)
+
+
+class Run(nn.Graph):
+    """A graph of one function, called within a module if asked for."""
+
+    def __init__(self, function: Callable[..., Any], is_module: bool = False) -> None:
+        super().__init__()
+        self.function = function
+        if is_module:
+            self.net = Apply(function)
+
+    def build(self, *inputs: flow.Tensor) -> Any:
+        return (self.net if "net" in self._modules else self.function)(*inputs)
+
+
+def as_global(*shape: int) -> flow.Tensor:
+    return flow.ones(*shape, placement=ALONE, sbp=B)
+
+
+def product(a: flow.Tensor, b: flow.Tensor) -> flow.Tensor:
+    return flow.matmul(a, b)
+
+
+PRODUCT_LINE = product.__code__.co_firstlineno + 1
+
+
+def fails(kind: type[Exception], work: Callable[[], Any]) -> str:
+    with pytest.raises(kind) as caught:
+        work()
+    assert type(caught.value) is kind
+    return str(caught.value)
+
+
+# ---- shapes --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "where",
+    ["eager", "eager global", "graph", "graph of global tensors", "module of a graph"],
+)
+def test_wrong_shapes_name_op_types_and_line(where: str) -> None:
+    make = as_global if "global" in where else flow.ones
+    a, b = make(2, 3), make(5, 4)
+    run: Any = product if "eager" in where else Run(product, "module" in where)
+    text = fails(ShapeError, lambda: run(a, b))
+    module = ", in module net" if "module" in where else ""
+    assert text.startswith("matmul: a float32[2, 3] has 3 columns, but b float32[5, 4] needs 5")
+    assert re.search(rf"{HERE}:{PRODUCT_LINE}{module}\)$", text), text
+    assert text.count(HERE) == 1
+
+
+def test_a_mistake_in_a_layer_names_the_layer_and_the_call() -> None:
+    text = fails(ShapeError, lambda: Wrong()(flow.ones(2, 3)))
+    assert "weight float32[2, 5]" in text and text.endswith("in module layers.1)")
+
+
+class Wrong(nn.Graph):
+    """Layers that do not fit each other."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(3, 4), nn.Linear(5, 2))
+
+    def build(self, x: flow.Tensor) -> flow.Tensor:
+        return self.layers(x)
+
+
+def test_an_index_out_of_range_in_a_kernel_names_the_line() -> None:
+    def look_up(table: flow.Tensor, index: flow.Tensor) -> flow.Tensor:
+        return flow.gather(table, 0, index)
+
+    graph = Run(look_up)
+    table = flow.ones(3, 2)
+    assert graph(table, flow.zeros(1, 2, dtype=flow.int64)).shape == (1, 2)
+    text = fails(IndexError, lambda: graph(table, flow.full((1, 2), 7, dtype=flow.int64)))
+    assert f"{HERE}:{look_up.__code__.co_firstlineno + 1})" in text
+    again = fails(GraphError, lambda: graph(table, flow.zeros(1, 2, dtype=flow.int64)))
+    assert "failed in an earlier step" in again
+
+
+# ---- SBP and placement ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("is_traced", [False, True])
+@pytest.mark.parametrize(
+    ("sbp", "text"),
+    [
+        (flow.sbp.split(2), "to_global: S(2) needs a tensor of at least 3 dims, got shape [2, 3]"),
+        ([S0, B], "2 sbp given for a placement of 1 hierarchy axes: (S(0), B); give one per axis"),
+    ],
+)
+def test_an_sbp_that_does_not_fit_names_the_line(is_traced: bool, sbp: Any, text: str) -> None:
+    def lay_out(x: flow.Tensor) -> flow.Tensor:
+        return flow.relu(x).to_global(sbp=sbp)
+
+    run: Any = Run(lay_out) if is_traced else lay_out
+    found = fails(SbpError, lambda: run(as_global(2, 3)))
+    assert text in found
+    assert found.endswith(f"{HERE}:{lay_out.__code__.co_firstlineno + 1})")
+
+
+@pytest.mark.parametrize("is_traced", [False, True])
+def test_a_rank_that_does_not_exist_is_refused_at_use(is_traced: bool) -> None:
+    far = flow.placement("cpu", [3])  # is no mistake yet
+
+    def move(x: flow.Tensor) -> flow.Tensor:
+        return flow.relu(x).to_global(placement=far, sbp=B)
+
+    run: Any = Run(move) if is_traced else move
+    text = fails(PlacementError, lambda: run(as_global(2)))
+    assert "Placement is invalid because rank must be less than world size!" in text
+    assert f"{HERE}:" in text
+
+
+def test_local_and_global_tensors_do_not_mix() -> None:
+    text = fails(PlacementError, lambda: Run(lambda x, y: x + y)(as_global(2), flow.ones(2)))
+    assert text.startswith("add: local and global tensors are mixed") and f"{HERE}:" in text
+
+
+def test_local_tensors_do_not_become_global_in_a_graph() -> None:
+    work = Run(lambda x: x.to_global(placement=ALONE, sbp=B))
+    text = fails(GraphError, lambda: work(flow.ones(2)))
+    assert "local_tensor.to_global() is not supported within nn.Graph" in text
+
+
+# ---- calls ---------------------------------------------------------------------------------------
+
+
+def test_inputs_must_stay_as_they_were() -> None:
+    graph = Run(flow.relu)
+    graph(flow.ones(2, 3))
+    text = fails(GraphError, lambda: graph(flow.ones(4, 3)))
+    assert "nn.Graph ONLY accepts static inputs tensor meta" in text
+    assert "float32[2, 3]" in text and "float32[4, 3]" in text and "The input index is 0." in text
+    text = fails(GraphError, lambda: graph(flow.ones(2, 3), flow.ones(2, 3)))
+    assert "was built for 1 input tensors" in text
+    assert graph(flow.ones(2, 3)).shape == (2, 3)  # no harm was done
+
+
+def test_values_are_not_there_while_a_graph_is_traced() -> None:
+    text = fails(GraphError, lambda: Run(lambda x: flow.relu(x).numpy())(flow.ones(2)))
+    assert "numpy() needs the values" in text and text.endswith(")") and f"{HERE}:" in text
+
+
+class Train(nn.Graph):
+    """Trains `model`, but optimizes the parameters of `other`."""
+
+    def __init__(self, model: nn.Module, other: nn.Module, pieces: int = 1) -> None:
+        super().__init__()
+        self.model = model
+        self.add_optimizer(flow.optim.SGD(other.parameters(), lr=0.1))
+        if pieces > 1:
+            self.config.set_gradient_accumulation_steps(pieces)
+
+    def build(self, x: flow.Tensor) -> flow.Tensor:
+        loss = self.model(x).sum()
+        loss.backward()
+        return loss
+
+
+def test_an_optimizer_of_foreign_parameters_is_refused() -> None:
+    text = fails(ValueError, lambda: Train(nn.Linear(3, 2), nn.Linear(3, 2))(flow.ones(2, 3)))
+    assert "is not in the corresponding nn.Graph/nn.Module" in text
+
+
+def test_a_batch_must_be_divisible_by_the_micro_batches() -> None:
+    model = nn.Linear(3, 2)
+    text = fails(ShapeError, lambda: Train(model, model, 3)(flow.ones(4, 3)))
+    assert "input 0 float32[4, 3]: dim 0 must be divisible by the 3 gradient" in text
+
+
+# ---- devices -------------------------------------------------------------------------------------
+
+
+def test_an_unknown_device_is_refused() -> None:
+    text = fails(DeviceError, lambda: flow.device("tpu"))
+    assert "Expected one of cpu, cuda device type" in text and "tpu" in text
+
+
+@pytest.mark.parametrize(
+    "work",
+    [
+        lambda: flow.ones(2, device="cuda"),
+        lambda: flow.ones(2).to("cuda"),
+        lambda: flow.ones(2, placement=flow.placement("cuda", [0]), sbp=B),
+        lambda: Run(lambda x: x.to_global(placement=flow.placement("cuda", [0]), sbp=B) + 1.0)(
+            as_global(2)
+        ),
+    ],
+)
+def test_cuda_without_cupy_says_what_to_install(
+    work: Callable[[], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "cupy", None)
+    assert "pip install 'oneflow-actors[cuda]'" in fails(DeviceError, work)

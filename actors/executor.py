@@ -21,7 +21,7 @@ import numpy as np
 from oneflow.actors.bind import BoundActor, BoundPlan
 from oneflow.actors.bus import Bus, describe_code
 from oneflow.actors.messages import KERNEL_DONE, Effect, Launch, Post, Send
-from oneflow.core.errors import HangError, ProtocolError
+from oneflow.core.errors import HangError, PeerLostError, ProtocolError
 from oneflow.core.log import get_logger
 from oneflow.core.metrics import METRICS
 
@@ -200,7 +200,12 @@ class Executor:
             self._has_warned = False
             return
         if self._check is not None:
-            self._check(self._waits_on())
+            try:
+                self._check(self._waits_on())
+            except PeerLostError:
+                if not self._poll():
+                    raise
+                return  # what it sent before it left came in just now
         self._judge(time.monotonic() - since)
 
     def _judge(self, waited_s: float) -> None:

@@ -87,18 +87,21 @@ def _counted(call: Call) -> Call:
     return counted  # type: ignore[return-value]
 
 
+Check = Callable[[Sequence[int]], None]
+
+
 class Collectives(ABC):
     """One rank's end of a set of ranks.
 
-    check: raises if a peer is known to be gone; called while waiting.  timeout_s: a longer wait is
-    a HangError.
+    check: raises if one of the given ranks is known to be gone; called while waiting for them (a
+    rank that has done its part may leave).  timeout_s: a longer wait is a HangError.
     """
 
     def __init__(
         self,
         rank: int,
         ranks: Sequence[int],
-        check: Callable[[], None] | None = None,
+        check: Check | None = None,
         timeout_s: float = 300.0,
     ) -> None:
         self.rank = rank

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from oneflow.boxing.boxes import local_type
-from oneflow.boxing.collectives.base import CallInfo, Collectives, pack, unpack
+from oneflow.boxing.collectives.base import CallInfo, Check, Collectives, pack, unpack
 from oneflow.boxing.collectives.exchange import Array, Exchange, step_exchange
 from oneflow.boxing.transitions import RouteStep, all_reduce_phases
 from oneflow.core.errors import InternalError
@@ -26,7 +26,7 @@ class InProcessGroup:
         self.left: dict[int, int] = {}
 
     def collectives(
-        self, rank: int, check: Callable[[], None] | None = None, timeout_s: float = 60.0
+        self, rank: int, check: Check | None = None, timeout_s: float = 60.0
     ) -> InProcessCollectives:
         """The end of `rank`; used by one thread at a time."""
         return InProcessCollectives(self, rank, check, timeout_s)
@@ -39,7 +39,7 @@ class InProcessCollectives(Collectives):
         self,
         group: InProcessGroup,
         rank: int,
-        check: Callable[[], None] | None,
+        check: Check | None,
         timeout_s: float,
     ) -> None:
         super().__init__(rank, group.ranks, check, timeout_s)
@@ -76,7 +76,7 @@ class InProcessCollectives(Collectives):
             if not self._group.changed.wait(0.05):
                 waited += 0.05
                 if self._peer_check is not None:
-                    self._peer_check()
+                    self._peer_check([r for r in self.peers if r not in posted])
                 if waited > self.timeout_s:
                     self._raise_hang(info, [r for r in self.peers if r not in posted])
 

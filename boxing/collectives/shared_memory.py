@@ -20,7 +20,7 @@ when progress says so.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -30,6 +30,7 @@ from oneflow.boxing.collectives.base import (
     REDUCTIONS,
     TEXT_NBYTES,
     CallInfo,
+    Check,
     Collectives,
     call_info,
     pack,
@@ -45,6 +46,7 @@ from oneflow.boxing.shared import (
     publish_progress,
     wait_progress,
 )
+from oneflow.core.errors import PeerLostError
 
 BLOCK_NBYTES = 1 << 20
 """Data of one pipeline step, over all ranks: a block and its copies stay in the caches."""
@@ -68,7 +70,7 @@ class SharedMemoryCollectives(Collectives):
         rank: int,
         ranks: Sequence[int],
         kv: KeyValueStore,
-        check: Callable[[], None] | None = None,
+        check: Check | None = None,
         timeout_s: float = 300.0,
     ) -> None:
         super().__init__(rank, ranks, check, timeout_s)
@@ -268,12 +270,18 @@ class SharedMemoryCollectives(Collectives):
 
     def _check(self, info: CallInfo, target: int) -> None:
         self._waited_s += SLICE_S
+        behind = self._behind(target)
         if self._peer_check is not None:
-            self._peer_check()
-        if self._waited_s > self.timeout_s:
-            behind = [r for r in self.peers if self._control[r].words[_PROGRESS] < target]
-            if behind:
-                self._raise_hang(info, behind)
+            try:
+                self._peer_check(behind)
+            except PeerLostError:
+                if self._behind(target) == behind:
+                    raise  # nobody did the awaited step and left after it
+        if self._waited_s > self.timeout_s and behind:
+            self._raise_hang(info, behind)
+
+    def _behind(self, target: int) -> list[int]:
+        return [r for r in self.peers if self._control[r].words[_PROGRESS] < target]
 
     def close(self) -> None:
         self._sleepers.release()

@@ -14,12 +14,19 @@ import selectors
 import socket
 import struct
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from oneflow.boxing.collectives.base import TEXT_NBYTES, CallInfo, Collectives, pack, unpack
+from oneflow.boxing.collectives.base import (
+    TEXT_NBYTES,
+    CallInfo,
+    Check,
+    Collectives,
+    pack,
+    unpack,
+)
 from oneflow.boxing.collectives.exchange import Array, Exchange
 from oneflow.boxing.shared import KeyValueStore
 from oneflow.core.errors import DesyncError, PeerLostError, TransportError
@@ -42,7 +49,7 @@ class TcpCollectives(Collectives):
         rank: int,
         ranks: Sequence[int],
         kv: KeyValueStore,
-        check: Callable[[], None] | None = None,
+        check: Check | None = None,
         timeout_s: float = 300.0,
         host: str = "127.0.0.1",
         token: str = "",
@@ -89,10 +96,10 @@ class TcpCollectives(Collectives):
         try:
             link, _ = listener.accept()
         except TimeoutError:
+            missing = [r for r in self.peers if r not in found]
             if self._peer_check is not None:
-                self._peer_check()
+                self._peer_check(missing)
             if time.monotonic() > deadline:
-                missing = [r for r in self.peers if r not in found]
                 raise TransportError(f"ranks {missing} did not connect in time") from None
             return
         link.settimeout(5.0)
@@ -151,7 +158,7 @@ class TcpCollectives(Collectives):
                     self._move(selector, key.data, events, outgoing[key.data], frames[key.data])
                 waited = 0.0 if ready else waited + SLICE_S
                 if not ready and self._peer_check is not None:
-                    self._peer_check()
+                    self._peer_check([key.data for key in selector.get_map().values()])
                 if waited > self.timeout_s:
                     self._raise_hang(info, [key.data for key in selector.get_map().values()])
         return {peer: (frame.call, frame.data) for peer, frame in frames.items()}

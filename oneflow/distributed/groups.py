@@ -30,13 +30,12 @@ def open_collectives(world: World, ranks: tuple[int, ...]) -> Collectives:
     client = world.client
     name = f"eager/{'-'.join(map(str, ranks))}"
 
-    def check() -> None:
-        client.check(ranks)
-
     if _is_one_host(world, ranks):
         from oneflow.boxing.collectives.shared_memory import SharedMemoryCollectives
 
-        return SharedMemoryCollectives(name, world.rank, ranks, client, check, world.timeout_s)
+        return SharedMemoryCollectives(
+            name, world.rank, ranks, client, client.check, world.timeout_s
+        )
     from oneflow.boxing.collectives.tcp import TcpCollectives
 
     return TcpCollectives(
@@ -44,7 +43,7 @@ def open_collectives(world: World, ranks: tuple[int, ...]) -> Collectives:
         world.rank,
         ranks,
         client,
-        check,
+        client.check,
         world.timeout_s,
         _own_address(world.config.master_address),
         world.config.job_token or "",

@@ -195,7 +195,7 @@ def test_a_rank_that_does_not_come_is_named(run: Any) -> None:
 
 
 def test_the_check_ends_a_wait(run: Any) -> None:
-    def gone() -> None:
+    def gone(ranks: Any) -> None:
         raise DesyncError("peer is gone")
 
     over = threading.Event()

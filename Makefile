@@ -22,8 +22,10 @@ test: ## all tests that need neither long nor a GPU, real processes included
 slow: ## tests that take longer than CI allows
 	$(PYTHON) -m pytest -m slow
 
-gpu: ## tests that need a CUDA device
-	$(PYTHON) -m pytest -m gpu
+gpu: ## tests and short benchmarks that need a CUDA device, in under ten minutes; skipped without one
+	timeout 400 $(PYTHON) -m pytest -m gpu tests/gpu -rs
+	timeout 90 $(PYTHON) benchmarks/launch_bound.py
+	ONEFLOW_CUDA_GRAPHS=1 timeout 90 $(PYTHON) benchmarks/launch_bound.py
 
 bench: ## every program of benchmarks/ that measures
 	for program in $$(grep -l __main__ benchmarks/*.py); do $(PYTHON) $$program || exit 1; done

@@ -34,23 +34,31 @@ def cnn(lib: Any) -> Any:
     )
 
 
-def gpt(lib: Any) -> Any:
-    """A character GPT: 4 layers, 4 heads, width 128, context 64. Input (12, 64) token ids,
-    output (12*64, 96).
+def gpt(
+    lib: Any,
+    *,
+    vocabulary: int = VOCABULARY,
+    context: int = CONTEXT,
+    width: int = WIDTH,
+    heads: int = HEADS,
+    layers: int = LAYERS,
+) -> Any:
+    """A GPT, of characters by default: 4 layers, 4 heads, width 128, context 64. Input (rows,
+    context) token ids, output (rows * context, vocabulary).
     """
     nn, F = lib.nn, lib.nn.functional
 
     class Attention(nn.Module):  # type: ignore[name-defined,misc]
         def __init__(self) -> None:
             super().__init__()
-            self.qkv = nn.Linear(WIDTH, 3 * WIDTH)
-            self.out = nn.Linear(WIDTH, WIDTH)
+            self.qkv = nn.Linear(width, 3 * width)
+            self.out = nn.Linear(width, width)
 
         def forward(self, x: Any) -> Any:
             b, t, c = x.shape
             q, k, v = (
-                p.reshape(b, t, HEADS, c // HEADS).permute(0, 2, 1, 3)
-                for p in self.qkv(x).split(WIDTH, dim=2)
+                p.reshape(b, t, heads, c // heads).permute(0, 2, 1, 3)
+                for p in self.qkv(x).split(width, dim=2)
             )
             y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
             return self.out(y.permute(0, 2, 1, 3).reshape(b, t, c))
@@ -58,9 +66,9 @@ def gpt(lib: Any) -> Any:
     class Block(nn.Module):  # type: ignore[name-defined,misc]
         def __init__(self) -> None:
             super().__init__()
-            self.norm1, self.attention = nn.LayerNorm(WIDTH), Attention()
-            self.norm2 = nn.LayerNorm(WIDTH)
-            self.up, self.down = nn.Linear(WIDTH, 4 * WIDTH), nn.Linear(4 * WIDTH, WIDTH)
+            self.norm1, self.attention = nn.LayerNorm(width), Attention()
+            self.norm2 = nn.LayerNorm(width)
+            self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
 
         def forward(self, x: Any) -> Any:
             x = x + self.attention(self.norm1(x))
@@ -69,16 +77,16 @@ def gpt(lib: Any) -> Any:
     class Gpt(nn.Module):  # type: ignore[name-defined,misc]
         def __init__(self) -> None:
             super().__init__()
-            self.token = nn.Embedding(VOCABULARY, WIDTH)
-            self.place = nn.Embedding(CONTEXT, WIDTH)
-            self.blocks = nn.Sequential(*(Block() for _ in range(LAYERS)))
-            self.norm = nn.LayerNorm(WIDTH)
-            self.head = nn.Linear(WIDTH, VOCABULARY, bias=False)
-            self.register_buffer("places", lib.arange(CONTEXT))
+            self.token = nn.Embedding(vocabulary, width)
+            self.place = nn.Embedding(context, width)
+            self.blocks = nn.Sequential(*(Block() for _ in range(layers)))
+            self.norm = nn.LayerNorm(width)
+            self.head = nn.Linear(width, vocabulary, bias=False)
+            self.register_buffer("places", lib.arange(context))
 
         def forward(self, ids: Any) -> Any:
             x = self.token(ids) + self.place(self.places)
-            return self.head(self.norm(self.blocks(x))).reshape(-1, VOCABULARY)
+            return self.head(self.norm(self.blocks(x))).reshape(-1, vocabulary)
 
     return Gpt()
 

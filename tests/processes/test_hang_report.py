@@ -27,7 +27,7 @@ def free_port() -> int:
 def test_a_hang_explains_itself(tmp_path: Path) -> None:
     env = {k: v for k, v in os.environ.items() if k not in WORLD}
     env |= {"ONEFLOW_TIMEOUT_SECONDS": str(TIMEOUT_S), "ONEFLOW_LOG_FORMAT": "text"}
-    env |= {"ONEFLOW_NNGRAPH_ENABLE_PROGRESS_BAR": "1"}
+    env |= {"ONEFLOW_NNGRAPH_ENABLE_PROGRESS_BAR": "1", "ONEFLOW_DUMP": str(tmp_path / "dump")}
     command = [sys.executable, "-m", "oneflow.distributed.launch", "--nproc_per_node", "2"]
     command += ["--master_port", str(free_port())]
     command += ["--redirect_stdout_and_stderr", "--logdir", str(tmp_path / "log")]
@@ -51,7 +51,12 @@ def test_a_hang_explains_itself(tmp_path: Path) -> None:
     error = said[said.index("HangError: rank 0: nothing moved for") :]
     assert waits.search(error)
 
-    assert "compiling: 7/7 passes" in said
+    # Rank 0 compiles for both: it alone tells how far it is and dumps, and no bar fills a file.
+    other = (tmp_path / "log" / "local_rank_1" / "stderr").read_text()
+    assert "compiling: 7/7 passes" in said and "compiling:" not in other
+    dumped = sorted(path.name for path in (tmp_path / "dump").iterdir())
+    assert [name[:8] for name in dumped] == [f"Sum_0.{i:02d}" for i in range(1, 8)]
+    assert dumped[-1] == "Sum_0.07_emit.txt"
     assert "\r" not in said and "\x1b" not in said
 
 

@@ -66,7 +66,11 @@ def matmul_weight_grad(xp: Any, out: Any, a: Any, d: Any, *, transpose: bool = F
 def _weight_grad_strided(xp: Any, out: Any, a: Any, d: Any, transpose: bool) -> None:
     """Without copies: one small product per leading index, added up."""
     letters = "abcdefghij"[: a.ndim - 1]
-    xp.einsum(f"{letters}y,{letters}z->{'zy' if transpose else 'yz'}", a, d, out=out)
+    letters = f"{letters}y,{letters}z->{'zy' if transpose else 'yz'}"
+    if xp.__name__ == "cupy":  # whose einsum has no `out`
+        out[...] = xp.einsum(letters, a, d)
+    else:
+        xp.einsum(letters, a, d, out=out)
 
 
 @kernel(

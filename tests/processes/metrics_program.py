@@ -1,8 +1,9 @@
-"""The digits example, which then stays until its last numbers have been read.
+"""The digits example, which stops where a test wants to read its numbers.
 
     metrics_program.py FOLDER [options of digits.py]
 
-Writes FOLDER/done.RANK when it has trained and waits for FOLDER/go.
+After the first epoch and at the end it writes FOLDER/NAME.RANK (first, last) and waits for
+FOLDER/NAME.go.
 """
 
 from __future__ import annotations
@@ -23,11 +24,23 @@ def main() -> None:
     sys.argv = ["digits.py", *sys.argv[2:]]
     sys.path.insert(0, str(EXAMPLES))
     digits: Any = importlib.import_module("digits")
+    accuracy = digits.accuracy
+
+    def accuracy_and_stop(*args: Any) -> float:
+        result: float = accuracy(*args)
+        stop(folder, "first")
+        return result
+
+    digits.accuracy = accuracy_and_stop
     trainer = digits.Trainer(*digits.parse_arguments())  # its graphs live until the end
     trainer.run()
-    (folder / f"done.{os.environ['RANK']}").touch()
+    stop(folder, "last")
+
+
+def stop(folder: Path, name: str) -> None:
+    (folder / f"{name}.{os.environ['RANK']}").touch()
     end = time.monotonic() + PATIENCE_S
-    while not (folder / "go").exists() and time.monotonic() < end:
+    while not (folder / f"{name}.go").exists() and time.monotonic() < end:
         time.sleep(0.02)
 
 

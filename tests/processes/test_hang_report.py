@@ -15,6 +15,7 @@ PROGRAM = Path(__file__).with_name("hang_program.py")
 WORLD = ("MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "RANK", "LOCAL_RANK")
 WAIT_S = 60.0
 TIMEOUT_S = 4
+ASKED = "oneflow: job Sum_0, step 1:"
 
 
 def free_port() -> int:
@@ -33,16 +34,14 @@ def test_a_hang_explains_itself(tmp_path: Path) -> None:
     command += ["--redirect_stdout_and_stderr", "--logdir", str(tmp_path / "log")]
     command += [str(PROGRAM), str(tmp_path)]
     with subprocess.Popen(command, env=env, stderr=subprocess.PIPE, text=True) as job:
-        pid = wait_for_pid(tmp_path / "pid", job)
-        time.sleep(0.3)  # rank 0 is in the step by then; nothing is judged by this time
-        os.kill(pid, signal.SIGUSR2)
+        ask(wait_for_pid(tmp_path / "pid", job), tmp_path / "log" / "local_rank_0" / "stderr")
         _, err = job.communicate(timeout=WAIT_S)
     said = (tmp_path / "log" / "local_rank_0" / "stderr").read_text()
 
     assert job.returncode == 80
     assert "reason=HANG rank=0" in err.splitlines()[-1]
 
-    stacks, _, report = said.partition("oneflow: job Sum_0, step 1:")
+    stacks, _, report = said.partition(ASKED)
     assert "most recent call first" in stacks and "hang_program.py" in stacks
     waits = re.compile(r"waits for input r\d+ from rank 1; last messages: (Ready|Freed|KernelDone)")
     assert waits.search(report.splitlines()[1])
@@ -58,6 +57,14 @@ def test_a_hang_explains_itself(tmp_path: Path) -> None:
     assert [name[:8] for name in dumped] == [f"Sum_0.{i:02d}" for i in range(1, 8)]
     assert dumped[-1] == "Sum_0.07_emit.txt"
     assert "\r" not in said and "\x1b" not in said
+
+
+def ask(pid: int, stderr: Path) -> None:
+    """Asks the rank until it is found in the step."""
+    end = time.monotonic() + TIMEOUT_S - 1
+    while ASKED not in stderr.read_text() and time.monotonic() < end:
+        os.kill(pid, signal.SIGUSR2)
+        time.sleep(0.2)
 
 
 def wait_for_pid(path: Path, job: subprocess.Popen[str]) -> int:

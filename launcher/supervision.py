@@ -21,6 +21,7 @@ from enum import Enum
 
 FOLLOWER_CODE = 85
 SETTLE_S = 1.0
+DUMP_SIGNAL = signal.SIGUSR2  # the worker bootstrap answers it with the stacks of all threads
 DUMP_S = 0.3  # for a stuck rank to write its stacks
 KILL_WAIT_S = 5.0  # a process that survives KILL for so long is reported, not waited for
 
@@ -160,6 +161,7 @@ class Supervision:
         match self.phase:
             case Phase.SETTLING if now >= self._deadline:
                 self.phase, self._deadline = Phase.DUMPING, now + DUMP_S
+                self._sent.add(DUMP_SIGNAL)  # it ends a rank that is in the middle of its exit
                 return [DumpStacks()]
             case Phase.DUMPING if now >= self._deadline:
                 return self._stop(signal.SIGTERM, now)

@@ -23,6 +23,7 @@ from oneflow.launcher.logs import Pump, line_prefix
 from oneflow.launcher.processes import descendants, num_oom_kills, reap, send_signal, spawn
 from oneflow.launcher.report import ErrorRecord, read_error
 from oneflow.launcher.supervision import (
+    DUMP_SIGNAL,
     DumpStacks,
     Exited,
     Looked,
@@ -36,7 +37,6 @@ from oneflow.launcher.supervision import (
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS")
 STOPPING_LOOK_S = 0.05
-DUMP_SIGNAL = signal.SIGUSR2  # the worker bootstrap answers it with the stacks of all threads
 
 
 @dataclass(frozen=True)

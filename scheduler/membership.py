@@ -137,9 +137,10 @@ class Membership:
         return [rank for rank, peer in self._peers.items() if peer.left]
 
     @property
-    def num_present(self) -> int:
-        """Ranks that were admitted and have not left."""
-        return sum(not peer.left for peer in self._peers.values())
+    def is_under_way(self) -> bool:
+        """Whether no rank has failed or lost a peer, and some have yet to leave."""
+        is_broken = self.failure is not None or self._follower is not None
+        return not is_broken and any(not peer.left for peer in self._peers.values())
 
     def progress(self) -> dict[int, int]:
         """The last progress counter of each rank."""

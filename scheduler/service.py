@@ -203,7 +203,7 @@ class SchedulerService(control_pb2_grpc.SchedulerServicer):
     @property
     def is_needed(self) -> bool:
         """Whether ranks are still there that may ask for something."""
-        return not self.has_failed and self._membership.num_present > 0
+        return self._membership.is_under_way
 
     def announce_closing(self) -> None:
         """Tells every rank that the scheduler leaves in order.

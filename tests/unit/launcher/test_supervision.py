@@ -9,6 +9,7 @@ import pytest
 
 from oneflow.launcher.supervision import (
     DUMP_S,
+    DUMP_SIGNAL,
     KILL_WAIT_S,
     SETTLE_S,
     DumpStacks,
@@ -40,6 +41,14 @@ def give_up_settling(machine: Supervision) -> None:
     assert machine.step(Looked(1), SETTLE_S - 0.1) == []
     assert machine.step(Looked(1), SETTLE_S) == [DumpStacks()]
     assert machine.step(Looked(1), SETTLE_S + DUMP_S) == [TERM]
+
+
+def test_a_rank_that_the_request_for_its_stacks_ends_is_not_the_cause() -> None:
+    machine = Supervision(2, grace_s=5.0)
+    machine.step(exited(0, 85), 0.0)
+    assert machine.step(Looked(1), SETTLE_S) == [DumpStacks()]
+    assert machine.step(exited(1, -DUMP_SIGNAL), SETTLE_S + 0.1) == [TERM]
+    assert finish(machine, SETTLE_S + 0.2).exit_code == 85
 
 
 def test_all_zero_is_success_after_orphans_are_ended() -> None:

@@ -137,3 +137,31 @@ def test_beats_of_an_earlier_process_do_not_count() -> None:
         machine.step(BeatHeard(2, 999, second), float(second))
     assert machine.oldest_heartbeat_s(2.0) >= 2.0
     assert machine.progress()[2] == 0
+
+
+def test_rank_0_need_not_stay_once_a_rank_has_left_a_broken_job() -> None:
+    machine = Membership(suspect_s=3.0, act_s=10.0)
+    assert not machine.is_under_way  # nobody has joined
+    members = tuple(Member(rank, "n1", 100 + rank, rank) for rank in (0, 1))
+    machine.step(Admitted(members), 0.0)
+    machine.step(RankLeft(0, 0), 1.0)
+    assert machine.is_under_way
+    lost = Failure(1, "n1", "rank 0 exited 0 while peers run", 85, "PEER_LOST")
+    machine.step(FailureReported(lost), 1.1)
+    assert not machine.is_under_way
+
+
+def test_a_job_is_over_when_all_have_left() -> None:
+    machine = Membership(suspect_s=3.0, act_s=10.0)
+    machine.step(Admitted((Member(0, "n1", 100, 7),)), 0.0)
+    assert machine.is_under_way
+    machine.step(RankLeft(0, 7), 1.0)
+    assert not machine.is_under_way
+
+
+def test_silence_after_a_failure_is_no_news() -> None:
+    machine = Membership(suspect_s=3.0, act_s=10.0)
+    machine.step(Admitted((Member(0, "n1", 100, 7), Member(1, "n1", 101, 8))), 0.0)
+    machine.step(FailureReported(Failure(1, "n1", "boom", 1, "USER_ERROR")), 0.5)
+    for tenth in range(6, 200):
+        assert machine.step(Tick(), tenth / 10) == []

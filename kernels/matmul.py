@@ -67,7 +67,9 @@ def _weight_grad_strided(xp: Any, out: Any, a: Any, d: Any, transpose: bool) -> 
     """Without copies: one small product per leading index, added up."""
     letters = "abcdefghij"[: a.ndim - 1]
     letters = f"{letters}y,{letters}z->{'zy' if transpose else 'yz'}"
-    if xp.__name__ == "cupy":  # whose einsum has no `out`
+    if xp.__name__ == "cupy":  # whose einsum has no `out`, and no bfloat16
+        if out.dtype.name == "bfloat16":
+            a, d = a.astype(xp.float32), d.astype(xp.float32)
         out[...] = xp.einsum(letters, a, d)
     else:
         xp.einsum(letters, a, d, out=out)

@@ -1,0 +1,116 @@
+"""What a graph hands out for its modules, pipeline stages, and how long deep models take."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import oneflow as flow
+from oneflow import nn
+from oneflow.core.errors import OneFlowError
+from oneflow.nn.graph import GraphModule, Proxy
+
+HERE = flow.placement("cpu", [0])
+B = flow.sbp.broadcast
+
+
+class Predict(nn.Graph):
+    def __init__(self, model: Any) -> None:
+        super().__init__()
+        self.model = model
+
+    def build(self, x: Any) -> Any:
+        return self.model(x)
+
+
+def make_model() -> nn.Sequential:
+    parts = nn.ModuleDict({"a": nn.Linear(4, 4), "b": nn.Linear(4, 4)})
+    return nn.Sequential(nn.Linear(4, 4), nn.Sequential(nn.Linear(4, 4), nn.ReLU()), parts)
+
+
+def test_modules_come_out_as_proxies_by_every_way() -> None:
+    model = make_model()
+    proxy: Any = Predict(model).model
+    names = [name for name, _ in model.named_modules()]
+    assert [name for name, _ in proxy.named_modules()] == names
+    found = [*proxy.modules(), *proxy.children(), *proxy, proxy[1][0], proxy[-1]["a"]]
+    found += [*proxy[2].values(), *(v for _, v in proxy[2].items()), *proxy[0:2]]
+    assert all(isinstance(p, Proxy) for p in found)
+    assert proxy[1][0].to(GraphModule).name == "model.1.0"
+    assert proxy[-1]["b"].to(nn.graph.GraphModule).name == "model.2.b"
+    assert proxy[2].to(GraphModule).name_prefix == "model."
+    assert list(proxy[2]) == ["a", "b"] and "a" in proxy[2] and len(proxy) == 3
+    assert proxy[1][0].to(nn.Module) is model[1][0]
+    assert isinstance(proxy.to(nn.Sequential), nn.Sequential)
+    with pytest.raises(OneFlowError, match=r"to\(\) takes GraphModule or nn\.Module"):
+        proxy.to(nn.Linear)
+
+
+def test_attributes_go_to_the_module() -> None:
+    model = make_model()
+    proxy: Any = Predict(model).model
+    assert proxy[0].in_features == 4 and proxy[0].weight is model[0].weight
+    proxy[0].note = "kept"
+    assert model[0].note == "kept"
+    proxy.eval()
+    assert not model.training and not proxy.training
+    assert not hasattr(proxy, "nothing")
+    assert "MODULE:model" in repr(proxy)
+
+
+def test_stages_are_set_on_nested_modules() -> None:
+    model = nn.Sequential(nn.Linear(4, 4), nn.Sequential(nn.Linear(4, 4), nn.Tanh()))
+    model.to_global(HERE, B)
+    graph = Predict(model)
+    for i, module in enumerate(graph.model[1]):
+        module.to(GraphModule).set_stage(i + 1, HERE)
+    assert [m.to(GraphModule).stage_id for m in graph.model[1]] == [1, 2]
+    assert graph.model[1][1].to(GraphModule).stage_placement == HERE
+    x = flow.randn(2, 4, placement=HERE, sbp=B)
+    np.testing.assert_array_equal(graph(x).numpy(), model(x).numpy())
+    with pytest.raises(OneFlowError, match="compiled already"):
+        graph.model[0].to(GraphModule).set_stage(0)
+    with pytest.raises(OneFlowError, match="must be an integer >= 0"):
+        Predict(model).model[0].to(GraphModule).set_stage(-1)
+
+
+def test_hooks_of_modules_do_not_run() -> None:
+    model, calls = nn.Linear(4, 4), []
+    model.register_forward_hook(lambda *_: calls.append(1))
+    Predict(model)(flow.ones(2, 4))
+    assert calls == []
+
+
+def test_nodes_know_their_module_and_line() -> None:
+    graph = Predict(make_model()[1])
+    graph(flow.ones(2, 4))
+    modules = {n.op: n.module for n in graph._job.bound.plan.graph}
+    assert modules["linear"] == "model.0" and modules["relu"] == "model.1"
+
+
+def test_deep_models_take_nodes_in_proportion() -> None:
+    """Twice the layers, twice the nodes and actors' ops; nothing is looked up by walking."""
+    counts = []
+    for depth in (100, 200, 400):
+        model = nn.Sequential(*[nn.Linear(4, 4) for _ in range(depth)])
+
+        class Train(nn.Graph):
+            def __init__(self, model: Any) -> None:
+                super().__init__()
+                self.model = model
+                self.add_optimizer(flow.optim.SGD(model.parameters(), lr=0.1))
+
+            def build(self, x: Any) -> Any:
+                loss = self.model(x).sum()
+                loss.backward()
+                return loss
+
+        graph = Train(model)
+        graph(flow.ones(2, 4))
+        plan = graph._job.bound.plan
+        counts.append((len(plan.graph), len(plan.actors)))
+    (first, actors), (second, _), (third, last_actors) = counts
+    assert third - second == 2 * (second - first)
+    assert last_actors == actors

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import atexit
 import itertools
+import os
 import threading
 from typing import TYPE_CHECKING
 
@@ -32,6 +33,7 @@ class World:
         self.world_size = config.world_size
         self.local_rank = config.local_rank
         self.timeout_s = config.timeout_s
+        self._pid = os.getpid()
         self._client: ControlClient | None = None
         self._server: SchedulerServer | None = None
         self._lock = threading.Lock()
@@ -135,13 +137,20 @@ class World:
         """Tells the scheduler that `error` ends this rank. Returns whether another failed
         before.
         """
-        if self._client is None:
+        if self._client is None or self._is_forked:
             return False
         reason = error.reason if isinstance(error, OneFlowError) else "USER_ERROR"
         code = ending.exit_code(error)
         return self._client.report_failure(ending.describe(error), code, reason) is not None
 
+    @property
+    def _is_forked(self) -> bool:
+        """Whether this is a child of the rank, whose end is no news to the others."""
+        return os.getpid() != self._pid
+
     def _leave(self) -> None:
+        if self._is_forked:
+            return
         while self._collectives:
             self._collectives.popitem()[1].close()
         client, self._client = self._client, None

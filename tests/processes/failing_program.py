@@ -66,11 +66,11 @@ def batch(rows: int = ROWS, columns: int = 8) -> flow.Tensor:
     return local.to_global(EVERYONE, S0, check_meta=False)
 
 
-def train(steps: int = MANY, graph: Train | None = None) -> None:
+def train(steps: int = MANY, graph: Train | None = None, rows: int = ROWS) -> None:
     """Steps of training; says FOLDER/RANK.here after the first few."""
     graph = graph or make()
     for step in range(steps):
-        graph(batch())
+        graph(batch(rows))
         if step == 3:
             here()
 
@@ -157,6 +157,24 @@ def different_graphs() -> None:
         return flow.relu(h)
 
     train(graph=make(change))
+
+
+def different_shapes() -> None:
+    train(graph=make(), rows=ROWS + RANK)
+
+
+def child_exits() -> None:
+    """What a child of a rank does at its end is no news to the other ranks."""
+    graph = make()
+    train(5, graph)
+    child = os.fork()
+    if child == 0:
+        if RANK == 1:
+            raise ValueError("of a child")
+        sys.exit(3)
+    os.waitpid(child, 0)
+    train(5, graph)
+    print("done", flush=True)
 
 
 def fewer_steps() -> None:

@@ -238,6 +238,19 @@ def test_different_graphs_show_each_ranks_op_and_line(jobs: Jobs) -> None:
     assert ended.err.count("Traceback") == 1
 
 
+def test_different_shapes_show_each_ranks_input(jobs: Jobs) -> None:
+    ended = jobs.scene("different_shapes")
+    assert ended.code == 81
+    assert "rank 0: %0: float32[8, 8]" in ended.line and "rank 1: %0: float32[10, 8]" in ended.line
+
+
+def test_the_end_of_a_forked_child_changes_nothing(jobs: Jobs) -> None:
+    ended = jobs.scene("child_exits")
+    assert ended.code == 0, ended.err
+    assert ended.out.count("done") == 2
+    assert "of a child" in ended.err  # it shows its error as any program does
+
+
 def test_a_rank_that_makes_fewer_steps_and_leaves_is_named(jobs: Jobs) -> None:
     ended = jobs.scene("fewer_steps")
     assert ended.code == 85 and "rank 1 exited 0 while peers run" in ended.line

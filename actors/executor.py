@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import threading
 import time
+import weakref
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from heapq import heappop, heappush
 from time import perf_counter
 
@@ -71,7 +72,8 @@ class Executor:
         self._handlers = {key: bound.actor.handle for key, bound in bound.actors.items()}
         self._remaining = 0
         self._total_acts = sum(a.spec.acts for a in bound.actors.values())
-        self._messages_a_step = sum(map(_local_messages, bound.actors.values()))
+        self._tally = _Tally(bound.actors.values())
+        weakref.finalize(self, self._tally.count).atexit = False
         self._idle_s = 0.0
         self._has_warned = False
 
@@ -101,18 +103,11 @@ class Executor:
                 last_act = time.monotonic()
             self._wait(last_act)
         self.bound.clock.step += 1
-        self.count_acts()
-        local = METRICS.transport("local")
-        local.sent += self._messages_a_step
-        local.received += self._messages_a_step
+        self._tally.steps += 1
 
     def count_acts(self) -> None:
         """Adds what was done since the last time to the counters; any thread may call it."""
-        with _counting:
-            for bound in self._actors.values():
-                acts = bound.actor.acts
-                bound.counters.acts += acts - bound.counted
-                bound.counted = acts
+        self._tally.count()
 
     def advance(self, max_acts: int = 1) -> bool:
         """Delivers what there is and runs at most `max_acts` acts; False if nothing could be done.
@@ -247,6 +242,30 @@ class Executor:
         if len(waiting) > len(lines):
             lines.append(f"  and {len(waiting) - len(lines)} more actors")
         return "\n".join(lines) or "  all actors of this rank are done"
+
+
+class _Tally:
+    """What an executor has done, for the counters. It is counted when somebody asks, and at last
+    when the executor goes away: a step costs one addition.
+    """
+
+    def __init__(self, actors: Iterable[BoundActor]) -> None:
+        self._actors = list(actors)
+        self._messages_a_step = sum(map(_local_messages, self._actors))
+        self._counted_steps = 0
+        self.steps = 0
+
+    def count(self) -> None:
+        local = METRICS.transport("local")
+        with _counting:
+            for bound in self._actors:
+                acts = bound.actor.acts
+                bound.counters.acts += acts - bound.counted
+                bound.counted = acts
+            messages = (self.steps - self._counted_steps) * self._messages_a_step
+            self._counted_steps = self.steps
+            local.sent += messages
+            local.received += messages
 
 
 def _describe(bound: BoundActor) -> str:

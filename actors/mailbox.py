@@ -63,12 +63,12 @@ class SharedMemoryBus:
         }
         self._stuck: set[int] = set()
         self._counters = METRICS.transport("shm")
+        self._counters.message_nbytes = _MESSAGE_NBYTES
         self._blocks = blocks
 
     def post(self, rank: int, code: int) -> None:
         outbox = self._out[rank]
         self._counters.sent += 1
-        self._counters.nbytes_sent += _MESSAGE_NBYTES
         if not outbox.send(code):
             self._stuck.add(rank)
 
@@ -86,7 +86,7 @@ class SharedMemoryBus:
         if self._stuck:
             self._stuck = {r for r in self._stuck if not self._out[r].flush()}
         if arrived:
-            self._counters.took(len(arrived), _MESSAGE_NBYTES)
+            self._counters.took(len(arrived))
         return arrived
 
     def _has_mail(self) -> bool:

@@ -64,9 +64,17 @@ class TransportCounters:
     """Of one way to send messages (local, shm, tcp).
 
     depth_max: most messages that were found waiting at once since the last scrape.
+    message_nbytes: of each message, besides what nbytes_sent and nbytes_received count.
     """
 
-    __slots__ = ("depth_max", "nbytes_received", "nbytes_sent", "received", "sent")
+    __slots__ = (
+        "depth_max",
+        "message_nbytes",
+        "nbytes_received",
+        "nbytes_sent",
+        "received",
+        "sent",
+    )
 
     def __init__(self) -> None:
         self.sent = 0
@@ -74,12 +82,13 @@ class TransportCounters:
         self.nbytes_sent = 0
         self.nbytes_received = 0
         self.depth_max = 0
+        self.message_nbytes = 0
 
-    def took(self, count: int, nbytes_each: int) -> None:
+    def took(self, count: int) -> None:
         """`count` messages were found waiting and taken."""
         self.received += count
-        self.nbytes_received += count * nbytes_each
-        self.note_depth(count)
+        if count > self.depth_max:
+            self.depth_max = count
 
     def note_depth(self, count: int) -> None:
         if count > self.depth_max:
@@ -379,9 +388,13 @@ class _Collector:
             "Messages received.",
             [({"transport": k}, c.received) for k, c in transports],
         )
-        rows = [({"transport": k, "direction": "sent"}, c.nbytes_sent) for k, c in transports]
-        rows += [
-            ({"transport": k, "direction": "received"}, c.nbytes_received) for k, c in transports
+        rows = [
+            ({"transport": k, "direction": direction}, nbytes + messages * c.message_nbytes)
+            for k, c in transports
+            for direction, nbytes, messages in (
+                ("sent", c.nbytes_sent, c.sent),
+                ("received", c.nbytes_received, c.received),
+            )
         ]
         yield _counter("oneflow_message_bytes", "Bytes in messages.", rows)
         yield _gauge(

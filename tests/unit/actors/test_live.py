@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import re
+import weakref
 from collections import deque
 from types import SimpleNamespace
 
@@ -73,7 +75,8 @@ def waits() -> dict[tuple[str, str], float]:
 
 
 @pytest.fixture(autouse=True)
-def fresh_counters():
+def fresh_counters(monkeypatch):
+    monkeypatch.setattr(live, "_jobs", weakref.WeakSet())  # other tests may still hold some
     METRICS.reset()
     yield
     METRICS.reset()
@@ -196,4 +199,15 @@ def test_local_messages_are_counted_by_what_a_step_must_send():
 
         job.executor._handlers[key] = counting
     job.run(feeds)
+    job.close()
     assert METRICS.transport("local").sent == delivered > 0
+
+
+def test_a_job_that_goes_away_has_been_counted():
+    job, feeds = alone()
+    job.run(feeds)
+    acts = sum(a.acts for a in job.bound.plan.actors)
+    del job
+    gc.collect()
+    assert sum(c.acts for c in METRICS.actors.values()) == acts
+    assert live.jobs() == []

@@ -41,7 +41,7 @@ def busy() -> Metrics:
     metrics.set_device_memory("reserved", 700)
     metrics.set_device_memory("reserved", 300)
     metrics.actor_states["compute", "idle"] = 2
-    metrics.transport("shm").took(3, 8)
+    metrics.transport("shm").took(3)
     metrics.checkpoint("write", 5000)
     metrics.scheduler.pass_done("dedupe", 0.01)
     metrics.scheduler.message_rejected("auth")

@@ -7,7 +7,6 @@ calls through `guard`, the host collectives of the same ranks.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -51,8 +50,8 @@ class NcclCollectives(Collectives):
         self._guard = guard
         key = f"nccl/{group_name}"
         if self.index == 0:
-            kv.put(key, json.dumps([int(v) for v in nccl.get_unique_id()]).encode())
-        unique = tuple(json.loads(kv.get(key, timeout_s)))
+            kv.put(key, bytes(v & 255 for v in nccl.get_unique_id()))
+        unique = _unique_id(kv.get(key, timeout_s))
         self._communicator = nccl.NcclCommunicator(self.size, unique, self.index)
 
     def all_reduce(self, x: Any, op: str = "sum", out: Any = None) -> Any:
@@ -155,11 +154,13 @@ class NcclCollectives(Collectives):
             for peer in exchange.senders[self.rank]
         }
         self._nccl.groupStart()
-        for peer in self.peers:
-            self._send_to(peer, packed, exchange)
-        for peer, buffer in received.items():
-            self._receive_from(peer, buffer, exchange)
-        self._nccl.groupEnd()
+        try:
+            for peer in self.peers:
+                self._send_to(peer, packed, exchange)
+            for peer, buffer in received.items():
+                self._receive_from(peer, buffer, exchange)
+        finally:
+            self._nccl.groupEnd()
         unpack(self.rank, source, target, exchange, received.__getitem__, reduce)
         self.received_nbytes += exchange.received_numel(self.rank) * target.dtype.itemsize
 
@@ -200,8 +201,21 @@ class NcclCollectives(Collectives):
             raise DTypeError(f"NCCL cannot reduce {x.dtype.name}; cast it first")
         return int(getattr(self._nccl, name))
 
+    def abort(self) -> None:
+        """Ends what still waits for a peer that is gone; only `close` may follow."""
+        self._communicator.abort()
+
     def close(self) -> None:
         self._communicator.destroy()
+
+
+def _unique_id(raw: bytes) -> Any:
+    """As this CuPy wants it: bytes from version 14 on, a tuple of signed numbers before."""
+    import cupy
+
+    if int(cupy.__version__.partition(".")[0]) >= 14:
+        return raw
+    return tuple(v - 256 if v > 127 else v for v in raw)
 
 
 def _stream() -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import subprocess
 import sys
@@ -42,7 +41,9 @@ def test_ranks_that_act_as_two_hosts() -> None:
 
 
 def test_nccl() -> None:
-    if importlib.util.find_spec("cupy.cuda.nccl") is None or not cupy.cuda.nccl.available:
-        pytest.skip("this CuPy has no NCCL: install nvidia-nccl-cu12")
+    from cupy.cuda import nccl
+
+    if not nccl.available:
+        pytest.skip("this CuPy finds no NCCL: install nvidia-nccl-cu12")
     shared = cupy.cuda.runtime.getDeviceCount() < 2
     _launch("nccl", **({"NCCL_MULTI_RANK_GPU_ENABLE": "1"} if shared else {}))

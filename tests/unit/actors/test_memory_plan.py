@@ -1,0 +1,121 @@
+"""Offsets of temporaries: never two live ones in one place, and close to the least possible."""
+
+from __future__ import annotations
+
+from itertools import permutations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from oneflow.actors.memory import (
+    ALIGNMENT,
+    MANY,
+    Lifetime,
+    aligned,
+    aligned_buffer,
+    lower_bound,
+    plan_offsets,
+)
+
+
+def lifetimes(max_size: int) -> st.SearchStrategy[list[Lifetime]]:
+    item = st.tuples(st.integers(0, 1000), st.integers(0, 12), st.integers(0, 6))
+    return st.lists(item, max_size=max_size).map(
+        lambda items: [Lifetime(k, n, a, a + length) for k, (n, a, length) in enumerate(items)]
+    )
+
+
+def assert_disjoint(items: list[Lifetime], offsets: dict[int, int], total: int) -> None:
+    assert offsets.keys() == {t.key for t in items}
+    by_start = sorted(items, key=lambda t: t.first)
+    for i, a in enumerate(by_start):
+        end = offsets[a.key] + a.nbytes
+        assert offsets[a.key] % ALIGNMENT == 0 and offsets[a.key] >= 0 and end <= total
+        for b in by_start[i + 1 :]:
+            if b.first > a.last:
+                break
+            begin = offsets[b.key]
+            assert end <= begin or begin + b.nbytes <= offsets[a.key] or not (a.nbytes and b.nbytes)
+
+
+def peak(items: list[Lifetime]) -> int:
+    """Live bytes at the worst moment, counted moment by moment."""
+    last = max((t.last for t in items), default=-1)
+    return max(
+        (
+            sum(aligned(t.nbytes) for t in items if t.first <= now <= t.last)
+            for now in range(last + 1)
+        ),
+        default=0,
+    )
+
+
+def best(items: list[Lifetime]) -> int:
+    """The least arena over all orders of putting each item as low as it can lie."""
+    least = sum(aligned(t.nbytes) for t in items)
+    for order in permutations(items):
+        placed: list[tuple[int, int, Lifetime]] = []
+        for item in order:
+            offset, size = 0, aligned(item.nbytes)
+            for start, stop, other in sorted(placed, key=lambda p: p[0]):
+                meets = other.first <= item.last and item.first <= other.last
+                if meets and start < offset + size and offset < stop:
+                    offset = stop
+            placed.append((offset, offset + size, item))
+        least = min(least, max((stop for _, stop, _ in placed), default=0))
+    return least
+
+
+@settings(max_examples=200, deadline=None)
+@given(lifetimes(40))
+def test_live_temporaries_never_overlap(items: list[Lifetime]) -> None:
+    offsets, total = plan_offsets(items)
+    assert_disjoint(items, offsets, total)
+    assert peak(items) <= total <= sum(aligned(t.nbytes) for t in items)
+
+
+@settings(max_examples=200, deadline=None)
+@given(lifetimes(40))
+def test_the_lower_bound_is_the_peak_of_live_bytes(items: list[Lifetime]) -> None:
+    assert lower_bound(items) == peak(items)
+
+
+@settings(max_examples=60, deadline=None)
+@given(lifetimes(5))
+def test_small_plans_are_near_the_best_there_is(items: list[Lifetime]) -> None:
+    _, total = plan_offsets(items)
+    least = best(items)
+    assert peak(items) <= least <= total <= 2 * least
+
+
+def test_what_never_meets_shares_one_place() -> None:
+    items = [Lifetime(k, 100 + k, 2 * k, 2 * k + 1) for k in range(50)]
+    offsets, total = plan_offsets(items)
+    assert set(offsets.values()) == {0} and total == aligned(149) == lower_bound(items)
+
+
+def test_a_chain_needs_two_neighbours_at_a_time() -> None:
+    items = [Lifetime(k, 640, k, k + 1) for k in range(100)]
+    assert plan_offsets(items)[1] == lower_bound(items) == 1280
+
+
+@pytest.mark.parametrize("count", [MANY, MANY + 1, 2 * MANY])
+def test_large_plans_hold_too(count: int) -> None:
+    rng = np.random.default_rng(count)
+    sizes, lengths = rng.integers(1, 5000, count), rng.integers(0, 5, count)
+    items = [
+        Lifetime(k, int(n), k, k + int(d))
+        for k, (n, d) in enumerate(zip(sizes, lengths, strict=True))
+    ]
+    offsets, total = plan_offsets(items)
+    assert_disjoint(items, offsets, total)
+    assert total <= 2 * lower_bound(items)
+
+
+def test_buffers_begin_at_a_cache_line() -> None:
+    for nbytes in (0, 1, 63, 64, 1000):
+        buffer = aligned_buffer(nbytes)
+        assert buffer.nbytes == nbytes and not buffer.any()
+        assert nbytes == 0 or buffer.ctypes.data % ALIGNMENT == 0

@@ -6,6 +6,8 @@ from itertools import product
 from math import prod
 from typing import Any
 
+import numpy as np
+
 from oneflow.core import dtype as dtypes
 from oneflow.core.tensor_type import TensorType
 from oneflow.kernels.conv import at
@@ -269,3 +271,105 @@ def adaptive_avg_pool_grad(xp: Any, d_x: Any, d_out: Any, *, spatial: Any) -> No
         size = prod(cut.stop - cut.start for cut in window)
         share = d_out[at(..., *position)] / size
         d_x[at(..., *window)] += share.reshape(*share.shape, *ones)
+
+
+# ---- float32 planes on a CPU: one visit, no padded copy ------------------------------------------
+
+_FUSED: dict[str, Any] = {"device": "cpu", "dtypes": ("float32",), "min_elements": 8192}
+
+
+def _unless_flat(workspace: Any) -> Any:
+    """Fused kernels for two spatial dims need no workspace; others run the plain ones."""
+
+    def types(ins: tuple[TensorType, ...], attrs: dict[str, Any]) -> tuple[TensorType, ...]:
+        return () if ins[0].ndim == 4 else workspace(ins, attrs)
+
+    return types
+
+
+def _planes(x: Any) -> Any:
+    """(N, C, height, width) as contiguous (N * C, height, width)."""
+    x = np.ascontiguousarray(x)
+    return x.reshape(x.shape[0] * x.shape[1], *x.shape[2:])
+
+
+def _window_of(kernel: Any, stride: Any, padding: Any, dilation: Any = (1, 1)) -> Any:
+    """Plain tuples, so that one compiled version serves all."""
+    return tuple(kernel), tuple(stride), tuple(padding), tuple(dilation)
+
+
+@kernel("max_pool", workspace=_unless_flat(_max_workspace), **_FUSED)
+def max_pool_fused(
+    xp: Any, out: Any, indices: Any, x: Any, *work: Any, ceil_mode: bool = False, **window: Any
+) -> None:
+    if work:
+        return max_pool(xp, out, indices, x, *work, ceil_mode=ceil_mode, **window)
+    from oneflow.kernels.fused import pool as fused
+
+    fused.max_pool(_planes(out), _planes(indices), _planes(x), _window_of(**window))
+
+
+@kernel("max_pool_grad", workspace=_unless_flat(_max_grad_workspace), **_FUSED)
+def max_pool_grad_fused(
+    xp: Any, d_x: Any, d_out: Any, indices: Any, *work: Any, spatial: Any, **window: Any
+) -> None:
+    if work:
+        return max_pool_grad(xp, d_x, d_out, indices, *work, spatial=spatial, **window)
+    from oneflow.kernels.fused import pool as fused
+
+    fused.max_pool_grad(_planes(d_x), _planes(d_out), _planes(indices), _window_of(**window))
+
+
+def _divisor_matrix(out: Any, spatial: Any, window: Any, **counts: Any) -> Any:
+    kernel, stride, padding, _ = window
+    divisors = _divisors(np, out, spatial, kernel, stride, padding, **counts)
+    return np.broadcast_to(divisors, out.shape[2:])
+
+
+@kernel("avg_pool", workspace=_unless_flat(_avg_workspace), **_FUSED)
+def avg_pool_fused(
+    xp: Any,
+    out: Any,
+    x: Any,
+    *work: Any,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+    divisor_override: int = 0,
+    **geometry: Any,
+) -> None:
+    counts: dict[str, Any] = {
+        "count_include_pad": count_include_pad,
+        "divisor_override": divisor_override,
+    }
+    if work:
+        return avg_pool(xp, out, x, *work, ceil_mode=ceil_mode, **counts, **geometry)
+    from oneflow.kernels.fused import pool as fused
+
+    window = _window_of(**geometry)
+    divisors = _divisor_matrix(out, x.shape[2:], window, **counts)
+    fused.avg_pool(_planes(out), _planes(x), np.ascontiguousarray(divisors), window)
+
+
+@kernel("avg_pool_grad", workspace=_unless_flat(_avg_grad_workspace), **_FUSED)
+def avg_pool_grad_fused(
+    xp: Any,
+    d_x: Any,
+    d_out: Any,
+    *work: Any,
+    spatial: Any,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+    divisor_override: int = 0,
+    **geometry: Any,
+) -> None:
+    counts: dict[str, Any] = {
+        "count_include_pad": count_include_pad,
+        "divisor_override": divisor_override,
+    }
+    if work:
+        return avg_pool_grad(xp, d_x, d_out, *work, spatial=spatial, **counts, **geometry)
+    from oneflow.kernels.fused import pool as fused
+
+    window = _window_of(**geometry)
+    divisors = _divisor_matrix(d_out, spatial, window, **counts)
+    fused.avg_pool_grad(_planes(d_x), _planes(d_out), np.ascontiguousarray(divisors), window)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from oneflow.core.errors import DTypeError
 from oneflow.functional.arithmetic import add, div, mul, sub
 from oneflow.functional.elementwise import abs, clamp, exp, log, masked_fill, neg, square
 from oneflow.functional.promotion import as_type
@@ -133,6 +134,11 @@ def cross_entropy(
     weight: (C,), of each class. The mean leaves out samples whose label is ignore_index.
     """
     if target.type.dtype.is_floating_point:
+        if target.type.shape != input.type.shape:
+            raise DTypeError(
+                f"cross_entropy: labels must be integers, got {target.type}; only probabilities, "
+                f"of the shape of the scores {input.type}, may be floating-point"
+            )
         return _soft_cross_entropy(input, target, weight, reduction, label_smoothing)
     scores, labels = _rows(input, as_index(target))
     if weight is not None:

@@ -11,7 +11,7 @@ import numpy as np
 
 from oneflow.core import dtype as dtypes
 from oneflow.core.dtype import dtype_of
-from oneflow.core.errors import OneFlowError, ShapeError
+from oneflow.core.errors import DTypeError, OneFlowError, ShapeError
 from oneflow.core.sbp import all_broadcast
 from oneflow.functional.dims import one_dim
 from oneflow.functional.promotion import as_float, as_type, operands
@@ -28,7 +28,11 @@ median_result = namedtuple("median_result", ("values", "indices"))
 
 
 def as_index(index: Tensor) -> Tensor:
-    """int64, unless it is int32 or int64 already."""
+    """int64, unless it is int32 or int64 already. Raises DTypeError for what is no integer."""
+    if index.type.dtype.is_floating_point or index.type.dtype.is_complex:
+        raise DTypeError(
+            f"tensors used as indices must be integers or bool, got {index.type}; cast with .long()"
+        )
     return (
         index if index.type.dtype in (dtypes.int32, dtypes.int64) else as_type(index, dtypes.int64)
     )

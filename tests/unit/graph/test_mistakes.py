@@ -10,9 +10,11 @@ from typing import Any
 import pytest
 
 import oneflow as flow
+import oneflow.nn.functional as F
 from oneflow import nn
 from oneflow.core.errors import (
     DeviceError,
+    DTypeError,
     GraphError,
     PlacementError,
     SbpError,
@@ -21,6 +23,7 @@ from oneflow.core.errors import (
 
 HERE = Path(__file__).name
 ALONE = flow.placement("cpu", [0])
+TABLE, LAYER = nn.Embedding(4, 2), nn.Linear(3, 2)
 S0, B = flow.sbp.split(0), flow.sbp.broadcast
 
 
@@ -111,6 +114,23 @@ def test_an_index_out_of_range_in_a_kernel_names_the_line() -> None:
     assert f"{HERE}:{look_up.__code__.co_firstlineno + 1})" in text
     again = fails(GraphError, lambda: graph(table, flow.zeros(1, 2, dtype=flow.int64)))
     assert "failed in an earlier step" in again
+
+
+@pytest.mark.parametrize(
+    ("work", "text"),
+    [
+        (lambda x: x[x], "indices must be integers or bool, got float32[3]"),
+        (lambda x: TABLE(x), "indices must be integers or bool, got float32[3]"),
+        (lambda x: F.cross_entropy(flow.ones(3, 4), x), "labels must be integers, got float32[3]"),
+        (lambda x: LAYER(x.double().reshape(1, 3)), "x float64[1, 3], w float32[2, 3]"),
+        (lambda x: F.softmax(x.long(), 0), "softmax: needs a floating-point tensor, got int64[3]"),
+    ],
+)
+@pytest.mark.parametrize("is_traced", [False, True])
+def test_wrong_dtypes_name_the_types(work: Any, text: str, is_traced: bool) -> None:
+    found = fails(DTypeError, lambda: (Run(work) if is_traced else work)(flow.ones(3)))
+    assert text in found
+    assert not is_traced or f"{HERE}:" in found
 
 
 # ---- SBP and placement ---------------------------------------------------------------------------

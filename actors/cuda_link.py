@@ -1,24 +1,20 @@
 """Connects the ranks of one job whose registers are in GPU memory.
 
 Within a host each rank allocates its shared registers once and its peers map them (CUDA IPC), so
-boxing
-reads a peer's memory in place, over NVLink, PCIe or, where ranks share a GPU, within it. Messages
-go through the
-shared-memory mailboxes as on the CPU: a kernel whose result a peer may read is waited for before
-Ready is posted,
-and one that read a peer's memory before Freed is. From other hosts the parts a rank reads travel
-through pinned
-host memory over TCP into a mirror on its own GPU.
+boxing reads a peer's memory in place: over NVLink, over PCIe or, where ranks share a GPU, within it.
+Messages go through the shared-memory mailboxes as on the CPU. A kernel whose result a peer may read
+is waited for before Ready is posted, and one that read a peer's memory before Freed is. From other
+hosts the parts a rank reads travel through pinned host memory over TCP into a mirror on its own GPU.
 
 Memory that a peer still maps must not be freed. So a rank that closes says so in its mailbox page,
-and the owner
-frees its registers when all peers have said it, looking when it opens or closes a link; until then
-they stay.
+and the owner frees its registers when all peers have said it, looking when it opens or closes a
+link; until then they stay.
 """
 
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -39,7 +35,7 @@ def is_on_gpu(plan: Plan) -> bool:
     return any(actor.placement.type == "cuda" for actor in plan.actors)
 
 
-@dataclass
+@dataclass(eq=False)
 class _Retired:
     """Registers that wait for peers to unmap them. pages: of all ranks of this host."""
 
@@ -51,17 +47,15 @@ class _Retired:
 
 
 _retired: list[_Retired] = []
-_lock = threading.Lock()
+_lock = threading.RLock()  # a garbage collection may release one link while another is opened
 
 
 class DeviceRegisters:
     """The shared registers of the ranks of this host, as uint8 CuPy arrays by rank.
 
-    near: the ranks of this host, ascending, and `pages` their mailboxes in that order.  name: of
-    the job.
-    kv: how handles are exchanged.  The GPU to use must be current.  Raises what CUDA raises, e.g.
-    where two GPUs
-    cannot reach each other.
+    near: the ranks of this host, ascending, and `pages` their mailboxes in that order.
+    name: of the job.  kv: how handles are exchanged.  The GPU to use must be current.
+    Raises what CUDA raises, e.g. where two GPUs cannot reach each other.
     """
 
     def __init__(
@@ -77,19 +71,21 @@ class DeviceRegisters:
 
         _free_retired()
         self._runtime = cupy.cuda.runtime
-        self._near, self._pages = near, pages
-        self._mine = pages[near.index(rank)]
         self._mapped: list[int] = []
         nbytes = max(shared_nbytes(plan, rank), 1)
-        # Not from CuPy's pool: a handle stands for a whole allocation, and the pool's holds other
-        # things.
-        self._memory: Any = cupy.cuda.memory.Memory(nbytes)
-        self.arrays: dict[int, Any] = {rank: _bytes_at(cupy, self._memory, nbytes)}
+        # Not from CuPy's pool: a handle stands for a whole allocation, which the pool cuts up.
+        memory: Any = cupy.cuda.memory.Memory(nbytes)
+        self.arrays: dict[int, Any] = {rank: _bytes_at(cupy, memory, nbytes)}
+        # At the end of the process the driver takes everything back, so nothing is left to do then.
+        self._release = weakref.finalize(
+            self, _release, self._runtime, self._mapped, memory, pages[near.index(rank)], pages
+        )
+        self._release.atexit = False
         self.arrays[rank].fill(0)  # padding between values is summed with them and must be zero
         cupy.cuda.get_current_stream().synchronize()
         if len(near) == 1:
             return
-        kv.put(f"cuda/{name}/{rank}", self._runtime.ipcGetMemHandle(self._memory.ptr))
+        kv.put(f"cuda/{name}/{rank}", self._runtime.ipcGetMemHandle(memory.ptr))
         try:
             for peer in (r for r in near if r != rank):
                 self.arrays[peer] = self._map(cupy, plan, peer, name, kv)
@@ -102,31 +98,35 @@ class DeviceRegisters:
         address = self._runtime.ipcOpenMemHandle(handle)
         self._mapped.append(address)
         nbytes = max(shared_nbytes(plan, peer), 1)
-        # Said to be on this rank's GPU, where its kernels and copies run: CUDA reaches it by its
-        # address.
+        # Said to be on this rank's GPU, where its kernels run: CUDA reaches it by its address.
         device = cupy.cuda.runtime.getDevice()
-        return _bytes_at(cupy, cupy.cuda.UnownedMemory(address, nbytes, self, device), nbytes)
+        return _bytes_at(cupy, cupy.cuda.UnownedMemory(address, nbytes, None, device), nbytes)
 
     def close(self) -> None:
         """Unmaps the peers' registers; own ones are freed once no peer maps them. Waits for nobody.
-        The pages belong
-        to this object from now on.
+        It happens by itself when the job is forgotten. The pages belong to this object from now on.
         """
         self.arrays.clear()
-        while self._mapped:
-            self._runtime.ipcCloseMemHandle(self._mapped.pop())
-        self._mine.words[UNMAPPED_WORD] = 1
-        full_fence()
-        with _lock:
-            _retired.append(_Retired(self._memory, self._pages))
-        self._memory = None
-        _free_retired()
+        self._release()
+
+
+def _release(
+    runtime: Any, mapped: list[int], memory: Any, mine: SharedPage, pages: Sequence[SharedPage]
+) -> None:
+    while mapped:
+        runtime.ipcCloseMemHandle(mapped.pop())
+    mine.words[UNMAPPED_WORD] = 1
+    full_fence()
+    with _lock:
+        _retired.append(_Retired(memory, pages))
+    _free_retired()
 
 
 def _free_retired() -> None:
     with _lock:
         done = [r for r in _retired if r.is_free()]
-        _retired[:] = [r for r in _retired if not r.is_free()] if done else _retired
+        for retired in done:
+            _retired.remove(retired)
     for retired in done:
         retired.memory = None  # frees it
         for page in retired.pages:

@@ -4,6 +4,7 @@ registers, when kernels are recorded. No value is computed; no GPU is needed.
 
 from __future__ import annotations
 
+import gc
 import sys
 import types
 from collections.abc import Iterator
@@ -169,6 +170,18 @@ def test_registers_stay_until_every_peer_has_unmapped_them(
     assert runtime.mapped == [] and Memory.alive == 1  # the peer may still read
     pages[1].words[cuda_link.UNMAPPED_WORD] = 1
     cuda_link._free_retired()
+    assert Memory.alive == 0
+
+
+def test_a_forgotten_job_gives_its_registers_back(
+    runtime: Runtime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cuda_link, "shared_nbytes", lambda plan, rank: 64)
+    pages = [SharedPage.create(64)]
+    alone = cuda_link.DeviceRegisters(object(), 0, [0], pages, "job", Store())  # type: ignore[arg-type]
+    assert Memory.alive == 1
+    del alone
+    gc.collect()
     assert Memory.alive == 0
 
 

@@ -61,21 +61,15 @@ def from_columns(image: Any, columns: Any, stride: Any, padding: Any, dilation: 
 
 @vectorized
 def channel_sums(out: Any, x: Any) -> None:
-    """out (C,) <- sums of x (N, C, positions) over the others."""
+    """out (C,) <- sums of x (N, C, positions) over the others; of samples in float64, because there
+    may be very many.
+    """
     samples, channels, positions = x.shape
     for c in prange(channels):
-        total = F(0)
+        total = 0.0
         for n in range(samples):
+            part = F(0)
             for p in range(positions):
-                total += x[n, c, p]
+                part += x[n, c, p]
+            total += part
         out[c] = total
-
-
-@vectorized
-def add_channel_bias(out: Any, x: Any, bias: Any) -> None:
-    """out <- x (N, C, positions) + bias (C,)."""
-    samples, channels, positions = x.shape
-    for row in prange(samples):
-        for c in range(channels):
-            for p in range(positions):
-                out[row, c, p] = x[row, c, p] + bias[c]

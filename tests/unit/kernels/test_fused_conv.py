@@ -70,6 +70,13 @@ def test_strided_inputs_give_the_same() -> None:
     np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("keepdim", [False, True])
+def test_sums_over_all_but_the_channels(keepdim: bool) -> None:
+    agree("reduce_sum", normal(48, 5, 8, 6), dims=(0, 2, 3), keepdim=keepdim)
+    agree("reduce_sum", normal(48, 5, 40), dims=(0, 1), keepdim=keepdim)
+    agree("reduce_sum", normal(48, 5, 8, 6).swapaxes(0, 1), dims=(0, 2, 3), keepdim=keepdim)
+
+
 POOLS: list[tuple[tuple[int, ...], dict[str, Any]]] = [
     ((48, 4, 8, 8), {"kernel": (2, 2), "stride": (2, 2)}),
     ((7, 3, 9, 11), {"kernel": (3, 2), "stride": (1, 3), "padding": (1, 1)}),

@@ -1,10 +1,10 @@
 """Connects the ranks of one job whose registers are in GPU memory.
 
 Within a host each rank allocates its shared registers once and its peers map them (CUDA IPC), so
-boxing reads a peer's memory in place: over NVLink, over PCIe or, where ranks share a GPU, within it.
+boxing reads a peer's memory in place: over NVLink, over PCIe or within the GPU that ranks share.
 Messages go through the shared-memory mailboxes as on the CPU. A kernel whose result a peer may read
 is waited for before Ready is posted, and one that read a peer's memory before Freed is. From other
-hosts the parts a rank reads travel through pinned host memory over TCP into a mirror on its own GPU.
+hosts the parts a rank reads travel through pinned memory and TCP into a mirror on its own GPU.
 
 Memory that a peer still maps must not be freed. So a rank that closes says so in its mailbox page,
 and the owner frees its registers when all peers have said it, looking when it opens or closes a

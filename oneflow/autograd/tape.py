@@ -211,6 +211,9 @@ def record(
     if not state.enabled:
         return
     for x in inputs:
+        if x._extra is not None:
+            _renew(x)
+    for x in inputs:
         if x._requires_grad:
             break
     else:
@@ -229,8 +232,28 @@ def record_call(
     """As `record`, for what is no declared op. `backward(output grads)` returns one gradient or
     None per input.
     """
-    if state.enabled and any(x._requires_grad for x in inputs):
+    if not state.enabled:
+        return
+    for x in inputs:
+        if x._extra is not None:
+            _renew(x)
+    if any(x._requires_grad for x in inputs):
         _attach(CallNode(name, inputs, len(outputs), backward), inputs, outputs)
+
+
+def _renew(x: Tensor) -> None:
+    """A view of what has been written to since gets the history it would have if taken now."""
+    link = x._extra
+    if link is None or link.base is None or link.seen == x._version[0]:
+        return
+    if x.value is not None:
+        from oneflow.graph.views import refresh
+
+        refresh(x)
+        return
+    from oneflow.tensor.inplace import renew_view
+
+    renew_view(x)
 
 
 def _attach(node: GradNode, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> None:

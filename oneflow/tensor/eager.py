@@ -176,6 +176,7 @@ def _record_view(
         link.base, link.replay = known.base, (*known.replay, (op, attrs))
     else:
         link.base, link.replay = x, ((op, attrs),)
+    link.seen = out._version[0]
     record(op, inputs, (out,), attrs)
     return out
 

@@ -483,6 +483,7 @@ def _view(
         link.base, link.replay = known.base, (*known.replay, (op, attrs))
     else:
         link.base, link.replay = x, ((op, attrs),)
+    link.seen = out._version[0]
     return out
 
 

@@ -14,7 +14,7 @@ from oneflow.autograd.tape import record_call
 from oneflow.core.dispatch import call
 from oneflow.core.errors import AutogradError, ShapeError
 from oneflow.core.op import find_op
-from oneflow.tensor.tensor import Tensor, alias, raw
+from oneflow.tensor.tensor import Tensor, alias, extra, raw
 
 
 def with_history(x: Tensor) -> Tensor:
@@ -126,8 +126,16 @@ def _rebase(base: Tensor, view: Tensor, new: Tensor) -> None:
     result = raw(base.type, base._array, base._device)
     record_call("write_view", [old, new], [result], backward)
     _take_history(base, result)
-    seen = _replay_recorded(base, steps)
-    _take_history(view, seen)
+    renew_view(view)
+
+
+def renew_view(x: Tensor) -> None:
+    """Takes the history of a view anew from its base; its values share memory and need nothing."""
+    link = extra(x)
+    link.seen = x._version[0]
+    base = link.base
+    if base is not None and (x._requires_grad or base._requires_grad):
+        _take_history(x, _replay_recorded(base, link.replay))
 
 
 def _replay(x: Tensor, steps: tuple[Any, ...]) -> Tensor:

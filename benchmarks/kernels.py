@@ -209,23 +209,64 @@ def _update_case(
     return Case(label, ours, optimizer.step, results)
 
 
-def image_cases() -> list[Case]:
-    """A digits classifier: 64 images of 8 x 8."""
-    x, w, d = normal(64, 16, 8, 8), normal(32, 16, 3, 3), normal(64, 32, 8, 8)
-    one = {"stride": (1, 1), "padding": (1, 1), "dilation": (1, 1), "groups": 1}
-    pool = {"kernel": (2, 2), "stride": (2, 2), "padding": (0, 0), "dilation": (1, 1)}
+def _conv_cases(label: str, x: Array, w: Array, stride: int) -> list[Case]:
+    """A convolution with padding 1 and its two gradients."""
+    d = F.conv2d(torch.from_numpy(x), torch.from_numpy(w), None, stride, 1).numpy().copy()
+    d[...] = normal(*d.shape)
+    one = {"stride": (stride,) * 2, "padding": (1, 1), "dilation": (1, 1), "groups": 1}
 
-    def filter_grad(d: Any, x: Any) -> Any:
-        return torch.nn.grad.conv2d_weight(x, w.shape, d, padding=1)
+    def gradient(d: Any, x: Any, w: Any, which: int) -> Any:
+        wanted = [which == 0, which == 1, False]
+        sizes = [stride] * 2, [1, 1], [1, 1], False, [0, 0], 1
+        return torch.ops.aten.convolution_backward(d, x, w, None, *sizes, wanted)[which]
 
-    def data_grad(d: Any, w: Any) -> Any:
-        return torch.nn.grad.conv2d_input(x.shape, w, d, padding=1)
+    x_there, w_there = torch.from_numpy(x), torch.from_numpy(w)
+    return [
+        case(f"conv {label}", lambda x, w: F.conv2d(x, w, None, stride, 1), "conv", x, w, **one),
+        case(f"conv {label} d_x", lambda d, w: gradient(d, x_there, w, 0), "conv_data_grad", d, w,
+             spatial=x.shape[2:], **one),
+        case(f"conv {label} d_w", lambda d, x: gradient(d, x, w_there, 1), "conv_filter_grad",
+             d, x, kernel=w.shape[2:], **one),
+    ]  # fmt: skip
+
+
+def _pool_cases(x: Array) -> list[Case]:
+    window = {"kernel": (2, 2), "stride": (2, 2), "padding": (0, 0)}
+    there = torch.from_numpy(x)
+    out, where = F.max_pool2d(there, 2, return_indices=True)
+    d, spatial, ones = normal(*out.shape), x.shape[2:], (1, 1)
+
+    def max_grad(d: Any, indices: Any) -> Any:
+        return torch.ops.aten.max_pool2d_with_indices_backward(
+            d, there, [2, 2], [2, 2], [0, 0], [1, 1], False, indices
+        )
+
+    def avg_grad(d: Any) -> Any:
+        return torch.ops.aten.avg_pool2d_backward(
+            d, there, [2, 2], [2, 2], [0, 0], False, True, None
+        )
 
     return [
-        case("conv 16->32 on 8x8", lambda x, w: F.conv2d(x, w, padding=1), "conv", x, w, **one),
-        case("conv d_x", data_grad, "conv_data_grad", d, w, spatial=(8, 8), **one),
-        case("conv d_w", filter_grad, "conv_filter_grad", d, x, kernel=(3, 3), **one),
-        case("max pool", lambda x: F.max_pool2d(x, 2), "max_pool", x, ceil_mode=False, **pool),
+        case("max pool", lambda x: F.max_pool2d(x, 2, return_indices=True)[0], "max_pool", x,
+             dilation=ones, **window),
+        case("max pool gradient", max_grad, "max_pool_grad", d, where.numpy(), spatial=spatial,
+             dilation=ones, **window),
+        case("avg pool", lambda x: F.avg_pool2d(x, 2), "avg_pool", x, **window),
+        case("avg pool gradient", avg_grad, "avg_pool_grad", d, spatial=spatial, **window),
+    ]  # fmt: skip
+
+
+def image_cases() -> list[Case]:
+    """A digits classifier: 96 images of 8 x 8, and the half of them that each of two ranks has."""
+    whole, half = normal(96, 16, 8, 8), normal(48, 16, 8, 8)
+    w = normal(32, 16, 3, 3)
+    return [
+        *_conv_cases("1->16", normal(96, 1, 8, 8), normal(16, 1, 3, 3), 1),
+        *_conv_cases("16->32 by 2", whole, w, 2),
+        *_conv_cases("16->32 by 2, half", half, w, 2),
+        case("conv bias gradient", lambda d: d.sum((0, 2, 3)), "reduce_sum", whole,
+             dims=(0, 2, 3)),
+        *_pool_cases(whole),
         case("digits linear 64->128", F.linear, "linear", normal(64, 64), normal(128, 64),
              normal(128)),
         case("digits softmax 64x10", lambda x: torch.softmax(x, -1), "softmax", normal(64, 10)),

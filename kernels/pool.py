@@ -317,7 +317,8 @@ def max_pool_grad_fused(
         return max_pool_grad(xp, d_x, d_out, indices, *work, spatial=spatial, **window)
     from oneflow.kernels.fused import pool as fused
 
-    fused.max_pool_grad(_planes(d_x), _planes(d_out), _planes(indices), _window_of(**window))
+    flat = d_x.reshape(d_x.shape[0] * d_x.shape[1], -1)
+    fused.max_pool_grad(flat, _planes(d_out), _planes(indices), _window_of(**window))
 
 
 def _divisor_matrix(out: Any, spatial: Any, window: Any, **counts: Any) -> Any:

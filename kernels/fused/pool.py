@@ -39,24 +39,22 @@ def max_pool(out: Any, indices: Any, x: Any, window: Any) -> None:
 
 @vectorized
 def max_pool_grad(d_x: Any, d_out: Any, indices: Any, window: Any) -> None:
-    """Every d_out goes to its maximum. A window of -infinity alone names element 0, which gets
-    nothing unless it lies there.
+    """Every d_out goes to its maximum. d_x: (planes, height * width).
+
+    A window of -infinity alone names element 0, which gets nothing unless it lies there: only a
+    window that begins in the padding or at the corner holds it.
     """
-    kernel, stride, padding, dilation = window
+    _, stride, padding, _ = window
     planes, out_h, out_w = d_out.shape
-    width = d_x.shape[2]
     for plane in prange(planes):
         d_x[plane] = F(0)
         for a in range(out_h):
             top = a * stride[0] - padding[0]
             for b in range(out_w):
                 left = b * stride[1] - padding[1]
-                h, w = divmod(indices[plane, a, b], width)
-                if (
-                    0 <= h - top <= (kernel[0] - 1) * dilation[0]
-                    and 0 <= w - left <= (kernel[1] - 1) * dilation[1]
-                ):
-                    d_x[plane, h, w] += d_out[plane, a, b]
+                index = indices[plane, a, b]
+                if index != 0 or (top <= 0 and left <= 0):
+                    d_x[plane, index] += d_out[plane, a, b]
 
 
 @vectorized

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from oneflow.core.errors import ConfigError
 from oneflow.core.job_config import ORDER_MODES
 
@@ -13,6 +15,8 @@ class GraphConfig:
         self.num_pieces = 1
         self.order_mode = "MemoryFirst"
         self.outputs_buffer_size = 2
+        self.auto_parallel = False
+        self.hints: dict[str, Any] = {}
         self._training = False
 
     @property
@@ -44,5 +48,43 @@ class GraphConfig:
             )
         self.order_mode = mode
 
+    def enable_auto_parallel(self, mode: bool = True) -> None:
+        """Ops whose layout the user left open get the one that computes and moves least, not the
+        one that follows what the user gave.
+        """
+        self.auto_parallel = bool(mode)
+
     def __repr__(self) -> str:
         return f"(CONFIG:config:GraphConfig(training={self.training}, ))"
+
+
+HINTS = (
+    "allow_fuse_model_update_ops",
+    "allow_fuse_add_to_output",
+    "allow_fuse_cast_scale",
+    "enable_fused_model_update_cast",
+    "enable_multi_tensor_update",
+    "enable_cudnn_conv_heuristic_search_algo",
+    "enable_compress_memory",
+    "enable_choose_best_memory_allocation",
+    "enable_auto_parallel_trunk_algo",
+    "enable_auto_parallel_sbp_collector",
+    "set_auto_parallel_computation_cost_ratio",
+    "set_auto_parallel_wait_time",
+)
+"""What upstream lets users tune and the compiler here decides by itself: fusion, the search for
+offsets and its effort. Results do not depend on any of them.
+"""
+
+
+def _hint(name: str) -> Any:
+    def remember(self: GraphConfig, value: Any = True) -> None:
+        self.hints[name] = value
+
+    remember.__name__ = name
+    remember.__doc__ = "Accepted and kept in `hints`; the compiler decides this by itself."
+    return remember
+
+
+for _name in HINTS:
+    setattr(GraphConfig, _name, _hint(_name))

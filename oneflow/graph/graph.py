@@ -220,6 +220,7 @@ class Graph:
             self.config.num_pieces,
             self.config.order_mode,
             self.config.outputs_buffer_size,
+            self.config.auto_parallel,
         )
         variables = {name: _contiguous(x) for name, x in trace.variables.items()}
         index = next((x._device.index for x in trace.variables.values()), 0)

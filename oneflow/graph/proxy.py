@@ -4,6 +4,7 @@ it in the pipeline.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -62,6 +63,20 @@ class GraphModule:
     @property
     def stage_placement(self) -> Placement | None:
         return self._stage.placement
+
+    @property
+    def activation_checkpointing(self) -> bool:
+        """Always False: activations live until the backward pass has read them."""
+        return False
+
+    @activation_checkpointing.setter
+    def activation_checkpointing(self, wanted: bool) -> None:
+        if wanted:
+            warnings.warn(
+                f"{self.name}: activation_checkpointing in a graph changes nothing yet: values are "
+                "the same, but activations are kept instead of being computed again",
+                stacklevel=2,
+            )
 
     def __repr__(self) -> str:
         return f"(GraphModule:{self.name}(stage_id={self.stage_id}))"

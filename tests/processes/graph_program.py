@@ -127,9 +127,10 @@ def compare_with_eager(model: Any, graph: Any, feeds: Any, norm: bool) -> None:
 
 
 def data_parallel() -> None:
-    for pieces, norm in ((1, True), (2, False)):
+    for pieces, norm, is_auto in ((1, True, False), (2, False, False), (1, True, True)):
         model = make_model(norm=norm).to_global(EVERYONE, B)
         graph = Train(model, *make_adam(model), pieces)
+        graph.config.enable_auto_parallel(is_auto)
         compare_with_eager(model, graph, feed, norm)
     check(graph.state_dict()["System-Train-TrainStep"].item(), STEPS)
 

@@ -94,6 +94,7 @@ class ControlClient:
         self._incarnation = secrets.randbits(64)
         self._host = socket.gethostname()
         self._aborted: AbortInfo | None = None
+        self._heard_failure: AbortInfo | None = None  # the same, also after our own failure
         self._left_ranks: set[int] = set()
         self._members: tuple[RankInfo, ...] = ()
         self._num_compiles = 0
@@ -229,9 +230,9 @@ class ControlClient:
         )
         report = pb.FailureReport(failure=failure)
         reply = wait_for(self._say("ReportFailure", report, REPORT_S), 2 * REPORT_S)
-        if reply is None or not reply.HasField("first"):
-            return None
-        return _abort_info(reply.first)
+        if reply is None:  # the scheduler is gone, maybe because of what it said last
+            return self._heard_failure
+        return _abort_info(reply.first) if reply.HasField("first") else None
 
     def leave(self) -> None:
         """Leaves in order and closes the connection. Safe to call twice, and after an abort."""
@@ -440,7 +441,8 @@ class ControlClient:
         """What the scheduler tells all ranks."""
         match notice.WhichOneof("kind"):
             case "abort":
-                self._abort(_abort_info(notice.abort))
+                self._heard_failure = _abort_info(notice.abort)
+                self._abort(self._heard_failure)
             case "left":
                 self._left_ranks.add(notice.left)
             case "closing":

@@ -142,6 +142,8 @@ def is_ours_to_show(error: BaseException, shown: TracebackType | None) -> bool:
     if not path or (ending is not None and ending.is_joined()):
         return True
     text = "".join(traceback.format_exception(type(error), error, shown))
+    if isinstance(error, KeyboardInterrupt):
+        text = "Ctrl-C"  # it finds each rank somewhere else; one of these places is enough
     digest = hashlib.sha256(text.encode(errors="replace")).hexdigest()
     try:
         with open(os.path.join(os.path.dirname(path), digest), "x"):

@@ -357,6 +357,14 @@ def test_without_a_launcher_each_rank_has_its_own_exit_code(
             assert last.startswith("oneflow: PeerLostError: rank ") and "Traceback" not in one.err
 
 
+def test_an_error_of_the_compiler_is_the_same_on_all_ranks(jobs: Jobs) -> None:
+    ended = [jobs.finish(rank) for rank in jobs.by_hand(str(PROGRAM), "no_signature")]
+    assert [one.code for one in ended] == [1, 1]
+    told = [one.err.splitlines()[-1].partition("SbpError: ")[2] for one in ended]
+    assert told[0].startswith("adam_update (") and told[0][:200] == told[1][:200]
+    assert sum("Traceback" in one.err for one in ended) == 1
+
+
 def test_a_taken_port_is_named(jobs: Jobs) -> None:
     port = str(free_port())
     first = jobs.start(*LAUNCH, "--master_port", port, str(PROGRAM), "forever", str(jobs.folder))

@@ -18,6 +18,7 @@ from numba import config, njit, set_num_threads, types
 from numba.extending import intrinsic
 
 from oneflow.kernels.normal import scaled_erfc_coefficients
+from oneflow.kernels.threads import allowed
 
 F = np.float32
 REORDER = {"reassoc", "contract", "nsz"}
@@ -71,7 +72,7 @@ def vectorized(function: Any) -> Any:
 
     @wraps(function)
     def call(*args: Any) -> Any:
-        set_num_threads(every if args[0].size >= ALONE else 1)
+        set_num_threads(allowed(every) if args[0].size >= ALONE else 1)
         return compiled(*args)
 
     return call

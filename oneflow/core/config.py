@@ -55,12 +55,8 @@ class Config:
     dump_dir: str | None = None  # folder for the graph's text after each compiler pass
     progress_bar: bool = False
     metrics_addr: str | None = None
-    compile_cache: bool = True
     runtime_dir: Path = Path("/tmp")
-    cache_dir: Path = Path("/tmp")
     log_dir: str | None = None
-    num_threads: int | None = None  # threads one rank's kernels may use; None: all cores
-    cpu_only: bool = False
     cuda_graphs: bool = False  # replay a segment's GPU kernels as one graph; not tried on a GPU yet
     host_identity: str = ""  # ranks with the same one share memory; empty: found out
     log_format: str = "text"  # of the runtime's own lines: text or json
@@ -93,12 +89,8 @@ class Config:
             dump_dir=env.get("ONEFLOW_DUMP") or None,
             progress_bar=_boolean(env, "ONEFLOW_NNGRAPH_ENABLE_PROGRESS_BAR"),
             metrics_addr=env.get("ONEFLOW_METRICS_ADDR") or None,
-            compile_cache=_boolean(env, "ONEFLOW_COMPILE_CACHE", True),
             runtime_dir=_runtime_dir(env),
-            cache_dir=_cache_dir(env),
             log_dir=env.get("GLOG_log_dir") or None,
-            num_threads=_threads(env),
-            cpu_only=_boolean(env, "ONEFLOW_TEST_CPU_ONLY"),
             cuda_graphs=_boolean(env, "ONEFLOW_CUDA_GRAPHS"),
             host_identity=env.get("ONEFLOW_HOST_IDENTITY", ""),
             log_format=_choice(env, "ONEFLOW_LOG_FORMAT", ("text", "json")),
@@ -252,22 +244,8 @@ def _choice(env: Mapping[str, str], name: str, words: tuple[str, ...]) -> str:
     raise ConfigError(f"{name}={text!r} must be one of {', '.join(words)}")
 
 
-def _threads(env: Mapping[str, str]) -> int | None:
-    for name in ("ONEFLOW_NUM_THREADS", "OMP_NUM_THREADS"):
-        if env.get(name):
-            return _integer(env, name, 1, low=1, high=4096)
-    return None
-
-
 def _runtime_dir(env: Mapping[str, str]) -> Path:
     base = env.get("XDG_RUNTIME_DIR")
     if base and os.access(base, os.W_OK):
         return Path(base) / "oneflow"
     return Path(env.get("TMPDIR") or "/tmp") / f"oneflow-{os.getuid()}"
-
-
-def _cache_dir(env: Mapping[str, str]) -> Path:
-    if env.get("ONEFLOW_CACHE_DIR"):
-        return Path(env["ONEFLOW_CACHE_DIR"])
-    base = env.get("XDG_CACHE_HOME") or str(Path(env.get("HOME") or "/tmp") / ".cache")
-    return Path(base) / "oneflow"

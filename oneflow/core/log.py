@@ -150,7 +150,7 @@ class RateLimit(logging.Filter):
         return True
 
 
-class _Stderr(logging.StreamHandler[Any]):
+class _Stderr(logging.StreamHandler):  # type: ignore[type-arg]  # Python 3.10 cannot subscript it
     """Whatever standard error is at the time: programs and tests replace it."""
 
     def __init__(self) -> None:

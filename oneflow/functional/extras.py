@@ -7,6 +7,7 @@ from typing import Any
 from oneflow.core.dtype import dtype_of
 from oneflow.core.errors import DTypeError, OneFlowError
 from oneflow.functional.promotion import as_type, set_default_dtype
+from oneflow.kernels.threads import set_limit
 from oneflow.ops import slicing
 from oneflow.tensor.tensor import Tensor, wrap
 
@@ -78,10 +79,7 @@ def set_num_threads(count: int) -> None:
     """How many threads the kernels of this process may use."""
     if count < 1:
         raise ValueError(f"set_num_threads: needs at least 1, got {count}")
-    import numba
-
-    config: Any = numba.config
-    numba.set_num_threads(min(count, config.NUMBA_NUM_THREADS))
+    set_limit(count)
 
 
 def use_deterministic_algorithms(mode: bool, *, warn_only: bool = False) -> None:

@@ -264,6 +264,11 @@ class Graph:
         outputs = self.build(*args, **kwargs)
         for module, name, buffer in buffers:
             _keep_buffer(module, name, buffer)
+        if self._optimizers and not any(o.has_gradients() for o in self._optimizers):
+            raise GraphError(
+                f"graph {self.name} has an optimizer, but build() gave no gradients; "
+                "call backward() on the loss inside build()"
+            )
         for optimizer in self._optimizers:
             optimizer.trace(trace)
         object.__setattr__(self, "_outputs", outputs)

@@ -50,6 +50,10 @@ class GraphOptimizer:
 
     # ---- tracing ---------------------------------------------------------------------------------
 
+    def has_gradients(self) -> bool:
+        """Did the traced backward reach any of its parameters?"""
+        return any(p.grad is not None for p in self.parameters())
+
     def trace(self, trace: Trace) -> None:
         """Adds accumulation, clipping and the update to the graph; leaves the parameters without
         gradients.

@@ -49,7 +49,6 @@ def test_a_proxy_is_warned_of_in_a_launched_world_only() -> None:
         ("ONEFLOW_HEARTBEAT_SECONDS", "nan"),
         ("ONEFLOW_DEBUG", "perhaps"),
         ("ONEFLOW_PEER_TIMEOUT_SECONDS", "1.5"),
-        ("OMP_NUM_THREADS", "0"),
     ],
 )
 def test_a_bad_value_names_its_variable(variable: str, value: str) -> None:

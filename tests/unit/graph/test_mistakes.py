@@ -248,3 +248,20 @@ def test_cuda_without_cupy_says_what_to_install(
 ) -> None:
     monkeypatch.setitem(__import__("sys").modules, "cupy", None)
     assert "pip install 'oneflow-actors[cuda]'" in fails(DeviceError, work)
+
+
+def test_a_training_graph_without_backward_is_a_mistake():
+    model = nn.Linear(3, 1)
+    optimizer = flow.optim.SGD(model.parameters(), lr=0.1)
+
+    class Forgetful(nn.Graph):
+        def __init__(self):
+            super().__init__()
+            self.model = model
+            self.add_optimizer(optimizer)
+
+        def build(self, x):
+            return self.model(x).sum()
+
+    with pytest.raises(GraphError, match=r"call backward\(\) on the loss"):
+        Forgetful()(flow.ones(2, 3))

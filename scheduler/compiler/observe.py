@@ -68,7 +68,7 @@ class Observer:
     def observe(self, name: str, graph: LogicalGraph, done: int, total: int) -> None:
         """After pass `name`, the `done`-th of `total`."""
         self._count(name, len(graph))
-        self._dump(name, graph.name, str(graph), done)
+        self._dump(name, graph.name, graph, done)
         if self.check:
             verify(graph, after=name)
         if self.progress is not None:
@@ -77,7 +77,7 @@ class Observer:
     def observe_plan(self, name: str, plan: Plan, done: int, total: int) -> None:
         """After the last step, which made the plan."""
         self._count(name, len(plan.graph))
-        self._dump(name, plan.graph.name, str(plan), done)
+        self._dump(name, plan.graph.name, plan, done)
         if self.progress is not None:
             self.progress(name, done, total)
 
@@ -86,12 +86,13 @@ class Observer:
         self.times.append(PassTime(name, seconds, num_nodes))
         METRICS.scheduler.pass_done(name, seconds)
 
-    def _dump(self, name: str, graph_name: str, text: str, number: int) -> None:
+    def _dump(self, name: str, graph_name: str, what: LogicalGraph | Plan, number: int) -> None:
+        """what: made into text only if somebody wants it; that takes longer than the passes."""
         if self.dump_dir is None or self.dump_after not in ("", "ALL", name):
             return
         self.dump_dir.mkdir(parents=True, exist_ok=True)
         path = self.dump_dir / f"{self.prefix}{graph_name}.{number:02d}_{name}.txt"
-        path.write_text(text + "\n", encoding="utf-8")
+        path.write_text(f"{what}\n", encoding="utf-8")
 
     def report(self) -> str:
         """A line per pass: milliseconds, nodes, microseconds a node."""

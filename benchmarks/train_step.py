@@ -6,17 +6,21 @@ beside DDP over gloo.
     thread each
 
 Same starting weights, same batches; the losses of the first steps must agree to 1e-4 before
-anything is timed. ratio is
-PyTorch's time over ours.
+anything is timed. ratio is PyTorch's time over ours. In one process the threads of two libraries
+get in each other's way (PyTorch's GPT step takes 87 ms beside ours, 34 alone), so each side has a
+process of its own and they take turns; with --ranks both have one thread a rank and share the
+processes.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import socket
 import subprocess
 import sys
+import time
 from typing import Any
 
 import numpy as np
@@ -24,6 +28,7 @@ from measure import arguments, in_turns, paired, report
 from models import MODELS, batch, make_optimizer, start_values
 
 CHECKED_STEPS = 5
+REST_S = 0.05  # the other side's idle threads (OpenBLAS's above all) spin for up to 30 ms
 
 
 class Torch:
@@ -122,34 +127,111 @@ def mean_over_ranks(value: float, world_size: int) -> float:
     return float(total) / world_size
 
 
-def check(sides: dict[str, Any], name: str, world_size: int) -> None:
-    losses = {}
-    for key, side in sides.items():
-        found = [side.loss() for _ in range(CHECKED_STEPS)]
-        if key == "torch":
-            found = [mean_over_ranks(v, world_size) for v in found]
-        losses[key] = found
+def check(losses: dict[str, list[float]], name: str) -> None:
     for key, found in losses.items():
         if not np.allclose(found, losses["torch"], rtol=1e-4):
             raise SystemExit(f"{name}: losses differ: {key} {found}, torch {losses['torch']}")
 
 
-def measure(
+def first_losses(side: Any) -> list[float]:
+    return [side.loss() for _ in range(CHECKED_STEPS)]
+
+
+def make_side(key: str, name: str, rank: int, world_size: int) -> Any:
+    """key: graph, eager or torch."""
+    if key == "torch":
+        return Torch(name, rank, world_size)
+    return Ours(name, rank, world_size, key == "graph")
+
+
+def serve(key: str, name: str) -> None:
+    """One side in a process of its own: prints its first losses, then the seconds of each turn
+    that it is asked for."""
+    side = make_side(key, name, 0, 1)
+    print(json.dumps(first_losses(side)), flush=True)
+    for line in sys.stdin:
+        repeat = int(line)
+        start = time.perf_counter()
+        for _ in range(repeat):
+            side.step()
+        print((time.perf_counter() - start) / repeat, flush=True)
+
+
+class Served:
+    """The other end of `serve`."""
+
+    def __init__(self, key: str, name: str, threads: int) -> None:
+        counts = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS")
+        command = [sys.executable, __file__, "--serve", key, "--models", name]
+        self._process = subprocess.Popen(
+            [*command, "--threads", str(threads)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, **dict.fromkeys(counts, str(threads))},
+        )
+        self.losses: list[float] = json.loads(self._answer())
+
+    def seconds(self, repeat: int) -> float:
+        assert self._process.stdin is not None
+        self._process.stdin.write(f"{repeat}\n")
+        self._process.stdin.flush()
+        return float(self._answer())
+
+    def close(self) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._process.wait()
+
+    def _answer(self) -> str:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            raise SystemExit("a side of the benchmark ended early")
+        return line
+
+
+def measure_alone(name: str, args: argparse.Namespace) -> list[dict[str, Any]]:
+    threads = args.threads or os.cpu_count() or 1
+    sides = {key: Served(key, name, threads) for key in ("graph", "torch", "eager")}
+    check({key: side.losses for key, side in sides.items()}, name)
+    repeat = 1 if name == "gpt" else 10
+    times: dict[str, list[float]] = {key: [] for key in sides}
+    for turn in range(args.rounds + 2):
+        for key, side in sides.items():
+            time.sleep(REST_S)
+            seconds = side.seconds(repeat)
+            if turn >= 2:
+                times[key].append(seconds)
+    for side in sides.values():
+        side.close()
+    return rows_of(name, "torch eager", times, threads)
+
+
+def measure_ranks(
     name: str, args: argparse.Namespace, rank: int, world_size: int
 ) -> list[dict[str, Any]]:
-    sides: dict[str, Any] = {
-        "graph": Ours(name, rank, world_size, True),
-        "torch": Torch(name, rank, world_size),
-    }
-    if world_size == 1:
-        sides["eager"] = Ours(name, rank, world_size, False)
-    check(sides, name, world_size)
+    sides = {key: make_side(key, name, rank, world_size) for key in ("graph", "torch")}
+    losses = {key: first_losses(side) for key, side in sides.items()}
+    losses["torch"] = [mean_over_ranks(v, world_size) for v in losses["torch"]]
+    check(losses, name)
     repeat = 1 if name == "gpt" else 10
     times = in_turns({k: s.step for k, s in sides.items()}, args.rounds, repeat=repeat)
-    other = "torch eager" if world_size == 1 else f"torch DDP gloo, {world_size} ranks"
+    return rows_of(name, f"torch DDP gloo, {world_size} ranks", times, 1)
+
+
+def rows_of(
+    name: str, other: str, times: dict[str, list[float]], threads: int
+) -> list[dict[str, Any]]:
     return [
-        {"model": name, "ours": key, "theirs": other, **paired(times, key, "torch")}
-        for key in sides
+        {
+            "model": name,
+            "threads": threads,
+            "ours": key,
+            "theirs": other,
+            **paired(times, key, "torch"),
+        }
+        for key in times
         if key != "torch"
     ]
 
@@ -171,22 +253,28 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--threads", type=int, default=None, help="of both sides (1 with ranks)")
     parser.add_argument("--ranks", type=int, default=1)
+    parser.add_argument("--serve", help=argparse.SUPPRESS)
     args = parser.parse_args()
     rank, world_size = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
     if args.ranks > 1 and world_size == 1:
         raise SystemExit(launch(args.ranks, sys.argv[1:]))
-    import torch
+    if args.serve or world_size > 1:
+        import torch
 
-    torch.set_num_threads(args.threads or (os.cpu_count() or 1 if world_size == 1 else 1))
-    if world_size > 1:
-        os.sched_setaffinity(0, {rank % (os.cpu_count() or 1)})
-        store = f"tcp://127.0.0.1:{os.environ['TORCH_PORT']}"
-        torch.distributed.init_process_group("gloo", store, rank=rank, world_size=world_size)
-    rows = [r for name in args.models.split(",") for r in measure(name, args, rank, world_size)]
+        torch.set_num_threads(args.threads or 1)
+    if args.serve:
+        return serve(args.serve, args.models)
+    names = args.models.split(",")
+    if world_size == 1:
+        rows = [row for name in names for row in measure_alone(name, args)]
+        return report("training step", rows, args.json)
+    os.sched_setaffinity(0, {rank % (os.cpu_count() or 1)})
+    store = f"tcp://127.0.0.1:{os.environ['TORCH_PORT']}"
+    torch.distributed.init_process_group("gloo", store, rank=rank, world_size=world_size)
+    rows = [row for name in names for row in measure_ranks(name, args, rank, world_size)]
     if rank == 0:
         report("training step", rows, args.json)
-    if world_size > 1:
-        torch.distributed.destroy_process_group()
+    torch.distributed.destroy_process_group()
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ from llvmlite import ir
 from numba import config, njit, set_num_threads, types
 from numba.extending import intrinsic
 
+from oneflow.core.jit import compiled
 from oneflow.kernels.normal import scaled_erfc_coefficients
 from oneflow.kernels.threads import allowed
 
@@ -64,16 +65,16 @@ def vectorized(function: Any) -> Any:
     """Compiles a kernel on its first call (or loads it from the cache on disk); its pranges use
     numba's threads if its first argument is an array of at least ALONE elements.
     """
-    options: dict[str, Any] = {"parallel": PARALLEL, "nogil": True, "cache": True}
-    compiled = njit(fastmath=REORDER, error_model="numpy", **options)(function)
+    options: dict[str, Any] = {"parallel": PARALLEL, "nogil": True}
+    loop = compiled(function, fastmath=REORDER, error_model="numpy", **options)
     if not PARALLEL:
-        return compiled
+        return loop
     every: int = config.NUMBA_NUM_THREADS  # type: ignore[attr-defined]
 
     @wraps(function)
     def call(*args: Any) -> Any:
         set_num_threads(allowed(every) if args[0].size >= ALONE else 1)
-        return compiled(*args)
+        return loop(*args)
 
     return call
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
+
+from oneflow.core.jit import compiled
 
 _MULTIPLIER = np.uint64(0xD256D193)
 _WEYL = np.uint32(0x9E3779B9)
@@ -17,8 +18,7 @@ _LOW = np.uint64(0xFFFFFFFF)
 _SHIFT = np.uint64(32)
 
 
-@njit(nogil=True, cache=True)
-def fill_words(high: Any, low: Any, first: Any, key: Any, fold: Any) -> None:
+def _fill_words(high: Any, low: Any, first: Any, key: Any, fold: Any) -> None:
     """Words of the consecutive indices `first[r]`, `first[r]` + 1, ... in row r of high and low
     (uint32, written).
 
@@ -37,3 +37,6 @@ def fill_words(high: Any, low: Any, first: Any, key: Any, fold: Any) -> None:
                 k = np.uint32(k + _WEYL)
             high[r, i] = left
             low[r, i] = right
+
+
+fill_words = compiled(_fill_words, nogil=True)

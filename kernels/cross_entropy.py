@@ -4,12 +4,31 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from oneflow.core.tensor_type import TensorType
 from oneflow.kernels.registry import kernel
 
 
 def _copy_of_logits(types: tuple[TensorType, ...], attrs: dict[str, Any]) -> tuple[TensorType, ...]:
     return (types[0],)
+
+
+def check_labels(name: str, labels: Any, ignore_index: int, num_classes: int | None) -> None:
+    """Raises IndexError for a label that is neither ignored nor a class; on a GPU, where looking
+    would wait for the device, such a label counts as ignored.
+
+    num_classes: None where classes may be split over ranks: then only negative labels are wrong.
+    """
+    if not isinstance(labels, np.ndarray) or not labels.size:
+        return
+    limit = num_classes if num_classes is not None else np.iinfo(np.int64).max
+    if labels.min() >= 0 and labels.max() < limit:
+        return
+    wrong = labels[(labels != ignore_index) & ((labels < 0) | (labels >= limit))]
+    if wrong.size:
+        classes = f"0 to {num_classes - 1}" if num_classes is not None else "0 and up"
+        raise IndexError(f"{name}: a label is {int(wrong[0])}, but classes are {classes}")
 
 
 @kernel("sparse_softmax_cross_entropy", workspace=_copy_of_logits)
@@ -26,6 +45,7 @@ def sparse_softmax_cross_entropy(
 ) -> None:
     if logits.size == 0:
         return
+    check_labels("sparse_softmax_cross_entropy", labels, ignore_index, logits.shape[1])
     samples, kept, safe = _targets(xp, labels, ignore_index, logits.shape[1])
     xp.max(logits, axis=1, out=loss)
     xp.subtract(logits, loss[:, None], out=spare)
@@ -75,6 +95,7 @@ def nll_loss(
     if log_probs.shape[1] == 0:
         loss[...] = 0
         return
+    check_labels("nll_loss", labels, ignore_index, None)
     samples, kept, safe = _targets(xp, labels, ignore_index, log_probs.shape[1], class_start)
     xp.negative(log_probs[samples, safe], out=loss)
     xp.copyto(loss, 0, where=~kept)

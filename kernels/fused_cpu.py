@@ -14,6 +14,7 @@ import numpy as np
 
 from oneflow.core.rng import Rng
 from oneflow.core.tensor_type import TensorType
+from oneflow.kernels.cross_entropy import check_labels
 from oneflow.kernels.dropout import keep_scale, threshold
 from oneflow.kernels.layer_norm import samples_and_size
 from oneflow.kernels.registry import kernel
@@ -92,6 +93,7 @@ def sparse_softmax_cross_entropy(
 ) -> None:
     from oneflow.kernels.fused import cross_entropy as fused
 
+    check_labels("sparse_softmax_cross_entropy", labels, ignore_index, logits.shape[-1])
     smoothing = np.float32(label_smoothing)
     fused.cross_entropy(loss, lse, _rows(logits), _labels(labels), ignore_index, smoothing)
 

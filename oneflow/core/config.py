@@ -15,6 +15,7 @@ from pathlib import Path
 from oneflow.core.errors import ConfigError
 
 WORLD_VARIABLES = ("MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "RANK")
+MALLOC_VARIABLES = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "MALLOC_TOP_PAD_")
 PROXY_VARIABLES = (
     "http_proxy",
     "https_proxy",
@@ -55,12 +56,14 @@ class Config:
     dump_dir: str | None = None  # folder for the graph's text after each compiler pass
     progress_bar: bool = False
     metrics_addr: str | None = None
+    keep_freed_memory: bool = True  # unless the user tuned malloc by its own variables
     runtime_dir: Path = Path("/tmp")
     log_dir: str | None = None
     cuda_graphs: bool = False  # replay a segment's GPU kernels as one graph; not tried on a GPU yet
     host_identity: str = ""  # ranks with the same one share memory; empty: found out
     log_format: str = "text"  # of the runtime's own lines: text or json
     log_level: str = "WARNING"  # the least that is said
+    exited_dir: Path | None = None  # where the launcher names the ranks that exited 0
 
     @classmethod
     def from_env(cls, env: Mapping[str, str] | None = None) -> Config:
@@ -89,12 +92,14 @@ class Config:
             dump_dir=env.get("ONEFLOW_DUMP") or None,
             progress_bar=_boolean(env, "ONEFLOW_NNGRAPH_ENABLE_PROGRESS_BAR"),
             metrics_addr=env.get("ONEFLOW_METRICS_ADDR") or None,
+            keep_freed_memory=not any(env.get(name) for name in MALLOC_VARIABLES),
             runtime_dir=_runtime_dir(env),
             log_dir=env.get("GLOG_log_dir") or None,
             cuda_graphs=_boolean(env, "ONEFLOW_CUDA_GRAPHS"),
             host_identity=env.get("ONEFLOW_HOST_IDENTITY", ""),
             log_format=_choice(env, "ONEFLOW_LOG_FORMAT", ("text", "json")),
             log_level=_choice(env, "ONEFLOW_LOG_LEVEL", LOG_LEVELS),
+            exited_dir=Path(env["ONEFLOW_EXITED_DIR"]) if env.get("ONEFLOW_EXITED_DIR") else None,
         )
         config.check_order_of_times()
         _warn_of_proxies(env, launched)

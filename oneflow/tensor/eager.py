@@ -13,9 +13,11 @@ from typing import Any
 import numpy as np
 
 from oneflow.autograd.tape import record
+from oneflow.core.config import current_config
 from oneflow.core.device import Device
 from oneflow.core.dispatch import set_default_mode
 from oneflow.core.errors import DeviceError, OneFlowError
+from oneflow.core.malloc import keep_freed_memory
 from oneflow.core.op import Attr, Op, infer_types
 from oneflow.core.rng import Rng
 from oneflow.core.tensor_type import TensorType
@@ -199,4 +201,6 @@ def _traced_outside(op: type[Op], x: Tensor) -> OneFlowError:
     )
 
 
+if current_config().keep_freed_memory:
+    keep_freed_memory()
 set_default_mode(Eager())

@@ -32,7 +32,7 @@ def trace(name: str, num_ranks: int) -> Any:
     everywhere = flow.placement("cpu", list(range(num_ranks)))
     model = MODELS[name](flow)
     for tensor in (*model.parameters(), *model.buffers()):
-        tensor.data = wrap_global(tensor.data, tensor.type, everywhere, (BROADCAST,))
+        tensor.data = wrap_global(tensor._array, tensor.type, everywhere, (BROADCAST,))
     optimizer = make_optimizer(flow, name, model)
 
     class Train(flow.nn.Graph):  # type: ignore[name-defined,misc]
@@ -55,7 +55,7 @@ def trace(name: str, num_ranks: int) -> Any:
         inputs.append(wrap_global(part, type_, everywhere, (Split(0),)))
     graph = Train()
     traced = graph._trace_build((tuple(inputs), {}))
-    return traced.graph, {k: v.data for k, v in traced.variables.items()}
+    return traced.graph, {k: v._array for k, v in traced.variables.items()}
 
 
 def measure(name: str, num_ranks: int) -> dict[str, Any]:

@@ -27,8 +27,8 @@ def _write(x: Tensor, shard: Any) -> Tensor:
     needs_data(x, "nn.init")
     if x.is_global and any(sbp.is_partial for sbp in x.sbp):
         raise SbpError(f"nn.init: cannot fill partial sums, {x.type} has sbp {x.sbp}; use S or B")
-    if x.data.size:
-        x.data[...] = shard
+    if x._array.size:
+        x._array[...] = shard
     x._version[0] += 1
     return x
 
@@ -36,7 +36,7 @@ def _write(x: Tensor, shard: Any) -> Tensor:
 def _random(x: Tensor, op: str, generator: Generator | None, **attrs: Any) -> Any:
     """This rank's part of a random tensor of the type and layout of `x`."""
     attrs = {"shape": x.type.shape, **attrs, "seed": next_seed(generator)}
-    return source(op, attrs, **layout_of(x)).data
+    return source(op, attrs, **layout_of(x))._array
 
 
 def uniform_(

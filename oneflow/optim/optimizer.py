@@ -293,7 +293,7 @@ def _array_module(x: Tensor) -> Any:
 
 def filled_like(param: Tensor, value: float) -> Tensor:
     """A tensor of the parameter's type and layout, filled with `value`; made without an op."""
-    array = _array_module(param).full(param.data.shape, value, param.dtype.np)
+    array = _array_module(param).full(param._array.shape, value, param.dtype.np)
     if param.is_global:
         return wrap_global(array, param.type, param.placement, param.sbp)
     return wrap(array, param.device)

@@ -44,9 +44,9 @@ class Extra:
 class Tensor:
     """An n-dimensional array of one element type.
 
-    type: shape and dtype (global ones if global).  data: the local array, or this rank's shard;
-    None if traced.
-    value: the graph value if traced, else None.  grad: the accumulated gradient or None.
+    type: shape and dtype (global ones if global).  data: the same memory as a tensor that autograd
+    does not watch.  value: the graph value if traced, else None.  grad: the accumulated gradient or
+    None.  Internal code finds the local array, or this rank's shard, in `_array` (None if traced).
     """
 
     __slots__ = (
@@ -135,18 +135,29 @@ class Tensor:
         return len(self.type.shape)
 
     @property
-    def data(self) -> Any:
-        """The array that holds the values here (a global tensor's shard); None for a traced
-        tensor.
+    def data(self) -> Tensor:
+        """A tensor over the same memory, without history, whose writes autograd does not see:
+        `p.data.fill_(0)` works on a leaf, and a backward pass that saved `p` uses what was written.
+
+        `p.data = t` makes `p` a tensor over the memory of `t` (a tensor or an array), with its
+        shape, dtype and place; history, gradient and identity of `p` stay.
         """
-        return self._array
+        other = alias(self)
+        other._version = [0]
+        return other
 
     @data.setter
     def data(self, new: Any) -> None:
         source = new if isinstance(new, Tensor) else wrap(np.asarray(new))
+        if source.value is not None and self.value is None:
+            needs_data(source, "assigning to .data of a tensor made outside the graph")
+        if source._array is not self._array and self._extra is not None:
+            self._extra.base, self._extra.replay = None, ()
+            self._version = [self._version[0]]
+        if _place_and_type(source) != _place_and_type(self):
+            self._version[0] += 1  # what a backward pass saved of it no longer fits
         self.type, self._array, self.value = source.type, source._array, source.value
         self._placement, self._sbp, self._device = source._placement, source._sbp, source._device
-        self._version[0] += 1
 
     @property
     def device(self) -> Device:
@@ -451,6 +462,10 @@ def wrap_traced(
     x = raw(type_, None, device or cpu_device())
     x.value, x._placement, x._sbp = value, placement, sbp
     return x
+
+
+def _place_and_type(x: Tensor) -> tuple[Any, ...]:
+    return x.type, x._device, x._placement, x._sbp
 
 
 def alias(x: Tensor) -> Tensor:

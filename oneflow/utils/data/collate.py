@@ -68,7 +68,7 @@ def default_collate(batch: Sequence[Any]) -> Any:
 
 def _stack(batch: Sequence[Any]) -> Tensor:
     if all(t.is_local and t.is_cpu for t in batch):
-        return wrap(np.stack([t.data for t in batch]))
+        return wrap(np.stack([t._array for t in batch]))
     from oneflow.functional.joining import stack
 
     stacked: Tensor = stack(list(batch), 0)

@@ -28,7 +28,7 @@ def check_gradients(module: Any, x: Array, *rest: Any, tolerance: float = 1e-5) 
     g = RNG.normal(size=tuple(out.shape))
     out.backward(t(g))
     for holder in (leaf, *module.parameters()):
-        array, grad = holder.data, holder.grad.numpy()
+        array, grad = holder.detach().numpy(), holder.grad.numpy()
         for index in np.ndindex(array.shape):
             kept = array[index]
             sums = []

@@ -68,8 +68,8 @@ def test_a_world_of_one_needs_no_other() -> None:
 def test_local_to_global_and_back_share_memory_unless_copied() -> None:
     x = flow.ones(2, 3)
     g = x.to_global(ALONE, flow.sbp.broadcast)
-    assert g.to_local().data is x.data
-    assert x.to_global(ALONE, flow.sbp.broadcast, copy=True).data is not x.data
+    assert g.to_local()._array is x._array
+    assert x.to_global(ALONE, flow.sbp.broadcast, copy=True)._array is not x._array
     assert g.to_global(sbp=flow.sbp.broadcast) is g
     assert g.to_global(sbp=flow.sbp.broadcast, copy=True) is not g
 
@@ -111,10 +111,10 @@ def test_parts_join_axis_after_axis() -> None:
 
 def test_in_place_ops_write_to_the_tensor_itself() -> None:
     x = flow.zeros(3, placement=ALONE, sbp=flow.sbp.broadcast)
-    array = x.data
+    array = x._array
     x += 2.0
     x.mul_(3.0)
-    assert x.data is array
+    assert x._array is array
     np.testing.assert_array_equal(x.numpy(), np.full(3, 6.0))
 
 

@@ -20,6 +20,7 @@ from oneflow.actors.compile_call import CompileCall
 from oneflow.actors.heartbeat import Heartbeat
 from oneflow.core.config import Config, join_address, split_address
 from oneflow.core.control_channel import (
+    LATE_S,
     MAX_TEXT_CHARS,
     PROTOCOL,
     TOKEN_KEY,
@@ -34,12 +35,15 @@ from oneflow.core.errors import (
     RendezvousError,
     TransportError,
 )
+from oneflow.core.exits import exited_early, exited_ranks
+from oneflow.core.log import get_logger
 from oneflow.core.loop import wait_for
 
 if TYPE_CHECKING:
     from oneflow.protos import control_pb2 as pb
 
 T = TypeVar("T")
+log = get_logger(__name__)
 
 MARGIN_S = 5.0  # the scheduler keeps the time; we wait this much longer for its answer
 OWN_ANSWER_S = 0.1  # an error meant for us too says more than "another rank failed"
@@ -143,7 +147,8 @@ class ControlClient:
         """Waits until every rank has joined; returns where each of them runs.
 
         Raises RendezvousError that names the missing ranks, or says that rank 0 cannot be reached,
-        after `timeout_s` (default: the configured one); ConfigError if this rank does not fit.
+        after `timeout_s` (default: the configured one); ConfigError if this rank does not fit;
+        PeerLostError if the launcher says that a missing rank has exited 0.
         """
         wait_s = self._config.rendezvous_timeout_s if timeout_s is None else timeout_s
         return wait_for(self._join(wait_s), wait_s + 2 * MARGIN_S)
@@ -248,7 +253,6 @@ class ControlClient:
         from oneflow.protos import control_pb2 as pb
 
         self._open()
-        started = time.monotonic()
         request = pb.JoinRequest(
             member=pb.Member(
                 rank=self.rank, host=self._host, pid=os.getpid(), incarnation=self._incarnation
@@ -257,6 +261,19 @@ class ControlClient:
             epoch=self._config.attempt,
             protocol=PROTOCOL,
         )
+        late = asyncio.ensure_future(self._say_late())
+        try:
+            reply = await self._keep_joining(request, timeout_s)
+        finally:
+            late.cancel()
+        _raise_error(reply)
+        self._members = tuple(RankInfo(m.rank, m.host, m.pid) for m in reply.members)
+        heartbeat = Heartbeat(self, self._stub, self._metadata(), self._config)
+        self._beating = asyncio.ensure_future(heartbeat.run())
+        return self._members
+
+    async def _keep_joining(self, request: pb.JoinRequest, timeout_s: float) -> pb.JoinReply:
+        started = time.monotonic()
         while True:
             left_s = timeout_s - (time.monotonic() - started)
             if left_s <= 0:
@@ -264,13 +281,18 @@ class ControlClient:
             request.timeout_s = left_s
             reply = await self._try_join(request, left_s)
             if reply is not None:
-                break
+                return reply
+            if 0 in exited_ranks(self._config.exited_dir):  # nobody else could tell us
+                raise PeerLostError(exited_early(0, needed_by=self.rank))
             await asyncio.sleep(RECONNECT_PAUSE_S)
-        _raise_error(reply)
-        self._members = tuple(RankInfo(m.rank, m.host, m.pid) for m in reply.members)
-        heartbeat = Heartbeat(self, self._stub, self._metadata(), self._config)
-        self._beating = asyncio.ensure_future(heartbeat.run())
-        return self._members
+
+    async def _say_late(self) -> None:
+        """Once, if rank 0 cannot be reached; as long as it can, it names the missing ranks."""
+        import grpc
+
+        await asyncio.sleep(LATE_S)
+        if self._channel.get_state() is not grpc.ChannelConnectivity.READY:
+            log.warning("rendezvous: %s", self._unreachable(LATE_S))
 
     async def _try_join(self, request: pb.JoinRequest, left_s: float) -> pb.JoinReply | None:
         """One attempt; None if rank 0 does not answer (yet)."""

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import IO
 
 from oneflow.core.errors import ConfigError, InternalError
+from oneflow.core.exits import note_exited
 from oneflow.launcher.flags import Settings
 from oneflow.launcher.logs import Pump, line_prefix
 from oneflow.launcher.processes import descendants, num_oom_kills, reap, send_signal, spawn
@@ -63,6 +64,7 @@ class Supervisor:
         self._token = env.get("ONEFLOW_JOB_TOKEN") or self._new_token()
         self._ranks: dict[int, int] = {}  # by pid
         self._processes: list[subprocess.Popen[bytes]] = []
+        self._exited_dir = Path()
         self._signals: list[int] = []
         self._not_ours = descendants(os.getpid())  # what ran below us before the job
         self._machine = Supervision(settings.nproc_per_node, settings.grace_period)
@@ -88,6 +90,8 @@ class Supervisor:
 
     def _start(self, records: Path, pump: Pump) -> None:
         is_piped = False
+        self._exited_dir = _exited_dir(records)
+        self._exited_dir.mkdir()
         for local_rank in range(self._settings.nproc_per_node):
             if self._signals:
                 break
@@ -154,6 +158,7 @@ class Supervisor:
             "ONEFLOW_ATTEMPT": str(self._attempt),
             "ONEFLOW_RDZV_TIMEOUT_SECONDS": f"{settings.rdzv_timeout:g}",
             "ONEFLOW_ERROR_FILE": str(_record_path(records, rank)),
+            "ONEFLOW_EXITED_DIR": str(_exited_dir(records)),
         }
         if self._token:
             env["ONEFLOW_JOB_TOKEN"] = self._token
@@ -195,6 +200,8 @@ class Supervisor:
         for pid, status in reap():
             if pid in self._ranks:
                 self._note_ended(pid, status)
+                if status == 0:
+                    self._tell_the_others(self._ranks[pid])
                 yield Exited(self._ranks[pid], pid, status)
         while self._signals:
             yield Signalled(self._signals.pop(0))
@@ -212,6 +219,13 @@ class Supervisor:
         for process in self._processes:
             if process.pid == pid:
                 process.returncode = status  # we reaped it, so Popen must not try
+
+    def _tell_the_others(self, rank: int) -> None:
+        """That `rank` exited 0: a rank that waits for it to join would not hear of it."""
+        try:
+            note_exited(self._exited_dir, rank)
+        except OSError as error:  # a full disk must not end a job that may be fine
+            print(f"oneflow: cannot tell that rank {rank} exited 0: {error}", file=sys.stderr)
 
     def _perform(self, action: SendSignal | DumpStacks) -> None:
         if isinstance(action, SendSignal):
@@ -276,3 +290,7 @@ def _package_folder() -> str:
 
 def _record_path(records: Path, rank: int) -> Path:
     return records / f"rank{rank}.json"
+
+
+def _exited_dir(records: Path) -> Path:
+    return records / "exited"

@@ -9,11 +9,17 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from oneflow.core.control_channel import PROTOCOL
-from oneflow.core.errors import ConfigError, InternalError, OneFlowError, RendezvousError
+from oneflow.core.control_channel import LATE_S, PROTOCOL
+from oneflow.core.errors import (
+    ConfigError,
+    InternalError,
+    OneFlowError,
+    PeerLostError,
+    RendezvousError,
+)
+from oneflow.core.exits import exited_early
 
 NAMES_SHOWN = 16
-LATE_S = 10.0  # after so long the missing ranks are named in the log, well before the deadline
 
 
 @dataclass(frozen=True)
@@ -50,6 +56,13 @@ class JoinDropped:
 
 
 @dataclass(frozen=True)
+class RanksExited:
+    """These ranks' processes ended with 0, says the launcher; they may have joined before."""
+
+    ranks: frozenset[int]
+
+
+@dataclass(frozen=True)
 class Tick:
     pass
 
@@ -73,7 +86,7 @@ class Late:
     text: str
 
 
-Event = JoinAsked | JoinDropped | Tick
+Event = JoinAsked | JoinDropped | RanksExited | Tick
 Action = Admit | Refuse | Late
 
 
@@ -103,6 +116,8 @@ class Rendezvous:
             case JoinDropped(call=call):
                 self._waiting = {r: w for r, w in self._waiting.items() if w.call != call}
                 return []
+            case RanksExited(ranks=ranks):
+                return self._lose(ranks)
             case Tick():
                 return self._expire(now)
         raise InternalError(f"rendezvous cannot take {event}")
@@ -162,6 +177,17 @@ class Rendezvous:
                 f"{member} wants to join, but {known} already has; check --node_rank on every node"
             )
         return None
+
+    def _lose(self, exited: frozenset[int]) -> list[Action]:
+        """Who waits for a rank that can no longer come need not wait for the deadline."""
+        gone = sorted(exited.intersection(self.missing()))
+        if not gone:
+            return []
+        waiting, self._waiting = self._waiting, {}
+        return [
+            Refuse(entry.call, PeerLostError(exited_early(gone[0], needed_by=rank)))
+            for rank, entry in waiting.items()
+        ]
 
     def _expire(self, now: float) -> list[Action]:
         if not self._waiting:

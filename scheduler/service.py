@@ -24,6 +24,7 @@ from oneflow.core.control_channel import (
     encode_error,
 )
 from oneflow.core.errors import OneFlowError, ProtocolError
+from oneflow.core.exits import exited_ranks
 from oneflow.core.log import facts, get_logger
 from oneflow.core.metrics import METRICS
 from oneflow.protos import control_pb2 as pb
@@ -68,6 +69,7 @@ class SchedulerService(control_pb2_grpc.SchedulerServicer):
     def __init__(self, world_size: int, compile_job: CompileJob, config: Config) -> None:
         self._compile_job = compile_job
         self._rendezvous = Rendezvous(world_size, config.attempt)
+        self._exited_dir = config.exited_dir
         self._membership = Membership(config.suspect_s, config.act_s)
         self._store = Store(world_size, self._describe_rank)
         self._agreement = Agreement(world_size, self._describe_rank)
@@ -188,6 +190,7 @@ class SchedulerService(control_pb2_grpc.SchedulerServicer):
         """Lets deadlines pass; runs until cancelled."""
         while True:
             await asyncio.sleep(TICK_S)
+            self._look_for_exited()
             self._do_rendezvous(Tick())
             self._do_membership(Tick())
             self._do_store(Tick())
@@ -225,6 +228,12 @@ class SchedulerService(control_pb2_grpc.SchedulerServicer):
                     self._answer(call, error)
                 case rendezvous.Late(text=text):
                     log.warning("rendezvous: %s", text)
+
+    def _look_for_exited(self) -> None:
+        """Ranks that joined say themselves that they leave, so only while some are missing."""
+        if self._rendezvous.missing():
+            exited = exited_ranks(self._exited_dir)
+            self._do_rendezvous(rendezvous.RanksExited(exited))
 
     def _do_membership(self, event: membership.Event) -> None:
         for action in self._membership.step(event, time.monotonic()):

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from oneflow.core import errors
 from oneflow.core.errors import ConfigError, InternalError, OneFlowError
 
+LATE_S = 10.0  # who waits so long to join says for whom, well before the deadline
 PROTOCOL = 1  # raise it when an old peer could misread a message
 TOKEN_KEY = "oneflow-token"  # metadata of every call
 CHUNK_NBYTES = 1 << 20

@@ -105,6 +105,12 @@ def raise_later(rank: str) -> None:
     train(MANY, graph)
 
 
+def exit_first(rank: str) -> None:
+    if int(rank) == RANK:
+        sys.exit(0)
+    train()
+
+
 def exit_(code: str, rank: str) -> None:
     graph = make()
     train(20, graph)

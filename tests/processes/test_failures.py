@@ -183,6 +183,14 @@ def test_leaving_with_0_while_a_peer_trains_is_a_lost_peer(jobs: Jobs, rank: int
 
 
 @pytest.mark.parametrize("rank", [0, 1])
+def test_leaving_with_0_before_joining_is_a_lost_peer(jobs: Jobs, rank: int) -> None:
+    ended = jobs.scene("exit_first", str(rank))
+    assert ended.code == 85 and "reason=PEER_LOST" in ended.line
+    assert f"rank {rank} exited 0 before it joined: rank {1 - rank} needs it" in ended.line
+    assert "Traceback" not in ended.err
+
+
+@pytest.mark.parametrize("rank", [0, 1])
 def test_a_killed_rank_is_the_cause(jobs: Jobs, rank: int) -> None:
     ended = jobs.scene("kill", str(rank))
     assert ended.code == 137

@@ -7,13 +7,14 @@ import random
 import pytest
 
 from oneflow.core.control_channel import PROTOCOL
-from oneflow.core.errors import ConfigError, RendezvousError
+from oneflow.core.errors import ConfigError, PeerLostError, RendezvousError
 from oneflow.scheduler.rendezvous import (
     Admit,
     JoinAsked,
     JoinDropped,
     Late,
     Member,
+    RanksExited,
     Refuse,
     Rendezvous,
     Tick,
@@ -63,6 +64,24 @@ def test_missing_ranks_are_named_once_before_the_deadline() -> None:
     (late,) = machine.step(Tick(), 10.0)
     assert isinstance(late, Late) and "ranks 0, 2" in late.text
     assert machine.step(Tick(), 11.0) == []
+
+
+def test_a_rank_that_exited_before_it_joined_ends_the_wait() -> None:
+    machine = Rendezvous(3, epoch=1)
+    machine.step(asked(2), 0.0)
+    assert machine.step(RanksExited(frozenset()), 0.1) == []
+    error = refusal(list(machine.step(RanksExited(frozenset({1})), 0.2)))
+    assert isinstance(error, PeerLostError)
+    assert str(error) == "rank 1 exited 0 before it joined: rank 2 needs it"
+    machine.step(asked(0), 0.3)  # one that comes later need not wait either
+    assert "rank 0 needs it" in str(refusal(list(machine.step(RanksExited(frozenset({1})), 0.4))))
+
+
+def test_a_rank_that_exits_after_all_have_joined_is_no_matter_of_the_rendezvous() -> None:
+    machine = Rendezvous(3, epoch=1)
+    for rank in range(3):
+        machine.step(asked(rank), 0.0)
+    assert machine.step(RanksExited(frozenset({1})), 0.1) == []
 
 
 def test_a_rank_whose_request_broke_is_missing_again() -> None:

@@ -1,0 +1,42 @@
+"""A rank that waits for a rank 0 nobody started: it says so once, and hears that it exited."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("grpc")
+
+from oneflow.actors import control
+from oneflow.actors.control import ControlClient
+from oneflow.core.config import Config
+from oneflow.core.errors import PeerLostError, RendezvousError
+from oneflow.core.exits import note_exited
+from oneflow.scheduler.ports import free_port
+
+
+def client(config: Config) -> ControlClient:
+    return ControlClient(f"127.0.0.1:{free_port()}", 1, 2, config)
+
+
+def test_an_unreachable_rank_0_is_named_once_before_the_deadline(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(control, "LATE_S", 0.2)
+    monkeypatch.setattr(logging.getLogger("oneflow"), "propagate", True)
+    waiting = client(Config())
+    with pytest.raises(RendezvousError, match="could not reach rank 0"):
+        waiting.join(timeout_s=1.0)
+    waiting.leave()
+    said = [r.getMessage() for r in caplog.records if "rendezvous" in r.getMessage()]
+    assert len(said) == 1 and "could not reach rank 0's scheduler" in said[0]
+
+
+def test_a_rank_0_that_exited_ends_the_wait(tmp_path: Path) -> None:
+    note_exited(tmp_path, 0)
+    waiting = client(Config(exited_dir=tmp_path))
+    with pytest.raises(PeerLostError, match="rank 0 exited 0 before it joined: rank 1 needs it"):
+        waiting.join(timeout_s=30.0)
+    waiting.leave()

@@ -19,6 +19,14 @@ def import_cupy() -> Any:
     return cupy
 
 
+def gpu_count() -> int:
+    """How many GPUs this process sees; 0 without CuPy."""
+    try:
+        return _count(load_cupy())
+    except DeviceError:
+        return 0
+
+
 def device_number(index: int) -> int:
     """The CUDA device that `cuda:index` is. Ranks that outnumber the GPUs of a host share them in
     turn: `cuda:local_rank` is device local_rank modulo their number. Raises DeviceError.

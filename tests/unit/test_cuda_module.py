@@ -1,0 +1,118 @@
+"""`flow.cuda` without a GPU, and with a stand-in for CuPy."""
+
+from __future__ import annotations
+
+import sys
+import types
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import oneflow as flow
+from oneflow.core.config import Config, set_config
+from oneflow.core.errors import DeviceError
+from oneflow.kernels import cuda_device
+
+
+class CudaError(RuntimeError):
+    """Stands for CUDARuntimeError."""
+
+
+class Gpus:
+    """A stand-in for CuPy on a host with `count` GPUs, which remembers what was asked of them."""
+
+    def __init__(self, count: int) -> None:
+        self.count, self.done, self.current = count, [], 0  # type: ignore[var-annotated]
+        self.cuda = types.SimpleNamespace(runtime=self, Device=self._device)
+        self.CUDARuntimeError = CudaError
+
+    def getDeviceCount(self) -> int:
+        if not self.count:
+            raise CudaError("no CUDA-capable device is detected")
+        return self.count
+
+    def getDevice(self) -> int:
+        return self.current
+
+    def getDeviceProperties(self, number: int) -> dict[str, Any]:
+        return {"name": f"GPU {number}".encode()}
+
+    def get_default_memory_pool(self) -> Any:
+        free = lambda: self.done.append(("free", self.current))  # noqa: E731
+        return types.SimpleNamespace(free_all_blocks=free)
+
+    def _device(self, number: int) -> Any:
+        return types.SimpleNamespace(
+            synchronize=lambda: self.done.append(("wait", number)),
+            mem_info=(10 + number, 100),
+            use=lambda: setattr(self, "current", number),
+        )
+
+
+@pytest.fixture
+def gpus(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gpus]:
+    found = Gpus(2)
+    monkeypatch.setitem(sys.modules, "cupy", found)  # type: ignore[arg-type]
+    monkeypatch.setattr(cuda_device, "import_cupy", lambda: found)
+    monkeypatch.setattr("oneflow.cuda.import_cupy", lambda: found)
+    yield found
+    set_config(None)
+
+
+CALLS = ("current_device", "synchronize", "empty_cache", "get_device_name", "mem_get_info")
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_without_a_gpu_what_needs_one_says_so(gpus: Gpus, name: str) -> None:
+    gpus.count = 0
+    assert flow.cuda.is_available() is False and flow.cuda.device_count() == 0
+    with pytest.raises(DeviceError, match="no CUDA device"):
+        getattr(flow.cuda, name)()
+    with pytest.raises(DeviceError, match="no CUDA device"):
+        flow.cuda.set_device(0)
+
+
+def test_without_cupy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "cupy", None)  # an import of it fails
+    assert flow.cuda.is_available() is False and flow.cuda.device_count() == 0
+    with pytest.raises(DeviceError, match="needs CuPy"):
+        flow.cuda.synchronize()
+
+
+def test_each_process_has_its_own_gpu(gpus: Gpus) -> None:
+    set_config(Config(rank=1, local_rank=1, world_size=2))
+    cuda = flow.cuda
+    assert cuda.is_available() is True and cuda.device_count() == 2 and cuda.current_device() == 1
+    assert cuda.get_device_name() == "GPU 1" and cuda.get_device_name("cuda:0") == "GPU 0"
+    assert cuda.mem_get_info(flow.device("cuda:0")) == (10, 100)
+    cuda.synchronize()
+    cuda.synchronize(0)
+    cuda.empty_cache()
+    assert gpus.done == [("wait", 1), ("wait", 0), ("free", 1)]
+    cuda.set_device(1)
+    cuda.set_device("cuda")
+    cuda.set_device(-1)
+    with pytest.raises(DeviceError, match="`cuda` is GPU 1 in this process"):
+        cuda.set_device(0)
+    with pytest.raises(DeviceError, match="there is no cuda:2: this host has 2"):
+        cuda.set_device(2)
+    with pytest.raises(DeviceError, match="expected a cuda device"):
+        cuda.get_device_name("cpu")
+
+
+def test_ranks_that_share_a_gpu_may_name_it_either_way(gpus: Gpus) -> None:
+    set_config(Config(rank=3, local_rank=3, world_size=4))
+    flow.cuda.set_device(3)
+    flow.cuda.set_device(1)
+    assert flow.cuda.current_device() == 3 and flow.cuda.get_device_name(3) == "GPU 1"
+
+
+def test_one_seed_for_all_devices() -> None:
+    state = flow.get_rng_state()
+    drawn = []
+    for seed in (flow.manual_seed, flow.cuda.manual_seed, flow.cuda.manual_seed_all):
+        seed(5)
+        drawn.append(flow.rand(3).tolist())
+    flow.set_rng_state(state)
+    assert drawn[0] == drawn[1] == drawn[2]

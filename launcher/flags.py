@@ -125,6 +125,10 @@ def processes(text: str) -> int:
             return num_cpus
         case "auto":
             return num_gpus or num_cpus
+    try:
+        int(text)
+    except ValueError:
+        raise ValueError(f"{text!r} is not a number, auto, cpu or gpu") from None
     return whole(1, 65536)(text)
 
 

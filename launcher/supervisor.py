@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import IO
 
@@ -124,9 +125,8 @@ class Supervisor:
         """Where a rank's stdout and stderr go: files, nowhere, pipes to the pump, or ours."""
         settings = self._settings
         if settings.redirect_stdout_and_stderr:
-            folder = self._log_folder(local_rank)
-            folder.mkdir(parents=True, exist_ok=True)
-            with open(folder / "stdout", "wb") as stdout, open(folder / "stderr", "wb") as stderr:
+            open_log = partial(self._log_file, local_rank)
+            with open_log("stdout") as stdout, open_log("stderr") as stderr:
                 yield stdout, stderr
         elif settings.local_ranks_filter and local_rank not in settings.local_ranks_filter:
             yield subprocess.DEVNULL, subprocess.DEVNULL
@@ -134,6 +134,17 @@ class Supervisor:
             yield subprocess.PIPE, subprocess.PIPE
         else:
             yield None, None
+
+    def _log_file(self, local_rank: int, name: str) -> IO[bytes]:
+        folder = self._log_folder(local_rank)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            return open(folder / name, "wb")
+        except OSError as error:
+            raise ConfigError(
+                f"--logdir {self._settings.logdir!r}: cannot write {str(folder / name)!r}: "
+                f"{error.strerror}; choose another folder"
+            ) from None
 
     def _argv(self) -> list[str]:
         settings = self._settings

@@ -91,7 +91,7 @@ class Config:
             debug_pass=env.get("ONEFLOW_DEBUG_PASS", ""),
             dump_dir=env.get("ONEFLOW_DUMP") or None,
             progress_bar=_boolean(env, "ONEFLOW_NNGRAPH_ENABLE_PROGRESS_BAR"),
-            metrics_addr=env.get("ONEFLOW_METRICS_ADDR") or None,
+            metrics_addr=_address(env, "ONEFLOW_METRICS_ADDR"),
             keep_freed_memory=not any(env.get(name) for name in MALLOC_VARIABLES),
             runtime_dir=_runtime_dir(env),
             log_dir=env.get("GLOG_log_dir") or None,
@@ -238,6 +238,17 @@ def _boolean(env: Mapping[str, str], name: str, default: bool = False) -> bool:
     if word in TRUE_WORDS or word in FALSE_WORDS:
         return word in TRUE_WORDS
     raise ConfigError(f"{name}={text!r} is not a truth value; use 1 or 0")
+
+
+def _address(env: Mapping[str, str], name: str) -> str | None:
+    """host:port; None if the variable is not set."""
+    text = env.get(name) or None
+    if text is not None:
+        try:
+            split_address(text)
+        except ConfigError as error:
+            raise ConfigError(f"{name}: {error}") from None
+    return text
 
 
 def _choice(env: Mapping[str, str], name: str, words: tuple[str, ...]) -> str:

@@ -291,6 +291,15 @@ def test_redirect_writes_one_file_per_rank_and_stream(tmp_path: Path) -> None:
     assert f"log={logs}/local_rank_1/stderr" in cause_lines(done.stderr)[0]
 
 
+def test_a_log_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    in_the_way = tmp_path / "logs"
+    in_the_way.write_text("a file")
+    args = ["--redirect_stdout_and_stderr", "--logdir", str(in_the_way), "--nproc_per_node", "2"]
+    refused = launch(*QUICK, *args, write(tmp_path, "print('never')"))
+    assert refused.returncode == 78 and "Traceback" not in refused.stderr
+    assert f"--logdir '{in_the_way}': cannot write" in cause_lines(refused.stderr)[0]
+
+
 def test_restart_runs_all_ranks_again(tmp_path: Path) -> None:
     body = f"""
 attempt = os.environ['ONEFLOW_ATTEMPT']

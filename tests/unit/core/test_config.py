@@ -49,6 +49,8 @@ def test_a_proxy_is_warned_of_in_a_launched_world_only() -> None:
         ("ONEFLOW_HEARTBEAT_SECONDS", "nan"),
         ("ONEFLOW_DEBUG", "perhaps"),
         ("ONEFLOW_PEER_TIMEOUT_SECONDS", "1.5"),
+        ("ONEFLOW_METRICS_ADDR", "bogus"),
+        ("ONEFLOW_METRICS_ADDR", "localhost:70000"),
     ],
 )
 def test_a_bad_value_names_its_variable(variable: str, value: str) -> None:

@@ -60,6 +60,15 @@ def test_nonsense_is_a_usage_error(argv: list[str], capsys: pytest.CaptureFixtur
     assert "error:" in capsys.readouterr().err
 
 
+def test_a_wrong_number_of_processes_says_what_can_be_given(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(SystemExit):
+        parse(["--nproc_per_node", "two", "x.py"], {})
+    assert "--nproc_per_node" in (said := capsys.readouterr().err)
+    assert "'two' is not a number, auto, cpu or gpu" in said
+
+
 def test_a_bad_variable_is_named() -> None:
     with pytest.raises(ConfigError, match="ONEFLOW_LAUNCH_MAX_RESTARTS='x'"):
         parse(["train.py"], {"ONEFLOW_LAUNCH_MAX_RESTARTS": "x"})

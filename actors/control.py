@@ -282,8 +282,9 @@ class ControlClient:
             reply = await self._try_join(request, left_s)
             if reply is not None:
                 return reply
-            if 0 in exited_ranks(self._config.exited_dir):  # nobody else could tell us
-                raise PeerLostError(exited_early(0, needed_by=self.rank))
+            exited = exited_ranks(self._config.exited_dir)
+            if exited:  # rank 0 itself is one of them, or has given up for their sake
+                raise PeerLostError(exited_early(min(exited), needed_by=self.rank))
             await asyncio.sleep(RECONNECT_PAUSE_S)
 
     async def _say_late(self) -> None:

@@ -18,7 +18,7 @@ from oneflow.scheduler.ports import free_port
 
 
 def client(config: Config) -> ControlClient:
-    return ControlClient(f"127.0.0.1:{free_port()}", 1, 2, config)
+    return ControlClient(f"127.0.0.1:{free_port()}", 1, 3, config)
 
 
 def test_an_unreachable_rank_0_is_named_once_before_the_deadline(
@@ -34,9 +34,11 @@ def test_an_unreachable_rank_0_is_named_once_before_the_deadline(
     assert len(said) == 1 and "could not reach rank 0's scheduler" in said[0]
 
 
-def test_a_rank_0_that_exited_ends_the_wait(tmp_path: Path) -> None:
-    note_exited(tmp_path, 0)
+@pytest.mark.parametrize("gone", [0, 2])
+def test_without_rank_0_one_that_exited_ends_the_wait(tmp_path: Path, gone: int) -> None:
+    note_exited(tmp_path, gone)
     waiting = client(Config(exited_dir=tmp_path))
-    with pytest.raises(PeerLostError, match="rank 0 exited 0 before it joined: rank 1 needs it"):
+    text = f"rank {gone} exited 0 before it joined: rank 1 needs it"
+    with pytest.raises(PeerLostError, match=text):
         waiting.join(timeout_s=30.0)
     waiting.leave()

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+import functools
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
 
 from oneflow.tensor.tensor import Tensor
+
+F = TypeVar("F", bound=Callable[..., Any])
+_NUMPY_NAMES = (("axis", "dim"), ("keepdims", "keepdim"))
 
 
 def one_dim(dim: Any, ndim: int, who: str) -> int:
@@ -28,6 +33,22 @@ def many_dims(dims: Any, ndim: int, who: str) -> tuple[int, ...]:
     else:
         found = (one_dim(dims, ndim, who),)
     return found if ndim else ()
+
+
+def numpy_names(function: F) -> F:
+    """Lets a reduction take NumPy's names too: `axis` for `dim`, `keepdims` for `keepdim`."""
+
+    @functools.wraps(function)
+    def renamed(*args: Any, **kwargs: Any) -> Any:
+        for theirs, ours in _NUMPY_NAMES if kwargs else ():
+            if theirs in kwargs:
+                if ours in kwargs:
+                    name = function.__name__
+                    raise TypeError(f"{name}() got {ours} and {theirs}, which mean the same")
+                kwargs[ours] = kwargs.pop(theirs)
+        return function(*args, **kwargs)
+
+    return cast(F, renamed)
 
 
 def argument_dims(args: tuple[Any, ...]) -> tuple[Any, ...]:

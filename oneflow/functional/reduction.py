@@ -9,7 +9,7 @@ from typing import Any
 from oneflow.core import dtype as dtypes
 from oneflow.core.dtype import dtype_of
 from oneflow.functional.arithmetic import add, div, mul, pow, sub
-from oneflow.functional.dims import many_dims, one_dim
+from oneflow.functional.dims import many_dims, numpy_names, one_dim
 from oneflow.functional.elementwise import abs, clone, exp, isnan, log, masked_fill, sqrt, square
 from oneflow.functional.promotion import as_float, as_type, category
 from oneflow.ops import compare, reduce
@@ -20,6 +20,7 @@ max_result = namedtuple("max_result", ("values", "indices"))
 min_result = namedtuple("min_result", ("values", "indices"))
 
 
+@numpy_names
 def sum(input: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
     """The sum over `dim` (all dims if None). Integers and bools are summed as int64."""
     if dtype is not None:
@@ -29,6 +30,7 @@ def sum(input: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: Any = N
     return reduce.reduce_sum(input, dims=many_dims(dim, input.ndim, "sum"), keepdim=bool(keepdim))  # type: ignore[no-any-return]
 
 
+@numpy_names
 def mean(input: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
     """The mean over `dim` (all dims if None)."""
     x = as_float(input) if dtype is None else as_type(input, dtype_of(dtype))
@@ -38,6 +40,7 @@ def mean(input: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: Any = 
     return div(total, count if count else math.nan)
 
 
+@numpy_names
 def prod(input: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
     """The product over `dim` (all dims if None)."""
     if dtype is not None:
@@ -52,16 +55,19 @@ def nansum(input: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: Any 
     return sum(masked_fill(input, isnan(input), 0), dim, keepdim, dtype=dtype)
 
 
+@numpy_names
 def amax(input: Tensor, dim: Any = None, keepdim: bool = False) -> Tensor:
     """The largest over `dim`; equal ones share the gradient."""
     return reduce.reduce_max(input, dims=many_dims(dim, input.ndim, "amax"), keepdim=bool(keepdim))  # type: ignore[no-any-return]
 
 
+@numpy_names
 def amin(input: Tensor, dim: Any = None, keepdim: bool = False) -> Tensor:
     """The smallest over `dim`; equal ones share the gradient."""
     return reduce.reduce_min(input, dims=many_dims(dim, input.ndim, "amin"), keepdim=bool(keepdim))  # type: ignore[no-any-return]
 
 
+@numpy_names
 def max(input: Tensor, *args: Any, **kwargs: Any) -> Any:
     """`max(x)`: the largest element.  `max(x, other)`: elementwise.  `max(x, dim, keepdim)`:
     (values, indices).
@@ -69,6 +75,7 @@ def max(input: Tensor, *args: Any, **kwargs: Any) -> Any:
     return _extreme("max", input, args, kwargs)
 
 
+@numpy_names
 def min(input: Tensor, *args: Any, **kwargs: Any) -> Any:
     """`min(x)`: the smallest element.  `min(x, other)`: elementwise.  `min(x, dim, keepdim)`:
     (values, indices).
@@ -108,6 +115,7 @@ def _taken(x: Tensor, index: Tensor, dim: int) -> Tensor:
     return gather(x, dim, index)
 
 
+@numpy_names
 def argmax(
     input: Tensor, dim: int | None = None, keepdim: bool = False, dtype: Any = None
 ) -> Tensor:
@@ -115,6 +123,7 @@ def argmax(
     return _position(reduce.argmax, "argmax", input, dim, keepdim, dtype)
 
 
+@numpy_names
 def argmin(
     input: Tensor, dim: int | None = None, keepdim: bool = False, dtype: Any = None
 ) -> Tensor:
@@ -133,18 +142,21 @@ def _position(op: Any, name: str, x: Tensor, dim: int | None, keepdim: bool, dty
     return out if dtype is None else as_type(out, dtype_of(dtype))
 
 
+@numpy_names
 def any(input: Tensor, dim: Any = None, keepdim: bool = False) -> Tensor:
     """bool: is any element true?"""
     x = as_type(input, dtypes.bool_)
     return reduce.reduce_any(x, dims=many_dims(dim, x.ndim, "any"), keepdim=bool(keepdim))  # type: ignore[no-any-return]
 
 
+@numpy_names
 def all(input: Tensor, dim: Any = None, keepdim: bool = False) -> Tensor:
     """bool: are all elements true?"""
     x = as_type(input, dtypes.bool_)
     return reduce.reduce_all(x, dims=many_dims(dim, x.ndim, "all"), keepdim=bool(keepdim))  # type: ignore[no-any-return]
 
 
+@numpy_names
 def var(
     input: Tensor,
     dim: Any = None,
@@ -164,6 +176,7 @@ def var(
     return div(total, count - less if count > less else 0)
 
 
+@numpy_names
 def std(
     input: Tensor,
     dim: Any = None,

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from oneflow.core.errors import GraphError
 from oneflow.core.placement import Placement
 from oneflow.core.sbp import NdSbp
@@ -54,6 +56,17 @@ class Arguments:
             f"{path[3:]} was {expected}; now it is {given}. What is no tensor is fixed when the "
             "graph is built: pass a tensor, or make another graph"
         )
+
+
+def check_inputs(graph: str, given: Any) -> None:
+    """Raises GraphError for an array that is no tensor: the graph would keep the first one."""
+    for path, leaf in flatten(given):
+        if hasattr(leaf, "__array__") and not isinstance(leaf, (Tensor, np.generic)):
+            kind = f"{type(leaf).__module__}.{type(leaf).__qualname__}"
+            raise GraphError(
+                f"graph {graph}: inputs must be tensors, and argument {path[3:]} is a {kind}; "
+                "pass flow.from_numpy(array) or flow.tensor(array)"
+            )
 
 
 def meta_of(x: Tensor) -> Meta:

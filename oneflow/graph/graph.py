@@ -27,7 +27,7 @@ from oneflow.core.graph import Value
 from oneflow.core.job_config import JobConfig
 from oneflow.core.location import locate
 from oneflow.core.metrics import METRICS
-from oneflow.graph.arguments import Arguments
+from oneflow.graph.arguments import Arguments, check_inputs
 from oneflow.graph.config import GraphConfig
 from oneflow.graph.describe import describe, input_names
 from oneflow.graph.optimizer import GraphOptimizer
@@ -42,6 +42,10 @@ STEP_KEY = "System-Train-TrainStep"
 
 class BuildMissingError(GraphError, NotImplementedError):
     """A graph class without `build`."""
+
+
+class NotInitializedError(GraphError, AttributeError):
+    """A graph whose class has an `__init__` that does not call the one of nn.Graph."""
 
 
 class Graph:
@@ -120,6 +124,10 @@ class Graph:
     def add_optimizer(self, optim: Any, *, lr_sch: Any = None, is_sparse: bool = False) -> None:
         """Makes the graph a training graph: it clips, updates and resets gradients, and follows
         `lr_sch`, by itself.
+
+        The graph works out the learning rate of each step from `lr_sch`, which it does not step:
+        `optim.param_groups[i]["lr"]` and `lr_sch.get_last_lr()` stay as they are, and calling
+        `lr_sch.step()` is neither needed nor has an effect on the graph.
         """
         if self.is_compiled:
             raise GraphError(f"add_optimizer: graph {self.name} is compiled already")
@@ -170,7 +178,13 @@ class Graph:
 
     def __getattr__(self, name: str) -> Any:
         modules = self.__dict__.get("_modules")
-        if modules is not None and name in modules:
+        if modules is None:
+            kind = type(self).__name__
+            raise NotInitializedError(
+                f"'{kind}' object has no attribute '{name}': it is no graph yet; "
+                f"{kind}.__init__ must call super().__init__() before anything else"
+            )
+        if name in modules:
             return Proxy(modules[name], self, name)
         raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
 
@@ -206,6 +220,7 @@ class Graph:
         if self._job is not None:
             return
         kwargs = dict(sorted(kwargs.items()))
+        check_inputs(self.name, (args, kwargs))
         self._say(0, "tracing")
         start = perf_counter()
         trace = self._trace_build((args, kwargs))

@@ -305,13 +305,22 @@ class Tensor:
         return array if dtype is None else array.astype(dtype)
 
     def item(self) -> Any:
-        """The only element as a Python number."""
+        """The only element as a Python number. Global: every rank of the placement must call it,
+        others get a PlacementError.
+        """
         if self.type.numel != 1:
             raise OneFlowError(
                 "only one element tensors can be converted to Python scalars, "
                 f"but got {self.type} with {self.type.numel} elements"
             )
-        return self.numpy().item()
+        values = self.numpy()
+        if not values.size:
+            raise PlacementError(
+                f"item(): rank {current_config().rank} holds no part of {self.type}, whose "
+                f"placement is {self._placement}; call it on those ranks only, or move the tensor "
+                "to all ranks first with to_global(placement=..., sbp=flow.sbp.broadcast)"
+            )
+        return values.item()
 
     def tolist(self) -> Any:
         return self.numpy().tolist()

@@ -196,3 +196,17 @@ def test_promotion_is_torchs() -> None:
             ours = flow.ones(2, dtype=getattr(flow, a)) * number
             theirs = torch.ones(2, dtype=getattr(torch, a)) * number
             assert ours.dtype.name == str(theirs.dtype).removeprefix("torch.")
+
+
+@pytest.mark.parametrize(
+    "name", ["sum", "mean", "amax", "amin", "argmax", "argmin", "max", "min", "all", "any", "var"]
+)
+def test_reductions_take_the_names_of_numpy(name: str) -> None:
+    x = r(3, 4)
+    ours = getattr(flow.tensor(x), name)(axis=1, keepdims=True)
+    theirs = getattr(torch.tensor(x), name)(dim=1, keepdim=True)
+    if name in ("max", "min"):
+        ours, theirs = ours.values, theirs.values
+    same(ours, theirs)
+    with pytest.raises(TypeError, match="dim and axis, which mean the same"):
+        getattr(flow, name)(flow.tensor(x), dim=0, axis=0)

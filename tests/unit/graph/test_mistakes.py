@@ -7,11 +7,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import oneflow as flow
 import oneflow.nn.functional as F
 from oneflow import nn
+from oneflow.core.dtype import float32
 from oneflow.core.errors import (
     DeviceError,
     DTypeError,
@@ -20,6 +22,9 @@ from oneflow.core.errors import (
     SbpError,
     ShapeError,
 )
+from oneflow.core.tensor_type import TensorType
+from oneflow.tensor.eager_global import empty_shard
+from oneflow.tensor.tensor import wrap_global
 
 HERE = Path(__file__).name
 ALONE = flow.placement("cpu", [0])
@@ -265,3 +270,40 @@ def test_a_training_graph_without_backward_is_a_mistake():
 
     with pytest.raises(GraphError, match=r"call backward\(\) on the loss"):
         Forgetful()(flow.ones(2, 3))
+
+
+# ---- what is no tensor, no graph, or not here ----------------------------------------------------
+
+
+@pytest.mark.parametrize("given", [{"x": np.ones((2, 3))}, {"x": [flow.ones(2, 3), np.ones(3)]}])
+def test_inputs_of_a_graph_must_be_tensors(given: dict[str, Any]) -> None:
+    class Takes(nn.Graph):
+        def build(self, x: Any) -> Any:
+            return x
+
+    text = fails(GraphError, lambda: Takes()(**given))
+    assert "inputs must be tensors, and argument " in text and "is a numpy.ndarray" in text
+
+
+def test_a_graph_that_forgot_super_init() -> None:
+    class Forgot(nn.Graph):
+        def __init__(self, layer: nn.Module | None) -> None:
+            if layer is not None:
+                self.layer = layer
+
+        def build(self, x: Any) -> Any:
+            return x
+
+    for work in (lambda: Forgot(LAYER), lambda: Forgot(None)(flow.ones(2, 3))):
+        with pytest.raises(GraphError, match=r"Forgot\.__init__ must call super\(\)\.__init__\(\)"):
+            work()
+    assert not hasattr(Forgot(None), "layer")
+
+
+@pytest.mark.parametrize("shape", [(), (1,)])
+def test_item_on_a_rank_outside_the_placement(shape: tuple[int, ...]) -> None:
+    type_ = TensorType(shape, float32)
+    x = wrap_global(empty_shard(type_, ALONE), type_, ALONE, (B,))  # as such a rank sees it
+    text = fails(PlacementError, x.item)
+    assert "holds no part of float32[" in text and "call it on those ranks only" in text
+    assert fails(PlacementError, lambda: float(x)) == text

@@ -141,6 +141,9 @@ class Tensor:
 
         `p.data = t` makes `p` a tensor over the memory of `t` (a tensor or an array), with its
         shape, dtype and place; history, gradient and identity of `p` stay.
+
+        While nn.Graph.build is traced nothing has memory: what is written through `p.data` there is
+        seen by later uses of that object alone. Write to `p` itself inside no_grad() instead.
         """
         other = alias(self)
         other._version = [0]

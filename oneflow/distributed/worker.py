@@ -22,6 +22,8 @@ from types import ModuleType, TracebackType
 from typing import Any, TypeGuard
 
 MAX_TRACEBACK_CHARS = 256 << 10
+INTERRUPTED = 130
+FOLLOWS = 85  # another rank failed first
 
 
 def main(argv: list[str]) -> None:
@@ -46,6 +48,7 @@ def main(argv: list[str]) -> None:
             record(error, _user_part(error, own_frame.f_code.co_filename))
         raise
     except BaseException as error:
+        end_undisturbed(error)
         shown = _user_part(error, own_frame.f_code.co_filename)
         record(error, shown)
         error.with_traceback(shown)
@@ -54,6 +57,19 @@ def main(argv: list[str]) -> None:
         elif sys.stderr is not None:
             print(f"oneflow: as another rank: {summary(error, shown)}", file=sys.stderr)
         sys.exit(exit_code(error))
+
+
+def end_undisturbed(error: BaseException) -> None:
+    """A rank that ends for Ctrl-C, or as another rank got it first, shows no second traceback.
+
+    The signal may come while the rank already ends; and what it interrupts is most often the news
+    that another rank was interrupted.
+    """
+    is_for_ctrl_c = exit_code(error) in (INTERRUPTED, FOLLOWS)
+    if is_for_ctrl_c and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if isinstance(error, KeyboardInterrupt):
+        error.__suppress_context__ = True
 
 
 def say_what_it_waits_for(number: int, frame: object) -> None:
@@ -91,9 +107,9 @@ def run_module(argv: list[str]) -> None:
 
 
 def exit_code(error: BaseException) -> int:
-    """130 for Ctrl-C, what one of our own errors says, 1 for any other."""
+    """INTERRUPTED for Ctrl-C, what one of our own errors says, 1 for any other."""
     if isinstance(error, KeyboardInterrupt):
-        return 130
+        return INTERRUPTED
     return int(error.exit_code) if _is_ours(error) else 1
 
 
@@ -135,14 +151,16 @@ def summary(error: BaseException, shown: TracebackType | None) -> str:
 def is_ours_to_show(error: BaseException, shown: TracebackType | None) -> bool:
     """False if another rank of this machine has shown the same before the ranks had joined.
 
-    Later the scheduler knows who was first.
+    Later the scheduler knows who was first. Not so for Ctrl-C, which all get at once: the scheduler
+    may be gone before the second rank can ask it.
     """
     ending: Any = sys.modules.get("oneflow.distributed.ending")
     path = os.environ.get("ONEFLOW_ERROR_FILE")
-    if not path or (ending is not None and ending.is_joined()):
+    is_interrupt = isinstance(error, KeyboardInterrupt)
+    if not path or (not is_interrupt and ending is not None and ending.is_joined()):
         return True
     text = "".join(traceback.format_exception(type(error), error, shown))
-    if isinstance(error, KeyboardInterrupt):
+    if is_interrupt:
         text = "Ctrl-C"  # it finds each rank somewhere else; one of these places is enough
     digest = hashlib.sha256(text.encode(errors="replace")).hexdigest()
     try:

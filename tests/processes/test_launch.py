@@ -291,6 +291,34 @@ def test_redirect_writes_one_file_per_rank_and_stream(tmp_path: Path) -> None:
     assert f"log={logs}/local_rank_1/stderr" in cause_lines(done.stderr)[0]
 
 
+def test_ctrl_c_shows_one_traceback_however_the_ranks_meet_it(tmp_path: Path) -> None:
+    """Also where no scheduler can say any more that another rank was first."""
+    script = write(
+        tmp_path,
+        f"""
+from oneflow.distributed import ending
+ending.watch(lambda error: False, lambda: True)  # joined, and nobody is known to have failed
+try:
+    raise ValueError('at work')
+except ValueError:
+    open(r'{tmp_path}/here' + str(rank), 'w').close()
+    time.sleep(60)
+""",
+    )
+    with subprocess.Popen(
+        [*LAUNCH, *QUICK, "--nproc_per_node", "2", script],
+        env=clean_env(),
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    ) as job:
+        wait_until(lambda: all((tmp_path / f"here{rank}").exists() for rank in (0, 1)))
+        job.send_signal(signal.SIGINT)
+        _, err = job.communicate(timeout=WAIT_S)
+    assert job.returncode == 130 and err.count("Traceback") == 1
+    assert err.count("as another rank: KeyboardInterrupt") == 1
+
+
 def test_a_log_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     in_the_way = tmp_path / "logs"
     in_the_way.write_text("a file")

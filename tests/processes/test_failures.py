@@ -103,7 +103,14 @@ class Jobs:
 
     def wait_here(self) -> None:
         """Until both ranks have done a few steps."""
-        wait_until(lambda: all((self.folder / f"{rank}.here").exists() for rank in (0, 1)))
+        wait_until(self._are_here)
+
+    def _are_here(self) -> bool:
+        if all((self.folder / f"{rank}.here").exists() for rank in (0, 1)):
+            return True
+        if any(process.poll() is not None for process in self.running):
+            pytest.fail("\n".join(p.communicate(timeout=WAIT_S)[1] for p in self.running))
+        return False
 
     def pids(self, rank: str | None = None) -> list[int]:
         """Living processes of the jobs, or of one rank of them."""

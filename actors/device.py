@@ -20,7 +20,6 @@ class Hardware(Protocol):
     xp: Any
 
     def allocate(self, nbytes: int) -> Any: ...
-    def to_host(self, array: Any) -> np.ndarray[Any, Any]: ...
     def copy(self, target: Any, source: Any) -> None: ...
     def synchronize(self) -> None: ...
 
@@ -33,9 +32,6 @@ class Cpu:
 
     def allocate(self, nbytes: int) -> Any:
         return aligned_buffer(nbytes)
-
-    def to_host(self, array: Any) -> np.ndarray[Any, Any]:
-        return np.asarray(array)
 
     def copy(self, target: Any, source: Any) -> None:
         np.copyto(target, source)
@@ -62,10 +58,6 @@ class Cuda:
 
     def allocate(self, nbytes: int) -> Any:
         return self.xp.zeros(nbytes, dtype=self.xp.uint8)
-
-    def to_host(self, array: Any) -> np.ndarray[Any, Any]:
-        result: np.ndarray[Any, Any] = self.xp.asnumpy(array)
-        return result
 
     def copy(self, target: Any, source: Any) -> None:
         if isinstance(source, np.ndarray):

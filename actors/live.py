@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 _lock = threading.Lock()
 _jobs: weakref.WeakSet[Job] = weakref.WeakSet()
 
-STATES = ("waiting_input", "waiting_output", "running", "idle")
 SLOT_STATES = ("free", "filled", "in_use")
 
 

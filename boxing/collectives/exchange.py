@@ -6,7 +6,6 @@ begins, and no lengths or offsets are ever sent.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -14,9 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from oneflow.boxing.boxes import Pull, balanced_part, needs_zero_fill, pulls, shard_box
+from oneflow.boxing.boxes import Pull, balanced_part, needs_zero_fill, pulls
 from oneflow.boxing.transitions import RouteStep
-from oneflow.core.tensor_type import TensorType
 
 Array = np.ndarray[Any, Any]
 _Key = tuple[tuple[int, int], ...]
@@ -165,10 +163,3 @@ def sum_exchange(ranks: tuple[int, ...], numel: int) -> Exchange:
         return [Pull(source, whole, whole, i > 0) for i, source in enumerate(ranks) if numel]
 
     return Exchange(ranks, pulls_of)
-
-
-def shard_numel(type: TensorType, step: RouteStep, rank: int) -> int:
-    """Elements of the shard of `rank` after a step; 0 outside the placement."""
-    if rank not in step.dst_placement:
-        return 0
-    return math.prod(shard_box(type.shape, step.dst_sbp, step.dst_placement, rank).shape)

@@ -58,7 +58,6 @@ class Config:
     metrics_addr: str | None = None
     keep_freed_memory: bool = True  # unless the user tuned malloc by its own variables
     runtime_dir: Path = Path("/tmp")
-    log_dir: str | None = None
     cuda_graphs: bool = False  # replay a segment's GPU kernels as one graph; not tried on a GPU yet
     host_identity: str = ""  # ranks with the same one share memory; empty: found out
     log_format: str = "text"  # of the runtime's own lines: text or json
@@ -94,7 +93,6 @@ class Config:
             metrics_addr=_address(env, "ONEFLOW_METRICS_ADDR"),
             keep_freed_memory=not any(env.get(name) for name in MALLOC_VARIABLES),
             runtime_dir=_runtime_dir(env),
-            log_dir=env.get("GLOG_log_dir") or None,
             cuda_graphs=_boolean(env, "ONEFLOW_CUDA_GRAPHS"),
             host_identity=env.get("ONEFLOW_HOST_IDENTITY", ""),
             log_format=_choice(env, "ONEFLOW_LOG_FORMAT", ("text", "json")),

@@ -126,11 +126,6 @@ def parse_attrs(text: str) -> dict[str, Attr]:
     return {k.arg or "": _literal(k.value) for k in call.keywords}
 
 
-def parse_attr(text: str) -> Attr:
-    """The inverse of `format_attr`."""
-    return _literal(ast.parse(text.strip(), mode="eval").body)
-
-
 _SPECIAL = {"inf": math.inf, "nan": math.nan}
 
 

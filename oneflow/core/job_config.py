@@ -15,28 +15,21 @@ _T = TypeVar("_T", bound="JobConfig | Cluster")
 
 @dataclass(frozen=True)
 class JobConfig:
-    """How to compile and run one graph. Plain values only: it travels as JSON and is part of the
-    cache key.
+    """How to compile and run one graph. Plain values only: it travels as JSON.
 
-    num_pieces: micro-batches per step.  order_mode: one of ORDER_MODES.  outputs_buffer_size: steps
-    whose outputs may be alive at once.  auto_parallel: weigh computing time fully against moving
-    bytes when SBPs are chosen; otherwise computing time only breaks ties, and ops follow the SBPs
-    the user gave.
+    num_pieces: micro-batches per step.  order_mode: one of ORDER_MODES.  auto_parallel: weigh
+    computing time fully against moving bytes when SBPs are chosen; otherwise computing time only
+    breaks ties, and ops follow the SBPs the user gave.
     """
 
     name: str
     num_pieces: int = 1
     order_mode: str = "MemoryFirst"
-    outputs_buffer_size: int = 2
     auto_parallel: bool = False
 
     def __post_init__(self) -> None:
         if self.num_pieces < 1:
             raise ConfigError(f"num_pieces must be at least 1, got {self.num_pieces}")
-        if self.outputs_buffer_size < 1:
-            raise ConfigError(
-                f"outputs_buffer_size must be at least 1, got {self.outputs_buffer_size}"
-            )
         if self.order_mode not in ORDER_MODES:
             raise ConfigError(
                 f"order_mode must be one of {', '.join(ORDER_MODES)}, got {self.order_mode!r}"

@@ -14,7 +14,6 @@ class GraphConfig:
     def __init__(self) -> None:
         self.num_pieces = 1
         self.order_mode = "MemoryFirst"
-        self.outputs_buffer_size = 2
         self.auto_parallel = False
         self.hints: dict[str, Any] = {}
         self._training = False
@@ -33,10 +32,9 @@ class GraphConfig:
         self.num_pieces = value
 
     def set_outputs_buffer_size(self, value: int = 2) -> None:
-        """How many calls' outputs may be alive at once in the plan."""
+        """Changes nothing here: outputs are copies of their own, of which any number may live."""
         if not isinstance(value, int) or value < 1:
             raise ConfigError(f"outputs buffer size must be an integer >= 1, got {value!r}")
-        self.outputs_buffer_size = value
 
     def enable_straighten_algorithm(self, mode: str = "MemoryFirst") -> None:
         """How ops are ordered: one of "Disable", "SpeedFirst", "MemoryFirst", "OverlapCpuGpu",

@@ -234,7 +234,6 @@ class Graph:
             self.name,
             self.config.num_pieces,
             self.config.order_mode,
-            self.config.outputs_buffer_size,
             self.config.auto_parallel,
         )
         variables = {name: _contiguous(x) for name, x in trace.variables.items()}

@@ -14,8 +14,6 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("grpc")
-
 PROGRAM = str(Path(__file__).with_name("rank_program.py"))
 WAIT_S = 60
 

@@ -7,8 +7,6 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("grpc")
-
 from oneflow.actors import control
 from oneflow.actors.control import ControlClient
 from oneflow.core.config import Config

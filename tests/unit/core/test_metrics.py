@@ -8,9 +8,6 @@ import urllib.request
 from pathlib import Path
 
 import pytest
-
-pytest.importorskip("prometheus_client")
-
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 

@@ -5,10 +5,6 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import pytest
-
-pytest.importorskip("prometheus_client")
-
 from test_metrics import busy
 
 from oneflow.core.metrics import make_registry

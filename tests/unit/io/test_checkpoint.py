@@ -53,7 +53,8 @@ def test_folder_buffer_and_safetensors(tmp_path: Path) -> None:
     flow.save(flow.ones(2), buffer)
     buffer.seek(0)
     assert flow.load(buffer).tolist() == [1, 1]
-    library = pytest.importorskip("safetensors.numpy")
+    import safetensors.numpy as library
+
     flow.save({"w": flow.ones(2)}, tmp_path / "x")
     (array,) = library.load_file(tmp_path / "x").values()
     assert array.tolist() == [1, 1]

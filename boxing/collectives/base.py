@@ -28,7 +28,7 @@ from oneflow.boxing.collectives.exchange import (
     scatter_exchange,
     sum_exchange,
 )
-from oneflow.core.errors import DesyncError, HangError, ShapeError
+from oneflow.core.errors import DesyncError, HangError, PeerLostError, ShapeError
 from oneflow.core.location import user_location
 from oneflow.core.metrics import METRICS
 
@@ -43,6 +43,9 @@ REDUCTIONS: dict[str, Any] = {
 }
 
 TEXT_NBYTES = 192
+
+SLICE_S = 0.05
+"""How long a waiting rank sleeps before it looks whether its peers still live."""
 
 _ADVICE = (
     "Maybe executing different code in different ranks, please check if the code is branched and "
@@ -227,6 +230,25 @@ class Collectives(ABC):
         raise DesyncError(
             f"the ranks {list(self.ranks)} make different collective calls: {lines}. {_ADVICE}"
         )
+
+    def _still_waiting(
+        self, info: CallInfo, behind: Callable[[], list[int]], waited_s: float
+    ) -> None:
+        """Every backend calls this once in `SLICE_S` while it waits; raises to give up.
+
+        behind: looks which peers are still awaited, in ascending order.  waited_s: since when.
+        """
+        missing = behind()
+        if not missing:
+            return
+        if self._peer_check is not None:
+            try:
+                self._peer_check(missing)
+            except PeerLostError:
+                if behind() == missing:
+                    raise  # nobody did the awaited step and left after it
+        if waited_s > self.timeout_s:
+            self._raise_hang(info, missing)
 
     def _raise_hang(self, info: CallInfo, missing: Sequence[int]) -> None:
         names = ", ".join(map(str, missing))

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from oneflow.boxing.boxes import local_type
-from oneflow.boxing.collectives.base import CallInfo, Check, Collectives, pack, unpack
+from oneflow.boxing.collectives.base import (
+    SLICE_S,
+    CallInfo,
+    Check,
+    Collectives,
+    pack,
+    unpack,
+)
 from oneflow.boxing.collectives.exchange import Array, Exchange, step_exchange
 from oneflow.boxing.transitions import RouteStep, all_reduce_phases
 from oneflow.core.errors import InternalError
@@ -71,14 +79,14 @@ class InProcessCollectives(Collectives):
         return posted
 
     def _wait(self, info: CallInfo, posted: dict[int, tuple[CallInfo, Array]]) -> None:
-        waited = 0.0
+        start = time.monotonic()
+
+        def behind() -> list[int]:
+            return [r for r in self.peers if r not in posted]
+
         while len(posted) < self.size:
-            if not self._group.changed.wait(0.05):
-                waited += 0.05
-                if self._peer_check is not None:
-                    self._peer_check([r for r in self.peers if r not in posted])
-                if waited > self.timeout_s:
-                    self._raise_hang(info, [r for r in self.peers if r not in posted])
+            if not self._group.changed.wait(SLICE_S):
+                self._still_waiting(info, behind, time.monotonic() - start)
 
 
 def simulate_route(

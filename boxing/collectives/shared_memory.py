@@ -28,6 +28,7 @@ import numpy as np
 from oneflow.boxing.boxes import balanced_part
 from oneflow.boxing.collectives.base import (
     REDUCTIONS,
+    SLICE_S,
     TEXT_NBYTES,
     CallInfo,
     Check,
@@ -46,14 +47,12 @@ from oneflow.boxing.shared import (
     publish_progress,
     wait_progress,
 )
-from oneflow.core.errors import PeerLostError
 
 BLOCK_NBYTES = 1 << 20
 """Data of one pipeline step, over all ranks: a block and its copies stay in the caches."""
 
 FIRST_WINDOW_NBYTES = 64 << 10
 SPIN_S = 50e-6
-SLICE_S = 0.05
 
 _PROGRESS = 0
 _SLEEPERS = 8
@@ -270,15 +269,7 @@ class SharedMemoryCollectives(Collectives):
 
     def _check(self, info: CallInfo, target: int) -> None:
         self._waited_s += SLICE_S
-        behind = self._behind(target)
-        if self._peer_check is not None:
-            try:
-                self._peer_check(behind)
-            except PeerLostError:
-                if self._behind(target) == behind:
-                    raise  # nobody did the awaited step and left after it
-        if self._waited_s > self.timeout_s and behind:
-            self._raise_hang(info, behind)
+        self._still_waiting(info, lambda: self._behind(target), self._waited_s)
 
     def _behind(self, target: int) -> list[int]:
         return [r for r in self.peers if self._control[r].words[_PROGRESS] < target]

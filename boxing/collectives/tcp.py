@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from oneflow.boxing.collectives.base import (
+    SLICE_S,
     TEXT_NBYTES,
     CallInfo,
     Check,
@@ -33,7 +34,6 @@ from oneflow.core.errors import DesyncError, PeerLostError, TransportError
 
 _HEADER = struct.Struct(f"<qqq{TEXT_NBYTES}s")
 _HELLO = struct.Struct("<i64s")
-SLICE_S = 0.05
 
 
 class TcpCollectives(Collectives):
@@ -148,6 +148,10 @@ class TcpCollectives(Collectives):
         """Sends and receives one frame per peer, whichever socket is ready first."""
         frames = {peer: _Frame(self._call) for peer in self.peers}
         waited = 0.0
+
+        def behind() -> list[int]:
+            return sorted(key.data for key in selector.get_map().values())
+
         with selectors.DefaultSelector() as selector:
             for peer in self.peers:
                 events = selectors.EVENT_READ | selectors.EVENT_WRITE
@@ -157,10 +161,8 @@ class TcpCollectives(Collectives):
                 for key, events in ready:
                     self._move(selector, key.data, events, outgoing[key.data], frames[key.data])
                 waited = 0.0 if ready else waited + SLICE_S
-                if not ready and self._peer_check is not None:
-                    self._peer_check([key.data for key in selector.get_map().values()])
-                if waited > self.timeout_s:
-                    self._raise_hang(info, [key.data for key in selector.get_map().values()])
+                if not ready:
+                    self._still_waiting(info, behind, waited)
         return {peer: (frame.call, frame.data) for peer, frame in frames.items()}
 
     def _move(

@@ -15,7 +15,8 @@ from typing import Any
 from oneflow.actors.device import Hardware
 from oneflow.actors.memory import aligned
 from oneflow.actors.registers import RegisterMemory, SlotLayout, slot_layout
-from oneflow.boxing.boxes import Pull, needs_zero_fill, pulls
+from oneflow.boxing.boxes import Pull, pulls
+from oneflow.boxing.transitions import leaves_gaps, make_step
 from oneflow.core.graph import Node, Value
 from oneflow.core.placement import Placement, coordinates
 from oneflow.core.plan import ActorKind, ActorSpec, RegisterSpec
@@ -149,9 +150,8 @@ class Boxing:
     ) -> None:
         value, out = node.inputs[0], node.outputs[0]
         assert value.sbp is not None and out.sbp is not None
-        if needs_zero_fill(
-            value.type.shape, value.sbp, value.placement, out.sbp, out.placement, self._rank
-        ):
+        step = make_step(value.sbp, value.placement, out.sbp, out.placement)
+        if leaves_gaps(value.type.shape, step, self._rank):
             calls.append(_Fill(target))
         for pull in _pulls(value, out, self._rank):
             part = part_of(sources[value.id, pull.source_rank], pull.source_slices)

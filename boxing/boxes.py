@@ -10,7 +10,9 @@ along broadcast axes hold copies.
 
 from __future__ import annotations
 
+import itertools
 import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -21,6 +23,8 @@ from oneflow.core.sbp import NdSbp, Sbp, check_fits, nd_sbp_str
 from oneflow.core.tensor_type import TensorType
 
 Shape = tuple[int, ...]
+MAX_WAYS = 1 << 10
+"""Of more ways to divide addends among addends, not all are looked at."""
 
 
 @dataclass(frozen=True)
@@ -136,7 +140,7 @@ def pulls(
     A rank that holds a copy reads its own; other readers spread evenly over the holders. Partial
     sums are read in ascending rank order, the first as a copy, so that all copies of a sum are
     equal to the last bit. A partial target gets each cell once, at a rank that holds it already if
-    there is one, else at the first of the group; what nobody fills is zero (`needs_zero_fill`).
+    there is one, else at the first of the group; what nobody fills is zero (see `leaves_gaps`).
     Returns () if `rank` is not in the destination.
     """
     if rank not in dst_placement:
@@ -144,48 +148,73 @@ def pulls(
     src = _layout(shape, src_sbp, src_placement)
     dst = _layout(shape, dst_sbp, dst_placement)
     slot, tile = dst.places[rank]
+    readers = dst.ranks[slot][tile]
     result: list[Pull] = []
-    cells = [
-        (src_tile, cell)
-        for src_tile, box in enumerate(src.boxes)
-        if (cell := _intersection(box, dst.boxes[tile])) is not None
-    ]
-    own = next((c for c in cells if src.places.get(rank, (0, -1))[1] == c[0]), None)
-    if own is not None:  # own data first: it needs no waiting
-        cells.remove(own)
-        cells.insert(0, own)
-    for src_tile, cell in cells:
-        filled = False
-        for addend in range(src.num_addends):
-            if _slot_of(src, dst, addend, src_tile, tile) != slot:
-                continue
-            source = _source_of(src.ranks[addend][src_tile], dst.ranks[slot][tile], tile, rank)
-            result.append(
-                Pull(
-                    source,
-                    _local(cell, src.boxes[src_tile]),
-                    _local(cell, dst.boxes[tile]),
-                    filled,
-                )
-            )
-            filled = True
+    for src_tile, cell in _cells(src, dst, tile, rank):
+        addends = _addends_of(src, dst, slot, src_tile, tile)
+        holders = [src.ranks[a][src_tile] for a in addends]
+        sources = [_source_of(h, readers, tile, rank) for h in holders]
+        result += _sum_of(sources, cell, src.boxes[src_tile], dst.boxes[tile])
     return tuple(result)
 
 
-def needs_zero_fill(
+@dataclass(frozen=True)
+class TwoPhases:
+    """What one rank reads if sums are made once and then spread.
+
+    sums: of shards of the source, as `pulls`.  spread: of the new shards of peers, into the own
+    new shard, when all sums are done.
+    """
+
+    sums: tuple[Pull, ...]
+    spread: tuple[Pull, ...]
+
+
+@lru_cache(maxsize=16384)
+def two_phases(
     shape: Shape,
     src_sbp: NdSbp,
     src_placement: Placement,
     dst_sbp: NdSbp,
     dst_placement: Placement,
     rank: int,
-) -> bool:
-    """True if the pulls of `rank` leave some of its new shard unwritten (partial targets only)."""
+) -> TwoPhases:
+    """What `rank` of the destination reads if every sum is made by one rank only.
+
+    The readers of a cell divide it: each adds up its piece in its new shard, in ascending rank
+    order, and then takes the other pieces from those who made them. Readers that hold an addend
+    already have their piece of the sum for one transfer less, so only they add if there are any.
+    This moves as few bytes as any way can (see `boxing.bound`); without sums it is what `pulls`
+    says.
+    """
     if rank not in dst_placement:
-        return False
-    mine = pulls(shape, src_sbp, src_placement, dst_sbp, dst_placement, rank)
-    written = sum(pull.numel for pull in mine if not pull.add)
-    return written < math.prod(shard_box(shape, dst_sbp, dst_placement, rank).shape)
+        return TwoPhases((), ())
+    src = _layout(shape, src_sbp, src_placement)
+    dst = _layout(shape, dst_sbp, dst_placement)
+    slot, tile = dst.places[rank]
+    readers = dst.ranks[slot][tile]
+    sums: list[Pull] = []
+    spread: list[Pull] = []
+    slots = tuple(ranks[tile] for ranks in dst.ranks)
+    for src_tile, cell in _cells(src, dst, tile, rank):
+        src_box, dst_box = src.boxes[src_tile], dst.boxes[tile]
+        held = tuple(ranks[src_tile] for ranks in src.ranks)
+        way = _cheapest_slots(held, slots)
+        holders = [h for h, s in zip(held, way, strict=True) if s == slot]
+        if len(holders) < 2:
+            sums += _sum_of(
+                [_source_of(h, readers, tile, rank) for h in holders], cell, src_box, dst_box
+            )
+            continue
+        owners = _owners(holders, readers)
+        for owner, piece in zip(owners, _pieces(cell, len(owners)), strict=False):
+            if owner == rank:
+                sources = [_source_of(h, owners, tile, rank) for h in holders]
+                sums += _sum_of(sources, piece, src_box, dst_box)
+            else:
+                at = _local(piece, dst_box)
+                spread.append(Pull(owner, at, at, False))
+    return TwoPhases(tuple(sums), tuple(spread))
 
 
 def groups_of(placement: Placement, axes: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
@@ -217,12 +246,102 @@ def _splits(sbp: Sbp, dims: set[int]) -> bool:
     return sbp.is_split and sbp.dim in dims
 
 
+def _cells(src: _Layout, dst: _Layout, tile: int, rank: int) -> list[tuple[int, Box]]:
+    """(tile of the source, its common part with a tile of the destination); of what `rank` holds
+    itself first, which needs no waiting."""
+    cells = [
+        (src_tile, cell)
+        for src_tile, box in enumerate(src.boxes)
+        if (cell := _intersection(box, dst.boxes[tile])) is not None
+    ]
+    own = next((c for c in cells if src.places.get(rank, (0, -1))[1] == c[0]), None)
+    if own is not None:
+        cells.remove(own)
+        cells.insert(0, own)
+    return cells
+
+
+def _addends_of(src: _Layout, dst: _Layout, slot: int, src_tile: int, dst_tile: int) -> list[int]:
+    """The addends of a cell that one addend of the destination takes."""
+    return [
+        addend
+        for addend in range(src.num_addends)
+        if _slot_of(src, dst, addend, src_tile, dst_tile) == slot
+    ]
+
+
+@lru_cache(maxsize=4096)
+def _cheapest_slots(
+    holders: tuple[tuple[int, ...], ...], slots: tuple[tuple[int, ...], ...]
+) -> tuple[int, ...]:
+    """Which addend of the destination takes each addend of a cell, so that least is moved if every
+    sum is made once. Of very many ways only the obvious one is looked at: each to the nearest."""
+    nearest = tuple(_nearest(h, slots) for h in holders)
+    if len(slots) == 1 or len(slots) ** len(holders) > MAX_WAYS:
+        return nearest
+    ways = itertools.product(range(len(slots)), repeat=len(holders))
+    return min(itertools.chain([nearest], ways), key=lambda way: _moves(holders, slots, way))
+
+
+def _moves(
+    holders: tuple[tuple[int, ...], ...], slots: tuple[tuple[int, ...], ...], way: tuple[int, ...]
+) -> int:
+    """How often a cell is sent if its addends are divided in this way."""
+    return sum(
+        tree_edges([h for h, s in zip(holders, way, strict=True) if s == i], readers)
+        for i, readers in enumerate(slots)
+    )
+
+
+def tree_edges(holders: Sequence[Iterable[int]], readers: Iterable[int]) -> int:
+    """The fewest transfers that bring the sum of addends, each at its holders, to all readers."""
+    wanting = set(readers)
+    if not holders:
+        return 0
+    if len(holders) == 1:
+        return len(wanting.difference(holders[0]))
+    meets = any(wanting.intersection(h) for h in holders)
+    return len(holders) + len(wanting) - 1 - meets
+
+
+def _sum_of(sources: list[int], cell: Box, src_box: Box, dst_box: Box) -> list[Pull]:
+    """One pull per addend, the first as a copy."""
+    source_slices, target_slices = _local(cell, src_box), _local(cell, dst_box)
+    return [Pull(s, source_slices, target_slices, i > 0) for i, s in enumerate(sources)]
+
+
+def _owners(holders: list[tuple[int, ...]], readers: tuple[int, ...]) -> tuple[int, ...]:
+    """The readers that add up: those that hold an addend, or all."""
+    held = {rank for ranks in holders for rank in ranks}
+    return tuple(r for r in readers if r in held) or readers
+
+
+def _pieces(cell: Box, count: int) -> list[Box]:
+    """A cell in at most `count` pieces of about one size, along its first dim that is long enough,
+    else along its longest."""
+    sizes = [b - a for a, b in zip(cell.starts, cell.stops, strict=True)]
+    if not sizes:
+        return [cell]
+    dim = next((d for d, n in enumerate(sizes) if n >= count), sizes.index(max(sizes)))
+    pieces = []
+    for start, stop in (balanced_part(sizes[dim], count, i) for i in range(count)):
+        if start < stop:
+            starts, stops = list(cell.starts), list(cell.stops)
+            starts[dim], stops[dim] = cell.starts[dim] + start, cell.starts[dim] + stop
+            pieces.append(Box(tuple(starts), tuple(stops)))
+    return pieces
+
+
 def _slot_of(src: _Layout, dst: _Layout, addend: int, src_tile: int, dst_tile: int) -> int:
     """Which addend of the destination takes this cell: the one that has to move least."""
     if dst.num_addends == 1:
         return 0
-    holders = src.ranks[addend][src_tile]
-    counts = [len(set(dst.ranks[s][dst_tile]) & set(holders)) for s in range(dst.num_addends)]
+    slots = tuple(ranks[dst_tile] for ranks in dst.ranks)
+    return _nearest(src.ranks[addend][src_tile], slots)
+
+
+def _nearest(holders: tuple[int, ...], slots: tuple[tuple[int, ...], ...]) -> int:
+    counts = [len(set(readers).intersection(holders)) for readers in slots]
     return counts.index(max(counts))
 
 

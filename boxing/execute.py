@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from oneflow.boxing.boxes import groups_of, local_type
+from oneflow.boxing.boxes import local_type
 from oneflow.boxing.collectives.base import Collectives, unpack
-from oneflow.boxing.collectives.exchange import Array, step_exchange
-from oneflow.boxing.transitions import LOCAL_KINDS, RouteStep, step_axes
+from oneflow.boxing.collectives.exchange import Array, step_exchanges
+from oneflow.boxing.transitions import LOCAL_KINDS, RouteStep, group_of
 from oneflow.core.tensor_type import TensorType
 
 CollectivesOf = Callable[[tuple[int, ...]], Collectives]
@@ -41,21 +41,22 @@ def run_step(
     collectives_of: CollectivesOf,
 ) -> Array | None:
     """One step of a route, on one rank; None for a rank that is not in the result's placement."""
-    exchange = step_exchange(type.shape, step)
-    if rank not in exchange.ranks:
+    exchanges = step_exchanges(type.shape, step)
+    if rank not in exchanges[0].ranks:
         return None
     if step.kind == "all_reduce" and shard is not None:
-        group = next(g for g in groups_of(step.src_placement, step_axes(step)) if rank in g)
-        return collectives_of(group).all_reduce(shard)
+        return collectives_of(group_of(step, rank)).all_reduce(shard)
     shape: tuple[int, ...] = (0,) * type.ndim
     if rank in step.dst_placement:
         shape = local_type(type, step.dst_sbp, step.dst_placement, rank).shape
     target: Array = np.empty(shape, type.dtype.np)
     if step.kind in LOCAL_KINDS:
-        unpack(rank, shard, target, exchange, _no_peer, np.add)
-    else:
-        what = f"boxing {step.kind} {type}"
-        collectives_of(exchange.ranks).transfer(what, shard, target, exchange)
+        unpack(rank, shard, target, exchanges[0], _no_peer, np.add)
+        return target
+    source = shard
+    for exchange in exchanges:
+        collectives_of(exchange.ranks).transfer(f"boxing {type} {step}", source, target, exchange)
+        source = target
     return target if rank in step.dst_placement else None
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import pairwise
 
@@ -14,16 +15,27 @@ from oneflow.boxing.transitions import (
     dims_to_split,
     make_step,
     refuse_bool_sums,
-    step_seconds,
+    step_cost,
 )
-from oneflow.core.errors import InternalError
 from oneflow.core.placement import Placement
 from oneflow.core.sbp import BROADCAST, PARTIAL, NdSbp, Split
 from oneflow.core.tensor_type import TensorType
 
-__all__ = ["RouteStep", "choose_route", "route_seconds"]
+__all__ = ["Route", "RouteStep", "all_routes", "choose_route", "route_seconds"]
 
 _State = tuple[NdSbp, Placement]
+_WORTH_MORE_STEPS = 0.999
+"""A longer route must be faster than a shorter one by so much: estimates are not exact."""
+
+
+@dataclass(frozen=True)
+class Route:
+    """A way from one layout to another. seconds: estimated.  busiest: bytes into the busiest rank
+    of each step, summed up."""
+
+    steps: tuple[RouteStep, ...]
+    seconds: float
+    busiest: float
 
 
 def choose_route(
@@ -39,7 +51,7 @@ def choose_route(
     Deterministic: all ranks choose alike. Raises SbpError if a layout does not fit the tensor, or
     for partial sums of booleans.
     """
-    return _best(type, src_sbp, src_placement, dst_sbp, dst_placement, link)[0]
+    return _best(type, src_sbp, src_placement, dst_sbp, dst_placement, link).steps
 
 
 def route_seconds(
@@ -51,7 +63,22 @@ def route_seconds(
     link: Link = SHARED_MEMORY,
 ) -> float:
     """Estimated seconds of the best route."""
-    return _best(type, src_sbp, src_placement, dst_sbp, dst_placement, link)[1]
+    return _best(type, src_sbp, src_placement, dst_sbp, dst_placement, link).seconds
+
+
+def all_routes(
+    type: TensorType,
+    src_sbp: NdSbp,
+    src_placement: Placement,
+    dst_sbp: NdSbp,
+    dst_placement: Placement,
+    link: Link = SHARED_MEMORY,
+) -> list[Route]:
+    """Every route that was considered, the chosen one first, the others from fast to slow."""
+    best = _best(type, src_sbp, src_placement, dst_sbp, dst_placement, link)
+    src, dst = (src_sbp, src_placement), (dst_sbp, dst_placement)
+    others = [r for r in _candidates(type, src, dst, link) if r.steps != best.steps]
+    return [best, *sorted(others, key=lambda r: (r.seconds, r.busiest, len(r.steps)))]
 
 
 @lru_cache(maxsize=65536)
@@ -62,29 +89,48 @@ def _best(
     dst_sbp: NdSbp,
     dst_placement: Placement,
     link: Link,
-) -> tuple[tuple[RouteStep, ...], float]:
+) -> Route:
     check_layout(type.shape, src_sbp, src_placement)
     check_layout(type.shape, dst_sbp, dst_placement)
     refuse_bool_sums(type, src_sbp, dst_sbp)
     src, dst = (src_sbp, src_placement), (dst_sbp, dst_placement)
     if src == dst:
-        return (), 0.0
-    best: tuple[tuple[RouteStep, ...], float] | None = None
-    for states in _chains(type, src, dst):
-        steps = tuple(make_step(*a, *b) for a, b in pairwise(states))
-        seconds = sum(step_seconds(type, step, link) for step in steps)
-        if best is None or seconds < best[1]:
-            best = steps, seconds
-    if best is None:  # the direct step is always among the chains
-        raise InternalError("boxing: no candidate route")
+        return Route((), 0.0, 0.0)
+    candidates = _candidates(type, src, dst, link)
+    best = next(candidates)
+    for route in candidates:
+        if _is_better(route, best):
+            best = route
     return best
 
 
-def _chains(type: TensorType, src: _State, dst: _State) -> Iterator[tuple[_State, ...]]:
-    """Candidate routes, the shortest first."""
-    yield src, dst
+def _is_better(route: Route, best: Route) -> bool:
+    """Faster; or, if it makes no difference in all, with less on the busiest rank."""
+    if route.seconds < best.seconds * _WORTH_MORE_STEPS:
+        return True
+    same = route.seconds * _WORTH_MORE_STEPS <= best.seconds
+    return same and route.busiest < best.busiest * _WORTH_MORE_STEPS
+
+
+def _candidates(type: TensorType, src: _State, dst: _State, link: Link) -> Iterator[Route]:
+    """The direct step, sums made once and spread, and routes through layouts between."""
+    direct = make_step(*src, *dst)
+    yield _route(type, (direct,), link)
     if not any(s.is_partial for s in src[0]) and not any(s.is_broadcast for s in dst[0]):
         return  # every byte has one owner and one reader: nothing beats one hop
+    if any(s.is_partial for s in src[0]):
+        yield _route(type, (replace(direct, kind="sum_and_spread"),), link)
+    for states in _chains(type, src, dst):
+        yield _route(type, tuple(make_step(*a, *b) for a, b in pairwise(states)), link)
+
+
+def _route(type: TensorType, steps: tuple[RouteStep, ...], link: Link) -> Route:
+    costs = [step_cost(type, step, link) for step in steps]
+    return Route(steps, sum(s for s, _ in costs), sum(b for _, b in costs))
+
+
+def _chains(type: TensorType, src: _State, dst: _State) -> Iterator[tuple[_State, ...]]:
+    """Routes of two or three steps, the shortest first."""
     first = list(dict.fromkeys(s for s in _after(type, src, dst) if s not in (src, dst)))
     last = list(dict.fromkeys(s for s in _before(type, src, dst) if s not in (src, dst)))
     for middle in dict.fromkeys(first + last):

@@ -9,15 +9,30 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 
-from oneflow.boxing.boxes import changed_axes, pulls, shard_box, stays_in_groups
+from oneflow.boxing.boxes import (
+    Pull,
+    balanced_part,
+    changed_axes,
+    groups_of,
+    pulls,
+    shard_box,
+    stays_in_groups,
+    two_phases,
+)
 from oneflow.boxing.link import Link
 from oneflow.core.errors import SbpError
 from oneflow.core.placement import Placement
-from oneflow.core.sbp import BROADCAST, NdSbp, Sbp, Split, nd_sbp_str
+from oneflow.core.sbp import BROADCAST, NdSbp, Sbp, nd_sbp_str
 from oneflow.core.tensor_type import TensorType
+
+ONE_HOP_NBYTES = 16 << 10
+"""Up to so many bytes of a shard an all_reduce is one exchange, in which everyone reads everything;
+above, a sum is divided between the ranks. More bytes, but one wait less: what counts when small."""
+
+PullsOf = Callable[[tuple[int, ...], int], tuple[Pull, ...]]
 
 _MAX_RANKS_COUNTED = 16
 """Of more readers than this, so many stand for the rest: an estimate stays cheap at any size."""
@@ -51,13 +66,23 @@ TRANSITIONS: dict[tuple[str, str], Transition] = {
 }
 """(from, to) -> how. Equal SBP need nothing; all else is a "transfer" of intersecting boxes."""
 
+BOX_KINDS = frozenset({"transfer", "sum_and_spread"})
+"""Steps that serve every pair of layouts, box by box."""
+
+SUMMING_KINDS = frozenset({"sum_and_spread", "all_reduce"})
+"""Steps of two dependent exchanges."""
+
 LOCAL_KINDS = frozenset(t.kind for t in TRANSITIONS.values() if t.hops == 0)
 """Steps that move nothing between ranks."""
 
 
 @dataclass(frozen=True)
 class RouteStep:
-    """One change of layout. kind: of a row of the table, or "transfer" (one hop, any pair)."""
+    """One change of layout.
+
+    kind: of a row of the table; or "transfer" (one hop of intersecting boxes, any pair), or
+    "sum_and_spread" (each sum made once, then passed on, any pair).
+    """
 
     kind: str
     src_sbp: NdSbp
@@ -93,45 +118,84 @@ def refuse_bool_sums(type: TensorType, *layouts: NdSbp) -> None:
 
 def step_axes(step: RouteStep) -> tuple[int, ...]:
     """The hierarchy axes along which the groups of a step work; all axes for a transfer."""
-    if step.kind == "transfer":
+    if step.kind in BOX_KINDS:
         return tuple(range(step.dst_placement.ndim))
     return changed_axes(step.src_sbp, step.dst_sbp)
 
 
-def step_seconds(type: TensorType, step: RouteStep, link: Link) -> float:
-    """Estimated time of one step over `link`: its busiest rank decides."""
-    if step.kind == "transfer":
-        return link.seconds(1, _transfer_bytes(type, step))
+def group_of(step: RouteStep, rank: int) -> tuple[int, ...]:
+    """The ranks, ascending, that `rank` works with in a step of the table."""
+    return next(g for g in groups_of(step.src_placement, step_axes(step)) if rank in g)
+
+
+def phases(step: RouteStep) -> tuple[PullsOf, ...]:
+    """Who reads what in a step: (shape, rank) -> pulls, for each of its dependent exchanges.
+
+    The first reads shards of the source, a second the new shards of peers.
+    """
+    layouts = step.src_sbp, step.src_placement, step.dst_sbp, step.dst_placement
+    if step.kind not in SUMMING_KINDS:
+        return (lambda shape, rank: pulls(shape, *layouts, rank),)
+    return (
+        lambda shape, rank: two_phases(shape, *layouts, rank).sums,
+        lambda shape, rank: two_phases(shape, *layouts, rank).spread,
+    )
+
+
+def leaves_gaps(shape: tuple[int, ...], step: RouteStep, rank: int) -> bool:
+    """True if the pulls of `rank` leave some of its new shard unwritten (partial targets only)."""
+    if rank not in step.dst_placement:
+        return False
+    written = sum(
+        pull.numel for pulls_of in phases(step) for pull in pulls_of(shape, rank) if not pull.add
+    )
+    return written < math.prod(shard_box(shape, step.dst_sbp, step.dst_placement, rank).shape)
+
+
+def step_cost(type: TensorType, step: RouteStep, link: Link) -> tuple[float, float]:
+    """Estimated seconds of one step over `link`, and bytes into its busiest rank.
+
+    The seconds count the bytes of all ranks, evenly divided: ranks of a host share its memory bus,
+    ranks of a network its switch. The busiest rank decides between ways that move the same.
+    """
+    if step.kind in BOX_KINDS:
+        hops = len(phases(step))
+        mean, busiest = _counted_bytes(type, step)
+        return link.seconds(hops, mean), busiest
     axes = step_axes(step)
     p = math.prod(step.src_placement.hierarchy[a] for a in axes)
     total = _group_bytes(type, step, axes)
     row = _row(step.src_sbp[axes[0]], step.dst_sbp[axes[0]])
-    seconds = link.seconds(row.hops, row.bytes_in(total, p))
-    if row.kind == "all_reduce":  # small ones are done in one hop: everyone reads everything
-        return min(seconds, link.seconds(1, total * (p - 1)))
-    return seconds
+    if row.kind == "all_reduce" and total <= ONE_HOP_NBYTES:
+        nbytes = float(total * (p - 1))
+        return link.seconds(1, nbytes), nbytes
+    nbytes = row.bytes_in(total, p)
+    return link.seconds(row.hops, nbytes), nbytes
 
 
 def received_bytes(type: TensorType, step: RouteStep, rank: int) -> int:
-    """Exact bytes `rank` receives from others in one step; an all_reduce counts as two phases."""
+    """Exact bytes `rank` receives from others in one step."""
+    itemsize = int(type.dtype.bytes)
     if step.kind == "all_reduce":
-        return sum(received_bytes(type, phase, rank) for phase in all_reduce_phases(type, step))
-    mine = pulls(
-        type.shape, step.src_sbp, step.src_placement, step.dst_sbp, step.dst_placement, rank
+        return itemsize * _all_reduce_numel(type, step, rank)
+    return itemsize * sum(
+        pull.numel
+        for pulls_of in phases(step)
+        for pull in pulls_of(type.shape, rank)
+        if pull.source_rank != rank
     )
-    return int(type.dtype.bytes) * sum(pull.numel for pull in mine if pull.source_rank != rank)
 
 
-def all_reduce_phases(type: TensorType, step: RouteStep) -> tuple[RouteStep, ...]:
-    """An all_reduce as reduce_scatter and all_gather; one transfer if no dim can be split."""
-    axes = step_axes(step)
-    p = math.prod(step.src_placement.hierarchy[a] for a in axes)
-    dims = dims_to_split(type.shape, step.dst_sbp, p)
-    if not dims:
-        return (replace(step, kind="transfer"),)
-    middle = tuple(Split(dims[0]) if i in axes else s for i, s in enumerate(step.dst_sbp))
-    first = make_step(step.src_sbp, step.src_placement, middle, step.src_placement)
-    return first, make_step(middle, step.src_placement, step.dst_sbp, step.dst_placement)
+def _all_reduce_numel(type: TensorType, step: RouteStep, rank: int) -> int:
+    """An all_reduce cuts flat shards: everybody sums a part and reads the others'."""
+    if rank not in step.src_placement:
+        return 0
+    group = group_of(step, rank)
+    numel = math.prod(shard_box(type.shape, step.src_sbp, step.src_placement, rank).shape)
+    if numel * type.dtype.bytes <= ONE_HOP_NBYTES:
+        return numel * (len(group) - 1)
+    start, stop = balanced_part(numel, len(group), group.index(rank))
+    return (stop - start) * (len(group) - 1) + numel - (stop - start)
 
 
 def dims_to_split(shape: tuple[int, ...], nd_sbp: NdSbp, p: int) -> tuple[int, ...]:
@@ -173,17 +237,20 @@ def _group_bytes(type: TensorType, step: RouteStep, axes: tuple[int, ...]) -> in
 
 
 @lru_cache(maxsize=16384)
-def _transfer_bytes(type: TensorType, step: RouteStep) -> float:
-    """Bytes through the busiest rank, in or out."""
+def _counted_bytes(type: TensorType, step: RouteStep) -> tuple[float, float]:
+    """Bytes into the mean of all ranks, and through the busiest, in or out; of many readers only
+    some are looked at."""
     readers = step.dst_placement.rank_ids
     stride = -(-len(readers) // _MAX_RANKS_COUNTED)
-    incoming, outgoing = [0], Counter[int]()
-    for rank in readers[::stride]:
-        mine = pulls(
-            type.shape, step.src_sbp, step.src_placement, step.dst_sbp, step.dst_placement, rank
-        )
-        incoming.append(sum(pull.numel for pull in mine if pull.source_rank != rank))
-        for pull in mine:
-            outgoing[pull.source_rank] += pull.numel * (pull.source_rank != rank)
-    busiest_out = max(outgoing.values(), default=0)
-    return float(max(max(incoming), busiest_out) * type.dtype.bytes)
+    incoming, outgoing = Counter[int](), Counter[int]()
+    looked_at = readers[::stride]
+    for pulls_of in phases(step):
+        for rank in looked_at:
+            for pull in pulls_of(type.shape, rank):
+                if pull.source_rank != rank:
+                    incoming[rank] += pull.numel
+                    outgoing[pull.source_rank] += pull.numel
+    total = incoming.total() * len(readers) / len(looked_at)
+    ranks = len({*step.src_placement.rank_ids, *readers})
+    busiest = max([*incoming.values(), *outgoing.values()], default=0)
+    return total / ranks * type.dtype.bytes, float(busiest * type.dtype.bytes)

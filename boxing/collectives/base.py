@@ -28,12 +28,10 @@ from oneflow.boxing.collectives.exchange import (
     scatter_exchange,
     sum_exchange,
 )
+from oneflow.boxing.transitions import ONE_HOP_NBYTES
 from oneflow.core.errors import DesyncError, HangError, PeerLostError, ShapeError
 from oneflow.core.location import user_location
 from oneflow.core.metrics import METRICS
-
-ONE_HOP_NBYTES = 16 << 10
-"""Up to so many bytes everyone reads everything; above, a sum is divided between the ranks."""
 
 REDUCTIONS: dict[str, Any] = {
     "sum": np.add,

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
 
-from oneflow.boxing.boxes import Pull, balanced_part, needs_zero_fill, pulls
-from oneflow.boxing.transitions import RouteStep
+from oneflow.boxing.boxes import Pull, balanced_part
+from oneflow.boxing.transitions import RouteStep, leaves_gaps, phases
 
 Array = np.ndarray[Any, Any]
 _Key = tuple[tuple[int, int], ...]
@@ -100,12 +100,16 @@ class Exchange:
 
 
 @lru_cache(maxsize=1024)
-def step_exchange(shape: tuple[int, ...], step: RouteStep) -> Exchange:
-    """The exchange of one step of a route."""
-    layouts = step.src_sbp, step.src_placement, step.dst_sbp, step.dst_placement
+def step_exchanges(shape: tuple[int, ...], step: RouteStep) -> tuple[Exchange, ...]:
+    """The dependent exchanges of one step of a route: the first from the shards of the source, a
+    second between the new shards."""
     ranks = sorted({*step.src_placement.rank_ids, *step.dst_placement.rank_ids})
-    zero = frozenset(r for r in ranks if needs_zero_fill(shape, *layouts, r))
-    return Exchange(ranks, lambda rank: pulls(shape, *layouts, rank), zero)
+    zero = frozenset(r for r in ranks if leaves_gaps(shape, step, r))
+    first, *more = phases(step)
+    return (
+        Exchange(ranks, lambda rank: first(shape, rank), zero),
+        *(Exchange(ranks, partial(pulls_of, shape)) for pulls_of in more),
+    )
 
 
 @lru_cache(maxsize=1024)

@@ -18,8 +18,8 @@ from oneflow.boxing.collectives.base import (
     pack,
     unpack,
 )
-from oneflow.boxing.collectives.exchange import Array, Exchange, step_exchange
-from oneflow.boxing.transitions import RouteStep, all_reduce_phases
+from oneflow.boxing.collectives.exchange import Array, Exchange, step_exchanges
+from oneflow.boxing.transitions import RouteStep
 from oneflow.core.errors import InternalError
 from oneflow.core.tensor_type import TensorType
 
@@ -99,28 +99,31 @@ def simulate_route(
     """
     moved, current = 0, dict(shards)
     for step in route:
-        phases = all_reduce_phases(type, step) if step.kind == "all_reduce" else (step,)
-        for phase in phases:
-            current, nbytes = _simulate_step(type, phase, current)
-            moved += nbytes
+        current, nbytes = _simulate_step(type, step, current)
+        moved += nbytes
     return current, moved
 
 
 def _simulate_step(
     type: TensorType, step: RouteStep, shards: Mapping[int, Array]
 ) -> tuple[dict[int, Array], int]:
-    exchange = step_exchange(type.shape, step)
-    packed: dict[int, Array] = {}
-    for rank in step.src_placement.rank_ids:
-        if rank not in shards:
-            raise InternalError(f"rank {rank} of {step} has no shard")
-        packed[rank] = np.empty(exchange.packed_numel(rank), type.dtype.np)
-        pack(shards[rank], exchange.packed(rank), packed[rank])
-    result: dict[int, Array] = {}
+    missing = [rank for rank in step.src_placement.rank_ids if rank not in shards]
+    if missing:
+        raise InternalError(f"rank {missing[0]} of {step} has no shard")
+    sources: Mapping[int, Array] = {r: shards[r] for r in step.src_placement.rank_ids}
+    targets: dict[int, Array] = {}
     for rank in step.dst_placement.rank_ids:
         shape = local_type(type, step.dst_sbp, step.dst_placement, rank).shape
-        result[rank] = np.empty(shape, type.dtype.np)
-        own = shards.get(rank) if rank in step.src_placement else None
-        unpack(rank, own, result[rank], exchange, packed.__getitem__, np.add)
-    moved = sum(exchange.received_numel(r) for r in step.dst_placement.rank_ids)
-    return result, moved * type.dtype.bytes
+        targets[rank] = np.empty(shape, type.dtype.np)
+    moved = 0
+    for exchange in step_exchanges(type.shape, step):
+        packed: dict[int, Array] = {}
+        for rank, source in sources.items():
+            packed[rank] = np.empty(exchange.packed_numel(rank), type.dtype.np)
+            pack(source, exchange.packed(rank), packed[rank])
+        for rank, target in targets.items():
+            own = sources.get(rank)
+            unpack(rank, own, target, exchange, packed.__getitem__, np.add)
+            moved += exchange.received_numel(rank)
+        sources = targets
+    return targets, moved * type.dtype.bytes

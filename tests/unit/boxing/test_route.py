@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 from boxing_layouts import all_sbp, gathered, scatter
 
-from oneflow.boxing.boxes import needs_zero_fill, pulls, shard_box
+from oneflow.boxing.bound import lower_bound_nbytes
+from oneflow.boxing.boxes import pulls, shard_box, tree_edges
 from oneflow.boxing.collectives.in_process import simulate_route
 from oneflow.boxing.cost import TCP, boxing_bytes, boxing_seconds
 from oneflow.boxing.route import choose_route
-from oneflow.boxing.transitions import RouteStep, make_step
+from oneflow.boxing.transitions import RouteStep, leaves_gaps, make_step
 from oneflow.core.dtype import bool_, float64
 from oneflow.core.errors import SbpError
 from oneflow.core.placement import Placement
@@ -32,6 +33,17 @@ PAIRS = [
     (Placement("cpu", [7]), GRID),
     (Placement("cpu", [[0, 1, 2], [3, 4, 5]]), Placement("cpu", [[4, 5], [6, 7], [8, 9]])),
 ]
+MATRIX = [
+    *((line, line) for line in LINES),
+    *PAIRS,
+    *((a, b) for b, a in PAIRS),
+    (LINES[0], Placement("cpu", [1, 2])),
+    (LINES[1], Placement("cpu", [1, 2, 3])),
+    (LINES[2], LINES[0]),
+    (GRID, Placement("cpu", [[2, 3], [4, 5]])),
+    (GRID, Placement("cpu", [[4, 5], [6, 7]])),
+    (Placement("cpu", [[0, 1, 2], [3, 4, 5]]),) * 2,
+]
 
 
 def check(
@@ -41,7 +53,8 @@ def check(
     whole = np.random.default_rng(1).integers(-50, 50, shape).astype(np.float64)
     shards = scatter(whole, src_sbp, src)
     one_hop = (RouteStep("transfer", src_sbp, src, dst_sbp, dst),)
-    for route in (one_hop, choose_route(type, src_sbp, src, dst_sbp, dst)):
+    two_hops = (RouteStep("sum_and_spread", src_sbp, src, dst_sbp, dst),)
+    for route in (one_hop, two_hops, choose_route(type, src_sbp, src, dst_sbp, dst)):
         after, _ = simulate_route(type, route, shards)
         np.testing.assert_array_equal(gathered(after, shape, dst_sbp, dst), whole)
 
@@ -68,7 +81,7 @@ def test_a_scalar_can_be_broadcast_and_partial() -> None:
 @pytest.mark.parametrize("p", [2, 3, 4])
 def test_bytes_are_the_lower_bound_on_a_line(p: int) -> None:
     line = Placement("cpu", list(range(p)))
-    type = TensorType((12 * p, 2 * p), float64)
+    type = TensorType((120 * p, 20 * p), float64)
     total = type.nbytes
     bound = {
         "S0 S1": total * (p - 1) // p, "S0 B": total * (p - 1), "P S0": total * (p - 1),
@@ -79,6 +92,71 @@ def test_bytes_are_the_lower_bound_on_a_line(p: int) -> None:
     for pair, expected in bound.items():
         a, b = pair.split()
         assert boxing_bytes(type, (letters[a],), line, (letters[b],), line) == expected, pair
+
+
+@pytest.mark.parametrize("shape", [(2400, 1200), (2401, 1203)])
+@pytest.mark.parametrize(("src", "dst"), MATRIX, ids=lambda p: str(p))
+def test_no_pair_moves_a_byte_more_than_the_bound(
+    src: Placement, dst: Placement, shape: tuple[int, int]
+) -> None:
+    type = TensorType(shape, float64)
+    for a, b in itertools.product(all_sbp(src.ndim), all_sbp(dst.ndim)):
+        bound = lower_bound_nbytes(type, a, src, b, dst)
+        assert boxing_bytes(type, a, src, b, dst) == bound, (a, b)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_the_bound_on_sums_is_what_a_search_finds(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    num_addends = int(rng.integers(1, 4))
+    owner = rng.integers(-1, num_addends, 4)  # which addend each of four ranks holds, if any
+    owner[:num_addends] = np.arange(num_addends)
+    readers = frozenset(np.flatnonzero(rng.integers(0, 2, 4)).tolist()) or frozenset({3})
+    holders = [frozenset(np.flatnonzero(owner == a).tolist()) for a in range(num_addends)]
+    assert tree_edges(holders, readers) == fewest_sends(holders, readers)
+
+
+def fewest_sends(holders: list[frozenset[int]], readers: frozenset[int]) -> int:
+    """Breadth first over all ways to send partial sums about. A rank that knows several disjoint
+    sums may send each, or the sum of some."""
+    whole = (1 << len(holders)) - 1
+    start = tuple(
+        _closed(frozenset(1 << a for a, ranks in enumerate(holders) if r in ranks))
+        for r in range(4)
+    )
+    level, seen = {start}, {start}
+    for sends in range(10):
+        if any(all(whole in state[r] for r in readers) for state in level):
+            return sends
+        level = {
+            after
+            for state in level
+            for a, b in itertools.permutations(range(4), 2)
+            for what in state[a] - state[b]
+            for after in [(*state[:b], _closed(state[b] | {what}), *state[b + 1:])]
+            if after not in seen
+        }
+        seen |= level
+    raise AssertionError("no way found")
+
+
+def _closed(known: frozenset[int]) -> frozenset[int]:
+    """All sums that can be made of disjoint ones."""
+    sums = set(known)
+    while new := {x | y for x, y in itertools.combinations(sums, 2) if not x & y} - sums:
+        sums |= new
+    return frozenset(sums)
+
+
+def test_copies_of_summed_pairs_are_equal_to_the_last_bit() -> None:
+    type = TensorType((40, 30), float64)
+    rng = np.random.default_rng(0)
+    shards = {r: rng.standard_normal((40, 30)) for r in GRID.rank_ids}
+    step = RouteStep("sum_and_spread", (P, P), GRID, (B, B), GRID)
+    after, _ = simulate_route(type, (step,), shards)
+    expected = ((shards[0] + shards[1]) + shards[2]) + shards[3]
+    for rank in GRID.rank_ids:
+        assert after[rank].tobytes() == expected.tobytes()
 
 
 def test_bytes_are_the_lower_bound_between_disjoint_ranks() -> None:
@@ -108,9 +186,9 @@ def test_a_diagonal_change_moves_only_what_a_rank_lacks() -> None:
 
 
 def test_the_simulated_bytes_are_the_announced_ones() -> None:
-    type = TensorType((6, 4), float64)
+    type = TensorType((120, 80), float64)
     for a, b in itertools.product(all_sbp(2), repeat=2):
-        shards = scatter(np.ones((6, 4)), a, GRID)
+        shards = scatter(np.ones((120, 80)), a, GRID)
         _, moved = simulate_route(type, choose_route(type, a, GRID, b, GRID), shards)
         assert moved == boxing_bytes(type, a, GRID, b, GRID)
 
@@ -135,9 +213,8 @@ def test_partial_sums_are_read_in_rank_order() -> None:
 
 
 def test_only_the_first_rank_of_a_partial_group_gets_copies() -> None:
-    assert [needs_zero_fill((4,), (B,), LINES[2], (P,), LINES[2], r) for r in range(4)] == [
-        False, True, True, True,
-    ]  # fmt: skip
+    step = make_step((B,), LINES[2], (P,), LINES[2])
+    assert [leaves_gaps((4,), step, r) for r in range(4)] == [False, True, True, True]
 
 
 def test_p_to_b_stays_one_step() -> None:

@@ -212,7 +212,7 @@ def two_phases(
                 sources = [_source_of(h, owners, tile, rank) for h in holders]
                 sums += _sum_of(sources, piece, src_box, dst_box)
             else:
-                at = _local(piece, dst_box)
+                at = local_slices(piece, dst_box)
                 spread.append(Pull(owner, at, at, False))
     return TwoPhases(tuple(sums), tuple(spread))
 
@@ -252,7 +252,7 @@ def _cells(src: _Layout, dst: _Layout, tile: int, rank: int) -> list[tuple[int, 
     cells = [
         (src_tile, cell)
         for src_tile, box in enumerate(src.boxes)
-        if (cell := _intersection(box, dst.boxes[tile])) is not None
+        if (cell := intersection(box, dst.boxes[tile])) is not None
     ]
     own = next((c for c in cells if src.places.get(rank, (0, -1))[1] == c[0]), None)
     if own is not None:
@@ -306,7 +306,7 @@ def tree_edges(holders: Sequence[Iterable[int]], readers: Iterable[int]) -> int:
 
 def _sum_of(sources: list[int], cell: Box, src_box: Box, dst_box: Box) -> list[Pull]:
     """One pull per addend, the first as a copy."""
-    source_slices, target_slices = _local(cell, src_box), _local(cell, dst_box)
+    source_slices, target_slices = local_slices(cell, src_box), local_slices(cell, dst_box)
     return [Pull(s, source_slices, target_slices, i > 0) for i, s in enumerate(sources)]
 
 
@@ -352,7 +352,8 @@ def _source_of(holders: tuple[int, ...], readers: tuple[int, ...], tile: int, ra
     return holders[turn % len(holders)]
 
 
-def _intersection(a: Box, b: Box) -> Box | None:
+def intersection(a: Box, b: Box) -> Box | None:
+    """What two boxes of one tensor share; None if that has no elements."""
     starts = tuple(map(max, a.starts, b.starts))
     stops = tuple(map(min, a.stops, b.stops))
     if any(start >= stop for start, stop in zip(starts, stops, strict=True)):
@@ -360,7 +361,8 @@ def _intersection(a: Box, b: Box) -> Box | None:
     return Box(starts, stops)
 
 
-def _local(cell: Box, within: Box) -> tuple[slice, ...]:
+def local_slices(cell: Box, within: Box) -> tuple[slice, ...]:
+    """Where `cell` lies in an array that holds the box `within`."""
     return tuple(
         slice(a - o, b - o) for a, b, o in zip(cell.starts, cell.stops, within.starts, strict=True)
     )

@@ -20,12 +20,21 @@ class JobConfig:
     num_pieces: micro-batches per step.  order_mode: one of ORDER_MODES.  auto_parallel: weigh
     computing time fully against moving bytes when SBPs are chosen; otherwise computing time only
     breaks ties, and ops follow the SBPs the user gave.
+
+    fuse_boxing: moves of one level between the same ranks share an actor, but for the kinds in
+    `unfused_boxing`; kinds apart if not `mix_boxing`; of at most `fusion_nbytes` bytes and
+    `fusion_ops` tensors (0: no limit).
     """
 
     name: str
     num_pieces: int = 1
     order_mode: str = "MemoryFirst"
     auto_parallel: bool = False
+    fuse_boxing: bool = True
+    unfused_boxing: tuple[str, ...] = ()
+    mix_boxing: bool = True
+    fusion_nbytes: int = 0
+    fusion_ops: int = 0
 
     def __post_init__(self) -> None:
         if self.num_pieces < 1:
@@ -33,6 +42,11 @@ class JobConfig:
         if self.order_mode not in ORDER_MODES:
             raise ConfigError(
                 f"order_mode must be one of {', '.join(ORDER_MODES)}, got {self.order_mode!r}"
+            )
+        if min(self.fusion_nbytes, self.fusion_ops) < 0:
+            raise ConfigError(
+                f"fusion_nbytes ({self.fusion_nbytes}) and fusion_ops ({self.fusion_ops}) must be "
+                "0 (no limit) or more"
             )
 
     def to_bytes(self) -> bytes:

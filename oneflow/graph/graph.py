@@ -21,6 +21,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from oneflow.autograd.grad_mode import no_grad, set_grad_enabled
+from oneflow.boxing import settings as boxing_settings
 from oneflow.core.dtype import int64
 from oneflow.core.errors import GraphError, OneFlowError, ShapeError
 from oneflow.core.graph import Value
@@ -235,6 +236,7 @@ class Graph:
             self.config.num_pieces,
             self.config.order_mode,
             self.config.auto_parallel,
+            **boxing_settings.current().job_fields(),
         )
         variables = {name: _contiguous(x) for name, x in trace.variables.items()}
         index = next((x._device.index for x in trace.variables.values()), 0)

@@ -5,18 +5,29 @@ from __future__ import annotations
 from oneflow.core.errors import InternalError
 from oneflow.core.graph import LogicalGraph, Value
 from oneflow.core.job_config import Cluster, JobConfig
-from oneflow.core.plan import ActorKind, ActorSpec, Plan, RegisterSpec
+from oneflow.core.plan import (
+    FIRST_HALVES,
+    SECOND_HALVES,
+    ActorKind,
+    ActorSpec,
+    Plan,
+    RegisterSpec,
+)
 from oneflow.scheduler.compiler.count_registers import count_registers
 from oneflow.scheduler.compiler.group_segments import group_segments, overtaken_readers
+
+_ONE_REGISTER = SECOND_HALVES | {ActorKind.FLAT_REDUCE}
+"""Kinds that work on the bytes of one register: so all they make is in it, and all readers hold
+it."""
 
 
 def emit(graph: LogicalGraph, config: JobConfig, cluster: Cluster) -> Plan:
     """The plan of a graph that all passes have been over. Linear in the number of nodes."""
-    actors = group_segments(graph)
+    actors = group_segments(graph, config, cluster)
     makers = _makers(actors)
     registers: list[RegisterSpec] = []
     for actor in actors:
-        if actor.kind is ActorKind.FLAT_REDUCE_SCATTER:
+        if actor.kind in FIRST_HALVES:
             _add(registers, actor, [n.outputs[0] for n in actor.nodes], [actors[actor.id + 1]])
             continue
         for consumers, values in _by_consumers(actor, actors, makers).items():
@@ -27,13 +38,13 @@ def emit(graph: LogicalGraph, config: JobConfig, cluster: Cluster) -> Plan:
 
 
 def _makers(actors: list[ActorSpec]) -> dict[int, int]:
-    """node id -> id of the actor that makes its outputs known to others (of an all_reduce in two
-    phases: the second).
+    """node id -> id of the actor that makes its outputs known to others (of two halves, the
+    second).
     """
     return {
         node.id: actor.id
         for actor in actors
-        if actor.kind is not ActorKind.FLAT_REDUCE_SCATTER
+        if actor.kind not in FIRST_HALVES
         for node in actor.nodes
     }
 
@@ -50,8 +61,7 @@ def _by_consumers(
             readers = sorted(_readers(value, actor, actors, makers))
             if readers:
                 result.setdefault(tuple(readers), []).append(value)
-    if actor.kind in (ActorKind.FLAT_REDUCE, ActorKind.FLAT_ALL_GATHER) and result:
-        # Flat over the bytes of one register: so one register, which all readers hold.
+    if actor.kind in _ONE_REGISTER and result:
         readers = sorted({r for key in result for r in key})
         return {tuple(readers): [n.outputs[0] for n in actor.nodes]}
     return result
@@ -68,7 +78,7 @@ def _readers(
         reader = makers[user.id]
         if reader == actor.id:
             continue
-        if actors[reader].kind is ActorKind.FLAT_ALL_GATHER:
+        if actors[reader].kind in SECOND_HALVES:
             reader -= 1  # its first phase reads the input
         found.add(reader)
     return found

@@ -17,11 +17,16 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 
+from oneflow.boxing.route import choose_route
+from oneflow.boxing.transitions import make_step, step_axes
 from oneflow.core.errors import InternalError
 from oneflow.core.graph import PIECE, LogicalGraph, Node
+from oneflow.core.job_config import Cluster, JobConfig
 from oneflow.core.op import find_op
 from oneflow.core.plan import ActorKind, ActorSpec
 from oneflow.core.sbp import NdSbp
+from oneflow.scheduler.compiler.fusion import fused
+from oneflow.scheduler.compiler.signatures import link_between
 
 _KINDS = {
     "input": ActorKind.INPUT,
@@ -39,7 +44,7 @@ reading everything (T(p-1)): two messages more against fewer bytes. At p == 2 bo
 but the halves also share the adding."""
 
 
-def group_segments(graph: LogicalGraph) -> list[ActorSpec]:
+def group_segments(graph: LogicalGraph, config: JobConfig, cluster: Cluster) -> list[ActorSpec]:
     """The actors of a graph, by level, without registers. Linear in the number of nodes."""
     _copy_variables(graph)
     levels: dict[int, int] = {}
@@ -52,13 +57,17 @@ def group_segments(graph: LogicalGraph) -> list[ActorSpec]:
             continue
         level = _level(node, levels)
         levels[node.id] = level
-        groups.setdefault(_key(node, level), []).append(node)
+        groups.setdefault(_key(node, level, cluster), []).append(node)
+    parts: list[list[Node]] = []
     for nodes in groups.values():
         if nodes[0].op == "boxing":
             # In the order in which what they read is made, and so lies in its register: neighbours
             # stay neighbours.
             nodes.sort(key=lambda n: places[n.inputs[0].node.id])
-    return _number(graph, groups, levels)
+            parts += fused(nodes, config)
+        else:
+            parts.append(nodes)
+    return _number(graph, parts, levels, cluster)
 
 
 def _copy_variables(graph: LogicalGraph) -> None:
@@ -116,32 +125,30 @@ def _same_place(a: Node, b: Node) -> bool:
     )
 
 
-def _key(node: Node, level: int) -> Hashable:
+def _key(node: Node, level: int, cluster: Cluster) -> Hashable:
     if node.op == "output":
         return "output", node.placement
     if node.op == "boxing":
         source = node.inputs[0]
-        flat = flat_group_axis(node)
-        dtype = source.type.dtype.name if flat is not None else ""
-        return "boxing", level, source.placement, node.placement, node.rate, flat, dtype
+        way = boxing_way(node, cluster)
+        dtype = source.type.dtype.name if isinstance(way, tuple) else ""
+        return "boxing", level, source.placement, node.placement, node.rate, way, dtype
     if node.is_structural:
         return node.op, level, node.placement, node.stage
     return "segment", level, node.placement, node.stage, node.rate
 
 
-def flat_group_axis(node: Node) -> int | None:
-    """The hierarchy axis of a boxing that is a plain all_reduce over one axis (P -> B there, all
-    else the same), or None.
-    """
+def boxing_way(node: Node, cluster: Cluster) -> tuple[int, ...] | str:
+    """How a boxing node is done: the hierarchy axes of a plain all_reduce, else the kind of its
+    one step, of which only "sum_and_spread" has two halves."""
     source, target = node.inputs[0], node.outputs[0]
-    if source.placement != target.placement:
-        return None
-    before, after = _sbp(source.sbp), _sbp(target.sbp)
-    differing = [i for i, (a, b) in enumerate(zip(before, after, strict=True)) if a is not b]
-    if len(differing) != 1:
-        return None
-    axis = differing[0]
-    return axis if before[axis].is_partial and after[axis].is_broadcast else None
+    layouts = _sbp(source.sbp), source.placement, _sbp(target.sbp), target.placement
+    direct = make_step(*layouts)
+    if direct.kind == "all_reduce":
+        return step_axes(direct)
+    link = link_between(cluster, source.placement, target.placement)
+    chosen = choose_route(source.type, *layouts, link)
+    return "sum_and_spread" if [s.kind for s in chosen] == ["sum_and_spread"] else "transfer"
 
 
 def _sbp(nd_sbp: NdSbp | None) -> NdSbp:
@@ -151,16 +158,16 @@ def _sbp(nd_sbp: NdSbp | None) -> NdSbp:
 
 
 def _number(
-    graph: LogicalGraph, groups: dict[Hashable, list[Node]], levels: dict[int, int]
+    graph: LogicalGraph, groups: list[list[Node]], levels: dict[int, int], cluster: Cluster
 ) -> list[ActorSpec]:
     actors = []
-    for nodes in groups.values():
+    for nodes in groups:
         level = max(levels[n.id] for n in nodes)
         actors.append(ActorSpec(-1, _kind(nodes[0]), nodes, level, _acts(graph, nodes[0])))
     actors.sort(key=lambda a: a.level)  # stable: first in the graph first
     result: list[ActorSpec] = []
     for actor in actors:
-        result.extend(_split_all_reduce(actor))
+        result.extend(_in_phases(actor, cluster))
     for i, actor in enumerate(result):
         actor.id = i
     return result
@@ -176,20 +183,29 @@ def _acts(graph: LogicalGraph, node: Node) -> int:
     return 1
 
 
-def _split_all_reduce(actor: ActorSpec) -> list[ActorSpec]:
-    """An all_reduce runs flat over the bytes of its register; a large one in two phases."""
+def _in_phases(actor: ActorSpec, cluster: Cluster) -> list[ActorSpec]:
+    """A boxing actor, or its two halves if each sum is to be made by one rank and then spread.
+
+    An all_reduce runs flat over the bytes of its register; a large one in two halves.
+    """
     if actor.kind is not ActorKind.BOXING:
         return [actor]
-    axis = flat_group_axis(actor.nodes[0])
-    if axis is None:
+    way = boxing_way(actor.nodes[0], cluster)
+    if way == "transfer":
         return [actor]
+    first, second = ActorKind.BOX_SUM, ActorKind.BOX_SPREAD
+    if isinstance(way, tuple):
+        if _flat_nbytes(actor) < FLAT_TWO_PHASE_NBYTES:
+            actor.kind = ActorKind.FLAT_REDUCE
+            return [actor]
+        first, second = ActorKind.FLAT_REDUCE_SCATTER, ActorKind.FLAT_ALL_GATHER
+    actor.kind = second
+    return [ActorSpec(-1, first, actor.nodes, actor.level, actor.acts), actor]
+
+
+def _flat_nbytes(actor: ActorSpec) -> int:
+    """Bytes of one rank's shards."""
     parts = 1
     for i, sbp in enumerate(_sbp(actor.nodes[0].outputs[0].sbp)):
         parts *= actor.placement.hierarchy[i] if sbp.is_split else 1
-    nbytes = sum(n.outputs[0].type.nbytes for n in actor.nodes) // parts
-    if nbytes < FLAT_TWO_PHASE_NBYTES:
-        actor.kind = ActorKind.FLAT_REDUCE
-        return [actor]
-    first = ActorSpec(-1, ActorKind.FLAT_REDUCE_SCATTER, actor.nodes, actor.level, actor.acts)
-    actor.kind = ActorKind.FLAT_ALL_GATHER
-    return [first, actor]
+    return sum(n.outputs[0].type.nbytes for n in actor.nodes) // parts

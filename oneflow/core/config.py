@@ -24,6 +24,7 @@ PROXY_VARIABLES = (
     "all_proxy",
     "ALL_PROXY",
 )
+MAX_SPIN_S = 0.01
 TRUE_WORDS = frozenset(("1", "true", "on", "yes"))
 LOG_LEVELS = ("WARNING", "DEBUG", "INFO", "ERROR", "CRITICAL")  # the first is the default
 FALSE_WORDS = frozenset(("0", "false", "off", "no", ""))
@@ -46,12 +47,14 @@ class Config:
     job_token: str | None = None  # shared secret of the ranks of one job
     job_id: str = "local"
     attempt: int = 1
+    spin_s: float = 50e-6  # how long a wait for a rank of this host looks before it sleeps
     timeout_s: float = 300.0  # a collective, a barrier or a compile that waits longer is a hang
     rendezvous_timeout_s: float = 300.0
     heartbeat_s: float = 1.0
     suspect_s: float = 3.0  # silent for so long: shown as suspect
     act_s: float = 10.0  # silent for so long: lost, the job ends
     debug: bool = False
+    trust_local_sizes: bool = False  # local to global compares nothing, whatever the call says
     debug_pass: str = ""  # name of a compiler pass to dump after, or ALL
     dump_dir: str | None = None  # folder for the graph's text after each compiler pass
     progress_bar: bool = False
@@ -82,11 +85,13 @@ class Config:
             job_id=env.get("ONEFLOW_JOB_ID") or "local",
             attempt=_integer(env, "ONEFLOW_ATTEMPT", 1, low=1),
             rendezvous_timeout_s=_seconds(env, "ONEFLOW_RDZV_TIMEOUT_SECONDS", 300.0),
+            spin_s=_spin(env, "ONEFLOW_SPIN_SECONDS", 50e-6),
             timeout_s=timeout_s,
             heartbeat_s=heartbeat_s,
             suspect_s=suspect_s,
             act_s=act_s,
             debug=_boolean(env, "ONEFLOW_DEBUG") or _boolean(env, "ONEFLOW_DEBUG_MODE"),
+            trust_local_sizes=_boolean(env, "ONEFLOW_EAGER_LOCAL_TO_GLOBAL_BALANCED_OVERRIDE"),
             debug_pass=env.get("ONEFLOW_DEBUG_PASS", ""),
             dump_dir=env.get("ONEFLOW_DUMP") or None,
             progress_bar=_boolean(env, "ONEFLOW_NNGRAPH_ENABLE_PROGRESS_BAR"),
@@ -225,6 +230,16 @@ def _seconds(env: Mapping[str, str], name: str, default: float) -> float:
         raise ConfigError(f"{name}={text!r} is not a number of seconds") from None
     if not 0 < value < 1e9:
         raise ConfigError(f"{name}={text} must be more than 0 seconds and finite")
+    return value
+
+
+def _spin(env: Mapping[str, str], name: str, default: float) -> float:
+    """Seconds of busy waiting; 0: none. Long ones would take a core from those waited for."""
+    if env.get(name, "").strip() in ("0", "0.0"):
+        return 0.0
+    value = _seconds(env, name, default)
+    if value > MAX_SPIN_S:
+        raise ConfigError(f"{name}={value:g} must be 0 to {MAX_SPIN_S:g} seconds")
     return value
 
 

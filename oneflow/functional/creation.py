@@ -10,14 +10,15 @@ from oneflow.core import dtype as dtypes
 from oneflow.core.device import Device
 from oneflow.core.dispatch import current_mode
 from oneflow.core.dtype import DType, dtype_of
-from oneflow.core.errors import PlacementError, SbpError, ShapeError
-from oneflow.core.op import find_op
+from oneflow.core.errors import SbpError, ShapeError
+from oneflow.core.op import find_op, infer_types
 from oneflow.core.placement import Placement
-from oneflow.core.sbp import NdSbp, as_nd_sbp, check_fits
+from oneflow.core.sbp import BROADCAST, NdSbp
 from oneflow.functional.promotion import get_default_dtype
 from oneflow.functional.random_state import Generator, next_seed
 from oneflow.tensor.eager import Eager, run_local
-from oneflow.tensor.modes import current_global_mode
+from oneflow.tensor.layout import check_layout
+from oneflow.tensor.modes import where_to_create
 from oneflow.tensor.tensor import Tensor, cpu_device
 
 
@@ -34,16 +35,9 @@ def source(
 
     A mode may take such calls itself by having `create(op, attrs, device, placement, nd_sbp)`.
     """
-    if (placement is None) != (sbp is None):
-        raise PlacementError(f"{name}: placement and sbp go together; give both or none")
-    if placement is not None and device is not None:
-        raise PlacementError(f"{name}: give either device or placement with sbp, not both")
-    mode = current_global_mode()
-    if placement is None and device is None and mode.is_enabled:
-        placement, sbp = mode.placement, mode.sbp
+    placement, nd_sbp = where_to_create(name, device, placement, sbp)
     op = find_op(name)
-    if placement is not None:
-        nd_sbp = as_nd_sbp(sbp, placement.ndim)
+    if placement is not None and nd_sbp is not None:
         _check_layout(op, attrs, nd_sbp)
         out = _create_global(op, attrs, placement, nd_sbp)
     else:
@@ -58,9 +52,8 @@ def _check_layout(op: Any, attrs: dict[str, Any], nd_sbp: NdSbp) -> None:
         raise SbpError(
             f"{op.name}: random source op only support broadcast or split, got partial_sum"
         )
-    shape = attrs.get("shape")
-    if shape is not None:
-        check_fits(nd_sbp, shape, op.name)
+    for type_ in infer_types(op, (), attrs):
+        check_layout(type_, nd_sbp, op.name)
 
 
 def _create_global(op: Any, attrs: dict[str, Any], placement: Placement, nd_sbp: NdSbp) -> Tensor:
@@ -159,13 +152,13 @@ def _like(x: Tensor, value: Any, dtype: Any, requires_grad: bool, where: dict[st
     """As x where nothing else is said: dtype, device or placement and sbp."""
     wanted = x.type.dtype if dtype is None else dtype_of(dtype)
     where = _where(where)
-    if where.get("device") is None and where.get("placement") is None:
-        if wanted is x.type.dtype and "sbp" not in where:
-            out = _full_like(x, _of_kind(value, wanted))
-            if requires_grad:
-                out.requires_grad = True
-            return out
-        where = {**layout_of(x), **{k: v for k, v in where.items() if v is not None}}
+    given = {k: v for k, v in where.items() if v is not None}
+    if not given and wanted is x.type.dtype:
+        out = _full_like(x, _of_kind(value, wanted))
+        if requires_grad:
+            out.requires_grad = True
+        return out
+    where = _placed_as(x, given, no_partial=wanted is dtypes.bool_)
     return _fill((x.type.shape,), value, wanted, requires_grad, where)
 
 
@@ -173,7 +166,7 @@ def _full_like(x: Tensor, value: Any) -> Tensor:
     from oneflow.ops.unary import full_like as op
 
     if x.value is None and x._sbp is not None and any(s.is_partial for s in x._sbp):
-        return _fill((x.type.shape,), value, x.type.dtype, False, layout_of(x, no_partial=True))
+        return _fill((x.type.shape,), value, x.type.dtype, False, layout_of(x))
     return op(x.detach(), value=value)  # type: ignore[no-any-return]
 
 
@@ -181,12 +174,17 @@ def layout_of(x: Tensor, *, no_partial: bool = False) -> dict[str, Any]:
     """The keywords that put a new tensor where `x` is."""
     if x._placement is None:
         return {"device": x._device}
-    from oneflow.core.sbp import BROADCAST
-
     nd_sbp = x._sbp
     if no_partial and nd_sbp is not None:
         nd_sbp = tuple(BROADCAST if s.is_partial else s for s in nd_sbp)
     return {"placement": x._placement, "sbp": nd_sbp}
+
+
+def _placed_as(x: Tensor, given: dict[str, Any], *, no_partial: bool) -> dict[str, Any]:
+    """`given` (device, placement, sbp), and what it leaves open as `x` has it."""
+    if "device" in given:
+        return given
+    return {**layout_of(x, no_partial=no_partial), **given} if x.is_global or not given else given
 
 
 def zeros_like(
@@ -311,9 +309,22 @@ def linspace(
     wanted = _dtype(dtype)
     # Made in float64, so that the last number is the end and not a rounding error away from it.
     attrs = {"start": float(start), "step": step, "length": int(steps), "dtype": dtypes.float64}
+    return _composed(lambda place: source("arange", attrs, **place), wanted, requires_grad, where)
+
+
+def _composed(make: Any, dtype: DType, requires_grad: bool, where: dict[str, Any]) -> Tensor:
+    """What `make(where)` makes, cast to `dtype` and laid out as `where` says. Sums of functions are
+    not functions of sums: partial_sum is made last."""
     from oneflow.functional.promotion import as_type
 
-    out = as_type(source("arange", attrs, **_where(where)), wanted)
+    place = _where(where)
+    placement, nd_sbp = where_to_create("creation", **place)
+    if placement is None or nd_sbp is None:
+        out = as_type(make(place), dtype)
+    else:
+        whole = tuple(BROADCAST if s.is_partial else s for s in nd_sbp)
+        made = as_type(make({"placement": placement, "sbp": whole}), dtype)
+        out = made if whole == nd_sbp else made.to_global(sbp=nd_sbp)
     if requires_grad:
         out.requires_grad = True
     return out
@@ -331,14 +342,11 @@ def logspace(
 ) -> Tensor:
     """base ** x for `steps` x from start to end."""
     from oneflow.functional.arithmetic import pow
-    from oneflow.functional.promotion import as_type
 
-    out = as_type(
-        pow(base, linspace(start, end, steps, dtype=dtypes.float64, **where)), _dtype(dtype)
-    )
-    if requires_grad:
-        out.requires_grad = True
-    return out
+    def make(place: dict[str, Any]) -> Tensor:
+        return pow(base, linspace(start, end, steps, dtype=dtypes.float64, **place))
+
+    return _composed(make, _dtype(dtype), requires_grad, where)
 
 
 def hann_window(
@@ -354,24 +362,24 @@ def hann_window(
     """
     from oneflow.functional.arithmetic import mul, sub
     from oneflow.functional.elementwise import cos
-    from oneflow.functional.promotion import as_type
 
     period = window_length if periodic else max(window_length - 1, 1)
-    angle = arange(0, window_length, 1, dtype=dtypes.float64, **where)
-    out = as_type(mul(sub(1, cos(mul(angle, 2 * math.pi / period))), 0.5), _dtype(dtype))
-    if requires_grad:
-        out.requires_grad = True
-    return out
+
+    def make(place: dict[str, Any]) -> Tensor:
+        angle = arange(0, window_length, 1, dtype=dtypes.float64, **place)
+        return mul(sub(1, cos(mul(angle, 2 * math.pi / period))), 0.5)
+
+    return _composed(make, _dtype(dtype), requires_grad, where)
 
 
 def _new(maker: Any) -> Any:
     def method(input: Tensor, *args: Any, **keywords: Any) -> Tensor:
         if keywords.get("dtype") is None:
             keywords["dtype"] = input.type.dtype
-        if keywords.get("device") is None and keywords.get("placement") is None:
-            keywords = {**keywords, **layout_of(input, no_partial=True)}
-            keywords = {k: v for k, v in keywords.items() if v is not None}
-        return maker(*args, **keywords)  # type: ignore[no-any-return]
+        given = {k: keywords.pop(k, None) for k in ("device", "placement", "sbp")}
+        given = {k: v for k, v in given.items() if v is not None}
+        placed = _placed_as(input, given, no_partial=True)
+        return maker(*args, **keywords, **placed)  # type: ignore[no-any-return]
 
     method.__name__ = method.__qualname__ = f"new_{maker.__name__}"
     method.__doc__ = (
@@ -404,8 +412,7 @@ def _random_like(
     maker: Any, input: Tensor, dtype: Any, generator: Generator | None, where: dict[str, Any]
 ) -> Tensor:
     given = {k: v for k, v in where.items() if v is not None}
-    if "device" not in given and "placement" not in given:
-        given = {**layout_of(input, no_partial=True), **given}
+    given = _placed_as(input, given, no_partial=True)
     wanted = input.type.dtype if dtype is None else dtype
     return maker(input.type.shape, dtype=wanted, generator=generator, **given)  # type: ignore[no-any-return]
 

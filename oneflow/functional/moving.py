@@ -70,7 +70,7 @@ def _global_to_device(x: Tensor, placement: Placement, device: Any) -> Tensor:
     from oneflow.tensor.modes import current_global_mode
 
     if current_global_mode().is_enabled:
-        return x
+        device = Device(device).type  # code written for one device names one
     if device not in DEVICE_TYPES:
         raise DeviceError(
             'Only string device without device id (eg. "cpu" or "cuda") is expected for global '

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import zlib
 from typing import Any
 
 import numpy as np
 
 from oneflow.core import dtype as dtypes
 from oneflow.core.device import Device
-from oneflow.core.dtype import dtype_of
-from oneflow.core.errors import PlacementError
+from oneflow.core.dtype import DType, dtype_of
+from oneflow.core.errors import DesyncError
 from oneflow.core.placement import Placement
-from oneflow.core.sbp import as_nd_sbp, check_fits
+from oneflow.core.tensor_type import TensorType
 from oneflow.functional.promotion import get_default_dtype
 from oneflow.tensor.convert import _array_on, as_array, from_numpy
-from oneflow.tensor.modes import current_global_mode
+from oneflow.tensor.layout import check_layout
+from oneflow.tensor.modes import where_to_create
 from oneflow.tensor.tensor import Tensor, wrap
 
 
@@ -34,15 +36,28 @@ def tensor(
     tensor; every rank must give the same data.
     """
     wanted = None if dtype is None else dtype_of(dtype)
-    if isinstance(data, Tensor) and placement is None and device is None:
-        copied = data.detach().clone()
-        x = copied if wanted is None else copied.to(wanted)
+    if isinstance(data, Tensor) and (data.is_global or (placement is None and device is None)):
+        x = _copied(data, wanted, device, placement, sbp)
     else:
         array = as_array(data, wanted, get_default_dtype())
         x = place(array, device, placement, sbp)
     if requires_grad:
         x.requires_grad = True
-    return x  # type: ignore[no-any-return]
+    return x
+
+
+def _copied(
+    x: Tensor, dtype: DType | None, device: Any, placement: Placement | None, sbp: Any
+) -> Tensor:
+    """A copy without history, of another dtype or elsewhere if that is asked for."""
+    copied: Tensor = x.detach().clone()
+    if dtype is not None:
+        copied = copied.to(dtype)
+    if device is not None:
+        copied = copied.to(device)
+    if placement is not None or sbp is not None:
+        copied = copied.to_global(placement=placement, sbp=sbp)
+    return copied
 
 
 def place(
@@ -51,23 +66,40 @@ def place(
     """The tensor of an array on a device, or on a placement (the array is the whole, on every
     rank).
     """
-    if (placement is None) != (sbp is None):
-        raise PlacementError("tensor: placement and sbp go together; give both or none")
-    if placement is not None and device is not None:
-        raise PlacementError("tensor: give either device or placement with sbp, not both")
-    mode = current_global_mode()
-    if placement is None and device is None and mode.is_enabled:
-        placement, sbp = mode.placement, mode.sbp
-    if placement is not None:
-        from oneflow.tensor.eager_global import from_whole
+    placement, nd_sbp = where_to_create("tensor", device, placement, sbp)
+    if placement is not None and nd_sbp is not None:
+        from oneflow.tensor.eager_global import check_placement, from_whole
 
-        nd_sbp = as_nd_sbp(sbp, placement.ndim)
-        check_fits(nd_sbp, array.shape, "tensor")
+        check_placement(placement)
+        check_layout(TensorType(array.shape, dtype_of(array.dtype)), nd_sbp, "tensor")
+        _check_same_data(array, placement)
         return from_whole(array, placement, nd_sbp)
     if device is None or Device(device).type == "cpu":
         return wrap(array, None if device is None else Device(device))
     where = Device(device)
     return wrap(_array_on(array, where), where)
+
+
+def _check_same_data(array: np.ndarray[Any, Any], placement: Placement) -> None:
+    """Raises DesyncError on all ranks of the placement unless they bring the same data."""
+    from oneflow.distributed.world import world
+
+    if placement.size == 1 or world().rank not in placement:
+        return
+    said = f"{array.dtype.name}{list(array.shape)} {_checksum(array):x}"
+    sums = world().collectives(placement.rank_ids).gather_bytes(said.encode())
+    for rank, other in zip(placement.rank_ids, sums, strict=True):
+        if other != sums[0]:
+            raise DesyncError(
+                "Each rank must have same input sequence or numpy array, but what rank "
+                f"{placement.rank_ids[0]} has (type and checksum: {sums[0].decode()}) is not what "
+                f"rank {rank} has ({other.decode()}). Make each rank's part global with "
+                "to_global(placement, sbp) if they are meant to differ"
+            )
+
+
+def _checksum(array: np.ndarray[Any, Any]) -> int:
+    return zlib.crc32(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
 
 
 def as_tensor(data: Any, dtype: Any = None, device: Any = None) -> Tensor:

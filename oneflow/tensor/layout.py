@@ -10,9 +10,11 @@ import numpy as np
 
 from oneflow.core.config import current_config
 from oneflow.core.device import DEVICE_TYPES
-from oneflow.core.dtype import DType, dtype_of
-from oneflow.core.errors import DTypeError, PlacementError
+from oneflow.core.dtype import DType, bool_, dtype_of
+from oneflow.core.errors import DTypeError, PlacementError, SbpError
 from oneflow.core.placement import Placement
+from oneflow.core.sbp import NdSbp, check_fits
+from oneflow.core.tensor_type import TensorType
 
 
 class _PlacementType(type):
@@ -89,6 +91,26 @@ def _old_form(device_type: str | None, device_ids: Any, hierarchy: Any) -> Place
         ]
     array = np.asarray(ids)
     return Placement(device_type, array if hierarchy is None else array.reshape(tuple(hierarchy)))
+
+
+def as_placement(value: Any, who: str) -> Placement | None:
+    """`value` if it is a placement or None. Raises TypeError."""
+    if value is None or isinstance(value, Placement):
+        return value
+    raise TypeError(
+        f"{who}: placement must be an oneflow.placement, got {value!r}; "
+        'write e.g. oneflow.placement("cpu", [0, 1])'
+    )
+
+
+def check_layout(type_: TensorType, nd_sbp: NdSbp, who: str) -> None:
+    """Raises SbpError unless a tensor of this type can be laid out so."""
+    check_fits(nd_sbp, type_.shape, who)
+    if type_.dtype is bool_ and any(s.is_partial for s in nd_sbp):
+        raise SbpError(
+            f"{who}: {type_} cannot be partial_sum: truth values have no sums; "
+            "use broadcast or split, or cast it to numbers first"
+        )
 
 
 _float_limits: Any = ml_dtypes.finfo  # of NumPy's floats and bfloat16 alike

@@ -6,12 +6,14 @@ A row is a module and the names that become methods as they are; names in IN_PLA
 
 from __future__ import annotations
 
+import itertools
 import operator as python_operator
 from collections.abc import Callable
 from typing import Any
 
 from oneflow.core.errors import OneFlowError, PlacementError, SbpError, ShapeError
 from oneflow.core.location import locate
+from oneflow.core.sbp import all_broadcast
 from oneflow.functional import (
     arithmetic,
     creation,
@@ -27,7 +29,7 @@ from oneflow.functional import (
 from oneflow.functional.arithmetic import operator
 from oneflow.tensor import indexing
 from oneflow.tensor.inplace import in_place
-from oneflow.tensor.tensor import Tensor
+from oneflow.tensor.tensor import Tensor, extra
 
 METHODS: tuple[tuple[Any, str], ...] = (
     (
@@ -160,18 +162,37 @@ def install() -> None:
 
 
 def copy_(self: Tensor, source: Any) -> Tensor:
-    """Copies the values of `source`, broadcast and cast, into this tensor."""
+    """Copies the values of `source`, broadcast and cast, into this tensor.
+
+    A global tensor takes a global one, through its own placement and sbp, or a number or an array
+    that is the same on every rank.
+    """
     from oneflow.functional.shaping import expand
-    from oneflow.tensor.creation import as_tensor
     from oneflow.tensor.inplace import check_writable, overwrite
 
     check_writable(self)
-    new = as_tensor(source)
+    new = _source_of_copy(self, source)
     if self._placement is None and new._device != self._device:
         new = moving.to(new, self._device)
     if new.type.shape != self.type.shape:
         new = expand(new, self.type.shape)
     return overwrite(self, new)
+
+
+def _source_of_copy(x: Tensor, source: Any) -> Tensor:
+    from oneflow.tensor.creation import as_tensor, tensor
+
+    if not isinstance(source, Tensor) and x._placement is not None:
+        return tensor(source, placement=x._placement, sbp=all_broadcast(x._placement.ndim))
+    new = as_tensor(source)
+    if x.is_global is not new.is_global:
+        mine, other = ("global", "local") if x.is_global else ("local", "global")
+        advice = "source.to_global(placement, sbp)" if x.is_global else "source.to_local()"
+        raise PlacementError(
+            f"copy_: Only {mine} tensor can be assigned to self when self is {mine}, but got a "
+            f"{other} one, {new.type}; copy {advice} instead"
+        )
+    return new
 
 
 def fill_(self: Tensor, value: Any) -> Tensor:
@@ -238,8 +259,10 @@ def size(self: Tensor, dim: int | None = None) -> Any:
 
 
 def stride(self: Tensor, dim: int | None = None) -> Any:
-    """Steps between neighbours along each dim, in elements."""
-    if self._array is None:
+    """Steps between neighbours along each dim, in elements; of a global tensor: as if it lay in one
+    piece.
+    """
+    if self._array is None or self._placement is not None:
         steps: list[int] = []
         step = 1
         for n in reversed(self.type.shape):
@@ -346,10 +369,18 @@ def check_meta_consistency(self: Tensor) -> None:
 
 
 def global_id(self: Tensor) -> int:
-    """A number for a global tensor. Raises for a local one."""
+    """A number for a global tensor, the same on all ranks if they ask in the same order. Raises
+    for a local one.
+    """
     if self.is_local:
-        raise OneFlowError("Only global tensors have 'global_id'.")
-    return id(self)
+        raise OneFlowError("Only global tensors have 'global_id', but got a local tensor.")
+    more = extra(self)
+    if more.global_id is None:
+        more.global_id = next(_global_ids)
+    return more.global_id
+
+
+_global_ids = itertools.count(1)
 
 
 def _removed(name: str, instead: str) -> Callable[..., Any]:

@@ -10,9 +10,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from oneflow.core.device import Device
 from oneflow.core.errors import PlacementError
 from oneflow.core.placement import Placement
 from oneflow.core.sbp import NdSbp, as_nd_sbp
+from oneflow.tensor.layout import as_placement
 
 
 @dataclass(frozen=True)
@@ -56,6 +58,7 @@ def global_mode(
     """Inside the with-block creation functions make global tensors of this placement and sbp (if
     enabled).
     """
+    placement = as_placement(placement, "global_mode")
     if enabled and (placement is None or sbp is None):
         raise PlacementError("global_mode(True) needs both placement and sbp")
     if enabled and placement is not None:
@@ -67,3 +70,27 @@ def global_mode(
         yield mode
     finally:
         _state.mode = previous
+
+
+def where_to_create(
+    who: str, device: Any = None, placement: Any = None, sbp: Any = None
+) -> tuple[Placement | None, NdSbp | None]:
+    """Placement and sbp of a new tensor; None and None for a local one.
+
+    Inside global mode a device says only of which type the mode's placement is to be. Raises
+    PlacementError, SbpError or TypeError for arguments that do not go together.
+    """
+    if (placement is None) != (sbp is None):
+        raise PlacementError(f"{who}: placement and sbp go together; give both or none")
+    if placement is not None:
+        if device is not None:
+            raise PlacementError(f"{who}: give either device or placement with sbp, not both")
+        given = as_placement(placement, who)
+        assert given is not None
+        return given, as_nd_sbp(sbp, given.ndim)
+    mode = current_global_mode()
+    if not mode.is_enabled:
+        return None, None
+    if device is None or Device(device).type == mode.placement.type:
+        return mode.placement, mode.sbp
+    return Placement(Device(device).type, mode.placement.ranks), mode.sbp

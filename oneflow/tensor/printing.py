@@ -1,39 +1,37 @@
-"""How tensors print: `tensor([1., 2.], dtype=oneflow.float32)`."""
+"""How tensors print: `tensor([1., 2.], dtype=oneflow.float32)`. Numbers look as PyTorch prints
+them; of large tensors only the edges are shown, and only these are gathered from other ranks.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import math
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from oneflow.boxing.boxes import shard_box
+from oneflow.core.placement import Placement
+from oneflow.distributed.world import world
+from oneflow.tensor.eager_global import to_host
+from oneflow.tensor.number_text import PrintOptions, array_text, shown_positions
 from oneflow.tensor.tensor import Tensor, device_type
 
-
-@dataclass(frozen=True)
-class PrintOptions:
-    """precision: digits after the point.  threshold: above so many elements only edgeitems per dim
-    are shown.
-    """
-
-    precision: int = 4
-    threshold: int = 1000
-    edgeitems: int = 3
-    linewidth: int = 80
-    sci_mode: bool | None = None
+_INDENT = len("tensor(")
 
 
 _PROFILES = {
     "default": PrintOptions(),
     "short": PrintOptions(precision=2, edgeitems=2),
-    "full": PrintOptions(threshold=2**62),
+    "full": PrintOptions(threshold=math.inf),
 }
 _options = PrintOptions()
 
 
 def set_printoptions(
     precision: int | None = None,
-    threshold: int | None = None,
+    threshold: float | None = None,
     edgeitems: int | None = None,
     linewidth: int | None = None,
     profile: str | None = None,
@@ -43,6 +41,8 @@ def set_printoptions(
     "full".
     """
     global _options
+    if profile is not None and profile not in _PROFILES:
+        raise ValueError(f"set_printoptions knows {', '.join(_PROFILES)}, got profile={profile!r}")
     base = _options if profile is None else _PROFILES[profile]
     given = {
         "precision": precision,
@@ -55,12 +55,17 @@ def set_printoptions(
 
 
 def tensor_text(x: Tensor) -> str:
-    """The repr of a tensor. Of a global one every rank must ask."""
-    content = "..." if x.value is not None else _content(x.numpy())
-    suffix = [content, *_layout(x)]
+    """The repr of a tensor. Of a global one every rank of its placement must ask; a rank outside
+    shows no values.
+    """
+    shown = _shown(x)
+    suffix = [
+        "..." if shown is None else array_text(shown, x.type.shape, _options, _INDENT),
+        *_layout(x),
+    ]
     if x.value is not None:
         suffix.append("is_lazy='True'")
-    if x.value is not None or x.type.numel == 0:
+    if shown is None or x.type.numel == 0:
         suffix.append(f"size={tuple(x.type.shape)}")
     suffix.append(f"dtype={x.type.dtype!r}")
     if x._grad_fn is not None:
@@ -76,46 +81,61 @@ def _layout(x: Tensor) -> list[str]:
     return [f"device='{x._device}'"] if device_type(x) != "cpu" else []
 
 
-def _content(array: np.ndarray[Any, Any]) -> str:
-    if array.size == 0:
-        return "[]"
-    with np.printoptions(
-        precision=_options.precision,
-        threshold=_options.threshold,
-        edgeitems=_options.edgeitems,
-        linewidth=_options.linewidth,
-        floatmode="maxprec_equal",
-        suppress=_options.sci_mode is False,
-    ):
-        formatter: Any = {"float_kind": _scientific} if _wants_scientific(array) else None
-        text = np.array2string(array, separator=", ", prefix="tensor(", formatter=formatter)
-    return str(text)
-
-
-def _wants_scientific(array: np.ndarray[Any, Any]) -> bool:
-    if array.dtype.kind != "f" or _options.sci_mode is False:
-        return False
-    if _options.sci_mode:
-        return True
-    size = np.abs(array[np.isfinite(array) & (array != 0)])
-    return bool(
-        size.size and (size.max() > 1e8 or size.min() < 1e-4 or size.max() / size.min() > 1e3)
-    )
-
-
-def _scientific(value: float) -> str:
-    return f"{value:.{_options.precision}e}"
-
-
 def _join(parts: list[str]) -> str:
     """Parts in one line if it fits, else what does not fit goes to lines of its own."""
     text = "tensor(" + parts[0]
-    width = len(text.rsplit("\n", 1)[-1])
+    width = len(text.rsplit("\n", 1)[-1]) + 1
     for part in parts[1:]:
-        if width + len(part) + 2 > _options.linewidth + 10:
-            text += ",\n       " + part
-            width = 7 + len(part)
+        if width + len(part) + 2 > _options.linewidth:
+            text += ",\n" + " " * _INDENT + part
+            width = _INDENT + len(part)
         else:
             text += ", " + part
             width += len(part) + 2
     return text + ")"
+
+
+# ---- which values are shown ----------------------------------------------------------------------
+
+
+def _shown(x: Tensor) -> np.ndarray[Any, Any] | None:
+    """The elements that are printed: all, or the edges of long dims. None: no values here."""
+    if x.value is not None:
+        return None
+    positions = [shown_positions(size, x.type.numel, _options) for size in x.type.shape]
+    if x._placement is not None:
+        return _gathered(x, x._placement, positions)
+    array = x._array
+    for dim, where in enumerate(positions):
+        if len(where) < x.type.shape[dim]:
+            array = array.take(where, axis=dim)
+    return to_host(array)
+
+
+def _gathered(
+    x: Tensor, placement: Placement, positions: Sequence[np.ndarray[Any, Any]]
+) -> np.ndarray[Any, Any] | None:
+    """Each rank puts what it holds of the wanted elements into zeros; their sum is what to print.
+    Copies of a shard beyond the first add nothing, so partial sums need no care.
+    """
+    here = world()
+    if here.rank not in placement:
+        return None
+    box = shard_box(x.type.shape, x.sbp, placement, here.rank)
+    part, places = x._array, []
+    for dim, (where, start, stop) in enumerate(zip(positions, box.starts, box.stops, strict=True)):
+        inside = np.flatnonzero((where >= start) & (where < stop))
+        part = part.take(where[inside] - start, axis=dim)
+        places.append(inside)
+    part = to_host(part)
+    whole: np.ndarray[Any, Any] = np.zeros([len(w) for w in positions], _summable(part.dtype))
+    at = zip(x.sbp, placement.coordinate(here.rank), strict=True)
+    if all(i == 0 for s, i in at if s.is_broadcast):
+        whole[np.ix_(*places)] = part
+    if placement.size == 1:
+        return whole.astype(part.dtype)
+    return here.collectives(placement.rank_ids).all_reduce(whole).astype(part.dtype)
+
+
+def _summable(dtype: Any) -> Any:
+    return np.uint8 if dtype == np.bool_ else dtype

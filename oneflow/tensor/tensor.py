@@ -30,7 +30,7 @@ class Extra:
     gradient.
     """
 
-    __slots__ = ("base", "hooks", "post_accumulate", "replay", "retains", "seen")
+    __slots__ = ("base", "global_id", "hooks", "post_accumulate", "replay", "retains", "seen")
 
     def __init__(self) -> None:
         self.hooks: dict[int, Hook] = {}
@@ -38,6 +38,7 @@ class Extra:
         self.base: Tensor | None = None
         self.replay: tuple[Any, ...] = ()  # (op, attrs) steps that make this view of base
         self.retains = False
+        self.global_id: int | None = None
         self.seen = 0  # a traced view: version of base that its value was taken from
 
 

@@ -17,7 +17,7 @@ from oneflow.core.sbp import BROADCAST, PARTIAL, Split
 from oneflow.core.tensor_type import TensorType
 from oneflow.nn.parallel import DistributedDataParallel
 from oneflow.tensor.eager_global import choose_call
-from oneflow.tensor.to_global import _whole_shape
+from oneflow.tensor.local_to_global import whole_shape
 from oneflow.utils import global_view
 
 ALONE = flow.placement("cpu", [0])
@@ -104,9 +104,9 @@ def test_mistakes_are_named() -> None:
 
 def test_parts_join_axis_after_axis() -> None:
     shapes = {0: (2, 3), 1: (2, 2), 2: (1, 3), 3: (1, 2)}
-    assert _whole_shape(shapes, GRID, (S0, S1)) == (3, 5)
+    assert whole_shape(shapes, GRID, (S0, S1)) == (3, 5)
     with pytest.raises(RuntimeError, match="Expected size 3 but got size 2 for tensor on rank 1"):
-        _whole_shape(shapes, GRID, (S0, S0))
+        whole_shape(shapes, GRID, (S0, S0))
 
 
 def test_in_place_ops_write_to_the_tensor_itself() -> None:

@@ -29,7 +29,7 @@ from oneflow.actors.segment import Segment
 from oneflow.actors.transfer import Accumulate, Feed, Fetch, Pack, Unpack
 from oneflow.core.config import current_config
 from oneflow.core.metrics import METRICS, ActorCounters, Histogram
-from oneflow.core.plan import READS_PEERS, ActorKind, ActorSpec, Plan, RegisterSpec
+from oneflow.core.plan import READS_PEERS, SECOND_HALVES, ActorKind, ActorSpec, Plan, RegisterSpec
 
 Kernel = Callable[[tuple[int, ...], tuple[int, ...]], None]
 
@@ -256,7 +256,7 @@ class _Binder:
         return Actor(spec.name, inputs, outputs)
 
     def _inplace(self, spec: ActorSpec) -> int:
-        if spec.kind is not ActorKind.FLAT_ALL_GATHER:
+        if spec.kind not in SECOND_HALVES:
             return -1
         channels = self._channels(spec, self.rank)
         return next(i for i, c in enumerate(channels) if c.source == self.rank)

@@ -9,17 +9,23 @@ messages said.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from oneflow.actors.device import Hardware
 from oneflow.actors.memory import aligned
 from oneflow.actors.registers import RegisterMemory, SlotLayout, slot_layout
-from oneflow.boxing.boxes import Pull, pulls
-from oneflow.boxing.transitions import leaves_gaps, make_step
+from oneflow.boxing.boxes import Pull
+from oneflow.boxing.transitions import (
+    RouteStep,
+    group_of,
+    leaves_gaps,
+    make_step,
+    phases,
+    step_axes,
+)
 from oneflow.core.graph import Node, Value
-from oneflow.core.placement import Placement, coordinates
-from oneflow.core.plan import ActorKind, ActorSpec, RegisterSpec
+from oneflow.core.plan import FLAT_KINDS, SECOND_HALVES, ActorKind, ActorSpec, RegisterSpec
 
 Call = Callable[[], Any]
 CHUNK_NBYTES = 256 * 1024
@@ -36,30 +42,28 @@ class Channel:
     source: int
 
 
-def node_sources(actor: ActorSpec, node: Node, rank: int) -> list[int]:
-    """The ranks whose memory `rank` reads to do this node."""
+def node_step(actor: ActorSpec, node: Node) -> RouteStep:
+    """What this actor does for a node, as a step of a route."""
     source, target = node.inputs[0], node.outputs[0]
-    if actor.kind is not ActorKind.BOXING:
-        return group_along(source.placement, flat_axis(node), rank)
-    found = {p.source_rank for p in _pulls(source, target, rank)}
-    return sorted(found)
+    assert source.sbp is not None and target.sbp is not None
+    step = make_step(source.sbp, source.placement, target.sbp, target.placement)
+    if actor.kind in FLAT_KINDS:
+        return step
+    return replace(step, kind="transfer" if actor.kind is ActorKind.BOXING else "sum_and_spread")
 
 
-def flat_axis(node: Node) -> int:
-    """The hierarchy axis that an all_reduce runs over."""
-    before, after = node.inputs[0].sbp, node.outputs[0].sbp
-    assert before is not None and after is not None
-    return next(i for i, (a, b) in enumerate(zip(before, after, strict=True)) if a is not b)
+def node_pulls(actor: ActorSpec, node: Node, rank: int) -> tuple[Pull, ...]:
+    """What `rank` reads box by box for a node."""
+    pulls_of = phases(node_step(actor, node))[actor.kind is ActorKind.BOX_SPREAD]
+    return pulls_of(node.inputs[0].type.shape, rank)
 
 
-def group_along(placement: Placement, axis: int, rank: int) -> list[int]:
-    """The ranks that differ from `rank` in their place along `axis` only, ascending."""
-    mine = placement.coordinate(rank)
-    return [
-        r
-        for r, at in zip(placement.rank_ids, coordinates(placement.hierarchy), strict=True)
-        if all(i == axis or a == b for i, (a, b) in enumerate(zip(at, mine, strict=True)))
-    ]
+def node_sources(actor: ActorSpec, node: Node, rank: int) -> set[int]:
+    """The ranks whose memory `rank` reads to do this node; a second half works in its own too."""
+    if actor.kind in FLAT_KINDS:
+        return set(group_of(node_step(actor, node), rank))
+    found = {p.source_rank for p in node_pulls(actor, node, rank)}
+    return found | {rank} if actor.kind in SECOND_HALVES else found
 
 
 def channels_of(actor: ActorSpec, rank: int) -> list[Channel]:
@@ -69,20 +73,10 @@ def channels_of(actor: ActorSpec, rank: int) -> list[Channel]:
     result = []
     for register in actor.inputs:
         values = {v.id for v in register.values}
-        if actor.kind in (ActorKind.FLAT_ALL_GATHER,):
-            nodes = actor.nodes
-        else:
-            nodes = [n for n in actor.nodes if n.inputs[0].id in values]
+        nodes = [n for n in actor.nodes if read_value(actor, n).id in values]
         sources = sorted({s for n in nodes for s in node_sources(actor, n, rank)})
         result += [Channel(register, s) for s in sources]
     return result
-
-
-def _pulls(source: Value, target: Value, rank: int) -> tuple[Pull, ...]:
-    assert source.sbp is not None and target.sbp is not None
-    return pulls(
-        source.type.shape, source.sbp, source.placement, target.sbp, target.placement, rank
-    )
 
 
 def part_of(array: Any, slices: tuple[slice, ...]) -> Any:
@@ -120,7 +114,7 @@ class Boxing:
         targets = self._targets(out_slots)
         kind = self._actor.kind
         calls: list[Call] = []
-        if kind is ActorKind.BOXING:
+        if kind not in FLAT_KINDS:
             for node in self._actor.nodes:
                 if node.outputs[0].id in targets:
                     self._build_pulls(node, sources, targets[node.outputs[0].id], calls)
@@ -148,29 +142,26 @@ class Boxing:
     def _build_pulls(
         self, node: Node, sources: dict[tuple[int, int], Any], target: Any, calls: list[Call]
     ) -> None:
-        value, out = node.inputs[0], node.outputs[0]
-        assert value.sbp is not None and out.sbp is not None
-        step = make_step(value.sbp, value.placement, out.sbp, out.placement)
-        if leaves_gaps(value.type.shape, step, self._rank):
+        read, rank = read_value(self._actor, node).id, self._rank
+        first = self._actor.kind is not ActorKind.BOX_SPREAD
+        if first and leaves_gaps(node.inputs[0].type.shape, node_step(self._actor, node), rank):
             calls.append(_Fill(target))
-        for pull in _pulls(value, out, self._rank):
-            part = part_of(sources[value.id, pull.source_rank], pull.source_slices)
-            into = part_of(target, pull.target_slices)
-            calls.append(
-                _Add(self._xp, into, into, part) if pull.add else _Copy(self._xp, into, part)
-            )
-            if pull.source_rank != self._rank:
-                self.remote_nbytes += part.nbytes
+        for sum_ in _sums(node_pulls(self._actor, node, rank)):
+            parts = [part_of(sources[read, p.source_rank], p.source_slices) for p in sum_]
+            self._build_sum(parts, part_of(target, sum_[0].target_slices), calls)
+            for pull, part in zip(sum_, parts, strict=True):
+                if pull.source_rank != rank:
+                    self.remote_nbytes += part.nbytes
 
     # ---- all_reduce over the bytes of a register -------------------------------------------------
 
     def _flat_runs(
         self, sources: dict[tuple[int, int], Any], targets: dict[int, Any]
-    ) -> list[tuple[list[int], list[Any], Any]]:
+    ) -> list[tuple[tuple[int, ...], list[Any], Any]]:
         """(ranks of the group, their flat arrays, the flat target) of each run."""
         result = []
         for nodes in flat_runs(self._actor, self._rank):
-            group = group_along(nodes[0].placement, flat_axis(nodes[0]), self._rank)
+            group = group_of(node_step(self._actor, nodes[0]), self._rank)
             keys = [read_value(self._actor, n).id for n in nodes]
             parts = [joined([sources[k, r] for k in keys]) for r in group]
             target = joined([targets[n.outputs[0].id] for n in nodes])
@@ -178,7 +169,12 @@ class Boxing:
         return result
 
     def _build_flat(
-        self, kind: ActorKind, group: list[int], parts: list[Any], target: Any, calls: list[Call]
+        self,
+        kind: ActorKind,
+        group: tuple[int, ...],
+        parts: list[Any],
+        target: Any,
+        calls: list[Call],
     ) -> None:
         mine = group.index(self._rank)
         if kind is ActorKind.FLAT_ALL_GATHER:
@@ -204,14 +200,29 @@ class Boxing:
         if len(parts) == 2:
             calls.append(_Add(self._xp, target, *parts))
             return
-        chunk = max(CHUNK_NBYTES // target.itemsize, 1)
-        if self._xp.__name__ != "numpy":  # a GPU wants few large launches
-            chunk = max(target.size, 1)
-        for start in range(0, target.size, chunk):
-            at = slice(start, start + chunk)
+        for at in self._chunks(target):
             calls.append(_Add(self._xp, target[at], parts[0][at], parts[1][at]))
             for part in parts[2:]:
                 calls.append(_Add(self._xp, target[at], target[at], part[at]))
+
+    def _chunks(self, target: Any) -> list[Any]:
+        """Indices of pieces of `target` that stay in cache, along its first dim."""
+        if target.ndim == 0 or self._xp.__name__ != "numpy":  # a GPU wants few large launches
+            return [...]
+        row_nbytes = max(target.nbytes // max(len(target), 1), 1)
+        rows = max(CHUNK_NBYTES // row_nbytes, 1)
+        return [slice(start, start + rows) for start in range(0, len(target), rows)]
+
+
+def _sums(pulls: tuple[Pull, ...]) -> list[list[Pull]]:
+    """The pulls that are added up, together."""
+    result: list[list[Pull]] = []
+    for pull in pulls:
+        if pull.add:
+            result[-1].append(pull)
+        else:
+            result.append([pull])
+    return result
 
 
 def _share(size: int, num_parts: int, k: int) -> tuple[int, int]:
@@ -223,10 +234,10 @@ def _share(size: int, num_parts: int, k: int) -> tuple[int, int]:
 
 
 def read_value(actor: ActorSpec, node: Node) -> Value:
-    """What an actor reads of peers to do a node: its input, or in the second half of an
-    all_reduce the sums of the first.
+    """What an actor reads of peers to do a node: its input, or in a second half what the first
+    made.
     """
-    return node.outputs[0] if actor.kind is ActorKind.FLAT_ALL_GATHER else node.inputs[0]
+    return node.outputs[0] if actor.kind in SECOND_HALVES else node.inputs[0]
 
 
 def flat_runs(actor: ActorSpec, rank: int) -> list[list[Node]]:
@@ -268,7 +279,7 @@ def _follows(
         places[a][0] == places[b][0]
         and places[a][2] == places[b][1]
         and end == written.offsets[out_b]
-        and flat_axis(before) == flat_axis(node)
+        and step_axes(node_step(actor, before)) == step_axes(node_step(actor, node))
     )
 
 
@@ -301,12 +312,12 @@ def read_parts(
     both list them.
     """
     held = {v.id for v in register.values}
-    if actor.kind is ActorKind.BOXING:
+    if actor.kind not in FLAT_KINDS:
         return [
-            part_of(arrays[n.inputs[0].id], p.source_slices)
+            part_of(arrays[read_value(actor, n).id], p.source_slices)
             for n in actor.nodes
-            if n.inputs[0].id in held
-            for p in _pulls(n.inputs[0], n.outputs[0], reader)
+            if read_value(actor, n).id in held
+            for p in node_pulls(actor, n, reader)
             if p.source_rank == source
         ]
     parts = []
@@ -314,7 +325,7 @@ def read_parts(
         if read_value(actor, nodes[0]).id not in held:
             continue
         flat = joined([arrays[read_value(actor, n).id] for n in nodes])
-        group = group_along(nodes[0].placement, flat_axis(nodes[0]), reader)
+        group = group_of(node_step(actor, nodes[0]), reader)
         a, b = 0, flat.size
         if actor.kind is ActorKind.FLAT_REDUCE_SCATTER:
             a, b = _share(flat.size, len(group), group.index(reader))

@@ -15,7 +15,7 @@ from oneflow.actors.memory import aligned
 from oneflow.boxing.boxes import local_type
 from oneflow.core.errors import InternalError
 from oneflow.core.graph import Value
-from oneflow.core.plan import READS_PEERS, ActorKind, Plan, RegisterSpec
+from oneflow.core.plan import READS_PEERS, SECOND_HALVES, Plan, RegisterSpec
 from oneflow.core.tensor_type import TensorType
 
 
@@ -53,11 +53,9 @@ def made_on(register: RegisterSpec, rank: int) -> bool:
 
 
 def storage_of(register: RegisterSpec) -> RegisterSpec:
-    """The register whose memory it uses: its own, but for the second phase of an all_reduce,
-    which works in place.
-    """
+    """The register whose memory it uses: its own, but for second halves, which work in place."""
     producer = register.producer
-    return producer.inputs[0] if producer.kind is ActorKind.FLAT_ALL_GATHER else register
+    return producer.inputs[0] if producer.kind in SECOND_HALVES else register
 
 
 def is_shared(register: RegisterSpec) -> bool:

@@ -22,6 +22,8 @@ class ActorSpec(_message.Message):
         FLAT_REDUCE: _ClassVar[ActorSpec.Kind]
         FLAT_REDUCE_SCATTER: _ClassVar[ActorSpec.Kind]
         FLAT_ALL_GATHER: _ClassVar[ActorSpec.Kind]
+        BOX_SUM: _ClassVar[ActorSpec.Kind]
+        BOX_SPREAD: _ClassVar[ActorSpec.Kind]
     SEGMENT: ActorSpec.Kind
     INPUT: ActorSpec.Kind
     OUTPUT: ActorSpec.Kind
@@ -32,6 +34,8 @@ class ActorSpec(_message.Message):
     FLAT_REDUCE: ActorSpec.Kind
     FLAT_REDUCE_SCATTER: ActorSpec.Kind
     FLAT_ALL_GATHER: ActorSpec.Kind
+    BOX_SUM: ActorSpec.Kind
+    BOX_SPREAD: ActorSpec.Kind
     KIND_FIELD_NUMBER: _ClassVar[int]
     NODES_FIELD_NUMBER: _ClassVar[int]
     LEVEL_FIELD_NUMBER: _ClassVar[int]

@@ -30,16 +30,22 @@ class ActorKind(IntEnum):
     FLAT_REDUCE = 7
     FLAT_REDUCE_SCATTER = 8
     FLAT_ALL_GATHER = 9
+    BOX_SUM = 10
+    BOX_SPREAD = 11
 
 
-READS_PEERS = frozenset(
-    {
-        ActorKind.BOXING,
-        ActorKind.FLAT_REDUCE,
-        ActorKind.FLAT_REDUCE_SCATTER,
-        ActorKind.FLAT_ALL_GATHER,
-    }
+FIRST_HALVES = frozenset({ActorKind.FLAT_REDUCE_SCATTER, ActorKind.BOX_SUM})
+"""Kinds whose register only the next actor reads, which is their second half."""
+
+SECOND_HALVES = frozenset({ActorKind.FLAT_ALL_GATHER, ActorKind.BOX_SPREAD})
+"""Kinds that work in place in the register of their first half."""
+
+FLAT_KINDS = frozenset(
+    {ActorKind.FLAT_REDUCE, ActorKind.FLAT_REDUCE_SCATTER, ActorKind.FLAT_ALL_GATHER}
 )
+"""An all_reduce over the bytes of a register, whatever tensors lie in it."""
+
+READS_PEERS = FLAT_KINDS | {ActorKind.BOXING, ActorKind.BOX_SUM, ActorKind.BOX_SPREAD}
 
 
 @dataclass

@@ -14,7 +14,7 @@ With one piece a step nothing overlaps, and one slot is enough. With more pieces
 from __future__ import annotations
 
 from oneflow.core.graph import LogicalGraph
-from oneflow.core.plan import ActorKind, RegisterSpec
+from oneflow.core.plan import SECOND_HALVES, ActorKind, RegisterSpec
 
 
 def count_registers(graph: LogicalGraph, registers: list[RegisterSpec]) -> None:
@@ -23,7 +23,7 @@ def count_registers(graph: LogicalGraph, registers: list[RegisterSpec]) -> None:
     for register in registers:
         register.num_slots = _slots(register, num_stages)
     for register in registers:
-        if register.producer.kind is ActorKind.FLAT_ALL_GATHER:  # in place: slot for slot the same
+        if register.producer.kind in SECOND_HALVES:  # in place: slot for slot the same
             register.producer.inputs[0].num_slots = register.num_slots
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from oneflow.actors.in_process import InProcessCluster
+from oneflow.boxing.bound import lower_bound_nbytes
 from oneflow.boxing.boxes import shard_box
 from oneflow.core.dtype import float32, int64
 from oneflow.core.graph import LogicalGraph
@@ -25,6 +26,10 @@ PLACES = {
     "3": Placement("cpu", [0, 1, 2]),
     "2x2": Placement("cpu", [[0, 1], [2, 3]]),
 }
+
+
+LARGE_NBYTES = 1 << 20
+"""Above this no way of moving has fewer bytes; below, some have fewer messages."""
 
 
 def parts(whole: Array, nd_sbp: NdSbp, placement: Placement) -> list[Array]:
@@ -82,6 +87,19 @@ def check(
         shards = [outputs[rank][0] for rank in after[0].rank_ids]
         found = joined(shards, whole.shape, after[1], after[0])
         np.testing.assert_array_equal(found, whole)
+    if whole.nbytes > LARGE_NBYTES:
+        bound = lower_bound_nbytes(type_, before[1], before[0], after[1], after[0])
+        assert moved_nbytes(cluster) == bound, (before, after)
+
+
+def moved_nbytes(cluster: InProcessCluster) -> int:
+    """What the boxing actors of all ranks read of others in one step."""
+    return sum(
+        actor.boxing.remote_nbytes
+        for bound in cluster.bound
+        for actor in bound.actors.values()
+        if actor.boxing is not None
+    )
 
 
 def numbers(*shape: int, dtype: Any = np.float32) -> Array:
@@ -116,6 +134,29 @@ def test_ranks_that_share_nothing() -> None:
     p, q = Placement("cpu", [0, 1]), Placement("cpu", [2, 3, 4])
     for seed, (a, b) in enumerate(product(SBPS, repeat=2)):
         check(numbers(8, 7), (p, (a,)), (q, (b,)), seed)
+
+
+LARGE = (642, 501)
+
+
+@pytest.mark.parametrize("place", ["2", "3", "2x2"])
+def test_large_tensors_move_no_byte_too_many(place: str) -> None:
+    placement = PLACES[place]
+    layouts = list(product(SBPS, repeat=placement.ndim))
+    for seed, (a, b) in enumerate(product(layouts, repeat=2)):
+        check(numbers(*LARGE), (placement, a), (placement, b), seed)
+
+
+@pytest.mark.parametrize(
+    ("source", "target"),
+    [([0, 1], [[0, 1], [2, 3]]), ([[0, 1], [2, 3]], [0, 1, 2, 3]), ([0, 1], [1, 2, 3]),
+     ([0, 1], [2, 3, 4]), ([0, 1, 2], [1])],
+)  # fmt: skip
+def test_large_tensors_between_placements(source: Any, target: Any) -> None:
+    p, q = Placement("cpu", source), Placement("cpu", target)
+    for seed, a in enumerate(product(SBPS, repeat=p.ndim)):
+        for b in product(SBPS, repeat=q.ndim):
+            check(numbers(*LARGE), (p, a), (q, b), seed)
 
 
 def test_integers_and_large_tensors() -> None:

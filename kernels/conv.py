@@ -83,6 +83,11 @@ def _inside(x: Any, padding: Any) -> Any:
     return x[at(slice(None), slice(None), *cuts)]
 
 
+def _by_group(rows: Any, groups: int) -> Any:
+    """(groups, rows of a group, elements of a row); a shard may have no rows at all."""
+    return rows.reshape(groups, rows.shape[0] // groups, prod(rows.shape[1:]))
+
+
 @kernel("conv", workspace=_conv_workspace)
 def conv(
     xp: Any,
@@ -98,7 +103,7 @@ def conv(
     groups: int = 1,
 ) -> None:
     positions = out.shape[2:]
-    weight = w.reshape(groups, w.shape[0] // groups, -1)
+    weight = _by_group(w, groups)
     padded[...] = 0
     for start in range(0, x.shape[0], columns.shape[0]):
         some = x[start : start + columns.shape[0]]
@@ -128,7 +133,7 @@ def conv_data_grad(
     groups: int = 1,
 ) -> None:
     positions = d_out.shape[2:]
-    weight = w.reshape(groups, w.shape[0] // groups, -1).swapaxes(1, 2)
+    weight = _by_group(w, groups).swapaxes(1, 2)
     for start in range(0, d_out.shape[0], columns.shape[0]):
         some = d_out[start : start + columns.shape[0]]
         n = some.shape[0]
@@ -175,9 +180,9 @@ def conv_filter_grad(
             source = _windows(padded[:n], offset, positions, stride, dilation)
             columns[at(slice(None), *offset, slice(0, n))] = source.swapaxes(0, 1)
         products[:, :n] = d_out[start : start + n].swapaxes(0, 1)
-        left = products.reshape(groups, products.shape[0] // groups, -1)
-        right = columns.reshape(groups, -1, left.shape[2])
-        matrix_product(xp, left, right.swapaxes(1, 2), part.reshape(groups, left.shape[1], -1))
+        left, target = _by_group(products, groups), _by_group(part, groups)
+        right = columns.reshape(groups, target.shape[2], left.shape[2])
+        matrix_product(xp, left, right.swapaxes(1, 2), target)
         d_w += part
 
 
@@ -202,10 +207,11 @@ def _chunk(samples: int, per_sample: int) -> int:
 
 def _sizes(x: Any, w: Any, out: Any) -> tuple[int, int, int, int]:
     """(samples of a chunk, elements a sample has in x, in its columns and in out), of arrays or
-    types; no samples for other than two spatial dims.
+    types; no samples for other than two spatial dims, and for a shard without channels.
     """
     in_columns = x.shape[1] * prod(w.shape[2:]) * prod(out.shape[2:])
-    chunk = _chunk(x.shape[0], in_columns) if len(x.shape) == 4 else 0
+    is_fit = len(x.shape) == 4 and 0 not in (in_columns, prod(out.shape[1:]))
+    chunk = _chunk(x.shape[0], in_columns) if is_fit else 0
     return chunk, prod(x.shape[1:]), in_columns, prod(out.shape[1:])
 
 

@@ -107,6 +107,6 @@ def diag_embed(xp: Any, out: Array, x: Array, *, offset: int, rows: int, columns
     out.fill(0)
     length, width = x.shape[-1], out.shape[-1]
     first = -offset * width if offset < 0 else offset
-    if length:
-        flat = out.reshape(*out.shape[:-2], -1)
+    if x.size:
+        flat = out.reshape(*out.shape[:-2], rows * columns)
         flat[..., first : first + (length - 1) * (width + 1) + 1 : width + 1] = x

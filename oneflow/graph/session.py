@@ -99,7 +99,7 @@ def _bind_together(
         plan,
         here.rank,
         variables,
-        open_link=connect,
+        open_link=connect if here.rank in ranks else None,  # others have no actors
         check=client.check,
         timeout_s=here.timeout_s,
         device_index=device_index,

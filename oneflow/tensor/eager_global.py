@@ -22,7 +22,7 @@ from oneflow.boxing.cost import boxing_seconds
 from oneflow.boxing.route import choose_route
 from oneflow.core.device import Device
 from oneflow.core.dtype import bool_
-from oneflow.core.errors import GraphError, PlacementError
+from oneflow.core.errors import GraphError, InternalError, PlacementError
 from oneflow.core.op import Attr, Box, Op, infer_types, signatures
 from oneflow.core.placement import Placement
 from oneflow.core.rng import Rng
@@ -46,6 +46,8 @@ class GlobalCall:
     in_sbps: tuple[NdSbp, ...]
     out_sbps: tuple[NdSbp, ...]
     bound: BoundKernel | None = None  # None outside the placement
+    written_back: tuple[int, ...] = ()
+    """Mutated outputs that are computed in another layout than their input's."""
 
 
 @dataclass(frozen=True)
@@ -87,6 +89,8 @@ def run_global(op: type[Op], inputs: tuple[Tensor, ...], attrs: dict[str, Attr])
         arrays = _run_kernel(op, call.bound, shards, attrs, placement)
     else:
         arrays = _run_kernel(op, call.bound, shards, attrs, placement)
+    for i in call.written_back:
+        _write_back(inputs[op.mutates[i]], arrays[i], call.out_sbps[i])
     outs = [
         _mutated(inputs[op.mutates[i]])
         if i in op.mutates
@@ -280,29 +284,29 @@ def choose_call(
     placement: Placement,
 ) -> GlobalCall:
     """The signature whose inputs are the cheapest to get from `sbps`; one that fits as it is wins a
-    tie."""
+    tie. An input that the op overwrites is moved only if no signature takes it as it is; what was
+    computed is then brought back to its layout."""
     out_types = infer_types(op, types, attrs)
-    best: tuple[tuple[float, int, float], tuple[NdSbp, ...], tuple[NdSbp, ...]] | None = None
+    best: tuple[Any, ...] | None = None
     for combination in _combinations(op, types, attrs, placement):
         ins = tuple(tuple(s.inputs[i] for s in combination) for i in range(len(types)))
         outs = tuple(tuple(s.outputs[i] for s in combination) for i in range(len(out_types)))
-        if not _is_valid(op, (*types, *out_types), (*ins, *outs), sbps, placement):
+        if not _is_valid((*types, *out_types), (*ins, *outs), sbps, placement):
             continue
         if op.sbp_for is not None and not _nests(op, types, attrs, combination, placement):
             continue
-        cost = _cost(types, sbps, ins, out_types, outs, placement)
+        moved = sum(ins[i] != sbps[i] for i in op.mutates.values())
+        cost = moved, *_cost(types, sbps, ins, out_types, outs, placement)
         if best is None or cost < best[0]:
             best = cost, ins, outs
-    if best is None:
-        raise GraphError(
-            f"{op.name}: it overwrites an input that is not laid out as the op needs it: "
-            f"{', '.join(map(str, types))}; bring that input to broadcast with to_global() first"
-        )
+    if best is None:  # all-B is always among them
+        raise InternalError(f"{op.name}: no signature for {', '.join(map(str, types))}")
     _, in_sbps, out_sbps = best
     bound = None
     if world().rank in placement:
         bound = _bind(op, types, out_types, in_sbps, out_sbps, attrs, placement)
-    return GlobalCall(out_types, in_sbps, out_sbps, bound)
+    back = tuple(i for i, source in op.mutates.items() if in_sbps[source] != sbps[source])
+    return GlobalCall(out_types, in_sbps, out_sbps, bound, back)
 
 
 def _combinations(
@@ -322,14 +326,11 @@ def _combinations(
 
 
 def _is_valid(
-    op: type[Op],
     types: Sequence[TensorType],
     layouts: Sequence[NdSbp],
     sbps: tuple[NdSbp, ...],
     placement: Placement,
 ) -> bool:
-    if any(layouts[i] != sbps[i] for i in op.mutates.values()):
-        return False  # it must write to the tensor itself, not to a copy of it
     for type_, nd_sbp in zip(types, layouts, strict=True):
         parts: dict[int, int] = {}
         for sbp, size in zip(nd_sbp, placement.hierarchy, strict=True):
@@ -456,6 +457,14 @@ def _boxes(
     return tuple(
         shard_box(t.shape, s, placement, rank) for t, s in zip(types, nd_sbps, strict=True)
     )
+
+
+def _write_back(x: Tensor, shard: Any, nd_sbp: NdSbp) -> None:
+    """Brings what was computed in another layout to the memory of `x`."""
+    placement = x.placement
+    after = relayout(shard, x.type, nd_sbp, placement, x.sbp, placement)
+    if world().rank in placement:
+        x._array[...] = after
 
 
 def _mutated(x: Tensor) -> Tensor:

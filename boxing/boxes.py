@@ -99,10 +99,20 @@ class _Layout:
     boxes: tuple[Box, ...]  # of each tile
     ranks: tuple[tuple[tuple[int, ...], ...], ...]  # [addend][tile] -> the ranks that hold it
     places: dict[int, tuple[int, int]]  # rank -> (addend, tile)
+    at: dict[int, tuple[int, ...]]  # rank -> where in the grid
 
     @property
     def num_addends(self) -> int:
         return len(self.ranks)
+
+    def nearest(self, rank: int, holders: tuple[int, ...]) -> tuple[int, ...]:
+        """Those of the holders that share most coordinates with `rank`; all if it is outside."""
+        mine = self.at.get(rank)
+        if mine is None or len(holders) == 1:
+            return holders
+        shared = [sum(a == b for a, b in zip(mine, self.at[h], strict=True)) for h in holders]
+        most = max(shared)
+        return tuple(h for h, n in zip(holders, shared, strict=True) if n == most)
 
 
 @lru_cache(maxsize=4096)
@@ -113,7 +123,8 @@ def _layout(shape: Shape, nd_sbp: NdSbp, placement: Placement) -> _Layout:
     tiles: dict[tuple[int, ...], int] = {}
     holders: dict[tuple[int, int], list[int]] = {}
     places: dict[int, tuple[int, int]] = {}
-    for rank, at in zip(placement.rank_ids, coordinates(placement.hierarchy), strict=True):
+    grid = dict(zip(placement.rank_ids, coordinates(placement.hierarchy), strict=True))
+    for rank, at in grid.items():
         addend = tuple(i for s, i in zip(nd_sbp, at, strict=True) if s.is_partial)
         tile = tuple(i for s, i in zip(nd_sbp, at, strict=True) if s.is_split)
         boxes.setdefault(tile, _box(shape, nd_sbp, placement.hierarchy, at))
@@ -123,7 +134,7 @@ def _layout(shape: Shape, nd_sbp: NdSbp, placement: Placement) -> _Layout:
     table = tuple(
         tuple(tuple(holders[a, t]) for t in range(len(tiles))) for a in range(len(addends))
     )
-    return _Layout(tuple(boxes.values()), table, places)
+    return _Layout(tuple(boxes.values()), table, places, grid)
 
 
 @lru_cache(maxsize=16384)
@@ -153,7 +164,7 @@ def pulls(
     for src_tile, cell in _cells(src, dst, tile, rank):
         addends = _addends_of(src, dst, slot, src_tile, tile)
         holders = [src.ranks[a][src_tile] for a in addends]
-        sources = [_source_of(h, readers, tile, rank) for h in holders]
+        sources = [_source_of(src, h, readers, tile, rank) for h in holders]
         result += _sum_of(sources, cell, src.boxes[src_tile], dst.boxes[tile])
     return tuple(result)
 
@@ -199,17 +210,18 @@ def two_phases(
     for src_tile, cell in _cells(src, dst, tile, rank):
         src_box, dst_box = src.boxes[src_tile], dst.boxes[tile]
         held = tuple(ranks[src_tile] for ranks in src.ranks)
-        way = _cheapest_slots(held, slots)
+        nearest = tuple(_nearest(h, slots, dst) if len(slots) > 1 else 0 for h in held)
+        way = _cheapest_slots(held, slots, nearest)
         holders = [h for h, s in zip(held, way, strict=True) if s == slot]
         if len(holders) < 2:
             sums += _sum_of(
-                [_source_of(h, readers, tile, rank) for h in holders], cell, src_box, dst_box
+                [_source_of(src, h, readers, tile, rank) for h in holders], cell, src_box, dst_box
             )
             continue
         owners = _owners(holders, readers)
         for owner, piece in zip(owners, _pieces(cell, len(owners)), strict=False):
             if owner == rank:
-                sources = [_source_of(h, owners, tile, rank) for h in holders]
+                sources = [_source_of(src, h, owners, tile, rank) for h in holders]
                 sums += _sum_of(sources, piece, src_box, dst_box)
             else:
                 at = local_slices(piece, dst_box)
@@ -272,11 +284,12 @@ def _addends_of(src: _Layout, dst: _Layout, slot: int, src_tile: int, dst_tile: 
 
 @lru_cache(maxsize=4096)
 def _cheapest_slots(
-    holders: tuple[tuple[int, ...], ...], slots: tuple[tuple[int, ...], ...]
+    holders: tuple[tuple[int, ...], ...],
+    slots: tuple[tuple[int, ...], ...],
+    nearest: tuple[int, ...],
 ) -> tuple[int, ...]:
     """Which addend of the destination takes each addend of a cell, so that least is moved if every
     sum is made once. Of very many ways only the obvious one is looked at: each to the nearest."""
-    nearest = tuple(_nearest(h, slots) for h in holders)
     if len(slots) == 1 or len(slots) ** len(holders) > MAX_WAYS:
         return nearest
     ways = itertools.product(range(len(slots)), repeat=len(holders))
@@ -337,19 +350,30 @@ def _slot_of(src: _Layout, dst: _Layout, addend: int, src_tile: int, dst_tile: i
     if dst.num_addends == 1:
         return 0
     slots = tuple(ranks[dst_tile] for ranks in dst.ranks)
-    return _nearest(src.ranks[addend][src_tile], slots)
+    return _nearest(src.ranks[addend][src_tile], slots, dst)
 
 
-def _nearest(holders: tuple[int, ...], slots: tuple[tuple[int, ...], ...]) -> int:
-    counts = [len(set(readers).intersection(holders)) for readers in slots]
-    return counts.index(max(counts))
+def _nearest(holders: tuple[int, ...], slots: tuple[tuple[int, ...], ...], dst: _Layout) -> int:
+    """Where most readers hold it already; of equals, of which the holders have other tiles, so that
+    sums stay within the groups that a step works in."""
+    homes = [dst.places[h][0] for h in holders if h in dst.places]
+    ranked = [
+        (len(set(readers).intersection(holders)), homes.count(slot))
+        for slot, readers in enumerate(slots)
+    ]
+    return ranked.index(max(ranked))
 
 
-def _source_of(holders: tuple[int, ...], readers: tuple[int, ...], tile: int, rank: int) -> int:
+def _source_of(
+    src: _Layout, holders: tuple[int, ...], readers: tuple[int, ...], tile: int, rank: int
+) -> int:
+    """The holder that `rank` reads: itself, or one of its own row or column of the source's grid,
+    else each reader another in turn."""
     if rank in holders:
         return rank
+    near = src.nearest(rank, holders)
     turn = tile * len(readers) + readers.index(rank)
-    return holders[turn % len(holders)]
+    return near[turn % len(near)]
 
 
 def intersection(a: Box, b: Box) -> Box | None:

@@ -9,7 +9,7 @@ from functools import lru_cache
 from itertools import pairwise
 
 from oneflow.boxing.boxes import check_layout
-from oneflow.boxing.link import SHARED_MEMORY, Link
+from oneflow.boxing.link import ONE_HOST, Network
 from oneflow.boxing.transitions import (
     RouteStep,
     dims_to_split,
@@ -18,7 +18,7 @@ from oneflow.boxing.transitions import (
     step_cost,
 )
 from oneflow.core.placement import Placement
-from oneflow.core.sbp import BROADCAST, PARTIAL, NdSbp, Split
+from oneflow.core.sbp import BROADCAST, PARTIAL, NdSbp, Sbp, Split
 from oneflow.core.tensor_type import TensorType
 
 __all__ = ["Route", "RouteStep", "all_routes", "choose_route", "route_seconds"]
@@ -44,14 +44,14 @@ def choose_route(
     src_placement: Placement,
     dst_sbp: NdSbp,
     dst_placement: Placement,
-    link: Link = SHARED_MEMORY,
+    network: Network = ONE_HOST,
 ) -> tuple[RouteStep, ...]:
     """The steps from one layout of a global tensor of `type` to another; () if they are the same.
 
     Deterministic: all ranks choose alike. Raises SbpError if a layout does not fit the tensor, or
     for partial sums of booleans.
     """
-    return _best(type, src_sbp, src_placement, dst_sbp, dst_placement, link).steps
+    return _best(type, src_sbp, src_placement, dst_sbp, dst_placement, network).steps
 
 
 def route_seconds(
@@ -60,10 +60,10 @@ def route_seconds(
     src_placement: Placement,
     dst_sbp: NdSbp,
     dst_placement: Placement,
-    link: Link = SHARED_MEMORY,
+    network: Network = ONE_HOST,
 ) -> float:
     """Estimated seconds of the best route."""
-    return _best(type, src_sbp, src_placement, dst_sbp, dst_placement, link).seconds
+    return _best(type, src_sbp, src_placement, dst_sbp, dst_placement, network).seconds
 
 
 def all_routes(
@@ -72,12 +72,12 @@ def all_routes(
     src_placement: Placement,
     dst_sbp: NdSbp,
     dst_placement: Placement,
-    link: Link = SHARED_MEMORY,
+    network: Network = ONE_HOST,
 ) -> list[Route]:
     """Every route that was considered, the chosen one first, the others from fast to slow."""
-    best = _best(type, src_sbp, src_placement, dst_sbp, dst_placement, link)
+    best = _best(type, src_sbp, src_placement, dst_sbp, dst_placement, network)
     src, dst = (src_sbp, src_placement), (dst_sbp, dst_placement)
-    others = [r for r in _candidates(type, src, dst, link) if r.steps != best.steps]
+    others = [r for r in _candidates(type, src, dst, network) if r.steps != best.steps]
     return [best, *sorted(others, key=lambda r: (r.seconds, r.busiest, len(r.steps)))]
 
 
@@ -88,7 +88,7 @@ def _best(
     src_placement: Placement,
     dst_sbp: NdSbp,
     dst_placement: Placement,
-    link: Link,
+    network: Network,
 ) -> Route:
     check_layout(type.shape, src_sbp, src_placement)
     check_layout(type.shape, dst_sbp, dst_placement)
@@ -96,7 +96,7 @@ def _best(
     src, dst = (src_sbp, src_placement), (dst_sbp, dst_placement)
     if src == dst:
         return Route((), 0.0, 0.0)
-    candidates = _candidates(type, src, dst, link)
+    candidates = _candidates(type, src, dst, network)
     best = next(candidates)
     for route in candidates:
         if _is_better(route, best):
@@ -112,27 +112,31 @@ def _is_better(route: Route, best: Route) -> bool:
     return same and route.busiest < best.busiest * _WORTH_MORE_STEPS
 
 
-def _candidates(type: TensorType, src: _State, dst: _State, link: Link) -> Iterator[Route]:
+def _candidates(type: TensorType, src: _State, dst: _State, network: Network) -> Iterator[Route]:
     """The direct step, sums made once and spread, and routes through layouts between."""
     direct = make_step(*src, *dst)
-    yield _route(type, (direct,), link)
+    yield _route(type, (direct,), network)
     if not any(s.is_partial for s in src[0]) and not any(s.is_broadcast for s in dst[0]):
         return  # every byte has one owner and one reader: nothing beats one hop
     if any(s.is_partial for s in src[0]):
-        yield _route(type, (replace(direct, kind="sum_and_spread"),), link)
-    for states in _chains(type, src, dst):
-        yield _route(type, tuple(make_step(*a, *b) for a, b in pairwise(states)), link)
+        yield _route(type, (replace(direct, kind="sum_and_spread"),), network)
+    for states in _chains(type, src, dst, network):
+        yield _route(type, tuple(make_step(*a, *b) for a, b in pairwise(states)), network)
 
 
-def _route(type: TensorType, steps: tuple[RouteStep, ...], link: Link) -> Route:
-    costs = [step_cost(type, step, link) for step in steps]
+def _route(type: TensorType, steps: tuple[RouteStep, ...], network: Network) -> Route:
+    costs = [step_cost(type, step, network) for step in steps]
     return Route(steps, sum(s for s, _ in costs), sum(b for _, b in costs))
 
 
-def _chains(type: TensorType, src: _State, dst: _State) -> Iterator[tuple[_State, ...]]:
+def _chains(
+    type: TensorType, src: _State, dst: _State, network: Network
+) -> Iterator[tuple[_State, ...]]:
     """Routes of two or three steps, the shortest first."""
-    first = list(dict.fromkeys(s for s in _after(type, src, dst) if s not in (src, dst)))
-    last = list(dict.fromkeys(s for s in _before(type, src, dst) if s not in (src, dst)))
+    after = [*_after(type, src, dst), *_inside_hosts(type, src, PARTIAL, network)]
+    before = [*_before(type, src, dst), *_inside_hosts(type, dst, BROADCAST, network)]
+    first = list(dict.fromkeys(s for s in after if s not in (src, dst)))
+    last = list(dict.fromkeys(s for s in before if s not in (src, dst)))
     for middle in dict.fromkeys(first + last):
         yield src, middle, dst
     for a in first:
@@ -167,6 +171,31 @@ def _before(type: TensorType, src: _State, dst: _State) -> Iterator[_State]:
     p = math.prod(placement.hierarchy[i] for i in axes)
     for dim in dims_to_split(type.shape, nd_sbp, p)[:1]:
         yield tuple(Split(dim) if i in axes else s for i, s in enumerate(nd_sbp)), placement
+
+
+def _inside_hosts(type: TensorType, state: _State, kind: Sbp, network: Network) -> Iterator[_State]:
+    """For sums or copies over several hosts: the ranks of each host divide what they hold, so that
+    it is added up or copied there and crosses between hosts once."""
+    nd_sbp, placement = state
+    if len(nd_sbp) != 1 or nd_sbp[0] is not kind or not network.spans(placement.rank_ids):
+        return
+    grid = host_grid(placement, network)
+    if grid is not None:
+        for dim in dims_to_split(type.shape, nd_sbp, grid.hierarchy[1])[:1]:
+            yield (kind, Split(dim)), grid
+
+
+@lru_cache(maxsize=256)
+def host_grid(placement: Placement, network: Network) -> Placement | None:
+    """The ranks of a line as a grid of hosts and ranks in a host; None if hosts hold different
+    numbers of ranks or the line goes back and forth between them, or if no host holds two."""
+    hosts = [network.host(r) for r in placement.rank_ids]
+    num_hosts = len(set(hosts))
+    per_host = len(hosts) // num_hosts
+    rows = [hosts[i : i + per_host] for i in range(0, len(hosts), per_host)]
+    if per_host < 2 or len(rows) != num_hosts or any(len(set(row)) > 1 for row in rows):
+        return None
+    return Placement(placement.type, placement.ranks.reshape(num_hosts, per_host))
 
 
 def _stays(axis: int, src: _State, dst: _State) -> bool:

@@ -22,7 +22,7 @@ from oneflow.boxing.boxes import (
     stays_in_groups,
     two_phases,
 )
-from oneflow.boxing.link import Link
+from oneflow.boxing.link import Network
 from oneflow.core.errors import SbpError
 from oneflow.core.placement import Placement
 from oneflow.core.sbp import BROADCAST, NdSbp, Sbp, nd_sbp_str
@@ -152,25 +152,27 @@ def leaves_gaps(shape: tuple[int, ...], step: RouteStep, rank: int) -> bool:
     return written < math.prod(shard_box(shape, step.dst_sbp, step.dst_placement, rank).shape)
 
 
-def step_cost(type: TensorType, step: RouteStep, link: Link) -> tuple[float, float]:
-    """Estimated seconds of one step over `link`, and bytes into its busiest rank.
+def step_cost(type: TensorType, step: RouteStep, network: Network) -> tuple[float, float]:
+    """Estimated seconds of one step, and bytes through its busiest rank.
 
     The seconds count the bytes of all ranks, evenly divided: ranks of a host share its memory bus,
-    ranks of a network its switch. The busiest rank decides between ways that move the same.
+    hosts of a network its switch. The busiest rank decides between ways that move the same.
     """
-    if step.kind in BOX_KINDS:
+    is_far = network.spans((*step.src_placement.rank_ids, *step.dst_placement.rank_ids))
+    if step.kind in BOX_KINDS or is_far:
+        counted = _counted_bytes(type, step, network.hosts if is_far else ())
         hops = len(phases(step))
-        mean, busiest = _counted_bytes(type, step)
-        return link.seconds(hops, mean), busiest
+        is_far = counted.far > 0
+        return network.seconds(hops, counted.near, counted.far, is_far), counted.busiest
     axes = step_axes(step)
     p = math.prod(step.src_placement.hierarchy[a] for a in axes)
     total = _group_bytes(type, step, axes)
     row = _row(step.src_sbp[axes[0]], step.dst_sbp[axes[0]])
     if row.kind == "all_reduce" and total <= ONE_HOP_NBYTES:
         nbytes = float(total * (p - 1))
-        return link.seconds(1, nbytes), nbytes
+        return network.seconds(1, nbytes, 0.0, False), nbytes
     nbytes = row.bytes_in(total, p)
-    return link.seconds(row.hops, nbytes), nbytes
+    return network.seconds(row.hops, nbytes, 0.0, False), nbytes
 
 
 def received_bytes(type: TensorType, step: RouteStep, rank: int) -> int:
@@ -236,21 +238,39 @@ def _group_bytes(type: TensorType, step: RouteStep, axes: tuple[int, ...]) -> in
     return math.prod(box.shape) * int(type.dtype.bytes)
 
 
+@dataclass(frozen=True)
+class _Counted:
+    """near: into the mean of all ranks, of its own host.  far: into the mean of all hosts.
+    busiest: through the busiest rank, in or out."""
+
+    near: float
+    far: float
+    busiest: float
+
+
 @lru_cache(maxsize=16384)
-def _counted_bytes(type: TensorType, step: RouteStep) -> tuple[float, float]:
-    """Bytes into the mean of all ranks, and through the busiest, in or out; of many readers only
-    some are looked at."""
+def _counted_bytes(type: TensorType, step: RouteStep, hosts: tuple[int, ...]) -> _Counted:
+    """Of many readers only some are looked at. hosts: of each rank; () if all are on one."""
     readers = step.dst_placement.rank_ids
-    stride = -(-len(readers) // _MAX_RANKS_COUNTED)
+    looked_at = readers[:: -(-len(readers) // _MAX_RANKS_COUNTED)]
     incoming, outgoing = Counter[int](), Counter[int]()
-    looked_at = readers[::stride]
+    near = far = 0
     for pulls_of in phases(step):
         for rank in looked_at:
             for pull in pulls_of(type.shape, rank):
-                if pull.source_rank != rank:
-                    incoming[rank] += pull.numel
-                    outgoing[pull.source_rank] += pull.numel
-    total = incoming.total() * len(readers) / len(looked_at)
-    ranks = len({*step.src_placement.rank_ids, *readers})
+                source = pull.source_rank
+                if source == rank:
+                    continue
+                incoming[rank] += pull.numel
+                outgoing[source] += pull.numel
+                if hosts and hosts[source] != hosts[rank]:
+                    far += pull.numel
+                else:
+                    near += pull.numel
+    ranks = {*step.src_placement.rank_ids, *readers}
+    num_hosts = len({hosts[r] for r in ranks}) if hosts else 1
+    scale = type.dtype.bytes * len(readers) / len(looked_at)
     busiest = max([*incoming.values(), *outgoing.values()], default=0)
-    return total / ranks * type.dtype.bytes, float(busiest * type.dtype.bytes)
+    return _Counted(
+        near * scale / len(ranks), far * scale / num_hosts, float(busiest * type.dtype.bytes)
+    )

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from oneflow.boxing.bound import lower_bound_nbytes
-from oneflow.boxing.link import DEVICE, SHARED_MEMORY, TCP, Link
+from oneflow.boxing.link import DEVICE, SHARED_MEMORY, Network, network_of
 from oneflow.boxing.notation import Change
 from oneflow.boxing.route import all_routes
 from oneflow.boxing.transitions import RouteStep, received_bytes, step_cost
 from oneflow.core.placement import Placement
 from oneflow.core.sbp import NdSbp, nd_sbp_str
 from oneflow.core.tensor_type import TensorType
-
-LINKS = {"shared memory": SHARED_MEMORY, "TCP": TCP, "NCCL": DEVICE}
 
 
 @dataclass(frozen=True)
@@ -79,7 +78,7 @@ class ChangeView:
 
     type: TensorType
     change: Change
-    link_name: str
+    links: str
     bound_nbytes: int
     routes: tuple[RouteView, ...]
 
@@ -89,7 +88,7 @@ class ChangeView:
             "type": str(self.type),
             "from": _layout(change.src_sbp, change.src_placement),
             "to": _layout(change.dst_sbp, change.dst_placement),
-            "link": self.link_name,
+            "links": self.links,
             "lower_bound_bytes": self.bound_nbytes,
             "chosen": self.routes[0].to_json(),
             "alternatives": [r.to_json() for r in self.routes[1:]],
@@ -101,7 +100,7 @@ class ChangeView:
     def _head(self) -> list[str]:
         change, type_ = self.change, self.type
         return [
-            f"{type_}, {_count(type_.nbytes)}, over {self.link_name}",
+            f"{type_}, {_count(type_.nbytes)}, over {self.links}",
             f"from {_layout(change.src_sbp, change.src_placement)}",
             f"to   {_layout(change.dst_sbp, change.dst_placement)}",
         ]
@@ -133,31 +132,36 @@ def explain(type: TensorType, change: Change, hosts: tuple[int, ...] = ()) -> Ch
     hosts: the host of each rank, counted from 0; all on one if empty. Raises SbpError if a layout
     does not fit the tensor.
     """
-    name = _link_name(change, hosts)
+    network = _network(change, hosts)
+    name = _links(change, network)
     layouts = change.src_sbp, change.src_placement, change.dst_sbp, change.dst_placement
     bound = lower_bound_nbytes(type, *layouts)
     if layouts[:2] == layouts[2:]:
         return ChangeView(type, change, name, bound, (RouteView(()),))
-    found = {r.steps: None for r in all_routes(type, *layouts, LINKS[name])}
-    routes = tuple(_route_view(type, steps, LINKS[name]) for steps in found)
+    found = {r.steps: None for r in all_routes(type, *layouts, network)}
+    routes = tuple(_route_view(type, steps, network) for steps in found)
     return ChangeView(type, change, name, bound, routes)
 
 
-def _link_name(change: Change, hosts: tuple[int, ...]) -> str:
-    ranks = {*change.src_placement.rank_ids, *change.dst_placement.rank_ids}
-    if len({hosts[r] for r in ranks} if hosts else ()) > 1:
-        return "TCP"
+def _network(change: Change, hosts: tuple[int, ...]) -> Network:
     kinds = {change.src_placement.type, change.dst_placement.type}
-    return "NCCL" if kinds == {"cuda"} else "shared memory"
+    near = DEVICE if kinds == {"cuda"} else SHARED_MEMORY
+    return network_of([str(host) for host in hosts], near)
 
 
-def _route_view(type: TensorType, steps: tuple[RouteStep, ...], link: Link) -> RouteView:
-    return RouteView(tuple(_step_view(type, step, link) for step in steps))
+def _links(change: Change, network: Network) -> str:
+    near = "NCCL" if network.near is DEVICE else "shared memory"
+    ranks = {*change.src_placement.rank_ids, *change.dst_placement.rank_ids}
+    return f"{near} and TCP between hosts" if network.spans(ranks) else near
 
 
-def _step_view(type: TensorType, step: RouteStep, link: Link) -> StepView:
+def _route_view(type: TensorType, steps: tuple[RouteStep, ...], network: Network) -> RouteView:
+    return RouteView(tuple(_step_view(type, step, network) for step in steps))
+
+
+def _step_view(type: TensorType, step: RouteStep, network: Network) -> StepView:
     counts = [received_bytes(type, step, rank) for rank in step.dst_placement.rank_ids]
-    return StepView(step, sum(counts), max(counts), step_cost(type, step, link)[0])
+    return StepView(step, sum(counts), max(counts), step_cost(type, step, network)[0])
 
 
 def _layout(nd_sbp: NdSbp, placement: Placement) -> str:
@@ -175,7 +179,7 @@ def _time(seconds: float) -> str:
     return f"{seconds * 1e6:.3g} us"
 
 
-def _table(rows: list[tuple[str, ...]], numbers_from: int) -> list[str]:
+def _table(rows: Sequence[tuple[str, ...]], numbers_from: int) -> list[str]:
     """Columns of equal width, those from `numbers_from` on the right."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = []

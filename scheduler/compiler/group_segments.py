@@ -26,7 +26,7 @@ from oneflow.core.op import find_op
 from oneflow.core.plan import ActorKind, ActorSpec
 from oneflow.core.sbp import NdSbp
 from oneflow.scheduler.compiler.fusion import fused
-from oneflow.scheduler.compiler.signatures import link_between
+from oneflow.scheduler.compiler.signatures import plan_network
 
 _KINDS = {
     "input": ActorKind.INPUT,
@@ -146,8 +146,8 @@ def boxing_way(node: Node, cluster: Cluster) -> tuple[int, ...] | str:
     direct = make_step(*layouts)
     if direct.kind == "all_reduce":
         return step_axes(direct)
-    link = link_between(cluster, source.placement, target.placement)
-    chosen = choose_route(source.type, *layouts, link)
+    network = plan_network(cluster, source.placement, target.placement)
+    chosen = choose_route(source.type, *layouts, network)
     return "sum_and_spread" if [s.kind for s in chosen] == ["sum_and_spread"] else "transfer"
 
 

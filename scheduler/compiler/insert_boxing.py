@@ -1,4 +1,5 @@
-"""Puts a boxing node wherever a reader wants a value to lie otherwise than it does.
+"""Puts boxing nodes wherever a reader wants a value to lie otherwise than it does: one for each
+step of the route.
 
 All readers that want the same share one node; it stands right before the first of them. A to_global
 becomes a boxing node, or goes if its input lies so already.
@@ -7,15 +8,23 @@ becomes a boxing node, or goes if its input lies so already.
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 
+from oneflow.boxing.route import choose_route
+from oneflow.boxing.transitions import RouteStep, make_step
 from oneflow.core.errors import InternalError, SbpError
 from oneflow.core.graph import LogicalGraph, Node, Value
 from oneflow.core.job_config import Cluster, JobConfig
 from oneflow.core.op import find_op
 from oneflow.core.placement import Placement
 from oneflow.core.sbp import NdSbp, nd_sbp_str
-from oneflow.scheduler.compiler.signatures import MOVES, Choice, Signatures, same_layout
+from oneflow.scheduler.compiler.signatures import (
+    MOVES,
+    Choice,
+    Signatures,
+    plan_network,
+    same_layout,
+)
 
 _SAME = frozenset({"input", "variable", "output"})
 """Kinds that take their input, if any, as it is."""
@@ -30,19 +39,22 @@ def insert_boxing(graph: LogicalGraph, config: JobConfig, cluster: Cluster) -> N
     moved: _Moved = {}
     for node in graph:
         if node.op in MOVES:
-            _settle(graph, node, moved)
+            _settle(graph, node, moved, cluster)
         elif node.inputs and node.op not in _SAME:
-            _box_inputs(graph, node, wanted.inputs(node), moved)
+            _box_inputs(graph, node, wanted.inputs(node), moved, cluster)
 
 
-def _settle(graph: LogicalGraph, node: Node, moved: _Moved) -> None:
-    """Makes a to_global a boxing node, or removes it."""
+def _settle(graph: LogicalGraph, node: Node, moved: _Moved, cluster: Cluster) -> None:
+    """Makes a to_global the last boxing node of a route, or removes it."""
     source, target = node.inputs[0], node.outputs[0]
     if source.sbp == target.sbp and source.placement == target.placement:
         same = source
     else:
         node.op, node.attrs = "boxing", {}
         same = moved.setdefault((source.id, _known(target), target.placement), target)
+        if same is target:
+            *first, _ = _steps(source, _known(target), target.placement, cluster)
+            graph.set_input(node, 0, _follow(graph, node, source, first))
     if same is not target:
         hand_over(target, same)
         graph.erase(node)
@@ -57,7 +69,27 @@ def hand_over(old: Value, new: Value) -> None:
     new.users.extend(users)
 
 
-def _box_inputs(graph: LogicalGraph, node: Node, wanted: tuple[NdSbp, ...], moved: _Moved) -> None:
+def _steps(
+    value: Value, nd_sbp: NdSbp, placement: Placement, cluster: Cluster
+) -> tuple[RouteStep, ...]:
+    """The route of a value; one step if only the name of its layout changes."""
+    layouts = _known(value), value.placement, nd_sbp, placement
+    network = plan_network(cluster, value.placement, placement)
+    return choose_route(value.type, *layouts, network) or (make_step(*layouts),)
+
+
+def _follow(graph: LogicalGraph, before: Node, value: Value, steps: Sequence[RouteStep]) -> Value:
+    """The value after some steps, each a boxing node right before a node."""
+    for step in steps:
+        sbp = [step.dst_sbp]
+        boxing = graph.insert(before, "boxing", [value], [value.type], step.dst_placement, sbp=sbp)
+        value = boxing.outputs[0]
+    return value
+
+
+def _box_inputs(
+    graph: LogicalGraph, node: Node, wanted: tuple[NdSbp, ...], moved: _Moved, cluster: Cluster
+) -> None:
     placement = node.placement
     for i, (value, nd_sbp) in enumerate(zip(node.inputs, wanted, strict=True)):
         same_place = value.placement is placement or value.placement == placement
@@ -68,8 +100,8 @@ def _box_inputs(graph: LogicalGraph, node: Node, wanted: tuple[NdSbp, ...], move
         key = (value.id, nd_sbp, placement)
         boxed = moved.get(key)
         if boxed is None:
-            boxing = graph.insert(node, "boxing", [value], [value.type], placement, sbp=[nd_sbp])
-            boxed = moved[key] = boxing.outputs[0]
+            steps = _steps(value, nd_sbp, placement, cluster)
+            boxed = moved[key] = _follow(graph, node, value, steps)
         graph.set_input(node, i, boxed)
 
 

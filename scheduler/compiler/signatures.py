@@ -11,10 +11,11 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Hashable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from oneflow.boxing.cost import DEVICE, SHARED_MEMORY, TCP, Link, boxing_seconds
+from oneflow.boxing.cost import boxing_seconds
+from oneflow.boxing.link import DEVICE, SHARED_MEMORY, Network, network_of
 from oneflow.core.dtype import bool_
 from oneflow.core.errors import PlacementError
 from oneflow.core.graph import LogicalGraph, Node, Value
@@ -88,8 +89,8 @@ class Signatures:
         key = (type, source, target)
         found = self._edges.get(key)
         if found is None:
-            link = link_between(self._cluster, source, target)
-            found = self._edges[key] = Edge(type, source, target, link)
+            network = network_between(self._cluster, source, target)
+            found = self._edges[key] = Edge(type, source, target, network)
         return found
 
 
@@ -97,16 +98,18 @@ class Edge(dict[tuple[NdSbp, NdSbp], float]):
     """(layout before, layout after) -> seconds of moving a value of one type between two
     placements; inf: impossible."""
 
-    def __init__(self, type: TensorType, source: Placement, target: Placement, link: Link) -> None:
+    def __init__(
+        self, type: TensorType, source: Placement, target: Placement, network: Network
+    ) -> None:
         super().__init__()
-        self._ends = (type, source, target, link)
+        self._ends = (type, source, target, network)
 
     def __missing__(self, layouts: tuple[NdSbp, NdSbp]) -> float:
         seconds = self[layouts] = self._seconds(*layouts)
         return seconds
 
     def _seconds(self, before: NdSbp, after: NdSbp) -> float:
-        type, source, target, link = self._ends
+        type, source, target, network = self._ends
         if source == target:
             if before == after:
                 return 0.0
@@ -114,12 +117,12 @@ class Edge(dict[tuple[NdSbp, NdSbp], float]):
                 return RELABEL_SECONDS
         if type.dtype is bool_ and (has_partial(before) or has_partial(after)):
             return math.inf
-        seconds = MOVE_SECONDS + boxing_seconds(type, before, source, after, target, link)
+        seconds = MOVE_SECONDS + boxing_seconds(type, before, source, after, target, network)
         if has_partial(after) and not has_partial(before):
             # To make partial sums of a whole costs next to nothing, but somebody has to add them
             # up again.
             whole = all_broadcast(target.ndim)
-            seconds += boxing_seconds(type, after, target, whole, target, link)
+            seconds += boxing_seconds(type, after, target, whole, target, network)
         return seconds
 
 
@@ -128,13 +131,20 @@ def has_partial(nd_sbp: NdSbp) -> bool:
 
 
 @lru_cache(maxsize=1024)
-def link_between(cluster: Cluster, source: Placement, target: Placement) -> Link:
-    """The slowest link that a value takes between the ranks of two placements."""
-    ranks = {*source.rank_ids, *target.rank_ids}
-    hosts = {cluster.hosts[r] if r < cluster.world_size else "" for r in ranks}
-    if len(hosts) > 1:
-        return TCP
-    return DEVICE if source.type == target.type == "cuda" else SHARED_MEMORY
+def network_between(cluster: Cluster, source: Placement, target: Placement) -> Network:
+    """What joins the ranks of two placements."""
+    near = DEVICE if source.type == target.type == "cuda" else SHARED_MEMORY
+    return network_of(cluster.hosts, near)
+
+
+def plan_network(cluster: Cluster, source: Placement, target: Placement) -> Network:
+    """The same as boxing actors see it, for each of whose exchanges messages must pass."""
+    network = network_between(cluster, source, target)
+    near, far = (
+        replace(link, latency_s=link.latency_s + MOVE_SECONDS)
+        for link in (network.near, network.far)
+    )
+    return replace(network, near=near, far=far)
 
 
 def same_layout(a: NdSbp, b: NdSbp, hierarchy: tuple[int, ...]) -> bool:

@@ -28,8 +28,8 @@ PLACES = {
 }
 
 
-LARGE_NBYTES = 1 << 20
-"""Above this no way of moving has fewer bytes; below, some have fewer messages."""
+LARGE_NBYTES = 1 << 22
+"""Above this the way with the fewest bytes is taken; below, one with fewer messages may be."""
 
 
 def parts(whole: Array, nd_sbp: NdSbp, placement: Placement) -> list[Array]:
@@ -82,7 +82,7 @@ def check(
     feeds: list[dict[str, Array]] = [{} for _ in range(size)]
     for rank, part in zip(before[0].rank_ids, parts(whole, before[1], before[0]), strict=True):
         feeds[rank]["x"] = part
-    for _ in range(2):  # slots are used again
+    for _ in range(2 if whole.nbytes < LARGE_NBYTES else 1):  # slots are used again
         outputs = cluster.step(feeds)
         shards = [outputs[rank][0] for rank in after[0].rank_ids]
         found = joined(shards, whole.shape, after[1], after[0])
@@ -136,7 +136,7 @@ def test_ranks_that_share_nothing() -> None:
         check(numbers(8, 7), (p, (a,)), (q, (b,)), seed)
 
 
-LARGE = (642, 501)
+LARGE = (1282, 803)
 
 
 @pytest.mark.parametrize("place", ["2", "3", "2x2"])

@@ -45,10 +45,10 @@ def test_the_text_has_steps_totals_bound_and_losers(capsys: pytest.CaptureFixtur
     lines = out.splitlines()
     assert lines[0] == "float32[64, 48], 12,288 bytes, over shared memory"
     assert "(S(0), B)@cpu[[0, 1], [2, 3]]" in lines[1]
-    assert any(line.split()[:2] == ["1", "slice"] for line in lines)
+    assert any(line.split()[:2] == ["1", "transfer"] for line in lines)
     assert any(line.split()[:3] == ["in", "all", "12,288"] for line in lines)
     assert any(line.split()[:3] == ["lower", "bound", "12,288"] for line in lines)
-    assert any(line.startswith("transfer ") for line in lines)
+    assert any(line.startswith("slice ") for line in lines)
 
 
 def test_json_says_the_same(capsys: pytest.CaptureFixture[str]) -> None:

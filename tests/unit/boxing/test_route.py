@@ -11,9 +11,10 @@ from boxing_layouts import all_sbp, gathered, scatter
 from oneflow.boxing.bound import lower_bound_nbytes
 from oneflow.boxing.boxes import pulls, shard_box, tree_edges
 from oneflow.boxing.collectives.in_process import simulate_route
-from oneflow.boxing.cost import TCP, boxing_bytes, boxing_seconds
+from oneflow.boxing.cost import boxing_bytes, boxing_seconds
+from oneflow.boxing.link import Network
 from oneflow.boxing.route import choose_route
-from oneflow.boxing.transitions import RouteStep, leaves_gaps, make_step
+from oneflow.boxing.transitions import RouteStep, leaves_gaps, make_step, phases
 from oneflow.core.dtype import bool_, float64
 from oneflow.core.errors import SbpError
 from oneflow.core.placement import Placement
@@ -133,7 +134,7 @@ def fewest_sends(holders: list[frozenset[int]], readers: frozenset[int]) -> int:
             for state in level
             for a, b in itertools.permutations(range(4), 2)
             for what in state[a] - state[b]
-            for after in [(*state[:b], _closed(state[b] | {what}), *state[b + 1:])]
+            for after in [(*state[:b], _closed(state[b] | {what}), *state[b + 1 :])]
             if after not in seen
         }
         seen |= level
@@ -248,6 +249,27 @@ def test_layouts_that_do_not_fit_are_refused() -> None:
         boxing_seconds(TensorType((4,), float64), (S0,), GRID, (B,), GRID)
 
 
+@pytest.mark.parametrize(("a", "b", "far"), [(P, B, 2), (S0, B, 1), (P, S0, 1)])
+def test_between_hosts_nothing_crosses_twice(a: Split, b: Split, far: int) -> None:
+    """Two hosts of two ranks: far, in tensors, is what crosses; sums are made inside a host first,
+    copies inside the host that has them."""
+    network, line = Network((0, 0, 1, 1)), LINES[2]
+    type = TensorType((1024, 512), float64)
+    whole = np.random.default_rng(0).integers(-9, 9, type.shape).astype(np.float64)
+    route = choose_route(type, (a,), line, (b,), line, network)
+    after, _ = simulate_route(type, route, scatter(whole, (a,), line))
+    np.testing.assert_array_equal(gathered(after, type.shape, (b,), line), whole)
+    crossing = sum(
+        pull.numel * 8
+        for step in route
+        for pulls_of in phases(step)
+        for rank in line.rank_ids
+        for pull in pulls_of(type.shape, rank)
+        if network.host(pull.source_rank) != network.host(rank)
+    )
+    assert crossing == far * type.nbytes
+
+
 def test_seconds_grow_with_bytes_and_with_the_slower_link() -> None:
     small, large = TensorType((8,), float64), TensorType((1 << 20,), float64)
     line = LINES[0]
@@ -255,6 +277,6 @@ def test_seconds_grow_with_bytes_and_with_the_slower_link() -> None:
     assert boxing_seconds(small, (S0,), line, (B,), line) < boxing_seconds(
         large, (S0,), line, (B,), line
     )
-    assert boxing_seconds(large, (P,), line, (B,), line, TCP) > boxing_seconds(
+    assert boxing_seconds(large, (P,), line, (B,), line, Network(tuple(range(4)))) > boxing_seconds(
         large, (P,), line, (B,), line
     )

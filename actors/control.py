@@ -8,11 +8,12 @@ scheduler says that the job is over.
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import os
 import secrets
 import socket
 import time
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -37,7 +38,7 @@ from oneflow.core.errors import (
 )
 from oneflow.core.exits import exited_early, exited_ranks
 from oneflow.core.log import get_logger
-from oneflow.core.loop import wait_for
+from oneflow.core.loop import submit, wait_for
 
 if TYPE_CHECKING:
     from oneflow.protos import control_pb2 as pb
@@ -50,6 +51,7 @@ OWN_ANSWER_S = 0.1  # an error meant for us too says more than "another rank fai
 LEAVE_S = 2.0
 REPORT_S = 2.0
 RECONNECT_PAUSE_S = 0.2
+WAIT_ANSWER_S = 15.0
 
 
 @dataclass(frozen=True)
@@ -166,6 +168,40 @@ class ControlClient:
         wait_s = self._config.timeout_s if timeout_s is None else timeout_s
         reply = self._call("Get", pb.GetRequest(key=key, timeout_s=wait_s), wait_s)
         return bytes(reply.value)
+
+    def ask_get(self, key: str, timeout_s: float) -> concurrent.futures.Future[bytes]:
+        """`get` for a caller that has more to look at while it waits."""
+        from oneflow.protos import control_pb2 as pb
+
+        async def value() -> bytes:
+            request = pb.GetRequest(key=key, timeout_s=timeout_s)
+            return bytes((await self._ask("Get", request, timeout_s + MARGIN_S)).value)
+
+        return submit(self._guarded(value(), timeout_s + 2 * MARGIN_S))
+
+    def ask_wait(
+        self, place: str, number: int, text: str, missing: Iterable[int], reached: Mapping[str, int]
+    ) -> concurrent.futures.Future[None]:
+        """Says that this rank has waited for long: in its call `number` at `place`, for `missing`.
+
+        reached: place -> number of the last call begun there. The answer comes after seconds, or
+        at once as a DesyncError if the wait can never end; as long as it lasts, ask again.
+        """
+        from oneflow.protos import control_pb2 as pb
+
+        request = pb.WaitRequest(
+            rank=self.rank,
+            place=place,
+            number=number,
+            text=text[:MAX_TEXT_CHARS],
+            missing=missing,
+            reached=reached,
+        )
+
+        async def answer() -> None:
+            await self._ask("Wait", request, WAIT_ANSWER_S)
+
+        return submit(answer())
 
     def barrier(self, name: str, timeout_s: float | None = None) -> None:
         """Waits until all ranks have come.

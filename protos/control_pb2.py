@@ -14,13 +14,15 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1coneflow/protos/control.proto\x12\x07oneflow\"#\n\x05\x45rror\x12\x0c\n\x04type\x18\x01 \x01(\t\x12\x0c\n\x04text\x18\x02 \x01(\t\"F\n\x06Member\x12\x0c\n\x04rank\x18\x01 \x01(\r\x12\x0c\n\x04host\x18\x02 \x01(\t\x12\x0b\n\x03pid\x18\x03 \x01(\r\x12\x13\n\x0bincarnation\x18\x04 \x01(\x06\"\x87\x01\n\x0bJoinRequest\x12\x1f\n\x06member\x18\x01 \x01(\x0b\x32\x0f.oneflow.Member\x12\x12\n\nworld_size\x18\x02 \x01(\r\x12\r\n\x05\x65poch\x18\x03 \x01(\r\x12\x10\n\x08protocol\x18\x04 \x01(\r\x12\x0f\n\x07version\x18\x05 \x01(\t\x12\x11\n\ttimeout_s\x18\x06 \x01(\x01\"L\n\tJoinReply\x12\x1d\n\x05\x65rror\x18\x01 \x01(\x0b\x32\x0e.oneflow.Error\x12 \n\x07members\x18\x02 \x03(\x0b\x32\x0f.oneflow.Member\"(\n\nPutRequest\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x0c\")\n\x08PutReply\x12\x1d\n\x05\x65rror\x18\x01 \x01(\x0b\x32\x0e.oneflow.Error\",\n\nGetRequest\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\x11\n\ttimeout_s\x18\x02 \x01(\x01\"8\n\x08GetReply\x12\x1d\n\x05\x65rror\x18\x01 \x01(\x0b\x32\x0e.oneflow.Error\x12\r\n\x05value\x18\x02 \x01(\x0c\"?\n\x0e\x42\x61rrierRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0c\n\x04rank\x18\x02 \x01(\r\x12\x11\n\ttimeout_s\x18\x03 \x01(\x01\"-\n\x0c\x42\x61rrierReply\x12\x1d\n\x05\x65rror\x18\x01 \x01(\x0b\x32\x0e.oneflow.Error\"\x8a\x01\n\rCompileHeader\x12\x0c\n\x04rank\x18\x01 \x01(\r\x12\x10\n\x08sequence\x18\x02 \x01(\x04\x12\x10\n\x08job_name\x18\x03 \x01(\t\x12\x0e\n\x06\x64igest\x18\x04 \x01(\x0c\x12\x14\n\x0cgraph_nbytes\x18\x05 \x01(\x04\x12\x0e\n\x06\x63onfig\x18\x06 \x01(\x0c\x12\x11\n\ttimeout_s\x18\x07 \x01(\x01\"\x81\x01\n\tCompileUp\x12(\n\x06header\x18\x01 \x01(\x0b\x32\x16.oneflow.CompileHeaderH\x00\x12\x15\n\x0bgraph_chunk\x18\x02 \x01(\x0cH\x00\x12\x16\n\x0cnode_digests\x18\x03 \x01(\x0cH\x00\x12\x13\n\tnode_text\x18\x04 \x01(\tH\x00\x42\x06\n\x04kind\"\x1c\n\nPlanHeader\x12\x0e\n\x06nbytes\x18\x01 \x01(\x04\"\xa8\x01\n\x0b\x43ompileDown\x12\x1f\n\x05\x65rror\x18\x01 \x01(\x0b\x32\x0e.oneflow.ErrorH\x00\x12\x1b\n\x11want_node_digests\x18\x02 \x01(\x08H\x00\x12\x18\n\x0ewant_node_text\x18\x03 \x01(\x04H\x00\x12#\n\x04plan\x18\x04 \x01(\x0b\x32\x13.oneflow.PlanHeaderH\x00\x12\x14\n\nplan_chunk\x18\x05 \x01(\x0cH\x00\x42\x06\n\x04kind\";\n\x04\x42\x65\x61t\x12\x0c\n\x04rank\x18\x01 \x01(\r\x12\x13\n\x0bincarnation\x18\x02 \x01(\x06\x12\x10\n\x08progress\x18\x03 \x01(\x04\"W\n\x07\x46\x61ilure\x12\x0c\n\x04rank\x18\x01 \x01(\r\x12\x0c\n\x04host\x18\x02 \x01(\t\x12\r\n\x05\x63\x61use\x18\x03 \x01(\t\x12\x11\n\texit_code\x18\x04 \x01(\r\x12\x0e\n\x06reason\x18\x05 \x01(\t\"e\n\x06Notice\x12\r\n\x03\x61\x63k\x18\x01 \x01(\x04H\x00\x12!\n\x05\x61\x62ort\x18\x02 \x01(\x0b\x32\x10.oneflow.FailureH\x00\x12\x0e\n\x04left\x18\x03 \x01(\rH\x00\x12\x11\n\x07\x63losing\x18\x04 \x01(\x08H\x00\x42\x06\n\x04kind\"2\n\rFailureReport\x12!\n\x07\x66\x61ilure\x18\x01 \x01(\x0b\x32\x10.oneflow.Failure\"N\n\x0c\x46\x61ilureReply\x12\x1d\n\x05\x65rror\x18\x01 \x01(\x0b\x32\x0e.oneflow.Error\x12\x1f\n\x05\x66irst\x18\x02 \x01(\x0b\x32\x10.oneflow.Failure\"1\n\x0cLeaveRequest\x12\x0c\n\x04rank\x18\x01 \x01(\r\x12\x13\n\x0bincarnation\x18\x02 \x01(\x06\"+\n\nLeaveReply\x12\x1d\n\x05\x65rror\x18\x01 \x01(\x0b\x32\x0e.oneflow.Error2\xb5\x03\n\tScheduler\x12\x30\n\x04Join\x12\x14.oneflow.JoinRequest\x1a\x12.oneflow.JoinReply\x12-\n\x03Put\x12\x13.oneflow.PutRequest\x1a\x11.oneflow.PutReply\x12-\n\x03Get\x12\x13.oneflow.GetRequest\x1a\x11.oneflow.GetReply\x12\x39\n\x07\x42\x61rrier\x12\x17.oneflow.BarrierRequest\x1a\x15.oneflow.BarrierReply\x12\x37\n\x07\x43ompile\x12\x12.oneflow.CompileUp\x1a\x14.oneflow.CompileDown(\x01\x30\x01\x12/\n\tHeartbeat\x12\r.oneflow.Beat\x1a\x0f.oneflow.Notice(\x01\x30\x01\x12>\n\rReportFailure\x12\x16.oneflow.FailureReport\x1a\x15.oneflow.FailureReply\x12\x33\n\x05Leave\x12\x15.oneflow.LeaveRequest\x1a\x13.oneflow.LeaveReplyb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1coneflow/protos/control.proto\x12\x07oneflow\"#\n\x05\x45rror\x12\x0c\n\x04type\x18\x01 \x01(\t\x12\x0c\n\x04text\x18\x02 \x01(\t\"F\n\x06Member\x12\x0c\n\x04rank\x18\x01 \x01(\r\x12\x0c\n\x04host\x18\x02 \x01(\t\x12\x0b\n\x03pid\x18\x03 \x01(\r\x12\x13\n\x0bincarnation\x18\x04 \x01(\x06\"\x87\x01\n\x0bJoinRequest\x12\x1f\n\x06member\x18\x01 \x01(\x0b\x32\x0f.oneflow.Member\x12\x12\n\nworld_size\x18\x02 \x01(\r\x12\r\n\x05\x65poch\x18\x03 \x01(\r\x12\x10\n\x08protocol\x18\x04 \x01(\r\x12\x0f\n\x07version\x18\x05 \x01(\t\x12\x11\n\ttimeout_s\x18\x06 \x01(\x01\"L\n\tJoinReply\x12\x1d\n\x05\x65rror\x18\x01 \x01(\x0b\x32\x0e.oneflow.Error\x12 \n\x07members\x18\x02 \x03(\x0b\x32\x0f.oneflow.Member\"(\n\nPutRequest\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x0c\")\n\x08PutReply\x12\x1d\n\x05\x65rror\x18\x01 \x01(\x0b\x32\x0e.oneflow.Error\",\n\nGetRequest\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\x11\n\ttimeout_s\x18\x02 \x01(\x01\"8\n\x08GetReply\x12\x1d\n\x05\x65rror\x18\x01 \x01(\x0b\x32\x0e.oneflow.Error\x12\r\n\x05value\x18\x02 \x01(\x0c\"?\n\x0e\x42\x61rrierRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0c\n\x04rank\x18\x02 \x01(\r\x12\x11\n\ttimeout_s\x18\x03 \x01(\x01\"-\n\x0c\x42\x61rrierReply\x12\x1d\n\x05\x65rror\x18\x01 \x01(\x0b\x32\x0e.oneflow.Error\"\xbd\x01\n\x0bWaitRequest\x12\x0c\n\x04rank\x18\x01 \x01(\r\x12\r\n\x05place\x18\x02 \x01(\t\x12\x0e\n\x06number\x18\x03 \x01(\x04\x12\x0c\n\x04text\x18\x04 \x01(\t\x12\x0f\n\x07missing\x18\x05 \x03(\r\x12\x32\n\x07reached\x18\x06 \x03(\x0b\x32!.oneflow.WaitRequest.ReachedEntry\x1a.\n\x0cReachedEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x04:\x02\x38\x01\"*\n\tWaitReply\x12\x1d\n\x05\x65rror\x18\x01 \x01(\x0b\x32\x0e.oneflow.Error\"\x8a\x01\n\rCompileHeader\x12\x0c\n\x04rank\x18\x01 \x01(\r\x12\x10\n\x08sequence\x18\x02 \x01(\x04\x12\x10\n\x08job_name\x18\x03 \x01(\t\x12\x0e\n\x06\x64igest\x18\x04 \x01(\x0c\x12\x14\n\x0cgraph_nbytes\x18\x05 \x01(\x04\x12\x0e\n\x06\x63onfig\x18\x06 \x01(\x0c\x12\x11\n\ttimeout_s\x18\x07 \x01(\x01\"\x81\x01\n\tCompileUp\x12(\n\x06header\x18\x01 \x01(\x0b\x32\x16.oneflow.CompileHeaderH\x00\x12\x15\n\x0bgraph_chunk\x18\x02 \x01(\x0cH\x00\x12\x16\n\x0cnode_digests\x18\x03 \x01(\x0cH\x00\x12\x13\n\tnode_text\x18\x04 \x01(\tH\x00\x42\x06\n\x04kind\"\x1c\n\nPlanHeader\x12\x0e\n\x06nbytes\x18\x01 \x01(\x04\"\xa8\x01\n\x0b\x43ompileDown\x12\x1f\n\x05\x65rror\x18\x01 \x01(\x0b\x32\x0e.oneflow.ErrorH\x00\x12\x1b\n\x11want_node_digests\x18\x02 \x01(\x08H\x00\x12\x18\n\x0ewant_node_text\x18\x03 \x01(\x04H\x00\x12#\n\x04plan\x18\x04 \x01(\x0b\x32\x13.oneflow.PlanHeaderH\x00\x12\x14\n\nplan_chunk\x18\x05 \x01(\x0cH\x00\x42\x06\n\x04kind\";\n\x04\x42\x65\x61t\x12\x0c\n\x04rank\x18\x01 \x01(\r\x12\x13\n\x0bincarnation\x18\x02 \x01(\x06\x12\x10\n\x08progress\x18\x03 \x01(\x04\"W\n\x07\x46\x61ilure\x12\x0c\n\x04rank\x18\x01 \x01(\r\x12\x0c\n\x04host\x18\x02 \x01(\t\x12\r\n\x05\x63\x61use\x18\x03 \x01(\t\x12\x11\n\texit_code\x18\x04 \x01(\r\x12\x0e\n\x06reason\x18\x05 \x01(\t\"e\n\x06Notice\x12\r\n\x03\x61\x63k\x18\x01 \x01(\x04H\x00\x12!\n\x05\x61\x62ort\x18\x02 \x01(\x0b\x32\x10.oneflow.FailureH\x00\x12\x0e\n\x04left\x18\x03 \x01(\rH\x00\x12\x11\n\x07\x63losing\x18\x04 \x01(\x08H\x00\x42\x06\n\x04kind\"2\n\rFailureReport\x12!\n\x07\x66\x61ilure\x18\x01 \x01(\x0b\x32\x10.oneflow.Failure\"N\n\x0c\x46\x61ilureReply\x12\x1d\n\x05\x65rror\x18\x01 \x01(\x0b\x32\x0e.oneflow.Error\x12\x1f\n\x05\x66irst\x18\x02 \x01(\x0b\x32\x10.oneflow.Failure\"1\n\x0cLeaveRequest\x12\x0c\n\x04rank\x18\x01 \x01(\r\x12\x13\n\x0bincarnation\x18\x02 \x01(\x06\"+\n\nLeaveReply\x12\x1d\n\x05\x65rror\x18\x01 \x01(\x0b\x32\x0e.oneflow.Error2\xe7\x03\n\tScheduler\x12\x30\n\x04Join\x12\x14.oneflow.JoinRequest\x1a\x12.oneflow.JoinReply\x12-\n\x03Put\x12\x13.oneflow.PutRequest\x1a\x11.oneflow.PutReply\x12-\n\x03Get\x12\x13.oneflow.GetRequest\x1a\x11.oneflow.GetReply\x12\x39\n\x07\x42\x61rrier\x12\x17.oneflow.BarrierRequest\x1a\x15.oneflow.BarrierReply\x12\x30\n\x04Wait\x12\x14.oneflow.WaitRequest\x1a\x12.oneflow.WaitReply\x12\x37\n\x07\x43ompile\x12\x12.oneflow.CompileUp\x1a\x14.oneflow.CompileDown(\x01\x30\x01\x12/\n\tHeartbeat\x12\r.oneflow.Beat\x1a\x0f.oneflow.Notice(\x01\x30\x01\x12>\n\rReportFailure\x12\x16.oneflow.FailureReport\x1a\x15.oneflow.FailureReply\x12\x33\n\x05Leave\x12\x15.oneflow.LeaveRequest\x1a\x13.oneflow.LeaveReplyb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'oneflow.protos.control_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
+  _globals['_WAITREQUEST_REACHEDENTRY']._loaded_options = None
+  _globals['_WAITREQUEST_REACHEDENTRY']._serialized_options = b'8\001'
   _globals['_ERROR']._serialized_start=41
   _globals['_ERROR']._serialized_end=76
   _globals['_MEMBER']._serialized_start=78
@@ -41,28 +43,34 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_BARRIERREQUEST']._serialized_end=618
   _globals['_BARRIERREPLY']._serialized_start=620
   _globals['_BARRIERREPLY']._serialized_end=665
-  _globals['_COMPILEHEADER']._serialized_start=668
-  _globals['_COMPILEHEADER']._serialized_end=806
-  _globals['_COMPILEUP']._serialized_start=809
-  _globals['_COMPILEUP']._serialized_end=938
-  _globals['_PLANHEADER']._serialized_start=940
-  _globals['_PLANHEADER']._serialized_end=968
-  _globals['_COMPILEDOWN']._serialized_start=971
-  _globals['_COMPILEDOWN']._serialized_end=1139
-  _globals['_BEAT']._serialized_start=1141
-  _globals['_BEAT']._serialized_end=1200
-  _globals['_FAILURE']._serialized_start=1202
-  _globals['_FAILURE']._serialized_end=1289
-  _globals['_NOTICE']._serialized_start=1291
-  _globals['_NOTICE']._serialized_end=1392
-  _globals['_FAILUREREPORT']._serialized_start=1394
-  _globals['_FAILUREREPORT']._serialized_end=1444
-  _globals['_FAILUREREPLY']._serialized_start=1446
-  _globals['_FAILUREREPLY']._serialized_end=1524
-  _globals['_LEAVEREQUEST']._serialized_start=1526
-  _globals['_LEAVEREQUEST']._serialized_end=1575
-  _globals['_LEAVEREPLY']._serialized_start=1577
-  _globals['_LEAVEREPLY']._serialized_end=1620
-  _globals['_SCHEDULER']._serialized_start=1623
-  _globals['_SCHEDULER']._serialized_end=2060
+  _globals['_WAITREQUEST']._serialized_start=668
+  _globals['_WAITREQUEST']._serialized_end=857
+  _globals['_WAITREQUEST_REACHEDENTRY']._serialized_start=811
+  _globals['_WAITREQUEST_REACHEDENTRY']._serialized_end=857
+  _globals['_WAITREPLY']._serialized_start=859
+  _globals['_WAITREPLY']._serialized_end=901
+  _globals['_COMPILEHEADER']._serialized_start=904
+  _globals['_COMPILEHEADER']._serialized_end=1042
+  _globals['_COMPILEUP']._serialized_start=1045
+  _globals['_COMPILEUP']._serialized_end=1174
+  _globals['_PLANHEADER']._serialized_start=1176
+  _globals['_PLANHEADER']._serialized_end=1204
+  _globals['_COMPILEDOWN']._serialized_start=1207
+  _globals['_COMPILEDOWN']._serialized_end=1375
+  _globals['_BEAT']._serialized_start=1377
+  _globals['_BEAT']._serialized_end=1436
+  _globals['_FAILURE']._serialized_start=1438
+  _globals['_FAILURE']._serialized_end=1525
+  _globals['_NOTICE']._serialized_start=1527
+  _globals['_NOTICE']._serialized_end=1628
+  _globals['_FAILUREREPORT']._serialized_start=1630
+  _globals['_FAILUREREPORT']._serialized_end=1680
+  _globals['_FAILUREREPLY']._serialized_start=1682
+  _globals['_FAILUREREPLY']._serialized_end=1760
+  _globals['_LEAVEREQUEST']._serialized_start=1762
+  _globals['_LEAVEREQUEST']._serialized_end=1811
+  _globals['_LEAVEREPLY']._serialized_start=1813
+  _globals['_LEAVEREPLY']._serialized_end=1856
+  _globals['_SCHEDULER']._serialized_start=1859
+  _globals['_SCHEDULER']._serialized_end=2346
 # @@protoc_insertion_point(module_scope)

@@ -96,6 +96,35 @@ class BarrierReply(_message.Message):
     error: Error
     def __init__(self, error: _Optional[_Union[Error, _Mapping]] = ...) -> None: ...
 
+class WaitRequest(_message.Message):
+    __slots__ = ("rank", "place", "number", "text", "missing", "reached")
+    class ReachedEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
+    RANK_FIELD_NUMBER: _ClassVar[int]
+    PLACE_FIELD_NUMBER: _ClassVar[int]
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    MISSING_FIELD_NUMBER: _ClassVar[int]
+    REACHED_FIELD_NUMBER: _ClassVar[int]
+    rank: int
+    place: str
+    number: int
+    text: str
+    missing: _containers.RepeatedScalarFieldContainer[int]
+    reached: _containers.ScalarMap[str, int]
+    def __init__(self, rank: _Optional[int] = ..., place: _Optional[str] = ..., number: _Optional[int] = ..., text: _Optional[str] = ..., missing: _Optional[_Iterable[int]] = ..., reached: _Optional[_Mapping[str, int]] = ...) -> None: ...
+
+class WaitReply(_message.Message):
+    __slots__ = ("error",)
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    error: Error
+    def __init__(self, error: _Optional[_Union[Error, _Mapping]] = ...) -> None: ...
+
 class CompileHeader(_message.Message):
     __slots__ = ("rank", "sequence", "job_name", "digest", "graph_nbytes", "config", "timeout_s")
     RANK_FIELD_NUMBER: _ClassVar[int]
@@ -144,7 +173,7 @@ class CompileDown(_message.Message):
     want_node_text: int
     plan: PlanHeader
     plan_chunk: bytes
-    def __init__(self, error: _Optional[_Union[Error, _Mapping]] = ..., want_node_digests: _Optional[bool] = ..., want_node_text: _Optional[int] = ..., plan: _Optional[_Union[PlanHeader, _Mapping]] = ..., plan_chunk: _Optional[bytes] = ...) -> None: ...
+    def __init__(self, error: _Optional[_Union[Error, _Mapping]] = ..., want_node_digests: bool = ..., want_node_text: _Optional[int] = ..., plan: _Optional[_Union[PlanHeader, _Mapping]] = ..., plan_chunk: _Optional[bytes] = ...) -> None: ...
 
 class Beat(_message.Message):
     __slots__ = ("rank", "incarnation", "progress")
@@ -180,7 +209,7 @@ class Notice(_message.Message):
     abort: Failure
     left: int
     closing: bool
-    def __init__(self, ack: _Optional[int] = ..., abort: _Optional[_Union[Failure, _Mapping]] = ..., left: _Optional[int] = ..., closing: _Optional[bool] = ...) -> None: ...
+    def __init__(self, ack: _Optional[int] = ..., abort: _Optional[_Union[Failure, _Mapping]] = ..., left: _Optional[int] = ..., closing: bool = ...) -> None: ...
 
 class FailureReport(_message.Message):
     __slots__ = ("failure",)

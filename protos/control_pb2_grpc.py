@@ -6,7 +6,7 @@ from oneflow.protos import control_pb2 as oneflow_dot_protos_dot_control__pb2
 
 
 
-class SchedulerStub:
+class SchedulerStub(object):
     """Missing associated documentation comment in .proto file."""
 
     def __init__(self, channel):
@@ -35,6 +35,11 @@ class SchedulerStub:
                 request_serializer=oneflow_dot_protos_dot_control__pb2.BarrierRequest.SerializeToString,
                 response_deserializer=oneflow_dot_protos_dot_control__pb2.BarrierReply.FromString,
                 _registered_method=True)
+        self.Wait = channel.unary_unary(
+                '/oneflow.Scheduler/Wait',
+                request_serializer=oneflow_dot_protos_dot_control__pb2.WaitRequest.SerializeToString,
+                response_deserializer=oneflow_dot_protos_dot_control__pb2.WaitReply.FromString,
+                _registered_method=True)
         self.Compile = channel.stream_stream(
                 '/oneflow.Scheduler/Compile',
                 request_serializer=oneflow_dot_protos_dot_control__pb2.CompileUp.SerializeToString,
@@ -57,7 +62,7 @@ class SchedulerStub:
                 _registered_method=True)
 
 
-class SchedulerServicer:
+class SchedulerServicer(object):
     """Missing associated documentation comment in .proto file."""
 
     def Join(self, request, context):
@@ -82,6 +87,13 @@ class SchedulerServicer:
 
     def Barrier(self, request, context):
         """answers when every rank has come
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Wait(self, request, context):
+        """a rank that waits long for others says so
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -134,6 +146,11 @@ def add_SchedulerServicer_to_server(servicer, server):
                     request_deserializer=oneflow_dot_protos_dot_control__pb2.BarrierRequest.FromString,
                     response_serializer=oneflow_dot_protos_dot_control__pb2.BarrierReply.SerializeToString,
             ),
+            'Wait': grpc.unary_unary_rpc_method_handler(
+                    servicer.Wait,
+                    request_deserializer=oneflow_dot_protos_dot_control__pb2.WaitRequest.FromString,
+                    response_serializer=oneflow_dot_protos_dot_control__pb2.WaitReply.SerializeToString,
+            ),
             'Compile': grpc.stream_stream_rpc_method_handler(
                     servicer.Compile,
                     request_deserializer=oneflow_dot_protos_dot_control__pb2.CompileUp.FromString,
@@ -162,7 +179,7 @@ def add_SchedulerServicer_to_server(servicer, server):
 
 
  # This class is part of an EXPERIMENTAL API.
-class Scheduler:
+class Scheduler(object):
     """Missing associated documentation comment in .proto file."""
 
     @staticmethod
@@ -263,6 +280,33 @@ class Scheduler:
             '/oneflow.Scheduler/Barrier',
             oneflow_dot_protos_dot_control__pb2.BarrierRequest.SerializeToString,
             oneflow_dot_protos_dot_control__pb2.BarrierReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Wait(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/oneflow.Scheduler/Wait',
+            oneflow_dot_protos_dot_control__pb2.WaitRequest.SerializeToString,
+            oneflow_dot_protos_dot_control__pb2.WaitReply.FromString,
             options,
             channel_credentials,
             insecure,

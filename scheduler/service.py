@@ -29,11 +29,12 @@ from oneflow.core.log import facts, get_logger
 from oneflow.core.metrics import METRICS
 from oneflow.protos import control_pb2 as pb
 from oneflow.protos import control_pb2_grpc
-from oneflow.scheduler import agreement, membership, rendezvous, store
+from oneflow.scheduler import agreement, membership, rendezvous, store, waits
 from oneflow.scheduler.agreement import Agreement
 from oneflow.scheduler.membership import Membership
 from oneflow.scheduler.rendezvous import Member, Rendezvous, Tick
 from oneflow.scheduler.store import Store
+from oneflow.scheduler.waits import Waits
 
 CompileJob = Callable[[bytes, bytes], bytes]
 TICK_S = 0.1
@@ -73,6 +74,7 @@ class SchedulerService(control_pb2_grpc.SchedulerServicer):
         self._membership = Membership(config.suspect_s, config.act_s)
         self._store = Store(world_size, self._describe_rank)
         self._agreement = Agreement(world_size, self._describe_rank)
+        self._waits = Waits(world_size)
         self._numbers = itertools.count()
         self._calls: dict[int, asyncio.Future[Any]] = {}
         self._compiles: dict[int, asyncio.Queue[agreement.Action]] = {}
@@ -130,6 +132,29 @@ class SchedulerService(control_pb2_grpc.SchedulerServicer):
             lambda call: store.BarrierReached(call, request.rank, request.name, request.timeout_s)
         )
         return pb.BarrierReply(error=error)
+
+    @_measured
+    async def Wait(self, request: pb.WaitRequest, context: Any) -> pb.WaitReply:
+        call, future = self._open_call()
+        self._do_waits(
+            waits.WaitAsked(
+                call,
+                request.rank,
+                request.place,
+                request.number,
+                request.text[:MAX_TEXT_CHARS],
+                tuple(request.missing),
+                dict(request.reached),
+            )
+        )
+        try:
+            await future
+        except OneFlowError as error:
+            return pb.WaitReply(error=_wire_error(error))
+        finally:
+            self._close_call(call)
+            self._do_waits(store.CallDropped(call))
+        return pb.WaitReply()
 
     @_measured
     async def ReportFailure(self, request: pb.FailureReport, context: Any) -> pb.FailureReply:
@@ -195,6 +220,7 @@ class SchedulerService(control_pb2_grpc.SchedulerServicer):
             self._do_membership(Tick())
             self._do_store(Tick())
             self._do_agreement(Tick())
+            self._do_waits(Tick())
             age = self._membership.oldest_heartbeat_s(time.monotonic())
             METRICS.scheduler.heartbeat_age_max_s = age
 
@@ -250,6 +276,7 @@ class SchedulerService(control_pb2_grpc.SchedulerServicer):
                     self._notify(pb.Notice(left=rank))
                     self._do_store(store.RankGone(rank))
                     self._do_agreement(store.RankGone(rank))
+                    self._do_waits(store.RankGone(rank))
                 case membership.Suspect(rank=rank, silent_s=silent_s):
                     log.warning("rank %d sent no heartbeat for %.1f s", rank, silent_s)
                 case membership.Recovered(rank=rank, silent_s=silent_s):
@@ -260,6 +287,14 @@ class SchedulerService(control_pb2_grpc.SchedulerServicer):
             match action:
                 case store.Reply(call=call, value=value):
                     self._answer(call, value)
+                case store.Fail(call=call, error=error):
+                    self._answer(call, error)
+
+    def _do_waits(self, event: waits.Event) -> None:
+        for action in self._waits.step(event, time.monotonic()):
+            match action:
+                case store.Reply(call=call):
+                    self._answer(call, None)
                 case store.Fail(call=call, error=error):
                     self._answer(call, error)
 

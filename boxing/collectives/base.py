@@ -1,9 +1,10 @@
 """The interface of all backends: five primitives over one set of ranks, and what they share.
 
 Rules: all ranks of the set make the same calls in the same order, from one thread at a time. A call
-that differs from what a peer calls (kind, dtype or shape) raises DesyncError on every rank. Sums
-are added in rank order by whoever owns them, so every copy of a sum is equal to the last bit, and
-equal from run to run.
+that differs from what a peer calls (kind, reduction, source rank, dtype, shape, layouts) raises
+DesyncError on every rank before any data is touched. Ranks that wait for each other in calls of
+different sets are found by what is told to `Collectives.watch`. Sums are added in rank order by
+whoever owns them, so every copy of a sum is equal to the last bit, and equal from run to run.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
@@ -41,11 +42,15 @@ REDUCTIONS: dict[str, Any] = {
 }
 
 TEXT_NBYTES = 192
+"""Of the text of a call, as peers see it."""
 
 SLICE_S = 0.05
 """How long a waiting rank sleeps before it looks whether its peers still live."""
 
-_ADVICE = (
+LONG_WAIT_S = 1.0
+"""A rank that waits for longer lets others know."""
+
+ADVICE = (
     "Maybe executing different code in different ranks, please check if the code is branched and "
     "operates on the global tensor"
 )
@@ -62,12 +67,44 @@ class CallInfo:
 
 @lru_cache(maxsize=8192)
 def call_info(kind: str, dtype: str, shape: tuple[int, ...], location: str) -> CallInfo:
-    """shape: whatever must be equal on all ranks."""
-    what = f"{kind} {dtype}{list(shape)}"
+    """kind: the call with whatever must agree besides; shape: what must be equal on all ranks."""
+    what = f"{kind} {dtype}{list(shape)}" if dtype else kind
     digest = hashlib.blake2b(what.encode(), digest_size=8).digest()
-    text = f"{what} at {location}" if location else what
-    encoded = text.encode()[:TEXT_NBYTES].ljust(TEXT_NBYTES, b"\0")
+    text = call_text(what, location)
+    encoded = text.encode().ljust(TEXT_NBYTES, b"\0")
     return CallInfo(int.from_bytes(digest, "little", signed=True), text, encoded)
+
+
+def call_text(what: str, location: str, nbytes: int = TEXT_NBYTES) -> str:
+    """`what at location` in at most `nbytes` of UTF-8.
+
+    What is too long loses its middle: the op stands at the beginning, the file's name and the line
+    at the end.
+    """
+    where = f" at {location}" if location else ""
+    if len((what + where).encode()) <= nbytes:
+        return what + where
+    where = shortened(where, max(nbytes // 2, nbytes - len(what.encode())), 0.1)
+    return shortened(what, nbytes - len(where.encode()), 0.5) + where
+
+
+def shortened(text: str, nbytes: int, head: float) -> str:
+    """`text` with a part replaced by `...`, so that its UTF-8 has at most `nbytes`.
+
+    head: share of what is left that is of the beginning.
+    """
+    raw = text.encode()
+    if len(raw) <= nbytes:
+        return text
+    first = int((nbytes - 3) * head)
+    last = raw[len(raw) - (nbytes - 3 - first) :]
+    return f"{raw[:first].decode(errors='ignore')}...{last.decode(errors='ignore')}"
+
+
+@lru_cache(maxsize=256)
+def dtype_name(dtype: Any) -> str:
+    """`dtype.name`, which NumPy works out anew each time."""
+    return str(dtype.name)
 
 
 Call = TypeVar("Call", bound=Callable[..., Any])
@@ -88,7 +125,20 @@ def _counted(call: Call) -> Call:
     return counted  # type: ignore[return-value]
 
 
+_HEAD_NBYTES = 256
+"""Payloads of a few bytes less are gathered in one exchange."""
+
 Check = Callable[[Sequence[int]], None]
+
+
+class Watch(Protocol):
+    """Who is told of waits of more than LONG_WAIT_S: `number` is that of the call on this set."""
+
+    def still(self, number: int, text: str, missing: Sequence[int]) -> None:
+        """Called once in SLICE_S while the wait goes on. Raises DesyncError if it can never end."""
+
+    def last_word(self, number: int, text: str, missing: Sequence[int]) -> None:
+        """The job is over: raises DesyncError if that is because of this wait."""
 
 
 class Collectives(ABC):
@@ -112,18 +162,26 @@ class Collectives(ABC):
         self.peers = tuple(r for r in self.ranks if r != rank)
         self.timeout_s = timeout_s
         self.received_nbytes = 0
+        self.calls = 0
+        """Number of the last call that this rank has begun."""
+        self.watch: Watch | None = None
         self._peer_check = check
 
     # ---- the five primitives ---------------------------------------------------------------------
 
     @_counted
-    def all_reduce(self, x: Array, op: str = "sum", out: Array | None = None) -> Array:
+    def all_reduce(
+        self, x: Array, op: str = "sum", out: Array | None = None, what: str = ""
+    ) -> Array:
         """The elementwise reduction over all ranks. op: sum, max, min, prod.
 
         out: a C-contiguous array like x, which may be x itself, for the result; None: a new one.
+        what: the call this is part of, with everything that must agree.
         """
         flat = np.ascontiguousarray(x).reshape(-1)
-        info = self._info(f"all_reduce_{op}", x.dtype, x.shape)
+        info = (
+            self._info(what) if what else self._info(f"all_reduce({op})", x.dtype, tuple(x.shape))
+        )
         result: Array = np.empty(flat.shape, flat.dtype) if out is None else out.reshape(-1)
         if self.size == 1:
             np.copyto(result, flat)
@@ -145,17 +203,22 @@ class Collectives(ABC):
         row = max(1, flat.size // max(1, x.shape[0]))
         out: Array = np.empty((stop - start, *x.shape[1:]), x.dtype)
         exchange = scatter_exchange(self.ranks, flat.size, row)
-        info = self._info(f"reduce_scatter_{op}", x.dtype, x.shape)
+        info = self._info(f"reduce_scatter({op})", x.dtype, x.shape)
         self._exchange(info, flat, out.reshape(-1), exchange, REDUCTIONS[op])
         return out
 
     @_counted
-    def all_gather(self, x: Array, counts: Sequence[int] | None = None) -> Array:
-        """The flat elements of all ranks in order. counts: elements of each, equal if None."""
+    def all_gather(
+        self, x: Array, counts: Sequence[int] | None = None, what: str = "all_gather"
+    ) -> Array:
+        """The flat elements of all ranks in order.
+
+        counts: elements of each; None: x has one shape on all.  what: the call this is part of.
+        """
         flat = np.ascontiguousarray(x).reshape(-1)
         sizes = (flat.size,) * self.size if counts is None else tuple(counts)
         out: Array = np.empty(sum(sizes), flat.dtype)
-        info = self._info("all_gather", x.dtype, sizes)
+        info = self._gather_info(what, x, sizes, counts is None)
         self._exchange(info, flat, out, gather_exchange(self.ranks, sizes), np.add)
         return out
 
@@ -171,18 +234,37 @@ class Collectives(ABC):
         return _shaped(out, x.shape)
 
     @_counted
-    def transfer(self, what: str, source: Array | None, target: Array, exchange: Exchange) -> None:
-        """Fills `target` by an exchange. what: for messages; source: None if this rank has none."""
-        self._exchange(self._info(what, target.dtype, ()), source, target, exchange, np.add)
+    def transfer(
+        self,
+        what: str,
+        source: Array | None,
+        target: Array,
+        exchange: Exchange,
+        op: str = "sum",
+    ) -> None:
+        """Fills `target` by an exchange.
+
+        what: everything that must agree, for the comparison and for messages.  source: None if this
+        rank has none.  op: how the reads that add are combined.
+        """
+        self._exchange(self._info(what), source, target, exchange, REDUCTIONS[op])
 
     # ---- made of them ----------------------------------------------------------------------------
 
-    def gather_bytes(self, payload: bytes) -> list[bytes]:
-        """The payloads of all ranks, of any lengths."""
-        lengths = self.all_gather(np.array([len(payload)], np.int64)).tolist()
-        data = self.all_gather(np.frombuffer(payload, np.uint8), lengths).tobytes()
-        ends = np.cumsum(lengths).tolist()
-        return [data[end - n : end] for end, n in zip(ends, lengths, strict=True)]
+    def gather_bytes(self, payload: bytes, what: str = "exchange of descriptions") -> list[bytes]:
+        """The payloads of all ranks, of any lengths. what: the call this is part of."""
+        head = len(payload).to_bytes(8, "little") + payload[: _HEAD_NBYTES - 8]
+        block = np.frombuffer(head.ljust(_HEAD_NBYTES, b"\0"), np.uint8)
+        heads = self.all_gather(block, None, what).reshape(self.size, _HEAD_NBYTES)
+        lengths = [int.from_bytes(row[:8].tobytes(), "little") for row in heads]
+        starts = [row[8 : 8 + n].tobytes() for row, n in zip(heads, lengths, strict=True)]
+        rests = [max(0, n - _HEAD_NBYTES + 8) for n in lengths]
+        if not any(rests):
+            return starts
+        mine = np.frombuffer(payload, np.uint8)[_HEAD_NBYTES - 8 :]
+        data = self.all_gather(mine, rests, what).tobytes()
+        ends = np.cumsum(rests).tolist()
+        return [s + data[end - n : end] for s, end, n in zip(starts, ends, rests, strict=True)]
 
     @_counted
     def broadcast(self, x: Array, source_rank: int) -> Array:
@@ -191,13 +273,15 @@ class Collectives(ABC):
         counts = tuple(flat.size if r == source_rank else 0 for r in self.ranks)
         mine = flat if self.rank == source_rank else flat[:0]
         out: Array = np.empty(flat.shape, flat.dtype)
-        info = self._info("broadcast", x.dtype, (*x.shape, source_rank))
+        info = self._info(f"broadcast(from rank {source_rank})", x.dtype, x.shape)
         self._exchange(info, mine, out, gather_exchange(self.ranks, counts), np.add)
         return _shaped(out, x.shape)
 
     def barrier(self) -> None:
         """Returns when all ranks have come."""
-        self.all_gather(np.zeros(1, np.uint8))
+        target: Array = np.empty(self.size, np.uint8)
+        exchange = gather_exchange(self.ranks, (1,) * self.size)
+        self._exchange(self._info("barrier"), target[:1].copy(), target, exchange, np.add)
 
     def close(self) -> None:  # noqa: B027  (nothing to give back is a valid answer)
         """Gives memory and sockets back."""
@@ -220,13 +304,21 @@ class Collectives(ABC):
         counts = tuple(b - a for a, b in bounds)
         self._exchange(info, part, out, gather_exchange(self.ranks, counts), np.add)
 
-    def _info(self, kind: str, dtype: Any, shape: tuple[int, ...]) -> CallInfo:
-        return call_info(kind, dtype.name, tuple(shape), user_location())
+    def _info(self, kind: str, dtype: Any = None, shape: tuple[int, ...] = ()) -> CallInfo:
+        """Every call begins with this, once."""
+        self.calls += 1
+        name = "" if dtype is None else dtype_name(dtype)
+        return call_info(kind, name, tuple(shape), user_location())
+
+    def _gather_info(self, what: str, x: Array, sizes: tuple[int, ...], is_even: bool) -> CallInfo:
+        if is_even:
+            return self._info(what, x.dtype, x.shape)
+        return self._info(f"{what} {dtype_name(x.dtype)} of {list(sizes)} elements")
 
     def _raise_desync(self, calls: dict[int, str]) -> None:
         lines = "; ".join(f"rank {rank}: {text}" for rank, text in sorted(calls.items()))
         raise DesyncError(
-            f"the ranks {list(self.ranks)} make different collective calls: {lines}. {_ADVICE}"
+            f"the ranks {list(self.ranks)} make different collective calls: {lines}. {ADVICE}"
         )
 
     def _still_waiting(
@@ -239,19 +331,26 @@ class Collectives(ABC):
         missing = behind()
         if not missing:
             return
+        if self.watch is not None and waited_s > LONG_WAIT_S:
+            self.watch.still(self.calls, info.text, missing)
         if self._peer_check is not None:
             try:
                 self._peer_check(missing)
-            except PeerLostError:
-                if behind() == missing:
-                    raise  # nobody did the awaited step and left after it
+            except PeerLostError as error:
+                if behind() == missing:  # else somebody did the awaited step and left after it
+                    self._raise_lost(info, missing, error)
         if waited_s > self.timeout_s:
             self._raise_hang(info, missing)
+
+    def _raise_lost(self, info: CallInfo, missing: Sequence[int], error: PeerLostError) -> None:
+        if self.watch is not None:
+            self.watch.last_word(self.calls, info.text, missing)
+        raise PeerLostError(f"{error} (rank {self.rank} was in {info.text})") from None
 
     def _raise_hang(self, info: CallInfo, missing: Sequence[int]) -> None:
         names = ", ".join(map(str, missing))
         raise HangError(
-            f"{info.text}: rank {self.rank} waited {self.timeout_s:g} s for rank {names}. {_ADVICE}"
+            f"{info.text}: rank {self.rank} waited {self.timeout_s:g} s for rank {names}. {ADVICE}"
         )
 
 

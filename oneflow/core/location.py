@@ -28,6 +28,18 @@ def user_location() -> str:
     return ""
 
 
+def user_call() -> str:
+    """`to_global at file:line`: the function of this package that the user called, and where."""
+    name = ""
+    caller: FrameType | None = sys._getframe(1)
+    while caller is not None:
+        file = caller.f_code.co_filename
+        if not package_file(file):
+            return f"{name} at {file}:{caller.f_lineno}" if name else f"{file}:{caller.f_lineno}"
+        name, caller = caller.f_code.co_name, caller.f_back
+    return name
+
+
 def package_file(name: str) -> bool:
     """Whether a code file is part of this package (or of the interpreter), not of the user's."""
     ours = _is_ours.get(name)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from oneflow.core.config import split_address
 from oneflow.core.errors import PlacementError
+from oneflow.distributed.meeting import Meeting, place_of
 
 if TYPE_CHECKING:
     from oneflow.boxing.collectives.base import Collectives
@@ -27,14 +28,19 @@ def open_collectives(world: World, ranks: tuple[int, ...]) -> Collectives:
         from oneflow.boxing.collectives.in_process import InProcessGroup
 
         return InProcessGroup(ranks).collectives(world.rank)
-    client = world.client
-    name = f"eager/{'-'.join(map(str, ranks))}"
+    meeting = Meeting(world.client, world.long_waits, ranks)
+    found = _open(world, ranks, meeting)
+    meeting.watch(found)
+    return found
 
-    if _is_one_host(world, ranks):
+
+def _open(world: World, ranks: tuple[int, ...], meeting: Meeting) -> Collectives:
+    name = f"eager/{place_of(ranks)}"
+    if _is_one_host(world, ranks, meeting):
         from oneflow.boxing.collectives.shared_memory import SharedMemoryCollectives
 
         return SharedMemoryCollectives(
-            name, world.rank, ranks, client, client.check, world.timeout_s
+            name, world.rank, ranks, meeting, meeting.check, world.timeout_s
         )
     from oneflow.boxing.collectives.tcp import TcpCollectives
 
@@ -42,25 +48,25 @@ def open_collectives(world: World, ranks: tuple[int, ...]) -> Collectives:
         name,
         world.rank,
         ranks,
-        client,
-        client.check,
+        meeting,
+        meeting.check,
         world.timeout_s,
         _own_address(world.config.master_address),
         world.config.job_token or "",
     )
 
 
-def _is_one_host(world: World, ranks: tuple[int, ...]) -> bool:
+def _is_one_host(world: World, ranks: tuple[int, ...], meeting: Meeting) -> bool:
     """Every rank says once where it is; equal answers mean that pages can be shared."""
     from oneflow.boxing.shared import host_identity
 
     if not world.identities:
         own = world.config.host_identity or host_identity()
-        world.client.put(f"host/{world.rank}", own.encode())
+        meeting.put(f"host/{world.rank}", own.encode())
         world.identities[world.rank] = own
     for rank in ranks:
         if rank not in world.identities:
-            found = world.client.get(f"host/{rank}", world.timeout_s)
+            found = meeting.get(f"host/{rank}", world.timeout_s)
             world.identities[rank] = found.decode()
     return len({world.identities[rank] for rank in ranks}) == 1
 

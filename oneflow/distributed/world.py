@@ -15,6 +15,7 @@ from oneflow.core.log import get_logger
 from oneflow.core.log import set_up as set_up_log
 from oneflow.core.metrics import METRICS
 from oneflow.distributed import ending
+from oneflow.distributed.long_waits import LongWaits
 
 if TYPE_CHECKING:
     from oneflow.actors.control import ControlClient
@@ -39,6 +40,7 @@ class World:
         self._lock = threading.Lock()
         self._numbers = itertools.count()
         self._collectives: dict[tuple[int, ...], Collectives] = {}
+        self.long_waits = LongWaits()
         self.identities: dict[int, str] = {}
         """rank -> where it runs, as far as asked for; equal: the two can share memory."""
         ending.watch(self.fail, lambda: self._client is not None)

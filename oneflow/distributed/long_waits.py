@@ -1,0 +1,75 @@
+"""What this rank tells of its long waits to the scheduler, which knows those of all ranks and finds
+the ranks that wait for each other in different calls (see `oneflow.scheduler.waits`).
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import threading
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from oneflow.core.errors import DesyncError
+
+if TYPE_CHECKING:
+    from oneflow.actors.control import ControlClient
+
+LAST_WORD_S = 0.2  # a verdict on our own wait says more than that another rank has failed
+
+
+class LongWaits:
+    """What this rank has told of its long waits. One per process.
+
+    Only a rank whose calls all come from one thread tells: of two threads, one may do what the
+    other waits for.
+    """
+
+    def __init__(self) -> None:
+        self._reached: dict[str, Callable[[], int]] = {}
+        self._threads: set[int] = set()
+        self._asked: concurrent.futures.Future[None] | None = None
+        self._wait: tuple[str, int] | None = None
+
+    def add_place(self, place: str, reached: Callable[[], int]) -> None:
+        """reached: the number of the last call that this rank has begun at `place`."""
+        self._threads.add(threading.get_ident())
+        self._reached[place] = reached
+
+    def still(
+        self, client: ControlClient, place: str, number: int, text: str, missing: Sequence[int]
+    ) -> None:
+        """This rank has waited in a call for long. Raises DesyncError if it would for ever.
+
+        Returns at once; to be called again and again while the wait lasts.
+        """
+        self._threads.add(threading.get_ident())
+        if len(self._threads) > 1:
+            return
+        asked = self._asked
+        if asked is not None and not asked.done():
+            return
+        self._asked = None
+        if asked is not None and self._wait == (place, number):
+            _raise_verdict(asked)
+        self._wait = place, number
+        reached = {place: count() for place, count in self._reached.items()}
+        self._asked = client.ask_wait(place, number, text, missing, reached)
+
+    def last_word(
+        self, client: ControlClient, place: str, number: int, text: str, missing: Sequence[int]
+    ) -> None:
+        """The job is over. Raises DesyncError if it was because of what this rank waits in."""
+        if self._wait != (place, number):
+            return
+        self.still(client, place, number, text, missing)
+        if self._asked is not None:
+            concurrent.futures.wait([self._asked], LAST_WORD_S)
+            if self._asked.done():
+                _raise_verdict(self._asked)
+
+
+def _raise_verdict(asked: concurrent.futures.Future[None]) -> None:
+    """Only what the scheduler found; that it cannot be reached is the heartbeat's to judge."""
+    error = None if asked.cancelled() else asked.exception()
+    if isinstance(error, DesyncError):
+        raise DesyncError(str(error))

@@ -29,6 +29,7 @@ class Pass:
         self.buffers: dict[GradNode, list[Any]] = {}
         self.leaf_grads: dict[int, Any] = {}
         self.leaf_uses: dict[int, int] = {}
+        self.awaited: dict[tuple[GradNode, int], int] = {}
         self.leads: dict[GradNode, bool] = {}
         # Arrays that somebody else holds or may hold: a leaf that gets one of them gets a copy.
         self.held: set[int] = set()
@@ -38,6 +39,8 @@ class Pass:
         for root in roots:
             if root._grad_fn is None:
                 self.leaf_uses[id(root)] = self.leaf_uses.get(id(root), 0) + 1
+            else:
+                self._await(root._grad_fn, root._out_index)
         with set_grad_enabled(self.create_graph):
             for root, grad in zip(roots, grads, strict=True):
                 self.held.add(id(grad._array))
@@ -56,7 +59,9 @@ class Pass:
                     continue
                 if edge[1] < 0:
                     self.leaf_uses[id(edge[0])] = self.leaf_uses.get(id(edge[0]), 0) + 1
-                elif edge[0] not in seen:
+                    continue
+                self._await(*edge)
+                if edge[0] not in seen:
                     seen.add(edge[0])
                     stack.append(edge[0])
         nodes = sorted(seen, key=lambda n: -n.number)
@@ -64,6 +69,11 @@ class Pass:
             for node in reversed(nodes):
                 self.leads[node] = any(e is not None and self._is_wanted(e) for e in node.edges)
         return nodes
+
+    def _await(self, node: GradNode, index: int) -> None:
+        """Counts one more gradient that will come for an output, where the node wants to know."""
+        if node.on_arrival is not None:
+            self.awaited[node, index] = self.awaited.get((node, index), 0) + 1
 
     def _is_wanted(self, edge: tuple[Any, int]) -> bool:
         if self.targets is None:
@@ -126,6 +136,8 @@ class Pass:
             if grad is not None:
                 buffer = self.buffers.setdefault(target, [None] * target.num_outputs)
                 buffer[index] = grad if buffer[index] is None else _add(buffer[index], grad)
+            if target.on_arrival is not None:
+                self._arrived(target, index)
             return
         key = id(target)
         if grad is not None:
@@ -134,6 +146,12 @@ class Pass:
         self.leaf_uses[key] -= 1
         if self.leaf_uses[key] == 0 and key in self.leaf_grads:
             self._arrive(target, self.leaf_grads.pop(key))
+
+    def _arrived(self, node: GradNode, index: int) -> None:
+        self.awaited[node, index] -= 1
+        if self.awaited[node, index] == 0 and node.on_arrival is not None:
+            grads = self.buffers.get(node)
+            node.on_arrival(index, None if grads is None else grads[index])
 
     def _arrive(self, leaf: Tensor, grad: Tensor) -> None:
         """The whole gradient of a leaf is known."""

@@ -28,6 +28,9 @@ class GradNode:
     """
 
     __slots__ = ("__weakref__", "_hooks", "_retained", "edges", "num_outputs", "number", "released")
+    on_arrival: Callable[[int, Any], None] | None = None
+    """Called with (output index, gradient or None) as soon as no more can come for that output,
+    while the pass goes on elsewhere."""
 
     def __init__(self, inputs: Sequence[Any], num_outputs: int) -> None:
         self.number = next(_number)
@@ -134,7 +137,7 @@ class OpNode(GradNode):
 class CallNode(GradNode):
     """A call whose backward is a Python function: `backward(grads) -> input gradients`."""
 
-    __slots__ = ("_backward", "_name")
+    __slots__ = ("_backward", "_name", "on_arrival")
 
     def __init__(
         self,
@@ -142,10 +145,12 @@ class CallNode(GradNode):
         inputs: Sequence[Tensor],
         num_outputs: int,
         backward: Callable[[list[Any]], Sequence[Gradient]],
+        on_arrival: Callable[[int, Any], None] | None = None,
     ) -> None:
         super().__init__(inputs, num_outputs)
         self._name = name
         self._backward: Any = backward
+        self.on_arrival = on_arrival
 
     def name(self) -> str:
         return f"{self._name}_backward"
@@ -155,7 +160,7 @@ class CallNode(GradNode):
 
     def release(self) -> None:
         self.released = True
-        self._backward = None
+        self._backward = self.on_arrival = None
 
 
 class _Packed:
@@ -228,9 +233,10 @@ def record_call(
     inputs: Sequence[Tensor],
     outputs: Sequence[Tensor],
     backward: Callable[[list[Any]], Sequence[Gradient]],
+    on_arrival: Callable[[int, Any], None] | None = None,
 ) -> None:
     """As `record`, for what is no declared op. `backward(output grads)` returns one gradient or
-    None per input.
+    None per input.  on_arrival: see GradNode.
     """
     if not state.enabled:
         return
@@ -238,7 +244,7 @@ def record_call(
         if x._extra is not None:
             _renew(x)
     if any(x._requires_grad for x in inputs):
-        _attach(CallNode(name, inputs, len(outputs), backward), inputs, outputs)
+        _attach(CallNode(name, inputs, len(outputs), backward, on_arrival), inputs, outputs)
 
 
 def _renew(x: Tensor) -> None:

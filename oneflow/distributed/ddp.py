@@ -2,11 +2,10 @@
 
 In forward the module sees its parameters through a gate: one tape node whose inputs are the
 parameters and whose outputs
-are what the layers use. It is older than all that is computed from them, so the backward pass
-visits it last, with all
-gradients at hand; there they are averaged over the ranks, bucket by bucket, in one order on all
-ranks, and parameters
-that some rank did not use get zeros.
+are what the layers use. It learns of each gradient when it is complete and averages over the ranks
+every bucket whose gradients are all there, the last parameters first, in one order on all ranks. It
+is older than all that is computed from the parameters, so the backward pass visits it last; then
+the rest is averaged, with zeros for parameters that this rank did not use.
 """
 
 from __future__ import annotations
@@ -35,25 +34,28 @@ class Replicas:
         self._module = module
         self._bucket_nbytes = bucket_nbytes
         self._broadcast_buffers = broadcast_buffers
-        self._parameters = [p for p in module.parameters() if p.requires_grad]
-        for p in module.parameters():
+        self._parameters = list(module.parameters())
+        for p in self._parameters:
             _check(p)
-        self._buckets = self._divide()
 
-    def share(self, tensors: Any) -> None:
-        """Every rank takes rank 0's values."""
-        for x in tensors:
-            mine = to_host(x.detach()._array)
+    def share(self, tensors: list[Tensor]) -> None:
+        """Every rank takes rank 0's values; tensors of one dtype travel together."""
+        for dtype in dict.fromkeys(x.type.dtype for x in tensors):
+            alike = [x for x in tensors if x.type.dtype is dtype]
+            mine = np.concatenate([to_host(x._array).reshape(-1) for x in alike])
             first = world().everyone.broadcast(mine, 0)
-            if world().rank != 0:
-                x.detach()._array[...] = to_device(first, x._device.type)
+            if world().rank == 0:
+                continue
+            ends = np.cumsum([x.type.numel for x in alike])[:-1]
+            for x, values in zip(alike, np.split(first, ends), strict=True):
+                x._array[...] = to_device(values.reshape(x.type.shape), x._device.type)
                 x._version[0] += 1
 
     def forward(self, forward: Any, *args: Any, **kwargs: Any) -> Any:
         """Calls `forward` with the parameters behind the gate."""
         if self._broadcast_buffers:
             self.share(list(self._module.buffers()))
-        if not is_grad_enabled() or not self._parameters:
+        if not is_grad_enabled() or not any(p._requires_grad for p in self._parameters):
             return forward(*args, **kwargs)
         behind = self._gate()
         swapped: list[tuple[dict[str, Any], str, Any]] = []
@@ -70,41 +72,75 @@ class Replicas:
                 table[name] = p
 
     def _gate(self) -> dict[int, Tensor]:
-        outs = [alias(p) for p in self._parameters]
-        record_call("data_parallel", self._parameters, outs, self._average)
-        return {id(p): out for p, out in zip(self._parameters, outs, strict=True)}
+        live = [p for p in self._parameters if p._requires_grad]
+        outs = [alias(p) for p in live]
+        averaging = Averaging(live, self._bucket_nbytes)
+        record_call("data_parallel", live, outs, averaging.finish, averaging.arrived)
+        return {id(p): out for p, out in zip(live, outs, strict=True)}
 
-    def _divide(self) -> list[list[int]]:
-        """Parameter numbers in buckets, the last parameter first: its gradient is ready first."""
-        buckets: list[list[int]] = []
-        filled = self._bucket_nbytes
-        for i in reversed(range(len(self._parameters))):
-            nbytes = self._parameters[i].type.nbytes
-            if not buckets or filled + nbytes > self._bucket_nbytes:
-                buckets.append([])
-                filled = 0
-            buckets[-1].append(i)
-            filled += nbytes
-        return buckets
 
-    def _average(self, grads: list[Any]) -> list[Any]:
-        results: list[Any] = [None] * len(grads)
-        scale = np.float32(1.0 / world().world_size)
-        for bucket in self._buckets:
-            parts = [self._flat(i, grads[i]) for i in bucket]
-            total = world().everyone.all_reduce(np.concatenate(parts) * scale)
-            start = 0
-            for i in bucket:
-                p = self._parameters[i]
-                values = total[start : start + p.type.numel].reshape(p.type.shape)
-                start += p.type.numel
-                results[i] = raw(p.type, to_device(values, p._device.type), p._device)
+class Averaging:
+    """The gradients of one forward call on their way over the ranks."""
+
+    def __init__(self, parameters: list[Tensor], bucket_nbytes: int) -> None:
+        self._parameters = parameters
+        self._buckets = divide([p.type.nbytes for p in parameters], bucket_nbytes)
+        self._start()
+
+    def _start(self) -> None:
+        self._grads: dict[int, Tensor | None] = {}
+        self._results: list[Any] = [None] * len(self._parameters)
+        self._num_done = 0
+
+    def arrived(self, index: int, grad: Tensor | None) -> None:
+        """The gradient of one parameter is complete."""
+        self._grads[index] = grad
+        while self._num_done < len(self._buckets) and all(
+            i in self._grads for i in self._buckets[self._num_done]
+        ):
+            self._average_next()
+
+    def finish(self, grads: list[Any]) -> list[Any]:
+        """All averaged gradients; what did not arrive counts as zero."""
+        for index, grad in enumerate(grads):
+            self._grads.setdefault(index, grad)
+        while self._num_done < len(self._buckets):
+            self._average_next()
+        results = self._results
+        self._start()
         return results
 
-    def _flat(self, index: int, grad: Tensor | None) -> np.ndarray[Any, Any]:
-        if grad is None:
-            return np.zeros(self._parameters[index].type.numel, np.float32)
-        return to_host(grad._array).reshape(-1)
+    def _average_next(self) -> None:
+        bucket = self._buckets[self._num_done]
+        self._num_done += 1
+        scale = np.float32(1.0 / world().world_size)
+        sizes = [self._parameters[i].type.numel for i in bucket]
+        flat = np.empty(sum(sizes), np.float32)
+        parts = np.split(flat, np.cumsum(sizes)[:-1])
+        for i, part in zip(bucket, parts, strict=True):
+            grad = self._grads[i]
+            if grad is None:
+                part[...] = 0
+            else:
+                np.multiply(to_host(grad._array), scale, out=part.reshape(grad.type.shape))
+        world().everyone.all_reduce(flat, out=flat)
+        for i, part in zip(bucket, parts, strict=True):
+            p = self._parameters[i]
+            values = to_device(part.reshape(p.type.shape), p._device.type)
+            self._results[i] = raw(p.type, values, p._device)
+
+
+def divide(nbytes: list[int], bucket_nbytes: int) -> list[list[int]]:
+    """Numbers of parameters in buckets, the last parameter first: its gradient is ready first."""
+    buckets: list[list[int]] = []
+    filled = bucket_nbytes
+    for i in reversed(range(len(nbytes))):
+        if not buckets or filled + nbytes[i] > bucket_nbytes:
+            buckets.append([])
+            filled = 0
+        buckets[-1].append(i)
+        filled += nbytes[i]
+    return buckets
 
 
 def data_parallel(

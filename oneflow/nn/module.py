@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from oneflow.core.device import Device
 from oneflow.core.dtype import DType, bfloat16, float16, float32, float64
 from oneflow.core.errors import PlacementError
+from oneflow.core.sbp import as_nd_sbp
 from oneflow.graph import scope
 from oneflow.nn.module_state import IncompatibleKeys, load_state_dict, state_dict
 from oneflow.nn.parameter import Parameter
+from oneflow.tensor.layout import check_layout
 from oneflow.tensor.tensor import RemovableHandle, Tensor
 
 if TYPE_CHECKING:
@@ -383,7 +385,15 @@ class Module:
             raise PlacementError(
                 "Converting a local module to global must have placement and sbp parameters."
             )
+        if sbp is not None:
+            self._check_layouts(placement, sbp)
         return self._apply(lambda x: x.to_global(placement=placement, sbp=sbp))
+
+    def _check_layouts(self, placement: Placement | None, sbp: Any) -> None:
+        """Raises SbpError before anything is moved, if a parameter or buffer cannot lie so."""
+        for name, x in [*self.named_parameters(), *self.named_buffers()]:
+            nd_sbp = as_nd_sbp(sbp, (placement or x.placement).ndim)
+            check_layout(x.type, nd_sbp, f"to_global of {name}")
 
     def to_local(self: Self) -> Self:
         """Every parameter and buffer becomes this rank's shard of it."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy as copying
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -49,11 +50,13 @@ def _walk(tree: Any, convert: Callable[[Tensor], Any], warn: bool, who: str) -> 
     if isinstance(tree, Tensor):
         return convert(tree)
     if isinstance(tree, dict):
-        return type(tree)((k, _walk(v, convert, warn, who)) for k, v in tree.items())
+        new = copying.copy(tree)  # keeps what a subclass knows beside its items
+        new.update({k: _walk(v, convert, warn, who) for k, v in tree.items()})
+        return new
     if isinstance(tree, tuple) and hasattr(tree, "_fields"):
         return type(tree)(*(_walk(v, convert, warn, who) for v in tree))
     if isinstance(tree, (list, tuple)):
         return type(tree)(_walk(v, convert, warn, who) for v in tree)
-    if warn:
+    if warn and tree is not None:
         warnings.warn(f"{who}: a leaf of type {type(tree).__name__} stays as it is", stacklevel=3)
     return tree

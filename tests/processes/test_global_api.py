@@ -1,0 +1,29 @@
+"""Global tensors as users meet them (conversion, creation, gradients, printing, modules, data
+parallelism): one program of many scenes, in worlds of 1, 2 and 4 ranks."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from oneflow.scheduler.ports import free_port
+
+PROGRAM = Path(__file__).parent / "global_api_program.py"
+
+
+@pytest.mark.parametrize("num_ranks", [1, 2, 4])
+def test_every_scene(num_ranks: int) -> None:
+    flags = ["--nproc_per_node", str(num_ranks), "--master_port", str(free_port())]
+    result = subprocess.run(
+        [sys.executable, "-m", "oneflow.distributed.launch", *flags, str(PROGRAM)],
+        env={**os.environ, "ONEFLOW_TIMEOUT_SECONDS": "60", "PYTHONWARNINGS": "error"},
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+    assert result.returncode == 0, result.stdout[-3000:] + result.stderr[-9000:]
+    assert result.stdout.count("done") == num_ranks

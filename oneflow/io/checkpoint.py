@@ -1,4 +1,8 @@
-"""`flow.save` and `flow.load`."""
+"""`flow.save` and `flow.load`.
+
+Three ways: a process alone, one rank for all (`global_dst_rank`, `global_src_rank`), or all ranks
+together, each its own part (io/save_shards.py, io/load_shards.py).
+"""
 
 from __future__ import annotations
 
@@ -9,19 +13,28 @@ from typing import Any
 
 import numpy as np
 
-from oneflow.core.config import current_config
-from oneflow.core.device import Device
-from oneflow.core.errors import CheckpointError
-from oneflow.core.metrics import METRICS
+from oneflow.core.dtype import dtype_of
 from oneflow.core.placement import Placement
 from oneflow.core.sbp import BROADCAST
-from oneflow.io import container
-from oneflow.io.foreign import load_torch, load_upstream
-from oneflow.io.tree import Encoder, decode
-from oneflow.tensor.tensor import Tensor, wrap
+from oneflow.core.tensor_type import TensorType
+from oneflow.distributed.world import world
+from oneflow.io.agree import agree, named_locally
+from oneflow.io.assemble import assemble, mapped
+from oneflow.io.container import Writer, dtype_named
+from oneflow.io.files import PendingFile, sync_folder
+from oneflow.io.load_shards import load_shards
+from oneflow.io.manifest import MANIFEST_FILE, left_over
+from oneflow.io.pact import Pact
+from oneflow.io.save_shards import FOLDER_FILE, save_shards
+from oneflow.io.sources import VERSION, Foreign, ObjectSource, Source, is_sharded, open_source
+from oneflow.io.tree import Encoder, Found
+from oneflow.tensor.eager_global import check_placement, empty_shard, relayout, to_host
+from oneflow.tensor.tensor import Tensor, wrap, wrap_global
 
-VERSION = "1"
-FOLDER_FILE = "checkpoint.safetensors"
+Array = np.ndarray[Any, Any]
+
+_MEET_NBYTES = 256 << 20
+"""After so many bytes the ranks look whether the one that writes still can."""
 
 
 def save(
@@ -30,48 +43,143 @@ def save(
     global_dst_rank: int | None = None,
     save_as_external_data: bool = False,
 ) -> None:
-    """Writes containers, plain values and tensors to a file, a folder (save_as_external_data) or an
-    open binary file.
+    """Writes containers, plain values and tensors.
 
-    With global tensors inside, all ranks call it and rank `global_dst_rank` writes. Raises
-    CheckpointError for what has no form in a checkpoint. The file is in the safetensors format; the
-    structure is JSON in its metadata.
+    Without global tensors: to a file, a folder (save_as_external_data) or an open binary file.
+    global_dst_rank: all ranks call it; this one gets the global tensors, one at a time, and writes
+    the like.
+    With global tensors and without global_dst_rank: all ranks call it with the same path, which
+    becomes a folder; each rank writes a part of every tensor, and rank 0 what is not global.
+
+    A file or a folder becomes visible when it is complete and on the disk; before, an older one of
+    the same name stays. Raises CheckpointError for what has no form in a checkpoint, and on all
+    ranks if one of them fails; DesyncError if the ranks do not save the same. Files are in the
+    safetensors format; the structure is JSON in their metadata, or in the folder's manifest.json.
     """
-    writes = global_dst_rank is None or current_config().rank == global_dst_rank
-    encoder = Encoder(lambda x: _whole(x, global_dst_rank))
-    tree = encoder.encode(obj)
-    if not writes:
-        return
-    METRICS.checkpoint("write", sum(a.nbytes for a in encoder.arrays.values()))
-    metadata = {"oneflow": VERSION, "tree": json.dumps(tree, separators=(",", ":"))}
-    if hasattr(path_or_buffer, "write"):
-        container.write(path_or_buffer, encoder.arrays, metadata)
-        return
-    path = Path(os.fspath(path_or_buffer))
-    if save_as_external_data:
-        path.mkdir(parents=True, exist_ok=True)
-        path = path / FOLDER_FILE
-    container.write(path, encoder.arrays, metadata)
+    tree = Encoder(obj)
+    if global_dst_rank is not None:
+        _save_on(global_dst_rank, tree, path_or_buffer, save_as_external_data)
+    elif any(found.is_global for found in tree.found):
+        save_shards(tree, path_or_buffer)
+    else:
+        _save_alone(tree, path_or_buffer, save_as_external_data)
 
 
-def _whole(x: Tensor, global_dst_rank: int | None) -> np.ndarray[Any, Any]:
-    """All of a tensor; of a global one every rank takes part, and those that do not write get
-    nothing.
-    """
-    if x.is_global:
-        if global_dst_rank is None:
-            raise CheckpointError(
-                f"save: {x.type} is a global tensor; give global_dst_rank, the rank that writes, "
-                "and call save on all ranks"
-            )
-        home = Placement(x.placement.type, [global_dst_rank])
-        x = x.detach().to_global(placement=home, sbp=BROADCAST).to_local()
-        if current_config().rank != global_dst_rank:
-            return np.empty(0, x.type.dtype.np)
-    array = x._array if x.is_cpu else x._array.get()
-    if array is None:
-        x.numpy()  # says why a traced tensor has no values
-    return array  # type: ignore[no-any-return]
+def _save_alone(tree: Encoder, target: Any, as_folder: bool) -> None:
+    if tree.error is not None:
+        raise tree.error
+    found = named_locally(tree)
+    output = _Output(target, as_folder)
+    try:
+        output.begin(tree.form, found)
+        for name, one in found.items():
+            output.add(name, to_host(one.array))
+        output.finish()
+    except BaseException:
+        output.abort()
+        raise
+
+
+def _save_on(rank: int, tree: Encoder, target: Any, as_folder: bool) -> None:
+    """All ranks bring their global tensors to `rank`, which writes."""
+    home = Placement("cpu", [rank])
+    check_placement(home)
+    pact = Pact(f"save to {target} on rank {rank}")
+    named = agree(pact, tree)
+    output = _Output(target, as_folder) if pact.rank == rank else None
+    try:
+        _write_together(pact, tree, named.everything, home, output)
+    except BaseException:
+        if output is not None:
+            output.abort()
+        raise
+
+
+def _write_together(
+    pact: Pact,
+    tree: Encoder,
+    found: dict[str, Found],
+    home: Placement,
+    output: _Output | None,
+) -> None:
+    if output is not None:
+        pact.attempt(lambda: output.begin(tree.form, found))
+    pact.meet()
+    nbytes = 0
+    for name, one in found.items():
+        if one.is_global:
+            nbytes += one.value.type.nbytes  # type: ignore[union-attr]
+            array = _brought(one.value, home)  # type: ignore[arg-type]
+        elif output is not None:
+            array = to_host(one.array)
+        if output is not None:
+            _attempt_add(pact, output, name, array)
+        del array
+        if nbytes > _MEET_NBYTES:
+            pact.meet()
+            nbytes = 0
+    if output is not None:
+        pact.attempt(output.finish)
+    pact.meet()
+
+
+def _attempt_add(pact: Pact, output: _Output, name: str, array: Array) -> None:
+    pact.attempt(lambda: output.add(name, array))
+
+
+def _brought(x: Tensor, home: Placement) -> Array:
+    """All of a global tensor, on the rank of `home`."""
+    return to_host(relayout(x._array, x.type, x.sbp, x.placement, (BROADCAST,), home))
+
+
+class _Output:
+    """The file that one rank writes: at a path, in a folder, or one that the user opened."""
+
+    def __init__(self, target: Any, as_folder: bool) -> None:
+        self._target, self._as_folder = target, as_folder
+        self._pending: PendingFile | None = None
+        self._writer: Writer | None = None
+
+    def begin(self, form: Any, found: dict[str, Found]) -> None:
+        metadata = {"oneflow": VERSION, "tree": json.dumps(form, separators=(",", ":"))}
+        shapes = {name: _dtype_and_shape(one) for name, one in found.items()}
+        file = self._target
+        if not hasattr(file, "write"):
+            path = Path(os.fspath(self._target))
+            if self._as_folder:
+                path.mkdir(parents=True, exist_ok=True)
+                path = path / FOLDER_FILE
+            self._pending = PendingFile(path)
+            file = self._pending.file
+        self._writer = Writer(file, shapes, metadata)
+
+    def add(self, name: str, array: Array) -> None:
+        assert self._writer is not None  # begin made it
+        self._writer.add(name, array)
+
+    def finish(self) -> None:
+        if self._pending is None:
+            return
+        self._pending.commit()
+        folder = self._pending.path.parent
+        if self._as_folder:  # a checkpoint of all ranks that was there would still be found first
+            (folder / MANIFEST_FILE).unlink(missing_ok=True)
+            for name in left_over(os.listdir(folder), ""):
+                (folder / name).unlink(missing_ok=True)
+        sync_folder(folder)
+
+    def abort(self) -> None:
+        if self._pending is not None:
+            self._pending.abort()
+
+
+def _dtype_and_shape(found: Found) -> tuple[np.dtype[Any], tuple[int, ...]]:
+    if isinstance(found.value, Tensor):
+        return found.value.type.dtype.np, found.value.type.shape
+    return found.value.dtype, found.value.shape
+
+
+# ---- loading -------------------------------------------------------------------------------------
 
 
 def load(
@@ -83,143 +191,76 @@ def load(
 ) -> Any:
     """Reads what `save` wrote, or a checkpoint of PyTorch or of upstream OneFlow.
 
-    global_src_rank: only this rank reads; all get global tensors on placement("cpu",
-    [global_src_rank]).
-    map_location: a device, a placement, or a function of the tensor, applied to each tensor.
-    Raises CheckpointError for a file that is damaged or asks for anything but values and tensors.
+    global_src_rank: all ranks call it; only this one reads; all get global tensors on
+    placement("cpu", [global_src_rank]).
+    A folder that all ranks wrote is read by all ranks of the world together, each its own part:
+    laid out as when it was saved, or, if this world lacks some of those ranks, on all ranks (what
+    was in copies in copies, the rest split along dim 0).
+    map_location: a device, a placement, or a function of the tensor, applied to each tensor. With a
+    placement each rank of such a folder reads what it will hold there.
+
+    Raises CheckpointError for a file that is damaged or asks for anything but values and tensors,
+    on all ranks if they read together.
     """
     if global_src_rank is not None:
-        obj = _from_rank(path, global_src_rank, support_pytorch_format)
-    else:
-        obj = _read(path, support_pytorch_format)
-    return obj if map_location is None else _mapped(obj, map_location)
+        return _load_from(global_src_rank, path, map_location, support_pytorch_format)
+    if is_sharded(path):
+        return load_shards(path, map_location)
+    source = open_source(path, support_pytorch_format)
+    if isinstance(source, Foreign):
+        return source.value if map_location is None else mapped(source.value, map_location)
+    arrays: dict[str, Array] = {}
 
-
-def _read(path: Any, support_pytorch_format: bool) -> Any:
-    if hasattr(path, "read"):
-        return _parse(path.read(), "the buffer", support_pytorch_format)
-    found = Path(os.fspath(path))
-    if found.is_dir():
-        return _read_folder(found)
-    if not found.is_file():
-        raise FileNotFoundError(f'Cannot load file "{found}": there is no such file')
-    return _parse(found.read_bytes(), str(found), support_pytorch_format)
-
-
-def _read_folder(folder: Path) -> Any:
-    if (folder / FOLDER_FILE).is_file():
-        return _parse((folder / FOLDER_FILE).read_bytes(), str(folder / FOLDER_FILE), False)
-    if (folder / "pickled_data").is_file():
-        return load_upstream((folder / "pickled_data").read_bytes(), folder)
-    raise CheckpointError(
-        f'Cannot load file "{folder}": the folder holds neither {FOLDER_FILE} nor pickled_data'
-    )
-
-
-def _parse(data: bytes, where: str, support_pytorch_format: bool) -> Any:
-    METRICS.checkpoint("read", len(data))
-    if data[:4] == b"PK\x03\x04":
-        if not support_pytorch_format:
-            raise CheckpointError(
-                f'Cannot load file "{where}": it is a PyTorch file, and support_pytorch_format '
-                "is False"
-            )
-        return load_torch(data)
-    if (
-        data[:1] == b"\x80"
-        and data[1:2] in (b"\x02", b"\x03", b"\x04", b"\x05")
-        and data[8:9] != b"{"
-    ):
-        return load_upstream(data)
-    return _from_container(data, where)
-
-
-def _from_container(data: bytes, where: str) -> Any:
-    try:
-        arrays, metadata = container.read(memoryview(data))
-    except CheckpointError as error:
-        raise CheckpointError(f'Cannot load file "{where}": {error}') from error
-    if "oneflow" not in metadata:  # a plain safetensors file
-        return {name: wrap(array) for name, array in arrays.items()}
-    if metadata["oneflow"] != VERSION:
-        raise CheckpointError(
-            f'Cannot load file "{where}": it is of version {metadata["oneflow"]}, '
-            f"this program reads {VERSION}"
-        )
-    tensors: dict[str, Tensor] = {}
-
-    def array(name: str) -> np.ndarray[Any, Any]:
+    def array(name: str) -> Array:
         if name not in arrays:
-            raise CheckpointError(f'Cannot load file "{where}": tensor {name!r} is missing')
+            arrays[name] = source.read(name)
         return arrays[name]
 
-    def tensor(name: str, requires_grad: bool) -> Tensor:
-        if name not in tensors:
-            tensors[name] = wrap(array(name), requires_grad=requires_grad)
-        return tensors[name]
-
-    try:
-        tree = json.loads(metadata["tree"])
-        return decode(tree, tensor, array)
-    except (KeyError, ValueError, RecursionError) as error:
-        raise CheckpointError(f'Cannot load file "{where}": its structure is malformed') from error
+    return assemble(source.form, lambda name: wrap(array(name)), array, map_location)
 
 
-def _from_rank(path: Any, source: int, support_pytorch_format: bool) -> Any:
-    """The reading rank sends the structure, then each tensor is made global from it."""
-    rank = current_config().rank
-    mine: list[Tensor] = []
-    form: Any = None
-    if rank == source:
-        encoder = Encoder(lambda x: mine.append(x) or x._array)  # type: ignore[func-returns-value]
-        form = encoder.encode(_read(path, support_pytorch_format))
-    form = _broadcast_form(form, source)
-    placement = Placement("cpu", [source])
-    made: dict[str, Tensor] = {}
+def _load_from(rank: int, path: Any, map_location: Any, support_pytorch_format: bool) -> Any:
+    """One rank reads; it sends the structure, then each tensor is made global from it."""
+    home = Placement("cpu", [rank])
+    check_placement(home)
+    pact = Pact(f"load on rank {rank}")
+    source: Source | None = None
+    if pact.rank == rank:
+        source = pact.attempt(lambda: _local_source(path, support_pytorch_format))
+    form, shapes = pact.meet(_described(source))[rank]
 
-    def tensor(name: str, requires_grad: bool) -> Tensor:
-        if name not in made:
-            local = mine[len(made)] if rank == source else wrap(np.zeros(0, np.float32))
-            made[name] = local.detach().to_global(placement=placement, sbp=BROADCAST)
-            made[name].requires_grad = requires_grad
-        return made[name]
+    def read(name: str) -> Array:
+        """On the rank that reads the values; if it cannot, it must still take part in moves."""
+        dtype, shape = dtype_named(shapes[name][0]), tuple(shapes[name][1])
+        found = None if source is None else pact.attempt(lambda: source.read(name))
+        return np.zeros(shape, dtype) if found is None else found
 
-    return decode(form, tensor, lambda name: tensor(name, False))
+    def make(name: str) -> Tensor:
+        type_ = TensorType(tuple(shapes[name][1]), dtype_of(shapes[name][0]))
+        shard = read(name) if pact.rank == rank else empty_shard(type_, home)
+        return wrap_global(shard, type_, home, (BROADCAST,))
 
+    def array(name: str) -> Array:
+        """Arrays are plain values: every rank gets them."""
+        found = read(name)
+        if pact.world_size == 1:
+            return found
+        flat = found.reshape(-1).view(np.uint8)
+        sent: Array = world().everyone.broadcast(flat, rank)
+        return sent.view(found.dtype).reshape(found.shape)
 
-def _broadcast_form(form: Any, source: int) -> Any:
-    """The structure, from one rank to all, as a tensor of bytes."""
-    text = json.dumps(form).encode() if form is not None else b""
-    sent = wrap(np.frombuffer(text, dtype=np.uint8).copy())
-    sent = sent.to_global(placement=Placement("cpu", [source]), sbp=BROADCAST)
-    everyone = Placement("cpu", list(range(current_config().world_size)))
-    return json.loads(bytes(sent.to_global(placement=everyone, sbp=BROADCAST).to_local().numpy()))
-
-
-def _mapped(value: Any, where: Any) -> Any:
-    """`value` with every tensor moved."""
-    if isinstance(value, Tensor):
-        return _moved(value, where)
-    if isinstance(value, dict):
-        for key in value:
-            value[key] = _mapped(value[key], where)
-        return value
-    if isinstance(value, list):
-        return [_mapped(v, where) for v in value]
-    return tuple(_mapped(v, where) for v in value) if type(value) is tuple else value
+    obj = assemble(form, make, array, map_location)
+    pact.meet()
+    return obj
 
 
-def _moved(x: Tensor, where: Any) -> Tensor:
-    requires_grad = x.requires_grad
-    if isinstance(where, Placement):
-        sbp = x.sbp if x.is_global and len(x.sbp) == where.ndim else (BROADCAST,) * where.ndim
-        y = x.detach().to_global(placement=where, sbp=sbp)
-    elif callable(where):
-        y = where(x)
-    elif isinstance(where, (str, Device)):
-        y = x.detach().to(where)
-    else:
-        raise TypeError(f"load: map_location is a device, a placement or a function, got {where!r}")
-    if requires_grad and y._grad_fn is None:
-        y.requires_grad = True
-    return y  # type: ignore[no-any-return]
+def _local_source(path: Any, support_pytorch_format: bool) -> Source:
+    source = open_source(path, support_pytorch_format)
+    return ObjectSource(source.value) if isinstance(source, Foreign) else source
+
+
+def _described(source: Source | None) -> Any:
+    """What all ranks need to know of a source."""
+    if source is None:
+        return None
+    return source.form, {n: (dtype.name, shape) for n, (dtype, shape) in source.shapes.items()}

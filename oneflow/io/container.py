@@ -1,8 +1,9 @@
 """Arrays by name in one file, in the safetensors format: 8 bytes length, a JSON header, the data
 without gaps.
 
-Written and checked here rather than by the library: every offset is compared with the dtype, the
-shape and the size of the file before a byte of data is read, and bfloat16 needs no torch. Format:
+Written and checked here rather than by the library: arrays are written and read one at a time, so
+that a file may be larger than memory; every offset is compared with the dtype, the shape and the
+size of the file before a byte of data is read; and bfloat16 needs no torch. Format:
 huggingface.co/docs/safetensors.
 """
 
@@ -10,18 +11,20 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import struct
-import tempfile
-from pathlib import Path
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, BinaryIO
 
 import ml_dtypes
 import numpy as np
 
-from oneflow.core.errors import CheckpointError
+from oneflow.core.errors import CheckpointError, InternalError
+from oneflow.core.metrics import METRICS
+from oneflow.io.files import Readable, read_box, read_bytes
 
 MAX_HEADER_NBYTES = 100 << 20
+MAX_NUM_DIMS = 32
 _CODES = {
     "BOOL": np.bool_,
     "U8": np.uint8,
@@ -41,86 +44,107 @@ _CODES = {
 }
 _BY_CODE = {code: np.dtype(kind) for code, kind in _CODES.items()}
 _CODE_OF = {dtype: code for code, dtype in _BY_CODE.items()}
+_BY_NAME = {dtype.name: dtype for dtype in _CODE_OF}
 
-Arrays = dict[str, np.ndarray[Any, Any]]
+Array = np.ndarray[Any, Any]
 
 
-def write(target: Path | BinaryIO, arrays: Arrays, metadata: dict[str, str]) -> None:
-    """Writes a whole file or none: beside the target first, then renamed.  target: a path or an
-    open binary file.
+def has_form(dtype: np.dtype[Any]) -> bool:
+    """Whether arrays of `dtype` can be written."""
+    return dtype in _CODE_OF
+
+
+def dtype_named(name: str) -> np.dtype[Any] | None:
+    """The dtype of that name if arrays of it can be written."""
+    return _BY_NAME.get(name)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One array of a file. begin, end: bytes from the start of the file."""
+
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    begin: int
+    end: int
+
+
+class Writer:
+    """Writes a header at once and then the arrays, which must come in its order.
+
+    shapes: name -> dtype and shape.  offsets: name -> where its bytes begin in the file.
     """
-    if not isinstance(target, Path):
-        _write_to(target, arrays, metadata)
-        return
-    handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            _write_to(file, arrays, metadata)
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(name, 0o666 & ~_umask())
-        os.replace(name, target)
-    except BaseException:
-        os.unlink(name)
-        raise
+
+    def __init__(
+        self,
+        file: BinaryIO,
+        shapes: Mapping[str, tuple[np.dtype[Any], tuple[int, ...]]],
+        metadata: dict[str, str],
+    ) -> None:
+        header: dict[str, Any] = {"__metadata__": metadata}
+        at, places = 0, {}
+        for name, (dtype, shape) in shapes.items():
+            end = at + math.prod(shape) * dtype.itemsize
+            places[name] = at
+            offsets = [at, end]
+            header[name] = {"dtype": _CODE_OF[dtype], "shape": shape, "data_offsets": offsets}
+            at = end
+        text = json.dumps(header, separators=(",", ":")).encode()
+        text += b" " * (-len(text) % 8)
+        if len(text) > MAX_HEADER_NBYTES:
+            raise CheckpointError(
+                f"save: {len(shapes)} tensors and what is around them need a header of {len(text)} "
+                f"bytes, more than the {MAX_HEADER_NBYTES} that are read; save in several files"
+            )
+        file.write(struct.pack("<Q", len(text)))
+        file.write(text)
+        self.offsets = {name: 8 + len(text) + place for name, place in places.items()}
+        self._file = file
+        self._coming = iter(shapes.items())
+
+    def add(self, name: str, array: Array) -> None:
+        """Writes the next array."""
+        if next(self._coming, None) != (name, (array.dtype, tuple(array.shape))):
+            raise InternalError(f"save: {name} comes out of turn, or is not what was announced")
+        METRICS.checkpoint("write", array.nbytes)
+        self._file.write(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
 
 
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
+class Container:
+    """The header of a file, checked; the arrays are read when asked for.
 
-
-def _write_to(file: BinaryIO, arrays: Arrays, metadata: dict[str, str]) -> None:
-    header: dict[str, Any] = {"__metadata__": metadata}
-    offset = 0
-    for name, array in arrays.items():
-        code = _CODE_OF.get(array.dtype)
-        if code is None:
-            raise CheckpointError(f"save: an array of {array.dtype} has no form in a checkpoint")
-        header[name] = {
-            "dtype": code,
-            "shape": list(array.shape),
-            "data_offsets": [offset, offset + array.nbytes],
-        }
-        offset += array.nbytes
-    text = json.dumps(header, separators=(",", ":")).encode()
-    text += b" " * (-len(text) % 8)
-    file.write(struct.pack("<Q", len(text)))
-    file.write(text)
-    for array in arrays.values():
-        file.write(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
-
-
-def read(data: memoryview) -> tuple[Arrays, dict[str, str]]:
-    """The arrays (over copies of the data) and the metadata. Raises CheckpointError if anything
-    does not fit.
+    Raises CheckpointError if anything does not fit.
     """
-    header, start = _header(data)
-    metadata = header.pop("__metadata__", {})
-    if not isinstance(metadata, dict) or not all(isinstance(v, str) for v in metadata.values()):
-        raise CheckpointError("load: the metadata are no strings by name")
-    body = data[start:]
-    arrays, covered = {}, 0
-    for name, entry in header.items():
-        array, nbytes = _array(name, entry, body)
-        arrays[name] = array
-        covered += nbytes
-    if covered != len(body):
-        raise CheckpointError(f"load: the tensors cover {covered} of {len(body)} bytes of data")
-    return arrays, metadata
+
+    def __init__(self, source: Readable) -> None:
+        self._source = source
+        header, start = _header(source)
+        metadata = header.pop("__metadata__", {})
+        if not isinstance(metadata, dict) or not all(isinstance(v, str) for v in metadata.values()):
+            raise CheckpointError("load: the metadata are no strings by name")
+        self.metadata: dict[str, str] = metadata
+        self.entries = {n: _entry(n, e, start, source.nbytes) for n, e in header.items()}
+        _check_cover(self.entries, start, source.nbytes)
+
+    def read(self, name: str) -> Array:
+        """A new array."""
+        entry = self.entries[name]
+        array: Array = np.empty(entry.shape, entry.dtype)
+        whole = tuple(slice(0, n) for n in entry.shape)
+        read_box(self._source, entry.begin, entry.shape, whole, array)
+        return array
 
 
-def _header(data: memoryview) -> tuple[dict[str, Any], int]:
-    if len(data) < 8:
-        raise CheckpointError(f"load: a file of {len(data)} bytes is no checkpoint")
-    (size,) = struct.unpack("<Q", data[:8])
-    if size > MAX_HEADER_NBYTES or 8 + size > len(data):
+def _header(source: Readable) -> tuple[dict[str, Any], int]:
+    if source.nbytes < 8:
+        raise CheckpointError(f"load: a file of {source.nbytes} bytes is no checkpoint")
+    (size,) = struct.unpack("<Q", read_bytes(source, 0, 8))
+    if size > MAX_HEADER_NBYTES or 8 + size > source.nbytes:
         raise CheckpointError(
-            f"load: a header of {size} bytes does not fit a file of {len(data)} bytes"
+            f"load: a header of {size} bytes does not fit a file of {source.nbytes} bytes"
         )
     try:
-        header = json.loads(bytes(data[8 : 8 + size]))
+        header = json.loads(read_bytes(source, 8, size))
     except (ValueError, RecursionError) as error:
         raise CheckpointError("load: the header is no JSON") from error
     if not isinstance(header, dict):
@@ -128,19 +152,34 @@ def _header(data: memoryview) -> tuple[dict[str, Any], int]:
     return header, 8 + size
 
 
-def _array(name: str, entry: Any, body: memoryview) -> tuple[np.ndarray[Any, Any], int]:
+def _entry(name: str, entry: Any, start: int, nbytes: int) -> Entry:
     try:
         dtype = _BY_CODE[entry["dtype"]]
         shape = tuple(entry["shape"])
         begin, end = entry["data_offsets"]
     except (KeyError, TypeError, ValueError) as error:
         raise CheckpointError(f"load: the entry of tensor {name!r} is malformed") from error
-    if not all(type(n) is int and n >= 0 for n in (*shape, begin, end)):
+    if len(shape) > MAX_NUM_DIMS or not all(
+        type(n) is int and 0 <= n < 1 << 62 for n in (*shape, begin, end)
+    ):
         raise CheckpointError(f"load: tensor {name!r} has a shape or offsets that are no sizes")
-    if not begin <= end <= len(body) or end - begin != math.prod(shape) * dtype.itemsize:
+    if not begin <= end <= nbytes - start or end - begin != math.prod(shape) * dtype.itemsize:
         raise CheckpointError(
             f"load: tensor {name!r} is {dtype}{list(shape)} but its bytes are {begin} to {end} of "
-            f"{len(body)}"
+            f"{nbytes - start}"
         )
-    flat = np.frombuffer(body[begin:end], dtype=np.uint8).copy()
-    return flat.view(dtype).reshape(shape), end - begin
+    return Entry(dtype, shape, start + begin, start + end)
+
+
+def _check_cover(entries: dict[str, Entry], start: int, nbytes: int) -> None:
+    """Every byte belongs to one tensor: no file claims more than it holds."""
+    at = start
+    for name, entry in sorted(entries.items(), key=lambda item: (item[1].begin, item[1].end)):
+        if entry.begin != at:
+            raise CheckpointError(
+                f"load: tensor {name!r} begins at byte {entry.begin}, where {at} was to come: the "
+                "tensors overlap or leave gaps"
+            )
+        at = entry.end
+    if at != nbytes:
+        raise CheckpointError(f"load: the tensors cover {at - start} of {nbytes - start} bytes")

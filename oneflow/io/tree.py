@@ -1,9 +1,8 @@
 """Python values as JSON and back, with tensors taken out into a table by name.
 
 Numbers, strings, True, False and None stand for themselves; everything else is an object with one
-key that says
-what it is: {"list": [...]}, {"dict": [[key, value], ...]}, {"tensor": "t0", ...}. Nothing read can
-name code.
+key that says what it is: {"list": [...]}, {"dict": [[key, value], ...]}, {"tensor": "t0", ...}.
+Nothing read can name code.
 """
 
 from __future__ import annotations
@@ -12,6 +11,7 @@ import base64
 import math
 from collections import OrderedDict
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -22,27 +22,62 @@ from oneflow.core.errors import CheckpointError, OneFlowError
 from oneflow.core.placement import Placement, parse_placement
 from oneflow.core.sbp import Sbp, parse_sbp
 from oneflow.core.size import Size
-from oneflow.tensor.tensor import Tensor
+from oneflow.io.container import has_form
+from oneflow.tensor.tensor import Tensor, needs_data
 
 MAX_DEPTH = 200
 
+Array = np.ndarray[Any, Any]
+
+
+@dataclass
+class Found:
+    """A tensor or an array in a tree. where: its place, for messages.  form: what names it."""
+
+    value: Tensor | Array
+    where: str
+    form: dict[str, Any]
+
+    @property
+    def array(self) -> Any:
+        """The values: of a local tensor; or of a global one this rank's part."""
+        return self.value._array if isinstance(self.value, Tensor) else self.value
+
+    @property
+    def is_global(self) -> bool:
+        return isinstance(self.value, Tensor) and self.value.is_global
+
 
 class Encoder:
-    """Collects arrays under names. to_array: gives the array of a tensor, which may have to be
-    gathered first.
+    """Takes a tree apart: its form, and the tensors and arrays found, which get names later.
+
+    What has no form is kept in `error`, so that the ranks can first tell each other.
     """
 
-    def __init__(self, to_array: Callable[[Tensor], np.ndarray[Any, Any]]) -> None:
-        self.arrays: dict[str, np.ndarray[Any, Any]] = {}
-        self._to_array = to_array
-        self._names: dict[int, str] = {}
-        self._kept: list[Any] = []  # what ids in _names belong to must stay alive
+    def __init__(self, value: Any) -> None:
+        self.found: list[Found] = []
+        self.error: OneFlowError | None = None
+        self._is_endless = False
+        self.form = self._encode(value, "", 0)
 
-    def encode(self, value: Any, path: str = "", depth: int = 0) -> Any:
-        """Raises CheckpointError for what has no form here, naming where it is."""
+    def name(self, name_of: Callable[[int, Found], str]) -> dict[str, Found]:
+        """Gives everything found its name; what shares a name is stored once."""
+        named: dict[str, Found] = {}
+        for i, one in enumerate(self.found):
+            kind = next(iter(one.form))
+            name = one.form[kind] = name_of(i, one)
+            named.setdefault(name, one)
+        return named
+
+    def _encode(self, value: Any, where: str, depth: int) -> Any:
+        if self._is_endless:
+            return None
         if depth > MAX_DEPTH:
-            raise CheckpointError(
-                f"save: {path} is nested more than {MAX_DEPTH} deep, or contains itself"
+            self._is_endless = True  # a tree that contains itself twice has no end to look for
+            return self._refuse(
+                CheckpointError(
+                    f"save: {where} is nested more than {MAX_DEPTH} deep, or contains itself"
+                )
             )
         if value is None or type(value) in (bool, int, str):
             return value
@@ -50,51 +85,65 @@ class Encoder:
             return value if math.isfinite(value) else {"float": str(value)}
         for kind, name in ((OrderedDict, "odict"), (dict, "dict")):
             if isinstance(value, kind):
-                return {name: self._pairs(value, path, depth)}
+                return {name: self._pairs(value, where, depth)}
         for sequence, name in _SEQUENCES:
             if isinstance(value, sequence):
                 items = sorted(value, key=repr) if name == "set" else value
                 return {
-                    name: [self.encode(v, f"{path}[{i}]", depth + 1) for i, v in enumerate(items)]
+                    name: [self._encode(v, f"{where}[{i}]", depth + 1) for i, v in enumerate(items)]
                 }
-        return self._leaf(value, path)
+        return self._leaf(value, where)
 
-    def _pairs(self, value: dict[Any, Any], path: str, depth: int) -> list[Any]:
+    def _pairs(self, value: dict[Any, Any], where: str, depth: int) -> list[Any]:
         return [
             [
-                self.encode(k, f"key {k!r} of {path or 'the object'}", depth + 1),
-                self.encode(v, f"{path}[{k!r}]", depth + 1),
+                self._encode(k, f"key {k!r} of {where or 'the object'}", depth + 1),
+                self._encode(v, f"{where}[{k!r}]", depth + 1),
             ]
             for k, v in value.items()
         ]
 
-    def _leaf(self, value: Any, path: str) -> Any:
+    def _leaf(self, value: Any, where: str) -> Any:
         if isinstance(value, Tensor):
-            return {"tensor": self._name(value), "requires_grad": value.requires_grad}
+            return self._tensor(value, where)
         if isinstance(value, np.ndarray):
-            return {"ndarray": self._add(value, value)}
-        if isinstance(value, np.generic):
-            return self.encode(value.item(), path)
+            return self._array(value, where)
+        if isinstance(value, np.generic) and not isinstance(value.item(), np.generic):
+            return self._encode(value.item(), where, 0)
         for kind, name, text in _LEAVES:
             if isinstance(value, kind):
                 return {name: text(value)}
-        raise CheckpointError(
-            f"save: {path or 'the object'} is a "
-            f"{type(value).__module__}.{type(value).__qualname__}, which has no form in a "
-            "checkpoint; save its state_dict() or plain values"
+        return self._refuse(
+            CheckpointError(
+                f"save: {where or 'the object'} is a "
+                f"{type(value).__module__}.{type(value).__qualname__}, which has no form in a "
+                "checkpoint; save its state_dict() or plain values"
+            )
         )
 
-    def _name(self, x: Tensor) -> str:
-        array = x._array
-        known = self._names.get(id(array)) if array is not None and x.is_local else None
-        return known if known is not None else self._add(self._to_array(x), array)
+    def _tensor(self, value: Tensor, where: str) -> Any:
+        try:
+            needs_data(value, f"save: {where or 'the object'}")
+        except OneFlowError as error:
+            return self._refuse(error)
+        form = {"tensor": "", "requires_grad": value.requires_grad}
+        self.found.append(Found(value, where, form))
+        return form
 
-    def _add(self, array: np.ndarray[Any, Any], key: Any) -> str:
-        name = f"t{len(self.arrays)}"
-        self.arrays[name] = array
-        self._names[id(key)] = name
-        self._kept.append(key)
-        return name
+    def _array(self, value: Array, where: str) -> Any:
+        if not has_form(value.dtype):
+            return self._refuse(
+                CheckpointError(
+                    f"save: {where or 'the object'} is an array of {value.dtype}, which has no "
+                    "form in a checkpoint"
+                )
+            )
+        form = {"ndarray": ""}
+        self.found.append(Found(value, where, form))
+        return form
+
+    def _refuse(self, error: OneFlowError) -> None:
+        self.error = self.error or error
 
 
 _SEQUENCES: tuple[tuple[Any, str], ...] = (
@@ -117,7 +166,7 @@ _LEAVES: tuple[tuple[Any, str, Callable[[Any], Any]], ...] = (
 
 
 def decode(form: Any, tensor: Callable[[str, bool], Any], array: Callable[[str], Any]) -> Any:
-    """The inverse of `Encoder.encode`.  tensor, array: give what is stored under a name. Raises
+    """The inverse of `Encoder`.  tensor, array: give what is stored under a name. Raises
     CheckpointError.
     """
     if form is None or isinstance(form, (bool, int, float, str)):

@@ -1,0 +1,99 @@
+"""What ranks agree on before they save together: the same global tensors, in the same order."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import Any
+
+from oneflow.core.errors import CheckpointError, DesyncError, OneFlowError
+from oneflow.core.sbp import nd_sbp_str
+from oneflow.io.pact import Pact
+from oneflow.io.tree import Encoder, Found
+from oneflow.tensor.eager_global import check_placement
+
+
+@dataclass(frozen=True)
+class Named:
+    """globals: by name, in an order that is equal on all ranks.  everything: this rank's whole
+    tree.  said: what each rank had to say."""
+
+    globals: dict[str, Found]
+    everything: dict[str, Found]
+    said: list[Any]
+
+
+def agree(pact: Pact, tree: Encoder, said: Any = None) -> Named:
+    """Names what is to be saved. Raises CheckpointError if a rank's tree has no form, DesyncError
+    if the global tensors differ between ranks."""
+    pact.error = pact.error or tree.error
+    mine = [f for f in tree.found if f.is_global]
+    pact.attempt(lambda: _check_places(mine))
+    lines = [_line(f) for f in mine]
+    digest = hashlib.sha256("\n".join(lines).encode()).hexdigest()
+    heard = pact.meet([digest, len(mine), _ties(mine), said])
+    for rank, (other, count, _, _) in enumerate(heard):
+        if other != heard[0][0]:
+            raise DesyncError(
+                f"{pact.what}: rank {rank} has other global tensors than rank 0 ({count} and "
+                f"{heard[0][1]}; here {_short(lines)}); all ranks must save the same names, "
+                "shapes and layouts in the same order"
+            )
+    owners = _owners(mine, [ties for _, _, ties, _ in heard])
+    return _named(tree, owners, [s for *_, s in heard])
+
+
+def _named(tree: Encoder, owners: list[int], said: list[Any]) -> Named:
+    """owners: of each global tensor the first one that is the same."""
+    place = {id(f): i for i, f in enumerate(f for f in tree.found if f.is_global)}
+    local: dict[int, str] = {}
+
+    def name_of(_: int, one: Found) -> str:
+        if one.is_global:
+            return f"t{owners[place[id(one)]]}"
+        return local.setdefault(id(one.array), f"local{len(local)}")
+
+    everything = tree.name(name_of)
+    chosen = {name: found for name, found in everything.items() if found.is_global}
+    return Named(chosen, everything, said)
+
+
+def named_locally(tree: Encoder) -> dict[str, Found]:
+    """Names for a tree without global tensors: what shares memory is stored once."""
+    known: dict[int, str] = {}
+    return tree.name(lambda _, one: known.setdefault(id(one.array), f"t{len(known)}"))
+
+
+def _check_places(found: list[Found]) -> None:
+    for one in found:
+        try:
+            check_placement(one.value.placement)  # type: ignore[union-attr]
+        except OneFlowError as error:
+            raise CheckpointError(f"{one.where or 'the object'}: {error}") from error
+
+
+def _line(found: Found) -> str:
+    x: Any = found.value
+    return f"{found.where} {x.type} {x.placement} {nd_sbp_str(x.sbp)}"
+
+
+def _short(lines: list[str]) -> str:
+    return "; ".join(lines[:3]) + ("; ..." if len(lines) > 3 else "") or "none"
+
+
+def _ties(found: list[Found]) -> dict[str, int]:
+    """Number of a tensor -> number of the first one over the same memory, where they differ."""
+    first: dict[int, int] = {}
+    firsts = [first.setdefault(id(f.array), i) for i, f in enumerate(found)]
+    return {str(i): j for i, j in enumerate(firsts) if i != j}
+
+
+def _owners(found: list[Found], ties: list[dict[str, int]]) -> list[int]:
+    """Of each tensor the first that is the same one: if all ranks that hold it say so."""
+    known: dict[Any, int] = {}
+    owners = []
+    for i, one in enumerate(found):
+        x: Any = one.value
+        views = tuple(ties[rank].get(str(i), i) for rank in x.placement.rank_ids)
+        owners.append(known.setdefault((views, x.type, x.placement, x.sbp), i))
+    return owners

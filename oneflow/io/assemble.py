@@ -1,0 +1,108 @@
+"""From the form of a tree and the stored values back to objects, moved to where they are wanted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from oneflow.core.device import Device
+from oneflow.core.errors import CheckpointError, OneFlowError
+from oneflow.core.placement import Placement
+from oneflow.core.sbp import BROADCAST
+from oneflow.io.tree import decode
+from oneflow.tensor.tensor import Tensor
+
+Array = np.ndarray[Any, Any]
+
+
+def assemble(
+    form: Any,
+    make: Callable[[str], Tensor],
+    array_of: Callable[[str], Array],
+    map_location: Any,
+) -> Any:
+    """The object. make, array_of: give what is stored under a name, and are asked once for each, in
+    the order of the tree.  map_location: see `load`.
+
+    Each tensor is moved before the next is made. Raises CheckpointError.
+    """
+    tensors: dict[str, Tensor] = {}
+    twins: dict[tuple[str, bool], Tensor] = {}
+    arrays: dict[str, Array] = {}
+
+    def tensor(name: str, requires_grad: bool) -> Tensor:
+        if (name, requires_grad) not in twins:
+            if name in tensors:
+                x = _with_grad(tensors[name].detach(), requires_grad, name)
+            else:
+                x = moved(_with_grad(make(name), requires_grad, name), map_location)
+                tensors[name] = x
+            twins[name, requires_grad] = x
+        return twins[name, requires_grad]
+
+    def array(name: str) -> Array:
+        if name not in arrays:
+            arrays[name] = array_of(name)
+        return arrays[name]
+
+    return decode(form, tensor, array)
+
+
+def names_in(form: Any) -> tuple[list[str], list[str]]:
+    """What a tree names: the tensors and the arrays, each once and in order. Raises CheckpointError
+    for a form that is none; nothing is made."""
+    tensors: dict[str, None] = {}
+    arrays: dict[str, None] = {}
+    try:
+        decode(form, lambda name, _: tensors.setdefault(name), arrays.setdefault)
+    except (KeyError, ValueError, TypeError, RecursionError) as error:
+        raise CheckpointError("load: the structure is malformed") from error
+    return list(tensors), list(arrays)
+
+
+def _with_grad(x: Tensor, requires_grad: bool, name: str) -> Tensor:
+    if requires_grad:
+        try:
+            x.requires_grad = True
+        except OneFlowError as error:
+            raise CheckpointError(f"load: tensor {name!r}: {error}") from error
+    return x
+
+
+def mapped(value: Any, where: Any, known: dict[int, tuple[Tensor, Tensor]] | None = None) -> Any:
+    """A whole object with every tensor moved, shared ones once; dicts are changed in place."""
+    known = {} if known is None else known
+    if isinstance(value, Tensor):
+        if id(value) not in known:
+            known[id(value)] = value, moved(value, where)
+        return known[id(value)][1]
+    if isinstance(value, dict):
+        for key in value:
+            value[key] = mapped(value[key], where, known)
+        return value
+    if isinstance(value, list):
+        return [mapped(v, where, known) for v in value]
+    return tuple(mapped(v, where, known) for v in value) if type(value) is tuple else value
+
+
+def moved(x: Tensor, where: Any) -> Tensor:
+    """`x` in the place that map_location says; x itself for None."""
+    if where is None:
+        return x
+    requires_grad = x.requires_grad
+    if isinstance(where, Placement):
+        sbp = x.sbp if x.is_global and len(x.sbp) == where.ndim else (BROADCAST,) * where.ndim
+        if x.is_global and (where, sbp) == (x.placement, x.sbp):
+            return x
+        y = x.detach().to_global(placement=where, sbp=sbp)
+    elif callable(where):
+        y = where(x)
+    elif isinstance(where, (str, Device)):
+        y = x.detach().to(where)
+    else:
+        raise TypeError(f"load: map_location is a device, a placement or a function, got {where!r}")
+    if requires_grad and y._grad_fn is None:
+        y.requires_grad = True
+    return y  # type: ignore[no-any-return]

@@ -1,0 +1,306 @@
+"""Reads a folder of shards: each rank only the bytes of its own part, whatever layout is wanted."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from oneflow.boxing.boxes import intersection, local_slices, shard_box
+from oneflow.core.errors import CheckpointError, InternalError
+from oneflow.core.op import Box
+from oneflow.core.placement import Placement
+from oneflow.core.sbp import BROADCAST, NdSbp, Sbp, Split
+from oneflow.distributed.world import world
+from oneflow.io.assemble import assemble, moved, names_in
+from oneflow.io.checksum import MODULUS, checksum
+from oneflow.io.files import OpenFile, read_box
+from oneflow.io.manifest import Manifest, Part, Stored, is_tensor_dtype, read_manifest
+from oneflow.io.pact import Pact
+from oneflow.tensor.eager_global import empty_shard, to_device
+from oneflow.tensor.tensor import Tensor, wrap, wrap_global
+
+Array = np.ndarray[Any, Any]
+Layout = tuple[Placement, NdSbp]
+
+MAX_OPEN_FILES = 64
+
+
+def load_shards(path: Any, map_location: Any) -> Any:
+    """The object, with global tensors; all ranks of the world call it. See `load`.
+
+    Raises CheckpointError on all ranks, before anything is allocated if the manifest or a file's
+    size is wrong, and before anything is returned if a digest is.
+    """
+    pact = Pact(f'Cannot load file "{path}"')
+    found = pact.attempt(lambda: _checked_manifest(Path(path)))
+    heard = pact.meet(None if found is None else [found[1], _gpus_needed(found[0])])
+    for rank, (digest, _) in enumerate(heard):
+        if digest != heard[0][0]:
+            raise CheckpointError(
+                f"{pact.what}: rank {rank} finds another manifest there than rank 0; all ranks "
+                "must load from one file system that they share, while nobody saves to it"
+            )
+    assert found is not None  # the meeting would have failed
+    has_gpus = all(gpus for _, gpus in heard)
+    load = _Load(pact, Path(path), found[0], _layout_chooser(map_location, has_gpus))
+    try:
+        return load.run(map_location)
+    finally:
+        load.reader.close()
+
+
+class _Load:
+    """One load in progress on this rank. layout_of: where a stored tensor is wanted."""
+
+    def __init__(
+        self,
+        pact: Pact,
+        folder: Path,
+        manifest: Manifest,
+        layout_of: Callable[[Stored], Layout | None],
+    ) -> None:
+        self.pact, self.manifest = pact, manifest
+        self.reader = ShardReader(folder, manifest)
+        tensors, arrays = names_in(manifest.form)
+        self.layouts = {name: layout_of(manifest.tensors[name]) for name in tensors}
+        self.layouts |= dict.fromkeys(n for n in arrays if n not in self.layouts)
+        self.boxes = {name: self._box(name) for name in self.layouts}
+
+    def _box(self, name: str) -> Box | None:
+        """What this rank reads of a tensor."""
+        shape, layout = self.manifest.tensors[name].shape, self.layouts[name]
+        if layout is None:
+            return Box((0,) * len(shape), shape)
+        placement, nd_sbp = layout
+        if self.pact.rank not in placement:
+            return None
+        box = shard_box(shape, nd_sbp, placement, self.pact.rank)
+        return box if box.is_first else None
+
+    def run(self, map_location: Any) -> Any:
+        wanted = [(name, box) for name, box in self.boxes.items() if box is not None]
+        self.pact.attempt(lambda: self.reader.check_files(wanted))
+        self.pact.meet()
+        arrays = {n: self.pact.attempt(partial(self.reader.read, n, box)) for n, box in wanted}
+        self.pact.meet()
+        self._check_digests()
+
+        read: dict[str, Array] = {n: a for n, a in arrays.items() if a is not None}
+        if isinstance(map_location, Placement):  # global tensors were read where they are wanted
+            make = partial(self._tensor, read, map_location)
+            return assemble(self.manifest.form, make, read.__getitem__, None)
+        make = partial(self._tensor, read, None)
+        return assemble(self.manifest.form, make, read.__getitem__, map_location)
+
+    def _tensor(self, arrays: dict[str, Array], placed: Placement | None, name: str) -> Tensor:
+        stored, layout = self.manifest.tensors[name], self.layouts[name]
+        if layout is None:
+            return moved(wrap(arrays[name]), placed)
+        placement, nd_sbp = layout
+        array = arrays.get(name)
+        rank = self.pact.rank
+        if rank not in placement:
+            shard = empty_shard(stored.type, placement)
+        else:
+            if array is None:  # of partial sums the first rank has the value, the others zeros
+                shape = shard_box(stored.shape, nd_sbp, placement, rank).shape
+                array = np.zeros(shape, stored.dtype)
+            shard = to_device(array, placement.type)
+        return wrap_global(shard, stored.type, placement, nd_sbp)
+
+    def _check_digests(self) -> None:
+        """The sums of what all ranks read, added up: each part must have been read whole, and as
+        often as there are copies."""
+        mine = [s for name in self.layouts for s in self.reader.sums(name)]
+        sums = np.array(mine, np.uint64)
+        if self.pact.world_size > 1 and sums.size:
+            sums = world().everyone.all_reduce(sums)
+        found = iter(sums.tolist())
+        for name, layout in self.layouts.items():
+            copies = self.pact.world_size if layout is None else _num_copies(layout)
+            for part in self.manifest.tensors[name].parts:
+                if next(found) != part.digest * copies % MODULUS:
+                    raise self.reader.damaged(name, part)
+
+
+class ShardReader:
+    """Reads boxes of tensors from the files of a folder, and adds up the checksums of what it read.
+
+    Files are opened when needed, and never outside the folder.
+    """
+
+    def __init__(self, folder: Path, manifest: Manifest) -> None:
+        self._folder, self._manifest = folder, manifest
+        self._open: dict[int, OpenFile] = {}
+        self._sums = {name: [0] * len(s.parts) for name, s in manifest.tensors.items()}
+
+    def check_files(self, wanted: Iterable[tuple[str, Box]]) -> None:
+        """Looks whether the files that hold the given boxes are there and of the right size."""
+        files = {part.file: name for name, box in wanted for _, part, _ in self._cells(name, box)}
+        for file, name in sorted(files.items()):
+            self._file(file, name)
+
+    def read(self, name: str, box: Box) -> Array:
+        """A new array. Raises CheckpointError."""
+        stored = self._manifest.tensors[name]
+        target: Array = np.empty(box.shape, stored.dtype)
+        for index, part, cell in self._cells(name, box):
+            at: Any = (*local_slices(cell, box), ...)
+            place = target[at]
+            file = self._file(part.file, name)
+            slices = local_slices(cell, part.box)
+            try:
+                read_box(file, part.offset, part.box.shape, slices, place)
+            except (OSError, CheckpointError) as error:
+                raise CheckpointError(f"{file.where}: tensor {name!r}: {error}") from error
+            found = checksum(place, cell.starts)
+            self._sums[name][index] = (self._sums[name][index] + found) % MODULUS
+        return target
+
+    def sums(self, name: str) -> list[int]:
+        """The checksums of what was read, one for each part of a tensor."""
+        return self._sums[name]
+
+    def damaged(self, name: str, part: Part) -> CheckpointError:
+        """The error for a part whose bytes are not those that were written."""
+        path = self._folder / self._manifest.files[part.file][0]
+        starts, stops = list(part.box.starts), list(part.box.stops)
+        return CheckpointError(
+            f"{path} is damaged: {starts} to {stops} of tensor {name!r} have another digest than "
+            "when they were saved"
+        )
+
+    def close(self) -> None:
+        while self._open:
+            self._open.popitem()[1].close()
+
+    def _cells(self, name: str, box: Box) -> Iterator[tuple[int, Part, Box]]:
+        """The parts that have something of `box`, and what."""
+        for index, part in enumerate(self._manifest.tensors[name].parts):
+            cell = intersection(part.box, box)
+            if cell is not None:
+                yield index, part, cell
+
+    def _file(self, number: int, tensor: str) -> OpenFile:
+        if number in self._open:
+            return self._open[number]
+        if len(self._open) >= MAX_OPEN_FILES:
+            self._open.pop(next(iter(self._open))).close()
+        name, nbytes = self._manifest.files[number]
+        try:
+            file = OpenFile(self._folder / name, follow=False)
+        except OSError as error:
+            raise CheckpointError(
+                f"{self._folder / name}, which holds a part of tensor {tensor!r}, cannot be read: "
+                f"{error.strerror}"
+            ) from error
+        self._open[number] = file
+        if file.nbytes != nbytes:
+            raise CheckpointError(
+                f"{file.where}, which holds a part of tensor {tensor!r}, has {file.nbytes} bytes, "
+                f"not the {nbytes} that were written"
+            )
+        return file
+
+
+class WholeShards:
+    """A folder of shards read by one process alone, all of each tensor (see io/sources.py)."""
+
+    def __init__(self, folder: Path) -> None:
+        try:
+            self._manifest, _ = _checked_manifest(folder)
+        except CheckpointError as error:
+            raise CheckpointError(f'Cannot load file "{folder}": {error}') from error
+        self._reader = ShardReader(folder, self._manifest)
+        self._reader.check_files((n, _whole(s)) for n, s in self._manifest.tensors.items())
+        self.form = self._manifest.form
+        self.shapes = {n: (s.dtype, s.shape) for n, s in self._manifest.tensors.items()}
+
+    def read(self, name: str) -> Array:
+        stored = self._manifest.tensors[name]
+        array = self._reader.read(name, _whole(stored))
+        for part, found in zip(stored.parts, self._reader.sums(name), strict=True):
+            if part.digest != found:
+                raise self._reader.damaged(name, part)
+        return array
+
+
+def _whole(stored: Stored) -> Box:
+    return Box((0,) * len(stored.shape), stored.shape)
+
+
+def _checked_manifest(folder: Path) -> tuple[Manifest, str]:
+    """The manifest, with a tree that names what is there."""
+    manifest, digest = read_manifest(folder)
+    tensors, arrays = names_in(manifest.form)
+    for name in (*tensors, *arrays):
+        if name not in manifest.tensors:
+            raise CheckpointError(f"the tree names tensor {name!r}, of which nothing is known")
+    for name in tensors:
+        if not is_tensor_dtype(manifest.tensors[name].dtype):
+            dtype = manifest.tensors[name].dtype
+            raise CheckpointError(
+                f"tensor {name!r} has elements of {dtype}, which arrays have only"
+            )
+    return manifest, digest
+
+
+# ---- layouts -------------------------------------------------------------------------------------
+
+
+def _gpus_needed(manifest: Manifest) -> bool:
+    """Whether this rank has the GPU that the saved placements ask for; True if they ask for
+    none."""
+    kinds = {s.layout[0].type for s in manifest.tensors.values() if s.layout is not None}
+    if kinds <= {"cpu"}:
+        return True
+    from oneflow.kernels.cuda_device import gpu_count
+
+    return gpu_count() > 0
+
+
+def _layout_chooser(map_location: Any, has_gpus: bool) -> Callable[[Stored], Layout | None]:
+    def choose(stored: Stored) -> Layout | None:
+        if stored.layout is None:
+            return None
+        if isinstance(map_location, Placement):
+            return map_location, sbp_on(map_location, stored.layout[1], stored.shape)
+        return default_layout(stored, world().world_size, has_gpus)
+
+    return choose
+
+
+def default_layout(stored: Stored, world_size: int, has_gpus: bool = True) -> Layout:
+    """The saved layout if this world has its ranks; else all ranks in a row, each with a part of
+    dim 0, or with a copy if there were only copies."""
+    if stored.layout is None:
+        raise InternalError("load: a layout for a tensor that is not global")
+    placement, nd_sbp = stored.layout
+    kind = placement.type if has_gpus else "cpu"
+    if placement.rank_ids[-1] < world_size:
+        return Placement(kind, placement.ranks), nd_sbp
+    everyone = Placement(kind, list(range(world_size)))
+    return everyone, (_cut_or_copied(nd_sbp, stored.shape),)
+
+
+def sbp_on(placement: Placement, nd_sbp: NdSbp, shape: tuple[int, ...]) -> NdSbp:
+    """How a tensor saved as `nd_sbp` lies on a placement that the user chose: alike if that has as
+    many hierarchy axes, else as `default_layout` says along the first axis."""
+    if len(nd_sbp) == placement.ndim:
+        return nd_sbp
+    return (_cut_or_copied(nd_sbp, shape), *(BROADCAST,) * (placement.ndim - 1))
+
+
+def _cut_or_copied(nd_sbp: NdSbp, shape: tuple[int, ...]) -> Sbp:
+    return Split(0) if shape and not all(s.is_broadcast for s in nd_sbp) else BROADCAST
+
+
+def _num_copies(layout: Layout) -> int:
+    placement, nd_sbp = layout
+    axes = zip(nd_sbp, placement.hierarchy, strict=True)
+    return math.prod(n for s, n in axes if s.is_broadcast)

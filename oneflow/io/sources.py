@@ -1,0 +1,141 @@
+"""What a checkpoint can be read from, one value at a time: a file, a folder, a loaded object."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from oneflow.core.errors import CheckpointError
+from oneflow.io.agree import named_locally
+from oneflow.io.assemble import names_in
+from oneflow.io.container import Container
+from oneflow.io.files import Memory, OpenFile, Readable, read_bytes
+from oneflow.io.foreign import load_torch, load_upstream
+from oneflow.io.load_shards import WholeShards
+from oneflow.io.manifest import MANIFEST_FILE
+from oneflow.io.save_shards import FOLDER_FILE
+from oneflow.io.tree import Encoder
+from oneflow.tensor.eager_global import to_host
+
+Array = np.ndarray[Any, Any]
+
+VERSION = "1"
+
+
+class Source(Protocol):
+    """form: of the tree (see io/tree.py).  shapes: name -> dtype and shape of what can be read."""
+
+    form: Any
+    shapes: dict[str, tuple[np.dtype[Any], tuple[int, ...]]]
+
+    def read(self, name: str) -> Array:
+        """All of a tensor or an array, as a new array. Raises CheckpointError."""
+
+
+class ContainerSource:
+    """A file that `save` wrote, or any safetensors file. Raises CheckpointError if damaged."""
+
+    def __init__(self, readable: Readable) -> None:
+        self._container = Container(readable)
+        entries, metadata = self._container.entries, self._container.metadata
+        self.shapes = {name: (e.dtype, e.shape) for name, e in entries.items()}
+        if "oneflow" not in metadata:  # a plain safetensors file
+            self.form: Any = {"dict": [[name, {"tensor": name}] for name in entries]}
+            return
+        if metadata["oneflow"] != VERSION:
+            raise CheckpointError(
+                f"it is of version {metadata['oneflow']}, this program reads {VERSION}"
+            )
+        try:
+            self.form = json.loads(metadata["tree"])
+        except (KeyError, ValueError, RecursionError) as error:
+            raise CheckpointError("its structure is malformed") from error
+        tensors, arrays = names_in(self.form)
+        for name in (*tensors, *arrays):
+            if name not in entries:
+                raise CheckpointError(f"tensor {name!r} is missing")
+
+    def read(self, name: str) -> Array:
+        return self._container.read(name)
+
+
+class ObjectSource:
+    """An object that is in memory already."""
+
+    def __init__(self, value: Any) -> None:
+        tree = Encoder(value)
+        if tree.error is not None:
+            raise tree.error
+        self._found = named_locally(tree)
+        self.form = tree.form
+        self.shapes = {
+            name: (np.dtype(found.array.dtype), tuple(found.array.shape))
+            for name, found in self._found.items()
+        }
+
+    def read(self, name: str) -> Array:
+        return to_host(self._found[name].array)
+
+
+class Foreign:
+    """An object of another program's file."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+
+def open_source(path: Any, support_pytorch_format: bool) -> Source | Foreign:
+    """What is at `path`, a path or an open binary file. Raises CheckpointError if it is damaged or
+    asks for anything but values and tensors, FileNotFoundError if there is nothing."""
+    if hasattr(path, "read"):
+        return _from_readable(Memory(path.read(), "the buffer"), support_pytorch_format)
+    found = Path(os.fspath(path))
+    if found.is_dir():
+        return _from_folder(found)
+    if not found.exists():
+        raise FileNotFoundError(f'Cannot load file "{found}": there is no such file')
+    return _from_readable(OpenFile(found), support_pytorch_format)
+
+
+def is_sharded(path: Any) -> bool:
+    """Whether `path` is a folder into which all ranks wrote."""
+    return not hasattr(path, "read") and (Path(os.fspath(path)) / MANIFEST_FILE).exists()
+
+
+def _from_folder(folder: Path) -> Source | Foreign:
+    if is_sharded(folder):
+        return WholeShards(folder)
+    if (folder / FOLDER_FILE).is_file():
+        return _from_readable(OpenFile(folder / FOLDER_FILE), False)
+    if (folder / "pickled_data").is_file():
+        return Foreign(load_upstream((folder / "pickled_data").read_bytes(), folder))
+    raise CheckpointError(
+        f'Cannot load file "{folder}": the folder holds neither {MANIFEST_FILE}, {FOLDER_FILE} nor '
+        "pickled_data"
+    )
+
+
+def _from_readable(readable: Readable, support_pytorch_format: bool) -> Source | Foreign:
+    start = read_bytes(readable, 0, min(readable.nbytes, 9))
+    if start[:4] == b"PK\x03\x04":
+        if not support_pytorch_format:
+            raise CheckpointError(
+                f'Cannot load file "{readable.where}": it is a PyTorch file, and '
+                "support_pytorch_format is False"
+            )
+        return Foreign(load_torch(read_bytes(readable, 0, readable.nbytes)))
+    if _is_pickle(start):
+        return Foreign(load_upstream(read_bytes(readable, 0, readable.nbytes)))
+    try:
+        return ContainerSource(readable)
+    except CheckpointError as error:
+        raise CheckpointError(f'Cannot load file "{readable.where}": {error}') from error
+
+
+def _is_pickle(start: bytes) -> bool:
+    protocols = (b"\x02", b"\x03", b"\x04", b"\x05")
+    return start[:1] == b"\x80" and start[1:2] in protocols and start[8:9] != b"{"

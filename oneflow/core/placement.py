@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import warnings
 from functools import lru_cache
 from typing import Any
 from weakref import WeakValueDictionary
@@ -35,7 +36,10 @@ class Placement:
                 f"Expected one of {', '.join(DEVICE_TYPES)} device type "
                 f"at start of device string: {type}"
             )
-        array = np.asarray(ranks)
+        try:
+            array = np.asarray(ranks)
+        except ValueError:  # rows of different lengths
+            array = np.empty(0)
         if array.size == 0 or array.dtype.kind not in "iu":
             raise PlacementError(f"placement ranks shoule be an array of long int, got {ranks!r}")
         if array.min() < 0:
@@ -53,6 +57,16 @@ class Placement:
     def ranks(self) -> np.ndarray[Any, Any]:
         """int64 array in hierarchy shape."""
         return np.array(self.rank_ids, dtype=np.int64).reshape(self.hierarchy)
+
+    @property
+    def device_type(self) -> str:
+        """The old name of `type`."""
+        warnings.warn(
+            "placement.device_type is deprecated; use placement.type",
+            DeprecationWarning,
+            stacklevel=2,
+        )
+        return self.type
 
     @property
     def size(self) -> int:

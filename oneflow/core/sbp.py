@@ -4,6 +4,7 @@ sums.
 
 from __future__ import annotations
 
+import operator
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -39,6 +40,10 @@ class Split(Sbp):
     _interned: dict[int, Split] = {}
 
     def __new__(cls, dim: int) -> Split:
+        try:
+            dim = operator.index(dim)
+        except TypeError:
+            raise TypeError(f"sbp.split: dim must be an integer, got {dim!r}") from None
         if dim < 0:
             raise SbpError(f"Split axis must not be negative, but got {dim}!")
         if dim >= MAX_SPLIT_DIM:

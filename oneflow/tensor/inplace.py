@@ -116,7 +116,7 @@ def _rebase(base: Tensor, view: Tensor, new: Tensor) -> None:
     old = with_history(base)
 
     def backward(grads: list[Any]) -> list[Any]:
-        d = grads[0]
+        d = _laid_out_as(old, grads[0])
         rest = call(find_op("copy"), d)
         part = _replay(rest, steps)
         taken = call(find_op("copy"), part)
@@ -124,9 +124,18 @@ def _rebase(base: Tensor, view: Tensor, new: Tensor) -> None:
         return [rest, taken]
 
     result = raw(base.type, base._array, base._device)
+    result._placement, result._sbp = base._placement, base._sbp
     record_call("write_view", [old, new], [result], backward)
     _take_history(base, result)
     renew_view(view)
+
+
+def _laid_out_as(x: Tensor, d: Tensor) -> Tensor:
+    if x._placement is None or x._sbp is None:
+        return d
+    from oneflow.tensor.eager_global import to_layout
+
+    return to_layout(d, x._placement, x._sbp)
 
 
 def renew_view(x: Tensor) -> None:

@@ -14,6 +14,8 @@ from oneflow.boxing.transitions import LOCAL_KINDS, RouteStep, group_of
 from oneflow.core.tensor_type import TensorType
 
 CollectivesOf = Callable[[tuple[int, ...]], Collectives]
+Empty = Callable[..., Array]
+"""(shape, dtype) -> a new array where the collectives want it: NumPy's or CuPy's `empty`."""
 
 
 def run_route(
@@ -22,42 +24,67 @@ def run_route(
     rank: int,
     shard: Array | None,
     collectives_of: CollectivesOf,
+    empty: Empty = np.empty,
 ) -> Array | None:
     """This rank's part after the route; None if it has none. All ranks of every step must call it.
 
     shard: this rank's part before, None outside the source. collectives_of: ranks (ascending) ->
     the collectives of that set.
     """
-    for step in route:
-        shard = run_step(type, step, rank, shard, collectives_of)
-    return shard
+    return BoundRoute(type, route, rank, empty).run(shard, collectives_of)
 
 
-def run_step(
-    type: TensorType,
-    step: RouteStep,
-    rank: int,
-    shard: Array | None,
-    collectives_of: CollectivesOf,
-) -> Array | None:
-    """One step of a route, on one rank; None for a rank that is not in the result's placement."""
-    exchanges = step_exchanges(type.shape, step)
-    if rank not in exchanges[0].ranks:
-        return None
-    if step.kind == "all_reduce" and shard is not None:
-        return collectives_of(group_of(step, rank)).all_reduce(shard)
-    shape: tuple[int, ...] = (0,) * type.ndim
-    if rank in step.dst_placement:
-        shape = local_type(type, step.dst_sbp, step.dst_placement, rank).shape
-    target: Array = np.empty(shape, type.dtype.np)
-    if step.kind in LOCAL_KINDS:
-        unpack(rank, shard, target, exchanges[0], _no_peer, np.add)
-        return target
-    source = shard
-    for exchange in exchanges:
-        collectives_of(exchange.ranks).transfer(f"boxing {type} {step}", source, target, exchange)
-        source = target
-    return target if rank in step.dst_placement else None
+class BoundRoute:
+    """The steps of a route as one rank does them: worked out once, run many times."""
+
+    def __init__(
+        self,
+        type: TensorType,
+        route: Sequence[RouteStep],
+        rank: int,
+        empty: Empty = np.empty,
+    ) -> None:
+        self._steps = [_BoundStep(type, step, rank, empty) for step in route]
+
+    def run(self, shard: Array | None, collectives_of: CollectivesOf) -> Array | None:
+        """As `run_route`."""
+        for step in self._steps:
+            shard = step.run(shard, collectives_of)
+        return shard
+
+
+class _BoundStep:
+    def __init__(self, type: TensorType, step: RouteStep, rank: int, empty: Empty) -> None:
+        self._rank = rank
+        self._empty = empty
+        self._exchanges = step_exchanges(type.shape, step)
+        self._takes_part = rank in self._exchanges[0].ranks
+        self._is_target = rank in step.dst_placement
+        self._is_local = step.kind in LOCAL_KINDS
+        self._what = f"boxing {type} {step}"
+        self._dtype = type.dtype.np
+        self._shape: tuple[int, ...] = (0,) * type.ndim
+        if self._is_target:
+            self._shape = local_type(type, step.dst_sbp, step.dst_placement, rank).shape
+        self._sum_group: tuple[int, ...] | None = None
+        if step.kind == "all_reduce" and self._takes_part:
+            self._sum_group = group_of(step, rank)
+
+    def run(self, shard: Array | None, collectives_of: CollectivesOf) -> Array | None:
+        """One step; None for a rank that is not in the result's placement."""
+        if not self._takes_part:
+            return None
+        if self._sum_group is not None and shard is not None:
+            return collectives_of(self._sum_group).all_reduce(shard, what=self._what)
+        target = self._empty(self._shape, self._dtype)
+        if self._is_local:
+            unpack(self._rank, shard, target, self._exchanges[0], _no_peer, np.add)
+            return target
+        source = shard
+        for exchange in self._exchanges:
+            collectives_of(exchange.ranks).transfer(self._what, source, target, exchange)
+            source = target
+        return target if self._is_target else None
 
 
 def _no_peer(rank: int) -> Any:

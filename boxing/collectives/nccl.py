@@ -1,27 +1,38 @@
-"""Collectives of GPUs through NCCL (CuPy's binding), one GPU per rank. Arrays are CuPy arrays.
+"""Collectives of GPUs through NCCL (CuPy's binding). Arrays are CuPy arrays.
 
-Not yet run on a machine with GPUs: until then the eager library moves GPU shards through host
-memory. NCCL cannot say that ranks call different things, it hangs: so the ranks first compare their
-calls through `guard`, the host collectives of the same ranks.
+Not run on a GPU yet (docs/GPU.md): checked with a stand-in for CuPy and NCCL.
+
+Calls return when they have been started. They run on a stream of their own that waits for the work
+launched before them on the current stream, which in turn waits for them: inside `deferred()` not
+until the block ends, so that kernels launched meanwhile overlap with them. Memory comes from the
+current stream's pool and is held until that stream waits for the call, so it is never reused early.
+
+`CallLog` sees to it that ranks call the same, `DeviceWatch` that nobody waits for ever.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
-import numpy as np
-
+from oneflow.boxing.boxes import balanced_part
 from oneflow.boxing.collectives.base import (
-    REDUCTIONS,
+    SLICE_S,
     CallInfo,
+    Check,
     Collectives,
     pack,
     unpack,
 )
+from oneflow.boxing.collectives.call_log import CallLog
+from oneflow.boxing.collectives.device import DeviceCollectives
+from oneflow.boxing.collectives.device_watch import DeviceWatch, add_watch, remove_watch
 from oneflow.boxing.collectives.exchange import Exchange
 from oneflow.boxing.shared import KeyValueStore
-from oneflow.core.errors import DTypeError, ShapeError
+from oneflow.core.errors import HangError, TransportError
 
 _TYPES = {
     "int8": "NCCL_INT8", "uint8": "NCCL_UINT8", "int32": "NCCL_INT32", "int64": "NCCL_INT64",
@@ -30,9 +41,18 @@ _TYPES = {
 }  # fmt: skip
 _OPS = {"sum": "NCCL_SUM", "prod": "NCCL_PROD", "max": "NCCL_MAX", "min": "NCCL_MIN"}
 
+CLOSE_S = 5.0
+"""So long `close` waits for calls that are still running."""
 
-class NcclCollectives(Collectives):
-    """group_name: never used before in this job; guard: host collectives of the same ranks."""
+_PAUSE_S = 0.001
+
+
+class NcclCollectives(DeviceCollectives):
+    """One rank's end. The GPU to use must be current.
+
+    group_name: never used before in this job.  guard: host collectives of the same ranks.
+    own_stream: False runs calls on the stream that is current.
+    """
 
     def __init__(
         self,
@@ -41,184 +61,315 @@ class NcclCollectives(Collectives):
         ranks: Sequence[int],
         kv: KeyValueStore,
         guard: Collectives,
+        check: Check | None = None,
         timeout_s: float = 300.0,
+        own_stream: bool = True,
     ) -> None:
+        import cupy
         from cupy.cuda import nccl
 
-        super().__init__(rank, ranks, None, timeout_s)
-        self._nccl = nccl
+        super().__init__(rank, ranks, check, timeout_s)
+        self._cupy, self._nccl = cupy, nccl
         self._guard = guard
-        key = f"nccl/{group_name}"
+        self._stream = cupy.cuda.Stream(non_blocking=True) if own_stream else None
+        self._held: list[Any] | None = None
+        self._communicator = self._open(f"nccl/{group_name}", kv)
+        self._log = CallLog(guard)
+        self._watch = DeviceWatch(group_name, self, self._communicator, kv)
+        add_watch(self._watch)
+
+    def _open(self, key: str, kv: KeyValueStore) -> Any:
+        """In a thread, since NCCL waits without end for a rank that died."""
         if self.index == 0:
-            kv.put(key, bytes(v & 255 for v in nccl.get_unique_id()))
-        unique = _unique_id(kv.get(key, timeout_s))
-        self._communicator = nccl.NcclCommunicator(self.size, unique, self.index)
+            kv.put(key, _id_bytes(self._nccl.get_unique_id()))
+        unique = _unique_id(self._cupy, kv.get(key, self.timeout_s))
+        device, opened = self._cupy.cuda.Device().id, _Opened()
 
-    def all_reduce(self, x: Any, op: str = "sum", out: Any = None) -> Any:
-        """As on the host; sums of floats may differ from it in the last bits."""
-        import cupy
+        def run() -> None:
+            try:
+                with self._cupy.cuda.Device(device):
+                    opened.result = self._nccl.NcclCommunicator(self.size, unique, self.index)
+            except Exception as error:
+                opened.error = error
 
-        source = cupy.ascontiguousarray(x)
-        result = cupy.empty_like(source) if out is None else out
-        self._agree(self._info(f"all_reduce_{op}", x.dtype, x.shape))
+        thread = threading.Thread(target=run, name="oneflow-nccl-init", daemon=True)
+        thread.start()
+        started_at = time.monotonic()
+        while thread.is_alive():
+            thread.join(SLICE_S)
+            if thread.is_alive():
+                self._check_opening(time.monotonic() - started_at)
+        if opened.error is not None:
+            ranks = list(self.ranks)
+            raise TransportError(f"NCCL cannot join the ranks {ranks}: {opened.error}")
+        return opened.result
+
+    def _check_opening(self, waited_s: float) -> None:
+        if self._peer_check is not None:
+            self._peer_check(self.peers)
+        if waited_s > self.timeout_s:
+            raise HangError(
+                f"NCCL has not joined the ranks {list(self.ranks)} within {self.timeout_s:g} s; "
+                "NCCL_DEBUG=INFO shows what it tries"
+            )
+
+    # ---- more than the primitives ----------------------------------------------------------------
+
+    @contextmanager
+    def deferred(self) -> Iterator[None]:
+        """Inside, the current stream does not wait for calls: kernels launched meanwhile overlap
+        with them. What calls return may be used, and what they were given overwritten, after the
+        block only.
+        """
+        if self._stream is None or self._held is not None:
+            yield
+            return
+        self._held = []
+        try:
+            yield
+        finally:
+            held, self._held = self._held, None
+            if held:
+                self._current().wait_event(self._recorded(self._stream))
+
+    def all_reduce_each(self, xs: Sequence[Any], op: str = "sum") -> list[Any]:
+        """`all_reduce` of each of several arrays, in one launch."""
+        kinds = "; ".join(f"{x.dtype.name}{list(x.shape)}" for x in xs)
+        info = self._info(f"all_reduce_each({op}) {kinds}")
+        sources = [self._cupy.ascontiguousarray(x) for x in xs]
+        if not all(self._adds(x) for x in sources):
+            results = [self._cupy.empty_like(x) for x in sources]
+            for source, result in zip(sources, results, strict=True):
+                self._all_reduce(info, source, result, op)
+            return results
+        results = [self._cupy.empty_like(x) for x in sources]
+
+        def launch(stream: int) -> None:
+            with self._group():
+                for source, result in zip(sources, results, strict=True):
+                    self._launch_all_reduce(source, result, op, stream)
+
+        self._run(info, launch, sources, results)
+        self.received_nbytes += sum(map(self._all_reduced_nbytes, sources))
+        return results
+
+    def gather_bytes(self, payload: bytes, what: str = "exchange of descriptions") -> list[bytes]:
+        """As on the host, where it is done."""
+        return self._guard.gather_bytes(payload, what)
+
+    def barrier(self) -> None:
+        """Returns when all ranks have come and the GPU calls of this one are done."""
+        self.synchronize()
+        self._guard.barrier()
+
+    def synchronize(self) -> None:
+        """Waits until all calls are done. Raises the error for which they were given up."""
+        if self._stream is not None:
+            self._stream.synchronize()
+        self._current().synchronize()
+        self._watch.raise_if_broken()
+
+    # ---- what NCCL does better than exchanges ----------------------------------------------------
+
+    def _all_reduce(self, info: CallInfo, source: Any, out: Any, op: str) -> None:
+        if not self._adds(source):
+            super()._all_reduce(info, source, out, op)
+            return
+        self._run(
+            info, lambda stream: self._launch_all_reduce(source, out, op, stream), source, out
+        )
+        self.received_nbytes += self._all_reduced_nbytes(source)
+
+    def _launch_all_reduce(self, source: Any, out: Any, op: str, stream: int) -> None:
         self._communicator.allReduce(
-            source.data.ptr,
-            result.data.ptr,
-            source.size,
-            self._type(x),
-            getattr(self._nccl, _OPS[op]),
-            _stream(),
+            source.data.ptr, out.data.ptr, source.size, self._type(source), self._op(op), stream
         )
-        return result
 
-    def reduce_scatter(self, x: Any, op: str = "sum") -> Any:
-        """As on the host; NCCL needs equal parts, others go as an exchange."""
-        import cupy
-
-        if x.ndim == 0:
-            raise ShapeError("reduce_scatter: a 0-d array has no dim to divide between the ranks")
-        if x.shape[0] % self.size:
-            return self._reduce_scatter_uneven(x, op)
-        source = cupy.ascontiguousarray(x)
-        out = cupy.empty((x.shape[0] // self.size, *x.shape[1:]), x.dtype)
-        self._agree(self._info(f"reduce_scatter_{op}", x.dtype, x.shape))
-        self._communicator.reduceScatter(
-            source.data.ptr,
-            out.data.ptr,
-            out.size,
-            self._type(x),
-            getattr(self._nccl, _OPS[op]),
-            _stream(),
+    def _reduce_scatter(self, info: CallInfo, source: Any, out: Any, op: str) -> None:
+        """NCCL needs equal parts; others go as an exchange."""
+        if source.shape[0] % self.size or not self._adds(source):
+            super()._reduce_scatter(info, source, out, op)
+            return
+        call = self._communicator.reduceScatter
+        kind, operation = self._type(source), self._op(op)
+        self._run(
+            info,
+            lambda stream: call(source.data.ptr, out.data.ptr, out.size, kind, operation, stream),
+            source,
+            out,
         )
-        return out
+        self.received_nbytes += out.nbytes * (self.size - 1)
 
-    def all_gather(self, x: Any, counts: Sequence[int] | None = None) -> Any:
-        """As on the host."""
-        import cupy
-
-        from oneflow.boxing.collectives.exchange import gather_exchange
-
-        source = cupy.ascontiguousarray(x).reshape(-1)
-        sizes = (source.size,) * self.size if counts is None else tuple(counts)
-        out = cupy.empty(sum(sizes), x.dtype)
-        info = self._info("all_gather", x.dtype, sizes)
+    def _all_gather(self, info: CallInfo, flat: Any, out: Any, sizes: tuple[int, ...]) -> None:
         if len(set(sizes)) > 1:
-            self._exchange(info, source, out, gather_exchange(self.ranks, sizes), np.add)
-            return out
-        self._agree(info)
-        nbytes = source.nbytes
-        self._communicator.allGather(
-            source.data.ptr, out.data.ptr, nbytes, self._nccl.NCCL_UINT8, _stream()
+            super()._all_gather(info, flat, out, sizes)
+            return
+        call, kind = self._communicator.allGather, self._nccl.NCCL_UINT8
+        self._run(
+            info,
+            lambda stream: call(flat.data.ptr, out.data.ptr, flat.nbytes, kind, stream),
+            flat,
+            out,
         )
-        return out
+        self.received_nbytes += out.nbytes - flat.nbytes
 
-    def all_to_all(self, x: Any) -> Any:
-        """As on the host."""
-        import cupy
-
-        from oneflow.boxing.collectives.exchange import all_to_all_exchange
-
-        if x.ndim == 0 or x.shape[0] != self.size:
-            raise ShapeError(f"all_to_all: dim 0 of {list(x.shape)} must be the {self.size} ranks")
-        source = cupy.ascontiguousarray(x).reshape(-1)
-        out = cupy.empty_like(source)
-        exchange = all_to_all_exchange(self.ranks, source.size // self.size)
-        self._exchange(self._info("all_to_all", x.dtype, x.shape), source, out, exchange, np.add)
-        return out.reshape(x.shape)
-
-    def _reduce_scatter_uneven(self, x: Any, op: str) -> Any:
-        import cupy
-
-        from oneflow.boxing.boxes import balanced_part
-        from oneflow.boxing.collectives.exchange import scatter_exchange
-
-        start, stop = balanced_part(x.shape[0], self.size, self.index)
-        flat = cupy.ascontiguousarray(x).reshape(-1)
-        out = cupy.empty((stop - start, *x.shape[1:]), x.dtype)
-        exchange = scatter_exchange(self.ranks, flat.size, max(1, flat.size // x.shape[0]))
-        info = self._info(f"reduce_scatter_{op}", x.dtype, x.shape)
-        self._exchange(info, flat, out.reshape(-1), exchange, REDUCTIONS[op])
-        return out
+    def _broadcast(self, info: CallInfo, flat: Any, out: Any, source_rank: int) -> None:
+        call, kind = self._communicator.broadcast, self._nccl.NCCL_UINT8
+        root = self.ranks.index(source_rank)
+        self._run(
+            info,
+            lambda stream: call(flat.data.ptr, out.data.ptr, flat.nbytes, kind, root, stream),
+            flat,
+            out,
+        )
+        self.received_nbytes += 0 if self.rank == source_rank else out.nbytes
 
     def _exchange(
         self, info: CallInfo, source: Any, target: Any, exchange: Exchange, reduce: Any
     ) -> None:
         """One group of sends and receives, of exactly the bytes that are read."""
-        import cupy
-
-        self._agree(info)
-        packed = cupy.empty(exchange.packed_numel(self.rank), target.dtype)
-        pack(source, exchange.packed(self.rank), packed)
+        empty = self._cupy.empty
+        packed = empty(exchange.packed_numel(self.rank), target.dtype)
         received = {
-            peer: cupy.empty(exchange.packed_numel(peer), target.dtype)
+            peer: empty(exchange.packed_numel(peer), target.dtype)
             for peer in exchange.senders[self.rank]
         }
-        self._nccl.groupStart()
-        try:
-            for peer in self.peers:
-                self._send_to(peer, packed, exchange)
-            for peer, buffer in received.items():
-                self._receive_from(peer, buffer, exchange)
-        finally:
-            self._nccl.groupEnd()
-        unpack(self.rank, source, target, exchange, received.__getitem__, reduce)
+
+        def launch(stream: int) -> None:
+            pack(source, exchange.packed(self.rank), packed)
+            with self._group():
+                for peer in self.peers:
+                    self._send_to(peer, packed, exchange, stream)
+                for peer, buffer in received.items():
+                    self._receive_from(peer, buffer, exchange, stream)
+            unpack(self.rank, source, target, exchange, received.__getitem__, reduce)
+
+        self._run(info, launch, source, target, packed, received)
         self.received_nbytes += exchange.received_numel(self.rank) * target.dtype.itemsize
 
-    def _send_to(self, peer: int, packed: Any, exchange: Exchange) -> None:
+    def _send_to(self, peer: int, packed: Any, exchange: Exchange, stream: int) -> None:
         for read in exchange.reads(peer):
-            if read.source_rank == self.rank:
+            if read.source_rank == self.rank and read.numel:
                 part = packed[read.offset : read.offset + read.numel]
                 self._communicator.send(
                     part.data.ptr,
                     part.nbytes,
                     self._nccl.NCCL_UINT8,
                     self.ranks.index(peer),
-                    _stream(),
+                    stream,
                 )
 
-    def _receive_from(self, peer: int, buffer: Any, exchange: Exchange) -> None:
+    def _receive_from(self, peer: int, buffer: Any, exchange: Exchange, stream: int) -> None:
         for read in exchange.reads(self.rank):
-            if read.source_rank == peer:
+            if read.source_rank == peer and read.numel:
                 part = buffer[read.offset : read.offset + read.numel]
                 self._communicator.recv(
                     part.data.ptr,
                     part.nbytes,
                     self._nccl.NCCL_UINT8,
                     self.ranks.index(peer),
-                    _stream(),
+                    stream,
                 )
 
-    def _agree(self, info: CallInfo) -> None:
-        said = self._guard.gather_bytes(info.text.encode())
-        signatures = self._guard.all_gather(np.array([info.signature], np.int64))
-        if (signatures != info.signature).any():
-            texts = {r: text.decode() for r, text in zip(self.ranks, said, strict=True)}
-            self._raise_desync(texts)
+    # ---- starting a call -------------------------------------------------------------------------
+
+    def _run(self, info: CallInfo, launch: Callable[[int], None], *held: Any) -> None:
+        """Starts a call. launch: with the stream to use current; held: all arrays it works on."""
+        self._watch.raise_if_broken()
+        work = self._watch.begin(self.calls, info)
+        try:
+            self._log.agree(self.calls, info)
+            with self._watch.starting:
+                self._watch.raise_if_broken()
+                work.event = self._launch(launch, held)
+        except BaseException as error:
+            self._watch.drop(work)
+            self._watch.raise_if_broken()  # then `error` comes of the abort, or says less
+            if isinstance(error, self._nccl.NcclError):
+                raise TransportError(f"{info.text}: NCCL: {error}") from error
+            raise
+        self._watch.raise_if_broken()
+
+    def _launch(self, launch: Callable[[int], None], held: tuple[Any, ...]) -> Any:
+        """Returns the event behind it."""
+        current = self._current()
+        if self._stream is None:
+            launch(int(current.ptr))
+            return self._recorded(current)
+        self._stream.wait_event(self._recorded(current))
+        with self._stream:
+            launch(int(self._stream.ptr))
+        event = self._recorded(self._stream)
+        if self._held is None:
+            current.wait_event(event)
+        else:
+            self._held.append(held)
+        return event
+
+    def _current(self) -> Any:
+        return self._cupy.cuda.get_current_stream()
+
+    def _recorded(self, stream: Any) -> Any:
+        return stream.record(self._cupy.cuda.Event(disable_timing=True))
+
+    @contextmanager
+    def _group(self) -> Iterator[None]:
+        """NCCL calls inside are one launch."""
+        self._nccl.groupStart()
+        try:
+            yield
+        finally:
+            self._nccl.groupEnd()
+
+    def _adds(self, x: Any) -> bool:
+        """Can NCCL reduce such elements? What it cannot, kernels add after an exchange."""
+        name = _TYPES.get(x.dtype.name)
+        return name is not None and hasattr(self._nccl, name)
 
     def _type(self, x: Any) -> int:
-        name = _TYPES.get(x.dtype.name)
-        if name is None or not hasattr(self._nccl, name):
-            raise DTypeError(f"NCCL cannot reduce {x.dtype.name}; cast it first")
-        return int(getattr(self._nccl, name))
+        return int(getattr(self._nccl, _TYPES[x.dtype.name]))
 
-    def abort(self) -> None:
-        """Ends what still waits for a peer that is gone; only `close` may follow."""
-        self._communicator.abort()
+    def _op(self, op: str) -> int:
+        return int(getattr(self._nccl, _OPS[op]))
+
+    def _all_reduced_nbytes(self, x: Any) -> int:
+        """What a rank must receive: its part of all others, and the parts that others summed."""
+        start, stop = balanced_part(x.size, self.size, self.index)
+        own = stop - start
+        return int((own * (self.size - 1) + x.size - own) * x.dtype.itemsize)
+
+    # ---- the end ---------------------------------------------------------------------------------
+
+    def abort(self, error: Exception) -> None:
+        """Ends what still waits for a peer. `error` is raised by whatever follows but `close`."""
+        self._watch.give_up(error)
 
     def close(self) -> None:
-        self._communicator.destroy()
+        """Gives the communicator back; calls that do not end within CLOSE_S are aborted."""
+        until = time.monotonic() + CLOSE_S
+        while not self._watch.is_idle and time.monotonic() < until:
+            time.sleep(_PAUSE_S)
+        if not self._watch.is_idle:
+            self._watch.give_up(TransportError(f"closed while {self.ranks} were in a GPU call"))
+        remove_watch(self._watch)
+        if self._watch.error is None:
+            self._communicator.destroy()
 
 
-def _unique_id(raw: bytes) -> Any:
-    """As this CuPy wants it: bytes from version 14 on, a tuple of signed numbers before."""
-    import cupy
+class _Opened:
+    """What the thread that joins the ranks left behind."""
 
+    result: Any = None
+    error: Exception | None = None
+
+
+def _id_bytes(unique: Any) -> bytes:
+    """CuPy gives bytes from version 14 on, signed numbers before."""
+    return unique if isinstance(unique, bytes) else bytes(v & 255 for v in unique)
+
+
+def _unique_id(cupy: Any, raw: bytes) -> Any:
+    """The inverse of `_id_bytes`, as this CuPy wants it."""
     if int(cupy.__version__.partition(".")[0]) >= 14:
         return raw
     return tuple(v - 256 if v > 127 else v for v in raw)
-
-
-def _stream() -> int:
-    import cupy
-
-    return int(cupy.cuda.get_current_stream().ptr)

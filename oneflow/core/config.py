@@ -63,6 +63,7 @@ class Config:
     runtime_dir: Path = Path("/tmp")
     cuda_graphs: bool = False  # replay a segment's GPU kernels as one graph; not tried on a GPU yet
     host_identity: str = ""  # ranks with the same one share memory; empty: found out
+    nccl_shares_gpu: bool = False  # NCCL is told to put several ranks on one GPU
     log_format: str = "text"  # of the runtime's own lines: text or json
     log_level: str = "WARNING"  # the least that is said
     exited_dir: Path | None = None  # where the launcher names the ranks that exited 0
@@ -100,6 +101,7 @@ class Config:
             runtime_dir=_runtime_dir(env),
             cuda_graphs=_boolean(env, "ONEFLOW_CUDA_GRAPHS"),
             host_identity=env.get("ONEFLOW_HOST_IDENTITY", ""),
+            nccl_shares_gpu=_boolean(env, "NCCL_MULTI_RANK_GPU_ENABLE"),
             log_format=_choice(env, "ONEFLOW_LOG_FORMAT", ("text", "json")),
             log_level=_choice(env, "ONEFLOW_LOG_LEVEL", LOG_LEVELS),
             exited_dir=Path(env["ONEFLOW_EXITED_DIR"]) if env.get("ONEFLOW_EXITED_DIR") else None,

@@ -40,6 +40,7 @@ class World:
         self._lock = threading.Lock()
         self._numbers = itertools.count()
         self._collectives: dict[tuple[int, ...], Collectives] = {}
+        self._device_collectives: dict[tuple[int, ...], Collectives] = {}
         self.long_waits = LongWaits()
         self.identities: dict[int, str] = {}
         """rank -> where it runs, as far as asked for; equal: the two can share memory."""
@@ -95,6 +96,15 @@ class World:
             from oneflow.distributed.groups import open_collectives
 
             found = self._collectives[ranks] = open_collectives(self, ranks)
+        return found
+
+    def device_collectives(self, ranks: tuple[int, ...]) -> Collectives:
+        """As `collectives`, for arrays on this rank's GPU."""
+        found = self._device_collectives.get(ranks)
+        if found is None:
+            from oneflow.distributed.device_groups import open_device_collectives
+
+            found = self._device_collectives[ranks] = open_device_collectives(self, ranks)
         return found
 
     @property
@@ -153,8 +163,12 @@ class World:
     def _leave(self) -> None:
         if self._is_forked:
             return
-        while self._collectives:
-            self._collectives.popitem()[1].close()
+        for opened in (
+            self._device_collectives,
+            self._collectives,
+        ):  # those of GPUs need the others
+            while opened:
+                opened.popitem()[1].close()
         client, self._client = self._client, None
         code = ending.noted_exit()
         if client is not None:

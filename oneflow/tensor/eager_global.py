@@ -19,6 +19,7 @@ import numpy as np
 from oneflow.autograd.tape import record
 from oneflow.boxing.boxes import shard_box
 from oneflow.boxing.cost import boxing_seconds
+from oneflow.boxing.link import GPUS_OF_ONE_HOST, ONE_HOST
 from oneflow.boxing.route import choose_route
 from oneflow.core.device import Device
 from oneflow.core.dtype import bool_
@@ -151,22 +152,27 @@ def relayout(
     """This rank's array after a change of layout. All ranks of both placements must call it; no
     history.
 
-    GPU shards go through host memory.
+    From GPUs to GPUs nothing goes through host memory where they can use NCCL.
     """
     from oneflow.boxing.execute import run_route
 
     if (src_sbp, src_placement) == (dst_sbp, dst_placement):
         return shard
     here = world()
+    on_gpus = src_placement.type == dst_placement.type == "cuda"
+    network = GPUS_OF_ONE_HOST if on_gpus else ONE_HOST
     on_cpu_src, on_cpu_dst = _as_cpu(src_placement), _as_cpu(dst_placement)
-    route = choose_route(type_, src_sbp, on_cpu_src, dst_sbp, on_cpu_dst)
-    mine = to_host(shard) if here.rank in src_placement else None
-    after = run_route(type_, route, here.rank, mine, here.collectives)
+    route = choose_route(type_, src_sbp, on_cpu_src, dst_sbp, on_cpu_dst, network)
+    mine = shard if here.rank in src_placement else None
+    if on_gpus and (mine is not None or here.rank in dst_placement):
+        empty = own_device().empty
+        after = run_route(type_, route, here.rank, mine, here.device_collectives, empty)
+    else:
+        mine = None if mine is None else to_host(mine)
+        after = run_route(type_, route, here.rank, mine, here.collectives)
     if after is None or here.rank not in dst_placement:
         return empty_shard(type_, dst_placement)
-    if not route and src_placement.type == dst_placement.type:
-        return shard
-    return to_device(after, dst_placement.type)
+    return after if on_gpus else to_device(after, dst_placement.type)
 
 
 def to_layout(x: Tensor, placement: Placement, nd_sbp: NdSbp) -> Tensor:
@@ -213,8 +219,15 @@ def array_module(placement: Placement) -> Any:
 
 
 def to_host(array: Any) -> np.ndarray[Any, Any]:
-    """A NumPy array of the values; the same object if it is one."""
-    return array if isinstance(array, np.ndarray) else array.get()
+    """A NumPy array of the values; the same object if it is one. Raises the error for which GPU
+    collectives were given up, if any: their results are none."""
+    if isinstance(array, np.ndarray):
+        return array
+    from oneflow.boxing.collectives.device_watch import raise_if_broken
+
+    host: np.ndarray[Any, Any] = array.get()
+    raise_if_broken()
+    return host
 
 
 def to_device(array: np.ndarray[Any, Any], kind: str) -> Any:

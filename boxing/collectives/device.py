@@ -1,0 +1,181 @@
+"""Collectives of arrays on GPUs: the primitives over CuPy arrays, and the way through host memory.
+
+Not run on a GPU yet (docs/GPU.md): checked with a stand-in for CuPy whose memory is the host's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from oneflow.boxing.boxes import balanced_part
+from oneflow.boxing.collectives.base import (
+    REDUCTIONS,
+    CallInfo,
+    Collectives,
+    _counted,
+    unpack,
+)
+from oneflow.boxing.collectives.exchange import (
+    Exchange,
+    all_to_all_exchange,
+    gather_exchange,
+    scatter_exchange,
+    sum_exchange,
+)
+from oneflow.boxing.transitions import ONE_HOP_NBYTES
+from oneflow.core.errors import ShapeError
+
+
+class DeviceCollectives(Collectives):
+    """As `Collectives`, for CuPy arrays; every primitive comes down to exchanges."""
+
+    @_counted
+    def all_reduce(self, x: Any, op: str = "sum", out: Any = None, what: str = "") -> Any:
+        """As on the host."""
+        info = self._reduce_info("all_reduce", x, op, what)
+        source = _xp().ascontiguousarray(x)
+        result = _xp().empty_like(source) if out is None else out
+        self._all_reduce(info, source, result, op)
+        return result
+
+    @_counted
+    def reduce_scatter(self, x: Any, op: str = "sum") -> Any:
+        """As on the host."""
+        if x.ndim == 0:
+            raise ShapeError("reduce_scatter: a 0-d array has no dim to divide between the ranks")
+        info = self._reduce_info("reduce_scatter", x, op)
+        start, stop = balanced_part(x.shape[0], self.size, self.index)
+        out = _xp().empty((stop - start, *x.shape[1:]), x.dtype)
+        self._reduce_scatter(info, _xp().ascontiguousarray(x), out, op)
+        return out
+
+    @_counted
+    def all_gather(
+        self, x: Any, counts: Sequence[int] | None = None, what: str = "all_gather"
+    ) -> Any:
+        """As on the host."""
+        flat = _xp().ascontiguousarray(x).reshape(-1)
+        sizes = (flat.size,) * self.size if counts is None else tuple(counts)
+        info = self._gather_info(what, x, sizes, counts is None)
+        out = _xp().empty(sum(sizes), flat.dtype)
+        self._all_gather(info, flat, out, sizes)
+        return out
+
+    @_counted
+    def all_to_all(self, x: Any) -> Any:
+        """As on the host."""
+        if x.ndim == 0 or x.shape[0] != self.size:
+            raise ShapeError(f"all_to_all: dim 0 of {list(x.shape)} must be the {self.size} ranks")
+        flat = _xp().ascontiguousarray(x).reshape(-1)
+        out = _xp().empty_like(flat)
+        exchange = all_to_all_exchange(self.ranks, flat.size // self.size)
+        info = self._info("all_to_all", x.dtype, tuple(x.shape))
+        self._exchange(info, flat, out, exchange, np.add)
+        return out.reshape(x.shape)
+
+    @_counted
+    def broadcast(self, x: Any, source_rank: int) -> Any:
+        """As on the host."""
+        flat = _xp().ascontiguousarray(x).reshape(-1)
+        out = _xp().empty_like(flat)
+        info = self._info(f"broadcast(from rank {source_rank})", x.dtype, tuple(x.shape))
+        self._broadcast(info, flat, out, source_rank)
+        return out.reshape(x.shape)
+
+    # ---- by exchanges, unless a backend knows better ---------------------------------------------
+
+    def _all_reduce(self, info: CallInfo, source: Any, out: Any, op: str) -> None:
+        """In two phases. out may be source."""
+        flat = source.reshape(-1)
+        start, stop = balanced_part(flat.size, self.size, self.index)
+        part = _xp().empty(stop - start, flat.dtype)
+        exchange = scatter_exchange(self.ranks, flat.size, 1)
+        self._exchange(info, flat, part, exchange, REDUCTIONS[op])
+        bounds = [balanced_part(flat.size, self.size, i) for i in range(self.size)]
+        spread = gather_exchange(self.ranks, tuple(b - a for a, b in bounds))
+        self._exchange(info, part, out.reshape(-1), spread, np.add)
+
+    def _reduce_scatter(self, info: CallInfo, source: Any, out: Any, op: str) -> None:
+        flat = source.reshape(-1)
+        row = max(1, flat.size // max(1, source.shape[0]))
+        exchange = scatter_exchange(self.ranks, flat.size, row)
+        self._exchange(info, flat, out.reshape(-1), exchange, REDUCTIONS[op])
+
+    def _all_gather(self, info: CallInfo, flat: Any, out: Any, sizes: tuple[int, ...]) -> None:
+        self._exchange(info, flat, out, gather_exchange(self.ranks, sizes), np.add)
+
+    def _broadcast(self, info: CallInfo, flat: Any, out: Any, source_rank: int) -> None:
+        counts = tuple(flat.size if r == source_rank else 0 for r in self.ranks)
+        mine = flat if self.rank == source_rank else flat[:0]
+        self._exchange(info, mine, out, gather_exchange(self.ranks, counts), np.add)
+
+    def _reduce_info(self, kind: str, x: Any, op: str, what: str = "") -> CallInfo:
+        return self._info(what) if what else self._info(f"{kind}({op})", x.dtype, tuple(x.shape))
+
+
+class StagedCollectives(DeviceCollectives):
+    """GPU arrays through host memory. host: the collectives of the same ranks."""
+
+    def __init__(self, host: Collectives) -> None:
+        super().__init__(host.rank, host.ranks, None, host.timeout_s)
+        self._host = host
+
+    def gather_bytes(self, payload: bytes, what: str = "exchange of descriptions") -> list[bytes]:
+        """As on the host, where it is done."""
+        return self._host.gather_bytes(payload, what)
+
+    def barrier(self) -> None:
+        """Returns when all ranks have come and the kernels of this one have finished."""
+        _xp().cuda.get_current_stream().synchronize()
+        self._host.barrier()
+
+    def _all_reduce(self, info: CallInfo, source: Any, out: Any, op: str) -> None:
+        if self.size == 1:
+            _xp().copyto(out, source)
+            return
+        flat = _to_host(source).reshape(-1)
+        total: np.ndarray[Any, Any] = np.empty_like(flat)
+        self._host.calls += 1
+        if flat.nbytes <= ONE_HOP_NBYTES:
+            exchange = sum_exchange(self.ranks, flat.size)
+            self._host._exchange(info, flat, total, exchange, REDUCTIONS[op])
+        else:
+            self._host._all_reduce_large(info, flat, total, op)
+        self._landed(out, total.reshape(out.shape))
+
+    def _exchange(
+        self, info: CallInfo, source: Any, target: Any, exchange: Exchange, reduce: Any
+    ) -> None:
+        if self.size == 1:
+            unpack(self.rank, source, target, exchange, _no_peer, reduce)
+            return
+        mine = None if source is None else _to_host(source)
+        written = sum(read.numel for read in exchange.reads(self.rank) if not read.add)
+        keeps = written < target.size and self.rank not in exchange.zero_filled
+        filled = _to_host(target) if keeps else np.empty(target.shape, target.dtype)
+        self._host.calls += 1
+        self._host._exchange(info, mine, filled, exchange, reduce)
+        self._landed(target, filled)
+
+    def _landed(self, target: Any, filled: np.ndarray[Any, Any]) -> None:
+        self.received_nbytes = self._host.received_nbytes
+        target[...] = _xp().asarray(filled)
+
+
+def _no_peer(rank: int) -> Any:
+    raise LookupError(f"a set of one rank reads from rank {rank}")
+
+
+def _to_host(x: Any) -> np.ndarray[Any, Any]:
+    """Waits for the values."""
+    host: np.ndarray[Any, Any] = _xp().asnumpy(x)
+    return host
+
+
+def _xp() -> Any:
+    import cupy
+
+    return cupy

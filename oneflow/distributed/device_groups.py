@@ -1,0 +1,105 @@
+"""Opens the collectives of a set of ranks for arrays on their GPUs: NCCL where all of them can use
+it, else through host memory. Not run on a GPU yet (docs/GPU.md).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from oneflow.boxing import settings
+from oneflow.core.config import Config
+from oneflow.core.log import get_logger
+
+if TYPE_CHECKING:
+    from oneflow.boxing.collectives.device import DeviceCollectives
+    from oneflow.distributed.world import World
+
+log = get_logger(__name__)
+
+SHARING_VERSION = 23000  # NCCL 2.30
+"""From this version on NCCL can put several ranks on one GPU, if told so."""
+
+
+class Ability(NamedTuple):
+    """What one rank brings along. version: of NCCL, 0 without; hindrance: why it cannot use it;
+    gpu: the GPU's own number in the world; shares: whether NCCL is told to share it."""
+
+    version: int
+    hindrance: str
+    gpu: str
+    shares: bool
+
+
+def open_device_collectives(world: World, ranks: tuple[int, ...]) -> DeviceCollectives:
+    """This rank's end of `ranks` (ascending) for arrays on this rank's GPU; all of them must call
+    it. Where one of them cannot use NCCL none does, and a warning says why.
+
+    Raises DeviceError without a GPU.
+    """
+    from oneflow.boxing.collectives.device import StagedCollectives
+    from oneflow.kernels.cuda_device import own_device
+
+    cupy, host = own_device(), world.collectives(ranks)
+    if len(ranks) == 1:
+        return StagedCollectives(host)  # which moves nothing then
+    mine = json.dumps(own_ability(cupy, world.config)).encode()
+    said = host.gather_bytes(mine, "opening of GPU collectives")
+    found = [Ability(*json.loads(text)) for text in said]
+    reason = hindrance(ranks, found)
+    if reason:
+        log.warning("GPU tensors of ranks %s move through host memory: %s", list(ranks), reason)
+        return StagedCollectives(host)
+    from oneflow.boxing.collectives.nccl import NcclCollectives
+
+    return NcclCollectives(
+        f"eager/{'-'.join(map(str, ranks))}",
+        world.rank,
+        ranks,
+        world.client,
+        host,
+        world.client.check,
+        world.timeout_s,
+        own_stream=not settings.current().use_compute_stream,
+    )
+
+
+def own_ability(cupy: Any, config: Config) -> Ability:
+    """Of this rank, with its GPU current."""
+    runtime = cupy.cuda.runtime
+    gpu = bytes(runtime.getDeviceProperties(runtime.getDevice())["uuid"]).hex()
+    try:
+        from cupy.cuda import nccl
+
+        if not nccl.available:
+            return Ability(0, "CuPy finds no NCCL (pip install nvidia-nccl-cu12)", gpu, False)
+        version = int(nccl.get_version())
+    except (ImportError, RuntimeError, AttributeError) as error:
+        return Ability(0, f"CuPy cannot use NCCL: {error}", gpu, False)
+    return Ability(version, "", gpu, config.nccl_shares_gpu)
+
+
+def hindrance(ranks: Sequence[int], found: Sequence[Ability]) -> str:
+    """Why these ranks cannot use NCCL together; empty if they can. All ranks find the same."""
+    for rank, one in zip(ranks, found, strict=True):
+        if one.hindrance:
+            return f"rank {rank}: {one.hindrance}"
+    versions = {one.version: rank for rank, one in zip(ranks, found, strict=True)}
+    if len(versions) > 1:
+        (a, i), (b, j) = sorted(versions.items())[:2]
+        return f"rank {i} has NCCL {_text(a)}, rank {j} {_text(b)}"
+    first_on: dict[str, int] = {}
+    for rank, one in zip(ranks, found, strict=True):
+        other = first_on.setdefault(one.gpu, rank)
+        if other != rank and not (one.shares and one.version >= SHARING_VERSION):
+            return (
+                f"ranks {other} and {rank} share a GPU, which needs NCCL 2.30 and "
+                f"NCCL_MULTI_RANK_GPU_ENABLE=1 (NCCL is {_text(one.version)}, the variable is "
+                f"{'1' if one.shares else 'not set'})"
+            )
+    return ""
+
+
+def _text(version: int) -> str:
+    return f"{version // 10000}.{version // 100 % 100}.{version % 100}"

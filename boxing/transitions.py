@@ -29,8 +29,9 @@ from oneflow.core.sbp import BROADCAST, NdSbp, Sbp, nd_sbp_str
 from oneflow.core.tensor_type import TensorType
 
 ONE_HOP_NBYTES = 16 << 10
-"""Up to so many bytes of a shard an all_reduce is one exchange, in which everyone reads everything;
-above, a sum is divided between the ranks. More bytes, but one wait less: what counts when small."""
+ONE_HOP_READ_NBYTES = 48 << 10
+"""An all_reduce of so few bytes a shard, and into a rank, is one exchange, in which everyone reads
+everything; else a sum is divided between the ranks. More bytes, but one wait less."""
 
 PullsOf = Callable[[tuple[int, ...], int], tuple[Pull, ...]]
 
@@ -168,7 +169,7 @@ def step_cost(type: TensorType, step: RouteStep, network: Network) -> tuple[floa
     p = math.prod(step.src_placement.hierarchy[a] for a in axes)
     total = _group_bytes(type, step, axes)
     row = _row(step.src_sbp[axes[0]], step.dst_sbp[axes[0]])
-    if row.kind == "all_reduce" and total <= ONE_HOP_NBYTES:
+    if row.kind == "all_reduce" and is_one_hop(total, p):
         nbytes = float(total * (p - 1))
         return network.seconds(1, nbytes, 0.0, False), nbytes
     nbytes = row.bytes_in(total, p)
@@ -188,13 +189,18 @@ def received_bytes(type: TensorType, step: RouteStep, rank: int) -> int:
     )
 
 
+def is_one_hop(nbytes: int, p: int) -> bool:
+    """Is an all_reduce of `nbytes` on each of `p` ranks one exchange?"""
+    return nbytes <= ONE_HOP_NBYTES and nbytes * (p - 1) <= ONE_HOP_READ_NBYTES
+
+
 def _all_reduce_numel(type: TensorType, step: RouteStep, rank: int) -> int:
     """An all_reduce cuts flat shards: everybody sums a part and reads the others'."""
     if rank not in step.src_placement:
         return 0
     group = group_of(step, rank)
     numel = math.prod(shard_box(type.shape, step.src_sbp, step.src_placement, rank).shape)
-    if numel * type.dtype.bytes <= ONE_HOP_NBYTES:
+    if is_one_hop(numel * type.dtype.bytes, len(group)):
         return numel * (len(group) - 1)
     start, stop = balanced_part(numel, len(group), group.index(rank))
     return (stop - start) * (len(group) - 1) + numel - (stop - start)

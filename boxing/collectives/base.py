@@ -29,7 +29,7 @@ from oneflow.boxing.collectives.exchange import (
     scatter_exchange,
     sum_exchange,
 )
-from oneflow.boxing.transitions import ONE_HOP_NBYTES
+from oneflow.boxing.transitions import is_one_hop
 from oneflow.core.errors import DesyncError, HangError, PeerLostError, ShapeError
 from oneflow.core.location import user_location
 from oneflow.core.metrics import METRICS
@@ -185,7 +185,7 @@ class Collectives(ABC):
         result: Array = np.empty(flat.shape, flat.dtype) if out is None else out.reshape(-1)
         if self.size == 1:
             np.copyto(result, flat)
-        elif flat.nbytes <= ONE_HOP_NBYTES:
+        elif is_one_hop(flat.nbytes, self.size):
             total = np.empty(flat.shape, flat.dtype)  # x is read after the first write
             self._exchange(info, flat, total, sum_exchange(self.ranks, flat.size), REDUCTIONS[op])
             np.copyto(result, total)

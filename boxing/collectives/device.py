@@ -25,7 +25,7 @@ from oneflow.boxing.collectives.exchange import (
     scatter_exchange,
     sum_exchange,
 )
-from oneflow.boxing.transitions import ONE_HOP_NBYTES
+from oneflow.boxing.transitions import is_one_hop
 from oneflow.core.errors import ShapeError
 
 
@@ -139,7 +139,7 @@ class StagedCollectives(DeviceCollectives):
         flat = _to_host(source).reshape(-1)
         total: np.ndarray[Any, Any] = np.empty_like(flat)
         self._host.calls += 1
-        if flat.nbytes <= ONE_HOP_NBYTES:
+        if is_one_hop(flat.nbytes, self.size):
             exchange = sum_exchange(self.ranks, flat.size)
             self._host._exchange(info, flat, total, exchange, REDUCTIONS[op])
         else:

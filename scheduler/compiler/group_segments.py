@@ -15,6 +15,7 @@ data-parallel model are reduced together.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable
 
 from oneflow.boxing.route import choose_route
@@ -38,10 +39,9 @@ _KINDS = {
 }
 
 FLAT_TWO_PHASE_NBYTES = 256 * 1024
-"""From this size on an all_reduce over p ranks is a reduce-scatter and an all-gather (2T(p-1)/p
-bytes a rank) instead of everybody
-reading everything (T(p-1)): two messages more against fewer bytes. At p == 2 both read the same,
-but the halves also share the adding."""
+"""If an all_reduce in one go would read more bytes than this of others, it is a reduce-scatter and
+an all-gather: 2T(p-1)/p bytes a rank instead of T(p-1), against two messages more. At p == 2 both
+read the same, but the halves also share the adding."""
 
 
 def group_segments(graph: LogicalGraph, config: JobConfig, cluster: Cluster) -> list[ActorSpec]:
@@ -195,7 +195,8 @@ def _in_phases(actor: ActorSpec, cluster: Cluster) -> list[ActorSpec]:
         return [actor]
     first, second = ActorKind.BOX_SUM, ActorKind.BOX_SPREAD
     if isinstance(way, tuple):
-        if _flat_nbytes(actor) < FLAT_TWO_PHASE_NBYTES:
+        p = math.prod(actor.placement.hierarchy[axis] for axis in way)
+        if _flat_nbytes(actor) * (p - 1) < FLAT_TWO_PHASE_NBYTES:
             actor.kind = ActorKind.FLAT_REDUCE
             return [actor]
         first, second = ActorKind.FLAT_REDUCE_SCATTER, ActorKind.FLAT_ALL_GATHER

@@ -104,3 +104,12 @@ def _number(device: Any) -> int:
     if where.type != "cuda":
         raise DeviceError(f"expected a cuda device, got {where}")
     return device_number(where.index)
+
+
+def __getattr__(name: str) -> Any:
+    """`cuda.FloatTensor` and the like."""
+    from oneflow.tensor.legacy import CUDA_TYPES
+
+    if name not in CUDA_TYPES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return CUDA_TYPES[name]

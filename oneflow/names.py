@@ -19,6 +19,10 @@ EXPORTS = {
     "oneflow.tensor.tensor": "Tensor is_tensor",
     "oneflow.tensor.creation": "as_tensor frombuffer",
     "oneflow.tensor.convert": "from_numpy",
+    "oneflow.tensor.legacy": (
+        "FloatTensor DoubleTensor HalfTensor BFloat16Tensor CharTensor ByteTensor IntTensor "
+        "LongTensor BoolTensor"
+    ),
     "oneflow.tensor.printing": "set_printoptions",
     "oneflow.io.checkpoint": "save load",
     "oneflow.autograd.grad_mode": (

@@ -121,20 +121,23 @@ def frombuffer(
     return wrap(array, requires_grad=requires_grad)
 
 
-def legacy_tensor(*args: Any, **where: Any) -> Tensor:
-    """What `Tensor(...)` makes: of sizes (zeros), of data, or of nothing (an empty tensor);
-    float32.
+def legacy_tensor(*args: Any, dtype: DType | None = None, **where: Any) -> Tensor:
+    """What `Tensor(...)` makes: of sizes (zeros), of data, or of nothing (an empty tensor).
+
+    dtype: None: as a given tensor, else float32.
     """
     from oneflow.functional.creation import empty
 
     requires_grad = where.pop("requires_grad", False)
-    if args and isinstance(args[0], Tensor) and len(args) == 1 and not where:
-        return args[0].detach()
+    if len(args) == 1 and isinstance(args[0], Tensor):
+        if not where and dtype in (None, args[0].type.dtype):
+            return args[0].detach()
+        dtype = dtype or args[0].type.dtype
     sizes = all(isinstance(a, (int, np.integer)) for a in args)
     if not args or (sizes and args) or _is_size(args):
-        x = empty(*(args or (0,)), **where)
+        x = empty(*(args or (0,)), dtype=dtype, **where)
     else:
-        x = tensor(args[0], dtype=None if _has_dtype(args[0]) else dtypes.float32, **where)
+        x = tensor(args[0], dtype=dtype or dtypes.float32, **where)
     if requires_grad:
         x.requires_grad = True
     return x
@@ -144,7 +147,3 @@ def _is_size(args: tuple[Any, ...]) -> bool:
     from oneflow.core.size import Size
 
     return len(args) == 1 and isinstance(args[0], Size)
-
-
-def _has_dtype(data: Any) -> bool:
-    return isinstance(data, Tensor)

@@ -13,14 +13,16 @@ import pytest
 from oneflow.scheduler.ports import free_port
 
 PROGRAM = Path(__file__).parent / "global_api_program.py"
+SETTINGS = {"ONEFLOW_TIMEOUT_SECONDS": "60", "PYTHONWARNINGS": "error"}
 
 
-@pytest.mark.parametrize("num_ranks", [1, 2, 4])
-def test_every_scene(num_ranks: int) -> None:
+@pytest.mark.parametrize(("num_ranks", "debug"), [(1, "0"), (2, "1"), (4, "0")])
+def test_every_scene(num_ranks: int, debug: str) -> None:
+    """debug: ranks compare what they are asked for at every change of layout."""
     flags = ["--nproc_per_node", str(num_ranks), "--master_port", str(free_port())]
     result = subprocess.run(
         [sys.executable, "-m", "oneflow.distributed.launch", *flags, str(PROGRAM)],
-        env={**os.environ, "ONEFLOW_TIMEOUT_SECONDS": "60", "PYTHONWARNINGS": "error"},
+        env={**os.environ, **SETTINGS, "ONEFLOW_DEBUG_MODE": debug},
         capture_output=True,
         text=True,
         timeout=240,

@@ -1,0 +1,53 @@
+"""The tensor types of old scripts: `FloatTensor(2, 3)`, `isinstance(x, LongTensor)`, `cuda.*` of
+them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from oneflow.core import dtype as dtypes
+from oneflow.core.dtype import DType
+from oneflow.tensor.creation import legacy_tensor
+from oneflow.tensor.tensor import Tensor, device_type
+
+
+class LegacyType:
+    """A dtype and a kind of device in one name. Calling it makes a tensor as `Tensor(...)` does."""
+
+    def __init__(self, name: str, dtype: DType, device: str) -> None:
+        self.__name__, self.dtype, self.device = name, dtype, device
+
+    def __call__(self, *args: Any, **where: Any) -> Tensor:
+        if not {"device", "placement"} & set(where):
+            where["device"] = self.device
+        return legacy_tensor(*args, dtype=self.dtype, **where)
+
+    def __instancecheck__(self, x: object) -> bool:
+        return (
+            isinstance(x, Tensor) and x.type.dtype is self.dtype and device_type(x) == self.device
+        )
+
+    def __repr__(self) -> str:
+        return f"oneflow.{'cuda.' if self.device == 'cuda' else ''}{self.__name__}"
+
+
+_DTYPES = {
+    "FloatTensor": dtypes.float32,
+    "DoubleTensor": dtypes.float64,
+    "HalfTensor": dtypes.float16,
+    "BFloat16Tensor": dtypes.bfloat16,
+    "CharTensor": dtypes.int8,
+    "ByteTensor": dtypes.uint8,
+    "IntTensor": dtypes.int32,
+    "LongTensor": dtypes.int64,
+    "BoolTensor": dtypes.bool_,
+}
+CPU_TYPES = {name: LegacyType(name, dtype, "cpu") for name, dtype in _DTYPES.items()}
+CUDA_TYPES = {name: LegacyType(name, dtype, "cuda") for name, dtype in _DTYPES.items()}
+
+
+def __getattr__(name: str) -> LegacyType:
+    if name not in CPU_TYPES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return CPU_TYPES[name]

@@ -1,139 +1,194 @@
 """Collectives on local tensors, over all ranks of the job. Results are written into the tensors
 given.
 
-All ranks must call them in the same order, with equal shapes and dtypes unless said otherwise.
+All ranks must call them in the same order, with equal shapes, dtypes, roots and reductions; what
+differs is a DesyncError on every rank, before any data moves. Arguments that are wrong on one rank
+alone raise there before anything is sent: ShapeError, DTypeError, DeviceError, or PlacementError
+for global tensors and for ranks that do not exist. Tensors of GPUs go through host memory. Sums of
+bool are "or", products "and". `send` and `recv` need their two ranks only, and `send` returns when
+the other has received.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from oneflow.boxing.boxes import Pull
 from oneflow.boxing.collectives.base import Collectives
-from oneflow.boxing.collectives.exchange import Exchange
-from oneflow.core.dtype import dtype_of
-from oneflow.core.errors import DeviceError, PlacementError, ShapeError
+from oneflow.core.dtype import DType, dtype_of
+from oneflow.core.errors import DTypeError, PlacementError, ShapeError
+from oneflow.core.tensor_type import TensorType
+from oneflow.distributed.arguments import (
+    Array,
+    array_of,
+    check_like,
+    check_list,
+    check_local,
+    check_rank,
+    check_reduction,
+    store,
+)
+from oneflow.distributed.exchanges import from_one, sum_to_one, to_one
+from oneflow.distributed.objects import (
+    all_gather_object,
+    broadcast_object,
+    broadcast_object_list,
+    gather_object,
+    scatter_object,
+)
 from oneflow.distributed.world import world
-from oneflow.tensor.eager_global import to_host
 from oneflow.tensor.tensor import Tensor, wrap
 
-_Array = np.ndarray[Any, Any]
+__all__ = [
+    "all_gather",
+    "all_gather_into_tensor",
+    "all_gather_object",
+    "all_reduce",
+    "all_to_all",
+    "barrier",
+    "broadcast",
+    "broadcast_object",
+    "broadcast_object_list",
+    "gather",
+    "gather_object",
+    "recv",
+    "reduce",
+    "reduce_scatter",
+    "reduce_scatter_tensor",
+    "scatter",
+    "scatter_object",
+    "send",
+]
+
+_META_NBYTES = 256
+"""Of the description that `send` sends ahead; 64 dims of 2**63 elements in all fit."""
 
 
-def all_reduce(tensor: Tensor) -> None:
-    """Sums `tensor` over all ranks, in place."""
-    _store(tensor, _everyone().all_reduce(_array(tensor, "all_reduce")))
+def all_reduce(tensor: Tensor, op: str = "sum") -> None:
+    """Reduces `tensor` over all ranks, in place. op: sum, prod, max, min."""
+    array = array_of(tensor, "all_reduce")
+    check_reduction(op, tensor.type, "all_reduce")
+    if array is tensor._array and array.flags.c_contiguous:
+        _everyone().all_reduce(array, op, out=array)
+        tensor._version[0] += 1
+    else:
+        store(tensor, _everyone().all_reduce(array, op))
 
 
 def all_gather(tensor_list: list[Tensor], tensor: Tensor) -> None:
     """Fills `tensor_list` with every rank's `tensor`, by rank."""
-    mine = _array(tensor, "all_gather")
-    _check_count(tensor_list, "all_gather")
-    parts = _everyone().all_gather(mine).reshape(-1, *mine.shape)
-    for target, part in zip(tensor_list, parts, strict=True):
-        _store(target, part)
+    mine = array_of(tensor, "all_gather")
+    targets = check_list(tensor_list, tensor.type, "all_gather", "tensor_list")
+    parts = _everyone().all_gather(mine).reshape(len(targets), *mine.shape)
+    for target, part in zip(targets, parts, strict=True):
+        store(target, part)
 
 
 def all_gather_into_tensor(output: Tensor, input: Tensor) -> None:
-    """Every rank's `input`, one after the other along dim 0, into `output`."""
-    mine = _array(input, "all_gather_into_tensor")
-    _store(output, _everyone().all_gather(mine).reshape(output.type.shape))
+    """Every rank's `input`, one after the other along dim 0, into `output`.
+
+    output: of shape (ranks * n, ...) for an input (n, ...), or (ranks, *input.shape).
+    """
+    mine = array_of(input, "all_gather_into_tensor")
+    _check_parts(output, "output", input.type, "all_gather_into_tensor")
+    store(output, _everyone().all_gather(mine))
 
 
-def reduce_scatter(output: Tensor, input_list: list[Tensor]) -> None:
-    """Sums the lists over all ranks and leaves this rank's entry in `output`."""
-    _check_count(input_list, "reduce_scatter")
-    stacked = np.stack([_array(x, "reduce_scatter") for x in input_list])
-    _store(output, _everyone().reduce_scatter(stacked)[0])
+def reduce_scatter(output: Tensor, input_list: list[Tensor], op: str = "sum") -> None:
+    """Reduces the lists over all ranks and leaves this rank's entry in `output`."""
+    check_local(output, "reduce_scatter")
+    check_reduction(op, output.type, "reduce_scatter")
+    given = check_list(input_list, output.type, "reduce_scatter", "input_list")
+    stacked = np.stack([array_of(x, "reduce_scatter") for x in given])
+    store(output, _everyone().reduce_scatter(stacked, op))
 
 
-def reduce_scatter_tensor(output: Tensor, input: Tensor) -> None:
-    """Sums `input` over all ranks and leaves this rank's equal part of dim 0 in `output`."""
-    mine = _array(input, "reduce_scatter_tensor")
-    size = _everyone().size
-    if mine.ndim == 0 or mine.shape[0] % size:
-        raise ShapeError(
-            f"reduce_scatter_tensor: dim 0 of {input.type} cannot be divided by {size} ranks"
-        )
-    _store(output, _everyone().reduce_scatter(mine).reshape(output.type.shape))
+def reduce_scatter_tensor(output: Tensor, input: Tensor, op: str = "sum") -> None:
+    """Reduces `input` over all ranks and leaves this rank's equal part of dim 0 in `output`.
+
+    input: of shape (ranks * n, ...) for an output (n, ...), or (ranks, *output.shape).
+    """
+    mine = array_of(input, "reduce_scatter_tensor")
+    check_local(output, "reduce_scatter_tensor")
+    check_reduction(op, output.type, "reduce_scatter_tensor")
+    _check_parts(input, "input", output.type, "reduce_scatter_tensor")
+    stacked = mine.reshape(world().world_size, *output.type.shape)
+    store(output, _everyone().reduce_scatter(stacked, op))
 
 
 def broadcast(tensor: Tensor, src: int) -> None:
     """Copies rank `src`'s `tensor` into everybody's."""
-    _check_rank(src, "broadcast")
-    _store(tensor, _everyone().broadcast(_array(tensor, "broadcast"), src))
+    check_rank(src, "broadcast")
+    values = _everyone().broadcast(array_of(tensor, "broadcast"), src)
+    if world().rank != src:
+        store(tensor, values)
 
 
 def scatter(tensor: Tensor, scatter_list: list[Tensor] | None = None, src: int = 0) -> None:
-    """Entry r of rank `src`'s list goes into the `tensor` of rank r."""
-    _check_rank(src, "scatter")
-    target = _array(tensor, "scatter").reshape(-1)
-    here = _everyone()
-    source: _Array | None = None
+    """Entry r of rank `src`'s list goes into the `tensor` of rank r.
+
+    scatter_list: looked at on rank `src` only.
+    """
+    check_rank(src, "scatter")
+    check_local(tensor, "scatter")
+    here, type_ = _everyone(), tensor.type
+    source: Array | None = None
     if here.rank == src:
-        given = _check_count(scatter_list, "scatter")
-        source = np.concatenate([_array(x, "scatter").reshape(-1) for x in given])
-    n = target.size
-
-    def pulls_of(rank: int) -> list[Pull]:
-        return [Pull(src, (slice(rank * n, (rank + 1) * n),), (slice(0, n),), False)]
-
-    _store(tensor, _transfer("scatter", here, source, target, pulls_of).reshape(tensor.type.shape))
+        given = check_list(scatter_list, type_, "scatter", "scatter_list")
+        source = np.stack([array_of(x, "scatter") for x in given]).reshape(-1)
+    target = np.empty(type_.numel, type_.dtype.np)
+    exchange = from_one(here.ranks, (type_.numel,) * here.size, src)
+    here.transfer(f"scatter(from rank {src}) {type_}", source, target, exchange)
+    store(tensor, target)
 
 
 def gather(tensor: Tensor, gather_list: list[Tensor] | None = None, dst: int = 0) -> None:
-    """Fills rank `dst`'s `gather_list` with every rank's `tensor`."""
-    _check_rank(dst, "gather")
-    mine = _array(tensor, "gather").reshape(-1)
-    here, n = _everyone(), mine.size
-    lists = _check_count(gather_list, "gather") if here.rank == dst else []
+    """Fills rank `dst`'s `gather_list` with every rank's `tensor`.
 
-    def pulls_of(rank: int) -> list[Pull]:
-        if rank != dst:
-            return []
-        whole = (slice(0, n),)
-        return [
-            Pull(r, whole, (slice(i * n, (i + 1) * n),), False) for i, r in enumerate(here.ranks)
-        ]
-
-    target: _Array = np.empty(n * here.size if here.rank == dst else 0, mine.dtype)
-    parts = _transfer("gather", here, mine, target, pulls_of).reshape(-1, max(1, n))
-    for x, part in zip(lists, parts, strict=False):
-        _store(x, part[:n].reshape(tensor.type.shape))
-
-
-def reduce(tensor: Tensor, dst: int) -> None:
-    """Sums `tensor` over all ranks into rank `dst`'s; the others keep theirs."""
-    _check_rank(dst, "reduce")
-    mine = _array(tensor, "reduce").reshape(-1)
-    here, whole = _everyone(), (slice(0, mine.size),)
-
-    def pulls_of(rank: int) -> list[Pull]:
-        return [Pull(r, whole, whole, i > 0) for i, r in enumerate(here.ranks) if rank == dst]
-
-    target = np.empty_like(mine) if here.rank == dst else mine
-    total = _transfer("reduce", here, mine, target, pulls_of)
+    gather_list: looked at on rank `dst` only.
+    """
+    check_rank(dst, "gather")
+    mine, type_ = _flat(tensor, "gather"), tensor.type
+    here = _everyone()
+    targets: Sequence[Tensor] = ()
     if here.rank == dst:
-        _store(tensor, total.reshape(tensor.type.shape))
+        targets = check_list(gather_list, type_, "gather", "gather_list")
+    parts = np.empty((len(targets), type_.numel), mine.dtype)
+    exchange = to_one(here.ranks, (type_.numel,) * here.size, dst)
+    here.transfer(f"gather(to rank {dst}) {type_}", mine, parts.reshape(-1), exchange)
+    for target, part in zip(targets, parts, strict=True):
+        store(target, part)
+
+
+def reduce(tensor: Tensor, dst: int, op: str = "sum") -> None:
+    """Reduces `tensor` over all ranks into rank `dst`'s; the others keep theirs."""
+    check_rank(dst, "reduce")
+    mine, type_ = _flat(tensor, "reduce"), tensor.type
+    check_reduction(op, type_, "reduce")
+    here = _everyone()
+    total: Array = np.empty(mine.size if here.rank == dst else 0, mine.dtype)
+    exchange = sum_to_one(here.ranks, mine.size, dst)
+    here.transfer(f"reduce({op}, to rank {dst}) {type_}", mine, total, exchange, op)
+    if here.rank == dst:
+        store(tensor, total)
 
 
 def all_to_all(output_tensor_list: list[Tensor], input_tensor_list: list[Tensor]) -> None:
     """Sends entry r of the input list to rank r; entry r of the output list comes from rank r.
 
-    All entries have one shape.
+    All entries have one shape and dtype.
     """
-    _check_count(output_tensor_list, "all_to_all")
-    given = [_array(x, "all_to_all") for x in _check_count(input_tensor_list, "all_to_all")]
-    if len({x.shape for x in given}) > 1:
-        raise ShapeError("all_to_all: all tensors of the input list must have one shape")
-    for target, part in zip(
-        output_tensor_list, _everyone().all_to_all(np.stack(given)), strict=True
-    ):
-        _store(target, part)
+    first = input_tensor_list[0] if input_tensor_list else None
+    mine = array_of(first, "all_to_all")
+    type_ = TensorType(tuple(mine.shape), dtype_of(mine.dtype))
+    given = check_list(input_tensor_list, type_, "all_to_all", "input_tensor_list")
+    targets = check_list(output_tensor_list, type_, "all_to_all", "output_tensor_list")
+    parts = _everyone().all_to_all(np.stack([array_of(x, "all_to_all") for x in given]))
+    for target, part in zip(targets, parts, strict=True):
+        store(target, part)
 
 
 def barrier() -> None:
@@ -141,16 +196,21 @@ def barrier() -> None:
     _everyone().barrier()
 
 
-def send(tensor: Tensor, dst: int, send_meta: bool = True) -> None:
-    """Sends `tensor` to rank `dst`, which must call `recv`.
+# ---- two ranks -----------------------------------------------------------------------------------
 
-    send_meta: also its shape and dtype; False if the receiver gives them.
+
+def send(tensor: Tensor, dst: int, send_meta: bool = True) -> None:
+    """Sends `tensor` to rank `dst`, which must call `recv`; returns when it has.
+
+    send_meta: also its shape, dtype and device type; False if the receiver gives all three.
     """
-    mine = _array(tensor, "send")
-    pair = _pair(dst, "send")
+    mine, type_ = _flat(tensor, "send"), tensor.type
+    pair, what = _pair(dst, "send", world().rank, dst)
     if send_meta:
-        pair.gather_bytes(json.dumps([tensor.type.dtype.name, list(tensor.type.shape)]).encode())
-    pair.broadcast(mine, pair.rank)
+        said = json.dumps([type_.dtype.name, list(type_.shape), tensor.device.type]).encode()
+        block = np.frombuffer(said.ljust(_META_NBYTES), np.uint8)
+        _pass_on(pair, f"{what} of shape and dtype", block, None, pair.rank)
+    _pass_on(pair, f"{what} {type_}", mine, None, pair.rank)
 
 
 def recv(
@@ -163,36 +223,58 @@ def recv(
 ) -> Tensor:
     """What rank `src` sends, in `out` or in a new tensor.
 
-    If shape, dtype and device are all given, the sender must use `send_meta=False`.
+    If shape, dtype and device are all given, the sender must use `send_meta=False`. Raises
+    ShapeError or DTypeError if what was sent does not fit `out` or what was asked for.
     """
-    pair = _pair(src, "recv")
-    if shape is None or dtype is None or device is None:
-        said = json.loads(pair.gather_bytes(b"")[pair.ranks.index(src)])
-        dtype, shape = dtype_of(said[0]), tuple(said[1])
-    assert shape is not None
-    wanted = dtype_of(dtype)
-    got = pair.broadcast(np.empty(tuple(shape), wanted.np), src)
-    if out is None:
-        made = wrap(got)
-        return made if device is None else made.to(device)
-    if out.type.shape != tuple(shape) or out.type.dtype is not wanted:
-        raise ShapeError(f"recv: rank {src} sent {wanted.name}{list(shape)}, but out is {out.type}")
-    _store(out, got)
-    return out
+    if out is not None:
+        check_local(out, "recv")
+    pair, what = _pair(src, "recv", src, world().rank)
+    wanted = None if dtype is None else dtype_of(dtype)
+    if shape is None or wanted is None or device is None:
+        block: Array = np.empty(_META_NBYTES, np.uint8)
+        _pass_on(pair, f"{what} of shape and dtype", None, block, src)
+        name, dims, kind = json.loads(block.tobytes())
+        type_, device = TensorType(tuple(dims), dtype_of(name)), device or kind
+    else:
+        type_ = TensorType(tuple(shape), wanted)
+    values: Array = np.empty(type_.numel, type_.dtype.np)
+    _pass_on(pair, f"{what} {type_}", None, values, src)
+    _check_asked(type_, shape, wanted, src)
+    if out is not None:
+        check_like(out, type_, f"recv from rank {src}", "out")
+        store(out, values)
+        return out
+    made = wrap(values.reshape(type_.shape))
+    return made if str(device) == "cpu" else made.to(device)
 
 
-def all_gather_object(value: Any) -> list[Any]:
-    """Every rank's value, by rank. Values are what JSON can say: no code can arrive with them."""
-    said = _everyone().gather_bytes(_encode(value, "all_gather_object"))
-    return [json.loads(data) for data in said]
+def _check_asked(
+    type_: TensorType, shape: Sequence[int] | None, dtype: DType | None, src: int
+) -> None:
+    """What came against what was asked for, as far as the sender told."""
+    if shape is not None and tuple(shape) != type_.shape:
+        raise ShapeError(f"recv: rank {src} sent {type_}, but shape={list(shape)} was asked for")
+    if dtype is not None and dtype is not type_.dtype:
+        raise DTypeError(f"recv: rank {src} sent {type_}, but dtype={dtype.name} was asked for")
 
 
-def broadcast_object(value: Any = None, src: int = 0) -> Any:
-    """Rank `src`'s value, on every rank. Values are what JSON can say."""
-    _check_rank(src, "broadcast_object")
-    here = _everyone()
-    mine = _encode(value, "broadcast_object") if here.rank == src else b""
-    return json.loads(here.gather_bytes(mine)[src])
+def _pass_on(
+    pair: Collectives, what: str, source: Array | None, target: Array | None, src: int
+) -> None:
+    """The flat array of rank `src` into the target of the other rank of a pair."""
+    array = source if source is not None else target
+    assert array is not None
+    dst = next(r for r in pair.ranks if r != src)
+    exchange = to_one(pair.ranks, tuple(array.size if r == src else 0 for r in pair.ranks), dst)
+    pair.transfer(what, source, array[:0] if target is None else target, exchange)
+
+
+def _pair(other: int, who: str, src: int, dst: int) -> tuple[Collectives, str]:
+    """The collectives of this rank and another, and what both call the transfer between them."""
+    check_rank(other, who)
+    if src == dst:
+        raise PlacementError(f"{who}: rank {src} cannot send to itself")
+    return world().collectives((min(src, dst), max(src, dst))), f"send(rank {src} to rank {dst})"
 
 
 # ---- shared by all -------------------------------------------------------------------------------
@@ -202,66 +284,18 @@ def _everyone() -> Collectives:
     return world().everyone
 
 
-def _pair(other: int, who: str) -> Collectives:
-    _check_rank(other, who)
-    mine = world().rank
-    if other == mine:
-        raise PlacementError(f"{who}: rank {mine} cannot send to itself")
-    return world().collectives((min(mine, other), max(mine, other)))
+def _flat(x: Tensor, who: str) -> Array:
+    return np.ascontiguousarray(array_of(x, who)).reshape(-1)
 
 
-def _check_rank(rank: int, who: str) -> None:
-    if not 0 <= rank < world().world_size:
-        raise PlacementError(f"{who}: rank {rank} is not in a world of {world().world_size}")
-
-
-def _check_count(tensors: list[Tensor] | None, who: str) -> list[Tensor]:
-    if tensors is None or len(tensors) != world().world_size:
-        got = "none" if tensors is None else str(len(tensors))
+def _check_parts(x: Tensor, name: str, part: TensorType, who: str) -> None:
+    """x must be as large as one `part` from each rank, along dim 0 or along a new first dim."""
+    check_local(x, who)
+    size = world().world_size
+    joined = (size * part.shape[0], *part.shape[1:]) if part.shape else (size,)
+    if x.type.dtype is not part.dtype:
+        raise DTypeError(f"{who}: {name} is {x.type}, but a rank's part is {part}")
+    if x.type.shape not in (joined, (size, *part.shape)):
         raise ShapeError(
-            f"{who}: the list needs one tensor per rank ({world().world_size}), got {got}"
+            f"{who}: {name} is {x.type}, but parts {part} of {size} ranks make {list(joined)}"
         )
-    return tensors
-
-
-def _array(x: Tensor, who: str) -> _Array:
-    """The values on the host. Raises for global tensors and for other ranks' devices."""
-    if not x.is_local:
-        raise PlacementError(f"{who} takes local tensors; use to_global() to move global ones")
-    if x.device.index != world().local_rank:
-        raise DeviceError(
-            f"{who}: the tensor is on {x.device}, but this rank's device has the number "
-            f"{world().local_rank}"
-        )
-    return to_host(x.detach()._array)
-
-
-def _store(x: Tensor, values: _Array) -> None:
-    if tuple(values.shape) != x.type.shape:
-        raise ShapeError(f"the result has shape {list(values.shape)}, but the tensor is {x.type}")
-    if isinstance(x._array, np.ndarray):
-        x._array[...] = values
-    else:
-        x._array.set(np.ascontiguousarray(values, x.type.dtype.np))
-    x._version[0] += 1
-
-
-def _transfer(
-    what: str,
-    here: Collectives,
-    source: _Array | None,
-    target: _Array,
-    pulls_of: Callable[[int], list[Pull]],
-) -> _Array:
-    result = np.empty_like(target)
-    here.transfer(what, source, result, Exchange(here.ranks, pulls_of))
-    return result
-
-
-def _encode(value: Any, who: str) -> bytes:
-    try:
-        return json.dumps(value).encode()
-    except (TypeError, ValueError) as error:
-        raise TypeError(
-            f"{who}: {error}; only None, booleans, numbers, strings, lists and dicts travel"
-        ) from None

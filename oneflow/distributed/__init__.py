@@ -1,8 +1,8 @@
 """The ranks of this job, in the shape that users of `torch.distributed` expect.
 
 A process belongs to its job from the start, so there is no `init_process_group`. Collectives are
-those of `oneflow.comm`, on local tensors. `group`, `async_op` and `tag` are accepted where scripts
-pass them; only their defaults work.
+those of `oneflow.comm`, on local tensors; see there for the errors. `group`, `async_op` and `tag`
+are accepted where scripts pass them; only their defaults work.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from oneflow.core.config import current_config
-from oneflow.core.errors import OneFlowError
+from oneflow.core.errors import OneFlowError, ShapeError
 
 if TYPE_CHECKING:
     from oneflow.tensor.tensor import Tensor
 
 
 class ReduceOp(Enum):
-    """How `all_reduce`, `reduce` and `reduce_scatter` combine. Only SUM is supported."""
+    """How `all_reduce`, `reduce` and `reduce_scatter` combine. Sums of bool are "or"."""
 
     SUM = "sum"
-    PRODUCT = "product"
+    PRODUCT = "prod"
     MIN = "min"
     MAX = "max"
 
@@ -55,9 +55,9 @@ def get_local_rank() -> int:
 def all_reduce(
     tensor: Tensor, op: ReduceOp = ReduceOp.SUM, group: Any = None, async_op: bool = False
 ) -> None:
-    """Sums `tensor` over all ranks, in place."""
-    _check("all_reduce", op=op, group=group, async_op=async_op)
-    _comm().all_reduce(tensor)
+    """Reduces `tensor` over all ranks, in place."""
+    _check("all_reduce", group=group, async_op=async_op)
+    _comm().all_reduce(tensor, _name(op, "all_reduce"))
 
 
 def all_gather(
@@ -68,6 +68,14 @@ def all_gather(
     _comm().all_gather(tensor_list, tensor)
 
 
+def all_gather_into_tensor(
+    output_tensor: Tensor, input_tensor: Tensor, group: Any = None, async_op: bool = False
+) -> None:
+    """Every rank's input, one after the other along dim 0, into the output."""
+    _check("all_gather_into_tensor", group=group, async_op=async_op)
+    _comm().all_gather_into_tensor(output_tensor, input_tensor)
+
+
 def reduce_scatter(
     output: Tensor,
     input_list: list[Tensor],
@@ -75,9 +83,21 @@ def reduce_scatter(
     group: Any = None,
     async_op: bool = False,
 ) -> None:
-    """Sums the lists over all ranks and leaves this rank's entry in `output`."""
-    _check("reduce_scatter", op=op, group=group, async_op=async_op)
-    _comm().reduce_scatter(output, input_list)
+    """Reduces the lists over all ranks and leaves this rank's entry in `output`."""
+    _check("reduce_scatter", group=group, async_op=async_op)
+    _comm().reduce_scatter(output, input_list, _name(op, "reduce_scatter"))
+
+
+def reduce_scatter_tensor(
+    output: Tensor,
+    input: Tensor,
+    op: ReduceOp = ReduceOp.SUM,
+    group: Any = None,
+    async_op: bool = False,
+) -> None:
+    """Reduces `input` over all ranks and leaves this rank's equal part of dim 0 in `output`."""
+    _check("reduce_scatter_tensor", group=group, async_op=async_op)
+    _comm().reduce_scatter_tensor(output, input, _name(op, "reduce_scatter_tensor"))
 
 
 def broadcast(tensor: Tensor, src: int, group: Any = None, async_op: bool = False) -> None:
@@ -93,9 +113,21 @@ def reduce(
     group: Any = None,
     async_op: bool = False,
 ) -> None:
-    """Sums `tensor` over all ranks into rank `dst`'s."""
-    _check("reduce", op=op, group=group, async_op=async_op)
-    _comm().reduce(tensor, dst)
+    """Reduces `tensor` over all ranks into rank `dst`'s; the others keep theirs."""
+    _check("reduce", group=group, async_op=async_op)
+    _comm().reduce(tensor, dst, _name(op, "reduce"))
+
+
+def scatter(
+    tensor: Tensor,
+    scatter_list: list[Tensor] | None = None,
+    src: int = 0,
+    group: Any = None,
+    async_op: bool = False,
+) -> None:
+    """Entry r of rank `src`'s list goes into the `tensor` of rank r."""
+    _check("scatter", group=group, async_op=async_op)
+    _comm().scatter(tensor, scatter_list, src)
 
 
 def gather(
@@ -140,17 +172,71 @@ def barrier(group: Any = None, async_op: bool = False, device_ids: Any = None) -
     _comm().barrier()
 
 
+# ---- values that JSON can say, not tensors -------------------------------------------------------
+
+
+def all_gather_object(object_list: list[Any], obj: Any, group: Any = None) -> None:
+    """Fills `object_list` with every rank's `obj`, by rank."""
+    _check("all_gather_object", group=group)
+    _check_room(object_list, "all_gather_object")
+    object_list[:] = _comm().all_gather_object(obj)
+
+
+def broadcast_object_list(
+    object_list: list[Any], src: int = 0, group: Any = None, device: Any = None
+) -> None:
+    """Rank `src`'s entries into everybody's list; all lists have one length."""
+    _check("broadcast_object_list", group=group)
+    _comm().broadcast_object_list(object_list, src)
+
+
+def gather_object(
+    obj: Any, object_gather_list: list[Any] | None = None, dst: int = 0, group: Any = None
+) -> None:
+    """Fills rank `dst`'s `object_gather_list` with every rank's `obj`."""
+    _check("gather_object", group=group)
+    if get_rank() == dst:
+        _check_room(object_gather_list, "gather_object")
+    gathered = _comm().gather_object(obj, dst)
+    if object_gather_list is not None and gathered is not None:
+        object_gather_list[:] = gathered
+
+
+def scatter_object_list(
+    scatter_object_output_list: list[Any],
+    scatter_object_input_list: list[Any] | None = None,
+    src: int = 0,
+    group: Any = None,
+) -> None:
+    """Entry r of rank `src`'s input list becomes the first entry of the output list of rank r."""
+    _check("scatter_object_list", group=group)
+    if not isinstance(scatter_object_output_list, list) or not scatter_object_output_list:
+        raise ShapeError("distributed.scatter_object_list: the output needs a list of an entry")
+    scatter_object_output_list[0] = _comm().scatter_object(scatter_object_input_list, src)
+
+
+def _check_room(entries: list[Any] | None, name: str) -> None:
+    if not isinstance(entries, list) or len(entries) != get_world_size():
+        raise ShapeError(
+            f"distributed.{name}: the list needs one entry per rank ({get_world_size()})"
+        )
+
+
 def _comm() -> Any:
     """The collectives, loaded when the first one is called."""
     return importlib.import_module("oneflow.comm")
 
 
+def _name(op: ReduceOp, who: str) -> str:
+    if not isinstance(op, ReduceOp):
+        raise OneFlowError(f"distributed.{who}: op is a ReduceOp, got {op!r}")
+    return op.value
+
+
 def _check(name: str, **given: Any) -> None:
     """Refuses what is accepted for the sake of the signature but does not work."""
     for argument, value in given.items():
-        if argument == "op" and value is not ReduceOp.SUM:
-            raise OneFlowError(f"distributed.{name}: only ReduceOp.SUM is supported, got {value}")
-        if argument != "op" and value:
+        if value:
             raise OneFlowError(
                 f"distributed.{name}: {argument}={value!r} is not supported; leave it out"
             )

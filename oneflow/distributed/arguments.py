@@ -1,0 +1,99 @@
+"""Arguments of collectives on local tensors: checked before anything is sent, written at last."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from oneflow.core.errors import DeviceError, DTypeError, GraphError, PlacementError, ShapeError
+from oneflow.core.tensor_type import TensorType
+from oneflow.distributed.world import world
+from oneflow.tensor.tensor import Tensor, is_tensor
+
+Array = np.ndarray[Any, Any]
+
+REDUCTIONS = ("sum", "prod", "max", "min")
+
+
+def array_of(x: Any, who: str) -> Array:
+    """The values of a local tensor of this rank, on the host; may share its memory.
+
+    Raises DTypeError for what is no tensor, GraphError for a value of a graph, PlacementError for a
+    global tensor, DeviceError for a tensor on another rank's device.
+    """
+    check_local(x, who)
+    array = x._array
+    return array if isinstance(array, np.ndarray) else np.asarray(array.get())
+
+
+def check_local(x: Any, who: str) -> None:
+    """See `array_of`."""
+    if not is_tensor(x):
+        raise DTypeError(f"{who}: a tensor is needed, got {type(x).__name__}; see flow.tensor()")
+    if x.value is not None:
+        raise GraphError(
+            f"{who}: {x.type} is a value of an nn.Graph under construction; inside a graph data "
+            "move with to_global()"
+        )
+    if x.is_global:
+        raise PlacementError(f"{who} takes local tensors; use to_global() to move global ones")
+    if x.device.index != world().local_rank:
+        raise DeviceError(
+            f"{who}: the tensor is on {x.device}, but this rank's device has the number "
+            f"{world().local_rank}"
+        )
+
+
+def check_like(x: Any, wanted: TensorType, who: str, name: str) -> None:
+    """Raises ShapeError or DTypeError unless the local tensor x is of that type.
+
+    name: of the argument, for the message.
+    """
+    check_local(x, who)
+    if x.type.dtype is not wanted.dtype:
+        raise DTypeError(f"{who}: {name} is {x.type}, but should be {wanted}; cast it with .to()")
+    if x.type.shape != wanted.shape:
+        raise ShapeError(f"{who}: {name} is {x.type}, but should be {wanted}")
+
+
+def check_list(tensors: Any, wanted: TensorType, who: str, name: str) -> Sequence[Tensor]:
+    """`tensors`, if it is one tensor of type `wanted` for each rank."""
+    check_count(tensors, who, name)
+    for i, x in enumerate(tensors):
+        check_like(x, wanted, who, f"{name}[{i}]")
+    checked: Sequence[Tensor] = tensors
+    return checked
+
+
+def check_count(entries: Any, who: str, name: str) -> None:
+    """Raises ShapeError unless it is a list of one entry for each rank."""
+    size = world().world_size
+    if not isinstance(entries, (list, tuple)) or len(entries) != size:
+        got = f"{len(entries)}" if isinstance(entries, (list, tuple)) else type(entries).__name__
+        raise ShapeError(f"{who}: {name} needs one entry per rank ({size}), got {got}")
+
+
+def check_rank(rank: Any, who: str) -> None:
+    """Raises PlacementError unless there is such a rank."""
+    if not isinstance(rank, int) or not 0 <= rank < world().world_size:
+        raise PlacementError(f"{who}: rank {rank} is not in a world of {world().world_size}")
+
+
+def check_reduction(op: str, type_: TensorType, who: str) -> None:
+    """Raises DTypeError if values of that type have no such reduction."""
+    if op not in REDUCTIONS:
+        raise DTypeError(f"{who}: op is one of {', '.join(REDUCTIONS)}, got {op!r}")
+    if type_.dtype.is_complex and op in ("max", "min"):
+        raise DTypeError(f"{who}: {type_.dtype.name} numbers have no {op}")
+
+
+def store(x: Tensor, values: Array) -> None:
+    """Writes into a local tensor. values: of its shape and dtype, or one reshaping away."""
+    values = values.reshape(x.type.shape)
+    if isinstance(x._array, np.ndarray):
+        x._array[...] = values
+    else:
+        x._array.set(np.ascontiguousarray(values))
+    x._version[0] += 1

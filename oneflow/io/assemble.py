@@ -10,7 +10,7 @@ import numpy as np
 from oneflow.core.device import Device
 from oneflow.core.errors import CheckpointError, OneFlowError
 from oneflow.core.placement import Placement
-from oneflow.core.sbp import BROADCAST
+from oneflow.core.sbp import NdSbp, all_broadcast, as_nd_sbp
 from oneflow.io.tree import decode
 from oneflow.tensor.tensor import Tensor
 
@@ -92,17 +92,42 @@ def moved(x: Tensor, where: Any) -> Tensor:
     if where is None:
         return x
     requires_grad = x.requires_grad
-    if isinstance(where, Placement):
-        sbp = x.sbp if x.is_global and len(x.sbp) == where.ndim else (BROADCAST,) * where.ndim
-        if x.is_global and (where, sbp) == (x.placement, x.sbp):
+    layout = as_layout(where, x.sbp if x.is_global else None)
+    if layout is not None:
+        if x.is_global and layout == (x.placement, x.sbp):
             return x
-        y = x.detach().to_global(placement=where, sbp=sbp)
+        whole = x.detach() if x.is_global else _copies(x, layout[0])
+        y = whole.to_global(placement=layout[0], sbp=layout[1])
     elif callable(where):
         y = where(x)
+        if not isinstance(y, Tensor):
+            return moved(x, y)
     elif isinstance(where, (str, Device)):
         y = x.detach().to(where)
     else:
-        raise TypeError(f"load: map_location is a device, a placement or a function, got {where!r}")
+        raise TypeError(
+            "load: map_location is a device, a placement, (placement, sbp), or a function that "
+            f"gives one of them or a tensor, got {where!r}"
+        )
     if requires_grad and y._grad_fn is None:
         y.requires_grad = True
     return y  # type: ignore[no-any-return]
+
+
+def _copies(x: Tensor, placement: Placement) -> Tensor:
+    """A local tensor is the whole, not a part."""
+    copies: Tensor = x.detach().to_global(placement, all_broadcast(placement.ndim))
+    return copies
+
+
+def as_layout(where: Any, nd_sbp: NdSbp | None) -> tuple[Placement, NdSbp] | None:
+    """A placement, or (placement, sbp), as both; None for any other map_location.
+
+    nd_sbp: how the tensor lies now, which it keeps if it fits; None for a local tensor.
+    """
+    if isinstance(where, Placement):
+        fits = nd_sbp is not None and len(nd_sbp) == where.ndim
+        return where, nd_sbp if fits and nd_sbp is not None else all_broadcast(where.ndim)
+    if isinstance(where, tuple) and len(where) == 2 and isinstance(where[0], Placement):
+        return where[0], as_nd_sbp(where[1], where[0].ndim)
+    return None

@@ -107,14 +107,8 @@ def _write_together(
     pact.meet()
     nbytes = 0
     for name, one in found.items():
-        if one.is_global:
-            nbytes += one.value.type.nbytes  # type: ignore[union-attr]
-            array = _brought(one.value, home)  # type: ignore[arg-type]
-        elif output is not None:
-            array = to_host(one.array)
-        if output is not None:
-            _attempt_add(pact, output, name, array)
-        del array
+        _write_one(pact, name, one, home, output)
+        nbytes += one.value.type.nbytes if one.is_global else 0  # type: ignore[union-attr]
         if nbytes > _MEET_NBYTES:
             pact.meet()
             nbytes = 0
@@ -123,8 +117,14 @@ def _write_together(
     pact.meet()
 
 
-def _attempt_add(pact: Pact, output: _Output, name: str, array: Array) -> None:
-    pact.attempt(lambda: output.add(name, array))
+def _write_one(pact: Pact, name: str, one: Found, home: Placement, output: _Output | None) -> None:
+    """Its values are in memory here and nowhere after: one whole tensor at a time."""
+    if one.is_global:
+        array = _brought(one.value, home)  # type: ignore[arg-type]
+        if output is not None:
+            pact.attempt(lambda: output.add(name, array))
+    elif output is not None:
+        pact.attempt(lambda: output.add(name, to_host(one.array)))
 
 
 def _brought(x: Tensor, home: Placement) -> Array:
@@ -196,8 +196,9 @@ def load(
     A folder that all ranks wrote is read by all ranks of the world together, each its own part:
     laid out as when it was saved, or, if this world lacks some of those ranks, on all ranks (what
     was in copies in copies, the rest split along dim 0).
-    map_location: a device, a placement, or a function of the tensor, applied to each tensor. With a
-    placement each rank of such a folder reads what it will hold there.
+    map_location: a device, a placement, (placement, sbp), or a function of the tensor that gives
+    one of these or the tensor to use. With a placement (and sbp) each rank reads of such a folder
+    what it will hold there; a function gets the tensor laid out as said above.
 
     Raises CheckpointError for a file that is damaged or asks for anything but values and tensors,
     on all ranks if they read together.

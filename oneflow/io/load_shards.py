@@ -16,12 +16,19 @@ from oneflow.core.op import Box
 from oneflow.core.placement import Placement
 from oneflow.core.sbp import BROADCAST, NdSbp, Sbp, Split
 from oneflow.distributed.world import world
-from oneflow.io.assemble import assemble, moved, names_in
+from oneflow.io.assemble import as_layout, assemble, moved, names_in
 from oneflow.io.checksum import MODULUS, checksum
 from oneflow.io.files import OpenFile, read_box
-from oneflow.io.manifest import Manifest, Part, Stored, is_tensor_dtype, read_manifest
+from oneflow.io.manifest import (
+    MANIFEST_FILE,
+    Manifest,
+    Part,
+    Stored,
+    is_tensor_dtype,
+    read_manifest,
+)
 from oneflow.io.pact import Pact
-from oneflow.tensor.eager_global import empty_shard, to_device
+from oneflow.tensor.eager_global import check_placement, empty_shard, to_device
 from oneflow.tensor.tensor import Tensor, wrap, wrap_global
 
 Array = np.ndarray[Any, Any]
@@ -91,13 +98,13 @@ class _Load:
         self._check_digests()
 
         read: dict[str, Array] = {n: a for n, a in arrays.items() if a is not None}
-        if isinstance(map_location, Placement):  # global tensors were read where they are wanted
+        if as_layout(map_location, None):  # global tensors were read where they are wanted
             make = partial(self._tensor, read, map_location)
             return assemble(self.manifest.form, make, read.__getitem__, None)
         make = partial(self._tensor, read, None)
         return assemble(self.manifest.form, make, read.__getitem__, map_location)
 
-    def _tensor(self, arrays: dict[str, Array], placed: Placement | None, name: str) -> Tensor:
+    def _tensor(self, arrays: dict[str, Array], placed: Any, name: str) -> Tensor:
         stored, layout = self.manifest.tensors[name], self.layouts[name]
         if layout is None:
             return moved(wrap(arrays[name]), placed)
@@ -235,19 +242,24 @@ def _whole(stored: Stored) -> Box:
 
 
 def _checked_manifest(folder: Path) -> tuple[Manifest, str]:
-    """The manifest, with a tree that names what is there."""
+    """The manifest, with a tree that names what is there. Raises CheckpointError, naming it."""
     manifest, digest = read_manifest(folder)
+    try:
+        _check_names(manifest)
+    except CheckpointError as error:
+        raise CheckpointError(f"{folder / MANIFEST_FILE}: {error}") from error
+    return manifest, digest
+
+
+def _check_names(manifest: Manifest) -> None:
     tensors, arrays = names_in(manifest.form)
     for name in (*tensors, *arrays):
         if name not in manifest.tensors:
             raise CheckpointError(f"the tree names tensor {name!r}, of which nothing is known")
     for name in tensors:
-        if not is_tensor_dtype(manifest.tensors[name].dtype):
-            dtype = manifest.tensors[name].dtype
-            raise CheckpointError(
-                f"tensor {name!r} has elements of {dtype}, which arrays have only"
-            )
-    return manifest, digest
+        dtype = manifest.tensors[name].dtype
+        if not is_tensor_dtype(dtype):
+            raise CheckpointError(f"tensor {name!r} has elements of {dtype}, as only arrays have")
 
 
 # ---- layouts -------------------------------------------------------------------------------------
@@ -265,12 +277,19 @@ def _gpus_needed(manifest: Manifest) -> bool:
 
 
 def _layout_chooser(map_location: Any, has_gpus: bool) -> Callable[[Stored], Layout | None]:
+    """Where a stored tensor is wanted. Raises PlacementError if this world has no such place."""
+    asked = as_layout(map_location, None)
+    if asked is not None:
+        check_placement(asked[0])
+
     def choose(stored: Stored) -> Layout | None:
         if stored.layout is None:
             return None
+        if asked is None:
+            return default_layout(stored, world().world_size, has_gpus)
         if isinstance(map_location, Placement):
             return map_location, sbp_on(map_location, stored.layout[1], stored.shape)
-        return default_layout(stored, world().world_size, has_gpus)
+        return asked
 
     return choose
 

@@ -1,0 +1,80 @@
+"""Global tensors saved and loaded by real ranks: bits, layouts, bytes read, failures."""
+
+from __future__ import annotations
+
+import os
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import oneflow as flow
+from oneflow.scheduler.ports import free_port
+
+PROGRAM = Path(__file__).parent / "files_program.py"
+
+
+def launch(scene: str, num_ranks: int, folder: Path) -> subprocess.CompletedProcess[str]:
+    flags = ["--nproc_per_node", str(num_ranks), "--master_port", str(free_port())]
+    env = {**os.environ, "ONEFLOW_TIMEOUT_SECONDS": "60", "PYTHONWARNINGS": "error"}
+    return subprocess.run(
+        [sys.executable, "-m", "oneflow.distributed.launch", *flags, str(PROGRAM), scene, folder],
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+
+
+def passes(scene: str, num_ranks: int, folder: Path) -> None:
+    result = launch(scene, num_ranks, folder)
+    assert result.returncode == 0, result.stdout[-6000:] + result.stderr[-6000:]
+    assert result.stdout.count("done") == num_ranks
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folders 2 and 4: of what so many ranks saved, and loaded again in many ways."""
+    folder = tmp_path_factory.mktemp("saved")
+    for num_ranks in (2, 4):
+        (folder / str(num_ranks)).mkdir()
+        passes("round_trips", num_ranks, folder / str(num_ranks))
+    return folder
+
+
+@pytest.mark.parametrize("num_ranks", [2, 4])
+def test_another_number_of_ranks_goes_on(saved: Path, num_ranks: int) -> None:
+    passes("elsewhere", num_ranks, saved)
+
+
+@pytest.mark.parametrize("num_ranks", [2, 4])
+def test_one_process_sees_the_same(saved: Path, num_ranks: int) -> None:
+    program = runpy.run_path(str(PROGRAM))
+    found = flow.load(saved / str(num_ranks) / "tree")
+    program["check_tree"](found, num_ranks)
+    x = found["tensors"]["matrix float32 0"]
+    assert x.placement == flow.placement("cpu", [0]) and x.to_local().shape == (6, 8)
+    model = flow.nn.Sequential(flow.nn.Linear(6, 10), flow.nn.Tanh(), flow.nn.Linear(10, 3))
+    model.load_state_dict(flow.load(saved / str(num_ranks) / f"model{num_ranks}")["model"])
+    expected = np.load(saved / str(num_ranks) / f"model{num_ranks}.npz")
+    for name, value in model.state_dict().items():
+        np.testing.assert_array_equal(value.numpy(), expected[name])
+
+
+@pytest.mark.parametrize("num_ranks", [2, 4])
+def test_failures_are_everyones(tmp_path: Path, num_ranks: int) -> None:
+    passes("failures", num_ranks, tmp_path)
+
+
+def test_a_killed_rank_leaves_the_older_checkpoint(tmp_path: Path) -> None:
+    result = launch("killed", 2, tmp_path)
+    assert result.returncode != 0 and "done" not in result.stdout
+    assert flow.load(tmp_path / "good")["x"].numpy().tolist() == np.ones((64, 64)).tolist()
+    flow.save(
+        {"x": flow.zeros(2, placement=flow.placement("cpu", [0]), sbp=flow.sbp.broadcast)},
+        tmp_path / "good",
+    )
+    assert len(os.listdir(tmp_path / "good")) == 2, "what the killed ranks left is taken away"

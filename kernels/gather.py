@@ -190,31 +190,89 @@ def _places(xp: Any, index: Array, dim: int) -> tuple[Array, ...]:
     return tuple(grid)
 
 
+def _rows_here(xp: Any, index: Array, size: int, offset: int) -> tuple[Array, Array]:
+    """The index as positions of a shard that begins at `offset`, and which of them lie in it."""
+    rows = index - offset
+    is_here = (rows >= 0) & (rows < size)
+    return xp.clip(rows, 0, max(size - 1, 0)), is_here
+
+
+def _places_here(xp: Any, index: Array, size: int, offset: int, dim: int) -> Any:
+    """The places of a shard that are written to, each as an array, and which of the source's
+    elements go there.
+    """
+    rows, is_here = _rows_here(xp, index, size, offset)
+    grid = _places(xp, rows, dim)
+    return tuple(xp.broadcast_to(g, index.shape)[is_here] for g in grid), is_here
+
+
 @kernel("dim_gather")
-def dim_gather(xp: Any, out: Array, x: Array, index: Array, *, dim: int) -> None:
-    _check_bounds("dim_gather", index, x.shape[dim])
-    out[...] = x[_places(xp, index, dim)]
+def dim_gather(
+    xp: Any,
+    out: Array,
+    x: Array,
+    index: Array,
+    *,
+    dim: int,
+    size: int | None = None,
+    offset: int | None = None,
+) -> None:
+    if offset is None:
+        _check_bounds("dim_gather", index, x.shape[dim])
+        out[...] = x[_places(xp, index, dim)]
+        return
+    out.fill(0)
+    if x.size and out.size:
+        rows, is_here = _rows_here(xp, index, x.shape[dim], offset)
+        xp.copyto(out, x[_places(xp, rows, dim)], where=is_here)
 
 
 @kernel("dim_scatter")
-def dim_scatter(xp: Any, out: Array, x: Array, index: Array, source: Array, *, dim: int) -> None:
-    _check_bounds("dim_scatter", index, x.shape[dim])
+def dim_scatter(
+    xp: Any,
+    out: Array,
+    x: Array,
+    index: Array,
+    source: Array,
+    *,
+    dim: int,
+    size: int | None = None,
+    offset: int | None = None,
+) -> None:
     out[...] = x
-    out[_places(xp, index, dim)] = source
+    if offset is None:
+        _check_bounds("dim_scatter", index, x.shape[dim])
+        out[_places(xp, index, dim)] = source
+        return
+    places, is_here = _places_here(xp, index, x.shape[dim], offset, dim)
+    out[places] = source[is_here]
 
 
 @kernel("dim_scatter_add")
 def dim_scatter_add(
-    xp: Any, out: Array, x: Array, index: Array, source: Array, *, dim: int
+    xp: Any,
+    out: Array,
+    x: Array,
+    index: Array,
+    source: Array,
+    *,
+    dim: int,
+    size: int | None = None,
+    offset: int | None = None,
 ) -> None:
-    _check_bounds("dim_scatter_add", index, x.shape[dim])
+    if offset is None:
+        _check_bounds("dim_scatter_add", index, x.shape[dim])
+        places, added = _places(xp, index, dim), source
+    else:
+        places, is_here = _places_here(xp, index, x.shape[dim], offset, dim)
+        added = source[is_here]
     if out.dtype.name == "bfloat16" and xp.__name__ == "cupy":  # no atomic additions of these
         wide = x.astype(xp.float32)
-        xp.add.at(wide, _places(xp, index, dim), source.astype(xp.float32))
+        xp.add.at(wide, places, added.astype(xp.float32))
         out[...] = wide
         return
     out[...] = x
-    xp.add.at(out, _places(xp, index, dim), source)
+    xp.add.at(out, places, added)
 
 
 @kernel("one_hot")

@@ -1,5 +1,4 @@
-"""Kernels and the view of oneflow/ops/slicing.py. Slices clip at the end, which makes them right on
-shards too."""
+"""Kernels and the view of oneflow/ops/slicing.py."""
 
 from __future__ import annotations
 
@@ -9,19 +8,42 @@ from oneflow.kernels.registry import kernel, view
 
 Array = Any
 Dims = tuple[int, ...]
+Place = tuple[Dims, Dims]
 
 
 def _index(starts: Dims, stops: Dims, steps: Dims) -> tuple[slice, ...]:
     return tuple(map(slice, starts, stops, steps))
 
 
+def _part(x: Array, place: Place | None) -> Array:
+    if place is None:
+        return x
+    index = tuple(map(slice, *place))
+    return x[index]
+
+
 @kernel("slice")
-def slice_kernel(xp: Any, out: Array, x: Array, *, starts: Dims, stops: Dims, steps: Dims) -> None:
-    out[...] = x[_index(starts, stops, steps)]
+def slice_kernel(
+    xp: Any,
+    out: Array,
+    x: Array,
+    *,
+    starts: Dims,
+    stops: Dims,
+    steps: Dims,
+    place: Place | None = None,
+) -> None:
+    if place is not None:
+        out.fill(0)
+    _part(out, place)[...] = x[_index(starts, stops, steps)]
 
 
 @view("slice")
-def slice_view(x: Array, *, starts: Dims, stops: Dims, steps: Dims) -> Array:
+def slice_view(
+    x: Array, *, starts: Dims, stops: Dims, steps: Dims, place: Place | None = None
+) -> Array:
+    if place is not None:
+        return None
     # The dots make a view of a tensor without dims, too.
     index = (*_index(starts, stops, steps), Ellipsis)
     return x[index]
@@ -29,15 +51,31 @@ def slice_view(x: Array, *, starts: Dims, stops: Dims, steps: Dims) -> Array:
 
 @kernel("slice_scatter")
 def slice_scatter(
-    xp: Any, out: Array, x: Array, *, shape: Dims, starts: Dims, stops: Dims, steps: Dims
+    xp: Any,
+    out: Array,
+    x: Array,
+    *,
+    shape: Dims,
+    starts: Dims,
+    stops: Dims,
+    steps: Dims,
+    taken: Place | None = None,
 ) -> None:
     out.fill(0)
-    out[_index(starts, stops, steps)] = x
+    out[_index(starts, stops, steps)] = _part(x, taken)
 
 
 @kernel("slice_update")
 def slice_update(
-    xp: Any, out: Array, ref: Array, value: Array, *, starts: Dims, stops: Dims, steps: Dims
+    xp: Any,
+    out: Array,
+    ref: Array,
+    value: Array,
+    *,
+    starts: Dims,
+    stops: Dims,
+    steps: Dims,
+    taken: Place | None = None,
 ) -> None:
     out[...] = ref
-    out[_index(starts, stops, steps)] = value
+    out[_index(starts, stops, steps)] = _part(value, taken)

@@ -246,10 +246,16 @@ def _from_values(values: np.ndarray[Any, Any], like: Tensor) -> Tensor:
     return place(values, like._device, None, None)
 
 
+def _all_values(x: Tensor) -> np.ndarray[Any, Any]:
+    from oneflow.tensor.eager_global import values_everywhere
+
+    return values_everywhere(x)
+
+
 def nonzero(input: Tensor, as_tuple: bool = False) -> Any:
     """int64 (n, ndim): the places of what is not zero; as_tuple: one vector per dim."""
     needs_data(input, "nonzero()")
-    found = np.nonzero(np.atleast_1d(input.numpy()))
+    found = np.nonzero(np.atleast_1d(_all_values(input)))
     if as_tuple:
         return tuple(_from_values(f.astype(np.int64), input) for f in found)
     table = (
@@ -283,7 +289,7 @@ def unique(
     and their counts.
     """
     needs_data(input, "unique()")
-    values, inverse, counts = np.unique(input.numpy(), return_inverse=True, return_counts=True)
+    values, inverse, counts = np.unique(_all_values(input), return_inverse=True, return_counts=True)
     kind = np.int64 if dtype is None else dtype_of(dtype).np
     result = [_from_values(values, input)]
     if return_inverse:
@@ -300,12 +306,12 @@ def bincount(input: Tensor, weights: Tensor | None = None, minlength: int | None
         raise ShapeError(
             f"bincount only support 1-d non-negative integral inputs, got {input.type}"
         )
-    values = input.numpy()
+    values = _all_values(input)
     if values.size and values.min() < 0:
         raise OneFlowError(
             "bincount only support 1-d non-negative integral inputs, got a negative one"
         )
-    heavy = None if weights is None else weights.numpy()
+    heavy = None if weights is None else _all_values(weights)
     return _from_values(np.bincount(values, heavy, minlength or 0), input)
 
 

@@ -25,6 +25,14 @@ def _check_index(name: str, index: TensorType) -> None:
         raise DTypeError(f"{name}: the index must be int32 or int64, but it is {index}; cast it")
 
 
+def _first_position(attrs: dict[str, Attr], box: Box) -> dict[str, Attr]:
+    """The attrs of a rank with the part `box` of x: `offset` if it does not hold all of the dim."""
+    dim = attrs["dim"]
+    if box.shape[dim] == attrs.get("size"):  # whole here: an index outside is an error
+        return attrs
+    return {**attrs, "offset": box.starts[dim]}
+
+
 @register
 class Gather(Op):
     """out[..., *i, ...] = x[..., index[*i], ...], where *i stands in the place of dim `dim` of x.
@@ -62,10 +70,7 @@ class Gather(Op):
 
     @staticmethod
     def localize(attrs: dict[str, Attr], in_boxes: Boxes, out_boxes: Boxes) -> dict[str, Attr]:
-        dim, box = attrs["dim"], in_boxes[0]
-        if box.shape[dim] == attrs.get("size"):  # whole here: an index outside is an error
-            return attrs
-        return {**attrs, "offset": box.starts[dim]}
+        return _first_position(attrs, in_boxes[0])
 
     @staticmethod
     def grad(
@@ -137,27 +142,44 @@ def _aligned_signatures(x: TensorType, dim: int, num_inputs: int) -> list[SbpSig
 @register
 class DimGather(Op):
     """out[i, j, ...] = x[i, index[i, j, ...], ...] for dim 1, and so on. x and index differ along
-    `dim` only."""
+    `dim` only. size, offset: as of `gather`."""
 
     name = "dim_gather"
 
     @staticmethod
-    def infer(x: TensorType, index: TensorType, *, dim: int) -> TensorType:
+    def infer(x: TensorType, index: TensorType, *, dim: int, size: int | None = None) -> TensorType:
         _aligned("dim_gather", x, index, dim)
         return x.with_shape(index.shape)
 
     @staticmethod
-    def sbp(x: TensorType, index: TensorType, *, dim: int) -> list[SbpSignature]:
+    def sbp(
+        x: TensorType, index: TensorType, *, dim: int, size: int | None = None
+    ) -> list[SbpSignature]:
         along = SbpSignature((BROADCAST, Split(dim)), (Split(dim),))
-        sums = [] if x.dtype is bool_ else [signature("P B -> P")]
-        return [*_aligned_signatures(x, dim, 2), along, *sums]
+        listed = [*_aligned_signatures(x, dim, 2), along]
+        if x.dtype is not bool_:
+            listed.append(SbpSignature((Split(dim), BROADCAST), (PARTIAL,)))
+            listed.append(signature("P B -> P"))
+        return listed
 
     @staticmethod
-    def grad(d: Value, x: Value, index: Value, out: Value, *, dim: int) -> tuple[Any, ...]:
+    def localize(attrs: dict[str, Attr], in_boxes: Boxes, out_boxes: Boxes) -> dict[str, Attr]:
+        return _first_position(attrs, in_boxes[0])
+
+    @staticmethod
+    def grad(
+        d: Value, x: Value, index: Value, out: Value, *, dim: int, size: int | None = None
+    ) -> tuple[Any, ...]:
         def d_x() -> Value:
             return dim_scatter_add(unary.full_like(x, value=0), index, d, dim=dim)
 
         return d_x, None
+
+
+def _scatter_signatures(x: TensorType, dim: int) -> list[SbpSignature]:
+    """Also: a rank with a part of `dim` writes what falls into it."""
+    into_part = SbpSignature((Split(dim), BROADCAST, BROADCAST), (Split(dim),))
+    return [*_aligned_signatures(x, dim, 3), into_part]
 
 
 def _scatter_type(
@@ -173,24 +195,38 @@ def _scatter_type(
 @register
 class DimScatter(Op):
     """A copy of x with source[i, j, ...] at [i, index[i, j, ...], ...] for dim 1, and so on; the
-    last of equals wins."""
+    last of equals wins. size: of `dim`.  offset: set on a shard of `dim`: its first position;
+    indices that lie on other shards are left out."""
 
     name = "dim_scatter"
 
     @staticmethod
-    def infer(x: TensorType, index: TensorType, source: TensorType, *, dim: int) -> TensorType:
+    def infer(
+        x: TensorType, index: TensorType, source: TensorType, *, dim: int, size: int | None = None
+    ) -> TensorType:
         return _scatter_type("dim_scatter", x, index, source, dim)
 
     @staticmethod
     def sbp(
-        x: TensorType, index: TensorType, source: TensorType, *, dim: int
+        x: TensorType, index: TensorType, source: TensorType, *, dim: int, size: int | None = None
     ) -> list[SbpSignature]:
         sums = [] if x.dtype is bool_ else [signature("P B P -> P")]
-        return _aligned_signatures(x, dim, 3) + sums
+        return _scatter_signatures(x, dim) + sums
+
+    @staticmethod
+    def localize(attrs: dict[str, Attr], in_boxes: Boxes, out_boxes: Boxes) -> dict[str, Attr]:
+        return _first_position(attrs, in_boxes[0])
 
     @staticmethod
     def grad(
-        d: Value, x: Value, index: Value, source: Value, out: Value, *, dim: int
+        d: Value,
+        x: Value,
+        index: Value,
+        source: Value,
+        out: Value,
+        *,
+        dim: int,
+        size: int | None = None,
     ) -> tuple[Any, ...]:
         def d_x() -> Value:
             return dim_scatter(d, index, unary.full_like(source, value=0), dim=dim)
@@ -205,20 +241,33 @@ class DimScatterAdd(Op):
     name = "dim_scatter_add"
 
     @staticmethod
-    def infer(x: TensorType, index: TensorType, source: TensorType, *, dim: int) -> TensorType:
+    def infer(
+        x: TensorType, index: TensorType, source: TensorType, *, dim: int, size: int | None = None
+    ) -> TensorType:
         return _scatter_type("dim_scatter_add", x, index, source, dim)
 
     @staticmethod
     def sbp(
-        x: TensorType, index: TensorType, source: TensorType, *, dim: int
+        x: TensorType, index: TensorType, source: TensorType, *, dim: int, size: int | None = None
     ) -> list[SbpSignature]:
         along = SbpSignature((PARTIAL, Split(dim), Split(dim)), (PARTIAL,))
         sums = [] if x.dtype is bool_ else [along, signature("P B P -> P")]
-        return _aligned_signatures(x, dim, 3) + sums
+        return _scatter_signatures(x, dim) + sums
+
+    @staticmethod
+    def localize(attrs: dict[str, Attr], in_boxes: Boxes, out_boxes: Boxes) -> dict[str, Attr]:
+        return _first_position(attrs, in_boxes[0])
 
     @staticmethod
     def grad(
-        d: Value, x: Value, index: Value, source: Value, out: Value, *, dim: int
+        d: Value,
+        x: Value,
+        index: Value,
+        source: Value,
+        out: Value,
+        *,
+        dim: int,
+        size: int | None = None,
     ) -> tuple[Any, ...]:
         return d, None, lambda: dim_gather(d, index, dim=dim)
 
@@ -251,15 +300,15 @@ def gather_grad(d: Value, index: Value, *, dim: int, size: int) -> Value:
 
 
 def dim_gather(x: Value, index: Value, *, dim: int) -> Value:
-    return call(DimGather, x, index, dim=dim)
+    return call(DimGather, x, index, dim=dim, size=x.type.shape[dim])
 
 
 def dim_scatter(x: Value, index: Value, source: Value, *, dim: int) -> Value:
-    return call(DimScatter, x, index, source, dim=dim)
+    return call(DimScatter, x, index, source, dim=dim, size=x.type.shape[dim])
 
 
 def dim_scatter_add(x: Value, index: Value, source: Value, *, dim: int) -> Value:
-    return call(DimScatterAdd, x, index, source, dim=dim)
+    return call(DimScatterAdd, x, index, source, dim=dim, size=x.type.shape[dim])
 
 
 def one_hot(index: Value, *, depth: int, dtype: DType = int64) -> Value:

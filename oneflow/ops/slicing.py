@@ -1,8 +1,7 @@
 """Regular parts of a tensor: read, written, or put among zeros.
 
-starts, stops, steps have one entry per dim: 0 <= start <= stop <= size, step >= 1. A dim taken
-whole (0, size, 1)
-may be split: on a shard the stop is beyond the end, which NumPy's slices clip.
+starts, stops, steps have one entry per dim: 0 <= start <= stop <= size, step >= 1. On a shard they
+are those of the part that it holds of the slice (`local_attrs`).
 """
 
 from __future__ import annotations
@@ -43,13 +42,64 @@ def _whole_dims(shape: Dims, starts: Dims, stops: Dims, steps: Dims) -> list[int
     return [i for i, (n, a, b, s) in enumerate(wanted) if (a, b, s) == (0, n, 1)]
 
 
+def held_range(start: int, stop: int, step: int, a: int, b: int) -> tuple[int, int]:
+    """Which positions of the slice start:stop:step lie in [a, b) of its dim, as [first, end)."""
+    count = -(-(stop - start) // step)
+    first = min(max(-(-(a - start) // step), 0), count)
+    return first, min(max(-(-(b - start) // step), first), count)
+
+
+def held_part(starts: Dims, stops: Dims, steps: Dims, shard: Box) -> Box:
+    """The part of a slice that a shard holds, in the slice's own positions."""
+    ranges = [
+        held_range(*where)
+        for where in zip(starts, stops, steps, shard.starts, shard.stops, strict=True)
+    ]
+    return Box(tuple(a for a, _ in ranges), tuple(b for _, b in ranges))
+
+
+def local_attrs(starts: Dims, steps: Dims, shard: Box, part: Box) -> dict[str, Dims]:
+    """starts, stops and steps of the `held_part` within its shard."""
+    first = tuple(
+        start + k * step - a if stop > k else 0
+        for start, step, a, k, stop in zip(
+            starts, steps, shard.starts, part.starts, part.stops, strict=True
+        )
+    )
+    last = tuple(
+        a + (n - 1) * step + 1 if n else a
+        for a, n, step in zip(first, part.shape, steps, strict=True)
+    )
+    return {"starts": first, "stops": last, "steps": steps}
+
+
+def _place(part: Box, whole: Box) -> tuple[Dims, Dims] | None:
+    """Where `part` stands in `whole`; None if it is all of it."""
+    if (part.starts, part.stops) == (whole.starts, whole.stops):
+        return None
+    starts = tuple(a - b for a, b in zip(part.starts, whole.starts, strict=True))
+    return starts, tuple(a + n for a, n in zip(starts, part.shape, strict=True))
+
+
+def _local(attrs: dict[str, Any], shard: Box, other: Box, name: str) -> dict[str, Any]:
+    """attrs of one rank. shard: of what is sliced; other: of the slice; name: of the attr that says
+    which part of `other` this shard holds, if not all."""
+    part = held_part(attrs["starts"], attrs["stops"], attrs["steps"], shard)
+    place = _place(part, other)
+    local = {**attrs, **local_attrs(attrs["starts"], attrs["steps"], shard, part)}
+    return local if place is None else {**local, name: place}
+
+
 def _sums(x: TensorType, text: str) -> list[SbpSignature]:
     return [] if x.dtype is bool_ else [signature(text)]
 
 
 @register
 class Slice(Op):
-    """x[starts[0]:stops[0]:steps[0], ...]."""
+    """x[starts[0]:stops[0]:steps[0], ...].
+
+    place: set on a shard that holds only this part (starts, stops) of the slice; the rest is zero.
+    """
 
     name = "slice"
     is_view = True
@@ -61,7 +111,15 @@ class Slice(Op):
     @staticmethod
     def sbp(x: TensorType, *, starts: Dims, stops: Dims, steps: Dims) -> list[SbpSignature]:
         whole = _whole_dims(x.shape, starts, stops, steps)
-        return [signature(f"S{i} -> S{i}") for i in whole] + _sums(x, "P -> P")
+        listed = [signature(f"S{i} -> S{i}") for i in whole] + _sums(x, "P -> P")
+        cut = [i for i in range(x.ndim) if i not in whole]
+        return listed + [s for i in cut for s in _sums(x, f"S{i} -> P")]
+
+    @staticmethod
+    def localize(
+        attrs: dict[str, Any], in_boxes: tuple[Box, ...], out_boxes: tuple[Box, ...]
+    ) -> dict[str, Any]:
+        return _local(attrs, in_boxes[0], out_boxes[0], "place")
 
     @staticmethod
     def grad(
@@ -72,7 +130,10 @@ class Slice(Op):
 
 @register
 class SliceScatter(Op):
-    """Zeros of `shape` with x placed at the slice: the gradient of `slice`."""
+    """Zeros of `shape` with x placed at the slice: the gradient of `slice`.
+
+    taken: set on a shard that takes only this part (starts, stops) of x.
+    """
 
     name = "slice_scatter"
 
@@ -88,13 +149,15 @@ class SliceScatter(Op):
         x: TensorType, *, shape: Dims, starts: Dims, stops: Dims, steps: Dims
     ) -> list[SbpSignature]:
         whole = _whole_dims(shape, starts, stops, steps)
-        return [signature(f"S{i} -> S{i}") for i in whole] + _sums(x, "P -> P")
+        listed = [signature(f"S{i} -> S{i}") for i in whole] + _sums(x, "P -> P")
+        return listed + [signature(f"B -> S{i}") for i in range(x.ndim) if i not in whole]
 
     @staticmethod
     def localize(
         attrs: dict[str, Any], in_boxes: tuple[Box, ...], out_boxes: tuple[Box, ...]
     ) -> dict[str, Any]:
-        return {**attrs, "shape": out_boxes[0].shape}
+        local = _local(attrs, out_boxes[0], in_boxes[0], "taken")
+        return {**local, "shape": out_boxes[0].shape}
 
     @staticmethod
     def grad(
@@ -105,7 +168,10 @@ class SliceScatter(Op):
 
 @register
 class SliceUpdate(Op):
-    """A copy of `ref` with `value` written over the slice."""
+    """A copy of `ref` with `value` written over the slice.
+
+    taken: set on a shard that takes only this part (starts, stops) of `value`.
+    """
 
     name = "slice_update"
 
@@ -126,7 +192,14 @@ class SliceUpdate(Op):
         ref: TensorType, value: TensorType, *, starts: Dims, stops: Dims, steps: Dims
     ) -> list[SbpSignature]:
         whole = _whole_dims(ref.shape, starts, stops, steps)
-        return [signature(f"S{i} S{i} -> S{i}") for i in whole] + _sums(ref, "P P -> P")
+        listed = [signature(f"S{i} S{i} -> S{i}") for i in whole] + _sums(ref, "P P -> P")
+        return listed + [signature(f"S{i} B -> S{i}") for i in range(ref.ndim) if i not in whole]
+
+    @staticmethod
+    def localize(
+        attrs: dict[str, Any], in_boxes: tuple[Box, ...], out_boxes: tuple[Box, ...]
+    ) -> dict[str, Any]:
+        return _local(attrs, in_boxes[0], in_boxes[1], "taken")
 
     @staticmethod
     def grad(

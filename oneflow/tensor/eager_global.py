@@ -21,7 +21,6 @@ from oneflow.boxing.boxes import shard_box
 from oneflow.boxing.cost import boxing_seconds
 from oneflow.boxing.link import GPUS_OF_ONE_HOST, ONE_HOST
 from oneflow.boxing.route import choose_route
-from oneflow.core.device import Device
 from oneflow.core.dtype import bool_
 from oneflow.core.errors import GraphError, InternalError, PlacementError
 from oneflow.core.op import Attr, Box, Op, infer_types, signatures
@@ -32,6 +31,9 @@ from oneflow.core.tensor_type import TensorType
 from oneflow.distributed.world import world
 from oneflow.kernels.cuda_device import own_device
 from oneflow.kernels.registry import find_view, select
+from oneflow.tensor.devices import to_device as to_device
+from oneflow.tensor.devices import to_host as to_host
+from oneflow.tensor.global_parts import BoundParts, plan_parts
 from oneflow.tensor.tensor import Tensor, extra, wrap_global
 
 MAX_CACHED_CALLS = 8192
@@ -49,6 +51,8 @@ class GlobalCall:
     bound: BoundKernel | None = None  # None outside the placement
     written_back: tuple[int, ...] = ()
     """Mutated outputs that are computed in another layout than their input's."""
+    parts: BoundParts | None = None
+    """Set if the op runs on parts of shards (global_parts.py)."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +83,9 @@ def run_global(op: type[Op], inputs: tuple[Tensor, ...], attrs: dict[str, Attr])
         else relayout(x._array, x.type, x.sbp, placement, wanted, placement)
         for x, wanted in zip(inputs, call.in_sbps, strict=True)
     ]
-    if call.bound is None:
+    if call.parts is not None:
+        arrays = [call.parts.run(shards, array_module(placement))]
+    elif call.bound is None:
         arrays = [empty_shard(t, placement) for t in call.out_types]
     elif call.bound.view is not None:
         array = call.bound.view(*shards, **call.bound.attrs)
@@ -194,6 +200,19 @@ def gather(x: Tensor) -> Tensor:
     return wrap(whole)
 
 
+def values_everywhere(x: Tensor) -> np.ndarray[Any, Any]:
+    """All values of a tensor on every rank of the world, which all must call it: for results whose
+    shape depends on values, so that ranks outside the placement know it too. Local: its own."""
+    values = x.numpy()
+    placement = x._placement
+    here = world()
+    if placement is None or placement.size == here.world_size:
+        return values
+    if here.rank not in placement:
+        values = np.empty(x.type.shape, values.dtype)
+    return here.everyone.broadcast(values, placement.rank_ids[0])
+
+
 # ---- placements and devices ----------------------------------------------------------------------
 
 
@@ -216,27 +235,6 @@ def array_module(placement: Placement) -> Any:
     if placement.type == "cpu":
         return np
     return own_device()
-
-
-def to_host(array: Any) -> np.ndarray[Any, Any]:
-    """A NumPy array of the values; the same object if it is one. Raises the error for which GPU
-    collectives were given up, if any: their results are none."""
-    if isinstance(array, np.ndarray):
-        return array
-    from oneflow.boxing.collectives.device_watch import raise_if_broken
-
-    host: np.ndarray[Any, Any] = array.get()
-    raise_if_broken()
-    return host
-
-
-def to_device(array: np.ndarray[Any, Any], kind: str) -> Any:
-    """The array on this rank's device of that kind."""
-    if kind == "cpu":
-        return array
-    from oneflow.tensor.convert import _array_on
-
-    return _array_on(array, Device(kind))
 
 
 def _as_cpu(placement: Placement) -> Placement:
@@ -300,6 +298,10 @@ def choose_call(
     tie. An input that the op overwrites is moved only if no signature takes it as it is; what was
     computed is then brought back to its layout."""
     out_types = infer_types(op, types, attrs)
+    plan = plan_parts(op, types, out_types[0], sbps, attrs, placement) if types else None
+    if plan is not None:
+        parts = BoundParts(plan, out_types[0], placement) if world().rank in placement else None
+        return GlobalCall(out_types, plan.in_sbps, (plan.out_sbp,), parts=parts)
     best: tuple[Any, ...] | None = None
     for combination in _combinations(op, types, attrs, placement):
         ins = tuple(tuple(s.inputs[i] for s in combination) for i in range(len(types)))

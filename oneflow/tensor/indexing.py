@@ -10,6 +10,7 @@ import numpy as np
 
 from oneflow.core import dtype as dtypes
 from oneflow.core.errors import GraphError
+from oneflow.core.sbp import all_broadcast
 from oneflow.functional.promotion import as_type
 from oneflow.functional.searching import as_index, linear_index, nonzero, positive
 from oneflow.functional.shaping import broadcast_tensors, expand
@@ -41,6 +42,12 @@ def setitem(x: Tensor, index: Any, value: Any) -> None:
         overwrite(x, with_history(x).masked_fill(_mask(items[0]), value))
         return
     basic, chosen = _split_items(x, items)
+    is_eager = x.value is None and (not isinstance(value, Tensor) or value.value is None)
+    if not chosen and is_eager and x._placement is not None:
+        from oneflow.tensor.global_writing import write_slice
+
+        write_slice(x, _sliced_value(x, basic, value), basic.bounds)
+        return
     if not chosen and not basic.flips and x.value is None and x._placement is None:
         target = _take_basic(x, basic)
         overwrite(target, _fitted(value, target))
@@ -144,6 +151,12 @@ class _Basic:
         }
 
     @property
+    def sliced_shape(self) -> tuple[int, ...]:
+        """Of the slice, with the integer dims and without new ones."""
+        bounds = zip(self.starts, self.stops, self.steps, strict=True)
+        return tuple(-(-(b - a) // s) for a, b, s in bounds)
+
+    @property
     def is_whole(self) -> bool:
         return all(
             (a, b, s) == (0, n, 1)
@@ -232,18 +245,28 @@ def _take_chosen(x: Tensor, chosen: dict[int, Tensor]) -> Tensor:
 
 def _fitted(value: Any, target: Tensor) -> Tensor:
     """`value` as a tensor of the shape and dtype of `target`."""
+    return _fitted_shape(value, target, target.type.shape)
+
+
+def _sliced_value(x: Tensor, basic: _Basic, value: Any) -> Any:
+    """`value` in the shape of the slice, in the order of the slice; a number stays one."""
+    if isinstance(value, (bool, int, float)):
+        return value
     if not isinstance(value, Tensor):
-        if isinstance(value, (bool, int, float)):
-            return target.new_full(target.type.shape, value)  # type: ignore[no-any-return]
-        value = _placed(value, target)
-    while value.ndim > target.ndim and value.type.shape[0] == 1:
+        value = _placed(value, x)
+    shaped = _stretched(as_type(value, x.type.dtype), tuple(basic.shape))
+    shaped = shape.reshape(shaped, shape=basic.sliced_shape)
+    return shape.flip(shaped, dims=tuple(basic.flips)) if basic.flips else shaped
+
+
+def _stretched(value: Tensor, wanted: tuple[int, ...]) -> Tensor:
+    while value.ndim > len(wanted) and value.type.shape[0] == 1:
         value = shape.reshape(value, shape=value.type.shape[1:])
-    return expand(as_type(value, target.type.dtype), target.type.shape)
+    return expand(value, wanted)
 
 
 def _placed(value: Any, target: Tensor) -> Tensor:
     """A list or an array as a tensor where `target` is."""
-    from oneflow.core.sbp import all_broadcast
     from oneflow.tensor.convert import as_array
     from oneflow.tensor.creation import place
 
@@ -260,10 +283,7 @@ def _updated(x: Tensor, basic: _Basic, chosen: dict[int, Tensor], value: Any) ->
         part = _scattered(part, chosen, value)
     else:
         part = _fitted(value, part)
-    sliced = tuple(
-        -(-(b - a) // s) for a, b, s in zip(basic.starts, basic.stops, basic.steps, strict=True)
-    )
-    part = shape.reshape(part, shape=sliced)
+    part = shape.reshape(part, shape=basic.sliced_shape)
     if basic.flips:
         part = shape.flip(part, dims=tuple(basic.flips))
     if basic.is_whole:
@@ -291,6 +311,12 @@ def _scattered(x: Tensor, chosen: dict[int, Tensor], value: Any) -> Tensor:
 
 
 def _fitted_shape(value: Any, x: Tensor, wanted: tuple[int, ...]) -> Tensor:
+    """`value` as a tensor of that shape where `x` is; a number is the same on all ranks."""
     if isinstance(value, (bool, int, float)):
-        return x.new_full(wanted, value)  # type: ignore[no-any-return]
-    return _fitted(value, x.new_empty(wanted))
+        if x._placement is None:
+            return x.new_full(wanted, value)  # type: ignore[no-any-return]
+        nd_sbp = all_broadcast(x._placement.ndim)
+        return x.new_full(wanted, value, placement=x._placement, sbp=nd_sbp)  # type: ignore[no-any-return]
+    if not isinstance(value, Tensor):
+        value = _placed(value, x)
+    return _stretched(as_type(value, x.type.dtype), wanted)

@@ -116,6 +116,13 @@ class Trial:
             lines = traceback.format_exception(error)
             self.failures.append(f"{title}: {''.join(lines[-3:])}"[:3000])
 
+    def finish(self) -> None:
+        """Exits with what went wrong, if anything did."""
+        if self.failures:
+            print(f"rank {RANK}: {len(self.failures)} of {self.count} fail", flush=True)
+            sys.exit("\n".join(self.failures[:12]))
+        print(f"rank {RANK}: {self.count} cases", flush=True)
+
 
 def tolerance_of(sample: Sample, dtype: str) -> float:
     return 1e-9 if dtype == "float64" else max(20 * sample.tolerance, 1e-4)
@@ -334,12 +341,9 @@ def main() -> None:
         every_gradient(trial, samples)
     if "graphs" in wanted:
         every_op_in_a_graph(trial, samples)
-    if trial.failures:
-        print(f"rank {RANK}: {len(trial.failures)} of {trial.count} fail", flush=True)
-        print("\n".join(trial.failures[:12]), flush=True)
-        sys.exit(1)
-    print(f"rank {RANK} done: {trial.count} cases", flush=True)
+    trial.finish()
 
 
 if __name__ == "__main__":
     main()
+    print(f"rank {RANK} done", flush=True)

@@ -1,0 +1,77 @@
+"""Writing into a part of a global tensor, in place on each rank's own shard."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from oneflow.autograd.tape import record_call
+from oneflow.core.errors import PlacementError
+from oneflow.distributed.world import world
+from oneflow.ops.slicing import SliceUpdate, held_part, local_attrs, slices_of
+from oneflow.tensor.eager_global import relayout
+from oneflow.tensor.global_parts import bound_update
+from oneflow.tensor.inplace import overwrite, with_history
+from oneflow.tensor.tensor import Tensor, wrap_global
+
+Bounds = dict[str, tuple[int, ...]]
+
+
+def write_slice(x: Tensor, value: Any, bounds: Bounds) -> None:
+    """x[starts:stops:steps] = value, eagerly: layout and memory of `x` stay.
+
+    value: a number, or a global tensor of the shape and dtype of the slice on the same placement.
+    Only what a rank's part of the slice needs of `value` moves.
+    """
+    placement, nd_sbp = x.placement, x.sbp
+    if isinstance(value, Tensor):
+        _check_place(x, value)
+        _write_tensor(x, value, bounds)
+        inputs = [with_history(x), value]
+    else:
+        _write_number(x, value, bounds)
+        inputs = [with_history(x)]
+    new = wrap_global(x._array, x.type, placement, nd_sbp)
+
+    def backward(grads: list[Any]) -> Any:
+        return SliceUpdate.grad(grads[0], x, value, x, **bounds)[: len(inputs)]
+
+    record_call("slice_update", inputs, [new], backward)
+    overwrite(x, new)
+
+
+def _check_place(x: Tensor, value: Tensor) -> None:
+    if value._placement is None:
+        raise PlacementError(
+            f"setitem: a local tensor {value.type} is written into a global one, {x.type}; make it "
+            "global with to_global(placement, sbp)"
+        )
+    if value._placement != x._placement:
+        raise PlacementError(
+            "setitem: Expected all tensors to be on the same placement, but found at least two "
+            f"placements, {x._placement!r} (positional 0) and {value._placement!r} (positional 1)! "
+            "Move one with to_global(placement=..., sbp=...)"
+        )
+
+
+def _write_tensor(x: Tensor, value: Tensor, bounds: Bounds) -> None:
+    placement, sbps = x.placement, (x.sbp, value.sbp)
+    where = bounds["starts"], bounds["stops"], bounds["steps"]
+    wanted, bound = bound_update(value.type, x.type, sbps, where, placement, world().rank)
+    array = relayout(value._array, value.type, value.sbp, placement, wanted, placement)
+    if bound is not None:
+        bound.fill(x._array, (x._array, array))
+
+
+def _write_number(x: Tensor, value: Any, bounds: Bounds) -> None:
+    """Of partial sums the first summand gets the number, the others 0."""
+    from oneflow.boxing.boxes import shard_box
+
+    if world().rank not in x.placement:
+        return
+    shard = shard_box(x.type.shape, x.sbp, x.placement, world().rank)
+    part = held_part(bounds["starts"], bounds["stops"], bounds["steps"], shard)
+    index: Any = (
+        *slices_of(**local_attrs(bounds["starts"], bounds["steps"], shard, part)),
+        Ellipsis,
+    )
+    x._array[index] = value if shard.is_first else 0

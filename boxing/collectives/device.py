@@ -136,7 +136,7 @@ class StagedCollectives(DeviceCollectives):
         if self.size == 1:
             _xp().copyto(out, source)
             return
-        flat = _to_host(source).reshape(-1)
+        flat, before = _to_host(source).reshape(-1), self._host.received_nbytes
         total: np.ndarray[Any, Any] = np.empty_like(flat)
         self._host.calls += 1
         if is_one_hop(flat.nbytes, self.size):
@@ -144,7 +144,7 @@ class StagedCollectives(DeviceCollectives):
             self._host._exchange(info, flat, total, exchange, REDUCTIONS[op])
         else:
             self._host._all_reduce_large(info, flat, total, op)
-        self._landed(out, total.reshape(out.shape))
+        self._landed(out, total.reshape(out.shape), before)
 
     def _exchange(
         self, info: CallInfo, source: Any, target: Any, exchange: Exchange, reduce: Any
@@ -156,12 +156,13 @@ class StagedCollectives(DeviceCollectives):
         written = sum(read.numel for read in exchange.reads(self.rank) if not read.add)
         keeps = written < target.size and self.rank not in exchange.zero_filled
         filled = _to_host(target) if keeps else np.empty(target.shape, target.dtype)
+        before = self._host.received_nbytes
         self._host.calls += 1
         self._host._exchange(info, mine, filled, exchange, reduce)
-        self._landed(target, filled)
+        self._landed(target, filled, before)
 
-    def _landed(self, target: Any, filled: np.ndarray[Any, Any]) -> None:
-        self.received_nbytes = self._host.received_nbytes
+    def _landed(self, target: Any, filled: np.ndarray[Any, Any], before: int) -> None:
+        self.received_nbytes += self._host.received_nbytes - before
         target[...] = _xp().asarray(filled)
 
 

@@ -24,13 +24,12 @@ from oneflow.boxing.collectives.base import (
     CallInfo,
     Check,
     Collectives,
-    pack,
-    unpack,
+    _view,
 )
 from oneflow.boxing.collectives.call_log import CallLog
 from oneflow.boxing.collectives.device import DeviceCollectives
 from oneflow.boxing.collectives.device_watch import DeviceWatch, add_watch, remove_watch
-from oneflow.boxing.collectives.exchange import Exchange
+from oneflow.boxing.collectives.exchange import Exchange, Read
 from oneflow.boxing.shared import KeyValueStore
 from oneflow.core.errors import HangError, TransportError
 
@@ -71,6 +70,7 @@ class NcclCollectives(DeviceCollectives):
         super().__init__(rank, ranks, check, timeout_s)
         self._cupy, self._nccl = cupy, nccl
         self._guard = guard
+        self._types: dict[Any, int] = {}
         self._stream = cupy.cuda.Stream(non_blocking=True) if own_stream else None
         self._held: list[Any] | None = None
         self._communicator = self._open(f"nccl/{group_name}", kv)
@@ -227,49 +227,81 @@ class NcclCollectives(DeviceCollectives):
     def _exchange(
         self, info: CallInfo, source: Any, target: Any, exchange: Exchange, reduce: Any
     ) -> None:
-        """One group of sends and receives, of exactly the bytes that are read."""
-        empty = self._cupy.empty
-        packed = empty(exchange.packed_numel(self.rank), target.dtype)
-        received = {
-            peer: empty(exchange.packed_numel(peer), target.dtype)
-            for peer in exchange.senders[self.rank]
-        }
+        """One group of sends and receives, of exactly the bytes that are read.
+
+        What lies in one piece in the source is sent, and in the target received, without a copy.
+        """
 
         def launch(stream: int) -> None:
-            pack(source, exchange.packed(self.rank), packed)
+            if self.rank in exchange.zero_filled:
+                target[...] = 0
+            parts = self._parts(source, exchange)
+            arriving = self._arriving(target, exchange)
             with self._group():
                 for peer in self.peers:
-                    self._send_to(peer, packed, exchange, stream)
-                for peer, buffer in received.items():
-                    self._receive_from(peer, buffer, exchange, stream)
-            unpack(self.rank, source, target, exchange, received.__getitem__, reduce)
+                    self._send_to(peer, parts, exchange, stream)
+                for read, data in arriving:
+                    self._receive(data, read.source_rank, stream)
+            self._finish(source, target, exchange, arriving, reduce)
 
-        self._run(info, launch, source, target, packed, received)
+        self._run(info, launch, source, target)
         self.received_nbytes += exchange.received_numel(self.rank) * target.dtype.itemsize
 
-    def _send_to(self, peer: int, packed: Any, exchange: Exchange, stream: int) -> None:
+    def _parts(self, source: Any, exchange: Exchange) -> dict[int, Any]:
+        """What others read: by its offset in the packed data, as one piece of memory."""
+        if source is None:
+            return {}
+        found = {}
+        for part in exchange.packed(self.rank):
+            found[part.offset] = self._cupy.ascontiguousarray(_view(source, part.slices))
+        return found
+
+    def _arriving(self, target: Any, exchange: Exchange) -> list[tuple[Read, Any]]:
+        """(read, where its data arrive): in the target itself if they only overwrite one piece."""
+        found = []
+        for read in exchange.reads(self.rank):
+            if read.source_rank != self.rank and read.numel:
+                into = _view(target, read.target_slices)
+                if read.add or not into.flags.c_contiguous:
+                    into = self._cupy.empty(into.shape, into.dtype)
+                found.append((read, into))
+        return found
+
+    def _send_to(self, peer: int, parts: dict[int, Any], exchange: Exchange, stream: int) -> None:
         for read in exchange.reads(peer):
             if read.source_rank == self.rank and read.numel:
-                part = packed[read.offset : read.offset + read.numel]
-                self._communicator.send(
-                    part.data.ptr,
-                    part.nbytes,
-                    self._nccl.NCCL_UINT8,
-                    self.ranks.index(peer),
-                    stream,
-                )
+                part, to = parts[read.offset], self.ranks.index(peer)
+                kind = self._nccl.NCCL_UINT8
+                self._communicator.send(part.data.ptr, part.nbytes, kind, to, stream)
 
-    def _receive_from(self, peer: int, buffer: Any, exchange: Exchange, stream: int) -> None:
+    def _receive(self, data: Any, peer: int, stream: int) -> None:
+        kind = self._nccl.NCCL_UINT8
+        self._communicator.recv(data.data.ptr, data.nbytes, kind, self.ranks.index(peer), stream)
+
+    def _finish(
+        self,
+        source: Any,
+        target: Any,
+        exchange: Exchange,
+        arriving: list[tuple[Read, Any]],
+        reduce: Any,
+    ) -> None:
+        """Own parts, and what has arrived beside the target, in the order of the reads."""
+        arrived = iter(arriving)
         for read in exchange.reads(self.rank):
-            if read.source_rank == peer and read.numel:
-                part = buffer[read.offset : read.offset + read.numel]
-                self._communicator.recv(
-                    part.data.ptr,
-                    part.nbytes,
-                    self._nccl.NCCL_UINT8,
-                    self.ranks.index(peer),
-                    stream,
-                )
+            if not read.numel:
+                continue
+            into = _view(target, read.target_slices)
+            if read.source_rank == self.rank:
+                piece = _view(source, read.source_slices)
+            else:
+                _, piece = next(arrived)
+                if not read.add and into.flags.c_contiguous:
+                    continue  # it arrived in its place
+            if read.add:
+                reduce(into, piece, out=into)
+            else:
+                self._cupy.copyto(into, piece)
 
     # ---- starting a call -------------------------------------------------------------------------
 
@@ -323,11 +355,15 @@ class NcclCollectives(DeviceCollectives):
 
     def _adds(self, x: Any) -> bool:
         """Can NCCL reduce such elements? What it cannot, kernels add after an exchange."""
-        name = _TYPES.get(x.dtype.name)
-        return name is not None and hasattr(self._nccl, name)
+        return self._type(x) >= 0
 
     def _type(self, x: Any) -> int:
-        return int(getattr(self._nccl, _TYPES[x.dtype.name]))
+        """NCCL's number for an element type, -1 for one it does not know."""
+        found = self._types.get(x.dtype)
+        if found is None:
+            name = _TYPES.get(x.dtype.name, "")
+            found = self._types[x.dtype] = int(getattr(self._nccl, name, -1) if name else -1)
+        return found
 
     def _op(self, op: str) -> int:
         return int(getattr(self._nccl, _OPS[op]))

@@ -5,6 +5,7 @@ it, else through host memory. Not run on a GPU yet (docs/GPU.md).
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -49,7 +50,8 @@ def open_device_collectives(world: World, ranks: tuple[int, ...]) -> DeviceColle
     found = [Ability(*json.loads(text)) for text in said]
     reason = hindrance(ranks, found)
     if reason:
-        log.warning("GPU tensors of ranks %s move through host memory: %s", list(ranks), reason)
+        level = logging.WARNING if world.rank == ranks[0] else logging.INFO
+        log.log(level, "GPU tensors of ranks %s move through host memory: %s", list(ranks), reason)
         return StagedCollectives(host)
     from oneflow.boxing.collectives.nccl import NcclCollectives
 

@@ -15,7 +15,10 @@ import stand_in_cupy
 from boxing_layouts import all_sbp, gathered, scatter
 from boxing_ranks import LocalStore, in_threads
 
+from oneflow.boxing.boxes import Pull
+from oneflow.boxing.collectives.base import REDUCTIONS
 from oneflow.boxing.collectives.device import StagedCollectives
+from oneflow.boxing.collectives.exchange import Exchange, sum_exchange
 from oneflow.boxing.collectives.in_process import InProcessGroup
 from oneflow.boxing.collectives.nccl import NcclCollectives
 from oneflow.boxing.cost import boxing_bytes
@@ -24,6 +27,7 @@ from oneflow.boxing.route import choose_route
 from oneflow.core.dtype import float32
 from oneflow.core.errors import ShapeError
 from oneflow.core.placement import Placement
+from oneflow.core.sbp import Split
 from oneflow.core.tensor_type import TensorType
 
 
@@ -272,26 +276,67 @@ def test_a_call_is_ordered_between_the_kernels_before_and_after() -> None:
     assert done[:2] == ("record", own) and after == ("wait", 0, done[2])
 
 
-def test_packing_and_adding_run_on_the_own_stream() -> None:
+def test_copies_and_additions_run_on_the_own_stream(monkeypatch: pytest.MonkeyPatch) -> None:
     import cupy
 
-    streams: list[int] = []
+    streams: list[tuple[str, int]] = []
 
-    def call(c: Any) -> None:
-        x = data(0, (4,), np.float32)
-        copyto = np.copyto
-        streams.clear()  # the first call is also compared, on the host
+    def noted(name: str, function: Any) -> Any:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            streams.append((name, cupy.cuda.get_current_stream().ptr))
+            return function(*args, **kwargs)
 
-        def noted(*args: Any, **kwargs: Any) -> None:
-            streams.append(cupy.cuda.get_current_stream().ptr)
-            copyto(*args, **kwargs)
+        return call
 
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(np, "copyto", noted)
-            c.all_to_all(x.reshape(1, 4))
+    host = InProcessGroup((0,)).collectives(0)
+    c = NcclCollectives("copies", 0, (0,), LocalStore(), host)
+    monkeypatch.setattr(cupy, "copyto", noted("copy", cupy.copyto))
+    exchange = sum_exchange((0,), 4)
+    twice = Exchange((0,), lambda rank: [*_pulls(exchange, False), *_pulls(exchange, True)])
+    target = data(1, (4,), np.float32)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(REDUCTIONS, "sum", noted("add", np.add))
+        c.transfer("twice", data(0, (4,), np.float32), target, twice)
+    np.testing.assert_array_equal(target, 2 * data(0, (4,), np.float32))
+    own = c._stream.ptr
+    assert own != 0 and streams == [("copy", own), ("add", own)]
+    c.close()
 
-    _stream_events(call)
-    assert streams and 0 not in streams
+
+def _pulls(exchange: Exchange, add: bool) -> list[Pull]:
+    return [Pull(0, r.source_slices, r.target_slices, add) for r in exchange.reads(0)]
+
+
+def test_what_lies_in_one_piece_moves_without_a_copy(monkeypatch: pytest.MonkeyPatch) -> None:
+    import cupy
+
+    copies: list[Any] = []
+    monkeypatch.setattr(cupy, "copyto", lambda *args: copies.append(args) or np.copyto(*args))
+    ascontiguous = cupy.ascontiguousarray
+
+    def counted(x: Any) -> Any:
+        if not x.flags.c_contiguous:
+            copies.append(x)
+        return ascontiguous(x)
+
+    monkeypatch.setattr(cupy, "ascontiguousarray", counted)
+    type = TensorType((8, 6), float32)
+    src, dst = Placement("cpu", [0, 1]), Placement("cpu", [2, 3])
+    store, groups = LocalStore(), InProcessGroup((0, 1, 2, 3))
+    whole = np.random.default_rng(3).integers(-9, 9, (8, 6)).astype(np.float32)
+
+    def rank(i: int) -> Any:
+        c = NcclCollectives("one", i, range(4), store, groups.collectives(i))
+        route = choose_route(type, (Split(0),), src, (Split(0),), dst)
+        shard = scatter(whole, (Split(0),), src).get(i)
+        mine = None if shard is None else cupy.asarray(shard)
+        after = run_route(type, route, i, mine, lambda ranks: c, cupy.empty)
+        c.close()
+        return after
+
+    results = in_threads(4, rank)
+    np.testing.assert_array_equal(np.concatenate(results[2:]), whole)
+    assert not copies
 
 
 def test_deferred_calls_hold_the_kernels_up_once_at_the_end() -> None:

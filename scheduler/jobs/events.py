@@ -1,0 +1,272 @@
+"""What happens to a cluster, and what is to be done about it.
+
+`table.Table.step(event, now)` turns the first into the second and does nothing itself: clock,
+sockets, storage and random numbers stay with the caller, so that a whole cluster can be simulated
+in one process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from oneflow.scheduler.jobs.records import JobRecord, JobSpec
+
+# ---- events --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Submitted:
+    """job_key: fresh randomness from the caller. An id that exists already changes nothing."""
+
+    job_id: str
+    spec: JobSpec
+    owner: str
+    job_key: str
+    at: float  # wall clock
+
+
+@dataclass(frozen=True)
+class CancelAsked:
+    job_id: str
+    by: str
+    at: float
+
+
+@dataclass(frozen=True)
+class RestartAsked:
+    """Of a job that ended: queues it again, from its last checkpoint."""
+
+    job_id: str
+    by: str
+    at: float
+
+
+@dataclass(frozen=True)
+class RemoveAsked:
+    """Of a job that ended: forgets it."""
+
+    job_id: str
+
+
+@dataclass(frozen=True)
+class Running:
+    """An attempt that a daemon says it is working on. phase: prepared, running or stopping."""
+
+    job_id: str
+    attempt: int
+    rank: int
+    phase: str
+    last_step: int = 0
+
+
+@dataclass(frozen=True)
+class DaemonJoined:
+    """running: what goes on there, as far as it survived."""
+
+    daemon: str
+    node: str
+    device_type: str
+    device_index: int
+    address: str
+    incarnation: int
+    version: str
+    pid: int
+    last_epoch: int
+    running: tuple[Running, ...] = ()
+
+
+@dataclass(frozen=True)
+class DaemonBeat:
+    daemon: str
+    epoch: int
+
+
+@dataclass(frozen=True)
+class DaemonGone:
+    """The connection ended. reason: "left" (in order) or "lost" (broken)."""
+
+    daemon: str
+    epoch: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class DrainAsked:
+    """node: "" is all. Its daemons take no new work; what runs may go on for grace_s."""
+
+    node: str
+    grace_s: float
+
+
+@dataclass(frozen=True)
+class RankPrepared:
+    """error: "" if the rank is ready to start. master_port: of rank 0."""
+
+    daemon: str
+    epoch: int
+    job_id: str
+    attempt: int
+    rank: int
+    master_port: int = 0
+    error: str = ""
+    reason: str = "INTERNAL"
+
+
+@dataclass(frozen=True)
+class RankExited:
+    daemon: str
+    epoch: int
+    job_id: str
+    attempt: int
+    rank: int
+    exit_code: int
+    reason: str
+    cause: str
+    last_step: int = 0
+    at: float = 0.0
+
+
+@dataclass(frozen=True)
+class RankProgressed:
+    """checkpoint: one that is now complete, or ""."""
+
+    daemon: str
+    epoch: int
+    job_id: str
+    attempt: int
+    rank: int
+    step: int
+    total_steps: int = 0
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    checkpoint: str = ""
+    checkpoint_step: int = 0
+    at: float = 0.0
+
+
+@dataclass(frozen=True)
+class Ticked:
+    """Time passes; at least once a heartbeat. at: wall clock."""
+
+    at: float
+
+
+Event = (
+    Submitted
+    | CancelAsked
+    | RestartAsked
+    | RemoveAsked
+    | DaemonJoined
+    | DaemonBeat
+    | DaemonGone
+    | DrainAsked
+    | RankPrepared
+    | RankExited
+    | RankProgressed
+    | Ticked
+)
+
+# ---- actions, to be done in order ----------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Save:
+    """Make this record durable before anything that follows is done or said."""
+
+    record: JobRecord
+
+
+@dataclass(frozen=True)
+class Remove:
+    """Forget a job for good."""
+
+    job_id: str
+
+
+@dataclass(frozen=True)
+class SaveEpoch:
+    """Make durable that this epoch is taken."""
+
+    epoch: int
+
+
+@dataclass(frozen=True)
+class TellWelcome:
+    daemon: str
+    epoch: int
+
+
+@dataclass(frozen=True)
+class TellFenced:
+    """This incarnation has been given up: it must end what it runs and join anew."""
+
+    daemon: str
+    incarnation: int
+    why: str
+
+
+@dataclass(frozen=True)
+class TellPrepare:
+    daemon: str
+    record: JobRecord
+    rank: int
+    local_rank: int
+    resume_from: str
+
+
+@dataclass(frozen=True)
+class TellStart:
+    daemon: str
+    job_id: str
+    attempt: int
+    rank: int
+    master_addr: str
+    master_port: int
+
+
+@dataclass(frozen=True)
+class TellStop:
+    daemon: str
+    job_id: str
+    attempt: int
+    rank: int
+    grace_s: float
+    why: str
+
+
+@dataclass(frozen=True)
+class TellForget:
+    """Remove the logs and files of a job."""
+
+    daemon: str
+    job_id: str
+
+
+@dataclass(frozen=True)
+class TellDrain:
+    daemon: str
+
+
+@dataclass(frozen=True)
+class Rejected:
+    """The event was refused: the message says why. reason: of the rejection counter (stale_epoch,
+    duplicate, unknown), or "" for what a user asked in vain."""
+
+    event: Event
+    message: str
+    reason: str = ""
+
+
+Action = (
+    Save
+    | Remove
+    | SaveEpoch
+    | TellWelcome
+    | TellFenced
+    | TellPrepare
+    | TellStart
+    | TellStop
+    | TellForget
+    | TellDrain
+    | Rejected
+)

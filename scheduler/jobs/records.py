@@ -1,0 +1,174 @@
+"""What is known of a job, a daemon and a token. Plain data; every change makes a new record."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from types import MappingProxyType
+from typing import Any
+
+
+class JobState(str, Enum):
+    """QUEUED -> STARTING -> RUNNING -> a final state, with RESTARTING and CANCELLING between."""
+
+    QUEUED = "QUEUED"
+    STARTING = "STARTING"
+    RUNNING = "RUNNING"
+    RESTARTING = "RESTARTING"
+    CANCELLING = "CANCELLING"
+    SUCCEEDED = "SUCCEEDED"
+    FAILED = "FAILED"
+    CANCELLED = "CANCELLED"
+    TIMED_OUT = "TIMED_OUT"
+
+    @property
+    def is_final(self) -> bool:
+        return self in FINAL_STATES
+
+    def __str__(self) -> str:
+        return self.value
+
+
+FINAL_STATES = frozenset(
+    {JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED, JobState.TIMED_OUT}
+)
+
+REASONS = (
+    "NONE", "USER_ERROR", "SIGNAL", "OOM_HOST", "OOM_DEVICE", "NODE_LOST", "PEER_LOST", "HANG",
+    "DESYNC", "NONFINITE", "CHECKPOINT_INVALID", "RENDEZVOUS_TIMEOUT", "UNSATISFIABLE",
+    "PREEMPTED", "TIME_LIMIT", "CANCELLED", "AUTH", "DISK_FULL", "INTERNAL",
+)  # fmt: skip
+
+FREE_REASONS = frozenset({"NODE_LOST", "PREEMPTED", "RENDEZVOUS_TIMEOUT"})
+"""Causes that are not the program's: a restart for them spends nothing of `max_restarts`."""
+
+MAX_FUTILE_RESTARTS = 3
+"""After so many restarts in a row without a new checkpoint a job is given up, whatever the cause."""
+
+
+class JobKind(str, Enum):
+    SCRIPT = "script"
+    GRAPH = "graph"
+    INFERENCE = "inference"
+
+    def __str__(self) -> str:
+        return self.value
+
+
+_NONE: Mapping[str, Any] = MappingProxyType({})
+
+
+@dataclass(frozen=True)
+class JobSpec:
+    """What a user asks for; see JobSpec in protos/cluster.proto for each field."""
+
+    kind: JobKind = JobKind.SCRIPT
+    name: str = ""
+    devices: int = 1
+    device_type: str = "cpu"
+    nodes: int = 0
+    priority: int = 0
+    argv: tuple[str, ...] = ()
+    env: Mapping[str, str] = field(default=_NONE)
+    archive: str = ""
+    graph: str = ""
+    steps: int = 0
+    max_restarts: int = 0
+    restart_on: tuple[str, ...] = ()
+    time_limit_s: float = 0.0
+    checkpoint_every: int = 0
+    checkpoint_keep: int = 0
+    checkpoint_dir: str = ""
+    resume_from: str = ""
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """Which device runs a rank."""
+
+    rank: int
+    daemon: str
+    node: str
+    device: str
+
+
+@dataclass(frozen=True)
+class JobRecord:
+    """A job at one moment. Times are seconds since the epoch, 0: not yet."""
+
+    id: str
+    spec: JobSpec
+    state: JobState = JobState.QUEUED
+    reason: str = "NONE"
+    cause: str = ""
+    exit_code: int = 0
+    first_failed_rank: int = -1
+    host: str = ""
+    attempt: int = 0
+    restarts_spent: int = 0
+    futile_restarts: int = 0
+    last_step: int = 0
+    total_steps: int = 0
+    last_checkpoint: str = ""
+    last_checkpoint_step: int = 0
+    pending: str = ""
+    owner: str = ""
+    job_key: str = ""  # the secret of this attempt's ranks; never shown
+    assignments: tuple[Assignment, ...] = ()
+    metrics: Mapping[str, float] = field(default=_NONE)
+    submitted_at: float = 0.0
+    started_at: float = 0.0
+    first_step_at: float = 0.0
+    finished_at: float = 0.0
+
+
+class DaemonState(str, Enum):
+    UP = "up"
+    SUSPECT = "suspect"
+    DRAINING = "draining"
+    LOST = "lost"
+
+    def __str__(self) -> str:
+        return self.value
+
+
+@dataclass(frozen=True)
+class DaemonRecord:
+    """One daemon: one device.
+
+    epoch: grows with every joining; what comes with an older one is refused.  job: of the attempt
+    that holds the device, "" if it is free.  heard_at: on the monotonic clock.
+    """
+
+    id: str
+    node: str
+    device_type: str
+    device_index: int
+    address: str
+    incarnation: int
+    epoch: int
+    state: DaemonState = DaemonState.UP
+    job: str = ""
+    heard_at: float = 0.0
+    version: str = ""
+    pid: int = 0
+
+    @property
+    def device(self) -> str:
+        return f"{self.device_type}:{self.device_index}"
+
+
+ROLES = ("admin", "submit", "view", "daemon")
+
+
+@dataclass(frozen=True)
+class TokenRecord:
+    """digest: of the secret, which is stored nowhere. expires_at: 0 is never."""
+
+    name: str
+    role: str
+    digest: bytes
+    created_at: float
+    expires_at: float = 0.0
+    revoked: bool = False

@@ -26,6 +26,7 @@ gpu: ## tests and short benchmarks that need a CUDA device, in under ten minutes
 	timeout 400 $(PYTHON) -m pytest -m gpu tests/gpu -rs || test $$? -eq 5  # 5: all skipped
 	timeout 90 $(PYTHON) benchmarks/launch_bound.py
 	ONEFLOW_CUDA_GRAPHS=1 timeout 90 $(PYTHON) benchmarks/launch_bound.py
+	timeout 180 $(PYTHON) benchmarks/nccl.py --sizes 65536,16777216,268435456 --rounds 15
 
 bench: ## every program of benchmarks/ that measures
 	for program in $$(grep -l __main__ benchmarks/*.py); do $(PYTHON) $$program || exit 1; done

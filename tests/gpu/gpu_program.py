@@ -67,35 +67,144 @@ def layouts() -> None:
         np.testing.assert_allclose(got.numpy(), np.maximum(a @ a.T, 0), rtol=1e-4, atol=1e-4)
 
 
-def nccl() -> None:
-    """The five primitives against NumPy."""
-    import cupy
+def boxing() -> None:
+    """Every pair of layouts, from GPUs to GPUs, to other ranks and to the host."""
+    everyone = flow.placement("cuda", list(range(SIZE)))
+    last = flow.placement("cuda", [SIZE - 1])
+    grid = flow.placement("cuda", [list(range(SIZE))])
+    on_host = flow.placement("cpu", list(range(SIZE)))
+    a = np.random.default_rng(0).integers(-9, 9, (5, 6)).astype(np.float32)
+    layouts = (S0, flow.sbp.split(1), B, flow.sbp.partial_sum)
+    for before in layouts:
+        x = flow.tensor(a, placement=everyone, sbp=before)
+        for after in layouts:
+            np.testing.assert_array_equal(x.to_global(sbp=after).numpy(), a)
+            np.testing.assert_array_equal(x.to_global(on_host, after).numpy(), a)
+            np.testing.assert_array_equal(x.to_global(grid, (B, after)).numpy(), a)
+        there = x.to_global(last, B)
+        np.testing.assert_array_equal(there.to_global(everyone, S0).numpy(), a)
 
+
+def opened() -> Any:
+    """The collectives of all ranks; the test has seen to it that they can use NCCL."""
     from oneflow.boxing.collectives.nccl import NcclCollectives
     from oneflow.distributed.world import world
-    from oneflow.kernels.cuda_device import own_device
 
-    own_device()
-    here = world()
-    ends = NcclCollectives("test", RANK, list(range(SIZE)), here.client, here.everyone)
+    ends = world().device_collectives(tuple(range(SIZE)))
+    assert isinstance(ends, NcclCollectives), type(ends)
+    return ends
+
+
+def nccl() -> None:
+    """The primitives against NumPy, what they count, and their order with kernels."""
+    import cupy
+
+    ends = opened()
     parts = [np.random.default_rng(r).normal(size=(2 * SIZE, 3)) for r in range(SIZE)]
     mine, total = cupy.asarray(parts[RANK]), sum(parts)
     np.testing.assert_allclose(cupy.asnumpy(ends.all_reduce(mine)), total)
+    assert ends.received_nbytes == 2 * (SIZE - 1) * total.nbytes // SIZE
     np.testing.assert_allclose(
         cupy.asnumpy(ends.reduce_scatter(mine)), total[2 * RANK : 2 * RANK + 2]
     )
+    uneven = np.array_split(total[1:], SIZE)[RANK]
+    np.testing.assert_allclose(cupy.asnumpy(ends.reduce_scatter(mine[1:])), uneven)
     gathered = cupy.asnumpy(ends.all_gather(mine)).reshape(SIZE, 2 * SIZE, 3)
     np.testing.assert_array_equal(gathered, np.stack(parts))
     swapped = cupy.asnumpy(ends.all_to_all(mine.reshape(SIZE, 2, 3)))
     np.testing.assert_array_equal(swapped, np.stack([p.reshape(SIZE, 2, 3)[RANK] for p in parts]))
-    ends.close()
+    np.testing.assert_array_equal(cupy.asnumpy(ends.broadcast(mine, SIZE - 1)), parts[-1])
+    for dtype in (np.int16, np.complex64):  # NCCL cannot add these: kernels do
+        found = ends.all_reduce(mine.astype(dtype))
+        wanted = sum(p.astype(dtype) for p in parts)
+        np.testing.assert_allclose(cupy.asnumpy(found), wanted, rtol=1e-5, atol=1e-5)
+    several = ends.all_reduce_each([mine, mine[:1], mine.astype(np.float32)])
+    for found, wanted in zip(several, (total, total[:1], total), strict=True):
+        np.testing.assert_allclose(cupy.asnumpy(found), wanted, rtol=1e-5, atol=1e-5)
+    ends.barrier()
+
+
+def streams() -> None:
+    """Calls see what kernels launched before have written, and kernels launched after see what
+    calls have; memory that is freed at once is not used twice."""
+    import cupy
+
+    ends = opened()
+    n = 4 << 20
+    for step in range(20):
+        x = cupy.full(n, float(RANK + step), cupy.float32)
+        for _ in range(20):
+            x += 1
+        y = ends.all_reduce(x)
+        del x
+        z = cupy.zeros(n, cupy.float32)  # may lie where x was
+        y += 1
+        wanted = sum(r + step + 20 for r in range(SIZE)) + 1
+        assert float(y.min()) == float(y.max()) == wanted, (step, float(y[0]), wanted)
+        assert float(z.max()) == 0.0
+    with ends.deferred():
+        results = [ends.all_reduce(cupy.full(n, float(RANK + i), cupy.float32)) for i in range(8)]
+        other = cupy.ones(n, cupy.float32) * 3
+    for i, found in enumerate(results):
+        assert float(found.min()) == float(found.max()) == sum(r + i for r in range(SIZE))
+    assert float(other.min()) == 3.0
+
+
+def desync() -> None:
+    """Ranks in different calls, both known: an error that names them, and no hang."""
+    import cupy
+
+    from oneflow.boxing.collectives.device_watch import raise_if_broken
+
+    ends = opened()
+    x = cupy.ones((SIZE, 1 << 20), cupy.float32)
+    ends.all_reduce(x)
+    ends.all_to_all(x)
+    ends.synchronize()
+    try:
+        (ends.all_reduce if RANK else ends.all_to_all)(x)
+        cupy.cuda.get_current_stream().synchronize()
+        raise_if_broken()
+        ends.all_reduce(x[:, :3])  # new, so compared
+    except flow_errors().OneFlowError as error:
+        print(f"{type(error).__name__}: {error}", flush=True)
+        print("ended", flush=True)
+        raise
+    raise AssertionError("nobody noticed")
+
+
+def killed() -> None:
+    """A rank dies while the other waits for it in a GPU call."""
+    import signal
+
+    import cupy
+
+    ends = opened()
+    x = cupy.ones(1 << 20, cupy.float32)
+    ends.all_reduce(x)
+    ends.synchronize()
+    if RANK == SIZE - 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    ends.all_reduce(x)
+    ends.synchronize()
+    raise AssertionError("a sum without the last rank")
+
+
+def flow_errors() -> Any:
+    import oneflow.core.errors
+
+    return oneflow.core.errors
 
 
 SCENES = {
     "data_parallel": data_parallel,
     "data_parallel_far": data_parallel,
     "layouts": layouts,
+    "boxing": boxing,
     "nccl": nccl,
+    "streams": streams,
+    "desync": desync,
+    "killed": killed,
 }
 
 if __name__ == "__main__":

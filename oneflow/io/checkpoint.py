@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+from contextlib import closing, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -210,7 +211,12 @@ def load(
     source = open_source(path, support_pytorch_format)
     if isinstance(source, Foreign):
         return source.value if map_location is None else mapped(source.value, map_location)
-    arrays: dict[str, Array] = {}
+    with closing(source):
+        return _assembled(source, map_location)
+
+
+def _assembled(source: Source, map_location: Any) -> Any:
+    arrays: dict[str, Array] = {}  # a tensor over an array that is there too shares its memory
 
     def array(name: str) -> Array:
         if name not in arrays:
@@ -222,12 +228,18 @@ def load(
 
 def _load_from(rank: int, path: Any, map_location: Any, support_pytorch_format: bool) -> Any:
     """One rank reads; it sends the structure, then each tensor is made global from it."""
-    home = Placement("cpu", [rank])
-    check_placement(home)
+    check_placement(Placement("cpu", [rank]))
     pact = Pact(f"load on rank {rank}")
     source: Source | None = None
     if pact.rank == rank:
         source = pact.attempt(lambda: _local_source(path, support_pytorch_format))
+    with closing(source) if source is not None else nullcontext():
+        return _from_one(pact, rank, source, map_location)
+
+
+def _from_one(pact: Pact, rank: int, source: Source | None, map_location: Any) -> Any:
+    """source: on the rank that reads."""
+    home = Placement("cpu", [rank])
     form, shapes = pact.meet(_described(source))[rank]
 
     def read(name: str) -> Array:
@@ -248,7 +260,8 @@ def _load_from(rank: int, path: Any, map_location: Any, support_pytorch_format: 
             return found
         flat = found.reshape(-1).view(np.uint8)
         sent: Array = world().everyone.broadcast(flat, rank)
-        return sent.view(found.dtype).reshape(found.shape)
+        whole: Array = sent.view(found.dtype).reshape(found.shape)
+        return whole
 
     obj = assemble(form, make, array, map_location)
     pact.meet()

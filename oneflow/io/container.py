@@ -25,6 +25,7 @@ from oneflow.io.files import Readable, read_box, read_bytes
 
 MAX_HEADER_NBYTES = 100 << 20
 MAX_NUM_DIMS = 32
+MAX_ARRAY_NBYTES = 1 << 62
 _CODES = {
     "BOOL": np.bool_,
     "U8": np.uint8,
@@ -57,6 +58,12 @@ def has_form(dtype: np.dtype[Any]) -> bool:
 def dtype_named(name: str) -> np.dtype[Any] | None:
     """The dtype of that name if arrays of it can be written."""
     return _BY_NAME.get(name)
+
+
+def is_possible(shape: tuple[int, ...], dtype: np.dtype[Any]) -> bool:
+    """Whether an array can have this shape: also one without elements has limits to its dims."""
+    extents = math.prod(max(n, 1) for n in shape)
+    return len(shape) <= MAX_NUM_DIMS and extents * dtype.itemsize < MAX_ARRAY_NBYTES
 
 
 @dataclass(frozen=True)
@@ -117,7 +124,7 @@ class Container:
     """
 
     def __init__(self, source: Readable) -> None:
-        self._source = source
+        self.source = source
         header, start = _header(source)
         metadata = header.pop("__metadata__", {})
         if not isinstance(metadata, dict) or not all(isinstance(v, str) for v in metadata.values()):
@@ -131,7 +138,7 @@ class Container:
         entry = self.entries[name]
         array: Array = np.empty(entry.shape, entry.dtype)
         whole = tuple(slice(0, n) for n in entry.shape)
-        read_box(self._source, entry.begin, entry.shape, whole, array)
+        read_box(self.source, entry.begin, entry.shape, whole, array)
         return array
 
 
@@ -159,8 +166,8 @@ def _entry(name: str, entry: Any, start: int, nbytes: int) -> Entry:
         begin, end = entry["data_offsets"]
     except (KeyError, TypeError, ValueError) as error:
         raise CheckpointError(f"load: the entry of tensor {name!r} is malformed") from error
-    if len(shape) > MAX_NUM_DIMS or not all(
-        type(n) is int and 0 <= n < 1 << 62 for n in (*shape, begin, end)
+    if not all(type(n) is int and n >= 0 for n in (*shape, begin, end)) or not is_possible(
+        shape, dtype
     ):
         raise CheckpointError(f"load: tensor {name!r} has a shape or offsets that are no sizes")
     if not begin <= end <= nbytes - start or end - begin != math.prod(shape) * dtype.itemsize:

@@ -224,7 +224,11 @@ class WholeShards:
         except CheckpointError as error:
             raise CheckpointError(f'Cannot load file "{folder}": {error}') from error
         self._reader = ShardReader(folder, self._manifest)
-        self._reader.check_files((n, _whole(s)) for n, s in self._manifest.tensors.items())
+        try:
+            self._reader.check_files((n, _whole(s)) for n, s in self._manifest.tensors.items())
+        except CheckpointError:
+            self.close()
+            raise
         self.form = self._manifest.form
         self.shapes = {n: (s.dtype, s.shape) for n, s in self._manifest.tensors.items()}
 
@@ -235,6 +239,9 @@ class WholeShards:
             if part.digest != found:
                 raise self._reader.damaged(name, part)
         return array
+
+    def close(self) -> None:
+        self._reader.close()
 
 
 def _whole(stored: Stored) -> Box:

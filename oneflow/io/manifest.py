@@ -26,7 +26,7 @@ from oneflow.core.op import Box
 from oneflow.core.placement import Placement, parse_placement
 from oneflow.core.sbp import NdSbp, parse_sbp
 from oneflow.core.tensor_type import TensorType
-from oneflow.io.container import MAX_NUM_DIMS, dtype_named
+from oneflow.io.container import dtype_named, is_possible
 from oneflow.io.files import OpenFile, read_bytes
 
 MANIFEST_FILE = "manifest.json"
@@ -200,11 +200,11 @@ def _files(entries: list[Any]) -> list[tuple[str, int]]:
 def _stored(name: str, entry: Any, files: Sequence[tuple[str, int]]) -> Stored:
     who = f"tensor {name[:80]!r}"
     shape = tuple(_size(n, who) for n in _of(entry, "shape", list, who))
-    if len(shape) > MAX_NUM_DIMS:
-        raise CheckpointError(f"{who} has {len(shape)} dims, more than {MAX_NUM_DIMS}")
     dtype = dtype_named(_of(entry, "dtype", str, who))
     if dtype is None:
         raise CheckpointError(f"{who} has elements of {entry['dtype'][:40]!r}, which is no dtype")
+    if not is_possible(shape, dtype):
+        raise CheckpointError(f"{who} has {len(shape)} dims, or dims that no array can have")
     layout = _layout(entry, shape, who)
     if layout is not None and not is_tensor_dtype(dtype):
         raise CheckpointError(f"{who} is global, but no tensor has elements of {dtype}")

@@ -175,6 +175,8 @@ class _Save:
                 files.append((shard_name(self.save_id, rank), said["nbytes"]))
                 _check_visible(self.folder / files[-1][0], said["nbytes"], rank)
         sync_folder(self.folder)
+        if self.made_folder:
+            sync_folder(self.folder.parent)
         tensors = self._stored(pieces, written, numbers)
         data = Manifest(self.save_id, form, tuple(files), tensors).to_bytes()
         pending = PendingFile(self.folder / MANIFEST_FILE)

@@ -35,6 +35,9 @@ class Source(Protocol):
     def read(self, name: str) -> Array:
         """All of a tensor or an array, as a new array. Raises CheckpointError."""
 
+    def close(self) -> None:
+        """No more reads."""
+
 
 class ContainerSource:
     """A file that `save` wrote, or any safetensors file. Raises CheckpointError if damaged."""
@@ -62,6 +65,9 @@ class ContainerSource:
     def read(self, name: str) -> Array:
         return self._container.read(name)
 
+    def close(self) -> None:
+        self._container.source.close()
+
 
 class ObjectSource:
     """An object that is in memory already."""
@@ -79,6 +85,9 @@ class ObjectSource:
 
     def read(self, name: str) -> Array:
         return to_host(self._found[name].array)
+
+    def close(self) -> None:
+        self._found.clear()
 
 
 class Foreign:
@@ -109,7 +118,7 @@ def is_sharded(path: Any) -> bool:
 def _from_folder(folder: Path) -> Source | Foreign:
     if is_sharded(folder):
         return WholeShards(folder)
-    if (folder / FOLDER_FILE).is_file():
+    if (folder / FOLDER_FILE).exists():
         return _from_readable(OpenFile(folder / FOLDER_FILE), False)
     if (folder / "pickled_data").is_file():
         return Foreign(load_upstream((folder / "pickled_data").read_bytes(), folder))
@@ -120,20 +129,26 @@ def _from_folder(folder: Path) -> Source | Foreign:
 
 
 def _from_readable(readable: Readable, support_pytorch_format: bool) -> Source | Foreign:
+    try:
+        source = _judged(readable, support_pytorch_format)
+    except CheckpointError as error:
+        readable.close()
+        raise CheckpointError(f'Cannot load file "{readable.where}": {error}') from error
+    if isinstance(source, Foreign):
+        readable.close()
+    return source
+
+
+def _judged(readable: Readable, support_pytorch_format: bool) -> Source | Foreign:
+    """What the first bytes say that it is."""
     start = read_bytes(readable, 0, min(readable.nbytes, 9))
     if start[:4] == b"PK\x03\x04":
         if not support_pytorch_format:
-            raise CheckpointError(
-                f'Cannot load file "{readable.where}": it is a PyTorch file, and '
-                "support_pytorch_format is False"
-            )
+            raise CheckpointError("it is a PyTorch file, and support_pytorch_format is False")
         return Foreign(load_torch(read_bytes(readable, 0, readable.nbytes)))
     if _is_pickle(start):
         return Foreign(load_upstream(read_bytes(readable, 0, readable.nbytes)))
-    try:
-        return ContainerSource(readable)
-    except CheckpointError as error:
-        raise CheckpointError(f'Cannot load file "{readable.where}": {error}') from error
+    return ContainerSource(readable)
 
 
 def _is_pickle(start: bytes) -> bool:

@@ -100,6 +100,17 @@ def test_whole_rows_are_one_read() -> None:
     assert source.num_reads == 1
 
 
+def test_many_short_runs_are_joined() -> None:
+    whole = random((3, 5000, 40), np.int64)
+    source = _Counting(b"x" * 8 + whole.tobytes())
+    wanted = (slice(1, 3), slice(2, 4900), slice(7, 9))
+    for target in (np.empty((2, 4898, 2), np.int64), np.empty((2, 4898, 5), np.int64)[..., 1:3]):
+        source.num_reads = 0
+        read_box(source, 8, whole.shape, wanted, target)
+        np.testing.assert_array_equal(target, whole[wanted])
+        assert source.num_reads < 10
+
+
 def test_too_few_bytes_are_an_error() -> None:
     with pytest.raises(CheckpointError, match="too few"):
         read_box(Memory(b"abc", "it"), 0, (4,), (slice(0, 4),), np.empty(4, np.int8))

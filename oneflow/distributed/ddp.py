@@ -11,7 +11,9 @@ the rest is averaged, with zeros for parameters that this rank did not use.
 from __future__ import annotations
 
 import functools
-from typing import Any
+import itertools
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -20,8 +22,11 @@ from oneflow.autograd.tape import record_call
 from oneflow.core.dtype import float32
 from oneflow.core.errors import DTypeError, PlacementError
 from oneflow.distributed.world import world
-from oneflow.tensor.eager_global import to_device, to_host
+from oneflow.kernels.cuda_device import own_device
 from oneflow.tensor.tensor import Tensor, alias, raw
+
+if TYPE_CHECKING:
+    from oneflow.boxing.collectives.base import Collectives
 
 MEBIBYTE = 1 << 20
 
@@ -39,16 +44,15 @@ class Replicas:
             _check(p)
 
     def share(self, tensors: list[Tensor]) -> None:
-        """Every rank takes rank 0's values; tensors of one dtype travel together."""
-        for dtype in dict.fromkeys(x.type.dtype for x in tensors):
-            alike = [x for x in tensors if x.type.dtype is dtype]
-            mine = np.concatenate([to_host(x._array).reshape(-1) for x in alike])
-            first = world().everyone.broadcast(mine, 0)
+        """Every rank takes rank 0's values; tensors of one dtype and device travel together."""
+        for key in dict.fromkeys((x.type.dtype, x._device.type) for x in tensors):
+            alike = [x for x in tensors if (x.type.dtype, x._device.type) == key]
+            xp, everyone = _means_of(key[1])
+            first = everyone.broadcast(xp.concatenate([x._array.reshape(-1) for x in alike]), 0)
             if world().rank == 0:
                 continue
-            ends = np.cumsum([x.type.numel for x in alike])[:-1]
-            for x, values in zip(alike, np.split(first, ends), strict=True):
-                x._array[...] = to_device(values.reshape(x.type.shape), x._device.type)
+            for x, values in zip(alike, _parts(first, alike), strict=True):
+                x._array[...] = values
                 x._version[0] += 1
 
     def forward(self, forward: Any, *args: Any, **kwargs: Any) -> Any:
@@ -84,7 +88,7 @@ class Averaging:
 
     def __init__(self, parameters: list[Tensor], bucket_nbytes: int) -> None:
         self._parameters = parameters
-        self._buckets = divide([p.type.nbytes for p in parameters], bucket_nbytes)
+        self._buckets = divide(parameters, bucket_nbytes)
         self._start()
 
     def _start(self) -> None:
@@ -113,33 +117,52 @@ class Averaging:
     def _average_next(self) -> None:
         bucket = self._buckets[self._num_done]
         self._num_done += 1
+        members = [self._parameters[i] for i in bucket]
+        xp, everyone = _means_of(members[0]._device.type)
         scale = np.float32(1.0 / world().world_size)
-        sizes = [self._parameters[i].type.numel for i in bucket]
-        flat = np.empty(sum(sizes), np.float32)
-        parts = np.split(flat, np.cumsum(sizes)[:-1])
+        flat = xp.empty(sum(p.type.numel for p in members), np.float32)
+        parts = _parts(flat, members)
         for i, part in zip(bucket, parts, strict=True):
             grad = self._grads[i]
             if grad is None:
                 part[...] = 0
             else:
-                np.multiply(to_host(grad._array), scale, out=part.reshape(grad.type.shape))
-        world().everyone.all_reduce(flat, out=flat)
-        for i, part in zip(bucket, parts, strict=True):
-            p = self._parameters[i]
-            values = to_device(part.reshape(p.type.shape), p._device.type)
-            self._results[i] = raw(p.type, values, p._device)
+                xp.multiply(grad._array, scale, out=part)
+                self._grads[i] = None  # its memory can go
+        everyone.all_reduce(flat, out=flat)
+        for i, p, part in zip(bucket, members, parts, strict=True):
+            self._results[i] = raw(p.type, part, p._device)
 
 
-def divide(nbytes: list[int], bucket_nbytes: int) -> list[list[int]]:
-    """Numbers of parameters in buckets, the last parameter first: its gradient is ready first."""
+def _means_of(kind: str) -> tuple[Any, Collectives]:
+    """NumPy or CuPy, and the collectives of all ranks for its arrays."""
+    if kind == "cpu":
+        return np, world().everyone
+    return own_device(), world().device_collectives(tuple(range(world().world_size)))
+
+
+def _parts(flat: Any, tensors: Sequence[Tensor]) -> list[Any]:
+    """Views of `flat`, one after the other, in the shapes of `tensors`."""
+    ends = itertools.accumulate(x.type.numel for x in tensors)
+    return [
+        flat[end - x.type.numel : end].reshape(x.type.shape)
+        for x, end in zip(tensors, ends, strict=True)
+    ]
+
+
+def divide(parameters: Sequence[Tensor], bucket_nbytes: int) -> list[list[int]]:
+    """Numbers of parameters in buckets of one kind of device, the last parameter first: its
+    gradient is ready first."""
     buckets: list[list[int]] = []
-    filled = bucket_nbytes
-    for i in reversed(range(len(nbytes))):
-        if not buckets or filled + nbytes[i] > bucket_nbytes:
+    filled = 0
+    for i in reversed(range(len(parameters))):
+        kind, nbytes = parameters[i]._device.type, parameters[i].type.nbytes
+        is_full = filled + nbytes > bucket_nbytes
+        if not buckets or is_full or parameters[buckets[-1][0]]._device.type != kind:
             buckets.append([])
             filled = 0
         buckets[-1].append(i)
-        filled += nbytes[i]
+        filled += nbytes
     return buckets
 
 

@@ -102,12 +102,14 @@ def _first_wins(array: Any, placement: Placement, nd_sbp: NdSbp) -> tuple[Any, b
     group = next(g for g in groups_of(placement, axes) if rank in g)
     if len(group) == 1:
         return array, False
-    first = world().collectives(group).broadcast(to_host(array), group[0])
+    on_gpu = placement.type == "cuda"
+    ranks = world().device_collectives(group) if on_gpu else world().collectives(group)
+    first = ranks.broadcast(array, group[0])
     if rank == group[0]:
         return array, False
     if not _may_be_written(array):
-        return to_device(first, placement.type), True
-    array[...] = to_device(first, placement.type)
+        return first, True
+    array[...] = first
     return array, True
 
 

@@ -576,6 +576,19 @@ def gradients_add_up_and_are_cleared() -> None:
     same(again, np.full(4, 18.0))
 
 
+def gradients_of_what_was_written_through_a_view() -> None:
+    """Rows are views where no axis cuts them."""
+    for placement, nd_sbp in LAYOUTS:
+        if S0 in nd_sbp:
+            continue
+        x = flow.ones(3, 4, placement=placement, sbp=nd_sbp, requires_grad=True)
+        y = x * 2.0
+        y[1:2].mul_(5.0)
+        same(y.to_global(ALL, B), [[2.0] * 4, [10.0] * 4, [2.0] * 4])
+        (y * y).sum().backward()
+        same(x.grad.to_global(ALL, B), [[8.0] * 4, [200.0] * 4, [8.0] * 4])
+
+
 # ---- trees, modules, modes -----------------------------------------------------------------------
 
 

@@ -65,7 +65,8 @@ def test_what_is_not_asked_for_arrives_as_nothing() -> None:
 
 
 def test_buckets_hold_the_last_parameters_first() -> None:
-    assert divide([4, 4, 4, 4, 4], 8) == [[4, 3], [2, 1], [0]]
-    assert divide([4, 100, 4], 8) == [[2], [1], [0]]
-    assert divide([4, 4], 0) == [[1], [0]]
+    one, large = leaf(1.0), flow.ones(25)
+    assert divide([one] * 5, 8) == [[4, 3], [2, 1], [0]]
+    assert divide([one, large, one], 8) == [[2], [1], [0]]
+    assert divide([one] * 2, 0) == [[1], [0]]
     assert divide([], 8) == []

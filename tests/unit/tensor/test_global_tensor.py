@@ -118,6 +118,15 @@ def test_in_place_ops_write_to_the_tensor_itself() -> None:
     np.testing.assert_array_equal(x.numpy(), np.full(3, 6.0))
 
 
+@pytest.mark.parametrize("sbp", [S1, B, P], ids=str)
+def test_what_is_written_through_a_view_has_its_own_gradient(sbp: Any) -> None:
+    x = flow.ones(3, 4, placement=ALONE, sbp=sbp, requires_grad=True)
+    y = x * 2.0
+    y[1:2].mul_(5.0)
+    (y * y).sum().backward()
+    np.testing.assert_array_equal(x.grad.numpy(), [[8.0] * 4, [200.0] * 4, [8.0] * 4])
+
+
 def test_trees_go_to_global_and_back() -> None:
     tree = {"a": flow.ones(2), "b": [flow.zeros(3), (1, "x")]}
     with warnings.catch_warnings(record=True) as caught:

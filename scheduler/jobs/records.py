@@ -44,7 +44,7 @@ FREE_REASONS = frozenset({"NODE_LOST", "PREEMPTED", "RENDEZVOUS_TIMEOUT"})
 """Causes that are not the program's: a restart for them spends nothing of `max_restarts`."""
 
 MAX_FUTILE_RESTARTS = 3
-"""After so many restarts in a row without a new checkpoint a job is given up, whatever the cause."""
+"""So many restarts in a row without a new checkpoint, and a job is given up, whatever the cause."""
 
 
 class JobKind(str, Enum):

@@ -6,9 +6,10 @@ begins, and no lengths or offsets are ever sent.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import cached_property, lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -77,6 +78,16 @@ class Exchange:
     def received_numel(self, rank: int) -> int:
         """Number of elements that `rank` reads from others."""
         return sum(read.numel for read in self._reads[rank] if read.source_rank != rank)
+
+    @cached_property
+    def signature(self) -> int:
+        """A digest of all reads: equal on two ranks that mean the same exchange."""
+        reads = [
+            (rank, [(r.source_rank, r.source_slices, r.target_slices, r.add) for r in reads])
+            for rank, reads in self._reads.items()
+        ]
+        digest = hashlib.blake2b(repr(reads).encode(), digest_size=8).digest()
+        return int.from_bytes(digest, "little", signed=True)
 
     def _read(self, rank: int) -> Callable[[Pull], Read]:
         def read(pull: Pull) -> Read:

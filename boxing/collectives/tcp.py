@@ -1,39 +1,75 @@
 """Collectives of ranks on different hosts: one TCP connection for each pair, used by all calls.
 
-A call sends every peer one frame: a header (call number, signature, length, text) and the packed
-data it needs. All sends and
-receives of a call make progress together, so no order of peers can block. Large sums go in two
-phases of pairwise
-exchanges, which move as much as a ring does and wait for each other less often.
+A call sends every peer a header (call number, signature, lengths, text), and then the parts that
+this peer reads, straight from the source. The first bytes go with the header, the rest when the
+headers of all peers are there and agree; until then nothing is taken from a socket but headers.
+If they differ, no rank has touched its target, every rank throws away what few bytes are on their
+way, and every rank raises the same DesyncError. After any other error the streams are cut in the
+middle, so the group refuses further calls.
+
+Large sums: every pair swaps its parts of the sum (reduce-scatter) and the finished blocks
+(all-gather) on one stream, finished blocks as soon as they are finished: 2T(p-1)/p bytes into every
+rank and no wait between the phases. A ring moves as much, but adds up part i in the order i+1, i+2,
+..., i, not in rank order, so its float sums would differ from those of other backends from three
+ranks on (with two ranks the two are the same); and every block would take p-1 hops one after the
+other instead of one.
 """
 
 from __future__ import annotations
 
 import hmac
-import selectors
+import itertools
+import select
 import socket
 import struct
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from oneflow.boxing.boxes import balanced_part
 from oneflow.boxing.collectives.base import (
+    REDUCTIONS,
     SLICE_S,
     TEXT_NBYTES,
     CallInfo,
     Check,
     Collectives,
-    pack,
-    unpack,
 )
 from oneflow.boxing.collectives.exchange import Array, Exchange
+from oneflow.boxing.collectives.streams import (
+    BLOCK_NBYTES,
+    SLOTS,
+    Incoming,
+    Link,
+    Outgoing,
+    Sums,
+    block_numel,
+    incoming_part,
+    local_copies,
+    need_source,
+    outgoing_parts,
+    raw,
+    view_of,
+    wire_of,
+)
 from oneflow.boxing.shared import KeyValueStore
-from oneflow.core.errors import DesyncError, PeerLostError, TransportError
+from oneflow.core.errors import HangError, PeerLostError, TransportError
 
-_HEADER = struct.Struct(f"<qqq{TEXT_NBYTES}s")
+EAGER_NBYTES = 256 << 10
+"""So many bytes leave with the header, before it is known that all ranks mean the same call."""
+
+LAG = 2
+"""Blocks by which finished sums follow the addends on a stream: time for all peers' to come."""
+
+ASK_S = 0.5
+"""When a connection breaks, how long the scheduler may take to say whose fault it was."""
+
+_HEADER = struct.Struct(f"<qqqq{TEXT_NBYTES}s")
 _HELLO = struct.Struct("<i64s")
+_BROKEN = select.POLLHUP | select.POLLERR | select.POLLNVAL
 
 
 class TcpCollectives(Collectives):
@@ -56,11 +92,14 @@ class TcpCollectives(Collectives):
     ) -> None:
         super().__init__(rank, ranks, check, timeout_s)
         self._proof = _proof(token, group_name)
-        self._call = 0
-        self._sockets = self._connect(group_name, kv, host)
-        for peer in self._sockets.values():
-            peer.setblocking(False)
-            peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._number = 0
+        self._broken = ""
+        self._scratch: dict[tuple[str, int], Array] = {}
+        sockets = self._connect(group_name, kv, host)
+        for connection in sockets.values():
+            connection.setblocking(False)
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.links = {peer: Link(peer, sockets[peer]) for peer in self.peers}
 
     # ---- connecting ------------------------------------------------------------------------------
 
@@ -114,127 +153,393 @@ class TcpCollectives(Collectives):
         else:
             link.close()
 
-    # ---- one call --------------------------------------------------------------------------------
+    # ---- calls -----------------------------------------------------------------------------------
 
     def _exchange(
         self, info: CallInfo, source: Array | None, target: Array, exchange: Exchange, reduce: Any
     ) -> None:
-        self._call += 1
-        packed: Array = np.empty(exchange.packed_numel(self.rank), target.dtype)
-        pack(source, exchange.packed(self.rank), packed)
-        raw = packed.view(np.uint8).data if packed.size else memoryview(b"")
-        outgoing: dict[int, list[memoryview]] = {}
+        self.run(info, [Job(source, target, exchange, reduce)])
+
+    def run(self, info: CallInfo, jobs: Sequence[Job]) -> None:
+        """Several exchanges as one call, with one header for each peer; no jobs: only agrees."""
+        sums = Sums(self._slots)
+        bound = [_Bound(self, job, sums) for job in jobs]
+        signature = info.signature
+        for job in jobs:
+            signature ^= job.exchange.signature
+        call = _Call(self, info, signature, lambda: _begin(bound))
         for peer in self.peers:
-            needs = self.rank in exchange.senders[peer]
-            header = _HEADER.pack(
-                self._call, info.signature, len(raw) if needs else 0, info.encoded
-            )
-            outgoing[peer] = [memoryview(header), *([raw] if needs and len(raw) else [])]
-        received = self._swap(info, outgoing)
-        if any(call.signature != info.signature for call, _ in received.values()):
-            texts = {rank: call.text for rank, (call, _) in received.items()}
-            self._raise_desync({**texts, self.rank: info.text})
+            sent = sum(b.outgoing_nbytes(peer) for b in bound)
+            call.send[peer] = sent, min(sent, EAGER_NBYTES), _chained(bound, "outgoing", peer)
+            received = sum(b.incoming_nbytes(peer) for b in bound)
+            call.receive[peer] = received, _chained(bound, "incoming", peer)
+        call.local = itertools.chain.from_iterable(b.local() for b in bound)
+        self._perform(call)
+        for b in bound:
+            b.finish()
 
-        def packed_of(rank: int) -> Array:
-            data: Array = np.frombuffer(received[rank][1], np.uint8).view(target.dtype)
-            return data
+    def _all_reduce_large(self, info: CallInfo, flat: Array, out: Array, op: str) -> None:
+        parts = [slice(*balanced_part(flat.size, self.size, i)) for i in range(self.size)]
+        mine = parts[self.index]
+        operands = [flat[mine] if r == self.rank else r for r in self.ranks]
+        sums = Sums(self._slots)
+        blocks = sums.add(out[mine], operands, REDUCTIONS[op])
+        call = _Call(self, info, info.signature, lambda: None)
+        step, size = block_numel(flat.itemsize), flat.itemsize
+        own_numel = mine.stop - mine.start
+        for peer, part in zip(self.ranks, parts, strict=True):
+            if peer != self.rank:
+                addends, numel = flat[part], part.stop - part.start
+                sent = (numel + own_numel) * size
+                eager = min(numel * size, EAGER_NBYTES)
+                stream = _sent_sums(_cut(addends, step), _cut(out[mine], step), sums)
+                call.send[peer] = sent, eager, stream
+                taken = _received_sums(sums, peer, blocks, _cut(out[part], step))
+                call.receive[peer] = sent, taken
+        self._perform(call)
 
-        unpack(self.rank, source, target, exchange, packed_of, reduce)
-        self.received_nbytes += exchange.received_numel(self.rank) * target.dtype.itemsize
-
-    def _swap(
-        self, info: CallInfo, outgoing: dict[int, list[memoryview]]
-    ) -> dict[int, tuple[CallInfo, bytearray]]:
-        """Sends and receives one frame per peer, whichever socket is ready first."""
-        frames = {peer: _Frame(self._call) for peer in self.peers}
-        waited = 0.0
-
-        def behind() -> list[int]:
-            return sorted(key.data for key in selector.get_map().values())
-
-        with selectors.DefaultSelector() as selector:
-            for peer in self.peers:
-                events = selectors.EVENT_READ | selectors.EVENT_WRITE
-                selector.register(self._sockets[peer], events, peer)
-            while selector.get_map():
-                ready = selector.select(SLICE_S)
-                for key, events in ready:
-                    self._move(selector, key.data, events, outgoing[key.data], frames[key.data])
-                waited = 0.0 if ready else waited + SLICE_S
-                if not ready:
-                    self._still_waiting(info, behind, waited)
-        return {peer: (frame.call, frame.data) for peer, frame in frames.items()}
-
-    def _move(
-        self,
-        selector: selectors.BaseSelector,
-        peer: int,
-        events: int,
-        queue: list[memoryview],
-        frame: _Frame,
-    ) -> None:
-        link = self._sockets[peer]
+    def _perform(self, call: _Call) -> None:
+        if self._broken:
+            raise TransportError(f"this set of ranks is cut off since {self._broken}")
+        self._number += 1
+        call.start(self._number)
+        before = sum(link.received_nbytes for link in self.links.values())
         try:
-            if events & selectors.EVENT_WRITE and queue:
-                queue[0] = queue[0][link.send(queue[0]) :]
-                if not queue[0]:
-                    del queue[0]
-            if events & selectors.EVENT_READ:
-                frame.receive(link)
-        except BlockingIOError:
-            return
+            self._move(call)
+        except BaseException as error:
+            self._broken = f"{call.info.text} ended with {type(error).__name__}: {error}"
+            for link in self.links.values():
+                link.stop()
+            raise
+        if call.is_off:
+            self._raise_desync({**call.texts, self.rank: call.info.text})
+        after = sum(link.received_nbytes for link in self.links.values())
+        self.received_nbytes += after - before - _HEADER.size * len(self.peers)
+
+    def _move(self, call: _Call) -> None:
+        """Sends and receives whatever can move, until all streams are at their end."""
+        busy = {link.socket.fileno(): link for link in self.links.values()}
+        for link in busy.values():
+            self._do(link, link.send)
+        waiting = _Waiting(busy)
+        local: Iterator[None] | None = call.local
+        idle_s = 0.0
+        while True:
+            waiting.update()
+            if not busy and local is None:
+                return
+            ready = waiting.poll(0.0 if local is not None and call.is_agreed else SLICE_S)
+            for fd, events in ready:
+                self._serve(busy[fd], events)
+            if ready:
+                idle_s = 0.0
+                for link in busy.values():
+                    link.resume()
+            elif local is not None and (call.is_agreed or not busy):
+                if next(local, self) is self:
+                    local = None
+            elif busy:
+                idle_s += SLICE_S
+                self._check(call, busy, idle_s)
+
+    def _serve(self, link: Link, events: int) -> None:
+        if events & (select.POLLIN | _BROKEN):
+            if link.wants_to_receive:
+                self._do(link, link.receive)
+            elif events & _BROKEN:
+                self._lost(link.rank, ConnectionError("it was reset"))
+        if events & select.POLLOUT and link.wants_to_send:
+            self._do(link, link.send)
+
+    def _do(self, link: Link, act: Callable[[], None]) -> None:
+        try:
+            act()
         except OSError as error:
-            raise PeerLostError(f"the connection to rank {peer} broke: {error}") from error
-        wanted = (selectors.EVENT_WRITE if queue else 0) | (
-            0 if frame.is_complete else selectors.EVENT_READ
-        )
-        if wanted:
-            selector.modify(link, wanted, peer)
-        else:
-            selector.unregister(link)
+            self._lost(link.rank, error)
+
+    def _lost(self, peer: int, error: OSError) -> None:
+        """That peer may only have left because of another; the scheduler soon knows whose fault it
+        was, so it is asked first."""
+        deadline = time.monotonic() + ASK_S
+        while self._peer_check is not None and time.monotonic() < deadline:
+            self._peer_check([peer])
+            time.sleep(SLICE_S)
+        raise PeerLostError(
+            f"rank {peer} is gone: its connection to rank {self.rank} broke ({error})"
+        ) from error
+
+    def _check(self, call: _Call, busy: dict[int, Link], idle_s: float) -> None:
+        try:
+            self._still_waiting(
+                call.info, lambda: sorted(link.rank for link in busy.values()), idle_s
+            )
+        except HangError:
+            if call.differs:
+                late = dict.fromkeys(self.peers, "has not come") | call.texts
+                self._raise_desync({**late, self.rank: call.info.text})
+            raise
+
+    # ---- memory that is kept ---------------------------------------------------------------------
+
+    def block(self, kind: str, rank: int, count: int = 1) -> Array:
+        """Memory for `count` blocks of one stream, made once."""
+        found = self._scratch.get((kind, rank))
+        if found is None:
+            found = self._scratch[kind, rank] = np.empty(count * BLOCK_NBYTES, np.uint8)
+        return found
+
+    def _slots(self, rank: int) -> Array:
+        return self.block("sum", rank, SLOTS)
 
     def close(self) -> None:
-        for link in self._sockets.values():
-            link.close()
+        for link in self.links.values():
+            link.socket.close()
+        self._scratch.clear()
 
 
-class _Frame:
-    """One frame as it comes in."""
+@dataclass(frozen=True)
+class Job:
+    """One exchange of a call: `target` is filled from the sources of all ranks."""
 
-    def __init__(self, call: int) -> None:
-        self._expected_call = call
-        self._buffer = bytearray(_HEADER.size)
-        self._filled = 0
-        self._has_header = False
-        self.call = CallInfo(0, "", b"")
-        self.data = bytearray()
+    source: Array | None
+    target: Array
+    exchange: Exchange
+    reduce: Any = np.add
+
+
+class _Bound:
+    """One job with its arrays: the streams to and from every peer."""
+
+    def __init__(self, group: TcpCollectives, job: Job, sums: Sums) -> None:
+        self._group, self._job, self._sums = group, job, sums
+        self._wire = wire_of(job.exchange, group.rank)
+        self._blocks = [
+            sums.add(
+                view_of(job.target, s.target),
+                [*self._before(s.onto, s.target), *map(self._operand, s.operands)],
+                job.reduce,
+            )
+            for s in self._wire.sums
+        ]
+
+    def _before(self, onto: bool, target: Any) -> list[Array]:
+        return [view_of(self._job.target, target)] if onto else []
+
+    def _operand(self, operand: tuple[int, Any]) -> Array | int:
+        rank, slices = operand
+        return self._own(slices) if rank == self._group.rank else rank
+
+    def _own(self, slices: Any) -> Array:
+        return view_of(need_source(self._group.rank, self._job.source), slices)
+
+    def outgoing_nbytes(self, peer: int) -> int:
+        numel = wire_of(self._job.exchange, peer).incoming_numel.get(self._group.rank, 0)
+        return numel * self._job.target.itemsize
+
+    def incoming_nbytes(self, peer: int) -> int:
+        return self._wire.incoming_numel.get(peer, 0) * self._job.target.itemsize
+
+    def outgoing(self, peer: int) -> Iterator[list[memoryview]]:
+        parts = [self._own(slices) for slices in self._wire.outgoing.get(peer, ())]
+        return outgoing_parts(parts, self._group.block("pack", peer))
+
+    def incoming(self, peer: int) -> Incoming:
+        for slices, number in self._wire.incoming.get(peer, ()):
+            if number is not None:
+                yield from self._sums.receive(peer, self._blocks[number])
+            else:
+                into = view_of(self._job.target, slices)
+                yield from incoming_part(into, self._group.block("unpack", peer))
+
+    def begin(self) -> None:
+        """All ranks mean the same call: from here on the target is written."""
+        if self._wire.fills_zero:
+            self._job.target[...] = 0
+        self._sums.advance()
+
+    def local(self) -> Iterator[None]:
+        return local_copies(
+            [(view_of(self._job.target, to), self._own(at)) for at, to in self._wire.local]
+        )
+
+    def finish(self) -> None:
+        target = self._job.target
+        for at, to in self._wire.repeated:
+            np.copyto(view_of(target, to), view_of(target, at))
+
+
+class _Call:
+    """What the streams of one call know together: who has come, and whether all mean the same.
+
+    send: peer -> (bytes, how many of them leave at once, stream).  receive: peer -> (bytes,
+    stream).  begin: called when all headers are there and agree.
+    """
+
+    def __init__(
+        self, group: TcpCollectives, info: CallInfo, signature: int, begin: Callable[[], None]
+    ) -> None:
+        self.info = info
+        self.send: dict[int, tuple[int, int, Any]] = {}
+        self.receive: dict[int, tuple[int, Incoming]] = {}
+        self.local: Iterator[None] = iter(())
+        self.texts: dict[int, str] = {}
+        self.differs = False
+        self._group = group
+        self._signature = signature
+        self._begin = begin
+        self._number = 0
+
+    def start(self, number: int) -> None:
+        self._number = number
+        if not self._group.peers:
+            self._begin()
+        for peer, link in self._group.links.items():
+            link.start(self._outgoing(peer), self._incoming(peer))
 
     @property
-    def is_complete(self) -> bool:
-        return self._has_header and self._filled == len(self._buffer)
+    def is_met(self) -> bool:
+        """All headers are there."""
+        return len(self.texts) == len(self._group.peers)
 
-    def receive(self, link: socket.socket) -> None:
-        """Takes what has come, but nothing of the next frame. Raises ConnectionError at the end of
-        the stream."""
-        if self.is_complete:
+    @property
+    def is_agreed(self) -> bool:
+        return self.is_met and not self.differs
+
+    @property
+    def is_off(self) -> bool:
+        return self.is_met and self.differs
+
+    def _outgoing(self, peer: int) -> Outgoing:
+        nbytes, eager, stream = self.send[peer]
+        encoded = self.info.encoded
+        header = _HEADER.pack(self._number, self._signature, nbytes, eager, encoded)
+        first = [memoryview(header)]
+        for batch in stream:
+            if batch is None:
+                yield first or None
+                first = []
+                continue
+            rest = batch
+            while rest and not self.is_agreed:
+                head, rest = _split(rest, eager)
+                eager -= sum(map(len, head))
+                if first or head:
+                    yield first + head
+                    first = []
+                while rest and not self.is_met:
+                    yield None
+                if rest and self.differs:
+                    return
+            if rest:
+                yield first + rest
+                first = []
+        if first:
+            yield first
+
+    def _incoming(self, peer: int) -> Incoming:
+        header = bytearray(_HEADER.size)
+        yield memoryview(header)
+        eager = self._take(peer, header)
+        while not self.is_met:
+            yield None
+        if not self.differs:
+            yield from self.receive[peer][1]
             return
-        count = link.recv_into(memoryview(self._buffer)[self._filled :])
-        if count == 0:
-            raise ConnectionError("it was closed by that rank")
-        self._filled += count
-        if not self._has_header and self._filled == len(self._buffer):
-            self._read_header()
+        while eager:
+            waste = raw(self._group.block("unpack", peer))[:eager]
+            yield waste
+            eager -= len(waste)
 
-    def _read_header(self) -> None:
-        call, signature, nbytes, text = _HEADER.unpack(self._buffer)
-        self.call = CallInfo(signature, text.rstrip(b"\0").decode(errors="replace"), text)
-        if call != self._expected_call:
-            raise DesyncError(
-                f"a peer is at call {call} ({self.call.text}), this rank at {self._expected_call}"
+    def _take(self, peer: int, header: bytearray) -> int:
+        """Compares a peer's header; returns how many bytes follow it at once."""
+        number, signature, nbytes, eager, encoded = _HEADER.unpack(header)
+        text = encoded.rstrip(b"\0").decode(errors="replace")
+        if number != self._number or not 0 <= eager <= min(nbytes, EAGER_NBYTES):
+            raise TransportError(
+                f"rank {peer} sent what is no header of call {self._number} ({self.info.text}): "
+                f"call {number}, {nbytes} bytes, {text!r}"
             )
-        self._has_header = True
-        self._buffer = self.data = bytearray(nbytes)
-        self._filled = 0
+        expected = self.receive[peer][0]
+        if signature == self._signature and nbytes != expected:
+            raise TransportError(
+                f"{self.info.text}: rank {peer} announces {nbytes} bytes, where {expected} are due"
+            )
+        self.texts[peer] = text
+        self.differs = self.differs or signature != self._signature
+        if self.is_agreed:
+            self._begin()
+        return int(eager)
+
+
+class _Waiting:
+    """The sockets that a call still waits for, each for what its streams want."""
+
+    def __init__(self, busy: dict[int, Link]) -> None:
+        self._busy = busy
+        self._poll = select.poll()
+        self._wanted: dict[int, int] = {}
+
+    def update(self) -> None:
+        """Drops links that are done from `busy`, and asks for what the others want now."""
+        for fd, link in list(self._busy.items()):
+            if link.is_done:
+                del self._busy[fd]
+                if self._wanted.pop(fd, None) is not None:
+                    self._poll.unregister(fd)
+                continue
+            wanted = link.wants_to_receive * select.POLLIN | link.wants_to_send * select.POLLOUT
+            if self._wanted.get(fd) != wanted:
+                self._wanted[fd] = wanted
+                self._poll.register(fd, wanted)
+
+    def poll(self, timeout_s: float) -> list[tuple[int, int]]:
+        return self._poll.poll(timeout_s * 1000)
+
+
+def _begin(bound: Sequence[_Bound]) -> None:
+    for job in bound:
+        job.begin()
+
+
+def _chained(bound: Sequence[_Bound], direction: str, peer: int) -> Any:
+    return itertools.chain.from_iterable(getattr(b, direction)(peer) for b in bound)
+
+
+def _cut(flat: Array, step: int) -> list[Array]:
+    return [flat[a : a + step] for a in range(0, flat.size, step)]
+
+
+def _sent_sums(addends: list[Array], finished: list[Array], sums: Sums) -> Outgoing:
+    """Blocks of a peer's part, each followed by an older block of the own part, once finished."""
+    for k in range(max(len(addends), len(finished) + LAG)):
+        if k < len(addends):
+            yield [raw(addends[k])]
+        if 0 <= k - LAG < len(finished):
+            while sums.done <= k - LAG:
+                yield None
+            yield [raw(finished[k - LAG])]
+
+
+def _received_sums(sums: Sums, peer: int, blocks: range, finished: list[Array]) -> Incoming:
+    """The other end of `_sent_sums` of a peer."""
+    for k in range(max(len(blocks), len(finished) + LAG)):
+        if k < len(blocks):
+            yield from sums.receive(peer, blocks[k : k + 1])
+        if 0 <= k - LAG < len(finished):
+            yield raw(finished[k - LAG])
+
+
+def _split(views: list[memoryview], nbytes: int) -> tuple[list[memoryview], list[memoryview]]:
+    """The first `nbytes` of some views, and the rest."""
+    head: list[memoryview] = []
+    rest = list(views)
+    while rest and nbytes >= len(rest[0]):
+        nbytes -= len(rest[0])
+        head.append(rest.pop(0))
+    if rest and nbytes:
+        head.append(rest[0][:nbytes])
+        rest[0] = rest[0][nbytes:]
+    return head, rest
 
 
 def _proof(token: str, group_name: str) -> bytes:

@@ -1,0 +1,201 @@
+"""Collectives of two ranks on different hosts: ours over TCP against a raw copy between sockets.
+
+    python benchmarks/tcp.py [--ops all_gather,broadcast,all_reduce] [--sizes 1048576] [--loopback]
+
+The hosts are two network namespaces joined by a virtual cable, which needs root; --loopback lets
+two processes of this host believe that they are on different ones. Both sides run in the same two
+processes, in turns, each turn after a barrier. The raw side moves the bytes that the collective has
+to move: sendall from the same memory and recv_into into memory that is there, in both directions at
+once where the collective does, with a thread for each direction. A turn lasts until the slower rank
+is done. Paired medians with 10th and 90th percentile; bytes are those of one rank's input.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import socket
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from measure import REST_S, arguments, paired, report
+
+from oneflow.distributed.world import world
+from oneflow.scheduler.ports import free_port
+
+SIZES = [1 << 20, 4 << 20, 16 << 20, 64 << 20]
+OPS = ("all_gather", "broadcast", "all_reduce")
+ADDRESSES = ("10.214.0.1", "10.214.0.2")
+Array = np.ndarray[Any, Any]
+
+
+class RawCopy:
+    """A connection of its own between the two ranks, and a thread that only sends."""
+
+    def __init__(self) -> None:
+        self._socket = self._connect()
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._todo: queue.SimpleQueue[memoryview] = queue.SimpleQueue()
+        self._sent = threading.Semaphore(0)
+        threading.Thread(target=self._send, daemon=True).start()
+
+    def _connect(self) -> socket.socket:
+        here = world()
+        if here.rank == 0:
+            host = os.environ["BENCHMARK_HOST"]
+            with socket.create_server((host, 0)) as listener:
+                here.client.put("raw", f"{host} {listener.getsockname()[1]}".encode())
+                return listener.accept()[0]
+        address, port = here.client.get("raw", 60.0).decode().split()
+        return socket.create_connection((address, int(port)))
+
+    def _send(self) -> None:
+        while True:
+            self._socket.sendall(self._todo.get())
+            self._sent.release()
+
+    def run(self, send: Array | None, into: Array | None) -> None:
+        if send is not None and into is None:
+            self._socket.sendall(send.data.cast("B"))
+            return
+        if send is not None:
+            self._todo.put(send.data.cast("B"))
+        if into is not None:
+            left = into.data.cast("B")
+            while left:
+                left = left[self._socket.recv_into(left) :]
+        if send is not None:
+            self._sent.acquire()
+
+
+def sides_of(op: str, x: Array, raw: RawCopy) -> dict[str, Callable[[], Any]]:
+    here, is_first = world().everyone, world().rank == 0
+    into = np.ones_like(x)
+    if op == "broadcast":
+        theirs = (x, None) if is_first else (None, into)
+        return {"ours": lambda: here.broadcast(x, 0), "raw": lambda: raw.run(*theirs)}
+    if op == "all_reduce":
+        out = np.ones_like(x)
+        return {"ours": lambda: here.all_reduce(x, out=out), "raw": lambda: raw.run(x, into)}
+    return {"ours": lambda: here.all_gather(x), "raw": lambda: raw.run(x, into)}
+
+
+def measure(op: str, nbytes: int, rounds: int, raw: RawCopy) -> dict[str, Any]:
+    here = world().everyone
+    x = np.random.default_rng(world().rank).standard_normal(nbytes // 4).astype(np.float32)
+    sides = sides_of(op, x, raw)
+    check(op, x, sides["ours"]())
+    before = here.received_nbytes
+    sides["ours"]()
+    moved = here.received_nbytes - before
+    times: dict[str, list[float]] = {name: [] for name in sides}
+    for turn in range(rounds + 3):
+        for name, run in sides.items():
+            time.sleep(REST_S)
+            here.barrier()
+            start = time.perf_counter()
+            run()
+            if turn >= 3:
+                times[name].append(time.perf_counter() - start)
+    slower = {
+        name: here.all_reduce(np.array(found), op="max").tolist() for name, found in times.items()
+    }
+    found = paired(slower, "ours", "raw")
+    rate = (moved or nbytes) / found["ours_s"] / 1e9
+    return {"op": op, "bytes": nbytes, **found, "GB/s": rate, "received": moved}
+
+
+def check(op: str, x: Array, result: Array) -> None:
+    """The values, against what both ranks' inputs must be."""
+    all_x = [
+        np.random.default_rng(r).standard_normal(x.size).astype(np.float32)
+        for r in range(world().world_size)
+    ]
+    expected = {"all_gather": np.concatenate(all_x), "broadcast": all_x[0]}
+    np.testing.assert_array_equal(result, expected.get(op, sum(all_x)))
+
+
+def run_rank(options: Any) -> None:
+    sizes = [int(s) for s in options.sizes.split(",")] if options.sizes else SIZES
+    raw = RawCopy()
+    rows = [
+        measure(op, nbytes, options.rounds, raw)
+        for op in options.ops.split(",")
+        for nbytes in sizes
+    ]
+    if world().rank == 0:
+        where = "loopback" if options.loopback else "two network namespaces"
+        kind = type(world().everyone).__name__
+        report(f"ours ({kind}) against raw sockets, {where}, s per call", rows, options.json)
+
+
+@contextmanager
+def two_hosts() -> Iterator[list[list[str]]]:
+    """Commands that run a program on one of two hosts joined by a cable."""
+    mark = uuid.uuid4().hex[:6]
+    names = [f"of{mark}{i}" for i in (0, 1)]
+    try:
+        for name in names:
+            ip("netns", "add", name)
+        ends = ("netns", names[0], "type", "veth", "peer", "name", "cable", "netns", names[1])
+        ip("link", "add", "cable", *ends)
+        for name, address in zip(names, ADDRESSES, strict=True):
+            ip("-n", name, "addr", "add", f"{address}/24", "dev", "cable")
+            ip("-n", name, "link", "set", "cable", "up")
+            ip("-n", name, "link", "set", "lo", "up")
+        yield [["ip", "netns", "exec", name] for name in names]
+    finally:
+        for name in names:
+            subprocess.run(["ip", "netns", "del", name], capture_output=True, check=False)
+
+
+def ip(*words: str) -> None:
+    subprocess.run(["ip", *words], check=True)
+
+
+def start(prefixes: list[list[str]], hosts: tuple[str, str], loopback: bool) -> int:
+    """Both ranks; returns the first exit code that is not 0."""
+    world_env = {"WORLD_SIZE": "2", "LOCAL_RANK": "0", "OMP_NUM_THREADS": "1"}
+    where = {"MASTER_ADDR": hosts[0], "MASTER_PORT": str(free_port())}
+    where["ONEFLOW_JOB_TOKEN"] = uuid.uuid4().hex * 2
+    ranks = []
+    for rank, prefix in enumerate(prefixes):
+        env = {**os.environ, **world_env, **where, "RANK": str(rank), "BENCHMARK_HOST": hosts[rank]}
+        if loopback:
+            env["ONEFLOW_HOST_IDENTITY"] = f"host{rank}"
+        command = [*prefix, sys.executable, str(Path(__file__).resolve()), *sys.argv[1:]]
+        ranks.append(subprocess.Popen(command, env=env))
+    try:
+        codes = [rank.wait() for rank in ranks]
+    finally:
+        for rank in ranks:
+            rank.kill()
+    return next((code for code in codes if code), 0)
+
+
+def main() -> None:
+    parser = arguments(__doc__)
+    parser.add_argument("--ops", default=",".join(OPS))
+    parser.add_argument("--sizes", default="", help="bytes, comma-separated")
+    parser.add_argument("--rounds", type=int, default=30)
+    parser.add_argument("--loopback", action="store_true", help="no namespaces: needs no root")
+    options = parser.parse_args()
+    if "RANK" in os.environ:
+        run_rank(options)
+    elif options.loopback:
+        raise SystemExit(start([[], []], ("127.0.0.1", "127.0.0.1"), True))
+    else:
+        with two_hosts() as prefixes:
+            raise SystemExit(start(prefixes, ADDRESSES, False))
+
+
+if __name__ == "__main__":
+    main()

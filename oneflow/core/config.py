@@ -54,6 +54,7 @@ class Config:
     suspect_s: float = 3.0  # silent for so long: shown as suspect
     act_s: float = 10.0  # silent for so long: lost, the job ends
     debug: bool = False
+    move_inputs_together: bool = False  # an eager op brings its global inputs to one placement
     trust_local_sizes: bool = False  # local to global compares nothing, whatever the call says
     debug_pass: str = ""  # name of a compiler pass to dump after, or ALL
     dump_dir: str | None = None  # folder for the graph's text after each compiler pass
@@ -92,6 +93,9 @@ class Config:
             suspect_s=suspect_s,
             act_s=act_s,
             debug=_boolean(env, "ONEFLOW_DEBUG") or _boolean(env, "ONEFLOW_DEBUG_MODE"),
+            move_inputs_together=_boolean(
+                env, "ONEFLOW_ENABLE_GLOBAL_INPUTS_WITH_INCONSISTENT_PLACEMENT"
+            ),
             trust_local_sizes=_boolean(env, "ONEFLOW_EAGER_LOCAL_TO_GLOBAL_BALANCED_OVERRIDE"),
             debug_pass=env.get("ONEFLOW_DEBUG_PASS", ""),
             dump_dir=env.get("ONEFLOW_DUMP") or None,

@@ -21,6 +21,7 @@ from oneflow.boxing.boxes import shard_box
 from oneflow.boxing.cost import boxing_seconds
 from oneflow.boxing.link import GPUS_OF_ONE_HOST, ONE_HOST
 from oneflow.boxing.route import choose_route
+from oneflow.core.config import current_config
 from oneflow.core.dtype import bool_
 from oneflow.core.errors import GraphError, InternalError, PlacementError
 from oneflow.core.op import Attr, Box, Op, infer_types, signatures
@@ -73,6 +74,8 @@ _calls: dict[tuple[Any, ...], GlobalCall] = {}
 
 def run_global(op: type[Op], inputs: tuple[Tensor, ...], attrs: dict[str, Attr]) -> Any:
     """Runs one op on global tensors. Raises PlacementError if they lie in different places."""
+    if current_config().move_inputs_together:
+        inputs = _moved_together(op, inputs)
     placement = _common_placement(op, inputs)
     call = _cached_call(op, inputs, attrs, placement)
     if op.is_random:
@@ -262,6 +265,21 @@ def _common_placement(op: type[Op], inputs: tuple[Tensor, ...]) -> Placement:
             )
     assert first is not None
     return first
+
+
+def _moved_together(op: type[Op], inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    """Global inputs on the placement of the first, in their own SBP if it fits there. What the op
+    overwrites stays where it is."""
+    first = inputs[0]._placement
+    if first is None:
+        return inputs
+    moved = list(inputs)
+    for i, x in enumerate(inputs):
+        if x._placement in (None, first) or i in op.mutates.values():
+            continue
+        fits = x.placement.ndim == first.ndim
+        moved[i] = to_layout(x, first, x.sbp if fits else all_broadcast(first.ndim))
+    return tuple(moved)
 
 
 # ---- signatures ----------------------------------------------------------------------------------

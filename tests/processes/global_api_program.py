@@ -240,6 +240,21 @@ def what_does_not_change_is_kept() -> None:
     refuses("Expected global tensor for to_local but got local tensor!", lambda: local.to_local())
 
 
+def inputs_meet_on_one_placement() -> None:
+    x, y = together(), flow.ones(N, placement=LAST, sbp=B, requires_grad=True)
+    if SIZE > 1:
+        refuses("Expected all tensors to be on the same placement", lambda: x + y)
+    config = current_config()
+    set_config(replace(config, move_inputs_together=True))
+    out = x + y * 2.0
+    assert out.placement == ALL
+    same(out, np.full(N, 3.0))
+    out.sum().backward()
+    assert y.grad.placement == LAST
+    same(y.grad.to_global(ALL, B), np.full(N, 2.0))
+    set_config(config)
+
+
 def values_leave() -> None:
     x = flow.arange(2 * SIZE, placement=ALL, sbp=S0)
     assert x.tolist() == list(range(2 * SIZE))

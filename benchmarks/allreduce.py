@@ -1,11 +1,14 @@
-"""Collectives of two ranks on one host: ours through shared memory against torch's gloo.
+"""Collectives of ranks on one host: ours through shared memory against torch's gloo.
 
     python benchmarks/allreduce.py [--ops all_reduce,all_gather] [--sizes 64,4194304] [--pin]
+    python benchmarks/allreduce.py --ranks 4
 
-Both run in the same two processes, in turns, each turn after a barrier; results are compared first.
+All sides run in the same processes, in turns, each turn after a barrier; results are compared
+first. Ours twice: with waits that spin for a while (50 us) before they sleep, and with waits that
+sleep at once (--spin or --block: only one of them). Both sides write into arrays that are there.
 Paired medians with 10th and 90th percentile; bytes are those of one rank's input. The op `plan` is
-an all_reduce through the runtime:
-actors, registers and mailboxes, a step of a compiled plan.
+an all_reduce through the runtime: actors, registers and mailboxes, a step of a compiled plan; its
+waits are as configured.
 """
 
 from __future__ import annotations
@@ -22,53 +25,67 @@ from typing import Any
 import numpy as np
 from measure import REST_S, arguments, paired, report
 
+from oneflow.boxing.collectives.exchange import (
+    all_to_all_exchange,
+    gather_exchange,
+    scatter_exchange,
+)
+from oneflow.boxing.collectives.shared_memory import SharedMemoryCollectives
+from oneflow.core.config import current_config
 from oneflow.distributed.world import world
 from oneflow.scheduler.ports import free_port
 
 SIZES = [64 << 2 * i for i in range(11)]  # 64 B to 64 MiB
 OPS = ("all_reduce", "plan", "all_gather", "reduce_scatter", "all_to_all")
-Side = Callable[[], np.ndarray[Any, Any]]
+IN_A_ROW_NBYTES = 16 << 20  # a turn makes several calls until so much has been summed; at most 20
+Array = np.ndarray[Any, Any]
+Side = Callable[[], Array]
 
 
-def sides_of(op: str, x: np.ndarray[Any, Any]) -> tuple[Side, Side]:
-    """Ours and gloo's, each returning its result. x: this rank's input."""
+def ours(op: str, x: Array, c: Any) -> Side:
+    """One call of ours, returning its result. x: this rank's input."""
+    p, n = c.size, x.size
+    if op == "all_reduce":
+        out = np.empty_like(x)
+        return lambda: c.all_reduce(x, out=out)
+    exchange = {
+        "all_gather": lambda: gather_exchange(c.ranks, (n,) * p),
+        "reduce_scatter": lambda: scatter_exchange(c.ranks, n, 1),
+        "all_to_all": lambda: all_to_all_exchange(c.ranks, n // p),
+    }[op]()
+    sizes = {"all_gather": n * p, "reduce_scatter": n // p, "all_to_all": n}
+    target = np.empty(sizes[op], x.dtype)
+    what = f"{op} float32[{n}]"
+
+    def run() -> Array:
+        c.transfer(what, x, target, exchange)
+        return target
+
+    return run
+
+
+def gloo(op: str, x: Array) -> Side:
+    """The same by torch."""
     import torch
     import torch.distributed as dist
 
-    here = world().everyone
-    given, p = torch.from_numpy(x.copy()), here.size
-    if op in ("all_reduce", "plan"):
-        out, theirs = np.empty_like(x), torch.empty_like(given)
+    given, p = torch.from_numpy(x.copy()), dist.get_world_size()
+    sizes = {"all_gather": x.size * p, "reduce_scatter": x.size // p}
+    target = torch.empty(sizes.get(op, x.size))
 
-        def gloo_sum() -> np.ndarray[Any, Any]:
-            theirs.copy_(given)  # gloo sums in place; ours reads x and writes out
-            dist.all_reduce(theirs)
-            return theirs.numpy()
+    def run() -> Array:
+        if op == "all_gather":
+            dist.all_gather_into_tensor(target, given)
+        elif op == "reduce_scatter":
+            dist.reduce_scatter_tensor(target, given)
+        elif op == "all_to_all":
+            dist.all_to_all_single(target, given)
+        else:
+            target.copy_(given)  # gloo sums in place; ours reads x and writes out
+            dist.all_reduce(target)
+        return target.numpy()
 
-        return (planned(x) if op == "plan" else lambda: here.all_reduce(x, out=out)), gloo_sum
-    if op == "all_gather":
-        gathered = torch.empty(p * x.size)
-
-        def gloo_gather() -> np.ndarray[Any, Any]:
-            dist.all_gather_into_tensor(gathered, given)
-            return gathered.numpy()
-
-        return lambda: here.all_gather(x), gloo_gather
-    if op == "reduce_scatter":
-        part = torch.empty(x.size // p)
-
-        def gloo_scatter() -> np.ndarray[Any, Any]:
-            dist.reduce_scatter_tensor(part, given)
-            return part.numpy()
-
-        return lambda: here.reduce_scatter(x), gloo_scatter
-    swapped = torch.empty_like(given)
-
-    def gloo_swap() -> np.ndarray[Any, Any]:
-        dist.all_to_all_single(swapped, given)
-        return swapped.numpy()
-
-    return lambda: here.all_to_all(x.reshape(p, -1)).reshape(-1), gloo_swap
+    return run
 
 
 PLAN = """graph sum pieces=1 {{
@@ -79,22 +96,21 @@ PLAN = """graph sum pieces=1 {{
 }}"""
 
 
-def planned(x: np.ndarray[Any, Any]) -> Side:
+def planned(x: Array) -> Side:
     """The same through the runtime: a compiled plan whose step copies x to a register, sums it over
-    the ranks and hands out 16
-    elements (the whole sum, for comparing, comes from a second plan)."""
+    the ranks and hands out 16 elements (the whole sum, for comparing, comes from a second plan)."""
     whole, few = job_of(x, 1), job_of(x, 2)
     first = [True]
 
-    def run() -> np.ndarray[Any, Any]:
+    def run() -> Array:
         job, first[0] = (whole if first[0] else few), False
-        result: np.ndarray[Any, Any] = job.run({})[0]
+        result: Array = job.run({})[0]
         return result
 
     return run
 
 
-def job_of(x: np.ndarray[Any, Any], output: int) -> Any:
+def job_of(x: Array, output: int) -> Any:
     from oneflow.actors.job import Job
     from oneflow.actors.link import open_link
     from oneflow.core.graph_text import parse_graph
@@ -116,14 +132,39 @@ def job_of(x: np.ndarray[Any, Any], output: int) -> Any:
     )
 
 
-def measure(op: str, nbytes: int, rounds: int) -> dict[str, Any]:
+def open_groups(options: Any) -> dict[str, SharedMemoryCollectives]:
+    """Our groups of all ranks, by how they wait."""
+    here = world()
+    ranks = tuple(range(here.world_size))
+    modes = {"spin": current_config().spin_s, "block": 0.0}
+    if options.spin != options.block:
+        modes.pop("block" if options.spin else "spin")
+    return {
+        mode: SharedMemoryCollectives(
+            f"benchmark/{mode}", here.rank, ranks, here.client, here.client.check, spin_s=spin_s
+        )
+        for mode, spin_s in modes.items()
+    }
+
+
+def measure(
+    op: str, nbytes: int, rounds: int, groups: dict[str, SharedMemoryCollectives]
+) -> dict[str, Any]:
     x = np.random.default_rng(world().rank).standard_normal(nbytes // 4).astype(np.float32)
-    ours, theirs = sides_of(op, x)
-    np.testing.assert_allclose(ours(), theirs(), rtol=1e-6, atol=1e-6)
-    repeat = max(1, min(20, (1 << 20) // nbytes))
-    times: dict[str, list[float]] = {"ours": [], "gloo": []}
+    sides: dict[str, Side] = {}
+    if op == "plan":
+        sides["spin" if "spin" in groups else "block"] = planned(x)
+    else:
+        sides = {mode: ours(op, x, group) for mode, group in groups.items()}
+    sides["gloo"] = gloo(op, x)
+    modes = [name for name in sides if name != "gloo"]
+    expected = sides["gloo"]().copy()
+    for mode in modes:
+        np.testing.assert_allclose(sides[mode](), expected, rtol=1e-6, atol=1e-6)
+    repeat = max(1, min(20, IN_A_ROW_NBYTES // nbytes))
+    times: dict[str, list[float]] = {name: [] for name in sides}
     for turn in range(rounds + 3):
-        for name, run in (("ours", ours), ("gloo", theirs)):
+        for name, run in sides.items():
             time.sleep(REST_S)
             world().everyone.barrier()
             start = time.perf_counter()
@@ -131,8 +172,12 @@ def measure(op: str, nbytes: int, rounds: int) -> dict[str, Any]:
                 run()
             if turn >= 3:
                 times[name].append((time.perf_counter() - start) / repeat)
-    found = paired(times, "ours", "gloo")
-    return {"op": op, "bytes": nbytes, **found, "GB/s": nbytes / found["ours_s"] / 1e9}
+    row: dict[str, Any] = {"op": op, "bytes": nbytes}
+    for mode in modes:
+        found = paired(times, mode, "gloo")
+        row |= {f"{mode}_{key}": found[key] for key in ("ours_s", "ratio", "ratio_p10")}
+        row |= {f"{mode}_ratio_p90": found["ratio_p90"], "gloo_s": found["theirs_s"]}
+    return row
 
 
 def run_rank(options: Any) -> None:
@@ -146,13 +191,18 @@ def run_rank(options: Any) -> None:
         os.sched_setaffinity(0, {cores[world().rank % len(cores)]})
     address = f"tcp://127.0.0.1:{os.environ['BENCHMARK_GLOO_PORT']}"
     dist.init_process_group("gloo", address, rank=world().rank, world_size=world().world_size)
+    groups = open_groups(options)
     sizes = [int(s) for s in options.sizes.split(",")] if options.sizes else SIZES
     rows = []
     for op in options.ops.split(","):
         for nbytes in sizes:
-            rows.append(measure(op, nbytes, options.rounds if nbytes < 1 << 24 else 15))
+            rounds = options.rounds if nbytes < 1 << 24 else min(options.rounds, 15)
+            rows.append(measure(op, nbytes, rounds, groups))
     if world().rank == 0:
-        report("ours (shared memory) against torch gloo, seconds per call", rows, options.json)
+        title = f"ours (shared memory) against torch gloo, {options.ranks} ranks, seconds per call"
+        report(title, rows, options.json)
+    for group in groups.values():
+        group.close()
     dist.destroy_process_group()
 
 
@@ -163,6 +213,8 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=40)
     parser.add_argument("--pin", action="store_true", help="one core for each rank")
     parser.add_argument("--ranks", type=int, default=2)
+    parser.add_argument("--spin", action="store_true", help="only waits that spin, then sleep")
+    parser.add_argument("--block", action="store_true", help="only waits that sleep at once")
     options = parser.parse_args()
     if "RANK" in os.environ:
         run_rank(options)

@@ -1,1 +1,3 @@
-"""Saving and loading: our container, and a reader of pickled files that runs no code."""
+"""Saving and loading: our container, folders that all ranks write, and a reader of pickled files
+that runs no code.
+"""

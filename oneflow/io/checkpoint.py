@@ -55,7 +55,7 @@ def save(
     A file or a folder becomes visible when it is complete and on the disk; before, an older one of
     the same name stays. Raises CheckpointError for what has no form in a checkpoint, and on all
     ranks if one of them fails; DesyncError if the ranks do not save the same. Files are in the
-    safetensors format; the structure is JSON in their metadata, or in the folder's manifest.json.
+    safetensors format; the structure is JSON in their metadata, or in the folder's manifest.
     """
     tree = Encoder(obj)
     if global_dst_rank is not None:

@@ -29,7 +29,7 @@ from oneflow.core.tensor_type import TensorType
 from oneflow.io.container import dtype_named, is_possible
 from oneflow.io.files import OpenFile, read_bytes
 
-MANIFEST_FILE = "manifest.json"
+MANIFEST_FILE = "checkpoint.manifest.json"
 FORMAT = "oneflow sharded checkpoint"
 VERSION = 1
 MAX_MANIFEST_NBYTES = 256 << 20
@@ -120,7 +120,7 @@ def _tensor_form(stored: Stored) -> dict[str, Any]:
     form: dict[str, Any] = {"shape": stored.shape, "dtype": stored.dtype.name}
     if stored.layout is not None:
         placement, nd_sbp = stored.layout
-        form |= {"placement": str(placement), "sbp": [str(s) for s in nd_sbp]}
+        form |= {"placement": f"{placement}", "sbp": [str(s) for s in nd_sbp]}
     form["parts"] = [
         [p.file, p.box.starts, p.box.stops, p.offset, f"{p.digest:016x}"] for p in stored.parts
     ]

@@ -222,14 +222,21 @@ class _Save:
             log.warning("save to %s: an older checkpoint is still there: %s", self.folder, error)
 
     def clean_up(self) -> None:
-        """Takes away this rank's file, unless the manifest may already name it."""
-        if self.pending is not None:
-            self.pending.abort()
-        if not self.may_be_committed and self.pending is not None:
-            self.shard.unlink(missing_ok=True)
+        """Takes away what this rank made, unless the manifest may already name it."""
+        try:
+            self._remove_own()
+        except OSError as error:  # the failure that brought us here is the one to report
+            log.warning("%s: what it began is still there: %s", self.pact.what, error)
         self.pact.settle()
         if self.made_folder and self.folder.is_dir() and not any(self.folder.iterdir()):
             self.folder.rmdir()
+
+    def _remove_own(self) -> None:
+        if self.pending is None:
+            return
+        self.pending.abort()
+        if not self.may_be_committed:
+            self.shard.unlink(missing_ok=True)
 
 
 def _add(

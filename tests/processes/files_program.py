@@ -148,7 +148,7 @@ def round_trips(folder: Path) -> None:
         assert moved["tied"][0].placement == place
     check_tree(flow.load(folder / "tree", map_location=lambda x: to_everyone(x)), SIZE)
     check_tree(flow.load(folder / "tree", global_src_rank=SIZE - 1), SIZE)
-    one_rank(folder)
+    one_rank(folder, saved)
     only_its_bytes(folder)
     resumed(folder, f"model{SIZE}")
 
@@ -157,9 +157,8 @@ def to_everyone(x: Any) -> Any:
     return x.to_global(placement=EVERYONE, sbp=S0 if x.ndim else B) if x.is_global else x
 
 
-def one_rank(folder: Path) -> None:
-    """One rank writes or reads for all, into a file, a folder, a buffer."""
-    saved = tree()
+def one_rank(folder: Path, saved: dict[str, Any]) -> None:
+    """One rank writes or reads for all: a file, a folder, a file of PyTorch."""
     flow.save(saved, folder / f"file{RANK}", global_dst_rank=1)
     flow.save(saved, folder / "external", global_dst_rank=0, save_as_external_data=True)
     here = [p.name for p in sorted(folder.glob("file*"))]
@@ -197,7 +196,7 @@ def only_its_bytes(folder: Path) -> None:
     shape = (48, 40)
     x = flow.tensor(values(shape, "float32"), placement=EVERYONE, sbp=S0)
     flow.save([x], folder / "big")
-    manifest = (folder / "big" / "manifest.json").stat().st_size
+    manifest = (folder / "big" / "checkpoint.manifest.json").stat().st_size
     for place, sbp in layouts():
         before = METRICS.checkpoint_nbytes["read"]
         (found,) = flow.load(folder / "big", map_location=(place, sbp))
@@ -360,7 +359,7 @@ def wrong(folder: Path, new: Any, last: int) -> None:
 
 def damaged(folder: Path, last: int) -> None:
     """Damage that only one rank can see is an error on all."""
-    x = flow.ones(64, 64, placement=EVERYONE, sbp=S0)
+    x = flow.arange(64.0 * 64, placement=EVERYONE, sbp=S0).reshape(64, 64)
 
     def fresh() -> list[Path]:
         flow.save({"x": x}, folder / "bad")
@@ -382,6 +381,12 @@ def damaged(folder: Path, last: int) -> None:
         data[-5] ^= 4
         shard.write_bytes(data)
     refused("is damaged")
+    first, *_, other = fresh()
+    if RANK == 0:
+        (folder / "kept").write_bytes(first.read_bytes())
+        os.replace(other, first)
+        os.replace(folder / "kept", other)
+    refused("is damaged")
     shard = fresh()[last]
     os.truncate(shard, 200) if RANK == 0 else None
     refused("has 200 bytes")
@@ -391,13 +396,13 @@ def damaged(folder: Path, last: int) -> None:
     fresh()
     assert len(list((folder / "bad").iterdir())) == SIZE + 1
     if RANK == 0:
-        (folder / "bad" / "manifest.json").write_text("{")
-    refused("manifest.json")
+        (folder / "bad" / "checkpoint.manifest.json").write_text("{")
+    refused("checkpoint.manifest.json")
 
 
 def killed(folder: Path) -> None:
     """One rank dies while it writes; the older checkpoint is still there."""
-    x = flow.ones(64, 64, placement=EVERYONE, sbp=S0)
+    x = flow.arange(64.0 * 64, placement=EVERYONE, sbp=S0).reshape(64, 64)
     flow.save({"x": x}, folder / "good")
     flow.comm.barrier()
     if RANK == 1:

@@ -67,7 +67,7 @@ T0 = ("tensors", "t0")
 DAMAGES: dict[str, tuple[Callable[[Any], None], str]] = {
     "path out": (at("files", 0, "name", value="../" + FIRST), "no name of a shard"),
     "absolute path": (at("files", 0, "name", value="/etc/passwd"), "no name of a shard"),
-    "other file": (at("files", 0, "name", value="manifest.json"), "no name of a shard"),
+    "other file": (at("files", 0, "name", value="checkpoint.manifest.json"), "no name of a shard"),
     "null byte": (at("files", 0, "name", value=FIRST + "\0"), "no name of a shard"),
     "file twice": (at("files", 1, "name", value=FIRST), "named twice"),
     "no files": (at("files", value=None), "no files"),
@@ -182,7 +182,7 @@ def saved(folder: Path) -> Path:
 
 
 def reseal(folder: Path, change: Callable[[Any], None]) -> None:
-    path = folder / "manifest.json"
+    path = folder / "checkpoint.manifest.json"
     content = json.loads(path.read_bytes())["content"]
     change(content)
     path.write_bytes(sealed(json.dumps(content).encode()))
@@ -196,7 +196,11 @@ def test_one_process_round_trip_and_replacement(tmp_path: Path) -> None:
     (tmp_path / "x" / "notes.txt").write_bytes(b"the user's")
     again = saved(tmp_path / "x")
     assert shard != again
-    assert sorted(os.listdir(tmp_path / "x")) == ["manifest.json", "notes.txt", again.name]
+    assert sorted(os.listdir(tmp_path / "x")) == [
+        "checkpoint.manifest.json",
+        "notes.txt",
+        again.name,
+    ]
     flow.save({"x": 2}, tmp_path / "x", save_as_external_data=True)
     assert flow.load(tmp_path / "x") == {"x": 2} and not again.exists()
     saved(tmp_path / "x")
@@ -270,8 +274,8 @@ def test_a_manifest_that_is_no_file_is_refused(tmp_path: Path, monkeypatch: Any)
     saved(tmp_path / "x")
     monkeypatch.setattr(module, "MAX_MANIFEST_NBYTES", 100)
     refused(tmp_path / "x", "more than the 100")
-    (tmp_path / "x" / "manifest.json").unlink()
-    os.mkfifo(tmp_path / "x" / "manifest.json")
+    (tmp_path / "x" / "checkpoint.manifest.json").unlink()
+    os.mkfifo(tmp_path / "x" / "checkpoint.manifest.json")
     refused(tmp_path / "x", "not a regular file")
 
 
@@ -279,7 +283,7 @@ def test_only_the_wanted_is_read(tmp_path: Path) -> None:
     saved(tmp_path / "x")
     before = METRICS.checkpoint_nbytes["read"]
     flow.load(tmp_path / "x")
-    manifest = (tmp_path / "x" / "manifest.json").stat().st_size
+    manifest = (tmp_path / "x" / "checkpoint.manifest.json").stat().st_size
     assert METRICS.checkpoint_nbytes["read"] - before == manifest + 48
 
 
@@ -308,7 +312,12 @@ def test_layout_in_another_world() -> None:
 def test_what_an_older_save_left_is_recognised() -> None:
     own = f"shard-{'a' * 16}-00000.safetensors"
     old = [f"shard-{'b' * 16}-00001.safetensors", f".shard-{'b' * 16}-00001.safetensors.x_1"]
-    others = ["manifest.json", "shard-x-00000.safetensors", f"my-{old[0]}", f"{old[0]}.bak.gz"]
+    others = [
+        "checkpoint.manifest.json",
+        "shard-x-00000.safetensors",
+        f"my-{old[0]}",
+        f"{old[0]}.bak.gz",
+    ]
     assert left_over([own, *old, *others], "a" * 16) == old
 
 

@@ -11,6 +11,7 @@ from oneflow.core.dtype import DType, dtype_of
 from oneflow.core.placement import Placement
 from oneflow.core.tensor_type import TensorType
 from oneflow.kernels.cuda_device import use_device
+from oneflow.tensor.devices import to_host
 from oneflow.tensor.tensor import Tensor, adopt, needs_data, raw, wrap
 
 
@@ -21,8 +22,8 @@ def to_numpy(x: Tensor) -> np.ndarray[Any, Any]:
         from oneflow.tensor.eager_global import gather
 
         x = gather(x)
-    array = x._array if x._device.type == "cpu" else x._array.get()
-    return array.astype(np.float32) if x.type.dtype.name == "bfloat16" else array  # type: ignore[no-any-return]
+    array = to_host(x._array)
+    return array.astype(np.float32) if x.type.dtype.name == "bfloat16" else array
 
 
 def move(x: Tensor, device: Device) -> Tensor:
@@ -37,7 +38,7 @@ def move(x: Tensor, device: Device) -> Tensor:
 
 def _array_on(array: Any, device: Device) -> Any:
     if device.type == "cpu":
-        return array.get() if not isinstance(array, np.ndarray) else array.copy()
+        return array.copy() if isinstance(array, np.ndarray) else to_host(array)
     return use_device(device.index).array(array)
 
 
@@ -76,7 +77,7 @@ def reduce_tensor(x: Tensor) -> tuple[Any, ...]:
     sbp.
     """
     needs_data(x, "pickling")
-    array = x._array if isinstance(x._array, np.ndarray) else x._array.get()
+    array = to_host(x._array)
     return rebuild, (
         type(x),
         array,

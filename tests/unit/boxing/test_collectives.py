@@ -17,6 +17,7 @@ from boxing_ranks import LocalStore, in_threads
 from oneflow.boxing.collectives.base import Collectives
 from oneflow.boxing.collectives.in_process import InProcessGroup
 from oneflow.boxing.collectives.shared_memory import SharedMemoryCollectives
+from oneflow.boxing.collectives.spanning import SpanningCollectives
 from oneflow.boxing.collectives.tcp import TcpCollectives
 from oneflow.boxing.cost import boxing_bytes
 from oneflow.boxing.execute import run_route
@@ -26,7 +27,8 @@ from oneflow.core.errors import DesyncError, HangError
 from oneflow.core.placement import Placement
 from oneflow.core.tensor_type import TensorType
 
-BACKENDS = ["in_process", "shared_memory", "tcp"]
+BACKENDS = ["in_process", "shared_memory", "tcp", "spanning"]
+HOSTS = "abba"  # where each rank pretends to be
 
 
 class Ranks:
@@ -42,6 +44,9 @@ class Ranks:
         if self._backend == "in_process":
             group = self._groups.setdefault(members, InProcessGroup(members))
             return group.collectives(rank, **self._options)
+        if self._backend == "spanning":
+            hosts = [HOSTS[r] for r in members]
+            return SpanningCollectives(name, rank, members, hosts, self._store, **self._options)
         backend = TcpCollectives if self._backend == "tcp" else SharedMemoryCollectives
         return backend(name, rank, members, self._store, **self._options)
 
@@ -172,8 +177,8 @@ def test_different_calls_raise_on_every_rank_and_name_them(run: Any) -> None:
     results = run(3, work, timeout_s=20.0)
     for result in results:
         assert isinstance(result, DesyncError), result
-        assert "rank 1: all_reduce_sum float32[3] at" in str(result)
-        assert "rank 2: all_reduce_sum float32[4] at" in str(result)
+        assert "rank 1: all_reduce(sum) float32[3] at" in str(result)
+        assert "rank 2: all_reduce(sum) float32[4] at" in str(result)
         assert "test_collectives.py" in str(result)
 
 

@@ -268,8 +268,7 @@ def _summed(x: Tensor) -> Any:
     nd_sbp = stored_sbp(x.type, x.sbp, x.placement)
     if nd_sbp == x.sbp:
         return x._array
-    home = Placement("cpu", x.placement.ranks)
-    return relayout(x._array, x.type, x.sbp, x.placement, nd_sbp, home)
+    return relayout(x._array, x.type, x.sbp, x.placement, nd_sbp, x.placement)
 
 
 def stored_sbp(type_: TensorType, nd_sbp: NdSbp, placement: Placement) -> NdSbp:

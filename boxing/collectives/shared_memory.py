@@ -4,6 +4,7 @@ Every rank owns one page that its peers read:
 
     word 0            progress: grows by one with every step of every call; all ranks count alike
     words 8..         one word per rank, 1 while that rank sleeps on word 0
+    core bits         the cores that this rank may use
     two call slots    [call number, signature, text], used in turn
     data slots        a ring of what others read: pieces of this rank's data, or sums that it made
 
@@ -24,6 +25,7 @@ when progress says so.
 
 from __future__ import annotations
 
+import os
 import struct
 from collections.abc import Sequence
 from typing import Any
@@ -63,12 +65,14 @@ _PROGRESS = 0
 _SLEEPERS = 8
 _CALL = struct.Struct(f"<qq{TEXT_NBYTES}s")
 _LINE = 64
+_CORES_NBYTES = 256
 
 
 class SharedMemoryCollectives(Collectives):
     """group_name: never used before in this job; kv: where the ranks find each other.
 
-    spin_s: how long a wait looks before it sleeps; None: as configured.
+    spin_s: how long a wait looks before it sleeps; None: as configured; 0 if there are more ranks
+    than cores.
     """
 
     def __init__(
@@ -88,17 +92,36 @@ class SharedMemoryCollectives(Collectives):
         self._ticks = 0
         self._rounds = 0
         self._waited_s = 0.0
-        self._calls_at = _aligned((_SLEEPERS + self.size) * 8)
+        self._cores_at = _aligned((_SLEEPERS + self.size) * 8)
+        self._calls_at = self._cores_at + _CORES_NBYTES
         self._call_step = _aligned(_CALL.size)
         self._slots_at = _aligned(self._calls_at + 2 * self._call_step, 4096)
         self._slot_step = _aligned(SLOT_NBYTES + self.size * _LINE, 4096)
         self._mine = SharedPage.create(self._slots_at + NUM_SLOTS * self._slot_step)
+        self._say_cores()
         pages = exchange_pages(group_name, rank, ranks, [self._mine], kv, timeout_s)
         self._pages = {r: page[0] for r, page in pages.items()}
         self._sleepers = self._mine.words[_SLEEPERS : _SLEEPERS + self.size]
         self._views: dict[Any, list[dict[int, Array]]] = {}
         self._last_text: list[CallInfo | None] = [None, None]
         self._wait_all(call_info("open", "group", (), ""), self._step_done())  # all have mapped all
+        if self._num_cores() < self.size:
+            self._spin_s = 0.0
+
+    def _say_cores(self) -> None:
+        bits = self._mine.bytes[self._cores_at : self._cores_at + _CORES_NBYTES]
+        for core in os.sched_getaffinity(0):
+            if core < 8 * _CORES_NBYTES:
+                bits[core // 8] |= 1 << core % 8
+
+    def _num_cores(self) -> int:
+        """How many cores the ranks have together. If they are fewer than the ranks, a rank that
+        spins keeps its core from one that it waits for: sums of four ranks on two cores take twice
+        as long as with waits that sleep."""
+        found = np.zeros(_CORES_NBYTES, np.uint8)
+        for page in self._pages.values():
+            found |= page.bytes[self._cores_at : self._cores_at + _CORES_NBYTES]
+        return int(np.unpackbits(found).sum())
 
     # ---- one call --------------------------------------------------------------------------------
 

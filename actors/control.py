@@ -165,7 +165,7 @@ class ControlClient:
         """The value of `key`; waits for it. Raises TransportError after `timeout_s`."""
         from oneflow.protos import control_pb2 as pb
 
-        wait_s = self._config.timeout_s if timeout_s is None else timeout_s
+        wait_s = self._wait_s(timeout_s)
         reply = self._call("Get", pb.GetRequest(key=key, timeout_s=wait_s), wait_s)
         return bytes(reply.value)
 
@@ -210,7 +210,7 @@ class ControlClient:
         """
         from oneflow.protos import control_pb2 as pb
 
-        wait_s = self._config.timeout_s if timeout_s is None else timeout_s
+        wait_s = self._wait_s(timeout_s)
         request = pb.BarrierRequest(name=name, rank=self.rank, timeout_s=wait_s)
         self._call("Barrier", request, wait_s)
 
@@ -233,9 +233,38 @@ class ControlClient:
         Raises DesyncError that shows each rank's text of the first node that differs, or whatever
         the compile raised.
         """
+        args = job_name, digest, node_digests, graph, config, describe, timeout_s
+        limit_s = 2 * self._wait_s(timeout_s) + 2 * MARGIN_S
+        return wait_for(self._plan(*args), limit_s)
+
+    def ask_compile(
+        self,
+        job_name: str,
+        digest: bytes,
+        node_digests: Sequence[int],
+        graph: bytes,
+        config: bytes = b"",
+        describe: Callable[[int], str] = str,
+        timeout_s: float | None = None,
+    ) -> concurrent.futures.Future[bytes]:
+        """`compile` for a caller that has more to look at while it waits."""
+        return submit(
+            self._plan(job_name, digest, node_digests, graph, config, describe, timeout_s)
+        )
+
+    def _plan(
+        self,
+        job_name: str,
+        digest: bytes,
+        node_digests: Sequence[int],
+        graph: bytes,
+        config: bytes,
+        describe: Callable[[int], str],
+        timeout_s: float | None,
+    ) -> Coroutine[Any, Any, bytes]:
         from oneflow.protos import control_pb2 as pb
 
-        wait_s = self._config.timeout_s if timeout_s is None else timeout_s
+        wait_s = self._wait_s(timeout_s)
         header = pb.CompileHeader(
             rank=self.rank,
             sequence=self._num_compiles,
@@ -246,8 +275,10 @@ class ControlClient:
         )
         self._num_compiles += 1
         asked = CompileCall(header, graph if self.rank == 0 else b"", node_digests, describe)
-        limit_s = 2 * wait_s + MARGIN_S
-        return wait_for(self._guarded(self._compile(asked), limit_s), limit_s + MARGIN_S)
+        return self._guarded(self._compile(asked), 2 * wait_s + MARGIN_S)
+
+    def _wait_s(self, timeout_s: float | None) -> float:
+        return self._config.timeout_s if timeout_s is None else timeout_s
 
     def report_failure(
         self, cause: str, exit_code: int = 1, reason: str = "USER_ERROR"

@@ -66,6 +66,8 @@ class Job:
         self._link = open_link(plan, rank) if open_link else _alone(plan, rank, hardware)
         self.bound: BoundPlan = bind(plan, rank, hardware, self._link.peers, variables)
         self.executor = Executor(self.bound, self._link.bus, check, timeout_s)
+        self.calls = 0
+        """Steps begun."""
         self._is_broken = False
         live.add(self)
 
@@ -78,6 +80,7 @@ class Job:
         self.bound.feed.arrays = feeds
         self.bound.fetch.arrays = {}
         self._is_broken = True
+        self.calls += 1
         self.executor.run_step()
         self._is_broken = False
         return self.bound.fetch.arrays

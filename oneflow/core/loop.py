@@ -56,8 +56,16 @@ def wait_for(work: Coroutine[Any, Any, T], timeout_s: float) -> T:
             raise
         future.cancel()
         raise InternalError(f"the control loop did not answer within {timeout_s:g} s") from None
-    except OneFlowError as error:
-        raise error.with_traceback(None) from error.__cause__  # frames of the loop help nobody
+    except OneFlowError:
+        return result_of(future)
     except BaseException:
         future.cancel()
         raise
+
+
+def result_of(done: concurrent.futures.Future[T]) -> T:
+    """What work that is done has returned or raised; frames of the loop, which help nobody, go."""
+    try:
+        return done.result()
+    except OneFlowError as error:
+        raise error.with_traceback(None) from error.__cause__

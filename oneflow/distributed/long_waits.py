@@ -6,14 +6,17 @@ from __future__ import annotations
 
 import concurrent.futures
 import threading
+import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from oneflow.core.errors import DesyncError
+from oneflow.core.errors import DesyncError, PeerLostError
+from oneflow.core.loop import result_of
 
 if TYPE_CHECKING:
     from oneflow.actors.control import ControlClient
 
+COMPILE = "compile"
 LAST_WORD_S = 0.2  # a verdict on our own wait says more than that another rank has failed
 
 
@@ -27,6 +30,7 @@ class LongWaits:
     def __init__(self) -> None:
         self._reached: dict[str, Callable[[], int]] = {}
         self._threads: set[int] = set()
+        self._num_compiles = 0
         self._asked: concurrent.futures.Future[None] | None = None
         self._wait: tuple[str, int] | None = None
 
@@ -66,6 +70,35 @@ class LongWaits:
             concurrent.futures.wait([self._asked], LAST_WORD_S)
             if self._asked.done():
                 _raise_verdict(self._asked)
+
+    def compiled(
+        self,
+        client: ControlClient,
+        ask: Callable[[], concurrent.futures.Future[bytes]],
+        text: str,
+    ) -> bytes:
+        """The plan of one compile, which all ranks must ask for.
+
+        Raises what the compile raises, and DesyncError if others wait elsewhere for this rank.
+        """
+        from oneflow.boxing.collectives.base import LONG_WAIT_S, SLICE_S
+
+        if not self._num_compiles:
+            self.add_place(COMPILE, lambda: self._num_compiles)
+        self._num_compiles += 1
+        others = [r for r in range(client.world_size) if r != client.rank]
+        wait = COMPILE, self._num_compiles, text, others
+        asked, started_at = ask(), time.monotonic()
+        try:
+            while not concurrent.futures.wait([asked], SLICE_S).done:
+                if time.monotonic() - started_at > LONG_WAIT_S:
+                    self.still(client, *wait)
+            return result_of(asked)
+        except PeerLostError:
+            self.last_word(client, *wait)
+            raise
+        finally:
+            asked.cancel()
 
 
 def _raise_verdict(asked: concurrent.futures.Future[None]) -> None:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import concurrent.futures
 import time
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, NoReturn
 
 from oneflow.boxing.collectives.base import ADVICE, LONG_WAIT_S, SLICE_S
 from oneflow.core.errors import HangError, PeerLostError, TransportError
-from oneflow.core.location import user_call
+from oneflow.core.location import user_call, user_location
+from oneflow.core.loop import result_of
 
 if TYPE_CHECKING:
     from oneflow.actors.control import ControlClient
+    from oneflow.actors.job import Job
     from oneflow.boxing.collectives.base import Collectives
     from oneflow.distributed.long_waits import LongWaits
 
@@ -53,7 +55,7 @@ class Meeting:
         try:
             while not concurrent.futures.wait([asked], SLICE_S).done:
                 self.check(self._peers)
-            return asked.result()
+            return result_of(asked)
         except TransportError as error:
             if time.monotonic() - started_at < timeout_s:
                 raise
@@ -70,9 +72,7 @@ class Meeting:
         except PeerLostError as error:
             if self._opened is None:
                 self.last_word(OPENING, self._first, self._peers)
-            if self._client.aborted is None:
-                raise PeerLostError(f"{error}. {ADVICE}") from None
-            raise
+            _raise_lost(self._client, error)
 
     def still(self, number: int, text: str, missing: Sequence[int]) -> None:
         """See `LongWaits.still`."""
@@ -81,6 +81,56 @@ class Meeting:
     def last_word(self, number: int, text: str, missing: Sequence[int]) -> None:
         """See `LongWaits.last_word`."""
         self._waits.last_word(self._client, self._place, number, text, missing)
+
+
+class StepWatch:
+    """What a graph's executor checks while it waits for other ranks in a step.
+
+    name: of the bound graph, equal on all ranks.
+    """
+
+    def __init__(self, client: ControlClient, waits: LongWaits, name: str) -> None:
+        self._client, self._waits, self._name = client, waits, name
+        self._job: Job | None = None
+        self._step = 0
+        self._since = 0.0
+
+    def watch(self, job: Job) -> Job:
+        """The graph is bound: its long waits are told from now on."""
+        self._job = job
+        self._waits.add_place(self._name, lambda: job.calls)
+        return job
+
+    def check(self, missing: Iterable[int]) -> None:
+        """Raises PeerLostError if the job is over or one of `missing` has left, DesyncError if they
+        wait elsewhere for this rank."""
+        waited_s = self._waited_s()
+        if waited_s > LONG_WAIT_S:
+            self._waits.still(*self._wait(missing))
+        try:
+            self._client.check(missing)
+        except PeerLostError as error:
+            if waited_s > LONG_WAIT_S:
+                self._waits.last_word(*self._wait(missing))
+            _raise_lost(self._client, error)
+
+    def _waited_s(self) -> float:
+        """Since the first wait of this step."""
+        step = 0 if self._job is None else self._job.calls
+        if step != self._step:
+            self._step, self._since = step, time.monotonic()
+        return time.monotonic() - self._since if step else 0.0
+
+    def _wait(self, missing: Iterable[int]) -> tuple[ControlClient, str, int, str, list[int]]:
+        text = f"step {self._step} of graph {self._name.split('.')[0]} at {user_location()}"
+        return self._client, self._name, self._step, text, sorted(missing)
+
+
+def _raise_lost(client: ControlClient, error: PeerLostError) -> NoReturn:
+    """A rank that left in order, while others need it, has most likely taken another way."""
+    if client.aborted is None:
+        raise PeerLostError(f"{error}. {ADVICE}") from None
+    raise error
 
 
 def place_of(ranks: Sequence[int]) -> str:

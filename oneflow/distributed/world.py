@@ -7,10 +7,12 @@ import atexit
 import itertools
 import os
 import threading
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from oneflow.core.config import Config, current_config
 from oneflow.core.errors import InternalError, OneFlowError
+from oneflow.core.location import user_location
 from oneflow.core.log import get_logger
 from oneflow.core.log import set_up as set_up_log
 from oneflow.core.metrics import METRICS
@@ -111,6 +113,20 @@ class World:
     def everyone(self) -> Collectives:
         """The collectives of all ranks."""
         return self.collectives(tuple(range(self.world_size)))
+
+    def compile(
+        self,
+        job_name: str,
+        digest: bytes,
+        node_digests: Sequence[int],
+        graph: bytes,
+        config: bytes,
+        describe: Callable[[int], str],
+    ) -> bytes:
+        """As `ControlClient.compile`; other ranks that wait in something else are found."""
+        args = job_name, digest, node_digests, graph, config, describe
+        what = f"compile of {job_name} at {user_location()}"
+        return self.long_waits.compiled(self.client, lambda: self.client.ask_compile(*args), what)
 
     def next_job_number(self) -> int:
         """A number of its own for each job; ranks that make jobs in one order get the same."""

@@ -60,6 +60,7 @@ def _bind_together(
     from oneflow.core.graph_proto import graph_digest, graph_to_bytes, node_digests
     from oneflow.core.graph_text import print_node
     from oneflow.core.plan import Plan, plan_digest
+    from oneflow.distributed.meeting import StepWatch
     from oneflow.distributed.world import world
 
     here = world()
@@ -72,7 +73,7 @@ def _bind_together(
             f"{print_node(node, with_location=False)} ({node.location})" if node else "no such node"
         )
 
-    data = client.compile(
+    data = here.compile(
         config.name,
         graph_digest(graph).encode() + config.to_bytes(),
         node_digests(graph),
@@ -95,12 +96,14 @@ def _bind_together(
             patience_s=PATIENCE * here.config.act_s,
         )
 
-    return Job(
+    watch = StepWatch(client, here.long_waits, name)
+    job = Job(
         plan,
         here.rank,
         variables,
         open_link=connect if here.rank in ranks else None,  # others have no actors
-        check=client.check,
+        check=watch.check,
         timeout_s=here.timeout_s,
         device_index=device_index,
     )
+    return watch.watch(job)

@@ -229,6 +229,12 @@ def two_phases(
     return TwoPhases(tuple(sums), tuple(spread))
 
 
+def copies_of(shape: Shape, nd_sbp: NdSbp, placement: Placement) -> dict[int, tuple[int, ...]]:
+    """rank -> the ranks that hold the same part (and addend) as it does, itself included."""
+    layout = _layout(shape, nd_sbp, placement)
+    return {rank: holders for tiles in layout.ranks for holders in tiles for rank in holders}
+
+
 def groups_of(placement: Placement, axes: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
     """The groups of ranks that differ only along `axes`, each in ascending order."""
     found: dict[tuple[int, ...], list[int]] = {}

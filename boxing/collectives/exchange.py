@@ -7,14 +7,14 @@ begins, and no lengths or offsets are ever sent.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache, partial
 from typing import Any
 
 import numpy as np
 
-from oneflow.boxing.boxes import Pull, balanced_part
+from oneflow.boxing.boxes import Pull, balanced_part, copies_of
 from oneflow.boxing.transitions import RouteStep, leaves_gaps, phases
 
 Array = np.ndarray[Any, Any]
@@ -43,15 +43,21 @@ class Read:
 
 
 class Exchange:
-    """ranks: who takes part.  pulls_of: rank -> what it reads (see `boxing.boxes.Pull`)."""
+    """ranks: who takes part.  pulls_of: rank -> what it reads (see `boxing.boxes.Pull`).
+
+    Reads that add have the target slices of the read that they add to. copies: rank -> all ranks
+    whose source is the same, for who may choose; none: nothing is known to be the same.
+    """
 
     def __init__(
         self,
         ranks: Sequence[int],
         pulls_of: Callable[[int], Sequence[Pull]],
         zero_filled: frozenset[int] = frozenset(),
+        copies: Mapping[int, tuple[int, ...]] | None = None,
     ) -> None:
         self.ranks = tuple(ranks)
+        self._copies = copies or {}
         self.zero_filled = zero_filled
         self._places: dict[int, dict[_Key, Packed]] = {rank: {} for rank in ranks}
         self._sizes = dict.fromkeys(ranks, 0)
@@ -74,6 +80,10 @@ class Exchange:
     def reads(self, rank: int) -> tuple[Read, ...]:
         """What `rank` reads, in order."""
         return self._reads[rank]
+
+    def holders(self, rank: int) -> tuple[int, ...]:
+        """The ranks whose source is the same as that of `rank`."""
+        return self._copies.get(rank, (rank,))
 
     def received_numel(self, rank: int) -> int:
         """Number of elements that `rank` reads from others."""
@@ -117,8 +127,9 @@ def step_exchanges(shape: tuple[int, ...], step: RouteStep) -> tuple[Exchange, .
     ranks = sorted({*step.src_placement.rank_ids, *step.dst_placement.rank_ids})
     zero = frozenset(r for r in ranks if leaves_gaps(shape, step, r))
     first, *more = phases(step)
+    copies = copies_of(shape, step.src_sbp, step.src_placement)
     return (
-        Exchange(ranks, lambda rank: first(shape, rank), zero),
+        Exchange(ranks, lambda rank: first(shape, rank), zero, copies),
         *(Exchange(ranks, partial(pulls_of, shape)) for pulls_of in more),
     )
 

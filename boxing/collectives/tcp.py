@@ -160,11 +160,14 @@ class TcpCollectives(Collectives):
     ) -> None:
         self.run(info, [Job(source, target, exchange, reduce)])
 
-    def run(self, info: CallInfo, jobs: Sequence[Job]) -> None:
-        """Several exchanges as one call, with one header for each peer; no jobs: only agrees."""
+    def run(self, info: CallInfo, jobs: Sequence[Job], salt: int = 0) -> None:
+        """Several exchanges as one call, with one header for each peer; no jobs: only agrees.
+
+        salt: what else must agree.
+        """
         sums = Sums(self._slots)
         bound = [_Bound(self, job, sums) for job in jobs]
-        signature = info.signature
+        signature = info.signature ^ salt
         for job in jobs:
             signature ^= job.exchange.signature
         call = _Call(self, info, signature, lambda: _begin(bound))

@@ -1,4 +1,5 @@
-"""Opens the collectives of a set of ranks: shared memory if all run on one host, else sockets."""
+"""Opens the collectives of a set of ranks: shared memory if all run on one host, sockets if each
+has its own, both if some share one."""
 
 from __future__ import annotations
 
@@ -36,28 +37,30 @@ def open_collectives(world: World, ranks: tuple[int, ...]) -> Collectives:
 
 def _open(world: World, ranks: tuple[int, ...], meeting: Meeting) -> Collectives:
     name = f"eager/{place_of(ranks)}"
-    if _is_one_host(world, ranks, meeting):
+    hosts = _hosts(world, ranks, meeting)
+    if len(set(hosts)) == 1:
         from oneflow.boxing.collectives.shared_memory import SharedMemoryCollectives
 
         return SharedMemoryCollectives(
             name, world.rank, ranks, meeting, meeting.check, world.timeout_s
         )
+    address = _own_address(world.config.master_address)
+    token = world.config.job_token or ""
+    if len(set(hosts)) < len(hosts):
+        from oneflow.boxing.collectives.spanning import SpanningCollectives
+
+        return SpanningCollectives(
+            name, world.rank, ranks, hosts, meeting, meeting.check, world.timeout_s, address, token
+        )
     from oneflow.boxing.collectives.tcp import TcpCollectives
 
     return TcpCollectives(
-        name,
-        world.rank,
-        ranks,
-        meeting,
-        meeting.check,
-        world.timeout_s,
-        _own_address(world.config.master_address),
-        world.config.job_token or "",
+        name, world.rank, ranks, meeting, meeting.check, world.timeout_s, address, token
     )
 
 
-def _is_one_host(world: World, ranks: tuple[int, ...], meeting: Meeting) -> bool:
-    """Every rank says once where it is; equal answers mean that pages can be shared."""
+def _hosts(world: World, ranks: tuple[int, ...], meeting: Meeting) -> list[str]:
+    """Where each rank runs, as it says once; equal answers mean that pages can be shared."""
     from oneflow.boxing.shared import host_identity
 
     if not world.identities:
@@ -68,7 +71,7 @@ def _is_one_host(world: World, ranks: tuple[int, ...], meeting: Meeting) -> bool
         if rank not in world.identities:
             found = meeting.get(f"host/{rank}", world.timeout_s)
             world.identities[rank] = found.decode()
-    return len({world.identities[rank] for rank in ranks}) == 1
+    return [world.identities[rank] for rank in ranks]
 
 
 def _own_address(master_address: str) -> str:

@@ -1,0 +1,155 @@
+"""Collectives of ranks on several hosts, some of them on one: inside the host first.
+
+Ranks of one host reach each other through shared memory, ranks of different hosts through a TCP
+connection for each pair. Headers go to all ranks over TCP before any data is touched, so a call
+that differs on any host is found on all; data between ranks of one host never touch a socket. What
+several ranks of a host need comes over the network once (see `by_host`), and a sum leaves a host as
+one addend, so its bits may differ from those that one host alone would get, but not from rank to
+rank.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from oneflow.boxing.collectives.base import (
+    REDUCTIONS,
+    CallInfo,
+    Check,
+    Collectives,
+    unpack,
+)
+from oneflow.boxing.collectives.by_host import phases_of, sum_phases
+from oneflow.boxing.collectives.exchange import Array, Exchange
+from oneflow.boxing.collectives.shared_memory import SharedMemoryCollectives
+from oneflow.boxing.collectives.tcp import Job, TcpCollectives
+from oneflow.boxing.shared import KeyValueStore
+from oneflow.core.errors import InternalError
+
+BLOCK_NBYTES = 8 << 20
+"""Large sums go through all phases in blocks of this size: what one phase writes is near when the
+next reads it, and the addends of a host need no more memory than this."""
+
+KEPT_NBYTES = 16 << 20
+"""A stage of at most this size is kept for the next call."""
+
+
+class SpanningCollectives(Collectives):
+    """hosts: where each of `ranks` runs; equal ones share memory. For the rest see the two backends
+    that this one is made of."""
+
+    def __init__(
+        self,
+        group_name: str,
+        rank: int,
+        ranks: Sequence[int],
+        hosts: Sequence[str],
+        kv: KeyValueStore,
+        check: Check | None = None,
+        timeout_s: float = 300.0,
+        host: str = "127.0.0.1",
+        token: str = "",
+    ) -> None:
+        super().__init__(rank, ranks, check, timeout_s)
+        numbers = {name: i for i, name in enumerate(dict.fromkeys(hosts))}
+        self._hosts = tuple(numbers[name] for name in hosts)
+        own = self._hosts[self.index]
+        near = [r for r, h in zip(self.ranks, self._hosts, strict=True) if h == own]
+        self._far = TcpCollectives(
+            f"{group_name}/far", rank, ranks, kv, self._ask, timeout_s, host, token
+        )
+        self._near: SharedMemoryCollectives | None = None
+        if len(near) > 1:
+            name = f"{group_name}/near{own}"
+            self._near = SharedMemoryCollectives(name, rank, near, kv, self._ask, timeout_s)
+        self._stage: Array = np.empty(0, np.uint8)
+
+    @property
+    def far_nbytes(self) -> int:
+        """Bytes that this rank received from other hosts; the rest of `received_nbytes` came from
+        ranks of its own."""
+        return self._far.received_nbytes
+
+    def _exchange(
+        self, info: CallInfo, source: Array | None, target: Array, exchange: Exchange, reduce: Any
+    ) -> None:
+        if target.ndim == 0:
+            target = target.reshape(1)
+            source = None if source is None else source.reshape(1)
+        phases = phases_of(exchange, self._hosts, self.rank)
+        self._begin()
+        salt = exchange.signature
+        self._far.run(info, [Job(source, target, phases.far_copies, reduce)], salt)
+        if phases.far_sums is not None:
+            stage = self._staged(target.dtype, phases.stage_shapes.get(self.rank, (0,)))
+            self._inside(info, source, stage, phases.addends, reduce)
+            self._far.run(info, [Job(stage, target, phases.far_sums, reduce)], salt)
+        self._inside(info, source, target, phases.near, reduce)
+        self._inside(info, target, target, phases.spread, reduce)
+        self._count()
+
+    def _all_reduce_large(self, info: CallInfo, flat: Array, out: Array, op: str) -> None:
+        self._begin()
+        step, reduce = max(1, BLOCK_NBYTES // flat.itemsize), REDUCTIONS[op]
+        for start in range(0, flat.size, step):
+            x, result = flat[start : start + step], out[start : start + step]
+            phases = sum_phases(self.ranks, self._hosts, x.size, self.rank)
+            stage = self._staged(x.dtype, (phases.stage_numel,))
+            if start == 0:
+                self._far.run(info, [])  # agrees
+            self._inside(info, x, stage, phases.addends, reduce)
+            self._far.run(info, [Job(stage, result, phases.sums, reduce)])
+            self._far.run(info, [Job(result, result, phases.gather)])
+            self._inside(info, result, result, phases.spread, reduce)
+        self._count()
+
+    def _inside(
+        self,
+        info: CallInfo,
+        source: Array | None,
+        target: Array,
+        exchange: Exchange | None,
+        reduce: Any,
+    ) -> None:
+        if exchange is None:
+            return
+        if self._near is not None and any(exchange.senders.values()):
+            self._near._exchange(info, source, target, exchange, reduce)
+        else:
+            unpack(self.rank, source, target, exchange, _no_peer, reduce)
+
+    def _staged(self, dtype: Any, shape: tuple[int, ...]) -> Array:
+        nbytes = int(np.prod(shape)) * dtype.itemsize
+        memory = self._stage
+        if memory.nbytes < nbytes:
+            memory = np.empty(nbytes, np.uint8)
+            if nbytes <= KEPT_NBYTES:
+                self._stage = memory
+        stage: Array = memory[:nbytes].view(dtype).reshape(shape)
+        return stage
+
+    def _ask(self, ranks: Sequence[int]) -> None:
+        if self._peer_check is not None:
+            self._peer_check(ranks)
+
+    def _begin(self) -> None:
+        """Both parts wait in the name of this set."""
+        for part in (self._far, self._near):
+            if part is not None:
+                part.watch, part.calls = self.watch, self.calls
+
+    def _count(self) -> None:
+        near = 0 if self._near is None else self._near.received_nbytes
+        self.received_nbytes = self._far.received_nbytes + near
+
+    def close(self) -> None:
+        self._far.close()
+        if self._near is not None:
+            self._near.close()
+
+
+def _no_peer(rank: int) -> Array:
+    raise InternalError(f"an exchange inside a rank reads from rank {rank}")

@@ -212,8 +212,9 @@ def _decode_pairs(kind: str, content: Any, tensor: Any, array: Any) -> Any:
     for pair in _list(content):
         if not isinstance(pair, list) or len(pair) != 2:
             raise CheckpointError(f"load: not a key and a value: {str(pair)[:80]}")
+        key, value = (decode(form, tensor, array) for form in pair)
         try:
-            made[decode(pair[0], tensor, array)] = decode(pair[1], tensor, array)
+            made[key] = value
         except TypeError as error:
             raise CheckpointError(f"load: a key that cannot be one: {str(pair[0])[:80]}") from error
     return made

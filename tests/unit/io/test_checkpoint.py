@@ -6,6 +6,7 @@ import collections
 import io
 import json
 import math
+import os
 import pickle
 import struct
 from pathlib import Path
@@ -159,3 +160,53 @@ def test_pytorch_files_are_read() -> None:
     buffer.seek(0)
     with pytest.raises(CheckpointError, match="eval"):
         flow.load(buffer)
+
+
+def test_map_location_says_where(tmp_path: Path) -> None:
+    here, cut = flow.placement("cpu", [0]), flow.sbp.split(0)
+    shared = flow.arange(6.0).reshape(2, 3)
+    flow.save({"a": shared, "b": [shared]}, tmp_path / "file")
+    whole = flow.arange(6.0, placement=here, sbp=flow.sbp.broadcast).reshape(2, 3)
+    flow.save({"a": whole, "b": [whole]}, tmp_path / "folder")
+    for name in ("file", "folder"):
+        for where in (here, (here, cut), lambda x: (here, cut), lambda x: x + 0.0, "cpu"):
+            found = flow.load(tmp_path / name, map_location=where)
+            assert found["a"] is found["b"][0] and found["a"].tolist() == shared.tolist()
+            if isinstance(where, tuple):
+                assert found["a"].sbp == (cut,)
+        with pytest.raises(TypeError, match="map_location"):
+            flow.load(tmp_path / name, map_location=3)
+    with pytest.raises(RuntimeError, match="less than world size"):
+        flow.load(tmp_path / "folder", map_location=flow.placement("cpu", [0, 1]))
+
+
+def test_what_shares_memory_does_so_again(tmp_path: Path) -> None:
+    parameter = flow.ones(3, requires_grad=True)
+    array = np.zeros(2, np.float32)
+    flow.save([parameter, parameter.detach(), flow.from_numpy(array), array], tmp_path / "x")
+    one, two, three, four = flow.load(tmp_path / "x")
+    assert one.requires_grad and not two.requires_grad
+    two.fill_(5)
+    four[:] = 7
+    assert one.tolist() == [5, 5, 5] and three.tolist() == [7, 7]
+
+
+def test_no_file_stays_open(tmp_path: Path) -> None:
+    place = flow.placement("cpu", [0])
+    flow.save(flow.ones(2), tmp_path / "file")
+    flow.save(flow.ones(2, placement=place, sbp=flow.sbp.broadcast), tmp_path / "folder")
+    (tmp_path / "bad").write_bytes(b"no checkpoint")
+    before = os.listdir("/proc/self/fd")
+    for source in (None, 0):
+        for name in ("file", "folder"):
+            flow.load(tmp_path / name, source)
+        with pytest.raises(CheckpointError, match="bad"):
+            flow.load(tmp_path / "bad", source)
+    assert os.listdir("/proc/self/fd") == before
+
+
+def test_wide_trees_that_contain_themselves_end() -> None:
+    nested: list[Any] = []
+    nested += [nested, nested, nested]
+    with pytest.raises(CheckpointError, match="contains itself"):
+        flow.save(nested, io.BytesIO())

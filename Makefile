@@ -23,10 +23,10 @@ slow: ## tests that take longer than CI allows
 	$(PYTHON) -m pytest -m slow
 
 gpu: ## tests and short benchmarks that need a CUDA device, in under ten minutes; skipped without one
-	timeout 400 $(PYTHON) -m pytest -m gpu tests/gpu -rs || test $$? -eq 5  # 5: all skipped
-	timeout 90 $(PYTHON) benchmarks/launch_bound.py
-	ONEFLOW_CUDA_GRAPHS=1 timeout 90 $(PYTHON) benchmarks/launch_bound.py
-	timeout 180 $(PYTHON) benchmarks/nccl.py --sizes 65536,16777216,268435456 --rounds 15
+	timeout 330 $(PYTHON) -m pytest -m gpu tests/gpu -rs || test $$? -eq 5  # 5: all skipped
+	timeout 75 $(PYTHON) benchmarks/launch_bound.py
+	ONEFLOW_CUDA_GRAPHS=1 timeout 75 $(PYTHON) benchmarks/launch_bound.py
+	timeout 110 $(PYTHON) benchmarks/nccl.py --sizes 65536,16777216,268435456 --rounds 15
 
 bench: ## every program of benchmarks/ that measures
 	for program in $$(grep -l __main__ benchmarks/*.py); do $(PYTHON) $$program || exit 1; done

@@ -108,6 +108,11 @@ def the_first_copy_wins() -> None:
     same(mine.to_global(GRID, (B, S0), copy=True).to_local(), np.full((2, 2), column))
     first = GRID.ranks[row, 0]
     same(mine.to_global(GRID, (S0, B), copy=True).to_local(), np.full((2, 2), first))
+    weight = flow.ones(3, requires_grad=True)
+    loss = (weight * weight).sum()
+    same(weight.to_global(ALL, B).to_local(), np.ones(3))
+    loss.backward()  # equal copies are not written to, so what was saved is still good
+    same(weight.grad, np.full(3, 2.0))
     frozen = np.full(3, RANK, np.float32)
     frozen.flags.writeable = False
     same(flow.from_numpy(frozen).to_global(ALL, B).to_local(), np.zeros(3))

@@ -8,6 +8,7 @@ kept: a repeated call costs a dictionary look-up.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -108,9 +109,7 @@ class Eager:
         device = None
         for x in inputs:
             if x._placement is not None:
-                from oneflow.tensor.eager_global import run_global
-
-                return run_global(op, inputs, attrs)
+                return self._run_global(op, inputs, attrs)
             if device is None:
                 device = x._device
             elif x._device is not device and x._device != device:
@@ -118,6 +117,12 @@ class Eager:
             if x._array is None:
                 raise _traced_outside(op, x)
         return run_local(op, inputs, attrs, device or cpu_device())
+
+    @cached_property
+    def _run_global(self) -> Any:
+        from oneflow.tensor.eager_global import run_global
+
+        return run_global
 
 
 def run_local(

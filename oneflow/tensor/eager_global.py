@@ -8,26 +8,23 @@ alike without asking each other. Ranks outside follow along without data.
 
 from __future__ import annotations
 
-import itertools
-import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from oneflow.autograd.tape import record
 from oneflow.boxing.boxes import shard_box
-from oneflow.boxing.cost import boxing_seconds
 from oneflow.boxing.link import GPUS_OF_ONE_HOST, ONE_HOST
 from oneflow.boxing.route import choose_route
 from oneflow.core.config import current_config
-from oneflow.core.dtype import bool_
-from oneflow.core.errors import GraphError, InternalError, PlacementError
+from oneflow.core.device import Device
+from oneflow.core.errors import GraphError, PlacementError
 from oneflow.core.op import Attr, Box, Op, infer_types, signatures
 from oneflow.core.placement import Placement
 from oneflow.core.rng import Rng
-from oneflow.core.sbp import NdSbp, SbpSignature, all_broadcast, check_fits
+from oneflow.core.sbp import NdSbp, all_broadcast, check_fits
 from oneflow.core.tensor_type import TensorType
 from oneflow.distributed.world import world
 from oneflow.kernels.cuda_device import own_device
@@ -35,11 +32,10 @@ from oneflow.kernels.registry import find_view, select
 from oneflow.tensor.devices import to_device as to_device
 from oneflow.tensor.devices import to_host as to_host
 from oneflow.tensor.global_parts import BoundParts, plan_parts
-from oneflow.tensor.tensor import Tensor, extra, wrap_global
+from oneflow.tensor.global_signatures import choose_signature
+from oneflow.tensor.tensor import Tensor, cpu_device, extra, raw, wrap_global
 
 MAX_CACHED_CALLS = 8192
-MAX_COMBINATIONS = 4096
-_TIE_SECONDS_PER_BYTE = 1e-12  # of two choices that move the same, the one with smaller shards
 
 
 @dataclass(frozen=True)
@@ -54,6 +50,10 @@ class GlobalCall:
     """Mutated outputs that are computed in another layout than their input's."""
     parts: BoundParts | None = None
     """Set if the op runs on parts of shards (global_parts.py)."""
+    moves: tuple[Move, ...] = ()
+    """Of the inputs that must be boxed first, on the ranks of the placement."""
+    plain_device: Device | None = None
+    """Set if a CPU kernel on the shards as they are, into new arrays, is all there is to do."""
 
 
 @dataclass(frozen=True)
@@ -70,35 +70,74 @@ class BoundKernel:
 
 
 _calls: dict[tuple[Any, ...], GlobalCall] = {}
+_known: dict[Any, Any] = {}
+"""Types, layouts and placements by value: one object of each, so that `_calls` is found by their
+identities, which are quick to hash. Held here as long as `_calls` names them."""
 
 
 def run_global(op: type[Op], inputs: tuple[Tensor, ...], attrs: dict[str, Attr]) -> Any:
     """Runs one op on global tensors. Raises PlacementError if they lie in different places."""
-    if current_config().move_inputs_together:
-        inputs = _moved_together(op, inputs)
-    placement = _common_placement(op, inputs)
-    call = _cached_call(op, inputs, attrs, placement)
+    placement = inputs[0]._placement
+    parts: list[Any] = [op, id(placement)]
+    for x in inputs:
+        if x._placement is not placement or x.value is not None:
+            return run_global(op, _brought_together(op, inputs), attrs)
+        parts.append(id(x.type))
+        parts.append(id(x._sbp))
+    for name, value in attrs.items():
+        if name != "seed":
+            parts.append((name, value, value.__class__))
+    try:
+        call = _calls.get(tuple(parts))
+    except TypeError:  # an attr that cannot be hashed
+        call = None
+    if call is None:
+        call = _find_call(op, inputs, attrs)
+    device = call.plain_device
+    if device is None:
+        return _run_any(op, call, inputs, attrs)
+    bound: Any = call.bound
+    made = [np.empty(shape, dtype) for shape, dtype in bound.outs]
+    with np.errstate(all="ignore"):
+        bound.function(np, *made, *[x._array for x in inputs], **bound.attrs)
+    if len(made) == 1:
+        out = raw(call.out_types[0], made[0], device)
+        out._placement, out._sbp = placement, call.out_sbps[0]
+        record(op, inputs, (out,), attrs)
+        return out
+    outs = []
+    for type_, array, nd_sbp in zip(call.out_types, made, call.out_sbps, strict=True):
+        out = raw(type_, array, device)
+        out._placement, out._sbp = placement, nd_sbp
+        outs.append(out)
+    record(op, inputs, outs, attrs)
+    return tuple(outs)
+
+
+def _run_any(
+    op: type[Op], call: GlobalCall, inputs: tuple[Tensor, ...], attrs: dict[str, Attr]
+) -> Any:
+    """Also what boxes inputs, makes views, overwrites, is random, runs on a GPU or elsewhere."""
+    placement = inputs[0].placement
     if op.is_random:
         attrs = _with_common_seed(attrs, placement)
-    shards = [
-        x._array
-        if x._sbp == wanted
-        else relayout(x._array, x.type, x.sbp, placement, wanted, placement)
-        for x, wanted in zip(inputs, call.in_sbps, strict=True)
-    ]
-    if call.parts is not None:
-        arrays = [call.parts.run(shards, array_module(placement))]
-    elif call.bound is None:
+    if call.parts is None and call.bound is None:
         arrays = [empty_shard(t, placement) for t in call.out_types]
-    elif call.bound.view is not None:
-        array = call.bound.view(*shards, **call.bound.attrs)
-        if array is not None:
-            out = _view(op, inputs[0], shards[0], array, call, attrs, placement)
-            record(op, inputs, (out,), attrs)
-            return out
-        arrays = _run_kernel(op, call.bound, shards, attrs, placement)
     else:
-        arrays = _run_kernel(op, call.bound, shards, attrs, placement)
+        shards = [x._array for x in inputs]
+        for move in call.moves:
+            shards[move.index] = move.run(shards[move.index])
+        if call.parts is not None:
+            arrays = [call.parts.run(shards, array_module(placement))]
+        else:
+            bound: Any = call.bound
+            if bound.view is not None:
+                array = bound.view(*shards, **bound.attrs)
+                if array is not None:
+                    out = _view(op, inputs[0], shards[0], array, call, attrs, placement)
+                    record(op, inputs, (out,), attrs)
+                    return out
+            arrays = _run_kernel(op, bound, shards, attrs, placement)
     for i in call.written_back:
         _write_back(inputs[op.mutates[i]], arrays[i], call.out_sbps[i])
     outs = [
@@ -109,6 +148,28 @@ def run_global(op: type[Op], inputs: tuple[Tensor, ...], attrs: dict[str, Attr])
     ]
     record(op, inputs, outs, attrs)
     return outs[0] if op.num_outputs == 1 else tuple(outs)
+
+
+class Move:
+    """How this rank, which is in the placement, brings one input to another layout."""
+
+    def __init__(
+        self, index: int, type_: TensorType, have: NdSbp, wanted: NdSbp, placement: Placement
+    ) -> None:
+        from oneflow.boxing.execute import BoundRoute
+
+        self.index = index
+        self._layouts = type_, have, placement, wanted, placement
+        self._route: BoundRoute | None = None
+        if placement.type == "cpu":
+            route = choose_route(type_, have, placement, wanted, placement, ONE_HOST)
+            self._route = BoundRoute(type_, route, world().rank)
+
+    def run(self, shard: Any) -> Any:
+        """The rank's array in the wanted layout. All ranks of the placement must call it."""
+        if self._route is None:
+            return relayout(shard, *self._layouts)
+        return self._route.run(shard, world().collectives)
 
 
 def create_global(
@@ -244,8 +305,10 @@ def _as_cpu(placement: Placement) -> Placement:
     return placement if placement.type == "cpu" else Placement("cpu", placement.ranks)
 
 
-def _common_placement(op: type[Op], inputs: tuple[Tensor, ...]) -> Placement:
-    first = inputs[0]._placement
+def _brought_together(op: type[Op], inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    """The inputs on the placement of the first, or of what the op overwrites, if the user wants
+    that; else raises PlacementError."""
+    first = inputs[min(op.mutates.values(), default=0)]._placement
     for i, x in enumerate(inputs):
         if x.value is not None:
             raise GraphError(
@@ -257,50 +320,50 @@ def _common_placement(op: type[Op], inputs: tuple[Tensor, ...]) -> Placement:
                 f"{op.name}: local and global tensors are mixed (positional {i}); make both global "
                 "with to_global(placement, sbp), or both local with to_local()"
             )
-        if x._placement is not first and x._placement != first:
+        stays = i in op.mutates.values() or not current_config().move_inputs_together
+        if x._placement is not first and stays:
             raise PlacementError(
                 f"{op.name}: Expected all tensors to be on the same placement, but found at least "
                 f"two placements, {first!r} (positional 0) and {x._placement!r} (positional {i})! "
-                "Move one with to_global(placement=..., sbp=...)"
+                "Move one with to_global(placement=..., sbp=...), or set "
+                "ONEFLOW_ENABLE_GLOBAL_INPUTS_WITH_INCONSISTENT_PLACEMENT=1"
             )
-    assert first is not None
-    return first
+    return tuple([_brought_to(x, first) for x in inputs])  # type: ignore[arg-type]
 
 
-def _moved_together(op: type[Op], inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-    """Global inputs on the placement of the first, in their own SBP if it fits there. What the op
-    overwrites stays where it is."""
-    first = inputs[0]._placement
-    if first is None:
-        return inputs
-    moved = list(inputs)
-    for i, x in enumerate(inputs):
-        if x._placement in (None, first) or i in op.mutates.values():
-            continue
-        fits = x.placement.ndim == first.ndim
-        moved[i] = to_layout(x, first, x.sbp if fits else all_broadcast(first.ndim))
-    return tuple(moved)
+def _brought_to(x: Tensor, placement: Placement) -> Tensor:
+    """`x` there, in its own SBP; in copies if the hierarchy has another number of axes."""
+    same = placement.ndim == x.placement.ndim
+    return to_layout(x, placement, x.sbp if same else all_broadcast(placement.ndim))
 
 
 # ---- signatures ----------------------------------------------------------------------------------
 
 
-def _cached_call(
-    op: type[Op], inputs: tuple[Tensor, ...], attrs: dict[str, Attr], placement: Placement
-) -> GlobalCall:
-    types = tuple([x.type for x in inputs])
-    sbps: tuple[NdSbp, ...] = tuple([x._sbp for x in inputs])  # type: ignore[misc]
-    parts: list[Any] = [op, placement, types, sbps]
+def _find_call(op: type[Op], inputs: tuple[Tensor, ...], attrs: dict[str, Attr]) -> GlobalCall:
+    """Looks by value; then the inputs hold the known objects, and are found quickly."""
+    if len(_calls) >= MAX_CACHED_CALLS or len(_known) >= MAX_CACHED_CALLS:
+        _calls.clear()
+        _known.clear()
+    placement = _known.setdefault(inputs[0].placement, inputs[0].placement)
+    parts: list[Any] = [op, id(placement)]
+    for x in inputs:
+        x.type, x._sbp = _known.setdefault(x.type, x.type), _known.setdefault(x.sbp, x.sbp)
+        parts += (id(x.type), id(x._sbp))
     parts += [(k, v, v.__class__) for k, v in attrs.items() if k != "seed"]
+    types, sbps = tuple([x.type for x in inputs]), tuple([x.sbp for x in inputs])
+    key = tuple(parts)
     try:
-        key = tuple(parts)
         found = _calls.get(key)
     except TypeError:  # an attr that cannot be hashed
         return choose_call(op, types, sbps, attrs, placement)
     if found is None:
         found = choose_call(op, types, sbps, attrs, placement)
-        if len(_calls) >= MAX_CACHED_CALLS:
-            _calls.clear()
+        found = replace(
+            found,
+            out_types=tuple(_known.setdefault(t, t) for t in found.out_types),
+            out_sbps=tuple(_known.setdefault(s, s) for s in found.out_sbps),
+        )
         _calls[key] = found
     return found
 
@@ -312,113 +375,41 @@ def choose_call(
     attrs: dict[str, Attr],
     placement: Placement,
 ) -> GlobalCall:
-    """The signature whose inputs are the cheapest to get from `sbps`; one that fits as it is wins a
-    tie. An input that the op overwrites is moved only if no signature takes it as it is; what was
-    computed is then brought back to its layout."""
+    """How to run `op` on inputs of these types and layouts. What had to be moved although the op
+    overwrites it is brought back to its layout afterwards."""
     out_types = infer_types(op, types, attrs)
     plan = plan_parts(op, types, out_types[0], sbps, attrs, placement) if types else None
     if plan is not None:
         parts = BoundParts(plan, out_types[0], placement) if world().rank in placement else None
-        return GlobalCall(out_types, plan.in_sbps, (plan.out_sbp,), parts=parts)
-    best: tuple[Any, ...] | None = None
-    for combination in _combinations(op, types, attrs, placement):
-        ins = tuple(tuple(s.inputs[i] for s in combination) for i in range(len(types)))
-        outs = tuple(tuple(s.outputs[i] for s in combination) for i in range(len(out_types)))
-        if not _is_valid((*types, *out_types), (*ins, *outs), sbps, placement):
-            continue
-        if op.sbp_for is not None and not _nests(op, types, attrs, combination, placement):
-            continue
-        moved = sum(ins[i] != sbps[i] for i in op.mutates.values())
-        cost = moved, *_cost(types, sbps, ins, out_types, outs, placement)
-        if best is None or cost < best[0]:
-            best = cost, ins, outs
-    if best is None:  # all-B is always among them
-        raise InternalError(f"{op.name}: no signature for {', '.join(map(str, types))}")
-    _, in_sbps, out_sbps = best
+        moves = _moves(types, sbps, plan.in_sbps, placement)
+        return GlobalCall(out_types, plan.in_sbps, (plan.out_sbp,), parts=parts, moves=moves)
+    in_sbps, out_sbps = choose_signature(op, types, out_types, sbps, attrs, placement)
     bound = None
     if world().rank in placement:
         bound = _bind(op, types, out_types, in_sbps, out_sbps, attrs, placement)
     back = tuple(i for i, source in op.mutates.items() if in_sbps[source] != sbps[source])
-    return GlobalCall(out_types, in_sbps, out_sbps, bound, back)
+    moves = _moves(types, sbps, in_sbps, placement)
+    device = cpu_device() if bound is not None and _is_plain(op, bound, placement) else None
+    if moves or op.num_outputs < 0:
+        device = None
+    return GlobalCall(out_types, in_sbps, out_sbps, bound, back, moves=moves, plain_device=device)
 
 
-def _combinations(
-    op: type[Op], types: tuple[TensorType, ...], attrs: dict[str, Attr], placement: Placement
-) -> Any:
-    """One signature per axis of the hierarchy, in every combination."""
-    listed = [
-        list(dict.fromkeys(signatures(op, types, attrs, size))) for size in placement.hierarchy
-    ]
-    if math.prod(map(len, listed)) > MAX_COMBINATIONS:
-        return (
-            zip(*listed, strict=True)
-            if len({*map(len, listed)}) == 1
-            else [[a[-1] for a in listed]]
-        )
-    return itertools.product(*listed)
+def _is_plain(op: type[Op], bound: BoundKernel, placement: Placement) -> bool:
+    special = op.mutates or op.is_random or bound.view or bound.work
+    return placement.type == "cpu" and not special
 
 
-def _is_valid(
-    types: Sequence[TensorType],
-    layouts: Sequence[NdSbp],
-    sbps: tuple[NdSbp, ...],
-    placement: Placement,
-) -> bool:
-    for type_, nd_sbp in zip(types, layouts, strict=True):
-        parts: dict[int, int] = {}
-        for sbp, size in zip(nd_sbp, placement.hierarchy, strict=True):
-            if sbp.is_partial and type_.dtype is bool_:
-                return False
-            if sbp.is_split:
-                parts[sbp.dim] = parts.get(sbp.dim, 1) * size
-        if any(d >= type_.ndim for d in parts):
-            return False
-        if any(type_.shape[d] < n for d, n in parts.items()) and nd_sbp not in sbps:
-            return False  # do not make empty shards where there were none
-    return True
-
-
-def _nests(
-    op: type[Op],
-    types: tuple[TensorType, ...],
-    attrs: dict[str, Attr],
-    combination: Sequence[SbpSignature],
-    placement: Placement,
-) -> bool:
-    """A signature that depends on the number of ranks must hold for all its axes as one."""
-    sizes: dict[SbpSignature, list[int]] = {}
-    for chosen, size in zip(combination, placement.hierarchy, strict=True):
-        sizes.setdefault(chosen, []).append(size)
-    return all(
-        chosen in signatures(op, types, attrs, math.prod(together))
-        for chosen, together in sizes.items()
-        if len(together) > 1
-    )
-
-
-def _cost(
+def _moves(
     types: Sequence[TensorType],
     sbps: Sequence[NdSbp],
-    ins: Sequence[NdSbp],
-    out_types: Sequence[TensorType],
-    outs: Sequence[NdSbp],
+    wanted: Sequence[NdSbp],
     placement: Placement,
-) -> tuple[float, int, float]:
-    seconds = sum(
-        boxing_seconds(t, have, placement, want, placement)
-        for t, have, want in zip(types, sbps, ins, strict=True)
-        if have != want
-    )
-    changed = sum(have != want for have, want in zip(sbps, ins, strict=True))
-    nbytes = sum(
-        t.nbytes / _parts(s, placement)
-        for t, s in zip((*types, *out_types), (*ins, *outs), strict=True)
-    )
-    return seconds, changed, nbytes * _TIE_SECONDS_PER_BYTE
-
-
-def _parts(nd_sbp: NdSbp, placement: Placement) -> int:
-    return math.prod(n for s, n in zip(nd_sbp, placement.hierarchy, strict=True) if s.is_split)
+) -> tuple[Move, ...]:
+    if world().rank not in placement:
+        return ()
+    each = enumerate(zip(types, sbps, wanted, strict=True))
+    return tuple(Move(i, t, have, want, placement) for i, (t, have, want) in each if have != want)
 
 
 def _may_be_cut(op: type[Op], attrs: dict[str, Attr], nd_sbp: NdSbp) -> bool:

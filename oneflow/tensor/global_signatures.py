@@ -1,0 +1,148 @@
+"""Which signature an eager op on global tensors takes. Pure: all ranks choose alike."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from oneflow.boxing.cost import boxing_seconds
+from oneflow.core.dtype import bool_
+from oneflow.core.errors import InternalError
+from oneflow.core.op import Attr, Op, signatures
+from oneflow.core.placement import Placement
+from oneflow.core.sbp import NdSbp, SbpSignature, all_broadcast
+from oneflow.core.tensor_type import TensorType
+
+MAX_COMBINATIONS = 4096
+_TIE_SECONDS_PER_BYTE = 1e-12  # of two choices that move the same, the one with smaller shards
+
+
+def choose_signature(
+    op: type[Op],
+    types: tuple[TensorType, ...],
+    out_types: tuple[TensorType, ...],
+    sbps: tuple[NdSbp, ...],
+    attrs: dict[str, Attr],
+    placement: Placement,
+) -> tuple[tuple[NdSbp, ...], tuple[NdSbp, ...]]:
+    """The layouts of inputs and outputs, with which the inputs are the cheapest to get from `sbps`.
+
+    One that takes the inputs as they are wins a tie. An input that the op overwrites is moved only
+    if no signature takes it as it is.
+    """
+    best: tuple[Any, ...] | None = None
+    for combination in _combinations(op, types, attrs, placement):
+        ins = tuple(tuple(s.inputs[i] for s in combination) for i in range(len(types)))
+        outs = tuple(tuple(s.outputs[i] for s in combination) for i in range(len(out_types)))
+        if not _is_valid((*types, *out_types), (*ins, *outs), sbps, placement):
+            continue
+        if op.sbp_for is not None and not _nests(op, types, attrs, combination, placement):
+            continue
+        moved = sum(ins[i] != sbps[i] for i in op.mutates.values())
+        cost = moved, *_cost(types, sbps, ins, out_types, outs, placement)
+        if best is None or cost < best[0]:
+            best = cost, ins, outs
+    if best is None:  # all-B is always among them
+        raise InternalError(f"{op.name}: no signature for {', '.join(map(str, types))}")
+    return best[1], best[2]
+
+
+def _combinations(
+    op: type[Op], types: tuple[TensorType, ...], attrs: dict[str, Attr], placement: Placement
+) -> Any:
+    """One signature per axis of the hierarchy, in every combination."""
+    listed = [
+        list(dict.fromkeys(signatures(op, types, attrs, size))) for size in placement.hierarchy
+    ]
+    if math.prod(map(len, listed)) > MAX_COMBINATIONS:
+        return (
+            zip(*listed, strict=True)
+            if len({*map(len, listed)}) == 1
+            else [[a[-1] for a in listed]]
+        )
+    return itertools.product(*listed)
+
+
+def _is_valid(
+    types: Sequence[TensorType],
+    layouts: Sequence[NdSbp],
+    sbps: tuple[NdSbp, ...],
+    placement: Placement,
+) -> bool:
+    for type_, nd_sbp in zip(types, layouts, strict=True):
+        parts: dict[int, int] = {}
+        for sbp, size in zip(nd_sbp, placement.hierarchy, strict=True):
+            if sbp.is_partial and type_.dtype is bool_:
+                return False
+            if sbp.is_split:
+                parts[sbp.dim] = parts.get(sbp.dim, 1) * size
+        if any(d >= type_.ndim for d in parts):
+            return False
+        if any(type_.shape[d] < n for d, n in parts.items()) and nd_sbp not in sbps:
+            return False  # do not make empty shards where there were none
+    return True
+
+
+def _nests(
+    op: type[Op],
+    types: tuple[TensorType, ...],
+    attrs: dict[str, Attr],
+    combination: Sequence[SbpSignature],
+    placement: Placement,
+) -> bool:
+    """A signature that depends on the number of ranks must hold for all its axes as one."""
+    sizes: dict[SbpSignature, list[int]] = {}
+    for chosen, size in zip(combination, placement.hierarchy, strict=True):
+        sizes.setdefault(chosen, []).append(size)
+    return all(
+        chosen in signatures(op, types, attrs, math.prod(together))
+        for chosen, together in sizes.items()
+        if len(together) > 1
+    )
+
+
+def _cost(
+    types: Sequence[TensorType],
+    sbps: Sequence[NdSbp],
+    ins: Sequence[NdSbp],
+    out_types: Sequence[TensorType],
+    outs: Sequence[NdSbp],
+    placement: Placement,
+) -> tuple[float, int, float]:
+    seconds = sum(
+        boxing_seconds(t, have, placement, want, placement)
+        for t, have, want in zip(types, sbps, ins, strict=True)
+        if have != want
+    )
+    if any(map(_becomes_sum, sbps, ins)) or _splits_anew(sbps, ins):
+        whole = all_broadcast(placement.ndim)  # the result will have to be put together instead
+        seconds += sum(
+            boxing_seconds(t, s, placement, whole, placement)
+            for t, s in zip(out_types, outs, strict=True)
+        )
+    changed = sum(have != want for have, want in zip(sbps, ins, strict=True))
+    nbytes = sum(
+        t.nbytes / _parts(s, placement)
+        for t, s in zip((*types, *out_types), (*ins, *outs), strict=True)
+    )
+    return seconds, changed, nbytes * _TIE_SECONDS_PER_BYTE
+
+
+def _becomes_sum(have: NdSbp, want: NdSbp) -> bool:
+    return any(b.is_partial and not a.is_partial for a, b in zip(have, want, strict=True))
+
+
+def _splits_anew(sbps: Sequence[NdSbp], ins: Sequence[NdSbp]) -> bool:
+    """Would copies be cut along an axis on which nothing was?"""
+    pairs = list(zip(sbps, ins, strict=True))
+    return any(
+        any(have[axis].is_broadcast and want[axis].is_split for have, want in pairs)
+        and not any(have[axis].is_split for have, _ in pairs)
+        for axis in range(len(sbps[0]) if sbps else 0)
+    )
+
+
+def _parts(nd_sbp: NdSbp, placement: Placement) -> int:
+    return math.prod(n for s, n in zip(nd_sbp, placement.hierarchy, strict=True) if s.is_split)

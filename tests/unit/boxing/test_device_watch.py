@@ -168,10 +168,10 @@ def _first_alone(c: Any) -> None:
 
 
 def test_a_rank_that_does_not_come_is_a_hang_that_names_the_call() -> None:
-    error, _ = ranks(2, _first_alone, timeout_s=0.3)
+    error, _ = ranks(2, _first_alone, timeout_s=1.0)
     assert isinstance(error, HangError)
     assert "all_reduce(sum) float32[4] at" in str(error)
-    assert "rank 0 waited 0.3 s for rank 1" in str(error)
+    assert "rank 0 waited 1 s for rank 1" in str(error)
 
 
 def test_a_lost_peer_ends_the_call() -> None:
@@ -210,7 +210,7 @@ def test_after_an_error_everything_raises_it_and_close_does_not_wait() -> None:
             return "as it should"
         return None
 
-    assert ranks(2, work, timeout_s=0.3) == ["as it should", None]
+    assert ranks(2, work, timeout_s=1.0) == ["as it should", None]
     device_watch.raise_if_broken()  # the set is closed
 
 

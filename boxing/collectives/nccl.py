@@ -20,6 +20,7 @@ from typing import Any
 
 from oneflow.boxing.boxes import balanced_part
 from oneflow.boxing.collectives.base import (
+    REDUCTIONS,
     SLICE_S,
     CallInfo,
     Check,
@@ -30,6 +31,7 @@ from oneflow.boxing.collectives.call_log import CallLog
 from oneflow.boxing.collectives.device import DeviceCollectives
 from oneflow.boxing.collectives.device_watch import DeviceWatch, add_watch, remove_watch
 from oneflow.boxing.collectives.exchange import Exchange, Read
+from oneflow.boxing.collectives.patterns import blocks_of, pattern
 from oneflow.boxing.shared import KeyValueStore
 from oneflow.core.errors import HangError, TransportError
 
@@ -227,10 +229,13 @@ class NcclCollectives(DeviceCollectives):
     def _exchange(
         self, info: CallInfo, source: Any, target: Any, exchange: Exchange, reduce: Any
     ) -> None:
-        """One group of sends and receives, of exactly the bytes that are read.
+        """One group of sends and receives, of exactly the bytes that are read; or the one call of
+        NCCL that does the same.
 
         What lies in one piece in the source is sent, and in the target received, without a copy.
         """
+        if self._as_one_call(info, source, target, exchange, reduce):
+            return
 
         def launch(stream: int) -> None:
             if self.rank in exchange.zero_filled:
@@ -246,6 +251,41 @@ class NcclCollectives(DeviceCollectives):
 
         self._run(info, launch, source, target)
         self.received_nbytes += exchange.received_numel(self.rank) * target.dtype.itemsize
+
+    def _as_one_call(
+        self, info: CallInfo, source: Any, target: Any, exchange: Exchange, reduce: Any
+    ) -> bool:
+        """Does an all_gather or reduce_scatter of equal parts; all ranks decide alike."""
+        kind = pattern(exchange)
+        sums = kind == "reduce_scatter"
+        if not kind or exchange.ranks != self.ranks:
+            return False
+        if sums and not (reduce is REDUCTIONS["sum"] and self._adds(target)):
+            return False
+        mine = exchange.reads(self.rank)
+        own = next(read for read in mine if read.source_rank == self.rank)
+        given, into_slices = own.source_slices, own.target_slices
+        if sums:
+            given = blocks_of(given, self.size)
+        else:
+            into_slices = blocks_of(into_slices, self.size)
+        part = self._cupy.ascontiguousarray(_view(source, given))
+        into = _view(target, into_slices)
+        out = into if into.flags.c_contiguous else self._cupy.empty(into.shape, into.dtype)
+
+        def launch(stream: int) -> None:
+            places = part.data.ptr, out.data.ptr
+            if sums:
+                add, number = self._op("sum"), self._type(target)
+                self._communicator.reduceScatter(*places, out.size, number, add, stream)
+            else:
+                self._communicator.allGather(*places, part.nbytes, self._nccl.NCCL_UINT8, stream)
+            if out is not into:
+                self._cupy.copyto(into, out)
+
+        self._run(info, launch, part, out, target)
+        self.received_nbytes += exchange.received_numel(self.rank) * target.dtype.itemsize
+        return True
 
     def _parts(self, source: Any, exchange: Exchange) -> dict[int, Any]:
         """What others read: by its offset in the packed data, as one piece of memory."""

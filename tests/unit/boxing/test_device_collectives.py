@@ -18,16 +18,17 @@ from boxing_ranks import LocalStore, in_threads
 from oneflow.boxing.boxes import Pull
 from oneflow.boxing.collectives.base import REDUCTIONS
 from oneflow.boxing.collectives.device import StagedCollectives
-from oneflow.boxing.collectives.exchange import Exchange, sum_exchange
+from oneflow.boxing.collectives.exchange import Exchange, step_exchanges, sum_exchange
 from oneflow.boxing.collectives.in_process import InProcessGroup
 from oneflow.boxing.collectives.nccl import NcclCollectives
 from oneflow.boxing.cost import boxing_bytes
 from oneflow.boxing.execute import run_route
 from oneflow.boxing.route import choose_route
+from oneflow.boxing.transitions import make_step
 from oneflow.core.dtype import float32
 from oneflow.core.errors import ShapeError
 from oneflow.core.placement import Placement
-from oneflow.core.sbp import Split
+from oneflow.core.sbp import BROADCAST, PARTIAL, Split
 from oneflow.core.tensor_type import TensorType
 
 
@@ -249,6 +250,52 @@ def test_several_sums_in_one_launch(run: Any) -> None:
         np.testing.assert_array_equal(a, data(0, (4,), np.float32) + data(1, (4,), np.float32))
         np.testing.assert_array_equal(b, data(0, (2, 2), np.int32) + data(1, (2, 2), np.int32))
         np.testing.assert_array_equal(c, data(0, (4,), np.complex64) + data(1, (4,), np.complex64))
+
+
+@pytest.mark.parametrize("run", ["nccl"], indirect=True)
+@pytest.mark.parametrize("shape", [(6, 4), (6,), (6, 2, 3)])
+def test_steps_that_nccl_knows_are_its_calls(run: Any, shape: tuple[int, ...]) -> None:
+    import cupy
+
+    line, type = Placement("cpu", [0, 1, 2]), TensorType(shape, float32)
+    whole = np.random.default_rng(3).integers(-9, 9, shape).astype(np.float32)
+
+    def work(c: Any) -> Any:
+        found = []
+        for a, b in (((Split(0),), (BROADCAST,)), ((PARTIAL,), (Split(0),))):
+            route = choose_route(type, a, line, b, line)
+            shard = cupy.asarray(scatter(whole, a, line)[c.rank])
+            stand_in_cupy.events().clear()
+            with c.deferred():
+                after = run_route(type, route, c.rank, shard, lambda ranks: c, cupy.empty)
+            names = [e[0] for e in stand_in_cupy.events()]
+            assert "send" not in names
+            found.append((after, "allGather" in names, "reduceScatter" in names))
+        return found
+
+    for rank, (copy, part) in enumerate(run(3, work)):
+        np.testing.assert_array_equal(copy[0], whole)
+        np.testing.assert_array_equal(part[0], whole[2 * rank : 2 * rank + 2])
+        assert copy[1:] == (True, False) and part[1:] == (False, True)
+
+
+@pytest.mark.parametrize("run", ["nccl"], indirect=True)
+def test_a_target_with_gaps_is_filled_too(run: Any) -> None:
+    import cupy
+
+    type, line = TensorType((6, 4), float32), Placement("cpu", [0, 1, 2])
+    whole = np.random.default_rng(3).integers(-9, 9, (6, 4)).astype(np.float32)
+    step = make_step((Split(0),), line, (BROADCAST,), line)
+    (exchange,) = step_exchanges(type.shape, step)
+
+    def work(c: Any) -> Any:
+        wide = cupy.empty((6, 9), np.float32)
+        c.transfer("wide", cupy.asarray(whole[2 * c.rank : 2 * c.rank + 2]), wide[:, 2:6], exchange)
+        return wide
+
+    for wide in run(3, work):
+        np.testing.assert_array_equal(wide[:, 2:6], whole)
+        assert (wide[:, :2] == 77).all() and (wide[:, 6:] == 77).all()
 
 
 # ---- streams -------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import re
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -65,6 +66,10 @@ class CallInfo:
     encoded: bytes
 
 
+_PLACEMENT = re.compile(r"@\w+\[[\d, \[\]]*\]")
+_RUN = re.compile(r"\d+(?:, \d+){2,}")
+
+
 @lru_cache(maxsize=8192)
 def call_info(kind: str, dtype: str, shape: tuple[int, ...], location: str) -> CallInfo:
     """kind: the call with whatever must agree besides; shape: what must be equal on all ranks."""
@@ -78,14 +83,21 @@ def call_info(kind: str, dtype: str, shape: tuple[int, ...], location: str) -> C
 def call_text(what: str, location: str, nbytes: int = TEXT_NBYTES) -> str:
     """`what at location` in at most `nbytes` of UTF-8.
 
-    What is too long loses its middle: the op stands at the beginning, the file's name and the line
-    at the end.
+    What is too long names ranks in short (`cpu[0..63]`), and then loses its middle: the op stands
+    at the beginning, the file's name and the line at the end.
     """
     where = f" at {location}" if location else ""
+    if len((what + where).encode()) > nbytes:
+        what = _PLACEMENT.sub(lambda found: _RUN.sub(_in_short, found[0]), what)
     if len((what + where).encode()) <= nbytes:
         return what + where
     where = shortened(where, max(nbytes // 2, nbytes - len(what.encode())), 0.1)
     return shortened(what, nbytes - len(where.encode()), 0.5) + where
+
+
+def _in_short(numbers: re.Match[str]) -> str:
+    first, *_, last = found = [int(n) for n in numbers[0].split(", ")]
+    return f"{first}..{last}" if found == list(range(first, last + 1)) else numbers[0]
 
 
 def shortened(text: str, nbytes: int, head: float) -> str:

@@ -269,9 +269,9 @@ class NcclCollectives(DeviceCollectives):
             given = blocks_of(given, self.size)
         else:
             into_slices = blocks_of(into_slices, self.size)
-        part = self._cupy.ascontiguousarray(_view(source, given))
-        into = _view(target, into_slices)
-        out = into if into.flags.c_contiguous else self._cupy.empty(into.shape, into.dtype)
+        part: Any = self._cupy.ascontiguousarray(_view(source, given))
+        into: Any = _view(target, into_slices)
+        out: Any = into if into.flags.c_contiguous else self._cupy.empty(into.shape, into.dtype)
 
         def launch(stream: int) -> None:
             places = part.data.ptr, out.data.ptr

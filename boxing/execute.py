@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
 from oneflow.boxing.boxes import local_type
 from oneflow.boxing.collectives.base import Collectives, unpack
-from oneflow.boxing.collectives.exchange import Array, step_exchanges
+from oneflow.boxing.collectives.exchange import Array, Exchange, step_exchanges
 from oneflow.boxing.transitions import LOCAL_KINDS, RouteStep, group_of
 from oneflow.core.tensor_type import TensorType
 
@@ -60,7 +61,7 @@ class _BoundStep:
         self._exchanges = step_exchanges(type.shape, step)
         self._takes_part = rank in self._exchanges[0].ranks
         self._is_target = rank in step.dst_placement
-        self._is_local = step.kind in LOCAL_KINDS
+        self._is_local = step.kind in LOCAL_KINDS or all(map(_moves_nothing, self._exchanges))
         self._what = f"boxing {type} {step}"
         self._dtype = type.dtype.np
         self._shape: tuple[int, ...] = (0,) * type.ndim
@@ -77,14 +78,21 @@ class _BoundStep:
         if self._sum_group is not None and shard is not None:
             return collectives_of(self._sum_group).all_reduce(shard, what=self._what)
         target = self._empty(self._shape, self._dtype)
-        if self._is_local:
-            unpack(self._rank, shard, target, self._exchanges[0], _no_peer, np.add)
-            return target
         source = shard
         for exchange in self._exchanges:
-            collectives_of(exchange.ranks).transfer(self._what, source, target, exchange)
+            if self._is_local:
+                unpack(self._rank, source, target, exchange, _no_peer, np.add)
+            else:
+                collectives_of(exchange.ranks).transfer(self._what, source, target, exchange)
             source = target
         return target if self._is_target else None
+
+
+@lru_cache(maxsize=1024)
+def _moves_nothing(exchange: Exchange) -> bool:
+    """Whether every rank has all it needs, as often between grids of the same ranks: nobody waits
+    for anybody then."""
+    return not any(exchange.received_numel(rank) for rank in exchange.ranks)
 
 
 def _no_peer(rank: int) -> Any:

@@ -64,8 +64,9 @@ EAGER_NBYTES = 256 << 10
 LAG = 2
 """Blocks by which finished sums follow the addends on a stream: time for all peers' to come."""
 
-ASK_S = 0.5
-"""When a connection breaks, how long the scheduler may take to say whose fault it was."""
+ASK_S = 1.5
+"""When a connection breaks, how long the scheduler may take to say whose fault it was. It gives a
+rank that it lost one second to come back."""
 
 _HEADER = struct.Struct(f"<qqqq{TEXT_NBYTES}s")
 _HELLO = struct.Struct("<i64s")
@@ -223,7 +224,7 @@ class TcpCollectives(Collectives):
         """Sends and receives whatever can move, until all streams are at their end."""
         busy = {link.socket.fileno(): link for link in self.links.values()}
         for link in busy.values():
-            self._do(link, link.send)
+            self._do(call, link, link.send)
         waiting = _Waiting(busy)
         local: Iterator[None] | None = call.local
         idle_s = 0.0
@@ -233,7 +234,7 @@ class TcpCollectives(Collectives):
                 return
             ready = waiting.poll(0.0 if local is not None and call.is_agreed else SLICE_S)
             for fd, events in ready:
-                self._serve(busy[fd], events)
+                self._serve(call, busy[fd], events)
             if ready:
                 idle_s = 0.0
                 for link in busy.values():
@@ -245,31 +246,33 @@ class TcpCollectives(Collectives):
                 idle_s += SLICE_S
                 self._check(call, busy, idle_s)
 
-    def _serve(self, link: Link, events: int) -> None:
+    def _serve(self, call: _Call, link: Link, events: int) -> None:
         if events & (select.POLLIN | _BROKEN):
             if link.wants_to_receive:
-                self._do(link, link.receive)
+                self._do(call, link, link.receive)
             elif events & _BROKEN:
-                self._lost(link.rank, ConnectionError("it was reset"))
+                self._lost(call, link.rank, ConnectionError("it was reset"))
         if events & select.POLLOUT and link.wants_to_send:
-            self._do(link, link.send)
+            self._do(call, link, link.send)
 
-    def _do(self, link: Link, act: Callable[[], None]) -> None:
+    def _do(self, call: _Call, link: Link, act: Callable[[], None]) -> None:
         try:
             act()
         except OSError as error:
-            self._lost(link.rank, error)
+            self._lost(call, link.rank, error)
 
-    def _lost(self, peer: int, error: OSError) -> None:
+    def _lost(self, call: _Call, peer: int, error: OSError) -> None:
         """That peer may only have left because of another; the scheduler soon knows whose fault it
         was, so it is asked first."""
         deadline = time.monotonic() + ASK_S
-        while self._peer_check is not None and time.monotonic() < deadline:
-            self._peer_check([peer])
-            time.sleep(SLICE_S)
-        raise PeerLostError(
-            f"rank {peer} is gone: its connection to rank {self.rank} broke ({error})"
-        ) from error
+        try:
+            while self._peer_check is not None and time.monotonic() < deadline:
+                self._peer_check([peer])
+                time.sleep(SLICE_S)
+        except PeerLostError as lost:
+            self._raise_lost(call.info, [peer], lost)
+        broken = f"rank {peer} is gone: its connection to rank {self.rank} broke ({error})"
+        self._raise_lost(call.info, [peer], PeerLostError(broken))
 
     def _check(self, call: _Call, busy: dict[int, Link], idle_s: float) -> None:
         try:

@@ -33,7 +33,8 @@ from oneflow.tensor.devices import to_device as to_device
 from oneflow.tensor.devices import to_host as to_host
 from oneflow.tensor.global_parts import BoundParts, plan_parts
 from oneflow.tensor.global_signatures import choose_signature
-from oneflow.tensor.tensor import Tensor, cpu_device, extra, raw, wrap_global
+from oneflow.tensor.global_views import link_view, take_again
+from oneflow.tensor.tensor import Tensor, cpu_device, raw, wrap_global
 
 MAX_CACHED_CALLS = 8192
 
@@ -82,6 +83,8 @@ def run_global(op: type[Op], inputs: tuple[Tensor, ...], attrs: dict[str, Attr])
     for x in inputs:
         if x._placement is not placement or x.value is not None:
             return run_global(op, _brought_together(op, inputs), attrs)
+        if x._extra is not None:
+            take_again(x)
         parts.append(id(x.type))
         parts.append(id(x._sbp))
     for name, value in attrs.items():
@@ -121,23 +124,10 @@ def _run_any(
     placement = inputs[0].placement
     if op.is_random:
         attrs = _with_common_seed(attrs, placement)
-    if call.parts is None and call.bound is None:
-        arrays = [empty_shard(t, placement) for t in call.out_types]
-    else:
-        shards = [x._array for x in inputs]
-        for move in call.moves:
-            shards[move.index] = move.run(shards[move.index])
-        if call.parts is not None:
-            arrays = [call.parts.run(shards, array_module(placement))]
-        else:
-            bound: Any = call.bound
-            if bound.view is not None:
-                array = bound.view(*shards, **bound.attrs)
-                if array is not None:
-                    out = _view(op, inputs[0], shards[0], array, call, attrs, placement)
-                    record(op, inputs, (out,), attrs)
-                    return out
-            arrays = _run_kernel(op, bound, shards, attrs, placement)
+    shards = [x._array for x in inputs]
+    for move in call.moves:
+        shards[move.index] = move.run(shards[move.index])
+    arrays, shared = _compute(op, call, shards, attrs, placement)
     for i in call.written_back:
         _write_back(inputs[op.mutates[i]], arrays[i], call.out_sbps[i])
     outs = [
@@ -146,8 +136,31 @@ def _run_any(
         else wrap_global(array, call.out_types[i], placement, call.out_sbps[i])
         for i, array in enumerate(arrays)
     ]
+    if shared:
+        is_copy = call.parts is not None or call.in_sbps[0] != inputs[0]._sbp
+        link_view(op, inputs[0], outs[0], attrs, is_copy)
     record(op, inputs, outs, attrs)
     return outs[0] if op.num_outputs == 1 else tuple(outs)
+
+
+def _compute(
+    op: type[Op],
+    call: GlobalCall,
+    shards: list[Any],
+    attrs: dict[str, Attr],
+    placement: Placement,
+) -> tuple[list[Any], bool]:
+    """This rank's part of the outputs, and whether the only one is a view of the input: one that
+    shares its memory, or would if the shards lay otherwise."""
+    if call.parts is not None:
+        return [call.parts.run(shards, array_module(placement))], op.is_view
+    if call.bound is None:
+        return [empty_shard(t, placement) for t in call.out_types], op.is_view
+    if call.bound.view is not None:
+        array = call.bound.view(*shards, **call.bound.attrs)
+        if array is not None:
+            return [array], True
+    return _run_kernel(op, call.bound, shards, attrs, placement), False
 
 
 class Move:
@@ -257,6 +270,7 @@ def gather(x: Tensor) -> Tensor:
     it."""
     from oneflow.tensor.tensor import wrap
 
+    take_again(x)
     placement = x.placement
     whole = relayout(
         x._array, x.type, x.sbp, placement, all_broadcast(placement.ndim), _as_cpu(placement)
@@ -494,30 +508,6 @@ def _write_back(x: Tensor, shard: Any, nd_sbp: NdSbp) -> None:
 def _mutated(x: Tensor) -> Tensor:
     x._version[0] += 1
     return x
-
-
-def _view(
-    op: type[Op],
-    x: Tensor,
-    shard: Any,
-    array: Any,
-    call: GlobalCall,
-    attrs: dict[str, Attr],
-    placement: Placement,
-) -> Tensor:
-    """A view of the shard; of the tensor only if the shard was not boxed first."""
-    out = wrap_global(array, call.out_types[0], placement, call.out_sbps[0])
-    if shard is not x._array:
-        return out
-    out._version = x._version
-    link = extra(out)
-    known = x._extra
-    if known is not None and known.base is not None:
-        link.base, link.replay = known.base, (*known.replay, (op, attrs))
-    else:
-        link.base, link.replay = x, ((op, attrs),)
-    link.seen = out._version[0]
-    return out
 
 
 def _with_common_seed(attrs: dict[str, Attr], placement: Placement) -> dict[str, Attr]:

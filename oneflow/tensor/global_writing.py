@@ -23,13 +23,13 @@ def write_slice(x: Tensor, value: Any, bounds: Bounds) -> None:
     Only what a rank's part of the slice needs of `value` moves.
     """
     placement, nd_sbp = x.placement, x.sbp
+    inputs = [with_history(x)]
     if isinstance(value, Tensor):
         _check_place(x, value)
         _write_tensor(x, value, bounds)
-        inputs = [with_history(x), value]
+        inputs.append(value)
     else:
         _write_number(x, value, bounds)
-        inputs = [with_history(x)]
     new = wrap_global(x._array, x.type, placement, nd_sbp)
 
     def backward(grads: list[Any]) -> Any:

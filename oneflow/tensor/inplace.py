@@ -94,8 +94,15 @@ def overwrite(x: Tensor, new: Tensor) -> Tensor:
     if new._array is not x._array:
         x._array[...] = new._array
     x._version[0] += 1
+    is_copy = x._extra is not None and x._extra.copied_at >= 0
+    if is_copy:
+        from oneflow.tensor.global_views import write_through
+
+        write_through(x, new)
     if state.enabled:
-        if base is not None and (new._requires_grad or base._requires_grad):
+        if is_copy:
+            renew_view(x)
+        elif base is not None and (new._requires_grad or base._requires_grad):
             _rebase(base, x, new)
         else:
             _take_history(x, new)

@@ -30,7 +30,16 @@ class Extra:
     gradient.
     """
 
-    __slots__ = ("base", "global_id", "hooks", "post_accumulate", "replay", "retains", "seen")
+    __slots__ = (
+        "base",
+        "copied_at",
+        "global_id",
+        "hooks",
+        "post_accumulate",
+        "replay",
+        "retains",
+        "seen",
+    )
 
     def __init__(self) -> None:
         self.hooks: dict[int, Hook] = {}
@@ -39,6 +48,7 @@ class Extra:
         self.replay: tuple[Any, ...] = ()  # (op, attrs) steps that make this view of base
         self.retains = False
         self.global_id: int | None = None
+        self.copied_at = -1  # a global view with memory of its own: version of base it was taken at
         self.seen = 0  # a traced view: version of base that its value was taken from
 
 
@@ -487,6 +497,10 @@ def alias(x: Tensor) -> Tensor:
         from oneflow.graph.views import refresh
 
         refresh(x)
+    elif x._extra is not None and x._extra.copied_at >= 0:
+        from oneflow.tensor.global_views import take_again
+
+        take_again(x)
     y = raw(x.type, x._array, x._device)
     y.value, y._placement, y._sbp, y._version = x.value, x._placement, x._sbp, x._version
     return y

@@ -12,6 +12,7 @@ from oneflow.core.sbp import BROADCAST, PARTIAL, NdSbp, as_nd_sbp, nd_sbp_str
 from oneflow.core.tensor_type import TensorType
 from oneflow.distributed.world import world
 from oneflow.tensor.eager_global import check_placement, relayout
+from oneflow.tensor.global_views import take_again
 from oneflow.tensor.layout import as_placement, check_layout
 from oneflow.tensor.tensor import Tensor, raw, wrap_global
 
@@ -82,6 +83,7 @@ def relaid(
 ) -> Tensor:
     """A global tensor in another layout; x itself if that is the one it has."""
     source, own = x.placement, x.sbp
+    take_again(x)
     check_placement(placement)
     check_layout(x.type, nd_sbp, "to_global")
     if grad_sbp is not None:
@@ -115,6 +117,7 @@ def to_local(x: Tensor, copy: bool = False) -> Tensor:
             "to_local() of a value of an nn.Graph under construction: it has no data yet; "
             "return it from build()"
         )
+    take_again(x)
     array = x._array.copy() if copy else x._array
     out = raw(TensorType(tuple(array.shape), x.type.dtype), array, x._device)
     if not copy:

@@ -354,11 +354,48 @@ def versions(trial: Trial) -> None:
     trial.run("versions", work)
 
 
+def views(trial: Trial) -> None:
+    """A slice of a split dim is a view, as it is of a local tensor, although it is a copy."""
+
+    def program(x: Any, v: Any) -> list[Any]:
+        x.requires_grad = v.requires_grad = True
+        y = x * 2.0
+        part = y[2:6]
+        part.add_(v)
+        row = part[1]
+        row.mul_(3.0)
+        y[4:].fill_(0.5)
+        flow.flip(y, [0])[0] = 100.0
+        seen = [t.detach().clone() for t in (y, part, row)]
+        with flow.no_grad():
+            z = y.detach().clone()
+            window = z[1:4]
+            z.sub_(1.0)
+            seen.append(window * 1.0)
+            window[1:].zero_()
+            z[5].copy_(v[0])
+            seen += [z, window, z[:, 1:3]]
+        grads = flow.autograd.grad((y * y).sum() + (part * row).sum(), [x, v])
+        return [*seen, *grads]
+
+    v = np.random.default_rng(5).normal(size=(4, 6, 5))
+    expected = [t.numpy() for t in program(local(X), local(v))]
+    for placement, nd_sbp in layouts(X, 17, 3):
+
+        def work(placement: Any = placement, nd_sbp: Any = nd_sbp) -> None:
+            given = draw(np.random.default_rng(2), v, placement)
+            found = program(scatter(X, placement, nd_sbp, 1), scatter(v, placement, given, 2))
+            for t, e in zip(found, expected, strict=True):
+                check(t, e, 1e-8)
+
+        trial.run(f"views {nd_sbp_str(nd_sbp)} on {placement}", work)
+
+
 def main() -> None:
     trial = Trial()
     for scene in (
         slices, indices, rows_stay, functions, writes, writes_stay, written_gradients, in_place,
-        versions,
+        views, versions,
     ):  # fmt: skip
         scene(trial)
     trial.finish()

@@ -58,6 +58,26 @@ class ConfigError(OneFlowError):
     reason = "UNSATISFIABLE"
 
 
+class JobSpecError(OneFlowError, ValueError):
+    """A job that cannot be accepted as it is described."""
+
+    exit_code = 64
+
+
+class StoreError(OneFlowError):
+    """What the cluster knows cannot be written or read: disk full, file corrupt or too new."""
+
+    exit_code = 70
+    reason = "INTERNAL"
+
+
+class AuthError(OneFlowError):
+    """A token that is missing, wrong, expired or may not do what was asked."""
+
+    exit_code = 77
+    reason = "AUTH"
+
+
 class RendezvousError(OneFlowError):
     """Not all ranks met in time."""
 

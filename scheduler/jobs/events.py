@@ -74,6 +74,7 @@ class DaemonJoined:
     pid: int
     last_epoch: int
     running: tuple[Running, ...] = ()
+    draining: bool = False
 
 
 @dataclass(frozen=True)
@@ -84,7 +85,9 @@ class DaemonBeat:
 
 @dataclass(frozen=True)
 class DaemonGone:
-    """The connection ended. reason: "left" (in order) or "lost" (broken)."""
+    """The connection ended. reason: "left" (in order), "lost" (broken; the daemon may come back)
+    or "died" (its process is known to be gone).
+    """
 
     daemon: str
     epoch: int
@@ -125,6 +128,7 @@ class RankExited:
     cause: str
     last_step: int = 0
     at: float = 0.0
+    pid: int = 0
 
 
 @dataclass(frozen=True)
@@ -235,6 +239,16 @@ class TellStop:
 
 
 @dataclass(frozen=True)
+class TellNoted:
+    """The end of this rank is durable: the daemon need not tell it again."""
+
+    daemon: str
+    job_id: str
+    attempt: int
+    rank: int
+
+
+@dataclass(frozen=True)
 class TellForget:
     """Remove the logs and files of a job."""
 
@@ -266,6 +280,7 @@ Action = (
     | TellPrepare
     | TellStart
     | TellStop
+    | TellNoted
     | TellForget
     | TellDrain
     | Rejected

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from types import MappingProxyType
-from typing import Any
 
 
 class JobState(str, Enum):
@@ -56,9 +54,6 @@ class JobKind(str, Enum):
         return self.value
 
 
-_NONE: Mapping[str, Any] = MappingProxyType({})
-
-
 @dataclass(frozen=True)
 class JobSpec:
     """What a user asks for; see JobSpec in protos/cluster.proto for each field."""
@@ -70,7 +65,7 @@ class JobSpec:
     nodes: int = 0
     priority: int = 0
     argv: tuple[str, ...] = ()
-    env: Mapping[str, str] = field(default=_NONE)
+    env: Mapping[str, str] = field(default_factory=dict)
     archive: str = ""
     graph: str = ""
     steps: int = 0
@@ -105,6 +100,7 @@ class JobRecord:
     exit_code: int = 0
     first_failed_rank: int = -1
     host: str = ""
+    pid: int = 0
     attempt: int = 0
     restarts_spent: int = 0
     futile_restarts: int = 0
@@ -116,9 +112,11 @@ class JobRecord:
     owner: str = ""
     job_key: str = ""  # the secret of this attempt's ranks; never shown
     assignments: tuple[Assignment, ...] = ()
-    metrics: Mapping[str, float] = field(default=_NONE)
+    metrics: Mapping[str, float] = field(default_factory=dict)
     submitted_at: float = 0.0
     started_at: float = 0.0
+    attempt_started_at: float = 0.0
+    ran_s: float = 0.0  # of the attempts before this one: they count for the time limit
     first_step_at: float = 0.0
     finished_at: float = 0.0
 

@@ -1,0 +1,159 @@
+"""One attempt of a job while it goes on: what each rank was told, did, and how it ended."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from enum import Enum
+
+from oneflow.scheduler.jobs.causes import CODES, STOPPED_CODES, Failure
+from oneflow.scheduler.jobs.events import RankExited
+from oneflow.scheduler.jobs.records import Assignment
+
+
+class RankPhase(Enum):
+    """PREPARING -> PREPARED -> RUNNING -> ENDED; MISSING: its daemon came back without it, or is
+    not back yet; LOST: with its daemon.
+    """
+
+    PREPARING = "preparing"
+    PREPARED = "prepared"
+    RUNNING = "running"
+    MISSING = "missing"
+    ENDED = "ended"
+    LOST = "lost"
+
+
+_OVER = (RankPhase.ENDED, RankPhase.LOST)
+
+
+class Intent(Enum):
+    """What we want of an attempt that we stop although nothing failed."""
+
+    NONE = "none"
+    PREEMPT = "preempt"
+    TIME_LIMIT = "time limit"
+    CANCEL = "cancel"
+
+
+_STRENGTH = list(Intent)
+
+
+@dataclass
+class Rank:
+    """assignment: its device. told_at: when it was last told what it has not answered yet.
+
+    missing_since: when its daemon came back without it; None: the daemon is not back.
+    """
+
+    assignment: Assignment
+    local_rank: int
+    phase: RankPhase
+    told_at: float
+    is_confirmed: bool = False  # the daemon said that it runs
+    missing_since: float | None = None
+    exit: RankExited | None = None
+
+    @property
+    def number(self) -> int:
+        return self.assignment.rank
+
+    @property
+    def daemon(self) -> str:
+        return self.assignment.daemon
+
+    @property
+    def is_over(self) -> bool:
+        return self.phase in _OVER
+
+    @property
+    def exited_in_order(self) -> bool:
+        return self.exit is not None and self.exit.exit_code == 0
+
+
+@dataclass
+class Attempt:
+    """began_at: when this table first knew of it. started_at: when it was told to start; None: not
+    yet. ran_s: what counted for the time limit before started_at.
+    """
+
+    job_id: str
+    number: int
+    ranks: list[Rank]
+    began_at: float
+    started_at: float | None = None
+    ran_s: float = 0.0
+    is_recovered: bool = False  # it began under another scheduler
+    master_port: int = 0
+    failure: Failure | None = None
+    failed_at: float = 0.0
+    ended_at: float | None = None  # when the first rank exited 0
+    intent: Intent = Intent.NONE
+    is_stopping: bool = False
+    stop_why: str = ""
+    stop_grace_s: float = 0.0
+    stop_at: float = 0.0
+    saved_at: float = 0.0  # when its progress was last made durable
+    exits: list[int] = field(default_factory=list)  # ranks in the order in which they ended
+
+    @property
+    def is_started(self) -> bool:
+        return self.started_at is not None
+
+    @property
+    def is_over(self) -> bool:
+        return all(rank.is_over for rank in self.ranks)
+
+    def ran_so_far(self, now: float) -> float:
+        """Seconds that count for the job's time limit."""
+        return self.ran_s + (now - self.started_at if self.started_at is not None else 0.0)
+
+    def live_ranks(self) -> Iterator[Rank]:
+        return (rank for rank in self.ranks if not rank.is_over)
+
+    def rank_on(self, daemon: str) -> Rank | None:
+        return next((rank for rank in self.ranks if rank.daemon == daemon), None)
+
+    def want(self, intent: Intent) -> None:
+        """The stronger wish wins: a cancelled job is cancelled whatever else is going on."""
+        self.intent = max(self.intent, intent, key=_STRENGTH.index)
+
+    def blame(self, failure: Failure, now: float) -> None:
+        """The first cause stays, unless it was weak and this one is not."""
+        if self.failure is None or (self.failure.is_weak and not failure.is_weak):
+            self.failure, self.failed_at = failure, now
+
+    def is_our_doing(self, exit: RankExited) -> bool:
+        """Whether a rank ended so because we told it to."""
+        return self.is_stopping and (
+            exit.exit_code in STOPPED_CODES or exit.reason in ("PREEMPTED", "CANCELLED")
+        )
+
+    def final_failure(self) -> Failure | None:
+        """Who is to blame, now that all have ended; None if nobody failed."""
+        failure = self.failure
+        if failure is None or not failure.is_weak:
+            return failure
+        if failure.reason == "PEER_LOST" and (early := self._left_early()):
+            return early
+        return failure
+
+    def _left_early(self) -> Failure | None:
+        """The rank that exited 0 while the others, who failed after it, still needed it."""
+        first = next(iter(self.exits), None)
+        if first is None or not self.ranks[first].exited_in_order:
+            return None
+        return early_exit(self.ranks[first])
+
+
+def early_exit(rank: Rank) -> Failure:
+    cause = f"rank {rank.number} exited 0 while its peers ran"
+    pid = rank.exit.pid if rank.exit else 0
+    return Failure("PEER_LOST", cause, CODES["PEER_LOST"], rank.number, rank.assignment.node, pid)
+
+
+def name_ranks(ranks: Iterable[Rank], limit: int = 4) -> str:
+    """`rank 3 (n1/cpu:0), rank 5 (n2/cpu:1) and 2 more`."""
+    named = [f"rank {rank.number} ({rank.daemon})" for rank in ranks]
+    more = f" and {len(named) - limit} more" if len(named) > limit else ""
+    return ", ".join(named[:limit]) + more

@@ -1,0 +1,319 @@
+"""The attempts that go on: begin, start, stop and end them; find again those of an earlier
+scheduler.
+
+Rules that the code cannot show:
+* An attempt's number is durable before any daemon hears of it, and RUNNING is before any rank is
+  told to start: what is STARTING in the store has run no line of the user's code.
+* Everything told to a daemon may be told twice; whatever it has not answered is told again.
+* A rank is over when its daemon said so or is lost. An attempt is over when all its ranks are; only
+  then its devices are free, and only then the daemons may forget how their ranks ended.
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+from oneflow.scheduler.jobs.attempt import Attempt, Intent, Rank, RankPhase, early_exit, name_ranks
+from oneflow.scheduler.jobs.causes import CODES, Failure
+from oneflow.scheduler.jobs.desk import Desk
+from oneflow.scheduler.jobs.ending import close
+from oneflow.scheduler.jobs.events import Running, TellNoted, TellPrepare, TellStart, TellStop
+from oneflow.scheduler.jobs.fleet import Fleet
+from oneflow.scheduler.jobs.queue import local_ranks
+from oneflow.scheduler.jobs.records import Assignment, JobRecord, JobState
+
+
+class Attempts:
+    """By job: at most one attempt of each goes on."""
+
+    def __init__(self, desk: Desk, fleet: Fleet) -> None:
+        self.desk = desk
+        self.fleet = fleet
+        self.live: dict[str, Attempt] = {}
+
+    # -- asking ------------------------------------------------------------------------------------
+
+    def find(self, job_id: str, number: int, rank: int, daemon: str) -> tuple[Attempt, Rank] | None:
+        """The attempt and rank that a daemon speaks of, if they are (still) its business."""
+        attempt = self.live.get(job_id)
+        if attempt is None or attempt.number != number or rank >= len(attempt.ranks):
+            return None
+        found = attempt.ranks[rank]
+        return (attempt, found) if found.daemon == daemon else None
+
+    def is_wanted(self, daemon: str, running: Running) -> bool:
+        """Whether what a daemon works on is to go on there."""
+        found = self.find(running.job_id, running.attempt, running.rank, daemon)
+        return found is not None and not found[1].is_over
+
+    def on(self, daemon: str) -> list[tuple[Attempt, Rank]]:
+        """Attempts with a rank there that the daemon still answers for."""
+        found = [(attempt, attempt.rank_on(daemon)) for attempt in self.live.values()]
+        return [(a, r) for a, r in found if r is not None and r.phase is not RankPhase.LOST]
+
+    # -- beginning ---------------------------------------------------------------------------------
+
+    def begin(self, job_id: str, assignments: tuple[Assignment, ...]) -> None:
+        """A new attempt on these devices: all of them are asked to prepare it."""
+        before = self.desk.jobs[job_id]
+        number = before.attempt + 1
+        record = self.desk.save(
+            job_id,
+            state=JobState.STARTING,
+            attempt=number,
+            assignments=assignments,
+            pending="",
+            job_key=hashlib.blake2b(f"{before.job_key}/{number}".encode()).hexdigest()[:64],
+            last_step=before.last_checkpoint_step,
+        )
+        attempt = Attempt(job_id, number, self._ranks(record, RankPhase.PREPARING), self.desk.now)
+        self.live[job_id] = attempt
+        for rank in attempt.ranks:
+            self.fleet.hold(rank.daemon, job_id)
+            self.tell_prepare(attempt, rank)
+
+    def recover(self, record: JobRecord) -> None:
+        """An attempt that was going on when an earlier scheduler ended: who still works on it?"""
+        is_started = record.state is not JobState.STARTING
+        phase = RankPhase.MISSING if is_started else RankPhase.PREPARING
+        now, wall = self.desk.now, self.desk.wall
+        attempt = Attempt(record.id, record.attempt, self._ranks(record, phase), now)
+        attempt.is_recovered = True
+        if is_started:
+            attempt.started_at = now
+            since = record.attempt_started_at or wall
+            attempt.ran_s = record.ran_s + max(wall - since, 0.0)
+        self.live[record.id] = attempt
+        if record.state is JobState.CANCELLING:
+            self.stop(attempt, Intent.CANCEL, "the job is cancelled")
+
+    def _ranks(self, record: JobRecord, phase: RankPhase) -> list[Rank]:
+        numbers = local_ranks(record.assignments)
+        pairs = zip(record.assignments, numbers, strict=True)
+        return [Rank(assignment, local, phase, self.desk.now) for assignment, local in pairs]
+
+    def tell_prepare(self, attempt: Attempt, rank: Rank) -> None:
+        rank.told_at = self.desk.now
+        record = self.desk.jobs[attempt.job_id]
+        if self.fleet.is_reachable(rank.daemon):
+            resume_from = record.last_checkpoint or record.spec.resume_from
+            self.desk.tell(
+                TellPrepare(rank.daemon, record, rank.number, rank.local_rank, resume_from)
+            )
+
+    # -- starting ----------------------------------------------------------------------------------
+
+    def prepared(self, attempt: Attempt, rank: Rank, master_port: int) -> None:
+        """A rank is ready to start, or says again where rank 0 listens."""
+        if rank.number == 0 and master_port:
+            attempt.master_port = master_port
+        if rank.phase is RankPhase.PREPARING:
+            rank.phase = RankPhase.PREPARED
+        self.start_if_ready(attempt)
+
+    def start_if_ready(self, attempt: Attempt) -> None:
+        if attempt.is_stopping:
+            return
+        if not attempt.is_started:
+            if not all(rank.phase is RankPhase.PREPARED for rank in attempt.ranks):
+                return
+            self._note_start(attempt)
+        if not attempt.master_port:
+            self._ask_for_port(attempt)
+            return
+        for rank in attempt.ranks:
+            if rank.phase is RankPhase.PREPARED:
+                rank.phase = RankPhase.RUNNING
+                self.tell_start(attempt, rank)
+
+    def _note_start(self, attempt: Attempt) -> None:
+        desk = self.desk
+        record = desk.jobs[attempt.job_id]
+        attempt.started_at, attempt.ran_s = desk.now, record.ran_s
+        desk.save(
+            attempt.job_id,
+            state=JobState.RUNNING,
+            started_at=record.started_at or desk.wall,
+            attempt_started_at=desk.wall,
+        )
+
+    def _ask_for_port(self, attempt: Attempt) -> None:
+        """A rank that is prepared already answers a Prepare with the port it has."""
+        if attempt.ranks[0].phase in (RankPhase.PREPARED, RankPhase.RUNNING):
+            self.tell_prepare(attempt, attempt.ranks[0])
+
+    def tell_start(self, attempt: Attempt, rank: Rank) -> None:
+        rank.told_at = self.desk.now
+        first = attempt.ranks[0].daemon
+        known = self.fleet.daemons.get(first)
+        if known is None or not self.fleet.is_reachable(rank.daemon):
+            return
+        self.desk.tell(
+            TellStart(
+                rank.daemon,
+                attempt.job_id,
+                attempt.number,
+                rank.number,
+                known.address,
+                attempt.master_port,
+            )
+        )
+
+    # -- a daemon is back --------------------------------------------------------------------------
+
+    def reattach(self, attempt: Attempt, rank: Rank, running: Running | None) -> None:
+        """The daemon of a rank has joined (again); running: what it says of the rank."""
+        if rank.is_over:
+            return
+        if attempt.is_stopping:
+            self.tell_stop(attempt, rank)
+        elif not attempt.is_started:
+            if running is None or rank.phase is not RankPhase.PREPARED:
+                rank.phase = RankPhase.PREPARING
+                self.tell_prepare(attempt, rank)
+        elif running is None:
+            rank.phase, rank.missing_since = RankPhase.MISSING, self.desk.now
+        elif running.phase == "prepared":
+            rank.phase = RankPhase.PREPARED
+            self.start_if_ready(attempt)
+        else:
+            self.confirm(rank)
+            if running.phase == "stopping":  # an earlier scheduler wanted it, we know not why
+                self.stop(attempt, Intent.PREEMPT, "it was being stopped")
+            elif not attempt.master_port:
+                self.start_if_ready(attempt)
+
+    def confirm(self, rank: Rank) -> None:
+        rank.phase, rank.is_confirmed, rank.missing_since = RankPhase.RUNNING, True, None
+
+    # -- failing and stopping ----------------------------------------------------------------------
+
+    def lose_daemon(self, daemon: str, why: str) -> None:
+        """Whatever it did is lost with it."""
+        for attempt, rank in self.on(daemon):
+            if rank.phase is RankPhase.ENDED:
+                continue
+            self.lose(attempt, rank, why)
+
+    def lose(self, attempt: Attempt, rank: Rank, why: str) -> None:
+        rank.phase = RankPhase.LOST
+        self.fleet.release(rank.daemon, attempt.job_id)
+        host = rank.assignment.node
+        self.fail(attempt, Failure("NODE_LOST", why, CODES["NODE_LOST"], rank.number, host))
+
+    def fail(self, attempt: Attempt, failure: Failure) -> None:
+        """Something went wrong: the others are stopped, at once if it is clear who is to blame."""
+        attempt.blame(failure, self.desk.now)
+        if not failure.is_weak and not attempt.is_stopping:
+            self.stop(attempt, Intent.NONE, f"rank {failure.rank} failed: {failure.reason}")
+        self.close_if_over(attempt)
+
+    def stop(self, attempt: Attempt, intent: Intent, why: str) -> None:
+        """Ends all its ranks; again with another intent changes only what will be said of it."""
+        attempt.want(intent)
+        if not attempt.is_stopping:
+            settings = self.desk.settings
+            attempt.is_stopping, attempt.stop_why = True, why
+            attempt.stop_grace_s = settings.grace_s
+            attempt.stop_at = self.desk.now + settings.grace_s + settings.unkillable_s
+            for rank in attempt.live_ranks():
+                self.tell_stop(attempt, rank)
+        self.close_if_over(attempt)
+
+    def tell_stop(self, attempt: Attempt, rank: Rank) -> None:
+        rank.told_at = self.desk.now
+        if self.fleet.is_reachable(rank.daemon):
+            number, grace_s, why = attempt.number, attempt.stop_grace_s, attempt.stop_why
+            self.desk.tell(TellStop(rank.daemon, attempt.job_id, number, rank.number, grace_s, why))
+
+    def close_if_over(self, attempt: Attempt) -> None:
+        """The attempt's end, once all its ranks are over: what became of the job, and free devices.
+
+        The daemons may forget their ranks' ends only after that is durable.
+        """
+        if self.live.get(attempt.job_id) is not attempt or not attempt.is_over:
+            return
+        del self.live[attempt.job_id]
+        close(self.desk, attempt)
+        for rank in attempt.ranks:
+            self.fleet.release(rank.daemon, attempt.job_id)
+            if rank.exit is not None and self.fleet.is_reachable(rank.daemon):
+                self.desk.tell(TellNoted(rank.daemon, attempt.job_id, attempt.number, rank.number))
+        self.desk.is_queue_stale = True
+
+    # -- time --------------------------------------------------------------------------------------
+
+    def look(self) -> list[str]:
+        """What is due now. Returns daemons that could not end a rank and are to be given up."""
+        stuck: list[str] = []
+        for attempt in list(self.live.values()):
+            if attempt.is_stopping:
+                stuck += self._look_at_stop(attempt)
+            elif attempt.is_started:
+                self._look_at_run(attempt)
+            else:
+                self._look_at_start(attempt)
+            if attempt.is_recovered:
+                self._look_for_absent(attempt)
+            self._tell_again(attempt)
+        return stuck
+
+    def _look_at_stop(self, attempt: Attempt) -> list[str]:
+        if self.desk.now < attempt.stop_at:
+            return []
+        return [rank.daemon for rank in attempt.live_ranks() if not self.fleet.is_lost(rank.daemon)]
+
+    def _look_at_start(self, attempt: Attempt) -> None:
+        if self.desk.now - attempt.began_at < self.desk.settings.prepare_s:
+            return
+        late = [rank for rank in attempt.live_ranks() if rank.phase is RankPhase.PREPARING]
+        cause = f"not ready to start within {self.desk.settings.prepare_s:g} s: {name_ranks(late)}"
+        number, host = (late[0].number, late[0].assignment.node) if late else (-1, "")
+        code = CODES["RENDEZVOUS_TIMEOUT"]
+        self.fail(attempt, Failure("RENDEZVOUS_TIMEOUT", cause, code, number, host))
+
+    def _look_at_run(self, attempt: Attempt) -> None:
+        desk, settings = self.desk, self.desk.settings
+        limit = desk.jobs[attempt.job_id].spec.time_limit_s
+        if limit and attempt.ran_so_far(desk.now) >= limit:
+            self.stop(attempt, Intent.TIME_LIMIT, f"its time limit of {limit:g} s is over")
+            return
+        if attempt.failure and desk.now - attempt.failed_at >= settings.settle_s:
+            self.stop(attempt, Intent.NONE, "a rank ended because others did")
+            return
+        for rank in list(attempt.live_ranks()):
+            since = rank.missing_since
+            if since is not None and desk.now - since >= settings.suspect_s:
+                self.lose(attempt, rank, f"daemon {rank.daemon} came back without its rank")
+                return
+        if attempt.ended_at is not None:
+            self._look_at_early_exit(attempt, desk.now - attempt.ended_at)
+
+    def _look_at_early_exit(self, attempt: Attempt, since_s: float) -> None:
+        if since_s >= self.desk.settings.early_exit_s:
+            exited = (attempt.ranks[number] for number in attempt.exits)
+            self.fail(attempt, early_exit(next(r for r in exited if r.exited_in_order)))
+
+    def _look_for_absent(self, attempt: Attempt) -> None:
+        """Daemons that have not come back since this scheduler began."""
+        if self.desk.now - attempt.began_at < self.desk.settings.act_s:
+            return
+        for rank in list(attempt.live_ranks()):
+            if rank.daemon not in self.fleet.daemons:
+                act_s = self.desk.settings.act_s
+                why = f"daemon {rank.daemon} did not come back within {act_s:g} s"
+                self.lose(attempt, rank, f"{why} of the scheduler's restart")
+
+    def _tell_again(self, attempt: Attempt) -> None:
+        for rank in list(attempt.live_ranks()):
+            if self.desk.now - rank.told_at < self.desk.settings.retell_s:
+                continue
+            if attempt.is_stopping:
+                self.tell_stop(attempt, rank)
+            elif rank.phase is RankPhase.PREPARING:
+                self.tell_prepare(attempt, rank)
+            elif rank.phase is RankPhase.PREPARED and attempt.is_started:
+                rank.told_at = self.desk.now
+                self.start_if_ready(attempt)
+            elif rank.phase is RankPhase.RUNNING and not rank.is_confirmed:
+                self.tell_start(attempt, rank)

@@ -1,0 +1,186 @@
+"""The daemons of a cluster: who is here, who was last heard when, and who has been given up.
+
+Rules that the code cannot show:
+* Every joining gets a new epoch, larger than all before it. What comes with another one is refused.
+* A daemon is silent -> suspect -> lost. Once lost it is fenced: even if it comes back, it must end
+  what it runs and join anew with nothing running.
+* A broken connection alone loses nothing: the same incarnation may come back until it is lost.
+* Of two processes with one name the one that is here stays, while it is heard.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from oneflow.scheduler.jobs.desk import Desk
+from oneflow.scheduler.jobs.events import (
+    DaemonJoined,
+    SaveEpoch,
+    TellDrain,
+    TellFenced,
+    TellWelcome,
+)
+from oneflow.scheduler.jobs.records import DaemonRecord, DaemonState
+
+_GONE = DaemonState.LOST
+
+
+class Fleet:
+    """The daemons; `desk` collects what they are to be told."""
+
+    def __init__(self, desk: Desk, epoch: int) -> None:
+        self.desk = desk
+        self.epoch = epoch
+        self.daemons: dict[str, DaemonRecord] = {}
+        self.away: set[str] = set()  # their connection ended
+        self.drain_until: dict[str, float] = {}  # by daemon
+        self._is_drained_for_all_until: float | None = None
+        self._lost_at: dict[str, float] = {}
+
+    # -- asking ------------------------------------------------------------------------------------
+
+    def is_current(self, daemon: str, epoch: int) -> bool:
+        """Whether a message with this epoch is from the daemon as it is now."""
+        known = self.daemons.get(daemon)
+        return known is not None and known.state is not _GONE and known.epoch == epoch
+
+    def is_reachable(self, daemon: str) -> bool:
+        known = self.daemons.get(daemon)
+        return known is not None and known.state is not _GONE and daemon not in self.away
+
+    def is_alive(self, daemon: str) -> bool:
+        """Connected and heard lately."""
+        heard_after = self.desk.now - self.desk.settings.suspect_s
+        return self.is_reachable(daemon) and self.daemons[daemon].heard_at >= heard_after
+
+    def is_lost(self, daemon: str) -> bool:
+        known = self.daemons.get(daemon)
+        return known is None or known.state is _GONE
+
+    # -- joining and leaving -----------------------------------------------------------------------
+
+    def join(self, event: DaemonJoined, job: str) -> DaemonRecord:
+        """Takes the daemon in under a new epoch. job: that still holds its device, or ""."""
+        self.epoch += 1
+        record = DaemonRecord(
+            id=event.daemon,
+            node=event.node,
+            device_type=event.device_type,
+            device_index=event.device_index,
+            address=event.address,
+            incarnation=event.incarnation,
+            epoch=self.epoch,
+            job=job,
+            heard_at=self.desk.now,
+            version=event.version,
+            pid=event.pid,
+        )
+        known = self.daemons.get(event.daemon)
+        if known is None or known.incarnation != event.incarnation:
+            self.drain_until.pop(event.daemon, None)
+        self.daemons[event.daemon] = record
+        self.away.discard(event.daemon)
+        self._lost_at.pop(event.daemon, None)
+        self.desk.is_queue_stale = True
+        self.desk.tell(SaveEpoch(self.epoch))
+        self.desk.tell(TellWelcome(event.daemon, self.epoch))
+        self._go_on_draining(event)
+        self.look_at(event.daemon)
+        return record
+
+    def _go_on_draining(self, event: DaemonJoined) -> None:
+        until = self.drain_until.get(event.daemon, self._is_drained_for_all_until)
+        if until is None and event.draining:
+            until = self.desk.now + self.desk.settings.grace_s
+        if until is not None:
+            self.drain_until[event.daemon] = until
+            self.desk.tell(TellDrain(event.daemon))
+
+    def connection_ended(self, daemon: str) -> None:
+        self.away.add(daemon)
+        self._set(daemon, state=DaemonState.SUSPECT)
+
+    def leave(self, daemon: str) -> None:
+        """It left in order, or is known to be dead: nothing is expected of it any more."""
+        self.daemons.pop(daemon, None)
+        self.away.discard(daemon)
+        self.drain_until.pop(daemon, None)
+        self._lost_at.pop(daemon, None)
+        self.desk.is_queue_stale = True
+
+    def give_up(self, daemon: str, why: str) -> None:
+        """Lost: it is fenced, whatever it does from now on."""
+        known = self.daemons[daemon]
+        self._set(daemon, state=_GONE, job="")
+        self._lost_at[daemon] = self.desk.now
+        self.desk.tell(TellFenced(daemon, known.incarnation, why))
+
+    # -- time --------------------------------------------------------------------------------------
+
+    def hear(self, daemon: str) -> None:
+        self.daemons[daemon] = replace(self.daemons[daemon], heard_at=self.desk.now)
+        if self.daemons[daemon].state is DaemonState.SUSPECT:
+            self.look_at(daemon)
+
+    def forgive(self, gap_s: float) -> None:
+        """We were not there to listen for so long: nobody was silent in that time."""
+        for daemon, known in self.daemons.items():
+            self.daemons[daemon] = replace(known, heard_at=known.heard_at + gap_s)
+
+    def look(self) -> list[str]:
+        """Whom to give up now; the others' states are brought up to date."""
+        settings, now = self.desk.settings, self.desk.now
+        for daemon, at in list(self._lost_at.items()):
+            if now - at > settings.keep_lost_s:
+                self.leave(daemon)
+        present = [d for d in self.daemons.values() if d.state is not _GONE]
+        for known in present:
+            self.look_at(known.id)
+        return [d.id for d in present if now - d.heard_at >= settings.act_s]
+
+    def look_at(self, daemon: str) -> None:
+        """Its state, as it follows from what was heard of it."""
+        silent_s = self.desk.now - self.daemons[daemon].heard_at
+        if daemon in self.away or silent_s >= self.desk.settings.suspect_s:
+            self._set(daemon, state=DaemonState.SUSPECT)
+        elif daemon in self.drain_until:
+            self._set(daemon, state=DaemonState.DRAINING)
+        else:
+            self._set(daemon, state=DaemonState.UP)
+
+    # -- work --------------------------------------------------------------------------------------
+
+    def hold(self, daemon: str, job: str) -> None:
+        self._set(daemon, job=job)
+
+    def release(self, daemon: str, job: str) -> None:
+        if daemon in self.daemons and self.daemons[daemon].job == job:
+            self._set(daemon, job="")
+
+    def drain(self, node: str, grace_s: float) -> int:
+        """Those of the node, or all, take no new work. Returns how many they are."""
+        until = self.desk.now + max(grace_s, 0.0)
+        if not node:
+            self._is_drained_for_all_until = until
+        found = [d.id for d in self.daemons.values() if node in ("", d.node, d.id)]
+        for daemon in found:
+            self.start_draining(daemon, until)
+        return len(found)
+
+    def start_draining(self, daemon: str, until: float) -> None:
+        self.drain_until[daemon] = until
+        if not self.is_lost(daemon):
+            self.desk.tell(TellDrain(daemon))
+            self.look_at(daemon)
+
+    def overdue(self) -> list[str]:
+        """Daemons whose work may not go on any longer, because they are drained."""
+        return [daemon for daemon, until in self.drain_until.items() if self.desk.now >= until]
+
+    def _set(self, daemon: str, state: DaemonState | None = None, job: str | None = None) -> None:
+        known = self.daemons[daemon]
+        state = known.state if state is None else state
+        job = known.job if job is None else job
+        if (state, job) != (known.state, known.job):
+            self.daemons[daemon] = replace(known, state=state, job=job)
+            self.desk.is_queue_stale = True

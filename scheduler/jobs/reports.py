@@ -1,0 +1,130 @@
+"""What daemons report of their ranks: prepared, progressed, exited."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from oneflow.scheduler.jobs.attempt import Attempt, Rank, RankPhase
+from oneflow.scheduler.jobs.attempts import Attempts
+from oneflow.scheduler.jobs.causes import (
+    CODES,
+    FOLLOWER_CODE,
+    Failure,
+    known_reason,
+    shell_code,
+)
+from oneflow.scheduler.jobs.desk import Desk
+from oneflow.scheduler.jobs.events import (
+    RankExited,
+    RankPrepared,
+    RankProgressed,
+    Rejected,
+    TellNoted,
+)
+from oneflow.scheduler.jobs.fleet import Fleet
+
+_WEAK_REASONS = ("PEER_LOST", "PREEMPTED")
+
+
+class Reports:
+    """Each method takes one message of a daemon whose epoch is current."""
+
+    def __init__(self, desk: Desk, fleet: Fleet, attempts: Attempts) -> None:
+        self.desk = desk
+        self.fleet = fleet
+        self.attempts = attempts
+
+    def prepared(self, event: RankPrepared) -> None:
+        found = self.attempts.find(event.job_id, event.attempt, event.rank, event.daemon)
+        if found is None or found[1].is_over:
+            self._reject(event, found)
+            return
+        attempt, rank = found
+        if not event.error:
+            self.attempts.prepared(attempt, rank, event.master_port)
+            return
+        reason = known_reason(event.reason, 0)
+        if reason == "PREEMPTED":  # it is about to leave: nothing more can start there
+            self.fleet.start_draining(event.daemon, self.desk.now)
+        rank.phase = RankPhase.ENDED
+        attempt.exits.append(rank.number)
+        cause, host = f"{rank.daemon} cannot run it: {event.error}", rank.assignment.node
+        self.attempts.fail(attempt, Failure(reason, cause, CODES[reason], rank.number, host))
+
+    def exited(self, event: RankExited) -> None:
+        event = replace(event, exit_code=shell_code(event.exit_code))
+        found = self.attempts.find(event.job_id, event.attempt, event.rank, event.daemon)
+        if found is None or found[1].is_over:
+            self._reject(event, found)
+            return
+        attempt, rank = found
+        rank.phase, rank.exit = RankPhase.ENDED, event
+        attempt.exits.append(rank.number)
+        self._note_step(attempt, event.last_step)
+        if event.exit_code == 0 and attempt.is_started:
+            attempt.ended_at = self.desk.now if attempt.ended_at is None else attempt.ended_at
+        elif not attempt.is_our_doing(event):
+            self.attempts.fail(attempt, _failure(attempt, rank, event))
+        if event.reason == "PREEMPTED" and not attempt.is_stopping:
+            self.fleet.start_draining(event.daemon, self.desk.now)
+        self.attempts.close_if_over(attempt)
+
+    def progressed(self, event: RankProgressed) -> None:
+        found = self.attempts.find(event.job_id, event.attempt, event.rank, event.daemon)
+        if found is None or found[1].is_over or not found[0].is_started:
+            self._reject(event, found)
+            return
+        attempt, rank = found
+        self.attempts.confirm(rank)
+        record = self.desk.jobs[event.job_id]
+        changes: dict[str, Any] = {"last_step": max(record.last_step, event.step)}
+        if event.total_steps:
+            changes["total_steps"] = event.total_steps
+        if event.metrics:
+            changes["metrics"] = {**record.metrics, **event.metrics}
+        is_first = event.step > 0 and not record.first_step_at
+        if is_first:
+            changes["first_step_at"] = event.at or self.desk.wall
+        is_news = event.checkpoint and event.checkpoint_step > record.last_checkpoint_step
+        if is_news:
+            changes["last_checkpoint"] = event.checkpoint
+            changes["last_checkpoint_step"] = event.checkpoint_step
+            changes["futile_restarts"] = 0
+        is_due = self.desk.now - attempt.saved_at >= self.desk.settings.save_progress_s
+        if is_first or is_news or is_due:
+            attempt.saved_at = self.desk.now
+            self.desk.save(event.job_id, **changes)
+        else:
+            self.desk.note(event.job_id, **changes)
+
+    def _note_step(self, attempt: Attempt, step: int) -> None:
+        record = self.desk.jobs[attempt.job_id]
+        if step > record.last_step:
+            self.desk.note(attempt.job_id, last_step=step)
+
+    def _reject(
+        self,
+        event: RankPrepared | RankExited | RankProgressed,
+        found: tuple[Attempt, Rank] | None,
+    ) -> None:
+        """Refused. An end that is of no use any more need not be told again, but one of an attempt
+        that still goes on must be kept: it is not durable yet.
+        """
+        if isinstance(event, RankExited) and found is None:
+            self.desk.tell(TellNoted(event.daemon, event.job_id, event.attempt, event.rank))
+        reason = "unknown" if found is None else "duplicate"
+        said = f"{event.daemon} speaks of rank {event.rank} of attempt {event.attempt}"
+        why = "is not its business" if found is None else "has ended"
+        self.desk.tell(Rejected(event, f"{said} of job {event.job_id}, which {why}", reason))
+
+
+def _failure(attempt: Attempt, rank: Rank, event: RankExited) -> Failure:
+    code, host = event.exit_code, rank.assignment.node
+    if code == 0:
+        cause = f"rank {rank.number} exited 0 before it was told to start"
+        return Failure("INTERNAL", cause, CODES["INTERNAL"], rank.number, host, event.pid)
+    reason = "PEER_LOST" if code == FOLLOWER_CODE else known_reason(event.reason, code)
+    cause = event.cause or f"exited with code {code}"
+    is_weak = reason in _WEAK_REASONS
+    return Failure(reason, cause, code, rank.number, host, event.pid, is_weak)

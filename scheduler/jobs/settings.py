@@ -1,0 +1,34 @@
+"""The times and limits of the job table. All in seconds, on the monotonic clock."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from oneflow.core.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How patient the table is. Each layer waits longer than the one below it."""
+
+    suspect_s: float = 3.0  # a daemon silent for so long is shown as suspect
+    act_s: float = 10.0  # and is given up after so long
+    prepare_s: float = 300.0  # until all ranks of an attempt are ready to start
+    grace_s: float = 10.0  # for a rank that is told to stop
+    unkillable_s: float = 20.0  # beyond the grace: a daemon that cannot end a rank is given up
+    settle_s: float = 1.0  # a rank that only followed waits so long for a better cause
+    early_exit_s: float = 10.0  # one rank may exit 0 so long before the others
+    retell_s: float = 5.0  # what is not answered is told again
+    save_progress_s: float = 5.0  # steps reached are made durable so often
+    keep_lost_s: float = 600.0  # a lost daemon is shown for so long
+    max_queued_per_owner: int = 100
+
+    def check(self) -> None:
+        """Raises ConfigError if a layer would act before the one below it."""
+        if not 0 < self.suspect_s < self.act_s < self.prepare_s:
+            raise ConfigError(
+                f"the times must grow: suspect_s ({self.suspect_s:g}) < act_s ({self.act_s:g}) "
+                f"< prepare_s ({self.prepare_s:g})"
+            )
+        if min(self.grace_s, self.unkillable_s, self.settle_s, self.retell_s) < 0:
+            raise ConfigError("the times of the job table must not be negative")

@@ -1,0 +1,359 @@
+"""The job table: all that a cluster knows of its jobs, and what is to be done next.
+
+Pure: `step(event, now)` returns actions, to be done in order, and does nothing itself.
+
+What it relies on, since the code cannot show it:
+* Actions are done in order. If a `Save` fails, nothing after it may be done; it is tried again
+  before anything else. A job whose first Save failed is taken back by `withdraw`.
+* A daemon does each thing once, however often it is told: it answers a Prepare of an attempt it
+  already has with the same Prepared (and the same port), a Start with a Progress, a Stop with an
+  Exited, also if it never heard of the attempt (which it then must never begin). A Prepare of an
+  attempt that ended there is answered with that Exited.
+* A daemon tells each Exited after every Welcome, until it gets Noted for it.
+* An exit because of a Stop has the reason PREEMPTED, whatever its code is.
+* A daemon that is fenced kills what it runs at once and joins with nothing running; if another one
+  of its name is here, it tries again later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from oneflow.core.errors import JobSpecError
+from oneflow.scheduler.jobs.attempt import Intent
+from oneflow.scheduler.jobs.attempts import Attempts
+from oneflow.scheduler.jobs.desk import Desk, without_needless_saves
+from oneflow.scheduler.jobs.ending import end_cancelled
+from oneflow.scheduler.jobs.events import (
+    Action,
+    CancelAsked,
+    DaemonBeat,
+    DaemonGone,
+    DaemonJoined,
+    DrainAsked,
+    Event,
+    RankExited,
+    RankPrepared,
+    RankProgressed,
+    Rejected,
+    Remove,
+    RemoveAsked,
+    RestartAsked,
+    Submitted,
+    TellFenced,
+    TellForget,
+    Ticked,
+)
+from oneflow.scheduler.jobs.fleet import Fleet
+from oneflow.scheduler.jobs.queue import choose, queue_order
+from oneflow.scheduler.jobs.records import DaemonRecord, DaemonState, JobRecord, JobState
+from oneflow.scheduler.jobs.reports import Reports
+from oneflow.scheduler.jobs.settings import Settings
+from oneflow.scheduler.jobs.specs import check_job_id, check_spec
+
+_WAITING = (JobState.QUEUED, JobState.RESTARTING)
+_GOING_ON = (JobState.STARTING, JobState.RUNNING, JobState.CANCELLING)
+
+
+class Table:
+    """records: all jobs of the store, in the order they came. epoch: the last one taken."""
+
+    def __init__(
+        self, records: Iterable[JobRecord], epoch: int, settings: Settings | None = None
+    ) -> None:
+        self.settings = settings or Settings()
+        self.settings.check()
+        self._desk = Desk(self.settings, {record.id: record for record in records})
+        self._fleet = Fleet(self._desk, epoch)
+        self._attempts = Attempts(self._desk, self._fleet)
+        self._reports = Reports(self._desk, self._fleet, self._attempts)
+        self._last_now: float | None = None
+        self._wall_offset = 0.0
+
+    # -- looking -----------------------------------------------------------------------------------
+
+    @property
+    def jobs(self) -> Mapping[str, JobRecord]:
+        """By id, in the order they came."""
+        return self._desk.jobs
+
+    @property
+    def daemons(self) -> Mapping[str, DaemonRecord]:
+        return self._fleet.daemons
+
+    @property
+    def epoch(self) -> int:
+        return self._fleet.epoch
+
+    @property
+    def attempts(self) -> Attempts:
+        """What goes on, for reports and checks."""
+        return self._attempts
+
+    def take_changed(self) -> set[str]:
+        """Ids of jobs whose record (their reason to wait included) changed since the last call."""
+        changed, self._desk.changed = self._desk.changed, set()
+        return changed
+
+    # -- stepping ----------------------------------------------------------------------------------
+
+    def step(self, event: Event, now: float) -> list[Action]:
+        """The only way the table changes. now: seconds on the monotonic clock, never less than
+        before.
+        """
+        self._set_clocks(event, now)
+        self._desk.actions = []
+        self._handle(event)
+        self._look()
+        self._start_what_can()
+        return without_needless_saves(self._desk.actions)
+
+    def withdraw(self, job_id: str) -> None:
+        """A job that could not be saved when it was submitted: as if it had never been.
+
+        Only if none of the actions of that step have been done.
+        """
+        self._desk.jobs.pop(job_id, None)
+        attempt = self._attempts.live.pop(job_id, None)
+        for rank in attempt.ranks if attempt else ():
+            self._fleet.release(rank.daemon, job_id)
+
+    def _set_clocks(self, event: Event, now: float) -> None:
+        """Time-outs use the monotonic clock only; the wall clock is for what users read."""
+        at = getattr(event, "at", 0.0)
+        if at and isinstance(event, (Ticked, Submitted, CancelAsked, RestartAsked)):
+            self._wall_offset = at - now
+        self._desk.now, self._desk.wall = now, now + self._wall_offset
+        if self._last_now is None:
+            for record in list(self._desk.jobs.values()):
+                if record.state in _GOING_ON:
+                    self._attempts.recover(record)
+        elif now - self._last_now >= self.settings.suspect_s:
+            self._fleet.forgive(now - self._last_now)  # it was we who slept
+        self._last_now = now
+
+    def _handle(self, event: Event) -> None:
+        match event:
+            case Ticked():
+                self._desk.is_queue_stale = True
+            case Submitted():
+                self._submit(event)
+            case CancelAsked():
+                self._cancel(event)
+            case RestartAsked():
+                self._restart(event)
+            case RemoveAsked():
+                self._remove(event)
+            case DrainAsked():
+                self._drain(event)
+            case DaemonJoined():
+                self._join(event)
+            case DaemonBeat() | DaemonGone() | RankPrepared() | RankExited() | RankProgressed():
+                self._hear(event)
+
+    # -- users -------------------------------------------------------------------------------------
+
+    def _submit(self, event: Submitted) -> None:
+        known = self._desk.jobs.get(event.job_id)
+        if known is not None:
+            if (known.spec, known.owner) != (event.spec, event.owner):
+                self._refuse(event, f"there is another job {event.job_id}; choose another id")
+            return
+        try:
+            check_job_id(event.job_id)
+            check_spec(event.spec)
+        except JobSpecError as error:
+            self._refuse(event, str(error))
+            return
+        limit = self.settings.max_queued_per_owner
+        queued = [j for j in self._desk.jobs.values() if j.state is JobState.QUEUED]
+        if sum(job.owner == event.owner for job in queued) >= limit:
+            said = f"{event.owner or 'this token'} has {limit} queued jobs, as many as are allowed"
+            self._refuse(event, f"{said}; submit again when one of them has started")
+            return
+        record = JobRecord(
+            event.job_id,
+            event.spec,
+            owner=event.owner,
+            job_key=event.job_key,
+            submitted_at=event.at,
+            total_steps=event.spec.steps,
+        )
+        self._desk.jobs[record.id] = record
+        self._desk.changed.add(record.id)
+        self._desk.save(record.id)
+        self._desk.is_queue_stale = True
+
+    def _cancel(self, event: CancelAsked) -> None:
+        record = self._find(event)
+        if record is None or record.state.is_final or record.state is JobState.CANCELLING:
+            return
+        self._desk.note(record.id, cause=f"cancelled by {event.by}")
+        attempt = self._attempts.live.get(record.id)
+        if attempt is None:
+            end_cancelled(self._desk, record.id)
+            return
+        self._desk.save(record.id, state=JobState.CANCELLING, reason="CANCELLED")
+        self._attempts.stop(attempt, Intent.CANCEL, f"cancelled by {event.by}")
+
+    def _restart(self, event: RestartAsked) -> None:
+        record = self._find(event)
+        if record is None:
+            return
+        if not record.state.is_final:
+            self._refuse(event, f"job {record.id} is {record.state}: cancel it first")
+            return
+        self._desk.save(
+            record.id,
+            state=JobState.QUEUED,
+            reason="NONE",
+            cause="",
+            exit_code=0,
+            first_failed_rank=-1,
+            host="",
+            pid=0,
+            restarts_spent=0,
+            futile_restarts=0,
+            assignments=(),
+            ran_s=0.0,
+            started_at=0.0,
+            attempt_started_at=0.0,
+            first_step_at=0.0,
+            finished_at=0.0,
+        )
+        self._desk.is_queue_stale = True
+
+    def _remove(self, event: RemoveAsked) -> None:
+        record = self._find(event)
+        if record is None:
+            return
+        if not record.state.is_final:
+            self._refuse(event, f"job {record.id} is {record.state}: cancel it first")
+            return
+        del self._desk.jobs[record.id]
+        self._desk.changed.add(record.id)
+        self._desk.tell(Remove(record.id))
+        for daemon in self._fleet.daemons:  # earlier attempts may have run anywhere
+            if self._fleet.is_reachable(daemon):
+                self._desk.tell(TellForget(daemon, record.id))
+
+    def _drain(self, event: DrainAsked) -> None:
+        if not self._fleet.drain(event.node, event.grace_s) and event.node:
+            self._refuse(event, f"no daemon is on a node {event.node!r}")
+
+    def _find(self, event: CancelAsked | RestartAsked | RemoveAsked) -> JobRecord | None:
+        record = self._desk.jobs.get(event.job_id)
+        if record is None:
+            self._refuse(event, f"there is no job {event.job_id}", "unknown")
+        return record
+
+    def _refuse(self, event: Event, message: str, reason: str = "") -> None:
+        self._desk.tell(Rejected(event, message, reason))
+
+    # -- daemons -----------------------------------------------------------------------------------
+
+    def _join(self, event: DaemonJoined) -> None:
+        known = self._fleet.daemons.get(event.daemon)
+        is_same = known is not None and known.incarnation == event.incarnation
+        if known is not None and not is_same and self._fleet.is_alive(event.daemon):
+            why = f"another daemon {event.daemon} is here already (process {known.pid})"
+            self._desk.tell(TellFenced(event.daemon, event.incarnation, why))
+            self._refuse(event, why, "duplicate")
+            return
+        if known is not None and not is_same:
+            self._replace(known, event.incarnation)
+        if not all(self._attempts.is_wanted(event.daemon, r) for r in event.running):
+            self._fence(event)
+            return
+        mine = self._attempts.on(event.daemon)
+        holding = [a.job_id for a, rank in mine if is_same or not rank.is_over]
+        self._fleet.join(event, holding[0] if holding else "")
+        running = {(r.job_id, r.attempt, r.rank): r for r in event.running}
+        for attempt, rank in mine:
+            said = running.get((attempt.job_id, attempt.number, rank.number))
+            self._attempts.reattach(attempt, rank, said)
+
+    def _replace(self, known: DaemonRecord, incarnation: int) -> None:
+        """A new process has taken the place of one that is not heard any more."""
+        if known.state is not DaemonState.LOST:
+            why = f"daemon {known.id} was replaced by a new process"
+            self._fleet.give_up(known.id, why)
+            self._attempts.lose_daemon(known.id, f"daemon {known.id} ended and was started anew")
+
+    def _fence(self, event: DaemonJoined) -> None:
+        """It runs what was given up: it may not go on with anything."""
+        why = f"daemon {event.daemon} was given up, and its work with it: join anew"
+        known = self._fleet.daemons.get(event.daemon)
+        if known is not None and known.state is not DaemonState.LOST:
+            self._give_up(event.daemon, why)
+        else:
+            self._desk.tell(TellFenced(event.daemon, event.incarnation, why))
+
+    def _give_up(self, daemon: str, why: str) -> None:
+        self._fleet.give_up(daemon, why)
+        self._attempts.lose_daemon(daemon, why)
+
+    def _hear(
+        self, event: DaemonBeat | DaemonGone | RankPrepared | RankExited | RankProgressed
+    ) -> None:
+        if not self._fleet.is_current(event.daemon, event.epoch):
+            self._refuse_stale(event)
+            return
+        if isinstance(event, DaemonGone):
+            self._gone(event)
+            return
+        self._fleet.hear(event.daemon)
+        match event:
+            case RankPrepared():
+                self._reports.prepared(event)
+            case RankExited():
+                self._reports.exited(event)
+            case RankProgressed():
+                self._reports.progressed(event)
+
+    def _refuse_stale(
+        self, event: DaemonBeat | DaemonGone | RankPrepared | RankExited | RankProgressed
+    ) -> None:
+        known = self._fleet.daemons.get(event.daemon)
+        if isinstance(event, DaemonGone):
+            return  # of a connection that has been replaced
+        if known is not None and known.epoch == event.epoch:  # it does not know yet
+            why = f"daemon {known.id} was given up: join anew"
+            self._desk.tell(TellFenced(known.id, known.incarnation, why))
+        now = f"epoch {known.epoch}" if known else "not joined"
+        said = f"a message of daemon {event.daemon} has epoch {event.epoch}, but it is {now}"
+        self._refuse(event, said, "stale_epoch")
+
+    def _gone(self, event: DaemonGone) -> None:
+        if event.reason == "lost":
+            self._fleet.connection_ended(event.daemon)
+            return
+        words = "left" if event.reason == "left" else "ended: its process is gone"
+        self._fleet.leave(event.daemon)
+        self._attempts.lose_daemon(event.daemon, f"daemon {event.daemon} {words}")
+
+    # -- time and queue ----------------------------------------------------------------------------
+
+    def _look(self) -> None:
+        for daemon in self._fleet.look():
+            self._give_up(daemon, f"daemon {daemon} was not heard for {self.settings.act_s:g} s")
+        for daemon in self._fleet.overdue():
+            for attempt, rank in self._attempts.on(daemon):
+                if not rank.is_over:
+                    node = rank.assignment.node
+                    self._attempts.stop(attempt, Intent.PREEMPT, f"{node} is being drained")
+        for daemon in self._attempts.look():
+            if not self._fleet.is_lost(daemon):
+                self._give_up(daemon, f"daemon {daemon} could not end its rank in time")
+
+    def _start_what_can(self) -> None:
+        if not self._desk.is_queue_stale:
+            return
+        self._desk.is_queue_stale = False
+        waiting = queue_order(j for j in self._desk.jobs.values() if j.state in _WAITING)
+        choice = choose(waiting, self._fleet.daemons.values(), frozenset(self._fleet.away))
+        for job_id, assignments in choice.starts.items():
+            self._attempts.begin(job_id, assignments)
+        for job_id, why in choice.pending.items():
+            self._desk.note(job_id, pending=why)
+        self._desk.is_queue_stale = False

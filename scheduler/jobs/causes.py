@@ -49,7 +49,9 @@ _REASON_OF_CODE = {
 FOLLOWER_CODE = 85
 STOPPED_CODES = frozenset({137, 143})  # of KILL and TERM, with which ranks are stopped
 MAX_CAUSE_CHARS = 600
-_HIDDEN = re.compile(r"[\x7f-\x9f]")  # terminals act on these too, and JSON does not escape them
+_HIDDEN = re.compile(
+    r"[\x00-\x1f\x7f-\x9f]"
+)  # terminals act on these too, and JSON does not escape them
 
 
 @dataclass(frozen=True)
@@ -87,7 +89,8 @@ def known_reason(reason: str, exit_code: int) -> str:
 
 def one_line(text: str) -> str:
     """Without line breaks and control characters, cut to MAX_CAUSE_CHARS."""
-    line = _HIDDEN.sub("?", " ".join(text.split()))
+    whole = text.encode(errors="replace").decode()
+    line = _HIDDEN.sub("?", " ".join(whole.split()))
     return line if len(line) <= MAX_CAUSE_CHARS else line[: MAX_CAUSE_CHARS - 3] + "..."
 
 

@@ -45,11 +45,11 @@ from oneflow.scheduler.jobs.events import (
     Ticked,
 )
 from oneflow.scheduler.jobs.fleet import Fleet
+from oneflow.scheduler.jobs.limits import check_job_id, check_spec
 from oneflow.scheduler.jobs.queue import choose, queue_order
 from oneflow.scheduler.jobs.records import DaemonRecord, DaemonState, JobRecord, JobState
 from oneflow.scheduler.jobs.reports import Reports
 from oneflow.scheduler.jobs.settings import Settings
-from oneflow.scheduler.jobs.specs import check_job_id, check_spec
 
 _WAITING = (JobState.QUEUED, JobState.RESTARTING)
 _GOING_ON = (JobState.STARTING, JobState.RUNNING, JobState.CANCELLING)

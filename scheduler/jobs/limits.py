@@ -1,0 +1,209 @@
+"""What a job may ask for: every limit of a JobSpec, checked once, where it comes in.
+
+The messages are read by the one who submitted the job: they name the field, what it is and what it
+may be.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable
+
+from oneflow.core.errors import JobSpecError
+from oneflow.scheduler.jobs.records import REASONS, JobKind, JobSpec
+
+MAX_NAME_CHARS = 128
+MAX_ARGS = 4096
+MAX_STRING_NBYTES = 65536
+MAX_SPEC_NBYTES = 512 * 1024  # of all strings; a control message holds 1 MiB
+MAX_ENV = 1024
+MAX_DEVICES = 4096
+MAX_PRIORITY = 1000
+MAX_RESTARTS = 1000
+MAX_RESTART_RULES = 64
+MAX_STEPS = 2**62
+MAX_TIME_LIMIT_S = 10 * 366 * 86400.0
+MAX_CHECKPOINTS_KEPT = 1000
+MAX_PATH_NBYTES = 4096
+DEVICE_TYPES = ("cpu", "cuda")
+LAUNCHER_VARIABLES = frozenset(
+    ("MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "RANK", "LOCAL_RANK", "ONEFLOW_JOB_TOKEN")
+)
+GRAPH_VARIABLES = frozenset(
+    (
+        "OMP_NUM_THREADS",
+        "OPENBLAS_NUM_THREADS",
+        "NUMBA_NUM_THREADS",
+        "ONEFLOW_TIMEOUT_SECONDS",
+        "ONEFLOW_SPIN_SECONDS",
+        "ONEFLOW_CUDA_GRAPHS",
+        "ONEFLOW_LOG_LEVEL",
+        "ONEFLOW_DEBUG",
+    )
+)
+"""All that a job without code may set: with others (LD_PRELOAD, PYTHONPATH) it would run some."""
+
+_JOB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")
+_ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,254}")
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+
+
+def check_job_id(job_id: str) -> None:
+    """Raises JobSpecError. A job's id is also the name of its folder."""
+    if not _JOB_ID.fullmatch(job_id):
+        raise JobSpecError(
+            f"job id {_shown(job_id)}: must be 1 to 63 letters, digits, - or _, and begin with a "
+            "letter or a digit"
+        )
+
+
+def check_spec(spec: JobSpec) -> None:
+    """Raises JobSpecError for the first thing that is wrong with it."""
+    _check_name(spec.name)
+    _check_devices(spec)
+    _check_numbers(spec)
+    _check_restarts(spec.restart_on)
+    _check_paths(spec)
+    _check_env(spec)
+    if spec.kind is JobKind.SCRIPT:
+        _check_script(spec)
+    else:
+        _check_graph(spec)
+    _check_size(spec)
+
+
+def _check_name(name: str) -> None:
+    if len(name) > MAX_NAME_CHARS or not name.isprintable():
+        raise JobSpecError(
+            f"name {_shown(name)}: must be at most {MAX_NAME_CHARS} printable characters"
+        )
+
+
+def _check_devices(spec: JobSpec) -> None:
+    _check_range("devices", spec.devices, 1, MAX_DEVICES)
+    _check_range("nodes", spec.nodes, 0, spec.devices)
+    if spec.device_type not in DEVICE_TYPES:
+        raise JobSpecError(
+            f"device_type {_shown(spec.device_type)}: must be {' or '.join(DEVICE_TYPES)}"
+        )
+    if spec.nodes and spec.devices % spec.nodes:
+        raise JobSpecError(
+            f"nodes={spec.nodes}: {spec.devices} devices cannot be shared out evenly over them; "
+            "choose a number of nodes that divides the devices"
+        )
+
+
+def _check_numbers(spec: JobSpec) -> None:
+    _check_range("priority", spec.priority, -MAX_PRIORITY, MAX_PRIORITY)
+    _check_range("steps", spec.steps, 0, MAX_STEPS)
+    _check_range("max_restarts", spec.max_restarts, 0, MAX_RESTARTS)
+    _check_range("checkpoint_every", spec.checkpoint_every, 0, MAX_STEPS)
+    _check_range("checkpoint_keep", spec.checkpoint_keep, 0, MAX_CHECKPOINTS_KEPT)
+    limit = spec.time_limit_s
+    if not math.isfinite(limit) or not 0 <= limit <= MAX_TIME_LIMIT_S:
+        raise JobSpecError(
+            f"time_limit_s={limit:g}: must be 0 (none) to {MAX_TIME_LIMIT_S:.0f} seconds"
+        )
+
+
+def _check_range(name: str, value: int, low: int, high: int) -> None:
+    if not low <= value <= high:
+        raise JobSpecError(f"{name}={value}: must be {low} to {high}")
+
+
+def _check_restarts(rules: tuple[str, ...]) -> None:
+    if len(rules) > MAX_RESTART_RULES:
+        raise JobSpecError(f"restart_on: {len(rules)} rules, at most {MAX_RESTART_RULES} allowed")
+    for rule in rules:
+        is_code = rule.isascii() and rule.isdecimal() and 1 <= int(rule[:9]) <= 255
+        if not is_code and rule not in REASONS:
+            raise JobSpecError(
+                f"restart_on {_shown(rule)}: must be an exit code (1 to 255) or one of "
+                f"{', '.join(REASONS)}"
+            )
+
+
+def _check_paths(spec: JobSpec) -> None:
+    for name in ("checkpoint_dir", "resume_from"):
+        path: str = getattr(spec, name)
+        if len(path.encode(errors="replace")) > MAX_PATH_NBYTES or not path.isprintable():
+            raise JobSpecError(
+                f"{name} {_shown(path)}: must be at most {MAX_PATH_NBYTES} bytes and printable"
+            )
+        if ".." in path.split("/"):
+            raise JobSpecError(f"{name} {_shown(path)}: must not contain `..`")
+    if spec.checkpoint_dir and not spec.checkpoint_dir.startswith("/"):
+        raise JobSpecError(f"checkpoint_dir {_shown(spec.checkpoint_dir)}: must begin with /")
+
+
+def _check_env(spec: JobSpec) -> None:
+    if len(spec.env) > MAX_ENV:
+        raise JobSpecError(f"env: {len(spec.env)} variables, at most {MAX_ENV} allowed")
+    for name, value in spec.env.items():
+        if not _ENV_NAME.fullmatch(name):
+            raise JobSpecError(
+                f"env {_shown(name)}: a name has letters, digits and _, and no digit first"
+            )
+        if name in LAUNCHER_VARIABLES:
+            raise JobSpecError(f"env {name}: is set by the launcher for each rank; leave it out")
+        if spec.kind is not JobKind.SCRIPT and name not in GRAPH_VARIABLES:
+            raise JobSpecError(
+                f"env {name}: a {spec.kind} job may set {', '.join(sorted(GRAPH_VARIABLES))} only"
+            )
+        _check_string(f"env {name}", value)
+
+
+def _check_script(spec: JobSpec) -> None:
+    if not spec.argv or not spec.argv[0]:
+        raise JobSpecError("argv: a script job needs a program to run, after `--`")
+    if len(spec.argv) > MAX_ARGS:
+        raise JobSpecError(f"argv: {len(spec.argv)} words, at most {MAX_ARGS} allowed")
+    for position, word in enumerate(spec.argv):
+        _check_string(f"argv[{position}]", word)
+    if spec.graph:
+        raise JobSpecError("graph: a script job has none; leave it out or choose kind=graph")
+    _check_digest("archive", spec.archive, is_needed=False)
+
+
+def _check_graph(spec: JobSpec) -> None:
+    _check_digest("graph", spec.graph, is_needed=True)
+    if spec.argv or spec.archive:
+        raise JobSpecError(f"argv, archive: a {spec.kind} job has no code to run; leave them out")
+
+
+def _check_digest(name: str, digest: str, is_needed: bool) -> None:
+    if (digest or is_needed) and not _DIGEST.fullmatch(digest):
+        raise JobSpecError(
+            f"{name} {_shown(digest)}: must be the digest of an uploaded file, 64 hex digits"
+        )
+
+
+def _check_string(name: str, text: str) -> None:
+    if len(text.encode(errors="replace")) > MAX_STRING_NBYTES:
+        raise JobSpecError(f"{name}: longer than {MAX_STRING_NBYTES} bytes")
+    if "\0" in text or not _is_encodable(text):
+        raise JobSpecError(f"{name} {_shown(text)}: must be text without NUL characters")
+
+
+def _is_encodable(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _check_size(spec: JobSpec) -> None:
+    strings: Iterable[str] = (*spec.argv, *spec.env, *spec.env.values(), *spec.restart_on)
+    nbytes = sum(len(text.encode()) + 8 for text in strings)
+    if nbytes > MAX_SPEC_NBYTES:
+        raise JobSpecError(
+            f"argv and env: {nbytes} bytes in all, at most {MAX_SPEC_NBYTES} allowed; put large "
+            "data into files"
+        )
+
+
+def _shown(text: str) -> str:
+    """Quoted, short enough for a message, without control characters."""
+    return ascii(text if len(text) <= 80 else text[:77] + "...")

@@ -1,0 +1,343 @@
+"""What survives the scheduler: jobs, epochs, tokens, checkpoints and metric points, in SQLite.
+
+Durable means: written and synced before the call returns (write-ahead log, full sync). A torn tail
+of the log, as a power cut leaves it, is dropped by SQLite: the last transactions are gone whole.
+Metric points are the exception; they are written without a sync and may lose their last seconds.
+
+One process holds the file, exclusively; one thread at a time may call.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import msgspec
+
+from oneflow.core.errors import ConfigError, StoreError
+from oneflow.scheduler.jobs.events import Remove, Save, SaveEpoch
+from oneflow.scheduler.jobs.records import JobRecord, TokenRecord
+
+MAX_POINTS_PER_JOB = 10_000
+MAX_CHECKPOINTS_PER_JOB = 1000
+APPLICATION_ID = 0x0F10C1B5  # in the file's header: tells our databases from others
+SCHEMA = (
+    """
+    CREATE TABLE jobs (seq INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE,
+                       state TEXT NOT NULL, body BLOB NOT NULL);
+    CREATE TABLE epochs (one INTEGER PRIMARY KEY CHECK (one = 1), last INTEGER NOT NULL);
+    INSERT INTO epochs VALUES (1, 0);
+    CREATE TABLE tokens (digest BLOB PRIMARY KEY, name TEXT NOT NULL, role TEXT NOT NULL,
+                         created_at REAL NOT NULL, expires_at REAL NOT NULL,
+                         revoked INTEGER NOT NULL);
+    CREATE TABLE checkpoints (job TEXT NOT NULL, step INTEGER NOT NULL, attempt INTEGER NOT NULL,
+                              path TEXT NOT NULL, PRIMARY KEY (job, path)) WITHOUT ROWID;
+    CREATE TABLE points (job TEXT NOT NULL, idx INTEGER NOT NULL, attempt INTEGER NOT NULL,
+                         step INTEGER NOT NULL, at REAL NOT NULL, body BLOB NOT NULL,
+                         PRIMARY KEY (job, idx)) WITHOUT ROWID;
+    """,
+)
+"""SCHEMA[v] leads from version v to v + 1. What has been released is never edited: add another."""
+
+Change = Save | Remove | SaveEpoch
+
+
+@dataclass(frozen=True)
+class Point:
+    """Metrics of one step, as they are kept. index: counts the points of a job from 0."""
+
+    index: int
+    attempt: int
+    step: int
+    at: float
+    values: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    step: int
+    attempt: int
+    path: str
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """jobs: in the order they came. epoch: the last one taken."""
+
+    jobs: tuple[JobRecord, ...]
+    epoch: int
+
+
+class Store(Protocol):
+    """All that the scheduler asks of its store. Every method may raise StoreError."""
+
+    def load(self) -> Loaded: ...
+
+    def write(self, changes: Sequence[Change]) -> None:
+        """Makes them durable, all or none."""
+
+    def tokens(self) -> list[TokenRecord]: ...
+
+    def put_tokens(self, tokens: Iterable[TokenRecord]) -> None:
+        """Adds them, or replaces those with the same digest. Durable."""
+
+    def drop_tokens(self, tokens: Iterable[TokenRecord]) -> None: ...
+
+    def add_points(
+        self, job_id: str, points: Sequence[tuple[int, int, float, Mapping[str, float]]]
+    ) -> list[Point]:
+        """(attempt, step, at, values) each. Returns them with their indices."""
+
+    def points(self, job_id: str, start: int = 0, limit: int = 1000) -> list[Point]:
+        """Those with an index of at least `start`, as far as they are kept."""
+
+    def checkpoints(self, job_id: str) -> list[Checkpoint]:
+        """By step."""
+
+    def close(self) -> None: ...
+
+
+class SqliteStore:
+    """The store in a file.
+
+    Raises ConfigError (exit 78) if the file is of a newer version, of another program, or held by
+    another scheduler, and StoreError (exit 70) if it is damaged or cannot be written.
+    """
+
+    def __init__(self, path: Path, lock_timeout_s: float = 2.0) -> None:
+        self.path = path
+        with self._translating("open"):
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._connection = _connect(path, lock_timeout_s)
+            try:
+                self._prepare()
+            except BaseException:
+                self._connection.close()
+                raise
+
+    def close(self) -> None:
+        with self._translating("close"):
+            self._connection.close()
+
+    # -- opening -----------------------------------------------------------------------------------
+
+    def _prepare(self) -> None:
+        run = self._connection.execute
+        run("PRAGMA locking_mode = EXCLUSIVE")
+        version, application = self._pragma("user_version"), self._pragma("application_id")
+        is_new = not version and not run("SELECT 1 FROM sqlite_master LIMIT 1").fetchone()
+        if not is_new and application != APPLICATION_ID:
+            raise ConfigError(
+                f"{self.path} is a database of another program; name another state directory"
+            )
+        if version > len(SCHEMA):
+            raise ConfigError(
+                f"{self.path} has version {version}, but this scheduler knows versions up to "
+                f"{len(SCHEMA)}: start the newer scheduler that wrote it, or restore the copy of "
+                "the state directory made before the upgrade"
+            )
+        run("PRAGMA journal_mode = WAL")
+        run("PRAGMA synchronous = FULL")
+        self._check_health()
+        self._migrate(version)
+
+    def _check_health(self) -> None:
+        found = self._connection.execute("PRAGMA quick_check(1)").fetchone()
+        if found != ("ok",):
+            raise self._damaged(str(found[0] if found else "no answer"))
+
+    def _migrate(self, version: int) -> None:
+        """One transaction a version, so that a crash leaves one version or the next."""
+        for number in range(version, len(SCHEMA)):
+            with self._transaction() as run:
+                for statement in SCHEMA[number].split(";"):
+                    if statement.strip():
+                        run(statement)
+                run(f"PRAGMA application_id = {APPLICATION_ID}")
+                run(f"PRAGMA user_version = {number + 1}")
+
+    def _pragma(self, name: str) -> int:
+        return int(self._connection.execute(f"PRAGMA {name}").fetchone()[0])
+
+    # -- jobs --------------------------------------------------------------------------------------
+
+    def load(self) -> Loaded:
+        with self._translating("read"):
+            run = self._connection.execute
+            rows = run("SELECT id, body FROM jobs ORDER BY seq").fetchall()
+            epoch = run("SELECT last FROM epochs").fetchone()
+            if epoch is None:
+                raise self._damaged("the table of epochs is empty")
+            return Loaded(tuple(self._decode(*row) for row in rows), int(epoch[0]))
+
+    def _decode(self, job_id: str, body: bytes) -> JobRecord:
+        try:
+            return decode_record(body)
+        except msgspec.MsgspecError as error:
+            raise self._damaged(f"job {job_id}: {error}") from None
+
+    def write(self, changes: Sequence[Change]) -> None:
+        with self._translating("write"), self._transaction() as run:
+            for change in changes:
+                match change:
+                    case Save(record=record):
+                        _save(run, record)
+                    case Remove(job_id=job_id):
+                        for table, key in (
+                            ("jobs", "id"),
+                            ("points", "job"),
+                            ("checkpoints", "job"),
+                        ):
+                            run(f"DELETE FROM {table} WHERE {key} = ?", (job_id,))
+                    case SaveEpoch(epoch=epoch):
+                        run("UPDATE epochs SET last = max(last, ?)", (epoch,))
+
+    def save(self, record: JobRecord) -> None:
+        self.write([Save(record)])
+
+    def remove(self, job_id: str) -> None:
+        self.write([Remove(job_id)])
+
+    def save_epoch(self, epoch: int) -> None:
+        self.write([SaveEpoch(epoch)])
+
+    def checkpoints(self, job_id: str) -> list[Checkpoint]:
+        select = "SELECT step, attempt, path FROM checkpoints WHERE job = ? ORDER BY step, path"
+        with self._translating("read"):
+            return [Checkpoint(*row) for row in self._connection.execute(select, (job_id,))]
+
+    # -- tokens ------------------------------------------------------------------------------------
+
+    def tokens(self) -> list[TokenRecord]:
+        select = """SELECT name, role, digest, created_at, expires_at, revoked FROM tokens
+                    ORDER BY name, created_at DESC, digest"""
+        with self._translating("read"):
+            rows = self._connection.execute(select).fetchall()
+        return [TokenRecord(*kept, revoked=bool(revoked)) for *kept, revoked in rows]
+
+    def put_tokens(self, tokens: Iterable[TokenRecord]) -> None:
+        put = "INSERT OR REPLACE INTO tokens VALUES (?, ?, ?, ?, ?, ?)"
+        with self._translating("write"), self._transaction() as run:
+            for t in tokens:
+                run(put, (t.digest, t.name, t.role, t.created_at, t.expires_at, t.revoked))
+
+    def drop_tokens(self, tokens: Iterable[TokenRecord]) -> None:
+        with self._translating("write"), self._transaction() as run:
+            for token in tokens:
+                run("DELETE FROM tokens WHERE digest = ?", (token.digest,))
+
+    # -- metrics -----------------------------------------------------------------------------------
+
+    def add_points(
+        self, job_id: str, points: Sequence[tuple[int, int, float, Mapping[str, float]]]
+    ) -> list[Point]:
+        with self._translating("write"), self._unsynced(), self._transaction() as run:
+            last = run("SELECT max(idx) FROM points WHERE job = ?", (job_id,)).fetchone()[0]
+            start = 0 if last is None else last + 1
+            added = [Point(start + i, *point) for i, point in enumerate(points)]
+            for p in added:
+                body = msgspec.msgpack.encode(dict(p.values))
+                row = (job_id, p.index, p.attempt, p.step, p.at, body)
+                run("INSERT INTO points VALUES (?, ?, ?, ?, ?, ?)", row)
+            oldest = start + len(points) - MAX_POINTS_PER_JOB
+            run("DELETE FROM points WHERE job = ? AND idx < ?", (job_id, oldest))
+        return added
+
+    def points(self, job_id: str, start: int = 0, limit: int = 1000) -> list[Point]:
+        select = """SELECT idx, attempt, step, at, body FROM points WHERE job = ? AND idx >= ?
+                    ORDER BY idx LIMIT ?"""
+        with self._translating("read"):
+            rows = self._connection.execute(select, (job_id, start, limit)).fetchall()
+            return [Point(*kept, _decode_values(body)) for *kept, body in rows]
+
+    # -- failing -----------------------------------------------------------------------------------
+
+    @contextmanager
+    def _transaction(self) -> Iterator[Any]:
+        self._connection.execute("BEGIN IMMEDIATE")
+        try:
+            yield self._connection.execute
+            self._connection.execute("COMMIT")
+        except BaseException:
+            if self._connection.in_transaction:
+                self._connection.execute("ROLLBACK")
+            raise
+
+    @contextmanager
+    def _unsynced(self) -> Iterator[None]:
+        self._connection.execute("PRAGMA synchronous = NORMAL")
+        try:
+            yield
+        finally:
+            self._connection.execute("PRAGMA synchronous = FULL")
+
+    @contextmanager
+    def _translating(self, what: str) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.DatabaseError as error:
+            raise self._translated(error, what) from None
+        except msgspec.MsgspecError as error:
+            raise self._damaged(str(error)) from None
+        except OSError as error:
+            raise StoreError(f"cannot {what} {self.path}: {error.strerror}") from None
+
+    def _translated(self, error: sqlite3.DatabaseError, what: str) -> StoreError | ConfigError:
+        said = str(error)
+        name = getattr(error, "sqlite_errorname", "")  # Python 3.11; before, the text must do
+        if name in ("SQLITE_BUSY", "SQLITE_LOCKED") or "is locked" in said:
+            return ConfigError(
+                f"{self.path} is in use by another scheduler: stop that one, or name another "
+                "state directory"
+            )
+        if type(error) is sqlite3.DatabaseError or "malformed" in said:
+            return self._damaged(said)
+        if "full" in said:
+            return StoreError(
+                f"cannot {what} {self.path}: its disk is full; free some space and nothing is lost"
+            )
+        return StoreError(f"cannot {what} {self.path}: {said}")
+
+    def _damaged(self, how: str) -> StoreError:
+        return StoreError(
+            f"{self.path} is damaged ({how}): restore it from a copy, or rescue what is left with "
+            f"`sqlite3 {self.path} .recover`, or move it away to begin with an empty one"
+        )
+
+
+def encode_record(record: JobRecord) -> bytes:
+    return msgspec.msgpack.encode(record)
+
+
+def decode_record(body: bytes) -> JobRecord:
+    """Raises msgspec.MsgspecError. Fields of later versions are passed over."""
+    return msgspec.msgpack.decode(body, type=JobRecord)
+
+
+def _decode_values(body: bytes) -> dict[str, float]:
+    return msgspec.msgpack.decode(body, type=dict[str, float])
+
+
+def _connect(path: Path, timeout_s: float) -> sqlite3.Connection:
+    if not path.exists():  # nobody else may read it, not even for a moment
+        os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
+    return sqlite3.connect(path, timeout_s, isolation_level=None, check_same_thread=False)
+
+
+def _save(run: Any, record: JobRecord) -> None:
+    insert = """INSERT INTO jobs (id, state, body) VALUES (?, ?, ?)
+                ON CONFLICT (id) DO UPDATE SET state = excluded.state, body = excluded.body"""
+    run(insert, (record.id, record.state.value, encode_record(record)))
+    if record.last_checkpoint:
+        run(
+            "INSERT OR IGNORE INTO checkpoints VALUES (?, ?, ?, ?)",
+            (record.id, record.last_checkpoint_step, record.attempt, record.last_checkpoint),
+        )
+        oldest = """DELETE FROM checkpoints WHERE job = ?1 AND path IN (SELECT path FROM checkpoints
+                    WHERE job = ?1 ORDER BY step DESC LIMIT -1 OFFSET ?2)"""
+        run(oldest, (record.id, MAX_CHECKPOINTS_PER_JOB))

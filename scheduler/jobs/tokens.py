@@ -1,0 +1,180 @@
+"""Who may do what: tokens, their roles, and where a client finds its own.
+
+A token is 256 random bits, shown once, when it is made; what is kept is a digest of it. As the bits
+are random, a plain digest is enough: nobody can guess them, so there is nothing to slow down.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import os
+import re
+import secrets
+import stat
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from oneflow.core.errors import AuthError, ConfigError
+from oneflow.scheduler.jobs.records import ROLES, TokenRecord
+
+PREFIX = "oft_"  # lets scanners of repositories and logs recognise one
+ROTATION_S = 3600.0  # so long the old secret of a rotated token stays valid
+MAX_SECRET_CHARS = 256
+_MAX_FILE_NBYTES = 4096
+_RANK = {"view": 1, "submit": 2, "admin": 3}  # daemon stands apart: it may only attach
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}")
+_SECRET = re.compile(r"[!-~]{16,256}")
+
+
+def new_secret() -> str:
+    return PREFIX + secrets.token_urlsafe(32)
+
+
+def digest_of(secret: str) -> bytes:
+    """32 bytes."""
+    return hashlib.sha256(secret.encode(errors="surrogatepass")).digest()
+
+
+def create(name: str, role: str, now: float, lifetime_s: float = 0.0) -> tuple[TokenRecord, str]:
+    """A token and its secret, which is not kept. now: wall clock. lifetime_s: 0 is for good.
+
+    Raises ConfigError for a name or role that cannot be.
+    """
+    check_name(name)
+    if role not in ROLES:
+        raise ConfigError(f"role {role!r}: must be one of {', '.join(ROLES)}")
+    if not 0 <= lifetime_s < 1e10:
+        raise ConfigError(f"lifetime_s={lifetime_s:g}: must be 0 (for good) or more, and finite")
+    secret = new_secret()
+    expires_at = now + lifetime_s if lifetime_s else 0.0
+    return TokenRecord(name, role, digest_of(secret), now, expires_at), secret
+
+
+def check_name(name: str) -> None:
+    """Raises ConfigError."""
+    if not _NAME.fullmatch(name):
+        raise ConfigError(
+            f"token name {name[:80]!r}: must be 1 to 64 letters, digits or . _ @ -, and begin with "
+            "a letter or a digit"
+        )
+
+
+def rotate(
+    tokens: Iterable[TokenRecord], name: str, now: float, lifetime_s: float = 0.0
+) -> tuple[list[TokenRecord], str]:
+    """A second secret for `name`; the old one stays valid for ROTATION_S: nobody is cut off.
+
+    Returns what is now to be kept under that name, newest first, and the new secret. Raises
+    AuthError if there is no valid token of that name.
+    """
+    valid = [token for token in tokens if token.name == name and is_valid(token, now)]
+    if not valid:
+        raise AuthError(f"there is no valid token {name!r}; create one")
+    newest = max(valid, key=lambda token: token.created_at)
+    record, secret = create(name, newest.role, now, lifetime_s)
+    until = now + ROTATION_S
+    ends = min(newest.expires_at, until) if newest.expires_at else until
+    return [record, replace(newest, expires_at=ends)], secret
+
+
+def revoke(tokens: Iterable[TokenRecord], name: str) -> list[TokenRecord]:
+    """All secrets of that name, not valid any more. Raises AuthError if there are none."""
+    found = [replace(token, revoked=True) for token in tokens if token.name == name]
+    if not found:
+        raise AuthError(f"there is no token {name!r}")
+    return found
+
+
+def is_valid(token: TokenRecord, now: float) -> bool:
+    return not token.revoked and (not token.expires_at or now < token.expires_at)
+
+
+def find(tokens: Iterable[TokenRecord], secret: str, now: float) -> TokenRecord:
+    """The token of this secret. Raises AuthError, whose message never contains the secret.
+
+    Compares with every token, in constant time each, so that the time says nothing.
+    """
+    if not secret:
+        raise AuthError("no token was given: set ONEFLOW_AUTH_TOKEN or ONEFLOW_AUTH_TOKEN_FILE")
+    digest = digest_of(secret[:MAX_SECRET_CHARS])
+    found = None
+    for token in tokens:
+        if hmac.compare_digest(token.digest, digest):
+            found = token
+    if found is None:
+        raise AuthError("the token is not one of this cluster's")
+    if not is_valid(found, now):
+        state = "revoked" if found.revoked else "expired"
+        raise AuthError(f"the token {found.name!r} is {state}; ask for a new one")
+    return found
+
+
+def may(role: str, needed: str) -> bool:
+    """Whether a role is enough: admin > submit > view; daemon is enough for daemon only."""
+    if "daemon" in (role, needed):
+        return role == needed
+    return _RANK.get(role, 0) >= _RANK[needed]
+
+
+def check_role(token: TokenRecord, needed: str) -> None:
+    """Raises AuthError."""
+    if not may(token.role, needed):
+        raise AuthError(f"the token {token.name!r} has role {token.role}; this needs {needed}")
+
+
+# ---- a client's own token ------------------------------------------------------------------------
+
+
+def token_from(env: Mapping[str, str], config_dir: Path) -> str | None:
+    """The token to show: ONEFLOW_AUTH_TOKEN, else the file of ONEFLOW_AUTH_TOKEN_FILE, else
+    <config_dir>/token; None if there is none of them.
+
+    Raises ConfigError for a file that is named but cannot be read, that others may read, or that
+    has no token in it.
+    """
+    if secret := env.get("ONEFLOW_AUTH_TOKEN"):
+        return _checked(secret.strip(), "ONEFLOW_AUTH_TOKEN")
+    if named := env.get("ONEFLOW_AUTH_TOKEN_FILE"):
+        return read_token_file(Path(named))
+    path = config_dir / "token"
+    return read_token_file(path) if path.exists() else None
+
+
+def read_token_file(path: Path) -> str:
+    """Raises ConfigError."""
+    try:
+        with open(path, "rb") as file:
+            mode = os.fstat(file.fileno()).st_mode  # of what is read, not of what was there before
+            text = file.read(_MAX_FILE_NBYTES + 1) if stat.S_ISREG(mode) else b""
+    except OSError as error:
+        raise ConfigError(f"cannot read the token file {str(path)!r}: {error.strerror}") from None
+    if stat.S_IMODE(mode) & 0o077:
+        raise ConfigError(
+            f"the token file {str(path)!r} can be read by others (mode {stat.S_IMODE(mode):04o}); "
+            f"run: chmod 600 {path}"
+        )
+    return _checked(text.decode("ascii", errors="replace").strip(), f"the file {str(path)!r}")
+
+
+def write_token_file(path: Path, secret: str) -> None:
+    """With mode 0600 from the start; replaces an older one at once. Raises ConfigError."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        temporary.unlink(missing_ok=True)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+        with open(os.open(temporary, flags, 0o600), "w", encoding="ascii") as file:
+            file.write(secret + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except OSError as error:
+        raise ConfigError(f"cannot write the token file {str(path)!r}: {error.strerror}") from None
+
+
+def _checked(secret: str, where: str) -> str:
+    if not _SECRET.fullmatch(secret):
+        raise ConfigError(f"{where} holds no token: one word of 16 to 256 printable characters")
+    return secret

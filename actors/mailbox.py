@@ -18,6 +18,7 @@ fence between the two steps on either side, one of them sees the other.
 
 from __future__ import annotations
 
+import os
 import time
 from collections import deque
 from typing import Any
@@ -25,13 +26,19 @@ from typing import Any
 import numpy as np
 
 from oneflow.actors.memory import ALIGNMENT, aligned
-from oneflow.boxing.shared import SharedPage, full_fence, futex_wait, futex_wake
+from oneflow.boxing.shared import (
+    QUIET_SPIN_S,
+    SharedPage,
+    full_fence,
+    futex_wait,
+    futex_wake,
+)
+from oneflow.core.config import current_config
 from oneflow.core.metrics import METRICS
 
 RING_SLOTS = 510
 _RING_WORDS = RING_SLOTS + 2  # a multiple of a cache line
 _HEADER_WORDS = ALIGNMENT // 8
-SPIN_S = 50e-6
 _MESSAGE_NBYTES = 8
 
 
@@ -62,6 +69,7 @@ class SharedMemoryBus:
             if r != rank
         }
         self._stuck: set[int] = set()
+        self._spin_s = current_config().spin_s
         self._counters = METRICS.transport("shm")
         self._counters.message_nbytes = _MESSAGE_NBYTES
         self._blocks = blocks
@@ -95,10 +103,14 @@ class SharedMemoryBus:
 
     def wait(self, timeout_s: float) -> None:
         """Spins for a short while, then sleeps until a sender wakes this rank."""
-        deadline = time.perf_counter() + SPIN_S
-        while time.perf_counter() < deadline:
+        now = time.perf_counter()
+        deadline, patience = now + self._spin_s, now + QUIET_SPIN_S
+        while now < deadline:
             if self._has_mail():
                 return
+            if now > patience:
+                os.sched_yield()
+            now = time.perf_counter()
         if self._stuck:
             return  # somebody's ring is full: come back at once and try again
         words = self._mine

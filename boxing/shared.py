@@ -118,7 +118,7 @@ _NUMBER = ctypes.c_long(_futex_number())
 _WAIT, _WAKE, _ALL = ctypes.c_int(_FUTEX_WAIT), ctypes.c_int(_FUTEX_WAKE), ctypes.c_int(2**31 - 1)
 _LOW = 0 if sys.byteorder == "little" else 4
 _fence_lock = threading.Lock()
-_QUIET_SPIN_S = 8e-6  # then others may have the core between two looks: the peer may wait for it
+QUIET_SPIN_S = 8e-6  # then others may have the core between two looks: the peer may wait for it
 
 
 def futex_wait(page: SharedPage, index: int, expected: int, timeout_s: float) -> None:
@@ -314,7 +314,7 @@ def wait_progress(
     if words[index] >= target:
         return
     now = time.perf_counter()
-    limit, patience = now + spin_s, now + _QUIET_SPIN_S
+    limit, patience = now + spin_s, now + QUIET_SPIN_S
     while now < limit:
         if words[index] >= target:
             return

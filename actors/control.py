@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from oneflow.actors.compile_call import CompileCall
 from oneflow.actors.heartbeat import Heartbeat
+from oneflow.boxing.shared import host_identity
 from oneflow.core.config import Config, join_address, split_address
 from oneflow.core.control_channel import (
     LATE_S,
@@ -67,11 +68,12 @@ class AbortInfo:
 
 @dataclass(frozen=True)
 class RankInfo:
-    """Where a rank runs."""
+    """Where a rank runs. place: equal on ranks that can share memory."""
 
     rank: int
     host: str
     pid: int
+    place: str
 
 
 class ControlClient:
@@ -322,7 +324,11 @@ class ControlClient:
         self._open()
         request = pb.JoinRequest(
             member=pb.Member(
-                rank=self.rank, host=self._host, pid=os.getpid(), incarnation=self._incarnation
+                rank=self.rank,
+                host=self._host,
+                pid=os.getpid(),
+                incarnation=self._incarnation,
+                place=self._config.host_identity or host_identity(),
             ),
             world_size=self.world_size,
             epoch=self._config.attempt,
@@ -334,7 +340,7 @@ class ControlClient:
         finally:
             late.cancel()
         _raise_error(reply)
-        self._members = tuple(RankInfo(m.rank, m.host, m.pid) for m in reply.members)
+        self._members = tuple(RankInfo(m.rank, m.host, m.pid, m.place) for m in reply.members)
         heartbeat = Heartbeat(self, self._stub, self._metadata(), self._config)
         self._beating = asyncio.ensure_future(heartbeat.run())
         return self._members

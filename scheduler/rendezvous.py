@@ -26,13 +26,15 @@ NAMES_SHOWN = 16
 class Member:
     """One rank's process.
 
-    `incarnation` is random per process: it tells a retry from a second process.
+    `incarnation` is random per process: it tells a retry from a second process. place: equal on
+    ranks that can share memory.
     """
 
     rank: int
     host: str
     pid: int
     incarnation: int
+    place: str = ""
 
     def __str__(self) -> str:
         return f"rank {self.rank} (host {self.host}, pid {self.pid})"

@@ -18,6 +18,7 @@ from typing import Any
 from oneflow.core.config import Config
 from oneflow.core.control_channel import (
     MAX_GRAPH_NBYTES,
+    MAX_PLACE_CHARS,
     MAX_PLAN_NBYTES,
     MAX_TEXT_CHARS,
     chunks,
@@ -91,6 +92,7 @@ class SchedulerService(control_pb2_grpc.SchedulerServicer):
             request.member.host,
             request.member.pid,
             request.member.incarnation,
+            request.member.place[:MAX_PLACE_CHARS],
         )
         call, future = self._open_call()
         self._do_rendezvous(
@@ -482,7 +484,11 @@ def _wire_error(error: BaseException) -> pb.Error:
 
 def _wire_member(member: Member) -> pb.Member:
     return pb.Member(
-        rank=member.rank, host=member.host, pid=member.pid, incarnation=member.incarnation
+        rank=member.rank,
+        host=member.host,
+        pid=member.pid,
+        incarnation=member.incarnation,
+        place=member.place,
     )
 
 

@@ -37,7 +37,7 @@ def open_collectives(world: World, ranks: tuple[int, ...]) -> Collectives:
 
 def _open(world: World, ranks: tuple[int, ...], meeting: Meeting) -> Collectives:
     name = f"eager/{place_of(ranks)}"
-    hosts = _hosts(world, ranks, meeting)
+    hosts = [world.places[rank] for rank in ranks]
     if len(set(hosts)) == 1:
         from oneflow.boxing.collectives.shared_memory import SharedMemoryCollectives
 
@@ -57,21 +57,6 @@ def _open(world: World, ranks: tuple[int, ...], meeting: Meeting) -> Collectives
     return TcpCollectives(
         name, world.rank, ranks, meeting, meeting.check, world.timeout_s, address, token
     )
-
-
-def _hosts(world: World, ranks: tuple[int, ...], meeting: Meeting) -> list[str]:
-    """Where each rank runs, as it says once; equal answers mean that pages can be shared."""
-    from oneflow.boxing.shared import host_identity
-
-    if not world.identities:
-        own = world.config.host_identity or host_identity()
-        meeting.put(f"host/{world.rank}", own.encode())
-        world.identities[world.rank] = own
-    for rank in ranks:
-        if rank not in world.identities:
-            found = meeting.get(f"host/{rank}", world.timeout_s)
-            world.identities[rank] = found.decode()
-    return [world.identities[rank] for rank in ranks]
 
 
 def _own_address(master_address: str) -> str:

@@ -22,6 +22,7 @@ from oneflow.distributed.long_waits import LongWaits
 if TYPE_CHECKING:
     from oneflow.actors.control import ControlClient
     from oneflow.boxing.collectives.base import Collectives
+    from oneflow.boxing.link import Network
     from oneflow.scheduler.server import SchedulerServer
 
 log = get_logger(__name__)
@@ -44,8 +45,7 @@ class World:
         self._collectives: dict[tuple[int, ...], Collectives] = {}
         self._device_collectives: dict[tuple[int, ...], Collectives] = {}
         self.long_waits = LongWaits()
-        self.identities: dict[int, str] = {}
-        """rank -> where it runs, as far as asked for; equal: the two can share memory."""
+        self._network: Network | None = None
         ending.watch(self.fail, lambda: self._client is not None)
         atexit.register(self._leave)
         set_up_log(config, _last_step)
@@ -89,6 +89,20 @@ class World:
     def hosts(self) -> tuple[str, ...]:
         """Host name of every rank."""
         return tuple(m.host for m in self.client.members)
+
+    @property
+    def places(self) -> tuple[str, ...]:
+        """Where every rank runs: equal for ranks that can share memory."""
+        return tuple(m.place for m in self.client.members)
+
+    @property
+    def network(self) -> Network:
+        """What joins the ranks, for choosing routes: the same answer on all of them."""
+        if self._network is None:
+            from oneflow.boxing.link import ONE_HOST, network_of
+
+            self._network = ONE_HOST if self.world_size == 1 else network_of(self.places)
+        return self._network
 
     def collectives(self, ranks: tuple[int, ...]) -> Collectives:
         """This rank's end of a set of ranks (ascending), opened at the first call, which all of
@@ -156,8 +170,8 @@ class World:
     def _compile(self, graph: bytes, config: bytes) -> bytes:
         from oneflow.scheduler.compiler.service import compile_job
 
-        hosts = self.hosts if self._client is not None else ()
-        return compile_job(graph, config, self.world_size, hosts)
+        places = self.places if self._client is not None else ()
+        return compile_job(graph, config, self.world_size, places)
 
     # ---- leaving ---------------------------------------------------------------------------------
 

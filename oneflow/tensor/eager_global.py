@@ -10,13 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from oneflow.autograd.tape import record
 from oneflow.boxing.boxes import shard_box
-from oneflow.boxing.link import GPUS_OF_ONE_HOST, ONE_HOST
 from oneflow.boxing.route import choose_route
 from oneflow.core.config import current_config
 from oneflow.core.device import Device
@@ -35,6 +34,9 @@ from oneflow.tensor.global_parts import BoundParts, plan_parts
 from oneflow.tensor.global_signatures import choose_signature
 from oneflow.tensor.global_views import link_view, take_again
 from oneflow.tensor.tensor import Tensor, cpu_device, raw, wrap_global
+
+if TYPE_CHECKING:
+    from oneflow.boxing.execute import BoundRoute
 
 MAX_CACHED_CALLS = 8192
 
@@ -71,6 +73,7 @@ class BoundKernel:
 
 
 _calls: dict[tuple[Any, ...], GlobalCall] = {}
+_routes: dict[tuple[Any, ...], BoundRoute] = {}
 _known: dict[Any, Any] = {}
 """Types, layouts and placements by value: one object of each, so that `_calls` is found by their
 identities, which are quick to hash. Held here as long as `_calls` names them."""
@@ -175,7 +178,7 @@ class Move:
         self._layouts = type_, have, placement, wanted, placement
         self._route: BoundRoute | None = None
         if placement.type == "cpu":
-            route = choose_route(type_, have, placement, wanted, placement, ONE_HOST)
+            route = choose_route(type_, have, placement, wanted, placement, world().network)
             self._route = BoundRoute(type_, route, world().rank)
 
     def run(self, shard: Any) -> Any:
@@ -237,25 +240,47 @@ def relayout(
 
     From GPUs to GPUs nothing goes through host memory where they can use NCCL.
     """
-    from oneflow.boxing.execute import run_route
-
     if (src_sbp, src_placement) == (dst_sbp, dst_placement):
         return shard
     here = world()
     on_gpus = src_placement.type == dst_placement.type == "cuda"
-    network = GPUS_OF_ONE_HOST if on_gpus else ONE_HOST
-    on_cpu_src, on_cpu_dst = _as_cpu(src_placement), _as_cpu(dst_placement)
-    route = choose_route(type_, src_sbp, on_cpu_src, dst_sbp, on_cpu_dst, network)
+    route = _route(type_, src_sbp, src_placement, dst_sbp, dst_placement)
     mine = shard if here.rank in src_placement else None
     if on_gpus and (mine is not None or here.rank in dst_placement):
-        empty = own_device().empty
-        after = run_route(type_, route, here.rank, mine, here.device_collectives, empty)
+        after = route.run(mine, here.device_collectives)
     else:
         mine = None if mine is None else to_host(mine)
-        after = run_route(type_, route, here.rank, mine, here.collectives)
+        after = route.run(mine, here.collectives)
     if after is None or here.rank not in dst_placement:
         return empty_shard(type_, dst_placement)
     return after if on_gpus else to_device(after, dst_placement.type)
+
+
+def _route(
+    type_: TensorType,
+    src_sbp: NdSbp,
+    src_placement: Placement,
+    dst_sbp: NdSbp,
+    dst_placement: Placement,
+) -> BoundRoute:
+    """The way of this rank, found once."""
+    rank = world().rank
+    key = rank, type_, src_sbp, src_placement, dst_sbp, dst_placement
+    found = _routes.get(key)
+    if found is None:
+        from oneflow.boxing.execute import BoundRoute
+        from oneflow.boxing.link import DEVICE
+
+        network = world().network
+        empty = np.empty
+        if src_placement.type == dst_placement.type == "cuda":
+            network, empty = replace(network, near=DEVICE), own_device().empty
+        on_cpu_src, on_cpu_dst = _as_cpu(src_placement), _as_cpu(dst_placement)
+        steps = choose_route(type_, src_sbp, on_cpu_src, dst_sbp, on_cpu_dst, network)
+        if len(_routes) >= MAX_CACHED_CALLS:
+            _routes.clear()
+        found = _routes[key] = BoundRoute(type_, steps, rank, empty)
+    return found
 
 
 def to_layout(x: Tensor, placement: Placement, nd_sbp: NdSbp) -> Tensor:

@@ -23,6 +23,7 @@ from boxing_ranks import LocalStore, in_threads
 from oneflow.boxing.collectives.device import StagedCollectives
 from oneflow.boxing.collectives.in_process import InProcessGroup
 from oneflow.boxing.collectives.nccl import NcclCollectives
+from oneflow.boxing.link import ONE_HOST
 from oneflow.core.config import Config
 from oneflow.core.dtype import float32
 from oneflow.core.errors import HangError
@@ -83,6 +84,7 @@ class Here:
 
     def __init__(self, rank: int, size: int, store: LocalStore, groups: Any, shares: bool) -> None:
         self.rank, self.world_size, self.timeout_s = rank, size, 20.0
+        self.network = ONE_HOST
         self.config = Config(nccl_shares_gpu=shares)
         self.client = types.SimpleNamespace(put=store.put, get=store.get, check=lambda peers: None)
         self._groups, self.opened = groups, {}

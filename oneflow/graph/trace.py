@@ -19,13 +19,14 @@ from oneflow.core.dispatch import use_mode
 from oneflow.core.errors import GraphError, OneFlowError, PlacementError
 from oneflow.core.graph import LogicalGraph, Node, Value
 from oneflow.core.location import locate, user_location
-from oneflow.core.op import Attr, Op, infer_types
+from oneflow.core.op import Attr, Op, infer_types, signatures
 from oneflow.core.placement import Placement
-from oneflow.core.sbp import NdSbp, all_broadcast, check_fits
+from oneflow.core.sbp import BROADCAST, NdSbp, all_broadcast
 from oneflow.core.tensor_type import TensorType
 from oneflow.graph.proxy import Stage
 from oneflow.graph.views import link_view, refresh
 from oneflow.tensor.eager_global import check_placement
+from oneflow.tensor.layout import check_layout
 from oneflow.tensor.tensor import Tensor, wrap_traced
 
 
@@ -93,10 +94,15 @@ class Trace:
             check_placement(placement)
         where = placement or Placement(device.type if device else "cpu", [self.rank])
         node = self._append(op.name, [], types, where, attrs)
-        sbp = node.outputs[0].sbp = nd_sbp or all_broadcast(where.ndim)
+        wanted = nd_sbp or all_broadcast(where.ndim)
+        # What the op cannot make in parts, and summands, come from whole copies.
+        known = {made for s in signatures(op, (), attrs) for made in s.outputs if made.is_split}
+        sbp = tuple(s if s in known else BROADCAST for s in wanted)
+        node.outputs[0].sbp = sbp
         if placement is None:
             return wrap_traced(node.outputs[0], types[0], device=device)
-        return wrap_traced(node.outputs[0], types[0], placement=placement, sbp=sbp)
+        out = wrap_traced(node.outputs[0], types[0], placement=placement, sbp=sbp)
+        return out if sbp == wanted else self.to_global(out, placement, wanted)
 
     def to_global(self, x: Tensor, placement: Placement, nd_sbp: NdSbp | None) -> Tensor:
         """A node that fixes placement and, unless None, SBP. Its gradient is the front end's to
@@ -105,7 +111,7 @@ class Trace:
         value = self.value_of(x)
         check_placement(placement)
         if nd_sbp is not None:
-            check_fits(nd_sbp, value.type.shape, "to_global")
+            check_layout(value.type, nd_sbp, "to_global")
         node = self._append("to_global", [value], [value.type], placement, {})
         node.outputs[0].sbp = nd_sbp
         return wrap_traced(node.outputs[0], value.type, placement=placement, sbp=nd_sbp)

@@ -442,6 +442,60 @@ def random_numbers_do_not_depend_on_the_layout() -> None:
         same(x, y.numpy())
 
 
+def graphs_create_what_scripts_create() -> None:
+    """Summands and what cannot be made in parts included; random numbers for every layout alike."""
+
+    class Create(flow.nn.Graph):
+        def __init__(self, places: list[Any]) -> None:
+            super().__init__()
+            self.places = places
+
+        def build(self, x: flow.Tensor) -> list[flow.Tensor]:
+            made = [x + 1]
+            for placement, nd_sbp in self.places:
+                w = {"placement": placement, "sbp": nd_sbp}
+                made += [
+                    flow.arange(6, **w),
+                    flow.linspace(0, 1, 6, **w),
+                    flow.full((6,), 2.0, **w),
+                ]
+                made += [flow.eye(6, **w), flow.tensor([1.0, 2.0], **w)]
+            return made
+
+    class Draw(flow.nn.Graph):
+        def __init__(self, sbp: Any) -> None:
+            super().__init__()
+            self.sbp = sbp
+
+        def build(self, x: flow.Tensor) -> list[flow.Tensor]:
+            w = {"placement": ALL, "sbp": self.sbp}
+            return [
+                x + 1,
+                flow.randperm(9, **w),
+                flow.randn(6, 3, **w),
+                flow.randint(0, 9, (6,), **w),
+            ]
+
+    class Refused(flow.nn.Graph):
+        def build(self, x: flow.Tensor) -> flow.Tensor:
+            return (x > 0).to_global(sbp=P)
+
+    refuses("truth values have no sums", lambda: Refused()(together()))
+    places = [(p, s) for p, s in LAYOUTS[:20] if S1 not in s]
+    expected = [np.arange(6), np.linspace(0, 1, 6), np.full(6, 2.0), np.eye(6), [1.0, 2.0]]
+    _, *made = Create(places)(together())
+    for i, x in enumerate(made):
+        assert x.sbp == places[i // 5][1]
+        same(x, expected[i % 5], 1e-6)
+    drawn = []
+    for sbp in (S0, B):
+        flow.manual_seed(8)
+        drawn.append([x.numpy() for x in Draw(sbp)(together())])
+    for split, whole in zip(*drawn, strict=True):
+        same(split, whole)
+    assert sorted(drawn[0][1]) == list(range(9))
+
+
 def data_must_be_the_same_everywhere() -> None:
     if SIZE > 1:
         text = "Each rank must have same input sequence or numpy array"

@@ -23,7 +23,7 @@ from oneflow.core.errors import GraphError, PlacementError
 from oneflow.core.op import Attr, Box, Op, infer_types, signatures
 from oneflow.core.placement import Placement
 from oneflow.core.rng import Rng
-from oneflow.core.sbp import NdSbp, all_broadcast, check_fits
+from oneflow.core.sbp import NdSbp, all_broadcast, check_fits, nd_sbp_str
 from oneflow.core.tensor_type import TensorType
 from oneflow.distributed.world import world
 from oneflow.kernels.cuda_device import own_device
@@ -172,14 +172,9 @@ class Move:
     def __init__(
         self, index: int, type_: TensorType, have: NdSbp, wanted: NdSbp, placement: Placement
     ) -> None:
-        from oneflow.boxing.execute import BoundRoute
-
         self.index = index
         self._layouts = type_, have, placement, wanted, placement
-        self._route: BoundRoute | None = None
-        if placement.type == "cpu":
-            route = choose_route(type_, have, placement, wanted, placement, world().network)
-            self._route = BoundRoute(type_, route, world().rank)
+        self._route = _route(*self._layouts) if placement.type == "cpu" else None
 
     def run(self, shard: Any) -> Any:
         """The rank's array in the wanted layout. All ranks of the placement must call it."""
@@ -419,7 +414,8 @@ def choose_call(
     out_types = infer_types(op, types, attrs)
     plan = plan_parts(op, types, out_types[0], sbps, attrs, placement) if types else None
     if plan is not None:
-        parts = BoundParts(plan, out_types[0], placement) if world().rank in placement else None
+        what = f"{op.name} {out_types[0]} {' '.join(map(nd_sbp_str, sbps))} {attrs}"
+        parts = BoundParts(plan, what, placement) if world().rank in placement else None
         moves = _moves(types, sbps, plan.in_sbps, placement)
         return GlobalCall(out_types, plan.in_sbps, (plan.out_sbp,), parts=parts, moves=moves)
     in_sbps, out_sbps = choose_signature(op, types, out_types, sbps, attrs, placement)

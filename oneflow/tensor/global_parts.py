@@ -15,16 +15,13 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-import numpy as np
-
 from oneflow.boxing.boxes import Pull, intersection, local_slices, shard_box
 from oneflow.core.op import Attr, Box, Op
 from oneflow.core.placement import Placement
-from oneflow.core.sbp import BROADCAST, NdSbp, Split
+from oneflow.core.sbp import BROADCAST, NdSbp, Split, nd_sbp_str
 from oneflow.core.tensor_type import TensorType
 from oneflow.distributed.world import world
 from oneflow.ops.slicing import held_part, local_attrs, slices_of
-from oneflow.tensor.devices import to_device, to_host
 
 Boxes = tuple[Box, ...]  # one per rank of a placement, in ascending order
 Cut = Callable[[Any], Any]  # of a shard: the part of it that moves, a view
@@ -74,47 +71,50 @@ def plan_parts(
 
 
 class BoundParts:
-    """A plan as one rank of the placement runs it."""
+    """A plan as one rank of the placement runs it. what: says of the op all that ranks must agree
+    on."""
 
-    def __init__(self, plan: Plan, out_type: TensorType, placement: Placement) -> None:
+    def __init__(self, plan: Plan, what: str, placement: Placement) -> None:
         from oneflow.boxing.collectives.exchange import Exchange
 
         self._plan = plan
-        self._kind = placement.type
-        self._dtype = out_type.dtype.np
+        self._on_gpu = placement.type == "cuda"
         self._rank = world().rank
-        self._ranks = placement.rank_ids
+        self._ranks = ranks = placement.rank_ids
         addends = _addends(plan.out_sbp, placement)
-        self._exchanges = [
-            Exchange(placement.rank_ids, _Pulls(placement.rank_ids, addends, m.have, m.want))
-            for m in plan.moves
-        ]
-        self._what = [f"part {i} of {out_type} on {placement}" for i in range(len(plan.moves))]
+        pulls = [_Pulls(ranks, addends, m.have, m.want) for m in plan.moves]
+        self._exchanges = [Exchange(ranks, p) for p in pulls]
+        self._is_local = [not any(map(e.received_numel, ranks)) for e in self._exchanges]
+        self._what = [f"input {m.input} of {what} on {placement}" for m in plan.moves]
 
     def run(self, shards: Sequence[Any], xp: Any) -> Any:
         """This rank's part of the result. All ranks of the placement must call it."""
         out = self._plan.start(shards, xp)
-        self.fill(out, shards)
+        self.fill(out, shards, xp)
         return out
 
-    def fill(self, out: Any, shards: Sequence[Any]) -> None:
+    def fill(self, out: Any, shards: Sequence[Any], xp: Any) -> None:
         """Makes the moves into `out`, this rank's part of the result."""
         target = self._plan.into(out)
-        is_direct = self._kind == "cpu" and target.flags.c_contiguous
-        filled = target if is_direct else to_host(target).copy()
-        for move, exchange, what in zip(self._plan.moves, self._exchanges, self._what, strict=True):
-            self._move(filled, move.cut(shards[move.input]), exchange, what)
-        if not is_direct:
-            target[...] = to_device(filled, self._kind)
+        filled = target if target.flags.c_contiguous else target.copy()
+        for i, move in enumerate(self._plan.moves):
+            self._move(i, move.cut(shards[move.input]), filled, xp)
+        if filled is not target:
+            target[...] = filled
 
-    def _move(self, target: Any, part: Any, exchange: Any, what: str) -> None:
+    def _move(self, i: int, part: Any, target: Any, xp: Any) -> None:
         from oneflow.boxing.collectives.base import unpack
 
-        source = to_host(part)
-        if any(exchange.received_numel(rank) for rank in self._ranks):
-            world().collectives(self._ranks).transfer(what, source, target, exchange)
+        exchange = self._exchanges[i]
+        if self._is_local[i]:
+            unpack(self._rank, part, target, exchange, _no_peer, xp.add)
+            return
+        if self._on_gpu:
+            group = world().device_collectives(self._ranks)
+            part = xp.ascontiguousarray(part)
         else:
-            unpack(self._rank, source, target, exchange, _no_peer, np.add)
+            group = world().collectives(self._ranks)
+        group.transfer(self._what[i], part, target, exchange)
 
 
 def _no_peer(rank: int) -> Any:
@@ -301,7 +301,9 @@ def bound_update(
     moves (None outside the placement). bounds: starts, stops, steps."""
     attrs = dict(zip(("starts", "stops", "steps"), bounds, strict=True))
     plan = plan_update(value, ref, sbps, attrs, placement)
-    return plan.in_sbps[1], BoundParts(plan, ref, placement) if rank in placement else None
+    layouts = " and ".join(map(nd_sbp_str, sbps))
+    what = f"setitem of {ref} {layouts} at {bounds}"
+    return plan.in_sbps[1], BoundParts(plan, what, placement) if rank in placement else None
 
 
 # ---- other orders --------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from oneflow.autograd.tape import record_call
 from oneflow.core.errors import PlacementError
 from oneflow.distributed.world import world
 from oneflow.ops.slicing import SliceUpdate, held_part, local_attrs, slices_of
-from oneflow.tensor.eager_global import relayout
+from oneflow.tensor.eager_global import array_module, relayout
 from oneflow.tensor.global_parts import bound_update
 from oneflow.tensor.inplace import overwrite, with_history
 from oneflow.tensor.tensor import Tensor, wrap_global
@@ -59,7 +59,7 @@ def _write_tensor(x: Tensor, value: Tensor, bounds: Bounds) -> None:
     wanted, bound = bound_update(value.type, x.type, sbps, where, placement, world().rank)
     array = relayout(value._array, value.type, value.sbp, placement, wanted, placement)
     if bound is not None:
-        bound.fill(x._array, (x._array, array))
+        bound.fill(x._array, (x._array, array), array_module(placement))
 
 
 def _write_number(x: Tensor, value: Any, bounds: Bounds) -> None:

@@ -14,6 +14,7 @@ waits are as configured.
 from __future__ import annotations
 
 import os
+import statistics
 import subprocess
 import sys
 import time
@@ -173,10 +174,11 @@ def measure(
             if turn >= 3:
                 times[name].append((time.perf_counter() - start) / repeat)
     row: dict[str, Any] = {"op": op, "bytes": nbytes}
-    for mode in modes:
-        found = paired(times, mode, "gloo")
-        row |= {f"{mode}_{key}": found[key] for key in ("ours_s", "ratio", "ratio_p10")}
-        row |= {f"{mode}_ratio_p90": found["ratio_p90"], "gloo_s": found["theirs_s"]}
+    row["gloo_s"] = statistics.median(times["gloo"])
+    for mode in groups:
+        found: dict[str, Any] = paired(times, mode, "gloo") if mode in modes else {}
+        keys = {"ours_s": "s", "ratio": "ratio", "ratio_p10": "p10", "ratio_p90": "p90"}
+        row |= {f"{mode}_{short}": found.get(key) for key, short in keys.items()}
     return row
 
 

@@ -36,10 +36,10 @@ SCHEMA = (
                          created_at REAL NOT NULL, expires_at REAL NOT NULL,
                          revoked INTEGER NOT NULL);
     CREATE TABLE checkpoints (job TEXT NOT NULL, step INTEGER NOT NULL, attempt INTEGER NOT NULL,
-                              path TEXT NOT NULL, PRIMARY KEY (job, path)) WITHOUT ROWID;
+                              path TEXT NOT NULL, PRIMARY KEY (job, path));
     CREATE TABLE points (job TEXT NOT NULL, idx INTEGER NOT NULL, attempt INTEGER NOT NULL,
                          step INTEGER NOT NULL, at REAL NOT NULL, body BLOB NOT NULL,
-                         PRIMARY KEY (job, idx)) WITHOUT ROWID;
+                         PRIMARY KEY (job, idx));
     """,
 )
 """SCHEMA[v] leads from version v to v + 1. What has been released is never edited: add another."""
@@ -218,7 +218,10 @@ class SqliteStore:
                     ORDER BY name, created_at DESC, digest"""
         with self._translating("read"):
             rows = self._connection.execute(select).fetchall()
-        return [TokenRecord(*kept, revoked=bool(revoked)) for *kept, revoked in rows]
+        return [
+            TokenRecord(name, role, digest, created_at, expires_at, bool(revoked))
+            for name, role, digest, created_at, expires_at, revoked in rows
+        ]
 
     def put_tokens(self, tokens: Iterable[TokenRecord]) -> None:
         put = "INSERT OR REPLACE INTO tokens VALUES (?, ?, ?, ?, ?, ?)"
@@ -253,7 +256,10 @@ class SqliteStore:
                     ORDER BY idx LIMIT ?"""
         with self._translating("read"):
             rows = self._connection.execute(select, (job_id, start, limit)).fetchall()
-            return [Point(*kept, _decode_values(body)) for *kept, body in rows]
+            return [
+                Point(index, attempt, step, at, _decode_values(body))
+                for index, attempt, step, at, body in rows
+            ]
 
     # -- failing -----------------------------------------------------------------------------------
 

@@ -69,7 +69,7 @@ class SharedMemoryBus:
             if r != rank
         }
         self._stuck: set[int] = set()
-        self._spin_s = current_config().spin_s
+        self._spin_s = current_config().spin_s if len(ranks) <= _num_cores() else 0.0
         self._counters = METRICS.transport("shm")
         self._counters.message_nbytes = _MESSAGE_NBYTES
         self._blocks = blocks
@@ -123,6 +123,14 @@ class SharedMemoryBus:
     def close(self) -> None:
         self._out.clear()
         self._senders = []
+
+
+def _num_cores() -> int:
+    """The cores that ranks of this host have, as far as this one knows: one that is pinned to a
+    core has peers on others. More ranks than cores must not spin: it keeps a core from whom they
+    wait for (a small step of four ranks on two cores took 1.3 ms instead of 0.5)."""
+    mine = len(os.sched_getaffinity(0))
+    return mine if mine > 1 else os.cpu_count() or 1
 
 
 class _Outbox:

@@ -8,6 +8,7 @@ rank order in each round. All ranks know all parts, so they agree on the rounds 
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -20,6 +21,9 @@ from oneflow.core.errors import DesyncError, InternalError
 
 Slices = tuple[slice, ...]
 
+MAX_ROUNDS_KEPT = 16384
+"""Of all exchanges together, the oldest are forgotten first; a round takes one or two KB."""
+
 _FINE = 16
 """A cut may move by a piece divided by this to come to the end of a row, which is simpler."""
 
@@ -27,7 +31,7 @@ _SPARE = 1.1
 """So much larger than the mean a piece can then be: by 1/16 + 1/32."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Put:
     """`slices` of the source, of `shape`, go to elements [start, stop) of the own slot."""
 
@@ -37,7 +41,7 @@ class Put:
     shape: tuple[int, ...]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Addend:
     """One operand: of the slot of `rank`, or (rank None) `slices` of the own source."""
 
@@ -47,7 +51,7 @@ class Addend:
     stop: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Take:
     """`slices` of the target, of `shape`, become the sum of `addends`, first to last.
 
@@ -60,7 +64,7 @@ class Take:
     onto: bool
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Round:
     """own: what needs no peer.  takes: what reads from peers, in order."""
 
@@ -69,7 +73,11 @@ class Round:
     takes: tuple[Take, ...]
 
 
-@lru_cache(maxsize=128)
+_plans: dict[tuple[Exchange, int, int], tuple[Round, ...]] = {}
+_plans_lock = threading.Lock()
+
+
+@lru_cache(maxsize=1024)
 def num_rounds(exchange: Exchange, slot_numel: int) -> int:
     """How many rounds all ranks need if a slot holds `slot_numel` elements; at least 1."""
     most = 1
@@ -83,11 +91,19 @@ def num_rounds(exchange: Exchange, slot_numel: int) -> int:
     return most
 
 
-@lru_cache(maxsize=64)
 def rounds_of(exchange: Exchange, rank: int, slot_numel: int) -> tuple[Round, ...]:
-    """What `rank` does in each round."""
-    count = num_rounds(exchange, slot_numel)
-    return tuple(_round(exchange, rank, k, count) for k in range(count))
+    """What `rank` does in each round. Working it out takes as long as moving the data, so it is
+    kept."""
+    key = exchange, rank, slot_numel
+    found = _plans.get(key)
+    if found is None:
+        count = num_rounds(exchange, slot_numel)
+        found = tuple(_round(exchange, rank, k, count) for k in range(count))
+        with _plans_lock:
+            _plans[key] = found
+            while len(_plans) > 1 and sum(map(len, _plans.values())) > MAX_ROUNDS_KEPT:
+                del _plans[next(iter(_plans))]
+    return found
 
 
 def _round(exchange: Exchange, rank: int, k: int, count: int) -> Round:

@@ -10,6 +10,7 @@ import pytest
 from boxing_layouts import all_sbp, scatter
 
 from oneflow.boxing.boxes import local_type
+from oneflow.boxing.collectives import rounds
 from oneflow.boxing.collectives.base import pack, unpack
 from oneflow.boxing.collectives.exchange import (
     Exchange,
@@ -151,3 +152,18 @@ def test_a_rank_without_its_shard_is_an_error() -> None:
 def test_more_parts_than_a_slot_holds_are_an_error() -> None:
     with pytest.raises(InternalError, match="parts in a slot"):
         num_rounds(all_to_all_exchange((0, 1, 2, 3), 5), 3)
+
+
+def test_what_was_worked_out_is_kept_but_not_without_bound(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(rounds, "_plans", {})
+    monkeypatch.setattr(rounds, "MAX_ROUNDS_KEPT", 100)
+    exchanges = [all_to_all_exchange((0, 1), 1000 + i) for i in range(20)]
+    first = rounds_of(exchanges[0], 0, 100)
+    assert rounds_of(exchanges[0], 0, 100) is first
+    for exchange in exchanges:
+        rounds_of(exchange, 0, 100)
+    kept = rounds._plans.values()
+    assert 0 < sum(map(len, kept)) <= 100
+    assert first not in kept

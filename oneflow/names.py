@@ -112,6 +112,7 @@ MODULES = (
     "graph",
     "hub",
     "io",
+    "jobs",
     "linalg",
     "nn",
     "ops",

@@ -343,6 +343,28 @@ class Graph:
                 paths.setdefault(id(child), name)
         return paths
 
+    def export(self, path: Any, **options: Any) -> Any:
+        """Writes this graph with its variables, its optimizers' state and its input pipeline to
+        one file, which a cluster runs without any code of the user; see `flow.jobs.save` for the
+        options (data, steps, record, checkpoint_every, ...).
+        """
+        from oneflow.jobs.export import save
+
+        return save(self, path, **options)
+
+    def _trace_apart(self, given: Any) -> tuple[Trace, Any]:
+        """A trace for (args, kwargs) and what build() returned, without making it the graph's."""
+        kept = self._outputs, self._arguments, self._input_types
+        try:
+            return self._trace_build(given), self._outputs
+        finally:
+            self._arguments, self._input_types = kept[1:]
+            object.__setattr__(self, "_outputs", kept[0])
+
+    @property
+    def _steps_done(self) -> int:
+        return self._job.step if self._job is not None else self._initial_step
+
     def state_dict(self, destination: Any = None) -> OrderedDict[str, Any]:
         """Module states by module name, optimizer states by "<variable>-<key>", and the step
         count.
@@ -356,7 +378,7 @@ class Graph:
                 for tensor in optimizer.state_of(parameter).values():
                     if isinstance(tensor, Tensor):
                         result[names[id(tensor)]] = tensor
-        step = self._job.step if self._job is not None else self._initial_step
+        step = self._steps_done
         result[STEP_KEY] = wrap(np.array(step, dtype=int64.np))
         return result
 

@@ -1,0 +1,14 @@
+"""Jobs as data: one file holds a graph, its variables and its input pipeline; a cluster runs it.
+
+    graph.export("digits.job", data=flow.jobs.data.npz("d.npz", x="images", y="labels")
+                 .shuffle(7).batch(64).repeat(), steps=500)
+
+No code is in the file, and none is run from it. See docs/JOBS.md.
+"""
+
+from oneflow.jobs import data as data
+from oneflow.jobs.errors import JobFileError as JobFileError
+from oneflow.jobs.export import save as save
+from oneflow.jobs.jobfile import JobFile as JobFile
+from oneflow.jobs.jobfile import load as load
+from oneflow.jobs.jobfile import verify as verify

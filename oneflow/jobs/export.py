@@ -1,0 +1,307 @@
+"""`graph.export` and `flow.jobs.save`: writes a graph with all that its training needs to one file.
+
+The graph is traced for it, with zeros of the batch's shape; nothing is run. With several ranks all
+of them call it, and rank 0 writes.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from oneflow.core.dtype import dtype_of
+from oneflow.core.graph import LogicalGraph
+from oneflow.core.graph_proto import graph_to_bytes
+from oneflow.core.placement import Placement
+from oneflow.core.sbp import BROADCAST
+from oneflow.distributed.world import world
+from oneflow.functional.random_state import get_rng_state, set_rng_state
+from oneflow.io.container import Writer as ContainerWriter
+from oneflow.io.pact import Pact
+from oneflow.jobs.archive import Hashed, Writer
+from oneflow.jobs.data import Data
+from oneflow.jobs.description import (
+    Checkpoints,
+    Description,
+    EntryInfo,
+    Port,
+    check,
+    encode,
+)
+from oneflow.jobs.errors import JobFileError
+from oneflow.jobs.jobfile import DATA, GRAPH, JOB, SCHEDULE, VARIABLES, load
+from oneflow.tensor.eager_global import relayout, to_host
+from oneflow.tensor.tensor import Tensor, wrap
+
+if TYPE_CHECKING:
+    from oneflow.graph.graph import Graph
+    from oneflow.graph.trace import Trace
+
+Array = np.ndarray[Any, Any]
+
+
+def save(
+    graph: Graph,
+    path: Any,
+    *,
+    data: Data | None = None,
+    inputs: Mapping[str, Tensor] | None = None,
+    steps: int | None = None,
+    outputs: Sequence[str] | None = None,
+    record: Sequence[str] | None = None,
+    checkpoint_every: int = 0,
+    checkpoint_keep: int = 2,
+    stop_on_nonfinite: bool = False,
+    name: str | None = None,
+) -> Description:
+    """Writes the job file. Returns what it says of itself.
+
+    data: what is fed, by the names of `build`'s arguments (flow.jobs.data); without it the file is
+    for an inference job, and `inputs` gives an example of each argument.
+    inputs: examples with the wanted layouts, needed with data only if they are global.
+    steps: optimizer steps; None: as many as the data has batches.
+    outputs: names of what `build` returns, in order; None: its keys if that is a dict, else "loss"
+    of a single number and "output.0"... of others.
+    record: which of them are reported at each step and kept at the end; None: the single numbers.
+    checkpoint_every: steps between checkpoints; 0: only when the job is stopped.
+    stop_on_nonfinite: a recorded number that is no number ends the job.
+
+    Raises JobFileError for what does not fit together, and whatever tracing raises.
+    """
+    examples = _examples(graph, data, inputs)
+    trace, returned = _traced(graph, examples)
+    try:
+        ports = _outputs(graph, trace, returned, outputs)
+        rates, updates = _schedule(graph, _number_of_steps(graph, data, steps))
+        description = Description(
+            kind="graph" if data is not None else "inference",
+            name=name or graph.name,
+            steps=_number_of_steps(graph, data, steps),
+            first_step=graph._steps_done,
+            order_mode=graph.config.order_mode,
+            auto_parallel=graph.config.auto_parallel,
+            inputs=tuple(
+                Port(name=n, index=i, dtype=x.type.dtype.name, shape=x.type.shape)
+                for i, (n, x) in enumerate(examples.items())
+            ),
+            outputs=ports,
+            record=_recorded(ports, record, graph.config.num_pieces) if data else (),
+            updates=updates,
+            data=data.spec if data is not None else None,
+            checkpoints=Checkpoints(every=checkpoint_every, keep=checkpoint_keep),
+            stop_on_nonfinite=stop_on_nonfinite,
+            entries={},
+        )
+        check(description, "export")
+        return _write(Path(os.fspath(path)), description, trace, rates, data)
+    finally:
+        trace.restore_gradients()
+
+
+# ---- tracing -------------------------------------------------------------------------------------
+
+
+def _examples(
+    graph: Graph, data: Data | None, inputs: Mapping[str, Tensor] | None
+) -> dict[str, Tensor]:
+    """A tensor for each argument of `build`."""
+    if data is None:
+        if not inputs:
+            raise JobFileError(
+                f"export of {graph.name}: give data=... to train, or inputs={{name: tensor}} for an "
+                "inference job"
+            )
+        return dict(inputs)
+    given = dict(inputs or {})
+    found = {}
+    for column in data.spec.columns:
+        shape = (data.spec.batch, *column.shape)
+        x = given.pop(column.name, None)
+        if x is None:
+            x = wrap(np.zeros(shape, dtype_of(np.dtype(_kind(column.dtype))).np))
+        if (x.type.shape, x.type.dtype.np.name) != (shape, column.dtype):
+            raise JobFileError(
+                f"export of {graph.name}: input {column.name!r} is {x.type}, but the data gives "
+                f"{column.dtype}{list(shape)}"
+            )
+        found[column.name] = x
+    if given:
+        raise JobFileError(f"export of {graph.name}: no data for input {', '.join(given)}")
+    return found
+
+
+def _kind(dtype: str) -> Any:
+    from oneflow.io.container import dtype_named
+
+    return dtype_named(dtype)
+
+
+def _traced(graph: Graph, examples: dict[str, Tensor]) -> tuple[Trace, Any]:
+    """The traced graph and what build() returned. Random numbers of later code stay as they
+    would have been."""
+    state = get_rng_state()
+    try:
+        return graph._trace_apart(((), examples))
+    finally:
+        set_rng_state(state)
+
+
+def _number_of_steps(graph: Graph, data: Data | None, steps: int | None) -> int:
+    if data is None:
+        return 0
+    count = data.batches.count
+    if steps is None:
+        steps = count
+    if steps is None:
+        raise JobFileError(f"export of {graph.name}: the data has no end, so give steps=...")
+    if steps < 1 or (count is not None and steps > count):
+        raise JobFileError(
+            f"export of {graph.name}: {steps} steps, but the data has {count} batches; "
+            "data.repeat() starts again"
+        )
+    return int(steps)
+
+
+def _schedule(graph: Graph, steps: int) -> tuple[dict[str, Array], dict[str, int]]:
+    """Learning rates of each group, one number if they never change; updates made before."""
+    rates: dict[str, Array] = {}
+    updates = {}
+    for optimizer in graph._optimizers:
+        updates[str(optimizer.number)] = int(optimizer.optim.state["step"])
+        for index, group in enumerate(optimizer.optim.param_groups):
+            first = graph._steps_done
+            table = [optimizer._rate_at(first + k, index, group) for k in range(max(steps, 1))]
+            same = optimizer.lr_sch is None or len(set(table)) == 1
+            rates[f"lr.{optimizer.number}.{index}"] = np.array(table[:1] if same else table)
+    return rates, updates
+
+
+def _outputs(
+    graph: Graph, trace: Trace, returned: Any, names: Sequence[str] | None
+) -> tuple[Port, ...]:
+    from oneflow.graph.tree import flatten
+
+    types = {int(n.attrs["index"]): n.inputs[0].type for n in trace.graph.of_kind("output")}
+    if names is None:
+        names = _names(returned, types, flatten(returned))
+    if len(names) != len(types):
+        raise JobFileError(
+            f"export of {graph.name}: {len(names)} names of outputs, but build() returns "
+            f"{len(types)} tensors"
+        )
+    return tuple(
+        Port(name=str(n), index=i, dtype=types[i].dtype.name, shape=types[i].shape)
+        for n, i in zip(names, sorted(types), strict=True)
+    )
+
+
+def _names(returned: Any, types: dict[int, Any], leaves: list[tuple[str, Any]]) -> list[str]:
+    if isinstance(returned, dict):
+        return [path[1:] for path, leaf in leaves if isinstance(leaf, Tensor)]
+    if len(types) == 1:
+        return ["loss" if types[0].numel == 1 else "output"]
+    return [f"output.{i}" for i in range(len(types))]
+
+
+def _recorded(
+    ports: tuple[Port, ...], record: Sequence[str] | None, pieces: int
+) -> tuple[str, ...]:
+    if record is not None:
+        return tuple(record)
+    return tuple(p.name for p in ports if p.shape in ((), (1,), (pieces,)))
+
+
+# ---- writing -------------------------------------------------------------------------------------
+
+
+def _write(
+    path: Path, description: Description, trace: Trace, rates: dict[str, Array], data: Data | None
+) -> Description:
+    """All ranks bring their parts of variables; rank 0 writes."""
+    pact = Pact(f"export to {path}")
+    file = _File(path) if pact.rank == 0 else None
+    try:
+        variables = trace.variables
+        kinds = {n: (x.type.dtype.np, x.type.shape) for n, x in variables.items()}
+        nbytes = sum(x.type.nbytes for x in variables.values())
+        if file is not None:
+            pact.attempt(lambda: file.begin(trace.graph, rates, data))
+            pact.attempt(lambda: file.open(VARIABLES, kinds, nbytes))
+        for name, x in variables.items():
+            array = _whole(x)
+            if file is not None:
+                pact.attempt(lambda name=name, array=array: file.add(name, array))  # type: ignore[misc]
+        if file is not None:
+            pact.attempt(lambda: file.finish(description))
+        pact.meet()
+    except BaseException:
+        if file is not None:
+            file.abort()
+        raise
+    return load(path).description if pact.rank == 0 else description
+
+
+def _whole(x: Tensor) -> Array:
+    """All of a variable; of a global one, on rank 0."""
+    if x._placement is None or world().world_size == 1:
+        return to_host(x._array)
+    home = Placement("cpu", [0])
+    return to_host(relayout(x._array, x.type, x._sbp, x._placement, (BROADCAST,), home))
+
+
+class _File:
+    """The job file as it grows."""
+
+    def __init__(self, path: Path) -> None:
+        self._archive = Writer(path)
+        self._entries: dict[str, EntryInfo] = {}
+        self._open: Any = None
+
+    def begin(self, graph: LogicalGraph, rates: dict[str, Array], data: Data | None) -> None:
+        with self._archive.entry(GRAPH) as raw:
+            file = Hashed(raw)
+            file.write(graph_to_bytes(graph))
+            self._note(GRAPH, file)
+        self._arrays(SCHEDULE, rates)
+        if data is not None and data.spec.kind == "arrays":
+            self._arrays(DATA, dict(data.arrays))
+
+    def _arrays(self, name: str, arrays: Mapping[str, Array]) -> None:
+        kinds = {n: (a.dtype, tuple(a.shape)) for n, a in arrays.items()}
+        self.open(name, kinds, sum(a.nbytes for a in arrays.values()))
+        for key, array in arrays.items():
+            self.add(key, array)
+        self._close()
+
+    def open(self, name: str, kinds: Any, nbytes: int) -> None:
+        """Begins an entry of arrays."""
+        context = self._archive.entry(name, nbytes + (1 << 20))
+        file = Hashed(context.__enter__())
+        self._open = name, context, file, ContainerWriter(file, kinds, {})  # type: ignore[arg-type]
+
+    def add(self, key: str, array: Array) -> None:
+        self._open[3].add(key, array)
+
+    def _close(self) -> None:
+        name, context, file, _ = self._open
+        self._open = None
+        context.__exit__(None, None, None)
+        self._note(name, file)
+
+    def _note(self, name: str, file: Hashed) -> None:
+        self._entries[name] = EntryInfo(nbytes=file.nbytes, digest=file.digest)
+
+    def finish(self, description: Description) -> None:
+        import msgspec
+
+        self._close()
+        with self._archive.entry(JOB) as raw:
+            raw.write(encode(msgspec.structs.replace(description, entries=self._entries)))
+        self._archive.commit()
+
+    def abort(self) -> None:
+        self._archive.abort()

@@ -1,0 +1,204 @@
+"""`flow.jobs.load` and `flow.jobs.verify`: job files, checked before anything is used.
+
+A job file may come from anyone: nothing in it is code, nothing is believed before it was compared
+with what lies beside it, and no size is allocated that the file does not hold.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from oneflow.core.control_channel import MAX_GRAPH_NBYTES
+from oneflow.core.errors import CheckpointError
+from oneflow.core.graph import LogicalGraph
+from oneflow.io.container import Container
+from oneflow.io.files import OpenFile, read_bytes
+from oneflow.jobs.archive import Entry, Part, digest_of, read_entries
+from oneflow.jobs.description import MAX_JSON_NBYTES, Description, decode
+from oneflow.jobs.errors import JobFileError
+from oneflow.jobs.graph_entry import check_ports, decode_graph, named
+from oneflow.jobs.sources import Access, open_data
+
+JOB = "job.json"
+GRAPH = "graph.pb"
+SCHEDULE = "schedule.safetensors"
+VARIABLES = "variables.safetensors"
+DATA = "data/arrays.safetensors"
+NEEDED = (JOB, GRAPH, SCHEDULE, VARIABLES)
+
+MAX_SCHEDULE_NBYTES = 1 << 30
+
+Array = np.ndarray[Any, Any]
+
+
+class JobFile:
+    """An open job file that was checked. graph_bytes: of the logical graph, as traced.
+
+    variables: the container of their values, of which parts can be read.  rates: learning rates by
+    input name, one for all steps or one for each.
+    """
+
+    def __init__(self, path: Any, *, check_data: bool = True) -> None:
+        self.path = Path(os.path.abspath(os.fspath(path)))
+        try:
+            self._file = OpenFile(self.path)
+        except (OSError, CheckpointError) as error:
+            raise JobFileError(f"{path}: {error}") from error
+        try:
+            with _as_job_errors(str(self.path)):
+                self._read(check_data)
+        except BaseException:
+            self.close()
+            raise
+
+    def _read(self, check_data: bool) -> None:
+        self._entries = read_entries(self._file)
+        missing = [n for n in NEEDED if n not in self._entries]
+        if missing:
+            raise JobFileError(f"there is no {missing[0]}")
+        job = self.part(JOB)
+        if job.nbytes > MAX_JSON_NBYTES:
+            raise JobFileError(f"{JOB} has {job.nbytes} bytes, more than {MAX_JSON_NBYTES}")
+        digest_of(job, self._entries[JOB].crc)
+        self.description = decode(read_bytes(job, 0, job.nbytes), JOB)
+        self._check_entries(check_data)
+        if self._entries[GRAPH].nbytes > MAX_GRAPH_NBYTES:
+            raise JobFileError(f"{GRAPH} has more than {MAX_GRAPH_NBYTES} bytes")
+        self.graph_bytes = read_bytes(self.part(GRAPH), 0, self._entries[GRAPH].nbytes)
+        graph = decode_graph(self.graph_bytes)
+        self.rates = self._schedule()
+        self.variables = self._container(VARIABLES)
+        self._check_variables(graph)
+        check_ports(graph, self.description, self.rates)
+        self._check_data()
+
+    def _check_entries(self, check_data: bool) -> None:
+        """The entries are those that `job.json` names, and their bytes those that were written."""
+        listed, found = self.description.entries, set(self._entries) - {JOB}
+        if set(listed) != found:
+            odd = sorted(set(listed) ^ found)[0]
+            raise JobFileError(f"{JOB}: entries: {odd[:80]!r} is listed or in the file, not both")
+        for name, info in listed.items():
+            entry = self._entries[name]
+            if info.nbytes != entry.nbytes:
+                raise JobFileError(
+                    f"{JOB}: entries: {name} has {entry.nbytes} bytes, not the {info.nbytes} "
+                    "that were written"
+                )
+            skipped = name == DATA and not check_data
+            if not skipped and digest_of(self.part(name), entry.crc) != info.digest:
+                raise JobFileError(f"{name} is damaged: its digest is not the one in {JOB}")
+
+    def _schedule(self) -> dict[str, Array]:
+        if self._entries[SCHEDULE].nbytes > MAX_SCHEDULE_NBYTES:
+            raise JobFileError(f"{SCHEDULE} has more than {MAX_SCHEDULE_NBYTES} bytes")
+        found = self._container(SCHEDULE)
+        for name, entry in found.entries.items():
+            count = entry.shape[0] if len(entry.shape) == 1 else 0
+            if entry.dtype != np.float64 or count not in (1, self.description.steps):
+                raise JobFileError(
+                    f"{SCHEDULE}: {name[:80]!r} is {entry.dtype}{list(entry.shape)}, not a float64 "
+                    f"for all steps or for each of {self.description.steps}"
+                )
+        return {name: found.read(name) for name in found.entries}
+
+    def _container(self, name: str) -> Container:
+        try:
+            return Container(self.part(name))
+        except CheckpointError as error:
+            raise JobFileError(f"{name}: {error}") from error
+
+    def _check_variables(self, graph: LogicalGraph) -> None:
+        nodes = named(graph, "variable")
+        odd = sorted(set(nodes) ^ set(self.variables.entries))
+        if odd:
+            raise JobFileError(f"{VARIABLES}: {odd[0][:80]!r} is only there, or only in {GRAPH}")
+        for name, node in nodes.items():
+            entry, type_ = self.variables.entries[name], node.outputs[0].type
+            if (entry.dtype, entry.shape) != (type_.dtype.np, type_.shape):
+                raise JobFileError(
+                    f"{VARIABLES}: {name[:80]!r} is {entry.dtype}{list(entry.shape)}, the graph "
+                    f"says {type_}"
+                )
+
+    def _check_data(self) -> None:
+        data = self.description.data
+        if (DATA in self._entries) != (data is not None and data.kind == "arrays"):
+            raise JobFileError(f"{JOB}: data: kind does not fit the entries of the file")
+        if data is None:
+            return
+        given = {c.name: (c.dtype, (data.batch, *c.shape)) for c in data.columns}
+        wanted = {p.name: (p.dtype, p.shape) for p in self.description.inputs}
+        if given != wanted:
+            raise JobFileError(
+                f"{JOB}: data: the columns give {_listed(given)}, the inputs are {_listed(wanted)}"
+            )
+        if data.kind == "arrays":
+            open_data(data, Access(), self.inside)
+
+    # ---- reading ---------------------------------------------------------------------------------
+
+    def part(self, name: str) -> Part:
+        """An entry's bytes."""
+        return Part(self._file, self._entries[name])
+
+    def entry(self, name: str) -> Entry:
+        """Where an entry lies in the file."""
+        return self._entries[name]
+
+    def inside(self) -> tuple[Path, int, Part]:
+        """Where the arrays of the data lie in this file."""
+        return self.path, self._entries[DATA].offset, self.part(DATA)
+
+    def graph(self) -> LogicalGraph:
+        """The logical graph, a new one at each call: compiling edits it."""
+        return decode_graph(self.graph_bytes)
+
+    def open_data(self, access: Access) -> dict[str, Array]:
+        """The data's columns, mapped into memory. Raises JobFileError."""
+        if self.description.data is None:
+            return {}
+        return open_data(self.description.data, access, self.inside)
+
+    def close(self) -> None:
+        self._file.close()
+
+    def __enter__(self) -> JobFile:
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.close()
+
+
+def load(path: Any) -> JobFile:
+    """Opens a job file. Raises JobFileError, naming entry and field, for every defect."""
+    return JobFile(path)
+
+
+def verify(path: Any) -> Description:
+    """Checks all of a job file. Returns what it says of itself. Raises JobFileError."""
+    with JobFile(path) as file:
+        return file.description
+
+
+@contextmanager
+def _as_job_errors(where: str) -> Iterator[None]:
+    """Every defect is a JobFileError that names the file."""
+    try:
+        yield
+    except JobFileError as error:
+        text = str(error)
+        raise JobFileError(text if where in text else f"{where}: {text}") from error.__cause__
+    except (CheckpointError, OSError) as error:
+        raise JobFileError(f"{where}: {error}") from error
+
+
+def _listed(ports: dict[str, Any]) -> str:
+    listed = [f"{n[:80]} {d}{list(s)}" for n, (d, s) in sorted(ports.items())]
+    return ", ".join(listed[:8]) or "nothing"

@@ -167,6 +167,7 @@ class Metrics:
     """
 
     def __init__(self) -> None:
+        self.collectors: list[Callable[[Metrics], Iterator[Metric]]] = []  # of other modules
         self.reset()
 
     def reset(self) -> None:
@@ -296,6 +297,8 @@ class _Collector:
         yield from self._messages()
         yield from self._memory()
         yield from self._train()
+        for families in self._metrics.collectors:
+            yield from families(self._metrics)
 
     def _build_info(self) -> Metric:
         from oneflow import __version__
@@ -307,48 +310,48 @@ class _Collector:
             "python": platform.python_version(),
             "protocol": str(PROTOCOL),
         }
-        return _gauge("oneflow_build_info", "What runs here.", [(labels, 1)])
+        return gauge("oneflow_build_info", "What runs here.", [(labels, 1)])
 
     def _scheduler(self) -> Iterator[Metric]:
         s = self._metrics.scheduler
-        yield _counter("oneflow_scheduler_heartbeats", "Heartbeats received.", [({}, s.heartbeats)])
-        yield _gauge(
+        yield counter("oneflow_scheduler_heartbeats", "Heartbeats received.", [({}, s.heartbeats)])
+        yield gauge(
             "oneflow_scheduler_heartbeat_age_max_seconds",
             "Age of the oldest last heartbeat.",
             [({}, s.heartbeat_age_max_s)],
         )
-        yield _counter(
+        yield counter(
             "oneflow_scheduler_daemons_lost",
             "Ranks or daemons declared lost.",
             [({"reason": k}, v) for k, v in s.lost.items()],
         )
-        yield _counter(
+        yield counter(
             "oneflow_scheduler_messages_rejected",
             "Messages refused.",
             [({"reason": k}, v) for k, v in s.rejected.items()],
         )
-        yield _counter(
+        yield counter(
             "oneflow_scheduler_rpc_requests",
             "Calls answered.",
             [({"method": a, "code": b}, n) for (a, b), n in s.rpcs.items()],
         )
-        yield _histogram(
+        yield histogram(
             "oneflow_scheduler_rpc_duration_seconds",
             "Time to answer a call, waiting included.",
             [({"method": k}, h) for k, h in s.rpc_seconds.items()],
         )
         passes = [({"pass": "all"}, s.compiles), *(({"pass": k}, h) for k, h in s.passes.items())]
-        yield _histogram(
+        yield histogram(
             "oneflow_scheduler_compile_duration_seconds", "Time of compiles, by pass.", passes
         )
 
     def _actors(self) -> Iterator[Metric]:
         m = self._metrics
         kinds = list(m.actors.items())
-        yield _counter(
+        yield counter(
             "oneflow_actor_acts", "Acts done.", [({"kind": k}, c.acts) for k, c in kinds]
         )
-        yield _histogram(
+        yield histogram(
             "oneflow_actor_act_duration_seconds",
             "Time of one act.",
             [({"kind": k}, c.durations) for k, c in kinds],
@@ -357,20 +360,20 @@ class _Collector:
         waits += [
             ({"kind": k, "cause": "no_free_register"}, c.no_free_register_s) for k, c in kinds
         ]
-        yield _counter(
+        yield counter(
             "oneflow_actor_wait_seconds", "Time this rank was idle, by what an actor lacked.", waits
         )
-        yield _gauge(
+        yield gauge(
             "oneflow_daemon_actors",
             "Actors of the jobs bound now.",
             [({"kind": a, "state": b}, n) for (a, b), n in m.actor_states.items()],
         )
-        yield _gauge(
+        yield gauge(
             "oneflow_registers",
             "Register slots.",
             [({"kind": a, "state": b}, n) for (a, b), n in m.registers.items()],
         )
-        yield _counter(
+        yield counter(
             "oneflow_daemon_heartbeats",
             "Heartbeats sent.",
             [({"result": k}, v) for k, v in m.heartbeats.items()],
@@ -378,12 +381,12 @@ class _Collector:
 
     def _messages(self) -> Iterator[Metric]:
         transports = list(self._metrics.transports.items())
-        yield _counter(
+        yield counter(
             "oneflow_messages_sent",
             "Messages sent.",
             [({"transport": k}, c.sent) for k, c in transports],
         )
-        yield _counter(
+        yield counter(
             "oneflow_messages_received",
             "Messages received.",
             [({"transport": k}, c.received) for k, c in transports],
@@ -396,8 +399,8 @@ class _Collector:
                 ("received", c.nbytes_received, c.received),
             )
         ]
-        yield _counter("oneflow_message_bytes", "Bytes in messages.", rows)
-        yield _gauge(
+        yield counter("oneflow_message_bytes", "Bytes in messages.", rows)
+        yield gauge(
             "oneflow_mailbox_depth_max",
             "Most messages found waiting at once since the last scrape.",
             [({}, max((c.depth_max for _, c in transports), default=0))],
@@ -405,12 +408,12 @@ class _Collector:
         for _, counters in transports:
             counters.depth_max = 0
         collectives = list(self._metrics.collectives.items())
-        yield _counter(
+        yield counter(
             "oneflow_collective_bytes",
             "Bytes this rank moved in collectives.",
             [({"op": k}, c.nbytes) for k, c in collectives],
         )
-        yield _histogram(
+        yield histogram(
             "oneflow_collective_duration_seconds",
             "Time of one collective.",
             [({"op": k}, c.durations) for k, c in collectives],
@@ -418,17 +421,17 @@ class _Collector:
 
     def _memory(self) -> Iterator[Metric]:
         m = self._metrics
-        yield _gauge(
+        yield gauge(
             "oneflow_device_memory_bytes",
             "Memory of this rank's device.",
             [({"kind": k}, v) for k, v in m.device_memory.items()],
         )
-        yield _gauge(
+        yield gauge(
             "oneflow_device_memory_peak_bytes",
             "Most reserved at once.",
             [({}, m.device_memory_peak)],
         )
-        yield _gauge(
+        yield gauge(
             "oneflow_host_memory_bytes", "Host memory.", [({"kind": "rss"}, _resident_nbytes())]
         )
 
@@ -436,26 +439,26 @@ class _Collector:
         m = self._metrics
         jobs = list(m.train.items())
         rank = "" if m.rank is None else str(m.rank)
-        yield _counter(
+        yield counter(
             "oneflow_train_steps", "Optimizer steps.", [({"job": k}, c.steps) for k, c in jobs]
         )
-        yield _counter(
+        yield counter(
             "oneflow_train_samples", "Samples seen.", [({"job": k}, c.samples) for k, c in jobs]
         )
-        yield _gauge(
+        yield gauge(
             "oneflow_train_last_step",
             "Index of the last finished step.",
             [({"job": k, "rank": rank}, c.last_step) for k, c in jobs],
         )
-        yield _gauge(
+        yield gauge(
             "oneflow_train_last_step_timestamp_seconds",
             "When the last step finished.",
             [({"job": k, "rank": rank}, c.last_step_at) for k, c in jobs],
         )
-        yield _histogram(
+        yield histogram(
             "oneflow_train_step_duration_seconds", "Time of one step.", [({}, m.step_durations)]
         )
-        yield _counter(
+        yield counter(
             "oneflow_checkpoint_bytes",
             "Bytes of checkpoints.",
             [({"direction": k}, v) for k, v in m.checkpoint_nbytes.items()],
@@ -465,13 +468,13 @@ class _Collector:
 Labels = dict[str, str]
 
 
-def _gauge(name: str, text: str, rows: Sequence[tuple[Labels, float]]) -> Metric:
+def gauge(name: str, text: str, rows: Sequence[tuple[Labels, float]]) -> Metric:
     from prometheus_client.core import GaugeMetricFamily
 
     return _fill(GaugeMetricFamily(name, text), name, rows)
 
 
-def _counter(name: str, text: str, rows: Sequence[tuple[Labels, float]]) -> Metric:
+def counter(name: str, text: str, rows: Sequence[tuple[Labels, float]]) -> Metric:
     from prometheus_client.core import CounterMetricFamily
 
     return _fill(CounterMetricFamily(name, text), f"{name}_total", rows)
@@ -483,7 +486,7 @@ def _fill(family: Any, sample: str, rows: Sequence[tuple[Labels, float]]) -> Met
     return family  # type: ignore[no-any-return]
 
 
-def _histogram(name: str, text: str, rows: Sequence[tuple[Labels, Histogram]]) -> Metric:
+def histogram(name: str, text: str, rows: Sequence[tuple[Labels, Histogram]]) -> Metric:
     from prometheus_client.core import HistogramMetricFamily
 
     family = HistogramMetricFamily(name, text)

@@ -1,0 +1,371 @@
+"""What a daemon does, decided purely: `step(event, now)` returns actions and does nothing itself.
+
+Rules that the code cannot show:
+* One rank at a time. Everything may be told twice and is done once: a Prepare of what is prepared
+  is answered with the same port, a Start of what runs with its progress, a Stop of what ended (or
+  was never heard of, and then is never begun) with its end.
+* An end is told after every Welcome until the scheduler has noted it.
+* What ends because it was told to has the reason PREEMPTED, whatever its exit code; what had ended
+  by itself before keeps its own.
+* A rank's end is told when nothing of it lives any more, or when what does cannot be killed: then
+  the device takes no work until that is gone.
+* Without a scheduler a rank goes on for `away_s`; then it is stopped in order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import Any
+
+from oneflow.launcher.daemon.events import (
+    Action,
+    AttemptKey,
+    Disconnected,
+    DrainTold,
+    Drop,
+    EndTree,
+    Event,
+    Fenced,
+    Gather,
+    Gathered,
+    Launch,
+    Launched,
+    Leave,
+    LeftoversGone,
+    NotedTold,
+    NotGathered,
+    PrepareTold,
+    ProcessExited,
+    Progressed,
+    Rejoin,
+    Running,
+    SayExited,
+    SayPrepared,
+    SayProgress,
+    ShutdownAsked,
+    StartTold,
+    StopTold,
+    Ticked,
+    TreeEnded,
+    Welcomed,
+)
+
+STOPPED_CODE = 143
+LOST_CODE = 137
+MAX_ENDS = 256  # ends that wait to be noted
+
+
+class Phase(Enum):
+    IDLE = "idle"
+    PREPARING = "preparing"
+    PREPARED = "prepared"
+    RUNNING = "running"
+    STOPPING = "stopping"  # told to end, or its process ended and others are being cleared away
+
+
+@dataclass(frozen=True)
+class Times:
+    """In seconds. away_s: so long a rank goes on without a scheduler. leftover_grace_s: for
+    processes that outlive the one that started them. noted_s: a daemon that leaves waits so long
+    until the end of its rank is noted. rejoin_s: pause before joining anew after a refusal.
+    """
+
+    away_s: float = 600.0
+    away_grace_s: float = 60.0
+    shutdown_grace_s: float = 10.0
+    leftover_grace_s: float = 1.0
+    noted_s: float = 5.0
+    rejoin_s: float = 2.0
+
+
+class Daemon:
+    """One daemon's mind."""
+
+    def __init__(self, times: Times | None = None) -> None:
+        self.times = times or Times()
+        self.phase = Phase.IDLE
+        self.key: AttemptKey | None = None
+        self.epoch = 0
+        self.is_connected = False
+        self.is_draining = False
+        self.is_unhealthy = False
+        self.is_leaving = False
+        self.ends: dict[AttemptKey, SayExited] = {}
+        self._left_at = 0.0
+        self._exit_code = 0
+        self._away_since = 0.0
+        self._is_fenced = False
+        self._port = 0
+        self._pid = 0
+        self._last = SayProgress(AttemptKey("", 0, 0))
+        self._stop_why: tuple[str, str] | None = None  # reason, cause; None: nobody stopped it
+        self._exit: ProcessExited | None = None
+        self._now = 0.0
+
+    def step(self, event: Event, now: float) -> list[Action]:
+        """The only way a daemon changes. now: seconds on the monotonic clock."""
+        self._now = now
+        handler: Callable[[Any], list[Action]] = getattr(self, _HANDLERS[type(event)])
+        return handler(event)
+
+    def running(self) -> list[Running]:
+        """What it says of itself when it attaches."""
+        if self.key is None or self.phase in (Phase.IDLE, Phase.PREPARING):
+            return []
+        return [Running(self.key, self.phase.value, self._pid, self._last.step)]
+
+    # -- the line ----------------------------------------------------------------------------------
+
+    def _welcomed(self, event: Welcomed) -> list[Action]:
+        self.epoch, self.is_connected = event.epoch, True
+        said: list[Action] = list(self.ends.values())
+        if self.phase in (Phase.RUNNING, Phase.STOPPING):
+            said.append(self._last)
+        return said
+
+    def _disconnected(self, event: Disconnected) -> list[Action]:
+        if self.is_connected or not self._away_since:
+            self._away_since = self._now
+        self.is_connected = False
+        return [Leave(self._exit_code)] if self._may_leave() else []
+
+    def _fenced(self, event: Fenced) -> list[Action]:
+        self.is_connected, self._away_since = False, self._now
+        self.ends.clear()
+        key = self.key
+        if self.phase in (Phase.RUNNING, Phase.STOPPING) and key is not None:
+            self._is_fenced, self.phase = True, Phase.STOPPING
+            return [EndTree(key, 0.0)]
+        dropped = self._drop()
+        if self.is_leaving:
+            return [*dropped, Leave(self._exit_code)]
+        return [*dropped, Rejoin(0.0 if dropped else self.times.rejoin_s)]
+
+    # -- preparing and starting --------------------------------------------------------------------
+
+    def _prepare(self, event: PrepareTold) -> list[Action]:
+        key = event.key
+        if key in self.ends:
+            return [self.ends[key]]
+        if key == self.key:
+            is_ready = self.phase is not Phase.PREPARING
+            return [SayPrepared(key, self._port)] if is_ready else []
+        if self.is_leaving or self.is_draining or self.is_unhealthy:
+            return [SayPrepared(key, error=self._why_not(), reason="PREEMPTED")]
+        if self.phase in (Phase.RUNNING, Phase.STOPPING):
+            error = f"it is still busy with {self.key}"
+            return [SayPrepared(key, error=error, reason="INTERNAL")]
+        dropped = self._drop()  # the scheduler gave up what was not started
+        self._begin(key)
+        return [*dropped, Gather(key, event.work)]
+
+    def _why_not(self) -> str:
+        if self.is_unhealthy:
+            return "processes of an earlier rank cannot be killed"
+        return "the daemon is leaving" if self.is_leaving else "the daemon is being drained"
+
+    def _begin(self, key: AttemptKey) -> None:
+        self.key, self.phase = key, Phase.PREPARING
+        self._port = self._pid = 0
+        self._last = SayProgress(key)
+        self._stop_why = self._exit = None
+
+    def _gathered(self, event: Gathered) -> list[Action]:
+        if event.key != self.key or self.phase is not Phase.PREPARING:
+            return [Drop(event.key)]
+        self.phase, self._port = Phase.PREPARED, event.master_port
+        return [SayPrepared(event.key, event.master_port)]
+
+    def _not_gathered(self, event: NotGathered) -> list[Action]:
+        if event.key != self.key or self.phase is not Phase.PREPARING:
+            return []
+        self._forget()
+        said = SayPrepared(event.key, error=event.error, reason=event.reason)
+        return [said, *self._leave_if_over()]
+
+    def _start(self, event: StartTold) -> list[Action]:
+        key = event.key
+        if key in self.ends:
+            return [self.ends[key]]
+        if key == self.key and self.phase in (Phase.RUNNING, Phase.STOPPING):
+            return [self._last]
+        if key == self.key and self.phase is Phase.PREPARED:
+            self.phase = Phase.RUNNING
+            return [Launch(key, event.master_addr, event.master_port)]
+        cause = "it was told to start what it had not prepared"
+        return [self._note_end(SayExited(key, LOST_CODE, "NODE_LOST", cause))]
+
+    def _launched(self, event: Launched) -> list[Action]:
+        if event.key != self.key:
+            return []
+        self._pid = event.pid
+        return [self._last]
+
+    def _progressed(self, event: Progressed) -> list[Action]:
+        if event.key != self.key:
+            return []
+        told = SayProgress(
+            event.key,
+            event.step,
+            event.total_steps,
+            event.metrics,
+            event.checkpoint,
+            event.checkpoint_step,
+        )
+        last = self._last
+        if not told.checkpoint:  # it may have been lost on its way: it is told again after a break
+            told_last = replace(
+                told, checkpoint=last.checkpoint, checkpoint_step=last.checkpoint_step
+            )
+        else:
+            told_last = told
+        self._last = replace(
+            told_last, step=max(last.step, told.step), metrics={**last.metrics, **told.metrics}
+        )
+        return [told]
+
+    # -- stopping and ending -----------------------------------------------------------------------
+
+    def _stop(self, event: StopTold) -> list[Action]:
+        key = event.key
+        if key in self.ends:
+            return [self.ends[key]]
+        why = event.why or "the scheduler stopped it"
+        if key != self.key:
+            end = SayExited(key, STOPPED_CODE, "PREEMPTED", f"{why}; it was never begun here")
+            return [self._note_end(end)]
+        return self._end_rank(event.grace_s, "PREEMPTED", why)
+
+    def _end_rank(self, grace_s: float, reason: str, why: str) -> list[Action]:
+        """Stops what goes on, whatever it is."""
+        key = self.key
+        if key is None:
+            return []
+        if self.phase in (Phase.PREPARING, Phase.PREPARED):
+            end = SayExited(key, STOPPED_CODE, reason, f"{why}; it had not been started")
+            return [*self._drop(), self._note_end(end)]
+        self.phase = Phase.STOPPING
+        if self._exit is None and self._stop_why is None:
+            self._stop_why = reason, why
+        return [EndTree(key, grace_s)]
+
+    def _exited(self, event: ProcessExited) -> list[Action]:
+        if event.key != self.key or self._exit is not None:
+            return []
+        self._exit = event
+        grace_s = 0.0 if self._is_fenced else self.times.leftover_grace_s
+        self.phase = Phase.STOPPING
+        return [EndTree(event.key, grace_s)]
+
+    def _tree_ended(self, event: TreeEnded) -> list[Action]:
+        if event.key != self.key:
+            return []
+        end = self._end_of(event)
+        self.is_unhealthy = self.is_unhealthy or event.num_left > 0
+        self._forget()
+        if self._is_fenced:
+            self._is_fenced = False
+            return [Leave(self._exit_code)] if self.is_leaving else [Rejoin(0.0)]
+        return [self._note_end(end), *self._leave_if_over()]
+
+    def _end_of(self, event: TreeEnded) -> SayExited:
+        found = self._exit or ProcessExited(event.key, LOST_CODE, "SIGNAL", "", self._pid)
+        reason, cause = found.reason, found.cause
+        if self._stop_why is not None:
+            reason, why = self._stop_why
+            cause = f"{why} ({cause})" if cause else why
+        if event.num_left:
+            cause = f"{cause}; {event.num_left} of its processes cannot be killed"
+        code = found.exit_code
+        return SayExited(event.key, code, reason, cause, self._last.step, found.pid)
+
+    def _note_end(self, end: SayExited) -> SayExited:
+        self.ends[end.key] = end
+        while len(self.ends) > MAX_ENDS:
+            del self.ends[next(iter(self.ends))]
+        return end
+
+    def _noted(self, event: NotedTold) -> list[Action]:
+        self.ends.pop(event.key, None)
+        return self._leave_if_over()
+
+    def _drop(self) -> list[Action]:
+        """Gives up what was not started yet."""
+        if self.phase not in (Phase.PREPARING, Phase.PREPARED) or self.key is None:
+            return []
+        dropped: list[Action] = [Drop(self.key)]
+        self._forget()
+        return dropped
+
+    def _forget(self) -> None:
+        self.key, self.phase = None, Phase.IDLE
+
+    # -- draining, leaving, time -------------------------------------------------------------------
+
+    def _drain(self, event: DrainTold) -> list[Action]:
+        self.is_draining = event.is_on
+        return []
+
+    def _leftovers_gone(self, event: LeftoversGone) -> list[Action]:
+        """A new incarnation: the scheduler drains the one that was of no use."""
+        self.is_unhealthy = False
+        if self.is_leaving or self.phase is not Phase.IDLE:
+            return []
+        return [Rejoin(0.0, is_new=True)]
+
+    def _shutdown(self, event: ShutdownAsked) -> list[Action]:
+        if self.is_leaving:
+            self._exit_code = STOPPED_CODE
+            self._left_at = self._now
+            if self.phase in (Phase.RUNNING, Phase.STOPPING) and self.key is not None:
+                return [EndTree(self.key, 0.0)]
+            return [*self._drop(), Leave(self._exit_code)]
+        self.is_leaving = True
+        self._left_at = self._now + self.times.noted_s
+        why = "its daemon was told to end"
+        ended = self._end_rank(self.times.shutdown_grace_s, "PREEMPTED", why)
+        return [*ended, *self._leave_if_over()]
+
+    def _leave_if_over(self) -> list[Action]:
+        if self.is_leaving and self.phase is Phase.IDLE:
+            self._left_at = max(self._left_at, self._now + self.times.noted_s)
+        return [Leave(self._exit_code)] if self._may_leave() else []
+
+    def _may_leave(self) -> bool:
+        if not self.is_leaving or self.phase is not Phase.IDLE:
+            return False
+        return not self.ends or not self.is_connected or self._exit_code != 0
+
+    def _tick(self, event: Ticked) -> list[Action]:
+        if self.is_leaving and self.phase is Phase.IDLE and self._now >= self._left_at:
+            return [Leave(self._exit_code)]
+        if self.is_connected or self.phase is Phase.IDLE or not self._away_since:
+            return []
+        away_s = self._now - self._away_since
+        if away_s < self.times.away_s or self.phase is Phase.STOPPING:
+            return []
+        why = f"the scheduler was away for {away_s:.0f} s"
+        return self._end_rank(self.times.away_grace_s, "NODE_LOST", why)
+
+
+_HANDLERS = {
+    Welcomed: "_welcomed",
+    Disconnected: "_disconnected",
+    Fenced: "_fenced",
+    PrepareTold: "_prepare",
+    Gathered: "_gathered",
+    NotGathered: "_not_gathered",
+    StartTold: "_start",
+    Launched: "_launched",
+    Progressed: "_progressed",
+    StopTold: "_stop",
+    ProcessExited: "_exited",
+    TreeEnded: "_tree_ended",
+    NotedTold: "_noted",
+    DrainTold: "_drain",
+    LeftoversGone: "_leftovers_gone",
+    ShutdownAsked: "_shutdown",
+    Ticked: "_tick",
+}

@@ -1,0 +1,307 @@
+"""What ranks write: files by rank and attempt, `<state>/jobs/<id>/<attempt>/rank<N>/stdout`.
+
+An offset counts bytes from the beginning of a stream, also after the beginning is gone: a full file
+`stdout` becomes `stdout.<offset of its first byte>`, and the oldest of these go. Bytes are kept as
+they came; what they do to a terminal is the business of who shows them. What cannot be written
+(disk full, more than a job may keep) is dropped and counted, and a line in the stream says so; the
+job never waits for it.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from oneflow.core.metrics_daemon import DAEMON
+
+STREAMS = ("stdout", "stderr")
+FILE_NBYTES = 64 << 20
+NUM_FILES = 4
+JOB_NBYTES = 10 << 30
+LOOK_NBYTES = 16 << 20  # so often the size of the whole job is looked at
+MAX_READ_NBYTES = 512 << 10
+
+
+@dataclass(frozen=True)
+class Limits:
+    """file_nbytes: of one file; num_files: of one stream, the one that grows included."""
+
+    file_nbytes: int = FILE_NBYTES
+    num_files: int = NUM_FILES
+    job_nbytes: int = JOB_NBYTES
+
+
+@dataclass(frozen=True)
+class Segment:
+    """One file of a stream. start: offset of its first byte."""
+
+    start: int
+    path: Path
+
+
+@dataclass(frozen=True)
+class Piece:
+    """offset: of the first byte; larger than asked for if so much is gone. size: of the stream."""
+
+    offset: int
+    data: bytes
+    size: int
+
+
+class LogWriter:
+    """One growing stream. One thread writes, others read through `read_piece`."""
+
+    def __init__(self, folder: Path, name: str, job_folder: Path, limits: Limits) -> None:
+        self._folder, self._name, self._job_folder = folder, name, job_folder
+        self._limits = limits
+        self._file: int | None = None
+        self._file_nbytes = 0
+        self._until_look = 0
+        self._is_job_full = False
+        self._dropped_nbytes = self._dropped_lines = 0
+        self._why = ""
+        self._ends_line = True
+        self.on_growth: Callable[[], None] = lambda: None
+        folder.mkdir(parents=True, exist_ok=True)
+        self._size = self._begun = size_of(folder, name)
+        self.is_closed = False
+
+    @property
+    def size(self) -> int:
+        """Bytes of the stream so far, those that are gone included."""
+        return self._size
+
+    def write(self, data: bytes) -> None:
+        """Appends; never raises for a full disk."""
+        problem = self._refusal(len(data))
+        if not problem and self._dropped_nbytes:
+            problem = self._put(self._mark())
+            if not problem:
+                self._dropped_nbytes = self._dropped_lines = 0
+        if not problem:
+            before = self._size
+            problem = self._put(data)
+            written = self._size - before
+            DAEMON.log_nbytes[self._name] += written
+            data = data[written:]
+        if data and problem:
+            self._drop(data, problem)
+        self.on_growth()
+
+    def close(self) -> None:
+        """Says what was dropped at the end, if there is room for it."""
+        if self._dropped_nbytes:
+            self._put(self._mark())
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+        self.is_closed = True
+        self.on_growth()
+
+    def _refusal(self, nbytes: int) -> str:
+        """Why nothing may be written now, or ""."""
+        self._until_look -= nbytes
+        if self._until_look <= 0:
+            self._until_look = min(LOOK_NBYTES, self._limits.job_nbytes // 8)
+            self._is_job_full = self._make_room() > self._limits.job_nbytes
+        return "the job's logs are as large as they may be" if self._is_job_full else ""
+
+    def _make_room(self) -> int:
+        """Bytes of the job's logs, after removing old files of full streams if there are too
+        many.
+        """
+        total = nbytes_of(self._job_folder)
+        if total <= self._limits.job_nbytes:
+            return total
+        for path in _oldest_rotated(self._job_folder):
+            size = _size(path)
+            path.unlink(missing_ok=True)
+            total -= size
+            if total <= self._limits.job_nbytes:
+                break
+        return total
+
+    def _put(self, data: bytes) -> str:
+        """Writes as much as there is room for; why not all, or ""."""
+        view = memoryview(data)
+        try:
+            while view:
+                file = self._open()
+                room = max(self._limits.file_nbytes - self._file_nbytes, 1)
+                count = os.write(file, view[:room])
+                self._ends_line = view[count - 1] == 10
+                self._file_nbytes += count
+                self._size += count
+                view = view[count:]
+        except OSError as error:
+            return error.strerror or str(error)
+        return ""
+
+    def _open(self) -> int:
+        path = self._folder / self._name
+        if self._file is not None and self._file_nbytes >= self._limits.file_nbytes:
+            os.close(self._file)
+            self._file = None
+            path.rename(path.with_name(f"{self._name}.{self._size - self._file_nbytes}"))
+            for old in segments(self._folder, self._name)[: 1 - self._limits.num_files]:
+                old.path.unlink(missing_ok=True)
+        if self._file is None:
+            self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+            self._file_nbytes = os.fstat(self._file).st_size
+        return self._file
+
+    def _drop(self, data: bytes, why: str) -> None:
+        lines = max(data.count(b"\n"), 1)
+        self._dropped_nbytes += len(data)
+        self._dropped_lines += lines
+        self._why = why
+        DAEMON.log_lines_dropped[self._name] += lines
+
+    def _mark(self) -> bytes:
+        start = "" if self._ends_line else "\n"
+        text = f"{self._dropped_nbytes} bytes ({self._dropped_lines} lines) were dropped here"
+        return f"{start}[oneflow: {text}: {self._why}]\n".encode()
+
+
+def segments(folder: Path, name: str) -> list[Segment]:
+    """The files of a stream that are there, oldest first."""
+    found = []
+    try:
+        names = os.listdir(folder)
+    except FileNotFoundError:
+        return []
+    for entry in names:
+        base, dot, start = entry.rpartition(".")
+        if dot and base == name and start.isdecimal():
+            found.append(Segment(int(start), folder / entry))
+    found.sort(key=lambda segment: segment.start)
+    last = found[-1].start + _size(found[-1].path) if found else 0
+    if name in names:
+        found.append(Segment(last, folder / name))
+    return found
+
+
+def size_of(folder: Path, name: str) -> int:
+    """Bytes of a stream so far, those that are gone included."""
+    found = segments(folder, name)
+    return found[-1].start + _size(found[-1].path) if found else 0
+
+
+def read_piece(folder: Path, name: str, offset: int, limit: int) -> Piece:
+    """Up to `limit` bytes from `offset` on, or from the first byte after it that is still there.
+
+    Safe beside a writer: a file that is renamed or removed meanwhile is looked for again.
+    """
+    limit = max(0, min(limit or MAX_READ_NBYTES, MAX_READ_NBYTES))
+    while True:
+        found = segments(folder, name)
+        if not found:
+            return Piece(0, b"", 0)
+        piece = _read_from(found, max(offset, found[0].start), limit)
+        is_same = segments(folder, name)[-1:] == found[-1:]  # or the file we read is another one
+        if piece is not None and is_same:
+            return piece
+
+
+def _read_from(found: list[Segment], offset: int, limit: int) -> Piece | None:
+    """None if a file was renamed or removed meanwhile."""
+    size = found[-1].start + _size(found[-1].path)
+    if offset >= size:
+        return Piece(size, b"", size)
+    segment = next(s for s in reversed(found) if s.start <= offset)
+    try:
+        with open(segment.path, "rb", buffering=0) as file:
+            return Piece(offset, os.pread(file.fileno(), limit, offset - segment.start), size)
+    except FileNotFoundError:
+        return None
+
+
+def nbytes_of(folder: Path) -> int:
+    """Bytes of all log files below a job's folder."""
+    return sum(_size(path) for path in _log_files(folder))
+
+
+def _log_files(job_folder: Path) -> Iterator[Path]:
+    for path in job_folder.glob("*/rank*/std*"):
+        if path.name.split(".")[0] in STREAMS:
+            yield path
+
+
+def _oldest_rotated(job_folder: Path) -> list[Path]:
+    found = [path for path in _log_files(job_folder) if "." in path.name]
+    return sorted(found, key=_modified_at)
+
+
+def _modified_at(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return 0.0
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
+
+
+class Pump(threading.Thread):
+    """Copies a rank's pipes into its logs until all have closed. In a thread of its own, so that a
+    slow disk holds up the rank and nothing else.
+    """
+
+    def __init__(self, pipes: dict[int, LogWriter]) -> None:
+        super().__init__(name="oneflow-logs", daemon=True)
+        self._pipes = pipes
+        self._wake_read, self._wake_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+
+    def run(self) -> None:
+        import selectors
+
+        with selectors.DefaultSelector() as selector:
+            for descriptor in self._pipes:
+                os.set_blocking(descriptor, False)
+                selector.register(descriptor, selectors.EVENT_READ)
+            selector.register(self._wake_read, selectors.EVENT_READ)
+            is_told_to_end = False
+            while len(selector.get_map()) > 1 and not is_told_to_end:
+                for key, _ in selector.select():
+                    if key.fd == self._wake_read:
+                        is_told_to_end = True
+                    elif not self._copy(key.fd):
+                        selector.unregister(key.fd)
+        for descriptor, writer in self._pipes.items():
+            while self._copy(descriptor, is_last=True):
+                pass
+            os.close(descriptor)
+            writer.close()
+
+    def finish(self, timeout_s: float) -> bool:
+        """Waits for what is on its way; a pipe that somebody still holds is closed after
+        `timeout_s`. True if all ended in order.
+        """
+        self.join(timeout_s)
+        is_done = not self.is_alive()
+        if not is_done:
+            os.write(self._wake_write, b"x")
+            self.join(timeout_s)
+        if not self.is_alive():
+            os.close(self._wake_read)
+            os.close(self._wake_write)
+        return is_done
+
+    def _copy(self, descriptor: int, is_last: bool = False) -> bool:
+        """One read. False at the end of the pipe (is_last: or if there is nothing now)."""
+        try:
+            data = os.read(descriptor, 1 << 20)
+        except BlockingIOError:
+            return not is_last
+        except OSError:
+            return False
+        if data:
+            self._pipes[descriptor].write(data)
+        return bool(data)

@@ -132,11 +132,11 @@ def moves() -> None:
             comm.broadcast(x, root)
             same(x, parts[root], dtype)
             out = empty(shape, dtype)
-            comm.scatter(out, [tensor(p, dtype) for p in parts] if RANK == root else None, root)
+            comm.scatter(out, [tensor(p, dtype) for p in parts] if root == RANK else None, root)
             same(out, parts[RANK], dtype)
             outs = [empty(shape, dtype) for _ in range(SIZE)]
-            comm.gather(mine, outs if RANK == root else None, root)
-            if RANK == root:
+            comm.gather(mine, outs if root == RANK else None, root)
+            if root == RANK:
                 for out, part in zip(outs, parts, strict=True):
                     same(out, part, dtype)
         given = [[values(r, shape, dtype, i) for i in range(SIZE)] for r in range(SIZE)]

@@ -27,8 +27,9 @@ def launch(num_ranks: int, *args: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.parametrize("far", [(), ("far",)], ids=["near", "far"])
-@pytest.mark.parametrize("num_ranks", [2, 3])
+@pytest.mark.parametrize(
+    ("num_ranks", "far"), [(2, ()), (3, ()), (3, ("far",))], ids=["2-near", "3-near", "3-far"]
+)
 @pytest.mark.parametrize("scene", SCENES)
 def test_scene(scene: str, num_ranks: int, far: tuple[str, ...]) -> None:
     result = launch(num_ranks, scene, *far)

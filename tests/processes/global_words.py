@@ -19,6 +19,7 @@ S0, S1, B, P = flow.sbp.split(0), flow.sbp.split(1), flow.sbp.broadcast, flow.sb
 ONE_AXIS = [(s,) for s in (S0, S1, B, P)]
 TWO_AXES = list(itertools.product((S0, S1, B, P), repeat=2))
 LAYOUTS = [(ALL, s) for s in ONE_AXIS] + [(GRID, s) for s in TWO_AXES] + [(LAST, (S0,))]
+SOME_LAYOUTS = LAYOUTS[:4] + LAYOUTS[4:20:3] + LAYOUTS[20:]
 
 
 def same(got: Any, expected: Any, tolerance: float = 0.0) -> None:

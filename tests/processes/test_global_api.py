@@ -16,13 +16,20 @@ PROGRAM = Path(__file__).parent / "global_api_program.py"
 SETTINGS = {"ONEFLOW_TIMEOUT_SECONDS": "60", "PYTHONWARNINGS": "error"}
 
 
-@pytest.mark.parametrize(("num_ranks", "debug"), [(1, "0"), (2, "1"), (4, "0")])
-def test_every_scene(num_ranks: int, debug: str) -> None:
-    """debug: ranks compare what they are asked for at every change of layout."""
+@pytest.mark.parametrize(
+    ("num_ranks", "settings"),
+    [
+        (1, {}),
+        (2, {"ONEFLOW_DEBUG_MODE": "1"}),  # compares what the ranks ask for at every change
+        (4, {"RANKS_PER_HOST": "2"}),  # shared memory inside a host, sockets between the two
+    ],
+    ids=["one process", "debug mode", "two hosts"],
+)
+def test_every_scene(num_ranks: int, settings: dict[str, str]) -> None:
     flags = ["--nproc_per_node", str(num_ranks), "--master_port", str(free_port())]
     result = subprocess.run(
         [sys.executable, "-m", "oneflow.distributed.launch", *flags, str(PROGRAM)],
-        env={**os.environ, **SETTINGS, "ONEFLOW_DEBUG_MODE": debug},
+        env={**os.environ, **SETTINGS, **settings},
         capture_output=True,
         text=True,
         timeout=240,

@@ -30,10 +30,10 @@ def layer_norm(
 ) -> None:
     *affine, centred, spare = rest
     dims = tuple(range(begin_axis, x.ndim))
-    xp.mean(x, axis=dims, dtype=mean.dtype, out=mean)
+    _mean(x, dims, mean)
     xp.subtract(x, _as_column(mean, x), out=centred)
     xp.multiply(centred, centred, out=spare)
-    xp.mean(spare, axis=dims, out=inv_std)
+    _mean(spare, dims, inv_std)
     _inverse_root(xp, inv_std, eps)
     xp.multiply(centred, _as_column(inv_std, x), out=centred)
     if affine:
@@ -64,8 +64,9 @@ def layer_norm_grad(xp: Any, d_x: Any, *rest: Any, begin_axis: int) -> None:
         xp.sum(g, axis=samples, out=d_beta)
         xp.multiply(g, gamma, out=g)
     xp.multiply(g, hat, out=spare)
-    along = spare.mean(axis=dims, keepdims=True)
-    xp.subtract(g, g.mean(axis=dims, keepdims=True), out=g)
+    size = prod(x.shape[begin_axis:])
+    along = spare.sum(axis=dims, keepdims=True) / size
+    xp.subtract(g, g.sum(axis=dims, keepdims=True) / size, out=g)
     xp.multiply(hat, along, out=hat)
     xp.subtract(g, hat, out=g)
     xp.multiply(g, scale, out=g)
@@ -79,7 +80,7 @@ def rms_norm(
     *gamma, spare = rest
     spare[...] = x
     xp.multiply(spare, spare, out=spare)
-    xp.mean(spare, axis=tuple(range(begin_axis, x.ndim)), out=inv_rms)
+    _mean(spare, tuple(range(begin_axis, x.ndim)), inv_rms)
     _inverse_root(xp, inv_rms, eps)
     xp.multiply(x, _as_column(inv_rms, x), out=spare)
     if gamma:
@@ -101,11 +102,18 @@ def rms_norm_grad(xp: Any, d_x: Any, *rest: Any, begin_axis: int) -> None:
         xp.sum(spare, axis=tuple(range(begin_axis)), out=arrays[0])
         xp.multiply(g, arrays[4], out=g)
     xp.multiply(g, hat, out=spare)
-    along = spare.mean(axis=tuple(range(begin_axis, x.ndim)), keepdims=True)
+    along = spare.sum(axis=tuple(range(begin_axis, x.ndim)), keepdims=True)
+    along /= prod(x.shape[begin_axis:])
     xp.multiply(hat, along, out=hat)
     xp.subtract(g, hat, out=g)
     xp.multiply(g, scale, out=g)
     d_x[...] = g
+
+
+def _mean(x: Any, dims: tuple[int, ...], out: Any) -> None:
+    """As xp.mean, which takes 4 us more for its Python: a quarter of a small layer norm."""
+    x.sum(axis=dims, dtype=out.dtype, out=out)
+    out /= prod(x.shape[d] for d in dims)
 
 
 def _inverse_root(xp: Any, variance: Any, eps: float) -> None:

@@ -112,6 +112,14 @@ def test_the_sbp_of_a_tensor_is_a_tuple() -> None:
     assert x.to_global(sbp=(flow.sbp.broadcast, flow.sbp.split(0))).sbp[0] is flow.sbp.broadcast
 
 
+def test_type_is_no_method_and_says_so() -> None:
+    x = flow.ones(2, dtype=flow.int8)
+    assert str(x.type) == "int8[2]"
+    for args in ((), (flow.float32,)):
+        with pytest.raises(TypeError, match=r"int8\[2\], and no method: write x.dtype"):
+            x.type(*args)
+
+
 def test_legacy_types_make_and_recognise_tensors() -> None:
     assert flow.FloatTensor(2, 3).shape == (2, 3)
     assert flow.LongTensor([1.5, 2]).tolist() == [1, 2]

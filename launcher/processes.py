@@ -11,7 +11,7 @@ import ctypes
 import os
 import signal
 import subprocess
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
@@ -33,11 +33,16 @@ def spawn(
     stdin: int | None,
     stdout: int | IO[bytes] | None,
     stderr: int | IO[bytes] | None,
+    *,
+    cwd: str | None = None,
+    pass_fds: Sequence[int] = (),
+    before_exec: Callable[[], None] | None = None,
 ) -> subprocess.Popen[bytes]:
     """Starts a rank in a session of its own that dies with this process. Call it from the main
     thread.
 
     PDEATHSIG follows the thread that forks, hence the main thread.
+    before_exec: runs in the child; it must not import or take locks.
     """
     parent = os.getpid()
 
@@ -45,6 +50,8 @@ def spawn(
         _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
         if os.getppid() != parent:  # the launcher died before the line above
             os._exit(137)
+        if before_exec is not None:
+            before_exec()
 
     return subprocess.Popen(
         argv,
@@ -52,6 +59,8 @@ def spawn(
         stdin=stdin,
         stdout=stdout,
         stderr=stderr,
+        cwd=cwd,
+        pass_fds=pass_fds,
         start_new_session=True,
         preexec_fn=in_child,
     )

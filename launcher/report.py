@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from oneflow.launcher.supervision import Verdict
+from oneflow.launcher.supervision import Exited, Verdict
 
 MAX_CAUSE_CHARS = 600
 _HIDDEN = re.compile(r"[\x7f-\x9f]")  # terminals act on these too, and JSON does not escape them
@@ -67,9 +67,9 @@ def final_line(
     else:
         fields |= {
             "state": state or "FAILED",
-            "reason": _reason(verdict, record, ran_out_of_memory),
+            "reason": reason_of(verdict.cause, record, ran_out_of_memory),
         }
-        cause = _cause(verdict, record, ran_out_of_memory)
+        cause = cause_of(verdict.cause, record, ran_out_of_memory)
     if verdict.cause and verdict.signum is None:
         fields |= {"rank": verdict.cause.rank, "host": socket.gethostname()}
         fields["pid"] = verdict.cause.pid
@@ -96,9 +96,9 @@ def compose(fields: dict[str, object], cause: str) -> str:
     return f"oneflow: {words} cause={json.dumps(one_line, ensure_ascii=False)}"
 
 
-def _reason(verdict: Verdict, record: ErrorRecord | None, ran_out_of_memory: bool) -> str:
-    cause = verdict.cause
-    if cause is None:
+def reason_of(cause: Exited | None, record: ErrorRecord | None, ran_out_of_memory: bool) -> str:
+    """Why a rank ended, as one of the reasons of jobs; NONE for an exit code of 0."""
+    if cause is None or cause.status == 0:
         return "NONE"
     if cause.status < 0:
         is_oom = ran_out_of_memory and cause.status == -signal.SIGKILL
@@ -108,9 +108,9 @@ def _reason(verdict: Verdict, record: ErrorRecord | None, ran_out_of_memory: boo
     return REASONS.get(cause.exit_code, "USER_ERROR")
 
 
-def _cause(verdict: Verdict, record: ErrorRecord | None, ran_out_of_memory: bool) -> str:
-    cause = verdict.cause
-    if cause is None:
+def cause_of(cause: Exited | None, record: ErrorRecord | None, ran_out_of_memory: bool) -> str:
+    """The same in words; "" for an exit code of 0."""
+    if cause is None or cause.status == 0:
         return ""
     if cause.status < 0:
         name = _signal_name(-cause.status)

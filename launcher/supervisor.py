@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import secrets
 import selectors
@@ -18,11 +17,12 @@ from functools import partial
 from pathlib import Path
 from typing import IO
 
-from oneflow.core.errors import ConfigError, InternalError
+from oneflow.core.errors import ConfigError
 from oneflow.core.exits import note_exited
 from oneflow.launcher.flags import Settings
 from oneflow.launcher.logs import Pump, line_prefix
 from oneflow.launcher.processes import descendants, num_oom_kills, reap, send_signal, spawn
+from oneflow.launcher.rank_env import RankPlace, bootstrap_path, rank_env
 from oneflow.launcher.report import ErrorRecord, read_error
 from oneflow.launcher.supervision import (
     DUMP_SIGNAL,
@@ -37,7 +37,6 @@ from oneflow.launcher.supervision import (
 )
 
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
-THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS")
 STOPPING_LOOK_S = 0.05
 
 
@@ -151,32 +150,26 @@ class Supervisor:
         if settings.no_python:
             return [settings.script, *settings.script_args]
         module = ["-m"] if settings.module else []
-        # By its path: `python -m` would import the package before an error could be recorded.
-        worker = Path(_package_folder()) / "distributed" / "worker.py"
-        python = [sys.executable, "-u", str(worker)]
+        python = [sys.executable, "-u", str(bootstrap_path())]
         return [*python, *module, settings.script, *settings.script_args]
 
     def _rank_env(self, local_rank: int, records: Path) -> dict[str, str]:
         settings, rank = self._settings, self._rank_of(local_rank)
-        env = dict(self._env)
-        env |= {
-            "MASTER_ADDR": settings.master_addr,
-            "MASTER_PORT": str(self._port),
-            "WORLD_SIZE": str(settings.world_size),
-            "RANK": str(rank),
-            "LOCAL_RANK": str(local_rank),
-            "GLOG_log_dir": str(self._log_folder(local_rank)),
-            "ONEFLOW_ATTEMPT": str(self._attempt),
-            "ONEFLOW_RDZV_TIMEOUT_SECONDS": f"{settings.rdzv_timeout:g}",
-            "ONEFLOW_ERROR_FILE": str(_record_path(records, rank)),
-            "ONEFLOW_EXITED_DIR": str(_exited_dir(records)),
-        }
-        if self._token:
-            env["ONEFLOW_JOB_TOKEN"] = self._token
-        if settings.nproc_per_node > 1:
-            threads = env.get("OMP_NUM_THREADS") or "1"
-            env |= {name: env.get(name) or threads for name in THREAD_VARIABLES}
-        return env
+        place = RankPlace(
+            master_addr=settings.master_addr,
+            master_port=self._port,
+            world_size=settings.world_size,
+            rank=rank,
+            local_rank=local_rank,
+            attempt=self._attempt,
+            log_dir=self._log_folder(local_rank),
+            error_file=_record_path(records, rank),
+            exited_dir=_exited_dir(records),
+            token=self._token,
+            is_crowded=settings.nproc_per_node > 1,
+            rdzv_timeout_s=settings.rdzv_timeout,
+        )
+        return rank_env(self._env, place)
 
     def _new_token(self) -> str | None:
         """256 random bits; with several nodes nobody could tell the others, so they bring their
@@ -289,14 +282,6 @@ def _wake_ups() -> Iterator[selectors.BaseSelector]:
         selector.close()
         os.close(reading)
         os.close(writing)
-
-
-def _package_folder() -> str:
-    """Where `oneflow` itself lies; this file may be reached through a link."""
-    spec = importlib.util.find_spec("oneflow")
-    if spec is None or not spec.submodule_search_locations:
-        raise InternalError("the package oneflow has no folder")
-    return spec.submodule_search_locations[0]
 
 
 def _record_path(records: Path, rank: int) -> Path:

@@ -1,0 +1,76 @@
+"""The environment of a rank: what every launcher of ours gives it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS")
+
+
+@dataclass(frozen=True)
+class RankPlace:
+    """Which rank of which attempt, and where what it says goes.
+
+    token: the secret of the job's ranks, if they have one.  is_crowded: other ranks share this
+    machine, so that each should use one thread unless the user says otherwise.
+    """
+
+    master_addr: str
+    master_port: int
+    world_size: int
+    rank: int
+    local_rank: int
+    attempt: int
+    log_dir: Path
+    error_file: Path
+    exited_dir: Path
+    token: str | None
+    is_crowded: bool
+    rdzv_timeout_s: float
+    job_id: str | None = None
+
+
+def rank_env(base: Mapping[str, str], place: RankPlace) -> dict[str, str]:
+    """`base` with what the rank must know. What `base` says of threads stays."""
+    env = dict(base) | {
+        "MASTER_ADDR": place.master_addr,
+        "MASTER_PORT": str(place.master_port),
+        "WORLD_SIZE": str(place.world_size),
+        "RANK": str(place.rank),
+        "LOCAL_RANK": str(place.local_rank),
+        "GLOG_log_dir": str(place.log_dir),
+        "ONEFLOW_ATTEMPT": str(place.attempt),
+        "ONEFLOW_RDZV_TIMEOUT_SECONDS": f"{place.rdzv_timeout_s:g}",
+        "ONEFLOW_ERROR_FILE": str(place.error_file),
+        "ONEFLOW_EXITED_DIR": str(place.exited_dir),
+    }
+    if place.job_id:
+        env["ONEFLOW_JOB_ID"] = place.job_id
+    if place.token:
+        env["ONEFLOW_JOB_TOKEN"] = place.token
+    if place.is_crowded:
+        threads = env.get("OMP_NUM_THREADS") or "1"
+        env |= {name: env.get(name) or threads for name in THREAD_VARIABLES}
+    return env
+
+
+def bootstrap_path() -> Path:
+    """The program that runs a script and records what ended it: `worker.py [-m] script args`.
+
+    By its path: `python -m` would import the package before an error could be recorded.
+    """
+    return _package_folder() / "distributed" / "worker.py"
+
+
+def _package_folder() -> Path:
+    """Where `oneflow` itself lies; this file may be reached through a link."""
+    import importlib.util
+
+    from oneflow.core.errors import InternalError
+
+    spec = importlib.util.find_spec("oneflow")
+    if spec is None or not spec.submodule_search_locations:
+        raise InternalError("the package oneflow has no folder")
+    return Path(spec.submodule_search_locations[0])

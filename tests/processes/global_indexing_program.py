@@ -391,11 +391,63 @@ def views(trial: Trial) -> None:
         trial.run(f"views {nd_sbp_str(nd_sbp)} on {placement}", work)
 
 
+class Model(nn.Module):  # type: ignore[misc]
+    def __init__(self, weight: Any) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(weight)
+
+    def forward(self, x: Any) -> Any:
+        w = self.weight * 1.0
+        w[0] = x[3] * 2.0
+        y = w[1:5] * x[6:2:-1] + flow.roll(w, 2, 0)[:4]
+        return (flow.cat([y, flow.flip(w, [0])[::3]], 0) ** 2).sum() + w[2, 1:4, -1].sum()
+
+
+class Train(nn.Graph):  # type: ignore[misc]
+    def __init__(self, model: Any) -> None:
+        super().__init__()
+        self.model = model
+        self.add_optimizer(flow.optim.SGD(model.parameters(), lr=0.01))
+
+    def build(self, x: Any) -> Any:
+        loss = self.model(x)
+        loss.backward()
+        return loss
+
+
+def graphs(trial: Trial) -> None:
+    """The same in a graph that trains a split weight: losses and weights as locally."""
+    start = np.random.default_rng(6).normal(size=SHAPE)
+    alone = Model(local(start))
+    optimizer = flow.optim.SGD(alone.parameters(), lr=0.01)
+    losses = []
+    for _ in range(2):
+        loss = alone(local(X))
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.numpy())
+    for placement, nd_sbp in layouts(X, 23, 1):
+        if any(s.is_partial for s in nd_sbp):
+            nd_sbp = tuple(S0 if s.is_partial else s for s in nd_sbp)
+
+        def work(placement: Any = placement, nd_sbp: Any = nd_sbp) -> None:
+            model = Model(scatter(start, placement, nd_sbp, 1))
+            graph = Train(model)
+            given = draw(np.random.default_rng(2), X, placement)
+            for expected in losses:
+                check(graph(scatter(X, placement, given, 2)), expected, 1e-8)
+            check(model.weight, alone.weight.numpy(), 1e-8)
+            assert model.weight.sbp == nd_sbp
+
+        trial.run(f"graph {nd_sbp_str(nd_sbp)} on {placement}", work)
+
+
 def main() -> None:
     trial = Trial()
     for scene in (
         slices, indices, rows_stay, functions, writes, writes_stay, written_gradients, in_place,
-        views, versions,
+        views, graphs, versions,
     ):  # fmt: skip
         scene(trial)
     trial.finish()

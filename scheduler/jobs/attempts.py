@@ -51,6 +51,16 @@ class Attempts:
         found = [(attempt, attempt.rank_on(daemon)) for attempt in self.live.values()]
         return [(a, r) for a, r in found if r is not None and r.phase is not RankPhase.LOST]
 
+    def holder(self, daemon: str) -> str:
+        """The job whose attempt has a rank there, even one that is over; "" if there is none.
+
+        Until that attempt is over the device is not given to another job: after a restart of the
+        scheduler both would claim it, as the store does not know which of an attempt's ranks are
+        over.
+        """
+        found = (a.job_id for a in self.live.values() if a.rank_on(daemon) is not None)
+        return next(found, "")
+
     # -- beginning ---------------------------------------------------------------------------------
 
     def begin(self, job_id: str, assignments: tuple[Assignment, ...]) -> None:
@@ -173,7 +183,7 @@ class Attempts:
                 self.tell_prepare(attempt, rank)
         elif running is None:
             rank.phase, rank.missing_since = RankPhase.MISSING, self.desk.now
-        elif running.phase == "prepared":
+        elif running.phase in ("preparing", "prepared"):
             rank.phase = RankPhase.PREPARED
             self.start_if_ready(attempt)
         else:
@@ -197,7 +207,6 @@ class Attempts:
 
     def lose(self, attempt: Attempt, rank: Rank, why: str) -> None:
         rank.phase = RankPhase.LOST
-        self.fleet.release(rank.daemon, attempt.job_id)
         host = rank.assignment.node
         self.fail(attempt, Failure("NODE_LOST", why, CODES["NODE_LOST"], rank.number, host))
 
@@ -237,7 +246,7 @@ class Attempts:
         close(self.desk, attempt)
         for rank in attempt.ranks:
             self.fleet.release(rank.daemon, attempt.job_id)
-            if rank.exit is not None and self.fleet.is_reachable(rank.daemon):
+            if rank.phase is RankPhase.ENDED and self.fleet.is_reachable(rank.daemon):
                 self.desk.tell(TellNoted(rank.daemon, attempt.job_id, attempt.number, rank.number))
         self.desk.is_queue_stale = True
 

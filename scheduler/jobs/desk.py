@@ -6,20 +6,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from oneflow.scheduler.jobs.events import (
-    Action,
-    Remove,
-    Save,
-    TellForget,
-    TellNoted,
-    TellPrepare,
-    TellStart,
-    TellStop,
-)
+from oneflow.scheduler.jobs.events import Action, Save
 from oneflow.scheduler.jobs.records import JobRecord
 from oneflow.scheduler.jobs.settings import Settings
-
-_TOLD = (TellPrepare, TellStart, TellStop, TellNoted, TellForget, Remove)
 
 
 @dataclass
@@ -53,15 +42,19 @@ class Desk:
 
 
 def without_needless_saves(actions: Iterable[Action]) -> list[Action]:
-    """A record that is saved again before anybody is told anything need not be saved twice."""
+    """A record that is saved twice in a row is saved once.
+
+    Not so if another action lies between: another job may have got the devices of this one, and a
+    crash must never leave both with them.
+    """
     result: list[Action] = []
-    seen: set[str] = set()
-    for action in reversed(list(actions)):
-        if isinstance(action, _TOLD):
-            seen.clear()
-        if isinstance(action, Save):
-            if action.record.id in seen:
-                continue
-            seen.add(action.record.id)
+    for action in actions:
+        last = result[-1] if result else None
+        if (
+            isinstance(action, Save)
+            and isinstance(last, Save)
+            and action.record.id == last.record.id
+        ):
+            result.pop()
         result.append(action)
-    return result[::-1]
+    return result

@@ -51,7 +51,10 @@ class RemoveAsked:
 
 @dataclass(frozen=True)
 class Running:
-    """An attempt that a daemon says it is working on. phase: prepared, running or stopping."""
+    """An attempt that a daemon says it is working on.
+
+    phase: preparing, prepared, running or stopping.
+    """
 
     job_id: str
     attempt: int

@@ -100,10 +100,10 @@ def _of_attempt(attempt: Attempt, table: Table) -> Iterator[str]:
 
 
 def _of_devices(table: Table) -> Iterator[str]:
-    live = [r for a in table.attempts.live.values() for r in a.ranks if not r.is_over]
-    for daemon, count in Counter(rank.daemon for rank in live).items():
+    held = [rank.daemon for attempt in table.attempts.live.values() for rank in attempt.ranks]
+    for daemon, count in Counter(held).items():
         if count > 1:
-            yield f"{daemon} has {count} ranks at a time"
+            yield f"{count} attempts hold {daemon}"
     for known in table.daemons.values():
         if known.job and known.job not in table.attempts.live:
             yield f"{known.id} is held by {known.job}, of which no attempt goes on"

@@ -266,8 +266,7 @@ class Table:
             self._fence(event)
             return
         mine = self._attempts.on(event.daemon)
-        holding = [a.job_id for a, rank in mine if is_same or not rank.is_over]
-        self._fleet.join(event, holding[0] if holding else "")
+        self._fleet.join(event, self._attempts.holder(event.daemon))
         running = {(r.job_id, r.attempt, r.rank): r for r in event.running}
         for attempt, rank in mine:
             said = running.get((attempt.job_id, attempt.number, rank.number))

@@ -1,0 +1,440 @@
+"""A whole cluster in one process, in virtual time, with everything going wrong, under a seed.
+
+`python tests/faults/simulation.py --seeds 10000` runs many seeds; `--start 4711 --seeds 1 -v` runs
+one again and prints what happened. After the faults stop everything must come to rest: every job
+in one final state, nothing running twice, the store the same as the table, and the next job runs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from collections import Counter
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+from simulated_daemon import Daemon, Program, Training
+from simulated_network import Quality, Violation, World
+from simulated_scheduler import MemoryStore, SimulatedScheduler
+
+from oneflow.scheduler.jobs.events import (
+    CancelAsked,
+    DrainAsked,
+    RemoveAsked,
+    RestartAsked,
+    Submitted,
+    TellPrepare,
+)
+from oneflow.scheduler.jobs.records import JobSpec, JobState
+from oneflow.scheduler.jobs.settings import Settings
+from oneflow.scheduler.jobs.table import Table
+
+FAULTS_END_S = 60.0
+REST_S = 900.0
+DETECTION_S = 25.0  # silence, reconnection with jitter, and a lost message or two
+CLIENT_RETRY_S = 1.5
+
+
+@dataclass
+class Outcome:
+    """What a run saw; `error` is "" if nothing was wrong."""
+
+    seed: int
+    error: str = ""
+    trace: list[str] = field(default_factory=list)
+    steps: int = 0
+    jobs: int = 0
+    restarts: int = 0
+    crashes: int = 0
+    states: Counter[str] = field(default_factory=Counter)
+
+
+class Simulation:
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+        self.world = world = World(seed)
+        rng = world.rng
+        self.quality = self._choose_quality()
+        self.settings = Settings(
+            prepare_s=rng.choice((30.0, 60.0)),
+            grace_s=rng.choice((2.0, 10.0)),
+            unkillable_s=rng.choice((5.0, 20.0)),
+            early_exit_s=rng.choice((5.0, 10.0)),
+        )
+        self.store = MemoryStore()
+        self.scheduler = SimulatedScheduler(world, self.store, self.settings)
+        self.programs: dict[str, Program] = {}
+        self.trainings: dict[tuple[str, int], Training] = {}
+        self.first_step_at: dict[tuple[str, int], float] = {}
+        self.acknowledged: set[str] = set()
+        self.removed: set[str] = set()
+        self.num_devices = 0
+        self.is_faulty = True
+        self.daemons = self._make_daemons()
+        self._plan_clients()
+        self._plan_faults()
+
+    def _choose_quality(self) -> Quality:
+        rng = self.world.rng
+        if rng.random() < 0.6:
+            return Quality(True, rng.choice((0.002, 0.05, 0.3)))
+        loss, duplication = rng.choice((0.01, 0.1)), rng.choice((0.01, 0.2))
+        return Quality(False, rng.choice((0.01, 0.2)), loss, duplication)
+
+    def _make_daemons(self) -> list[Daemon]:
+        rng = self.world.rng
+        self.num_devices = rng.randint(3, 8)
+        num_nodes = rng.randint(1, 3)
+        daemons = []
+        for number in range(self.num_devices):
+            node, index = f"n{number % num_nodes}", number // num_nodes
+            name = f"{node}/cpu:{index}"
+            daemons.append(
+                Daemon(
+                    self.world, name, node, index, self.scheduler, self.quality, self._training_of
+                )
+            )
+        return daemons
+
+    # -- jobs --------------------------------------------------------------------------------------
+
+    def _training_of(self, message: TellPrepare) -> Training:
+        record = message.record
+        key = (record.id, record.attempt)
+        if key not in self.trainings:
+            program = self.programs[record.id]
+            training = Training(self.world, record.id, record.attempt, record.spec.devices, program)
+            training.on_step = self._stepped
+            self.trainings[key] = training
+        return self.trainings[key]
+
+    def _stepped(self, training: Training) -> None:
+        """Two attempts of one job may step at a time only until the old one can be found out."""
+        now, job = self.world.now, training.job_id
+        self.first_step_at.setdefault((job, training.attempt), now)
+        newer = [
+            at for (other, number), at in self.first_step_at.items()
+            if other == job and number > training.attempt
+        ]  # fmt: skip
+        if not newer:
+            return
+        fine = [daemon.fine_since for daemon, _ in training.ranks.values()]
+        reachable = [d for d, _ in training.ranks.values() if not d.is_frozen and not d.line.is_cut]
+        if not reachable or self.scheduler.is_frozen or not self.scheduler.is_up:
+            return
+        since = max(*newer, *fine, self.scheduler.fine_since)
+        if now - since > DETECTION_S:
+            raise Violation(f"attempt {training.attempt} of {job} runs beside a newer one")
+
+    def _make_program(self, devices: int) -> Program:
+        rng = self.world.rng
+        program = Program(
+            steps=rng.randint(2, 40),
+            step_s=rng.choice((0.1, 0.5, 2.0)),
+            checkpoint_every=rng.choice((0, 3, 5)),
+            stop_s=rng.choice((0.2, 3.0, 30.0)),
+            exits_zero_when_stopped=rng.random() < 0.1,
+            is_endless=rng.random() < 0.05,
+        )
+        for attempt in range(1, 6):
+            if rng.random() < 0.3:
+                code, reason = rng.choice(
+                    ((3, "USER_ERROR"), (137, "OOM_HOST"), (-11, "SIGNAL"), (82, "NONFINITE"))
+                )
+                step = rng.randint(1, 30)
+                program.failures[attempt] = (step, rng.randrange(devices), code, reason)
+        if rng.random() < 0.1:
+            program.early_exit_rank = rng.randrange(devices)
+        if rng.random() < 0.1:
+            program.prepare_error, program.prepare_hang = 0.3, 0.1
+        return program
+
+    # -- clients -----------------------------------------------------------------------------------
+
+    def _plan_clients(self) -> None:
+        rng = self.world.rng
+        for number in range(rng.randint(3, 14)):
+            job_id = f"j{number}"
+            devices = rng.choice((1, 1, 2, 2, 3, self.num_devices, self.num_devices + 2))
+            spec = JobSpec(
+                name=job_id,
+                argv=("train",),
+                devices=devices,
+                nodes=2 if devices == 2 and rng.random() < 0.2 else 0,
+                priority=rng.randint(-1, 1),
+                max_restarts=rng.choice((0, 1, 4)),
+                restart_on=rng.choice(((), (), ("NODE_LOST", "3"), ("OOM_HOST",))),
+                time_limit_s=rng.choice((0.0, 0.0, 0.0, 15.0)),
+            )
+            self.programs[job_id] = self._make_program(devices)
+            at = rng.uniform(0, FAULTS_END_S * 0.8)
+            self.world.after(at, lambda s=spec: self._submit(s))  # type: ignore[misc]
+            if rng.random() < 0.25:
+                late = at + rng.uniform(0, 30)
+                self.world.after(late, lambda j=job_id: self._cancel(j))  # type: ignore[misc]
+            if rng.random() < 0.15:
+                self._ask_later(at + rng.uniform(5, 60), RestartAsked(job_id, "user", 0.0))
+            if rng.random() < 0.1:
+                self.world.after(
+                    at + rng.uniform(5, 60),
+                    lambda j=job_id: self._remove(j),  # type: ignore[misc]
+                )
+
+    def _submit(self, spec: JobSpec) -> None:
+        """Until it is acknowledged; sometimes once more, as a client does that heard nothing."""
+        key = f"key-of-{spec.name}"
+        event = Submitted(spec.name, spec, "user", key, self.world.wall)
+        if spec.name in self.removed:
+            return
+        if self.scheduler.step(event):
+            self.acknowledged.add(spec.name)
+            if self.world.chance(0.8):
+                return
+        if self.world.now < FAULTS_END_S * 2 and spec.name not in self.removed:
+            self.world.after(CLIENT_RETRY_S, lambda: self._submit(spec))
+
+    def _cancel(self, job_id: str) -> None:
+        if not self.scheduler.step(CancelAsked(job_id, "user", self.world.wall)):
+            known = self.scheduler.is_up and job_id in self.scheduler.table.jobs
+            if known or self.world.now < FAULTS_END_S:
+                self.world.after(CLIENT_RETRY_S, lambda: self._cancel(job_id))
+
+    def _ask_later(self, delay_s: float, event: RestartAsked | DrainAsked) -> None:
+        self.world.after(delay_s, lambda: self.scheduler.step(event) and None)
+
+    def _remove(self, job_id: str) -> None:
+        """As it may or may not have happened if the scheduler crashes, it counts as removed."""
+        table = self.scheduler.table
+        if job_id in table.jobs and table.jobs[job_id].state.is_final:
+            self.removed.add(job_id)
+            self.scheduler.step(RemoveAsked(job_id))
+
+    # -- faults ------------------------------------------------------------------------------------
+
+    def _plan_faults(self) -> None:
+        rng = self.world.rng
+        self.scheduler.crash = rng.choice((0.0, 0.0, 0.002, 0.02))
+        period_s = rng.choice((1.0, 4.0, 15.0))
+        at = 0.0
+        while at < FAULTS_END_S:
+            at += rng.expovariate(1 / period_s)
+            self.world.after(min(at, FAULTS_END_S), self._do_harm)
+        self.world.after(0.5, self._revive_scheduler)
+        self.world.after(FAULTS_END_S, self._make_peace)
+
+    def _do_harm(self) -> None:
+        rng = self.world.rng
+        daemon = rng.choice(self.daemons)
+        duration_s = rng.choice((0.5, 2.0, 8.0, 20.0, 60.0))
+        match rng.randrange(11):
+            case 0:
+                self._kill(daemon, duration_s)
+            case 1:
+                daemon.freeze(duration_s)
+            case 2 | 3:
+                self._cut(
+                    daemon, duration_s, rng.choice(((True, True), (True, False), (False, True)))
+                )
+            case 4:
+                if daemon.connection:
+                    daemon.connection.break_off()
+            case 5:
+                self.scheduler.kill()
+            case 6:
+                self.scheduler.freeze(min(duration_s, 20.0))
+            case 7:
+                self._kill_rank(daemon)
+            case 8:
+                self._fill_disk(duration_s)
+            case 9:
+                node = daemon.node if rng.random() < 0.3 else daemon.name
+                self.scheduler.step(DrainAsked(node, rng.choice((0.0, 5.0))))
+                self.world.after(30.0, lambda: self._kill(daemon, 1.0))
+            case _:
+                self._freeze_rank(daemon, duration_s)
+
+    def _kill(self, daemon: Daemon, duration_s: float) -> None:
+        if daemon.is_alive:
+            daemon.kill()
+            self.world.after(duration_s, lambda: None if daemon.is_alive else daemon.start())
+
+    def _cut(self, daemon: Daemon, duration_s: float, ways: tuple[bool, bool]) -> None:
+        self.world.say(f"{daemon.name} is cut off {ways} for {duration_s} s")
+        daemon.line.set(*ways)
+        self.world.after(duration_s, lambda: self._heal(daemon))
+
+    def _heal(self, daemon: Daemon) -> None:
+        if daemon.line.is_cut:
+            daemon.fine_since = self.world.now
+        daemon.line.set(False, False)
+        if daemon.connection:
+            daemon.connection.heal()
+
+    def _kill_rank(self, daemon: Daemon) -> None:
+        if daemon.worker and not daemon.is_frozen and daemon.worker.phase != "preparing":
+            code, reason = self.world.rng.choice(((137, "SIGNAL"), (139, "SIGNAL")))
+            daemon.end(daemon.worker, code, reason, "killed by the test")
+
+    def _freeze_rank(self, daemon: Daemon, duration_s: float) -> None:
+        if daemon.worker:
+            worker = daemon.worker
+            worker.is_frozen = True
+            self.world.after(duration_s, lambda: setattr(worker, "is_frozen", False))
+
+    def _fill_disk(self, duration_s: float) -> None:
+        self.world.say("the scheduler's disk is full")
+        self.store.is_full = True
+        self.world.after(min(duration_s, 8.0), lambda: setattr(self.store, "is_full", False))
+
+    def _revive_scheduler(self) -> None:
+        if not self.scheduler.is_up:
+            delay_s = self.world.rng.choice((0.1, 1.0, 3.0, 15.0)) if self.is_faulty else 0.1
+            self.world.after(delay_s, lambda: None if self.scheduler.is_up else self._restart())
+        self.world.after(0.5 if self.is_faulty else 5.0, self._revive_scheduler)
+
+    def _restart(self) -> None:
+        self.scheduler.start()
+
+    def _make_peace(self) -> None:
+        """Nothing new goes wrong from here on; what is frozen or away comes back by itself."""
+        self.world.say("faults end")
+        self.is_faulty = False
+        self.scheduler.crash = 0.0
+        self.quality.loss = self.quality.duplication = 0.0
+        self.store.is_full = False
+        for daemon in self.daemons:
+            self._heal(daemon)
+
+    # -- the end -----------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        self.world.run_until(FAULTS_END_S + 70.0)
+        self._restart_drained()
+        self.world.run_until(self.world.now + 40.0)
+        for job_id in list(self.scheduler.table.jobs):
+            if self._can_never_end(job_id):
+                self._cancel(job_id)
+        end = self.world.now + REST_S
+        while self.world.now < end and not self._is_at_rest():
+            self.world.run_until(self.world.now + 5.0)
+        self._check_rest()
+        self._run_one_more()
+
+    def _restart_drained(self) -> None:
+        for daemon in self.daemons:
+            if daemon.is_draining and not daemon.worker:
+                self._kill(daemon, 0.5)
+
+    def _can_never_end(self, job_id: str) -> bool:
+        spec = self.scheduler.table.jobs[job_id].spec
+        fits = spec.devices <= self.num_devices
+        spread = len({daemon.node for daemon in self.daemons}) >= spec.nodes
+        return self.programs[job_id].is_endless or not fits or not spread
+
+    def _is_at_rest(self) -> bool:
+        self._restart_drained()
+        table = self.scheduler.table
+        is_quiet = all(record.state.is_final for record in table.jobs.values())
+        is_idle = all(daemon.worker is None and not daemon.exits for daemon in self.daemons)
+        all_up = all(known.state == "up" for known in table.daemons.values())
+        return is_quiet and is_idle and all_up and len(table.daemons) == len(self.daemons)
+
+    def _check_rest(self) -> None:
+        table = self.scheduler.table
+        for record in table.jobs.values():
+            if not record.state.is_final:
+                raise Violation(f"{record.id} never ended: {record}")
+        if not self._is_at_rest():
+            said = [f"{d.name}: {d.worker} {d.exits} {d.is_alive}" for d in self.daemons]
+            raise Violation(f"the daemons never came to rest: {said}, {dict(table.daemons)}")
+        if lost := self.acknowledged - self.removed - set(table.jobs):
+            raise Violation(f"accepted jobs are lost: {sorted(lost)}")
+        loaded = self.store.load()
+        again = Table(loaded.jobs, loaded.epoch, self.settings)
+        if list(again.jobs.values()) != list(table.jobs.values()) or again.epoch != table.epoch:
+            raise Violation("the store does not replay to the state of the table")
+
+    def _run_one_more(self) -> None:
+        """Whatever happened before: the next job on the same devices succeeds."""
+        spec = JobSpec(name="last", argv=("train",), devices=self.num_devices)
+        self.programs["last"] = Program(steps=3, step_s=0.1, checkpoint_every=0, stop_s=0.1)
+        self.scheduler.step(Submitted("last", spec, "user", "key", self.world.wall))
+        self.world.run_until(self.world.now + 60.0)
+        record = self.scheduler.table.jobs["last"]
+        if record.state is not JobState.SUCCEEDED:
+            raise Violation(f"the next job did not succeed: {record}")
+
+
+def run_seed(seed: int) -> Outcome:
+    """Runs one cluster from its first daemon to its rest."""
+    outcome = Outcome(seed)
+    simulation = None
+    try:
+        simulation = Simulation(seed)
+        simulation.run()
+    except Exception as error:
+        outcome.error = f"{type(error).__name__}: {error}"
+        if not isinstance(error, Violation):
+            import traceback
+
+            outcome.error += "\n" + traceback.format_exc()
+    if simulation is not None:
+        jobs = simulation.scheduler.table.jobs.values()
+        outcome.steps, outcome.jobs = simulation.scheduler.num_steps, len(jobs)
+        outcome.crashes = simulation.scheduler.num_crashes
+        outcome.restarts = sum(max(record.attempt - 1, 0) for record in jobs)
+        outcome.states = Counter(f"{record.state} {record.reason}" for record in jobs)
+        if outcome.error:
+            outcome.trace = list(simulation.world.trace)
+    return outcome
+
+
+def replay_command(seed: int) -> str:
+    return f"python tests/faults/simulation.py --start {seed} --seeds 1 --verbose"
+
+
+def run_seeds(start: int, count: int, processes: int) -> list[Outcome]:
+    seeds = range(start, start + count)
+    if processes == 1 or count == 1:
+        return [run_seed(seed) for seed in seeds]
+    with ProcessPoolExecutor(processes) as pool:
+        return list(pool.map(run_seed, seeds, chunksize=10))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seeds", type=int, default=300, help="how many")
+    parser.add_argument("--start", type=int, default=0, help="the first one")
+    parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--verbose", "-v", action="store_true", help="what happened, of failures")
+    options = parser.parse_args()
+    began = time.monotonic()
+    outcomes = run_seeds(options.start, options.seeds, options.processes)
+    failed = [outcome for outcome in outcomes if outcome.error]
+    for outcome in failed:
+        if options.verbose:
+            print("\n".join(outcome.trace))
+        print(f"seed {outcome.seed}: {outcome.error}\n  again: {replay_command(outcome.seed)}")
+    _summarize(outcomes, time.monotonic() - began)
+    return 1 if failed else 0
+
+
+def _summarize(outcomes: list[Outcome], seconds: float) -> None:
+    states = sum((outcome.states for outcome in outcomes), Counter[str]())
+    jobs, steps = sum(o.jobs for o in outcomes), sum(o.steps for o in outcomes)
+    print(
+        f"{len(outcomes)} seeds, {sum(bool(o.error) for o in outcomes)} failed, {seconds:.0f} s; "
+        f"{jobs} jobs, {sum(o.restarts for o in outcomes)} restarts, "
+        f"{sum(o.crashes for o in outcomes)} crashes of the scheduler, {steps} steps"
+    )
+    for state, count in states.most_common():
+        print(f"  {count:7d} {state}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

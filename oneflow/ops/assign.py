@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from oneflow.core.dispatch import call
+from oneflow.core.dtype import bool_
 from oneflow.core.errors import DTypeError, ShapeError
 from oneflow.core.op import Op, elementwise_signatures, register
 from oneflow.core.sbp import SbpSignature
@@ -28,7 +29,7 @@ class Assign(Op):
 
     @staticmethod
     def sbp(x: TensorType, new: TensorType) -> list[SbpSignature]:
-        return elementwise_signatures(x, new)
+        return elementwise_signatures(x, new, linear=x.dtype is not bool_)
 
 
 def assign(x: Value, new: Value) -> Value:

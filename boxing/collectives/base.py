@@ -31,7 +31,14 @@ from oneflow.boxing.collectives.exchange import (
     sum_exchange,
 )
 from oneflow.boxing.transitions import is_one_hop
-from oneflow.core.errors import DesyncError, HangError, PeerLostError, ShapeError
+from oneflow.core.errors import (
+    DesyncError,
+    HangError,
+    OneFlowError,
+    PeerLostError,
+    ShapeError,
+    TransportError,
+)
 from oneflow.core.location import user_location
 from oneflow.core.metrics import METRICS
 
@@ -177,6 +184,7 @@ class Collectives(ABC):
         self.calls = 0
         """Number of the last call that this rank has begun."""
         self.watch: Watch | None = None
+        self._broken = ""
         self._peer_check = check
 
     # ---- the five primitives ---------------------------------------------------------------------
@@ -318,6 +326,8 @@ class Collectives(ABC):
 
     def _info(self, kind: str, dtype: Any = None, shape: tuple[int, ...] = ()) -> CallInfo:
         """Every call begins with this, once."""
+        if self._broken:
+            raise TransportError(f"the ranks {list(self.ranks)} are cut off since {self._broken}")
         self.calls += 1
         name = "" if dtype is None else dtype_name(dtype)
         return call_info(kind, name, tuple(shape), user_location())
@@ -338,11 +348,25 @@ class Collectives(ABC):
     ) -> None:
         """Every backend calls this once in `SLICE_S` while it waits; raises to give up.
 
-        behind: looks which peers are still awaited, in ascending order.  waited_s: since when.
+        behind: looks which peers are still awaited, in ascending order.  waited_s: since when. Who
+        gives up in the middle of a call can make no other: its peers would take it for that one.
         """
         missing = behind()
         if not missing:
             return
+        try:
+            self._judge_wait(info, missing, behind, waited_s)
+        except OneFlowError as error:
+            self._broken = f"{info.text} ended with {type(error).__name__}: {error}"
+            raise
+
+    def _judge_wait(
+        self,
+        info: CallInfo,
+        missing: Sequence[int],
+        behind: Callable[[], list[int]],
+        waited_s: float,
+    ) -> None:
         if self.watch is not None and waited_s > LONG_WAIT_S:
             self.watch.still(self.calls, info.text, missing)
         if self._peer_check is not None:

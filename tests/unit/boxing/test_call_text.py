@@ -8,6 +8,7 @@ import pytest
 from oneflow.boxing.collectives.base import TEXT_NBYTES, call_info, call_text, shortened
 from oneflow.boxing.collectives.in_process import InProcessGroup
 from oneflow.boxing.transitions import make_step
+from oneflow.core.errors import HangError, TransportError
 from oneflow.core.placement import Placement
 from oneflow.core.sbp import BROADCAST, Split
 
@@ -64,6 +65,15 @@ def test_everything_that_must_agree_is_in_the_signature() -> None:
     signatures = {call_info(*call, f"x.py:{i}").signature for i, call in enumerate(calls)}
     assert len(signatures) == len(calls)
     assert len({call_info(*calls[0], f"x.py:{i}").signature for i in range(5)}) == 1
+
+
+def test_who_gave_up_in_a_call_makes_no_other() -> None:
+    """Its peers, if they come, would read what it posted for the call it gave up."""
+    c = InProcessGroup((0, 1)).collectives(0, timeout_s=0.01)
+    with pytest.raises(HangError, match=r"barrier at .*: rank 0 waited 0.01 s for rank 1"):
+        c.barrier()
+    with pytest.raises(TransportError, match=r"cut off since barrier at .*HangError"):
+        c.all_reduce(np.ones(3))
 
 
 def test_calls_are_counted_alike_whatever_they_are() -> None:

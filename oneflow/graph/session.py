@@ -12,6 +12,7 @@ from oneflow.core.job_config import Cluster, JobConfig
 
 if TYPE_CHECKING:
     from oneflow.actors.job import Job
+    from oneflow.core.plan import Plan
 
 PATIENCE = 1.5
 """A broken connection is an error of its own after so many times what the scheduler needs to
@@ -55,16 +56,19 @@ def _bind_alone(
 def _bind_together(
     graph: LogicalGraph, config: JobConfig, variables: Mapping[str, Any], device_index: int
 ) -> Job:
-    from oneflow.actors.job import Job
-    from oneflow.actors.link import open_link
+    from oneflow.core.plan import Plan, plan_digest
+
+    data = compile_together(graph, config)
+    return open_plan(Plan.from_bytes(data), plan_digest(data), config.name, variables, device_index)
+
+
+def compile_together(graph: LogicalGraph, config: JobConfig) -> bytes:
+    """The plan of a graph that spans ranks, after all of them have agreed on the graph."""
     from oneflow.core.graph_proto import graph_digest, graph_to_bytes, node_digests
     from oneflow.core.graph_text import print_node
-    from oneflow.core.plan import Plan, plan_digest
-    from oneflow.distributed.meeting import StepWatch
     from oneflow.distributed.world import world
 
     here = world()
-    client = here.client
     nodes = list(graph)
 
     def describe(index: int) -> str:
@@ -73,7 +77,7 @@ def _bind_together(
             f"{print_node(node, with_location=False)} ({node.location})" if node else "no such node"
         )
 
-    data = here.compile(
+    return here.compile(
         config.name,
         graph_digest(graph).encode() + config.to_bytes(),
         node_digests(graph),
@@ -81,8 +85,23 @@ def _bind_together(
         config.to_bytes() if here.rank == 0 else b"",
         describe,
     )
-    plan = Plan.from_bytes(data)
-    name = f"{config.name}.{plan_digest(data)}.{here.next_job_number()}"
+
+
+def open_plan(
+    plan: Plan, digest: str, job_name: str, variables: Mapping[str, Any], device_index: int
+) -> Job:
+    """Binds a plan that spans ranks; all ranks of the world call it with the same plan.
+
+    digest: see `plan_digest`.
+    """
+    from oneflow.actors.job import Job
+    from oneflow.actors.link import open_link
+    from oneflow.distributed.meeting import StepWatch
+    from oneflow.distributed.world import world
+
+    here = world()
+    client = here.client
+    name = f"{job_name}.{digest}.{here.next_job_number()}"
     ranks = sorted({r for actor in plan.actors for r in actor.placement.rank_ids})
 
     def connect(plan: Plan, rank: int) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -44,7 +44,38 @@ def load_shards(path: Any, map_location: Any) -> Any:
     size is wrong, and before anything is returned if a digest is.
     """
     pact = Pact(f'Cannot load file "{path}"')
-    found = pact.attempt(lambda: _checked_manifest(Path(path)))
+    manifest, has_gpus = _agreed_manifest(pact, Path(path))
+    choose = _layout_chooser(map_location, has_gpus)
+    load = _Load(pact, Path(path), manifest, lambda name: choose(manifest.tensors[name]))
+    try:
+        return load.run(map_location)
+    finally:
+        load.reader.close()
+
+
+def load_parts(
+    path: Any, layouts_of: Callable[[Manifest], Mapping[str, Layout]]
+) -> tuple[Any, dict[str, Array]]:
+    """The tree's form (see io/tree.py) and this rank's part of each tensor by its name there; all
+    ranks of the world call it.
+
+    layouts_of: where each tensor is wanted; it may raise for a checkpoint of something else.
+    Raises CheckpointError as `load_shards` does.
+    """
+    pact = Pact(f'Cannot load file "{path}"')
+    manifest, _ = _agreed_manifest(pact, Path(path))
+    layouts = pact.attempt(lambda: layouts_of(manifest))
+    pact.meet()
+    load = _Load(pact, Path(path), manifest, (layouts or {}).get)
+    try:
+        return manifest.form, load.read()
+    finally:
+        load.reader.close()
+
+
+def _agreed_manifest(pact: Pact, folder: Path) -> tuple[Manifest, bool]:
+    """The manifest that all ranks see, and whether all have the GPUs that it asks for."""
+    found = pact.attempt(lambda: _checked_manifest(folder))
     heard = pact.meet(None if found is None else [found[1], _gpus_needed(found[0])])
     for rank, (digest, _) in enumerate(heard):
         if digest != heard[0][0]:
@@ -53,28 +84,23 @@ def load_shards(path: Any, map_location: Any) -> Any:
                 "must load from one file system that they share, while nobody saves to it"
             )
     assert found is not None  # the meeting would have failed
-    has_gpus = all(gpus for _, gpus in heard)
-    load = _Load(pact, Path(path), found[0], _layout_chooser(map_location, has_gpus))
-    try:
-        return load.run(map_location)
-    finally:
-        load.reader.close()
+    return found[0], all(gpus for _, gpus in heard)
 
 
 class _Load:
-    """One load in progress on this rank. layout_of: where a stored tensor is wanted."""
+    """One load in progress on this rank. layout_of: where a stored tensor is wanted, by name."""
 
     def __init__(
         self,
         pact: Pact,
         folder: Path,
         manifest: Manifest,
-        layout_of: Callable[[Stored], Layout | None],
+        layout_of: Callable[[str], Layout | None],
     ) -> None:
         self.pact, self.manifest = pact, manifest
         self.reader = ShardReader(folder, manifest)
         tensors, arrays = names_in(manifest.form)
-        self.layouts = {name: layout_of(manifest.tensors[name]) for name in tensors}
+        self.layouts = {name: layout_of(name) for name in tensors}
         self.layouts |= dict.fromkeys(n for n in arrays if n not in self.layouts)
         self.boxes = {name: self._box(name) for name in self.layouts}
 
@@ -89,15 +115,18 @@ class _Load:
         box = shard_box(shape, nd_sbp, placement, self.pact.rank)
         return box if box.is_first else None
 
-    def run(self, map_location: Any) -> Any:
+    def read(self) -> dict[str, Array]:
+        """This rank's parts, by name; verified by all ranks together."""
         wanted = [(name, box) for name, box in self.boxes.items() if box is not None]
         self.pact.attempt(lambda: self.reader.check_files(wanted))
         self.pact.meet()
         arrays = {n: self.pact.attempt(partial(self.reader.read, n, box)) for n, box in wanted}
         self.pact.meet()
         self._check_digests()
+        return {n: a for n, a in arrays.items() if a is not None}
 
-        read: dict[str, Array] = {n: a for n, a in arrays.items() if a is not None}
+    def run(self, map_location: Any) -> Any:
+        read = self.read()
         if as_layout(map_location, None):  # global tensors were read where they are wanted
             make = partial(self._tensor, read, map_location)
             return assemble(self.manifest.form, make, read.__getitem__, None)

@@ -1,0 +1,102 @@
+"""One attempt of a job on this rank, from `begin` to its end."""
+
+from __future__ import annotations
+
+import queue
+from pathlib import Path
+from typing import Any
+
+from oneflow.core.errors import CheckpointError, OneFlowError
+from oneflow.core.frames import Frames
+from oneflow.jobs.errors import JobFileError
+from oneflow.jobs.jobfile import JobFile
+from oneflow.jobs.reporting import Reporter
+from oneflow.jobs.restoring import is_allowed
+from oneflow.jobs.running import Bound, bind_job
+from oneflow.jobs.saving import Saver
+from oneflow.jobs.sources import Access
+from oneflow.jobs.stopping import Stop
+from oneflow.jobs.training import Options, Training
+
+GRAPH, INFERENCE = 1, 2  # JobSpec.Kind
+CHECKPOINTS = "checkpoints"
+
+
+def run_attempt(
+    begin: Any,
+    frames: Frames,
+    requests: queue.Queue[Any],
+    stop: Stop,
+    roots: tuple[Path, ...],
+) -> None:
+    """Raises what ends the attempt; its error has `last_step`."""
+    prepare = begin.prepare
+    job_dir = Path(begin.job_dir)
+    job_dir.mkdir(parents=True, exist_ok=True)
+    # One rank of a host compares the digest of the data, which may be large.
+    file = JobFile(begin.job_file, check_data=prepare.local_rank == 0)
+    _check_kind(file, prepare.spec.kind)
+    if prepare.spec.kind == INFERENCE:
+        from oneflow.jobs.serving import serve
+
+        serve(file, begin, frames, requests, stop)
+        return
+    options = options_of(file, begin, roots)
+    bound = bind_job(file, prepare.spec.device_type or "cpu", begin.plan_file, job_dir)
+    reporter = Reporter(frames, prepare.id, options.steps)
+    try:
+        _train(bound, options, Access(roots, job_dir), reporter, stop, begin)
+    except OneFlowError as error:
+        error.last_step = reporter.last_step  # type: ignore[attr-defined]
+        raise
+    finally:
+        reporter.close()
+
+
+def _train(
+    bound: Bound, options: Options, access: Access, reporter: Reporter, stop: Stop, begin: Any
+) -> None:
+    p = begin.prepare
+    keep = p.spec.checkpoint_keep or bound.file.description.checkpoints.keep
+    key = f"{p.id.job_id}.{p.id.attempt}.{p.job_key}"
+    saver = Saver(options.checkpoint_dir, keep, key, reporter.checkpoint)
+    Training(bound, options, access, saver, reporter, stop).run()
+    bound.close()
+
+
+def _check_kind(file: JobFile, kind: int) -> None:
+    found = file.description.kind
+    wanted = {GRAPH: "graph", INFERENCE: "inference"}.get(kind)
+    if wanted is None:
+        raise JobFileError(f"{file.path}: a job of kind {kind} has no job file")
+    if found != wanted:
+        raise JobFileError(
+            f"{file.path} was exported for {'training' if found == 'graph' else 'inference'}, the "
+            f"job is of kind {wanted}"
+        )
+
+
+def options_of(file: JobFile, begin: Any, roots: tuple[Path, ...]) -> Options:
+    """What was asked for at submission, else what the file says."""
+    p, d = begin.prepare, file.description
+    job_dir = Path(begin.job_dir)
+    folder = job_dir / CHECKPOINTS
+    allowed = [job_dir, job_dir.parent, *roots]
+    if p.spec.checkpoint_dir:
+        folder = Path(p.spec.checkpoint_dir) / (p.id.job_id or d.name)
+    for path in filter(None, (str(folder), p.resume_from)):
+        if not is_allowed(path, allowed):
+            raise CheckpointError(
+                f"{path} is in no folder that jobs may use on this host; whoever runs the daemon "
+                "can allow it by ONEFLOW_DATA_ROOTS"
+            )
+    return Options(
+        steps=p.total_steps or p.spec.steps or d.steps,
+        every=p.spec.checkpoint_every or d.checkpoints.every,
+        resume_from=p.resume_from,
+        may_fall_back=p.resume_from != p.spec.resume_from,
+        job_dir=job_dir,
+        checkpoint_dir=folder,
+    )
+
+

@@ -1,0 +1,76 @@
+"""What is fed at each step: this rank's rows of the batch, learning rates, numbers of updates."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from oneflow.core.errors import GraphError
+from oneflow.jobs.description import Description
+from oneflow.jobs.errors import JobFileError
+from oneflow.jobs.order import Batches, Cursor
+from oneflow.jobs.running import Bound
+from oneflow.jobs.sources import Access
+
+Array = np.ndarray[Any, Any]
+
+
+class Feeder:
+    """steps: of the whole job. cursor: where the next batch begins, part of every checkpoint."""
+
+    def __init__(self, bound: Bound, access: Access, steps: int) -> None:
+        self._d: Description = bound.file.description
+        self._rates = bound.file.rates
+        self._inputs = bound.inputs
+        self._columns = bound.file.open_data(access)
+        self.cursor = Cursor()
+        data = self._d.data
+        self._batches = data and Batches(
+            data.rows, data.batch, seed=data.seed, drop_last=data.drop_last, epochs=data.epochs
+        )
+        self._check_steps(steps)
+
+    def _check_steps(self, steps: int) -> None:
+        for name, table in self._rates.items():
+            if len(table) not in (1, steps) and len(table) < steps:
+                raise JobFileError(
+                    f"{steps} steps were asked for, but the file has learning rates {name} for "
+                    f"{len(table)}; export it with steps={steps}"
+                )
+        count = self._batches.count if self._batches else None
+        if count is not None and steps > count:
+            raise JobFileError(
+                f"{steps} steps were asked for, but the data of the file has {count} batches"
+            )
+
+    def feeds(self, step: int) -> dict[str, Any]:
+        """Of step number `step` from 0; goes on to the next batch."""
+        found: dict[str, Any] = {}
+        for port in self._d.inputs:
+            name = f"input.{port.index}"
+            if name in self._inputs:
+                found[name] = self._rows(port.name, name)
+        for name, table in self._rates.items():
+            found[name] = np.array(table[min(step, len(table) - 1)])
+        for number, count in self._d.updates.items():
+            found[f"step.{number}"] = np.array(count + step + 1, dtype=np.int64)
+        if self._batches:
+            self.cursor = self._batches.after(self.cursor)
+        return found
+
+    def _rows(self, column: str, name: str) -> Array:
+        _, box = self._inputs[name]
+        if self._batches is None:
+            raise GraphError(f"input {column} has no data")
+        rows = self._batches.rows(self.cursor, box.starts[0], box.stops[0])
+        array: Array = self._columns[column][rows]
+        rest = box.slices[1:]
+        return array[(slice(None), *rest)] if rest else array
+
+    def resume(self, cursor: Cursor) -> None:
+        """Goes on at a cursor of a checkpoint. Raises JobFileError if the data has no such row."""
+        data = self._d.data
+        if data is not None and not 0 <= cursor.position < data.rows:
+            raise JobFileError(f"the checkpoint goes on at row {cursor.position} of {data.rows}")
+        self.cursor = cursor

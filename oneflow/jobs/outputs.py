@@ -1,0 +1,93 @@
+"""What a job leaves for its owner, in `<job folder>/outputs`:
+
+metrics.jsonl            a line for each step: {"step": 1, "loss": 2.30..., ...}
+variables.safetensors    the final variables, optimizer state among them
+<name>.safetensors       the last value of a recorded output
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from oneflow.io.container import Writer
+from oneflow.io.files import PendingFile, sync_folder
+
+FOLDER = "outputs"
+METRICS = "metrics.jsonl"
+VARIABLES = "variables"
+_LINE_NBYTES = 64 << 10
+
+Array = np.ndarray[Any, Any]
+
+
+class MetricsFile:
+    """The curve of every recorded number, appended step by step, exact to the last bit."""
+
+    def __init__(self, job_dir: Path, steps_done: int) -> None:
+        folder = job_dir / FOLDER
+        folder.mkdir(parents=True, exist_ok=True)
+        path = folder / METRICS
+        keep = _nbytes_until(path, steps_done)
+        self._file = open(path, "ab", buffering=_LINE_NBYTES)  # noqa: SIM115  (closed by close)
+        self._file.truncate(keep)
+
+    def add(self, step: int, values: Mapping[str, float]) -> None:
+        """Raises OSError."""
+        self._file.write(json.dumps({"step": step, **values}).encode() + b"\n")
+
+    def flush(self) -> None:
+        """What was added is in the file, not yet on the disk."""
+        self._file.flush()
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def _nbytes_until(path: Path, step: int) -> int:
+    """Bytes of the lines up to a step, at which a resumed job goes on."""
+    total = 0
+    try:
+        with path.open("rb") as file:
+            for line in file:
+                if not line.endswith(b"\n") or json.loads(line)["step"] > step:
+                    break
+                total += len(line)
+    except (FileNotFoundError, ValueError, KeyError, TypeError):
+        return total
+    return total
+
+
+def write_arrays(
+    job_dir: Path,
+    name: str,
+    kinds: Mapping[str, tuple[Any, tuple[int, ...]]],
+    arrays: Iterator[tuple[str, Array]],
+) -> None:
+    """`<name>.safetensors`, whole or not at all. kinds: dtype and shape of what is to come."""
+    folder = job_dir / FOLDER
+    folder.mkdir(parents=True, exist_ok=True)
+    pending = PendingFile(folder / f"{name}.safetensors")
+    try:
+        writer = Writer(pending.file, kinds, {})
+        for key, array in arrays:
+            writer.add(key, array)
+    except BaseException:
+        pending.abort()
+        raise
+    pending.commit()
+    sync_folder(folder)
+
+
+def list_outputs(job_dir: Path) -> list[str]:
+    """Names of the files that can be fetched."""
+    try:
+        names = os.listdir(job_dir / FOLDER)
+    except FileNotFoundError:
+        return []
+    return sorted(n for n in names if not n.startswith("."))

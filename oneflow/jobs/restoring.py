@@ -1,0 +1,133 @@
+"""Goes on from a checkpoint, on any number of ranks and in any layout."""
+
+from __future__ import annotations
+
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from oneflow.core.errors import CheckpointError
+from oneflow.core.log import get_logger
+from oneflow.distributed.world import world
+from oneflow.io.load_shards import load_parts
+from oneflow.io.manifest import Manifest
+from oneflow.io.pact import Pact
+from oneflow.io.tree import decode
+from oneflow.jobs.order import Cursor
+from oneflow.jobs.running import Variable
+from oneflow.jobs.saving import FOLDER, FORMAT, saved_steps
+from oneflow.tensor.devices import to_device
+
+log = get_logger(__name__)
+
+
+@dataclass(frozen=True)
+class Restored:
+    """Where the job goes on. step: steps done.  path: of the checkpoint that was read."""
+
+    step: int
+    cursor: Cursor
+    path: str
+
+
+def restore(path: str, variables: Mapping[str, Variable], *, may_fall_back: bool) -> Restored:
+    """Fills the variables from a checkpoint; all ranks call it.
+
+    may_fall_back: if it is damaged, an older one beside it is taken, with a warning.
+    Raises CheckpointError if none can be read.
+    """
+    candidates = _candidates(Path(path), may_fall_back)
+    for i, candidate in enumerate(candidates):
+        try:
+            return _read(candidate, variables)
+        except CheckpointError as error:  # the same on all ranks
+            if i + 1 == len(candidates):
+                raise
+            log.warning("%s; going on from %s", error, candidates[i + 1])
+    raise CheckpointError(f"there is no checkpoint at {path}")
+
+
+def _candidates(path: Path, may_fall_back: bool) -> list[str]:
+    """As rank 0 sees them: the wanted one, then older ones, newest first."""
+    pact = Pact(f"checkpoint {path}")
+    found = [str(path)]
+    match = FOLDER.fullmatch(path.name)
+    if may_fall_back and match and pact.rank == 0:
+        older = [n for n in saved_steps(path.parent) if n < int(match.group(1))]
+        found += [str(path.parent / f"step-{n}") for n in reversed(older)]
+    listed: list[str] = pact.meet(found)[0]
+    return listed
+
+
+def _read(path: str, variables: Mapping[str, Variable]) -> Restored:
+    state: dict[str, Any] = {}
+
+    def layouts(manifest: Manifest) -> Mapping[str, Any]:
+        state.update(_state(manifest, path))
+        _compare(manifest, state["variables"], variables, path)
+        return {t: (variables[n].placement, variables[n].sbp) for n, t in _names(state).items()}
+
+    _, parts = load_parts(path, layouts)
+    for name, stored in _names(state).items():
+        target = variables[name]
+        if target.array is None:
+            continue
+        if stored in parts:
+            target.array[...] = to_device(parts[stored], target.placement.type)
+        else:
+            target.array[...] = 0  # of partial sums the first rank has the value
+    cursor = state["cursor"]
+    return Restored(state["step"], Cursor(cursor["epoch"], cursor["position"]), path)
+
+
+def _names(state: Mapping[str, Any]) -> dict[str, str]:
+    """Name of each variable -> its name in the checkpoint."""
+    names: dict[str, str] = state["variables"]
+    return names
+
+
+def _state(manifest: Manifest, path: str) -> dict[str, Any]:
+    """The tree of the checkpoint, checked."""
+    state = decode(manifest.form, lambda name, _: name, lambda name: name)
+    if not isinstance(state, dict) or state.get("format") != FORMAT:
+        raise CheckpointError(f"{path} is a checkpoint, but not one of a job")
+    cursor, step = state.get("cursor"), state.get("step")
+    numbers = [step, *(cursor.get(k) for k in ("epoch", "position"))] if _is(cursor) else [None]
+    if not all(type(n) is int and 0 <= n < 1 << 60 for n in numbers):
+        raise CheckpointError(f"{path}: step or cursor is none")
+    if not _is(state.get("variables")):
+        raise CheckpointError(f"{path}: there are no variables by name")
+    return state
+
+
+def _is(value: Any) -> bool:
+    return isinstance(value, dict) and all(isinstance(k, str) for k in value)
+
+
+def _compare(
+    manifest: Manifest, names: Mapping[str, str], variables: Mapping[str, Variable], path: str
+) -> None:
+    odd = sorted(set(names) ^ set(variables))
+    if odd:
+        where = "in the checkpoint" if odd[0] in names else "in the job"
+        raise CheckpointError(f"{path} is of another job: variable {odd[0]!r} is only {where}")
+    for name, stored in names.items():
+        found = manifest.tensors[stored]
+        wanted = variables[name].type
+        if (found.shape, found.dtype) != (wanted.shape, np.dtype(wanted.dtype.np)):
+            raise CheckpointError(
+                f"{path} is of another job: variable {name!r} is {found.dtype}{list(found.shape)} "
+                f"there and {wanted} here"
+            )
+
+
+def is_allowed(path: str, folders: list[Path]) -> bool:
+    """Whether a checkpoint lies in one of the folders that jobs may use."""
+    real = Path(path).resolve()
+    return any(real.is_relative_to(folder.resolve()) for folder in folders)
+
+

@@ -1,0 +1,231 @@
+"""From a job file to a plan bound on this rank: placed, compiled or taken from the cache, filled
+with this rank's part of the variables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from oneflow.boxing import settings as boxing_settings
+from oneflow.boxing.boxes import shard_box
+from oneflow.core.errors import ProtocolError
+from oneflow.core.graph import LogicalGraph, Node
+from oneflow.core.job_config import Cluster, JobConfig
+from oneflow.core.op import Box
+from oneflow.core.placement import Placement
+from oneflow.core.plan import Plan, plan_digest
+from oneflow.core.sbp import NdSbp
+from oneflow.core.tensor_type import TensorType
+from oneflow.distributed.world import world
+from oneflow.graph.session import compile_together, open_plan
+from oneflow.io.files import PendingFile, read_box
+from oneflow.io.pact import Pact
+from oneflow.jobs.jobfile import JobFile
+from oneflow.jobs.placing import gather_outputs, replace_placement
+from oneflow.tensor.devices import to_device, to_host
+
+if TYPE_CHECKING:
+    from oneflow.actors.job import Job
+
+Array = np.ndarray[Any, Any]
+PLAN_FILE = "plan.pb"
+
+
+@dataclass(frozen=True)
+class Variable:
+    """A variable of the plan. array: this rank's part, None if it has none."""
+
+    type: TensorType
+    placement: Placement
+    sbp: NdSbp
+    array: Any
+
+
+@dataclass
+class Bound:
+    """A job file bound on this rank. inputs: what is fed by input name, with this rank's box of
+    each, where it has one."""
+
+    file: JobFile
+    job: Job
+    variables: dict[str, Variable]
+    inputs: dict[str, tuple[TensorType, Box]]
+
+    def close(self) -> None:
+        self.job.close()
+        self.file.close()
+
+
+def placed_graph(file: JobFile, devices: int, device_type: str) -> LogicalGraph:
+    """The file's graph as it is compiled for so many devices. Raises PlacementError."""
+    graph = file.graph()
+    replace_placement(graph, devices, device_type)
+    d = file.description
+    wanted = set(d.record) if d.kind == "graph" else {p.name for p in d.outputs}
+    indices = {p.index for p in d.outputs if p.name in wanted}
+    gather_outputs(graph, indices, devices, device_type)
+    return graph
+
+
+def job_config(file: JobFile, num_pieces: int) -> JobConfig:
+    """How the file's graph is compiled."""
+    d = file.description
+    fields = boxing_settings.current().job_fields()
+    return JobConfig(d.name, num_pieces, d.order_mode, d.auto_parallel, **fields)
+
+
+def compile_plan(path: Any, devices: int, device_type: str, hosts: tuple[str, ...] = ()) -> bytes:
+    """The plan of a job file for so many devices, as `plan_file` of a worker takes it.
+
+    Raises JobFileError, PlacementError, SbpError or GraphError.
+    """
+    from oneflow.scheduler.compiler.pipeline import compile_graph
+
+    with JobFile(path) as file:
+        graph = placed_graph(file, devices, device_type)
+        config = job_config(file, graph.num_pieces)
+        return compile_graph(graph, config, Cluster(devices, hosts)).to_bytes()
+
+
+def bind_job(file: JobFile, device_type: str, plan_file: str, keep_in: Path | None) -> Bound:
+    """All ranks of the world call it.
+
+    plan_file: of a plan that was compiled before, "" to compile.  keep_in: folder where rank 0
+    keeps a plan that was compiled here.
+    """
+    here = world()
+    devices = here.world_size
+    graph = placed_graph(file, devices, device_type)
+    boxes = {str(n.attrs["name"]): n for n in graph.of_kind("input")}
+    data = _given_plan(plan_file, graph, devices) if plan_file else _compiled(file, graph)
+    plan, digest = Plan.from_bytes(data), plan_digest(data)
+    pact = Pact(f"job {file.description.name}")
+    others = pact.meet(digest)
+    if any(d != digest for d in others):
+        raise ProtocolError(f"the ranks were given different plans: {others}")
+    if keep_in is not None and here.rank == 0 and not plan_file:
+        _keep(keep_in / PLAN_FILE, data)
+    variables = _variables(file, plan, here.rank)
+    job = _open(plan, digest, file.description.name, variables)
+    inputs = {
+        name: (node.outputs[0].type, _box_of(_in_plan(plan, name, node), here.rank))
+        for name, node in boxes.items()
+        if here.rank in _in_plan(plan, name, node).placement
+    }
+    return Bound(file, job, variables, inputs)
+
+
+def _compiled(file: JobFile, graph: LogicalGraph) -> bytes:
+    from oneflow.scheduler.compiler.pipeline import compile_graph
+
+    config = job_config(file, graph.num_pieces)
+    if world().world_size == 1:
+        return compile_graph(graph, config, Cluster(1)).to_bytes()
+    return compile_together(graph, config)
+
+
+def _given_plan(path: str, graph: LogicalGraph, devices: int) -> bytes:
+    """A plan from the cache, which must be one of this graph for so many ranks."""
+    data = Path(path).read_bytes()
+    plan = Plan.from_bytes(data)
+    if plan.world_size != devices or _interface(plan.graph) - _interface(graph):
+        raise ProtocolError(
+            f"plan {path} is not one of this job file for {devices} ranks; remove it to compile anew"
+        )
+    return data
+
+
+def _interface(graph: LogicalGraph) -> set[tuple[str, str, TensorType, Placement]]:
+    """What the graph reads: inputs and variables."""
+    nodes = [n for n in graph if n.op in ("input", "variable")]
+    return {(n.op, str(n.attrs["name"]), n.outputs[0].type, n.placement) for n in nodes}
+
+
+def _keep(path: Path, data: bytes) -> None:
+    """A plan that cannot be kept is compiled again; that is no reason to stop."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        pending = PendingFile(path)
+        try:
+            pending.file.write(data)
+        except BaseException:
+            pending.abort()
+            raise
+        pending.commit()
+    except OSError:
+        path.unlink(missing_ok=True)
+
+
+def _open(plan: Plan, digest: str, name: str, variables: Mapping[str, Variable]) -> Job:
+    from oneflow.actors.job import Job
+
+    here = world()
+    arrays = {n: v.array for n, v in variables.items() if v.array is not None}
+    if here.world_size > 1:
+        return open_plan(plan, digest, name, arrays, here.local_rank)
+    return Job(plan, here.rank, arrays, device_index=here.local_rank)
+
+
+def _in_plan(plan: Plan, name: str, node: Node) -> Node:
+    """The input as the compiler left it: with its layout."""
+    for found in plan.graph.of_kind("input"):
+        if found.attrs["name"] == name and found.placement == node.placement:
+            return found
+    return node
+
+
+def _box_of(node: Node, rank: int) -> Box:
+    value = node.outputs[0]
+    if value.sbp is None:  # nobody reads it, so the compiler took it away
+        return Box((0,) * value.type.ndim, value.type.shape)
+    return shard_box(value.type.shape, value.sbp, node.placement, rank)
+
+
+# ---- variables -----------------------------------------------------------------------------------
+
+
+def _variables(file: JobFile, plan: Plan, rank: int) -> dict[str, Variable]:
+    """Each variable of the plan with this rank's part of its value in the file."""
+    found = {}
+    for node in plan.graph.of_kind("variable"):
+        value, name = node.outputs[0], str(node.attrs["name"])
+        if value.sbp is None:
+            raise ProtocolError(f"variable {name} of the plan has no layout")
+        array = _cut(file, name, node, rank) if rank in node.placement else None
+        found[name] = Variable(value.type, node.placement, value.sbp, array)
+    return found
+
+
+def _cut(file: JobFile, name: str, node: Node, rank: int) -> Any:
+    """Reads this rank's part and no other byte."""
+    entry = file.variables.entries[name]
+    box = _box_of(node, rank)
+    array: Array = np.empty(box.shape, entry.dtype)
+    if any(s.is_partial for s in node.outputs[0].sbp or ()) and not box.is_first:
+        array[...] = 0  # of partial sums the first rank has the value, the others zeros
+    else:
+        read_box(file.variables.source, entry.begin, entry.shape, box.slices, array)
+    return to_device(array, node.placement.type)
+
+
+def whole(variable: Variable) -> Array:
+    """All of a variable, on rank 0; every rank calls it."""
+    from oneflow.core.sbp import BROADCAST
+    from oneflow.tensor.eager_global import empty_shard, relayout
+
+    shard = variable.array
+    if shard is None:
+        shard = empty_shard(variable.type, variable.placement)
+    if world().world_size == 1 or (
+        all(s.is_broadcast for s in variable.sbp) and 0 in variable.placement
+    ):
+        return to_host(shard)
+    home = Placement("cpu", [0])
+    return to_host(
+        relayout(shard, variable.type, variable.sbp, variable.placement, (BROADCAST,), home)
+    )

@@ -1,0 +1,324 @@
+"""Checkpoints of a running job: the state is copied, then written by a thread while training goes
+on; the ranks agree at their meetings on when it is complete.
+
+A checkpoint is a folder of shards as `flow.save` writes it (oneflow/io), so `flow.load` reads it:
+{"format", "step", "cursor", "variables"}. It is written beside its place and renamed when all is on
+the disk; `last_checkpoint`, a file that names it, comes last.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import os
+import re
+import secrets
+import shutil
+import threading
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from oneflow.boxing.boxes import local_slices, shard_box
+from oneflow.core.log import get_logger
+from oneflow.distributed.world import world
+from oneflow.io.checksum import checksum
+from oneflow.io.container import Writer
+from oneflow.io.files import PendingFile, sync_folder
+from oneflow.io.manifest import MANIFEST_FILE, Manifest, Part, Stored, shard_name
+from oneflow.io.save_shards import Piece, plan_pieces
+from oneflow.io.tree import Encoder
+from oneflow.jobs.order import Cursor
+from oneflow.jobs.running import Variable
+from oneflow.tensor.devices import to_host
+from oneflow.tensor.tensor import wrap_global
+
+log = get_logger(__name__)
+
+FORMAT = "oneflow job state"
+LAST = "last_checkpoint"
+FOLDER = re.compile(r"step-(\d{1,18})")
+_LEFT_OVER = re.compile(r"\.step-\d{1,18}\.[0-9a-f]{16}")
+
+Array = np.ndarray[Any, Any]
+
+
+class Saver:
+    """Writes checkpoints of one job into `folder`, one at a time, and keeps the newest `keep`.
+
+    on_saved: called on rank 0, from a thread, with path and step of each complete checkpoint.
+    Every rank calls `begin` and `hear` alike; `said` is what this rank tells at a meeting.
+    """
+
+    def __init__(
+        self, folder: Path, keep: int, key: str, on_saved: Callable[[str, int], None]
+    ) -> None:
+        self._folder, self._keep, self._key = folder, keep, key
+        self._on_saved = on_saved
+        self._save: _Save | None = None
+        self.last_step = -1
+        """Of the last complete checkpoint; -1: none."""
+        self.failures = 0
+        self.last_failure = ""
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a checkpoint is being written; equal on all ranks."""
+        return self._save is not None
+
+    def begin(self, step: int, cursor: Cursor, variables: Mapping[str, Variable]) -> None:
+        """Copies the state and starts to write it. Returns when the copy is made."""
+        text = f"{self._key}.{step}"
+        save_id = hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+        self._save = _Save(self._folder, step, cursor, save_id, variables)
+
+    def said(self) -> Any:
+        """How far this rank is, as JSON can say it."""
+        return self._save.said() if self._save else None
+
+    def hear(self, heard: list[Any]) -> None:
+        """What all ranks said at one meeting."""
+        save = self._save
+        if save is None:
+            return
+        failed = next((h["failed"] for h in heard if h and "failed" in h), None)
+        if failed is not None:
+            if all(h and not h.get("busy") for h in heard):
+                self._give_up(save, failed)
+        elif heard[0] and heard[0].get("committed"):
+            self.last_step, self._save = save.step, None
+        elif save.phase == "written" and all(h and "written" in h for h in heard):
+            save.phase = "committing"
+            if world().rank == 0:
+                save.commit([h["written"] for h in heard], self._tell)
+
+    def _tell(self, path: Path, step: int) -> None:
+        """On the thread that made it complete."""
+        self._on_saved(str(path), step)
+        _remove_older(self._folder, self._keep)
+
+    def _give_up(self, save: _Save, text: str) -> None:
+        """The previous checkpoint stays; training goes on."""
+        save.clean_up()
+        self._save = None
+        self.failures += 1
+        self.last_failure = text
+        log.warning("checkpoint of step %d was not written: %s", save.step, text)
+
+
+class _Save:
+    """One checkpoint in progress on this rank. phase: writing, written, committing, committed or
+    failed."""
+
+    def __init__(
+        self,
+        folder: Path,
+        step: int,
+        cursor: Cursor,
+        save_id: str,
+        variables: Mapping[str, Variable],
+    ) -> None:
+        here = world()
+        self.step, self._folder, self._save_id = step, folder, save_id
+        self._beside = folder / f".step-{step}.{save_id}"
+        self._shard = self._beside / shard_name(save_id, here.rank)
+        self._rank = here.rank
+        self._tree = _tree(step, cursor, variables)
+        self._found = self._tree.name(lambda i, _: f"t{i}")
+        self._types = {n: _type_of(f.value) for n, f in self._found.items()}
+        self._pieces = plan_pieces(self._types, here.world_size)
+        self._copies = self._copied()
+        self._written: dict[str, Any] = {}
+        self._failure = ""
+        self.phase = "writing"
+        self._thread = self._start(self._write)
+
+    def _copied(self) -> dict[str, tuple[Piece, Array]]:
+        """What this rank writes, in host memory of its own."""
+        copies = {}
+        for piece in self._pieces:
+            if piece.writer != self._rank:
+                continue
+            x: Any = self._found[piece.name].value
+            type_, placement, nd_sbp = self._types[piece.name]
+            own = shard_box(type_.shape, nd_sbp, placement, self._rank)
+            part = x._array[(*local_slices(piece.box, own), ...)]
+            copies[piece.name] = piece, np.array(to_host(part), copy=True, order="C")
+        return copies
+
+    def said(self) -> dict[str, Any]:
+        if self.phase == "failed":
+            return {"failed": self._failure}
+        if self.phase == "committed":
+            return {"committed": True}
+        if self.phase in ("written", "committing"):
+            is_busy = self.phase == "committing" and self._rank == 0
+            return {"written": self._written, "busy": is_busy}
+        return {"busy": True}
+
+    def _start(self, work: Callable[[], None]) -> threading.Thread:
+        thread = threading.Thread(target=partial(self._guarded, work), name="checkpoint")
+        thread.daemon = True
+        thread.start()
+        return thread
+
+    def _guarded(self, work: Callable[[], None]) -> None:
+        try:
+            work()
+        except OSError as error:
+            full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+            self._fail(f"{'DISK_FULL: ' if full else ''}rank {self._rank}: {error}")
+        except Exception as error:  # told to all ranks at the next meeting
+            self._fail(f"rank {self._rank}: {type(error).__name__}: {error}")
+
+    def _fail(self, text: str) -> None:
+        self._failure = text
+        self.phase = "failed"
+
+    # ---- each rank's file ------------------------------------------------------------------------
+
+    def _write(self) -> None:
+        self._beside.mkdir(parents=True, exist_ok=True)
+        if self._copies:
+            self._written = self._shard_written()
+        self._copies = {}
+        self.phase = "written"
+
+    def _shard_written(self) -> dict[str, Any]:
+        shapes = {n: (a.dtype, a.shape) for n, (_, a) in self._copies.items()}
+        pending = PendingFile(self._shard)
+        try:
+            writer = Writer(pending.file, shapes, {"oneflow_shard": self._save_id})
+            digests = {}
+            for name, (piece, array) in self._copies.items():
+                digests[name] = checksum(array, piece.box.starts)
+                writer.add(name, array)
+        except BaseException:
+            pending.abort()
+            raise
+        nbytes = pending.commit()
+        places = {n: [writer.offsets[n], f"{d:016x}"] for n, d in digests.items()}
+        return {"nbytes": nbytes, "places": places}
+
+    # ---- rank 0 ----------------------------------------------------------------------------------
+
+    def commit(self, written: list[dict[str, Any]], tell: Callable[[Path, int], None]) -> None:
+        """All files are on the disk: makes them a checkpoint."""
+        self._thread = self._start(lambda: self._commit(written, tell))
+
+    def _commit(self, written: list[dict[str, Any]], tell: Callable[[Path, int], None]) -> None:
+        files: list[tuple[str, int]] = []
+        numbers: dict[int, int] = {}
+        for rank, said in enumerate(written):
+            if said:
+                numbers[rank] = len(files)
+                files.append((shard_name(self._save_id, rank), said["nbytes"]))
+                _check_visible(self._beside / files[-1][0], said["nbytes"], rank)
+        data = Manifest(
+            self._save_id, self._tree.form, tuple(files), self._stored(written, numbers)
+        ).to_bytes()
+        _write_whole(self._beside / MANIFEST_FILE, data)
+        sync_folder(self._beside)
+        target = self._folder / f"step-{self.step}"
+        older = self._folder / f".step-{self.step}.{secrets.token_hex(8)}"
+        if target.exists():  # of an attempt that went another way
+            os.rename(target, older)
+        os.rename(self._beside, target)
+        sync_folder(self._folder)
+        shutil.rmtree(older, ignore_errors=True)
+        _write_whole(self._folder / LAST, f"{target.name}\n".encode())
+        sync_folder(self._folder)
+        tell(target, self.step)
+        self.phase = "committed"
+
+    def _stored(self, written: list[dict[str, Any]], numbers: dict[int, int]) -> dict[str, Stored]:
+        parts: dict[str, list[Part]] = {name: [] for name in self._types}
+        for piece in self._pieces:
+            offset, digest = written[piece.writer]["places"][piece.name]
+            parts[piece.name].append(
+                Part(numbers[piece.writer], piece.box, offset, int(digest, 16))
+            )
+        return {
+            name: Stored(t.shape, t.dtype.np, (placement, nd_sbp), tuple(parts[name]))
+            for name, (t, placement, nd_sbp) in self._types.items()
+        }
+
+    def clean_up(self) -> None:
+        """Takes away what was begun; each rank may come first."""
+        with contextlib.suppress(OSError):
+            shutil.rmtree(self._beside)
+
+
+def _tree(step: int, cursor: Cursor, variables: Mapping[str, Variable]) -> Encoder:
+    from oneflow.tensor.eager_global import empty_shard
+
+    def tensor(v: Variable) -> Any:
+        shard = empty_shard(v.type, v.placement) if v.array is None else v.array
+        return wrap_global(shard, v.type, v.placement, v.sbp)
+
+    tree = Encoder(
+        {
+            "format": FORMAT,
+            "step": step,
+            "cursor": {"epoch": cursor.epoch, "position": cursor.position},
+            "variables": {name: tensor(v) for name, v in sorted(variables.items())},
+        }
+    )
+    if tree.error is not None:
+        raise tree.error
+    return tree
+
+
+def _type_of(x: Any) -> tuple[Any, Any, Any]:
+    return x.type, x.placement, x.sbp
+
+
+def _check_visible(path: Path, nbytes: int, rank: int) -> None:
+    found = path.stat().st_size if path.exists() else None
+    if found != nbytes:
+        raise OSError(
+            f"{path}, which rank {rank} wrote, is not what rank 0 sees there ({found} instead of "
+            f"{nbytes} bytes); all ranks must write to one file system that they share"
+        )
+
+
+def _write_whole(path: Path, data: bytes) -> None:
+    pending = PendingFile(path)
+    try:
+        pending.file.write(data)
+    except BaseException:
+        pending.abort()
+        raise
+    pending.commit()
+
+
+def saved_steps(folder: Path) -> list[int]:
+    """Steps of the checkpoints in a folder, ascending."""
+    try:
+        names = os.listdir(folder)
+    except FileNotFoundError:
+        return []
+    return sorted(int(m.group(1)) for n in names if (m := FOLDER.fullmatch(n)))
+
+
+def _remove_older(folder: Path, keep: int) -> None:
+    """What cannot be removed is only reported: the new checkpoint is complete."""
+    try:
+        for step in saved_steps(folder)[:-keep]:
+            shutil.rmtree(folder / f"step-{step}")
+    except OSError as error:
+        log.warning("an older checkpoint is still there: %s", error)
+
+
+def remove_left_overs(folder: Path) -> None:
+    """Checkpoints that an earlier attempt began; called by rank 0 before any is begun."""
+    with contextlib.suppress(OSError):
+        for name in os.listdir(folder):
+            if _LEFT_OVER.fullmatch(name):
+                shutil.rmtree(folder / name, ignore_errors=True)
+
+

@@ -1,0 +1,2 @@
+"""placeholder while the rest is tried"""
+def serve(*a): raise SystemExit(1)

@@ -1,0 +1,260 @@
+"""The steps of a training job on one rank: feeds, records, meets the others, saves, stops.
+
+Ranks meet every fraction of a second, at a step that rank 0 chose at the meeting before. There they
+learn whether one of them was told to stop and how far a checkpoint is; so all of them stop after
+the same step, and a step costs nothing for it.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from oneflow.core.errors import NonFiniteError
+from oneflow.core.log import get_logger
+from oneflow.core.metrics import METRICS
+from oneflow.distributed.world import world
+from oneflow.jobs.feeding import Feeder
+from oneflow.jobs.outputs import VARIABLES, MetricsFile, write_arrays
+from oneflow.jobs.reporting import Reporter
+from oneflow.jobs.restoring import restore
+from oneflow.jobs.running import Bound, whole
+from oneflow.jobs.saving import Saver, remove_left_overs
+from oneflow.jobs.sources import Access
+from oneflow.jobs.stopping import Stop, StoppedError
+from oneflow.tensor.devices import to_host
+
+log = get_logger(__name__)
+
+MEET_S = 0.2
+"""About so often ranks meet."""
+MEET_BUSY_S = 0.02
+"""So often while a checkpoint is being written."""
+WAIT_S = 0.005
+MAX_APART = 1 << 16
+FLUSH_S = 1.0
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class Options:
+    """steps: of the whole job.  every: steps between checkpoints, 0: none but when stopped.
+    resume_from: a checkpoint or "".  may_fall_back: see `restore`."""
+
+    steps: int
+    every: int
+    resume_from: str
+    may_fall_back: bool
+    job_dir: Path
+    checkpoint_dir: Path
+
+
+class Training:
+    """One run of a job file from a step to its end."""
+
+    def __init__(
+        self,
+        bound: Bound,
+        options: Options,
+        access: Access,
+        saver: Saver,
+        reporter: Reporter,
+        stop: Stop,
+    ) -> None:
+        self._bound, self._options, self._saver = bound, options, saver
+        self._reporter, self._stop = reporter, stop
+        self._here = world()
+        self._d = bound.file.description
+        self._feeder = Feeder(bound, access, options.steps)
+        self._ports = [p for p in self._d.outputs if p.name in self._d.record]
+        self._results: dict[int, Any] = {}
+        self._step = 0
+        self._next_meeting = 0
+        self._step_s = 0.0
+        self._flushed_at = 0.0
+        self._metrics: MetricsFile | None = None
+
+    def run(self) -> None:
+        """Raises StoppedError after a checkpoint if it was told to stop."""
+        self._start()
+        self._stop.begin_steps()
+        while self._step < self._options.steps:
+            self._one_step()
+            if self._is_due():
+                self._begin_save()
+            if self._step >= self._next_meeting and self._meet():
+                self._end_early()
+        self._finish()
+
+    def _start(self) -> None:
+        options = self._options
+        if self._here.rank == 0:
+            remove_left_overs(options.checkpoint_dir)
+        if options.resume_from:
+            found = restore(
+                options.resume_from, self._bound.variables, may_fall_back=options.may_fall_back
+            )
+            self._step = self._saver.last_step = found.step
+            self._feeder.resume(found.cursor)
+            log.info("going on from %s, step %d", found.path, found.step)
+        self._bound.job.step = self._d.first_step + self._step
+        self._next_meeting = self._step + 1
+        if self._here.rank == 0:
+            self._metrics = MetricsFile(options.job_dir, self._step)
+
+    # ---- a step ----------------------------------------------------------------------------------
+
+    def _one_step(self) -> None:
+        start = perf_counter()
+        feeds = self._feeder.feeds(self._step)
+        self._results = self._bound.job.run(feeds)
+        self._step += 1
+        values = self._values()
+        if self._d.stop_on_nonfinite:
+            self._check(values)
+        seconds = perf_counter() - start
+        self._step_s = seconds if not self._step_s else 0.8 * self._step_s + 0.2 * seconds
+        rows = self._d.data.batch if self._d.data else 0
+        METRICS.step(self._d.name, seconds, rows, self._step - 1)
+        self._note(values)
+
+    def _values(self) -> dict[str, float]:
+        """The recorded numbers: an output's mean, over micro-batches if there are any."""
+        found = {}
+        for port in self._ports:
+            array = self._results.get(port.index)
+            if array is not None and math.prod(port.shape) <= max(1, self._num_pieces):
+                found[port.name] = float(np.mean(to_host(array), dtype=np.float64))
+        return found
+
+    @property
+    def _num_pieces(self) -> int:
+        return int(self._bound.job.bound.plan.graph.num_pieces)
+
+    def _note(self, values: dict[str, float]) -> None:
+        if self._saver.failures:
+            values["checkpoint_failures"] = float(self._saver.failures)
+        self._reporter.progress(self._step, values if self._here.rank == 0 else {})
+        if self._metrics is None:
+            return
+        self._metrics.add(self._step, values)
+        now = time.monotonic()
+        if now - self._flushed_at > FLUSH_S:
+            self._metrics.flush()
+            self._flushed_at = now
+
+    def _check(self, values: dict[str, float]) -> None:
+        for name, value in values.items():
+            if not math.isfinite(value):
+                node = self._maker(name)
+                raise NonFiniteError(
+                    f"step {self._step}: output {name} is {value}; it was made by "
+                    f"{node.describe()}{f' in {node.module}' if node.module else ''}"
+                )
+
+    def _maker(self, name: str) -> Any:
+        """The node of the traced graph that makes an output."""
+        index = next(p.index for p in self._d.outputs if p.name == name)
+        for node in self._bound.file.graph().of_kind("output"):
+            if node.attrs["index"] == index:
+                return node.inputs[0].node
+        raise NonFiniteError(f"output {name} is not finite")
+
+    # ---- meetings --------------------------------------------------------------------------------
+
+    def _meet(self) -> bool:
+        """Whether all ranks stop now."""
+        said = {"stop": self._stop.requested, "save": self._saver.said(), "next": self._pause()}
+        heard = self._exchange(said)
+        self._saver.hear([h["save"] for h in heard])
+        self._next_meeting = self._step + int(heard[0]["next"])
+        asked = next((h["stop"] for h in heard if h["stop"]), "")
+        self._stop.requested = self._stop.requested or asked
+        return bool(asked)
+
+    def _exchange(self, said: dict[str, Any]) -> list[dict[str, Any]]:
+        if self._here.world_size == 1:
+            return [said]
+        message = json.dumps(said, separators=(",", ":")).encode()
+        heard = self._here.everyone.gather_bytes(message, "meeting of a job's ranks")
+        return [json.loads(m) for m in heard]
+
+    def _pause(self) -> int:
+        """Steps until the next meeting."""
+        wanted = MEET_BUSY_S if self._saver.is_busy else MEET_S
+        return max(1, min(MAX_APART, int(wanted / max(self._step_s, 1e-6))))
+
+    # ---- checkpoints -----------------------------------------------------------------------------
+
+    def _is_due(self) -> bool:
+        every = self._options.every
+        return bool(every) and self._step % every == 0 and not self._saver.is_busy
+
+    def _begin_save(self) -> None:
+        self._saver.begin(self._step, self._feeder.cursor, self._bound.variables)
+        self._next_meeting = self._step + 1
+
+    def _save_now(self) -> None:
+        """Waits for what is being written, then for one of this step, unless it is there."""
+        self._wait_for_save()
+        if self._saver.last_step != self._step:
+            self._begin_save()
+            self._wait_for_save()
+
+    def _wait_for_save(self) -> None:
+        while self._saver.is_busy:
+            self._meet()
+            time.sleep(WAIT_S)
+
+    # ---- ends ------------------------------------------------------------------------------------
+
+    def _end_early(self) -> None:
+        """After a checkpoint of this very step."""
+        self._save_now()
+        self._close_metrics()
+        written = self._saver.last_step == self._step
+        state = "a checkpoint" if written else f"no checkpoint ({self._saver.last_failure})"
+        raise StoppedError(f"stopped by {self._stop.requested} after step {self._step}, with {state}")
+
+    def _finish(self) -> None:
+        if self._options.every:
+            self._save_now()
+        self._wait_for_save()
+        self._close_metrics()
+        self._write_outputs()
+
+    def _close_metrics(self) -> None:
+        if self._metrics is not None:
+            self._metrics.close()
+
+    def _write_outputs(self) -> None:
+        """The final variables, whole, and the last values of recorded outputs; rank 0 writes."""
+        arrays = self._final_variables()
+        if self._here.rank != 0:
+            for _ in arrays:
+                pass  # each brings this rank's part to rank 0
+            return
+        entries = self._bound.file.variables.entries
+        kinds = {name: (e.dtype, e.shape) for name, e in sorted(entries.items())}
+        write_arrays(self._options.job_dir, VARIABLES, kinds, arrays)
+        for port in self._ports:
+            array = self._results.get(port.index)
+            if array is not None:
+                host = to_host(array)
+                kind = {port.name: (host.dtype, tuple(host.shape))}
+                write_arrays(self._options.job_dir, port.name, kind, iter([(port.name, host)]))
+
+    def _final_variables(self) -> Iterator[tuple[str, Array]]:
+        """In order; those that the plan does not need are as they were in the file."""
+        for name in sorted(self._bound.file.variables.entries):
+            found = self._bound.variables.get(name)
+            yield name, self._bound.file.variables.read(name) if found is None else whole(found)

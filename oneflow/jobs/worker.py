@@ -1,0 +1,213 @@
+"""The process that runs a rank of a job: `python -m oneflow.jobs.worker --fd N`.
+
+A daemon starts it before there is a job and speaks WorkerCommand and WorkerMessage with it over a
+pair of sockets (oneflow/core/frames.py). It imports what a rank needs, says `ready`, waits for
+`begin`, runs one attempt and exits. Its exit code and reason are those of docs/JOBS.md; before it
+exits with another code than 0 it says so in `failed`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import errno
+import importlib
+import os
+import queue
+import socket
+import sys
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from oneflow.core.config import Config, set_config
+from oneflow.core.errors import OneFlowError, ProtocolError
+from oneflow.core.frames import Frames
+from oneflow.jobs.stopping import Stop
+
+WARM = (
+    "oneflow.protos.cluster_pb2",
+    "oneflow.protos.plan_pb2",
+    "oneflow.ops",
+    "oneflow.actors.control",
+    "oneflow.actors.job",
+    "oneflow.actors.link",
+    "oneflow.scheduler.server",
+    "oneflow.scheduler.compiler.emit",
+    "oneflow.scheduler.compiler.pipeline",
+    "oneflow.boxing.collectives.shared_memory",
+    "oneflow.distributed.groups",
+    "oneflow.jobs.serving",
+    "oneflow.jobs.training",
+    "grpc.aio",
+)
+WARM_LATER = ("oneflow.core.philox", "oneflow.kernels.fused_cpu")
+"""What costs a second of a core, is imported when nothing is to be done for a moment."""
+IDLE_S = 1.0
+MAX_CAUSE_CHARS = 2000
+ORPHANED = 143
+DATA_ROOTS = "ONEFLOW_DATA_ROOTS"
+
+
+class HostMemoryError(OneFlowError):
+    """This host has no memory left for the job."""
+
+    exit_code = 137
+    reason = "OOM_HOST"
+
+
+class DiskFullError(OneFlowError):
+    """This host has no room left on a disk."""
+
+    exit_code = 86
+    reason = "DISK_FULL"
+
+
+class Commands:
+    """Reads what the daemon says on a thread of its own: `begin` and requests into queues, `stop`
+    at once. When the daemon is gone, so is this process."""
+
+    def __init__(self, frames: Frames, stop: Stop) -> None:
+        self._frames, self._stop = frames, stop
+        self.begins: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self.requests: queue.Queue[Any] = queue.Queue(maxsize=4096)
+        threading.Thread(target=self._run, name="commands", daemon=True).start()
+
+    def _run(self) -> None:
+        while True:
+            try:
+                command = self._frames.receive()
+            except (OSError, ProtocolError) as error:
+                print(f"oneflow: the daemon's line broke: {error}", file=sys.stderr, flush=True)
+                command = None
+            if command is None:
+                os._exit(ORPHANED)
+            kind = command.WhichOneof("kind")
+            if kind == "begin":
+                self.begins.put(command.begin)
+            elif kind == "infer":
+                self.requests.put(command.infer)
+            elif kind == "stop" and command.stop:
+                self._stop.ask("the daemon")
+
+
+def main(argv: list[str] | None = None) -> None:
+    """Runs one attempt; ends the process with its exit code."""
+    from oneflow.protos import cluster_pb2 as pb
+
+    parser = argparse.ArgumentParser(prog="python -m oneflow.jobs.worker")
+    parser.add_argument("--fd", type=int, required=True, help="of the socket to the daemon")
+    args = parser.parse_args(argv)
+    roots = data_roots(os.environ)  # of the daemon, not of the job
+    sock = socket.socket(fileno=args.fd)
+    sock.set_inheritable(False)
+    frames, stop = Frames(sock, pb.WorkerCommand), Stop()
+    stop.install()
+    _import(WARM)
+    commands = Commands(frames, stop)
+    frames.send(pb.WorkerMessage(ready=pb.Empty()))
+    begin = _wait(commands)
+    try:
+        _run(begin, frames, commands, stop, roots)
+    except Exception as error:
+        ours = as_ours(error)
+        _say_failed(frames, begin, ours)
+        if ours is error:
+            raise
+        raise ours from error
+
+
+def _wait(commands: Commands) -> Any:
+    try:
+        return commands.begins.get(timeout=IDLE_S)
+    except queue.Empty:
+        _import(WARM_LATER)
+        return commands.begins.get()
+
+
+def _import(names: tuple[str, ...]) -> None:
+    from oneflow.kernels.registry import load
+
+    for name in names:
+        importlib.import_module(name)
+    load()
+
+
+def data_roots(env: Mapping[str, str]) -> tuple[Path, ...]:
+    """Folders whose files the data of jobs may be in, as the one who runs the daemon allows."""
+    listed = env.get(DATA_ROOTS, "").split(os.pathsep)
+    return tuple(Path(os.path.realpath(p)) for p in listed if p)
+
+
+def as_ours(error: Exception) -> OneFlowError | Exception:
+    """The error with the exit code and the reason that it means for a job."""
+    if isinstance(error, OneFlowError):
+        return error
+    if isinstance(error, MemoryError):
+        return HostMemoryError(f"no memory left: {error}")
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return DiskFullError(str(error))
+    if type(error).__name__ == "OutOfMemoryError":  # CuPy's, which is not always there
+        return _device_memory(error)
+    return error
+
+
+def _device_memory(error: Exception) -> OneFlowError:
+    ours = OneFlowError(f"no memory left on the device: {error}")
+    ours.reason, ours.exit_code = "OOM_DEVICE", 1
+    return ours
+
+
+def _say_failed(frames: Frames, begin: Any, error: Exception) -> None:
+    from oneflow.distributed import ending
+    from oneflow.protos import cluster_pb2 as pb
+
+    reason = error.reason if isinstance(error, OneFlowError) else "USER_ERROR"
+    failed = pb.Exited(
+        id=begin.prepare.id,
+        exit_code=ending.exit_code(error),
+        reason=reason,
+        cause=ending.describe(error)[:MAX_CAUSE_CHARS],
+        last_step=getattr(error, "last_step", 0),
+        pid=os.getpid(),
+    )
+    try:
+        frames.send(pb.WorkerMessage(failed=failed))
+    except OSError:
+        return  # the daemon is gone; the exit code says the same
+
+
+def configure(begin: Any) -> Config:
+    """The rank's configuration: the environment of `begin`, and what the attempt is."""
+    os.environ.update({k: v for k, v in begin.env.items() if k != DATA_ROOTS})
+    p = begin.prepare
+    config = dataclasses.replace(
+        Config.from_env(),
+        rank=p.id.rank,
+        world_size=p.world_size or 1,
+        local_rank=p.local_rank,
+        master_addr=begin.master_addr or "127.0.0.1",
+        master_port=begin.master_port,
+        launched=True,
+        job_token=p.job_key or None,
+        job_id=p.id.job_id or "local",
+        attempt=max(1, p.id.attempt),
+    )
+    set_config(config)
+    return config
+
+
+def _run(
+    begin: Any, frames: Frames, commands: Commands, stop: Stop, roots: tuple[Path, ...]
+) -> None:
+    from oneflow.jobs.attempt import run_attempt
+
+    configure(begin)
+    run_attempt(begin, frames, commands.requests, stop, roots)
+
+
+if __name__ == "__main__":
+    main()
+
+

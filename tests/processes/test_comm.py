@@ -41,3 +41,12 @@ def test_four_ranks() -> None:
     for scene in ("reductions", "moves"):
         result = launch(4, scene)
         assert result.returncode == 0, result.stdout[-3000:] + result.stderr[-6000:]
+
+
+@pytest.mark.parametrize("scene", ["reductions", "moves", "objects"])
+def test_one_rank_alone(scene: str) -> None:
+    names = ("ONEFLOW_", "MASTER_", "RANK", "WORLD_", "LOCAL_RANK")
+    env = {k: v for k, v in os.environ.items() if not k.startswith(names)}
+    command = [sys.executable, str(PROGRAM), scene]
+    result = subprocess.run(command, env=env, capture_output=True, text=True, timeout=WAIT_S)
+    assert result.returncode == 0, result.stderr[-6000:]

@@ -174,6 +174,8 @@ Event = (
 )
 
 # ---- actions, to be done in order ----------------------------------------------------------------
+# epoch: of the daemon that is meant. If the connection at hand has another one when the action's
+# turn comes (the store may have held it up), the action is dropped: that daemon is no more.
 
 
 @dataclass(frozen=True)
@@ -199,8 +201,11 @@ class SaveEpoch:
 
 @dataclass(frozen=True)
 class TellWelcome:
+    """From now on what comes from this incarnation, and what is told to it, is of this epoch."""
+
     daemon: str
     epoch: int
+    incarnation: int = 0
 
 
 @dataclass(frozen=True)
@@ -219,6 +224,7 @@ class TellPrepare:
     rank: int
     local_rank: int
     resume_from: str
+    epoch: int = 0
 
 
 @dataclass(frozen=True)
@@ -229,6 +235,7 @@ class TellStart:
     rank: int
     master_addr: str
     master_port: int
+    epoch: int = 0
 
 
 @dataclass(frozen=True)
@@ -239,6 +246,7 @@ class TellStop:
     rank: int
     grace_s: float
     why: str
+    epoch: int = 0
 
 
 @dataclass(frozen=True)
@@ -249,6 +257,7 @@ class TellNoted:
     job_id: str
     attempt: int
     rank: int
+    epoch: int = 0
 
 
 @dataclass(frozen=True)
@@ -257,11 +266,13 @@ class TellForget:
 
     daemon: str
     job_id: str
+    epoch: int = 0
 
 
 @dataclass(frozen=True)
 class TellDrain:
     daemon: str
+    epoch: int = 0
 
 
 @dataclass(frozen=True)
@@ -273,6 +284,8 @@ class Rejected:
     message: str
     reason: str = ""
 
+
+Told = TellPrepare | TellStart | TellStop | TellNoted | TellForget | TellDrain
 
 Action = (
     Save

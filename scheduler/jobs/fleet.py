@@ -14,11 +14,13 @@ from dataclasses import replace
 
 from oneflow.scheduler.jobs.desk import Desk
 from oneflow.scheduler.jobs.events import (
+    Action,
     DaemonJoined,
     SaveEpoch,
     TellDrain,
     TellFenced,
     TellWelcome,
+    Told,
 )
 from oneflow.scheduler.jobs.records import DaemonRecord, DaemonState
 
@@ -57,6 +59,12 @@ class Fleet:
         known = self.daemons.get(daemon)
         return known is None or known.state is _GONE
 
+    def addressed(self, action: Action) -> Action:
+        """With the epoch of the daemon that is meant, as it is now."""
+        if isinstance(action, Told):
+            return replace(action, epoch=self.daemons[action.daemon].epoch)
+        return action
+
     # -- joining and leaving -----------------------------------------------------------------------
 
     def join(self, event: DaemonJoined, job: str) -> DaemonRecord:
@@ -83,7 +91,7 @@ class Fleet:
         self._lost_at.pop(event.daemon, None)
         self.desk.is_queue_stale = True
         self.desk.tell(SaveEpoch(self.epoch))
-        self.desk.tell(TellWelcome(event.daemon, self.epoch))
+        self.desk.tell(TellWelcome(event.daemon, self.epoch, event.incarnation))
         self._go_on_draining(event)
         self.look_at(event.daemon)
         return record

@@ -106,7 +106,7 @@ class Table:
         self._handle(event)
         self._look()
         self._start_what_can()
-        return without_needless_saves(self._desk.actions)
+        return [self._fleet.addressed(a) for a in without_needless_saves(self._desk.actions)]
 
     def withdraw(self, job_id: str) -> None:
         """A job that could not be saved when it was submitted: as if it had never been.

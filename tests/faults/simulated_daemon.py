@@ -52,6 +52,7 @@ class Scheduler(Protocol):
 
     name: str
     is_up: bool
+    life: int
 
     def receive(self, connection: Connection, message: Any) -> None: ...
 
@@ -233,7 +234,9 @@ class Daemon:
         if self.is_frozen or self.line.is_cut or not self.scheduler.is_up:
             self.world.after(self.world.rng.uniform(0.2, 5), lambda: self._connect(mine))
             return
-        self.connection = Connection(self.world, self, self.scheduler, self.line, self.quality)
+        self.connection = Connection(
+            self.world, self, self.scheduler, self.line, self.quality, self.scheduler.life
+        )
         self.heard_at = self.world.now
         self.connection.send("up", self._hello(), is_reliable=True)
 

@@ -86,10 +86,14 @@ class Line:
 
 
 class Connection:
-    """Between `low` (a daemon) and `high` (the scheduler)."""
+    """Between `low` (a daemon) and `high` (the scheduler in one of its lives)."""
 
-    def __init__(self, world: World, low: Peer, high: Peer, line: Line, quality: Quality) -> None:
+    def __init__(
+        self, world: World, low: Peer, high: Peer, line: Line, quality: Quality, life: int
+    ) -> None:
         self.world = world
+        self.life = life
+        self.epoch = 0  # as the scheduler knows it
         self.ends = {"up": high, "down": low}
         self.line = line
         self.quality = quality

@@ -112,11 +112,11 @@ class SimulatedScheduler:
         self.last_epoch_told = 0
         self.finals: dict[str, JobState] = {}  # as they are durable
         self.restarted: set[str] = set()  # jobs a user asked to run again
-        self._life = 0
+        self.life = 0
         self.start()
 
     def start(self) -> None:
-        self._life += 1
+        self.life += 1
         self.is_up, self.is_frozen, self.fine_since = True, False, self.world.now
         loaded = self.store.load()
         self.table = Table(loaded.jobs, loaded.epoch, self.settings)
@@ -126,7 +126,7 @@ class SimulatedScheduler:
         self.inbox: list[tuple[Connection, Any]] = []
         self.undone: list[Action] = []
         self.world.say(f"scheduler starts with {len(loaded.jobs)} jobs")
-        life = self._life
+        life = self.life
         self.world.after(0.0, lambda: self._tick(life))
 
     def kill(self) -> None:
@@ -135,19 +135,19 @@ class SimulatedScheduler:
         self.world.say("scheduler is killed")
         self.num_crashes += 1
         self.is_up = False
-        self._life += 1
-        for connection in {*self.connections.values(), *self.newcomers.values()}:
+        self.life += 1
+        for connection in [*self.connections.values(), *self.newcomers.values()]:
             connection.break_off()
 
     def freeze(self, duration_s: float) -> None:
         if self.is_up and not self.is_frozen:
             self.world.say(f"scheduler freezes for {duration_s:.1f} s")
             self.is_frozen = True
-            life = self._life
+            life = self.life
             self.world.after(duration_s, lambda: self._thaw(life))
 
     def _thaw(self, life: int) -> None:
-        if life != self._life:
+        if life != self.life:
             return
         self.is_frozen, self.fine_since = False, self.world.now
         if self.world.chance(0.5):
@@ -157,7 +157,7 @@ class SimulatedScheduler:
             self.receive(connection, message)
 
     def _tick(self, life: int) -> None:
-        if life != self._life:
+        if life != self.life:
             return
         self.world.after(TICK_S, lambda: self._tick(life))
         if not self.is_frozen:
@@ -166,7 +166,8 @@ class SimulatedScheduler:
     # -- messages ----------------------------------------------------------------------------------
 
     def receive(self, connection: Connection, message: Any) -> None:
-        if not self.is_up:
+        if not self.is_up or connection.life != self.life:
+            connection.break_off()
             return
         if self.is_frozen:
             self.inbox.append((connection, message))
@@ -183,9 +184,7 @@ class SimulatedScheduler:
         for name, other in list(self.connections.items()):
             if other is connection:
                 del self.connections[name]
-                known = self.table.daemons.get(name)
-                if known is not None:
-                    self.receive(connection, DaemonGone(name, known.epoch, "lost"))
+                self.receive(connection, DaemonGone(name, connection.epoch, "lost"))
         for key, other in list(self.newcomers.items()):
             if other is connection:
                 del self.newcomers[key]
@@ -238,31 +237,28 @@ class SimulatedScheduler:
                 connection = self.newcomers.get((daemon, incarnation))
                 if connection:
                     connection.send("down", action)
-            case TellWelcome(daemon=daemon, epoch=epoch):
-                self._welcome(daemon, epoch, action)
+            case TellWelcome():
+                self._welcome(action)
             case _:
                 if isinstance(action, TellPrepare):
                     self._check_is_durable(action)
                 connection = self.connections.get(action.daemon)
-                if connection:
+                if connection and connection.epoch == action.epoch:
                     connection.send("down", action)
 
-    def _welcome(self, daemon: str, epoch: int, action: TellWelcome) -> None:
-        if epoch <= self.last_epoch_told:
-            raise Violation(f"epoch {epoch} was given after {self.last_epoch_told}")
-        if self.store.epoch < epoch:
-            raise Violation(f"epoch {epoch} was told before it was durable")
-        self.last_epoch_told = epoch
-        known = self.table.daemons.get(daemon)
-        if known is None:
-            return
-        connection = self.newcomers.get((daemon, known.incarnation))
+    def _welcome(self, action: TellWelcome) -> None:
+        if action.epoch <= self.last_epoch_told:
+            raise Violation(f"epoch {action.epoch} was given after {self.last_epoch_told}")
+        if self.store.epoch < action.epoch:
+            raise Violation(f"epoch {action.epoch} was told before it was durable")
+        self.last_epoch_told = action.epoch
+        connection = self.newcomers.get((action.daemon, action.incarnation))
         if connection is None or not connection.is_open:
             return
-        before = self.connections.get(daemon)
+        before = self.connections.get(action.daemon)
         if before is not None and before is not connection:
             before.break_off()
-        self.connections[daemon] = connection
+        self.connections[action.daemon], connection.epoch = connection, action.epoch
         connection.send("down", action)
 
     # -- checks ------------------------------------------------------------------------------------
@@ -286,10 +282,10 @@ class SimulatedScheduler:
             return
         record = change.record
         before = self.finals.get(record.id)
-        if record.id in self.restarted:
+        if before not in (None, record.state):
+            if record.id not in self.restarted:
+                raise Violation(f"{record.id} was {before} for good, now {record.state} is saved")
             self.restarted.remove(record.id)
-        elif before not in (None, record.state):
-            raise Violation(f"{record.id} was {before} for good, now {record.state} is saved")
         if record.state.is_final:
             self.finals[record.id] = record.state
         else:

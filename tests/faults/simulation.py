@@ -30,7 +30,7 @@ from oneflow.scheduler.jobs.events import (
     Submitted,
     TellPrepare,
 )
-from oneflow.scheduler.jobs.records import JobSpec, JobState
+from oneflow.scheduler.jobs.records import DaemonState, JobSpec, JobState
 from oneflow.scheduler.jobs.settings import Settings
 from oneflow.scheduler.jobs.table import Table
 
@@ -327,7 +327,9 @@ class Simulation:
 
     def _restart_drained(self) -> None:
         for daemon in self.daemons:
-            if daemon.is_draining and not daemon.worker:
+            known = self.scheduler.table.daemons.get(daemon.name)
+            is_draining = known is not None and known.state is DaemonState.DRAINING
+            if is_draining and not daemon.worker:
                 self._kill(daemon, 0.5)
 
     def _can_never_end(self, job_id: str) -> bool:
@@ -348,10 +350,11 @@ class Simulation:
         table = self.scheduler.table
         for record in table.jobs.values():
             if not record.state.is_final:
-                raise Violation(f"{record.id} never ended: {record}")
+                raise Violation(f"{record.id} never ended: {record.state} {record.pending}")
         if not self._is_at_rest():
-            said = [f"{d.name}: {d.worker} {d.exits} {d.is_alive}" for d in self.daemons]
-            raise Violation(f"the daemons never came to rest: {said}, {dict(table.daemons)}")
+            said = [f"{d.name}: {d.worker} {list(d.exits)} {d.is_alive}" for d in self.daemons]
+            states = [f"{known.id} {known.state}" for known in table.daemons.values()]
+            raise Violation(f"the daemons never came to rest: {said}, {states}")
         if lost := self.acknowledged - self.removed - set(table.jobs):
             raise Violation(f"accepted jobs are lost: {sorted(lost)}")
         loaded = self.store.load()
@@ -367,7 +370,7 @@ class Simulation:
         self.world.run_until(self.world.now + 60.0)
         record = self.scheduler.table.jobs["last"]
         if record.state is not JobState.SUCCEEDED:
-            raise Violation(f"the next job did not succeed: {record}")
+            raise Violation(f"the next job did not succeed: {record.state} {record.cause}")
 
 
 def run_seed(seed: int) -> Outcome:

@@ -32,7 +32,7 @@ def run_route(
     shard: this rank's part before, None outside the source. collectives_of: ranks (ascending) ->
     the collectives of that set.
     """
-    return BoundRoute(type, route, rank, empty).run(shard, collectives_of)
+    return _bound(type, tuple(route), rank, empty).run(shard, collectives_of)
 
 
 class BoundRoute:
@@ -86,6 +86,12 @@ class _BoundStep:
                 collectives_of(exchange.ranks).transfer(self._what, source, target, exchange)
             source = target
         return target if self._is_target else None
+
+
+@lru_cache(maxsize=4096)
+def _bound(type: TensorType, route: tuple[RouteStep, ...], rank: int, empty: Empty) -> BoundRoute:
+    """Kept: to work it out takes as long as to move a small tensor."""
+    return BoundRoute(type, route, rank, empty)
 
 
 @lru_cache(maxsize=1024)

@@ -20,7 +20,8 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from oneflow.core.errors import DesyncError, InternalError
+from oneflow.core.control_channel import MAX_KEY_CHARS
+from oneflow.core.errors import DesyncError, InternalError, ProtocolError
 from oneflow.scheduler.rendezvous import Tick
 from oneflow.scheduler.store import SAME_CODE_ADVICE, CallDropped, Fail, RankGone, Reply
 
@@ -68,6 +69,7 @@ class Waits:
     """The long waits of all ranks of one job."""
 
     def __init__(self, world_size: int) -> None:
+        self._world_size = world_size
         self._least_hold_s = max(HOLD_S, HOLD_S_PER_RANK * world_size)
         self._waits: dict[int, _Wait] = {}
 
@@ -85,6 +87,12 @@ class Waits:
         raise InternalError(f"waits cannot take {event}")
 
     def _ask(self, event: WaitAsked, now: float) -> list[Action]:
+        if not 0 <= event.rank < self._world_size or len(event.place) > MAX_KEY_CHARS:
+            text = (
+                f"wait of rank {event.rank} at {event.place[:64]!r}: ranks are 0 to "
+                f"{self._world_size - 1}, and a place has at most {MAX_KEY_CHARS} characters"
+            )
+            return [Fail(event.call, ProtocolError(text))]
         before = self._waits.get(event.rank)
         wait = _Wait(event, now, since=now)
         if before is not None and before.is_same(event):

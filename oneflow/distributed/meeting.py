@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import concurrent.futures
+import hashlib
 import time
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NoReturn
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from oneflow.boxing.collectives.base import Collectives
     from oneflow.distributed.long_waits import LongWaits
 
+MAX_PLACE_CHARS = 200
 OPENING = 0  # the number of the first thing that the ranks of a set do together
 
 
@@ -134,14 +136,30 @@ def _raise_lost(client: ControlClient, error: PeerLostError) -> NoReturn:
 
 
 def place_of(ranks: Sequence[int]) -> str:
-    """`0-3,8`: a short name of an ascending set of ranks."""
-    parts: list[list[int]] = []
-    for rank in ranks:
-        if parts and parts[-1][1] == rank - 1:
-            parts[-1][1] = rank
-        else:
-            parts.append([rank, rank])
-    return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in parts)
+    """`0-3,8,16-64:8`: a short name of an ascending set of ranks, its own for each set."""
+    parts: list[str] = []
+    start = 0
+    while start < len(ranks):
+        stop = _end_of_run(ranks, start)
+        step = ranks[start + 1] - ranks[start] if stop - start > 1 else 1
+        if stop - start < 3 and step > 1:
+            stop = start + 1
+        first, last = ranks[start], ranks[stop - 1]
+        by = f":{step}" if step > 1 else ""
+        parts.append(str(first) if first == last else f"{first}-{last}{by}")
+        start = stop
+    name = ",".join(parts)
+    if len(name) <= MAX_PLACE_CHARS:
+        return name
+    return f"{name[: MAX_PLACE_CHARS // 2]}...{hashlib.sha256(name.encode()).hexdigest()}"
+
+
+def _end_of_run(ranks: Sequence[int], start: int) -> int:
+    """Behind the last of the ranks from `start` on that are equally far apart."""
+    stop = min(start + 2, len(ranks))
+    while stop < len(ranks) and ranks[stop] - ranks[stop - 1] == ranks[start + 1] - ranks[start]:
+        stop += 1
+    return stop
 
 
 def _named(ranks: Sequence[int]) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -180,6 +181,20 @@ def slow() -> None:
         if RANK == 0:
             np.testing.assert_array_equal(comm.recv(SIZE - 1).numpy(), np.ones(3))
     comm.barrier()
+    print("done", flush=True)
+
+
+def paused() -> None:
+    """Rank 1 is stopped for a while in the middle of its collectives, and goes on."""
+    big = flow.ones(300_000)
+    comm.barrier()
+    if RANK == 1:
+        wake = f"sleep 1.5; kill -CONT {os.getpid()}"
+        subprocess.Popen(["sh", "-c", wake])
+        os.kill(os.getpid(), signal.SIGSTOP)
+    for _ in range(10):
+        comm.all_reduce(big)
+    np.testing.assert_array_equal(big.numpy()[:3], np.full(3, float(SIZE**10)))
     print("done", flush=True)
 
 

@@ -235,6 +235,12 @@ def test_ranks_that_are_only_slow_are_not_accused(jobs: Jobs, place: str) -> Non
 
 
 @pytest.mark.parametrize("place", PLACES)
+def test_a_rank_that_was_stopped_for_a_moment_goes_on(jobs: Jobs, place: str) -> None:
+    ended = launch(jobs, 3, "paused", place, ONEFLOW_HEARTBEAT_SECONDS="1")
+    assert ended.code == 0 and ended.out.count("done") == 3, ended.err
+
+
+@pytest.mark.parametrize("place", PLACES)
 def test_after_a_caught_mistake_the_ranks_go_on(jobs: Jobs, place: str) -> None:
     ended = launch(jobs, 2, "caught", place)
     assert ended.code == 0 and ended.out.count("done") == 2, ended.err

@@ -110,5 +110,15 @@ def test_opening_a_set_that_nobody_comes_to_is_a_hang() -> None:
 
 def test_places_have_short_names() -> None:
     assert place_of((0, 1)) == "0-1"
+    assert place_of((3,)) == "3"
     assert place_of((0, 2, 3, 4, 9)) == "0,2-4,9"
+    assert place_of((1, 9)) == "1,9"
+    assert place_of((0, 8, 16, 24, 25)) == "0-24:8,25"
     assert place_of(range(4096)) == "0-4095"
+
+
+def test_every_set_has_a_name_of_its_own() -> None:
+    sets = [tuple(r for r in range(10) if n >> r & 1) for n in range(1, 1024)]
+    assert len({place_of(s) for s in sets}) == len(sets)
+    odd = [tuple(r * r + (r == n) for r in range(300)) for n in (200, 250)]
+    assert len({place_of(s) for s in odd}) == 2 and len(place_of(odd[0])) < 200

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from oneflow.core.errors import DesyncError
+from oneflow.core.errors import DesyncError, ProtocolError
 from oneflow.scheduler.rendezvous import Tick
 from oneflow.scheduler.store import CallDropped, Fail, RankGone, Reply
 from oneflow.scheduler.waits import HOLD_S, STALE_S, WaitAsked, Waits
@@ -116,6 +116,13 @@ def test_a_gone_rank_closes_no_circle() -> None:
     for i in range(5):
         actions = waits.step(crossed(2 + i, 1), 1.0 + i) + waits.step(Tick(), 2.0 + i)
         assert not any(isinstance(a, Fail) for a in actions)
+
+
+def test_a_rank_that_does_not_exist_is_refused() -> None:
+    (action,) = Waits(2).step(ask(1, 2, "01", 1, (1,)), 0.0)
+    assert isinstance(action, Fail) and isinstance(action.error, ProtocolError)
+    (action,) = Waits(2).step(ask(1, 0, "x" * 2000, 1, (1,)), 0.0)
+    assert isinstance(action, Fail) and "at most 1024 characters" in str(action.error)
 
 
 def test_many_that_wait_for_one_are_answered_seldom() -> None:

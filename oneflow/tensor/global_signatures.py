@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import heapq
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from operator import is_
 from typing import Any
 
 from oneflow.boxing.cost import boxing_seconds
@@ -16,6 +18,11 @@ from oneflow.core.sbp import NdSbp, SbpSignature, all_broadcast
 from oneflow.core.tensor_type import TensorType
 
 MAX_COMBINATIONS = 4096
+MAX_WEIGHED = 6
+"""Of so many candidates, the best at a glance, the exact cost is worked out."""
+
+_HOP_NBYTES = 1 << 16
+Candidate = tuple[tuple[NdSbp, ...], tuple[NdSbp, ...]]
 _TIE_SECONDS_PER_BYTE = 1e-12  # of two choices that move the same, the one with smaller shards
 
 
@@ -32,30 +39,60 @@ def choose_signature(
     One that takes the inputs as they are wins a tie. An input that the op overwrites is moved only
     if no signature takes it as it is.
     """
-    best: tuple[Any, ...] | None = None
-    for combination in _combinations(op, types, attrs, placement):
+    found = list(_candidates(op, types, out_types, sbps, attrs, placement))
+    if not found:  # all-B is always among them
+        raise InternalError(f"{op.name}: no signature for {', '.join(map(str, types))}")
+    found = [c for c in found if c[0] == sbps] or found
+    if len(found) > MAX_WEIGHED:
+        found = heapq.nsmallest(
+            MAX_WEIGHED,
+            found,
+            key=lambda c: _rank(op, types, out_types, sbps, c[0], c[1], placement),
+        )
+
+    def cost(candidate: Candidate) -> tuple[Any, ...]:
+        ins, outs = candidate
+        moved = sum(ins[i] != sbps[i] for i in op.mutates.values())
+        return moved, *_cost(types, sbps, ins, out_types, outs, placement)
+
+    return min(found, key=cost)
+
+
+def _candidates(
+    op: type[Op],
+    types: tuple[TensorType, ...],
+    out_types: tuple[TensorType, ...],
+    sbps: tuple[NdSbp, ...],
+    attrs: dict[str, Attr],
+    placement: Placement,
+) -> Iterator[Candidate]:
+    for combination in _combinations(op, types, sbps, attrs, placement):
         ins = tuple(tuple(s.inputs[i] for s in combination) for i in range(len(types)))
         outs = tuple(tuple(s.outputs[i] for s in combination) for i in range(len(out_types)))
         if not _is_valid((*types, *out_types), (*ins, *outs), sbps, placement):
             continue
         if op.sbp_for is not None and not _nests(op, types, attrs, combination, placement):
             continue
-        moved = sum(ins[i] != sbps[i] for i in op.mutates.values())
-        cost = moved, *_cost(types, sbps, ins, out_types, outs, placement)
-        if best is None or cost < best[0]:
-            best = cost, ins, outs
-    if best is None:  # all-B is always among them
-        raise InternalError(f"{op.name}: no signature for {', '.join(map(str, types))}")
-    return best[1], best[2]
+        yield ins, outs
 
 
 def _combinations(
-    op: type[Op], types: tuple[TensorType, ...], attrs: dict[str, Attr], placement: Placement
+    op: type[Op],
+    types: tuple[TensorType, ...],
+    sbps: tuple[NdSbp, ...],
+    attrs: dict[str, Attr],
+    placement: Placement,
 ) -> Any:
     """One signature per axis of the hierarchy, in every combination."""
     listed = [
         list(dict.fromkeys(signatures(op, types, attrs, size))) for size in placement.hierarchy
     ]
+    for axis, size in enumerate(placement.hierarchy):
+        if size == 1:  # all layouts are the same there: those that need no other name will do
+            have = [s[axis] for s in sbps]
+            matches = [sum(map(is_, s.inputs, have)) for s in listed[axis]]
+            best = max(matches)
+            listed[axis] = [s for s, n in zip(listed[axis], matches, strict=True) if n == best]
     if math.prod(map(len, listed)) > MAX_COMBINATIONS:
         return (
             zip(*listed, strict=True)
@@ -101,6 +138,42 @@ def _nests(
         for chosen, together in sizes.items()
         if len(together) > 1
     )
+
+
+def _rank(
+    op: type[Op],
+    types: Sequence[TensorType],
+    out_types: Sequence[TensorType],
+    sbps: Sequence[NdSbp],
+    ins: Sequence[NdSbp],
+    outs: Sequence[NdSbp],
+    placement: Placement,
+) -> tuple[Any, ...]:
+    """What `cost` is likely to say, at a glance: routes need not be searched."""
+    nbytes = sum(_bytes_of(t, h, w, placement) for t, h, w in zip(types, sbps, ins, strict=True))
+    if any(map(_becomes_sum, sbps, ins)) or _splits_anew(sbps, ins):
+        whole = all_broadcast(placement.ndim)
+        nbytes += sum(
+            _bytes_of(t, s, whole, placement) for t, s in zip(out_types, outs, strict=True)
+        )
+    changed = sum(have != want for have, want in zip(sbps, ins, strict=True))
+    return sum(ins[i] != sbps[i] for i in op.mutates.values()), nbytes, changed
+
+
+def _bytes_of(type_: TensorType, have: NdSbp, want: NdSbp, placement: Placement) -> float:
+    """Into one rank, axis after axis, by the table of boxing; a hop counts as so many bytes."""
+    total = 0.0
+    for axis, (a, b, p) in enumerate(zip(have, want, placement.hierarchy, strict=True)):
+        if a is b or p == 1 or b.is_partial or a.is_broadcast:
+            continue
+        others = zip(have, want, placement.hierarchy, strict=True)
+        cut = math.prod(
+            n for i, (x, y, n) in enumerate(others) if i != axis and x.is_split and y.is_split
+        )
+        hops = 2 if a.is_partial and b.is_broadcast else 1
+        share = (p - 1) / p / (p if a.is_split and b.is_split else 1)
+        total += hops * (type_.nbytes / cut * share + _HOP_NBYTES)
+    return total
 
 
 def _cost(

@@ -82,6 +82,21 @@ def test_every_axis_of_a_grid_has_its_own_choice() -> None:
     assert ins == ((S0, S1), (B, S0)) and outs == ((S0, P),)
 
 
+def test_many_axes_are_weighed_at_a_glance_first() -> None:
+    cube = Placement("cpu", np.arange(8).reshape(2, 2, 2))
+    types = ["float32[8, 8, 64, 64]", "float32[8, 8, 64, 64]"]
+    ins, outs = chosen("matmul", types, [(S0, S1, B), (S0, S1, Split(3))], cube)
+    assert ins == ((S0, S1, B), (S0, S1, Split(3))) and outs == ((S0, S1, Split(3)),)
+    ins, outs = chosen("matmul", types, [(S0, S1, P), (S0, B, B)], cube)
+    assert ins == ((S0, S1, P), (S0, S1, B)) and outs == ((S0, S1, P),)
+
+
+def test_an_axis_of_one_rank_changes_nothing() -> None:
+    line = Placement("cpu", [[0, 1, 2, 3]])
+    ins, outs = chosen("matmul", MATRICES, [(P, S1), (S0, S0)], line)
+    assert [s[1] for s in ins] == [S1, S0] and outs[0][1] is P
+
+
 def test_what_is_overwritten_is_moved_only_if_nothing_else_fits() -> None:
     types = ["float32[8, 4]", "float32[8, 4]", "float32[]"]
     attrs = {"weight_decay": 0.0, "maximize": False}

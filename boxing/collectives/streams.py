@@ -20,8 +20,10 @@ import numpy as np
 from oneflow.boxing.collectives.exchange import Array, Exchange
 from oneflow.core.errors import DesyncError
 
-BLOCK_NBYTES = 256 << 10
-"""Data that are packed or added up are handled in blocks that stay in a core's own cache."""
+BLOCK_NBYTES = 512 << 10
+"""Data that are packed or added up are handled in blocks that stay in a core's own cache; as large
+as what a socket holds back, for with half of it sums take a quarter longer, and with an eighth
+twice as long: every block costs a wake-up."""
 
 SLOTS = 4
 """Blocks of a sum that one peer may be ahead of the slowest."""
@@ -334,8 +336,9 @@ class Sums:
     """All sums of a call, block by block, in rank order whoever's data come first.
 
     A peer fills one of its slots for every block that it has a part in, and at most `SLOTS` blocks
-    ahead. When all parts of a block are there, it is added up and its slots are free. All streams
-    bring blocks in one order, so a stream that waits never waits for one that waits for it.
+    ahead. When all parts of a block are there, it is added up and its slots are free; the one that
+    was used last, which is in the cache, is used first. All streams bring blocks in one order, so a
+    stream that waits never waits for one that waits for it.
     """
 
     def __init__(self, scratch_of: Any) -> None:
@@ -343,6 +346,8 @@ class Sums:
         self._blocks: list[_Block] = []
         self._missing: list[int] = []
         self._reduce: list[Any] = []
+        self._free: dict[int, list[int]] = {}
+        self._slot_of: dict[tuple[int, int], int] = {}  # (rank, number of the block) -> slot
         self.done = 0
         """Blocks from the first on that are added up."""
 
@@ -362,6 +367,7 @@ class Sums:
         for number in blocks:
             while number >= self.done + SLOTS:
                 yield None
+            self._slot_of[rank, number] = self._free.setdefault(rank, list(range(SLOTS))).pop()
             yield raw(self._slot(rank, number))
             self._missing[number] -= 1
             self.advance()
@@ -374,7 +380,7 @@ class Sums:
 
     def _slot(self, rank: int, number: int) -> Array:
         target = self._blocks[number].target
-        start = number % SLOTS * BLOCK_NBYTES
+        start = self._slot_of[rank, number] * BLOCK_NBYTES
         memory: Array = self._scratch_of(rank)[start : start + target.nbytes]
         slot: Array = memory.view(target.dtype).reshape(target.shape)
         return slot
@@ -390,6 +396,9 @@ class Sums:
             into = block.target if is_last else self._partial(operands, slot, i, total)
             reduce(total, operand, out=into)
             total = into
+        for rank in block.operands:
+            if isinstance(rank, int):
+                self._free[rank].append(self._slot_of.pop((rank, number)))
 
     @staticmethod
     def _partial(operands: list[Array], slot: int, i: int, total: Array) -> Array:

@@ -246,7 +246,7 @@ class Attempts:
         close(self.desk, attempt)
         for rank in attempt.ranks:
             self.fleet.release(rank.daemon, attempt.job_id)
-            if rank.phase is RankPhase.ENDED and self.fleet.is_reachable(rank.daemon):
+            if self.fleet.is_reachable(rank.daemon):
                 self.desk.tell(TellNoted(rank.daemon, attempt.job_id, attempt.number, rank.number))
         self.desk.is_queue_stale = True
 

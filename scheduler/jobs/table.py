@@ -9,6 +9,8 @@ What it relies on, since the code cannot show it:
   already has with the same Prepared (and the same port), a Start with a Progress, a Stop with an
   Exited, also if it never heard of the attempt (which it then must never begin). A Prepare of an
   attempt that ended there is answered with that Exited.
+* A daemon says nothing on a connection but Hello before it is welcome there. A connection on which
+  something came that was refused as `stale_epoch` is closed, after what it is told has been sent.
 * A daemon tells each Exited after every Welcome, until it gets Noted for it.
 * An exit because of a Stop has the reason PREEMPTED, whatever its code is.
 * A daemon that is fenced kills what it runs at once and joins with nothing running; if another one
@@ -104,14 +106,15 @@ class Table:
         self._set_clocks(event, now)
         self._desk.actions = []
         self._handle(event)
-        self._look()
+        if not isinstance(event, Submitted):  # so that `withdraw` takes back the whole step
+            self._look()
         self._start_what_can()
         return [self._fleet.addressed(a) for a in without_needless_saves(self._desk.actions)]
 
     def withdraw(self, job_id: str) -> None:
         """A job that could not be saved when it was submitted: as if it had never been.
 
-        Only if none of the actions of that step have been done.
+        Only if none of the actions of that step have been done; they are all about this job.
         """
         self._desk.jobs.pop(job_id, None)
         attempt = self._attempts.live.pop(job_id, None)

@@ -136,7 +136,7 @@ class Training:
 
     def left(self, rank: int, code: int) -> None:
         """A rank ended: the others notice, most of them soon."""
-        if self.is_broken or (self.is_through and code == 0):
+        if rank not in self.ranks or self.is_broken or (self.is_through and code == 0):
             return
         self.is_broken = True
         for other, (daemon, worker) in self.ranks.items():
@@ -185,6 +185,7 @@ class Daemon:
         self.incarnation = self.world.rng.getrandbits(63)
         self.is_alive, self.is_frozen, self.fine_since = True, False, self.world.now
         self.epoch = 0
+        self.is_welcome = False  # on this connection
         self.connection: Connection | None = None
         self.worker: Worker | None = None
         self.training: Training | None = None
@@ -237,7 +238,7 @@ class Daemon:
         self.connection = Connection(
             self.world, self, self.scheduler, self.line, self.quality, self.scheduler.life
         )
-        self.heard_at = self.world.now
+        self.heard_at, self.is_welcome = self.world.now, False
         self.connection.send("up", self._hello(), is_reliable=True)
 
     def _hello(self) -> DaemonJoined:
@@ -266,13 +267,13 @@ class Daemon:
             self._stop(self.worker, 5.0)
         if self.connection and self.world.now - self.heard_at > SILENCE_S:
             self.connection.break_off()
-        elif self.connection and self.epoch:
+        elif self.connection and self.is_welcome:
             self._send(DaemonBeat(self.name, self.epoch))
             if not self.quality.is_stream:
                 self._tell_exits()
 
     def _send(self, message: Any) -> None:
-        if self.connection and self.epoch and not self.is_frozen:
+        if self.connection and self.is_welcome and not self.is_frozen:
             self.connection.send("up", message)
 
     def receive(self, connection: Connection, message: Any) -> None:
@@ -284,7 +285,7 @@ class Daemon:
         self.heard_at = self.world.now
         match message:
             case TellWelcome(epoch=epoch):
-                self.epoch = max(self.epoch, epoch)
+                self.epoch, self.is_welcome = max(self.epoch, epoch), True
                 self._tell_exits()
             case TellFenced(incarnation=incarnation):
                 if incarnation == self.incarnation:

@@ -177,6 +177,13 @@ class SimulatedScheduler:
         if isinstance(message, DaemonBeat):
             connection.send("down", "ack")
         self.step(message)
+        if isinstance(message, DaemonBeat) and self._is_stale(message):
+            connection.break_off()
+
+    def _is_stale(self, message: DaemonBeat) -> bool:
+        """Of a daemon that we do not know as it is: it has to join."""
+        known = self.table.daemons.get(message.daemon)
+        return known is None or known.epoch != message.epoch
 
     def connection_broke(self, connection: Connection) -> None:
         if not self.is_up:

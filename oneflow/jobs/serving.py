@@ -1,2 +1,234 @@
-"""placeholder while the rest is tried"""
-def serve(*a): raise SystemExit(1)
+"""An inference job on one rank: loads the graph once, then answers requests until it is stopped.
+
+A graph that was traced in one place is loaded by every rank, each for itself: any rank answers. One
+that spans ranks is run by all of them together; rank 0 gets the requests and tells the others what
+to feed. Requests that come within BATCH_S share a step; while it runs the next ones are read, and
+the answers of the one before are sent.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import queue
+import threading
+import time
+from collections import deque
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from oneflow.core.config import current_config, set_config
+from oneflow.core.dtype import dtype_of
+from oneflow.core.errors import OneFlowError
+from oneflow.core.frames import Frames
+from oneflow.core.log import get_logger
+from oneflow.distributed.world import world
+from oneflow.jobs.jobfile import JobFile
+from oneflow.jobs.reporting import Reporter
+from oneflow.jobs.requests import Interface, Request, RequestError, Share
+from oneflow.jobs.running import Bound, bind_job
+from oneflow.jobs.stopping import Stop, StoppedError
+from oneflow.tensor.devices import to_host
+
+log = get_logger(__name__)
+
+BATCH_S = 0.002
+"""So long a request waits for others to share its step."""
+IDLE_S = 0.1
+_IDLE, _STEP, _END = b"\0", b"\1", b"\2"
+
+Array = np.ndarray[Any, Any]
+
+
+def serve(
+    file: JobFile, begin: Any, frames: Frames, requests: queue.Queue[Any], stop: Stop
+) -> None:
+    """Raises StoppedError when it was told to stop and all requests are answered."""
+    spans = len({r for n in file.graph() for r in n.placement.rank_ids}) > 1
+    if not spans:
+        set_config(dataclasses.replace(current_config(), rank=0, world_size=1, launched=False))
+    p = begin.prepare
+    device = p.spec.device_type or "cpu"
+
+    def bind() -> Bound:
+        return bind_job(file, device, begin.plan_file if spans else "", Path(begin.job_dir))
+
+    reporter = Reporter(frames, p.id, 0)
+    server = Server(bind, Replies(frames), reporter)
+    reporter.progress(0, {})
+    stop.begin_steps()
+    try:
+        if world().rank == 0:
+            server.answer_all(requests, stop)
+        else:
+            server.follow(requests)
+    finally:
+        server.close()
+        reporter.close()
+    error = StoppedError(f"stopped by {stop.requested or 'rank 0'}")
+    error.is_agreed = True
+    raise error
+
+
+class Replies:
+    """Sends answers from a thread of its own, in order."""
+
+    def __init__(self, frames: Frames) -> None:
+        self._frames = frames
+        self._queue: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name="replies", daemon=True)
+        self._thread.start()
+
+    def answer(self, number: int, outputs: list[tuple[str, Array]]) -> None:
+        self._queue.put((number, outputs, ""))
+
+    def refuse(self, number: int, error: str) -> None:
+        self._queue.put((number, [], error))
+
+    def close(self) -> None:
+        """Returns when all is sent."""
+        self._queue.put(None)
+        self._thread.join()
+
+    def _run(self) -> None:
+        from oneflow.protos import cluster_pb2 as pb
+
+        while (found := self._queue.get()) is not None:
+            number, outputs, error = found
+            tensors = [
+                pb.Tensor(name=n, dtype=a.dtype.name, shape=a.shape, data=a.tobytes())
+                for n, a in outputs
+            ]
+            data = pb.InferData(request=number, outputs=tensors, error=error)
+            try:
+                self._frames.send(pb.WorkerMessage(infer=data))
+            except OneFlowError as problem:  # an answer that is too long
+                refusal = pb.InferData(request=number, error=str(problem))
+                self._frames.send(pb.WorkerMessage(infer=refusal))
+            except OSError:
+                return  # the reader of commands sees it too, and ends the process
+
+
+class Server:
+    """bind: makes the job; again after a step that failed, which leaves it unusable."""
+
+    def __init__(self, bind: Any, replies: Replies, reporter: Reporter) -> None:
+        self._bind, self._replies, self._reporter = bind, replies, reporter
+        self._bound: Bound = bind()
+        self._interface = Interface(self._bound.file.description)
+        self._waiting: deque[tuple[Request, int]] = deque()
+        self._num_requests = self._num_steps = 0
+
+    def close(self) -> None:
+        self._replies.close()
+        self._bound.close()
+
+    # ---- rank 0, or a rank alone -----------------------------------------------------------------
+
+    def answer_all(self, requests: queue.Queue[Any], stop: Stop) -> None:
+        """Until it is told to stop, and all that came before is answered."""
+        while True:
+            self._gather(requests)
+            if self._waiting:
+                self._step(self._interface.take(self._waiting))
+            elif stop.requested:
+                self._share(_END)
+                return
+            else:
+                self._share(_IDLE)
+
+    def _gather(self, requests: queue.Queue[Any]) -> None:
+        """Waits for a request, then a moment for more that share its step."""
+        end = time.monotonic() + (BATCH_S if self._waiting else IDLE_S)
+        while not self._is_full():
+            try:
+                message = requests.get(timeout=max(0.0, end - time.monotonic()))
+            except queue.Empty:
+                return
+            if not self._waiting:
+                end = time.monotonic() + BATCH_S
+            self._take_in(message)
+
+    def _is_full(self) -> bool:
+        rows = sum(r.rows - start for r, start in self._waiting)
+        return bool(self._waiting) and rows >= self._interface.batch
+
+    def _take_in(self, message: Any) -> None:
+        try:
+            request = self._interface.request(message)
+        except RequestError as error:
+            self._replies.refuse(message.request, str(error))
+            return
+        self._waiting.append((request, 0))
+
+    def _step(self, shares: list[Share]) -> None:
+        """One step for all of them; if it fails, one for each, so that only the cause is refused."""
+        try:
+            results = self._run(self._interface.feeds(shares))
+        except Exception as error:
+            if world().world_size > 1:
+                raise  # the other ranks stand in the middle of the step
+            self._bound.job.close()
+            self._bound = self._bind()
+            self._step_failed(shares, error)
+            return
+        self._num_steps += 1
+        for request in self._interface.divide(shares, results):
+            self._num_requests += 1
+            self._replies.answer(request.number, self._interface.answer(request))
+        numbers = {"requests": float(self._num_requests), "steps": float(self._num_steps)}
+        self._reporter.progress(self._num_steps, numbers)
+
+    def _step_failed(self, shares: list[Share], error: Exception) -> None:
+        if len(shares) > 1:
+            for share in shares:
+                self._step([dataclasses.replace(share, at=0)])
+            return
+        request = shares[0].request
+        log.warning("request %d failed: %s: %s", request.number, type(error).__name__, error)
+        while self._waiting and self._waiting[0][0] is request:
+            self._waiting.popleft()
+        self._replies.refuse(request.number, f"{type(error).__name__}: {error}"[:2000])
+
+    def _run(self, feeds: dict[str, Array]) -> dict[int, Array]:
+        self._share(_STEP + b"".join(a.tobytes() for a in feeds.values()))
+        return self._run_own(feeds)
+
+    def _run_own(self, feeds: dict[str, Array]) -> dict[int, Array]:
+        own = {}
+        for port in self._interface.inputs:
+            name = f"input.{port.index}"
+            if name in self._bound.inputs:
+                box = self._bound.inputs[name][1]
+                own[name] = feeds[port.name][(*box.slices, ...)]
+        return {i: to_host(a) for i, a in self._bound.job.run(own).items()}
+
+    # ---- ranks of one graph ----------------------------------------------------------------------
+
+    def _share(self, message: bytes) -> bytes:
+        """What rank 0 has to say."""
+        here = world()
+        if here.world_size == 1:
+            return message
+        return here.everyone.gather_bytes(message, "what to feed")[0]
+
+    def follow(self, requests: queue.Queue[Any]) -> None:
+        """Runs what rank 0 says, until it says that it is over."""
+        while (heard := self._share(b""))[:1] != _END:
+            if heard[:1] == _STEP:
+                self._run_own(self._feeds_of(heard[1:]))
+                self._num_steps += 1
+                self._reporter.progress(self._num_steps, {})
+            while not requests.empty():
+                self._replies.refuse(requests.get().request, "rank 0 answers for this job")
+
+    def _feeds_of(self, data: bytes) -> dict[str, Array]:
+        feeds, at = {}, 0
+        for port in self._interface.inputs:
+            kind = dtype_of(port.dtype).np
+            count = math.prod(port.shape)
+            feeds[port.name] = np.frombuffer(data, kind, count, at).reshape(port.shape)
+            at += count * kind.itemsize
+        return feeds

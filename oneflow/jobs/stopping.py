@@ -13,8 +13,9 @@ from oneflow.core.errors import OneFlowError
 
 
 class StoppedError(OneFlowError):
-    """The job was told to stop, and has stopped in order."""
+    """The job was told to stop, and has stopped in order. is_agreed: all ranks have."""
 
+    is_agreed = False
     exit_code = 143
     reason = "PREEMPTED"
 

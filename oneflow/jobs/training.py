@@ -200,6 +200,8 @@ class Training:
         return bool(every) and self._step % every == 0 and not self._saver.is_busy
 
     def _begin_save(self) -> None:
+        if self._metrics is not None:  # whoever goes on from here finds the curve up to here
+            self._metrics.flush()
         self._saver.begin(self._step, self._feeder.cursor, self._bound.variables)
         self._next_meeting = self._step + 1
 
@@ -223,7 +225,11 @@ class Training:
         self._close_metrics()
         written = self._saver.last_step == self._step
         state = "a checkpoint" if written else f"no checkpoint ({self._saver.last_failure})"
-        raise StoppedError(f"stopped by {self._stop.requested} after step {self._step}, with {state}")
+        error = StoppedError(
+            f"stopped by {self._stop.requested} after step {self._step}, with {state}"
+        )
+        error.is_agreed = True
+        raise error
 
     def _finish(self) -> None:
         if self._options.every:

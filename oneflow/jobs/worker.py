@@ -24,7 +24,8 @@ from typing import Any
 from oneflow.core.config import Config, set_config
 from oneflow.core.errors import OneFlowError, ProtocolError
 from oneflow.core.frames import Frames
-from oneflow.jobs.stopping import Stop
+from oneflow.distributed.world import close_world
+from oneflow.jobs.stopping import Stop, StoppedError
 
 WARM = (
     "oneflow.protos.cluster_pb2",
@@ -74,6 +75,17 @@ class Commands:
         self.requests: queue.Queue[Any] = queue.Queue(maxsize=4096)
         threading.Thread(target=self._run, name="commands", daemon=True).start()
 
+    def _queue(self, request: Any) -> None:
+        """A request that finds too many before it is refused at once."""
+        from oneflow.protos import cluster_pb2 as pb
+
+        try:
+            self.requests.put_nowait(request)
+        except queue.Full:
+            full = f"{self.requests.maxsize} requests wait already; try again later"
+            data = pb.InferData(request=request.request, error=full)
+            self._frames.send(pb.WorkerMessage(infer=data))
+
     def _run(self) -> None:
         while True:
             try:
@@ -87,7 +99,7 @@ class Commands:
             if kind == "begin":
                 self.begins.put(command.begin)
             elif kind == "infer":
-                self.requests.put(command.infer)
+                self._queue(command.infer)
             elif kind == "stop" and command.stop:
                 self._stop.ask("the daemon")
 
@@ -110,6 +122,12 @@ def main(argv: list[str] | None = None) -> None:
     begin = _wait(commands)
     try:
         _run(begin, frames, commands, stop, roots)
+    except StoppedError as error:
+        _say_failed(frames, begin, error)
+        print(f"oneflow: {error}", file=sys.stderr, flush=True)
+        if error.is_agreed:
+            close_world()  # in order: nobody failed
+        sys.exit(error.exit_code)
     except Exception as error:
         ours = as_ours(error)
         _say_failed(frames, begin, ours)

@@ -19,11 +19,8 @@ between the addends of later blocks was tried too, and is no faster.
 
 from __future__ import annotations
 
-import hmac
 import itertools
 import select
-import socket
-import struct
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -32,55 +29,31 @@ from typing import Any
 import numpy as np
 
 from oneflow.boxing.boxes import balanced_part
-from oneflow.boxing.collectives.base import (
-    REDUCTIONS,
-    SLICE_S,
-    TEXT_NBYTES,
-    CallInfo,
-    Check,
-    Collectives,
-)
+from oneflow.boxing.collectives.base import REDUCTIONS, SLICE_S, CallInfo, Check, Collectives
+from oneflow.boxing.collectives.connections import Mesh
 from oneflow.boxing.collectives.exchange import Array, Exchange
 from oneflow.boxing.collectives.streams import (
     BLOCK_NBYTES,
-    SLOTS,
     Incoming,
     Link,
     Outgoing,
-    Sums,
     block_numel,
     incoming_part,
     local_copies,
-    need_source,
     outgoing_parts,
     raw,
     view_of,
-    wire_of,
 )
+from oneflow.boxing.collectives.sums import SLOTS, Sums
+from oneflow.boxing.collectives.tcp_call import EAGER_NBYTES, HEADER, Call, Waiting
+from oneflow.boxing.collectives.wire import need_source, wire_of
 from oneflow.boxing.shared import KeyValueStore
 from oneflow.core.errors import HangError, PeerLostError, TransportError
-
-EAGER_NBYTES = 256 << 10
-"""So many bytes leave with the header, before it is known that all ranks mean the same call."""
 
 ASK_S = 1.5
 """When a connection breaks, how long the scheduler may take to say whose fault it was. It gives a
 rank that it lost one second to come back."""
 
-SEND_BUFFER_NBYTES = 256 << 10
-"""What a socket holds back of what was sent on a short link. The kernel would let it grow to
-megabytes, and data that wait for so long have left the cache when they are copied again: between
-two hosts on one machine 32 MiB took twice as long in four runs of four. 64 KiB to 512 KiB are
-within noise of each other, 1 MiB is no better than none; a small receive buffer loses the gain."""
-
-SHORT_LINK_S = 300e-6
-"""Up to this round trip twice the buffer (the kernel doubles it) feeds 10 Gbit/s and more; beyond
-it the kernel finds the size."""
-
-_RTT_AT = 68  # tcpi_rtt in struct tcp_info: smoothed round trip, microseconds
-
-_HEADER = struct.Struct(f"<qqqq{TEXT_NBYTES}s")
-_HELLO = struct.Struct("<i64s")
 _BROKEN = select.POLLHUP | select.POLLERR | select.POLLNVAL
 
 
@@ -103,66 +76,12 @@ class TcpCollectives(Collectives):
         token: str = "",
     ) -> None:
         super().__init__(rank, ranks, check, timeout_s)
-        self._proof = _proof(token, group_name)
         self._number = 0
         self._broken = ""
         self._scratch: dict[tuple[str, int], Array] = {}
-        sockets = self._connect(group_name, kv, host)
-        for connection in sockets.values():
-            _tune(connection)
+        mesh = Mesh(group_name, rank, ranks, kv, check, timeout_s, host, token)
+        sockets = mesh.open()
         self.links = {peer: Link(peer, sockets[peer]) for peer in self.peers}
-
-    # ---- connecting ------------------------------------------------------------------------------
-
-    def _connect(self, name: str, kv: KeyValueStore, host: str) -> dict[int, socket.socket]:
-        """Connects to lower ranks and is connected to by higher ones."""
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        with socket.create_server((host, 0), family=family, backlog=128) as listener:
-            port = listener.getsockname()[1]
-            kv.put(f"tcp/{name}/{self.rank}", f"{host} {port}".encode())
-            found: dict[int, socket.socket] = {}
-            for peer in (r for r in self.ranks if r < self.rank):
-                found[peer] = self._dial(kv.get(f"tcp/{name}/{peer}", self.timeout_s), peer)
-            deadline = time.monotonic() + self.timeout_s
-            while len(found) < self.size - 1:
-                self._accept(listener, found, deadline)
-        return found
-
-    def _dial(self, address: bytes, peer: int) -> socket.socket:
-        host, port = address.decode().split()
-        try:
-            link = socket.create_connection((host, int(port)), self.timeout_s)
-            link.sendall(_HELLO.pack(self.rank, self._proof))
-        except OSError as error:
-            raise TransportError(
-                f"rank {self.rank} cannot reach rank {peer} at {host}:{port}: {error}"
-            ) from error
-        return link
-
-    def _accept(
-        self, listener: socket.socket, found: dict[int, socket.socket], deadline: float
-    ) -> None:
-        listener.settimeout(SLICE_S)
-        try:
-            link, _ = listener.accept()
-        except TimeoutError:
-            missing = [r for r in self.peers if r not in found]
-            if self._peer_check is not None:
-                self._peer_check(missing)
-            if time.monotonic() > deadline:
-                raise TransportError(f"ranks {missing} did not connect in time") from None
-            return
-        link.settimeout(5.0)
-        try:
-            peer, proof = _HELLO.unpack(_receive(link, _HELLO.size))
-        except (OSError, TransportError):
-            link.close()
-            return
-        known = peer in self.peers and peer not in found and peer > self.rank
-        if known and hmac.compare_digest(proof, self._proof):
-            found[peer] = link
-        else:
-            link.close()
 
     # ---- calls -----------------------------------------------------------------------------------
 
@@ -181,7 +100,7 @@ class TcpCollectives(Collectives):
         signature = info.signature ^ salt
         for job in jobs:
             signature ^= job.exchange.signature
-        call = _Call(self, info, signature, lambda: _begin(bound))
+        call = Call(self, info, signature, lambda: _begin(bound))
         for peer in self.peers:
             sent = sum(b.outgoing_nbytes(peer) for b in bound)
             call.send[peer] = sent, min(sent, EAGER_NBYTES), _chained(bound, "outgoing", peer)
@@ -198,7 +117,7 @@ class TcpCollectives(Collectives):
         operands = [flat[mine] if r == self.rank else r for r in self.ranks]
         sums = Sums(self._slots)
         blocks = sums.add(out[mine], operands, REDUCTIONS[op])
-        call = _Call(self, info, info.signature, lambda: None)
+        call = Call(self, info, info.signature, lambda: None)
         step, size = block_numel(flat.itemsize), flat.itemsize
         own_numel = mine.stop - mine.start
         for peer, part in zip(self.ranks, parts, strict=True):
@@ -212,7 +131,7 @@ class TcpCollectives(Collectives):
                 call.receive[peer] = sent, taken
         self._perform(call)
 
-    def _perform(self, call: _Call) -> None:
+    def _perform(self, call: Call) -> None:
         if self._broken:
             raise TransportError(f"this set of ranks is cut off since {self._broken}")
         self._number += 1
@@ -228,14 +147,14 @@ class TcpCollectives(Collectives):
         if call.is_off:
             self._raise_desync({**call.texts, self.rank: call.info.text})
         after = sum(link.received_nbytes for link in self.links.values())
-        self.received_nbytes += after - before - _HEADER.size * len(self.peers)
+        self.received_nbytes += after - before - HEADER.size * len(self.peers)
 
-    def _move(self, call: _Call) -> None:
+    def _move(self, call: Call) -> None:
         """Sends and receives whatever can move, until all streams are at their end."""
         busy = {link.socket.fileno(): link for link in self.links.values()}
         for link in busy.values():
             self._do(call, link, link.send)
-        waiting = _Waiting(busy)
+        waiting = Waiting(busy)
         local: Iterator[None] | None = call.local
         idle_s = 0.0
         while True:
@@ -256,7 +175,7 @@ class TcpCollectives(Collectives):
                 idle_s += SLICE_S
                 self._check(call, busy, idle_s)
 
-    def _serve(self, call: _Call, link: Link, events: int) -> None:
+    def _serve(self, call: Call, link: Link, events: int) -> None:
         if events & (select.POLLIN | _BROKEN):
             if link.wants_to_receive:
                 self._do(call, link, link.receive)
@@ -265,13 +184,13 @@ class TcpCollectives(Collectives):
         if events & select.POLLOUT and link.wants_to_send:
             self._do(call, link, link.send)
 
-    def _do(self, call: _Call, link: Link, act: Callable[[], None]) -> None:
+    def _do(self, call: Call, link: Link, act: Callable[[], None]) -> None:
         try:
             act()
         except OSError as error:
             self._lost(call, link.rank, error)
 
-    def _lost(self, call: _Call, peer: int, error: OSError) -> None:
+    def _lost(self, call: Call, peer: int, error: OSError) -> None:
         """That peer may only have left because of another; the scheduler soon knows whose fault it
         was, so it is asked first."""
         deadline = time.monotonic() + ASK_S
@@ -284,7 +203,7 @@ class TcpCollectives(Collectives):
         broken = f"rank {peer} is gone: its connection to rank {self.rank} broke ({error})"
         self._raise_lost(call.info, [peer], PeerLostError(broken))
 
-    def _check(self, call: _Call, busy: dict[int, Link], idle_s: float) -> None:
+    def _check(self, call: Call, busy: dict[int, Link], idle_s: float) -> None:
         try:
             self._still_waiting(
                 call.info, lambda: sorted(link.rank for link in busy.values()), idle_s
@@ -384,134 +303,6 @@ class _Bound:
             np.copyto(view_of(target, to), view_of(target, at))
 
 
-class _Call:
-    """What the streams of one call know together: who has come, and whether all mean the same.
-
-    send: peer -> (bytes, how many of them leave at once, stream).  receive: peer -> (bytes,
-    stream).  begin: called when all headers are there and agree.
-    """
-
-    def __init__(
-        self, group: TcpCollectives, info: CallInfo, signature: int, begin: Callable[[], None]
-    ) -> None:
-        self.info = info
-        self.send: dict[int, tuple[int, int, Any]] = {}
-        self.receive: dict[int, tuple[int, Incoming]] = {}
-        self.local: Iterator[None] = iter(())
-        self.texts: dict[int, str] = {}
-        self.differs = False
-        self._group = group
-        self._signature = signature
-        self._begin = begin
-        self._number = 0
-
-    def start(self, number: int) -> None:
-        self._number = number
-        if not self._group.peers:
-            self._begin()
-        for peer, link in self._group.links.items():
-            link.start(self._outgoing(peer), self._incoming(peer))
-
-    @property
-    def is_met(self) -> bool:
-        """All headers are there."""
-        return len(self.texts) == len(self._group.peers)
-
-    @property
-    def is_agreed(self) -> bool:
-        return self.is_met and not self.differs
-
-    @property
-    def is_off(self) -> bool:
-        return self.is_met and self.differs
-
-    def _outgoing(self, peer: int) -> Outgoing:
-        nbytes, eager, stream = self.send[peer]
-        encoded = self.info.encoded
-        header = _HEADER.pack(self._number, self._signature, nbytes, eager, encoded)
-        first = [memoryview(header)]
-        for batch in stream:
-            if batch is None:
-                yield first or None
-                first = []
-                continue
-            rest = batch
-            while rest and not self.is_agreed:
-                head, rest = _split(rest, eager)
-                eager -= sum(map(len, head))
-                if first or head:
-                    yield first + head
-                    first = []
-                while rest and not self.is_met:
-                    yield None
-                if rest and self.differs:
-                    return
-            if rest:
-                yield first + rest
-                first = []
-        if first:
-            yield first
-
-    def _incoming(self, peer: int) -> Incoming:
-        header = bytearray(_HEADER.size)
-        yield memoryview(header)
-        eager = self._take(peer, header)
-        while not self.is_met:
-            yield None
-        if not self.differs:
-            yield from self.receive[peer][1]
-            return
-        while eager:
-            waste = raw(self._group.block("unpack", peer))[:eager]
-            yield waste
-            eager -= len(waste)
-
-    def _take(self, peer: int, header: bytearray) -> int:
-        """Compares a peer's header; returns how many bytes follow it at once."""
-        number, signature, nbytes, eager, encoded = _HEADER.unpack(header)
-        text = encoded.rstrip(b"\0").decode(errors="replace")
-        if number != self._number or not 0 <= eager <= min(nbytes, EAGER_NBYTES):
-            raise TransportError(
-                f"rank {peer} sent what is no header of call {self._number} ({self.info.text}): "
-                f"call {number}, {nbytes} bytes, {text!r}"
-            )
-        expected = self.receive[peer][0]
-        if signature == self._signature and nbytes != expected:
-            raise TransportError(
-                f"{self.info.text}: rank {peer} announces {nbytes} bytes, where {expected} are due"
-            )
-        self.texts[peer] = text
-        self.differs = self.differs or signature != self._signature
-        if self.is_agreed:
-            self._begin()
-        return int(eager)
-
-
-class _Waiting:
-    """The sockets that a call still waits for, each for what its streams want."""
-
-    def __init__(self, busy: dict[int, Link]) -> None:
-        self._busy = busy
-        self._poll = select.poll()
-        self._wanted: dict[int, int] = {}
-
-    def update(self) -> None:
-        """Drops links that are done from `busy`, and asks for what the others want now."""
-        for fd, link in list(self._busy.items()):
-            if link.is_done:
-                del self._busy[fd]
-                if self._wanted.pop(fd, None) is not None:
-                    self._poll.unregister(fd)
-                continue
-            wanted = link.wants_to_receive * select.POLLIN | link.wants_to_send * select.POLLOUT
-            if self._wanted.get(fd) != wanted:
-                self._wanted[fd] = wanted
-                self._poll.register(fd, wanted)
-
-    def poll(self, timeout_s: float) -> list[tuple[int, int]]:
-        return self._poll.poll(timeout_s * 1000)
-
-
 def _begin(bound: Sequence[_Bound]) -> None:
     for job in bound:
         job.begin()
@@ -540,39 +331,3 @@ def _received_sums(sums: Sums, peer: int, blocks: range, finished: list[Array]) 
     yield from sums.receive(peer, blocks)
     for block in finished:
         yield raw(block)
-
-
-def _split(views: list[memoryview], nbytes: int) -> tuple[list[memoryview], list[memoryview]]:
-    """The first `nbytes` of some views, and the rest."""
-    head: list[memoryview] = []
-    rest = list(views)
-    while rest and nbytes >= len(rest[0]):
-        nbytes -= len(rest[0])
-        head.append(rest.pop(0))
-    if rest and nbytes:
-        head.append(rest[0][:nbytes])
-        rest[0] = rest[0][nbytes:]
-    return head, rest
-
-
-def _tune(connection: socket.socket) -> None:
-    connection.setblocking(False)
-    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    info = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _RTT_AT + 4)
-    if struct.unpack_from("I", info, _RTT_AT)[0] * 1e-6 <= SHORT_LINK_S:
-        connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_NBYTES)
-
-
-def _proof(token: str, group_name: str) -> bytes:
-    digest = hmac.new(token.encode(), group_name.encode(), "sha256").hexdigest()
-    return digest.encode()
-
-
-def _receive(link: socket.socket, nbytes: int) -> bytes:
-    data = bytearray()
-    while len(data) < nbytes:
-        part = link.recv(nbytes - len(data))
-        if not part:
-            raise TransportError("a connection closed before it said who it is")
-        data += part
-    return bytes(data)

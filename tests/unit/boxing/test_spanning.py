@@ -15,7 +15,7 @@ from boxing_ranks import LocalStore, in_threads
 from oneflow.boxing.boxes import shard_box
 from oneflow.boxing.collectives.exchange import step_exchanges
 from oneflow.boxing.collectives.spanning import BLOCK_NBYTES, SpanningCollectives
-from oneflow.boxing.collectives.tcp import _HEADER
+from oneflow.boxing.collectives.tcp_call import HEADER
 from oneflow.boxing.execute import run_route
 from oneflow.boxing.transitions import RouteStep
 from oneflow.core.dtype import float32
@@ -138,7 +138,7 @@ def test_ranks_of_a_host_exchange_nothing_but_headers_over_sockets() -> None:
         c.all_reduce(np.ones(50_000))
         c.all_gather(np.ones(5000))
         c.reduce_scatter(np.ones((7, 900)))
-        headers = c._far._number * _HEADER.size
+        headers = c._far._number * HEADER.size
         near = [r for r in c.peers if hosts[r] == hosts[c.rank]]
         return [c._far.links[r].received_nbytes - headers for r in near]
 

@@ -21,7 +21,8 @@ from oneflow.boxing.boxes import Pull
 from oneflow.boxing.collectives.base import call_info
 from oneflow.boxing.collectives.exchange import Exchange, gather_exchange, step_exchanges
 from oneflow.boxing.collectives.in_process import InProcessGroup
-from oneflow.boxing.collectives.tcp import _HEADER, EAGER_NBYTES, TcpCollectives
+from oneflow.boxing.collectives.tcp import TcpCollectives
+from oneflow.boxing.collectives.tcp_call import EAGER_NBYTES, HEADER
 from oneflow.boxing.execute import run_route
 from oneflow.boxing.route import choose_route
 from oneflow.core.dtype import float32
@@ -70,7 +71,7 @@ class Meter:
             totals.append(sum(kernel_nbytes(c, peer) for peer in c.peers))
             numbers.append(c._number)
             self._barrier.wait()
-        headers = (numbers[1] - numbers[0]) * len(c.peers) * _HEADER.size
+        headers = (numbers[1] - numbers[0]) * len(c.peers) * HEADER.size
         return totals[1] - totals[0] - headers
 
 
@@ -270,7 +271,7 @@ def test_a_wrong_length_is_an_error_that_names_the_peer(
                     c.barrier()
         signature = call_info("barrier", "", (), "").signature
         signature ^= gather_exchange((0, 1), (1, 1)).signature
-        header = _HEADER.pack(1, signature, nbytes, eager, b"")
+        header = HEADER.pack(1, signature, nbytes, eager, b"")
         c.links[0].socket.sendall(header)
         c.links[0].socket.setblocking(True)
         c.links[0].socket.recv(1 << 16, socket.MSG_WAITALL)  # until rank 0 has given up

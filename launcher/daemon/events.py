@@ -254,17 +254,7 @@ class Leave:
     exit_code: int = 0
 
 
-Action = (
-    Gather
-    | Drop
-    | Launch
-    | EndTree
-    | SayPrepared
-    | SayProgress
-    | SayExited
-    | Rejoin
-    | Leave
-)
+Action = Gather | Drop | Launch | EndTree | SayPrepared | SayProgress | SayExited | Rejoin | Leave
 
 
 @dataclass(frozen=True)

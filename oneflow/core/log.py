@@ -47,10 +47,19 @@ def facts(**values: Any) -> dict[str, Any]:
 
 
 class Context:
-    """What every line of this process says of it. step: the last training step, or None."""
+    """What every line of this process says of it. step: the last training step, or None.
 
-    def __init__(self, config: Config, step: Callable[[], int | None] = lambda: None) -> None:
+    daemon: the name of the daemon (node/cpu:0) that this process is; "": it is a rank.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        step: Callable[[], int | None] = lambda: None,
+        daemon: str = "",
+    ) -> None:
         self.config = config
+        self.daemon = daemon
         self.step = step
         self.node = socket.gethostname()
         self.secrets = tuple(s for s in (config.job_token,) if s)
@@ -62,6 +71,11 @@ class Context:
         found: dict[str, Any] = {
             "ts": when.strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
             "level": record.levelname,
+        }
+        if self.daemon:
+            found |= {"component": "daemon", "daemon": self.daemon}
+            return found | {"logger": record.name.rpartition(".")[2]}
+        found |= {
             "component": "scheduler" if ".scheduler." in record.name else "rank",
             "node": self.node,
             "local_rank": config.local_rank,
@@ -98,14 +112,21 @@ class TextFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         f = self._context.fields(record)
+        if "daemon" in f:
+            who = f"daemon {f['daemon']}"
+            head = f"{f['ts']} {_LEVELS.get(f['level'], '?')} {who} {f['logger']}: "
+            return head + self._rest(record)
         step = f" step={f['step']}" if "step" in f else ""
         who = f"{f['component']} {f['node']}:{f['local_rank']}"
         head = (
             f"{f['ts']} {_LEVELS.get(f['level'], '?')} {who} "
             f"job={f['job']}.{f['attempt']} rank={f['rank']}{step} {f['logger']}: "
         )
+        return head + self._rest(record)
+
+    def _rest(self, record: logging.LogRecord) -> str:
         pairs = "".join(f" {k}={_quoted(v)}" for k, v in _facts_of(record).items())
-        return head + one_line(self._context.mask(self._context.message(record) + pairs))
+        return one_line(self._context.mask(self._context.message(record) + pairs))
 
 
 class JsonFormatter(logging.Formatter):
@@ -165,7 +186,9 @@ class _Stderr(logging.StreamHandler):  # type: ignore[type-arg]  # Python 3.10 c
         return
 
 
-def set_up(config: Config, step: Callable[[], int | None] = lambda: None) -> logging.Handler:
+def set_up(
+    config: Config, step: Callable[[], int | None] = lambda: None, daemon: str = ""
+) -> logging.Handler:
     """Makes the runtime's loggers write as `config` says. A second call replaces the first.
 
     Handlers that a program has given the logger "oneflow" itself are left alone.
@@ -173,7 +196,7 @@ def set_up(config: Config, step: Callable[[], int | None] = lambda: None) -> log
     root = logging.getLogger(ROOT)
     for old in [h for h in root.handlers if isinstance(h, _Stderr)]:
         root.removeHandler(old)
-    context = Context(config, step)
+    context = Context(config, step, daemon)
     handler = _Stderr()
     handler.setFormatter(
         JsonFormatter(context) if config.log_format == "json" else TextFormatter(context)

@@ -248,6 +248,13 @@ class Metrics:
         counters.last_step_at = time.time()
         self.step_durations.observe(seconds)
 
+    def progressed(self, job: str, step: int) -> None:
+        """A rank of `job`, in a process of its own, has done `step` steps."""
+        counters = self._job(label_value(job))
+        counters.steps += max(step - max(counters.last_step, 0), 0)
+        counters.last_step = step
+        counters.last_step_at = time.time()
+
     def checkpoint(self, direction: str, nbytes: int) -> None:
         """direction: read or write."""
         self.checkpoint_nbytes[direction] = self.checkpoint_nbytes.get(direction, 0) + nbytes
@@ -348,9 +355,7 @@ class _Collector:
     def _actors(self) -> Iterator[Metric]:
         m = self._metrics
         kinds = list(m.actors.items())
-        yield counter(
-            "oneflow_actor_acts", "Acts done.", [({"kind": k}, c.acts) for k, c in kinds]
-        )
+        yield counter("oneflow_actor_acts", "Acts done.", [({"kind": k}, c.acts) for k, c in kinds])
         yield histogram(
             "oneflow_actor_act_duration_seconds",
             "Time of one act.",

@@ -28,9 +28,16 @@ PLAIN_TEXT = "text/plain; charset=utf-8"
 class MetricsEndpoint:
     """A running page at `address` (host:port), until `stop`."""
 
-    def __init__(self, host: str, port: int, runtime_dir: Path, metrics: Metrics) -> None:
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        runtime_dir: Path,
+        metrics: Metrics,
+        component: str = "rank",
+    ) -> None:
         try:
-            self._server = ThreadingHTTPServer((host, port), _handler(metrics, host))
+            self._server = ThreadingHTTPServer((host, port), _handler(metrics, host, component))
         except OSError as error:
             where = join_address(host, port)
             raise ConfigError(f"ONEFLOW_METRICS_ADDR: cannot listen on {where}: {error}") from None
@@ -83,8 +90,8 @@ def start_endpoint(config: Config, metrics: Metrics = METRICS) -> MetricsEndpoin
     )
 
 
-def _handler(metrics: Metrics, host: str) -> type[BaseHTTPRequestHandler]:
-    registry = make_registry(metrics)
+def _handler(metrics: Metrics, host: str, component: str) -> type[BaseHTTPRequestHandler]:
+    registry = make_registry(metrics, component)
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:

@@ -1,0 +1,295 @@
+"""The daemon's line to the scheduler: one stream, kept open for as long as the daemon lives.
+
+Beats go out from the event loop, so that they stop when the daemon is frozen or stuck. The
+scheduler answers each; an answer also proves that what was sent before it has arrived, so what may
+not be lost (progress) is kept until then and told again over the next stream.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from oneflow.core.config import join_address, split_address
+from oneflow.core.control_channel import TOKEN_KEY, channel_options, resolve
+from oneflow.core.errors import AuthError, ConfigError, OneFlowError
+from oneflow.core.log import get_logger
+from oneflow.core.metrics import METRICS
+from oneflow.core.metrics_daemon import DAEMON
+from oneflow.launcher.daemon.settings import DaemonSettings
+from oneflow.launcher.daemon.wire import describe
+
+if TYPE_CHECKING:
+    from oneflow.protos import cluster_pb2 as pb
+
+FIRST_PAUSE_S = 0.2
+LAST_PAUSE_S = 5.0
+LEAVE_S = 2.0
+MAX_KEPT = 10_000  # messages that wait to be answered for; the oldest go first
+MAX_BULK = 4  # chunks of files that wait to be sent
+OWN_STALL_S = 1.0
+OLD_SCHEDULER_CODES = ("UNIMPLEMENTED", "FAILED_PRECONDITION", "INVALID_ARGUMENT")
+
+log = get_logger(__name__)
+
+
+@dataclass
+class Backoff:
+    """Pauses that grow from 0.2 to 5 s, each at random, so that not all daemons come at once."""
+
+    rng: random.Random = field(default_factory=random.Random)
+    _limit_s: float = FIRST_PAUSE_S
+
+    def next_s(self) -> float:
+        pause_s = self.rng.uniform(FIRST_PAUSE_S, max(self._limit_s, FIRST_PAUSE_S))
+        self._limit_s = min(2 * self._limit_s, LAST_PAUSE_S)
+        return pause_s
+
+    def reset(self) -> None:
+        self._limit_s = FIRST_PAUSE_S
+
+
+class Link:
+    """Keeps the stream. make_hello: called for each; take: each message of the scheduler, from
+    Welcome or Fenced on; on_lost: the stream broke.
+    """
+
+    def __init__(
+        self,
+        settings: DaemonSettings,
+        make_hello: Callable[[], pb.Hello],
+        take: Callable[[pb.SchedulerMessage], None],
+        on_lost: Callable[[], None],
+    ) -> None:
+        self._settings = settings
+        self._make_hello = make_hello
+        self._take = take
+        self._on_lost = on_lost
+        self._channel: Any = None
+        self._stub: Any = None
+        self._urgent: deque[pb.DaemonMessage] = deque()
+        self._bulk: deque[pb.DaemonMessage] = deque()
+        self._kept: deque[tuple[int, pb.DaemonMessage]] = deque()
+        self._has_mail = asyncio.Event()
+        self._beats = 0
+        self._heard_at = 0.0
+        self._was_welcomed = False
+        self._is_welcome = False
+        self._is_closed = False
+        self._rejoin_after_s: float | None = None
+        self._backoff = Backoff()
+        self._cut = asyncio.Event()  # ends the stream that is open
+        self.epoch = 0
+
+    @property
+    def is_welcome(self) -> bool:
+        """Whether the scheduler hears us now."""
+        return self._is_welcome
+
+    def stub(self) -> Any:
+        """For calls besides the stream; a new one with each stream."""
+        if self._stub is None:
+            self._open()
+        return self._stub
+
+    def metadata(self) -> tuple[tuple[str, str], ...]:
+        token = self._settings.current_token()
+        return ((TOKEN_KEY, token),) if token else ()
+
+    # -- sending -----------------------------------------------------------------------------------
+
+    def send(self, message: pb.DaemonMessage, is_kept: bool = False, is_bulk: bool = False) -> None:
+        """Sends it if the scheduler hears us; else it is gone, unless is_kept.
+
+        is_bulk: may wait for what is not.
+        """
+        if is_kept:
+            self._kept.append((self._beats + 1, message))
+            if len(self._kept) > MAX_KEPT:
+                self._kept.popleft()
+        if self._is_welcome:
+            (self._bulk if is_bulk else self._urgent).append(message)
+            self._has_mail.set()
+
+    async def wait_for_room(self) -> None:
+        """Until little bulk is waiting to be sent."""
+        while self._is_welcome and len(self._bulk) >= MAX_BULK:
+            await asyncio.sleep(0.01)
+
+    def rejoin(self, pause_s: float) -> None:
+        """Ends the stream and attaches anew after a pause."""
+        self._rejoin_after_s = pause_s
+        self._kept.clear()
+        self._cut.set()
+
+    async def leave(self) -> None:
+        """Says farewell, if somebody hears it, and closes for good."""
+        from oneflow.protos import cluster_pb2 as pb
+
+        self._is_closed = True
+        if self._is_welcome:
+            self.send(pb.DaemonMessage(leaving=pb.Empty()), is_bulk=True)
+            deadline = time.monotonic() + LEAVE_S
+            while self._is_welcome and time.monotonic() < deadline:
+                await asyncio.sleep(0.01)
+        self._cut.set()
+
+    # -- the stream --------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Until `leave`. Raises AuthError or ConfigError if the scheduler will never have us."""
+        while not self._is_closed:
+            error = await self._run_stream()
+            if self._is_welcome:
+                log.warning("the line to the scheduler at %s broke", self._settings.scheduler)
+            self._is_welcome = False
+            self._urgent.clear()
+            self._bulk.clear()
+            self._on_lost()
+            if error is not None and not self._was_welcomed:
+                raise error
+            if not self._is_closed:
+                await self._pause()
+        if self._channel is not None:
+            await self._channel.close()
+
+    async def _pause(self) -> None:
+        pause_s, self._rejoin_after_s = self._rejoin_after_s, None
+        if pause_s is None:
+            pause_s = self._backoff.next_s()
+        self._cut.clear()
+        with suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(self._cut.wait(), pause_s)
+
+    async def _run_stream(self) -> OneFlowError | None:
+        """One stream, from opening to its end; why no other will do better, or None."""
+        import grpc
+
+        if self._channel is not None:
+            await self._channel.close()
+        self._cut.clear()
+        try:
+            self._open()
+            stream = self._stub.Attach(metadata=self.metadata())
+        except ConfigError as error:
+            log.warning("%s", error)
+            return None
+        self._heard_at = time.monotonic()
+        tasks = [
+            asyncio.ensure_future(work)
+            for work in (self._write(stream), self._read(stream), self._watch(), self._cut.wait())
+        ]
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for task in tasks[:3]:
+                if task.done():
+                    task.result()
+        except grpc.RpcError as error:
+            METRICS.heartbeats["failed"] += 1
+            return self._judge(error)
+        except asyncio.InvalidStateError:  # written to a stream that has ended
+            METRICS.heartbeats["failed"] += 1
+        finally:
+            for task in tasks:
+                task.cancel()
+            stream.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+        return None
+
+    def _open(self) -> None:
+        from grpc import aio
+
+        from oneflow.protos import cluster_pb2_grpc
+
+        host, port = split_address(self._settings.scheduler)
+        credentials = self._settings.credentials
+        if credentials is None:
+            target = join_address(resolve(host), port)
+            self._channel = aio.insecure_channel(target, options=channel_options())
+        else:
+            target = join_address(host, port)
+            self._channel = aio.secure_channel(target, credentials, options=channel_options())
+        make_stub: Any = cluster_pb2_grpc.DaemonsStub
+        self._stub = make_stub(self._channel)
+
+    def _judge(self, error: Any) -> OneFlowError | None:
+        where, code = self._settings.scheduler, error.code().name
+        text = f"the scheduler at {where} refuses this daemon: {error.details()}"
+        if code in ("UNAUTHENTICATED", "PERMISSION_DENIED"):
+            log.error("%s", text)
+            return AuthError(text)
+        if code in OLD_SCHEDULER_CODES:
+            log.error("%s", text)
+            return ConfigError(text)
+        log.info("no line to the scheduler at %s: %s: %s", where, code, error.details())
+        return None
+
+    async def _write(self, stream: Any) -> None:
+        from oneflow.protos import cluster_pb2 as pb
+
+        await stream.write(pb.DaemonMessage(hello=self._make_hello()))
+        beat_at = time.monotonic() + self._settings.heartbeat_s
+        while True:
+            now = time.monotonic()
+            if now >= beat_at:
+                self._beats += 1
+                beat = pb.DaemonBeat(number=self._beats)
+                await stream.write(pb.DaemonMessage(epoch=self.epoch, beat=beat))
+                beat_at = now + self._settings.heartbeat_s
+            elif self._urgent or self._bulk:
+                message = self._urgent.popleft() if self._urgent else self._bulk.popleft()
+                message.epoch = self.epoch
+                await stream.write(message)
+                if message.WhichOneof("kind") == "leaving":
+                    await stream.done_writing()
+                    return await asyncio.sleep(LEAVE_S)
+            else:
+                self._has_mail.clear()
+                with suppress(asyncio.TimeoutError):
+                    await asyncio.wait_for(self._has_mail.wait(), beat_at - now)
+
+    async def _read(self, stream: Any) -> None:
+        async for message in stream:
+            self._heard_at = time.monotonic()
+            kind = message.WhichOneof("kind")
+            if kind == "welcome":
+                self._welcomed(message.welcome)
+            if kind == "ack":
+                self._acked(message.ack)
+            elif self._is_welcome or kind == "fenced":
+                self._take(message)
+            else:
+                DAEMON.message_rejected("unknown")
+                log.warning("%s came before a welcome: ignored", describe(message))
+
+    def _welcomed(self, welcome: pb.Welcome) -> None:
+        self._was_welcomed = self._is_welcome = True
+        self.epoch = welcome.epoch
+        self._backoff.reset()
+        again = [message for _, message in self._kept]
+        self._kept = deque((self._beats + 1, message) for message in again)
+        self._urgent.extend(again)
+        self._has_mail.set()
+
+    def _acked(self, number: int) -> None:
+        METRICS.heartbeats["ok"] += 1
+        while self._kept and self._kept[0][0] <= number:
+            self._kept.popleft()
+
+    async def _watch(self) -> None:
+        """Ends when the scheduler has been silent for too long; not counting our own sleep."""
+        while time.monotonic() - self._heard_at < self._settings.act_s:
+            started = time.monotonic()
+            await asyncio.sleep(self._settings.heartbeat_s / 2)
+            overslept_s = time.monotonic() - started - self._settings.heartbeat_s / 2
+            if overslept_s > OWN_STALL_S:
+                METRICS.heartbeats["late"] += 1
+                log.warning("this daemon was frozen, or had no CPU, for %.1f s", overslept_s)
+                self._heard_at += overslept_s
+        log.warning("the scheduler has been silent for %g s", self._settings.act_s)

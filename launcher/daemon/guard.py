@@ -1,0 +1,108 @@
+"""Watches over a daemon from a process of its own; standard library only, run by its path.
+
+    guard.py <pid> <stuck_s> <mark>     (a memory file of one counter as standard input)
+
+* The counter stands still for stuck_s: the daemon's loop is stuck. It is asked for its stacks,
+  then killed; one that somebody has stopped (SIGSTOP) is left alone, for it does nothing wrong.
+* The daemon is gone: whatever still carries its mark is killed. Its own child has died with it;
+  this finds what that one had started.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import mmap
+import os
+import select
+import signal
+import struct
+import sys
+import time
+from pathlib import Path
+from types import ModuleType
+
+LOOK_S = 0.5
+STACKS_S = 0.5  # for the daemon to write them
+SWEEPS = 20
+DUMP_SIGNAL = signal.SIGUSR2
+
+
+def main(pid: int, stuck_s: float, mark: str) -> None:
+    for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(signum, signal.SIG_IGN)
+    leftovers = _load_leftovers()
+    try:
+        daemon = os.pidfd_open(pid)
+    except ProcessLookupError:
+        sweep(leftovers, mark)
+        return
+    with mmap.mmap(0, 8, prot=mmap.PROT_READ) as counter:
+        watch(daemon, pid, stuck_s, counter)
+    sweep(leftovers, mark)
+
+
+def watch(daemon: int, pid: int, stuck_s: float, counter: mmap.mmap) -> None:
+    """Until the daemon is gone, of itself or by us."""
+    poll = select.poll()
+    poll.register(daemon, select.POLLIN)
+    last, moved_at = -1, time.monotonic()
+    while True:
+        looked_at = time.monotonic()
+        if poll.poll(LOOK_S * 1000):
+            return
+        now = time.monotonic()
+        moved_at += max(now - looked_at - 2 * LOOK_S, 0.0)  # it was we who slept
+        (count,) = struct.unpack("<Q", counter[:8])
+        if count != last or _is_stopped(pid):
+            last, moved_at = count, now
+        elif now - moved_at >= stuck_s:
+            end_stuck(daemon, pid, now - moved_at)
+
+
+def end_stuck(daemon: int, pid: int, stuck_s: float) -> None:
+    print(
+        f"oneflow: the daemon's loop (pid {pid}) has not moved for {stuck_s:.1f} s: "
+        "its stacks follow, then it is killed",
+        file=sys.stderr,
+        flush=True,
+    )
+    signal.pidfd_send_signal(daemon, DUMP_SIGNAL)
+    time.sleep(STACKS_S)
+    signal.pidfd_send_signal(daemon, signal.SIGKILL)
+
+
+def sweep(leftovers: ModuleType, mark: str) -> None:
+    """Again until nothing is found: a process may be born while we look."""
+    for _ in range(SWEEPS):
+        found = leftovers.marked(mark)
+        if not found:
+            return
+        for pid in found:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except OSError:
+                continue
+        time.sleep(0.02)
+
+
+def _is_stopped(pid: int) -> bool:
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text(errors="replace")
+    except OSError:
+        return False
+    return text.rpartition(")")[2].split()[0] in "Tt"
+
+
+def _load_leftovers() -> ModuleType:
+    """From the file beside this one: the package itself would cost its import."""
+    path = Path(__file__).with_name("leftovers.py")
+    spec = importlib.util.spec_from_file_location("leftovers", path)
+    if spec is None or spec.loader is None:
+        raise ImportError(str(path))
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), float(sys.argv[2]), sys.argv[3])

@@ -1,0 +1,63 @@
+"""The standard health service of gRPC, for probes: serving while attached and not leaving."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from oneflow.core.config import join_address, split_address
+from oneflow.core.control_channel import channel_options, is_loopback, resolve
+from oneflow.core.errors import ConfigError
+
+SERVICES = ("", "oneflow.Daemon")
+
+
+class Health:
+    """Serves grpc.health.v1 on `address`: unix:<path>, or host:port of a loopback address."""
+
+    def __init__(self, address: str) -> None:
+        self._address = address
+        self._server: Any = None
+        self._service: Any = None
+
+    async def start(self) -> str:
+        """Returns the address. Raises ConfigError if it cannot be served there."""
+        from grpc import aio
+        from grpc_health.v1 import health, health_pb2_grpc
+
+        self._server = aio.server(options=channel_options())
+        self._service = health.aio.HealthServicer()
+        health_pb2_grpc.add_HealthServicer_to_server(self._service, self._server)
+        bound = self._bind()
+        await self._server.start()
+        await self.set_serving(False)
+        return bound
+
+    async def set_serving(self, is_serving: bool) -> None:
+        from grpc_health.v1 import health_pb2
+
+        status = health_pb2.HealthCheckResponse
+        for name in SERVICES:
+            await self._service.set(name, status.SERVING if is_serving else status.NOT_SERVING)
+
+    async def stop(self) -> None:
+        if self._server is not None:
+            await self._server.stop(0.2)
+
+    def _bind(self) -> str:
+        address = self._address
+        if not address.startswith("unix:"):
+            host, port = split_address(address)
+            host = resolve(host)
+            if not is_loopback(host):
+                raise ConfigError(
+                    f"--health-addr {address!r}: probes come from this host; use 127.0.0.1:PORT "
+                    "or unix:PATH"
+                )
+            address = join_address(host, port)
+        try:
+            port = self._server.add_insecure_port(address)
+        except RuntimeError:
+            port = 0
+        if not port:
+            raise ConfigError(f"--health-addr {self._address!r}: cannot listen there")
+        return address if address.startswith("unix:") else join_address(host, port)

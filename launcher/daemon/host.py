@@ -1,0 +1,320 @@
+"""The daemon's body: does what its mind (daemon.py) decides, and tells it what happens.
+
+All runs on one event loop in the main thread: worker processes must be started from there, for they
+die with the thread that started them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import shutil
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from oneflow.core.errors import ProtocolError
+from oneflow.core.log import get_logger
+from oneflow.core.metrics import METRICS
+from oneflow.core.metrics_daemon import DAEMON
+from oneflow.launcher.daemon.attach import Link
+from oneflow.launcher.daemon.blobs import BlobCache, fetch_with
+from oneflow.launcher.daemon.cgroups import Group, find_hierarchies, make_group
+from oneflow.launcher.daemon.daemon import Daemon, Phase
+from oneflow.launcher.daemon.events import (
+    Action,
+    AttemptKey,
+    Disconnected,
+    Drop,
+    EndTree,
+    Event,
+    Fenced,
+    Gather,
+    Launch,
+    Leave,
+    LeftoversGone,
+    Progressed,
+    Rejoin,
+    SayExited,
+    SayPrepared,
+    SayProgress,
+    ShutdownAsked,
+    Ticked,
+    TreeEnded,
+)
+from oneflow.launcher.daemon.rank import Place, Rank
+from oneflow.launcher.daemon.requests import Requests
+from oneflow.launcher.daemon.settings import DaemonSettings
+from oneflow.launcher.daemon.warm import WarmWorker
+from oneflow.launcher.daemon.watchdog import Watchdog
+from oneflow.launcher.daemon.wire import event_of, key_of, say, wire_running
+from oneflow.launcher.processes import reap
+
+if TYPE_CHECKING:
+    from oneflow.protos import cluster_pb2 as pb
+
+log = get_logger(__name__)
+
+
+class Host:
+    """One daemon process. `run` returns its exit code."""
+
+    def __init__(self, settings: DaemonSettings, address: str) -> None:
+        self.settings = settings
+        self.mind = Daemon(settings.times)
+        self.link = Link(settings, self._hello, self._hear, lambda: self.post(Disconnected()))
+        self._address = address
+        self._incarnation = secrets.randbits(64)
+        self._rank: Rank | None = None
+        self._ranks: dict[
+            AttemptKey, Rank
+        ] = {}  # gathered or running: one, but while it is dropped
+        self._gathering: dict[AttemptKey, asyncio.Task[None]] = {}
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._unkillable: list[int] = []
+        self._num_groups = 0
+        self._hierarchies = find_hierarchies()
+        self._exit: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self._watchdog = Watchdog(settings.stuck_s)
+        self._cache = BlobCache(settings.state_dir / "cache", settings.cache_nbytes)
+        self.warm = WarmWorker(settings, self._make_group, self._spared, self._watch_exit)
+        self._requests = Requests(settings, self._running_writers, self._running_rank, self.link)
+        self.on_ready: Callable[[bool], None] = lambda is_ready: None
+
+    # -- life --------------------------------------------------------------------------------------
+
+    async def run(self) -> int:
+        """Until it is told to leave."""
+        self._watchdog.start()
+        if self.settings.warm:
+            self.warm.start()
+        line = self._spawn(self.link.run())
+        beats = self._spawn(self._watchdog.beat(self._tick))
+        try:
+            await asyncio.wait({line, beats, self._exit}, return_when=asyncio.FIRST_COMPLETED)
+            if self._exit.done():
+                await asyncio.wait({self._spawn(self.link.leave()), line}, timeout=5)
+                return self._exit.result()
+            for task in (line, beats):
+                if task.done():
+                    task.result()
+            return 0
+        finally:
+            await self._clean_up()
+
+    def shut_down(self) -> None:
+        """As SIGTERM asks: in order the first time, at once the second."""
+        self.on_ready(False)
+        self.post(ShutdownAsked())
+
+    async def _clean_up(self) -> None:
+        for rank in list(self._ranks.values()):
+            if rank.worker is not None:
+                rank.end(0.0)
+        self.warm.stop()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _spawn(self, work: Any) -> asyncio.Task[Any]:
+        task: asyncio.Task[Any] = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    # -- events and actions ------------------------------------------------------------------------
+
+    def post(self, event: Event) -> None:
+        """What happened; done after what is being done now."""
+        asyncio.get_running_loop().call_soon(self._step, event)
+
+    def _step(self, event: Event) -> None:
+        match event:
+            case Progressed():
+                METRICS.progressed(event.key.job_id, event.step)
+            case TreeEnded():
+                self._rank_ended(event)
+            case Fenced():
+                log.warning("fenced: %s", event.why)
+        for action in self.mind.step(event, time.monotonic()):
+            self._perform(action)
+        self._count_workers()
+
+    def _perform(self, action: Action) -> None:
+        match action:
+            case SayExited():
+                DAEMON.worker_exited(action.reason)
+                log.info("%s ended: %s %s", action.key, action.reason, action.cause)
+                self.link.send(say(action))
+            case SayPrepared():
+                self.link.send(say(action))
+            case SayProgress():
+                self.link.send(say(action), is_kept=True)
+            case Gather():
+                self._gather(action)
+            case Drop():
+                self._drop(action.key)
+            case Launch():
+                self._rank = self._ranks[action.key]
+                self._rank.launch(action.master_addr, action.master_port)
+                if self._rank.worker is not None:
+                    self._watch_exit(self._rank.worker.pidfd)
+            case EndTree():
+                self._ranks[action.key].end(action.grace_s)
+            case Rejoin():
+                if action.is_new:
+                    self._incarnation = secrets.randbits(64)
+                self.link.rejoin(action.pause_s)
+            case Leave():
+                if not self._exit.done():
+                    self._exit.set_result(action.exit_code)
+
+    def _gather(self, action: Gather) -> None:
+        place = Place(
+            self.settings,
+            self._address,
+            self._cache,
+            fetch_with(self.link.stub, self.link.metadata),
+            self._make_group,
+            self._spared,
+            self.warm.wait_ready,
+            self.warm.take,
+            self.post,
+            self._requests.say_infer,
+        )
+        rank = Rank(action.key, action.work, place)
+        self._ranks[action.key] = rank
+        self._gathering[action.key] = self._spawn(rank.gather())
+
+    def _drop(self, key: AttemptKey) -> None:
+        task = self._gathering.pop(key, None)
+        if task is not None:
+            task.cancel()
+        rank = self._ranks.pop(key, None)
+        if rank is not None:
+            rank.discard()
+
+    def _rank_ended(self, event: TreeEnded) -> None:
+        rank = self._ranks.pop(event.key, None)
+        self._gathering.pop(event.key, None)
+        self._rank = None
+        if rank is not None and rank.worker is not None and event.num_left:
+            self._unkillable = rank.worker.alive()
+            log.error("%s: processes %s cannot be killed", event.key, self._unkillable)
+        if self.settings.warm and not self.mind.is_leaving:
+            self.warm.start()
+
+    # -- the scheduler -----------------------------------------------------------------------------
+
+    def _hello(self) -> pb.Hello:
+        from oneflow import __version__
+        from oneflow.core.control_channel import PROTOCOL
+        from oneflow.protos import cluster_pb2 as pb
+
+        settings = self.settings
+        return pb.Hello(
+            daemon=settings.id,
+            node=settings.node_name,
+            device_type=settings.device_type,
+            device_index=settings.device_index,
+            address=self._address,
+            incarnation=self._incarnation,
+            running=[wire_running(running) for running in self.mind.running()],
+            version=__version__,
+            protocol=PROTOCOL,
+            pid=os.getpid(),
+            epoch=self.mind.epoch,
+            draining=self.mind.is_draining,
+        )
+
+    def _hear(self, message: pb.SchedulerMessage) -> None:
+        try:
+            self._obey(message)
+        except ProtocolError as error:
+            DAEMON.message_rejected("malformed")
+            log.warning("%s", error)
+
+    def _obey(self, message: pb.SchedulerMessage) -> None:
+        kind = message.WhichOneof("kind")
+        match kind:
+            case "read_log":
+                self._spawn(self._requests.read_log(message.read_log))
+            case "read_file":
+                self._spawn(self._requests.read_file(message.read_file))
+            case "infer":
+                self._requests.infer(message.infer)
+            case "forget":
+                key = key_of_job(message.forget)
+                self._spawn(asyncio.to_thread(self._forget, key))
+            case _:
+                event = event_of(message)
+                if event is None:
+                    DAEMON.message_rejected("unknown")
+                    return
+                if kind == "welcome":
+                    log.info("attached to %s as %s", self.settings.scheduler, self.settings.id)
+                    self.on_ready(not self.mind.is_leaving)
+                self._step(event)
+
+    def _forget(self, job_id: str) -> None:
+        if not any(key.job_id == job_id for key in self._ranks):
+            shutil.rmtree(self.settings.state_dir / "jobs" / job_id, ignore_errors=True)
+
+    def _running_rank(self, key: AttemptKey) -> Rank | None:
+        return self._ranks.get(key)
+
+    def _running_writers(self, key: AttemptKey) -> dict[str, Any]:
+        rank = self._ranks.get(key)
+        return dict(rank.writers) if rank is not None else {}
+
+    # -- processes ---------------------------------------------------------------------------------
+
+    def _make_group(self) -> Group | None:
+        self._num_groups += 1
+        limits = self.settings.limits
+        return make_group(self._hierarchies, self._num_groups, limits.pids, limits.memory_nbytes)
+
+    def _spared(self) -> set[int]:
+        """Children of ours that are no rank's business."""
+        return {self._watchdog.pid, self.warm.pid, *self._unkillable}
+
+    def _watch_exit(self, pidfd: int) -> None:
+        """Reaps as soon as that process has ended."""
+        loop = asyncio.get_running_loop()
+
+        def ended() -> None:
+            loop.remove_reader(pidfd)
+            self._reap()
+
+        loop.add_reader(pidfd, ended)
+
+    def _reap(self) -> None:
+        for pid, status in reap():
+            rank = self._rank
+            if rank is not None and rank.worker is not None and rank.worker.pid == pid:
+                self._spawn(rank.exited(status))
+            elif not self._watchdog.ended(pid, status):
+                self.warm.ended(pid, status)
+
+    def _tick(self) -> None:
+        self._reap()
+        self._step(Ticked())
+        if self._unkillable:
+            self._unkillable = [pid for pid in self._unkillable if os.path.exists(f"/proc/{pid}")]
+            if not self._unkillable:
+                self._step(LeftoversGone())
+
+    def _count_workers(self) -> None:
+        phase, states = self.mind.phase, DAEMON.workers
+        states["warming"], states["warm"] = self.warm.counts()
+        states["running"] = int(phase is Phase.RUNNING)
+        states["stopping"] = int(phase is Phase.STOPPING)
+        states["unkillable"] = len(self._unkillable)
+
+
+def key_of_job(job_id: str) -> str:
+    """Checked: it becomes part of a path. Raises ProtocolError."""
+    from oneflow.protos import cluster_pb2 as pb
+
+    return key_of(pb.AttemptId(job_id=job_id)).job_id

@@ -1,0 +1,98 @@
+"""What outlives a daemon that was killed: found by name, and swept by the next one.
+
+Whatever a daemon makes outside of its state folder carries its pid and start time in its name, so
+that nobody mistakes a living daemon's things for those of a dead one whose pid came again.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import tempfile
+from pathlib import Path
+
+MARK = "ONEFLOW_DAEMON_MARK"  # in the environment of every process of a rank
+
+
+def start_time(pid: int) -> int:
+    """Of a process, in clock ticks since boot; 0 if there is none."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text(errors="replace")
+    except OSError:
+        return 0
+    return int(text.rpartition(")")[2].split()[19])
+
+
+def own_name(prefix: str, suffix: str) -> str:
+    """`prefix-<pid>-<start time>-suffix` of this process."""
+    return f"{prefix}-{os.getpid()}-{start_time(os.getpid())}-{suffix}"
+
+
+def parse_name(prefix: str, name: str) -> tuple[int, int] | None:
+    """(pid, start time) of a name that `own_name` made; None for any other."""
+    match = re.match(rf"{re.escape(prefix)}-(\d+)-(\d+)-", name)
+    return (int(match[1]), int(match[2])) if match else None
+
+
+def is_alive(pid: int, started: int) -> bool:
+    return start_time(pid) == started and started != 0
+
+
+def make_temp_dir() -> Path:
+    """For what a rank leaves in its TMPDIR; short, for sockets have short names."""
+    return Path(tempfile.mkdtemp(prefix=own_name("oneflow-job", "")))
+
+
+def sweep_temp_dirs() -> int:
+    """Removes those of daemons that are no more; how many they were."""
+    count = 0
+    for entry in os.scandir(tempfile.gettempdir()):
+        owner = parse_name("oneflow-job", entry.name)
+        is_ours = owner is not None and entry.stat(follow_symlinks=False).st_uid == os.getuid()
+        if owner is not None and is_ours and not is_alive(*owner):
+            shutil.rmtree(entry.path, ignore_errors=True)
+            count += 1
+    return count
+
+
+def own_mark() -> str:
+    return f"{os.getpid()}-{start_time(os.getpid())}"
+
+
+def marked(mark: str) -> list[int]:
+    """Processes whose environment carries this mark: all of a rank's, wherever they hide."""
+    wanted = f"{MARK}={mark}".encode()
+    return [pid for pid, found in _marks() if found == wanted]
+
+
+def sweep_processes() -> int:
+    """Kills ranks' processes whose daemon is no more; how many they were."""
+    count = 0
+    for pid, found in _marks():
+        owner, _, started = found.partition(b"=")[2].decode(errors="replace").partition("-")
+        if not (owner.isdecimal() and started.isdecimal()) or is_alive(int(owner), int(started)):
+            continue
+        try:
+            os.kill(pid, signal.SIGKILL)
+            count += 1
+        except OSError:
+            continue
+    return count
+
+
+def _marks() -> list[tuple[int, bytes]]:
+    found = []
+    start = f"{MARK}=".encode()
+    for name in os.listdir("/proc"):
+        if not name.isdecimal() or int(name) == os.getpid():
+            continue
+        try:
+            environ = Path(f"/proc/{name}/environ").read_bytes()
+        except OSError:  # gone, or not ours
+            continue
+        for entry in environ.split(b"\0"):
+            if entry.startswith(start):
+                found.append((int(name), entry))
+    return found

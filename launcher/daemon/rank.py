@@ -1,0 +1,394 @@
+"""One rank on this machine: what it needs is gathered, it is launched, watched and ended.
+
+What happens is told as events (events.py); what to do is told by the host, which does what the
+daemon's mind decided.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import fcntl
+import os
+import shutil
+import signal
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from oneflow.core.errors import ConfigError, OneFlowError, ProtocolError
+from oneflow.core.exits import note_exited
+from oneflow.core.frames import FrameDecoder, encode_frame
+from oneflow.core.log import get_logger
+from oneflow.launcher.daemon.archive import unpack
+from oneflow.launcher.daemon.blobs import BlobCache, Fetch
+from oneflow.launcher.daemon.cgroups import Group
+from oneflow.launcher.daemon.commands import command, device_env, program_env
+from oneflow.launcher.daemon.events import (
+    AttemptKey,
+    Event,
+    Gathered,
+    Launched,
+    NotGathered,
+    ProcessExited,
+    TreeEnded,
+)
+from oneflow.launcher.daemon.leftovers import MARK, make_temp_dir, own_mark
+from oneflow.launcher.daemon.logs import STREAMS, LogWriter, Pump
+from oneflow.launcher.daemon.ports import ReservedPort
+from oneflow.launcher.daemon.settings import DaemonSettings
+from oneflow.launcher.daemon.wire import progressed
+from oneflow.launcher.daemon.workers import Worker, start_worker
+from oneflow.launcher.rank_env import RankPlace, rank_env
+from oneflow.launcher.report import ErrorRecord, cause_of, read_error, reason_of
+from oneflow.launcher.supervision import KILL_WAIT_S, Exited
+
+if TYPE_CHECKING:
+    from oneflow.protos import cluster_pb2 as pb
+
+LOOK_S = 0.02
+LAST_WORDS_S = 0.3  # of a worker that has ended, on its socket
+PUMP_S = 2.0
+RDZV_TIMEOUT_S = 300.0
+
+log = get_logger(__name__)
+
+
+@dataclass(frozen=True)
+class Place:
+    """What a rank needs of its host. take_warm: a worker that is ready, or raises.
+
+    post: an event to the daemon's mind; say_infer: an answer to the scheduler.
+    """
+
+    settings: DaemonSettings
+    address: str
+    cache: BlobCache
+    fetch: Fetch
+    make_group: Callable[[], Group | None]
+    spared: Callable[[], set[int]]
+    wait_warm: Callable[[], Awaitable[None]]
+    take_warm: Callable[[], Worker]
+    post: Callable[[Event], None]
+    say_infer: Callable[[pb.InferData], None]
+
+
+class Rank:
+    """From Prepare to the end of its last process."""
+
+    def __init__(self, key: AttemptKey, prepare: pb.Prepare, place: Place) -> None:
+        self.key = key
+        self.prepare = prepare
+        self.worker: Worker | None = None
+        self.writers: dict[str, LogWriter] = {}
+        self._place = place
+        self._settings = place.settings
+        self._is_script = prepare.spec.kind == prepare.spec.SCRIPT
+        self._job_dir = place.settings.state_dir / "jobs" / key.job_id
+        self._attempt_dir = self._job_dir / str(key.attempt)
+        self._folder = self._attempt_dir / f"rank{key.rank}"
+        self._work_dir = self._job_dir / "work"
+        self._files: dict[str, Path] = {}
+        self._port: ReservedPort | None = None
+        self._pump: Pump | None = None
+        self._temp_dir: Path | None = None
+        self._failed: Any = None  # the worker's own last words
+        self._commands: asyncio.Queue[bytes] = asyncio.Queue()
+        self._tasks: list[asyncio.Task[Any]] = []
+        self._ending: asyncio.Task[None] | None = None
+        self._deadline = 0.0
+        self._infers: set[int] = set()
+
+    # -- gathering ---------------------------------------------------------------------------------
+
+    async def gather(self) -> None:
+        """Answers with Gathered or NotGathered."""
+        try:
+            await self._gather()
+        except OneFlowError as error:
+            self._place.post(NotGathered(self.key, str(error), error.reason))
+        except OSError as error:
+            is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+            reason = "DISK_FULL" if is_full else "INTERNAL"
+            self._place.post(NotGathered(self.key, str(error), reason))
+        else:
+            port = self._port.port if self._port else 0
+            self._place.post(Gathered(self.key, port))
+
+    async def _gather(self) -> None:
+        spec = self.prepare.spec
+        if self._is_script and not self._settings.allow_scripts:
+            raise ConfigError("this daemon runs no scripts (it was started with --no-scripts)")
+        for folder in (self._folder, self._exited_dir(), self._error_file().parent):
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._error_file().unlink(missing_ok=True)
+        for name, digest in (("archive", spec.archive), ("job", spec.graph)):
+            if digest:
+                self._files[name] = await self._get(digest)
+        if self.prepare.plan:
+            self._files["plan"] = await self._get(self.prepare.plan)
+        await asyncio.to_thread(self._make_work_dir)
+        if self.key.rank == 0:
+            self._port = ReservedPort(self._place.address)
+        if self._is_script:
+            command(spec.argv, self._script_env("127.0.0.1", 1), self._work_dir)
+        else:
+            await self._place.wait_warm()
+
+    async def _get(self, digest: str) -> Path:
+        """A file of the job, kept as long as the job whatever becomes of the cache."""
+        kept = self._job_dir / "files" / digest
+        if not kept.exists():
+            kept.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            found = await self._place.cache.get(digest, self._place.fetch)
+            with suppress(FileExistsError):  # another rank of this node was quicker
+                os.link(found, kept)
+        return kept
+
+    def _make_work_dir(self) -> None:
+        """Once a job and node: what a rank leaves there, its next attempt finds."""
+        with open(self._job_dir / ".work.lock", "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if self._work_dir.exists():
+                return
+            if "archive" in self._files:
+                unpack(self._files["archive"], self._work_dir)
+            else:
+                self._work_dir.mkdir(mode=0o700)
+
+    def discard(self) -> None:
+        """Gives back what was gathered, if it was not launched."""
+        if self._port is not None:
+            self._port.release()
+            self._port = None
+
+    # -- launching ---------------------------------------------------------------------------------
+
+    def launch(self, master_addr: str, master_port: int) -> None:
+        """Answers with Launched, or with ProcessExited if it cannot be run."""
+        self.discard()
+        try:
+            self._temp_dir = make_temp_dir()
+            worker = self._start(master_addr, master_port)
+        except (OneFlowError, OSError) as error:
+            code = getattr(error, "exit_code", 70)
+            reason = getattr(error, "reason", "INTERNAL")
+            self._place.post(ProcessExited(self.key, code, reason, str(error), 0))
+            return
+        self.worker = worker
+        limits = self._settings.logs
+        self.writers = {s: LogWriter(self._folder, s, self._job_dir, limits) for s in STREAMS}
+        pipes = (worker.stdout, worker.stderr)
+        self._pump = Pump(dict(zip(pipes, self.writers.values(), strict=True)))
+        self._pump.start()
+        self._place.post(Launched(self.key, worker.pid))
+
+    def _start(self, master_addr: str, master_port: int) -> Worker:
+        if self._is_script:
+            env = self._script_env(master_addr, master_port)
+            argv = command(self.prepare.spec.argv, env, self._work_dir)
+            settings, place = self._settings, self._place
+            group = place.make_group()
+            return start_worker(argv, env, self._work_dir, settings.limits, group, place.spared)
+        worker = self._place.take_warm()
+        self._listen(worker)
+        self._command(self._begin(master_addr, master_port))
+        return worker
+
+    def _script_env(self, master_addr: str, master_port: int) -> dict[str, str]:
+        return program_env(self._rank_env(master_addr, master_port, self._settings.rank_base_env()))
+
+    def _rank_env(self, addr: str, port: int, base: dict[str, str]) -> dict[str, str]:
+        """The user's variables, then those of the device and the rank, which win."""
+        prepare, settings = self.prepare, self._settings
+        device = device_env(
+            settings.device_type, settings.device_index, prepare.local_rank, settings.env
+        )
+        env = base | dict(prepare.spec.env) | device
+        if self._temp_dir is not None:
+            env["TMPDIR"] = str(self._temp_dir)
+        env[MARK] = own_mark()
+        place = RankPlace(
+            master_addr=addr,
+            master_port=port,
+            world_size=prepare.world_size,
+            rank=self.key.rank,
+            local_rank=prepare.local_rank,
+            attempt=self.key.attempt,
+            log_dir=self._folder,
+            error_file=self._error_file(),
+            exited_dir=self._exited_dir(),
+            token=prepare.job_key or None,
+            is_crowded=prepare.world_size > 1,
+            rdzv_timeout_s=RDZV_TIMEOUT_S,
+            job_id=self.key.job_id,
+        )
+        return rank_env(env, place)
+
+    def _begin(self, master_addr: str, master_port: int) -> pb.WorkerCommand:
+        from oneflow.protos import cluster_pb2 as pb
+
+        return pb.WorkerCommand(
+            begin=pb.Begin(
+                prepare=self.prepare,
+                master_addr=master_addr,
+                master_port=master_port,
+                job_file=str(self._files.get("job", "")),
+                plan_file=str(self._files.get("plan", "")),
+                job_dir=str(self._job_dir),
+                env=self._rank_env(master_addr, master_port, {}),
+            )
+        )
+
+    # -- talking with a warm worker ----------------------------------------------------------------
+
+    def infer(self, request: pb.Infer) -> bool:
+        """Hands it on; False if this rank answers no requests."""
+        from oneflow.protos import cluster_pb2 as pb
+
+        if self.worker is None or self.worker.sock is None or self.worker.is_over:
+            return False
+        self._infers.add(request.request)
+        self._command(pb.WorkerCommand(infer=request))
+        return True
+
+    def _command(self, command: pb.WorkerCommand) -> None:
+        self._commands.put_nowait(encode_frame(command))
+
+    def _listen(self, worker: Worker) -> None:
+        self._tasks = [
+            asyncio.ensure_future(self._write_commands(worker)),
+            asyncio.ensure_future(self._read_messages(worker)),
+        ]
+
+    async def _write_commands(self, worker: Worker) -> None:
+        loop = asyncio.get_running_loop()
+        while worker.sock is not None:
+            data = await self._commands.get()
+            try:
+                await loop.sock_sendall(worker.sock, data)
+            except OSError:  # it has ended, and its end will be told
+                return
+
+    async def _read_messages(self, worker: Worker) -> None:
+        from oneflow.protos import cluster_pb2 as pb
+
+        decoder, loop = FrameDecoder(pb.WorkerMessage), asyncio.get_running_loop()
+        while worker.sock is not None:
+            try:
+                data = await loop.sock_recv(worker.sock, 1 << 20)
+                if not data:
+                    return
+                for message in decoder.feed(data):
+                    self._hear(message)
+            except OSError:
+                return
+            except ProtocolError as error:
+                self._failed = pb.Exited(exit_code=70, reason="INTERNAL", cause=str(error))
+                worker.kill()
+                return
+
+    def _hear(self, message: pb.WorkerMessage) -> None:
+        match message.WhichOneof("kind"):
+            case "progress":
+                self._place.post(progressed(self.key, message.progress))
+            case "infer":
+                self._infers.discard(message.infer.request)
+                self._place.say_infer(message.infer)
+            case "failed":
+                self._failed = message.failed
+
+    # -- ending ------------------------------------------------------------------------------------
+
+    async def exited(self, status: int) -> None:
+        """Its own process was reaped. status: as of Popen. Answers with ProcessExited."""
+        worker = self.worker
+        if worker is None:
+            return
+        worker.process.returncode = status
+        if self._tasks:  # what it said last may still be on its way
+            await asyncio.wait(self._tasks[1:], timeout=LAST_WORDS_S)
+        if status == 0:
+            self._tell_the_others()
+        found = Exited(self.key.rank, worker.pid, status)
+        record, is_oom = self._record(), worker.ran_out_of_memory()
+        reason, cause = reason_of(found, record, is_oom), cause_of(found, record, is_oom)
+        self._place.post(ProcessExited(self.key, found.exit_code, reason, cause, worker.pid))
+        self._fail_requests(cause or "it has ended")
+
+    def _record(self) -> ErrorRecord | None:
+        if self._failed is not None:
+            return ErrorRecord(self._failed.cause, self._failed.reason, "")
+        return read_error(self._error_file())
+
+    def _tell_the_others(self) -> None:
+        """That this rank exited 0: one that waits for it to join would not hear of it."""
+        try:
+            note_exited(self._exited_dir(), self.key.rank)
+        except OSError as error:
+            log.warning("cannot tell that %s exited 0: %s", self.key, error)
+
+    def _fail_requests(self, why: str) -> None:
+        from oneflow.protos import cluster_pb2 as pb
+
+        for request in sorted(self._infers):
+            error = f"rank {self.key.rank} of job {self.key.job_id}: {why}"
+            self._place.say_infer(pb.InferData(request=request, error=error))
+        self._infers.clear()
+
+    def end(self, grace_s: float) -> None:
+        """Asks all of it to end, kills what is left after `grace_s`; answers with TreeEnded."""
+        deadline = time.monotonic() + grace_s
+        if self._ending is None:
+            self._deadline = deadline
+            self._ending = asyncio.ensure_future(self._end())
+        self._deadline = min(self._deadline, deadline)
+
+    async def _end(self) -> None:
+        left = await self._end_processes() if self.worker is not None else 0
+        await self._clean_up(left)
+        self._place.post(TreeEnded(self.key, left))
+
+    async def _end_processes(self) -> int:
+        """How many cannot be killed."""
+        worker = self.worker
+        if worker is None:
+            return 0
+        if self._deadline > time.monotonic() and (worker.alive() or not worker.is_over):
+            self._ask(worker)
+        while worker.alive() or not worker.is_over:
+            now = time.monotonic()
+            if now >= self._deadline:
+                worker.kill()
+            if now >= self._deadline + KILL_WAIT_S:
+                break
+            await asyncio.sleep(LOOK_S)
+        return len(worker.alive())
+
+    def _ask(self, worker: Worker) -> None:
+        """A graph job ends at a step that all its ranks agree on; anything else gets TERM."""
+        from oneflow.protos import cluster_pb2 as pb
+
+        if worker.sock is not None and not worker.is_over:
+            self._command(pb.WorkerCommand(stop=True))
+        else:
+            worker.signal(signal.SIGTERM)
+
+    async def _clean_up(self, num_left: int) -> None:
+        for task in self._tasks:
+            task.cancel()
+        if self._pump is not None:
+            await asyncio.to_thread(self._pump.finish, PUMP_S if not num_left else 0.1)
+        if self._temp_dir is not None:
+            await asyncio.to_thread(shutil.rmtree, self._temp_dir, True)
+        if self.worker is not None:
+            self.worker.close()
+
+    def _error_file(self) -> Path:
+        return self._attempt_dir / "errors" / f"rank{self.key.rank}.json"
+
+    def _exited_dir(self) -> Path:
+        return self._attempt_dir / "exited"

@@ -1,0 +1,145 @@
+"""Answers what the scheduler asks for its clients: logs, outputs, inference."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from oneflow.core.control_channel import CHUNK_NBYTES
+from oneflow.core.errors import ProtocolError
+from oneflow.core.log import get_logger
+from oneflow.launcher.daemon.attach import Link
+from oneflow.launcher.daemon.events import AttemptKey
+from oneflow.launcher.daemon.logs import STREAMS, LogWriter, read_piece
+from oneflow.launcher.daemon.settings import DaemonSettings
+from oneflow.launcher.daemon.wire import key_of
+
+if TYPE_CHECKING:
+    from oneflow.launcher.daemon.rank import Rank
+    from oneflow.protos import cluster_pb2 as pb
+
+LOOK_S = 0.05
+MAX_WAIT_S = 60.0
+OUTPUTS = "outputs"
+
+log = get_logger(__name__)
+
+
+class Requests:
+    """writers, rank: of an attempt that goes on here; {} and None for any other."""
+
+    def __init__(
+        self,
+        settings: DaemonSettings,
+        writers: Callable[[AttemptKey], dict[str, LogWriter]],
+        rank: Callable[[AttemptKey], Rank | None],
+        link: Link,
+    ) -> None:
+        self._jobs = settings.state_dir / "jobs"
+        self._node = settings.node_name
+        self._writers, self._rank, self._link = writers, rank, link
+
+    # -- logs --------------------------------------------------------------------------------------
+
+    async def read_log(self, request: pb.ReadLog) -> None:
+        """One LogData: what there is from the offset on, or what comes within wait_s."""
+        from oneflow.protos import cluster_pb2 as pb
+
+        try:
+            key = key_of(request.id)
+        except ProtocolError as error:
+            log.warning("%s", error)
+            return
+        data = pb.LogData(request=request.request, is_closed=True)
+        if request.stream in STREAMS:
+            await self._fill(data, key, request)
+        self._link.send(pb.DaemonMessage(log=data), is_bulk=True)
+
+    async def _fill(self, data: pb.LogData, key: AttemptKey, request: pb.ReadLog) -> None:
+        folder = self._jobs / key.job_id / str(key.attempt) / f"rank{key.rank}"
+        deadline = time.monotonic() + min(max(request.wait_s, 0.0), MAX_WAIT_S)
+        while True:
+            is_over = self._is_over(key, request.stream)  # before the look: nothing comes after it
+            piece = read_piece(folder, request.stream, request.offset, request.limit)
+            if piece.data or is_over or time.monotonic() >= deadline:
+                break
+            await asyncio.sleep(LOOK_S)
+        data.size = piece.size
+        data.is_closed = is_over and piece.offset + len(piece.data) >= piece.size
+        data.piece.attempt, data.piece.rank = key.attempt, key.rank
+        data.piece.stream, data.piece.host = request.stream, self._node
+        data.piece.offset, data.piece.data = piece.offset, piece.data
+
+    def _is_over(self, key: AttemptKey, stream: str) -> bool:
+        if self._rank(key) is None:
+            return True
+        writer = self._writers(key).get(stream)
+        return writer is not None and writer.is_closed
+
+    # -- outputs -----------------------------------------------------------------------------------
+
+    async def read_file(self, request: pb.ReadFile) -> None:
+        """FileData until the last; a name lists nothing but what lies in the job's outputs."""
+        from oneflow.protos import cluster_pb2 as pb
+
+        def say(data: bytes = b"", is_last: bool = False, error: str = "") -> None:
+            found = pb.FileData(request=request.request, data=data, is_last=is_last, error=error)
+            self._link.send(pb.DaemonMessage(file=found), is_bulk=True)
+
+        try:
+            job_id = key_of(pb.AttemptId(job_id=request.job_id)).job_id
+            folder = self._jobs / job_id / OUTPUTS
+            if not request.name:
+                say("\n".join(_names(folder)).encode(), is_last=True)
+                return
+            path = _find(folder, request.name)
+            with open(path, "rb") as file:
+                while data := await asyncio.to_thread(file.read, CHUNK_NBYTES):
+                    await self._link.wait_for_room()
+                    say(data)
+            say(is_last=True)
+        except (ProtocolError, OSError) as error:
+            said = getattr(error, "strerror", None) or str(error)
+            say(is_last=True, error=f"output {request.name[:200]!r}: {said}")
+
+    # -- inference ---------------------------------------------------------------------------------
+
+    def infer(self, request: pb.Infer) -> None:
+        """Hands it to the worker; says so if there is none that could answer."""
+        from oneflow.protos import cluster_pb2 as pb
+
+        error = ""
+        try:
+            key = key_of(request.id)
+            rank = self._rank(key)
+            if rank is None or not rank.infer(request):
+                error = f"{key} does not run here"
+        except ProtocolError as problem:
+            error = str(problem)
+        if error:
+            self.say_infer(pb.InferData(request=request.request, error=error))
+
+    def say_infer(self, data: pb.InferData) -> None:
+        from oneflow.protos import cluster_pb2 as pb
+
+        self._link.send(pb.DaemonMessage(infer=data), is_bulk=True)
+
+
+def _names(folder: Path) -> list[str]:
+    try:
+        return sorted(p.name for p in folder.iterdir() if not p.name.startswith("."))
+    except FileNotFoundError:
+        return []
+
+
+def _find(folder: Path, name: str) -> Path:
+    """The output of that name, with or without its ending. Never anything outside the folder."""
+    names = _names(folder)
+    for wanted in (name, f"{name}.safetensors"):
+        path = folder / wanted
+        if wanted in names and path.is_file() and not path.is_symlink():
+            return path
+    raise ProtocolError(f"there is none of that name; there are {', '.join(names) or 'none'}")

@@ -1,0 +1,163 @@
+"""`oneflow daemon run`: one daemon in the foreground, until a signal or the scheduler ends it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from oneflow.core.config import Config, join_address, split_address
+from oneflow.core.control_channel import resolve
+from oneflow.core.errors import ConfigError, OneFlowError
+from oneflow.core.log import get_logger, set_up
+from oneflow.core.metrics import METRICS
+from oneflow.core.metrics_daemon import DAEMON
+from oneflow.core.metrics_http import MetricsEndpoint
+from oneflow.launcher.daemon.cgroups import find_hierarchies, sweep
+from oneflow.launcher.daemon.health import Health
+from oneflow.launcher.daemon.leftovers import sweep_processes, sweep_temp_dirs
+from oneflow.launcher.daemon.notify import notify
+from oneflow.launcher.daemon.settings import DaemonSettings
+from oneflow.launcher.processes import become_subreaper
+
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+OOM_SCORE = "-500"  # rather a rank than the daemon that would say why
+
+log = get_logger(__name__)
+
+
+def run_daemon(settings: DaemonSettings) -> int:
+    """Runs the daemon in this process, on its main thread; returns the exit code.
+
+    0: it left in order.  143: a second signal made it leave at once.
+    Raises ConfigError or AuthError if the settings cannot work or the scheduler refuses them.
+    """
+    settings.check()
+    # Before the first import of gRPC: its fork handlers cannot work while our loop runs.
+    os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
+    set_up(Config.from_env(), daemon=settings.id)
+    settings.state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    become_subreaper()
+    _protect()
+    _sweep()
+    return asyncio.run(_run(settings))
+
+
+async def _run(settings: DaemonSettings) -> int:
+    from oneflow.launcher.daemon.host import Host
+
+    DAEMON.node, DAEMON.device = settings.node_name, settings.device
+    DAEMON.device_type = settings.device_type
+    host = Host(settings, settings.address or _own_address(settings.scheduler))
+    METRICS.is_ready = lambda: host.link.is_welcome and not host.mind.is_leaving
+    endpoint = _serve_metrics(settings)
+    health = Health(settings.health_addr) if settings.health_addr else None
+    loop = asyncio.get_running_loop()
+    stop = _stopper(settings, host.shut_down)
+    for signum in STOP_SIGNALS:
+        loop.add_signal_handler(signum, stop)
+    try:
+        if health is not None:
+            await health.start()
+        host.on_ready = _on_ready(settings, health)
+        telling = asyncio.ensure_future(_tell_systemd(settings))
+        try:
+            return await host.run()
+        finally:
+            telling.cancel()
+    finally:
+        if health is not None:
+            await health.stop()
+        if endpoint is not None:
+            await asyncio.to_thread(endpoint.stop)
+
+
+def _stopper(settings: DaemonSettings, shut_down: Callable[[], None]) -> Callable[[], None]:
+    def stop() -> None:
+        notify(settings.notify_socket, "STOPPING=1")
+        shut_down()
+
+    return stop
+
+
+def _on_ready(settings: DaemonSettings, health: Health | None) -> Callable[[bool], None]:
+    """Called whenever the daemon may or may no longer be given work."""
+
+    def on_ready(is_ready: bool) -> None:
+        if is_ready:
+            notify(settings.notify_socket, "READY=1\nSTATUS=attached")
+        if health is not None:
+            task = asyncio.ensure_future(health.set_serving(is_ready))
+            pending.add(task)
+            task.add_done_callback(pending.discard)
+
+    pending: set[asyncio.Future[None]] = set()
+    return on_ready
+
+
+async def _tell_systemd(settings: DaemonSettings) -> None:
+    """From the loop, so that a loop that is stuck tells nothing."""
+    every_s = settings.notify_every_s
+    while every_s:
+        notify(settings.notify_socket, "WATCHDOG=1")
+        await asyncio.sleep(every_s)
+
+
+def _serve_metrics(settings: DaemonSettings) -> MetricsEndpoint | None:
+    if not settings.metrics_addr:
+        return None
+    host, port = split_address(settings.metrics_addr)
+    runtime_dir = Config.from_env(settings.env).runtime_dir
+    endpoint = MetricsEndpoint(host, port, runtime_dir, METRICS, component="daemon")
+    print(
+        f"oneflow: daemon {settings.id}: metrics on http://{endpoint.address}/metrics", flush=True
+    )
+    return endpoint
+
+
+def _own_address(scheduler: str) -> str:
+    """Ours, as seen on the way to the scheduler: other nodes reach us there most likely."""
+    host, port = split_address(scheduler)
+    address = resolve(host)
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    with socket.socket(family, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect((address, port or 1))
+        except OSError as error:
+            where = join_address(host, port)
+            raise ConfigError(f"--scheduler {where}: no way there: {error.strerror}") from None
+        return str(probe.getsockname()[0])
+
+
+def _protect() -> None:
+    """The kernel shall take a rank first when memory runs out; needs rights that many lack."""
+    try:
+        Path("/proc/self/oom_score_adj").write_text(OOM_SCORE)
+    except OSError:
+        return
+
+
+def _sweep() -> None:
+    """What daemons that were killed have left behind."""
+    found = sweep_processes(), sweep(find_hierarchies()), sweep_temp_dirs()
+    if any(found):
+        log.warning("swept %d processes, %d control groups, %d folders of dead daemons", *found)
+
+
+def main(settings: DaemonSettings) -> int:
+    """For the command line: an error of ours is one line and its exit code."""
+    try:
+        return run_daemon(settings)
+    except OneFlowError as error:
+        print(f"oneflow: daemon {settings.device}: {error}", file=sys.stderr)
+        return error.exit_code
+
+
+def with_token_file(settings: DaemonSettings, path: Path) -> DaemonSettings:
+    """The token is read from the file for each connection, so that it can be replaced."""
+    return replace(settings, token_file=path)

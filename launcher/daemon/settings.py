@@ -1,0 +1,138 @@
+"""What a daemon was asked to do, and the one place where it reads its environment."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from oneflow.core.errors import ConfigError
+from oneflow.launcher.daemon.daemon import Times
+from oneflow.launcher.daemon.logs import Limits
+
+# Never handed on to a rank: they are the daemon's own.
+PRIVATE_VARIABLES = (
+    "ONEFLOW_AUTH_TOKEN",
+    "ONEFLOW_AUTH_TOKEN_FILE",
+    "ONEFLOW_METRICS_ADDR",
+    "ONEFLOW_JOB_TOKEN",
+    "NOTIFY_SOCKET",
+    "WATCHDOG_USEC",
+    "WATCHDOG_PID",
+    "LISTEN_FDS",
+    "LISTEN_PID",
+)
+MAX_PIDS = 4096
+MAX_OPEN_FILES = 65_536
+_DEVICE = re.compile(r"(cpu|cuda):([0-9]{1,4})")
+
+
+@dataclass(frozen=True)
+class JobLimits:
+    """Of each rank, with all that it starts. memory_nbytes: 0 is none; needs a control group that
+    this user may write to.
+    """
+
+    pids: int = MAX_PIDS
+    open_files: int = MAX_OPEN_FILES
+    memory_nbytes: int = 0
+
+
+@dataclass(frozen=True)
+class DaemonSettings:
+    """device: cpu:0, cuda:3.  scheduler: host:port.  address: under which ranks of other nodes
+    reach this node; "": found out.  credentials: of gRPC, for TLS; None: none.
+    token_file: instead of the token, read
+    for each connection.  health_addr: unix:<path> or host:port of the health service; "": none.
+    state_dir: of this node, shared by its daemons.  warm: keep a worker ready for graph jobs.
+    """
+
+    device: str
+    scheduler: str
+    state_dir: Path
+    node: str = ""
+    address: str = ""
+    token: str = ""
+    token_file: Path | None = None
+    credentials: Any = None
+    metrics_addr: str = ""
+    health_addr: str = ""
+    allow_scripts: bool = True
+    warm: bool = True
+    heartbeat_s: float = 1.0
+    suspect_s: float = 3.0
+    act_s: float = 10.0
+    stuck_s: float = 15.0
+    cache_nbytes: int = 20 << 30
+    times: Times = field(default_factory=Times)
+    logs: Limits = field(default_factory=Limits)
+    limits: JobLimits = field(default_factory=JobLimits)
+    env: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
+
+    @property
+    def id(self) -> str:
+        return f"{self.node_name}/{self.device}"
+
+    @property
+    def node_name(self) -> str:
+        return self.node or socket.gethostname()
+
+    @property
+    def device_type(self) -> str:
+        return self._device()[0]
+
+    @property
+    def device_index(self) -> int:
+        return self._device()[1]
+
+    @property
+    def notify_socket(self) -> str:
+        return self.env.get("NOTIFY_SOCKET", "")
+
+    @property
+    def notify_every_s(self) -> float:
+        """How often systemd wants to hear that we live; 0: it does not."""
+        text = self.env.get("WATCHDOG_USEC", "")
+        return int(text) / 2e6 if text.isdecimal() else 0.0
+
+    def current_token(self) -> str:
+        """The file's, read anew, if there is one: a token may be replaced while we run.
+
+        Raises ConfigError for a file that cannot be read or that others can read.
+        """
+        path = self.token_file
+        if path is None:
+            return self.token
+        try:
+            with open(path) as file:
+                if os.fstat(file.fileno()).st_mode & 0o077:
+                    raise ConfigError(f"--token-file {path}: others can read it; chmod 600 it")
+                return file.read(4096).strip()
+        except OSError as error:
+            raise ConfigError(f"--token-file {path}: {error.strerror}") from None
+
+    def rank_base_env(self) -> dict[str, str]:
+        """What a rank gets of our environment."""
+        return {k: v for k, v in self.env.items() if k not in PRIVATE_VARIABLES}
+
+    def check(self) -> None:
+        """Raises ConfigError for what cannot work."""
+        self._device()
+        self.current_token()
+        if not re.fullmatch(r"[A-Za-z0-9_.-]{1,253}", self.node_name):
+            raise ConfigError(f"node {self.node_name!r}: use letters, digits, dots and hyphens")
+        if not 0 < self.heartbeat_s < self.suspect_s < self.act_s:
+            raise ConfigError(
+                f"the times must grow: heartbeat_s ({self.heartbeat_s:g}) < suspect_s "
+                f"({self.suspect_s:g}) < act_s ({self.act_s:g})"
+            )
+
+    def _device(self) -> tuple[str, int]:
+        match = _DEVICE.fullmatch(self.device)
+        if match is None:
+            raise ConfigError(f"--device {self.device!r} is not like cpu:0 or cuda:3")
+        return match[1], int(match[2])

@@ -1,0 +1,141 @@
+"""Between protobuf messages (protos/cluster.proto) and what the daemon's mind knows."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from oneflow.core.control_channel import MAX_TEXT_CHARS
+from oneflow.core.errors import ProtocolError
+from oneflow.launcher.daemon.events import (
+    AttemptKey,
+    DrainTold,
+    Event,
+    Fenced,
+    NotedTold,
+    PrepareTold,
+    Progressed,
+    Running,
+    SayExited,
+    SayPrepared,
+    SayProgress,
+    StartTold,
+    StopTold,
+    Welcomed,
+)
+from oneflow.scheduler.jobs.specs import check_job_id
+
+if TYPE_CHECKING:
+    from oneflow.protos import cluster_pb2 as pb
+
+MAX_METRICS = 1000
+
+
+def key_of(wire: pb.AttemptId) -> AttemptKey:
+    """Raises ProtocolError for an id that cannot be one: it becomes part of paths."""
+    try:
+        check_job_id(wire.job_id)
+    except ValueError as error:
+        raise ProtocolError(f"the scheduler speaks of a job that cannot be: {error}") from None
+    return AttemptKey(wire.job_id, wire.attempt, wire.rank)
+
+
+def wire_key(key: AttemptKey) -> pb.AttemptId:
+    from oneflow.protos import cluster_pb2 as pb
+
+    return pb.AttemptId(job_id=key.job_id, attempt=key.attempt, rank=key.rank)
+
+
+def event_of(message: pb.SchedulerMessage) -> Event | None:
+    """What the machine is told by it; None if it is none of its business."""
+    kind = message.WhichOneof("kind")
+    match kind:
+        case "welcome":
+            return Welcomed(message.welcome.epoch)
+        case "fenced":
+            return Fenced(message.fenced)
+        case "prepare":
+            return PrepareTold(key_of(message.prepare.id), message.prepare)
+        case "start":
+            start = message.start
+            return StartTold(key_of(start.id), start.master_addr, start.master_port)
+        case "stop":
+            stop = message.stop
+            return StopTold(key_of(stop.id), max(stop.grace_s, 0.0), stop.why)
+        case "noted":
+            return NotedTold(key_of(message.noted))
+        case "drain":
+            return DrainTold(message.drain)
+    return None
+
+
+def progressed(key: AttemptKey, wire: pb.Progress) -> Progressed:
+    """What a worker says of its progress."""
+    if len(wire.metrics) > MAX_METRICS:
+        raise ProtocolError(f"{key} reports {len(wire.metrics)} metrics at once")
+    return Progressed(
+        key,
+        wire.step,
+        wire.total_steps,
+        dict(wire.metrics),
+        wire.checkpoint,
+        wire.checkpoint_step,
+    )
+
+
+def say(action: SayPrepared | SayProgress | SayExited) -> pb.DaemonMessage:
+    """What the scheduler is told; the epoch is filled in when it is sent."""
+    from oneflow.protos import cluster_pb2 as pb
+
+    key = wire_key(action.key)
+    match action:
+        case SayPrepared():
+            return pb.DaemonMessage(
+                prepared=pb.Prepared(
+                    id=key,
+                    error=_text(action.error),
+                    master_port=action.master_port,
+                    reason=action.reason,
+                )
+            )
+        case SayProgress():
+            return pb.DaemonMessage(
+                progress=pb.Progress(
+                    id=key,
+                    step=action.step,
+                    total_steps=action.total_steps,
+                    metrics=action.metrics,
+                    checkpoint=action.checkpoint,
+                    checkpoint_step=action.checkpoint_step,
+                )
+            )
+        case SayExited():
+            return pb.DaemonMessage(
+                exited=pb.Exited(
+                    id=key,
+                    exit_code=action.exit_code,
+                    reason=action.reason,
+                    cause=_text(action.cause),
+                    last_step=action.last_step,
+                    pid=action.pid,
+                )
+            )
+
+
+def wire_running(running: Running) -> pb.RunningAttempt:
+    from oneflow.protos import cluster_pb2 as pb
+
+    return pb.RunningAttempt(
+        id=wire_key(running.key),
+        phase=running.phase,
+        pid=running.pid,
+        last_step=running.last_step,
+    )
+
+
+def _text(text: str) -> str:
+    return text[: MAX_TEXT_CHARS // 4]  # a character may take four bytes
+
+
+def describe(message: Any) -> str:
+    """The kind of a message, for logs: its content is not ours to show."""
+    return str(message.WhichOneof("kind") or "an empty message")

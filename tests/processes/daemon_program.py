@@ -1,0 +1,20 @@
+"""Runs one daemon as its JSON argument says: the fields of DaemonSettings that are plain values."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+from oneflow.launcher.daemon.daemon import Times
+from oneflow.launcher.daemon.logs import Limits
+from oneflow.launcher.daemon.run import main
+from oneflow.launcher.daemon.settings import DaemonSettings, JobLimits
+
+if __name__ == "__main__":
+    given = json.loads(sys.argv[1])
+    given["state_dir"] = Path(given["state_dir"])
+    for name, kind in (("times", Times), ("logs", Limits), ("limits", JobLimits)):
+        if name in given:
+            given[name] = kind(**given[name])
+    sys.exit(main(DaemonSettings(**given)))

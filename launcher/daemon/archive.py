@@ -187,7 +187,7 @@ def _extract_all(source: Any, folder: Path, packed: int) -> None:
                 raise ArchiveError(f"the archive unpacks to more than {cap} bytes")
             if info.issym():
                 links.add(posixpath.normpath(info.name))
-            tar.members = []  # or a million entries would stay in memory
+            tar.members = []  # type: ignore[attr-defined]  # or a million entries would stay in memory
             try:
                 tar.extract(info, folder, filter=_filter)
             except tarfile.FilterError as error:

@@ -16,7 +16,7 @@ import re
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from oneflow.core.errors import OneFlowError, TransportError
 
@@ -124,7 +124,7 @@ def _stat(path: Path) -> tuple[int, float]:
     return found.st_size, found.st_mtime
 
 
-def fetch_with(stub: Callable[[], object], metadata: tuple[tuple[str, str], ...]) -> Fetch:
+def fetch_with(stub: Callable[[], Any], metadata: Callable[[], tuple[tuple[str, str], ...]]) -> Fetch:
     """Fetches through a Daemons stub; `stub()` is asked for each blob, for the line may change."""
 
     async def fetch(digest: str) -> AsyncIterator[tuple[int, bytes]]:
@@ -132,9 +132,8 @@ def fetch_with(stub: Callable[[], object], metadata: tuple[tuple[str, str], ...]
 
         from oneflow.protos import cluster_pb2 as pb
 
-        service: object = stub()
         try:
-            call = service.Fetch(pb.BlobInfo(digest=digest), metadata=metadata)  # type: ignore[attr-defined]
+            call = stub().Fetch(pb.BlobInfo(digest=digest), metadata=metadata())
             async for chunk in call:
                 yield chunk.nbytes, chunk.data
         except grpc.RpcError as error:

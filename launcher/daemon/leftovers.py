@@ -17,12 +17,13 @@ MARK = "ONEFLOW_DAEMON_MARK"  # in the environment of every process of a rank
 
 
 def start_time(pid: int) -> int:
-    """Of a process, in clock ticks since boot; 0 if there is none."""
+    """Of a process, in clock ticks since boot; 0 if there is none, or only its end to be read."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text(errors="replace")
     except OSError:
         return 0
-    return int(text.rpartition(")")[2].split()[19])
+    fields = text.rpartition(")")[2].split()
+    return 0 if fields[0] in "ZX" else int(fields[19])
 
 
 def own_name(prefix: str, suffix: str) -> str:

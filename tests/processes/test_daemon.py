@@ -143,3 +143,280 @@ def test_the_end_of_a_script_is_told(
     assert found.pid > 0
     assert scheduler.whole_log(attempt(), "stdout") == (b"hello\n" if code == 0 else b"")
     assert list(daemon.temp.iterdir()) == []
+
+
+CLINGING = """
+import os, signal, subprocess, sys, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+code = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)"
+subprocess.Popen([sys.executable, "-c", code, "MARK"], start_new_session=True)
+open(os.path.join(os.environ["TMPDIR"], "left"), "w").close()
+print("up", flush=True)
+"""
+
+
+def clinging(tmp_path: Path, ending: str) -> tuple[pb.JobSpec, str]:
+    """A script with a grandchild in a session of its own; neither heeds SIGTERM."""
+    mark = f"mark-of-{tmp_path.name}"
+    return script(CLINGING.replace("MARK", mark) + ending), mark
+
+
+def test_a_stop_leaves_nothing_whatever_heeds_no_signal(
+    scheduler: FakeScheduler, start: Callable[..., Running], tmp_path: Path
+) -> None:
+    daemon = start()
+    spec, mark = clinging(tmp_path, "time.sleep(600)")
+    scheduler.begin(attempt(), spec)
+    until(lambda: scheduler.read_log(attempt(), "stdout").piece.data == b"up\n")
+    assert len(alive(mark)) == 2
+    scheduler.say(stop(attempt(), 0.3))
+    found = scheduler.exited(attempt())
+    assert (found.exit_code, found.reason) == (137, "PREEMPTED")
+    assert found.cause == "cancelled by ada (killed by SIGKILL)"
+    assert alive(mark) == []
+    assert list(daemon.temp.iterdir()) == []
+
+
+def test_what_outlives_the_rank_is_ended_before_its_end_is_told(
+    scheduler: FakeScheduler, start: Callable[..., Running], tmp_path: Path
+) -> None:
+    start()
+    spec, mark = clinging(tmp_path, "sys.exit(3)")
+    scheduler.begin(attempt(), spec)
+    assert scheduler.exited(attempt()).exit_code == 3
+    assert alive(mark) == []
+
+
+def test_with_the_daemon_all_of_its_rank_dies(
+    scheduler: FakeScheduler, start: Callable[..., Running], tmp_path: Path
+) -> None:
+    daemon = start()
+    spec, mark = clinging(tmp_path, "time.sleep(600)")
+    scheduler.begin(attempt(), spec)
+    pid = scheduler.wait("progress") and alive(mark)
+    until(lambda: len(alive(mark)) == 2)
+    pid = next(p for p in alive(mark) if b"start_new_session" in _words(p))
+    daemon.process.kill()
+    took_s = until(lambda: not os.path.exists(f"/proc/{pid}") or pid not in alive(mark))
+    print(f"the worker died {took_s:.3f} s after its daemon")
+    print(f"and what it had started {until(lambda: not alive(mark)):.3f} s later")
+    again = start()
+    scheduler.begin(attempt("j2"), script("print('next')"))
+    assert scheduler.exited(attempt("j2")).exit_code == 0
+    until(lambda: list(again.temp.iterdir()) == [])
+
+
+def _words(pid: int) -> bytes:
+    return Path(f"/proc/{pid}/cmdline").read_bytes()
+
+
+def test_without_a_scheduler_the_job_goes_on(
+    scheduler: FakeScheduler, start: Callable[..., Running], tmp_path: Path
+) -> None:
+    start()
+    flag = tmp_path / "flag"
+    text = f"import os, time\nwhile not os.path.exists({str(flag)!r}): time.sleep(0.02)\nprint('through')"
+    scheduler.begin(attempt(), script(text))
+    scheduler.stop()
+    time.sleep(1.0)
+    after = len(scheduler.heard)
+    scheduler.start()
+    hello = scheduler.wait("hello", after=after)
+    (running,) = hello.running
+    assert (running.id, running.phase, hello.epoch) == (attempt(), "running", 1)
+    assert running.pid > 0
+    scheduler.wait("progress", lambda p: p.id == attempt(), after=after)
+    flag.touch()
+    assert scheduler.exited(attempt()).exit_code == 0
+    assert scheduler.whole_log(attempt(), "stdout") == b"through\n"
+
+
+def test_an_end_that_nobody_heard_is_told_after_every_welcome_until_it_is_noted(
+    scheduler: FakeScheduler, start: Callable[..., Running], tmp_path: Path
+) -> None:
+    start()
+    scheduler.begin(attempt(), script("import time; time.sleep(0.5); raise SystemExit(5)"))
+    scheduler.stop()
+    time.sleep(1.0)
+    for _ in range(2):
+        after = len(scheduler.heard)
+        scheduler.start()
+        assert not scheduler.wait("hello", after=after).running
+        assert scheduler.wait("exited", after=after).exit_code == 5
+        if _ == 0:
+            scheduler.stop()
+    scheduler.say(pb.SchedulerMessage(noted=attempt()))
+    scheduler.wait("beat", after=len(scheduler.heard))
+    scheduler.stop()
+    after = len(scheduler.heard)
+    scheduler.start()
+    scheduler.wait("beat", after=after)
+    kinds = [message.WhichOneof("kind") for _, message in scheduler.heard[after:]]
+    assert "exited" not in kinds
+
+
+def test_a_fenced_daemon_kills_what_it_runs_and_joins_anew(
+    scheduler: FakeScheduler, start: Callable[..., Running], tmp_path: Path
+) -> None:
+    start()
+    spec, mark = clinging(tmp_path, "time.sleep(600)")
+    scheduler.begin(attempt(), spec)
+    until(lambda: len(alive(mark)) == 2)
+    after = len(scheduler.heard)
+    scheduler.say(pb.SchedulerMessage(fenced="it was given up"))
+    hello = scheduler.wait("hello", after=after)
+    assert not hello.running
+    assert alive(mark) == []
+    scheduler.wait("beat", after=after)
+    kinds = [message.WhichOneof("kind") for _, message in scheduler.heard[after:]]
+    assert "exited" not in kinds
+    assert {m.epoch for _, m in scheduler.heard[after:] if m.HasField("beat")} == {2}
+
+
+def test_everything_may_be_told_twice(
+    scheduler: FakeScheduler, start: Callable[..., Running], tmp_path: Path
+) -> None:
+    start()
+    count = tmp_path / "count"
+    text = f"import time; open({str(count)!r}, 'a').write('x'); time.sleep(600)"
+    first = scheduler.prepare(attempt(), script(text))
+    after = len(scheduler.heard)
+    scheduler.say(_prepare(attempt(), script(text)))
+    again = scheduler.wait("prepared", after=after)
+    assert first.master_port == again.master_port != 0
+    for _ in range(2):
+        scheduler.start_rank(attempt(), first.master_port)
+    until(lambda: count.exists() and count.read_text() == "x")
+    scheduler.say(stop(attempt(), 5.0))
+    assert scheduler.exited(attempt()).exit_code == 143
+    after = len(scheduler.heard)
+    for message in (stop(attempt(), 5.0), _prepare(attempt(), script(text))):
+        scheduler.say(message)
+    scheduler.say(stop(attempt("j9"), 1.0))
+    scheduler.wait("exited", lambda e: e.id == attempt("j9"), after=after)
+    told = [m.exited.id.job_id for _, m in scheduler.heard[after:] if m.HasField("exited")]
+    assert told == ["j1", "j1", "j9"]
+    scheduler.say(_prepare(attempt("j9"), script(text)))
+    assert scheduler.wait("exited", after=len(scheduler.heard)).id == attempt("j9")
+    assert count.read_text() == "x"
+
+
+def _prepare(id: pb.AttemptId, spec: pb.JobSpec) -> pb.SchedulerMessage:
+    return pb.SchedulerMessage(prepare=pb.Prepare(id=id, spec=spec, world_size=1))
+
+
+def test_logs_are_followed_without_gaps_while_they_grow(
+    scheduler: FakeScheduler, start: Callable[..., Running]
+) -> None:
+    start(logs={"file_nbytes": 1 << 20, "num_files": 16})
+    text = "for i in range(100_000): print(f'line {i} \\x1b[31m\\xff')"
+    scheduler.begin(attempt(), script(text))
+    found = scheduler.whole_log(attempt(), "stdout")
+    wanted = "".join(f"line {i} \x1b[31m\xff\n" for i in range(100_000)).encode()
+    assert found == wanted
+    assert scheduler.exited(attempt()).exit_code == 0
+    late = scheduler.read_log(attempt(), "stdout", len(wanted) - 5)
+    assert late.piece.data == wanted[-5:]
+    assert late.is_closed
+    assert late.size == len(wanted)
+
+
+def test_a_rank_is_given_what_the_launcher_gives(
+    scheduler: FakeScheduler, start: Callable[..., Running]
+) -> None:
+    start()
+    text = "import json, os; print(json.dumps(dict(os.environ)))"
+    spec = script(text, env={"MINE": "1", "RANK": "77", "ONEFLOW_TIMEOUT_SECONDS": "60"})
+    scheduler.begin(attempt(rank=3), spec, world_size=4, local_rank=1)
+    env = json.loads(scheduler.whole_log(attempt(rank=3), "stdout"))
+    wanted = {
+        "MASTER_ADDR": "127.0.0.1",
+        "WORLD_SIZE": "4",
+        "RANK": "3",
+        "LOCAL_RANK": "1",
+        "ONEFLOW_JOB_ID": "j1",
+        "ONEFLOW_ATTEMPT": "1",
+        "ONEFLOW_JOB_TOKEN": "k" * 64,
+        "OMP_NUM_THREADS": "1",
+        "MINE": "1",
+        "ONEFLOW_TIMEOUT_SECONDS": "60",
+    }
+    assert {k: env.get(k) for k in wanted} == wanted
+    assert "secret" not in env.values()
+
+
+def test_a_script_that_raises_says_where(
+    scheduler: FakeScheduler, start: Callable[..., Running], tmp_path: Path
+) -> None:
+    from oneflow.launcher.daemon.archive import pack
+
+    start()
+    source = tmp_path / "source"
+    source.mkdir()
+    (source / "train.py").write_text("import helper\nhelper.go()\n")
+    (source / "helper.py").write_text("def go():\n    raise ValueError('no such data')\n")
+    digest = pack(source, tmp_path / "archive")
+    scheduler.blobs[digest] = (tmp_path / "archive").read_bytes()
+    spec = pb.JobSpec(argv=["python", "train.py", "--lr", "0.1"], archive=digest)
+    scheduler.begin(attempt(), spec)
+    found = scheduler.exited(attempt())
+    assert found.exit_code == 1
+    assert found.cause == "ValueError: no such data (train.py:2)"
+    scheduler.begin(attempt(number=2), spec)
+    assert scheduler.exited(attempt(number=2)).exit_code == 1
+    assert scheduler.fetches == 1
+
+
+@pytest.mark.parametrize(
+    ("spec", "reason", "words"),
+    [
+        (pb.JobSpec(argv=["no-such-program"]), "UNSATISFIABLE", "no such program"),
+        (pb.JobSpec(argv=["true"], archive="../../etc/passwd"), "INTERNAL", "not a digest"),
+        (pb.JobSpec(argv=["true"], archive="0" * 64), "INTERNAL", "other content"),
+    ],
+)
+def test_what_cannot_be_prepared_says_why(
+    scheduler: FakeScheduler, start: Callable[..., Running], spec: pb.JobSpec, reason: str, words: str
+) -> None:
+    start()
+    scheduler.blobs["0" * 64] = b"not this"
+    found = scheduler.prepare(attempt(), spec)
+    assert found.reason == reason
+    assert words in found.error
+
+
+def test_a_signal_drains_the_daemon(
+    scheduler: FakeScheduler, start: Callable[..., Running], tmp_path: Path
+) -> None:
+    daemon = start()
+    text = "import signal, sys, time\nsignal.signal(15, lambda *a: sys.exit(0))\ntime.sleep(600)"
+    scheduler.begin(attempt(), script(text))
+    time.sleep(0.3)  # for the handler
+    daemon.process.send_signal(signal.SIGTERM)
+    found = scheduler.exited(attempt())
+    assert (found.exit_code, found.reason) == (0, "PREEMPTED")
+    scheduler.wait("leaving")
+    assert daemon.process.wait(10) == 0
+
+
+def test_a_second_signal_does_not_wait(
+    scheduler: FakeScheduler, start: Callable[..., Running], tmp_path: Path
+) -> None:
+    daemon = start(times=QUICK | {"shutdown_grace_s": 60.0})
+    spec, mark = clinging(tmp_path, "time.sleep(600)")
+    scheduler.begin(attempt(), spec)
+    until(lambda: len(alive(mark)) == 2)
+    daemon.process.send_signal(signal.SIGTERM)
+    time.sleep(0.3)
+    daemon.process.send_signal(signal.SIGTERM)
+    assert daemon.process.wait(10) == 143
+    assert alive(mark) == []
+
+
+def test_a_wrong_token_ends_the_daemon(
+    scheduler: FakeScheduler, start: Callable[..., Running], tmp_path: Path
+) -> None:
+    daemon = Running(scheduler, tmp_path, token="guess")
+    assert daemon.process.wait(20) == 77
+    assert "refuses this daemon: wrong token" in daemon.said()
+    assert "guess" not in daemon.said()

@@ -172,9 +172,7 @@ def _end64(source: OpenFile, end: int) -> tuple[int, tuple[int, ...]]:
     raise JobFileError(f"{source.where}: the end of the directory is malformed")
 
 
-def _central(
-    source: OpenFile, directory: bytes, at: int, limit: int
-) -> tuple[Entry, int, int]:
+def _central(source: OpenFile, directory: bytes, at: int, limit: int) -> tuple[Entry, int, int]:
     """One record of the directory, where the next begins, and where the entry's header is."""
     where = source.where
     if at + _CENTRAL.size > len(directory):
@@ -233,7 +231,7 @@ def _local(source: OpenFile, name: str, header: int, nbytes: int, crc: int, limi
     (magic, _, flags, method, _, _, own_crc, packed, size, name_size, extra_size) = _LOCAL.unpack(
         read_bytes(source, header, _LOCAL.size)
     )
-    offset = header + _LOCAL.size + name_size + extra_size
+    offset: int = header + _LOCAL.size + name_size + extra_size
     if name_size != len(name) or extra_size > 64 or offset > limit:
         raise JobFileError(f"{source.where}: the header of {name} is not what the directory says")
     rest = read_bytes(source, header + _LOCAL.size, name_size + extra_size)

@@ -98,5 +98,3 @@ def options_of(file: JobFile, begin: Any, roots: tuple[Path, ...]) -> Options:
         job_dir=job_dir,
         checkpoint_dir=folder,
     )
-
-

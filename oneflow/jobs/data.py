@@ -144,7 +144,8 @@ def _as_array(name: str, value: Any) -> Array:
     array = np.asarray(value)
     if array.ndim == 0 or dtype_named(array.dtype.name) != array.dtype:
         raise JobFileError(
-            f"data column {name!r}: rows of numbers are needed, got {array.dtype}{list(array.shape)}"
+            f"data column {name!r}: rows of numbers are needed, got "
+            f"{array.dtype}{list(array.shape)}"
         )
     return array
 
@@ -175,5 +176,3 @@ def _declare(kind: Any, columns: list[Column], found: Mapping[str, Array]) -> Da
     spec = DataSpec(kind=kind, rows=rows, columns=typed, batch=1)
     check_data(spec, "data")
     return Data(spec, found)
-
-

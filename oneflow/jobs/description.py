@@ -20,7 +20,7 @@ class _Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Base: no field that we do not know."""
 
 
-class Column(_Record, kw_only=True):
+class Column(_Record, frozen=True, kw_only=True):
     """What feeds one input: rows of `dtype` and `shape`.
 
     path: of the file on the hosts of the ranks.  keys: names of what is read there (columns of a
@@ -35,7 +35,7 @@ class Column(_Record, kw_only=True):
     offset: int = 0
 
 
-class DataSpec(_Record, kw_only=True):
+class DataSpec(_Record, frozen=True, kw_only=True):
     """Where the rows come from, and how they are put together to batches. epochs: 0, no end."""
 
     kind: SourceKind
@@ -47,7 +47,7 @@ class DataSpec(_Record, kw_only=True):
     epochs: int = 1
 
 
-class Port(_Record, kw_only=True):
+class Port(_Record, frozen=True, kw_only=True):
     """An input or output of the graph. index: its number there."""
 
     name: str
@@ -56,21 +56,21 @@ class Port(_Record, kw_only=True):
     shape: tuple[int, ...]
 
 
-class Checkpoints(_Record, kw_only=True):
+class Checkpoints(_Record, frozen=True, kw_only=True):
     """every: steps, 0: only when the job is stopped.  keep: so many of the newest."""
 
     every: int = 0
     keep: int = 2
 
 
-class EntryInfo(_Record, kw_only=True):
+class EntryInfo(_Record, frozen=True, kw_only=True):
     """digest: blake2b-256, hex."""
 
     nbytes: int
     digest: str
 
 
-class Description(_Record, kw_only=True):
+class Description(_Record, frozen=True, kw_only=True):
     """steps: 0 for inference.  first_step: steps done before.  updates: optimizer number -> updates
     made before.  record: names of outputs that are reported at each step.
     """
@@ -149,7 +149,9 @@ def check_data(data: DataSpec, where: str) -> None:
     if not 1 <= data.rows < MAX_ROWS:
         raise JobFileError(f"{where}.rows: {data.rows} must be 1 to 2**48")
     if not 1 <= data.batch <= data.rows:
-        raise JobFileError(f"{where}.batch: {data.batch} is not 1 to the {data.rows} rows there are")
+        raise JobFileError(
+            f"{where}.batch: {data.batch} is not 1 to the {data.rows} rows there are"
+        )
     if not 0 <= data.epochs < 1 << 40:
         raise JobFileError(f"{where}.epochs: {data.epochs} must be 0 (no end) to 2**40")
     if data.seed is not None and not 0 <= data.seed < 1 << 64:

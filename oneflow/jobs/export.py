@@ -112,8 +112,8 @@ def _examples(
     if data is None:
         if not inputs:
             raise JobFileError(
-                f"export of {graph.name}: give data=... to train, or inputs={{name: tensor}} for an "
-                "inference job"
+                f"export of {graph.name}: give data=... to train, or inputs={{name: tensor}} to "
+                "make an inference job"
             )
         return dict(inputs)
     given = dict(inputs or {})
@@ -247,7 +247,7 @@ def _write(
 
 def _whole(x: Tensor) -> Array:
     """All of a variable; of a global one, on rank 0."""
-    if x._placement is None or world().world_size == 1:
+    if x._placement is None or x._sbp is None or world().world_size == 1:
         return to_host(x._array)
     home = Placement("cpu", [0])
     return to_host(relayout(x._array, x.type, x._sbp, x._placement, (BROADCAST,), home))

@@ -7,13 +7,19 @@ from typing import Any
 import numpy as np
 
 from oneflow.core.errors import GraphError
-from oneflow.jobs.description import Description
+from oneflow.jobs.description import DataSpec, Description
 from oneflow.jobs.errors import JobFileError
 from oneflow.jobs.order import Batches, Cursor
 from oneflow.jobs.running import Bound
 from oneflow.jobs.sources import Access
 
 Array = np.ndarray[Any, Any]
+
+
+def _batches(data: DataSpec) -> Batches:
+    return Batches(
+        data.rows, data.batch, seed=data.seed, drop_last=data.drop_last, epochs=data.epochs
+    )
 
 
 class Feeder:
@@ -26,9 +32,7 @@ class Feeder:
         self._columns = bound.file.open_data(access)
         self.cursor = Cursor()
         data = self._d.data
-        self._batches = data and Batches(
-            data.rows, data.batch, seed=data.seed, drop_last=data.drop_last, epochs=data.epochs
-        )
+        self._batches = _batches(data) if data is not None else None
         self._check_steps(steps)
 
     def _check_steps(self, steps: int) -> None:
@@ -63,10 +67,10 @@ class Feeder:
         _, box = self._inputs[name]
         if self._batches is None:
             raise GraphError(f"input {column} has no data")
-        rows = self._batches.rows(self.cursor, box.starts[0], box.stops[0])
-        array: Array = self._columns[column][rows]
-        rest = box.slices[1:]
-        return array[(slice(None), *rest)] if rest else array
+        numbers = self._batches.rows(self.cursor, box.starts[0], box.stops[0])
+        own: Any = (slice(None), *box.slices[1:])
+        rows: Array = self._columns[column][numbers][own]
+        return rows
 
     def resume(self, cursor: Cursor) -> None:
         """Goes on at a cursor of a checkpoint. Raises JobFileError if the data has no such row."""

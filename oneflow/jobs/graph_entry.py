@@ -86,7 +86,7 @@ def named(graph: LogicalGraph, op: str) -> dict[str, Node]:
     found: dict[str, Node] = {}
     for node in graph.of_kind(op):
         name = node.attrs.get("name")
-        if not isinstance(name, str) or name in found and op == "variable":
+        if not isinstance(name, str) or (name in found and op == "variable"):
             raise JobFileError(f"{ENTRY}: {op} {str(name)[:80]!r} has no name or one of another")
         found.setdefault(name, node)
     return found
@@ -109,7 +109,9 @@ def check_ports(graph: LogicalGraph, description: Description, rates: dict[str, 
     for node in graph.of_kind("output"):
         index = node.attrs.get("index")
         if type(index) is not int or index in outputs:
-            raise JobFileError(f"{ENTRY}: output {str(index)[:40]} is there twice, or has no number")
+            raise JobFileError(
+                f"{ENTRY}: output {str(index)[:40]} is there twice, or has no number"
+            )
         outputs[index] = node
     for port in description.outputs:
         if port.index not in outputs:

@@ -61,7 +61,8 @@ class Order:
         while True:
             beyond = np.flatnonzero(result >= self._num_rows)
             if not beyond.size:
-                return result.astype(np.int64)
+                rows: Array = np.asarray(result, np.int64)
+                return rows
             result[beyond] = self._network(keys, result[beyond])
 
     def _network(self, keys: list[int], numbers: Array) -> Array:
@@ -70,7 +71,8 @@ class Order:
         for key in keys:
             word = philox(key, right)[0].astype(np.uint64)
             left, right = right, left ^ (word & mask)
-        return (left << half) | right
+        joined: Array = (left << half) | right
+        return joined
 
 
 @dataclass(frozen=True)

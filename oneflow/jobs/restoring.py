@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +11,6 @@ import numpy as np
 
 from oneflow.core.errors import CheckpointError
 from oneflow.core.log import get_logger
-from oneflow.distributed.world import world
 from oneflow.io.load_shards import load_parts
 from oneflow.io.manifest import Manifest
 from oneflow.io.pact import Pact
@@ -95,8 +93,9 @@ def _state(manifest: Manifest, path: str) -> dict[str, Any]:
     state = decode(manifest.form, lambda name, _: name, lambda name: name)
     if not isinstance(state, dict) or state.get("format") != FORMAT:
         raise CheckpointError(f"{path} is a checkpoint, but not one of a job")
-    cursor, step = state.get("cursor"), state.get("step")
-    numbers = [step, *(cursor.get(k) for k in ("epoch", "position"))] if _is(cursor) else [None]
+    cursor: Any = state.get("cursor")
+    where = [cursor.get(k) for k in ("epoch", "position")] if _is(cursor) else [None]
+    numbers = [state.get("step"), *where]
     if not all(type(n) is int and 0 <= n < 1 << 60 for n in numbers):
         raise CheckpointError(f"{path}: step or cursor is none")
     if not _is(state.get("variables")):
@@ -129,5 +128,3 @@ def is_allowed(path: str, folders: list[Path]) -> bool:
     """Whether a checkpoint lies in one of the folders that jobs may use."""
     real = Path(path).resolve()
     return any(real.is_relative_to(folder.resolve()) for folder in folders)
-
-

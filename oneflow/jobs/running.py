@@ -131,11 +131,15 @@ def _compiled(file: JobFile, graph: LogicalGraph) -> bytes:
 
 def _given_plan(path: str, graph: LogicalGraph, devices: int) -> bytes:
     """A plan from the cache, which must be one of this graph for so many ranks."""
-    data = Path(path).read_bytes()
+    try:
+        data = Path(path).read_bytes()
+    except OSError as error:
+        raise ProtocolError(f"the given plan cannot be read: {error}") from None
     plan = Plan.from_bytes(data)
     if plan.world_size != devices or _interface(plan.graph) - _interface(graph):
         raise ProtocolError(
-            f"plan {path} is not one of this job file for {devices} ranks; remove it to compile anew"
+            f"plan {path} is not one of this job file for {devices} ranks; remove it to have one "
+            "compiled"
         )
     return data
 

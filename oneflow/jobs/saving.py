@@ -146,8 +146,8 @@ class _Save:
             x: Any = self._found[piece.name].value
             type_, placement, nd_sbp = self._types[piece.name]
             own = shard_box(type_.shape, nd_sbp, placement, self._rank)
-            part = x._array[(*local_slices(piece.box, own), ...)]
-            copies[piece.name] = piece, np.array(to_host(part), copy=True, order="C")
+            at: Any = (*local_slices(piece.box, own), ...)
+            copies[piece.name] = piece, np.array(to_host(x._array[at]), copy=True, order="C")
         return copies
 
     def said(self) -> dict[str, Any]:
@@ -320,5 +320,3 @@ def remove_left_overs(folder: Path) -> None:
         for name in os.listdir(folder):
             if _LEFT_OVER.fullmatch(name):
                 shutil.rmtree(folder / name, ignore_errors=True)
-
-

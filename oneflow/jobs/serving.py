@@ -164,7 +164,7 @@ class Server:
         self._waiting.append((request, 0))
 
     def _step(self, shares: list[Share]) -> None:
-        """One step for all of them; if it fails, one for each, so that only the cause is refused."""
+        """One step for all of them; if it fails, one for each: only the cause is refused."""
         try:
             results = self._run(self._interface.feeds(shares))
         except Exception as error:
@@ -202,7 +202,8 @@ class Server:
             name = f"input.{port.index}"
             if name in self._bound.inputs:
                 box = self._bound.inputs[name][1]
-                own[name] = feeds[port.name][(*box.slices, ...)]
+                part: Any = (*box.slices, ...)  # the Ellipsis makes it a view of a 0-d array too
+                own[name] = feeds[port.name][part]
         return {i: to_host(a) for i, a in self._bound.job.run(own).items()}
 
     # ---- ranks of one graph ----------------------------------------------------------------------

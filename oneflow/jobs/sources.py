@@ -118,7 +118,7 @@ def _mapped(path: Path, dtype: Any, shape: tuple[int, ...], offset: int) -> Arra
 
 
 def _plain(dtype: Any, where: str) -> np.dtype[Any]:
-    kind = np.dtype(dtype)
+    kind: np.dtype[Any] = np.dtype(dtype)
     if dtype_named(kind.name) != kind:
         raise JobFileError(f"{where}: elements of {kind} cannot be data of a job")
     return kind
@@ -238,7 +238,7 @@ def _of_scratch(file: BinaryIO, dtype: np.dtype[Any], shape: tuple[int, ...]) ->
     file.flush()
     if not math.prod(shape):
         return np.empty(shape, dtype)
-    return np.memmap(file, dtype, "r", 0, shape)  # type: ignore[call-overload,no-any-return]
+    return np.memmap(file, dtype, "r", 0, shape)
 
 
 def _csv(path: Path, column: Column, access: Access) -> Array:

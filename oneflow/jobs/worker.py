@@ -227,5 +227,3 @@ def _run(
 
 if __name__ == "__main__":
     main()
-
-

@@ -1,0 +1,287 @@
+"""Job files: what is written is read, and every defect is an error that names its place."""
+
+from __future__ import annotations
+
+import json
+import random
+import struct
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from job_samples import Predict, Train, data, export, rows
+
+import oneflow as flow
+from oneflow.core.graph_proto import graph_from_bytes, graph_to_bytes
+from oneflow.jobs import JobFileError
+from oneflow.jobs.archive import Hashed, Writer
+from oneflow.protos import graph_pb2
+
+
+@pytest.fixture(scope="module")
+def good(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return export(tmp_path_factory.mktemp("job") / "good.job")
+
+
+def entries_of(path: Path) -> dict[str, bytes]:
+    with zipfile.ZipFile(path) as archive:
+        return {name: archive.read(name) for name in archive.namelist()}
+
+
+def write(path: Path, entries: dict[str, bytes], *, seal: bool = True) -> Path:
+    """A job file of these entries. seal: `job.json` gets their sizes and digests."""
+    writer = Writer(path)
+    listed = {}
+    job = json.loads(entries["job.json"])
+    for name, content in entries.items():
+        if name == "job.json":
+            continue
+        with writer.entry(name) as raw:
+            file = Hashed(raw)
+            file.write(content)
+            listed[name] = {"nbytes": file.nbytes, "digest": file.digest}
+    if seal:
+        job["entries"] = listed
+    with writer.entry("job.json") as raw:
+        raw.write(json.dumps(job).encode())
+    writer.commit()
+    return path
+
+
+def changed(good: Path, path: Path, change: Callable[[dict[str, Any]], Any]) -> Path:
+    """The file with another `job.json`, sealed again."""
+    entries = entries_of(good)
+    job = json.loads(entries["job.json"])
+    change(job)
+    entries["job.json"] = json.dumps(job).encode()
+    return write(path, entries)
+
+
+# ---- what is written is read ---------------------------------------------------------------------
+
+
+def test_all_of_a_graph_is_there(good: Path) -> None:
+    with flow.jobs.load(good) as file:
+        d = file.description
+        assert (d.kind, d.steps, d.record, d.checkpoints.every) == ("graph", 6, ("loss",), 2)
+        assert [(p.name, p.index, p.shape) for p in d.inputs] == [("x", 0, (8, 6)), ("y", 1, (8,))]
+        np.testing.assert_allclose(file.rates["lr.0.0"], [0.3] * 3 + [0.15] * 3)
+        x, y = rows()
+        from oneflow.jobs.sources import Access
+
+        columns = file.open_data(Access())
+        np.testing.assert_array_equal(columns["x"], x)
+        np.testing.assert_array_equal(columns["y"], y)
+        graph = Train()
+        weights = dict(graph.model.named_parameters())
+        for name in ("0.weight", "0.bias", "3.weight", "3.bias"):
+            np.testing.assert_array_equal(
+                file.variables.read(f"model.{name}"), weights[name].numpy()
+            )
+        assert "model.0.weight-momentum_buf" in file.variables.entries
+
+
+def test_equal_jobs_make_equal_files(tmp_path: Path, good: Path) -> None:
+    again = export(tmp_path / "again.job", name=flow.jobs.verify(good).name)
+    a, b = entries_of(good), entries_of(again)
+    assert {n: v for n, v in a.items() if n not in ("graph.pb", "job.json")} == {
+        n: v for n, v in b.items() if n not in ("graph.pb", "job.json")
+    }
+
+
+def test_an_inference_job(tmp_path: Path) -> None:
+    found = flow.jobs.save(Predict(), tmp_path / "p.job", inputs={"x": flow.zeros(4, 6)})
+    assert found.kind == "inference" and found.data is None
+    assert [p.name for p in found.outputs] == ["scores", "largest"]
+
+
+def test_what_does_not_fit_together_is_not_written(tmp_path: Path) -> None:
+    path = tmp_path / "x.job"
+    for options, message in (
+        ({"steps": None}, "has no end, so give steps"),
+        ({"steps": 99, "data": data(epochs=2)}, "99 steps, but the data has 10 batches"),
+        ({"record": ["accuracy"]}, "names 'accuracy', which is no output"),
+        ({"outputs": ["a", "b"]}, "2 names of outputs, but build.. returns 1"),
+        ({"data": None}, "give data=.* or inputs"),
+        ({"inputs": {"x": flow.zeros(3, 6)}}, r"input 'x' is float32\[3, 6\]"),
+        ({"checkpoint_keep": 0}, "checkpoints.keep must be 1"),
+    ):
+        with pytest.raises(JobFileError, match=message):
+            export(path, **options)
+        assert list(tmp_path.iterdir()) == []
+
+
+# ---- defects -------------------------------------------------------------------------------------
+
+
+def refuses(path: Path, message: str) -> None:
+    with pytest.raises(JobFileError, match=message) as caught:
+        flow.jobs.verify(path)
+    assert str(path) in str(caught.value) and caught.value.exit_code == 65
+
+
+CHANGES: list[tuple[Callable[[dict[str, Any]], Any], str]] = [
+    (lambda j: j.update(version=2), "version 2, this program reads 1"),
+    (lambda j: j.update(format="other"), r"job.json: .*`\$.format`"),
+    (lambda j: j.update(kind="script"), r"`\$.kind`"),
+    (lambda j: j.update(code="import os"), "unknown field `code`"),
+    (lambda j: j.pop("inputs"), "missing required field `inputs`"),
+    (lambda j: j.update(name=""), "name must have"),
+    (lambda j: j.update(steps=0), "steps must be at least 1"),
+    (lambda j: j.update(steps=5), "schedule.safetensors: 'lr.0.0'"),
+    (lambda j: j.update(updates={}), "nothing in the file feeds input step.0|'step.0'"),
+    (lambda j: j["inputs"][0].update(shape=[8, 7]), r"input 'x' is float32\[8, 7\]|inputs are"),
+    (lambda j: j["inputs"][0].update(shape=[2**60, 2**60]), "is no shape"),
+    (lambda j: j["inputs"].append(j["inputs"][0]), "inputs: one is there twice"),
+    (lambda j: j["outputs"][0].update(index=4), "is no output of the graph"),
+    (lambda j: j.update(record=["x"]), "record names 'x'"),
+    (lambda j: j.update(data=None), "data is missing"),
+    (lambda j: j["data"].update(rows=41), r"job was made for float32\[41, 6\]"),
+    (lambda j: j["data"].update(batch=0), "data.batch: 0"),
+    (lambda j: j["data"].update(batch=4), "the columns give"),
+    (lambda j: j["data"].update(kind="pickle"), r"`\$.data.kind`"),
+    (lambda j: j["data"].update(kind="npz"), "path '' with data of kind npz"),
+    (lambda j: j["data"]["columns"][0].update(path="/etc/passwd"), "path '/etc/passwd' with data"),
+    (lambda j: j["data"]["columns"][0].update(name="z"), "no array 'z'|columns give"),
+    (lambda j: j["checkpoints"].update(every=-1), "checkpoints.every"),
+]
+
+
+@pytest.mark.parametrize("number", range(len(CHANGES)))
+def test_a_wrong_field_is_named(good: Path, tmp_path: Path, number: int) -> None:
+    change, message = CHANGES[number]
+    refuses(changed(good, tmp_path / "bad.job", change), message)
+
+
+def test_entries_that_are_missing_odd_or_damaged(good: Path, tmp_path: Path) -> None:
+    path = tmp_path / "bad.job"
+    for name in ("graph.pb", "variables.safetensors", "schedule.safetensors"):
+        entries = entries_of(good)
+        del entries[name]
+        refuses(write(path, entries), f"there is no {name}")
+    refuses(write(path, {**entries_of(good), "data/more.bin": b"x"}, seal=False), "data/more.bin")
+    for name in ("graph.pb", "variables.safetensors", "data/arrays.safetensors"):
+        entries = entries_of(good)
+        entries[name] = entries[name][:-1] + bytes([entries[name][-1] ^ 1])
+        refuses(write(path, entries, seal=False), f"{name} is damaged: its digest")
+
+
+def test_variables_must_be_those_of_the_graph(good: Path, tmp_path: Path) -> None:
+    entries = entries_of(good)
+    content = entries["variables.safetensors"].replace(b"model.0.bias", b"model.0.bIas")
+    refuses(
+        write(tmp_path / "bad.job", {**entries, "variables.safetensors": content}),
+        "variables.safetensors: 'model.0.bIas",
+    )
+    graph = graph_from_bytes(entries["graph.pb"])
+    node = graph.of_kind("variable")[0]
+    node.attrs["name"] = "other"
+    refuses(
+        write(tmp_path / "bad.job", {**entries, "graph.pb": graph_to_bytes(graph)}), "is only there"
+    )
+
+
+GRAPHS: list[tuple[Callable[[Any], Any], str]] = [
+    (lambda g: g.ops.__setitem__(list(g.ops).index("tanh"), "system"), "no op named 'system'"),
+    (lambda g: g.types[0].shape.append(3), "graph.pb: "),
+    (lambda g: g.placements[0].runs.__setitem__(1, 1 << 30), "placements of 1073741824 ranks"),
+    (lambda g: g.node_num_inputs.__setitem__(5, 1 << 30), "more inputs or outputs than there are"),
+    (lambda g: setattr(g, "num_pieces", 0), "0 pieces"),
+    (lambda g: g.inputs.__setitem__(0, 5000), "graph.pb: "),
+    (lambda g: g.node_op.pop(), "graph.pb: "),
+    (lambda g: g.attrs[1].names.append("__class__"), "graph.pb: "),
+]
+
+
+@pytest.mark.parametrize("number", range(len(GRAPHS)))
+def test_a_graph_that_is_none(good: Path, tmp_path: Path, number: int) -> None:
+    change, message = GRAPHS[number]
+    entries = entries_of(good)
+    proto = graph_pb2.Graph.FromString(entries["graph.pb"])
+    change(proto)
+    entries["graph.pb"] = proto.SerializeToString()
+    refuses(write(tmp_path / "bad.job", entries), message)
+
+
+def test_attributes_are_checked_by_the_ops_own_types(good: Path, tmp_path: Path) -> None:
+    entries = entries_of(good)
+    graph = graph_from_bytes(entries["graph.pb"])
+    graph.of_kind("linear")[0].attrs["nonsense"] = True
+    path = write(tmp_path / "bad.job", {**entries, "graph.pb": graph_to_bytes(graph)})
+    refuses(path, "graph.pb: TypeError.*nonsense")
+
+
+# ---- tricks with the archive ---------------------------------------------------------------------
+
+
+def zipped(path: Path, names: list[tuple[str, bytes]], **options: Any) -> Path:
+    with zipfile.ZipFile(path, "w", **options) as archive:
+        for name, content in names:
+            archive.writestr(zipfile.ZipInfo(name), content, options.get("compression"))
+    return path
+
+
+@pytest.mark.filterwarnings("ignore:Duplicate name")
+def test_archives_in_any_other_form(good: Path, tmp_path: Path) -> None:
+    path, listed = tmp_path / "bad.job", list(entries_of(good).items())
+    refuses(zipped(path, [*listed, listed[0]]), "graph.pb is there twice")
+    for name in ("../x.pb", "/etc/x.pb", "data/../x.pb", "x", "DATA.PB", "data/", "a\\b.pb"):
+        refuses(zipped(path, [*listed, (name, b"")]), "is no name of an entry")
+    refuses(zipped(path, listed, compression=zipfile.ZIP_DEFLATED), "compressed, encrypted or")
+    many = [(f"e{i}.bin", b"") for i in range(65)]
+    refuses(zipped(path, many), "65 entries in a directory of")
+    with zipfile.ZipFile(zipped(path, listed), "a") as archive:
+        archive.comment = b"PK\5\6" + b"\0" * 18
+    refuses(path, "is no job file|not where its end says")
+    whole = good.read_bytes()
+    for cut in (0, 10, 21, len(whole) // 2, len(whole) - 1):
+        path.write_bytes(whole[:cut])
+        refuses(path, "no job file")
+    path.write_bytes(b"PK\3\4" + whole)
+    refuses(path, "not where its end says")
+    refuses(tmp_path / "none.job", "No such file")
+    refuses(tmp_path, "not a regular file|directory")
+
+
+def test_a_bomb_is_refused_before_anything_is_unpacked(good: Path, tmp_path: Path) -> None:
+    """An entry that claims a terabyte."""
+    whole = bytearray(good.read_bytes())
+    (start,) = struct.unpack_from("<I", whole, len(whole) - 6)
+    struct.pack_into("<II", whole, start + 20, 0xFFFFFFF0, 0xFFFFFFF0)
+    path = tmp_path / "bad.job"
+    path.write_bytes(whole)
+    refuses(path, "graph.pb")
+
+
+def test_random_damage_gives_only_our_error(good: Path, tmp_path: Path) -> None:
+    whole, path = good.read_bytes(), tmp_path / "bad.job"
+    rng = random.Random(0)
+    accepted = 0
+    for _ in range(400):
+        data = bytearray(whole)
+        for _ in range(rng.choice((1, 1, 3))):
+            data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
+        path.write_bytes(data)
+        try:
+            flow.jobs.verify(path)
+            accepted += 1
+        except JobFileError:
+            pass
+    assert accepted < 20  # dates and version numbers of the archive mean nothing
+
+
+def test_random_damage_of_sealed_graphs_gives_only_our_error(good: Path, tmp_path: Path) -> None:
+    """What a stranger would send: digests fit, the content is any."""
+    entries, rng = entries_of(good), random.Random(1)
+    for name in ("graph.pb", "variables.safetensors", "schedule.safetensors"):
+        for _ in range(150):
+            content = bytearray(entries[name])
+            content[rng.randrange(len(content))] ^= 1 << rng.randrange(8)
+            path = write(tmp_path / "bad.job", {**entries, name: bytes(content)})
+            try:
+                flow.jobs.verify(path)
+            except JobFileError:
+                continue

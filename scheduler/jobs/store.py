@@ -23,6 +23,7 @@ from oneflow.core.errors import ConfigError, StoreError
 from oneflow.scheduler.jobs.events import Remove, Save, SaveEpoch
 from oneflow.scheduler.jobs.records import JobRecord, TokenRecord
 
+HEADER_NBYTES = 100  # of every SQLite file
 MAX_POINTS_PER_JOB = 10_000
 MAX_CHECKPOINTS_PER_JOB = 1000
 APPLICATION_ID = 0x0F10C1B5  # in the file's header: tells our databases from others
@@ -113,6 +114,8 @@ class SqliteStore:
         self.path = path
         with self._translating("open"):
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if path.exists() and 0 < path.stat().st_size < HEADER_NBYTES:
+                raise self._damaged("cut off in its header")  # SQLite would begin an empty one
             self._connection = _connect(path, lock_timeout_s)
             try:
                 self._prepare()
@@ -149,7 +152,8 @@ class SqliteStore:
     def _check_health(self) -> None:
         found = self._connection.execute("PRAGMA quick_check(1)").fetchone()
         if found != ("ok",):
-            raise self._damaged(str(found[0] if found else "no answer"))
+            said = str(found[0]) if found else "no answer"
+            raise self._damaged(" ".join(said.split()))
 
     def _migrate(self, version: int) -> None:
         """One transaction a version, so that a crash leaves one version or the next."""

@@ -226,6 +226,7 @@ class Daemon:
         waiting, self.inbox = self.inbox, []
         for connection, message in waiting:
             self.receive(connection, message)
+        self._tell_exits()  # what it missed of its ranks
 
     # -- connection --------------------------------------------------------------------------------
 

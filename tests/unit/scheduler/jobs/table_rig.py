@@ -1,0 +1,169 @@
+"""A job table with a clock, daemons that can be told apart, and checks after each step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, TypeVar
+
+from oneflow.scheduler.jobs.events import (
+    Action,
+    DaemonBeat,
+    DaemonJoined,
+    Event,
+    RankExited,
+    RankPrepared,
+    RankProgressed,
+    RestartAsked,
+    Running,
+    Save,
+    Submitted,
+    TellPrepare,
+    Ticked,
+)
+from oneflow.scheduler.jobs.invariants import History, invariants
+from oneflow.scheduler.jobs.records import JobRecord, JobSpec, JobState
+from oneflow.scheduler.jobs.settings import Settings
+from oneflow.scheduler.jobs.table import Table
+
+WALL = 1_790_000_000.0
+A = TypeVar("A")
+
+
+class Rig:
+    """`devices` daemons named n<node>/cpu:<index>, heard at every step unless they are `silent`."""
+
+    def __init__(
+        self, devices: int = 2, nodes: int = 1, settings: Settings | None = None, **options: Any
+    ) -> None:
+        self.settings = settings or Settings()
+        self.table = Table(options.get("records", ()), options.get("epoch", 0), self.settings)
+        self.history = History()
+        self.now = options.get("now", 1000.0)
+        self.actions: list[Action] = []
+        self.saved: dict[str, JobRecord] = {}
+        self.silent: set[str] = set()
+        for number in range(devices):
+            self.join(f"n{number % nodes}/cpu:{number // nodes}")
+
+    def do(self, event: Event, after_s: float = 0.0) -> list[Action]:
+        self.now += after_s
+        self.actions = self.table.step(event, self.now)
+        restarted = event.job_id if isinstance(event, RestartAsked) else ""
+        wrong = invariants(self.table) + self.history.look(self.table, restarted)
+        assert not wrong, wrong
+        for action in self.actions:
+            if isinstance(action, Save):
+                self.saved[action.record.id] = action.record
+        return self.actions
+
+    def told(self, kind: type[A]) -> list[A]:
+        return [action for action in self.actions if isinstance(action, kind)]
+
+    def pass_time(self, seconds: float) -> list[Action]:
+        """In steps of a second; returns all that was to be done."""
+        found = []
+        for _ in range(round(seconds)):
+            for daemon in list(self.table.daemons):
+                if daemon not in self.silent:
+                    found += self.do(DaemonBeat(daemon, self.epoch(daemon)))
+            found += self.do(Ticked(WALL + self.now), 1.0)
+        self.actions = found
+        return found
+
+    def epoch(self, daemon: str) -> int:
+        return self.table.daemons[daemon].epoch
+
+    def join(
+        self,
+        name: str,
+        incarnation: int = 0,
+        running: Iterable[Running] = (),
+        draining: bool = False,
+    ) -> list[Action]:
+        node, _, device = name.partition("/")
+        index = int(device.partition(":")[2])
+        number = incarnation or 100 + len(self.table.daemons)
+        kind = device.partition(":")[0]
+        return self.do(
+            DaemonJoined(
+                name,
+                node,
+                kind,
+                index,
+                f"{node}.local",
+                number,
+                "1",
+                7,
+                0,
+                tuple(running),
+                draining,
+            )
+        )
+
+    def submit(self, job_id: str = "j1", **fields: Any) -> JobRecord:
+        owner = fields.pop("owner", "me")
+        spec = JobSpec(argv=("train",), **fields)
+        self.do(Submitted(job_id, spec, owner, "secret", WALL))
+        return self.table.jobs[job_id]
+
+    def prepare(self, job_id: str = "j1") -> list[TellPrepare]:
+        """All ranks answer that they are ready."""
+        record = self.table.jobs[job_id]
+        for a in record.assignments:
+            port = 5000 if a.rank == 0 else 0
+            self.do(
+                RankPrepared(a.daemon, self.epoch(a.daemon), job_id, record.attempt, a.rank, port)
+            )
+        return self.told(TellPrepare)
+
+    def run(self, job_id: str = "j1", **fields: Any) -> JobRecord:
+        """Submitted, prepared, started."""
+        self.submit(job_id, **fields)
+        self.prepare(job_id)
+        assert self.table.jobs[job_id].state is JobState.RUNNING
+        return self.table.jobs[job_id]
+
+    def exit(
+        self, rank: int, code: int, reason: str = "", job_id: str = "j1", **fields: Any
+    ) -> list[Action]:
+        record = self.table.jobs[job_id]
+        daemon = record.assignments[rank].daemon
+        attempt = fields.pop("attempt", record.attempt)
+        epoch = fields.pop("epoch", self.epoch(daemon))
+        cause = fields.pop("cause", f"exit of rank {rank}" if code else "")
+        said = reason or ("NONE" if code == 0 else "USER_ERROR")
+        return self.do(
+            RankExited(daemon, epoch, job_id, attempt, rank, code, said, cause, pid=42, **fields)
+        )
+
+    def progress(self, step: int, checkpoint: int = 0, job_id: str = "j1", rank: int = 0) -> None:
+        record = self.table.jobs[job_id]
+        daemon = record.assignments[rank].daemon
+        self.do(
+            RankProgressed(
+                daemon,
+                self.epoch(daemon),
+                job_id,
+                record.attempt,
+                rank,
+                step,
+                100,
+                {"loss": 1.0},
+                f"step-{checkpoint}" if checkpoint else "",
+                checkpoint,
+                WALL,
+            )
+        )
+
+    def job(self, job_id: str = "j1") -> JobRecord:
+        return self.table.jobs[job_id]
+
+    def after_a_crash(self) -> Rig:
+        """A new scheduler that knows what was saved, and no daemon."""
+        return Rig(
+            0,
+            settings=self.settings,
+            records=list(self.saved.values()),
+            epoch=self.table.epoch,
+            now=5.0,
+        )

@@ -1,0 +1,277 @@
+"""The store survives: crashes, torn files, full disks, other programs' files."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from oneflow.core.errors import ConfigError, OneFlowError, StoreError
+from oneflow.scheduler.jobs import store as store_module
+from oneflow.scheduler.jobs.events import Remove, Save, SaveEpoch
+from oneflow.scheduler.jobs.records import Assignment, JobKind, JobRecord, JobSpec, JobState
+from oneflow.scheduler.jobs.store import SqliteStore, decode_record, encode_record
+from oneflow.scheduler.jobs.tokens import create
+
+SPEC = JobSpec(argv=("python", "x.py"), env={"A": "b"}, restart_on=("3",))
+
+
+def record(name: str = "j1", **fields: object) -> JobRecord:
+    return replace(JobRecord(name, SPEC), **fields)  # type: ignore[arg-type]
+
+
+def reopened(store: SqliteStore) -> SqliteStore:
+    store.close()
+    return SqliteStore(store.path)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "state" / "cluster.db"
+
+
+def test_everything_comes_back(path: Path) -> None:
+    store = SqliteStore(path)
+    full = record(
+        state=JobState.RUNNING,
+        assignments=(Assignment(0, "n0/cpu:0", "n0", "cpu:0"),),
+        metrics={"loss": 0.25},
+        job_key="secret",
+        spec=replace(SPEC, kind=JobKind.GRAPH),
+        last_step=2**60,
+    )
+    store.write([Save(full), Save(record("j2")), SaveEpoch(41)])
+    store.save_epoch(40)  # never goes back
+    store = reopened(store)
+    loaded = store.load()
+    assert loaded.jobs == (full, record("j2")) and loaded.epoch == 41
+    assert path.stat().st_mode & 0o777 == 0o600
+    store.close()
+
+
+def test_jobs_keep_the_order_in_which_they_came(path: Path) -> None:
+    store = SqliteStore(path)
+    for name in ("z", "a", "m"):
+        store.save(record(name))
+    store.save(record("z", state=JobState.RUNNING))
+    store.remove("a")
+    assert [job.id for job in reopened(store).load().jobs] == ["z", "m"]
+
+
+def test_metrics_that_are_not_numbers_come_back(path: Path) -> None:
+    store = SqliteStore(path)
+    store.save(record(metrics={"loss": float("nan"), "norm": float("inf")}))
+    assert repr(store.load().jobs[0].metrics) == "{'loss': nan, 'norm': inf}"
+
+
+def test_changes_are_made_all_or_none(path: Path) -> None:
+    store = SqliteStore(path)
+    bad = record("j2", owner=5)
+    broken = replace(bad, id=None)  # type: ignore[arg-type]
+    with pytest.raises(StoreError):
+        store.write([Save(record()), SaveEpoch(9), Save(broken)])
+    loaded = store.load()
+    assert (loaded.jobs, loaded.epoch) == ((), 0)
+
+
+def test_unknown_fields_of_a_later_version_are_passed_over() -> None:
+    import msgspec
+
+    body = msgspec.msgpack.decode(encode_record(record()))
+    assert decode_record(msgspec.msgpack.encode({**body, "later": 1})) == record()
+
+
+# ---- tokens, checkpoints, metrics ----------------------------------------------------------------
+
+
+def test_tokens_are_kept_replaced_and_dropped(path: Path) -> None:
+    store = SqliteStore(path)
+    first, _ = create("a", "admin", 100.0)
+    second, _ = create("b", "view", 101.0, lifetime_s=5.0)
+    store.put_tokens([first, second])
+    store.put_tokens([replace(first, revoked=True)])
+    store = reopened(store)
+    assert store.tokens() == [replace(first, revoked=True), second]
+    store.drop_tokens([first])
+    assert store.tokens() == [second]
+
+
+def test_checkpoints_are_known_with_the_attempt_that_made_them(path: Path) -> None:
+    store = SqliteStore(path)
+    store.save(record(last_checkpoint="c5", last_checkpoint_step=5, attempt=1))
+    store.save(record(last_checkpoint="c9", last_checkpoint_step=9, attempt=1))
+    store.save(record(last_checkpoint="c9", last_checkpoint_step=9, attempt=2))
+    found = [(c.step, c.attempt, c.path) for c in reopened(store).checkpoints("j1")]
+    assert found == [(5, 1, "c5"), (9, 1, "c9")]
+
+
+def test_metric_points_are_numbered_and_bounded(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store_module, "MAX_POINTS_PER_JOB", 10)
+    store = SqliteStore(path)
+    store.save(record())
+    for step in range(0, 30, 3):
+        store.add_points("j1", [(1, step + i, 0.5, {"loss": float(step + i)}) for i in range(3)])
+    store.add_points("j2", [(1, 0, 0.5, {"loss": 7.0})])
+    store = reopened(store)
+    points = store.points("j1")
+    assert [point.index for point in points] == list(range(20, 30))
+    assert [point.values["loss"] for point in points] == [float(i) for i in range(20, 30)]
+    assert [point.index for point in store.points("j1", 28, 1)] == [28]
+    store.remove("j1")
+    assert store.points("j1") == [] and len(store.points("j2")) == 1
+
+
+# ---- damage --------------------------------------------------------------------------------------
+
+
+def test_torn_log_loses_whole_transactions_from_its_end_only(path: Path, tmp_path: Path) -> None:
+    """As after a power cut at any moment: what is left is a prefix of what was written."""
+    store = SqliteStore(path)
+    states = []
+    for number in range(8):
+        store.write([Save(record(f"j{number}")), SaveEpoch(number + 1)])
+        states.append(number + 1)
+    log = path.with_name(path.name + "-wal").read_bytes()
+    assert len(log) > 8 * 4096
+    seen = set()
+    for size in [*range(0, len(log), 1021), len(log)]:
+        copy = tmp_path / f"torn{size}" / "cluster.db"
+        copy.parent.mkdir()
+        shutil.copy(path, copy)
+        copy.with_name(copy.name + "-wal").write_bytes(log[:size])
+        torn = SqliteStore(copy)
+        loaded = torn.load()
+        assert [job.id for job in loaded.jobs] == [f"j{i}" for i in range(len(loaded.jobs))]
+        assert loaded.epoch == len(loaded.jobs)
+        seen.add(loaded.epoch)
+        torn.save(record("after"))
+        torn.close()
+        shutil.rmtree(copy.parent)
+    assert len(seen) > 5 and 8 in seen
+    store.close()
+
+
+def test_flipped_bits_are_an_error_that_says_what_to_do(path: Path) -> None:
+    store = SqliteStore(path)
+    for number in range(200):
+        store.save(record(f"j{number}", cause="x" * 200))
+    store.close()
+    data = bytearray(path.read_bytes())
+    for offset in range(4096, len(data), 512):
+        data[offset] ^= 0xFF
+    path.write_bytes(data)
+    with pytest.raises(StoreError, match=r"damaged.*recover.*move it away") as caught:
+        SqliteStore(path).load()
+    assert caught.value.exit_code == 70
+
+
+@pytest.mark.parametrize("size", [1, 17, 100, 5000])
+def test_any_truncated_file_gives_a_store_or_a_declared_error(path: Path, size: int) -> None:
+    store = SqliteStore(path)
+    store.save(record())
+    store.close()
+    path.write_bytes(path.read_bytes()[:size])
+    with pytest.raises(OneFlowError):
+        SqliteStore(path).load()
+
+
+def test_record_that_makes_no_sense_is_damage(path: Path) -> None:
+    store = SqliteStore(path)
+    store.save(record())
+    store.close()
+    connection = sqlite3.connect(path)
+    connection.execute("UPDATE jobs SET body = ?", (b"\x81\xa2id\x05",))
+    connection.commit()
+    connection.close()
+    with pytest.raises(StoreError, match=r"damaged .job j1"):
+        SqliteStore(path).load()
+
+
+def test_newer_version_is_refused_with_what_to_do(path: Path) -> None:
+    SqliteStore(path).close()
+    connection = sqlite3.connect(path)
+    connection.execute("PRAGMA user_version = 99")
+    connection.close()
+    with pytest.raises(ConfigError, match=r"version 99.*newer scheduler") as caught:
+        SqliteStore(path)
+    assert caught.value.exit_code == 78
+
+
+def test_database_of_another_program_is_left_alone(path: Path) -> None:
+    path.parent.mkdir()
+    connection = sqlite3.connect(path)
+    connection.execute("CREATE TABLE mine (x)")
+    connection.commit()
+    connection.close()
+    before = path.read_bytes()
+    with pytest.raises(ConfigError, match="another program"):
+        SqliteStore(path)
+    assert path.read_bytes() == before
+
+
+def test_second_scheduler_on_the_same_file_is_refused(path: Path) -> None:
+    store = SqliteStore(path)
+    with pytest.raises(ConfigError, match="in use by another scheduler"):
+        SqliteStore(path, lock_timeout_s=0.05)
+    store.close()
+    SqliteStore(path).close()
+
+
+def test_older_version_is_migrated(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = SqliteStore(path)
+    store.save(record())
+    store.close()
+    more = (*store_module.SCHEMA, "CREATE TABLE notes (text TEXT); INSERT INTO notes VALUES ('x');")
+    monkeypatch.setattr(store_module, "SCHEMA", more)
+    store = SqliteStore(path)
+    assert store.load().jobs == (record(),)
+    store.close()
+    connection = sqlite3.connect(path)
+    assert connection.execute("PRAGMA user_version").fetchone() == (2,)
+    assert connection.execute("SELECT text FROM notes").fetchone() == ("x",)
+    connection.close()
+
+
+def test_migration_that_fails_leaves_the_version_before(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    SqliteStore(path).close()
+    released = store_module.SCHEMA
+    monkeypatch.setattr(store_module, "SCHEMA", (*released, "CREATE TABLE notes (x); NONSENSE;"))
+    with pytest.raises(StoreError):
+        SqliteStore(path)
+    monkeypatch.setattr(store_module, "SCHEMA", released)
+    SqliteStore(path).close()
+
+
+def test_full_disk_is_an_error_and_nothing_is_lost(path: Path) -> None:
+    store = SqliteStore(path)
+    store.save(record())
+    pages = store._connection.execute("PRAGMA page_count").fetchone()[0]
+    store._connection.execute(f"PRAGMA max_page_count = {pages}")
+    with pytest.raises(StoreError, match="disk is full"):
+        for number in range(100):
+            store.save(record(f"more{number}", cause="x" * 5000))
+    kept = store.load().jobs
+    store._connection.execute("PRAGMA max_page_count = 1000000")
+    store.save(record("last"))
+    assert reopened(store).load().jobs == (*kept, record("last"))
+
+
+def test_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StoreError, match="cannot open"):
+        SqliteStore(tmp_path / "file" / "cluster.db")
+
+
+def test_remove_forgets_all_of_a_job(path: Path) -> None:
+    store = SqliteStore(path)
+    store.save(record(last_checkpoint="c", last_checkpoint_step=1))
+    store.add_points("j1", [(1, 1, 0.0, {"loss": 1.0})])
+    store.write([Remove("j1")])
+    assert (store.load().jobs, store.checkpoints("j1"), store.points("j1")) == ((), [], [])

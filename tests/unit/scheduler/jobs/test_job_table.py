@@ -1,0 +1,461 @@
+"""The table of jobs: events in, actions out."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from table_rig import WALL, Rig
+
+from oneflow.core.errors import ConfigError
+from oneflow.scheduler.jobs.causes import cause_line
+from oneflow.scheduler.jobs.events import (
+    CancelAsked,
+    DaemonGone,
+    DrainAsked,
+    RankPrepared,
+    Rejected,
+    Remove,
+    RemoveAsked,
+    RestartAsked,
+    Save,
+    Submitted,
+    TellForget,
+    TellNoted,
+    TellPrepare,
+    TellStart,
+    TellStop,
+    Ticked,
+)
+from oneflow.scheduler.jobs.records import JobSpec, JobState
+from oneflow.scheduler.jobs.settings import Settings
+from oneflow.scheduler.jobs.table import Table
+
+# ---- from submit to success ----------------------------------------------------------------------
+
+
+def test_job_goes_from_submit_to_success() -> None:
+    rig = Rig()
+    record = rig.submit(devices=2)
+    assert (record.state, record.attempt) == (JobState.STARTING, 1)
+    kinds = [type(action) for action in rig.actions]
+    assert kinds == [Save, TellPrepare, TellPrepare]  # durable before anybody hears of it
+    rig.prepare()
+    assert [type(action) for action in rig.actions] == [Save, TellStart, TellStart]
+    assert rig.saved["j1"].state is JobState.RUNNING
+    assert {(s.master_addr, s.master_port) for s in rig.told(TellStart)} == {("n0.local", 5000)}
+    rig.progress(3)
+    rig.exit(1, 0)
+    assert rig.job().state is JobState.RUNNING
+    rig.exit(0, 0)
+    assert (rig.job().state, rig.job().reason, rig.job().exit_code) == ("SUCCEEDED", "NONE", 0)
+    assert [noted.rank for noted in rig.told(TellNoted)] == [0, 1]
+    assert isinstance(rig.actions[0], Save)
+    assert all(daemon.job == "" for daemon in rig.table.daemons.values())
+    assert rig.job().finished_at and rig.job().first_step_at == WALL and rig.job().last_step == 3
+
+
+def test_no_rank_starts_before_all_are_prepared() -> None:
+    rig = Rig(3)
+    rig.submit(devices=3)
+    for rank in (0, 1):
+        rig.do(RankPrepared(f"n0/cpu:{rank}", rank + 1, "j1", 1, rank, 5000))
+        assert not rig.told(TellStart)
+    rig.do(RankPrepared("n0/cpu:2", 3, "j1", 1, 2))
+    assert [start.rank for start in rig.told(TellStart)] == [0, 1, 2]
+
+
+def test_submitting_again_changes_nothing() -> None:
+    rig = Rig()
+    spec = JobSpec(argv=("train",))
+    first = rig.do(Submitted("j1", spec, "me", "key", WALL))
+    assert first
+    assert rig.do(Submitted("j1", spec, "me", "other key", WALL + 5)) == []
+
+
+@pytest.mark.parametrize(
+    ("spec", "owner"), [(JobSpec(argv=("other",)), "me"), (JobSpec(argv=("train",)), "somebody")]
+)
+def test_same_id_with_another_spec_or_owner_is_refused(spec: JobSpec, owner: str) -> None:
+    rig = Rig()
+    before = rig.submit()
+    rig.do(Submitted("j1", spec, owner, "key", WALL))
+    assert [type(action) for action in rig.actions] == [Rejected]
+    assert rig.job() == before
+
+
+def test_bad_spec_is_refused_with_the_field_that_is_wrong() -> None:
+    rig = Rig()
+    rig.do(Submitted("j1", JobSpec(argv=("x",), devices=0), "me", "key", WALL))
+    assert "devices=0" in rig.told(Rejected)[0].message
+    assert "j1" not in rig.table.jobs
+
+
+def test_a_token_may_queue_only_so_many_jobs() -> None:
+    rig = Rig(0, settings=Settings(max_queued_per_owner=2))
+    rig.submit("j1")
+    rig.submit("j2")
+    rig.do(Submitted("j3", JobSpec(argv=("x",)), "me", "key", WALL))
+    assert "2 queued jobs" in rig.told(Rejected)[0].message
+    rig.submit("j4", owner="other")
+    assert "j4" in rig.table.jobs
+
+
+def test_job_that_could_not_be_saved_leaves_no_trace() -> None:
+    rig = Rig()
+    rig.submit()
+    rig.table.withdraw("j1")
+    assert not rig.table.jobs
+    rig.submit("j2", devices=2)
+    assert rig.job("j2").state is JobState.STARTING
+
+
+# ---- waiting -------------------------------------------------------------------------------------
+
+
+def test_pending_job_says_why() -> None:
+    rig = Rig(4)
+    rig.run("j12")
+    rig.do(DrainAsked("n0/cpu:3", 100.0))
+    record = rig.submit("j2", devices=4)
+    assert record.pending == "needs 4 cpu devices: 2 free, 1 draining, 1 busy with job j12"
+    assert record.state is JobState.QUEUED and record.reason == "NONE"
+
+
+def test_a_cluster_that_grows_runs_what_did_not_fit() -> None:
+    rig = Rig(1)
+    assert rig.submit(devices=2).pending == "needs 2 cpu devices: 1 free"
+    rig.join("n0/cpu:1")
+    assert rig.job().state is JobState.STARTING and rig.job().pending == ""
+
+
+def test_devices_are_free_again_only_when_all_ranks_have_ended() -> None:
+    rig = Rig(2)
+    rig.run(devices=2)
+    rig.submit("j2")
+    rig.exit(0, 0)
+    assert rig.job("j2").state is JobState.QUEUED
+    rig.exit(1, 0)
+    assert rig.job("j2").state is JobState.STARTING
+
+
+# ---- preparing -----------------------------------------------------------------------------------
+
+
+def test_prepare_that_fails_stops_the_others_and_names_the_rank() -> None:
+    rig = Rig(2)
+    rig.submit(devices=2)
+    rig.do(RankPrepared("n0/cpu:0", 1, "j1", 1, 0, 5000))
+    rig.do(RankPrepared("n0/cpu:1", 2, "j1", 1, 1, 0, "no such program: train", "USER_ERROR"))
+    assert [stop.rank for stop in rig.told(TellStop)] == [0]
+    rig.exit(0, 143, "PREEMPTED")
+    record = rig.job()
+    assert (record.state, record.reason, record.first_failed_rank) == ("FAILED", "USER_ERROR", 1)
+    assert "no such program" in record.cause and record.host == "n0"
+
+
+def test_prepare_that_takes_too_long_is_a_rendezvous_timeout() -> None:
+    rig = Rig(2, settings=Settings(prepare_s=20.0))
+    rig.submit(devices=2, restart_on=("USER_ERROR",))
+    rig.do(RankPrepared("n0/cpu:0", 1, "j1", 1, 0, 5000))
+    rig.pass_time(21)
+    assert {stop.rank for stop in rig.told(TellStop)} == {0, 1}
+    rig.exit(0, 143, "PREEMPTED")
+    rig.exit(1, 143, "PREEMPTED")
+    assert (rig.job().reason, rig.job().exit_code) == ("RENDEZVOUS_TIMEOUT", 84)
+    assert "rank 1 (n0/cpu:1)" in rig.job().cause
+
+
+def test_what_is_not_answered_is_told_again() -> None:
+    rig = Rig(1)
+    rig.submit()
+    rig.pass_time(6)
+    assert len(rig.told(TellPrepare)) == 1
+    rig.prepare()
+    rig.pass_time(6)
+    assert len(rig.told(TellStart)) == 1
+    rig.progress(0)
+    rig.pass_time(12)
+    assert not rig.told(TellStart)
+    rig.do(CancelAsked("j1", "me", WALL))
+    rig.pass_time(6)
+    assert len(rig.told(TellStop)) == 1
+
+
+# ---- failing -------------------------------------------------------------------------------------
+
+
+def test_first_failure_wins_and_the_cause_line_is_complete() -> None:
+    rig = Rig(3)
+    rig.run(devices=3)
+    rig.progress(1841, 1800)
+    rig.exit(2, 7, cause="ValueError: bad\nbatch", last_step=1842)
+    assert {stop.rank for stop in rig.told(TellStop)} == {0, 1}
+    assert rig.told(TellStop)[0].grace_s == 10.0
+    rig.exit(0, 1)
+    rig.exit(1, 143, "PREEMPTED")
+    assert cause_line(rig.job(), log="/l/rank2/stderr") == (
+        "oneflow: job=j1 attempt=1 state=FAILED reason=USER_ERROR rank=2 host=n0 pid=42 exit=7 "
+        'step=1842 ckpt=1800 log=/l/rank2/stderr cause="ValueError: bad batch"'
+    )
+
+
+def test_follower_is_not_the_cause_if_a_better_one_follows() -> None:
+    rig = Rig(3)
+    rig.run(devices=3)
+    rig.exit(0, 85, "PEER_LOST")
+    assert not rig.told(TellStop)
+    rig.exit(2, 139, "SIGNAL", cause="killed by SIGSEGV")
+    rig.exit(1, 85, "PEER_LOST")
+    record = rig.job()
+    assert (record.reason, record.first_failed_rank, record.exit_code) == ("SIGNAL", 2, 139)
+
+
+def test_followers_alone_end_the_job_after_a_moment() -> None:
+    rig = Rig(2)
+    rig.run(devices=2)
+    rig.exit(0, 85, "PEER_LOST")
+    rig.pass_time(2)
+    assert [stop.rank for stop in rig.told(TellStop)] == [1]
+    rig.exit(1, 137, "PREEMPTED")
+    assert (rig.job().reason, rig.job().exit_code) == ("PEER_LOST", 85)
+
+
+def test_exit_0_of_one_rank_while_others_go_on_is_no_success() -> None:
+    rig = Rig(2)
+    rig.run(devices=2)
+    rig.exit(1, 0)
+    rig.pass_time(9)
+    assert not rig.told(TellStop)
+    rig.pass_time(2)
+    assert [stop.rank for stop in rig.told(TellStop)] == [0]
+    rig.exit(0, 143, "PREEMPTED")
+    record = rig.job()
+    assert (record.reason, record.first_failed_rank) == ("PEER_LOST", 1)
+    assert record.cause == "rank 1 exited 0 while its peers ran"
+
+
+def test_followers_of_a_rank_that_exited_0_blame_it() -> None:
+    rig = Rig(2)
+    rig.run(devices=2)
+    rig.exit(1, 0)
+    rig.exit(0, 85, "PEER_LOST")
+    rig.pass_time(1)
+    assert (rig.job().first_failed_rank, rig.job().exit_code) == (1, 85)
+
+
+@pytest.mark.parametrize(
+    ("code", "reason", "expected"),
+    [
+        (-9, "SIGNAL", (137, "SIGNAL")),
+        (137, "OOM_HOST", (137, "OOM_HOST")),
+        (3, "WHATEVER", (3, "USER_ERROR")),
+        (82, "NONE", (82, "NONFINITE")),
+        (9999, "USER_ERROR", (255, "USER_ERROR")),
+        (139, "", (139, "USER_ERROR")),
+    ],
+)
+def test_exit_codes_and_reasons(code: int, reason: str, expected: tuple[int, str]) -> None:
+    rig = Rig(1)
+    rig.run()
+    rig.exit(0, code, reason)
+    assert (rig.job().exit_code, rig.job().reason) == expected
+
+
+def test_final_states_never_change() -> None:
+    rig = Rig(1)
+    rig.run()
+    rig.exit(0, 3)
+    before = rig.job()
+    rig.exit(0, 0)
+    assert [type(action) for action in rig.actions] == [TellNoted, Rejected]
+    rig.do(CancelAsked("j1", "me", WALL))
+    rig.pass_time(30)
+    assert rig.job() == before
+
+
+# ---- restarting ----------------------------------------------------------------------------------
+
+
+def test_restart_goes_on_from_the_last_checkpoint_with_a_new_secret() -> None:
+    rig = Rig(1)
+    secret = rig.run(max_restarts=1).job_key
+    rig.progress(12, 10)
+    rig.exit(0, 3)
+    record = rig.job()
+    assert (record.state, record.attempt, record.restarts_spent) == ("STARTING", 2, 1)
+    prepare = rig.told(TellPrepare)[0]
+    assert prepare.resume_from == "step-10" and prepare.record.job_key not in ("", secret)
+    rig.prepare()
+    rig.exit(0, 3)
+    assert (rig.job().state, rig.job().attempt) == ("FAILED", 2)
+
+
+@pytest.mark.parametrize(
+    ("rules", "code", "reason", "restarts"),
+    [
+        ((), 3, "USER_ERROR", True),
+        (("3",), 3, "USER_ERROR", True),
+        (("4",), 3, "USER_ERROR", False),
+        (("OOM_HOST", "4"), 137, "OOM_HOST", True),
+        (("OOM_HOST",), 137, "SIGNAL", False),
+    ],
+)
+def test_restart_on(rules: tuple[str, ...], code: int, reason: str, restarts: bool) -> None:
+    rig = Rig(1)
+    rig.run(max_restarts=1, restart_on=rules)
+    rig.exit(0, code, reason)
+    assert (rig.job().state is JobState.STARTING) == restarts
+
+
+def test_lost_nodes_spend_nothing_but_futile_restarts_end_it() -> None:
+    rig = Rig(4)
+    rig.submit(max_restarts=0)
+    for attempt in range(1, 5):
+        rig.prepare()
+        daemon = rig.job().assignments[0].daemon
+        assert rig.job().attempt == attempt
+        rig.do(DaemonGone(daemon, rig.epoch(daemon), "died"))
+    record = rig.job()
+    assert (record.state, record.reason, record.restarts_spent) == ("FAILED", "NODE_LOST", 0)
+    assert "no new checkpoint in 3 restarts" in record.cause
+
+
+def test_a_new_checkpoint_makes_restarts_worth_while() -> None:
+    rig = Rig(1)
+    rig.submit(max_restarts=100)
+    for attempt in range(1, 8):
+        rig.prepare()
+        rig.progress(attempt, attempt)
+        rig.exit(0, 3)
+    assert (rig.job().state, rig.job().attempt) == ("STARTING", 8)
+
+
+def test_user_restarts_a_job_that_ended() -> None:
+    rig = Rig(1)
+    rig.run()
+    rig.do(RestartAsked("j1", "me", WALL))
+    assert "cancel it first" in rig.told(Rejected)[0].message
+    rig.progress(5, 5)
+    rig.exit(0, 3)
+    rig.do(RestartAsked("j1", "me", WALL))
+    record = rig.job()
+    assert (record.state, record.attempt, record.exit_code) == ("STARTING", 2, 0)
+    assert rig.told(TellPrepare)[0].resume_from == "step-5"
+
+
+def test_removed_job_is_forgotten_everywhere() -> None:
+    rig = Rig(2)
+    rig.run()
+    rig.do(RemoveAsked("j1"))
+    assert rig.told(Rejected)
+    rig.exit(0, 0)
+    rig.do(RemoveAsked("j1"))
+    assert [type(action) for action in rig.actions] == [Remove, TellForget, TellForget]
+    assert not rig.table.jobs
+
+
+# ---- cancelling and time limits ------------------------------------------------------------------
+
+
+def test_queued_job_is_cancelled_at_once() -> None:
+    rig = Rig(0)
+    rig.submit()
+    rig.do(CancelAsked("j1", "ann", WALL))
+    assert (rig.job().state, rig.job().cause) == ("CANCELLED", "cancelled by ann")
+
+
+@pytest.mark.parametrize("prepared", [False, True])
+def test_cancel_is_two_phase_and_idempotent(prepared: bool) -> None:
+    rig = Rig(2)
+    rig.submit(devices=2, max_restarts=5)
+    if prepared:
+        rig.prepare()
+    rig.do(CancelAsked("j1", "me", WALL))
+    assert rig.job().state is JobState.CANCELLING
+    assert [type(action) for action in rig.actions] == [Save, TellStop, TellStop]
+    assert rig.do(CancelAsked("j1", "me", WALL)) == []
+    rig.exit(0, 143, "PREEMPTED")
+    assert rig.job().state is JobState.CANCELLING
+    rig.exit(1, 0)
+    assert (rig.job().state, rig.job().reason) == ("CANCELLED", "CANCELLED")
+
+
+def test_cancel_of_what_is_not_there_is_refused() -> None:
+    rig = Rig(0)
+    rig.do(CancelAsked("j9", "me", WALL))
+    assert rig.told(Rejected)[0].message == "there is no job j9"
+
+
+def test_daemon_that_cannot_end_a_rank_is_given_up() -> None:
+    rig = Rig(1)
+    rig.run()
+    rig.do(CancelAsked("j1", "me", WALL))
+    rig.pass_time(31)
+    assert rig.job().state is JobState.CANCELLED
+    assert rig.table.daemons["n0/cpu:0"].state == "lost"
+
+
+def test_time_limit_ends_the_job_with_124() -> None:
+    rig = Rig(1)
+    rig.run(time_limit_s=5.0, max_restarts=3)
+    rig.pass_time(6)
+    assert rig.told(TellStop)
+    rig.exit(0, 143, "PREEMPTED")
+    assert (rig.job().state, rig.job().exit_code, rig.job().reason) == (
+        "TIMED_OUT",
+        124,
+        "TIME_LIMIT",
+    )
+
+
+def test_time_of_earlier_attempts_counts_for_the_limit() -> None:
+    rig = Rig(1)
+    rig.run(time_limit_s=10.0, max_restarts=3)
+    rig.pass_time(6)
+    rig.exit(0, 3)
+    rig.prepare()
+    rig.pass_time(5)
+    assert rig.told(TellStop)
+
+
+def test_jumps_of_the_wall_clock_end_nothing() -> None:
+    rig = Rig(1)
+    rig.run(time_limit_s=60.0)
+    rig.do(Ticked(WALL + 1e6), 1.0)
+    rig.do(Ticked(WALL - 1e6), 1.0)
+    assert rig.job().state is JobState.RUNNING and not rig.told(TellStop)
+
+
+# ---- records -------------------------------------------------------------------------------------
+
+
+def test_progress_is_saved_now_and_then_and_checkpoints_at_once() -> None:
+    rig = Rig(1)
+    rig.run()
+    rig.progress(1)
+    assert rig.told(Save)  # the first step
+    rig.progress(2)
+    assert not rig.told(Save) and rig.job().last_step == 2
+    assert "j1" in rig.table.take_changed() and not rig.table.take_changed()
+    rig.progress(3, 3)
+    assert rig.told(Save)[0].record.last_checkpoint == "step-3"
+    rig.pass_time(6)
+    rig.progress(4)
+    assert rig.told(Save)
+
+
+def test_a_table_of_saved_records_is_the_same_table() -> None:
+    rig = Rig(2)
+    rig.run("j1", devices=2, max_restarts=1)
+    rig.submit("j2")
+    rig.exit(0, 3)
+    rig.exit(1, 143, "PREEMPTED")
+    again = Table(rig.saved.values(), rig.table.epoch)
+    unpending = [replace(record, pending="") for record in rig.table.jobs.values()]
+    assert [replace(record, pending="") for record in again.jobs.values()] == unpending
+
+
+def test_times_that_do_not_grow_are_refused() -> None:
+    with pytest.raises(ConfigError, match="times must grow"):
+        Table([], 0, Settings(suspect_s=20.0))

@@ -159,6 +159,8 @@ class TcpCollectives(Collectives):
         idle_s = 0.0
         while True:
             waiting.update()
+            if call.is_off:
+                local = None
             if not busy and local is None:
                 return
             ready = waiting.poll(0.0 if local is not None and call.is_agreed else SLICE_S)
@@ -168,7 +170,7 @@ class TcpCollectives(Collectives):
                 idle_s = 0.0
                 for link in busy.values():
                     link.resume()
-            elif local is not None and (call.is_agreed or not busy):
+            elif local is not None and call.is_agreed:
                 if next(local, self) is self:
                     local = None
             elif busy:

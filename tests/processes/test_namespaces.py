@@ -1,4 +1,4 @@
-"""Collectives between hosts, each a network namespace of its own, which needs root."""
+"""Collectives between hosts: each a network namespace, which needs root, or pretended."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from typing import Any
 
 import pytest
 
+from oneflow.scheduler.ports import free_port
+
 PROGRAM = Path(__file__).with_name("far_program.py")
 WAIT_S = 60
-PORT = "29500"
 
 
 def ip(*words: str) -> None:
@@ -64,13 +65,30 @@ def hosts() -> Iterator[Callable[[int], list[str]]]:
             subprocess.run(["ip", "netns", "del", name], capture_output=True, check=False)
 
 
-def run(where: list[str], scene: str, folder: Path) -> list[tuple[int, dict[str, Any], str]]:
+Ended = list[tuple[int, dict[str, Any], str]]
+
+
+def run(where: list[str], scene: str, folder: Path) -> Ended:
     """(exit code, report, stderr) of ranks in these namespaces."""
+    prefixes = [["ip", "netns", "exec", name] for name in where]
+    master = {"MASTER_ADDR": "10.215.0.1", "MASTER_PORT": "29500"}
+    return run_ranks(prefixes, [master] * len(where), scene, folder)
+
+
+def run_pretended(where: str, scene: str, folder: Path) -> Ended:
+    """The same on this host; where: a letter for each rank, the host it takes itself to be on."""
+    master = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+    envs = [master | {"ONEFLOW_HOST_IDENTITY": letter} for letter in where]
+    return run_ranks([[]] * len(where), envs, scene, folder)
+
+
+def run_ranks(
+    prefixes: list[list[str]], envs: list[dict[str, str]], scene: str, folder: Path
+) -> Ended:
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("ONEFLOW_", "MASTER_"))}
     shared = {
-        "WORLD_SIZE": str(len(where)),
-        "MASTER_ADDR": "10.215.0.1",
-        "MASTER_PORT": PORT,
+        "WORLD_SIZE": str(len(envs)),
+        "LOCAL_RANK": "0",
         "ONEFLOW_JOB_TOKEN": "t" * 64,
         "ONEFLOW_RDZV_TIMEOUT_SECONDS": "30",
         "ONEFLOW_TIMEOUT_SECONDS": "30",
@@ -78,22 +96,29 @@ def run(where: list[str], scene: str, folder: Path) -> list[tuple[int, dict[str,
         "OMP_NUM_THREADS": "1",
     }
     report = folder / "report"
+    script = [sys.executable, str(PROGRAM), scene, str(report)]
     ranks = []
-    for rank, name in enumerate(where):
-        own = {"RANK": str(rank), "LOCAL_RANK": str(where[:rank].count(name))}
-        command = ["ip", "netns", "exec", name, sys.executable, str(PROGRAM), scene, str(report)]
-        ranks.append(
-            subprocess.Popen(command, env=kept | shared | own, stderr=subprocess.PIPE, text=True)
-        )
+    for rank, (prefix, env) in enumerate(zip(prefixes, envs, strict=True)):
+        whole = kept | shared | env | {"RANK": str(rank)}
+        command = [*prefix, *script]
+        ranks.append(subprocess.Popen(command, env=whole, stderr=subprocess.PIPE, text=True))
     try:
         errors = [rank.communicate(timeout=WAIT_S)[1] for rank in ranks]
     finally:
         for rank in ranks:
             rank.kill()
-    found = [folder / f"report.{rank}" for rank in range(len(where))]
+    found = [folder / f"report.{rank}" for rank in range(len(envs))]
     reports = [json.loads(f.read_text()) if f.exists() else {} for f in found]
     codes = [rank.returncode for rank in ranks]
     return list(zip(codes, reports, errors, strict=True))
+
+
+@pytest.mark.parametrize("scene", ["primitives", "pairs"])
+@pytest.mark.parametrize(("where", "backend"), [("ab", "Tcp"), ("aab", "Spanning")])
+def test_pretended_hosts(where: str, backend: str, scene: str, tmp_path: Path) -> None:
+    ended = run_pretended(where, scene, tmp_path)
+    assert [code for code, _, _ in ended] == [0] * len(where), ended
+    assert {report["backend"] for _, report, _ in ended} == {f"{backend}Collectives"}
 
 
 @pytest.mark.parametrize(

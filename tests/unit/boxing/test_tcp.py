@@ -242,6 +242,18 @@ def test_a_call_that_differs_touches_nothing_and_the_next_works(numel: int) -> N
         np.testing.assert_array_equal(following, 3 * np.arange(numel))
 
 
+def test_a_transfer_that_differs_does_not_even_copy_what_is_there() -> None:
+    def rank(c: TcpCollectives) -> Any:
+        target = np.full(4, 7.0)
+        try:
+            what = "one thing" if c.rank else "another"
+            c.transfer(what, np.ones(2), target, gather_exchange((0, 1), (2, 2)))
+        except DesyncError:
+            return target.tolist()
+
+    assert run(2, rank) == [[7.0] * 4] * 2
+
+
 def test_exchanges_that_differ_under_one_name_are_found() -> None:
     def rank(c: TcpCollectives) -> None:
         part = slice(c.rank, c.rank + 3)  # the ranks do not mean the same part

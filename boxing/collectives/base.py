@@ -195,14 +195,16 @@ class Collectives(ABC):
     ) -> Array:
         """The elementwise reduction over all ranks. op: sum, max, min, prod.
 
-        out: a C-contiguous array like x, which may be x itself, for the result; None: a new one.
+        out: a C-contiguous array for the result, of its shape and dtype; None: a new one. Here it
+        may be x itself; the other primitives take one too.
         what: the call this is part of, with everything that must agree.
         """
         flat = np.ascontiguousarray(x).reshape(-1)
+        out = result_array(out, x.shape, x.dtype)
         info = (
             self._info(what) if what else self._info(f"all_reduce({op})", x.dtype, tuple(x.shape))
         )
-        result: Array = np.empty(flat.shape, flat.dtype) if out is None else out.reshape(-1)
+        result: Array = out.reshape(-1)
         if self.size == 1:
             np.copyto(result, flat)
         elif is_one_hop(flat.nbytes, self.size):
@@ -211,17 +213,17 @@ class Collectives(ABC):
             np.copyto(result, total)
         else:
             self._all_reduce_large(info, flat, result, op)
-        return _shaped(result, x.shape) if out is None else out
+        return out
 
     @_counted
-    def reduce_scatter(self, x: Array, op: str = "sum") -> Array:
+    def reduce_scatter(self, x: Array, op: str = "sum", out: Array | None = None) -> Array:
         """Dim 0 is divided balanced between the ranks; each gets its part of the reduction."""
         if x.ndim == 0:
             raise ShapeError("reduce_scatter: a 0-d array has no dim to divide between the ranks")
         flat = np.ascontiguousarray(x).reshape(-1)
         start, stop = balanced_part(x.shape[0], self.size, self.index)
         row = max(1, flat.size // max(1, x.shape[0]))
-        out: Array = np.empty((stop - start, *x.shape[1:]), x.dtype)
+        out = result_array(out, (stop - start, *x.shape[1:]), x.dtype)
         exchange = scatter_exchange(self.ranks, flat.size, row)
         info = self._info(f"reduce_scatter({op})", x.dtype, x.shape)
         self._exchange(info, flat, out.reshape(-1), exchange, REDUCTIONS[op])
@@ -229,7 +231,11 @@ class Collectives(ABC):
 
     @_counted
     def all_gather(
-        self, x: Array, counts: Sequence[int] | None = None, what: str = "all_gather"
+        self,
+        x: Array,
+        counts: Sequence[int] | None = None,
+        what: str = "all_gather",
+        out: Array | None = None,
     ) -> Array:
         """The flat elements of all ranks in order.
 
@@ -237,21 +243,22 @@ class Collectives(ABC):
         """
         flat = np.ascontiguousarray(x).reshape(-1)
         sizes = (flat.size,) * self.size if counts is None else tuple(counts)
-        out: Array = np.empty(sum(sizes), flat.dtype)
+        out = result_array(out, (sum(sizes),), flat.dtype)
         info = self._gather_info(what, x, sizes, counts is None)
         self._exchange(info, flat, out, gather_exchange(self.ranks, sizes), np.add)
         return out
 
     @_counted
-    def all_to_all(self, x: Array) -> Array:
+    def all_to_all(self, x: Array, out: Array | None = None) -> Array:
         """x: (size, ...); result[i] is what rank i had at x[own index]."""
         if x.ndim == 0 or x.shape[0] != self.size:
             raise ShapeError(f"all_to_all: dim 0 of {list(x.shape)} must be the {self.size} ranks")
         flat = np.ascontiguousarray(x).reshape(-1)
-        out: Array = np.empty(flat.shape, flat.dtype)
+        out = result_array(out, x.shape, x.dtype)
         exchange = all_to_all_exchange(self.ranks, flat.size // self.size)
-        self._exchange(self._info("all_to_all", x.dtype, x.shape), flat, out, exchange, np.add)
-        return _shaped(out, x.shape)
+        info = self._info("all_to_all", x.dtype, x.shape)
+        self._exchange(info, flat, out.reshape(-1), exchange, np.add)
+        return out
 
     @_counted
     def transfer(
@@ -388,6 +395,21 @@ class Collectives(ABC):
         raise HangError(
             f"{info.text}: rank {self.rank} waited {self.timeout_s:g} s for rank {names}. {ADVICE}"
         )
+
+
+def result_array(
+    out: Any, shape: tuple[int, ...], dtype: Any, empty: Callable[..., Any] = np.empty
+) -> Any:
+    """`out`, or a new array if it is None. Raises ShapeError unless it is one for the result."""
+    if out is None:
+        return empty(shape, dtype)
+    if tuple(out.shape) != tuple(shape) or out.dtype != dtype or not out.flags.c_contiguous:
+        order = "" if out.flags.c_contiguous else ", not C-contiguous"
+        raise ShapeError(
+            f"out must be a C-contiguous {dtype.name}{list(shape)}, got "
+            f"{out.dtype.name}{list(out.shape)}{order}"
+        )
+    return out
 
 
 def _shaped(flat: Array, shape: tuple[int, ...]) -> Array:

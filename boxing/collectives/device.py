@@ -16,6 +16,7 @@ from oneflow.boxing.collectives.base import (
     CallInfo,
     Collectives,
     _counted,
+    result_array,
     unpack,
 )
 from oneflow.boxing.collectives.exchange import (
@@ -37,44 +38,48 @@ class DeviceCollectives(Collectives):
         """As on the host."""
         info = self._reduce_info("all_reduce", x, op, what)
         source = _xp().ascontiguousarray(x)
-        result = _xp().empty_like(source) if out is None else out
+        result = result_array(out, x.shape, x.dtype, _xp().empty)
         self._all_reduce(info, source, result, op)
         return result
 
     @_counted
-    def reduce_scatter(self, x: Any, op: str = "sum") -> Any:
+    def reduce_scatter(self, x: Any, op: str = "sum", out: Any = None) -> Any:
         """As on the host."""
         if x.ndim == 0:
             raise ShapeError("reduce_scatter: a 0-d array has no dim to divide between the ranks")
         info = self._reduce_info("reduce_scatter", x, op)
         start, stop = balanced_part(x.shape[0], self.size, self.index)
-        out = _xp().empty((stop - start, *x.shape[1:]), x.dtype)
+        out = result_array(out, (stop - start, *x.shape[1:]), x.dtype, _xp().empty)
         self._reduce_scatter(info, _xp().ascontiguousarray(x), out, op)
         return out
 
     @_counted
     def all_gather(
-        self, x: Any, counts: Sequence[int] | None = None, what: str = "all_gather"
+        self,
+        x: Any,
+        counts: Sequence[int] | None = None,
+        what: str = "all_gather",
+        out: Any = None,
     ) -> Any:
         """As on the host."""
         flat = _xp().ascontiguousarray(x).reshape(-1)
         sizes = (flat.size,) * self.size if counts is None else tuple(counts)
         info = self._gather_info(what, x, sizes, counts is None)
-        out = _xp().empty(sum(sizes), flat.dtype)
+        out = result_array(out, (sum(sizes),), flat.dtype, _xp().empty)
         self._all_gather(info, flat, out, sizes)
         return out
 
     @_counted
-    def all_to_all(self, x: Any) -> Any:
+    def all_to_all(self, x: Any, out: Any = None) -> Any:
         """As on the host."""
         if x.ndim == 0 or x.shape[0] != self.size:
             raise ShapeError(f"all_to_all: dim 0 of {list(x.shape)} must be the {self.size} ranks")
         flat = _xp().ascontiguousarray(x).reshape(-1)
-        out = _xp().empty_like(flat)
+        out = result_array(out, x.shape, x.dtype, _xp().empty)
         exchange = all_to_all_exchange(self.ranks, flat.size // self.size)
         info = self._info("all_to_all", x.dtype, tuple(x.shape))
-        self._exchange(info, flat, out, exchange, np.add)
-        return out.reshape(x.shape)
+        self._exchange(info, flat, out.reshape(-1), exchange, np.add)
+        return out
 
     @_counted
     def broadcast(self, x: Any, source_rank: int) -> Any:

@@ -31,8 +31,10 @@ class Desk:
 
     def note(self, job_id: str, **changes: Any) -> JobRecord:
         """The same for what need not survive."""
-        record = replace(self.jobs[job_id], **changes)
-        if record != self.jobs[job_id]:
+        before = self.jobs[job_id]
+        record = replace(before, **changes)
+        if record != before:
+            self.is_queue_stale |= record.state is not before.state
             self.jobs[job_id] = record
             self.changed.add(job_id)
         return record

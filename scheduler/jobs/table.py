@@ -105,10 +105,13 @@ class Table:
         """
         self._set_clocks(event, now)
         self._desk.actions = []
+        was_stale = self._desk.is_queue_stale
         self._handle(event)
-        if not isinstance(event, Submitted):  # so that `withdraw` takes back the whole step
+        # A submit is about its own job alone, so that `withdraw` can take back the whole step.
+        if not isinstance(event, Submitted):
             self._look()
-        self._start_what_can()
+        if not (isinstance(event, Submitted) and was_stale):
+            self._start_what_can()
         return [self._fleet.addressed(a) for a in without_needless_saves(self._desk.actions)]
 
     def withdraw(self, job_id: str) -> None:
@@ -117,6 +120,7 @@ class Table:
         Only if none of the actions of that step have been done; they are all about this job.
         """
         self._desk.jobs.pop(job_id, None)
+        self._desk.is_queue_stale = True
         attempt = self._attempts.live.pop(job_id, None)
         for rank in attempt.ranks if attempt else ():
             self._fleet.release(rank.daemon, job_id)

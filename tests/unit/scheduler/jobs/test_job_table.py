@@ -107,6 +107,7 @@ def test_job_that_could_not_be_saved_leaves_no_trace() -> None:
     rig.table.withdraw("j1")
     assert not rig.table.jobs
     rig.submit("j2", devices=2)
+    rig.pass_time(1)
     assert rig.job("j2").state is JobState.STARTING
 
 
@@ -127,6 +128,28 @@ def test_a_cluster_that_grows_runs_what_did_not_fit() -> None:
     assert rig.submit(devices=2).pending == "needs 2 cpu devices: 1 free"
     rig.join("n0/cpu:1")
     assert rig.job().state is JobState.STARTING and rig.job().pending == ""
+
+
+def test_cancelled_job_makes_way_at_once() -> None:
+    rig = Rig(2)
+    rig.run("j1")
+    rig.submit("j2", devices=2)
+    assert rig.submit("j3").state is JobState.QUEUED
+    rig.do(CancelAsked("j2", "me", WALL))
+    assert rig.job("j3").state is JobState.STARTING
+
+
+def test_submit_is_about_its_own_job_alone() -> None:
+    """So that it can be taken back whole if it cannot be saved."""
+    rig = Rig(1)
+    rig.run("j1")
+    rig.submit("j2")
+    rig.submit("j3")
+    rig.table.withdraw("j1")
+    rig.submit("j4")
+    assert {a.record.id for a in rig.told(Save)} == {"j4"}
+    rig.pass_time(1)
+    assert rig.job("j2").state is JobState.STARTING
 
 
 def test_devices_are_free_again_only_when_all_ranks_have_ended() -> None:

@@ -24,6 +24,7 @@ from typing import Any
 from oneflow.core.config import Config, set_config
 from oneflow.core.errors import OneFlowError, ProtocolError
 from oneflow.core.frames import Frames
+from oneflow.distributed import ending
 from oneflow.distributed.world import close_world
 from oneflow.jobs.stopping import Stop, StoppedError
 
@@ -116,6 +117,7 @@ def main(argv: list[str] | None = None) -> None:
     sock.set_inheritable(False)
     frames, stop = Frames(sock, pb.WorkerCommand), Stop()
     stop.install()
+    ending.watch(lambda _: False, lambda: False)  # exit codes of errors, also before there are peers
     _import(WARM)
     commands = Commands(frames, stop)
     frames.send(pb.WorkerMessage(ready=pb.Empty()))
@@ -178,7 +180,6 @@ def _device_memory(error: Exception) -> OneFlowError:
 
 
 def _say_failed(frames: Frames, begin: Any, error: Exception) -> None:
-    from oneflow.distributed import ending
     from oneflow.protos import cluster_pb2 as pb
 
     reason = error.reason if isinstance(error, OneFlowError) else "USER_ERROR"

@@ -37,6 +37,7 @@ class Worker:
                 stderr=errors,
             )
         theirs.close()
+        self._socket = ours
         self.rank = rank
         self.frames = Frames(ours, pb.WorkerMessage)
         self.messages: list[Any] = []
@@ -60,21 +61,23 @@ class Worker:
     def wait_for(self, wanted: Callable[[Any], Any], timeout_s: float = WAIT_S) -> Any:
         """The first message for which `wanted` holds."""
         with self._news:
-            self._news.wait_for(lambda: self._found(wanted), timeout_s)
+            self._news.wait_for(lambda: self._found(wanted) or None in self.messages, timeout_s)
             found = self._found(wanted)
         assert found, f"rank {self.rank}: nothing of the kind came\n{self.text()}"
         return found[0]
 
     def _found(self, wanted: Callable[[Any], Any]) -> list[Any]:
-        found = [m for m in self.messages if m is not None and wanted(m)]
-        over = self.messages and self.messages[-1] is None
-        return found or ([] if not over else [])
+        return [m for m in self.messages if m is not None and wanted(m)]
 
     def text(self) -> str:
         return self.errors.read_text()[-6000:]
 
     def send(self, **command: Any) -> None:
         self.frames.send(pb.WorkerCommand(**command))
+
+    def hang_up(self) -> None:
+        """As if the daemon were gone."""
+        self._socket.shutdown(socket.SHUT_RDWR)
 
     @property
     def progress(self) -> list[Any]:
@@ -102,6 +105,7 @@ class Attempt:
         plan_file: str = "",
         env: dict[str, str] | None = None,
         steps: int = 0,
+        spec_resume_from: str = "",
         **spec: Any,
     ) -> None:
         job_dir.mkdir(parents=True, exist_ok=True)
@@ -112,7 +116,13 @@ class Attempt:
             worker.wait_for(lambda m: m.WhichOneof("kind") == "ready")
             prepare = pb.Prepare(
                 id=pb.AttemptId(job_id="job1", attempt=number, rank=worker.rank),
-                spec=pb.JobSpec(kind=kind, devices=num_ranks, device_type="cpu", **spec),
+                spec=pb.JobSpec(
+                    kind=kind,
+                    devices=num_ranks,
+                    device_type="cpu",
+                    resume_from=spec_resume_from,
+                    **spec,
+                ),
                 world_size=num_ranks,
                 job_key="secret",
                 resume_from=resume_from,

@@ -1,0 +1,255 @@
+"""Workers of jobs as real processes: losses, checkpoints, stops, kills, other numbers of ranks."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import runpy
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from job_harness import INFERENCE, Attempt, pb
+
+import oneflow as flow
+from oneflow.jobs.running import compile_plan
+from oneflow.jobs.saving import saved_steps
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "jobs" / "digits_job.py"
+STEPS = 600
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Job files by what they do."""
+    folder = tmp_path_factory.mktemp("files")
+    train, infer = folder / "train.job", folder / "infer.job"
+    before = sys.argv
+    try:
+        for path, extra in ((train, ["--steps", str(STEPS)]), (infer, ["--infer"])):
+            flags = ["--checkpoint-every", "10", *extra]
+            sys.argv = [str(EXAMPLE), str(path), *flags]
+            runpy.run_path(str(EXAMPLE), run_name="__main__")
+    finally:
+        sys.argv = before
+    return {"train": train, "infer": infer}
+
+
+@pytest.fixture(scope="module")
+def undisturbed(
+    files: dict[str, Path], tmp_path_factory: pytest.TempPathFactory
+) -> dict[int, Attempt]:
+    """The whole job on 1, 2 and 4 ranks."""
+    return {
+        n: Attempt(files["train"], tmp_path_factory.mktemp(f"ranks{n}"), n).succeeds()
+        for n in (1, 2, 4)
+    }
+
+
+def state_of(attempt: Attempt) -> str:
+    """SHA-256 of the final variables, optimizer state among them."""
+    path = attempt.job_dir / "outputs" / "variables.safetensors"
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def values(attempt: Attempt) -> Any:
+    return np.array([float.fromhex(loss) for _, loss in attempt.curve])
+
+
+def test_losses_are_those_of_the_graph_on_any_number_of_ranks(
+    files: dict[str, Path], undisturbed: dict[int, Attempt]
+) -> None:
+    example = runpy.run_path(str(EXAMPLE))
+    flow.manual_seed(7)
+    images, labels = example["read_digits"]()
+    batches = flow.jobs.data.arrays(x=images, y=labels).shuffle(7).batch(64).repeat().batches
+    graph = example["Train"](example["make_model"](), 0.2, STEPS)
+    from oneflow.jobs.order import Cursor
+
+    cursor, expected = Cursor(), []
+    for _ in range(STEPS):
+        rows = batches.rows(cursor, 0, 64)
+        found = graph(flow.tensor(images[rows]), flow.tensor(labels[rows]))
+        expected.append(float(found["loss"].numpy()))
+        cursor = batches.after(cursor)
+    assert values(undisturbed[1]).tolist() == expected
+    for num_ranks in (2, 4):
+        np.testing.assert_allclose(values(undisturbed[num_ranks]), expected, rtol=1e-4)
+    assert expected[-1] < 0.25 * expected[0]
+
+
+def test_what_a_job_leaves(undisturbed: dict[int, Attempt]) -> None:
+    for attempt in undisturbed.values():
+        assert [step for step, _ in attempt.curve] == list(range(1, STEPS + 1))
+        names = sorted(os.listdir(attempt.job_dir / "outputs"))
+        assert names == [
+            "accuracy.safetensors", "loss.safetensors", "metrics.jsonl", "variables.safetensors",
+        ]  # fmt: skip
+        folder = attempt.job_dir / "checkpoints"
+        assert (folder / "last_checkpoint").read_text() == f"step-{STEPS}\n"
+        assert len(saved_steps(folder)) == 2  # two are kept
+        last = [p for p in attempt.workers[0].progress if p.metrics][-1]
+        assert (last.step, last.total_steps) == (STEPS, STEPS)
+        assert set(last.metrics) == {"loss", "accuracy"}
+        assert f"step-{STEPS}" in {Path(p.checkpoint).name for p in attempt.workers[0].progress}
+        assert all(w.failed is None for w in attempt.workers)
+
+
+def test_a_checkpoint_is_one_that_load_reads(undisturbed: dict[int, Attempt]) -> None:
+    found = flow.load(undisturbed[2].job_dir / "checkpoints" / f"step-{STEPS}")
+    assert (found["format"], found["step"]) == ("oneflow job state", STEPS)
+    assert found["cursor"] == {"epoch": 21, "position": 12 * 64}
+    assert found["variables"]["model.0.weight"].to_local().shape == (96, 64)
+
+
+@pytest.mark.parametrize("num_ranks", [1, 2, 4])
+def test_a_killed_rank_and_the_curve_goes_on_to_the_last_bit(
+    files: dict[str, Path], undisturbed: dict[int, Attempt], tmp_path: Path, num_ranks: int
+) -> None:
+    first = Attempt(files["train"], tmp_path, num_ranks)
+    checkpoint = first.until_checkpoint(20)
+    first.workers[-1].process.send_signal(signal.SIGKILL)
+    codes = first.wait()
+    assert codes == [85] * (num_ranks - 1) + [-9]
+    assert all(w.failed.reason == "PEER_LOST" for w in first.workers[:-1])
+    second = Attempt(
+        files["train"], tmp_path, num_ranks, number=2, resume_from=checkpoint.checkpoint
+    ).succeeds()
+    assert second.curve == undisturbed[num_ranks].curve
+    assert state_of(second) == state_of(undisturbed[num_ranks])
+
+
+@pytest.mark.parametrize(("before", "after"), [(2, 1), (1, 4), (4, 2)])
+def test_told_to_stop_and_resumed_on_another_number_of_ranks(
+    files: dict[str, Path],
+    undisturbed: dict[int, Attempt],
+    tmp_path: Path,
+    before: int,
+    after: int,
+) -> None:
+    first = Attempt(files["train"], tmp_path, before, steps=STEPS)
+    first.until_step(3)
+    if before == 2:  # one rank hears of it, all of them stop
+        first.workers[1].process.send_signal(signal.SIGTERM)
+    else:
+        first.workers[0].send(stop=True)
+    codes = first.wait()
+    assert codes == [143] * before, "\n".join(w.text() for w in first.workers)
+    ends = {(w.failed.exit_code, w.failed.reason, w.failed.last_step) for w in first.workers}
+    assert len(ends) == 1 and next(iter(ends))[:2] == (143, "PREEMPTED")
+    step = next(iter(ends))[2]
+    told = [p for p in first.workers[0].progress if p.checkpoint][-1]
+    assert told.checkpoint_step == step and 3 <= step <= STEPS
+    assert "Traceback" not in "".join(w.text() for w in first.workers)
+    second = Attempt(
+        files["train"], tmp_path, after, number=2, resume_from=told.checkpoint
+    ).succeeds()
+    np.testing.assert_allclose(values(second), values(undisturbed[1]), rtol=1e-4)
+
+
+def test_a_plan_compiled_elsewhere_gives_the_same_bits(
+    files: dict[str, Path], undisturbed: dict[int, Attempt], tmp_path: Path
+) -> None:
+    plan = tmp_path / "given.pb"
+    plan.write_bytes(compile_plan(files["train"], 2, "cpu", ("a", "a")))
+    found = Attempt(files["train"], tmp_path / "job", 2, plan_file=str(plan)).succeeds()
+    assert found.curve == undisturbed[2].curve
+    assert (undisturbed[2].job_dir / "plan.pb").exists()
+    wrong = Attempt(files["train"], tmp_path / "wrong", 1, plan_file=str(plan))
+    assert wrong.wait() == [70]
+    assert "not one of this job file for 1 ranks" in wrong.workers[0].failed.cause
+
+
+def test_a_damaged_checkpoint_gives_way_to_an_older_one(
+    files: dict[str, Path], undisturbed: dict[int, Attempt], tmp_path: Path
+) -> None:
+    Attempt(files["train"], tmp_path, 1, steps=20).succeeds()
+    folder = tmp_path / "checkpoints"
+    shard = next((folder / "step-20").glob("shard-*"))
+    data = bytearray(shard.read_bytes())
+    data[-5] ^= 1
+    shard.write_bytes(data)
+    path = str(folder / "step-20")
+    second = Attempt(files["train"], tmp_path, 1, number=2, resume_from=path).succeeds()
+    assert second.curve == undisturbed[1].curve and "step-20" in second.workers[0].text()
+
+
+def test_a_checkpoint_that_the_user_names_must_be_good(
+    files: dict[str, Path], tmp_path: Path
+) -> None:
+    """Nothing older is taken, and nothing outside of the folders that jobs may use is read."""
+    (tmp_path / "step-5").mkdir()
+    for path, message in ((tmp_path / "step-5", "step-5"), (Path("/etc/step-5"), "DATA_ROOTS")):
+        fields = {"resume_from": str(path), "spec_resume_from": str(path)}
+        found = Attempt(files["train"], tmp_path / "job", 1, **fields)
+        assert found.wait() == [83] and found.workers[0].failed.reason == "CHECKPOINT_INVALID"
+        assert message in found.workers[0].failed.cause
+
+
+def test_a_bad_file_ends_with_its_code(tmp_path: Path) -> None:
+    bad = tmp_path / "bad.job"
+    bad.write_bytes(b"PK" * 100)
+    found = Attempt(bad, tmp_path / "job", 1)
+    assert found.wait() == [65]
+    assert found.workers[0].failed.cause.startswith("JobFileError: ")
+
+
+def test_a_worker_without_a_daemon_ends(files: dict[str, Path], tmp_path: Path) -> None:
+    found = Attempt(files["train"], tmp_path, 1)
+    found.workers[0].hang_up()
+    assert found.wait() == [143]
+
+
+# ---- inference -----------------------------------------------------------------------------------
+
+
+def ask(attempt: Attempt, number: int, x: Any, rank: int = 0, **fields: Any) -> None:
+    tensor = {"name": "x", "dtype": x.dtype.name, "shape": x.shape, "data": x.tobytes(), **fields}
+    attempt.workers[rank].send(infer=pb.Infer(request=number, inputs=[pb.Tensor(**tensor)]))
+
+
+def answer(attempt: Attempt, number: int, rank: int = 0) -> Any:
+    return (
+        attempt.workers[rank]
+        .wait_for(lambda m: m.WhichOneof("kind") == "infer" and m.infer.request == number)
+        .infer
+    )
+
+
+def test_requests_are_answered_whatever_comes_between(
+    files: dict[str, Path], tmp_path: Path
+) -> None:
+    with flow.jobs.load(files["infer"]) as file:
+        v = {n: file.variables.read(n).astype(np.float64) for n in file.variables.entries}
+    job = Attempt(files["infer"], tmp_path, 2, kind=INFERENCE)
+    rng = np.random.default_rng(0)
+    asked = {}
+    for number in range(60):
+        count = 200 if number == 7 else int(rng.integers(1, 5))
+        asked[number] = rng.standard_normal((count, 64)).astype(np.float32)
+        ask(job, number, asked[number], rank=number % 2)
+    ask(job, 100, np.zeros((1, 63), np.float32))
+    ask(job, 101, np.zeros((1, 64), np.float64))
+    ask(job, 102, np.zeros((1, 64), np.float32), name="z")
+    ask(job, 103, np.zeros((1, 64), np.float32), data=b"123")
+    for number, x in asked.items():
+        (scores,) = answer(job, number, number % 2).outputs
+        found = np.frombuffer(scores.data, np.float32).reshape(tuple(scores.shape))
+        hidden = np.tanh(x @ v["model.0.weight"].T + v["model.0.bias"])
+        expected = hidden @ v["model.3.weight"].T + v["model.3.bias"]
+        np.testing.assert_allclose(found, expected, atol=1e-5)
+    for number, message in (
+        (100, r"float32[1, 63]"),
+        (101, "float64[1, 64]"),
+        (102, "no input 'z'"),
+        (103, "3 bytes are no"),
+    ):
+        assert message in answer(job, number).error
+    for worker in job.workers:
+        worker.send(stop=True)
+    assert job.wait() == [143, 143]
+    assert job.workers[0].progress[-1].metrics["requests"] == 30
+    assert job.workers[0].progress[-1].step < 30  # they shared steps

@@ -1,7 +1,7 @@
 # Work on the project. `make check` is what a change must pass; .ci/run does the same in a new environment.
 PYTHON ?= python
 
-.PHONY: check format types test slow gpu bench protos layout ci
+.PHONY: check format types test slow gpu bench protos layout ci simulate
 
 check: ## style, types, fast tests
 	ruff format --check .
@@ -21,6 +21,10 @@ test: ## all tests that need neither long nor a GPU, real processes included
 
 slow: ## tests that take longer than CI allows
 	$(PYTHON) -m pytest -m slow
+
+SEEDS ?= 10000
+simulate: ## whole clusters in virtual time with faults, SEEDS of them
+	$(PYTHON) tests/faults/simulation.py --seeds $(SEEDS)
 
 gpu: ## tests and short benchmarks that need a CUDA device, in under ten minutes; skipped without one
 	timeout 330 $(PYTHON) -m pytest -m gpu tests/gpu -rs || test $$? -eq 5  # 5: all skipped

@@ -36,7 +36,7 @@ class Attempts:
     def find(self, job_id: str, number: int, rank: int, daemon: str) -> tuple[Attempt, Rank] | None:
         """The attempt and rank that a daemon speaks of, if they are (still) its business."""
         attempt = self.live.get(job_id)
-        if attempt is None or attempt.number != number or rank >= len(attempt.ranks):
+        if attempt is None or attempt.number != number or not 0 <= rank < len(attempt.ranks):
             return None
         found = attempt.ranks[rank]
         return (attempt, found) if found.daemon == daemon else None

@@ -23,7 +23,12 @@ from oneflow.scheduler.jobs.events import (
     TellNoted,
 )
 from oneflow.scheduler.jobs.fleet import Fleet
+from oneflow.scheduler.jobs.records import JobRecord
 
+MAX_STEP = 2**62  # larger numbers do not fit into the store
+MAX_METRICS = 64  # names a job
+MAX_METRIC_CHARS = 128
+MAX_CHECKPOINT_CHARS = 4096
 _WEAK_REASONS = ("PEER_LOST", "PREEMPTED")
 
 
@@ -77,31 +82,40 @@ class Reports:
             return
         attempt, rank = found
         self.attempts.confirm(rank)
-        record = self.desk.jobs[event.job_id]
-        changes: dict[str, Any] = {"last_step": max(record.last_step, event.step)}
-        if event.total_steps:
-            changes["total_steps"] = event.total_steps
-        if event.metrics:
-            changes["metrics"] = {**record.metrics, **event.metrics}
-        is_first = event.step > 0 and not record.first_step_at
-        if is_first:
-            changes["first_step_at"] = event.at or self.desk.wall
-        is_news = event.checkpoint and event.checkpoint_step > record.last_checkpoint_step
-        if is_news:
-            changes["last_checkpoint"] = event.checkpoint
-            changes["last_checkpoint_step"] = event.checkpoint_step
-            changes["futile_restarts"] = 0
+        before = self.desk.jobs[event.job_id]
+        changes = self._progress(before, event)
+        is_news = "first_step_at" in changes or "last_checkpoint" in changes
         is_due = self.desk.now - attempt.saved_at >= self.desk.settings.save_progress_s
-        if is_first or is_news or is_due:
+        if is_news or is_due:
             attempt.saved_at = self.desk.now
             self.desk.save(event.job_id, **changes)
         else:
             self.desk.note(event.job_id, **changes)
 
+    def _progress(self, record: JobRecord, event: RankProgressed) -> dict[str, Any]:
+        """What is new in a report. Everything in it comes from a user's program, so it has limits:
+        what is larger is cut or left out.
+        """
+        step = min(event.step, MAX_STEP)
+        changes: dict[str, Any] = {"last_step": max(record.last_step, step)}
+        if event.total_steps:
+            changes["total_steps"] = min(event.total_steps, MAX_STEP)
+        if event.metrics:
+            both = {**record.metrics, **event.metrics}
+            known = [name for name in both if len(name) <= MAX_METRIC_CHARS][:MAX_METRICS]
+            changes["metrics"] = {name: both[name] for name in known}
+        if step > 0 and not record.first_step_at:
+            changes["first_step_at"] = event.at or self.desk.wall
+        is_new = record.last_checkpoint_step < event.checkpoint_step <= MAX_STEP
+        if is_new and 0 < len(event.checkpoint) <= MAX_CHECKPOINT_CHARS:
+            changes["last_checkpoint"] = event.checkpoint
+            changes["last_checkpoint_step"] = event.checkpoint_step
+            changes["futile_restarts"] = 0
+        return changes
+
     def _note_step(self, attempt: Attempt, step: int) -> None:
-        record = self.desk.jobs[attempt.job_id]
-        if step > record.last_step:
-            self.desk.note(attempt.job_id, last_step=step)
+        if step > self.desk.jobs[attempt.job_id].last_step:
+            self.desk.note(attempt.job_id, last_step=min(step, MAX_STEP))
 
     def _reject(
         self,

@@ -53,6 +53,7 @@ from oneflow.scheduler.jobs.records import DaemonRecord, DaemonState, JobRecord,
 from oneflow.scheduler.jobs.reports import Reports
 from oneflow.scheduler.jobs.settings import Settings
 
+LOOK_S = 0.1
 _WAITING = (JobState.QUEUED, JobState.RESTARTING)
 _GOING_ON = (JobState.STARTING, JobState.RUNNING, JobState.CANCELLING)
 
@@ -70,6 +71,7 @@ class Table:
         self._attempts = Attempts(self._desk, self._fleet)
         self._reports = Reports(self._desk, self._fleet, self._attempts)
         self._last_now: float | None = None
+        self._looked_at = 0.0
         self._wall_offset = 0.0
 
     # -- looking -----------------------------------------------------------------------------------
@@ -109,7 +111,7 @@ class Table:
         self._handle(event)
         # A submit is about its own job alone, so that `withdraw` can take back the whole step.
         if not isinstance(event, Submitted):
-            self._look()
+            self._look_if_due(event)
         if not (isinstance(event, Submitted) and was_stale):
             self._start_what_can()
         return [self._fleet.addressed(a) for a in without_needless_saves(self._desk.actions)]
@@ -339,6 +341,13 @@ class Table:
         self._attempts.lose_daemon(event.daemon, f"daemon {event.daemon} {words}")
 
     # -- time and queue ----------------------------------------------------------------------------
+
+    def _look_if_due(self, event: Event) -> None:
+        """Not after each of thousands of messages: nothing is due to the millisecond."""
+        is_asked = isinstance(event, (Ticked, DrainAsked))
+        if is_asked or self._desk.now - self._looked_at >= LOOK_S:
+            self._looked_at = self._desk.now
+            self._look()
 
     def _look(self) -> None:
         for daemon in self._fleet.look():

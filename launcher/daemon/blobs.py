@@ -124,7 +124,9 @@ def _stat(path: Path) -> tuple[int, float]:
     return found.st_size, found.st_mtime
 
 
-def fetch_with(stub: Callable[[], Any], metadata: Callable[[], tuple[tuple[str, str], ...]]) -> Fetch:
+def fetch_with(
+    stub: Callable[[], Any], metadata: Callable[[], tuple[tuple[str, str], ...]]
+) -> Fetch:
     """Fetches through a Daemons stub; `stub()` is asked for each blob, for the line may change."""
 
     async def fetch(digest: str) -> AsyncIterator[tuple[int, bytes]]:

@@ -54,7 +54,7 @@ from oneflow.launcher.daemon.events import (
 
 STOPPED_CODE = 143
 LOST_CODE = 137
-MAX_ENDS = 256  # ends that wait to be noted
+MAX_ENDS = 256  # that are remembered
 
 
 class Phase(Enum):
@@ -92,7 +92,8 @@ class Daemon:
         self.is_draining = False
         self.is_unhealthy = False
         self.is_leaving = False
-        self.ends: dict[AttemptKey, SayExited] = {}
+        self.ends: dict[AttemptKey, SayExited] = {}  # not noted yet
+        self.over: dict[AttemptKey, SayExited] = {}  # all that ended lately: never begun again
         self._left_at = 0.0
         self._exit_code = 0
         self._away_since = 0.0
@@ -147,8 +148,8 @@ class Daemon:
 
     def _prepare(self, event: PrepareTold) -> list[Action]:
         key = event.key
-        if key in self.ends:
-            return [self.ends[key]]
+        if key in self.over:
+            return [self.over[key]]
         if key == self.key:
             is_ready = self.phase is not Phase.PREPARING
             return [SayPrepared(key, self._port)] if is_ready else []
@@ -187,13 +188,15 @@ class Daemon:
 
     def _start(self, event: StartTold) -> list[Action]:
         key = event.key
-        if key in self.ends:
-            return [self.ends[key]]
+        if key in self.over:
+            return [self.over[key]]
         if key == self.key and self.phase in (Phase.RUNNING, Phase.STOPPING):
             return [self._last]
         if key == self.key and self.phase is Phase.PREPARED:
             self.phase = Phase.RUNNING
             return [Launch(key, event.master_addr, event.master_port)]
+        if key == self.key:
+            return []  # not ready yet; it is told again once we have said that we are
         cause = "it was told to start what it had not prepared"
         return [self._note_end(SayExited(key, LOST_CODE, "NODE_LOST", cause))]
 
@@ -230,8 +233,8 @@ class Daemon:
 
     def _stop(self, event: StopTold) -> list[Action]:
         key = event.key
-        if key in self.ends:
-            return [self.ends[key]]
+        if key in self.over:
+            return [self.over[key]]
         why = event.why or "the scheduler stopped it"
         if key != self.key:
             end = SayExited(key, STOPPED_CODE, "PREEMPTED", f"{why}; it was never begun here")
@@ -267,6 +270,7 @@ class Daemon:
         self._forget()
         if self._is_fenced:
             self._is_fenced = False
+            self._remember(end)
             return [Leave(self._exit_code)] if self.is_leaving else [Rejoin(0.0)]
         return [self._note_end(end), *self._leave_if_over()]
 
@@ -283,9 +287,14 @@ class Daemon:
 
     def _note_end(self, end: SayExited) -> SayExited:
         self.ends[end.key] = end
-        while len(self.ends) > MAX_ENDS:
-            del self.ends[next(iter(self.ends))]
+        self._remember(end)
         return end
+
+    def _remember(self, end: SayExited) -> None:
+        self.over[end.key] = end
+        for known in (self.ends, self.over):
+            while len(known) > MAX_ENDS:
+                del known[next(iter(known))]
 
     def _noted(self, event: NotedTold) -> list[Action]:
         self.ends.pop(event.key, None)

@@ -40,6 +40,7 @@ from oneflow.launcher.daemon.leftovers import MARK, make_temp_dir, own_mark
 from oneflow.launcher.daemon.logs import STREAMS, LogWriter, Pump
 from oneflow.launcher.daemon.ports import ReservedPort
 from oneflow.launcher.daemon.settings import DaemonSettings
+from oneflow.launcher.daemon.shm import SharedMemory
 from oneflow.launcher.daemon.wire import progressed
 from oneflow.launcher.daemon.workers import Worker, start_worker
 from oneflow.launcher.rank_env import RankPlace, rank_env
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
     from oneflow.protos import cluster_pb2 as pb
 
 LOOK_S = 0.02
+MEMORY_LOOK_S = 1.0
 LAST_WORDS_S = 0.3  # of a worker that has ended, on its socket
 PUMP_S = 2.0
 RDZV_TIMEOUT_S = 300.0
@@ -98,9 +100,11 @@ class Rank:
         self._failed: Any = None  # the worker's own last words
         self._commands: asyncio.Queue[bytes] = asyncio.Queue()
         self._tasks: list[asyncio.Task[Any]] = []
+        self._reading: asyncio.Task[None] | None = None
         self._ending: asyncio.Task[None] | None = None
         self._deadline = 0.0
         self._infers: set[int] = set()
+        self._memory = SharedMemory()
 
     # -- gathering ---------------------------------------------------------------------------------
 
@@ -184,6 +188,7 @@ class Rank:
         pipes = (worker.stdout, worker.stderr)
         self._pump = Pump(dict(zip(pipes, self.writers.values(), strict=True)))
         self._pump.start()
+        self._tasks.append(asyncio.ensure_future(self._look_at_memory(worker)))
         self._place.post(Launched(self.key, worker.pid))
 
     def _start(self, master_addr: str, master_port: int) -> Worker:
@@ -259,10 +264,8 @@ class Rank:
         self._commands.put_nowait(encode_frame(command))
 
     def _listen(self, worker: Worker) -> None:
-        self._tasks = [
-            asyncio.ensure_future(self._write_commands(worker)),
-            asyncio.ensure_future(self._read_messages(worker)),
-        ]
+        self._reading = asyncio.ensure_future(self._read_messages(worker))
+        self._tasks += [asyncio.ensure_future(self._write_commands(worker)), self._reading]
 
     async def _write_commands(self, worker: Worker) -> None:
         loop = asyncio.get_running_loop()
@@ -309,15 +312,20 @@ class Rank:
         if worker is None:
             return
         worker.process.returncode = status
-        if self._tasks:  # what it said last may still be on its way
-            await asyncio.wait(self._tasks[1:], timeout=LAST_WORDS_S)
+        if self._reading is not None:  # what it said last may still be on its way
+            await asyncio.wait({self._reading}, timeout=LAST_WORDS_S)
         if status == 0:
             self._tell_the_others()
-        found = Exited(self.key.rank, worker.pid, status)
+        found = Exited(self.key.rank, worker.pid, self._status(status))
         record, is_oom = self._record(), worker.ran_out_of_memory()
         reason, cause = reason_of(found, record, is_oom), cause_of(found, record, is_oom)
         self._place.post(ProcessExited(self.key, found.exit_code, reason, cause, worker.pid))
         self._fail_requests(cause or "it has ended")
+
+    def _status(self, status: int) -> int:
+        """A worker that fails says with which code; Python itself ends with 1 for any error."""
+        told = self._failed.exit_code if self._failed is not None else 0
+        return told if told and status > 0 else status
 
     def _record(self) -> ErrorRecord | None:
         if self._failed is not None:
@@ -357,11 +365,13 @@ class Rank:
         worker = self.worker
         if worker is None:
             return 0
+        self._memory.look(worker.alive())
         if self._deadline > time.monotonic() and (worker.alive() or not worker.is_over):
             self._ask(worker)
         while worker.alive() or not worker.is_over:
             now = time.monotonic()
             if now >= self._deadline:
+                self._memory.look(worker.alive())
                 worker.kill()
             if now >= self._deadline + KILL_WAIT_S:
                 break
@@ -377,9 +387,16 @@ class Rank:
         else:
             worker.signal(signal.SIGTERM)
 
+    async def _look_at_memory(self, worker: Worker) -> None:
+        while True:
+            self._memory.look(worker.alive())
+            await asyncio.sleep(MEMORY_LOOK_S)
+
     async def _clean_up(self, num_left: int) -> None:
         for task in self._tasks:
             task.cancel()
+        if removed := self._memory.remove():
+            log.warning("%s left shared memory behind: %s", self.key, ", ".join(removed[:10]))
         if self._pump is not None:
             await asyncio.to_thread(self._pump.finish, PUMP_S if not num_left else 0.1)
         if self._temp_dir is not None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import signal
 import sys
+import time
 from pathlib import Path
 
 from oneflow.launcher.daemon.daemon import Times
@@ -11,7 +13,14 @@ from oneflow.launcher.daemon.logs import Limits
 from oneflow.launcher.daemon.run import main
 from oneflow.launcher.daemon.settings import DaemonSettings, JobLimits
 
+
+def block_the_loop(signum: int, frame: object) -> None:
+    """As code that never gives the loop a turn would."""
+    time.sleep(60)
+
+
 if __name__ == "__main__":
+    signal.signal(signal.SIGHUP, block_the_loop)
     given = json.loads(sys.argv[1])
     given["state_dir"] = Path(given["state_dir"])
     for name, kind in (("times", Times), ("logs", Limits), ("limits", JobLimits)):

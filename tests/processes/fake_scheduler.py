@@ -146,16 +146,17 @@ class FakeScheduler:
             await context.abort(grpc.StatusCode.UNAUTHENTICATED, "wrong token")
         outbox: asyncio.Queue[pb.SchedulerMessage] = asyncio.Queue()
         reading = asyncio.ensure_future(self._read(requests, outbox))
+        getting: asyncio.Future[pb.SchedulerMessage] = reading.get_loop().create_future()
         try:
             while not reading.done():
                 getting = asyncio.ensure_future(outbox.get())
                 await asyncio.wait({getting, reading}, return_when=asyncio.FIRST_COMPLETED)
                 if not getting.done():
-                    getting.cancel()
                     return
                 yield getting.result()
         finally:
             reading.cancel()
+            getting.cancel()
 
     async def _read(
         self, requests: AsyncIterator[pb.DaemonMessage], outbox: asyncio.Queue[Any]

@@ -5,118 +5,37 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-
-from oneflow.protos import cluster_pb2 as pb
+from daemon_harness import (
+    QUICK,
+    Running,
+    alive,
+    attempt,
+    daemons,
+    fake_scheduler,
+    script,
+    stop,
+    until,
+)
 from fake_scheduler import FakeScheduler
 
-PROGRAM = str(Path(__file__).with_name("daemon_program.py"))
-QUICK = {"shutdown_grace_s": 2.0, "noted_s": 0.5, "leftover_grace_s": 0.3, "rejoin_s": 0.2}
-
-
-class Running:
-    """A daemon and its scheduler."""
-
-    def __init__(self, scheduler: FakeScheduler, folder: Path, **settings: Any) -> None:
-        self.scheduler, self.state = scheduler, folder / "state"
-        given = {
-            "device": "cpu:0",
-            "node": "n1",
-            "scheduler": f"127.0.0.1:{scheduler.port}",
-            "state_dir": str(self.state),
-            "warm": False,
-            "times": QUICK,
-            "heartbeat_s": 0.2,
-            "suspect_s": 0.6,
-            "act_s": 2.0,
-        } | settings
-        env = {k: v for k, v in os.environ.items() if not k.startswith("ONEFLOW_")}
-        env |= {"TMPDIR": str(folder / "tmp"), "ONEFLOW_LOG_LEVEL": "INFO"}
-        (folder / "tmp").mkdir(exist_ok=True)
-        self.temp = folder / "tmp"
-        self.errors = folder / "daemon.stderr"
-        with open(self.errors, "ab") as errors:
-            argv = [sys.executable, PROGRAM, json.dumps(given)]
-            self.process = subprocess.Popen(argv, env=env, stderr=errors)
-
-    def said(self) -> str:
-        return self.errors.read_text()
-
-    def end(self) -> None:
-        if self.process.poll() is None:
-            self.process.kill()
-        self.process.wait(10)
+from oneflow.protos import cluster_pb2 as pb
 
 
 @pytest.fixture
 def scheduler() -> Iterator[FakeScheduler]:
-    found = FakeScheduler(token="secret")
-    found.start()
-    yield found
-    found.stop()
+    with fake_scheduler() as found:
+        yield found
 
 
 @pytest.fixture
 def start(scheduler: FakeScheduler, tmp_path: Path) -> Iterator[Callable[..., Running]]:
-    """Starts daemons; returns when the scheduler has heard of one."""
-    started: list[Running] = []
-
-    def start_one(**settings: Any) -> Running:
-        after = len(scheduler.heard)
-        found = Running(scheduler, tmp_path, **({"token": "secret"} | settings))
-        started.append(found)
-        scheduler.wait("hello", after=after)
-        scheduler.wait("beat", after=after)
-        return found
-
-    yield start_one
-    for found in started:
-        found.end()
-        print(found.said())
-
-
-def script(text: str, **more: Any) -> pb.JobSpec:
-    """A job that runs Python text."""
-    return pb.JobSpec(argv=["python", "-c", text], devices=1, device_type="cpu", **more)
-
-
-def attempt(name: str = "j1", number: int = 1, rank: int = 0) -> pb.AttemptId:
-    return pb.AttemptId(job_id=name, attempt=number, rank=rank)
-
-
-def alive(mark: str) -> list[int]:
-    """Processes with `mark` on their command line."""
-    found = []
-    for name in os.listdir("/proc"):
-        if name.isdecimal() and int(name) != os.getpid():
-            try:
-                words = Path(f"/proc/{name}/cmdline").read_bytes()
-                state = Path(f"/proc/{name}/stat").read_text().rpartition(")")[2].split()[0]
-            except OSError:
-                continue
-            if mark.encode() in words and state not in "ZX":
-                found.append(int(name))
-    return found
-
-
-def until(holds: Callable[[], bool], timeout_s: float = 10.0) -> float:
-    """Waits; seconds it took."""
-    started = time.monotonic()
-    while not holds():
-        assert time.monotonic() - started < timeout_s
-        time.sleep(0.005)
-    return time.monotonic() - started
-
-
-def stop(id: pb.AttemptId, grace_s: float, why: str = "cancelled by ada") -> pb.SchedulerMessage:
-    return pb.SchedulerMessage(stop=pb.Stop(id=id, grace_s=grace_s, why=why))
+    with daemons(scheduler, tmp_path) as found:
+        yield found
 
 
 @pytest.mark.parametrize(
@@ -215,7 +134,8 @@ def test_without_a_scheduler_the_job_goes_on(
 ) -> None:
     start()
     flag = tmp_path / "flag"
-    text = f"import os, time\nwhile not os.path.exists({str(flag)!r}): time.sleep(0.02)\nprint('through')"
+    wait = f"while not os.path.exists({str(flag)!r}): time.sleep(0.02)"
+    text = f"import os, time\n{wait}\nprint('through')"
     scheduler.begin(attempt(), script(text))
     scheduler.stop()
     time.sleep(1.0)
@@ -376,7 +296,11 @@ def test_a_script_that_raises_says_where(
     ],
 )
 def test_what_cannot_be_prepared_says_why(
-    scheduler: FakeScheduler, start: Callable[..., Running], spec: pb.JobSpec, reason: str, words: str
+    scheduler: FakeScheduler,
+    start: Callable[..., Running],
+    spec: pb.JobSpec,
+    reason: str,
+    words: str,
 ) -> None:
     start()
     scheduler.blobs["0" * 64] = b"not this"
@@ -420,3 +344,104 @@ def test_a_wrong_token_ends_the_daemon(
     assert daemon.process.wait(20) == 77
     assert "refuses this daemon: wrong token" in daemon.said()
     assert "guess" not in daemon.said()
+
+
+def test_named_shared_memory_goes_with_the_rank(
+    scheduler: FakeScheduler, start: Callable[..., Running], tmp_path: Path
+) -> None:
+    start()
+    name = f"oneflow-test-{os.getpid()}-{tmp_path.name}"
+    theirs = Path("/dev/shm") / f"{name}-theirs"
+    theirs.write_bytes(b"x")
+    text = f"""
+import mmap, os, time
+for name in ("{name}", "{name}-theirs"):
+    file = os.open("/dev/shm/" + name, os.O_RDWR | os.O_CREAT)
+    os.ftruncate(file, 4096)
+    keep = [mmap.mmap(file, 4096)] + globals().get("keep", [])
+print("up", flush=True)
+time.sleep(600)
+"""
+    try:
+        scheduler.begin(attempt(), script(text))
+        until(lambda: scheduler.read_log(attempt(), "stdout").piece.data == b"up\n")
+        scheduler.say(stop(attempt(), 1.0))
+        scheduler.exited(attempt())
+        assert not (Path("/dev/shm") / name).exists()
+        assert theirs.exists()
+    finally:
+        theirs.unlink()
+
+
+def test_a_stuck_loop_ends_with_its_stacks(
+    scheduler: FakeScheduler, start: Callable[..., Running], tmp_path: Path
+) -> None:
+    daemon = start(stuck_s=1.0)
+    spec, mark = clinging(tmp_path, "time.sleep(600)")
+    scheduler.begin(attempt(), spec)
+    until(lambda: len(alive(mark)) == 2)
+    daemon.process.send_signal(signal.SIGSTOP)
+    time.sleep(2.5)
+    daemon.process.send_signal(signal.SIGCONT)  # stopped by somebody is not stuck
+    time.sleep(0.5)
+    assert daemon.process.poll() is None
+    daemon.process.send_signal(signal.SIGHUP)  # the program's handler blocks the loop
+    assert daemon.process.wait(10) == -signal.SIGKILL
+    assert "has not moved for" in daemon.said()
+    assert "block_the_loop" in daemon.said()
+    until(lambda: not alive(mark))
+
+
+def test_probes_metrics_and_systemd_are_told(
+    scheduler: FakeScheduler, start: Callable[..., Running], tmp_path: Path
+) -> None:
+    import socket
+    import urllib.request
+
+    import grpc
+    from grpc_health.v1 import health_pb2, health_pb2_grpc
+    from prometheus_client.parser import text_string_to_metric_families
+
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
+        systemd.bind(str(tmp_path / "notify"))
+        systemd.settimeout(20)
+        health = f"unix:{tmp_path}/health"
+        more = {"NOTIFY_SOCKET": str(tmp_path / "notify"), "WATCHDOG_USEC": "200000"}
+        daemon = start(metrics_addr="127.0.0.1:0", health_addr=health, more_env=more)
+        states = [systemd.recv(100).decode() for _ in range(4)]
+        assert any(state.startswith("READY=1") for state in states)
+        assert "WATCHDOG=1" in states
+        with grpc.insecure_channel(health) as channel:
+            request = health_pb2.HealthCheckRequest(service="oneflow.Daemon")
+            reply = health_pb2_grpc.HealthStub(channel).Check(request, timeout=10)
+        assert reply.status == health_pb2.HealthCheckResponse.SERVING
+        scheduler.begin(attempt(), script("print('a line')"))
+        scheduler.exited(attempt())
+        url = daemon.told(r"metrics on (http:\S+)")
+        text = urllib.request.urlopen(url, timeout=10).read().decode()
+        values = {
+            (sample.name, *sorted(sample.labels.values())): sample.value
+            for family in text_string_to_metric_families(text)
+            for sample in family.samples
+        }
+        assert values["oneflow_daemon_info", "cpu", "cpu:0", "n1"] == 1
+        assert values["oneflow_daemon_worker_exits_total", "NONE"] == 1
+        assert values["oneflow_log_bytes_total", "stdout"] == 7
+        assert values["oneflow_daemon_heartbeats_total", "ok"] >= 1
+        ready = url.replace("/metrics", "/readyz")
+        assert urllib.request.urlopen(ready, timeout=10).read() == b"ready\n"
+        daemon.process.send_signal(signal.SIGTERM)
+        assert daemon.process.wait(10) == 0
+        systemd.settimeout(1)
+        while systemd.recv(100) != b"STOPPING=1":
+            continue
+
+
+def test_limits_hold(scheduler: FakeScheduler, start: Callable[..., Running]) -> None:
+    start(limits={"open_files": 100, "pids": 50})
+    text = """
+import os, resource, subprocess, sys
+print(resource.getrlimit(resource.RLIMIT_NOFILE), resource.getrlimit(resource.RLIMIT_CORE))
+"""
+    scheduler.begin(attempt(), script(text))
+    assert scheduler.whole_log(attempt(), "stdout") == b"(100, 100) (0, 0)\n"

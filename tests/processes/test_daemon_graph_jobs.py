@@ -1,0 +1,165 @@
+"""Graph and inference jobs on a daemon: its warm worker, progress, outputs, requests, stops."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Callable, Iterator
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from daemon_harness import Running, attempt, daemons, fake_scheduler, stop, until
+from fake_scheduler import FakeScheduler
+
+import oneflow as flow
+import oneflow.nn.functional as F
+from oneflow import nn
+from oneflow.protos import cluster_pb2 as pb
+
+
+class Train(nn.Graph):
+    def __init__(self) -> None:
+        super().__init__()
+        flow.manual_seed(5)
+        self.model = nn.Linear(6, 3)
+        self.add_optimizer(flow.optim.SGD(self.model.parameters(), lr=0.1))
+
+    def build(self, x: Any, y: Any) -> Any:
+        loss = F.cross_entropy(self.model(x), y)
+        loss.backward()
+        return loss
+
+
+class Predict(nn.Graph):
+    def __init__(self) -> None:
+        super().__init__()
+        flow.manual_seed(5)
+        self.model = nn.Linear(6, 3)
+
+    def build(self, x: Any) -> Any:
+        return {"scores": self.model(x)}
+
+
+@pytest.fixture
+def scheduler() -> Iterator[FakeScheduler]:
+    with fake_scheduler() as found:
+        yield found
+
+
+@pytest.fixture
+def start(scheduler: FakeScheduler, tmp_path: Path) -> Iterator[Callable[..., Running]]:
+    with daemons(scheduler, tmp_path) as found:
+        yield found
+
+
+def publish(scheduler: FakeScheduler, path: Path) -> str:
+    """Makes a file of a job one that daemons can fetch."""
+    data = path.read_bytes()
+    digest = blake2b(data, digest_size=32).hexdigest()
+    scheduler.blobs[digest] = data
+    return digest
+
+
+def training(scheduler: FakeScheduler, folder: Path, steps: int) -> pb.JobSpec:
+    rng = np.random.default_rng(1)
+    x = rng.standard_normal((40, 6)).astype(np.float32)
+    data = flow.jobs.data.arrays(x=x, y=rng.integers(0, 3, 40)).batch(8).repeat()
+    Train().export(folder / "train.job", data=data, steps=steps)
+    digest = publish(scheduler, folder / "train.job")
+    return pb.JobSpec(kind=pb.JobSpec.GRAPH, devices=1, device_type="cpu", graph=digest)
+
+
+def read_file(scheduler: FakeScheduler, name: str, job: str = "j1") -> tuple[bytes, str]:
+    """The bytes of an output, and what went wrong."""
+    number, data, after = 7, b"", len(scheduler.heard)
+    request = pb.ReadFile(request=number, job_id=job, name=name)
+    scheduler.say(pb.SchedulerMessage(read_file=request))
+    scheduler.wait("file", lambda f: f.is_last, after=after)
+    for _, message in scheduler.heard[after:]:
+        if message.WhichOneof("kind") == "file":
+            data += message.file.data
+    return data, message.file.error if message.HasField("file") else ""
+
+
+def train_once(scheduler: FakeScheduler, id: pb.AttemptId, spec: pb.JobSpec) -> None:
+    found = scheduler.prepare(id, spec, total_steps=6)
+    assert not found.error
+    started = time.monotonic()
+    scheduler.start_rank(id, found.master_port)
+    scheduler.wait("progress", lambda p: p.id == id and p.step > 0)
+    print(f"first step {time.monotonic() - started:.3f} s after Start")
+    end = scheduler.exited(id)
+    assert (end.exit_code, end.reason, end.last_step) == (0, "NONE", 6), end.cause
+
+
+def test_a_graph_job_trains_on_the_warm_worker(
+    scheduler: FakeScheduler, start: Callable[..., Running], tmp_path: Path
+) -> None:
+    daemon = start(warm=True)
+    spec = training(scheduler, tmp_path, steps=6)
+    until(lambda: "a worker is warm" in daemon.said(), 60)
+    for number in (1, 2):
+        train_once(scheduler, attempt(number=number), spec)
+    names, error = read_file(scheduler, "")
+    assert (names, error) == (b"loss.safetensors\nmetrics.jsonl\nvariables.safetensors", "")
+    curve, error = read_file(scheduler, "metrics.jsonl")
+    assert [json.loads(line)["step"] for line in curve.splitlines()] == [1, 2, 3, 4, 5, 6]
+    assert read_file(scheduler, "variables")[0][:8] != b""
+    assert "there is none of that name" in read_file(scheduler, "../job")[1]
+    warm = re.findall(r"a worker is warm after (\S+) s", daemon.said())
+    print(f"workers were warm after {warm} s")
+
+
+def test_a_stopped_graph_job_ends_in_order(
+    scheduler: FakeScheduler, start: Callable[..., Running], tmp_path: Path
+) -> None:
+    start(warm=True)
+    spec = training(scheduler, tmp_path, steps=10_000_000)
+    found = scheduler.prepare(attempt(), spec, total_steps=10_000_000)
+    scheduler.start_rank(attempt(), found.master_port)
+    scheduler.wait("progress", lambda p: p.step > 0)
+    scheduler.say(stop(attempt(), 30.0, "drained"))
+    end = scheduler.exited(attempt())
+    assert (end.exit_code, end.reason) == (143, "PREEMPTED")
+    assert end.cause.startswith("drained (")
+    told = scheduler.wait("progress", lambda p: p.checkpoint != "")
+    assert Path(told.checkpoint).exists()
+    assert told.checkpoint_step <= end.last_step
+
+
+def test_a_bad_job_file_is_the_cause(
+    scheduler: FakeScheduler, start: Callable[..., Running], tmp_path: Path
+) -> None:
+    start(warm=True)
+    (tmp_path / "bad.job").write_bytes(b"nothing of the kind")
+    digest = publish(scheduler, tmp_path / "bad.job")
+    scheduler.begin(attempt(), pb.JobSpec(kind=pb.JobSpec.GRAPH, devices=1, graph=digest))
+    end = scheduler.exited(attempt())
+    assert end.exit_code == 65
+    assert digest in end.cause or "job file" in end.cause
+
+
+def test_an_inference_job_answers_and_says_when_it_cannot(
+    scheduler: FakeScheduler, start: Callable[..., Running], tmp_path: Path
+) -> None:
+    start(warm=True)
+    example = flow.tensor(np.zeros((4, 6), np.float32))
+    Predict().export(tmp_path / "predict.job", inputs={"x": example})
+    digest = publish(scheduler, tmp_path / "predict.job")
+    spec = pb.JobSpec(kind=pb.JobSpec.INFERENCE, devices=1, device_type="cpu", graph=digest)
+    scheduler.begin(attempt(), spec)
+    x = np.ones((4, 6), np.float32)
+    tensor = pb.Tensor(name="x", dtype="float32", shape=x.shape, data=x.tobytes())
+    ask = pb.Infer(request=5, id=attempt(), inputs=[tensor])
+    scheduler.say(pb.SchedulerMessage(infer=ask))
+    answer = scheduler.wait("infer", lambda d: d.request == 5)
+    assert answer.error == ""
+    assert [(o.name, list(o.shape)) for o in answer.outputs] == [("scores", [4, 3])]
+    scheduler.say(stop(attempt(), 10.0))
+    scheduler.exited(attempt())
+    scheduler.say(pb.SchedulerMessage(infer=pb.Infer(request=6, id=attempt())))
+    assert "does not run here" in scheduler.wait("infer", lambda d: d.request == 6).error

@@ -119,7 +119,9 @@ def test_what_ends_because_it_was_stopped_says_so() -> None:
 
 def test_what_had_ended_by_itself_keeps_its_cause() -> None:
     daemon = running()
-    live(daemon, exited(7, "USER_ERROR", "exited with code 7"), StopTold(KEY, 5.0, "another failed"))
+    live(
+        daemon, exited(7, "USER_ERROR", "exited with code 7"), StopTold(KEY, 5.0, "another failed")
+    )
     (end,) = live(daemon, TreeEnded(KEY))
     assert end == SayExited(KEY, 7, "USER_ERROR", "exited with code 7", 0, 42)
 

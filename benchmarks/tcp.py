@@ -2,8 +2,9 @@
 
     python benchmarks/tcp.py [--ops all_gather,broadcast,all_reduce] [--sizes 1048576] [--loopback]
 
-The hosts are two network namespaces joined by a virtual cable, which needs root; --loopback lets
-two processes of this host believe that they are on different ones. Both sides run in the same two
+The hosts are two network namespaces joined by a virtual cable, which needs root; --loopback, or
+where that is not permitted, lets two processes of this host believe that they are on different
+ones. Both sides run in the same two
 processes, in turns, each turn after a barrier. The raw side moves the bytes that the collective has
 to move: sendall from the same memory and recv_into into memory that is there, in both directions at
 once where the collective does, with a thread for each direction. A turn lasts until the slower rank
@@ -33,6 +34,7 @@ from oneflow.scheduler.ports import free_port
 
 SIZES = [1 << 20, 4 << 20, 16 << 20, 64 << 20]
 OPS = ("all_gather", "broadcast", "all_reduce")
+LOOPBACK = "loopback"
 ADDRESSES = ("10.214.0.1", "10.214.0.2")
 Array = np.ndarray[Any, Any]
 
@@ -132,7 +134,7 @@ def run_rank(options: Any) -> None:
         for nbytes in sizes
     ]
     if world().rank == 0:
-        where = "loopback" if options.loopback else "two network namespaces"
+        where = os.environ["BENCHMARK_WHERE"]
         kind = type(world().everyone).__name__
         report(f"ours ({kind}) against raw sockets, {where}, s per call", rows, options.json)
 
@@ -161,15 +163,15 @@ def ip(*words: str) -> None:
     subprocess.run(["ip", *words], check=True)
 
 
-def start(prefixes: list[list[str]], hosts: tuple[str, str], loopback: bool) -> int:
-    """Both ranks; returns the first exit code that is not 0."""
+def start(prefixes: list[list[str]], hosts: tuple[str, str], kind: str) -> int:
+    """Both ranks; returns the first exit code that is not 0. kind: of hosts, for the title."""
     world_env = {"WORLD_SIZE": "2", "LOCAL_RANK": "0", "OMP_NUM_THREADS": "1"}
     where = {"MASTER_ADDR": hosts[0], "MASTER_PORT": str(free_port())}
-    where["ONEFLOW_JOB_TOKEN"] = uuid.uuid4().hex * 2
+    where |= {"ONEFLOW_JOB_TOKEN": uuid.uuid4().hex * 2, "BENCHMARK_WHERE": kind}
     ranks = []
     for rank, prefix in enumerate(prefixes):
         env = {**os.environ, **world_env, **where, "RANK": str(rank), "BENCHMARK_HOST": hosts[rank]}
-        if loopback:
+        if kind == LOOPBACK:
             env["ONEFLOW_HOST_IDENTITY"] = f"host{rank}"
         command = [*prefix, sys.executable, str(Path(__file__).resolve()), *sys.argv[1:]]
         ranks.append(subprocess.Popen(command, env=env))
@@ -190,11 +192,14 @@ def main() -> None:
     options = parser.parse_args()
     if "RANK" in os.environ:
         run_rank(options)
-    elif options.loopback:
-        raise SystemExit(start([[], []], ("127.0.0.1", "127.0.0.1"), True))
-    else:
-        with two_hosts() as prefixes:
-            raise SystemExit(start(prefixes, ADDRESSES, False))
+        return
+    if not options.loopback:
+        try:
+            with two_hosts() as prefixes:
+                raise SystemExit(start(prefixes, ADDRESSES, "two network namespaces"))
+        except (OSError, subprocess.CalledProcessError) as error:
+            print(f"no network namespaces, so over loopback: {error}", file=sys.stderr)
+    raise SystemExit(start([[], []], ("127.0.0.1", "127.0.0.1"), LOOPBACK))
 
 
 if __name__ == "__main__":

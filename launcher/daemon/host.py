@@ -109,9 +109,9 @@ class Host:
         self.post(ShutdownAsked())
 
     async def _clean_up(self) -> None:
-        for rank in list(self._ranks.values()):
-            if rank.worker is not None:
-                rank.end(0.0)
+        """Only after an error of our own a rank still runs here."""
+        for rank in [rank for rank in self._ranks.values() if rank.worker is not None]:
+            await rank.kill()
         self.warm.stop()
         for task in self._tasks:
             task.cancel()
@@ -139,15 +139,14 @@ class Host:
                 log.warning("fenced: %s", event.why)
         for action in self.mind.step(event, time.monotonic()):
             self._perform(action)
+        if isinstance(event, TreeEnded) and (end := self.mind.over.get(event.key)):
+            DAEMON.worker_exited(end.reason)
+            log.info("%s ended: %s %s", end.key, end.reason, end.cause)
         self._count_workers()
 
     def _perform(self, action: Action) -> None:
         match action:
-            case SayExited():
-                DAEMON.worker_exited(action.reason)
-                log.info("%s ended: %s %s", action.key, action.reason, action.cause)
-                self.link.send(say(action))
-            case SayPrepared():
+            case SayExited() | SayPrepared():
                 self.link.send(say(action))
             case SayProgress():
                 self.link.send(say(action), is_kept=True)
@@ -271,6 +270,8 @@ class Host:
     # -- processes ---------------------------------------------------------------------------------
 
     def _make_group(self) -> Group | None:
+        if not self.settings.use_groups:
+            return None
         self._num_groups += 1
         limits = self.settings.limits
         return make_group(self._hierarchies, self._num_groups, limits.pids, limits.memory_nbytes)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -64,9 +64,8 @@ class LogWriter:
         self._dropped_nbytes = self._dropped_lines = 0
         self._why = ""
         self._ends_line = True
-        self.on_growth: Callable[[], None] = lambda: None
         folder.mkdir(parents=True, exist_ok=True)
-        self._size = self._begun = size_of(folder, name)
+        self._size = size_of(folder, name)
         self.is_closed = False
 
     @property
@@ -89,7 +88,6 @@ class LogWriter:
             data = data[written:]
         if data and problem:
             self._drop(data, problem)
-        self.on_growth()
 
     def close(self) -> None:
         """Says what was dropped at the end, if there is room for it."""
@@ -99,7 +97,6 @@ class LogWriter:
             os.close(self._file)
             self._file = None
         self.is_closed = True
-        self.on_growth()
 
     def _refusal(self, nbytes: int) -> str:
         """Why nothing may be written now, or ""."""

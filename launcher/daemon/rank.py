@@ -355,6 +355,12 @@ class Rank:
             self._ending = asyncio.ensure_future(self._end())
         self._deadline = min(self._deadline, deadline)
 
+    async def kill(self) -> None:
+        """Ends all of it at once; returns when that is done, or cannot be."""
+        self.end(0.0)
+        if self._ending is not None:
+            await asyncio.wait({self._ending}, timeout=2 * KILL_WAIT_S)
+
     async def _end(self) -> None:
         left = await self._end_processes() if self.worker is not None else 0
         await self._clean_up(left)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from oneflow.launcher.daemon.rank import Rank
     from oneflow.protos import cluster_pb2 as pb
 
-LOOK_S = 0.05
+LOOK_S = 0.02
 MAX_WAIT_S = 60.0
 OUTPUTS = "outputs"
 
@@ -63,10 +63,10 @@ class Requests:
         deadline = time.monotonic() + min(max(request.wait_s, 0.0), MAX_WAIT_S)
         while True:
             is_over = self._is_over(key, request.stream)  # before the look: nothing comes after it
-            piece = read_piece(folder, request.stream, request.offset, request.limit)
-            if piece.data or is_over or time.monotonic() >= deadline:
+            if is_over or time.monotonic() >= deadline or self._has_grown(key, request):
                 break
             await asyncio.sleep(LOOK_S)
+        piece = read_piece(folder, request.stream, request.offset, request.limit)
         data.size = piece.size
         data.is_closed = is_over and piece.offset + len(piece.data) >= piece.size
         data.piece.attempt, data.piece.rank = key.attempt, key.rank
@@ -78,6 +78,11 @@ class Requests:
             return True
         writer = self._writers(key).get(stream)
         return writer is not None and writer.is_closed
+
+    def _has_grown(self, key: AttemptKey, request: pb.ReadLog) -> bool:
+        """Beyond the offset; costs no look at the disk, for many may wait."""
+        writer = self._writers(key).get(request.stream)
+        return writer is not None and writer.size > request.offset
 
     # -- outputs -----------------------------------------------------------------------------------
 

@@ -26,6 +26,7 @@ PRIVATE_VARIABLES = (
     "LISTEN_FDS",
     "LISTEN_PID",
 )
+GPU_DRIVERS = ("/dev/nvidiactl", "/dev/dxg")
 MAX_PIDS = 4096
 MAX_OPEN_FILES = 65_536
 _DEVICE = re.compile(r"(cpu|cuda):([0-9]{1,4})")
@@ -49,6 +50,7 @@ class DaemonSettings:
     token_file: instead of the token, read
     for each connection.  health_addr: unix:<path> or host:port of the health service; "": none.
     state_dir: of this node, shared by its daemons.  warm: keep a worker ready for graph jobs.
+    use_groups: give ranks control groups of their own, where this user may make them.
     """
 
     device: str
@@ -63,6 +65,7 @@ class DaemonSettings:
     health_addr: str = ""
     allow_scripts: bool = True
     warm: bool = True
+    use_groups: bool = True
     heartbeat_s: float = 1.0
     suspect_s: float = 3.0
     act_s: float = 10.0
@@ -121,7 +124,9 @@ class DaemonSettings:
 
     def check(self) -> None:
         """Raises ConfigError for what cannot work."""
-        self._device()
+        kind, _ = self._device()
+        if kind == "cuda" and not any(Path(p).exists() for p in GPU_DRIVERS):
+            raise ConfigError(f"--device {self.device}: this host has no driver for NVIDIA's GPUs")
         self.current_token()
         if not re.fullmatch(r"[A-Za-z0-9_.-]{1,253}", self.node_name):
             raise ConfigError(f"node {self.node_name!r}: use letters, digits, dots and hyphens")

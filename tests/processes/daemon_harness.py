@@ -48,7 +48,7 @@ class Running:
         env |= more_env or {}
         (folder / "tmp").mkdir(exist_ok=True)
         self.temp = folder / "tmp"
-        self.errors = folder / "daemon.stderr"
+        self.errors = folder / f"daemon-{given['device']}.stderr"
         with open(self.errors, "ab") as errors:
             argv = [sys.executable, PROGRAM, json.dumps(given)]
             self.process = subprocess.Popen(argv, env=env, stdout=errors, stderr=errors)
@@ -62,6 +62,10 @@ class Running:
         match = re.search(pattern, self.said())
         assert match is not None
         return match[1]
+
+    def has_group_with(self, name: str) -> bool:
+        """Whether a rank's control group has this limit."""
+        return any(Path("/sys/fs/cgroup").rglob(f"oneflow-{self.process.pid}-*/{name}"))
 
     def end(self) -> None:
         if self.process.poll() is None:

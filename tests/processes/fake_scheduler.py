@@ -31,7 +31,7 @@ class FakeScheduler:
         self.acks = True
         self.fetches = 0
         self._news = threading.Condition()
-        self._outbox: asyncio.Queue[pb.SchedulerMessage] | None = None
+        self._outboxes: dict[str, asyncio.Queue[pb.SchedulerMessage]] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._server: Any = None
         self._replies: dict[int, pb.DaemonMessage] = {}
@@ -45,9 +45,9 @@ class FakeScheduler:
         if self._server is not None:
             wait_for(self._stop(), 10)
 
-    def say(self, message: pb.SchedulerMessage) -> None:
-        loop, outbox = self._loop, self._outbox
-        assert loop is not None and outbox is not None, "nobody is attached"
+    def say(self, message: pb.SchedulerMessage, daemon: str = "n1/cpu:0") -> None:
+        loop, outbox = self._loop, self._outboxes.get(daemon)
+        assert loop is not None and outbox is not None, f"{daemon} is not attached"
         loop.call_soon_threadsafe(outbox.put_nowait, message)
 
     def wait(
@@ -74,9 +74,11 @@ class FakeScheduler:
         """When the last message of that kind came."""
         return max(at for at, message in self.heard if message.WhichOneof("kind") == kind)
 
-    def prepare(self, id: pb.AttemptId, spec: pb.JobSpec, **more: Any) -> pb.Prepared:
+    def prepare(
+        self, id: pb.AttemptId, spec: pb.JobSpec, daemon: str = "n1/cpu:0", **more: Any
+    ) -> pb.Prepared:
         more = {"world_size": 1, "job_key": "k" * 64} | more
-        self.say(pb.SchedulerMessage(prepare=pb.Prepare(id=id, spec=spec, **more)))
+        self.say(pb.SchedulerMessage(prepare=pb.Prepare(id=id, spec=spec, **more)), daemon)
         found: pb.Prepared = self.wait("prepared", lambda p: p.id == id)
         return found
 
@@ -87,16 +89,21 @@ class FakeScheduler:
         self.start_rank(id, found.master_port)
         self.wait("progress", lambda p: p.id == id)
 
-    def start_rank(self, id: pb.AttemptId, port: int) -> None:
+    def start_rank(self, id: pb.AttemptId, port: int, daemon: str = "n1/cpu:0") -> None:
         start = pb.Start(id=id, master_addr="127.0.0.1", master_port=port)
-        self.say(pb.SchedulerMessage(start=start))
+        self.say(pb.SchedulerMessage(start=start), daemon)
 
     def exited(self, id: pb.AttemptId, timeout_s: float = WAIT_S) -> pb.Exited:
         found: pb.Exited = self.wait("exited", lambda e: e.id == id, timeout_s)
         return found
 
     def read_log(
-        self, id: pb.AttemptId, stream: str, offset: int = 0, wait_s: float = 0.0, number: int = 1
+        self,
+        id: pb.AttemptId,
+        stream: str,
+        offset: int = 0,
+        wait_s: float = 0.0,
+        number: int = 1,
     ) -> pb.LogData:
         request = pb.ReadLog(
             request=number, id=id, stream=stream, offset=offset, limit=1 << 20, wait_s=wait_s
@@ -164,7 +171,7 @@ class FakeScheduler:
         async for message in requests:
             kind = message.WhichOneof("kind")
             if kind == "hello":
-                self._outbox = outbox
+                self._outboxes[message.hello.daemon] = outbox
                 answer = self.on_hello(message.hello)
                 if answer is None:
                     self.epoch += 1

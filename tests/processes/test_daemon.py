@@ -80,10 +80,11 @@ def clinging(tmp_path: Path, ending: str) -> tuple[pb.JobSpec, str]:
     return script(CLINGING.replace("MARK", mark) + ending), mark
 
 
+@pytest.mark.parametrize("use_groups", [False, True])
 def test_a_stop_leaves_nothing_whatever_heeds_no_signal(
-    scheduler: FakeScheduler, start: Callable[..., Running], tmp_path: Path
+    scheduler: FakeScheduler, start: Callable[..., Running], tmp_path: Path, use_groups: bool
 ) -> None:
-    daemon = start()
+    daemon = start(use_groups=use_groups)
     spec, mark = clinging(tmp_path, "time.sleep(600)")
     scheduler.begin(attempt(), spec)
     until(lambda: scheduler.read_log(attempt(), "stdout").piece.data == b"up\n")
@@ -96,10 +97,11 @@ def test_a_stop_leaves_nothing_whatever_heeds_no_signal(
     assert list(daemon.temp.iterdir()) == []
 
 
+@pytest.mark.parametrize("use_groups", [False, True])
 def test_what_outlives_the_rank_is_ended_before_its_end_is_told(
-    scheduler: FakeScheduler, start: Callable[..., Running], tmp_path: Path
+    scheduler: FakeScheduler, start: Callable[..., Running], tmp_path: Path, use_groups: bool
 ) -> None:
-    start()
+    start(use_groups=use_groups)
     spec, mark = clinging(tmp_path, "sys.exit(3)")
     scheduler.begin(attempt(), spec)
     assert scheduler.exited(attempt()).exit_code == 3
@@ -445,3 +447,100 @@ print(resource.getrlimit(resource.RLIMIT_NOFILE), resource.getrlimit(resource.RL
 """
     scheduler.begin(attempt(), script(text))
     assert scheduler.whole_log(attempt(), "stdout") == b"(100, 100) (0, 0)\n"
+
+
+def test_two_daemons_run_the_ranks_of_one_job(
+    scheduler: FakeScheduler, start: Callable[..., Running], tmp_path: Path
+) -> None:
+    """Ranks that meet, add up and share a folder; prints how long each part took."""
+    from oneflow.launcher.daemon.archive import pack
+
+    names = ("n1/cpu:0", "n1/cpu:1")
+    for name in names:
+        start(device=name.partition("/")[2])
+    source = tmp_path / "source"
+    source.mkdir()
+    (source / "train.py").write_text(
+        "import os; print('first', flush=True)\n"
+        "import oneflow as flow\n"
+        "x = flow.ones(2).to_global(flow.placement('cpu', [0, 1]), flow.sbp.partial_sum)\n"
+        "print(x.to_global(sbp=flow.sbp.broadcast).to_local().numpy().tolist(), os.getcwd())\n"
+    )
+    digest = pack(source, tmp_path / "archive")
+    scheduler.blobs[digest] = (tmp_path / "archive").read_bytes()
+    spec = pb.JobSpec(argv=["python", "train.py"], devices=2, archive=digest)
+    ranks = [attempt(rank=rank) for rank in range(2)]
+    before = time.monotonic()
+    ports = [
+        scheduler.prepare(id, spec, name, world_size=2, local_rank=id.rank).master_port
+        for id, name in zip(ranks, names, strict=True)
+    ]
+    assert ports[0] and not ports[1]
+    started = time.monotonic()
+    for id, name in zip(ranks, names, strict=True):
+        scheduler.start_rank(id, ports[0], name)
+    until(lambda: scheduler.read_log(ranks[0], "stdout", wait_s=5.0).piece.data[:5] == b"first", 30)
+    print(f"prepared in {started - before:.3f} s; first line {time.monotonic() - started:.3f} s")
+    for id in ranks:
+        end = scheduler.exited(id, 60)
+        assert (end.exit_code, end.reason) == (0, "NONE"), end.cause
+    where = tmp_path / "state" / "jobs" / "j1"
+    outputs = [(where / "1" / f"rank{n}" / "stdout").read_text() for n in range(2)]
+    assert outputs == [f"first\n[2.0, 2.0] {where / 'work'}\n"] * 2
+    assert scheduler.fetches == 1
+
+
+def test_an_end_is_noticed_at_once(
+    scheduler: FakeScheduler, start: Callable[..., Running], tmp_path: Path
+) -> None:
+    start()
+    times = []
+    for number in range(1, 6):
+        at = tmp_path / f"at{number}"
+        text = f"import time; open({str(at)!r}, 'w').write(str(time.monotonic()))"
+        scheduler.begin(attempt(number=number), script(f"{text}; import os; os._exit(3)"))
+        scheduler.exited(attempt(number=number))
+        times.append(scheduler.when("exited") - float(at.read_text()))
+    print(f"told after {[round(t, 4) for t in times]} s")
+
+
+def test_a_scheduler_that_is_silent_is_called_again(
+    scheduler: FakeScheduler, start: Callable[..., Running]
+) -> None:
+    start(act_s=1.0)
+    scheduler.begin(attempt(), script("import time; time.sleep(600)"))
+    after = len(scheduler.heard)
+    scheduler.acks = False
+    assert scheduler.wait("hello", after=after).running[0].phase == "running"
+
+
+def test_more_processes_than_allowed_cannot_be_started(
+    scheduler: FakeScheduler, start: Callable[..., Running]
+) -> None:
+    daemon = start(limits={"pids": 30})
+    if not (Path("/sys/fs/cgroup/pids").exists() or daemon.has_group_with("pids.max")):
+        pytest.skip("no control group bounds the number of processes here")
+    text = """
+import subprocess
+started = []
+try:
+    for _ in range(60):
+        started.append(subprocess.Popen(["sleep", "600"]))
+except OSError as error:
+    print(len(started) < 30, error.strerror)
+"""
+    scheduler.begin(attempt(), script(text))
+    assert scheduler.whole_log(attempt(), "stdout") == b"True Resource temporarily unavailable\n"
+    assert scheduler.exited(attempt()).exit_code == 0
+
+
+def test_a_rank_out_of_memory_says_so(
+    scheduler: FakeScheduler, start: Callable[..., Running]
+) -> None:
+    daemon = start(limits={"memory_nbytes": 100 << 20})
+    if not (os.access("/sys/fs/cgroup/memory", os.W_OK) or daemon.has_group_with("memory.max")):
+        pytest.skip("no control group bounds memory here")
+    scheduler.begin(attempt(), script("x = bytearray(b'x' * (300 << 20))"))
+    end = scheduler.exited(attempt())
+    assert (end.exit_code, end.reason) == (137, "OOM_HOST")
+    assert "ran out of memory" in end.cause

@@ -10,7 +10,8 @@ rank.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -80,31 +81,31 @@ class SpanningCollectives(Collectives):
             target = target.reshape(1)
             source = None if source is None else source.reshape(1)
         phases = phases_of(exchange, self._hosts, self.rank)
-        self._begin()
         salt = exchange.signature
-        self._far.run(info, [Job(source, target, phases.far_copies, reduce)], salt)
-        if phases.far_sums is not None:
-            stage = self._staged(target.dtype, phases.stage_shapes.get(self.rank, (0,)))
-            self._inside(info, source, stage, phases.addends, reduce)
-            self._far.run(info, [Job(stage, target, phases.far_sums, reduce)], salt)
-        self._inside(info, source, target, phases.near, reduce)
-        self._inside(info, target, target, phases.spread, reduce)
-        self._count()
+        with self._call():
+            self._far.run(info, [Job(source, target, phases.far_copies, reduce)], salt)
+            if phases.far_sums is not None:
+                stage = self._staged(target.dtype, phases.stage_shapes.get(self.rank, (0,)))
+                self._inside(info, source, stage, phases.addends, reduce)
+                self._far.run(info, [Job(stage, target, phases.far_sums, reduce)], salt)
+            self._inside(info, source, target, phases.near, reduce)
+            self._inside(info, target, target, phases.spread, reduce)
 
     def _all_reduce_large(self, info: CallInfo, flat: Array, out: Array, op: str) -> None:
-        self._begin()
-        step, reduce = max(1, BLOCK_NBYTES // flat.itemsize), REDUCTIONS[op]
-        for start in range(0, flat.size, step):
-            x, result = flat[start : start + step], out[start : start + step]
-            phases = sum_phases(self.ranks, self._hosts, x.size, self.rank)
-            stage = self._staged(x.dtype, (phases.stage_numel,))
-            if start == 0:
-                self._far.run(info, [])  # agrees
-            self._inside(info, x, stage, phases.addends, reduce)
-            self._far.run(info, [Job(stage, result, phases.sums, reduce)])
-            self._far.run(info, [Job(result, result, phases.gather)])
-            self._inside(info, result, result, phases.spread, reduce)
-        self._count()
+        step = max(1, BLOCK_NBYTES // flat.itemsize)
+        with self._call():
+            self._far.run(info, [])  # agrees
+            for start in range(0, flat.size, step):
+                at = slice(start, start + step)
+                self._all_reduce_block(info, flat[at], out[at], REDUCTIONS[op])
+
+    def _all_reduce_block(self, info: CallInfo, flat: Array, out: Array, reduce: Any) -> None:
+        phases = sum_phases(self.ranks, self._hosts, flat.size, self.rank)
+        stage = self._staged(flat.dtype, (phases.stage_numel,))
+        self._inside(info, flat, stage, phases.addends, reduce)
+        sums = Job(stage, out, phases.sums, reduce)
+        self._far.run(info, [sums, Job(out, out, phases.gather, waits=True)])
+        self._inside(info, out, out, phases.spread, reduce)
 
     def _inside(
         self,
@@ -116,10 +117,14 @@ class SpanningCollectives(Collectives):
     ) -> None:
         if exchange is None:
             return
-        if self._near is not None and any(exchange.senders.values()):
-            self._near._exchange(info, source, target, exchange, reduce)
-        else:
-            unpack(self.rank, source, target, exchange, _no_peer, reduce)
+        try:
+            if self._near is not None and any(exchange.senders.values()):
+                self._near._exchange(info, source, target, exchange, reduce)
+            else:
+                unpack(self.rank, source, target, exchange, _no_peer, reduce)
+        except BaseException as error:  # between two steps that the other ranks may have done
+            self._far.cut_off(info, error)
+            raise
 
     def _staged(self, dtype: Any, shape: tuple[int, ...]) -> Array:
         nbytes = int(np.prod(shape)) * dtype.itemsize
@@ -135,15 +140,15 @@ class SpanningCollectives(Collectives):
         if self._peer_check is not None:
             self._peer_check(ranks)
 
-    def _begin(self) -> None:
-        """Both parts wait in the name of this set."""
-        for part in (self._far, self._near):
+    @contextmanager
+    def _call(self) -> Iterator[None]:
+        """Both parts wait in the name of this set, and both count."""
+        near = self._near
+        for part in (self._far, near):
             if part is not None:
                 part.watch, part.calls = self.watch, self.calls
-
-    def _count(self) -> None:
-        near = 0 if self._near is None else self._near.received_nbytes
-        self.received_nbytes = self._far.received_nbytes + near
+        yield
+        self.received_nbytes = self._far.received_nbytes + (near.received_nbytes if near else 0)
 
     def close(self) -> None:
         self._far.close()

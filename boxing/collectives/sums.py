@@ -70,6 +70,10 @@ class Sums:
             self._missing[number] -= 1
             self.advance()
 
+    @property
+    def is_done(self) -> bool:
+        return self.done == len(self._blocks)
+
     def advance(self) -> None:
         """Adds up what is complete."""
         while self.done < len(self._blocks) and self._missing[self.done] == 0:

@@ -103,7 +103,8 @@ class TcpCollectives(Collectives):
         call = Call(self, info, signature, lambda: _begin(bound))
         for peer in self.peers:
             sent = sum(b.outgoing_nbytes(peer) for b in bound)
-            call.send[peer] = sent, min(sent, EAGER_NBYTES), _chained(bound, "outgoing", peer)
+            ready = sum(b.outgoing_nbytes(peer) for b in bound if not b.waits)
+            call.send[peer] = sent, min(ready, EAGER_NBYTES), _chained(bound, "outgoing", peer)
             received = sum(b.incoming_nbytes(peer) for b in bound)
             call.receive[peer] = received, _chained(bound, "incoming", peer)
         call.local = itertools.chain.from_iterable(b.local() for b in bound)
@@ -140,14 +141,18 @@ class TcpCollectives(Collectives):
         try:
             self._move(call)
         except BaseException as error:
-            self._broken = f"{call.info.text} ended with {type(error).__name__}: {error}"
-            for link in self.links.values():
-                link.stop()
+            self.cut_off(call.info, error)
             raise
         if call.is_off:
             self._raise_desync({**call.texts, self.rank: call.info.text})
         after = sum(link.received_nbytes for link in self.links.values())
         self.received_nbytes += after - before - HEADER.size * len(self.peers)
+
+    def cut_off(self, info: CallInfo, error: BaseException) -> None:
+        """A call ended in its middle: there will be no other."""
+        self._broken = f"{info.text} ended with {type(error).__name__}: {error}"
+        for link in self.links.values():
+            link.stop()
 
     def _move(self, call: Call) -> None:
         """Sends and receives whatever can move, until all streams are at their end."""
@@ -236,12 +241,16 @@ class TcpCollectives(Collectives):
 
 @dataclass(frozen=True)
 class Job:
-    """One exchange of a call: `target` is filled from the sources of all ranks."""
+    """One exchange of a call: `target` is filled from the sources of all ranks.
+
+    waits: the source is the target of the jobs before it; it is sent when their sums are done.
+    """
 
     source: Array | None
     target: Array
     exchange: Exchange
     reduce: Any = np.add
+    waits: bool = False
 
 
 class _Bound:
@@ -249,6 +258,7 @@ class _Bound:
 
     def __init__(self, group: TcpCollectives, job: Job, sums: Sums) -> None:
         self._group, self._job, self._sums = group, job, sums
+        self.waits = job.waits
         self._wire = wire_of(job.exchange, group.rank)
         self._blocks = [
             sums.add(
@@ -276,9 +286,11 @@ class _Bound:
     def incoming_nbytes(self, peer: int) -> int:
         return self._wire.incoming_numel.get(peer, 0) * self._job.target.itemsize
 
-    def outgoing(self, peer: int) -> Iterator[list[memoryview]]:
+    def outgoing(self, peer: int) -> Outgoing:
         parts = [self._own(slices) for slices in self._wire.outgoing.get(peer, ())]
-        return outgoing_parts(parts, self._group.block("pack", peer))
+        while self.waits and not self._sums.is_done:
+            yield None
+        yield from outgoing_parts(parts, self._group.block("pack", peer))
 
     def incoming(self, peer: int) -> Incoming:
         for slices, number in self._wire.incoming.get(peer, ()):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import threading
 import uuid
 from collections.abc import Callable
 from typing import Any
@@ -19,7 +20,7 @@ from oneflow.boxing.collectives.tcp_call import HEADER
 from oneflow.boxing.execute import run_route
 from oneflow.boxing.transitions import RouteStep
 from oneflow.core.dtype import float32
-from oneflow.core.errors import DesyncError
+from oneflow.core.errors import DesyncError, PeerLostError, TransportError
 from oneflow.core.placement import Placement
 from oneflow.core.sbp import BROADCAST, PARTIAL, NdSbp
 from oneflow.core.tensor_type import TensorType
@@ -220,3 +221,25 @@ def test_a_call_that_differs_on_one_host_is_found_on_all() -> None:
         for r in range(4):
             op = "max" if r == 2 else "sum"
             assert f"rank {r}: all_reduce({op}) float64[9000] at" in text
+
+
+def test_after_an_error_inside_a_host_no_call_goes_on() -> None:
+    over = threading.Event()
+
+    def gone(ranks: Any) -> None:
+        raise PeerLostError(f"ranks {list(ranks)} are gone")
+
+    def rank(c: SpanningCollectives) -> Any:
+        if c.rank == 1:  # agrees on the call, then does not do its part inside the host
+            c._inside = lambda *args: over.wait(20.0)  # type: ignore[assignment,misc,return-value]
+        c._peer_check = gone if c.rank == 0 else None
+        try:
+            c.all_reduce(np.ones(9000))
+        except PeerLostError as error:
+            with pytest.raises(TransportError, match="cut off since all_reduce"):
+                c.barrier()
+            over.set()
+            return str(error)
+
+    first, *_ = run("aab", rank)
+    assert first.startswith("ranks [1] are gone (rank 0 was in all_reduce(sum) float64[9000] at")

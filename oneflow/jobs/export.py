@@ -1,7 +1,7 @@
 """`graph.export` and `flow.jobs.save`: writes a graph with all that its training needs to one file.
 
-The graph is traced for it, with zeros of the batch's shape; nothing is run. With several ranks all
-of them call it, and rank 0 writes.
+The graph is traced for it, with zeros of the batch's shape; nothing is run. If it has global
+tensors all ranks call it, and rank 0 writes.
 """
 
 from __future__ import annotations
@@ -221,8 +221,13 @@ def _recorded(
 def _write(
     path: Path, description: Description, trace: Trace, rates: dict[str, Array], data: Data | None
 ) -> Description:
-    """All ranks bring their parts of variables; rank 0 writes."""
+    """All ranks bring their parts of variables; rank 0 writes. Of a graph of local tensors the
+    process that calls it writes, alone."""
     pact = Pact(f"export to {path}")
+    if not any(node.placement.size > 1 for node in trace.graph) and all(
+        x._placement is None for x in trace.variables.values()
+    ):
+        pact.world_size, pact.rank = 1, 0
     file = _File(path) if pact.rank == 0 else None
     try:
         variables = trace.variables

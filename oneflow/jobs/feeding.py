@@ -55,13 +55,27 @@ class Feeder:
             name = f"input.{port.index}"
             if name in self._inputs:
                 found[name] = self._rows(port.name, name)
-        for name, table in self._rates.items():
-            found[name] = np.array(table[min(step, len(table) - 1)])
-        for number, count in self._d.updates.items():
-            found[f"step.{number}"] = np.array(count + step + 1, dtype=np.int64)
+        found |= self._scalars(step)
         if self._batches:
             self.cursor = self._batches.after(self.cursor)
         return found
+
+    def whole_feeds(self, cursor: Cursor, step: int) -> dict[str, Any]:
+        """As `feeds`, of all ranks together and at any place; goes nowhere."""
+        found = self._scalars(step)
+        for port in self._d.inputs:
+            if self._batches is not None:
+                rows = self._batches.rows(cursor, 0, self._batches.batch)
+                found[f"input.{port.index}"] = self._columns[port.name][rows]
+        return found
+
+    def _scalars(self, step: int) -> dict[str, Any]:
+        rates = {n: np.array(t[min(step, len(t) - 1)]) for n, t in self._rates.items()}
+        counts = {
+            f"step.{number}": np.array(count + step + 1, dtype=np.int64)
+            for number, count in self._d.updates.items()
+        }
+        return {**rates, **counts}
 
     def _rows(self, column: str, name: str) -> Array:
         _, box = self._inputs[name]

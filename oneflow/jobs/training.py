@@ -7,6 +7,7 @@ the same step, and a step costs nothing for it.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 import time
@@ -22,11 +23,12 @@ from oneflow.core.errors import NonFiniteError
 from oneflow.core.log import get_logger
 from oneflow.core.metrics import METRICS
 from oneflow.distributed.world import world
+from oneflow.jobs.diagnosis import first_nonfinite
 from oneflow.jobs.feeding import Feeder
 from oneflow.jobs.outputs import VARIABLES, MetricsFile, write_arrays
 from oneflow.jobs.reporting import Reporter
 from oneflow.jobs.restoring import restore
-from oneflow.jobs.running import Bound, whole
+from oneflow.jobs.running import Bound, Variable, whole
 from oneflow.jobs.saving import Saver, remove_left_overs
 from oneflow.jobs.sources import Access
 from oneflow.jobs.stopping import Stop, StoppedError
@@ -82,18 +84,27 @@ class Training:
         self._step_s = 0.0
         self._flushed_at = 0.0
         self._metrics: MetricsFile | None = None
+        self._before: dict[str, Variable] = {}
+        self._cursor_before = self._feeder.cursor
 
     def run(self) -> None:
         """Raises StoppedError after a checkpoint if it was told to stop."""
         self._start()
         self._stop.begin_steps()
-        while self._step < self._options.steps:
-            self._one_step()
-            if self._is_due():
-                self._begin_save()
-            if self._step >= self._next_meeting and self._meet():
-                self._end_early()
-        self._finish()
+        try:
+            while self._step < self._options.steps:
+                self._one_step()
+                if self._is_due():
+                    self._begin_save()
+                if self._step >= self._next_meeting and self._meet():
+                    self._end_early()
+            if self._options.every:
+                self._save_now()
+            self._wait_for_save()
+        finally:
+            if self._metrics is not None:
+                self._metrics.close()
+        self._write_outputs()
 
     def _start(self) -> None:
         options = self._options
@@ -115,6 +126,7 @@ class Training:
 
     def _one_step(self) -> None:
         start = perf_counter()
+        self._remember()
         feeds = self._feeder.feeds(self._step)
         self._results = self._bound.job.run(feeds)
         self._step += 1
@@ -152,22 +164,31 @@ class Training:
             self._metrics.flush()
             self._flushed_at = now
 
-    def _check(self, values: dict[str, float]) -> None:
-        for name, value in values.items():
-            if not math.isfinite(value):
-                node = self._maker(name)
-                raise NonFiniteError(
-                    f"step {self._step}: output {name} is {value}; it was made by "
-                    f"{node.describe()}{f' in {node.module}' if node.module else ''}"
-                )
+    def _remember(self) -> None:
+        """The variables as they are before a step, to find out later what went wrong in it."""
+        if self._d.stop_on_nonfinite:
+            self._before = {
+                name: dataclasses.replace(v, array=None if v.array is None else v.array.copy())
+                for name, v in self._bound.variables.items()
+            }
+            self._cursor_before = self._feeder.cursor
 
-    def _maker(self, name: str) -> Any:
-        """The node of the traced graph that makes an output."""
-        index = next(p.index for p in self._d.outputs if p.name == name)
-        for node in self._bound.file.graph().of_kind("output"):
-            if node.attrs["index"] == index:
-                return node.inputs[0].node
-        raise NonFiniteError(f"output {name} is not finite")
+    def _check(self, values: dict[str, float]) -> None:
+        """The recorded numbers are equal on all ranks, so all of them come to the same end."""
+        odd = {name: value for name, value in values.items() if not math.isfinite(value)}
+        if not odd:
+            return
+        arrays = {name: whole(v) for name, v in self._before.items()}
+        text = ""
+        if self._here.rank == 0:
+            file = self._bound.file
+            kept = {n: file.variables.read(n) for n in file.variables.entries if n not in arrays}
+            feeds = self._feeder.whole_feeds(self._cursor_before, self._step - 1)
+            step = self._d.first_step + self._step - 1
+            text = first_nonfinite(file.graph(), feeds, {**kept, **arrays}, step)
+        text = self._exchange({"text": text})[0]["text"] or "of an op that gives finite numbers now"
+        name, value = next(iter(odd.items()))
+        raise NonFiniteError(f"step {self._step}: {name} is {value}; it comes from {text}")
 
     # ---- meetings --------------------------------------------------------------------------------
 
@@ -222,7 +243,6 @@ class Training:
     def _end_early(self) -> None:
         """After a checkpoint of this very step."""
         self._save_now()
-        self._close_metrics()
         written = self._saver.last_step == self._step
         state = "a checkpoint" if written else f"no checkpoint ({self._saver.last_failure})"
         error = StoppedError(
@@ -230,17 +250,6 @@ class Training:
         )
         error.is_agreed = True
         raise error
-
-    def _finish(self) -> None:
-        if self._options.every:
-            self._save_now()
-        self._wait_for_save()
-        self._close_metrics()
-        self._write_outputs()
-
-    def _close_metrics(self) -> None:
-        if self._metrics is not None:
-            self._metrics.close()
 
     def _write_outputs(self) -> None:
         """The final variables, whole, and the last values of recorded outputs; rank 0 writes."""

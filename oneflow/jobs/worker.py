@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from oneflow.core.config import Config, set_config
-from oneflow.core.errors import OneFlowError, ProtocolError
+from oneflow.core.errors import InternalError, OneFlowError, ProtocolError
 from oneflow.core.frames import Frames
 from oneflow.distributed import ending
 from oneflow.distributed.world import close_world
@@ -117,11 +117,16 @@ def main(argv: list[str] | None = None) -> None:
     sock.set_inheritable(False)
     frames, stop = Frames(sock, pb.WorkerCommand), Stop()
     stop.install()
-    ending.watch(lambda _: False, lambda: False)  # exit codes of errors, also before there are peers
+    ending.watch(
+        lambda _: False, lambda: False
+    )  # exit codes of errors, also before there are peers
     _import(WARM)
     commands = Commands(frames, stop)
     frames.send(pb.WorkerMessage(ready=pb.Empty()))
-    begin = _wait(commands)
+    try:
+        begin = _wait(commands)
+    except StoppedError as error:  # there was no job yet
+        sys.exit(error.exit_code)
     try:
         _run(begin, frames, commands, stop, roots)
     except StoppedError as error:
@@ -160,7 +165,7 @@ def data_roots(env: Mapping[str, str]) -> tuple[Path, ...]:
     return tuple(Path(os.path.realpath(p)) for p in listed if p)
 
 
-def as_ours(error: Exception) -> OneFlowError | Exception:
+def as_ours(error: Exception) -> OneFlowError:
     """The error with the exit code and the reason that it means for a job."""
     if isinstance(error, OneFlowError):
         return error
@@ -170,7 +175,8 @@ def as_ours(error: Exception) -> OneFlowError | Exception:
         return DiskFullError(str(error))
     if type(error).__name__ == "OutOfMemoryError":  # CuPy's, which is not always there
         return _device_memory(error)
-    return error
+    # No user's code runs here, so the mistake is ours.
+    return InternalError(f"{type(error).__name__}: {error}")
 
 
 def _device_memory(error: Exception) -> OneFlowError:
@@ -179,14 +185,13 @@ def _device_memory(error: Exception) -> OneFlowError:
     return ours
 
 
-def _say_failed(frames: Frames, begin: Any, error: Exception) -> None:
+def _say_failed(frames: Frames, begin: Any, error: OneFlowError) -> None:
     from oneflow.protos import cluster_pb2 as pb
 
-    reason = error.reason if isinstance(error, OneFlowError) else "USER_ERROR"
     failed = pb.Exited(
         id=begin.prepare.id,
-        exit_code=ending.exit_code(error),
-        reason=reason,
+        exit_code=error.exit_code,
+        reason=error.reason,
         cause=ending.describe(error)[:MAX_CAUSE_CHARS],
         last_step=getattr(error, "last_step", 0),
         pid=os.getpid(),

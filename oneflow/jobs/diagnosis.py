@@ -1,0 +1,103 @@
+"""Where a number became none: a step run again, op by op, on rank 0, until a result is not finite.
+
+The traced graph says what the step means without layouts, so one rank can run it whole, on the rows
+of the batch and on the variables as they were before the step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from oneflow.autograd.grad_mode import no_grad
+from oneflow.core.dispatch import call
+from oneflow.core.graph import LogicalGraph, Node
+from oneflow.core.op import find_op
+from oneflow.core.rng import mix_seed
+from oneflow.tensor.tensor import Tensor, wrap
+
+Array = np.ndarray[Any, Any]
+
+
+def first_nonfinite(
+    graph: LogicalGraph, feeds: Mapping[str, Array], variables: Mapping[str, Array], step: int
+) -> str:
+    """What gave the first result that is not finite, with op, module and line; "" if nothing did.
+
+    feeds: whole inputs by name.  variables: whole, as before the step; they are not changed.
+    """
+    for piece in range(graph.num_pieces):
+        found = _run(graph, feeds, variables, step, piece)
+        if found:
+            of = f", in micro-batch {piece} of {graph.num_pieces}" if graph.num_pieces > 1 else ""
+            return found + of
+    return ""
+
+
+def _run(
+    graph: LogicalGraph,
+    feeds: Mapping[str, Array],
+    variables: Mapping[str, Array],
+    step: int,
+    piece: int,
+) -> str:
+    values: dict[int, Tensor] = {}
+    with no_grad(), np.errstate(all="ignore"):
+        for node in graph:
+            ins = [values[v.id] for v in node.inputs]
+            if node.op == "input":
+                made: Any = wrap(np.array(feeds[node.attrs["name"]]))
+            elif node.op == "variable":
+                made = wrap(np.array(variables[node.attrs["name"]]))
+            elif node.is_structural:
+                if node.op == "output":
+                    continue
+                made = _part(node, ins[0], piece, graph.num_pieces)
+            else:
+                made = call(find_op(node.op), *ins, **_attrs(node, step))
+            listed = made if isinstance(made, tuple) else (made,)
+            for value, x in zip(node.outputs, listed, strict=True):
+                values[value.id] = x
+                if not _is_finite(x):
+                    return _describe(node, ins)
+    return ""
+
+
+def _attrs(node: Node, step: int) -> dict[str, Any]:
+    """A random op has other numbers in each step."""
+    if find_op(node.op).is_random:
+        return {**node.attrs, "seed": mix_seed(node.attrs["seed"], step)}
+    return node.attrs
+
+
+def _part(node: Node, x: Tensor, piece: int, num_pieces: int) -> Tensor:
+    """A structural node: its input, or the piece of it that is run."""
+    if node.op != "unpack":
+        return x
+    rows = x.type.shape[0] // num_pieces
+    return wrap(np.array(x._array[piece * rows : (piece + 1) * rows]))
+
+
+def _is_finite(x: Tensor) -> bool:
+    array = x._array
+    if array.dtype.kind not in "fc" and array.dtype.name != "bfloat16":
+        return True
+    return bool(np.isfinite(array).all())
+
+
+def _describe(node: Node, ins: list[Tensor]) -> str:
+    if node.op in ("input", "variable"):
+        name = node.attrs["name"]
+        return f"{node.op} {name} held a number that is not finite before the step"
+    where = f" in module {node.module}" if node.module else ""
+    taken = ", ".join(_range(x) for x in ins)
+    return f"{node.describe()}{where}, of {taken}"
+
+
+def _range(x: Tensor) -> str:
+    array = x._array
+    if not array.size or array.dtype.kind not in "fiu":
+        return str(x.type)
+    return f"{x.type} from {float(array.min()):.6g} to {float(array.max()):.6g}"

@@ -1,0 +1,181 @@
+"""Checkpoints of a job on one rank: written beside training, kept, given up, read again."""
+
+from __future__ import annotations
+
+import errno
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import oneflow as flow
+from oneflow.core.dtype import dtype_of
+from oneflow.core.errors import CheckpointError
+from oneflow.core.placement import Placement
+from oneflow.core.sbp import BROADCAST
+from oneflow.core.tensor_type import TensorType
+from oneflow.jobs import saving
+from oneflow.jobs.order import Cursor
+from oneflow.jobs.outputs import MetricsFile
+from oneflow.jobs.restoring import restore
+from oneflow.jobs.running import Variable
+from oneflow.jobs.saving import Saver, remove_left_overs, saved_steps
+
+
+def variables(value: float = 1.0) -> dict[str, Variable]:
+    arrays = {
+        "model.weight": np.full((4, 3), value, np.float32),
+        "model.weight-momentum_buf": np.arange(12, dtype=np.float32).reshape(4, 3) * value,
+        "count": np.array(int(value)),
+    }
+    place = Placement("cpu", [0])
+    return {
+        n: Variable(TensorType(a.shape, dtype_of(a.dtype)), place, (BROADCAST,), a)
+        for n, a in arrays.items()
+    }
+
+
+def wait(saver: Saver) -> None:
+    end = time.monotonic() + 20
+    while saver.is_busy:
+        saver.hear([saver.said()])
+        assert time.monotonic() < end
+        time.sleep(0.001)
+
+
+def saved(folder: Path, steps: list[int], keep: int = 2) -> tuple[Saver, list[tuple[str, int]]]:
+    told: list[tuple[str, int]] = []
+    saver = Saver(folder, keep, "key", lambda path, step: told.append((path, step)))
+    for step in steps:
+        saver.begin(step, Cursor(1, step), variables(step))
+        wait(saver)
+    return saver, told
+
+
+def test_the_newest_are_kept_and_named(tmp_path: Path) -> None:
+    saver, told = saved(tmp_path, [5, 10, 15])
+    assert told == [(str(tmp_path / f"step-{n}"), n) for n in (5, 10, 15)]
+    assert saved_steps(tmp_path) == [10, 15] and saver.last_step == 15
+    assert (tmp_path / "last_checkpoint").read_text() == "step-15\n"
+    found = flow.load(tmp_path / "step-10")
+    assert found["step"] == 10 and found["cursor"] == {"epoch": 1, "position": 10}
+    np.testing.assert_array_equal(
+        found["variables"]["model.weight"].to_local().numpy(), np.full((4, 3), 10, np.float32)
+    )
+
+
+def test_what_training_changes_meanwhile_is_not_saved(tmp_path: Path) -> None:
+    saver = Saver(tmp_path, 2, "key", lambda *_: None)
+    state = variables(3)
+    saver.begin(1, Cursor(), state)
+    for v in state.values():
+        v.array[...] = -1
+    wait(saver)
+    restore(str(tmp_path / "step-1"), state, may_fall_back=False)
+    assert {float(v.array.max()) for v in state.values()} == {3.0, 33.0}
+
+
+def test_going_on_finds_values_and_place(tmp_path: Path) -> None:
+    saved(tmp_path, [7])
+    state = variables(0)
+    found = restore(str(tmp_path / "step-7"), state, may_fall_back=False)
+    assert (found.step, found.cursor) == (7, Cursor(1, 7))
+    for name, v in variables(7).items():
+        np.testing.assert_array_equal(state[name].array, v.array)
+
+
+def test_a_full_disk_keeps_the_previous_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Full(saving.PendingFile):
+        def commit(self) -> int:
+            self.abort()
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self.path))
+
+    saver, told = saved(tmp_path, [1])
+    monkeypatch.setattr(saving, "PendingFile", Full)
+    saver.begin(2, Cursor(), variables())
+    wait(saver)
+    assert saver.failures == 1 and saver.last_failure.startswith("DISK_FULL: rank 0: ")
+    assert saver.last_step == 1 and len(told) == 1
+    monkeypatch.undo()
+    assert sorted(os.listdir(tmp_path)) == ["last_checkpoint", "step-1"]
+    saver.begin(3, Cursor(), variables())
+    wait(saver)
+    assert saved_steps(tmp_path) == [1, 3]
+
+
+def test_a_step_that_is_there_already_is_replaced(tmp_path: Path) -> None:
+    saved(tmp_path, [4])
+    saver = Saver(tmp_path, 2, "other", lambda *_: None)
+    saver.begin(4, Cursor(), variables(9))
+    wait(saver)
+    state = variables(0)
+    restore(str(tmp_path / "step-4"), state, may_fall_back=False)
+    assert float(state["model.weight"].array.max()) == 9.0
+    assert sorted(os.listdir(tmp_path)) == ["last_checkpoint", "step-4"]
+
+
+def test_what_an_earlier_attempt_began_is_taken_away(tmp_path: Path) -> None:
+    (tmp_path / ".step-3.0123456789abcdef").mkdir()
+    (tmp_path / "mine").mkdir()
+    remove_left_overs(tmp_path)
+    assert os.listdir(tmp_path) == ["mine"]
+
+
+@pytest.mark.parametrize("damage", ["shard", "manifest", "missing"])
+def test_damage_is_found_and_an_older_one_taken(tmp_path: Path, damage: str) -> None:
+    saved(tmp_path, [1, 2])
+    last = tmp_path / "step-2"
+    pattern = "*.json" if damage == "manifest" else "shard-*"
+    file = next(last.glob(pattern))
+    data = bytearray(file.read_bytes())
+    data[-3] ^= 4
+    file.unlink() if damage == "missing" else file.write_bytes(data)
+    with pytest.raises(CheckpointError):
+        restore(str(last), variables(), may_fall_back=False)
+    assert restore(str(last), variables(), may_fall_back=True).step == 1
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda v: v.pop("count"), "'count' is only in the checkpoint"),
+        (lambda v: v.update(more=v["count"]), "'more' is only in the job"),
+        (lambda v: v.update(count=v["model.weight"]), r"'count' is int64\[\] there"),
+    ],
+)
+def test_a_checkpoint_of_another_job_is_refused(tmp_path: Path, change: Any, message: str) -> None:
+    saved(tmp_path, [1])
+    state = variables()
+    change(state)
+    with pytest.raises(CheckpointError, match=message):
+        restore(str(tmp_path / "step-1"), state, may_fall_back=False)
+
+
+def test_a_checkpoint_that_no_job_wrote_is_refused(tmp_path: Path) -> None:
+    x = flow.ones(2, placement=flow.placement("cpu", [0]), sbp=flow.sbp.broadcast)
+    flow.save({"format": "other", "x": x}, tmp_path / "f")
+    with pytest.raises(CheckpointError, match="not one of a job"):
+        restore(str(tmp_path / "f"), variables(), may_fall_back=False)
+
+
+def test_the_curve_goes_on_where_the_checkpoint_was(tmp_path: Path) -> None:
+    first = MetricsFile(tmp_path, 0)
+    for step in range(1, 6):
+        first.add(step, {"loss": 1 / step})
+    first.close()
+    path = tmp_path / "outputs" / "metrics.jsonl"
+    path.write_bytes(path.read_bytes() + b'{"step": 6, "lo')
+    second = MetricsFile(tmp_path, 3)
+    second.add(4, {"loss": 0.1})
+    second.close()
+    assert path.read_text().splitlines() == [
+        '{"step": 1, "loss": 1.0}',
+        '{"step": 2, "loss": 0.5}',
+        '{"step": 3, "loss": 0.3333333333333333}',
+        '{"step": 4, "loss": 0.1}',
+    ]

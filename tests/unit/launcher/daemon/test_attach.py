@@ -1,0 +1,97 @@
+"""The line of a daemon: pauses, settings, tokens."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from oneflow.core.errors import ConfigError, ProtocolError
+from oneflow.launcher.daemon.attach import Backoff
+from oneflow.launcher.daemon.events import DrainTold, Fenced, NotedTold, StopTold, Welcomed
+from oneflow.launcher.daemon.settings import DaemonSettings
+from oneflow.launcher.daemon.wire import event_of, key_of
+from oneflow.protos import cluster_pb2 as pb
+
+
+def test_pauses_grow_at_random_between_their_limits() -> None:
+    backoff = Backoff(random.Random(1))
+    pauses = [backoff.next_s() for _ in range(200)]
+    assert all(0.2 <= pause <= 5.0 for pause in pauses)
+    assert max(pauses[:3]) <= 0.8
+    assert len(set(pauses)) == len(pauses) - pauses.count(0.2) + (0.2 in pauses)
+    assert max(pauses) > 4.0
+    backoff.reset()
+    assert backoff.next_s() == 0.2
+
+
+def settings(**changes: Any) -> DaemonSettings:
+    given: dict[str, Any] = {"device": "cpu:0", "scheduler": "127.0.0.1:1", "env": {}}
+    return DaemonSettings(**(given | {"state_dir": Path("/tmp/x")} | changes))
+
+
+@pytest.mark.parametrize("device", ["cpu", "gpu:0", "cpu:-1", "cpu:0x", "", "cuda:99999"])
+def test_a_device_is_checked(device: str) -> None:
+    with pytest.raises(ConfigError, match="is not like cpu:0 or cuda:3"):
+        settings(device=device).check()
+
+
+def test_names_and_times_are_checked() -> None:
+    settings(node="n1").check()
+    assert settings(node="n1", device="cpu:3").id == "n1/cpu:3"
+    with pytest.raises(ConfigError, match="use letters"):
+        settings(node="a/b").check()
+    with pytest.raises(ConfigError, match="times must grow"):
+        settings(suspect_s=20.0).check()
+
+
+def test_a_token_file_is_read_anew_and_must_be_private(tmp_path: Path) -> None:
+    path = tmp_path / "token"
+    path.write_text("one\n")
+    path.chmod(0o600)
+    found = settings(token_file=path)
+    assert found.current_token() == "one"
+    path.write_text("two\n")
+    assert found.current_token() == "two"
+    path.chmod(0o640)
+    with pytest.raises(ConfigError, match="chmod 600"):
+        found.current_token()
+    with pytest.raises(ConfigError, match="No such file"):
+        settings(token_file=tmp_path / "none").check()
+
+
+def test_a_rank_does_not_get_what_is_the_daemons() -> None:
+    env = {
+        "ONEFLOW_AUTH_TOKEN": "s",
+        "NOTIFY_SOCKET": "/x",
+        "PATH": "/bin",
+        "ONEFLOW_JOB_TOKEN": "j",
+    }
+    assert settings(env=env).rank_base_env() == {"PATH": "/bin"}
+
+
+def test_messages_become_events() -> None:
+    id = pb.AttemptId(job_id="j1", attempt=2, rank=3)
+    key = key_of(id)
+    assert (key.job_id, key.attempt, key.rank) == ("j1", 2, 3)
+    pairs = [
+        (pb.SchedulerMessage(welcome=pb.Welcome(epoch=7)), Welcomed(7)),
+        (pb.SchedulerMessage(fenced="why"), Fenced("why")),
+        (pb.SchedulerMessage(noted=id), NotedTold(key)),
+        (pb.SchedulerMessage(drain=False), DrainTold(False)),
+        (
+            pb.SchedulerMessage(stop=pb.Stop(id=id, grace_s=-1, why="x")),
+            StopTold(key, 0.0, "x"),
+        ),
+        (pb.SchedulerMessage(), None),
+    ]
+    for message, event in pairs:
+        assert event_of(message) == event
+
+
+@pytest.mark.parametrize("job_id", ["", "..", "a/b", "../x", "a\0b", "x" * 1000])
+def test_a_job_id_is_no_path(job_id: str) -> None:
+    with pytest.raises(ProtocolError):
+        key_of(pb.AttemptId(job_id=job_id))

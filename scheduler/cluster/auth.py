@@ -1,0 +1,314 @@
+"""Who may call what: every call passes the guard, which counts it, limits it and names its caller.
+
+The token comes as metadata, `authorization: Bearer <secret>` (or `oneflow-token: <secret>`, as the
+ranks of a job say it). Health checks need none.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import math
+import time
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import grpc
+from grpc import aio
+
+from oneflow.core.control_channel import TOKEN_KEY
+from oneflow.core.errors import AuthError, OneFlowError, ProtocolError
+from oneflow.core.log import get_logger
+from oneflow.scheduler.cluster.audit import Audit
+from oneflow.scheduler.cluster.metrics import ClusterMetrics
+from oneflow.scheduler.cluster.refusals import ERROR_KEY, DeniedError, ExhaustedError, status_of
+from oneflow.scheduler.cluster.settings import Limits
+from oneflow.scheduler.cluster.wire import MAX_MESSAGE_NBYTES
+from oneflow.scheduler.jobs import tokens as token_rules
+from oneflow.scheduler.jobs.records import TokenRecord
+
+AUTHORIZATION = "authorization"
+OPEN_PREFIX = "/grpc.health.v1.Health/"
+ROLES: Mapping[str, str] = {
+    "/oneflow.Jobs/Submit": "submit",
+    "/oneflow.Jobs/Get": "view",
+    "/oneflow.Jobs/List": "view",
+    "/oneflow.Jobs/Cancel": "submit",
+    "/oneflow.Jobs/Restart": "submit",
+    "/oneflow.Jobs/Remove": "submit",
+    "/oneflow.Jobs/Watch": "view",
+    "/oneflow.Jobs/Metrics": "view",
+    "/oneflow.Jobs/Logs": "view",
+    "/oneflow.Jobs/Infer": "submit",
+    "/oneflow.Jobs/Upload": "submit",
+    "/oneflow.Jobs/Outputs": "view",
+    "/oneflow.Cluster/Status": "view",
+    "/oneflow.Cluster/Drain": "admin",
+    "/oneflow.Cluster/Shutdown": "admin",
+    "/oneflow.Cluster/CreateToken": "admin",
+    "/oneflow.Cluster/RotateToken": "admin",
+    "/oneflow.Cluster/RevokeToken": "admin",
+    "/oneflow.Cluster/ListTokens": "admin",
+    "/oneflow.Daemons/Attach": "daemon",
+    "/oneflow.Daemons/Fetch": "daemon",
+}
+"""The least role for each method; one that is not here may not be called."""
+
+UNBOUNDED = frozenset(("/oneflow.Jobs/Infer",))  # as large as gRPC lets through
+MAX_LIMITED = 10_000  # tokens whose use is remembered
+
+log = get_logger(__name__)
+
+
+@dataclass(frozen=True)
+class Caller:
+    """Who makes this call. peer: as gRPC names it."""
+
+    name: str
+    role: str
+    peer: str
+
+    @property
+    def is_admin(self) -> bool:
+        return self.role == "admin"
+
+
+_caller: contextvars.ContextVar[Caller] = contextvars.ContextVar("caller")
+
+
+def caller() -> Caller:
+    """Of the call that is being answered."""
+    return _caller.get()
+
+
+class Tokens:
+    """The tokens of the cluster, as they are in the store."""
+
+    def __init__(
+        self, records: Iterable[TokenRecord], wall: Callable[[], float] = time.time
+    ) -> None:
+        self.records = list(records)
+        self._wall = wall
+
+    def find(self, secret: str) -> TokenRecord:
+        """Raises AuthError."""
+        return token_rules.find(self.records, secret, self._wall())
+
+    def why_not(self, secret: str) -> str:
+        """The label of a failure: missing, bad or expired (or revoked)."""
+        if not secret:
+            return "missing"
+        digest = token_rules.digest_of(secret[: token_rules.MAX_SECRET_CHARS])
+        return "expired" if any(t.digest == digest for t in self.records) else "bad"
+
+
+class Use:
+    """How much one token asks: a bucket of requests that refills, and streams that are open."""
+
+    def __init__(self, rate: float, burst: float, streams: int, now: float) -> None:
+        self._rate, self._burst, self._max_streams = rate, burst, streams
+        self._left, self._at = burst, now
+        self.streams = 0
+
+    def ask(self, now: float) -> None:
+        """Raises ExhaustedError."""
+        self._left = min(self._burst, self._left + (now - self._at) * self._rate)
+        self._at = now
+        if self._left < 1:
+            wait_s = (1 - self._left) / self._rate
+            raise ExhaustedError(
+                f"more than {self._rate:g} requests a second with one token; "
+                f"try again in {math.ceil(wait_s * 1000)} ms"
+            )
+        self._left -= 1
+
+    def open_stream(self) -> None:
+        if self.streams >= self._max_streams:
+            raise ExhaustedError(
+                f"{self.streams} streams are open with this token, as many as are allowed"
+            )
+        self.streams += 1
+
+
+class Guard(aio.ServerInterceptor):  # type: ignore[misc]
+    """Stands before every method."""
+
+    def __init__(
+        self,
+        tokens: Tokens,
+        limits: Limits,
+        audit: Audit,
+        metrics: ClusterMetrics,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._tokens, self._limits = tokens, limits
+        self._audit, self._metrics, self._now = audit, metrics, now
+        self._uses: dict[str, Use] = {}
+
+    async def intercept_service(self, continuation: Any, details: Any) -> Any:
+        handler = await continuation(details)
+        method = str(details.method)
+        if handler is None or method.startswith(OPEN_PREFIX):
+            return handler
+        return _guarded(self, handler, method)
+
+    def admit(self, method: str, context: Any, is_stream: bool) -> tuple[Caller, Use]:
+        """Raises AuthError, DeniedError or ExhaustedError. Opens a stream that must be closed."""
+        peer = str(context.peer())
+        secret = _secret(context.invocation_metadata() or ())
+        try:
+            token = self._tokens.find(secret)
+        except AuthError:
+            self._failed(self._tokens.why_not(secret), method, peer)
+            raise
+        needed = ROLES.get(method, "admin")
+        try:
+            token_rules.check_role(token, needed)
+        except AuthError as error:
+            self._failed("role", method, peer, token.name)
+            raise DeniedError(str(error)) from None
+        use = self._use(token)
+        use.ask(self._now())
+        if is_stream:
+            use.open_stream()
+        return Caller(token.name, token.role, peer), use
+
+    def check_size(self, method: str, request: Any) -> None:
+        if method not in UNBOUNDED and request.ByteSize() > MAX_MESSAGE_NBYTES:
+            self._metrics.message_rejected("oversize")
+            nbytes = request.ByteSize()
+            raise ExhaustedError(f"a message of {nbytes} bytes; at most {MAX_MESSAGE_NBYTES}")
+
+    def answered(self, method: str, code: str, seconds: float | None) -> None:
+        self._metrics.rpc_done(method.rpartition("/")[2], code, seconds)
+
+    def _failed(self, reason: str, method: str, peer: str, token: str = "") -> None:
+        self._metrics.auth_failed(reason)
+        self._audit.auth_failure(reason, method, peer, token)
+
+    def _use(self, token: TokenRecord) -> Use:
+        found = self._uses.get(token.name)
+        if found is None:
+            if len(self._uses) >= MAX_LIMITED:
+                self._uses = {name: use for name, use in self._uses.items() if use.streams}
+            limits, factor = self._limits, 1
+            if token.role == "daemon":
+                factor = limits.daemon_factor
+            found = self._uses[token.name] = Use(
+                limits.requests_per_s * factor,
+                limits.burst * factor,
+                limits.streams * factor,
+                self._now(),
+            )
+        return found
+
+
+def _secret(metadata: Iterable[tuple[str, Any]]) -> str:
+    for key, value in metadata:
+        if key == AUTHORIZATION and isinstance(value, str):
+            kind, _, secret = value.partition(" ")
+            return secret.strip() if kind.lower() == "bearer" else ""
+        if key == TOKEN_KEY and isinstance(value, str):
+            return value
+    return ""
+
+
+# ---- handlers ------------------------------------------------------------------------------------
+
+
+def _guarded(guard: Guard, handler: Any, method: str) -> Any:
+    """A handler of the same kind, which gRPC insists on."""
+    ways = {
+        (False, False): ("unary_unary", _one_answer),
+        (False, True): ("unary_stream", _many_answers),
+        (True, False): ("stream_unary", _one_answer),
+        (True, True): ("stream_stream", _many_answers),
+    }
+    name, wrap = ways[handler.request_streaming, handler.response_streaming]
+    make = getattr(grpc, f"{name}_rpc_method_handler")
+    return make(
+        wrap(guard, getattr(handler, name), method, handler.request_streaming),
+        request_deserializer=handler.request_deserializer,
+        response_serializer=handler.response_serializer,
+    )
+
+
+def _one_answer(guard: Guard, behaviour: Any, method: str, takes_stream: bool) -> Any:
+    async def answer(request: Any, context: Any) -> Any:
+        call = _Call(guard, method, context, takes_stream)
+        try:
+            call.begin(None if takes_stream else request)
+            return await behaviour(request, context)
+        except BaseException as error:
+            await call.fail(error)
+            raise
+        finally:
+            call.end()
+
+    return answer
+
+
+def _many_answers(guard: Guard, behaviour: Any, method: str, takes_stream: bool) -> Any:
+    async def answer(request: Any, context: Any) -> AsyncIterator[Any]:
+        call = _Call(guard, method, context, is_stream=True)
+        answers = None
+        try:
+            call.begin(None if takes_stream else request)
+            answers = behaviour(request, context)
+            async for message in answers:
+                yield message
+        except BaseException as error:
+            await call.fail(error)
+            raise
+        finally:
+            if answers is not None:
+                await answers.aclose()
+            call.end()
+
+    return answer
+
+
+class _Call:
+    """From admission to the count of its code."""
+
+    def __init__(self, guard: Guard, method: str, context: Any, is_stream: bool) -> None:
+        self._guard, self._method, self._context = guard, method, context
+        self._is_stream = is_stream
+        self._use: Use | None = None
+        self._started = time.perf_counter()
+        self._code = "OK"
+
+    def begin(self, request: Any) -> None:
+        who, use = self._guard.admit(self._method, self._context, self._is_stream)
+        self._use = use
+        _caller.set(who)
+        if request is not None:
+            self._guard.check_size(self._method, request)
+
+    async def fail(self, error: BaseException) -> None:
+        """Tells the caller of an error of ours; hides what others would say."""
+        if isinstance(error, OneFlowError):
+            self._code = status_of(error)
+            await self._abort(str(error), type(error).__name__)
+        elif isinstance(error, Exception) and not isinstance(error, aio.AbortError):
+            self._code = "INTERNAL"
+            log.error("%s failed", self._method, exc_info=error)
+            await self._abort("the scheduler failed; see its log", "InternalError")
+        else:
+            self._code = "CANCELLED"
+
+    async def _abort(self, text: str, kind: str) -> None:
+        status = grpc.StatusCode[self._code]
+        await self._context.abort(status, text[:4000], ((ERROR_KEY, kind),))
+
+    def end(self) -> None:
+        if self._use is not None and self._is_stream:
+            self._use.streams -= 1
+        seconds = None if self._is_stream else time.perf_counter() - self._started
+        self._guard.answered(self._method, self._code, seconds)
+
+
+def require(condition: bool, message: str) -> None:
+    """Raises ProtocolError: what came cannot be."""
+    if not condition:
+        raise ProtocolError(message)

@@ -1,0 +1,294 @@
+"""Drives the job table: events in, actions done in order, what changed told to who watches.
+
+Rules that the code cannot show:
+* One task steps the table. Steps that wait for the store together are written in one transaction:
+  all that a batch of events saves is durable before anything of that batch is said or shown.
+* What cannot be written is tried again before anything else is done; jobs submitted meanwhile are
+  refused, what runs goes on.
+* `jobs` is what may be shown: never a state that a crash could still take back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+from oneflow.core.errors import OneFlowError, StoreError
+from oneflow.core.log import get_logger
+from oneflow.scheduler.cluster.attempts_log import AttemptsLog
+from oneflow.scheduler.cluster.refusals import NotFoundError
+from oneflow.scheduler.jobs.events import (
+    Action,
+    Event,
+    Rejected,
+    Remove,
+    Save,
+    SaveEpoch,
+    Submitted,
+    TellForget,
+    TellNoted,
+    TellPrepare,
+    TellStart,
+    TellStop,
+    Ticked,
+)
+from oneflow.scheduler.jobs.records import JobRecord
+from oneflow.scheduler.jobs.store import Change, Store
+from oneflow.scheduler.jobs.table import Table
+
+MAX_BATCH = 256
+MAX_UNDONE = 10_000
+T = TypeVar("T")
+
+log = get_logger(__name__)
+
+
+class Listener(Protocol):
+    """What happens besides: metrics, points, logs. Called on the loop, in this order."""
+
+    def stepped(self, event: Event, actions: Sequence[Action]) -> None:
+        """Before anything is durable."""
+
+    def changed(self, before: JobRecord | None, now: JobRecord | None) -> None:
+        """A record that may be shown, or None."""
+
+
+@dataclass
+class _Asked:
+    event: Event
+    answer: asyncio.Future[Rejected | None] | None
+
+
+class Driver:
+    """perform: does an action that is not the store's."""
+
+    def __init__(
+        self, table: Table, store: Store, attempts: AttemptsLog, perform: Callable[[Action], None]
+    ) -> None:
+        self.table = table
+        self.store = store
+        self.attempts = attempts
+        self.jobs: dict[str, JobRecord] = dict(table.jobs)
+        self.listeners: list[Listener] = []
+        self.write_seconds: Callable[[float], None] = lambda seconds: None
+        self._perform = perform
+        self._queue: asyncio.Queue[_Asked] = asyncio.Queue()
+        self._thread = ThreadPoolExecutor(1, "oneflow-store")
+        self._undone_changes: list[Change] = []
+        self._undone: list[Action] = []
+        self._unshown: set[str] = set()
+        self._watchers: dict[str, set[asyncio.Event]] = {}
+        self._is_store_down = False
+
+    # -- asking ------------------------------------------------------------------------------------
+
+    def tell(self, event: Event) -> None:
+        """It happened."""
+        self._queue.put_nowait(_Asked(event, None))
+
+    async def ask(self, event: Event) -> Rejected | None:
+        """Returns when all it meant is durable; Rejected if it was refused.
+
+        Raises StoreError if it could not be made durable.
+        """
+        answer: asyncio.Future[Rejected | None] = asyncio.get_running_loop().create_future()
+        self._queue.put_nowait(_Asked(event, answer))
+        return await answer
+
+    async def in_store(self, call: Callable[[], T]) -> T:
+        """Runs `call`, which uses the store, in the store's one thread."""
+        return await asyncio.get_running_loop().run_in_executor(self._thread, call)
+
+    def job(self, job_id: str) -> JobRecord:
+        """Raises NotFoundError."""
+        record = self.jobs.get(job_id)
+        if record is None:
+            raise NotFoundError(f"there is no job {job_id[:80]!r}")
+        return record
+
+    async def watch(self, job_id: str) -> AsyncIterator[JobRecord]:
+        """The record now and after each change; ends when the job is removed. What changes while
+        nobody looks is seen once.
+        """
+        news = asyncio.Event()
+        self._watchers.setdefault(job_id, set()).add(news)
+        try:
+            while (record := self.jobs.get(job_id)) is not None:
+                news.clear()
+                yield record
+                await news.wait()
+        finally:
+            watchers = self._watchers.get(job_id, set())
+            watchers.discard(news)
+            if not watchers:
+                self._watchers.pop(job_id, None)
+
+    @property
+    def is_store_down(self) -> bool:
+        return self._is_store_down
+
+    # -- the one task ------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Until cancelled; what is under way then is finished by `close`."""
+        while True:
+            batch = [await self._queue.get()]
+            while not self._queue.empty() and len(batch) < MAX_BATCH:
+                batch.append(self._queue.get_nowait())
+            await self._do(batch)
+
+    async def close(self) -> None:
+        """After `run` has been cancelled: does what was still asked, and closes the store."""
+        rest = []
+        while not self._queue.empty():
+            rest.append(self._queue.get_nowait())
+        if rest:
+            await self._do(rest)
+        await self.in_store(self.store.close)
+        self._thread.shutdown()
+
+    async def _do(self, batch: list[_Asked]) -> None:
+        actions: list[Action] = []
+        refused: list[Rejected | None] = []
+        submitted: set[str] = set()
+        for asked in batch:
+            done = self.table.step(asked.event, time.monotonic())
+            actions += done
+            refused.append(_refusal(asked.event, done))
+            submitted |= _new_job(asked.event, done)
+            for listener in self.listeners:
+                listener.stepped(asked.event, done)
+        self._unshown |= self.table.take_changed()
+        self._undone += actions
+        error = await self._write(submitted)
+        if error is None:
+            self._perform_all()
+            self._show()
+        for asked, refusal in zip(batch, refused, strict=True):
+            _reply(asked.answer, refusal, error)
+
+    async def _write(self, submitted: set[str]) -> StoreError | None:
+        """Makes durable what is to be; on failure keeps it, but for the jobs just submitted."""
+        new = [a for a in self._undone if isinstance(a, (Save, Remove, SaveEpoch))]
+        changes = _compacted([*self._undone_changes, *new])
+        if not changes:
+            return None
+        started = time.perf_counter()
+        try:
+            await self.in_store(lambda: self._write_now(changes))
+        except StoreError as error:
+            self._failed(error, changes, submitted)
+            return error
+        if self._is_store_down:
+            log.warning("the store can be written again")
+        self._is_store_down, self._undone_changes = False, []
+        self.write_seconds(time.perf_counter() - started)
+        return None
+
+    def _write_now(self, changes: list[Change]) -> None:
+        self.attempts.note(changes)
+        self.store.write(changes)
+
+    def _failed(self, error: StoreError, changes: list[Change], submitted: set[str]) -> None:
+        if not self._is_store_down:
+            log.error("%s; what runs goes on, new jobs are refused", error)
+        self._is_store_down = True
+        for job_id in submitted:
+            self.table.withdraw(job_id)
+            self._unshown.discard(job_id)
+        self._undone_changes = [c for c in changes if _job_of(c) not in submitted]
+        told: list[Action] = [
+            a for a in self._undone if not isinstance(a, (Save, Remove, SaveEpoch))
+        ]
+        self._undone = [a for a in told if _job_of(a) not in submitted][-MAX_UNDONE:]
+
+    def _perform_all(self) -> None:
+        undone, self._undone = self._undone, []
+        for action in undone:
+            if not isinstance(action, (Save, Remove, SaveEpoch)):
+                self._perform(action)
+
+    def _show(self) -> None:
+        changed, self._unshown = self._unshown, set()
+        for job_id in changed:
+            before, now = self.jobs.get(job_id), self.table.jobs.get(job_id)
+            if now is None:
+                self.jobs.pop(job_id, None)
+            else:
+                self.jobs[job_id] = now
+            for listener in self.listeners:
+                listener.changed(before, now)
+            self.notify(job_id)
+
+    def notify(self, job_id: str) -> None:
+        """Wakes who watches that job."""
+        for news in self._watchers.get(job_id, ()):
+            news.set()
+
+
+async def tick(driver: Driver, tick_s: float, also: Callable[[], Awaitable[None]]) -> None:
+    """Lets time pass for the table, until cancelled."""
+    while True:
+        driver.tell(Ticked(time.time()))
+        await also()
+        await asyncio.sleep(tick_s)
+
+
+def _refusal(event: Event, actions: Sequence[Action]) -> Rejected | None:
+    return next((a for a in actions if isinstance(a, Rejected) and a.event is event), None)
+
+
+def _new_job(event: Event, actions: Sequence[Action]) -> set[str]:
+    """The id, if the event submitted a job that was not there before."""
+    if not isinstance(event, Submitted):
+        return set()
+    return {a.record.id for a in actions if isinstance(a, Save) and a.record.id == event.job_id}
+
+
+def _job_of(action: Action) -> str:
+    match action:
+        case Save(record=record) | TellPrepare(record=record):
+            return record.id
+        case Remove() | TellStart() | TellStop() | TellNoted() | TellForget():
+            return action.job_id
+    return ""
+
+
+def _compacted(changes: Sequence[Change]) -> list[Change]:
+    """The same in the end, with one Save for each job and one epoch."""
+    last: dict[object, int] = {}
+    removed: dict[str, int] = {}
+    for number, change in enumerate(changes):
+        match change:
+            case Remove(job_id=job_id):
+                removed[job_id] = number
+            case Save(record=record):
+                last[record.id] = number
+            case SaveEpoch():
+                last[SaveEpoch] = number
+    keep = set(removed.values()) | {
+        n for key, n in last.items() if n > removed.get(key if isinstance(key, str) else "", -1)
+    }
+    return [change for number, change in enumerate(changes) if number in keep]
+
+
+def _reply(
+    answer: asyncio.Future[Rejected | None] | None,
+    refusal: Rejected | None,
+    error: OneFlowError | None,
+) -> None:
+    if answer is None or answer.done():
+        return
+    if error is not None and refusal is None:
+        answer.set_exception(error)
+    else:
+        answer.set_result(refusal)
+
+
+def by_id(jobs: Mapping[str, JobRecord]) -> list[JobRecord]:
+    """The newest first."""
+    return sorted(jobs.values(), key=lambda job: (job.submitted_at, job.id), reverse=True)

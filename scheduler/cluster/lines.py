@@ -1,0 +1,246 @@
+"""The open streams of daemons: which one speaks for which daemon, and what is asked over them."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+import tempfile
+from collections.abc import AsyncIterator, Iterable
+from pathlib import Path
+from typing import Any
+
+from oneflow.core.errors import ProtocolError
+from oneflow.protos import cluster_pb2 as pb
+from oneflow.scheduler.cluster.peers import LocalProcess
+from oneflow.scheduler.cluster.refusals import DeadlineError, UnavailableError
+
+MAX_MAIL = 20_000  # messages that wait for a daemon that does not read
+MAX_FILE_NBYTES = 64 << 30
+MAX_REQUESTS = 10_000  # that wait for one daemon
+
+
+class Line:
+    """One stream of one daemon. epoch: 0 until it is welcomed. mail: None ends the stream."""
+
+    def __init__(self, hello: pb.Hello, peer: str, process: LocalProcess | None) -> None:
+        self.daemon = hello.daemon
+        self.node = hello.node
+        self.incarnation = hello.incarnation
+        self.peer = peer
+        self.process = process
+        self.epoch = 0
+        self.is_open = True
+        self.mail: asyncio.Queue[pb.SchedulerMessage | None] = asyncio.Queue()
+        self._numbers = itertools.count(1)
+        self._logs: dict[int, asyncio.Future[pb.LogData]] = {}
+        self._infers: dict[int, asyncio.Future[pb.InferData]] = {}
+        self._files: dict[int, Spool] = {}
+
+    def send(self, message: pb.SchedulerMessage) -> None:
+        """Drops it if the stream is over, which is how messages get lost."""
+        if not self.is_open:
+            return
+        if self.mail.qsize() >= MAX_MAIL:
+            self.close("it does not read what it is told")
+            return
+        self.mail.put_nowait(message)
+
+    def close(self, why: str) -> None:
+        """Ends the stream after what was sent; who waits for an answer is told why."""
+        if not self.is_open:
+            return
+        self.is_open = False
+        self.mail.put_nowait(None)
+        error = UnavailableError(f"daemon {self.daemon} is not connected: {why}")
+        waiting: list[asyncio.Future[Any]] = [*self._logs.values(), *self._infers.values()]
+        for future in waiting:
+            if not future.done():
+                future.set_exception(error)
+                future.exception()  # seen, even if nobody waits any more
+        for spool in self._files.values():
+            spool.fail(error)
+
+    # -- asking ------------------------------------------------------------------------------------
+
+    async def read_log(self, request: pb.ReadLog, timeout_s: float) -> pb.LogData:
+        """Raises UnavailableError or DeadlineError."""
+        self._check_open()
+        request.request = number = next(self._numbers)
+        future: asyncio.Future[pb.LogData] = asyncio.get_running_loop().create_future()
+        self._logs[number] = future
+        try:
+            self.send(pb.SchedulerMessage(read_log=request))
+            return await asyncio.wait_for(future, timeout_s)
+        except asyncio.TimeoutError:
+            raise DeadlineError(f"daemon {self.daemon} did not answer in time") from None
+        finally:
+            del self._logs[number]
+
+    async def infer(self, request: pb.Infer, timeout_s: float) -> pb.InferData:
+        """Raises UnavailableError or DeadlineError."""
+        self._check_open()
+        request.request = number = next(self._numbers)
+        future: asyncio.Future[pb.InferData] = asyncio.get_running_loop().create_future()
+        self._infers[number] = future
+        try:
+            self.send(pb.SchedulerMessage(infer=request))
+            return await asyncio.wait_for(future, timeout_s)
+        except asyncio.TimeoutError:
+            raise DeadlineError(f"no answer within {timeout_s:g} s") from None
+        finally:
+            del self._infers[number]
+
+    async def read_file(
+        self, request: pb.ReadFile, folder: Path, idle_s: float
+    ) -> AsyncIterator[bytes]:
+        """The bytes of an output, piece by piece. Raises UnavailableError, DeadlineError or
+        ProtocolError with what the daemon says.
+        """
+        self._check_open()
+        request.request = number = next(self._numbers)
+        spool = self._files[number] = Spool(folder)
+        try:
+            self.send(pb.SchedulerMessage(read_file=request))
+            while (data := await spool.read(idle_s)) is not None:
+                yield data
+        finally:
+            del self._files[number]
+            spool.close()
+
+    def _check_open(self) -> None:
+        if not self.is_open:
+            raise UnavailableError(f"daemon {self.daemon} is not connected")
+        if len(self._logs) + len(self._infers) + len(self._files) >= MAX_REQUESTS:
+            raise UnavailableError(f"daemon {self.daemon} has {MAX_REQUESTS} requests to answer")
+
+    # -- answers -----------------------------------------------------------------------------------
+
+    def answer_log(self, data: pb.LogData) -> None:
+        """What nobody waits for any more is dropped."""
+        _answer(self._logs.get(data.request), data)
+
+    def answer_infer(self, data: pb.InferData) -> None:
+        _answer(self._infers.get(data.request), data)
+
+    def answer_file(self, data: pb.FileData) -> None:
+        spool = self._files.get(data.request)
+        if spool is not None:
+            spool.add(data)
+
+
+def _answer(future: asyncio.Future[Any] | None, data: pb.LogData | pb.InferData) -> None:
+    if future is not None and not future.done():
+        future.set_result(data)
+
+
+class Spool:
+    """A file without a name between a daemon that sends and a client that may read slowly: the
+    daemon's stream, which carries its heartbeats too, must never wait for a client.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._file = tempfile.TemporaryFile(dir=folder, buffering=0)  # noqa: SIM115
+        self._written = self._read = 0
+        self._is_whole = False
+        self._error: Exception | None = None
+        self._news = asyncio.Event()
+
+    def add(self, data: pb.FileData) -> None:
+        if self._error or self._is_whole:
+            return
+        try:
+            if self._written + len(data.data) > MAX_FILE_NBYTES:
+                raise ProtocolError(f"the output is larger than {MAX_FILE_NBYTES >> 30} GiB")
+            os.pwrite(self._file.fileno(), data.data, self._written)
+            self._written += len(data.data)
+            self._is_whole = data.is_last
+            if data.error:
+                raise ProtocolError(data.error)
+        except OSError as error:
+            self._error = UnavailableError(f"no room for the output here: {error.strerror}")
+        except ProtocolError as error:
+            self._error = error
+        self._news.set()
+
+    def fail(self, error: Exception) -> None:
+        self._error = self._error or error
+        self._news.set()
+
+    async def read(self, idle_s: float) -> bytes | None:
+        """At most 1 MiB; None at the end."""
+        while self._read >= self._written:
+            if self._error is not None:
+                raise self._error
+            if self._is_whole:
+                return None
+            self._news.clear()
+            try:
+                await asyncio.wait_for(self._news.wait(), idle_s)
+            except asyncio.TimeoutError:
+                raise DeadlineError(f"nothing more came within {idle_s:g} s") from None
+        data = os.pread(self._file.fileno(), min(1 << 20, self._written - self._read), self._read)
+        self._read += len(data)
+        return data
+
+    def close(self) -> None:
+        self._file.close()
+
+
+class Lines:
+    """All streams. One is current once it was welcomed; a newcomer waits for that."""
+
+    def __init__(self) -> None:
+        self._current: dict[str, Line] = {}
+        self._newcomers: dict[tuple[str, int], Line] = {}
+
+    def add(self, line: Line) -> None:
+        """A daemon has said hello. An earlier stream of the same process that still waits ends."""
+        key = (line.daemon, line.incarnation)
+        before = self._newcomers.get(key)
+        if before is not None and before is not line:
+            before.close("it opened another stream")
+        self._newcomers[key] = line
+
+    def welcome(self, daemon: str, incarnation: int, epoch: int) -> Line | None:
+        """Makes the newcomer the daemon's voice; None if it has gone already."""
+        line = self._newcomers.pop((daemon, incarnation), None)
+        if line is None or not line.is_open:
+            return None
+        before = self._current.get(daemon)
+        if before is not None and before is not line:
+            before.close("it opened another stream")
+        line.epoch = epoch
+        self._current[daemon] = line
+        return line
+
+    def of_incarnation(self, daemon: str, incarnation: int) -> list[Line]:
+        """The streams of one process, welcomed or not."""
+        newcomer = self._newcomers.get((daemon, incarnation))
+        current = self._current.get(daemon)
+        found = [newcomer, current if current and current.incarnation == incarnation else None]
+        return [line for line in found if line is not None]
+
+    def current(self, daemon: str) -> Line | None:
+        line = self._current.get(daemon)
+        return line if line is not None and line.is_open else None
+
+    def on_node(self, node: str, daemon: str = "") -> Line | None:
+        """The daemon's stream, else any of its node: they share their files."""
+        found = self.current(daemon)
+        if found is not None and found.node == node:
+            return found
+        return next((line for line in self.all() if line.node == node), None)
+
+    def all(self) -> Iterable[Line]:
+        return [line for line in self._current.values() if line.is_open]
+
+    def drop(self, line: Line) -> bool:
+        """The stream is over. Returns whether it was the daemon's voice."""
+        if self._newcomers.get((line.daemon, line.incarnation)) is line:
+            del self._newcomers[line.daemon, line.incarnation]
+        if self._current.get(line.daemon) is line:
+            del self._current[line.daemon]
+            return True
+        return False

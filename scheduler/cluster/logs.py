@@ -1,0 +1,201 @@
+"""Logs of ranks, relayed from the disks of the daemons to clients that follow them.
+
+A client that comes back says how far it got; nothing is skipped but what the daemon itself dropped,
+which shows as a jump of the offset. Following goes on over restarts of the job and ends when the
+job is final and all of it was delivered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass
+
+from oneflow.core.errors import ProtocolError
+from oneflow.protos import cluster_pb2 as pb
+from oneflow.scheduler.cluster.driver import Driver
+from oneflow.scheduler.cluster.lines import Lines
+from oneflow.scheduler.cluster.refusals import DeadlineError, UnavailableError
+from oneflow.scheduler.jobs.records import Assignment, JobRecord, JobState
+
+PIECE_NBYTES = 64 << 10
+WAIT_S = 5.0  # a daemon waits so long for new bytes
+ANSWER_S = 15.0  # and has so long beyond that to answer
+PAUSE_S = 0.25
+GONE_S = 15.0  # a node that is away for so long after the end is not waited for
+MAX_AHEAD = 32  # pieces that wait for a slow client
+MAX_RANKS = 4096
+STREAMS = ("stdout", "stderr")
+_LIVE = (JobState.STARTING, JobState.RUNNING, JobState.CANCELLING)
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What a client wants of a job's logs. offsets: (attempt, rank, stream) -> byte to begin with.
+
+    attempt: 0 is the last.
+    """
+
+    ranks: tuple[int, ...]
+    attempt: int
+    streams: tuple[str, ...]
+    follow: bool
+    offsets: Mapping[tuple[int, int, str], int]
+
+    @classmethod
+    def parse(cls, request: pb.LogsRequest) -> Wanted:
+        """Raises ProtocolError."""
+        if request.stream not in ("", *STREAMS):
+            raise ProtocolError(f"stream {request.stream[:40]!r}: must be stdout or stderr")
+        if len(request.ranks) > MAX_RANKS or len(request.offsets) > 4 * MAX_RANKS:
+            raise ProtocolError("too many ranks or offsets")
+        offsets = {_key(name): offset for name, offset in request.offsets.items()}
+        streams = (request.stream,) if request.stream else STREAMS
+        ranks = tuple(sorted(set(request.ranks)))
+        return cls(ranks, request.attempt, streams, request.follow, offsets)
+
+    def first_attempt(self, record: JobRecord) -> int:
+        """With which to begin; 0: with the first, once there is one."""
+        if self.attempt:
+            return self.attempt
+        if self.offsets and self.follow:
+            return min(attempt for attempt, _, _ in self.offsets)
+        return record.attempt
+
+
+def _key(name: str) -> tuple[int, int, str]:
+    attempt, _, rest = name.partition("/")
+    rank, _, stream = rest.partition("/")
+    if not attempt.isdecimal() or not rank.isdecimal() or stream not in STREAMS:
+        raise ProtocolError(f"offset of {name[:80]!r}: must be of ATTEMPT/RANK/stdout or stderr")
+    return int(attempt), int(rank), stream
+
+
+class LogRelay:
+    """Reads logs where they are."""
+
+    def __init__(self, driver: Driver, lines: Lines) -> None:
+        self._driver, self._lines = driver, lines
+
+    async def read(self, job_id: str, wanted: Wanted) -> AsyncIterator[pb.LogPiece]:
+        """Raises UnavailableError at the end if some could not be had."""
+        attempt = wanted.first_attempt(self._driver.job(job_id))
+        missing: list[str] = []
+        while True:
+            attempt = attempt or await self._first(job_id, wanted)
+            if not attempt:
+                break
+            async for piece in self._attempt(job_id, attempt, wanted, missing):
+                yield piece
+            following = await self._next(job_id, attempt, wanted)
+            if not following:
+                break
+            attempt = following
+        if missing:
+            raise UnavailableError("; ".join(missing[:8]))
+
+    async def _first(self, job_id: str, wanted: Wanted) -> int:
+        """The first attempt, waited for if the client follows; 0: there is none."""
+        async for record in self._driver.watch(job_id):
+            if record.attempt or record.state.is_final or not wanted.follow:
+                return record.attempt
+        return 0
+
+    async def _next(self, job_id: str, attempt: int, wanted: Wanted) -> int:
+        """The attempt after this one, if the client wants it too; 0: none will come."""
+        if wanted.attempt or not wanted.follow:
+            return 0
+        async for record in self._driver.watch(job_id):
+            if record.attempt > attempt:
+                return attempt + 1
+            if record.state.is_final:
+                return 0
+        return 0
+
+    # -- one attempt -------------------------------------------------------------------------------
+
+    async def _attempt(
+        self, job_id: str, attempt: int, wanted: Wanted, missing: list[str]
+    ) -> AsyncIterator[pb.LogPiece]:
+        record = self._driver.job(job_id)
+        places = await asyncio.to_thread(self._driver.attempts.places, record, attempt)
+        chosen = [p for p in places if not wanted.ranks or p.rank in wanted.ranks]
+        pieces: asyncio.Queue[pb.LogPiece | None] = asyncio.Queue(MAX_AHEAD)
+        readers = [
+            asyncio.ensure_future(self._stream(job_id, attempt, place, stream, wanted, pieces))
+            for place in chosen
+            for stream in wanted.streams
+        ]
+        ended = 0
+        try:
+            while ended < len(readers):
+                piece = await pieces.get()
+                if piece is None:
+                    ended += 1
+                else:
+                    yield piece
+            for reader in readers:
+                why = reader.result()
+                if why and why not in missing:
+                    missing.append(why)
+        finally:
+            for reader in readers:
+                reader.cancel()
+
+    async def _stream(
+        self,
+        job_id: str,
+        attempt: int,
+        place: Assignment,
+        stream: str,
+        wanted: Wanted,
+        pieces: asyncio.Queue[pb.LogPiece | None],
+    ) -> str:
+        """One stream of one rank, to its end. Returns why it is not whole, or ""."""
+        offset = wanted.offsets.get((attempt, place.rank, stream), 0)
+        away_since = time.monotonic()
+        try:
+            while True:
+                is_live = self._is_live(job_id, attempt)  # before the look: nothing comes after it
+                try:
+                    data = await self._ask(
+                        job_id, attempt, place, stream, offset, is_live and wanted.follow
+                    )
+                except (UnavailableError, DeadlineError) as error:
+                    is_late = time.monotonic() - away_since > GONE_S
+                    if not wanted.follow or (not is_live and is_late):
+                        return f"log of rank {place.rank} on node {place.node}: {error}"
+                    await asyncio.sleep(PAUSE_S)
+                    continue
+                away_since = time.monotonic()
+                if data.piece.data:
+                    offset = data.piece.offset + len(data.piece.data)
+                    await pieces.put(data.piece)
+                elif not wanted.follow or (not is_live and data.is_closed):
+                    return ""
+                elif data.is_closed:  # not begun here yet, or over before the others
+                    await asyncio.sleep(PAUSE_S)
+        finally:
+            await pieces.put(None)
+
+    async def _ask(
+        self, job_id: str, attempt: int, place: Assignment, stream: str, offset: int, waits: bool
+    ) -> pb.LogData:
+        line = self._lines.on_node(place.node, place.daemon)
+        if line is None:
+            raise UnavailableError(f"no daemon of node {place.node} is connected")
+        wait_s = WAIT_S if waits else 0.0
+        request = pb.ReadLog(
+            id=pb.AttemptId(job_id=job_id, attempt=attempt, rank=place.rank),
+            stream=stream,
+            offset=offset,
+            limit=PIECE_NBYTES,
+            wait_s=wait_s,
+        )
+        return await line.read_log(request, wait_s + ANSWER_S)
+
+    def _is_live(self, job_id: str, attempt: int) -> bool:
+        """Whether more may come of that attempt."""
+        record = self._driver.jobs.get(job_id)
+        return record is not None and record.attempt == attempt and record.state in _LIVE

@@ -1,0 +1,224 @@
+"""Plans of graph jobs: compiled once for a job file and a set of devices, and kept as blobs.
+
+The compiler works in a thread, one graph at a time. Daemons are told to prepare when the plan is
+there, so a gang never waits for one rank that compiles. What cannot be compiled fails the job with
+the compiler's words.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from oneflow.core.errors import OneFlowError, StoreError
+from oneflow.core.log import facts, get_logger
+from oneflow.scheduler.cluster.blobs import DIGEST, Blobs
+from oneflow.scheduler.jobs.events import Event, RankPrepared, TellPrepare
+from oneflow.scheduler.jobs.records import Assignment, JobKind, JobRecord, JobState
+
+MAX_PLANS = 10_000
+PLANS_FILE = "plans.json"
+
+log = get_logger(__name__)
+
+
+class CompilePlan(Protocol):
+    """(job file, devices, device type, host of each rank, progress) -> the plan's bytes.
+
+    progress: called with the name of a pass that is done, passes done, passes in all; in the
+    compiler's thread. Raises OneFlowError for what is wrong with the file.
+    """
+
+    def __call__(
+        self,
+        path: Path,
+        devices: int,
+        device_type: str,
+        hosts: tuple[str, ...],
+        progress: Callable[[str, int, int], None],
+    ) -> bytes: ...
+
+
+@dataclass
+class _Compile:
+    """One that is under way. waiting: what to tell daemons when it is done."""
+
+    devices: int
+    started: float = field(default_factory=time.monotonic)
+    where: str = "waits for the compiler"
+    waiting: dict[tuple[str, int, int], TellPrepare] = field(default_factory=dict)
+
+    def progress(self, name: str, done: int, total: int) -> None:
+        self.where = f"pass {done} of {total} done ({name})"
+
+
+class Plans:
+    """compile_plan: None leaves it to rank 0 of each job. tell: of the driver. send: tells a
+    daemon to prepare, with the digest of a plan or "".
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        blobs: Blobs,
+        compile_plan: CompilePlan | None,
+        tell: Callable[[Event], None],
+        send: Callable[[TellPrepare, str], None],
+    ) -> None:
+        self._path, self._blobs, self._compile_plan = folder / PLANS_FILE, blobs, compile_plan
+        self._tell, self._send = tell, send
+        self._digests = _load(self._path)
+        self._under_way: dict[str, _Compile] = {}
+        self._failed: dict[str, tuple[str, str]] = {}  # key -> reason, message
+        self._thread = ThreadPoolExecutor(1, "oneflow-compiler")
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def of_graphs(self, graphs: Iterable[str]) -> set[str]:
+        """Digests of the plans of these job files."""
+        named = set(graphs)
+        return {plan for key, plan in self._digests.items() if key.partition(":")[0] in named}
+
+    def close(self) -> None:
+        self._thread.shutdown(wait=False, cancel_futures=True)
+
+    # -- jobs --------------------------------------------------------------------------------------
+
+    def prepare(self, record: JobRecord) -> None:
+        """Compiles ahead, while the job waits for its devices, as if all were on one host."""
+        if self._is_ours(record) and not record.state.is_final and not record.assignments:
+            self._begin(record, _key(record, ()))
+
+    def tell_prepare(self, action: TellPrepare) -> None:
+        """Tells a daemon to prepare as soon as the plan is there."""
+        record = action.record
+        key = _key(record, record.assignments)
+        plan = self._digests.get(key, "")
+        if not self._is_ours(record):
+            self._send(action, "")
+        elif plan and plan in self._blobs:
+            self._send(action, plan)
+        elif key in self._failed:
+            self._refuse(action, *self._failed[key])
+        else:
+            compile_ = self._begin(record, key)
+            compile_.waiting[record.id, record.attempt, action.rank] = action
+
+    def progress(self, record: JobRecord) -> str:
+        """What a job that waits for the compiler waits for, or ""."""
+        if record.state not in (JobState.QUEUED, JobState.STARTING) or not self._under_way:
+            return ""
+        found = self._under_way.get(_key(record, record.assignments))
+        if found is None or (record.state is JobState.QUEUED and record.pending):
+            return ""
+        passed_s = time.monotonic() - found.started
+        return f"compiling for {found.devices} devices: {found.where}, {passed_s:.1f} s"
+
+    def _is_ours(self, record: JobRecord) -> bool:
+        return self._compile_plan is not None and record.spec.kind is not JobKind.SCRIPT
+
+    # -- compiling ---------------------------------------------------------------------------------
+
+    def _begin(self, record: JobRecord, key: str) -> _Compile:
+        found = self._under_way.get(key)
+        if found is None:
+            found = self._under_way[key] = _Compile(record.spec.devices)
+            if self._digests.get(key, "") in self._blobs:
+                return self._under_way.pop(key)
+            hosts = _pattern(record.assignments)
+            task = asyncio.ensure_future(self._compile(key, found, record, hosts))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+        return found
+
+    async def _compile(
+        self, key: str, compile_: _Compile, record: JobRecord, hosts: tuple[str, ...]
+    ) -> None:
+        plan = ""
+        try:
+            loop = asyncio.get_running_loop()
+            plan = await loop.run_in_executor(self._thread, self._work, compile_, record, hosts)
+            self._keep(key, plan)
+        except OneFlowError as error:
+            reason = error.reason if not isinstance(error, StoreError) else "DISK_FULL"
+            self._failed[key] = reason, f"{type(error).__name__}: {error}"
+        except Exception as error:  # a fault of ours: rank 0 may do better, or say more
+            log.error("the compiler failed for job %s", record.id, exc_info=error)
+        del self._under_way[key]
+        for action in compile_.waiting.values():
+            if key in self._failed:
+                self._refuse(action, *self._failed[key])
+            else:
+                self._send(action, plan)
+        if self._failed.get(key, ("", ""))[0] == "DISK_FULL":
+            del self._failed[key]  # it may work another time
+
+    def _work(self, compile_: _Compile, record: JobRecord, hosts: tuple[str, ...]) -> str:
+        """In the compiler's thread. Returns the plan's digest."""
+        compile_plan = self._compile_plan
+        if compile_plan is None:
+            return ""
+        spec, started = record.spec, time.monotonic()
+        compile_.started = started
+        compile_.where = "reading the job file"
+        path = self._blobs.path(spec.graph)
+        data = compile_plan(path, spec.devices, spec.device_type, hosts, compile_.progress)
+        seconds = time.monotonic() - started
+        log.info("compiled job %s", record.id, extra=facts(seconds=seconds, nbytes=len(data)))
+        return self._blobs.put(data)
+
+    def _keep(self, key: str, plan: str) -> None:
+        self._digests[key] = plan
+        while len(self._digests) > MAX_PLANS:
+            del self._digests[next(iter(self._digests))]
+        known = {key: digest for key, digest in self._digests.items() if digest in self._blobs}
+        self._digests = known
+        _save(self._path, known)
+
+    def _refuse(self, action: TellPrepare, reason: str, message: str) -> None:
+        record = action.record
+        said = f"the graph cannot be compiled: {message}"
+        place = record.assignments[action.rank]
+        self._tell(
+            RankPrepared(
+                place.daemon, action.epoch, record.id, record.attempt, action.rank, 0, said, reason
+            )
+        )
+
+
+def _pattern(assignments: Sequence[Assignment]) -> tuple[str, ...]:
+    """Which ranks share a host, whatever hosts these are; () if all share one."""
+    names: dict[str, str] = {}
+    hosts = tuple(names.setdefault(a.node, f"n{len(names)}") for a in assignments)
+    return hosts if len(names) > 1 else ()
+
+
+def _key(record: JobRecord, assignments: Sequence[Assignment]) -> str:
+    from oneflow import __version__
+
+    spec = record.spec
+    hosts = ",".join(_pattern(assignments))
+    return f"{spec.graph}:{spec.devices}:{spec.device_type}:{hosts}:{__version__}"
+
+
+def _load(path: Path) -> dict[str, str]:
+    """A file that cannot be read is no loss: plans are compiled again."""
+    try:
+        found = json.loads(path.read_bytes())
+        return {str(k): v for k, v in found.items() if isinstance(v, str) and DIGEST.fullmatch(v)}
+    except (OSError, ValueError, AttributeError):
+        return {}
+
+
+def _save(path: Path, digests: dict[str, str]) -> None:
+    partial = path.with_suffix(".tmp")
+    try:
+        partial.write_text(json.dumps(digests))
+        partial.replace(path)
+    except OSError as error:
+        log.warning("cannot keep the list of plans: %s", error)

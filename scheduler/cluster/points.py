@@ -1,0 +1,119 @@
+"""Metric points of jobs: gathered from progress reports, kept in the store, followed by clients."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import suppress
+
+from oneflow.core.errors import StoreError
+from oneflow.core.log import get_logger
+from oneflow.protos import cluster_pb2 as pb
+from oneflow.scheduler.cluster.driver import Driver
+from oneflow.scheduler.jobs.events import Action, Event, RankProgressed, Rejected
+from oneflow.scheduler.jobs.records import JobRecord
+from oneflow.scheduler.jobs.store import Point
+
+FLUSH_S = 0.2
+PAGE = 1000
+MAX_WAITING = 20_000  # points not written yet; beyond, the disk is not there for us
+
+log = get_logger(__name__)
+
+New = tuple[int, int, float, Mapping[str, float]]  # attempt, step, at, values
+
+
+class Points:
+    """A `Listener` of the driver."""
+
+    def __init__(self, driver: Driver) -> None:
+        self._driver = driver
+        self._new: dict[str, list[New]] = defaultdict(list)
+        self._num_new = 0
+        self._news: dict[str, set[asyncio.Event]] = {}
+
+    def stepped(self, event: Event, actions: Sequence[Action]) -> None:
+        if not isinstance(event, RankProgressed) or not event.metrics:
+            return
+        if any(isinstance(a, Rejected) and a.event is event for a in actions):
+            return
+        if self._num_new < MAX_WAITING:
+            self._new[event.job_id].append((event.attempt, event.step, event.at, event.metrics))
+            self._num_new += 1
+
+    def changed(self, before: JobRecord | None, now: JobRecord | None) -> None:
+        if now is None and before is not None:
+            self._num_new -= len(self._new.pop(before.id, []))
+            self._wake(before.id)
+        elif now is not None and now.state.is_final:
+            self._wake(now.id)
+
+    # -- writing -----------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Writes what is new, until cancelled."""
+        while True:
+            await asyncio.sleep(FLUSH_S)
+            await self.flush()
+
+    async def flush(self) -> None:
+        for job_id in list(self._new):
+            new = self._new.pop(job_id)
+            self._num_new -= len(new)
+            if job_id not in self._driver.jobs:
+                continue
+            try:
+                await self._write(job_id, new)
+            except StoreError as error:
+                log.warning("%d points of job %s are lost: %s", len(new), job_id, error)
+            self._wake(job_id)
+
+    async def _write(self, job_id: str, new: list[New]) -> None:
+        await self._driver.in_store(lambda: self._driver.store.add_points(job_id, new))
+
+    def _wake(self, job_id: str) -> None:
+        for news in self._news.get(job_id, ()):
+            news.set()
+
+    # -- reading -----------------------------------------------------------------------------------
+
+    async def read(self, job_id: str, start: int, follow: bool) -> AsyncIterator[pb.MetricPoint]:
+        """From index `start` on; with `follow` until the job is final and all was told."""
+        news = asyncio.Event()
+        self._news.setdefault(job_id, set()).add(news)
+        try:
+            while True:
+                news.clear()
+                record = self._driver.jobs.get(job_id)
+                is_over = record is None or record.state.is_final
+                if is_over and follow:
+                    await self.flush()
+                found = await self._page(job_id, start)
+                for point in found:
+                    yield _wire(point)
+                    start = point.index + 1
+                if len(found) == PAGE:
+                    continue
+                if is_over or not follow:
+                    return
+                with suppress(asyncio.TimeoutError):
+                    await asyncio.wait_for(news.wait(), 5.0)
+        finally:
+            self._news[job_id].discard(news)
+            if not self._news[job_id]:
+                del self._news[job_id]
+
+    async def _page(self, job_id: str, start: int) -> list[Point]:
+        store = self._driver.store
+        return await self._driver.in_store(lambda: store.points(job_id, start, PAGE))
+
+
+def _wire(point: Point) -> pb.MetricPoint:
+    return pb.MetricPoint(
+        index=point.index,
+        attempt=point.attempt,
+        step=point.step,
+        at=point.at,
+        values=dict(point.values),
+    )

@@ -1,0 +1,439 @@
+"""The scheduler's process: all parts of it put together, started, and ended in order."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from oneflow.core.config import join_address, split_address
+from oneflow.core.control_channel import channel_options, is_loopback, resolve
+from oneflow.core.errors import ConfigError, OneFlowError
+from oneflow.core.log import get_logger
+from oneflow.core.metrics_http import make_private
+from oneflow.core.notify import notify
+from oneflow.protos import cluster_pb2 as pb
+from oneflow.scheduler.cluster.attempts_log import AttemptsLog
+from oneflow.scheduler.cluster.audit import AUDIT_FILE, Audit
+from oneflow.scheduler.cluster.blobs import Blobs
+from oneflow.scheduler.cluster.driver import Driver, tick
+from oneflow.scheduler.cluster.lines import Lines
+from oneflow.scheduler.cluster.lock import StateLock
+from oneflow.scheduler.cluster.metrics import ClusterMetrics
+from oneflow.scheduler.cluster.performing import Performer
+from oneflow.scheduler.cluster.plans import CompilePlan, Plans
+from oneflow.scheduler.cluster.points import Points
+from oneflow.scheduler.cluster.settings import SchedulerSettings
+from oneflow.scheduler.jobs import tokens as token_rules
+from oneflow.scheduler.jobs.records import JobRecord, TokenRecord
+from oneflow.scheduler.jobs.store import SqliteStore
+from oneflow.scheduler.jobs.table import Table
+from oneflow.scheduler.ports import describe_holder, free_port
+
+DATABASE = "cluster.db"
+CLUSTER_FILE = "cluster.json"
+PORT_FILE = "port"
+ADMIN_TOKEN_FILE = "token"
+DAEMON_TOKEN_FILE = "daemon.token"
+SERVICES = ("", "oneflow.Scheduler")
+SWEEP_S = 60.0
+SHUTDOWN_POLL_S = 0.1
+
+log = get_logger(__name__)
+
+
+def run_scheduler(
+    settings: SchedulerSettings,
+    compile_plan: CompilePlan | None = None,
+    on_ready: Callable[[Scheduler], None] = lambda scheduler: None,
+) -> int:
+    """Runs a scheduler in this thread, which must be the main one, until SIGTERM or SIGINT.
+
+    compile_plan: compiles graph jobs; None leaves that to their rank 0. on_ready: called once it
+    serves. Returns the exit code. Raises ConfigError (exit 78) for what it cannot start with, and
+    StoreError (70) for a state directory that is damaged.
+    """
+    os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")  # before the first import of gRPC
+    settings.check()
+    return asyncio.run(_run(settings, compile_plan, on_ready))
+
+
+async def _run(
+    settings: SchedulerSettings,
+    compile_plan: CompilePlan | None,
+    on_ready: Callable[[Scheduler], None],
+) -> int:
+    scheduler = Scheduler(settings, compile_plan)
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, scheduler.ask_to_stop)
+    await scheduler.start()
+    try:
+        on_ready(scheduler)
+        return await scheduler.wait()
+    finally:
+        await scheduler.stop()
+
+
+class Scheduler:
+    """One scheduler on the running loop: `start`, then `wait`, then `stop`."""
+
+    def __init__(self, settings: SchedulerSettings, compile_plan: CompilePlan | None) -> None:
+        self.settings = settings
+        self.address = ""
+        self.metrics_address = ""
+        self._compile_plan = compile_plan
+        self._lock = StateLock(settings.state_dir)
+        self._lines = Lines()
+        self._server: Any = None
+        self._health: Any = None
+        self._page: Any = None
+        self._driver_task: asyncio.Task[None] | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+        self._stop_asked = asyncio.Event()
+        self._is_ready = False
+        self._started_at = time.time()
+        self._swept_at = 0.0
+
+    # -- starting ----------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Returns when it serves. Raises ConfigError or StoreError; nothing is left then."""
+        self._lock.take()
+        try:
+            self._open_state()
+            await self._serve()
+            self._start_tasks()
+            await self._open_page()
+            self._publish()
+        except BaseException:
+            await self.stop()
+            raise
+        await self._set_serving(True)
+        self._is_ready = True
+        notify(self.settings.notify_socket, "READY=1")
+        log.info("the scheduler serves at %s, metrics at %s", self.address, self.metrics_address)
+
+    def _open_state(self) -> None:
+        settings, state = self.settings, self.settings.state_dir
+        self._database = SqliteStore(state / DATABASE)
+        loaded = self._database.load()
+        table = Table(loaded.jobs, loaded.epoch, settings.table)
+        attempts = AttemptsLog(state / "jobs", loaded.jobs)
+        self.metrics = ClusterMetrics(state / DATABASE)
+        self.metrics.recovering(loaded.jobs)
+        self._audit = Audit(state / AUDIT_FILE)
+        self._performer = Performer(self._lines, self.metrics, settings)
+        self.driver = Driver(table, self._database, attempts, self._performer.perform)
+        self.driver.write_seconds = self.metrics.journal.observe
+        self._blobs = Blobs(state / "blobs", settings.limits, self._wanted_blobs)
+        self.plans = Plans(
+            state, self._blobs, self._compile_plan, self.driver.tell, self._performer.send_prepare
+        )
+        self._performer.plans = self.plans
+        self._points = Points(self.driver)
+        self.driver.listeners = [self.metrics, self._points, _Releaser(self._blobs, self.plans)]
+        self._load_tokens()
+
+    def _wanted_blobs(self) -> set[str]:
+        """Digests that jobs name, plans of their graphs included."""
+        specs = [job.spec for job in self.driver.table.jobs.values()]
+        graphs = {spec.graph for spec in specs if spec.graph}
+        archives = {spec.archive for spec in specs if spec.archive}
+        return graphs | archives | self.plans.of_graphs(graphs)
+
+    def _load_tokens(self) -> None:
+        """Makes the first two at the first start: the operator's, and one for daemons."""
+        from oneflow.scheduler.cluster.auth import Tokens
+
+        records = self._database.tokens()
+        if not records:
+            records = [self._first_token("admin", "admin", ADMIN_TOKEN_FILE)]
+            records.append(self._first_token("daemons", "daemon", DAEMON_TOKEN_FILE))
+            self._database.put_tokens(records)
+        self.tokens = Tokens(records)
+
+    def _first_token(self, name: str, role: str, file: str) -> TokenRecord:
+        record, secret = token_rules.create(name, role, time.time())
+        token_rules.write_token_file(self.settings.state_dir / file, secret)
+        if role == "admin" and self.settings.token_file is not None:
+            token_rules.write_token_file(self.settings.token_file, secret)
+        return record
+
+    # -- serving -----------------------------------------------------------------------------------
+
+    async def _serve(self) -> None:
+        from grpc import aio
+        from grpc_health.v1 import health, health_pb2_grpc
+
+        from oneflow.protos import cluster_pb2_grpc
+        from oneflow.scheduler.cluster.auth import Guard
+        from oneflow.scheduler.cluster.cluster_service import ClusterService
+        from oneflow.scheduler.cluster.daemons_service import DaemonsService
+        from oneflow.scheduler.cluster.jobs_service import JobsService
+
+        settings = self.settings
+        guard = Guard(self.tokens, settings.limits, self._audit, self.metrics)
+        self._server = server = aio.server(options=channel_options(), interceptors=[guard])
+        jobs = JobsService(
+            self.driver,
+            self._lines,
+            self._blobs,
+            self.plans,
+            self._points,
+            self._audit,
+            self.metrics,
+            settings.state_dir / "spool",
+            settings.allow_scripts,
+            self._stop_asked.is_set,
+        )
+        cluster = ClusterService(
+            self.driver, self._lines, self.tokens, self._audit, self.about, self._shut_down
+        )
+        daemons = DaemonsService(self.driver, self._lines, self._blobs, self.metrics)
+        self._health = health.aio.HealthServicer()
+        added: Any = cluster_pb2_grpc
+        added.add_JobsServicer_to_server(jobs, server)
+        added.add_ClusterServicer_to_server(cluster, server)
+        added.add_DaemonsServicer_to_server(daemons, server)
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
+        await self._set_serving(False)
+        self.address = self._bind()
+        await server.start()
+
+    def _bind(self) -> str:
+        host, port = split_address(self.settings.listen)
+        resolved = resolve(host)
+        tls = self._tls(resolved)
+        port = port or self._usual_port(resolved)
+        address = join_address(resolved, port)
+        try:
+            if tls is None:
+                bound = self._server.add_insecure_port(address)
+            else:
+                bound = self._server.add_secure_port(address, tls.credentials())
+        except RuntimeError:
+            bound = 0
+        if not bound:
+            raise ConfigError(
+                f"cannot listen on {address}: the port is in use{describe_holder(port)}, or the "
+                "address is not of this machine; choose another with --listen"
+            )
+        self._write_state(PORT_FILE, str(bound))
+        return join_address(host, int(bound))
+
+    def _tls(self, host: str) -> Any:
+        from oneflow.scheduler.cluster.tls import ServerTls
+
+        if self.settings.tls is not None:
+            tls = ServerTls(self.settings.tls)
+            expiry = tls.expiry()
+            if expiry is not None:
+                self.metrics.certificates["scheduler"] = expiry
+            return tls
+        if not is_loopback(host):
+            raise ConfigError(
+                f"{host} can be reached from other machines, but there is no TLS: make "
+                "certificates with `oneflow cluster init-tls` and name their folder with --tls, or "
+                "listen on 127.0.0.1"
+            )
+        return None
+
+    def _usual_port(self, host: str) -> int:
+        """That of the last time, for daemons that wait for us to come back; else a free one."""
+        from oneflow.scheduler.ports import check_port_is_free
+
+        try:
+            port = int((self.settings.state_dir / PORT_FILE).read_text())
+            check_port_is_free(host, port)
+            return port
+        except (OSError, ValueError, OverflowError, ConfigError):
+            return free_port(host)
+
+    def _write_state(self, name: str, text: str) -> None:
+        path = self.settings.state_dir / name
+        partial = path.with_suffix(".tmp")
+        partial.write_text(text)
+        partial.replace(path)
+
+    def _start_tasks(self) -> None:
+        works = [
+            tick(self.driver, self.settings.tick_s, self._each_tick),
+            self._points.run(),
+            self.metrics.measure_lag(),
+        ]
+        if self.settings.notify_every_s:
+            works.append(self._keep_alive(self.settings.notify_every_s))
+        self._driver_task = asyncio.ensure_future(self.driver.run())
+        self._tasks = [asyncio.ensure_future(work) for work in works]
+
+    async def _each_tick(self) -> None:
+        self.metrics.refresh(self.driver.table, time.monotonic())
+        if time.monotonic() - self._swept_at > SWEEP_S:
+            self._swept_at = time.monotonic()
+            self._blobs.sweep()
+
+    async def _keep_alive(self, every_s: float) -> None:
+        while True:
+            notify(self.settings.notify_socket, "WATCHDOG=1")
+            await asyncio.sleep(every_s)
+
+    async def _open_page(self) -> None:
+        from oneflow.scheduler.cluster.http_page import HttpPage
+
+        settings = self.settings
+        if not settings.metrics_addr:
+            return
+        self._page = HttpPage(
+            settings.metrics_addr,
+            self.metrics,
+            lambda: self._is_ready and not self.driver.is_store_down,
+            settings.hosts,
+        )
+        self.metrics_address = self._page.address
+
+    def about(self) -> pb.ClusterStatus:
+        """What `Status` says besides daemons and jobs."""
+        from oneflow import __version__
+
+        return pb.ClusterStatus(
+            version=__version__,
+            started_at=self._started_at,
+            address=self.address,
+            metrics_address=self.metrics_address,
+            allows_scripts=self.settings.allow_scripts,
+            pid=os.getpid(),
+        )
+
+    def _publish(self) -> None:
+        """Says to programs of this user where we are."""
+        runtime = self.settings.runtime_dir
+        make_private(runtime)
+        tls = self.settings.tls
+        found = {
+            "address": self.address,
+            "metrics_address": self.metrics_address,
+            "pid": os.getpid(),
+            "state_dir": str(self.settings.state_dir),
+            "token_file": str(self.settings.state_dir / ADMIN_TOKEN_FILE),
+            "daemon_token_file": str(self.settings.state_dir / DAEMON_TOKEN_FILE),
+            "tls": str(tls.certificate.parent) if tls is not None else "",
+        }
+        path = runtime / CLUSTER_FILE
+        partial = path.with_suffix(f".{os.getpid()}.tmp")
+        with open(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+            json.dump(found, file)
+        partial.replace(path)
+
+    async def _set_serving(self, is_serving: bool) -> None:
+        from grpc_health.v1 import health_pb2
+
+        status = health_pb2.HealthCheckResponse
+        for name in SERVICES:
+            await self._health.set(name, status.SERVING if is_serving else status.NOT_SERVING)
+
+    # -- ending ------------------------------------------------------------------------------------
+
+    def ask_to_stop(self) -> None:
+        """What runs goes on without us, and is found again by the next scheduler."""
+        self._stop_asked.set()
+
+    def _shut_down(self, grace_s: float) -> None:
+        """Ends when no attempt goes on any more, at the latest after the grace."""
+        self._tasks.append(asyncio.ensure_future(self._stop_when_idle(grace_s)))
+
+    async def _stop_when_idle(self, grace_s: float) -> None:
+        from oneflow.scheduler.jobs.events import DrainAsked
+
+        await self.driver.ask(DrainAsked("", grace_s))
+        patience_s = grace_s + self.settings.table.grace_s + self.settings.table.unkillable_s
+        deadline = time.monotonic() + patience_s
+        while self.driver.table.attempts.live and time.monotonic() < deadline:
+            await asyncio.sleep(SHUTDOWN_POLL_S)
+        self.ask_to_stop()
+
+    async def wait(self) -> int:
+        """Until it is asked to stop. Returns the exit code: 70 if a part of it failed."""
+        asked = asyncio.ensure_future(self._stop_asked.wait())
+        parts = [task for task in (self._driver_task, *self._tasks[:3]) if task is not None]
+        try:
+            await asyncio.wait([asked, *parts], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            asked.cancel()
+        for part in parts:
+            if part.done() and not part.cancelled() and (error := part.exception()) is not None:
+                log.critical("the scheduler failed", exc_info=error)
+                print(f"oneflow: the scheduler failed: {error!r}", file=sys.stderr, flush=True)
+                return 70
+        return 0
+
+    async def stop(self) -> None:
+        """Refuses new work, lets calls end, makes durable what is known. Safe to call twice."""
+        self._stop_asked.set()
+        self._is_ready = False
+        if self._health is not None:
+            await self._set_serving(False)
+        notify(self.settings.notify_socket, "STOPPING=1")
+        if self._server is not None:
+            server, self._server = self._server, None
+            for line in self._lines.all():
+                line.close("the scheduler stops")
+            await server.stop(self.settings.stop_s)
+        await self._stop_tasks()
+        if self._page is not None:
+            page, self._page = self._page, None
+            await asyncio.to_thread(page.stop)
+        self._unpublish()
+        self._lock.release()
+
+    async def _stop_tasks(self) -> None:
+        tasks, self._tasks = self._tasks, []
+        for task in tasks:
+            task.cancel()
+        driver, self._driver_task = self._driver_task, None
+        if driver is not None:
+            driver.cancel()
+            tasks.append(driver)
+        await asyncio.gather(*tasks, return_exceptions=True)
+        if driver is not None:
+            with suppress(OneFlowError):
+                await self._points.flush()
+                await self.driver.close()
+            self.plans.close()
+            self._audit.close()
+        elif hasattr(self, "_database"):
+            self._database.close()
+
+    def _unpublish(self) -> None:
+        path = self.settings.runtime_dir / CLUSTER_FILE
+        with suppress(OSError, ValueError, AttributeError):
+            if json.loads(path.read_bytes()).get("pid") == os.getpid():
+                path.unlink()
+
+
+class _Releaser:
+    """Removes the files of jobs that are removed; a `Listener` of the driver."""
+
+    def __init__(self, blobs: Blobs, plans: Plans) -> None:
+        self._blobs, self._plans = blobs, plans
+
+    def stepped(self, event: object, actions: object) -> None:
+        """Nothing is durable yet."""
+
+    def changed(self, before: JobRecord | None, now: JobRecord | None) -> None:
+        if now is None and before is not None:
+            spec = before.spec
+            plans = self._plans.of_graphs({spec.graph}) if spec.graph else set()
+            self._blobs.release({spec.graph, spec.archive, *plans} - {""})
+
+
+def state_files(state_dir: Path) -> dict[str, Path]:
+    """Where a scheduler keeps what others may need: its tokens."""
+    return {"admin": state_dir / ADMIN_TOKEN_FILE, "daemon": state_dir / DAEMON_TOKEN_FILE}

@@ -1,0 +1,239 @@
+"""TLS between the parts of a cluster: both sides show a certificate of the cluster's own authority.
+
+`init_tls` makes the authority and the certificates; the scheduler reads its own anew whenever the
+files change, so that they can be renewed while streams are open.
+"""
+
+from __future__ import annotations
+
+import datetime
+import ipaddress
+import os
+import socket
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from oneflow.core.errors import ConfigError
+from oneflow.core.log import get_logger
+from oneflow.scheduler.cluster.settings import TlsFiles
+
+PARTS = ("scheduler", "daemon", "client")
+AUTHORITY_DAYS = 3650
+CERTIFICATE_DAYS = 365
+SERVER_NAME = "oneflow-scheduler"  # in every scheduler's certificate, whatever its address
+
+log = get_logger(__name__)
+
+
+# ---- using ---------------------------------------------------------------------------------------
+
+
+class ServerTls:
+    """Credentials of the scheduler's port: clients without a certificate are turned away."""
+
+    def __init__(self, files: TlsFiles) -> None:
+        self._files = files
+        self._seen = self._stamp()
+
+    def credentials(self) -> Any:
+        """For `add_secure_port`. Raises ConfigError for files that cannot be used."""
+        import grpc
+
+        return grpc.dynamic_ssl_server_credentials(
+            self._configuration(), self._renewed, require_client_authentication=True
+        )
+
+    def expiry(self) -> float | None:
+        """Seconds since the epoch; None where `cryptography` is not installed to tell."""
+        try:
+            from cryptography import x509
+        except ImportError:
+            return None
+        try:
+            certificate = x509.load_pem_x509_certificate(self._files.certificate.read_bytes())
+        except (OSError, ValueError):
+            return None
+        return float(certificate.not_valid_after_utc.timestamp())
+
+    def _configuration(self) -> Any:
+        import grpc
+
+        files = self._files
+        pair = (_read(files.key), _read(files.certificate))
+        return grpc.ssl_server_certificate_configuration([pair], _read(files.ca))
+
+    def _renewed(self) -> Any:
+        """Asked at each new connection: the new files, or None if they are the old ones."""
+        stamp = self._stamp()
+        if stamp == self._seen:
+            return None
+        try:
+            configuration = self._configuration()
+        except ConfigError as error:
+            log.error("the certificates changed, but cannot be used: %s", error)
+            return None
+        self._seen = stamp
+        return configuration
+
+    def _stamp(self) -> tuple[int, ...]:
+        files = (self._files.ca, self._files.certificate, self._files.key)
+        try:
+            return tuple(path.stat().st_mtime_ns for path in files)
+        except OSError:
+            return ()
+
+
+def _read(path: Path) -> bytes:
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise ConfigError(
+            f"TLS: cannot read {path}: {error.strerror}; `oneflow cluster init-tls` makes it"
+        ) from None
+    if b"-----BEGIN" not in data:
+        raise ConfigError(f"TLS: {path} is not a PEM file")
+    return data
+
+
+def channel_credentials(folder: Path, part: str) -> Any:
+    """For a channel to the scheduler, of `part` daemon or client, from the files of `init_tls`.
+
+    Use it with the channel option ("grpc.ssl_target_name_override", SERVER_NAME) where the
+    scheduler is reached under a name that its certificate does not have.
+    """
+    import grpc
+
+    files = (folder / "ca.crt", folder / f"{part}.key", folder / f"{part}.crt")
+    return grpc.ssl_channel_credentials(*map(_read, files))
+
+
+# ---- making --------------------------------------------------------------------------------------
+
+
+def init_tls(folder: Path, hosts: Sequence[str] = ()) -> list[Path]:
+    """Makes ca.crt, ca.key and NAME.crt, NAME.key for scheduler, daemon and client in `folder`.
+
+    hosts: names and addresses under which the scheduler is reached, besides those of this machine.
+    An authority that is there already is kept, so that a second call renews the certificates.
+    Returns the files written. Raises ConfigError without the package `cryptography`.
+    """
+    try:
+        import cryptography.x509  # noqa: F401
+    except ImportError:
+        raise ConfigError(
+            "making certificates needs the package `cryptography`: pip install cryptography"
+        ) from None
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    ca_files = (folder / "ca.crt", folder / "ca.key")
+    written: list[Path] = []
+    if all(path.exists() for path in ca_files):
+        certificate, key = _load_authority(*ca_files)
+    else:
+        certificate, key = _make_authority()
+        written += _write_pair(*ca_files, certificate, key)
+    for part in PARTS:
+        made = _make_certificate(part, hosts, certificate, key)
+        written += _write_pair(folder / f"{part}.crt", folder / f"{part}.key", *made)
+    return written
+
+
+def _make_authority() -> tuple[Any, Any]:
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = _name("oneflow-ca")
+    builder = _builder(name, name, key.public_key(), AUTHORITY_DAYS)
+    builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+    return builder.sign(key, hashes.SHA256()), key
+
+
+def _make_certificate(part: str, hosts: Sequence[str], ca: Any, ca_key: Any) -> tuple[Any, Any]:
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes
+    from cryptography.hazmat.primitives.asymmetric import ec
+    from cryptography.x509.oid import ExtendedKeyUsageOID
+
+    key = ec.generate_private_key(ec.SECP256R1())
+    builder = _builder(_name(f"oneflow-{part}"), ca.subject, key.public_key(), CERTIFICATE_DAYS)
+    builder = builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), True)
+    usage = [ExtendedKeyUsageOID.CLIENT_AUTH]
+    names: list[Any] = [x509.DNSName(f"oneflow-{part}")]
+    if part == "scheduler":
+        usage.append(ExtendedKeyUsageOID.SERVER_AUTH)
+        names += [_alternative(host) for host in _own_hosts(hosts)]
+    builder = builder.add_extension(x509.ExtendedKeyUsage(usage), critical=False)
+    builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
+    return builder.sign(ca_key, hashes.SHA256()), key
+
+
+def _builder(subject: Any, issuer: Any, public_key: Any, days: int) -> Any:
+    from cryptography import x509
+
+    now = datetime.datetime.now(datetime.timezone.utc)
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(public_key)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(minutes=5))  # clocks differ
+        .not_valid_after(now + datetime.timedelta(days=days))
+    )
+
+
+def _name(text: str) -> Any:
+    from cryptography import x509
+    from cryptography.x509.oid import NameOID
+
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text)])
+
+
+def _own_hosts(hosts: Sequence[str]) -> list[str]:
+    own = ("localhost", "127.0.0.1", "::1", socket.gethostname())
+    return list(dict.fromkeys((*own, *hosts)))
+
+
+def _alternative(host: str) -> Any:
+    from cryptography import x509
+
+    try:
+        return x509.IPAddress(ipaddress.ip_address(host))
+    except ValueError:
+        return x509.DNSName(host)
+
+
+def _load_authority(certificate: Path, key: Path) -> tuple[Any, Any]:
+    from cryptography import x509
+    from cryptography.hazmat.primitives import serialization
+
+    try:
+        found = x509.load_pem_x509_certificate(certificate.read_bytes())
+        return found, serialization.load_pem_private_key(key.read_bytes(), None)
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"cannot use the authority {certificate}: {error}") from None
+
+
+def _write_pair(certificate_file: Path, key_file: Path, certificate: Any, key: Any) -> list[Path]:
+    from cryptography.hazmat.primitives import serialization
+
+    pem = serialization.Encoding.PEM
+    plain = serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    _write(key_file, key.private_bytes(pem, *plain), 0o600)
+    _write(certificate_file, certificate.public_bytes(pem), 0o644)
+    return [certificate_file, key_file]
+
+
+def _write(path: Path, data: bytes, mode: int) -> None:
+    """With its mode from the start; replaces an older one at once."""
+    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        partial.unlink(missing_ok=True)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+        with open(os.open(partial, flags, mode), "wb") as file:
+            file.write(data)
+        partial.replace(path)
+    except OSError as error:
+        raise ConfigError(f"cannot write {path}: {error.strerror}") from None

@@ -1,0 +1,176 @@
+"""Between messages of daemons (protos/cluster.proto) and events and actions of the table."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable
+
+from oneflow.core.control_channel import PROTOCOL
+from oneflow.core.errors import ConfigError, ProtocolError
+from oneflow.protos import cluster_pb2 as pb
+from oneflow.scheduler.jobs.events import (
+    DaemonBeat,
+    DaemonGone,
+    DaemonJoined,
+    Event,
+    RankExited,
+    RankPrepared,
+    RankProgressed,
+    Running,
+    TellDrain,
+    TellForget,
+    TellNoted,
+    TellPrepare,
+    TellStart,
+    TellStop,
+    Told,
+)
+from oneflow.scheduler.jobs.limits import DEVICE_TYPES, check_job_id
+from oneflow.scheduler.jobs.specs import spec_to_proto
+
+MAX_BEAT_NBYTES = 16 << 10
+MAX_MESSAGE_NBYTES = (1 << 20) + (64 << 10)  # 1 MiB of data and what is around it
+MAX_RUNNING = 64
+MAX_METRICS = 1000
+MAX_METRIC_CHARS = 256
+MAX_DEVICE_INDEX = 4096
+PHASES = frozenset(("preparing", "prepared", "running", "stopping"))
+_NODE = re.compile(r"[A-Za-z0-9_.-]{1,253}")
+_DAEMON = re.compile(r"[A-Za-z0-9_.-]{1,253}/(cpu|cuda):[0-9]{1,4}")
+_ADDRESS = re.compile(r"[A-Za-z0-9_.:%\[\]-]{1,253}")
+
+
+def joined(hello: pb.Hello) -> DaemonJoined:
+    """Raises ProtocolError for what cannot be, ConfigError for a daemon of another protocol."""
+    if hello.protocol != PROTOCOL:
+        raise ConfigError(
+            f"daemon {hello.daemon[:80]!r} of version {hello.version[:40]!r} speaks protocol "
+            f"{hello.protocol}, this scheduler {PROTOCOL}: install the same version on both"
+        )
+    if not _DAEMON.fullmatch(hello.daemon) or not _NODE.fullmatch(hello.node):
+        raise ProtocolError(f"a daemon cannot have the name {hello.daemon[:300]!r}")
+    if hello.device_type not in DEVICE_TYPES or hello.device_index > MAX_DEVICE_INDEX:
+        raise ProtocolError(f"daemon {hello.daemon}: no device {hello.device_type[:20]!r}")
+    if hello.address and not _ADDRESS.fullmatch(hello.address):
+        raise ProtocolError(f"daemon {hello.daemon}: no address {hello.address[:80]!r}")
+    if len(hello.running) > MAX_RUNNING or not hello.incarnation:
+        raise ProtocolError(f"daemon {hello.daemon} joins without sense")
+    return DaemonJoined(
+        daemon=hello.daemon,
+        node=hello.node,
+        device_type=hello.device_type,
+        device_index=hello.device_index,
+        address=hello.address,
+        incarnation=hello.incarnation,
+        version=hello.version[:80],
+        pid=hello.pid,
+        last_epoch=hello.epoch,
+        running=tuple(_running(each) for each in hello.running),
+        draining=hello.draining,
+    )
+
+
+def _running(wire: pb.RunningAttempt) -> Running:
+    job_id, attempt, rank = _key(wire.id)
+    if wire.phase not in PHASES:
+        raise ProtocolError(f"an attempt cannot be {wire.phase[:40]!r}")
+    return Running(job_id, attempt, rank, wire.phase, wire.last_step)
+
+
+def _key(wire: pb.AttemptId) -> tuple[str, int, int]:
+    try:
+        check_job_id(wire.job_id)
+    except ValueError as error:
+        raise ProtocolError(f"a daemon speaks of a job that cannot be: {error}") from None
+    return wire.job_id, wire.attempt, wire.rank
+
+
+def event_of(
+    message: pb.DaemonMessage, daemon: str, wall: Callable[[], float] = time.time
+) -> Event | None:
+    """What the table is told by it; None if it is none of its business. Raises ProtocolError."""
+    kind, epoch = message.WhichOneof("kind"), message.epoch
+    match kind:
+        case "beat":
+            if message.ByteSize() > MAX_BEAT_NBYTES:
+                raise ProtocolError(f"a heartbeat of {message.ByteSize()} bytes")
+            return DaemonBeat(daemon, epoch)
+        case "prepared":
+            p = message.prepared
+            reason = p.reason or "INTERNAL"
+            if p.master_port > 65535:
+                raise ProtocolError(f"there is no port {p.master_port}")
+            return RankPrepared(daemon, epoch, *_key(p.id), p.master_port, p.error, reason)
+        case "exited":
+            e = message.exited
+            return RankExited(
+                daemon,
+                epoch,
+                *_key(e.id),
+                e.exit_code,
+                e.reason,
+                e.cause,
+                e.last_step,
+                wall(),
+                e.pid,
+            )
+        case "progress":
+            return _progressed(message.progress, daemon, epoch, wall())
+        case "leaving":
+            return DaemonGone(daemon, epoch, "left")
+    return None
+
+
+def _progressed(p: pb.Progress, daemon: str, epoch: int, at: float) -> RankProgressed:
+    if len(p.metrics) > MAX_METRICS or any(len(name) > MAX_METRIC_CHARS for name in p.metrics):
+        raise ProtocolError(f"progress with {len(p.metrics)} metrics, or one with too long a name")
+    return RankProgressed(
+        daemon,
+        epoch,
+        *_key(p.id),
+        step=p.step,
+        total_steps=p.total_steps,
+        metrics=dict(p.metrics),
+        checkpoint=p.checkpoint,
+        checkpoint_step=p.checkpoint_step,
+        at=at,
+    )
+
+
+def prepare_message(action: TellPrepare, plan: str) -> pb.SchedulerMessage:
+    """plan: digest of the compiled plan, or ""."""
+    record = action.record
+    return pb.SchedulerMessage(
+        prepare=pb.Prepare(
+            id=pb.AttemptId(job_id=record.id, attempt=record.attempt, rank=action.rank),
+            spec=spec_to_proto(record.spec),
+            world_size=len(record.assignments),
+            job_key=record.job_key,
+            resume_from=action.resume_from,
+            plan=plan,
+            total_steps=record.total_steps,
+            local_rank=action.local_rank,
+        )
+    )
+
+
+def message_of(action: Told) -> pb.SchedulerMessage:
+    """What a daemon is told; for TellPrepare see `prepare_message`."""
+    match action:
+        case TellStart():
+            id_ = pb.AttemptId(job_id=action.job_id, attempt=action.attempt, rank=action.rank)
+            addr, port = action.master_addr, action.master_port
+            return pb.SchedulerMessage(start=pb.Start(id=id_, master_addr=addr, master_port=port))
+        case TellStop():
+            id_ = pb.AttemptId(job_id=action.job_id, attempt=action.attempt, rank=action.rank)
+            return pb.SchedulerMessage(stop=pb.Stop(id=id_, grace_s=action.grace_s, why=action.why))
+        case TellNoted():
+            id_ = pb.AttemptId(job_id=action.job_id, attempt=action.attempt, rank=action.rank)
+            return pb.SchedulerMessage(noted=id_)
+        case TellForget():
+            return pb.SchedulerMessage(forget=action.job_id)
+        case TellDrain():
+            return pb.SchedulerMessage(drain=True)
+        case TellPrepare():
+            return prepare_message(action, "")

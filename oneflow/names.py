@@ -102,6 +102,7 @@ MODULES = (
     "autograd",
     "backends",
     "boxing",
+    "cluster",
     "comm",
     "cuda",
     "distributed",

@@ -7,12 +7,26 @@ from __future__ import annotations
 import click
 
 from oneflow import __version__
+from oneflow.cli.group import CONTEXT, LazyVerbs
+
+
+class _Verbs(LazyVerbs):
+    groups = {
+        "cluster": ("oneflow.cli.cluster", "cluster", "A cluster that takes jobs: up, down, ..."),
+        "job": ("oneflow.cli.job", "job", "Jobs of a cluster: submit, list, logs, wait, ..."),
+        "scheduler": ("oneflow.cli.services", "scheduler", "A cluster's scheduler, in foreground."),
+        "daemon": ("oneflow.cli.services", "daemon", "A device's daemon, in the foreground."),
+        "top": ("oneflow.cli.top", "top", "What a cluster does, now."),
+        "ckpt": ("oneflow.cli.ckpt", "ckpt", "Checkpoints: ls, verify."),
+        "config": ("oneflow.cli.config", "config", "What is configured, and where."),
+    }
 
 
 @click.group(
+    cls=_Verbs,
     invoke_without_command=True,
-    context_settings={"help_option_names": ["-h", "--help"]},
-    epilog="Scripts on several processes: "
+    context_settings=CONTEXT,
+    epilog="Scripts on several processes, without a cluster: "
     "python -m oneflow.distributed.launch --nproc_per_node 2 script.py",
 )
 @click.version_option(__version__, prog_name="oneflow-actors")

@@ -78,6 +78,26 @@ class AuthError(OneFlowError):
     reason = "AUTH"
 
 
+class ClusterUnreachableError(OneFlowError):
+    """No scheduler answers at the address, or none could be found."""
+
+    exit_code = 69
+    reason = "INTERNAL"
+
+
+class StillActiveError(OneFlowError, TimeoutError):
+    """The time to wait is over, and the job goes on."""
+
+    exit_code = 75
+    reason = "NONE"
+
+
+class ClusterRequestError(OneFlowError, ValueError):
+    """What was asked of a cluster does not exist there, or cannot be done now."""
+
+    exit_code = 64
+
+
 class RendezvousError(OneFlowError):
     """Not all ranks met in time."""
 

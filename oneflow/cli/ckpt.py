@@ -1,0 +1,98 @@
+"""`oneflow ckpt ...`: checkpoints on this host."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+
+from oneflow.cli.group import choose_group
+from oneflow.cli.output import chosen, output_option, show_json, table
+
+PATH = click.argument("path", type=click.Path(path_type=Path))
+
+
+@choose_group("Checkpoints on this host.")
+def ckpt() -> None:
+    pass
+
+
+@ckpt.command("ls")
+@output_option
+@PATH
+def list_checkpoints(output: str | None, path: Path) -> None:
+    """Checkpoints in a folder, or the tensors of one."""
+    from oneflow.io.manifest import MANIFEST_FILE
+
+    how = chosen(output)
+    if (path / MANIFEST_FILE).exists():
+        rows = list(_tensors(path))
+        titles = ("tensor", "dtype", "shape", "parts")
+    else:
+        rows = list(_checkpoints(path))
+        titles = ("checkpoint", "shards", "bytes", "written")
+    if how == "json":
+        show_json([dict(zip(titles, row, strict=True)) for row in rows])
+    else:
+        click.echo(table(titles, rows))
+
+
+def _tensors(path: Path) -> Iterator[tuple[Any, ...]]:
+    from oneflow.io.manifest import read_manifest
+
+    manifest, _ = read_manifest(path)
+    for name, stored in sorted(manifest.tensors.items()):
+        yield name, stored.dtype.name, json.dumps(list(stored.shape)), len(stored.parts)
+
+
+def _checkpoints(path: Path) -> Iterator[tuple[Any, ...]]:
+    from oneflow.core.errors import CheckpointError
+    from oneflow.io.manifest import MANIFEST_FILE, read_manifest
+
+    if not path.is_dir():
+        raise CheckpointError(f"{path} is not a folder")
+    for manifest_file in sorted(path.glob(f"*/{MANIFEST_FILE}")):
+        manifest, _ = read_manifest(manifest_file.parent)
+        written = time.gmtime(manifest_file.stat().st_mtime)
+        nbytes = sum(size for _, size in manifest.files)
+        when = time.strftime("%Y-%m-%dT%H:%M:%SZ", written)
+        yield manifest_file.parent.name, len(manifest.files), nbytes, when
+
+
+@ckpt.command("verify")
+@click.argument("paths", nargs=-1, required=True, type=click.Path(path_type=Path))
+def verify(paths: tuple[Path, ...]) -> None:
+    """Reads all of a checkpoint, or of a job file, and compares every digest.
+
+    The exit code is 83 for a checkpoint that is damaged, and 65 for a job file.
+    """
+    from oneflow.core.errors import CheckpointError
+    from oneflow.io.manifest import MANIFEST_FILE
+
+    for path in paths:
+        if (path / MANIFEST_FILE).exists():
+            count, nbytes = _verify_shards(path)
+            click.echo(f"{path}: {count} tensors, {nbytes} bytes: whole")
+        elif path.is_file():
+            from oneflow.jobs.jobfile import verify as verify_job
+
+            found = verify_job(path)
+            click.echo(f"{path}: {found.kind} job, {found.steps} steps: whole")
+        else:
+            raise CheckpointError(f"{path}: neither a checkpoint (no {MANIFEST_FILE}) nor a file")
+
+
+def _verify_shards(path: Path) -> tuple[int, int]:
+    from oneflow.io.load_shards import WholeShards
+
+    shards, nbytes = WholeShards(path), 0
+    try:
+        for name in shards.shapes:
+            nbytes += shards.read(name).nbytes
+        return len(shards.shapes), nbytes
+    finally:
+        shards.close()

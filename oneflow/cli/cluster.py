@@ -1,0 +1,230 @@
+"""`oneflow cluster ...`: a cluster on this machine, and what operators ask any cluster."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import click
+
+from oneflow.cli.group import Verbs, choose_group
+from oneflow.cli.output import chosen, fields, output_option, show_json, table
+from oneflow.cli.types import DURATION
+
+ADDRESS = click.option("--address", metavar="HOST:PORT", help="The scheduler; else as configured.")
+ROLES = ("admin", "submit", "view", "daemon")
+
+
+@choose_group("A cluster that takes jobs.")
+def cluster() -> None:
+    pass
+
+
+@cluster.command("up")
+@click.option("--daemons", type=click.IntRange(1, 256), help="So many; else one for each device.")
+@click.option("--device-type", type=click.Choice(["cpu", "cuda"]), help="cuda if there is one.")
+@click.option("--file", type=click.Path(dir_okay=False, path_type=Path), help="A cluster.toml.")
+@click.option("--allow-scripts/--no-allow-scripts", default=None, help="Jobs that run programs.")
+@click.option("--ui/--no-ui", default=None, help="The read-only page beside /metrics.")
+def up(daemons: int | None, device_type: str | None, file: Path | None, **flags: Any) -> None:
+    """Starts a scheduler and a daemon per device on this machine, in the background.
+
+    Nothing has to be configured; only this machine can connect. `oneflow cluster down` ends it.
+    """
+    from oneflow.cluster.local import start
+    from oneflow.cluster.wishes import local_wish
+
+    asked = {"local.daemons": daemons, "local.device_type": device_type}
+    asked |= {f"scheduler.{name}": value for name, value in flags.items()}
+    _show_up(start(local_wish(asked, file)))
+
+
+def _show_up(found: Any) -> None:
+    status = found.status
+    devices = " ".join(sorted(d.device for d in status.daemons if d.state == "up"))
+    what = "runs already" if found.was_running else f"is ready after {found.seconds:.1f} s"
+    if found.restarted:
+        what = f"is whole again: {', '.join(found.restarted)} had ended"
+    if status.allows_scripts:
+        following = "oneflow job submit --wait -- python train.py"
+    else:
+        following = f"oneflow job submit digits.job --devices {len(status.daemons)} --wait"
+    click.echo(f"oneflow: the cluster {what}: {devices}")
+    click.echo(fields(_addresses(status) | {"next": following}))
+
+
+def _addresses(status: Any) -> dict[str, str]:
+    found = {"address": status.address}
+    if status.metrics_address:
+        found["metrics"] = f"http://{status.metrics_address}/metrics"
+    return found
+
+
+@cluster.command("down")
+@click.option("--drain", type=DURATION, default=0.0, help="What runs may go on for so long.")
+def down(drain: float) -> None:
+    """Ends the cluster of this machine. Jobs are kept: those that had not ended go on at the next
+    `up`.
+    """
+    from oneflow.cluster.local import stop
+
+    record = stop(drain)
+    click.echo("oneflow: the cluster is down" if record else "oneflow: no cluster runs here")
+
+
+@cluster.command("status")
+@ADDRESS
+@output_option
+def status(address: str | None, output: str | None) -> None:
+    """Addresses, daemons and jobs in numbers."""
+    from oneflow.cli.records import status_as_dict, status_lines
+    from oneflow.cluster.client import connect
+
+    how = chosen(output)
+    with connect(address) as found:
+        now = found.status()
+    if how == "json":
+        show_json(status_as_dict(now))
+    else:
+        click.echo(status_lines(now))
+
+
+@cluster.command("nodes")
+@ADDRESS
+@output_option
+@click.option("-f", "--filter", "state", help="Only daemons in this state: up, suspect, ...")
+def nodes(address: str | None, output: str | None, state: str | None) -> None:
+    """Every daemon, and what it does."""
+    from oneflow.cli.records import daemon_as_dict, daemon_table
+    from oneflow.cluster.client import connect
+
+    how = chosen(output)
+    wanted = (state or "").removeprefix("state=")
+    with connect(address) as found:
+        daemons = [d for d in found.status().daemons if not wanted or d.state == wanted]
+    if how == "json":
+        show_json({"daemons": [daemon_as_dict(daemon) for daemon in daemons]})
+    else:
+        click.echo(daemon_table(daemons, how == "wide"))
+
+
+@cluster.command("drain")
+@ADDRESS
+@click.option("--grace", type=DURATION, default=0.0, help="What runs may go on for so long.")
+@click.argument("node", metavar="NODE|--all", required=False, default="")
+@click.option("--all", "is_all", is_flag=True, help="The whole cluster.")
+def drain(address: str | None, grace: float, node: str, is_all: bool) -> None:
+    """A node takes no new work; what runs there is stopped after the grace, and restarted."""
+    from oneflow.cli.records import daemon_table
+    from oneflow.cluster.client import connect
+
+    if bool(node) == is_all:
+        raise click.UsageError("name a node, or --all")
+    with connect(address) as found:
+        click.echo(daemon_table(found.drain(node, grace).daemons, False))
+
+
+@cluster.command("init-tls")
+@click.option("--dir", "folder", type=click.Path(file_okay=False, path_type=Path), required=True)
+@click.option("--host", "hosts", multiple=True, help="A name or address of the scheduler.")
+def init_tls(folder: Path, hosts: tuple[str, ...]) -> None:
+    """Makes an authority and certificates for scheduler, daemons and clients; again renews them."""
+    from oneflow.scheduler.cluster.tls import init_tls as make
+
+    for path in make(folder, hosts):
+        click.echo(path)
+
+
+@cluster.command("metrics-targets")
+@ADDRESS
+def metrics_targets(address: str | None) -> None:
+    """Where /metrics is served on this machine, for Prometheus's file_sd_configs."""
+    from oneflow.cluster.local import metrics_targets as found
+
+    show_json(found())
+
+
+# ---- tokens --------------------------------------------------------------------------------------
+
+
+@cluster.group("token", cls=Verbs)
+def token() -> None:
+    """Who may do what."""
+
+
+@token.command("create")
+@ADDRESS
+@click.option("--role", type=click.Choice(ROLES), required=True)
+@click.option("--lifetime", type=DURATION, default=0.0, help="Else for good.")
+@click.option("--file", type=click.Path(dir_okay=False, path_type=Path), help="Written to, 0600.")
+@click.argument("name")
+def create(address: str | None, role: str, lifetime: float, file: Path | None, name: str) -> None:
+    """Makes a token. Its secret is shown now and never again."""
+    from oneflow.protos import cluster_pb2 as pb
+
+    _made(address, "CreateToken", pb.TokenRequest(name=name, role=role, lifetime_s=lifetime), file)
+
+
+@token.command("rotate")
+@ADDRESS
+@click.option("--lifetime", type=DURATION, default=0.0, help="Else for good.")
+@click.option("--file", type=click.Path(dir_okay=False, path_type=Path), help="Written to, 0600.")
+@click.argument("name")
+def rotate(address: str | None, lifetime: float, file: Path | None, name: str) -> None:
+    """Makes a new secret; the old one stays valid for an hour."""
+    from oneflow.protos import cluster_pb2 as pb
+
+    _made(address, "RotateToken", pb.TokenRequest(name=name, lifetime_s=lifetime), file)
+
+
+def _made(address: str | None, method: str, request: Any, file: Path | None) -> None:
+    from oneflow.cluster.client import connect
+    from oneflow.scheduler.jobs.tokens import write_token_file
+
+    with connect(address) as found:
+        reply = found.ask(method, request)
+    if file is not None:
+        write_token_file(file, reply.secret)
+        click.echo(file)
+        return
+    click.echo(reply.secret)
+    if sys.stdout.isatty():
+        click.echo("oneflow: this is the only time that it is shown", err=True)
+
+
+@token.command("revoke")
+@ADDRESS
+@click.argument("name")
+def revoke(address: str | None, name: str) -> None:
+    """No secret of this name is valid any more."""
+    from oneflow.cluster.client import connect
+    from oneflow.protos import cluster_pb2 as pb
+
+    with connect(address) as found:
+        found.ask("RevokeToken", pb.TokenRequest(name=name))
+    click.echo(f"{name} revoked")
+
+
+@token.command("list")
+@ADDRESS
+@output_option
+def list_tokens(address: str | None, output: str | None) -> None:
+    """Names, roles and ends of the valid tokens; never their secrets."""
+    from oneflow.cluster.client import connect
+    from oneflow.protos import cluster_pb2 as pb
+
+    how = chosen(output)
+    with connect(address) as found:
+        tokens = found.ask("ListTokens", pb.Empty()).tokens
+    rows = [(t.name, t.role, _clock(t.created_at), _clock(t.expires_at)) for t in tokens]
+    if how == "json":
+        names = ("name", "role", "created_at", "expires_at")
+        show_json({"tokens": [{n: getattr(t, n) for n in names} for t in tokens]})
+    else:
+        click.echo(table(("name", "role", "created", "expires"), rows))
+
+
+def _clock(at: float) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(at)) if at else "never"

@@ -1,0 +1,36 @@
+"""`oneflow config ...`: what is configured."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from oneflow.cli.group import choose_group
+from oneflow.cli.output import chosen, output_option, show_json, table
+
+
+@choose_group("What is configured.")
+def config() -> None:
+    pass
+
+
+@config.command("show")
+@click.option("--origin", is_flag=True, help="Where each value came from.")
+@click.option("--file", type=click.Path(dir_okay=False, path_type=Path), help="A cluster.toml.")
+@output_option
+def show(origin: bool, file: Path | None, output: str | None) -> None:
+    """Every key of a cluster.toml or config.toml, and its value."""
+    from oneflow.cluster.settings import load_settings
+
+    how = chosen(output)
+    found = load_settings(file=file).items()
+    if how == "json":
+        show_json({k.name: {"value": v.value, "origin": v.origin} for k, v in found})
+        return
+    titles = ["key", "value"] + (["origin"] if origin else ["what it is"])
+    rows = [(k.name, v.value, v.origin if origin else k.text) for k, v in found]
+    if how == "wide":
+        titles.append("variable")
+        rows = [(*row, k.variable) for row, (k, _) in zip(rows, found, strict=True)]
+    click.echo(table(titles, rows))

@@ -1,0 +1,87 @@
+"""A job's output on the console, and how following it ends: one line, and its exit code."""
+
+from __future__ import annotations
+
+import sys
+
+from oneflow.cluster.job import Job, LogLine
+from oneflow.launcher.logs import escape
+from oneflow.launcher.report import compose
+from oneflow.scheduler.jobs.records import JobRecord, JobState
+
+
+class Console:
+    """Lines of ranks: on standard output or error as the rank wrote them, escaped on terminals."""
+
+    def __init__(self, has_prefix: bool = True) -> None:
+        self._has_prefix = has_prefix
+        self._outs = {"stdout": sys.stdout.buffer, "stderr": sys.stderr.buffer}
+        self._is_terminal = {"stdout": sys.stdout.isatty(), "stderr": sys.stderr.isatty()}
+
+    def show(self, line: LogLine) -> None:
+        """Raises BrokenPipeError if nobody reads any more."""
+        name = "stderr" if line.stream == "stderr" else "stdout"
+        data = line.data
+        if self._is_terminal[name]:
+            data = escape(line.text.rstrip("\r")).encode()
+        prefix = f"{escape(line.host)}:{line.rank}: ".encode() if self._has_prefix else b""
+        self._outs[name].write(prefix + data + b"\n")
+        self._outs[name].flush()
+
+
+def follow_to_end(job: Job) -> int:
+    """Shows why it waits, and what it writes, until it has ended. Returns its exit code."""
+    record = _wait_begun(job)
+    if not record.state.is_final or record.attempt:
+        console = Console()
+        for line in job.logs(follow=True):
+            console.show(line)
+    return end_of(job.wait())
+
+
+def _wait_begun(job: Job) -> JobRecord:
+    """Until it runs; says why it does not, each reason once."""
+    said = ""
+    for record in job.watch():
+        if record.state.is_final or record.attempt > 0:
+            return record
+        if record.pending and record.pending != said:
+            said = record.pending
+            sys.stderr.write(f"oneflow: job={job.id} state={record.state} {escape(said)}\n")
+            sys.stderr.flush()
+    return job.status()
+
+
+def end_of(record: JobRecord) -> int:
+    """Writes the last line on standard error. Returns the job's exit code."""
+    sys.stdout.flush()
+    sys.stderr.write(last_line(record) + "\n")
+    sys.stderr.flush()
+    return exit_code(record)
+
+
+def exit_code(record: JobRecord) -> int:
+    """Of a job that ended: never 0 unless it succeeded."""
+    if record.state is JobState.SUCCEEDED:
+        return 0
+    return record.exit_code % 256 or 1
+
+
+def last_line(record: JobRecord) -> str:
+    """`oneflow: job=... state=... reason=... exit=...`: always one line."""
+    shown: dict[str, object] = {"job": record.id, "attempt": record.attempt}
+    shown |= {"state": record.state, "reason": record.reason}
+    if record.first_failed_rank >= 0:
+        shown["rank"] = record.first_failed_rank
+    if record.host:
+        shown["host"] = record.host
+    if record.pid:
+        shown["pid"] = record.pid
+    shown["exit"] = exit_code(record)
+    if record.last_step:
+        shown["step"] = record.last_step
+    if record.last_checkpoint_step:
+        shown["ckpt"] = record.last_checkpoint_step
+    if record.state is JobState.SUCCEEDED:
+        return "oneflow: " + " ".join(f"{key}={value}" for key, value in shown.items())
+    return compose(shown, record.cause)

@@ -1,0 +1,80 @@
+"""Groups of verbs: an error of ours is one line on standard error and its exit code."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any
+
+import click
+
+from oneflow.core.errors import OneFlowError
+
+CONTEXT = {"help_option_names": ["-h", "--help"]}
+
+
+class Verbs(click.Group):
+    """A group whose errors end the program in one line."""
+
+    def invoke(self, context: click.Context) -> Any:
+        try:
+            return super().invoke(context)
+        except OneFlowError as error:
+            end_with(error)
+        except KeyboardInterrupt:
+            sys.stderr.write("\n")
+            raise SystemExit(130) from None
+        except BrokenPipeError:
+            _be_quiet()
+            raise SystemExit(141) from None
+
+
+class LazyVerbs(Verbs):
+    """Imports a group's module when one of its verbs is asked for.
+
+    groups: name -> (module, attribute, help in one line).
+    """
+
+    groups: dict[str, tuple[str, str, str]] = {}
+
+    def list_commands(self, context: click.Context) -> list[str]:
+        return sorted({*super().list_commands(context), *self.groups})
+
+    def get_command(self, context: click.Context, name: str) -> click.Command | None:
+        if name in self.groups:
+            module, attribute, _ = self.groups[name]
+            found: click.Command = getattr(import_module(module), attribute)
+            return found
+        return super().get_command(context, name)
+
+    def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
+        """Without importing what it lists."""
+        rows = []
+        for name in self.list_commands(context):
+            if name in self.groups:
+                rows.append((name, self.groups[name][2]))
+            elif (command := super().get_command(context, name)) and not command.hidden:
+                rows.append((name, command.get_short_help_str()))
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)
+
+
+def end_with(error: OneFlowError) -> None:
+    """The one line, and the exit code of the error's type."""
+    from oneflow.cli.output import say
+
+    say(" ".join(str(error).split()))
+    raise SystemExit(error.exit_code)
+
+
+def _be_quiet() -> None:
+    """Whoever read our output has gone: Python shall not complain when it flushes."""
+    import os
+
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def choose_group(help: str) -> Callable[[Callable[..., Any]], Any]:
+    """A group of verbs with our way to end."""
+    return click.group(cls=Verbs, context_settings=CONTEXT, help=help)

@@ -1,0 +1,197 @@
+"""`oneflow job ...`: jobs of a cluster."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from oneflow.cli.group import choose_group
+from oneflow.cli.output import chosen, output_option, show_json
+from oneflow.cli.types import DURATION, PAIR, RANKS
+
+ADDRESS = click.option("--address", metavar="HOST:PORT", help="The scheduler; else as configured.")
+IS_PROGRAM = "oneflow.is_program"
+ID = click.argument("job_id", metavar="ID")
+
+
+@choose_group("Jobs of a cluster.")
+def job() -> None:
+    pass
+
+
+class _Submit(click.Command):
+    """Knows whether there was a --: what follows it is a program, not a job file."""
+
+    def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
+        context.meta[IS_PROGRAM] = "--" in args
+        return super().parse_args(context, args)
+
+
+@job.command("submit", cls=_Submit)
+@ADDRESS
+@click.option("--file", "job_toml", type=click.Path(path_type=Path), help="A job.toml.")
+@click.option("--job-id", help="A job of this id is submitted once, however often this is run.")
+@click.option("--name", help="For people.")
+@click.option("--devices", type=int, help="Ranks; each has a device of its own.")
+@click.option("--device-type", type=click.Choice(["cpu", "cuda"]), help="cpu, unless said.")
+@click.option("--nodes", type=int, help="On exactly so many nodes.")
+@click.option("--priority", type=int, help="Higher first.")
+@click.option("--env", type=PAIR, multiple=True, help="A variable of the ranks; repeatable.")
+@click.option("--working-dir", type=click.Path(path_type=Path), help="A folder to send along.")
+@click.option("--steps", type=int, help="Of a graph job; else as its file says.")
+@click.option("--max-restarts", type=int, help="After failures that are the program's own.")
+@click.option("--restart-on", multiple=True, help="Only after this reason or exit code.")
+@click.option("--time-limit", type=DURATION, help="2h, 90m, ...")
+@click.option("--checkpoint-every", type=int, help="Steps; of a graph job.")
+@click.option("--checkpoint-keep", type=int, help="So many of the newest.")
+@click.option("--checkpoint-dir", help="On the daemons' hosts.")
+@click.option("--resume-from", help="A checkpoint to begin with.")
+@click.option("--wait", is_flag=True, help="Show its output; end with its exit code.")
+@click.argument("what", nargs=-1, type=click.UNPROCESSED, metavar="JOBFILE | -- PROGRAM ARGS...")
+@click.pass_context
+def submit(context: click.Context, what: tuple[str, ...], wait: bool, **flags: Any) -> None:
+    """Submits a job file (a graph with its data), or, after --, a program.
+
+    Prints the job's id, and nothing else, on standard output. No shell sees the program's words.
+    """
+    from oneflow.cli.submit import run_submit
+
+    raise SystemExit(run_submit(what, context.meta[IS_PROGRAM], wait, flags))
+
+
+@job.command("list")
+@ADDRESS
+@output_option
+@click.option("-f", "--filter", "filters", type=PAIR, multiple=True, help="state=RUNNING, ...")
+@click.option("--limit", type=click.IntRange(1, 1000), default=50, show_default=True)
+@click.option("--cursor", default="", help="Where the page before ended.")
+def list_jobs(
+    address: str | None,
+    output: str | None,
+    filters: tuple[tuple[str, str], ...],
+    limit: int,
+    cursor: str,
+) -> None:
+    """Jobs, the newest first. Filters (state, name, owner, kind) are applied by the scheduler."""
+    from oneflow.cli.records import job_table, record_as_dict
+    from oneflow.cluster.client import connect
+
+    how = chosen(output)
+    with connect(address) as cluster:
+        records, following = cluster.page(dict(filters), limit, cursor)
+    if how == "json":
+        jobs = [record_as_dict(record) for record in records]
+        show_json({"jobs": jobs, "cursor": following})
+        return
+    click.echo(job_table(records, how == "wide"))
+    if following:
+        click.echo(f"oneflow: more with --cursor {following}", err=True)
+
+
+@job.command("get")
+@ADDRESS
+@output_option
+@ID
+def get(address: str | None, output: str | None, job_id: str) -> None:
+    """All that is known of a job."""
+    from oneflow.cli.records import job_details, record_as_dict
+    from oneflow.cluster.client import connect
+
+    how = chosen(output)
+    with connect(address) as cluster:
+        record = cluster.job(job_id).status()
+    if how == "json":
+        show_json(record_as_dict(record))
+    else:
+        click.echo(job_details(record))
+
+
+@job.command("logs")
+@ADDRESS
+@click.option("-f", "--follow", is_flag=True, help="Until the job ends; with its exit code.")
+@click.option("--rank", "ranks", type=RANKS, default=(), help="0, or 0,3, or 0-3.")
+@click.option("--attempt", type=click.IntRange(0), default=0, help="Else the last.")
+@click.option("--stream", type=click.Choice(["stdout", "stderr"]), default=None)
+@click.option("--no-prefix", is_flag=True, help="Without `host:rank: ` before each line.")
+@ID
+def logs(
+    address: str | None,
+    follow: bool,
+    ranks: tuple[int, ...],
+    attempt: int,
+    stream: str | None,
+    no_prefix: bool,
+    job_id: str,
+) -> None:
+    """What the ranks of a job wrote."""
+    from oneflow.cli.follow import Console, end_of
+    from oneflow.cluster.client import connect
+
+    with connect(address) as cluster:
+        found = cluster.job(job_id)
+        found.status()
+        console = Console(has_prefix=not no_prefix)
+        for line in found.logs(follow, ranks, attempt, stream or ""):
+            console.show(line)
+        code = end_of(found.status()) if follow else 0
+    raise SystemExit(code)
+
+
+@job.command("wait")
+@ADDRESS
+@click.option("--timeout", type=DURATION, help="Gives up with exit code 75 after this time.")
+@ID
+def wait(address: str | None, timeout: float | None, job_id: str) -> None:
+    """Returns when the job has ended, with its exit code."""
+    from oneflow.cli.follow import end_of
+    from oneflow.cluster.client import connect
+
+    with connect(address) as cluster:
+        code = end_of(cluster.job(job_id).wait(timeout))
+    raise SystemExit(code)
+
+
+@job.command("cancel")
+@ADDRESS
+@click.argument("job_ids", metavar="ID...", nargs=-1, required=True)
+def cancel(address: str | None, job_ids: tuple[str, ...]) -> None:
+    """Ends jobs, in whatever state they are; again changes nothing."""
+    _each(address, job_ids, "cancel")
+
+
+@job.command("restart")
+@ADDRESS
+@click.argument("job_ids", metavar="ID...", nargs=-1, required=True)
+def restart(address: str | None, job_ids: tuple[str, ...]) -> None:
+    """Queues jobs that ended again, from their last checkpoints."""
+    _each(address, job_ids, "restart")
+
+
+@job.command("rm")
+@ADDRESS
+@click.argument("job_ids", metavar="ID...", nargs=-1, required=True)
+def remove(address: str | None, job_ids: tuple[str, ...]) -> None:
+    """Forgets jobs that ended, with their logs and files."""
+    _each(address, job_ids, "remove")
+
+
+def _each(address: str | None, job_ids: tuple[str, ...], verb: str) -> None:
+    """All of them, whatever becomes of one; the first error decides the exit code."""
+    from oneflow.cli.output import say
+    from oneflow.cluster.client import connect
+    from oneflow.core.errors import ClusterUnreachableError, OneFlowError
+
+    code = 0
+    with connect(address) as cluster:
+        for job_id in job_ids:
+            try:
+                record = getattr(cluster.job(job_id), verb)()
+                click.echo(f"{job_id} {record.state if record else 'removed'}")
+            except ClusterUnreachableError:
+                raise
+            except OneFlowError as error:
+                say(str(error))
+                code = code or error.exit_code
+    raise SystemExit(code)

@@ -1,0 +1,58 @@
+"""How verbs show what they found: tables for people, JSON for programs."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+import click
+
+from oneflow.launcher.logs import escape
+
+FORMATS = ("table", "wide", "json")
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def output_option(command: F) -> F:
+    """-o table|wide|json; None: as configured."""
+    return click.option(
+        "-o", "--output", type=click.Choice(FORMATS), default=None, help="How to show it."
+    )(command)
+
+
+def chosen(output: str | None) -> str:
+    """The format: of the flag, else as configured."""
+    from oneflow.cluster.settings import load_settings
+
+    return str(load_settings({"client.output": output})["client.output"])
+
+
+def show_json(value: Any) -> None:
+    click.echo(json.dumps(value, indent=2, ensure_ascii=True, sort_keys=False))
+
+
+def table(titles: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
+    """Columns as wide as they must be; no control character gets to the terminal."""
+    cells = [[str(title).upper() for title in titles]]
+    cells += [[escape(str(cell)).replace("\n", " ") or "-" for cell in row] for row in rows]
+    widths = [max(len(row[i]) for row in cells) for i in range(len(titles))]
+    lines = []
+    for row in cells:
+        padded = [cell.ljust(width) for cell, width in zip(row, widths, strict=True)]
+        lines.append("  ".join(padded).rstrip())
+    return "\n".join(lines)
+
+
+def fields(pairs: Mapping[str, Any]) -> str:
+    """`name: value` lines of one thing."""
+    width = max((len(name) for name in pairs), default=0) + 2
+    return "\n".join(
+        f"{(name + ':').ljust(width)}{escape(str(value))}" for name, value in pairs.items()
+    )
+
+
+def say(text: str) -> None:
+    """A line for people, on standard error: standard output is for what was asked for."""
+    print(f"oneflow: {escape(text)}", file=sys.stderr, flush=True)

@@ -1,0 +1,138 @@
+"""Jobs and daemons as rows, details and plain data."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from dataclasses import asdict
+from typing import Any
+
+from oneflow.cli.output import fields, table
+from oneflow.cluster.durations import show_duration
+from oneflow.scheduler.jobs.records import JobRecord
+
+MAX_CAUSE_CHARS = 60
+
+
+def record_as_dict(record: JobRecord) -> dict[str, Any]:
+    """For JSON; never the secret of its ranks."""
+    found = asdict(record)
+    del found["job_key"]
+    found["state"] = str(record.state)
+    found["spec"]["kind"] = str(record.spec.kind)
+    return found
+
+
+def job_table(records: Iterable[JobRecord], is_wide: bool) -> str:
+    titles = ["id", "name", "state", "devices", "step", "age", "ran", "exit", "why"]
+    if is_wide:
+        titles += ["kind", "owner", "attempt", "restarts", "nodes", "ckpt", "priority"]
+    return table(titles, [_row(record, is_wide) for record in records])
+
+
+def _row(record: JobRecord, is_wide: bool) -> list[Any]:
+    now = time.time()
+    ended = record.finished_at or now
+    ran = show_duration(ended - record.started_at) if record.started_at else ""
+    row = [
+        record.id,
+        record.spec.name,
+        record.state,
+        f"{record.spec.devices} {record.spec.device_type}",
+        _steps(record),
+        show_duration(now - record.submitted_at),
+        ran,
+        record.exit_code if record.state.is_final else "",
+        _why(record)[:MAX_CAUSE_CHARS],
+    ]
+    if is_wide:
+        nodes = sorted({a.node for a in record.assignments})
+        row += [record.spec.kind, record.owner, record.attempt, record.restarts_spent]
+        row += [",".join(nodes), record.last_checkpoint_step or "", record.spec.priority]
+    return row
+
+
+def _steps(record: JobRecord) -> str:
+    if record.total_steps:
+        return f"{record.last_step}/{record.total_steps}"
+    return str(record.last_step) if record.last_step else ""
+
+
+def _why(record: JobRecord) -> str:
+    """Why it does not run, or why it ended."""
+    if record.pending and not record.state.is_final:
+        return record.pending
+    if record.reason == "NONE":
+        return ""
+    return f"{record.reason}: {record.cause}" if record.cause else record.reason
+
+
+def job_details(record: JobRecord) -> str:
+    spec = record.spec
+    pairs: dict[str, Any] = {"id": record.id, "name": spec.name, "kind": spec.kind}
+    pairs |= {"state": record.state, "reason": record.reason, "cause": record.cause}
+    pairs |= {"pending": record.pending, "owner": record.owner}
+    pairs |= {"devices": f"{spec.devices} {spec.device_type}", "attempt": record.attempt}
+    pairs |= {"restarts": f"{record.restarts_spent} of {spec.max_restarts}"}
+    pairs |= {"step": _steps(record), "checkpoint": record.last_checkpoint}
+    if record.state.is_final:
+        pairs |= {"exit code": record.exit_code}
+        if record.first_failed_rank >= 0:
+            who = f"{record.first_failed_rank} on {record.host}, process {record.pid}"
+            pairs |= {"first failed rank": who}
+    for name in ("submitted_at", "started_at", "first_step_at", "finished_at"):
+        pairs[name.replace("_at", "")] = _clock(getattr(record, name))
+    pairs |= {"metrics": " ".join(f"{k}={v:.6g}" for k, v in record.metrics.items())}
+    pairs |= {"program": " ".join(spec.argv), "graph": spec.graph}
+    pairs |= {f"rank {a.rank}": f"{a.node} {a.device}" for a in record.assignments}
+    return fields({name: value for name, value in pairs.items() if value not in ("", None)})
+
+
+def _clock(at: float) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(at)) if at else ""
+
+
+# ---- the cluster ---------------------------------------------------------------------------------
+
+
+def daemon_as_dict(daemon: Any) -> dict[str, Any]:
+    names = ("id", "node", "device", "state", "epoch", "version", "pid", "job", "address")
+    return {n: getattr(daemon, n) for n in names} | {"heartbeat_age_s": daemon.heartbeat_age_s}
+
+
+def status_as_dict(status: Any) -> dict[str, Any]:
+    names = ("version", "address", "metrics_address", "started_at", "allows_scripts", "pid")
+    found: dict[str, Any] = {name: getattr(status, name) for name in names}
+    found["jobs"] = dict(status.jobs)
+    found["daemons"] = [daemon_as_dict(daemon) for daemon in status.daemons]
+    return found
+
+
+def daemon_table(daemons: Iterable[Any], is_wide: bool) -> str:
+    titles = ["node", "device", "state", "job", "heartbeat"]
+    titles += ["epoch", "pid", "version", "address"] if is_wide else []
+    rows = []
+    for d in daemons:
+        row: list[Any] = [d.node, d.device, d.state, d.job, f"{d.heartbeat_age_s:.1f}s"]
+        rows.append(row + ([d.epoch, d.pid, d.version, d.address] if is_wide else []))
+    return table(titles, rows)
+
+
+def status_lines(status: Any) -> str:
+    states: dict[str, int] = {}
+    for daemon in status.daemons:
+        states[daemon.state] = states.get(daemon.state, 0) + 1
+    pairs = {
+        "address": status.address,
+        "metrics": f"http://{status.metrics_address}/metrics" if status.metrics_address else "off",
+        "version": status.version,
+        "up for": show_duration(time.time() - status.started_at),
+        "scripts": "allowed" if status.allows_scripts else "not allowed",
+        "daemons": _counts(states) or "none",
+        "jobs": _counts(dict(status.jobs)) or "none",
+    }
+    return fields(pairs)
+
+
+def _counts(found: dict[str, int]) -> str:
+    return ", ".join(f"{number} {name}" for name, number in sorted(found.items()) if number)

@@ -1,0 +1,108 @@
+"""`oneflow scheduler run` and `oneflow daemon run`: services in the foreground, for systemd,
+Kubernetes and `oneflow cluster up`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from oneflow.cli.group import choose_group
+
+FILE = click.Path(exists=False, dir_okay=False, path_type=Path)
+FOLDER = click.Path(file_okay=False, path_type=Path)
+
+
+@choose_group("A cluster's scheduler.")
+def scheduler() -> None:
+    pass
+
+
+@choose_group("The daemon of one device.")
+def daemon() -> None:
+    pass
+
+
+@scheduler.command("run")
+@click.option("--file", type=FILE, help="A cluster.toml.")
+@click.option("--listen", metavar="HOST:PORT", help="Where clients and daemons connect.")
+@click.option("--metrics-addr", metavar="HOST:PORT", help="Where /metrics is served.")
+@click.option("--state-dir", type=FOLDER, help="What must survive; one scheduler at a time.")
+@click.option("--allow-scripts/--no-allow-scripts", default=None, help="Jobs that run programs.")
+@click.option("--ui/--no-ui", default=None, help="The read-only page beside /metrics.")
+@click.option("--tls-dir", type=FOLDER, help="ca.crt, scheduler.crt and scheduler.key.")
+@click.option("--host", "hosts", multiple=True, help="More names by which /metrics is asked for.")
+def run_scheduler(file: Path | None, **flags: Any) -> None:
+    """Serves a cluster until a signal ends it; SIGTERM in order, a second one at once.
+
+    Beyond loopback it needs --tls-dir. Health: the gRPC health service of the same address.
+    """
+    from oneflow.cluster.settings import load_settings, state_dir
+    from oneflow.core.config import current_config
+    from oneflow.core.log import set_up
+    from oneflow.scheduler.cluster.server import run_scheduler as run
+    from oneflow.scheduler.cluster.settings import SchedulerSettings, TlsFiles
+
+    flags["hosts"] = flags["hosts"] or None
+    found = load_settings({f"scheduler.{name}": value for name, value in flags.items()}, file)
+    tls = found.path("scheduler.tls_dir")
+    settings = SchedulerSettings(
+        state_dir=found.path("scheduler.state_dir") or state_dir() / "scheduler",
+        listen=found["scheduler.listen"],
+        metrics_addr=found["scheduler.metrics_addr"],
+        allow_scripts=found["scheduler.allow_scripts"],
+        ui=found["scheduler.ui"],
+        tls=TlsFiles.in_folder(tls) if tls else None,
+        hosts=found["scheduler.hosts"],
+    )
+    set_up(current_config())
+    raise SystemExit(run(settings))
+
+
+@daemon.command("run")
+@click.option("--device", required=True, help="cpu:0, cuda:3.")
+@click.option("--file", type=FILE, help="A cluster.toml.")
+@click.option("--scheduler", metavar="HOST:PORT", help="The scheduler to join.")
+@click.option("--node", help="Name of this node; else its host name.")
+@click.option("--address", help="Under which ranks of other nodes reach this one; else found out.")
+@click.option("--metrics-addr", metavar="HOST:PORT", help="Where /metrics is served.")
+@click.option("--health-addr", metavar="ADDRESS", help="Health service: unix:<path> or host:port.")
+@click.option("--state-dir", type=FOLDER, help="Logs, checkpoints and caches of this node.")
+@click.option("--token-file", type=FILE, help="The token to join with; mode 0600.")
+@click.option("--tls-dir", type=FOLDER, help="ca.crt, daemon.crt and daemon.key.")
+@click.option("--allow-scripts/--no-allow-scripts", default=None, help="Run script jobs.")
+@click.option("--memory-nbytes", type=click.IntRange(0), help="Limit of each rank; 0: none.")
+def run_daemon(device: str, file: Path | None, **flags: Any) -> None:
+    """Serves one device until a signal ends it; SIGTERM in order, a second one at once."""
+    from oneflow.cluster.settings import load_settings
+    from oneflow.launcher.daemon.run import main
+
+    found = load_settings({f"daemon.{name}": value for name, value in flags.items()}, file)
+    raise SystemExit(main(_daemon_settings(device, found)))
+
+
+def _daemon_settings(device: str, found: Any) -> Any:
+    from oneflow.cluster.finding import find_address
+    from oneflow.cluster.settings import config_dir, environment, load_settings, state_dir
+    from oneflow.launcher.daemon.settings import DaemonSettings, JobLimits
+    from oneflow.scheduler.cluster.tls import channel_credentials
+    from oneflow.scheduler.jobs.tokens import token_from
+
+    tls, token_file = found.path("daemon.tls_dir"), found.path("daemon.token_file")
+    token = "" if token_file else token_from(environment(), config_dir()) or ""
+    return DaemonSettings(
+        device=device,
+        scheduler=found["daemon.scheduler"] or find_address(load_settings()),
+        state_dir=found.path("daemon.state_dir") or state_dir() / "node",
+        node=found["daemon.node"],
+        address=found["daemon.address"],
+        token=token,
+        token_file=token_file,
+        credentials=channel_credentials(tls, "daemon") if tls else None,
+        metrics_addr=found["daemon.metrics_addr"],
+        health_addr=found["daemon.health_addr"],
+        allow_scripts=found["daemon.allow_scripts"],
+        limits=JobLimits(memory_nbytes=found["daemon.memory_nbytes"]),
+    )

@@ -1,0 +1,83 @@
+"""What `oneflow job submit` does: flags and job.toml together, then waiting if asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+
+from oneflow.cluster.client import Cluster, connect
+from oneflow.cluster.job import Job
+from oneflow.cluster.submitting import OPTIONS, read_job_file
+from oneflow.core.errors import ConfigError, JobSpecError
+
+
+def run_submit(
+    what: tuple[str, ...], is_program: bool, waits: bool, flags: Mapping[str, Any]
+) -> int:
+    """The exit code: 0, or with `waits` that of the job."""
+    asked = merged(what, is_program, flags)
+    with connect(flags["address"]) as cluster:
+        job = _submit(cluster, asked)
+        click.echo(job.id)
+        if not waits:
+            return 0
+        return _wait(job)
+
+
+def _wait(job: Job) -> int:
+    from oneflow.cli.follow import follow_to_end
+    from oneflow.cli.output import say
+
+    try:
+        return follow_to_end(job)
+    except KeyboardInterrupt:
+        say(f"job {job.id} goes on: `oneflow job logs -f {job.id}`, `oneflow job cancel {job.id}`")
+        return 130
+
+
+def merged(what: tuple[str, ...], is_program: bool, flags: Mapping[str, Any]) -> dict[str, Any]:
+    """What is asked for: flags over the file. Raises ConfigError, JobSpecError."""
+    asked = read_job_file(flags["job_toml"]) if flags.get("job_toml") else {}
+    for name in (*OPTIONS, "job_id", "working_dir"):
+        given = flags.get(name)
+        if name == "env":
+            asked["env"] = {**asked.get("env", {}), **dict(given or ())}
+        elif given is not None and given != ():
+            asked[name] = list(given) if isinstance(given, tuple) else given
+    if what:
+        asked = {k: v for k, v in asked.items() if k not in ("argv", "graph")}
+        asked |= _named(what, is_program)
+    if ("argv" in asked) == ("graph" in asked):
+        raise JobSpecError(
+            "submit needs one thing to run: a job file (`oneflow job submit digits.job`), or a "
+            "program after -- (`oneflow job submit -- python train.py`)"
+        )
+    return asked
+
+
+def _named(what: tuple[str, ...], is_program: bool) -> dict[str, Any]:
+    if is_program:
+        return {"argv": list(what)}
+    if len(what) > 1:
+        raise JobSpecError(
+            f"{what[0]!r} and {what[1]!r}: a program goes after --, as in "
+            "`oneflow job submit -- python train.py`; a job file stands alone"
+        )
+    path = Path(what[0])
+    if not path.is_file():
+        raise JobSpecError(f"there is no job file {what[0]!r}; a program goes after --")
+    return {"graph": what[0]}
+
+
+def _submit(cluster: Cluster, asked: dict[str, Any]) -> Job:
+    options = {name: asked[name] for name in OPTIONS if name in asked}
+    job_id = asked.get("job_id")
+    if "graph" in asked:
+        if asked.get("working_dir"):
+            raise ConfigError("--working-dir: a graph job has no code, so it needs no folder")
+        return cluster.submit(asked["graph"], job_id=job_id, **options)
+    argv, folder = asked["argv"], asked.get("working_dir")
+    return cluster.submit_script(argv, working_dir=folder, job_id=job_id, **options)

@@ -1,0 +1,58 @@
+"""Kinds of option values."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from oneflow.core.errors import ConfigError
+
+
+class Duration(click.ParamType):
+    """Seconds, from 90, 90s, 15m, 2h, 1h30m."""
+
+    name = "duration"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        from oneflow.cluster.durations import parse_duration
+
+        try:
+            return parse_duration(value)
+        except ConfigError as error:
+            self.fail(str(error), param, ctx)
+
+
+class Pair(click.ParamType):
+    """key=value."""
+
+    name = "key=value"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        key, equals, rest = str(value).partition("=")
+        if not equals or not key:
+            self.fail(f"{value!r} is not key=value", param, ctx)
+        return key, rest
+
+
+class Ranks(click.ParamType):
+    """0, or 0,3, or 0-3,6."""
+
+    name = "ranks"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if isinstance(value, tuple):
+            return value
+        found: list[int] = []
+        for part in str(value).split(","):
+            low, dash, high = part.strip().partition("-")
+            if not low.isdecimal() or (dash and not high.isdecimal()):
+                self.fail(f"{value!r} is not like 0, 0,3 or 0-3", param, ctx)
+            last = int(high) if dash else int(low)
+            if not int(low) <= last < 1 << 20:
+                self.fail(f"{part!r}: ranks must grow and be less than {1 << 20}", param, ctx)
+            found.extend(range(int(low), last + 1))
+        return tuple(dict.fromkeys(found))
+
+
+DURATION, PAIR, RANKS = Duration(), Pair(), Ranks()

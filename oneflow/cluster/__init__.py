@@ -1,0 +1,16 @@
+"""A cluster that takes jobs, from Python.
+
+    cluster = flow.cluster.connect()             # of `oneflow cluster up`, or connect("host:port")
+    job = cluster.submit("digits.job", devices=2)
+    for point in job.metrics():
+        print(point.step, point.values["loss"])
+    job.wait()
+
+See docs/CLUSTER.md.
+"""
+
+from oneflow.cluster.client import Cluster as Cluster
+from oneflow.cluster.client import connect as connect
+from oneflow.cluster.job import Job as Job
+from oneflow.cluster.job import LogLine as LogLine
+from oneflow.cluster.job import MetricPoint as MetricPoint

@@ -1,0 +1,171 @@
+"""`flow.cluster.connect`: a cluster, as one who gives it jobs sees it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from oneflow.cluster.connection import Connection, Patience
+from oneflow.cluster.finding import find_address, find_tls
+from oneflow.cluster.job import Job
+from oneflow.cluster.settings import Settings, config_dir, environment, load_settings
+from oneflow.cluster.submitting import (
+    OPTIONS,
+    check_argv,
+    job_file_of,
+    make_spec,
+    new_job_id,
+    send_job,
+    upload,
+    upload_folder,
+)
+from oneflow.core.errors import ClusterUnreachableError
+from oneflow.scheduler.jobs.records import JobKind, JobRecord
+from oneflow.scheduler.jobs.specs import record_from_proto
+from oneflow.scheduler.jobs.tokens import token_from
+
+PAGE = 100
+
+
+class Cluster:
+    """A connection to a scheduler; threads may share it. Use it in a `with`, or `close` it."""
+
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+
+    @property
+    def address(self) -> str:
+        return self.connection.address
+
+    def __repr__(self) -> str:
+        return f"<Cluster {self.address}>"
+
+    def __enter__(self) -> Cluster:
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Jobs go on."""
+        self.connection.close()
+
+    # ---- jobs ------------------------------------------------------------------------------------
+
+    def submit(self, source: Any, *, job_id: str | None = None, **options: Any) -> Job:
+        """A graph job, or an inference job: no code of it is run on the cluster.
+
+        source: an nn.Graph, or the path of a job file.  job_id: a job of this id is submitted
+        once, however often this is called; None: a new one.  options: devices, device_type,
+        nodes, name, priority, env, steps, max_restarts, restart_on, time_limit ("2h"),
+        checkpoint_every, checkpoint_keep, checkpoint_dir, resume_from; for a graph also those of
+        `flow.jobs.save`: data, inputs, outputs, record, stop_on_nonfinite.
+
+        Raises JobSpecError for what cannot be accepted.
+        """
+        asked = {name: options.pop(name) for name in list(options) if name in OPTIONS}
+        if not isinstance(source, (str, Path)) and "steps" in asked:
+            options["steps"] = asked.pop("steps")  # learning rates are written for so many
+        with job_file_of(source, options) as (path, kind):
+            digest = upload(self.connection, path)
+        spec = make_spec(kind, asked, graph=digest)
+        return self._send(job_id, spec)
+
+    def submit_script(
+        self,
+        argv: Sequence[str],
+        *,
+        working_dir: Any = None,
+        job_id: str | None = None,
+        **options: Any,
+    ) -> Job:
+        """A program on each of its devices, where the operator allows that. No shell sees argv.
+
+        working_dir: a folder that is sent along, and in which the program runs.
+        options: as for `submit`, but those of graphs.
+        """
+        archive = upload_folder(self.connection, Path(working_dir)) if working_dir else ""
+        words = check_argv(argv)
+        return self._send(job_id, make_spec(JobKind.SCRIPT, options, argv=words, archive=archive))
+
+    def _send(self, job_id: str | None, spec: Any) -> Job:
+        record = send_job(self.connection, job_id or new_job_id(), spec)
+        return Job(self.connection, record.id)
+
+    def job(self, job_id: str) -> Job:
+        """A job by its id; nothing is asked yet."""
+        return Job(self.connection, job_id)
+
+    def jobs(self, limit: int | None = None, **filters: str) -> Iterator[JobRecord]:
+        """Records of jobs, the newest first. filters: state, name, owner, kind; done there."""
+        cursor = ""
+        while True:
+            page, cursor = self.page(filters, min(limit or PAGE, PAGE), cursor)
+            yield from page if limit is None else page[:limit]
+            limit = None if limit is None else limit - len(page)
+            if not cursor or (limit is not None and limit <= 0):
+                return
+
+    def page(
+        self, filters: Mapping[str, str], limit: int, cursor: str = ""
+    ) -> tuple[list[JobRecord], str]:
+        """Up to `limit` records from the cursor on, and the next cursor, "" at the end."""
+        from oneflow.protos import cluster_pb2 as pb
+
+        request = pb.ListRequest(filters=dict(filters), limit=limit, cursor=cursor)
+        reply = self.connection.call("Jobs", "List", request)
+        return [record_from_proto(job) for job in reply.jobs], reply.cursor
+
+    # ---- the cluster -----------------------------------------------------------------------------
+
+    def status(self) -> Any:
+        """A ClusterStatus: version, addresses, daemons, numbers of jobs by state."""
+        from oneflow.protos import cluster_pb2 as pb
+
+        return self.connection.call("Cluster", "Status", pb.Empty())
+
+    def drain(self, node: str = "", grace_s: float = 0.0) -> Any:
+        """A node, or with "" all, takes no new work. Returns the status."""
+        from oneflow.protos import cluster_pb2 as pb
+
+        return self.connection.call("Cluster", "Drain", pb.DrainRequest(node=node, grace_s=grace_s))
+
+    def ask(self, method: str, request: Any) -> Any:
+        """A call of the service Cluster."""
+        return self.connection.call("Cluster", method, request)
+
+
+def connect(
+    address: str | None = None,
+    token: str | None = None,
+    *,
+    settings: Settings | None = None,
+    patience: Patience | None = None,
+) -> Cluster:
+    """A cluster whose scheduler answers at `address` (host:port).
+
+    address: None: ONEFLOW_SCHEDULER_ADDRESS, else that of the configuration, else that of the
+    cluster that `oneflow cluster up` started on this machine.
+    token: None: ONEFLOW_AUTH_TOKEN, else the file of ONEFLOW_AUTH_TOKEN_FILE, else <config>/token.
+
+    Raises ClusterUnreachableError (exit code 69), AuthError (77) or ConfigError (78).
+    """
+    found = settings or load_settings({"client.address": address})
+    connection = Connection(
+        find_address(found), _token_source(token), find_tls(found), patience=patience or Patience()
+    )
+    cluster = Cluster(connection)
+    try:
+        cluster.status()
+    except ClusterUnreachableError:
+        cluster.close()
+        raise
+    return cluster
+
+
+def _token_source(token: str | None) -> Callable[[], str | None]:
+    """Read anew for each call: a token may be replaced while we wait for a job."""
+    if token is not None:
+        return lambda: token
+    return lambda: token_from(environment(), config_dir())

@@ -1,0 +1,228 @@
+"""The line from a client to the scheduler: calls and streams that outlive its restart.
+
+A scheduler that does not answer is asked again with growing pauses: for `connect_s` at first, for
+`patience_s` once it has answered. Errors it tells are raised as our own types.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from oneflow.core.config import join_address, split_address
+from oneflow.core.control_channel import TOKEN_KEY, channel_options, decode_error, resolve
+from oneflow.core.errors import (
+    AuthError,
+    ClusterRequestError,
+    ClusterUnreachableError,
+    InternalError,
+    JobSpecError,
+    OneFlowError,
+    ProtocolError,
+)
+
+FIRST_PAUSE_S = 0.05
+LAST_PAUSE_S = 2.0
+CALL_S = 30.0  # for one answer; the scheduler may be waiting for its disk
+ERROR_KEY = "oneflow-error"  # trailing metadata: the name of the error's type
+AGAIN = "try again in"  # of a limit that will be over soon
+_OTHERS = (InternalError, ProtocolError)  # to a client, a mistake in what it asked
+
+
+class NotNowError(ClusterUnreachableError):
+    """The scheduler answers, but cannot do it now (asked too often, its disk is full, a daemon is
+    away): it is asked again.
+    """
+
+
+@dataclass(frozen=True)
+class Patience:
+    """Seconds without any answer until a scheduler counts as unreachable."""
+
+    connect_s: float = 5.0
+    patience_s: float = 60.0
+
+
+class Retries:
+    """Pauses between tries, until there has been no answer for too long."""
+
+    def __init__(self, limit_s: float) -> None:
+        self._limit_s = limit_s
+        self.answered()
+
+    def answered(self) -> None:
+        self._since = time.monotonic()
+        self._pause_s = FIRST_PAUSE_S
+
+    def pause(self, error: ClusterUnreachableError, deadline: float | None = None) -> None:
+        """Sleeps, or raises `error` if the time is over. deadline: on the monotonic clock."""
+        now = time.monotonic()
+        pause_s = random.uniform(self._pause_s / 2, self._pause_s)
+        self._pause_s = min(2 * self._pause_s, LAST_PAUSE_S)
+        if now + pause_s > self._since + self._limit_s:
+            raise error
+        if deadline is not None:
+            pause_s = max(min(pause_s, deadline - now), 0.0)
+        time.sleep(pause_s)
+
+
+class Connection:
+    """Calls of the services Jobs and Cluster at one address.
+
+    token: read for each call, so that it can be replaced.  tls: folder of ca.crt and, for a
+    scheduler that wants to know its clients, client.crt and client.key.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        token: Callable[[], str | None],
+        tls: Path | None = None,
+        patience: Patience = Patience(),
+    ) -> None:
+        self.address = address
+        self._token = token
+        self._tls = tls
+        self._patience = patience
+        self._lock = threading.Lock()
+        self._channel: Any = None
+        self._stubs: dict[str, Any] = {}
+        self._has_answered = False
+
+    def retries(self) -> Retries:
+        """For one call or stream."""
+        limits = self._patience
+        return Retries(limits.patience_s if self._has_answered else limits.connect_s)
+
+    def call(
+        self,
+        service: str,
+        method: str,
+        make_request: Any,
+        timeout_s: float = CALL_S,
+        deadline: float | None = None,
+    ) -> Any:
+        """The answer. Asked again while the scheduler is away: only for what can be repeated.
+
+        make_request: the message, or a function that makes it (of a stream) for each try.
+        Raises ClusterUnreachableError, AuthError, JobSpecError, ClusterRequestError, ...
+        """
+        retries = self.retries()
+        while True:
+            try:
+                return self._call(service, method, make_request, timeout_s)
+            except ClusterUnreachableError as error:
+                if deadline is not None and time.monotonic() >= deadline:
+                    raise
+                retries.pause(error, deadline)
+
+    def _call(self, service: str, method: str, make_request: Any, timeout_s: float) -> Any:
+        import grpc
+
+        request = make_request() if callable(make_request) else make_request
+        try:
+            answer = self._method(service, method)(
+                request, timeout=timeout_s, metadata=self._metadata()
+            )
+        except grpc.RpcError as error:
+            raise self._translated(error) from None
+        self._has_answered = True
+        return answer
+
+    def stream(
+        self, service: str, method: str, request: Any, timeout_s: float | None = None
+    ) -> Iterator[Any]:
+        """What one stream brings; it is not opened again. Closing the iterator cancels it."""
+        import grpc
+
+        messages = self._method(service, method)(
+            request, timeout=timeout_s, metadata=self._metadata()
+        )
+        try:
+            for message in messages:
+                self._has_answered = True
+                yield message
+        except grpc.RpcError as error:
+            raise self._translated(error) from None
+        finally:
+            messages.cancel()
+
+    def close(self) -> None:
+        with self._lock:
+            channel, self._channel, self._stubs = self._channel, None, {}
+        if channel is not None:
+            channel.close()
+
+    def _metadata(self) -> tuple[tuple[str, str], ...]:
+        token = self._token()
+        return ((TOKEN_KEY, token),) if token else ()
+
+    def _method(self, service: str, method: str) -> Any:
+        with self._lock:
+            if self._channel is None:
+                self._channel = _open_channel(self.address, self._tls)
+            if service not in self._stubs:
+                from oneflow.protos import cluster_pb2_grpc
+
+                self._stubs[service] = getattr(cluster_pb2_grpc, f"{service}Stub")(self._channel)
+            return getattr(self._stubs[service], method)
+
+    def _translated(self, error: Any) -> OneFlowError:
+        code = error.code().name
+        name = next((v for k, v in error.trailing_metadata() or () if k == ERROR_KEY), "")
+        found = error_of(code, name, error.details() or "", self.address)
+        if not isinstance(found, ClusterUnreachableError):
+            self._has_answered = True
+        return found
+
+
+def error_of(code: str, name: str, text: str, address: str) -> OneFlowError:
+    """The error of ours for a status. name: of the type that the scheduler gave; "": none."""
+    if (code == "UNAVAILABLE" and name) or (code == "RESOURCE_EXHAUSTED" and AGAIN in text):
+        return NotNowError(text)
+    if code == "UNAVAILABLE" or (code == "CANCELLED" and not name):
+        return ClusterUnreachableError(
+            f"no scheduler answers at {address} ({_short(text)}); is it running? "
+            "`oneflow cluster up` starts one here, ONEFLOW_SCHEDULER_ADDRESS names another"
+        )
+    if code in ("UNAUTHENTICATED", "PERMISSION_DENIED"):
+        return AuthError(text)
+    if name:
+        found = decode_error(name, text)
+        if isinstance(found, OneFlowError) and not isinstance(found, _OTHERS):
+            return found
+    if code == "UNIMPLEMENTED":
+        return ClusterRequestError(f"the scheduler at {address} is older than this client: {text}")
+    if code == "INVALID_ARGUMENT" and not name:
+        return JobSpecError(text)
+    if code == "DEADLINE_EXCEEDED" and not name:
+        return ClusterUnreachableError(f"the scheduler at {address} did not answer in time")
+    if code in ("INTERNAL", "UNKNOWN", "DATA_LOSS"):
+        return InternalError(f"the scheduler at {address}: {text}")
+    return ClusterRequestError(text)
+
+
+def _open_channel(address: str, tls: Path | None) -> Any:
+    import os
+
+    # Before the first import of gRPC: its fork handlers only warn, at every fork of the user's.
+    os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
+    import grpc
+
+    host, port = split_address(address)
+    if tls is None:
+        return grpc.insecure_channel(join_address(resolve(host), port), options=channel_options())
+    from oneflow.scheduler.cluster.tls import SERVER_NAME, channel_credentials
+
+    options = [*channel_options(), ("grpc.ssl_target_name_override", SERVER_NAME)]
+    credentials = channel_credentials(tls, "client")
+    return grpc.secure_channel(join_address(host, port), credentials, options=options)
+
+
+def _short(text: str) -> str:
+    return " ".join(text.split())[:200] or "no reason given"

@@ -1,0 +1,37 @@
+"""Times as people write them: 90, 90s, 1.5m, 2h, 1d."""
+
+from __future__ import annotations
+
+import math
+import re
+
+from oneflow.core.errors import ConfigError
+
+_UNITS = {"ms": 1e-3, "": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_PART = re.compile(r"(\d+(?:\.\d+)?)(ms|[smhd]?)")
+
+
+def parse_duration(text: str | int | float, name: str = "duration") -> float:
+    """Seconds. `1h30m` is a sum. Raises ConfigError."""
+    if isinstance(text, (int, float)) and not isinstance(text, bool):
+        seconds = float(text)
+    else:
+        parts = _PART.findall(str(text))
+        if not parts or "".join(a + b for a, b in parts) != str(text):
+            raise ConfigError(f"{name} {str(text)[:80]!r}: write it like 90, 90s, 15m, 2h or 1h30m")
+        seconds = sum(float(number) * _UNITS[unit] for number, unit in parts)
+    if not math.isfinite(seconds) or seconds < 0:
+        raise ConfigError(f"{name} {str(text)[:80]!r}: must be 0 or more seconds, and finite")
+    return seconds
+
+
+def show_duration(seconds: float) -> str:
+    """Short: 12s, 3m04s, 2h05m, 4d03h."""
+    whole = int(max(seconds, 0))
+    if whole < 60:
+        return f"{whole}s"
+    if whole < 3600:
+        return f"{whole // 60}m{whole % 60:02d}s"
+    if whole < 86400:
+        return f"{whole // 3600}h{whole % 3600 // 60:02d}m"
+    return f"{whole // 86400}d{whole % 86400 // 3600:02d}h"

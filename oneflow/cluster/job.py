@@ -1,0 +1,219 @@
+"""A job of a cluster, as its owner sees it. It holds only an id: it can be made anew anywhere."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from oneflow.cluster.connection import Connection
+from oneflow.cluster.logs import LogLine as LogLine
+from oneflow.cluster.logs import LogReader
+from oneflow.cluster.values import OutputFile, arrays_of, tensor_message, tensor_of
+from oneflow.core.errors import (
+    ClusterRequestError,
+    ClusterUnreachableError,
+    StillActiveError,
+)
+from oneflow.scheduler.jobs.records import JobRecord
+from oneflow.scheduler.jobs.specs import record_from_proto
+
+if TYPE_CHECKING:
+    from oneflow.protos import cluster_pb2 as pb
+
+MAX_REQUEST_NBYTES = (4 << 20) - (16 << 10)
+LOOK_S = 0.5  # between looks at a job whose stream ended early
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class MetricPoint:
+    """What a job reported at one step. at: seconds since the epoch."""
+
+    index: int
+    attempt: int
+    step: int
+    at: float
+    values: Mapping[str, float]
+
+
+class Job:
+    """A job by its id. Every method may raise ClusterUnreachableError, AuthError and
+    ClusterRequestError (there is no such job).
+    """
+
+    def __init__(self, connection: Connection, job_id: str) -> None:
+        self.id = job_id
+        self._connection = connection
+
+    def __repr__(self) -> str:
+        return f"<Job {self.id} at {self._connection.address}>"
+
+    # ---- state -----------------------------------------------------------------------------------
+
+    def status(self) -> JobRecord:
+        """What the scheduler knows of it now."""
+        return self._ask("Get")
+
+    def cancel(self) -> JobRecord:
+        """Ends it; returns at once, in state CANCELLING unless it had not begun. Idempotent."""
+        return self._ask("Cancel")
+
+    def restart(self) -> JobRecord:
+        """Queues a job that ended again, from its last checkpoint."""
+        return self._ask("Restart")
+
+    def remove(self) -> None:
+        """Forgets a job that ended, with its logs and files."""
+        from oneflow.protos import cluster_pb2 as pb
+
+        self._connection.call("Jobs", "Remove", pb.JobRequest(job_id=self.id))
+
+    def wait(self, timeout: float | None = None) -> JobRecord:
+        """The record in its final state, whatever that is.
+
+        timeout: seconds. Raises StillActiveError (a TimeoutError) when they are over.
+        """
+        deadline = None if timeout is None else time.monotonic() + timeout
+        for record in self.watch(timeout):
+            if record.state.is_final:
+                return record
+        record = self.status()
+        if record.state.is_final:
+            return record
+        assert deadline is not None  # without one, watch() ends with a final state only
+        raise StillActiveError(
+            f"gave up waiting for job {self.id} after {timeout:g} s: it is {record.state}"
+            + (f" ({record.pending})" if record.pending else "")
+        )
+
+    def watch(self, timeout: float | None = None) -> Iterator[JobRecord]:
+        """Its record, and again after every change; ends after a final state or the timeout."""
+        from oneflow.protos import cluster_pb2 as pb
+
+        deadline = None if timeout is None else time.monotonic() + timeout
+        retries = self._connection.retries()
+        while deadline is None or time.monotonic() < deadline:
+            left_s = None if deadline is None else deadline - time.monotonic()
+            request = pb.JobRequest(job_id=self.id)
+            try:
+                for message in self._connection.stream("Jobs", "Watch", request, left_s):
+                    retries.answered()
+                    record = record_from_proto(message)
+                    yield record
+                    if record.state.is_final:
+                        return
+                time.sleep(LOOK_S)  # ended early: the scheduler is going away
+            except ClusterUnreachableError as error:
+                if deadline is None or time.monotonic() < deadline:
+                    retries.pause(error, deadline)
+
+    def _ask(self, method: str) -> JobRecord:
+        from oneflow.protos import cluster_pb2 as pb
+
+        return record_from_proto(
+            self._connection.call("Jobs", method, pb.JobRequest(job_id=self.id))
+        )
+
+    # ---- what it says ----------------------------------------------------------------------------
+
+    def metrics(self, follow: bool = True, start: int = 0) -> Iterator[MetricPoint]:
+        """What it reports at its steps, from the beginning. follow: until the job ends.
+
+        start: index of the first point wanted. A restart of the scheduler is not noticed.
+        """
+        from oneflow.protos import cluster_pb2 as pb
+
+        retries = self._connection.retries()
+        while True:
+            request = pb.MetricsRequest(job_id=self.id, follow=follow)
+            setattr(request, "from", start)
+            try:
+                for message in self._connection.stream("Jobs", "Metrics", request):
+                    retries.answered()
+                    if message.index < start:
+                        continue
+                    start = message.index + 1
+                    yield _point(message)
+            except ClusterUnreachableError as error:
+                retries.pause(error)
+                continue
+            if not follow:
+                return
+            follow = not self.status().state.is_final  # then once more, for what came last
+
+    def logs(
+        self,
+        follow: bool = False,
+        ranks: tuple[int, ...] = (),
+        attempt: int = 0,
+        stream: str = "",
+    ) -> Iterator[LogLine]:
+        """Lines of what its ranks wrote, of the attempt (0: the last), in the order they came.
+
+        follow: on until the job ends, later attempts included, without gaps. stream: stdout,
+        stderr, or "" for both.
+        """
+        reader = LogReader(self._connection, self.id, ranks, attempt, stream)
+        return reader.lines(follow, lambda: self.status().state.is_final)
+
+    # ---- what it gives ---------------------------------------------------------------------------
+
+    def output_names(self) -> list[str]:
+        """Names of the files that it has left."""
+        with self._file("") as file:
+            return [name for name in file.read().decode().split("\n") if name]
+
+    def output(self, name: str) -> bytes:
+        """One of them, whole."""
+        with self._file(name) as file:
+            return file.read()
+
+    def outputs(self) -> dict[str, Array]:
+        """The last values of its recorded outputs, by name."""
+        found: dict[str, Array] = {}
+        for name in self.output_names():
+            if name.endswith(".safetensors") and name != "variables.safetensors":
+                found |= self._arrays(name)
+        return found
+
+    def variables(self) -> dict[str, Array]:
+        """The final variables by name, the optimizer's state among them."""
+        return self._arrays("variables.safetensors")
+
+    def _arrays(self, name: str) -> dict[str, Array]:
+        with self._file(name) as file:
+            return arrays_of(file.path)
+
+    def _file(self, name: str) -> OutputFile:
+        return OutputFile(self._connection, self.id, name)
+
+    # ---- inference -------------------------------------------------------------------------------
+
+    def run(
+        self, inputs: Mapping[str, Any], timeout: float = 60.0, **more: Any
+    ) -> dict[str, Array]:
+        """Outputs of an inference job for these inputs, by name. inputs: arrays or tensors.
+
+        Raises ClusterRequestError if the job does not run or an input does not fit.
+        """
+        from oneflow.protos import cluster_pb2 as pb
+
+        request = pb.InferRequest(job_id=self.id, timeout_s=timeout)
+        request.inputs.extend(tensor_message(n, x) for n, x in {**inputs, **more}.items())
+        if request.ByteSize() > MAX_REQUEST_NBYTES:
+            raise ClusterRequestError(
+                f"job {self.id}: the inputs have {request.ByteSize()} bytes, more than the "
+                f"{MAX_REQUEST_NBYTES} of one request; send them in several"
+            )
+        reply = self._connection.call("Jobs", "Infer", request, timeout_s=timeout + 5)
+        return {tensor.name: tensor_of(tensor) for tensor in reply.outputs}
+
+
+def _point(message: pb.MetricPoint) -> MetricPoint:
+    return MetricPoint(
+        message.index, message.attempt, message.step, message.at, dict(message.values)
+    )

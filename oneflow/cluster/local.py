@@ -1,0 +1,299 @@
+"""`oneflow cluster up` and `down`: a scheduler and one daemon per device on this machine.
+
+They run in the background as processes of their own, on loopback only. What must be there before
+the first of them starts (tokens, a port) is made here, so that all of them can start at once.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from oneflow.cluster.local_record import (
+    LocalCluster,
+    Process,
+    folder,
+    process_of,
+    read_record,
+    remove_record,
+    write_record,
+)
+from oneflow.cluster.local_tokens import ADMIN_TOKEN, DAEMON_TOKEN, prepare_tokens
+from oneflow.cluster.settings import config_dir, runtime_dir, state_dir
+from oneflow.core.config import split_address
+from oneflow.core.errors import ClusterUnreachableError, ConfigError, OneFlowError
+
+START_S = 60.0
+LOOK_S = 0.1
+DAEMON_END_S = 25.0  # a daemon gives its rank a grace of its own
+SCHEDULER_END_S = 15.0
+KILL_S = 5.0
+LOG_TAIL_NBYTES = 4096
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What is to be started. devices: cpu:0, cpu:1, ..."""
+
+    devices: tuple[str, ...]
+    allow_scripts: bool = False
+    ui: bool = False
+    listen: str = "127.0.0.1:0"
+    metrics_addr: str = "127.0.0.1:0"
+
+
+@dataclass(frozen=True)
+class Up:
+    """What came of it. was_running: nothing had to be started.  restarted: names of those that
+    had died.  status: a ClusterStatus.
+    """
+
+    record: LocalCluster
+    status: Any
+    seconds: float
+    was_running: bool = False
+    restarted: tuple[str, ...] = ()
+
+
+def start(wish: Wish, timeout_s: float = START_S) -> Up:
+    """Starts what does not run yet and returns when all daemons are attached.
+
+    Raises OneFlowError with the last line of a process that ended at once; nothing is left running.
+    """
+    begun = time.monotonic()
+    state = state_dir()
+    with _lock(state):
+        old = read_record(state)
+        if old is not None and old.is_whole:
+            return Up(old, _wait_ready(old, timeout_s), time.monotonic() - begun, True)
+        return _start(state, wish, old, begun, timeout_s)
+
+
+def _start(state: Path, wish: Wish, old: LocalCluster | None, begun: float, timeout_s: float) -> Up:
+    alive = {p.name: p for p in old.processes if p.is_alive} if old is not None else {}
+    if "scheduler" not in alive:
+        prepare_tokens(folder(state), config_dir())
+    address = old.address if old is not None and alive else _free_address(wish.listen)
+    names = ("scheduler", *wish.devices) if not alive or old is None else _names(old)
+    started: dict[str, Any] = {}
+    try:
+        for name in names:
+            if name not in alive:
+                started[name] = _spawn(state, name, address, wish)
+        processes = tuple(alive.get(n) or process_of(n, started[n].pid) for n in names)
+        record = LocalCluster(address, processes, wish.allow_scripts, wish.ui)
+        write_record(state, record)
+        status = _wait_ready(record, timeout_s, started)
+    except BaseException:
+        _end([process_of(n, p.pid) for n, p in started.items()], signal.SIGTERM, KILL_S)
+        if not alive:
+            remove_record(state)
+        raise
+    restarted = tuple(started) if alive else ()
+    return Up(record, status, time.monotonic() - begun, restarted=restarted)
+
+
+def _names(record: LocalCluster) -> tuple[str, ...]:
+    return tuple(process.name for process in record.processes)
+
+
+def stop(drain_s: float = 0.0) -> LocalCluster | None:
+    """Ends all of it; returns when nothing is left. None: nothing was running.
+
+    drain_s: what runs may go on for so long; nothing new is begun.
+    """
+    state = state_dir()
+    with _lock(state):
+        record = read_record(state)
+        if record is None:
+            return None
+        if drain_s > 0 and record.scheduler.is_alive:
+            _drain(record, drain_s)
+        _end(record.daemons, signal.SIGTERM, DAEMON_END_S)
+        _end((record.scheduler,), signal.SIGTERM, SCHEDULER_END_S)
+        remove_record(state)
+        return record
+
+
+def log_path(name: str, state: Path | None = None) -> Path:
+    """Where a process of the local cluster writes what it says."""
+    return folder(state or state_dir()) / "logs" / f"{name.replace(':', '-')}.log"
+
+
+# ---- starting ------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _lock(state: Path) -> Iterator[None]:
+    """One `up` or `down` at a time."""
+    base = folder(state)
+    base.mkdir(mode=0o700, parents=True, exist_ok=True)
+    fd = os.open(base / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(fd)
+
+
+def _free_address(listen: str) -> str:
+    """`listen` with a port: daemons must know it before the scheduler has started."""
+    host, port = split_address(listen)
+    if port:
+        return listen
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
+        try:
+            probe.bind((host, 0))
+        except OSError as error:
+            raise ConfigError(f"cannot listen on {host}: {error.strerror}") from None
+        return f"{listen.rpartition(':')[0]}:{probe.getsockname()[1]}"
+
+
+def _spawn(state: Path, name: str, address: str, wish: Wish) -> subprocess.Popen[bytes]:
+    argv = _scheduler_argv(state, address, wish)
+    if name != "scheduler":
+        argv = _daemon_argv(state, name, address)
+    path = log_path(name, state)
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    env = {k: v for k, v in os.environ.items() if not k.startswith("ONEFLOW_AUTH_")}
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab") as log:
+        return subprocess.Popen(
+            [sys.executable, "-m", "oneflow", *argv],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            env=env,
+            cwd=folder(state),
+            start_new_session=True,
+        )
+
+
+def _scheduler_argv(state: Path, address: str, wish: Wish) -> list[str]:
+    where = ["--state-dir", str(folder(state) / "scheduler")]
+    argv = ["scheduler", "run", "--listen", address, "--metrics-addr", wish.metrics_addr, *where]
+    argv.append("--allow-scripts" if wish.allow_scripts else "--no-allow-scripts")
+    argv.append("--ui" if wish.ui else "--no-ui")
+    return argv
+
+
+def _daemon_argv(state: Path, device: str, address: str) -> list[str]:
+    base = folder(state)
+    where = ["--state-dir", str(base / "node"), "--token-file", str(base / DAEMON_TOKEN)]
+    return ["daemon", "run", "--device", device, "--scheduler", address, *where]
+
+
+def _wait_ready(
+    record: LocalCluster,
+    timeout_s: float,
+    started: dict[str, subprocess.Popen[bytes]] | None = None,
+) -> Any:
+    """The status once every daemon of the record is attached."""
+    from oneflow.cluster.connection import Patience
+
+    deadline = time.monotonic() + timeout_s
+    cluster, wanted = None, len(record.daemons)
+    try:
+        while True:
+            for name, process in (started or {}).items():
+                if process.poll() is not None:
+                    raise _ended_early(name, process.returncode)
+            try:
+                cluster = cluster or _connect(record, Patience(0.0, 0.0))
+                status = cluster.status()
+                if sum(d.state in ("up", "draining") for d in status.daemons) >= wanted:
+                    return status
+            except ClusterUnreachableError:
+                pass  # not listening yet: looked at again until the deadline
+            if time.monotonic() > deadline:
+                raise ClusterUnreachableError(
+                    f"the cluster was not ready after {timeout_s:g} s; see {log_path('scheduler')}"
+                )
+            time.sleep(LOOK_S)
+    finally:
+        if cluster is not None:
+            cluster.close()
+
+
+def _connect(record: LocalCluster, patience: Any) -> Any:
+    """As the owner, whatever token the environment names."""
+    from oneflow.cluster.client import connect
+    from oneflow.scheduler.jobs.tokens import read_token_file
+
+    token = read_token_file(config_dir() / ADMIN_TOKEN)
+    return connect(record.address, token, patience=patience)
+
+
+def _ended_early(name: str, code: int) -> OneFlowError:
+    """Of a process that should have gone on."""
+    path = log_path(name)
+    with open(path, "rb") as file:
+        file.seek(max(os.fstat(file.fileno()).st_size - LOG_TAIL_NBYTES, 0))
+        lines = file.read().decode(errors="replace").strip().splitlines()
+    said = lines[-1] if lines else "it said nothing"
+    error = ConfigError(f"{name} ended with code {code}: {said} (more in {path})")
+    if code > 0:
+        error.exit_code = code
+    return error
+
+
+# ---- ending --------------------------------------------------------------------------------------
+
+
+def _drain(record: LocalCluster, drain_s: float) -> None:
+    """Until no job runs, or the time is over."""
+    from oneflow.cluster.connection import Patience
+
+    deadline = time.monotonic() + drain_s
+    with _connect(record, Patience()) as cluster:
+        status = cluster.drain("", drain_s)
+        while any(d.job for d in status.daemons) and time.monotonic() < deadline:
+            time.sleep(2 * LOOK_S)
+            status = cluster.status()
+
+
+def _end(processes: Sequence[Process], signum: int, patience_s: float) -> None:
+    """Signals them and waits; kills those that stay. Raises OneFlowError if one cannot be ended."""
+    for step, wait_s in ((signum, patience_s), (signal.SIGKILL, KILL_S)):
+        for process in processes:
+            if process.is_alive:
+                _signal(process.pid, step)
+        deadline = time.monotonic() + wait_s
+        while any(p.is_alive for p in processes) and time.monotonic() < deadline:
+            time.sleep(0.02)
+    stuck = [p for p in processes if p.is_alive]
+    if stuck:
+        raise OneFlowError(f"process {stuck[0].pid} ({stuck[0].name}) cannot be ended")
+
+
+def _signal(pid: int, signum: int) -> None:
+    try:
+        os.kill(pid, signum)
+    except ProcessLookupError:
+        return  # it has just ended
+
+
+def metrics_targets() -> list[dict[str, Any]]:
+    """Addresses of /metrics of this user's processes on this machine, as Prometheus's file_sd."""
+    import json
+
+    found = []
+    for path in sorted(runtime_dir().glob("metrics-*.json")):
+        try:
+            entry = json.loads(path.read_text())
+            target, pid, rank = str(entry["address"]), int(entry["pid"]), entry.get("rank")
+        except (OSError, ValueError, KeyError, TypeError):
+            continue  # being written, or of a process that has just ended
+        if Path(f"/proc/{pid}").exists():
+            labels = {"host": socket.gethostname()} | ({} if rank is None else {"rank": str(rank)})
+            found.append({"targets": [target], "labels": labels})
+    return found

@@ -1,0 +1,104 @@
+"""What is known of the cluster that `oneflow cluster up` started on this machine: a file."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from oneflow.core.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class Process:
+    """started: in clock ticks since boot, which tells it from a later one with the same pid."""
+
+    name: str  # scheduler, or the device of a daemon
+    pid: int
+    started: int
+
+    @property
+    def is_alive(self) -> bool:
+        """A zombie is not: nothing of it runs any more."""
+        found = _stat(self.pid)
+        return found is not None and found[1] == self.started and found[0] not in ("Z", "X")
+
+
+@dataclass(frozen=True)
+class LocalCluster:
+    """address: of the scheduler.  allow_scripts, ui: as it was started."""
+
+    address: str
+    processes: tuple[Process, ...]
+    allow_scripts: bool = False
+    ui: bool = False
+
+    @property
+    def scheduler(self) -> Process:
+        return next(p for p in self.processes if p.name == "scheduler")
+
+    @property
+    def daemons(self) -> tuple[Process, ...]:
+        return tuple(p for p in self.processes if p.name != "scheduler")
+
+    @property
+    def is_whole(self) -> bool:
+        return all(process.is_alive for process in self.processes)
+
+
+def folder(state: Path) -> Path:
+    """Where the local cluster keeps its state."""
+    return state / "local"
+
+
+def read_record(state: Path) -> LocalCluster | None:
+    """None if no local cluster was started, or it was taken down.
+
+    Raises ConfigError if the file is damaged.
+    """
+    path = _path(state)
+    try:
+        found: Any = json.loads(path.read_text())
+        processes = tuple(Process(**process) for process in found.pop("processes"))
+        return LocalCluster(processes=processes, **found)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise ConfigError(f"cannot read {path}: {error.strerror}") from None
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise ConfigError(f"{path} is damaged ({error}); end its processes and remove it") from None
+
+
+def write_record(state: Path, record: LocalCluster) -> None:
+    """Whole or not at all, for this user only."""
+    path = _path(state)
+    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    with open(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+        json.dump(asdict(record), file)
+    partial.replace(path)
+
+
+def remove_record(state: Path) -> None:
+    _path(state).unlink(missing_ok=True)
+
+
+def process_of(name: str, pid: int) -> Process:
+    """A process that was just started."""
+    found = _stat(pid)
+    return Process(name, pid, found[1] if found else 0)
+
+
+def _path(state: Path) -> Path:
+    return folder(state) / "cluster.json"
+
+
+def _stat(pid: int) -> tuple[str, int] | None:
+    """State and start time."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text(errors="replace")
+    except OSError:
+        return None
+    fields = text.rpartition(")")[2].split()
+    return fields[0], int(fields[19])

@@ -1,0 +1,41 @@
+"""The two tokens of a local cluster: the user's own, and that of its daemons."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from oneflow.scheduler.jobs.records import TokenRecord
+from oneflow.scheduler.jobs.store import SqliteStore
+from oneflow.scheduler.jobs.tokens import digest_of, new_secret, read_token_file, write_token_file
+
+ADMIN_TOKEN = "token"
+DAEMON_TOKEN = "daemon.token"
+DATABASE = "cluster.db"
+
+
+def prepare_tokens(base: Path, config: Path) -> None:
+    """Both files are there (mode 0600), and the scheduler that will start knows them.
+
+    A token that the user has already is taken as it is: it may be of use elsewhere.
+    Raises ConfigError for a token file that others can read.
+    """
+    now = time.time()
+    wanted = [
+        TokenRecord("local", "admin", digest_of(_secret(config / ADMIN_TOKEN)), now),
+        TokenRecord("local-daemons", "daemon", digest_of(_secret(base / DAEMON_TOKEN)), now),
+    ]
+    state = base / "scheduler"
+    state.mkdir(mode=0o700, parents=True, exist_ok=True)
+    store = SqliteStore(state / DATABASE)
+    try:
+        known = {(token.name, token.digest) for token in store.tokens() if not token.revoked}
+        store.put_tokens(t for t in wanted if (t.name, t.digest) not in known)
+    finally:
+        store.close()
+
+
+def _secret(path: Path) -> str:
+    if not path.exists():
+        write_token_file(path, new_secret())
+    return read_token_file(path)

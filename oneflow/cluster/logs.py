@@ -1,0 +1,120 @@
+"""Logs of a job's ranks, read by byte offsets: a broken line or a new scheduler leaves no gap."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from oneflow.cluster.connection import Connection
+from oneflow.core.errors import ClusterUnreachableError
+
+if TYPE_CHECKING:
+    from oneflow.protos import cluster_pb2 as pb
+
+MAX_LINE_NBYTES = 64 << 10  # a longer line comes in pieces, so that memory stays bounded
+
+
+@dataclass(frozen=True)
+class LogLine:
+    """A line of a rank, without its end. data: the bytes as they were written."""
+
+    attempt: int
+    rank: int
+    stream: str
+    host: str
+    data: bytes
+
+    @property
+    def text(self) -> str:
+        return self.data.decode("utf-8", "backslashreplace")
+
+
+@dataclass
+class _Stream:
+    """What is known of one stream of one rank. offset: of the next byte."""
+
+    offset: int = 0
+    held: bytearray = field(default_factory=bytearray)
+    host: str = ""
+
+
+class LogReader:
+    """Reads the logs of one job."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        job_id: str,
+        ranks: tuple[int, ...],
+        attempt: int,
+        stream: str,
+    ) -> None:
+        self._connection = connection
+        self._job_id = job_id
+        self._ranks = ranks
+        self._attempt = attempt
+        self._stream = stream
+        self._streams: dict[tuple[int, int, str], _Stream] = {}
+
+    def lines(self, follow: bool, is_over: Callable[[], bool]) -> Iterator[LogLine]:
+        """is_over: whether the job has ended; asked when a stream has."""
+        retries = self._connection.retries()
+        while True:
+            try:
+                for piece in self._connection.stream("Jobs", "Logs", self._request(follow)):
+                    retries.answered()
+                    yield from self._take(piece)
+            except ClusterUnreachableError as error:
+                retries.pause(error)
+                continue
+            if not follow:
+                break
+            follow = not is_over()  # if it is, then once more: for what came last
+        yield from self._rest()
+
+    def _request(self, follow: bool) -> pb.LogsRequest:
+        from oneflow.protos import cluster_pb2 as pb
+
+        offsets = {f"{a}/{r}/{s}": found.offset for (a, r, s), found in self._streams.items()}
+        return pb.LogsRequest(
+            job_id=self._job_id,
+            ranks=self._ranks,
+            attempt=self._attempt,
+            stream=self._stream,
+            follow=follow,
+            offsets=offsets,
+        )
+
+    def _take(self, piece: pb.LogPiece) -> Iterator[LogLine]:
+        key = (piece.attempt, piece.rank, piece.stream)
+        found = self._streams.setdefault(key, _Stream())
+        found.host = piece.host or found.host
+        data = piece.data
+        if piece.offset > found.offset:
+            yield from self._flush(key, found)
+            lost = f"[oneflow: {piece.offset - found.offset} bytes were dropped here]".encode()
+            yield LogLine(*key, found.host, lost)
+        elif piece.offset < found.offset:
+            data = data[found.offset - piece.offset :]  # sent twice
+        found.offset = max(piece.offset + len(piece.data), found.offset)
+        found.held += data
+        yield from self._split(key, found)
+
+    def _split(self, key: tuple[int, int, str], found: _Stream) -> Iterator[LogLine]:
+        *whole, rest = bytes(found.held).split(b"\n")
+        found.held = bytearray(rest)
+        for line in whole:
+            yield LogLine(*key, found.host, line)
+        if len(rest) >= MAX_LINE_NBYTES:
+            yield from self._flush(key, found)
+
+    def _flush(self, key: tuple[int, int, str], found: _Stream) -> Iterator[LogLine]:
+        if found.held:
+            held, found.held = bytes(found.held), bytearray()
+            yield LogLine(*key, found.host, held)
+
+    def _rest(self) -> Iterator[LogLine]:
+        """Last lines without an end."""
+        for key, found in self._streams.items():
+            yield from self._flush(key, found)

@@ -1,0 +1,215 @@
+"""What can be configured of a cluster, and where each value came from.
+
+Precedence: flag > ONEFLOW_* variable > --file > <config>/config.toml > /etc/oneflow/config.toml >
+default. This is the one place where clients and the command line read their environment.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from oneflow.cluster.toml import check_keys, read_toml, suggestion
+from oneflow.core.config import FALSE_WORDS, TRUE_WORDS, current_config, split_address
+from oneflow.core.errors import ConfigError
+
+SYSTEM_FILE = Path("/etc/oneflow/config.toml")
+MAX_DAEMONS = 256
+
+
+@dataclass(frozen=True)
+class Key:
+    """A value that can be configured. kind: text, address, path, flag, count or list."""
+
+    name: str  # section.key
+    kind: str
+    default: Any
+    text: str
+
+    @property
+    def variable(self) -> str:
+        """Its environment variable: ONEFLOW_SCHEDULER_LISTEN for scheduler.listen."""
+        return "ONEFLOW_" + self.name.replace(".", "_").upper()
+
+
+KEYS = (
+    Key("client.address", "address", "", "the scheduler, host:port; else that of `cluster up`"),
+    Key("client.tls_dir", "path", "", "folder of ca.crt, client.crt and client.key, for TLS"),
+    Key("client.output", "text", "table", "table, wide or json"),
+    Key("scheduler.listen", "address", "127.0.0.1:0", "where clients and daemons connect"),
+    Key("scheduler.metrics_addr", "address", "127.0.0.1:0", "where /metrics is served"),
+    Key("scheduler.state_dir", "path", "", "the scheduler's state, kept for good"),
+    Key("scheduler.allow_scripts", "flag", False, "take jobs that run programs"),
+    Key("scheduler.ui", "flag", False, "serve the read-only page"),
+    Key("scheduler.tls_dir", "path", "", "folder of ca.crt, scheduler.crt and scheduler.key"),
+    Key("scheduler.hosts", "list", (), "more names under which /metrics may be asked for"),
+    Key("daemon.scheduler", "address", "", "the scheduler to join, host:port"),
+    Key("daemon.node", "text", "", "name of this node; else its host name"),
+    Key("daemon.address", "text", "", "under which other nodes reach this one; else found out"),
+    Key("daemon.metrics_addr", "address", "127.0.0.1:0", "where /metrics is served"),
+    Key("daemon.health_addr", "text", "", "health service: unix:<path> or host:port"),
+    Key("daemon.state_dir", "path", "", "the daemon's logs, checkpoints and caches"),
+    Key("daemon.token_file", "path", "", "file of the token to join with"),
+    Key("daemon.tls_dir", "path", "", "folder of ca.crt, daemon.crt and daemon.key"),
+    Key("daemon.allow_scripts", "flag", True, "run script jobs, if the scheduler sends any"),
+    Key("daemon.memory_nbytes", "count", 0, "limit of each rank; 0: none"),
+    Key("local.daemons", "count", 0, "daemons of `cluster up`; 0: one for each device"),
+    Key("local.device_type", "text", "", "cpu or cuda; else cuda if there is one"),
+)
+BY_NAME = {key.name: key for key in KEYS}
+OWN_VARIABLES = {"client.address": "ONEFLOW_SCHEDULER_ADDRESS"}  # a second, shorter name
+
+
+@dataclass(frozen=True)
+class Value:
+    """origin: flag, a variable's name, a file, or default."""
+
+    value: Any
+    origin: str
+
+
+class Settings:
+    """All values, each with its origin; `settings["scheduler.listen"]`."""
+
+    def __init__(self, values: Mapping[str, Value]) -> None:
+        self._values = dict(values)
+
+    def __getitem__(self, name: str) -> Any:
+        return self._values[name].value
+
+    def origin(self, name: str) -> str:
+        return self._values[name].origin
+
+    def path(self, name: str) -> Path | None:
+        """None if it is not set."""
+        return Path(self[name]).expanduser() if self[name] else None
+
+    def items(self) -> list[tuple[Key, Value]]:
+        return [(key, self._values[key.name]) for key in KEYS]
+
+
+def load_settings(
+    flags: Mapping[str, Any] | None = None,
+    file: Path | None = None,
+    env: Mapping[str, str] | None = None,
+) -> Settings:
+    """flags: values of the command line by key name; None: not given.
+
+    Raises ConfigError that names the flag, variable, or file and key.
+    """
+    env = os.environ if env is None else env
+    values = {key.name: Value(key.default, "default") for key in KEYS}
+    user_file = config_dir(env) / "config.toml"
+    for path, is_needed in ((SYSTEM_FILE, False), (user_file, False), (file, True)):
+        if path is not None and (is_needed or path.exists()):
+            values |= _from_file(path)
+    values |= _from_env(env)
+    for name, given in (flags or {}).items():
+        if given is not None:
+            values[name] = Value(_checked(BY_NAME[name], given, f"--{name}"), "flag")
+    return Settings(values)
+
+
+def config_dir(env: Mapping[str, str] | None = None) -> Path:
+    """ONEFLOW_CONFIG_DIR, else the user's own folder for configuration."""
+    import platformdirs
+
+    given = (os.environ if env is None else env).get("ONEFLOW_CONFIG_DIR")
+    return Path(given or platformdirs.user_config_dir("oneflow", appauthor=False))
+
+
+def state_dir(env: Mapping[str, str] | None = None) -> Path:
+    """ONEFLOW_STATE_DIR, else the user's own folder for what programs keep."""
+    import platformdirs
+
+    given = (os.environ if env is None else env).get("ONEFLOW_STATE_DIR")
+    return Path(given or platformdirs.user_state_dir("oneflow", appauthor=False))
+
+
+def runtime_dir() -> Path:
+    """The folder for what does not survive a restart of the machine, mode 0700."""
+    return current_config().runtime_dir
+
+
+def environment() -> dict[str, str]:
+    """A copy of this process's environment."""
+    return dict(os.environ)
+
+
+def _from_file(path: Path) -> dict[str, Value]:
+    found = read_toml(path)
+    sections = {key.name.partition(".")[0] for key in KEYS}
+    check_keys(found, sections, str(path))
+    values = {}
+    for section, table in found.items():
+        if not isinstance(table, dict):
+            raise ConfigError(f"{path}: {section} must be a table, [{section}]")
+        names = [k.name.partition(".")[2] for k in KEYS if k.name.startswith(f"{section}.")]
+        check_keys(table, names, f"{path}: [{section}]")
+        for name, given in table.items():
+            key = BY_NAME[f"{section}.{name}"]
+            checked = _checked(key, given, f"{path}: {key.name}")
+            values[key.name] = Value(_beside(path, key, checked), str(path))
+    return values
+
+
+def _beside(path: Path, key: Key, value: Any) -> Any:
+    """A path in a file is meant from where the file is."""
+    if key.kind == "path" and value:
+        return str(path.resolve().parent / Path(value).expanduser())
+    return value
+
+
+def _from_env(env: Mapping[str, str]) -> dict[str, Value]:
+    values = {}
+    for key in KEYS:
+        for variable in (key.variable, OWN_VARIABLES.get(key.name, "")):
+            if given := env.get(variable):
+                values[key.name] = Value(_checked(key, _typed(key, given), variable), variable)
+    return values
+
+
+def _typed(key: Key, text: str) -> Any:
+    """What a variable's text says."""
+    if key.kind == "flag":
+        word = text.strip().lower()
+        if word in TRUE_WORDS or word in FALSE_WORDS:
+            return word in TRUE_WORDS
+    if key.kind == "count" and text.strip().isdecimal():
+        return int(text)
+    if key.kind == "list":
+        return [word.strip() for word in text.split(",") if word.strip()]
+    return text
+
+
+def _checked(key: Key, value: Any, where: str) -> Any:
+    """The value, if it is of the key's kind."""
+    kind = key.kind
+    if kind == "flag" and not isinstance(value, bool):
+        raise ConfigError(f"{where}: {value!r} is not a truth value; use true or false")
+    if kind == "count" and (isinstance(value, bool) or not isinstance(value, int) or value < 0):
+        raise ConfigError(f"{where}: {value!r} is not a whole number of at least 0")
+    if kind == "list":
+        if not isinstance(value, (list, tuple)) or not all(isinstance(v, str) for v in value):
+            raise ConfigError(f"{where}: {value!r} is not a list of texts")
+        return tuple(value)
+    if kind in ("text", "path", "address") and not isinstance(value, (str, Path)):
+        raise ConfigError(f"{where}: {value!r} is not a text")
+    if kind == "address" and value:
+        _check_address(str(value), where)
+    if key.name == "client.output" and value not in ("table", "wide", "json"):
+        near = suggestion(str(value), ("table", "wide", "json"))
+        raise ConfigError(f"{where}: unknown output {value!r}{near}")
+    if key.name == "local.daemons" and value > MAX_DAEMONS:
+        raise ConfigError(f"{where}: {value} daemons, at most {MAX_DAEMONS} on one machine")
+    return str(value) if kind in ("text", "path", "address") else value
+
+
+def _check_address(text: str, where: str) -> None:
+    try:
+        split_address(text)
+    except ConfigError as error:
+        raise ConfigError(f"{where}: {error}") from None

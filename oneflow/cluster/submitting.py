@@ -1,0 +1,178 @@
+"""From what a user has (a program, a folder, a graph, a job file) to a JobSpec and its files."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import secrets
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from oneflow.cluster.connection import Connection
+from oneflow.cluster.durations import parse_duration
+from oneflow.cluster.toml import check_keys, read_toml
+from oneflow.core.control_channel import CHUNK_NBYTES
+from oneflow.core.errors import ConfigError, JobSpecError
+from oneflow.scheduler.jobs.limits import check_job_id, check_spec
+from oneflow.scheduler.jobs.records import JobKind, JobRecord, JobSpec
+from oneflow.scheduler.jobs.specs import record_from_proto, spec_to_proto
+
+if TYPE_CHECKING:
+    from oneflow.protos import cluster_pb2 as pb
+
+UPLOAD_S = 3600.0
+ID_LETTERS = "abcdefghijkmnpqrstuvwxyz23456789"  # none that look alike
+
+OPTIONS: dict[str, type | tuple[type, ...]] = {
+    "name": str,
+    "devices": int,
+    "device_type": str,
+    "nodes": int,
+    "priority": int,
+    "env": dict,
+    "steps": int,
+    "max_restarts": int,
+    "restart_on": list,
+    "time_limit": (int, float, str),
+    "checkpoint_every": int,
+    "checkpoint_keep": int,
+    "checkpoint_dir": str,
+    "resume_from": str,
+}
+"""What a job may ask for besides what it runs; keys of job.toml and arguments of `submit` alike."""
+
+FILE_KEYS = {"job_id": str, "argv": list, "working_dir": str, "graph": str}
+
+
+def new_job_id() -> str:
+    """Short enough to type, long enough never to meet another: 32**8."""
+    return "j" + "".join(secrets.choice(ID_LETTERS) for _ in range(8))
+
+
+def make_spec(kind: JobKind, options: Mapping[str, Any], **more: Any) -> JobSpec:
+    """options: see OPTIONS; None: not given. Raises JobSpecError, or ConfigError for a time."""
+    given = {name: value for name, value in options.items() if value is not None}
+    check_keys(given, OPTIONS, "job")
+    for name, value in given.items():
+        wanted = OPTIONS[name]
+        if isinstance(value, tuple) and wanted is list:
+            given[name] = value = list(value)
+        if isinstance(value, bool) or not isinstance(value, wanted):
+            raise JobSpecError(f"{name}={value!r}: must be {_kind_name(wanted)}")
+    if "time_limit" in given:
+        given["time_limit_s"] = parse_duration(given.pop("time_limit"), "time_limit")
+    if "restart_on" in given:
+        given["restart_on"] = tuple(str(rule) for rule in given["restart_on"])
+    given["env"] = {str(k): str(v) for k, v in given.get("env", {}).items()}
+    return JobSpec(kind=kind, **given, **more)
+
+
+def read_job_file(path: Path) -> dict[str, Any]:
+    """A job.toml: keys of OPTIONS and FILE_KEYS. Raises ConfigError.
+
+    working_dir and graph are meant from where the file is.
+    """
+    found = read_toml(path)
+    check_keys(found, [*OPTIONS, *FILE_KEYS], str(path))
+    for key, kind in FILE_KEYS.items():
+        if key in found and not isinstance(found[key], kind):
+            raise ConfigError(f"{path}: {key} must be {_kind_name(kind)}")
+    if not all(isinstance(word, str) for word in found.get("argv", ())):
+        raise ConfigError(f"{path}: argv must be a list of texts, a word of the command each")
+    for key in ("working_dir", "graph"):
+        if key in found:
+            found[key] = str(path.resolve().parent / found[key])
+    return found
+
+
+def _kind_name(kind: type | tuple[type, ...]) -> str:
+    names = {str: "a text", int: "a whole number", list: "a list", dict: "a table"}
+    return names[kind] if isinstance(kind, type) else "a number of seconds, or a text like 2h"
+
+
+# ---- sending it ----------------------------------------------------------------------------------
+
+
+def send_job(connection: Connection, job_id: str, spec: JobSpec) -> JobRecord:
+    """Submits it under an id, so that asking again changes nothing."""
+    from oneflow.protos import cluster_pb2 as pb
+
+    check_job_id(job_id)
+    check_spec(spec)
+    request = pb.SubmitRequest(job_id=job_id, spec=spec_to_proto(spec))
+    return record_from_proto(connection.call("Jobs", "Submit", request))
+
+
+def upload(connection: Connection, path: Path) -> str:
+    """Sends a file. Returns its digest; the cluster keeps it once, however often it is sent."""
+    digest, nbytes = _digest_of(path)
+
+    def chunks() -> Iterator[pb.BlobChunk]:
+        return _chunks(path, digest, nbytes)
+
+    connection.call("Jobs", "Upload", chunks, timeout_s=UPLOAD_S)
+    return digest
+
+
+def _chunks(path: Path, digest: str, nbytes: int) -> Iterator[pb.BlobChunk]:
+    from oneflow.protos import cluster_pb2 as pb
+
+    with open(path, "rb") as file:
+        data = file.read(CHUNK_NBYTES)
+        yield pb.BlobChunk(digest=digest, nbytes=nbytes, data=data)
+        while data := file.read(CHUNK_NBYTES):
+            yield pb.BlobChunk(data=data)
+
+
+def _digest_of(path: Path) -> tuple[str, int]:
+    """blake2b-256, hex, and the number of bytes."""
+    found, nbytes = hashlib.blake2b(digest_size=32), 0
+    try:
+        with open(path, "rb") as file:
+            while data := file.read(CHUNK_NBYTES):
+                found.update(data)
+                nbytes += len(data)
+    except OSError as error:
+        raise JobSpecError(f"cannot read {path}: {error.strerror}") from None
+    return found.hexdigest(), nbytes
+
+
+def upload_folder(connection: Connection, folder: Path) -> str:
+    """Sends a working directory as an archive. Returns the archive's digest."""
+    from oneflow.launcher.daemon.archive import pack
+
+    with tempfile.TemporaryDirectory(prefix="oneflow-submit-") as temporary:
+        target = Path(temporary) / "archive"
+        pack(folder, target)
+        return upload(connection, target)
+
+
+@contextmanager
+def job_file_of(source: Any, options: Mapping[str, Any]) -> Iterator[tuple[Path, JobKind]]:
+    """The job file for a path or a graph. options: of `flow.jobs.save`, for a graph only."""
+    from oneflow.jobs.jobfile import JobFile
+
+    if isinstance(source, (str, os.PathLike)):
+        if options:
+            raise JobSpecError(f"{', '.join(options)}: the job file {source} says that already")
+        path = Path(source)
+        with JobFile(path, check_data=False) as file:
+            kind = JobKind(file.description.kind)
+        yield path, kind
+        return
+    from oneflow.jobs.export import save
+
+    with tempfile.TemporaryDirectory(prefix="oneflow-submit-") as folder:
+        path = Path(folder) / "graph.job"
+        kind = JobKind(save(source, path, **options).kind)
+        yield path, kind
+
+
+def check_argv(argv: Sequence[str]) -> tuple[str, ...]:
+    """Raises JobSpecError for a command that is one text: nobody would split it."""
+    if isinstance(argv, str):
+        raise JobSpecError(f"argv {argv[:80]!r}: give a list of words; no shell will split it")
+    return tuple(str(word) for word in argv)

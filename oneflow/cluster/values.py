@@ -1,0 +1,99 @@
+"""Arrays on the way to and from a cluster: as messages, and as files of outputs."""
+
+from __future__ import annotations
+
+import math
+import tempfile
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+import numpy as np
+
+from oneflow.cluster.connection import Connection
+from oneflow.core.errors import ClusterRequestError, ClusterUnreachableError, ProtocolError
+
+if TYPE_CHECKING:
+    from oneflow.protos import cluster_pb2 as pb
+
+Array = np.ndarray[Any, Any]
+
+
+def tensor_message(name: str, value: Any) -> pb.Tensor:
+    """value: an array, a tensor of ours, or what NumPy makes an array of."""
+    from oneflow.protos import cluster_pb2 as pb
+
+    array = np.ascontiguousarray(value.numpy() if hasattr(value, "numpy") else value)
+    if array.dtype.hasobject or array.dtype.names:
+        raise ClusterRequestError(f"input {name!r}: an array of {array.dtype} cannot be sent")
+    shape = np.shape(value)  # ascontiguousarray makes 0-d arrays 1-d
+    return pb.Tensor(name=name, dtype=array.dtype.name, shape=shape, data=array.tobytes())
+
+
+def tensor_of(message: pb.Tensor) -> Array:
+    """Raises ProtocolError for a message whose parts do not fit."""
+    from oneflow.io.container import dtype_named
+
+    dtype, shape = dtype_named(message.dtype), tuple(message.shape)
+    if dtype is None or math.prod(shape) * dtype.itemsize != len(message.data):
+        raise ProtocolError(
+            f"output {message.name[:80]!r}: {len(message.data)} bytes are no "
+            f"{message.dtype[:20]}{list(shape)[:16]}"
+        )
+    return np.frombuffer(message.data, dtype).reshape(shape).copy()
+
+
+class OutputFile:
+    """An output of a job, fetched into a file that is gone after the `with`."""
+
+    def __init__(self, connection: Connection, job_id: str, name: str) -> None:
+        self._connection, self._job_id, self._name = connection, job_id, name
+
+    def __enter__(self) -> OutputFile:
+        self._file: IO[bytes] = tempfile.NamedTemporaryFile(prefix="oneflow-output-")
+        try:
+            self._fetch()
+        except BaseException:
+            self._file.close()
+            raise
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self._file.close()
+
+    @property
+    def path(self) -> Path:
+        return Path(self._file.name)
+
+    def read(self) -> bytes:
+        return self.path.read_bytes()
+
+    def _fetch(self) -> None:
+        """From the beginning again if the line breaks: the file may be another one by then."""
+        from oneflow.protos import cluster_pb2 as pb
+
+        request = pb.OutputRequest(job_id=self._job_id, name=self._name)
+        retries = self._connection.retries()
+        while True:
+            self._file.seek(0)
+            self._file.truncate()
+            try:
+                for chunk in self._connection.stream("Jobs", "Outputs", request):
+                    self._file.write(chunk.data)
+                    retries.answered()
+                self._file.flush()
+                return
+            except ClusterUnreachableError as error:
+                retries.pause(error)
+
+
+def arrays_of(path: Path) -> dict[str, Array]:
+    """All arrays of a safetensors file. Raises CheckpointError if it is not whole."""
+    from oneflow.io.container import Container
+    from oneflow.io.files import OpenFile
+
+    file = OpenFile(path)
+    try:
+        container = Container(file)
+        return {name: container.read(name) for name in container.entries}
+    finally:
+        file.close()

@@ -58,7 +58,14 @@ def run_scheduler(file: Path | None, **flags: Any) -> None:
         hosts=found["scheduler.hosts"],
     )
     set_up(current_config())
-    raise SystemExit(run(settings))
+    raise SystemExit(run(settings, _compile_plan))
+
+
+def _compile_plan(*arguments: Any) -> bytes:
+    """Imported when the first graph comes: a scheduler that needs no compiler starts sooner."""
+    from oneflow.jobs.running import compile_plan
+
+    return compile_plan(*arguments)
 
 
 @daemon.command("run")

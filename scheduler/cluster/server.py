@@ -98,6 +98,7 @@ class Scheduler:
         self._driver_task: asyncio.Task[None] | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._stop_asked = asyncio.Event()
+        self._stop_s = settings.stop_s
         self._is_ready = False
         self._started_at = time.time()
         self._swept_at = 0.0
@@ -258,10 +259,7 @@ class Scheduler:
             return free_port(host)
 
     def _write_state(self, name: str, text: str) -> None:
-        path = self.settings.state_dir / name
-        partial = path.with_suffix(".tmp")
-        partial.write_text(text)
-        partial.replace(path)
+        _write_private(self.settings.state_dir / name, text)
 
     def _start_tasks(self) -> None:
         works = [
@@ -326,11 +324,14 @@ class Scheduler:
             "daemon_token_file": str(self.settings.state_dir / DAEMON_TOKEN_FILE),
             "tls": str(tls.certificate.parent) if tls is not None else "",
         }
-        path = runtime / CLUSTER_FILE
-        partial = path.with_suffix(f".{os.getpid()}.tmp")
-        with open(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
-            json.dump(found, file)
-        partial.replace(path)
+        _write_private(runtime / CLUSTER_FILE, json.dumps(found))
+        if self.metrics_address:
+            target = {"address": self.metrics_address, "pid": os.getpid(), "rank": None}
+            _write_private(self._target_file(), json.dumps(target))
+
+    def _target_file(self) -> Path:
+        """By which `oneflow cluster metrics-targets` finds us."""
+        return self.settings.runtime_dir / f"metrics-{os.getpid()}.json"
 
     async def _set_serving(self, is_serving: bool) -> None:
         from grpc_health.v1 import health_pb2
@@ -342,7 +343,10 @@ class Scheduler:
     # -- ending ------------------------------------------------------------------------------------
 
     def ask_to_stop(self) -> None:
-        """What runs goes on without us, and is found again by the next scheduler."""
+        """What runs goes on without us, and is found again by the next scheduler. Asked twice, it
+        does not wait for calls under way.
+        """
+        self._stop_s = 0.0 if self._stop_asked.is_set() else self._stop_s
         self._stop_asked.set()
 
     def _shut_down(self, grace_s: float) -> None:
@@ -385,7 +389,7 @@ class Scheduler:
             server, self._server = self._server, None
             for line in self._lines.all():
                 line.close("the scheduler stops")
-            await server.stop(self.settings.stop_s)
+            await server.stop(self._stop_s)
         await self._stop_tasks()
         if self._page is not None:
             page, self._page = self._page, None
@@ -412,6 +416,7 @@ class Scheduler:
             self._database.close()
 
     def _unpublish(self) -> None:
+        self._target_file().unlink(missing_ok=True)
         path = self.settings.runtime_dir / CLUSTER_FILE
         with suppress(OSError, ValueError, AttributeError):
             if json.loads(path.read_bytes()).get("pid") == os.getpid():
@@ -434,6 +439,13 @@ class _Releaser:
             self._blobs.release({spec.graph, spec.archive, *plans} - {""})
 
 
-def state_files(state_dir: Path) -> dict[str, Path]:
-    """Where a scheduler keeps what others may need: its tokens."""
-    return {"admin": state_dir / ADMIN_TOKEN_FILE, "daemon": state_dir / DAEMON_TOKEN_FILE}
+def _write_private(path: Path, text: str) -> None:
+    """Whole or not at all, for this user only. Raises ConfigError."""
+    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+        with open(os.open(partial, flags, 0o600), "w", encoding="utf-8") as file:
+            file.write(text)
+        partial.replace(path)
+    except OSError as error:
+        raise ConfigError(f"cannot write {path}: {error.strerror}") from None

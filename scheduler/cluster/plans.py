@@ -42,6 +42,7 @@ class CompilePlan(Protocol):
         device_type: str,
         hosts: tuple[str, ...],
         progress: Callable[[str, int, int], None],
+        /,
     ) -> bytes: ...
 
 

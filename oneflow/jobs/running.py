@@ -4,7 +4,9 @@ with this rank's part of the variables.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import socket
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,7 +23,7 @@ from oneflow.core.placement import Placement
 from oneflow.core.plan import Plan, plan_digest
 from oneflow.core.sbp import NdSbp
 from oneflow.core.tensor_type import TensorType
-from oneflow.distributed.world import world
+from oneflow.distributed.world import World, world
 from oneflow.graph.session import compile_together, open_plan
 from oneflow.io.files import PendingFile, read_box
 from oneflow.io.pact import Pact
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
 
 Array = np.ndarray[Any, Any]
 PLAN_FILE = "plan.pb"
+LISTEN_S, LISTEN_PAUSE_S = 2.0, 0.005
 
 
 @dataclass(frozen=True)
@@ -79,17 +82,35 @@ def job_config(file: JobFile, num_pieces: int) -> JobConfig:
     return JobConfig(d.name, num_pieces, d.order_mode, d.auto_parallel, **fields)
 
 
-def compile_plan(path: Any, devices: int, device_type: str, hosts: tuple[str, ...] = ()) -> bytes:
+def compile_plan(
+    path: Any,
+    devices: int,
+    device_type: str,
+    hosts: tuple[str, ...] = (),
+    progress: Callable[[str, int, int], None] | None = None,
+) -> bytes:
     """The plan of a job file for so many devices, as `plan_file` of a worker takes it.
 
+    hosts: of each rank; () if all are on one.  progress: see Observer.
     Raises JobFileError, PlacementError, SbpError or GraphError.
     """
+    from oneflow.scheduler.compiler.observe import Observer
     from oneflow.scheduler.compiler.pipeline import compile_graph
 
-    with JobFile(path) as file:
-        graph = placed_graph(file, devices, device_type)
+    observer = Observer.from_config()
+    observer.progress = progress or observer.progress
+    with JobFile(path, check_data=False) as file:
+        count = devices if file.description.kind == "graph" or spans_ranks(file) else 1
+        graph = placed_graph(file, count, device_type)
         config = job_config(file, graph.num_pieces)
-        return compile_graph(graph, config, Cluster(devices, hosts)).to_bytes()
+        cluster = Cluster(count, hosts if count == devices else ())
+        return compile_graph(graph, config, cluster, observer).to_bytes()
+
+
+def spans_ranks(file: JobFile) -> bool:
+    """Whether the graph was traced with placements of several ranks. An inference job of another
+    graph is loaded by each rank for itself."""
+    return len({r for n in file.graph() for r in n.placement.rank_ids}) > 1
 
 
 def bind_job(file: JobFile, device_type: str, plan_file: str, keep_in: Path | None) -> Bound:
@@ -100,6 +121,7 @@ def bind_job(file: JobFile, device_type: str, plan_file: str, keep_in: Path | No
     """
     here = world()
     devices = here.world_size
+    _wait_for_rank_0(here)
     graph = placed_graph(file, devices, device_type)
     boxes = {str(n.attrs["name"]): n for n in graph.of_kind("input")}
     data = _given_plan(plan_file, graph, devices) if plan_file else _compiled(file, graph)
@@ -118,6 +140,20 @@ def bind_job(file: JobFile, device_type: str, plan_file: str, keep_in: Path | No
         if here.rank in _in_plan(plan, name, node).placement
     }
     return Bound(file, job, variables, inputs)
+
+
+def _wait_for_rank_0(here: World) -> None:
+    """Until rank 0 listens, or a moment has passed: whoever joins too early is told so late."""
+    if here.rank == 0:
+        return
+    address = here.config.master_addr, here.config.master_port
+    end = time.monotonic() + LISTEN_S
+    while time.monotonic() < end:
+        try:
+            socket.create_connection(address, LISTEN_S).close()
+            return
+        except OSError:
+            time.sleep(LISTEN_PAUSE_S)
 
 
 def _compiled(file: JobFile, graph: LogicalGraph) -> bytes:

@@ -28,7 +28,7 @@ from oneflow.distributed.world import world
 from oneflow.jobs.jobfile import JobFile
 from oneflow.jobs.reporting import Reporter
 from oneflow.jobs.requests import Interface, Request, RequestError, Share
-from oneflow.jobs.running import Bound, bind_job
+from oneflow.jobs.running import Bound, bind_job, spans_ranks
 from oneflow.jobs.stopping import Stop, StoppedError
 from oneflow.tensor.devices import to_host
 
@@ -46,14 +46,13 @@ def serve(
     file: JobFile, begin: Any, frames: Frames, requests: queue.Queue[Any], stop: Stop
 ) -> None:
     """Raises StoppedError when it was told to stop and all requests are answered."""
-    spans = len({r for n in file.graph() for r in n.placement.rank_ids}) > 1
-    if not spans:
+    if not spans_ranks(file):
         set_config(dataclasses.replace(current_config(), rank=0, world_size=1, launched=False))
     p = begin.prepare
     device = p.spec.device_type or "cpu"
 
     def bind() -> Bound:
-        return bind_job(file, device, begin.plan_file if spans else "", Path(begin.job_dir))
+        return bind_job(file, device, begin.plan_file, Path(begin.job_dir))
 
     reporter = Reporter(frames, p.id, 0)
     server = Server(bind, Replies(frames), reporter)

@@ -224,7 +224,9 @@ def test_requests_are_answered_whatever_comes_between(
 ) -> None:
     with flow.jobs.load(files["infer"]) as file:
         v = {n: file.variables.read(n).astype(np.float64) for n in file.variables.entries}
-    job = Attempt(files["infer"], tmp_path, 2, kind=INFERENCE)
+    plan = tmp_path / "given.pb"
+    plan.write_bytes(compile_plan(files["infer"], 2, "cpu"))
+    job = Attempt(files["infer"], tmp_path, 2, kind=INFERENCE, plan_file=str(plan))
     rng = np.random.default_rng(0)
     asked = {}
     for number in range(60):

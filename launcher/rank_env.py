@@ -15,6 +15,7 @@ class RankPlace:
 
     token: the secret of the job's ranks, if they have one.  is_crowded: other ranks share this
     machine, so that each should use one thread unless the user says otherwise.
+    rdzv_timeout_s: None: as the environment or the configuration says.
     """
 
     master_addr: str
@@ -28,7 +29,7 @@ class RankPlace:
     exited_dir: Path
     token: str | None
     is_crowded: bool
-    rdzv_timeout_s: float
+    rdzv_timeout_s: float | None = None
     job_id: str | None = None
 
 
@@ -42,10 +43,11 @@ def rank_env(base: Mapping[str, str], place: RankPlace) -> dict[str, str]:
         "LOCAL_RANK": str(place.local_rank),
         "GLOG_log_dir": str(place.log_dir),
         "ONEFLOW_ATTEMPT": str(place.attempt),
-        "ONEFLOW_RDZV_TIMEOUT_SECONDS": f"{place.rdzv_timeout_s:g}",
         "ONEFLOW_ERROR_FILE": str(place.error_file),
         "ONEFLOW_EXITED_DIR": str(place.exited_dir),
     }
+    if place.rdzv_timeout_s is not None:
+        env["ONEFLOW_RDZV_TIMEOUT_SECONDS"] = f"{place.rdzv_timeout_s:g}"
     if place.job_id:
         env["ONEFLOW_JOB_ID"] = place.job_id
     if place.token:

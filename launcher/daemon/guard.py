@@ -1,11 +1,13 @@
 """Watches over a daemon from a process of its own; standard library only, run by its path.
 
-    guard.py <pid> <stuck_s> <mark>     (a memory file of one counter as standard input)
+    guard.py <pid> <stuck_s> <mark> [<folder of control groups>...]
+
+Standard input is a memory file of one counter.
 
 * The counter stands still for stuck_s: the daemon's loop is stuck. It is asked for its stacks,
   then killed; one that somebody has stopped (SIGSTOP) is left alone, for it does nothing wrong.
 * The daemon is gone: whatever still carries its mark is killed. Its own child has died with it;
-  this finds what that one had started.
+  this finds what that one had started. Its control groups and temporary folders go too.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ import signal
 import struct
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
 
@@ -27,18 +30,16 @@ SWEEPS = 20
 DUMP_SIGNAL = signal.SIGUSR2
 
 
-def main(pid: int, stuck_s: float, mark: str) -> None:
+def main(pid: int, stuck_s: float, mark: str, group_folders: list[str]) -> None:
     for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(signum, signal.SIG_IGN)
     leftovers = _load_leftovers()
-    try:
-        daemon = os.pidfd_open(pid)
-    except ProcessLookupError:
-        sweep(leftovers, mark)
-        return
-    with mmap.mmap(0, 8, prot=mmap.PROT_READ) as counter:
-        watch(daemon, pid, stuck_s, counter)
+    with suppress(ProcessLookupError), mmap.mmap(0, 8, prot=mmap.PROT_READ) as counter:
+        watch(os.pidfd_open(pid), pid, stuck_s, counter)
     sweep(leftovers, mark)
+    leftovers.sweep_temp_dirs()
+    for folder in group_folders:
+        leftovers.remove_groups(Path(folder), mark)
 
 
 def watch(daemon: int, pid: int, stuck_s: float, counter: mmap.mmap) -> None:
@@ -105,4 +106,4 @@ def _load_leftovers() -> ModuleType:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), float(sys.argv[2]), sys.argv[3])
+    main(int(sys.argv[1]), float(sys.argv[2]), sys.argv[3], sys.argv[4:])

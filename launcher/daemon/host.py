@@ -76,7 +76,7 @@ class Host:
         self._num_groups = 0
         self._hierarchies = find_hierarchies()
         self._exit: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        self._watchdog = Watchdog(settings.stuck_s)
+        self._watchdog = Watchdog(settings.stuck_s, self._hierarchies.folders)
         self._cache = BlobCache(settings.state_dir / "cache", settings.cache_nbytes)
         self.warm = WarmWorker(settings, self._make_group, self._spared, self._watch_exit)
         self._requests = Requests(settings, self._running_writers, self._running_rank, self.link)

@@ -11,9 +11,13 @@ import re
 import shutil
 import signal
 import tempfile
+import time
+from contextlib import suppress
 from pathlib import Path
 
 MARK = "ONEFLOW_DAEMON_MARK"  # in the environment of every process of a rank
+
+REMOVE_TRIES = 50
 
 
 def start_time(pid: int) -> int:
@@ -56,6 +60,18 @@ def sweep_temp_dirs() -> int:
             shutil.rmtree(entry.path, ignore_errors=True)
             count += 1
     return count
+
+
+def remove_groups(folder: Path, mark: str) -> None:
+    """Empty control groups of the daemon that had this mark; they may take a moment to be empty."""
+    for _ in range(REMOVE_TRIES):
+        left = list(folder.glob(f"oneflow-{mark}-*"))
+        for group in left:
+            with suppress(OSError):
+                group.rmdir()
+        if not left:
+            return
+        time.sleep(0.02)
 
 
 def own_mark() -> str:

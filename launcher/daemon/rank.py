@@ -50,11 +50,10 @@ from oneflow.launcher.supervision import KILL_WAIT_S, Exited
 if TYPE_CHECKING:
     from oneflow.protos import cluster_pb2 as pb
 
-LOOK_S = 0.02
+FIRST_LOOK_S, LAST_LOOK_S = 0.01, 0.1
 MEMORY_LOOK_S = 1.0
 LAST_WORDS_S = 0.3  # of a worker that has ended, on its socket
 PUMP_S = 2.0
-RDZV_TIMEOUT_S = 300.0
 
 log = get_logger(__name__)
 
@@ -228,7 +227,6 @@ class Rank:
             exited_dir=self._exited_dir(),
             token=prepare.job_key or None,
             is_crowded=prepare.world_size > 1,
-            rdzv_timeout_s=RDZV_TIMEOUT_S,
             job_id=self.key.job_id,
         )
         return rank_env(env, place)
@@ -371,17 +369,19 @@ class Rank:
         worker = self.worker
         if worker is None:
             return 0
-        self._memory.look(worker.alive())
+        self._memory.look(worker.alive)
         if self._deadline > time.monotonic() and (worker.alive() or not worker.is_over):
             self._ask(worker)
+        pause_s = FIRST_LOOK_S
         while worker.alive() or not worker.is_over:
             now = time.monotonic()
             if now >= self._deadline:
-                self._memory.look(worker.alive())
+                self._memory.look(worker.alive)
                 worker.kill()
             if now >= self._deadline + KILL_WAIT_S:
                 break
-            await asyncio.sleep(LOOK_S)
+            await asyncio.sleep(pause_s)
+            pause_s = min(1.2 * pause_s, LAST_LOOK_S)  # a look may cost a walk through /proc
         return len(worker.alive())
 
     def _ask(self, worker: Worker) -> None:
@@ -395,7 +395,7 @@ class Rank:
 
     async def _look_at_memory(self, worker: Worker) -> None:
         while True:
-            self._memory.look(worker.alive())
+            self._memory.look(worker.alive)
             await asyncio.sleep(MEMORY_LOOK_S)
 
     async def _clean_up(self, num_left: int) -> None:

@@ -7,7 +7,7 @@ lives. Only what a process of the rank was seen to map, and nobody maps any more
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 
@@ -22,12 +22,12 @@ class SharedMemory:
         self._others = set(self._names())  # there before the rank began
         self._ours: dict[str, int] = {}  # name -> inode
 
-    def look(self, pids: Iterable[int]) -> None:
-        """Finds out about names that are new. Cheap if there are none."""
+    def look(self, find: Callable[[], Iterable[int]]) -> None:
+        """Finds out about names that are new, for which it asks for the rank's processes."""
         new = {name: inode for name, inode in self._names().items() if self._is_new(name, inode)}
         if not new:
             return
-        for pid in pids:
+        for pid in find():
             for name in _mapped(pid, self._folder) & new.keys():
                 self._ours[name] = new[name]
 

@@ -9,8 +9,9 @@ import os
 import struct
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from oneflow.core.metrics_daemon import DAEMON
@@ -23,8 +24,9 @@ BEAT_S = 0.1
 class Watchdog:
     """The counter in shared memory, and the process that reads it."""
 
-    def __init__(self, stuck_s: float) -> None:
+    def __init__(self, stuck_s: float, group_folders: Iterable[Path]) -> None:
         self._stuck_s = stuck_s
+        self._group_folders = [str(folder) for folder in group_folders]
         self._memory = os.memfd_create("oneflow-daemon-loop", os.MFD_CLOEXEC)
         os.ftruncate(self._memory, 8)
         self._counter = mmap.mmap(self._memory, 8)
@@ -41,9 +43,10 @@ class Watchdog:
         """Starts the guard. It outlives us, hence neither our session nor a parent's death."""
         guard = Path(__file__).with_name("guard.py")
         argv = [sys.executable, "-I", "-S", str(guard)]
-        argv += [str(os.getpid()), f"{self._stuck_s:g}", own_mark()]
+        argv += [str(os.getpid()), f"{self._stuck_s:g}", own_mark(), *self._group_folders]
+        env = {"TMPDIR": tempfile.gettempdir()}
         self._guard = subprocess.Popen(
-            argv, env={}, stdin=self._memory, stdout=subprocess.DEVNULL, start_new_session=True
+            argv, env=env, stdin=self._memory, stdout=subprocess.DEVNULL, start_new_session=True
         )
 
     def ended(self, pid: int, status: int) -> bool:

@@ -29,6 +29,7 @@ class FakeScheduler:
         self.on_hello: Callable[[pb.Hello], pb.SchedulerMessage | None] = lambda hello: None
         self.epoch = 0
         self.acks = True
+        self.credentials: Any = None  # of gRPC, for TLS
         self.fetches = 0
         self._news = threading.Condition()
         self._outboxes: dict[str, asyncio.Queue[pb.SchedulerMessage]] = {}
@@ -133,7 +134,11 @@ class FakeScheduler:
         self._server = aio.server(options=channel_options())
         register: Any = cluster_pb2_grpc.add_DaemonsServicer_to_server
         register(_Service(self), self._server)
-        self.port = self._server.add_insecure_port(f"127.0.0.1:{self.port}")
+        address = f"127.0.0.1:{self.port}"
+        if self.credentials is None:
+            self.port = self._server.add_insecure_port(address)
+        else:
+            self.port = self._server.add_secure_port(address, self.credentials)
         await self._server.start()
 
     async def _stop(self) -> None:

@@ -7,6 +7,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -121,10 +122,11 @@ def test_with_the_daemon_all_of_its_rank_dies(
     took_s = until(lambda: not os.path.exists(f"/proc/{pid}") or pid not in alive(mark))
     print(f"the worker died {took_s:.3f} s after its daemon")
     print(f"and what it had started {until(lambda: not alive(mark)):.3f} s later")
-    again = start()
+    until(lambda: list(daemon.temp.iterdir()) == [])
+    until(lambda: not daemon.has_group_with("cgroup.procs"))
+    start()
     scheduler.begin(attempt("j2"), script("print('next')"))
     assert scheduler.exited(attempt("j2")).exit_code == 0
-    until(lambda: list(again.temp.iterdir()) == [])
 
 
 def _words(pid: int) -> bytes:
@@ -544,3 +546,85 @@ def test_a_rank_out_of_memory_says_so(
     end = scheduler.exited(attempt())
     assert (end.exit_code, end.reason) == (137, "OOM_HOST")
     assert "ran out of memory" in end.cause
+
+
+def test_many_ranks_in_a_row_leave_nothing_in_the_daemon(
+    scheduler: FakeScheduler, start: Callable[..., Running]
+) -> None:
+    daemon = start()
+    proc = Path(f"/proc/{daemon.process.pid}")
+
+    def run(first: int, count: int) -> tuple[int, int]:
+        for number in range(first, first + count):
+            scheduler.begin(attempt(number=number), script("print('x')"))
+            scheduler.exited(attempt(number=number))
+            scheduler.say(pb.SchedulerMessage(noted=attempt(number=number)))
+        time.sleep(0.2)
+        return len(list((proc / "fd").iterdir())), len(list((proc / "task").iterdir()))
+
+    before, after = run(1, 5), run(6, 20)
+    print(f"descriptors and threads: {before} -> {after}")
+    assert after[0] <= before[0] + 1
+    assert after[1] <= before[1] + 1
+
+
+def test_a_job_is_forgotten_with_all_its_files(
+    scheduler: FakeScheduler, start: Callable[..., Running]
+) -> None:
+    daemon = start()
+    scheduler.begin(attempt(), script("print('x')"))
+    scheduler.exited(attempt())
+    folder = daemon.state / "jobs" / "j1"
+    assert folder.exists()
+    scheduler.say(pb.SchedulerMessage(forget="../../jobs"))
+    scheduler.say(pb.SchedulerMessage(forget="j1"))
+    until(lambda: not folder.exists())
+    assert folder.parent.exists()
+
+
+def test_a_flood_of_output_does_not_hold_up_the_daemon(
+    scheduler: FakeScheduler, start: Callable[..., Running]
+) -> None:
+    daemon = start(metrics_addr="127.0.0.1:0")
+    text = "import os\ndata = b'x' * (1 << 20)\nfor _ in range(400): os.write(1, data)"
+    scheduler.begin(attempt(), script(text))
+    started = time.monotonic()
+    assert scheduler.exited(attempt(), 120).exit_code == 0
+    print(f"400 MiB in one line: {400 / (time.monotonic() - started):.0f} MiB/s")
+    folder = daemon.state / "jobs" / "j1" / "1" / "rank0"
+    kept = sum(path.stat().st_size for path in folder.iterdir())
+    assert kept <= 4 * (64 << 20)
+    found = scheduler.read_log(attempt(), "stdout")
+    assert (found.piece.offset, found.size) == ((400 << 20) - kept, 400 << 20)
+    beats = [at for at, m in scheduler.heard if m.HasField("beat") and at > started]
+    gaps = [b - a for a, b in pairwise(beats)]
+    print(f"longest pause between beats {max(gaps, default=0):.3f} s")
+    assert max(gaps, default=0) < 2.0
+
+
+def test_the_line_is_encrypted_both_ways(tmp_path: Path) -> None:
+    """Each end shows a certificate of the same authority."""
+    pytest.importorskip("cryptography")
+    import daemon_certificates as certificates
+    import grpc
+
+    made = certificates.make(tmp_path)
+    credentials = grpc.ssl_server_credentials(
+        [(made.server_key, made.server)], made.authority, require_client_auth=True
+    )
+    found = FakeScheduler(token="secret")
+    found.credentials = credentials
+    found.start()
+    try:
+        with daemons(found, tmp_path) as start:
+            start(tls={"folder": str(tmp_path)})
+            found.begin(attempt(), script("print('x')"))
+            assert found.exited(attempt()).exit_code == 0
+            plain = Running(found, tmp_path, device="cpu:1", token="secret")
+            time.sleep(1.0)
+            assert not any(
+                m.HasField("hello") and m.hello.daemon == "n1/cpu:1" for _, m in found.heard
+            )
+            plain.end()
+    finally:
+        found.stop()

@@ -86,7 +86,7 @@ def test_only_memory_that_a_rank_mapped_and_nobody_maps_is_removed(tmp_path: Pat
     for name in ("ours", "held", "again", "before"):
         with open(tmp_path / name, "rb") as file:
             maps[name] = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
-    memory.look([os.getpid()])
+    memory.look(lambda: [os.getpid()])
     for name in ("ours", "again", "before"):
         maps[name].close()
     (tmp_path / "again").rename(tmp_path / "old")  # a new file of that name is not the rank's

@@ -25,6 +25,7 @@ from typing import Any
 
 import numpy as np
 from measure import REST_S, arguments, paired, report
+from plan_sum import planned
 
 from oneflow.boxing.collectives.exchange import (
     all_to_all_exchange,
@@ -89,50 +90,6 @@ def gloo(op: str, x: Array) -> Side:
     return run
 
 
-PLAN = """graph sum pieces=1 {{
-  %0: float32[{n}] P = variable(; name='x') @{ranks}
-  %1: float32[{n}] B = to_global(%0) @{ranks}
-  %2: float32[16] B = slice(%1; starts=(0,), stops=(16,), steps=(1,)) @{ranks}
-  output(%{output}; index=0) @{ranks}
-}}"""
-
-
-def planned(x: Array) -> Side:
-    """The same through the runtime: a compiled plan whose step copies x to a register, sums it over
-    the ranks and hands out 16 elements (the whole sum, for comparing, comes from a second plan)."""
-    whole, few = job_of(x, 1), job_of(x, 2)
-    first = [True]
-
-    def run() -> Array:
-        job, first[0] = (whole if first[0] else few), False
-        result: Array = job.run({})[0]
-        return result
-
-    return run
-
-
-def job_of(x: Array, output: int) -> Any:
-    from oneflow.actors.job import Job
-    from oneflow.actors.link import open_link
-    from oneflow.core.graph_text import parse_graph
-    from oneflow.core.job_config import Cluster, JobConfig
-    from oneflow.core.plan import Plan
-    from oneflow.scheduler.compiler.pipeline import compile_graph
-
-    here = world()
-    ranks = list(range(here.world_size))
-    text = PLAN.format(n=x.size, ranks=f"cpu{ranks}", output=output)
-    plan = compile_graph(parse_graph(text), JobConfig("sum"), Cluster(here.world_size))
-    name = f"sum.{here.next_job_number()}"
-    return Job(
-        Plan.from_bytes(plan.to_bytes()),
-        here.rank,
-        {"x": x},
-        open_link=lambda p, r: open_link(p, r, ranks, name, here.client),
-        check=here.client.check,
-    )
-
-
 def open_groups(options: Any) -> dict[str, SharedMemoryCollectives]:
     """Our groups of all ranks, by how they wait."""
     here = world()
@@ -154,7 +111,7 @@ def measure(
     x = np.random.default_rng(world().rank).standard_normal(nbytes // 4).astype(np.float32)
     sides: dict[str, Side] = {}
     if op == "plan":
-        sides["spin" if "spin" in groups else "block"] = planned(x)
+        sides["spin" if "spin" in groups else "block"] = planned(x, "cpu")
     else:
         sides = {mode: ours(op, x, group) for mode, group in groups.items()}
     sides["gloo"] = gloo(op, x)

@@ -24,6 +24,7 @@ from typing import Any
 
 import numpy as np
 from measure import REST_S, arguments, report
+from plan_sum import planned
 
 from oneflow.distributed.device_groups import SHARING_VERSION
 from oneflow.distributed.world import world
@@ -31,13 +32,6 @@ from oneflow.distributed.world import world
 SIZES = [1 << n for n in (10, 16, 20, 24, 28, 30)]  # 1 KiB to 1 GiB
 OPS = ("all_reduce", "plan", "all_gather", "reduce_scatter", "all_to_all")
 Side = Callable[[], Any]
-
-PLAN = """graph sum pieces=1 {{
-  %0: float32[{n}] P = variable(; name='x') @{ranks}
-  %1: float32[{n}] B = to_global(%0) @{ranks}
-  %2: float32[16] B = slice(%1; starts=(0,), stops=(16,), steps=(1,)) @{ranks}
-  output(%{output}; index=0) @{ranks}
-}}"""
 
 
 def bare_communicator(cupy: Any) -> Any:
@@ -95,7 +89,7 @@ def bare(cupy: Any, communicator: Any, op: str, x: Any) -> Side:
 def ours(cupy: Any, op: str, x: Any) -> Side:
     here = world()
     if op == "plan":
-        return planned(x)
+        return planned(x, "cuda")
     ends: Any = here.device_collectives(tuple(range(here.world_size)))
     if type(ends).__name__ != "NcclCollectives":
         raise SystemExit("our collectives do not use NCCL here: the warning above says why")
@@ -107,43 +101,6 @@ def ours(cupy: Any, op: str, x: Any) -> Side:
         "all_to_all": lambda: ends.all_to_all(x.reshape(here.world_size, -1)).reshape(-1),
     }
     return sides[op]
-
-
-def planned(x: Any) -> Side:
-    """A plan's step that copies x to a register, sums it over the ranks and hands out 16 elements
-    (the whole sum, for comparing, comes from a second plan)."""
-    whole, few = job_of(x, 1), job_of(x, 2)
-    is_first = [True]
-
-    def run() -> Any:
-        job, is_first[0] = (whole if is_first[0] else few), False
-        return job.run({})[0]
-
-    return run
-
-
-def job_of(x: Any, output: int) -> Any:
-    from oneflow.actors.job import Job
-    from oneflow.actors.link import open_link
-    from oneflow.core.config import current_config
-    from oneflow.core.graph_text import parse_graph
-    from oneflow.core.job_config import Cluster, JobConfig
-    from oneflow.core.plan import Plan
-    from oneflow.scheduler.compiler.pipeline import compile_graph
-
-    here = world()
-    ranks = list(range(here.world_size))
-    text = PLAN.format(n=x.size, ranks=f"cuda{ranks}", output=output)
-    plan = compile_graph(parse_graph(text), JobConfig("sum"), Cluster(here.world_size))
-    name = f"sum.{here.next_job_number()}"
-    return Job(
-        Plan.from_bytes(plan.to_bytes()),
-        here.rank,
-        {"x": x},
-        open_link=lambda p, r: open_link(p, r, ranks, name, here.client),
-        check=here.client.check,
-        device_index=current_config().local_rank,
-    )
 
 
 def timed(cupy: Any, run: Side, repeat: int) -> float:

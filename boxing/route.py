@@ -14,6 +14,7 @@ from oneflow.boxing.transitions import (
     RouteStep,
     dims_to_split,
     make_step,
+    received_bytes,
     refuse_bool_sums,
     step_cost,
 )
@@ -21,7 +22,14 @@ from oneflow.core.placement import Placement
 from oneflow.core.sbp import BROADCAST, PARTIAL, NdSbp, Sbp, Split
 from oneflow.core.tensor_type import TensorType
 
-__all__ = ["Route", "RouteStep", "all_routes", "choose_route", "route_seconds"]
+__all__ = [
+    "Route",
+    "RouteStep",
+    "all_routes",
+    "boxing_bytes",
+    "boxing_seconds",
+    "choose_route",
+]
 
 _State = tuple[NdSbp, Placement]
 _WORTH_MORE_STEPS = 0.999
@@ -54,7 +62,7 @@ def choose_route(
     return _best(type, src_sbp, src_placement, dst_sbp, dst_placement, network).steps
 
 
-def route_seconds(
+def boxing_seconds(
     type: TensorType,
     src_sbp: NdSbp,
     src_placement: Placement,
@@ -64,6 +72,21 @@ def route_seconds(
 ) -> float:
     """Estimated seconds of the best route."""
     return _best(type, src_sbp, src_placement, dst_sbp, dst_placement, network).seconds
+
+
+def boxing_bytes(
+    type: TensorType,
+    src_sbp: NdSbp,
+    src_placement: Placement,
+    dst_sbp: NdSbp,
+    dst_placement: Placement,
+    network: Network = ONE_HOST,
+) -> int:
+    """Exact bytes that the chosen route moves between ranks, over all of them."""
+    route = choose_route(type, src_sbp, src_placement, dst_sbp, dst_placement, network)
+    return sum(
+        received_bytes(type, step, rank) for step in route for rank in step.dst_placement.rank_ids
+    )
 
 
 def all_routes(

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from operator import is_
 from typing import Any
 
-from oneflow.boxing.cost import boxing_seconds
+from oneflow.boxing.route import boxing_seconds
 from oneflow.core.dtype import bool_
 from oneflow.core.errors import InternalError
 from oneflow.core.op import Attr, Op, signatures

@@ -14,8 +14,8 @@ from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from oneflow.boxing.cost import boxing_seconds
 from oneflow.boxing.link import DEVICE, SHARED_MEMORY, Network, network_of
+from oneflow.boxing.route import boxing_seconds
 from oneflow.core.dtype import bool_
 from oneflow.core.errors import PlacementError
 from oneflow.core.graph import LogicalGraph, Node, Value

@@ -18,7 +18,7 @@ from boxing_layouts import all_sbp
 from oneflow.boxing import nccl
 from oneflow.boxing.__main__ import main
 from oneflow.boxing.bound import lower_bound_nbytes
-from oneflow.boxing.cost import boxing_bytes
+from oneflow.boxing.route import boxing_bytes
 from oneflow.boxing.transitions import BOX_KINDS, TRANSITIONS
 from oneflow.core.dtype import float32
 from oneflow.core.placement import Placement

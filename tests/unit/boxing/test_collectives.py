@@ -19,9 +19,8 @@ from oneflow.boxing.collectives.in_process import InProcessGroup
 from oneflow.boxing.collectives.shared_memory import SharedMemoryCollectives
 from oneflow.boxing.collectives.spanning import SpanningCollectives
 from oneflow.boxing.collectives.tcp import TcpCollectives
-from oneflow.boxing.cost import boxing_bytes
 from oneflow.boxing.execute import run_route
-from oneflow.boxing.route import choose_route
+from oneflow.boxing.route import boxing_bytes, choose_route
 from oneflow.core.dtype import float32
 from oneflow.core.errors import DesyncError, HangError
 from oneflow.core.placement import Placement

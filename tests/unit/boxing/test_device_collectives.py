@@ -21,9 +21,8 @@ from oneflow.boxing.collectives.device import StagedCollectives
 from oneflow.boxing.collectives.exchange import Exchange, step_exchanges, sum_exchange
 from oneflow.boxing.collectives.in_process import InProcessGroup
 from oneflow.boxing.collectives.nccl import NcclCollectives
-from oneflow.boxing.cost import boxing_bytes
 from oneflow.boxing.execute import run_route
-from oneflow.boxing.route import choose_route
+from oneflow.boxing.route import boxing_bytes, choose_route
 from oneflow.boxing.transitions import make_step
 from oneflow.core.dtype import float32
 from oneflow.core.errors import ShapeError

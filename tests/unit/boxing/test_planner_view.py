@@ -10,9 +10,8 @@ import pytest
 
 from oneflow.boxing.__main__ import main
 from oneflow.boxing.bound import lower_bound_nbytes
-from oneflow.boxing.cost import boxing_bytes
 from oneflow.boxing.notation import parse_change
-from oneflow.boxing.route import choose_route
+from oneflow.boxing.route import boxing_bytes, choose_route
 from oneflow.boxing.view import explain
 from oneflow.core.dtype import float32
 from oneflow.core.tensor_type import TensorType

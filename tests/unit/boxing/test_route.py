@@ -11,9 +11,8 @@ from boxing_layouts import all_sbp, gathered, scatter
 from oneflow.boxing.bound import lower_bound_nbytes
 from oneflow.boxing.boxes import pulls, shard_box, tree_edges
 from oneflow.boxing.collectives.in_process import simulate_route
-from oneflow.boxing.cost import boxing_bytes, boxing_seconds
 from oneflow.boxing.link import Network
-from oneflow.boxing.route import choose_route
+from oneflow.boxing.route import boxing_bytes, boxing_seconds, choose_route
 from oneflow.boxing.transitions import RouteStep, leaves_gaps, make_step, phases
 from oneflow.core.dtype import bool_, float64
 from oneflow.core.errors import SbpError

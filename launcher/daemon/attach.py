@@ -24,6 +24,7 @@ from oneflow.core.metrics import METRICS
 from oneflow.core.metrics_daemon import DAEMON
 from oneflow.launcher.daemon.settings import DaemonSettings
 from oneflow.launcher.daemon.wire import describe
+from oneflow.scheduler.cluster.tls import SERVER_NAME
 
 if TYPE_CHECKING:
     from oneflow.protos import cluster_pb2 as pb
@@ -86,6 +87,7 @@ class Link:
         self._backoff = Backoff()
         self._cut = asyncio.Event()  # ends the stream that is open
         self.epoch = 0
+        self._heartbeat_s, self._act_s = settings.heartbeat_s, settings.act_s
 
     @property
     def is_welcome(self) -> bool:
@@ -208,13 +210,14 @@ class Link:
         from oneflow.protos import cluster_pb2_grpc
 
         host, port = split_address(self._settings.scheduler)
-        credentials = self._settings.credentials
+        credentials = self._settings.current_credentials()
         if credentials is None:
             target = join_address(resolve(host), port)
             self._channel = aio.insecure_channel(target, options=channel_options())
         else:
-            target = join_address(host, port)
-            self._channel = aio.secure_channel(target, credentials, options=channel_options())
+            name = ("grpc.ssl_target_name_override", SERVER_NAME)
+            options = [*channel_options(), name]
+            self._channel = aio.secure_channel(join_address(host, port), credentials, options)
         make_stub: Any = cluster_pb2_grpc.DaemonsStub
         self._stub = make_stub(self._channel)
 
@@ -234,14 +237,14 @@ class Link:
         from oneflow.protos import cluster_pb2 as pb
 
         await stream.write(pb.DaemonMessage(hello=self._make_hello()))
-        beat_at = time.monotonic() + self._settings.heartbeat_s
+        beat_at = time.monotonic() + self._heartbeat_s
         while True:
             now = time.monotonic()
             if now >= beat_at:
                 self._beats += 1
                 beat = pb.DaemonBeat(number=self._beats)
                 await stream.write(pb.DaemonMessage(epoch=self.epoch, beat=beat))
-                beat_at = now + self._settings.heartbeat_s
+                beat_at = now + self._heartbeat_s
             elif self._urgent or self._bulk:
                 message = self._urgent.popleft() if self._urgent else self._bulk.popleft()
                 message.epoch = self.epoch
@@ -271,6 +274,8 @@ class Link:
     def _welcomed(self, welcome: pb.Welcome) -> None:
         self._was_welcomed = self._is_welcome = True
         self.epoch = welcome.epoch
+        self._heartbeat_s = welcome.heartbeat_s or self._settings.heartbeat_s
+        self._act_s = welcome.act_s or self._settings.act_s
         self._backoff.reset()
         again = [message for _, message in self._kept]
         self._kept = deque((self._beats + 1, message) for message in again)
@@ -284,12 +289,12 @@ class Link:
 
     async def _watch(self) -> None:
         """Ends when the scheduler has been silent for too long; not counting our own sleep."""
-        while time.monotonic() - self._heard_at < self._settings.act_s:
+        while time.monotonic() - self._heard_at < self._act_s:
             started = time.monotonic()
-            await asyncio.sleep(self._settings.heartbeat_s / 2)
-            overslept_s = time.monotonic() - started - self._settings.heartbeat_s / 2
+            await asyncio.sleep(self._heartbeat_s / 2)
+            overslept_s = time.monotonic() - started - self._heartbeat_s / 2
             if overslept_s > OWN_STALL_S:
                 METRICS.heartbeats["late"] += 1
                 log.warning("this daemon was frozen, or had no CPU, for %.1f s", overslept_s)
                 self._heard_at += overslept_s
-        log.warning("the scheduler has been silent for %g s", self._settings.act_s)
+        log.warning("the scheduler has been silent for %g s", self._act_s)

@@ -18,10 +18,10 @@ from oneflow.core.log import get_logger, set_up
 from oneflow.core.metrics import METRICS
 from oneflow.core.metrics_daemon import DAEMON
 from oneflow.core.metrics_http import MetricsEndpoint
+from oneflow.core.notify import notify
 from oneflow.launcher.daemon.cgroups import find_hierarchies, sweep
 from oneflow.launcher.daemon.health import Health
 from oneflow.launcher.daemon.leftovers import sweep_processes, sweep_temp_dirs
-from oneflow.launcher.daemon.notify import notify
 from oneflow.launcher.daemon.settings import DaemonSettings
 from oneflow.launcher.processes import become_subreaper
 

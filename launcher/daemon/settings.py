@@ -46,7 +46,8 @@ class JobLimits:
 @dataclass(frozen=True)
 class DaemonSettings:
     """device: cpu:0, cuda:3.  scheduler: host:port.  address: under which ranks of other nodes
-    reach this node; "": found out.  credentials: of gRPC, for TLS; None: none.
+    reach this node; "": found out.  credentials: of gRPC, for TLS, or what makes
+    them for each connection; None: no TLS.
     token_file: instead of the token, read
     for each connection.  health_addr: unix:<path> or host:port of the health service; "": none.
     state_dir: of this node, shared by its daemons.  warm: keep a worker ready for graph jobs.
@@ -117,6 +118,10 @@ class DaemonSettings:
                 return file.read(4096).strip()
         except OSError as error:
             raise ConfigError(f"--token-file {path}: {error.strerror}") from None
+
+    def current_credentials(self) -> Any:
+        """Made anew for each connection if they can be: certificates are renewed."""
+        return self.credentials() if callable(self.credentials) else self.credentials
 
     def rank_base_env(self) -> dict[str, str]:
         """What a rank gets of our environment."""

@@ -4,6 +4,7 @@ Kubernetes and `oneflow cluster up`.
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -107,7 +108,7 @@ def _daemon_settings(device: str, found: Any) -> Any:
         address=found["daemon.address"],
         token=token,
         token_file=token_file,
-        credentials=channel_credentials(tls, "daemon") if tls else None,
+        credentials=partial(channel_credentials, tls, "daemon") if tls else None,
         metrics_addr=found["daemon.metrics_addr"],
         health_addr=found["daemon.health_addr"],
         allow_scripts=found["daemon.allow_scripts"],

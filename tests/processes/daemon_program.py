@@ -6,20 +6,14 @@ import json
 import signal
 import sys
 import time
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 from oneflow.launcher.daemon.daemon import Times
 from oneflow.launcher.daemon.logs import Limits
 from oneflow.launcher.daemon.run import main
 from oneflow.launcher.daemon.settings import DaemonSettings, JobLimits
-
-
-def client_credentials(folder: Path) -> Any:
-    import grpc
-
-    read = [(folder / name).read_bytes() for name in ("ca.crt", "client.key", "client.crt")]
-    return grpc.ssl_channel_credentials(*read)
+from oneflow.scheduler.cluster.tls import channel_credentials
 
 
 def block_the_loop(signum: int, frame: object) -> None:
@@ -34,6 +28,7 @@ if __name__ == "__main__":
     for name, kind in (("times", Times), ("logs", Limits), ("limits", JobLimits)):
         if name in given:
             given[name] = kind(**given[name])
-    if "tls" in given:
-        given["credentials"] = client_credentials(Path(given.pop("tls")["folder"]))
+    if "tls_dir" in given:
+        folder = Path(given.pop("tls_dir"))
+        given["credentials"] = partial(channel_credentials, folder, "daemon")
     sys.exit(main(DaemonSettings(**given)))

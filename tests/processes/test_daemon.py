@@ -605,26 +605,22 @@ def test_a_flood_of_output_does_not_hold_up_the_daemon(
 def test_the_line_is_encrypted_both_ways(tmp_path: Path) -> None:
     """Each end shows a certificate of the same authority."""
     pytest.importorskip("cryptography")
-    import daemon_certificates as certificates
-    import grpc
+    from oneflow.scheduler.cluster.settings import TlsFiles
+    from oneflow.scheduler.cluster.tls import ServerTls, init_tls
 
-    made = certificates.make(tmp_path)
-    credentials = grpc.ssl_server_credentials(
-        [(made.server_key, made.server)], made.authority, require_client_auth=True
-    )
+    init_tls(tmp_path / "tls")
     found = FakeScheduler(token="secret")
-    found.credentials = credentials
+    found.credentials = ServerTls(TlsFiles.in_folder(tmp_path / "tls")).credentials()
     found.start()
     try:
         with daemons(found, tmp_path) as start:
-            start(tls={"folder": str(tmp_path)})
+            start(tls_dir=str(tmp_path / "tls"))
             found.begin(attempt(), script("print('x')"))
             assert found.exited(attempt()).exit_code == 0
             plain = Running(found, tmp_path, device="cpu:1", token="secret")
             time.sleep(1.0)
-            assert not any(
-                m.HasField("hello") and m.hello.daemon == "n1/cpu:1" for _, m in found.heard
-            )
+            names = {m.hello.daemon for _, m in found.heard if m.HasField("hello")}
+            assert names == {"n1/cpu:0"}
             plain.end()
     finally:
         found.stop()

@@ -37,23 +37,77 @@ def choose(
 ) -> Choice:
     """waiting: in the order of the queue. unreachable: daemons without a connection."""
     known = sorted(daemons, key=lambda d: (d.node, d.device_type, d.device_index, d.id))
-    taken: dict[str, str] = {daemon.id: daemon.job for daemon in known if daemon.job}
-    heads: dict[str, JobRecord] = {}  # device type -> the job that is to be next on it
-    starts: dict[str, tuple[Assignment, ...]] = {}
-    pending: dict[str, str] = {}
+    pools: dict[str, _Pool] = {}
+    choice = Choice({}, {})
     for job in waiting:
-        mine = [d for d in known if d.device_type == job.spec.device_type]
-        head = heads.get(job.spec.device_type)
-        free = [d for d in mine if _is_free(d, taken, unreachable)]
-        chosen = [] if head else place(job.spec, free)
-        if chosen:
-            starts[job.id] = assign(chosen)
-            taken |= {daemon.id: job.id for daemon in chosen}
-            continue
-        pending[job.id] = _why(job.spec, mine, taken, unreachable, head)
-        if head is None and place(job.spec, [d for d in mine if _is_present(d)]):
-            heads[job.spec.device_type] = job
-    return Choice(starts, pending)
+        kind = job.spec.device_type
+        if kind not in pools:
+            pools[kind] = _Pool([d for d in known if d.device_type == kind], unreachable)
+        pool = pools[kind]
+        if chosen := pool.take(job):
+            choice.starts[job.id] = assign(chosen)
+        else:
+            choice.pending[job.id] = pool.why_not(job)
+    return choice
+
+
+class _Pool:
+    """The devices of one type during one choice. Asked of thousands of jobs, so it remembers."""
+
+    def __init__(self, devices: Sequence[DaemonRecord], unreachable: frozenset[str]) -> None:
+        self._devices = devices
+        self._unreachable = unreachable
+        self._taken = {daemon.id: daemon.job for daemon in devices if daemon.job}
+        self._present = [daemon for daemon in devices if _is_present(daemon)]
+        self._free = [daemon for daemon in devices if self._is_free(daemon)]
+        self._head = ""  # the job that is to be next
+        self._refused: set[tuple[int, int]] = set()  # devices, nodes: not to be had
+        self._words = ""
+
+    def take(self, job: JobRecord) -> list[DaemonRecord]:
+        """The devices it gets, which are taken from now on; [] if it has to wait."""
+        wanted = (job.spec.devices, job.spec.nodes)
+        if self._head or wanted in self._refused:
+            return []
+        chosen = place(job.spec, self._free)
+        if not chosen:
+            if place(job.spec, self._present):
+                self._head = job.id
+            self._refused.add(wanted)
+            return []
+        self._taken |= {daemon.id: job.id for daemon in chosen}
+        self._free = [daemon for daemon in self._free if daemon.id not in self._taken]
+        self._words = ""
+        return chosen
+
+    def why_not(self, job: JobRecord) -> str:
+        """In words of the user: what is needed, and what the devices do instead."""
+        spec = job.spec
+        need = f"needs {spec.devices} {spec.device_type} device{'' if spec.devices == 1 else 's'}"
+        if spec.nodes:
+            need += f" on {spec.nodes} node{'' if spec.nodes == 1 else 's'}"
+        if not self._devices:
+            return f"{need}: the cluster has none"
+        self._words = self._words or self._describe()
+        if self._head and self._head != job.id:
+            return f"{need}: {self._words}; after job {self._head}, which is before it in the queue"
+        return f"{need}: {self._words}"
+
+    def _describe(self) -> str:
+        free = {daemon.id for daemon in self._free}
+        idle = [d for d in self._devices if d.id not in self._taken and d.id not in free]
+        states = Counter("unreachable" if d.state is DaemonState.UP else str(d.state) for d in idle)
+        parts = [f"{len(free)} free", *(f"{states[state]} {state}" for state in sorted(states))]
+        busy = sorted(Counter(self._taken.values()).items())
+        parts += [f"{count} busy with job {job}" for job, count in busy[:JOBS_NAMED]]
+        if len(busy) > JOBS_NAMED:
+            others = sum(count for _, count in busy[JOBS_NAMED:])
+            parts.append(f"{others} busy with {len(busy) - JOBS_NAMED} other jobs")
+        return ", ".join(parts)
+
+    def _is_free(self, daemon: DaemonRecord) -> bool:
+        is_up = daemon.state is DaemonState.UP and daemon.id not in self._unreachable
+        return is_up and daemon.id not in self._taken
 
 
 def queue_order(jobs: Iterable[JobRecord]) -> list[JobRecord]:
@@ -112,41 +166,5 @@ def local_ranks(assignments: Iterable[Assignment]) -> list[int]:
     return result
 
 
-def _is_free(daemon: DaemonRecord, taken: dict[str, str], unreachable: frozenset[str]) -> bool:
-    is_up = daemon.state is DaemonState.UP and daemon.id not in unreachable
-    return is_up and daemon.id not in taken
-
-
 def _is_present(daemon: DaemonRecord) -> bool:
     return daemon.state in (DaemonState.UP, DaemonState.SUSPECT)
-
-
-def _why(
-    spec: JobSpec,
-    mine: Sequence[DaemonRecord],
-    taken: dict[str, str],
-    unreachable: frozenset[str],
-    head: JobRecord | None,
-) -> str:
-    """In words of the user: what is needed, and what the devices of this type do instead."""
-    plural = "" if spec.devices == 1 else "s"
-    need = f"needs {spec.devices} {spec.device_type} device{plural}"
-    if spec.nodes:
-        need += f" on {spec.nodes} node{'' if spec.nodes == 1 else 's'}"
-    if not mine:
-        return f"{need}: the cluster has none"
-    free = [daemon for daemon in mine if _is_free(daemon, taken, unreachable)]
-    parts = [f"{len(free)} free"]
-    idle = [daemon for daemon in mine if daemon.id not in taken and daemon not in free]
-    states = Counter("unreachable" if d.state is DaemonState.UP else str(d.state) for d in idle)
-    parts += [f"{states[state]} {state}" for state in sorted(states)]
-    busy = Counter(job for daemon, job in taken.items() if any(d.id == daemon for d in mine))
-    named = sorted(busy.items())
-    parts += [f"{count} busy with job {job}" for job, count in named[:JOBS_NAMED]]
-    if len(named) > JOBS_NAMED:
-        others = sum(count for _, count in named[JOBS_NAMED:])
-        parts.append(f"{others} busy with {len(named) - JOBS_NAMED} other jobs")
-    why = f"{need}: {', '.join(parts)}"
-    if head is not None:
-        why += f"; after job {head.id}, which is before it in the queue"
-    return why

@@ -370,5 +370,6 @@ class Table:
         for job_id, assignments in choice.starts.items():
             self._attempts.begin(job_id, assignments)
         for job_id, why in choice.pending.items():
-            self._desk.note(job_id, pending=why)
+            if self._desk.jobs[job_id].pending != why:
+                self._desk.note(job_id, pending=why)
         self._desk.is_queue_stale = False

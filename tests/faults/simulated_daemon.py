@@ -28,6 +28,7 @@ from oneflow.scheduler.jobs.events import (
 Key = tuple[str, int, int]  # job, attempt, rank
 
 SILENCE_S = 5.0  # a daemon that hears nothing for so long connects anew
+UNKILLABLE_S = 120.0
 ALONE_S = 600.0  # and one without a scheduler for so long stops what it runs
 
 
@@ -45,6 +46,7 @@ class Program:
     prepare_hang: float = 0.0
     stop_s: float = 1.0
     exits_zero_when_stopped: bool = False
+    is_unkillable: bool = False  # for UNKILLABLE_S, as in the middle of a system call
 
 
 class Scheduler(Protocol):
@@ -403,9 +405,9 @@ class Daemon:
         code = 137 if wanted_s > grace_s else 143
         if program and program.exits_zero_when_stopped and code == 143 and was_running:
             code = 0
-        self.world.after(
-            min(wanted_s, grace_s), lambda: self.end(worker, code, "PREEMPTED", "stopped")
-        )
+        is_stuck = program is not None and program.is_unkillable and was_running
+        after_s = UNKILLABLE_S if is_stuck else min(wanted_s, grace_s)
+        self.world.after(after_s, lambda: self.end(worker, code, "PREEMPTED", "stopped"))
 
     def end_if_running(self, worker: Worker, code: int, reason: str, cause: str) -> None:
         if worker.phase == "running":

@@ -120,6 +120,8 @@ class Connection:
 
     def _deliver(self, way: str, message: Any) -> None:
         if not self.is_open:
+            if way == "up" and self.world.chance(0.5):  # it had arrived, but was not looked at yet
+                self.ends[way].receive(self, message)
             return
         is_cut = self.line.is_cut_up if way == "up" else self.line.is_cut_down
         if is_cut or self._held[way]:

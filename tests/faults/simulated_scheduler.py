@@ -28,7 +28,7 @@ from oneflow.scheduler.jobs.events import (
     Ticked,
 )
 from oneflow.scheduler.jobs.invariants import History, invariants
-from oneflow.scheduler.jobs.records import JobRecord, JobState, TokenRecord
+from oneflow.scheduler.jobs.records import DaemonState, JobRecord, JobState, TokenRecord
 from oneflow.scheduler.jobs.settings import Settings
 from oneflow.scheduler.jobs.store import (
     Change,
@@ -273,8 +273,27 @@ class SimulatedScheduler:
     def _check(self, event: Event) -> None:
         restarted = event.job_id if isinstance(event, RestartAsked) else ""
         wrong = invariants(self.table) + self.history.look(self.table, restarted)
+        if isinstance(event, Ticked):
+            wrong += self._overdue()
         if wrong:
             raise Violation(f"after {event}: {'; '.join(wrong)}")
+
+    def _overdue(self) -> list[str]:
+        """What should have been given up by now."""
+        late, settings = self.world.now - 2 * TICK_S, self.settings
+        wrong = [
+            f"{known.id} is silent since {known.heard_at:.1f} and {known.state}"
+            for known in self.table.daemons.values()
+            if late - known.heard_at > settings.act_s and known.state is not DaemonState.LOST
+        ]
+        for attempt in self.table.attempts.live.values():
+            since = attempt.began_at + settings.act_s
+            absent = [r for r in attempt.live_ranks() if r.daemon not in self.table.daemons]
+            if attempt.is_recovered and late > since and absent:
+                wrong.append(f"{attempt.job_id} waits for {absent[0].daemon}, which is not here")
+            if attempt.is_stopping and late > attempt.stop_at + settings.act_s:
+                wrong.append(f"{attempt.job_id} is being stopped for too long")
+        return wrong
 
     def _check_is_durable(self, action: TellPrepare) -> None:
         kept = self.store.record(action.record.id)

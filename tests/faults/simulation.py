@@ -140,6 +140,7 @@ class Simulation:
             stop_s=rng.choice((0.2, 3.0, 30.0)),
             exits_zero_when_stopped=rng.random() < 0.1,
             is_endless=rng.random() < 0.05,
+            is_unkillable=rng.random() < 0.05,
         )
         for attempt in range(1, 6):
             if rng.random() < 0.3:
@@ -233,7 +234,7 @@ class Simulation:
         duration_s = rng.choice((0.5, 2.0, 8.0, 20.0, 60.0))
         match rng.randrange(11):
             case 0:
-                self._kill(daemon, duration_s)
+                self._kill(daemon, rng.choice((duration_s, 200.0)))
             case 1:
                 daemon.freeze(duration_s)
             case 2 | 3:

@@ -68,6 +68,7 @@ class Config:
     log_format: str = "text"  # of the runtime's own lines: text or json
     log_level: str = "WARNING"  # the least that is said
     exited_dir: Path | None = None  # where the launcher names the ranks that exited 0
+    data_roots: tuple[Path, ...] = ()  # folders whose files the data of graph jobs may be in
 
     @classmethod
     def from_env(cls, env: Mapping[str, str] | None = None) -> Config:
@@ -109,6 +110,7 @@ class Config:
             log_format=_choice(env, "ONEFLOW_LOG_FORMAT", ("text", "json")),
             log_level=_choice(env, "ONEFLOW_LOG_LEVEL", LOG_LEVELS),
             exited_dir=Path(env["ONEFLOW_EXITED_DIR"]) if env.get("ONEFLOW_EXITED_DIR") else None,
+            data_roots=_folders(env, "ONEFLOW_DATA_ROOTS"),
         )
         config.check_order_of_times()
         _warn_of_proxies(env, launched)
@@ -277,6 +279,15 @@ def _choice(env: Mapping[str, str], name: str, words: tuple[str, ...]) -> str:
         if text.lower() == word.lower():
             return word
     raise ConfigError(f"{name}={text!r} must be one of {', '.join(words)}")
+
+
+def _folders(env: Mapping[str, str], name: str) -> tuple[Path, ...]:
+    """Absolute folders, as in PATH, with links followed."""
+    listed = [text for text in env.get(name, "").split(os.pathsep) if text]
+    for text in listed:
+        if not os.path.isabs(text):
+            raise ConfigError(f"{name}: {text!r} is not an absolute path")
+    return tuple(Path(os.path.realpath(text)) for text in listed)
 
 
 def _runtime_dir(env: Mapping[str, str]) -> Path:

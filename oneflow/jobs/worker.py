@@ -17,7 +17,6 @@ import queue
 import socket
 import sys
 import threading
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +48,6 @@ WARM_LATER = ("oneflow.core.philox", "oneflow.kernels.fused_cpu")
 IDLE_S = 1.0
 MAX_CAUSE_CHARS = 2000
 ORPHANED = 143
-DATA_ROOTS = "ONEFLOW_DATA_ROOTS"
 
 
 class HostMemoryError(OneFlowError):
@@ -112,7 +110,7 @@ def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m oneflow.jobs.worker")
     parser.add_argument("--fd", type=int, required=True, help="of the socket to the daemon")
     args = parser.parse_args(argv)
-    roots = data_roots(os.environ)  # of the daemon, not of the job
+    roots = Config.from_env().data_roots  # as whoever runs the daemon allows, not the job
     sock = socket.socket(fileno=args.fd)
     sock.set_inheritable(False)
     frames, stop = Frames(sock, pb.WorkerCommand), Stop()
@@ -159,12 +157,6 @@ def _import(names: tuple[str, ...]) -> None:
     load()
 
 
-def data_roots(env: Mapping[str, str]) -> tuple[Path, ...]:
-    """Folders whose files the data of jobs may be in, as the one who runs the daemon allows."""
-    listed = env.get(DATA_ROOTS, "").split(os.pathsep)
-    return tuple(Path(os.path.realpath(p)) for p in listed if p)
-
-
 def as_ours(error: Exception) -> OneFlowError:
     """The error with the exit code and the reason that it means for a job."""
     if isinstance(error, OneFlowError):
@@ -204,7 +196,7 @@ def _say_failed(frames: Frames, begin: Any, error: OneFlowError) -> None:
 
 def configure(begin: Any) -> Config:
     """The rank's configuration: the environment of `begin`, and what the attempt is."""
-    os.environ.update({k: v for k, v in begin.env.items() if k != DATA_ROOTS})
+    os.environ.update(begin.env)
     p = begin.prepare
     config = dataclasses.replace(
         Config.from_env(),

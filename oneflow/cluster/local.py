@@ -15,7 +15,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -43,11 +43,11 @@ LOG_TAIL_NBYTES = 4096
 
 @dataclass(frozen=True)
 class Wish:
-    """What is to be started. devices: cpu:0, cpu:1, ..."""
+    """What is to be started. devices: cpu:0, cpu:1, ...  None: as before, or else not."""
 
     devices: tuple[str, ...]
-    allow_scripts: bool = False
-    ui: bool = False
+    allow_scripts: bool | None = None
+    ui: bool | None = None
     listen: str = "127.0.0.1:0"
     metrics_addr: str = "127.0.0.1:0"
 
@@ -74,6 +74,8 @@ def start(wish: Wish, timeout_s: float = START_S) -> Up:
     state = state_dir()
     with _lock(state):
         old = read_record(state)
+        if old is not None and any(p.is_alive for p in old.processes):
+            wish = _like(old, wish)
         if old is not None and old.is_whole:
             return Up(old, _wait_ready(old, timeout_s), time.monotonic() - begun, True)
         return _start(state, wish, old, begun, timeout_s)
@@ -91,7 +93,7 @@ def _start(state: Path, wish: Wish, old: LocalCluster | None, begun: float, time
             if name not in alive:
                 started[name] = _spawn(state, name, address, wish)
         processes = tuple(alive.get(n) or process_of(n, started[n].pid) for n in names)
-        record = LocalCluster(address, processes, wish.allow_scripts, wish.ui)
+        record = LocalCluster(address, processes, bool(wish.allow_scripts), bool(wish.ui))
         write_record(state, record)
         status = _wait_ready(record, timeout_s, started)
     except BaseException:
@@ -101,6 +103,18 @@ def _start(state: Path, wish: Wish, old: LocalCluster | None, begun: float, time
         raise
     restarted = tuple(started) if alive else ()
     return Up(record, status, time.monotonic() - begun, restarted=restarted)
+
+
+def _like(old: LocalCluster, wish: Wish) -> Wish:
+    """What runs cannot be changed. Raises ConfigError if something else is asked for."""
+    for name, is_so in (("allow_scripts", old.allow_scripts), ("ui", old.ui)):
+        if getattr(wish, name) not in (None, is_so):
+            flag = f"--{name.replace('_', '-')}"
+            raise ConfigError(
+                f"a cluster runs already, {'with' if is_so else 'without'} {flag}: end it with "
+                "`oneflow cluster down` first"
+            )
+    return replace(wish, allow_scripts=old.allow_scripts, ui=old.ui)
 
 
 def _names(record: LocalCluster) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from oneflow.cluster.connection import Connection
 from oneflow.cluster.durations import parse_duration
-from oneflow.cluster.toml import check_keys, read_toml
+from oneflow.cluster.toml import check_keys, read_toml, suggestion
 from oneflow.core.control_channel import CHUNK_NBYTES
 from oneflow.core.errors import ConfigError, JobSpecError
 from oneflow.scheduler.jobs.limits import check_job_id, check_spec
@@ -43,6 +43,9 @@ OPTIONS: dict[str, type | tuple[type, ...]] = {
     "resume_from": str,
 }
 """What a job may ask for besides what it runs; keys of job.toml and arguments of `submit` alike."""
+
+GRAPH_OPTIONS = ("data", "inputs", "steps", "outputs", "record", "stop_on_nonfinite")
+"""What `submit` takes besides, for a graph: see `flow.jobs.save`."""
 
 FILE_KEYS = {"job_id": str, "argv": list, "working_dir": str, "graph": str}
 
@@ -155,6 +158,10 @@ def job_file_of(source: Any, options: Mapping[str, Any]) -> Iterator[tuple[Path,
     """The job file for a path or a graph. options: of `flow.jobs.save`, for a graph only."""
     from oneflow.jobs.jobfile import JobFile
 
+    for name in options:
+        if name not in GRAPH_OPTIONS:
+            near = suggestion(name, [*OPTIONS, *GRAPH_OPTIONS])
+            raise JobSpecError(f"submit: unknown option {name!r}{near}")
     if isinstance(source, (str, os.PathLike)):
         if options:
             raise JobSpecError(f"{', '.join(options)}: the job file {source} says that already")

@@ -28,11 +28,15 @@ def local_wish(flags: Mapping[str, Any], file: Path | None = None) -> Wish:
             )
     return Wish(
         devices=_devices(found),
-        allow_scripts=found["scheduler.allow_scripts"],
-        ui=found["scheduler.ui"],
+        allow_scripts=_unless_default(found, "scheduler.allow_scripts"),
+        ui=_unless_default(found, "scheduler.ui"),
         listen=found["scheduler.listen"],
         metrics_addr=found["scheduler.metrics_addr"],
     )
+
+
+def _unless_default(found: Settings, name: str) -> bool | None:
+    return None if found.origin(name) == "default" else bool(found[name])
 
 
 def _devices(found: Settings) -> tuple[str, ...]:

@@ -1,0 +1,340 @@
+"""A cluster on this machine, from the command line and from Python, with real processes."""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import oneflow as flow
+from oneflow import nn
+from oneflow.cluster.local_record import LocalCluster, Process, process_of, read_record
+from oneflow.core.errors import AuthError, ClusterRequestError, JobSpecError, StillActiveError
+from oneflow.scheduler.jobs.records import JobState
+from oneflow.scheduler.jobs.tokens import read_token_file
+
+WAIT_S = 60.0
+Done = subprocess.CompletedProcess[str]
+
+
+class LocalTest:
+    """A cluster of its own folders, and how to ask it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        (folder / "run").mkdir(mode=0o700)
+        own = {k: v for k, v in os.environ.items() if not k.startswith(("ONEFLOW_", "MASTER_"))}
+        self.env = own | {
+            "ONEFLOW_STATE_DIR": str(folder / "state"),
+            "ONEFLOW_CONFIG_DIR": str(folder / "config"),
+            "XDG_RUNTIME_DIR": str(folder / "run"),
+            "TMPDIR": str(folder),
+        }
+
+    def run(self, *arguments: str, timeout_s: float = WAIT_S) -> Done:
+        return subprocess.run(
+            [sys.executable, "-m", "oneflow", *arguments],
+            env=self.env,
+            cwd=self.folder,
+            capture_output=True,
+            text=True,
+            timeout=timeout_s,
+        )
+
+    def start(self, *arguments: str, **more: Any) -> subprocess.Popen[str]:
+        command = [sys.executable, "-m", "oneflow", *arguments]
+        return subprocess.Popen(command, env=self.env, cwd=self.folder, text=True, **more)
+
+    def script(self, name: str, text: str) -> str:
+        path = self.folder / name
+        path.write_text(f"import os, sys, time, signal\nrank = int(os.environ['RANK'])\n{text}\n")
+        return str(path)
+
+    @property
+    def record(self) -> LocalCluster:
+        found = read_record(self.folder / "state")
+        assert found is not None
+        return found
+
+    def connect(self) -> Any:
+        token = read_token_file(self.folder / "config" / "token")
+        return flow.cluster.connect(self.record.address, token)
+
+
+@pytest.fixture(scope="module")
+def local(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalTest]:
+    found = LocalTest(tmp_path_factory.mktemp("cluster"))
+    done = found.run("cluster", "up", "--daemons", "2", "--allow-scripts")
+    assert done.returncode == 0, done.stderr
+    try:
+        yield found
+    finally:
+        found.run("cluster", "down")
+
+
+def submit(local: LocalTest, script: str, *options: str, devices: int = 2) -> Done:
+    asked = ["--devices", str(devices), *options, "--", sys.executable, script]
+    return local.run("job", "submit", *asked)
+
+
+def last_line(done: Done) -> str:
+    return done.stderr.strip().splitlines()[-1]
+
+
+# ---- up ------------------------------------------------------------------------------------------
+
+
+def test_a_second_up_says_so(local: LocalTest) -> None:
+    done = local.run("cluster", "up", "--daemons", "2")
+    assert done.returncode == 0
+    assert "runs already" in done.stdout
+    assert local.record.address in done.stdout
+    other = local.run("cluster", "up", "--no-allow-scripts")
+    assert other.returncode == 78
+    assert "cluster down" in other.stderr
+
+
+def test_only_loopback_is_listened_on(local: LocalTest) -> None:
+    pids = {process.pid for process in local.record.processes}
+    found = list(_listening(pids))
+    assert found, "nothing listens"
+    assert all(host.is_loopback for host, _ in found), found
+
+
+def _listening(pids: set[int]) -> Iterator[tuple[Any, int]]:
+    """Addresses on which these processes listen, from the kernel's tables."""
+    inodes = set()
+    for pid in pids:
+        for fd in Path(f"/proc/{pid}/fd").iterdir():
+            try:
+                inodes.add(os.readlink(fd))
+            except FileNotFoundError:
+                continue
+    for name, width in (("tcp", 8), ("tcp6", 32)):
+        for line in Path(f"/proc/net/{name}").read_text().splitlines()[1:]:
+            fields = line.split()
+            if fields[3] == "0A" and f"socket:[{fields[9]}]" in inodes:
+                host, port = fields[1].split(":")
+                assert len(host) == width
+                yield _host(bytes.fromhex(host)), int(port, 16)
+
+
+def _host(words: bytes) -> Any:
+    """An address as the kernel shows it: words of four bytes, each the wrong way round."""
+    fixed = b"".join(words[i : i + 4][::-1] for i in range(0, len(words), 4))
+    found = ipaddress.ip_address(fixed)
+    return getattr(found, "ipv4_mapped", None) or found
+
+
+def test_the_token_is_for_its_owner_only(local: LocalTest) -> None:
+    assert (local.folder / "config" / "token").stat().st_mode & 0o777 == 0o600
+    with pytest.raises(AuthError):
+        flow.cluster.connect(local.record.address, "oft_not-a-token-of-this-cluster")
+    local.env["ONEFLOW_AUTH_TOKEN"] = "oft_not-a-token-of-this-cluster"
+    try:
+        assert local.run("cluster", "status").returncode == 77
+    finally:
+        del local.env["ONEFLOW_AUTH_TOKEN"]
+
+
+# ---- scripts and their exit codes ----------------------------------------------------------------
+
+
+def test_a_job_that_succeeds(local: LocalTest) -> None:
+    script = local.script("ok.py", "print('rank', rank, 'of', os.environ['WORLD_SIZE'])")
+    done = submit(local, script, "--wait", "--name", "fine")
+    assert done.returncode == 0
+    job_id, *lines = done.stdout.splitlines()
+    host = os.uname().nodename
+    assert sorted(lines) == [f"{host}:{r}: rank {r} of 2" for r in (0, 1)]
+    assert last_line(done).startswith(f"oneflow: job={job_id} attempt=1 state=SUCCEEDED")
+    listed = json.loads(local.run("job", "list", "-f", "name=fine", "-o", "json").stdout)
+    assert [job["id"] for job in listed["jobs"]] == [job_id]
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "said"),
+    [
+        ("if rank == 1: sys.exit(7)\ntime.sleep(60)", 7, "reason=USER_ERROR rank=1"),
+        ("if rank == 0: os.kill(os.getpid(), 9)\ntime.sleep(60)", 137, "reason=SIGNAL rank=0"),
+    ],
+)
+def test_a_job_that_fails_gives_its_own_code(
+    local: LocalTest, text: str, code: int, said: str
+) -> None:
+    done = submit(local, local.script(f"fail{code}.py", text), "--wait")
+    assert done.returncode == code
+    assert said in last_line(done)
+    assert f"exit={code}" in last_line(done)
+    assert "cause=" in last_line(done)
+
+
+def test_words_of_a_program_see_no_shell(local: LocalTest) -> None:
+    script = local.script("words.py", "print(sys.argv[1:])")
+    words = ["a b", "$HOME", "; echo no", "--devices", "--"]
+    done = local.run("job", "submit", "--wait", "--", sys.executable, script, *words)
+    assert repr(words) in done.stdout
+
+
+def test_a_working_directory_is_sent_along(local: LocalTest) -> None:
+    folder = local.folder / "work"
+    folder.mkdir()
+    (folder / "main.py").write_text("import helper, os; print(helper.X, os.environ['Y'])")
+    (folder / "helper.py").write_text("X = 'from the folder'")
+    asked = ["--wait", "--working-dir", str(folder), "--env", "Y=given"]
+    done = local.run("job", "submit", *asked, "--", sys.executable, "main.py")
+    assert done.returncode == 0, done.stderr
+    assert "from the folder given" in done.stdout
+
+
+# ---- following, cancelling, waiting --------------------------------------------------------------
+
+
+def test_logs_are_followed_to_the_end(local: LocalTest) -> None:
+    text = "for i in range(300): print(i, 'x' * 50, flush=True); time.sleep(0.005)"
+    job_id = submit(local, local.script("talks.py", text)).stdout.strip()
+    done = local.run("job", "logs", "-f", "--no-prefix", "--rank", "1", job_id)
+    assert done.returncode == 0
+    assert [line.split()[0] for line in done.stdout.splitlines()] == [str(i) for i in range(300)]
+
+
+def test_wait_gives_up_and_cancel_ends(local: LocalTest) -> None:
+    job_id = submit(local, local.script("long.py", "time.sleep(120)")).stdout.strip()
+    done = local.run("job", "wait", "--timeout", "1s", job_id)
+    assert done.returncode == 75
+    assert local.run("job", "cancel", job_id).returncode == 0
+    done = local.run("job", "wait", job_id)
+    assert "state=CANCELLED" in last_line(done)
+    assert done.returncode != 0
+    assert local.run("job", "cancel", job_id).returncode == 0  # again changes nothing
+    assert local.run("job", "rm", job_id).returncode == 0
+    assert local.run("job", "get", job_id).returncode == 64
+
+
+def test_a_job_that_must_wait_says_why(local: LocalTest) -> None:
+    with local.connect() as cluster:
+        job = cluster.submit_script([sys.executable, "-c", "pass"], devices=3)
+        assert "3" in next(r.pending for r in job.watch(WAIT_S) if r.pending)
+        with pytest.raises(StillActiveError):
+            job.wait(0.1)
+        job.cancel()
+        assert job.wait(WAIT_S).state is JobState.CANCELLED
+
+
+def test_the_same_id_is_one_job_though_the_client_was_killed(local: LocalTest) -> None:
+    script = local.script("once.py", "open(f'once-{rank}', 'a').write('x'); time.sleep(0.5)")
+    asked = ["job", "submit", "--job-id", "only-once", "--", sys.executable, script]
+    for delay_s in (0.15, 0.3, 0.45):
+        client = local.start(*asked, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        time.sleep(delay_s)
+        client.kill()
+        client.wait()
+    done = local.run(*asked)
+    assert done.stdout.strip() == "only-once"
+    assert local.run("job", "wait", "only-once").returncode == 0
+    listed = json.loads(local.run("job", "list", "-o", "json").stdout)["jobs"]
+    assert [job["attempt"] for job in listed if job["id"] == "only-once"] == [1]
+    with local.connect() as cluster, pytest.raises((ClusterRequestError, JobSpecError)):
+        cluster.submit_script([sys.executable, "-c", "1"], job_id="only-once")
+
+
+# ---- jobs as data --------------------------------------------------------------------------------
+
+
+class Line(nn.Graph):
+    """Fits y = 3 x."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.model = nn.Linear(1, 1)
+        self.add_optimizer(flow.optim.SGD(self.model.parameters(), lr=0.1))
+
+    def build(self, x: Any, y: Any) -> Any:
+        loss = ((self.model(x) - y) ** 2).mean()
+        loss.backward()
+        return loss
+
+
+def test_a_graph_is_trained_from_python(local: LocalTest) -> None:
+    x = np.linspace(-1, 1, 64, dtype=np.float32).reshape(64, 1)
+    data = flow.jobs.data.arrays(x=x, y=3 * x).shuffle(1).batch(16).repeat()
+    with local.connect() as cluster:
+        job = cluster.submit(Line(), data=data, steps=100, devices=2, name="line")
+        points = list(job.metrics())
+        assert job.wait(WAIT_S).state is JobState.SUCCEEDED
+        assert points[-1].step == 100
+        assert points[-1].values["loss"] < 1e-3 < points[0].values["loss"]
+        assert job.variables()["model.weight"] == pytest.approx(3.0, abs=0.05)
+        assert float(job.outputs()["loss"]) == pytest.approx(points[-1].values["loss"])
+        with pytest.raises(ClusterRequestError):
+            job.output("no-such-output")
+
+
+# ---- the scheduler goes and comes; everything ends -----------------------------------------------
+
+
+def test_following_survives_the_scheduler(local: LocalTest) -> None:
+    text = "for i in range(40): print(i, flush=True); time.sleep(0.1)"
+    job_id = submit(local, local.script("steady.py", text), devices=1).stdout.strip()
+    follower = local.start(
+        "job", "logs", "-f", "--no-prefix", job_id, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    time.sleep(1.0)
+    os.kill(local.record.scheduler.pid, signal.SIGKILL)
+    done = local.run("cluster", "up")
+    assert "whole again" in done.stdout
+    out, err = follower.communicate(timeout=WAIT_S)
+    assert out.split() == [str(i) for i in range(40)]
+    assert follower.returncode == 0, err
+    record = json.loads(local.run("job", "get", "-o", "json", job_id).stdout)
+    assert record["attempt"] == 1
+
+
+def test_down_leaves_nothing(tmp_path: Path) -> None:
+    before = set(os.listdir("/dev/shm"))
+    local = LocalTest(tmp_path)
+    assert local.run("cluster", "up", "--daemons", "1", "--allow-scripts").returncode == 0
+    processes = local.record.processes
+    script = local.script("stays.py", "open('pid', 'w').write(str(os.getpid())); time.sleep(120)")
+    folder = ["--working-dir", str(tmp_path / "empty")]
+    (tmp_path / "empty").mkdir()
+    submit(local, script, *folder, devices=1)
+    tree = _wait_for_child(processes[1].pid)
+    done = local.run("cluster", "down")
+    assert done.returncode == 0, done.stderr
+    assert not any(process.is_alive for process in processes)
+    assert [process for process in tree if process.is_alive] == []
+    assert read_record(tmp_path / "state") is None
+    assert list((tmp_path / "run" / "oneflow").iterdir()) == []
+    mine = [n for n in set(os.listdir("/dev/shm")) - before if str(processes[1].pid) in n]
+    assert mine == []
+    assert not [p for p in (tmp_path / "state").rglob("*") if p.is_socket()]
+
+
+def _wait_for_child(pid: int) -> list[Process]:
+    """All below a daemon, once it runs the script."""
+    deadline = time.monotonic() + WAIT_S
+    while time.monotonic() < deadline:
+        found, todo = [], [pid]
+        while todo:
+            for task in Path(f"/proc/{todo.pop()}/task").glob("*/children"):
+                children = [int(word) for word in task.read_text().split()]
+                found += children
+                todo += children
+        lines = [
+            Path(f"/proc/{p}/cmdline").read_text() for p in found if Path(f"/proc/{p}").exists()
+        ]
+        if any("stays.py" in line for line in lines):
+            return [process_of("", child) for child in found]
+        time.sleep(0.1)
+    raise AssertionError("the script never started")

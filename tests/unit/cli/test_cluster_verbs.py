@@ -1,0 +1,201 @@
+"""Verbs of clusters and jobs, as far as they need none."""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner
+
+import oneflow as flow
+from oneflow.cli.follow import exit_code, last_line
+from oneflow.cli.main import cli
+from oneflow.cli.output import fields, table
+from oneflow.cli.records import job_details, job_table, record_as_dict
+from oneflow.cli.submit import merged
+from oneflow.cli.types import RANKS
+from oneflow.core.errors import JobSpecError
+from oneflow.scheduler.jobs.records import JobRecord, JobSpec, JobState
+
+
+@pytest.fixture(autouse=True)
+def own_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("STATE", "CONFIG"):
+        monkeypatch.setenv(f"ONEFLOW_{name}_DIR", str(tmp_path / name.lower()))
+    monkeypatch.delenv("ONEFLOW_SCHEDULER_ADDRESS", raising=False)
+
+
+def run(*arguments: str) -> tuple[int, str, str]:
+    result = CliRunner().invoke(cli, arguments)
+    assert result.exception is None or isinstance(result.exception, SystemExit)
+    return result.exit_code, result.stdout, result.stderr
+
+
+def verbs(group: click.Command, path: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
+    if not isinstance(group, click.Group):
+        return [path]
+    found = [path]
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        assert command is not None
+        found += verbs(command, (*path, name))
+    return found
+
+
+def test_every_verb_has_help() -> None:
+    paths = [path for path in verbs(cli) if path != ("launch",)]
+    assert {("job", "submit"), ("cluster", "token", "rotate"), ("ckpt", "verify")} <= set(paths)
+    for path in paths:
+        code, out, _ = run(*path, "--help")
+        assert code == 0
+        assert "Usage:" in out
+
+
+def test_help_imports_nothing_heavy() -> None:
+    code = "import sys, oneflow.__main__ as m; sys.argv[1:] = ['--help']\ntry: m.main()\n"
+    code += "except SystemExit: pass\nprint([n for n in ('grpc', 'numba') if n in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_without_a_cluster_it_says_what_to_do() -> None:
+    code, _, err = run("job", "list")
+    assert code == 69
+    assert "oneflow cluster up" in err
+    assert len(err.splitlines()) == 1
+    assert run("cluster", "down")[:2] == (0, "oneflow: no cluster runs here\n")
+
+
+def test_a_scheduler_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.socket() as holder:
+        holder.bind(("127.0.0.1", 0))  # and does not listen
+        address = f"127.0.0.1:{holder.getsockname()[1]}"
+        monkeypatch.setattr("oneflow.cluster.connection.Patience.__init__.__defaults__", (0.0, 0.0))
+        code, _, err = run("job", "get", "j1", "--address", address)
+    assert code == 69
+    assert address in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (["job", "submit"], 64, "a program after --"),
+        (["job", "submit", "nothing.job"], 64, "no job file"),
+        (["job", "submit", "a", "b"], 64, "goes after --"),
+        (["job", "submit", "--file", "no.toml"], 78, "cannot read"),
+        (["job", "submit", "--env", "x", "--", "true"], 2, "key=value"),
+        (["job", "submit", "--time-limit", "soon", "--", "true"], 2, "write it like"),
+        (["job", "logs", "--rank", "a", "j1"], 2, "not like 0"),
+        (["cluster", "up", "--daemons", "0"], 2, "range"),
+        (["cluster", "drain"], 2, "--all"),
+        (["job", "list", "--address", "nowhere"], 78, "host:port"),
+        (["ckpt", "verify", "nothing"], 83, "neither"),
+    ],
+)
+def test_mistakes_are_one_line_and_a_code(arguments: list[str], code: int, said: str) -> None:
+    found, _, err = run(*arguments)
+    assert found == code
+    assert said in " ".join(err.split())
+
+
+@pytest.mark.parametrize(
+    ("text", "ranks"), [("0", (0,)), ("0,3", (0, 3)), ("1-3,2,7", (1, 2, 3, 7))]
+)
+def test_ranks(text: str, ranks: tuple[int, ...]) -> None:
+    assert RANKS.convert(text, None, None) == ranks
+
+
+def test_flags_win_over_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "job.toml"
+    path.write_text('devices = 2\nname = "a"\nargv = ["x"]\n[env]\nA = "1"\nB = "1"\n')
+    flags = {"job_toml": path, "devices": 4, "name": None, "env": (("B", "2"),), "restart_on": ()}
+    found = merged((), False, flags)
+    assert found["devices"] == 4
+    assert found["name"] == "a"
+    assert found["env"] == {"A": "1", "B": "2"}
+    assert merged(("y", "--z"), True, flags)["argv"] == ["y", "--z"]
+    with pytest.raises(JobSpecError, match="one thing to run"):
+        merged((), False, {})
+
+
+FAILED = JobRecord(
+    "j7f3",
+    JobSpec(argv=("python", "x.py"), name="evil\x1b[2J"),
+    JobState.FAILED,
+    "USER_ERROR",
+    "ValueError: no\x1b",
+    exit_code=7,
+    first_failed_rank=3,
+    host="n2",
+    pid=812,
+    attempt=2,
+    last_step=1841,
+    last_checkpoint_step=1800,
+    job_key="secret",
+)
+
+
+def test_the_last_line() -> None:
+    line = last_line(FAILED)
+    wanted = "oneflow: job=j7f3 attempt=2 state=FAILED reason=USER_ERROR rank=3 host=n2 pid=812 "
+    assert line.startswith(wanted + "exit=7 step=1841 ckpt=1800 cause=")
+    assert "\x1b" not in line
+    assert "\n" not in line
+
+
+@pytest.mark.parametrize(
+    ("state", "code", "wanted"),
+    [("SUCCEEDED", 0, 0), ("FAILED", 0, 1), ("FAILED", 137, 137), ("CANCELLED", 256, 1)],
+)
+def test_only_success_is_zero(state: str, code: int, wanted: int) -> None:
+    assert exit_code(JobRecord("j", JobSpec(), JobState(state), exit_code=code)) == wanted
+
+
+def test_no_secret_and_no_control_character_is_shown() -> None:
+    assert "secret" not in json.dumps(record_as_dict(FAILED))
+    for text in (job_table([FAILED], True), job_details(FAILED)):
+        assert "secret" not in text
+        assert "\x1b" not in text
+        assert "j7f3" in text
+
+
+def test_tables_align() -> None:
+    lines = table(("a", "b"), [("xx", 1), ("", "y\nz")]).splitlines()
+    assert lines == ["A   B", "xx  1", "-   y z"]
+    assert fields({"a": 1, "long": "x"}).splitlines() == ["a:    1", "long: x"]
+
+
+def test_config_show_names_origins(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ONEFLOW_SCHEDULER_UI", "1")
+    code, out, _ = run("config", "show", "--origin")
+    assert code == 0
+    assert [line.split()[1:] for line in out.splitlines() if line.startswith("scheduler.ui")] == [
+        ["True", "ONEFLOW_SCHEDULER_UI"]
+    ]
+    code, out, _ = run("config", "show", "-o", "json")
+    assert json.loads(out)["client.output"] == {"value": "table", "origin": "default"}
+
+
+def test_checkpoints_are_listed_and_verified(tmp_path: Path) -> None:
+    placement = flow.placement("cpu", [0])
+    weight = flow.arange(12).reshape(3, 4).to_global(placement, flow.sbp.broadcast)
+    flow.save({"w": weight}, tmp_path / "step-7")
+    code, out, _ = run("ckpt", "ls", str(tmp_path))
+    assert code == 0
+    assert "step-7" in out
+    code, out, _ = run("ckpt", "ls", str(tmp_path / "step-7"), "-o", "json")
+    assert json.loads(out)[0]["shape"] == "[3, 4]"
+    assert run("ckpt", "verify", str(tmp_path / "step-7"))[0] == 0
+    shard = next((tmp_path / "step-7").glob("shard-*.safetensors"))
+    data = bytearray(shard.read_bytes())
+    data[-1] ^= 1
+    shard.write_bytes(data)
+    code, _, err = run("ckpt", "verify", str(tmp_path / "step-7"))
+    assert code == 83
+    assert "damaged" in err

@@ -1,0 +1,99 @@
+"""Where a configured value comes from, and what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from oneflow.cluster import settings as settings_module
+from oneflow.cluster.settings import KEYS, load_settings
+from oneflow.core.errors import ConfigError
+
+
+@pytest.fixture
+def env(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    monkeypatch.setattr(settings_module, "SYSTEM_FILE", tmp_path / "system.toml")
+    (tmp_path / "config").mkdir()
+    return {"ONEFLOW_CONFIG_DIR": str(tmp_path / "config")}
+
+
+def write(path: Path, listen: str) -> Path:
+    path.write_text(f'[scheduler]\nlisten = "{listen}"\n')
+    return path
+
+
+def test_each_source_wins_over_those_below_it(tmp_path: Path, env: dict[str, str]) -> None:
+    def found(**more: object) -> tuple[str, str]:
+        values = load_settings(env=env, **more)  # type: ignore[arg-type]
+        return values["scheduler.listen"], values.origin("scheduler.listen")
+
+    assert found() == ("127.0.0.1:0", "default")
+    system = write(tmp_path / "system.toml", "127.0.0.1:1")
+    assert found() == ("127.0.0.1:1", str(system))
+    user = write(tmp_path / "config" / "config.toml", "127.0.0.1:2")
+    assert found() == ("127.0.0.1:2", str(user))
+    file = write(tmp_path / "cluster.toml", "127.0.0.1:3")
+    assert found(file=file) == ("127.0.0.1:3", str(file))
+    env["ONEFLOW_SCHEDULER_LISTEN"] = "127.0.0.1:4"
+    assert found(file=file) == ("127.0.0.1:4", "ONEFLOW_SCHEDULER_LISTEN")
+    flags = {"scheduler.listen": "127.0.0.1:5"}
+    assert found(file=file, flags=flags) == ("127.0.0.1:5", "flag")
+    assert found(file=file, flags={"scheduler.listen": None})[0] == "127.0.0.1:4"
+
+
+def test_the_address_has_a_short_variable(env: dict[str, str]) -> None:
+    env["ONEFLOW_SCHEDULER_ADDRESS"] = "host:7"
+    assert load_settings(env=env)["client.address"] == "host:7"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('[scheduler]\nlisen = "127.0.0.1:0"', "did you mean 'listen'"),
+        ('[sheduler]\nlisten = "127.0.0.1:0"', "did you mean 'scheduler'"),
+        ("[scheduler]\nui = 1", "not a truth value"),
+        ('[scheduler]\nlisten = "nowhere"', "not host:port"),
+        ("[local]\ndaemons = -1", "not a whole number"),
+        ("[local]\ndaemons = 1000", "at most 256"),
+        ('[client]\noutput = "tabel"', "did you mean 'table'"),
+        ('[scheduler]\nhosts = "a"', "not a list of texts"),
+        ("[scheduler\n", "line 1"),
+        ("scheduler = 3", "must be a table"),
+    ],
+)
+def test_mistakes_in_a_file_are_named(
+    tmp_path: Path, env: dict[str, str], text: str, said: str
+) -> None:
+    path = tmp_path / "cluster.toml"
+    path.write_text(text)
+    with pytest.raises(ConfigError, match=said) as caught:
+        load_settings(file=path, env=env)
+    assert str(path) in str(caught.value)
+
+
+def test_variables_are_read_by_kind(env: dict[str, str]) -> None:
+    env |= {"ONEFLOW_SCHEDULER_UI": "yes", "ONEFLOW_LOCAL_DAEMONS": "3"}
+    env |= {"ONEFLOW_SCHEDULER_HOSTS": "a, b"}
+    found = load_settings(env=env)
+    assert found["scheduler.ui"] is True
+    assert found["local.daemons"] == 3
+    assert found["scheduler.hosts"] == ("a", "b")
+    env["ONEFLOW_SCHEDULER_UI"] = "perhaps"
+    with pytest.raises(ConfigError, match="ONEFLOW_SCHEDULER_UI"):
+        load_settings(env=env)
+
+
+def test_a_path_in_a_file_is_meant_from_there(tmp_path: Path, env: dict[str, str]) -> None:
+    path = tmp_path / "cluster.toml"
+    path.write_text('[scheduler]\nstate_dir = "state"\n')
+    assert load_settings(file=path, env=env).path("scheduler.state_dir") == tmp_path / "state"
+
+
+def test_a_file_that_is_named_must_be_there(tmp_path: Path, env: dict[str, str]) -> None:
+    with pytest.raises(ConfigError, match="cannot read"):
+        load_settings(file=tmp_path / "no.toml", env=env)
+
+
+def test_names_of_variables_are_unique() -> None:
+    assert len({key.variable for key in KEYS}) == len(KEYS)

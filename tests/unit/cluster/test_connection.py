@@ -1,0 +1,92 @@
+"""What a client makes of a scheduler's errors, and how often it asks again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from oneflow.cluster import connection as module
+from oneflow.cluster.connection import Connection, NotNowError, Patience, Retries, error_of
+from oneflow.core.errors import (
+    AuthError,
+    ClusterRequestError,
+    ClusterUnreachableError,
+    ConfigError,
+    InternalError,
+    JobSpecError,
+)
+
+
+@pytest.mark.parametrize(
+    ("code", "name", "kind", "exit_code"),
+    [
+        ("UNAVAILABLE", "", ClusterUnreachableError, 69),
+        ("UNAVAILABLE", "UnavailableError", NotNowError, 69),
+        ("CANCELLED", "", ClusterUnreachableError, 69),
+        ("DEADLINE_EXCEEDED", "", ClusterUnreachableError, 69),
+        ("UNAUTHENTICATED", "AuthError", AuthError, 77),
+        ("PERMISSION_DENIED", "DeniedError", AuthError, 77),
+        ("INVALID_ARGUMENT", "JobSpecError", JobSpecError, 64),
+        ("INVALID_ARGUMENT", "ConfigError", ConfigError, 78),
+        ("INVALID_ARGUMENT", "ProtocolError", ClusterRequestError, 64),
+        ("NOT_FOUND", "NotFoundError", ClusterRequestError, 64),
+        ("ALREADY_EXISTS", "ExistsError", ClusterRequestError, 64),
+        ("RESOURCE_EXHAUSTED", "ExhaustedError", ClusterRequestError, 64),
+        ("UNIMPLEMENTED", "", ClusterRequestError, 64),
+        ("INTERNAL", "InternalError", InternalError, 70),
+        ("UNKNOWN", "", InternalError, 70),
+    ],
+)
+def test_every_status_is_an_error_of_ours(code: str, name: str, kind: type, exit_code: int) -> None:
+    found = error_of(code, name, "the text", "host:1")
+    assert type(found) is kind
+    assert found.exit_code == exit_code
+
+
+def test_a_limit_that_will_be_over_soon_is_waited_for() -> None:
+    found = error_of("RESOURCE_EXHAUSTED", "ExhaustedError", "x; try again in 50 ms", "host:1")
+    assert isinstance(found, NotNowError)
+
+
+class Flaky(Connection):
+    """Fails as often as told, then answers."""
+
+    def __init__(self, failures: int, **patience: float) -> None:
+        super().__init__("host:1", lambda: None, patience=Patience(**patience))
+        self.failures, self.tries = failures, 0
+
+    def _call(self, service: str, method: str, make_request: Any, timeout_s: float) -> Any:
+        self.tries += 1
+        if self.tries <= self.failures:
+            raise ClusterUnreachableError("away")
+        return "answer"
+
+
+def test_a_scheduler_that_is_away_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module.time, "sleep", lambda seconds: None)
+    flaky = Flaky(5, connect_s=60.0)
+    assert flaky.call("Jobs", "Get", None) == "answer"
+    assert flaky.tries == 6
+
+
+def test_patience_ends() -> None:
+    flaky = Flaky(10**9, connect_s=0.0)
+    with pytest.raises(ClusterUnreachableError, match="away"):
+        flaky.call("Jobs", "Get", None)
+    assert flaky.tries == 1
+
+
+def test_an_answer_renews_the_patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [0.0]
+    monkeypatch.setattr(module.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(module.time, "sleep", lambda seconds: None)
+    retries = Retries(10.0)
+    clock[0] = 9.0
+    retries.pause(ClusterUnreachableError("away"))
+    retries.answered()
+    clock[0] = 18.0
+    retries.pause(ClusterUnreachableError("away"))
+    clock[0] = 19.5
+    with pytest.raises(ClusterUnreachableError):
+        retries.pause(ClusterUnreachableError("away"))

@@ -1,0 +1,42 @@
+"""Times as people write them."""
+
+from __future__ import annotations
+
+import pytest
+
+from oneflow.cluster.durations import parse_duration, show_duration
+from oneflow.core.errors import ConfigError
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("90", 90),
+        ("90s", 90),
+        ("1.5m", 90),
+        ("2h", 7200),
+        ("1h30m", 5400),
+        ("1h30", 3630),  # a number without a unit is seconds, also at the end
+        ("1d", 86400),
+        ("250ms", 0.25),
+        (3, 3.0),
+        (0.5, 0.5),
+        ("0", 0),
+    ],
+)
+def test_parsed(text: str | float, seconds: float) -> None:
+    assert parse_duration(text) == pytest.approx(seconds)
+
+
+@pytest.mark.parametrize("text", ["", "h", "-1", "1 h", "2x", "nan", True, float("inf"), -1])
+def test_refused(text: str | float) -> None:
+    with pytest.raises(ConfigError):
+        parse_duration(text)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0, "0s"), (59.9, "59s"), (61, "1m01s"), (3700, "1h01m"), (90000, "1d01h"), (-5, "0s")],
+)
+def test_shown(seconds: float, text: str) -> None:
+    assert show_duration(seconds) == text

@@ -1,0 +1,93 @@
+"""The parts of a local cluster that need no process."""
+
+from __future__ import annotations
+
+import os
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from oneflow.cluster.local_record import (
+    LocalCluster,
+    Process,
+    folder,
+    process_of,
+    read_record,
+    remove_record,
+    write_record,
+)
+from oneflow.cluster.local_tokens import prepare_tokens
+from oneflow.cluster.wishes import local_wish
+from oneflow.core.errors import ConfigError
+from oneflow.scheduler.jobs.store import SqliteStore
+from oneflow.scheduler.jobs.tokens import find, read_token_file, write_token_file
+
+
+def test_the_record_comes_back(tmp_path: Path) -> None:
+    folder(tmp_path).mkdir()
+    assert read_record(tmp_path) is None
+    own = process_of("scheduler", os.getpid())
+    record = LocalCluster("127.0.0.1:7", (own, Process("cpu:0", 1 << 22, 0)), allow_scripts=True)
+    write_record(tmp_path, record)
+    assert read_record(tmp_path) == record
+    assert own.is_alive
+    assert not record.is_whole
+    mode = (folder(tmp_path) / "cluster.json").stat().st_mode
+    assert stat.S_IMODE(mode) == 0o600
+    remove_record(tmp_path)
+    assert read_record(tmp_path) is None
+
+
+def test_a_damaged_record_is_an_error(tmp_path: Path) -> None:
+    folder(tmp_path).mkdir()
+    (folder(tmp_path) / "cluster.json").write_text('{"address": 3}')
+    with pytest.raises(ConfigError, match="damaged"):
+        read_record(tmp_path)
+
+
+def test_a_process_that_ended_is_not_alive() -> None:
+    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    found = process_of("x", child.pid)
+    assert found.is_alive
+    child.kill()
+    while found.is_alive:  # dead, but not waited for: a zombie
+        pass
+    child.communicate()
+    assert not found.is_alive
+    assert not Process("x", os.getpid(), 1).is_alive  # another one had this pid
+
+
+def test_tokens_are_made_once_and_kept(tmp_path: Path) -> None:
+    base, config = tmp_path / "local", tmp_path / "config"
+    write_token_file(config / "token", "of-another-cluster-already")
+    prepare_tokens(base, config)
+    prepare_tokens(base, config)
+    assert read_token_file(config / "token") == "of-another-cluster-already"
+    store = SqliteStore(base / "scheduler" / "cluster.db")
+    tokens = store.tokens()
+    store.close()
+    assert sorted(token.role for token in tokens) == ["admin", "daemon"]
+    assert find(tokens, "of-another-cluster-already", 0.0).role == "admin"
+    daemon = base / "daemon.token"
+    assert stat.S_IMODE(daemon.stat().st_mode) == 0o600
+    assert find(tokens, read_token_file(daemon), 0.0).role == "daemon"
+
+
+def test_a_token_that_others_can_read_is_refused(tmp_path: Path) -> None:
+    write_token_file(tmp_path / "token", "of-another-cluster-already")
+    (tmp_path / "token").chmod(0o644)
+    with pytest.raises(ConfigError, match="chmod 600"):
+        prepare_tokens(tmp_path / "local", tmp_path)
+
+
+def test_what_up_shall_start() -> None:
+    wish = local_wish({"local.daemons": 3, "local.device_type": "cpu"})
+    assert wish.devices == ("cpu:0", "cpu:1", "cpu:2")
+    assert wish.allow_scripts is None
+    with pytest.raises(ConfigError, match="this machine only"):
+        local_wish({"scheduler.listen": "0.0.0.0:0"})
+    with pytest.raises(ConfigError, match="GPUs"):
+        local_wish({"local.daemons": 200, "local.device_type": "cuda"})

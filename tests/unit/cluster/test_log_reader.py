@@ -1,0 +1,85 @@
+"""Lines of logs: whole, in order, without gaps over broken streams."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from typing import Any
+
+from oneflow.cluster.connection import Retries
+from oneflow.cluster.logs import MAX_LINE_NBYTES, LogReader
+from oneflow.core.errors import ClusterUnreachableError
+from oneflow.protos import cluster_pb2 as pb
+
+
+class FakeConnection:
+    """Serves the given bytes in pieces of random sizes; breaks streams at random."""
+
+    def __init__(self, logs: dict[tuple[int, int, str], bytes], seed: int, breaks: int) -> None:
+        self.logs, self.rng, self.breaks = logs, random.Random(seed), breaks
+        self.requests: list[Any] = []
+
+    def retries(self) -> Retries:
+        return Retries(60.0)
+
+    def stream(self, service: str, method: str, request: Any) -> Iterator[pb.LogPiece]:
+        assert (service, method) == ("Jobs", "Logs")
+        self.requests.append(request)
+        for (attempt, rank, name), data in self.logs.items():
+            offset = request.offsets.get(f"{attempt}/{rank}/{name}", 0)
+            while offset < len(data):
+                if self.breaks and self.rng.random() < 0.3:
+                    self.breaks -= 1
+                    raise ClusterUnreachableError("broke")
+                size = self.rng.randint(1, 7)
+                piece = pb.LogPiece(attempt=attempt, rank=rank, stream=name, host="n1")
+                piece.offset, piece.data = offset, data[offset : offset + size]
+                offset += size
+                yield piece
+
+
+def read(connection: Any, follow: bool = False) -> list[Any]:
+    reader = LogReader(connection, "j1", (), 0, "")
+    return list(reader.lines(follow, lambda: True))
+
+
+def test_lines_survive_broken_streams() -> None:
+    first = b"".join(b"line %d\n" % number for number in range(20)) + b"no end"
+    logs = {(1, 0, "stdout"): first, (1, 1, "stderr"): b"\n\xff\n"}
+    for seed in range(5):
+        found = read(FakeConnection(logs, seed, breaks=3), follow=True)
+        said = [line.data for line in found if line.rank == 0]
+        assert said == first.split(b"\n")
+        assert [line.text for line in found if line.rank == 1] == ["", "\\xff"]
+        assert {line.host for line in found} == {"n1"}
+
+
+class Scripted:
+    """Serves exactly these pieces."""
+
+    def __init__(self, *pieces: tuple[int, bytes]) -> None:
+        self.pieces = pieces
+
+    def retries(self) -> Retries:
+        return Retries(60.0)
+
+    def stream(self, service: str, method: str, request: Any) -> Iterator[pb.LogPiece]:
+        for offset, data in self.pieces:
+            yield pb.LogPiece(attempt=1, rank=0, stream="stdout", offset=offset, data=data)
+
+
+def test_dropped_bytes_are_said() -> None:
+    found = [line.data for line in read(Scripted((0, b"ab"), (10, b"cd\n")))]
+    assert found == [b"ab", b"[oneflow: 8 bytes were dropped here]", b"cd"]
+
+
+def test_what_comes_twice_is_shown_once() -> None:
+    assert [line.data for line in read(Scripted((0, b"abc"), (1, b"bcd\n")))] == [b"abcd"]
+
+
+def test_a_line_without_end_comes_in_pieces() -> None:
+    size = 16 << 10
+    pieces = [(index * size, b"x" * size) for index in range(9)]
+    found = read(Scripted(*pieces))
+    assert sum(len(line.data) for line in found) == 9 * size
+    assert max(len(line.data) for line in found) <= MAX_LINE_NBYTES + size

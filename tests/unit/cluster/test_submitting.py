@@ -1,0 +1,90 @@
+"""From flags, files and arguments to a JobSpec."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from oneflow.cluster.submitting import (
+    check_argv,
+    job_file_of,
+    make_spec,
+    new_job_id,
+    read_job_file,
+)
+from oneflow.core.errors import ConfigError, JobSpecError
+from oneflow.scheduler.jobs.limits import check_job_id, check_spec
+from oneflow.scheduler.jobs.records import JobKind
+
+
+def test_all_options_reach_the_spec() -> None:
+    options = {"name": "n", "devices": 4, "nodes": 2, "priority": 3, "env": {"A": "1"}}
+    options |= {"max_restarts": 2, "restart_on": ["SIGNAL", 7], "time_limit": "2h"}
+    spec = make_spec(JobKind.SCRIPT, options, argv=("python", "x.py"))
+    check_spec(spec)
+    assert (spec.devices, spec.nodes, spec.priority, spec.max_restarts) == (4, 2, 3, 2)
+    assert spec.restart_on == ("SIGNAL", "7")
+    assert spec.time_limit_s == 7200
+    assert spec.env == {"A": "1"}
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"devices": "2"}, "must be a whole number"),
+        ({"devices": True}, "must be a whole number"),
+        ({"name": 3}, "must be a text"),
+        ({"env": ["A=1"]}, "must be a table"),
+        ({"devises": 2}, "did you mean 'devices'"),
+        ({"time_limit": "soon"}, "write it like"),
+    ],
+)
+def test_mistakes_are_named(options: dict[str, object], said: str) -> None:
+    with pytest.raises((JobSpecError, ConfigError), match=said):
+        make_spec(JobKind.SCRIPT, options)
+
+
+def test_what_is_none_was_not_given() -> None:
+    assert make_spec(JobKind.SCRIPT, {"devices": None, "name": None}).devices == 1
+
+
+def test_new_ids_are_valid_and_different() -> None:
+    ids = {new_job_id() for _ in range(100)}
+    assert len(ids) == 100
+    for job_id in ids:
+        check_job_id(job_id)
+
+
+def test_argv_is_a_list() -> None:
+    assert check_argv(["python", "a b"]) == ("python", "a b")
+    with pytest.raises(JobSpecError, match="no shell"):
+        check_argv("python x.py")
+
+
+def test_a_job_toml(tmp_path: Path) -> None:
+    path = tmp_path / "job.toml"
+    path.write_text('devices = 2\nargv = ["python", "x.py"]\nworking_dir = "here"\n[env]\nA = "1"')
+    found = read_job_file(path)
+    assert found["working_dir"] == str(tmp_path / "here")
+    assert found["argv"] == ["python", "x.py"]
+    path.write_text("argv = [1]")
+    with pytest.raises(ConfigError, match="list of texts"):
+        read_job_file(path)
+    path.write_text("devises = 2")
+    with pytest.raises(ConfigError, match="did you mean 'devices'"):
+        read_job_file(path)
+
+
+def test_a_job_file_that_is_none(tmp_path: Path) -> None:
+    path = tmp_path / "x.job"
+    path.write_bytes(b"nothing")
+    with pytest.raises(Exception, match=r"x\.job"), job_file_of(path, {}):
+        pass
+    with (
+        pytest.raises(JobSpecError, match="unknown option 'devises'"),
+        job_file_of(path, {"devises": 2}),
+    ):
+        pass
+    with pytest.raises(JobSpecError, match="says that already"), job_file_of(path, {"steps": 2}):
+        pass

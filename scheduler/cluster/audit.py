@@ -29,6 +29,7 @@ class Audit:
         self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         self._failures_in = (0, 0)  # second, failures in it
         self._left_out = 0
+        self.is_new = False  # something is not durable yet
 
     def note(self, event: str, token: str, peer: str, **details: Any) -> None:
         """event: submit, cancel, ...  token: name of the caller's, "" if it is not known."""
@@ -50,7 +51,11 @@ class Audit:
 
     def sync(self) -> None:
         """Makes durable what was appended; slow, so not for the loop."""
-        os.fsync(self._fd)
+        self.is_new = False
+        try:
+            os.fsync(self._fd)
+        except OSError as error:
+            log.error("cannot write %s: %s", self._path, error.strerror)
 
     def close(self) -> None:
         if self._fd >= 0:
@@ -61,6 +66,7 @@ class Audit:
         line = json.dumps(found, separators=(",", ":")).encode() + b"\n"
         try:
             os.write(self._fd, line)  # one write, so that lines never mix
+            self.is_new = True
         except OSError as error:
             log.error("cannot write %s: %s", self._path, error.strerror)
 

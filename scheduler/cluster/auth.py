@@ -6,6 +6,7 @@ ranks of a job say it). Health checks need none.
 
 from __future__ import annotations
 
+import asyncio
 import contextvars
 import math
 import time
@@ -17,7 +18,7 @@ import grpc
 from grpc import aio
 
 from oneflow.core.control_channel import TOKEN_KEY
-from oneflow.core.errors import AuthError, OneFlowError, ProtocolError
+from oneflow.core.errors import AuthError, OneFlowError
 from oneflow.core.log import get_logger
 from oneflow.scheduler.cluster.audit import Audit
 from oneflow.scheduler.cluster.metrics import ClusterMetrics
@@ -94,6 +95,11 @@ class Tokens:
         """Raises AuthError."""
         return token_rules.find(self.records, secret, self._wall())
 
+    def is_valid(self, token: TokenRecord) -> bool:
+        """Now, whatever it was when it was found."""
+        now = self._wall()
+        return any(t.digest == token.digest and token_rules.is_valid(t, now) for t in self.records)
+
     def why_not(self, secret: str) -> str:
         """The label of a failure: missing, bad or expired (or revoked)."""
         if not secret:
@@ -144,6 +150,7 @@ class Guard(aio.ServerInterceptor):  # type: ignore[misc]
         self._tokens, self._limits = tokens, limits
         self._audit, self._metrics, self._now = audit, metrics, now
         self._uses: dict[str, Use] = {}
+        self._streams: set[_Call] = set()
 
     async def intercept_service(self, continuation: Any, details: Any) -> Any:
         handler = await continuation(details)
@@ -152,7 +159,28 @@ class Guard(aio.ServerInterceptor):  # type: ignore[misc]
             return handler
         return _guarded(self, handler, method)
 
-    def admit(self, method: str, context: Any, is_stream: bool) -> tuple[Caller, Use]:
+    # -- streams -----------------------------------------------------------------------------------
+
+    def opened(self, call: _Call) -> None:
+        self._streams.add(call)
+
+    def closed(self, call: _Call) -> None:
+        self._streams.discard(call)
+
+    def end_streams(self, error: OneFlowError) -> None:
+        """Ends all of them; their callers are told `error`."""
+        for call in list(self._streams):
+            call.interrupt(error)
+
+    def end_invalid(self) -> None:
+        """Ends those whose token was revoked, or has expired."""
+        for call in list(self._streams):
+            if call.token is not None and not self._tokens.is_valid(call.token):
+                call.interrupt(AuthError(f"the token {call.token.name!r} is not valid any more"))
+
+    # -- one call ----------------------------------------------------------------------------------
+
+    def admit(self, method: str, context: Any, is_stream: bool) -> tuple[TokenRecord, Caller, Use]:
         """Raises AuthError, DeniedError or ExhaustedError. Opens a stream that must be closed."""
         peer = str(context.peer())
         secret = _secret(context.invocation_metadata() or ())
@@ -171,7 +199,7 @@ class Guard(aio.ServerInterceptor):  # type: ignore[misc]
         use.ask(self._now())
         if is_stream:
             use.open_stream()
-        return Caller(token.name, token.role, peer), use
+        return token, Caller(token.name, token.role, peer), use
 
     def check_size(self, method: str, request: Any) -> None:
         if method not in UNBOUNDED and request.ByteSize() > MAX_MESSAGE_NBYTES:
@@ -275,18 +303,30 @@ class _Call:
         self._guard, self._method, self._context = guard, method, context
         self._is_stream = is_stream
         self._use: Use | None = None
+        self._task = asyncio.current_task()
+        self._interruption: OneFlowError | None = None
+        self.token: TokenRecord | None = None
         self._started = time.perf_counter()
         self._code = "OK"
 
     def begin(self, request: Any) -> None:
-        who, use = self._guard.admit(self._method, self._context, self._is_stream)
-        self._use = use
+        self.token, who, self._use = self._guard.admit(self._method, self._context, self._is_stream)
+        if self._is_stream:
+            self._guard.opened(self)
         _caller.set(who)
         if request is not None:
             self._guard.check_size(self._method, request)
 
+    def interrupt(self, error: OneFlowError) -> None:
+        """Ends the call with this error."""
+        if self._interruption is None and self._task is not None:
+            self._interruption = error
+            self._task.cancel()
+
     async def fail(self, error: BaseException) -> None:
         """Tells the caller of an error of ours; hides what others would say."""
+        if isinstance(error, asyncio.CancelledError) and self._interruption is not None:
+            error = self._interruption
         if isinstance(error, OneFlowError):
             self._code = status_of(error)
             await self._abort(str(error), type(error).__name__)
@@ -302,13 +342,8 @@ class _Call:
         await self._context.abort(status, text[:4000], ((ERROR_KEY, kind),))
 
     def end(self) -> None:
+        self._guard.closed(self)
         if self._use is not None and self._is_stream:
             self._use.streams -= 1
         seconds = None if self._is_stream else time.perf_counter() - self._started
         self._guard.answered(self._method, self._code, seconds)
-
-
-def require(condition: bool, message: str) -> None:
-    """Raises ProtocolError: what came cannot be."""
-    if not condition:
-        raise ProtocolError(message)

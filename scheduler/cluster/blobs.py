@@ -13,6 +13,8 @@ import re
 import secrets
 import time
 from collections.abc import AsyncIterator, Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
@@ -42,6 +44,7 @@ class Blobs:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._sizes = {p.name: p.stat().st_size for p in _blobs_in(folder)}
         self._open_nbytes = 0  # of uploads under way
+        self._rubbish = ThreadPoolExecutor(1, "oneflow-rubbish")
         for path in folder.glob(
             f"*{PART_SUFFIX}"
         ):  # of a process that is no more: we have the lock
@@ -180,7 +183,7 @@ class Blobs:
     def sweep(self) -> None:
         """Removes what no job has named for a while."""
         wanted, before = set(self._wanted()), self._wall() - self._limits.orphan_s
-        for digest in [d for d in self._sizes if d not in wanted]:
+        for digest in [d for d in list(self._sizes) if d not in wanted]:
             try:
                 if (self._folder / digest).stat().st_mtime < before:
                     self._remove(digest)
@@ -188,8 +191,16 @@ class Blobs:
                 self._sizes.pop(digest, None)
 
     def _remove(self, digest: str) -> None:
-        (self._folder / digest).unlink(missing_ok=True)
+        """Out of sight at once; the disk may need a while to free a large file."""
         self._sizes.pop(digest, None)
+        rubbish = self._folder / f"{digest}.{secrets.token_hex(8)}{PART_SUFFIX}"
+        with suppress(FileNotFoundError):
+            (self._folder / digest).rename(rubbish)
+            self._rubbish.submit(rubbish.unlink, True)
+
+    def close(self) -> None:
+        """Waits for what is being removed."""
+        self._rubbish.shutdown()
 
 
 def check_digest(digest: str) -> None:

@@ -137,6 +137,7 @@ class JobsService(cluster_pb2_grpc.JobsServicer):
             yield self._shown(record)
             if record.state.is_final:
                 return
+        raise NotFoundError(f"job {request.job_id} was removed")
 
     async def Metrics(
         self, request: pb.MetricsRequest, context: Any

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Coroutine, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from oneflow.core.errors import ProtocolError
 from oneflow.protos import cluster_pb2 as pb
@@ -123,7 +124,9 @@ class LogRelay:
         chosen = [p for p in places if not wanted.ranks or p.rank in wanted.ranks]
         pieces: asyncio.Queue[pb.LogPiece | None] = asyncio.Queue(MAX_AHEAD)
         readers = [
-            asyncio.ensure_future(self._stream(job_id, attempt, place, stream, wanted, pieces))
+            asyncio.ensure_future(
+                _then_none(self._stream(job_id, attempt, place, stream, wanted, pieces), pieces)
+            )
             for place in chosen
             for stream in wanted.streams
         ]
@@ -154,30 +157,26 @@ class LogRelay:
     ) -> str:
         """One stream of one rank, to its end. Returns why it is not whole, or ""."""
         offset = wanted.offsets.get((attempt, place.rank, stream), 0)
-        away_since = time.monotonic()
-        try:
-            while True:
-                is_live = self._is_live(job_id, attempt)  # before the look: nothing comes after it
-                try:
-                    data = await self._ask(
-                        job_id, attempt, place, stream, offset, is_live and wanted.follow
-                    )
-                except (UnavailableError, DeadlineError) as error:
-                    is_late = time.monotonic() - away_since > GONE_S
-                    if not wanted.follow or (not is_live and is_late):
-                        return f"log of rank {place.rank} on node {place.node}: {error}"
-                    await asyncio.sleep(PAUSE_S)
-                    continue
-                away_since = time.monotonic()
-                if data.piece.data:
-                    offset = data.piece.offset + len(data.piece.data)
-                    await pieces.put(data.piece)
-                elif not wanted.follow or (not is_live and data.is_closed):
-                    return ""
-                elif data.is_closed:  # not begun here yet, or over before the others
-                    await asyncio.sleep(PAUSE_S)
-        finally:
-            await pieces.put(None)
+        heard_at = time.monotonic()
+        while True:
+            is_live = self._is_live(job_id, attempt)  # before the look: nothing comes after it
+            waits = is_live and wanted.follow
+            try:
+                data = await self._ask(job_id, attempt, place, stream, offset, waits)
+            except (UnavailableError, DeadlineError) as error:
+                is_late = time.monotonic() - heard_at > GONE_S
+                if not wanted.follow or (not is_live and is_late):
+                    return f"log of rank {place.rank} on node {place.node}: {error}"
+                await asyncio.sleep(PAUSE_S)
+                continue
+            heard_at = time.monotonic()
+            if data.piece.data:
+                offset = data.piece.offset + len(data.piece.data)
+                await pieces.put(data.piece)
+            elif not wanted.follow or (not is_live and data.is_closed):
+                return ""
+            elif data.is_closed:  # not begun here yet, or over before the others
+                await asyncio.sleep(PAUSE_S)
 
     async def _ask(
         self, job_id: str, attempt: int, place: Assignment, stream: str, offset: int, waits: bool
@@ -199,3 +198,14 @@ class LogRelay:
         """Whether more may come of that attempt."""
         record = self._driver.jobs.get(job_id)
         return record is not None and record.attempt == attempt and record.state in _LIVE
+
+
+async def _then_none(work: Coroutine[Any, Any, str], pieces: asyncio.Queue[Any]) -> str:
+    """`work`, and None into the queue at its end; not if it is cancelled: nobody reads then."""
+    try:
+        result = await work
+    except Exception:
+        await pieces.put(None)
+        raise
+    await pieces.put(None)
+    return result

@@ -61,7 +61,7 @@ class _Compile:
 
 class Plans:
     """compile_plan: None leaves it to rank 0 of each job. tell: of the driver. send: tells a
-    daemon to prepare, with the digest of a plan or "".
+    daemon to prepare, with the digest of a plan or "". is_wanted: whether that is still to be told.
     """
 
     def __init__(
@@ -71,9 +71,10 @@ class Plans:
         compile_plan: CompilePlan | None,
         tell: Callable[[Event], None],
         send: Callable[[TellPrepare, str], None],
+        is_wanted: Callable[[TellPrepare], bool],
     ) -> None:
         self._path, self._blobs, self._compile_plan = folder / PLANS_FILE, blobs, compile_plan
-        self._tell, self._send = tell, send
+        self._tell, self._send, self._is_wanted = tell, send, is_wanted
         self._digests = _load(self._path)
         self._under_way: dict[str, _Compile] = {}
         self._failed: dict[str, tuple[str, str]] = {}  # key -> reason, message
@@ -147,11 +148,15 @@ class Plans:
             self._keep(key, plan)
         except OneFlowError as error:
             reason = error.reason if not isinstance(error, StoreError) else "DISK_FULL"
+            while len(self._failed) >= MAX_PLANS:
+                del self._failed[next(iter(self._failed))]
             self._failed[key] = reason, f"{type(error).__name__}: {error}"
         except Exception as error:  # a fault of ours: rank 0 may do better, or say more
             log.error("the compiler failed for job %s", record.id, exc_info=error)
         del self._under_way[key]
         for action in compile_.waiting.values():
+            if not self._is_wanted(action):
+                continue  # it was cancelled meanwhile: the daemon must never begin it
             if key in self._failed:
                 self._refuse(action, *self._failed[key])
             else:

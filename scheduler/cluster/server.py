@@ -30,8 +30,10 @@ from oneflow.scheduler.cluster.metrics import ClusterMetrics
 from oneflow.scheduler.cluster.performing import Performer
 from oneflow.scheduler.cluster.plans import CompilePlan, Plans
 from oneflow.scheduler.cluster.points import Points
+from oneflow.scheduler.cluster.refusals import UnavailableError
 from oneflow.scheduler.cluster.settings import SchedulerSettings
 from oneflow.scheduler.jobs import tokens as token_rules
+from oneflow.scheduler.jobs.events import DrainAsked, TellPrepare
 from oneflow.scheduler.jobs.records import JobRecord, TokenRecord
 from oneflow.scheduler.jobs.store import SqliteStore
 from oneflow.scheduler.jobs.table import Table
@@ -93,6 +95,7 @@ class Scheduler:
         self._lock = StateLock(settings.state_dir)
         self._lines = Lines()
         self._server: Any = None
+        self._guard: Any = None
         self._health: Any = None
         self._page: Any = None
         self._driver_task: asyncio.Task[None] | None = None
@@ -136,12 +139,22 @@ class Scheduler:
         self.driver.write_seconds = self.metrics.journal.observe
         self._blobs = Blobs(state / "blobs", settings.limits, self._wanted_blobs)
         self.plans = Plans(
-            state, self._blobs, self._compile_plan, self.driver.tell, self._performer.send_prepare
+            state,
+            self._blobs,
+            self._compile_plan,
+            self.driver.tell,
+            self._performer.send_prepare,
+            self._is_wanted,
         )
         self._performer.plans = self.plans
         self._points = Points(self.driver)
         self.driver.listeners = [self.metrics, self._points, _Releaser(self._blobs, self.plans)]
         self._load_tokens()
+
+    def _is_wanted(self, action: TellPrepare) -> bool:
+        attempt = self.driver.table.attempts.live.get(action.record.id)
+        is_current = attempt is not None and attempt.number == action.record.attempt
+        return is_current and attempt is not None and not attempt.is_stopping
 
     def _wanted_blobs(self) -> set[str]:
         """Digests that jobs name, plans of their graphs included."""
@@ -181,7 +194,7 @@ class Scheduler:
         from oneflow.scheduler.cluster.jobs_service import JobsService
 
         settings = self.settings
-        guard = Guard(self.tokens, settings.limits, self._audit, self.metrics)
+        self._guard = guard = Guard(self.tokens, settings.limits, self._audit, self.metrics)
         self._server = server = aio.server(options=channel_options(), interceptors=[guard])
         jobs = JobsService(
             self.driver,
@@ -274,6 +287,9 @@ class Scheduler:
 
     async def _each_tick(self) -> None:
         self.metrics.refresh(self.driver.table, time.monotonic())
+        self._guard.end_invalid()
+        if self._audit.is_new:
+            await asyncio.to_thread(self._audit.sync)
         if time.monotonic() - self._swept_at > SWEEP_S:
             self._swept_at = time.monotonic()
             self._blobs.sweep()
@@ -354,8 +370,6 @@ class Scheduler:
         self._tasks.append(asyncio.ensure_future(self._stop_when_idle(grace_s)))
 
     async def _stop_when_idle(self, grace_s: float) -> None:
-        from oneflow.scheduler.jobs.events import DrainAsked
-
         await self.driver.ask(DrainAsked("", grace_s))
         patience_s = grace_s + self.settings.table.grace_s + self.settings.table.unkillable_s
         deadline = time.monotonic() + patience_s
@@ -389,6 +403,7 @@ class Scheduler:
             server, self._server = self._server, None
             for line in self._lines.all():
                 line.close("the scheduler stops")
+            self._guard.end_streams(UnavailableError("the scheduler stops"))
             await server.stop(self._stop_s)
         await self._stop_tasks()
         if self._page is not None:
@@ -411,6 +426,7 @@ class Scheduler:
                 await self._points.flush()
                 await self.driver.close()
             self.plans.close()
+            self._blobs.close()
             self._audit.close()
         elif hasattr(self, "_database"):
             self._database.close()

@@ -26,7 +26,12 @@ from oneflow.scheduler.jobs.events import (
     TellStop,
     Told,
 )
-from oneflow.scheduler.jobs.limits import DEVICE_TYPES, check_job_id
+from oneflow.scheduler.jobs.limits import (
+    DEVICE_TYPES,
+    MAX_PATH_NBYTES,
+    MAX_STEPS,
+    check_job_id,
+)
 from oneflow.scheduler.jobs.specs import spec_to_proto
 
 MAX_BEAT_NBYTES = 16 << 10
@@ -34,6 +39,7 @@ MAX_MESSAGE_NBYTES = (1 << 20) + (64 << 10)  # 1 MiB of data and what is around 
 MAX_RUNNING = 64
 MAX_METRICS = 1000
 MAX_METRIC_CHARS = 256
+MAX_CAUSE_CHARS = 16 << 10
 MAX_DEVICE_INDEX = 4096
 PHASES = frozenset(("preparing", "prepared", "running", "stopping"))
 _NODE = re.compile(r"[A-Za-z0-9_.-]{1,253}")
@@ -75,7 +81,7 @@ def _running(wire: pb.RunningAttempt) -> Running:
     job_id, attempt, rank = _key(wire.id)
     if wire.phase not in PHASES:
         raise ProtocolError(f"an attempt cannot be {wire.phase[:40]!r}")
-    return Running(job_id, attempt, rank, wire.phase, wire.last_step)
+    return Running(job_id, attempt, rank, wire.phase, _step(wire.last_step))
 
 
 def _key(wire: pb.AttemptId) -> tuple[str, int, int]:
@@ -101,7 +107,8 @@ def event_of(
             reason = p.reason or "INTERNAL"
             if p.master_port > 65535:
                 raise ProtocolError(f"there is no port {p.master_port}")
-            return RankPrepared(daemon, epoch, *_key(p.id), p.master_port, p.error, reason)
+            error = p.error[:MAX_CAUSE_CHARS]
+            return RankPrepared(daemon, epoch, *_key(p.id), p.master_port, error, reason)
         case "exited":
             e = message.exited
             return RankExited(
@@ -110,8 +117,8 @@ def event_of(
                 *_key(e.id),
                 e.exit_code,
                 e.reason,
-                e.cause,
-                e.last_step,
+                e.cause[:MAX_CAUSE_CHARS],
+                _step(e.last_step),
                 wall(),
                 e.pid,
             )
@@ -125,17 +132,26 @@ def event_of(
 def _progressed(p: pb.Progress, daemon: str, epoch: int, at: float) -> RankProgressed:
     if len(p.metrics) > MAX_METRICS or any(len(name) > MAX_METRIC_CHARS for name in p.metrics):
         raise ProtocolError(f"progress with {len(p.metrics)} metrics, or one with too long a name")
+    if len(p.checkpoint.encode(errors="replace")) > MAX_PATH_NBYTES:
+        raise ProtocolError("a checkpoint with too long a path")
     return RankProgressed(
         daemon,
         epoch,
         *_key(p.id),
-        step=p.step,
-        total_steps=p.total_steps,
+        step=_step(p.step),
+        total_steps=_step(p.total_steps),
         metrics=dict(p.metrics),
         checkpoint=p.checkpoint,
-        checkpoint_step=p.checkpoint_step,
+        checkpoint_step=_step(p.checkpoint_step),
         at=at,
     )
+
+
+def _step(step: int) -> int:
+    """The store's numbers have 63 bits."""
+    if step > MAX_STEPS:
+        raise ProtocolError(f"there is no step {step}")
+    return step
 
 
 def prepare_message(action: TellPrepare, plan: str) -> pb.SchedulerMessage:

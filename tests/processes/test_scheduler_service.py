@@ -1,0 +1,555 @@
+"""The scheduler as a process: what clients and daemons get from it over gRPC and HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+import stat
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from scheduler_harness import Client, FakeDaemon, SchedulerProcess, run
+
+from oneflow.protos import cluster_pb2 as pb
+
+SCRIPT, GRAPH, INFERENCE = 0, 1, 2
+
+
+@pytest.fixture
+def scheduler(tmp_path: Path) -> Iterator[SchedulerProcess]:
+    found = SchedulerProcess(tmp_path, allow_scripts=True, compiler=True, tick_s=0.1).start()
+    yield found
+    found.kill()
+
+
+def request(job_id: str) -> pb.JobRequest:
+    return pb.JobRequest(job_id=job_id)
+
+
+async def chunks(data: bytes, digest: str = "", size: int = 1 << 20) -> Any:
+    digest = digest or hashlib.blake2b(data, digest_size=32).hexdigest()
+    for start in range(0, max(len(data), 1), size):
+        head = {"digest": digest, "nbytes": len(data)} if not start else {}
+        yield pb.BlobChunk(data=data[start : start + size], **head)
+
+
+async def upload(client: Client, data: bytes) -> str:
+    info = await client.call("Jobs.Upload", chunks(data))
+    return str(info.digest)
+
+
+# ---- jobs ----------------------------------------------------------------------------------------
+
+
+def test_a_job_is_run_watched_and_its_numbers_and_logs_are_delivered(
+    scheduler: SchedulerProcess,
+) -> None:
+    async def scene() -> None:
+        daemon = await FakeDaemon(scheduler).attach()
+        async with Client(scheduler) as client:
+            job = await client.submit(name="first")
+            states = asyncio.ensure_future(watch(client, job.id))
+            id_ = (await daemon.told("start")).id
+            daemon.logs[job.id, 1, 0, "stdout"] = b"hello from rank 0\n"
+            for step in (1, 2, 3):
+                await daemon.progress(id_, step, total_steps=3, metrics={"loss": 1 / step})
+            await daemon.exit(id_, 0, "NONE")
+            await daemon.told("noted")
+            daemon.closed_logs.add(f"{job.id}.1")
+            seen = await states
+            assert seen[-1] == "SUCCEEDED"
+            assert "RUNNING" in seen
+            points = [p async for p in client.call("Jobs.Metrics", follow(job.id))]
+            assert [(p.index, p.step, p.values["loss"]) for p in points] == [
+                (0, 1, 1.0),
+                (1, 2, 0.5),
+                (2, 3, 1 / 3),
+            ]
+            pieces = client.call("Jobs.Logs", pb.LogsRequest(job_id=job.id, stream="stdout"))
+            assert b"".join([p.data async for p in pieces]) == b"hello from rank 0\n"
+            tail = pb.LogsRequest(job_id=job.id, follow=True, offsets={"1/0/stdout": 6})
+            pieces = client.call("Jobs.Logs", tail)
+            assert b"".join([p.data async for p in pieces]) == b"from rank 0\n"
+        await daemon.detach()
+
+    run(scene())
+
+
+async def watch(client: Client, job_id: str) -> list[str]:
+    return [record.state async for record in client.call("Jobs.Watch", request(job_id))]
+
+
+def follow(job_id: str) -> pb.MetricsRequest:
+    return pb.MetricsRequest(job_id=job_id, follow=True)
+
+
+def test_logs_are_followed_over_a_restart_of_the_job_without_a_gap(
+    scheduler: SchedulerProcess,
+) -> None:
+    async def scene() -> None:
+        daemon = await FakeDaemon(scheduler).attach()
+        async with Client(scheduler) as client:
+            job = await client.submit(max_restarts=1)
+            call = client.call("Jobs.Logs", pb.LogsRequest(job_id=job.id, follow=True))
+            reader = asyncio.ensure_future(gather(call))
+            seen = 0
+            for attempt in (1, 2):
+                id_ = (await daemon.told("start", seen)).id
+                assert id_.attempt == attempt
+                seen = len(daemon.heard)
+                daemon.logs[job.id, attempt, 0, "stdout"] = f"attempt {attempt}".encode()
+                daemon.closed_logs.add(f"{job.id}.{attempt}")
+                await daemon.exit(id_, 3, "USER_ERROR", "it failed")
+            assert await reader == b"attempt 1attempt 2"
+            record = await client.get(job.id)
+            assert (record.state, record.exit_code, record.cause) == ("FAILED", 3, "it failed")
+            assert (record.attempt, record.restarts_spent, record.pid) == (2, 1, 4711)
+        await daemon.detach()
+
+    run(scene())
+
+
+async def gather(call: Any) -> bytes:
+    return b"".join([piece.data async for piece in call])
+
+
+def test_the_same_id_is_one_job(scheduler: SchedulerProcess) -> None:
+    async def scene() -> None:
+        async with Client(scheduler) as client:
+            first = await client.submit("mine", name="a")
+            again = await client.submit("mine", name="a")
+            assert (first.id, again.submitted_at) == ("mine", first.submitted_at)
+            other = pb.SubmitRequest(job_id="mine", spec=pb.JobSpec(argv=["false"], devices=1))
+            code, said = await client.refusal("Jobs.Submit", other)
+            assert code == "ALREADY_EXISTS"
+            assert "another id" in said
+            assert "the cluster has none" in (await client.get("mine")).pending
+
+    run(scene())
+
+
+def test_lists_are_filtered_and_paged_here(scheduler: SchedulerProcess) -> None:
+    async def scene() -> None:
+        async with Client(scheduler) as client:
+            for number in range(7):
+                await client.submit(f"j{number}", name="odd" if number % 2 else "even")
+            await client.call("Jobs.Cancel", request("j3"))
+            found, cursor = [], ""
+            for _ in range(2):
+                page = pb.ListRequest(filters={"name": "even"}, limit=3, cursor=cursor)
+                reply = await client.call("Jobs.List", page)
+                found += [job.id for job in reply.jobs]
+                cursor = reply.cursor
+            assert (found, cursor) == (["j6", "j4", "j2", "j0"], "")
+            by_state = pb.ListRequest(filters={"state": "cancelled,failed"})
+            reply = await client.call("Jobs.List", by_state)
+            assert [job.id for job in reply.jobs] == ["j3"]
+            for bad in ({"color": "red"}, {"state": "NICE"}):
+                code, _ = await client.refusal("Jobs.List", pb.ListRequest(filters=bad))
+                assert code == "INVALID_ARGUMENT"
+            code, _ = await client.refusal("Jobs.List", pb.ListRequest(cursor="%%%"))
+            assert code == "INVALID_ARGUMENT"
+
+    run(scene())
+
+
+def test_jobs_are_cancelled_restarted_and_removed(scheduler: SchedulerProcess) -> None:
+    async def scene() -> None:
+        daemon = await FakeDaemon(scheduler).attach()
+        async with Client(scheduler) as client:
+            job = await client.submit()
+            await daemon.told("start")
+            code, said = await client.refusal("Jobs.Remove", request(job.id))
+            assert (code, "cancel it first" in said) == ("FAILED_PRECONDITION", True)
+            record = await client.call("Jobs.Cancel", request(job.id))
+            assert record.state == "CANCELLING"
+            stop = await daemon.told("stop")
+            await daemon.exit(stop.id, 143, "PREEMPTED")
+            record = await client.until(job.id, "CANCELLED")
+            assert (record.exit_code, record.cause) == (143, "cancelled by admin")
+            seen = len(daemon.heard)
+            await client.call("Jobs.Restart", request(job.id))
+            start = await daemon.told("start", seen)
+            assert start.id.attempt == 2
+            await daemon.exit(start.id, 0, "NONE")
+            await client.until(job.id, "SUCCEEDED")
+            await client.call("Jobs.Remove", request(job.id))
+            assert await daemon.told("forget") == job.id
+            code, _ = await client.refusal("Jobs.Get", request(job.id))
+            assert code == "NOT_FOUND"
+        await daemon.detach()
+
+    run(scene())
+    verbs = [entry["event"] for entry in scheduler.audit]
+    assert [v for v in verbs if v != "auth_failure"] == [
+        "submit",
+        "remove",
+        "cancel",
+        "restart",
+        "remove",
+    ]
+
+
+def test_script_jobs_must_be_allowed(tmp_path: Path) -> None:
+    scheduler = SchedulerProcess(tmp_path).start()
+
+    async def scene() -> None:
+        async with Client(scheduler) as client:
+            spec = pb.SubmitRequest(spec=pb.JobSpec(argv=["true"], devices=1))
+            code, said = await client.refusal("Jobs.Submit", spec)
+            assert (code, "--allow-scripts" in said) == ("PERMISSION_DENIED", True)
+
+    run(scene())
+    assert scheduler.stop() == 0
+
+
+# ---- files and plans -----------------------------------------------------------------------------
+
+
+def test_files_are_uploaded_compiled_fetched_and_removed_with_their_job(
+    scheduler: SchedulerProcess,
+) -> None:
+    async def scene() -> None:
+        daemon = await FakeDaemon(scheduler).attach()
+        blobs = scheduler.folder / "state" / "blobs"
+        async with Client(scheduler) as client:
+            missing = pb.SubmitRequest(spec=pb.JobSpec(kind=GRAPH, graph="0" * 64, devices=1))
+            code, said = await client.refusal("Jobs.Submit", missing)
+            assert (code, "upload it first" in said) == ("FAILED_PRECONDITION", True)
+            digest = await upload(client, b"a graph")
+            assert await upload(client, b"a graph") == digest
+            job = await client.submit(kind=GRAPH, graph=digest)
+            prepare = await daemon.told("prepare")
+            async with Client(scheduler, scheduler.token("daemon.token")) as fetcher:
+                plan = fetcher.call("Daemons.Fetch", pb.BlobInfo(digest=prepare.plan))
+                assert await gather(plan) == b"a graph for 1 cpu on "
+            await daemon.exit((await daemon.told("start")).id, 0, "NONE")
+            await client.until(job.id, "SUCCEEDED")
+            assert {p.name for p in blobs.iterdir()} == {digest, prepare.plan}
+            await client.call("Jobs.Remove", request(job.id))
+            while any(blobs.iterdir()):
+                await asyncio.sleep(0.02)
+        await daemon.detach()
+
+    run(scene())
+
+
+def test_what_cannot_be_compiled_fails_with_the_compilers_words(
+    scheduler: SchedulerProcess,
+) -> None:
+    async def scene() -> None:
+        daemon = await FakeDaemon(scheduler).attach()
+        async with Client(scheduler) as client:
+            job = await client.submit(kind=GRAPH, graph=await upload(client, b"bad: no such op"))
+            record = await client.until(job.id, "FAILED")
+            assert "bad: no such op" in record.cause
+            slow = await client.submit(kind=GRAPH, graph=await upload(client, b"slow sleep=1.5"))
+            await asyncio.sleep(0.7)
+            assert "compiling for 1 devices: pass" in (await client.get(slow.id)).pending
+            await client.call("Jobs.Cancel", request(slow.id))
+            stop = await daemon.told("stop")
+            await daemon.exit(stop.id, 143, "PREEMPTED")
+            await client.until(slow.id, "CANCELLED")
+            await asyncio.sleep(1.0)  # the compiler is done by now
+            prepared = [m.prepare.id.job_id for m in daemon.heard if m.HasField("prepare")]
+            assert slow.id not in prepared
+        await daemon.detach()
+
+    run(scene())
+
+
+def test_uploads_that_lie_are_refused(scheduler: SchedulerProcess) -> None:
+    async def scene() -> None:
+        async with Client(scheduler) as client:
+            for data in (
+                chunks(b"other", digest="0" * 64),
+                chunks(b"x", digest="../../etc/passwd"),
+                chunks(b"x" * (3 << 20), size=3 << 20),
+            ):
+                code, _ = await client.refusal("Jobs.Upload", data)
+                assert code == "INVALID_ARGUMENT"
+            huge = pb.BlobChunk(digest="0" * 64, nbytes=1 << 50)
+            code, _ = await client.refusal("Jobs.Upload", iter([huge]))
+            assert code == "RESOURCE_EXHAUSTED"
+        assert list((scheduler.folder / "state" / "blobs").iterdir()) == []
+
+    run(scene())
+
+
+def test_outputs_and_inference_are_relayed(scheduler: SchedulerProcess) -> None:
+    async def scene() -> None:
+        daemon = await FakeDaemon(scheduler).attach()
+        daemon.files = {"y": os.urandom(50_000), "": b"y"}
+        async with Client(scheduler) as client:
+            digest = await upload(client, b"a model")
+            job = await client.submit(kind=INFERENCE, graph=digest)
+            await daemon.told("start")
+            await client.until(job.id, "RUNNING")
+            ask = pb.InferRequest(job_id=job.id, inputs=[pb.Tensor(name="x", data=b"abc")])
+            reply = await client.call("Jobs.Infer", ask)
+            assert reply.outputs[0].data == b"cba"
+            wanted = pb.OutputRequest(job_id=job.id, name="y")
+            assert await gather(client.call("Jobs.Outputs", wanted)) == daemon.files["y"]
+            _, said = await client.refusal(
+                "Jobs.Outputs", pb.OutputRequest(job_id=job.id, name="z")
+            )
+            assert "there is no output z" in said
+        await daemon.detach()
+
+    run(scene())
+
+
+# ---- surviving -----------------------------------------------------------------------------------
+
+
+def test_a_killed_scheduler_finds_its_jobs_again(scheduler: SchedulerProcess) -> None:
+    async def before() -> tuple[FakeDaemon, str, pb.AttemptId]:
+        daemon = await FakeDaemon(scheduler).attach()
+        async with Client(scheduler) as client:
+            running, queued = await client.submit("running"), await client.submit("queued")
+            id_ = (await daemon.told("start")).id
+            metrics = {"loss": 0.5}
+            await daemon.progress(id_, 5, checkpoint="/c/5", checkpoint_step=5, metrics=metrics)
+            while not (await client.get(running.id)).last_checkpoint:
+                await asyncio.sleep(0.02)
+            assert (await client.get(queued.id)).state == "QUEUED"
+        await daemon.detach()
+        return daemon, running.id, id_
+
+    async def after(daemon: FakeDaemon, running: str, id_: pb.AttemptId) -> None:
+        old_epoch = daemon.epoch
+        at_work = pb.RunningAttempt(id=id_, phase="running", pid=1, last_step=6)
+        await daemon.attach((at_work,))
+        assert daemon.epoch > old_epoch
+        async with Client(scheduler) as client:
+            record = await client.get(running)
+            assert (record.state, record.attempt, record.last_checkpoint) == ("RUNNING", 1, "/c/5")
+            stale = pb.Exited(id=id_, exit_code=1, reason="USER_ERROR")
+            await daemon.say(epoch=old_epoch, exited=stale)
+            await daemon.progress(id_, 7)
+            await daemon.exit(id_, 0, "NONE")
+            assert (await client.until(running, "SUCCEEDED", "FAILED")).state == "SUCCEEDED"
+            start = await daemon.wait(lambda m: m.start.id.job_id == "queued")
+            assert start.start.id.attempt == 1
+        await daemon.detach()
+
+    daemon, running, id_ = run(before())
+    address = scheduler.known["address"]
+    scheduler.kill()
+    scheduler.start()
+    assert scheduler.known["address"] == address
+    run(after(daemon, running, id_))
+    time.sleep(0.3)  # gauges and the like are put together once a tick
+    page = scrape(scheduler, "/metrics").splitlines()
+    assert 'oneflow_scheduler_recoveries_total{result="reattached"} 1.0' in page
+    assert 'oneflow_scheduler_messages_rejected_total{reason="stale_epoch"} 1.0' in page
+
+
+def test_a_daemon_that_was_given_up_is_fenced(tmp_path: Path) -> None:
+    table = {"suspect_s": 0.4, "act_s": 1.0, "prepare_s": 20.0}
+    scheduler = SchedulerProcess(
+        tmp_path, allow_scripts=True, table=table, tick_s=0.1, heartbeat_s=0.2
+    ).start()
+
+    async def scene() -> None:
+        daemon = await FakeDaemon(scheduler).attach()
+        async with Client(scheduler) as client:
+            job = await client.submit()
+            id_ = (await daemon.told("start")).id
+            await daemon.detach()
+            record = await client.until(job.id, "RESTARTING", "FAILED")
+            assert record.reason == "NODE_LOST"
+            at_work = pb.RunningAttempt(id=id_, phase="running")
+            seen = len(daemon.heard)
+            await daemon.attach((at_work,))
+            assert daemon.heard[seen].WhichOneof("kind") == "fenced"
+            await daemon.detach()
+
+    run(scene())
+    assert scheduler.stop() == 0
+
+
+def test_one_scheduler_a_state_directory_and_a_port(scheduler: SchedulerProcess) -> None:
+    pid = str(scheduler.known["pid"])
+    code, said = SchedulerProcess(scheduler.folder).run_to_end()
+    assert (code, f"process {pid}" in said) == (78, True)
+    elsewhere = SchedulerProcess(
+        scheduler.folder / "other", listen=scheduler.known["address"], metrics_addr=""
+    )
+    code, said = elsewhere.run_to_end()
+    assert (code, f"pid {pid}" in said) == (78, True)
+    scheduler.kill()
+    scheduler.start()  # the lock of the dead one is no obstacle
+
+
+def test_sigterm_ends_streams_at_once_and_exits_0(scheduler: SchedulerProcess) -> None:
+    async def scene() -> tuple[str, str]:
+        daemon = await FakeDaemon(scheduler).attach()
+        async with Client(scheduler) as client:
+            job = await client.submit()
+            await daemon.told("start")
+            call = asyncio.ensure_future(client.refusal("Jobs.Watch", request(job.id)))
+            await asyncio.sleep(0.2)
+            assert scheduler.process is not None
+            scheduler.process.terminate()
+            result = await call
+        await daemon.detach()
+        return result
+
+    assert run(scene()) == ("UNAVAILABLE", "the scheduler stops")
+    assert scheduler.wait() == 0
+    assert list((scheduler.folder / "runtime").iterdir()) == []
+
+
+# ---- who may -------------------------------------------------------------------------------------
+
+
+def test_tokens_decide_who_may_do_what(scheduler: SchedulerProcess) -> None:
+    async def scene() -> None:
+        async with Client(scheduler) as admin:
+            job = await admin.submit(env={"API_KEY": "s3cret"})
+            for secret, said in (("", "no token"), ("oft_" + "x" * 40, "not one of")):
+                async with Client(scheduler, secret) as nobody:
+                    code, details = await nobody.refusal("Jobs.Get", request(job.id))
+                    assert (code, said in details) == ("UNAUTHENTICATED", True)
+            made = pb.TokenRequest(name="eve", role="view")
+            secret = (await admin.call("Cluster.CreateToken", made)).secret
+            async with Client(scheduler, secret) as eve:
+                assert (await eve.get(job.id)).spec.env["API_KEY"] == "***"
+                code, _ = await eve.refusal("Jobs.Cancel", request(job.id))
+                assert code == "PERMISSION_DENIED"
+                code, _ = await eve.refusal("Cluster.ListTokens")
+                assert code == "PERMISSION_DENIED"
+                call = asyncio.ensure_future(eve.refusal("Jobs.Watch", request(job.id)))
+                await asyncio.sleep(0.2)
+                await admin.call("Cluster.RevokeToken", made)
+                assert (await call)[0] == "UNAUTHENTICATED"
+                assert (await eve.refusal("Jobs.Get", request(job.id)))[0] == "UNAUTHENTICATED"
+            names = [t.name for t in (await admin.call("Cluster.ListTokens")).tokens]
+            assert names == ["admin", "daemons"]
+            last = pb.TokenRequest(name="admin")
+            code, _ = await admin.refusal("Cluster.RevokeToken", last)
+            assert code == "FAILED_PRECONDITION"
+
+    run(scene())
+    text = (scheduler.folder / "state" / "audit.log").read_text()
+    assert "oft_" not in text
+    failures = [e["reason"] for e in scheduler.audit if e["event"] == "auth_failure"]
+    assert failures == ["missing", "bad", "role", "role", "expired"]
+
+
+def test_a_rotated_token_is_valid_beside_the_old_one(scheduler: SchedulerProcess) -> None:
+    async def scene() -> None:
+        async with Client(scheduler) as admin:
+            rotated = await admin.call("Cluster.RotateToken", pb.TokenRequest(name="admin"))
+            async with Client(scheduler, rotated.secret) as again:
+                await again.call("Cluster.Status")
+            await admin.call("Cluster.Status")
+
+    run(scene())
+
+
+def test_users_change_their_own_jobs_only(scheduler: SchedulerProcess) -> None:
+    async def scene() -> None:
+        async with Client(scheduler) as admin:
+            secrets = {}
+            for name in ("ann", "bob"):
+                made = pb.TokenRequest(name=name, role="submit")
+                secrets[name] = (await admin.call("Cluster.CreateToken", made)).secret
+        async with (
+            Client(scheduler, secrets["ann"]) as ann,
+            Client(scheduler, secrets["bob"]) as bob,
+        ):
+            job = await ann.submit()
+            code, said = await bob.refusal("Jobs.Cancel", request(job.id))
+            assert (code, "belongs to 'ann'" in said) == ("PERMISSION_DENIED", True)
+            await ann.call("Jobs.Cancel", request(job.id))
+
+    run(scene())
+
+
+def test_a_token_may_ask_so_often_and_open_so_many_streams(tmp_path: Path) -> None:
+    limits = {"requests_per_s": 1.0, "burst": 5, "streams": 2}
+    scheduler = SchedulerProcess(tmp_path, allow_scripts=True, limits=limits).start()
+
+    async def scene() -> None:
+        async with Client(scheduler) as client:
+            job = await client.submit()
+            calls = [client.call("Jobs.Watch", request(job.id)) for _ in range(2)]
+            for call in calls:
+                await call.read()
+            code, said = await client.refusal("Jobs.Watch", request(job.id))
+            assert (code, "2 streams" in said) == ("RESOURCE_EXHAUSTED", True)
+            await client.get(job.id)
+            code, said = await client.refusal("Jobs.Get", request(job.id))
+            assert (code, "try again in" in said) == ("RESOURCE_EXHAUSTED", True)
+
+    run(scene())
+    assert scheduler.stop() == 0
+
+
+def test_messages_are_bounded(scheduler: SchedulerProcess) -> None:
+    async def scene() -> None:
+        async with Client(scheduler) as client:
+            for nbytes in (2 << 20, 5 << 20):
+                options = {"nbytes": str(nbytes)}
+                spec = pb.JobSpec(argv=["x" * nbytes], devices=1, env=options)
+                try:
+                    code, _ = await client.refusal("Jobs.Submit", pb.SubmitRequest(spec=spec))
+                except ValueError:
+                    continue
+                assert code == "RESOURCE_EXHAUSTED"
+            await client.call("Cluster.Status")
+
+    run(scene())
+
+
+def test_it_refuses_to_listen_beyond_loopback_without_tls(tmp_path: Path) -> None:
+    code, said = SchedulerProcess(tmp_path, listen="0.0.0.0:0").run_to_end()
+    assert (code, "init-tls" in said) == (78, True)
+
+
+# ---- files and pages -----------------------------------------------------------------------------
+
+
+def test_secrets_are_for_their_owner_only(scheduler: SchedulerProcess) -> None:
+    state, runtime = scheduler.folder / "state", scheduler.folder / "runtime"
+    private = (state / "token", state / "daemon.token", state / "cluster.db", state / "audit.log")
+    for path in (*private, runtime / "cluster.json"):
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600, path
+    assert stat.S_IMODE(runtime.stat().st_mode) == 0o700
+
+
+def scrape(scheduler: SchedulerProcess, path: str, **headers: str) -> str:
+    url = f"http://{scheduler.known['metrics_address']}{path}"
+    with urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=10) as reply:
+        return str(reply.read().decode())
+
+
+def test_pages_answer_those_who_ask_by_our_name(scheduler: SchedulerProcess) -> None:
+    assert scrape(scheduler, "/healthz") == "ok\n"
+    assert scrape(scheduler, "/readyz") == "ready\n"
+    for headers in ({"Host": "evil.example"}, {"Origin": "http://evil.example"}):
+        with pytest.raises(urllib.error.HTTPError) as refused:
+            scrape(scheduler, "/metrics", **headers)
+        refused.value.close()
+        assert refused.value.code == 403
+
+
+def test_health_is_told_without_a_token(scheduler: SchedulerProcess) -> None:
+    async def scene() -> None:
+        from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+        async with Client(scheduler) as client:
+            health: Any = health_pb2_grpc.HealthStub(client.channel)
+            for name in ("", "oneflow.Scheduler"):
+                reply = await health.Check(health_pb2.HealthCheckRequest(service=name))
+                assert reply.status == health_pb2.HealthCheckResponse.SERVING
+
+    run(scene())

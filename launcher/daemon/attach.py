@@ -124,23 +124,29 @@ class Link:
         while self._is_welcome and len(self._bulk) >= MAX_BULK:
             await asyncio.sleep(0.01)
 
-    def rejoin(self, pause_s: float) -> None:
+    def rejoin(self, pause_s: float, says_farewell: bool = False) -> None:
         """Ends the stream and attaches anew after a pause."""
         self._rejoin_after_s = pause_s
         self._kept.clear()
-        self._cut.set()
+        if says_farewell and self._is_welcome:
+            self._send_farewell()  # after which the writer ends the stream
+        else:
+            self._cut.set()
 
     async def leave(self) -> None:
         """Says farewell, if somebody hears it, and closes for good."""
-        from oneflow.protos import cluster_pb2 as pb
-
         self._is_closed = True
         if self._is_welcome:
-            self.send(pb.DaemonMessage(leaving=pb.Empty()), is_bulk=True)
+            self._send_farewell()
             deadline = time.monotonic() + LEAVE_S
             while self._is_welcome and time.monotonic() < deadline:
                 await asyncio.sleep(0.01)
         self._cut.set()
+
+    def _send_farewell(self) -> None:
+        from oneflow.protos import cluster_pb2 as pb
+
+        self.send(pb.DaemonMessage(leaving=pb.Empty()), is_bulk=True)
 
     # -- the stream --------------------------------------------------------------------------------
 

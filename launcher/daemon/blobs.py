@@ -47,6 +47,11 @@ class BlobCache:
     def __init__(self, folder: Path, limit_nbytes: int) -> None:
         self._folder, self._limit_nbytes = folder, limit_nbytes
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for partial in folder.glob("*.part"):
+            if not Path(
+                "/proc", partial.name.split(".")[1]
+            ).exists():  # of a daemon that was killed
+                partial.unlink(missing_ok=True)
 
     async def get(self, digest: str, fetch: Fetch) -> Path:
         """The file of that digest. Raises BlobError, TransportError, or OSError for a full disk."""

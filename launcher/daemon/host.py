@@ -34,6 +34,7 @@ from oneflow.launcher.daemon.events import (
     Launch,
     Leave,
     LeftoversGone,
+    ProcessExited,
     Progressed,
     Rejoin,
     SayExited,
@@ -133,6 +134,8 @@ class Host:
         match event:
             case Progressed():
                 METRICS.progressed(event.key.job_id, event.step)
+            case ProcessExited():
+                self._warm_up()  # while what is left of the rank is cleared away
             case TreeEnded():
                 self._rank_ended(event)
             case Fenced():
@@ -164,7 +167,7 @@ class Host:
             case Rejoin():
                 if action.is_new:
                     self._incarnation = secrets.randbits(64)
-                self.link.rejoin(action.pause_s)
+                self.link.rejoin(action.pause_s, says_farewell=action.is_new)
             case Leave():
                 if not self._exit.done():
                     self._exit.set_result(action.exit_code)
@@ -201,6 +204,9 @@ class Host:
         if rank is not None and rank.worker is not None and event.num_left:
             self._unkillable = rank.worker.alive()
             log.error("%s: processes %s cannot be killed", event.key, self._unkillable)
+        self._warm_up()
+
+    def _warm_up(self) -> None:
         if self.settings.warm and not self.mind.is_leaving:
             self.warm.start()
 
@@ -224,7 +230,7 @@ class Host:
             protocol=PROTOCOL,
             pid=os.getpid(),
             epoch=self.mind.epoch,
-            draining=self.mind.is_draining,
+            draining=self.mind.is_draining or self.mind.is_unhealthy,
         )
 
     def _hear(self, message: pb.SchedulerMessage) -> None:

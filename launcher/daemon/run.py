@@ -23,10 +23,11 @@ from oneflow.launcher.daemon.cgroups import find_hierarchies, sweep
 from oneflow.launcher.daemon.health import Health
 from oneflow.launcher.daemon.leftovers import sweep_processes, sweep_temp_dirs
 from oneflow.launcher.daemon.settings import DaemonSettings
+from oneflow.launcher.daemon.workers import OOM_SCORE
 from oneflow.launcher.processes import become_subreaper
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
-OOM_SCORE = "-500"  # rather a rank than the daemon that would say why
+OOM_SCORE_ADJ = "-500"  # rather a rank than the daemon that would say why
 
 log = get_logger(__name__)
 
@@ -137,7 +138,7 @@ def _own_address(scheduler: str) -> str:
 def _protect() -> None:
     """The kernel shall take a rank first when memory runs out; needs rights that many lack."""
     try:
-        Path("/proc/self/oom_score_adj").write_text(OOM_SCORE)
+        Path(OOM_SCORE).write_text(OOM_SCORE_ADJ)
     except OSError:
         return
 

@@ -18,7 +18,7 @@ from oneflow.core.metrics_daemon import DAEMON
 from oneflow.launcher.daemon.guard import DUMP_SIGNAL
 from oneflow.launcher.daemon.leftovers import own_mark
 
-BEAT_S = 0.1
+BEAT_S = 0.2
 
 
 class Watchdog:

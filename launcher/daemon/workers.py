@@ -19,6 +19,7 @@ from oneflow.launcher.daemon.settings import JobLimits
 from oneflow.launcher.processes import descendants, num_oom_kills, send_signal, spawn
 
 WARM_ARGV = (sys.executable, "-u", "-m", "oneflow.jobs.worker")
+OOM_SCORE = "/proc/self/oom_score_adj"
 PIPE_NBYTES = 1 << 20
 F_SETPIPE_SZ = 1031
 
@@ -138,6 +139,7 @@ def start_warm(
     spared: Callable[[], Iterable[int]],
 ) -> Worker:
     """A process that imports what graph jobs need, says that it is ready and waits for its job."""
+    env = dict(env) | {"PYTHONSAFEPATH": "1"}  # nothing is imported from the folder it starts in
     return start_worker(WARM_ARGV, env, cwd, limits, group, spared, with_socket=True)
 
 
@@ -162,11 +164,15 @@ def _limiter(limits: JobLimits, group: Group | None) -> Callable[[], None]:
         processes = min(processes, most)
     enter = group.enter if group is not None else None
     setrlimit = resource.setrlimit
+    protects = Path(OOM_SCORE).read_text().strip() != "0"  # us, but not the rank
     nofile, nproc, core = resource.RLIMIT_NOFILE, resource.RLIMIT_NPROC, resource.RLIMIT_CORE
 
     def limit() -> None:
         if enter is not None:
             enter()
+        if protects:
+            with open(OOM_SCORE, "wb", buffering=0) as file:
+                file.write(b"0")
         setrlimit(nofile, (files, files))
         setrlimit(core, (0, 0))
         if processes:

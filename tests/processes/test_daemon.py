@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
 import time
 from collections.abc import Callable, Iterator
 from itertools import pairwise
@@ -624,3 +625,31 @@ def test_the_line_is_encrypted_both_ways(tmp_path: Path) -> None:
             plain.end()
     finally:
         found.stop()
+
+
+def test_a_full_disk_costs_lines_and_not_the_job(
+    scheduler: FakeScheduler, start: Callable[..., Running], tmp_path: Path
+) -> None:
+    (tmp_path / "state").mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(tmp_path / "state")]
+    if subprocess.run(mount, capture_output=True).returncode:
+        pytest.skip("this user may not mount a file system")
+    try:
+        start()
+        text = "for i in range(100_000): print('a line of thirty characters %7d' % i)"
+        scheduler.begin(attempt(), script(text))
+        assert scheduler.exited(attempt()).exit_code == 0
+        assert scheduler.read_log(attempt(), "stdout").piece.data.startswith(b"a line of thirty")
+        scheduler.blobs["0" * 64] = b"x" * (4 << 20)
+        found = scheduler.prepare(attempt("j2"), pb.JobSpec(argv=["true"], archive="0" * 64))
+        assert found.reason == "DISK_FULL"
+    finally:
+        subprocess.run(["umount", "-l", str(tmp_path / "state")], check=True)
+
+
+def test_a_rank_is_not_spared_when_memory_runs_out(
+    scheduler: FakeScheduler, start: Callable[..., Running]
+) -> None:
+    start()
+    scheduler.begin(attempt(), script("print(open('/proc/self/oom_score_adj').read().strip())"))
+    assert scheduler.whole_log(attempt(), "stdout") == b"0\n"

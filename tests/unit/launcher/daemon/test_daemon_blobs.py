@@ -102,3 +102,10 @@ def test_a_blob_without_end_is_not_fetched(tmp_path: Path, monkeypatch: pytest.M
     store = Store(b"z" * 3001)
     with pytest.raises(BlobError, match="is larger than"):
         asyncio.run(BlobCache(tmp_path, 1 << 20).get(digest_of(b"z" * 3001), store.fetch))
+
+
+def test_parts_of_dead_daemons_go(tmp_path: Path) -> None:
+    for pid in (os.getpid(), 2147480000):
+        (tmp_path / f"{'0' * 64}.{pid}.part").touch()
+    BlobCache(tmp_path, 1)
+    assert [p.name for p in tmp_path.iterdir()] == [f"{'0' * 64}.{os.getpid()}.part"]

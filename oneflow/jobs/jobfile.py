@@ -33,6 +33,8 @@ DATA = "data/arrays.safetensors"
 NEEDED = (JOB, GRAPH, SCHEDULE, VARIABLES)
 
 MAX_SCHEDULE_NBYTES = 1 << 30
+MAX_HEADER_NBYTES = 16 << 20
+MAX_ARRAYS = 200_000
 
 Array = np.ndarray[Any, Any]
 
@@ -109,10 +111,17 @@ class JobFile:
         return {name: found.read(name) for name in found.entries}
 
     def _container(self, name: str) -> Container:
+        part = self.part(name)
+        size = int.from_bytes(read_bytes(part, 0, 8), "little") if part.nbytes >= 8 else 0
+        if size > MAX_HEADER_NBYTES:
+            raise JobFileError(f"{name}: a header of {size} bytes, more than {MAX_HEADER_NBYTES}")
         try:
-            return Container(self.part(name))
+            found = Container(part)
         except CheckpointError as error:
             raise JobFileError(f"{name}: {error}") from error
+        if len(found.entries) > MAX_ARRAYS:
+            raise JobFileError(f"{name}: {len(found.entries)} arrays, more than {MAX_ARRAYS}")
+        return found
 
     def _check_variables(self, graph: LogicalGraph) -> None:
         nodes = named(graph, "variable")
@@ -140,6 +149,9 @@ class JobFile:
                 f"{JOB}: data: the columns give {_listed(given)}, the inputs are {_listed(wanted)}"
             )
         if data.kind == "arrays":
+            odd = sorted(set(self._container(DATA).entries) ^ set(given))
+            if odd:
+                raise JobFileError(f"{DATA}: {odd[0][:80]!r} is only there, or only in {JOB}")
             open_data(data, Access(), self.inside)
 
     # ---- reading ---------------------------------------------------------------------------------

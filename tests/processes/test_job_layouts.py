@@ -139,6 +139,25 @@ def test_a_number_that_is_none_ends_the_job_and_names_its_op(
     assert len(found.curve) == 7
 
 
+# ---- files of the hosts --------------------------------------------------------------------------
+
+
+def test_rows_come_from_files_that_the_daemons_owner_allows(tmp_path: Path) -> None:
+    folder = tmp_path / "data"
+    folder.mkdir()
+    x = np.arange(80, dtype=np.float32).reshape(40, 2)
+    np.savez(folder / "x.npz", rows=x)
+    data = flow.jobs.data.npz(folder / "x.npz", x="rows", embed=False).batch(4)
+    Logs().export(tmp_path / "a.job", data=data)
+    refused = Attempt(tmp_path / "a.job", tmp_path / "no", 1)
+    assert refused.wait() == [65]
+    assert "ONEFLOW_DATA_ROOTS: none" in refused.workers[0].failed.cause
+    env = {"ONEFLOW_DATA_ROOTS": str(folder)}
+    found = Attempt(tmp_path / "a.job", tmp_path / "yes", 2, env=env).succeeds()
+    expected = np.sqrt(x.sum(axis=1)).reshape(10, 4).mean(axis=1)  # weights of one, lr of 1e-6
+    np.testing.assert_allclose(values(found), expected, rtol=1e-4)
+
+
 # ---- full disks ----------------------------------------------------------------------------------
 
 

@@ -105,7 +105,7 @@ def test_a_checkpoint_is_one_that_load_reads(undisturbed: dict[int, Attempt]) ->
     assert found["variables"]["model.0.weight"].to_local().shape == (96, 64)
 
 
-@pytest.mark.parametrize("num_ranks", [1, 2, 4])
+@pytest.mark.parametrize("num_ranks", [1, 2, pytest.param(4, marks=pytest.mark.slow)])
 def test_a_killed_rank_and_the_curve_goes_on_to_the_last_bit(
     files: dict[str, Path], undisturbed: dict[int, Attempt], tmp_path: Path, num_ranks: int
 ) -> None:
@@ -122,7 +122,9 @@ def test_a_killed_rank_and_the_curve_goes_on_to_the_last_bit(
     assert state_of(second) == state_of(undisturbed[num_ranks])
 
 
-@pytest.mark.parametrize(("before", "after"), [(2, 1), (1, 4), (4, 2)])
+@pytest.mark.parametrize(
+    ("before", "after"), [(2, 1), (1, 4), pytest.param(4, 2, marks=pytest.mark.slow)]
+)
 def test_told_to_stop_and_resumed_on_another_number_of_ranks(
     files: dict[str, Path],
     undisturbed: dict[int, Attempt],

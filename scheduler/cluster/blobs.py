@@ -119,7 +119,7 @@ class Blobs:
                     raise ProtocolError("an upload is larger than it said, or a chunk than 1 MiB")
                 await asyncio.to_thread(_add, file, found, chunk.data)
                 chunk = await self._next(chunks) if total < first.nbytes else None
-            if found.hexdigest() != first.digest:
+            if found.hexdigest() != first.digest or total != first.nbytes:
                 raise ProtocolError(
                     f"blob {first.digest} came with other content ({total} of {first.nbytes} "
                     "bytes); send it again"

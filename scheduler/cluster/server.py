@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import signal
+import socket
 import sys
 import time
 from collections.abc import Callable
@@ -32,6 +33,7 @@ from oneflow.scheduler.cluster.plans import CompilePlan, Plans
 from oneflow.scheduler.cluster.points import Points
 from oneflow.scheduler.cluster.refusals import UnavailableError
 from oneflow.scheduler.cluster.settings import SchedulerSettings
+from oneflow.scheduler.cluster.tls import ServerTls
 from oneflow.scheduler.jobs import tokens as token_rules
 from oneflow.scheduler.jobs.events import DrainAsked, TellPrepare
 from oneflow.scheduler.jobs.records import JobRecord, TokenRecord
@@ -47,6 +49,7 @@ DAEMON_TOKEN_FILE = "daemon.token"
 SERVICES = ("", "oneflow.Scheduler")
 SWEEP_S = 60.0
 SHUTDOWN_POLL_S = 0.1
+WILDCARDS = ("0.0.0.0", "::")
 
 log = get_logger(__name__)
 
@@ -94,6 +97,7 @@ class Scheduler:
         self._compile_plan = compile_plan
         self._lock = StateLock(settings.state_dir)
         self._lines = Lines()
+        self._tls_files = ServerTls(settings.tls) if settings.tls is not None else None
         self._server: Any = None
         self._guard: Any = None
         self._health: Any = None
@@ -241,17 +245,11 @@ class Scheduler:
                 "address is not of this machine; choose another with --listen"
             )
         self._write_state(PORT_FILE, str(bound))
-        return join_address(host, int(bound))
+        return join_address(socket.gethostname() if resolved in WILDCARDS else host, int(bound))
 
     def _tls(self, host: str) -> Any:
-        from oneflow.scheduler.cluster.tls import ServerTls
-
-        if self.settings.tls is not None:
-            tls = ServerTls(self.settings.tls)
-            expiry = tls.expiry()
-            if expiry is not None:
-                self.metrics.certificates["scheduler"] = expiry
-            return tls
+        if self._tls_files is not None:
+            return self._tls_files
         if not is_loopback(host):
             raise ConfigError(
                 f"{host} can be reached from other machines, but there is no TLS: make "
@@ -293,6 +291,9 @@ class Scheduler:
         if time.monotonic() - self._swept_at > SWEEP_S:
             self._swept_at = time.monotonic()
             self._blobs.sweep()
+            expiry = self._tls_files.expiry() if self._tls_files is not None else None
+            if expiry is not None:
+                self.metrics.certificates["scheduler"] = expiry
 
     async def _keep_alive(self, every_s: float) -> None:
         while True:
@@ -332,7 +333,7 @@ class Scheduler:
         make_private(runtime)
         tls = self.settings.tls
         found = {
-            "address": self.address,
+            "address": self._local_address(),
             "metrics_address": self.metrics_address,
             "pid": os.getpid(),
             "state_dir": str(self.settings.state_dir),
@@ -344,6 +345,12 @@ class Scheduler:
         if self.metrics_address:
             target = {"address": self.metrics_address, "pid": os.getpid(), "rank": None}
             _write_private(self._target_file(), json.dumps(target))
+
+    def _local_address(self) -> str:
+        """Under which programs on this machine reach us."""
+        host, _ = split_address(self.settings.listen)
+        loopback = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+        return join_address(loopback, split_address(self.address)[1])
 
     def _target_file(self) -> Path:
         """By which `oneflow cluster metrics-targets` finds us."""

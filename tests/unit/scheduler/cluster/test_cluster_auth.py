@@ -1,0 +1,147 @@
+"""Tokens, roles and limits: who is let in, how often, and how it is counted."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from oneflow.core.errors import AuthError, JobSpecError, StoreError
+from oneflow.protos import cluster_pb2 as pb
+from oneflow.scheduler.cluster.audit import Audit
+from oneflow.scheduler.cluster.auth import ROLES, Guard, Tokens, Use, _secret
+from oneflow.scheduler.cluster.metrics import ClusterMetrics
+from oneflow.scheduler.cluster.refusals import DeniedError, ExhaustedError, NotFoundError, status_of
+from oneflow.scheduler.cluster.settings import Limits
+from oneflow.scheduler.jobs import tokens as token_rules
+
+
+class Context:
+    """As much of gRPC's as the guard looks at."""
+
+    def __init__(self, *metadata: tuple[str, str]) -> None:
+        self._metadata = metadata
+
+    def invocation_metadata(self) -> tuple[tuple[str, str], ...]:
+        return self._metadata
+
+    def peer(self) -> str:
+        return "ipv4:127.0.0.1:4711"
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Any:
+    wall = SimpleNamespace(now=1000.0)
+    made = {
+        role: token_rules.create(role, role, 1000.0, lifetime_s=100.0)
+        for role in ("admin", "submit", "view", "daemon")
+    }
+    tokens = Tokens([record for record, _ in made.values()], lambda: wall.now)
+    metrics = ClusterMetrics(tmp_path / "db")
+    limits = Limits(requests_per_s=10.0, burst=3, streams=2, daemon_factor=10)
+    guard = Guard(tokens, limits, Audit(tmp_path / "audit.log"), metrics, lambda: wall.now)
+
+    def admit(role: str, method: str, is_stream: bool = False) -> Any:
+        context = Context(("authorization", f"Bearer {made[role][1]}"))
+        return guard.admit(f"/oneflow.{method}", context, is_stream)
+
+    secrets = {role: secret for role, (_, secret) in made.items()}
+    return SimpleNamespace(
+        wall=wall, guard=guard, metrics=metrics, admit=admit, secrets=secrets, tokens=tokens
+    )
+
+
+def test_every_method_has_a_role() -> None:
+    services = pb.DESCRIPTOR.services_by_name
+    methods = {
+        f"/oneflow.{name}/{method.name}"
+        for name, service in services.items()
+        for method in service.methods
+    }
+    assert set(ROLES) == methods
+
+
+def test_roles_let_in_who_may(scene: Any) -> None:
+    for role, method in (
+        ("admin", "Cluster/Drain"),
+        ("submit", "Jobs/Submit"),
+        ("submit", "Jobs/Get"),
+        ("view", "Jobs/Logs"),
+        ("daemon", "Daemons/Attach"),
+    ):
+        _, who, _ = scene.admit(role, method)
+        assert (who.name, who.role) == (role, role)
+    for role, method in (
+        ("submit", "Cluster/Drain"),
+        ("view", "Jobs/Cancel"),
+        ("daemon", "Jobs/Get"),
+        ("admin", "Daemons/Attach"),
+        ("submit", "Jobs/NewMethod"),
+    ):
+        with pytest.raises(DeniedError, match=f"role {role}"):
+            scene.admit(role, method)
+    assert scene.metrics.auth_failures["role"] == 5
+
+
+@pytest.mark.parametrize("key", ["authorization", "oneflow-token"])
+def test_failures_are_told_apart(scene: Any, key: str) -> None:
+    prefix = "Bearer " if key == "authorization" else ""
+    for secret, reason in (("", "missing"), ("oft_wrong", "bad")):
+        with pytest.raises(AuthError) as refused:
+            scene.guard.admit("/oneflow.Jobs/Get", Context((key, prefix + secret)), False)
+        assert secret == "" or secret not in str(refused.value)
+        assert scene.metrics.auth_failures[reason] == 1
+    scene.wall.now = 2000.0
+    context = Context((key, prefix + scene.secrets["view"]))
+    with pytest.raises(AuthError, match="expired"):
+        scene.guard.admit("/oneflow.Jobs/Get", context, False)
+    assert scene.metrics.auth_failures["expired"] == 1
+
+
+def test_other_schemes_are_no_token() -> None:
+    assert _secret((("authorization", "Basic YWJj"),)) == ""
+    assert _secret((("authorization", "bearer  abc"),)) == "abc"
+    assert _secret((("user-agent", "x"),)) == ""
+
+
+def test_the_bucket_refills(scene: Any) -> None:
+    for _ in range(3):
+        scene.admit("view", "Jobs/Get")
+    with pytest.raises(ExhaustedError, match="try again in 100 ms"):
+        scene.admit("view", "Jobs/Get")
+    scene.admit("submit", "Jobs/Get")  # each token has its own
+    scene.wall.now += 0.1
+    scene.admit("view", "Jobs/Get")
+    for _ in range(30):
+        scene.admit("daemon", "Daemons/Fetch")
+
+
+def test_streams_are_counted_while_they_are_open() -> None:
+    use = Use(10.0, 10, 2, 0.0)
+    use.open_stream()
+    use.open_stream()
+    with pytest.raises(ExhaustedError, match="2 streams"):
+        use.open_stream()
+    use.streams -= 1
+    use.open_stream()
+
+
+def test_a_token_that_is_revoked_is_not_valid_any_more(scene: Any) -> None:
+    token, _, _ = scene.admit("view", "Jobs/Watch", True)
+    assert scene.tokens.is_valid(token)
+    revoked = token_rules.revoke(scene.tokens.records, "view")
+    scene.tokens.records = [t for t in scene.tokens.records if t.name != "view"] + revoked
+    assert not scene.tokens.is_valid(token)
+
+
+def test_errors_have_their_codes() -> None:
+    for error, status in (
+        (DeniedError("x"), "PERMISSION_DENIED"),
+        (AuthError("x"), "UNAUTHENTICATED"),
+        (JobSpecError("x"), "INVALID_ARGUMENT"),
+        (StoreError("x"), "UNAVAILABLE"),
+        (NotFoundError("x"), "NOT_FOUND"),
+    ):
+        assert status_of(error) == status

@@ -1,0 +1,131 @@
+"""What daemons say is checked where it comes in; what the store gets is put together rightly."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from oneflow.core.control_channel import PROTOCOL
+from oneflow.core.errors import ConfigError, ProtocolError
+from oneflow.protos import cluster_pb2 as pb
+from oneflow.scheduler.cluster.attempts_log import AttemptsLog
+from oneflow.scheduler.cluster.driver import _compacted
+from oneflow.scheduler.cluster.logs import Wanted
+from oneflow.scheduler.cluster.wire import event_of, joined
+from oneflow.scheduler.jobs.events import DaemonBeat, RankExited, Remove, Save, SaveEpoch
+from oneflow.scheduler.jobs.records import Assignment, JobRecord, JobSpec
+
+KEY = pb.AttemptId(job_id="j1", attempt=1, rank=0)
+
+
+def hello(**fields: Any) -> pb.Hello:
+    whole = {
+        "daemon": "n1/cpu:0",
+        "node": "n1",
+        "device_type": "cpu",
+        "incarnation": 5,
+        "protocol": PROTOCOL,
+        "address": "10.0.0.1",
+    }
+    return pb.Hello(**{**whole, **fields})
+
+
+def test_a_hello_becomes_a_joining() -> None:
+    running = pb.RunningAttempt(id=KEY, phase="running", last_step=3)
+    event = joined(hello(running=[running], epoch=4))
+    assert (event.daemon, event.incarnation, event.last_epoch) == ("n1/cpu:0", 5, 4)
+    assert (event.running[0].job_id, event.running[0].last_step) == ("j1", 3)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"daemon": "n1"},
+        {"daemon": "n1/tpu:0"},
+        {"daemon": "../../n1/cpu:0"},
+        {"node": "a b"},
+        {"device_type": "tpu"},
+        {"address": "10.0.0.1; rm"},
+        {"incarnation": 0},
+        {"running": [pb.RunningAttempt(id=KEY, phase="dancing")]},
+        {"running": [pb.RunningAttempt(id=pb.AttemptId(job_id="../x"), phase="running")]},
+    ],
+)
+def test_a_hello_that_cannot_be_is_refused(fields: dict[str, Any]) -> None:
+    with pytest.raises(ProtocolError):
+        joined(hello(**fields))
+
+
+def test_a_daemon_of_another_protocol_is_told_both() -> None:
+    with pytest.raises(ConfigError, match=f"protocol {PROTOCOL + 1}, this scheduler {PROTOCOL}"):
+        joined(hello(protocol=PROTOCOL + 1))
+
+
+def test_messages_become_events() -> None:
+    beat = pb.DaemonMessage(epoch=3, beat=pb.DaemonBeat(number=1))
+    assert event_of(beat, "d") == DaemonBeat("d", 3)
+    exited = pb.Exited(id=KEY, exit_code=-9, reason="SIGNAL", cause="killed", pid=7)
+    event = event_of(pb.DaemonMessage(epoch=3, exited=exited), "d", lambda: 9.0)
+    assert event == RankExited("d", 3, "j1", 1, 0, -9, "SIGNAL", "killed", 0, 9.0, 7)
+    assert event_of(pb.DaemonMessage(), "d") is None
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        pb.DaemonMessage(progress=pb.Progress(id=KEY, step=2**63)),
+        pb.DaemonMessage(progress=pb.Progress(id=KEY, metrics={str(n): 0 for n in range(2000)})),
+        pb.DaemonMessage(progress=pb.Progress(id=KEY, metrics={"x" * 500: 0})),
+        pb.DaemonMessage(progress=pb.Progress(id=KEY, checkpoint="x" * 5000)),
+        pb.DaemonMessage(progress=pb.Progress(id=pb.AttemptId(job_id="a/b"))),
+        pb.DaemonMessage(exited=pb.Exited(id=KEY, last_step=2**64 - 1)),
+        pb.DaemonMessage(prepared=pb.Prepared(id=KEY, master_port=70_000)),
+    ],
+)
+def test_messages_that_cannot_be_are_refused(message: pb.DaemonMessage) -> None:
+    with pytest.raises(ProtocolError):
+        event_of(message, "d")
+
+
+def test_offsets_of_logs_are_checked() -> None:
+    request = pb.LogsRequest(ranks=[2, 0, 2], offsets={"1/0/stdout": 7, "2/0/stderr": 1})
+    request.follow = True
+    wanted = Wanted.parse(request)
+    assert wanted.ranks == (0, 2)
+    assert wanted.offsets == {(1, 0, "stdout"): 7, (2, 0, "stderr"): 1}
+    assert wanted.first_attempt(JobRecord("j", JobSpec(), attempt=3)) == 1
+    for bad in ("1/0", "1/0/stdin", "x/0/stdout", "1/-1/stdout", "../0/stdout"):
+        with pytest.raises(ProtocolError):
+            Wanted.parse(pb.LogsRequest(offsets={bad: 1}))
+
+
+def test_changes_that_wait_for_the_store_are_put_together() -> None:
+    def save(job: str, step: int) -> Save:
+        return Save(JobRecord(job, JobSpec(), last_step=step))
+
+    changes = [save("a", 1), SaveEpoch(1), save("b", 1), save("a", 2), Remove("b"), SaveEpoch(2)]
+    assert _compacted(changes) == [save("a", 2), Remove("b"), SaveEpoch(2)]
+    again = [save("a", 1), Remove("a"), save("a", 2), save("a", 3)]
+    assert _compacted(again) == [Remove("a"), save("a", 3)]
+
+
+def test_places_of_earlier_attempts_are_remembered(tmp_path: Path) -> None:
+    def record(attempt: int, node: str) -> JobRecord:
+        place = Assignment(0, f"{node}/cpu:0", node, "cpu:0")
+        return JobRecord("j", JobSpec(), attempt=attempt, assignments=(place,))
+
+    log = AttemptsLog(tmp_path, [])
+    log.note([Save(record(1, "n1")), Save(record(1, "n1"))])
+    log.note([Save(record(2, "n2"))])
+    log = AttemptsLog(tmp_path, [record(2, "n2")])
+    log.note([Save(record(3, "n3"))])
+    assert len((tmp_path / "j" / "attempts.jsonl").read_text().splitlines()) == 3
+    nodes = [log.places(record(3, "n3"), n)[0].node for n in (1, 2, 3)]
+    assert nodes == ["n1", "n2", "n3"]
+    with open(tmp_path / "j" / "attempts.jsonl", "a") as file:
+        file.write('{"attempt": 4, "ra')  # torn by a crash
+    assert log.places(record(3, "n3"), 4) == ()
+    log.note([Remove("j")])
+    assert not (tmp_path / "j").exists()

@@ -121,6 +121,7 @@ def event_of(
                 _step(e.last_step),
                 wall(),
                 e.pid,
+                e.leaving,
             )
         case "progress":
             return _progressed(message.progress, daemon, epoch, wall())

@@ -85,10 +85,13 @@ class SchedulerProcess:
 class Client:
     """Stubs with a token. Close it."""
 
-    def __init__(self, scheduler: SchedulerProcess, token: str | None = None) -> None:
+    def __init__(
+        self, scheduler: SchedulerProcess, token: str | None = None, channel: Any = None
+    ) -> None:
         from grpc import aio
 
-        self.channel = aio.insecure_channel(scheduler.known["address"], options=channel_options())
+        address = scheduler.known["address"]
+        self.channel = channel or aio.insecure_channel(address, options=channel_options())
         secret = scheduler.token() if token is None else token
         self.metadata = (("authorization", f"Bearer {secret}"),)
         self.stubs: dict[str, Any] = {}

@@ -515,6 +515,46 @@ def test_it_refuses_to_listen_beyond_loopback_without_tls(tmp_path: Path) -> Non
     assert (code, "init-tls" in said) == (78, True)
 
 
+def test_tls_asks_everyone_for_a_certificate(tmp_path: Path) -> None:
+    pytest.importorskip("cryptography")
+    from grpc import aio
+
+    from oneflow.scheduler.cluster.tls import channel_credentials, init_tls
+
+    certificates, strange = tmp_path / "tls", tmp_path / "strange"
+    init_tls(certificates)
+    init_tls(strange)
+    scheduler = SchedulerProcess(tmp_path, tls=str(certificates), listen="0.0.0.0:0").start()
+    assert stat.S_IMODE((certificates / "scheduler.key").stat().st_mode) == 0o600
+
+    async def ask(folder: Path | None) -> str:
+        import grpc
+
+        address = scheduler.known["address"]
+        channel = aio.insecure_channel(address)
+        if folder is not None:
+            channel = aio.secure_channel(address, channel_credentials(folder, "client"))
+        client = Client(scheduler, channel=channel)
+        try:
+            return str((await client.call("Cluster.Status", timeout=10)).version)
+        except grpc.RpcError as error:
+            return str(error.code().name)
+        finally:
+            await channel.close()
+
+    async def scene() -> list[str]:
+        answers = [await ask(folder) for folder in (None, strange, certificates)]
+        for name in ("ca", "scheduler", "client"):
+            for kind in ("crt", "key"):  # renewed by another authority, while it runs
+                (strange / f"{name}.{kind}").rename(certificates / f"{name}.{kind}")
+        return [*answers, await ask(certificates)]
+
+    answers = run(scene())
+    assert answers[:2] == ["UNAVAILABLE", "UNAVAILABLE"]
+    assert answers[2] == answers[3] != "UNAVAILABLE"
+    assert scheduler.stop() == 0
+
+
 # ---- files and pages -----------------------------------------------------------------------------
 
 

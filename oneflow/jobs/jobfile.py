@@ -19,7 +19,7 @@ from oneflow.core.errors import CheckpointError
 from oneflow.core.graph import LogicalGraph
 from oneflow.io.container import Container
 from oneflow.io.files import OpenFile, read_bytes
-from oneflow.jobs.archive import Entry, Part, digest_of, read_entries
+from oneflow.jobs.archive import Part, digest_of, read_entries
 from oneflow.jobs.description import MAX_JSON_NBYTES, Description, decode
 from oneflow.jobs.errors import JobFileError
 from oneflow.jobs.graph_entry import check_ports, decode_graph, named
@@ -159,10 +159,6 @@ class JobFile:
     def part(self, name: str) -> Part:
         """An entry's bytes."""
         return Part(self._file, self._entries[name])
-
-    def entry(self, name: str) -> Entry:
-        """Where an entry lies in the file."""
-        return self._entries[name]
 
     def inside(self) -> tuple[Path, int, Part]:
         """Where the arrays of the data lie in this file."""

@@ -8,7 +8,6 @@ variables.safetensors    the final variables, optimizer state among them
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -82,12 +81,3 @@ def write_arrays(
         raise
     pending.commit()
     sync_folder(folder)
-
-
-def list_outputs(job_dir: Path) -> list[str]:
-    """Names of the files that can be fetched."""
-    try:
-        names = os.listdir(job_dir / FOLDER)
-    except FileNotFoundError:
-        return []
-    return sorted(n for n in names if not n.startswith("."))

@@ -7,8 +7,6 @@ the compiler works out the rest (gradients become sums over the ranks where they
 
 from __future__ import annotations
 
-import math
-
 from oneflow.core.errors import PlacementError
 from oneflow.core.graph import LogicalGraph, Node
 from oneflow.core.placement import Placement
@@ -83,14 +81,3 @@ def gather_outputs(graph: LogicalGraph, wanted: set[int], devices: int, device_t
         whole.stage = value.node.stage
         graph.set_input(node, 0, whole.outputs[0])
         node.placement = everywhere
-
-
-def batch_rows(shape: tuple[int, ...]) -> int:
-    """Rows of a batch: dim 0, or 1 for a number."""
-    return shape[0] if shape else 1
-
-
-def least_memory(graph: LogicalGraph) -> int:
-    """Bytes of all variables and inputs, whole."""
-    nodes = (n for n in graph if n.op in ("variable", "input"))
-    return sum(math.prod(v.type.shape) * int(v.type.dtype.bytes) for n in nodes for v in n.outputs)

@@ -26,6 +26,7 @@ from oneflow.core.frames import Frames
 from oneflow.distributed import ending
 from oneflow.distributed.world import close_world
 from oneflow.jobs.stopping import Stop, StoppedError
+from oneflow.jobs.threads import limit_threads
 
 WARM = (
     "oneflow.protos.cluster_pb2",
@@ -211,6 +212,9 @@ def configure(begin: Any) -> Config:
         attempt=max(1, p.id.attempt),
     )
     set_config(config)
+    threads = begin.env.get("OMP_NUM_THREADS", "")
+    if threads.isdecimal() and int(threads):
+        limit_threads(int(threads))
     return config
 
 

@@ -136,6 +136,7 @@ class Attempt:
                 job_file=str(job_file),
                 plan_file=plan_file,
                 job_dir=str(job_dir),
+                env={"OMP_NUM_THREADS": "1"} if num_ranks > 1 else {},
             )
             worker.send(begin=begin)
 

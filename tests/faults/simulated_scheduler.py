@@ -209,11 +209,15 @@ class SimulatedScheduler:
         self._check(event)
         if self.undone and not self._catch_up():
             if isinstance(event, Submitted) and any(isinstance(a, Save) for a in actions):
-                self.table.withdraw(event.job_id)
+                self._withdraw(event.job_id)
             else:
                 self.undone += actions
             return False
         return self._perform_all(actions, event)
+
+    def _withdraw(self, job_id: str) -> None:
+        self.table.withdraw(job_id)
+        self.history.states.pop(job_id, None)
 
     def _catch_up(self) -> bool:
         undone, self.undone = self.undone, []
@@ -228,7 +232,7 @@ class SimulatedScheduler:
                 self._perform(action)
             except StoreError:
                 if isinstance(event, Submitted) and number == 0:
-                    self.table.withdraw(event.job_id)
+                    self._withdraw(event.job_id)
                 else:
                     self.undone = actions[number:]
                 return False

@@ -134,6 +134,8 @@ class Host:
         match event:
             case Progressed():
                 METRICS.progressed(event.key.job_id, event.step)
+                if event.checkpoint:
+                    METRICS.checkpointed(event.key.job_id, event.checkpoint_step)
             case ProcessExited():
                 self._warm_up()  # while what is left of the rank is cleared away
             case TreeEnded():
@@ -230,7 +232,7 @@ class Host:
             protocol=PROTOCOL,
             pid=os.getpid(),
             epoch=self.mind.epoch,
-            draining=self.mind.is_draining or self.mind.is_unhealthy,
+            draining=self.mind.refuses_work,
         )
 
     def _hear(self, message: pb.SchedulerMessage) -> None:

@@ -91,6 +91,36 @@ def run_daemon(device: str, file: Path | None, **flags: Any) -> None:
     raise SystemExit(main(_daemon_settings(device, found)))
 
 
+HEALTH = click.option("--address", metavar="ADDRESS", required=True, help="Of the service.")
+HEALTH_S = click.option("--timeout", type=float, default=5.0, show_default=True, help="Seconds.")
+
+
+@scheduler.command("health")
+@HEALTH
+@HEALTH_S
+@click.option("--tls-dir", type=FOLDER, help="ca.crt, client.crt and client.key.")
+def scheduler_health(address: str, timeout: float, tls_dir: Path | None) -> None:
+    """Asks its gRPC health service; exit code 0 if it serves, else 69. For probes."""
+    _probe(address, "oneflow.Scheduler", timeout, tls_dir)
+
+
+@daemon.command("health")
+@HEALTH
+@HEALTH_S
+def daemon_health(address: str, timeout: float) -> None:
+    """Asks its gRPC health service (--health-addr); exit code 0 if it serves, else 69."""
+    _probe(address, "oneflow.Daemon", timeout, None)
+
+
+def _probe(address: str, service: str, timeout_s: float, tls: Path | None) -> None:
+    from oneflow.cluster.connection import is_serving
+
+    if not is_serving(address, service, timeout_s, tls):
+        click.echo(f"oneflow: {service} at {address} does not serve", err=True)
+        raise SystemExit(69)
+    click.echo("serving")
+
+
 def _daemon_settings(device: str, found: Any) -> Any:
     from oneflow.cluster.finding import find_address
     from oneflow.cluster.settings import config_dir, environment, load_settings, state_dir

@@ -207,6 +207,20 @@ def error_of(code: str, name: str, text: str, address: str) -> OneFlowError:
     return ClusterRequestError(text)
 
 
+def is_serving(address: str, service: str, timeout_s: float, tls: Path | None = None) -> bool:
+    """What the gRPC health service at `address` (host:port or unix:<path>) says of `service`."""
+    import grpc
+    from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+    with _open_channel(address, tls) as channel:
+        request = health_pb2.HealthCheckRequest(service=service)
+        try:
+            answer = health_pb2_grpc.HealthStub(channel).Check(request, timeout=timeout_s)
+        except grpc.RpcError:
+            return False
+    return bool(answer.status == health_pb2.HealthCheckResponse.SERVING)
+
+
 def _open_channel(address: str, tls: Path | None) -> Any:
     import os
 
@@ -214,6 +228,8 @@ def _open_channel(address: str, tls: Path | None) -> Any:
     os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
     import grpc
 
+    if address.startswith("unix:"):
+        return grpc.insecure_channel(address, options=channel_options())
     host, port = split_address(address)
     if tls is None:
         return grpc.insecure_channel(join_address(resolve(host), port), options=channel_options())

@@ -108,13 +108,15 @@ class CollectiveCounters:
 class JobCounters:
     """Of one training job."""
 
-    __slots__ = ("last_step", "last_step_at", "samples", "steps")
+    __slots__ = ("checkpoint_at", "checkpoint_step", "last_step", "last_step_at", "samples", "steps")
 
     def __init__(self) -> None:
         self.steps = 0
         self.samples = 0
         self.last_step = -1
         self.last_step_at = 0.0
+        self.checkpoint_step = -1
+        self.checkpoint_at = 0.0
 
 
 class SchedulerCounters:
@@ -254,6 +256,11 @@ class Metrics:
         counters.steps += max(step - max(counters.last_step, 0), 0)
         counters.last_step = step
         counters.last_step_at = time.time()
+
+    def checkpointed(self, job: str, step: int) -> None:
+        """A checkpoint of `job` is complete, as its rank in another process says."""
+        counters = self._job(label_value(job))
+        counters.checkpoint_step, counters.checkpoint_at = step, time.time()
 
     def checkpoint(self, direction: str, nbytes: int) -> None:
         """direction: read or write."""
@@ -462,6 +469,17 @@ class _Collector:
         )
         yield histogram(
             "oneflow_train_step_duration_seconds", "Time of one step.", [({}, m.step_durations)]
+        )
+        saved = [(k, c) for k, c in jobs if c.checkpoint_at]
+        yield gauge(
+            "oneflow_checkpoint_last_step",
+            "Step of the last complete checkpoint.",
+            [({"job": k}, c.checkpoint_step) for k, c in saved],
+        )
+        yield gauge(
+            "oneflow_checkpoint_last_success_timestamp_seconds",
+            "When the last checkpoint was complete.",
+            [({"job": k}, c.checkpoint_at) for k, c in saved],
         )
         yield counter(
             "oneflow_checkpoint_bytes",

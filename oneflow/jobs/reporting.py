@@ -24,7 +24,6 @@ class Reporter:
         self._frames, self._id, self._total = frames, id, total_steps
         self._news = threading.Condition()
         self._latest: tuple[int, dict[str, float]] | None = None
-        self._checkpoints: list[tuple[str, int]] = []
         self._closed = False
         self.last_step = 0
         self._thread = threading.Thread(target=self._run, name="progress", daemon=True)
@@ -38,10 +37,11 @@ class Reporter:
             self._news.notify()
 
     def checkpoint(self, path: str, step: int) -> None:
-        """A checkpoint is complete; each is told."""
-        with self._news:
-            self._checkpoints.append((path, step))
-            self._news.notify()
+        """A checkpoint is complete. Sent before it returns, since older ones are removed then."""
+        try:
+            self._send(self.last_step, {}, path, step)
+        except OSError as error:
+            log.warning("the daemon does not hear of checkpoint %s: %s", path, error)
 
     def close(self, timeout_s: float = 5.0) -> None:
         """Sends what is left."""
@@ -53,20 +53,17 @@ class Reporter:
     def _run(self) -> None:
         while True:
             with self._news:
-                while not (self._latest or self._checkpoints or self._closed):
+                while not (self._latest or self._closed):
                     self._news.wait()
                 latest, self._latest = self._latest, None
-                checkpoints, self._checkpoints = self._checkpoints, []
                 closed = self._closed
             try:
-                for path, step in checkpoints:
-                    self._send(self.last_step, {}, path, step)
                 if latest is not None:
                     self._send(*latest)
             except OSError as error:  # the reader of commands sees it too, and ends the process
                 log.warning("the daemon does not listen: %s", error)
                 return
-            if closed and not (self._latest or self._checkpoints):
+            if closed and not self._latest:
                 return
             if not closed:
                 time.sleep(INTERVAL_S)

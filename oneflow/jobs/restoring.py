@@ -50,13 +50,15 @@ def restore(path: str, variables: Mapping[str, Variable], *, may_fall_back: bool
 
 
 def _candidates(path: Path, may_fall_back: bool) -> list[str]:
-    """As rank 0 sees them: the wanted one, then older ones, newest first."""
+    """As rank 0 sees them: the wanted one, then older ones, newest first; if it is not there any
+    more, newer ones have taken its place."""
     pact = Pact(f"checkpoint {path}")
     found = [str(path)]
     match = FOLDER.fullmatch(path.name)
     if may_fall_back and match and pact.rank == 0:
-        older = [n for n in saved_steps(path.parent) if n < int(match.group(1))]
-        found += [str(path.parent / f"step-{n}") for n in reversed(older)]
+        is_gone, wanted = not path.exists(), int(match.group(1))
+        others = [n for n in saved_steps(path.parent) if n < wanted or (is_gone and n > wanted)]
+        found += [str(path.parent / f"step-{n}") for n in reversed(others)]
     listed: list[str] = pact.meet(found)[0]
     return listed
 

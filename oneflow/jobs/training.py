@@ -116,6 +116,7 @@ class Training:
             )
             self._step = self._saver.last_step = found.step
             self._feeder.resume(found.cursor)
+            self._reporter.progress(self._step, {})  # it may be the last one already
             log.info("going on from %s, step %d", found.path, found.step)
         self._bound.job.step = self._d.first_step + self._step
         self._next_meeting = self._step + 1

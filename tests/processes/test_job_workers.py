@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import runpy
+import shutil
 import signal
 import sys
 from pathlib import Path
@@ -177,6 +178,19 @@ def test_a_damaged_checkpoint_gives_way_to_an_older_one(
     path = str(folder / "step-20")
     second = Attempt(files["train"], tmp_path, 1, number=2, resume_from=path).succeeds()
     assert second.curve == undisturbed[1].curve and "step-20" in second.workers[0].text()
+
+
+def test_going_on_from_the_last_step_ends_in_order(
+    files: dict[str, Path], undisturbed: dict[int, Attempt], tmp_path: Path
+) -> None:
+    """An attempt that was killed after its last checkpoint, before its end."""
+    shutil.copytree(undisturbed[2].job_dir, tmp_path, dirs_exist_ok=True)
+    state = state_of(undisturbed[2])
+    (tmp_path / "outputs" / "variables.safetensors").unlink()
+    path = str(tmp_path / "checkpoints" / f"step-{STEPS}")
+    found = Attempt(files["train"], tmp_path, 2, number=2, resume_from=path).succeeds()
+    assert [p.step for p in found.workers[0].progress] == [STEPS]
+    assert state_of(found) == state and found.curve == undisturbed[2].curve
 
 
 def test_a_checkpoint_that_the_user_names_must_be_good(

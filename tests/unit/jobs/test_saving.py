@@ -140,6 +140,14 @@ def test_damage_is_found_and_an_older_one_taken(tmp_path: Path, damage: str) -> 
     assert restore(str(last), variables(), may_fall_back=True).step == 1
 
 
+def test_one_that_was_removed_gives_way_to_the_newest(tmp_path: Path) -> None:
+    """Its end was told, the end of newer ones was not: the rank was killed."""
+    saved(tmp_path, [1, 2, 3])
+    assert restore(str(tmp_path / "step-1"), variables(), may_fall_back=True).step == 3
+    with pytest.raises(CheckpointError, match="step-1"):
+        restore(str(tmp_path / "step-1"), variables(), may_fall_back=False)
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [

@@ -182,8 +182,13 @@ class Guard(aio.ServerInterceptor):  # type: ignore[misc]
 
     def admit(self, method: str, context: Any, is_stream: bool) -> tuple[TokenRecord, Caller, Use]:
         """Raises AuthError, DeniedError or ExhaustedError. Opens a stream that must be closed."""
-        peer = str(context.peer())
         secret = _secret(context.invocation_metadata() or ())
+        return self.admit_secret(method, secret, str(context.peer()), is_stream)
+
+    def admit_secret(
+        self, method: str, secret: str, peer: str, is_stream: bool = False
+    ) -> tuple[TokenRecord, Caller, Use]:
+        """The same for who does not come by gRPC."""
         try:
             token = self._tokens.find(secret)
         except AuthError:

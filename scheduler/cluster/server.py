@@ -25,6 +25,7 @@ from oneflow.scheduler.cluster.attempts_log import AttemptsLog
 from oneflow.scheduler.cluster.audit import AUDIT_FILE, Audit
 from oneflow.scheduler.cluster.blobs import Blobs
 from oneflow.scheduler.cluster.driver import Driver, tick
+from oneflow.scheduler.cluster.http_page import HttpPage, Route
 from oneflow.scheduler.cluster.lines import Lines
 from oneflow.scheduler.cluster.lock import StateLock
 from oneflow.scheduler.cluster.metrics import ClusterMetrics
@@ -301,8 +302,6 @@ class Scheduler:
             await asyncio.sleep(every_s)
 
     async def _open_page(self) -> None:
-        from oneflow.scheduler.cluster.http_page import HttpPage
-
         settings = self.settings
         if not settings.metrics_addr:
             return
@@ -311,8 +310,17 @@ class Scheduler:
             self.metrics,
             lambda: self._is_ready and not self.driver.is_store_down,
             settings.hosts,
+            self._page_routes(),
         )
         self.metrics_address = self._page.address
+
+    def _page_routes(self) -> Route:
+        if not self.settings.ui:
+            return lambda path, headers: None
+        from oneflow.scheduler.cluster.page import Page
+
+        loop = asyncio.get_running_loop()
+        return Page(loop, self._guard, self.driver, self._points, self.plans).route
 
     def about(self) -> pb.ClusterStatus:
         """What `Status` says besides daemons and jobs."""

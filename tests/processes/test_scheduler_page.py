@@ -1,0 +1,105 @@
+"""The read-only page: who may see it, what it may do, and that a browser shows it."""
+
+from __future__ import annotations
+
+import json
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from browser import Browser
+from scheduler_harness import Client, FakeDaemon, SchedulerProcess, run
+
+from oneflow.protos import cluster_pb2 as pb
+
+NASTY = "<img src=x onerror=alert(1)>"
+
+
+@pytest.fixture
+def scheduler(tmp_path: Path) -> Iterator[SchedulerProcess]:
+    found = SchedulerProcess(tmp_path, allow_scripts=True, ui=True, tick_s=0.1).start()
+    yield found
+    found.kill()
+
+
+def ask(scheduler: SchedulerProcess, path: str, token: str = "", method: str = "GET") -> Any:
+    """Status, headers, body."""
+    url = f"http://{scheduler.known['metrics_address']}{path}"
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    wanted = urllib.request.Request(url, headers=headers, method=method)
+    try:
+        with urllib.request.urlopen(wanted, timeout=10) as reply:
+            return reply.status, dict(reply.headers), reply.read()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, dict(error.headers), error.read()
+
+
+async def train(scheduler: SchedulerProcess) -> None:
+    """A job that has run a while, and one with a name that wants to be HTML."""
+    daemon = await FakeDaemon(scheduler).attach()
+    async with Client(scheduler) as client:
+        await client.submit("digits", name="digits")
+        id_ = (await daemon.told("start")).id
+        for step in range(1, 51):
+            metrics = {"loss": 2.3 / step, "accuracy": 1 - 1 / step}
+            await daemon.progress(id_, step, total_steps=100, metrics=metrics)
+        await client.submit("waiting", name=NASTY)
+        follow = client.call("Jobs.Metrics", pb.MetricsRequest(job_id="digits", follow=True))
+        async for point in follow:
+            if point.step == 50:
+                follow.cancel()
+                break
+    await daemon.detach()
+
+
+def test_the_page_needs_a_token_and_changes_nothing(scheduler: SchedulerProcess) -> None:
+    run(train(scheduler))
+    status, headers, body = ask(scheduler, "/")
+    policy = headers["Content-Security-Policy"]
+    assert status == 200
+    assert "default-src 'none'" in policy
+    assert "unsafe" not in policy
+    assert b"http" not in body.replace(b"http-equiv", b"")  # nothing from elsewhere
+    for path in ("/api/jobs", "/api/cluster", "/api/jobs/digits", "/api/jobs/digits/points"):
+        assert ask(scheduler, path)[0] == 401
+        assert ask(scheduler, path, "oft_" + "x" * 40)[0] == 401
+        assert ask(scheduler, path, scheduler.token("daemon.token"))[0] == 403
+        assert ask(scheduler, path, scheduler.token(), "POST")[0] in (405, 501)
+    admin = scheduler.token()
+    status, headers, body = ask(scheduler, "/api/jobs/digits", admin)
+    job = json.loads(body)
+    assert (job["state"], job["step"], job["ranks"][0]["phase"]) == ("RUNNING", 50, "running")
+    assert "Access-Control-Allow-Origin" not in headers
+    points = json.loads(ask(scheduler, "/api/jobs/digits/points?from=48", admin)[2])
+    assert [(p["step"], points["next"]) for p in points["points"]] == [(49, 50), (50, 50)]
+    assert ask(scheduler, "/api/jobs/nothing", admin)[0] == 404
+
+
+def test_there_is_no_page_unless_it_is_asked_for(tmp_path: Path) -> None:
+    scheduler = SchedulerProcess(tmp_path).start()
+    assert ask(scheduler, "/")[0] == 404
+    assert ask(scheduler, "/api/jobs", scheduler.token())[0] == 404
+    assert scheduler.stop() == 0
+
+
+def test_a_browser_shows_jobs_curve_and_ranks(scheduler: SchedulerProcess, tmp_path: Path) -> None:
+    run(train(scheduler))
+    with Browser(tmp_path / "profile") as browser:
+        browser.open(f"http://{scheduler.known['metrics_address']}/#digits")
+        assert browser.run("getComputedStyle(document.getElementById('content')).display") == "none"
+        browser.run(f"document.getElementById('token').value = {json.dumps(scheduler.token())}")
+        browser.run("document.querySelector('#login button').click()")
+        browser.until("document.querySelectorAll('#jobs tr').length === 2")
+        browser.until("document.getElementById('path').getAttribute('d').length > 100")
+        text = browser.run("document.body.innerText")
+        for wanted in ("digits", "RUNNING", "50 / 100", "n1/cpu:0", "running", NASTY):
+            assert wanted in text, wanted
+        assert browser.run("document.querySelectorAll('img').length") == 0
+        assert browser.run("document.getElementById('metric').value") == "loss"
+        picture = browser.screenshot(tmp_path / "page.png")
+        assert len(picture) > 10_000
+        assert browser.problems() == []

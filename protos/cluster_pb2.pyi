@@ -459,20 +459,22 @@ class Prepared(_message.Message):
     def __init__(self, id: _Optional[_Union[AttemptId, _Mapping]] = ..., error: _Optional[str] = ..., master_port: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class Exited(_message.Message):
-    __slots__ = ("id", "exit_code", "reason", "cause", "last_step", "pid")
+    __slots__ = ("id", "exit_code", "reason", "cause", "last_step", "pid", "leaving")
     ID_FIELD_NUMBER: _ClassVar[int]
     EXIT_CODE_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
     CAUSE_FIELD_NUMBER: _ClassVar[int]
     LAST_STEP_FIELD_NUMBER: _ClassVar[int]
     PID_FIELD_NUMBER: _ClassVar[int]
+    LEAVING_FIELD_NUMBER: _ClassVar[int]
     id: AttemptId
     exit_code: int
     reason: str
     cause: str
     last_step: int
     pid: int
-    def __init__(self, id: _Optional[_Union[AttemptId, _Mapping]] = ..., exit_code: _Optional[int] = ..., reason: _Optional[str] = ..., cause: _Optional[str] = ..., last_step: _Optional[int] = ..., pid: _Optional[int] = ...) -> None: ...
+    leaving: bool
+    def __init__(self, id: _Optional[_Union[AttemptId, _Mapping]] = ..., exit_code: _Optional[int] = ..., reason: _Optional[str] = ..., cause: _Optional[str] = ..., last_step: _Optional[int] = ..., pid: _Optional[int] = ..., leaving: bool = ...) -> None: ...
 
 class Progress(_message.Message):
     __slots__ = ("id", "step", "total_steps", "metrics", "checkpoint", "checkpoint_step")

@@ -111,6 +111,10 @@ class Daemon:
         handler: Callable[[Any], list[Action]] = getattr(self, _HANDLERS[type(event)])
         return handler(event)
 
+    @property
+    def refuses_work(self) -> bool:
+        return self.is_leaving or self.is_draining or self.is_unhealthy
+
     def running(self) -> list[Running]:
         """What it says of itself when it attaches."""
         if self.key is None or self.phase in (Phase.IDLE, Phase.PREPARING):
@@ -153,7 +157,7 @@ class Daemon:
         if key == self.key:
             is_ready = self.phase is not Phase.PREPARING
             return [SayPrepared(key, self._port)] if is_ready else []
-        if self.is_leaving or self.is_draining or self.is_unhealthy:
+        if self.refuses_work:
             return [SayPrepared(key, error=self._why_not(), reason="PREEMPTED")]
         if self.phase in (Phase.RUNNING, Phase.STOPPING):
             error = f"it is still busy with {self.key}"
@@ -282,8 +286,8 @@ class Daemon:
             cause = f"{why} ({cause})" if cause else why
         if event.num_left:
             cause = f"{cause}; {event.num_left} of its processes cannot be killed"
-        code = found.exit_code
-        return SayExited(event.key, code, reason, cause, self._last.step, found.pid)
+        code, step = found.exit_code, self._last.step
+        return SayExited(event.key, code, reason, cause, step, found.pid, self.is_leaving)
 
     def _note_end(self, end: SayExited) -> SayExited:
         self.ends[end.key] = end

@@ -237,6 +237,7 @@ class SayExited:
     cause: str
     last_step: int = 0
     pid: int = 0
+    leaving: bool = False  # the daemon takes no more work
 
 
 @dataclass(frozen=True)

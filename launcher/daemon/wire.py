@@ -117,6 +117,7 @@ def say(action: SayPrepared | SayProgress | SayExited) -> pb.DaemonMessage:
                     cause=_text(action.cause),
                     last_step=action.last_step,
                     pid=action.pid,
+                    leaving=action.leaving,
                 )
             )
 

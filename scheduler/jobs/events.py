@@ -121,6 +121,8 @@ class RankPrepared:
 
 @dataclass(frozen=True)
 class RankExited:
+    """leaving: the daemon was told to end, and takes no more work."""
+
     daemon: str
     epoch: int
     job_id: str
@@ -132,6 +134,7 @@ class RankExited:
     last_step: int = 0
     at: float = 0.0
     pid: int = 0
+    leaving: bool = False
 
 
 @dataclass(frozen=True)

@@ -71,7 +71,7 @@ class Reports:
             attempt.ended_at = self.desk.now if attempt.ended_at is None else attempt.ended_at
         elif not attempt.is_our_doing(event):
             self.attempts.fail(attempt, _failure(attempt, rank, event))
-        if event.reason == "PREEMPTED" and not attempt.is_stopping:
+        if event.leaving:
             self.fleet.start_draining(event.daemon, self.desk.now)
         self.attempts.close_if_over(attempt)
 

@@ -162,6 +162,7 @@ class FakeDaemon:
         self._stream: Any = None
         self._tasks: list[asyncio.Task[None]] = []
         self._news = asyncio.Event()
+        self._writing = asyncio.Lock()
 
     async def attach(self, running: tuple[pb.RunningAttempt, ...] = (), **hello: Any) -> FakeDaemon:
         """Returns when it is welcomed, or fenced."""
@@ -220,7 +221,8 @@ class FakeDaemon:
 
     async def say(self, **message: Any) -> None:
         fields = {"epoch": self.epoch, **message}
-        await self._stream.write(pb.DaemonMessage(**fields))
+        async with self._writing:  # one at a time: gRPC wants it so
+            await self._stream.write(pb.DaemonMessage(**fields))
 
     async def progress(self, id_: pb.AttemptId, step: int, **more: Any) -> None:
         await self.say(progress=pb.Progress(id=id_, step=step, **more))
@@ -255,7 +257,8 @@ class FakeDaemon:
             case "prepare" if self.is_prepared:
                 await self.say(prepared=pb.Prepared(id=message.prepare.id, master_port=4000))
             case "read_log":
-                await self._answer_log(message.read_log)
+                work = self._answer_log(message.read_log)
+                self._tasks.append(asyncio.ensure_future(work))
             case "read_file":
                 await self._answer_file(message.read_file)
             case "infer":

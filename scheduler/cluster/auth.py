@@ -56,6 +56,7 @@ ROLES: Mapping[str, str] = {
 """The least role for each method; one that is not here may not be called."""
 
 UNBOUNDED = frozenset(("/oneflow.Jobs/Infer",))  # as large as gRPC lets through
+UNPACED = frozenset(("/oneflow.Jobs/Infer",))  # limited by how many wait, not by how often
 MAX_LIMITED = 10_000  # tokens whose use is remembered
 
 log = get_logger(__name__)
@@ -95,10 +96,10 @@ class Tokens:
         """Raises AuthError."""
         return token_rules.find(self.records, secret, self._wall())
 
-    def is_valid(self, token: TokenRecord) -> bool:
-        """Now, whatever it was when it was found."""
+    def valid_digests(self) -> set[bytes]:
+        """Of the tokens that may be used now."""
         now = self._wall()
-        return any(t.digest == token.digest and token_rules.is_valid(t, now) for t in self.records)
+        return {t.digest for t in self.records if token_rules.is_valid(t, now)}
 
     def why_not(self, secret: str) -> str:
         """The label of a failure: missing, bad or expired (or revoked)."""
@@ -174,8 +175,9 @@ class Guard(aio.ServerInterceptor):  # type: ignore[misc]
 
     def end_invalid(self) -> None:
         """Ends those whose token was revoked, or has expired."""
+        valid = self._tokens.valid_digests()
         for call in list(self._streams):
-            if call.token is not None and not self._tokens.is_valid(call.token):
+            if call.token is not None and call.token.digest not in valid:
                 call.interrupt(AuthError(f"the token {call.token.name!r} is not valid any more"))
 
     # -- one call ----------------------------------------------------------------------------------
@@ -201,7 +203,8 @@ class Guard(aio.ServerInterceptor):  # type: ignore[misc]
             self._failed("role", method, peer, token.name)
             raise DeniedError(str(error)) from None
         use = self._use(token)
-        use.ask(self._now())
+        if method not in UNPACED:
+            use.ask(self._now())
         if is_stream:
             use.open_stream()
         return token, Caller(token.name, token.role, peer), use

@@ -90,6 +90,7 @@ class DaemonsService(cluster_pb2_grpc.DaemonsServicer):
                 if not line.is_open:
                     return
                 self._take(line, message)
+                await self._driver.room()
             line.close("it ended the stream")
         except OneFlowError as error:
             self._metrics.message_rejected("malformed")

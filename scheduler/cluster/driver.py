@@ -42,6 +42,8 @@ from oneflow.scheduler.jobs.table import Table
 
 MAX_BATCH = 256
 MAX_UNDONE = 10_000
+MAX_QUEUE = 10_000
+ROOM_LOOK_S = 0.005
 T = TypeVar("T")
 
 log = get_logger(__name__)
@@ -89,6 +91,11 @@ class Driver:
     def tell(self, event: Event) -> None:
         """It happened."""
         self._queue.put_nowait(_Asked(event, None))
+
+    async def room(self) -> None:
+        """Waits while more has happened than can be done: who floods us is not read any more."""
+        while self._queue.qsize() >= MAX_QUEUE:
+            await asyncio.sleep(ROOM_LOOK_S)
 
     async def ask(self, event: Event) -> Rejected | None:
         """Returns when all it meant is durable; Rejected if it was refused.

@@ -21,7 +21,7 @@ from oneflow.scheduler.cluster.metrics import ClusterMetrics, make_registry
 
 PLAIN_TEXT = "text/plain; charset=utf-8"
 MAX_THREADS = 32
-IDLE_S = 30.0
+IDLE_S = 5.0
 
 
 @dataclass(frozen=True)

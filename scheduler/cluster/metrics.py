@@ -31,7 +31,6 @@ from oneflow.scheduler.jobs.events import (
     Event,
     Rejected,
     Submitted,
-    TellFenced,
     TellWelcome,
 )
 from oneflow.scheduler.jobs.limits import DEVICE_TYPES
@@ -94,6 +93,7 @@ class ClusterMetrics:
         )
         self.certificates: dict[str, float] = {}  # component -> expiry, seconds since the epoch
         self._recovering: set[str] = set()
+        self._lost: set[str] = set()
         self._placed_at: dict[str, float] = {}
 
     # -- counting ----------------------------------------------------------------------------------
@@ -140,8 +140,6 @@ class ClusterMetrics:
                     self.rejected_jobs["refused"] += 1
                 case TellWelcome() if isinstance(event, DaemonJoined):
                     self.joined += 1
-                case TellFenced() if not isinstance(event, DaemonJoined):
-                    self.lost["silent"] += 1
         if isinstance(event, DaemonGone) and event.reason in ("left", "died"):
             self.lost[event.reason] += 1
 
@@ -189,6 +187,14 @@ class ClusterMetrics:
             heartbeat_age_s=max((now - d.heard_at for d in live), default=0.0),
         )
         self._look_at_recovered(table)
+        self._look_at_lost(daemons, now)
+
+    def _look_at_lost(self, daemons: Sequence[DaemonRecord], now: float) -> None:
+        lost = {d.id: now - d.heard_at for d in daemons if d.state is DaemonState.LOST}
+        for daemon in lost.keys() - self._lost:
+            self.lost["silent"] += 1
+            self.failure_detected("heartbeat", lost[daemon])
+        self._lost = set(lost)
 
     def _look_at_recovered(self, table: Table) -> None:
         for job_id in list(self._recovering):

@@ -127,6 +127,9 @@ class Scheduler:
             raise
         await self._set_serving(True)
         self._is_ready = True
+        settings = self.settings
+        facts = {"address": self.address, "allow_scripts": settings.allow_scripts}
+        self._audit.note("start", "", "", **facts, ui=settings.ui, tls=settings.tls is not None)
         notify(self.settings.notify_socket, "READY=1")
         log.info("the scheduler serves at %s, metrics at %s", self.address, self.metrics_address)
 
@@ -442,6 +445,7 @@ class Scheduler:
                 await self.driver.close()
             self.plans.close()
             self._blobs.close()
+            self._audit.note("stop", "", "")
             self._audit.close()
         elif hasattr(self, "_database"):
             self._database.close()

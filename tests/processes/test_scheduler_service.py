@@ -187,7 +187,7 @@ def test_jobs_are_cancelled_restarted_and_removed(scheduler: SchedulerProcess) -
 
     run(scene())
     verbs = [entry["event"] for entry in scheduler.audit]
-    assert [v for v in verbs if v != "auth_failure"] == [
+    assert [v for v in verbs if v not in ("auth_failure", "start")] == [
         "submit",
         "remove",
         "cancel",
@@ -405,6 +405,30 @@ def test_sigterm_ends_streams_at_once_and_exits_0(scheduler: SchedulerProcess) -
     assert run(scene()) == ("UNAVAILABLE", "the scheduler stops")
     assert scheduler.wait() == 0
     assert list((scheduler.folder / "runtime").iterdir()) == []
+
+
+def test_a_cluster_is_drained_and_shut_down(scheduler: SchedulerProcess) -> None:
+    async def scene() -> None:
+        first = await FakeDaemon(scheduler).attach()
+        second = await FakeDaemon(scheduler, "n2/cpu:0").attach()
+        async with Client(scheduler) as client:
+            job = await client.submit(devices=2)
+            ids = [(await daemon.told("start")).id for daemon in (first, second)]
+            code, said = await client.refusal("Cluster.Drain", pb.DrainRequest(node="n3"))
+            assert (code, "'n3'" in said) == ("NOT_FOUND", True)
+            drain = pb.DrainRequest(node="n2", grace_s=60)
+            status = await client.call("Cluster.Drain", drain)
+            assert {d.node: d.state for d in status.daemons} == {"n1": "up", "n2": "draining"}
+            assert await second.told("drain")
+            await client.call("Cluster.Shutdown", pb.DrainRequest(grace_s=0))
+            for daemon, id_ in zip((first, second), ids, strict=True):
+                assert "drained" in (await daemon.told("stop")).why
+                await daemon.exit(id_, 143, "PREEMPTED")
+            assert (await client.until(job.id, "RESTARTING")).reason == "PREEMPTED"
+        await asyncio.gather(first.detach(), second.detach())
+
+    run(scene())
+    assert scheduler.wait() == 0
 
 
 # ---- who may -------------------------------------------------------------------------------------

@@ -32,5 +32,7 @@ def show(origin: bool, file: Path | None, output: str | None) -> None:
     rows = [(k.name, v.value, v.origin if origin else k.text) for k, v in found]
     if how == "wide":
         titles.append("variable")
-        rows = [(*row, k.variable) for row, (k, _) in zip(rows, found, strict=True)]
+        wide = [(*row, k.variable) for row, (k, _) in zip(rows, found, strict=True)]
+        click.echo(table(titles, wide))
+        return
     click.echo(table(titles, rows))

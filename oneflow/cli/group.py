@@ -75,6 +75,6 @@ def _be_quiet() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def choose_group(help: str) -> Callable[[Callable[..., Any]], Any]:
+def choose_group(help: str) -> Callable[[Callable[..., Any]], Verbs]:
     """A group of verbs with our way to end."""
     return click.group(cls=Verbs, context_settings=CONTEXT, help=help)

@@ -51,7 +51,7 @@ class _Submit(click.Command):
 @click.option("--wait", is_flag=True, help="Show its output; end with its exit code.")
 @click.argument("what", nargs=-1, type=click.UNPROCESSED, metavar="JOBFILE | -- PROGRAM ARGS...")
 @click.pass_context
-def submit(context: click.Context, what: tuple[str, ...], wait: bool, **flags: Any) -> None:
+def submit(context: click.Context, /, what: tuple[str, ...], wait: bool, **flags: Any) -> None:
     """Submits a job file (a graph with its data), or, after --, a program.
 
     Prints the job's id, and nothing else, on standard output. No shell sees the program's words.

@@ -9,7 +9,7 @@ import click
 from oneflow.core.errors import ConfigError
 
 
-class Duration(click.ParamType):
+class Duration(click.ParamType):  # type: ignore[type-arg]  # generic in new versions only
     """Seconds, from 90, 90s, 15m, 2h, 1h30m."""
 
     name = "duration"
@@ -23,7 +23,7 @@ class Duration(click.ParamType):
             self.fail(str(error), param, ctx)
 
 
-class Pair(click.ParamType):
+class Pair(click.ParamType):  # type: ignore[type-arg]  # generic in new versions only
     """key=value."""
 
     name = "key=value"
@@ -35,7 +35,7 @@ class Pair(click.ParamType):
         return key, rest
 
 
-class Ranks(click.ParamType):
+class Ranks(click.ParamType):  # type: ignore[type-arg]  # generic in new versions only
     """0, or 0,3, or 0-3,6."""
 
     name = "ranks"

@@ -34,7 +34,7 @@ def _loads(text: str) -> dict[str, Any]:
 
         return tomllib.loads(text)
     try:
-        import tomli
+        import tomli  # type: ignore[import-not-found,unused-ignore]
     except ImportError:
         raise ConfigError("files in TOML need Python 3.11, or the package tomli") from None
     found: dict[str, Any] = tomli.loads(text)

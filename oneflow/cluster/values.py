@@ -39,7 +39,8 @@ def tensor_of(message: pb.Tensor) -> Array:
             f"output {message.name[:80]!r}: {len(message.data)} bytes are no "
             f"{message.dtype[:20]}{list(shape)[:16]}"
         )
-    return np.frombuffer(message.data, dtype).reshape(shape).copy()
+    found: Array = np.frombuffer(message.data, dtype).reshape(shape).copy()
+    return found
 
 
 class OutputFile:

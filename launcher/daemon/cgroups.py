@@ -61,8 +61,15 @@ class Group:
     @property
     def bounds_pids(self) -> bool:
         """Whether the number of its processes is bounded by the kernel."""
+        return self._has("pids.max")
+
+    @property
+    def bounds_memory(self) -> bool:
+        return self._has("memory.max", "memory.limit_in_bytes")
+
+    def _has(self, *names: str) -> bool:
         folders = [base / self.name for base in self.hierarchies.folders]
-        return any((folder / "pids.max").exists() for folder in folders)
+        return any((folder / name).exists() for folder in folders for name in names)
 
     def pids(self) -> list[int]:
         """Living processes in it; only if `can_find`."""

@@ -282,7 +282,10 @@ class Host:
             return None
         self._num_groups += 1
         limits = self.settings.limits
-        return make_group(self._hierarchies, self._num_groups, limits.pids, limits.memory_nbytes)
+        group = make_group(self._hierarchies, self._num_groups, limits.pids, limits.memory_nbytes)
+        if limits.memory_nbytes and (group is None or not group.bounds_memory):
+            log.warning("ranks' memory is not bounded: no control group can do that here")
+        return group
 
     def _spared(self) -> set[int]:
         """Children of ours that are no rank's business."""

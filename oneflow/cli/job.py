@@ -39,7 +39,10 @@ class _Submit(click.Command):
 @click.option("--nodes", type=int, help="On exactly so many nodes.")
 @click.option("--priority", type=int, help="Higher first.")
 @click.option("--env", type=PAIR, multiple=True, help="A variable of the ranks; repeatable.")
-@click.option("--working-dir", type=click.Path(path_type=Path), help="A folder to send along.")
+@click.option(
+    "--working-dir",
+    help="A folder to send along; '': none. Else the current one, if the program is in it.",
+)
 @click.option("--steps", type=int, help="Of a graph job; else as its file says.")
 @click.option("--max-restarts", type=int, help="After failures that are the program's own.")
 @click.option("--restart-on", multiple=True, help="Only after this reason or exit code.")

@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from oneflow.cli.output import say
 from oneflow.cluster.client import Cluster, connect
 from oneflow.cluster.job import Job
 from oneflow.cluster.submitting import OPTIONS, read_job_file
@@ -29,7 +30,6 @@ def run_submit(
 
 def _wait(job: Job) -> int:
     from oneflow.cli.follow import follow_to_end
-    from oneflow.cli.output import say
 
     try:
         return follow_to_end(job)
@@ -72,6 +72,19 @@ def _named(what: tuple[str, ...], is_program: bool) -> dict[str, Any]:
     return {"graph": what[0]}
 
 
+def _folder_of(argv: list[str]) -> Path | None:
+    """The current folder, if a word of the command names a file in it: elsewhere it would not be
+    found.
+    """
+    here = Path.cwd()
+    for word in argv:
+        path = Path(word)
+        if word and not path.is_absolute() and ".." not in path.parts and path.is_file():
+            say(f"sends the folder {here} along, for {word}; --working-dir names another, or ''")
+            return here
+    return None
+
+
 def _submit(cluster: Cluster, asked: dict[str, Any]) -> Job:
     options = {name: asked[name] for name in OPTIONS if name in asked}
     job_id = asked.get("job_id")
@@ -80,4 +93,6 @@ def _submit(cluster: Cluster, asked: dict[str, Any]) -> Job:
             raise ConfigError("--working-dir: a graph job has no code, so it needs no folder")
         return cluster.submit(asked["graph"], job_id=job_id, **options)
     argv, folder = asked["argv"], asked.get("working_dir")
+    if folder is None:
+        folder = _folder_of(argv)
     return cluster.submit_script(argv, working_dir=folder, job_id=job_id, **options)

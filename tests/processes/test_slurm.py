@@ -17,7 +17,21 @@ from oneflow import nn
 
 SCRIPT = Path(__file__).resolve().parents[2] / "deploy" / "slurm" / "oneflow.sbatch"
 WAIT_S = 120.0
-SRUN = '#!/bin/bash\nwhile [[ "$1" == --* ]]; do shift; done\nexec "$@"\n'
+SRUN = """#!/bin/bash
+while [[ "$1" == --* ]]; do
+    [[ "$1" == --ntasks=* ]] && count="${1#--ntasks=}"
+    shift
+done
+for (( i = 0; i < count; i++ )); do
+    SLURM_LOCALID=$i "$@" &
+    echo $! >> "$SLURM_SUBMIT_DIR/tasks"
+done
+wait
+"""
+SCANCEL = """#!/bin/bash
+kill -TERM $(cat "$SLURM_SUBMIT_DIR/tasks")
+"""
+
 
 pytest.importorskip("cryptography")
 
@@ -37,11 +51,14 @@ class Fit(nn.Graph):
 
 
 def start(folder: Path, job_file: Path) -> subprocess.Popen[str]:
+    """The script as Slurm would start it on the one node of its job."""
     tools = folder / "bin"
     tools.mkdir(exist_ok=True)
     python = f'#!/bin/bash\nexec {sys.executable} -m oneflow "$@"\n'
     scontrol = f'#!/bin/bash\necho "$@" >> {folder}/scontrol\n'
-    for name, text in (("srun", SRUN), ("scontrol", scontrol), ("oneflow", python)):
+    (folder / "tasks").unlink(missing_ok=True)
+    shown = {"srun": SRUN, "scancel": SCANCEL, "scontrol": scontrol, "oneflow": python}
+    for name, text in shown.items():
         (tools / name).write_text(text)
         (tools / name).chmod(0o755)
     (folder / "run").mkdir(mode=0o700, exist_ok=True)
@@ -60,6 +77,7 @@ def start(folder: Path, job_file: Path) -> subprocess.Popen[str]:
         text=True,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
+        start_new_session=True,
     )
 
 

@@ -17,7 +17,7 @@ from oneflow.cli.follow import exit_code, last_line
 from oneflow.cli.main import cli
 from oneflow.cli.output import fields, table
 from oneflow.cli.records import job_details, job_table, record_as_dict
-from oneflow.cli.submit import merged
+from oneflow.cli.submit import _folder_of, merged
 from oneflow.cli.types import RANKS
 from oneflow.core.errors import JobSpecError
 from oneflow.scheduler.jobs.records import JobRecord, JobSpec, JobState
@@ -199,3 +199,14 @@ def test_checkpoints_are_listed_and_verified(tmp_path: Path) -> None:
     code, _, err = run("ckpt", "verify", str(tmp_path / "step-7"))
     assert code == 83
     assert "damaged" in err
+
+
+def test_the_folder_of_a_program_is_sent_along(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "here").mkdir()
+    (tmp_path / "here" / "train.py").touch()
+    monkeypatch.chdir(tmp_path / "here")
+    assert _folder_of(["python", "train.py", "--lr", "0.1"]) == tmp_path / "here"
+    assert _folder_of(["python", str(tmp_path / "here" / "train.py")]) is None
+    assert _folder_of(["python", "../here/train.py", "-c", ""]) is None

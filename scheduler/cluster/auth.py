@@ -18,7 +18,7 @@ import grpc
 from grpc import aio
 
 from oneflow.core.control_channel import TOKEN_KEY
-from oneflow.core.errors import AuthError, OneFlowError
+from oneflow.core.errors import AuthError, OneFlowError, ProtocolError
 from oneflow.core.log import get_logger
 from oneflow.scheduler.cluster.audit import Audit
 from oneflow.scheduler.cluster.metrics import ClusterMetrics
@@ -215,6 +215,9 @@ class Guard(aio.ServerInterceptor):  # type: ignore[misc]
             nbytes = request.ByteSize()
             raise ExhaustedError(f"a message of {nbytes} bytes; at most {MAX_MESSAGE_NBYTES}")
 
+    def malformed(self) -> None:
+        self._metrics.message_rejected("malformed")
+
     def answered(self, method: str, code: str, seconds: float | None) -> None:
         self._metrics.rpc_done(method.rpartition("/")[2], code, seconds)
 
@@ -264,9 +267,39 @@ def _guarded(guard: Guard, handler: Any, method: str) -> Any:
     make = getattr(grpc, f"{name}_rpc_method_handler")
     return make(
         wrap(guard, getattr(handler, name), method, handler.request_streaming),
-        request_deserializer=handler.request_deserializer,
+        request_deserializer=_lenient(handler.request_deserializer),
         response_serializer=handler.response_serializer,
     )
+
+
+class _Malformed:
+    """Stands for bytes that are no message, so that their sender can be told so."""
+
+
+_MALFORMED = _Malformed()
+
+
+def _lenient(read: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
+    from google.protobuf.message import DecodeError
+
+    def lenient(data: bytes) -> Any:
+        try:
+            return read(data)
+        except DecodeError:
+            return _MALFORMED
+
+    return lenient
+
+
+def _checked(message: Any) -> Any:
+    if message is _MALFORMED:
+        raise ProtocolError("the message cannot be read: is the client of another version?")
+    return message
+
+
+async def _checked_stream(messages: AsyncIterator[Any]) -> AsyncIterator[Any]:
+    async for message in messages:
+        yield _checked(message)
 
 
 def _one_answer(guard: Guard, behaviour: Any, method: str, takes_stream: bool) -> Any:
@@ -274,7 +307,7 @@ def _one_answer(guard: Guard, behaviour: Any, method: str, takes_stream: bool) -
         call = _Call(guard, method, context, takes_stream)
         try:
             call.begin(None if takes_stream else request)
-            return await behaviour(request, context)
+            return await behaviour(_checked_stream(request) if takes_stream else request, context)
         except BaseException as error:
             await call.fail(error)
             raise
@@ -290,7 +323,7 @@ def _many_answers(guard: Guard, behaviour: Any, method: str, takes_stream: bool)
         answers = None
         try:
             call.begin(None if takes_stream else request)
-            answers = behaviour(request, context)
+            answers = behaviour(_checked_stream(request) if takes_stream else request, context)
             async for message in answers:
                 yield message
         except BaseException as error:
@@ -323,7 +356,7 @@ class _Call:
             self._guard.opened(self)
         _caller.set(who)
         if request is not None:
-            self._guard.check_size(self._method, request)
+            self._guard.check_size(self._method, _checked(request))
 
     def interrupt(self, error: OneFlowError) -> None:
         """Ends the call with this error."""
@@ -337,6 +370,8 @@ class _Call:
             error = self._interruption
         if isinstance(error, OneFlowError):
             self._code = status_of(error)
+            if isinstance(error, ProtocolError):
+                self._guard.malformed()
             await self._abort(str(error), type(error).__name__)
         elif isinstance(error, Exception) and not isinstance(error, aio.AbortError):
             self._code = "INTERNAL"

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import suppress
 from typing import Any
 
-from oneflow.core.errors import ConfigError, OneFlowError, ProtocolError
+from oneflow.core.errors import OneFlowError, ProtocolError
 from oneflow.core.log import get_logger
 from oneflow.protos import cluster_pb2 as pb
 from oneflow.protos import cluster_pb2_grpc
@@ -70,13 +70,9 @@ class DaemonsService(cluster_pb2_grpc.DaemonsServicer):
             first = await asyncio.wait_for(messages.__anext__(), HELLO_S)
         except (asyncio.TimeoutError, StopAsyncIteration):
             raise ProtocolError("a daemon must say hello first") from None
-        try:
-            if first.WhichOneof("kind") != "hello" or first.ByteSize() > MAX_MESSAGE_NBYTES:
-                raise ProtocolError("a daemon must say hello first")
-            event = joined(first.hello)
-        except (ProtocolError, ConfigError):
-            self._metrics.message_rejected("malformed")
-            raise
+        if first.WhichOneof("kind") != "hello" or first.ByteSize() > MAX_MESSAGE_NBYTES:
+            raise ProtocolError("a daemon must say hello first")
+        event = joined(first.hello)
         peer = str(context.peer())
         line = Line(first.hello, peer, local_process(peer, first.hello.pid))
         self._lines.add(line)
@@ -93,7 +89,6 @@ class DaemonsService(cluster_pb2_grpc.DaemonsServicer):
                 await self._driver.room()
             line.close("it ended the stream")
         except OneFlowError as error:
-            self._metrics.message_rejected("malformed")
             log.warning("daemon %s at %s: %s", line.daemon, line.peer, error)
             line.close(str(error))
             raise

@@ -209,7 +209,7 @@ class JobsService(cluster_pb2_grpc.JobsServicer):
         id_ = pb.AttemptId(job_id=record.id, attempt=record.attempt, rank=0)
         data = await line.infer(pb.Infer(id=id_, inputs=request.inputs), timeout_s)
         if data.error:
-            raise ProtocolError(data.error)
+            raise RefusedError(data.error)
         return pb.InferReply(outputs=data.outputs)
 
     async def Outputs(self, request: pb.OutputRequest, context: Any) -> AsyncIterator[pb.BlobChunk]:

@@ -10,10 +10,15 @@ from collections.abc import AsyncIterator, Iterable
 from pathlib import Path
 from typing import Any
 
-from oneflow.core.errors import ProtocolError
+from oneflow.core.errors import OneFlowError
 from oneflow.protos import cluster_pb2 as pb
 from oneflow.scheduler.cluster.peers import LocalProcess
-from oneflow.scheduler.cluster.refusals import DeadlineError, UnavailableError
+from oneflow.scheduler.cluster.refusals import (
+    DeadlineError,
+    ExhaustedError,
+    NotFoundError,
+    UnavailableError,
+)
 
 MAX_MAIL = 20_000  # messages that wait for a daemon that does not read
 MAX_FILE_NBYTES = 64 << 30
@@ -95,7 +100,7 @@ class Line:
         self, request: pb.ReadFile, folder: Path, idle_s: float
     ) -> AsyncIterator[bytes]:
         """The bytes of an output, piece by piece. Raises UnavailableError, DeadlineError or
-        ProtocolError with what the daemon says.
+        NotFoundError with what the daemon says.
         """
         self._check_open()
         request.request = number = next(self._numbers)
@@ -152,15 +157,15 @@ class Spool:
             return
         try:
             if self._written + len(data.data) > MAX_FILE_NBYTES:
-                raise ProtocolError(f"the output is larger than {MAX_FILE_NBYTES >> 30} GiB")
+                raise ExhaustedError(f"the output is larger than {MAX_FILE_NBYTES >> 30} GiB")
             os.pwrite(self._file.fileno(), data.data, self._written)
             self._written += len(data.data)
             self._is_whole = data.is_last
             if data.error:
-                raise ProtocolError(data.error)
+                raise NotFoundError(data.error)
         except OSError as error:
             self._error = UnavailableError(f"no room for the output here: {error.strerror}")
-        except ProtocolError as error:
+        except OneFlowError as error:
             self._error = error
         self._news.set()
 

@@ -534,6 +534,33 @@ def test_messages_are_bounded(scheduler: SchedulerProcess) -> None:
     run(scene())
 
 
+def test_bytes_that_are_no_message_are_refused_and_counted(scheduler: SchedulerProcess) -> None:
+    async def scene() -> None:
+        import grpc
+
+        async with Client(scheduler) as client:
+            rubbish = b"\x0a\xff\xff\xff\xff\x0fx"
+            for method in ("Jobs/Get", "Cluster/Status"):
+                raw = client.channel.unary_unary(f"/oneflow.{method}")
+                for metadata, code in (
+                    (client.metadata, "INVALID_ARGUMENT"),
+                    ((), "UNAUTHENTICATED"),
+                ):
+                    with pytest.raises(grpc.RpcError) as refused:
+                        await raw(rubbish, metadata=metadata)
+                    assert refused.value.code().name == code
+        async with Client(scheduler, scheduler.token("daemon.token")) as client:
+            stream = client.channel.stream_stream("/oneflow.Daemons/Attach")
+            call = stream(iter([rubbish]), metadata=client.metadata)
+            with pytest.raises(grpc.RpcError) as refused:
+                await call.read()
+            assert refused.value.code().name == "INVALID_ARGUMENT"
+
+    run(scene())
+    page = scrape(scheduler, "/metrics").splitlines()
+    assert 'oneflow_scheduler_messages_rejected_total{reason="malformed"} 3.0' in page
+
+
 def test_it_refuses_to_listen_beyond_loopback_without_tls(tmp_path: Path) -> None:
     code, said = SchedulerProcess(tmp_path, listen="0.0.0.0:0").run_to_end()
     assert (code, "init-tls" in said) == (78, True)

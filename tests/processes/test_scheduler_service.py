@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import os
+import socket
 import stat
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -615,6 +617,30 @@ def test_secrets_are_for_their_owner_only(scheduler: SchedulerProcess) -> None:
     for path in (*private, runtime / "cluster.json"):
         assert stat.S_IMODE(path.stat().st_mode) == 0o600, path
     assert stat.S_IMODE(runtime.stat().st_mode) == 0o700
+
+
+def listening(pid: int) -> set[str]:
+    """host:port of every socket on which a process listens, as the kernel lists them."""
+    links = set()
+    for name in os.listdir(f"/proc/{pid}/fd"):
+        with suppress(OSError):
+            links.add(os.readlink(f"/proc/{pid}/fd/{name}"))
+    found = set()
+    for line in Path(f"/proc/{pid}/net/tcp").read_text().splitlines()[1:]:
+        fields = line.split()
+        if fields[3] == "0A" and f"socket:[{fields[9]}]" in links:
+            host, _, port = fields[1].partition(":")
+            address = socket.inet_ntoa(bytes.fromhex(host)[::-1])
+            found.add(f"{address}:{int(port, 16)}")
+    tcp6 = Path(f"/proc/{pid}/net/tcp6").read_text().splitlines()[1:]
+    wide = [f.split() for f in tcp6]
+    return found | {f[1] for f in wide if f[3] == "0A" and f"socket:[{f[9]}]" in links}
+
+
+def test_it_listens_where_it_says_and_nowhere_else(scheduler: SchedulerProcess) -> None:
+    known = scheduler.known
+    assert listening(known["pid"]) == {known["address"], known["metrics_address"]}
+    assert all(a.startswith("127.0.0.1:") for a in (known["address"], known["metrics_address"]))
 
 
 def scrape(scheduler: SchedulerProcess, path: str, **headers: str) -> str:

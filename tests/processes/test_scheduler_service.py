@@ -619,6 +619,9 @@ def test_secrets_are_for_their_owner_only(scheduler: SchedulerProcess) -> None:
     assert stat.S_IMODE(runtime.stat().st_mode) == 0o700
 
 
+MAPPED = "0000000000000000FFFF0000"  # an address of version 4, as a socket of version 6 has it
+
+
 def listening(pid: int) -> set[str]:
     """host:port of every socket on which a process listens, as the kernel lists them."""
     links = set()
@@ -626,15 +629,14 @@ def listening(pid: int) -> set[str]:
         with suppress(OSError):
             links.add(os.readlink(f"/proc/{pid}/fd/{name}"))
     found = set()
-    for line in Path(f"/proc/{pid}/net/tcp").read_text().splitlines()[1:]:
-        fields = line.split()
-        if fields[3] == "0A" and f"socket:[{fields[9]}]" in links:
-            host, _, port = fields[1].partition(":")
-            address = socket.inet_ntoa(bytes.fromhex(host)[::-1])
-            found.add(f"{address}:{int(port, 16)}")
-    tcp6 = Path(f"/proc/{pid}/net/tcp6").read_text().splitlines()[1:]
-    wide = [f.split() for f in tcp6]
-    return found | {f[1] for f in wide if f[3] == "0A" and f"socket:[{f[9]}]" in links}
+    for table in ("tcp", "tcp6"):
+        for line in Path(f"/proc/{pid}/net/{table}").read_text().splitlines()[1:]:
+            fields = line.split()
+            if fields[3] == "0A" and f"socket:[{fields[9]}]" in links:
+                host, _, port = fields[1].removeprefix(MAPPED).partition(":")
+                short = socket.inet_ntoa(bytes.fromhex(host)[::-1]) if len(host) == 8 else host
+                found.add(f"{short}:{int(port, 16)}")
+    return found
 
 
 def test_it_listens_where_it_says_and_nowhere_else(scheduler: SchedulerProcess) -> None:

@@ -121,6 +121,11 @@ class Plans:
         passed_s = time.monotonic() - found.started
         return f"compiling for {found.devices} devices: {found.where}, {passed_s:.1f} s"
 
+    def waiting(self) -> set[str]:
+        """Ids of jobs that wait for the compiler with devices in hand."""
+        compiles = self._under_way.values()
+        return {job_id for compile_ in compiles for job_id, _, _ in compile_.waiting}
+
     def _is_ours(self, record: JobRecord) -> bool:
         return self._compile_plan is not None and record.spec.kind is not JobKind.SCRIPT
 

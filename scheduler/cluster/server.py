@@ -290,6 +290,8 @@ class Scheduler:
     async def _each_tick(self) -> None:
         self.metrics.refresh(self.driver.table, time.monotonic())
         self._guard.end_invalid()
+        for job_id in self.plans.waiting():
+            self.driver.notify(job_id)  # who watches sees how far the compiler is
         if self._audit.is_new:
             await asyncio.to_thread(self._audit.sync)
         if time.monotonic() - self._swept_at > SWEEP_S:

@@ -254,6 +254,8 @@ def test_what_cannot_be_compiled_fails_with_the_compilers_words(
             slow = await client.submit(kind=GRAPH, graph=await upload(client, b"slow sleep=1.5"))
             await asyncio.sleep(0.7)
             assert "compiling for 1 devices: pass" in (await client.get(slow.id)).pending
+            notes = [r.pending async for r in some(client.call("Jobs.Watch", request(slow.id)), 3)]
+            assert len(set(notes)) > 1
             await client.call("Jobs.Cancel", request(slow.id))
             stop = await daemon.told("stop")
             await daemon.exit(stop.id, 143, "PREEMPTED")
@@ -264,6 +266,13 @@ def test_what_cannot_be_compiled_fails_with_the_compilers_words(
         await daemon.detach()
 
     run(scene())
+
+
+async def some(stream: Any, count: int) -> Any:
+    """The first few of a stream."""
+    for _ in range(count):
+        yield await stream.read()
+    stream.cancel()
 
 
 def test_uploads_that_lie_are_refused(scheduler: SchedulerProcess) -> None:
@@ -431,6 +440,21 @@ def test_a_cluster_is_drained_and_shut_down(scheduler: SchedulerProcess) -> None
 
     run(scene())
     assert scheduler.wait() == 0
+
+
+def test_systemd_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "notify"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as line:
+        line.bind(str(path))
+        line.settimeout(20)
+        env = {"NOTIFY_SOCKET": str(path), "WATCHDOG_USEC": "200000"}
+        scheduler = SchedulerProcess(tmp_path, env=env).start()
+        assert line.recv(100) in (b"READY=1", b"WATCHDOG=1")
+        while line.recv(100) != b"WATCHDOG=1":
+            pass
+        assert scheduler.stop() == 0
+        while line.recv(100) != b"STOPPING=1":
+            pass
 
 
 # ---- who may -------------------------------------------------------------------------------------

@@ -28,17 +28,20 @@ def cluster() -> None:
 @click.option("--file", type=click.Path(dir_okay=False, path_type=Path), help="A cluster.toml.")
 @click.option("--allow-scripts/--no-allow-scripts", default=None, help="Jobs that run programs.")
 @click.option("--ui/--no-ui", default=None, help="The read-only page beside /metrics.")
+@click.option("--on", "where", metavar="RAY", help="ray://host:10001 or auto: daemons there.")
 def up(daemons: int | None, device_type: str | None, file: Path | None, **flags: Any) -> None:
     """Starts a scheduler and a daemon per device on this machine, in the background.
 
     Nothing has to be configured; only this machine can connect. `oneflow cluster down` ends it.
     """
-    from oneflow.cluster.local import start
+    from oneflow.cluster.local import start, start_on_ray
     from oneflow.cluster.wishes import local_wish
 
+    where = flags.pop("where")
     asked = {"local.daemons": daemons, "local.device_type": device_type}
     asked |= {f"scheduler.{name}": value for name, value in flags.items()}
-    _show_up(start(local_wish(asked, file)))
+    wish = local_wish(asked, file)
+    _show_up(start_on_ray(wish, where) if where else start(wish))
 
 
 def _show_up(found: Any) -> None:

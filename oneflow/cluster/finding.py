@@ -27,4 +27,9 @@ def find_address(settings: Settings) -> str:
 
 def find_tls(settings: Settings) -> Path | None:
     """The folder of certificates, if the cluster uses TLS."""
-    return settings.path("client.tls_dir")
+    found = settings.path("client.tls_dir")
+    if found is None:
+        record = read_record(state_dir())
+        if record is not None and record.tls and record.address == find_address(settings):
+            return Path(record.tls)
+    return found

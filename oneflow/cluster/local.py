@@ -50,6 +50,7 @@ class Wish:
     ui: bool | None = None
     listen: str = "127.0.0.1:0"
     metrics_addr: str = "127.0.0.1:0"
+    tls_dir: str = ""
 
 
 @dataclass(frozen=True)
@@ -117,6 +118,69 @@ def _like(old: LocalCluster, wish: Wish) -> Wish:
     return replace(wish, allow_scripts=old.allow_scripts, ui=old.ui)
 
 
+def start_on_ray(wish: Wish, ray_address: str, timeout_s: float = START_S) -> Up:
+    """A scheduler here, and a daemon for each of the wish's devices on the nodes of a Ray cluster.
+
+    With other machines than this one, the scheduler listens beyond loopback, with TLS.
+    """
+    from oneflow.cluster.ray_daemons import is_all_here, start_daemons
+
+    begun = time.monotonic()
+    state = state_dir()
+    with _lock(state):
+        old = read_record(state)
+        if old is not None and any(p.is_alive for p in old.processes):
+            raise ConfigError("a cluster runs already: end it with `oneflow cluster down` first")
+        prepare_tokens(folder(state), config_dir())
+        if not is_all_here(ray_address):
+            wish = _beyond_loopback(state, wish)
+        address = _free_address(wish.listen)
+        scheduler = _spawn(state, "scheduler", address, wish)
+        processes = (process_of("scheduler", scheduler.pid),)
+        started = {"scheduler": scheduler}
+        flags = (bool(wish.allow_scripts), bool(wish.ui), ray_address)
+        record = LocalCluster(address, processes, *flags, 0, wish.tls_dir)
+        try:
+            write_record(state, record)
+            _wait_ready(record, timeout_s, started)
+            start_daemons(_order(state, wish, record))
+            record = replace(record, num_remote=len(wish.devices))
+            write_record(state, record)
+            status = _wait_ready(record, timeout_s, started)
+        except BaseException:
+            _end(processes, signal.SIGTERM, KILL_S)
+            remove_record(state)
+            raise
+    return Up(record, status, time.monotonic() - begun)
+
+
+def _beyond_loopback(state: Path, wish: Wish) -> Wish:
+    """Listens where other machines can connect, and for that has certificates."""
+    from oneflow.scheduler.cluster.tls import init_tls
+
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.connect(("192.0.2.1", 9))  # sends nothing: only asks for the way
+        host = str(probe.getsockname()[0])
+    tls = folder(state) / "tls"
+    init_tls(tls, [host])
+    return replace(wish, listen=f"{host}:0", tls_dir=str(tls))
+
+
+def _order(state: Path, wish: Wish, record: LocalCluster) -> Any:
+    from oneflow.cluster.ray_daemons import Order
+    from oneflow.scheduler.jobs.tokens import read_token_file
+
+    names = ("ca.crt", "daemon.crt", "daemon.key") if wish.tls_dir else ()
+    return Order(
+        address=record.ray,
+        count=len(wish.devices),
+        device_type=wish.devices[0].partition(":")[0],
+        token=read_token_file(folder(state) / DAEMON_TOKEN),
+        scheduler=record.address,
+        tls={name: (Path(wish.tls_dir) / name).read_bytes() for name in names},
+    )
+
+
 def _names(record: LocalCluster) -> tuple[str, ...]:
     return tuple(process.name for process in record.processes)
 
@@ -133,6 +197,10 @@ def stop(drain_s: float = 0.0) -> LocalCluster | None:
             return None
         if drain_s > 0 and record.scheduler.is_alive:
             _drain(record, drain_s)
+        if record.ray:
+            from oneflow.cluster.ray_daemons import stop_daemons
+
+            stop_daemons(record.ray)
         _end(record.daemons, signal.SIGTERM, DAEMON_END_S)
         _end((record.scheduler,), signal.SIGTERM, SCHEDULER_END_S)
         remove_record(state)
@@ -197,7 +265,7 @@ def _scheduler_argv(state: Path, address: str, wish: Wish) -> list[str]:
     argv = ["scheduler", "run", "--listen", address, "--metrics-addr", wish.metrics_addr, *where]
     argv.append("--allow-scripts" if wish.allow_scripts else "--no-allow-scripts")
     argv.append("--ui" if wish.ui else "--no-ui")
-    return argv
+    return [*argv, "--tls-dir", wish.tls_dir] if wish.tls_dir else argv
 
 
 def _daemon_argv(state: Path, device: str, address: str) -> list[str]:
@@ -215,7 +283,7 @@ def _wait_ready(
     from oneflow.cluster.connection import Patience
 
     deadline = time.monotonic() + timeout_s
-    cluster, wanted = None, len(record.daemons)
+    cluster, wanted = None, record.num_daemons
     try:
         while True:
             for name, process in (started or {}).items():

@@ -28,12 +28,21 @@ class Process:
 
 @dataclass(frozen=True)
 class LocalCluster:
-    """address: of the scheduler.  allow_scripts, ui: as it was started."""
+    """address: of the scheduler.  allow_scripts, ui: as it was started.  ray: address of the Ray
+    cluster that holds `num_remote` daemons, or "".  tls: folder of certificates, or "".
+    """
 
     address: str
     processes: tuple[Process, ...]
     allow_scripts: bool = False
     ui: bool = False
+    ray: str = ""
+    num_remote: int = 0
+    tls: str = ""
+
+    @property
+    def num_daemons(self) -> int:
+        return len(self.daemons) + self.num_remote
 
     @property
     def scheduler(self) -> Process:

@@ -53,7 +53,11 @@ def _renew(cluster: Any, every_s: float) -> None:
             sys.stdout.write(CLEAR + page(cluster) + "\n")
             sys.stdout.flush()
             time.sleep(every_s)
-    with Live(Text(page(cluster)), screen=True, auto_refresh=False) as live:
+
+    def shown() -> Text:
+        return Text(page(cluster), no_wrap=True, overflow="ellipsis")
+
+    with Live(shown(), screen=True, auto_refresh=False) as live:
         while True:
             time.sleep(every_s)
-            live.update(Text(page(cluster)), refresh=True)
+            live.update(shown(), refresh=True)

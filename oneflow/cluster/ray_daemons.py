@@ -97,7 +97,9 @@ def _connected(address: str) -> Iterator[Any]:
     except ImportError:
         raise ConfigError("--on ray: install the package ray (pip install ray)") from None
     try:
-        ray.init(address=address, namespace=NAMESPACE, log_to_driver=False, logging_level=logging.ERROR)
+        ray.init(
+            address=address, namespace=NAMESPACE, log_to_driver=False, logging_level=logging.ERROR
+        )
     except (ConnectionError, RuntimeError, ValueError) as error:
         raise ConfigError(f"--on {address}: no Ray cluster answers: {error}") from None
     try:

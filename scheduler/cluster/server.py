@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import signal
-import socket
 import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
-from oneflow.core.config import join_address, split_address
-from oneflow.core.control_channel import channel_options, is_loopback, resolve
-from oneflow.core.errors import ConfigError, OneFlowError
+from oneflow.core.control_channel import channel_options
+from oneflow.core.errors import OneFlowError
 from oneflow.core.log import get_logger
-from oneflow.core.metrics_http import make_private
 from oneflow.core.notify import notify
 from oneflow.protos import cluster_pb2 as pb
 from oneflow.scheduler.cluster.attempts_log import AttemptsLog
@@ -30,6 +25,13 @@ from oneflow.scheduler.cluster.lines import Lines
 from oneflow.scheduler.cluster.lock import StateLock
 from oneflow.scheduler.cluster.metrics import ClusterMetrics
 from oneflow.scheduler.cluster.performing import Performer
+from oneflow.scheduler.cluster.places import (
+    ADMIN_TOKEN_FILE,
+    DAEMON_TOKEN_FILE,
+    bind,
+    publish,
+    unpublish,
+)
 from oneflow.scheduler.cluster.plans import CompilePlan, Plans
 from oneflow.scheduler.cluster.points import Points
 from oneflow.scheduler.cluster.refusals import UnavailableError
@@ -40,17 +42,11 @@ from oneflow.scheduler.jobs.events import DrainAsked, TellPrepare
 from oneflow.scheduler.jobs.records import JobRecord, TokenRecord
 from oneflow.scheduler.jobs.store import SqliteStore
 from oneflow.scheduler.jobs.table import Table
-from oneflow.scheduler.ports import describe_holder, free_port
 
 DATABASE = "cluster.db"
-CLUSTER_FILE = "cluster.json"
-PORT_FILE = "port"
-ADMIN_TOKEN_FILE = "token"
-DAEMON_TOKEN_FILE = "daemon.token"
 SERVICES = ("", "oneflow.Scheduler")
 SWEEP_S = 60.0
 SHUTDOWN_POLL_S = 0.1
-WILDCARDS = ("0.0.0.0", "::")
 
 log = get_logger(__name__)
 
@@ -98,7 +94,7 @@ class Scheduler:
         self._compile_plan = compile_plan
         self._lock = StateLock(settings.state_dir)
         self._lines = Lines()
-        self._tls_files = ServerTls(settings.tls) if settings.tls is not None else None
+        self._tls = ServerTls(settings.tls) if settings.tls is not None else None
         self._server: Any = None
         self._guard: Any = None
         self._health: Any = None
@@ -121,7 +117,7 @@ class Scheduler:
             await self._serve()
             self._start_tasks()
             await self._open_page()
-            self._publish()
+            publish(self.settings, self.address, self.metrics_address)
         except BaseException:
             await self.stop()
             raise
@@ -227,54 +223,9 @@ class Scheduler:
         added.add_DaemonsServicer_to_server(daemons, server)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
         await self._set_serving(False)
-        self.address = self._bind()
+        credentials = self._tls.credentials() if self._tls is not None else None
+        self.address = bind(server, settings, credentials)
         await server.start()
-
-    def _bind(self) -> str:
-        host, port = split_address(self.settings.listen)
-        resolved = resolve(host)
-        tls = self._tls(resolved)
-        port = port or self._usual_port(resolved)
-        address = join_address(resolved, port)
-        try:
-            if tls is None:
-                bound = self._server.add_insecure_port(address)
-            else:
-                bound = self._server.add_secure_port(address, tls.credentials())
-        except RuntimeError:
-            bound = 0
-        if not bound:
-            raise ConfigError(
-                f"cannot listen on {address}: the port is in use{describe_holder(port)}, or the "
-                "address is not of this machine; choose another with --listen"
-            )
-        self._write_state(PORT_FILE, str(bound))
-        return join_address(socket.gethostname() if resolved in WILDCARDS else host, int(bound))
-
-    def _tls(self, host: str) -> Any:
-        if self._tls_files is not None:
-            return self._tls_files
-        if not is_loopback(host):
-            raise ConfigError(
-                f"{host} can be reached from other machines, but there is no TLS: make "
-                "certificates with `oneflow cluster init-tls` and name their folder with --tls, or "
-                "listen on 127.0.0.1"
-            )
-        return None
-
-    def _usual_port(self, host: str) -> int:
-        """That of the last time, for daemons that wait for us to come back; else a free one."""
-        from oneflow.scheduler.ports import check_port_is_free
-
-        try:
-            port = int((self.settings.state_dir / PORT_FILE).read_text())
-            check_port_is_free(host, port)
-            return port
-        except (OSError, ValueError, OverflowError, ConfigError):
-            return free_port(host)
-
-    def _write_state(self, name: str, text: str) -> None:
-        _write_private(self.settings.state_dir / name, text)
 
     def _start_tasks(self) -> None:
         works = [
@@ -297,7 +248,7 @@ class Scheduler:
         if time.monotonic() - self._swept_at > SWEEP_S:
             self._swept_at = time.monotonic()
             self._blobs.sweep()
-            expiry = self._tls_files.expiry() if self._tls_files is not None else None
+            expiry = self._tls.expiry() if self._tls is not None else None
             if expiry is not None:
                 self.metrics.certificates["scheduler"] = expiry
 
@@ -339,35 +290,6 @@ class Scheduler:
             allows_scripts=self.settings.allow_scripts,
             pid=os.getpid(),
         )
-
-    def _publish(self) -> None:
-        """Says to programs of this user where we are."""
-        runtime = self.settings.runtime_dir
-        make_private(runtime)
-        tls = self.settings.tls
-        found = {
-            "address": self._local_address(),
-            "metrics_address": self.metrics_address,
-            "pid": os.getpid(),
-            "state_dir": str(self.settings.state_dir),
-            "token_file": str(self.settings.state_dir / ADMIN_TOKEN_FILE),
-            "daemon_token_file": str(self.settings.state_dir / DAEMON_TOKEN_FILE),
-            "tls": str(tls.certificate.parent) if tls is not None else "",
-        }
-        _write_private(runtime / CLUSTER_FILE, json.dumps(found))
-        if self.metrics_address:
-            target = {"address": self.metrics_address, "pid": os.getpid(), "rank": None}
-            _write_private(self._target_file(), json.dumps(target))
-
-    def _local_address(self) -> str:
-        """Under which programs on this machine reach us."""
-        host, _ = split_address(self.settings.listen)
-        loopback = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
-        return join_address(loopback, split_address(self.address)[1])
-
-    def _target_file(self) -> Path:
-        """By which `oneflow cluster metrics-targets` finds us."""
-        return self.settings.runtime_dir / f"metrics-{os.getpid()}.json"
 
     async def _set_serving(self, is_serving: bool) -> None:
         from grpc_health.v1 import health_pb2
@@ -429,7 +351,7 @@ class Scheduler:
         if self._page is not None:
             page, self._page = self._page, None
             await asyncio.to_thread(page.stop)
-        self._unpublish()
+        unpublish(self.settings)
         self._lock.release()
 
     async def _stop_tasks(self) -> None:
@@ -452,13 +374,6 @@ class Scheduler:
         elif hasattr(self, "_database"):
             self._database.close()
 
-    def _unpublish(self) -> None:
-        self._target_file().unlink(missing_ok=True)
-        path = self.settings.runtime_dir / CLUSTER_FILE
-        with suppress(OSError, ValueError, AttributeError):
-            if json.loads(path.read_bytes()).get("pid") == os.getpid():
-                path.unlink()
-
 
 class _Releaser:
     """Removes the files of jobs that are removed; a `Listener` of the driver."""
@@ -474,15 +389,3 @@ class _Releaser:
             spec = before.spec
             plans = self._plans.of_graphs({spec.graph}) if spec.graph else set()
             self._blobs.release({spec.graph, spec.archive, *plans} - {""})
-
-
-def _write_private(path: Path, text: str) -> None:
-    """Whole or not at all, for this user only. Raises ConfigError."""
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
-        with open(os.open(partial, flags, 0o600), "w", encoding="utf-8") as file:
-            file.write(text)
-        partial.replace(path)
-    except OSError as error:
-        raise ConfigError(f"cannot write {path}: {error.strerror}") from None

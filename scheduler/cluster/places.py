@@ -1,0 +1,116 @@
+"""Where a scheduler serves: the port it takes, and the files that tell this user's programs."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from oneflow.core.config import join_address, split_address
+from oneflow.core.control_channel import is_loopback, resolve
+from oneflow.core.errors import ConfigError
+from oneflow.core.metrics_http import make_private
+from oneflow.scheduler.cluster.settings import SchedulerSettings
+from oneflow.scheduler.ports import check_port_is_free, describe_holder, free_port
+
+CLUSTER_FILE = "cluster.json"
+PORT_FILE = "port"
+ADMIN_TOKEN_FILE = "token"
+DAEMON_TOKEN_FILE = "daemon.token"
+LOOPBACK_OF = {"0.0.0.0": "127.0.0.1", "::": "::1"}
+
+
+# ---- the port ------------------------------------------------------------------------------------
+
+
+def bind(server: Any, settings: SchedulerSettings, credentials: Any) -> str:
+    """Gives a gRPC server its port; returns the address for others.
+
+    credentials: None for no TLS. Raises ConfigError for an address that cannot or may not be used.
+    """
+    host, port = split_address(settings.listen)
+    resolved = resolve(host)
+    if credentials is None and not is_loopback(resolved):
+        raise ConfigError(
+            f"{host} can be reached from other machines, but there is no TLS: make certificates "
+            "with `oneflow cluster init-tls` and name their folder with --tls-dir, or listen on "
+            "127.0.0.1"
+        )
+    port = port or _usual_port(settings, resolved)
+    address = join_address(resolved, port)
+    try:
+        if credentials is None:
+            bound = int(server.add_insecure_port(address))
+        else:
+            bound = int(server.add_secure_port(address, credentials))
+    except RuntimeError:
+        bound = 0
+    if not bound:
+        raise ConfigError(
+            f"cannot listen on {address}: the port is in use{describe_holder(port)}, or the "
+            "address is not of this machine; choose another with --listen"
+        )
+    write_private(settings.state_dir / PORT_FILE, str(bound))
+    return join_address(socket.gethostname() if resolved in LOOPBACK_OF else host, bound)
+
+
+def _usual_port(settings: SchedulerSettings, host: str) -> int:
+    """That of the last time, for daemons that wait for us to come back; else a free one."""
+    try:
+        port = int((settings.state_dir / PORT_FILE).read_text())
+        check_port_is_free(host, port)
+        return port
+    except (OSError, ValueError, OverflowError, ConfigError):
+        return free_port(host)
+
+
+# ---- telling -------------------------------------------------------------------------------------
+
+
+def publish(settings: SchedulerSettings, address: str, metrics_address: str) -> None:
+    """Says to programs of this user where we are. Raises ConfigError."""
+    state, tls = settings.state_dir, settings.tls
+    make_private(settings.runtime_dir)
+    host, _ = split_address(settings.listen)
+    found = {
+        "address": join_address(LOOPBACK_OF.get(host, host), split_address(address)[1]),
+        "metrics_address": metrics_address,
+        "pid": os.getpid(),
+        "state_dir": str(state),
+        "token_file": str(state / ADMIN_TOKEN_FILE),
+        "daemon_token_file": str(state / DAEMON_TOKEN_FILE),
+        "tls": str(tls.certificate.parent) if tls is not None else "",
+    }
+    write_private(settings.runtime_dir / CLUSTER_FILE, json.dumps(found))
+    if metrics_address:
+        target = {"address": metrics_address, "pid": os.getpid(), "rank": None}
+        write_private(_target_file(settings), json.dumps(target))
+
+
+def unpublish(settings: SchedulerSettings) -> None:
+    """Removes what is still ours."""
+    _target_file(settings).unlink(missing_ok=True)
+    path = settings.runtime_dir / CLUSTER_FILE
+    with suppress(OSError, ValueError, AttributeError):
+        if json.loads(path.read_bytes()).get("pid") == os.getpid():
+            path.unlink()
+
+
+def _target_file(settings: SchedulerSettings) -> Path:
+    """By which `oneflow cluster metrics-targets` finds us."""
+    return settings.runtime_dir / f"metrics-{os.getpid()}.json"
+
+
+def write_private(path: Path, text: str) -> None:
+    """Whole or not at all, for this user only. Raises ConfigError."""
+    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+        with open(os.open(partial, flags, 0o600), "w", encoding="utf-8") as file:
+            file.write(text)
+        partial.replace(path)
+    except OSError as error:
+        raise ConfigError(f"cannot write {path}: {error.strerror}") from None

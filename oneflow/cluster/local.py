@@ -159,7 +159,10 @@ def _beyond_loopback(state: Path, wish: Wish) -> Wish:
     from oneflow.scheduler.cluster.tls import init_tls
 
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.connect(("192.0.2.1", 9))  # sends nothing: only asks for the way
+        try:
+            probe.connect(("192.0.2.1", 9))  # sends nothing: only asks for the way
+        except OSError as error:
+            raise ConfigError(f"no address that others can reach: {error.strerror}") from None
         host = str(probe.getsockname()[0])
     tls = folder(state) / "tls"
     init_tls(tls, [host])

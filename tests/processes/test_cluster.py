@@ -9,7 +9,9 @@ import signal
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -105,8 +107,14 @@ def test_a_second_up_says_so(local: LocalTest) -> None:
 
 
 def test_only_loopback_is_listened_on(local: LocalTest) -> None:
-    pids = {process.pid for process in local.record.processes}
-    found = list(_listening(pids))
+    text = "import oneflow as flow; flow.env.get_world_size(); print('here', flush=True)"
+    job_id = submit(local, local.script("meets.py", f"{text}\ntime.sleep(60)")).stdout.strip()
+    with local.connect() as cluster:
+        assert next(cluster.job(job_id).logs(follow=True)).text == "here"
+        pids = {process.pid for process in local.record.processes}
+        found = list(_listening(pids | {child for pid in pids for child in _below(pid)}))
+        cluster.job(job_id).cancel()
+        cluster.job(job_id).wait(WAIT_S)
     assert found, "nothing listens"
     assert all(host.is_loopback for host, _ in found), found
 
@@ -115,11 +123,8 @@ def _listening(pids: set[int]) -> Iterator[tuple[Any, int]]:
     """Addresses on which these processes listen, from the kernel's tables."""
     inodes = set()
     for pid in pids:
-        for fd in Path(f"/proc/{pid}/fd").iterdir():
-            try:
-                inodes.add(os.readlink(fd))
-            except FileNotFoundError:
-                continue
+        with suppress(FileNotFoundError):  # of processes and files that have just gone
+            inodes |= {os.readlink(fd) for fd in Path(f"/proc/{pid}/fd").iterdir()}
     for name, width in (("tcp", 8), ("tcp6", 32)):
         for line in Path(f"/proc/net/{name}").read_text().splitlines()[1:]:
             fields = line.split()
@@ -147,6 +152,33 @@ def test_the_token_is_for_its_owner_only(local: LocalTest) -> None:
         del local.env["ONEFLOW_AUTH_TOKEN"]
 
 
+def test_what_operators_ask(local: LocalTest) -> None:
+    status = json.loads(local.run("cluster", "status", "-o", "json").stdout)
+    assert [d["device"] for d in status["daemons"]] == ["cpu:0", "cpu:1"]
+    assert status["allows_scripts"] is True
+    assert "cpu:1" in local.run("cluster", "nodes").stdout
+    assert status["address"] in local.run("top", "--once").stdout
+    targets = json.loads(local.run("cluster", "metrics-targets").stdout)
+    addresses = {entry["targets"][0] for entry in targets} | {status["metrics_address"]}
+    assert len(addresses) >= 3
+    for address in addresses:
+        with urllib.request.urlopen(f"http://{address}/metrics", timeout=WAIT_S) as page:
+            assert b"oneflow_build_info" in page.read()
+
+
+def test_a_token_may_what_its_role_may(local: LocalTest) -> None:
+    secret = local.run("cluster", "token", "create", "--role", "view", "eve").stdout.strip()
+    assert "eve" in local.run("cluster", "token", "list").stdout
+    assert secret not in local.run("cluster", "token", "list", "-o", "json").stdout
+    with flow.cluster.connect(local.record.address, secret) as cluster:
+        list(cluster.jobs())
+        with pytest.raises(AuthError, match="view"):
+            cluster.submit_script([sys.executable, "-c", "pass"])
+    assert local.run("cluster", "token", "revoke", "eve").returncode == 0
+    with pytest.raises(AuthError):
+        flow.cluster.connect(local.record.address, secret)
+
+
 # ---- scripts and their exit codes ----------------------------------------------------------------
 
 
@@ -168,6 +200,7 @@ def test_a_job_that_succeeds(local: LocalTest) -> None:
         ("if rank == 1: sys.exit(7)\ntime.sleep(60)", 7, "reason=USER_ERROR rank=1"),
         ("if rank == 0: os.kill(os.getpid(), 9)\ntime.sleep(60)", 137, "reason=SIGNAL rank=0"),
     ],
+    ids=["exit", "kill"],
 )
 def test_a_job_that_fails_gives_its_own_code(
     local: LocalTest, text: str, code: int, said: str
@@ -325,16 +358,24 @@ def _wait_for_child(pid: int) -> list[Process]:
     """All below a daemon, once it runs the script."""
     deadline = time.monotonic() + WAIT_S
     while time.monotonic() < deadline:
-        found, todo = [], [pid]
-        while todo:
-            for task in Path(f"/proc/{todo.pop()}/task").glob("*/children"):
-                children = [int(word) for word in task.read_text().split()]
-                found += children
-                todo += children
-        lines = [
-            Path(f"/proc/{p}/cmdline").read_text() for p in found if Path(f"/proc/{p}").exists()
-        ]
+        found = _below(pid)
+        lines = []
+        for child in found:
+            with suppress(FileNotFoundError):
+                lines.append(Path(f"/proc/{child}/cmdline").read_text())
         if any("stays.py" in line for line in lines):
             return [process_of("", child) for child in found]
         time.sleep(0.1)
     raise AssertionError("the script never started")
+
+
+def _below(pid: int) -> list[int]:
+    """Children of a process, and theirs."""
+    found, todo = [], [pid]
+    while todo:
+        for task in Path(f"/proc/{todo.pop()}/task").glob("*/children"):
+            with suppress(FileNotFoundError):
+                children = [int(word) for word in task.read_text().split()]
+                found += children
+                todo += children
+    return found

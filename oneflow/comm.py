@@ -273,7 +273,7 @@ def _pair(other: int, who: str, src: int, dst: int) -> tuple[Collectives, str]:
     """The collectives of this rank and another, and what both call the transfer between them."""
     check_rank(other, who)
     if src == dst:
-        raise PlacementError(f"{who}: rank {src} cannot send to itself")
+        raise PlacementError(f"{who}: rank {src} cannot exchange with itself")
     return world().collectives((min(src, dst), max(src, dst))), f"send(rank {src} to rank {dst})"
 
 

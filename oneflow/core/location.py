@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
+from collections.abc import Callable
 from types import FrameType
+from typing import Any, TypeVar
+
+from oneflow.core.errors import OneFlowError
+
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 _ROOMS = ("actors", "boxing", "kernels", "launcher", "protos", "scheduler")
@@ -61,6 +68,21 @@ def locate(error: Exception, module: str = "", where: str = "") -> None:
     inside = f", in module {module}" if module else ""
     if where:
         error.args = (f"{error.args[0]} ({where}{inside})",)
+
+
+def located(function: Function) -> Function:
+    """A function whose users' mistakes name the user's line."""
+
+    @functools.wraps(function)
+    def called(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return function(*args, **kwargs)
+        except OneFlowError as error:
+            if error.reason == OneFlowError.reason:
+                locate(error)
+            raise
+
+    return called  # type: ignore[return-value]
 
 
 def _raised_at(error: Exception) -> str:

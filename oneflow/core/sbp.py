@@ -184,5 +184,10 @@ def check_fits(nd_sbp: NdSbp, shape: tuple[int, ...], who: str) -> None:
             )
 
 
+def without_sums(nd_sbp: NdSbp) -> NdSbp:
+    """The same with copies where there are partial sums."""
+    return tuple(BROADCAST if s.is_partial else s for s in nd_sbp)
+
+
 def all_broadcast(num_axes: int) -> NdSbp:
     return (BROADCAST,) * num_axes

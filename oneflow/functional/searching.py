@@ -336,17 +336,19 @@ def multinomial(
     input: Tensor, num_samples: int, replacement: bool = False, generator: Any = None
 ) -> Tensor:
     """int64: `num_samples` places per row, drawn with the weights of the row."""
-    from oneflow.functional.creation import rand
+    from oneflow.functional.creation import layout_of, rand
     from oneflow.functional.reduction import cumsum
 
     weights = as_float(input).detach()
+    where = layout_of(weights, no_partial=True)
     if replacement:
         running = cumsum(weights, -1)
-        spots = rand((*input.type.shape[:-1], num_samples), generator=generator) * running[..., -1:]
+        shape = (*input.type.shape[:-1], num_samples)
+        spots = rand(shape, generator=generator, **where) * running[..., -1:]
         return searchsorted(running, spots, right=True)
     # The largest of log(w) + Gumbel noise is a draw with weights w; the k largest are k without
     # replacement.
-    noise = rand(input.type.shape, generator=generator, dtype=weights.type.dtype)
+    noise = rand(input.type.shape, generator=generator, dtype=weights.type.dtype, **where)
     keys = weights.log() - (-(noise.clamp(min=1e-30).log())).log()
     return topk(keys, num_samples)[1]  # type: ignore[no-any-return]
 

@@ -11,6 +11,7 @@ from oneflow.core import dtype as dtypes
 from oneflow.core.device import Device
 from oneflow.core.dtype import DType, dtype_of
 from oneflow.core.errors import DesyncError
+from oneflow.core.location import user_location
 from oneflow.core.placement import Placement
 from oneflow.core.tensor_type import TensorType
 from oneflow.functional.promotion import get_default_dtype
@@ -86,14 +87,15 @@ def _check_same_data(array: np.ndarray[Any, Any], placement: Placement) -> None:
 
     if placement.size == 1 or world().rank not in placement:
         return
-    said = f"{array.dtype.name}{list(array.shape)} {_checksum(array):x}"
-    sums = world().collectives(placement.rank_ids).gather_bytes(said.encode())
-    for rank, other in zip(placement.rank_ids, sums, strict=True):
-        if other != sums[0]:
+    said = f"{array.dtype.name}{list(array.shape)} {_checksum(array):x}\n{user_location()}"
+    everyone = world().collectives(placement.rank_ids).gather_bytes(said.encode())
+    (first, line), *others = (text.decode().split("\n") for text in everyone)
+    for rank, (other, where) in zip(placement.rank_ids[1:], others, strict=True):
+        if other != first:
             raise DesyncError(
                 "Each rank must have same input sequence or numpy array, but what rank "
-                f"{placement.rank_ids[0]} has (type and checksum: {sums[0].decode()}) is not what "
-                f"rank {rank} has ({other.decode()}). Make each rank's part global with "
+                f"{placement.rank_ids[0]} has (type and checksum: {first}; at {line}) is not what "
+                f"rank {rank} has ({other}; at {where}). Make each rank's part global with "
                 "to_global(placement, sbp) if they are meant to differ"
             )
 

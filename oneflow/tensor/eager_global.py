@@ -20,6 +20,7 @@ from oneflow.boxing.route import choose_route
 from oneflow.core.config import current_config
 from oneflow.core.device import Device
 from oneflow.core.errors import GraphError, PlacementError
+from oneflow.core.location import located
 from oneflow.core.op import Attr, Box, Op, infer_types, signatures
 from oneflow.core.placement import Placement
 from oneflow.core.rng import Rng
@@ -183,6 +184,7 @@ class Move:
         return self._route.run(shard, world().collectives)
 
 
+@located
 def create_global(
     op: type[Op], attrs: dict[str, Attr], placement: Placement, nd_sbp: NdSbp
 ) -> Tensor:
@@ -208,6 +210,7 @@ def create_global(
     return wrap_global(shard, type_, placement, nd_sbp)
 
 
+@located
 def from_whole(array: np.ndarray[Any, Any], placement: Placement, nd_sbp: NdSbp) -> Tensor:
     """The global tensor of an array that every rank has: each takes its part, nothing is sent."""
     from oneflow.core.dtype import dtype_of

@@ -13,9 +13,11 @@ import numpy as np
 from oneflow.autograd.grad_mode import is_grad_enabled
 from oneflow.autograd.tape import record_call
 from oneflow.boxing.boxes import groups_of, shard_box
+from oneflow.boxing.collectives.base import shortened
 from oneflow.core.config import current_config
 from oneflow.core.dtype import DType, dtype_of
-from oneflow.core.errors import DesyncError, DTypeError, ShapeError
+from oneflow.core.errors import DesyncError, DTypeError, OneFlowError, ShapeError
+from oneflow.core.location import user_location
 from oneflow.core.placement import Placement, coordinates
 from oneflow.core.sbp import NdSbp, check_fits
 from oneflow.core.tensor_type import TensorType
@@ -25,6 +27,7 @@ from oneflow.tensor.layout import check_layout
 from oneflow.tensor.tensor import Tensor, device_type, raw, wrap_global
 from oneflow.tensor.to_global import dual, relaid
 
+_MAX_LINE_NBYTES = 60  # of a source line told to the others: their beginnings are all alike
 _BALANCE_URL = (
     "https://github.com/Oneflow-Inc/oneflow/blob/master/oneflow/core/common/balanced_splitter.h"
 )
@@ -145,6 +148,7 @@ def _whole(x: Tensor, placement: Placement, nd_sbp: NdSbp, check_meta: bool) -> 
         list(x.type.shape),
         x.type.dtype.name,
         x._requires_grad,
+        shortened(user_location(), _MAX_LINE_NBYTES, 0.0),
     ]
     said = here.everyone.gather_bytes(json.dumps(mine).encode())
     return _agreed(tuple(said), placement, nd_sbp, check_meta)
@@ -156,6 +160,16 @@ def _agreed(
 ) -> Whole:
     """What the parts that all ranks describe make together. Raises on all ranks alike."""
     metas = [json.loads(text) for text in said]
+    try:
+        return _joined(metas, placement, nd_sbp, check_meta)
+    except OneFlowError as error:
+        lines = ", ".join(f"rank {rank}: {meta[5]}" for rank, meta in enumerate(metas))
+        error.args = (f"{error.args[0]} (called at {lines})",)
+        error.location = lines  # type: ignore[attr-defined]
+        raise
+
+
+def _joined(metas: list[Any], placement: Placement, nd_sbp: NdSbp, check_meta: bool) -> Whole:
     _same_request(metas)
     parts = {r: metas[r] for r in placement.rank_ids}
     shapes = {r: tuple(meta[2]) for r, meta in parts.items()}

@@ -7,8 +7,9 @@ from typing import Any
 from oneflow.autograd.tape import record_call
 from oneflow.core.config import current_config
 from oneflow.core.errors import DesyncError, GraphError, PlacementError, SbpError
+from oneflow.core.location import located
 from oneflow.core.placement import Placement
-from oneflow.core.sbp import BROADCAST, PARTIAL, NdSbp, as_nd_sbp, nd_sbp_str
+from oneflow.core.sbp import BROADCAST, PARTIAL, NdSbp, as_nd_sbp, nd_sbp_str, without_sums
 from oneflow.core.tensor_type import TensorType
 from oneflow.distributed.world import world
 from oneflow.tensor.eager_global import check_placement, relayout
@@ -17,6 +18,7 @@ from oneflow.tensor.layout import as_placement, check_layout
 from oneflow.tensor.tensor import Tensor, raw, wrap_global
 
 
+@located
 def to_global(
     x: Tensor,
     placement: Placement | None = None,
@@ -101,7 +103,7 @@ def relaid(
         grad = grads[0]
         if grad is None:
             return [None]
-        kept = grad.sbp if grad.placement.ndim == source.ndim else _no_sums(own)
+        kept = grad.sbp if grad.placement.ndim == source.ndim else without_sums(own)
         return [relaid(grad, source, kept if grad_sbp is None else grad_sbp)]
 
     record_call("global_to_global", (x,), (out,), backward)
@@ -137,10 +139,6 @@ def dual(nd_sbp: NdSbp) -> NdSbp:
     summands copies."""
     swap = {BROADCAST: PARTIAL, PARTIAL: BROADCAST}
     return tuple(swap.get(s, s) for s in nd_sbp)
-
-
-def _no_sums(nd_sbp: NdSbp) -> NdSbp:
-    return tuple(BROADCAST if s.is_partial else s for s in nd_sbp)
 
 
 def check_meta_consistency(x: Tensor) -> None:

@@ -36,6 +36,8 @@ TIE_BREAK = 1e-6
 MOVE_SECONDS = 2e-5
 """Least time of a boxing node, however few bytes it moves: it is an actor with messages of its
 own."""
+EMPTY_SECONDS = 1.0
+"""For leaving ranks without elements: only where what the user fixed leaves no other choice."""
 RELABEL_SECONDS = 1e-9
 """For another name of the same layout (on an axis of one rank all SBPs are the same): prefers to
 keep the name."""
@@ -174,11 +176,13 @@ def _choices(node: Node) -> tuple[Choice, ...]:
     for combination in itertools.product(*listed):
         inputs = _per_tensor([s.inputs for s in combination], len(types))
         outputs = _per_tensor([s.outputs for s in combination], len(results))
-        if not _fit(types, inputs, hierarchy) or not _fit(results, outputs, hierarchy):
-            continue
         if not _nests(node, combination):
             continue
         seconds = _seconds(node, types + results, inputs + outputs, is_product)
+        if not _fit(types, inputs, hierarchy) or not _fit(results, outputs, hierarchy):
+            if not _exist(types, inputs) or not _exist(results, outputs):
+                continue
+            seconds += EMPTY_SECONDS
         found.setdefault((inputs, outputs), Choice(inputs, outputs, seconds))
     return tuple(found.values())
 
@@ -227,6 +231,16 @@ def _fit(
     types: tuple[TensorType, ...], nd_sbps: tuple[NdSbp, ...], hierarchy: tuple[int, ...]
 ) -> bool:
     return all(fits(t, s, hierarchy) for t, s in zip(types, nd_sbps, strict=True))
+
+
+def _exist(types: tuple[TensorType, ...], nd_sbps: tuple[NdSbp, ...]) -> bool:
+    """False if a split names a dim that is not there."""
+    return all(
+        sbp.dim < type.ndim
+        for type, nd_sbp in zip(types, nd_sbps, strict=True)
+        for sbp in nd_sbp
+        if sbp.is_split
+    )
 
 
 def fits(type: TensorType, nd_sbp: NdSbp, hierarchy: tuple[int, ...]) -> bool:

@@ -271,7 +271,7 @@ def mistakes() -> None:
             lambda: comm.broadcast(one, SIZE),
         ),
         (PlacementError, "rank -1 is not", lambda: comm.reduce(one, -1)),
-        (PlacementError, "cannot send to itself", lambda: comm.send(one, RANK)),
+        (PlacementError, "cannot exchange with itself", lambda: comm.send(one, RANK)),
         (PlacementError, "is not in a world", lambda: comm.recv(SIZE)),
         (PlacementError, "takes local tensors; use to_global", lambda: comm.all_reduce(whole)),
         (PlacementError, "takes local tensors", lambda: comm.all_gather([whole] * SIZE, one)),

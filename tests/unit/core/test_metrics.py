@@ -47,6 +47,7 @@ def busy() -> Metrics:
     metrics.scheduler.compiled(2.0)
     metrics.scheduler.rank_lost("NODE_LOST")
     metrics.scheduler.rpc_done("Barrier", "OK", 0.002)
+    metrics.checkpointed("job", 40)
     return metrics
 
 

@@ -339,3 +339,28 @@ def test_only_a_scalar_has_a_backward_pass() -> None:
     with pytest.raises(OneFlowError, match="only for scalar outputs"):
         graph_step(Vector(model, (SGD(model.parameters(), lr=0.1), None)), 0)
     assert all(p.grad is None for p in model.parameters())
+
+
+def test_the_gradient_of_a_change_of_hierarchy_comes_back_in_the_old_one() -> None:
+    line, grid = flow.placement("cpu", [0]), flow.placement("cpu", [[0]])
+    broadcast = flow.sbp.broadcast
+    w = flow.nn.Parameter(flow.ones(3, 3, placement=line, sbp=broadcast))
+
+    class Train(flow.nn.Graph):
+        def __init__(self) -> None:
+            super().__init__()
+            self.holder = flow.nn.Module()
+            self.holder.w = w
+            self.add_optimizer(flow.optim.SGD([w], lr=0.1))
+
+        def build(self, x: flow.Tensor) -> flow.Tensor:
+            y = (x @ self.holder.w).to_global(grid, [broadcast, broadcast])
+            loss = y.square().sum()
+            loss.backward()
+            return loss
+
+    x = np.arange(6, dtype=np.float64).reshape(2, 3)
+    loss = Train()(flow.tensor(x.astype(np.float32), placement=line, sbp=broadcast))
+    y = x @ np.ones((3, 3))
+    np.testing.assert_allclose(loss.numpy(), np.square(y).sum(), rtol=1e-6)
+    np.testing.assert_allclose(w.numpy(), 1 - 0.1 * x.T @ (2 * y), rtol=1e-5)

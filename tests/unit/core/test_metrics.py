@@ -80,7 +80,12 @@ def test_names_follow_the_conventions() -> None:
     names = {name for name, _ in samples(busy())}
     assert all(name.startswith("oneflow_") for name in names)
     units = ("_seconds", "_bytes", "_total", "_info", "_bucket", "_count", "_sum", "_registers")
-    plain = {"oneflow_train_last_step", "oneflow_daemon_actors", "oneflow_mailbox_depth_max"}
+    plain = {
+        "oneflow_checkpoint_last_step",
+        "oneflow_train_last_step",
+        "oneflow_daemon_actors",
+        "oneflow_mailbox_depth_max",
+    }
     assert [n for n in names if not n.endswith(units) and n not in plain] == []
 
 

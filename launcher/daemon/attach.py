@@ -154,7 +154,7 @@ class Link:
         """Until `leave`. Raises AuthError or ConfigError if the scheduler will never have us."""
         while not self._is_closed:
             error = await self._run_stream()
-            if self._is_welcome:
+            if self._is_welcome and not self._is_closed:
                 log.warning("the line to the scheduler at %s broke", self._settings.scheduler)
             self._is_welcome = False
             self._urgent.clear()

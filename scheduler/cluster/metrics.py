@@ -50,6 +50,7 @@ if TYPE_CHECKING:
 SLOW_BUCKETS = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0)
 LAG_S = 0.1
 AUTH_REASONS = ("missing", "bad", "expired", "role")
+LOSSES = ("silent", "died", "left")
 REJECTIONS = ("oversize", "malformed", "stale_epoch", "duplicate", "unknown")
 _WAITING = (JobState.QUEUED, JobState.RESTARTING)
 
@@ -75,12 +76,13 @@ class ClusterMetrics:
         self.submitted: Counter[str] = Counter()  # by queue
         self.rejected_jobs: Counter[str] = Counter()
         self.finished: Counter[tuple[str, str]] = Counter()
-        self.restarts: Counter[str] = Counter()
+        # From zero on: a series that begins with its first 1 has not increased for an alert.
+        self.restarts: Counter[str] = Counter(dict.fromkeys(sorted(REASONS), 0))
         self.queue_wait = _histograms(SLOW_BUCKETS)
         self.starts = _histograms(SLOW_BUCKETS)
         self.runs = _histograms(SLOW_BUCKETS)
         self.joined = 0
-        self.lost: Counter[str] = Counter()
+        self.lost: Counter[str] = Counter(dict.fromkeys(LOSSES, 0))
         self.detection: dict[str, Histogram] = {}
         self.rpcs: Counter[tuple[str, str]] = Counter()
         self.rpc_seconds: dict[str, Histogram] = {}

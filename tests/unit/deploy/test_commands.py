@@ -186,3 +186,28 @@ def test_the_image_starts_a_command_that_exists() -> None:
     assert found[0] in scripts["scripts"]
     (extras,) = re.findall(r"^ARG EXTRAS=(.*)$", text, re.M)
     assert set(extras.split(",")) <= set(scripts["optional-dependencies"])
+
+
+# ---- Prometheus ----------------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(shutil.which("promtool") is None, reason="needs promtool, of Prometheus")
+@pytest.mark.parametrize(
+    "words", [("check", "config", "prometheus.yml"), ("test", "rules", "rules_test.yml")]
+)
+def test_prometheus_accepts_the_rules_and_they_fire_when_they_should(
+    words: tuple[str, ...],
+) -> None:
+    folder = DEPLOY / "prometheus"
+    done = subprocess.run(["promtool", *words], cwd=folder, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_every_alert_that_can_be_played_through_is() -> None:
+    """The rest waits for longer than a scene, or says what one number says."""
+    rules = yaml.safe_load((DEPLOY / "prometheus" / "rules.yml").read_text())
+    scenes = yaml.safe_load((DEPLOY / "prometheus" / "rules_test.yml").read_text())
+    named = {rule["alert"] for group in rules["groups"] for rule in group["rules"]}
+    played = {c["alertname"] for scene in scenes["tests"] for c in scene["alert_rule_test"]}
+    assert played <= named
+    assert named - played == {"OneflowLoopLag", "OneflowQueueStuck", "OneflowLogLinesDropped"}

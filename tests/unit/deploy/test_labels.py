@@ -156,6 +156,25 @@ def test_the_label_of_a_training_job_is_not_taken_for_that_of_the_scrape() -> No
     assert all(endpoint["honorLabels"] is True for endpoint in endpoints)
 
 
+def test_alerts_count_from_zero_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`increase` does not see the first event of a series that begins with it."""
+    fresh = metrics_daemon.DaemonCounters()
+    fresh.node = "n1"
+    monkeypatch.setattr(metrics_daemon, "DAEMON", fresh)
+    rank = Metrics()
+    rank.collectors.append(metrics_daemon.collect)
+    scheduler = ClusterMetrics(tmp_path / "cluster.db")
+    registries = make_scheduler_registry(scheduler), make_rank_registry(rank, "daemon")
+    shown = {s.name for r in registries for family in r.collect() for s in family.samples}
+    counted: set[str] = set()
+    for where, expression in expressions():
+        if where.startswith("rules.yml"):
+            counted |= set(re.findall(r"increase\((oneflow_[a-z_]+)", expression))
+    of_each_job = {"oneflow_train_steps_total"}  # many, from the job's first step on
+    assert len(counted) > 3
+    assert counted - of_each_job <= shown
+
+
 def test_everything_that_can_be_counted_was(known: Values) -> None:
     """Otherwise the tests above would know too few labels."""
     empty = [metric for metric in known if not known[metric] and metric.endswith("_bucket")]

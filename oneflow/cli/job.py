@@ -35,7 +35,11 @@ class _Submit(click.Command):
 @click.option("--job-id", help="A job of this id is submitted once, however often this is run.")
 @click.option("--name", help="For people.")
 @click.option("--devices", type=int, help="Ranks; each has a device of its own.")
-@click.option("--device-type", type=click.Choice(["cpu", "cuda"]), help="cpu, unless said.")
+@click.option(
+    "--device-type",
+    type=click.Choice(["cpu", "cuda"]),
+    help="Else cpu, or cuda where there is nothing else.",
+)
 @click.option("--nodes", type=int, help="On exactly so many nodes.")
 @click.option("--priority", type=int, help="Higher first.")
 @click.option("--env", type=PAIR, multiple=True, help="A variable of the ranks; repeatable.")

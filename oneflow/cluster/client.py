@@ -33,6 +33,7 @@ class Cluster:
 
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
+        self._device_types: set[str] = set()
 
     @property
     def address(self) -> str:
@@ -69,8 +70,7 @@ class Cluster:
             options["steps"] = asked.pop("steps")  # learning rates are written for so many
         with job_file_of(source, options) as (path, kind):
             digest = upload(self.connection, path)
-        spec = make_spec(kind, asked, graph=digest)
-        return self._send(job_id, spec)
+        return self._send(job_id, make_spec(kind, self._placed(asked), graph=digest))
 
     def submit_script(
         self,
@@ -86,8 +86,14 @@ class Cluster:
         options: as for `submit`, but those of graphs.
         """
         archive = upload_folder(self.connection, Path(working_dir)) if working_dir else ""
-        words = check_argv(argv)
-        return self._send(job_id, make_spec(JobKind.SCRIPT, options, argv=words, archive=archive))
+        more = {"argv": check_argv(argv), "archive": archive}
+        return self._send(job_id, make_spec(JobKind.SCRIPT, self._placed(options), **more))
+
+    def _placed(self, options: Mapping[str, Any]) -> dict[str, Any]:
+        """With a device type: where all devices are GPUs, a job that does not say means them."""
+        if options.get("device_type") is None and self._device_types == {"cuda"}:
+            return {**options, "device_type": "cuda"}
+        return dict(options)
 
     def _send(self, job_id: str | None, spec: Any) -> Job:
         record = send_job(self.connection, job_id or new_job_id(), spec)
@@ -123,7 +129,9 @@ class Cluster:
         """A ClusterStatus: version, addresses, daemons, numbers of jobs by state."""
         from oneflow.protos import cluster_pb2 as pb
 
-        return self.connection.call("Cluster", "Status", pb.Empty())
+        found = self.connection.call("Cluster", "Status", pb.Empty())
+        self._device_types = {daemon.device.partition(":")[0] for daemon in found.daemons}
+        return found
 
     def drain(self, node: str = "", grace_s: float = 0.0) -> Any:
         """A node, or with "" all, takes no new work. Returns the status."""

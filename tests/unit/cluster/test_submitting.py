@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from oneflow.cluster.client import Cluster
 from oneflow.cluster.submitting import (
     check_argv,
     job_file_of,
@@ -14,6 +15,7 @@ from oneflow.cluster.submitting import (
     read_job_file,
 )
 from oneflow.core.errors import ConfigError, JobSpecError
+from oneflow.protos import cluster_pb2 as pb
 from oneflow.scheduler.jobs.limits import check_job_id, check_spec
 from oneflow.scheduler.jobs.records import JobKind
 
@@ -88,3 +90,24 @@ def test_a_job_file_that_is_none(tmp_path: Path) -> None:
         pass
     with pytest.raises(JobSpecError, match="says that already"), job_file_of(path, {"steps": 2}):
         pass
+
+
+@pytest.mark.parametrize(
+    ("devices", "asked", "wanted"),
+    [
+        (["cpu:0"], {}, "cpu"),
+        (["cuda:0", "cuda:1"], {}, "cuda"),
+        (["cpu:0", "cuda:0"], {}, "cpu"),
+        (["cuda:0"], {"device_type": "cpu"}, "cpu"),
+    ],
+)
+def test_a_job_means_the_devices_there_are(
+    devices: list[str], asked: dict[str, str], wanted: str
+) -> None:
+    class Fake:
+        def call(self, *arguments: object) -> pb.ClusterStatus:
+            return pb.ClusterStatus(daemons=[pb.DaemonStatus(device=d) for d in devices])
+
+    cluster = Cluster(Fake())  # type: ignore[arg-type]
+    cluster.status()
+    assert make_spec(JobKind.SCRIPT, cluster._placed(asked)).device_type == wanted

@@ -118,7 +118,7 @@ def test_a_script_for_slurm_can_be_queued_again(path: Path) -> None:
     assert text.startswith("#!/bin/bash\n")
     for line in ("#SBATCH --requeue", "#SBATCH --open-mode=append", "#SBATCH --signal=B:TERM@300"):
         assert line in text.splitlines()
-    assert "scontrol requeue" in text
+    assert '[ "$state" = RUNNING ]; then\n        scontrol requeue "$SLURM_JOB_ID"' in text
     assert "set -euo pipefail" in text
     done = subprocess.run(["bash", "-n", path], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

@@ -39,7 +39,7 @@ from oneflow.scheduler.ports import free_port
 
 SIZES = [64 << 2 * i for i in range(11)]  # 64 B to 64 MiB
 OPS = ("all_reduce", "plan", "all_gather", "reduce_scatter", "all_to_all")
-IN_A_ROW_NBYTES = 16 << 20  # a turn makes several calls until so much has been summed; at most 20
+IN_A_ROW_NBYTES = 64 << 20  # a turn makes several calls until so much has been summed; at most 20
 Array = np.ndarray[Any, Any]
 Side = Callable[[], Array]
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from oneflow.actors.device import Hardware
@@ -24,6 +25,7 @@ from oneflow.boxing.transitions import (
     phases,
     step_axes,
 )
+from oneflow.core.failpoints import failpoint, is_armed
 from oneflow.core.graph import Node, Value
 from oneflow.core.plan import FLAT_KINDS, SECOND_HALVES, ActorKind, ActorSpec, RegisterSpec
 
@@ -109,6 +111,12 @@ class Boxing:
 
     def build(self, in_slots: tuple[int, ...], out_slots: tuple[int, ...]) -> list[Call]:
         """The copies and additions of one act."""
+        calls = self._build(in_slots, out_slots)
+        if self.remote_nbytes and is_armed("transfer.half"):
+            calls.insert(len(calls) // 2, partial(failpoint, "transfer.half"))
+        return calls
+
+    def _build(self, in_slots: tuple[int, ...], out_slots: tuple[int, ...]) -> list[Call]:
         self.remote_nbytes = 0
         sources = self._sources(in_slots)
         targets = self._targets(out_slots)

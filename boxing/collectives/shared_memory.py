@@ -53,6 +53,7 @@ from oneflow.boxing.shared import (
     wait_progress,
 )
 from oneflow.core.config import current_config
+from oneflow.core.failpoints import failpoint
 
 SLOT_NBYTES = 512 << 10
 """Of one rank. A few of them fit into a core's cache; smaller ones mean more waits: with 256 KiB
@@ -179,6 +180,7 @@ class SharedMemoryCollectives(Collectives):
                 info.encoded, np.uint8
             )
             self._last_text[parity] = info
+        failpoint("collective.entered")
         self._wait_all(info, self._step_done())
         for peer in self.peers:
             theirs = self._pages[peer].words

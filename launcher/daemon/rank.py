@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from oneflow.core.errors import ConfigError, OneFlowError, ProtocolError
 from oneflow.core.exits import note_exited
+from oneflow.core.failpoints import failpoint
 from oneflow.core.frames import FrameDecoder, encode_frame
 from oneflow.core.log import get_logger
 from oneflow.launcher.daemon.archive import unpack
@@ -174,6 +175,7 @@ class Rank:
         """Answers with Launched, or with ProcessExited if it cannot be run."""
         self.discard()
         try:
+            failpoint("daemon.start")
             self._temp_dir = make_temp_dir()
             worker = self._start(master_addr, master_port)
         except (OneFlowError, OSError) as error:
@@ -388,6 +390,7 @@ class Rank:
         """A graph job ends at a step that all its ranks agree on; anything else gets TERM."""
         from oneflow.protos import cluster_pb2 as pb
 
+        failpoint("daemon.stop")
         if worker.sock is not None and not worker.is_over:
             self._command(pb.WorkerCommand(stop=True))
         else:
@@ -399,6 +402,7 @@ class Rank:
             await asyncio.sleep(MEMORY_LOOK_S)
 
     async def _clean_up(self, num_left: int) -> None:
+        failpoint("daemon.shutdown")
         for task in self._tasks:
             task.cancel()
         if removed := self._memory.remove():

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from oneflow.core.control_channel import CHUNK_NBYTES
 from oneflow.core.errors import ProtocolError
+from oneflow.core.failpoints import failpoint
 from oneflow.core.log import get_logger
 from oneflow.launcher.daemon.attach import Link
 from oneflow.launcher.daemon.events import AttemptKey
@@ -66,6 +67,7 @@ class Requests:
             if is_over or time.monotonic() >= deadline or self._has_grown(key, request):
                 break
             await asyncio.sleep(LOOK_S)
+        failpoint("daemon.read_log")
         piece = read_piece(folder, request.stream, request.offset, request.limit)
         data.size = piece.size
         data.is_closed = is_over and piece.offset + len(piece.data) >= piece.size

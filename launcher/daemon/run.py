@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+from oneflow.core import failpoints
 from oneflow.core.config import Config, join_address, split_address
 from oneflow.core.control_channel import resolve
 from oneflow.core.errors import ConfigError, OneFlowError
@@ -39,6 +40,7 @@ def run_daemon(settings: DaemonSettings) -> int:
     Raises ConfigError or AuthError if the settings cannot work or the scheduler refuses them.
     """
     settings.check()
+    failpoints.arm(settings.env)
     # Before the first import of gRPC: its fork handlers cannot work while our loop runs.
     os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
     set_up(Config.from_env(), daemon=settings.id)

@@ -16,6 +16,7 @@ import numpy as np
 from oneflow.boxing import settings as boxing_settings
 from oneflow.boxing.boxes import shard_box
 from oneflow.core.errors import ProtocolError
+from oneflow.core.failpoints import failpoint
 from oneflow.core.graph import LogicalGraph, Node
 from oneflow.core.job_config import Cluster, JobConfig
 from oneflow.core.op import Box
@@ -121,6 +122,7 @@ def bind_job(file: JobFile, device_type: str, plan_file: str, keep_in: Path | No
     """
     here = world()
     devices = here.world_size
+    failpoint("worker.rendezvous")
     _wait_for_rank_0(here)
     graph = placed_graph(file, devices, device_type)
     boxes = {str(n.attrs["name"]): n for n in graph.of_kind("input")}
@@ -132,6 +134,7 @@ def bind_job(file: JobFile, device_type: str, plan_file: str, keep_in: Path | No
         raise ProtocolError(f"the ranks were given different plans: {others}")
     if keep_in is not None and here.rank == 0 and not plan_file:
         _keep(keep_in / PLAN_FILE, data)
+    failpoint("worker.allocate")
     variables = _variables(file, plan, here.rank)
     job = _open(plan, digest, file.description.name, variables)
     inputs = {

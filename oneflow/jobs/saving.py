@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 
 from oneflow.boxing.boxes import local_slices, shard_box
+from oneflow.core.failpoints import failpoint
 from oneflow.core.log import get_logger
 from oneflow.distributed.world import world
 from oneflow.io.checksum import checksum
@@ -182,6 +183,7 @@ class _Save:
     # ---- each rank's file ------------------------------------------------------------------------
 
     def _write(self) -> None:
+        failpoint("ckpt.write")
         self._beside.mkdir(parents=True, exist_ok=True)
         if self._copies:
             self._written = self._shard_written()
@@ -197,6 +199,7 @@ class _Save:
             for name, (piece, array) in self._copies.items():
                 digests[name] = checksum(array, piece.box.starts)
                 writer.add(name, array)
+            failpoint("ckpt.before_sync")
         except BaseException:
             pending.abort()
             raise
@@ -218,6 +221,7 @@ class _Save:
                 numbers[rank] = len(files)
                 files.append((shard_name(self._save_id, rank), said["nbytes"]))
                 _check_visible(self._beside / files[-1][0], said["nbytes"], rank)
+        failpoint("ckpt.before_manifest")
         data = Manifest(
             self._save_id, self._tree.form, tuple(files), self._stored(written, numbers)
         ).to_bytes()
@@ -225,13 +229,16 @@ class _Save:
         sync_folder(self._beside)
         target = self._folder / f"step-{self.step}"
         older = self._folder / f".step-{self.step}.{secrets.token_hex(8)}"
+        failpoint("ckpt.before_rename")
         if target.exists():  # of an attempt that went another way
             os.rename(target, older)
         os.rename(self._beside, target)
         sync_folder(self._folder)
         shutil.rmtree(older, ignore_errors=True)
+        failpoint("ckpt.before_last")
         _write_whole(self._folder / LAST, f"{target.name}\n".encode())
         sync_folder(self._folder)
+        failpoint("ckpt.after_last")
         tell(target, self.step)
         self.phase = "committed"
 

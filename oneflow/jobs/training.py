@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from oneflow.core.errors import NonFiniteError
+from oneflow.core.failpoints import failpoint
 from oneflow.core.log import get_logger
 from oneflow.core.metrics import METRICS
 from oneflow.distributed.world import world
@@ -90,6 +91,7 @@ class Training:
     def run(self) -> None:
         """Raises StoppedError after a checkpoint if it was told to stop."""
         self._start()
+        failpoint("worker.first_step")
         self._stop.begin_steps()
         try:
             while self._step < self._options.steps:
@@ -126,6 +128,7 @@ class Training:
     # ---- a step ----------------------------------------------------------------------------------
 
     def _one_step(self) -> None:
+        failpoint("worker.step")
         start = perf_counter()
         self._remember()
         feeds = self._feeder.feeds(self._step)
@@ -254,6 +257,7 @@ class Training:
 
     def _write_outputs(self) -> None:
         """The final variables, whole, and the last values of recorded outputs; rank 0 writes."""
+        failpoint("worker.outputs")
         arrays = self._final_variables()
         if self._here.rank != 0:
             for _ in arrays:

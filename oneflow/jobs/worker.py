@@ -20,6 +20,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
+from oneflow.core import failpoints
 from oneflow.core.config import Config, set_config
 from oneflow.core.errors import InternalError, OneFlowError, ProtocolError
 from oneflow.core.frames import Frames
@@ -111,6 +112,7 @@ def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m oneflow.jobs.worker")
     parser.add_argument("--fd", type=int, required=True, help="of the socket to the daemon")
     args = parser.parse_args(argv)
+    failpoints.arm(os.environ)
     roots = Config.from_env().data_roots  # as whoever runs the daemon allows, not the job
     sock = socket.socket(fileno=args.fd)
     sock.set_inheritable(False)
@@ -224,6 +226,7 @@ def _run(
     from oneflow.jobs.attempt import run_attempt
 
     configure(begin)
+    failpoints.rearm(os.environ.get(failpoints.VARIABLE, ""))
     run_attempt(begin, frames, commands.requests, stop, roots)
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from oneflow.core.errors import AuthError, ConfigError
+from oneflow.core.failpoints import failpoint
 from oneflow.protos import cluster_pb2 as pb
 from oneflow.protos import cluster_pb2_grpc
 from oneflow.scheduler.cluster.audit import Audit
@@ -69,6 +70,7 @@ class ClusterService(cluster_pb2_grpc.ClusterServicer):
         who = caller()
         grace_s = _grace(request)
         self._audit.note("drain", who.name, who.peer, node=request.node, grace_s=grace_s)
+        failpoint("scheduler.drain")
         refusal = await self._driver.ask(DrainAsked(request.node, grace_s))
         if refusal is not None:
             raise NotFoundError(refusal.message)

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 from oneflow.core.errors import OneFlowError, StoreError
+from oneflow.core.failpoints import failpoint
 from oneflow.core.log import get_logger
 from oneflow.scheduler.cluster.attempts_log import AttemptsLog
 from oneflow.scheduler.cluster.refusals import NotFoundError
@@ -172,6 +173,8 @@ class Driver:
         self._unshown |= self.table.take_changed()
         self._undone += actions
         error = await self._write(submitted)
+        if submitted:
+            failpoint("scheduler.queued")
         if error is None:
             self._perform_all()
             self._show()

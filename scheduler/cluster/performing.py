@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from oneflow.core.failpoints import failpoint
 from oneflow.core.log import get_logger
 from oneflow.protos import cluster_pb2 as pb
 from oneflow.scheduler.cluster.lines import Line, Lines
@@ -53,6 +54,7 @@ class Performer:
 
     def send_prepare(self, action: TellPrepare, plan: str) -> None:
         """plan: its digest, or ""."""
+        failpoint("scheduler.plan")
         line = self._line(action)
         if line is not None:
             line.send(prepare_message(action, plan))

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
+from oneflow.core import failpoints
 from oneflow.core.control_channel import channel_options
 from oneflow.core.errors import OneFlowError
 from oneflow.core.log import get_logger
@@ -64,6 +65,7 @@ def run_scheduler(
     """
     os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")  # before the first import of gRPC
     settings.check()
+    failpoints.arm(settings.env)
     return asyncio.run(_run(settings, compile_plan, on_ready))
 
 

@@ -20,6 +20,7 @@ from typing import Any, Protocol
 import msgspec
 
 from oneflow.core.errors import ConfigError, StoreError
+from oneflow.core.failpoints import failpoint
 from oneflow.scheduler.jobs.events import Remove, Save, SaveEpoch
 from oneflow.scheduler.jobs.records import JobRecord, TokenRecord
 
@@ -200,6 +201,7 @@ class SqliteStore:
                             run(f"DELETE FROM {table} WHERE {key} = ?", (job_id,))
                     case SaveEpoch(epoch=epoch):
                         run("UPDATE epochs SET last = max(last, ?)", (epoch,))
+            failpoint("journal.write")
 
     def save(self, record: JobRecord) -> None:
         self.write([Save(record)])

@@ -234,6 +234,15 @@ class Executor:
     def _waits_on(self) -> set[int]:
         return {r for b in self._actors.values() if b.actor.quota for r in b.actor.waits_on()}
 
+    def waiting(self) -> str:
+        """The first actor that is held back by another rank or by its readers, and for what; "" if
+        none is.
+        """
+        for bound in self._actors.values():
+            if bound.actor.quota and (cause := bound.actor.lacks()):
+                return f"{bound.actor.name}: {cause}, waits for {bound.actor.waits_for()}"
+        return ""
+
     def report(self) -> str:
         """Which actor waits for what, a line each; those that wait for another rank first."""
         waiting = [b for b in self._actors.values() if b.actor.quota or b.actor.running]

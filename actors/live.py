@@ -12,7 +12,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from oneflow.actors.bind import BoundActor
-from oneflow.core.metrics import METRICS, Metrics
+from oneflow.core.metrics import METRICS, ActorCounts, Metrics
 from oneflow.core.plan import READS_PEERS, ActorKind
 
 if TYPE_CHECKING:
@@ -63,6 +63,19 @@ def report() -> str:
         if not j.executor.is_done
     ]
     return "\n".join(parts) or "no job is in a step"
+
+
+def waiting() -> str:
+    """An actor that waits now, and for what; "" if none does."""
+    found = (j.executor.waiting() for j in jobs() if not j.executor.is_done)
+    return next(filter(None, found), "")
+
+
+def actor_counts() -> list[ActorCounts]:
+    """What actors of each kind have done in this process, and what they waited for."""
+    for job in jobs():
+        job.executor.count_acts()
+    return [ActorCounts.of(kind, counters) for kind, counters in list(METRICS.actors.items())]
 
 
 def refresh(metrics: Metrics) -> None:

@@ -75,7 +75,7 @@ class Assignment(_message.Message):
     def __init__(self, rank: _Optional[int] = ..., daemon: _Optional[str] = ..., node: _Optional[str] = ..., device: _Optional[str] = ...) -> None: ...
 
 class JobRecord(_message.Message):
-    __slots__ = ("id", "spec", "state", "reason", "cause", "exit_code", "first_failed_rank", "host", "attempt", "restarts_spent", "last_step", "total_steps", "last_checkpoint", "last_checkpoint_step", "pending", "owner", "assignments", "metrics", "submitted_at", "started_at", "first_step_at", "finished_at", "pid", "ran_s", "attempt_started_at")
+    __slots__ = ("id", "spec", "state", "reason", "cause", "exit_code", "first_failed_rank", "host", "attempt", "restarts_spent", "last_step", "total_steps", "last_checkpoint", "last_checkpoint_step", "pending", "owner", "assignments", "metrics", "submitted_at", "started_at", "first_step_at", "finished_at", "pid", "ran_s", "attempt_started_at", "waits")
     class MetricsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -108,6 +108,7 @@ class JobRecord(_message.Message):
     PID_FIELD_NUMBER: _ClassVar[int]
     RAN_S_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_STARTED_AT_FIELD_NUMBER: _ClassVar[int]
+    WAITS_FIELD_NUMBER: _ClassVar[int]
     id: str
     spec: JobSpec
     state: str
@@ -133,7 +134,25 @@ class JobRecord(_message.Message):
     pid: int
     ran_s: float
     attempt_started_at: float
-    def __init__(self, id: _Optional[str] = ..., spec: _Optional[_Union[JobSpec, _Mapping]] = ..., state: _Optional[str] = ..., reason: _Optional[str] = ..., cause: _Optional[str] = ..., exit_code: _Optional[int] = ..., first_failed_rank: _Optional[int] = ..., host: _Optional[str] = ..., attempt: _Optional[int] = ..., restarts_spent: _Optional[int] = ..., last_step: _Optional[int] = ..., total_steps: _Optional[int] = ..., last_checkpoint: _Optional[str] = ..., last_checkpoint_step: _Optional[int] = ..., pending: _Optional[str] = ..., owner: _Optional[str] = ..., assignments: _Optional[_Iterable[_Union[Assignment, _Mapping]]] = ..., metrics: _Optional[_Mapping[str, float]] = ..., submitted_at: _Optional[float] = ..., started_at: _Optional[float] = ..., first_step_at: _Optional[float] = ..., finished_at: _Optional[float] = ..., pid: _Optional[int] = ..., ran_s: _Optional[float] = ..., attempt_started_at: _Optional[float] = ...) -> None: ...
+    waits: _containers.RepeatedCompositeFieldContainer[RankWaits]
+    def __init__(self, id: _Optional[str] = ..., spec: _Optional[_Union[JobSpec, _Mapping]] = ..., state: _Optional[str] = ..., reason: _Optional[str] = ..., cause: _Optional[str] = ..., exit_code: _Optional[int] = ..., first_failed_rank: _Optional[int] = ..., host: _Optional[str] = ..., attempt: _Optional[int] = ..., restarts_spent: _Optional[int] = ..., last_step: _Optional[int] = ..., total_steps: _Optional[int] = ..., last_checkpoint: _Optional[str] = ..., last_checkpoint_step: _Optional[int] = ..., pending: _Optional[str] = ..., owner: _Optional[str] = ..., assignments: _Optional[_Iterable[_Union[Assignment, _Mapping]]] = ..., metrics: _Optional[_Mapping[str, float]] = ..., submitted_at: _Optional[float] = ..., started_at: _Optional[float] = ..., first_step_at: _Optional[float] = ..., finished_at: _Optional[float] = ..., pid: _Optional[int] = ..., ran_s: _Optional[float] = ..., attempt_started_at: _Optional[float] = ..., waits: _Optional[_Iterable[_Union[RankWaits, _Mapping]]] = ...) -> None: ...
+
+class RankWaits(_message.Message):
+    __slots__ = ("rank", "waiting", "shares")
+    class SharesEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: float
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[float] = ...) -> None: ...
+    RANK_FIELD_NUMBER: _ClassVar[int]
+    WAITING_FIELD_NUMBER: _ClassVar[int]
+    SHARES_FIELD_NUMBER: _ClassVar[int]
+    rank: int
+    waiting: str
+    shares: _containers.ScalarMap[str, float]
+    def __init__(self, rank: _Optional[int] = ..., waiting: _Optional[str] = ..., shares: _Optional[_Mapping[str, float]] = ...) -> None: ...
 
 class SubmitRequest(_message.Message):
     __slots__ = ("job_id", "spec")
@@ -477,7 +496,7 @@ class Exited(_message.Message):
     def __init__(self, id: _Optional[_Union[AttemptId, _Mapping]] = ..., exit_code: _Optional[int] = ..., reason: _Optional[str] = ..., cause: _Optional[str] = ..., last_step: _Optional[int] = ..., pid: _Optional[int] = ..., leaving: bool = ...) -> None: ...
 
 class Progress(_message.Message):
-    __slots__ = ("id", "step", "total_steps", "metrics", "checkpoint", "checkpoint_step")
+    __slots__ = ("id", "step", "total_steps", "metrics", "checkpoint", "checkpoint_step", "actors", "waiting")
     class MetricsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -491,13 +510,33 @@ class Progress(_message.Message):
     METRICS_FIELD_NUMBER: _ClassVar[int]
     CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
     CHECKPOINT_STEP_FIELD_NUMBER: _ClassVar[int]
+    ACTORS_FIELD_NUMBER: _ClassVar[int]
+    WAITING_FIELD_NUMBER: _ClassVar[int]
     id: AttemptId
     step: int
     total_steps: int
     metrics: _containers.ScalarMap[str, float]
     checkpoint: str
     checkpoint_step: int
-    def __init__(self, id: _Optional[_Union[AttemptId, _Mapping]] = ..., step: _Optional[int] = ..., total_steps: _Optional[int] = ..., metrics: _Optional[_Mapping[str, float]] = ..., checkpoint: _Optional[str] = ..., checkpoint_step: _Optional[int] = ...) -> None: ...
+    actors: _containers.RepeatedCompositeFieldContainer[ActorCounts]
+    waiting: str
+    def __init__(self, id: _Optional[_Union[AttemptId, _Mapping]] = ..., step: _Optional[int] = ..., total_steps: _Optional[int] = ..., metrics: _Optional[_Mapping[str, float]] = ..., checkpoint: _Optional[str] = ..., checkpoint_step: _Optional[int] = ..., actors: _Optional[_Iterable[_Union[ActorCounts, _Mapping]]] = ..., waiting: _Optional[str] = ...) -> None: ...
+
+class ActorCounts(_message.Message):
+    __slots__ = ("kind", "acts", "no_input_s", "no_free_register_s", "durations", "act_s")
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    ACTS_FIELD_NUMBER: _ClassVar[int]
+    NO_INPUT_S_FIELD_NUMBER: _ClassVar[int]
+    NO_FREE_REGISTER_S_FIELD_NUMBER: _ClassVar[int]
+    DURATIONS_FIELD_NUMBER: _ClassVar[int]
+    ACT_S_FIELD_NUMBER: _ClassVar[int]
+    kind: str
+    acts: int
+    no_input_s: float
+    no_free_register_s: float
+    durations: _containers.RepeatedScalarFieldContainer[int]
+    act_s: float
+    def __init__(self, kind: _Optional[str] = ..., acts: _Optional[int] = ..., no_input_s: _Optional[float] = ..., no_free_register_s: _Optional[float] = ..., durations: _Optional[_Iterable[int]] = ..., act_s: _Optional[float] = ...) -> None: ...
 
 class LogData(_message.Message):
     __slots__ = ("request", "piece", "size", "is_closed")

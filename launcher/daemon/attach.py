@@ -84,6 +84,7 @@ class Link:
         self._is_welcome = False
         self._is_closed = False
         self._rejoin_after_s: float | None = None
+        self._broken_by = ""
         self._backoff = Backoff()
         self._cut = asyncio.Event()  # ends the stream that is open
         self.epoch = 0
@@ -126,7 +127,7 @@ class Link:
 
     def rejoin(self, pause_s: float, says_farewell: bool = False) -> None:
         """Ends the stream and attaches anew after a pause."""
-        self._rejoin_after_s = pause_s
+        self._rejoin_after_s, self._broken_by = pause_s, "this daemon joins anew"
         self._kept.clear()
         if says_farewell and self._is_welcome:
             self._send_farewell()  # after which the writer ends the stream
@@ -155,7 +156,8 @@ class Link:
         while not self._is_closed:
             error = await self._run_stream()
             if self._is_welcome and not self._is_closed:
-                log.warning("the line to the scheduler at %s broke", self._settings.scheduler)
+                where, why = self._settings.scheduler, self._broken_by
+                log.warning("the line to the scheduler at %s broke: %s", where, why)
             self._is_welcome = False
             self._urgent.clear()
             self._bulk.clear()
@@ -182,6 +184,7 @@ class Link:
         if self._channel is not None:
             await self._channel.close()
         self._cut.clear()
+        self._broken_by = "the scheduler ended it"
         try:
             self._open()
             stream = self._stub.Attach(metadata=self.metadata())
@@ -203,6 +206,7 @@ class Link:
             return self._judge(error)
         except asyncio.InvalidStateError:  # written to a stream that has ended
             METRICS.heartbeats["failed"] += 1
+            self._broken_by = "it had ended before a message was written"
         finally:
             for task in tasks:
                 task.cancel()
@@ -236,7 +240,9 @@ class Link:
         if code in OLD_SCHEDULER_CODES:
             log.error("%s", text)
             return ConfigError(text)
-        log.info("no line to the scheduler at %s: %s: %s", where, code, error.details())
+        self._broken_by = f"{code}: {error.details()}"
+        if not self._is_welcome:  # else whoever keeps the line says so
+            log.info("no line to the scheduler at %s: %s", where, self._broken_by)
         return None
 
     async def _write(self, stream: Any) -> None:
@@ -303,4 +309,6 @@ class Link:
                 METRICS.heartbeats["late"] += 1
                 log.warning("this daemon was frozen, or had no CPU, for %.1f s", overslept_s)
                 self._heard_at += overslept_s
-        log.warning("the scheduler has been silent for %g s", self._act_s)
+        self._broken_by = f"the scheduler has been silent for {self._act_s:g} s"
+        if not self._is_welcome:  # else whoever keeps the line says so
+            log.warning("%s", self._broken_by)

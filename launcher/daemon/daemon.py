@@ -220,6 +220,8 @@ class Daemon:
             event.metrics,
             event.checkpoint,
             event.checkpoint_step,
+            event.actors,
+            event.waiting,
         )
         last = self._last
         if not told.checkpoint:  # it may have been lost on its way: it is told again after a break

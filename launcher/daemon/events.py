@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from oneflow.core.metrics import ActorCounts
+
 
 class AttemptKey(NamedTuple):
     """One rank of one attempt of a job."""
@@ -103,7 +105,7 @@ class Launched:
 
 @dataclass(frozen=True)
 class Progressed:
-    """checkpoint: one that is now complete, or ""."""
+    """checkpoint: one that is now complete, or "".  actors, waiting: what they do, now and then."""
 
     key: AttemptKey
     step: int
@@ -111,6 +113,8 @@ class Progressed:
     metrics: Mapping[str, float] = field(default_factory=dict)
     checkpoint: str = ""
     checkpoint_step: int = 0
+    actors: tuple[ActorCounts, ...] = ()
+    waiting: str = ""
 
 
 @dataclass(frozen=True)
@@ -227,6 +231,8 @@ class SayProgress:
     metrics: Mapping[str, float] = field(default_factory=dict)
     checkpoint: str = ""
     checkpoint_step: int = 0
+    actors: tuple[ActorCounts, ...] = ()
+    waiting: str = ""
 
 
 @dataclass(frozen=True)

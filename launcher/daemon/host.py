@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from oneflow.core.errors import ProtocolError
 from oneflow.core.log import get_logger
 from oneflow.core.metrics import METRICS
-from oneflow.core.metrics_daemon import DAEMON
+from oneflow.core.metrics_daemon import DAEMON, WorkerActors
 from oneflow.launcher.daemon.attach import Link
 from oneflow.launcher.daemon.blobs import BlobCache, fetch_with
 from oneflow.launcher.daemon.cgroups import Group, find_hierarchies, make_group
@@ -73,6 +73,8 @@ class Host:
         ] = {}  # gathered or running: one, but while it is dropped
         self._gathering: dict[AttemptKey, asyncio.Task[None]] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
+        self._actors_of: AttemptKey | None = None
+        self._actors = WorkerActors()
         self._unkillable: list[int] = []
         self._num_groups = 0
         self._hierarchies = find_hierarchies()
@@ -133,12 +135,13 @@ class Host:
     def _step(self, event: Event) -> None:
         match event:
             case Progressed():
-                METRICS.progressed(event.key.job_id, event.step)
+                self._count_progress(event)
                 if event.checkpoint:
                     METRICS.checkpointed(event.key.job_id, event.checkpoint_step)
             case ProcessExited():
                 self._warm_up()  # while what is left of the rank is cleared away
             case TreeEnded():
+                METRICS.job_ended(event.key.job_id)
                 self._rank_ended(event)
             case Fenced():
                 log.warning("fenced: %s", event.why)
@@ -148,6 +151,14 @@ class Host:
             DAEMON.worker_exited(end.reason)
             log.info("%s ended: %s %s", end.key, end.reason, end.cause)
         self._count_workers()
+
+    def _count_progress(self, event: Progressed) -> None:
+        loss = event.metrics.get("loss") if self.settings.shows_loss else None
+        METRICS.progressed(event.key.job_id, event.step, event.key.rank, loss)
+        if event.actors:
+            if event.key != self._actors_of:
+                self._actors_of, self._actors = event.key, WorkerActors()
+            self._actors.take(event.actors)
 
     def _perform(self, action: Action) -> None:
         match action:

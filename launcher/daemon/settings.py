@@ -52,6 +52,7 @@ class DaemonSettings:
     for each connection.  health_addr: unix:<path> or host:port of the health service; "": none.
     state_dir: of this node, shared by its daemons.  warm: keep a worker ready for graph jobs.
     use_groups: give ranks control groups of their own, where this user may make them.
+    shows_loss: the losses of jobs are on the page of metrics, for all who may read that.
     """
 
     device: str
@@ -67,6 +68,7 @@ class DaemonSettings:
     allow_scripts: bool = True
     warm: bool = True
     use_groups: bool = True
+    shows_loss: bool = False
     heartbeat_s: float = 1.0
     suspect_s: float = 3.0
     act_s: float = 10.0

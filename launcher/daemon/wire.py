@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from oneflow.core.control_channel import MAX_TEXT_CHARS
 from oneflow.core.errors import ProtocolError
+from oneflow.core.metrics import ActorCounts
 from oneflow.launcher.daemon.events import (
     AttemptKey,
     DrainTold,
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     from oneflow.protos import cluster_pb2 as pb
 
 MAX_METRICS = 1000
+MAX_KINDS = 32  # of actors; there are about ten
+MAX_WAITING_CHARS = 500
 
 
 def key_of(wire: pb.AttemptId) -> AttemptKey:
@@ -79,6 +82,24 @@ def progressed(key: AttemptKey, wire: pb.Progress) -> Progressed:
         dict(wire.metrics),
         wire.checkpoint,
         wire.checkpoint_step,
+        tuple(_counts(a) for a in wire.actors[:MAX_KINDS]),
+        wire.waiting[:MAX_WAITING_CHARS],
+    )
+
+
+def _counts(wire: pb.ActorCounts) -> ActorCounts:
+    idle = wire.no_input_s, wire.no_free_register_s
+    return ActorCounts(wire.kind, wire.acts, *idle, tuple(wire.durations), wire.act_s)
+
+
+def _wire_counts(counts: ActorCounts) -> pb.ActorCounts:
+    """What the scheduler needs of them."""
+    from oneflow.protos import cluster_pb2 as pb
+
+    return pb.ActorCounts(
+        kind=counts.kind,
+        no_input_s=counts.no_input_s,
+        no_free_register_s=counts.no_free_register_s,
     )
 
 
@@ -106,6 +127,8 @@ def say(action: SayPrepared | SayProgress | SayExited) -> pb.DaemonMessage:
                     metrics=action.metrics,
                     checkpoint=action.checkpoint,
                     checkpoint_step=action.checkpoint_step,
+                    actors=map(_wire_counts, action.actors),
+                    waiting=action.waiting,
                 )
             )
         case SayExited():

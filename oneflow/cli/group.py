@@ -11,6 +11,7 @@ import click
 
 from oneflow.core.errors import OneFlowError
 
+FORMAT = "oneflow.output"  # of the context's meta: the format that was chosen
 CONTEXT = {"help_option_names": ["-h", "--help"]}
 
 
@@ -21,7 +22,7 @@ class Verbs(click.Group):
         try:
             return super().invoke(context)
         except OneFlowError as error:
-            end_with(error)
+            end_with(error, context.meta.get(FORMAT) == "json")
         except KeyboardInterrupt:
             sys.stderr.write("\n")
             raise SystemExit(130) from None
@@ -60,11 +61,14 @@ class LazyVerbs(Verbs):
             formatter.write_dl(rows)
 
 
-def end_with(error: OneFlowError) -> None:
-    """The one line, and the exit code of the error's type."""
-    from oneflow.cli.output import say
+def end_with(error: OneFlowError, is_json: bool = False) -> None:
+    """The one line, and the exit code of the error's type. is_json: an object, for programs."""
+    from oneflow.cli.output import error_line, say
 
-    say(" ".join(str(error).split()))
+    if is_json:
+        print(error_line(error), file=sys.stderr, flush=True)
+    else:
+        say(" ".join(str(error).split()))
     raise SystemExit(error.exit_code)
 
 

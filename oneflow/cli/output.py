@@ -9,6 +9,8 @@ from typing import Any, TypeVar
 
 import click
 
+from oneflow.cli.group import FORMAT
+from oneflow.core.errors import OneFlowError
 from oneflow.launcher.logs import escape
 
 FORMATS = ("table", "wide", "json")
@@ -23,10 +25,16 @@ def output_option(command: F) -> F:
 
 
 def chosen(output: str | None) -> str:
-    """The format: of the flag, else as configured."""
+    """The format: of the flag, else as configured. Errors are shown in it from now on."""
     from oneflow.cluster.settings import load_settings
 
-    return str(load_settings({"client.output": output})["client.output"])
+    context = click.get_current_context(silent=True)
+    if context is not None and output:
+        context.meta[FORMAT] = output  # what is configured may be what is wrong
+    found = str(load_settings({"client.output": output})["client.output"])
+    if context is not None:
+        context.meta[FORMAT] = found
+    return found
 
 
 def show_json(value: Any) -> None:
@@ -51,6 +59,13 @@ def fields(pairs: Mapping[str, Any]) -> str:
     return "\n".join(
         f"{(name + ':').ljust(width)}{escape(str(value))}" for name, value in pairs.items()
     )
+
+
+def error_line(error: OneFlowError) -> str:
+    """An error for programs: one line of JSON."""
+    kind = type(error).__name__
+    told = {"type": kind, "reason": error.reason, "exit_code": error.exit_code}
+    return json.dumps({"error": told | {"message": str(error)}})
 
 
 def say(text: str) -> None:

@@ -92,6 +92,15 @@ def _clock(at: float) -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(at)) if at else ""
 
 
+def waits_table(waits: Iterable[tuple[str, Any]]) -> str:
+    """Which actor waits for what. waits: job id and RankWaits."""
+    rows = []
+    for job_id, w in waits:
+        shares = [f"{100 * share:.0f}% {name}" for name, share in w.shares.items()]
+        rows.append((job_id, w.rank, ", ".join(shares), w.waiting))
+    return table(("job", "rank", "idle for", "waits now"), rows)
+
+
 # ---- the cluster ---------------------------------------------------------------------------------
 
 

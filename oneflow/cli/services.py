@@ -58,7 +58,7 @@ def run_scheduler(file: Path | None, **flags: Any) -> None:
         tls=TlsFiles.in_folder(tls) if tls else None,
         hosts=found["scheduler.hosts"],
     )
-    set_up(current_config())
+    set_up(current_config(), component="scheduler")
     raise SystemExit(run(settings, _compile_plan))
 
 
@@ -82,6 +82,7 @@ def _compile_plan(*arguments: Any) -> bytes:
 @click.option("--tls-dir", type=FOLDER, help="ca.crt, daemon.crt and daemon.key.")
 @click.option("--allow-scripts/--no-allow-scripts", default=None, help="Run script jobs.")
 @click.option("--memory-nbytes", type=click.IntRange(0), help="Limit of each rank; 0: none.")
+@click.option("--train-loss/--no-train-loss", default=None, help="Show losses on /metrics.")
 def run_daemon(device: str, file: Path | None, **flags: Any) -> None:
     """Serves one device until a signal ends it; SIGTERM in order, a second one at once."""
     from oneflow.cluster.settings import load_settings
@@ -143,4 +144,5 @@ def _daemon_settings(device: str, found: Any) -> Any:
         health_addr=found["daemon.health_addr"],
         allow_scripts=found["daemon.allow_scripts"],
         limits=JobLimits(memory_nbytes=found["daemon.memory_nbytes"]),
+        shows_loss=found["daemon.train_loss"],
     )

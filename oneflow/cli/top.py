@@ -12,6 +12,7 @@ import click
 from oneflow.cli.types import DURATION
 
 MAX_JOBS = 30
+MAX_WATCHED = 8  # running jobs whose actors are shown
 CLEAR = "\x1b[H\x1b[2J"
 
 
@@ -35,12 +36,15 @@ def top(address: str | None, every: float, once: bool) -> None:
 
 def page(cluster: Any) -> str:
     """One look, as text."""
-    from oneflow.cli.records import daemon_table, job_table, status_lines
+    from oneflow.cli.records import daemon_table, job_table, status_lines, waits_table
+    from oneflow.scheduler.jobs.records import JobState
 
     status = cluster.status()
     jobs = list(itertools.islice(cluster.jobs(limit=MAX_JOBS), MAX_JOBS))
     parts = [status_lines(status), daemon_table(status.daemons, False), job_table(jobs, False)]
-    return "\n\n".join(parts)
+    running = [job for job in jobs if job.state is JobState.RUNNING]
+    waits = [(r.id, w) for r in running[:MAX_WATCHED] for w in cluster.job(r.id).waits()]
+    return "\n\n".join([*parts, waits_table(waits)] if waits else parts)
 
 
 def _renew(cluster: Any, every_s: float) -> None:

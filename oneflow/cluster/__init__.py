@@ -14,3 +14,4 @@ from oneflow.cluster.client import connect as connect
 from oneflow.cluster.job import Job as Job
 from oneflow.cluster.job import LogLine as LogLine
 from oneflow.cluster.job import MetricPoint as MetricPoint
+from oneflow.cluster.job import RankWaits as RankWaits

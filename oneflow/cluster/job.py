@@ -40,6 +40,20 @@ class MetricPoint:
     values: Mapping[str, float]
 
 
+@dataclass(frozen=True)
+class RankWaits:
+    """What the actors of a rank of a graph job wait for.
+
+    waiting: the actor that is held back now, and by what.  shares: "<kind of actor> <cause>" ->
+    share of the last second in which the rank was idle because of it; the cause is no_input (of
+    another rank) or no_free_register (whoever reads its output is slow).
+    """
+
+    rank: int
+    waiting: str
+    shares: Mapping[str, float]
+
+
 class Job:
     """A job by its id. Every method may raise ClusterUnreachableError, AuthError and
     ClusterRequestError (there is no such job).
@@ -144,6 +158,13 @@ class Job:
             if not follow:
                 return
             follow = not self.status().state.is_final  # then once more, for what came last
+
+    def waits(self) -> list[RankWaits]:
+        """Of each rank of a graph job that runs: which actor waits for what."""
+        from oneflow.protos import cluster_pb2 as pb
+
+        found = self._connection.call("Jobs", "Get", pb.JobRequest(job_id=self.id))
+        return [RankWaits(w.rank, w.waiting, dict(w.shares)) for w in found.waits]
 
     def logs(
         self,

@@ -56,6 +56,7 @@ KEYS = (
     Key("daemon.tls_dir", "path", "", "folder of ca.crt, daemon.crt and daemon.key"),
     Key("daemon.allow_scripts", "flag", True, "run script jobs, if the scheduler sends any"),
     Key("daemon.memory_nbytes", "count", 0, "limit of each rank; 0: none"),
+    Key("daemon.train_loss", "flag", False, "show oneflow_train_loss on /metrics"),
     Key("local.daemons", "count", 0, "daemons of `cluster up`; 0: one for each device"),
     Key("local.device_type", "text", "", "cpu or cuda; else cuda if there is one"),
 )

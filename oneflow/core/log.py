@@ -49,7 +49,8 @@ def facts(**values: Any) -> dict[str, Any]:
 class Context:
     """What every line of this process says of it. step: the last training step, or None.
 
-    daemon: the name of the daemon (node/cpu:0) that this process is; "": it is a rank.
+    daemon: the name of the daemon (node/cpu:0) that this process is.  component: another part of a
+    cluster that this process is (scheduler).  Both "": it is a rank.
     """
 
     def __init__(
@@ -57,9 +58,11 @@ class Context:
         config: Config,
         step: Callable[[], int | None] = lambda: None,
         daemon: str = "",
+        component: str = "",
     ) -> None:
         self.config = config
         self.daemon = daemon
+        self.component = component
         self.step = step
         self.node = socket.gethostname()
         self.secrets = tuple(s for s in (config.job_token,) if s)
@@ -74,6 +77,9 @@ class Context:
         }
         if self.daemon:
             found |= {"component": "daemon", "daemon": self.daemon}
+            return found | {"logger": record.name.rpartition(".")[2]}
+        if self.component:
+            found |= {"component": self.component, "node": self.node}
             return found | {"logger": record.name.rpartition(".")[2]}
         found |= {
             "component": "scheduler" if ".scheduler." in record.name else "rank",
@@ -112,8 +118,8 @@ class TextFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         f = self._context.fields(record)
-        if "daemon" in f:
-            who = f"daemon {f['daemon']}"
+        if "rank" not in f:
+            who = f"daemon {f['daemon']}" if "daemon" in f else f"{f['component']} {f['node']}"
             head = f"{f['ts']} {_LEVELS.get(f['level'], '?')} {who} {f['logger']}: "
             return head + self._rest(record)
         step = f" step={f['step']}" if "step" in f else ""
@@ -187,7 +193,10 @@ class _Stderr(logging.StreamHandler):  # type: ignore[type-arg]  # Python 3.10 c
 
 
 def set_up(
-    config: Config, step: Callable[[], int | None] = lambda: None, daemon: str = ""
+    config: Config,
+    step: Callable[[], int | None] = lambda: None,
+    daemon: str = "",
+    component: str = "",
 ) -> logging.Handler:
     """Makes the runtime's loggers write as `config` says. A second call replaces the first.
 
@@ -196,7 +205,7 @@ def set_up(
     root = logging.getLogger(ROOT)
     for old in [h for h in root.handlers if isinstance(h, _Stderr)]:
         root.removeHandler(old)
-    context = Context(config, step, daemon)
+    context = Context(config, step, daemon, component)
     handler = _Stderr()
     handler.setFormatter(
         JsonFormatter(context) if config.log_format == "json" else TextFormatter(context)

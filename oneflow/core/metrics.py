@@ -13,6 +13,7 @@ import re
 import time
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ FAST_BUCKETS = (1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 0.1, 0.3, 1.0, 3.0, 10.0)  #
 WIDE_BUCKETS = (1e-3, 3e-3, 1e-2, 3e-2, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 1000.0)
 MAX_LABEL_CHARS = 64
 MAX_JOBS = 200  # label values of `job` kept at once; the oldest goes first
+KEEP_ENDED_S = 900.0  # so long the series of a job outlive it
 
 
 class Histogram:
@@ -58,6 +60,25 @@ class ActorCounters:
         self.no_input_s = 0.0
         self.no_free_register_s = 0.0
         self.durations = Histogram(FAST_BUCKETS)
+
+
+@dataclass(frozen=True)
+class ActorCounts:
+    """ActorCounters at one moment, to be told to another process. durations: acts by buckets."""
+
+    kind: str
+    acts: int
+    no_input_s: float
+    no_free_register_s: float
+    durations: tuple[int, ...] = ()
+    act_s: float = 0.0
+
+    @staticmethod
+    def of(kind: str, c: ActorCounters) -> ActorCounts:
+        d = c.durations
+        return ActorCounts(
+            kind, c.acts, c.no_input_s, c.no_free_register_s, tuple(d.counts), d.total_s
+        )
 
 
 class TransportCounters:
@@ -108,9 +129,22 @@ class CollectiveCounters:
 class JobCounters:
     """Of one training job."""
 
-    __slots__ = ("checkpoint_at", "checkpoint_step", "last_step", "last_step_at", "samples", "steps")
+    __slots__ = (
+        "checkpoint_at",
+        "checkpoint_step",
+        "ended_at",
+        "last_step",
+        "last_step_at",
+        "loss",
+        "rank",
+        "samples",
+        "steps",
+    )
 
     def __init__(self) -> None:
+        self.rank: int | None = None  # None: that of the process
+        self.loss: float | None = None  # None: not shown
+        self.ended_at = 0.0  # seconds of the monotonic clock, 0: goes on
         self.steps = 0
         self.samples = 0
         self.last_step = -1
@@ -250,12 +284,30 @@ class Metrics:
         counters.last_step_at = time.time()
         self.step_durations.observe(seconds)
 
-    def progressed(self, job: str, step: int) -> None:
-        """A rank of `job`, in a process of its own, has done `step` steps."""
+    def progressed(
+        self, job: str, step: int, rank: int | None = None, loss: float | None = None
+    ) -> None:
+        """A rank of `job`, in a process of its own, has done `step` steps. loss: if it is shown."""
         counters = self._job(label_value(job))
+        counters.rank, counters.ended_at = rank, 0.0
+        counters.loss = counters.loss if loss is None else loss
+        if step == counters.last_step or (counters.last_step > 0 and not step):
+            return  # it only says that it lives
         counters.steps += max(step - max(counters.last_step, 0), 0)
         counters.last_step = step
         counters.last_step_at = time.time()
+
+    def job_ended(self, job: str) -> None:
+        """Its series are removed after KEEP_ENDED_S, unless it goes on here."""
+        counters = self.train.get(label_value(job))
+        if counters is not None:
+            counters.ended_at = time.monotonic()
+
+    def forget_ended(self) -> None:
+        """Removes the series of jobs that ended long ago."""
+        limit = time.monotonic() - KEEP_ENDED_S
+        for job in [k for k, c in list(self.train.items()) if 0 < c.ended_at < limit]:
+            self.train.pop(job, None)
 
     def checkpointed(self, job: str, step: int) -> None:
         """A checkpoint of `job` is complete, as its rank in another process says."""
@@ -449,8 +501,9 @@ class _Collector:
 
     def _train(self) -> Iterator[Metric]:
         m = self._metrics
+        m.forget_ended()
         jobs = list(m.train.items())
-        rank = "" if m.rank is None else str(m.rank)
+        labels = [({"job": k, "rank": _rank(c.rank, m.rank)}, c) for k, c in jobs]
         yield counter(
             "oneflow_train_steps", "Optimizer steps.", [({"job": k}, c.steps) for k, c in jobs]
         )
@@ -460,16 +513,19 @@ class _Collector:
         yield gauge(
             "oneflow_train_last_step",
             "Index of the last finished step.",
-            [({"job": k, "rank": rank}, c.last_step) for k, c in jobs],
+            [(who, c.last_step) for who, c in labels],
         )
         yield gauge(
             "oneflow_train_last_step_timestamp_seconds",
             "When the last step finished.",
-            [({"job": k, "rank": rank}, c.last_step_at) for k, c in jobs],
+            [(who, c.last_step_at) for who, c in labels],
         )
         yield histogram(
             "oneflow_train_step_duration_seconds", "Time of one step.", [({}, m.step_durations)]
         )
+        losses = [({"job": k}, c.loss) for k, c in jobs if c.loss is not None]
+        if losses:
+            yield gauge("oneflow_train_loss", "The last loss that was reported.", losses)
         saved = [(k, c) for k, c in jobs if c.checkpoint_at]
         yield gauge(
             "oneflow_checkpoint_last_step",
@@ -520,6 +576,11 @@ def histogram(name: str, text: str, rows: Sequence[tuple[Labels, Histogram]]) ->
         family.add_sample(f"{name}_count", labels, buckets[-1][1])
         family.add_sample(f"{name}_sum", labels, histogram.total_s)
     return family
+
+
+def _rank(own: int | None, of_process: int | None) -> str:
+    rank = of_process if own is None else own
+    return "" if rank is None else str(rank)
 
 
 def _resident_nbytes() -> int:

@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from oneflow.core.metrics import FAST_BUCKETS, METRICS, Histogram, Metrics, counter, gauge
+from oneflow.core.metrics import (
+    FAST_BUCKETS,
+    METRICS,
+    ActorCounts,
+    Histogram,
+    Metrics,
+    counter,
+    gauge,
+    label_value,
+)
 from oneflow.core.metrics import histogram as family
 
 if TYPE_CHECKING:
@@ -45,6 +54,28 @@ class DaemonCounters:
     def message_rejected(self, reason: str) -> None:
         """reason: oversize, malformed, stale_epoch or unknown."""
         self.messages_rejected[reason] = self.messages_rejected.get(reason, 0) + 1
+
+
+class WorkerActors:
+    """Adds what a worker process tells of its actors to what this process shows."""
+
+    def __init__(self, metrics: Metrics = METRICS) -> None:
+        self._metrics = metrics
+        self._before: dict[str, ActorCounts] = {}
+
+    def take(self, told: Iterable[ActorCounts]) -> None:
+        """told: counts since the worker began, which only grow."""
+        for now in told:
+            before = self._before.get(now.kind, ActorCounts(now.kind, 0, 0.0, 0.0))
+            self._before[now.kind] = now
+            counters = self._metrics.actor(label_value(now.kind))
+            counters.acts += now.acts - before.acts
+            counters.no_input_s += now.no_input_s - before.no_input_s
+            counters.no_free_register_s += now.no_free_register_s - before.no_free_register_s
+            counters.durations.total_s += now.act_s - before.act_s
+            for index, count in enumerate(now.durations[: len(counters.durations.counts)]):
+                old = before.durations[index] if index < len(before.durations) else 0
+                counters.durations.counts[index] += count - old
 
 
 def daemon_families(counters: DaemonCounters) -> Iterator[Metric]:

@@ -4,17 +4,25 @@ never waiting for a daemon that does not read.
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 import time
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
+from oneflow.actors import live
 from oneflow.core.frames import Frames
 from oneflow.core.log import get_logger
+
+if TYPE_CHECKING:
+    from oneflow.protos import cluster_pb2 as pb
 
 log = get_logger(__name__)
 
 INTERVAL_S = 0.1
+ACTORS_S = 1.0
+"""So often the daemon hears what actors do, also of a rank that waits within a step."""
+MAX_WAITING_CHARS = 300
 
 
 class Reporter:
@@ -25,6 +33,7 @@ class Reporter:
         self._news = threading.Condition()
         self._latest: tuple[int, dict[str, float]] | None = None
         self._closed = False
+        self._actors_due = time.monotonic() + ACTORS_S
         self.last_step = 0
         self._thread = threading.Thread(target=self._run, name="progress", daemon=True)
         self._thread.start()
@@ -53,13 +62,13 @@ class Reporter:
     def _run(self) -> None:
         while True:
             with self._news:
-                while not (self._latest or self._closed):
-                    self._news.wait()
+                while not (self._latest or self._closed or time.monotonic() >= self._actors_due):
+                    self._news.wait(max(self._actors_due - time.monotonic(), 0.0))
                 latest, self._latest = self._latest, None
                 closed = self._closed
             try:
-                if latest is not None:
-                    self._send(*latest)
+                if latest is not None or not closed:
+                    self._send(*(latest or (self.last_step, {})))
             except OSError as error:  # the reader of commands sees it too, and ends the process
                 log.warning("the daemon does not listen: %s", error)
                 return
@@ -81,4 +90,15 @@ class Reporter:
             checkpoint=checkpoint,
             checkpoint_step=at,
         )
+        if self._closed or time.monotonic() >= self._actors_due:
+            self._actors_due = time.monotonic() + ACTORS_S
+            progress.actors.extend(_actor_counts())
+            progress.waiting = live.waiting()[:MAX_WAITING_CHARS]
         self._frames.send(pb.WorkerMessage(progress=progress))
+
+
+def _actor_counts() -> Iterator[pb.ActorCounts]:
+    from oneflow.protos import cluster_pb2 as pb
+
+    for counts in live.actor_counts():
+        yield pb.ActorCounts(**dataclasses.asdict(counts))

@@ -242,6 +242,8 @@ class JobsService(cluster_pb2_grpc.JobsServicer):
         note = self._plans.progress(record)
         if note:
             message.pending = note
+        for w in self._points.waits.of(record.id):
+            message.waits.add(rank=w.rank, waiting=w.waiting, shares=w.shares)
         return message
 
 

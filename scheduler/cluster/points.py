@@ -10,11 +10,13 @@ from contextlib import suppress
 from oneflow.core.errors import StoreError
 from oneflow.core.log import get_logger
 from oneflow.protos import cluster_pb2 as pb
+from oneflow.scheduler.cluster.actor_waits import ActorWaits
 from oneflow.scheduler.cluster.driver import Driver
 from oneflow.scheduler.jobs.events import Action, Event, RankProgressed, Rejected
-from oneflow.scheduler.jobs.records import JobRecord
+from oneflow.scheduler.jobs.records import JobRecord, JobState
 from oneflow.scheduler.jobs.store import Point
 
+GOING_ON = (JobState.STARTING, JobState.RUNNING, JobState.CANCELLING)
 FLUSH_S = 0.2
 PAGE = 1000
 MAX_WAITING = 20_000  # points not written yet; beyond, the disk is not there for us
@@ -32,17 +34,23 @@ class Points:
         self._new: dict[str, list[New]] = defaultdict(list)
         self._num_new = 0
         self._news: dict[str, set[asyncio.Event]] = {}
+        self.waits = ActorWaits()
 
     def stepped(self, event: Event, actions: Sequence[Action]) -> None:
-        if not isinstance(event, RankProgressed) or not event.metrics:
+        if not isinstance(event, RankProgressed):
             return
         if any(isinstance(a, Rejected) and a.event is event for a in actions):
+            return
+        self.waits.note(event)
+        if not event.metrics:
             return
         if self._num_new < MAX_WAITING:
             self._new[event.job_id].append((event.attempt, event.step, event.at, event.metrics))
             self._num_new += 1
 
     def changed(self, before: JobRecord | None, now: JobRecord | None) -> None:
+        if before is not None and (now is None or now.state not in GOING_ON):
+            self.waits.forget(before.id)
         if now is None and before is not None:
             self._num_new -= len(self._new.pop(before.id, []))
             self._wake(before.id)

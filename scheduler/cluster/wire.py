@@ -40,6 +40,8 @@ MAX_RUNNING = 64
 MAX_METRICS = 1000
 MAX_METRIC_CHARS = 256
 MAX_CAUSE_CHARS = 16 << 10
+MAX_WAITING_CHARS = 500
+MAX_KINDS, MAX_KIND_CHARS = 32, 32  # of actors
 MAX_DEVICE_INDEX = 4096
 PHASES = frozenset(("preparing", "prepared", "running", "stopping"))
 _NODE = re.compile(r"[A-Za-z0-9_.-]{1,253}")
@@ -145,6 +147,11 @@ def _progressed(p: pb.Progress, daemon: str, epoch: int, at: float) -> RankProgr
         checkpoint=p.checkpoint,
         checkpoint_step=_step(p.checkpoint_step),
         at=at,
+        waiting=p.waiting[:MAX_WAITING_CHARS],
+        actor_waits=tuple(
+            (a.kind[:MAX_KIND_CHARS], a.no_input_s, a.no_free_register_s)
+            for a in p.actors[:MAX_KINDS]
+        ),
     )
 
 

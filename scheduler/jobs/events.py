@@ -139,7 +139,9 @@ class RankExited:
 
 @dataclass(frozen=True)
 class RankProgressed:
-    """checkpoint: one that is now complete, or ""."""
+    """checkpoint: one that is now complete, or "".  waiting: the actor that waits now, for what.
+    actor_waits: (kind, seconds of no_input, seconds of no_free_register) since the rank began.
+    """
 
     daemon: str
     epoch: int
@@ -152,6 +154,8 @@ class RankProgressed:
     checkpoint: str = ""
     checkpoint_step: int = 0
     at: float = 0.0
+    waiting: str = ""
+    actor_waits: tuple[tuple[str, float, float], ...] = ()
 
 
 @dataclass(frozen=True)

@@ -46,7 +46,9 @@ async def train(scheduler: SchedulerProcess) -> None:
         id_ = (await daemon.told("start")).id
         for step in range(1, 51):
             metrics = {"loss": 2.3 / step, "accuracy": 1 - 1 / step}
-            await daemon.progress(id_, step, total_steps=100, metrics=metrics)
+            waits = pb.ActorCounts(kind="boxing", no_input_s=9.0 * step, no_free_register_s=0.0)
+            more = {"actors": [waits], "waiting": "boxing.4: no_input, waits for r5 from rank 1"}
+            await daemon.progress(id_, step, total_steps=100, metrics=metrics, **more)
         await client.submit("waiting", name=NASTY)
         follow = client.call("Jobs.Metrics", pb.MetricsRequest(job_id="digits", follow=True))
         async for point in follow:
@@ -73,6 +75,8 @@ def test_the_page_needs_a_token_and_changes_nothing(scheduler: SchedulerProcess)
     status, headers, body = ask(scheduler, "/api/jobs/digits", admin)
     job = json.loads(body)
     assert (job["state"], job["step"], job["ranks"][0]["phase"]) == ("RUNNING", 50, "running")
+    assert job["ranks"][0]["waiting"].startswith("boxing.4: no_input")
+    assert job["ranks"][0]["idle"] == {"boxing no_input": 1.0}
     assert "Access-Control-Allow-Origin" not in headers
     points = json.loads(ask(scheduler, "/api/jobs/digits/points?from=48", admin)[2])
     assert [(p["step"], points["next"]) for p in points["points"]] == [(49, 50), (50, 50)]
@@ -96,7 +100,8 @@ def test_a_browser_shows_jobs_curve_and_ranks(scheduler: SchedulerProcess, tmp_p
         browser.until("document.querySelectorAll('#jobs tr').length === 2")
         browser.until("document.getElementById('path').getAttribute('d').length > 100")
         text = browser.run("document.body.innerText")
-        for wanted in ("digits", "RUNNING", "50 / 100", "n1/cpu:0", "running", NASTY):
+        waits = ("100 % boxing no_input", "boxing.4: no_input, waits for r5 from rank 1")
+        for wanted in ("digits", "RUNNING", "50 / 100", "n1/cpu:0", "running", NASTY, *waits):
             assert wanted in text, wanted
         assert browser.run("document.querySelectorAll('img').length") == 0
         assert browser.run("document.getElementById('metric').value") == "loss"

@@ -20,6 +20,7 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from oneflow.core.errors import OneFlowError
+from oneflow.scheduler.cluster.actor_waits import RankWaits
 from oneflow.scheduler.cluster.auth import Guard
 from oneflow.scheduler.cluster.driver import Driver, by_id
 from oneflow.scheduler.cluster.http_page import Answer
@@ -134,9 +135,11 @@ class Page:
     def _whole_job(self, record: JobRecord) -> dict[str, Any]:
         attempt = self._driver.table.attempts.live.get(record.id)
         phases = {r.number: r.phase.value for r in attempt.ranks} if attempt is not None else {}
+        waits = {w.rank: w for w in self._points.waits.of(record.id)}
         ranks = [
             {"rank": a.rank, "node": a.node, "device": a.device}
             | {"phase": phases.get(a.rank, "over"), "failed": a.rank == record.first_failed_rank}
+            | _waits(waits.get(a.rank))
             for a in record.assignments
         ]
         more = {"ranks": ranks, "metrics": _finite(record.metrics)}
@@ -150,6 +153,13 @@ class Page:
         following = points[-1].index + 1 if points else start
         rows = [{"step": p.step, "values": _finite(p.values)} for p in kept]
         return {"points": rows, "next": following}
+
+
+def _waits(found: RankWaits | None) -> dict[str, Any]:
+    """What the actors of a rank wait for, if it has told."""
+    if found is None:
+        return {"waiting": "", "idle": {}}
+    return {"waiting": found.waiting, "idle": _finite(found.shares)}
 
 
 def _finite(values: Mapping[str, float]) -> dict[str, float | None]:

@@ -1,5 +1,7 @@
 """The oneflow command."""
 
+import json
+
 import pytest
 from click.testing import CliRunner
 
@@ -30,3 +32,20 @@ def test_an_unknown_verb_is_a_usage_error():
     result = CliRunner().invoke(cli, ["fly"])
     assert result.exit_code == 2
     assert "fly" in result.output
+
+
+def test_errors_are_json_where_the_answer_would_be(tmp_path, monkeypatch):
+    monkeypatch.setenv("ONEFLOW_CONFIG_DIR", str(tmp_path))
+    monkeypatch.setenv("ONEFLOW_STATE_DIR", str(tmp_path))
+    monkeypatch.delenv("ONEFLOW_SCHEDULER_ADDRESS", raising=False)
+    done = CliRunner().invoke(cli, ["job", "get", "j1", "-o", "json"])
+    error = json.loads(done.stderr)["error"]
+    assert (error["type"], error["exit_code"]) == ("ClusterUnreachableError", 69)
+    assert "cluster up" in error["message"]
+    assert done.stdout == ""
+    assert done.exit_code == 69
+    done = CliRunner().invoke(cli, ["job", "get", "j1"])
+    assert done.stderr.startswith("oneflow: ")
+    monkeypatch.setenv("ONEFLOW_CLIENT_OUTPUT", "json")
+    done = CliRunner().invoke(cli, ["job", "get", "j1"])
+    assert json.loads(done.stderr)["error"]["exit_code"] == 69

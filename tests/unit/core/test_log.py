@@ -120,3 +120,18 @@ def test_settings_come_from_the_environment() -> None:
     assert (Config.from_env({}).log_format, Config.from_env({}).log_level) == ("text", "WARNING")
     with pytest.raises(ConfigError, match="ONEFLOW_LOG_FORMAT='xml' must be one of text, json"):
         Config.from_env({"ONEFLOW_LOG_FORMAT": "xml"})
+
+
+def test_a_scheduler_of_a_cluster_is_no_rank_of_a_job(
+    lines: pytest.CaptureFixture[str],
+) -> None:
+    set_up(Config(), component="scheduler")
+    log.warning("heard")
+    err = lines.readouterr().err
+    assert re.search(r"Z W scheduler \S+ test_log: heard\n$", err)
+    assert "job=" not in err
+    set_up(Config(log_format="json"), component="scheduler")
+    log.warning("heard")
+    found = json.loads(lines.readouterr().err)
+    assert found["component"] == "scheduler"
+    assert not {"job", "rank", "attempt"} & set(found)

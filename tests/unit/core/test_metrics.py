@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 import urllib.error
 import urllib.request
 from pathlib import Path
@@ -13,7 +14,15 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from oneflow.core.config import Config
 from oneflow.core.errors import ConfigError
-from oneflow.core.metrics import MAX_JOBS, Histogram, Metrics, make_registry
+from oneflow.core.metrics import (
+    KEEP_ENDED_S,
+    MAX_JOBS,
+    ActorCounts,
+    Histogram,
+    Metrics,
+    make_registry,
+)
+from oneflow.core.metrics_daemon import WorkerActors
 from oneflow.core.metrics_http import start_endpoint
 
 
@@ -159,3 +168,60 @@ def test_page_is_off_unless_asked_for_and_a_taken_port_is_named(tmp_path: Path) 
             start_endpoint(Config(metrics_addr=first.address, runtime_dir=tmp_path))
     finally:
         first.stop()
+
+
+def test_a_loss_is_shown_only_if_it_is_given() -> None:
+    metrics = Metrics()
+    metrics.progressed("j1", 3, rank=1)
+    assert "oneflow_train_loss" not in {name for name, _ in samples(metrics)}
+    metrics.progressed("j1", 4, rank=1, loss=0.5)
+    metrics.progressed("j1", 5, rank=1)
+    found = samples(metrics)
+    assert found["oneflow_train_loss", (("job", "j1"),)] == 0.5
+    assert found["oneflow_train_last_step", (("job", "j1"), ("rank", "1"))] == 5
+
+
+def test_series_of_a_job_outlive_it_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    metrics = Metrics()
+    for job in ("over", "again", "going"):
+        metrics.progressed(job, 1)
+    metrics.job_ended("over")
+    metrics.job_ended("again")
+    metrics.job_ended("never seen")
+    metrics.progressed("again", 2)
+    end = time.monotonic()
+    monkeypatch.setattr(time, "monotonic", lambda: end + KEEP_ENDED_S - 1)
+    assert set(jobs_shown(metrics)) == {"over", "again", "going"}
+    monkeypatch.setattr(time, "monotonic", lambda: end + KEEP_ENDED_S + 1)
+    assert set(jobs_shown(metrics)) == {"again", "going"}
+
+
+def jobs_shown(metrics: Metrics) -> list[str]:
+    return [dict(who)["job"] for name, who in samples(metrics) if name == "oneflow_train_last_step"]
+
+
+def test_who_only_lives_makes_no_step() -> None:
+    metrics = Metrics()
+    for step in (0, 7, 7, 0, 8):
+        metrics.progressed("j1", step)
+    found = samples(metrics)
+    assert found["oneflow_train_steps_total", (("job", "j1"),)] == 8
+    assert found["oneflow_train_last_step", (("job", "j1"), ("rank", ""))] == 8
+
+
+def test_actors_of_a_worker_are_counted_once() -> None:
+    metrics = Metrics()
+    metrics.act("boxing", 10)
+    metrics.actor("boxing").durations.observe(0.2)
+    worker, another = WorkerActors(metrics), WorkerActors(metrics)
+    for acts, idle_s, counts in ((4, 0.5, (3, 1)), (9, 0.75, (7, 2))):
+        worker.take([ActorCounts("boxing", acts, idle_s, 0.0, counts, acts * 1e-4)])
+    another.take([ActorCounts("boxing", 1, 0.0, 0.25, (1,), 1e-5)])
+    found = samples(metrics)
+    kind = ("kind", "boxing")
+    assert found["oneflow_actor_acts_total", (kind,)] == 20
+    assert found["oneflow_actor_wait_seconds_total", (("cause", "no_input"), kind)] == 0.75
+    assert found["oneflow_actor_wait_seconds_total", (("cause", "no_free_register"), kind)] == 0.25
+    assert found["oneflow_actor_act_duration_seconds_count", (kind,)] == 11
+    total_s = found["oneflow_actor_act_duration_seconds_sum", (kind,)]
+    assert total_s == pytest.approx(0.2 + 9e-4 + 1e-5)

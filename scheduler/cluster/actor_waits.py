@@ -1,0 +1,74 @@
+"""What the actors of running graph jobs wait for, as their ranks tell about once a second.
+
+Only the last moment is kept, and nothing of it is durable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from oneflow.scheduler.jobs.events import RankProgressed
+
+MAX_SHARES = 8  # of a rank, the largest ones
+MIN_SHARE = 0.005
+CAUSES = ("no_input", "no_free_register")
+
+
+@dataclass(frozen=True)
+class RankWaits:
+    """waiting: the actor that waits now, and for what.  shares: "<kind> <cause>" -> share of the
+    time since the report before in which the rank was idle because of it.
+    """
+
+    rank: int
+    waiting: str
+    shares: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class _Told:
+    attempt: int
+    at: float
+    seconds: Mapping[str, float]
+    waits: RankWaits
+
+
+class ActorWaits:
+    """By job and rank."""
+
+    def __init__(self) -> None:
+        self._told: dict[str, dict[int, _Told]] = {}
+
+    def note(self, event: RankProgressed) -> None:
+        """A report of a rank; one without actors says nothing of them."""
+        if not event.actor_waits and not event.waiting:
+            return
+        ranks = self._told.setdefault(event.job_id, {})
+        before = ranks.get(event.rank)
+        seconds = {
+            f"{kind} {cause}": idle_s
+            for kind, *idle in event.actor_waits
+            for cause, idle_s in zip(CAUSES, idle, strict=True)
+        }
+        is_same = before is not None and before.attempt == event.attempt
+        shares = _shares(before, seconds, event.at) if before is not None and is_same else {}
+        waits = RankWaits(event.rank, event.waiting, shares)
+        ranks[event.rank] = _Told(event.attempt, event.at, seconds, waits)
+
+    def forget(self, job_id: str) -> None:
+        """It does not run any more."""
+        self._told.pop(job_id, None)
+
+    def of(self, job_id: str) -> list[RankWaits]:
+        """Of each rank that has told, in order."""
+        return [told.waits for _, told in sorted(self._told.get(job_id, {}).items())]
+
+
+def _shares(before: _Told, seconds: Mapping[str, float], at: float) -> dict[str, float]:
+    passed_s = at - before.at
+    if passed_s <= 0:
+        return dict(before.waits.shares)
+    found = {k: (s - before.seconds.get(k, 0.0)) / passed_s for k, s in seconds.items()}
+    largest = sorted(found.items(), key=lambda item: -item[1])[:MAX_SHARES]
+    return {k: min(share, 1.0) for k, share in largest if share >= MIN_SHARE}

@@ -50,6 +50,7 @@ FAILPOINTS: dict[str, str] = {
     "worker.allocate": "a rank knows its plan and is about to get memory for it",
     "worker.first_step": "all is bound, no step is done",
     "worker.step": "before each step",
+    "worker.step_done": "a step is done and nobody has been told",
     "transfer.half": "half of the copies of a transfer between ranks are done",
     "collective.entered": "this rank has said that it is in a collective, and waits for the others",
     "ckpt.write": "a rank's shard is about to be written",
@@ -84,7 +85,6 @@ class Armed:
 
 
 _armed: dict[str, Armed] = {}
-_is_testing = False
 
 
 def failpoint(name: str) -> None:
@@ -101,18 +101,9 @@ def is_armed(name: str) -> bool:
 
 def arm(env: Mapping[str, str]) -> None:
     """Called once by each program's start. Raises ConfigError for what cannot be understood."""
-    global _is_testing
-    _is_testing = env.get(TESTING) == "1"
-    rearm(env.get(VARIABLE, ""))
-
-
-def rearm(text: str) -> None:
-    """Replaces what is armed. Does nothing unless the process was started for tests: what a job
-    brings along cannot change that.
-    """
     _armed.clear()
-    if _is_testing:
-        _armed.update({found.name: found for found in parse(text)})
+    if env.get(TESTING) == "1":
+        _armed.update({found.name: found for found in parse(env.get(VARIABLE, ""))})
 
 
 def parse(text: str) -> list[Armed]:

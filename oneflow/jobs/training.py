@@ -134,6 +134,7 @@ class Training:
         feeds = self._feeder.feeds(self._step)
         self._results = self._bound.job.run(feeds)
         self._step += 1
+        failpoint("worker.step_done")
         values = self._values()
         if self._d.stop_on_nonfinite:
             self._check(values)

@@ -226,7 +226,6 @@ def _run(
     from oneflow.jobs.attempt import run_attempt
 
     configure(begin)
-    failpoints.rearm(os.environ.get(failpoints.VARIABLE, ""))
     run_attempt(begin, frames, commands.requests, stop, roots)
 
 

@@ -1,0 +1,155 @@
+"""The seven checks that hold after every fault (A1 to A7)."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from fault_rig import DEVICES, Rig, RigError, Usage, Watcher, children, cmdline
+
+from oneflow.scheduler.jobs.causes import cause_line
+from oneflow.scheduler.jobs.invariants import invariants
+from oneflow.scheduler.jobs.records import FINAL_STATES, JobRecord
+from oneflow.scheduler.jobs.settings import Settings
+from oneflow.scheduler.jobs.store import SqliteStore
+from oneflow.scheduler.jobs.table import Table
+
+SETTLE_S = 12.0
+MORE = 1.05
+SLACK_FDS, SLACK_THREADS, SLACK_NBYTES = 3, 3, 6 << 20
+"""What one connection, a thread of a pool that grew, and malloc may differ by between two looks."""
+ALLOWED_TEMP = re.compile(r"run/oneflow(/(cluster\.json|metrics-\d+\.json|\.[^/]*))?")
+LINE = re.compile(r'oneflow: job=\S+ attempt=\d+ state=\S+ reason=\S+ .*exit=\d+.* cause="[^"]+')
+
+Before = dict[str, tuple[int, Usage]]
+
+
+def a1_no_process(rig: Rig) -> None:
+    """Only services, their guards and one warm worker each are left."""
+
+    def odd() -> list[str]:
+        services = {rig.pid(name) for name in ("scheduler", *DEVICES)}
+        kids = {d: children(rig.pid(d)) for d in DEVICES}
+        expected = services | {pid for found in kids.values() for pid in found}
+        found = [f"{p} {cmdline(p)[:80]!r}" for p in rig.marked() - expected]
+        found += [f"{d} has {len(k)} children" for d, k in kids.items() if len(k) != 2]
+        found += [f"{d} has no worker" for d in DEVICES if len(rig.workers(d)) != 1]
+        return found
+
+    _settles(odd, "processes")
+
+
+def a2_nothing_left(rig: Rig, shm_before: set[str]) -> None:
+    """No shared memory, no temporary folder, no socket."""
+
+    def odd() -> list[str]:
+        found = [n for n in rig.temp_names() if not ALLOWED_TEMP.fullmatch(n)]
+        return [n for n in found if n != "run/oneflow"] + sorted(rig_shm(rig) - shm_before)
+
+    _settles(odd, "left behind")
+
+
+def rig_shm(rig: Rig) -> set[str]:
+    """Names in /dev/shm that this rig's processes map, or that carry a pid of theirs."""
+    folder, found = Path("/dev/shm"), set()
+    names = {p.name for p in folder.iterdir()}
+    for pid in rig.marked():
+        try:
+            maps = Path(f"/proc/{pid}/maps").read_text(errors="replace")
+        except OSError:
+            continue
+        found |= {name for name in names if f"/dev/shm/{name}" in maps}
+    return found
+
+
+def a3_flat(rig: Rig, before: Before) -> None:
+    """Descriptors, threads and memory of services that live on."""
+
+    def odd() -> list[str]:
+        found = []
+        for name, (pid, now) in rig.usage().items():
+            old_pid, old = before.get(name, (0, now))
+            if pid != old_pid:
+                continue
+            for what, was, has, slack in (
+                ("descriptors", old.fds, now.fds, SLACK_FDS),
+                ("threads", old.threads, now.threads, SLACK_THREADS),
+                ("bytes", old.nbytes, now.nbytes, SLACK_NBYTES),
+            ):
+                if has > max(was * MORE, was + slack):
+                    found.append(f"{name}: {was} -> {has} {what}")
+        return found
+
+    _settles(odd, "used more")
+
+
+def a4_one_end(watcher: Watcher, now: JobRecord) -> None:
+    """One final state, and it stays."""
+    finals = {str(r.state) for _, r in watcher.seen if r.state in FINAL_STATES}
+    if finals != {str(now.state)}:
+        raise RigError(f"final states {sorted(finals)}, now {now.state}")
+    ends = {(r.exit_code, r.reason, r.attempt) for _, r in watcher.seen if r.state.is_final}
+    if ends != {(now.exit_code, now.reason, now.attempt)}:
+        raise RigError(f"its end changed: {sorted(ends)}")
+
+
+def a6_named(watcher: Watcher, now: JobRecord, host: str) -> None:
+    """What went wrong is said in one line: of the job if it failed, and of each attempt."""
+    for _, record in list(watcher.seen):
+        if str(record.state) == "RESTARTING" and not record.cause:
+            raise RigError(f"attempt {record.attempt} is restarted and nobody says why")
+    if str(now.state) != "FAILED":
+        return
+    line = cause_line(now)
+    if "\n" in line or not LINE.match(line):
+        raise RigError(f"no good line: {line!r}")
+    if now.first_failed_rank >= 0 and now.host != host:
+        raise RigError(f"no host: {line!r}")
+
+
+def a7_replays(rig: Rig) -> None:
+    """The store, opened anew, has what the scheduler shows."""
+
+    def odd() -> list[str]:
+        shown = {r.id: _essence(r) for r in rig.client().jobs()}
+        kept = {r.id: _essence(r) for r in _replayed(rig)}
+        return [
+            f"{i}: {shown.get(i)} but {kept.get(i)}"
+            for i in shown | kept
+            if shown.get(i) != kept.get(i)
+        ]
+
+    _settles(odd, "journal")
+
+
+def _replayed(rig: Rig) -> tuple[JobRecord, ...]:
+    with tempfile.TemporaryDirectory() as name:
+        for path in (rig.folder / "scheduler").glob("cluster.db*"):
+            shutil.copy(path, name)
+        store = SqliteStore(Path(name) / "cluster.db")
+        try:
+            loaded = store.load()
+        finally:
+            store.close()
+    broken = invariants(Table(loaded.jobs, loaded.epoch, Settings()))
+    if broken:
+        raise RigError(f"the replayed table is broken: {broken}")
+    return loaded.jobs
+
+
+def _essence(record: JobRecord) -> tuple[Any, ...]:
+    return str(record.state), record.reason, record.exit_code, record.attempt, record.cause
+
+
+def _settles(odd: Callable[[], list[str]], what: str) -> None:
+    """Nothing is odd within a while."""
+    end = time.monotonic() + SETTLE_S
+    while found := odd():
+        if time.monotonic() > end:
+            raise RigError(f"{what}: {found}")
+        time.sleep(0.1)

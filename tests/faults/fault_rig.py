@@ -1,0 +1,310 @@
+"""A real cluster, a scheduler and two daemons with times scaled down, that faults are done to."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from oneflow.cluster.client import Cluster, connect
+from oneflow.cluster.connection import Patience
+from oneflow.core.errors import OneFlowError
+from oneflow.core.failpoints import FAILPOINTS
+from oneflow.scheduler.jobs.records import JobRecord
+from oneflow.scheduler.jobs.tokens import read_token_file
+from oneflow.scheduler.ports import free_port
+
+HERE = Path(__file__).resolve().parent
+DEVICES = ("cpu:0", "cpu:1")
+MARK = "ONEFLOW_RIG"
+WAIT_S = 60.0
+RANK_ENV = {
+    "ONEFLOW_HEARTBEAT_SECONDS": "0.2",
+    "ONEFLOW_SUSPECT_SECONDS": "0.8",
+    "ONEFLOW_PEER_TIMEOUT_SECONDS": "2.5",
+    "ONEFLOW_TIMEOUT_SECONDS": "20",
+    "ONEFLOW_RDZV_TIMEOUT_SECONDS": "20",
+}
+SLOW = "worker.step=sleep:0.01"
+WORKER_WORDS = b"oneflow.jobs.worker"
+
+
+class RigError(AssertionError):
+    """The rig itself could not do its part."""
+
+
+def until(holds: Callable[[], Any], what: str, timeout_s: float = WAIT_S) -> Any:
+    """Waits for what is true; returns it."""
+    end = time.monotonic() + timeout_s
+    while not (found := holds()):
+        if time.monotonic() > end:
+            raise RigError(f"waited {timeout_s:g} s in vain: {what}")
+        time.sleep(0.01)
+    return found
+
+
+@dataclass(frozen=True)
+class Usage:
+    """Of one process. nbytes: resident memory."""
+
+    fds: int
+    threads: int
+    nbytes: int
+
+
+class Rig:
+    """folder: all that the cluster keeps. armed: each failpoint holds whom a test tells it to."""
+
+    def __init__(self, folder: Path, armed: bool = True) -> None:
+        self.folder = folder
+        self.hold = folder / "hold"
+        self.mark = secrets.token_hex(8)
+        self.address = f"127.0.0.1:{free_port('127.0.0.1')}"
+        self.processes: dict[str, subprocess.Popen[bytes]] = {}
+        for name in ("hold", "run", "tmp", "logs"):
+            (folder / name).mkdir(mode=0o700, parents=True, exist_ok=True)
+        own = {k: v for k, v in os.environ.items() if not k.startswith(("ONEFLOW_", "MASTER_"))}
+        self.env = own | RANK_ENV
+        self.env |= {
+            MARK: self.mark,
+            "ONEFLOW_CONFIG_DIR": str(folder / "config"),
+            "XDG_RUNTIME_DIR": str(folder / "run"),
+            "TMPDIR": str(folder / "tmp"),
+        }
+        if armed:
+            held = ";".join(f"{n}=hold:{self.hold}" for n in FAILPOINTS if n != "worker.step")
+            held += f";{SLOW}"
+            self.env |= {"ONEFLOW_TESTING": "1", "ONEFLOW_FAILPOINTS": held}
+        self.cluster: Cluster | None = None
+
+    # -- processes ---------------------------------------------------------------------------------
+
+    def start(self) -> Rig:
+        self.repair()
+        return self
+
+    def repair(self) -> list[str]:
+        """Starts what does not run, as systemd would; returns when all is attached. The names."""
+        dead = [name for name in ("scheduler", *DEVICES) if not self.is_alive(name)]
+        for name in dead:
+            self._spawn(name)
+        self.wait_attached()
+        return dead
+
+    def is_alive(self, name: str) -> bool:
+        process = self.processes.get(name)
+        return process is not None and process.poll() is None
+
+    def _spawn(self, name: str) -> None:
+        given: dict[str, Any] = {"folder": str(self.folder)}
+        if name == "scheduler":
+            kind = "scheduler"
+            given["listen"] = self.address
+        else:
+            kind = "daemon"
+            given |= {"device": name, "address": self.address}
+            token = self.folder / "scheduler" / "daemon.token"
+            until(token.exists, "the scheduler makes a token")
+        argv = [sys.executable, str(HERE / "fault_cluster_program.py"), kind, json.dumps(given)]
+        log_path = self.folder / "logs" / f"{name.replace(':', '-')}.log"
+        with open(log_path, "ab") as log:
+            self.processes[name] = subprocess.Popen(
+                argv, env=self.env, cwd=self.folder, stdout=log, stderr=log, start_new_session=True
+            )
+
+    def wait_attached(self) -> None:
+        """Until both daemons are up and a worker is warm on each."""
+        until(self._is_attached, "the scheduler answers and both daemons are up")
+        until(lambda: all(self.workers(d) for d in DEVICES), "each daemon has a worker")
+
+    def _is_attached(self) -> bool:
+        with suppress(OneFlowError):
+            status = self.client().status()
+            pids = {self.pid(d) for d in DEVICES}
+            return {d.pid for d in status.daemons if d.state == "up"} >= pids
+        return False
+
+    def client(self) -> Cluster:
+        """One for this process; it outlives restarts of the scheduler."""
+        if self.cluster is None:
+            token = self.folder / "scheduler" / "token"
+            until(token.exists, "the scheduler makes a token")
+            patience = Patience(30.0, 60.0)
+            self.cluster = connect(self.address, read_token_file(token), patience=patience)
+        return self.cluster
+
+    def pid(self, name: str) -> int:
+        return self.processes[name].pid
+
+    def workers(self, device: str) -> list[int]:
+        """Pids of a daemon's workers, running or warm."""
+        return [p for p in children(self.pid(device)) if WORKER_WORDS in cmdline(p)]
+
+    def stop(self) -> None:
+        """Kills all of it, whatever state it is in."""
+        if self.cluster is not None:
+            self.cluster.close()
+        for process in self.processes.values():
+            if process.poll() is None:
+                process.kill()
+                process.wait(10)
+        for pid in self.marked():
+            with suppress(OSError):
+                os.kill(pid, signal.SIGKILL)
+
+    def marked(self) -> set[int]:
+        """All processes that come from this rig, wherever they hide; not zombies."""
+        wanted = f"{MARK}={self.mark}".encode()
+        return {pid for pid in pids() if wanted in environ(pid) and state_of(pid) not in "ZX"}
+
+    # -- holding -----------------------------------------------------------------------------------
+
+    def arm(self, name: str) -> None:
+        """The next process that comes to that place is held there."""
+        (self.hold / name).touch()
+
+    def held(self, name: str, timeout_s: float = 20.0) -> int:
+        """The pid of the process that is held."""
+
+        def look() -> int:
+            found = [p for p in os.listdir(self.hold) if p.startswith(f"{name}.")]
+            return int(found[0].rpartition(".")[2]) if found else 0
+
+        return int(until(look, f"{name} is reached", timeout_s))
+
+    def release(self) -> None:
+        """Lets go who is held, and holds nobody."""
+        for path in self.hold.iterdir():
+            path.unlink(missing_ok=True)
+
+    # -- what it uses ------------------------------------------------------------------------------
+
+    def usage(self) -> dict[str, tuple[int, Usage]]:
+        """Name of each service -> its pid, and what it uses."""
+        return {n: (p.pid, usage(p.pid)) for n, p in self.processes.items() if self.is_alive(n)}
+
+    def temp_names(self) -> set[str]:
+        """What lies in its temporary folder and its runtime folder."""
+        found = {f"tmp/{name}" for name in os.listdir(self.folder / "tmp")}
+        for path in (self.folder / "run").rglob("*"):
+            found.add(str(path.relative_to(self.folder)))
+        return found
+
+
+@contextmanager
+def rig(folder: Path, armed: bool = True) -> Iterator[Rig]:
+    found = Rig(folder, armed)
+    try:
+        yield found.start()
+    finally:
+        found.release()
+        found.stop()
+
+
+class Watcher:
+    """Follows a job's record on a thread: every change with its time."""
+
+    def __init__(self, cluster: Cluster, job_id: str) -> None:
+        self.seen: list[tuple[float, JobRecord]] = []
+        self.error: Exception | None = None
+        self.attempt = 1  # that was struck
+        self._job = cluster.job(job_id)
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            for record in self._job.watch(120.0):
+                self.seen.append((time.monotonic(), record))
+        except OneFlowError as error:
+            self.error = error
+
+    @property
+    def last(self) -> JobRecord | None:
+        return self.seen[-1][1] if self.seen else None
+
+    def states(self) -> list[str]:
+        found: list[str] = []
+        for _, record in list(self.seen):
+            if not found or found[-1] != str(record.state):
+                found.append(str(record.state))
+        return found
+
+    def first_after(self, since: float, holds: Callable[[JobRecord], bool]) -> float | None:
+        """Seconds from `since` to the first record for which it holds."""
+        found = (at for at, record in list(self.seen) if at >= since and holds(record))
+        first = next(found, None)
+        return None if first is None else first - since
+
+
+def export_jobs(folder: Path) -> None:
+    """The files of fault_models, made by two ranks."""
+    launch = ["-m", "oneflow.distributed.launch", "--nproc_per_node", "2", "--master_port", "0"]
+    argv = [sys.executable, *launch, str(HERE / "fault_models.py"), str(folder)]
+    env = {k: v for k, v in os.environ.items() if not k.startswith(("ONEFLOW_", "MASTER_"))}
+    done = subprocess.run(argv, env=env, capture_output=True, text=True, timeout=120)
+    if done.returncode:
+        raise RigError(f"export ended with {done.returncode}: {done.stderr[-2000:]}")
+
+
+# ---- /proc ---------------------------------------------------------------------------------------
+
+
+def pids() -> list[int]:
+    return [int(name) for name in os.listdir("/proc") if name.isdecimal()]
+
+
+def environ(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/environ").read_bytes()
+    except OSError:
+        return b""
+
+
+def cmdline(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""
+
+
+def stat_fields(pid: int) -> list[str]:
+    """From the state on; [] if it is gone."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return []
+
+
+def state_of(pid: int) -> str:
+    return (stat_fields(pid) or ["X"])[0]
+
+
+def children(parent: int) -> list[int]:
+    found = []
+    for pid in pids():
+        fields = stat_fields(pid)
+        if fields and fields[0] not in "ZX" and int(fields[1]) == parent:
+            found.append(pid)
+    return found
+
+
+def usage(pid: int) -> Usage:
+    fields = stat_fields(pid)
+    if not fields:
+        return Usage(0, 0, 0)
+    try:
+        fds = len(os.listdir(f"/proc/{pid}/fd"))
+    except OSError:
+        fds = 0
+    return Usage(fds, int(fields[17]), int(fields[21]) * os.sysconf("SC_PAGE_SIZE"))

@@ -143,12 +143,10 @@ def measure_first_step(first: FirstStep, rounds: int) -> list[Row]:
     ours = "oneflow job submit"
     rows = []
     for name, found in times.items():
+        ratios = paired(times, ours, name)
         row: Row = {"what": name, "median_s": statistics.median(found), "max_s": max(found)}
-        if name in GOALS:
-            ratios = paired(times, ours, name)
-            row |= {k: ratios[k] for k in ("ratio", "ratio_p10", "ratio_p90")}
-            row["to_reach"] = GOALS[name]
-        rows.append(row)
+        row |= {k: ratios[k] for k in ("ratio", "ratio_p10", "ratio_p90")}
+        rows.append(row | {"to_reach": GOALS.get(name, "-")})
     return rows
 
 
@@ -263,7 +261,7 @@ def serving(setup: Path) -> Iterator[int]:
     """A Ray of its own with the Serve application; the port it answers at."""
     port = ray_side.free_port()
     with ray_side.LocalRay() as ray:
-        end = ray_side.serve_digits(ray.address, setup, port, INFER_BATCH, BATCH_WAIT_S)
+        end = ray_side.serve_digits(ray, setup, port, INFER_BATCH, BATCH_WAIT_S)
         try:
             yield port
         finally:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import secrets
 import signal
 import socket
 import subprocess
@@ -39,7 +40,10 @@ class LocalRay:
         self.url = f"http://127.0.0.1:{self._port}"
         # Paths of sockets are short, and Ray makes them long.
         self._folder = tempfile.TemporaryDirectory(prefix="r", dir="/tmp")
-        self.env = {**os.environ, "RAY_ADDRESS": self.url, "RAY_USAGE_STATS_ENABLED": "0"}
+        self._token = secrets.token_hex(32)
+        own = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": self._token}
+        self.own_env = own | {"RAY_USAGE_STATS_ENABLED": "0"}
+        self.env = {**os.environ, **self.own_env, "RAY_ADDRESS": self.url}
         self.address = f"127.0.0.1:{self._gcs_port}"
 
     def __enter__(self) -> LocalRay:
@@ -51,7 +55,12 @@ class LocalRay:
         self._process = subprocess.Popen(
             command, stdout=quiet, stderr=quiet, env=self.env, start_new_session=True
         )
-        self._wait_ready()
+        try:
+            self._wait_ready()
+            self._wait_for_agent()
+        except BaseException:
+            self._end()
+            raise
         return self
 
     def __exit__(
@@ -60,6 +69,9 @@ class LocalRay:
         error: BaseException | None,
         at: TracebackType | None,
     ) -> None:
+        self._end()
+
+    def _end(self) -> None:
         self._process.terminate()  # with --block it ends what it has started
         try:
             self._process.wait(30)
@@ -70,13 +82,26 @@ class LocalRay:
 
     def _wait_ready(self) -> None:
         deadline = time.monotonic() + START_S
+        headers = {"Authorization": f"Bearer {self._token}"}
+        asked = urllib.request.Request(f"{self.url}/api/version", headers=headers)
         while time.monotonic() < deadline and self._process.poll() is None:
             try:
-                with urllib.request.urlopen(f"{self.url}/api/version", timeout=5):
+                with urllib.request.urlopen(asked, timeout=5):
                     return
             except OSError:
                 time.sleep(0.2)
         raise SystemExit("the local Ray did not start")
+
+    def _wait_for_agent(self) -> None:
+        """Jobs are refused until one answers, some seconds after the dashboard."""
+        deadline = time.monotonic() + START_S
+        while True:
+            client = self.submit(["true"])
+            _, said = client.communicate()
+            if not client.returncode:
+                return
+            if time.monotonic() > deadline:
+                raise SystemExit(f"the local Ray takes no jobs: {said.decode()[-1000:]}")
 
     def submit(self, words: list[str]) -> subprocess.Popen[bytes]:
         """Starts `ray job submit` of a command."""
@@ -87,17 +112,18 @@ class LocalRay:
         )
 
 
-def serve_digits(address: str, setup: Path, port: int, batch: int, wait_s: float) -> Any:
+def serve_digits(local: LocalRay, setup: Path, port: int, batch: int, wait_s: float) -> Any:
     """A Serve application that answers rows of 64 float32 with 10; returns what ends it.
 
     Requests within `wait_s` share a forward pass of at most `batch` rows, as ours do.
     """
+    os.environ.update(local.own_env)  # read at import
     import numpy as np
     import ray
     import torch
     from ray import serve
 
-    ray.init(address=address, log_to_driver=False, logging_level="ERROR")
+    ray.init(address=local.address, log_to_driver=False, logging_level="ERROR")
     serve.start(http_options={"host": "127.0.0.1", "port": port})
 
     @serve.deployment(num_replicas=1, max_ongoing_requests=256)

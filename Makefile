@@ -1,7 +1,7 @@
 # Work on the project. `make check` is what a change must pass; .ci/run does the same in a new environment.
 PYTHON ?= python
 
-.PHONY: check format types test slow gpu bench protos layout ci simulate
+.PHONY: check format types test slow gpu bench protos layout ci simulate faults
 
 check: ## style, types, fast tests
 	ruff format --check .
@@ -25,6 +25,16 @@ slow: ## tests that take longer than CI allows
 SEEDS ?= 10000
 simulate: ## whole clusters in virtual time with faults, SEEDS of them
 	$(PYTHON) tests/faults/simulation.py --seeds $(SEEDS)
+
+PROOFS ?= 50
+INPUTS ?= 2000000
+JOBS ?= 1000
+faults: ## 240 cells of faults on a real cluster, PROOFS resumes, INPUTS of fuzz, JOBS of soak, load; about an hour
+	$(PYTHON) tests/faults/fault_matrix.py
+	$(PYTHON) tests/faults/fault_resume.py --proofs $(PROOFS)
+	$(PYTHON) tests/faults/fault_fuzz.py --inputs $(INPUTS)
+	$(PYTHON) tests/faults/fault_load.py
+	$(PYTHON) tests/faults/fault_soak.py --jobs $(JOBS)
 
 gpu: ## tests and short benchmarks that need a CUDA device, in under ten minutes; skipped without one
 	timeout 330 $(PYTHON) -m pytest -m gpu tests/gpu -rs || test $$? -eq 5  # 5: all skipped

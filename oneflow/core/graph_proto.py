@@ -20,6 +20,7 @@ from oneflow.core.sbp import BROADCAST, PARTIAL, NdSbp, Sbp, Split
 from oneflow.core.tensor_type import TensorType
 
 _T = TypeVar("_T", bound=Hashable)
+MAX_RANKS = 1 << 20  # of a placement that is read: its runs would be numbers for memory
 
 
 class Table(Generic[_T]):
@@ -207,6 +208,8 @@ def _sbp_of_code(code: int) -> Sbp:
 def _placement_from_proto(proto: Any) -> Placement:
     import numpy as np
 
+    if sum(proto.runs[1::2]) > MAX_RANKS:
+        raise ValueError(f"a placement of {sum(proto.runs[1::2])} ranks")
     runs = zip(proto.runs[::2], proto.runs[1::2], strict=True)
     ranks = [r for first, count in runs for r in range(first, first + count)]
     return Placement(proto.device_type, np.array(ranks).reshape(tuple(proto.hierarchy)))

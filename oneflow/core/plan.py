@@ -136,10 +136,9 @@ class Plan:
             raise ProtocolError(
                 f"the plan has version {proto.version}, this program reads {PLAN_VERSION}"
             )
-        graph = graph_from_proto(proto.graph)
         try:
-            return _link(proto, graph)
-        except (IndexError, KeyError, ValueError) as error:
+            return _link(proto, graph_from_proto(proto.graph))
+        except (IndexError, KeyError, StopIteration, ValueError) as error:
             raise ProtocolError(f"the plan contradicts itself: {error!r}") from error
 
     def __str__(self) -> str:

@@ -1,0 +1,24 @@
+"""Bytes that are no plan are refused as such, whatever is wrong with them."""
+
+from __future__ import annotations
+
+import pytest
+
+from oneflow.core.errors import ProtocolError
+from oneflow.core.plan import PLAN_VERSION, Plan
+from oneflow.protos import graph_pb2, plan_pb2
+
+
+@pytest.mark.parametrize(
+    "graph",
+    [
+        graph_pb2.Graph(attrs=[{"names": ["a"]}]),
+        graph_pb2.Graph(placements=[{"device_type": "cpu"}]),
+        graph_pb2.Graph(placements=[{"device_type": "cpu", "runs": [0, 2**31 - 1]}]),
+    ],
+    ids=["attribute without a value", "placement without ranks", "two billion ranks"],
+)
+def test_a_graph_that_contradicts_itself(graph: graph_pb2.Graph) -> None:
+    data = plan_pb2.Plan(version=PLAN_VERSION, graph=graph).SerializeToString()
+    with pytest.raises(ProtocolError, match="contradicts itself"):
+        Plan.from_bytes(data)

@@ -73,7 +73,7 @@ def dtype_of(value: Any) -> DType:
         return _BY_PYTHON[value]
     try:
         return _BY_NP[np.dtype(value)]
-    except (TypeError, KeyError):
+    except (TypeError, KeyError, ValueError, SyntaxError):  # NumPy parses text as Python
         names = ", ".join(_BY_NAME)
         raise DTypeError(f"no such dtype: {value!r}; known are {names}") from None
 

@@ -412,7 +412,7 @@ def say(verdict: Verdict, seconds: float, grown: int) -> None:
 
 
 def main() -> int:
-    from fault_rig import export_jobs, rig
+    from fault_rig import end_in_order, export_jobs, rig
     from fault_servers import fuzz_servers
 
     parser = argparse.ArgumentParser()
@@ -422,6 +422,7 @@ def main() -> int:
         "--only", default="", help="messages, checkpoints, texts, cli, jobfile, servers"
     )
     args = parser.parse_args()
+    end_in_order()
     with tempfile.TemporaryDirectory(prefix="oneflow-rig-") as name:
         folder = Path(name)
         export_jobs(folder)

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from fault_rig import Rig, rig
+from fault_rig import Rig, end_in_order, rig
 
 from oneflow.core.errors import OneFlowError
 
@@ -78,6 +78,7 @@ def main() -> int:
     parser.add_argument("--followers", type=int, default=100)
     parser.add_argument("--seconds", type=float, default=10.0)
     args = parser.parse_args()
+    end_in_order()
     folder = tempfile.TemporaryDirectory(prefix="oneflow-rig-")
     with folder as name, rig(Path(name), armed=False) as cluster:
         submits, statuses, heard = load(cluster, args.jobs, args.followers, args.seconds)

@@ -12,6 +12,7 @@ import argparse
 import itertools
 import json
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -39,6 +40,7 @@ from fault_rig import (
     Rig,
     RigError,
     Watcher,
+    end_in_order,
     export_jobs,
     rig,
     state_of,
@@ -282,9 +284,13 @@ def _target(rig: Rig, cell: Cell, client: Client, held: int) -> int:
         case "daemon":
             return rig.pid(device)
         case "worker":
-            return held if "worker" in owner else rig.workers(device)[0]
-    other = next(d for d in DEVICES if d != device)
-    return rig.workers(other)[0]
+            return held if "worker" in owner else _worker(rig, device)
+    return _worker(rig, next(d for d in DEVICES if d != device))
+
+
+def _worker(rig: Rig, device: str) -> int:
+    """Running or warm; the next one may just be started."""
+    return int(until(lambda: rig.workers(device), f"{device} has a worker", 5.0)[0])
 
 
 def _to_the_end(
@@ -430,13 +436,17 @@ def main() -> int:
     parser.add_argument("--cells", default="", help="only those whose name has this in it")
     parser.add_argument("--limit", type=int, default=0, help="a sample of so many")
     parser.add_argument("--skip", type=int, default=0)
+    parser.add_argument("--shuffle", type=int, help="another order, from this seed")
     parser.add_argument("--seconds", type=float, default=1e9)
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
+    end_in_order()
     if args.client:
         client_main(args.client)
         return 0
     cells = [c for c in (sample(args.limit) if args.limit else CELLS) if args.cells in str(c)]
+    if args.shuffle is not None:
+        random.Random(args.shuffle).shuffle(cells)
     with tempfile.TemporaryDirectory(prefix="oneflow-rig-") as folder:
         outcomes = run_cells(Path(folder), cells[args.skip :], args.seconds)
     print(table(outcomes))

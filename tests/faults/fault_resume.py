@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from fault_models import NAMES, STEPS
-from fault_rig import DEVICES, Rig, RigError, export_jobs, rig, until
+from fault_rig import DEVICES, Rig, RigError, end_in_order, export_jobs, rig, until
 
 from oneflow.core.errors import OneFlowError
 
@@ -173,6 +173,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0, help="of the first")
     parser.add_argument("--seconds", type=float, default=1e9)
     args = parser.parse_args()
+    end_in_order()
     with tempfile.TemporaryDirectory(prefix="oneflow-rig-") as folder:
         seeds = range(args.seed, args.seed + args.proofs)
         found = run_proofs(Path(folder), seeds, args.seconds)

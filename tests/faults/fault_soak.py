@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from fault_rig import DEVICES, Rig, Usage, export_jobs, rig
+from fault_rig import DEVICES, Rig, Usage, end_in_order, export_jobs, rig
 
 STEPS, END_S = 5, 60.0
 MORE_FDS, MORE_THREADS, MORE_NBYTES = 8, 4, 48 << 20
@@ -110,6 +110,7 @@ def main(argv: Any = None) -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--seconds", type=float, default=1e9)
     args = parser.parse_args(argv)
+    end_in_order()
     with tempfile.TemporaryDirectory(prefix="oneflow-rig-") as name:
         folder = Path(name)
         export_jobs(folder)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from oneflow.core.errors import ProtocolError
+from oneflow.core.dtype import dtype_of
+from oneflow.core.errors import DTypeError, ProtocolError
 from oneflow.core.plan import PLAN_VERSION, Plan
 from oneflow.protos import graph_pb2, plan_pb2
 
@@ -22,3 +23,9 @@ def test_a_graph_that_contradicts_itself(graph: graph_pb2.Graph) -> None:
     data = plan_pb2.Plan(version=PLAN_VERSION, graph=graph).SerializeToString()
     with pytest.raises(ProtocolError, match="contradicts itself"):
         Plan.from_bytes(data)
+
+
+@pytest.mark.parametrize("name", ["9" * 32 + ")", "(", "1,2)", "f4, f4", ""])
+def test_no_text_makes_numpy_fail_in_its_own_words(name: str) -> None:
+    with pytest.raises(DTypeError, match="no such dtype"):
+        dtype_of(name)

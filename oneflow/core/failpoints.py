@@ -26,7 +26,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -185,7 +185,7 @@ def _hold(armed: Armed) -> None:
 
 
 _DO = {"kill": _kill, "stop": _stop, "error": _error, "sleep": _sleep, "hold": _hold}
-_CHECKS = {
+_CHECKS: dict[str, Callable[[str], bool]] = {
     "kill": lambda text: not text,
     "stop": _is_seconds,
     "error": lambda text: text.startswith("E") and isinstance(getattr(errno, text, None), int),

@@ -167,7 +167,7 @@ def act(cluster: Any, job_file: str, job_id: str, phase: str) -> None:
     elif phase == "cancel":
         job.cancel()
     elif phase == "drain":
-        cluster.drain("", 0.5)
+        cluster.drain("rig", 0.5)  # of the whole cluster it would last until a new scheduler
     job.wait(END_S)
 
 

@@ -17,6 +17,7 @@ import contextlib
 import http.client
 import importlib.util
 import json
+import signal
 import statistics
 import subprocess
 import sys
@@ -343,6 +344,7 @@ def main() -> None:
     parser.add_argument("--only", default=",".join(PARTS), help="some of these, with commas")
     parser.add_argument("--no-ray", action="store_true")
     args = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that clusters end with us
     parts = args.only.split(",")
     if unknown := set(parts) - set(PARTS):
         parser.error(f"--only {', '.join(unknown)}: choose from {', '.join(PARTS)}")

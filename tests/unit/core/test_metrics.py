@@ -57,6 +57,7 @@ def busy() -> Metrics:
     metrics.scheduler.rank_lost("NODE_LOST")
     metrics.scheduler.rpc_done("Barrier", "OK", 0.002)
     metrics.checkpointed("job", 40)
+    metrics.progressed("trained", 41, loss=0.5)
     return metrics
 
 
@@ -92,6 +93,7 @@ def test_names_follow_the_conventions() -> None:
     plain = {
         "oneflow_checkpoint_last_step",
         "oneflow_train_last_step",
+        "oneflow_train_loss",
         "oneflow_daemon_actors",
         "oneflow_mailbox_depth_max",
     }

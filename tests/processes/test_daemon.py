@@ -615,7 +615,6 @@ def test_a_flood_of_output_does_not_hold_up_the_daemon(
 
 def test_the_line_is_encrypted_both_ways(tmp_path: Path) -> None:
     """Each end shows a certificate of the same authority."""
-    pytest.importorskip("cryptography")
     from oneflow.scheduler.cluster.settings import TlsFiles
     from oneflow.scheduler.cluster.tls import ServerTls, init_tls
 

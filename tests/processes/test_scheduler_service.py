@@ -593,7 +593,6 @@ def test_it_refuses_to_listen_beyond_loopback_without_tls(tmp_path: Path) -> Non
 
 
 def test_tls_asks_everyone_for_a_certificate(tmp_path: Path) -> None:
-    pytest.importorskip("cryptography")
     from grpc import aio
 
     from oneflow.scheduler.cluster.tls import channel_credentials, init_tls

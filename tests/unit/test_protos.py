@@ -18,7 +18,6 @@ DESCRIPTOR = re.compile(r"AddSerializedFile\((.*)\)$", re.MULTILINE)
 @pytest.fixture(scope="module")
 def regenerated(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy of protos/ made anew with the installed grpcio-tools."""
-    pytest.importorskip("grpc_tools", reason="needs grpcio-tools (extra `test`)")
     root = tmp_path_factory.mktemp("protos")
     (root / "protos").mkdir()
     (root / "oneflow").mkdir()

@@ -28,7 +28,7 @@ def test_an_unreachable_rank_0_is_named_once_before_the_deadline(
     with pytest.raises(RendezvousError, match="could not reach rank 0"):
         waiting.join(timeout_s=1.0)
     waiting.leave()
-    # By identity: a handler that another test left on the way up shows the same record again.
+    # By identity: a record that two handlers show is still said once.
     said = {id(r): r.getMessage() for r in caplog.records if "rendezvous" in r.getMessage()}
     (only,) = said.values()
     assert "could not reach rank 0's scheduler" in only

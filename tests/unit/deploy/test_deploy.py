@@ -14,6 +14,7 @@ from typing import Any
 
 import click
 import pytest
+import yaml
 
 from oneflow.cli.main import cli
 from oneflow.core.metrics import METRICS
@@ -21,8 +22,6 @@ from oneflow.core.metrics import make_registry as make_rank_registry
 from oneflow.core.metrics_daemon import DAEMON
 from oneflow.scheduler.cluster.metrics import ClusterMetrics
 from oneflow.scheduler.cluster.metrics import make_registry as make_scheduler_registry
-
-yaml = pytest.importorskip("yaml")
 
 ROOT = Path(__file__).resolve().parents[3]
 DEPLOY = ROOT / "deploy"
@@ -83,7 +82,8 @@ def test_every_metric_that_is_used_exists(names: set[str]) -> None:
 
 
 def test_every_query_parses() -> None:
-    parser = pytest.importorskip("promql_parser")
+    import promql_parser as parser
+
     for where, expression in queries():
         text = expression.replace("$__rate_interval", "1m")
         text = re.sub(r"\$(job|instance)", ".*", text)
@@ -156,7 +156,8 @@ def containers() -> Iterator[tuple[str, dict[str, Any], dict[str, Any]]]:
 
 
 def test_manifests_fit_the_schema_of_kubernetes() -> None:
-    checker = pytest.importorskip("kubernetes_validate")
+    import kubernetes_validate as checker
+
     checked = 0
     for resource in resources():
         if resource["kind"] == "PodMonitor":  # of an operator, not of Kubernetes itself

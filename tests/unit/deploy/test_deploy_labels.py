@@ -9,14 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 import oneflow.core.metrics_daemon as metrics_daemon
 from oneflow.core.metrics import Metrics
 from oneflow.core.metrics import make_registry as make_rank_registry
 from oneflow.scheduler.cluster.metrics import ClusterMetrics
 from oneflow.scheduler.cluster.metrics import make_registry as make_scheduler_registry
-
-yaml = pytest.importorskip("yaml")
 
 DEPLOY = Path(__file__).resolve().parents[3] / "deploy"
 OF_A_SCRAPE = {"instance"}  # a label that Prometheus adds

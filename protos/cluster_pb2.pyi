@@ -63,19 +63,21 @@ class JobSpec(_message.Message):
     def __init__(self, kind: _Optional[_Union[JobSpec.Kind, str]] = ..., name: _Optional[str] = ..., devices: _Optional[int] = ..., device_type: _Optional[str] = ..., nodes: _Optional[int] = ..., priority: _Optional[int] = ..., argv: _Optional[_Iterable[str]] = ..., env: _Optional[_Mapping[str, str]] = ..., archive: _Optional[str] = ..., graph: _Optional[str] = ..., steps: _Optional[int] = ..., max_restarts: _Optional[int] = ..., restart_on: _Optional[_Iterable[str]] = ..., time_limit_s: _Optional[float] = ..., checkpoint_every: _Optional[int] = ..., checkpoint_keep: _Optional[int] = ..., checkpoint_dir: _Optional[str] = ..., resume_from: _Optional[str] = ...) -> None: ...
 
 class Assignment(_message.Message):
-    __slots__ = ("rank", "daemon", "node", "device")
+    __slots__ = ("rank", "daemon", "node", "device", "folder")
     RANK_FIELD_NUMBER: _ClassVar[int]
     DAEMON_FIELD_NUMBER: _ClassVar[int]
     NODE_FIELD_NUMBER: _ClassVar[int]
     DEVICE_FIELD_NUMBER: _ClassVar[int]
+    FOLDER_FIELD_NUMBER: _ClassVar[int]
     rank: int
     daemon: str
     node: str
     device: str
-    def __init__(self, rank: _Optional[int] = ..., daemon: _Optional[str] = ..., node: _Optional[str] = ..., device: _Optional[str] = ...) -> None: ...
+    folder: str
+    def __init__(self, rank: _Optional[int] = ..., daemon: _Optional[str] = ..., node: _Optional[str] = ..., device: _Optional[str] = ..., folder: _Optional[str] = ...) -> None: ...
 
 class JobRecord(_message.Message):
-    __slots__ = ("id", "spec", "state", "reason", "cause", "exit_code", "first_failed_rank", "host", "attempt", "restarts_spent", "last_step", "total_steps", "last_checkpoint", "last_checkpoint_step", "pending", "owner", "assignments", "metrics", "submitted_at", "started_at", "first_step_at", "finished_at", "pid", "ran_s", "attempt_started_at", "waits")
+    __slots__ = ("id", "spec", "state", "reason", "cause", "exit_code", "first_failed_rank", "host", "attempt", "restarts_spent", "last_step", "total_steps", "last_checkpoint", "last_checkpoint_step", "pending", "owner", "assignments", "metrics", "submitted_at", "started_at", "first_step_at", "finished_at", "pid", "ran_s", "attempt_started_at", "waits", "eta_s")
     class MetricsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -109,6 +111,7 @@ class JobRecord(_message.Message):
     RAN_S_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_STARTED_AT_FIELD_NUMBER: _ClassVar[int]
     WAITS_FIELD_NUMBER: _ClassVar[int]
+    ETA_S_FIELD_NUMBER: _ClassVar[int]
     id: str
     spec: JobSpec
     state: str
@@ -135,7 +138,8 @@ class JobRecord(_message.Message):
     ran_s: float
     attempt_started_at: float
     waits: _containers.RepeatedCompositeFieldContainer[RankWaits]
-    def __init__(self, id: _Optional[str] = ..., spec: _Optional[_Union[JobSpec, _Mapping]] = ..., state: _Optional[str] = ..., reason: _Optional[str] = ..., cause: _Optional[str] = ..., exit_code: _Optional[int] = ..., first_failed_rank: _Optional[int] = ..., host: _Optional[str] = ..., attempt: _Optional[int] = ..., restarts_spent: _Optional[int] = ..., last_step: _Optional[int] = ..., total_steps: _Optional[int] = ..., last_checkpoint: _Optional[str] = ..., last_checkpoint_step: _Optional[int] = ..., pending: _Optional[str] = ..., owner: _Optional[str] = ..., assignments: _Optional[_Iterable[_Union[Assignment, _Mapping]]] = ..., metrics: _Optional[_Mapping[str, float]] = ..., submitted_at: _Optional[float] = ..., started_at: _Optional[float] = ..., first_step_at: _Optional[float] = ..., finished_at: _Optional[float] = ..., pid: _Optional[int] = ..., ran_s: _Optional[float] = ..., attempt_started_at: _Optional[float] = ..., waits: _Optional[_Iterable[_Union[RankWaits, _Mapping]]] = ...) -> None: ...
+    eta_s: float
+    def __init__(self, id: _Optional[str] = ..., spec: _Optional[_Union[JobSpec, _Mapping]] = ..., state: _Optional[str] = ..., reason: _Optional[str] = ..., cause: _Optional[str] = ..., exit_code: _Optional[int] = ..., first_failed_rank: _Optional[int] = ..., host: _Optional[str] = ..., attempt: _Optional[int] = ..., restarts_spent: _Optional[int] = ..., last_step: _Optional[int] = ..., total_steps: _Optional[int] = ..., last_checkpoint: _Optional[str] = ..., last_checkpoint_step: _Optional[int] = ..., pending: _Optional[str] = ..., owner: _Optional[str] = ..., assignments: _Optional[_Iterable[_Union[Assignment, _Mapping]]] = ..., metrics: _Optional[_Mapping[str, float]] = ..., submitted_at: _Optional[float] = ..., started_at: _Optional[float] = ..., first_step_at: _Optional[float] = ..., finished_at: _Optional[float] = ..., pid: _Optional[int] = ..., ran_s: _Optional[float] = ..., attempt_started_at: _Optional[float] = ..., waits: _Optional[_Iterable[_Union[RankWaits, _Mapping]]] = ..., eta_s: _Optional[float] = ...) -> None: ...
 
 class RankWaits(_message.Message):
     __slots__ = ("rank", "waiting", "shares")
@@ -224,7 +228,7 @@ class MetricPoint(_message.Message):
     def __init__(self, index: _Optional[int] = ..., attempt: _Optional[int] = ..., step: _Optional[int] = ..., at: _Optional[float] = ..., values: _Optional[_Mapping[str, float]] = ...) -> None: ...
 
 class LogsRequest(_message.Message):
-    __slots__ = ("job_id", "ranks", "attempt", "stream", "follow", "offsets")
+    __slots__ = ("job_id", "ranks", "attempt", "stream", "follow", "offsets", "since")
     class OffsetsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -238,13 +242,15 @@ class LogsRequest(_message.Message):
     STREAM_FIELD_NUMBER: _ClassVar[int]
     FOLLOW_FIELD_NUMBER: _ClassVar[int]
     OFFSETS_FIELD_NUMBER: _ClassVar[int]
+    SINCE_FIELD_NUMBER: _ClassVar[int]
     job_id: str
     ranks: _containers.RepeatedScalarFieldContainer[int]
     attempt: int
     stream: str
     follow: bool
     offsets: _containers.ScalarMap[str, int]
-    def __init__(self, job_id: _Optional[str] = ..., ranks: _Optional[_Iterable[int]] = ..., attempt: _Optional[int] = ..., stream: _Optional[str] = ..., follow: bool = ..., offsets: _Optional[_Mapping[str, int]] = ...) -> None: ...
+    since: float
+    def __init__(self, job_id: _Optional[str] = ..., ranks: _Optional[_Iterable[int]] = ..., attempt: _Optional[int] = ..., stream: _Optional[str] = ..., follow: bool = ..., offsets: _Optional[_Mapping[str, int]] = ..., since: _Optional[float] = ...) -> None: ...
 
 class LogPiece(_message.Message):
     __slots__ = ("attempt", "rank", "stream", "offset", "data", "host")
@@ -315,6 +321,28 @@ class OutputRequest(_message.Message):
     job_id: str
     name: str
     def __init__(self, job_id: _Optional[str] = ..., name: _Optional[str] = ...) -> None: ...
+
+class DebugRequest(_message.Message):
+    __slots__ = ("job_id", "what", "ranks")
+    JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    WHAT_FIELD_NUMBER: _ClassVar[int]
+    RANKS_FIELD_NUMBER: _ClassVar[int]
+    job_id: str
+    what: str
+    ranks: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, job_id: _Optional[str] = ..., what: _Optional[str] = ..., ranks: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class DebugPiece(_message.Message):
+    __slots__ = ("rank", "host", "text", "error")
+    RANK_FIELD_NUMBER: _ClassVar[int]
+    HOST_FIELD_NUMBER: _ClassVar[int]
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    rank: int
+    host: str
+    text: str
+    error: str
+    def __init__(self, rank: _Optional[int] = ..., host: _Optional[str] = ..., text: _Optional[str] = ..., error: _Optional[str] = ...) -> None: ...
 
 class Empty(_message.Message):
     __slots__ = ()
@@ -432,7 +460,7 @@ class RunningAttempt(_message.Message):
     def __init__(self, id: _Optional[_Union[AttemptId, _Mapping]] = ..., phase: _Optional[str] = ..., pid: _Optional[int] = ..., last_step: _Optional[int] = ...) -> None: ...
 
 class Hello(_message.Message):
-    __slots__ = ("daemon", "node", "device_type", "device_index", "address", "incarnation", "running", "version", "protocol", "pid", "epoch", "draining")
+    __slots__ = ("daemon", "node", "device_type", "device_index", "address", "incarnation", "running", "version", "protocol", "pid", "epoch", "draining", "folder", "kept")
     DAEMON_FIELD_NUMBER: _ClassVar[int]
     NODE_FIELD_NUMBER: _ClassVar[int]
     DEVICE_TYPE_FIELD_NUMBER: _ClassVar[int]
@@ -445,6 +473,8 @@ class Hello(_message.Message):
     PID_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     DRAINING_FIELD_NUMBER: _ClassVar[int]
+    FOLDER_FIELD_NUMBER: _ClassVar[int]
+    KEPT_FIELD_NUMBER: _ClassVar[int]
     daemon: str
     node: str
     device_type: str
@@ -457,7 +487,9 @@ class Hello(_message.Message):
     pid: int
     epoch: int
     draining: bool
-    def __init__(self, daemon: _Optional[str] = ..., node: _Optional[str] = ..., device_type: _Optional[str] = ..., device_index: _Optional[int] = ..., address: _Optional[str] = ..., incarnation: _Optional[int] = ..., running: _Optional[_Iterable[_Union[RunningAttempt, _Mapping]]] = ..., version: _Optional[str] = ..., protocol: _Optional[int] = ..., pid: _Optional[int] = ..., epoch: _Optional[int] = ..., draining: bool = ...) -> None: ...
+    folder: str
+    kept: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, daemon: _Optional[str] = ..., node: _Optional[str] = ..., device_type: _Optional[str] = ..., device_index: _Optional[int] = ..., address: _Optional[str] = ..., incarnation: _Optional[int] = ..., running: _Optional[_Iterable[_Union[RunningAttempt, _Mapping]]] = ..., version: _Optional[str] = ..., protocol: _Optional[int] = ..., pid: _Optional[int] = ..., epoch: _Optional[int] = ..., draining: bool = ..., folder: _Optional[str] = ..., kept: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class DaemonBeat(_message.Message):
     __slots__ = ("number",)
@@ -572,8 +604,18 @@ class FileData(_message.Message):
     error: str
     def __init__(self, request: _Optional[int] = ..., data: _Optional[bytes] = ..., is_last: bool = ..., error: _Optional[str] = ...) -> None: ...
 
+class Inspected(_message.Message):
+    __slots__ = ("request", "text", "error")
+    REQUEST_FIELD_NUMBER: _ClassVar[int]
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    request: int
+    text: str
+    error: str
+    def __init__(self, request: _Optional[int] = ..., text: _Optional[str] = ..., error: _Optional[str] = ...) -> None: ...
+
 class DaemonMessage(_message.Message):
-    __slots__ = ("epoch", "hello", "beat", "prepared", "exited", "progress", "log", "infer", "file", "leaving")
+    __slots__ = ("epoch", "hello", "beat", "prepared", "exited", "progress", "log", "infer", "file", "leaving", "inspected", "sequence")
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     HELLO_FIELD_NUMBER: _ClassVar[int]
     BEAT_FIELD_NUMBER: _ClassVar[int]
@@ -584,6 +626,8 @@ class DaemonMessage(_message.Message):
     INFER_FIELD_NUMBER: _ClassVar[int]
     FILE_FIELD_NUMBER: _ClassVar[int]
     LEAVING_FIELD_NUMBER: _ClassVar[int]
+    INSPECTED_FIELD_NUMBER: _ClassVar[int]
+    SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     epoch: int
     hello: Hello
     beat: DaemonBeat
@@ -594,7 +638,9 @@ class DaemonMessage(_message.Message):
     infer: InferData
     file: FileData
     leaving: Empty
-    def __init__(self, epoch: _Optional[int] = ..., hello: _Optional[_Union[Hello, _Mapping]] = ..., beat: _Optional[_Union[DaemonBeat, _Mapping]] = ..., prepared: _Optional[_Union[Prepared, _Mapping]] = ..., exited: _Optional[_Union[Exited, _Mapping]] = ..., progress: _Optional[_Union[Progress, _Mapping]] = ..., log: _Optional[_Union[LogData, _Mapping]] = ..., infer: _Optional[_Union[InferData, _Mapping]] = ..., file: _Optional[_Union[FileData, _Mapping]] = ..., leaving: _Optional[_Union[Empty, _Mapping]] = ...) -> None: ...
+    inspected: Inspected
+    sequence: int
+    def __init__(self, epoch: _Optional[int] = ..., hello: _Optional[_Union[Hello, _Mapping]] = ..., beat: _Optional[_Union[DaemonBeat, _Mapping]] = ..., prepared: _Optional[_Union[Prepared, _Mapping]] = ..., exited: _Optional[_Union[Exited, _Mapping]] = ..., progress: _Optional[_Union[Progress, _Mapping]] = ..., log: _Optional[_Union[LogData, _Mapping]] = ..., infer: _Optional[_Union[InferData, _Mapping]] = ..., file: _Optional[_Union[FileData, _Mapping]] = ..., leaving: _Optional[_Union[Empty, _Mapping]] = ..., inspected: _Optional[_Union[Inspected, _Mapping]] = ..., sequence: _Optional[int] = ...) -> None: ...
 
 class Welcome(_message.Message):
     __slots__ = ("epoch", "heartbeat_s", "suspect_s", "act_s")
@@ -649,20 +695,34 @@ class Stop(_message.Message):
     def __init__(self, id: _Optional[_Union[AttemptId, _Mapping]] = ..., grace_s: _Optional[float] = ..., why: _Optional[str] = ...) -> None: ...
 
 class ReadLog(_message.Message):
-    __slots__ = ("request", "id", "stream", "offset", "limit", "wait_s")
+    __slots__ = ("request", "id", "stream", "offset", "limit", "wait_s", "since")
     REQUEST_FIELD_NUMBER: _ClassVar[int]
     ID_FIELD_NUMBER: _ClassVar[int]
     STREAM_FIELD_NUMBER: _ClassVar[int]
     OFFSET_FIELD_NUMBER: _ClassVar[int]
     LIMIT_FIELD_NUMBER: _ClassVar[int]
     WAIT_S_FIELD_NUMBER: _ClassVar[int]
+    SINCE_FIELD_NUMBER: _ClassVar[int]
     request: int
     id: AttemptId
     stream: str
     offset: int
     limit: int
     wait_s: float
-    def __init__(self, request: _Optional[int] = ..., id: _Optional[_Union[AttemptId, _Mapping]] = ..., stream: _Optional[str] = ..., offset: _Optional[int] = ..., limit: _Optional[int] = ..., wait_s: _Optional[float] = ...) -> None: ...
+    since: float
+    def __init__(self, request: _Optional[int] = ..., id: _Optional[_Union[AttemptId, _Mapping]] = ..., stream: _Optional[str] = ..., offset: _Optional[int] = ..., limit: _Optional[int] = ..., wait_s: _Optional[float] = ..., since: _Optional[float] = ...) -> None: ...
+
+class Inspect(_message.Message):
+    __slots__ = ("request", "id", "what", "timeout_s")
+    REQUEST_FIELD_NUMBER: _ClassVar[int]
+    ID_FIELD_NUMBER: _ClassVar[int]
+    WHAT_FIELD_NUMBER: _ClassVar[int]
+    TIMEOUT_S_FIELD_NUMBER: _ClassVar[int]
+    request: int
+    id: AttemptId
+    what: str
+    timeout_s: float
+    def __init__(self, request: _Optional[int] = ..., id: _Optional[_Union[AttemptId, _Mapping]] = ..., what: _Optional[str] = ..., timeout_s: _Optional[float] = ...) -> None: ...
 
 class Infer(_message.Message):
     __slots__ = ("request", "id", "inputs")
@@ -685,7 +745,7 @@ class ReadFile(_message.Message):
     def __init__(self, request: _Optional[int] = ..., job_id: _Optional[str] = ..., name: _Optional[str] = ...) -> None: ...
 
 class SchedulerMessage(_message.Message):
-    __slots__ = ("welcome", "fenced", "prepare", "start", "stop", "forget", "read_log", "infer", "read_file", "ack", "drain", "noted")
+    __slots__ = ("welcome", "fenced", "prepare", "start", "stop", "forget", "read_log", "infer", "read_file", "ack", "drain", "noted", "inspect", "sequence")
     WELCOME_FIELD_NUMBER: _ClassVar[int]
     FENCED_FIELD_NUMBER: _ClassVar[int]
     PREPARE_FIELD_NUMBER: _ClassVar[int]
@@ -698,6 +758,8 @@ class SchedulerMessage(_message.Message):
     ACK_FIELD_NUMBER: _ClassVar[int]
     DRAIN_FIELD_NUMBER: _ClassVar[int]
     NOTED_FIELD_NUMBER: _ClassVar[int]
+    INSPECT_FIELD_NUMBER: _ClassVar[int]
+    SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     welcome: Welcome
     fenced: str
     prepare: Prepare
@@ -710,7 +772,9 @@ class SchedulerMessage(_message.Message):
     ack: int
     drain: bool
     noted: AttemptId
-    def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., fenced: _Optional[str] = ..., prepare: _Optional[_Union[Prepare, _Mapping]] = ..., start: _Optional[_Union[Start, _Mapping]] = ..., stop: _Optional[_Union[Stop, _Mapping]] = ..., forget: _Optional[str] = ..., read_log: _Optional[_Union[ReadLog, _Mapping]] = ..., infer: _Optional[_Union[Infer, _Mapping]] = ..., read_file: _Optional[_Union[ReadFile, _Mapping]] = ..., ack: _Optional[int] = ..., drain: bool = ..., noted: _Optional[_Union[AttemptId, _Mapping]] = ...) -> None: ...
+    inspect: Inspect
+    sequence: int
+    def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., fenced: _Optional[str] = ..., prepare: _Optional[_Union[Prepare, _Mapping]] = ..., start: _Optional[_Union[Start, _Mapping]] = ..., stop: _Optional[_Union[Stop, _Mapping]] = ..., forget: _Optional[str] = ..., read_log: _Optional[_Union[ReadLog, _Mapping]] = ..., infer: _Optional[_Union[Infer, _Mapping]] = ..., read_file: _Optional[_Union[ReadFile, _Mapping]] = ..., ack: _Optional[int] = ..., drain: bool = ..., noted: _Optional[_Union[AttemptId, _Mapping]] = ..., inspect: _Optional[_Union[Inspect, _Mapping]] = ..., sequence: _Optional[int] = ...) -> None: ...
 
 class Begin(_message.Message):
     __slots__ = ("prepare", "master_addr", "master_port", "job_file", "plan_file", "job_dir", "env")

@@ -70,10 +70,20 @@ class JobsStub(object):
                 request_serializer=oneflow_dot_protos_dot_cluster__pb2.BlobChunk.SerializeToString,
                 response_deserializer=oneflow_dot_protos_dot_cluster__pb2.BlobInfo.FromString,
                 _registered_method=True)
+        self.FindBlob = channel.unary_unary(
+                '/oneflow.Jobs/FindBlob',
+                request_serializer=oneflow_dot_protos_dot_cluster__pb2.BlobInfo.SerializeToString,
+                response_deserializer=oneflow_dot_protos_dot_cluster__pb2.BlobInfo.FromString,
+                _registered_method=True)
         self.Outputs = channel.unary_stream(
                 '/oneflow.Jobs/Outputs',
                 request_serializer=oneflow_dot_protos_dot_cluster__pb2.OutputRequest.SerializeToString,
                 response_deserializer=oneflow_dot_protos_dot_cluster__pb2.BlobChunk.FromString,
+                _registered_method=True)
+        self.Debug = channel.unary_stream(
+                '/oneflow.Jobs/Debug',
+                request_serializer=oneflow_dot_protos_dot_cluster__pb2.DebugRequest.SerializeToString,
+                response_deserializer=oneflow_dot_protos_dot_cluster__pb2.DebugPiece.FromString,
                 _registered_method=True)
 
 
@@ -147,7 +157,20 @@ class JobsServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def FindBlob(self, request, context):
+        """without a digest: there is none
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Outputs(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Debug(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -211,10 +234,20 @@ def add_JobsServicer_to_server(servicer, server):
                     request_deserializer=oneflow_dot_protos_dot_cluster__pb2.BlobChunk.FromString,
                     response_serializer=oneflow_dot_protos_dot_cluster__pb2.BlobInfo.SerializeToString,
             ),
+            'FindBlob': grpc.unary_unary_rpc_method_handler(
+                    servicer.FindBlob,
+                    request_deserializer=oneflow_dot_protos_dot_cluster__pb2.BlobInfo.FromString,
+                    response_serializer=oneflow_dot_protos_dot_cluster__pb2.BlobInfo.SerializeToString,
+            ),
             'Outputs': grpc.unary_stream_rpc_method_handler(
                     servicer.Outputs,
                     request_deserializer=oneflow_dot_protos_dot_cluster__pb2.OutputRequest.FromString,
                     response_serializer=oneflow_dot_protos_dot_cluster__pb2.BlobChunk.SerializeToString,
+            ),
+            'Debug': grpc.unary_stream_rpc_method_handler(
+                    servicer.Debug,
+                    request_deserializer=oneflow_dot_protos_dot_cluster__pb2.DebugRequest.FromString,
+                    response_serializer=oneflow_dot_protos_dot_cluster__pb2.DebugPiece.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -525,6 +558,33 @@ class Jobs(object):
             _registered_method=True)
 
     @staticmethod
+    def FindBlob(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/oneflow.Jobs/FindBlob',
+            oneflow_dot_protos_dot_cluster__pb2.BlobInfo.SerializeToString,
+            oneflow_dot_protos_dot_cluster__pb2.BlobInfo.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
     def Outputs(request,
             target,
             options=(),
@@ -541,6 +601,33 @@ class Jobs(object):
             '/oneflow.Jobs/Outputs',
             oneflow_dot_protos_dot_cluster__pb2.OutputRequest.SerializeToString,
             oneflow_dot_protos_dot_cluster__pb2.BlobChunk.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Debug(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/oneflow.Jobs/Debug',
+            oneflow_dot_protos_dot_cluster__pb2.DebugRequest.SerializeToString,
+            oneflow_dot_protos_dot_cluster__pb2.DebugPiece.FromString,
             options,
             channel_credentials,
             insecure,

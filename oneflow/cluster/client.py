@@ -17,7 +17,7 @@ from oneflow.cluster.submitting import (
     make_spec,
     new_job_id,
     send_job,
-    upload,
+    send_job_file,
     upload_folder,
 )
 from oneflow.core.errors import ClusterUnreachableError
@@ -68,8 +68,8 @@ class Cluster:
         asked = {name: options.pop(name) for name in list(options) if name in OPTIONS}
         if not isinstance(source, (str, Path)) and "steps" in asked:
             options["steps"] = asked.pop("steps")  # learning rates are written for so many
-        with job_file_of(source, options) as (path, kind):
-            digest = upload(self.connection, path)
+        with job_file_of(source, options) as path:
+            digest, kind = send_job_file(self.connection, path)
         return self._send(job_id, make_spec(kind, self._placed(asked), graph=digest))
 
     def submit_script(

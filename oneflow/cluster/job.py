@@ -7,8 +7,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from oneflow.cluster.connection import Connection
 from oneflow.cluster.logs import LogLine as LogLine
 from oneflow.cluster.logs import LogReader
@@ -22,11 +20,14 @@ from oneflow.scheduler.jobs.records import JobRecord
 from oneflow.scheduler.jobs.specs import record_from_proto
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from oneflow.protos import cluster_pb2 as pb
+
+    Array = np.ndarray[Any, Any]
 
 MAX_REQUEST_NBYTES = (4 << 20) - (16 << 10)
 LOOK_S = 0.5  # between looks at a job whose stream ended early
-Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True)

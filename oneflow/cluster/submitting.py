@@ -153,11 +153,27 @@ def upload_folder(connection: Connection, folder: Path) -> str:
         return upload(connection, target)
 
 
-@contextmanager
-def job_file_of(source: Any, options: Mapping[str, Any]) -> Iterator[tuple[Path, JobKind]]:
-    """The job file for a path or a graph. options: of `flow.jobs.save`, for a graph only."""
+def send_job_file(connection: Connection, path: Path) -> tuple[str, JobKind]:
+    """Its digest and kind. One that the cluster has was checked when it was sent the first time;
+    the ranks check it in any case. Raises JobFileError.
+    """
+    from oneflow.jobs.glance import described
+    from oneflow.protos import cluster_pb2 as pb
+
+    digest, _ = _digest_of(path)
+    kept = connection.call("Jobs", "FindBlob", pb.BlobInfo(digest=digest))
+    if kept.digest:
+        return digest, JobKind(described(path).kind)
     from oneflow.jobs.jobfile import JobFile
 
+    with JobFile(path, check_data=False) as file:
+        kind = JobKind(file.description.kind)
+    return upload(connection, path), kind
+
+
+@contextmanager
+def job_file_of(source: Any, options: Mapping[str, Any]) -> Iterator[Path]:
+    """The job file for a path or a graph. options: of `flow.jobs.save`, for a graph only."""
     for name in options:
         if name not in GRAPH_OPTIONS:
             near = suggestion(name, [*OPTIONS, *GRAPH_OPTIONS])
@@ -165,17 +181,14 @@ def job_file_of(source: Any, options: Mapping[str, Any]) -> Iterator[tuple[Path,
     if isinstance(source, (str, os.PathLike)):
         if options:
             raise JobSpecError(f"{', '.join(options)}: the job file {source} says that already")
-        path = Path(source)
-        with JobFile(path, check_data=False) as file:
-            kind = JobKind(file.description.kind)
-        yield path, kind
+        yield Path(source)
         return
     from oneflow.jobs.export import save
 
     with tempfile.TemporaryDirectory(prefix="oneflow-submit-") as folder:
         path = Path(folder) / "graph.job"
-        kind = JobKind(save(source, path, **options).kind)
-        yield path, kind
+        save(source, path, **options)
+        yield path
 
 
 def check_argv(argv: Sequence[str]) -> tuple[str, ...]:

@@ -7,19 +7,21 @@ import tempfile
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-import numpy as np
-
 from oneflow.cluster.connection import Connection
 from oneflow.core.errors import ClusterRequestError, ClusterUnreachableError, ProtocolError
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from oneflow.protos import cluster_pb2 as pb
 
-Array = np.ndarray[Any, Any]
+    Array = np.ndarray[Any, Any]
 
 
 def tensor_message(name: str, value: Any) -> pb.Tensor:
     """value: an array, a tensor of ours, or what NumPy makes an array of."""
+    import numpy as np
+
     from oneflow.protos import cluster_pb2 as pb
 
     array = np.ascontiguousarray(value.numpy() if hasattr(value, "numpy") else value)
@@ -31,6 +33,8 @@ def tensor_message(name: str, value: Any) -> pb.Tensor:
 
 def tensor_of(message: pb.Tensor) -> Array:
     """Raises ProtocolError for a message whose parts do not fit."""
+    import numpy as np
+
     from oneflow.io.container import dtype_named
 
     dtype, shape = dtype_named(message.dtype), tuple(message.shape)

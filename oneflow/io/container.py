@@ -21,7 +21,8 @@ import numpy as np
 
 from oneflow.core.errors import CheckpointError, InternalError
 from oneflow.core.metrics import METRICS
-from oneflow.io.files import Readable, read_box, read_bytes
+from oneflow.io.boxes import read_box
+from oneflow.io.files import Readable, read_bytes
 
 MAX_HEADER_NBYTES = 100 << 20
 MAX_NUM_DIMS = 32

@@ -17,8 +17,9 @@ from oneflow.core.placement import Placement
 from oneflow.core.sbp import BROADCAST, NdSbp, Sbp, Split
 from oneflow.distributed.world import world
 from oneflow.io.assemble import as_layout, assemble, moved, names_in
+from oneflow.io.boxes import read_box
 from oneflow.io.checksum import MODULUS, checksum
-from oneflow.io.files import OpenFile, read_box
+from oneflow.io.files import OpenFile
 from oneflow.io.manifest import (
     MANIFEST_FILE,
     Manifest,

@@ -33,7 +33,8 @@ from oneflow.jobs.description import (
     encode,
 )
 from oneflow.jobs.errors import JobFileError
-from oneflow.jobs.jobfile import DATA, GRAPH, JOB, SCHEDULE, VARIABLES, load
+from oneflow.jobs.glance import DATA, GRAPH, JOB, SCHEDULE, VARIABLES
+from oneflow.jobs.jobfile import load
 from oneflow.tensor.eager_global import relayout, to_host
 from oneflow.tensor.tensor import Tensor, wrap
 

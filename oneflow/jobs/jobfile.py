@@ -7,8 +7,6 @@ with what lies beside it, and no size is allocated that the file does not hold.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,19 +16,22 @@ from oneflow.core.control_channel import MAX_GRAPH_NBYTES
 from oneflow.core.errors import CheckpointError
 from oneflow.core.graph import LogicalGraph
 from oneflow.io.container import Container
-from oneflow.io.files import OpenFile, read_bytes
-from oneflow.jobs.archive import Part, digest_of, read_entries
-from oneflow.jobs.description import MAX_JSON_NBYTES, Description, decode
+from oneflow.io.files import read_bytes
+from oneflow.jobs.archive import Part, digest_of
+from oneflow.jobs.description import Description
 from oneflow.jobs.errors import JobFileError
+from oneflow.jobs.glance import (
+    DATA,
+    GRAPH,
+    JOB,
+    SCHEDULE,
+    VARIABLES,
+    as_job_errors,
+    describe,
+    open_job,
+)
 from oneflow.jobs.graph_entry import check_ports, decode_graph, named
 from oneflow.jobs.sources import Access, open_data
-
-JOB = "job.json"
-GRAPH = "graph.pb"
-SCHEDULE = "schedule.safetensors"
-VARIABLES = "variables.safetensors"
-DATA = "data/arrays.safetensors"
-NEEDED = (JOB, GRAPH, SCHEDULE, VARIABLES)
 
 MAX_SCHEDULE_NBYTES = 1 << 30
 MAX_HEADER_NBYTES = 16 << 20
@@ -48,27 +49,16 @@ class JobFile:
 
     def __init__(self, path: Any, *, check_data: bool = True) -> None:
         self.path = Path(os.path.abspath(os.fspath(path)))
+        self._file = open_job(path)
         try:
-            self._file = OpenFile(self.path)
-        except (OSError, CheckpointError) as error:
-            raise JobFileError(f"{path}: {error}") from error
-        try:
-            with _as_job_errors(str(self.path)):
+            with as_job_errors(str(self.path)):
                 self._read(check_data)
         except BaseException:
             self.close()
             raise
 
     def _read(self, check_data: bool) -> None:
-        self._entries = read_entries(self._file)
-        missing = [n for n in NEEDED if n not in self._entries]
-        if missing:
-            raise JobFileError(f"there is no {missing[0]}")
-        job = self.part(JOB)
-        if job.nbytes > MAX_JSON_NBYTES:
-            raise JobFileError(f"{JOB} has {job.nbytes} bytes, more than {MAX_JSON_NBYTES}")
-        digest_of(job, self._entries[JOB].crc)
-        self.description = decode(read_bytes(job, 0, job.nbytes), JOB)
+        self._entries, self.description = describe(self._file)
         self._check_entries(check_data)
         if self._entries[GRAPH].nbytes > MAX_GRAPH_NBYTES:
             raise JobFileError(f"{GRAPH} has more than {MAX_GRAPH_NBYTES} bytes")
@@ -193,18 +183,6 @@ def verify(path: Any) -> Description:
     """Checks all of a job file. Returns what it says of itself. Raises JobFileError."""
     with JobFile(path) as file:
         return file.description
-
-
-@contextmanager
-def _as_job_errors(where: str) -> Iterator[None]:
-    """Every defect is a JobFileError that names the file."""
-    try:
-        yield
-    except JobFileError as error:
-        text = str(error)
-        raise JobFileError(text if where in text else f"{where}: {text}") from error.__cause__
-    except (CheckpointError, OSError) as error:
-        raise JobFileError(f"{where}: {error}") from error
 
 
 def _listed(ports: dict[str, Any]) -> str:

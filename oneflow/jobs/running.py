@@ -26,7 +26,8 @@ from oneflow.core.sbp import NdSbp
 from oneflow.core.tensor_type import TensorType
 from oneflow.distributed.world import World, world
 from oneflow.graph.session import compile_together, open_plan
-from oneflow.io.files import PendingFile, read_box
+from oneflow.io.boxes import read_box
+from oneflow.io.files import PendingFile
 from oneflow.io.pact import Pact
 from oneflow.jobs.jobfile import JobFile
 from oneflow.jobs.placing import gather_outputs, replace_placement

@@ -42,6 +42,7 @@ ROLES: Mapping[str, str] = {
     "/oneflow.Jobs/Logs": "view",
     "/oneflow.Jobs/Infer": "submit",
     "/oneflow.Jobs/Upload": "submit",
+    "/oneflow.Jobs/FindBlob": "submit",
     "/oneflow.Jobs/Outputs": "view",
     "/oneflow.Cluster/Status": "view",
     "/oneflow.Cluster/Drain": "admin",

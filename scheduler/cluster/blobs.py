@@ -93,10 +93,8 @@ class Blobs:
         first = await self._next(chunks)
         if first is None:
             raise ProtocolError("an upload needs at least one chunk")
-        check_digest(first.digest)
-        if first.digest in self._sizes:
-            await asyncio.to_thread(os.utime, self._folder / first.digest)
-            return pb.BlobInfo(digest=first.digest, nbytes=self._sizes[first.digest])
+        if (found := await self.find(first.digest)).digest:
+            return found
         self._check_room(first.nbytes)
         self._open_nbytes += first.nbytes
         try:
@@ -106,6 +104,14 @@ class Blobs:
         finally:
             self._open_nbytes -= first.nbytes
         return pb.BlobInfo(digest=first.digest, nbytes=first.nbytes)
+
+    async def find(self, digest: str) -> pb.BlobInfo:
+        """Empty if it is not here; one that is here stays for a while. Raises ProtocolError."""
+        check_digest(digest)
+        if digest not in self._sizes:
+            return pb.BlobInfo()
+        await asyncio.to_thread(os.utime, self._folder / digest)
+        return pb.BlobInfo(digest=digest, nbytes=self._sizes[digest])
 
     async def _receive(self, first: pb.BlobChunk, chunks: AsyncIterator[pb.BlobChunk]) -> None:
         partial = self._folder / f"{first.digest}.{secrets.token_hex(8)}{PART_SUFFIX}"

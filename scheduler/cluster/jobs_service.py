@@ -192,6 +192,9 @@ class JobsService(cluster_pb2_grpc.JobsServicer):
     ) -> pb.BlobInfo:
         return await self._blobs.upload(request_iterator)
 
+    async def FindBlob(self, request: pb.BlobInfo, context: Any) -> pb.BlobInfo:
+        return await self._blobs.find(request.digest)
+
     async def Infer(self, request: pb.InferRequest, context: Any) -> pb.InferReply:
         record = self._driver.job(request.job_id)
         if record.spec.kind is not JobKind.INFERENCE:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -13,8 +14,10 @@ from oneflow.cluster.submitting import (
     make_spec,
     new_job_id,
     read_job_file,
+    send_job_file,
 )
 from oneflow.core.errors import ConfigError, JobSpecError
+from oneflow.jobs.errors import JobFileError
 from oneflow.protos import cluster_pb2 as pb
 from oneflow.scheduler.jobs.limits import check_job_id, check_spec
 from oneflow.scheduler.jobs.records import JobKind
@@ -81,8 +84,10 @@ def test_a_job_toml(tmp_path: Path) -> None:
 def test_a_job_file_that_is_none(tmp_path: Path) -> None:
     path = tmp_path / "x.job"
     path.write_bytes(b"nothing")
-    with pytest.raises(Exception, match=r"x\.job"), job_file_of(path, {}):
-        pass
+    for kept in (pb.BlobInfo(), pb.BlobInfo(digest="0" * 64, nbytes=7)):
+        connection = SimpleNamespace(call=lambda *_, kept=kept: kept)
+        with pytest.raises(JobFileError, match=r"x\.job"):
+            send_job_file(connection, path)
     with (
         pytest.raises(JobSpecError, match="unknown option 'devises'"),
         job_file_of(path, {"devises": 2}),

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 from oneflow.core.errors import CheckpointError
+from oneflow.io.boxes import read_box
 from oneflow.io.checksum import _BLOCK, MODULUS, checksum
-from oneflow.io.files import Memory, read_box
+from oneflow.io.files import Memory
 
 DTYPES = [np.bool_, np.int8, np.float16, ml_dtypes.bfloat16, np.float32, np.float64, np.complex128]
 

@@ -1,0 +1,334 @@
+"""Protobuf messages of every kind, handed on to whom they are for; and frames of a worker's line."""
+
+from __future__ import annotations
+
+import random
+import socket
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+from fuzz_inputs import Verdict, judged, message_kinds, mutated, watched, wire_bytes
+from google.protobuf.message import DecodeError
+
+from oneflow.core.errors import OneFlowError
+
+NOW_S, WALL_S = 1000.0, 1_700_000_000.0
+
+
+class UnstableError(Exception):
+    """What was decoded, encoded and decoded again is not the same."""
+
+
+def fuzz_messages(verdict: Verdict, seeds: range) -> None:
+    kinds = message_kinds()
+    for seed in watched(seeds):
+        rng = random.Random(seed)
+        kind = kinds[seed % len(kinds)]
+        data = wire_bytes(rng, kind)
+        with judged(verdict, seed, (DecodeError, OneFlowError)):
+            message = kind.FromString(data)
+            once = message.SerializeToString(deterministic=True)
+            if kind.FromString(once).SerializeToString(deterministic=True) != once:
+                raise UnstableError(kind.__name__)
+            receiver = receivers().get(kind.__name__)
+            if receiver is not None:
+                receiver(message)
+
+
+@cache
+def receivers() -> dict[str, Callable[[Any], None]]:
+    """To whom such a message is for, by its name."""
+    from oneflow.core.graph_proto import graph_from_proto
+    from oneflow.core.plan import Plan
+    from oneflow.launcher.daemon import wire as daemon_wire
+    from oneflow.scheduler.cluster import wire
+    from oneflow.scheduler.cluster.jobs_service import _filters, _parse_cursor
+    from oneflow.scheduler.cluster.logs import Wanted
+    from oneflow.scheduler.jobs.limits import check_job_id, check_spec
+    from oneflow.scheduler.jobs.specs import record_from_proto, spec_from_proto, spec_to_proto
+
+    def spec(message: Any) -> None:
+        found = spec_from_proto(message)
+        check_spec(found)
+        if spec_from_proto(spec_to_proto(found)) != found:
+            raise UnstableError("JobSpec")
+
+    def submit(message: Any) -> None:
+        check_job_id(message.job_id)
+        spec(message.spec)
+
+    def record(message: Any) -> None:
+        from oneflow.cli.records import job_details, job_table, record_as_dict
+        from oneflow.scheduler.jobs.causes import cause_line
+
+        found = record_from_proto(message)
+        job_table([found], is_wide=True)
+        job_details(found)
+        record_as_dict(found)
+        if "\n" in cause_line(found):
+            raise UnstableError("more than one line")
+
+    def listing(message: Any) -> None:
+        _filters(message.filters)
+        _parse_cursor(message.cursor)
+
+    def logs(message: Any) -> None:
+        Wanted.parse(message)
+
+    def status(message: Any) -> None:
+        from oneflow.cli.records import daemon_table, status_as_dict, status_lines
+
+        status_lines(message)
+        status_as_dict(message)
+        daemon_table(message.daemons, is_wide=True)
+
+    def tensor(message: Any) -> None:
+        from oneflow.cluster.values import tensor_of
+
+        tensor_of(message)
+
+    def progress(message: Any) -> None:
+        daemon_wire.progressed(daemon_wire.key_of(message.id), message)
+
+    def graph(message: Any) -> None:
+        from oneflow.core.graph_proto import graph_from_bytes
+
+        graph_from_bytes(message.SerializeToString())
+        graph_from_proto(message)
+
+    return {
+        "JobSpec": spec,
+        "SubmitRequest": submit,
+        "JobRecord": record,
+        "ListRequest": listing,
+        "LogsRequest": logs,
+        "ClusterStatus": status,
+        "Tensor": tensor,
+        "InferRequest": request,
+        "Infer": request,
+        "Hello": lambda m: None if wire.joined(m) else None,
+        "DaemonMessage": daemon_says,
+        "SchedulerMessage": lambda m: None if daemon_wire.event_of(m) else None,
+        "Progress": progress,
+        "Graph": graph,
+        "Plan": lambda m: None if Plan.from_bytes(m.SerializeToString()) else None,
+        "JoinRequest": join,
+        "PutRequest": put,
+        "GetRequest": get,
+        "BarrierRequest": barrier,
+        "WaitRequest": wait,
+        "FailureReport": failure,
+        "Beat": beat,
+        "CompileHeader": compile_header,
+        "Error": error,
+    }
+
+
+# ---- the cluster's parts -------------------------------------------------------------------------
+
+
+def daemon_says(message: Any) -> None:
+    """The table takes it, and nothing about it is wrong afterwards."""
+    from oneflow.scheduler.cluster.wire import event_of
+    from oneflow.scheduler.jobs.invariants import invariants
+
+    table = a_table()
+    for _ in range(2):
+        event = event_of(message, "rig/cpu:0", lambda: WALL_S)
+        if event is None:
+            return
+        table.step(event, NOW_S)
+        if wrong := invariants(table):
+            raise UnstableError(f"{type(event).__name__}: {wrong[0]}")
+        _about_what_runs(message)
+
+
+def _about_what_runs(message: Any) -> None:
+    """The same of the attempt that there is: most ids that are made up name none."""
+    message.epoch = 1
+    content = getattr(message, message.WhichOneof("kind"))
+    if hasattr(content, "id"):
+        content.id.job_id, content.id.attempt, content.id.rank = "j1", 1, 0
+
+
+def a_table() -> Any:
+    """One job that runs on one daemon."""
+    from oneflow.scheduler.jobs.events import DaemonJoined, RankPrepared, Submitted
+    from oneflow.scheduler.jobs.records import JobSpec
+    from oneflow.scheduler.jobs.table import Table
+
+    table = Table([], 0)
+    joined = DaemonJoined("rig/cpu:0", "rig", "cpu", 0, "127.0.0.1", 7, "1", 5, 0)
+    table.step(joined, NOW_S - 2)
+    spec = JobSpec(argv=("true",))
+    table.step(Submitted("j1", spec, "me", "k", WALL_S), NOW_S - 1)
+    table.step(RankPrepared("rig/cpu:0", 1, "j1", 1, 0, 5000, "", "INTERNAL"), NOW_S - 1)
+    return table
+
+
+@cache
+def _interface() -> Any:
+    from oneflow.jobs.description import Description, Port
+    from oneflow.jobs.requests import Interface
+
+    ports = (Port(name="x", index=0, dtype="float32", shape=(2, 3)),)
+    return Interface(
+        Description(kind="inference", name="x", inputs=ports, outputs=ports, entries={})
+    )
+
+
+def request(message: Any) -> None:
+    from oneflow.protos import cluster_pb2 as pb
+
+    _interface().request(pb.Infer(request=1, inputs=message.inputs))
+
+
+# ---- a job's own control plane -------------------------------------------------------------------
+
+
+def _stepped(machine: Any, *events: Any) -> None:
+    for event in events:
+        for action in machine.step(event, NOW_S):
+            refusal = getattr(action, "error", None)
+            if refusal is not None and not isinstance(refusal, OneFlowError):
+                raise TypeError(f"{refusal!r} is told to a rank")
+
+
+def join(message: Any) -> None:
+    from oneflow.scheduler.rendezvous import JoinAsked, JoinDropped, Member, Rendezvous, Tick
+
+    m = message.member
+    member = Member(m.rank, m.host, m.pid, m.incarnation, m.place)
+    asked = JoinAsked(
+        1, member, message.world_size, message.epoch, message.protocol, message.timeout_s
+    )
+    _stepped(Rendezvous(2, 1), asked, Tick(), JoinDropped(1))
+
+
+def _store() -> Any:
+    from oneflow.scheduler.store import Store
+
+    return Store(2, str)
+
+
+def put(message: Any) -> None:
+    from oneflow.scheduler.store import GetAsked, PutAsked
+
+    asked = PutAsked(1, message.key, message.value)
+    _stepped(_store(), asked, GetAsked(2, message.key, 1.0))
+
+
+def get(message: Any) -> None:
+    from oneflow.scheduler.rendezvous import Tick
+    from oneflow.scheduler.store import CallDropped, GetAsked
+
+    _stepped(_store(), GetAsked(1, message.key, message.timeout_s), Tick(), CallDropped(1))
+
+
+def barrier(message: Any) -> None:
+    from oneflow.scheduler.rendezvous import Tick
+    from oneflow.scheduler.store import BarrierReached, RankGone
+
+    reached = BarrierReached(1, message.rank, message.name, message.timeout_s)
+    _stepped(_store(), reached, Tick(), RankGone(message.rank))
+
+
+def wait(message: Any) -> None:
+    from oneflow.scheduler.rendezvous import Tick
+    from oneflow.scheduler.waits import WaitAsked, Waits
+
+    m = message
+    missing, reached = tuple(m.missing), dict(m.reached)
+    asked = WaitAsked(1, m.rank, m.place, m.number, m.text, missing, reached)
+    _stepped(Waits(2), asked, Tick())
+
+
+def failure(message: Any) -> None:
+    from oneflow.scheduler.membership import Failure, FailureReported, Membership
+
+    m = message.failure
+    found = Failure(m.rank, m.host, m.cause, m.exit_code, m.reason)
+    _stepped(Membership(1.0, 2.0), FailureReported(found))
+
+
+def beat(message: Any) -> None:
+    from oneflow.scheduler.membership import BeatHeard, Membership, StreamBroken
+    from oneflow.scheduler.rendezvous import Tick
+
+    m = message
+    heard = BeatHeard(m.rank, m.incarnation, m.progress)
+    _stepped(Membership(1.0, 2.0), heard, Tick(), StreamBroken(m.rank, m.incarnation))
+
+
+def compile_header(message: Any) -> None:
+    from oneflow.scheduler.agreement import Agreement, CompileAsked
+    from oneflow.scheduler.rendezvous import Tick
+
+    m = message
+    asked = CompileAsked(1, m.rank, m.sequence, m.job_name, m.digest, m.timeout_s)
+    _stepped(Agreement(2, str), asked, Tick())
+
+
+def error(message: Any) -> None:
+    """Whatever name and text come, it is an error that can be raised and shown."""
+    from oneflow.core.control_channel import decode_error, encode_error
+
+    found = decode_error(message.type, message.text)
+    encode_error(found)
+
+
+# ---- frames --------------------------------------------------------------------------------------
+
+
+def fuzz_frames(verdict: Verdict, seeds: range) -> None:
+    """What a daemon and its worker say to each other: by pieces, and through real sockets."""
+    from oneflow.core.frames import FrameDecoder, Frames
+    from oneflow.protos import cluster_pb2 as pb
+
+    for seed in watched(seeds):
+        rng = random.Random(seed)
+        kind = rng.choice((pb.WorkerMessage, pb.WorkerCommand))
+        stream = b"".join(_frame(rng, kind) for _ in range(rng.choice((1, 1, 2, 5))))
+        with judged(verdict, seed, (OneFlowError,)):
+            if seed % 8:
+                _decode_pieces(rng, FrameDecoder(kind), stream)
+            else:
+                _receive_all(Frames, kind, stream)
+
+
+def _frame(rng: random.Random, kind: Any) -> bytes:
+    data = wire_bytes(rng, kind)[: 32 << 10]
+    size = len(data)
+    if rng.random() < 0.3:
+        size = rng.choice((0, size - 1, size + 1, 64 << 20, (64 << 20) + 1, 2**32 - 1)) % 2**32
+    whole = size.to_bytes(4, "little") + data
+    return mutated(rng, whole) if rng.random() < 0.2 else whole
+
+
+def _decode_pieces(rng: random.Random, decoder: Any, stream: bytes) -> None:
+    at = 0
+    while at < len(stream):
+        size = rng.choice((1, 3, 4, 5, 100, 1 << 16))
+        for message in decoder.feed(stream[at : at + size]):
+            _worker_said(message)
+        at += max(size, len(stream) // 50)
+
+
+def _worker_said(message: Any) -> None:
+    """As a daemon takes what a worker reports."""
+    from oneflow.launcher.daemon.wire import key_of, progressed
+
+    if message.WhichOneof("kind") == "progress":
+        progressed(key_of(message.progress.id), message.progress)
+
+
+def _receive_all(frames_of: Any, kind: Any, stream: bytes) -> None:
+    near, far = socket.socketpair()
+    with near, far:
+        near.setblocking(False)
+        near.send(stream)  # as much as the socket takes: what is cut off is tried too
+        near.close()
+        frames = frames_of(far, kind)
+        while (message := frames.receive()) is not None:
+            _worker_said(message)

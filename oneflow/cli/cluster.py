@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ import click
 from oneflow.cli.group import Verbs, choose_group
 from oneflow.cli.output import chosen, fields, output_option, show_json, table
 from oneflow.cli.types import DURATION
+from oneflow.cluster.durations import show_time
 
 ADDRESS = click.option("--address", metavar="HOST:PORT", help="The scheduler; else as configured.")
 ROLES = ("admin", "submit", "view", "daemon")
@@ -230,4 +230,4 @@ def list_tokens(address: str | None, output: str | None) -> None:
 
 
 def _clock(at: float) -> str:
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(at)) if at else "never"
+    return show_time(at) if at else "never"

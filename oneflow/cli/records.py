@@ -8,7 +8,7 @@ from dataclasses import asdict
 from typing import Any
 
 from oneflow.cli.output import fields, table
-from oneflow.cluster.durations import show_duration
+from oneflow.cluster.durations import show_duration, show_time
 from oneflow.scheduler.jobs.records import JobRecord
 
 MAX_CAUSE_CHARS = 60
@@ -89,7 +89,7 @@ def job_details(record: JobRecord) -> str:
 
 
 def _clock(at: float) -> str:
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(at)) if at else ""
+    return show_time(at) if at else ""
 
 
 def waits_table(waits: Iterable[tuple[str, Any]]) -> str:

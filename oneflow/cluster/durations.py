@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 import re
+import time
 
 from oneflow.core.errors import ConfigError
 
+_LAST_TIME = 253_402_300_799  # the end of the year 9999
 _UNITS = {"ms": 1e-3, "": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _PART = re.compile(r"(\d+(?:\.\d+)?)(ms|[smhd]?)")
 
@@ -26,7 +28,9 @@ def parse_duration(text: str | int | float, name: str = "duration") -> float:
 
 
 def show_duration(seconds: float) -> str:
-    """Short: 12s, 3m04s, 2h05m, 4d03h."""
+    """Short: 12s, 3m04s, 2h05m, 4d03h; ? for what is no time."""
+    if not math.isfinite(seconds):
+        return "?"
     whole = int(max(seconds, 0))
     if whole < 60:
         return f"{whole}s"
@@ -35,3 +39,10 @@ def show_duration(seconds: float) -> str:
     if whole < 86400:
         return f"{whole // 3600}h{whole % 3600 // 60:02d}m"
     return f"{whole // 86400}d{whole % 86400 // 3600:02d}h"
+
+
+def show_time(at: float) -> str:
+    """Seconds since the epoch as 2026-11-21T17:40:00Z; ? for what is no time."""
+    if not 0 <= at <= _LAST_TIME:
+        return "?"
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(at))

@@ -239,6 +239,9 @@ class Link:
             return AuthError(text)
         if code in OLD_SCHEDULER_CODES:
             log.error("%s", text)
+            if self._is_welcome and self._kept:  # or we would be refused for it again, for ever
+                log.error("%d messages that wait to be answered for are dropped", len(self._kept))
+                self._kept.clear()
             return ConfigError(text)
         self._broken_by = f"{code}: {error.details()}"
         if not self._is_welcome:  # else whoever keeps the line says so
@@ -288,7 +291,6 @@ class Link:
         self.epoch = welcome.epoch
         self._heartbeat_s = welcome.heartbeat_s or self._settings.heartbeat_s
         self._act_s = welcome.act_s or self._settings.act_s
-        self._backoff.reset()
         again = [message for _, message in self._kept]
         self._kept = deque((self._beats + 1, message) for message in again)
         self._urgent.extend(again)
@@ -296,6 +298,7 @@ class Link:
 
     def _acked(self, number: int) -> None:
         METRICS.heartbeats["ok"] += 1
+        self._backoff.reset()  # not by a welcome alone: what we say next may end the stream again
         while self._kept and self._kept[0][0] <= number:
             self._kept.popleft()
 

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from oneflow.protos import cluster_pb2 as pb
 
 MAX_METRICS = 1000
+MAX_METRIC_CHARS = 256
 MAX_KINDS = 32  # of actors; there are about ten
 MAX_WAITING_CHARS = 500
 
@@ -79,7 +80,7 @@ def progressed(key: AttemptKey, wire: pb.Progress) -> Progressed:
         key,
         wire.step,
         wire.total_steps,
-        dict(wire.metrics),
+        {k: v for k, v in wire.metrics.items() if len(k) <= MAX_METRIC_CHARS},
         wire.checkpoint,
         wire.checkpoint_step,
         tuple(_counts(a) for a in wire.actors[:MAX_KINDS]),

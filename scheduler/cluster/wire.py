@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable
+from itertools import islice
 
 from oneflow.core.control_channel import PROTOCOL
 from oneflow.core.errors import ConfigError, ProtocolError
@@ -60,6 +61,8 @@ def joined(hello: pb.Hello) -> DaemonJoined:
         raise ProtocolError(f"a daemon cannot have the name {hello.daemon[:300]!r}")
     if hello.device_type not in DEVICE_TYPES or hello.device_index > MAX_DEVICE_INDEX:
         raise ProtocolError(f"daemon {hello.daemon}: no device {hello.device_type[:20]!r}")
+    if hello.daemon != f"{hello.node}/{hello.device_type}:{hello.device_index}":
+        raise ProtocolError(f"daemon {hello.daemon} says that it is another node's or device's")
     if hello.address and not _ADDRESS.fullmatch(hello.address):
         raise ProtocolError(f"daemon {hello.daemon}: no address {hello.address[:80]!r}")
     if len(hello.running) > MAX_RUNNING or not hello.incarnation:
@@ -133,19 +136,20 @@ def event_of(
 
 
 def _progressed(p: pb.Progress, daemon: str, epoch: int, at: float) -> RankProgressed:
-    if len(p.metrics) > MAX_METRICS or any(len(name) > MAX_METRIC_CHARS for name in p.metrics):
-        raise ProtocolError(f"progress with {len(p.metrics)} metrics, or one with too long a name")
-    if len(p.checkpoint.encode(errors="replace")) > MAX_PATH_NBYTES:
-        raise ProtocolError("a checkpoint with too long a path")
+    """Names and paths come from jobs, not from daemons: what is too long is left out, for who is
+    refused ends its stream, comes back and says the same again.
+    """
+    metrics = {k: v for k, v in p.metrics.items() if len(k) <= MAX_METRIC_CHARS}
+    has_path = len(p.checkpoint.encode(errors="replace")) <= MAX_PATH_NBYTES
     return RankProgressed(
         daemon,
         epoch,
         *_key(p.id),
         step=_step(p.step),
         total_steps=_step(p.total_steps),
-        metrics=dict(p.metrics),
-        checkpoint=p.checkpoint,
-        checkpoint_step=_step(p.checkpoint_step),
+        metrics=dict(islice(metrics.items(), MAX_METRICS)),
+        checkpoint=p.checkpoint if has_path else "",
+        checkpoint_step=_step(p.checkpoint_step) if has_path else 0,
         at=at,
         waiting=p.waiting[:MAX_WAITING_CHARS],
         actor_waits=tuple(

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from oneflow.core.errors import ConfigError, ProtocolError
-from oneflow.launcher.daemon.attach import Backoff
+from oneflow.launcher.daemon.attach import Backoff, Link
 from oneflow.launcher.daemon.events import DrainTold, Fenced, NotedTold, StopTold, Welcomed
 from oneflow.launcher.daemon.settings import DaemonSettings
 from oneflow.launcher.daemon.wire import event_of, key_of
@@ -25,6 +27,36 @@ def test_pauses_grow_at_random_between_their_limits() -> None:
     assert max(pauses) > 4.0
     backoff.reset()
     assert backoff.next_s() == 0.2
+
+
+class Refusal:
+    """What gRPC raises for a message that the scheduler does not take."""
+
+    def code(self) -> Any:
+        return SimpleNamespace(name="INVALID_ARGUMENT")
+
+    def details(self) -> str:
+        return "no such thing"
+
+
+def test_what_was_refused_once_is_not_said_again_for_ever() -> None:
+    """Kept messages are told anew after each welcome: one that is refused would end each stream."""
+
+    async def scene() -> None:
+        link = Link(settings(), pb.Hello, lambda message: None, lambda: None)
+        link._welcomed(pb.Welcome(epoch=1))
+        link._backoff._limit_s = 4.0
+        link._welcomed(pb.Welcome(epoch=2))
+        assert link._backoff._limit_s == 4.0  # a welcome alone is no sign that all is well
+        link._acked(0)
+        assert link._backoff._limit_s == 0.2
+        link.send(pb.DaemonMessage(progress=pb.Progress(step=1)), is_kept=True)
+        assert isinstance(link._judge(Refusal()), ConfigError)
+        link._urgent.clear()
+        link._welcomed(pb.Welcome(epoch=3))
+        assert not link._urgent
+
+    asyncio.run(scene())
 
 
 def settings(**changes: Any) -> DaemonSettings:

@@ -14,7 +14,14 @@ from oneflow.scheduler.cluster.attempts_log import AttemptsLog
 from oneflow.scheduler.cluster.driver import _compacted
 from oneflow.scheduler.cluster.logs import Wanted
 from oneflow.scheduler.cluster.wire import event_of, joined
-from oneflow.scheduler.jobs.events import DaemonBeat, RankExited, Remove, Save, SaveEpoch
+from oneflow.scheduler.jobs.events import (
+    DaemonBeat,
+    RankExited,
+    RankProgressed,
+    Remove,
+    Save,
+    SaveEpoch,
+)
 from oneflow.scheduler.jobs.records import Assignment, JobRecord, JobSpec
 
 KEY = pb.AttemptId(job_id="j1", attempt=1, rank=0)
@@ -76,9 +83,6 @@ def test_messages_become_events() -> None:
     "message",
     [
         pb.DaemonMessage(progress=pb.Progress(id=KEY, step=2**63)),
-        pb.DaemonMessage(progress=pb.Progress(id=KEY, metrics={str(n): 0 for n in range(2000)})),
-        pb.DaemonMessage(progress=pb.Progress(id=KEY, metrics={"x" * 500: 0})),
-        pb.DaemonMessage(progress=pb.Progress(id=KEY, checkpoint="x" * 5000)),
         pb.DaemonMessage(progress=pb.Progress(id=pb.AttemptId(job_id="a/b"))),
         pb.DaemonMessage(exited=pb.Exited(id=KEY, last_step=2**64 - 1)),
         pb.DaemonMessage(prepared=pb.Prepared(id=KEY, master_port=70_000)),
@@ -87,6 +91,21 @@ def test_messages_become_events() -> None:
 def test_messages_that_cannot_be_are_refused(message: pb.DaemonMessage) -> None:
     with pytest.raises(ProtocolError):
         event_of(message, "d")
+
+
+def test_what_a_job_makes_too_long_is_left_out_and_ends_no_stream() -> None:
+    metrics = {str(n): 0.0 for n in range(2000)} | {"x" * 500: 0.0, "loss": 1.0}
+    progress = pb.Progress(id=KEY, step=7, metrics=metrics, checkpoint="x" * 5000)
+    progress.checkpoint_step = 7
+    event = event_of(pb.DaemonMessage(epoch=3, progress=progress), "d")
+    assert isinstance(event, RankProgressed)
+    assert event.step == 7
+    assert len(event.metrics) == 1000
+    assert (event.checkpoint, event.checkpoint_step) == ("", 0)
+    progress = pb.Progress(id=KEY, metrics={"x" * 257: 0.0, "loss": 1.0})
+    event = event_of(pb.DaemonMessage(epoch=3, progress=progress), "d")
+    assert isinstance(event, RankProgressed)
+    assert event.metrics == {"loss": 1.0}
 
 
 def test_offsets_of_logs_are_checked() -> None:

@@ -3,32 +3,14 @@
 from __future__ import annotations
 
 import json
-import re
 import signal
 import socket
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from oneflow.core.reasons import compose, reason_of_code
 from oneflow.launcher.supervision import Exited, Verdict
-
-MAX_CAUSE_CHARS = 600
-_HIDDEN = re.compile(r"[\x7f-\x9f]")  # terminals act on these too, and JSON does not escape them
-REASONS = {
-    64: "USER_ERROR",
-    65: "CHECKPOINT_INVALID",
-    70: "INTERNAL",
-    77: "AUTH",
-    78: "UNSATISFIABLE",
-    80: "HANG",
-    81: "DESYNC",
-    82: "NONFINITE",
-    83: "CHECKPOINT_INVALID",
-    84: "RENDEZVOUS_TIMEOUT",
-    85: "PEER_LOST",
-    86: "DISK_FULL",
-    124: "TIME_LIMIT",
-}
 
 
 @dataclass(frozen=True)
@@ -87,15 +69,6 @@ def config_line(job: str, exit_code: int, reason: str, cause: str) -> str:
     return compose(fields, cause)
 
 
-def compose(fields: dict[str, object], cause: str) -> str:
-    """`oneflow: key=value ... cause="..."`, always one line."""
-    words = " ".join(f"{key}={value}" for key, value in fields.items())
-    one_line = _HIDDEN.sub("?", " ".join(cause.split()))
-    if len(one_line) > MAX_CAUSE_CHARS:
-        one_line = one_line[: MAX_CAUSE_CHARS - 3] + "..."
-    return f"oneflow: {words} cause={json.dumps(one_line, ensure_ascii=False)}"
-
-
 def reason_of(cause: Exited | None, record: ErrorRecord | None, ran_out_of_memory: bool) -> str:
     """Why a rank ended, as one of the reasons of jobs; NONE for an exit code of 0."""
     if cause is None or cause.status == 0:
@@ -105,7 +78,7 @@ def reason_of(cause: Exited | None, record: ErrorRecord | None, ran_out_of_memor
         return "OOM_HOST" if is_oom else "SIGNAL"
     if record and record.reason:
         return record.reason
-    return REASONS.get(cause.exit_code, "USER_ERROR")
+    return reason_of_code(cause.exit_code)
 
 
 def cause_of(cause: Exited | None, record: ErrorRecord | None, ran_out_of_memory: bool) -> str:

@@ -83,6 +83,11 @@ class DaemonSettings:
     env: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
 
     @property
+    def jobs_dir(self) -> Path:
+        """Where each job has its folder."""
+        return (self.state_dir / "jobs").absolute()
+
+    @property
     def id(self) -> str:
         return f"{self.node_name}/{self.device}"
 

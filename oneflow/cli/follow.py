@@ -6,8 +6,8 @@ import sys
 
 from oneflow.cluster.job import Job, LogLine
 from oneflow.launcher.logs import escape
-from oneflow.launcher.report import compose
-from oneflow.scheduler.jobs.records import JobRecord, JobState
+from oneflow.scheduler.jobs.causes import cause_line, exit_code
+from oneflow.scheduler.jobs.records import JobRecord
 
 
 class Console:
@@ -55,33 +55,6 @@ def _wait_begun(job: Job) -> JobRecord:
 def end_of(record: JobRecord) -> int:
     """Writes the last line on standard error. Returns the job's exit code."""
     sys.stdout.flush()
-    sys.stderr.write(last_line(record) + "\n")
+    sys.stderr.write(cause_line(record) + "\n")
     sys.stderr.flush()
     return exit_code(record)
-
-
-def exit_code(record: JobRecord) -> int:
-    """Of a job that ended: never 0 unless it succeeded."""
-    if record.state is JobState.SUCCEEDED:
-        return 0
-    return record.exit_code % 256 or 1
-
-
-def last_line(record: JobRecord) -> str:
-    """`oneflow: job=... state=... reason=... exit=...`: always one line."""
-    shown: dict[str, object] = {"job": record.id, "attempt": record.attempt}
-    shown |= {"state": record.state, "reason": record.reason}
-    if record.first_failed_rank >= 0:
-        shown["rank"] = record.first_failed_rank
-    if record.host:
-        shown["host"] = record.host
-    if record.pid:
-        shown["pid"] = record.pid
-    shown["exit"] = exit_code(record)
-    if record.last_step:
-        shown["step"] = record.last_step
-    if record.last_checkpoint_step:
-        shown["ckpt"] = record.last_checkpoint_step
-    if record.state is JobState.SUCCEEDED:
-        return "oneflow: " + " ".join(f"{key}={value}" for key, value in shown.items())
-    return compose(shown, record.cause)

@@ -60,7 +60,7 @@ class AttemptsLog:
     def _append(self, record: JobRecord) -> None:
         folder = self._folder / record.id
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        ranks = [[a.rank, a.daemon, a.node, a.device] for a in record.assignments]
+        ranks = [[a.rank, a.daemon, a.node, a.device, a.folder] for a in record.assignments]
         line = json.dumps({"attempt": record.attempt, "ranks": ranks}) + "\n"
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
         fd = os.open(folder / FILE, flags, 0o600)

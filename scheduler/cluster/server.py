@@ -36,6 +36,7 @@ from oneflow.scheduler.cluster.places import (
 from oneflow.scheduler.cluster.plans import CompilePlan, Plans
 from oneflow.scheduler.cluster.points import Points
 from oneflow.scheduler.cluster.refusals import UnavailableError
+from oneflow.scheduler.cluster.retired import Retired
 from oneflow.scheduler.cluster.settings import SchedulerSettings
 from oneflow.scheduler.cluster.tls import ServerTls
 from oneflow.scheduler.jobs import tokens as token_rules
@@ -135,7 +136,7 @@ class Scheduler:
         settings, state = self.settings, self.settings.state_dir
         self._database = SqliteStore(state / DATABASE)
         loaded = self._database.load()
-        table = Table(loaded.jobs, loaded.epoch, settings.table)
+        table = Table(loaded.jobs, loaded.epoch, settings.table, loaded.removed)
         attempts = AttemptsLog(state / "jobs", loaded.jobs)
         self.metrics = ClusterMetrics(state / DATABASE)
         self.metrics.recovering(loaded.jobs)
@@ -154,7 +155,8 @@ class Scheduler:
         )
         self._performer.plans = self.plans
         self._points = Points(self.driver)
-        self.driver.listeners = [self.metrics, self._points, _Releaser(self._blobs, self.plans)]
+        releaser, retired = _Releaser(self._blobs, self.plans), Retired(self._audit)
+        self.driver.listeners = [self.metrics, self._points, releaser, retired]
         self._load_tokens()
 
     def _is_wanted(self, action: TellPrepare) -> bool:

@@ -38,6 +38,8 @@ from oneflow.scheduler.jobs.specs import spec_to_proto
 MAX_BEAT_NBYTES = 16 << 10
 MAX_MESSAGE_NBYTES = (1 << 20) + (64 << 10)  # 1 MiB of data and what is around it
 MAX_RUNNING = 64
+MAX_FOLDER_CHARS = 1024
+MAX_KEPT = 10_000  # jobs that a daemon says it has files of
 MAX_METRICS = 1000
 MAX_METRIC_CHARS = 256
 MAX_CAUSE_CHARS = 16 << 10
@@ -65,7 +67,9 @@ def joined(hello: pb.Hello) -> DaemonJoined:
         raise ProtocolError(f"daemon {hello.daemon} says that it is another node's or device's")
     if hello.address and not _ADDRESS.fullmatch(hello.address):
         raise ProtocolError(f"daemon {hello.daemon}: no address {hello.address[:80]!r}")
-    if len(hello.running) > MAX_RUNNING or not hello.incarnation:
+    if len(hello.folder) > MAX_FOLDER_CHARS or not hello.folder.isprintable():
+        raise ProtocolError(f"daemon {hello.daemon}: no folder {hello.folder[:80]!r}")
+    if len(hello.running) > MAX_RUNNING or len(hello.kept) > MAX_KEPT or not hello.incarnation:
         raise ProtocolError(f"daemon {hello.daemon} joins without sense")
     return DaemonJoined(
         daemon=hello.daemon,
@@ -79,6 +83,8 @@ def joined(hello: pb.Hello) -> DaemonJoined:
         last_epoch=hello.epoch,
         running=tuple(_running(each) for each in hello.running),
         draining=hello.draining,
+        folder=hello.folder,
+        kept=tuple(hello.kept),
     )
 
 

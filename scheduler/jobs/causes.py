@@ -2,56 +2,15 @@
 
 from __future__ import annotations
 
-import json
-import re
 from dataclasses import dataclass
 
-from oneflow.scheduler.jobs.records import REASONS, JobRecord
+from oneflow.core.reasons import CODES as CODES
+from oneflow.core.reasons import REASONS, compose, reason_of_code
+from oneflow.core.reasons import one_line as one_line
+from oneflow.scheduler.jobs.records import JobRecord, JobState
 
-CODES = {
-    "NONE": 0,
-    "USER_ERROR": 1,
-    "SIGNAL": 143,
-    "OOM_HOST": 137,
-    "OOM_DEVICE": 1,
-    "NODE_LOST": 137,
-    "PEER_LOST": 85,
-    "HANG": 80,
-    "DESYNC": 81,
-    "NONFINITE": 82,
-    "CHECKPOINT_INVALID": 83,
-    "RENDEZVOUS_TIMEOUT": 84,
-    "UNSATISFIABLE": 78,
-    "PREEMPTED": 143,
-    "TIME_LIMIT": 124,
-    "CANCELLED": 143,
-    "AUTH": 77,
-    "DISK_FULL": 86,
-    "INTERNAL": 70,
-}
-"""The exit code of an attempt that ended for a reason no rank gave a code for."""
-
-_REASON_OF_CODE = {
-    64: "USER_ERROR",
-    65: "CHECKPOINT_INVALID",
-    70: "INTERNAL",
-    77: "AUTH",
-    78: "UNSATISFIABLE",
-    80: "HANG",
-    81: "DESYNC",
-    82: "NONFINITE",
-    83: "CHECKPOINT_INVALID",
-    84: "RENDEZVOUS_TIMEOUT",
-    85: "PEER_LOST",
-    86: "DISK_FULL",
-    124: "TIME_LIMIT",
-}
 FOLLOWER_CODE = 85
 STOPPED_CODES = frozenset({137, 143})  # of KILL and TERM, with which ranks are stopped
-MAX_CAUSE_CHARS = 600
-_HIDDEN = re.compile(
-    r"[\x00-\x1f\x7f-\x9f]"
-)  # terminals act on these too, and JSON does not escape them
 
 
 @dataclass(frozen=True)
@@ -84,25 +43,35 @@ def known_reason(reason: str, exit_code: int) -> str:
         return reason
     if exit_code > 128:
         return "SIGNAL"
-    return _REASON_OF_CODE.get(exit_code, "USER_ERROR")
+    return reason_of_code(exit_code)
 
 
-def one_line(text: str) -> str:
-    """Without line breaks and control characters, cut to MAX_CAUSE_CHARS."""
-    whole = text.encode(errors="replace").decode()
-    line = _HIDDEN.sub("?", " ".join(whole.split()))
-    return line if len(line) <= MAX_CAUSE_CHARS else line[: MAX_CAUSE_CHARS - 3] + "..."
+def log_path(record: JobRecord) -> str:
+    """Of what the rank that failed first wrote, on its host; "" if it is not known."""
+    for place in record.assignments:
+        if place.rank == record.first_failed_rank and place.folder:
+            return f"{place.folder}/{record.id}/{record.attempt}/rank{place.rank}/stderr"
+    return ""
+
+
+def exit_code(record: JobRecord) -> int:
+    """Of a job that ended, as a shell shows it: never 0 unless it succeeded."""
+    if record.state is JobState.SUCCEEDED:
+        return 0
+    return record.exit_code % 256 or 1
 
 
 def cause_line(record: JobRecord, log: str = "") -> str:
-    """The last line about a job, stable for grep: `oneflow: job=... state=... cause="..."`."""
+    """The last line about a job, stable for grep: `oneflow: job=... state=... cause="..."`.
+
+    log: where the first failed rank's stderr is; "": as the record says.
+    """
     fields: dict[str, object] = {"job": record.id, "attempt": record.attempt}
     fields |= {"state": record.state, "reason": record.reason}
     if record.first_failed_rank >= 0:
         fields |= {"rank": record.first_failed_rank, "host": record.host, "pid": record.pid}
-    fields |= {"exit": record.exit_code, "step": record.last_step}
+    fields |= {"exit": exit_code(record), "step": record.last_step}
     fields["ckpt"] = record.last_checkpoint_step
-    if log:
+    if log := log or log_path(record):
         fields["log"] = log
-    words = " ".join(f"{key}={value}" for key, value in fields.items())
-    return f"oneflow: {words} cause={json.dumps(one_line(record.cause), ensure_ascii=False)}"
+    return compose(fields, None if record.state is JobState.SUCCEEDED else record.cause)

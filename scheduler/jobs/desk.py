@@ -6,14 +6,18 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from oneflow.scheduler.jobs.events import Action, Save
+from oneflow.scheduler.jobs.events import Action, Remove, Save
 from oneflow.scheduler.jobs.records import JobRecord
+from oneflow.scheduler.jobs.retention import MAX_REMOVED
 from oneflow.scheduler.jobs.settings import Settings
 
 
 @dataclass
 class Desk:
-    """jobs: in the order they came. changed: ids of those whose record is another one now."""
+    """jobs: in the order they came. changed: ids of those whose record is another one now.
+
+    removed: ids of jobs that were forgotten, the last of them, for daemons that were away then.
+    """
 
     settings: Settings
     jobs: dict[str, JobRecord]
@@ -22,6 +26,7 @@ class Desk:
     actions: list[Action] = field(default_factory=list)
     changed: set[str] = field(default_factory=set)
     is_queue_stale: bool = True  # devices or waiting jobs are not what they were
+    removed: dict[str, None] = field(default_factory=dict)
 
     def save(self, job_id: str, **changes: Any) -> JobRecord:
         """The job's new record, to be made durable."""
@@ -38,6 +43,16 @@ class Desk:
             self.jobs[job_id] = record
             self.changed.add(job_id)
         return record
+
+    def forget(self, job_id: str, why: str = "") -> None:
+        """A job that ended is no more. why: nobody asked for it, but this."""
+        del self.jobs[job_id]
+        self.changed.add(job_id)
+        self.removed.pop(job_id, None)
+        self.removed[job_id] = None
+        if len(self.removed) > MAX_REMOVED:
+            del self.removed[next(iter(self.removed))]
+        self.actions.append(Remove(job_id, why))
 
     def tell(self, action: Action) -> None:
         self.actions.append(action)

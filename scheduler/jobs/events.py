@@ -65,7 +65,9 @@ class Running:
 
 @dataclass(frozen=True)
 class DaemonJoined:
-    """running: what goes on there, as far as it survived."""
+    """running: what goes on there, as far as it survived.  folder: where it keeps jobs.  kept: jobs
+    of which it has files.
+    """
 
     daemon: str
     node: str
@@ -78,6 +80,8 @@ class DaemonJoined:
     last_epoch: int
     running: tuple[Running, ...] = ()
     draining: bool = False
+    folder: str = ""
+    kept: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -194,9 +198,10 @@ class Save:
 
 @dataclass(frozen=True)
 class Remove:
-    """Forget a job for good."""
+    """Forget a job for good. why: it was kept long enough; "": somebody asked for it."""
 
     job_id: str
+    why: str = ""
 
 
 @dataclass(frozen=True)

@@ -82,6 +82,7 @@ class Fleet:
             heard_at=self.desk.now,
             version=event.version,
             pid=event.pid,
+            folder=event.folder,
         )
         known = self.daemons.get(event.daemon)
         if known is None or known.incarnation != event.incarnation:

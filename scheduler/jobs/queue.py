@@ -151,7 +151,7 @@ def _on_few_nodes(nodes: Places, devices: int) -> list[DaemonRecord]:
 def assign(daemons: Sequence[DaemonRecord]) -> tuple[Assignment, ...]:
     """Rank i runs on the i-th of them."""
     return tuple(
-        Assignment(rank, daemon.id, daemon.node, daemon.device)
+        Assignment(rank, daemon.id, daemon.node, daemon.device, daemon.folder)
         for rank, daemon in enumerate(daemons)
     )
 

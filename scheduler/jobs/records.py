@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
+from oneflow.core.reasons import REASONS as REASONS
+
 
 class JobState(str, Enum):
     """QUEUED -> STARTING -> RUNNING -> a final state, with RESTARTING and CANCELLING between."""
@@ -31,12 +33,6 @@ class JobState(str, Enum):
 FINAL_STATES = frozenset(
     {JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED, JobState.TIMED_OUT}
 )
-
-REASONS = (
-    "NONE", "USER_ERROR", "SIGNAL", "OOM_HOST", "OOM_DEVICE", "NODE_LOST", "PEER_LOST", "HANG",
-    "DESYNC", "NONFINITE", "CHECKPOINT_INVALID", "RENDEZVOUS_TIMEOUT", "UNSATISFIABLE",
-    "PREEMPTED", "TIME_LIMIT", "CANCELLED", "AUTH", "DISK_FULL", "INTERNAL",
-)  # fmt: skip
 
 FREE_REASONS = frozenset({"NODE_LOST", "PREEMPTED", "RENDEZVOUS_TIMEOUT"})
 """Causes that are not the program's: a restart for them spends nothing of `max_restarts`."""
@@ -80,12 +76,13 @@ class JobSpec:
 
 @dataclass(frozen=True)
 class Assignment:
-    """Which device runs a rank."""
+    """Which device runs a rank. folder: where its daemon keeps jobs, on its node; "": not told."""
 
     rank: int
     daemon: str
     node: str
     device: str
+    folder: str = ""
 
 
 @dataclass(frozen=True)
@@ -151,6 +148,7 @@ class DaemonRecord:
     heard_at: float = 0.0
     version: str = ""
     pid: int = 0
+    folder: str = ""  # where it keeps jobs
 
     @property
     def device(self) -> str:

@@ -22,6 +22,10 @@ class Settings:
     save_progress_s: float = 5.0  # steps reached are made durable so often
     keep_lost_s: float = 600.0  # a lost daemon is shown for so long
     max_queued_per_owner: int = 100
+    max_time_limit_s: float = 0.0  # that a job may have, and has if it asks for none; 0: any
+    keep_jobs: int = 10_000  # that ended, the newest of them; 0: all (see retention.py)
+    keep_s: float = 30 * 86400.0  # after their end; 0: for good
+    keep_failed_s: float = 90 * 86400.0  # the same of those that a checkpoint is left of
 
     def check(self) -> None:
         """Raises ConfigError if a layer would act before the one below it."""
@@ -32,3 +36,6 @@ class Settings:
             )
         if min(self.grace_s, self.unkillable_s, self.settle_s, self.retell_s) < 0:
             raise ConfigError("the times of the job table must not be negative")
+        limits = (self.max_queued_per_owner, self.keep_jobs, self.keep_s, self.keep_failed_s)
+        if min(*limits, self.max_time_limit_s) < 0 or not self.max_queued_per_owner:
+            raise ConfigError("the limits of the job table must not be negative")

@@ -104,7 +104,9 @@ def record_to_proto(record: JobRecord) -> pb.JobRecord:
         setattr(message, name, getattr(record, name))
     message.metrics.update(record.metrics)
     for a in record.assignments:
-        message.assignments.add(rank=a.rank, daemon=a.daemon, node=a.node, device=a.device)
+        message.assignments.add(
+            rank=a.rank, daemon=a.daemon, node=a.node, device=a.device, folder=a.folder
+        )
     return message
 
 
@@ -123,7 +125,7 @@ def record_from_proto(message: pb.JobRecord) -> JobRecord:
         state=state,
         metrics=dict(message.metrics),
         assignments=tuple(
-            Assignment(a.rank, a.daemon, a.node, a.device) for a in message.assignments
+            Assignment(a.rank, a.daemon, a.node, a.device, a.folder) for a in message.assignments
         ),
         **fields,
     )

@@ -23,10 +23,15 @@ from oneflow.core.errors import ConfigError, StoreError
 from oneflow.core.failpoints import failpoint
 from oneflow.scheduler.jobs.events import Remove, Save, SaveEpoch
 from oneflow.scheduler.jobs.records import JobRecord, TokenRecord
+from oneflow.scheduler.jobs.retention import MAX_REMOVED
 
 HEADER_NBYTES = 100  # of every SQLite file
 MAX_POINTS_PER_JOB = 10_000
+MAX_POINTS = 500_000  # of all jobs; beyond, those of the job with most of them get sparser
 MAX_CHECKPOINTS_PER_JOB = 1000
+MAX_WAL_NBYTES = 16 << 20  # that stay on the disk after it was written back
+MAX_FREE_NBYTES = 8 << 20  # of the file, without use, before it is made smaller
+STEP_PAGES = 2000  # by so much at once, so that nobody waits long
 APPLICATION_ID = 0x0F10C1B5  # in the file's header: tells our databases from others
 SCHEMA = (
     """
@@ -42,6 +47,9 @@ SCHEMA = (
     CREATE TABLE points (job TEXT NOT NULL, idx INTEGER NOT NULL, attempt INTEGER NOT NULL,
                          step INTEGER NOT NULL, at REAL NOT NULL, body BLOB NOT NULL,
                          PRIMARY KEY (job, idx));
+    """,
+    """
+    CREATE TABLE removed (seq INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE)
     """,
 )
 """SCHEMA[v] leads from version v to v + 1. What has been released is never edited: add another."""
@@ -69,10 +77,13 @@ class Checkpoint:
 
 @dataclass(frozen=True)
 class Loaded:
-    """jobs: in the order they came. epoch: the last one taken."""
+    """jobs: in the order they came.  epoch: the last one taken.  removed: ids of jobs that were
+    forgotten, the last MAX_REMOVED of them.
+    """
 
     jobs: tuple[JobRecord, ...]
     epoch: int
+    removed: tuple[str, ...] = ()
 
 
 class Store(Protocol):
@@ -133,6 +144,7 @@ class SqliteStore:
     def _prepare(self) -> None:
         run = self._connection.execute
         run("PRAGMA locking_mode = EXCLUSIVE")
+        run("PRAGMA auto_vacuum = INCREMENTAL")  # of a file that is yet empty
         version, application = self._pragma("user_version"), self._pragma("application_id")
         is_new = not version and not run("SELECT 1 FROM sqlite_master LIMIT 1").fetchone()
         if not is_new and application != APPLICATION_ID:
@@ -147,8 +159,11 @@ class SqliteStore:
             )
         run("PRAGMA journal_mode = WAL")
         run("PRAGMA synchronous = FULL")
+        run(f"PRAGMA journal_size_limit = {MAX_WAL_NBYTES}")
         self._check_health()
         self._migrate(version)
+        self._compact_whole()
+        self._num_points = int(run("SELECT count(*) FROM points").fetchone()[0])
 
     def _check_health(self) -> None:
         found = self._connection.execute("PRAGMA quick_check(1)").fetchone()
@@ -169,6 +184,38 @@ class SqliteStore:
     def _pragma(self, name: str) -> int:
         return int(self._connection.execute(f"PRAGMA {name}").fetchone()[0])
 
+    # -- staying small -----------------------------------------------------------------------------
+
+    def _free_nbytes(self) -> int:
+        return self._pragma("freelist_count") * self._pragma("page_size")
+
+    def _compact_whole(self) -> None:
+        """At the start there is time to write the file anew, if much of it is of no use."""
+        if self._free_nbytes() > MAX_FREE_NBYTES:
+            self._connection.execute("VACUUM")
+            self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+    def _compact(self) -> None:
+        """Gives the disk some of what removed jobs have left free."""
+        if self._free_nbytes() > MAX_FREE_NBYTES:
+            # A script, for one call of `execute` frees one page only.
+            self._connection.executescript(f"PRAGMA incremental_vacuum({STEP_PAGES})")
+
+    def _thin(self, run: Any) -> None:
+        """Leaves out every second point of the job that has most, if there are too many."""
+        if self._num_points <= MAX_POINTS:
+            return
+        self._num_points = int(run("SELECT count(*) FROM points").fetchone()[0])
+        while self._num_points > MAX_POINTS:
+            most = "SELECT job, count(*) FROM points GROUP BY job ORDER BY 2 DESC, job LIMIT 1"
+            job_id, _ = run(most).fetchone()
+            second = """DELETE FROM points WHERE job = ?1 AND idx IN (SELECT idx FROM (
+                        SELECT idx, row_number() OVER (ORDER BY idx DESC) AS n FROM points
+                        WHERE job = ?1) WHERE n % 2 = 0)"""
+            if not run(second, (job_id,)).rowcount:
+                return  # a point or two of each job
+            self._num_points = int(run("SELECT count(*) FROM points").fetchone()[0])
+
     # -- jobs --------------------------------------------------------------------------------------
 
     def load(self) -> Loaded:
@@ -178,7 +225,9 @@ class SqliteStore:
             epoch = run("SELECT last FROM epochs").fetchone()
             if epoch is None:
                 raise self._damaged("the table of epochs is empty")
-            return Loaded(tuple(self._decode(*row) for row in rows), int(epoch[0]))
+            removed = run("SELECT id FROM removed ORDER BY seq").fetchall()
+            jobs = tuple(self._decode(*row) for row in rows)
+            return Loaded(jobs, int(epoch[0]), tuple(row[0] for row in removed))
 
     def _decode(self, job_id: str, body: bytes) -> JobRecord:
         try:
@@ -199,9 +248,17 @@ class SqliteStore:
                             ("checkpoints", "job"),
                         ):
                             run(f"DELETE FROM {table} WHERE {key} = ?", (job_id,))
+                        run("INSERT OR REPLACE INTO removed (id) VALUES (?)", (job_id,))
+                        oldest = (
+                            "DELETE FROM removed WHERE seq <= (SELECT max(seq) FROM removed) - ?"
+                        )
+                        run(oldest, (MAX_REMOVED,))
                     case SaveEpoch(epoch=epoch):
                         run("UPDATE epochs SET last = max(last, ?)", (epoch,))
             failpoint("journal.write")
+        if any(isinstance(change, Remove) for change in changes):
+            with self._translating("write"):
+                self._compact()
 
     def save(self, record: JobRecord) -> None:
         self.write([Save(record)])
@@ -254,7 +311,9 @@ class SqliteStore:
                 row = (job_id, p.index, p.attempt, p.step, p.at, body)
                 run("INSERT INTO points VALUES (?, ?, ?, ?, ?, ?)", row)
             oldest = start + len(points) - MAX_POINTS_PER_JOB
-            run("DELETE FROM points WHERE job = ? AND idx < ?", (job_id, oldest))
+            gone = run("DELETE FROM points WHERE job = ? AND idx < ?", (job_id, oldest)).rowcount
+            self._num_points += len(points) - gone
+            self._thin(run)
         return added
 
     def points(self, job_id: str, start: int = 0, limit: int = 1000) -> list[Point]:

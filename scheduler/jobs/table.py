@@ -38,7 +38,6 @@ from oneflow.scheduler.jobs.events import (
     RankPrepared,
     RankProgressed,
     Rejected,
-    Remove,
     RemoveAsked,
     RestartAsked,
     Submitted,
@@ -51,28 +50,38 @@ from oneflow.scheduler.jobs.limits import check_job_id, check_spec
 from oneflow.scheduler.jobs.queue import choose, queue_order
 from oneflow.scheduler.jobs.records import DaemonRecord, DaemonState, JobRecord, JobState
 from oneflow.scheduler.jobs.reports import Reports
+from oneflow.scheduler.jobs.retention import overdue
 from oneflow.scheduler.jobs.settings import Settings
 
 LOOK_S = 0.1
+RETIRE_S = 10.0  # so often old jobs are looked for
 _WAITING = (JobState.QUEUED, JobState.RESTARTING)
 _GOING_ON = (JobState.STARTING, JobState.RUNNING, JobState.CANCELLING)
 
 
 class Table:
-    """records: all jobs of the store, in the order they came. epoch: the last one taken."""
+    """records: all jobs of the store, in the order they came.  epoch: the last one taken.
+    removed: ids of the last jobs that were forgotten.
+    """
 
     def __init__(
-        self, records: Iterable[JobRecord], epoch: int, settings: Settings | None = None
+        self,
+        records: Iterable[JobRecord],
+        epoch: int,
+        settings: Settings | None = None,
+        removed: Iterable[str] = (),
     ) -> None:
         self.settings = settings or Settings()
         self.settings.check()
         self._desk = Desk(self.settings, {record.id: record for record in records})
+        self._desk.removed = dict.fromkeys(removed)
         self._fleet = Fleet(self._desk, epoch)
         self._attempts = Attempts(self._desk, self._fleet)
         self._reports = Reports(self._desk, self._fleet, self._attempts)
         self._last_now: float | None = None
         self._looked_at = 0.0
         self._wall_offset = 0.0
+        self._retire_at = 0.0
 
     # -- looking -----------------------------------------------------------------------------------
 
@@ -239,12 +248,13 @@ class Table:
         if not record.state.is_final:
             self._refuse(event, f"job {record.id} is {record.state}: cancel it first")
             return
-        del self._desk.jobs[record.id]
-        self._desk.changed.add(record.id)
-        self._desk.tell(Remove(record.id))
+        self._forget(record.id)
+
+    def _forget(self, job_id: str, why: str = "") -> None:
+        self._desk.forget(job_id, why)
         for daemon in self._fleet.daemons:  # earlier attempts may have run anywhere
             if self._fleet.is_reachable(daemon):
-                self._desk.tell(TellForget(daemon, record.id))
+                self._desk.tell(TellForget(daemon, job_id))
 
     def _drain(self, event: DrainAsked) -> None:
         if not self._fleet.drain(event.node, event.grace_s) and event.node:
@@ -280,6 +290,9 @@ class Table:
         for attempt, rank in mine:
             said = running.get((attempt.job_id, attempt.number, rank.number))
             self._attempts.reattach(attempt, rank, said)
+        for job_id in event.kept:  # removed while it was away
+            if job_id in self._desk.removed and job_id not in self._desk.jobs:
+                self._desk.tell(TellForget(event.daemon, job_id))
 
     def _replace(self, known: DaemonRecord, incarnation: int) -> None:
         """A new process has taken the place of one that is not heard any more."""
@@ -348,6 +361,10 @@ class Table:
         if is_asked or self._desk.now - self._looked_at >= LOOK_S:
             self._looked_at = self._desk.now
             self._look()
+        if isinstance(event, Ticked) and self._desk.now >= self._retire_at:
+            self._retire_at = self._desk.now + RETIRE_S
+            for job_id, why in overdue(self.jobs.values(), self.settings, self._desk.wall).items():
+                self._forget(job_id, why)
 
     def _look(self) -> None:
         for daemon in self._fleet.look():

@@ -6,6 +6,7 @@ import json
 import socket
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -13,14 +14,14 @@ import pytest
 from click.testing import CliRunner
 
 import oneflow as flow
-from oneflow.cli.follow import exit_code, last_line
 from oneflow.cli.main import cli
 from oneflow.cli.output import fields, table
 from oneflow.cli.records import job_details, job_table, record_as_dict
 from oneflow.cli.submit import _folder_of, merged
 from oneflow.cli.types import RANKS
 from oneflow.core.errors import JobSpecError
-from oneflow.scheduler.jobs.records import JobRecord, JobSpec, JobState
+from oneflow.scheduler.jobs.causes import cause_line, exit_code
+from oneflow.scheduler.jobs.records import Assignment, JobRecord, JobSpec, JobState
 
 
 @pytest.fixture(autouse=True)
@@ -142,11 +143,19 @@ FAILED = JobRecord(
 
 
 def test_the_last_line() -> None:
-    line = last_line(FAILED)
+    line = cause_line(FAILED)
     wanted = "oneflow: job=j7f3 attempt=2 state=FAILED reason=USER_ERROR rank=3 host=n2 pid=812 "
     assert line.startswith(wanted + "exit=7 step=1841 ckpt=1800 cause=")
     assert "\x1b" not in line
     assert "\n" not in line
+    places = tuple(Assignment(r, f"n{r}/cpu:0", f"n{r}", "cpu:0", f"/s{r}/jobs") for r in range(4))
+    line = cause_line(replace(FAILED, assignments=places))
+    assert " ckpt=1800 log=/s3/jobs/j7f3/2/rank3/stderr cause=" in line
+
+
+def test_a_success_has_no_cause() -> None:
+    line = cause_line(JobRecord("j1", JobSpec(), JobState.SUCCEEDED, attempt=1))
+    assert line == "oneflow: job=j1 attempt=1 state=SUCCEEDED reason=NONE exit=0 step=0 ckpt=0"
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from oneflow.launcher.report import MAX_CAUSE_CHARS, ErrorRecord, final_line, read_error
+from oneflow.core.reasons import MAX_CAUSE_CHARS
+from oneflow.launcher.report import ErrorRecord, final_line, read_error
 from oneflow.launcher.supervision import Exited, Verdict
 
 

@@ -36,7 +36,12 @@ class Rig:
         self, devices: int = 2, nodes: int = 1, settings: Settings | None = None, **options: Any
     ) -> None:
         self.settings = settings or Settings()
-        self.table = Table(options.get("records", ()), options.get("epoch", 0), self.settings)
+        self.table = Table(
+            options.get("records", ()),
+            options.get("epoch", 0),
+            self.settings,
+            options.get("removed", ()),
+        )
         self.history = History()
         self.now = options.get("now", 1000.0)
         self.actions: list[Action] = []
@@ -79,6 +84,7 @@ class Rig:
         incarnation: int = 0,
         running: Iterable[Running] = (),
         draining: bool = False,
+        kept: Iterable[str] = (),
     ) -> list[Action]:
         node, _, device = name.partition("/")
         index = int(device.partition(":")[2])
@@ -97,6 +103,8 @@ class Rig:
                 0,
                 tuple(running),
                 draining,
+                f"/{node}/jobs",
+                tuple(kept),
             )
         )
 

@@ -232,7 +232,7 @@ def test_older_version_is_migrated(path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert store.load().jobs == (record(),)
     store.close()
     connection = sqlite3.connect(path)
-    assert connection.execute("PRAGMA user_version").fetchone() == (2,)
+    assert connection.execute("PRAGMA user_version").fetchone() == (len(more),)
     assert connection.execute("SELECT text FROM notes").fetchone() == ("x",)
     connection.close()
 
@@ -275,3 +275,65 @@ def test_remove_forgets_all_of_a_job(path: Path) -> None:
     store.add_points("j1", [(1, 1, 0.0, {"loss": 1.0})])
     store.write([Remove("j1")])
     assert (store.load().jobs, store.checkpoints("j1"), store.points("j1")) == ((), [], [])
+
+
+# ---- staying small -------------------------------------------------------------------------------
+
+
+def test_removed_jobs_are_remembered_but_not_for_ever(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store_module, "MAX_REMOVED", 3)
+    store = SqliteStore(path)
+    for name in ("a", "b", "c", "a", "d"):
+        store.save(record(name))
+        store.remove(name)
+    assert store.load().removed == ("c", "a", "d")
+    store.close()
+
+
+def test_the_file_shrinks_when_jobs_are_removed(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store_module, "MAX_FREE_NBYTES", 100_000)
+    store = SqliteStore(path)
+    jobs = [record(f"j{n}", cause="x" * 20_000) for n in range(40)]
+    store.write([Save(job) for job in jobs])
+    large = store._pragma("page_count")
+    store.write([Remove(job.id) for job in jobs])
+    store.remove("one more look")
+    assert store._pragma("page_count") < large / 2
+    store.close()
+    SqliteStore(path).close()
+    assert path.stat().st_size < 200_000
+
+
+def test_an_old_file_is_written_anew_at_the_start(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = SqliteStore(path)
+    store.write([Save(record(f"j{n}", cause="x" * 20_000)) for n in range(40)])
+    store.write([Remove(f"j{n}") for n in range(39)])
+    store.close()
+    large = path.stat().st_size
+    monkeypatch.setattr(store_module, "MAX_FREE_NBYTES", 100_000)
+    store = SqliteStore(path)
+    assert path.stat().st_size < large / 4
+    assert [job.id for job in store.load().jobs] == ["j39"]
+    store.close()
+
+
+def test_points_of_all_jobs_together_are_bounded(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store_module, "MAX_POINTS", 50)
+    store = SqliteStore(path)
+    few = [(1, step, 0.0, {"loss": 1.0}) for step in range(10)]
+    many = [(1, step, 0.0, {"loss": 1.0}) for step in range(60)]
+    store.add_points("few", few)
+    added = store.add_points("many", many)
+    assert len(store.points("few")) == 10
+    kept = [point.index for point in store.points("many")]
+    assert kept == [p.index for p in added if p.index % 2]  # every second, the last among them
+    assert store.add_points("many", many[:1])[0].index == 60
+    store.close()

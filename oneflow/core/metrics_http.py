@@ -13,15 +13,15 @@ import json
 import os
 import stat
 import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
 
+from oneflow.core import http_server
 from oneflow.core.config import Config, join_address, split_address
 from oneflow.core.errors import ConfigError
 from oneflow.core.metrics import METRICS, Metrics, make_registry
 
 LOOPBACK_HOSTS = frozenset(("127.0.0.1", "localhost", "::1"))
+LOOPBACK_NAMES = frozenset(("localhost",))
 PLAIN_TEXT = "text/plain; charset=utf-8"
 
 
@@ -37,11 +37,10 @@ class MetricsEndpoint:
         component: str = "rank",
     ) -> None:
         try:
-            self._server = ThreadingHTTPServer((host, port), _handler(metrics, host, component))
+            self._server = http_server.PageServer((host, port), _handler(metrics, host, component))
         except OSError as error:
             where = join_address(host, port)
             raise ConfigError(f"ONEFLOW_METRICS_ADDR: cannot listen on {where}: {error}") from None
-        self._server.daemon_threads = True
         self._rank = metrics.rank
         self.address = join_address(host, int(self._server.server_address[1]))
         self._file = runtime_dir / f"metrics-{os.getpid()}.json"
@@ -90,13 +89,16 @@ def start_endpoint(config: Config, metrics: Metrics = METRICS) -> MetricsEndpoin
     )
 
 
-def _handler(metrics: Metrics, host: str, component: str) -> type[BaseHTTPRequestHandler]:
+def _handler(metrics: Metrics, host: str, component: str) -> type[http_server.PageHandler]:
     registry = make_registry(metrics, component)
 
-    class Handler(BaseHTTPRequestHandler):
+    names = LOOPBACK_NAMES if host in LOOPBACK_HOSTS else None
+
+    class Handler(http_server.PageHandler):
         def do_GET(self) -> None:
-            if self.headers.get("Origin") or not _is_host_allowed(self.headers.get("Host"), host):
-                self._answer(403, b"forbidden\n", PLAIN_TEXT)
+            headers = {key.lower(): value for key, value in self.headers.items()}
+            if http_server.is_foreign(headers) or not _is_ours(headers.get("host"), names):
+                self.send_page(403, b"forbidden\n", PLAIN_TEXT)
                 return
             self._route(self.path.partition("?")[0])
 
@@ -106,33 +108,19 @@ def _handler(metrics: Metrics, host: str, component: str) -> type[BaseHTTPReques
                     from prometheus_client import generate_latest
                     from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
-                    self._answer(200, generate_latest(registry), CONTENT_TYPE_LATEST)
+                    self.send_page(200, generate_latest(registry), CONTENT_TYPE_LATEST)
                 case "/healthz":
-                    self._answer(200, b"ok\n", PLAIN_TEXT)
+                    self.send_page(200, b"ok\n", PLAIN_TEXT)
                 case "/readyz":
                     ready = metrics.is_ready()
                     body = b"ready\n" if ready else b"not ready\n"
-                    self._answer(200 if ready else 503, body, PLAIN_TEXT)
+                    self.send_page(200 if ready else 503, body, PLAIN_TEXT)
                 case _:
-                    self._answer(404, b"try /metrics, /healthz or /readyz\n", PLAIN_TEXT)
-
-        def _answer(self, status: int, body: bytes, content_type: str) -> None:
-            self.send_response(status)
-            self.send_header("Content-Type", content_type)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, format: str, *args: Any) -> None:
-            """Scrapes are no news."""
+                    self.send_page(404, b"try /metrics, /healthz or /readyz\n", PLAIN_TEXT)
 
     return Handler
 
 
-def _is_host_allowed(header: str | None, bound: str) -> bool:
-    if bound not in LOOPBACK_HOSTS:
-        return True
-    if header is None:
-        return False
-    name = header.rpartition(":")[0] if not header.endswith("]") and ":" in header else header
-    return name.strip("[]") in LOOPBACK_HOSTS
+def _is_ours(header: str | None, names: frozenset[str] | None) -> bool:
+    """names: None beyond loopback, where scrapers use names that we cannot know."""
+    return names is None or http_server.is_host_allowed(header, names)

@@ -7,21 +7,17 @@ names and names that the settings list are taken.
 
 from __future__ import annotations
 
-import ipaddress
 import socket
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
 
 from oneflow.core.config import join_address, split_address
 from oneflow.core.errors import ConfigError
+from oneflow.core.http_server import PageHandler, PageServer, is_foreign, is_host_allowed
 from oneflow.scheduler.cluster.metrics import ClusterMetrics, make_registry
 
 PLAIN_TEXT = "text/plain; charset=utf-8"
-MAX_THREADS = 32
-IDLE_S = 5.0
 
 
 @dataclass(frozen=True)
@@ -55,7 +51,7 @@ class HttpPage:
         names = frozenset(("localhost", host.lower(), socket.gethostname().lower(), *hosts))
         self._routes = _Routes(metrics, is_ready, more)
         try:
-            self._server = _Server((host, port), _handler(self._routes, names))
+            self._server = PageServer((host, port), _handler(self._routes, names))
         except OSError as error:
             raise ConfigError(f"--metrics-addr: cannot listen on {address}: {error}") from None
         self.address = join_address(host, int(self._server.server_address[1]))
@@ -67,31 +63,6 @@ class HttpPage:
         self._server.shutdown()
         self._server.server_close()
         self._thread.join(timeout=5)
-
-
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
-    block_on_close = False  # a reader that never reads would hold up the end
-
-    def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
-        self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
-        self._free = threading.BoundedSemaphore(MAX_THREADS)
-        super().__init__(address, handler)
-
-    def process_request(self, request: Any, client_address: Any) -> None:
-        if not self._free.acquire(blocking=False):
-            self.shutdown_request(request)
-            return
-        super().process_request(request, client_address)
-
-    def process_request_thread(self, request: Any, client_address: Any) -> None:
-        try:
-            super().process_request_thread(request, client_address)
-        finally:
-            self._free.release()
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """A reader that hangs up is no news."""
 
 
 class _Routes:
@@ -116,44 +87,14 @@ class _Routes:
         return found or Answer(404, b"try /metrics, /healthz or /readyz\n")
 
 
-def _handler(routes: _Routes, names: frozenset[str]) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
-        timeout = IDLE_S
-        server_version = "oneflow"
-        sys_version = ""
-
+def _handler(routes: _Routes, names: frozenset[str]) -> type[PageHandler]:
+    class Handler(PageHandler):
         def do_GET(self) -> None:
             headers = {key.lower(): value for key, value in self.headers.items()}
-            if "origin" in headers or not is_host_allowed(headers.get("host"), names):
-                self._send(Answer(403, b"forbidden\n"))
-            else:
-                self._send(routes.answer(self.path, headers))
-
-        def _send(self, answer: Answer) -> None:
-            self.send_response(answer.status)
-            self.send_header("Content-Type", answer.content_type)
-            self.send_header("Content-Length", str(len(answer.body)))
-            self.send_header("X-Content-Type-Options", "nosniff")
-            self.send_header("Cache-Control", "no-store")
-            for name, value in (answer.headers or {}).items():
-                self.send_header(name, value)
-            self.end_headers()
-            self.wfile.write(answer.body)
-
-        def log_message(self, format: str, *args: Any) -> None:
-            """Scrapes are no news."""
+            if is_foreign(headers) or not is_host_allowed(headers.get("host"), names):
+                self.send_page(403, b"forbidden\n", PLAIN_TEXT)
+                return
+            answer = routes.answer(self.path, headers)
+            self.send_page(answer.status, answer.body, answer.content_type, answer.headers)
 
     return Handler
-
-
-def is_host_allowed(header: str | None, names: frozenset[str]) -> bool:
-    """Whether a Host header names an address, or a name that is known to be ours."""
-    if not header:
-        return False
-    host = header.rpartition(":")[0] if header.rpartition(":")[2].isdecimal() else header
-    host = host.strip("[]").lower()
-    try:
-        ipaddress.ip_address(host)
-    except ValueError:
-        return host in names
-    return True

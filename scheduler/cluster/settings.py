@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from oneflow.core.config import current_config, split_address
+from oneflow.core.control_channel import is_loopback, resolve
 from oneflow.core.errors import ConfigError
 from oneflow.scheduler.jobs.settings import Settings as TableSettings
 
@@ -82,6 +83,7 @@ class SchedulerSettings:
         split_address(self.listen)
         if self.metrics_addr:
             split_address(self.metrics_addr)
+        self._check_page()
         self.table.check()
         if not 0 < self.heartbeat_s < self.table.suspect_s:
             raise ConfigError(
@@ -90,3 +92,15 @@ class SchedulerSettings:
             )
         if not 0 < self.tick_s <= self.table.suspect_s / 2:
             raise ConfigError(f"tick_s ({self.tick_s:g}) must be at most half of suspect_s")
+
+    def _check_page(self) -> None:
+        """Its readers show a token, which anybody on the way could read."""
+        if not (self.ui and self.metrics_addr):
+            return
+        host, _ = split_address(self.metrics_addr)
+        if not is_loopback(resolve(host)):
+            raise ConfigError(
+                f"--ui: the page would be served at {self.metrics_addr} without TLS, and a token "
+                "is typed into it: leave --metrics-addr on 127.0.0.1 and come by `ssh -L` or "
+                "through a proxy with TLS, or leave out --ui"
+            )

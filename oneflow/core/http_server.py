@@ -1,0 +1,119 @@
+"""HTTP for pages that are only read: few threads, bounded requests, nobody may be slow for long.
+
+Also what keeps web pages away that a browser on this machine shows: whoever comes from another
+origin, or asks for a name that may be another's for this address (DNS rebinding), is refused.
+"""
+
+from __future__ import annotations
+
+import io
+import ipaddress
+import socket
+import threading
+import time
+from collections.abc import Mapping
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+MAX_THREADS = 32
+REQUEST_S = 5.0  # for a whole request, however often something of it comes
+ANSWER_S = 10.0  # for a reader to take a whole answer
+MAX_REQUEST_NBYTES = 64 << 10
+
+
+class PageServer(ThreadingHTTPServer):
+    """Answers with `handler`; what comes when all threads are busy is hung up on."""
+
+    daemon_threads = True
+    block_on_close = False  # a reader that never reads would hold up the end
+
+    def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
+        self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
+        self._free = threading.BoundedSemaphore(MAX_THREADS)
+        super().__init__(address, handler)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        if not self._free.acquire(blocking=False):
+            self.shutdown_request(request)
+            return
+        super().process_request(request, client_address)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._free.release()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A reader that hangs up is no news."""
+
+
+class PageHandler(BaseHTTPRequestHandler):
+    """One request, one answer."""
+
+    server_version = "oneflow"
+    sys_version = ""
+
+    def setup(self) -> None:
+        super().setup()
+        self.rfile.close()
+        self.rfile = io.BufferedReader(_Request(self.connection))
+
+    def send_page(
+        self, status: int, body: bytes, content_type: str, headers: Mapping[str, str] | None = None
+    ) -> None:
+        """Sends the answer, which no cache keeps."""
+        self.connection.settimeout(ANSWER_S)
+        self.send_response(status)
+        self.send_header("Content-Type", content_type)
+        self.send_header("Content-Length", str(len(body)))
+        self.send_header("X-Content-Type-Options", "nosniff")
+        self.send_header("Cache-Control", "no-store")
+        for name, value in (headers or {}).items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Scrapes are no news."""
+
+
+class _Request(io.RawIOBase):
+    """What comes over a socket, for so long and so much as one request may have."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+        self._left = MAX_REQUEST_NBYTES
+        self._end = time.monotonic() + REQUEST_S
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        left_s = self._end - time.monotonic()
+        if left_s <= 0 or self._left <= 0:
+            raise TimeoutError("the request is too long")  # which http.server knows to end it
+        self._connection.settimeout(left_s)
+        count = self._connection.recv_into(memoryview(buffer)[: self._left])
+        self._left -= count
+        return count
+
+
+def is_foreign(headers: Mapping[str, str]) -> bool:
+    """Whether a page of another origin asks. headers: by names in lower case."""
+    site, mode = headers.get("sec-fetch-site", "none"), headers.get("sec-fetch-mode", "")
+    is_from_elsewhere = site not in ("none", "same-origin") and mode != "navigate"
+    return "origin" in headers or is_from_elsewhere
+
+
+def is_host_allowed(header: str | None, names: frozenset[str]) -> bool:
+    """Whether a Host header names an address, or a name that is known to be ours."""
+    if not header:
+        return False
+    host = header.rpartition(":")[0] if header.rpartition(":")[2].isdecimal() else header
+    host = host.strip("[]").lower()
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return host in names
+    return True

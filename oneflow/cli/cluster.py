@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from oneflow.cli.group import Verbs, choose_group
+from oneflow.cli.keys import given, limit_options
 from oneflow.cli.output import chosen, fields, output_option, show_json, table
 from oneflow.cli.types import DURATION
 from oneflow.cluster.durations import show_time
@@ -29,6 +30,7 @@ def cluster() -> None:
 @click.option("--allow-scripts/--no-allow-scripts", default=None, help="Jobs that run programs.")
 @click.option("--ui/--no-ui", default=None, help="The read-only page beside /metrics.")
 @click.option("--on", "where", metavar="RAY", help="ray://host:10001 or auto: daemons there.")
+@limit_options("scheduler", "daemon")
 def up(daemons: int | None, device_type: str | None, file: Path | None, **flags: Any) -> None:
     """Starts a scheduler and a daemon per device on this machine, in the background.
 
@@ -38,7 +40,7 @@ def up(daemons: int | None, device_type: str | None, file: Path | None, **flags:
     from oneflow.cluster.wishes import local_wish
 
     where = flags.pop("where")
-    asked = {"local.daemons": daemons, "local.device_type": device_type}
+    asked = given(flags) | {"local.daemons": daemons, "local.device_type": device_type}
     asked |= {f"scheduler.{name}": value for name, value in flags.items()}
     wish = local_wish(asked, file)
     _show_up(start_on_ray(wish, where) if where else start(wish))

@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from oneflow.cli.group import choose_group
+from oneflow.cli.keys import given, limit_options
 
 FILE = click.Path(exists=False, dir_okay=False, path_type=Path)
 FOLDER = click.Path(file_okay=False, path_type=Path)
@@ -35,21 +36,45 @@ def daemon() -> None:
 @click.option("--ui/--no-ui", default=None, help="The read-only page beside /metrics.")
 @click.option("--tls-dir", type=FOLDER, help="ca.crt, scheduler.crt and scheduler.key.")
 @click.option("--host", "hosts", multiple=True, help="More names by which /metrics is asked for.")
+@limit_options("scheduler")
 def run_scheduler(file: Path | None, **flags: Any) -> None:
     """Serves a cluster until a signal ends it; SIGTERM in order, a second one at once.
 
     Beyond loopback it needs --tls-dir. Health: the gRPC health service of the same address.
     """
-    from oneflow.cluster.settings import load_settings, state_dir
-    from oneflow.core.config import current_config
+    from oneflow.cluster.settings import load_settings, use_log_settings
+    from oneflow.core.config import Config
     from oneflow.core.log import set_up
     from oneflow.scheduler.cluster.server import run_scheduler as run
-    from oneflow.scheduler.cluster.settings import SchedulerSettings, TlsFiles
 
+    asked = given(flags)
     flags["hosts"] = flags["hosts"] or None
-    found = load_settings({f"scheduler.{name}": value for name, value in flags.items()}, file)
-    tls = found.path("scheduler.tls_dir")
-    settings = SchedulerSettings(
+    asked |= {f"scheduler.{name}": value for name, value in flags.items()}
+    found = load_settings(asked, file)
+    use_log_settings(found)
+    set_up(Config.from_env(), component="scheduler")
+    raise SystemExit(run(_scheduler_settings(found), _compile_plan))
+
+
+def _scheduler_settings(found: Any) -> Any:
+    from oneflow.cluster.settings import state_dir
+    from oneflow.scheduler.cluster.settings import Limits, SchedulerSettings, TlsFiles
+    from oneflow.scheduler.jobs.settings import Settings as TableSettings
+
+    tls, requests_per_s = found.path("scheduler.tls_dir"), found["scheduler.requests_per_s"]
+    limits = Limits(
+        requests_per_s=requests_per_s,
+        burst=max(round(3 * requests_per_s), 1),
+        streams=found["scheduler.streams_per_token"],
+    )
+    table = TableSettings(
+        max_queued_per_owner=found["scheduler.queued_per_token"],
+        max_time_limit_s=found["scheduler.max_time_limit"],
+        keep_jobs=found["scheduler.keep_jobs"],
+        keep_s=found["scheduler.keep_for"],
+        keep_failed_s=found["scheduler.keep_failed_for"],
+    )
+    return SchedulerSettings(
         state_dir=found.path("scheduler.state_dir") or state_dir() / "scheduler",
         listen=found["scheduler.listen"],
         metrics_addr=found["scheduler.metrics_addr"],
@@ -57,9 +82,9 @@ def run_scheduler(file: Path | None, **flags: Any) -> None:
         ui=found["scheduler.ui"],
         tls=TlsFiles.in_folder(tls) if tls else None,
         hosts=found["scheduler.hosts"],
+        table=table,
+        limits=limits,
     )
-    set_up(current_config(), component="scheduler")
-    raise SystemExit(run(settings, _compile_plan))
 
 
 def _compile_plan(*arguments: Any) -> bytes:
@@ -81,14 +106,17 @@ def _compile_plan(*arguments: Any) -> bytes:
 @click.option("--token-file", type=FILE, help="The token to join with; mode 0600.")
 @click.option("--tls-dir", type=FOLDER, help="ca.crt, daemon.crt and daemon.key.")
 @click.option("--allow-scripts/--no-allow-scripts", default=None, help="Run script jobs.")
-@click.option("--memory-nbytes", type=click.IntRange(0), help="Limit of each rank; 0: none.")
 @click.option("--train-loss/--no-train-loss", default=None, help="Show losses on /metrics.")
+@limit_options("daemon")
 def run_daemon(device: str, file: Path | None, **flags: Any) -> None:
     """Serves one device until a signal ends it; SIGTERM in order, a second one at once."""
-    from oneflow.cluster.settings import load_settings
+    from oneflow.cluster.settings import load_settings, use_log_settings
     from oneflow.launcher.daemon.run import main
 
-    found = load_settings({f"daemon.{name}": value for name, value in flags.items()}, file)
+    asked = given(flags)
+    asked |= {f"daemon.{name}": value for name, value in flags.items()}
+    found = load_settings(asked, file)
+    use_log_settings(found)
     raise SystemExit(main(_daemon_settings(device, found)))
 
 
@@ -125,6 +153,7 @@ def _probe(address: str, service: str, timeout_s: float, tls: Path | None) -> No
 def _daemon_settings(device: str, found: Any) -> Any:
     from oneflow.cluster.finding import find_address
     from oneflow.cluster.settings import config_dir, environment, load_settings, state_dir
+    from oneflow.launcher.daemon.logs import Limits as LogLimits
     from oneflow.launcher.daemon.settings import DaemonSettings, JobLimits
     from oneflow.scheduler.cluster.tls import channel_credentials
     from oneflow.scheduler.jobs.tokens import token_from
@@ -143,6 +172,14 @@ def _daemon_settings(device: str, found: Any) -> Any:
         metrics_addr=found["daemon.metrics_addr"],
         health_addr=found["daemon.health_addr"],
         allow_scripts=found["daemon.allow_scripts"],
-        limits=JobLimits(memory_nbytes=found["daemon.memory_nbytes"]),
+        limits=JobLimits(
+            pids=found["daemon.pids"],
+            open_files=found["daemon.open_files"],
+            memory_nbytes=found["daemon.memory_nbytes"],
+        ),
+        logs=LogLimits(
+            file_nbytes=found["daemon.log_file_nbytes"], job_nbytes=found["daemon.log_nbytes"]
+        ),
+        cache_nbytes=found["daemon.cache_nbytes"],
         shows_loss=found["daemon.train_loss"],
     )

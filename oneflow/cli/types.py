@@ -23,6 +23,20 @@ class Duration(click.ParamType):  # type: ignore[type-arg]  # generic in new ver
             self.fail(str(error), param, ctx)
 
 
+class Size(click.ParamType):  # type: ignore[type-arg]  # generic in new versions only
+    """Bytes, from 1048576, 512M, 4GiB."""
+
+    name = "size"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        from oneflow.cluster.sizes import parse_size
+
+        try:
+            return parse_size(value)
+        except ConfigError as error:
+            self.fail(str(error), param, ctx)
+
+
 class Pair(click.ParamType):  # type: ignore[type-arg]  # generic in new versions only
     """key=value."""
 
@@ -55,4 +69,4 @@ class Ranks(click.ParamType):  # type: ignore[type-arg]  # generic in new versio
         return tuple(dict.fromkeys(found))
 
 
-DURATION, PAIR, RANKS = Duration(), Pair(), Ranks()
+DURATION, PAIR, RANKS, SIZE = Duration(), Pair(), Ranks(), Size()

@@ -43,7 +43,9 @@ LOG_TAIL_NBYTES = 4096
 
 @dataclass(frozen=True)
 class Wish:
-    """What is to be started. devices: cpu:0, cpu:1, ...  None: as before, or else not."""
+    """What is to be started. devices: cpu:0, cpu:1, ...  None: as before, or else not.
+    scheduler_flags, daemon_flags: more of the command lines.
+    """
 
     devices: tuple[str, ...]
     allow_scripts: bool | None = None
@@ -51,6 +53,8 @@ class Wish:
     listen: str = "127.0.0.1:0"
     metrics_addr: str = "127.0.0.1:0"
     tls_dir: str = ""
+    scheduler_flags: tuple[str, ...] = ()
+    daemon_flags: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -94,7 +98,14 @@ def _start(state: Path, wish: Wish, old: LocalCluster | None, begun: float, time
             if name not in alive:
                 started[name] = _spawn(state, name, address, wish)
         processes = tuple(alive.get(n) or process_of(n, started[n].pid) for n in names)
-        record = LocalCluster(address, processes, bool(wish.allow_scripts), bool(wish.ui))
+        record = LocalCluster(
+            address,
+            processes,
+            bool(wish.allow_scripts),
+            bool(wish.ui),
+            scheduler_flags=wish.scheduler_flags,
+            daemon_flags=wish.daemon_flags,
+        )
         write_record(state, record)
         status = _wait_ready(record, timeout_s, started)
     except BaseException:
@@ -115,7 +126,19 @@ def _like(old: LocalCluster, wish: Wish) -> Wish:
                 f"a cluster runs already, {'with' if is_so else 'without'} {flag}: end it with "
                 "`oneflow cluster down` first"
             )
-    return replace(wish, allow_scripts=old.allow_scripts, ui=old.ui)
+    for name in ("scheduler_flags", "daemon_flags"):
+        if getattr(wish, name) not in ((), getattr(old, name)):
+            raise ConfigError(
+                f"a cluster runs already, without {' '.join(getattr(wish, name))}: end it with "
+                "`oneflow cluster down` first"
+            )
+    return replace(
+        wish,
+        allow_scripts=old.allow_scripts,
+        ui=old.ui,
+        scheduler_flags=old.scheduler_flags,
+        daemon_flags=old.daemon_flags,
+    )
 
 
 def start_on_ray(wish: Wish, ray_address: str, timeout_s: float = START_S) -> Up:
@@ -247,7 +270,7 @@ def _free_address(listen: str) -> str:
 def _spawn(state: Path, name: str, address: str, wish: Wish) -> subprocess.Popen[bytes]:
     argv = _scheduler_argv(state, address, wish)
     if name != "scheduler":
-        argv = _daemon_argv(state, name, address)
+        argv = [*_daemon_argv(state, name, address), *wish.daemon_flags]
     path = log_path(name, state)
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     env = {k: v for k, v in os.environ.items() if not k.startswith("ONEFLOW_AUTH_")}
@@ -267,7 +290,7 @@ def _scheduler_argv(state: Path, address: str, wish: Wish) -> list[str]:
     where = ["--state-dir", str(folder(state) / "scheduler")]
     argv = ["scheduler", "run", "--listen", address, "--metrics-addr", wish.metrics_addr, *where]
     argv.append("--allow-scripts" if wish.allow_scripts else "--no-allow-scripts")
-    argv.append("--ui" if wish.ui else "--no-ui")
+    argv += ["--ui" if wish.ui else "--no-ui", *wish.scheduler_flags]
     return [*argv, "--tls-dir", wish.tls_dir] if wish.tls_dir else argv
 
 

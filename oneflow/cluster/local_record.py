@@ -30,6 +30,7 @@ class Process:
 class LocalCluster:
     """address: of the scheduler.  allow_scripts, ui: as it was started.  ray: address of the Ray
     cluster that holds `num_remote` daemons, or "".  tls: folder of certificates, or "".
+    scheduler_flags, daemon_flags: more of their command lines.
     """
 
     address: str
@@ -39,6 +40,8 @@ class LocalCluster:
     ray: str = ""
     num_remote: int = 0
     tls: str = ""
+    scheduler_flags: tuple[str, ...] = ()
+    daemon_flags: tuple[str, ...] = ()
 
     @property
     def num_daemons(self) -> int:
@@ -71,6 +74,8 @@ def read_record(state: Path) -> LocalCluster | None:
     try:
         found: Any = json.loads(path.read_text())
         processes = tuple(Process(**process) for process in found.pop("processes"))
+        for name in ("scheduler_flags", "daemon_flags"):
+            found[name] = tuple(map(str, found.get(name, ())))
         return LocalCluster(processes=processes, **found)
     except FileNotFoundError:
         return None

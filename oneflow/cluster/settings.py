@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from oneflow.cluster.durations import parse_duration
+from oneflow.cluster.sizes import parse_size
 from oneflow.cluster.toml import check_keys, read_toml, suggestion
 from oneflow.core.config import FALSE_WORDS, TRUE_WORDS, current_config, split_address
 from oneflow.core.errors import ConfigError
@@ -22,7 +24,9 @@ MAX_DAEMONS = 256
 
 @dataclass(frozen=True)
 class Key:
-    """A value that can be configured. kind: text, address, path, flag, count or list."""
+    """A value that can be configured. kind: text, address, path, flag, count, number, list,
+    duration (seconds; written like 30d) or size (bytes; written like 4GiB).
+    """
 
     name: str  # section.key
     kind: str
@@ -46,6 +50,20 @@ KEYS = (
     Key("scheduler.ui", "flag", False, "serve the read-only page"),
     Key("scheduler.tls_dir", "path", "", "folder of ca.crt, scheduler.crt and scheduler.key"),
     Key("scheduler.hosts", "list", (), "more names under which /metrics may be asked for"),
+    Key("scheduler.queued_per_token", "count", 100, "jobs of one token that may be queued"),
+    Key("scheduler.requests_per_s", "number", 20.0, "requests of one token in a second"),
+    Key("scheduler.streams_per_token", "count", 64, "streams (logs, watches) of one token at once"),
+    Key("scheduler.max_time_limit", "duration", 0.0, "longest time limit of a job; 0: any"),
+    Key("scheduler.keep_jobs", "count", 10_000, "jobs kept after their end, the newest; 0: all"),
+    Key(
+        "scheduler.keep_for", "duration", 30 * 86400.0, "time for which they are kept; 0: for good"
+    ),
+    Key(
+        "scheduler.keep_failed_for",
+        "duration",
+        90 * 86400.0,
+        "the same of failed jobs with a checkpoint",
+    ),
     Key("daemon.scheduler", "address", "", "the scheduler to join, host:port"),
     Key("daemon.node", "text", "", "name of this node; else its host name"),
     Key("daemon.address", "text", "", "under which other nodes reach this one; else found out"),
@@ -55,12 +73,42 @@ KEYS = (
     Key("daemon.token_file", "path", "", "file of the token to join with"),
     Key("daemon.tls_dir", "path", "", "folder of ca.crt, daemon.crt and daemon.key"),
     Key("daemon.allow_scripts", "flag", True, "run script jobs, if the scheduler sends any"),
-    Key("daemon.memory_nbytes", "count", 0, "limit of each rank; 0: none"),
+    Key("daemon.memory_nbytes", "size", 0, "memory of each rank; 0: no limit"),
+    Key("daemon.pids", "count", 4096, "processes and threads of each rank"),
+    Key("daemon.open_files", "count", 65_536, "files that each process of a rank may have open"),
+    Key("daemon.log_nbytes", "size", 10 << 30, "logs of one job on this node"),
+    Key("daemon.log_file_nbytes", "size", 64 << 20, "one file of a log; each stream has four"),
+    Key("daemon.cache_nbytes", "size", 20 << 30, "files of jobs kept for the next job"),
     Key("daemon.train_loss", "flag", False, "show oneflow_train_loss on /metrics"),
     Key("local.daemons", "count", 0, "daemons of `cluster up`; 0: one for each device"),
     Key("local.device_type", "text", "", "cpu or cuda; else cuda if there is one"),
+    Key("log.level", "text", "WARNING", "the least that scheduler and daemons log"),
+    Key("log.format", "text", "text", "how they log, text or json"),
 )
 BY_NAME = {key.name: key for key in KEYS}
+_LIMIT_KINDS = ("count", "number", "duration", "size")
+LIMITS = tuple(
+    key.name for key in KEYS if key.kind in _LIMIT_KINDS and not key.name.startswith("local.")
+)
+"""What an operator bounds; flags of `scheduler run`, `daemon run` and `cluster up`."""
+WORDS = {
+    "client.output": ("table", "wide", "json"),
+    "log.level": ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"),
+    "log.format": ("text", "json"),
+    "local.device_type": ("", "cpu", "cuda"),
+}
+AT_LEAST_ONE = frozenset(
+    (
+        "scheduler.queued_per_token",
+        "scheduler.requests_per_s",
+        "scheduler.streams_per_token",
+        "daemon.pids",
+        "daemon.open_files",
+        "daemon.log_nbytes",
+        "daemon.log_file_nbytes",
+        "daemon.cache_nbytes",
+    )
+)
 OWN_VARIABLES = {"client.address": "ONEFLOW_SCHEDULER_ADDRESS"}  # a second, shorter name
 
 
@@ -75,8 +123,9 @@ class Value:
 class Settings:
     """All values, each with its origin; `settings["scheduler.listen"]`."""
 
-    def __init__(self, values: Mapping[str, Value]) -> None:
+    def __init__(self, values: Mapping[str, Value], file: Path | None = None) -> None:
         self._values = dict(values)
+        self.file = str(file) if file is not None else ""  # as in origins
 
     def __getitem__(self, name: str) -> Any:
         return self._values[name].value
@@ -111,7 +160,7 @@ def load_settings(
     for name, given in (flags or {}).items():
         if given is not None:
             values[name] = Value(_checked(BY_NAME[name], given, f"--{name}"), "flag")
-    return Settings(values)
+    return Settings(values, file)
 
 
 def config_dir(env: Mapping[str, str] | None = None) -> Path:
@@ -133,6 +182,27 @@ def state_dir(env: Mapping[str, str] | None = None) -> Path:
 def runtime_dir() -> Path:
     """The folder for what does not survive a restart of the machine, mode 0700."""
     return current_config().runtime_dir
+
+
+def use_log_settings(settings: Settings) -> None:
+    """For this process and all that it starts; ranks log as their daemon does."""
+    for name in ("log.level", "log.format"):
+        if settings.origin(name) != "default":
+            os.environ[BY_NAME[name].variable] = str(settings[name])
+
+
+def flags_for(settings: Settings, section: str) -> tuple[str, ...]:
+    """Flags that hand on to a scheduler or daemon what it would not read itself: limits and log
+    settings of the command line and of --file.
+    """
+    found: list[str] = []
+    for name in (*LIMITS, "log.level", "log.format"):
+        of, _, word = name.partition(".")
+        origin = settings.origin(name)
+        if of in (section, "log") and (origin == "flag" or origin == settings.file):
+            flag = f"--log-{word}" if of == "log" else f"--{word}"
+            found += [flag.replace("_", "-"), str(settings[name])]
+    return tuple(found)
 
 
 def environment() -> dict[str, str]:
@@ -181,6 +251,11 @@ def _typed(key: Key, text: str) -> Any:
             return word in TRUE_WORDS
     if key.kind == "count" and text.strip().isdecimal():
         return int(text)
+    if key.kind == "number":
+        try:
+            return float(text)
+        except ValueError:
+            return text
     if key.kind == "list":
         return [word.strip() for word in text.split(",") if word.strip()]
     return text
@@ -193,6 +268,10 @@ def _checked(key: Key, value: Any, where: str) -> Any:
         raise ConfigError(f"{where}: {value!r} is not a truth value; use true or false")
     if kind == "count" and (isinstance(value, bool) or not isinstance(value, int) or value < 0):
         raise ConfigError(f"{where}: {value!r} is not a whole number of at least 0")
+    if kind in ("number", "duration", "size"):
+        value = _quantity(kind, value, where)
+    if key.name in AT_LEAST_ONE and value < 1:
+        raise ConfigError(f"{where}: {value!r} is too little; at least 1")
     if kind == "list":
         if not isinstance(value, (list, tuple)) or not all(isinstance(v, str) for v in value):
             raise ConfigError(f"{where}: {value!r} is not a list of texts")
@@ -201,12 +280,27 @@ def _checked(key: Key, value: Any, where: str) -> Any:
         raise ConfigError(f"{where}: {value!r} is not a text")
     if kind == "address" and value:
         _check_address(str(value), where)
-    if key.name == "client.output" and value not in ("table", "wide", "json"):
-        near = suggestion(str(value), ("table", "wide", "json"))
-        raise ConfigError(f"{where}: unknown output {value!r}{near}")
+    words = WORDS.get(key.name)
+    if words is not None:
+        value = str(value).upper() if key.name == "log.level" else value
+        if value not in words:
+            what = key.name.rpartition(".")[2].replace("_", " ")
+            near = suggestion(str(value), filter(None, words))
+            raise ConfigError(f"{where}: unknown {what} {value!r}{near}")
     if key.name == "local.daemons" and value > MAX_DAEMONS:
         raise ConfigError(f"{where}: {value} daemons, at most {MAX_DAEMONS} on one machine")
     return str(value) if kind in ("text", "path", "address") else value
+
+
+def _quantity(kind: str, value: Any, where: str) -> float | int:
+    if kind == "duration":
+        return parse_duration(value, where)
+    if kind == "size":
+        return parse_size(value, where)
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if not is_number or not 0 <= value < float("inf"):
+        raise ConfigError(f"{where}: {value!r} is not a number of at least 0")
+    return float(value)
 
 
 def _check_address(text: str, where: str) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from oneflow.cluster.local import Wish
-from oneflow.cluster.settings import MAX_DAEMONS, Settings, load_settings
+from oneflow.cluster.settings import MAX_DAEMONS, Settings, flags_for, load_settings
 from oneflow.core.config import split_address
 from oneflow.core.control_channel import is_loopback, resolve
 from oneflow.core.errors import ConfigError
@@ -32,6 +32,8 @@ def local_wish(flags: Mapping[str, Any], file: Path | None = None) -> Wish:
         ui=_unless_default(found, "scheduler.ui"),
         listen=found["scheduler.listen"],
         metrics_addr=found["scheduler.metrics_addr"],
+        scheduler_flags=flags_for(found, "scheduler"),
+        daemon_flags=flags_for(found, "daemon"),
     )
 
 
@@ -41,8 +43,6 @@ def _unless_default(found: Settings, name: str) -> bool | None:
 
 def _devices(found: Settings) -> tuple[str, ...]:
     kind, count = found["local.device_type"], found["local.daemons"]
-    if kind not in ("", "cpu", "cuda"):
-        raise ConfigError(f"local.device_type={kind!r}: must be cpu or cuda")
     gpus = num_gpus() if kind != "cpu" else 0
     if kind == "cuda" and gpus < max(count, 1):
         raise ConfigError(f"{max(count, 1)} daemons for cuda were asked for; there are {gpus} GPUs")

@@ -98,6 +98,11 @@ class JobsService(cluster_pb2_grpc.JobsServicer):
                 "this cluster takes no script jobs; its operator may allow them with "
                 "--allow-scripts"
             )
+        longest_s = self._driver.table.settings.max_time_limit_s
+        if longest_s and spec.time_limit_s > longest_s:
+            raise JobSpecError(
+                f"time_limit_s={spec.time_limit_s:g}: this cluster allows {longest_s:g} seconds"
+            )
         for digest in (spec.archive, spec.graph):
             if digest and digest not in self._blobs:
                 raise RefusedError(f"there is no file {digest}: upload it first")

@@ -283,7 +283,7 @@ class Attempts:
 
     def _look_at_run(self, attempt: Attempt) -> None:
         desk, settings = self.desk, self.desk.settings
-        limit = desk.jobs[attempt.job_id].spec.time_limit_s
+        limit = settings.time_limit_s(desk.jobs[attempt.job_id].spec.time_limit_s)
         if limit and attempt.ran_so_far(desk.now) >= limit:
             self.stop(attempt, Intent.TIME_LIMIT, f"its time limit of {limit:g} s is over")
             return

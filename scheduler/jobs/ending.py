@@ -23,7 +23,7 @@ def close(desk: Desk, attempt: Attempt) -> JobRecord:
     if record.state is JobState.CANCELLING:
         return end_cancelled(desk, record.id)
     if attempt.intent is Intent.TIME_LIMIT:
-        limit = record.spec.time_limit_s
+        limit = desk.settings.time_limit_s(record.spec.time_limit_s)
         cause = f"ran longer than its time limit of {limit:g} s"
         failure = Failure("TIME_LIMIT", cause, CODES["TIME_LIMIT"])
         return _end(desk, record.id, JobState.TIMED_OUT, failure)

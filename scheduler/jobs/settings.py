@@ -27,6 +27,11 @@ class Settings:
     keep_s: float = 30 * 86400.0  # after their end; 0: for good
     keep_failed_s: float = 90 * 86400.0  # the same of those that a checkpoint is left of
 
+    def time_limit_s(self, asked_s: float) -> float:
+        """Of a job that asked for this one. 0: none."""
+        longest_s = self.max_time_limit_s
+        return min(asked_s or longest_s, longest_s) if longest_s else asked_s
+
     def check(self) -> None:
         """Raises ConfigError if a layer would act before the one below it."""
         if not 0 < self.suspect_s < self.act_s < self.prepare_s:

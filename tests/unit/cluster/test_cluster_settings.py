@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from oneflow.cluster import settings as settings_module
-from oneflow.cluster.settings import KEYS, load_settings
+from oneflow.cluster.settings import KEYS, flags_for, load_settings
 from oneflow.core.errors import ConfigError
 
 
@@ -97,3 +97,59 @@ def test_a_file_that_is_named_must_be_there(tmp_path: Path, env: dict[str, str])
 
 def test_names_of_variables_are_unique() -> None:
     assert len({key.variable for key in KEYS}) == len(KEYS)
+
+
+# ---- limits --------------------------------------------------------------------------------------
+
+
+def test_limits_are_written_as_people_do(tmp_path: Path, env: dict[str, str]) -> None:
+    path = tmp_path / "cluster.toml"
+    path.write_text(
+        '[scheduler]\nkeep_for = "2d"\nrequests_per_s = 5\n[daemon]\nmemory_nbytes = "4GiB"\n'
+    )
+    env |= {"ONEFLOW_DAEMON_LOG_NBYTES": "512M", "ONEFLOW_SCHEDULER_MAX_TIME_LIMIT": "1h30m"}
+    found = load_settings(env=env, file=path)
+    assert found["scheduler.keep_for"] == 2 * 86400
+    assert found["scheduler.requests_per_s"] == 5.0
+    assert found["daemon.memory_nbytes"] == 4 << 30
+    assert found["daemon.log_nbytes"] == 512 << 20
+    assert found["scheduler.max_time_limit"] == 5400
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "said"),
+    [
+        ("ONEFLOW_SCHEDULER_KEEP_FOR", "2w", "write it like"),
+        ("ONEFLOW_DAEMON_MEMORY_NBYTES", "4 GiBi", "write it like"),
+        ("ONEFLOW_SCHEDULER_REQUESTS_PER_S", "nan", "not a number"),
+        ("ONEFLOW_SCHEDULER_REQUESTS_PER_S", "0", "too little"),
+        ("ONEFLOW_SCHEDULER_QUEUED_PER_TOKEN", "0", "too little"),
+        ("ONEFLOW_SCHEDULER_KEEP_JOBS", "-1", "not a whole number"),
+        ("ONEFLOW_LOG_FORMAT", "jsn", "did you mean 'json'"),
+    ],
+)
+def test_limits_that_cannot_be_are_named(
+    env: dict[str, str], variable: str, value: str, said: str
+) -> None:
+    with pytest.raises(ConfigError, match=said) as caught:
+        load_settings(env=env | {variable: value})
+    assert variable in str(caught.value)
+
+
+def test_a_limit_that_is_misspelt_is_suggested(tmp_path: Path, env: dict[str, str]) -> None:
+    path = tmp_path / "cluster.toml"
+    path.write_text("[scheduler]\nkeep_job = 3\n")
+    with pytest.raises(ConfigError, match="did you mean 'keep_jobs'"):
+        load_settings(env=env, file=path)
+
+
+def test_what_is_handed_on_is_what_others_would_not_read(
+    tmp_path: Path, env: dict[str, str]
+) -> None:
+    path = tmp_path / "cluster.toml"
+    path.write_text('[scheduler]\nkeep_jobs = 3\n[daemon]\npids = 99\n[log]\nformat = "json"\n')
+    env["ONEFLOW_DAEMON_PIDS"] = "77"  # the daemon reads that itself
+    found = load_settings({"scheduler.requests_per_s": 9.0}, path, env)
+    wanted = ("--requests-per-s", "9.0", "--keep-jobs", "3", "--log-format", "json")
+    assert flags_for(found, "scheduler") == wanted
+    assert flags_for(found, "daemon") == ("--log-format", "json")

@@ -482,3 +482,14 @@ def test_a_table_of_saved_records_is_the_same_table() -> None:
 def test_times_that_do_not_grow_are_refused() -> None:
     with pytest.raises(ConfigError, match="times must grow"):
         Table([], 0, Settings(suspect_s=20.0))
+
+
+def test_the_cluster_may_bound_how_long_jobs_run() -> None:
+    rig = Rig(settings=Settings(max_time_limit_s=20.0))
+    rig.run()  # asks for no limit, so it has the longest there is
+    rig.pass_time(21.0)
+    rig.exit(0, 143, "PREEMPTED")
+    assert rig.job().state is JobState.TIMED_OUT
+    assert rig.job().cause == "ran longer than its time limit of 20 s"
+    assert Settings(max_time_limit_s=20.0).time_limit_s(5.0) == 5.0
+    assert Settings().time_limit_s(0.0) == 0.0

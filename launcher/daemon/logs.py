@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from oneflow.core.metrics_daemon import DAEMON
+from oneflow.launcher.daemon.log_times import TimeIndex
 
 STREAMS = ("stdout", "stderr")
 FILE_NBYTES = 64 << 20
@@ -68,6 +69,7 @@ class LogWriter:
         self._ends_line = True
         folder.mkdir(parents=True, exist_ok=True)
         self._size = size_of(folder, name)
+        self._times = TimeIndex(folder, name)
         self.is_closed = False
 
     @property
@@ -84,6 +86,7 @@ class LogWriter:
                 self._dropped_nbytes = self._dropped_lines = 0
         if not problem:
             before = self._size
+            self._times.note(before, data, self._ends_line)
             problem = self._put(data)
             written = self._size - before
             DAEMON.log_nbytes[self._name] += written
@@ -98,6 +101,7 @@ class LogWriter:
         if self._file is not None:
             os.close(self._file)
             self._file = None
+        self._times.close()
         self.is_closed = True
 
     def _refusal(self, nbytes: int) -> str:

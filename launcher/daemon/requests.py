@@ -14,7 +14,8 @@ from oneflow.core.failpoints import failpoint
 from oneflow.core.log import get_logger
 from oneflow.launcher.daemon.attach import Link
 from oneflow.launcher.daemon.events import AttemptKey
-from oneflow.launcher.daemon.logs import STREAMS, LogWriter, read_piece
+from oneflow.launcher.daemon.log_times import offset_at
+from oneflow.launcher.daemon.logs import STREAMS, LogWriter, Piece, read_piece, size_of
 from oneflow.launcher.daemon.settings import DaemonSettings
 from oneflow.launcher.daemon.wire import key_of
 
@@ -68,7 +69,7 @@ class Requests:
                 break
             await asyncio.sleep(LOOK_S)
         failpoint("daemon.read_log")
-        piece = read_piece(folder, request.stream, request.offset, request.limit)
+        piece = _read(folder, request)
         data.size = piece.size
         data.is_closed = is_over and piece.offset + len(piece.data) >= piece.size
         data.piece.attempt, data.piece.rank = key.attempt, key.rank
@@ -133,6 +134,18 @@ class Requests:
         from oneflow.protos import cluster_pb2 as pb
 
         self._link.send(pb.DaemonMessage(infer=data), is_bulk=True)
+
+
+def _read(folder: Path, request: pb.ReadLog) -> Piece:
+    """From the offset on; without one, from what was written at the time that is asked for."""
+    offset = request.offset
+    if request.since > 0 and not offset:
+        found = offset_at(folder, request.stream, request.since)
+        if found is None:
+            size = size_of(folder, request.stream)
+            return Piece(size, b"", size)
+        offset = found
+    return read_piece(folder, request.stream, offset, request.limit)
 
 
 def _names(folder: Path) -> list[str]:

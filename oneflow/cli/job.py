@@ -9,7 +9,7 @@ import click
 
 from oneflow.cli.group import choose_group
 from oneflow.cli.output import chosen, output_option, show_json
-from oneflow.cli.types import DURATION, PAIR, RANKS
+from oneflow.cli.types import DURATION, MOMENT, PAIR, RANKS
 
 ADDRESS = click.option("--address", metavar="HOST:PORT", help="The scheduler; else as configured.")
 IS_PROGRAM = "oneflow.is_program"
@@ -120,6 +120,7 @@ def get(address: str | None, output: str | None, job_id: str) -> None:
 @click.option("-f", "--follow", is_flag=True, help="Until the job ends; with its exit code.")
 @click.option("--rank", "ranks", type=RANKS, default=(), help="0, or 0,3, or 0-3.")
 @click.option("--attempt", type=click.IntRange(0), default=0, help="Else the last.")
+@click.option("--since", type=MOMENT, default=0.0, help="10m ago, or 2026-11-21T06:11:19Z.")
 @click.option("--stream", type=click.Choice(["stdout", "stderr"]), default=None)
 @click.option("--no-prefix", is_flag=True, help="Without `host:rank: ` before each line.")
 @ID
@@ -128,6 +129,7 @@ def logs(
     follow: bool,
     ranks: tuple[int, ...],
     attempt: int,
+    since: float,
     stream: str | None,
     no_prefix: bool,
     job_id: str,
@@ -140,9 +142,9 @@ def logs(
         found = cluster.job(job_id)
         found.status()
         console = Console(has_prefix=not no_prefix)
-        for line in found.logs(follow, ranks, attempt, stream or ""):
+        for line in found.logs(follow, ranks, attempt, stream or "", since):
             console.show(line)
-        code = end_of(found.status()) if follow else 0
+        code = end_of(found.wait()) if follow else 0
     raise SystemExit(code)
 
 

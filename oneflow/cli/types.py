@@ -37,6 +37,20 @@ class Size(click.ParamType):  # type: ignore[type-arg]  # generic in new version
             self.fail(str(error), param, ctx)
 
 
+class Moment(click.ParamType):  # type: ignore[type-arg]  # generic in new versions only
+    """Seconds since the epoch, from 10m (before now) or 2026-11-21T06:11:19Z."""
+
+    name = "time"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        from oneflow.cluster.durations import parse_moment
+
+        try:
+            return value if isinstance(value, float) else parse_moment(value)
+        except ConfigError as error:
+            self.fail(str(error), param, ctx)
+
+
 class Pair(click.ParamType):  # type: ignore[type-arg]  # generic in new versions only
     """key=value."""
 
@@ -69,4 +83,4 @@ class Ranks(click.ParamType):  # type: ignore[type-arg]  # generic in new versio
         return tuple(dict.fromkeys(found))
 
 
-DURATION, PAIR, RANKS, SIZE = Duration(), Pair(), Ranks(), Size()
+DURATION, MOMENT, PAIR, RANKS, SIZE = Duration(), Moment(), Pair(), Ranks(), Size()

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 import re
 import time
+from collections.abc import Callable
+from datetime import datetime
 
 from oneflow.core.errors import ConfigError
 
@@ -25,6 +27,27 @@ def parse_duration(text: str | int | float, name: str = "duration") -> float:
     if not math.isfinite(seconds) or seconds < 0:
         raise ConfigError(f"{name} {str(text)[:80]!r}: must be 0 or more seconds, and finite")
     return seconds
+
+
+def parse_moment(text: str, name: str = "time", now: Callable[[], float] = time.time) -> float:
+    """Seconds since the epoch. 10m is ten minutes ago; a date without a zone is of this machine's.
+
+    Raises ConfigError.
+    """
+    given = str(text).strip()
+    if re.match(r"\d{4}-\d\d-\d\d", given):
+        try:
+            # Before 3.11 Python reads neither Z nor fractions but of 3 or 6 digits.
+            moment = datetime.fromisoformat(re.sub(r"[zZ]$", "+00:00", given))
+            return moment.timestamp()
+        except (ValueError, OverflowError, OSError):
+            raise ConfigError(f"{name} {given[:80]!r} is not like 2026-11-21T06:11:19Z") from None
+    try:
+        return max(now() - parse_duration(given, name), 0.0)
+    except ConfigError:
+        raise ConfigError(
+            f"{name} {given[:80]!r}: write it like 10m (ago) or 2026-11-21T06:11:19Z"
+        ) from None
 
 
 def show_duration(seconds: float) -> str:

@@ -173,13 +173,15 @@ class Job:
         ranks: tuple[int, ...] = (),
         attempt: int = 0,
         stream: str = "",
+        since: float = 0.0,
     ) -> Iterator[LogLine]:
         """Lines of what its ranks wrote, of the attempt (0: the last), in the order they came.
 
-        follow: on until the job ends, later attempts included, without gaps. stream: stdout,
-        stderr, or "" for both.
+        follow: on until the job ends, later attempts included, without gaps; of an attempt that is
+        named, until it ends.  stream: stdout, stderr, or "" for both.  since: seconds since the
+        epoch; what was written before (to a second) is left out.
         """
-        reader = LogReader(self._connection, self.id, ranks, attempt, stream)
+        reader = LogReader(self._connection, self.id, ranks, attempt, stream, since)
         return reader.lines(follow, lambda: self.status().state.is_final)
 
     # ---- what it gives ---------------------------------------------------------------------------

@@ -40,7 +40,7 @@ class _Stream:
 
 
 class LogReader:
-    """Reads the logs of one job."""
+    """Reads the logs of one job. since: seconds since the epoch; 0: from the beginning."""
 
     def __init__(
         self,
@@ -49,12 +49,14 @@ class LogReader:
         ranks: tuple[int, ...],
         attempt: int,
         stream: str,
+        since: float = 0.0,
     ) -> None:
         self._connection = connection
         self._job_id = job_id
         self._ranks = ranks
         self._attempt = attempt
         self._stream = stream
+        self._since = since
         self._streams: dict[tuple[int, int, str], _Stream] = {}
 
     def lines(self, follow: bool, is_over: Callable[[], bool]) -> Iterator[LogLine]:
@@ -68,7 +70,7 @@ class LogReader:
             except ClusterUnreachableError as error:
                 retries.pause(error)
                 continue
-            if not follow:
+            if not follow or self._attempt:  # of one attempt no more will come
                 break
             follow = not is_over()  # if it is, then once more: for what came last
         yield from self._rest()
@@ -84,11 +86,15 @@ class LogReader:
             stream=self._stream,
             follow=follow,
             offsets=offsets,
+            since=self._since,
         )
 
     def _take(self, piece: pb.LogPiece) -> Iterator[LogLine]:
         key = (piece.attempt, piece.rank, piece.stream)
-        found = self._streams.setdefault(key, _Stream())
+        found = self._streams.get(key)
+        if found is None:  # by time it begins where it was then; else what is missing was dropped
+            start = piece.offset if self._since else 0
+            found = self._streams[key] = _Stream(start)
         found.host = piece.host or found.host
         data = piece.data
         if piece.offset > found.offset:

@@ -17,7 +17,7 @@ from oneflow.core.errors import ProtocolError
 from oneflow.protos import cluster_pb2 as pb
 from oneflow.scheduler.cluster.driver import Driver
 from oneflow.scheduler.cluster.lines import Lines
-from oneflow.scheduler.cluster.refusals import DeadlineError, UnavailableError
+from oneflow.scheduler.cluster.refusals import DeadlineError, RefusedError, UnavailableError
 from oneflow.scheduler.jobs.records import Assignment, JobRecord, JobState
 
 PIECE_NBYTES = 64 << 10
@@ -27,6 +27,7 @@ PAUSE_S = 0.25
 GONE_S = 15.0  # a node that is away for so long after the end is not waited for
 MAX_AHEAD = 32  # pieces that wait for a slow client
 MAX_RANKS = 4096
+MAX_SINCE = 1e12
 STREAMS = ("stdout", "stderr")
 _LIVE = (JobState.STARTING, JobState.RUNNING, JobState.CANCELLING)
 
@@ -35,7 +36,8 @@ _LIVE = (JobState.STARTING, JobState.RUNNING, JobState.CANCELLING)
 class Wanted:
     """What a client wants of a job's logs. offsets: (attempt, rank, stream) -> byte to begin with.
 
-    attempt: 0 is the last.
+    attempt: 0 is the last.  since: of streams without an offset, only what was written from then on
+    (seconds since the epoch); 0: all.
     """
 
     ranks: tuple[int, ...]
@@ -43,6 +45,7 @@ class Wanted:
     streams: tuple[str, ...]
     follow: bool
     offsets: Mapping[tuple[int, int, str], int]
+    since: float = 0.0
 
     @classmethod
     def parse(cls, request: pb.LogsRequest) -> Wanted:
@@ -54,7 +57,19 @@ class Wanted:
         offsets = {_key(name): offset for name, offset in request.offsets.items()}
         streams = (request.stream,) if request.stream else STREAMS
         ranks = tuple(sorted(set(request.ranks)))
-        return cls(ranks, request.attempt, streams, request.follow, offsets)
+        if not 0 <= request.since < MAX_SINCE:
+            raise ProtocolError(f"since={request.since:g}: must be seconds since the epoch")
+        return cls(ranks, request.attempt, streams, request.follow, offsets, request.since)
+
+    def check(self, record: JobRecord) -> None:
+        """Raises RefusedError for an attempt or a rank that the job does not have."""
+        if self.attempt > record.attempt and record.state.is_final:
+            had = f"had {record.attempt} attempt{'' if record.attempt == 1 else 's'}"
+            raise RefusedError(f"job {record.id} has no attempt {self.attempt}: it {had}")
+        unknown = [rank for rank in self.ranks if rank >= record.spec.devices]
+        if unknown:
+            last = record.spec.devices - 1
+            raise RefusedError(f"job {record.id} has no rank {unknown[0]}: its last one is {last}")
 
     def first_attempt(self, record: JobRecord) -> int:
         """With which to begin; 0: with the first, once there is one."""
@@ -81,7 +96,9 @@ class LogRelay:
 
     async def read(self, job_id: str, wanted: Wanted) -> AsyncIterator[pb.LogPiece]:
         """Raises UnavailableError at the end if some could not be had."""
-        attempt = wanted.first_attempt(self._driver.job(job_id))
+        record = self._driver.job(job_id)
+        wanted.check(record)
+        attempt = wanted.first_attempt(record)
         missing: list[str] = []
         while True:
             attempt = attempt or await self._first(job_id, wanted)
@@ -162,7 +179,7 @@ class LogRelay:
             is_live = self._is_live(job_id, attempt)  # before the look: nothing comes after it
             waits = is_live and wanted.follow
             try:
-                data = await self._ask(job_id, attempt, place, stream, offset, waits)
+                data = await self._ask(job_id, attempt, place, stream, offset, waits, wanted.since)
             except (UnavailableError, DeadlineError) as error:
                 is_late = time.monotonic() - heard_at > GONE_S
                 if not wanted.follow or (not is_live and is_late):
@@ -170,8 +187,8 @@ class LogRelay:
                 await asyncio.sleep(PAUSE_S)
                 continue
             heard_at = time.monotonic()
+            offset = max(offset, data.piece.offset + len(data.piece.data))
             if data.piece.data:
-                offset = data.piece.offset + len(data.piece.data)
                 await pieces.put(data.piece)
             elif not wanted.follow or (not is_live and data.is_closed):
                 return ""
@@ -179,7 +196,14 @@ class LogRelay:
                 await asyncio.sleep(PAUSE_S)
 
     async def _ask(
-        self, job_id: str, attempt: int, place: Assignment, stream: str, offset: int, waits: bool
+        self,
+        job_id: str,
+        attempt: int,
+        place: Assignment,
+        stream: str,
+        offset: int,
+        waits: bool,
+        since: float,
     ) -> pb.LogData:
         line = self._lines.on_node(place.node, place.daemon)
         if line is None:
@@ -191,6 +215,7 @@ class LogRelay:
             offset=offset,
             limit=PIECE_NBYTES,
             wait_s=wait_s,
+            since=since,
         )
         return await line.read_log(request, wait_s + ANSWER_S)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from oneflow.cluster.durations import parse_duration, show_duration
+from oneflow.cluster.durations import parse_duration, parse_moment, show_duration
 from oneflow.core.errors import ConfigError
 
 
@@ -40,3 +40,23 @@ def test_refused(text: str | float) -> None:
 )
 def test_shown(seconds: float, text: str) -> None:
     assert show_duration(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("10m", 99_400.0),
+        ("0", 100_000.0),
+        ("1970-01-02T00:00:00Z", 86_400.0),
+        ("1970-01-02T01:00:00+01:00", 86_400.0),
+        ("1970-01-02 00:00:00.500+00:00", 86_400.5),
+    ],
+)
+def test_moments_are_read(text: str, seconds: float) -> None:
+    assert parse_moment(text, now=lambda: 100_000.0) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "yesterday", "2026-13-01", "2026-11-21T25:00:00Z", "-5m"])
+def test_what_is_no_moment_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match="2026-11-21"):
+        parse_moment(text)

@@ -83,3 +83,14 @@ def test_a_line_without_end_comes_in_pieces() -> None:
     found = read(Scripted(*pieces))
     assert sum(len(line.data) for line in found) == 9 * size
     assert max(len(line.data) for line in found) <= MAX_LINE_NBYTES + size
+
+
+def test_by_time_a_stream_begins_where_it_was_then() -> None:
+    reader = LogReader(Scripted((10, b"cd\n"), (20, b"ef\n")), "j1", (), 0, "", since=5.0)  # type: ignore[arg-type]
+    found = [line.data for line in reader.lines(False, lambda: True)]
+    assert found == [b"cd", b"[oneflow: 7 bytes were dropped here]", b"ef"]
+
+
+def test_following_one_attempt_ends_with_it() -> None:
+    reader = LogReader(Scripted((0, b"ab\n")), "j1", (), 1, "")  # type: ignore[arg-type]
+    assert [line.data for line in reader.lines(True, lambda: False)] == [b"ab"]

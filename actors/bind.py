@@ -54,6 +54,7 @@ class BoundActor:
     """An actor of this rank and the kernel that its acts run.
 
     slot_nbytes: of a slot of each output.  counted: acts that `counters` know of already.
+    lookups: rows of embeddings that an act looks up.
     """
 
     spec: ActorSpec
@@ -62,6 +63,7 @@ class BoundActor:
     boxing: Boxing | None = None
     slot_nbytes: tuple[int, ...] = ()
     counted: int = 0
+    lookups: int = 0
     kind: str = field(init=False)
     collective: str = field(init=False)
     counters: ActorCounters = field(init=False)
@@ -147,7 +149,10 @@ class _Binder:
             if self.hardware.kind != "cpu" and self._meets_peers(spec, readers):
                 kernel = _finished(kernel, self.hardware)
             nbytes = tuple(self.memory[r.id, self.rank].layout.nbytes for r in spec.outputs)
-            actors[spec.id] = BoundActor(spec, self._actor(spec, readers), kernel, boxing, nbytes)
+            actor = BoundActor(spec, self._actor(spec, readers), kernel, boxing, nbytes)
+            if spec.id in segments:
+                actor.lookups = segments[spec.id].num_lookups
+            actors[spec.id] = actor
         registers = sum(
             m.layout.nbytes * r.num_slots
             for r in self.plan.registers

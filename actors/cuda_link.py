@@ -23,6 +23,7 @@ import numpy as np
 
 from oneflow.actors.bind import shared_nbytes
 from oneflow.boxing.shared import SharedPage, full_fence
+from oneflow.core.metrics import METRICS
 from oneflow.core.plan import Plan
 
 UNMAPPED_WORD = 1
@@ -150,6 +151,8 @@ def staging_for(part: Any) -> np.ndarray[Any, Any]:
 
     raw: np.ndarray[Any, Any] = cupyx.empty_pinned((max(part.nbytes, 1),), np.uint8)
     shaped: np.ndarray[Any, Any] = raw[: part.nbytes].view(part.dtype).reshape(part.shape)
+    METRICS.pinned(raw.nbytes)
+    weakref.finalize(shaped, METRICS.pinned, -raw.nbytes).atexit = False
     return shaped
 
 

@@ -270,6 +270,8 @@ class _Tally:
             for bound in self._actors:
                 acts = bound.actor.acts
                 bound.counters.acts += acts - bound.counted
+                if bound.lookups:
+                    METRICS.looked_up((acts - bound.counted) * bound.lookups)
                 bound.counted = acts
             messages = (self.steps - self._counted_steps) * self._messages_a_step
             self._counted_steps = self.steps

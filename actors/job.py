@@ -94,6 +94,12 @@ class Job:
     def step(self, value: int) -> None:
         self.bound.clock.step = value
 
+    def sample_latency(self) -> None:
+        """For the counters, of a bus that can tell when it is asked."""
+        sample = getattr(self._link.bus, "sample_latency", None)
+        if sample is not None:
+            sample()
+
     def close(self) -> None:
         """Gives the shared memory back."""
         live.remove(self)

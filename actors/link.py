@@ -52,6 +52,9 @@ class MixedBus:
         self._far.give_up()
         self._near.wait(FAR_POLL_S)
 
+    def sample_latency(self) -> None:
+        self._far.sample_latency()
+
     def close(self) -> None:
         self._near.close()
         self._far.close()

@@ -12,7 +12,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from oneflow.actors.bind import BoundActor
-from oneflow.core.metrics import METRICS, ActorCounts, Metrics
+from oneflow.core.metrics import METRICS, ActorWaits, Metrics
 from oneflow.core.plan import READS_PEERS, ActorKind
 
 if TYPE_CHECKING:
@@ -30,6 +30,8 @@ def add(job: Job) -> None:
         _jobs.add(job)
         if refresh not in METRICS.gauges:
             METRICS.gauges.append(refresh)
+    if any(actor.placement.type == "cuda" for actor in job.bound.plan.actors):
+        METRICS.capacity = _gpu_capacity
     reserved = sum(j.bound.arena_nbytes for j in jobs())
     METRICS.device_memory_peak = max(METRICS.device_memory_peak, reserved)
 
@@ -71,11 +73,12 @@ def waiting() -> str:
     return next(filter(None, found), "")
 
 
-def actor_counts() -> list[ActorCounts]:
-    """What actors of each kind have done in this process, and what they waited for."""
-    for job in jobs():
-        job.executor.count_acts()
-    return [ActorCounts.of(kind, counters) for kind, counters in list(METRICS.actors.items())]
+def actor_waits() -> list[ActorWaits]:
+    """What actors of each kind have waited for in this process."""
+    return [
+        ActorWaits(kind, c.no_input_s, c.no_free_register_s)
+        for kind, c in list(METRICS.actors.items())
+    ]
 
 
 def refresh(metrics: Metrics) -> None:
@@ -86,6 +89,7 @@ def refresh(metrics: Metrics) -> None:
     reserved = used = 0
     for job in jobs():
         job.executor.count_acts()
+        job.sample_latency()
         reserved += job.bound.arena_nbytes
         for bound in job.bound.actors.values():
             states[bound.kind, _state(bound)] += 1
@@ -93,6 +97,14 @@ def refresh(metrics: Metrics) -> None:
     metrics.actor_states = dict(states)
     metrics.set_device_memory("reserved", reserved)
     metrics.set_device_memory("used", used)
+
+
+def _gpu_capacity() -> dict[str, int]:
+    """Of this rank's own GPU, whoever uses it."""
+    from oneflow.kernels.cuda_device import own_device
+
+    free, total = own_device().cuda.Device().mem_info
+    return {"free": int(free), "limit": int(total)}
 
 
 def _state(bound: BoundActor) -> str:

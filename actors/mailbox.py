@@ -3,6 +3,7 @@
 Every rank owns one block of memory that the others map:
 
     word 0            1 while the owner sleeps (or is about to), else 0; what sleepers wait on
+    word 2            when a message was posted that woke the owner, in ns; 0: read already
     word 1            GPU registers only: 1 once the owner maps no peer's memory any more
     (cuda_link.py)
     rings             one for each sender: [written, read, SLOTS messages]; only the sender writes
@@ -40,6 +41,7 @@ RING_SLOTS = 510
 _RING_WORDS = RING_SLOTS + 2  # a multiple of a cache line
 _HEADER_WORDS = ALIGNMENT // 8
 _MESSAGE_NBYTES = 8
+_WOKEN_AT = 2  # a word of the header
 
 
 def block_nbytes(num_ranks: int, register_nbytes: int) -> int:
@@ -114,10 +116,15 @@ class SharedMemoryBus:
         if self._stuck:
             return  # somebody's ring is full: come back at once and try again
         words = self._mine
+        words[_WOKEN_AT] = 0
         words[0] = 1
         full_fence()
         if not self._has_mail():
             futex_wait(self._my_page, 0, 1, timeout_s)
+            posted = words[_WOKEN_AT]
+            if posted:  # the clock is one for all processes of a host
+                seconds = (time.monotonic_ns() - int(posted)) * 1e-9
+                self._counters.latency.observe(max(seconds, 0.0))
         words[0] = 0
 
     def close(self) -> None:
@@ -176,6 +183,7 @@ class _Outbox:
         words[base] = self._written  # after the message: x86 keeps the order of stores
         full_fence()
         if words[0]:
+            words[_WOKEN_AT] = time.monotonic_ns()  # only here: to wake costs far more than this
             words[0] = 0
             futex_wake(self._page, 0)
         return True

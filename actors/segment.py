@@ -69,6 +69,17 @@ class Segment:
         self._offsets, self.scratch_nbytes = plan_offsets(lifetimes)
         self.scratch_bound = lower_bound(lifetimes)
 
+    @property
+    def num_lookups(self) -> int:
+        """Rows of embeddings, which are variables that are gathered from, in one act."""
+        return sum(
+            bound.in_types[1].numel
+            for bound in self.nodes
+            if bound.node.op == "gather"
+            and bound.node.attrs.get("dim") == 0
+            and _origin(bound.node.inputs[0]).node.op == "variable"
+        )
+
     # ---- first sweep: what is a view of what, and how long does it live --------------------------
 
     def _sweep(self) -> list[Lifetime]:

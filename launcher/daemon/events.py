@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from oneflow.core.metrics import ActorCounts
+from oneflow.core.metrics import ActorWaits
 
 
 class AttemptKey(NamedTuple):
@@ -113,7 +113,7 @@ class Progressed:
     metrics: Mapping[str, float] = field(default_factory=dict)
     checkpoint: str = ""
     checkpoint_step: int = 0
-    actors: tuple[ActorCounts, ...] = ()
+    actors: tuple[ActorWaits, ...] = ()
     waiting: str = ""
 
 
@@ -231,7 +231,7 @@ class SayProgress:
     metrics: Mapping[str, float] = field(default_factory=dict)
     checkpoint: str = ""
     checkpoint_step: int = 0
-    actors: tuple[ActorCounts, ...] = ()
+    actors: tuple[ActorWaits, ...] = ()
     waiting: str = ""
 
 

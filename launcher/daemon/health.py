@@ -1,7 +1,9 @@
-"""The standard health service of gRPC, for probes: serving while attached and not leaving."""
+"""The standard health service of gRPC, for probes: it serves while it may take work."""
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable
 from typing import Any
 
 from oneflow.core.config import join_address, split_address
@@ -9,6 +11,7 @@ from oneflow.core.control_channel import channel_options, is_loopback, resolve
 from oneflow.core.errors import ConfigError
 
 SERVICES = ("", "oneflow.Daemon")
+LOOK_S = 0.1
 
 
 class Health:
@@ -38,6 +41,16 @@ class Health:
         status = health_pb2.HealthCheckResponse
         for name in SERVICES:
             await self._service.set(name, status.SERVING if is_serving else status.NOT_SERVING)
+
+    async def follow(self, is_ready: Callable[[], bool]) -> None:
+        """Says what is true, until cancelled."""
+        said = False
+        while True:
+            now = is_ready()
+            if now != said:
+                await self.set_serving(now)
+                said = now
+            await asyncio.sleep(LOOK_S)
 
     async def stop(self) -> None:
         if self._server is not None:

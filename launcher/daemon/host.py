@@ -12,12 +12,14 @@ import secrets
 import shutil
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from oneflow.core.errors import ProtocolError
 from oneflow.core.log import get_logger
 from oneflow.core.metrics import METRICS
-from oneflow.core.metrics_daemon import DAEMON, WorkerActors
+from oneflow.core.metrics_daemon import DAEMON
+from oneflow.core.metrics_told import Listener, Told
 from oneflow.launcher.daemon.attach import Link
 from oneflow.launcher.daemon.blobs import BlobCache, fetch_with
 from oneflow.launcher.daemon.cgroups import Group, find_hierarchies, make_group
@@ -55,6 +57,8 @@ from oneflow.launcher.processes import reap
 if TYPE_CHECKING:
     from oneflow.protos import cluster_pb2 as pb
 
+MAX_KEPT = 8000  # ids in a Hello, which must stay a small message
+
 log = get_logger(__name__)
 
 
@@ -73,8 +77,7 @@ class Host:
         ] = {}  # gathered or running: one, but while it is dropped
         self._gathering: dict[AttemptKey, asyncio.Task[None]] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
-        self._actors_of: AttemptKey | None = None
-        self._actors = WorkerActors()
+        self._counts: dict[AttemptKey, Listener] = {}
         self._unkillable: list[int] = []
         self._num_groups = 0
         self._hierarchies = find_hierarchies()
@@ -142,6 +145,8 @@ class Host:
                 self._warm_up()  # while what is left of the rank is cleared away
             case TreeEnded():
                 METRICS.job_ended(event.key.job_id)
+                if (listener := self._counts.pop(event.key, None)) is not None:
+                    listener.ended()
                 self._rank_ended(event)
             case Fenced():
                 log.warning("fenced: %s", event.why)
@@ -155,10 +160,12 @@ class Host:
     def _count_progress(self, event: Progressed) -> None:
         loss = event.metrics.get("loss") if self.settings.shows_loss else None
         METRICS.progressed(event.key.job_id, event.step, event.key.rank, loss)
-        if event.actors:
-            if event.key != self._actors_of:
-                self._actors_of, self._actors = event.key, WorkerActors()
-            self._actors.take(event.actors)
+
+    def _count(self, key: AttemptKey, told: list[Told]) -> None:
+        """What a rank has counted."""
+        listener = self._counts.setdefault(key, Listener(METRICS, key.job_id))
+        for _ in range(listener.take(told)):
+            DAEMON.message_rejected("malformed")
 
     def _perform(self, action: Action) -> None:
         match action:
@@ -197,6 +204,7 @@ class Host:
             self.warm.take,
             self.post,
             self._requests.say_infer,
+            self._count,
         )
         rank = Rank(action.key, action.work, place)
         self._ranks[action.key] = rank
@@ -244,6 +252,8 @@ class Host:
             pid=os.getpid(),
             epoch=self.mind.epoch,
             draining=self.mind.refuses_work,
+            folder=str(settings.jobs_dir),
+            kept=kept_jobs(settings.jobs_dir),
         )
 
     def _hear(self, message: pb.SchedulerMessage) -> None:
@@ -334,6 +344,16 @@ class Host:
         states["running"] = int(phase is Phase.RUNNING)
         states["stopping"] = int(phase is Phase.STOPPING)
         states["unkillable"] = len(self._unkillable)
+
+
+def kept_jobs(folder: Path) -> list[str]:
+    """Ids of jobs of which there are files, the oldest first if they are too many to tell."""
+    try:
+        with os.scandir(folder) as entries:
+            found = [(entry.stat().st_mtime, entry.name) for entry in entries if entry.is_dir()]
+    except OSError:  # none yet, or one that is just being removed: the next Hello will tell
+        return []
+    return [name for _, name in sorted(found)][:MAX_KEPT]
 
 
 def key_of_job(job_id: str) -> str:

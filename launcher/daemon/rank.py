@@ -24,6 +24,7 @@ from oneflow.core.exits import note_exited
 from oneflow.core.failpoints import failpoint
 from oneflow.core.frames import FrameDecoder, encode_frame
 from oneflow.core.log import get_logger
+from oneflow.core.metrics_told import Told
 from oneflow.launcher.daemon.archive import unpack
 from oneflow.launcher.daemon.blobs import BlobCache, Fetch
 from oneflow.launcher.daemon.cgroups import Group
@@ -42,7 +43,7 @@ from oneflow.launcher.daemon.logs import STREAMS, LogWriter, Pump
 from oneflow.launcher.daemon.ports import ReservedPort
 from oneflow.launcher.daemon.settings import DaemonSettings
 from oneflow.launcher.daemon.shm import SharedMemory
-from oneflow.launcher.daemon.wire import progressed
+from oneflow.launcher.daemon.wire import progressed, told_by
 from oneflow.launcher.daemon.workers import Worker, start_worker
 from oneflow.launcher.rank_env import RankPlace, rank_env
 from oneflow.launcher.report import ErrorRecord, cause_of, read_error, reason_of
@@ -63,7 +64,8 @@ log = get_logger(__name__)
 class Place:
     """What a rank needs of its host. take_warm: a worker that is ready, or raises.
 
-    post: an event to the daemon's mind; say_infer: an answer to the scheduler.
+    post: an event to the daemon's mind; say_infer: an answer to the scheduler; count: numbers of
+    the rank to the page of metrics.
     """
 
     settings: DaemonSettings
@@ -76,6 +78,7 @@ class Place:
     take_warm: Callable[[], Worker]
     post: Callable[[Event], None]
     say_infer: Callable[[pb.InferData], None]
+    count: Callable[[AttemptKey, list[Told]], None]
 
 
 class Rank:
@@ -303,6 +306,8 @@ class Rank:
                 self._place.say_infer(message.infer)
             case "failed":
                 self._failed = message.failed
+            case "counts":
+                self._place.count(self.key, told_by(message.counts))
 
     # -- ending ------------------------------------------------------------------------------------
 

@@ -15,6 +15,7 @@ from oneflow.core import failpoints
 from oneflow.core.config import Config, join_address, split_address
 from oneflow.core.control_channel import resolve
 from oneflow.core.errors import ConfigError, OneFlowError
+from oneflow.core.host_memory import host_capacity
 from oneflow.core.log import get_logger, set_up
 from oneflow.core.metrics import METRICS
 from oneflow.core.metrics_daemon import DAEMON
@@ -23,9 +24,11 @@ from oneflow.core.notify import notify
 from oneflow.launcher.daemon.cgroups import find_hierarchies, sweep
 from oneflow.launcher.daemon.health import Health
 from oneflow.launcher.daemon.leftovers import sweep_processes, sweep_temp_dirs
+from oneflow.launcher.daemon.nvml import Gpu, show
 from oneflow.launcher.daemon.settings import DaemonSettings
 from oneflow.launcher.daemon.workers import OOM_SCORE
 from oneflow.launcher.processes import become_subreaper
+from oneflow.scheduler.cluster.tls import expiry_of
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 OOM_SCORE_ADJ = "-500"  # rather a rank than the daemon that would say why
@@ -54,10 +57,9 @@ def run_daemon(settings: DaemonSettings) -> int:
 async def _run(settings: DaemonSettings) -> int:
     from oneflow.launcher.daemon.host import Host
 
-    DAEMON.node, DAEMON.device = settings.node_name, settings.device
-    DAEMON.device_type = settings.device_type
+    gpu = _describe(settings)
     host = Host(settings, settings.address or _own_address(settings.scheduler))
-    METRICS.is_ready = lambda: host.link.is_welcome and not host.mind.is_leaving
+    METRICS.is_ready = lambda: host.link.is_welcome and not host.mind.refuses_work
     endpoint = _serve_metrics(settings)
     health = Health(settings.health_addr) if settings.health_addr else None
     loop = asyncio.get_running_loop()
@@ -67,17 +69,35 @@ async def _run(settings: DaemonSettings) -> int:
     try:
         if health is not None:
             await health.start()
-        host.on_ready = _on_ready(settings, health)
-        telling = asyncio.ensure_future(_tell_systemd(settings))
+        host.on_ready = _on_ready(settings)
+        telling = [asyncio.ensure_future(_tell_systemd(settings))]
+        if health is not None:
+            telling.append(asyncio.ensure_future(health.follow(METRICS.is_ready)))
         try:
             return await host.run()
         finally:
-            telling.cancel()
+            for task in telling:
+                task.cancel()
     finally:
+        if gpu is not None:
+            gpu.stop()
         if health is not None:
             await health.stop()
         if endpoint is not None:
             await asyncio.to_thread(endpoint.stop)
+
+
+def _describe(settings: DaemonSettings) -> Gpu | None:
+    """What the page of metrics says of the device and of this daemon."""
+    DAEMON.node, DAEMON.device = settings.node_name, settings.device
+    DAEMON.device_type = settings.device_type
+    if settings.certificate is not None:
+        path = settings.certificate
+        DAEMON.certificate = lambda: expiry_of(path)
+    if settings.device_type == "cuda":
+        return show(METRICS, settings.device_index)
+    METRICS.capacity = lambda: host_capacity(settings.limits.memory_nbytes)
+    return None
 
 
 def _stopper(settings: DaemonSettings, shut_down: Callable[[], None]) -> Callable[[], None]:
@@ -88,18 +108,13 @@ def _stopper(settings: DaemonSettings, shut_down: Callable[[], None]) -> Callabl
     return stop
 
 
-def _on_ready(settings: DaemonSettings, health: Health | None) -> Callable[[bool], None]:
-    """Called whenever the daemon may or may no longer be given work."""
+def _on_ready(settings: DaemonSettings) -> Callable[[bool], None]:
+    """Called when the daemon may first be given work, and when it may no longer."""
 
     def on_ready(is_ready: bool) -> None:
         if is_ready:
             notify(settings.notify_socket, "READY=1\nSTATUS=attached")
-        if health is not None:
-            task = asyncio.ensure_future(health.set_serving(is_ready))
-            pending.add(task)
-            task.add_done_callback(pending.discard)
 
-    pending: set[asyncio.Future[None]] = set()
     return on_ready
 
 

@@ -55,6 +55,7 @@ class DaemonSettings:
     for each connection.  health_addr: unix:<path> or host:port of the health service; "": none.
     state_dir: of this node, shared by its daemons.  warm: keep a worker ready for graph jobs.
     use_groups: give ranks control groups of their own, where this user may make them.
+    certificate: of this daemon, so that its end is on the page of metrics; None: no TLS.
     shows_loss: the losses of jobs are on the page of metrics, for all who may read that.
     """
 
@@ -66,6 +67,7 @@ class DaemonSettings:
     token: str = ""
     token_file: Path | None = None
     credentials: Any = None
+    certificate: Path | None = None
     metrics_addr: str = ""
     health_addr: str = ""
     allow_scripts: bool = True

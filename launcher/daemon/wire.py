@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from oneflow.core.control_channel import MAX_TEXT_CHARS
 from oneflow.core.errors import ProtocolError
-from oneflow.core.metrics import ActorCounts
+from oneflow.core.metrics import ActorWaits
+from oneflow.core.metrics_told import MAX_TOLD, Told
 from oneflow.launcher.daemon.events import (
     AttemptKey,
     DrainTold,
@@ -83,24 +84,29 @@ def progressed(key: AttemptKey, wire: pb.Progress) -> Progressed:
         {k: v for k, v in wire.metrics.items() if len(k) <= MAX_METRIC_CHARS},
         wire.checkpoint,
         wire.checkpoint_step,
-        tuple(_counts(a) for a in wire.actors[:MAX_KINDS]),
+        tuple(_waits(a) for a in wire.actors[:MAX_KINDS]),
         wire.waiting[:MAX_WAITING_CHARS],
     )
 
 
-def _counts(wire: pb.ActorCounts) -> ActorCounts:
-    idle = wire.no_input_s, wire.no_free_register_s
-    return ActorCounts(wire.kind, wire.acts, *idle, tuple(wire.durations), wire.act_s)
+def told_by(wire: pb.WorkerCounts) -> list[Told]:
+    """What a worker says that it has counted. Raises ProtocolError for too much at once."""
+    if len(wire.counts) > MAX_TOLD:
+        raise ProtocolError(f"a worker tells {len(wire.counts)} numbers at once")
+    return [Told(c.name, tuple(c.labels), c.value, tuple(c.buckets)) for c in wire.counts]
 
 
-def _wire_counts(counts: ActorCounts) -> pb.ActorCounts:
-    """What the scheduler needs of them."""
+def _waits(wire: pb.ActorCounts) -> ActorWaits:
+    return ActorWaits(wire.kind, wire.no_input_s, wire.no_free_register_s)
+
+
+def _wire_waits(waits: ActorWaits) -> pb.ActorCounts:
     from oneflow.protos import cluster_pb2 as pb
 
     return pb.ActorCounts(
-        kind=counts.kind,
-        no_input_s=counts.no_input_s,
-        no_free_register_s=counts.no_free_register_s,
+        kind=waits.kind,
+        no_input_s=waits.no_input_s,
+        no_free_register_s=waits.no_free_register_s,
     )
 
 
@@ -128,7 +134,7 @@ def say(action: SayPrepared | SayProgress | SayExited) -> pb.DaemonMessage:
                     metrics=action.metrics,
                     checkpoint=action.checkpoint,
                     checkpoint_step=action.checkpoint_step,
-                    actors=map(_wire_counts, action.actors),
+                    actors=map(_wire_waits, action.actors),
                     waiting=action.waiting,
                 )
             )

@@ -169,6 +169,7 @@ def _daemon_settings(device: str, found: Any) -> Any:
         token=token,
         token_file=token_file,
         credentials=partial(channel_credentials, tls, "daemon") if tls else None,
+        certificate=tls / "daemon.crt" if tls else None,
         metrics_addr=found["daemon.metrics_addr"],
         health_addr=found["daemon.health_addr"],
         allow_scripts=found["daemon.allow_scripts"],

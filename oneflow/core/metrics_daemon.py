@@ -2,20 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from oneflow.core.metrics import (
-    FAST_BUCKETS,
-    METRICS,
-    ActorCounts,
-    Histogram,
-    Metrics,
-    counter,
-    gauge,
-    label_value,
-)
-from oneflow.core.metrics import histogram as family
+from oneflow.core.metrics import FAST_BUCKETS, METRICS, Histogram, Metrics
+from oneflow.core.metrics_page import counter, gauge
+from oneflow.core.metrics_page import histogram as family
 
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
@@ -27,6 +19,7 @@ class DaemonCounters:
     """Of this process, if it is a daemon."""
 
     __slots__ = (
+        "certificate",
         "device",
         "device_type",
         "log_lines_dropped",
@@ -40,6 +33,7 @@ class DaemonCounters:
 
     def __init__(self) -> None:
         self.node = self.device = self.device_type = ""
+        self.certificate: Callable[[], float | None] = lambda: None  # when it expires
         self.workers = dict.fromkeys(WORKER_STATES, 0)
         self.worker_exits: dict[str, int] = {}
         self.loop_lag = Histogram(FAST_BUCKETS)
@@ -54,28 +48,6 @@ class DaemonCounters:
     def message_rejected(self, reason: str) -> None:
         """reason: oversize, malformed, stale_epoch or unknown."""
         self.messages_rejected[reason] = self.messages_rejected.get(reason, 0) + 1
-
-
-class WorkerActors:
-    """Adds what a worker process tells of its actors to what this process shows."""
-
-    def __init__(self, metrics: Metrics = METRICS) -> None:
-        self._metrics = metrics
-        self._before: dict[str, ActorCounts] = {}
-
-    def take(self, told: Iterable[ActorCounts]) -> None:
-        """told: counts since the worker began, which only grow."""
-        for now in told:
-            before = self._before.get(now.kind, ActorCounts(now.kind, 0, 0.0, 0.0))
-            self._before[now.kind] = now
-            counters = self._metrics.actor(label_value(now.kind))
-            counters.acts += now.acts - before.acts
-            counters.no_input_s += now.no_input_s - before.no_input_s
-            counters.no_free_register_s += now.no_free_register_s - before.no_free_register_s
-            counters.durations.total_s += now.act_s - before.act_s
-            for index, count in enumerate(now.durations[: len(counters.durations.counts)]):
-                old = before.durations[index] if index < len(before.durations) else 0
-                counters.durations.counts[index] += count - old
 
 
 def daemon_families(counters: DaemonCounters) -> Iterator[Metric]:
@@ -104,6 +76,12 @@ def daemon_families(counters: DaemonCounters) -> Iterator[Metric]:
         "oneflow_messages_rejected",
         "Messages refused.",
         [({"reason": k}, v) for k, v in c.messages_rejected.items()],
+    )
+    expiry = c.certificate()
+    yield gauge(
+        "oneflow_tls_certificate_expiry_timestamp_seconds",
+        "When the certificate expires.",
+        [({"component": "daemon"}, expiry)] if expiry is not None else [],
     )
     yield counter(
         "oneflow_log_bytes",

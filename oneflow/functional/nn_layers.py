@@ -8,6 +8,7 @@ import math
 from typing import Any
 
 from oneflow.core.errors import ShapeError
+from oneflow.core.metrics import METRICS
 from oneflow.functional.arithmetic import add, div, mul
 from oneflow.functional.dims import one_dim
 from oneflow.functional.elementwise import clamp
@@ -530,6 +531,8 @@ def embedding(
     if max_norm is not None:
         _shorten_rows(weight, max_norm, norm_type)
     out = gather_ops.gather(weight, index, dim=0)
+    if out.value is None:  # a graph's are counted by its actors
+        METRICS.looked_up(index._array.size)
     if padding_idx is None or not weight.requires_grad:
         return out  # type: ignore[no-any-return]
     from oneflow.functional.arithmetic import eq

@@ -10,7 +10,7 @@ from oneflow.core.errors import CheckpointError, OneFlowError
 from oneflow.core.frames import Frames
 from oneflow.jobs.errors import JobFileError
 from oneflow.jobs.jobfile import JobFile
-from oneflow.jobs.reporting import Reporter
+from oneflow.jobs.reporting import Reporter, note_device_error
 from oneflow.jobs.restoring import is_allowed
 from oneflow.jobs.running import Bound, bind_job
 from oneflow.jobs.saving import Saver
@@ -46,8 +46,10 @@ def run_attempt(
     reporter = Reporter(frames, prepare.id, options.steps)
     try:
         _train(bound, options, Access(roots, job_dir), reporter, stop, begin)
-    except OneFlowError as error:
-        error.last_step = reporter.last_step  # type: ignore[attr-defined]
+    except Exception as error:
+        if isinstance(error, OneFlowError):
+            error.last_step = reporter.last_step  # type: ignore[attr-defined]
+        note_device_error(error)
         raise
     finally:
         reporter.close()

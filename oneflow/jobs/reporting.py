@@ -7,22 +7,27 @@ from __future__ import annotations
 import dataclasses
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from oneflow.actors import live
 from oneflow.core.frames import Frames
 from oneflow.core.log import get_logger
+from oneflow.core.metrics import METRICS
+from oneflow.core.metrics_told import Teller
 
 if TYPE_CHECKING:
-    from oneflow.protos import cluster_pb2 as pb
+    pass
 
 log = get_logger(__name__)
 
 INTERVAL_S = 0.1
 ACTORS_S = 1.0
 """So often the daemon hears what actors do, also of a rank that waits within a step."""
+MAX_SHARE = 0.005
+"""Of a core's time at most so much goes into looking at actors, however many there are."""
 MAX_WAITING_CHARS = 300
+DEVICE_ERRORS = ("CUDARuntimeError", "CUDADriverError")  # of CuPy, which is not always there
 
 
 class Reporter:
@@ -33,6 +38,8 @@ class Reporter:
         self._news = threading.Condition()
         self._latest: tuple[int, dict[str, float]] | None = None
         self._closed = False
+        self._teller = Teller(METRICS)
+        self._telling = threading.Lock()
         self._actors_due = time.monotonic() + ACTORS_S
         self.last_step = 0
         self._thread = threading.Thread(target=self._run, name="progress", daemon=True)
@@ -69,6 +76,8 @@ class Reporter:
             try:
                 if latest is not None or not closed:
                     self._send(*(latest or (self.last_step, {})))
+                if closed:
+                    self._tell_counts()
             except OSError as error:  # the reader of commands sees it too, and ends the process
                 log.warning("the daemon does not listen: %s", error)
                 return
@@ -90,15 +99,27 @@ class Reporter:
             checkpoint=checkpoint,
             checkpoint_step=at,
         )
-        if self._closed or time.monotonic() >= self._actors_due:
-            self._actors_due = time.monotonic() + ACTORS_S
-            progress.actors.extend(_actor_counts())
+        is_due = time.monotonic() >= self._actors_due
+        if is_due:
+            started = time.monotonic()
+            self._tell_counts()
+            pause_s = max(ACTORS_S, (time.monotonic() - started) / MAX_SHARE)
+            self._actors_due = time.monotonic() + pause_s
+        if is_due or self._closed:
+            for waits in live.actor_waits():
+                progress.actors.add(**dataclasses.asdict(waits))
             progress.waiting = live.waiting()[:MAX_WAITING_CHARS]
         self._frames.send(pb.WorkerMessage(progress=progress))
 
+    def _tell_counts(self) -> None:
+        from oneflow.protos import cluster_pb2 as pb
 
-def _actor_counts() -> Iterator[pb.ActorCounts]:
-    from oneflow.protos import cluster_pb2 as pb
+        with self._telling:  # a checkpoint is told from another thread
+            counts = [pb.Counted(**dataclasses.asdict(told)) for told in self._teller.news()]
+            self._frames.send(pb.WorkerMessage(counts=pb.WorkerCounts(counts=counts)))
 
-    for counts in live.actor_counts():
-        yield pb.ActorCounts(**dataclasses.asdict(counts))
+
+def note_device_error(error: Exception) -> None:
+    """Counts what a GPU failed at; that it has no memory left is no error of it."""
+    if type(error).__name__ in DEVICE_ERRORS and "OutOfMemory" not in str(error):
+        METRICS.device_failed("launch")

@@ -11,6 +11,8 @@ import numpy as np
 
 from oneflow.core.errors import CheckpointError
 from oneflow.core.log import get_logger
+from oneflow.core.metrics import METRICS
+from oneflow.distributed.world import world
 from oneflow.io.load_shards import load_parts
 from oneflow.io.manifest import Manifest
 from oneflow.io.pact import Pact
@@ -43,6 +45,8 @@ def restore(path: str, variables: Mapping[str, Variable], *, may_fall_back: bool
         try:
             return _read(candidate, variables)
         except CheckpointError as error:  # the same on all ranks
+            if world().rank == 0:
+                METRICS.checkpoint_failed("CHECKPOINT_INVALID")
             if i + 1 == len(candidates):
                 raise
             log.warning("%s; going on from %s", error, candidates[i + 1])

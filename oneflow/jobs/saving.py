@@ -16,6 +16,7 @@ import re
 import secrets
 import shutil
 import threading
+import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
@@ -26,6 +27,7 @@ import numpy as np
 from oneflow.boxing.boxes import local_slices, shard_box
 from oneflow.core.failpoints import failpoint
 from oneflow.core.log import get_logger
+from oneflow.core.metrics import METRICS
 from oneflow.distributed.world import world
 from oneflow.io.checksum import checksum
 from oneflow.io.container import Writer
@@ -132,7 +134,9 @@ class _Save:
         self._found = self._tree.name(lambda i, _: f"t{i}")
         self._types = {n: _type_of(f.value) for n, f in self._found.items()}
         self._pieces = plan_pieces(self._types, here.world_size)
+        started = time.perf_counter()
         self._copies = self._copied()
+        METRICS.saved("gather", time.perf_counter() - started)
         self._written: dict[str, Any] = {}
         self._failure = ""
         self.phase = "writing"
@@ -172,8 +176,10 @@ class _Save:
             work()
         except OSError as error:
             full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+            METRICS.checkpoint_failed("DISK_FULL" if full else "IO")
             self._fail(f"{'DISK_FULL: ' if full else ''}rank {self._rank}: {error}")
         except Exception as error:  # told to all ranks at the next meeting
+            METRICS.checkpoint_failed("INTERNAL")
             self._fail(f"rank {self._rank}: {type(error).__name__}: {error}")
 
     def _fail(self, text: str) -> None:
@@ -184,10 +190,12 @@ class _Save:
 
     def _write(self) -> None:
         failpoint("ckpt.write")
+        started = time.perf_counter()
         self._beside.mkdir(parents=True, exist_ok=True)
         if self._copies:
             self._written = self._shard_written()
         self._copies = {}
+        METRICS.saved("write", time.perf_counter() - started)
         self.phase = "written"
 
     def _shard_written(self) -> dict[str, Any]:
@@ -214,6 +222,7 @@ class _Save:
         self._thread = self._start(lambda: self._commit(written, tell))
 
     def _commit(self, written: list[dict[str, Any]], tell: Callable[[Path, int], None]) -> None:
+        started = time.perf_counter()
         files: list[tuple[str, int]] = []
         numbers: dict[int, int] = {}
         for rank, said in enumerate(written):
@@ -239,6 +248,7 @@ class _Save:
         _write_whole(self._folder / LAST, f"{target.name}\n".encode())
         sync_folder(self._folder)
         failpoint("ckpt.after_last")
+        METRICS.saved("commit", time.perf_counter() - started)
         tell(target, self.step)
         self.phase = "committed"
 

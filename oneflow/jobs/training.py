@@ -136,8 +136,7 @@ class Training:
         self._step += 1
         failpoint("worker.step_done")
         values = self._values()
-        if self._d.stop_on_nonfinite:
-            self._check(values)
+        self._check(values)
         seconds = perf_counter() - start
         self._step_s = seconds if not self._step_s else 0.8 * self._step_s + 0.2 * seconds
         rows = self._d.data.batch if self._d.data else 0
@@ -181,7 +180,9 @@ class Training:
     def _check(self, values: dict[str, float]) -> None:
         """The recorded numbers are equal on all ranks, so all of them come to the same end."""
         odd = {name: value for name, value in values.items() if not math.isfinite(value)}
-        if not odd:
+        if odd and self._here.rank == 0:  # the numbers are equal on all ranks
+            METRICS.nonfinite(self._d.name, "loss")
+        if not odd or not self._d.stop_on_nonfinite:
             return
         arrays = {name: whole(v) for name, v in self._before.items()}
         text = ""
@@ -191,6 +192,8 @@ class Training:
             feeds = self._feeder.whole_feeds(self._cursor_before, self._step - 1)
             step = self._d.first_step + self._step - 1
             text = first_nonfinite(file.graph(), feeds, {**kept, **arrays}, step)
+            if text.startswith("variable "):
+                METRICS.nonfinite(self._d.name, "param")
         text = self._exchange({"text": text})[0]["text"] or "of an op that gives finite numbers now"
         name, value = next(iter(odd.items()))
         raise NonFiniteError(f"step {self._step}: {name} is {value}; it comes from {text}")

@@ -16,14 +16,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from oneflow.core.metrics import (
-    FAST_BUCKETS,
-    METRICS,
-    Histogram,
-    counter,
-    gauge,
-    histogram,
-)
+from oneflow.core.metrics import FAST_BUCKETS, METRICS, Histogram
+from oneflow.core.metrics_page import counter, gauge, histogram
 from oneflow.scheduler.jobs.events import (
     Action,
     DaemonGone,

@@ -313,6 +313,7 @@ class Scheduler:
 
     def _shut_down(self, grace_s: float) -> None:
         """Ends when no attempt goes on any more, at the latest after the grace."""
+        self._is_ready = False
         self._tasks.append(asyncio.ensure_future(self._stop_when_idle(grace_s)))
 
     async def _stop_when_idle(self, grace_s: float) -> None:

@@ -45,16 +45,8 @@ class ServerTls:
         )
 
     def expiry(self) -> float | None:
-        """Seconds since the epoch; None where `cryptography` is not installed to tell."""
-        try:
-            from cryptography import x509
-        except ImportError:
-            return None
-        try:
-            certificate = x509.load_pem_x509_certificate(self._files.certificate.read_bytes())
-        except (OSError, ValueError):
-            return None
-        return float(certificate.not_valid_after_utc.timestamp())
+        """See expiry_of."""
+        return expiry_of(self._files.certificate)
 
     def _configuration(self) -> Any:
         import grpc
@@ -82,6 +74,21 @@ class ServerTls:
             return tuple(path.stat().st_mtime_ns for path in files)
         except OSError:
             return ()
+
+
+def expiry_of(certificate: Path) -> float | None:
+    """When it expires, in seconds since the epoch; None where `cryptography` is not installed to
+    tell.
+    """
+    try:
+        from cryptography import x509
+    except ImportError:
+        return None
+    try:
+        found = x509.load_pem_x509_certificate(certificate.read_bytes())
+    except (OSError, ValueError):
+        return None
+    return float(found.not_valid_after_utc.timestamp())
 
 
 def _read(path: Path) -> bytes:

@@ -13,8 +13,10 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from oneflow.autograd.grad_mode import no_grad
+from oneflow.core.config import current_config
 from oneflow.core.dtype import float32, promote
 from oneflow.core.errors import NonFiniteError
+from oneflow.core.metrics import METRICS
 from oneflow.core.placement import Placement
 from oneflow.core.sbp import all_broadcast
 from oneflow.ops import binary
@@ -51,6 +53,7 @@ def clip_grad_norm_(
             return zeros(())
         total = _total_norm(owners, float(norm_type))
         if error_if_nonfinite and not math.isfinite(total.item()):
+            METRICS.nonfinite(current_config().job_id, "grad")
             raise NonFiniteError(
                 f"The total norm of order {norm_type} for gradients from `parameters` is "
                 "non-finite, "

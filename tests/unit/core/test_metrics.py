@@ -17,13 +17,11 @@ from oneflow.core.errors import ConfigError
 from oneflow.core.metrics import (
     KEEP_ENDED_S,
     MAX_JOBS,
-    ActorCounts,
     Histogram,
     Metrics,
-    make_registry,
 )
-from oneflow.core.metrics_daemon import WorkerActors
 from oneflow.core.metrics_http import start_endpoint
+from oneflow.core.metrics_page import make_registry
 
 
 def samples(metrics: Metrics) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
@@ -202,28 +200,10 @@ def jobs_shown(metrics: Metrics) -> list[str]:
     return [dict(who)["job"] for name, who in samples(metrics) if name == "oneflow_train_last_step"]
 
 
-def test_who_only_lives_makes_no_step() -> None:
+def test_a_step_that_goes_on_from_elsewhere_is_none_that_was_made() -> None:
     metrics = Metrics()
-    for step in (0, 7, 7, 0, 8):
+    for step in (0, 1800, 1801, 0, 1802):
         metrics.progressed("j1", step)
     found = samples(metrics)
-    assert found["oneflow_train_steps_total", (("job", "j1"),)] == 8
-    assert found["oneflow_train_last_step", (("job", "j1"), ("rank", ""))] == 8
-
-
-def test_actors_of_a_worker_are_counted_once() -> None:
-    metrics = Metrics()
-    metrics.act("boxing", 10)
-    metrics.actor("boxing").durations.observe(0.2)
-    worker, another = WorkerActors(metrics), WorkerActors(metrics)
-    for acts, idle_s, counts in ((4, 0.5, (3, 1)), (9, 0.75, (7, 2))):
-        worker.take([ActorCounts("boxing", acts, idle_s, 0.0, counts, acts * 1e-4)])
-    another.take([ActorCounts("boxing", 1, 0.0, 0.25, (1,), 1e-5)])
-    found = samples(metrics)
-    kind = ("kind", "boxing")
-    assert found["oneflow_actor_acts_total", (kind,)] == 20
-    assert found["oneflow_actor_wait_seconds_total", (("cause", "no_input"), kind)] == 0.75
-    assert found["oneflow_actor_wait_seconds_total", (("cause", "no_free_register"), kind)] == 0.25
-    assert found["oneflow_actor_act_duration_seconds_count", (kind,)] == 11
-    total_s = found["oneflow_actor_act_duration_seconds_sum", (kind,)]
-    assert total_s == pytest.approx(0.2 + 9e-4 + 1e-5)
+    assert found["oneflow_train_steps_total", (("job", "j1"),)] == 0
+    assert found["oneflow_train_last_step", (("job", "j1"), ("rank", ""))] == 1802

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from test_metrics import busy
 
-from oneflow.core.metrics import make_registry
+from oneflow.core.metrics_page import make_registry
 
 PAGE = (Path(__file__).resolve().parents[3] / "docs" / "METRICS.md").read_text()
 ROW = re.compile(r"^\| `(oneflow_\w+)` \| ([CGH]) \|([^|]*)\|", re.MULTILINE)

@@ -18,8 +18,8 @@ import yaml
 
 from oneflow.cli.main import cli
 from oneflow.core.metrics import METRICS
-from oneflow.core.metrics import make_registry as make_rank_registry
 from oneflow.core.metrics_daemon import DAEMON
+from oneflow.core.metrics_page import make_registry as make_rank_registry
 from oneflow.scheduler.cluster.metrics import ClusterMetrics
 from oneflow.scheduler.cluster.metrics import make_registry as make_scheduler_registry
 

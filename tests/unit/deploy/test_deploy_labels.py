@@ -13,7 +13,7 @@ import yaml
 
 import oneflow.core.metrics_daemon as metrics_daemon
 from oneflow.core.metrics import Metrics
-from oneflow.core.metrics import make_registry as make_rank_registry
+from oneflow.core.metrics_page import make_registry as make_rank_registry
 from oneflow.scheduler.cluster.metrics import ClusterMetrics
 from oneflow.scheduler.cluster.metrics import make_registry as make_scheduler_registry
 

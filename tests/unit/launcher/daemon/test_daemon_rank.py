@@ -54,6 +54,7 @@ def test_what_cannot_be_killed_is_counted(tmp_path: Path, monkeypatch: pytest.Mo
         anything,
         told.append,
         anything,
+        anything,
     )
 
     async def live() -> list[str]:

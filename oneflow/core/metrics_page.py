@@ -1,0 +1,321 @@
+"""How a scrape sees what a process counts (metrics.py): Prometheus families, made on demand."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from oneflow.core.host_memory import own_memory
+from oneflow.core.metrics import METRICS, Histogram, JobCounters, Metrics
+
+if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry
+    from prometheus_client.metrics_core import Metric
+
+
+def make_registry(metrics: Metrics = METRICS, component: str = "rank") -> CollectorRegistry:
+    """A registry of our own (never the global one) that shows `metrics`."""
+    from prometheus_client import CollectorRegistry
+
+    registry = CollectorRegistry()
+    registry.register(_Collector(metrics, component))
+    return registry
+
+
+class _Collector:
+    """Builds the families from the counters at each scrape."""
+
+    def __init__(self, metrics: Metrics, component: str) -> None:
+        self._metrics = metrics
+        self._component = component
+
+    def describe(self) -> list[Metric]:
+        return []  # registering must not scrape
+
+    def collect(self) -> Iterator[Metric]:
+        for refresh in self._metrics.gauges:
+            refresh(self._metrics)
+        yield self._build_info()
+        if self._component != "daemon":
+            yield from self._scheduler()
+        yield from self._actors()
+        yield from self._messages()
+        yield from self._memory()
+        yield from self._train()
+        for families in self._metrics.collectors:
+            yield from families(self._metrics)
+
+    def _build_info(self) -> Metric:
+        from oneflow import __version__
+        from oneflow.core.control_channel import PROTOCOL
+
+        labels = {
+            "component": self._component,
+            "version": __version__,
+            "python": platform.python_version(),
+            "protocol": str(PROTOCOL),
+        }
+        return gauge("oneflow_build_info", "What runs here.", [(labels, 1)])
+
+    def _scheduler(self) -> Iterator[Metric]:
+        s = self._metrics.scheduler
+        yield counter("oneflow_scheduler_heartbeats", "Heartbeats received.", [({}, s.heartbeats)])
+        yield gauge(
+            "oneflow_scheduler_heartbeat_age_max_seconds",
+            "Age of the oldest last heartbeat.",
+            [({}, s.heartbeat_age_max_s)],
+        )
+        yield counter(
+            "oneflow_scheduler_daemons_lost",
+            "Ranks or daemons declared lost.",
+            [({"reason": k}, v) for k, v in s.lost.items()],
+        )
+        yield counter(
+            "oneflow_scheduler_messages_rejected",
+            "Messages refused.",
+            [({"reason": k}, v) for k, v in s.rejected.items()],
+        )
+        yield counter(
+            "oneflow_scheduler_rpc_requests",
+            "Calls answered.",
+            [({"method": a, "code": b}, n) for (a, b), n in s.rpcs.items()],
+        )
+        yield histogram(
+            "oneflow_scheduler_rpc_duration_seconds",
+            "Time to answer a call, waiting included.",
+            [({"method": k}, h) for k, h in s.rpc_seconds.items()],
+        )
+        passes = [({"pass": "all"}, s.compiles), *(({"pass": k}, h) for k, h in s.passes.items())]
+        yield histogram(
+            "oneflow_scheduler_compile_duration_seconds", "Time of compiles, by pass.", passes
+        )
+
+    def _actors(self) -> Iterator[Metric]:
+        m = self._metrics
+        kinds = list(m.actors.items())
+        yield counter("oneflow_actor_acts", "Acts done.", [({"kind": k}, c.acts) for k, c in kinds])
+        yield histogram(
+            "oneflow_actor_act_duration_seconds",
+            "Time of one act.",
+            [({"kind": k}, c.durations) for k, c in kinds],
+        )
+        waits = [({"kind": k, "cause": "no_input"}, c.no_input_s) for k, c in kinds]
+        waits += [
+            ({"kind": k, "cause": "no_free_register"}, c.no_free_register_s) for k, c in kinds
+        ]
+        yield counter(
+            "oneflow_actor_wait_seconds", "Time this rank was idle, by what an actor lacked.", waits
+        )
+        yield gauge(
+            "oneflow_daemon_actors",
+            "Actors of the jobs bound now.",
+            [({"kind": a, "state": b}, n) for (a, b), n in m.actor_states.items()],
+        )
+        yield gauge(
+            "oneflow_registers",
+            "Register slots.",
+            [({"kind": a, "state": b}, n) for (a, b), n in m.registers.items()],
+        )
+        yield counter(
+            "oneflow_daemon_heartbeats",
+            "Heartbeats sent.",
+            [({"result": k}, v) for k, v in m.heartbeats.items()],
+        )
+
+    def _messages(self) -> Iterator[Metric]:
+        transports = list(self._metrics.transports.items())
+        yield counter(
+            "oneflow_messages_sent",
+            "Messages sent.",
+            [({"transport": k}, c.sent) for k, c in transports],
+        )
+        yield counter(
+            "oneflow_messages_received",
+            "Messages received.",
+            [({"transport": k}, c.received) for k, c in transports],
+        )
+        rows = [
+            ({"transport": k, "direction": direction}, nbytes)
+            for k, c in transports
+            for direction, nbytes in zip(("sent", "received"), c.all_nbytes(), strict=True)
+        ]
+        yield counter("oneflow_message_bytes", "Bytes in messages.", rows)
+        yield histogram(
+            "oneflow_message_latency_seconds",
+            "From the post of a message until its receiver may take it, of some messages.",
+            [({"transport": k}, c.latency) for k, c in transports],
+        )
+        yield gauge(
+            "oneflow_mailbox_depth_max",
+            "Most messages found waiting at once since the last scrape.",
+            [({}, max((c.depth_max for _, c in transports), default=0))],
+        )
+        for _, counters in transports:
+            counters.depth_max = 0
+        collectives = list(self._metrics.collectives.items())
+        yield counter(
+            "oneflow_collective_bytes",
+            "Bytes this rank moved in collectives.",
+            [({"op": k}, c.nbytes) for k, c in collectives],
+        )
+        yield histogram(
+            "oneflow_collective_duration_seconds",
+            "Time of one collective.",
+            [({"op": k}, c.durations) for k, c in collectives],
+        )
+
+    def _memory(self) -> Iterator[Metric]:
+        m = self._metrics
+        yield gauge(
+            "oneflow_device_memory_bytes",
+            "Memory of this rank's device.",
+            [({"kind": k}, v) for k, v in {**m.device_memory, **m.capacity()}.items()],
+        )
+        yield gauge(
+            "oneflow_device_memory_peak_bytes",
+            "Most reserved at once.",
+            [({}, m.device_memory_peak)],
+        )
+        yield gauge(
+            "oneflow_host_memory_bytes",
+            "Host memory of this process and of the rank that it runs.",
+            [({"kind": k}, v) for k, v in _host_memory(m).items()],
+        )
+        yield counter(
+            "oneflow_device_errors",
+            "Errors of the device.",
+            [({"kind": k}, v) for k, v in m.device_errors.items()],
+        )
+        yield counter(
+            "oneflow_embedding_lookups",
+            "Rows of embeddings that were looked up.",
+            [({"tier": a, "result": b}, n) for (a, b), n in list(m.lookups.items())],
+        )
+
+    def _train(self) -> Iterator[Metric]:
+        m = self._metrics
+        m.forget_ended()
+        jobs = shown_jobs(m)
+        labels = [({"job": k, "rank": _rank(c.rank, m.rank)}, c) for k, c in jobs]
+        yield counter(
+            "oneflow_train_steps", "Optimizer steps.", [({"job": k}, c.steps) for k, c in jobs]
+        )
+        yield counter(
+            "oneflow_train_samples", "Samples seen.", [({"job": k}, c.samples) for k, c in jobs]
+        )
+        yield gauge(
+            "oneflow_train_last_step",
+            "Index of the last finished step.",
+            [(who, c.last_step) for who, c in labels],
+        )
+        yield gauge(
+            "oneflow_train_last_step_timestamp_seconds",
+            "When the last step finished.",
+            [(who, c.last_step_at) for who, c in labels],
+        )
+        yield histogram(
+            "oneflow_train_step_duration_seconds", "Time of one step.", [({}, m.step_durations)]
+        )
+        losses = [({"job": k}, c.loss) for k, c in jobs if c.loss is not None]
+        if losses:
+            yield gauge("oneflow_train_loss", "The last loss that was reported.", losses)
+        yield counter(
+            "oneflow_train_nonfinite",
+            "Numbers of steps that were not finite.",
+            [({"job": k, "where": w}, n) for k, c in jobs for w, n in _nonfinite(c)],
+        )
+        yield from self._checkpoints(jobs)
+
+    def _checkpoints(self, jobs: list[tuple[str, JobCounters]]) -> Iterator[Metric]:
+        m = self._metrics
+        saved = [(k, c) for k, c in jobs if c.checkpoint_at]
+        yield gauge(
+            "oneflow_checkpoint_last_step",
+            "Step of the last complete checkpoint.",
+            [({"job": k}, c.checkpoint_step) for k, c in saved],
+        )
+        yield gauge(
+            "oneflow_checkpoint_last_success_timestamp_seconds",
+            "When the last checkpoint was complete.",
+            [({"job": k}, c.checkpoint_at) for k, c in saved],
+        )
+        yield histogram(
+            "oneflow_checkpoint_save_duration_seconds",
+            "Time of a phase of a checkpoint.",
+            [({"phase": k}, h) for k, h in m.saves.items()],
+        )
+        yield counter(
+            "oneflow_checkpoint_bytes",
+            "Bytes of checkpoints.",
+            [({"direction": k}, v) for k, v in m.checkpoint_nbytes.items()],
+        )
+        yield counter(
+            "oneflow_checkpoint_failures",
+            "Checkpoints that could not be written or read.",
+            [({"reason": k}, v) for k, v in m.checkpoint_failures.items()],
+        )
+
+
+Labels = dict[str, str]
+MAX_JOB_SERIES = 900  # of the 1,500 that a process may show
+
+
+def gauge(name: str, text: str, rows: Sequence[tuple[Labels, float]]) -> Metric:
+    from prometheus_client.core import GaugeMetricFamily
+
+    return _fill(GaugeMetricFamily(name, text), name, rows)
+
+
+def counter(name: str, text: str, rows: Sequence[tuple[Labels, float]]) -> Metric:
+    from prometheus_client.core import CounterMetricFamily
+
+    return _fill(CounterMetricFamily(name, text), f"{name}_total", rows)
+
+
+def _fill(family: Any, sample: str, rows: Sequence[tuple[Labels, float]]) -> Metric:
+    for labels, value in rows:
+        family.add_sample(sample, labels, value)
+    return family  # type: ignore[no-any-return]
+
+
+def histogram(name: str, text: str, rows: Sequence[tuple[Labels, Histogram]]) -> Metric:
+    from prometheus_client.core import HistogramMetricFamily
+
+    family = HistogramMetricFamily(name, text)
+    for labels, histogram in rows:
+        buckets = histogram.cumulative()
+        for bound, count in buckets:
+            family.add_sample(f"{name}_bucket", {**labels, "le": bound}, count)
+        family.add_sample(f"{name}_count", labels, buckets[-1][1])
+        family.add_sample(f"{name}_sum", labels, histogram.total_s)
+    return family
+
+
+def _rank(own: int | None, of_process: int | None) -> str:
+    rank = of_process if own is None else own
+    return "" if rank is None else str(rank)
+
+
+def shown_jobs(m: Metrics) -> list[tuple[str, JobCounters]]:
+    """Jobs that are on the page, in the order in which they came: those that go on, then the last
+    ones that ended, as long as their series fit.
+    """
+    jobs = list(m.train.items())
+    room, shown = MAX_JOB_SERIES, set()
+    for job, c in sorted(reversed(jobs), key=lambda item: item[1].ended_at > 0):
+        room -= 4 + (c.loss is not None) + 2 * bool(c.checkpoint_at) + len(_nonfinite(c))
+        if room >= 0:
+            shown.add(job)
+    return [(job, c) for job, c in jobs if job in shown]
+
+
+def _nonfinite(c: JobCounters) -> list[tuple[str, int]]:
+    """From zero on while the job goes on, for an alert; later only if there is something."""
+    is_shown = not c.ended_at or any(c.nonfinite.values())
+    return list(c.nonfinite.items()) if is_shown else []
+
+
+def _host_memory(m: Metrics) -> dict[str, int]:
+    found = {"pinned": 0, **own_memory()}
+    return {kind: nbytes + m.host_memory.get(kind, 0) for kind, nbytes in found.items()}

@@ -8,32 +8,12 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class JobSpec(_message.Message):
-    __slots__ = (
-        "kind",
-        "name",
-        "devices",
-        "device_type",
-        "nodes",
-        "priority",
-        "argv",
-        "env",
-        "archive",
-        "graph",
-        "steps",
-        "max_restarts",
-        "restart_on",
-        "time_limit_s",
-        "checkpoint_every",
-        "checkpoint_keep",
-        "checkpoint_dir",
-        "resume_from",
-    )
+    __slots__ = ("kind", "name", "devices", "device_type", "nodes", "priority", "argv", "env", "archive", "graph", "steps", "max_restarts", "restart_on", "time_limit_s", "checkpoint_every", "checkpoint_keep", "checkpoint_dir", "resume_from")
     class Kind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         SCRIPT: _ClassVar[JobSpec.Kind]
         GRAPH: _ClassVar[JobSpec.Kind]
         INFERENCE: _ClassVar[JobSpec.Kind]
-
     SCRIPT: JobSpec.Kind
     GRAPH: JobSpec.Kind
     INFERENCE: JobSpec.Kind
@@ -44,7 +24,6 @@ class JobSpec(_message.Message):
         key: str
         value: str
         def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
-
     KIND_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     DEVICES_FIELD_NUMBER: _ClassVar[int]
@@ -81,27 +60,7 @@ class JobSpec(_message.Message):
     checkpoint_keep: int
     checkpoint_dir: str
     resume_from: str
-    def __init__(
-        self,
-        kind: _Optional[_Union[JobSpec.Kind, str]] = ...,
-        name: _Optional[str] = ...,
-        devices: _Optional[int] = ...,
-        device_type: _Optional[str] = ...,
-        nodes: _Optional[int] = ...,
-        priority: _Optional[int] = ...,
-        argv: _Optional[_Iterable[str]] = ...,
-        env: _Optional[_Mapping[str, str]] = ...,
-        archive: _Optional[str] = ...,
-        graph: _Optional[str] = ...,
-        steps: _Optional[int] = ...,
-        max_restarts: _Optional[int] = ...,
-        restart_on: _Optional[_Iterable[str]] = ...,
-        time_limit_s: _Optional[float] = ...,
-        checkpoint_every: _Optional[int] = ...,
-        checkpoint_keep: _Optional[int] = ...,
-        checkpoint_dir: _Optional[str] = ...,
-        resume_from: _Optional[str] = ...,
-    ) -> None: ...
+    def __init__(self, kind: _Optional[_Union[JobSpec.Kind, str]] = ..., name: _Optional[str] = ..., devices: _Optional[int] = ..., device_type: _Optional[str] = ..., nodes: _Optional[int] = ..., priority: _Optional[int] = ..., argv: _Optional[_Iterable[str]] = ..., env: _Optional[_Mapping[str, str]] = ..., archive: _Optional[str] = ..., graph: _Optional[str] = ..., steps: _Optional[int] = ..., max_restarts: _Optional[int] = ..., restart_on: _Optional[_Iterable[str]] = ..., time_limit_s: _Optional[float] = ..., checkpoint_every: _Optional[int] = ..., checkpoint_keep: _Optional[int] = ..., checkpoint_dir: _Optional[str] = ..., resume_from: _Optional[str] = ...) -> None: ...
 
 class Assignment(_message.Message):
     __slots__ = ("rank", "daemon", "node", "device", "folder")
@@ -115,45 +74,10 @@ class Assignment(_message.Message):
     node: str
     device: str
     folder: str
-    def __init__(
-        self,
-        rank: _Optional[int] = ...,
-        daemon: _Optional[str] = ...,
-        node: _Optional[str] = ...,
-        device: _Optional[str] = ...,
-        folder: _Optional[str] = ...,
-    ) -> None: ...
+    def __init__(self, rank: _Optional[int] = ..., daemon: _Optional[str] = ..., node: _Optional[str] = ..., device: _Optional[str] = ..., folder: _Optional[str] = ...) -> None: ...
 
 class JobRecord(_message.Message):
-    __slots__ = (
-        "id",
-        "spec",
-        "state",
-        "reason",
-        "cause",
-        "exit_code",
-        "first_failed_rank",
-        "host",
-        "attempt",
-        "restarts_spent",
-        "last_step",
-        "total_steps",
-        "last_checkpoint",
-        "last_checkpoint_step",
-        "pending",
-        "owner",
-        "assignments",
-        "metrics",
-        "submitted_at",
-        "started_at",
-        "first_step_at",
-        "finished_at",
-        "pid",
-        "ran_s",
-        "attempt_started_at",
-        "waits",
-        "eta_s",
-    )
+    __slots__ = ("id", "spec", "state", "reason", "cause", "exit_code", "first_failed_rank", "host", "attempt", "restarts_spent", "last_step", "total_steps", "last_checkpoint", "last_checkpoint_step", "pending", "owner", "assignments", "metrics", "submitted_at", "started_at", "first_step_at", "finished_at", "pid", "ran_s", "attempt_started_at", "waits", "eta_s")
     class MetricsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -161,7 +85,6 @@ class JobRecord(_message.Message):
         key: str
         value: float
         def __init__(self, key: _Optional[str] = ..., value: _Optional[float] = ...) -> None: ...
-
     ID_FIELD_NUMBER: _ClassVar[int]
     SPEC_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
@@ -216,36 +139,7 @@ class JobRecord(_message.Message):
     attempt_started_at: float
     waits: _containers.RepeatedCompositeFieldContainer[RankWaits]
     eta_s: float
-    def __init__(
-        self,
-        id: _Optional[str] = ...,
-        spec: _Optional[_Union[JobSpec, _Mapping]] = ...,
-        state: _Optional[str] = ...,
-        reason: _Optional[str] = ...,
-        cause: _Optional[str] = ...,
-        exit_code: _Optional[int] = ...,
-        first_failed_rank: _Optional[int] = ...,
-        host: _Optional[str] = ...,
-        attempt: _Optional[int] = ...,
-        restarts_spent: _Optional[int] = ...,
-        last_step: _Optional[int] = ...,
-        total_steps: _Optional[int] = ...,
-        last_checkpoint: _Optional[str] = ...,
-        last_checkpoint_step: _Optional[int] = ...,
-        pending: _Optional[str] = ...,
-        owner: _Optional[str] = ...,
-        assignments: _Optional[_Iterable[_Union[Assignment, _Mapping]]] = ...,
-        metrics: _Optional[_Mapping[str, float]] = ...,
-        submitted_at: _Optional[float] = ...,
-        started_at: _Optional[float] = ...,
-        first_step_at: _Optional[float] = ...,
-        finished_at: _Optional[float] = ...,
-        pid: _Optional[int] = ...,
-        ran_s: _Optional[float] = ...,
-        attempt_started_at: _Optional[float] = ...,
-        waits: _Optional[_Iterable[_Union[RankWaits, _Mapping]]] = ...,
-        eta_s: _Optional[float] = ...,
-    ) -> None: ...
+    def __init__(self, id: _Optional[str] = ..., spec: _Optional[_Union[JobSpec, _Mapping]] = ..., state: _Optional[str] = ..., reason: _Optional[str] = ..., cause: _Optional[str] = ..., exit_code: _Optional[int] = ..., first_failed_rank: _Optional[int] = ..., host: _Optional[str] = ..., attempt: _Optional[int] = ..., restarts_spent: _Optional[int] = ..., last_step: _Optional[int] = ..., total_steps: _Optional[int] = ..., last_checkpoint: _Optional[str] = ..., last_checkpoint_step: _Optional[int] = ..., pending: _Optional[str] = ..., owner: _Optional[str] = ..., assignments: _Optional[_Iterable[_Union[Assignment, _Mapping]]] = ..., metrics: _Optional[_Mapping[str, float]] = ..., submitted_at: _Optional[float] = ..., started_at: _Optional[float] = ..., first_step_at: _Optional[float] = ..., finished_at: _Optional[float] = ..., pid: _Optional[int] = ..., ran_s: _Optional[float] = ..., attempt_started_at: _Optional[float] = ..., waits: _Optional[_Iterable[_Union[RankWaits, _Mapping]]] = ..., eta_s: _Optional[float] = ...) -> None: ...
 
 class RankWaits(_message.Message):
     __slots__ = ("rank", "waiting", "shares")
@@ -256,19 +150,13 @@ class RankWaits(_message.Message):
         key: str
         value: float
         def __init__(self, key: _Optional[str] = ..., value: _Optional[float] = ...) -> None: ...
-
     RANK_FIELD_NUMBER: _ClassVar[int]
     WAITING_FIELD_NUMBER: _ClassVar[int]
     SHARES_FIELD_NUMBER: _ClassVar[int]
     rank: int
     waiting: str
     shares: _containers.ScalarMap[str, float]
-    def __init__(
-        self,
-        rank: _Optional[int] = ...,
-        waiting: _Optional[str] = ...,
-        shares: _Optional[_Mapping[str, float]] = ...,
-    ) -> None: ...
+    def __init__(self, rank: _Optional[int] = ..., waiting: _Optional[str] = ..., shares: _Optional[_Mapping[str, float]] = ...) -> None: ...
 
 class SubmitRequest(_message.Message):
     __slots__ = ("job_id", "spec")
@@ -276,9 +164,7 @@ class SubmitRequest(_message.Message):
     SPEC_FIELD_NUMBER: _ClassVar[int]
     job_id: str
     spec: JobSpec
-    def __init__(
-        self, job_id: _Optional[str] = ..., spec: _Optional[_Union[JobSpec, _Mapping]] = ...
-    ) -> None: ...
+    def __init__(self, job_id: _Optional[str] = ..., spec: _Optional[_Union[JobSpec, _Mapping]] = ...) -> None: ...
 
 class JobRequest(_message.Message):
     __slots__ = ("job_id",)
@@ -295,19 +181,13 @@ class ListRequest(_message.Message):
         key: str
         value: str
         def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
-
     FILTERS_FIELD_NUMBER: _ClassVar[int]
     LIMIT_FIELD_NUMBER: _ClassVar[int]
     CURSOR_FIELD_NUMBER: _ClassVar[int]
     filters: _containers.ScalarMap[str, str]
     limit: int
     cursor: str
-    def __init__(
-        self,
-        filters: _Optional[_Mapping[str, str]] = ...,
-        limit: _Optional[int] = ...,
-        cursor: _Optional[str] = ...,
-    ) -> None: ...
+    def __init__(self, filters: _Optional[_Mapping[str, str]] = ..., limit: _Optional[int] = ..., cursor: _Optional[str] = ...) -> None: ...
 
 class ListReply(_message.Message):
     __slots__ = ("jobs", "cursor")
@@ -315,11 +195,7 @@ class ListReply(_message.Message):
     CURSOR_FIELD_NUMBER: _ClassVar[int]
     jobs: _containers.RepeatedCompositeFieldContainer[JobRecord]
     cursor: str
-    def __init__(
-        self,
-        jobs: _Optional[_Iterable[_Union[JobRecord, _Mapping]]] = ...,
-        cursor: _Optional[str] = ...,
-    ) -> None: ...
+    def __init__(self, jobs: _Optional[_Iterable[_Union[JobRecord, _Mapping]]] = ..., cursor: _Optional[str] = ...) -> None: ...
 
 class MetricsRequest(_message.Message):
     __slots__ = ("job_id", "follow")
@@ -339,7 +215,6 @@ class MetricPoint(_message.Message):
         key: str
         value: float
         def __init__(self, key: _Optional[str] = ..., value: _Optional[float] = ...) -> None: ...
-
     INDEX_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     STEP_FIELD_NUMBER: _ClassVar[int]
@@ -350,14 +225,7 @@ class MetricPoint(_message.Message):
     step: int
     at: float
     values: _containers.ScalarMap[str, float]
-    def __init__(
-        self,
-        index: _Optional[int] = ...,
-        attempt: _Optional[int] = ...,
-        step: _Optional[int] = ...,
-        at: _Optional[float] = ...,
-        values: _Optional[_Mapping[str, float]] = ...,
-    ) -> None: ...
+    def __init__(self, index: _Optional[int] = ..., attempt: _Optional[int] = ..., step: _Optional[int] = ..., at: _Optional[float] = ..., values: _Optional[_Mapping[str, float]] = ...) -> None: ...
 
 class LogsRequest(_message.Message):
     __slots__ = ("job_id", "ranks", "attempt", "stream", "follow", "offsets", "since")
@@ -368,7 +236,6 @@ class LogsRequest(_message.Message):
         key: str
         value: int
         def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
-
     JOB_ID_FIELD_NUMBER: _ClassVar[int]
     RANKS_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
@@ -383,16 +250,7 @@ class LogsRequest(_message.Message):
     follow: bool
     offsets: _containers.ScalarMap[str, int]
     since: float
-    def __init__(
-        self,
-        job_id: _Optional[str] = ...,
-        ranks: _Optional[_Iterable[int]] = ...,
-        attempt: _Optional[int] = ...,
-        stream: _Optional[str] = ...,
-        follow: bool = ...,
-        offsets: _Optional[_Mapping[str, int]] = ...,
-        since: _Optional[float] = ...,
-    ) -> None: ...
+    def __init__(self, job_id: _Optional[str] = ..., ranks: _Optional[_Iterable[int]] = ..., attempt: _Optional[int] = ..., stream: _Optional[str] = ..., follow: bool = ..., offsets: _Optional[_Mapping[str, int]] = ..., since: _Optional[float] = ...) -> None: ...
 
 class LogPiece(_message.Message):
     __slots__ = ("attempt", "rank", "stream", "offset", "data", "host")
@@ -408,15 +266,7 @@ class LogPiece(_message.Message):
     offset: int
     data: bytes
     host: str
-    def __init__(
-        self,
-        attempt: _Optional[int] = ...,
-        rank: _Optional[int] = ...,
-        stream: _Optional[str] = ...,
-        offset: _Optional[int] = ...,
-        data: _Optional[bytes] = ...,
-        host: _Optional[str] = ...,
-    ) -> None: ...
+    def __init__(self, attempt: _Optional[int] = ..., rank: _Optional[int] = ..., stream: _Optional[str] = ..., offset: _Optional[int] = ..., data: _Optional[bytes] = ..., host: _Optional[str] = ...) -> None: ...
 
 class Tensor(_message.Message):
     __slots__ = ("name", "dtype", "shape", "data")
@@ -428,13 +278,7 @@ class Tensor(_message.Message):
     dtype: str
     shape: _containers.RepeatedScalarFieldContainer[int]
     data: bytes
-    def __init__(
-        self,
-        name: _Optional[str] = ...,
-        dtype: _Optional[str] = ...,
-        shape: _Optional[_Iterable[int]] = ...,
-        data: _Optional[bytes] = ...,
-    ) -> None: ...
+    def __init__(self, name: _Optional[str] = ..., dtype: _Optional[str] = ..., shape: _Optional[_Iterable[int]] = ..., data: _Optional[bytes] = ...) -> None: ...
 
 class InferRequest(_message.Message):
     __slots__ = ("job_id", "inputs", "timeout_s")
@@ -444,12 +288,7 @@ class InferRequest(_message.Message):
     job_id: str
     inputs: _containers.RepeatedCompositeFieldContainer[Tensor]
     timeout_s: float
-    def __init__(
-        self,
-        job_id: _Optional[str] = ...,
-        inputs: _Optional[_Iterable[_Union[Tensor, _Mapping]]] = ...,
-        timeout_s: _Optional[float] = ...,
-    ) -> None: ...
+    def __init__(self, job_id: _Optional[str] = ..., inputs: _Optional[_Iterable[_Union[Tensor, _Mapping]]] = ..., timeout_s: _Optional[float] = ...) -> None: ...
 
 class InferReply(_message.Message):
     __slots__ = ("outputs",)
@@ -473,12 +312,7 @@ class BlobChunk(_message.Message):
     digest: str
     nbytes: int
     data: bytes
-    def __init__(
-        self,
-        digest: _Optional[str] = ...,
-        nbytes: _Optional[int] = ...,
-        data: _Optional[bytes] = ...,
-    ) -> None: ...
+    def __init__(self, digest: _Optional[str] = ..., nbytes: _Optional[int] = ..., data: _Optional[bytes] = ...) -> None: ...
 
 class OutputRequest(_message.Message):
     __slots__ = ("job_id", "name")
@@ -496,12 +330,7 @@ class DebugRequest(_message.Message):
     job_id: str
     what: str
     ranks: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(
-        self,
-        job_id: _Optional[str] = ...,
-        what: _Optional[str] = ...,
-        ranks: _Optional[_Iterable[int]] = ...,
-    ) -> None: ...
+    def __init__(self, job_id: _Optional[str] = ..., what: _Optional[str] = ..., ranks: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class DebugPiece(_message.Message):
     __slots__ = ("rank", "host", "text", "error")
@@ -513,31 +342,14 @@ class DebugPiece(_message.Message):
     host: str
     text: str
     error: str
-    def __init__(
-        self,
-        rank: _Optional[int] = ...,
-        host: _Optional[str] = ...,
-        text: _Optional[str] = ...,
-        error: _Optional[str] = ...,
-    ) -> None: ...
+    def __init__(self, rank: _Optional[int] = ..., host: _Optional[str] = ..., text: _Optional[str] = ..., error: _Optional[str] = ...) -> None: ...
 
 class Empty(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
 class DaemonStatus(_message.Message):
-    __slots__ = (
-        "id",
-        "node",
-        "device",
-        "state",
-        "epoch",
-        "version",
-        "pid",
-        "job",
-        "heartbeat_age_s",
-        "address",
-    )
+    __slots__ = ("id", "node", "device", "state", "epoch", "version", "pid", "job", "heartbeat_age_s", "address")
     ID_FIELD_NUMBER: _ClassVar[int]
     NODE_FIELD_NUMBER: _ClassVar[int]
     DEVICE_FIELD_NUMBER: _ClassVar[int]
@@ -558,31 +370,10 @@ class DaemonStatus(_message.Message):
     job: str
     heartbeat_age_s: float
     address: str
-    def __init__(
-        self,
-        id: _Optional[str] = ...,
-        node: _Optional[str] = ...,
-        device: _Optional[str] = ...,
-        state: _Optional[str] = ...,
-        epoch: _Optional[int] = ...,
-        version: _Optional[str] = ...,
-        pid: _Optional[int] = ...,
-        job: _Optional[str] = ...,
-        heartbeat_age_s: _Optional[float] = ...,
-        address: _Optional[str] = ...,
-    ) -> None: ...
+    def __init__(self, id: _Optional[str] = ..., node: _Optional[str] = ..., device: _Optional[str] = ..., state: _Optional[str] = ..., epoch: _Optional[int] = ..., version: _Optional[str] = ..., pid: _Optional[int] = ..., job: _Optional[str] = ..., heartbeat_age_s: _Optional[float] = ..., address: _Optional[str] = ...) -> None: ...
 
 class ClusterStatus(_message.Message):
-    __slots__ = (
-        "version",
-        "started_at",
-        "address",
-        "metrics_address",
-        "daemons",
-        "jobs",
-        "allows_scripts",
-        "pid",
-    )
+    __slots__ = ("version", "started_at", "address", "metrics_address", "daemons", "jobs", "allows_scripts", "pid")
     class JobsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -590,7 +381,6 @@ class ClusterStatus(_message.Message):
         key: str
         value: int
         def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
-
     VERSION_FIELD_NUMBER: _ClassVar[int]
     STARTED_AT_FIELD_NUMBER: _ClassVar[int]
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
@@ -607,17 +397,7 @@ class ClusterStatus(_message.Message):
     jobs: _containers.ScalarMap[str, int]
     allows_scripts: bool
     pid: int
-    def __init__(
-        self,
-        version: _Optional[str] = ...,
-        started_at: _Optional[float] = ...,
-        address: _Optional[str] = ...,
-        metrics_address: _Optional[str] = ...,
-        daemons: _Optional[_Iterable[_Union[DaemonStatus, _Mapping]]] = ...,
-        jobs: _Optional[_Mapping[str, int]] = ...,
-        allows_scripts: bool = ...,
-        pid: _Optional[int] = ...,
-    ) -> None: ...
+    def __init__(self, version: _Optional[str] = ..., started_at: _Optional[float] = ..., address: _Optional[str] = ..., metrics_address: _Optional[str] = ..., daemons: _Optional[_Iterable[_Union[DaemonStatus, _Mapping]]] = ..., jobs: _Optional[_Mapping[str, int]] = ..., allows_scripts: bool = ..., pid: _Optional[int] = ...) -> None: ...
 
 class DrainRequest(_message.Message):
     __slots__ = ("node", "grace_s")
@@ -635,12 +415,7 @@ class TokenRequest(_message.Message):
     name: str
     role: str
     lifetime_s: float
-    def __init__(
-        self,
-        name: _Optional[str] = ...,
-        role: _Optional[str] = ...,
-        lifetime_s: _Optional[float] = ...,
-    ) -> None: ...
+    def __init__(self, name: _Optional[str] = ..., role: _Optional[str] = ..., lifetime_s: _Optional[float] = ...) -> None: ...
 
 class TokenReply(_message.Message):
     __slots__ = ("name", "role", "secret", "expires_at", "created_at")
@@ -654,22 +429,13 @@ class TokenReply(_message.Message):
     secret: str
     expires_at: float
     created_at: float
-    def __init__(
-        self,
-        name: _Optional[str] = ...,
-        role: _Optional[str] = ...,
-        secret: _Optional[str] = ...,
-        expires_at: _Optional[float] = ...,
-        created_at: _Optional[float] = ...,
-    ) -> None: ...
+    def __init__(self, name: _Optional[str] = ..., role: _Optional[str] = ..., secret: _Optional[str] = ..., expires_at: _Optional[float] = ..., created_at: _Optional[float] = ...) -> None: ...
 
 class TokenList(_message.Message):
     __slots__ = ("tokens",)
     TOKENS_FIELD_NUMBER: _ClassVar[int]
     tokens: _containers.RepeatedCompositeFieldContainer[TokenReply]
-    def __init__(
-        self, tokens: _Optional[_Iterable[_Union[TokenReply, _Mapping]]] = ...
-    ) -> None: ...
+    def __init__(self, tokens: _Optional[_Iterable[_Union[TokenReply, _Mapping]]] = ...) -> None: ...
 
 class AttemptId(_message.Message):
     __slots__ = ("job_id", "attempt", "rank")
@@ -679,12 +445,7 @@ class AttemptId(_message.Message):
     job_id: str
     attempt: int
     rank: int
-    def __init__(
-        self,
-        job_id: _Optional[str] = ...,
-        attempt: _Optional[int] = ...,
-        rank: _Optional[int] = ...,
-    ) -> None: ...
+    def __init__(self, job_id: _Optional[str] = ..., attempt: _Optional[int] = ..., rank: _Optional[int] = ...) -> None: ...
 
 class RunningAttempt(_message.Message):
     __slots__ = ("id", "phase", "pid", "last_step")
@@ -696,31 +457,10 @@ class RunningAttempt(_message.Message):
     phase: str
     pid: int
     last_step: int
-    def __init__(
-        self,
-        id: _Optional[_Union[AttemptId, _Mapping]] = ...,
-        phase: _Optional[str] = ...,
-        pid: _Optional[int] = ...,
-        last_step: _Optional[int] = ...,
-    ) -> None: ...
+    def __init__(self, id: _Optional[_Union[AttemptId, _Mapping]] = ..., phase: _Optional[str] = ..., pid: _Optional[int] = ..., last_step: _Optional[int] = ...) -> None: ...
 
 class Hello(_message.Message):
-    __slots__ = (
-        "daemon",
-        "node",
-        "device_type",
-        "device_index",
-        "address",
-        "incarnation",
-        "running",
-        "version",
-        "protocol",
-        "pid",
-        "epoch",
-        "draining",
-        "folder",
-        "kept",
-    )
+    __slots__ = ("daemon", "node", "device_type", "device_index", "address", "incarnation", "running", "version", "protocol", "pid", "epoch", "draining", "folder", "kept")
     DAEMON_FIELD_NUMBER: _ClassVar[int]
     NODE_FIELD_NUMBER: _ClassVar[int]
     DEVICE_TYPE_FIELD_NUMBER: _ClassVar[int]
@@ -749,23 +489,7 @@ class Hello(_message.Message):
     draining: bool
     folder: str
     kept: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(
-        self,
-        daemon: _Optional[str] = ...,
-        node: _Optional[str] = ...,
-        device_type: _Optional[str] = ...,
-        device_index: _Optional[int] = ...,
-        address: _Optional[str] = ...,
-        incarnation: _Optional[int] = ...,
-        running: _Optional[_Iterable[_Union[RunningAttempt, _Mapping]]] = ...,
-        version: _Optional[str] = ...,
-        protocol: _Optional[int] = ...,
-        pid: _Optional[int] = ...,
-        epoch: _Optional[int] = ...,
-        draining: bool = ...,
-        folder: _Optional[str] = ...,
-        kept: _Optional[_Iterable[str]] = ...,
-    ) -> None: ...
+    def __init__(self, daemon: _Optional[str] = ..., node: _Optional[str] = ..., device_type: _Optional[str] = ..., device_index: _Optional[int] = ..., address: _Optional[str] = ..., incarnation: _Optional[int] = ..., running: _Optional[_Iterable[_Union[RunningAttempt, _Mapping]]] = ..., version: _Optional[str] = ..., protocol: _Optional[int] = ..., pid: _Optional[int] = ..., epoch: _Optional[int] = ..., draining: bool = ..., folder: _Optional[str] = ..., kept: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class DaemonBeat(_message.Message):
     __slots__ = ("number",)
@@ -783,16 +507,10 @@ class Prepared(_message.Message):
     error: str
     master_port: int
     reason: str
-    def __init__(
-        self,
-        id: _Optional[_Union[AttemptId, _Mapping]] = ...,
-        error: _Optional[str] = ...,
-        master_port: _Optional[int] = ...,
-        reason: _Optional[str] = ...,
-    ) -> None: ...
+    def __init__(self, id: _Optional[_Union[AttemptId, _Mapping]] = ..., error: _Optional[str] = ..., master_port: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class Exited(_message.Message):
-    __slots__ = ("id", "exit_code", "reason", "cause", "last_step", "pid", "leaving")
+    __slots__ = ("id", "exit_code", "reason", "cause", "last_step", "pid", "leaving", "seen_s")
     ID_FIELD_NUMBER: _ClassVar[int]
     EXIT_CODE_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
@@ -800,6 +518,7 @@ class Exited(_message.Message):
     LAST_STEP_FIELD_NUMBER: _ClassVar[int]
     PID_FIELD_NUMBER: _ClassVar[int]
     LEAVING_FIELD_NUMBER: _ClassVar[int]
+    SEEN_S_FIELD_NUMBER: _ClassVar[int]
     id: AttemptId
     exit_code: int
     reason: str
@@ -807,28 +526,11 @@ class Exited(_message.Message):
     last_step: int
     pid: int
     leaving: bool
-    def __init__(
-        self,
-        id: _Optional[_Union[AttemptId, _Mapping]] = ...,
-        exit_code: _Optional[int] = ...,
-        reason: _Optional[str] = ...,
-        cause: _Optional[str] = ...,
-        last_step: _Optional[int] = ...,
-        pid: _Optional[int] = ...,
-        leaving: bool = ...,
-    ) -> None: ...
+    seen_s: float
+    def __init__(self, id: _Optional[_Union[AttemptId, _Mapping]] = ..., exit_code: _Optional[int] = ..., reason: _Optional[str] = ..., cause: _Optional[str] = ..., last_step: _Optional[int] = ..., pid: _Optional[int] = ..., leaving: bool = ..., seen_s: _Optional[float] = ...) -> None: ...
 
 class Progress(_message.Message):
-    __slots__ = (
-        "id",
-        "step",
-        "total_steps",
-        "metrics",
-        "checkpoint",
-        "checkpoint_step",
-        "actors",
-        "waiting",
-    )
+    __slots__ = ("id", "step", "total_steps", "metrics", "checkpoint", "checkpoint_step", "actors", "waiting")
     class MetricsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -836,7 +538,6 @@ class Progress(_message.Message):
         key: str
         value: float
         def __init__(self, key: _Optional[str] = ..., value: _Optional[float] = ...) -> None: ...
-
     ID_FIELD_NUMBER: _ClassVar[int]
     STEP_FIELD_NUMBER: _ClassVar[int]
     TOTAL_STEPS_FIELD_NUMBER: _ClassVar[int]
@@ -853,17 +554,7 @@ class Progress(_message.Message):
     checkpoint_step: int
     actors: _containers.RepeatedCompositeFieldContainer[ActorCounts]
     waiting: str
-    def __init__(
-        self,
-        id: _Optional[_Union[AttemptId, _Mapping]] = ...,
-        step: _Optional[int] = ...,
-        total_steps: _Optional[int] = ...,
-        metrics: _Optional[_Mapping[str, float]] = ...,
-        checkpoint: _Optional[str] = ...,
-        checkpoint_step: _Optional[int] = ...,
-        actors: _Optional[_Iterable[_Union[ActorCounts, _Mapping]]] = ...,
-        waiting: _Optional[str] = ...,
-    ) -> None: ...
+    def __init__(self, id: _Optional[_Union[AttemptId, _Mapping]] = ..., step: _Optional[int] = ..., total_steps: _Optional[int] = ..., metrics: _Optional[_Mapping[str, float]] = ..., checkpoint: _Optional[str] = ..., checkpoint_step: _Optional[int] = ..., actors: _Optional[_Iterable[_Union[ActorCounts, _Mapping]]] = ..., waiting: _Optional[str] = ...) -> None: ...
 
 class ActorCounts(_message.Message):
     __slots__ = ("kind", "no_input_s", "no_free_register_s")
@@ -873,12 +564,7 @@ class ActorCounts(_message.Message):
     kind: str
     no_input_s: float
     no_free_register_s: float
-    def __init__(
-        self,
-        kind: _Optional[str] = ...,
-        no_input_s: _Optional[float] = ...,
-        no_free_register_s: _Optional[float] = ...,
-    ) -> None: ...
+    def __init__(self, kind: _Optional[str] = ..., no_input_s: _Optional[float] = ..., no_free_register_s: _Optional[float] = ...) -> None: ...
 
 class LogData(_message.Message):
     __slots__ = ("request", "piece", "size", "is_closed")
@@ -890,13 +576,7 @@ class LogData(_message.Message):
     piece: LogPiece
     size: int
     is_closed: bool
-    def __init__(
-        self,
-        request: _Optional[int] = ...,
-        piece: _Optional[_Union[LogPiece, _Mapping]] = ...,
-        size: _Optional[int] = ...,
-        is_closed: bool = ...,
-    ) -> None: ...
+    def __init__(self, request: _Optional[int] = ..., piece: _Optional[_Union[LogPiece, _Mapping]] = ..., size: _Optional[int] = ..., is_closed: bool = ...) -> None: ...
 
 class InferData(_message.Message):
     __slots__ = ("request", "outputs", "error")
@@ -906,12 +586,7 @@ class InferData(_message.Message):
     request: int
     outputs: _containers.RepeatedCompositeFieldContainer[Tensor]
     error: str
-    def __init__(
-        self,
-        request: _Optional[int] = ...,
-        outputs: _Optional[_Iterable[_Union[Tensor, _Mapping]]] = ...,
-        error: _Optional[str] = ...,
-    ) -> None: ...
+    def __init__(self, request: _Optional[int] = ..., outputs: _Optional[_Iterable[_Union[Tensor, _Mapping]]] = ..., error: _Optional[str] = ...) -> None: ...
 
 class FileData(_message.Message):
     __slots__ = ("request", "data", "is_last", "error")
@@ -923,13 +598,7 @@ class FileData(_message.Message):
     data: bytes
     is_last: bool
     error: str
-    def __init__(
-        self,
-        request: _Optional[int] = ...,
-        data: _Optional[bytes] = ...,
-        is_last: bool = ...,
-        error: _Optional[str] = ...,
-    ) -> None: ...
+    def __init__(self, request: _Optional[int] = ..., data: _Optional[bytes] = ..., is_last: bool = ..., error: _Optional[str] = ...) -> None: ...
 
 class Inspected(_message.Message):
     __slots__ = ("request", "text", "error")
@@ -939,25 +608,10 @@ class Inspected(_message.Message):
     request: int
     text: str
     error: str
-    def __init__(
-        self, request: _Optional[int] = ..., text: _Optional[str] = ..., error: _Optional[str] = ...
-    ) -> None: ...
+    def __init__(self, request: _Optional[int] = ..., text: _Optional[str] = ..., error: _Optional[str] = ...) -> None: ...
 
 class DaemonMessage(_message.Message):
-    __slots__ = (
-        "epoch",
-        "hello",
-        "beat",
-        "prepared",
-        "exited",
-        "progress",
-        "log",
-        "infer",
-        "file",
-        "leaving",
-        "inspected",
-        "sequence",
-    )
+    __slots__ = ("epoch", "hello", "beat", "prepared", "exited", "progress", "log", "infer", "file", "leaving", "inspected", "failing", "sequence")
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     HELLO_FIELD_NUMBER: _ClassVar[int]
     BEAT_FIELD_NUMBER: _ClassVar[int]
@@ -969,6 +623,7 @@ class DaemonMessage(_message.Message):
     FILE_FIELD_NUMBER: _ClassVar[int]
     LEAVING_FIELD_NUMBER: _ClassVar[int]
     INSPECTED_FIELD_NUMBER: _ClassVar[int]
+    FAILING_FIELD_NUMBER: _ClassVar[int]
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     epoch: int
     hello: Hello
@@ -981,22 +636,9 @@ class DaemonMessage(_message.Message):
     file: FileData
     leaving: Empty
     inspected: Inspected
+    failing: Exited
     sequence: int
-    def __init__(
-        self,
-        epoch: _Optional[int] = ...,
-        hello: _Optional[_Union[Hello, _Mapping]] = ...,
-        beat: _Optional[_Union[DaemonBeat, _Mapping]] = ...,
-        prepared: _Optional[_Union[Prepared, _Mapping]] = ...,
-        exited: _Optional[_Union[Exited, _Mapping]] = ...,
-        progress: _Optional[_Union[Progress, _Mapping]] = ...,
-        log: _Optional[_Union[LogData, _Mapping]] = ...,
-        infer: _Optional[_Union[InferData, _Mapping]] = ...,
-        file: _Optional[_Union[FileData, _Mapping]] = ...,
-        leaving: _Optional[_Union[Empty, _Mapping]] = ...,
-        inspected: _Optional[_Union[Inspected, _Mapping]] = ...,
-        sequence: _Optional[int] = ...,
-    ) -> None: ...
+    def __init__(self, epoch: _Optional[int] = ..., hello: _Optional[_Union[Hello, _Mapping]] = ..., beat: _Optional[_Union[DaemonBeat, _Mapping]] = ..., prepared: _Optional[_Union[Prepared, _Mapping]] = ..., exited: _Optional[_Union[Exited, _Mapping]] = ..., progress: _Optional[_Union[Progress, _Mapping]] = ..., log: _Optional[_Union[LogData, _Mapping]] = ..., infer: _Optional[_Union[InferData, _Mapping]] = ..., file: _Optional[_Union[FileData, _Mapping]] = ..., leaving: _Optional[_Union[Empty, _Mapping]] = ..., inspected: _Optional[_Union[Inspected, _Mapping]] = ..., failing: _Optional[_Union[Exited, _Mapping]] = ..., sequence: _Optional[int] = ...) -> None: ...
 
 class Welcome(_message.Message):
     __slots__ = ("epoch", "heartbeat_s", "suspect_s", "act_s")
@@ -1008,25 +650,10 @@ class Welcome(_message.Message):
     heartbeat_s: float
     suspect_s: float
     act_s: float
-    def __init__(
-        self,
-        epoch: _Optional[int] = ...,
-        heartbeat_s: _Optional[float] = ...,
-        suspect_s: _Optional[float] = ...,
-        act_s: _Optional[float] = ...,
-    ) -> None: ...
+    def __init__(self, epoch: _Optional[int] = ..., heartbeat_s: _Optional[float] = ..., suspect_s: _Optional[float] = ..., act_s: _Optional[float] = ...) -> None: ...
 
 class Prepare(_message.Message):
-    __slots__ = (
-        "id",
-        "spec",
-        "world_size",
-        "job_key",
-        "resume_from",
-        "plan",
-        "total_steps",
-        "local_rank",
-    )
+    __slots__ = ("id", "spec", "world_size", "job_key", "resume_from", "plan", "total_steps", "local_rank")
     ID_FIELD_NUMBER: _ClassVar[int]
     SPEC_FIELD_NUMBER: _ClassVar[int]
     WORLD_SIZE_FIELD_NUMBER: _ClassVar[int]
@@ -1043,17 +670,7 @@ class Prepare(_message.Message):
     plan: str
     total_steps: int
     local_rank: int
-    def __init__(
-        self,
-        id: _Optional[_Union[AttemptId, _Mapping]] = ...,
-        spec: _Optional[_Union[JobSpec, _Mapping]] = ...,
-        world_size: _Optional[int] = ...,
-        job_key: _Optional[str] = ...,
-        resume_from: _Optional[str] = ...,
-        plan: _Optional[str] = ...,
-        total_steps: _Optional[int] = ...,
-        local_rank: _Optional[int] = ...,
-    ) -> None: ...
+    def __init__(self, id: _Optional[_Union[AttemptId, _Mapping]] = ..., spec: _Optional[_Union[JobSpec, _Mapping]] = ..., world_size: _Optional[int] = ..., job_key: _Optional[str] = ..., resume_from: _Optional[str] = ..., plan: _Optional[str] = ..., total_steps: _Optional[int] = ..., local_rank: _Optional[int] = ...) -> None: ...
 
 class Start(_message.Message):
     __slots__ = ("id", "master_addr", "master_port")
@@ -1063,12 +680,7 @@ class Start(_message.Message):
     id: AttemptId
     master_addr: str
     master_port: int
-    def __init__(
-        self,
-        id: _Optional[_Union[AttemptId, _Mapping]] = ...,
-        master_addr: _Optional[str] = ...,
-        master_port: _Optional[int] = ...,
-    ) -> None: ...
+    def __init__(self, id: _Optional[_Union[AttemptId, _Mapping]] = ..., master_addr: _Optional[str] = ..., master_port: _Optional[int] = ...) -> None: ...
 
 class Stop(_message.Message):
     __slots__ = ("id", "grace_s", "why")
@@ -1078,12 +690,7 @@ class Stop(_message.Message):
     id: AttemptId
     grace_s: float
     why: str
-    def __init__(
-        self,
-        id: _Optional[_Union[AttemptId, _Mapping]] = ...,
-        grace_s: _Optional[float] = ...,
-        why: _Optional[str] = ...,
-    ) -> None: ...
+    def __init__(self, id: _Optional[_Union[AttemptId, _Mapping]] = ..., grace_s: _Optional[float] = ..., why: _Optional[str] = ...) -> None: ...
 
 class ReadLog(_message.Message):
     __slots__ = ("request", "id", "stream", "offset", "limit", "wait_s", "since")
@@ -1101,16 +708,7 @@ class ReadLog(_message.Message):
     limit: int
     wait_s: float
     since: float
-    def __init__(
-        self,
-        request: _Optional[int] = ...,
-        id: _Optional[_Union[AttemptId, _Mapping]] = ...,
-        stream: _Optional[str] = ...,
-        offset: _Optional[int] = ...,
-        limit: _Optional[int] = ...,
-        wait_s: _Optional[float] = ...,
-        since: _Optional[float] = ...,
-    ) -> None: ...
+    def __init__(self, request: _Optional[int] = ..., id: _Optional[_Union[AttemptId, _Mapping]] = ..., stream: _Optional[str] = ..., offset: _Optional[int] = ..., limit: _Optional[int] = ..., wait_s: _Optional[float] = ..., since: _Optional[float] = ...) -> None: ...
 
 class Inspect(_message.Message):
     __slots__ = ("request", "id", "what", "timeout_s")
@@ -1122,13 +720,7 @@ class Inspect(_message.Message):
     id: AttemptId
     what: str
     timeout_s: float
-    def __init__(
-        self,
-        request: _Optional[int] = ...,
-        id: _Optional[_Union[AttemptId, _Mapping]] = ...,
-        what: _Optional[str] = ...,
-        timeout_s: _Optional[float] = ...,
-    ) -> None: ...
+    def __init__(self, request: _Optional[int] = ..., id: _Optional[_Union[AttemptId, _Mapping]] = ..., what: _Optional[str] = ..., timeout_s: _Optional[float] = ...) -> None: ...
 
 class Infer(_message.Message):
     __slots__ = ("request", "id", "inputs")
@@ -1138,12 +730,7 @@ class Infer(_message.Message):
     request: int
     id: AttemptId
     inputs: _containers.RepeatedCompositeFieldContainer[Tensor]
-    def __init__(
-        self,
-        request: _Optional[int] = ...,
-        id: _Optional[_Union[AttemptId, _Mapping]] = ...,
-        inputs: _Optional[_Iterable[_Union[Tensor, _Mapping]]] = ...,
-    ) -> None: ...
+    def __init__(self, request: _Optional[int] = ..., id: _Optional[_Union[AttemptId, _Mapping]] = ..., inputs: _Optional[_Iterable[_Union[Tensor, _Mapping]]] = ...) -> None: ...
 
 class ReadFile(_message.Message):
     __slots__ = ("request", "job_id", "name")
@@ -1153,30 +740,10 @@ class ReadFile(_message.Message):
     request: int
     job_id: str
     name: str
-    def __init__(
-        self,
-        request: _Optional[int] = ...,
-        job_id: _Optional[str] = ...,
-        name: _Optional[str] = ...,
-    ) -> None: ...
+    def __init__(self, request: _Optional[int] = ..., job_id: _Optional[str] = ..., name: _Optional[str] = ...) -> None: ...
 
 class SchedulerMessage(_message.Message):
-    __slots__ = (
-        "welcome",
-        "fenced",
-        "prepare",
-        "start",
-        "stop",
-        "forget",
-        "read_log",
-        "infer",
-        "read_file",
-        "ack",
-        "drain",
-        "noted",
-        "inspect",
-        "sequence",
-    )
+    __slots__ = ("welcome", "fenced", "prepare", "start", "stop", "forget", "read_log", "infer", "read_file", "ack", "drain", "noted", "inspect", "sequence")
     WELCOME_FIELD_NUMBER: _ClassVar[int]
     FENCED_FIELD_NUMBER: _ClassVar[int]
     PREPARE_FIELD_NUMBER: _ClassVar[int]
@@ -1205,23 +772,7 @@ class SchedulerMessage(_message.Message):
     noted: AttemptId
     inspect: Inspect
     sequence: int
-    def __init__(
-        self,
-        welcome: _Optional[_Union[Welcome, _Mapping]] = ...,
-        fenced: _Optional[str] = ...,
-        prepare: _Optional[_Union[Prepare, _Mapping]] = ...,
-        start: _Optional[_Union[Start, _Mapping]] = ...,
-        stop: _Optional[_Union[Stop, _Mapping]] = ...,
-        forget: _Optional[str] = ...,
-        read_log: _Optional[_Union[ReadLog, _Mapping]] = ...,
-        infer: _Optional[_Union[Infer, _Mapping]] = ...,
-        read_file: _Optional[_Union[ReadFile, _Mapping]] = ...,
-        ack: _Optional[int] = ...,
-        drain: bool = ...,
-        noted: _Optional[_Union[AttemptId, _Mapping]] = ...,
-        inspect: _Optional[_Union[Inspect, _Mapping]] = ...,
-        sequence: _Optional[int] = ...,
-    ) -> None: ...
+    def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., fenced: _Optional[str] = ..., prepare: _Optional[_Union[Prepare, _Mapping]] = ..., start: _Optional[_Union[Start, _Mapping]] = ..., stop: _Optional[_Union[Stop, _Mapping]] = ..., forget: _Optional[str] = ..., read_log: _Optional[_Union[ReadLog, _Mapping]] = ..., infer: _Optional[_Union[Infer, _Mapping]] = ..., read_file: _Optional[_Union[ReadFile, _Mapping]] = ..., ack: _Optional[int] = ..., drain: bool = ..., noted: _Optional[_Union[AttemptId, _Mapping]] = ..., inspect: _Optional[_Union[Inspect, _Mapping]] = ..., sequence: _Optional[int] = ...) -> None: ...
 
 class Begin(_message.Message):
     __slots__ = ("prepare", "master_addr", "master_port", "job_file", "plan_file", "job_dir", "env")
@@ -1232,7 +783,6 @@ class Begin(_message.Message):
         key: str
         value: str
         def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
-
     PREPARE_FIELD_NUMBER: _ClassVar[int]
     MASTER_ADDR_FIELD_NUMBER: _ClassVar[int]
     MASTER_PORT_FIELD_NUMBER: _ClassVar[int]
@@ -1247,16 +797,7 @@ class Begin(_message.Message):
     plan_file: str
     job_dir: str
     env: _containers.ScalarMap[str, str]
-    def __init__(
-        self,
-        prepare: _Optional[_Union[Prepare, _Mapping]] = ...,
-        master_addr: _Optional[str] = ...,
-        master_port: _Optional[int] = ...,
-        job_file: _Optional[str] = ...,
-        plan_file: _Optional[str] = ...,
-        job_dir: _Optional[str] = ...,
-        env: _Optional[_Mapping[str, str]] = ...,
-    ) -> None: ...
+    def __init__(self, prepare: _Optional[_Union[Prepare, _Mapping]] = ..., master_addr: _Optional[str] = ..., master_port: _Optional[int] = ..., job_file: _Optional[str] = ..., plan_file: _Optional[str] = ..., job_dir: _Optional[str] = ..., env: _Optional[_Mapping[str, str]] = ...) -> None: ...
 
 class Counted(_message.Message):
     __slots__ = ("name", "labels", "value", "buckets")
@@ -1268,13 +809,7 @@ class Counted(_message.Message):
     labels: _containers.RepeatedScalarFieldContainer[str]
     value: float
     buckets: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(
-        self,
-        name: _Optional[str] = ...,
-        labels: _Optional[_Iterable[str]] = ...,
-        value: _Optional[float] = ...,
-        buckets: _Optional[_Iterable[int]] = ...,
-    ) -> None: ...
+    def __init__(self, name: _Optional[str] = ..., labels: _Optional[_Iterable[str]] = ..., value: _Optional[float] = ..., buckets: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class WorkerCounts(_message.Message):
     __slots__ = ("counts",)
@@ -1294,14 +829,7 @@ class WorkerMessage(_message.Message):
     infer: InferData
     failed: Exited
     counts: WorkerCounts
-    def __init__(
-        self,
-        ready: _Optional[_Union[Empty, _Mapping]] = ...,
-        progress: _Optional[_Union[Progress, _Mapping]] = ...,
-        infer: _Optional[_Union[InferData, _Mapping]] = ...,
-        failed: _Optional[_Union[Exited, _Mapping]] = ...,
-        counts: _Optional[_Union[WorkerCounts, _Mapping]] = ...,
-    ) -> None: ...
+    def __init__(self, ready: _Optional[_Union[Empty, _Mapping]] = ..., progress: _Optional[_Union[Progress, _Mapping]] = ..., infer: _Optional[_Union[InferData, _Mapping]] = ..., failed: _Optional[_Union[Exited, _Mapping]] = ..., counts: _Optional[_Union[WorkerCounts, _Mapping]] = ...) -> None: ...
 
 class WorkerCommand(_message.Message):
     __slots__ = ("begin", "infer", "stop")
@@ -1311,9 +839,4 @@ class WorkerCommand(_message.Message):
     begin: Begin
     infer: Infer
     stop: bool
-    def __init__(
-        self,
-        begin: _Optional[_Union[Begin, _Mapping]] = ...,
-        infer: _Optional[_Union[Infer, _Mapping]] = ...,
-        stop: bool = ...,
-    ) -> None: ...
+    def __init__(self, begin: _Optional[_Union[Begin, _Mapping]] = ..., infer: _Optional[_Union[Infer, _Mapping]] = ..., stop: bool = ...) -> None: ...

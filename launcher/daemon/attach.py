@@ -47,8 +47,10 @@ class Backoff:
     rng: random.Random = field(default_factory=random.Random)
     _limit_s: float = FIRST_PAUSE_S
 
-    def next_s(self) -> float:
-        pause_s = self.rng.uniform(FIRST_PAUSE_S, max(self._limit_s, FIRST_PAUSE_S))
+    def next_s(self, act_s: float) -> float:
+        """act_s: a scheduler that was started anew waits so long for us, and no longer."""
+        last_s = max(min(LAST_PAUSE_S, act_s / 3), FIRST_PAUSE_S)
+        pause_s = self.rng.uniform(FIRST_PAUSE_S, min(self._limit_s, last_s))
         self._limit_s = min(2 * self._limit_s, LAST_PAUSE_S)
         return pause_s
 
@@ -172,7 +174,7 @@ class Link:
     async def _pause(self) -> None:
         pause_s, self._rejoin_after_s = self._rejoin_after_s, None
         if pause_s is None:
-            pause_s = self._backoff.next_s()
+            pause_s = self._backoff.next_s(self._act_s)
         self._cut.clear()
         with suppress(asyncio.TimeoutError):
             await asyncio.wait_for(self._cut.wait(), pause_s)

@@ -7,8 +7,8 @@ Rules that the code cannot show:
 * An end is told after every Welcome until the scheduler has noted it.
 * What ends because it was told to has the reason PREEMPTED, whatever its exit code; what had ended
   by itself before keeps its own.
-* A rank's end is told when nothing of it lives any more, or when what does cannot be killed: then
-  the device takes no work until that is gone.
+* That a rank fails is told as soon as it is seen. Its end is told when nothing of it lives any
+  more, or when what does cannot be killed: then the device takes no work until that is gone.
 * Without a scheduler a rank goes on for `away_s`; then it is stopped in order.
 """
 
@@ -42,10 +42,12 @@ from oneflow.launcher.daemon.events import (
     Rejoin,
     Running,
     SayExited,
+    SayFailing,
     SayPrepared,
     SayProgress,
     ShutdownAsked,
     StartTold,
+    StoodStill,
     StopTold,
     Ticked,
     TreeEnded,
@@ -103,6 +105,8 @@ class Daemon:
         self._last = SayProgress(AttemptKey("", 0, 0))
         self._stop_why: tuple[str, str] | None = None  # reason, cause; None: nobody stopped it
         self._exit: ProcessExited | None = None
+        self._still: StoodStill | None = None
+        self._seen_at = 0.0
         self._now = 0.0
 
     def step(self, event: Event, now: float) -> list[Action]:
@@ -175,7 +179,8 @@ class Daemon:
         self.key, self.phase = key, Phase.PREPARING
         self._port = self._pid = 0
         self._last = SayProgress(key)
-        self._stop_why = self._exit = None
+        self._stop_why = self._exit = self._still = None
+        self._seen_at = 0.0
 
     def _gathered(self, event: Gathered) -> list[Action]:
         if event.key != self.key or self.phase is not Phase.PREPARING:
@@ -266,7 +271,22 @@ class Daemon:
         self._exit = event
         grace_s = 0.0 if self._is_fenced else self.times.leftover_grace_s
         self.phase = Phase.STOPPING
-        return [EndTree(event.key, grace_s)]
+        has_failed = event.exit_code != 0 and self._stop_why is None and self._still is None
+        failing = self._failing() if has_failed else []
+        return [*failing, EndTree(event.key, grace_s)]
+
+    def _stood_still(self, event: StoodStill) -> list[Action]:
+        """Whoever told it to stop: it does not do that either."""
+        if event.key != self.key or self._exit is not None or self._still is not None:
+            return []
+        self._still, self.phase = event, Phase.STOPPING
+        return [*self._failing(), EndTree(event.key, 0.0)]
+
+    def _failing(self) -> list[Action]:
+        if self.key is None or self._is_fenced:
+            return []
+        self._seen_at = self._now
+        return [SayFailing(self._end_of(TreeEnded(self.key)))]
 
     def _tree_ended(self, event: TreeEnded) -> list[Action]:
         if event.key != self.key:
@@ -281,15 +301,17 @@ class Daemon:
         return [self._note_end(end), *self._leave_if_over()]
 
     def _end_of(self, event: TreeEnded) -> SayExited:
-        found = self._exit or ProcessExited(event.key, LOST_CODE, "SIGNAL", "", self._pid)
+        unknown = ProcessExited(event.key, LOST_CODE, "SIGNAL", "", self._pid)
+        found = self._still or self._exit or unknown
         reason, cause = found.reason, found.cause
-        if self._stop_why is not None:
+        if self._stop_why is not None and self._still is None:
             reason, why = self._stop_why
             cause = f"{why} ({cause})" if cause else why
         if event.num_left:
             cause = f"{cause}; {event.num_left} of its processes cannot be killed"
         code, step = found.exit_code, self._last.step
-        return SayExited(event.key, code, reason, cause, step, found.pid, self.is_leaving)
+        pid, seen_at = found.pid, self._seen_at
+        return SayExited(event.key, code, reason, cause, step, pid, self.is_leaving, seen_at)
 
     def _note_end(self, end: SayExited) -> SayExited:
         self.ends[end.key] = end
@@ -377,6 +399,7 @@ _HANDLERS = {
     Progressed: "_progressed",
     StopTold: "_stop",
     ProcessExited: "_exited",
+    StoodStill: "_stood_still",
     TreeEnded: "_tree_ended",
     NotedTold: "_noted",
     DrainTold: "_drain",

@@ -132,6 +132,20 @@ class ProcessExited:
 
 
 @dataclass(frozen=True)
+class StoodStill:
+    """The rank's process does nothing any more, and will not: it is to be ended.
+
+    exit_code, reason, cause: of the rank, whatever its process ends with.
+    """
+
+    key: AttemptKey
+    exit_code: int
+    reason: str
+    cause: str
+    pid: int
+
+
+@dataclass(frozen=True)
 class TreeEnded:
     """Nothing of the rank lives any more, but for `num_left` processes that cannot be killed."""
 
@@ -168,6 +182,7 @@ Event = (
     | Launched
     | Progressed
     | ProcessExited
+    | StoodStill
     | TreeEnded
     | LeftoversGone
     | ShutdownAsked
@@ -244,6 +259,14 @@ class SayExited:
     last_step: int = 0
     pid: int = 0
     leaving: bool = False  # the daemon takes no more work
+    seen_at: float = 0.0  # when we saw that it fails; 0: it did not
+
+
+@dataclass(frozen=True)
+class SayFailing:
+    """The rank has failed; what is left of it is being cleared away, and `SayExited` follows."""
+
+    end: SayExited
 
 
 @dataclass(frozen=True)
@@ -261,7 +284,18 @@ class Leave:
     exit_code: int = 0
 
 
-Action = Gather | Drop | Launch | EndTree | SayPrepared | SayProgress | SayExited | Rejoin | Leave
+Action = (
+    Gather
+    | Drop
+    | Launch
+    | EndTree
+    | SayPrepared
+    | SayProgress
+    | SayFailing
+    | SayExited
+    | Rejoin
+    | Leave
+)
 
 
 @dataclass(frozen=True)

@@ -40,6 +40,7 @@ from oneflow.launcher.daemon.events import (
     Progressed,
     Rejoin,
     SayExited,
+    SayFailing,
     SayPrepared,
     SayProgress,
     ShutdownAsked,
@@ -169,7 +170,7 @@ class Host:
 
     def _perform(self, action: Action) -> None:
         match action:
-            case SayExited() | SayPrepared():
+            case SayExited() | SayPrepared() | SayFailing():
                 self.link.send(say(action))
             case SayProgress():
                 self.link.send(say(action), is_kept=True)
@@ -332,6 +333,9 @@ class Host:
 
     def _tick(self) -> None:
         self._reap()
+        self.warm.look()
+        if self._rank is not None:
+            self._rank.look()
         self._step(Ticked())
         if self._unkillable:
             self._unkillable = [pid for pid in self._unkillable if os.path.exists(f"/proc/{pid}")]

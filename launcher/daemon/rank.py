@@ -36,18 +36,21 @@ from oneflow.launcher.daemon.events import (
     Launched,
     NotGathered,
     ProcessExited,
+    StoodStill,
     TreeEnded,
 )
 from oneflow.launcher.daemon.leftovers import MARK, make_temp_dir, own_mark
-from oneflow.launcher.daemon.logs import STREAMS, LogWriter, Pump
+from oneflow.launcher.daemon.logs import STREAMS, LogWriter, Pump, read_piece
 from oneflow.launcher.daemon.ports import ReservedPort
+from oneflow.launcher.daemon.pulse import Still, stuck_frame
 from oneflow.launcher.daemon.settings import DaemonSettings
 from oneflow.launcher.daemon.shm import SharedMemory
 from oneflow.launcher.daemon.wire import progressed, told_by
 from oneflow.launcher.daemon.workers import Worker, start_worker
+from oneflow.launcher.processes import send_signal
 from oneflow.launcher.rank_env import RankPlace, rank_env
 from oneflow.launcher.report import ErrorRecord, cause_of, read_error, reason_of
-from oneflow.launcher.supervision import KILL_WAIT_S, Exited
+from oneflow.launcher.supervision import DUMP_S, DUMP_SIGNAL, KILL_WAIT_S, Exited
 
 if TYPE_CHECKING:
     from oneflow.protos import cluster_pb2 as pb
@@ -56,6 +59,10 @@ FIRST_LOOK_S, LAST_LOOK_S = 0.01, 0.1
 MEMORY_LOOK_S = 1.0
 LAST_WORDS_S = 0.3  # of a worker that has ended, on its socket
 PUMP_S = 2.0
+MAX_STACKS_NBYTES = 256 << 10
+FROZEN, STUCK = (137, "NODE_LOST"), (80, "HANG")
+"""Exit code and reason of a rank whose process is stopped (as a peer that sees no heartbeat says of
+it), or does not come out of a call."""
 
 log = get_logger(__name__)
 
@@ -201,7 +208,8 @@ class Rank:
             argv = command(self.prepare.spec.argv, env, self._work_dir)
             settings, place = self._settings, self._place
             group = place.make_group()
-            return start_worker(argv, env, self._work_dir, settings.limits, group, place.spared)
+            limits, patience = settings.limits, settings.patience
+            return start_worker(argv, env, self._work_dir, limits, group, place.spared, patience)
         worker = self._place.take_warm()
         self._listen(worker)
         self._command(self._begin(master_addr, master_port))
@@ -308,6 +316,39 @@ class Rank:
                 self._failed = message.failed
             case "counts":
                 self._place.count(self.key, told_by(message.counts))
+
+    # -- standing still ----------------------------------------------------------------------------
+
+    def look(self) -> None:
+        """Several times a second: a process that stands still for too long has failed."""
+        worker = self.worker
+        if worker is None or worker.is_over:
+            return
+        was_suspect = worker.pulse.is_suspect
+        still = worker.pulse.look(time.monotonic())
+        if still is None:
+            if was_suspect and not worker.pulse.is_suspect:
+                log.warning("%s (process %d) goes on", self.key, worker.pid)
+            return
+        log.warning("%s (process %d): %s", self.key, worker.pid, still)
+        if still.is_final:
+            self._tasks.append(asyncio.ensure_future(self._give_up(worker, still)))
+
+    async def _give_up(self, worker: Worker, still: Still) -> None:
+        if still.is_stopped:
+            self._place.post(StoodStill(self.key, *FROZEN, f"frozen: {still}", worker.pid))
+            return
+        frame = await self._dumped_frame(worker)
+        where = f", at {frame}" if frame else ""
+        self._place.post(StoodStill(self.key, *STUCK, f"stuck: {still}{where}", worker.pid))
+
+    async def _dumped_frame(self, worker: Worker) -> str:
+        """It writes the stacks of its threads into its log; where its main thread is."""
+        log_size = self.writers["stderr"].size
+        send_signal([worker.pid], DUMP_SIGNAL)
+        await asyncio.sleep(DUMP_S)
+        piece = read_piece(self._folder, "stderr", log_size, MAX_STACKS_NBYTES)
+        return stuck_frame(piece.data.decode(errors="replace"))
 
     # -- ending ------------------------------------------------------------------------------------
 

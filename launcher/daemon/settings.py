@@ -13,6 +13,7 @@ from typing import Any
 from oneflow.core.errors import ConfigError
 from oneflow.launcher.daemon.daemon import Times
 from oneflow.launcher.daemon.logs import Limits
+from oneflow.launcher.daemon.pulse import Patience
 
 # Never handed on to a rank: they are the daemon's own.
 PRIVATE_VARIABLES = (
@@ -114,6 +115,11 @@ class DaemonSettings:
         """How often systemd wants to hear that we live; 0: it does not."""
         text = self.env.get("WATCHDOG_USEC", "")
         return int(text) / 2e6 if text.isdecimal() else 0.0
+
+    @property
+    def patience(self) -> Patience:
+        """With a worker process that stands still."""
+        return Patience(self.suspect_s, self.act_s, self.stuck_s)
 
     def current_token(self) -> str:
         """The file's, read anew, if there is one: a token may be replaced while we run.

@@ -67,7 +67,8 @@ class WarmWorker:
         self._started_at = time.monotonic()
         try:
             group = self._make_group()
-            self._worker = start_warm(env, settings.state_dir, settings.limits, group, self._spared)
+            folder, limits = settings.state_dir, settings.limits
+            self._worker = start_warm(env, folder, limits, group, self._spared, settings.patience)
         except ConfigError as error:
             self._failed(str(error))
             return
@@ -99,6 +100,16 @@ class WarmWorker:
         if self._reading is not None:
             self._reading.cancel()
         return worker
+
+    def look(self) -> None:
+        """One that stands still for too long is of no use: it ends, and the next one is started."""
+        worker = self._worker
+        still = worker.pulse.look(time.monotonic()) if worker is not None else None
+        if worker is None or still is None:
+            return
+        log.warning("the warm worker (process %d): %s", worker.pid, still)
+        if still.is_final:
+            worker.kill()
 
     def ended(self, pid: int, status: int) -> None:
         """A child was reaped."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Any
 
 from oneflow.core.control_channel import MAX_TEXT_CHARS
@@ -18,6 +19,7 @@ from oneflow.launcher.daemon.events import (
     Progressed,
     Running,
     SayExited,
+    SayFailing,
     SayPrepared,
     SayProgress,
     StartTold,
@@ -110,10 +112,14 @@ def _wire_waits(waits: ActorWaits) -> pb.ActorCounts:
     )
 
 
-def say(action: SayPrepared | SayProgress | SayExited) -> pb.DaemonMessage:
+def say(action: SayPrepared | SayProgress | SayFailing | SayExited) -> pb.DaemonMessage:
     """What the scheduler is told; the epoch is filled in when it is sent."""
     from oneflow.protos import cluster_pb2 as pb
 
+    if isinstance(action, SayFailing):
+        return pb.DaemonMessage(failing=_exited(action.end))
+    if isinstance(action, SayExited):
+        return pb.DaemonMessage(exited=_exited(action))
     key = wire_key(action.key)
     match action:
         case SayPrepared():
@@ -138,18 +144,21 @@ def say(action: SayPrepared | SayProgress | SayExited) -> pb.DaemonMessage:
                     waiting=action.waiting,
                 )
             )
-        case SayExited():
-            return pb.DaemonMessage(
-                exited=pb.Exited(
-                    id=key,
-                    exit_code=action.exit_code,
-                    reason=action.reason,
-                    cause=_text(action.cause),
-                    last_step=action.last_step,
-                    pid=action.pid,
-                    leaving=action.leaving,
-                )
-            )
+
+
+def _exited(end: SayExited) -> pb.Exited:
+    from oneflow.protos import cluster_pb2 as pb
+
+    return pb.Exited(
+        id=wire_key(end.key),
+        exit_code=end.exit_code,
+        reason=end.reason,
+        cause=_text(end.cause),
+        last_step=end.last_step,
+        pid=end.pid,
+        leaving=end.leaving,
+        seen_s=time.monotonic() - end.seen_at if end.seen_at else 0.0,
+    )
 
 
 def wire_running(running: Running) -> pb.RunningAttempt:

@@ -8,13 +8,16 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from oneflow.core.errors import ConfigError
+from oneflow.core.pulse import VARIABLE as PULSE_VARIABLE
 from oneflow.launcher.daemon.cgroups import Group
+from oneflow.launcher.daemon.pulse import Patience, Pulse
 from oneflow.launcher.daemon.settings import JobLimits
 from oneflow.launcher.processes import descendants, num_oom_kills, send_signal, spawn
 
@@ -29,6 +32,7 @@ class Worker:
     """A process of ours and its ends of pipes and socket. sock: None for a script.
 
     spared: other children of the daemon, which are not this worker's business.
+    pulse: shows whether it moves.
     """
 
     process: subprocess.Popen[bytes]
@@ -39,6 +43,7 @@ class Worker:
     group: Group | None
     spared: Callable[[], Iterable[int]]
     oom_kills: int
+    pulse: Pulse
 
     @property
     def pid(self) -> int:
@@ -76,6 +81,7 @@ class Worker:
     def close(self) -> None:
         """What is ours of it; the pipes belong to whoever reads them."""
         os.close(self.pidfd)
+        self.pulse.close()
         if self.sock is not None:
             self.sock.close()
         if self.group is not None:
@@ -89,11 +95,13 @@ def start_worker(
     limits: JobLimits,
     group: Group | None,
     spared: Callable[[], Iterable[int]],
+    patience: Patience,
     with_socket: bool = False,
 ) -> Worker:
     """Starts a process with pipes for its output. Raises ConfigError if it cannot be run."""
     out_read, out_write = _pipe()
     err_read, err_write = _pipe()
+    pulse_read, pulse_write = os.pipe2(os.O_CLOEXEC)
     ours, theirs = socket.socketpair() if with_socket else (None, None)
     if theirs is not None:
         argv = [*argv, "--fd", str(theirs.fileno())]
@@ -101,17 +109,17 @@ def start_worker(
     try:
         process = spawn(
             argv,
-            env,
+            dict(env) | {PULSE_VARIABLE: str(pulse_write)},
             subprocess.DEVNULL,
             out_write,
             err_write,
             cwd=str(cwd),
-            pass_fds=[theirs.fileno()] if theirs is not None else [],
+            pass_fds=[pulse_write, *([theirs.fileno()] if theirs is not None else [])],
             before_exec=_limiter(limits, group),
         )
     except (OSError, subprocess.SubprocessError, ValueError) as error:
-        os.close(out_read)
-        os.close(err_read)
+        for descriptor in (out_read, err_read, pulse_read):
+            os.close(descriptor)
         if ours is not None:
             ours.close()
         if group is not None:
@@ -119,8 +127,8 @@ def start_worker(
         said = getattr(error, "strerror", None) or str(error)
         raise ConfigError(f"cannot run {argv[0]!r}: {said}") from None
     finally:
-        os.close(out_write)
-        os.close(err_write)
+        for descriptor in (out_write, err_write, pulse_write):
+            os.close(descriptor)
         if theirs is not None:
             theirs.close()
         if group is not None:
@@ -128,7 +136,8 @@ def start_worker(
     if ours is not None:
         ours.setblocking(False)
     pidfd = os.pidfd_open(process.pid)
-    return Worker(process, pidfd, out_read, err_read, ours, group, spared, oom_kills)
+    pulse = Pulse(pulse_read, process.pid, patience, time.monotonic())
+    return Worker(process, pidfd, out_read, err_read, ours, group, spared, oom_kills, pulse)
 
 
 def start_warm(
@@ -137,10 +146,11 @@ def start_warm(
     limits: JobLimits,
     group: Group | None,
     spared: Callable[[], Iterable[int]],
+    patience: Patience,
 ) -> Worker:
     """A process that imports what graph jobs need, says that it is ready and waits for its job."""
     env = dict(env) | {"PYTHONSAFEPATH": "1"}  # nothing is imported from the folder it starts in
-    return start_worker(WARM_ARGV, env, cwd, limits, group, spared, with_socket=True)
+    return start_worker(WARM_ARGV, env, cwd, limits, group, spared, patience, with_socket=True)
 
 
 def _pipe() -> tuple[int, int]:

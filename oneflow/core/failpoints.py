@@ -11,14 +11,17 @@ started with ONEFLOW_TESTING=1 and ONEFLOW_FAILPOINTS names the place:
 | stop:8       | gets SIGSTOP, and SIGCONT after 8 s                                             |
 | error:ENOSPC | raises OSError with that number                                                 |
 | sleep:2      | sleeps 2 s                                                                      |
+| gil:2        | keeps the interpreter to itself for 2 s: no other thread of it runs             |
 | hold:FOLDER  | if FOLDER has a file of the place's name: renames it to <name>.<pid>, and waits |
-|              | until that is gone; so a test can act at the place and the process is known     |
+|              | until that is gone; so a test can act at the place and the process is known.    |
+|              | A file that has an action in it: does that                                      |
 
 `@hit=3`: at the third passage only, else at each one.
 """
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import os
 import signal
@@ -27,6 +30,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -173,22 +177,31 @@ def _sleep(armed: Armed) -> None:
     time.sleep(float(armed.argument))
 
 
+def _gil(armed: Armed) -> None:
+    ctypes.PyDLL(None).usleep(int(float(armed.argument) * 1e6))  # unlike CDLL it keeps the lock
+
+
 def _hold(armed: Armed) -> None:
     mine = os.path.join(armed.argument, f"{armed.name}.{os.getpid()}")
     try:
         os.rename(os.path.join(armed.argument, armed.name), mine)  # one process only gets it
     except FileNotFoundError:
         return
+    with suppress(FileNotFoundError):  # let go already
+        if told := Path(mine).read_text():
+            parse(f"{armed.name}={told}")[0].pass_by()
+            return
     end = time.monotonic() + MAX_HOLD_S
     while os.path.exists(mine) and time.monotonic() < end:
         time.sleep(HOLD_LOOK_S)
 
 
-_DO = {"kill": _kill, "stop": _stop, "error": _error, "sleep": _sleep, "hold": _hold}
+_DO = {"kill": _kill, "stop": _stop, "error": _error, "sleep": _sleep, "gil": _gil, "hold": _hold}
 _CHECKS: dict[str, Callable[[str], bool]] = {
     "kill": lambda text: not text,
     "stop": _is_seconds,
     "error": lambda text: text.startswith("E") and isinstance(getattr(errno, text, None), int),
     "sleep": _is_seconds,
+    "gil": _is_seconds,
     "hold": lambda text: Path(text).is_absolute(),
 }

@@ -36,6 +36,7 @@ def main(argv: list[str]) -> None:
         signal.signal(signal.SIGUSR2, say_what_it_waits_for)
         faulthandler.register(signal.SIGUSR2, all_threads=True, chain=True)
     own_frame = sys._getframe()
+    show_pulse()
     try:
         if argv[0] == "-m":
             run_module(argv[1:])
@@ -77,6 +78,13 @@ def say_what_it_waits_for(number: int, frame: object) -> None:
     live: Any = sys.modules.get("oneflow.actors.live")
     if live is not None and sys.stderr is not None:
         print(f"oneflow: {live.report()}", file=sys.stderr, flush=True)
+
+
+def show_pulse() -> None:
+    """To the daemon that started this process, if one did."""
+    if os.environ.get("ONEFLOW_PULSE_FD"):
+        path = os.path.join(os.path.dirname(os.path.dirname(__file__)), "core", "pulse.py")
+        runpy.run_path(path)["start"](os.environ)
 
 
 def run_script(argv: list[str]) -> None:

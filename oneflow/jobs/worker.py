@@ -20,7 +20,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from oneflow.core import failpoints
+from oneflow.core import failpoints, pulse
 from oneflow.core.config import Config, set_config
 from oneflow.core.errors import InternalError, OneFlowError, ProtocolError
 from oneflow.core.frames import Frames
@@ -114,6 +114,7 @@ def main(argv: list[str] | None = None) -> None:
     args = parser.parse_args(argv)
     failpoints.arm(os.environ)
     roots = Config.from_env().data_roots  # as whoever runs the daemon allows, not the job
+    pulse.start(os.environ)
     sock = socket.socket(fileno=args.fd)
     sock.set_inheritable(False)
     frames, stop = Frames(sock, pb.WorkerCommand), Stop()

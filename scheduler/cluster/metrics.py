@@ -23,6 +23,7 @@ from oneflow.scheduler.jobs.events import (
     DaemonGone,
     DaemonJoined,
     Event,
+    RankFailing,
     Rejected,
     Submitted,
     TellWelcome,
@@ -109,7 +110,9 @@ class ClusterMetrics:
             self.rpc_seconds.setdefault(method, Histogram(FAST_BUCKETS)).observe(seconds)
 
     def failure_detected(self, kind: str, seconds: float) -> None:
-        """kind: process (it is gone) or heartbeat (it is silent)."""
+        """kind: process (a daemon's is gone), heartbeat (a daemon is silent) or rank (a daemon saw
+        that its rank fails).
+        """
         self.detection.setdefault(kind, Histogram(SLOW_BUCKETS)).observe(seconds)
 
     async def measure_lag(self) -> None:
@@ -136,6 +139,8 @@ class ClusterMetrics:
                     self.rejected_jobs["refused"] += 1
                 case TellWelcome() if isinstance(event, DaemonJoined):
                     self.joined += 1
+        if isinstance(event, RankFailing) and event.end.seen_s:
+            self.failure_detected("rank", event.end.seen_s)
         if isinstance(event, DaemonGone) and event.reason in ("left", "died"):
             self.lost[event.reason] += 1
 

@@ -16,6 +16,7 @@ from oneflow.scheduler.jobs.events import (
     DaemonJoined,
     Event,
     RankExited,
+    RankFailing,
     RankPrepared,
     RankProgressed,
     Running,
@@ -46,6 +47,7 @@ MAX_CAUSE_CHARS = 16 << 10
 MAX_WAITING_CHARS = 500
 MAX_KINDS, MAX_KIND_CHARS = 32, 32  # of actors
 MAX_DEVICE_INDEX = 4096
+MAX_SEEN_S = 1e6
 PHASES = frozenset(("preparing", "prepared", "running", "stopping"))
 _NODE = re.compile(r"[A-Za-z0-9_.-]{1,253}")
 _DAEMON = re.compile(r"[A-Za-z0-9_.-]{1,253}/(cpu|cuda):[0-9]{1,4}")
@@ -121,24 +123,30 @@ def event_of(
             error = p.error[:MAX_CAUSE_CHARS]
             return RankPrepared(daemon, epoch, *_key(p.id), p.master_port, error, reason)
         case "exited":
-            e = message.exited
-            return RankExited(
-                daemon,
-                epoch,
-                *_key(e.id),
-                e.exit_code,
-                e.reason,
-                e.cause[:MAX_CAUSE_CHARS],
-                _step(e.last_step),
-                wall(),
-                e.pid,
-                e.leaving,
-            )
+            return _exited(message.exited, daemon, epoch, wall())
+        case "failing":
+            return RankFailing(_exited(message.failing, daemon, epoch, wall()))
         case "progress":
             return _progressed(message.progress, daemon, epoch, wall())
         case "leaving":
             return DaemonGone(daemon, epoch, "left")
     return None
+
+
+def _exited(e: pb.Exited, daemon: str, epoch: int, at: float) -> RankExited:
+    return RankExited(
+        daemon,
+        epoch,
+        *_key(e.id),
+        e.exit_code,
+        e.reason,
+        e.cause[:MAX_CAUSE_CHARS],
+        _step(e.last_step),
+        at,
+        e.pid,
+        e.leaving,
+        e.seen_s if 0 < e.seen_s < MAX_SEEN_S else 0.0,
+    )
 
 
 def _progressed(p: pb.Progress, daemon: str, epoch: int, at: float) -> RankProgressed:

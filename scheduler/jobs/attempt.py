@@ -25,6 +25,8 @@ class RankPhase(Enum):
 
 
 _OVER = (RankPhase.ENDED, RankPhase.LOST)
+_NEVER_OURS = ("HANG", "NODE_LOST")
+"""Reasons of a rank that did not end when its peers' failure stopped it, because it could not."""
 
 
 class Intent(Enum):
@@ -51,6 +53,7 @@ class Rank:
     phase: RankPhase
     told_at: float
     is_confirmed: bool = False  # the daemon said that it runs
+    is_failing: bool = False  # the daemon said that it is about to end
     missing_since: float | None = None
     exit: RankExited | None = None
 
@@ -125,9 +128,9 @@ class Attempt:
 
     def is_our_doing(self, exit: RankExited) -> bool:
         """Whether a rank ended so because we told it to."""
-        return self.is_stopping and (
-            exit.exit_code in STOPPED_CODES or exit.reason in ("PREEMPTED", "CANCELLED")
-        )
+        if not self.is_stopping or (self.intent is Intent.NONE and exit.reason in _NEVER_OURS):
+            return False
+        return exit.exit_code in STOPPED_CODES or exit.reason in ("PREEMPTED", "CANCELLED", "HANG")
 
     def final_failure(self) -> Failure | None:
         """Who is to blame, now that all have ended; None if nobody failed."""

@@ -16,7 +16,7 @@ import hashlib
 from oneflow.scheduler.jobs.attempt import Attempt, Intent, Rank, RankPhase, early_exit, name_ranks
 from oneflow.scheduler.jobs.causes import CODES, Failure
 from oneflow.scheduler.jobs.desk import Desk
-from oneflow.scheduler.jobs.ending import close
+from oneflow.scheduler.jobs.ending import close, show_failure
 from oneflow.scheduler.jobs.events import Running, TellNoted, TellPrepare, TellStart, TellStop
 from oneflow.scheduler.jobs.fleet import Fleet
 from oneflow.scheduler.jobs.queue import local_ranks
@@ -213,6 +213,8 @@ class Attempts:
     def fail(self, attempt: Attempt, failure: Failure) -> None:
         """Something went wrong: the others are stopped, at once if it is clear who is to blame."""
         attempt.blame(failure, self.desk.now)
+        if not failure.is_weak:
+            show_failure(self.desk, attempt)
         if not failure.is_weak and not attempt.is_stopping:
             self.stop(attempt, Intent.NONE, f"rank {failure.rank} failed: {failure.reason}")
         self.close_if_over(attempt)
@@ -226,7 +228,8 @@ class Attempts:
             attempt.stop_grace_s = settings.grace_s
             attempt.stop_at = self.desk.now + settings.grace_s + settings.unkillable_s
             for rank in attempt.live_ranks():
-                self.tell_stop(attempt, rank)
+                if not rank.is_failing:
+                    self.tell_stop(attempt, rank)
         self.close_if_over(attempt)
 
     def tell_stop(self, attempt: Attempt, rank: Rank) -> None:
@@ -288,6 +291,7 @@ class Attempts:
             self.stop(attempt, Intent.TIME_LIMIT, f"its time limit of {limit:g} s is over")
             return
         if attempt.failure and desk.now - attempt.failed_at >= settings.settle_s:
+            show_failure(desk, attempt)
             self.stop(attempt, Intent.NONE, "a rank ended because others did")
             return
         for rank in list(attempt.live_ranks()):

@@ -39,6 +39,20 @@ def close(desk: Desk, attempt: Attempt) -> JobRecord:
     return _fail(desk, record, failure_found)
 
 
+def show_failure(desk: Desk, attempt: Attempt) -> None:
+    """Who is to blame, as far as it is known while the other ranks still end. Not durable: until
+    the attempt is over the daemons tell it again.
+    """
+    failure, record = attempt.failure, desk.jobs[attempt.job_id]
+    if failure is None or record.state is JobState.CANCELLING:
+        return
+    if attempt.intent is Intent.TIME_LIMIT:
+        return
+    blame = _blame(failure)
+    del blame["exit_code"]  # the job has none yet
+    desk.note(record.id, **blame)
+
+
 def end_cancelled(desk: Desk, job_id: str) -> JobRecord:
     """The cause says already who cancelled it."""
     failure = Failure("CANCELLED", desk.jobs[job_id].cause, CODES["CANCELLED"])

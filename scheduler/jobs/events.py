@@ -139,6 +139,22 @@ class RankExited:
     at: float = 0.0
     pid: int = 0
     leaving: bool = False
+    seen_s: float = 0.0  # so long before it was told the daemon saw that it fails; 0: it did not
+
+
+@dataclass(frozen=True)
+class RankFailing:
+    """The rank has failed; what is left of it is being cleared away, and `end` itself follows."""
+
+    end: RankExited
+
+    @property
+    def daemon(self) -> str:
+        return self.end.daemon
+
+    @property
+    def epoch(self) -> int:
+        return self.end.epoch
 
 
 @dataclass(frozen=True)
@@ -179,6 +195,7 @@ Event = (
     | DaemonGone
     | DrainAsked
     | RankPrepared
+    | RankFailing
     | RankExited
     | RankProgressed
     | Ticked

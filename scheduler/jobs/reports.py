@@ -17,6 +17,7 @@ from oneflow.scheduler.jobs.causes import (
 from oneflow.scheduler.jobs.desk import Desk
 from oneflow.scheduler.jobs.events import (
     RankExited,
+    RankFailing,
     RankPrepared,
     RankProgressed,
     Rejected,
@@ -56,6 +57,17 @@ class Reports:
         attempt.exits.append(rank.number)
         cause, host = f"{rank.daemon} cannot run it: {event.error}", rank.assignment.node
         self.attempts.fail(attempt, Failure(reason, cause, CODES[reason], rank.number, host))
+
+    def failing(self, event: RankFailing) -> None:
+        """Its devices are not free yet, but whose fault it is is known, and the others can end."""
+        end = replace(event.end, exit_code=shell_code(event.end.exit_code))
+        found = self.attempts.find(end.job_id, end.attempt, end.rank, end.daemon)
+        if found is None or found[1].is_over:
+            return  # its end, which follows or was here first, is judged
+        attempt, rank = found
+        rank.is_failing = True
+        if end.exit_code != 0 and not attempt.is_our_doing(end):
+            self.attempts.fail(attempt, _failure(attempt, rank, end))
 
     def exited(self, event: RankExited) -> None:
         event = replace(event, exit_code=shell_code(event.exit_code))

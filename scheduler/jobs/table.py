@@ -12,6 +12,7 @@ What it relies on, since the code cannot show it:
 * A daemon says nothing on a connection but Hello before it is welcome there. A connection on which
   something came that was refused as `stale_epoch` is closed, after what it is told has been sent.
 * A daemon tells each Exited after every Welcome, until it gets Noted for it.
+* That a rank fails may be told before its Exited, never instead of it.
 * An exit because of a Stop has the reason PREEMPTED, whatever its code is.
 * A daemon that is fenced kills what it runs at once and joins with nothing running; if another one
   of its name is here, it tries again later.
@@ -35,6 +36,7 @@ from oneflow.scheduler.jobs.events import (
     DrainAsked,
     Event,
     RankExited,
+    RankFailing,
     RankPrepared,
     RankProgressed,
     Rejected,
@@ -57,6 +59,7 @@ LOOK_S = 0.1
 RETIRE_S = 10.0  # so often old jobs are looked for
 _WAITING = (JobState.QUEUED, JobState.RESTARTING)
 _GOING_ON = (JobState.STARTING, JobState.RUNNING, JobState.CANCELLING)
+_OfDaemon = DaemonBeat | DaemonGone | RankPrepared | RankFailing | RankExited | RankProgressed
 
 
 class Table:
@@ -166,7 +169,7 @@ class Table:
                 self._drain(event)
             case DaemonJoined():
                 self._join(event)
-            case DaemonBeat() | DaemonGone() | RankPrepared() | RankExited() | RankProgressed():
+            case _:
                 self._hear(event)
 
     # -- users -------------------------------------------------------------------------------------
@@ -314,9 +317,7 @@ class Table:
         self._fleet.give_up(daemon, why)
         self._attempts.lose_daemon(daemon, why)
 
-    def _hear(
-        self, event: DaemonBeat | DaemonGone | RankPrepared | RankExited | RankProgressed
-    ) -> None:
+    def _hear(self, event: _OfDaemon) -> None:
         if not self._fleet.is_current(event.daemon, event.epoch):
             self._refuse_stale(event)
             return
@@ -327,14 +328,14 @@ class Table:
         match event:
             case RankPrepared():
                 self._reports.prepared(event)
+            case RankFailing():
+                self._reports.failing(event)
             case RankExited():
                 self._reports.exited(event)
             case RankProgressed():
                 self._reports.progressed(event)
 
-    def _refuse_stale(
-        self, event: DaemonBeat | DaemonGone | RankPrepared | RankExited | RankProgressed
-    ) -> None:
+    def _refuse_stale(self, event: _OfDaemon) -> None:
         known = self._fleet.daemons.get(event.daemon)
         if isinstance(event, DaemonGone):
             return  # of a connection that has been replaced

@@ -169,9 +169,11 @@ class Rig:
 
     # -- holding -----------------------------------------------------------------------------------
 
-    def arm(self, name: str) -> None:
-        """The next process that comes to that place is held there."""
-        (self.hold / name).touch()
+    def arm(self, name: str, action: str = "") -> None:
+        """The next process that comes to that place is held there, or does what is said."""
+        whole = self.hold / f".{name}"
+        whole.write_text(action)
+        whole.rename(self.hold / name)
 
     def held(self, name: str, timeout_s: float = 20.0) -> int:
         """The pid of the process that is held."""

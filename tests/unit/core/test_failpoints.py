@@ -106,6 +106,33 @@ def test_one_process_is_held_until_it_is_let_go(tmp_path: Path) -> None:
     assert not thread.is_alive()
 
 
+def test_who_would_be_held_may_be_told_to_do_something_else(tmp_path: Path) -> None:
+    arm({"ONEFLOW_TESTING": "1", "ONEFLOW_FAILPOINTS": f"ckpt.write=hold:{tmp_path}"})
+    (tmp_path / "ckpt.write").write_text("error:EIO")
+    with pytest.raises(OSError, match=r"ckpt\.write"):
+        failpoint("ckpt.write")
+    failpoint("ckpt.write")
+
+
+def test_nobody_else_runs_while_the_interpreter_is_kept() -> None:
+    arm({"ONEFLOW_TESTING": "1", "ONEFLOW_FAILPOINTS": "worker.step=gil:0.3"})
+    turns: list[float] = []
+    is_over = threading.Event()
+
+    def turn() -> None:
+        while not is_over.is_set():
+            turns.append(time.monotonic())
+            time.sleep(0.001)
+
+    thread = threading.Thread(target=turn)
+    thread.start()
+    failpoint("worker.step")
+    ended_at = time.monotonic()
+    is_over.set()
+    thread.join()
+    assert not [at for at in turns if ended_at - 0.25 < at < ended_at - 0.05]
+
+
 @pytest.mark.parametrize(("action", "code"), [("kill", -9), ("sleep:0.01", 0), ("stop:0.2", 0)])
 def test_what_happens_to_a_process(action: str, code: int) -> None:
     text = "import os; from oneflow.core import failpoints as f; f.arm(os.environ); "

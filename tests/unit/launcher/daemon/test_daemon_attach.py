@@ -20,13 +20,21 @@ from oneflow.protos import cluster_pb2 as pb
 
 def test_pauses_grow_at_random_between_their_limits() -> None:
     backoff = Backoff(random.Random(1))
-    pauses = [backoff.next_s() for _ in range(200)]
+    pauses = [backoff.next_s(60.0) for _ in range(200)]
     assert all(0.2 <= pause <= 5.0 for pause in pauses)
     assert max(pauses[:3]) <= 0.8
     assert len(set(pauses)) == len(pauses) - pauses.count(0.2) + (0.2 in pauses)
     assert max(pauses) > 4.0
     backoff.reset()
-    assert backoff.next_s() == 0.2
+    assert backoff.next_s(60.0) == 0.2
+
+
+def test_who_is_awaited_comes_back_in_time() -> None:
+    """A new scheduler gives up whom it has not heard for act_s."""
+    for act_s in (0.3, 2.5, 10.0):
+        backoff = Backoff(random.Random(2))
+        pauses = [backoff.next_s(act_s) for _ in range(100)]
+        assert max(pauses) <= max(act_s / 3, 0.2)
 
 
 class Refusal:

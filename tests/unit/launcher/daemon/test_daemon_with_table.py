@@ -168,6 +168,11 @@ def told(action: Any) -> e.Event | None:
     return e.NotedTold(key)
 
 
+def exited(who: str, epoch: int, action: e.SayExited) -> s.RankExited:
+    end = action.exit_code, action.reason, action.cause, action.last_step
+    return s.RankExited(who, epoch, *action.key, *end, leaving=action.leaving)
+
+
 class SimulatedDaemon:
     def __init__(self, world: World, scheduler: SimulatedScheduler, index: int) -> None:
         self.world, self.scheduler, self.index = world, scheduler, index
@@ -297,10 +302,10 @@ class SimulatedDaemon:
                 self.say(s.RankPrepared(who, epoch, *answer, action.error, action.reason))
             case e.SayProgress(key=key):
                 self.say(s.RankProgressed(who, epoch, *key, action.step))
-            case e.SayExited(key=key):
-                end = action.exit_code, action.reason, action.cause, action.last_step
-                said = s.RankExited(who, epoch, *key, *end, leaving=action.leaving)
-                self.say(said)
+            case e.SayExited():
+                self.say(exited(who, epoch, action))
+            case e.SayFailing(end=end):
+                self.say(s.RankFailing(exited(who, epoch, end)))
             case e.Leave():
                 self.leave()
             case e.Rejoin(pause_s=pause_s):

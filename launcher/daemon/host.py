@@ -79,6 +79,7 @@ class Host:
         self._gathering: dict[AttemptKey, asyncio.Task[None]] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
         self._counts: dict[AttemptKey, Listener] = {}
+        self._labels: dict[str, set[tuple[str, ...]]] = {}  # of what ranks have counted
         self._unkillable: list[int] = []
         self._num_groups = 0
         self._hierarchies = find_hierarchies()
@@ -164,7 +165,9 @@ class Host:
 
     def _count(self, key: AttemptKey, told: list[Told]) -> None:
         """What a rank has counted."""
-        listener = self._counts.setdefault(key, Listener(METRICS, key.job_id))
+        listener = self._counts.get(key)
+        if listener is None:
+            listener = self._counts[key] = Listener(METRICS, key.job_id, self._labels)
         for _ in range(listener.take(told)):
             DAEMON.message_rejected("malformed")
 

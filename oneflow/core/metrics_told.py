@@ -352,22 +352,23 @@ class Teller:
     def _of(self, family: Family) -> Iterator[Told]:
         for labels, value, buckets in family.read(self._metrics):
             key, now = (family.name, labels), (value, buckets)
-            before = self._said.get(key, (0.0, ()))
-            is_news = (
-                value > 0
-                if family.how is How.MOST
-                else now != before and any((value, *buckets, before[0]))
-            )
+            is_news = value > 0 if family.how is How.MOST else now != self._said.get(key)
             if is_news:
                 self._said[key] = now
                 yield Told(family.name, labels, value, buckets)
 
 
 class Listener:
-    """Of a daemon: adds what one rank of `job` tells to what this process shows."""
+    """Of a daemon: adds what one rank of `job` tells to what this process shows.
 
-    def __init__(self, metrics: Metrics, job: str) -> None:
+    seen: labels by family of all ranks so far, of which there may be few.
+    """
+
+    def __init__(
+        self, metrics: Metrics, job: str, seen: dict[str, set[Labels]] | None = None
+    ) -> None:
         self._metrics, self._job = metrics, job
+        self._seen: dict[str, set[Labels]] = {} if seen is None else seen
         self._heard: dict[str, dict[Labels, tuple[float, tuple[int, ...]]]] = {}
 
     def take(self, told: Iterable[Told]) -> int:
@@ -387,9 +388,10 @@ class Listener:
         family = BY_NAME.get(told.name)
         if family is None or not family.knows(told.labels) or not 0 <= told.value < 1e300:
             return False
-        heard = self._heard.setdefault(told.name, {})
-        if told.labels not in heard and len(heard) >= MAX_LABELS:
+        heard, seen = self._heard.setdefault(told.name, {}), self._seen.setdefault(told.name, set())
+        if told.labels not in seen and len(seen) >= MAX_LABELS:
             return False
+        seen.add(told.labels)
         value, buckets = told.value, told.buckets
         if family.how is How.COUNT:
             value, buckets = _growth(heard.get(told.labels, (0.0, ())), told)

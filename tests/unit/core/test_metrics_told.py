@@ -1,0 +1,185 @@
+"""What ranks tell of their numbers, and what becomes of it at a daemon."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from test_metrics import samples
+
+from oneflow.core.host_memory import host_capacity, own_memory
+from oneflow.core.metrics import FAST_BUCKETS, Metrics
+from oneflow.core.metrics_told import FAMILIES, MAX_LABELS, How, Listener, Teller, Told
+
+
+def worked(seed: int = 0) -> Metrics:
+    """A rank that has done something of every kind."""
+    rng, m = random.Random(seed), Metrics()
+    for kind in ("segment", "boxing"):
+        m.act(kind, rng.randint(1, 9))
+        m.actor(kind).durations.observe(rng.random())
+        m.wait(kind, "no_input", rng.random())
+        m.wait(kind, "no_free_register", rng.random())
+        m.actor_states[kind, "waiting_input"] = rng.randint(1, 5)
+    m.set_registers("compute", "free", 3)
+    m.set_registers("transfer", "in_use", 0)
+    shm = m.transport("shm")
+    shm.message_nbytes = 8
+    shm.sent, shm.received = rng.randint(10, 99), rng.randint(10, 99)
+    shm.latency.observe(3e-5)
+    m.message_sent("tcp", 1000)
+    m.collective("all_reduce", rng.randint(1, 4096), 0.001)
+    m.set_device_memory("reserved", 700)
+    m.set_device_memory("used", 400)
+    m.pinned(4096)
+    m.device_failed("launch")
+    m.looked_up(64)
+    m.step("Graph_0", 0.25, samples=32)
+    m.nonfinite("Graph_0", "loss")
+    m.saved("write", 0.5)
+    m.checkpoint("write", 5000)
+    m.checkpoint_failed("DISK_FULL")
+    return m
+
+
+def test_a_daemon_shows_what_its_rank_has_counted() -> None:
+    rank, daemon = worked(), Metrics()
+    daemon.act("segment", 100)  # of the ranks before
+    told = Teller(rank).news()
+    assert {t.name for t in told} == {f.name for f in FAMILIES} - {"mailbox_depth"}
+    assert Listener(daemon, "j7").take(told) == 0
+    here, there = samples(daemon), samples(rank)
+    job, segment = ("job", "j7"), ("kind", "segment")
+    acts = there["oneflow_actor_acts_total", (segment,)]
+    assert here["oneflow_actor_acts_total", (segment,)] == 100 + acts
+    assert here["oneflow_train_steps_total", (job,)] == 1
+    assert here["oneflow_train_samples_total", (job,)] == 32
+    assert here["oneflow_train_nonfinite_total", (job, ("where", "loss"))] == 1
+    assert here["oneflow_device_memory_peak_bytes", ()] == 700
+    same = [
+        key
+        for key in there
+        if not key[0].startswith(("oneflow_train_", "oneflow_build", "oneflow_scheduler"))
+        and key[0] not in ("oneflow_actor_acts_total", "oneflow_host_memory_bytes")
+        and not (key[0] == "oneflow_device_memory_bytes" and key[1][0][1] in ("free", "limit"))
+    ]
+    assert len(same) > 140
+    assert {key: here[key] for key in same} == {key: there[key] for key in same}
+    pinned = ("oneflow_host_memory_bytes", (("kind", "pinned"),))
+    assert here[pinned] == there[pinned] == 4096
+
+
+def test_only_what_changed_is_told_again() -> None:
+    rank, daemon = worked(), Metrics()
+    teller, listener = Teller(rank), Listener(daemon, "j")
+    listener.take(teller.news())
+    rank.act("segment", 2)
+    rank.transport("shm").note_depth(6)
+    told = teller.news()
+    always = {"host_memory", "device_memory_peak"}
+    assert {t.name for t in told} - always == {"acts", "mailbox_depth"}
+    listener.take(told)
+    assert samples(daemon)["oneflow_mailbox_depth_max", ()] == 6
+    assert {t.name for t in teller.news()} <= always
+    assert samples(daemon)["oneflow_mailbox_depth_max", ()] == 0
+
+
+def test_no_counter_goes_down_from_rank_to_rank() -> None:
+    """Each attempt begins at zero; some end without a last word."""
+    rng, daemon = random.Random(5), Metrics()
+    before: dict[object, float] = {}
+    for attempt in range(20):
+        rank, listener = worked(attempt), Listener(daemon, f"j{attempt % 3}")
+        teller = Teller(rank)
+        for _ in range(rng.randint(0, 3)):
+            assert listener.take(teller.news()) == 0
+            rank.act("segment", rng.randint(0, 5))
+            rank.step("Graph_0", rng.random(), 8)
+        if rng.random() < 0.5:
+            listener.ended()
+        now = {
+            key: value
+            for key, value in samples(daemon).items()
+            if key[0].endswith(("_total", "_bucket", "_count", "_sum"))
+        }
+        assert all(now[key] >= value for key, value in before.items())
+        before = dict(now)
+    assert len(before) > 150
+
+
+def test_what_a_rank_held_is_gone_with_it() -> None:
+    rank, daemon = worked(), Metrics()
+    listener = Listener(daemon, "j")
+    listener.take(Teller(rank).news())
+    listener.ended()
+    assert not any(daemon.registers.values())
+    assert not any(daemon.actor_states.values())
+    assert not any(daemon.device_memory.values())
+    assert not any(daemon.host_memory.values())
+    assert daemon.device_memory_peak == 700
+    assert daemon.actors["segment"].acts == rank.actors["segment"].acts
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        Told("nothing_like_it", (), 1.0),
+        Told("acts", ("a kind",), 1.0),
+        Told("acts", ("x" * 65,), 1.0),
+        Told("acts", (), 1.0),
+        Told("acts", ("segment", "more"), 1.0),
+        Told("acts", ("segment",), -1.0),
+        Told("acts", ("segment",), float("nan")),
+        Told("acts", ("segment",), float("inf")),
+        Told("acts", ("segment",), 3.0),  # less than before
+        Told("wait_seconds", ("segment", "no_idea"), 1.0),
+        Told("registers", ("user", "free"), 1.0),
+        Told("checkpoint_failures", ("SOMETHING",), 1.0),
+        Told("act_seconds", ("segment",), 9.0, (5,)),  # of one bucket less than before
+    ],
+)
+def test_nonsense_changes_nothing(told: Told) -> None:
+    daemon = Metrics()
+    listener = Listener(daemon, "j")
+    assert listener.take([Told("acts", ("segment",), 7.0)]) == 0
+    assert listener.take([Told("act_seconds", ("segment",), 1.0, (6, 1))]) == 0
+    before = samples(daemon)
+    assert listener.take([told]) == 1
+    after = samples(daemon)
+    moving = "oneflow_host_memory_bytes", "oneflow_device_memory_bytes"
+    assert {k: v for k, v in after.items() if k[0] not in moving} == {
+        k: v for k, v in before.items() if k[0] not in moving
+    }
+
+
+def test_a_rank_cannot_make_endless_series() -> None:
+    daemon = Metrics()
+    told = [Told("acts", (f"kind{i}",), 1.0) for i in range(1000)]
+    seen: dict[str, set[tuple[str, ...]]] = {}
+    assert Listener(daemon, "j", seen).take(told[:10]) == 0
+    assert Listener(daemon, "k", seen).take(told) == 1000 - MAX_LABELS
+    assert len(daemon.actors) == MAX_LABELS
+
+
+def test_more_buckets_than_there_are_do_no_harm() -> None:
+    daemon = Metrics()
+    told = Told("act_seconds", ("segment",), 1.0, (1,) * 1000)
+    assert Listener(daemon, "j").take([told]) == 0
+    assert sum(daemon.actor("segment").durations.counts) == len(FAST_BUCKETS) + 1
+
+
+def test_rows_say_how_they_are_added() -> None:
+    assert {f.name for f in FAMILIES if f.how is How.NOW} == {
+        "actors",
+        "registers",
+        "device_memory",
+        "host_memory",
+    }
+    assert len({f.name for f in FAMILIES}) == len(FAMILIES)
+
+
+def test_memory_of_process_and_host() -> None:
+    own, host = own_memory(), host_capacity()
+    assert 0 <= own["shared"] <= own["rss"] < host["limit"]
+    assert 0 < host["free"] <= host["limit"]
+    assert host_capacity(1 << 20) == {"free": 1 << 20, "limit": 1 << 20}

@@ -333,16 +333,18 @@ class DebugRequest(_message.Message):
     def __init__(self, job_id: _Optional[str] = ..., what: _Optional[str] = ..., ranks: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class DebugPiece(_message.Message):
-    __slots__ = ("rank", "host", "text", "error")
+    __slots__ = ("rank", "host", "text", "error", "phase")
     RANK_FIELD_NUMBER: _ClassVar[int]
     HOST_FIELD_NUMBER: _ClassVar[int]
     TEXT_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
+    PHASE_FIELD_NUMBER: _ClassVar[int]
     rank: int
     host: str
     text: str
     error: str
-    def __init__(self, rank: _Optional[int] = ..., host: _Optional[str] = ..., text: _Optional[str] = ..., error: _Optional[str] = ...) -> None: ...
+    phase: str
+    def __init__(self, rank: _Optional[int] = ..., host: _Optional[str] = ..., text: _Optional[str] = ..., error: _Optional[str] = ..., phase: _Optional[str] = ...) -> None: ...
 
 class Empty(_message.Message):
     __slots__ = ()

@@ -47,6 +47,7 @@ from oneflow.launcher.daemon.events import (
     Ticked,
     TreeEnded,
 )
+from oneflow.launcher.daemon.inspecting import Inspector
 from oneflow.launcher.daemon.rank import Place, Rank
 from oneflow.launcher.daemon.requests import Requests
 from oneflow.launcher.daemon.settings import DaemonSettings
@@ -88,6 +89,7 @@ class Host:
         self._cache = BlobCache(settings.state_dir / "cache", settings.cache_nbytes)
         self.warm = WarmWorker(settings, self._make_group, self._spared, self._watch_exit)
         self._requests = Requests(settings, self._running_writers, self._running_rank, self.link)
+        self._inspector = Inspector(settings, self._running_rank, self.link)
         self.on_ready: Callable[[bool], None] = lambda is_ready: None
 
     # -- life --------------------------------------------------------------------------------------
@@ -276,6 +278,8 @@ class Host:
                 self._spawn(self._requests.read_file(message.read_file))
             case "infer":
                 self._requests.infer(message.infer)
+            case "inspect":
+                self._spawn(self._inspector.inspect(message.inspect))
             case "forget":
                 key = key_of_job(message.forget)
                 self._spawn(asyncio.to_thread(self._forget, key))

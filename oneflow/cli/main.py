@@ -17,6 +17,7 @@ class _Verbs(LazyVerbs):
         "scheduler": ("oneflow.cli.services", "scheduler", "A cluster's scheduler, in foreground."),
         "daemon": ("oneflow.cli.services", "daemon", "A device's daemon, in the foreground."),
         "top": ("oneflow.cli.top", "top", "What a cluster does, now."),
+        "debug": ("oneflow.cli.debug", "debug", "Why a job is stuck: stack, dump."),
         "ckpt": ("oneflow.cli.ckpt", "ckpt", "Checkpoints: ls, verify."),
         "config": ("oneflow.cli.config", "config", "What is configured, and where."),
     }

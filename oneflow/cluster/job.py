@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     Array = np.ndarray[Any, Any]
 
 MAX_REQUEST_NBYTES = (4 << 20) - (16 << 10)
+DEBUG_S = 120.0  # thousands of ranks are not asked all at once
 LOOK_S = 0.5  # between looks at a job whose stream ended early
 
 
@@ -53,6 +54,17 @@ class RankWaits:
     rank: int
     waiting: str
     shares: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class RankDebug:
+    """What a rank does now. phase: as the scheduler sees it.  error: why there is no text."""
+
+    rank: int
+    host: str
+    phase: str
+    text: str
+    error: str
 
 
 class Job:
@@ -183,6 +195,16 @@ class Job:
         """
         reader = LogReader(self._connection, self.id, ranks, attempt, stream, since)
         return reader.lines(follow, lambda: self.status().state.is_final)
+
+    def debug(self, what: str, ranks: tuple[int, ...] = ()) -> Iterator[RankDebug]:
+        """Of each rank (none named: all) its stacks, what="stack", or all that its daemon knows of
+        it as JSON, what="dump", as they come. Who does not answer within 10 s has an error.
+        """
+        from oneflow.protos import cluster_pb2 as pb
+
+        request = pb.DebugRequest(job_id=self.id, what=what, ranks=ranks)
+        for p in self._connection.stream("Jobs", "Debug", request, DEBUG_S):
+            yield RankDebug(p.rank, p.host, p.phase, p.text, p.error)
 
     # ---- what it gives ---------------------------------------------------------------------------
 

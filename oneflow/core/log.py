@@ -16,7 +16,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timezone
 from typing import Any
 
@@ -44,6 +44,13 @@ def get_logger(name: str) -> logging.Logger:
 def facts(**values: Any) -> dict[str, Any]:
     """Key-value pairs for a record; JSON keeps their types."""
     return {"facts": values}
+
+
+def mask(text: str, secrets: Iterable[str] = ()) -> str:
+    """`text` without these secrets and without the values of whatever is named like one."""
+    for secret in secrets:
+        text = text.replace(secret, MASK)
+    return _SECRET_NAME.sub(rf"\1{MASK}", text)
 
 
 class Context:
@@ -104,9 +111,7 @@ class Context:
 
     def mask(self, text: str) -> str:
         """Without the job's token and the values of whatever is named like a secret."""
-        for secret in self.secrets:
-            text = text.replace(secret, MASK)
-        return _SECRET_NAME.sub(rf"\1{MASK}", text)
+        return mask(text, self.secrets)
 
 
 class TextFormatter(logging.Formatter):

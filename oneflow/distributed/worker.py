@@ -30,11 +30,7 @@ def main(argv: list[str]) -> None:
     """Runs argv[0] (or, after -m, the module argv[1]) with the rest as its arguments."""
     if sys.stderr is not None:
         faulthandler.enable(all_threads=False)  # the thread that crashed says enough
-        # The launcher asks a stuck rank for its stacks. Not by a Python handler: those wait for the
-        # interpreter lock, which may be what the rank is stuck with. One that says what the actors
-        # wait for comes after the stacks, if it gets to run.
-        signal.signal(signal.SIGUSR2, say_what_it_waits_for)
-        faulthandler.register(signal.SIGUSR2, all_threads=True, chain=True)
+        answer_for_stacks()
     own_frame = sys._getframe()
     show_pulse()
     try:
@@ -58,6 +54,16 @@ def main(argv: list[str]) -> None:
         elif sys.stderr is not None:
             print(f"oneflow: as another rank: {summary(error, shown)}", file=sys.stderr)
         sys.exit(exit_code(error))
+
+
+def answer_for_stacks() -> None:
+    """The launcher asks a stuck rank for its stacks, with SIGUSR2; they come on standard error.
+
+    Not by a Python handler: those wait for the interpreter lock, which may be what the rank is
+    stuck with. One that says what the actors wait for comes after the stacks, if it gets to run.
+    """
+    signal.signal(signal.SIGUSR2, say_what_it_waits_for)
+    faulthandler.register(signal.SIGUSR2, all_threads=True, chain=True)
 
 
 def end_undisturbed(error: BaseException) -> None:

@@ -25,6 +25,7 @@ from oneflow.core.config import Config, set_config
 from oneflow.core.errors import InternalError, OneFlowError, ProtocolError
 from oneflow.core.frames import Frames
 from oneflow.distributed import ending
+from oneflow.distributed.worker import answer_for_stacks
 from oneflow.distributed.world import close_world
 from oneflow.jobs.stopping import Stop, StoppedError
 from oneflow.jobs.threads import limit_threads
@@ -112,6 +113,7 @@ def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m oneflow.jobs.worker")
     parser.add_argument("--fd", type=int, required=True, help="of the socket to the daemon")
     args = parser.parse_args(argv)
+    answer_for_stacks()
     failpoints.arm(os.environ)
     roots = Config.from_env().data_roots  # as whoever runs the daemon allows, not the job
     pulse.start(os.environ)

@@ -44,6 +44,7 @@ ROLES: Mapping[str, str] = {
     "/oneflow.Jobs/Upload": "submit",
     "/oneflow.Jobs/FindBlob": "submit",
     "/oneflow.Jobs/Outputs": "view",
+    "/oneflow.Jobs/Debug": "submit",
     "/oneflow.Cluster/Status": "view",
     "/oneflow.Cluster/Drain": "admin",
     "/oneflow.Cluster/Shutdown": "admin",

@@ -111,6 +111,9 @@ class DaemonsService(cluster_pb2_grpc.DaemonsServicer):
             case "infer":
                 line.answer_infer(message.infer)
                 return
+            case "inspected":
+                line.answer_inspect(message.inspected)
+                return
             case "file":
                 line.answer_file(message.file)
                 return

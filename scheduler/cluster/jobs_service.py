@@ -16,6 +16,7 @@ from oneflow.protos import cluster_pb2_grpc
 from oneflow.scheduler.cluster.audit import Audit
 from oneflow.scheduler.cluster.auth import Caller, caller
 from oneflow.scheduler.cluster.blobs import Blobs
+from oneflow.scheduler.cluster.debugging import Debugger
 from oneflow.scheduler.cluster.driver import Driver, by_id
 from oneflow.scheduler.cluster.lines import Line, Lines
 from oneflow.scheduler.cluster.logs import LogRelay, Wanted
@@ -66,6 +67,7 @@ class JobsService(cluster_pb2_grpc.JobsServicer):
         self._metrics, self._spool_dir = metrics, spool_dir
         self._allow_scripts, self._is_stopping = allow_scripts, is_stopping
         self._logs = LogRelay(driver, lines)
+        self._debugger = Debugger(driver, lines)
 
     # -- submitting --------------------------------------------------------------------------------
 
@@ -229,6 +231,11 @@ class JobsService(cluster_pb2_grpc.JobsServicer):
         async for data in line.read_file(wire, self._spool_dir, OUTPUT_IDLE_S):
             for start in range(0, len(data), CHUNK_NBYTES):
                 yield pb.BlobChunk(data=data[start : start + CHUNK_NBYTES])
+
+    async def Debug(self, request: pb.DebugRequest, context: Any) -> AsyncIterator[pb.DebugPiece]:
+        self._owner("debug", request.job_id)
+        async for piece in self._debugger.read(request):
+            yield piece
 
     def _home(self, record: JobRecord) -> Line:
         """A daemon of the node where rank 0 keeps what it makes."""

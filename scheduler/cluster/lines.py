@@ -40,6 +40,7 @@ class Line:
         self._numbers = itertools.count(1)
         self._logs: dict[int, asyncio.Future[pb.LogData]] = {}
         self._infers: dict[int, asyncio.Future[pb.InferData]] = {}
+        self._inspects: dict[int, asyncio.Future[pb.Inspected]] = {}
         self._files: dict[int, Spool] = {}
 
     def send(self, message: pb.SchedulerMessage) -> None:
@@ -59,6 +60,7 @@ class Line:
         self.mail.put_nowait(None)
         error = UnavailableError(f"daemon {self.daemon} is not connected: {why}")
         waiting: list[asyncio.Future[Any]] = [*self._logs.values(), *self._infers.values()]
+        waiting += self._inspects.values()
         for future in waiting:
             if not future.done():
                 future.set_exception(error)
@@ -96,6 +98,20 @@ class Line:
         finally:
             del self._infers[number]
 
+    async def inspect(self, request: pb.Inspect, timeout_s: float) -> pb.Inspected:
+        """Raises UnavailableError or DeadlineError."""
+        self._check_open()
+        request.request = number = next(self._numbers)
+        future: asyncio.Future[pb.Inspected] = asyncio.get_running_loop().create_future()
+        self._inspects[number] = future
+        try:
+            self.send(pb.SchedulerMessage(inspect=request))
+            return await asyncio.wait_for(future, timeout_s)
+        except asyncio.TimeoutError:
+            raise DeadlineError(f"no answer within {timeout_s:g} s") from None
+        finally:
+            del self._inspects[number]
+
     async def read_file(
         self, request: pb.ReadFile, folder: Path, idle_s: float
     ) -> AsyncIterator[bytes]:
@@ -116,7 +132,8 @@ class Line:
     def _check_open(self) -> None:
         if not self.is_open:
             raise UnavailableError(f"daemon {self.daemon} is not connected")
-        if len(self._logs) + len(self._infers) + len(self._files) >= MAX_REQUESTS:
+        waiting = (self._logs, self._infers, self._inspects, self._files)
+        if sum(map(len, waiting)) >= MAX_REQUESTS:
             raise UnavailableError(f"daemon {self.daemon} has {MAX_REQUESTS} requests to answer")
 
     # -- answers -----------------------------------------------------------------------------------
@@ -128,13 +145,18 @@ class Line:
     def answer_infer(self, data: pb.InferData) -> None:
         _answer(self._infers.get(data.request), data)
 
+    def answer_inspect(self, data: pb.Inspected) -> None:
+        _answer(self._inspects.get(data.request), data)
+
     def answer_file(self, data: pb.FileData) -> None:
         spool = self._files.get(data.request)
         if spool is not None:
             spool.add(data)
 
 
-def _answer(future: asyncio.Future[Any] | None, data: pb.LogData | pb.InferData) -> None:
+def _answer(
+    future: asyncio.Future[Any] | None, data: pb.LogData | pb.InferData | pb.Inspected
+) -> None:
     if future is not None and not future.done():
         future.set_result(data)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
+from oneflow.scheduler.cluster.audit import AUDIT_FILE, Audit
 from oneflow.scheduler.jobs.records import TokenRecord
 from oneflow.scheduler.jobs.store import SqliteStore
 from oneflow.scheduler.jobs.tokens import digest_of, new_secret, read_token_file, write_token_file
@@ -30,9 +31,21 @@ def prepare_tokens(base: Path, config: Path) -> None:
     store = SqliteStore(state / DATABASE)
     try:
         known = {(token.name, token.digest) for token in store.tokens() if not token.revoked}
-        store.put_tokens(t for t in wanted if (t.name, t.digest) not in known)
+        added = [t for t in wanted if (t.name, t.digest) not in known]
+        store.put_tokens(added)
     finally:
         store.close()
+    _note(state, added)
+
+
+def _note(state: Path, added: list[TokenRecord]) -> None:
+    """In the audit log, as any other token."""
+    audit = Audit(state / AUDIT_FILE)
+    try:
+        for token in added:
+            audit.note("token_create", "", "", name=token.name, role=token.role, why="cluster up")
+    finally:
+        audit.close()
 
 
 def _secret(path: Path) -> str:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from oneflow.core.errors import ConfigError
 from oneflow.core.log import get_logger
 
 AUDIT_FILE = "audit.log"
@@ -20,13 +21,17 @@ log = get_logger(__name__)
 
 class Audit:
     """Appends to <state>/audit.log (mode 0600). A disk that is full is logged, not raised: the
-    cluster goes on.
+    cluster goes on. Raises ConfigError if there can be none.
     """
 
     def __init__(self, path: Path, wall: Callable[[], float] = time.time) -> None:
         self._path = path
         self._wall = wall
-        self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
+        try:
+            self._fd = os.open(path, flags, 0o600)
+        except OSError as error:
+            raise ConfigError(f"cannot write {path}: {error.strerror}") from None
         self._failures_in = (0, 0)  # second, failures in it
         self._left_out = 0
         self.is_new = False  # something is not durable yet

@@ -22,14 +22,22 @@ from oneflow.core.errors import AuthError, OneFlowError, ProtocolError
 from oneflow.core.log import get_logger
 from oneflow.scheduler.cluster.audit import Audit
 from oneflow.scheduler.cluster.metrics import ClusterMetrics
-from oneflow.scheduler.cluster.refusals import ERROR_KEY, DeniedError, ExhaustedError, status_of
+from oneflow.scheduler.cluster.refusals import (
+    ERROR_KEY,
+    DeniedError,
+    ExhaustedError,
+    UnavailableError,
+    status_of,
+)
 from oneflow.scheduler.cluster.settings import Limits
+from oneflow.scheduler.cluster.strangers import PREFIX as STRANGERS_PREFIX
+from oneflow.scheduler.cluster.strangers import Strangers
+from oneflow.scheduler.cluster.tls import PARTS
 from oneflow.scheduler.cluster.wire import MAX_MESSAGE_NBYTES
 from oneflow.scheduler.jobs import tokens as token_rules
 from oneflow.scheduler.jobs.records import TokenRecord
 
 AUTHORIZATION = "authorization"
-OPEN_PREFIX = "/grpc.health.v1.Health/"
 ROLES: Mapping[str, str] = {
     "/oneflow.Jobs/Submit": "submit",
     "/oneflow.Jobs/Get": "view",
@@ -59,6 +67,8 @@ ROLES: Mapping[str, str] = {
 
 UNBOUNDED = frozenset(("/oneflow.Jobs/Infer",))  # as large as gRPC lets through
 UNPACED = frozenset(("/oneflow.Jobs/Infer",))  # limited by how many wait, not by how often
+PARTS_BY_NAME = {f"oneflow-{part}".encode(): part for part in PARTS}  # as certificates have them
+DAEMON_NAME = b"oneflow-daemon"
 MAX_LIMITED = 10_000  # tokens whose use is remembered
 
 log = get_logger(__name__)
@@ -97,6 +107,14 @@ class Tokens:
     def find(self, secret: str) -> TokenRecord:
         """Raises AuthError."""
         return token_rules.find(self.records, secret, self._wall())
+
+    def is_known(self, secret: str) -> bool:
+        """Whether it is a token's, which says nothing of what it may do."""
+        try:
+            self.find(secret)
+        except AuthError:
+            return False
+        return True
 
     def valid_digests(self) -> set[bytes]:
         """Of the tokens that may be used now."""
@@ -154,13 +172,17 @@ class Guard(aio.ServerInterceptor):  # type: ignore[misc]
         self._audit, self._metrics, self._now = audit, metrics, now
         self._uses: dict[str, Use] = {}
         self._streams: set[_Call] = set()
+        self._strangers = Strangers()
 
     async def intercept_service(self, continuation: Any, details: Any) -> Any:
         handler = await continuation(details)
         method = str(details.method)
-        if handler is None or method.startswith(OPEN_PREFIX):
-            return handler
-        return _guarded(self, handler, method)
+        if handler is None:
+            return None
+        if method.startswith(STRANGERS_PREFIX):
+            return self._strangers.guarded(handler)
+        secret = _secret(details.invocation_metadata or ())
+        return _guarded(self, handler, method, reads_message=self._tokens.is_known(secret))
 
     # -- streams -----------------------------------------------------------------------------------
 
@@ -211,6 +233,24 @@ class Guard(aio.ServerInterceptor):  # type: ignore[misc]
             use.open_stream()
         return token, Caller(token.name, token.role, peer), use
 
+    def check_certificate(self, method: str, token: TokenRecord, context: Any) -> None:
+        """A certificate that `init_tls` made says for which part; only a daemon's may attach.
+
+        Raises DeniedError. One of another authority's making, which says nothing, may do what its
+        token may.
+        """
+        names = context.auth_context().get("x509_subject_alternative_name", ())
+        parts = PARTS_BY_NAME.keys() & {bytes(name) for name in names}
+        if ROLES.get(method) != "daemon" or not parts or DAEMON_NAME in parts:
+            return
+        shown = ", ".join(sorted(PARTS_BY_NAME[name] for name in parts))
+        self.denied(method, token, str(context.peer()))
+        raise DeniedError(f"the certificate is for {shown}; this needs the one of a daemon")
+
+    def denied(self, method: str, token: TokenRecord, peer: str) -> None:
+        """Who is known asked for what is not theirs."""
+        self._failed("role", method, peer, token.name)
+
     def check_size(self, method: str, request: Any) -> None:
         if method not in UNBOUNDED and request.ByteSize() > MAX_MESSAGE_NBYTES:
             self._metrics.message_rejected("oversize")
@@ -257,21 +297,33 @@ def _secret(metadata: Iterable[tuple[str, Any]]) -> str:
 # ---- handlers ------------------------------------------------------------------------------------
 
 
-def _guarded(guard: Guard, handler: Any, method: str) -> Any:
-    """A handler of the same kind, which gRPC insists on."""
+def _guarded(guard: Guard, handler: Any, method: str, reads_message: bool) -> Any:
+    """reads_message: False for who will be refused: gRPC would first wait for the message of a call
+    that has one, which need never come, and call us after that.
+    """
     ways = {
         (False, False): ("unary_unary", _one_answer),
         (False, True): ("unary_stream", _many_answers),
         (True, False): ("stream_unary", _one_answer),
         (True, True): ("stream_stream", _many_answers),
     }
-    name, wrap = ways[handler.request_streaming, handler.response_streaming]
+    streams = handler.request_streaming, handler.response_streaming
+    behaviour = getattr(handler, ways[streams][0])
+    takes_stream = handler.request_streaming or not reads_message
+    if takes_stream and not handler.request_streaming:
+        behaviour = _late
+    name, wrap = ways[takes_stream, handler.response_streaming]
     make = getattr(grpc, f"{name}_rpc_method_handler")
     return make(
-        wrap(guard, getattr(handler, name), method, handler.request_streaming),
+        wrap(guard, behaviour, method, takes_stream),
         request_deserializer=_lenient(handler.request_deserializer),
         response_serializer=handler.response_serializer,
     )
+
+
+def _late(request: Any, context: Any) -> Any:
+    """For a token that was made between the two looks at it."""
+    raise UnavailableError("the token has only just become valid: call again")
 
 
 class _Malformed:
@@ -351,11 +403,14 @@ class _Call:
         self.token: TokenRecord | None = None
         self._started = time.perf_counter()
         self._code = "OK"
+        self._is_let_in = False
 
     def begin(self, request: Any) -> None:
         self.token, who, self._use = self._guard.admit(self._method, self._context, self._is_stream)
         if self._is_stream:
             self._guard.opened(self)
+        self._guard.check_certificate(self._method, self.token, self._context)
+        self._is_let_in = True
         _caller.set(who)
         if request is not None:
             self._guard.check_size(self._method, _checked(request))
@@ -374,6 +429,8 @@ class _Call:
             self._code = status_of(error)
             if isinstance(error, ProtocolError):
                 self._guard.malformed()
+            if isinstance(error, DeniedError) and self._is_let_in and self.token is not None:
+                self._guard.denied(self._method, self.token, str(self._context.peer()))
             await self._abort(str(error), type(error).__name__)
         elif isinstance(error, Exception) and not isinstance(error, aio.AbortError):
             self._code = "INTERNAL"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Set
 from contextlib import suppress
 from typing import Any
 
@@ -11,6 +11,8 @@ from oneflow.core.errors import OneFlowError, ProtocolError
 from oneflow.core.log import get_logger
 from oneflow.protos import cluster_pb2 as pb
 from oneflow.protos import cluster_pb2_grpc
+from oneflow.scheduler.cluster import peers
+from oneflow.scheduler.cluster.auth import caller
 from oneflow.scheduler.cluster.blobs import Blobs
 from oneflow.scheduler.cluster.driver import Driver
 from oneflow.scheduler.cluster.lines import Line, Lines
@@ -27,7 +29,10 @@ log = get_logger(__name__)
 
 
 class DaemonsService(cluster_pb2_grpc.DaemonsServicer):
-    """Turns what daemons say into events; what they are told goes through their `Line`."""
+    """Turns what daemons say into events; what they are told goes through their `Line`.
+
+    files_of: digests of the files that ranks on these daemons need now.
+    """
 
     def __init__(
         self,
@@ -35,9 +40,10 @@ class DaemonsService(cluster_pb2_grpc.DaemonsServicer):
         lines: Lines,
         blobs: Blobs,
         metrics: ClusterMetrics,
+        files_of: Callable[[Set[str]], set[str]],
     ) -> None:
         self._driver, self._lines, self._blobs = driver, lines, blobs
-        self._metrics = metrics
+        self._metrics, self._files_of = metrics, files_of
         self._tasks: set[asyncio.Task[None]] = set()
 
     # -- calls -------------------------------------------------------------------------------------
@@ -46,6 +52,7 @@ class DaemonsService(cluster_pb2_grpc.DaemonsServicer):
         self, request_iterator: AsyncIterator[pb.DaemonMessage], context: Any
     ) -> AsyncIterator[pb.SchedulerMessage]:
         line = await self._begin(request_iterator, context)
+        line.token = caller().name
         reader = asyncio.ensure_future(self._read(line, request_iterator))
         try:
             while (message := await line.mail.get()) is not None:
@@ -60,6 +67,9 @@ class DaemonsService(cluster_pb2_grpc.DaemonsServicer):
             raise error
 
     async def Fetch(self, request: pb.BlobInfo, context: Any) -> AsyncIterator[pb.BlobChunk]:
+        who = caller()
+        own = {line.daemon for line in self._lines.all() if line.token == who.name}
+        peers.check_file(who.name, request.digest, self._files_of(own))
         async for chunk in self._blobs.read(request.digest):
             yield chunk
 
@@ -73,6 +83,7 @@ class DaemonsService(cluster_pb2_grpc.DaemonsServicer):
         if first.WhichOneof("kind") != "hello" or first.ByteSize() > MAX_MESSAGE_NBYTES:
             raise ProtocolError("a daemon must say hello first")
         event = joined(first.hello)
+        peers.check_node(caller().name, event.daemon, event.node)
         peer = str(context.peer())
         line = Line(first.hello, peer, local_process(peer, first.hello.pid))
         self._lines.add(line)

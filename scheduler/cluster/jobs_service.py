@@ -20,6 +20,7 @@ from oneflow.scheduler.cluster.debugging import Debugger
 from oneflow.scheduler.cluster.driver import Driver, by_id
 from oneflow.scheduler.cluster.lines import Line, Lines
 from oneflow.scheduler.cluster.logs import LogRelay, Wanted
+from oneflow.scheduler.cluster.masking import HIDDEN, masked_words
 from oneflow.scheduler.cluster.metrics import ClusterMetrics
 from oneflow.scheduler.cluster.plans import Plans
 from oneflow.scheduler.cluster.points import Points
@@ -43,7 +44,6 @@ MAX_OUTPUT_NAME = 300
 INFER_S = 60.0
 MAX_INFER_S = 3600.0
 OUTPUT_IDLE_S = 30.0
-HIDDEN = "***"
 
 
 class JobsService(cluster_pb2_grpc.JobsServicer):
@@ -248,12 +248,13 @@ class JobsService(cluster_pb2_grpc.JobsServicer):
         return line
 
     def _shown(self, record: JobRecord) -> pb.JobRecord:
-        """What this caller may see: others' environments may hold their secrets."""
+        """What this caller may see: others' commands and environments may hold their secrets."""
         message = record_to_proto(record)
         who = caller()
         if not who.is_admin and who.name != record.owner:
             for name in message.spec.env:
                 message.spec.env[name] = HIDDEN
+            message.spec.argv[:] = masked_words(record.spec.argv)
         note = self._plans.progress(record)
         if note:
             message.pending = note

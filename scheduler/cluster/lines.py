@@ -33,6 +33,7 @@ class Line:
         self.node = hello.node
         self.incarnation = hello.incarnation
         self.peer = peer
+        self.token = ""  # name of the one it came with
         self.process = process
         self.epoch = 0
         self.is_open = True

@@ -1,4 +1,5 @@
-"""Is the process at the other end of a connection still alive, if it is on this machine?
+"""Who is at the other end of a daemon's connection: may it speak for that node, and is its process
+still alive, if it is on this machine?
 
 A connection that breaks says little: the network or the process may be gone. Of a process on this
 machine we know which one it is (it says so, and the kernel's table of sockets confirms it), so its
@@ -8,9 +9,33 @@ death is noticed at once and not when its heartbeats have been missing for long.
 from __future__ import annotations
 
 import os
+from collections.abc import Set
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote
+
+from oneflow.scheduler.cluster.refusals import DeniedError
+
+
+def check_node(token: str, daemon: str, node: str) -> None:
+    """A token named NAME@NODE is for daemons of that node only. Raises DeniedError for others.
+
+    With a token each, no node can take the name of another one that is away. (Of one that is here
+    nobody can: see the table of jobs.)
+    """
+    _, at, bound_to = token.partition("@")
+    if at and bound_to != node:
+        raise DeniedError(
+            f"the token {token!r} is for daemons of node {bound_to!r}, and this is {daemon}"
+        )
+
+
+def check_file(token: str, digest: str, files: Set[str]) -> None:
+    """files: what ranks on this token's daemons need now. Raises DeniedError for any other."""
+    if digest not in files:
+        raise DeniedError(
+            f"file {digest[:80]} is of no job that runs on a daemon of the token {token!r}"
+        )
 
 
 @dataclass(frozen=True)

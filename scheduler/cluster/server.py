@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from contextlib import suppress
 from typing import Any
 
@@ -49,6 +49,7 @@ DATABASE = "cluster.db"
 SERVICES = ("", "oneflow.Scheduler")
 SWEEP_S = 60.0
 SHUTDOWN_POLL_S = 0.1
+MAX_STREAMS = 1024  # calls at once over one connection, whoever has opened it
 
 log = get_logger(__name__)
 
@@ -171,6 +172,15 @@ class Scheduler:
         archives = {spec.archive for spec in specs if spec.archive}
         return graphs | archives | self.plans.of_graphs(graphs)
 
+    def _files_of(self, daemons: Set[str]) -> set[str]:
+        """Digests of what ranks on these daemons need for the attempts that go on."""
+        jobs = self.driver.table.jobs
+        going_on = [jobs[job_id] for job_id in self.driver.table.attempts.live if job_id in jobs]
+        specs = [j.spec for j in going_on if any(a.daemon in daemons for a in j.assignments)]
+        graphs = {spec.graph for spec in specs if spec.graph}
+        archives = {spec.archive for spec in specs if spec.archive}
+        return graphs | archives | self.plans.of_graphs(graphs)
+
     def _load_tokens(self) -> None:
         """Makes the first two at the first start: the operator's, and one for daemons."""
         from oneflow.scheduler.cluster.auth import Tokens
@@ -187,6 +197,7 @@ class Scheduler:
         token_rules.write_token_file(self.settings.state_dir / file, secret)
         if role == "admin" and self.settings.token_file is not None:
             token_rules.write_token_file(self.settings.token_file, secret)
+        self._audit.note("token_create", "", "", name=name, role=role, why="the first start")
         return record
 
     # -- serving -----------------------------------------------------------------------------------
@@ -203,7 +214,8 @@ class Scheduler:
 
         settings = self.settings
         self._guard = guard = Guard(self.tokens, settings.limits, self._audit, self.metrics)
-        self._server = server = aio.server(options=channel_options(), interceptors=[guard])
+        options = [*channel_options(), ("grpc.max_concurrent_streams", MAX_STREAMS)]
+        self._server = server = aio.server(options=options, interceptors=[guard])
         jobs = JobsService(
             self.driver,
             self._lines,
@@ -219,7 +231,9 @@ class Scheduler:
         cluster = ClusterService(
             self.driver, self._lines, self.tokens, self._audit, self.about, self._shut_down
         )
-        daemons = DaemonsService(self.driver, self._lines, self._blobs, self.metrics)
+        daemons = DaemonsService(
+            self.driver, self._lines, self._blobs, self.metrics, self._files_of
+        )
         self._health = health.aio.HealthServicer()
         added: Any = cluster_pb2_grpc
         added.add_JobsServicer_to_server(jobs, server)

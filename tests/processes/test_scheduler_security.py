@@ -1,0 +1,298 @@
+"""A real scheduler, asked by those who may not: strangers, small tokens, other nodes and users."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from scheduler_harness import Client, FakeDaemon, SchedulerProcess, run
+
+from oneflow.protos import cluster_pb2 as pb
+
+MAY = {  # written down here once more: what is not in this table fails
+    "Jobs": {
+        "view": "Get List Watch Metrics Logs Outputs",
+        "submit": "Submit Cancel Restart Remove Infer Upload FindBlob Debug",
+    },
+    "Cluster": {
+        "view": "Status",
+        "admin": "Drain Shutdown CreateToken RotateToken RevokeToken ListTokens",
+    },
+    "Daemons": {"daemon": "Attach Fetch"},
+}
+ENOUGH = {
+    "view": {"view", "submit", "admin"},
+    "submit": {"submit", "admin"},
+    "admin": {"admin"},
+    "daemon": {"daemon"},
+}
+ROLES = ("admin", "submit", "view", "daemon")
+REFUSED = ("UNAUTHENTICATED", "PERMISSION_DENIED")
+SECRET = "hunter2hunter2"
+
+
+@pytest.fixture
+def scheduler(tmp_path: Path) -> Iterator[SchedulerProcess]:
+    found = SchedulerProcess(
+        tmp_path,
+        allow_scripts=True,
+        tick_s=0.1,
+        compiler=True,
+        limits={"requests_per_s": 1000.0, "burst": 1000},
+    ).start()
+    yield found
+    found.kill()
+
+
+async def token(scheduler: SchedulerProcess, role: str, name: str = "") -> str:
+    async with Client(scheduler) as admin:
+        request = pb.TokenRequest(name=name or f"a-{role}", role=role)
+        return str((await admin.call("Cluster.CreateToken", request)).secret)
+
+
+async def code_of(call: Any) -> str:
+    """With which a call ends, whatever its kind is; OK if it is answered or goes on."""
+    import grpc
+
+    try:
+        if hasattr(call, "__aiter__"):
+            async for _ in call:
+                break
+        else:
+            await call
+    except grpc.RpcError as error:
+        return str(error.code().name)
+    finally:
+        call.cancel()
+    return "OK"
+
+
+async def ask(client: Client, service: str, method: Any) -> str:
+    """An empty message of the right kind."""
+    empty = getattr(pb, method.input_type.name)()
+
+    async def messages() -> AsyncIterator[Any]:
+        yield empty
+
+    if not method.client_streaming:
+        return await code_of(client.call(f"{service}.{method.name}", empty, timeout=3))
+    stub = getattr(client.stubs[service], method.name)
+    return await code_of(stub(messages(), metadata=client.metadata, timeout=3))
+
+
+def needed_role(service: str, method: str) -> str:
+    found = [role for role, names in MAY[service].items() if method in names.split()]
+    assert found, f"which role may call {service}.{method}?"
+    return found[0]
+
+
+def test_every_method_is_open_to_the_roles_that_may_and_to_nobody_else(
+    scheduler: SchedulerProcess,
+) -> None:
+    async def scene() -> None:
+        secrets = {role: await token(scheduler, role) for role in ROLES}
+        strangers = {"nobody": "", "guesser": "oft_" + "x" * 43}
+        for who, secret in (secrets | strangers).items():
+            async with Client(scheduler, secret) as client:
+                for service in pb.DESCRIPTOR.services_by_name.values():
+                    for method in service.methods:
+                        may = who in ENOUGH[needed_role(service.name, method.name)]
+                        if may and method.name == "Shutdown":
+                            continue
+                        code = await ask(client, service.name, method)
+                        where = f"{service.name}.{method.name} for {who}: {code}"
+                        if who in strangers:
+                            assert code == "UNAUTHENTICATED", where
+                        elif may and method.name == "Fetch":
+                            assert code == "PERMISSION_DENIED", where  # a file of no job of its
+                        else:
+                            assert (code == "PERMISSION_DENIED") is not may, where
+
+    run(scene())
+
+
+def test_a_stranger_is_refused_unheard_and_finds_nothing_else(scheduler: SchedulerProcess) -> None:
+    """gRPC waits for the message of a call before it calls us: it may never come."""
+
+    async def scene() -> None:
+        async with Client(scheduler, "oft_" + "x" * 43) as client:
+            for method in ("Jobs/Get", "Jobs/Watch", "Cluster/Status", "Daemons/Fetch"):
+                silent = client.channel.stream_stream(f"/oneflow.{method}")
+                call = silent(metadata=client.metadata, timeout=10)
+                assert await code_of(call) == "UNAUTHENTICATED"
+        async with Client(scheduler) as client:
+            for method in (
+                "grpc.reflection.v1.ServerReflection/ServerReflectionInfo",
+                "grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
+                "grpc.channelz.v1.Channelz/GetServers",
+                "grpc.admin.v1.Admin/Get",
+                "oneflow.Jobs/NoSuchMethod",
+            ):
+                call = client.channel.unary_unary(f"/{method}")(b"", metadata=client.metadata)
+                assert await code_of(call) == "UNIMPLEMENTED", method
+
+    run(scene())
+
+
+def test_others_see_a_jobs_command_without_its_secrets(scheduler: SchedulerProcess) -> None:
+    async def scene() -> None:
+        wanted = (("submit", "ann"), ("submit", "bob"), ("view", "eve"))
+        owner, other, viewer = [await token(scheduler, role, name) for role, name in wanted]
+        argv = ["train", "--api-key", SECRET, f"--token={SECRET}", f"http://ann:{SECRET}@h/"]
+        async with Client(scheduler, owner) as ann:
+            mine = await ann.submit("secretive", argv=argv, env={"KEY": SECRET}, devices=99)
+            assert list(mine.spec.argv) == argv
+        for secret in (other, viewer):
+            async with Client(scheduler, secret) as client:
+                listed = await client.call("Jobs.List", pb.ListRequest(filters={"owner": "ann"}))
+                seen = [await client.get("secretive"), *listed.jobs]
+                assert len(seen) == 2
+                assert SECRET not in str(seen)
+                for method in ("Cancel", "Restart", "Remove"):
+                    job = pb.JobRequest(job_id="secretive")
+                    code, _ = await client.refusal(f"Jobs.{method}", job)
+                    assert code == "PERMISSION_DENIED"
+        async with Client(scheduler) as admin:
+            assert list((await admin.get("secretive")).spec.argv) == argv
+
+    run(scene())
+    failed = [e for e in scheduler.audit if e["event"] == "auth_failure"]
+    found = [e for e in failed if e["token"] == "bob" and e["method"] == "/oneflow.Jobs/Cancel"]
+    assert found
+    assert SECRET not in (scheduler.folder / "state" / "audit.log").read_text()
+
+
+def test_a_daemons_token_speaks_for_its_own_node_and_reads_its_own_files(
+    scheduler: SchedulerProcess,
+) -> None:
+    async def scene() -> None:
+        bound, other = [await token(scheduler, "daemon", f"d@{n}") for n in ("n7", "n8")]
+        async with Client(scheduler, bound) as client:
+            code, said = await hello_of(client, "n8")
+            assert (code, "'d@n7'" in said) == ("PERMISSION_DENIED", True)
+        daemon = await FakeDaemon(scheduler, "n9/cpu:0").attach()
+        async with Client(scheduler) as admin:
+            digest = await upload(admin, b"a graph")
+            job = pb.JobSpec(kind=pb.JobSpec.GRAPH, graph=digest, devices=1)
+            await admin.call("Jobs.Submit", pb.SubmitRequest(job_id="graph", spec=job))
+            prepare = await daemon.told("prepare")
+        wanted = [pb.BlobInfo(digest=d) for d in (digest, prepare.plan)]
+        async with Client(scheduler, scheduler.token("daemon.token")) as own:
+            for file in wanted:
+                assert await code_of(own.call("Daemons.Fetch", file)) == "OK"
+        async with Client(scheduler, other) as foreign:
+            for file in wanted:
+                code, said = await foreign.refusal("Daemons.Fetch", file)
+                assert (code, "'d@n8'" in said) == ("PERMISSION_DENIED", True)
+        await daemon.exit((await daemon.told("start")).id, 0, "NONE")
+        await daemon.detach()
+
+    run(scene())
+
+
+async def hello_of(client: Client, node: str) -> tuple[str, str]:
+    from oneflow.core.control_channel import PROTOCOL
+
+    fields = {"daemon": f"{node}/cpu:0", "node": node, "device_type": "cpu", "incarnation": 1}
+    hello = pb.Hello(protocol=PROTOCOL, address="127.0.0.1", **fields)
+    stream = client.stubs["Daemons"].Attach(metadata=client.metadata, timeout=10)
+    await stream.write(pb.DaemonMessage(hello=hello))
+    code = await code_of(stream)
+    return code, str(await stream.details())
+
+
+async def upload(client: Client, data: bytes) -> str:
+    import hashlib
+
+    digest = hashlib.blake2b(data, digest_size=32).hexdigest()
+
+    async def chunks() -> AsyncIterator[pb.BlobChunk]:
+        yield pb.BlobChunk(digest=digest, nbytes=len(data), data=data)
+
+    stub = client.stubs["Jobs"].Upload
+    return str((await stub(chunks(), metadata=client.metadata, timeout=10)).digest)
+
+
+def test_each_change_is_in_the_audit_log_with_who_made_it(tmp_path: Path) -> None:
+    scheduler = SchedulerProcess(tmp_path, allow_scripts=True, tick_s=0.1).start()
+
+    async def scene() -> None:
+        async with Client(scheduler) as admin:
+            name = pb.TokenRequest(name="ann", role="submit")
+            secret = (await admin.call("Cluster.CreateToken", name)).secret
+            async with Client(scheduler, secret) as ann:
+                await ann.submit("j", devices=99)
+                job = pb.JobRequest(job_id="j")
+                for verb in ("Cancel", "Restart", "Cancel", "Remove"):
+                    await ann.call(f"Jobs.{verb}", job)
+            await admin.call("Cluster.RotateToken", name)
+            await admin.call("Cluster.RevokeToken", name)
+            await admin.call("Cluster.Drain", pb.DrainRequest())
+            await admin.call("Cluster.Shutdown", pb.DrainRequest())
+
+    run(scene())
+    assert scheduler.wait() == 0
+    found = [(e["event"], e["token"]) for e in scheduler.audit]
+    job_events = [(verb, "ann") for verb in ("submit", "cancel", "restart", "cancel", "remove")]
+    assert found == [
+        ("token_create", ""),
+        ("token_create", ""),
+        ("start", ""),
+        ("token_create", "admin"),
+        *job_events,
+        ("token_rotate", "admin"),
+        ("token_revoke", "admin"),
+        ("drain", "admin"),
+        ("shutdown", "admin"),
+        ("stop", ""),
+    ]
+    assert all(e["peer"].startswith("ipv4:127.0.0.1:") for e in scheduler.audit if e["token"])
+    whole = json.dumps(scheduler.audit)
+    assert scheduler.token() not in whole
+    assert "oft_" not in whole
+
+
+def test_a_clients_certificate_attaches_no_daemon_and_a_daemons_serves_nobody(
+    tmp_path: Path,
+) -> None:
+    from grpc import aio
+
+    from oneflow.scheduler.cluster.tls import SERVER_NAME, channel_credentials, init_tls
+
+    folder = tmp_path / "tls"
+    init_tls(folder)
+    scheduler = SchedulerProcess(tmp_path, tls=str(folder), listen="localhost:0").start()
+
+    async def attach(part: str) -> str:
+        address = scheduler.known["address"]
+        channel = aio.secure_channel(address, channel_credentials(folder, part))
+        async with Client(scheduler, scheduler.token("daemon.token"), channel) as client:
+            return (await hello_of(client, "n1"))[0]
+
+    async def visit_impostor() -> str:
+        """A host of the cluster plays the scheduler with the certificate that it has."""
+        import grpc
+
+        pair = ((folder / "daemon.key").read_bytes(), (folder / "daemon.crt").read_bytes())
+        ca = (folder / "ca.crt").read_bytes()
+        server = aio.server()
+        credentials = grpc.ssl_server_credentials([pair], ca, True)
+        port = server.add_secure_port("127.0.0.1:0", credentials)
+        await server.start()
+        name = [("grpc.ssl_target_name_override", SERVER_NAME)]
+        mine = channel_credentials(folder, "client")
+        channel = aio.secure_channel(f"127.0.0.1:{port}", mine, name)
+        async with Client(scheduler, "oft_" + "x" * 43, channel) as client:
+            code = await code_of(client.call("Cluster.Status", timeout=5))
+        await server.stop(0)
+        return code
+
+    async def scene() -> list[str]:
+        return await asyncio.gather(attach("client"), attach("daemon"), visit_impostor())
+
+    assert run(scene()) == ["PERMISSION_DENIED", "OK", "UNAVAILABLE"]
+    assert scheduler.stop() == 0

@@ -1,0 +1,86 @@
+"""Who has no token gets health checks, a few at a time, and is not waited for."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from types import SimpleNamespace
+from typing import Any
+
+import grpc
+import pytest
+from grpc import aio
+
+from oneflow.scheduler.cluster import strangers
+from oneflow.scheduler.cluster.strangers import Strangers
+
+
+class Context:
+    """Remembers how a call was refused."""
+
+    code: Any = None
+
+    async def abort(self, code: Any, text: str) -> None:
+        self.code = code
+        raise aio.AbortError(text)
+
+
+async def one(message: str = "which") -> AsyncIterator[str]:
+    yield message
+
+
+async def silence() -> AsyncIterator[str]:
+    await asyncio.sleep(60)
+    yield "too late"
+
+
+def handler(streams: bool) -> Any:
+    async def check(request: str, context: Any) -> str:
+        return f"{request}: serving"
+
+    async def watch(request: str, context: Any) -> AsyncIterator[str]:
+        yield f"{request}: serving"
+        await asyncio.sleep(60)
+
+    return SimpleNamespace(
+        response_streaming=streams,
+        unary_unary=check,
+        unary_stream=watch,
+        request_deserializer=None,
+        response_serializer=None,
+    )
+
+
+def test_a_check_is_answered() -> None:
+    answer = Strangers().guarded(handler(False)).stream_unary
+    assert asyncio.run(answer(one(), Context())) == "which: serving"
+
+
+def test_a_message_that_does_not_come_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(strangers, "MESSAGE_S", 0.05)
+    answer = Strangers().guarded(handler(False)).stream_unary
+    context = Context()
+    with pytest.raises(aio.AbortError):
+        asyncio.run(answer(silence(), context))
+    assert context.code is grpc.StatusCode.INVALID_ARGUMENT
+
+
+def test_few_may_watch_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(strangers, "MAX_WATCHING", 2)
+    answer = Strangers().guarded(handler(True)).stream_stream
+
+    async def scene() -> None:
+        watches = [answer(one(), Context()) for _ in range(2)]
+        for watch in watches:
+            assert await watch.__anext__() == "which: serving"
+        context = Context()
+        with pytest.raises(aio.AbortError):
+            await answer(one(), context).__anext__()
+        assert context.code is grpc.StatusCode.RESOURCE_EXHAUSTED
+        await watches[0].aclose()
+        last = answer(one(), Context())
+        assert await last.__anext__() == "which: serving"
+        for watch in (watches[1], last):
+            await watch.aclose()
+
+    asyncio.run(scene())

@@ -29,6 +29,8 @@ class Verbs(click.Group):
         except BrokenPipeError:
             _be_quiet()
             raise SystemExit(141) from None
+        except OSError as error:  # of a file that was named: a path that is too long, a full disk
+            end_with(OneFlowError(_said(error)), context.meta.get(FORMAT) == "json")
 
 
 class LazyVerbs(Verbs):
@@ -59,6 +61,11 @@ class LazyVerbs(Verbs):
                 rows.append((name, command.get_short_help_str()))
         with formatter.section("Commands"):
             formatter.write_dl(rows)
+
+
+def _said(error: OSError) -> str:
+    name = f"{str(error.filename)[:200]}: " if error.filename is not None else ""
+    return f"{name}{error.strerror or error}"
 
 
 def end_with(error: OneFlowError, is_json: bool = False) -> None:

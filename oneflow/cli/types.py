@@ -76,8 +76,8 @@ class Ranks(click.ParamType):  # type: ignore[type-arg]  # generic in new versio
             low, dash, high = part.strip().partition("-")
             if not low.isdecimal() or (dash and not high.isdecimal()):
                 self.fail(f"{value!r} is not like 0, 0,3 or 0-3", param, ctx)
-            last = int(high) if dash else int(low)
-            if not int(low) <= last < 1 << 20:
+            last = int((high if dash else low)[:9])
+            if max(len(low), len(high)) > 8 or not int(low) <= last < 1 << 20:
                 self.fail(f"{part!r}: ranks must grow and be less than {1 << 20}", param, ctx)
             found.extend(range(int(low), last + 1))
         return tuple(dict.fromkeys(found))

@@ -249,7 +249,7 @@ def _typed(key: Key, text: str) -> Any:
         word = text.strip().lower()
         if word in TRUE_WORDS or word in FALSE_WORDS:
             return word in TRUE_WORDS
-    if key.kind == "count" and text.strip().isdecimal():
+    if key.kind == "count" and text.strip().isdecimal() and len(text) < 25:
         return int(text)
     if key.kind == "number":
         try:

@@ -26,6 +26,8 @@ def read_toml(path: Path) -> dict[str, Any]:
         return _loads(data.decode())
     except ValueError as error:  # of TOML and of UTF-8 alike
         raise ConfigError(f"{path}: {error}") from None
+    except RecursionError:
+        raise ConfigError(f"{path}: lists or tables are nested too deep") from None
 
 
 def _loads(text: str) -> dict[str, Any]:

@@ -162,7 +162,8 @@ def join_address(host: str, port: int) -> str:
 def split_address(address: str) -> tuple[str, int]:
     """Inverse of `join_address`. Raises ConfigError for anything else than host:port."""
     host, colon, port = address.rpartition(":")
-    if not colon or not port.isdigit() or int(port) > 65535:
+    is_number = port.isascii() and port.isdecimal() and len(port) <= 5
+    if not colon or not is_number or int(port) > 65535:
         raise ConfigError(f"address {address!r} is not host:port with a port of 0 to 65535")
     return host.strip("[]") or "127.0.0.1", int(port)
 

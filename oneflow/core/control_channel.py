@@ -94,7 +94,7 @@ def resolve(host: str) -> str:
     """
     try:
         found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
-    except OSError as error:
+    except (OSError, UnicodeError) as error:  # a label that is too long for a name
         raise ConfigError(f"MASTER_ADDR {host!r} cannot be resolved: {error}") from None
     found.sort(key=lambda entry: entry[0] != socket.AF_INET)
     return str(found[0][4][0])

@@ -34,7 +34,8 @@ class Device:
     def __init__(self, type: str | Device, index: int | None = None) -> None:
         text = str(type)
         name, _, number = text.partition(":")
-        if name not in DEVICE_TYPES or (number and not number.isdigit()):
+        is_number = number.isascii() and number.isdecimal() and len(number) < 10
+        if name not in DEVICE_TYPES or (number and not is_number):
             raise DeviceError(
                 f"Expected one of {', '.join(DEVICE_TYPES)} device type "
                 f"at start of device string: {text}"

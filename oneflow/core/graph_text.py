@@ -68,7 +68,7 @@ def format_attr(value: Attr) -> str:
     raise GraphError(f"an attribute must be a plain value, got {value!r} of {type(value).__name__}")
 
 
-_HEAD = re.compile(r"graph (\S+) pieces=(\d+) \{")
+_HEAD = re.compile(r"graph (\S+) pieces=(\d{1,9}) \{")
 _NODE = re.compile(
     r"(?:(?P<outputs>%.*?) = )?(?P<op>\w+)\((?P<args>.*)\) @(?P<placement>\w+\[[\d, \[\]]*\])"
     r"(?: stage=(?P<stage>\d+))?(?: rate=(?P<rate>\w+))?(?:  # (?P<module>\S*); (?P<location>.*))?"
@@ -88,7 +88,7 @@ def parse_graph(text: str) -> LogicalGraph:
     for number, line in lines[1:-1]:
         try:
             _parse_node(graph, line, values)
-        except (OneFlowError, KeyError, SyntaxError, ValueError) as error:
+        except (OneFlowError, KeyError, ValueError) as error:
             raise GraphError(f"line {number} of the graph: {error}: {line}") from error
     graph._next_value = max(values, default=-1) + 1
     return graph
@@ -117,13 +117,16 @@ def _parse_node(graph: LogicalGraph, line: str, values: dict[int, Value]) -> Non
 
 
 def parse_attrs(text: str) -> dict[str, Attr]:
-    """`a=1, dtype=float32` as a dict."""
+    """`a=1, dtype=float32` as a dict. Raises GraphError."""
     if not text.strip():
         return {}
-    call = ast.parse(f"f({text})", mode="eval").body
-    if not isinstance(call, ast.Call):
-        raise GraphError(f"not attributes: {text}")
-    return {k.arg or "": _literal(k.value) for k in call.keywords}
+    try:
+        call = ast.parse(f"f({text})", mode="eval").body
+        if isinstance(call, ast.Call):
+            return {k.arg or "": _literal(k.value) for k in call.keywords}
+    except (SyntaxError, TypeError, ValueError, RecursionError, MemoryError) as error:
+        raise GraphError(f"not attributes: {text[:200]}: {error}") from None
+    raise GraphError(f"not attributes: {text[:200]}")
 
 
 _SPECIAL = {"inf": math.inf, "nan": math.nan}

@@ -14,6 +14,8 @@ import numpy as np
 from oneflow.core.device import DEVICE_TYPES
 from oneflow.core.errors import GraphError, PlacementError
 
+MAX_RANK = 1 << 31
+
 
 class Placement:
     """A device type and the ranks, whose shape is the hierarchy.
@@ -44,6 +46,8 @@ class Placement:
             raise PlacementError(f"placement ranks shoule be an array of long int, got {ranks!r}")
         if array.min() < 0:
             raise PlacementError(f"placement ranks must not be negative, got {ranks!r}")
+        if array.max() >= MAX_RANK:
+            raise PlacementError(f"placement ranks must be less than {MAX_RANK}, got {ranks!r}")
         if array.ndim == 0:
             array = array.reshape(1)
         unique = np.unique(array)
@@ -158,6 +162,6 @@ def _parse_nested(text: str) -> list[Any]:
 
     try:
         value = json.loads(text)
-    except ValueError:
-        raise GraphError(f"not a list of ranks: {text!r}") from None
+    except (ValueError, RecursionError):
+        raise GraphError(f"not a list of ranks: {text[:80]!r}") from None
     return value if isinstance(value, list) else [value]

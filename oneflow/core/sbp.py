@@ -132,7 +132,7 @@ def parse_sbp(text: str) -> Sbp:
         return BROADCAST
     if text == "P":
         return PARTIAL
-    match = re.fullmatch(r"S\(?(\d+)\)?", text)
+    match = re.fullmatch(r"S\(?([0-9]{1,9})\)?", text)
     if not match:
         raise GraphError(f"not an SBP: {text!r}; it is B, P or S(dim)")
     return Split(int(match.group(1)))

@@ -56,5 +56,8 @@ def parse_type(text: str) -> TensorType:
     if not match:
         raise GraphError(f"not a tensor type: {text!r}; a type looks like float32[2, 3]")
     dims = match.group(2)
-    shape = tuple(int(d) for d in dims.split(",")) if dims.strip() else ()
+    try:
+        shape = tuple(int(d) for d in dims.split(",")) if dims.strip() else ()
+    except ValueError:  # 2 3, or more digits than Python reads
+        raise GraphError(f"not the dims of a tensor: {dims[:80]!r}") from None
     return TensorType(shape, dtype_of(match.group(1)))

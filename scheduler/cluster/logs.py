@@ -8,6 +8,7 @@ job is final and all of it was delivered.
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from collections.abc import AsyncIterator, Coroutine, Mapping
 from dataclasses import dataclass
@@ -29,6 +30,7 @@ MAX_AHEAD = 32  # pieces that wait for a slow client
 MAX_RANKS = 4096
 MAX_SINCE = 1e12
 STREAMS = ("stdout", "stderr")
+_NUMBER = re.compile(r"[0-9]{1,10}")
 _LIVE = (JobState.STARTING, JobState.RUNNING, JobState.CANCELLING)
 
 
@@ -83,7 +85,8 @@ class Wanted:
 def _key(name: str) -> tuple[int, int, str]:
     attempt, _, rest = name.partition("/")
     rank, _, stream = rest.partition("/")
-    if not attempt.isdecimal() or not rank.isdecimal() or stream not in STREAMS:
+    are_numbers = _NUMBER.fullmatch(attempt) and _NUMBER.fullmatch(rank)
+    if not are_numbers or stream not in STREAMS:
         raise ProtocolError(f"offset of {name[:80]!r}: must be of ATTEMPT/RANK/stdout or stderr")
     return int(attempt), int(rank), stream
 

@@ -84,7 +84,7 @@ class SchedulerServer:
         from oneflow.protos import control_pb2_grpc
         from oneflow.scheduler.service import SchedulerService
 
-        interceptors = _token_guards(self._config.job_token)
+        interceptors = [*_token_guards(self._config.job_token), _message_guard()]
         server = aio.server(options=channel_options(), interceptors=interceptors)
         service = SchedulerService(self._world_size, self._compile_job, self._config)
         register: Any = control_pb2_grpc.add_SchedulerServicer_to_server
@@ -140,6 +140,60 @@ def _token_guards(token: str | None) -> list[Any]:
             return _same_shape(handler, refuse)
 
     return [TokenGuard()]
+
+
+def _message_guard() -> Any:
+    """A server interceptor that tells who sends bytes that are no message so; they are counted."""
+    import grpc
+    from google.protobuf.message import DecodeError
+    from grpc import aio
+
+    class MessageGuard(aio.ServerInterceptor):  # type: ignore[misc]
+        async def intercept_service(self, continuation: Any, details: Any) -> Any:
+            handler = await continuation(details)
+            return handler if handler is None else _lenient(handler)
+
+    def _lenient(handler: Any) -> Any:
+        def read(data: bytes) -> Any:
+            try:
+                return handler.request_deserializer(data)
+            except DecodeError:
+                return None
+
+        async def refuse(context: Any) -> None:
+            METRICS.scheduler.message_rejected("malformed")
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "that is no message of ours")
+
+        async def answer(request: Any, context: Any) -> Any:
+            if request is None:
+                await refuse(context)
+            return await handler.unary_unary(request, context)
+
+        async def answers(requests: Any, context: Any) -> Any:
+            was_malformed = False
+
+            async def good() -> Any:
+                nonlocal was_malformed
+                async for request in requests:
+                    if request is None:
+                        was_malformed = True
+                        return
+                    yield request
+
+            async for message in handler.stream_stream(good(), context):
+                yield message
+            if was_malformed:
+                await refuse(context)
+
+        given = {
+            "request_deserializer": read,
+            "response_serializer": handler.response_serializer,
+        }
+        if handler.request_streaming:
+            return grpc.stream_stream_rpc_method_handler(answers, **given)
+        return grpc.unary_unary_rpc_method_handler(answer, **given)
+
+    return MessageGuard()
 
 
 def _same_shape(handler: Any, behaviour: Any) -> Any:

@@ -37,7 +37,7 @@ def fuzz_messages(verdict: Verdict, seeds: range) -> None:
 
 
 @cache
-def receivers() -> dict[str, Callable[[Any], None]]:
+def receivers() -> dict[str, Callable[[Any], Any]]:
     """To whom such a message is for, by its name."""
     from oneflow.core.graph_proto import graph_from_proto
     from oneflow.core.plan import Plan
@@ -97,6 +97,9 @@ def receivers() -> dict[str, Callable[[Any], None]]:
         graph_from_bytes(message.SerializeToString())
         graph_from_proto(message)
 
+    def plan(message: Any) -> None:
+        Plan.from_bytes(message.SerializeToString())
+
     return {
         "JobSpec": spec,
         "SubmitRequest": submit,
@@ -107,12 +110,12 @@ def receivers() -> dict[str, Callable[[Any], None]]:
         "Tensor": tensor,
         "InferRequest": request,
         "Infer": request,
-        "Hello": lambda m: None if wire.joined(m) else None,
+        "Hello": wire.joined,
         "DaemonMessage": daemon_says,
-        "SchedulerMessage": lambda m: None if daemon_wire.event_of(m) else None,
+        "SchedulerMessage": daemon_wire.event_of,
         "Progress": progress,
         "Graph": graph,
-        "Plan": lambda m: None if Plan.from_bytes(m.SerializeToString()) else None,
+        "Plan": plan,
         "JoinRequest": join,
         "PutRequest": put,
         "GetRequest": get,

@@ -1,0 +1,867 @@
+"""Files that come from strangers or from broken disks: job files, checkpoints, archives, plans."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import math
+import random
+import struct
+import tarfile
+import tempfile
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from fuzz_inputs import (
+    FLOATS,
+    NUMBERS,
+    WORDS,
+    Verdict,
+    judged,
+    mutated,
+    random_message,
+    text_mutated,
+    tree_mutated,
+    watched,
+)
+
+from oneflow.core.errors import OneFlowError
+
+MEMORY = Path("/dev/shm")
+LOCAL, CENTRAL, END = (
+    struct.Struct("<4s5H3I2H"),
+    struct.Struct("<4s6H3I5H2I"),
+    struct.Struct("<4s4H2IH"),
+)
+BIG = (0, 1, 0xFFFF, 0x7FFFFFFF, 0xFFFFFFFE, 0xFFFFFFFF)
+
+
+class WrongError(Exception):
+    """Something was taken that is not what it seems."""
+
+
+@contextmanager
+def scratch() -> Iterator[Path]:
+    """A folder in memory where there is one: what is written shall cost no disk."""
+    with tempfile.TemporaryDirectory(dir=MEMORY if MEMORY.is_dir() else None) as folder:
+        yield Path(folder)
+
+
+# ---- job files -----------------------------------------------------------------------------------
+
+
+def fuzz_jobfiles(verdict: Verdict, seeds: range, samples: list[Path]) -> None:
+    """Archives changed as they are, and entries changed under right digests and sizes."""
+    from oneflow.jobs.errors import JobFileError
+
+    files = [(path.read_bytes(), _entries(path)) for path in samples]
+    ways = (_archive_bytes, _archive_form, _entry_json, _entry_graph, _entry_tensors, _entry_bytes)
+    with scratch() as folder:
+        path = folder / "x.job"
+        for seed in watched(seeds):
+            rng = random.Random(seed)
+            whole, entries = files[seed % len(files)]
+            way = ways[rng.choice((0, 1, 1, 2, 2, 3, 3, 3, 4, 5))]
+            path.write_bytes(way(rng, whole, dict(entries)))
+            with judged(verdict, seed, (JobFileError,)):
+                _verify(path)
+            if seed % 16 == 0:
+                with judged(verdict, seed, (OneFlowError,)):
+                    _compile(rng, path)
+
+
+def _verify(path: Path) -> None:
+    """What is taken can be read to its last byte."""
+    from oneflow.jobs.jobfile import JobFile
+    from oneflow.jobs.sources import Access
+
+    with JobFile(path) as file:
+        for name in file.variables.entries:
+            file.variables.read(name)
+        for column in file.open_data(Access(roots=())).values():
+            column.sum()
+
+
+def _compile(rng: random.Random, path: Path) -> None:
+    """As the scheduler does with a file that somebody uploaded."""
+    from oneflow.core.plan import Plan
+    from oneflow.jobs.running import compile_plan
+
+    Plan.from_bytes(compile_plan(path, rng.choice((1, 2, 3)), "cpu"))
+
+
+def _entries(path: Path) -> dict[str, bytes]:
+    with zipfile.ZipFile(path) as archive:
+        return {name: archive.read(name) for name in archive.namelist()}
+
+
+def _archive_bytes(rng: random.Random, whole: bytes, entries: dict[str, bytes]) -> bytes:
+    return mutated(rng, whole)
+
+
+def _archive_form(rng: random.Random, whole: bytes, entries: dict[str, bytes]) -> bytes:
+    """Right entries in a wrong archive: names, sizes, places, sums, methods, order, bombs."""
+    items: list[tuple[str, bytes]] = list(entries.items())
+    kind = rng.randrange(5)
+    if kind == 0:
+        items.append((rng.choice(_NAMES), rng.choice((b"", b"x", bytes(1000)))))
+    elif kind == 1:
+        items.append(rng.choice(items))
+    elif kind == 2:
+        rng.shuffle(items)
+        items = items[: rng.randrange(len(items) + 1)]
+    elif kind == 3:
+        items += [(f"data/x{i}.bin", b"") for i in range(rng.choice((60, 70, 3000)))]
+    if rng.random() < 0.25:
+        return _compressed(rng, items)
+    return zipped(rng, items)
+
+
+_NAMES = (
+    "../x.pb",
+    "/etc/passwd",
+    "data/../../x.pb",
+    "data/arrays.safetensors",
+    "graph.pb",
+    "job.json/x",
+    "x\0.pb",
+    "GRAPH.PB",
+    "",
+    "a" * 300 + ".pb",
+    "\u00e9.pb",
+    "data\\x.pb",
+)
+
+
+def _compressed(rng: random.Random, items: list[tuple[str, bytes]]) -> bytes:
+    """As any zip program writes it; now and then with a bomb in it."""
+    buffer = io.BytesIO()
+    method = rng.choice((zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_STORED))
+    with zipfile.ZipFile(buffer, "w", method) as archive:
+        for name, content in dict(items).items():
+            archive.writestr(name or "x", content)
+        if rng.random() < 0.2:
+            archive.writestr("data/bomb.bin", bytes(8 << 20))
+    return buffer.getvalue()
+
+
+def zipped(rng: random.Random | None, items: list[tuple[str, bytes]]) -> bytes:
+    """An archive in our own form; with `rng` one number of a header is another."""
+    body, directory = bytearray(), bytearray()
+    broken = rng.randrange(2 * len(items) + 1) if rng is not None else -1
+    for index, (name, content) in enumerate(items):
+        raw = name.encode()[:65535]
+        crc, place = zlib.crc32(content), len(body)
+        local = [b"PK\3\4", 20, 0, 0, 0, 33, crc, len(content), len(content), len(raw), 0]
+        central = [b"PK\1\2", 788, 20, 0, 0, 0, 33, crc, len(content), len(content), len(raw)]
+        central += [0, 0, 0, 0, 0o644 << 16, place]
+        for number, fields in ((index, local), (index + len(items), central)):
+            if rng is not None and number == broken:
+                _break_one(rng, fields)
+        body += LOCAL.pack(*local) + raw + content
+        directory += CENTRAL.pack(*central) + raw
+    end = [b"PK\5\6", 0, 0, len(items), len(items), len(directory), len(body), 0]
+    if rng is not None and broken == 2 * len(items):
+        _break_one(rng, end)
+    return bytes(body + directory) + END.pack(*end)
+
+
+def _break_one(rng: random.Random, fields: list[Any]) -> None:
+    at = rng.randrange(1, len(fields))
+    mask = 0xFFFFFFFF if at in _WIDE[len(fields)] else 0xFFFF
+    fields[at] = rng.choice((fields[at] + 1, fields[at] - 1, 2 * fields[at], *BIG)) & mask
+
+
+_WIDE = {11: (6, 7, 8), 17: (7, 8, 9, 15, 16), 8: (5, 6)}
+"""Fields of 32 bits, by the number of fields of the record."""
+
+
+def _sealed(entries: dict[str, bytes]) -> bytes:
+    """All entries with right sizes, sums and digests: only what they say can be wrong."""
+    job = entries.pop("job.json")
+    try:
+        described = json.loads(job)
+    except (ValueError, RecursionError):
+        described = None
+    if isinstance(described, dict):
+        listed = {
+            name: {
+                "nbytes": len(content),
+                "digest": hashlib.blake2b(content, digest_size=32).hexdigest(),
+            }
+            for name, content in entries.items()
+        }
+        if described.get("entries") != "kept":
+            described["entries"] = listed
+        job = json.dumps(described).encode()
+    return zipped(None, [*entries.items(), ("job.json", job)])
+
+
+def _entry_bytes(rng: random.Random, whole: bytes, entries: dict[str, bytes]) -> bytes:
+    name = rng.choice(sorted(entries))
+    entries[name] = mutated(rng, entries[name])
+    return _sealed(entries)
+
+
+def _entry_json(rng: random.Random, whole: bytes, entries: dict[str, bytes]) -> bytes:
+    text = entries["job.json"].decode()
+    for _ in range(rng.choice((1, 1, 2, 3))):
+        if rng.random() < 0.3:
+            text = text_mutated(rng, text)
+            continue
+        try:
+            changed = tree_mutated(rng, json.loads(text))
+        except (ValueError, RecursionError):
+            break
+        text = json.dumps(changed)
+    entries["job.json"] = text.encode(errors="replace")
+    return _sealed(entries)
+
+
+def _entry_tensors(rng: random.Random, whole: bytes, entries: dict[str, bytes]) -> bytes:
+    names = sorted(name for name in entries if name.endswith(".safetensors"))
+    name = rng.choice(names)
+    entries[name] = tensors_mutated(rng, entries[name])
+    return _sealed(entries)
+
+
+def tensors_mutated(rng: random.Random, data: bytes) -> bytes:
+    """A safetensors file with another header, or with other data."""
+    (size,) = struct.unpack("<Q", data[:8])
+    header, content = json.loads(data[8 : 8 + size]), data[8 + size :]
+    kind = rng.randrange(4)
+    if kind == 0:
+        content = mutated(rng, content)
+    for _ in range(rng.choice((1, 1, 2))):
+        header = tree_mutated(rng, header)
+    text = json.dumps(header).encode()
+    if kind == 1:
+        text = text_mutated(rng, text.decode()).encode(errors="replace")
+    length = rng.choice(NUMBERS) if kind == 2 else len(text)
+    return struct.pack("<Q", length) + text + content
+
+
+def _entry_graph(rng: random.Random, whole: bytes, entries: dict[str, bytes]) -> bytes:
+    entries["graph.pb"] = graph_mutated(rng, entries["graph.pb"])
+    return _sealed(entries)
+
+
+def graph_mutated(rng: random.Random, data: bytes) -> bytes:
+    """A graph that means something else: dims, dtypes, ops, attributes, edges, placements."""
+    from oneflow.protos import graph_pb2
+
+    proto = graph_pb2.Graph.FromString(data)
+    for _ in range(rng.choice((1, 1, 2, 4))):
+        rng.choice(_GRAPH_WAYS)(rng, proto)
+    found: bytes = proto.SerializeToString()
+    return found
+
+
+def _some(rng: random.Random, column: Any, values: tuple[int, ...]) -> None:
+    """One number of a column is another; it still fits its field."""
+    if not len(column):
+        return
+    at = rng.randrange(len(column))
+    old = column[at]
+    for value in rng.sample((old + 1, old - 1, -old, *values), 3):
+        try:
+            column[at] = value
+            return
+        except ValueError:
+            continue
+
+
+def _dims(rng: random.Random, proto: Any) -> None:
+    shape = rng.choice(proto.types).shape
+    if rng.random() < 0.2:
+        shape.append(rng.choice((0, 1, 2, 2**31)))
+    elif shape and rng.random() < 0.2:
+        del shape[rng.randrange(len(shape))]
+    else:
+        _some(rng, shape, (0, 1, 3, -1, 2**20, 2**31, 2**40, 2**62))
+
+
+def _dtypes(rng: random.Random, proto: Any) -> None:
+    names = ("float64", "float16", "bool", "int8", "int64", "object", "O", "<f4", "complex64", "")
+    rng.choice(proto.types).dtype = rng.choice(names)
+
+
+def _ops(rng: random.Random, proto: Any) -> None:
+    known = list(proto.ops)
+    names = rng.choice((known, WORDS[:8], _all_ops()))
+    proto.ops[rng.randrange(len(known))] = rng.choice(names)
+
+
+def _all_ops() -> list[str]:
+    from oneflow.core.op import REGISTRY, find_op
+
+    find_op("relu")  # declares all
+    return sorted(REGISTRY)
+
+
+def _edges(rng: random.Random, proto: Any) -> None:
+    column = rng.choice(
+        (proto.inputs, proto.node_num_inputs, proto.node_num_outputs, proto.value_id)
+    )
+    _some(rng, column, (0, 2, 5, 1000, -1))
+
+
+def _columns(rng: random.Random, proto: Any) -> None:
+    names = "node_op node_attrs node_placement node_stage value_type value_sbp node_location"
+    _some(rng, getattr(proto, rng.choice(names.split())), (0, 1, 2, 100, -1))
+
+
+def _attributes(rng: random.Random, proto: Any) -> None:
+    attrs = rng.choice(proto.attrs)
+    if not attrs.values or rng.random() < 0.2:
+        attrs.names.append(rng.choice((*WORDS[:6], "name", "index", "axis", "dim", "seed")))
+        attrs.values.add().int = rng.choice((0, 1, -1, 2**40, -(2**63)))
+        return
+    value = rng.choice(attrs.values)
+    kind = rng.randrange(6)
+    if kind == 0:
+        value.int = rng.choice((0, 1, -1, 7, 2**31, 2**62, -(2**63)))
+    elif kind == 1:
+        value.float = rng.choice(FLOATS)
+    elif kind == 2:
+        value.string = rng.choice(("", "x", "input.0", "lr.0", "sum", "mean", "float32", "S(0)"))
+    elif kind == 3:
+        value.bool = rng.random() < 0.5
+    elif kind == 4:
+        value.tuple.SetInParent()
+        for _ in range(rng.randrange(4)):
+            value.tuple.items.add().int = rng.choice((0, 1, -1, 5, 2**31))
+    else:
+        value.dtype = rng.choice(("float32", "int64", "bool", "x"))
+
+
+def _places(rng: random.Random, proto: Any) -> None:
+    place = rng.choice(proto.placements)
+    kind = rng.randrange(3)
+    if kind == 0:
+        _some(rng, place.runs, (0, 1, 2, 1000, 2**20, 2**31))
+    elif kind == 1:
+        _some(rng, place.hierarchy, (0, 1, 2, 3))
+    else:
+        place.device_type = rng.choice(("cpu", "cuda", "tpu", ""))
+
+
+def _layouts(rng: random.Random, proto: Any) -> None:
+    if not proto.sbps or rng.random() < 0.3:
+        proto.sbps.add(axes=rng.choices((-3, -2, -1, 0, 1, 5), k=rng.randrange(4)))
+    else:
+        _some(rng, rng.choice(proto.sbps).axes, (-3, -2, -1, 0, 1, 9))
+    _some(rng, proto.value_sbp, (0, 1, len(proto.sbps)))
+
+
+def _pieces(rng: random.Random, proto: Any) -> None:
+    proto.num_pieces = rng.choice((0, 1, 2, 3, 65_536, 2**31 - 1))
+    if proto.node_is_piece:
+        at = rng.randrange(len(proto.node_is_piece))
+        proto.node_is_piece[at] = not proto.node_is_piece[at]
+
+
+def _nodes_again(rng: random.Random, proto: Any) -> None:
+    """Columns of different lengths, or of a message that has nothing to do with it."""
+    from oneflow.protos import graph_pb2
+
+    if rng.random() < 0.5:
+        column = rng.choice((proto.node_op, proto.inputs, proto.value_id, proto.value_type))
+        column.extend(column[: rng.randrange(4)])
+    else:
+        proto.MergeFrom(random_message(rng, graph_pb2.Graph, 0, 0.2))
+
+
+_GRAPH_WAYS: tuple[Callable[[random.Random, Any], None], ...] = (
+    _dims,
+    _dims,
+    _dtypes,
+    _ops,
+    _edges,
+    _edges,
+    _columns,
+    _columns,
+    _attributes,
+    _attributes,
+    _places,
+    _layouts,
+    _pieces,
+    _nodes_again,
+)
+
+
+def truncate_jobfile(verdict: Verdict, sample: Path) -> None:
+    """Cut at every byte: none of them is taken for a job file."""
+    from oneflow.jobs.errors import JobFileError
+
+    whole = sample.read_bytes()
+    with scratch() as folder:
+        path = folder / "x.job"
+        for size in watched(range(len(whole))):
+            path.write_bytes(whole[:size])
+            with judged(verdict, size, (JobFileError,)):
+                _verify(path)
+                raise WrongError(f"{size} of {len(whole)} bytes were taken for all")
+
+
+# ---- plans ---------------------------------------------------------------------------------------
+
+
+def fuzz_plans(verdict: Verdict, seeds: range, sample: Path) -> None:
+    """Compiled plans as a rank reads them: changed as bytes, or in what they say."""
+    from oneflow.core.plan import Plan
+    from oneflow.jobs.running import compile_plan
+    from oneflow.protos import plan_pb2
+
+    good = compile_plan(sample, 2, "cpu")
+    graph = plan_pb2.Plan.FromString(good).graph.SerializeToString()
+    for seed in watched(seeds):
+        rng = random.Random(seed)
+        data = mutated(rng, good) if seed % 3 == 0 else _plan_mutated(rng, good, graph)
+        with judged(verdict, seed, (OneFlowError,)):
+            plan = Plan.from_bytes(data)
+            if Plan.from_bytes(plan.to_bytes()).to_bytes() != plan.to_bytes():
+                raise WrongError("a plan that is not stable")
+
+
+def _plan_mutated(rng: random.Random, good: bytes, graph: bytes) -> bytes:
+    from oneflow.protos import plan_pb2
+
+    proto = plan_pb2.Plan.FromString(good)
+    for _ in range(rng.choice((1, 1, 2))):
+        kind = rng.randrange(4)
+        if kind == 0:
+            proto.graph.ParseFromString(graph_mutated(rng, graph))
+        elif kind == 1:
+            actor = rng.choice(proto.actors)
+            _some(rng, rng.choice((actor.nodes, actor.inputs, actor.outputs)), (0, 1, 999))
+            actor.acts = rng.choice((0, 1, 2, 2**31))
+        elif kind == 2:
+            register = rng.choice(proto.registers)
+            _some(rng, rng.choice((register.values, register.consumers)), (0, 1, 999, 2**31))
+            register.producer = rng.choice((0, 1, 999, 2**32 - 1))
+            register.num_slots = rng.choice((0, 1, 2, 255, 256, 2**32 - 1))
+        else:
+            proto.world_size = rng.choice((0, 1, 3, 2**32 - 1))
+            proto.version = rng.choice((0, 1, 1, 2))
+    found: bytes = proto.SerializeToString()
+    return found
+
+
+# ---- archives ------------------------------------------------------------------------------------
+
+
+def fuzz_archives(verdict: Verdict, seeds: range) -> None:
+    """Working directories: whatever the archive says, nothing appears outside of its folder."""
+    from oneflow.launcher.daemon.archive import ArchiveError, unpack
+
+    with scratch() as folder:
+        source, outside = folder / "x.tar", folder / "outside"
+        outside.mkdir()
+        (outside / "kept").write_text("kept")
+        for seed in watched(seeds):
+            rng = random.Random(seed)
+            source.write_bytes(_archive(rng, outside))
+            target = folder / "jobs" / "work"
+            with judged(verdict, seed, (ArchiveError,)):
+                unpack(source, target)
+            _nothing_outside(verdict, seed, folder)
+            _remove(folder / "jobs")
+
+
+def _nothing_outside(verdict: Verdict, seed: int, folder: Path) -> None:
+    outside = folder / "outside"
+    there = sorted(p.name for p in folder.iterdir())
+    if there not in (["jobs", "outside", "x.tar"], ["outside", "x.tar"]):
+        verdict.blame(f"seed {seed}: {there} appeared")
+    if [p.name for p in outside.iterdir()] != ["kept"] or (outside / "kept").read_text() != "kept":
+        verdict.blame(f"seed {seed}: something was written outside")
+    left = [p.name for p in (folder / "jobs").iterdir()] if (folder / "jobs").is_dir() else []
+    if left not in ([], ["work"]):
+        verdict.blame(f"seed {seed}: {left} is left")
+
+
+def _remove(folder: Path) -> None:
+    import shutil
+
+    for path in folder.rglob("*"):
+        if path.is_dir() and not path.is_symlink():
+            path.chmod(0o700)
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def _archive(rng: random.Random, outside: Path) -> bytes:
+    buffer = io.BytesIO()
+    form = rng.choice((tarfile.PAX_FORMAT, tarfile.GNU_FORMAT, tarfile.USTAR_FORMAT))
+    with tarfile.open(fileobj=buffer, mode="w", format=form) as tar:
+        many = rng.random() < 0.01
+        for _ in range(rng.choice((500, 2000)) if many else rng.choice((1, 2, 3, 6))):
+            _add(rng, tar, outside)
+    data = buffer.getvalue()
+    if rng.random() < 0.3:
+        data = _header_mutated(rng, data)
+    packed = _packed(rng, data)
+    return mutated(rng, packed) if rng.random() < 0.1 else packed
+
+
+def _add(rng: random.Random, tar: tarfile.TarFile, outside: Path) -> None:
+    names = ("a", "b/c", "a/x", "l", "l/kept", "../up", "/abs", "b/../../up", "./a", ".", "..", "")
+    info = tarfile.TarInfo(rng.choice((*names, f"{outside}/kept", "d" * 200, "a\\b", "\u00e9")))
+    types = (b"0", b"0", b"0", b"5", b"2", b"2", b"1", b"3", b"4", b"6", b"7", b"S", b"V", b"z")
+    info.type = rng.choice(types)
+    links = ("a", "..", "../..", "/etc/passwd", str(outside), f"{outside}/kept", "b/../..", "l", "")
+    info.linkname = rng.choice(links)
+    info.mode = rng.choice((0o644, 0o755, 0o4777, 0o000, 0o7777))
+    info.uid = rng.choice((0, 1000, 2**21))
+    info.devmajor, info.devminor = 1, 3
+    content = b""
+    if info.type in (b"0", b"7"):
+        content = bytes(rng.choice((0, 1, 600, 100_000)))
+    info.size = len(content)
+    if rng.random() < 0.1 and tar.format == tarfile.PAX_FORMAT:
+        sizes = str(rng.choice(NUMBERS))
+        info.pax_headers = {rng.choice(("path", "linkpath", "size", "GNU.sparse.map", "x")): sizes}
+    try:
+        tar.addfile(info, io.BytesIO(content))
+    except (ValueError, OverflowError):
+        return  # this form of archive cannot say it
+
+
+def _header_mutated(rng: random.Random, data: bytes) -> bytes:
+    """A field of a header is another, and the sum of the header is right again."""
+    found = bytearray(data)
+    at = 512 * rng.randrange(max(len(data) // 512 - 2, 1))
+    start, size = rng.choice(((0, 100), (124, 12), (100, 8), (156, 1), (157, 100), (345, 155)))
+    values = (b"77777777777\0", b"\x80" + b"\xff" * 11, b"\xff" * 12, b"-1\0", b"../../x\0", b"0")
+    value = rng.choice((*values, rng.randbytes(min(size, 12))))[:size]
+    found[at + start : at + start + len(value)] = value
+    found[at + 148 : at + 156] = b" " * 8
+    total = sum(found[at : at + 512])
+    found[at + 148 : at + 156] = b"%06o\0 " % (total & 0o777777)
+    return bytes(found)
+
+
+def _packed(rng: random.Random, data: bytes) -> bytes:
+    import gzip
+
+    if rng.random() < 0.01:
+        data += bytes(rng.choice((30 << 20, 60 << 20)))
+    if find_spec("zstandard") is None or rng.random() < 0.5:
+        return gzip.compress(data, 1)
+    import zstandard
+
+    return zstandard.ZstdCompressor(level=1).compress(data)
+
+
+# ---- checkpoints ---------------------------------------------------------------------------------
+
+
+class Checkpoint:
+    """A checkpoint of a job as three ranks write it, and what must come out of it."""
+
+    def __init__(self, folder: Path, scale: int = 1) -> None:
+        import numpy as np
+
+        from oneflow.jobs.saving import FORMAT
+
+        rng = np.random.default_rng(7)
+        self.folder = folder
+        self.arrays: dict[str, Any] = {
+            "w": rng.standard_normal((6 * scale, 4)).astype(np.float32),
+            "b": rng.integers(-9, 9, (5,)),
+            "n": np.array(7, np.float64),
+            "none": np.zeros((0, 3), np.float32),
+        }
+        self.form = {
+            "format": FORMAT,
+            "step": 7,
+            "cursor": {"epoch": 1, "position": 3},
+        }
+        self._write(np)
+        self.files = {p.name: p.read_bytes() for p in folder.iterdir()}
+
+    def _write(self, np: Any) -> None:
+        from oneflow.io.checksum import checksum
+        from oneflow.io.container import Writer
+        from oneflow.io.manifest import MANIFEST_FILE, Manifest, Part, Stored, shard_name
+        from oneflow.io.tree import Encoder
+
+        save_id = "0123456789abcdef"
+        pieces = [list(self._pieces(rank)) for rank in range(3)]
+        names = {name: f"t{i}" for i, name in enumerate(self.arrays)}
+        parts: dict[str, list[Any]] = {name: [] for name in self.arrays}
+        files = []
+        for rank, piece in enumerate(pieces):
+            path = self.folder / shard_name(save_id, rank)
+            shapes = {f"{names[n]}.{i}": (a.dtype, a.shape) for i, (n, _, a) in enumerate(piece)}
+            with open(path, "wb") as file:
+                writer = Writer(file, shapes, {})
+                for i, (name, box, array) in enumerate(piece):
+                    writer.add(f"{names[name]}.{i}", array)
+                    offset = writer.offsets[f"{names[name]}.{i}"]
+                    parts[name].append(Part(rank, box, offset, checksum(array, box.starts)))
+            files.append((path.name, path.stat().st_size))
+        tree = Encoder({**self.form, "variables": dict(self.arrays)})
+        tree.name(lambda i, _: f"t{i}")
+        stored = {
+            names[n]: Stored(a.shape, a.dtype, None, tuple(parts[n]))
+            for n, a in self.arrays.items()
+        }
+        manifest = Manifest(save_id, tree.form, tuple(files), stored)
+        (self.folder / MANIFEST_FILE).write_bytes(manifest.to_bytes())
+
+    def _pieces(self, rank: int) -> Iterator[tuple[str, Any, Any]]:
+        """What a rank writes: a third of w, and one of the others."""
+        from oneflow.core.op import Box
+
+        rows = len(self.arrays["w"]) // 3
+        part = self.arrays["w"][rank * rows : (rank + 1) * rows]
+        yield "w", Box((rank * rows, 0), ((rank + 1) * rows, 4)), part
+        name = ("b", "n", "none")[rank]
+        array = self.arrays[name]
+        if array.size:
+            yield name, Box((0,) * array.ndim, array.shape), array
+
+    def restore(self) -> None:
+        """All as it was when nothing was done to it."""
+        for path in self.folder.iterdir():
+            if path.name not in self.files:
+                path.unlink()
+        for name, data in self.files.items():
+            self.put(name, data)
+
+    def put(self, name: str, data: bytes) -> None:
+        path = self.folder / name
+        if path.is_symlink() or path.exists():
+            path.unlink()
+        path.write_bytes(data)
+
+    def load(self) -> Any:
+        """The values, as one process alone reads them."""
+        from oneflow.io.checkpoint import load
+
+        return load(self.folder)["variables"]
+
+    def check(self) -> None:
+        """Loads it. Raises WrongError if a value is another."""
+        found = self.load()
+        for name, array in self.arrays.items():
+            value = found[name]
+            if value.dtype != array.dtype or value.shape != array.shape or (value != array).any():
+                raise WrongError(f"{name} was loaded with other values")
+
+
+def fuzz_checkpoints(verdict: Verdict, seeds: range) -> None:
+    """Manifests and headers of shards; whole folders too, of which every value is compared."""
+    with scratch() as folder:
+        (folder / "c").mkdir()
+        checkpoint = Checkpoint(folder / "c")
+        for seed in watched(seeds):
+            rng = random.Random(seed)
+            if seed % 5 == 0:
+                _try_folder(verdict, seed, rng, checkpoint)
+            elif seed % 5 == 1:
+                _try_container(verdict, seed, rng, checkpoint)
+            else:
+                _try_manifest(verdict, seed, rng, checkpoint)
+
+
+def _try_manifest(verdict: Verdict, seed: int, rng: random.Random, checkpoint: Checkpoint) -> None:
+    """Sealed anew, so that only what it says can be wrong; or changed as bytes."""
+    from oneflow.core.errors import CheckpointError
+    from oneflow.io.assemble import names_in
+    from oneflow.io.manifest import MANIFEST_FILE, parse_manifest, sealed
+
+    data = checkpoint.files[MANIFEST_FILE]
+    if rng.random() < 0.2:
+        changed = mutated(rng, data)
+    else:
+        content = json.loads(data)["content"]
+        for _ in range(rng.choice((1, 1, 2))):
+            content = tree_mutated(rng, content)
+        text = json.dumps(content)
+        if rng.random() < 0.2:
+            text = text_mutated(rng, text)
+        changed = sealed(text.encode(errors="replace"))
+    with judged(verdict, seed, (CheckpointError,)):
+        manifest = parse_manifest(changed)
+        names_in(manifest.form)
+        if parse_manifest(manifest.to_bytes()) != manifest:
+            raise WrongError("a manifest that is not stable")
+
+
+def _try_container(verdict: Verdict, seed: int, rng: random.Random, checkpoint: Checkpoint) -> None:
+    """Of a file that is read for itself; what is taken can be read whole."""
+    from oneflow.core.errors import CheckpointError
+    from oneflow.io.container import Container
+    from oneflow.io.files import Memory
+
+    name = rng.choice(sorted(n for n in checkpoint.files if n.startswith("shard")))
+    data = checkpoint.files[name]
+    changed = tensors_mutated(rng, data) if rng.random() < 0.7 else mutated(rng, data)
+    with judged(verdict, seed, (CheckpointError,)):
+        container = Container(Memory(changed, "x"))
+        total = sum(container.read(n).nbytes for n in container.entries)
+        if total > len(changed):
+            raise WrongError(f"{total} bytes came out of {len(changed)}")
+
+
+def _try_folder(verdict: Verdict, seed: int, rng: random.Random, checkpoint: Checkpoint) -> None:
+    from oneflow.core.errors import CheckpointError
+
+    checkpoint.restore()
+    rng.choice(_FOLDER_WAYS)(rng, checkpoint)
+    with judged(verdict, seed, (CheckpointError,)):
+        checkpoint.check()
+
+
+def _change_shard(rng: random.Random, checkpoint: Checkpoint) -> None:
+    name = rng.choice(sorted(checkpoint.files))
+    checkpoint.put(name, mutated(rng, checkpoint.files[name]))
+
+
+def _flip(rng: random.Random, checkpoint: Checkpoint) -> None:
+    name = rng.choice(sorted(checkpoint.files))
+    data = bytearray(checkpoint.files[name])
+    data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
+    checkpoint.put(name, bytes(data))
+
+
+def _shards(checkpoint: Checkpoint) -> list[str]:
+    return sorted(n for n in checkpoint.files if n.startswith("shard"))
+
+
+def _swap(rng: random.Random, checkpoint: Checkpoint) -> None:
+    """Shards change places, whole or the data of one in the size of the other."""
+    first, second = rng.sample(_shards(checkpoint), 2)
+    one, other = checkpoint.files[first], checkpoint.files[second]
+    if rng.random() < 0.5:
+        one, other = (one + bytes(len(other)))[: len(other)], (other + bytes(len(one)))[: len(one)]
+    checkpoint.put(first, other)
+    checkpoint.put(second, one)
+
+
+def _lose(rng: random.Random, checkpoint: Checkpoint) -> None:
+    (checkpoint.folder / rng.choice(sorted(checkpoint.files))).unlink()
+
+
+def _link_out(rng: random.Random, checkpoint: Checkpoint) -> None:
+    """A shard that is a link, to the right bytes or to others."""
+    name = rng.choice(_shards(checkpoint))
+    path = checkpoint.folder / name
+    path.unlink()
+    elsewhere = checkpoint.folder / "elsewhere"
+    elsewhere.write_bytes(checkpoint.files[name])
+    path.symlink_to(rng.choice((str(elsewhere), "/dev/zero", "/etc/passwd", name, "nowhere")))
+
+
+def _add_more(rng: random.Random, checkpoint: Checkpoint) -> None:
+    names = ("shard-0123456789abcdef-00009.safetensors", "shard-fedcba9876543210-00000.safetensors")
+    more = rng.choice((*names, ".x", "checkpoint.safetensors", "pickled_data"))
+    checkpoint.put(more, rng.choice((b"", b"x", *checkpoint.files.values())))
+
+
+def _zeros(rng: random.Random, checkpoint: Checkpoint) -> None:
+    """As a file system leaves it that lost what was not synced."""
+    name = rng.choice(_shards(checkpoint))
+    data = checkpoint.files[name]
+    keep = rng.randrange(len(data))
+    checkpoint.put(name, data[:keep] + bytes(len(data) - keep))
+
+
+_FOLDER_WAYS: tuple[Callable[[random.Random, Checkpoint], None], ...] = (
+    _change_shard,
+    _change_shard,
+    _flip,
+    _flip,
+    _swap,
+    _lose,
+    _link_out,
+    _add_more,
+    _zeros,
+)
+
+
+def break_checkpoints(verdict: Verdict, bits: int = 1) -> None:
+    """Exhaustive: cut at every byte of a small one, every bit flipped; and cut at every 4 KiB of
+    one of a megabyte. bits: every so manieth is flipped."""
+    from oneflow.core.errors import CheckpointError
+
+    with scratch() as folder:
+        (folder / "small").mkdir()
+        small = Checkpoint(folder / "small")
+        for name, data in small.files.items():
+            for size in watched(range(len(data))):
+                small.put(name, data[:size])
+                with judged(verdict, size, (CheckpointError,)):
+                    small.check()
+            for bit in watched(range(0, 8 * len(data), bits)):
+                changed = bytearray(data)
+                changed[bit // 8] ^= 1 << bit % 8
+                small.put(name, bytes(changed))
+                with judged(verdict, bit, (CheckpointError,)):
+                    small.check()
+            small.put(name, data)
+        (folder / "large").mkdir()
+        _cut_large(verdict, Checkpoint(folder / "large", scale=16_384))
+
+
+def _cut_large(verdict: Verdict, large: Checkpoint) -> None:
+    from oneflow.core.errors import CheckpointError
+
+    for name, data in large.files.items():
+        for size in watched(range(0, len(data), 4096)):
+            large.put(name, data[:size])
+            with judged(verdict, size, (CheckpointError,)):
+                large.check()
+                raise WrongError(f"{name} cut to {size} bytes was taken")
+        large.put(name, data)
+
+
+# ---- resuming ------------------------------------------------------------------------------------
+
+
+def fuzz_resumes(verdict: Verdict, seeds: range) -> None:
+    """A job's own state as a rank that goes on from it reads it, sealed anew after each change."""
+    from oneflow.core.errors import CheckpointError
+    from oneflow.io.manifest import MANIFEST_FILE, sealed
+    from oneflow.jobs.restoring import restore
+
+    with scratch() as folder:
+        (folder / "c").mkdir()
+        checkpoint = Checkpoint(folder / "c")
+        content = json.loads(checkpoint.files[MANIFEST_FILE])["content"]
+        variables = _variables(checkpoint)
+        for seed in watched(seeds):
+            rng = random.Random(seed)
+            part = rng.choice(("tree", "tree", "tensors", "files"))
+            changed = dict(content, **{part: tree_mutated(rng, content[part])})
+            checkpoint.put(MANIFEST_FILE, sealed(json.dumps(changed).encode()))
+            with judged(verdict, seed, (CheckpointError,)):
+                found = restore(str(checkpoint.folder), variables, may_fall_back=False)
+                if not math.isfinite(found.step):
+                    raise WrongError(f"step {found.step}")
+
+
+def _variables(checkpoint: Checkpoint) -> Any:
+    import numpy as np
+
+    from oneflow.core.dtype import dtype_of
+    from oneflow.core.placement import Placement
+    from oneflow.core.sbp import BROADCAST
+    from oneflow.core.tensor_type import TensorType
+    from oneflow.jobs.running import Variable
+
+    place = Placement("cpu", [0])
+    return {
+        name: Variable(
+            TensorType(a.shape, dtype_of(a.dtype)), place, (BROADCAST,), np.empty_like(a)
+        )
+        for name, a in checkpoint.arrays.items()
+    }

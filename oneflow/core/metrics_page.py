@@ -36,13 +36,18 @@ class _Collector:
     def collect(self) -> Iterator[Metric]:
         for refresh in self._metrics.gauges:
             refresh(self._metrics)
+        others = list(self._without_jobs())
+        yield from others
+        yield from self._of_jobs(MAX_SERIES - sum(len(family.samples) for family in others))
+
+    def _without_jobs(self) -> Iterator[Metric]:
         yield self._build_info()
         if self._component != "daemon":
             yield from self._scheduler()
         yield from self._actors()
         yield from self._messages()
         yield from self._memory()
-        yield from self._train()
+        yield from self._steps()
         for families in self._metrics.collectors:
             yield from families(self._metrics)
 
@@ -193,10 +198,11 @@ class _Collector:
             [({"tier": a, "result": b}, n) for (a, b), n in list(m.lookups.items())],
         )
 
-    def _train(self) -> Iterator[Metric]:
+    def _of_jobs(self, room: int) -> Iterator[Metric]:
+        """At most `room` series."""
         m = self._metrics
         m.forget_ended()
-        jobs = shown_jobs(m)
+        jobs = shown_jobs(m, room)
         labels = [({"job": k, "rank": _rank(c.rank, m.rank)}, c) for k, c in jobs]
         yield counter(
             "oneflow_train_steps", "Optimizer steps.", [({"job": k}, c.steps) for k, c in jobs]
@@ -214,9 +220,6 @@ class _Collector:
             "When the last step finished.",
             [(who, c.last_step_at) for who, c in labels],
         )
-        yield histogram(
-            "oneflow_train_step_duration_seconds", "Time of one step.", [({}, m.step_durations)]
-        )
         losses = [({"job": k}, c.loss) for k, c in jobs if c.loss is not None]
         if losses:
             yield gauge("oneflow_train_loss", "The last loss that was reported.", losses)
@@ -225,10 +228,6 @@ class _Collector:
             "Numbers of steps that were not finite.",
             [({"job": k, "where": w}, n) for k, c in jobs for w, n in _nonfinite(c)],
         )
-        yield from self._checkpoints(jobs)
-
-    def _checkpoints(self, jobs: list[tuple[str, JobCounters]]) -> Iterator[Metric]:
-        m = self._metrics
         saved = [(k, c) for k, c in jobs if c.checkpoint_at]
         yield gauge(
             "oneflow_checkpoint_last_step",
@@ -239,6 +238,12 @@ class _Collector:
             "oneflow_checkpoint_last_success_timestamp_seconds",
             "When the last checkpoint was complete.",
             [({"job": k}, c.checkpoint_at) for k, c in saved],
+        )
+
+    def _steps(self) -> Iterator[Metric]:
+        m = self._metrics
+        yield histogram(
+            "oneflow_train_step_duration_seconds", "Time of one step.", [({}, m.step_durations)]
         )
         yield histogram(
             "oneflow_checkpoint_save_duration_seconds",
@@ -258,7 +263,7 @@ class _Collector:
 
 
 Labels = dict[str, str]
-MAX_JOB_SERIES = 900  # of the 1,500 that a process may show
+MAX_SERIES = 1500  # of a page
 
 
 def gauge(name: str, text: str, rows: Sequence[tuple[Labels, float]]) -> Metric:
@@ -297,12 +302,12 @@ def _rank(own: int | None, of_process: int | None) -> str:
     return "" if rank is None else str(rank)
 
 
-def shown_jobs(m: Metrics) -> list[tuple[str, JobCounters]]:
+def shown_jobs(m: Metrics, room: int) -> list[tuple[str, JobCounters]]:
     """Jobs that are on the page, in the order in which they came: those that go on, then the last
-    ones that ended, as long as their series fit.
+    ones that ended, as long as their series fit into `room`.
     """
     jobs = list(m.train.items())
-    room, shown = MAX_JOB_SERIES, set()
+    shown = set()
     for job, c in sorted(reversed(jobs), key=lambda item: item[1].ended_at > 0):
         room -= 4 + (c.loss is not None) + 2 * bool(c.checkpoint_at) + len(_nonfinite(c))
         if room >= 0:

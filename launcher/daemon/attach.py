@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from oneflow.core.config import join_address, split_address
-from oneflow.core.control_channel import TOKEN_KEY, channel_options, resolve
+from oneflow.core.control_channel import TOKEN_KEY, channel_options, check_plain, resolve
 from oneflow.core.errors import AuthError, ConfigError, OneFlowError
 from oneflow.core.log import get_logger
 from oneflow.core.metrics import METRICS
@@ -224,7 +224,9 @@ class Link:
         host, port = split_address(self._settings.scheduler)
         credentials = self._settings.current_credentials()
         if credentials is None:
-            target = join_address(resolve(host), port)
+            resolved = resolve(host)
+            check_plain(self._settings.scheduler, resolved, "--tls-dir")
+            target = join_address(resolved, port)
             self._channel = aio.insecure_channel(target, options=channel_options())
         else:
             name = ("grpc.ssl_target_name_override", SERVER_NAME)

@@ -6,10 +6,13 @@ import os
 import re
 import socket
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from oneflow.core.config import split_address
+from oneflow.core.control_channel import check_plain
 from oneflow.core.errors import ConfigError
 from oneflow.launcher.daemon.daemon import Times
 from oneflow.launcher.daemon.logs import Limits
@@ -151,6 +154,7 @@ class DaemonSettings:
         if kind == "cuda" and not any(Path(p).exists() for p in GPU_DRIVERS):
             raise ConfigError(f"--device {self.device}: this host has no driver for NVIDIA's GPUs")
         self.current_token()
+        self._check_line()
         if not re.fullmatch(r"[A-Za-z0-9_.-]{1,253}", self.node_name):
             raise ConfigError(f"node {self.node_name!r}: use letters, digits, dots and hyphens")
         if not 0 < self.heartbeat_s < self.suspect_s < self.act_s:
@@ -158,6 +162,16 @@ class DaemonSettings:
                 f"the times must grow: heartbeat_s ({self.heartbeat_s:g}) < suspect_s "
                 f"({self.suspect_s:g}) < act_s ({self.act_s:g})"
             )
+
+    def _check_line(self) -> None:
+        """A name that cannot be resolved yet is looked at when it can be."""
+        if self.credentials is not None:
+            self.current_credentials()
+            return
+        host, _ = split_address(self.scheduler)
+        with suppress(OSError):
+            resolved = str(socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)[0][4][0])
+            check_plain(self.scheduler, resolved, "--tls-dir")
 
     def _device(self) -> tuple[str, int]:
         match = _DEVICE.fullmatch(self.device)

@@ -15,7 +15,13 @@ from pathlib import Path
 from typing import Any
 
 from oneflow.core.config import join_address, split_address
-from oneflow.core.control_channel import TOKEN_KEY, channel_options, decode_error, resolve
+from oneflow.core.control_channel import (
+    TOKEN_KEY,
+    channel_options,
+    check_plain,
+    decode_error,
+    resolve,
+)
 from oneflow.core.errors import (
     AuthError,
     ClusterRequestError,
@@ -93,6 +99,7 @@ class Connection:
         self._channel: Any = None
         self._stubs: dict[str, Any] = {}
         self._has_answered = False
+        self._refusal: str | None = None
 
     def retries(self) -> Retries:
         """For one call or stream."""
@@ -175,10 +182,23 @@ class Connection:
     def _translated(self, error: Any) -> OneFlowError:
         code = error.code().name
         name = next((v for k, v in error.trailing_metadata() or () if k == ERROR_KEY), "")
-        found = error_of(code, name, error.details() or "", self.address)
+        text = error.details() or ""
+        if self._tls is not None and "handshake failed" in text:
+            text = f"{self._why_refused()}{text}"
+        found = error_of(code, name, text, self.address)
         if not isinstance(found, ClusterUnreachableError):
             self._has_answered = True
         return found
+
+    def _why_refused(self) -> str:
+        """What is wrong with the scheduler's certificate; looked up once."""
+        if self._refusal is None:
+            from oneflow.scheduler.cluster.tls import why_refused
+
+            host, port = split_address(self.address)
+            found = why_refused(host, port, self._tls) if self._tls is not None else ""
+            self._refusal = f"{found}; " if found else ""
+        return self._refusal
 
 
 def error_of(code: str, name: str, text: str, address: str) -> OneFlowError:
@@ -232,7 +252,9 @@ def _open_channel(address: str, tls: Path | None) -> Any:
         return grpc.insecure_channel(address, options=channel_options())
     host, port = split_address(address)
     if tls is None:
-        return grpc.insecure_channel(join_address(resolve(host), port), options=channel_options())
+        resolved = resolve(host)
+        check_plain(address, resolved, "client.tls_dir or ONEFLOW_CLIENT_TLS_DIR")
+        return grpc.insecure_channel(join_address(resolved, port), options=channel_options())
     from oneflow.scheduler.cluster.tls import SERVER_NAME, channel_credentials
 
     options = [*channel_options(), ("grpc.ssl_target_name_override", SERVER_NAME)]
@@ -241,4 +263,4 @@ def _open_channel(address: str, tls: Path | None) -> Any:
 
 
 def _short(text: str) -> str:
-    return " ".join(text.split())[:200] or "no reason given"
+    return " ".join(text.split())[:400] or "no reason given"

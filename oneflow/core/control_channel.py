@@ -103,3 +103,15 @@ def resolve(host: str) -> str:
 def is_loopback(host: str) -> bool:
     """Whether `host` (a resolved address) can be reached from this machine only."""
     return ipaddress.ip_address(host).is_loopback
+
+
+def check_plain(address: str, resolved: str, remedy: str) -> None:
+    """Raises ConfigError if a token would be sent in the clear over a network that others see.
+
+    resolved: the host's address.  remedy: how to name certificates.
+    """
+    if not is_loopback(resolved):
+        raise ConfigError(
+            f"{address} is another machine, and without TLS anybody on the way could read the "
+            f"token: name the folder of certificates with {remedy}"
+        )

@@ -83,11 +83,12 @@ def options_of(file: JobFile, begin: Any, roots: tuple[Path, ...]) -> Options:
     p, d = begin.prepare, file.description
     job_dir = Path(begin.job_dir)
     folder = job_dir / CHECKPOINTS
-    allowed = [job_dir, job_dir.parent, *roots]
+    own = [job_dir, *roots]
     if p.spec.checkpoint_dir:
         folder = Path(p.spec.checkpoint_dir) / (p.id.job_id or d.name)
-    for path in filter(None, (str(folder), p.resume_from)):
-        if not is_allowed(path, allowed):
+    # It may begin with what another job has saved, but write, and clear away, only its own.
+    for path, allowed in ((str(folder), own), (p.resume_from, [*own, job_dir.parent])):
+        if path and not is_allowed(path, allowed):
             raise CheckpointError(
                 f"{path} is in no folder that jobs may use on this host; whoever runs the daemon "
                 "can allow it by ONEFLOW_DATA_ROOTS"

@@ -9,8 +9,11 @@ from __future__ import annotations
 import datetime
 import ipaddress
 import os
+import secrets
 import socket
+import ssl
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -45,13 +48,18 @@ class ServerTls:
         )
 
     def expiry(self) -> float | None:
-        """See expiry_of."""
-        return expiry_of(self._files.certificate)
+        """Seconds since the epoch; None where `cryptography` is not installed to tell."""
+        try:
+            found = _validity(self._files.certificate)
+        except ConfigError:
+            return None
+        return found[1].timestamp() if found is not None else None
 
     def _configuration(self) -> Any:
         import grpc
 
         files = self._files
+        check_files(files.ca, files.certificate, files.key)
         pair = (_read(files.key), _read(files.certificate))
         return grpc.ssl_server_certificate_configuration([pair], _read(files.ca))
 
@@ -91,6 +99,91 @@ def expiry_of(certificate: Path) -> float | None:
     return float(found.not_valid_after_utc.timestamp())
 
 
+def check_files(ca: Path, certificate: Path, key: Path) -> None:
+    """Raises ConfigError for files that nobody would accept, with the reason and the date.
+
+    gRPC itself says little: a handshake failed. Dates need the package `cryptography`.
+    """
+    for path in (ca, certificate, key):
+        _read(path)
+    try:
+        ssl.create_default_context(cafile=ca).load_cert_chain(certificate, key)
+    except (ssl.SSLError, ValueError) as error:
+        said = getattr(error, "reason", None) or str(error)
+        raise ConfigError(
+            f"TLS: {certificate} and {key} cannot be used together, or {ca} not at all ({said}); "
+            "`oneflow cluster init-tls` makes them anew"
+        ) from None
+    now = datetime.datetime.now(datetime.timezone.utc)
+    for path in (ca, certificate):
+        found = _validity(path)
+        if found is None:
+            continue
+        begin, end = found
+        if now >= end:
+            raise ConfigError(
+                f"TLS: {path} expired on {end:%Y-%m-%d %H:%M} UTC; renew it with `oneflow cluster "
+                "init-tls`"
+            )
+        if now < begin:
+            raise ConfigError(
+                f"TLS: {path} is not valid before {begin:%Y-%m-%d %H:%M} UTC, and it is "
+                f"{now:%Y-%m-%d %H:%M} here: is the clock right?"
+            )
+
+
+def _validity(path: Path) -> tuple[datetime.datetime, datetime.datetime] | None:
+    """From when and until when; None if it cannot be told here. Raises ConfigError."""
+    try:
+        from cryptography import x509
+    except ImportError:
+        return None
+    try:
+        found = x509.load_pem_x509_certificate(_read(path))
+    except ValueError as error:
+        raise ConfigError(f"TLS: {path} is no certificate: {error}") from None
+    return found.not_valid_before_utc, found.not_valid_after_utc
+
+
+def why_refused(host: str, port: int, folder: Path, timeout_s: float = 2.0) -> str:
+    """What is wrong with the certificate that is shown at an address, in words with dates; "" if
+    nothing is, or nobody answers there.
+    """
+    context = ssl.create_default_context(cafile=folder / "ca.crt")
+    lax = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    lax.check_hostname, lax.verify_mode = False, ssl.CERT_NONE
+    try:
+        _shown(context, host, port, timeout_s)
+    except ssl.SSLCertVerificationError as error:
+        said = error.verify_message
+        with suppress(OSError, ValueError):
+            said += _dates(_shown(lax, host, port, timeout_s))
+        return f"its certificate is refused: {said}"
+    except (OSError, ValueError):
+        return ""
+    return ""
+
+
+def _shown(context: ssl.SSLContext, host: str, port: int, timeout_s: float) -> bytes:
+    """The certificate that a server shows, as it is."""
+    with (
+        socket.create_connection((host, port), timeout_s) as line,
+        context.wrap_socket(line, server_hostname=SERVER_NAME) as secured,
+    ):
+        return secured.getpeercert(binary_form=True) or b""
+
+
+def _dates(certificate: bytes) -> str:
+    try:
+        from cryptography import x509
+    except ImportError:
+        return ""
+    found = x509.load_der_x509_certificate(certificate)
+    begin, end = found.not_valid_before_utc, found.not_valid_after_utc
+    issuer = found.issuer.rfc4514_string()
+    return f" (of {issuer}, valid from {begin:%Y-%m-%d %H:%M} to {end:%Y-%m-%d %H:%M} UTC)"
+
+
 def _read(path: Path) -> bytes:
     try:
         data = path.read_bytes()
@@ -111,17 +204,19 @@ def channel_credentials(folder: Path, part: str) -> Any:
     """
     import grpc
 
-    files = (folder / "ca.crt", folder / f"{part}.key", folder / f"{part}.crt")
-    return grpc.ssl_channel_credentials(*map(_read, files))
+    ca, key, certificate = (folder / n for n in ("ca.crt", f"{part}.key", f"{part}.crt"))
+    check_files(ca, certificate, key)
+    return grpc.ssl_channel_credentials(_read(ca), _read(key), _read(certificate))
 
 
 # ---- making --------------------------------------------------------------------------------------
 
 
-def init_tls(folder: Path, hosts: Sequence[str] = ()) -> list[Path]:
+def init_tls(folder: Path, hosts: Sequence[str] = (), days: int = CERTIFICATE_DAYS) -> list[Path]:
     """Makes ca.crt, ca.key and NAME.crt, NAME.key for scheduler, daemon and client in `folder`.
 
     hosts: names and addresses under which the scheduler is reached, besides those of this machine.
+    days: so long the certificates are valid; those of a negative number have ended.
     An authority that is there already is kept, so that a second call renews the certificates.
     Returns the files written. Raises ConfigError without the package `cryptography`.
     """
@@ -140,7 +235,7 @@ def init_tls(folder: Path, hosts: Sequence[str] = ()) -> list[Path]:
         certificate, key = _make_authority()
         written += _write_pair(*ca_files, certificate, key)
     for part in PARTS:
-        made = _make_certificate(part, hosts, certificate, key)
+        made = _make_certificate(part, hosts, certificate, key, days)
         written += _write_pair(folder / f"{part}.crt", folder / f"{part}.key", *made)
     return written
 
@@ -151,20 +246,22 @@ def _make_authority() -> tuple[Any, Any]:
     from cryptography.hazmat.primitives.asymmetric import ec
 
     key = ec.generate_private_key(ec.SECP256R1())
-    name = _name("oneflow-ca")
+    name = _name(f"oneflow-ca {secrets.token_hex(4)}")  # errors tell two authorities apart
     builder = _builder(name, name, key.public_key(), AUTHORITY_DAYS)
     builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
     return builder.sign(key, hashes.SHA256()), key
 
 
-def _make_certificate(part: str, hosts: Sequence[str], ca: Any, ca_key: Any) -> tuple[Any, Any]:
+def _make_certificate(
+    part: str, hosts: Sequence[str], ca: Any, ca_key: Any, days: int
+) -> tuple[Any, Any]:
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes
     from cryptography.hazmat.primitives.asymmetric import ec
     from cryptography.x509.oid import ExtendedKeyUsageOID
 
     key = ec.generate_private_key(ec.SECP256R1())
-    builder = _builder(_name(f"oneflow-{part}"), ca.subject, key.public_key(), CERTIFICATE_DAYS)
+    builder = _builder(_name(f"oneflow-{part}"), ca.subject, key.public_key(), days)
     builder = builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), True)
     usage = [ExtendedKeyUsageOID.CLIENT_AUTH]
     names: list[Any] = [x509.DNSName(f"oneflow-{part}")]
@@ -180,14 +277,15 @@ def _builder(subject: Any, issuer: Any, public_key: Any, days: int) -> Any:
     from cryptography import x509
 
     now = datetime.datetime.now(datetime.timezone.utc)
+    end = now + datetime.timedelta(days=days)
     return (
         x509.CertificateBuilder()
         .subject_name(subject)
         .issuer_name(issuer)
         .public_key(public_key)
         .serial_number(x509.random_serial_number())
-        .not_valid_before(now - datetime.timedelta(minutes=5))  # clocks differ
-        .not_valid_after(now + datetime.timedelta(days=days))
+        .not_valid_before(min(now, end) - datetime.timedelta(minutes=5))  # clocks differ
+        .not_valid_after(end)
     )
 
 

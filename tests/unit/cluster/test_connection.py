@@ -90,3 +90,10 @@ def test_an_answer_renews_the_patience(monkeypatch: pytest.MonkeyPatch) -> None:
     clock[0] = 19.5
     with pytest.raises(ClusterUnreachableError):
         retries.pause(ClusterUnreachableError("away"))
+
+
+@pytest.mark.parametrize("address", ["192.0.2.1:9400", "[2001:db8::1]:9400", "0.0.0.0:9400"])
+def test_a_token_is_not_sent_in_the_clear_to_another_machine(address: str) -> None:
+    connection = Connection(address, lambda: "oft_" + "x" * 43, None, Patience(0.0, 0.0))
+    with pytest.raises(ConfigError, match=r"without TLS .* ONEFLOW_CLIENT_TLS_DIR"):
+        connection.call("Cluster", "Status", None)

@@ -86,7 +86,12 @@ def test_checkpoints_lie_where_jobs_may_write(tmp_path: Path) -> None:
     with flow.jobs.load(export(tmp_path / "a.job")) as file:
         other = str(tmp_path / "jobs" / "j0" / "checkpoints" / "step-3")
         assert options_of(file, begin(tmp_path, resume_from=other), ()).resume_from == other
-        for spec in ({"resume_from": "/etc"}, {"checkpoint_dir": str(tmp_path / "shared")}):
+        others = str(tmp_path / "jobs" / "j0")  # what another job has saved may not be replaced
+        for spec in (
+            {"resume_from": "/etc"},
+            {"checkpoint_dir": str(tmp_path / "shared")},
+            {"checkpoint_dir": others},
+        ):
             with pytest.raises(CheckpointError, match="ONEFLOW_DATA_ROOTS"):
                 options_of(file, begin(tmp_path, **spec), ())
         found = options_of(file, begin(tmp_path, checkpoint_dir=str(tmp_path)), (tmp_path,))

@@ -87,6 +87,15 @@ def test_names_and_times_are_checked() -> None:
         settings(suspect_s=20.0).check()
 
 
+def test_a_token_does_not_leave_this_machine_in_the_clear() -> None:
+    for scheduler in ("127.0.0.1:1", "localhost:1", "[::1]:1"):
+        settings(scheduler=scheduler).check()
+    for scheduler in ("192.0.2.1:9400", "[2001:db8::1]:9400", "0.0.0.0:9400"):
+        with pytest.raises(ConfigError, match="--tls-dir"):
+            settings(scheduler=scheduler).check()
+    settings(scheduler="192.0.2.1:9400", credentials=object()).check()
+
+
 def test_a_token_file_is_read_anew_and_must_be_private(tmp_path: Path) -> None:
     path = tmp_path / "token"
     path.write_text("one\n")

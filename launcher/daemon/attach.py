@@ -24,6 +24,7 @@ from oneflow.core.metrics import METRICS
 from oneflow.core.metrics_daemon import DAEMON
 from oneflow.launcher.daemon.settings import DaemonSettings
 from oneflow.launcher.daemon.wire import describe
+from oneflow.scheduler.cluster.sequence import MissingMessageError, Order
 from oneflow.scheduler.cluster.tls import SERVER_NAME
 
 if TYPE_CHECKING:
@@ -206,6 +207,9 @@ class Link:
         except grpc.RpcError as error:
             METRICS.heartbeats["failed"] += 1
             return self._judge(error)
+        except MissingMessageError as error:
+            METRICS.heartbeats["failed"] += 1
+            self._broken_by = str(error)
         except asyncio.InvalidStateError:  # written to a stream that has ended
             METRICS.heartbeats["failed"] += 1
             self._broken_by = "it had ended before a message was written"
@@ -255,18 +259,21 @@ class Link:
     async def _write(self, stream: Any) -> None:
         from oneflow.protos import cluster_pb2 as pb
 
-        await stream.write(pb.DaemonMessage(hello=self._make_hello()))
+        sequence = 1
+        await stream.write(pb.DaemonMessage(hello=self._make_hello(), sequence=sequence))
         beat_at = time.monotonic() + self._heartbeat_s
         while True:
             now = time.monotonic()
             if now >= beat_at:
                 self._beats += 1
+                sequence += 1
                 beat = pb.DaemonBeat(number=self._beats)
-                await stream.write(pb.DaemonMessage(epoch=self.epoch, beat=beat))
+                await stream.write(pb.DaemonMessage(epoch=self.epoch, beat=beat, sequence=sequence))
                 beat_at = now + self._heartbeat_s
             elif self._urgent or self._bulk:
                 message = self._urgent.popleft() if self._urgent else self._bulk.popleft()
-                message.epoch = self.epoch
+                sequence += 1
+                message.epoch, message.sequence = self.epoch, sequence
                 await stream.write(message)
                 if message.WhichOneof("kind") == "leaving":
                     await stream.done_writing()
@@ -277,8 +284,12 @@ class Link:
                     await asyncio.wait_for(self._has_mail.wait(), beat_at - now)
 
     async def _read(self, stream: Any) -> None:
+        order = Order()
         async for message in stream:
             self._heard_at = time.monotonic()
+            if order.is_repeated(message.sequence):
+                DAEMON.message_rejected("duplicate")
+                continue
             kind = message.WhichOneof("kind")
             if kind == "welcome":
                 self._welcomed(message.welcome)

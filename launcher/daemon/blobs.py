@@ -19,10 +19,15 @@ from pathlib import Path
 from typing import IO, Any
 
 from oneflow.core.errors import OneFlowError, TransportError
+from oneflow.core.log import get_logger
 
 MAX_BLOB_NBYTES = 16 << 30
 LOCK_PAUSE_S = 0.05
+FETCH_PAUSES_S = (0.1, 0.5, 2.0, 5.0)  # the line may break; a job does not fail for that
+NEVER = ("NOT_FOUND", "UNAUTHENTICATED", "PERMISSION_DENIED", "INVALID_ARGUMENT", "UNIMPLEMENTED")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
+
+log = get_logger(__name__)
 
 Fetch = Callable[[str], AsyncIterator[tuple[int, bytes]]]
 """digest -> (bytes of the whole, or 0; bytes of this piece), piece by piece."""
@@ -33,6 +38,14 @@ class BlobError(OneFlowError):
 
     exit_code = 65
     reason = "INTERNAL"
+
+
+class OtherContentError(BlobError):
+    """What came is not what was asked for."""
+
+
+class NotToBeHadError(TransportError):
+    """The scheduler says that it will not give it."""
 
 
 def check_digest(digest: str) -> None:
@@ -54,7 +67,10 @@ class BlobCache:
                 partial.unlink(missing_ok=True)
 
     async def get(self, digest: str, fetch: Fetch) -> Path:
-        """The file of that digest. Raises BlobError, TransportError, or OSError for a full disk."""
+        """The file of that digest. Raises BlobError, TransportError, or OSError for a full disk.
+
+        Asked for again if it could not be had, or came with other content.
+        """
         check_digest(digest)
         path = self._folder / digest
         with await self._locked(digest):
@@ -63,12 +79,23 @@ class BlobCache:
                 return path
             partial = self._folder / f"{digest}.{os.getpid()}.part"
             try:
-                nbytes = await self._write(digest, partial, fetch)
+                nbytes = await self._fetched(digest, partial, fetch)
                 self._make_room(nbytes)
                 partial.rename(path)
             finally:
                 partial.unlink(missing_ok=True)
         return path
+
+    async def _fetched(self, digest: str, partial: Path, fetch: Fetch) -> int:
+        for pause_s in FETCH_PAUSES_S:
+            try:
+                return await self._write(digest, partial, fetch)
+            except (TransportError, OtherContentError) as error:
+                if isinstance(error, NotToBeHadError):
+                    raise
+                log.warning("%s; it is asked for again", error)
+                await asyncio.sleep(pause_s)
+        return await self._write(digest, partial, fetch)
 
     async def _write(self, digest: str, partial: Path, fetch: Fetch) -> int:
         found = hashlib.blake2b(digest_size=32)
@@ -84,7 +111,7 @@ class BlobCache:
             os.fsync(file.fileno())
         if found.hexdigest() != digest:
             came = f"{total} bytes of digest {found.hexdigest()[:16]}..."
-            raise BlobError(f"blob {digest} came with other content: {came}")
+            raise OtherContentError(f"blob {digest} came with other content: {came}")
         return total
 
     @contextmanager
@@ -145,6 +172,7 @@ def fetch_with(
                 yield chunk.nbytes, chunk.data
         except grpc.RpcError as error:
             code = error.code().name
-            raise TransportError(f"blob {digest}: {code}: {error.details()}") from None
+            kind = NotToBeHadError if code in NEVER else TransportError
+            raise kind(f"blob {digest}: {code}: {error.details()}") from None
 
     return fetch

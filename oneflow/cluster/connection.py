@@ -2,6 +2,10 @@
 
 A scheduler that does not answer is asked again with growing pauses: for `connect_s` at first, for
 `patience_s` once it has answered. Errors it tells are raised as our own types.
+
+An answer that is lost on its way leaves open whether the call was done. Most calls can be repeated
+as they are. After that of a removal the thing may be gone already, which is what was wanted. What
+would be done a second time is not repeated, but for a try that cannot have arrived.
 """
 
 from __future__ import annotations
@@ -37,6 +41,9 @@ LAST_PAUSE_S = 2.0
 CALL_S = 30.0  # for one answer; the scheduler may be waiting for its disk
 ERROR_KEY = "oneflow-error"  # trailing metadata: the name of the error's type
 AGAIN = "try again in"  # of a limit that will be over soon
+ONCE = frozenset({"CreateToken", "RotateToken", "Restart"})
+UNDOES = frozenset({"Remove", "RevokeToken"})
+UNSENT = "failed to connect"  # so gRPC says that a call never left
 _OTHERS = (InternalError, ProtocolError)  # to a client, a mistake in what it asked
 
 
@@ -44,6 +51,10 @@ class NotNowError(ClusterUnreachableError):
     """The scheduler answers, but cannot do it now (asked too often, its disk is full, a daemon is
     away): it is asked again.
     """
+
+
+class GoneError(ClusterRequestError):
+    """What the call is about is not there."""
 
 
 @dataclass(frozen=True)
@@ -120,13 +131,24 @@ class Connection:
         Raises ClusterUnreachableError, AuthError, JobSpecError, ClusterRequestError, ...
         """
         retries = self.retries()
+        may_be_done = False
         while True:
             try:
                 return self._call(service, method, make_request, timeout_s)
             except ClusterUnreachableError as error:
+                is_sent = not isinstance(error, NotNowError) and UNSENT not in str(error)
+                if is_sent and method in ONCE:
+                    raise _may_be_done(method, error) from None
+                may_be_done = may_be_done or is_sent
                 if deadline is not None and time.monotonic() >= deadline:
                     raise
                 retries.pause(error, deadline)
+            except GoneError:
+                if not (may_be_done and method in UNDOES):
+                    raise
+                from oneflow.protos import cluster_pb2 as pb
+
+                return pb.Empty()
 
     def _call(self, service: str, method: str, make_request: Any, timeout_s: float) -> Any:
         import grpc
@@ -216,6 +238,8 @@ def error_of(code: str, name: str, text: str, address: str) -> OneFlowError:
         found = decode_error(name, text)
         if isinstance(found, OneFlowError) and not isinstance(found, _OTHERS):
             return found
+    if code == "NOT_FOUND":
+        return GoneError(text)
     if code == "UNIMPLEMENTED":
         return ClusterRequestError(f"the scheduler at {address} is older than this client: {text}")
     if code == "INVALID_ARGUMENT" and not name:
@@ -260,6 +284,14 @@ def _open_channel(address: str, tls: Path | None) -> Any:
     options = [*channel_options(), ("grpc.ssl_target_name_override", SERVER_NAME)]
     credentials = channel_credentials(tls, "client")
     return grpc.secure_channel(join_address(host, port), credentials, options=options)
+
+
+def _may_be_done(method: str, error: ClusterUnreachableError) -> ClusterUnreachableError:
+    """For what must not be done twice."""
+    look = "`oneflow job get`" if method == "Restart" else "`oneflow cluster token list`"
+    return ClusterUnreachableError(
+        f"{error}; it is not known whether {method} was done before the answer was lost: see {look}"
+    )
 
 
 def _short(text: str) -> str:

@@ -18,6 +18,8 @@ from oneflow.scheduler.cluster.driver import Driver
 from oneflow.scheduler.cluster.lines import Line, Lines
 from oneflow.scheduler.cluster.metrics import ClusterMetrics
 from oneflow.scheduler.cluster.peers import local_process
+from oneflow.scheduler.cluster.refusals import UnavailableError
+from oneflow.scheduler.cluster.sequence import Order
 from oneflow.scheduler.cluster.wire import MAX_MESSAGE_NBYTES, event_of, joined
 from oneflow.scheduler.jobs.events import DaemonGone
 
@@ -55,7 +57,9 @@ class DaemonsService(cluster_pb2_grpc.DaemonsServicer):
         line.token = caller().name
         reader = asyncio.ensure_future(self._read(line, request_iterator))
         try:
+            sequence = 0
             while (message := await line.mail.get()) is not None:
+                message.sequence = sequence = sequence + 1
                 yield message
         finally:
             line.close("its stream ended")
@@ -79,13 +83,17 @@ class DaemonsService(cluster_pb2_grpc.DaemonsServicer):
         try:
             first = await asyncio.wait_for(messages.__anext__(), HELLO_S)
         except (asyncio.TimeoutError, StopAsyncIteration):
-            raise ProtocolError("a daemon must say hello first") from None
+            # Not the daemon's mistake: a slow or broken network. It tries again.
+            raise UnavailableError(f"no hello came within {HELLO_S:g} s") from None
+        order = Order()
+        order.is_repeated(first.sequence)
         if first.WhichOneof("kind") != "hello" or first.ByteSize() > MAX_MESSAGE_NBYTES:
             raise ProtocolError("a daemon must say hello first")
         event = joined(first.hello)
         peers.check_node(caller().name, event.daemon, event.node)
         peer = str(context.peer())
         line = Line(first.hello, peer, local_process(peer, first.hello.pid))
+        line.order = order
         self._lines.add(line)
         self._driver.tell(event)
         return line
@@ -96,6 +104,9 @@ class DaemonsService(cluster_pb2_grpc.DaemonsServicer):
             async for message in messages:
                 if not line.is_open:
                     return
+                if line.order.is_repeated(message.sequence):
+                    self._metrics.message_rejected("duplicate")
+                    continue
                 self._take(line, message)
                 await self._driver.room()
             line.close("it ended the stream")

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from oneflow.cluster.client import Cluster, connect
-from oneflow.cluster.connection import Patience
+from oneflow.cluster.connection import Connection, Patience
 from oneflow.core.errors import OneFlowError
 from oneflow.core.failpoints import FAILPOINTS
 from oneflow.scheduler.jobs.records import JobRecord
@@ -63,10 +64,18 @@ class Usage:
 
 
 class Rig:
-    """folder: all that the cluster keeps. armed: each failpoint holds whom a test tells it to."""
+    """folder: all that the cluster keeps. armed: each failpoint holds whom a test tells it to.
+
+    given: of each process ("scheduler" or a device), what its program gets beyond the usual (see
+    fault_cluster_program); more_env and prefix likewise, the words that start it.
+    """
 
     def __init__(self, folder: Path, armed: bool = True) -> None:
         self.folder = folder
+        self.given: dict[str, dict[str, Any]] = {}
+        self.more_env: dict[str, dict[str, str]] = {}
+        self.prefix: dict[str, list[str]] = {}
+        self.tls: Path | None = None
         self.hold = folder / "hold"
         self.mark = secrets.token_hex(8)
         self.address = f"127.0.0.1:{free_port('127.0.0.1')}"
@@ -115,11 +124,16 @@ class Rig:
             given |= {"device": name, "address": self.address}
             token = self.folder / "scheduler" / "daemon.token"
             until(token.exists, "the scheduler makes a token")
-        argv = [sys.executable, str(HERE / "fault_cluster_program.py"), kind, json.dumps(given)]
+        given |= self.given.get(name, {})
+        if self.tls is not None:
+            given["tls"] = str(self.tls)
+        program = [sys.executable, str(HERE / "fault_cluster_program.py"), kind, json.dumps(given)]
+        argv = [*self.prefix.get(name, []), *program]
+        env = self.env | self.more_env.get(name, {})
         log_path = self.folder / "logs" / f"{name.replace(':', '-')}.log"
         with open(log_path, "ab") as log:
             self.processes[name] = subprocess.Popen(
-                argv, env=self.env, cwd=self.folder, stdout=log, stderr=log, start_new_session=True
+                argv, env=env, cwd=self.folder, stdout=log, stderr=log, start_new_session=True
             )
 
     def wait_attached(self) -> None:
@@ -140,11 +154,35 @@ class Rig:
             token = self.folder / "scheduler" / "token"
             until(token.exists, "the scheduler makes a token")
             patience = Patience(30.0, 60.0)
-            self.cluster = connect(self.address, read_token_file(token), patience=patience)
+            secret = read_token_file(token)
+            if self.tls is None:
+                self.cluster = connect(self.address, secret, patience=patience)
+            else:
+                found = Connection(self.address, lambda: secret, self.tls, patience)
+                self.cluster = Cluster(found)
         return self.cluster
 
     def pid(self, name: str) -> int:
         return self.processes[name].pid
+
+    def log(self, name: str) -> str:
+        """What one of its processes has said so far."""
+        path = self.folder / "logs" / f"{name.replace(':', '-')}.log"
+        return path.read_text(errors="replace") if path.exists() else ""
+
+    def metrics(self, name: str) -> dict[str, float]:
+        """Samples of one of its processes, `name{label="value"}` -> value; {} without a page."""
+        for path in (self.folder / "run" / "oneflow").glob("metrics-*.json"):
+            found = json.loads(path.read_text())
+            if found["pid"] == self.pid(name):
+                text = self._page(name, f"http://{found['address']}/metrics")
+                lines = [line.rpartition(" ") for line in text.splitlines() if line[:1] != "#"]
+                return {key: float(value) for key, _, value in lines}
+        return {}
+
+    def _page(self, name: str, url: str) -> str:
+        with urllib.request.urlopen(url, timeout=10) as page:
+            return str(page.read().decode())
 
     def workers(self, device: str) -> list[int]:
         """Pids of a daemon's workers, running or warm."""

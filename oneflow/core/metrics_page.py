@@ -221,8 +221,7 @@ class _Collector:
             [(who, c.last_step_at) for who, c in labels],
         )
         losses = [({"job": k}, c.loss) for k, c in jobs if c.loss is not None]
-        if losses:
-            yield gauge("oneflow_train_loss", "The last loss that was reported.", losses)
+        yield gauge("oneflow_train_loss", "The last loss that was reported.", losses)
         yield counter(
             "oneflow_train_nonfinite",
             "Numbers of steps that were not finite.",

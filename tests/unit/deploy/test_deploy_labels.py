@@ -38,6 +38,7 @@ def of_a_rank() -> Metrics:
     metrics.set_registers("compute", "free", 1)
     metrics.set_device_memory("used", 1)
     metrics.step("job", 1.0)
+    metrics.progressed("job", 1, loss=1.0)
     metrics.checkpointed("job", 1)
     metrics.checkpoint("write", 1)
     return metrics
@@ -169,7 +170,10 @@ def test_alerts_count_from_zero_on(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     for where, expression in expressions():
         if where.startswith("rules.yml"):
             counted |= set(re.findall(r"increase\((oneflow_[a-z_]+)", expression))
-    of_each_job = {"oneflow_train_steps_total"}  # many, from the job's first step on
+    of_each_job = {"oneflow_train_steps_total", "oneflow_train_nonfinite_total"}
+    rank.progressed("job", 0)
+    of_a_job = {s.name for family in registries[1].collect() for s in family.samples}
+    assert of_each_job <= of_a_job  # from its begin on
     assert len(counted) > 3
     assert counted - of_each_job <= shown
 

@@ -19,6 +19,7 @@ from oneflow.scheduler.jobs.store import Point
 GOING_ON = (JobState.STARTING, JobState.RUNNING, JobState.CANCELLING)
 FLUSH_S = 0.2
 PAGE = 1000
+LAST = 1 << 62  # the store's numbers have 63 bits
 MAX_WAITING = 20_000  # points not written yet; beyond, the disk is not there for us
 
 log = get_logger(__name__)
@@ -88,6 +89,7 @@ class Points:
 
     async def read(self, job_id: str, start: int, follow: bool) -> AsyncIterator[pb.MetricPoint]:
         """From index `start` on; with `follow` until the job is final and all was told."""
+        start = min(start, LAST)
         news = asyncio.Event()
         self._news.setdefault(job_id, set()).add(news)
         try:

@@ -10,14 +10,16 @@ import gzip
 import hashlib
 import os
 import posixpath
+import re
 import shutil
 import tarfile
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any
 
 from oneflow.core.errors import OneFlowError
+from oneflow.launcher.daemon.ignoring import FILE, Rule, is_left_out, read_rules
 
 MAX_NBYTES = 1 << 30  # of all files together
 MAX_ENTRIES = 100_000
@@ -40,7 +42,8 @@ class ArchiveError(OneFlowError, ValueError):
 
 
 def pack(folder: Path, target: Path) -> str:
-    """Writes `folder` to the file `target`, without version control and caches; its digest.
+    """Writes `folder` to the file `target`, without version control, caches and what its
+    .onefignore names; its digest.
 
     The same files give the same digest: times, owners and the order of the folder do not count.
     Raises ArchiveError if it is too large, or holds a link that leads out of it or a device.
@@ -103,14 +106,21 @@ def _compressor(raw: IO[bytes]) -> Any:
 
 def _add_all(tar: tarfile.TarFile, folder: Path) -> None:
     total = count = 0
-    for path in _walk(folder):
+    try:
+        rules = read_rules(folder)
+    except (ValueError, OSError, re.error) as error:
+        raise ArchiveError(f"--working-dir {str(folder)!r}: {error}") from None
+    for path in _walk(folder, "", rules):
         info = tar.gettarinfo(path, arcname=str(path.relative_to(folder)))
         if info is None or not (info.isfile() or info.isdir() or info.issym()):
             continue  # sockets and pipes are of no use elsewhere
         count, total = count + 1, total + info.size
         if count > MAX_ENTRIES or total > MAX_NBYTES:
             limit = f"{MAX_ENTRIES} entries and {MAX_NBYTES >> 20} MiB"
-            raise ArchiveError(f"--working-dir {str(folder)!r} is larger than {limit}")
+            raise ArchiveError(
+                f"--working-dir {str(folder)!r} is larger than {limit}; name in {FILE} what is not "
+                "to be sent"
+            )
         if info.issym():
             _check_link(path, folder)
         info.mtime, info.uid, info.gid, info.uname, info.gname = 0, 0, 0, "", ""
@@ -121,13 +131,15 @@ def _add_all(tar: tarfile.TarFile, folder: Path) -> None:
             tar.addfile(info)
 
 
-def _walk(folder: Path) -> Iterator[Path]:
+def _walk(folder: Path, below: str, rules: Sequence[Rule]) -> Iterator[Path]:
+    """below: the path of `folder` in the working directory, with a / at its end."""
     for entry in sorted(os.scandir(folder), key=lambda e: e.name):
-        if entry.name in SKIPPED:
+        is_folder = entry.is_dir(follow_symlinks=False)
+        if entry.name in SKIPPED or is_left_out(rules, below + entry.name, is_folder):
             continue
         yield Path(entry.path)
-        if entry.is_dir(follow_symlinks=False):
-            yield from _walk(Path(entry.path))
+        if is_folder:
+            yield from _walk(Path(entry.path), f"{below}{entry.name}/", rules)
 
 
 def _check_link(path: Path, folder: Path) -> None:

@@ -146,7 +146,8 @@ class Inspector:
         }
 
     def _files(self, key: AttemptKey, secrets: Iterable[str]) -> dict[str, Any]:
-        folder, found = self._folder(key), {}
+        folder = self._folder(key)
+        found: dict[str, Any] = {}
         for stream in STREAMS:
             size = size_of(folder, stream)
             piece = read_piece(folder, stream, max(size - TAIL_NBYTES, 0), TAIL_NBYTES)

@@ -11,10 +11,11 @@ import click
 from oneflow.cli.group import Verbs, choose_group
 from oneflow.cli.keys import given, limit_options
 from oneflow.cli.output import chosen, fields, output_option, show_json, table
-from oneflow.cli.types import DURATION
+from oneflow.cli.types import DURATION, PAIR
 from oneflow.cluster.durations import show_time
 
 ADDRESS = click.option("--address", metavar="HOST:PORT", help="The scheduler; else as configured.")
+DAEMON_STATES = {"up", "suspect", "draining", "lost"}
 ROLES = ("admin", "submit", "view", "daemon")
 
 
@@ -31,11 +32,19 @@ def cluster() -> None:
 @click.option("--ui/--no-ui", default=None, help="The read-only page beside /metrics.")
 @click.option("--on", "where", metavar="RAY", help="ray://host:10001 or auto: daemons there.")
 @limit_options("scheduler", "daemon")
-def up(daemons: int | None, device_type: str | None, file: Path | None, **flags: Any) -> None:
+@output_option
+def up(
+    daemons: int | None,
+    device_type: str | None,
+    file: Path | None,
+    output: str | None,
+    **flags: Any,
+) -> None:
     """Starts a scheduler and a daemon per device on this machine, in the background.
 
     Nothing has to be configured; only this machine can connect. `oneflow cluster down` ends it.
     """
+    from oneflow.cli.records import status_as_dict
     from oneflow.cluster.local import start, start_on_ray
     from oneflow.cluster.wishes import local_wish
 
@@ -43,7 +52,11 @@ def up(daemons: int | None, device_type: str | None, file: Path | None, **flags:
     asked = given(flags) | {"local.daemons": daemons, "local.device_type": device_type}
     asked |= {f"scheduler.{name}": value for name, value in flags.items()}
     wish = local_wish(asked, file)
-    _show_up(start_on_ray(wish, where) if where else start(wish))
+    found, how = start_on_ray(wish, where) if where else start(wish), chosen(output)
+    if how == "json":
+        show_json({"was_running": found.was_running} | status_as_dict(found.status))
+    else:
+        _show_up(found)
 
 
 def _show_up(found: Any) -> None:
@@ -93,26 +106,45 @@ def status(address: str | None, output: str | None) -> None:
     if how == "json":
         show_json(status_as_dict(now))
     else:
-        click.echo(status_lines(now))
+        click.echo(status_lines(now, how == "wide"))
 
 
 @cluster.command("nodes")
 @ADDRESS
 @output_option
-@click.option("-f", "--filter", "state", help="Only daemons in this state: up, suspect, ...")
-def nodes(address: str | None, output: str | None, state: str | None) -> None:
-    """Every daemon, and what it does."""
+@click.option("-f", "--filter", "filters", type=PAIR, multiple=True, help="state=up, node=n1, ...")
+def nodes(address: str | None, output: str | None, filters: tuple[tuple[str, str], ...]) -> None:
+    """Every daemon, and what it does. Filters: state, node, device, job."""
     from oneflow.cli.records import daemon_as_dict, daemon_table
     from oneflow.cluster.client import connect
 
     how = chosen(output)
-    wanted = (state or "").removeprefix("state=")
+    wanted = _daemon_filters(filters)
     with connect(address) as found:
-        daemons = [d for d in found.status().daemons if not wanted or d.state == wanted]
+        daemons = [
+            daemon
+            for daemon in found.status().daemons
+            if all(getattr(daemon, key) in values for key, values in wanted.items())
+        ]
     if how == "json":
         show_json({"daemons": [daemon_as_dict(daemon) for daemon in daemons]})
     else:
         click.echo(daemon_table(daemons, how == "wide"))
+
+
+def _daemon_filters(given: tuple[tuple[str, str], ...]) -> dict[str, set[str]]:
+    wanted = {}
+    for key, value in given:
+        if key not in ("state", "node", "device", "job"):
+            raise click.UsageError(f"filter {key!r}: must be one of state, node, device, job")
+        values = set(value.split(","))
+        if key == "state":
+            values = {state.lower() for state in values}
+            if unknown := values - DAEMON_STATES:
+                there_are = ", ".join(sorted(DAEMON_STATES))
+                raise click.UsageError(f"filter state={min(unknown)}: must be one of {there_are}")
+        wanted[key] = values
+    return wanted
 
 
 @cluster.command("drain")
@@ -120,15 +152,21 @@ def nodes(address: str | None, output: str | None, state: str | None) -> None:
 @click.option("--grace", type=DURATION, default=0.0, help="What runs may go on for so long.")
 @click.argument("node", metavar="NODE|--all", required=False, default="")
 @click.option("--all", "is_all", is_flag=True, help="The whole cluster.")
-def drain(address: str | None, grace: float, node: str, is_all: bool) -> None:
+@output_option
+def drain(address: str | None, grace: float, node: str, is_all: bool, output: str | None) -> None:
     """A node takes no new work; what runs there is stopped after the grace, and restarted."""
-    from oneflow.cli.records import daemon_table
+    from oneflow.cli.records import daemon_as_dict, daemon_table
     from oneflow.cluster.client import connect
 
     if bool(node) == is_all:
         raise click.UsageError("name a node, or --all")
+    how = chosen(output)
     with connect(address) as found:
-        click.echo(daemon_table(found.drain(node, grace).daemons, False))
+        daemons = found.drain(node, grace).daemons
+    if how == "json":
+        show_json({"daemons": [daemon_as_dict(daemon) for daemon in daemons]})
+    else:
+        click.echo(daemon_table(daemons, how == "wide"))
 
 
 @cluster.command("init-tls")
@@ -144,11 +182,17 @@ def init_tls(folder: Path, hosts: tuple[str, ...]) -> None:
 
 @cluster.command("metrics-targets")
 @ADDRESS
-def metrics_targets(address: str | None) -> None:
-    """Where /metrics is served on this machine, for Prometheus's file_sd_configs."""
+@output_option
+def metrics_targets(address: str | None, output: str | None) -> None:
+    """Where /metrics is served on this machine: JSON for Prometheus's file_sd_configs."""
     from oneflow.cluster.local import metrics_targets as found
 
-    show_json(found())
+    targets = found()
+    if output in (None, "json"):
+        show_json(targets)
+        return
+    rows = [(t["targets"][0], t["labels"]["host"], t["labels"].get("rank", "")) for t in targets]
+    click.echo(table(("target", "host", "rank"), rows))
 
 
 # ---- tokens --------------------------------------------------------------------------------------

@@ -3,11 +3,27 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
 from oneflow.cli.group import choose_group
 from oneflow.cli.output import chosen, output_option, show_json, table
+from oneflow.cluster.durations import exact_duration
+from oneflow.cluster.sizes import show_size
+
+
+def _shown(key: Any, value: Any) -> str:
+    """As it would be written in a file."""
+    if key.kind == "flag":
+        return "true" if value else "false"
+    if key.kind == "list":
+        return ", ".join(value)
+    if key.kind == "size" and value:
+        return show_size(value)
+    if key.kind == "duration" and value:
+        return exact_duration(value)
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 @choose_group("What is configured.")
@@ -29,7 +45,7 @@ def show(origin: bool, file: Path | None, output: str | None) -> None:
         show_json({k.name: {"value": v.value, "origin": v.origin} for k, v in found})
         return
     titles = ["key", "value"] + (["origin"] if origin else ["what it is"])
-    rows = [(k.name, v.value, v.origin if origin else k.text) for k, v in found]
+    rows = [(k.name, _shown(k, v.value), v.origin if origin else k.text) for k, v in found]
     if how == "wide":
         titles.append("variable")
         wide = [(*row, k.variable) for row, (k, _) in zip(rows, found, strict=True)]

@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 import sys
+from string import Template
 
 from oneflow.cluster.job import Job, LogLine
+from oneflow.core.errors import ConfigError
 from oneflow.launcher.logs import escape
 from oneflow.scheduler.jobs.causes import cause_line, exit_code
 from oneflow.scheduler.jobs.records import JobRecord
+
+PREFIX = "${hostname}:${rank}: "
 
 
 class Console:
     """Lines of ranks: on standard output or error as the rank wrote them, escaped on terminals."""
 
-    def __init__(self, has_prefix: bool = True) -> None:
-        self._has_prefix = has_prefix
+    def __init__(self, prefix: str = PREFIX, job_id: str = "") -> None:
+        """prefix: a template of ${hostname}, ${rank}, ${attempt}, ${stream} and ${job}.
+
+        Raises ConfigError for another name in it.
+        """
+        self._prefix, self._job_id = Template(prefix), job_id
+        self._prefix_of(LogLine(1, 0, "stdout", "", b""))
         self._outs = {"stdout": sys.stdout.buffer, "stderr": sys.stderr.buffer}
         self._is_terminal = {"stdout": sys.stdout.isatty(), "stderr": sys.stderr.isatty()}
 
@@ -24,9 +33,17 @@ class Console:
         data = line.data
         if self._is_terminal[name]:
             data = escape(line.text.rstrip("\r")).encode()
-        prefix = f"{escape(line.host)}:{line.rank}: ".encode() if self._has_prefix else b""
-        self._outs[name].write(prefix + data + b"\n")
+        self._outs[name].write(self._prefix_of(line) + data + b"\n")
         self._outs[name].flush()
+
+    def _prefix_of(self, line: LogLine) -> bytes:
+        facts = {"hostname": escape(line.host), "rank": line.rank, "attempt": line.attempt}
+        facts |= {"stream": line.stream, "job": self._job_id}
+        try:
+            return self._prefix.substitute(facts).encode()
+        except (KeyError, ValueError):
+            names = ", ".join(f"${{{name}}}" for name in facts)
+            raise ConfigError(f"--prefix {self._prefix.template!r}: there are {names}") from None
 
 
 def follow_to_end(job: Job) -> int:

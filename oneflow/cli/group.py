@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib import import_module
+from itertools import pairwise
 from typing import Any
 
 import click
@@ -12,6 +14,7 @@ import click
 from oneflow.core.errors import OneFlowError
 
 FORMAT = "oneflow.output"  # of the context's meta: the format that was chosen
+WANTS_JSON = "oneflow.wants_json"
 CONTEXT = {"help_option_names": ["-h", "--help"]}
 
 
@@ -23,6 +26,11 @@ class Verbs(click.Group):
             return super().invoke(context)
         except OneFlowError as error:
             end_with(error, context.meta.get(FORMAT) == "json")
+        except click.UsageError as error:
+            if not context.find_root().meta.get(WANTS_JSON):
+                raise
+            print(usage_line(error), file=sys.stderr, flush=True)
+            raise SystemExit(error.exit_code) from None
         except KeyboardInterrupt:
             sys.stderr.write("\n")
             raise SystemExit(130) from None
@@ -33,6 +41,21 @@ class Verbs(click.Group):
             end_with(OneFlowError(_said(error)), context.meta.get(FORMAT) == "json")
 
 
+def wants_json(arguments: Sequence[str]) -> bool:
+    """Whether a command line asks for JSON, as far as that can be said before it is understood."""
+    own = list(arguments)
+    own = own[: own.index("--")] if "--" in own else own
+    if any(word in ("-ojson", "-o=json", "--output=json") for word in own):
+        return True
+    return any(o in ("-o", "--output") and word == "json" for o, word in pairwise(own))
+
+
+def usage_line(error: click.UsageError) -> str:
+    """A command line that makes no sense, for programs: one line of JSON."""
+    told = {"type": "UsageError", "reason": "USER_ERROR", "exit_code": error.exit_code}
+    return json.dumps({"error": told | {"message": error.format_message()}})
+
+
 class LazyVerbs(Verbs):
     """Imports a group's module when one of its verbs is asked for.
 
@@ -40,6 +63,18 @@ class LazyVerbs(Verbs):
     """
 
     groups: dict[str, tuple[str, str, str]] = {}
+
+    def make_context(
+        self,
+        info_name: str | None,
+        args: list[str],
+        parent: click.Context | None = None,
+        **extra: Any,
+    ) -> click.Context:
+        is_json = wants_json(args)
+        context = super().make_context(info_name, args, parent, **extra)
+        context.meta[WANTS_JSON] = is_json
+        return context
 
     def list_commands(self, context: click.Context) -> list[str]:
         return sorted({*super().list_commands(context), *self.groups})

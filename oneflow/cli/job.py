@@ -81,7 +81,11 @@ def list_jobs(
     limit: int,
     cursor: str,
 ) -> None:
-    """Jobs, the newest first. Filters (state, name, owner, kind) are applied by the scheduler."""
+    """Jobs, the newest first.
+
+    Filters are applied by the scheduler, before it counts: state, reason, name, owner, kind and
+    device_type; several values of one, with commas between, mean any of them.
+    """
     from oneflow.cli.records import job_table, record_as_dict
     from oneflow.cluster.client import connect
 
@@ -103,16 +107,20 @@ def list_jobs(
 @ID
 def get(address: str | None, output: str | None, job_id: str) -> None:
     """All that is known of a job."""
-    from oneflow.cli.records import job_details, record_as_dict
+    from oneflow.cli.records import job_details, record_as_dict, waits_table
     from oneflow.cluster.client import connect
 
     how = chosen(output)
     with connect(address) as cluster:
-        record = cluster.job(job_id).status()
+        found = cluster.job(job_id)
+        record, waits = found.status(), found.waits()
     if how == "json":
-        show_json(record_as_dict(record))
-    else:
-        click.echo(job_details(record))
+        shown = [{"rank": w.rank, "waiting": w.waiting, "shares": w.shares} for w in waits]
+        show_json(record_as_dict(record) | {"waits": shown})
+        return
+    click.echo(job_details(record, how == "wide"))
+    if waits:
+        click.echo("\n" + waits_table((job_id, w) for w in waits))
 
 
 @job.command("logs")
@@ -123,6 +131,12 @@ def get(address: str | None, output: str | None, job_id: str) -> None:
 @click.option("--since", type=MOMENT, default=0.0, help="10m ago, or 2026-11-21T06:11:19Z.")
 @click.option("--stream", type=click.Choice(["stdout", "stderr"]), default=None)
 @click.option("--no-prefix", is_flag=True, help="Without `host:rank: ` before each line.")
+@click.option(
+    "--prefix",
+    default="${hostname}:${rank}: ",
+    show_default=True,
+    help="Before each line; also ${attempt}, ${stream}, ${job}.",
+)
 @ID
 def logs(
     address: str | None,
@@ -132,16 +146,20 @@ def logs(
     since: float,
     stream: str | None,
     no_prefix: bool,
+    prefix: str,
     job_id: str,
 ) -> None:
     """What the ranks of a job wrote."""
     from oneflow.cli.follow import Console, end_of
+    from oneflow.cli.output import say
     from oneflow.cluster.client import connect
 
     with connect(address) as cluster:
         found = cluster.job(job_id)
-        found.status()
-        console = Console(has_prefix=not no_prefix)
+        record = found.status()
+        console = Console("" if no_prefix else prefix, job_id)
+        if not record.attempt and not follow:
+            say(f"job {job_id} is {record.state}, and wrote nothing yet: {record.pending}")
         for line in found.logs(follow, ranks, attempt, stream or "", since):
             console.show(line)
         code = end_of(found.wait()) if follow else 0
@@ -151,56 +169,71 @@ def logs(
 @job.command("wait")
 @ADDRESS
 @click.option("--timeout", type=DURATION, help="Gives up with exit code 75 after this time.")
+@output_option
 @ID
-def wait(address: str | None, timeout: float | None, job_id: str) -> None:
-    """Returns when the job has ended, with its exit code."""
+def wait(address: str | None, timeout: float | None, output: str | None, job_id: str) -> None:
+    """Returns when the job has ended, with its exit code. -o json: and shows its record."""
     from oneflow.cli.follow import end_of
+    from oneflow.cli.records import record_as_dict
     from oneflow.cluster.client import connect
 
+    how = chosen(output)
     with connect(address) as cluster:
-        code = end_of(cluster.job(job_id).wait(timeout))
-    raise SystemExit(code)
+        record = cluster.job(job_id).wait(timeout)
+    if how == "json":
+        show_json(record_as_dict(record))
+    raise SystemExit(end_of(record))
 
 
 @job.command("cancel")
 @ADDRESS
+@output_option
 @click.argument("job_ids", metavar="ID...", nargs=-1, required=True)
-def cancel(address: str | None, job_ids: tuple[str, ...]) -> None:
+def cancel(address: str | None, output: str | None, job_ids: tuple[str, ...]) -> None:
     """Ends jobs, in whatever state they are; again changes nothing."""
-    _each(address, job_ids, "cancel")
+    _each(address, chosen(output), job_ids, "cancel")
 
 
 @job.command("restart")
 @ADDRESS
+@output_option
 @click.argument("job_ids", metavar="ID...", nargs=-1, required=True)
-def restart(address: str | None, job_ids: tuple[str, ...]) -> None:
+def restart(address: str | None, output: str | None, job_ids: tuple[str, ...]) -> None:
     """Queues jobs that ended again, from their last checkpoints."""
-    _each(address, job_ids, "restart")
+    _each(address, chosen(output), job_ids, "restart")
 
 
 @job.command("rm")
 @ADDRESS
+@output_option
 @click.argument("job_ids", metavar="ID...", nargs=-1, required=True)
-def remove(address: str | None, job_ids: tuple[str, ...]) -> None:
+def remove(address: str | None, output: str | None, job_ids: tuple[str, ...]) -> None:
     """Forgets jobs that ended, with their logs and files."""
-    _each(address, job_ids, "remove")
+    _each(address, chosen(output), job_ids, "remove")
 
 
-def _each(address: str | None, job_ids: tuple[str, ...], verb: str) -> None:
+def _each(address: str | None, how: str, job_ids: tuple[str, ...], verb: str) -> None:
     """All of them, whatever becomes of one; the first error decides the exit code."""
-    from oneflow.cli.output import say
+    from oneflow.cli.output import error_line, say
     from oneflow.cluster.client import connect
     from oneflow.core.errors import ClusterUnreachableError, OneFlowError
 
-    code = 0
+    code, shown = 0, []
     with connect(address) as cluster:
         for job_id in job_ids:
             try:
                 record = getattr(cluster.job(job_id), verb)()
-                click.echo(f"{job_id} {record.state if record else 'removed'}")
+                shown.append({"id": job_id, "state": str(record.state) if record else "removed"})
+                if how != "json":
+                    click.echo(f"{job_id} {shown[-1]['state']}")
             except ClusterUnreachableError:
                 raise
             except OneFlowError as error:
-                say(str(error))
+                if how == "json":
+                    click.echo(error_line(error), err=True)
+                else:
+                    say(str(error))
                 code = code or error.exit_code
+    if how == "json":
+        show_json({"jobs": shown})
     raise SystemExit(code)

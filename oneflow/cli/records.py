@@ -9,9 +9,11 @@ from typing import Any
 
 from oneflow.cli.output import fields, table
 from oneflow.cluster.durations import show_duration, show_time
+from oneflow.scheduler.jobs.causes import log_path
 from oneflow.scheduler.jobs.records import JobRecord
 
 MAX_CAUSE_CHARS = 60
+MAX_RANKS = 16  # shown one by one
 
 
 def record_as_dict(record: JobRecord) -> dict[str, Any]:
@@ -26,7 +28,7 @@ def record_as_dict(record: JobRecord) -> dict[str, Any]:
 def job_table(records: Iterable[JobRecord], is_wide: bool) -> str:
     titles = ["id", "name", "state", "devices", "step", "age", "ran", "exit", "why"]
     if is_wide:
-        titles += ["kind", "owner", "attempt", "restarts", "nodes", "ckpt", "priority"]
+        titles += ["left", "kind", "owner", "attempt", "restarts", "nodes", "ckpt", "priority"]
     return table(titles, [_row(record, is_wide) for record in records])
 
 
@@ -47,6 +49,7 @@ def _row(record: JobRecord, is_wide: bool) -> list[Any]:
     ]
     if is_wide:
         nodes = sorted({a.node for a in record.assignments})
+        row += [show_duration(record.eta_s) if record.eta_s else ""]
         row += [record.spec.kind, record.owner, record.attempt, record.restarts_spent]
         row += [",".join(nodes), record.last_checkpoint_step or "", record.spec.priority]
     return row
@@ -67,25 +70,53 @@ def _why(record: JobRecord) -> str:
     return f"{record.reason}: {record.cause}" if record.cause else record.reason
 
 
-def job_details(record: JobRecord) -> str:
+def job_details(record: JobRecord, is_wide: bool = False) -> str:
     spec = record.spec
     pairs: dict[str, Any] = {"id": record.id, "name": spec.name, "kind": spec.kind}
     pairs |= {"state": record.state, "reason": record.reason, "cause": record.cause}
     pairs |= {"pending": record.pending, "owner": record.owner}
     pairs |= {"devices": f"{spec.devices} {spec.device_type}", "attempt": record.attempt}
-    pairs |= {"restarts": f"{record.restarts_spent} of {spec.max_restarts}"}
-    pairs |= {"step": _steps(record), "checkpoint": record.last_checkpoint}
+    pairs |= {"restarts": _restarts(record)}
+    pairs |= {"time limit": show_duration(spec.time_limit_s) if spec.time_limit_s else ""}
+    pairs |= {"step": _progress(record), "checkpoint": _checkpoint(record)}
     if record.state.is_final:
         pairs |= {"exit code": record.exit_code}
         if record.first_failed_rank >= 0:
             who = f"{record.first_failed_rank} on {record.host}, process {record.pid}"
-            pairs |= {"first failed rank": who}
+            pairs |= {"first failed rank": who, "its log": log_path(record)}
     for name in ("submitted_at", "started_at", "first_step_at", "finished_at"):
         pairs[name.replace("_at", "")] = _clock(getattr(record, name))
     pairs |= {"metrics": " ".join(f"{k}={v:.6g}" for k, v in record.metrics.items())}
     pairs |= {"program": " ".join(spec.argv), "graph": spec.graph}
-    pairs |= {f"rank {a.rank}": f"{a.node} {a.device}" for a in record.assignments}
+    if is_wide:
+        pairs |= {f"env {name}": value for name, value in spec.env.items()}
+        pairs |= {"working dir": spec.archive, "priority": spec.priority}
+    logs = f"/{record.id}/{record.attempt}/rank"
+    for a in record.assignments[: None if is_wide else MAX_RANKS]:
+        folder = f" {a.folder}{logs}{a.rank}" if is_wide and a.folder else ""
+        pairs[f"rank {a.rank}"] = f"{a.node} {a.device}{folder}"
+    left = len(record.assignments) - MAX_RANKS
+    if left > 0 and not is_wide:
+        pairs["more ranks"] = f"{left}; -o wide shows all"
     return fields({name: value for name, value in pairs.items() if value not in ("", None)})
+
+
+def _restarts(record: JobRecord) -> str:
+    said = f"{record.restarts_spent} of {record.spec.max_restarts}"
+    if record.spec.restart_on:
+        said += f", after {', '.join(record.spec.restart_on)} only"
+    return said
+
+
+def _progress(record: JobRecord) -> str:
+    eta = f", about {show_duration(record.eta_s)} left" if record.eta_s else ""
+    return _steps(record) + eta
+
+
+def _checkpoint(record: JobRecord) -> str:
+    if not record.last_checkpoint:
+        return ""
+    return f"{record.last_checkpoint} (step {record.last_checkpoint_step})"
 
 
 def _clock(at: float) -> str:
@@ -127,7 +158,13 @@ def daemon_table(daemons: Iterable[Any], is_wide: bool) -> str:
     return table(titles, rows)
 
 
-def status_lines(status: Any) -> str:
+def status_lines(status: Any, is_wide: bool = False) -> str:
+    """is_wide: with every daemon."""
+    found = _status_fields(status)
+    return f"{found}\n\n{daemon_table(status.daemons, True)}" if is_wide else found
+
+
+def _status_fields(status: Any) -> str:
     states: dict[str, int] = {}
     for daemon in status.daemons:
         states[daemon.state] = states.get(daemon.state, 0) + 1

@@ -50,6 +50,14 @@ def parse_moment(text: str, name: str = "time", now: Callable[[], float] = time.
         ) from None
 
 
+def exact_duration(seconds: float) -> str:
+    """As `parse_duration` reads it: 30d, 90s, 0.5s."""
+    for unit in ("d", "h", "m"):
+        if seconds and seconds % _UNITS[unit] == 0:
+            return f"{seconds / _UNITS[unit]:g}{unit}"
+    return f"{seconds:g}s"
+
+
 def show_duration(seconds: float) -> str:
     """Short: 12s, 3m04s, 2h05m, 4d03h; ? for what is no time."""
     if not math.isfinite(seconds):

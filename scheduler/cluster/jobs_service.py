@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import secrets
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from oneflow.scheduler.cluster.lines import Line, Lines
 from oneflow.scheduler.cluster.logs import LogRelay, Wanted
 from oneflow.scheduler.cluster.masking import HIDDEN, masked_words
 from oneflow.scheduler.cluster.metrics import ClusterMetrics
+from oneflow.scheduler.cluster.paces import Paces
 from oneflow.scheduler.cluster.plans import Plans
 from oneflow.scheduler.cluster.points import Points
 from oneflow.scheduler.cluster.refusals import (
@@ -33,10 +34,10 @@ from oneflow.scheduler.cluster.refusals import (
     UnavailableError,
 )
 from oneflow.scheduler.jobs.events import CancelAsked, RemoveAsked, RestartAsked, Submitted
-from oneflow.scheduler.jobs.records import JobKind, JobRecord, JobSpec, JobState
+from oneflow.scheduler.jobs.records import REASONS, JobKind, JobRecord, JobSpec, JobState
 from oneflow.scheduler.jobs.specs import check_job_id, check_spec, record_to_proto, spec_from_proto
 
-FILTERS = ("state", "name", "owner", "kind")
+FILTERS = ("state", "name", "owner", "kind", "reason", "device_type")
 DEFAULT_LIMIT = 100
 MAX_LIMIT = 1000
 MAX_FILTER_CHARS = 1024
@@ -56,6 +57,7 @@ class JobsService(cluster_pb2_grpc.JobsServicer):
         blobs: Blobs,
         plans: Plans,
         points: Points,
+        paces: Paces,
         audit: Audit,
         metrics: ClusterMetrics,
         spool_dir: Path,
@@ -64,7 +66,7 @@ class JobsService(cluster_pb2_grpc.JobsServicer):
     ) -> None:
         self._driver, self._lines, self._blobs = driver, lines, blobs
         self._plans, self._points, self._audit = plans, points, audit
-        self._metrics, self._spool_dir = metrics, spool_dir
+        self._metrics, self._spool_dir, self._paces = metrics, spool_dir, paces
         self._allow_scripts, self._is_stopping = allow_scripts, is_stopping
         self._logs = LogRelay(driver, lines)
         self._debugger = Debugger(driver, lines)
@@ -258,6 +260,7 @@ class JobsService(cluster_pb2_grpc.JobsServicer):
         note = self._plans.progress(record)
         if note:
             message.pending = note
+        message.eta_s = self._paces.eta_s(record)
         for w in self._points.waits.of(record.id):
             message.waits.add(rank=w.rank, waiting=w.waiting, shares=w.shares)
         return message
@@ -275,14 +278,20 @@ def _filters(given: Mapping[str, str]) -> dict[str, frozenset[str]]:
             raise ProtocolError(f"filter {key}: too long")
     wanted = {key: frozenset(value.split(",")) for key, value in given.items()}
     if "state" in wanted:
-        wanted["state"] = frozenset(state.upper() for state in wanted["state"])
-        unknown = sorted(wanted["state"] - {state.value for state in JobState})
-        if unknown:
-            raise ProtocolError(
-                f"filter state={unknown[0][:40]}: must be one of "
-                f"{', '.join(state.value for state in JobState)}"
-            )
+        wanted["state"] = _known("state", wanted["state"], [state.value for state in JobState])
+    if "reason" in wanted:
+        wanted["reason"] = _known("reason", wanted["reason"], REASONS)
     return wanted
+
+
+def _known(key: str, given: frozenset[str], there_are: Sequence[str]) -> frozenset[str]:
+    values = frozenset(value.upper() for value in given)
+    unknown = sorted(values - set(there_are))
+    if unknown:
+        raise ProtocolError(
+            f"filter {key}={unknown[0][:40]}: must be one of {', '.join(there_are)}"
+        )
+    return values
 
 
 def _matches(record: JobRecord, wanted: Mapping[str, frozenset[str]]) -> bool:
@@ -292,6 +301,8 @@ def _matches(record: JobRecord, wanted: Mapping[str, frozenset[str]]) -> bool:
         "name": spec.name,
         "owner": record.owner,
         "kind": spec.kind.value,
+        "reason": record.reason,
+        "device_type": spec.device_type,
     }
     return all(facts[key] in values for key, values in wanted.items())
 

@@ -135,8 +135,8 @@ class Line:
     def _check_open(self) -> None:
         if not self.is_open:
             raise UnavailableError(f"daemon {self.daemon} is not connected")
-        waiting = (self._logs, self._infers, self._inspects, self._files)
-        if sum(map(len, waiting)) >= MAX_REQUESTS:
+        waiting = len(self._logs) + len(self._infers) + len(self._inspects) + len(self._files)
+        if waiting >= MAX_REQUESTS:
             raise UnavailableError(f"daemon {self.daemon} has {MAX_REQUESTS} requests to answer")
 
     # -- answers -----------------------------------------------------------------------------------

@@ -25,6 +25,7 @@ from oneflow.scheduler.cluster.http_page import HttpPage, Route
 from oneflow.scheduler.cluster.lines import Lines
 from oneflow.scheduler.cluster.lock import StateLock
 from oneflow.scheduler.cluster.metrics import ClusterMetrics
+from oneflow.scheduler.cluster.paces import Paces
 from oneflow.scheduler.cluster.performing import Performer
 from oneflow.scheduler.cluster.places import (
     ADMIN_TOKEN_FILE,
@@ -157,7 +158,8 @@ class Scheduler:
         self._performer.plans = self.plans
         self._points = Points(self.driver)
         releaser, retired = _Releaser(self._blobs, self.plans), Retired(self._audit)
-        self.driver.listeners = [self.metrics, self._points, releaser, retired]
+        self._paces = Paces()
+        self.driver.listeners = [self.metrics, self._points, self._paces, releaser, retired]
         self._load_tokens()
 
     def _is_wanted(self, action: TellPrepare) -> bool:
@@ -222,6 +224,7 @@ class Scheduler:
             self._blobs,
             self.plans,
             self._points,
+            self._paces,
             self._audit,
             self.metrics,
             settings.state_dir / "spool",

@@ -116,6 +116,7 @@ class JobRecord:
     ran_s: float = 0.0  # of the attempts before this one: they count for the time limit
     first_step_at: float = 0.0
     finished_at: float = 0.0
+    eta_s: float = 0.0  # to the last step; filled in for who looks, never stored; 0: not known
 
 
 class DaemonState(str, Enum):

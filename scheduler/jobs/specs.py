@@ -60,6 +60,7 @@ _RECORD_FIELDS = (
     "pid",
     "ran_s",
     "attempt_started_at",
+    "eta_s",
 )
 
 

@@ -14,12 +14,16 @@ import pytest
 from click.testing import CliRunner
 
 import oneflow as flow
+from oneflow.cli.cluster import _daemon_filters
+from oneflow.cli.follow import Console
+from oneflow.cli.group import wants_json
 from oneflow.cli.main import cli
 from oneflow.cli.output import fields, table
 from oneflow.cli.records import job_details, job_table, record_as_dict
 from oneflow.cli.submit import _folder_of, merged
 from oneflow.cli.types import RANKS
-from oneflow.core.errors import JobSpecError
+from oneflow.cluster.job import LogLine
+from oneflow.core.errors import ConfigError, JobSpecError
 from oneflow.scheduler.jobs.causes import cause_line, exit_code
 from oneflow.scheduler.jobs.records import Assignment, JobRecord, JobSpec, JobState
 
@@ -93,6 +97,9 @@ def test_a_scheduler_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> No
         (["job", "submit", "--env", "x", "--", "true"], 2, "key=value"),
         (["job", "submit", "--time-limit", "soon", "--", "true"], 2, "write it like"),
         (["job", "logs", "--rank", "a", "j1"], 2, "not like 0"),
+        (["job", "logs", "--since", "noon", "j1"], 2, "write it like 10m"),
+        (["cluster", "up", "--memory-nbytes", "4X"], 2, "write it like 1048576"),
+        (["cluster", "up", "--queued-per-token", "0"], 2, "range"),
         (["cluster", "up", "--daemons", "0"], 2, "range"),
         (["cluster", "drain"], 2, "--all"),
         (["job", "list", "--address", "nowhere"], 78, "host:port"),
@@ -185,7 +192,7 @@ def test_config_show_names_origins(monkeypatch: pytest.MonkeyPatch) -> None:
     code, out, _ = run("config", "show", "--origin")
     assert code == 0
     assert [line.split()[1:] for line in out.splitlines() if line.startswith("scheduler.ui")] == [
-        ["True", "ONEFLOW_SCHEDULER_UI"]
+        ["true", "ONEFLOW_SCHEDULER_UI"]
     ]
     code, out, _ = run("config", "show", "-o", "json")
     assert json.loads(out)["client.output"] == {"value": "table", "origin": "default"}
@@ -219,3 +226,87 @@ def test_the_folder_of_a_program_is_sent_along(
     assert _folder_of(["python", "train.py", "--lr", "0.1"]) == tmp_path / "here"
     assert _folder_of(["python", str(tmp_path / "here" / "train.py")]) is None
     assert _folder_of(["python", "../here/train.py", "-c", ""]) is None
+
+
+# ---- what is shown -------------------------------------------------------------------------------
+
+
+def test_settings_are_shown_as_they_are_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ONEFLOW_DAEMON_MEMORY_NBYTES", "1536M")
+    code, out, _ = run("config", "show")
+    shown = {line.split()[0]: line.split()[1] for line in out.splitlines()}
+    assert code == 0
+    assert shown["daemon.memory_nbytes"] == "1536MiB"
+    assert shown["scheduler.keep_for"] == "30d"
+    assert shown["scheduler.requests_per_s"] == "20"
+
+
+def test_a_job_shows_how_far_it_is() -> None:
+    places = tuple(Assignment(r, f"n{r}/cpu:0", f"n{r}", "cpu:0", "/s/jobs") for r in range(20))
+    spec = JobSpec(devices=20, max_restarts=3, restart_on=("SIGNAL", "7"), time_limit_s=5400.0)
+    record = JobRecord(
+        "j1",
+        spec,
+        JobState.RUNNING,
+        attempt=1,
+        last_step=10,
+        total_steps=100,
+        eta_s=90.0,
+        last_checkpoint="step-8",
+        last_checkpoint_step=8,
+        metrics={"loss": 0.25},
+        assignments=places,
+    )
+    text = job_details(record)
+    for said in (
+        "10/100, about 1m30s left",
+        "0 of 3, after SIGNAL, 7 only",
+        "1h30m",
+        "step-8 (step 8)",
+        "loss=0.25",
+        "4; -o wide shows all",
+    ):
+        assert said in text
+    assert "n19 cpu:0 /s/jobs/j1/1/rank19" in job_details(record, is_wide=True)
+
+
+def test_lines_of_ranks_have_the_prefix_that_was_asked_for(
+    capfdbinary: pytest.CaptureFixture[bytes],
+) -> None:
+    line = LogLine(2, 3, "stdout", "n2", b"hello")
+    Console().show(line)
+    Console("[${job}.${attempt} ${rank}] ", "j1").show(line)
+    Console("").show(line)
+    assert capfdbinary.readouterr().out == b"n2:3: hello\n[j1.2 3] hello\nhello\n"
+    with pytest.raises(ConfigError, match="hostname"):
+        Console("${host} ")
+
+
+def test_daemons_are_filtered_by_what_they_have() -> None:
+    wanted = _daemon_filters((("state", "UP,lost"), ("node", "n1")))
+    assert wanted == {"state": {"up", "lost"}, "node": {"n1"}}
+    for bad in (("state", "off"), ("pid", "1")):
+        with pytest.raises(click.UsageError, match="must be one of"):
+            _daemon_filters((bad,))
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["job", "list", "-o", "json", "--limit", "x"],
+        ["job", "get", "-ojson"],
+        ["cluster", "status", "--output=json", "more"],
+        ["nothing", "-o", "json"],
+    ],
+)
+def test_a_wrong_command_line_is_json_for_who_wants_json(arguments: list[str]) -> None:
+    code, out, err = run(*arguments)
+    assert code == 2 and not out
+    told = json.loads(err)["error"]
+    assert (told["type"], told["exit_code"]) == ("UsageError", 2)
+    assert told["message"]
+
+
+def test_words_of_a_program_ask_for_nothing() -> None:
+    assert not wants_json(["job", "submit", "--", "x", "-o", "json"])
+    assert not wants_json(["job", "list", "-o", "wide"])

@@ -15,6 +15,7 @@ from oneflow.core import failpoints
 from oneflow.core.config import Config, join_address, split_address
 from oneflow.core.control_channel import resolve
 from oneflow.core.errors import ConfigError, OneFlowError
+from oneflow.core.folders import make_state_dir
 from oneflow.core.host_memory import host_capacity
 from oneflow.core.log import get_logger, set_up
 from oneflow.core.metrics import METRICS
@@ -47,7 +48,7 @@ def run_daemon(settings: DaemonSettings) -> int:
     # Before the first import of gRPC: its fork handlers cannot work while our loop runs.
     os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
     set_up(Config.from_env(), daemon=settings.id)
-    settings.state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_state_dir(settings.state_dir, "jobs", "cache")
     become_subreaper()
     _protect()
     _sweep()

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from oneflow.core.errors import ConfigError
+from oneflow.core.folders import write_private
 
 
 @dataclass(frozen=True)
@@ -87,11 +87,7 @@ def read_record(state: Path) -> LocalCluster | None:
 
 def write_record(state: Path, record: LocalCluster) -> None:
     """Whole or not at all, for this user only."""
-    path = _path(state)
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
-    with open(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
-        json.dump(asdict(record), file)
-    partial.replace(path)
+    write_private(_path(state), json.dumps(asdict(record)))
 
 
 def remove_record(state: Path) -> None:

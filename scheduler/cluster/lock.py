@@ -10,6 +10,7 @@ import os
 from pathlib import Path
 
 from oneflow.core.errors import ConfigError
+from oneflow.core.folders import make_state_dir
 
 LOCK_FILE = "scheduler.lock"
 
@@ -24,8 +25,8 @@ class StateLock:
     def take(self) -> None:
         """Raises ConfigError that names the holder."""
         try:
-            self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
+            make_state_dir(self._path.parent, "jobs", "blobs")
+            flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
             fd = os.open(self._path, flags, 0o600)
         except OSError as error:
             raise ConfigError(f"cannot write {self._path}: {error.strerror}") from None

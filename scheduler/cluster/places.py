@@ -12,6 +12,7 @@ from typing import Any
 from oneflow.core.config import join_address, split_address
 from oneflow.core.control_channel import is_loopback, resolve
 from oneflow.core.errors import ConfigError
+from oneflow.core.folders import write_private
 from oneflow.core.metrics_http import make_private
 from oneflow.scheduler.cluster.settings import SchedulerSettings
 from oneflow.scheduler.ports import check_port_is_free, describe_holder, free_port
@@ -102,15 +103,3 @@ def unpublish(settings: SchedulerSettings) -> None:
 def _target_file(settings: SchedulerSettings) -> Path:
     """By which `oneflow cluster metrics-targets` finds us."""
     return settings.runtime_dir / f"metrics-{os.getpid()}.json"
-
-
-def write_private(path: Path, text: str) -> None:
-    """Whole or not at all, for this user only. Raises ConfigError."""
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
-        with open(os.open(partial, flags, 0o600), "w", encoding="utf-8") as file:
-            file.write(text)
-        partial.replace(path)
-    except OSError as error:
-        raise ConfigError(f"cannot write {path}: {error.strerror}") from None

@@ -16,7 +16,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from oneflow.core.errors import OneFlowError, StoreError
+from oneflow.core.errors import ConfigError, OneFlowError, StoreError
+from oneflow.core.folders import write_private
 from oneflow.core.log import facts, get_logger
 from oneflow.scheduler.cluster.blobs import DIGEST, Blobs
 from oneflow.scheduler.jobs.events import Event, RankPrepared, TellPrepare
@@ -227,9 +228,7 @@ def _load(path: Path) -> dict[str, str]:
 
 
 def _save(path: Path, digests: dict[str, str]) -> None:
-    partial = path.with_suffix(".tmp")
     try:
-        partial.write_text(json.dumps(digests))
-        partial.replace(path)
-    except OSError as error:
+        write_private(path, json.dumps(digests))
+    except ConfigError as error:
         log.warning("cannot keep the list of plans: %s", error)

@@ -1,0 +1,54 @@
+"""Folders and small files that only their owner may change, on machines that others use too."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+from oneflow.core.errors import ConfigError
+
+
+def make_state_dir(folder: Path, *parts: str) -> None:
+    """Makes the folder, which others may not write to, and in it the parts, which others may not
+    even look into. Raises ConfigError if it is another user's: what is kept there would be theirs.
+
+    One of root's is taken as it is: containers are given such, with rights of a group.
+    """
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        found = folder.stat()
+        if found.st_uid not in (os.getuid(), 0):
+            raise ConfigError(
+                f"the state directory {folder} belongs to user {found.st_uid}, who could change "
+                "what is kept there: name another, or give it to this user with chown"
+            )
+        if found.st_uid == os.getuid() and found.st_mode & 0o022:
+            folder.chmod(stat.S_IMODE(found.st_mode) & ~0o022)
+        for part in parts:
+            _make_private(folder / part)
+    except OSError as error:
+        raise ConfigError(f"cannot use the state directory {folder}: {error.strerror}") from None
+
+
+def _make_private(folder: Path) -> None:
+    """A link is followed if it is ours: an operator may keep large things on another disk."""
+    folder.mkdir(mode=0o700, exist_ok=True)
+    if folder.lstat().st_uid not in (os.getuid(), 0):
+        raise ConfigError(f"{folder} is another user's: remove it")
+    found = folder.stat()
+    if found.st_uid == os.getuid() and found.st_mode & 0o077:
+        folder.chmod(0o700)
+
+
+def write_private(path: Path, text: str) -> None:
+    """Whole or not at all, for this user only; through no link. Raises ConfigError."""
+    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        partial.unlink(missing_ok=True)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        with open(os.open(partial, flags, 0o600), "w", encoding="utf-8") as file:
+            file.write(text)
+        partial.replace(path)
+    except OSError as error:
+        raise ConfigError(f"cannot write {path}: {error.strerror}") from None

@@ -15,6 +15,7 @@ from click.testing import CliRunner
 
 import oneflow as flow
 from oneflow.cli.cluster import _daemon_filters
+from oneflow.cli.config import _shown
 from oneflow.cli.follow import Console
 from oneflow.cli.group import wants_json
 from oneflow.cli.main import cli
@@ -23,6 +24,7 @@ from oneflow.cli.records import job_details, job_table, record_as_dict
 from oneflow.cli.submit import _folder_of, merged
 from oneflow.cli.types import RANKS
 from oneflow.cluster.job import LogLine
+from oneflow.cluster.settings import KEYS
 from oneflow.core.errors import ConfigError, JobSpecError
 from oneflow.scheduler.jobs.causes import cause_line, exit_code
 from oneflow.scheduler.jobs.records import Assignment, JobRecord, JobSpec, JobState
@@ -310,3 +312,16 @@ def test_a_wrong_command_line_is_json_for_who_wants_json(arguments: list[str]) -
 def test_words_of_a_program_ask_for_nothing() -> None:
     assert not wants_json(["job", "submit", "--", "x", "-o", "json"])
     assert not wants_json(["job", "list", "-o", "wide"])
+
+
+def test_every_setting_and_verb_is_documented() -> None:
+    docs = Path(__file__).resolve().parents[3] / "docs"
+    rows = (docs / "CONFIGURATION.md").read_text()
+    for key in KEYS:
+        assert f"| `{key.name}` | {key.kind} | {_shown(key, key.default)} |" in rows, key.name
+    text = (docs / "CLUSTER.md").read_text() + (docs / "DEPLOY.md").read_text()
+    for path in verbs(cli):
+        group, verb = path[0] if path else "", path[-1] if path else ""
+        if group in ("cluster", "job", "debug", "ckpt", "config") and len(path) > 1:
+            assert verb in text, path
+    assert "(DEPLOY.md)" in text

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from oneflow.core.config import join_address, split_address
 from oneflow.core.control_channel import TOKEN_KEY, channel_options, check_plain, resolve
 from oneflow.core.errors import AuthError, ConfigError, OneFlowError
+from oneflow.core.listeners import check_listener
 from oneflow.core.log import get_logger
 from oneflow.core.metrics import METRICS
 from oneflow.core.metrics_daemon import DAEMON
@@ -230,6 +231,7 @@ class Link:
         if credentials is None:
             resolved = resolve(host)
             check_plain(self._settings.scheduler, resolved, "--tls-dir")
+            check_listener(resolved, port)
             target = join_address(resolved, port)
             self._channel = aio.insecure_channel(target, options=channel_options())
         else:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from oneflow.cluster.connection import Connection, Patience
-from oneflow.cluster.finding import find_address, find_tls
+from oneflow.cluster.finding import find_address, find_tls, is_own
 from oneflow.cluster.job import Job
 from oneflow.cluster.settings import Settings, config_dir, environment, load_settings
 from oneflow.cluster.submitting import (
@@ -160,9 +160,9 @@ def connect(
     Raises ClusterUnreachableError (exit code 69), AuthError (77) or ConfigError (78).
     """
     found = settings or load_settings({"client.address": address})
-    connection = Connection(
-        find_address(found), _token_source(token), find_tls(found), patience=patience or Patience()
-    )
+    where, limits = find_address(found), patience or Patience()
+    tls, source = find_tls(found), _token_source(token)
+    connection = Connection(where, source, tls, limits, is_own=is_own(where))
     cluster = Cluster(connection)
     try:
         cluster.status()

@@ -35,9 +35,11 @@ from oneflow.core.errors import (
     OneFlowError,
     ProtocolError,
 )
+from oneflow.core.listeners import check_listener
 
 FIRST_PAUSE_S = 0.05
 LAST_PAUSE_S = 2.0
+LOOK_S = 0.5  # so often it is looked who listens at the address
 CALL_S = 30.0  # for one answer; the scheduler may be waiting for its disk
 ERROR_KEY = "oneflow-error"  # trailing metadata: the name of the error's type
 AGAIN = "try again in"  # of a limit that will be over soon
@@ -92,7 +94,8 @@ class Connection:
     """Calls of the services Jobs and Cluster at one address.
 
     token: read for each call, so that it can be replaced.  tls: folder of ca.crt and, for a
-    scheduler that wants to know its clients, client.crt and client.key.
+    scheduler that wants to know its clients, client.crt and client.key.  is_own: it is this user's
+    own on this machine, and a token is shown to no other user who might have taken its port.
     """
 
     def __init__(
@@ -101,6 +104,7 @@ class Connection:
         token: Callable[[], str | None],
         tls: Path | None = None,
         patience: Patience = Patience(),
+        is_own: bool = False,
     ) -> None:
         self.address = address
         self._token = token
@@ -111,6 +115,7 @@ class Connection:
         self._stubs: dict[str, Any] = {}
         self._has_answered = False
         self._refusal: str | None = None
+        self._is_own, self._looked_at = is_own, 0.0
 
     def retries(self) -> Retries:
         """For one call or stream."""
@@ -188,6 +193,10 @@ class Connection:
             channel.close()
 
     def _metadata(self) -> tuple[tuple[str, str], ...]:
+        if self._is_own and self._tls is None and time.monotonic() > self._looked_at + LOOK_S:
+            host, port = split_address(self.address)
+            check_listener(resolve(host), port)
+            self._looked_at = time.monotonic()
         token = self._token()
         return ((TOKEN_KEY, token),) if token else ()
 

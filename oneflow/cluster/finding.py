@@ -25,6 +25,12 @@ def find_address(settings: Settings) -> str:
     return record.address
 
 
+def is_own(address: str) -> bool:
+    """Whether this user's own cluster on this machine was started with that address."""
+    record = read_record(state_dir())
+    return record is not None and record.address == address
+
+
 def find_tls(settings: Settings) -> Path | None:
     """The folder of certificates, if the cluster uses TLS."""
     found = settings.path("client.tls_dir")

@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from oneflow.core.errors import OneFlowError
+from oneflow.core.errors import ConfigError, OneFlowError
 
 FORMAT = "oneflow.output"  # of the context's meta: the format that was chosen
 WANTS_JSON = "oneflow.wants_json"
@@ -37,6 +37,9 @@ class Verbs(click.Group):
         except BrokenPipeError:
             _be_quiet()
             raise SystemExit(141) from None
+        except UnicodeEncodeError as error:  # bytes of the command line that are no text
+            text = f"{error.object[:80]!a} is no text: only UTF-8 is understood"
+            end_with(ConfigError(text), context.meta.get(FORMAT) == "json")
         except OSError as error:  # of a file that was named: a path that is too long, a full disk
             end_with(OneFlowError(_said(error)), context.meta.get(FORMAT) == "json")
 

@@ -41,6 +41,7 @@ FIRST_PAUSE_S = 0.05
 LAST_PAUSE_S = 2.0
 LOOK_S = 0.5  # so often it is looked who listens at the address
 CALL_S = 30.0  # for one answer; the scheduler may be waiting for its disk
+MAX_CALL_S = 1e9  # gRPC takes longer ones for some that have passed already
 ERROR_KEY = "oneflow-error"  # trailing metadata: the name of the error's type
 AGAIN = "try again in"  # of a limit that will be over soon
 ONCE = frozenset({"CreateToken", "RotateToken", "Restart"})
@@ -161,7 +162,7 @@ class Connection:
         request = make_request() if callable(make_request) else make_request
         try:
             answer = self._method(service, method)(
-                request, timeout=timeout_s, metadata=self._metadata()
+                request, timeout=min(timeout_s, MAX_CALL_S), metadata=self._metadata()
             )
         except grpc.RpcError as error:
             raise self._translated(error) from None
@@ -174,8 +175,9 @@ class Connection:
         """What one stream brings; it is not opened again. Closing the iterator cancels it."""
         import grpc
 
+        limit_s = None if timeout_s is None else min(timeout_s, MAX_CALL_S)
         messages = self._method(service, method)(
-            request, timeout=timeout_s, metadata=self._metadata()
+            request, timeout=limit_s, metadata=self._metadata()
         )
         try:
             for message in messages:

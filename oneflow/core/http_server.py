@@ -59,6 +59,15 @@ class PageHandler(BaseHTTPRequestHandler):
         self.rfile.close()
         self.rfile = io.BufferedReader(_Request(self.connection))
 
+    def parse_request(self) -> bool:
+        """Two Hosts are refused: which of them is meant nobody can know."""
+        if not super().parse_request():
+            return False
+        if len(self.headers.get_all("host", ())) > 1:
+            self.send_error(400, "more than one Host")
+            return False
+        return True
+
     def send_page(
         self, status: int, body: bytes, content_type: str, headers: Mapping[str, str] | None = None
     ) -> None:

@@ -60,7 +60,10 @@ class Page:
 
     def route(self, path: str, headers: Mapping[str, str]) -> Answer | None:
         """Called in a thread of the HTTP server."""
-        parts = urlsplit(path)
+        try:
+            parts = urlsplit(path)
+        except ValueError:
+            return Answer(400, b"that is no address of a page\n")
         if parts.path in ("/", "/ui"):
             return html()
         if not parts.path.startswith("/api/"):

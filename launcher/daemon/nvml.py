@@ -45,7 +45,7 @@ class _Event(ctypes.Structure):
 class Gpu:
     """One GPU, by its number for the driver. Raises OSError if the driver does not answer."""
 
-    def __init__(self, index: int, load: Callable[[str], Any] = ctypes.CDLL) -> None:
+    def __init__(self, index: int, load: Callable[[str], Any]) -> None:
         self._library = load(LIBRARY)
         self._device = ctypes.c_void_p()
         self._must("nvmlInit_v2")
@@ -115,10 +115,10 @@ class Gpu:
             raise OSError(f"{name} of {LIBRARY} gives {status}")
 
 
-def show(metrics: Metrics, index: int) -> Gpu | None:
+def show(metrics: Metrics, index: int, load: Callable[[str], Any] = ctypes.CDLL) -> Gpu | None:
     """Lets `metrics` show what the driver tells of GPU `index`; None if it tells nothing."""
     try:
-        gpu = Gpu(index)
+        gpu = Gpu(index, load)
     except (OSError, AttributeError) as error:
         log.info("no memory and no errors of this GPU are shown: %s", error)
         return None

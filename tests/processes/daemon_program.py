@@ -31,4 +31,5 @@ if __name__ == "__main__":
     if "tls_dir" in given:
         folder = Path(given.pop("tls_dir"))
         given["credentials"] = partial(channel_credentials, folder, "daemon")
+        given["certificate"] = folder / "daemon.crt"
     sys.exit(main(DaemonSettings(**given)))

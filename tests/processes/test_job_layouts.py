@@ -135,6 +135,9 @@ def test_a_number_that_is_none_ends_the_job_and_names_its_op(
     failed = found.workers[0].failed
     assert failed.reason == "NONFINITE" and failed.last_step == 7
     assert "step 8: loss is nan; it comes from sqrt (" in failed.cause
+    told = [c for m in found.workers[0].messages if m for c in m.counts.counts]
+    assert [c.value for c in told if list(c.labels) == ["loss"]][-1] == 1
+    assert max(c.value for c in told if c.name == "steps") == 7
     assert "test_job_layouts.py:" in failed.cause
     assert len(found.curve) == 7
 

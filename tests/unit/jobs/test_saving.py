@@ -14,6 +14,7 @@ import pytest
 import oneflow as flow
 from oneflow.core.dtype import dtype_of
 from oneflow.core.errors import CheckpointError
+from oneflow.core.metrics import METRICS
 from oneflow.core.placement import Placement
 from oneflow.core.sbp import BROADCAST
 from oneflow.core.tensor_type import TensorType
@@ -95,11 +96,18 @@ def test_a_full_disk_keeps_the_previous_checkpoint(
             self.abort()
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self.path))
 
+    METRICS.reset()
     saver, told = saved(tmp_path, [1])
     monkeypatch.setattr(saving, "PendingFile", Full)
     saver.begin(2, Cursor(), variables())
     wait(saver)
     assert saver.failures == 1 and saver.last_failure.startswith("DISK_FULL: rank 0: ")
+    assert METRICS.checkpoint_failures["DISK_FULL"] == 1
+    assert {k: sum(h.counts) for k, h in METRICS.saves.items()} == {
+        "gather": 2,
+        "write": 1,
+        "commit": 1,
+    }
     assert saver.last_step == 1 and len(told) == 1
     monkeypatch.undo()
     assert sorted(os.listdir(tmp_path)) == ["last_checkpoint", "step-1"]
@@ -135,9 +143,11 @@ def test_damage_is_found_and_an_older_one_taken(tmp_path: Path, damage: str) -> 
     data = bytearray(file.read_bytes())
     data[-3] ^= 4
     file.unlink() if damage == "missing" else file.write_bytes(data)
+    METRICS.reset()
     with pytest.raises(CheckpointError):
         restore(str(last), variables(), may_fall_back=False)
     assert restore(str(last), variables(), may_fall_back=True).step == 1
+    assert METRICS.checkpoint_failures["CHECKPOINT_INVALID"] == 2
 
 
 def test_one_that_was_removed_gives_way_to_the_newest(tmp_path: Path) -> None:

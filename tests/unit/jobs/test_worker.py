@@ -15,7 +15,9 @@ from job_samples import Predict, export
 import oneflow as flow
 from oneflow.core.config import Config, set_config
 from oneflow.core.errors import CheckpointError, ConfigError, GraphError
+from oneflow.core.metrics import METRICS
 from oneflow.jobs.attempt import options_of
+from oneflow.jobs.reporting import note_device_error
 from oneflow.jobs.worker import as_ours, configure
 from oneflow.protos import cluster_pb2 as pb
 
@@ -34,6 +36,24 @@ from oneflow.protos import cluster_pb2 as pb
 def test_errors_mean_codes_and_reasons(error: Exception, code: int, reason: str) -> None:
     found = as_ours(error)
     assert (found.exit_code, found.reason) == (code, reason)
+
+
+class CUDARuntimeError(RuntimeError):
+    """As CuPy calls its own."""
+
+
+@pytest.mark.parametrize(
+    ("error", "count"),
+    [
+        (CUDARuntimeError("cudaErrorLaunchFailure: unspecified launch failure"), 1),
+        (CUDARuntimeError("cudaErrorMemoryAllocation: OutOfMemory"), 0),
+        (RuntimeError("something else"), 0),
+    ],
+)
+def test_what_a_gpu_fails_at_is_counted(error: Exception, count: int) -> None:
+    METRICS.reset()
+    note_device_error(error)
+    assert METRICS.device_errors == {"ecc": 0, "xid": 0, "launch": count}
 
 
 def begin(folder: Path, **spec: Any) -> pb.Begin:

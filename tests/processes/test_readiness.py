@@ -1,0 +1,135 @@
+"""Who says that it lives, and who says that it may take work, in each state."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import grpc
+import pytest
+from daemon_harness import Running, daemons, fake_scheduler
+from fake_scheduler import FakeScheduler
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from scheduler_harness import Client, FakeDaemon, SchedulerProcess, run
+
+from oneflow.protos import cluster_pb2 as pb
+
+WAIT_S = 20.0
+FULL = {
+    "ONEFLOW_TESTING": "1",
+    "ONEFLOW_FAILPOINTS": "journal.write=error:ENOSPC@hit=2",
+}
+
+
+def ask(address: str, path: str) -> tuple[int, str]:
+    try:
+        with urllib.request.urlopen(f"http://{address}{path}", timeout=10) as reply:
+            return reply.status, reply.read().decode()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.read().decode()
+
+
+def states(address: str) -> tuple[int, int]:
+    """Of /healthz and /readyz."""
+    return ask(address, "/healthz")[0], ask(address, "/readyz")[0]
+
+
+def becomes(look: Callable[[], object], wanted: object) -> None:
+    end = time.monotonic() + WAIT_S
+    while (found := look()) != wanted:
+        assert time.monotonic() < end, f"it stays {found}"
+        time.sleep(0.05)
+
+
+# ---- daemons -------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def scheduler() -> Iterator[FakeScheduler]:
+    with fake_scheduler() as found:
+        yield found
+
+
+@pytest.fixture
+def start(scheduler: FakeScheduler, tmp_path: Path) -> Iterator[Callable[..., Running]]:
+    with daemons(scheduler, tmp_path) as found:
+        yield found
+
+
+def test_a_daemon_is_ready_while_it_may_be_given_work(
+    scheduler: FakeScheduler, start: Callable[..., Running], tmp_path: Path
+) -> None:
+    probe = f"unix:{tmp_path}/health"
+    daemon = start(metrics_addr="127.0.0.1:0", health_addr=probe)
+    address = daemon.told(r"metrics on http://(\S+)/metrics")
+
+    def is_serving() -> bool:
+        with grpc.insecure_channel(probe) as channel:
+            request = health_pb2.HealthCheckRequest(service="oneflow.Daemon")
+            reply = health_pb2_grpc.HealthStub(channel).Check(request, timeout=10)
+        return bool(reply.status == health_pb2.HealthCheckResponse.SERVING)
+
+    becomes(lambda: (states(address), is_serving()), ((200, 200), True))
+    scheduler.say(pb.SchedulerMessage(drain=True))
+    becomes(lambda: (states(address), is_serving()), ((200, 503), False))
+    scheduler.say(pb.SchedulerMessage(drain=False))
+    becomes(lambda: (states(address), is_serving()), ((200, 200), True))
+    scheduler.stop()
+    becomes(lambda: (states(address), is_serving()), ((200, 503), False))
+
+
+# ---- schedulers ----------------------------------------------------------------------------------
+
+
+def test_a_scheduler_whose_journal_is_broken_is_not_ready(tmp_path: Path) -> None:
+    scheduler = SchedulerProcess(tmp_path, allow_scripts=True, env=FULL).start()
+    address = scheduler.known["metrics_address"]
+
+    async def submit() -> str:
+        async with Client(scheduler) as client:
+            try:
+                return (await client.submit()).state
+            except grpc.RpcError as error:
+                return str(error.code())
+
+    try:
+        assert states(address) == (200, 200)
+        said = [run(submit()) for _ in range(2)]
+        assert "QUEUED" in said
+        assert "StatusCode" in "".join(said), said
+        assert states(address) == (200, 503)
+        assert run(submit()) == "QUEUED"
+        assert states(address) == (200, 200)
+    finally:
+        scheduler.kill()
+
+
+def test_a_scheduler_that_shuts_down_is_not_ready(tmp_path: Path) -> None:
+    scheduler = SchedulerProcess(tmp_path, allow_scripts=True, tick_s=0.1).start()
+    address = scheduler.known["metrics_address"]
+
+    async def scene() -> None:
+        daemon = await FakeDaemon(scheduler).attach()
+        async with Client(scheduler) as client:
+            await client.submit("j1")
+            id_ = (await daemon.told("start")).id
+            await daemon.progress(id_, 1)
+            assert states(address) == (200, 200)
+            await client.call("Cluster.Shutdown", pb.DrainRequest(grace_s=20.0))
+            await daemon.told("stop")
+            assert states(address) == (200, 503)
+            await daemon.exit(id_, 143, "PREEMPTED")
+            await asyncio.sleep(0.1)
+        await daemon.detach()
+
+    try:
+        run(scene())
+        assert scheduler.wait() == 0
+    finally:
+        if scheduler.process is not None and scheduler.process.poll() is None:
+            scheduler.kill()

@@ -1,0 +1,125 @@
+"""What actors and buses count besides acts: how long messages take, which embeddings are read."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from typing import Any
+
+import numpy as np
+import pytest
+
+import oneflow as flow
+import oneflow.nn as nn
+from oneflow.actors import live
+from oneflow.actors.mailbox import SharedMemoryBus, block_nbytes
+from oneflow.actors.tcp import Connection, TcpBus
+from oneflow.boxing.shared import SharedPage
+from oneflow.core.errors import NonFiniteError
+from oneflow.core.metrics import METRICS, Metrics
+from oneflow.core.metrics_told import Teller
+
+
+@pytest.fixture(autouse=True)
+def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
+    METRICS.reset()
+
+
+def test_a_message_that_wakes_its_receiver_is_timed() -> None:
+    pages = [SharedPage.create(block_nbytes(2, 0)) for _ in range(2)]
+    buses = [SharedMemoryBus(rank, [0, 1], pages) for rank in (0, 1)]
+    latency = METRICS.transport("shm").latency
+    try:
+        buses[0].post(1, 4)
+        assert buses[1].poll() == [(0, 4)]
+        assert sum(latency.counts) == 0  # it did not sleep
+        sleeper = threading.Thread(target=buses[1].wait, args=(20.0,))
+        sleeper.start()
+        end = time.monotonic() + 20
+        while not pages[1].words[0] and time.monotonic() < end:
+            time.sleep(0.001)
+        time.sleep(0.02)  # it says that it sleeps a moment before it does
+        buses[0].post(1, 6)
+        sleeper.join(20)
+        assert buses[1].poll() == [(0, 6)]
+        assert sum(latency.counts) == 1
+        assert 0 < latency.total_s < 20
+        buses[1].wait(0.001)  # nobody wakes it
+        assert sum(latency.counts) == 1
+    finally:
+        for bus in buses:
+            bus.close()
+        for page in pages:
+            page.close()
+
+
+class _NoPlan:
+    registers: tuple[Any, ...] = ()
+
+
+def test_the_round_trip_of_a_connection_is_looked_up() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        near = socket.create_connection(listener.getsockname())
+        far, _ = listener.accept()
+    plan: Any = _NoPlan()
+    mirrors: Any = None
+    buses = [
+        TcpBus([Connection(plan, rank, 1 - rank, sock, mirrors, mirrors)], 1.0)
+        for rank, sock in enumerate((near, far))
+    ]
+    for code in range(1, 41, 2):  # Freed carries nothing
+        buses[0].post(1, code)
+        while not buses[1].poll():
+            time.sleep(0.0005)
+        buses[1].post(0, code)
+        while not buses[0].poll():
+            time.sleep(0.0005)
+    buses[0].sample_latency()
+    latency = METRICS.transport("tcp").latency
+    assert sum(latency.counts) == 1
+    assert 0 < latency.total_s < 1
+    for bus in buses:
+        bus.close()
+    buses[0].sample_latency()  # closed: nothing to see, and no error
+
+
+class Words(nn.Graph):
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = nn.Embedding(50, 4)
+
+    def build(self, x: Any) -> Any:
+        return self.table(x).sum()
+
+
+def test_rows_of_embeddings_are_counted_with_and_without_a_graph() -> None:
+    table, index = nn.Embedding(50, 4), flow.tensor(np.arange(6).reshape(2, 3))
+    table(index)
+    assert METRICS.lookups["device", "hit"] == 6
+    graph = Words()
+    for _ in range(5):
+        graph(index)
+    live.progress()
+    assert METRICS.lookups["device", "hit"] == 6 + 5 * 6
+    rows = {t.labels: t.value for t in Teller(METRICS).news() if t.name == "lookups"}
+    assert rows == {("device", "hit"): 36}
+
+
+def test_a_gradient_that_is_not_finite_is_counted_where_it_stops_the_program() -> None:
+    x = flow.nn.Parameter(flow.tensor(np.ones(3, np.float32)))
+    x.grad = flow.tensor(np.array([1.0, np.inf, 0.0], np.float32))
+    nn.utils.clip_grad_norm_([x], 1.0)
+    assert METRICS.train == {}
+    with pytest.raises(NonFiniteError):
+        nn.utils.clip_grad_norm_([x], 1.0, error_if_nonfinite=True)
+    (counters,) = METRICS.train.values()
+    assert counters.nonfinite == {"loss": 0, "grad": 1, "param": 0}
+
+
+def test_pinned_memory_is_counted_until_it_is_given_back() -> None:
+    metrics = Metrics()
+    metrics.pinned(4096)
+    metrics.pinned(100)
+    metrics.pinned(-4096)
+    assert metrics.host_memory == {"pinned": 100}

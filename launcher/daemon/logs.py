@@ -13,6 +13,7 @@ import os
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -68,6 +69,8 @@ class LogWriter:
         self._why = ""
         self._ends_line = True
         folder.mkdir(parents=True, exist_ok=True)
+        with suppress(OSError):  # a full disk is told when there is something to write
+            (folder / name).touch(0o600)  # who is told where the log is finds one
         self._size = size_of(folder, name)
         self._times = TimeIndex(folder, name)
         self.is_closed = False

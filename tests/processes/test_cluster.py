@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -209,7 +210,8 @@ def test_a_job_that_fails_gives_its_own_code(
     assert done.returncode == code
     assert said in last_line(done)
     assert f"exit={code}" in last_line(done)
-    assert "cause=" in last_line(done)
+    log = re.search(r" log=(\S+/rank[01]/stderr) cause=", last_line(done))
+    assert log is not None and Path(log[1]).exists()
 
 
 def test_words_of_a_program_see_no_shell(local: LocalTest) -> None:
@@ -252,6 +254,42 @@ def test_wait_gives_up_and_cancel_ends(local: LocalTest) -> None:
     assert local.run("job", "cancel", job_id).returncode == 0  # again changes nothing
     assert local.run("job", "rm", job_id).returncode == 0
     assert local.run("job", "get", job_id).returncode == 64
+
+
+def test_a_job_is_restarted_after_the_codes_that_were_named(local: LocalTest) -> None:
+    text = "print('attempt', os.environ['ONEFLOW_ATTEMPT'])\n"
+    text += "sys.exit({'1': 7, '2': 9}[os.environ['ONEFLOW_ATTEMPT']])"
+    options = ["--max-restarts", "5", "--restart-on", "7", "--wait"]
+    done = submit(local, local.script("codes.py", text), *options, devices=1)
+    assert done.returncode == 9
+    assert "attempt=2 state=FAILED" in last_line(done)
+    job_id = done.stdout.split()[0]
+    first = local.run("job", "logs", "--attempt", "1", "--no-prefix", job_id)
+    assert first.stdout == "attempt 1\n"
+    assert local.run("job", "logs", "--attempt", "3", job_id).returncode == 64
+
+
+def test_a_stuck_job_shows_its_stacks_and_the_end_of_its_log(local: LocalTest) -> None:
+    text = "def stuck():\n    print('late', flush=True)\n    time.sleep(120)\n"
+    text += "print('early', flush=True)\ntime.sleep(2.5)\nstuck()"
+    job_id = submit(local, local.script("stuck.py", text), "--env", "A_TOKEN=hidden").stdout.strip()
+    with local.connect() as cluster:
+        job = cluster.job(job_id)
+        lines = job.logs(follow=True, ranks=(1,))
+        assert [next(lines).text, next(lines).text] == ["early", "late"]
+        assert [line.text for line in job.logs(since=time.time() - 1.0, ranks=(1,))] == ["late"]
+        stacks = local.run("debug", "stack", job_id)
+        assert stacks.returncode == 0
+        assert "rank 0 on" in stacks.stdout and "in stuck" in stacks.stdout
+        dump = local.run("debug", "dump", "--rank", "1", job_id).stdout
+        (rank,) = json.loads(dump)["ranks"]
+        assert rank["runs"] and "in stuck" in rank["stacks"] and "late" in rank["stdout_tail"]
+        assert "hidden" not in dump
+        job.cancel()
+        job.wait(WAIT_S)
+    done = local.run("debug", "stack", "-o", "json", job_id)
+    assert done.returncode == 64
+    assert "nothing of it runs" in json.loads(done.stderr)["error"]["message"]
 
 
 def test_a_job_that_must_wait_says_why(local: LocalTest) -> None:
@@ -322,12 +360,13 @@ def test_following_survives_the_scheduler(local: LocalTest) -> None:
     follower = local.start(
         "job", "logs", "-f", "--no-prefix", job_id, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )
-    time.sleep(1.0)
+    assert follower.stdout is not None
+    first = follower.stdout.readline()
     os.kill(local.record.scheduler.pid, signal.SIGKILL)
     done = local.run("cluster", "up")
     assert "whole again" in done.stdout
     out, err = follower.communicate(timeout=WAIT_S)
-    assert out.split() == [str(i) for i in range(40)]
+    assert (first + out).split() == [str(i) for i in range(40)], err
     assert follower.returncode == 0, err
     record = json.loads(local.run("job", "get", "-o", "json", job_id).stdout)
     assert record["attempt"] == 1

@@ -77,7 +77,7 @@ class LocalTest:
 @pytest.fixture(scope="module")
 def local(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalTest]:
     found = LocalTest(tmp_path_factory.mktemp("cluster"))
-    done = found.run("cluster", "up", "--daemons", "2", "--allow-scripts")
+    done = found.run("cluster", "up", "--daemons", "2", "--allow-scripts", "--ui")
     assert done.returncode == 0, done.stderr
     try:
         yield found
@@ -107,32 +107,74 @@ def test_a_second_up_says_so(local: LocalTest) -> None:
     assert "cluster down" in other.stderr
 
 
-def test_only_loopback_is_listened_on(local: LocalTest) -> None:
-    text = "import oneflow as flow; flow.env.get_world_size(); print('here', flush=True)"
+def test_nothing_listens_but_what_was_announced(local: LocalTest) -> None:
+    """With the page, and two ranks that have met. Others of this machine may connect to nothing
+    that asks for no token, but for /metrics.
+    """
+    text = "import oneflow as flow; flow.comm.barrier(); print(os.environ['MASTER_PORT'])"
     job_id = submit(local, local.script("meets.py", f"{text}\ntime.sleep(60)")).stdout.strip()
+    targets = json.loads(local.run("cluster", "metrics-targets").stdout)
+    metrics = {address for target in targets for address in target["targets"]}
     with local.connect() as cluster:
-        assert next(cluster.job(job_id).logs(follow=True)).text == "here"
-        pids = {process.pid for process in local.record.processes}
-        found = list(_listening(pids | {child for pid in pids for child in _below(pid)}))
+        status = cluster.status()
+        lines = cluster.job(job_id).logs(follow=True)
+        port = {next(lines).text for _ in range(2)}
+        daemons = {process.pid for process in local.record.daemons}
+        ranks = {child for pid in daemons for child in _below(pid)} - daemons
+        found = {
+            "scheduler": _listening({local.record.scheduler.pid}),
+            "daemons": _listening(daemons),
+            "ranks": _listening(ranks),
+        }
+        paths = _listening_paths({local.record.scheduler.pid} | daemons | ranks)
         cluster.job(job_id).cancel()
         cluster.job(job_id).wait(WAIT_S)
-    assert found, "nothing listens"
-    assert all(host.is_loopback for host, _ in found), found
+    assert found["scheduler"] == {status.address, status.metrics_address}
+    assert found["daemons"] == metrics - {status.metrics_address}
+    assert len(found["daemons"]) == 2
+    assert len(port) == 1
+    assert f"127.0.0.1:{port.pop()}" in found["ranks"]  # where they meet, with the job's secret
+    everywhere = set().union(*found.values())
+    assert all(address.startswith("127.0.0.1:") for address in everywhere), everywhere
+    assert len(found["ranks"]) <= 3, found  # and, at most, a line for tensors of each rank
+    for path in paths:
+        if re.fullmatch("@oneflow-[0-9a-f]{32}", path):
+            continue  # anybody may connect, but it answers to this user only: boxing/shared.py
+        assert path.startswith("/"), path
+        private = [folder for folder in Path(path).parents if folder.stat().st_mode & 0o077 == 0]
+        assert private, path
 
 
-def _listening(pids: set[int]) -> Iterator[tuple[Any, int]]:
-    """Addresses on which these processes listen, from the kernel's tables."""
-    inodes = set()
-    for pid in pids:
-        with suppress(FileNotFoundError):  # of processes and files that have just gone
-            inodes |= {os.readlink(fd) for fd in Path(f"/proc/{pid}/fd").iterdir()}
-    for name, width in (("tcp", 8), ("tcp6", 32)):
+def _listening(pids: set[int]) -> set[str]:
+    """host:port of TCP and UDP sockets that take what comes from others."""
+    inodes, found = _sockets(pids), set()
+    for name, states in (("tcp", {"0A"}), ("tcp6", {"0A"}), ("udp", {"07"}), ("udp6", {"07"})):
         for line in Path(f"/proc/net/{name}").read_text().splitlines()[1:]:
             fields = line.split()
-            if fields[3] == "0A" and f"socket:[{fields[9]}]" in inodes:
+            if fields[3] in states and fields[9] in inodes:
                 host, port = fields[1].split(":")
-                assert len(host) == width
-                yield _host(bytes.fromhex(host)), int(port, 16)
+                kind = "" if name.startswith("tcp") else "udp "
+                found.add(f"{kind}{_host(bytes.fromhex(host))}:{int(port, 16)}")
+    return found
+
+
+def _listening_paths(pids: set[int]) -> list[str]:
+    """Names of Unix sockets that can be connected to; "@" begins one without a file."""
+    inodes = _sockets(pids)
+    lines = [line.split() for line in Path("/proc/net/unix").read_text().splitlines()[1:]]
+    accepts = 0x10000  # of the flags
+    return [f[7] for f in lines if f[6] in inodes and int(f[3], 16) & accepts and len(f) > 7]
+
+
+def _sockets(pids: set[int]) -> set[str]:
+    """Inodes of what these processes have open."""
+    found = set()
+    for pid in pids:
+        with suppress(FileNotFoundError):  # of processes and files that have just gone
+            for fd in Path(f"/proc/{pid}/fd").iterdir():
+                with suppress(FileNotFoundError):
+                    found.add(os.readlink(fd).removeprefix("socket:[").removesuffix("]"))
+    return found
 
 
 def _host(words: bytes) -> Any:
@@ -151,6 +193,25 @@ def test_the_token_is_for_its_owner_only(local: LocalTest) -> None:
         assert local.run("cluster", "status").returncode == 77
     finally:
         del local.env["ONEFLOW_AUTH_TOKEN"]
+
+
+def test_a_program_gets_no_token_and_no_descriptor_of_its_daemon(local: LocalTest) -> None:
+    text = """
+import json
+paths = [f"/proc/self/fd/{n}" for n in os.listdir("/proc/self/fd") if int(n) > 2]
+print(json.dumps([dict(os.environ), [os.readlink(path) for path in paths if os.path.islink(path)]]))
+"""
+    local.env["ONEFLOW_AUTH_TOKEN"] = read_token_file(local.folder / "config" / "token")
+    try:
+        done = submit(local, local.script("env.py", text), "--wait", devices=1)
+        job_id = done.stdout.strip().splitlines()[0]
+        env, opened = json.loads(local.run("job", "logs", job_id).stdout.partition(": ")[2])
+    finally:
+        del local.env["ONEFLOW_AUTH_TOKEN"]
+    assert opened == []
+    assert "oft_" not in json.dumps(env)
+    assert not [name for name in env if name.startswith("ONEFLOW_AUTH")]
+    assert env["ONEFLOW_JOB_TOKEN"]  # of this job's own ranks
 
 
 def test_what_operators_ask(local: LocalTest) -> None:

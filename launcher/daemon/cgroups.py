@@ -97,6 +97,21 @@ class Group:
                 return count
         return None
 
+    def memory_words(self) -> str:
+        """What was used at most, and what is allowed; "" where the kernel does not tell."""
+        used = self._number("memory.peak", "memory.max_usage_in_bytes")
+        limit = self._number("memory.max", "memory.limit_in_bytes")
+        if used is None or limit is None:
+            return ""
+        return f"at most {used >> 20} MiB were used, {limit >> 20} MiB are allowed"
+
+    def _number(self, *names: str) -> int | None:
+        for base in self.hierarchies.folders:
+            for name in names:
+                with suppress(OSError, ValueError):  # "max" is no number: not bounded
+                    return int((base / self.name / name).read_text())
+        return None
+
     def remove(self) -> bool:
         """False if something still lives in it."""
         self.close_entries()

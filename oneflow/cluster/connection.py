@@ -47,6 +47,9 @@ AGAIN = "try again in"  # of a limit that will be over soon
 ONCE = frozenset({"CreateToken", "RotateToken", "Restart"})
 UNDOES = frozenset({"Remove", "RevokeToken"})
 UNSENT = "failed to connect"  # so gRPC says that a call never left
+BROKEN = ("Stream removed", "RST_STREAM", "Unwrap failed", "Socket closed", "GOAWAY")
+"""So it says, with the codes of inner errors, that the connection broke or brought rubbish."""
+INNER = ("INTERNAL", "UNKNOWN", "DATA_LOSS")
 _OTHERS = (InternalError, ProtocolError)  # to a client, a mistake in what it asked
 
 
@@ -238,7 +241,8 @@ def error_of(code: str, name: str, text: str, address: str) -> OneFlowError:
     """The error of ours for a status. name: of the type that the scheduler gave; "": none."""
     if (code == "UNAVAILABLE" and name) or (code == "RESOURCE_EXHAUSTED" and AGAIN in text):
         return NotNowError(text)
-    if code == "UNAVAILABLE" or (code == "CANCELLED" and not name):
+    is_broken = code in INNER and not name and any(words in text for words in BROKEN)
+    if code == "UNAVAILABLE" or is_broken or (code == "CANCELLED" and not name):
         return ClusterUnreachableError(
             f"no scheduler answers at {address} ({_short(text)}); is it running? "
             "`oneflow cluster up` starts one here, ONEFLOW_SCHEDULER_ADDRESS names another"
@@ -257,7 +261,7 @@ def error_of(code: str, name: str, text: str, address: str) -> OneFlowError:
         return JobSpecError(text)
     if code == "DEADLINE_EXCEEDED" and not name:
         return ClusterUnreachableError(f"the scheduler at {address} did not answer in time")
-    if code in ("INTERNAL", "UNKNOWN", "DATA_LOSS"):
+    if code in INNER:
         return InternalError(f"the scheduler at {address}: {text}")
     return ClusterRequestError(text)
 

@@ -155,6 +155,7 @@ class HostsRig(Rig):
         for name, value in (("HEARTBEAT", "heartbeat_s"), ("SUSPECT", "suspect_s")):
             self.env[f"ONEFLOW_{name}_SECONDS"] = str(times[value])
         self.env["ONEFLOW_PEER_TIMEOUT_SECONDS"] = str(times["act_s"])
+        self.env["ONEFLOW_DATA_ROOTS"] = str(folder)  # where checkpoints are shared
 
     def _page(self, name: str, url: str) -> str:
         """From within: it is on loopback there."""

@@ -71,6 +71,12 @@ KINDS = {
     "truncate": Faults(truncate=0.03, first=4, limit=4),
     "cut": Faults(cut=0.03, first=4, limit=4),
 }
+CLIENT_KINDS = KINDS | {  # of a client there are fewer frames
+    "stall": Faults(stall=0.2, stall_s=0.7),
+    "corrupt": Faults(corrupt=0.2, first=4, limit=2),
+    "truncate": Faults(truncate=0.2, first=4, limit=2),
+    "cut": Faults(cut=0.2, first=4, limit=2),
+}
 FRAMES = {"duplicate", "drop", "reorder"}  # TLS has no frames that could come twice
 RANK_KINDS = {
     "delay": Faults(delay_s=0.002, jitter_s=0.004),
@@ -246,6 +252,7 @@ def _of_lines() -> Iterator[Scene]:
         )
         # Without TLS nothing tells a client wrong bits, or the same ones twice, from right ones.
         if kind not in FRAMES | {"corrupt"}:
+            faults = CLIENT_KINDS[kind]
             yield Scene(f"client/{kind}", "plain", "dense", _nothing, "client", faults)
 
 
@@ -255,6 +262,7 @@ def _of_lines_with_tls() -> Iterator[Scene]:
             once = kind in ("delay", "loss", "slow")
             name = f"tls daemons/{kind}"
             yield Scene(name, "tls", "stages", _nothing, "daemons", faults, once=once)
+            faults = CLIENT_KINDS[kind]
             yield Scene(f"tls client/{kind}", "tls", "dense", _nothing, "client", faults)
 
 
@@ -300,7 +308,7 @@ def play(net: Network, scene: Scene, jobs: Path, wanted: Bits, number: int) -> O
             bits = bits_of(job) if str(record.state) == "SUCCEEDED" else None
         outcome.state, outcome.reason = str(record.state), record.reason
         outcome.attempts = record.attempt
-        outcome.bits = _judged(scene, record, bits, wanted, _causes(watcher))
+        outcome.bits = _judged(scene, record, bits, wanted, causes_of(watcher))
         now = {name: rig.pid(name) for name in pids if rig.is_alive(name)}
         if now != pids:
             raise RigError(f"services died: {sorted(set(pids) - set(now))}")
@@ -347,7 +355,7 @@ def _judged(
     return "identical"
 
 
-def _causes(watcher: Watcher) -> list[str]:
+def causes_of(watcher: Watcher) -> list[str]:
     """Why attempts ended, as far as it was seen."""
     said = [f"{r.attempt} {r.state} {r.reason}: {r.cause}" for _, r in watcher.seen if r.cause]
     return list(dict.fromkeys(said))

@@ -176,8 +176,8 @@ class Rig:
             found = json.loads(path.read_text())
             if found["pid"] == self.pid(name):
                 text = self._page(name, f"http://{found['address']}/metrics")
-                lines = [line.rpartition(" ") for line in text.splitlines() if line[:1] != "#"]
-                return {key: float(value) for key, _, value in lines}
+                samples = [line for line in text.splitlines() if line[:1] not in ("", "#")]
+                return {key: float(v) for key, _, v in (s.rpartition(" ") for s in samples)}
         return {}
 
     def _page(self, name: str, url: str) -> str:

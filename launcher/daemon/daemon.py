@@ -279,6 +279,10 @@ class Daemon:
         """Whoever told it to stop: it does not do that either."""
         if event.key != self.key or self._exit is not None or self._still is not None:
             return []
+        if self.phase not in (Phase.RUNNING, Phase.STOPPING):
+            return []
+        if self.is_leaving:  # it would have gone on, maybe
+            return [EndTree(event.key, 0.0)]
         self._still, self.phase = event, Phase.STOPPING
         return [*self._failing(), EndTree(event.key, 0.0)]
 

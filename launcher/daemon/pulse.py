@@ -68,7 +68,7 @@ class Judge:
             self._running_at = now
         if state in ("T", "t"):
             self._moved_at = now
-        still = self._still(now)
+        still = self.still()
         if still is None:
             self._is_suspect = False
             return None
@@ -84,7 +84,9 @@ class Judge:
             self._running_at += overslept_s
         self._looked_at = now
 
-    def _still(self, now: float) -> Still | None:
+    def still(self) -> Still | None:
+        """As of the last look."""
+        now = self._looked_at
         stopped_s, stuck_s = now - self._running_at, now - self._moved_at
         if stopped_s >= self._patience.suspect_s:
             return Still(True, stopped_s, stopped_s >= self._patience.stopped_s)
@@ -109,6 +111,10 @@ class Pulse:
     def look(self, now: float) -> Still | None:
         """What is new: it stands still, or has done so for too long."""
         return self._judge.look(now, self._beats(), process_state(self._pid))
+
+    def still(self) -> Still | None:
+        """Whether it stands still, as of the last look."""
+        return self._judge.still()
 
     def _beats(self) -> int | None:
         if not self._is_open:

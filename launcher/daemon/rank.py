@@ -115,6 +115,8 @@ class Rank:
         self._deadline = 0.0
         self._infers: set[int] = set()
         self._memory = SharedMemory()
+        self._still: Still | None = None  # when it was told to end
+        self._frame = ""  # where it was stuck
 
     # -- gathering ---------------------------------------------------------------------------------
 
@@ -335,11 +337,15 @@ class Rank:
             self._tasks.append(asyncio.ensure_future(self._give_up(worker, still)))
 
     async def _give_up(self, worker: Worker, still: Still) -> None:
+        if not still.is_stopped and not self._frame:
+            self._frame = await self._dumped_frame(worker)
+        self._say_still(worker, still)
+
+    def _say_still(self, worker: Worker, still: Still) -> None:
         if still.is_stopped:
             self._place.post(StoodStill(self.key, *FROZEN, f"frozen: {still}", worker.pid))
             return
-        frame = await self._dumped_frame(worker)
-        where = f", at {frame}" if frame else ""
+        where = f", at {self._frame}" if self._frame else ""
         self._place.post(StoodStill(self.key, *STUCK, f"stuck: {still}{where}", worker.pid))
 
     async def _dumped_frame(self, worker: Worker) -> str:
@@ -358,6 +364,8 @@ class Rank:
         if worker is None:
             return
         worker.process.returncode = status
+        if self._still is not None:  # we have ended it, but it was why we had to
+            self._say_still(worker, self._still)
         if self._reading is not None:  # what it said last may still be on its way
             await asyncio.wait({self._reading}, timeout=LAST_WORDS_S)
         if status == 0:
@@ -419,6 +427,7 @@ class Rank:
             return 0
         self._memory.look(worker.alive)
         if self._deadline > time.monotonic() and (worker.alive() or not worker.is_over):
+            await self._note_still(worker)
             self._ask(worker)
         pause_s = FIRST_LOOK_S
         while worker.alive() or not worker.is_over:
@@ -431,6 +440,14 @@ class Rank:
             await asyncio.sleep(pause_s)
             pause_s = min(1.2 * pause_s, LAST_LOOK_S)  # a look may cost a walk through /proc
         return len(worker.alive())
+
+    async def _note_still(self, worker: Worker) -> None:
+        """Its peers may have failed because it stands still: what ends it, or wakes it up, ends all
+        that shows where.
+        """
+        self._still = worker.pulse.still()
+        if self._still is not None and not self._still.is_stopped and not worker.is_over:
+            self._frame = await self._dumped_frame(worker)
 
     def _ask(self, worker: Worker) -> None:
         """A graph job ends at a step that all its ranks agree on; anything else gets TERM."""

@@ -121,8 +121,11 @@ class DaemonSettings:
 
     @property
     def patience(self) -> Patience:
-        """With a worker process that stands still."""
-        return Patience(self.suspect_s, self.act_s, self.stuck_s)
+        """With a worker process that stands still: a beat less than its peers and the scheduler
+        have, so that who knows why speaks first.
+        """
+        stopped_s, stuck_s = self.act_s - self.heartbeat_s, self.stuck_s - self.heartbeat_s
+        return Patience(self.suspect_s, stopped_s, stuck_s)
 
     def current_token(self) -> str:
         """The file's, read anew, if there is one: a token may be replaced while we run.

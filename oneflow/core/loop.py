@@ -57,6 +57,9 @@ def wait_for(work: Coroutine[Any, Any, T], timeout_s: float) -> T:
         future.cancel()
         raise InternalError(f"the control loop did not answer within {timeout_s:g} s") from None
     except OneFlowError:
+        if not future.done():  # not of the work: a signal's handler raised it in this thread
+            future.cancel()
+            raise
         return result_of(future)
     except BaseException:
         future.cancel()

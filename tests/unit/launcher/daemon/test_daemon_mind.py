@@ -30,10 +30,12 @@ from oneflow.launcher.daemon.events import (
     Rejoin,
     Running,
     SayExited,
+    SayFailing,
     SayPrepared,
     SayProgress,
     ShutdownAsked,
     StartTold,
+    StoodStill,
     StopTold,
     Ticked,
     TreeEnded,
@@ -94,6 +96,28 @@ def test_what_is_told_twice_is_done_once() -> None:
     end = live(daemon, Launched(KEY, 42), exited(7, "USER_ERROR", "c"), TreeEnded(KEY))
     for told in (PrepareTold(KEY, "w"), StartTold(KEY, "h", 1), StopTold(KEY, 1.0, "x")):
         assert live(daemon, told) == end == [SayExited(KEY, 7, "USER_ERROR", "c", 0, 42)]
+
+
+def test_that_a_rank_fails_is_told_before_its_end() -> None:
+    daemon = running()
+    failing, end = live(daemon, exited(7, "USER_ERROR", "c"), now=30.0)
+    said = SayExited(KEY, 7, "USER_ERROR", "c", 0, 42, seen_at=30.0)
+    assert [failing, end] == [SayFailing(said), EndTree(KEY, 1.0)]
+    assert live(daemon, TreeEnded(KEY), now=31.0) == [said]
+
+
+@pytest.mark.parametrize("is_stopped", [False, True])
+def test_a_rank_that_stands_still_is_ended_and_why_is_told_at_once(is_stopped: bool) -> None:
+    daemon = running()
+    if is_stopped:  # its peers have lost it, and the others are stopped
+        live(daemon, StopTold(KEY, 10.0, "a rank ended because others did"))
+    still = StoodStill(KEY, 80, "HANG", "stuck", 42)
+    failing, end = live(daemon, still, now=30.0)
+    said = SayExited(KEY, 80, "HANG", "stuck", 0, 42, seen_at=30.0)
+    assert [failing, end] == [SayFailing(said), EndTree(KEY, 0.0)]
+    assert live(daemon, still) == []
+    assert live(daemon, exited(137, "SIGNAL", "killed by SIGKILL")) == [EndTree(KEY, 1.0)]
+    assert live(daemon, TreeEnded(KEY)) == [said]
 
 
 def test_what_was_never_heard_of_is_stopped_and_never_begun() -> None:
@@ -326,8 +350,11 @@ class World:
             Fenced("lost"),
             Ticked(),
             Progressed(key, 1),
+            StoodStill(key, 80, "HANG", "stuck", 42),
         ]
-        self.do(rng.choices(told, [6, 6, 2, 2, 1, 1, 0.3, 3, 1])[0])
+        if self.live:
+            told.append(StoodStill(next(iter(self.live)), 80, "HANG", "stuck", 42))
+        self.do(rng.choices(told, [6, 6, 2, 2, 1, 1, 0.3, 3, 1, 1, 0.5][: len(told)])[0])
 
 
 @pytest.mark.parametrize("seed", range(200))

@@ -24,6 +24,10 @@ class Undying:
 
     def __init__(self) -> None:
         self.said: list[str] = []
+        self.pulse = self
+
+    def still(self) -> None:
+        return None
 
     def alive(self) -> list[int]:
         return [4242, 4243]

@@ -11,6 +11,7 @@ from oneflow.scheduler.jobs.events import (
     DaemonJoined,
     Event,
     RankExited,
+    RankFailing,
     RankPrepared,
     RankProgressed,
     RestartAsked,
@@ -140,9 +141,9 @@ class Rig:
         epoch = fields.pop("epoch", self.epoch(daemon))
         cause = fields.pop("cause", f"exit of rank {rank}" if code else "")
         said = reason or ("NONE" if code == 0 else "USER_ERROR")
-        return self.do(
-            RankExited(daemon, epoch, job_id, attempt, rank, code, said, cause, pid=42, **fields)
-        )
+        is_failing = fields.pop("is_failing", False)
+        end = RankExited(daemon, epoch, job_id, attempt, rank, code, said, cause, pid=42, **fields)
+        return self.do(RankFailing(end) if is_failing else end)
 
     def progress(self, step: int, checkpoint: int = 0, job_id: str = "j1", rank: int = 0) -> None:
         record = self.table.jobs[job_id]

@@ -234,6 +234,46 @@ def test_follower_is_not_the_cause_if_a_better_one_follows() -> None:
     assert (record.reason, record.first_failed_rank, record.exit_code) == ("SIGNAL", 2, 139)
 
 
+def test_who_fails_is_known_while_the_others_still_end() -> None:
+    rig = Rig(3)
+    rig.run(devices=3, max_restarts=1)
+    rig.exit(2, 137, "SIGNAL", cause="killed by SIGKILL", is_failing=True)
+    assert [stop.rank for stop in rig.told(TellStop)] == [0, 1]
+    record = rig.job()
+    assert (str(record.state), record.reason, record.first_failed_rank) == ("RUNNING", "SIGNAL", 2)
+    assert (record.host, record.pid, record.exit_code) == ("n0", 42, 0)
+    assert not rig.told(Save)  # the daemon tells it again, as long as the attempt goes on
+    for rank, code in ((0, 143), (2, 137), (1, 143)):
+        rig.exit(rank, code, "SIGNAL" if rank == 2 else "PREEMPTED")
+    record = rig.job()
+    assert (record.reason, record.first_failed_rank, record.attempt) == ("SIGNAL", 2, 2)
+
+
+def test_who_stood_still_is_the_cause_although_it_was_stopped() -> None:
+    rig = Rig(2)
+    rig.run(devices=2)
+    rig.exit(0, 85, "PEER_LOST")
+    rig.pass_time(2)
+    assert [stop.rank for stop in rig.told(TellStop)] == [1]
+    assert (rig.job().reason, rig.job().first_failed_rank) == ("PEER_LOST", 0)
+    rig.exit(1, 80, "HANG", is_failing=True)
+    assert (rig.job().reason, rig.job().first_failed_rank) == ("HANG", 1)
+    rig.exit(1, 80, "HANG")
+    record = rig.job()
+    assert (str(record.state), record.exit_code, record.reason) == ("FAILED", 80, "HANG")
+
+
+def test_who_stands_still_while_a_user_cancels_is_cancelled() -> None:
+    rig = Rig(2)
+    rig.run(devices=2)
+    rig.do(CancelAsked("j1", "me", WALL))
+    rig.exit(0, 143, "PREEMPTED")
+    rig.exit(1, 80, "HANG", is_failing=True)
+    rig.exit(1, 80, "HANG")
+    record = rig.job()
+    assert (str(record.state), record.cause) == ("CANCELLED", "cancelled by me")
+
+
 def test_followers_alone_end_the_job_after_a_moment() -> None:
     rig = Rig(2)
     rig.run(devices=2)

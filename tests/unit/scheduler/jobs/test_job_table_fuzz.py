@@ -15,6 +15,7 @@ from oneflow.scheduler.jobs.events import (
     DrainAsked,
     Event,
     RankExited,
+    RankFailing,
     RankPrepared,
     RankProgressed,
     RemoveAsked,
@@ -101,8 +102,10 @@ class Dice:
 
     def exited(self) -> Event:
         code = self.rng.choice((0, 0, 0, 1, 85, 137, 143, -9, 10**9, -(10**9)))
-        reason = self.rng.choice(("NONE", "PEER_LOST", "PREEMPTED", "OOM_HOST", "NONSENSE", ""))
-        return RankExited(*self.whose(), code, reason, "why\n\udcff", 2**64 - 1, 5.0, 1)
+        reasons = ("NONE", "PEER_LOST", "PREEMPTED", "OOM_HOST", "HANG", "NONSENSE", "")
+        reason = self.rng.choice(reasons)
+        end = RankExited(*self.whose(), code, reason, "why\n\udcff", 2**64 - 1, 5.0, 1)
+        return self.rng.choice((end, RankFailing(end)))
 
     def progressed(self) -> Event:
         step = self.rng.choice((0, 1, 50, 2**64 - 1))

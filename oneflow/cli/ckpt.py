@@ -86,6 +86,26 @@ def verify(paths: tuple[Path, ...]) -> None:
             raise CheckpointError(f"{path}: neither a checkpoint (no {MANIFEST_FILE}) nor a file")
 
 
+@ckpt.command("convert")
+@click.option("--plain", is_flag=True, help="Tensors only, without what was around them.")
+@click.option("--force", is_flag=True, help="In place of a file that is there.")
+@click.argument("source", type=click.Path(path_type=Path))
+@click.argument("target", type=click.Path(dir_okay=False, path_type=Path))
+def convert(plain: bool, force: bool, source: Path, target: Path) -> None:
+    """One safetensors file of a folder of shards, or of a checkpoint of PyTorch or OneFlow.
+
+    One tensor is in memory at a time, and every digest is compared. `flow.load` reads the file as
+    it reads the source; with --plain it gives a dict of the tensors.
+    """
+    from oneflow.core.errors import ConfigError
+    from oneflow.io.convert import convert as run
+
+    if target.exists() and not force:
+        raise ConfigError(f"{target} is there already; --force replaces it")
+    count, nbytes = run(source, target, plain)
+    click.echo(f"{target}: {count} tensors, {nbytes} bytes")
+
+
 def _verify_shards(path: Path) -> tuple[int, int]:
     from oneflow.io.load_shards import WholeShards
 

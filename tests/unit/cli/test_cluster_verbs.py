@@ -325,3 +325,13 @@ def test_every_setting_and_verb_is_documented() -> None:
         if group in ("cluster", "job", "debug", "ckpt", "config") and len(path) > 1:
             assert verb in text, path
     assert "(DEPLOY.md)" in text
+
+
+def test_a_checkpoint_is_converted_but_not_over_another_file(tmp_path: Path) -> None:
+    flow.save({"w": flow.ones(2)}, tmp_path / "x")
+    target = str(tmp_path / "y.safetensors")
+    code, out, _ = run("ckpt", "convert", str(tmp_path / "x"), target)
+    assert (code, out) == (0, f"{target}: 1 tensors, 8 bytes\n")
+    assert run("ckpt", "convert", str(tmp_path / "x"), target)[0] == 78
+    assert run("ckpt", "convert", "--force", "--plain", str(tmp_path / "x"), target)[0] == 0
+    assert run("ckpt", "convert", str(tmp_path / "none"), target, "--force")[0] == 1

@@ -1,0 +1,89 @@
+"""A checkpoint of any kind that `load` reads, as one file in the safetensors format."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from oneflow.core.errors import CheckpointError
+from oneflow.io.container import Writer
+from oneflow.io.files import PendingFile, sync_folder
+from oneflow.io.sources import VERSION, Foreign, ObjectSource, Source, open_source
+from oneflow.io.tree import decode
+
+
+def convert(source: Path, target: Path, is_plain: bool = False) -> tuple[int, int]:
+    """Writes all of `source` (a folder of shards, a file of `save`, a checkpoint of PyTorch or of
+    upstream OneFlow) into the file `target`, one tensor at a time, every digest compared.
+
+    is_plain: without our structure around the tensors, for other programs.  Returns how many
+    tensors and bytes were written; `target` appears when it is whole.
+    Raises CheckpointError for a source that is damaged or has no tensors, OSError.
+    """
+    with closing(_opened(source)) as found:
+        if not found.shapes:
+            raise CheckpointError(f"{source} has no tensors")
+        pending = PendingFile(target)
+        try:
+            nbytes = _copy(found, pending, is_plain)
+            pending.commit()
+            sync_folder(target.resolve().parent)
+        except BaseException:
+            pending.abort()
+            raise
+        return len(found.shapes), nbytes
+
+
+def _opened(path: Path) -> Source:
+    found = open_source(path, support_pytorch_format=True)
+    return ObjectSource(found.value) if isinstance(found, Foreign) else found
+
+
+def _copy(found: Source, pending: PendingFile, is_plain: bool) -> int:
+    tree = json.dumps(found.form, separators=(",", ":"))
+    metadata = {"format": "pt"} if is_plain else {"oneflow": VERSION, "tree": tree}
+    own = {name: name for name in found.shapes}  # ours mean nothing to other programs
+    names = own | (_places(found.form) if is_plain else {})
+    shapes = {names[name]: shape for name, shape in found.shapes.items()}
+    writer, nbytes = Writer(pending.file, shapes, metadata), 0
+    for name in found.shapes:
+        array = found.read(name)
+        writer.add(names[name], array)
+        nbytes += array.nbytes
+    return nbytes
+
+
+@dataclass(frozen=True)
+class _Leaf:
+    name: str
+
+
+def _places(form: Any) -> dict[str, str]:
+    """By name of a tensor its first place in the structure: `variables.model.weight`, `a.0`."""
+    tree = decode(form, lambda name, _: _Leaf(name), _Leaf)
+    found: dict[str, str] = {}
+    taken: set[str] = set()
+    for name, place in _walk(tree, ""):
+        while place in taken:  # keys 1 and "1" look alike
+            place += "_"
+        if name not in found:
+            found[name] = place
+            taken.add(place)
+    return found
+
+
+def _walk(value: Any, place: str) -> Iterator[tuple[str, str]]:
+    if isinstance(value, _Leaf):
+        yield value.name, place or "tensor"
+        return
+    items: Iterable[tuple[Any, Any]] = ()
+    if isinstance(value, dict):
+        items = value.items()
+    elif isinstance(value, (list, tuple)):
+        items = enumerate(value)
+    for key, inner in items:
+        yield from _walk(inner, f"{place}.{key}" if place else str(key))

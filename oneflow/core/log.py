@@ -83,7 +83,8 @@ class Context:
             "level": record.levelname,
         }
         if self.daemon:
-            found |= {"component": "daemon", "daemon": self.daemon}
+            node, _, device = self.daemon.rpartition("/")
+            found |= {"component": "daemon", "node": node, "device": device}
             return found | {"logger": record.name.rpartition(".")[2]}
         if self.component:
             found |= {"component": self.component, "node": self.node}
@@ -124,7 +125,8 @@ class TextFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         f = self._context.fields(record)
         if "rank" not in f:
-            who = f"daemon {f['daemon']}" if "daemon" in f else f"{f['component']} {f['node']}"
+            device = f"/{f['device']}" if "device" in f else ""
+            who = f"{f['component']} {f['node']}{device}"
             head = f"{f['ts']} {_LEVELS.get(f['level'], '?')} {who} {f['logger']}: "
             return head + self._rest(record)
         step = f" step={f['step']}" if "step" in f else ""

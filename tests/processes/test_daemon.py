@@ -615,6 +615,9 @@ def test_a_flood_of_output_does_not_hold_up_the_daemon(
 
 def test_the_line_is_encrypted_both_ways(tmp_path: Path) -> None:
     """Each end shows a certificate of the same authority."""
+    import re
+    import urllib.request
+
     from oneflow.scheduler.cluster.settings import TlsFiles
     from oneflow.scheduler.cluster.tls import ServerTls, init_tls
 
@@ -624,9 +627,13 @@ def test_the_line_is_encrypted_both_ways(tmp_path: Path) -> None:
     found.start()
     try:
         with daemons(found, tmp_path) as start:
-            start(tls_dir=str(tmp_path / "tls"))
+            daemon = start(tls_dir=str(tmp_path / "tls"), metrics_addr="127.0.0.1:0")
             found.begin(attempt(), script("print('x')"))
             assert found.exited(attempt()).exit_code == 0
+            page = urllib.request.urlopen(daemon.told(r"metrics on (http:\S+)"), timeout=10)
+            shown = re.search(rb'expiry_timestamp_seconds{component="daemon"} (\S+)', page.read())
+            assert shown is not None
+            assert 364 < (float(shown[1]) - time.time()) / 86400 < 366
             plain = Running(found, tmp_path, device="cpu:1", token="secret")
             time.sleep(1.0)
             names = {m.hello.daemon for _, m in found.heard if m.HasField("hello")}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -42,6 +43,8 @@ class Run:
     told to stop; record: its last one.
     """
 
+    local: LocalTest
+
     def __init__(self, local: LocalTest) -> None:
         rng = np.random.default_rng(1)
         x = rng.standard_normal((4 * BATCH, WIDTH)).astype(np.float32)
@@ -56,9 +59,9 @@ class Run:
             self.job, self.pages = job.id, pages_of(local)
             wait_until(lambda: self.page(0).total("oneflow_collective_bytes_total") > 0)
             self.busy = [self.page(rank) for rank in (0, 1)]
-            self.points = {p.step: p.values["loss"] for p in job.metrics(follow=False)}
             job.cancel()
             job.wait(WAIT_S)
+            self.losses = [p.values["loss"] for p in job.metrics(follow=False)]
             self.ended = [self.page(rank) for rank in (0, 1)]
             self.record = job.status()
             self.scheduler = Page(fetch(cluster.status().metrics_address))
@@ -94,10 +97,12 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
     local = LocalTest(tmp_path_factory.mktemp("cluster"))
     local.env |= {"ONEFLOW_DAEMON_TRAIN_LOSS": "true"}
     local.env |= {"ONEFLOW_TESTING": "1", "ONEFLOW_FAILPOINTS": FAULT}
-    done = local.run("cluster", "up", "--daemons", "2")
+    done = local.run("cluster", "up", "--daemons", "2", "--allow-scripts")
     assert done.returncode == 0, done.stderr
     try:
-        yield Run(local)
+        found = Run(local)
+        found.local = local
+        yield found
     finally:
         local.run("cluster", "down")
 
@@ -116,7 +121,7 @@ def test_steps_are_those_that_were_made(run: Run) -> None:
 
 def test_loss_is_shown_where_it_was_asked_for(run: Run) -> None:
     shown = run.busy[0].value("oneflow_train_loss", job=run.job)
-    assert any(shown == pytest.approx(loss) for loss in run.points.values())
+    assert shown in run.losses
     assert run.busy[1].total("oneflow_train_loss") == 0  # rank 0 reports it
 
 
@@ -199,3 +204,22 @@ def test_pages_keep_the_budget_and_the_scheduler_its_own(run: Run, tmp_path: Pat
     assert len(run.scheduler.samples) < 3000
     finished = {"state": "CANCELLED", "reason": "CANCELLED"}
     assert run.scheduler.value("oneflow_scheduler_jobs_finished_total", **finished) == 1
+
+
+def test_ranks_of_a_script_have_pages_of_their_own_if_asked(run: Run) -> None:
+    text = "flow.ones(2).to_global(flow.placement('cpu', [0, 1]), flow.sbp.broadcast)"
+    script = run.local.script("pages.py", f"import oneflow as flow\n{text}\ntime.sleep(60)")
+    asked = ["--devices", "2", "--env", "ONEFLOW_METRICS_ADDR=127.0.0.1:0"]
+    done = run.local.run("job", "submit", *asked, "--", sys.executable, script)
+    assert done.returncode == 0, done.stderr
+
+    def ranks() -> dict[str, str]:
+        targets = json.loads(run.local.run("cluster", "metrics-targets").stdout)
+        return {
+            t["labels"]["rank"]: t["targets"][0] for t in targets if "rank" in t.get("labels", {})
+        }
+
+    wait_until(lambda: sorted(ranks()) == ["0", "1"])
+    for address in ranks().values():
+        assert Page(fetch(address)).total("oneflow_build_info") == 1
+    assert run.local.run("job", "cancel", done.stdout.strip()).returncode == 0

@@ -69,6 +69,17 @@ def test_a_line_of_json(lines: pytest.CaptureFixture[str]) -> None:
     assert found["step"] == 41 and found["logger"] == "test_log"
 
 
+def test_lines_of_a_daemon_name_node_and_device(lines: pytest.CaptureFixture[str]) -> None:
+    set_up(settings(), daemon="n2/cuda:3")
+    log.warning("heard")
+    assert re.match(r"^\S+Z W daemon n2/cuda:3 test_log: heard\n$", lines.readouterr().err)
+    set_up(settings(log_format="json"), daemon="n2/cuda:3")
+    log.warning("heard")
+    found = json.loads(lines.readouterr().err)
+    expected = {"component": "daemon", "node": "n2", "device": "cuda:3", "msg": "heard"}
+    assert expected.items() <= found.items()
+
+
 def test_a_line_of_text_stays_one_line(lines: pytest.CaptureFixture[str]) -> None:
     set_up(settings())
     log.warning("a\nb\x1b[0m\x9b\u2028c")

@@ -61,13 +61,17 @@ class HangError(BaseException):
 
 @dataclass
 class Verdict:
-    """Of one target. ends: how often an input ended how. slowest_s: of one input."""
+    """Of one target. ends: how often an input ended how. slowest_s: of one input. grown: bytes of
+    memory of whoever was fed. remark: what else there is to say."""
 
     name: str
     inputs: int = 0
     ends: Counter[str] = field(default_factory=Counter)
     bad: list[str] = field(default_factory=list)
     slowest_s: float = 0.0
+    grown: int = 0
+    seconds: float = 0.0
+    remark: str = ""
 
     def note(self, end: str) -> None:
         self.inputs += 1
@@ -114,6 +118,11 @@ def hangs_found() -> Iterator[None]:
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
+
+
+def give_time(seconds: float) -> None:
+    """An input that needs longer than HANG_S, within `hangs_found`."""
+    signal.setitimer(signal.ITIMER_REAL, seconds)
 
 
 def watched(seeds: range) -> Iterator[int]:

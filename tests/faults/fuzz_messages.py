@@ -1,4 +1,4 @@
-"""Protobuf messages of every kind, handed on to whom they are for; and frames of a worker's line."""
+"""Protobuf messages of every kind, handed on to whom they are for; frames of a worker's line."""
 
 from __future__ import annotations
 

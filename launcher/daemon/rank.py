@@ -373,6 +373,9 @@ class Rank:
         found = Exited(self.key.rank, worker.pid, self._status(status))
         record, is_oom = self._record(), worker.ran_out_of_memory()
         reason, cause = reason_of(found, record, is_oom), cause_of(found, record, is_oom)
+        said = worker.group.memory_words() if worker.group is not None else ""
+        if reason == "OOM_HOST" and said:
+            cause = f"{cause} ({said})"
         self._place.post(ProcessExited(self.key, found.exit_code, reason, cause, worker.pid))
         self._fail_requests(cause or "it has ended")
 

@@ -16,7 +16,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -383,7 +383,18 @@ def always(
         try:
             check()
         except RigError as error:
-            raise RigError(f"{name}: {error}") from None
+            raise RigError(f"{name}: {error}{_open_files(rig) * (name == 'A3')}") from None
+
+
+def _open_files(rig: Rig) -> str:
+    """Of its services, for a report of descriptors that are too many."""
+    found = []
+    for name in ("scheduler", *DEVICES):
+        with suppress(OSError):
+            folder = f"/proc/{rig.pid(name)}/fd"
+            files = [os.readlink(f"{folder}/{number}") for number in os.listdir(folder)]
+            found.append(f"{name}: {' '.join(sorted(files))}")
+    return "; ".join(["", *found])
 
 
 def run_scenes(folder: Path, chosen: Sequence[Scene], seed: int = 0) -> list[Outcome]:

@@ -1,0 +1,196 @@
+"""Disks that are full, read-only, or somebody else's."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from fault_ground import (
+    END_S,
+    MIB,
+    STEPS,
+    Disk,
+    Ground,
+    ends_well,
+    expect,
+    expect_next,
+    fill,
+    impatient,
+    make_rig,
+    train,
+)
+from fault_rig import DEVICES, Rig, RigError, until
+
+from oneflow.cluster.connection import NotNowError
+
+
+def full_log(ground: Ground) -> str:
+    """The disk of a rank's log is full: it goes on, and the log says what is missing."""
+    with (
+        Disk(ground.folder / "logdisk", 24 * MIB) as disk,
+        ground.cluster(daemon={"state": str(disk.path)}) as rig,
+    ):
+        text = "import sys\nfor i in range(500_000): print(f'{i:063d}')\nprint('the end')"
+        job = rig.client().submit_script([sys.executable, "-c", text], devices=1)
+        record = job.wait(END_S)
+        expect(str(record.state) == "SUCCEEDED", f"{record.state}: {record.cause}")
+        dropped = sum(
+            v
+            for d in DEVICES
+            for k, v in rig.metrics(d).items()
+            if k.startswith("oneflow_log_lines_dropped_total")
+        )
+        expect(dropped > 0, "no dropped line was counted")
+        again = rig.client().submit_script([sys.executable, "-c", "print(1)"], devices=1)
+        refused = again.wait(END_S)
+        job.remove()
+        expect_next(rig, ground)
+        return f"{int(dropped)} lines dropped and counted; meanwhile: {refused.state}"
+
+
+def full_log_for_a_while(ground: Ground) -> str:
+    """The disk is full for a while: the log has a mark where lines are missing."""
+    with (
+        Disk(ground.folder / "markdisk", 24 * MIB) as disk,
+        ground.cluster(daemon={"state": str(disk.path)}) as rig,
+    ):
+        go, text = (
+            ground.folder / "go",
+            (
+                "import os, sys, time\nprint('before')\nsys.stdout.flush()\n"
+                "while not os.path.exists(sys.argv[1]): print('x' * 99); time.sleep(0.001)\n"
+                "print('after')"
+            ),
+        )
+        job = rig.client().submit_script([sys.executable, "-uc", text, str(go)], devices=1)
+        until(lambda: "before" in [line.text for line in job.logs()], "it writes")
+        with fill(disk.path):
+            time.sleep(1.5)
+        time.sleep(0.3)
+        go.touch()
+        expect(str(job.wait(END_S).state) == "SUCCEEDED", "it did not succeed")
+        lines = [line.text for line in job.logs()]
+        marks = [line for line in lines if "were dropped here" in line]
+        expect(bool(marks) and lines[-1] == "after", f"no mark: {lines[-3:]}")
+        return marks[0]
+
+
+def full_checkpoints(ground: Ground) -> str:
+    """Checkpoints cannot be written for a while: training goes on, the previous ones stay."""
+    with Disk(ground.folder / "ckptdisk", 4 * MIB) as disk, ground.cluster() as rig:
+        folder = disk.path / "job"
+        job = train(rig, ground, checkpoint_dir=str(folder), checkpoint_every=5)
+        until(lambda: job.status().last_checkpoint_step >= 5, "a checkpoint is complete")
+        with fill(disk.path):
+            step = job.status().last_step
+            until(lambda: job.status().last_step >= min(step + 25, STEPS), "it goes on")
+            kept = job.status().last_checkpoint_step
+        ends_well(job, ground)
+        said = [line.text for line in job.logs() if "DISK_FULL" in line.text]
+        expect(bool(said), "nobody said that a checkpoint was not written")
+        last = job.status().last_checkpoint_step
+        expect(last > kept or last >= STEPS - 5, f"none after {kept}: {last}")
+        verify(folder)
+        return f"kept {kept}, then {last}; {said[0].partition('checkpoint of')[2][:70]}"
+
+
+def verify(folder: Path) -> None:
+    """Each checkpoint that is there is whole."""
+    whole = [str(path) for path in folder.rglob("step-*") if path.is_dir()]
+    expect(bool(whole), "there is no checkpoint")
+    words = [sys.executable, "-m", "oneflow", "ckpt", "verify", *whole]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
+    expect(done.returncode == 0, f"a damaged checkpoint: {done.stdout} {done.stderr}")
+
+
+def full_journal(ground: Ground) -> str:
+    """No new jobs, what runs goes on, and all is as before when there is room again."""
+    with (
+        Disk(ground.folder / "statedisk", 160 * MIB) as disk,
+        ground.cluster(disk.path) as rig,
+    ):
+        return _full_journal(rig, ground, disk.path)
+
+
+def _full_journal(rig: Rig, ground: Ground, disk: Path) -> str:
+    job = train(rig, ground)
+    until(lambda: job.status().last_step >= 10, "it runs")
+    with impatient(rig) as client, fill(disk):
+        try:
+            client.submit(str(ground.jobs / "dense.job"), job_id="refused", devices=2, steps=9)
+            raise RigError("a job was taken that cannot be kept")
+        except NotNowError as error:
+            said = str(error)
+        expect("disk" in said or "room" in said, f"unclear: {said}")
+        time.sleep(1.0)
+        client.status()
+        shown = {record.id for record in client.jobs()}
+    expect("refused" not in shown, "a refused job is shown")
+    ends_well(job, ground)
+    expect_next(rig, ground)
+    os.kill(rig.pid("scheduler"), 9)
+    until(lambda: not rig.is_alive("scheduler"), "it ends")
+    rig.repair()
+    found = {record.id for record in rig.client().jobs()}
+    expect(job.id in found and "refused" not in found, f"after a restart: {sorted(found)}")
+    return said
+
+
+def full_blobs(ground: Ground) -> str:
+    """What a job brings finds no room: refused, and taken later."""
+    with (
+        Disk(ground.folder / "blobdisk", 160 * MIB) as disk,
+        ground.cluster(disk.path) as rig,
+    ):
+        with impatient(rig) as client, fill(disk.path, leaving=32 * MIB):
+            try:
+                client.submit(str(ground.jobs / "dense.job"), devices=2)
+                raise RigError("a file was taken that there is no room for")
+            except NotNowError as error:
+                said = str(error)
+        expect("no room" in said, f"unclear: {said}")
+        expect_next(rig, ground)
+        return said
+
+
+def full_node(ground: Ground) -> str:
+    """A daemon's disk is full: the job says so; when there is room the next one runs."""
+    with (
+        Disk(ground.folder / "nodedisk", 64 * MIB) as disk,
+        ground.cluster(daemon={"state": str(disk.path)}) as rig,
+    ):
+        with fill(disk.path):
+            record = train(rig, ground, max_restarts=0).wait(END_S)
+        expect(record.reason == "DISK_FULL", f"{record.reason}: {record.cause}")
+        expect_next(rig, ground)
+        return f"{record.reason} {record.exit_code}: {record.cause[:80]}"
+
+
+def read_only_node(ground: Ground) -> str:
+    """A daemon's disk becomes read-only and writable again."""
+    with (
+        Disk(ground.folder / "rodisk", 64 * MIB) as disk,
+        ground.cluster(daemon={"state": str(disk.path)}) as rig,
+    ):
+        with disk.read_only():
+            record = train(rig, ground, max_restarts=0).wait(END_S)
+        expect(str(record.state) == "FAILED", f"it is {record.state}")
+        expect("Read-only" in record.cause, f"unclear: {record.cause}")
+        expect_next(rig, ground)
+        return f"{record.reason}: {record.cause[:80]}"
+
+
+def no_permission(ground: Ground) -> str:
+    """A checkpoint's folder belongs to somebody else, and a state directory cannot be made."""
+    rig = make_rig(ground.folder)
+    blocked = rig.folder / "file"
+    blocked.write_text("no folder")
+    rig.given["scheduler"] = {"state": str(blocked / "state")}
+    rig._spawn("scheduler")
+    until(lambda: not rig.is_alive("scheduler"), "it ends", 20.0)
+    code, said = rig.processes["scheduler"].returncode, rig.log("scheduler").strip()
+    expect(code == 78 and str(blocked) in said, f"{code}: {said}")
+    return said.splitlines()[-1][:100]

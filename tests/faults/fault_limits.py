@@ -1,0 +1,181 @@
+"""Memory, processes and descriptors that run out; processes that the kernel does not let run."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from fault_ground import (
+    END_S,
+    MIB,
+    Ground,
+    ends_well,
+    expect,
+    expect_next,
+    impatient,
+    train,
+)
+from fault_rig import DEVICES, Rig, RigError, until
+
+from oneflow.core.errors import ClusterUnreachableError
+from oneflow.launcher.daemon.cgroups import find_hierarchies
+
+GROUPS = Path("/sys/fs/cgroup/unified")
+LIMIT_NBYTES = 256 * MIB
+
+
+def memory(ground: Ground) -> str:
+    """A rank wants more memory than its group has: it is killed, and why is said with figures."""
+    if find_hierarchies().memory is None and find_hierarchies().unified is None:
+        raise RigError("no control group bounds memory here")
+    with ground.cluster(daemon={"memory_nbytes": LIMIT_NBYTES}) as rig:
+        text = "x = []\nwhile True: x.append(bytearray(8 << 20))"
+        job = rig.client().submit_script([sys.executable, "-c", text], devices=1)
+        record = job.wait(END_S)
+        expect(record.reason == "OOM_HOST", f"{record.reason}: {record.cause}")
+        expect(record.exit_code == 137 and record.first_failed_rank == 0, f"{record}")
+        expect(f"{LIMIT_NBYTES // MIB} MiB are allowed" in record.cause, record.cause)
+        for device in DEVICES:
+            expect(rig.is_alive(device), f"the daemon of {device} died with it")
+        protected = Path(f"/proc/{rig.pid(DEVICES[0])}/oom_score_adj").read_text().strip()
+        expect(int(protected) < 0, f"the daemon is not protected: {protected}")
+        return record.cause
+
+
+def processes(ground: Ground) -> str:
+    """A rank makes processes without end: it gets so many; its daemon and the next job go on."""
+    with ground.cluster(daemon={"pids": 48}) as rig:
+        text = (
+            "import os, time\nn = 0\ntry:\n"
+            "    while True:\n"
+            "        if os.fork() == 0: time.sleep(60)\n"
+            "        n += 1\n"
+            "except OSError as error: print(n, error.strerror); os._exit(3)"
+        )
+        job = rig.client().submit_script([sys.executable, "-c", text], devices=1)
+        record = job.wait(END_S)
+        said = [line.text for line in job.logs()]
+        expect(record.exit_code == 3 and int(said[0].split()[0]) < 48, f"{record.cause} {said}")
+        until(lambda: not _sleepers(rig), "what it left is cleared away")
+        return f"after {said[0]}; the daemon goes on"
+
+
+def _sleepers(rig: Rig) -> list[int]:
+    known = {rig.pid(name) for name in ("scheduler", *DEVICES)}
+    return [pid for pid in rig.marked() - known if b"os.fork" in _cmdline(pid)]
+
+
+def _cmdline(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""
+
+
+def descriptors(ground: Ground) -> str:
+    """A service has no descriptor left: who is connected is served, others wait."""
+    with ground.cluster() as rig:
+        job = train(rig, ground)
+        until(lambda: job.status().last_step >= 5, "it runs")
+        with _no_descriptors(rig.pid("scheduler")):
+            with impatient(rig) as stranger:
+                try:
+                    stranger.status()
+                    raise RigError("a connection was made without a descriptor")
+                except ClusterUnreachableError as error:
+                    said = str(error)
+            until(lambda: job.status().state.is_final, "who is connected is served", END_S)
+        ends_well(job, ground)
+        with impatient(rig) as stranger:
+            until(lambda: _answers(stranger), "strangers are served again", 20.0)
+        with _no_descriptors(rig.pid(DEVICES[0])):
+            record = train(rig, ground, max_restarts=0).wait(END_S)
+            expect(str(record.state) == "FAILED", f"it is {record.state}")
+            expect("open files" in record.cause, f"unclear: {record.reason} {record.cause}")
+        for name in ("scheduler", *DEVICES):
+            expect(rig.is_alive(name), f"{name} died")
+        expect_next(rig, ground)
+        return f"{said[:50]}...; {record.reason}: {record.cause[:80]}"
+
+
+def _answers(cluster: object) -> bool:
+    with suppress(ClusterUnreachableError):
+        cluster.status()  # type: ignore[attr-defined]
+        return True
+    return False
+
+
+@contextmanager
+def _no_descriptors(pid: int) -> Iterator[None]:
+    import resource
+
+    before = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+    highest = max(int(name) for name in os.listdir(f"/proc/{pid}/fd"))
+    held: list[int] = []
+    resource.prlimit(pid, resource.RLIMIT_NOFILE, (_used_to(pid, highest), before[1]))
+    try:
+        yield
+    finally:
+        for descriptor in held:
+            os.close(descriptor)
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, before)
+
+
+def _used_to(pid: int, highest: int) -> int:
+    """The lowest number that is free: none may be opened from there on."""
+    used = {int(name) for name in os.listdir(f"/proc/{pid}/fd")}
+    return next(n for n in range(highest + 2) if n not in used)
+
+
+def frozen_daemon(ground: Ground) -> str:
+    """The kernel does not let a daemon run: briefly, and for longer than it may be silent."""
+    with ground.cluster() as rig:
+        said = []
+        for seconds, attempts in ((1.2, 1), (6.0, 3)):
+            job = train(rig, ground, max_restarts=3)
+            until(lambda job=job: job.status().last_step >= 5, "it runs")
+            seen = len(rig.log(DEVICES[1]))
+            with _frozen(rig.pid(DEVICES[1])):
+                time.sleep(seconds)
+            ends_well(job, ground, attempts)
+            fenced = "fenced:" in rig.log(DEVICES[1])[seen:]
+            taken = job.status().attempt
+            expect(fenced == (taken > 1), f"fenced: {fenced} after {taken} attempts")
+            said.append(f"{seconds:g} s: {taken} attempts{', fenced' * fenced}")
+        expect(said[1].endswith("fenced"), f"a frozen daemon was not given up: {said[1]}")
+        return "; ".join(said)
+
+
+def frozen_scheduler(ground: Ground) -> str:
+    """The scheduler does not run for longer than daemons may be silent: nothing is lost by that."""
+    with ground.cluster() as rig:
+        job = train(rig, ground)
+        until(lambda: job.status().last_step >= 5, "it runs")
+        with _frozen(rig.pid("scheduler")):
+            time.sleep(6.0)
+        ends_well(job, ground)
+        expect_next(rig, ground)
+        return "6 s: 1 attempt"
+
+
+@contextmanager
+def _frozen(pid: int) -> Iterator[None]:
+    """Just this process, in a control group of its own."""
+    if not (GROUPS / "cgroup.procs").exists():
+        raise RigError(f"{GROUPS} is not there")
+    group = GROUPS / f"rig-{pid}"
+    group.mkdir()
+    try:
+        (group / "cgroup.procs").write_text(str(pid))
+        (group / "cgroup.freeze").write_text("1")
+        yield
+    finally:
+        (group / "cgroup.freeze").write_text("0")
+        with suppress(OSError):
+            (GROUPS / "cgroup.procs").write_text(str(pid))
+        subprocess.run(["rmdir", str(group)], check=False, capture_output=True)

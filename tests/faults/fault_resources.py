@@ -1,0 +1,140 @@
+"""Disks that are full or read-only, memory, processes and descriptors that run out, frozen
+processes, what dead processes left, damaged journals, logs meant to harm, clocks that jump.
+
+    python tests/faults/fault_resources.py [--only TEXT] [--json FILE]
+
+Each scene has a cluster of its own, on disks of its own (tmpfs, in a mount namespace that goes with
+this program). Needs root.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import fault_disks as disks
+from fault_clocks import clock_jumps, other_monotonic_clock
+from fault_ground import END_S, Ground, expect, make_rig, missing_right, train
+from fault_leftovers import damaged_journals, leftovers, second_scheduler
+from fault_limits import descriptors, frozen_daemon, frozen_scheduler, memory, processes
+from fault_log_attacks import log_attacks
+from fault_resume import Bits, bits_of
+from fault_rig import RigError, end_in_order, export_jobs
+
+from oneflow.core.errors import OneFlowError
+
+INSIDE = "RIG_MOUNTS"
+
+
+@dataclass
+class Outcome:
+    name: str
+    error: str = ""
+    said: str = ""
+    seconds: float = 0.0
+
+
+# ---- running -------------------------------------------------------------------------------------
+
+Scene = Callable[[Ground], str]
+
+SCENES: dict[str, Scene] = {
+    "disk full: log": disks.full_log,
+    "disk full: log, for a while": disks.full_log_for_a_while,
+    "disk full: checkpoints": disks.full_checkpoints,
+    "disk full: journal": disks.full_journal,
+    "disk full: blobs": disks.full_blobs,
+    "disk full: node": disks.full_node,
+    "read-only: node": disks.read_only_node,
+    "no permission: state": disks.no_permission,
+    "memory of a rank": memory,
+    "processes of a rank": processes,
+    "descriptors": descriptors,
+    "frozen daemon": frozen_daemon,
+    "frozen scheduler": frozen_scheduler,
+    "leftovers": leftovers,
+    "second scheduler": second_scheduler,
+    "journal": damaged_journals,
+    "log attacks": log_attacks,
+    "clock jumps": clock_jumps,
+    "other monotonic clock": other_monotonic_clock,
+}
+
+
+def run_scenes(folder: Path, names: Sequence[str]) -> list[Outcome]:
+    ground = make_ground(folder)
+    outcomes = []
+    for name in names:
+        started, outcome = time.monotonic(), Outcome(name)
+        try:
+            outcome.said = SCENES[name](ground)
+        except (RigError, OneFlowError, OSError) as error:
+            outcome.error = f"{type(error).__name__}: {error}"
+            if not isinstance(error, RigError):
+                outcome.error += traceback.format_exc()[-500:]
+        outcome.seconds = time.monotonic() - started
+        outcomes.append(outcome)
+        print(
+            f"{outcome.name:28} {outcome.seconds:5.1f} s  {outcome.error or outcome.said}",
+            flush=True,
+        )
+    return outcomes
+
+
+def make_ground(folder: Path) -> Ground:
+    jobs = folder / "jobs"
+    jobs.mkdir()
+    export_jobs(jobs)
+    rig = make_rig(folder)
+    try:
+        rig.start()
+        calm = Ground(folder, jobs, Bits((), ""))
+        job = train(rig, calm)
+        expect(str(job.wait(END_S).state) == "SUCCEEDED", "the undisturbed run did not succeed")
+        return Ground(folder, jobs, bits_of(job))
+    finally:
+        rig.release()
+        rig.stop()
+
+
+def table(outcomes: Sequence[Outcome]) -> str:
+    lines = ["| scene | what was seen |", "|---|---|"]
+    lines += [f"| {o.name} | {'FAILED: ' + o.error if o.error else o.said} |" for o in outcomes]
+    return "\n".join(lines)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--only", default="", help="scenes whose name has this in it")
+    parser.add_argument("--seed", type=int, default=0, help="nothing here is drawn by chance")
+    parser.add_argument("--json", type=Path)
+    args = parser.parse_args()
+    end_in_order()
+    if why := missing_right():
+        print(f"skipped: {why}")
+        return 0
+    if INSIDE not in os.environ:
+        os.environ[INSIDE] = "1"
+        os.execvp("unshare", ["unshare", "-m", sys.executable, *sys.argv])
+    with tempfile.TemporaryDirectory(prefix="oneflow-rig-") as folder:
+        outcomes = run_scenes(Path(folder), [name for name in SCENES if args.only in name])
+    print(table(outcomes))
+    failed = [o for o in outcomes if o.error]
+    for o in failed:
+        print(f"{o.name}\n  again: python tests/faults/fault_resources.py --only {o.name!r}")
+    print(f"{len(outcomes)} scenes, {len(failed)} failed")
+    if args.json:
+        args.json.write_text(json.dumps([asdict(o) for o in outcomes], indent=1))
+    return bool(failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,29 @@
+"""Resources that run out; skipped where disks of a given size cannot be mounted."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from fault_ground import missing_right
+from fault_resources import SCENES
+
+PROGRAM = Path(__file__).with_name("fault_resources.py")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("name", SCENES)
+def test_what_runs_out_harms_nobody_else(name: str, tmp_path: Path) -> None:
+    if why := missing_right():
+        pytest.skip(why)
+    found = tmp_path / "outcomes.json"
+    words = [sys.executable, str(PROGRAM), "--only", name, "--json", str(found)]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=280, check=False)
+    outcomes = json.loads(found.read_text()) if found.exists() else []
+    errors = {o["name"]: o["error"] for o in outcomes}
+    assert name in errors, done.stdout + done.stderr
+    assert not errors[name]

@@ -1,37 +1,55 @@
-"""Inputs that nobody means: a few thousand of each here, two million by `make faults`."""
+"""Inputs that nobody means: some of each kind here, two million by `make faults`."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+import fault_servers
 import pytest
-from fault_fuzz import fuzz_here, message_kinds
-from fault_rig import export_jobs, rig
-from fault_servers import fuzz_servers
+from fault_fuzz import KINDS, Setting, fuzz_here, fuzz_served, message_kinds
+from fault_rig import export_jobs
+from fuzz_files import Checkpoint, tiny_job, truncate_jobfile
+from fuzz_inputs import Verdict
 
-INPUTS, SERVED = 20_000, 300
+INPUTS, SERVED = 8000, 6000
 
 
 def test_every_message_is_tried() -> None:
     names = {kind.__name__ for kind in message_kinds()}
     assert {"JobSpec", "DaemonMessage", "Begin", "JoinRequest", "Graph", "Plan"} <= names
-    assert 100 * len(names) < INPUTS * 0.7
+    assert 2_000_000 * KINDS[0].share // 1000 >= 1_000_000
+    assert sum(kind.share for kind in KINDS) == 1000
 
 
 @pytest.fixture(scope="module")
-def jobs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def setting(tmp_path_factory: pytest.TempPathFactory) -> Setting:
     folder = tmp_path_factory.mktemp("jobs")
     export_jobs(folder)
-    return folder
+    tiny_job(folder / "tiny.job")
+    return Setting(folder)
 
 
-def test_nothing_but_declared_errors_and_bounded_memory(jobs: Path) -> None:
-    for verdict in fuzz_here(INPUTS, 1, "", jobs / "dense.job"):
+def test_nothing_but_declared_errors_and_bounded_memory(setting: Setting) -> None:
+    for verdict in fuzz_here(INPUTS, 1, "", setting):
         assert not verdict.bad, f"{verdict.name}: {verdict.bad[:5]}"
         assert len(verdict.ends) > 1, "only one end: nothing was tried"
 
 
-def test_a_scheduler_that_is_fed_nonsense_goes_on_serving(tmp_path: Path) -> None:
-    with rig(tmp_path, armed=False) as cluster:
-        for verdict in fuzz_servers(cluster, SERVED, 1):
+def test_no_part_of_a_job_file_is_taken_for_all(setting: Setting) -> None:
+    verdict = Verdict("cut")
+    truncate_jobfile(verdict, setting.folder / "tiny.job")
+    assert not verdict.bad, verdict.bad[:5]
+    assert set(verdict.ends) == {"JobFileError"}
+
+
+def test_the_checkpoint_that_is_broken_is_a_right_one(tmp_path: Path) -> None:
+    Checkpoint(tmp_path).check()
+
+
+def test_a_cluster_that_is_fed_nonsense_goes_on_serving(setting: Setting, tmp_path: Path) -> None:
+    rig = fault_servers.started(tmp_path)
+    try:
+        for verdict in fuzz_served(SERVED, 1, "", Setting(setting.folder, rig), scale=0.02):
             assert not verdict.bad, f"{verdict.name}: {verdict.bad[:5]}"
+    finally:
+        rig.stop()

@@ -1,0 +1,232 @@
+"""What the fuzzers have found, each as the smallest input that showed it."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import grpc
+import pytest
+from click.testing import CliRunner
+from fuzz_peers import job_scheduler
+
+from oneflow.cli.main import cli
+from oneflow.cli.records import job_details, job_table
+from oneflow.cluster.connection import Connection
+from oneflow.cluster.durations import show_duration, show_time
+from oneflow.cluster.settings import load_settings
+from oneflow.cluster.toml import read_toml
+from oneflow.core.config import split_address
+from oneflow.core.control_channel import resolve
+from oneflow.core.device import Device
+from oneflow.core.errors import ConfigError, DeviceError, GraphError, PlacementError, ProtocolError
+from oneflow.core.graph_text import parse_attrs, parse_graph
+from oneflow.core.http_server import PageHandler, PageServer
+from oneflow.core.placement import Placement, parse_placement
+from oneflow.core.sbp import parse_sbp
+from oneflow.core.tensor_type import parse_type
+from oneflow.protos import cluster_pb2 as pb
+from oneflow.scheduler.cluster.logs import Wanted
+from oneflow.scheduler.jobs.specs import record_from_proto
+
+LONG = "9" * 5000  # more digits than Python reads
+
+
+@pytest.mark.parametrize("at", [float("inf"), float("nan"), 1e308, -1.0])
+def test_times_that_are_none_are_shown(at: float) -> None:
+    record = record_from_proto(pb.JobRecord(submitted_at=at, started_at=at, finished_at=at))
+    job_table([record], is_wide=True)
+    assert "?" in job_details(record)
+    assert show_time(at) == "?"
+
+
+def test_a_duration_that_is_none_is_shown() -> None:
+    assert show_duration(float("inf")) == show_duration(float("nan")) == "?"
+
+
+@pytest.mark.parametrize("port", ["\u00b2", LONG, "\u0663", "123456"])
+def test_a_port_of_odd_digits(port: str) -> None:
+    with pytest.raises(ConfigError):
+        split_address(f"127.0.0.1:{port}")
+
+
+@pytest.mark.parametrize("number", ["\u00b2", LONG])
+def test_a_device_of_odd_digits(number: str) -> None:
+    with pytest.raises(DeviceError):
+        Device(f"cuda:{number}")
+
+
+def test_a_host_with_too_long_a_label() -> None:
+    with pytest.raises(ConfigError):
+        resolve("a" * 300)
+
+
+@pytest.mark.parametrize("text", ["a=(", "a=[" + "[" * 500, "a=\0", f"a={LONG}", "a=-'x'", "1x"])
+def test_attributes_that_are_no_python(text: str) -> None:
+    with pytest.raises(GraphError):
+        parse_attrs(text)
+
+
+def test_a_graph_of_too_many_pieces() -> None:
+    with pytest.raises(GraphError):
+        parse_graph(f"graph g pieces={LONG} {{\n}}")
+
+
+@pytest.mark.parametrize("text", [f"S({LONG})", "S(\u00b2)"])
+def test_a_layout_of_odd_digits(text: str) -> None:
+    with pytest.raises(GraphError):
+        parse_sbp(text)
+
+
+@pytest.mark.parametrize("text", ["float32[2 3]", f"float32[{LONG}]", "float32[,]"])
+def test_a_type_of_odd_dims(text: str) -> None:
+    with pytest.raises(GraphError):
+        parse_type(text)
+
+
+def test_placements_that_are_nested_too_deep_or_too_large() -> None:
+    with pytest.raises(GraphError):
+        parse_placement("cpu" + "[" * 100_000)
+    with pytest.raises(GraphError):
+        parse_placement(f"cpu[{LONG}]")
+    with pytest.raises(PlacementError):
+        Placement("cpu", [2**63])
+
+
+def test_settings_that_are_nested_too_deep(tmp_path: Any) -> None:
+    path = tmp_path / "x.toml"
+    path.write_text("a = " + "[" * 2000)
+    with pytest.raises(ConfigError, match="nested"):
+        read_toml(path)
+
+
+def test_a_count_of_too_many_digits() -> None:
+    env = {"ONEFLOW_CONFIG_DIR": "/nowhere", "ONEFLOW_LOCAL_DAEMONS": LONG}
+    with pytest.raises(ConfigError):
+        load_settings(env=env)
+
+
+@pytest.mark.parametrize("name", [f"{LONG}/0/stdout", "\u00b2/0/stdout", f"1/{LONG}/stderr"])
+def test_offsets_of_odd_digits(name: str) -> None:
+    with pytest.raises(ProtocolError):
+        Wanted.parse(pb.LogsRequest(offsets={name: 1}))
+
+
+# ---- the command line ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (["ckpt", "verify", "9" * 5000], 1),  # a path that is too long
+        (["cluster", "token", "create", "--role", "view", "\udcff"], 78),
+        (["job", "logs", "--rank", LONG, "x"], 2),
+        (["job", "logs", "--rank", f"0-{LONG}", "x"], 2),
+        (["job", "get", "--address", "127.0.0.1:\u00b2", "x"], 78),
+    ],
+)
+def test_words_that_are_none_end_in_one_line(words: list[str], code: int) -> None:
+    result = CliRunner().invoke(cli, words)
+    assert isinstance(result.exception, SystemExit), result.exception
+    assert result.exit_code == code
+
+
+# ---- lines ---------------------------------------------------------------------------------------
+
+
+def test_bytes_that_are_no_message_are_told_so_by_a_jobs_own_scheduler() -> None:
+    with job_scheduler() as (address, token), grpc.insecure_channel(address) as channel:
+        for path, streams in (("Put", False), ("Heartbeat", True)):
+            kind = channel.stream_stream if streams else channel.unary_unary
+            body: Any = iter((b"\xff\xff",)) if streams else b"\xff\xff"
+            given = {"timeout": 10, "metadata": (("oneflow-token", token),)}
+            with pytest.raises(grpc.RpcError) as caught:
+                list(kind(f"/oneflow.Scheduler/{path}")(body, **given))
+            assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT  # type: ignore[attr-defined]
+
+
+class _Nothing:
+    """A stream that brings none."""
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(())
+
+    def cancel(self) -> None:
+        """It is over anyway."""
+
+
+def test_who_waits_for_centuries_waits() -> None:
+    """gRPC takes 10**10 seconds for a time that has passed: the caller would ask for ever."""
+    connection = Connection("127.0.0.1:1", lambda: None)
+    seen: dict[str, float] = {}
+
+    def method(service: str, name: str) -> Any:
+        def ask(request: Any, timeout: float, metadata: Any) -> Any:
+            seen[name] = timeout
+            return _Nothing()
+
+        return ask
+
+    connection._method = method  # type: ignore[method-assign]
+    connection.call("Jobs", "Get", pb.JobRequest(), 1e30)
+    list(connection.stream("Jobs", "Watch", pb.JobRequest(), float("inf")))
+    assert 0 < seen["Get"] <= 5e9 and 0 < seen["Watch"] <= 5e9
+
+
+@pytest.fixture
+def page() -> Iterator[tuple[str, int]]:
+    class Handler(PageHandler):
+        def do_GET(self) -> None:
+            self.send_page(200, b"shown", "text/plain")
+
+    server = PageServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    host, port = server.server_address[:2]
+    yield str(host), int(port)
+    server.shutdown()
+    server.server_close()
+
+
+def test_two_hosts_are_refused(page: tuple[str, int]) -> None:
+    for hosts, code in ((1, b"200"), (2, b"400")):
+        with socket.create_connection(page, 5) as line:
+            line.sendall(b"GET / HTTP/1.1\r\n" + b"Host: localhost\r\n" * hosts + b"\r\n")
+            assert line.recv(100).split()[1] == code
+
+
+def test_an_address_that_is_none_is_answered() -> None:
+    from oneflow.scheduler.cluster.page import Page
+
+    nobody: Any = None
+    answer = Page(nobody, nobody, nobody, nobody, nobody).route("http://[/", {})
+    assert answer is not None and answer.status == 400
+
+
+async def _points(start: int) -> list[Any]:
+    from oneflow.scheduler.cluster.points import LAST, Points
+
+    class Driver:
+        jobs: dict[str, Any] = {}
+        store = None
+
+        async def in_store(self, work: Any) -> Any:
+            return []
+
+    driver: Any = Driver()
+    points = Points(driver)
+    asked = []
+
+    async def page(job_id: str, first: int) -> list[Any]:
+        asked.append(first)
+        return []
+
+    points._page = page  # type: ignore[method-assign]
+    assert [p async for p in points.read("j", start, False)] == []
+    return [first <= LAST for first in asked]
+
+
+def test_points_from_beyond_what_the_store_counts() -> None:
+    assert asyncio.run(_points(2**64 - 1)) == [True]

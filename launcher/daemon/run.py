@@ -14,6 +14,7 @@ from pathlib import Path
 from oneflow.core import failpoints
 from oneflow.core.config import Config, join_address, split_address
 from oneflow.core.control_channel import resolve
+from oneflow.core.dumps import forbid_core_dumps
 from oneflow.core.errors import ConfigError, OneFlowError
 from oneflow.core.folders import make_state_dir
 from oneflow.core.host_memory import host_capacity
@@ -50,6 +51,7 @@ def run_daemon(settings: DaemonSettings) -> int:
     set_up(Config.from_env(), daemon=settings.id)
     make_state_dir(settings.state_dir, "jobs", "cache")
     become_subreaper()
+    forbid_core_dumps()
     _protect()
     _sweep()
     return asyncio.run(_run(settings))

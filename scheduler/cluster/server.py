@@ -13,6 +13,7 @@ from typing import Any
 
 from oneflow.core import failpoints
 from oneflow.core.control_channel import channel_options
+from oneflow.core.dumps import forbid_core_dumps
 from oneflow.core.errors import OneFlowError
 from oneflow.core.log import get_logger
 from oneflow.core.notify import notify
@@ -68,6 +69,7 @@ def run_scheduler(
     """
     os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")  # before the first import of gRPC
     settings.check()
+    forbid_core_dumps()
     failpoints.arm(settings.env)
     return asyncio.run(_run(settings, compile_plan, on_ready))
 

@@ -7,7 +7,14 @@ from typing import Any
 import pytest
 
 from oneflow.cluster import connection as module
-from oneflow.cluster.connection import Connection, NotNowError, Patience, Retries, error_of
+from oneflow.cluster.connection import (
+    Connection,
+    GoneError,
+    NotNowError,
+    Patience,
+    Retries,
+    error_of,
+)
 from oneflow.core.errors import (
     AuthError,
     ClusterRequestError,
@@ -30,7 +37,7 @@ from oneflow.core.errors import (
         ("INVALID_ARGUMENT", "JobSpecError", JobSpecError, 64),
         ("INVALID_ARGUMENT", "ConfigError", ConfigError, 78),
         ("INVALID_ARGUMENT", "ProtocolError", ClusterRequestError, 64),
-        ("NOT_FOUND", "NotFoundError", ClusterRequestError, 64),
+        ("NOT_FOUND", "NotFoundError", GoneError, 64),
         ("ALREADY_EXISTS", "ExistsError", ClusterRequestError, 64),
         ("RESOURCE_EXHAUSTED", "ExhaustedError", ClusterRequestError, 64),
         ("UNIMPLEMENTED", "", ClusterRequestError, 64),
@@ -97,3 +104,51 @@ def test_a_token_is_not_sent_in_the_clear_to_another_machine(address: str) -> No
     connection = Connection(address, lambda: "oft_" + "x" * 43, None, Patience(0.0, 0.0))
     with pytest.raises(ConfigError, match=r"without TLS .* ONEFLOW_CLIENT_TLS_DIR"):
         connection.call("Cluster", "Status", None)
+
+
+class Script(Connection):
+    """Answers as written: an error, or anything else."""
+
+    def __init__(self, *answers: Any) -> None:
+        super().__init__("host:1", lambda: None, patience=Patience(5.0, 5.0))
+        self.answers = list(answers)
+
+    def _call(self, service: str, method: str, make_request: Any, timeout_s: float) -> Any:
+        answer = self.answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+LOST = ClusterUnreachableError("no scheduler answers at host:1 (Socket closed)")
+UNSENT = ClusterUnreachableError("no scheduler answers (failed to connect to all addresses)")
+GONE = GoneError("there is no job j1")
+
+
+@pytest.mark.parametrize("method", ["Restart", "CreateToken", "RotateToken"])
+def test_what_may_be_done_already_is_not_done_again(method: str) -> None:
+    connection = Script(LOST, "done")
+    with pytest.raises(ClusterUnreachableError, match=f"not known whether {method} was done"):
+        connection.call("Jobs", method, None)
+    assert Script(UNSENT, "done").call("Jobs", method, None) == "done"
+    assert Script(NotNowError("asked too often"), "done").call("Jobs", method, None) == "done"
+
+
+@pytest.mark.parametrize("method", ["Remove", "RevokeToken"])
+def test_what_is_gone_after_a_lost_answer_was_removed(method: str) -> None:
+    assert Script(LOST, GONE).call("Jobs", method, None).ByteSize() == 0
+    for answers in ((GONE,), (UNSENT, GONE)):
+        with pytest.raises(GoneError):
+            Script(*answers).call("Jobs", method, None)
+
+
+def test_what_is_gone_is_an_error_of_all_other_calls() -> None:
+    with pytest.raises(GoneError):
+        Script(LOST, GONE).call("Jobs", "Get", None)
+
+
+@pytest.mark.parametrize("code", ["UNKNOWN", "INTERNAL"])
+def test_rubbish_on_the_line_is_a_broken_line(code: str) -> None:
+    text = "Stream removed (Unwrap failed (TSI_DATA_CORRUPTED))"
+    assert type(error_of(code, "", text, "host:1")) is ClusterUnreachableError
+    assert type(error_of(code, "InternalError", text, "host:1")) is InternalError

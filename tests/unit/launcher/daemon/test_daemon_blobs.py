@@ -12,7 +12,12 @@ import pytest
 
 from oneflow.core.errors import TransportError
 from oneflow.launcher.daemon import blobs
-from oneflow.launcher.daemon.blobs import BlobCache, BlobError
+from oneflow.launcher.daemon.blobs import BlobCache, BlobError, NotToBeHadError
+
+
+@pytest.fixture(autouse=True)
+def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(blobs, "FETCH_PAUSES_S", (0.0, 0.0, 0.0))
 
 
 def digest_of(data: bytes) -> str:
@@ -75,6 +80,38 @@ def test_a_broken_line_leaves_nothing_half(tmp_path: Path) -> None:
     with pytest.raises(TransportError):
         asyncio.run(cache.get("0" * 64, fetch))
     assert [p.name for p in tmp_path.iterdir()] == [f"{'0' * 64}.lock"]
+
+
+@pytest.mark.parametrize("failures", [1, 3, 4])
+def test_a_broken_line_is_tried_again(tmp_path: Path, failures: int) -> None:
+    store, data = Store(b"x" * 5000), b"x" * 5000
+
+    async def fetch(digest: str) -> AsyncIterator[tuple[int, bytes]]:
+        async for piece in store.fetch(digest):
+            yield piece
+            if len(store.asked) <= failures:
+                raise TransportError("the line broke")
+
+    got = BlobCache(tmp_path, 1 << 20).get(digest_of(data), fetch)
+    if failures > len(blobs.FETCH_PAUSES_S):
+        with pytest.raises(TransportError):
+            asyncio.run(got)
+        return
+    assert asyncio.run(got).read_bytes() == data
+    assert len(store.asked) == failures + 1
+
+
+def test_what_is_refused_is_not_asked_for_again(tmp_path: Path) -> None:
+    asked = []
+
+    async def fetch(digest: str) -> AsyncIterator[tuple[int, bytes]]:
+        asked.append(digest)
+        raise NotToBeHadError("NOT_FOUND")
+        yield 0, b""
+
+    with pytest.raises(NotToBeHadError):
+        asyncio.run(BlobCache(tmp_path, 1 << 20).get("0" * 64, fetch))
+    assert len(asked) == 1
 
 
 @pytest.mark.parametrize(

@@ -193,7 +193,7 @@ def use_log_settings(settings: Settings) -> None:
 
 def flags_for(settings: Settings, section: str) -> tuple[str, ...]:
     """Flags that hand on to a scheduler or daemon what it would not read itself: limits and log
-    settings of the command line and of --file.
+    settings of the command line and of --file, and what else of --file makes sense for all.
     """
     found: list[str] = []
     for name in (*LIMITS, "log.level", "log.format"):
@@ -202,6 +202,11 @@ def flags_for(settings: Settings, section: str) -> tuple[str, ...]:
         if of in (section, "log") and (origin == "flag" or origin == settings.file):
             flag = f"--log-{word}" if of == "log" else f"--{word}"
             found += [flag.replace("_", "-"), str(settings[name])]
+    if section == "daemon" and settings.origin("daemon.train_loss") == settings.file:
+        found.append("--train-loss" if settings["daemon.train_loss"] else "--no-train-loss")
+    if section == "scheduler" and settings.origin("scheduler.hosts") == settings.file:
+        for host in settings["scheduler.hosts"]:
+            found += ["--host", host]
     return tuple(found)
 
 

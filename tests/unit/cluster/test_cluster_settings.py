@@ -147,9 +147,10 @@ def test_what_is_handed_on_is_what_others_would_not_read(
     tmp_path: Path, env: dict[str, str]
 ) -> None:
     path = tmp_path / "cluster.toml"
-    path.write_text('[scheduler]\nkeep_jobs = 3\n[daemon]\npids = 99\n[log]\nformat = "json"\n')
+    text = '[scheduler]\nkeep_jobs = 3\nhosts = ["a"]\n[daemon]\npids = 99\ntrain_loss = true\n'
+    path.write_text(text + '[log]\nformat = "json"\n')
     env["ONEFLOW_DAEMON_PIDS"] = "77"  # the daemon reads that itself
     found = load_settings({"scheduler.requests_per_s": 9.0}, path, env)
     wanted = ("--requests-per-s", "9.0", "--keep-jobs", "3", "--log-format", "json")
-    assert flags_for(found, "scheduler") == wanted
-    assert flags_for(found, "daemon") == ("--log-format", "json")
+    assert flags_for(found, "scheduler") == (*wanted, "--host", "a")
+    assert flags_for(found, "daemon") == ("--log-format", "json", "--train-loss")

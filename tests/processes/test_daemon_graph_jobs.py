@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import time
+import urllib.request
 from collections.abc import Callable, Iterator
 from hashlib import blake2b
 from pathlib import Path
@@ -96,14 +97,31 @@ def train_once(scheduler: FakeScheduler, id: pb.AttemptId, spec: pb.JobSpec) -> 
     assert (end.exit_code, end.reason, end.last_step) == (0, "NONE", 6), end.cause
 
 
+def counters(url: str) -> dict[str, float]:
+    """All numbers of a page that may only grow."""
+    with urllib.request.urlopen(url, timeout=10) as page:
+        text = page.read().decode()
+    lines = [line.rpartition(" ") for line in text.splitlines() if not line.startswith("#")]
+    grows = ("_total", "_bucket", "_count", "_sum")
+    return {n: float(v) for n, _, v in lines if n.partition("{")[0].endswith(grows)}
+
+
 def test_a_graph_job_trains_on_the_warm_worker(
     scheduler: FakeScheduler, start: Callable[..., Running], tmp_path: Path
 ) -> None:
-    daemon = start(warm=True)
+    daemon = start(warm=True, metrics_addr="127.0.0.1:0")
     spec = training(scheduler, tmp_path, steps=6)
     until(lambda: "a worker is warm" in daemon.said(), 60)
+    url, before = daemon.told(r"metrics on (http:\S+)"), dict[str, float]()
     for number in (1, 2):
         train_once(scheduler, attempt(number=number), spec)
+        now = counters(url)
+        assert now['oneflow_train_steps_total{job="j1"}'] == 6 * number
+        assert now['oneflow_train_samples_total{job="j1"}'] == 48 * number
+        assert now["oneflow_train_step_duration_seconds_count"] == 6 * number
+        assert all(now[name] >= value for name, value in before.items())
+        before = now
+    assert len(before) > 150
     names, error = read_file(scheduler, "")
     assert (names, error) == (b"loss.safetensors\nmetrics.jsonl\nvariables.safetensors", "")
     curve, error = read_file(scheduler, "metrics.jsonl")

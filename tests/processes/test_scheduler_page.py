@@ -38,8 +38,10 @@ def ask(scheduler: SchedulerProcess, path: str, token: str = "", method: str = "
             return error.code, dict(error.headers), error.read()
 
 
-async def train(scheduler: SchedulerProcess) -> None:
-    """A job that has run a while, and one with a name that wants to be HTML."""
+async def train(scheduler: SchedulerProcess) -> FakeDaemon:
+    """A job that has run a while, and one with a name that wants to be HTML. Returns the daemon of
+    the first, which must be detached in the end.
+    """
     daemon = await FakeDaemon(scheduler).attach()
     async with Client(scheduler) as client:
         await client.submit("digits", name="digits")
@@ -55,11 +57,18 @@ async def train(scheduler: SchedulerProcess) -> None:
             if point.step == 50:
                 follow.cancel()
                 break
-    await daemon.detach()
+    return daemon
 
 
-def test_the_page_needs_a_token_and_changes_nothing(scheduler: SchedulerProcess) -> None:
-    run(train(scheduler))
+@pytest.fixture
+def trained(scheduler: SchedulerProcess) -> Iterator[SchedulerProcess]:
+    daemon = run(train(scheduler))
+    yield scheduler
+    run(daemon.detach())
+
+
+def test_the_page_needs_a_token_and_changes_nothing(trained: SchedulerProcess) -> None:
+    scheduler = trained
     status, headers, body = ask(scheduler, "/")
     policy = headers["Content-Security-Policy"]
     assert status == 200
@@ -90,8 +99,8 @@ def test_there_is_no_page_unless_it_is_asked_for(tmp_path: Path) -> None:
     assert scheduler.stop() == 0
 
 
-def test_a_browser_shows_jobs_curve_and_ranks(scheduler: SchedulerProcess, tmp_path: Path) -> None:
-    run(train(scheduler))
+def test_a_browser_shows_jobs_curve_and_ranks(trained: SchedulerProcess, tmp_path: Path) -> None:
+    scheduler = trained
     with Browser(tmp_path / "profile") as browser:
         browser.open(f"http://{scheduler.known['metrics_address']}/#digits")
         assert browser.run("getComputedStyle(document.getElementById('content')).display") == "none"

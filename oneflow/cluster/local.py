@@ -204,6 +204,7 @@ def _order(state: Path, wish: Wish, record: LocalCluster) -> Any:
         token=read_token_file(folder(state) / DAEMON_TOKEN),
         scheduler=record.address,
         tls={name: (Path(wish.tls_dir) / name).read_bytes() for name in names},
+        flags=wish.daemon_flags,
     )
 
 

@@ -30,7 +30,9 @@ ASK_S = 60.0
 
 @dataclass(frozen=True)
 class Order:
-    """What the daemons need. tls: name -> content of ca.crt, daemon.crt and daemon.key, or {}."""
+    """What the daemons need.  tls: name -> content of ca.crt, daemon.crt and daemon.key, or {}.
+    flags: more of their command lines.
+    """
 
     address: str
     count: int
@@ -38,6 +40,7 @@ class Order:
     token: str
     scheduler: str
     tls: dict[str, bytes]
+    flags: tuple[str, ...] = ()
 
 
 class DaemonHost:
@@ -53,13 +56,20 @@ class DaemonHost:
 
         return socket.gethostname(), [int(index) for index in ray.get_gpu_ids()]
 
-    def start(self, device: str, scheduler: str, token: str, tls: dict[str, bytes]) -> int:
+    def start(
+        self,
+        device: str,
+        scheduler: str,
+        token: str,
+        tls: dict[str, bytes],
+        flags: tuple[str, ...] = (),
+    ) -> int:
         """Returns the daemon's pid."""
         folder = Path(self._folder.name)
         self._write(folder / "token", token.encode())
         argv = [sys.executable, "-m", "oneflow", "daemon", "run", "--device", device]
         argv += ["--scheduler", scheduler, "--token-file", str(folder / "token")]
-        argv += ["--state-dir", str(folder / "state")]
+        argv += ["--state-dir", str(folder / "state"), *flags]
         for name, content in tls.items():
             self._write(folder / "tls" / name, content)
         argv += ["--tls-dir", str(folder / "tls")] if tls else []
@@ -158,7 +168,7 @@ def _start(ray: Any, order: Order, actors: Sequence[Any]) -> list[str]:
     devices = _devices(places, order.device_type)
     scheduler, token = order.scheduler, order.token
     calls = [
-        actor.start.remote(device, scheduler, token, order.tls)
+        actor.start.remote(device, scheduler, token, order.tls, order.flags)
         for actor, device in zip(actors, devices, strict=True)
     ]
     ray.get(calls, timeout=ASK_S)

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from oneflow.core.metrics_daemon import DAEMON
+from oneflow.launcher.daemon import host
 from oneflow.launcher.daemon.logs import (
     Limits,
     LogWriter,
@@ -181,3 +182,16 @@ def test_a_pump_lets_go_of_a_pipe_that_somebody_keeps_open(tmp_path: Path) -> No
     assert log.is_closed
     assert read_all(tmp_path / "1" / "rank0") == (0, b"last words")
     os.close(writing)
+
+
+def test_jobs_of_which_there_are_files_are_told_the_oldest_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+
+    assert host.kept_jobs(tmp_path / "jobs") == []
+    for age, name in enumerate(("new", "older", "oldest")):
+        (tmp_path / "jobs" / name).mkdir(parents=True)
+        os.utime(tmp_path / "jobs" / name, (1000 - age, 1000 - age))
+    (tmp_path / "jobs" / "a file").touch()
+    monkeypatch.setattr(host, "MAX_KEPT", 2)
+    assert host.kept_jobs(tmp_path / "jobs") == ["oldest", "older"]

@@ -11,6 +11,7 @@ from oneflow.core.control_channel import channel_options, is_loopback, resolve
 from oneflow.core.errors import ConfigError
 
 SERVICES = ("", "oneflow.Daemon")
+MAX_STREAMS = 64  # calls at once over one connection
 LOOK_S = 0.1
 
 
@@ -27,7 +28,10 @@ class Health:
         from grpc import aio
         from grpc_health.v1 import health, health_pb2_grpc
 
-        self._server = aio.server(options=channel_options())
+        from oneflow.scheduler.cluster.strangers import HealthOnly
+
+        options = [*channel_options(), ("grpc.max_concurrent_streams", MAX_STREAMS)]
+        self._server = aio.server(options=options, interceptors=[HealthOnly()])
         self._service = health.aio.HealthServicer()
         health_pb2_grpc.add_HealthServicer_to_server(self._service, self._server)
         bound = self._bind()

@@ -12,6 +12,7 @@ from typing import Any
 
 from oneflow.core.errors import OneFlowError
 from oneflow.protos import cluster_pb2 as pb
+from oneflow.scheduler.cluster.blobs import MIN_FREE_NBYTES
 from oneflow.scheduler.cluster.peers import LocalProcess
 from oneflow.scheduler.cluster.refusals import (
     DeadlineError,
@@ -23,6 +24,7 @@ from oneflow.scheduler.cluster.sequence import Order
 
 MAX_MAIL = 20_000  # messages that wait for a daemon that does not read
 MAX_FILE_NBYTES = 64 << 30
+LOOK_NBYTES = 16 << 20
 MAX_REQUESTS = 10_000  # that wait for one daemon
 
 
@@ -172,7 +174,7 @@ class Spool:
     def __init__(self, folder: Path) -> None:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._file = tempfile.TemporaryFile(dir=folder, buffering=0)  # noqa: SIM115
-        self._written = self._read = 0
+        self._written = self._read = self._looks_at = 0
         self._is_whole = False
         self._error: Exception | None = None
         self._news = asyncio.Event()
@@ -183,6 +185,7 @@ class Spool:
         try:
             if self._written + len(data.data) > MAX_FILE_NBYTES:
                 raise ExhaustedError(f"the output is larger than {MAX_FILE_NBYTES >> 30} GiB")
+            self._check_room()
             os.pwrite(self._file.fileno(), data.data, self._written)
             self._written += len(data.data)
             self._is_whole = data.is_last
@@ -193,6 +196,15 @@ class Spool:
         except OneFlowError as error:
             self._error = error
         self._news.set()
+
+    def _check_room(self) -> None:
+        """What clients fetch may not take the store's last room. Looks once for many pieces."""
+        if self._written < self._looks_at:
+            return
+        self._looks_at = self._written + LOOK_NBYTES
+        free = os.fstatvfs(self._file.fileno())
+        if free.f_bavail * free.f_frsize < MIN_FREE_NBYTES + LOOK_NBYTES:
+            raise UnavailableError("no room for the output here: the scheduler's disk is full")
 
     def fail(self, error: Exception) -> None:
         self._error = self._error or error

@@ -63,6 +63,19 @@ class Strangers:
         return answer
 
 
+class HealthOnly(aio.ServerInterceptor):  # type: ignore[misc]
+    """For a server that has nothing but the health service."""
+
+    def __init__(self) -> None:
+        self._strangers = Strangers()
+
+    async def intercept_service(self, continuation: Any, details: Any) -> Any:
+        handler = await continuation(details)
+        if handler is None or not str(details.method).startswith(PREFIX):
+            return None
+        return self._strangers.guarded(handler)
+
+
 async def _only(requests: AsyncIterator[Any], context: Any) -> Any:
     """The one message of a call."""
     try:

@@ -28,6 +28,7 @@ from oneflow.core.control_channel import (
     TOKEN_KEY,
     channel_options,
     decode_error,
+    is_loopback,
     resolve,
 )
 from oneflow.core.errors import (
@@ -38,6 +39,7 @@ from oneflow.core.errors import (
     TransportError,
 )
 from oneflow.core.exits import exited_early, exited_ranks
+from oneflow.core.listeners import check_listener
 from oneflow.core.log import get_logger
 from oneflow.core.loop import submit, wait_for
 
@@ -398,6 +400,11 @@ class ControlClient:
 
     def _metadata(self) -> tuple[tuple[str, str], ...]:
         token = self._config.job_token
+        if token and not self._members:  # nobody who took rank 0's port before it came gets it
+            host, port = split_address(self.address)
+            resolved = resolve(host)
+            if is_loopback(resolved):
+                check_listener(resolved, port)
         return ((TOKEN_KEY, token),) if token else ()
 
     def _call(self, method: str, request: Any, timeout_s: float) -> Any:

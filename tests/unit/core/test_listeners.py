@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from oneflow.core import listeners
+from oneflow.core.config import Config
 from oneflow.core.errors import ConfigError
 from oneflow.core.listeners import check_listener, listening_users
 
@@ -78,6 +79,7 @@ print(server.accept()[0].recv(100))
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can be another user")
 def test_nothing_is_said_to_another_user() -> None:
+    from oneflow.actors.control import ControlClient
     from oneflow.cluster.connection import Connection, Patience
 
     argv = [sys.executable, "-I", "-c", LISTEN]
@@ -91,6 +93,10 @@ def test_nothing_is_said_to_another_user() -> None:
             )
             with pytest.raises(ConfigError, match="user 12345 listens"):
                 connection.call("Cluster", "Status", None)
+            config = Config(rank=1, world_size=2, job_token="t" * 64)
+            rank = ControlClient(f"127.0.0.1:{port}", 1, 2, config)
+            with pytest.raises(ConfigError, match="user 12345 listens"):
+                rank.join(5.0)
             assert process.poll() is None  # nothing came
         finally:
             process.kill()

@@ -69,10 +69,11 @@ def vectorized(function: Any) -> Any:
     loop = compiled(function, fastmath=REORDER, error_model="numpy", **options)
     if not PARALLEL:
         return loop
-    every: int = config.NUMBA_NUM_THREADS  # type: ignore[attr-defined]
 
     @wraps(function)
     def call(*args: Any) -> Any:
+        # Read at each call: a process may learn how many there are after its imports.
+        every: int = config.NUMBA_NUM_THREADS  # type: ignore[attr-defined]
         set_num_threads(allowed(every) if args[0].size >= ALONE else 1)
         return loop(*args)
 

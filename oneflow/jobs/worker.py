@@ -28,7 +28,7 @@ from oneflow.distributed import ending
 from oneflow.distributed.worker import answer_for_stacks
 from oneflow.distributed.world import close_world
 from oneflow.jobs.stopping import Stop, StoppedError
-from oneflow.jobs.threads import limit_threads
+from oneflow.jobs.threads import limit_threads, renew_numba
 
 WARM = (
     "oneflow.protos.cluster_pb2",
@@ -203,6 +203,7 @@ def _say_failed(frames: Frames, begin: Any, error: OneFlowError) -> None:
 def configure(begin: Any) -> Config:
     """The rank's configuration: the environment of `begin`, and what the attempt is."""
     os.environ.update(begin.env)
+    renew_numba()
     p = begin.prepare
     config = dataclasses.replace(
         Config.from_env(),

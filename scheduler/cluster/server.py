@@ -82,7 +82,7 @@ async def _run(
     scheduler = Scheduler(settings, compile_plan)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, scheduler.ask_to_stop)
+        loop.add_signal_handler(number, scheduler.ask_to_stop, number.name)
     await scheduler.start()
     try:
         on_ready(scheduler)
@@ -109,6 +109,7 @@ class Scheduler:
         self._driver_task: asyncio.Task[None] | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._stop_asked = asyncio.Event()
+        self._stop_why = ""
         self._stop_s = settings.stop_s
         self._is_ready = False
         self._started_at = time.time()
@@ -132,6 +133,7 @@ class Scheduler:
         self._is_ready = True
         settings = self.settings
         facts = {"address": self.address, "allow_scripts": settings.allow_scripts}
+        facts |= {"user": os.getuid()}
         self._audit.note("start", "", "", **facts, ui=settings.ui, tls=settings.tls is not None)
         notify(self.settings.notify_socket, "READY=1")
         log.info("the scheduler serves at %s, metrics at %s", self.address, self.metrics_address)
@@ -323,11 +325,12 @@ class Scheduler:
 
     # -- ending ------------------------------------------------------------------------------------
 
-    def ask_to_stop(self) -> None:
+    def ask_to_stop(self, why: str) -> None:
         """What runs goes on without us, and is found again by the next scheduler. Asked twice, it
         does not wait for calls under way.
         """
         self._stop_s = 0.0 if self._stop_asked.is_set() else self._stop_s
+        self._stop_why = self._stop_why or why
         self._stop_asked.set()
 
     def _shut_down(self, grace_s: float) -> None:
@@ -341,7 +344,7 @@ class Scheduler:
         deadline = time.monotonic() + patience_s
         while self.driver.table.attempts.live and time.monotonic() < deadline:
             await asyncio.sleep(SHUTDOWN_POLL_S)
-        self.ask_to_stop()
+        self.ask_to_stop("shutdown")
 
     async def wait(self) -> int:
         """Until it is asked to stop. Returns the exit code: 70 if a part of it failed."""
@@ -393,7 +396,8 @@ class Scheduler:
                 await self.driver.close()
             self.plans.close()
             self._blobs.close()
-            self._audit.note("stop", "", "")
+            # Who sent a signal the kernel does not say; only this user and root can.
+            self._audit.note("stop", "", "", why=self._stop_why or "failure", user=os.getuid())
             self._audit.close()
         elif hasattr(self, "_database"):
             self._database.close()

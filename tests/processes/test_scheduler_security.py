@@ -250,6 +250,7 @@ def test_each_change_is_in_the_audit_log_with_who_made_it(tmp_path: Path) -> Non
         ("shutdown", "admin"),
         ("stop", ""),
     ]
+    assert scheduler.audit[-1]["why"] == "shutdown"
     assert all(e["peer"].startswith("ipv4:127.0.0.1:") for e in scheduler.audit if e["token"])
     whole = json.dumps(scheduler.audit)
     assert scheduler.token() not in whole

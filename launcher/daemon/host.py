@@ -162,6 +162,9 @@ class Host:
         self._count_workers()
 
     def _count_progress(self, event: Progressed) -> None:
+        rank = self._ranks.get(event.key)
+        if rank is not None and not rank.trains:
+            return  # a server that nobody asks anything stands still, and is well
         loss = event.metrics.get("loss") if self.settings.shows_loss else None
         METRICS.progressed(event.key.job_id, event.step, event.key.rank, loss)
 

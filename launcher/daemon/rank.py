@@ -118,6 +118,11 @@ class Rank:
         self._still: Still | None = None  # when it was told to end
         self._frame = ""  # where it was stuck
 
+    @property
+    def trains(self) -> bool:
+        """Whether its steps are those of a training."""
+        return bool(self.prepare.spec.kind != self.prepare.spec.INFERENCE)
+
     # -- gathering ---------------------------------------------------------------------------------
 
     async def gather(self) -> None:

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 WORKER_STATES = ("warming", "warm", "running", "stopping", "unkillable")
 
+REJECTIONS = ("malformed", "duplicate", "unknown")
+
 
 class DaemonCounters:
     """Of this process, if it is a daemon."""
@@ -39,14 +41,14 @@ class DaemonCounters:
         self.loop_lag = Histogram(FAST_BUCKETS)
         self.log_nbytes = {"stdout": 0, "stderr": 0}
         self.log_lines_dropped = {"stdout": 0, "stderr": 0}
-        self.messages_rejected: dict[str, int] = {}
+        self.messages_rejected: dict[str, int] = dict.fromkeys(REJECTIONS, 0)
 
     def worker_exited(self, reason: str) -> None:
         """reason: one of the reasons of ranks, NONE included."""
         self.worker_exits[reason] = self.worker_exits.get(reason, 0) + 1
 
     def message_rejected(self, reason: str) -> None:
-        """reason: oversize, malformed, stale_epoch or unknown."""
+        """reason: one of REJECTIONS."""
         self.messages_rejected[reason] = self.messages_rejected.get(reason, 0) + 1
 
 

@@ -141,15 +141,18 @@ def _add_collective(m: Metrics, job: str, labels: Labels, value: float, _: tuple
 
 
 def _add_steps(m: Metrics, job: str, labels: Labels, value: float, _: tuple[int, ...]) -> None:
-    m.job(job).steps += int(value)
+    if value:
+        m.job(job).steps += int(value)
 
 
 def _add_samples(m: Metrics, job: str, labels: Labels, value: float, _: tuple[int, ...]) -> None:
-    m.job(job).samples += int(value)
+    if value:
+        m.job(job).samples += int(value)
 
 
 def _add_nonfinite(m: Metrics, job: str, labels: Labels, value: float, _: tuple[int, ...]) -> None:
-    m.job(job).nonfinite[labels[0]] += int(value)
+    if value:
+        m.job(job).nonfinite[labels[0]] += int(value)
 
 
 def _add_failures(m: Metrics, job: str, labels: Labels, value: float, _: tuple[int, ...]) -> None:

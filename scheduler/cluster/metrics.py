@@ -68,10 +68,10 @@ class ClusterMetrics:
     def __init__(self, database: Path) -> None:
         self._database = database
         self.gauges = Gauges()
-        self.submitted: Counter[str] = Counter()  # by queue
-        self.rejected_jobs: Counter[str] = Counter()
-        self.finished: Counter[tuple[str, str]] = Counter()
         # From zero on: a series that begins with its first 1 has not increased for an alert.
+        self.submitted: Counter[str] = Counter(dict.fromkeys(DEVICE_TYPES, 0))  # by queue
+        self.rejected_jobs: Counter[str] = Counter(dict.fromkeys(("spec", "refused"), 0))
+        self.finished: Counter[tuple[str, str]] = Counter()
         self.restarts: Counter[str] = Counter(dict.fromkeys(sorted(REASONS), 0))
         self.queue_wait = _histograms(SLOW_BUCKETS)
         self.starts = _histograms(SLOW_BUCKETS)

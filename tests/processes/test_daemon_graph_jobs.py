@@ -164,7 +164,7 @@ def test_a_bad_job_file_is_the_cause(
 def test_an_inference_job_answers_and_says_when_it_cannot(
     scheduler: FakeScheduler, start: Callable[..., Running], tmp_path: Path
 ) -> None:
-    start(warm=True)
+    daemon = start(warm=True, metrics_addr="127.0.0.1:0")
     example = flow.tensor(np.zeros((4, 6), np.float32))
     Predict().export(tmp_path / "predict.job", inputs={"x": example})
     digest = publish(scheduler, tmp_path / "predict.job")
@@ -179,5 +179,8 @@ def test_an_inference_job_answers_and_says_when_it_cannot(
     assert [(o.name, list(o.shape)) for o in answer.outputs] == [("scores", [4, 3])]
     scheduler.say(stop(attempt(), 10.0))
     scheduler.exited(attempt())
+    now = counters(daemon.told(r"metrics on (http:\S+)"))
+    assert now['oneflow_actor_acts_total{kind="segment"}'] > 0
+    assert not [name for name in now if 'job="' in name]  # who answers makes no steps
     scheduler.say(pb.SchedulerMessage(infer=pb.Infer(request=6, id=attempt())))
     assert "does not run here" in scheduler.wait("infer", lambda d: d.request == 6).error

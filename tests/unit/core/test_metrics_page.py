@@ -145,7 +145,7 @@ def daemon(monkeypatch: pytest.MonkeyPatch) -> Metrics:
     counters.certificate = lambda: 2e9
     for reason in sorted(REASONS):
         counters.worker_exited(reason)
-    for reason in ("oversize", "malformed", "stale_epoch", "unknown"):
+    for reason in metrics_daemon.REJECTIONS:
         counters.message_rejected(reason)
     monkeypatch.setattr(metrics_daemon, "DAEMON", counters)
     metrics = busy()

@@ -48,7 +48,7 @@ def of_a_daemon() -> metrics_daemon.DaemonCounters:
     counters = metrics_daemon.DaemonCounters()
     counters.node, counters.device, counters.device_type = "n1", "cpu:0", "cpu"
     counters.worker_exited("NONE")
-    counters.message_rejected("oversize")
+    counters.message_rejected("malformed")
     return counters
 
 

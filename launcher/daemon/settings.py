@@ -125,7 +125,8 @@ class DaemonSettings:
         have, so that who knows why speaks first.
         """
         stopped_s, stuck_s = self.act_s - self.heartbeat_s, self.stuck_s - self.heartbeat_s
-        return Patience(self.suspect_s, stopped_s, stuck_s)
+        least_s = self.suspect_s
+        return Patience(self.suspect_s, max(stopped_s, least_s), max(stuck_s, least_s))
 
     def current_token(self) -> str:
         """The file's, read anew, if there is one: a token may be replaced while we run.

@@ -97,6 +97,7 @@ class Attempt:
     stop_grace_s: float = 0.0
     stop_at: float = 0.0
     saved_at: float = 0.0  # when its progress was last made durable
+    left_early: int | None = None  # the first rank that exited 0 before any was told to stop
     exits: list[int] = field(default_factory=list)  # ranks in the order in which they ended
 
     @property
@@ -142,11 +143,10 @@ class Attempt:
         return failure
 
     def _left_early(self) -> Failure | None:
-        """The rank that exited 0 while the others, who failed after it, still needed it."""
-        first = next(iter(self.exits), None)
-        if first is None or not self.ranks[first].exited_in_order:
-            return None
-        return early_exit(self.ranks[first])
+        """The rank that exited 0 while the others still needed it. What they say may have come
+        before its own end: it tells them that it leaves before it is gone.
+        """
+        return None if self.left_early is None else early_exit(self.ranks[self.left_early])
 
 
 def early_exit(rank: Rank) -> Failure:

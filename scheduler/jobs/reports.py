@@ -81,6 +81,8 @@ class Reports:
         self._note_step(attempt, event.last_step)
         if event.exit_code == 0 and attempt.is_started:
             attempt.ended_at = self.desk.now if attempt.ended_at is None else attempt.ended_at
+            if attempt.left_early is None and not attempt.is_stopping:
+                attempt.left_early = rank.number
         elif not attempt.is_our_doing(event):
             self.attempts.fail(attempt, _failure(attempt, rank, event))
         if event.leaving:

@@ -20,11 +20,18 @@ from oneflow.scheduler.jobs.store import SqliteStore
 from oneflow.scheduler.jobs.table import Table
 
 SETTLE_S = 12.0
-MORE = 1.05
-SLACK_FDS, SLACK_THREADS, SLACK_NBYTES = 3, 3, 6 << 20
-"""What one connection, a thread of a pool that grew, and malloc may differ by between two looks."""
+MORE_NBYTES = 1.05
+MORE_FDS, MORE_THREADS = 1, 1
+"""What may be more than before the fault: a twentieth of the memory, a connection that a client is
+just renewing, and one thread, as pools grow one by one up to their bound.
+"""
 ALLOWED_TEMP = re.compile(r"run/oneflow(/(cluster\.json|metrics-\d+\.json|\.[^/]*))?")
 LINE = re.compile(r'oneflow: job=\S+ attempt=\d+ state=\S+ reason=\S+ .*exit=\d+.* cause="[^"]+')
+
+NOBODYS_FAULT = ("PREEMPTED", "RENDEZVOUS_TIMEOUT")
+"""Reasons that no rank is to blame for."""
+CODES_OF = {"NODE_LOST": 137, "PREEMPTED": 143, "HANG": 80, "PEER_LOST": 85}
+DAEMON_NAMED = re.compile(r"daemon rig/cpu:\d")
 
 Before = dict[str, tuple[int, Usage]]
 
@@ -76,12 +83,12 @@ def a3_flat(rig: Rig, before: Before) -> None:
             old_pid, old = before.get(name, (0, now))
             if pid != old_pid:
                 continue
-            for what, was, has, slack in (
-                ("descriptors", old.fds, now.fds, SLACK_FDS),
-                ("threads", old.threads, now.threads, SLACK_THREADS),
-                ("bytes", old.nbytes, now.nbytes, SLACK_NBYTES),
+            for what, was, has, most in (
+                ("descriptors", old.fds, now.fds, old.fds + MORE_FDS),
+                ("threads", old.threads, now.threads, old.threads + MORE_THREADS),
+                ("bytes", old.nbytes, now.nbytes, old.nbytes * MORE_NBYTES),
             ):
-                if has > max(was * MORE, was + slack):
+                if has > most:
                     found.append(f"{name}: {was} -> {has} {what}")
         return found
 
@@ -99,17 +106,46 @@ def a4_one_end(watcher: Watcher, now: JobRecord) -> None:
 
 
 def a6_named(watcher: Watcher, now: JobRecord, host: str) -> None:
-    """What went wrong is said in one line: of the job if it failed, and of each attempt."""
+    """What went wrong is said in one line: of the job if it failed, and of each attempt that was
+    followed by another.
+    """
+    for record in ended_attempts(watcher, now):
+        line = cause_line(record)
+        if "\n" in line or not LINE.match(line):
+            raise RigError(f"no good line: {line!r}")
+        missing = _unnamed(record, host)
+        if missing:
+            raise RigError(f"the line names no {', no '.join(missing)}: {line!r}")
+
+
+def ended_attempts(watcher: Watcher, now: JobRecord) -> list[JobRecord]:
+    """Records that say how an attempt ended: the next attempt begins with what ended the last."""
+    found: dict[int, JobRecord] = {}
     for _, record in list(watcher.seen):
-        if str(record.state) == "RESTARTING" and not record.cause:
-            raise RigError(f"attempt {record.attempt} is restarted and nobody says why")
-    if str(now.state) != "FAILED":
-        return
-    line = cause_line(now)
-    if "\n" in line or not LINE.match(line):
-        raise RigError(f"no good line: {line!r}")
-    if now.first_failed_rank >= 0 and now.host != host:
-        raise RigError(f"no host: {line!r}")
+        before = found.get(record.attempt)
+        if before is None and record.attempt > 1:
+            found[record.attempt] = record
+    return [*found.values(), *([now] if str(now.state) == "FAILED" else [])]
+
+
+def _unnamed(record: JobRecord, host: str) -> list[str]:
+    """What is missing of: reason, cause, code, rank, host, and what of the rank has failed."""
+    reason, cause = record.reason, record.cause
+    missing = []
+    if reason == "NONE":
+        missing.append("reason")
+    if not cause or cause == f"exited with code {record.exit_code}":
+        missing.append("cause")
+    if record.exit_code != CODES_OF.get(reason, record.exit_code) or not record.exit_code:
+        missing.append("code")
+    if reason not in NOBODYS_FAULT and (record.first_failed_rank < 0 or record.host != host):
+        missing.append("rank")
+    is_of_process = reason in ("SIGNAL", "HANG", "PEER_LOST")
+    if is_of_process and not record.pid:
+        missing.append("pid")
+    if reason == "NODE_LOST" and not (record.pid or DAEMON_NAMED.search(cause)):
+        missing.append("daemon")
+    return missing
 
 
 def a7_replays(rig: Rig) -> None:

@@ -346,8 +346,16 @@ def check(seen: Seen) -> None:
         raise RigError(f"noticed or named after {latest_s:.1f} s, not {seen.goal_s:g}")
 
 
-def run_faults(folder: Path, names: Sequence[str], turns: int) -> list[Seen]:
-    """All of them, so many times, on one cluster; a new one after an error."""
+def run_faults(
+    folder: Path,
+    names: Sequence[str],
+    turns: int,
+    keep: Callable[[Sequence[Seen]], None] = lambda found: None,
+) -> list[Seen]:
+    """All of them, so many times, on one cluster; a new one after an error.
+
+    keep: takes what there is after each.
+    """
     jobs = folder / "jobs"
     jobs.mkdir(parents=True, exist_ok=True)
     export_jobs(jobs)
@@ -363,6 +371,7 @@ def run_faults(folder: Path, names: Sequence[str], turns: int) -> list[Seen]:
             while left:
                 found.append(run_fault(scene, left.pop(0)))
                 say(found[-1])
+                keep(found)
                 if found[-1].error:
                     break
         finally:
@@ -406,13 +415,16 @@ def main() -> int:
     args = parser.parse_args()
     end_in_order()
     names = [name for name in FAULTS if args.faults in name]
+
+    def keep(found: Sequence[Seen]) -> None:
+        if args.json:
+            args.json.write_text(json.dumps([asdict(seen) for seen in found], indent=1))
+
     with tempfile.TemporaryDirectory(prefix="oneflow-rig-") as folder:
-        found = run_faults(Path(folder), names, args.turns)
+        found = run_faults(Path(folder), names, args.turns, keep)
     print(table(found))
     failed = [seen for seen in found if seen.error]
     print(f"{len(found)} faults, {len(failed)} not as they should be")
-    if args.json:
-        args.json.write_text(json.dumps([asdict(seen) for seen in found], indent=1))
     return bool(failed)
 
 

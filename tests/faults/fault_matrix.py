@@ -33,6 +33,7 @@ from fault_always import (
     a4_one_end,
     a6_named,
     a7_replays,
+    ended_attempts,
     rig_shm,
 )
 from fault_rig import (
@@ -73,6 +74,11 @@ TARGETS = ("worker", "daemon", "scheduler", "client", "other")
 SIGNALS = ("KILL", "STOP", "TERM")
 ACTED_ON = ("logs", "cancel", "drain", "journal")  # of a job that runs already
 STEPS, LONG_STEPS, EVERY, NEXT_STEPS = 40, 250, 10, 4
+NOTICED_S = {"KILL": 1.0, "STOP": 2.5}
+NOTICED_SLACK_S = 1.0  # this machine may be busy, and it is no test of speed
+HURT = ("start", "rendezvous", "allocation", "first_step", "steady_step", "transfer", "collective",
+        "ckpt_write", "ckpt_commit")  # fmt: skip
+"""Phases in which each rank is needed."""
 STOPPED_S = {"worker": 6.0, "other": 6.0, "daemon": 3.5, "scheduler": 1.0, "client": 1.0}
 END_S = 60.0
 
@@ -92,13 +98,16 @@ CELLS = tuple(Cell(*words) for words in itertools.product(PHASES, TARGETS, SIGNA
 
 @dataclass
 class Outcome:
-    """detected_s: until the job's record changed; None: it did not have to."""
+    """detected_s: until the job's record changed; None: it did not have to.  blamed: reasons of the
+    attempts that were followed by another.
+    """
 
     cell: str
     error: str = ""
     state: str = ""
     reason: str = ""
     attempts: int = 0
+    blamed: tuple[str, ...] = ()
     detected_s: float | None = None
     repaired: tuple[str, ...] = ()
     seconds: float = 0.0
@@ -185,7 +194,9 @@ def run_cell(rig: Rig, cell: Cell, job_file: str, number: int) -> Outcome:
         outcome.detected_s = watcher.first_after(at, _notices(watcher.attempt))
         outcome.state, outcome.reason = str(record.state), record.reason
         outcome.attempts = record.attempt
+        outcome.blamed = tuple(r.reason for r in ended_attempts(watcher, record))
         _expect(cell, record)
+        _expect_noticed(cell, outcome)
         _always(rig, watcher, record, before, shm, job_id, job_file)
         if client.errors:
             raise RigError(f"the client failed: {client.errors}")
@@ -252,9 +263,17 @@ def _wake(cell: Cell, pid: int, at: float, watcher: Watcher) -> None:
 
 
 def _notices(attempt: int) -> Callable[[JobRecord], bool]:
-    """Whether a record shows that this attempt has failed; RESTARTING may be too short to see."""
+    """Whether a record shows that this attempt fails; RESTARTING may be too short to see.
+
+    A later attempt begins with the reason of the one before.
+    """
     ends = ("RESTARTING", "FAILED", "CANCELLED", "TIMED_OUT")
-    return lambda record: record.attempt > attempt or str(record.state) in ends
+
+    def notices(record: JobRecord) -> bool:
+        is_blamed = attempt == 1 and record.reason not in ("NONE", "CANCELLED")
+        return record.attempt > attempt or str(record.state) in ends or is_blamed
+
+    return notices
 
 
 def _owner(rig: Rig, pid: int) -> str:
@@ -338,6 +357,18 @@ def _expect(cell: Cell, record: JobRecord) -> None:
         raise RigError(f"succeeded at step {record.last_step} of {record.total_steps}")
 
 
+def _expect_noticed(cell: Cell, outcome: Outcome) -> None:
+    """A rank that dies or freezes is in the record in time, whatever grace the others get."""
+    if cell.target not in ("worker", "other") or cell.phase not in HURT:
+        return
+    limit_s = NOTICED_S.get(cell.signal)
+    if limit_s is None:
+        return
+    found_s = outcome.detected_s
+    if found_s is None or found_s > limit_s + NOTICED_SLACK_S:
+        raise RigError(f"noticed after {found_s} s, not {limit_s:g} s")
+
+
 def _always(
     rig: Rig,
     watcher: Watcher,
@@ -399,7 +430,7 @@ def say(outcome: Outcome) -> None:
     noticed = "-" if outcome.detected_s is None else f"{outcome.detected_s:.2f} s"
     print(
         f"{outcome.cell:32} {outcome.state:10} {outcome.attempts} attempts, noticed {noticed:8} "
-        f"{outcome.seconds:5.1f} s  {outcome.error}",
+        f"{outcome.seconds:5.1f} s  {' '.join(outcome.blamed)} {outcome.error}",
         flush=True,
     )
 

@@ -298,6 +298,24 @@ def test_exit_0_of_one_rank_while_others_go_on_is_no_success() -> None:
     assert record.cause == "rank 1 exited 0 while its peers ran"
 
 
+def test_who_exited_0_is_blamed_although_a_follower_was_heard_first() -> None:
+    rig = Rig(2)
+    rig.run(devices=2)
+    rig.exit(0, 85, "PEER_LOST")
+    rig.exit(1, 0)
+    record = rig.job()
+    assert (record.reason, record.first_failed_rank, record.exit_code) == ("PEER_LOST", 1, 85)
+
+
+def test_who_exits_0_because_it_was_stopped_is_not_blamed() -> None:
+    rig = Rig(2)
+    rig.run(devices=2)
+    rig.exit(0, 85, "PEER_LOST")
+    rig.pass_time(2)
+    rig.exit(1, 0)
+    assert (rig.job().reason, rig.job().first_failed_rank) == ("PEER_LOST", 0)
+
+
 def test_followers_of_a_rank_that_exited_0_blame_it() -> None:
     rig = Rig(2)
     rig.run(devices=2)

@@ -1,0 +1,64 @@
+"""A rank whose process stands still is found, named and ended by its daemon, whatever it runs."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from daemon_harness import Running, alive, attempt, daemons, fake_scheduler, script, until
+from fake_scheduler import FakeScheduler
+
+from oneflow.protos import cluster_pb2 as pb
+
+GIL = """
+import ctypes
+def hold():
+    while True:
+        ctypes.PyDLL(None).usleep(60_000_000)
+hold()
+"""
+
+
+@pytest.fixture
+def scheduler() -> Iterator[FakeScheduler]:
+    with fake_scheduler() as found:
+        yield found
+
+
+@pytest.fixture
+def start(scheduler: FakeScheduler, tmp_path: Path) -> Iterator[Callable[..., Running]]:
+    with daemons(scheduler, tmp_path) as found:
+        yield found
+
+
+def test_a_stopped_rank_is_lost(scheduler: FakeScheduler, start: Callable[..., Running]) -> None:
+    daemon = start()
+    scheduler.begin(attempt(), script("import time; mark = 'stopped'; time.sleep(600)"))
+    until(lambda: bool(alive("mark = 'stopped'")))
+    (pid,) = alive("mark = 'stopped'")
+    os.kill(pid, signal.SIGSTOP)
+    failing = scheduler.wait("failing")
+    assert (failing.reason, failing.exit_code, failing.pid) == ("NODE_LOST", 137, pid)
+    assert failing.cause.startswith("frozen: it has been stopped (SIGSTOP) for ")
+    end = scheduler.exited(attempt())
+    assert (end.reason, end.exit_code, end.cause) == ("NODE_LOST", 137, failing.cause)
+    assert "it has been stopped (SIGSTOP) for 0." in daemon.said()
+    assert not alive("mark = 'stopped'")
+
+
+def test_a_stuck_interpreter_is_named_with_its_line(
+    scheduler: FakeScheduler, start: Callable[..., Running], tmp_path: Path
+) -> None:
+    start(stuck_s=2.5)
+    program = tmp_path / "holds.py"
+    program.write_text(GIL)
+    spec = pb.JobSpec(argv=["python", str(program)], devices=1, device_type="cpu")
+    scheduler.begin(attempt(), spec)
+    end = scheduler.exited(attempt())
+    assert (end.reason, end.exit_code) == ("HANG", 80)
+    assert end.cause.startswith("stuck: its interpreter has been stuck for ")
+    assert end.cause.endswith(", at holds.py:5 in hold")
+    assert b"in hold" in scheduler.whole_log(attempt(), "stderr")

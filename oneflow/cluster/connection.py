@@ -20,6 +20,7 @@ from typing import Any
 
 from oneflow.core.config import join_address, split_address
 from oneflow.core.control_channel import (
+    OPEN_KEY,
     TOKEN_KEY,
     channel_options,
     check_plain,
@@ -72,19 +73,41 @@ class Patience:
 
 
 class Retries:
-    """Pauses between tries, until there has been no answer for too long."""
+    """Pauses between tries, until nobody has answered for too long.
 
-    def __init__(self, limit_s: float) -> None:
+    limit_s: so long.  later_s: so long once somebody has; None: the same.
+    """
+
+    def __init__(self, limit_s: float, later_s: float | None = None) -> None:
         self._limit_s = limit_s
-        self.answered()
+        self._later_s = limit_s if later_s is None else later_s
+        self._since: float | None = time.monotonic()
+        self._is_trouble = False
+        self._pause_s = FIRST_PAUSE_S
+
+    def opened(self) -> None:
+        """A stream was taken. However long it is silent: it counts from when it is lost."""
+        self._limit_s = self._later_s
+        if not self._is_trouble:
+            self._since = None
 
     def answered(self) -> None:
-        self._since = time.monotonic()
-        self._pause_s = FIRST_PAUSE_S
+        """All was well until now."""
+        self._limit_s, self._pause_s = self._later_s, FIRST_PAUSE_S
+        self._since, self._is_trouble = None, False
+
+    def lost(self, error: OneFlowError, lasted_s: float) -> None:
+        """A stream was taken and has broken: it was well until now. But one that is told again
+        and again that it cannot be done now has got no answer.
+        """
+        if not isinstance(error, NotNowError) or lasted_s > self._later_s:
+            self.answered()
 
     def pause(self, error: ClusterUnreachableError, deadline: float | None = None) -> None:
         """Sleeps, or raises `error` if the time is over. deadline: on the monotonic clock."""
         now = time.monotonic()
+        self._since = now if self._since is None else self._since
+        self._is_trouble = True
         pause_s = random.uniform(self._pause_s / 2, self._pause_s)
         self._pause_s = min(2 * self._pause_s, LAST_PAUSE_S)
         if now + pause_s > self._since + self._limit_s:
@@ -124,7 +147,8 @@ class Connection:
     def retries(self) -> Retries:
         """For one call or stream."""
         limits = self._patience
-        return Retries(limits.patience_s if self._has_answered else limits.connect_s)
+        first_s = limits.patience_s if self._has_answered else limits.connect_s
+        return Retries(first_s, limits.patience_s)
 
     def call(
         self,
@@ -173,21 +197,39 @@ class Connection:
         return answer
 
     def stream(
-        self, service: str, method: str, request: Any, timeout_s: float | None = None
+        self,
+        service: str,
+        method: str,
+        request: Any,
+        timeout_s: float | None = None,
+        retries: Retries | None = None,
     ) -> Iterator[Any]:
-        """What one stream brings; it is not opened again. Closing the iterator cancels it."""
+        """What one stream brings; it is not opened again. Closing the iterator cancels it.
+
+        retries: told how it goes.
+        """
         import grpc
 
+        told = retries or self.retries()
         limit_s = None if timeout_s is None else min(timeout_s, MAX_CALL_S)
         messages = self._method(service, method)(
             request, timeout=limit_s, metadata=self._metadata()
         )
+        opened_at: float | None = None
         try:
+            if any(key == OPEN_KEY for key, _ in messages.initial_metadata() or ()):
+                opened_at, self._has_answered = time.monotonic(), True
+                told.opened()
             for message in messages:
                 self._has_answered = True
+                told.answered()
                 yield message
+            told.answered()
         except grpc.RpcError as error:
-            raise self._translated(error) from None
+            found = self._translated(error)
+            if opened_at is not None:
+                told.lost(found, time.monotonic() - opened_at)
+            raise found from None
         finally:
             messages.cancel()
 

@@ -127,8 +127,7 @@ class Job:
             left_s = None if deadline is None else deadline - time.monotonic()
             request = pb.JobRequest(job_id=self.id)
             try:
-                for message in self._connection.stream("Jobs", "Watch", request, left_s):
-                    retries.answered()
+                for message in self._connection.stream("Jobs", "Watch", request, left_s, retries):
                     record = record_from_proto(message)
                     yield record
                     if record.state.is_final:
@@ -159,8 +158,7 @@ class Job:
             request = pb.MetricsRequest(job_id=self.id, follow=follow)
             setattr(request, "from", start)
             try:
-                for message in self._connection.stream("Jobs", "Metrics", request):
-                    retries.answered()
+                for message in self._connection.stream("Jobs", "Metrics", request, None, retries):
                     if message.index < start:
                         continue
                     start = message.index + 1

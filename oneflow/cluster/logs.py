@@ -64,8 +64,8 @@ class LogReader:
         retries = self._connection.retries()
         while True:
             try:
-                for piece in self._connection.stream("Jobs", "Logs", self._request(follow)):
-                    retries.answered()
+                request = self._request(follow)
+                for piece in self._connection.stream("Jobs", "Logs", request, retries=retries):
                     yield from self._take(piece)
             except ClusterUnreachableError as error:
                 retries.pause(error)

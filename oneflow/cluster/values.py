@@ -82,9 +82,9 @@ class OutputFile:
             self._file.seek(0)
             self._file.truncate()
             try:
-                for chunk in self._connection.stream("Jobs", "Outputs", request):
+                stream = self._connection.stream("Jobs", "Outputs", request, retries=retries)
+                for chunk in stream:
                     self._file.write(chunk.data)
-                    retries.answered()
                 self._file.flush()
                 return
             except ClusterUnreachableError as error:

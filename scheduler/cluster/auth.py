@@ -17,7 +17,7 @@ from typing import Any
 import grpc
 from grpc import aio
 
-from oneflow.core.control_channel import TOKEN_KEY
+from oneflow.core.control_channel import OPEN_KEY, TOKEN_KEY
 from oneflow.core.errors import AuthError, OneFlowError, ProtocolError
 from oneflow.core.log import get_logger
 from oneflow.scheduler.cluster.audit import Audit
@@ -377,6 +377,8 @@ def _many_answers(guard: Guard, behaviour: Any, method: str, takes_stream: bool)
         answers = None
         try:
             call.begin(None if takes_stream else request)
+            # Or who waits for what has yet to happen could not tell us from one who is away.
+            await context.send_initial_metadata(((OPEN_KEY, "1"),))
             answers = behaviour(_checked_stream(request) if takes_stream else request, context)
             async for message in answers:
                 yield message

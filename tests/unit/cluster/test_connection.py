@@ -94,7 +94,9 @@ def test_an_answer_renews_the_patience(monkeypatch: pytest.MonkeyPatch) -> None:
     retries.answered()
     clock[0] = 18.0
     retries.pause(ClusterUnreachableError("away"))
-    clock[0] = 19.5
+    clock[0] = 25.0
+    retries.pause(ClusterUnreachableError("away"))
+    clock[0] = 28.5
     with pytest.raises(ClusterUnreachableError):
         retries.pause(ClusterUnreachableError("away"))
 

@@ -22,7 +22,9 @@ class FakeConnection:
     def retries(self) -> Retries:
         return Retries(60.0)
 
-    def stream(self, service: str, method: str, request: Any) -> Iterator[pb.LogPiece]:
+    def stream(
+        self, service: str, method: str, request: Any, *, retries: Retries
+    ) -> Iterator[pb.LogPiece]:
         assert (service, method) == ("Jobs", "Logs")
         self.requests.append(request)
         for (attempt, rank, name), data in self.logs.items():
@@ -63,7 +65,9 @@ class Scripted:
     def retries(self) -> Retries:
         return Retries(60.0)
 
-    def stream(self, service: str, method: str, request: Any) -> Iterator[pb.LogPiece]:
+    def stream(
+        self, service: str, method: str, request: Any, *, retries: Retries
+    ) -> Iterator[pb.LogPiece]:
         for offset, data in self.pieces:
             yield pb.LogPiece(attempt=1, rank=0, stream="stdout", offset=offset, data=data)
 

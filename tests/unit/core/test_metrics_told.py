@@ -183,3 +183,28 @@ def test_memory_of_process_and_host() -> None:
     assert 0 <= own["shared"] <= own["rss"] < host["limit"]
     assert 0 < host["free"] <= host["limit"]
     assert host_capacity(1 << 20) == {"free": 1 << 20, "limit": 1 << 20}
+
+
+def test_whatever_a_worker_says_a_page_can_be_read() -> None:
+    """Random words and numbers, right ones among them: no error, few series, nothing shrinks."""
+    rng, daemon = random.Random(11), Metrics()
+    good = [(t.name, t.labels) for t in Teller(worked()).news()]
+    odd = ("", "segment", "no_input", "free", "\n", "ä", "x" * 99, "hit", "used", "IO")
+    numbers = (0.0, 1.0, 3.5, -1.0, 1e18, 1e299, float("nan"), float("inf"))
+    before: dict[object, float] = {}
+    for _ in range(30):
+        listener = Listener(daemon, rng.choice(("j1", "j2", "bad job\n")))
+        for _ in range(200):
+            name, labels = rng.choice(good)
+            if rng.random() < 0.5:
+                labels = tuple(rng.choice(odd) for _ in range(rng.randint(0, 3)))
+            buckets = tuple(rng.randint(0, 1 << 60) for _ in range(rng.randint(0, 20)))
+            told = Told(name, labels, rng.choice(numbers), buckets)
+            assert listener.take([told]) in (0, 1)
+        if rng.random() < 0.5:
+            listener.ended()
+        found = samples(daemon)
+        now = {k: v for k, v in found.items() if k[0].endswith(("_total", "_bucket", "_sum"))}
+        assert all(now[key] >= value for key, value in before.items())
+        assert len(found) <= 1500
+        before = dict(now)

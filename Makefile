@@ -35,6 +35,10 @@ faults: ## 240 cells of faults on a real cluster, PROOFS resumes, INPUTS of fuzz
 	$(PYTHON) tests/faults/fault_fuzz.py --inputs $(INPUTS)
 	$(PYTHON) tests/faults/fault_load.py
 	$(PYTHON) tests/faults/fault_soak.py --jobs $(JOBS)
+	$(PYTHON) tests/faults/fault_network.py
+	$(PYTHON) tests/faults/fault_rpc.py
+	$(PYTHON) tests/faults/fault_namespaces.py
+	$(PYTHON) tests/faults/fault_resources.py
 
 gpu: ## tests and short benchmarks that need a CUDA device, in under ten minutes; skipped without one
 	timeout 330 $(PYTHON) -m pytest -m gpu tests/gpu -rs || test $$? -eq 5  # 5: all skipped

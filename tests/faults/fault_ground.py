@@ -7,7 +7,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -128,10 +128,11 @@ def fill(folder: Path, leaving: int = 0) -> Iterator[None]:
     """No room on the disk of `folder` but for `leaving` bytes."""
     path = folder / "filler"
     try:
-        with open(path, "wb", buffering=0) as file:
-            found = os.statvfs(folder)
-            left = found.f_bavail * found.f_frsize - leaving
-            os.posix_fallocate(file.fileno(), 0, left)
+        found = os.statvfs(folder)
+        left = found.f_bavail * found.f_frsize - leaving
+        with open(path, "wb", buffering=0) as file, suppress(OSError):
+            while left > 0:  # others write as well: it is full when nothing more can be written
+                left -= file.write(bytes(min(left, MIB)))
         yield
     finally:
         path.unlink(missing_ok=True)

@@ -39,7 +39,7 @@ Cut = Callable[[HostsRig], AbstractContextManager[None]]
 class Scene:
     """seconds: 0: for good, that is until the job has ended without the host.  ranks: of the job.
 
-    attempts: the most it may take.
+    attempts: the most it may take.  given_up: its daemon must have joined anew.
     """
 
     name: str
@@ -47,6 +47,7 @@ class Scene:
     seconds: float
     ranks: int = 2
     attempts: int = 1
+    given_up: bool = False
     fenced: bool = False
 
 
@@ -86,12 +87,12 @@ def _slow(rig: HostsRig) -> AbstractContextManager[None]:
 
 SCENES = (
     Scene("unplugged 4.5 s", _unplugged, SHORT_S),
-    Scene("unplugged 20 s", _unplugged, LONG_S, attempts=4, fenced=True),
-    Scene("unplugged for good", _unplugged, 0, ranks=1, attempts=3, fenced=True),
+    Scene("unplugged 20 s", _unplugged, LONG_S, attempts=4, given_up=True),
+    Scene("unplugged for good", _unplugged, 0, ranks=1, attempts=3, given_up=True, fenced=True),
     Scene("daemon cannot send 4.5 s", _from_daemon, SHORT_S),
-    Scene("daemon cannot send 20 s", _from_daemon, LONG_S, attempts=4, fenced=True),
+    Scene("daemon cannot send 20 s", _from_daemon, LONG_S, attempts=4, given_up=True),
     Scene("daemon cannot hear 4.5 s", _to_daemon, SHORT_S),
-    Scene("daemon cannot hear 20 s", _to_daemon, LONG_S, attempts=4, fenced=True),
+    Scene("daemon cannot hear 20 s", _to_daemon, LONG_S, attempts=4, given_up=True),
     Scene("ranks apart 4.5 s", _between_ranks, SHORT_S),
     Scene("ranks apart 20 s", _between_ranks, LONG_S, attempts=4),
     Scene("1 Mbit/s", _slow, END_S),
@@ -102,7 +103,7 @@ def play(rig: HostsRig, scene: Scene, jobs: Path, wanted: Bits, number: int) -> 
     started = time.monotonic()
     outcome = Outcome(scene.name)
     before, shm = rig.usage(), rig_shm(rig)
-    stale = _stale(rig)
+    stale, epochs = _stale(rig), _epochs(rig)
     said = {d: len(rig.log(d)) for d in DEVICES}
     try:
         job = submit(rig, jobs, scene.ranks, f"h{number}")
@@ -122,6 +123,9 @@ def play(rig: HostsRig, scene: Scene, jobs: Path, wanted: Bits, number: int) -> 
         outcome.stale = _stale(rig) - stale
         if scene.fenced and not outcome.fenced:
             raise RigError("who was given up has not been fenced")
+        joined = [d for d, epoch in _epochs(rig).items() if epoch > epochs[d]]
+        if scene.given_up and not joined:
+            raise RigError("who was given up is still the one it was")
         always(rig, watcher, record, before, shm, str(jobs / "stages.job"))
     except (RigError, OneFlowError, OSError) as error:
         outcome.error = f"{type(error).__name__}: {error}"
@@ -168,11 +172,18 @@ def _judged(scene: Scene, record: Any, bits: Bits, wanted: Bits, causes: list[st
         raise RigError(f"it is {record.state} {record.reason}: {record.cause}")
     if record.attempt > scene.attempts:
         raise RigError(f"it took {record.attempt} attempts: {causes}")
-    if bits != wanted:
+    # Of a job that went elsewhere, its new host has what came from there on.
+    since = len(wanted.losses) - len(bits.losses) if scene.ranks == 1 else 0
+    if (bits.losses, bits.variables) != (wanted.losses[since:], wanted.variables):
         odd = [s for (s, a), (_, b) in zip(wanted.losses, bits.losses, strict=False) if a != b]
         raise RigError(f"losses differ from step {odd[0] if odd else len(bits.losses)} on")
     reasons = sorted({c.split()[2].rstrip(":") for c in causes} & DECLARED)
     return "identical" + (f" after {', '.join(reasons)}" if reasons else "")
+
+
+def _epochs(rig: HostsRig) -> dict[str, int]:
+    rig.wait_attached()
+    return {daemon.id: daemon.epoch for daemon in rig.client().status().daemons}
 
 
 def _stale(rig: HostsRig) -> int:

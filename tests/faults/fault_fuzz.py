@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
 import tempfile
 import time
@@ -44,8 +45,8 @@ class Setting:
 
     @property
     def jobs(self) -> list[Path]:
-        """Those that were exported; the smallest one twice, for it costs the least."""
-        found = [self.folder / f"{name}.job" for name in (JOBS[0], *JOBS)]
+        """Those that were exported, the smallest first."""
+        found = [self.folder / f"{name}.job" for name in JOBS]
         return [path for path in found if path.exists()]
 
 
@@ -90,7 +91,6 @@ def _control(verdict: Verdict, seeds: range, setting: Setting) -> None:
 
 
 KINDS = (
-    Kind("messages", 530, _plain(fuzz_messages.fuzz_messages)),
     Kind("frames", 30, _plain(fuzz_messages.fuzz_frames)),
     Kind("job files", 55, _job_files),
     Kind("plans", 20, _plans),
@@ -102,6 +102,7 @@ KINDS = (
     Kind("contents", 15, _plain(fuzz_peers.fuzz_contents)),
     Kind("strangers", 3, _plain(fuzz_peers.fuzz_strangers)),
     Kind("control", 10, _control),
+    Kind("messages", 530, _plain(fuzz_messages.fuzz_messages)),
     Kind("commands", 10, _commands, served=True),
     Kind("grpc", 20, _with_rig(fault_servers.fuzz_grpc), served=True),
     Kind("http2", 5, _with_rig(fault_servers.fuzz_http2), served=True),
@@ -109,6 +110,7 @@ KINDS = (
     Kind("health", 2, _with_rig(fault_servers.fuzz_health), served=True),
 )
 """In thousandths of all inputs. Besides: what is exhaustive, and greedy clients."""
+SERVED = frozenset(("greedy", *(kind.name for kind in KINDS if kind.served)))
 
 
 # ---- feeding -------------------------------------------------------------------------------------
@@ -130,9 +132,11 @@ def wanted(kind: Kind, only: str) -> bool:
 def timed(verdict: Verdict) -> Iterator[None]:
     """Says how it went."""
     start = time.monotonic()
-    yield
-    verdict.seconds = time.monotonic() - start
-    say(verdict)
+    try:
+        yield
+    finally:  # also if it is interrupted: what was tried was tried
+        verdict.seconds = time.monotonic() - start
+        say(verdict)
 
 
 def fuzz_here(inputs: int, seed: int, only: str, setting: Setting) -> list[Verdict]:
@@ -212,7 +216,7 @@ def say(verdict: Verdict) -> None:
 
 
 def main() -> int:
-    from fault_rig import end_in_order, export_jobs
+    from fault_rig import export_jobs
 
     parser = argparse.ArgumentParser()
     parser.add_argument("--inputs", type=int, default=100_000)
@@ -220,15 +224,16 @@ def main() -> int:
     kinds = ", ".join([*(k.name for k in KINDS), "greedy", "cut job file", "broken checkpoints"])
     parser.add_argument("--only", default="", help=f"some of: {kinds}")
     args = parser.parse_args()
-    end_in_order()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # no error of an input ends it
     with tempfile.TemporaryDirectory(prefix="oneflow-rig-") as name:
         setting = Setting(Path(name))
         export_jobs(setting.folder)
         fuzz_files.tiny_job(setting.folder / "tiny.job")
-        found = fuzz_here(args.inputs, args.seed, args.only, setting)
-        found += fuzz_all_there_is(args.only, setting)
-        if not args.only or any(wanted(k, args.only) for k in KINDS if k.served):
+        found = []
+        if not args.only or any(w in SERVED for w in args.only.split(",")):
             found += _served(args, setting)
+        found += fuzz_all_there_is(args.only, setting)
+        found += fuzz_here(args.inputs, args.seed, args.only, setting)
     print(f"{sum(v.inputs for v in found)} inputs, {sum(len(v.bad) for v in found)} defects")
     return any(v.bad for v in found)
 

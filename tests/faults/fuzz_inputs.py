@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import lru_cache
 from types import FrameType
 from typing import Any
 
@@ -94,7 +95,7 @@ def judged(
     except declared as error:
         end = type(error).__name__
     except BaseException as error:
-        if isinstance(error, KeyboardInterrupt):
+        if isinstance(error, KeyboardInterrupt):  # also what ends the fuzzer: see fault_fuzz
             raise
         end = type(error).__name__
         verdict.blame(f"seed {seed}: {end}: {str(error)[:300]}")
@@ -138,22 +139,21 @@ def watched(seeds: range) -> Iterator[int]:
 
 def mutated(rng: random.Random, data: bytes) -> bytes:
     """A few bytes flipped, set, cut, put in, repeated, moved or replaced by a number."""
-    found = bytearray(data)
-    for _ in range(rng.choice((0, 1, 1, 2, 4, 8))):
-        at = rng.randrange(len(found) + 1)
-        kind = rng.randrange(8)
+    found, dice = bytearray(data), rng.random
+    for _ in range(_HOW_OFTEN[int(dice() * 6)]):
+        at, kind = int(dice() * (len(found) + 1)), int(dice() * 8)
         if kind == 0 and at < len(found):
-            found[at] ^= 1 << rng.randrange(8)
+            found[at] ^= 1 << int(dice() * 8)
         elif kind == 1 and at < len(found):
-            found[at] = rng.choice((0, 1, 127, 128, 255))
+            found[at] = _ODD_BYTES[int(dice() * 5)]
         elif kind == 2:
-            del found[at : at + rng.randrange(1, 9)]
+            del found[at : at + 1 + int(dice() * 8)]
         elif kind == 3:
-            found[at:at] = rng.randbytes(rng.randrange(1, 9))
+            found[at:at] = rng.randbytes(1 + int(dice() * 8))
         elif kind == 4:
-            found[at:at] = found[: rng.randrange(1, 40)]
+            found[at:at] = found[: 1 + int(dice() * 39)]
         elif kind == 5:
-            other, size = rng.randrange(len(found) + 1), rng.randrange(1, 17)
+            other, size = int(dice() * (len(found) + 1)), 1 + int(dice() * 16)
             found[at : at + size] = found[other : other + size]
         elif kind == 6:
             width = rng.choice((2, 4, 8))
@@ -162,6 +162,9 @@ def mutated(rng: random.Random, data: bytes) -> bytes:
         else:
             del found[at:]
     return bytes(found[: 1 << 16])
+
+
+_HOW_OFTEN, _ODD_BYTES = (0, 1, 1, 2, 4, 8), (0, 1, 127, 128, 255)
 
 
 def text_mutated(rng: random.Random, text: str) -> str:
@@ -302,25 +305,35 @@ def nested(rng: random.Random, kind: Any) -> bytes:
     """A message in a field of itself, or in one that has the shape of one, very deep."""
     fields = [f for f in kind.DESCRIPTOR.fields if f.message_type is not None]
     number = rng.choice(fields).number if fields else rng.randrange(1, 30)
+    return _nested(number, rng.choice((10, 90, 99, 100, 101, 102, 300, 3000)))
+
+
+@lru_cache(maxsize=512)
+def _nested(number: int, depth: int) -> bytes:
     tag, data = varint(number << 3 | 2), b""
-    for _ in range(rng.choice((10, 90, 101, 300, 3000))):
+    for _ in range(depth):
         data = tag + varint(len(data)) + data
     return data
 
 
-def wire_bytes(rng: random.Random, kind: Any) -> bytes:
-    """Bytes for a message of that kind: right, wrong here and there, or not at all."""
+def wire_bytes(rng: random.Random, kind: Any, base: bytes | None = None) -> bytes:
+    """Bytes for a message of that kind: right, wrong here and there, or not at all.
+
+    base: of a message to begin with; None: a new one.
+    """
     chance = rng.random()
     if chance < 0.02:
         return rng.randbytes(rng.choice((0, 1, 2, 10, 100, 1000)))
     if chance < 0.04:
         return nested(rng, kind)
-    data: bytes = random_message(rng, kind, 0, rng.choice((0.2, 0.6, 0.9))).SerializeToString()
+    data = base if base is not None else b""
+    if base is None:
+        data = random_message(rng, kind, 0, rng.choice((0.2, 0.6, 0.9))).SerializeToString()
     if chance < 0.10:
         return data + unknown_fields(rng)
     if chance < 0.102:
         return oversize(rng, kind)
-    return data if chance < 0.45 else mutated(rng, data)
+    return data if chance < (0.45 if base is None else 0.2) else mutated(rng, data)
 
 
 def oversize(rng: random.Random, kind: Any) -> bytes:

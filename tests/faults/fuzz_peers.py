@@ -67,7 +67,6 @@ def _plan_and_frames() -> tuple[Any, list[bytes]]:
 
     plan = compile_graph(parse_graph(GRAPH), JobConfig("far"), Cluster(2))
     own, other = Mirrors(plan, 0, make_mirrors(plan, 0)), Mirrors(plan, 1, make_mirrors(plan, 1))
-    near, far = socket.socketpair()
     frames = []
     with socket.create_server(("127.0.0.1", 0)) as server:
         near = socket.create_connection(server.getsockname())

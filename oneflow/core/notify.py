@@ -6,6 +6,8 @@ import socket
 
 from oneflow.core.log import get_logger
 
+WAIT_S = 0.2
+
 log = get_logger(__name__)
 
 
@@ -16,6 +18,7 @@ def notify(address: str, state: str) -> None:
     target = "\0" + address[1:] if address.startswith("@") else address
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as line:
+            line.settimeout(WAIT_S)  # who does not read must not hold up a loop that others watch
             line.sendto(state.encode(), target)
     except OSError as error:
-        log.warning("cannot tell systemd %r: %s", state, error)
+        log.warning("cannot tell systemd %r: %s", state, error.strerror or error)

@@ -31,7 +31,7 @@ LINE = re.compile(r'oneflow: job=\S+ attempt=\d+ state=\S+ reason=\S+ .*exit=\d+
 NOBODYS_FAULT = ("PREEMPTED", "RENDEZVOUS_TIMEOUT")
 """Reasons that no rank is to blame for."""
 CODES_OF = {"NODE_LOST": 137, "PREEMPTED": 143, "HANG": 80, "PEER_LOST": 85}
-DAEMON_NAMED = re.compile(r"daemon rig/cpu:\d")
+DAEMON_NAMED = re.compile(r"daemon \w+/cpu:\d")
 
 Before = dict[str, tuple[int, Usage]]
 

@@ -126,7 +126,8 @@ def play(rig: HostsRig, scene: Scene, jobs: Path, wanted: Bits, number: int) -> 
         joined = [d for d, epoch in _epochs(rig).items() if epoch > epochs[d]]
         if scene.given_up and not joined:
             raise RigError("who was given up is still the one it was")
-        always(rig, watcher, record, before, shm, str(jobs / "stages.job"))
+        job_file = str(jobs / "stages.job")
+        always(rig, watcher, record, before, shm, job_file, (f"n{FIRST}", f"n{SECOND}"))
     except (RigError, OneFlowError, OSError) as error:
         outcome.error = f"{type(error).__name__}: {error}"
     outcome.seconds = time.monotonic() - started

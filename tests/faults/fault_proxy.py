@@ -32,6 +32,7 @@ class Faults:
 
     jitter_s: at most so much more than delay_s.  stall: nothing follows for stall_s.  loss: late
     by one resending.  cut: the connection is reset.  truncate: in the middle of the frame.
+    intact: so many bytes at a frame's beginning keep their bits.
     kinds: the frames that are meant; none: all but what opens a connection.  first: so many
     frames of a direction pass unharmed.  directions: which are.  nbytes_per_s: 0: no bound.
     limit: so many faults in all, of those that are not about time.
@@ -53,6 +54,7 @@ class Faults:
     directions: tuple[str, ...] = (UP, DOWN)
     nbytes_per_s: float = 0.0
     limit: int = 1 << 30
+    intact: int = 9
 
 
 @dataclass
@@ -338,7 +340,8 @@ class _Way:
 
     def _flipped(self, data: bytes) -> bytes:
         """One bit of what the frame carries, or of its head if it carries nothing."""
-        start = 9 if len(data) > 9 else 0
+        intact = self._proxy.faults.intact
+        start = intact if len(data) > intact else 0
         at = self._rng.randrange(start, len(data))
         return data[:at] + bytes([data[at] ^ 1 << self._rng.randrange(8)]) + data[at + 1 :]
 

@@ -46,6 +46,10 @@ _NAMES = {
 }
 
 
+_ZIP_ERRORS = (zipfile.BadZipFile, KeyError, ValueError, OSError, EOFError, RuntimeError)
+"""What `zipfile` says of archives that are none; RuntimeError: encrypted, or of no known form."""
+
+
 def refuse(name: Any) -> CheckpointError:
     return CheckpointError(
         f"load: the file asks for {name}, which is not read from files: only containers, numbers, "
@@ -58,7 +62,7 @@ def load_torch(data: bytes) -> Any:
     try:
         archive = zipfile.ZipFile(io.BytesIO(data))
         names = archive.namelist()
-    except zipfile.BadZipFile as error:
+    except _ZIP_ERRORS as error:
         raise CheckpointError("load: the zip file is damaged") from error
     roots = [n[: -len("data.pkl")] for n in names if n.endswith("data.pkl")]
     if len(roots) != 1:
@@ -106,7 +110,9 @@ def _member(archive: zipfile.ZipFile, name: str, limit: int) -> bytes:
         if info.compress_type != zipfile.ZIP_STORED or info.file_size > limit:
             raise CheckpointError(f"load: {name} is compressed or larger than its archive")
         return archive.read(info)
-    except (KeyError, zipfile.BadZipFile) as error:
+    except CheckpointError:
+        raise
+    except _ZIP_ERRORS as error:
         raise CheckpointError(f"load: {name} is missing or damaged") from error
 
 

@@ -12,6 +12,7 @@ import math
 import os
 import struct
 import tempfile
+import tokenize
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Sequence
@@ -32,6 +33,12 @@ Array = np.ndarray[Any, Any]
 MAX_NPY_HEADER = 10_000
 CSV_ROWS_AT_ONCE = 4096
 MAX_CSV_FIELD = 1 << 16
+_FILE_ERRORS = (
+    OSError, OneFlowError, ValueError, KeyError, EOFError, RuntimeError, zipfile.BadZipFile,
+    zlib.error, csv.Error, struct.error, SyntaxError, tokenize.TokenError, TypeError, OverflowError,
+)  # fmt: skip
+"""What NumPy, `zipfile` and `csv` say of files that are not what their names say."""
+
 _LOCAL = struct.Struct("<4s5H3I2H")
 _COPY_NBYTES = 1 << 20
 
@@ -81,7 +88,7 @@ def _open(kind: str, column: Column, access: Access, inside: Any) -> Array:
         return _OPENERS[kind](path, column, access)
     except JobFileError:
         raise
-    except (OSError, OneFlowError, ValueError, KeyError, zipfile.BadZipFile, zlib.error) as error:
+    except _FILE_ERRORS as error:
         where = column.path or "the job file"
         raise JobFileError(f"data column {column.name!r}: {where}: {error}") from error
 

@@ -891,3 +891,105 @@ def _variables(checkpoint: Checkpoint) -> Any:
         )
         for name, a in checkpoint.arrays.items()
     }
+
+
+# ---- checkpoints of other programs ---------------------------------------------------------------
+
+TORCH_PICKLE = (
+    b"\x80\x02}q\x00X\x01\x00\x00\x00wq\x01ctorch._utils\n_rebuild_tensor_v2\nq\x02((X\x07\x00\x00"
+    b"\x00storageq\x03ctorch\nFloatStorage\nq\x04X\x01\x00\x00\x000q\x05X\x03\x00\x00\x00cpuq\x06"
+    b"K\x06tq\x07QK\x00K\x02K\x03\x86q\x08K\x03K\x01\x86q\t\x89ccollections\nOrderedDict\nq\n)R"
+    b"q\x0btq\x0cRq\rs."
+)
+"""{"w": a tensor of 2 rows and 3 columns}, as PyTorch's `save` pickles it."""
+
+
+def fuzz_foreign(verdict: Verdict, seeds: range) -> None:
+    """Pickles that are read without running them: of PyTorch in a zip file, and of upstream."""
+    import pickle
+
+    from oneflow.core.errors import CheckpointError
+    from oneflow.io.foreign import load_torch, load_upstream
+
+    plain = {"protocol_version": 1, "oneflow": "0.9", "data": {"a": [1, 2.5, (None, b"x")]}}
+    others = [pickle.dumps(plain, protocol) for protocol in range(5)]
+    for seed in watched(seeds):
+        rng = random.Random(seed)
+        with judged(verdict, seed, (CheckpointError,)):
+            if seed % 2:
+                load_upstream(_pickle_mutated(rng, rng.choice(others)))
+            else:
+                load_torch(_torch_file(rng))
+
+
+def _pickle_mutated(rng: random.Random, data: bytes) -> bytes:
+    """Opcodes put in, or bytes changed."""
+    if rng.random() < 0.5:
+        return mutated(rng, data)
+    codes = (b"}", b"]", b"(", b"t", b"R", b"b", b"s", b"u", b"a", b"e", b"0", b"2", b"Q", b"\x85",
+             b"\x93", b"\x81", b"h\x00", b"h\xff", b"q\x01", b"K\x07", b"J\xff\xff\xff\x7f",
+             b"cos\nsystem\n", b"ctorch\nSize\n", b"cnumpy\ndtype\n", b"X\xff\xff\xff\x7f",
+             b"\x8a\xff" + b"\xff" * 255, b"L" + b"9" * 5000 + b"L\n", b"(" * 3000, b"]" * 3000,
+             b"]\x85" * 3000)  # fmt: skip
+    for _ in range(rng.choice((1, 2, 4))):
+        at = rng.randrange(len(data) + 1)
+        data = data[:at] + rng.choice(codes) + data[at + rng.choice((0, 0, 1, 3)) :]
+    return data
+
+
+def _torch_file(rng: random.Random) -> bytes:
+    chance = rng.random()
+    content = _pickle_mutated(rng, TORCH_PICKLE) if chance < 0.7 else TORCH_PICKLE
+    storage = bytes(24) if chance < 0.8 else rng.choice((b"", bytes(23), bytes(1000)))
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        archive.writestr("x/data.pkl", content)
+        archive.writestr("x/data/0", storage)
+        archive.writestr("x/version", "3\n")
+    data = buffer.getvalue()
+    return mutated(rng, data) if chance > 0.9 else data
+
+
+# ---- files of data -------------------------------------------------------------------------------
+
+
+def fuzz_data(verdict: Verdict, seeds: range) -> None:
+    """What the data of a job may be in; what is taken can be read to its last row."""
+    from oneflow.jobs.description import Column
+    from oneflow.jobs.errors import JobFileError
+    from oneflow.jobs.sources import Access, open_columns
+
+    with scratch() as folder:
+        files = _data_files(folder)
+        for seed in watched(seeds):
+            rng = random.Random(seed)
+            kind, data, keys = files[seed % len(files)]
+            path = folder / "x"
+            path.write_bytes(mutated(rng, data))
+            dtype = rng.choice(("float32", "float32", "int64", "object", ""))
+            shape = rng.choice(((3,), (3,), (), (0,), (2**40,)))
+            column = Column(name="x", dtype=dtype, shape=shape, path=str(path), keys=keys)
+            with judged(verdict, seed, (JobFileError,)):
+                found = open_columns(kind, (column,), Access((folder,), folder))
+                found["x"].sum()
+
+
+def _data_files(folder: Path) -> list[tuple[str, bytes, tuple[str, ...]]]:
+    """Kind, content and names of what is read there, of every kind."""
+    import numpy as np
+
+    from oneflow.io.container import Writer
+
+    array = np.arange(12, dtype=np.float32).reshape(4, 3)
+    found = []
+    for number, save in enumerate((np.savez, np.savez_compressed)):
+        save(folder / f"{number}.npz", x=array)
+        found.append(("npz", (folder / f"{number}.npz").read_bytes(), ("x",)))
+    np.save(folder / "x.npy", array)
+    found.append(("npy", (folder / "x.npy").read_bytes(), ()))
+    buffer = io.BytesIO()
+    Writer(buffer, {"x": (array.dtype, array.shape)}, {}).add("x", array)
+    found.append(("safetensors", buffer.getvalue(), ("x",)))
+    found.append(("csv", b'a,b,c\n1,2,3\n4,5.5,"6"\n', ("a", "b", "c")))
+    found.append(("raw", array.tobytes(), ()))
+    return found

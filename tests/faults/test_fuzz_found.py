@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import socket
 import threading
+import zipfile
 from collections.abc import Iterator
 from typing import Any
 
 import grpc
+import numpy as np
 import pytest
 from click.testing import CliRunner
 from fuzz_peers import job_scheduler
@@ -22,12 +25,23 @@ from oneflow.cluster.toml import read_toml
 from oneflow.core.config import split_address
 from oneflow.core.control_channel import resolve
 from oneflow.core.device import Device
-from oneflow.core.errors import ConfigError, DeviceError, GraphError, PlacementError, ProtocolError
+from oneflow.core.errors import (
+    CheckpointError,
+    ConfigError,
+    DeviceError,
+    GraphError,
+    PlacementError,
+    ProtocolError,
+)
 from oneflow.core.graph_text import parse_attrs, parse_graph
 from oneflow.core.http_server import PageHandler, PageServer
 from oneflow.core.placement import Placement, parse_placement
 from oneflow.core.sbp import parse_sbp
 from oneflow.core.tensor_type import parse_type
+from oneflow.io.foreign import load_torch
+from oneflow.jobs.description import Column
+from oneflow.jobs.errors import JobFileError
+from oneflow.jobs.sources import Access, open_columns
 from oneflow.protos import cluster_pb2 as pb
 from oneflow.scheduler.cluster.logs import Wanted
 from oneflow.scheduler.jobs.specs import record_from_proto
@@ -115,6 +129,45 @@ def test_offsets_of_odd_digits(name: str) -> None:
         Wanted.parse(pb.LogsRequest(offsets={name: 1}))
 
 
+# ---- files ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("at", [b"(4, 3", b"{'descr'"])
+def test_a_header_of_npy_that_is_cut(tmp_path: Any, at: bytes) -> None:
+    """NumPy reads it with Python's tokenizer, whose error is its own."""
+    path = tmp_path / "x.npy"
+    np.save(path, np.zeros((4, 3), np.float32))
+    path.write_bytes(path.read_bytes().replace(b")", b"(").replace(at, b"(" * len(at)))
+    column = Column(name="x", dtype="float32", shape=(3,), path=str(path))
+    with pytest.raises(JobFileError):
+        open_columns("npy", (column,), Access())
+
+
+def zip_with(field: int, value: bytes) -> bytes:
+    """An archive whose first record of the directory has another value."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        archive.writestr("x/data.pkl", b"N.")
+    data = bytearray(buffer.getvalue())
+    at = data.find(b"PK\1\2") + field
+    data[at : at + len(value)] = value
+    return bytes(data)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        zip_with(6, b"\xff\0"),  # needs version 25.5 of the format
+        zip_with(8, b"\1\0"),  # encrypted
+        zip_with(42, b"\xff\xff\0\0"),  # its entry lies beyond the file
+        zip_with(0, b"PK\1\2")[:-6] + b"\xff\xff\xff\x7f\0\0",  # so does its directory
+    ],
+)
+def test_zip_files_that_are_none(data: bytes) -> None:
+    with pytest.raises(CheckpointError):
+        load_torch(data)
+
+
 # ---- the command line ----------------------------------------------------------------------------
 
 
@@ -153,6 +206,9 @@ class _Nothing:
 
     def __iter__(self) -> Iterator[Any]:
         return iter(())
+
+    def initial_metadata(self) -> tuple[()]:
+        return ()
 
     def cancel(self) -> None:
         """It is over anyway."""

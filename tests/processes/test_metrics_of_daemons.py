@@ -59,6 +59,7 @@ class Run:
             self.job, self.pages = job.id, pages_of(local)
             wait_until(lambda: self.page(0).total("oneflow_collective_bytes_total") > 0)
             self.busy = [self.page(rank) for rank in (0, 1)]
+            self.top = local.run("top", "--once").stdout
             job.cancel()
             job.wait(WAIT_S)
             self.losses = [p.values["loss"] for p in job.metrics(follow=False)]
@@ -138,6 +139,11 @@ def test_actors_and_registers_are_those_of_this_moment(run: Run) -> None:
         assert after.value("oneflow_device_memory_peak_bytes") > 0
         alone = after.value("oneflow_host_memory_bytes", kind="rss")
         assert page.value("oneflow_host_memory_bytes", kind="rss") > alone > 0
+
+
+def test_top_shows_daemons_jobs_and_who_waits_for_what(run: Run) -> None:
+    for wanted in ("cpu:0", "cpu:1", run.job, "RUNNING", "waits now"):
+        assert wanted in run.top, wanted
 
 
 def test_waits_have_causes(run: Run) -> None:

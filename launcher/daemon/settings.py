@@ -88,10 +88,14 @@ class DaemonSettings:
     limits: JobLimits = field(default_factory=JobLimits)
     env: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
 
+    def __post_init__(self) -> None:
+        """Ranks and workers start in folders of their own, where a relative path means another."""
+        object.__setattr__(self, "state_dir", self.state_dir.absolute())
+
     @property
     def jobs_dir(self) -> Path:
         """Where each job has its folder."""
-        return (self.state_dir / "jobs").absolute()
+        return self.state_dir / "jobs"
 
     @property
     def id(self) -> str:

@@ -144,3 +144,12 @@ def test_messages_become_events() -> None:
 def test_a_job_id_is_no_path(job_id: str) -> None:
     with pytest.raises(ProtocolError):
         key_of(pb.AttemptId(job_id=job_id))
+
+
+def test_a_relative_state_folder_means_the_one_at_the_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ranks and warm workers start elsewhere."""
+    monkeypatch.chdir(tmp_path)
+    found = DaemonSettings(device="cpu:0", scheduler="127.0.0.1:1", state_dir=Path("d0"))
+    assert found.state_dir == tmp_path / "d0" and found.jobs_dir == tmp_path / "d0" / "jobs"

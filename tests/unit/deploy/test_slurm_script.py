@@ -1,0 +1,52 @@
+"""What deploy/slurm/oneflow.sbatch tells its daemons, with programs in the place of ours and
+Slurm's."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+SCRIPT = Path(__file__).resolve().parents[3] / "deploy" / "slurm" / "oneflow.sbatch"
+OTHERS = ("oneflow", "scancel", "squeue", "scontrol")
+SRUN = '#!/bin/sh\nprintf %s "$ONEFLOW_DATA_ROOTS" > "$SAID"\n'
+
+pytestmark = pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
+
+
+def said_roots(folder: Path, **more: str) -> list[str]:
+    """ONEFLOW_DATA_ROOTS as the tasks get it."""
+    programs = folder / "bin"
+    programs.mkdir()
+    for name in OTHERS:
+        (programs / name).write_text("#!/bin/sh\nexit 0\n")
+    (programs / "srun").write_text(SRUN)
+    for program in programs.iterdir():
+        program.chmod(0o755)
+    env = {
+        "PATH": f"{programs}:{os.environ['PATH']}",
+        "SAID": str(folder / "said"),
+        "SLURM_SUBMIT_DIR": str(folder),
+        "SLURM_JOB_ID": "7",
+        "SLURM_JOB_NUM_NODES": "1",
+        **more,
+    }
+    done = subprocess.run(
+        ["bash", str(SCRIPT), "x.job"], env=env, capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    return (folder / "said").read_text().split(":")
+
+
+def test_jobs_may_use_the_checkpoints_and_nothing_where_keys_are(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    base = tmp_path / ".oneflow" / "7"
+    assert said_roots(tmp_path / "a", SLURM_SUBMIT_DIR=str(tmp_path)) == [f"{base}/checkpoints"]
+
+
+def test_folders_of_the_user_stay(tmp_path: Path) -> None:
+    found = said_roots(tmp_path, ONEFLOW_DATA_ROOTS="/data:/more")
+    assert found == ["/data", "/more", f"{tmp_path}/.oneflow/7/checkpoints"]

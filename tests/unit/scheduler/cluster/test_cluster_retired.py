@@ -41,5 +41,5 @@ def test_it_is_audited_with_the_checkpoint_that_goes_with_it(
         ("old", "it ended long ago", ""),
         ("lost", "too many", "/ckpt/step-9"),
     ]
-    warned = [r.getMessage() for r in caplog.records if r.levelno == logging.WARNING]
-    assert len(warned) == 1 and "step 9 (/ckpt/step-9) goes with it" in warned[0]
+    warned = {r.getMessage() for r in caplog.records if r.levelno == logging.WARNING}
+    assert len(warned) == 1 and "step 9 (/ckpt/step-9) goes with it" in warned.pop()

@@ -112,6 +112,8 @@ def _add_all(tar: tarfile.TarFile, folder: Path) -> None:
         raise ArchiveError(f"--working-dir {str(folder)!r}: {error}") from None
     for path in _walk(folder, "", rules):
         info = tar.gettarinfo(path, arcname=str(path.relative_to(folder)))
+        if info is not None and info.islnk():  # another name of a file: sent as a file, as any
+            info.type, info.linkname, info.size = tarfile.REGTYPE, "", path.stat().st_size
         if info is None or not (info.isfile() or info.isdir() or info.issym()):
             continue  # sockets and pipes are of no use elsewhere
         count, total = count + 1, total + info.size

@@ -193,7 +193,7 @@ class Daemon:
             return []
         self._forget()
         said = SayPrepared(event.key, error=event.error, reason=event.reason)
-        return [said, *self._leave_if_over()]
+        return [Drop(event.key), said, *self._leave_if_over()]
 
     def _start(self, event: StartTold) -> list[Action]:
         key = event.key

@@ -25,7 +25,7 @@ PIECE_NBYTES = 64 << 10
 WAIT_S = 5.0  # a daemon waits so long for new bytes
 ANSWER_S = 15.0  # and has so long beyond that to answer
 PAUSE_S = 0.25
-GONE_S = 15.0  # a node that is away for so long after the end is not waited for
+GONE_S = 15.0  # a node that is away, or says nothing, for so long after the end is not waited for
 MAX_AHEAD = 32  # pieces that wait for a slow client
 MAX_RANKS = 4096
 MAX_SINCE = 1e12
@@ -177,7 +177,7 @@ class LogRelay:
     ) -> str:
         """One stream of one rank, to its end. Returns why it is not whole, or ""."""
         offset = wanted.offsets.get((attempt, place.rank, stream), 0)
-        heard_at = time.monotonic()
+        heard_at = news_at = time.monotonic()
         while True:
             is_live = self._is_live(job_id, attempt)  # before the look: nothing comes after it
             waits = is_live and wanted.follow
@@ -191,11 +191,14 @@ class LogRelay:
                 continue
             heard_at = time.monotonic()
             offset = max(offset, data.piece.offset + len(data.piece.data))
+            if is_live or data.piece.data:
+                news_at = heard_at
+            is_over = not is_live and (data.is_closed or heard_at - news_at > GONE_S)
             if data.piece.data:
                 await pieces.put(data.piece)
-            elif not wanted.follow or (not is_live and data.is_closed):
+            elif not wanted.follow or is_over:
                 return ""
-            elif data.is_closed:  # not begun here yet, or over before the others
+            elif data.is_closed or not is_live:  # not begun here yet, or over before the others
                 await asyncio.sleep(PAUSE_S)
 
     async def _ask(

@@ -279,6 +279,13 @@ def test_a_job_that_fails_gives_its_own_code(
     assert log is not None and Path(log[1]).exists()
 
 
+def test_a_program_that_is_not_there_is_not_waited_for(local: LocalTest) -> None:
+    done = local.run("job", "submit", "--wait", "--", "/nonexistent")
+    assert done.returncode == 78
+    assert "reason=UNSATISFIABLE" in last_line(done)
+    assert "/nonexistent" in last_line(done)
+
+
 def test_words_of_a_program_see_no_shell(local: LocalTest) -> None:
     script = local.script("words.py", "print(sys.argv[1:])")
     words = ["a b", "$HOME", "; echo no", "--devices", "--"]

@@ -313,6 +313,7 @@ def test_what_cannot_be_prepared_says_why(
     found = scheduler.prepare(attempt(), spec)
     assert found.reason == reason
     assert words in found.error
+    assert scheduler.read_log(attempt(), "stdout", 0).is_closed
 
 
 def test_a_signal_drains_the_daemon(

@@ -1,6 +1,4 @@
-"""Who waits for something that does not happen yet, for longer than a scheduler may be away, outlives
-its restart.
-"""
+"""Who waits for longer than a scheduler may be away, and hears nothing, outlives its restart."""
 
 from __future__ import annotations
 

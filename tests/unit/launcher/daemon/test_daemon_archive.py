@@ -58,6 +58,18 @@ def test_what_goes_in_comes_out(tmp_path: Path) -> None:
     assert not list(tmp_path.glob(".out*"))
 
 
+def test_files_with_several_names_come_out_under_each(tmp_path: Path) -> None:
+    """As package managers and `cp -l` make them."""
+    source, same = tree(tmp_path / "source"), tree(tmp_path / "same")
+    for name in ("a.py", "pkg/z.py"):
+        (source / name).hardlink_to(source / "train.py")
+        (same / name).write_bytes((same / "train.py").read_bytes())
+    assert pack(source, tmp_path / "archive") == pack(same, tmp_path / "other")
+    unpack(tmp_path / "archive", tmp_path / "out")
+    for name in ("a.py", "pkg/z.py", "train.py"):
+        assert (tmp_path / "out" / name).read_bytes() == (source / "train.py").read_bytes()
+
+
 def test_the_same_files_have_the_same_digest(tmp_path: Path) -> None:
     first, second = tree(tmp_path / "a"), tree(tmp_path / "b")
     os.utime(second / "train.py", (1, 1))

@@ -176,7 +176,7 @@ def test_what_cannot_be_gathered_can_be_tried_again() -> None:
     daemon = Daemon()
     live(daemon, Welcomed(1), PrepareTold(KEY, "work"))
     said = live(daemon, NotGathered(KEY, "no such program", "UNSATISFIABLE"))
-    assert said == [SayPrepared(KEY, 0, "no such program", "UNSATISFIABLE")]
+    assert said == [Drop(KEY), SayPrepared(KEY, 0, "no such program", "UNSATISFIABLE")]
     assert live(daemon, PrepareTold(KEY, "work")) == [Gather(KEY, "work")]
 
 

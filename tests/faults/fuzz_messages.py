@@ -126,7 +126,7 @@ def receivers() -> dict[str, Callable[[Any], Any]]:
         "Infer": request,
         "Hello": wire.joined,
         "DaemonMessage": daemon_says,
-        "SchedulerMessage": daemon_wire.event_of,
+        "SchedulerMessage": scheduler_says,
         "Progress": progress,
         "Graph": graph,
         "Plan": plan,
@@ -167,6 +167,35 @@ def _about_what_runs(message: Any) -> None:
     content = getattr(message, message.WhichOneof("kind"))
     if hasattr(content, "id"):
         content.id.job_id, content.id.attempt, content.id.rank = "j1", 1, 0
+
+
+def scheduler_says(message: Any) -> None:
+    """A daemon's mind takes it, at rest and with a rank that runs."""
+    from oneflow.launcher.daemon.daemon import Daemon
+    from oneflow.launcher.daemon.events import (
+        AttemptKey,
+        Gathered,
+        Launched,
+        PrepareTold,
+        StartTold,
+        Welcomed,
+    )
+    from oneflow.launcher.daemon.wire import event_of
+    from oneflow.protos import cluster_pb2 as pb
+
+    event = event_of(message)
+    if event is None:
+        return
+    key = AttemptKey("j1", 1, 0)
+    at_work = (
+        Welcomed(3), PrepareTold(key, pb.Prepare()), Gathered(key, 5000),
+        StartTold(key, "127.0.0.1", 5000), Launched(key, 77),
+    )  # fmt: skip
+    for history in ((), (Welcomed(3),), at_work):
+        daemon = Daemon()
+        for earlier in (*history, event):
+            daemon.step(earlier, NOW_S)
+        daemon.running()
 
 
 def a_table() -> Any:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import os
 import random
 import sys
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -42,8 +43,9 @@ VALUES = (
 @cache
 def readers() -> list[tuple[str, Callable[[str], Any]]]:
     """A good text, and who reads it."""
-    from oneflow.cluster.durations import parse_duration
+    from oneflow.cluster.durations import parse_duration, parse_moment
     from oneflow.cluster.settings import load_settings
+    from oneflow.cluster.sizes import parse_size
     from oneflow.core.config import Config, split_address
     from oneflow.core.device import Device
     from oneflow.core.dtype import dtype_of
@@ -81,6 +83,8 @@ def readers() -> list[tuple[str, Callable[[str], Any]]]:
         ("me@host", check_name),
         ("oft_0123456789abcdef", lambda t: token_from({"ONEFLOW_AUTH_TOKEN": t}, Path("/x"))),
         ("axis=1, keep=True, dtype=float32, name='x'", parse_attrs),
+        ("512MiB", parse_size),
+        ("2026-11-21T06:11:19Z", parse_moment),
         (GRAPH, parse_graph),
     ]
     for name, text in VARIABLES.items():
@@ -90,6 +94,20 @@ def readers() -> list[tuple[str, Callable[[str], Any]]]:
     return found
 
 
+def _launch(text: str) -> Any:
+    """The launcher's own words; argparse ends what it does not understand with 2."""
+    from oneflow.launcher.flags import parse
+
+    with redirect_stderr(io.StringIO()), redirect_stdout(io.StringIO()):
+        try:
+            return parse(text.split(), {})
+        except SystemExit as error:
+            if error.code not in (0, 2):
+                raise
+    return None
+
+
+LAUNCH = "--nproc_per_node 2 --master_port=29500 --max_restarts 1 x.py a b"
 GRAPH = """graph g pieces=1 {
   %0: float32[4, 6] S(0) = input(; name='x') @cpu[0, 1]
   %1: float32[4, 6] ? = relu(%0) @cpu[0, 1]
@@ -144,6 +162,8 @@ def fuzz_texts(verdict: Verdict, seeds: range) -> None:
             if rng.random() < 0.1:
                 text, read = rng.choice(((CLUSTER_TOML, _settings), (JOB_TOML, _job)))
                 read = _from_file(path, read)
+            if rng.random() < 0.002:  # argparse takes its time
+                text, read = LAUNCH, _launch
             for _ in range(rng.choice((1, 1, 2))):
                 text = text_mutated(rng, text)
             if rng.random() < 0.05:

@@ -243,7 +243,7 @@ def main() -> int:
 def _served(args: argparse.Namespace, setting: Setting) -> list[Verdict]:
     folder = setting.folder / "rig"
     folder.mkdir()
-    rig = fault_servers.started(folder)
+    rig = fault_servers.started(folder, setting.folder / "tiny.job")
     try:
         return fuzz_served(args.inputs, args.seed, args.only, Setting(setting.folder, rig))
     finally:

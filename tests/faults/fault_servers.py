@@ -4,6 +4,7 @@ clients; while another client asks for its status all the time.
 
 from __future__ import annotations
 
+import math
 import random
 import selectors
 import socket
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import grpc
+import numpy as np
 from fault_rig import Rig, until
 from fuzz_inputs import (
     WORDS,
@@ -33,6 +35,7 @@ from fuzz_peers import Call, feed_calls
 from oneflow.core.config import split_address
 from oneflow.core.control_channel import TOKEN_KEY, channel_options
 from oneflow.protos import cluster_pb2 as pb
+from oneflow.scheduler.jobs.records import JobState
 from oneflow.scheduler.jobs.tokens import read_token_file
 
 SKIPPED = {"Shutdown"}  # it would do what it says
@@ -54,8 +57,10 @@ class UndeclaredError(Exception):
     """An answer that means a defect of ours."""
 
 
-def started(folder: Path) -> Rig:
-    """A cluster whose daemons listen too. `done` is a job that has ended, `waits` never starts."""
+def started(folder: Path, job_file: Path) -> Rig:
+    """A cluster whose daemons listen too. `done` is a job that has ended, `waits` never starts,
+    `serves` answers requests. job_file: of tiny_job.
+    """
     cluster = Rig(folder, armed=False)
     for number in range(2):
         health = f"unix:{folder}/health{number}"
@@ -66,7 +71,17 @@ def started(folder: Path) -> Rig:
     code = "print('out'); import sys; print('err', file=sys.stderr)"
     submit_script(["python3", "-c", code], job_id="done", working_dir="").wait(60)
     submit_script(["python3", "-c", ""], job_id="waits", devices=64, working_dir="")
+    serves = cluster.client().submit(job_file, job_id="serves", devices=1)
+    until(lambda: serves.status().state is JobState.RUNNING, "it serves")
+    _answers(cluster)
     return cluster
+
+
+def _answers(rig: Rig) -> None:
+    """The inference job does."""
+    found = rig.client().job("serves").run({"x": np.ones((4, 3), np.float32)})
+    if next(iter(found.values())).shape != (4, 2):
+        raise UndeclaredError("a request has another answer than it should")
 
 
 # ---- the cluster meanwhile -----------------------------------------------------------------------
@@ -131,6 +146,7 @@ def _still_serves(rig: Rig, verdict: Verdict) -> None:
         verdict.blame(f"{_num_up(rig)} daemons are up")
     if rig.client().job("done").status().exit_code:
         verdict.blame("a job that had ended well has not any more")
+    _answers(rig)
     for path, code in (("healthz", 200), ("readyz", 200), ("metrics", 200)):
         with urllib.request.urlopen(f"http://{status.metrics_address}/{path}", timeout=20) as page:
             if page.status != code:
@@ -212,6 +228,8 @@ def _make_sense(rng: random.Random, message: Any, method: str) -> None:
     """So much that it gets past the first check."""
     if hasattr(message, "job_id"):
         message.job_id = rng.choice(IDS)
+    if method == "Infer" and rng.random() < 0.8:
+        _make_request(rng, message)
     if method in ("Remove", "Cancel", "Restart", "Submit"):
         message.job_id = rng.choice(("nobody", "../x", *(f"fuzz{n}" for n in range(20))))
     if method == "Drain":
@@ -225,6 +243,18 @@ def _make_sense(rng: random.Random, message: Any, method: str) -> None:
         message.filters.clear()
         key = rng.choice(("state", "name", "owner", "kind", "x"))
         message.filters[key] = rng.choice(("running", "SUCCEEDED,FAILED", "x", ",", "\u00e9" * 900))
+
+
+def _make_request(rng: random.Random, message: Any) -> None:
+    """To the job that answers: mostly of the shape that it takes."""
+    message.job_id = "serves"
+    message.timeout_s = rng.choice((0.0, 1.0, 10.0, -1.0, float("nan")))
+    shape = rng.choice(((4, 3), (1, 3), (9, 3), (0, 3), (4, 2), (2**40, 3), (3,)))
+    nbytes = 4 * math.prod(shape) if math.prod(shape) < 1000 else 12
+    dtype = rng.choice(("float32", "float32", "float32", "float64", "object", ""))
+    del message.inputs[rng.choice((0, 0, 0, 1)) :]
+    tensor = message.inputs.add(name=rng.choice(("x", "x", "x", "y", "")), dtype=dtype, shape=shape)
+    tensor.data = rng.randbytes(nbytes + rng.choice((0, 0, 0, 1)))
 
 
 def _make_submittable(rng: random.Random, message: Any) -> None:

@@ -48,7 +48,7 @@ def test_the_checkpoint_that_is_broken_is_a_right_one(tmp_path: Path) -> None:
 
 
 def test_a_cluster_that_is_fed_nonsense_goes_on_serving(setting: Setting, tmp_path: Path) -> None:
-    rig = fault_servers.started(tmp_path)
+    rig = fault_servers.started(tmp_path, setting.folder / "tiny.job")
     try:
         for verdict in fuzz_served(SERVED, 1, "", Setting(setting.folder, rig), scale=0.02):
             assert not verdict.bad, f"{verdict.name}: {verdict.bad[:5]}"

@@ -106,7 +106,7 @@ class Daemon:
         self._stop_why: tuple[str, str] | None = None  # reason, cause; None: nobody stopped it
         self._exit: ProcessExited | None = None
         self._still: StoodStill | None = None
-        self._seen_at = 0.0
+        self._failed_at = 0.0
         self._now = 0.0
 
     def step(self, event: Event, now: float) -> list[Action]:
@@ -180,7 +180,7 @@ class Daemon:
         self._port = self._pid = 0
         self._last = SayProgress(key)
         self._stop_why = self._exit = self._still = None
-        self._seen_at = 0.0
+        self._failed_at = 0.0
 
     def _gathered(self, event: Gathered) -> list[Action]:
         if event.key != self.key or self.phase is not Phase.PREPARING:
@@ -284,12 +284,12 @@ class Daemon:
         if self.is_leaving:  # it would have gone on, maybe
             return [EndTree(event.key, 0.0)]
         self._still, self.phase = event, Phase.STOPPING
-        return [*self._failing(), EndTree(event.key, 0.0)]
+        return [*self._failing(event.since_s), EndTree(event.key, 0.0)]
 
-    def _failing(self) -> list[Action]:
+    def _failing(self, since_s: float = 0.0) -> list[Action]:
         if self.key is None or self._is_fenced:
             return []
-        self._seen_at = self._now
+        self._failed_at = self._now - since_s
         return [SayFailing(self._end_of(TreeEnded(self.key)))]
 
     def _tree_ended(self, event: TreeEnded) -> list[Action]:
@@ -314,8 +314,8 @@ class Daemon:
         if event.num_left:
             cause = f"{cause}; {event.num_left} of its processes cannot be killed"
         code, step = found.exit_code, self._last.step
-        pid, seen_at = found.pid, self._seen_at
-        return SayExited(event.key, code, reason, cause, step, pid, self.is_leaving, seen_at)
+        pid, failed_at = found.pid, self._failed_at
+        return SayExited(event.key, code, reason, cause, step, pid, self.is_leaving, failed_at)
 
     def _note_end(self, end: SayExited) -> SayExited:
         self.ends[end.key] = end

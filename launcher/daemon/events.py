@@ -135,7 +135,7 @@ class ProcessExited:
 class StoodStill:
     """The rank's process does nothing any more, and will not: it is to be ended.
 
-    exit_code, reason, cause: of the rank, whatever its process ends with.
+    exit_code, reason, cause: of the rank, whatever its process ends with.  since_s: so long.
     """
 
     key: AttemptKey
@@ -143,6 +143,7 @@ class StoodStill:
     reason: str
     cause: str
     pid: int
+    since_s: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -259,7 +260,7 @@ class SayExited:
     last_step: int = 0
     pid: int = 0
     leaving: bool = False  # the daemon takes no more work
-    seen_at: float = 0.0  # when we saw that it fails; 0: it did not
+    failed_at: float = 0.0  # as far as we saw; 0: it did not fail
 
 
 @dataclass(frozen=True)

@@ -59,6 +59,7 @@ FIRST_LOOK_S, LAST_LOOK_S = 0.01, 0.1
 MEMORY_LOOK_S = 1.0
 LAST_WORDS_S = 0.3  # of a worker that has ended, on its socket
 PUMP_S = 2.0
+ENDED_BY_TERM = 143
 MAX_STACKS_NBYTES = 256 << 10
 FROZEN, STUCK = (137, "NODE_LOST"), (80, "HANG")
 """Exit code and reason of a rank whose process is stopped (as a peer that sees no heartbeat says of
@@ -347,11 +348,12 @@ class Rank:
         self._say_still(worker, still)
 
     def _say_still(self, worker: Worker, still: Still) -> None:
-        if still.is_stopped:
-            self._place.post(StoodStill(self.key, *FROZEN, f"frozen: {still}", worker.pid))
-            return
-        where = f", at {self._frame}" if self._frame else ""
-        self._place.post(StoodStill(self.key, *STUCK, f"stuck: {still}{where}", worker.pid))
+        kind, cause = FROZEN if still.is_stopped else STUCK, f"{still}"
+        if not still.is_stopped and self._frame:
+            cause += f", at {self._frame}"
+        word = "frozen" if still.is_stopped else "stuck"
+        told = StoodStill(self.key, *kind, f"{word}: {cause}", worker.pid, still.seconds)
+        self._place.post(told)
 
     async def _dumped_frame(self, worker: Worker) -> str:
         """It writes the stacks of its threads into its log; where its main thread is."""
@@ -376,7 +378,7 @@ class Rank:
         if status == 0:
             self._tell_the_others()
         found = Exited(self.key.rank, worker.pid, self._status(status))
-        record, is_oom = self._record(), worker.ran_out_of_memory()
+        record, is_oom = self._record(status), worker.ran_out_of_memory()
         reason, cause = reason_of(found, record, is_oom), cause_of(found, record, is_oom)
         said = worker.group.memory_words() if worker.group is not None else ""
         if reason == "OOM_HOST" and said:
@@ -389,9 +391,11 @@ class Rank:
         told = self._failed.exit_code if self._failed is not None else 0
         return told if told and status > 0 else status
 
-    def _record(self) -> ErrorRecord | None:
+    def _record(self, status: int) -> ErrorRecord | None:
         if self._failed is not None:
             return ErrorRecord(self._failed.cause, self._failed.reason, "")
+        if not self._is_script and status == ENDED_BY_TERM:  # in a job it would have said so
+            return ErrorRecord("ended by SIGTERM before its job began", "SIGNAL", "")
         return read_error(self._error_file())
 
     def _tell_the_others(self) -> None:

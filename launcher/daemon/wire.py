@@ -157,7 +157,7 @@ def _exited(end: SayExited) -> pb.Exited:
         last_step=end.last_step,
         pid=end.pid,
         leaving=end.leaving,
-        seen_s=time.monotonic() - end.seen_at if end.seen_at else 0.0,
+        seen_s=time.monotonic() - end.failed_at if end.failed_at else 0.0,
     )
 
 

@@ -139,7 +139,7 @@ class RankExited:
     at: float = 0.0
     pid: int = 0
     leaving: bool = False
-    seen_s: float = 0.0  # so long before it was told the daemon saw that it fails; 0: it did not
+    seen_s: float = 0.0  # it failed so long before it was told; 0: it did not fail
 
 
 @dataclass(frozen=True)

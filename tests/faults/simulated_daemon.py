@@ -12,6 +12,7 @@ from oneflow.scheduler.jobs.events import (
     DaemonBeat,
     DaemonJoined,
     RankExited,
+    RankFailing,
     RankPrepared,
     RankProgressed,
     Running,
@@ -416,12 +417,15 @@ class Daemon:
     def end(self, worker: Worker, code: int, reason: str, cause: str) -> None:
         if self.worker is not worker:
             return
-        if worker.phase == "stopping":
+        is_stopped = worker.phase == "stopping"
+        if is_stopped:
             reason = "PREEMPTED"
         step = self.training.step if self.training else 0
         self.exits[worker.key] = self._exit_of(worker, code, reason, cause, step)
         self.over.add(worker.key)
         self._bury(worker, code)
+        if code and not is_stopped:
+            self._send(RankFailing(self.exits[worker.key]))
         self._send(self.exits[worker.key])
 
     def _exit_of(self, worker: Worker, code: int, reason: str, cause: str, step: int) -> RankExited:

@@ -101,7 +101,7 @@ def test_what_is_told_twice_is_done_once() -> None:
 def test_that_a_rank_fails_is_told_before_its_end() -> None:
     daemon = running()
     failing, end = live(daemon, exited(7, "USER_ERROR", "c"), now=30.0)
-    said = SayExited(KEY, 7, "USER_ERROR", "c", 0, 42, seen_at=30.0)
+    said = SayExited(KEY, 7, "USER_ERROR", "c", 0, 42, failed_at=30.0)
     assert [failing, end] == [SayFailing(said), EndTree(KEY, 1.0)]
     assert live(daemon, TreeEnded(KEY), now=31.0) == [said]
 
@@ -111,9 +111,9 @@ def test_a_rank_that_stands_still_is_ended_and_why_is_told_at_once(is_stopped: b
     daemon = running()
     if is_stopped:  # its peers have lost it, and the others are stopped
         live(daemon, StopTold(KEY, 10.0, "a rank ended because others did"))
-    still = StoodStill(KEY, 80, "HANG", "stuck", 42)
+    still = StoodStill(KEY, 80, "HANG", "stuck", 42, since_s=14.0)
     failing, end = live(daemon, still, now=30.0)
-    said = SayExited(KEY, 80, "HANG", "stuck", 0, 42, seen_at=30.0)
+    said = SayExited(KEY, 80, "HANG", "stuck", 0, 42, failed_at=16.0)
     assert [failing, end] == [SayFailing(said), EndTree(KEY, 0.0)]
     assert live(daemon, still) == []
     assert live(daemon, exited(137, "SIGNAL", "killed by SIGKILL")) == [EndTree(KEY, 1.0)]

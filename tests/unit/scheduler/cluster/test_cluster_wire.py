@@ -53,6 +53,8 @@ def test_a_hello_becomes_a_joining() -> None:
         {"daemon": "n1/tpu:0"},
         {"daemon": "../../n1/cpu:0"},
         {"node": "a b"},
+        {"node": "n2"},  # not that of its name
+        {"device_index": 3},
         {"device_type": "tpu"},
         {"address": "10.0.0.1; rm"},
         {"incarnation": 0},

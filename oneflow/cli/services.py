@@ -53,7 +53,7 @@ def run_scheduler(file: Path | None, **flags: Any) -> None:
     found = load_settings(asked, file)
     use_log_settings(found)
     set_up(Config.from_env(), component="scheduler")
-    raise SystemExit(run(_scheduler_settings(found), _compile_plan))
+    raise SystemExit(run(_scheduler_settings(found), _compile_plan, check_fit=_check_fit))
 
 
 def _scheduler_settings(found: Any) -> Any:
@@ -92,6 +92,12 @@ def _compile_plan(*arguments: Any) -> bytes:
     from oneflow.jobs.running import compile_plan
 
     return compile_plan(*arguments)
+
+
+def _check_fit(*asked: Any) -> None:
+    from oneflow.jobs.fitting import check_fit
+
+    check_fit(*asked)
 
 
 @daemon.command("run")

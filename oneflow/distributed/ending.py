@@ -27,6 +27,7 @@ def _nobody() -> bool:
 
 
 _is_joined: Callable[[], bool] = _nobody
+_is_brief: Callable[[BaseException], bool] | None = None
 
 
 def watch(report: Callable[[BaseException], bool], is_joined: Callable[[], bool]) -> None:
@@ -40,6 +41,12 @@ def watch(report: Callable[[BaseException], bool], is_joined: Callable[[], bool]
     if is_new:
         _watch_exit()
         _watch_errors()
+
+
+def show_briefly(is_brief: Callable[[BaseException], bool]) -> None:
+    """Errors of which one line is shown besides: where they were raised says nothing more."""
+    global _is_brief
+    _is_brief = is_brief
 
 
 def is_joined() -> bool:
@@ -96,7 +103,8 @@ def _watch_errors() -> None:
     ) -> None:
         note_exit(exit_code(error))
         is_late = _report is not None and _report(error)
-        if is_late or isinstance(error, BRIEF):
+        is_brief = isinstance(error, BRIEF) or (_is_brief is not None and _is_brief(error))
+        if is_late or is_brief:
             print(f"oneflow: {one_line(error, trace)}", file=sys.stderr, flush=True)
         else:
             before(kind, error, trace)

@@ -23,7 +23,7 @@ from oneflow.io.agree import agree, named_locally
 from oneflow.io.assemble import assemble, mapped
 from oneflow.io.container import Writer, dtype_named
 from oneflow.io.files import PendingFile, sync_folder
-from oneflow.io.load_shards import load_shards
+from oneflow.io.load_shards import WholeShards, load_shards
 from oneflow.io.manifest import MANIFEST_FILE, left_over
 from oneflow.io.pact import Pact
 from oneflow.io.save_shards import FOLDER_FILE, save_shards
@@ -270,6 +270,12 @@ def _from_one(pact: Pact, rank: int, source: Source | None, map_location: Any) -
 
 def _local_source(path: Any, support_pytorch_format: bool) -> Source:
     source = open_source(path, support_pytorch_format)
+    if isinstance(source, WholeShards):
+        try:
+            source.verify()
+        except BaseException:
+            source.close()
+            raise
     return ObjectSource(source.value) if isinstance(source, Foreign) else source
 
 

@@ -3,65 +3,81 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from oneflow.boxing.boxes import intersection, local_slices, shard_box
+from oneflow.boxing.boxes import shard_box
 from oneflow.core.errors import CheckpointError, InternalError
 from oneflow.core.op import Box
 from oneflow.core.placement import Placement
 from oneflow.core.sbp import BROADCAST, NdSbp, Sbp, Split
 from oneflow.distributed.world import world
 from oneflow.io.assemble import as_layout, assemble, moved, names_in
-from oneflow.io.boxes import read_box
-from oneflow.io.checksum import MODULUS, checksum
-from oneflow.io.files import OpenFile
+from oneflow.io.checksum import MODULUS
 from oneflow.io.manifest import (
     MANIFEST_FILE,
     Manifest,
-    Part,
     Stored,
     is_tensor_dtype,
     read_manifest,
 )
 from oneflow.io.pact import Pact
+from oneflow.io.shard_reader import ShardReader
+from oneflow.io.verify import verify_alone, verify_digests
 from oneflow.tensor.eager_global import check_placement, empty_shard, to_device
 from oneflow.tensor.tensor import Tensor, wrap, wrap_global
 
 Array = np.ndarray[Any, Any]
 Layout = tuple[Placement, NdSbp]
 
-MAX_OPEN_FILES = 64
-
 
 def load_shards(path: Any, map_location: Any) -> Any:
     """The object, with global tensors; all ranks of the world call it. See `load`.
 
-    Raises CheckpointError on all ranks, before anything is allocated if the manifest or a file's
-    size is wrong, and before anything is returned if a digest is.
+    Raises CheckpointError on all ranks, before anything is allocated, if the manifest, the size of
+    a file or a digest is wrong.
     """
     pact = Pact(f'Cannot load file "{path}"')
     manifest, has_gpus = _agreed_manifest(pact, Path(path))
     choose = _layout_chooser(map_location, has_gpus)
     load = _Load(pact, Path(path), manifest, lambda name: choose(manifest.tensors[name]))
     try:
+        verify_digests(pact, load.reader, manifest)
         return load.run(map_location)
     finally:
         load.reader.close()
 
 
+def verify_shards(path: Any) -> None:
+    """Whether all of a folder of shards is as it was written; all ranks of the world call it, each
+    reads a share of it, and nothing is kept.
+
+    Raises CheckpointError on all ranks if the manifest, the size of a file or a digest is wrong.
+    """
+    pact = Pact(f'Cannot load file "{path}"')
+    manifest, _ = _agreed_manifest(pact, Path(path))
+    reader = ShardReader(Path(path), manifest)
+    try:
+        verify_digests(pact, reader, manifest)
+    finally:
+        reader.close()
+
+
 def load_parts(
-    path: Any, layouts_of: Callable[[Manifest], Mapping[str, Layout]]
+    path: Any,
+    layouts_of: Callable[[Manifest], Mapping[str, Layout]],
+    place_of: Callable[[str], Array | None],
 ) -> tuple[Any, dict[str, Array]]:
     """The tree's form (see io/tree.py) and this rank's part of each tensor by its name there; all
-    ranks of the world call it.
+    ranks of the world call it, after `verify_shards`.
 
     layouts_of: where each tensor is wanted; it may raise for a checkpoint of something else.
-    Raises CheckpointError as `load_shards` does.
+    place_of: by name in the tree the array that this rank's part is read into; None: a new one.
+    Raises CheckpointError as `load_shards` does, also if other bytes are read than were verified.
     """
     pact = Pact(f'Cannot load file "{path}"')
     manifest, _ = _agreed_manifest(pact, Path(path))
@@ -69,7 +85,7 @@ def load_parts(
     pact.meet()
     load = _Load(pact, Path(path), manifest, (layouts or {}).get)
     try:
-        return manifest.form, load.read()
+        return manifest.form, load.read(place_of)
     finally:
         load.reader.close()
 
@@ -116,12 +132,16 @@ class _Load:
         box = shard_box(shape, nd_sbp, placement, self.pact.rank)
         return box if box.is_first else None
 
-    def read(self) -> dict[str, Array]:
+    def read(self, place_of: Callable[[str], Array | None] = lambda _: None) -> dict[str, Array]:
         """This rank's parts, by name; verified by all ranks together."""
+
+        def read(name: str, box: Box) -> Array:
+            return self.reader.read(name, box, place_of(name))
+
         wanted = [(name, box) for name, box in self.boxes.items() if box is not None]
         self.pact.attempt(lambda: self.reader.check_files(wanted))
         self.pact.meet()
-        arrays = {n: self.pact.attempt(partial(self.reader.read, n, box)) for n, box in wanted}
+        arrays = {n: self.pact.attempt(partial(read, n, box)) for n, box in wanted}
         self.pact.meet()
         self._check_digests()
         return {n: a for n, a in arrays.items() if a is not None}
@@ -165,86 +185,6 @@ class _Load:
                     raise self.reader.damaged(name, part)
 
 
-class ShardReader:
-    """Reads boxes of tensors from the files of a folder, and adds up the checksums of what it read.
-
-    Files are opened when needed, and never outside the folder.
-    """
-
-    def __init__(self, folder: Path, manifest: Manifest) -> None:
-        self._folder, self._manifest = folder, manifest
-        self._open: dict[int, OpenFile] = {}
-        self._sums = {name: [0] * len(s.parts) for name, s in manifest.tensors.items()}
-
-    def check_files(self, wanted: Iterable[tuple[str, Box]]) -> None:
-        """Looks whether the files that hold the given boxes are there and of the right size."""
-        files = {part.file: name for name, box in wanted for _, part, _ in self._cells(name, box)}
-        for file, name in sorted(files.items()):
-            self._file(file, name)
-
-    def read(self, name: str, box: Box) -> Array:
-        """A new array. Raises CheckpointError."""
-        stored = self._manifest.tensors[name]
-        target: Array = np.empty(box.shape, stored.dtype)
-        for index, part, cell in self._cells(name, box):
-            at: Any = (*local_slices(cell, box), ...)
-            place = target[at]
-            file = self._file(part.file, name)
-            slices = local_slices(cell, part.box)
-            try:
-                read_box(file, part.offset, part.box.shape, slices, place)
-            except (OSError, CheckpointError) as error:
-                raise CheckpointError(f"{file.where}: tensor {name!r}: {error}") from error
-            found = checksum(place, cell.starts)
-            self._sums[name][index] = (self._sums[name][index] + found) % MODULUS
-        return target
-
-    def sums(self, name: str) -> list[int]:
-        """The checksums of what was read, one for each part of a tensor."""
-        return self._sums[name]
-
-    def damaged(self, name: str, part: Part) -> CheckpointError:
-        """The error for a part whose bytes are not those that were written."""
-        path = self._folder / self._manifest.files[part.file][0]
-        starts, stops = list(part.box.starts), list(part.box.stops)
-        return CheckpointError(
-            f"{path} is damaged: {starts} to {stops} of tensor {name!r} have another digest than "
-            "when they were saved"
-        )
-
-    def close(self) -> None:
-        while self._open:
-            self._open.popitem()[1].close()
-
-    def _cells(self, name: str, box: Box) -> Iterator[tuple[int, Part, Box]]:
-        """The parts that have something of `box`, and what."""
-        for index, part in enumerate(self._manifest.tensors[name].parts):
-            cell = intersection(part.box, box)
-            if cell is not None:
-                yield index, part, cell
-
-    def _file(self, number: int, tensor: str) -> OpenFile:
-        if number in self._open:
-            return self._open[number]
-        if len(self._open) >= MAX_OPEN_FILES:
-            self._open.pop(next(iter(self._open))).close()
-        name, nbytes = self._manifest.files[number]
-        try:
-            file = OpenFile(self._folder / name, follow=False)
-        except OSError as error:
-            raise CheckpointError(
-                f"{self._folder / name}, which holds a part of tensor {tensor!r}, cannot be read: "
-                f"{error.strerror}"
-            ) from error
-        self._open[number] = file
-        if file.nbytes != nbytes:
-            raise CheckpointError(
-                f"{file.where}, which holds a part of tensor {tensor!r}, has {file.nbytes} bytes, "
-                f"not the {nbytes} that were written"
-            )
-        return file
-
-
 class WholeShards:
     """A folder of shards read by one process alone, all of each tensor (see io/sources.py)."""
 
@@ -261,6 +201,10 @@ class WholeShards:
             raise
         self.form = self._manifest.form
         self.shapes = {n: (s.dtype, s.shape) for n, s in self._manifest.tensors.items()}
+
+    def verify(self) -> None:
+        """Reads all of it once, in small pieces. Raises CheckpointError."""
+        verify_alone(self._reader, self._manifest)
 
     def read(self, name: str) -> Array:
         stored = self._manifest.tensors[name]

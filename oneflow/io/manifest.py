@@ -136,7 +136,11 @@ def read_manifest(folder: Path) -> tuple[Manifest, str]:
     Raises CheckpointError for every defect.
     """
     path = folder / MANIFEST_FILE
-    with OpenFile(path) as file:
+    try:
+        file = OpenFile(path)
+    except OSError as error:
+        raise CheckpointError(f"{path} cannot be read: {error.strerror}") from error
+    with file:
         if file.nbytes > MAX_MANIFEST_NBYTES:
             raise CheckpointError(
                 f"{path} has {file.nbytes} bytes, more than the {MAX_MANIFEST_NBYTES} of a manifest"

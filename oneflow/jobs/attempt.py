@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import queue
 from pathlib import Path
 from typing import Any
@@ -9,10 +10,11 @@ from typing import Any
 from oneflow.core.errors import CheckpointError, OneFlowError
 from oneflow.core.frames import Frames
 from oneflow.jobs.errors import JobFileError
+from oneflow.jobs.fitting import check_kind
 from oneflow.jobs.jobfile import JobFile
 from oneflow.jobs.reporting import Reporter, note_device_error
-from oneflow.jobs.restoring import is_allowed
-from oneflow.jobs.running import Bound, bind_job
+from oneflow.jobs.restoring import choose, is_allowed
+from oneflow.jobs.running import Bound, bind_job, join_ranks
 from oneflow.jobs.saving import Saver
 from oneflow.jobs.sources import Access
 from oneflow.jobs.stopping import Stop
@@ -42,6 +44,10 @@ def run_attempt(
         serve(file, begin, frames, requests, stop)
         return
     options = options_of(file, begin, roots)
+    join_ranks()
+    if options.resume_from:  # nothing is compiled or allocated for a checkpoint that is damaged
+        chosen = choose(options.resume_from, may_fall_back=options.may_fall_back)
+        options = dataclasses.replace(options, resume_from=chosen)
     bound = bind_job(file, prepare.spec.device_type or "cpu", begin.plan_file, job_dir)
     reporter = Reporter(frames, prepare.id, options.steps)
     try:
@@ -67,15 +73,10 @@ def _train(
 
 
 def _check_kind(file: JobFile, kind: int) -> None:
-    found = file.description.kind
     wanted = {GRAPH: "graph", INFERENCE: "inference"}.get(kind)
     if wanted is None:
         raise JobFileError(f"{file.path}: a job of kind {kind} has no job file")
-    if found != wanted:
-        raise JobFileError(
-            f"{file.path} was exported for {'training' if found == 'graph' else 'inference'}, the "
-            f"job is of kind {wanted}"
-        )
+    check_kind(file, wanted)
 
 
 def options_of(file: JobFile, begin: Any, roots: tuple[Path, ...]) -> Options:

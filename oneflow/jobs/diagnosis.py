@@ -22,14 +22,19 @@ Array = np.ndarray[Any, Any]
 
 
 def first_nonfinite(
-    graph: LogicalGraph, feeds: Mapping[str, Array], variables: Mapping[str, Array], step: int
+    graph: LogicalGraph,
+    feeds: Mapping[str, Array],
+    variables: Mapping[str, Array],
+    step: int,
+    names: Mapping[str, str],
 ) -> str:
     """What gave the first result that is not finite, with op, module and line; "" if nothing did.
 
     feeds: whole inputs by name.  variables: whole, as before the step; they are not changed.
+    names: what the user calls inputs, by name.
     """
     for piece in range(graph.num_pieces):
-        found = _run(graph, feeds, variables, step, piece)
+        found = _run(graph, feeds, variables, step, piece, names)
         if found:
             of = f", in micro-batch {piece} of {graph.num_pieces}" if graph.num_pieces > 1 else ""
             return found + of
@@ -42,6 +47,7 @@ def _run(
     variables: Mapping[str, Array],
     step: int,
     piece: int,
+    names: Mapping[str, str],
 ) -> str:
     values: dict[int, Tensor] = {}
     with no_grad(), np.errstate(all="ignore"):
@@ -61,7 +67,7 @@ def _run(
             for value, x in zip(node.outputs, listed, strict=True):
                 values[value.id] = x
                 if not _is_finite(x):
-                    return _describe(node, ins)
+                    return _describe(node, ins, x, names)
     return ""
 
 
@@ -87,13 +93,22 @@ def _is_finite(x: Tensor) -> bool:
     return bool(np.isfinite(array).all())
 
 
-def _describe(node: Node, ins: list[Tensor]) -> str:
+def _describe(node: Node, ins: list[Tensor], made: Tensor, names: Mapping[str, str]) -> str:
+    """Goes on after "it comes from"."""
     if node.op in ("input", "variable"):
-        name = node.attrs["name"]
-        return f"{node.op} {name} held a number that is not finite before the step"
+        name = str(node.attrs["name"])
+        return f"{node.op} {names.get(name, name)}, which {_held(node.op, made._array)}"
     where = f" in module {node.module}" if node.module else ""
     taken = ", ".join(_range(x) for x in ins)
     return f"{node.describe()}{where}, of {taken}"
+
+
+def _held(op: str, array: Array) -> str:
+    odd = np.argwhere(~np.isfinite(array))
+    count = f"{len(odd)} of {array.size} numbers not finite before the step"
+    if op == "input" and array.ndim:
+        return f"had {count}, the first in row {odd[0][0]} of the batch"
+    return f"had {count}"
 
 
 def _range(x: Tensor) -> str:

@@ -9,6 +9,7 @@ import numpy as np
 from oneflow.core.errors import GraphError
 from oneflow.jobs.description import DataSpec, Description
 from oneflow.jobs.errors import JobFileError
+from oneflow.jobs.jobfile import JobFile
 from oneflow.jobs.order import Batches, Cursor
 from oneflow.jobs.running import Bound
 from oneflow.jobs.sources import Access
@@ -22,6 +23,22 @@ def _batches(data: DataSpec) -> Batches:
     )
 
 
+def check_steps(file: JobFile, steps: int) -> None:
+    """Raises JobFileError if the file has not so many learning rates or batches."""
+    for name, table in file.rates.items():
+        if 1 < len(table) < steps:
+            raise JobFileError(
+                f"{steps} steps were asked for, but the file has learning rates {name} for "
+                f"{len(table)}; export it with steps={steps}"
+            )
+    data = file.description.data
+    count = _batches(data).count if data is not None else None
+    if count is not None and steps > count:
+        raise JobFileError(
+            f"{steps} steps were asked for, but the data of the file has {count} batches"
+        )
+
+
 class Feeder:
     """steps: of the whole job. cursor: where the next batch begins, part of every checkpoint."""
 
@@ -33,20 +50,7 @@ class Feeder:
         self.cursor = Cursor()
         data = self._d.data
         self._batches = _batches(data) if data is not None else None
-        self._check_steps(steps)
-
-    def _check_steps(self, steps: int) -> None:
-        for name, table in self._rates.items():
-            if len(table) not in (1, steps) and len(table) < steps:
-                raise JobFileError(
-                    f"{steps} steps were asked for, but the file has learning rates {name} for "
-                    f"{len(table)}; export it with steps={steps}"
-                )
-        count = self._batches.count if self._batches else None
-        if count is not None and steps > count:
-            raise JobFileError(
-                f"{steps} steps were asked for, but the data of the file has {count} batches"
-            )
+        check_steps(bound.file, steps)
 
     def feeds(self, step: int) -> dict[str, Any]:
         """Of step number `step` from 0; goes on to the next batch."""

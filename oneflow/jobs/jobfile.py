@@ -45,21 +45,24 @@ class JobFile:
 
     variables: the container of their values, of which parts can be read.  rates: learning rates by
     input name, one for all steps or one for each.
+
+    check_data: whether the data's digest is compared; check_digests: whether any is.
     """
 
-    def __init__(self, path: Any, *, check_data: bool = True) -> None:
+    def __init__(self, path: Any, *, check_data: bool = True, check_digests: bool = True) -> None:
         self.path = Path(os.path.abspath(os.fspath(path)))
+        self._skips_data, self._skips_all = not check_data, not check_digests
         self._file = open_job(path)
         try:
             with as_job_errors(str(self.path)):
-                self._read(check_data)
+                self._read()
         except BaseException:
             self.close()
             raise
 
-    def _read(self, check_data: bool) -> None:
+    def _read(self) -> None:
         self._entries, self.description = describe(self._file)
-        self._check_entries(check_data)
+        self._check_entries()
         if self._entries[GRAPH].nbytes > MAX_GRAPH_NBYTES:
             raise JobFileError(f"{GRAPH} has more than {MAX_GRAPH_NBYTES} bytes")
         self.graph_bytes = read_bytes(self.part(GRAPH), 0, self._entries[GRAPH].nbytes)
@@ -70,7 +73,7 @@ class JobFile:
         check_ports(graph, self.description, self.rates)
         self._check_data()
 
-    def _check_entries(self, check_data: bool) -> None:
+    def _check_entries(self) -> None:
         """The entries are those that `job.json` names, and their bytes those that were written."""
         listed, found = self.description.entries, set(self._entries) - {JOB}
         if set(listed) != found:
@@ -83,7 +86,7 @@ class JobFile:
                     f"{JOB}: entries: {name} has {entry.nbytes} bytes, not the {info.nbytes} "
                     "that were written"
                 )
-            skipped = name == DATA and not check_data
+            skipped = self._skips_all or (self._skips_data and name == DATA)
             if not skipped and digest_of(self.part(name), entry.crc) != info.digest:
                 raise JobFileError(f"{name} is damaged: its digest is not the one in {JOB}")
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -13,16 +13,21 @@ from oneflow.core.errors import CheckpointError
 from oneflow.core.log import get_logger
 from oneflow.core.metrics import METRICS
 from oneflow.distributed.world import world
-from oneflow.io.load_shards import load_parts
-from oneflow.io.manifest import Manifest
+from oneflow.io.load_shards import load_parts, verify_shards
+from oneflow.io.manifest import MANIFEST_FILE, Manifest
 from oneflow.io.pact import Pact
 from oneflow.io.tree import decode
 from oneflow.jobs.order import Cursor
 from oneflow.jobs.running import Variable
-from oneflow.jobs.saving import FOLDER, FORMAT, saved_steps
+from oneflow.jobs.saving import FOLDER, FORMAT, LAST, saved_steps
 from oneflow.tensor.devices import to_device
 
 log = get_logger(__name__)
+
+T = TypeVar("T")
+Array = np.ndarray[Any, Any]
+
+MAX_NAME_NBYTES = 64
 
 
 @dataclass(frozen=True)
@@ -34,16 +39,36 @@ class Restored:
     path: str
 
 
-def restore(path: str, variables: Mapping[str, Variable], *, may_fall_back: bool) -> Restored:
-    """Fills the variables from a checkpoint; all ranks call it.
+def choose(path: str, *, may_fall_back: bool) -> str:
+    """The checkpoint to go on from, all of whose bytes are as they were written; all ranks call it,
+    before they take memory for a job.
 
+    path: of the checkpoint, or of a folder of them, which means the last one.
     may_fall_back: if it is damaged, an older one beside it is taken, with a warning.
-    Raises CheckpointError if none can be read.
+    Raises CheckpointError if there is none.
     """
+
+    def check(candidate: str) -> str:
+        verify_shards(candidate)
+        return candidate
+
+    return _first_good(path, may_fall_back, check)
+
+
+def restore(path: str, variables: Mapping[str, Variable], *, may_fall_back: bool) -> Restored:
+    """Fills the variables from the checkpoint that `choose` found; all ranks call it.
+
+    Raises CheckpointError if it is one of something else, or if it, and with may_fall_back every
+    older one, cannot be read after all.
+    """
+    return _first_good(path, may_fall_back, lambda candidate: _read(candidate, variables))
+
+
+def _first_good(path: str, may_fall_back: bool, use: Callable[[str], T]) -> T:
     candidates = _candidates(Path(path), may_fall_back)
     for i, candidate in enumerate(candidates):
         try:
-            return _read(candidate, variables)
+            return use(candidate)
         except CheckpointError as error:  # the same on all ranks
             if world().rank == 0:
                 METRICS.checkpoint_failed("CHECKPOINT_INVALID")
@@ -57,14 +82,45 @@ def _candidates(path: Path, may_fall_back: bool) -> list[str]:
     """As rank 0 sees them: the wanted one, then older ones, newest first; if it is not there any
     more, newer ones have taken its place."""
     pact = Pact(f"checkpoint {path}")
-    found = [str(path)]
-    match = FOLDER.fullmatch(path.name)
-    if may_fall_back and match and pact.rank == 0:
-        is_gone, wanted = not path.exists(), int(match.group(1))
-        others = [n for n in saved_steps(path.parent) if n < wanted or (is_gone and n > wanted)]
-        found += [str(path.parent / f"step-{n}") for n in reversed(others)]
+    found: list[str] = []
+    if pact.rank == 0:
+        found = pact.attempt(lambda: _seen(path, may_fall_back)) or []
     listed: list[str] = pact.meet(found)[0]
     return listed
+
+
+def _seen(path: Path, may_fall_back: bool) -> list[str]:
+    match = FOLDER.fullmatch(path.name)
+    if may_fall_back and match:
+        is_gone, wanted = not path.exists(), int(match.group(1))
+        others = [n for n in saved_steps(path.parent) if n < wanted or (is_gone and n > wanted)]
+        return [str(path), *(str(path.parent / f"step-{n}") for n in reversed(others))]
+    return [str(_one(path))]
+
+
+def _one(path: Path) -> Path:
+    """The checkpoint at `path`, or the last one of the folder. Raises CheckpointError."""
+    if not path.is_dir():
+        raise CheckpointError(f"{path} is no checkpoint: there is no such folder on this host")
+    if (path / MANIFEST_FILE).exists():
+        return path
+    steps = [f"step-{n}" for n in saved_steps(path)]
+    if not steps:
+        raise CheckpointError(
+            f"{path} is no checkpoint: it has no {MANIFEST_FILE}, nor are there checkpoints "
+            "step-<n> in it"
+        )
+    try:
+        with open(path / LAST, "rb") as file:
+            name = file.read(MAX_NAME_NBYTES).decode(errors="replace").strip()
+    except OSError as error:
+        name = error.strerror or str(error)
+    if name not in steps:
+        raise CheckpointError(
+            f"{path} is a folder of checkpoints, but its {LAST} names none of them ({name!r}); "
+            f"name one yourself, as {path / steps[-1]}"
+        )
+    return path / name
 
 
 def _read(path: str, variables: Mapping[str, Variable]) -> Restored:
@@ -75,15 +131,23 @@ def _read(path: str, variables: Mapping[str, Variable]) -> Restored:
         _compare(manifest, state["variables"], variables, path)
         return {t: (variables[n].placement, variables[n].sbp) for n, t in _names(state).items()}
 
-    _, parts = load_parts(path, layouts)
+    places: dict[str, Array] = {}
+
+    def place_of(stored: str) -> Array | None:
+        if not places:
+            places.update((s, variables[n].array) for n, s in _names(state).items())
+        found = places.get(stored)
+        return found if isinstance(found, np.ndarray) else None
+
+    _, parts = load_parts(path, layouts, place_of)
     for name, stored in _names(state).items():
         target = variables[name]
         if target.array is None:
             continue
-        if stored in parts:
-            target.array[...] = to_device(parts[stored], target.placement.type)
-        else:
+        if stored not in parts:
             target.array[...] = 0  # of partial sums the first rank has the value
+        elif parts[stored] is not target.array:  # on a device, or two are saved as one
+            target.array[...] = to_device(parts[stored], target.placement.type)
     cursor = state["cursor"]
     return Restored(state["step"], Cursor(cursor["epoch"], cursor["position"]), path)
 

@@ -24,7 +24,7 @@ from oneflow.core.placement import Placement
 from oneflow.core.plan import Plan, plan_digest
 from oneflow.core.sbp import NdSbp
 from oneflow.core.tensor_type import TensorType
-from oneflow.distributed.world import World, world
+from oneflow.distributed.world import world
 from oneflow.graph.session import compile_together, open_plan
 from oneflow.io.boxes import read_box
 from oneflow.io.files import PendingFile
@@ -116,15 +116,13 @@ def spans_ranks(file: JobFile) -> bool:
 
 
 def bind_job(file: JobFile, device_type: str, plan_file: str, keep_in: Path | None) -> Bound:
-    """All ranks of the world call it.
+    """All ranks of the world call it, after `join_ranks`.
 
     plan_file: of a plan that was compiled before, "" to compile.  keep_in: folder where rank 0
     keeps a plan that was compiled here.
     """
     here = world()
     devices = here.world_size
-    failpoint("worker.rendezvous")
-    _wait_for_rank_0(here)
     graph = placed_graph(file, devices, device_type)
     boxes = {str(n.attrs["name"]): n for n in graph.of_kind("input")}
     data = _given_plan(plan_file, graph, devices) if plan_file else _compiled(file, graph)
@@ -146,8 +144,10 @@ def bind_job(file: JobFile, device_type: str, plan_file: str, keep_in: Path | No
     return Bound(file, job, variables, inputs)
 
 
-def _wait_for_rank_0(here: World) -> None:
-    """Until rank 0 listens, or a moment has passed: whoever joins too early is told so late."""
+def join_ranks() -> None:
+    """Returns when rank 0 listens, or a moment has passed: who joins too early is told so late."""
+    failpoint("worker.rendezvous")
+    here = world()
     if here.rank == 0:
         return
     address = here.config.master_addr, here.config.master_port

@@ -28,7 +28,7 @@ from oneflow.distributed.world import world
 from oneflow.jobs.jobfile import JobFile
 from oneflow.jobs.reporting import Reporter
 from oneflow.jobs.requests import Interface, Request, RequestError, Share
-from oneflow.jobs.running import Bound, bind_job, spans_ranks
+from oneflow.jobs.running import Bound, bind_job, join_ranks, spans_ranks
 from oneflow.jobs.stopping import Stop, StoppedError
 from oneflow.tensor.devices import to_host
 
@@ -54,6 +54,7 @@ def serve(
     def bind() -> Bound:
         return bind_job(file, device, begin.plan_file, Path(begin.job_dir))
 
+    join_ranks()
     reporter = Reporter(frames, p.id, 0)
     server = Server(bind, Replies(frames), reporter)
     reporter.progress(0, {})

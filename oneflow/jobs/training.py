@@ -191,7 +191,8 @@ class Training:
             kept = {n: file.variables.read(n) for n in file.variables.entries if n not in arrays}
             feeds = self._feeder.whole_feeds(self._cursor_before, self._step - 1)
             step = self._d.first_step + self._step - 1
-            text = first_nonfinite(file.graph(), feeds, {**kept, **arrays}, step)
+            names = {f"input.{p.index}": p.name for p in self._d.inputs}
+            text = first_nonfinite(file.graph(), feeds, {**kept, **arrays}, step, names)
             if text.startswith("variable "):
                 METRICS.nonfinite(self._d.name, "param")
         text = self._exchange({"text": text})[0]["text"] or "of an op that gives finite numbers now"

@@ -124,6 +124,7 @@ def main(argv: list[str] | None = None) -> None:
     ending.watch(
         lambda _: False, lambda: False
     )  # exit codes of errors, also before there are peers
+    ending.show_briefly(_is_declared)
     _import(WARM)
     commands = Commands(frames, stop)
     frames.send(pb.WorkerMessage(ready=pb.Empty()))
@@ -175,6 +176,12 @@ def as_ours(error: Exception) -> OneFlowError:
         return _device_memory(error)
     # No user's code runs here, so the mistake is ours.
     return InternalError(f"{type(error).__name__}: {error}")
+
+
+def _is_declared(error: BaseException) -> bool:
+    """No code of a user runs here: a traceback shows only where we found a mistake of theirs, or of
+    the host's. Of our own it shows all."""
+    return isinstance(error, OneFlowError) and error.exit_code not in (1, InternalError.exit_code)
 
 
 def _device_memory(error: Exception) -> OneFlowError:

@@ -83,6 +83,7 @@ class JobsService(cluster_pb2_grpc.JobsServicer):
             check_spec(spec)
             if not is_known:
                 self._check_takeable(spec)
+                await self._plans.check(spec)
         except (JobSpecError, RefusedError):
             self._metrics.rejected_jobs["spec"] += 1
             raise

@@ -16,12 +16,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from oneflow.core.errors import ConfigError, OneFlowError, StoreError
+from oneflow.core.errors import ConfigError, JobSpecError, OneFlowError, StoreError
 from oneflow.core.folders import write_private
 from oneflow.core.log import facts, get_logger
 from oneflow.scheduler.cluster.blobs import DIGEST, Blobs
 from oneflow.scheduler.jobs.events import Event, RankPrepared, TellPrepare
-from oneflow.scheduler.jobs.records import Assignment, JobKind, JobRecord, JobState
+from oneflow.scheduler.jobs.records import Assignment, JobKind, JobRecord, JobSpec, JobState
 
 MAX_PLANS = 10_000
 PLANS_FILE = "plans.json"
@@ -47,6 +47,17 @@ class CompilePlan(Protocol):
     ) -> bytes: ...
 
 
+class CheckFit(Protocol):
+    """(job file, kind, devices, device type, steps or 0) -> None; in a thread.
+
+    Raises OneFlowError if the file cannot be run so.
+    """
+
+    def __call__(
+        self, path: Path, kind: str, devices: int, device_type: str, steps: int, /
+    ) -> None: ...
+
+
 @dataclass
 class _Compile:
     """One that is under way. waiting: what to tell daemons when it is done."""
@@ -63,6 +74,7 @@ class _Compile:
 class Plans:
     """compile_plan: None leaves it to rank 0 of each job. tell: of the driver. send: tells a
     daemon to prepare, with the digest of a plan or "". is_wanted: whether that is still to be told.
+    check_fit: None takes every job file.
     """
 
     def __init__(
@@ -73,9 +85,11 @@ class Plans:
         tell: Callable[[Event], None],
         send: Callable[[TellPrepare, str], None],
         is_wanted: Callable[[TellPrepare], bool],
+        check_fit: CheckFit | None = None,
     ) -> None:
         self._path, self._blobs, self._compile_plan = folder / PLANS_FILE, blobs, compile_plan
         self._tell, self._send, self._is_wanted = tell, send, is_wanted
+        self._check_fit = check_fit
         self._digests = _load(self._path)
         self._under_way: dict[str, _Compile] = {}
         self._failed: dict[str, tuple[str, str]] = {}  # key -> reason, message
@@ -91,6 +105,19 @@ class Plans:
         self._thread.shutdown(wait=False, cancel_futures=True)
 
     # -- jobs --------------------------------------------------------------------------------------
+
+    async def check(self, spec: JobSpec) -> None:
+        """Before a job is accepted. Raises JobSpecError for a file that cannot be run as asked."""
+        check_fit = self._check_fit
+        if check_fit is None or spec.kind is JobKind.SCRIPT:
+            return
+        path, kind = self._blobs.path(spec.graph), spec.kind.value
+        asked = path, kind, spec.devices, spec.device_type, spec.steps
+        try:
+            await asyncio.to_thread(check_fit, *asked)
+        except OneFlowError as error:
+            said = str(error).replace(str(path), "the job file")
+            raise JobSpecError(f"this job cannot run: {said}") from None
 
     def prepare(self, record: JobRecord) -> None:
         """Compiles ahead, while the job waits for its devices, as if all were on one host."""

@@ -35,7 +35,7 @@ from oneflow.scheduler.cluster.places import (
     publish,
     unpublish,
 )
-from oneflow.scheduler.cluster.plans import CompilePlan, Plans
+from oneflow.scheduler.cluster.plans import CheckFit, CompilePlan, Plans
 from oneflow.scheduler.cluster.points import Points
 from oneflow.scheduler.cluster.refusals import UnavailableError
 from oneflow.scheduler.cluster.retired import Retired
@@ -60,26 +60,28 @@ def run_scheduler(
     settings: SchedulerSettings,
     compile_plan: CompilePlan | None = None,
     on_ready: Callable[[Scheduler], None] = lambda scheduler: None,
+    check_fit: CheckFit | None = None,
 ) -> int:
     """Runs a scheduler in this thread, which must be the main one, until SIGTERM or SIGINT.
 
     compile_plan: compiles graph jobs; None leaves that to their rank 0. on_ready: called once it
-    serves. Returns the exit code. Raises ConfigError (exit 78) for what it cannot start with, and
+    serves. check_fit: judges graph jobs when they are submitted. Returns the exit code.
+    Raises ConfigError (exit 78) for what it cannot start with, and
     StoreError (70) for a state directory that is damaged.
     """
-    os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")  # before the first import of gRPC
     settings.check()
     forbid_core_dumps()
     failpoints.arm(settings.env)
-    return asyncio.run(_run(settings, compile_plan, on_ready))
+    return asyncio.run(_run(settings, compile_plan, on_ready, check_fit))
 
 
 async def _run(
     settings: SchedulerSettings,
     compile_plan: CompilePlan | None,
     on_ready: Callable[[Scheduler], None],
+    check_fit: CheckFit | None,
 ) -> int:
-    scheduler = Scheduler(settings, compile_plan)
+    scheduler = Scheduler(settings, compile_plan, check_fit)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, scheduler.ask_to_stop, number.name)
@@ -94,11 +96,16 @@ async def _run(
 class Scheduler:
     """One scheduler on the running loop: `start`, then `wait`, then `stop`."""
 
-    def __init__(self, settings: SchedulerSettings, compile_plan: CompilePlan | None) -> None:
+    def __init__(
+        self,
+        settings: SchedulerSettings,
+        compile_plan: CompilePlan | None,
+        check_fit: CheckFit | None = None,
+    ) -> None:
         self.settings = settings
         self.address = ""
         self.metrics_address = ""
-        self._compile_plan = compile_plan
+        self._compile_plan, self._check_fit = compile_plan, check_fit
         self._lock = StateLock(settings.state_dir)
         self._lines = Lines()
         self._tls = ServerTls(settings.tls) if settings.tls is not None else None
@@ -158,6 +165,7 @@ class Scheduler:
             self.driver.tell,
             self._performer.send_prepare,
             self._is_wanted,
+            self._check_fit,
         )
         self._performer.plans = self.plans
         self._points = Points(self.driver)

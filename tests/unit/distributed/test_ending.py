@@ -62,6 +62,15 @@ def test_an_uncaught_error_of_ours_gives_its_exit_code() -> None:
     assert err.startswith("Traceback") and err.endswith("CheckpointError: half a file\n")
 
 
+def test_an_error_whose_place_says_nothing_is_one_line() -> None:
+    code, out, err = run(
+        "ending.show_briefly(lambda error: isinstance(error, CheckpointError))\n"
+        "raise CheckpointError('half a file')"
+    )
+    assert (code, out) == (83, "reported CheckpointError\n")
+    assert err == "oneflow: CheckpointError: half a file (<string>:10)\n"
+
+
 def test_who_only_follows_says_so_in_one_line() -> None:
     code, _, err = run("raise PeerLostError('rank 1 failed first')")
     assert code == 85

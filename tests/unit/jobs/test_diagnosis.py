@@ -42,12 +42,20 @@ def test_the_op_and_its_line(tmp_path: Path, pieces: int) -> None:
     with flow.jobs.load(path) as file:
         feeds = {"input.0": x[:8].copy(), "lr.0.0": np.array(0.1), "step.0": np.array(1)}
         feeds["input.1"] = feeds["input.0"]
+        names = {"input.0": "x", "input.1": "y"}
         variables = {n: file.variables.read(n) for n in file.variables.entries}
-        assert first_nonfinite(file.graph(), feeds, variables, 0) == ""
+        assert first_nonfinite(file.graph(), feeds, variables, 0, names) == ""
         feeds["input.0"][7] = -1
-        text = first_nonfinite(file.graph(), feeds, variables, 0)
+        text = first_nonfinite(file.graph(), feeds, variables, 0, names)
         assert text.startswith("log (") and f"test_diagnosis.py:{LINE})" in text
         assert "from -6 to " in text
         assert ("micro-batch 1 of 2" in text) is (pieces == 2)
         feeds["input.0"][3, 0] = np.nan
-        assert "input input.0 held" in first_nonfinite(file.graph(), feeds, variables, 0)
+        text = first_nonfinite(file.graph(), feeds, variables, 0, names)
+        said = "had 1 of 48 numbers not finite before the step, the first in row 3 of the batch"
+        assert text.startswith(f"input x, which {said}")
+        variables["model.weight"][0, :2] = np.inf
+        feeds["input.0"][3, 0] = 1
+        text = first_nonfinite(file.graph(), feeds, variables, 0, names)
+        said = "had 2 of 18 numbers not finite before the step"
+        assert text.startswith(f"variable model.weight, which {said}")

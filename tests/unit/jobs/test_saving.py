@@ -21,7 +21,7 @@ from oneflow.core.tensor_type import TensorType
 from oneflow.jobs import saving
 from oneflow.jobs.order import Cursor
 from oneflow.jobs.outputs import MetricsFile
-from oneflow.jobs.restoring import restore
+from oneflow.jobs.restoring import choose, restore
 from oneflow.jobs.running import Variable
 from oneflow.jobs.saving import Saver, remove_left_overs, saved_steps
 
@@ -54,6 +54,14 @@ def saved(folder: Path, steps: list[int], keep: int = 2) -> tuple[Saver, list[tu
         saver.begin(step, Cursor(1, step), variables(step))
         wait(saver)
     return saver, told
+
+
+def harm(checkpoint: Path, damage: str) -> None:
+    pattern = "*.json" if damage == "manifest" else "shard-*"
+    file = next(checkpoint.glob(pattern))
+    data = bytearray(file.read_bytes())
+    data[-3] ^= 4
+    file.unlink() if damage == "missing" else file.write_bytes(data)
 
 
 def test_the_newest_are_kept_and_named(tmp_path: Path) -> None:
@@ -135,14 +143,58 @@ def test_what_an_earlier_attempt_began_is_taken_away(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", ["shard", "manifest", "missing"])
+def test_damage_is_found_before_there_is_any_memory(tmp_path: Path, damage: str) -> None:
+    saved(tmp_path, [1, 2])
+    last = tmp_path / "step-2"
+    assert choose(str(last), may_fall_back=False) == str(last)
+    harm(last, damage)
+    with pytest.raises(CheckpointError, match="step-2"):
+        choose(str(last), may_fall_back=False)
+    assert choose(str(last), may_fall_back=True) == str(tmp_path / "step-1")
+
+
+def test_a_folder_of_checkpoints_means_the_last_one(tmp_path: Path) -> None:
+    saved(tmp_path, [3, 4])
+    assert choose(str(tmp_path), may_fall_back=False) == str(tmp_path / "step-4")
+    (tmp_path / "last_checkpoint").write_text("step-3\n")
+    assert choose(str(tmp_path), may_fall_back=False) == str(tmp_path / "step-3")
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("nothing", "nothing is no checkpoint: there is no such folder"),
+        ("empty", "empty is no checkpoint: it has no checkpoint.manifest.json"),
+        ("odd", "its last_checkpoint names none of them ('../step-9'); name one yourself, as "),
+        ("none", "its last_checkpoint names none of them ('No such file or directory')"),
+    ],
+)
+def test_what_is_no_checkpoint_is_said_so(tmp_path: Path, name: str, message: str) -> None:
+    (tmp_path / "empty").mkdir()
+    for folder in ("odd", "none"):
+        (tmp_path / folder / "step-7").mkdir(parents=True)
+    (tmp_path / "odd" / "last_checkpoint").write_text("../step-9\n")
+    with pytest.raises(CheckpointError) as caught:
+        choose(str(tmp_path / name), may_fall_back=False)
+    assert message in str(caught.value)
+
+
+def test_state_is_read_into_its_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a second copy of it."""
+    saved(tmp_path, [7])
+    state = variables(0)
+    places = [v.array.ctypes.data for v in state.values()]
+    monkeypatch.setattr("oneflow.jobs.restoring.to_device", None)  # nothing is copied
+    restore(str(tmp_path / "step-7"), state, may_fall_back=False)
+    assert [v.array.ctypes.data for v in state.values()] == places
+    assert float(state["model.weight"].array.max()) == 7.0
+
+
+@pytest.mark.parametrize("damage", ["shard", "manifest", "missing"])
 def test_damage_is_found_and_an_older_one_taken(tmp_path: Path, damage: str) -> None:
     saved(tmp_path, [1, 2])
     last = tmp_path / "step-2"
-    pattern = "*.json" if damage == "manifest" else "shard-*"
-    file = next(last.glob(pattern))
-    data = bytearray(file.read_bytes())
-    data[-3] ^= 4
-    file.unlink() if damage == "missing" else file.write_bytes(data)
+    harm(last, damage)
     METRICS.reset()
     with pytest.raises(CheckpointError):
         restore(str(last), variables(), may_fall_back=False)

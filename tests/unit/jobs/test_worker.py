@@ -14,11 +14,17 @@ from job_samples import Predict, export
 
 import oneflow as flow
 from oneflow.core.config import Config, set_config
-from oneflow.core.errors import CheckpointError, ConfigError, GraphError
+from oneflow.core.errors import (
+    CheckpointError,
+    ConfigError,
+    GraphError,
+    InternalError,
+    NonFiniteError,
+)
 from oneflow.core.metrics import METRICS
 from oneflow.jobs.attempt import options_of
 from oneflow.jobs.reporting import note_device_error
-from oneflow.jobs.worker import as_ours, configure
+from oneflow.jobs.worker import _is_declared, as_ours, configure
 from oneflow.protos import cluster_pb2 as pb
 
 
@@ -36,6 +42,13 @@ from oneflow.protos import cluster_pb2 as pb
 def test_errors_mean_codes_and_reasons(error: Exception, code: int, reason: str) -> None:
     found = as_ours(error)
     assert (found.exit_code, found.reason) == (code, reason)
+
+
+def test_only_mistakes_of_ours_show_where_they_were_found() -> None:
+    declared = (flow.jobs.JobFileError("x"), CheckpointError("x"), NonFiniteError("x"))
+    assert all(_is_declared(error) for error in declared)
+    odd = (InternalError("x"), GraphError("x"), as_ours(KeyError("x")), KeyError("x"))
+    assert not any(_is_declared(error) for error in odd)
 
 
 class CUDARuntimeError(RuntimeError):

@@ -39,6 +39,7 @@ from oneflow.core.errors import (
     TransportError,
 )
 from oneflow.core.exits import exited_early, exited_ranks
+from oneflow.core.job_tls import job_tls
 from oneflow.core.listeners import check_listener
 from oneflow.core.log import get_logger
 from oneflow.core.loop import submit, wait_for
@@ -100,6 +101,7 @@ class ControlClient:
         self.world_size = world_size
         self.on_abort = on_abort
         self._config = config or Config()
+        self.tls = job_tls(self._config)
         self._progress = progress
         self._incarnation = secrets.randbits(64)
         self._host = socket.gethostname()
@@ -393,7 +395,11 @@ class ControlClient:
             return
         host, port = split_address(self.address)
         target = join_address(resolve(host), port)
-        self._channel = aio.insecure_channel(target, options=channel_options())
+        if self.tls is None:
+            self._channel = aio.insecure_channel(target, options=channel_options())
+        else:
+            options = [*channel_options(), *self.tls.channel_options()]
+            self._channel = aio.secure_channel(target, self.tls.channel_credentials(), options)
         make_stub: Any = control_pb2_grpc.SchedulerStub
         self._stub = make_stub(self._channel)
         self._abort_seen = asyncio.Event()

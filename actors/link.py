@@ -16,6 +16,7 @@ from oneflow.actors.mailbox import SharedMemoryBus, block_nbytes, register_bytes
 from oneflow.actors.tcp import Connection, Mirrors, TcpBus, connect_all, make_mirrors
 from oneflow.boxing.shared import SharedPage, exchange_pages, host_identity
 from oneflow.core.errors import TransportError
+from oneflow.core.job_tls import JobTls
 from oneflow.core.plan import Plan
 
 FAR_POLL_S = 0.0005
@@ -115,16 +116,18 @@ def open_link(
     *,
     identity: str = "",
     patience_s: float = 15.0,
+    tls: JobTls | None = None,
 ) -> JobLink:
     """name: of this job, the same on all ranks and never used before.
 
     identity: ranks with the same one share memory (default: the host's).
     patience_s: the scheduler gets so long to say that a rank is lost before a broken connection is
     an error of its own.
+    tls: for connections between hosts; None: in the clear.
     Raises TransportError, or what `kv.check` raises.
     """
     try:
-        return _open(plan, rank, ranks, name, kv, identity or host_identity(), patience_s)
+        return _open(plan, rank, ranks, name, kv, identity or host_identity(), patience_s, tls)
     except TransportError:
         _wait_for_news(kv, [r for r in ranks if r != rank], patience_s)
         raise
@@ -138,6 +141,7 @@ def _open(
     kv: KeyValue,
     identity: str,
     patience_s: float,
+    tls: JobTls | None,
 ) -> JobLink:
     kv.put(f"host/{name}/{rank}", identity.encode())
     hosts = {r: kv.get(f"host/{name}/{r}", 60.0).decode() for r in ranks}
@@ -151,7 +155,7 @@ def _open(
     if not far:
         return JobLink(rank, near, blocks, {}, None, on_gpu)
     mirrors = {r: make_mirrors(plan, r) for r in far}
-    sockets = connect_all(rank, far, ranks, name, _own_address(kv), kv)
+    sockets = connect_all(rank, far, ranks, name, _own_address(kv), kv, tls)
     mine = Mirrors(plan, rank, on_gpu.arrays[rank] if on_gpu else register_bytes(own, len(near)))
     connections = [
         Connection(plan, rank, r, sockets[r], mine, Mirrors(plan, r, mirrors[r])) for r in far

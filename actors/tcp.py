@@ -22,7 +22,7 @@ import struct
 import time
 from collections import deque
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -34,6 +34,10 @@ from oneflow.core.errors import ProtocolError, TransportError
 from oneflow.core.log import get_logger
 from oneflow.core.metrics import METRICS
 from oneflow.core.plan import READS_PEERS, Plan, RegisterSpec
+from oneflow.core.tls_relay import relayed
+
+if TYPE_CHECKING:
+    from oneflow.core.job_tls import JobTls
 
 log = get_logger(__name__)
 
@@ -123,7 +127,8 @@ class Connection:
         self, plan: Plan, rank: int, peer: int, sock: socket.socket, mine: Mirrors, theirs: Mirrors
     ) -> None:
         sock.setblocking(False)
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if sock.family != socket.AF_UNIX:  # of a relay, which has done so
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.socket = sock
         self.is_open = True
         self.broken: tuple[float, str] | None = None
@@ -336,13 +341,19 @@ class TcpBus:
 
 
 def connect_all(
-    rank: int, peers: list[int], ranks: list[int], name: str, host: str, kv: Any
+    rank: int,
+    peers: list[int],
+    ranks: list[int],
+    name: str,
+    host: str,
+    kv: Any,
+    tls: JobTls | None = None,
 ) -> dict[int, socket.socket]:
     """One socket to each of `peers`. All `ranks` of the job call this. host: the address others
     reach this one at.
 
-    Both ends prove that they know the job's key, which only its ranks can read. Raises
-    TransportError.
+    Both ends prove that they know the job's key, which only its ranks can read. tls: None: what
+    they say is in the clear. Raises TransportError.
     """
     key = _job_key(rank, ranks, name, kv)
     sockets: dict[int, socket.socket] = {}
@@ -351,10 +362,11 @@ def connect_all(
             port = listener.getsockname()[1]
             kv.put(f"tcp/{name}/{rank}", f"{host} {port}".encode())
             for peer in (p for p in peers if p < rank):
-                sockets[peer] = _dial(kv.get(f"tcp/{name}/{peer}", _CONNECT_S), key, rank, peer)
+                address = kv.get(f"tcp/{name}/{peer}", _CONNECT_S)
+                sockets[peer] = _dial(address, key, rank, peer, tls)
             deadline = time.monotonic() + _CONNECT_S
             while len(sockets) < len(peers):
-                _accept(listener, key, rank, peers, sockets)
+                _accept(listener, key, rank, peers, sockets, tls)
                 kv.check(peers)
                 if time.monotonic() > deadline:
                     late = sorted(set(peers) - set(sockets))
@@ -370,9 +382,10 @@ def _family(host: str) -> socket.AddressFamily:
     return socket.AF_INET6 if ":" in host else socket.AF_INET
 
 
-def _dial(address: bytes, key: bytes, rank: int, peer: int) -> socket.socket:
+def _dial(address: bytes, key: bytes, rank: int, peer: int, tls: JobTls | None) -> socket.socket:
     host, _, port = address.decode().partition(" ")
     sock = socket.create_connection((host, int(port)), timeout=_CONNECT_S)
+    sock = relayed(tls, sock, is_server=False)
     sock.sendall(_HELLO.pack(rank))
     _prove(sock, key, rank, peer)
     return sock
@@ -384,6 +397,7 @@ def _accept(
     rank: int,
     peers: list[int],
     sockets: dict[int, socket.socket],
+    tls: JobTls | None,
 ) -> None:
     """Takes one connection, if there is one; a stranger's is closed and harms nobody."""
     listener.settimeout(_SLICE_S)
@@ -391,8 +405,9 @@ def _accept(
         sock, _ = listener.accept()
     except TimeoutError:
         return
-    sock.settimeout(_STRANGER_S)
     try:
+        sock = relayed(tls, sock, is_server=True)
+        sock.settimeout(_STRANGER_S)
         peer = _HELLO.unpack(_read(sock, _HELLO.size))[0]
         if peer not in peers or peer in sockets:
             raise TransportError(f"nobody expects rank {peer} here")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import os
 import sys
 import types
 from typing import TYPE_CHECKING, Any
@@ -24,6 +25,11 @@ if TYPE_CHECKING:
     dtype = DType
 
 __version__ = "0.1.0"
+
+# gRPC reads it when it is imported: nothing of ours may be quicker. Its fork handlers cannot work
+# beside a running loop: they warn at every fork (of a data loader, which uses no gRPC), and where
+# TLS had imported gRPC first, every second child of a daemon died in them before it was the rank.
+os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 
 _table = _names.table()
 

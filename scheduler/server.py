@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from oneflow.core.config import Config, ConfigWarning, join_address, split_address
 from oneflow.core.control_channel import TOKEN_KEY, channel_options, is_loopback, resolve
 from oneflow.core.errors import ConfigError
+from oneflow.core.job_tls import JobTls, job_tls
 from oneflow.core.loop import wait_for
 from oneflow.core.metrics import METRICS
 from oneflow.scheduler.ports import check_port_is_free
@@ -89,7 +90,7 @@ class SchedulerServer:
         service = SchedulerService(self._world_size, self._compile_job, self._config)
         register: Any = control_pb2_grpc.add_SchedulerServicer_to_server
         register(service, server)
-        port = _bind(server, host, self._port)
+        port = _bind(server, host, self._port, job_tls(self._config))
         await server.start()
         self._server, self._service = server, service
         self._clock = asyncio.ensure_future(service.run_clock())
@@ -106,10 +107,13 @@ class SchedulerServer:
             self._clock.cancel()
 
 
-def _bind(server: Any, host: str, port: int) -> int:
+def _bind(server: Any, host: str, port: int, tls: JobTls | None) -> int:
     address = join_address(host, port)
     try:
-        bound = server.add_insecure_port(address)
+        if tls is None:
+            bound = server.add_insecure_port(address)
+        else:
+            bound = server.add_secure_port(address, tls.server_credentials())
     except RuntimeError:
         bound = 0
     if not bound:

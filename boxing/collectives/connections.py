@@ -7,10 +7,15 @@ import socket
 import struct
 import time
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from oneflow.boxing.collectives.base import SLICE_S, Check
 from oneflow.boxing.shared import KeyValueStore
 from oneflow.core.errors import TransportError
+from oneflow.core.tls_relay import relayed
+
+if TYPE_CHECKING:
+    from oneflow.core.job_tls import JobTls
 
 SEND_BUFFER_NBYTES = 256 << 10
 """What a socket holds back of what was sent on a short link. The kernel would let it grow to
@@ -40,11 +45,12 @@ class Mesh:
         timeout_s: float,
         host: str,
         token: str,
+        tls: JobTls | None,
     ) -> None:
         self._name, self._rank, self._kv, self._host = name, rank, kv, host
         self._peers = tuple(r for r in ranks if r != rank)
         self._check, self._timeout_s = check, timeout_s
-        self._proof = _proof(token, name)
+        self._proof, self._tls = _proof(token, name), tls
 
     def open(self) -> dict[int, socket.socket]:
         """Connects to lower ranks and is connected to by higher ones. Raises TransportError."""
@@ -67,8 +73,9 @@ class Mesh:
         host, port = address.decode().split()
         try:
             link = socket.create_connection((host, int(port)), self._timeout_s)
+            link = relayed(self._tls, link, is_server=False)
             link.sendall(_HELLO.pack(self._rank, self._proof))
-        except OSError as error:
+        except (OSError, TransportError) as error:
             raise TransportError(
                 f"rank {self._rank} cannot reach rank {peer} at {host}:{port}: {error}"
             ) from error
@@ -89,6 +96,8 @@ class Mesh:
             return
         link.settimeout(5.0)
         try:
+            link = relayed(self._tls, link, is_server=True)
+            link.settimeout(5.0)
             peer, proof = _HELLO.unpack(_receive(link, _HELLO.size))
         except (OSError, TransportError):
             link.close()
@@ -102,6 +111,8 @@ class Mesh:
 
 def _tune(connection: socket.socket) -> None:
     connection.setblocking(False)
+    if connection.family == socket.AF_UNIX:
+        return  # of a relay, which has its own buffers
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     info = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _RTT_AT + 4)
     if struct.unpack_from("I", info, _RTT_AT)[0] * 1e-6 <= SHORT_LINK_S:

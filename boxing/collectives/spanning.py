@@ -29,6 +29,7 @@ from oneflow.boxing.collectives.shared_memory import SharedMemoryCollectives
 from oneflow.boxing.collectives.tcp import Job, TcpCollectives
 from oneflow.boxing.shared import KeyValueStore
 from oneflow.core.errors import InternalError
+from oneflow.core.job_tls import JobTls
 
 BLOCK_NBYTES = 8 << 20
 """Large sums go through all phases in blocks of this size: what one phase writes is near when the
@@ -53,6 +54,7 @@ class SpanningCollectives(Collectives):
         timeout_s: float = 300.0,
         host: str = "127.0.0.1",
         token: str = "",
+        tls: JobTls | None = None,
     ) -> None:
         super().__init__(rank, ranks, check, timeout_s)
         numbers = {name: i for i, name in enumerate(dict.fromkeys(hosts))}
@@ -60,7 +62,7 @@ class SpanningCollectives(Collectives):
         own = self._hosts[self.index]
         near = [r for r, h in zip(self.ranks, self._hosts, strict=True) if h == own]
         self._far = TcpCollectives(
-            f"{group_name}/far", rank, ranks, kv, self._ask, timeout_s, host, token
+            f"{group_name}/far", rank, ranks, kv, self._ask, timeout_s, host, token, tls
         )
         self._near: SharedMemoryCollectives | None = None
         if len(near) > 1:

@@ -49,6 +49,7 @@ from oneflow.boxing.collectives.tcp_call import EAGER_NBYTES, HEADER, Call, Wait
 from oneflow.boxing.collectives.wire import need_source, wire_of
 from oneflow.boxing.shared import KeyValueStore
 from oneflow.core.errors import HangError, PeerLostError, TransportError
+from oneflow.core.job_tls import JobTls
 
 ASK_S = 1.5
 """When a connection breaks, how long the scheduler may take to say whose fault it was. It gives a
@@ -61,7 +62,8 @@ class TcpCollectives(Collectives):
     """group_name: never used before in this job; host: the address under which peers reach this
     rank.
 
-    token: the job's secret; a connection that does not know it is dropped.
+    token: the job's secret; a connection that does not know it is dropped.  tls: None: in the
+    clear.
     """
 
     def __init__(
@@ -74,12 +76,13 @@ class TcpCollectives(Collectives):
         timeout_s: float = 300.0,
         host: str = "127.0.0.1",
         token: str = "",
+        tls: JobTls | None = None,
     ) -> None:
         super().__init__(rank, ranks, check, timeout_s)
         self._number = 0
         self._broken = ""
         self._scratch: dict[tuple[str, int], Array] = {}
-        mesh = Mesh(group_name, rank, ranks, kv, check, timeout_s, host, token)
+        mesh = Mesh(group_name, rank, ranks, kv, check, timeout_s, host, token, tls)
         sockets = mesh.open()
         self.links = {peer: Link(peer, sockets[peer]) for peer in self.peers}
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
 import socket
 import sys
@@ -46,8 +45,6 @@ def run_daemon(settings: DaemonSettings) -> int:
     """
     settings.check()
     failpoints.arm(settings.env)
-    # Before the first import of gRPC: its fork handlers cannot work while our loop runs.
-    os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
     set_up(Config.from_env(), daemon=settings.id)
     make_state_dir(settings.state_dir, "jobs", "cache")
     become_subreaper()

@@ -8,10 +8,11 @@ import socket
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from oneflow.core.config import split_address
+from oneflow.core.config import FALSE_WORDS, split_address
 from oneflow.core.control_channel import check_plain
 from oneflow.core.errors import ConfigError
 from oneflow.launcher.daemon.daemon import Times
@@ -153,8 +154,9 @@ class DaemonSettings:
         return self.credentials() if callable(self.credentials) else self.credentials
 
     def rank_base_env(self) -> dict[str, str]:
-        """What a rank gets of our environment."""
-        return {k: v for k, v in self.env.items() if k not in PRIVATE_VARIABLES}
+        """What a rank gets of our environment. Where daemons speak TLS, so do ranks."""
+        found = {k: v for k, v in self.env.items() if k not in PRIVATE_VARIABLES}
+        return {"ONEFLOW_JOB_TLS": str(int(self.credentials is not None))} | found
 
     def check(self) -> None:
         """Raises ConfigError for what cannot work."""
@@ -171,10 +173,21 @@ class DaemonSettings:
                 f"({self.suspect_s:g}) < act_s ({self.act_s:g})"
             )
 
+    def _check_rank_tls(self) -> None:
+        """Now, not when the first job comes."""
+        is_off = self.rank_base_env()["ONEFLOW_JOB_TLS"].lower() in FALSE_WORDS
+        if is_off or find_spec("cryptography"):
+            return
+        raise ConfigError(
+            "TLS between ranks needs the package `cryptography` here: pip install "
+            "'oneflow-actors[cluster]'; ONEFLOW_JOB_TLS=0 lets ranks speak in the clear"
+        )
+
     def _check_line(self) -> None:
         """A name that cannot be resolved yet is looked at when it can be."""
         if self.credentials is not None:
             self.current_credentials()
+            self._check_rank_tls()
             return
         host, _ = split_address(self.scheduler)
         with suppress(OSError):

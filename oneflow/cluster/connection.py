@@ -323,10 +323,6 @@ def is_serving(address: str, service: str, timeout_s: float, tls: Path | None = 
 
 
 def _open_channel(address: str, tls: Path | None) -> Any:
-    import os
-
-    # Before the first import of gRPC: its fork handlers only warn, at every fork of the user's.
-    os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
     import grpc
 
     if address.startswith("unix:"):

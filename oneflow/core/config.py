@@ -45,6 +45,7 @@ class Config:
     master_port: int = 0
     launched: bool = False  # the four world variables are set: other ranks exist or may exist
     job_token: str | None = None  # shared secret of the ranks of one job
+    job_tls: bool = False  # ranks speak TLS with each other, by certificates made from the token
     job_id: str = "local"
     attempt: int = 1
     spin_s: float = 50e-6  # how long a wait for a rank of this host looks before it sleeps
@@ -85,6 +86,7 @@ class Config:
             **(_world(env) if launched else {}),  # type: ignore[arg-type]
             launched=launched,
             job_token=env.get("ONEFLOW_JOB_TOKEN") or None,
+            job_tls=_boolean(env, "ONEFLOW_JOB_TLS"),
             job_id=env.get("ONEFLOW_JOB_ID") or "local",
             attempt=_integer(env, "ONEFLOW_ATTEMPT", 1, low=1),
             rendezvous_timeout_s=_seconds(env, "ONEFLOW_RDZV_TIMEOUT_SECONDS", 300.0),

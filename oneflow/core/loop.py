@@ -27,9 +27,6 @@ def shared_loop() -> asyncio.AbstractEventLoop:
     global _loop, _owner_pid
     with _lock:
         if _loop is None or _owner_pid != os.getpid() or _loop.is_closed():
-            # Before the first import of gRPC: its fork handlers cannot work while this loop runs,
-            # and would say so at every fork, as of a data loader's workers, which use no gRPC.
-            os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
             _loop = asyncio.new_event_loop()
             _owner_pid = os.getpid()
             thread = threading.Thread(target=_loop.run_forever, name="oneflow-control", daemon=True)

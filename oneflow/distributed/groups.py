@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from oneflow.core.config import split_address
 from oneflow.core.errors import PlacementError
+from oneflow.core.job_tls import job_tls
 from oneflow.distributed.meeting import Meeting, place_of
 
 if TYPE_CHECKING:
@@ -45,17 +46,26 @@ def _open(world: World, ranks: tuple[int, ...], meeting: Meeting) -> Collectives
             name, world.rank, ranks, meeting, meeting.check, world.timeout_s
         )
     address = _own_address(world.config.master_address)
-    token = world.config.job_token or ""
+    token, tls = world.config.job_token or "", job_tls(world.config)
     if len(set(hosts)) < len(hosts):
         from oneflow.boxing.collectives.spanning import SpanningCollectives
 
         return SpanningCollectives(
-            name, world.rank, ranks, hosts, meeting, meeting.check, world.timeout_s, address, token
+            name,
+            world.rank,
+            ranks,
+            hosts,
+            meeting,
+            meeting.check,
+            world.timeout_s,
+            address,
+            token,
+            tls,
         )
     from oneflow.boxing.collectives.tcp import TcpCollectives
 
     return TcpCollectives(
-        name, world.rank, ranks, meeting, meeting.check, world.timeout_s, address, token
+        name, world.rank, ranks, meeting, meeting.check, world.timeout_s, address, token, tls
     )
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import atexit
 import itertools
 import os
+import sys
 import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
@@ -211,6 +212,9 @@ class World:
             if code in (None, 0):
                 server.serve_until_left()
             server.stop()
+        relays = sys.modules.get("oneflow.core.tls_relay")  # if any connection has needed one
+        if relays is not None:
+            relays.finish()
 
 
 def _last_step() -> int | None:

@@ -113,6 +113,7 @@ def open_plan(
             client,
             identity=here.config.host_identity,
             patience_s=PATIENCE * here.config.act_s,
+            tls=client.tls,
         )
 
     watch = StepWatch(client, here.long_waits, name)

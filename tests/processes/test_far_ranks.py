@@ -50,10 +50,10 @@ def run_both(commands: list[list[str]], envs: list[dict[str, str]]) -> list[tupl
     return [(r.returncode, *output) for r, output in zip(ranks, outputs, strict=True)]
 
 
-def far(*script: str) -> list[tuple[int, str, str]]:
+def far(*script: str, **more: str) -> list[tuple[int, str, str]]:
     """A script on two ranks that believe to be on different hosts."""
     port = free_port()
-    envs = [env_of(r, "127.0.0.1", port, ONEFLOW_HOST_IDENTITY=f"host{r}") for r in (0, 1)]
+    envs = [env_of(r, "127.0.0.1", port, ONEFLOW_HOST_IDENTITY=f"host{r}", **more) for r in (0, 1)]
     return run_both([[sys.executable, *script]] * 2, envs)
 
 
@@ -82,6 +82,24 @@ def test_far_ranks_train_alike(layout: str, alone: list[float], tmp_path: Path) 
     ended = far(str(DIGITS), "--epochs", "1", "--parallel", layout, "--json", str(report))
     assert [(code, err) for code, _, err in ended] == [(0, ""), (0, "")]
     np.testing.assert_allclose(losses(report), alone, rtol=1e-5)
+
+
+def test_far_ranks_train_alike_over_tls(alone: list[float], tmp_path: Path) -> None:
+    """Control plane, eager collectives and plans."""
+    report = tmp_path / "report.json"
+    command = (str(DIGITS), "--epochs", "1", "--parallel", "dp", "--json", str(report))
+    ended = far(*command, ONEFLOW_JOB_TLS="1")
+    assert [(code, err) for code, _, err in ended] == [(0, ""), (0, "")]
+    np.testing.assert_allclose(losses(report), alone, rtol=1e-5)
+
+
+def test_a_rank_in_the_clear_does_not_join_ranks_with_tls() -> None:
+    port = free_port()
+    words = {"ONEFLOW_HOST_IDENTITY": "host", "ONEFLOW_RDZV_TIMEOUT_SECONDS": "4"}
+    envs = [env_of(r, "127.0.0.1", port, ONEFLOW_JOB_TLS=str(1 - r), **words) for r in (0, 1)]
+    script = "import oneflow as flow; flow.comm.barrier()"
+    ended = run_both([[sys.executable, "-c", script]] * 2, envs)
+    assert [code for code, _, _ in ended] == [84, 84]
 
 
 @pytest.mark.parametrize(

@@ -27,6 +27,7 @@ from oneflow.boxing.execute import run_route
 from oneflow.boxing.route import choose_route
 from oneflow.core.dtype import float32
 from oneflow.core.errors import DesyncError, TransportError
+from oneflow.core.job_tls import _made
 from oneflow.core.placement import Placement
 from oneflow.core.tensor_type import TensorType
 
@@ -290,3 +291,17 @@ def test_a_wrong_length_is_an_error_that_names_the_peer(
 
     error = run(2, rank)[0]
     assert isinstance(error, TransportError) and message in str(error), error
+
+
+@pytest.mark.parametrize("p", [2, 3])
+def test_over_tls_every_call_brings_the_same(p: int) -> None:
+    def work(c: TcpCollectives) -> list[Array]:
+        mine = np.arange(70_000, dtype=np.float32) + c.rank
+        spread = c.all_to_all(np.stack([mine * i for i in range(c.size)]))
+        return [c.all_reduce(mine.copy()), c.all_gather(mine), spread]
+
+    tls = _made("t" * 64)
+    for over_tls, plain in zip(run(p, work, tls=tls), run(p, work), strict=True):
+        assert not isinstance(over_tls, Exception), over_tls
+        for found, expected in zip(over_tls, plain, strict=True):
+            np.testing.assert_array_equal(found, expected)

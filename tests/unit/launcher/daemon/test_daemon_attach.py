@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from oneflow.core.errors import ConfigError, ProtocolError
+from oneflow.launcher.daemon import attach
 from oneflow.launcher.daemon.attach import Backoff, Link
 from oneflow.launcher.daemon.events import DrainTold, Fenced, NotedTold, StopTold, Welcomed
 from oneflow.launcher.daemon.settings import DaemonSettings
@@ -67,6 +68,29 @@ def test_what_was_refused_once_is_not_said_again_for_ever() -> None:
     asyncio.run(scene())
 
 
+def test_what_is_kept_is_bounded_and_the_curve_counts_what_is_lost(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def progress(step: int) -> pb.DaemonMessage:
+        points = [pb.ProgressPoint(step=step + i, metrics={"loss": 1.0}) for i in range(10)]
+        return pb.DaemonMessage(progress=pb.Progress(step=step, points=points))
+
+    async def scene(**limits: int) -> list[Any]:
+        for name, limit in limits.items():
+            monkeypatch.setattr(attach, name, limit)
+        link = Link(settings(), pb.Hello, lambda message: None, lambda: None)
+        for step in range(0, 1000, 10):  # while the scheduler is away
+            link.send(progress(step), is_kept=True)
+        link._welcomed(pb.Welcome(epoch=1))
+        return [point for message in link._urgent for point in message.progress.points]
+
+    for limits in ({"MAX_KEPT": 5}, {"MAX_KEPT": 10_000, "MAX_KEPT_NBYTES": 10_000}):
+        points = asyncio.run(scene(**limits))
+        assert 10 <= len(points) <= 100
+        assert points[-1].step == 1009 - 10
+        assert len(points) + sum(point.left_out for point in points) == 1000
+
+
 def settings(**changes: Any) -> DaemonSettings:
     given: dict[str, Any] = {"device": "cpu:0", "scheduler": "127.0.0.1:1", "env": {}}
     return DaemonSettings(**(given | {"state_dir": Path("/tmp/x")} | changes))
@@ -118,7 +142,13 @@ def test_a_rank_does_not_get_what_is_the_daemons() -> None:
         "PATH": "/bin",
         "ONEFLOW_JOB_TOKEN": "j",
     }
-    assert settings(env=env).rank_base_env() == {"PATH": "/bin"}
+    assert settings(env=env).rank_base_env() == {"PATH": "/bin", "ONEFLOW_JOB_TLS": "0"}
+
+
+def test_ranks_speak_tls_where_daemons_do_unless_told_otherwise() -> None:
+    assert settings(credentials=object()).rank_base_env()["ONEFLOW_JOB_TLS"] == "1"
+    plain = settings(credentials=object(), env={"ONEFLOW_JOB_TLS": "0"})
+    assert plain.rank_base_env()["ONEFLOW_JOB_TLS"] == "0"
 
 
 def test_messages_become_events() -> None:

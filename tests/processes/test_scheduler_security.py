@@ -238,8 +238,12 @@ def test_each_change_is_in_the_audit_log_with_who_made_it(tmp_path: Path) -> Non
             await admin.call("Cluster.Drain", pb.DrainRequest())
             await admin.call("Cluster.Shutdown", pb.DrainRequest())
 
-    run(scene())
-    assert scheduler.wait() == 0
+    try:
+        run(scene())
+        code = scheduler.wait()
+    finally:
+        scheduler.kill()
+    assert code == 0
     found = [(e["event"], e["token"]) for e in scheduler.audit]
     job_events = [(verb, "ann") for verb in ("submit", "cancel", "restart", "cancel", "remove")]
     assert found == [
@@ -299,5 +303,8 @@ def test_a_clients_certificate_attaches_no_daemon_and_a_daemons_serves_nobody(
     async def scene() -> list[str]:
         return await asyncio.gather(attach("client"), attach("daemon"), visit_impostor())
 
-    assert run(scene()) == ["PERMISSION_DENIED", "OK", "UNAVAILABLE"]
-    assert scheduler.stop() == 0
+    try:
+        assert run(scene()) == ["PERMISSION_DENIED", "OK", "UNAVAILABLE"]
+    finally:
+        code = scheduler.stop()
+    assert code == 0

@@ -532,7 +532,7 @@ class Exited(_message.Message):
     def __init__(self, id: _Optional[_Union[AttemptId, _Mapping]] = ..., exit_code: _Optional[int] = ..., reason: _Optional[str] = ..., cause: _Optional[str] = ..., last_step: _Optional[int] = ..., pid: _Optional[int] = ..., leaving: bool = ..., seen_s: _Optional[float] = ...) -> None: ...
 
 class Progress(_message.Message):
-    __slots__ = ("id", "step", "total_steps", "metrics", "checkpoint", "checkpoint_step", "actors", "waiting")
+    __slots__ = ("id", "step", "total_steps", "metrics", "checkpoint", "checkpoint_step", "actors", "waiting", "points")
     class MetricsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -548,6 +548,7 @@ class Progress(_message.Message):
     CHECKPOINT_STEP_FIELD_NUMBER: _ClassVar[int]
     ACTORS_FIELD_NUMBER: _ClassVar[int]
     WAITING_FIELD_NUMBER: _ClassVar[int]
+    POINTS_FIELD_NUMBER: _ClassVar[int]
     id: AttemptId
     step: int
     total_steps: int
@@ -556,7 +557,27 @@ class Progress(_message.Message):
     checkpoint_step: int
     actors: _containers.RepeatedCompositeFieldContainer[ActorCounts]
     waiting: str
-    def __init__(self, id: _Optional[_Union[AttemptId, _Mapping]] = ..., step: _Optional[int] = ..., total_steps: _Optional[int] = ..., metrics: _Optional[_Mapping[str, float]] = ..., checkpoint: _Optional[str] = ..., checkpoint_step: _Optional[int] = ..., actors: _Optional[_Iterable[_Union[ActorCounts, _Mapping]]] = ..., waiting: _Optional[str] = ...) -> None: ...
+    points: _containers.RepeatedCompositeFieldContainer[ProgressPoint]
+    def __init__(self, id: _Optional[_Union[AttemptId, _Mapping]] = ..., step: _Optional[int] = ..., total_steps: _Optional[int] = ..., metrics: _Optional[_Mapping[str, float]] = ..., checkpoint: _Optional[str] = ..., checkpoint_step: _Optional[int] = ..., actors: _Optional[_Iterable[_Union[ActorCounts, _Mapping]]] = ..., waiting: _Optional[str] = ..., points: _Optional[_Iterable[_Union[ProgressPoint, _Mapping]]] = ...) -> None: ...
+
+class ProgressPoint(_message.Message):
+    __slots__ = ("step", "metrics", "age_s", "left_out")
+    class MetricsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: float
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[float] = ...) -> None: ...
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    METRICS_FIELD_NUMBER: _ClassVar[int]
+    AGE_S_FIELD_NUMBER: _ClassVar[int]
+    LEFT_OUT_FIELD_NUMBER: _ClassVar[int]
+    step: int
+    metrics: _containers.ScalarMap[str, float]
+    age_s: float
+    left_out: int
+    def __init__(self, step: _Optional[int] = ..., metrics: _Optional[_Mapping[str, float]] = ..., age_s: _Optional[float] = ..., left_out: _Optional[int] = ...) -> None: ...
 
 class ActorCounts(_message.Message):
     __slots__ = ("kind", "no_input_s", "no_free_register_s")

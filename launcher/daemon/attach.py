@@ -35,6 +35,7 @@ FIRST_PAUSE_S = 0.2
 LAST_PAUSE_S = 5.0
 LEAVE_S = 2.0
 MAX_KEPT = 10_000  # messages that wait to be answered for; the oldest go first
+MAX_KEPT_NBYTES = 16 << 20  # of them
 MAX_BULK = 4  # chunks of files that wait to be sent
 OWN_STALL_S = 1.0
 OLD_SCHEDULER_CODES = ("UNIMPLEMENTED", "FAILED_PRECONDITION", "INVALID_ARGUMENT")
@@ -81,6 +82,7 @@ class Link:
         self._urgent: deque[pb.DaemonMessage] = deque()
         self._bulk: deque[pb.DaemonMessage] = deque()
         self._kept: deque[tuple[int, pb.DaemonMessage]] = deque()
+        self._kept_nbytes = 0
         self._has_mail = asyncio.Event()
         self._beats = 0
         self._heard_at = 0.0
@@ -118,11 +120,28 @@ class Link:
         """
         if is_kept:
             self._kept.append((self._beats + 1, message))
-            if len(self._kept) > MAX_KEPT:
-                self._kept.popleft()
+            self._kept_nbytes += _size(message)
+            while len(self._kept) > MAX_KEPT or self._kept_nbytes > MAX_KEPT_NBYTES:
+                self._drop_oldest()
         if self._is_welcome:
             (self._bulk if is_bulk else self._urgent).append(message)
             self._has_mail.set()
+
+    def _drop_oldest(self) -> None:
+        """Of what is kept. The curve says how many of its points are missing."""
+        gone = self._take_kept().progress
+        after = next((m.progress for _, m in self._kept if m.progress.points), None)
+        if gone.points and after is not None and after.id == gone.id:
+            after.points[0].left_out += sum(1 + point.left_out for point in gone.points)
+
+    def _take_kept(self) -> pb.DaemonMessage:
+        _, message = self._kept.popleft()
+        self._kept_nbytes -= _size(message)
+        return message
+
+    def _forget_kept(self) -> None:
+        self._kept.clear()
+        self._kept_nbytes = 0
 
     async def wait_for_room(self) -> None:
         """Until little bulk is waiting to be sent."""
@@ -132,7 +151,7 @@ class Link:
     def rejoin(self, pause_s: float, says_farewell: bool = False) -> None:
         """Ends the stream and attaches anew after a pause."""
         self._rejoin_after_s, self._broken_by = pause_s, "this daemon joins anew"
-        self._kept.clear()
+        self._forget_kept()
         if says_farewell and self._is_welcome:
             self._send_farewell()  # after which the writer ends the stream
         else:
@@ -251,7 +270,7 @@ class Link:
             log.error("%s", text)
             if self._is_welcome and self._kept:  # or we would be refused for it again, for ever
                 log.error("%d messages that wait to be answered for are dropped", len(self._kept))
-                self._kept.clear()
+                self._forget_kept()
             return ConfigError(text)
         self._broken_by = f"{code}: {error.details()}"
         if not self._is_welcome:  # else whoever keeps the line says so
@@ -317,7 +336,7 @@ class Link:
         METRICS.heartbeats["ok"] += 1
         self._backoff.reset()  # not by a welcome alone: what we say next may end the stream again
         while self._kept and self._kept[0][0] <= number:
-            self._kept.popleft()
+            self._take_kept()
 
     async def _watch(self) -> None:
         """Ends when the scheduler has been silent for too long; not counting our own sleep."""
@@ -332,3 +351,9 @@ class Link:
         self._broken_by = f"the scheduler has been silent for {self._act_s:g} s"
         if not self._is_welcome:  # else whoever keeps the line says so
             log.warning("%s", self._broken_by)
+
+
+def _size(message: pb.DaemonMessage) -> int:
+    """About its bytes; the same whenever it is asked, so without numbers that are filled in."""
+    points = message.progress.points
+    return 1000 + sum(40 + 20 * len(p.metrics) + sum(map(len, p.metrics)) for p in points)

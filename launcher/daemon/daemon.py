@@ -227,6 +227,7 @@ class Daemon:
             event.checkpoint_step,
             event.actors,
             event.waiting,
+            event.points,
         )
         last = self._last
         if not told.checkpoint:  # it may have been lost on its way: it is told again after a break
@@ -236,7 +237,10 @@ class Daemon:
         else:
             told_last = told
         self._last = replace(
-            told_last, step=max(last.step, told.step), metrics={**last.metrics, **told.metrics}
+            told_last,
+            step=max(last.step, told.step),
+            metrics={**last.metrics, **told.metrics},
+            points=(),
         )
         return [told]
 

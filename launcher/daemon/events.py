@@ -105,7 +105,9 @@ class Launched:
 
 @dataclass(frozen=True)
 class Progressed:
-    """checkpoint: one that is now complete, or "".  actors, waiting: what they do, now and then."""
+    """checkpoint: one that is now complete, or "".  actors, waiting: what they do, now and then.
+    points: of the curve, as messages; handed on as they are.
+    """
 
     key: AttemptKey
     step: int
@@ -115,6 +117,7 @@ class Progressed:
     checkpoint_step: int = 0
     actors: tuple[ActorWaits, ...] = ()
     waiting: str = ""
+    points: tuple[Any, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -249,6 +252,7 @@ class SayProgress:
     checkpoint_step: int = 0
     actors: tuple[ActorWaits, ...] = ()
     waiting: str = ""
+    points: tuple[Any, ...] = ()
 
 
 @dataclass(frozen=True)

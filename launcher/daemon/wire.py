@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from oneflow.core.control_channel import MAX_TEXT_CHARS
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
 MAX_METRICS = 1000
 MAX_METRIC_CHARS = 256
+MAX_POINTS, MAX_POINTS_NBYTES = 100, 256 << 10  # of a curve, in a message
 MAX_KINDS = 32  # of actors; there are about ten
 MAX_WAITING_CHARS = 500
 
@@ -88,7 +90,19 @@ def progressed(key: AttemptKey, wire: pb.Progress) -> Progressed:
         wire.checkpoint_step,
         tuple(_waits(a) for a in wire.actors[:MAX_KINDS]),
         wire.waiting[:MAX_WAITING_CHARS],
+        _points(wire.points),
     )
+
+
+def _points(wire: Sequence[pb.ProgressPoint]) -> tuple[pb.ProgressPoint, ...]:
+    """As many as a message may hold with all else that is in it."""
+    found, nbytes = [], 0
+    for point in wire[:MAX_POINTS]:
+        nbytes += point.ByteSize()
+        if nbytes > MAX_POINTS_NBYTES:
+            break
+        found.append(point)
+    return tuple(found)
 
 
 def told_by(wire: pb.WorkerCounts) -> list[Told]:
@@ -142,6 +156,7 @@ def say(action: SayPrepared | SayProgress | SayFailing | SayExited) -> pb.Daemon
                     checkpoint_step=action.checkpoint_step,
                     actors=map(_wire_waits, action.actors),
                     waiting=action.waiting,
+                    points=action.points,
                 )
             )
 

@@ -33,7 +33,11 @@ LOOK_S = 0.5  # between looks at a job whose stream ended early
 
 @dataclass(frozen=True)
 class MetricPoint:
-    """What a job reported at one step. at: seconds since the epoch."""
+    """What a job reported at one step. at: seconds since the epoch.
+
+    index: counts all its points; where it jumps, those between were left out: of more than a
+    thousand a second, of a curve of more than 10,000 points, or of a very long absence.
+    """
 
     index: int
     attempt: int
@@ -147,7 +151,7 @@ class Job:
     # ---- what it says ----------------------------------------------------------------------------
 
     def metrics(self, follow: bool = True, start: int = 0) -> Iterator[MetricPoint]:
-        """What it reports at its steps, from the beginning. follow: until the job ends.
+        """What it reports at its steps, all of them, from the beginning. follow: until it ends.
 
         start: index of the first point wanted. A restart of the scheduler is not noticed.
         """

@@ -1,5 +1,5 @@
-"""What a worker tells its daemon of its progress: never more than a few messages a second, and
-never waiting for a daemon that does not read.
+"""What a worker tells its daemon of its progress: never more than a few messages a second, with
+several points of the curve in each, and never waiting for a daemon that does not read.
 """
 
 from __future__ import annotations
@@ -7,7 +7,8 @@ from __future__ import annotations
 import dataclasses
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from oneflow.actors import live
@@ -27,7 +28,55 @@ ACTORS_S = 1.0
 MAX_SHARE = 0.005
 """Of a core's time at most so much goes into looking at actors, however many there are."""
 MAX_WAITING_CHARS = 300
+MAX_POINTS, MAX_VALUES = 100, 1000
+"""Of the curve, in one message: a thousand steps a second are told whole."""
 DEVICE_ERRORS = ("CUDARuntimeError", "CUDADriverError")  # of CuPy, which is not always there
+
+
+@dataclass(frozen=True)
+class CurvePoint:
+    """What one step gave. at: on the monotonic clock.  left_out: points just before it."""
+
+    step: int
+    at: float
+    metrics: Mapping[str, float]
+    left_out: int
+
+
+class Curve:
+    """Points that wait to be told: all of them or, beyond a limit, every k-th and the newest."""
+
+    def __init__(self) -> None:
+        self._clear()
+
+    def _clear(self) -> None:
+        self._points: list[CurvePoint] = []
+        self._every, self._beyond = 1, 0  # beyond: the newest is so far after the last k-th
+
+    def add(self, step: int, metrics: Mapping[str, float]) -> None:
+        left_out = self._points.pop().left_out + 1 if self._beyond else 0
+        self._points.append(CurvePoint(step, time.monotonic(), metrics, left_out))
+        self._beyond = (self._beyond + 1) % self._every
+        if len(self._points) > max(2, min(MAX_POINTS, MAX_VALUES // max(1, len(metrics)))):
+            self._thin()
+
+    def _thin(self) -> None:
+        """Leaves out every second k-th; the newest, which is one after a k-th, stays."""
+        kept, left_out, newest = [], 0, len(self._points) - 1
+        for number, point in enumerate(self._points):
+            if number % 2 and number != newest:
+                left_out += point.left_out + 1
+            else:
+                kept.append(replace(point, left_out=point.left_out + left_out))
+                left_out = 0
+        beyond = 1 if newest % 2 else self._every + 1
+        self._points, self._every = kept, 2 * self._every
+        self._beyond = beyond % self._every
+
+    def take(self) -> list[CurvePoint]:
+        found = self._points
+        self._clear()
+        return found
 
 
 class Reporter:
@@ -37,6 +86,7 @@ class Reporter:
         self._frames, self._id, self._total = frames, id, total_steps
         self._news = threading.Condition()
         self._latest: tuple[int, dict[str, float]] | None = None
+        self._curve = Curve()
         self._closed = False
         self._teller = Teller(METRICS)
         self._telling = threading.Lock()
@@ -46,9 +96,11 @@ class Reporter:
         self._thread.start()
 
     def progress(self, step: int, metrics: Mapping[str, float]) -> None:
-        """So many steps are done. Only the newest is sent if they come quickly."""
+        """So many steps are done, and the last one gave this."""
         with self._news:
             self._latest = step, dict(metrics)
+            if metrics:
+                self._curve.add(*self._latest)
             self.last_step = step
             self._news.notify()
 
@@ -72,10 +124,11 @@ class Reporter:
                 while not (self._latest or self._closed or time.monotonic() >= self._actors_due):
                     self._news.wait(max(self._actors_due - time.monotonic(), 0.0))
                 latest, self._latest = self._latest, None
+                points = self._curve.take()
                 closed = self._closed
             try:
                 if latest is not None or not closed:
-                    self._send(*(latest or (self.last_step, {})))
+                    self._send(*(latest or (self.last_step, {})), points=points)
                 if closed:
                     self._tell_counts()
             except OSError as error:  # the reader of commands sees it too, and ends the process
@@ -87,7 +140,12 @@ class Reporter:
                 time.sleep(INTERVAL_S)
 
     def _send(
-        self, step: int, metrics: Mapping[str, float], checkpoint: str = "", at: int = 0
+        self,
+        step: int,
+        metrics: Mapping[str, float],
+        checkpoint: str = "",
+        at: int = 0,
+        points: Sequence[CurvePoint] = (),
     ) -> None:
         from oneflow.protos import cluster_pb2 as pb
 
@@ -99,6 +157,10 @@ class Reporter:
             checkpoint=checkpoint,
             checkpoint_step=at,
         )
+        now = time.monotonic()
+        for p in points:
+            age_s = now - p.at
+            progress.points.add(step=p.step, metrics=p.metrics, age_s=age_s, left_out=p.left_out)
         is_due = time.monotonic() >= self._actors_due
         if is_due:
             started = time.monotonic()

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
+from dataclasses import replace
 
 from oneflow.core.errors import StoreError
 from oneflow.core.log import get_logger
 from oneflow.protos import cluster_pb2 as pb
 from oneflow.scheduler.cluster.actor_waits import ActorWaits
 from oneflow.scheduler.cluster.driver import Driver
-from oneflow.scheduler.jobs.events import Action, Event, RankProgressed, Rejected
+from oneflow.scheduler.jobs.events import Action, CurvePoint, Event, RankProgressed, Rejected
 from oneflow.scheduler.jobs.records import JobRecord, JobState
 from oneflow.scheduler.jobs.store import Point
 
@@ -24,7 +25,7 @@ MAX_WAITING = 20_000  # points not written yet; beyond, the disk is not there fo
 
 log = get_logger(__name__)
 
-New = tuple[int, int, float, Mapping[str, float]]  # attempt, step, at, values
+New = tuple[int, CurvePoint]  # attempt, what a step of it gave
 
 
 class Points:
@@ -34,6 +35,7 @@ class Points:
         self._driver = driver
         self._new: dict[str, list[New]] = defaultdict(list)
         self._num_new = 0
+        self._lost: dict[str, int] = {}  # points for which there was no room
         self._news: dict[str, set[asyncio.Event]] = {}
         self.waits = ActorWaits()
 
@@ -43,17 +45,26 @@ class Points:
         if any(isinstance(a, Rejected) and a.event is event for a in actions):
             return
         self.waits.note(event)
-        if not event.metrics:
+        points = event.points
+        if event.metrics and not points:
+            points = (CurvePoint(event.step, event.at, event.metrics),)
+        for point in points:
+            self._add(event.job_id, event.attempt, point)
+
+    def _add(self, job_id: str, attempt: int, point: CurvePoint) -> None:
+        lost = self._lost.pop(job_id, 0)
+        if self._num_new >= MAX_WAITING:
+            self._lost[job_id] = lost + point.left_out + 1
             return
-        if self._num_new < MAX_WAITING:
-            self._new[event.job_id].append((event.attempt, event.step, event.at, event.metrics))
-            self._num_new += 1
+        self._new[job_id].append((attempt, replace(point, left_out=point.left_out + lost)))
+        self._num_new += 1
 
     def changed(self, before: JobRecord | None, now: JobRecord | None) -> None:
         if before is not None and (now is None or now.state not in GOING_ON):
             self.waits.forget(before.id)
         if now is None and before is not None:
             self._num_new -= len(self._new.pop(before.id, []))
+            self._lost.pop(before.id, None)
             self._wake(before.id)
         elif now is not None and now.state.is_final:
             self._wake(now.id)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from itertools import islice
 
 from oneflow.core.control_channel import PROTOCOL
 from oneflow.core.errors import ConfigError, ProtocolError
 from oneflow.protos import cluster_pb2 as pb
 from oneflow.scheduler.jobs.events import (
+    CurvePoint,
     DaemonBeat,
     DaemonGone,
     DaemonJoined,
@@ -43,6 +44,8 @@ MAX_FOLDER_CHARS = 1024
 MAX_KEPT = 10_000  # jobs that a daemon says it has files of
 MAX_METRICS = 1000
 MAX_METRIC_CHARS = 256
+MAX_POINTS = 100  # of a curve, in a message
+MAX_AGE_S = 1e6
 MAX_CAUSE_CHARS = 16 << 10
 MAX_WAITING_CHARS = 500
 MAX_KINDS, MAX_KIND_CHARS = 32, 32  # of actors
@@ -153,7 +156,6 @@ def _progressed(p: pb.Progress, daemon: str, epoch: int, at: float) -> RankProgr
     """Names and paths come from jobs, not from daemons: what is too long is left out, for who is
     refused ends its stream, comes back and says the same again.
     """
-    metrics = {k: v for k, v in p.metrics.items() if len(k) <= MAX_METRIC_CHARS}
     has_path = len(p.checkpoint.encode(errors="replace")) <= MAX_PATH_NBYTES
     return RankProgressed(
         daemon,
@@ -161,7 +163,7 @@ def _progressed(p: pb.Progress, daemon: str, epoch: int, at: float) -> RankProgr
         *_key(p.id),
         step=_step(p.step),
         total_steps=_step(p.total_steps),
-        metrics=dict(islice(metrics.items(), MAX_METRICS)),
+        metrics=_metrics(p.metrics),
         checkpoint=p.checkpoint if has_path else "",
         checkpoint_step=_step(p.checkpoint_step) if has_path else 0,
         at=at,
@@ -170,7 +172,20 @@ def _progressed(p: pb.Progress, daemon: str, epoch: int, at: float) -> RankProgr
             (a.kind[:MAX_KIND_CHARS], a.no_input_s, a.no_free_register_s)
             for a in p.actors[:MAX_KINDS]
         ),
+        points=tuple(
+            CurvePoint(_step(q.step), at - _age(q.age_s), _metrics(q.metrics), _step(q.left_out))
+            for q in p.points[:MAX_POINTS]
+        ),
     )
+
+
+def _metrics(told: Mapping[str, float]) -> dict[str, float]:
+    known = {k: v for k, v in told.items() if len(k) <= MAX_METRIC_CHARS}
+    return dict(islice(known.items(), MAX_METRICS))
+
+
+def _age(seconds: float) -> float:
+    return seconds if 0 < seconds < MAX_AGE_S else 0.0
 
 
 def _step(step: int) -> int:

@@ -158,9 +158,20 @@ class RankFailing:
 
 
 @dataclass(frozen=True)
+class CurvePoint:
+    """What one step gave. left_out: points just before it that nobody was told of."""
+
+    step: int
+    at: float
+    values: Mapping[str, float]
+    left_out: int = 0
+
+
+@dataclass(frozen=True)
 class RankProgressed:
     """checkpoint: one that is now complete, or "".  waiting: the actor that waits now, for what.
     actor_waits: (kind, seconds of no_input, seconds of no_free_register) since the rank began.
+    points: of the curve; metrics are those of the last one.
     """
 
     daemon: str
@@ -176,6 +187,7 @@ class RankProgressed:
     at: float = 0.0
     waiting: str = ""
     actor_waits: tuple[tuple[str, float, float], ...] = ()
+    points: tuple[CurvePoint, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ import msgspec
 
 from oneflow.core.errors import ConfigError, StoreError
 from oneflow.core.failpoints import failpoint
-from oneflow.scheduler.jobs.events import Remove, Save, SaveEpoch
+from oneflow.scheduler.jobs.events import CurvePoint, Remove, Save, SaveEpoch
 from oneflow.scheduler.jobs.records import JobRecord, TokenRecord
 from oneflow.scheduler.jobs.retention import MAX_REMOVED
 
@@ -29,6 +29,7 @@ HEADER_NBYTES = 100  # of every SQLite file
 MAX_POINTS_PER_JOB = 10_000
 MAX_POINTS = 500_000  # of all jobs; beyond, those of the job with most of them get sparser
 MAX_CHECKPOINTS_PER_JOB = 1000
+MAX_INDEX = (1 << 62) - 1  # of a point; SQLite's numbers have 63 bits
 MAX_WAL_NBYTES = 16 << 20  # that stay on the disk after it was written back
 MAX_FREE_NBYTES = 8 << 20  # of the file, without use, before it is made smaller
 STEP_PAGES = 2000  # by so much at once, so that nobody waits long
@@ -59,7 +60,9 @@ Change = Save | Remove | SaveEpoch
 
 @dataclass(frozen=True)
 class Point:
-    """Metrics of one step, as they are kept. index: counts the points of a job from 0."""
+    """Metrics of one step, as they are kept. index: counts the points of a job from 0, those that
+    are left out as well.
+    """
 
     index: int
     attempt: int
@@ -101,10 +104,10 @@ class Store(Protocol):
 
     def drop_tokens(self, tokens: Iterable[TokenRecord]) -> None: ...
 
-    def add_points(
-        self, job_id: str, points: Sequence[tuple[int, int, float, Mapping[str, float]]]
-    ) -> list[Point]:
-        """(attempt, step, at, values) each. Returns them with their indices."""
+    def add_points(self, job_id: str, points: Sequence[tuple[int, CurvePoint]]) -> list[Point]:
+        """(attempt, what one step of it gave) each. Returns those that are new, with their indices:
+        a daemon whose line broke tells again what it has told.
+        """
 
     def points(self, job_id: str, start: int = 0, limit: int = 1000) -> list[Point]:
         """Those with an index of at least `start`, as far as they are kept."""
@@ -200,6 +203,18 @@ class SqliteStore:
         if self._free_nbytes() > MAX_FREE_NBYTES:
             # A script, for one call of `execute` frees one page only.
             self._connection.executescript(f"PRAGMA incremental_vacuum({STEP_PAGES})")
+
+    def _thin_job(self, run: Any, job_id: str) -> None:
+        """Beyond its limit a curve keeps every second, fourth, ... of its points, and the last."""
+        count = "SELECT count(*), max(idx) FROM points WHERE job = ?"
+        number, last = run(count, (job_id,)).fetchone()
+        every, most = 1, MAX_POINTS_PER_JOB
+        while number > most:
+            most = MAX_POINTS_PER_JOB // 2  # so that it need not be done again soon
+            every *= 2
+            others = "DELETE FROM points WHERE job = ? AND idx % ? != 0 AND idx != ?"
+            gone = run(others, (job_id, every, last)).rowcount
+            number, self._num_points = number - gone, self._num_points - gone
 
     def _thin(self, run: Any) -> None:
         """Leaves out every second point of the job that has most, if there are too many."""
@@ -299,20 +314,18 @@ class SqliteStore:
 
     # -- metrics -----------------------------------------------------------------------------------
 
-    def add_points(
-        self, job_id: str, points: Sequence[tuple[int, int, float, Mapping[str, float]]]
-    ) -> list[Point]:
+    def add_points(self, job_id: str, points: Sequence[tuple[int, CurvePoint]]) -> list[Point]:
         with self._translating("write"), self._unsynced(), self._transaction() as run:
-            last = run("SELECT max(idx) FROM points WHERE job = ?", (job_id,)).fetchone()[0]
-            start = 0 if last is None else last + 1
-            added = [Point(start + i, *point) for i, point in enumerate(points)]
+            newest = """SELECT idx, attempt, step FROM points WHERE job = ?
+                        ORDER BY idx DESC LIMIT 1"""
+            added = _new_points(run(newest, (job_id,)).fetchone(), points)
             for p in added:
                 body = msgspec.msgpack.encode(dict(p.values))
                 row = (job_id, p.index, p.attempt, p.step, p.at, body)
                 run("INSERT INTO points VALUES (?, ?, ?, ?, ?, ?)", row)
-            oldest = start + len(points) - MAX_POINTS_PER_JOB
-            gone = run("DELETE FROM points WHERE job = ? AND idx < ?", (job_id, oldest)).rowcount
-            self._num_points += len(points) - gone
+            self._num_points += len(added)
+            if added:
+                self._thin_job(run, job_id)
             self._thin(run)
         return added
 
@@ -388,6 +401,21 @@ def encode_record(record: JobRecord) -> bytes:
 def decode_record(body: bytes) -> JobRecord:
     """Raises msgspec.MsgspecError. Fields of later versions are passed over."""
     return msgspec.msgpack.decode(body, type=JobRecord)
+
+
+def _new_points(
+    last: tuple[int, int, int] | None, points: Sequence[tuple[int, CurvePoint]]
+) -> list[Point]:
+    """Those after `last` (index, attempt, step), numbered."""
+    index, *seen = last if last is not None else (-1, 0, -1)
+    found = []
+    for attempt, point in points:
+        if [attempt, point.step] <= seen:
+            continue
+        index = min(index + 1 + point.left_out, MAX_INDEX)
+        seen = [attempt, point.step]
+        found.append(Point(index, attempt, point.step, point.at, point.values))
+    return found
 
 
 def _decode_values(body: bytes) -> dict[str, float]:

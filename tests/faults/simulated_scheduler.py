@@ -4,7 +4,7 @@ and crashes between any two actions.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from simulated_network import Connection, Violation, World
@@ -12,6 +12,7 @@ from simulated_network import Connection, Violation, World
 from oneflow.core.errors import StoreError
 from oneflow.scheduler.jobs.events import (
     Action,
+    CurvePoint,
     DaemonBeat,
     DaemonGone,
     DaemonJoined,
@@ -79,9 +80,7 @@ class MemoryStore:
     def drop_tokens(self, tokens: Iterable[TokenRecord]) -> None:
         """Tokens play no part in the simulation."""
 
-    def add_points(
-        self, job_id: str, points: Sequence[tuple[int, int, float, Mapping[str, float]]]
-    ) -> list[Point]:
+    def add_points(self, job_id: str, points: Sequence[tuple[int, CurvePoint]]) -> list[Point]:
         return []
 
     def points(self, job_id: str, start: int = 0, limit: int = 1000) -> list[Point]:

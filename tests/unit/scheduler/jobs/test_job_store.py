@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sqlite3
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import pytest
 
 from oneflow.core.errors import ConfigError, OneFlowError, StoreError
 from oneflow.scheduler.jobs import store as store_module
-from oneflow.scheduler.jobs.events import Remove, Save, SaveEpoch
+from oneflow.scheduler.jobs.events import CurvePoint, Remove, Save, SaveEpoch
 from oneflow.scheduler.jobs.records import Assignment, JobKind, JobRecord, JobSpec, JobState
 from oneflow.scheduler.jobs.store import SqliteStore, decode_record, encode_record
 from oneflow.scheduler.jobs.tokens import create
@@ -108,6 +109,23 @@ def test_checkpoints_are_known_with_the_attempt_that_made_them(path: Path) -> No
     assert found == [(5, 1, "c5"), (9, 1, "c9")]
 
 
+def curve(steps: Iterable[int], attempt: int = 1) -> list[tuple[int, CurvePoint]]:
+    return [(attempt, CurvePoint(step, 0.5, {"loss": float(step)})) for step in steps]
+
+
+def test_points_are_kept_once_and_those_left_out_are_counted(path: Path) -> None:
+    store = SqliteStore(path)
+    store.save(record())
+    store.add_points("j1", curve([1, 2, 3]))
+    assert [p.index for p in store.add_points("j1", curve([2, 3, 4]))] == [3]  # told again
+    gap = CurvePoint(10, 0.5, {"loss": 10.0}, left_out=5)
+    assert [p.index for p in store.add_points("j1", [(1, gap)])] == [9]
+    assert [p.index for p in store.add_points("j1", curve([3, 4], attempt=2))] == [10, 11]
+    assert store.add_points("j1", curve([99])) == []
+    steps = [(p.attempt, p.step) for p in store.points("j1")]
+    assert steps == [(1, 1), (1, 2), (1, 3), (1, 4), (1, 10), (2, 3), (2, 4)]
+
+
 def test_metric_points_are_numbered_and_bounded(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -115,13 +133,14 @@ def test_metric_points_are_numbered_and_bounded(
     store = SqliteStore(path)
     store.save(record())
     for step in range(0, 30, 3):
-        store.add_points("j1", [(1, step + i, 0.5, {"loss": float(step + i)}) for i in range(3)])
-    store.add_points("j2", [(1, 0, 0.5, {"loss": 7.0})])
+        store.add_points("j1", curve(range(step, step + 3)))
+    store.add_points("j2", curve([0]))
     store = reopened(store)
     points = store.points("j1")
-    assert [point.index for point in points] == list(range(20, 30))
-    assert [point.values["loss"] for point in points] == [float(i) for i in range(20, 30)]
-    assert [point.index for point in store.points("j1", 28, 1)] == [28]
+    indices = [0, 8, 16, 24, 29]  # all of it, and the last
+    assert [point.index for point in points] == indices
+    assert [point.values["loss"] for point in points] == [float(i) for i in indices]
+    assert [point.index for point in store.points("j1", 20, 1)] == [24]
     store.remove("j1")
     assert store.points("j1") == [] and len(store.points("j2")) == 1
 
@@ -272,7 +291,7 @@ def test_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
 def test_remove_forgets_all_of_a_job(path: Path) -> None:
     store = SqliteStore(path)
     store.save(record(last_checkpoint="c", last_checkpoint_step=1))
-    store.add_points("j1", [(1, 1, 0.0, {"loss": 1.0})])
+    store.add_points("j1", curve([1]))
     store.write([Remove("j1")])
     assert (store.load().jobs, store.checkpoints("j1"), store.points("j1")) == ((), [], [])
 
@@ -328,12 +347,10 @@ def test_points_of_all_jobs_together_are_bounded(
 ) -> None:
     monkeypatch.setattr(store_module, "MAX_POINTS", 50)
     store = SqliteStore(path)
-    few = [(1, step, 0.0, {"loss": 1.0}) for step in range(10)]
-    many = [(1, step, 0.0, {"loss": 1.0}) for step in range(60)]
-    store.add_points("few", few)
-    added = store.add_points("many", many)
+    store.add_points("few", curve(range(10)))
+    added = store.add_points("many", curve(range(60)))
     assert len(store.points("few")) == 10
     kept = [point.index for point in store.points("many")]
     assert kept == [p.index for p in added if p.index % 2]  # every second, the last among them
-    assert store.add_points("many", many[:1])[0].index == 60
+    assert store.add_points("many", curve([60]))[0].index == 60
     store.close()

@@ -48,9 +48,7 @@ def show_failure(desk: Desk, attempt: Attempt) -> None:
         return
     if attempt.intent is Intent.TIME_LIMIT:
         return
-    blame = _blame(failure)
-    del blame["exit_code"]  # the job has none yet
-    desk.note(record.id, **blame)
+    desk.note(record.id, **_blame(failure))
 
 
 def end_cancelled(desk: Desk, job_id: str) -> JobRecord:

@@ -256,14 +256,12 @@ def _pause() -> bool:
     return False
 
 
-def check_line(record: JobRecord, rank: int, reason: str, code: int | None, words: str) -> str:
+def check_line(record: JobRecord, rank: int, reason: str, code: int, words: str) -> str:
     """The one line of a failed attempt. Raises RigError if it does not say what it must."""
     line = cause_line(record)
-    wanted = [rf" attempt={record.attempt} ", rf" reason={reason} ", words]
+    wanted = [rf" attempt={record.attempt} ", rf" reason={reason} ", rf" exit={code} ", words]
     if rank >= 0:
         wanted.append(rf" rank={rank} host=rig pid=\d+ ")
-    if code is not None and record.state.is_final:
-        wanted.append(rf" exit={code} ")
     missing = [word for word in wanted if not re.search(word, line)]
     if missing or "\n" in line:
         raise RigError(f"the line lacks {missing}: {line}")

@@ -241,7 +241,7 @@ def test_who_fails_is_known_while_the_others_still_end() -> None:
     assert [stop.rank for stop in rig.told(TellStop)] == [0, 1]
     record = rig.job()
     assert (str(record.state), record.reason, record.first_failed_rank) == ("RUNNING", "SIGNAL", 2)
-    assert (record.host, record.pid, record.exit_code) == ("n0", 42, 0)
+    assert (record.host, record.pid, record.exit_code) == ("n0", 42, 137)
     assert not rig.told(Save)  # the daemon tells it again, as long as the attempt goes on
     for rank, code in ((0, 143), (2, 137), (1, 143)):
         rig.exit(rank, code, "SIGNAL" if rank == 2 else "PREEMPTED")

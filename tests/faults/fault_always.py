@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from fault_rig import DEVICES, Rig, RigError, Usage, Watcher, children, cmdline
+from fault_rig import DEVICES, Rig, RigError, Usage, Watcher, children, cmdline, pids
 
 from oneflow.scheduler.jobs.causes import cause_line
 from oneflow.scheduler.jobs.invariants import invariants
@@ -62,16 +64,20 @@ def a2_nothing_left(rig: Rig, shm_before: set[str]) -> None:
 
 
 def rig_shm(rig: Rig) -> set[str]:
-    """Names in /dev/shm that this rig's processes map, or that carry a pid of theirs."""
-    folder, found = Path("/dev/shm"), set()
-    names = {p.name for p in folder.iterdir()}
-    for pid in rig.marked():
-        try:
+    """Names of this user in /dev/shm but those that only strangers to the rig map: what a rank that
+    is no more has left is not mapped by anybody.
+    """
+    ours, mine = rig.marked(), set()
+    for path in Path("/dev/shm").iterdir():
+        with suppress(OSError):
+            if path.lstat().st_uid == os.getuid():
+                mine.add(path.name)
+    strangers: set[str] = set()
+    for pid in set(pids()) - ours:
+        with suppress(OSError):
             maps = Path(f"/proc/{pid}/maps").read_text(errors="replace")
-        except OSError:
-            continue
-        found |= {name for name in names if f"/dev/shm/{name}" in maps}
-    return found
+            strangers |= {name for name in mine if f"/dev/shm/{name}" in maps}
+    return mine - strangers
 
 
 def a3_flat(rig: Rig, before: Before) -> None:

@@ -18,7 +18,7 @@ from oneflow import nn
 
 NAMES = ("dense", "stages", "embedding")
 WIDTH, HIDDEN, CLASSES, WORDS, BATCH, ROWS = 6, 8, 3, 16, 8, 40
-STEPS, EVERY = 60, 5
+STEPS, EVERY = 100, 5
 
 
 class Train(nn.Graph):

@@ -61,6 +61,7 @@ class DaemonSettings:
     state_dir: of this node, shared by its daemons.  warm: keep a worker ready for graph jobs.
     use_groups: give ranks control groups of their own, where this user may make them.
     certificate: of this daemon, so that its end is on the page of metrics; None: no TLS.
+    data_roots: folders whose files graph jobs may use besides their own; (): as env says.
     shows_loss: the losses of jobs are on the page of metrics, for all who may read that.
     """
 
@@ -78,6 +79,7 @@ class DaemonSettings:
     allow_scripts: bool = True
     warm: bool = True
     use_groups: bool = True
+    data_roots: tuple[Path, ...] = ()
     shows_loss: bool = False
     heartbeat_s: float = 1.0
     suspect_s: float = 3.0
@@ -156,6 +158,8 @@ class DaemonSettings:
     def rank_base_env(self) -> dict[str, str]:
         """What a rank gets of our environment. Where daemons speak TLS, so do ranks."""
         found = {k: v for k, v in self.env.items() if k not in PRIVATE_VARIABLES}
+        if self.data_roots:
+            found["ONEFLOW_DATA_ROOTS"] = os.pathsep.join(map(str, self.data_roots))
         return {"ONEFLOW_JOB_TLS": str(int(self.credentials is not None))} | found
 
     def check(self) -> None:
@@ -163,6 +167,9 @@ class DaemonSettings:
         kind, _ = self._device()
         if kind == "cuda" and not any(Path(p).exists() for p in GPU_DRIVERS):
             raise ConfigError(f"--device {self.device}: this host has no driver for NVIDIA's GPUs")
+        for root in self.data_roots:
+            if not root.is_absolute():
+                raise ConfigError(f"daemon.data_roots: {str(root)!r} is not an absolute path")
         self.current_token()
         self._check_line()
         if not re.fullmatch(r"[A-Za-z0-9_.-]{1,253}", self.node_name):

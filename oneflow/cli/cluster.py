@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from oneflow.cli.group import Verbs, choose_group
-from oneflow.cli.keys import given, limit_options
+from oneflow.cli.keys import DATA_ROOTS, given, limit_options
 from oneflow.cli.output import chosen, fields, output_option, show_json, table
 from oneflow.cli.types import DURATION, PAIR
 from oneflow.cluster.durations import show_time
@@ -31,6 +31,7 @@ def cluster() -> None:
 @click.option("--allow-scripts/--no-allow-scripts", default=None, help="Jobs that run programs.")
 @click.option("--ui/--no-ui", default=None, help="The read-only page beside /metrics.")
 @click.option("--on", "where", metavar="RAY", help="ray://host:10001 or auto: daemons there.")
+@DATA_ROOTS
 @limit_options("scheduler", "daemon")
 @output_option
 def up(
@@ -48,8 +49,9 @@ def up(
     from oneflow.cluster.local import start, start_on_ray
     from oneflow.cluster.wishes import local_wish
 
-    where = flags.pop("where")
-    asked = given(flags) | {"local.daemons": daemons, "local.device_type": device_type}
+    where, roots = flags.pop("where"), flags.pop("data_roots") or None
+    asked = given(flags) | {"daemon.data_roots": roots}
+    asked |= {"local.daemons": daemons, "local.device_type": device_type}
     asked |= {f"scheduler.{name}": value for name, value in flags.items()}
     wish = local_wish(asked, file)
     found, how = start_on_ray(wish, where) if where else start(wish), chosen(output)

@@ -17,7 +17,7 @@ def _shown(key: Any, value: Any) -> str:
     """As it would be written in a file."""
     if key.kind == "flag":
         return "true" if value else "false"
-    if key.kind == "list":
+    if key.kind in ("list", "folders"):
         return ", ".join(value)
     if key.kind == "size" and value:
         return show_size(value)

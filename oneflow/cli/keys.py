@@ -17,6 +17,14 @@ KINDS: Mapping[str, Any] = {
     "count": click.IntRange(0),
     "number": click.FloatRange(0),
 }
+DATA_ROOTS = click.option(
+    "--data-root",
+    "data_roots",
+    multiple=True,
+    metavar="FOLDER",
+    type=click.Path(file_okay=False, resolve_path=True),
+    help="Graph jobs may read its files, and save there.",
+)
 
 
 def limit_options(*sections: str) -> Callable[[F], F]:

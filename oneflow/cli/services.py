@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from oneflow.cli.group import choose_group
-from oneflow.cli.keys import given, limit_options
+from oneflow.cli.keys import DATA_ROOTS, given, limit_options
 
 FILE = click.Path(exists=False, dir_okay=False, path_type=Path)
 FOLDER = click.Path(file_okay=False, path_type=Path)
@@ -112,6 +112,7 @@ def _check_fit(*asked: Any) -> None:
 @click.option("--token-file", type=FILE, help="The token to join with; mode 0600.")
 @click.option("--tls-dir", type=FOLDER, help="ca.crt, daemon.crt and daemon.key.")
 @click.option("--allow-scripts/--no-allow-scripts", default=None, help="Run script jobs.")
+@DATA_ROOTS
 @click.option("--train-loss/--no-train-loss", default=None, help="Show losses on /metrics.")
 @limit_options("daemon")
 def run_daemon(device: str, file: Path | None, **flags: Any) -> None:
@@ -120,6 +121,7 @@ def run_daemon(device: str, file: Path | None, **flags: Any) -> None:
     from oneflow.launcher.daemon.run import main
 
     asked = given(flags)
+    flags["data_roots"] = flags["data_roots"] or None
     asked |= {f"daemon.{name}": value for name, value in flags.items()}
     found = load_settings(asked, file)
     use_log_settings(found)
@@ -178,6 +180,7 @@ def _daemon_settings(device: str, found: Any) -> Any:
         certificate=tls / "daemon.crt" if tls else None,
         metrics_addr=found["daemon.metrics_addr"],
         health_addr=found["daemon.health_addr"],
+        data_roots=tuple(Path(root) for root in found["daemon.data_roots"]),
         allow_scripts=found["daemon.allow_scripts"],
         limits=JobLimits(
             pids=found["daemon.pids"],

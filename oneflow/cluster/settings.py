@@ -25,7 +25,8 @@ MAX_DAEMONS = 256
 @dataclass(frozen=True)
 class Key:
     """A value that can be configured. kind: text, address, path, flag, count, number, list,
-    duration (seconds; written like 30d) or size (bytes; written like 4GiB).
+    folders (in a variable as in PATH), duration (seconds; written like 30d) or size (bytes;
+    written like 4GiB).
     """
 
     name: str  # section.key
@@ -72,6 +73,7 @@ KEYS = (
     Key("daemon.state_dir", "path", "", "the daemon's logs, checkpoints and caches"),
     Key("daemon.token_file", "path", "", "file of the token to join with"),
     Key("daemon.tls_dir", "path", "", "folder of ca.crt, daemon.crt and daemon.key"),
+    Key("daemon.data_roots", "folders", (), "folders whose files graph jobs may use"),
     Key("daemon.allow_scripts", "flag", True, "run script jobs, if the scheduler sends any"),
     Key("daemon.memory_nbytes", "size", 0, "memory of each rank; 0: no limit"),
     Key("daemon.pids", "count", 4096, "processes and threads of each rank"),
@@ -109,7 +111,10 @@ AT_LEAST_ONE = frozenset(
         "daemon.cache_nbytes",
     )
 )
-OWN_VARIABLES = {"client.address": "ONEFLOW_SCHEDULER_ADDRESS"}  # a second, shorter name
+OWN_VARIABLES = {  # a second, shorter name
+    "client.address": "ONEFLOW_SCHEDULER_ADDRESS",
+    "daemon.data_roots": "ONEFLOW_DATA_ROOTS",
+}
 
 
 @dataclass(frozen=True)
@@ -204,6 +209,9 @@ def flags_for(settings: Settings, section: str) -> tuple[str, ...]:
             found += [flag.replace("_", "-"), str(settings[name])]
     if section == "daemon" and settings.origin("daemon.train_loss") == settings.file:
         found.append("--train-loss" if settings["daemon.train_loss"] else "--no-train-loss")
+    if section == "daemon" and settings.origin("daemon.data_roots") in ("flag", settings.file):
+        for root in settings["daemon.data_roots"]:
+            found += ["--data-root", root]
     if section == "scheduler" and settings.origin("scheduler.hosts") == settings.file:
         for host in settings["scheduler.hosts"]:
             found += ["--host", host]
@@ -236,6 +244,8 @@ def _beside(path: Path, key: Key, value: Any) -> Any:
     """A path in a file is meant from where the file is."""
     if key.kind == "path" and value:
         return str(path.resolve().parent / Path(value).expanduser())
+    if key.kind == "folders":
+        return tuple(str(path.resolve().parent / Path(folder).expanduser()) for folder in value)
     return value
 
 
@@ -263,6 +273,8 @@ def _typed(key: Key, text: str) -> Any:
             return text
     if key.kind == "list":
         return [word.strip() for word in text.split(",") if word.strip()]
+    if key.kind == "folders":
+        return [folder for folder in text.split(os.pathsep) if folder]
     return text
 
 
@@ -277,9 +289,12 @@ def _checked(key: Key, value: Any, where: str) -> Any:
         value = _quantity(kind, value, where)
     if key.name in AT_LEAST_ONE and value < 1:
         raise ConfigError(f"{where}: {value!r} is too little; at least 1")
-    if kind == "list":
+    if kind in ("list", "folders"):
         if not isinstance(value, (list, tuple)) or not all(isinstance(v, str) for v in value):
             raise ConfigError(f"{where}: {value!r} is not a list of texts")
+        odd = [v for v in value if not v or os.pathsep in v] if kind == "folders" else []
+        if odd:
+            raise ConfigError(f"{where}: {odd[0]!r} is no folder that a list as in PATH can name")
         return tuple(value)
     if kind in ("text", "path", "address") and not isinstance(value, (str, Path)):
         raise ConfigError(f"{where}: {value!r} is not a text")

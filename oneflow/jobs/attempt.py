@@ -91,8 +91,8 @@ def options_of(file: JobFile, begin: Any, roots: tuple[Path, ...]) -> Options:
     for path, allowed in ((str(folder), own), (p.resume_from, [*own, job_dir.parent])):
         if path and not is_allowed(path, allowed):
             raise CheckpointError(
-                f"{path} is in no folder that jobs may use on this host; whoever runs the daemon "
-                "can allow it by ONEFLOW_DATA_ROOTS"
+                f"{path} is in no folder that jobs may use on this host; whoever runs `daemon run` "
+                "or `cluster up` can allow it by --data-root (or ONEFLOW_DATA_ROOTS)"
             )
     return Options(
         steps=p.total_steps or p.spec.steps or d.steps,

@@ -102,7 +102,8 @@ def allowed(path: str, roots: tuple[Path, ...] | None) -> Path:
         listed = os.pathsep.join(map(str, roots)) or "none"
         raise JobFileError(
             f"data: {path} is in no folder that jobs may read on this host (ONEFLOW_DATA_ROOTS: "
-            f"{listed}); whoever runs the daemon can allow it, or put the arrays into the job file"
+            f"{listed}); whoever runs `daemon run` or `cluster up` can allow it by --data-root; or "
+            "put the arrays into the job file"
         )
     if not real.is_file():
         raise JobFileError(f"data: {path} is not a file of this host")

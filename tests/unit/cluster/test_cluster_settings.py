@@ -90,6 +90,25 @@ def test_a_path_in_a_file_is_meant_from_there(tmp_path: Path, env: dict[str, str
     assert load_settings(file=path, env=env).path("scheduler.state_dir") == tmp_path / "state"
 
 
+def test_folders_of_data_come_from_everywhere_and_are_handed_on(
+    tmp_path: Path, env: dict[str, str]
+) -> None:
+    name, path = "daemon.data_roots", tmp_path / "cluster.toml"
+    assert load_settings(env=env)[name] == ()
+    env["ONEFLOW_DATA_ROOTS"] = "/data:/more"
+    found = load_settings(env=env)
+    assert found[name] == ("/data", "/more") and flags_for(found, "daemon") == ()  # inherited
+    path.write_text('[daemon]\ndata_roots = ["here", "/there"]\n')
+    env.clear()
+    found = load_settings(file=path, env=env)
+    wanted = ("--data-root", str(tmp_path / "here"), "--data-root", "/there")
+    assert flags_for(found, "daemon") == wanted
+    found = load_settings({name: ("/a",)}, path, env)
+    assert flags_for(found, "daemon") == ("--data-root", "/a")
+    with pytest.raises(ConfigError, match="'/a:b' is no folder that a list as in PATH can name"):
+        load_settings({name: ("/a:b",)}, env=env)
+
+
 def test_a_file_that_is_named_must_be_there(tmp_path: Path, env: dict[str, str]) -> None:
     with pytest.raises(ConfigError, match="cannot read"):
         load_settings(file=tmp_path / "no.toml", env=env)

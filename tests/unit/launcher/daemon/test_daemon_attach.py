@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -183,3 +184,13 @@ def test_a_relative_state_folder_means_the_one_at_the_start(
     monkeypatch.chdir(tmp_path)
     found = DaemonSettings(device="cpu:0", scheduler="127.0.0.1:1", state_dir=Path("d0"))
     assert found.state_dir == tmp_path / "d0" and found.jobs_dir == tmp_path / "d0" / "jobs"
+
+
+def test_a_rank_hears_which_folders_it_may_use() -> None:
+    env = {"ONEFLOW_DATA_ROOTS": "/env"}
+    plain = DaemonSettings(device="cpu:0", scheduler="127.0.0.1:1", state_dir=Path("/x"), env=env)
+    assert plain.rank_base_env()["ONEFLOW_DATA_ROOTS"] == "/env"
+    found = replace(plain, data_roots=(Path("/a"), Path("/b")))
+    assert found.rank_base_env()["ONEFLOW_DATA_ROOTS"] == "/a:/b"
+    with pytest.raises(ConfigError, match="'b' is not an absolute path"):
+        replace(plain, data_roots=(Path("b"),)).check()

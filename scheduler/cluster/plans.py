@@ -93,6 +93,7 @@ class Plans:
         self._digests = _load(self._path)
         self._under_way: dict[str, _Compile] = {}
         self._failed: dict[str, tuple[str, str]] = {}  # key -> reason, message
+        self._fitting: dict[tuple[object, ...], None] = {}  # files, as what they were found to fit
         self._thread = ThreadPoolExecutor(1, "oneflow-compiler")
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -113,11 +114,16 @@ class Plans:
             return
         path, kind = self._blobs.path(spec.graph), spec.kind.value
         asked = path, kind, spec.devices, spec.device_type, spec.steps
+        if asked in self._fitting:
+            return  # a file of that digest is what it was
         try:
             await asyncio.to_thread(check_fit, *asked)
         except OneFlowError as error:
             said = str(error).replace(str(path), "the job file")
             raise JobSpecError(f"this job cannot run: {said}") from None
+        while len(self._fitting) >= MAX_PLANS:
+            del self._fitting[next(iter(self._fitting))]
+        self._fitting[asked] = None
 
     def prepare(self, record: JobRecord) -> None:
         """Compiles ahead, while the job waits for its devices, as if all were on one host."""

@@ -658,6 +658,11 @@ class ClusterStub(object):
                 request_serializer=oneflow_dot_protos_dot_cluster__pb2.DrainRequest.SerializeToString,
                 response_deserializer=oneflow_dot_protos_dot_cluster__pb2.ClusterStatus.FromString,
                 _registered_method=True)
+        self.Undrain = channel.unary_unary(
+                '/oneflow.Cluster/Undrain',
+                request_serializer=oneflow_dot_protos_dot_cluster__pb2.DrainRequest.SerializeToString,
+                response_deserializer=oneflow_dot_protos_dot_cluster__pb2.ClusterStatus.FromString,
+                _registered_method=True)
         self.Shutdown = channel.unary_unary(
                 '/oneflow.Cluster/Shutdown',
                 request_serializer=oneflow_dot_protos_dot_cluster__pb2.DrainRequest.SerializeToString,
@@ -695,6 +700,12 @@ class ClusterServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def Drain(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Undrain(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -741,6 +752,11 @@ def add_ClusterServicer_to_server(servicer, server):
             ),
             'Drain': grpc.unary_unary_rpc_method_handler(
                     servicer.Drain,
+                    request_deserializer=oneflow_dot_protos_dot_cluster__pb2.DrainRequest.FromString,
+                    response_serializer=oneflow_dot_protos_dot_cluster__pb2.ClusterStatus.SerializeToString,
+            ),
+            'Undrain': grpc.unary_unary_rpc_method_handler(
+                    servicer.Undrain,
                     request_deserializer=oneflow_dot_protos_dot_cluster__pb2.DrainRequest.FromString,
                     response_serializer=oneflow_dot_protos_dot_cluster__pb2.ClusterStatus.SerializeToString,
             ),
@@ -822,6 +838,33 @@ class Cluster(object):
             request,
             target,
             '/oneflow.Cluster/Drain',
+            oneflow_dot_protos_dot_cluster__pb2.DrainRequest.SerializeToString,
+            oneflow_dot_protos_dot_cluster__pb2.ClusterStatus.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Undrain(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/oneflow.Cluster/Undrain',
             oneflow_dot_protos_dot_cluster__pb2.DrainRequest.SerializeToString,
             oneflow_dot_protos_dot_cluster__pb2.ClusterStatus.FromString,
             options,

@@ -59,6 +59,19 @@ def up(
         show_json({"was_running": found.was_running} | status_as_dict(found.status))
     else:
         _show_up(found)
+    if where and (note := _note_of_hosts(found.status, bool(roots))):
+        click.echo(f"oneflow: {note}", err=True)
+
+
+def _note_of_hosts(status: Any, has_roots: bool) -> str:
+    """What who asks for several hosts must know of checkpoints, or ""."""
+    nodes = {daemon.node for daemon in status.daemons}
+    if len(nodes) < 2 or has_roots:
+        return ""
+    return (
+        f"the daemons are on {len(nodes)} hosts: a job on several of them writes checkpoints only to "
+        "a folder that all see; name it with --data-root here and --checkpoint-dir at `job submit`"
+    )
 
 
 def _show_up(found: Any) -> None:
@@ -154,17 +167,25 @@ def _daemon_filters(given: tuple[tuple[str, str], ...]) -> dict[str, set[str]]:
 @click.option("--grace", type=DURATION, default=0.0, help="What runs may go on for so long.")
 @click.argument("node", metavar="NODE|--all", required=False, default="")
 @click.option("--all", "is_all", is_flag=True, help="The whole cluster.")
+@click.option("--undo", "is_undone", is_flag=True, help="It takes work again.")
 @output_option
-def drain(address: str | None, grace: float, node: str, is_all: bool, output: str | None) -> None:
-    """A node takes no new work; what runs there is stopped after the grace, and restarted."""
+def drain(
+    address: str | None, grace: float, node: str, is_all: bool, is_undone: bool, output: str | None
+) -> None:
+    """A node takes no new work; what runs there is stopped after the grace, and restarted.
+
+    It stays so until --undo, or until its daemons are started anew.
+    """
     from oneflow.cli.records import daemon_as_dict, daemon_table
     from oneflow.cluster.client import connect
 
     if bool(node) == is_all:
         raise click.UsageError("name a node, or --all")
+    if is_undone and grace:
+        raise click.UsageError("--grace is of a drain, not of its --undo")
     how = chosen(output)
     with connect(address) as found:
-        daemons = found.drain(node, grace).daemons
+        daemons = (found.undrain(node) if is_undone else found.drain(node, grace)).daemons
     if how == "json":
         show_json({"daemons": [daemon_as_dict(daemon) for daemon in daemons]})
     else:

@@ -139,6 +139,12 @@ class Cluster:
 
         return self.connection.call("Cluster", "Drain", pb.DrainRequest(node=node, grace_s=grace_s))
 
+    def undrain(self, node: str = "") -> Any:
+        """A node, or with "" all, takes work again. Returns the status."""
+        from oneflow.protos import cluster_pb2 as pb
+
+        return self.connection.call("Cluster", "Undrain", pb.DrainRequest(node=node))
+
     def ask(self, method: str, request: Any) -> Any:
         """A call of the service Cluster."""
         return self.connection.call("Cluster", method, request)

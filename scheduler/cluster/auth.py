@@ -55,6 +55,7 @@ ROLES: Mapping[str, str] = {
     "/oneflow.Jobs/Debug": "submit",
     "/oneflow.Cluster/Status": "view",
     "/oneflow.Cluster/Drain": "admin",
+    "/oneflow.Cluster/Undrain": "admin",
     "/oneflow.Cluster/Shutdown": "admin",
     "/oneflow.Cluster/CreateToken": "admin",
     "/oneflow.Cluster/RotateToken": "admin",

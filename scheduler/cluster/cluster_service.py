@@ -17,7 +17,7 @@ from oneflow.scheduler.cluster.driver import Driver
 from oneflow.scheduler.cluster.lines import Lines
 from oneflow.scheduler.cluster.refusals import ExistsError, NotFoundError, RefusedError
 from oneflow.scheduler.jobs import tokens as token_rules
-from oneflow.scheduler.jobs.events import DrainAsked
+from oneflow.scheduler.jobs.events import DrainAsked, UndrainAsked
 from oneflow.scheduler.jobs.records import DaemonRecord, TokenRecord
 
 MAX_TOKENS = 1000
@@ -72,6 +72,14 @@ class ClusterService(cluster_pb2_grpc.ClusterServicer):
         self._audit.note("drain", who.name, who.peer, node=request.node, grace_s=grace_s)
         failpoint("scheduler.drain")
         refusal = await self._driver.ask(DrainAsked(request.node, grace_s))
+        if refusal is not None:
+            raise NotFoundError(refusal.message)
+        return self._status()
+
+    async def Undrain(self, request: pb.DrainRequest, context: Any) -> pb.ClusterStatus:
+        who = caller()
+        self._audit.note("undrain", who.name, who.peer, node=request.node)
+        refusal = await self._driver.ask(UndrainAsked(request.node))
         if refusal is not None:
             raise NotFoundError(refusal.message)
         return self._status()

@@ -228,6 +228,6 @@ def message_of(action: Told) -> pb.SchedulerMessage:
         case TellForget():
             return pb.SchedulerMessage(forget=action.job_id)
         case TellDrain():
-            return pb.SchedulerMessage(drain=True)
+            return pb.SchedulerMessage(drain=action.is_on)
         case TellPrepare():
             return prepare_message(action, "")

@@ -110,6 +110,13 @@ class DrainAsked:
 
 
 @dataclass(frozen=True)
+class UndrainAsked:
+    """node: "" is all. Its daemons take work again."""
+
+    node: str
+
+
+@dataclass(frozen=True)
 class RankPrepared:
     """error: "" if the rank is ready to start. master_port: of rank 0."""
 
@@ -206,6 +213,7 @@ Event = (
     | DaemonBeat
     | DaemonGone
     | DrainAsked
+    | UndrainAsked
     | RankPrepared
     | RankFailing
     | RankExited
@@ -312,8 +320,11 @@ class TellForget:
 
 @dataclass(frozen=True)
 class TellDrain:
+    """is_on: False: it may take work again."""
+
     daemon: str
     epoch: int = 0
+    is_on: bool = True
 
 
 @dataclass(frozen=True)

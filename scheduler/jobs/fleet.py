@@ -37,6 +37,7 @@ class Fleet:
         self.away: set[str] = set()  # their connection ended
         self.drain_until: dict[str, float] = {}  # by daemon
         self._is_drained_for_all_until: float | None = None
+        self._undrained: set[str] = set()  # though all are drained, or they have not heard of it
         self._lost_at: dict[str, float] = {}
 
     # -- asking ------------------------------------------------------------------------------------
@@ -87,6 +88,7 @@ class Fleet:
         known = self.daemons.get(event.daemon)
         if known is None or known.incarnation != event.incarnation:
             self.drain_until.pop(event.daemon, None)
+            self._undrained.discard(event.daemon)
         self.daemons[event.daemon] = record
         self.away.discard(event.daemon)
         self._lost_at.pop(event.daemon, None)
@@ -98,6 +100,9 @@ class Fleet:
         return record
 
     def _go_on_draining(self, event: DaemonJoined) -> None:
+        if event.daemon in self._undrained:
+            self.desk.tell(TellDrain(event.daemon, is_on=False))
+            return
         until = self.drain_until.get(event.daemon, self._is_drained_for_all_until)
         if until is None and event.draining:
             until = self.desk.now + self.desk.settings.grace_s
@@ -114,6 +119,7 @@ class Fleet:
         self.daemons.pop(daemon, None)
         self.away.discard(daemon)
         self.drain_until.pop(daemon, None)
+        self._undrained.discard(daemon)
         self._lost_at.pop(daemon, None)
         self.desk.is_queue_stale = True
 
@@ -171,12 +177,30 @@ class Fleet:
         until = self.desk.now + max(grace_s, 0.0)
         if not node:
             self._is_drained_for_all_until = until
-        found = [d.id for d in self.daemons.values() if node in ("", d.node, d.id)]
+        found = self._on(node)
         for daemon in found:
             self.start_draining(daemon, until)
         return len(found)
 
+    def undrain(self, node: str) -> int:
+        """Those of the node, or all, take work again; who leaves, or cannot work, will say so when
+        it is given some. Returns how many they are.
+        """
+        if not node:
+            self._is_drained_for_all_until = None
+        found = self._on(node)
+        for daemon in found:
+            self._undrained.add(daemon)
+            if self.drain_until.pop(daemon, None) is not None and not self.is_lost(daemon):
+                self.desk.tell(TellDrain(daemon, is_on=False))
+                self.look_at(daemon)
+        return len(found)
+
+    def _on(self, node: str) -> list[str]:
+        return [d.id for d in self.daemons.values() if node in ("", d.node, d.id)]
+
     def start_draining(self, daemon: str, until: float) -> None:
+        self._undrained.discard(daemon)
         self.drain_until[daemon] = until
         if not self.is_lost(daemon):
             self.desk.tell(TellDrain(daemon))

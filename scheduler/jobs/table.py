@@ -46,6 +46,7 @@ from oneflow.scheduler.jobs.events import (
     TellFenced,
     TellForget,
     Ticked,
+    UndrainAsked,
 )
 from oneflow.scheduler.jobs.fleet import Fleet
 from oneflow.scheduler.jobs.limits import check_job_id, check_spec
@@ -167,6 +168,8 @@ class Table:
                 self._remove(event)
             case DrainAsked():
                 self._drain(event)
+            case UndrainAsked():
+                self._undrain(event)
             case DaemonJoined():
                 self._join(event)
             case _:
@@ -261,6 +264,10 @@ class Table:
 
     def _drain(self, event: DrainAsked) -> None:
         if not self._fleet.drain(event.node, event.grace_s) and event.node:
+            self._refuse(event, f"no daemon is on a node {event.node!r}")
+
+    def _undrain(self, event: UndrainAsked) -> None:
+        if not self._fleet.undrain(event.node) and event.node:
             self._refuse(event, f"no daemon is on a node {event.node!r}")
 
     def _find(self, event: CancelAsked | RestartAsked | RemoveAsked) -> JobRecord | None:

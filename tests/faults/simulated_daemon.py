@@ -305,7 +305,7 @@ class Daemon:
             case TellForget():
                 self.over = {key for key in self.over if key[0] != message.job_id}
             case TellDrain():
-                self.is_draining = True
+                self.is_draining = message.is_on
 
     def _fenced(self) -> None:
         self.world.say(f"{self.name} is fenced")

@@ -21,7 +21,7 @@ MAY = {  # written down here once more: what is not in this table fails
     },
     "Cluster": {
         "view": "Status",
-        "admin": "Drain Shutdown CreateToken RotateToken RevokeToken ListTokens",
+        "admin": "Drain Undrain Shutdown CreateToken RotateToken RevokeToken ListTokens",
     },
     "Daemons": {"daemon": "Attach Fetch"},
 }

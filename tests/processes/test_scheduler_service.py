@@ -432,6 +432,11 @@ def test_a_cluster_is_drained_and_shut_down(scheduler: SchedulerProcess) -> None
             status = await client.call("Cluster.Drain", drain)
             assert {d.node: d.state for d in status.daemons} == {"n1": "up", "n2": "draining"}
             assert await second.told("drain")
+            seen = len(second.heard)
+            status = await client.call("Cluster.Undrain", pb.DrainRequest(node="n2"))
+            assert {d.state for d in status.daemons} == {"up"}
+            assert await second.told("drain", seen) is False
+            assert (scheduler.audit[-1]["event"], scheduler.audit[-1]["node"]) == ("undrain", "n2")
             await client.call("Cluster.Shutdown", pb.DrainRequest(grace_s=0))
             for daemon, id_ in zip((first, second), ids, strict=True):
                 assert "drained" in (await daemon.told("stop")).why

@@ -22,6 +22,7 @@ from oneflow.scheduler.jobs.events import (
     TellStop,
     TellWelcome,
     Ticked,
+    UndrainAsked,
 )
 from oneflow.scheduler.jobs.records import DaemonState, JobState
 
@@ -252,6 +253,34 @@ def test_drain_survives_the_connection_but_not_the_process() -> None:
     rig.do(DaemonGone("n0/cpu:0", 2, "lost"))
     rig.join("n0/cpu:0", 101)
     assert rig.table.daemons["n0/cpu:0"].state is DaemonState.UP
+
+
+def test_a_drain_is_undone() -> None:
+    rig = Rig(2, nodes=2)
+    rig.run()
+    rig.do(DrainAsked("", 5.0))
+    rig.do(UndrainAsked("n0"))
+    assert [(told.daemon, told.is_on) for told in rig.told(TellDrain)] == [("n0/cpu:0", False)]
+    states = {d.node: d.state for d in rig.table.daemons.values()}
+    assert states == {"n0": DaemonState.UP, "n1": DaemonState.DRAINING}
+    rig.pass_time(6)
+    assert not [told for told in rig.told(TellStop) if told.daemon == "n0/cpu:0"]
+    rig.do(UndrainAsked(""))
+    assert {d.state for d in rig.table.daemons.values()} == {DaemonState.UP}
+    rig.do(UndrainAsked("n7"))
+    assert "n7" in rig.told(Rejected)[0].message
+
+
+def test_who_was_away_when_its_drain_was_undone_hears_of_it() -> None:
+    rig = Rig(1)
+    rig.do(DrainAsked("", 5.0))
+    rig.do(DaemonGone("n0/cpu:0", 1, "lost"))
+    rig.do(UndrainAsked("n0"))
+    rig.join("n0/cpu:0", 100, draining=True)
+    assert [told.is_on for told in rig.told(TellDrain)] == [False]
+    assert rig.table.daemons["n0/cpu:0"].state is DaemonState.UP
+    rig.do(DrainAsked("n0", 5.0))
+    assert rig.table.daemons["n0/cpu:0"].state is DaemonState.DRAINING
 
 
 def test_daemon_says_that_it_drains() -> None:

@@ -24,6 +24,7 @@ from oneflow.scheduler.jobs.events import (
     Save,
     Submitted,
     Ticked,
+    UndrainAsked,
 )
 from oneflow.scheduler.jobs.invariants import History, invariants
 from oneflow.scheduler.jobs.records import JobSpec
@@ -122,6 +123,7 @@ class Dice:
             RestartAsked(job_id, "me", 5.0),
             RemoveAsked(job_id),
             DrainAsked(self.rng.choice(("n0", "", "n9")), self.rng.choice((0.0, 9.0, -1.0))),
+            UndrainAsked(self.rng.choice(("n0", "", "n9"))),
         )
         return self.rng.choice(asked)
 

@@ -31,6 +31,7 @@ INPUTS ?= 2000000
 JOBS ?= 1000
 faults: ## 240 cells of faults on a real cluster, PROOFS resumes, INPUTS of fuzz, JOBS of soak, load; about an hour
 	$(PYTHON) tests/faults/fault_matrix.py
+	$(PYTHON) tests/faults/fault_detection.py
 	$(PYTHON) tests/faults/fault_resume.py --proofs $(PROOFS)
 	$(PYTHON) tests/faults/fault_fuzz.py --inputs $(INPUTS)
 	$(PYTHON) tests/faults/fault_load.py

@@ -38,6 +38,7 @@ MAX_KEPT = 10_000  # messages that wait to be answered for; the oldest go first
 MAX_KEPT_NBYTES = 16 << 20  # of them
 MAX_BULK = 4  # chunks of files that wait to be sent
 OWN_STALL_S = 1.0
+CHANNEL_S = 20.0
 OLD_SCHEDULER_CODES = ("UNIMPLEMENTED", "FAILED_PRECONDITION", "INVALID_ARGUMENT")
 
 log = get_logger(__name__)
@@ -79,6 +80,7 @@ class Link:
         self._on_lost = on_lost
         self._channel: Any = None
         self._stub: Any = None
+        self._has_connected, self._opened_at = False, 0.0
         self._urgent: deque[pb.DaemonMessage] = deque()
         self._bulk: deque[pb.DaemonMessage] = deque()
         self._kept: deque[tuple[int, pb.DaemonMessage]] = deque()
@@ -204,12 +206,10 @@ class Link:
         """One stream, from opening to its end; why no other will do better, or None."""
         import grpc
 
-        if self._channel is not None:
-            await self._channel.close()
         self._cut.clear()
         self._broken_by = "the scheduler ended it"
         try:
-            self._open()
+            await self._renew_channel()
             stream = self._stub.Attach(metadata=self.metadata())
         except ConfigError as error:
             log.warning("%s", error)
@@ -240,6 +240,17 @@ class Link:
             await asyncio.gather(*tasks, return_exceptions=True)
         return None
 
+    async def _renew_channel(self) -> None:
+        """With certificates as they are now. A channel that is still trying to connect is kept for
+        a while: of each that is closed meanwhile, gRPC leaves a connection open for good.
+        """
+        age_s = time.monotonic() - self._opened_at
+        if self._channel is not None and not self._has_connected and age_s < CHANNEL_S:
+            return
+        if self._channel is not None:
+            await self._channel.close()
+        self._open()
+
     def _open(self) -> None:
         from grpc import aio
 
@@ -259,6 +270,7 @@ class Link:
             self._channel = aio.secure_channel(join_address(host, port), credentials, options)
         make_stub: Any = cluster_pb2_grpc.DaemonsStub
         self._stub = make_stub(self._channel)
+        self._has_connected, self._opened_at = False, time.monotonic()
 
     def _judge(self, error: Any) -> OneFlowError | None:
         where, code = self._settings.scheduler, error.code().name
@@ -307,7 +319,7 @@ class Link:
     async def _read(self, stream: Any) -> None:
         order = Order()
         async for message in stream:
-            self._heard_at = time.monotonic()
+            self._heard_at, self._has_connected = time.monotonic(), True
             if order.is_repeated(message.sequence):
                 DAEMON.message_rejected("duplicate")
                 continue

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ def test_a_channel_that_never_connected_is_kept_for_a_while(
             await link._renew_channel()
             seen.append(link._channel)
         await link._channel.close()
-        return [later is not earlier for earlier, later in zip(seen, seen[1:], strict=False)]
+        return [later is not earlier for earlier, later in itertools.pairwise(seen)]
 
     monkeypatch.setattr(attach, "CHANNEL_S", 20.0)
     assert asyncio.run(scene()) == [False, True, True]

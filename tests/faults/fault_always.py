@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import tempfile
@@ -27,6 +26,7 @@ MORE_FDS, MORE_THREADS = 1, 1
 """What may be more than before the fault: a twentieth of the memory, a connection that a client is
 just renewing, and one thread, as pools grow one by one up to their bound.
 """
+SHM_NAMES = ("oneflow", "psm_", "wnsm_", "sem.", "torch_")
 ALLOWED_TEMP = re.compile(r"run/oneflow(/(cluster\.json|metrics-\d+\.json|\.[^/]*))?")
 LINE = re.compile(r'oneflow: job=\S+ attempt=\d+ state=\S+ reason=\S+ .*exit=\d+.* cause="[^"]+')
 
@@ -64,14 +64,13 @@ def a2_nothing_left(rig: Rig, shm_before: set[str]) -> None:
 
 
 def rig_shm(rig: Rig) -> set[str]:
-    """Names of this user in /dev/shm but those that only strangers to the rig map: what a rank that
-    is no more has left is not mapped by anybody.
+    """Names in /dev/shm as ranks and Python give them, but for those that only strangers map: what
+    a rank that is no more has left is not mapped by anybody.
     """
     ours, mine = rig.marked(), set()
     for path in Path("/dev/shm").iterdir():
-        with suppress(OSError):
-            if path.lstat().st_uid == os.getuid():
-                mine.add(path.name)
+        if path.name.startswith(SHM_NAMES):
+            mine.add(path.name)
     strangers: set[str] = set()
     for pid in set(pids()) - ours:
         with suppress(OSError):

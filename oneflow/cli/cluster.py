@@ -69,8 +69,9 @@ def _note_of_hosts(status: Any, has_roots: bool) -> str:
     if len(nodes) < 2 or has_roots:
         return ""
     return (
-        f"the daemons are on {len(nodes)} hosts: a job on several of them writes checkpoints only to "
-        "a folder that all see; name it with --data-root here and --checkpoint-dir at `job submit`"
+        f"the daemons are on {len(nodes)} hosts: a job on several of them writes checkpoints only "
+        "to a folder that all see; name it with --data-root here, with --checkpoint-dir at `job "
+        "submit`"
     )
 
 

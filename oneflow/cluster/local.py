@@ -7,6 +7,7 @@ the first of them starts (tokens, a port) is made here, so that all of them can 
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import os
 import signal
 import socket
@@ -155,7 +156,7 @@ def start_on_ray(wish: Wish, ray_address: str, timeout_s: float = START_S) -> Up
         if old is not None and any(p.is_alive for p in old.processes):
             raise ConfigError("a cluster runs already: end it with `oneflow cluster down` first")
         prepare_tokens(folder(state), config_dir())
-        if not is_all_here(ray_address):
+        if not (is_here := is_all_here(ray_address)):
             wish = _beyond_loopback(state, wish)
         address = _free_address(wish.listen)
         scheduler = _spawn(state, "scheduler", address, wish)
@@ -166,7 +167,7 @@ def start_on_ray(wish: Wish, ray_address: str, timeout_s: float = START_S) -> Up
         try:
             write_record(state, record)
             _wait_ready(record, timeout_s, started)
-            start_daemons(_order(state, wish, record))
+            start_daemons(_order(state, wish, record, is_here))
             record = replace(record, num_remote=len(wish.devices))
             write_record(state, record)
             status = _wait_ready(record, timeout_s, started)
@@ -192,7 +193,8 @@ def _beyond_loopback(state: Path, wish: Wish) -> Wish:
     return replace(wish, listen=f"{host}:0", tls_dir=str(tls))
 
 
-def _order(state: Path, wish: Wish, record: LocalCluster) -> Any:
+def _order(state: Path, wish: Wish, record: LocalCluster, is_here: bool) -> Any:
+    """is_here: all daemons are on this machine, and find what a local cluster kept."""
     from oneflow.cluster.ray_daemons import Order
     from oneflow.scheduler.jobs.tokens import read_token_file
 
@@ -204,8 +206,15 @@ def _order(state: Path, wish: Wish, record: LocalCluster) -> Any:
         token=read_token_file(folder(state) / DAEMON_TOKEN),
         scheduler=record.address,
         tls={name: (Path(wish.tls_dir) / name).read_bytes() for name in names},
+        folder=str(folder(state) / "node") if is_here else _remote_folder(state),
         flags=wish.daemon_flags,
     )
+
+
+def _remote_folder(state: Path) -> str:
+    """The same at the next `up`, and not that of another cluster whose daemons Ray starts there."""
+    own = f"{socket.gethostname()}:{os.getuid()}:{folder(state).resolve()}"
+    return f"ray/{hashlib.blake2b(own.encode(), digest_size=8).hexdigest()}"
 
 
 def _names(record: LocalCluster) -> tuple[str, ...]:

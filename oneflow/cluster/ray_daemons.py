@@ -31,7 +31,8 @@ ASK_S = 60.0
 @dataclass(frozen=True)
 class Order:
     """What the daemons need.  tls: name -> content of ca.crt, daemon.crt and daemon.key, or {}.
-    flags: more of their command lines.
+    flags: more of their command lines.  folder: where they keep jobs, shared by those of one node
+    and left behind when they end; if it is relative, in the state folder of Ray's user there.
     """
 
     address: str
@@ -40,11 +41,13 @@ class Order:
     token: str
     scheduler: str
     tls: dict[str, bytes]
+    folder: str
     flags: tuple[str, ...] = ()
 
 
 class DaemonHost:
-    """An actor: keeps one daemon on the node where Ray has placed it."""
+    """An actor: keeps one daemon on the node where Ray has placed it. What it joins with lies in a
+    folder of its own, which goes with it."""
 
     def __init__(self) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="oneflow-ray-")
@@ -62,14 +65,17 @@ class DaemonHost:
         scheduler: str,
         token: str,
         tls: dict[str, bytes],
+        jobs_folder: str,
         flags: tuple[str, ...] = (),
     ) -> int:
         """Returns the daemon's pid."""
+        from oneflow.cluster.settings import state_dir
+
         folder = Path(self._folder.name)
         self._write(folder / "token", token.encode())
         argv = [sys.executable, "-m", "oneflow", "daemon", "run", "--device", device]
         argv += ["--scheduler", scheduler, "--token-file", str(folder / "token")]
-        argv += ["--state-dir", str(folder / "state"), *flags]
+        argv += ["--state-dir", str((state_dir() / jobs_folder).absolute()), *flags]
         for name, content in tls.items():
             self._write(folder / "tls" / name, content)
         argv += ["--tls-dir", str(folder / "tls")] if tls else []
@@ -168,7 +174,7 @@ def _start(ray: Any, order: Order, actors: Sequence[Any]) -> list[str]:
     devices = _devices(places, order.device_type)
     scheduler, token = order.scheduler, order.token
     calls = [
-        actor.start.remote(device, scheduler, token, order.tls, order.flags)
+        actor.start.remote(device, scheduler, token, order.tls, order.folder, order.flags)
         for actor, device in zip(actors, devices, strict=True)
     ]
     ray.get(calls, timeout=ASK_S)

@@ -2,15 +2,32 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from test_cluster import LocalTest, last_line, submit
 
+import oneflow as flow
+from oneflow import nn
+
 ray = pytest.importorskip("ray")
+
+
+class Train(nn.Graph):
+    def __init__(self) -> None:
+        super().__init__()
+        self.model = nn.Linear(6, 4)
+        self.add_optimizer(flow.optim.SGD(self.model.parameters(), lr=0.01, momentum=0.9))
+
+    def build(self, x: Any) -> Any:
+        loss = self.model(x).square().mean()
+        loss.backward()
+        return loss
 
 
 @pytest.fixture
@@ -44,6 +61,38 @@ def test_daemons_are_placed_by_ray(tmp_path: Path, address: str) -> None:
         down = local.run("cluster", "down", timeout_s=120)
     assert down.returncode == 0, down.stderr
     assert not _daemons(tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_a_graph_job_on_two_daemons_saves_and_goes_on(tmp_path: Path, address: str) -> None:
+    """They are on one host, so they have one folder; what a job leaves outlives the cluster."""
+    path = tmp_path / "train.job"
+    x = np.ones((40, 6), np.float32)
+    data = flow.jobs.data.arrays(x=x).batch(8).repeat()
+    Train().export(path, data=data, steps=30, checkpoint_every=10)
+    local = LocalTest(tmp_path)
+    asked = ["cluster", "up", "--on", address, "--daemons", "2", "--device-type", "cpu"]
+    done = local.run(*asked, timeout_s=180)
+    assert done.returncode == 0, done.stderr
+    assert "--data-root" not in done.stderr  # one host needs none
+    try:
+        words = ("job", "submit", "--devices", "2", "--wait")
+        done = local.run(*words, str(path), "--job-id", "first", timeout_s=120)
+        assert done.returncode == 0, done.stderr
+        assert "step=30 ckpt=30" in last_line(done)
+        (record,) = json.loads(local.run("job", "list", "-o", "json").stdout)["jobs"]
+        saved = Path(record["last_checkpoint"])
+        more = ("--job-id", "second", "--resume-from", str(saved.parent))
+        done = local.run(*words, str(path), *more, timeout_s=120)
+        assert done.returncode == 0, done.stderr
+    finally:
+        down = local.run("cluster", "down", timeout_s=120)
+    assert down.returncode == 0, down.stderr
+    assert saved.name == "step-30" and list(saved.glob("shard-*-00001.safetensors"))
+    job = saved.parents[1]
+    assert (job / "outputs" / "metrics.jsonl").read_text().count("\n") == 30
+    assert list(job.glob("1/rank*/stderr*"))
 
 
 def _daemons(folder: Path) -> list[str]:

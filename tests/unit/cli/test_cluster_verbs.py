@@ -8,13 +8,15 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import click
 import pytest
 from click.testing import CliRunner
 
 import oneflow as flow
-from oneflow.cli.cluster import _daemon_filters
+from oneflow.cli.cluster import _daemon_filters, _note_of_hosts
 from oneflow.cli.config import _shown
 from oneflow.cli.follow import Console
 from oneflow.cli.group import wants_json
@@ -335,3 +337,12 @@ def test_a_checkpoint_is_converted_but_not_over_another_file(tmp_path: Path) -> 
     assert run("ckpt", "convert", str(tmp_path / "x"), target)[0] == 78
     assert run("ckpt", "convert", "--force", "--plain", str(tmp_path / "x"), target)[0] == 0
     assert run("ckpt", "convert", str(tmp_path / "none"), target, "--force")[0] == 1
+
+
+def test_who_asks_for_several_hosts_hears_of_checkpoints() -> None:
+    def status(*nodes: str) -> Any:
+        return SimpleNamespace(daemons=[SimpleNamespace(node=node) for node in nodes])
+
+    assert _note_of_hosts(status("a", "a"), False) == ""
+    assert "--data-root here and --checkpoint-dir" in _note_of_hosts(status("a", "b"), False)
+    assert _note_of_hosts(status("a", "b"), True) == ""

@@ -5,11 +5,12 @@ from __future__ import annotations
 import sys
 from string import Template
 
+from oneflow.cli.progress import Progress
 from oneflow.cluster.job import Job, LogLine
 from oneflow.core.errors import ConfigError
 from oneflow.launcher.logs import escape
 from oneflow.scheduler.jobs.causes import cause_line, exit_code
-from oneflow.scheduler.jobs.records import JobRecord
+from oneflow.scheduler.jobs.records import JobKind, JobRecord
 
 PREFIX = "${hostname}:${rank}: "
 
@@ -49,11 +50,25 @@ class Console:
 def follow_to_end(job: Job) -> int:
     """Shows why it waits, and what it writes, until it has ended. Returns its exit code."""
     record = _wait_begun(job)
-    if not record.state.is_final or record.attempt:
+    if record.attempt:
+        if record.spec.kind is JobKind.GRAPH:
+            return _follow_graph(job)
         console = Console()
         for line in job.logs(follow=True):
             console.show(line)
     return end_of(job.wait())
+
+
+def _follow_graph(job: Job) -> int:
+    """It writes little; how far it is shows that it goes on."""
+    console = Console()
+    with Progress(job) as progress:
+        for line in job.logs(follow=True):
+            with progress.aside():
+                console.show(line)
+        record = job.wait()
+        progress.show(record)
+    return end_of(record)
 
 
 def _wait_begun(job: Job) -> JobRecord:

@@ -166,6 +166,53 @@ def logs(
     raise SystemExit(code)
 
 
+@job.command("metrics")
+@ADDRESS
+@click.option("-f", "--follow", is_flag=True, help="Until the job ends; with its exit code.")
+@output_option
+@ID
+def metrics(address: str | None, follow: bool, output: str | None, job_id: str) -> None:
+    """What a graph job reports at its steps: a line for each; -o json: an object a line."""
+    from oneflow.cli.follow import end_of
+    from oneflow.cli.results import show_metrics
+    from oneflow.cluster.client import connect
+
+    how = chosen(output)
+    with connect(address) as cluster:
+        found = cluster.job(job_id)
+        show_metrics(found, follow, how)
+        code = end_of(found.wait()) if follow else 0
+    raise SystemExit(code)
+
+
+@job.command("outputs")
+@ADDRESS
+@click.option(
+    "--to", "folder", type=click.Path(file_okay=False, path_type=Path), help="Written there."
+)
+@output_option
+@ID
+@click.argument("names", metavar="[NAME]...", nargs=-1)
+def outputs(
+    address: str | None,
+    folder: Path | None,
+    output: str | None,
+    job_id: str,
+    names: tuple[str, ...],
+) -> None:
+    """What a graph job has left: lists it, or, with --to, writes all of it or what is named.
+
+    variables.safetensors has the final variables, NAME.safetensors the last value of a recorded
+    output, metrics.jsonl a line for each step.
+    """
+    from oneflow.cli.results import show_outputs
+    from oneflow.cluster.client import connect
+
+    how = chosen(output)
+    with connect(address) as cluster:
+        show_outputs(cluster.job(job_id), names, folder, how)
+
+
 @job.command("wait")
 @ADDRESS
 @click.option("--timeout", type=DURATION, help="Gives up with exit code 75 after this time.")

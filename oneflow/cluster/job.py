@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from oneflow.cluster.connection import Connection
@@ -220,6 +221,19 @@ class Job:
         with self._file(name) as file:
             return file.read()
 
+    def save_outputs(self, folder: str | Path, names: Sequence[str] = ()) -> list[Path]:
+        """Writes the files that it has left, or those of these names, into `folder`.
+
+        Raises ClusterRequestError if there is none of a name.
+        """
+        there_are = self.output_names()
+        wanted = names or there_are
+        if missing := [name for name in wanted if name not in there_are]:
+            known = ", ".join(there_are) or "none"
+            raise ClusterRequestError(f"job {self.id} has no output {missing[0]!r}: it has {known}")
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        return [self._file(name, Path(folder)).save() for name in wanted]
+
     def outputs(self) -> dict[str, Array]:
         """The last values of its recorded outputs, by name."""
         found: dict[str, Array] = {}
@@ -236,8 +250,8 @@ class Job:
         with self._file(name) as file:
             return arrays_of(file.path)
 
-    def _file(self, name: str) -> OutputFile:
-        return OutputFile(self._connection, self.id, name)
+    def _file(self, name: str, folder: Path | None = None) -> OutputFile:
+        return OutputFile(self._connection, self.id, name, folder)
 
     # ---- inference -------------------------------------------------------------------------------
 

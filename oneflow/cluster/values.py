@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import os
+import shutil
 import tempfile
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -48,13 +50,21 @@ def tensor_of(message: pb.Tensor) -> Array:
 
 
 class OutputFile:
-    """An output of a job, fetched into a file that is gone after the `with`."""
+    """An output of a job, fetched into a file that is gone after the `with`.
 
-    def __init__(self, connection: Connection, job_id: str, name: str) -> None:
+    folder: where that file is; None: where temporary files are.
+    """
+
+    def __init__(
+        self, connection: Connection, job_id: str, name: str, folder: Path | None = None
+    ) -> None:
         self._connection, self._job_id, self._name = connection, job_id, name
+        self._folder = folder
 
     def __enter__(self) -> OutputFile:
-        self._file: IO[bytes] = tempfile.NamedTemporaryFile(prefix="oneflow-output-")
+        self._file: IO[bytes] = tempfile.NamedTemporaryFile(
+            prefix=".oneflow-output-", dir=self._folder
+        )
         try:
             self._fetch()
         except BaseException:
@@ -71,6 +81,20 @@ class OutputFile:
 
     def read(self) -> bytes:
         return self.path.read_bytes()
+
+    def save(self) -> Path:
+        """Fetches it into its folder under its own name, whole or not at all."""
+        name = Path(self._name).name
+        if name != self._name or name in ("", ".", "..") or self._folder is None:
+            raise ProtocolError(f"{self._name[:80]!r} is no name of a file")
+        target, partial = self._folder / name, self._folder / f".{name}.{os.getpid()}.partial"
+        with self:
+            try:
+                shutil.copyfile(self.path, partial)
+                partial.replace(target)
+            finally:
+                partial.unlink(missing_ok=True)
+        return target
 
     def _fetch(self) -> None:
         """From the beginning again if the line breaks: the file may be another one by then."""

@@ -423,6 +423,32 @@ def test_a_graph_is_trained_from_python(local: LocalTest) -> None:
             job.output("no-such-output")
 
 
+def test_a_job_file_shows_its_progress_curve_and_outputs(local: LocalTest) -> None:
+    x = np.linspace(-1, 1, 64, dtype=np.float32).reshape(64, 1)
+    data = flow.jobs.data.arrays(x=x, y=3 * x).batch(16).repeat()
+    flow.jobs.save(Line(), local.folder / "line.job", data=data, steps=30)
+    done = local.run("job", "submit", "line.job", "--wait")
+    assert done.returncode == 0, done.stderr
+    job_id = done.stdout.strip()
+    assert "oneflow: step=30/30 loss=" in done.stderr.splitlines()[-2]
+    curve = local.run("job", "metrics", "-f", "-o", "json", job_id)
+    points = [json.loads(line) for line in curve.stdout.splitlines()]
+    assert [(p["index"], p["step"]) for p in points] == [(i, i + 1) for i in range(30)]
+    assert "state=SUCCEEDED" in last_line(curve)
+    lines = local.run("job", "metrics", job_id).stdout.splitlines()
+    assert lines[-1] == f"step=30 loss={points[-1]['values']['loss']:.6g}"
+    listed = local.run("job", "outputs", job_id).stdout.split()
+    assert listed == ["loss.safetensors", "metrics.jsonl", "variables.safetensors"]
+    done = local.run("job", "outputs", job_id, "--to", "results")
+    assert done.stdout.split() == [f"results/{name}" for name in listed]
+    results = local.folder / "results"
+    assert sorted(path.name for path in results.iterdir()) == listed
+    assert len((results / "metrics.jsonl").read_text().splitlines()) == 30
+    done = local.run("job", "outputs", job_id, "nothing", "--to", "results")
+    assert done.returncode == 64
+    assert "loss.safetensors" in done.stderr
+
+
 # ---- the scheduler goes and comes; everything ends -----------------------------------------------
 
 

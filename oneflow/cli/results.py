@@ -1,0 +1,48 @@
+"""What graph jobs give: their curves, outputs and variables."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+
+import click
+
+from oneflow.cli.output import say, show_json
+from oneflow.cli.progress import shown_values
+from oneflow.cluster.durations import show_time
+from oneflow.cluster.job import Job, MetricPoint
+from oneflow.launcher.logs import escape
+
+
+def show_metrics(job: Job, follow: bool, how: str) -> None:
+    """A line for each point, as they come: of JSON, or of `step=1 loss=0.5`."""
+    left_out, following = 0, 0
+    for point in job.metrics(follow):
+        left_out += point.index - following
+        following = point.index + 1
+        click.echo(json.dumps(asdict(point)) if how == "json" else _line(point, how == "wide"))
+    if left_out:
+        say(f"{left_out} points of this curve are left out; the output metrics.jsonl has them all")
+
+
+def _line(point: MetricPoint, is_wide: bool) -> str:
+    words = [f"step={point.step}", *shown_values(point.values)]
+    if is_wide:
+        words += [f"attempt={point.attempt}", f"at={show_time(point.at)}"]
+    return escape(" ".join(words))
+
+
+def show_outputs(job: Job, names: tuple[str, ...], folder: Path | None, how: str) -> None:
+    """Their names, or, with a folder, the paths to which they were written."""
+    if folder is None:
+        found = [name for name in job.output_names() if not names or name in names]
+    else:
+        found = [str(path) for path in job.save_outputs(folder, names)]
+    if how == "json":
+        show_json({"outputs": found})
+        return
+    for name in found:
+        click.echo(escape(name))
+    if not found:
+        say(f"job {job.id} has left no outputs")

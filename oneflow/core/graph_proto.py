@@ -20,6 +20,7 @@ from oneflow.core.sbp import BROADCAST, PARTIAL, NdSbp, Sbp, Split
 from oneflow.core.tensor_type import TensorType
 
 _T = TypeVar("_T", bound=Hashable)
+MAX_VALUES = 1 << 31
 MAX_RANKS = 1 << 20  # of a placement that is read: its runs would be numbers for memory
 
 
@@ -171,7 +172,9 @@ def graph_from_proto(proto: Any) -> LogicalGraph:
     results = iter(_results(proto))
     uses = iter(proto.inputs)
     values: dict[int, Value] = {}
-    last = -1
+    last, bound = -1, proto.value_id_bound
+    if bound > MAX_VALUES:
+        raise GraphError(f"a graph of {bound} values; at most {MAX_VALUES}")
     columns = zip(
         proto.node_op, proto.node_attrs, proto.node_placement, proto.node_num_inputs,
         proto.node_num_outputs, proto.node_stage, proto.node_is_piece, proto.node_location,
@@ -189,8 +192,10 @@ def graph_from_proto(proto: Any) -> LogicalGraph:
         node.location, node.module = locations[location], modules[module]
         for value, (step, _, _) in zip(node.outputs, made, strict=True):
             value.id = last = last + step
+            if not 0 <= last < bound or last in values:
+                raise GraphError(f"value {last} is there twice, or not below {bound}")
             values[last] = value
-    graph._next_value = proto.value_id_bound
+    graph._next_value = bound
     return graph
 
 

@@ -33,6 +33,7 @@ from oneflow.core.errors import (
     PlacementError,
     ProtocolError,
 )
+from oneflow.core.graph_proto import graph_from_proto, graph_to_proto
 from oneflow.core.graph_text import parse_attrs, parse_graph
 from oneflow.core.http_server import PageHandler, PageServer
 from oneflow.core.placement import Placement, parse_placement
@@ -141,6 +142,22 @@ def test_a_header_of_npy_that_is_cut(tmp_path: Any, at: bytes) -> None:
     column = Column(name="x", dtype="float32", shape=(3,), path=str(path))
     with pytest.raises(JobFileError):
         open_columns("npy", (column,), Access())
+
+
+@pytest.mark.parametrize(("steps", "bound"), [((1, 0), 9), ((1, -1), 9), ((1, 1), 1), ((1, 1), 0)])
+def test_values_whose_numbers_are_not_their_own(steps: tuple[int, int], bound: int) -> None:
+    """Readers of the one would have got the other, or a pass would have made it once more."""
+    graph = parse_graph(
+        """graph g pieces=1 {
+  %0: float32[4] B = input(; name='x') @cpu[0]
+  %1: float32[4] B = input(; name='y') @cpu[0]
+}"""
+    )
+    proto = graph_to_proto(graph)
+    assert len(list(graph_from_proto(proto))) == 2
+    proto.value_id[:], proto.value_id_bound = steps, bound
+    with pytest.raises(GraphError):
+        graph_from_proto(proto)
 
 
 def zip_with(field: int, value: bytes) -> bytes:

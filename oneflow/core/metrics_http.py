@@ -18,6 +18,7 @@ from pathlib import Path
 from oneflow.core import http_server
 from oneflow.core.config import Config, join_address, split_address
 from oneflow.core.errors import ConfigError
+from oneflow.core.folders import write_private
 from oneflow.core.metrics import METRICS, Metrics
 from oneflow.core.metrics_page import make_registry
 
@@ -45,7 +46,7 @@ class MetricsEndpoint:
         self._rank = metrics.rank
         self.address = join_address(host, int(self._server.server_address[1]))
         self._file = runtime_dir / f"metrics-{os.getpid()}.json"
-        self._publish(runtime_dir)
+        publish_target(runtime_dir, self.address, self._rank)
         serve = self._server.serve_forever
         self._thread = threading.Thread(target=serve, name="oneflow-metrics", daemon=True)
         self._thread.start()
@@ -59,12 +60,18 @@ class MetricsEndpoint:
         self._server.server_close()
         self._thread.join(timeout=5)
 
-    def _publish(self, runtime_dir: Path) -> None:
-        make_private(runtime_dir)
-        entry = {"address": self.address, "pid": os.getpid(), "rank": self._rank}
-        partial = self._file.with_suffix(f".{os.getpid()}.tmp")
-        partial.write_text(json.dumps(entry))
-        partial.replace(self._file)
+
+def publish_target(runtime_dir: Path, address: str, rank: int | None) -> None:
+    """Writes the file by which `oneflow cluster metrics-targets` finds this process, and removes
+    those of processes that ended without doing so themselves.
+    """
+    make_private(runtime_dir)
+    for path in runtime_dir.glob("metrics-*.json"):
+        pid = path.stem.removeprefix("metrics-")
+        if pid.isdecimal() and not Path(f"/proc/{pid}").exists():
+            path.unlink(missing_ok=True)
+    entry = {"address": address, "pid": os.getpid(), "rank": rank}
+    write_private(runtime_dir / f"metrics-{os.getpid()}.json", json.dumps(entry))
 
 
 def make_private(folder: Path) -> None:

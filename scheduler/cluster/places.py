@@ -13,7 +13,7 @@ from oneflow.core.config import join_address, split_address
 from oneflow.core.control_channel import is_loopback, resolve
 from oneflow.core.errors import ConfigError
 from oneflow.core.folders import write_private
-from oneflow.core.metrics_http import make_private
+from oneflow.core.metrics_http import make_private, publish_target
 from oneflow.scheduler.cluster.settings import SchedulerSettings
 from oneflow.scheduler.ports import check_port_is_free, describe_holder, free_port
 
@@ -87,8 +87,7 @@ def publish(settings: SchedulerSettings, address: str, metrics_address: str) -> 
     }
     write_private(settings.runtime_dir / CLUSTER_FILE, json.dumps(found))
     if metrics_address:
-        target = {"address": metrics_address, "pid": os.getpid(), "rank": None}
-        write_private(_target_file(settings), json.dumps(target))
+        publish_target(settings.runtime_dir, metrics_address, None)
 
 
 def unpublish(settings: SchedulerSettings) -> None:

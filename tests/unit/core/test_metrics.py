@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 import time
 import urllib.error
 import urllib.request
@@ -157,6 +159,21 @@ def test_page_serves_and_its_file_goes_away(tmp_path: Path) -> None:
     finally:
         endpoint.stop()
     assert not file.exists()
+
+
+def test_files_of_processes_that_are_no_more_are_removed(tmp_path: Path) -> None:
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    (tmp_path / f"metrics-{ended.pid}.json").write_text("{}")
+    (tmp_path / "metrics-1.json").write_text("{}")  # of one that lives
+    endpoint = start_endpoint(Config(metrics_addr="127.0.0.1:0", runtime_dir=tmp_path))
+    assert endpoint is not None
+    try:
+        mine = tmp_path / f"metrics-{os.getpid()}.json"
+        assert {path.name for path in tmp_path.iterdir()} == {"metrics-1.json", mine.name}
+        assert mine.stat().st_mode & 0o777 == 0o600
+    finally:
+        endpoint.stop()
 
 
 def test_page_is_off_unless_asked_for_and_a_taken_port_is_named(tmp_path: Path) -> None:

@@ -77,7 +77,7 @@ class Assignment(_message.Message):
     def __init__(self, rank: _Optional[int] = ..., daemon: _Optional[str] = ..., node: _Optional[str] = ..., device: _Optional[str] = ..., folder: _Optional[str] = ...) -> None: ...
 
 class JobRecord(_message.Message):
-    __slots__ = ("id", "spec", "state", "reason", "cause", "exit_code", "first_failed_rank", "host", "attempt", "restarts_spent", "last_step", "total_steps", "last_checkpoint", "last_checkpoint_step", "pending", "owner", "assignments", "metrics", "submitted_at", "started_at", "first_step_at", "finished_at", "pid", "ran_s", "attempt_started_at", "waits", "eta_s")
+    __slots__ = ("id", "spec", "state", "reason", "cause", "exit_code", "first_failed_rank", "host", "attempt", "restarts_spent", "last_step", "total_steps", "last_checkpoint", "last_checkpoint_step", "pending", "owner", "assignments", "metrics", "submitted_at", "started_at", "first_step_at", "finished_at", "pid", "ran_s", "attempt_started_at", "waits", "warning", "eta_s")
     class MetricsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -111,6 +111,7 @@ class JobRecord(_message.Message):
     RAN_S_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_STARTED_AT_FIELD_NUMBER: _ClassVar[int]
     WAITS_FIELD_NUMBER: _ClassVar[int]
+    WARNING_FIELD_NUMBER: _ClassVar[int]
     ETA_S_FIELD_NUMBER: _ClassVar[int]
     id: str
     spec: JobSpec
@@ -138,8 +139,9 @@ class JobRecord(_message.Message):
     ran_s: float
     attempt_started_at: float
     waits: _containers.RepeatedCompositeFieldContainer[RankWaits]
+    warning: str
     eta_s: float
-    def __init__(self, id: _Optional[str] = ..., spec: _Optional[_Union[JobSpec, _Mapping]] = ..., state: _Optional[str] = ..., reason: _Optional[str] = ..., cause: _Optional[str] = ..., exit_code: _Optional[int] = ..., first_failed_rank: _Optional[int] = ..., host: _Optional[str] = ..., attempt: _Optional[int] = ..., restarts_spent: _Optional[int] = ..., last_step: _Optional[int] = ..., total_steps: _Optional[int] = ..., last_checkpoint: _Optional[str] = ..., last_checkpoint_step: _Optional[int] = ..., pending: _Optional[str] = ..., owner: _Optional[str] = ..., assignments: _Optional[_Iterable[_Union[Assignment, _Mapping]]] = ..., metrics: _Optional[_Mapping[str, float]] = ..., submitted_at: _Optional[float] = ..., started_at: _Optional[float] = ..., first_step_at: _Optional[float] = ..., finished_at: _Optional[float] = ..., pid: _Optional[int] = ..., ran_s: _Optional[float] = ..., attempt_started_at: _Optional[float] = ..., waits: _Optional[_Iterable[_Union[RankWaits, _Mapping]]] = ..., eta_s: _Optional[float] = ...) -> None: ...
+    def __init__(self, id: _Optional[str] = ..., spec: _Optional[_Union[JobSpec, _Mapping]] = ..., state: _Optional[str] = ..., reason: _Optional[str] = ..., cause: _Optional[str] = ..., exit_code: _Optional[int] = ..., first_failed_rank: _Optional[int] = ..., host: _Optional[str] = ..., attempt: _Optional[int] = ..., restarts_spent: _Optional[int] = ..., last_step: _Optional[int] = ..., total_steps: _Optional[int] = ..., last_checkpoint: _Optional[str] = ..., last_checkpoint_step: _Optional[int] = ..., pending: _Optional[str] = ..., owner: _Optional[str] = ..., assignments: _Optional[_Iterable[_Union[Assignment, _Mapping]]] = ..., metrics: _Optional[_Mapping[str, float]] = ..., submitted_at: _Optional[float] = ..., started_at: _Optional[float] = ..., first_step_at: _Optional[float] = ..., finished_at: _Optional[float] = ..., pid: _Optional[int] = ..., ran_s: _Optional[float] = ..., attempt_started_at: _Optional[float] = ..., waits: _Optional[_Iterable[_Union[RankWaits, _Mapping]]] = ..., warning: _Optional[str] = ..., eta_s: _Optional[float] = ...) -> None: ...
 
 class RankWaits(_message.Message):
     __slots__ = ("rank", "waiting", "shares")
@@ -375,7 +377,7 @@ class DaemonStatus(_message.Message):
     def __init__(self, id: _Optional[str] = ..., node: _Optional[str] = ..., device: _Optional[str] = ..., state: _Optional[str] = ..., epoch: _Optional[int] = ..., version: _Optional[str] = ..., pid: _Optional[int] = ..., job: _Optional[str] = ..., heartbeat_age_s: _Optional[float] = ..., address: _Optional[str] = ...) -> None: ...
 
 class ClusterStatus(_message.Message):
-    __slots__ = ("version", "started_at", "address", "metrics_address", "daemons", "jobs", "allows_scripts", "pid")
+    __slots__ = ("version", "started_at", "address", "metrics_address", "daemons", "jobs", "allows_scripts", "pid", "has_page")
     class JobsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -391,6 +393,7 @@ class ClusterStatus(_message.Message):
     JOBS_FIELD_NUMBER: _ClassVar[int]
     ALLOWS_SCRIPTS_FIELD_NUMBER: _ClassVar[int]
     PID_FIELD_NUMBER: _ClassVar[int]
+    HAS_PAGE_FIELD_NUMBER: _ClassVar[int]
     version: str
     started_at: float
     address: str
@@ -399,7 +402,8 @@ class ClusterStatus(_message.Message):
     jobs: _containers.ScalarMap[str, int]
     allows_scripts: bool
     pid: int
-    def __init__(self, version: _Optional[str] = ..., started_at: _Optional[float] = ..., address: _Optional[str] = ..., metrics_address: _Optional[str] = ..., daemons: _Optional[_Iterable[_Union[DaemonStatus, _Mapping]]] = ..., jobs: _Optional[_Mapping[str, int]] = ..., allows_scripts: bool = ..., pid: _Optional[int] = ...) -> None: ...
+    has_page: bool
+    def __init__(self, version: _Optional[str] = ..., started_at: _Optional[float] = ..., address: _Optional[str] = ..., metrics_address: _Optional[str] = ..., daemons: _Optional[_Iterable[_Union[DaemonStatus, _Mapping]]] = ..., jobs: _Optional[_Mapping[str, int]] = ..., allows_scripts: bool = ..., pid: _Optional[int] = ..., has_page: bool = ...) -> None: ...
 
 class DrainRequest(_message.Message):
     __slots__ = ("node", "grace_s")
@@ -532,7 +536,7 @@ class Exited(_message.Message):
     def __init__(self, id: _Optional[_Union[AttemptId, _Mapping]] = ..., exit_code: _Optional[int] = ..., reason: _Optional[str] = ..., cause: _Optional[str] = ..., last_step: _Optional[int] = ..., pid: _Optional[int] = ..., leaving: bool = ..., seen_s: _Optional[float] = ...) -> None: ...
 
 class Progress(_message.Message):
-    __slots__ = ("id", "step", "total_steps", "metrics", "checkpoint", "checkpoint_step", "actors", "waiting", "points")
+    __slots__ = ("id", "step", "total_steps", "metrics", "checkpoint", "checkpoint_step", "actors", "waiting", "points", "warning")
     class MetricsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -549,6 +553,7 @@ class Progress(_message.Message):
     ACTORS_FIELD_NUMBER: _ClassVar[int]
     WAITING_FIELD_NUMBER: _ClassVar[int]
     POINTS_FIELD_NUMBER: _ClassVar[int]
+    WARNING_FIELD_NUMBER: _ClassVar[int]
     id: AttemptId
     step: int
     total_steps: int
@@ -558,7 +563,8 @@ class Progress(_message.Message):
     actors: _containers.RepeatedCompositeFieldContainer[ActorCounts]
     waiting: str
     points: _containers.RepeatedCompositeFieldContainer[ProgressPoint]
-    def __init__(self, id: _Optional[_Union[AttemptId, _Mapping]] = ..., step: _Optional[int] = ..., total_steps: _Optional[int] = ..., metrics: _Optional[_Mapping[str, float]] = ..., checkpoint: _Optional[str] = ..., checkpoint_step: _Optional[int] = ..., actors: _Optional[_Iterable[_Union[ActorCounts, _Mapping]]] = ..., waiting: _Optional[str] = ..., points: _Optional[_Iterable[_Union[ProgressPoint, _Mapping]]] = ...) -> None: ...
+    warning: str
+    def __init__(self, id: _Optional[_Union[AttemptId, _Mapping]] = ..., step: _Optional[int] = ..., total_steps: _Optional[int] = ..., metrics: _Optional[_Mapping[str, float]] = ..., checkpoint: _Optional[str] = ..., checkpoint_step: _Optional[int] = ..., actors: _Optional[_Iterable[_Union[ActorCounts, _Mapping]]] = ..., waiting: _Optional[str] = ..., points: _Optional[_Iterable[_Union[ProgressPoint, _Mapping]]] = ..., warning: _Optional[str] = ...) -> None: ...
 
 class ProgressPoint(_message.Message):
     __slots__ = ("step", "metrics", "age_s", "left_out")

@@ -228,6 +228,7 @@ class Daemon:
             event.actors,
             event.waiting,
             event.points,
+            event.warning,
         )
         last = self._last
         if not told.checkpoint:  # it may have been lost on its way: it is told again after a break

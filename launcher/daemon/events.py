@@ -106,7 +106,7 @@ class Launched:
 @dataclass(frozen=True)
 class Progressed:
     """checkpoint: one that is now complete, or "".  actors, waiting: what they do, now and then.
-    points: of the curve, as messages; handed on as they are.
+    points: of the curve, as messages; handed on as they are.  warning: why it has no checkpoint.
     """
 
     key: AttemptKey
@@ -118,6 +118,7 @@ class Progressed:
     actors: tuple[ActorWaits, ...] = ()
     waiting: str = ""
     points: tuple[Any, ...] = ()
+    warning: str = ""
 
 
 @dataclass(frozen=True)
@@ -253,6 +254,7 @@ class SayProgress:
     actors: tuple[ActorWaits, ...] = ()
     waiting: str = ""
     points: tuple[Any, ...] = ()
+    warning: str = ""
 
 
 @dataclass(frozen=True)

@@ -37,6 +37,7 @@ MAX_METRIC_CHARS = 256
 MAX_POINTS, MAX_POINTS_NBYTES = 100, 256 << 10  # of a curve, in a message
 MAX_KINDS = 32  # of actors; there are about ten
 MAX_WAITING_CHARS = 500
+MAX_WARNING_CHARS = 1000
 
 
 def key_of(wire: pb.AttemptId) -> AttemptKey:
@@ -91,6 +92,7 @@ def progressed(key: AttemptKey, wire: pb.Progress) -> Progressed:
         tuple(_waits(a) for a in wire.actors[:MAX_KINDS]),
         wire.waiting[:MAX_WAITING_CHARS],
         _points(wire.points),
+        wire.warning[:MAX_WARNING_CHARS],
     )
 
 
@@ -157,6 +159,7 @@ def say(action: SayPrepared | SayProgress | SayFailing | SayExited) -> pb.Daemon
                     actors=map(_wire_waits, action.actors),
                     waiting=action.waiting,
                     points=action.points,
+                    warning=action.warning,
                 )
             )
 

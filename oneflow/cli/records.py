@@ -66,7 +66,7 @@ def _why(record: JobRecord) -> str:
     if record.pending and not record.state.is_final:
         return record.pending
     if record.reason == "NONE":
-        return ""
+        return record.warning
     return f"{record.reason}: {record.cause}" if record.cause else record.reason
 
 
@@ -79,6 +79,7 @@ def job_details(record: JobRecord, is_wide: bool = False) -> str:
     pairs |= {"restarts": _restarts(record)}
     pairs |= {"time limit": show_duration(spec.time_limit_s) if spec.time_limit_s else ""}
     pairs |= {"step": _progress(record), "checkpoint": _checkpoint(record)}
+    pairs |= {"warning": record.warning}
     if record.state.is_final:
         pairs |= {"exit code": record.exit_code}
         if record.first_failed_rank >= 0:

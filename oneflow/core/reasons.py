@@ -71,4 +71,9 @@ def compose(fields: Mapping[str, object], cause: str | None) -> str:
     words = " ".join(f"{key}={value}" for key, value in fields.items())
     if cause is None:
         return f"oneflow: {words}"
-    return f"oneflow: {words} cause={json.dumps(one_line(cause), ensure_ascii=False)}"
+    return f"oneflow: {words} cause={quoted(cause)}"
+
+
+def quoted(text: str) -> str:
+    """One line between quotes, whatever is in it."""
+    return json.dumps(one_line(text), ensure_ascii=False)

@@ -67,7 +67,7 @@ def _train(
     p = begin.prepare
     keep = p.spec.checkpoint_keep or bound.file.description.checkpoints.keep
     key = f"{p.id.job_id}.{p.id.attempt}.{p.job_key}"
-    saver = Saver(options.checkpoint_dir, keep, key, reporter.checkpoint)
+    saver = Saver(options.checkpoint_dir, keep, key, reporter.checkpoint, reporter.warn)
     Training(bound, options, access, saver, reporter, stop).run()
     bound.close()
 

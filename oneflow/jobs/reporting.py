@@ -28,6 +28,7 @@ ACTORS_S = 1.0
 MAX_SHARE = 0.005
 """Of a core's time at most so much goes into looking at actors, however many there are."""
 MAX_WAITING_CHARS = 300
+MAX_WARNING_CHARS = 1000
 MAX_POINTS, MAX_VALUES = 100, 1000
 """Of the curve, in one message: a thousand steps a second are told whole."""
 DEVICE_ERRORS = ("CUDARuntimeError", "CUDADriverError")  # of CuPy, which is not always there
@@ -88,6 +89,7 @@ class Reporter:
         self._latest: tuple[int, dict[str, float]] | None = None
         self._curve = Curve()
         self._closed = False
+        self._warning = ""
         self._teller = Teller(METRICS)
         self._telling = threading.Lock()
         self._actors_due = time.monotonic() + ACTORS_S
@@ -106,10 +108,18 @@ class Reporter:
 
     def checkpoint(self, path: str, step: int) -> None:
         """A checkpoint is complete. Sent before it returns, since older ones are removed then."""
+        self._warning = ""
         try:
             self._send(self.last_step, {}, path, step)
         except OSError as error:
             log.warning("the daemon does not hear of checkpoint %s: %s", path, error)
+
+    def warn(self, text: str) -> None:
+        """What whoever looks at the job must know; said until the next checkpoint is complete."""
+        with self._news:
+            self._warning = text[:MAX_WARNING_CHARS]
+            self._latest = self._latest or (self.last_step, {})
+            self._news.notify()
 
     def close(self, timeout_s: float = 5.0) -> None:
         """Sends what is left."""
@@ -156,6 +166,7 @@ class Reporter:
             metrics=metrics,
             checkpoint=checkpoint,
             checkpoint_step=at,
+            warning=self._warning,
         )
         now = time.monotonic()
         for p in points:

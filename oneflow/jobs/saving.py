@@ -54,14 +54,20 @@ class Saver:
     """Writes checkpoints of one job into `folder`, one at a time, and keeps the newest `keep`.
 
     on_saved: called on rank 0, from a thread, with path and step of each complete checkpoint.
+    on_failed: called with why there is none of a step.
     Every rank calls `begin` and `hear` alike; `said` is what this rank tells at a meeting.
     """
 
     def __init__(
-        self, folder: Path, keep: int, key: str, on_saved: Callable[[str, int], None]
+        self,
+        folder: Path,
+        keep: int,
+        key: str,
+        on_saved: Callable[[str, int], None],
+        on_failed: Callable[[str], None] = lambda text: None,
     ) -> None:
         self._folder, self._keep, self._key = folder, keep, key
-        self._on_saved = on_saved
+        self._on_saved, self._on_failed = on_saved, on_failed
         self._save: _Save | None = None
         self.last_step = -1
         """Of the last complete checkpoint; -1: none."""
@@ -111,6 +117,8 @@ class Saver:
         self.failures += 1
         self.last_failure = text
         log.warning("checkpoint of step %d was not written: %s", save.step, text)
+        if world().rank == 0:
+            self._on_failed(f"checkpoint of step {save.step} was not written: {text}")
 
 
 class _Save:
@@ -299,7 +307,8 @@ def _check_visible(path: Path, nbytes: int, rank: int) -> None:
     if found != nbytes:
         raise OSError(
             f"{path}, which rank {rank} wrote, is not what rank 0 sees there ({found} instead of "
-            f"{nbytes} bytes); all ranks must write to one file system that they share"
+            f"{nbytes} bytes); all ranks must write to one file system that they share: name a "
+            "folder there with --checkpoint-dir"
         )
 
 

@@ -48,6 +48,7 @@ MAX_POINTS = 100  # of a curve, in a message
 MAX_AGE_S = 1e6
 MAX_CAUSE_CHARS = 16 << 10
 MAX_WAITING_CHARS = 500
+MAX_WARNING_CHARS = 1000
 MAX_KINDS, MAX_KIND_CHARS = 32, 32  # of actors
 MAX_DEVICE_INDEX = 4096
 MAX_SEEN_S = 1e6
@@ -176,6 +177,7 @@ def _progressed(p: pb.Progress, daemon: str, epoch: int, at: float) -> RankProgr
             CurvePoint(_step(q.step), at - _age(q.age_s), _metrics(q.metrics), _step(q.left_out))
             for q in p.points[:MAX_POINTS]
         ),
+        warning=p.warning[:MAX_WARNING_CHARS],
     )
 
 

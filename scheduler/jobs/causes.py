@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from oneflow.core.reasons import CODES as CODES
-from oneflow.core.reasons import REASONS, compose, reason_of_code
+from oneflow.core.reasons import REASONS, compose, quoted, reason_of_code
 from oneflow.core.reasons import one_line as one_line
 from oneflow.scheduler.jobs.records import JobRecord, JobState
 
@@ -74,4 +74,6 @@ def cause_line(record: JobRecord, log: str = "") -> str:
     fields["ckpt"] = record.last_checkpoint_step
     if log := log or log_path(record):
         fields["log"] = log
+    if record.warning:
+        fields["warning"] = quoted(record.warning)
     return compose(fields, None if record.state is JobState.SUCCEEDED else record.cause)

@@ -178,7 +178,7 @@ class CurvePoint:
 class RankProgressed:
     """checkpoint: one that is now complete, or "".  waiting: the actor that waits now, for what.
     actor_waits: (kind, seconds of no_input, seconds of no_free_register) since the rank began.
-    points: of the curve; metrics are those of the last one.
+    points: of the curve; metrics are those of the last one.  warning: why it has no checkpoint.
     """
 
     daemon: str
@@ -195,6 +195,7 @@ class RankProgressed:
     waiting: str = ""
     actor_waits: tuple[tuple[str, float, float], ...] = ()
     points: tuple[CurvePoint, ...] = ()
+    warning: str = ""
 
 
 @dataclass(frozen=True)

@@ -117,6 +117,7 @@ class JobRecord:
     first_step_at: float = 0.0
     finished_at: float = 0.0
     eta_s: float = 0.0  # to the last step; filled in for who looks, never stored; 0: not known
+    warning: str = ""  # it goes on all the same: why it has no newer checkpoint
 
 
 class DaemonState(str, Enum):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from oneflow.core.reasons import one_line
 from oneflow.scheduler.jobs.attempt import Attempt, Rank, RankPhase
 from oneflow.scheduler.jobs.attempts import Attempts
 from oneflow.scheduler.jobs.causes import (
@@ -30,6 +31,7 @@ MAX_STEP = 2**62  # larger numbers do not fit into the store
 MAX_METRICS = 64  # names a job
 MAX_METRIC_CHARS = 128
 MAX_CHECKPOINT_CHARS = 4096
+MAX_WARNING_CHARS = 1000
 _WEAK_REASONS = ("PEER_LOST", "PREEMPTED")
 
 
@@ -98,7 +100,7 @@ class Reports:
         self.attempts.confirm(rank)
         before = self.desk.jobs[event.job_id]
         changes = self._progress(before, event)
-        is_news = "first_step_at" in changes or "last_checkpoint" in changes
+        is_news = not changes.keys().isdisjoint(("first_step_at", "last_checkpoint", "warning"))
         is_due = self.desk.now - attempt.saved_at >= self.desk.settings.save_progress_s
         if is_news or is_due:
             attempt.saved_at = self.desk.now
@@ -125,6 +127,11 @@ class Reports:
             changes["last_checkpoint"] = event.checkpoint
             changes["last_checkpoint_step"] = event.checkpoint_step
             changes["futile_restarts"] = 0
+            if record.warning:
+                changes["warning"] = ""
+        warning = one_line(event.warning)[:MAX_WARNING_CHARS]
+        if warning and warning != record.warning:
+            changes["warning"] = warning
         return changes
 
     def _note_step(self, attempt: Attempt, step: int) -> None:

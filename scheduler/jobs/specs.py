@@ -52,6 +52,7 @@ _RECORD_FIELDS = (
     "last_checkpoint",
     "last_checkpoint_step",
     "pending",
+    "warning",
     "owner",
     "submitted_at",
     "started_at",

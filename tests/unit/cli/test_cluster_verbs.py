@@ -344,5 +344,5 @@ def test_who_asks_for_several_hosts_hears_of_checkpoints() -> None:
         return SimpleNamespace(daemons=[SimpleNamespace(node=node) for node in nodes])
 
     assert _note_of_hosts(status("a", "a"), False) == ""
-    assert "--data-root here and --checkpoint-dir" in _note_of_hosts(status("a", "b"), False)
+    assert "with --data-root here, with --checkpoint-dir" in _note_of_hosts(status("a", "b"), False)
     assert _note_of_hosts(status("a", "b"), True) == ""

@@ -78,3 +78,17 @@ def test_points_with_many_numbers_are_fewer() -> None:
     points = curve.take()
     assert sum(len(point.metrics) for point in points) <= reporting.MAX_VALUES
     assert len(points) + sum(point.left_out for point in points) == 50
+
+
+def test_a_warning_is_said_until_a_checkpoint_is_complete() -> None:
+    daemon = Daemon()
+    daemon.reads.set()
+    reporter = Reporter(daemon, pb.AttemptId(job_id="j1"), 60)  # type: ignore[arg-type]
+    reporter.progress(1, {"loss": 1.0})
+    reporter.warn("no room " + "x" * 2000)
+    while not daemon.told or not daemon.told[-1].warning:
+        reporter.progress(2, {"loss": 1.0})
+    assert len(daemon.told[-1].warning) == reporting.MAX_WARNING_CHARS
+    reporter.checkpoint("step-3", 3)
+    reporter.close()
+    assert daemon.told[-1].warning == ""

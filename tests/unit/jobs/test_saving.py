@@ -106,10 +106,13 @@ def test_a_full_disk_keeps_the_previous_checkpoint(
 
     METRICS.reset()
     saver, told = saved(tmp_path, [1])
+    warned: list[str] = []
+    saver._on_failed = warned.append
     monkeypatch.setattr(saving, "PendingFile", Full)
     saver.begin(2, Cursor(), variables())
     wait(saver)
     assert saver.failures == 1 and saver.last_failure.startswith("DISK_FULL: rank 0: ")
+    assert warned == [f"checkpoint of step 2 was not written: {saver.last_failure}"]
     assert METRICS.checkpoint_failures["DISK_FULL"] == 1
     assert {k: sum(h.counts) for k, h in METRICS.saves.items()} == {
         "gather": 2,

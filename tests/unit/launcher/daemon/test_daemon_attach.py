@@ -14,10 +14,19 @@ import pytest
 from oneflow.core.errors import ConfigError, ProtocolError
 from oneflow.launcher.daemon import attach
 from oneflow.launcher.daemon.attach import Backoff, Link
-from oneflow.launcher.daemon.events import DrainTold, Fenced, NotedTold, StopTold, Welcomed
+from oneflow.launcher.daemon.events import (
+    DrainTold,
+    Fenced,
+    NotedTold,
+    SayProgress,
+    StopTold,
+    Welcomed,
+)
 from oneflow.launcher.daemon.settings import DaemonSettings
-from oneflow.launcher.daemon.wire import event_of, key_of
+from oneflow.launcher.daemon.wire import event_of, key_of, progressed, say
 from oneflow.protos import cluster_pb2 as pb
+from oneflow.scheduler.cluster.wire import event_of as heard
+from oneflow.scheduler.jobs.events import RankProgressed
 
 
 def test_pauses_grow_at_random_between_their_limits() -> None:
@@ -194,3 +203,12 @@ def test_a_rank_hears_which_folders_it_may_use() -> None:
     assert found.rank_base_env()["ONEFLOW_DATA_ROOTS"] == "/a:/b"
     with pytest.raises(ConfigError, match="'b' is not an absolute path"):
         replace(plain, data_roots=(Path("b"),)).check()
+
+
+def test_a_warning_of_a_rank_reaches_the_scheduler() -> None:
+    key = key_of(pb.AttemptId(job_id="j1", attempt=1))
+    event = progressed(key, pb.Progress(step=3, warning="no checkpoint"))
+    told = say(SayProgress(key, 3, warning=event.warning))
+    assert told is not None
+    found = heard(told, "n/cpu:0")
+    assert isinstance(found, RankProgressed) and found.warning == "no checkpoint"

@@ -145,7 +145,14 @@ class Rig:
         end = RankExited(daemon, epoch, job_id, attempt, rank, code, said, cause, pid=42, **fields)
         return self.do(RankFailing(end) if is_failing else end)
 
-    def progress(self, step: int, checkpoint: int = 0, job_id: str = "j1", rank: int = 0) -> None:
+    def progress(
+        self,
+        step: int,
+        checkpoint: int = 0,
+        job_id: str = "j1",
+        rank: int = 0,
+        warning: str = "",
+    ) -> None:
         record = self.table.jobs[job_id]
         daemon = record.assignments[rank].daemon
         self.do(
@@ -161,6 +168,7 @@ class Rig:
                 f"step-{checkpoint}" if checkpoint else "",
                 checkpoint,
                 WALL,
+                warning=warning,
             )
         )
 

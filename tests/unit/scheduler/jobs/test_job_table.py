@@ -29,6 +29,7 @@ from oneflow.scheduler.jobs.events import (
 )
 from oneflow.scheduler.jobs.records import JobSpec, JobState
 from oneflow.scheduler.jobs.settings import Settings
+from oneflow.scheduler.jobs.specs import record_from_proto, record_to_proto
 from oneflow.scheduler.jobs.table import Table
 
 # ---- from submit to success ----------------------------------------------------------------------
@@ -410,6 +411,21 @@ def test_a_new_checkpoint_makes_restarts_worth_while() -> None:
         rig.progress(attempt, attempt)
         rig.exit(0, 3)
     assert (rig.job().state, rig.job().attempt) == ("STARTING", 8)
+
+
+def test_a_job_without_checkpoints_says_so_until_it_has_one() -> None:
+    rig = Rig(2)
+    rig.submit(devices=2)
+    rig.prepare()
+    rig.progress(5, warning="checkpoint of step 5\nwas not written")
+    said = "checkpoint of step 5 was not written"
+    assert rig.job().warning == said
+    rig.progress(6, rank=1)  # who says nothing of it changes nothing
+    assert rig.job().warning == said
+    assert f'ckpt=0 warning="{said}"' in cause_line(rig.job())
+    assert record_from_proto(record_to_proto(rig.job())).warning == said
+    rig.progress(10, checkpoint=10)
+    assert rig.job().warning == "" and "warning" not in cause_line(rig.job())
 
 
 def test_user_restarts_a_job_that_ended() -> None:

@@ -90,9 +90,13 @@ def _show_up(found: Any) -> None:
 
 
 def _addresses(status: Any) -> dict[str, str]:
+    from oneflow.cli.records import page_url
+
     found = {"address": status.address}
     if status.metrics_address:
         found["metrics"] = f"http://{status.metrics_address}/metrics"
+    if status.has_page:
+        found["page"] = page_url(status)
     return found
 
 

@@ -62,7 +62,7 @@ def _steps(record: JobRecord) -> str:
 
 
 def _why(record: JobRecord) -> str:
-    """Why it does not run, or why it ended."""
+    """Why it does not run, why it ended, or what is wrong with it all the same."""
     if record.pending and not record.state.is_final:
         return record.pending
     if record.reason == "NONE":
@@ -144,6 +144,7 @@ def daemon_as_dict(daemon: Any) -> dict[str, Any]:
 def status_as_dict(status: Any) -> dict[str, Any]:
     names = ("version", "address", "metrics_address", "started_at", "allows_scripts", "pid")
     found: dict[str, Any] = {name: getattr(status, name) for name in names}
+    found["page"] = page_url(status) if status.has_page else ""
     found["jobs"] = dict(status.jobs)
     found["daemons"] = [daemon_as_dict(daemon) for daemon in status.daemons]
     return found
@@ -165,6 +166,11 @@ def status_lines(status: Any, is_wide: bool = False) -> str:
     return f"{found}\n\n{daemon_table(status.daemons, True)}" if is_wide else found
 
 
+def page_url(status: Any) -> str:
+    """Of the read-only page; it asks for a token, which is not part of it."""
+    return f"http://{status.metrics_address}/"
+
+
 def _status_fields(status: Any) -> str:
     states: dict[str, int] = {}
     for daemon in status.daemons:
@@ -172,6 +178,7 @@ def _status_fields(status: Any) -> str:
     pairs = {
         "address": status.address,
         "metrics": f"http://{status.metrics_address}/metrics" if status.metrics_address else "off",
+        **({"page": page_url(status)} if status.has_page else {}),
         "version": status.version,
         "up for": show_duration(time.time() - status.started_at),
         "scripts": "allowed" if status.allows_scripts else "not allowed",

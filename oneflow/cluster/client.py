@@ -63,13 +63,15 @@ class Cluster:
         checkpoint_every, checkpoint_keep, checkpoint_dir, resume_from; for a graph also those of
         `flow.jobs.save`: data, inputs, outputs, record, stop_on_nonfinite.
 
-        Raises JobSpecError for what cannot be accepted.
+        Without a name it has that of the file. Raises JobSpecError for what cannot be accepted.
         """
         asked = {name: options.pop(name) for name in list(options) if name in OPTIONS}
         if not isinstance(source, (str, Path)) and "steps" in asked:
             options["steps"] = asked.pop("steps")  # learning rates are written for so many
         with job_file_of(source, options) as path:
-            digest, kind = send_job_file(self.connection, path)
+            digest, kind, name = send_job_file(self.connection, path)
+        if asked.get("name") is None:
+            asked["name"] = name
         return self._send(job_id, make_spec(kind, self._placed(asked), graph=digest))
 
     def submit_script(

@@ -31,8 +31,9 @@ from oneflow.cluster.local_record import (
 )
 from oneflow.cluster.local_tokens import ADMIN_TOKEN, DAEMON_TOKEN, prepare_tokens
 from oneflow.cluster.settings import config_dir, runtime_dir, state_dir
-from oneflow.core.config import split_address
+from oneflow.core.config import join_address, split_address
 from oneflow.core.errors import ClusterUnreachableError, ConfigError, OneFlowError
+from oneflow.scheduler.ports import free_port
 
 START_S = 60.0
 LOOK_S = 0.1
@@ -265,7 +266,9 @@ def _lock(state: Path) -> Iterator[None]:
 
 
 def _free_address(listen: str) -> str:
-    """`listen` with a port: daemons must know it before the scheduler has started."""
+    """`listen` with a port: daemons must know it before the scheduler has started. None that the
+    kernel takes for connections, or one of the daemons' own could be given it while it is free.
+    """
     host, port = split_address(listen)
     if port:
         return listen
@@ -274,7 +277,7 @@ def _free_address(listen: str) -> str:
             probe.bind((host, 0))
         except OSError as error:
             raise ConfigError(f"cannot listen on {host}: {error.strerror}") from None
-        return f"{listen.rpartition(':')[0]}:{probe.getsockname()[1]}"
+    return join_address(host, free_port(host))
 
 
 def _spawn(state: Path, name: str, address: str, wish: Wish) -> subprocess.Popen[bytes]:

@@ -16,7 +16,7 @@ from oneflow.cluster.durations import parse_duration
 from oneflow.cluster.toml import check_keys, read_toml, suggestion
 from oneflow.core.control_channel import CHUNK_NBYTES
 from oneflow.core.errors import ConfigError, JobSpecError
-from oneflow.scheduler.jobs.limits import check_job_id, check_spec
+from oneflow.scheduler.jobs.limits import MAX_NAME_CHARS, check_job_id, check_spec
 from oneflow.scheduler.jobs.records import JobKind, JobRecord, JobSpec
 from oneflow.scheduler.jobs.specs import record_from_proto, spec_to_proto
 
@@ -153,9 +153,9 @@ def upload_folder(connection: Connection, folder: Path) -> str:
         return upload(connection, target)
 
 
-def send_job_file(connection: Connection, path: Path) -> tuple[str, JobKind]:
-    """Its digest and kind. One that the cluster has was checked when it was sent the first time;
-    the ranks check it in any case. Raises JobFileError.
+def send_job_file(connection: Connection, path: Path) -> tuple[str, JobKind, str]:
+    """Its digest, kind and name. One that the cluster has was checked when it was sent the first
+    time; the ranks check it in any case. Raises JobFileError.
     """
     from oneflow.jobs.glance import described
     from oneflow.protos import cluster_pb2 as pb
@@ -163,12 +163,18 @@ def send_job_file(connection: Connection, path: Path) -> tuple[str, JobKind]:
     digest, _ = _digest_of(path)
     kept = connection.call("Jobs", "FindBlob", pb.BlobInfo(digest=digest))
     if kept.digest:
-        return digest, JobKind(described(path).kind)
+        description = described(path)
+        return digest, JobKind(description.kind), _shown_name(description.name)
     from oneflow.jobs.jobfile import JobFile
 
     with JobFile(path, check_data=False) as file:
-        kind = JobKind(file.description.kind)
-    return upload(connection, path), kind
+        description = file.description
+    return upload(connection, path), JobKind(description.kind), _shown_name(description.name)
+
+
+def _shown_name(name: str) -> str:
+    """A file's name for its job, as far as the name of a job may be so."""
+    return "".join(char for char in name if char.isprintable())[:MAX_NAME_CHARS]
 
 
 @contextmanager

@@ -322,6 +322,7 @@ class Scheduler:
             metrics_address=self.metrics_address,
             allows_scripts=self.settings.allow_scripts,
             pid=os.getpid(),
+            has_page=bool(self.settings.ui and self.metrics_address),
         )
 
     async def _set_serving(self, is_serving: bool) -> None:

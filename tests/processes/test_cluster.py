@@ -102,6 +102,11 @@ def test_a_second_up_says_so(local: LocalTest) -> None:
     assert done.returncode == 0
     assert "runs already" in done.stdout
     assert local.record.address in done.stdout
+    pages = [line.split()[1] for line in done.stdout.splitlines() if line.startswith("page:")]
+    status = local.run("cluster", "status").stdout
+    assert [line.split()[1] for line in status.splitlines() if line.startswith("page:")] == pages
+    with urllib.request.urlopen(pages[0], timeout=WAIT_S) as page:
+        assert b"<html" in page.read()
     other = local.run("cluster", "up", "--no-allow-scripts")
     assert other.returncode == 78
     assert "cluster down" in other.stderr
@@ -426,11 +431,13 @@ def test_a_graph_is_trained_from_python(local: LocalTest) -> None:
 def test_a_job_file_shows_its_progress_curve_and_outputs(local: LocalTest) -> None:
     x = np.linspace(-1, 1, 64, dtype=np.float32).reshape(64, 1)
     data = flow.jobs.data.arrays(x=x, y=3 * x).batch(16).repeat()
-    flow.jobs.save(Line(), local.folder / "line.job", data=data, steps=30)
+    flow.jobs.save(Line(), local.folder / "line.job", data=data, steps=30, name="fits")
     done = local.run("job", "submit", "line.job", "--wait")
     assert done.returncode == 0, done.stderr
     job_id = done.stdout.strip()
     assert "oneflow: step=30/30 loss=" in done.stderr.splitlines()[-2]
+    listed = json.loads(local.run("job", "list", "-f", "name=fits", "-o", "json").stdout)["jobs"]
+    assert job_id in [job["id"] for job in listed]  # the file's name
     curve = local.run("job", "metrics", "-f", "-o", "json", job_id)
     points = [json.loads(line) for line in curve.stdout.splitlines()]
     assert [(p["index"], p["step"]) for p in points] == [(i, i + 1) for i in range(30)]

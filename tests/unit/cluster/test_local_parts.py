@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from oneflow.cluster.local import _free_address
 from oneflow.cluster.local_record import (
     LocalCluster,
     Process,
@@ -24,6 +25,18 @@ from oneflow.cluster.wishes import local_wish
 from oneflow.core.errors import ConfigError
 from oneflow.scheduler.jobs.store import SqliteStore
 from oneflow.scheduler.jobs.tokens import find, read_token_file, write_token_file
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "[::1]"])
+def test_no_connection_can_take_the_schedulers_port_before_it(host: str) -> None:
+    """The kernel gives one to whoever connects, and daemons do while nobody listens yet."""
+    ports = Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()
+    found, _, port = _free_address(f"{host}:0").rpartition(":")
+    assert found == host
+    assert int(port) < int(ports[0])
+    assert _free_address(f"{host}:9400") == f"{host}:9400"
+    with pytest.raises(ConfigError, match="cannot listen on 192"):
+        _free_address("192.0.2.1:0")
 
 
 def test_the_record_comes_back(tmp_path: Path) -> None:

@@ -258,7 +258,8 @@ class Job:
     def run(
         self, inputs: Mapping[str, Any], timeout: float = 60.0, **more: Any
     ) -> dict[str, Array]:
-        """Outputs of an inference job for these inputs, by name. inputs: arrays or tensors.
+        """Outputs of an inference job for these inputs, by name. inputs: arrays, tensors, or lists
+        of numbers, taken as `flow.tensor` does.
 
         Raises ClusterRequestError if the job does not run or an input does not fit.
         """

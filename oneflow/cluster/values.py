@@ -21,16 +21,30 @@ if TYPE_CHECKING:
 
 
 def tensor_message(name: str, value: Any) -> pb.Tensor:
-    """value: an array, a tensor of ours, or what NumPy makes an array of."""
+    """value: an array, a tensor of ours, or numbers in lists, which become what `flow.tensor` makes
+    of them: float32, int64 or bool. Raises ClusterRequestError for anything else."""
     import numpy as np
 
     from oneflow.protos import cluster_pb2 as pb
 
+    if not hasattr(value, "dtype"):
+        value = _of_numbers(name, value)
     array = np.ascontiguousarray(value.numpy() if hasattr(value, "numpy") else value)
     if array.dtype.hasobject or array.dtype.names:
         raise ClusterRequestError(f"input {name!r}: an array of {array.dtype} cannot be sent")
     shape = np.shape(value)  # ascontiguousarray makes 0-d arrays 1-d
     return pb.Tensor(name=name, dtype=array.dtype.name, shape=shape, data=array.tobytes())
+
+
+def _of_numbers(name: str, value: Any) -> Array:
+    import numpy as np
+
+    try:
+        array = np.array(value)
+    except ValueError as error:  # lists of different lengths, say
+        raise ClusterRequestError(f"input {name!r} is no array: {error}") from None
+    narrow = {"f": np.float32, "c": np.complex64}.get(array.dtype.kind, array.dtype)
+    return array.astype(narrow, copy=False)
 
 
 def tensor_of(message: pb.Tensor) -> Array:

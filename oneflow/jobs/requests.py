@@ -72,7 +72,7 @@ class Interface:
 
     def _wanted(self) -> str:
         return "the inputs are " + ", ".join(
-            f"{p.name}: {p.dtype}{list(self._shape(p))}" for p in self.inputs
+            f"{p.name}: {p.dtype}[{', '.join(map(str, self._shape(p)))}]" for p in self.inputs
         )
 
     def _shape(self, port: Port) -> tuple[Any, ...]:
@@ -82,12 +82,16 @@ class Interface:
         if tensor is None:
             raise RequestError(f"input {port.name!r} is missing; {self._wanted()}")
         shape = tuple(tensor.shape)
-        rest = shape[1:] == port.shape[1:] and len(shape) == len(port.shape) and shape[0] > 0
+        rest = shape[1:] == port.shape[1:] and len(shape) == len(port.shape)
         fits = rest if self.batch else shape == port.shape
         kind = _numpy(port)
         if tensor.dtype != kind.name or not fits:
             raise RequestError(
                 f"input {port.name!r} is {tensor.dtype[:20]}{list(shape)[:16]}; {self._wanted()}"
+            )
+        if self.batch and not shape[0]:
+            raise RequestError(
+                f"input {port.name!r} has no rows: {kind.name}{list(shape)}; send one at least"
             )
         if len(tensor.data) != math.prod(shape) * kind.itemsize:
             raise RequestError(

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from oneflow.core.reasons import CODES as CODES
 from oneflow.core.reasons import REASONS, compose, quoted, reason_of_code
 from oneflow.core.reasons import one_line as one_line
-from oneflow.scheduler.jobs.records import JobRecord, JobState
+from oneflow.scheduler.jobs.records import JobKind, JobRecord, JobState
 
 FOLLOWER_CODE = 85
 STOPPED_CODES = frozenset({137, 143})  # of KILL and TERM, with which ranks are stopped
@@ -70,8 +70,9 @@ def cause_line(record: JobRecord, log: str = "") -> str:
     fields |= {"state": record.state, "reason": record.reason}
     if record.first_failed_rank >= 0:
         fields |= {"rank": record.first_failed_rank, "host": record.host, "pid": record.pid}
-    fields |= {"exit": exit_code(record), "step": record.last_step}
-    fields["ckpt"] = record.last_checkpoint_step
+    fields["exit"] = exit_code(record)
+    if record.last_step or record.spec.kind is not JobKind.SCRIPT:  # programs do not tell
+        fields |= {"step": record.last_step, "ckpt": record.last_checkpoint_step}
     if log := log or log_path(record):
         fields["log"] = log
     if record.warning:

@@ -29,7 +29,7 @@ from oneflow.cluster.job import LogLine
 from oneflow.cluster.settings import KEYS
 from oneflow.core.errors import ConfigError, JobSpecError
 from oneflow.scheduler.jobs.causes import cause_line, exit_code
-from oneflow.scheduler.jobs.records import Assignment, JobRecord, JobSpec, JobState
+from oneflow.scheduler.jobs.records import Assignment, JobKind, JobRecord, JobSpec, JobState
 
 
 @pytest.fixture(autouse=True)
@@ -166,7 +166,9 @@ def test_the_last_line() -> None:
 
 def test_a_success_has_no_cause() -> None:
     line = cause_line(JobRecord("j1", JobSpec(), JobState.SUCCEEDED, attempt=1))
-    assert line == "oneflow: job=j1 attempt=1 state=SUCCEEDED reason=NONE exit=0 step=0 ckpt=0"
+    assert line == "oneflow: job=j1 attempt=1 state=SUCCEEDED reason=NONE exit=0"
+    record = JobRecord("j1", JobSpec(kind=JobKind.GRAPH), JobState.SUCCEEDED, attempt=1)
+    assert cause_line(record).endswith(" exit=0 step=0 ckpt=0")
 
 
 @pytest.mark.parametrize(

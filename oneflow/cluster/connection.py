@@ -31,6 +31,7 @@ from oneflow.core.errors import (
     AuthError,
     ClusterRequestError,
     ClusterUnreachableError,
+    ConfigError,
     InternalError,
     JobSpecError,
     OneFlowError,
@@ -264,9 +265,22 @@ class Connection:
         if self._tls is not None and "handshake failed" in text:
             text = f"{self._why_refused()}{text}"
         found = error_of(code, name, text, self.address)
+        if type(found) is ClusterUnreachableError and self._lacks_tls():
+            found = ConfigError(
+                f"the scheduler at {self.address} wants TLS: name the folder of certificates with "
+                "client.tls_dir or ONEFLOW_CLIENT_TLS_DIR"
+            )
         if not isinstance(found, ClusterUnreachableError):
             self._has_answered = True
         return found
+
+    def _lacks_tls(self) -> bool:
+        """gRPC says of who speaks TLS only that nobody answers."""
+        if self._tls is not None:
+            return False
+        from oneflow.scheduler.cluster.tls import wants_tls
+
+        return wants_tls(*split_address(self.address))
 
     def _why_refused(self) -> str:
         """What is wrong with the scheduler's certificate; looked up once."""

@@ -149,9 +149,7 @@ def why_refused(host: str, port: int, folder: Path, timeout_s: float = 2.0) -> s
     """What is wrong with the certificate that is shown at an address, in words with dates; "" if
     nothing is, or nobody answers there.
     """
-    context = ssl.create_default_context(cafile=folder / "ca.crt")
-    lax = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    lax.check_hostname, lax.verify_mode = False, ssl.CERT_NONE
+    context, lax = ssl.create_default_context(cafile=folder / "ca.crt"), _lax_context()
     try:
         _shown(context, host, port, timeout_s)
     except ssl.SSLCertVerificationError as error:
@@ -162,6 +160,23 @@ def why_refused(host: str, port: int, folder: Path, timeout_s: float = 2.0) -> s
     except (OSError, ValueError):
         return ""
     return ""
+
+
+def wants_tls(host: str, port: int, timeout_s: float = 0.5) -> bool:
+    """Whether who listens there speaks TLS."""
+    try:
+        return bool(_shown(_lax_context(), host, port, timeout_s))
+    except ssl.SSLError as error:  # it asks for a certificate, maybe
+        return "ALERT" in (error.reason or "")
+    except (OSError, ValueError):
+        return False
+
+
+def _lax_context() -> ssl.SSLContext:
+    """To look at what is shown; nothing is sent over it."""
+    lax = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    lax.check_hostname, lax.verify_mode = False, ssl.CERT_NONE
+    return lax
 
 
 def _shown(context: ssl.SSLContext, host: str, port: int, timeout_s: float) -> bytes:

@@ -19,6 +19,8 @@ from typing import Any
 import pytest
 from scheduler_harness import Client, FakeDaemon, SchedulerProcess, run
 
+import oneflow as flow
+from oneflow.core.errors import ConfigError
 from oneflow.protos import cluster_pb2 as pb
 
 SCRIPT, GRAPH, INFERENCE = 0, 1, 2
@@ -631,6 +633,8 @@ def test_tls_asks_everyone_for_a_certificate(tmp_path: Path) -> None:
                 (strange / f"{name}.{kind}").rename(certificates / f"{name}.{kind}")
         return [*answers, await ask(certificates)]
 
+    with pytest.raises(ConfigError, match=r"wants TLS: .* ONEFLOW_CLIENT_TLS_DIR"):
+        flow.cluster.connect(scheduler.known["address"], scheduler.token())
     answers = run(scene())
     assert answers[:2] == ["UNAVAILABLE", "UNAVAILABLE"]
     assert answers[2] == answers[3] != "UNAVAILABLE"

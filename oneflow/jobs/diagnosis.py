@@ -36,8 +36,8 @@ def first_nonfinite(
     for piece in range(graph.num_pieces):
         found = _run(graph, feeds, variables, step, piece, names)
         if found:
-            of = f", in micro-batch {piece} of {graph.num_pieces}" if graph.num_pieces > 1 else ""
-            return found + of
+            is_whole = graph.num_pieces == 1 or found.startswith(("input ", "variable "))
+            return found if is_whole else f"{found}, in micro-batch {piece} of {graph.num_pieces}"
     return ""
 
 

@@ -64,6 +64,10 @@ class Mirrors:
         self._buffer = buffer
         self._memory: dict[int, RegisterMemory] = {}
 
+    def holds(self, register: RegisterSpec) -> bool:
+        """Whether it is shared at all."""
+        return storage_of(register).id in self._offsets
+
     def arrays(self, register: RegisterSpec, slot: int) -> Mapping[int, Any]:
         found = self._memory.get(register.id)
         if found is None:
@@ -246,7 +250,7 @@ class Connection:
         if found is None:
             register = self._registers.get(code >> 9)
             slot = (code >> 1) & 255
-            if register is None or slot >= register.num_slots:
+            if register is None or slot >= register.num_slots or not memory.holds(register):
                 raise ProtocolError(
                     f"rank {source} speaks of {describe_code(code)}, which is not in the plan"
                 )

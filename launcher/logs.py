@@ -22,17 +22,20 @@ DRAIN_S = 2.0
 
 # Colours may pass; every other control character is shown as text. \r and \n end a line.
 _CONTROL = re.compile(r"\x1b\[[0-9;]*m|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
+_COLOUR = re.compile(r"(\x1b\[[0-9;]*m)")
+_SPELLED = {
+    code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if chr(code) not in "\t\n\r"
+}
 _LINE_END = re.compile(r"\r\n|\n|\r(?!$)")
 
 
 def escape(text: str) -> str:
     """`text` with its control characters spelled out."""
-    return _CONTROL.sub(_spell, text)
-
-
-def _spell(match: re.Match[str]) -> str:
-    found = match.group()
-    return found if len(found) > 1 else f"\\x{ord(found):02x}"
+    if not _CONTROL.search(text):
+        return text
+    parts = _COLOUR.split(text)  # every second one is a colour
+    parts[::2] = [part.translate(_SPELLED) for part in parts[::2]]
+    return "".join(parts)
 
 
 def line_prefix(template: str, rank: int, local_rank: int) -> str:

@@ -6,6 +6,7 @@ reading, before anything is written outside the folder it may write to.
 
 from __future__ import annotations
 
+import errno
 import gzip
 import hashlib
 import os
@@ -203,11 +204,31 @@ def _extract_all(source: Any, folder: Path, packed: int) -> None:
                 links.add(posixpath.normpath(info.name))
             tar.members = []  # type: ignore[attr-defined]  # or a million entries would stay in memory
             try:
-                tar.extract(info, folder, filter=_filter)
+                if info.issym():
+                    _make_link(info, folder)
+                else:
+                    tar.extract(info, folder, filter=_filter)
             except tarfile.FilterError as error:
                 raise ArchiveError(f"entry {_shown(info)} may not be unpacked: {error}") from None
             except (NotADirectoryError, FileExistsError, IsADirectoryError):
                 raise ArchiveError(f"entry {_shown(info)} does not fit another one") from None
+            except OSError as error:
+                if error.errno not in _BY_NAMES:
+                    raise
+                raise ArchiveError(f"entry {_shown(info)}: {error.strerror}") from None
+
+
+_BY_NAMES = (errno.ENAMETOOLONG, errno.ENOENT, errno.EINVAL, errno.ELOOP)
+"""Faults of names, not of this host's disk."""
+
+
+def _make_link(info: tarfile.TarInfo, folder: Path) -> None:
+    """Not by tarfile, which searches the whole archive for a copy if a link cannot be made."""
+    found = _filter(info, str(folder))
+    if found is not None:
+        path = folder / found.name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        os.symlink(found.linkname, path)
 
 
 class _Entry(tarfile.TarInfo):

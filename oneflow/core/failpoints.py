@@ -140,6 +140,7 @@ def _hit(name: str, text: str) -> int:
     if (
         word != "hit"
         or not (number.isascii() and number.isdecimal())
+        or len(number) > 10
         or not 0 < int(number) < 2**31
     ):
         raise ConfigError(f"{VARIABLE}: @{text} of {name} is not @hit=N with N from 1")

@@ -68,7 +68,7 @@ def one_line(text: str) -> str:
 
 def compose(fields: Mapping[str, object], cause: str | None) -> str:
     """`oneflow: key=value ... cause="..."`, always one line, stable for grep. None: no cause."""
-    words = " ".join(f"{key}={value}" for key, value in fields.items())
+    words = " ".join(one_line(f"{key}={value}") for key, value in fields.items())
     if cause is None:
         return f"oneflow: {words}"
     return f"oneflow: {words} cause={quoted(cause)}"

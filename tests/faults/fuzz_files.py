@@ -532,8 +532,10 @@ def _archive(rng: random.Random, outside: Path) -> bytes:
 
 
 def _add(rng: random.Random, tar: tarfile.TarFile, outside: Path) -> None:
-    names = ("a", "b/c", "a/x", "l", "l/kept", "../up", "/abs", "b/../../up", "./a", ".", "..", "")
-    info = tarfile.TarInfo(rng.choice((*names, f"{outside}/kept", "d" * 200, "a\\b", "\u00e9")))
+    names = ("a", "b/c", "a/x", "l", "l/kept", "../up", "/abs", "b/../../up", ".", "..", "")
+    info = tarfile.TarInfo(
+        rng.choice((*names, f"{outside}/kept", "d" * 200, "d" * 300, "a\\b", "\u00e9"))
+    )
     types = (b"0", b"0", b"0", b"5", b"2", b"2", b"1", b"3", b"4", b"6", b"7", b"S", b"V", b"z")
     info.type = rng.choice(types)
     links = ("a", "..", "../..", "/etc/passwd", str(outside), f"{outside}/kept", "b/../..", "l", "")

@@ -73,6 +73,7 @@ def receivers() -> dict[str, Callable[[Any], Any]]:
         spec(message.spec)
 
     def record(message: Any) -> None:
+        from oneflow.cli.progress import progress_line
         from oneflow.cli.records import job_details, job_table, record_as_dict
         from oneflow.scheduler.jobs.causes import cause_line
 
@@ -80,6 +81,7 @@ def receivers() -> dict[str, Callable[[Any], Any]]:
         job_table([found], is_wide=True)
         job_details(found)
         record_as_dict(found)
+        progress_line(found)
         if "\n" in cause_line(found):
             raise UnstableError("more than one line")
 

@@ -37,7 +37,7 @@ def fuzz_contents(verdict: Verdict, seeds: range) -> None:
     """Frames of a peer: right ones, then one of a wrong register, slot or size, or cut."""
     from oneflow.actors.tcp import Connection, Mirrors, make_mirrors
 
-    plan, frames = _plan_and_frames()
+    plan, frames = plan_and_frames()
     theirs = Mirrors(plan, 0, make_mirrors(plan, 0))
     mine = Mirrors(plan, 1, make_mirrors(plan, 1))
     with socket.create_server(("127.0.0.1", 0)) as server:
@@ -56,7 +56,7 @@ def fuzz_contents(verdict: Verdict, seeds: range) -> None:
                 connection.give_up(-1.0)
 
 
-def _plan_and_frames() -> tuple[Any, list[bytes]]:
+def plan_and_frames() -> tuple[Any, list[bytes]]:
     """A plan of two ranks, and all that rank 0 may send rank 1."""
     from oneflow.actors.bus import freed_code, ready_code
     from oneflow.actors.registers import is_shared

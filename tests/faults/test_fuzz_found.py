@@ -5,17 +5,24 @@ from __future__ import annotations
 import asyncio
 import io
 import socket
+import tarfile
 import threading
+import time
 import zipfile
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import grpc
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from fuzz_peers import job_scheduler
+from fuzz_peers import HEADER, job_scheduler, plan_and_frames
 
+from oneflow.actors.bus import ready_code
+from oneflow.actors.registers import is_shared
+from oneflow.actors.tcp import Connection as Peer
+from oneflow.actors.tcp import Mirrors, make_mirrors
 from oneflow.cli.main import cli
 from oneflow.cli.records import job_details, job_table
 from oneflow.cluster.connection import Connection
@@ -33,6 +40,7 @@ from oneflow.core.errors import (
     PlacementError,
     ProtocolError,
 )
+from oneflow.core.failpoints import parse
 from oneflow.core.graph_proto import graph_from_proto, graph_to_proto
 from oneflow.core.graph_text import parse_attrs, parse_graph
 from oneflow.core.http_server import PageHandler, PageServer
@@ -43,8 +51,11 @@ from oneflow.io.foreign import load_torch
 from oneflow.jobs.description import Column
 from oneflow.jobs.errors import JobFileError
 from oneflow.jobs.sources import Access, open_columns
+from oneflow.launcher.daemon.archive import ArchiveError, unpack
+from oneflow.launcher.logs import escape
 from oneflow.protos import cluster_pb2 as pb
 from oneflow.scheduler.cluster.logs import Wanted
+from oneflow.scheduler.jobs.causes import cause_line
 from oneflow.scheduler.jobs.specs import record_from_proto
 
 LONG = "9" * 5000  # more digits than Python reads
@@ -56,6 +67,21 @@ def test_times_that_are_none_are_shown(at: float) -> None:
     job_table([record], is_wide=True)
     assert "?" in job_details(record)
     assert show_time(at) == "?"
+
+
+def test_the_last_line_is_one_line_whatever_a_record_says() -> None:
+    record = record_from_proto(
+        pb.JobRecord(id="a\nb", reason="x\r\ny", host="h\x85", state="FAILED")
+    )
+    assert len(cause_line(record).splitlines()) == 1
+
+
+def test_much_that_must_be_spelled_out_takes_no_second() -> None:
+    text = "\x01\x1b[31mx\x9f\n" + "\x02" * (1 << 20)
+    started = time.thread_time()
+    found = escape(text)
+    assert time.thread_time() - started < 1.0
+    assert found == "\\x01\x1b[31mx\\x9f\n" + "\\x02" * (1 << 20)
 
 
 def test_a_duration_that_is_none_is_shown() -> None:
@@ -88,6 +114,25 @@ def test_attributes_that_are_no_python(text: str) -> None:
 def test_a_graph_of_too_many_pieces() -> None:
     with pytest.raises(GraphError):
         parse_graph(f"graph g pieces={LONG} {{\n}}")
+
+
+def test_a_failpoint_of_too_many_digits() -> None:
+    with pytest.raises(ConfigError):
+        parse(f"worker.step=kill@hit={LONG}")
+
+
+def test_a_peer_that_speaks_of_a_register_that_is_not_shared() -> None:
+    plan, _ = plan_and_frames()
+    theirs, mine = Mirrors(plan, 0, make_mirrors(plan, 0)), Mirrors(plan, 1, make_mirrors(plan, 1))
+    unshared = next(r for r in plan.registers if not is_shared(r))
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        near = socket.create_connection(server.getsockname())
+        far, _ = server.accept()
+    with near, far:
+        near.sendall(HEADER.pack(ready_code(unshared, 0), 0))
+        time.sleep(0.05)
+        with pytest.raises(ProtocolError):
+            Peer(plan, 1, 0, far, mine, theirs).receive()
 
 
 @pytest.mark.parametrize("text", [f"S({LONG})", "S(\u00b2)"])
@@ -158,6 +203,30 @@ def test_values_whose_numbers_are_not_their_own(steps: tuple[int, int], bound: i
     proto.value_id[:], proto.value_id_bound = steps, bound
     with pytest.raises(GraphError):
         graph_from_proto(proto)
+
+
+def archive_of(path: Path, *links: tuple[str, str]) -> Path:
+    """Of links alone: name and target."""
+    with tarfile.open(path, "w:gz") as tar:
+        for name, target in links:
+            info = tarfile.TarInfo(name)
+            info.type, info.linkname = tarfile.SYMTYPE, target
+            tar.addfile(info)
+    return path
+
+
+@pytest.mark.parametrize("link", [("l", ""), (".", "a"), ("d" * 300, "a")])
+def test_links_that_cannot_be_made(tmp_path: Path, link: tuple[str, str]) -> None:
+    """tarfile would look for what they name in the archive, again and again."""
+    archive = archive_of(tmp_path / "x", link, ("a", "b"))
+    with pytest.raises(ArchiveError):
+        unpack(archive, tmp_path / "work")
+    assert not (tmp_path / "work").exists()
+
+
+def test_links_that_can_be_made(tmp_path: Path) -> None:
+    unpack(archive_of(tmp_path / "x", ("a/l", "../b")), tmp_path / "work")
+    assert str((tmp_path / "work" / "a" / "l").readlink()) == "../b"
 
 
 def zip_with(field: int, value: bytes) -> bytes:

@@ -25,6 +25,7 @@ class PageServer(ThreadingHTTPServer):
     """Answers with `handler`; what comes when all threads are busy is hung up on."""
 
     daemon_threads = True
+    request_queue_size = 64  # of 5, as is usual, the sixth waits a second to be asked again
     block_on_close = False  # a reader that never reads would hold up the end
 
     def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:

@@ -125,6 +125,8 @@ class Network:
             }
             if far:
                 self.rig.more_env[device] = self._far_env(number)
+                if tls:
+                    self.rig.more_env[device]["RIG_DATA_PROTOCOL"] = "raw"
         if tls:
             from oneflow.scheduler.cluster.tls import init_tls
 
@@ -191,8 +193,8 @@ def network(folder: Path, seed: int, tls: bool = False, far: bool = False) -> It
 
 @dataclass(frozen=True)
 class Scene:
-    """One thing that is done while a job runs. rig: plain, tls or far.  once: the job must not be
-    restarted.  expects: what must have been counted, or "".
+    """One thing that is done while a job runs. rig: plain, tls, far or tls far.  once: the job must
+    not be restarted.  expects: what must have been counted, or "".
     """
 
     name: str
@@ -275,6 +277,11 @@ def _of_ranks() -> Iterator[Scene]:
             once = kind in ("delay", "stall", "loss", "slow")
             name = f"ranks {program}/{kind}"
             yield Scene(name, "far", program, _nothing, "ranks", faults, once=once)
+    for kind in ("corrupt", "cut"):
+        for program in ("stages", "dense"):
+            faults = RANK_KINDS[kind]
+            name = f"tls ranks {program}/{kind}"
+            yield Scene(name, "tls far", program, _nothing, "ranks", faults, once=False)
     yield Scene("ranks silent/short", "far", "stages", _data_silent(SHORT_S))
     yield Scene("ranks silent/long", "far", "dense", _data_silent(5.0))
 
@@ -435,11 +442,11 @@ def run_scenes(folder: Path, chosen: Sequence[Scene], seed: int = 0) -> list[Out
     export_jobs(jobs)
     outcomes: list[Outcome] = []
     bits: dict[str, Bits] = {}
-    for kind in ("plain", "tls", "far"):
+    for kind in ("plain", "tls", "far", "tls far"):
         left = [scene for scene in chosen if scene.rig == kind]
         while left:
-            place = folder / f"{kind}{len(outcomes)}"
-            with network(place, seed, tls=kind == "tls", far=kind == "far") as net:
+            place = folder / f"{kind.replace(' ', '-')}{len(outcomes)}"
+            with network(place, seed, tls="tls" in kind, far="far" in kind) as net:
                 warm(net, jobs, bits, {scene.program for scene in left})
                 while left:
                     scene = left.pop(0)

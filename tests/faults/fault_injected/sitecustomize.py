@@ -1,7 +1,8 @@
 """Put on PYTHONPATH of a process that faults are done to: its data plane goes through a proxy, its
 wall clock is as wrong as a file says.
 
-RIG_DATA_PROXY: host:port of a proxy without a target.  RIG_CLOCK: a file with seconds to add.
+RIG_DATA_PROXY: host:port of a proxy without a target.  RIG_DATA_PROTOCOL: raw, if the connections
+are encrypted.  RIG_CLOCK: a file with seconds to add.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ def create_connection(address: tuple[str, int], *arguments: Any, **named: Any) -
     protocol = PROTOCOLS.get(sys._getframe(1).f_globals.get("__name__", ""))
     if protocol is None:
         return _connect(address, *arguments, **named)
+    protocol = os.environ.get("RIG_DATA_PROTOCOL", protocol)
     host, _, port = os.environ["RIG_DATA_PROXY"].rpartition(":")
     found = _connect((host, int(port)), *arguments, **named)
     found.sendall(f"{protocol} {address[0]} {address[1]}\n".encode())

@@ -23,7 +23,9 @@ def show_metrics(job: Job, follow: bool, how: str) -> None:
         following = point.index + 1
         click.echo(json.dumps(asdict(point)) if how == "json" else _line(point, how == "wide"))
     if left_out:
-        say(f"{left_out} points of this curve are left out; the output metrics.jsonl has them all")
+        say(
+            f"points of this curve are left out: {left_out}; the output metrics.jsonl has all of it"
+        )
 
 
 def _line(point: MetricPoint, is_wide: bool) -> str:

@@ -324,7 +324,7 @@ class SqliteStore:
                 row = (job_id, p.index, p.attempt, p.step, p.at, body)
                 run("INSERT INTO points VALUES (?, ?, ?, ?, ?, ?)", row)
             self._num_points += len(added)
-            if added:
+            if added and _is_time_to_thin(added[0].index, added[-1].index):
                 self._thin_job(run, job_id)
             self._thin(run)
         return added
@@ -416,6 +416,12 @@ def _new_points(
         seen = [attempt, point.step]
         found.append(Point(index, attempt, point.step, point.at, point.values))
     return found
+
+
+def _is_time_to_thin(first: int, last: int) -> bool:
+    """Counting points takes a while: not after each that was added."""
+    every = max(1, MAX_POINTS_PER_JOB // 20)
+    return last >= MAX_POINTS_PER_JOB and last // every > (first - 1) // every
 
 
 def _decode_values(body: bytes) -> dict[str, float]:

@@ -1,8 +1,9 @@
-"""How far a job is: a line now and then, a bar on a terminal, nothing twice."""
+"""How far a job is, and its curve: a line now and then, a bar on a terminal, nothing twice."""
 
 from __future__ import annotations
 
 import io
+import json
 import sys
 from dataclasses import replace
 from typing import Any
@@ -10,6 +11,8 @@ from typing import Any
 import pytest
 
 from oneflow.cli.progress import LINE_S, Progress, progress_line
+from oneflow.cli.results import show_metrics, show_outputs
+from oneflow.cluster.job import MetricPoint
 from oneflow.core.errors import ClusterUnreachableError
 from oneflow.scheduler.jobs.records import JobKind, JobRecord, JobSpec, JobState
 
@@ -64,3 +67,35 @@ def test_a_bar_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_numbers_are_few() -> None:
     many = replace(RECORD, last_step=1, metrics={f"m{i}": float("nan") for i in range(50)})
     assert progress_line(many).count("=nan") == 6
+
+
+class Curve:
+    """A job with a point left out."""
+
+    id = "j1"
+
+    def metrics(self, follow: bool) -> list[MetricPoint]:
+        values = {"acc": 0.5, "loss": 0.25}
+        return [MetricPoint(index, 1, index + 1, 0.5, values) for index in (0, 1, 3)]
+
+    def output_names(self) -> list[str]:
+        return ["loss.safetensors", "metrics.jsonl"]
+
+
+def test_a_curve_is_a_line_a_point(capsys: pytest.CaptureFixture[str]) -> None:
+    job: Any = Curve()
+    show_metrics(job, False, "table")
+    shown = capsys.readouterr()
+    assert shown.out.splitlines() == [f"step={step} loss=0.25 acc=0.5" for step in (1, 2, 4)]
+    assert "points of this curve are left out: 1;" in shown.err
+    show_metrics(job, False, "json")
+    assert json.loads(capsys.readouterr().out.splitlines()[-1])["index"] == 3
+
+
+def test_outputs_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    job: Any = Curve()
+    show_outputs(job, (), None, "table")
+    show_outputs(job, ("metrics.jsonl",), None, "json")
+    listed, _, told = capsys.readouterr().out.partition("{")
+    assert listed.split() == ["loss.safetensors", "metrics.jsonl"]
+    assert json.loads("{" + told) == {"outputs": ["metrics.jsonl"]}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 from contextlib import AbstractContextManager, nullcontext
@@ -60,8 +61,9 @@ class Progress:
         if self._bar is None:
             from tqdm import tqdm
 
-            total = record.total_steps or None
-            self._bar = tqdm(total=total, desc=record.id, unit="step", file=sys.stderr)
+            total, begun = record.total_steps or None, record.last_step
+            shown: dict[str, Any] = {"desc": record.id, "unit": "step", "file": sys.stderr}
+            self._bar = tqdm(total=total, initial=begun, **shown, **_screen())
         self._bar.total = record.total_steps or None
         self._bar.n = record.last_step
         self._bar.set_postfix_str(" ".join(shown_values(record.metrics)), refresh=True)
@@ -74,6 +76,15 @@ class Progress:
                 return
             if not self._is_over.is_set():
                 self.show(record)
+
+
+def _screen() -> dict[str, int]:
+    """For terminals that do not know how large they are."""
+    try:
+        is_known = bool(os.get_terminal_size(sys.stderr.fileno()).columns)
+    except OSError:
+        is_known = False
+    return {} if is_known else {"ncols": 80, "nrows": 24}
 
 
 def progress_line(record: JobRecord) -> str:

@@ -34,6 +34,7 @@ from oneflow.scheduler.jobs.tokens import read_token_file
 MODES = ("request", "reply", "in flight")
 CHANCE = 0.25
 STEPS, LONG_STEPS, END_S = 4, 3000, 60.0
+TRIES = 20
 LATER_S = 0.05  # a call in flight is still on its way when its failure is known
 
 
@@ -106,6 +107,11 @@ class _Stream:
             yield message
         raise LostCallError
 
+    def initial_metadata(self) -> Any:
+        if self._messages is None:
+            raise LostCallError
+        return self._messages.initial_metadata()
+
     def cancel(self) -> None:
         if self._messages is not None:
             self._messages.cancel()
@@ -157,13 +163,15 @@ class User:
     def _restarts(self) -> None:
         job = self._submit("restart", "dense.job", devices=1, steps=STEPS)
         job.wait(END_S)
-        try:
-            job.restart()
-        except ClusterUnreachableError:
-            self.unknown.add("Restart")
-            if job.status().state.is_final and job.status().attempt == 1:
-                with suppress(ClusterUnreachableError):
-                    job.restart()  # it was not done: a user who has looked asks again
+        for _ in range(TRIES):  # a user who has looked and finds it not done asks again
+            record = job.status()
+            if not record.state.is_final or record.attempt > 1:
+                break
+            try:
+                job.restart()
+            except ClusterUnreachableError:
+                self.unknown.add("Restart")
+                time.sleep(4 * LATER_S)
         until(lambda: job.status().attempt == 2 and job.status().state.is_final, "it ran again")
 
     def _removes(self) -> None:
@@ -204,14 +212,14 @@ class User:
     def _ask_once(self, method: str, request: Any, name: str) -> None:
         """What may be done already is looked at, as the message says."""
         before = self._tokens(name)
-        try:
-            self._cluster.ask(method, request)
-        except ClusterUnreachableError:
-            self.unknown.add(method)
-            time.sleep(4 * LATER_S)
-            if self._tokens(name) == before:
-                with suppress(ClusterUnreachableError):
-                    self._cluster.ask(method, request)
+        for _ in range(TRIES):
+            if self._tokens(name) != before:
+                break
+            try:
+                self._cluster.ask(method, request)
+            except ClusterUnreachableError:
+                self.unknown.add(method)
+                time.sleep(4 * LATER_S)
 
     def _tokens(self, name: str) -> list[Any]:
         found = self._cluster.ask("ListTokens", pb.Empty()).tokens

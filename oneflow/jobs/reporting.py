@@ -90,6 +90,7 @@ class Reporter:
         self._curve = Curve()
         self._closed = False
         self._warning = ""
+        self._last: tuple[int, dict[str, float]] = (0, {})
         self._teller = Teller(METRICS)
         self._telling = threading.Lock()
         self._actors_due = time.monotonic() + ACTORS_S
@@ -100,7 +101,7 @@ class Reporter:
     def progress(self, step: int, metrics: Mapping[str, float]) -> None:
         """So many steps are done, and the last one gave this."""
         with self._news:
-            self._latest = step, dict(metrics)
+            self._latest = self._last = step, dict(metrics)
             if metrics:
                 self._curve.add(*self._latest)
             self.last_step = step
@@ -118,7 +119,7 @@ class Reporter:
         """What whoever looks at the job must know; said until the next checkpoint is complete."""
         with self._news:
             self._warning = text[:MAX_WARNING_CHARS]
-            self._latest = self._latest or (self.last_step, {})
+            self._latest = self._latest or self._last
             self._news.notify()
 
     def close(self, timeout_s: float = 5.0) -> None:

@@ -196,6 +196,7 @@ def test_a_full_disk_does_not_stop_training(tmp_path: Path, small_disk: Path) ->
     assert len(found.curve) == 3000
     assert found.workers[0].progress[-1].metrics["checkpoint_failures"] >= 1
     assert "DISK_FULL" in found.workers[0].text()
+    assert "was not written: DISK_FULL" in found.workers[0].progress[-1].warning
     (only,) = [n for n in os.listdir(small_disk) if n != "last_checkpoint"]
     assert only == "step-1000"
     state = flow.load(small_disk / only)

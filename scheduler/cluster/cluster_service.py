@@ -15,7 +15,12 @@ from oneflow.scheduler.cluster.audit import Audit
 from oneflow.scheduler.cluster.auth import Tokens, caller
 from oneflow.scheduler.cluster.driver import Driver
 from oneflow.scheduler.cluster.lines import Lines
-from oneflow.scheduler.cluster.refusals import ExistsError, NotFoundError, RefusedError
+from oneflow.scheduler.cluster.refusals import (
+    ExistsError,
+    NotFoundError,
+    RefusedError,
+    UnavailableError,
+)
 from oneflow.scheduler.jobs import tokens as token_rules
 from oneflow.scheduler.jobs.events import DrainAsked, UndrainAsked
 from oneflow.scheduler.jobs.records import DaemonRecord, TokenRecord
@@ -25,7 +30,10 @@ MAX_GRACE_S = 86_400.0
 
 
 class ClusterService(cluster_pb2_grpc.ClusterServicer):
-    """about: version, addresses and the like, for `Status`. shut_down: called with the grace."""
+    """about: version, addresses and the like, for `Status`. shut_down: called with the grace.
+
+    joining_s: daemons that were here before we started may take so long to be here again.
+    """
 
     def __init__(
         self,
@@ -35,7 +43,9 @@ class ClusterService(cluster_pb2_grpc.ClusterServicer):
         audit: Audit,
         about: Callable[[], pb.ClusterStatus],
         shut_down: Callable[[float], None],
+        joining_s: float,
     ) -> None:
+        self._all_here_at = time.monotonic() + joining_s
         self._driver, self._lines, self._tokens = driver, lines, tokens
         self._audit, self._about, self._shut_down = audit, about, shut_down
 
@@ -71,18 +81,20 @@ class ClusterService(cluster_pb2_grpc.ClusterServicer):
         grace_s = _grace(request)
         self._audit.note("drain", who.name, who.peer, node=request.node, grace_s=grace_s)
         failpoint("scheduler.drain")
-        refusal = await self._driver.ask(DrainAsked(request.node, grace_s))
-        if refusal is not None:
-            raise NotFoundError(refusal.message)
-        return self._status()
+        return await self._ask(DrainAsked(request.node, grace_s))
 
     async def Undrain(self, request: pb.DrainRequest, context: Any) -> pb.ClusterStatus:
         who = caller()
         self._audit.note("undrain", who.name, who.peer, node=request.node)
-        refusal = await self._driver.ask(UndrainAsked(request.node))
-        if refusal is not None:
-            raise NotFoundError(refusal.message)
-        return self._status()
+        return await self._ask(UndrainAsked(request.node))
+
+    async def _ask(self, event: DrainAsked | UndrainAsked) -> pb.ClusterStatus:
+        refusal = await self._driver.ask(event)
+        if refusal is None:
+            return self._status()
+        if time.monotonic() < self._all_here_at:  # who asks us tries again
+            raise UnavailableError(f"{refusal.message} yet: the scheduler has just been started")
+        raise NotFoundError(refusal.message)
 
     async def Shutdown(self, request: pb.DrainRequest, context: Any) -> pb.Empty:
         who = caller()

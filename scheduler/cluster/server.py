@@ -244,7 +244,13 @@ class Scheduler:
             self._stop_asked.is_set,
         )
         cluster = ClusterService(
-            self.driver, self._lines, self.tokens, self._audit, self.about, self._shut_down
+            self.driver,
+            self._lines,
+            self.tokens,
+            self._audit,
+            self.about,
+            self._shut_down,
+            settings.table.act_s,
         )
         daemons = DaemonsService(
             self.driver, self._lines, self._blobs, self.metrics, self._files_of

@@ -140,6 +140,7 @@ class Client:
 
     def __init__(self, rig: Rig, cell: Cell, job_id: str, job_file: str) -> None:
         self.process: subprocess.Popen[bytes] | None = None
+        self.has_acted = threading.Event()
         words = [rig.address, str(rig.folder / "scheduler" / "token"), job_file, job_id, cell.phase]
         if cell.target == "client":
             argv = [sys.executable, str(Path(__file__).resolve()), "--client", *words]
@@ -153,7 +154,7 @@ class Client:
 
     def _act(self, cluster: Any, *words: str) -> None:
         try:
-            act(cluster, *words)
+            act(cluster, *words, self.has_acted.set)
         except Exception as error:  # told at the end of the cell
             self.errors.append(repr(error))
 
@@ -164,8 +165,10 @@ class Client:
             self.process.wait(10)
 
 
-def act(cluster: Any, job_file: str, job_id: str, phase: str) -> None:
-    """What the client does in a phase."""
+def act(
+    cluster: Any, job_file: str, job_id: str, phase: str, acted: Callable[[], None] = bool
+) -> None:
+    """What the client does in a phase. acted: called when the cluster has heard it."""
     if phase not in ACTED_ON:
         submit(cluster, job_id, job_file, is_long=False).wait(END_S)
         return
@@ -177,6 +180,7 @@ def act(cluster: Any, job_file: str, job_id: str, phase: str) -> None:
         job.cancel()
     elif phase == "drain":
         cluster.drain("rig", 0.5)  # of the whole cluster it would last until a new scheduler
+    acted()
     job.wait(END_S)
 
 
@@ -190,7 +194,7 @@ def run_cell(rig: Rig, cell: Cell, job_file: str, number: int) -> Outcome:
     try:
         client = _reach(rig, cell, job_id, job_file)
         at, watcher = _strike(rig, cell, client, job_id)
-        record = _to_the_end(rig, cell, job_id, job_file, watcher, outcome)
+        record = _to_the_end(rig, cell, client, job_id, job_file, watcher, outcome)
         outcome.detected_s = watcher.first_after(at, _notices(watcher.attempt))
         outcome.state, outcome.reason = str(record.state), record.reason
         outcome.attempts = record.attempt
@@ -313,12 +317,22 @@ def _worker(rig: Rig, device: str) -> int:
 
 
 def _to_the_end(
-    rig: Rig, cell: Cell, job_id: str, job_file: str, watcher: Watcher, outcome: Outcome
+    rig: Rig,
+    cell: Cell,
+    client: Client,
+    job_id: str,
+    job_file: str,
+    watcher: Watcher,
+    outcome: Outcome,
 ) -> JobRecord:
     """Dead services are started until the job has ended."""
     repaired: list[str] = []
     end = time.monotonic() + END_S
     if cell.phase == "drain":  # who drains takes no work until it is started anew
+        if not rig.is_alive("scheduler"):
+            repaired += rig.revive("scheduler")
+        if client.process is None:  # or it would ask the new daemons to drain
+            client.has_acted.wait(20.0)
         time.sleep(1.0)
         for device in DEVICES:
             if rig.is_alive(device):

@@ -464,7 +464,7 @@ def test_following_survives_the_scheduler(local: LocalTest) -> None:
         "job", "logs", "-f", "--no-prefix", job_id, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )
     assert follower.stdout is not None
-    first = follower.stdout.readline()
+    first = os.read(follower.stdout.fileno(), 1 << 16).decode()  # nothing stays in a buffer
     os.kill(local.record.scheduler.pid, signal.SIGKILL)
     done = local.run("cluster", "up")
     assert "whole again" in done.stdout

@@ -42,6 +42,7 @@ def channel_options() -> list[tuple[str, int]]:
         ("grpc.max_receive_message_length", MAX_MESSAGE_NBYTES),
         ("grpc.max_send_message_length", MAX_MESSAGE_NBYTES),
         ("grpc.max_metadata_size", 16 << 10),
+        ("grpc.max_concurrent_streams", 1024),  # of a connection; a server's memory is bounded so
         ("grpc.keepalive_time_ms", 20_000),
         ("grpc.keepalive_timeout_ms", 2_000),
         ("grpc.http2.ping_timeout_ms", 2_000),

@@ -386,7 +386,9 @@ def _family(host: str) -> socket.AddressFamily:
     return socket.AF_INET6 if ":" in host else socket.AF_INET
 
 
-def _dial(address: bytes, key: bytes, rank: int, peer: int, tls: JobTls | None) -> socket.socket:
+def _dial(
+    address: bytes, key: bytes, rank: int, peer: int, tls: JobTls | None = None
+) -> socket.socket:
     host, _, port = address.decode().partition(" ")
     sock = socket.create_connection((host, int(port)), timeout=_CONNECT_S)
     sock = relayed(tls, sock, is_server=False)

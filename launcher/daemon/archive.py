@@ -32,6 +32,7 @@ SKIPPED = frozenset((".git", "__pycache__", ".hg", ".svn", ".mypy_cache", ".pyte
 MAX_HEADER_NBYTES = 64 << 10  # of long names and the like
 _HEADER_TYPES = (b"x", b"g", b"X", b"L", b"K")
 _SPARSE_TYPES = (b"S",)
+VIRTUAL = "pyvenv.cfg"  # a folder with this file is a virtual environment: of this host only
 _GZIP = b"\x1f\x8b"
 _ZSTD = b"\x28\xb5\x2f\xfd"
 
@@ -43,8 +44,8 @@ class ArchiveError(OneFlowError, ValueError):
 
 
 def pack(folder: Path, target: Path) -> str:
-    """Writes `folder` to the file `target`, without version control, caches and what its
-    .onefignore names; its digest.
+    """Writes `folder` to the file `target`, without version control, caches, virtual
+    environments and what its .onefignore names; its digest.
 
     The same files give the same digest: times, owners and the order of the folder do not count.
     Raises ArchiveError if it is too large, or holds a link that leads out of it or a device.
@@ -140,6 +141,8 @@ def _walk(folder: Path, below: str, rules: Sequence[Rule]) -> Iterator[Path]:
         is_folder = entry.is_dir(follow_symlinks=False)
         if entry.name in SKIPPED or is_left_out(rules, below + entry.name, is_folder):
             continue
+        if is_folder and os.path.isfile(os.path.join(entry.path, VIRTUAL)):
+            continue
         yield Path(entry.path)
         if is_folder:
             yield from _walk(Path(entry.path), f"{below}{entry.name}/", rules)
@@ -149,7 +152,10 @@ def _check_link(path: Path, folder: Path) -> None:
     target = os.readlink(path)
     resolved = Path(os.path.normpath(path.parent / target))
     if os.path.isabs(target) or not resolved.is_relative_to(folder):
-        raise ArchiveError(f"{path} is a link to {target!r}, which is not in the working directory")
+        raise ArchiveError(
+            f"{path} is a link to {target!r}, which is not in the working directory; a line "
+            f"/{path.relative_to(folder)} in {FILE} leaves it behind"
+        )
 
 
 # -- unpacking -------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from oneflow.cli.output import chosen, output_option, show_json
 from oneflow.cli.types import DURATION, MOMENT, PAIR, RANKS
 
 ADDRESS = click.option("--address", metavar="HOST:PORT", help="The scheduler; else as configured.")
-IS_PROGRAM = "oneflow.is_program"
+NUM_AFTER = "oneflow.num_after"
 ID = click.argument("job_id", metavar="ID")
 
 
@@ -25,7 +25,8 @@ class _Submit(click.Command):
     """Knows whether there was a --: what follows it is a program, not a job file."""
 
     def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
-        context.meta[IS_PROGRAM] = "--" in args
+        after = args[args.index("--") + 1 :] if "--" in args else None
+        context.meta[NUM_AFTER] = None if after is None else len(after)
         return super().parse_args(context, args)
 
 
@@ -65,7 +66,7 @@ def submit(context: click.Context, /, what: tuple[str, ...], wait: bool, **flags
     """
     from oneflow.cli.submit import run_submit
 
-    raise SystemExit(run_submit(what, context.meta[IS_PROGRAM], wait, flags))
+    raise SystemExit(run_submit(what, context.meta[NUM_AFTER], wait, flags))
 
 
 @job.command("list")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -16,9 +17,17 @@ from oneflow.core.errors import ConfigError, JobSpecError
 
 
 def run_submit(
-    what: tuple[str, ...], is_program: bool, waits: bool, flags: Mapping[str, Any]
+    what: tuple[str, ...], num_after: int | None, waits: bool, flags: Mapping[str, Any]
 ) -> int:
-    """The exit code: 0, or with `waits` that of the job."""
+    """The exit code: 0, or with `waits` that of the job.
+
+    num_after: how many words follow a --; None: there is none.
+    """
+    is_program = num_after is not None
+    if num_after is not None and len(what) > num_after:
+        raise JobSpecError(
+            f"{what[0][:200]!r} stands before --: submit takes a job file or a program, not both"
+        )
     asked = merged(what, is_program, flags)
     with connect(flags["address"]) as cluster:
         job = _submit(cluster, asked)
@@ -66,9 +75,8 @@ def _named(what: tuple[str, ...], is_program: bool) -> dict[str, Any]:
             f"{what[0]!r} and {what[1]!r}: a program goes after --, as in "
             "`oneflow job submit -- python train.py`; a job file stands alone"
         )
-    path = Path(what[0])
-    if not path.is_file():
-        raise JobSpecError(f"there is no job file {what[0]!r}; a program goes after --")
+    if not os.path.isfile(what[0]):
+        raise JobSpecError(f"there is no job file {what[0][:200]!r}; a program goes after --")
     return {"graph": what[0]}
 
 
@@ -79,7 +87,9 @@ def _folder_of(argv: list[str]) -> Path | None:
     here = Path.cwd()
     for word in argv:
         path = Path(word)
-        if word and not path.is_absolute() and ".." not in path.parts and path.is_file():
+        if path.is_absolute() or ".." in path.parts:
+            continue
+        if os.path.isfile(word):  # False for what can be no name: an inline program, say
             say(f"sends the folder {here} along, for {word}; --working-dir names another, or ''")
             return here
     return None

@@ -97,6 +97,8 @@ def test_a_scheduler_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> No
         (["job", "submit"], 64, "a program after --"),
         (["job", "submit", "nothing.job"], 64, "no job file"),
         (["job", "submit", "a", "b"], 64, "goes after --"),
+        (["job", "submit", "x" * 300], 64, "no job file"),
+        (["job", "submit", "slow.job", "--", "python", "x"], 64, "not both"),
         (["job", "submit", "--file", "no.toml"], 78, "cannot read"),
         (["job", "submit", "--env", "x", "--", "true"], 2, "key=value"),
         (["job", "submit", "--time-limit", "soon", "--", "true"], 2, "write it like"),
@@ -232,6 +234,7 @@ def test_the_folder_of_a_program_is_sent_along(
     assert _folder_of(["python", "train.py", "--lr", "0.1"]) == tmp_path / "here"
     assert _folder_of(["python", str(tmp_path / "here" / "train.py")]) is None
     assert _folder_of(["python", "../here/train.py", "-c", ""]) is None
+    assert _folder_of(["python", "-c", "x=1;" * 500, "a\0b"]) is None  # no names of files
 
 
 # ---- what is shown -------------------------------------------------------------------------------

@@ -58,6 +58,20 @@ def test_what_goes_in_comes_out(tmp_path: Path) -> None:
     assert not list(tmp_path.glob(".out*"))
 
 
+def test_virtual_environments_stay_behind_as_caches_do(tmp_path: Path) -> None:
+    source, same = tree(tmp_path / "source"), tree(tmp_path / "same")
+    for base in (source / ".venv", source / "pkg" / "env"):
+        (base / "bin").mkdir(parents=True)
+        (base / "pyvenv.cfg").write_text("home = /usr/bin\n")
+        (base / "bin" / "python").symlink_to("/usr/bin/python3")
+    assert pack(source, tmp_path / "archive") == pack(same, tmp_path / "other")
+    (source / "python").symlink_to("/usr/bin/python3")
+    with pytest.raises(ArchiveError, match=r"a line /python in \.onefignore leaves it behind"):
+        pack(source, tmp_path / "archive")
+    (source / ".onefignore").write_text("/python\n")
+    pack(source, tmp_path / "archive")
+
+
 def test_files_with_several_names_come_out_under_each(tmp_path: Path) -> None:
     """As package managers and `cp -l` make them."""
     source, same = tree(tmp_path / "source"), tree(tmp_path / "same")

@@ -32,6 +32,7 @@ def tensor_message(name: str, value: Any) -> pb.Tensor:
     array = np.ascontiguousarray(value.numpy() if hasattr(value, "numpy") else value)
     if array.dtype.hasobject or array.dtype.names:
         raise ClusterRequestError(f"input {name!r}: an array of {array.dtype} cannot be sent")
+    array = array.astype(array.dtype.newbyteorder("<"), copy=False)  # the wire's order
     shape = np.shape(value)  # ascontiguousarray makes 0-d arrays 1-d
     return pb.Tensor(name=name, dtype=array.dtype.name, shape=shape, data=array.tobytes())
 

@@ -252,7 +252,8 @@ class Graph:
         """given: (args, kwargs)."""
         from oneflow.distributed.world import world
 
-        trace = Trace(self.name, world().rank, self.config.num_pieces, self._names())
+        pieces = self.config.num_pieces
+        trace = Trace(self.name, world().rank, pieces, self._names(), self._owners())
         trace.paths = self._paths()
         trace.stage_of = self._stages
         trace.stages = _stages_by_placement(self._stages)
@@ -325,6 +326,13 @@ class Graph:
             for name, tensor in (*module.named_parameters(prefix), *module.named_buffers(prefix)):
                 names.setdefault(id(tensor), name)
         return names
+
+    def _owners(self) -> dict[int, Tensor]:
+        """Every tensor that has a name, by the id of its array."""
+        states = _tensors_by_name(self).values()
+        modules = self._modules.values()
+        known = [t for m in modules for t in (*m.parameters(), *m.buffers())]
+        return {id(t._array): t for t in (*known, *states) if t._array is not None}
 
     def _buffers(self) -> list[tuple[Any, str, Tensor]]:
         """Every buffer, with the module that holds it and its name there."""

@@ -34,13 +34,21 @@ class Trace:
     """The mode, and what it has recorded.
 
     rank: of this process: local tensors live there.  names: id(tensor) -> name, for tensors whose
-    names are known.
+    names are known.  owners: those tensors by the id of their array.
     """
 
-    def __init__(self, name: str, rank: int, num_pieces: int, names: dict[int, str]) -> None:
+    def __init__(
+        self,
+        name: str,
+        rank: int,
+        num_pieces: int,
+        names: dict[int, str],
+        owners: dict[int, Tensor],
+    ) -> None:
         self.graph = LogicalGraph(name, num_pieces)
         self.rank = rank
         self.names = names
+        self._owners = owners
         self.variables: dict[str, Tensor] = {}
         self._current: dict[int, Value] = {}
         self._hidden: dict[int, tuple[Tensor, Tensor | None]] = {}
@@ -172,10 +180,20 @@ class Trace:
             refresh(x)
             value: Value = x.value
             return value
+        x = self.owner(x)
         found = self._current.get(id(x))
         if found is None:
             found = self._add_variable(x)
         return found
+
+    def owner(self, x: Tensor) -> Tensor:
+        """The one tensor that stands for all that are the same memory, as x and x.detach() are. As
+        two variables they would be apart wherever their memory is: in a job file, say."""
+        if x.value is not None or x._array is None:
+            return x
+        found = self._owners.setdefault(id(x._array), x)
+        kind = found.type, found._placement, found._sbp
+        return found if kind == (x.type, x._placement, x._sbp) else x
 
     def _add_variable(self, x: Tensor) -> Value:
         name = self.names.get(id(x))
@@ -199,7 +217,7 @@ class Trace:
     def rebind(self, x: Tensor, new: Tensor) -> None:
         """From here on `x`, an eager tensor, stands for the value of `new` in this graph."""
         self.value_of(x)  # makes it a variable, which also keeps it alive
-        self._current[id(x)] = self.value_of(new)
+        self._current[id(self.owner(x))] = self.value_of(new)
         x._version[0] += 1
 
     def _mutated(self, x: Tensor, value: Value) -> Tensor:
@@ -207,7 +225,7 @@ class Trace:
         if x.value is not None:
             x.value = value
         else:
-            self._current[id(x)] = value
+            self._current[id(self.owner(x))] = value
         return x
 
     def _wrap(self, value: Value, inputs: tuple[Tensor, ...]) -> Tensor:

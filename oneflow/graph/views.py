@@ -133,6 +133,7 @@ def _write_outside(x: Tensor, new: Tensor) -> None:
             f"{x.type}, made outside of build(), is overwritten by a tensor that requires a "
             f"gradient; write x.detach(), or write inside no_grad() ({user_location()})"
         )
+    x = trace.owner(x)
     if id(x) in trace.names:
         if x._placement is not None and x._placement != new._placement:
             new = new.to_global(placement=x._placement, sbp=x._sbp)

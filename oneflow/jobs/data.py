@@ -142,6 +142,7 @@ def _as_array(name: str, value: Any) -> Array:
     if isinstance(value, Tensor):
         value = value.numpy()
     array = np.asarray(value)
+    array = array.astype(array.dtype.newbyteorder("="), copy=False)
     if array.ndim == 0 or dtype_named(array.dtype.name) != array.dtype:
         raise JobFileError(
             f"data column {name!r}: rows of numbers are needed, got "

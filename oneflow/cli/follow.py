@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from string import Template
 
+from oneflow.cli.output import say
+from oneflow.cli.pending import WhyPending
 from oneflow.cli.progress import Progress
 from oneflow.cluster.job import Job, LogLine
 from oneflow.core.errors import ConfigError
@@ -47,16 +51,27 @@ class Console:
             raise ConfigError(f"--prefix {self._prefix.template!r}: there are {names}") from None
 
 
+@contextmanager
+def goes_on(job_id: str) -> Iterator[None]:
+    """Ctrl-C ends the waiting, not the job, and says so."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        say(f"job {job_id} goes on: `oneflow job logs -f {job_id}`, `oneflow job cancel {job_id}`")
+        raise SystemExit(130) from None
+
+
 def follow_to_end(job: Job) -> int:
     """Shows why it waits, and what it writes, until it has ended. Returns its exit code."""
-    record = _wait_begun(job)
-    if record.attempt:
-        if record.spec.kind is JobKind.GRAPH:
+    with WhyPending(job, looks=True) as why:
+        record = _wait_begun(job, why)
+        if record.attempt and record.spec.kind is JobKind.GRAPH:
             return _follow_graph(job)
-        console = Console()
-        for line in job.logs(follow=True):
-            console.show(line)
-    return end_of(job.wait())
+        if record.attempt:
+            console = Console()
+            for line in job.logs(follow=True):
+                console.show(line)
+        return end_of(job.wait())
 
 
 def _follow_graph(job: Job) -> int:
@@ -71,16 +86,13 @@ def _follow_graph(job: Job) -> int:
     return end_of(record)
 
 
-def _wait_begun(job: Job) -> JobRecord:
-    """Until it runs; says why it does not, each reason once."""
-    said = ""
+def _wait_begun(job: Job, why: WhyPending) -> JobRecord:
+    """Until it runs; says why it does not."""
     for record in job.watch():
         if record.state.is_final or record.attempt > 0:
+            why.take(record)
             return record
-        if record.pending and record.pending != said:
-            said = record.pending
-            sys.stderr.write(f"oneflow: job={job.id} state={record.state} {escape(said)}\n")
-            sys.stderr.flush()
+        why.tell(record)
     return job.status()
 
 

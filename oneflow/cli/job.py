@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -151,16 +152,20 @@ def logs(
     job_id: str,
 ) -> None:
     """What the ranks of a job wrote."""
-    from oneflow.cli.follow import Console, end_of
+    from oneflow.cli.follow import Console, end_of, goes_on
     from oneflow.cli.output import say
+    from oneflow.cli.pending import WhyPending
     from oneflow.cluster.client import connect
 
-    with connect(address) as cluster:
+    with connect(address) as cluster, ExitStack() as stack:
         found = cluster.job(job_id)
         record = found.status()
         console = Console("" if no_prefix else prefix, job_id)
         if not record.attempt and not follow:
             say(f"job {job_id} is {record.state}, and wrote nothing yet: {record.pending}")
+        if follow:
+            stack.enter_context(goes_on(job_id))
+            stack.enter_context(WhyPending(found, looks=True)).take(record)
         for line in found.logs(follow, ranks, attempt, stream or "", since):
             console.show(line)
         code = end_of(found.wait()) if follow else 0
@@ -174,13 +179,17 @@ def logs(
 @ID
 def metrics(address: str | None, follow: bool, output: str | None, job_id: str) -> None:
     """What a graph job reports at its steps: a line for each; -o json: an object a line."""
-    from oneflow.cli.follow import end_of
+    from oneflow.cli.follow import end_of, goes_on
+    from oneflow.cli.pending import WhyPending
     from oneflow.cli.results import show_metrics
     from oneflow.cluster.client import connect
 
     how = chosen(output)
-    with connect(address) as cluster:
+    with connect(address) as cluster, ExitStack() as stack:
         found = cluster.job(job_id)
+        if follow:
+            stack.enter_context(goes_on(job_id))
+            stack.enter_context(WhyPending(found, looks=True))
         show_metrics(found, follow, how)
         code = end_of(found.wait()) if follow else 0
     raise SystemExit(code)
@@ -221,13 +230,16 @@ def outputs(
 @ID
 def wait(address: str | None, timeout: float | None, output: str | None, job_id: str) -> None:
     """Returns when the job has ended, with its exit code. -o json: and shows its record."""
-    from oneflow.cli.follow import end_of
+    from oneflow.cli.follow import end_of, goes_on
+    from oneflow.cli.pending import WhyPending
     from oneflow.cli.records import record_as_dict
     from oneflow.cluster.client import connect
 
     how = chosen(output)
     with connect(address) as cluster:
-        record = cluster.job(job_id).wait(timeout)
+        found = cluster.job(job_id)
+        with goes_on(job_id), WhyPending(found) as why:
+            record = found.wait(timeout, why.take)
     if how == "json":
         show_json(record_as_dict(record))
     raise SystemExit(end_of(record))

@@ -17,10 +17,11 @@ from oneflow.launcher.logs import escape
 
 def show_metrics(job: Job, follow: bool, how: str) -> None:
     """A line for each point, as they come: of JSON, or of `step=1 loss=0.5`."""
-    left_out, following = 0, 0
+    left_out, following, attempt = 0, 0, 1
     for point in job.metrics(follow):
-        left_out += point.index - following
-        following = point.index + 1
+        if point.attempt == attempt:  # else some of the earlier attempt were done again
+            left_out += point.index - following
+        following, attempt = point.index + 1, point.attempt
         click.echo(json.dumps(asdict(point)) if how == "json" else _line(point, how == "wide"))
     if left_out:
         say(

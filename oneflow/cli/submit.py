@@ -38,13 +38,10 @@ def run_submit(
 
 
 def _wait(job: Job) -> int:
-    from oneflow.cli.follow import follow_to_end
+    from oneflow.cli.follow import follow_to_end, goes_on
 
-    try:
+    with goes_on(job.id):
         return follow_to_end(job)
-    except KeyboardInterrupt:
-        say(f"job {job.id} goes on: `oneflow job logs -f {job.id}`, `oneflow job cancel {job.id}`")
-        return 130
 
 
 def merged(what: tuple[str, ...], is_program: bool, flags: Mapping[str, Any]) -> dict[str, Any]:

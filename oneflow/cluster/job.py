@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from oneflow.cluster.connection import Connection
+from oneflow.cluster.connection import Connection, Retries
 from oneflow.cluster.logs import LogLine as LogLine
 from oneflow.cluster.logs import LogReader
 from oneflow.cluster.values import OutputFile, arrays_of, tensor_message, tensor_of
@@ -36,8 +37,8 @@ LOOK_S = 0.5  # between looks at a job whose stream ended early
 class MetricPoint:
     """What a job reported at one step. at: seconds since the epoch.
 
-    index: counts all its points; where it jumps, those between were left out: of more than a
-    thousand a second, of a curve of more than 10,000 points, or of a very long absence.
+    index: counts all its points; where it jumps within an attempt, those between were left out: of
+    more than a thousand a second, of a curve of more than 10,000 points, or of a very long absence.
     """
 
     index: int
@@ -104,13 +105,18 @@ class Job:
 
         self._connection.call("Jobs", "Remove", pb.JobRequest(job_id=self.id))
 
-    def wait(self, timeout: float | None = None) -> JobRecord:
-        """The record in its final state, whatever that is.
+    def wait(
+        self, timeout: float | None = None, on_change: Callable[[JobRecord], None] | None = None
+    ) -> JobRecord:
+        """The record in its final state, whatever that is. on_change: called with it as it is now,
+        and after every change.
 
         timeout: seconds. Raises StillActiveError (a TimeoutError) when they are over.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
         for record in self.watch(timeout):
+            if on_change is not None:
+                on_change(record)
             if record.state.is_final:
                 return record
         record = self.status()
@@ -152,28 +158,41 @@ class Job:
     # ---- what it says ----------------------------------------------------------------------------
 
     def metrics(self, follow: bool = True, start: int = 0) -> Iterator[MetricPoint]:
-        """What it reports at its steps, all of them, from the beginning. follow: until it ends.
+        """What it reports at its steps, from the beginning. follow: on until it ends.
+
+        Of what has been reported by now each step comes once: after a resume the steps that were
+        done again are those of the later attempt, as in metrics.jsonl. What comes later comes as
+        it is reported; if the job is resumed meanwhile, steps come again, of a larger `attempt`.
 
         start: index of the first point wanted. A restart of the scheduler is not noticed.
         """
+        retries = self._connection.retries()
+        yield from curve_of(known := list(self._points(start, retries)))
+        if known:
+            start = known[-1].index + 1
+        while follow:
+            for point in self._points(start, retries, follow=True):
+                start = point.index + 1
+                yield point
+            if self.status().state.is_final:  # then once more, for what came last
+                yield from self._points(start, retries)
+                return
+
+    def _points(self, start: int, retries: Retries, follow: bool = False) -> Iterator[MetricPoint]:
+        """Points from an index on, each once; with `follow` until the stream ends."""
         from oneflow.protos import cluster_pb2 as pb
 
-        retries = self._connection.retries()
         while True:
             request = pb.MetricsRequest(job_id=self.id, follow=follow)
             setattr(request, "from", start)
             try:
                 for message in self._connection.stream("Jobs", "Metrics", request, None, retries):
-                    if message.index < start:
-                        continue
-                    start = message.index + 1
-                    yield _point(message)
+                    if message.index >= start:
+                        start = message.index + 1
+                        yield _point(message)
+                return
             except ClusterUnreachableError as error:
                 retries.pause(error)
-                continue
-            if not follow:
-                return
-            follow = not self.status().state.is_final  # then once more, for what came last
 
     def waits(self) -> list[RankWaits]:
         """Of each rank of a graph job that runs: which actor waits for what."""
@@ -274,6 +293,19 @@ class Job:
             )
         reply = self._connection.call("Jobs", "Infer", request, timeout_s=timeout + 5)
         return {tensor.name: tensor_of(tensor) for tensor in reply.outputs}
+
+
+def curve_of(points: Sequence[MetricPoint]) -> list[MetricPoint]:
+    """Without what an earlier attempt reported of steps that a later one did again."""
+    kept: list[MetricPoint] = []
+    attempt, first, later = 0, math.inf, math.inf  # the lowest steps, of it and of those after it
+    for point in reversed(points):
+        if point.attempt != attempt:
+            attempt, later = point.attempt, min(later, first)
+        first = min(first, point.step)
+        if point.step < later:
+            kept.append(point)
+    return kept[::-1]
 
 
 def _point(message: pb.MetricPoint) -> MetricPoint:

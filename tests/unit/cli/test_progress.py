@@ -99,3 +99,12 @@ def test_outputs_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     listed, _, told = capsys.readouterr().out.partition("{")
     assert listed.split() == ["loss.safetensors", "metrics.jsonl"]
     assert json.loads("{" + told) == {"outputs": ["metrics.jsonl"]}
+
+
+def test_steps_that_were_done_again_are_not_left_out(capsys: pytest.CaptureFixture[str]) -> None:
+    points = [MetricPoint(i, a, s, 0.5, {}) for i, a, s in ((0, 1, 1), (3, 2, 2), (4, 2, 3))]
+    job: Any = type("Resumed", (), {"metrics": lambda self, follow: points})()
+    show_metrics(job, False, "table")
+    shown = capsys.readouterr()
+    assert shown.out.splitlines() == ["step=1", "step=2", "step=3"]
+    assert shown.err == ""

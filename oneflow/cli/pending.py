@@ -1,0 +1,78 @@
+"""Why a job that somebody waits for does not run: said once for each reason."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any
+
+from oneflow.cli.output import say
+from oneflow.cluster.job import Job
+from oneflow.core.errors import OneFlowError
+from oneflow.scheduler.jobs.records import JobRecord, JobState
+
+AFTER_S = 5.0  # most waits are shorter, and nobody wants to read of them
+LOOK_S = 5.0  # between looks at a job that is pending
+IDLE_LOOK_S = 30.0  # and at one that runs: it may be restarted
+WAITING = (JobState.QUEUED, JobState.RESTARTING)
+
+
+class WhyPending:
+    """Says it from a thread of its own, in a `with`, once it has been so for `after_s`.
+
+    Who sees the job's records anyway gives them to `take`; else `looks`, and it asks for them.
+    """
+
+    def __init__(self, job: Job, looks: bool = False, after_s: float = AFTER_S) -> None:
+        self._job, self._looks, self._after_s = job, looks, after_s
+        self._look_at = time.monotonic()
+        self._line, self._since = "", 0.0
+        self._said: set[str] = set()
+        self._is_over, self._lock = threading.Event(), threading.Lock()
+        self._thread = threading.Thread(target=self._run, name="pending", daemon=True)
+
+    def __enter__(self) -> WhyPending:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self._is_over.set()
+        self._thread.join(1.0)  # it may be asking a scheduler that is away
+
+    def take(self, record: JobRecord) -> None:
+        """What the job is now."""
+        line = ""
+        if record.state in WAITING and record.pending:
+            line = f"job={record.id} state={record.state} {record.pending}"
+        with self._lock:
+            if line != self._line:
+                self._line, self._since = line, time.monotonic()
+            self._look_at = time.monotonic() + (LOOK_S if line else IDLE_LOOK_S)
+
+    def tell(self, record: JobRecord) -> None:
+        """The same, and says it at once."""
+        self.take(record)
+        self._say_what_is_due(0.0)
+
+    def _run(self) -> None:
+        while not self._is_over.wait(min(self._after_s / 2, 1.0)):
+            self._say_what_is_due(self._after_s)
+            if self._looks and time.monotonic() >= self._look_at:
+                self._look()
+
+    def _look(self) -> None:
+        try:
+            record = self._job.status()
+        except OneFlowError:  # whoever waits for the job is told the same
+            self._looks = False
+            return
+        if not self._is_over.is_set():
+            self.take(record)
+
+    def _say_what_is_due(self, after_s: float) -> None:
+        with self._lock:
+            line = self._line
+            if not line or line in self._said or time.monotonic() < self._since + after_s:
+                return
+            self._said.add(line)
+        say(line)

@@ -42,7 +42,8 @@ class Data:
 
     def batch(self, size: int, drop_last: bool = True) -> Data:
         """size: rows of all ranks together.  drop_last: skip what is left of an epoch and is no
-        whole batch; False: such a batch goes on with the next epoch's first rows."""
+        whole batch; False: such a batch goes on with the next epoch's first rows, the last one of
+        all too, since a graph is compiled for batches of one size."""
         return self._with(batch=int(size), drop_last=bool(drop_last))
 
     def repeat(self, epochs: int | None = None) -> Data:

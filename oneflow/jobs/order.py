@@ -87,7 +87,8 @@ class Batches:
     """Which rows each batch has.
 
     epochs: 0 is without end.  drop_last: what is left of an epoch and is no whole batch is skipped;
-    otherwise a batch goes on with the first rows of the next epoch.
+    otherwise a batch goes on with the first rows of the next epoch, the very last one too: every
+    row is seen, and all batches have one size.
     """
 
     def __init__(
@@ -101,7 +102,7 @@ class Batches:
     @property
     def count(self) -> int | None:
         """Number of batches; None: without end."""
-        return self._epoch_rows * self._epochs // self.batch if self._epochs else None
+        return -(-self._epoch_rows * self._epochs // self.batch) if self._epochs else None
 
     def rows(self, cursor: Cursor, start: int, stop: int) -> Array:
         """int64 numbers of rows [start, stop) of the batch at a cursor."""

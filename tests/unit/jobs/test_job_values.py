@@ -1,4 +1,4 @@
-"""What a job computes is what the script would have: counters, byte orders, rows of micro-batches."""
+"""What a job computes is what its script would: counters, detached tensors, byte orders."""
 
 from __future__ import annotations
 

@@ -47,6 +47,16 @@ def test_without_dropping_nothing_is_lost() -> None:
         np.testing.assert_array_equal(np.sort(rows[50 * epoch : 50 * epoch + 50]), np.arange(50))
 
 
+@pytest.mark.parametrize(("epochs", "count"), [(1, 4), (3, 10)])
+def test_the_last_batch_is_whole_and_no_row_is_left(epochs: int, count: int) -> None:
+    batches = Batches(50, 16, seed=3, drop_last=False, epochs=epochs)
+    assert batches.count == count
+    found = [batches.rows(batches.after(Cursor(), i), 0, 16) for i in range(count)]
+    assert {len(f) for f in found} == {16}
+    seen = np.bincount(np.concatenate(found), minlength=50)
+    assert seen.min() == epochs and seen.max() == epochs + 1  # of the epoch that would be next
+
+
 def test_dropping_skips_what_is_no_whole_batch() -> None:
     batches = Batches(50, 8, seed=1, drop_last=True, epochs=2)
     assert batches.count == 12

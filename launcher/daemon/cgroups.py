@@ -17,6 +17,7 @@ from oneflow.launcher.daemon.leftovers import is_alive, own_name, parse_name
 
 MOUNTS = Path("/proc/self/mountinfo")
 OWN = Path("/proc/self/cgroup")
+NO_LIMIT_NBYTES = 1 << 60  # version 1 has a number for "no limit": near 2^63, by the page size
 
 
 @dataclass(frozen=True)
@@ -98,12 +99,19 @@ class Group:
         return None
 
     def memory_words(self) -> str:
-        """What was used at most, and what is allowed; "" where the kernel does not tell."""
+        """What was used at most, and what is allowed, or else what the host has; "" where the
+        kernel does not tell.
+        """
         used = self._number("memory.peak", "memory.max_usage_in_bytes")
-        limit = self._number("memory.max", "memory.limit_in_bytes")
-        if used is None or limit is None:
+        if used is None:
             return ""
-        return f"at most {used >> 20} MiB were used, {limit >> 20} MiB are allowed"
+        limit = self._number("memory.max", "memory.limit_in_bytes")
+        host = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        if limit is None or limit >= NO_LIMIT_NBYTES:
+            words = f"without a limit of its own; the host has {host >> 20} MiB"
+        else:
+            words = f"{limit >> 20} MiB are allowed"
+        return f"at most {used >> 20} MiB were used, {words}"
 
     def _number(self, *names: str) -> int | None:
         for base in self.hierarchies.folders:

@@ -17,6 +17,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +47,8 @@ LOG_TAIL_NBYTES = 4096
 @dataclass(frozen=True)
 class Wish:
     """What is to be started. devices: cpu:0, cpu:1, ...  None: as before, or else not.
-    scheduler_flags, daemon_flags: more of the command lines.
+    scheduler_flags, daemon_flags: more of the command lines.  num_asked, type_asked: of daemons,
+    and of their devices, if that was said (else 0 and "").
     """
 
     devices: tuple[str, ...]
@@ -57,6 +59,8 @@ class Wish:
     tls_dir: str = ""
     scheduler_flags: tuple[str, ...] = ()
     daemon_flags: tuple[str, ...] = ()
+    num_asked: int = 0
+    type_asked: str = ""
 
 
 @dataclass(frozen=True)
@@ -79,6 +83,7 @@ def start(wish: Wish, timeout_s: float = START_S) -> Up:
     """
     begun = time.monotonic()
     state = state_dir()
+    _check_roots(wish)
     with _lock(state):
         old = read_record(state)
         if old is not None and any(p.is_alive for p in old.processes):
@@ -128,6 +133,7 @@ def _like(old: LocalCluster, wish: Wish) -> Wish:
                 f"a cluster runs already, {'with' if is_so else 'without'} {flag}: end it with "
                 "`oneflow cluster down` first"
             )
+    _check_devices(old, wish)
     for name in ("scheduler_flags", "daemon_flags"):
         if getattr(wish, name) not in ((), getattr(old, name)):
             raise ConfigError(
@@ -140,6 +146,29 @@ def _like(old: LocalCluster, wish: Wish) -> Wish:
         ui=old.ui,
         scheduler_flags=old.scheduler_flags,
         daemon_flags=old.daemon_flags,
+    )
+
+
+def _check_roots(wish: Wish) -> None:
+    """Raises ConfigError for a folder of data that this machine, where all daemons are, has not."""
+    for flag, root in pairwise(wish.daemon_flags):
+        if flag == "--data-root" and not os.path.isdir(root):
+            raise ConfigError(f"--data-root {root}: there is no such folder on this machine")
+
+
+def _check_devices(old: LocalCluster, wish: Wish) -> None:
+    """Raises ConfigError for another number or type of devices than those that run."""
+    types = {name.partition(":")[0] for name in _names(old)} - {"scheduler"}
+    is_like = wish.num_asked in (0, old.num_daemons)
+    if is_like and (not wish.type_asked or not types or wish.type_asked in types):
+        return
+    names = ", ".join(process.name for process in old.daemons) or f"on {old.ray}"
+    number = f"{old.num_daemons} daemon{'' if old.num_daemons == 1 else 's'}"
+    wanted = f"--daemons {wish.num_asked} " if wish.num_asked else ""
+    wanted += f"--device-type {wish.type_asked}" if wish.type_asked else ""
+    raise ConfigError(
+        f"a cluster runs already, with {number} ({names}), not {wanted.rstrip()}: end it with "
+        "`oneflow cluster down` first; jobs that have not ended go on at the next `up`"
     )
 
 

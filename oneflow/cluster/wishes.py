@@ -34,6 +34,8 @@ def local_wish(flags: Mapping[str, Any], file: Path | None = None) -> Wish:
         metrics_addr=found["scheduler.metrics_addr"],
         scheduler_flags=flags_for(found, "scheduler"),
         daemon_flags=flags_for(found, "daemon"),
+        num_asked=int(found["local.daemons"]),
+        type_asked=str(found["local.device_type"]),
     )
 
 

@@ -107,9 +107,10 @@ def test_a_second_up_says_so(local: LocalTest) -> None:
     assert [line.split()[1] for line in status.splitlines() if line.startswith("page:")] == pages
     with urllib.request.urlopen(pages[0], timeout=WAIT_S) as page:
         assert b"<html" in page.read()
-    other = local.run("cluster", "up", "--no-allow-scripts")
-    assert other.returncode == 78
-    assert "cluster down" in other.stderr
+    for flags in (["--no-allow-scripts"], ["--daemons", "3"]):
+        other = local.run("cluster", "up", *flags)
+        assert other.returncode == 78
+        assert "cluster down" in other.stderr
 
 
 def test_nothing_listens_but_what_was_announced(local: LocalTest) -> None:

@@ -6,11 +6,12 @@ import os
 import stat
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from oneflow.cluster.local import _free_address
+from oneflow.cluster.local import Wish, _free_address, _like, start
 from oneflow.cluster.local_record import (
     LocalCluster,
     Process,
@@ -104,3 +105,26 @@ def test_what_up_shall_start() -> None:
         local_wish({"scheduler.listen": "0.0.0.0:0"})
     with pytest.raises(ConfigError, match="GPUs"):
         local_wish({"local.daemons": 200, "local.device_type": "cuda"})
+
+
+def test_what_runs_has_the_devices_that_were_asked_for() -> None:
+    own = process_of("scheduler", os.getpid())
+    old = LocalCluster("127.0.0.1:7", (own, replace(own, name="cpu:0")))
+    for fits in (Wish(("cpu:0", "cpu:1")), Wish((), num_asked=1, type_asked="cpu")):
+        assert _like(old, fits).devices == fits.devices
+    with pytest.raises(ConfigError, match=r"with 1 daemon \(cpu:0\), not --daemons 2: end it"):
+        _like(old, Wish((), num_asked=2))
+    with pytest.raises(ConfigError, match="not --device-type cuda: end it"):
+        _like(old, Wish((), type_asked="cuda"))
+    remote = LocalCluster("127.0.0.1:7", (own,), ray="auto", num_remote=4)
+    assert _like(remote, Wish((), num_asked=4, type_asked="cuda"))
+    with pytest.raises(ConfigError, match=r"with 4 daemons \(on auto\), not --daemons 2"):
+        _like(remote, Wish((), num_asked=2))
+    assert local_wish({"local.daemons": 3}).num_asked == 3
+    assert local_wish({}).num_asked == 0
+
+
+def test_a_folder_of_data_must_be_there(tmp_path: Path) -> None:
+    wish = Wish(("cpu:0",), daemon_flags=("--data-root", str(tmp_path / "none")))
+    with pytest.raises(ConfigError, match="no such folder"):
+        start(wish)

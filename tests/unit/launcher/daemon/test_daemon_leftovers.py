@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import mmap
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -141,3 +142,26 @@ def test_a_group_finds_and_kills_what_is_in_it() -> None:
 def test_marks_are_read_of_nobody_else(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(leftovers, "MARK", "ONEFLOW_NO_SUCH_MARK")
     assert marked(own_mark()) == []
+
+
+@pytest.mark.parametrize(
+    ("files", "said"),
+    [
+        ({"memory.peak": "268435456", "memory.max": "268435456"}, "used, 256 MiB are allowed$"),
+        ({"memory.peak": "268435456", "memory.max": "max"}, "used, without a limit .* [0-9]+ MiB$"),
+        (
+            {
+                "memory.max_usage_in_bytes": "268435456",
+                "memory.limit_in_bytes": str((1 << 63) - 4096),
+            },
+            "at most 256 MiB were used, without a limit of its own; the host has [0-9]{1,9} MiB$",
+        ),
+        ({"memory.max": "268435456"}, "^$"),
+    ],
+)
+def test_what_is_said_of_memory(files: dict[str, str], said: str, tmp_path: Path) -> None:
+    (tmp_path / "one").mkdir()
+    for name, text in files.items():
+        (tmp_path / "one" / name).write_text(text + "\n")
+    group = cgroups.Group(Hierarchies(unified=tmp_path), "one")
+    assert re.search(said, group.memory_words())

@@ -67,8 +67,12 @@ def device_env(
 def _find(program: str, env: Mapping[str, str], cwd: Path) -> str:
     if "/" in program:
         found = cwd / program
-        if found.is_file() and os.access(found, os.X_OK):
+        if os.path.isfile(found) and os.access(found, os.X_OK):
             return str(found)
+        if os.path.exists(found):
+            is_folder = os.path.isdir(found)
+            what = "a folder" if is_folder else "not executable: chmod +x, or name what runs it"
+            raise ConfigError(f"cannot run {program!r}: it is {what}")
     elif path := shutil.which(program, path=env.get("PATH")):
         return path
     raise ConfigError(f"cannot run {program!r}: there is no such program on this host")

@@ -26,6 +26,7 @@ def ckpt() -> None:
 @PATH
 def list_checkpoints(output: str | None, path: Path) -> None:
     """Checkpoints in a folder, or the tensors of one."""
+    from oneflow.core.errors import CheckpointError
     from oneflow.io.manifest import MANIFEST_FILE
 
     how = chosen(output)
@@ -34,6 +35,10 @@ def list_checkpoints(output: str | None, path: Path) -> None:
         titles = ("tensor", "dtype", "shape", "parts")
     else:
         rows = list(_checkpoints(path))
+        if not rows and any(path.iterdir()):
+            raise CheckpointError(
+                f"{path} holds no checkpoint (a folder with a {MANIFEST_FILE}), nor is it one"
+            )
         titles = ("checkpoint", "shards", "bytes", "written")
     if how == "json":
         show_json([dict(zip(titles, row, strict=True)) for row in rows])

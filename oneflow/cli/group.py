@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import sys
 from collections.abc import Callable, Sequence
@@ -12,6 +13,7 @@ from typing import Any
 import click
 
 from oneflow.core.errors import ConfigError, OneFlowError
+from oneflow.core.reasons import CODES
 
 FORMAT = "oneflow.output"  # of the context's meta: the format that was chosen
 WANTS_JSON = "oneflow.wants_json"
@@ -41,7 +43,7 @@ class Verbs(click.Group):
             text = f"{error.object[:80]!a} is no text: only UTF-8 is understood"
             end_with(ConfigError(text), context.meta.get(FORMAT) == "json")
         except OSError as error:  # of a file that was named: a path that is too long, a full disk
-            end_with(OneFlowError(_said(error)), context.meta.get(FORMAT) == "json")
+            end_with(_file_error(error), context.meta.get(FORMAT) == "json")
 
 
 def wants_json(arguments: Sequence[str]) -> bool:
@@ -101,9 +103,13 @@ class LazyVerbs(Verbs):
             formatter.write_dl(rows)
 
 
-def _said(error: OSError) -> str:
+def _file_error(error: OSError) -> OneFlowError:
+    """A full disk, or what was named and cannot be."""
     name = f"{str(error.filename)[:200]}: " if error.filename is not None else ""
-    return f"{name}{error.strerror or error}"
+    found = ConfigError(f"{name}{error.strerror or error}")
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        found.reason, found.exit_code = "DISK_FULL", CODES["DISK_FULL"]
+    return found
 
 
 def end_with(error: OneFlowError, is_json: bool = False) -> None:

@@ -117,6 +117,7 @@ def _check_fit(*asked: Any) -> None:
 @limit_options("daemon")
 def run_daemon(device: str, file: Path | None, **flags: Any) -> None:
     """Serves one device until a signal ends it; SIGTERM in order, a second one at once."""
+    from oneflow.cluster.finding import check_target
     from oneflow.cluster.settings import load_settings, use_log_settings
     from oneflow.launcher.daemon.run import main
 
@@ -125,6 +126,8 @@ def run_daemon(device: str, file: Path | None, **flags: Any) -> None:
     asked |= {f"daemon.{name}": value for name, value in flags.items()}
     found = load_settings(asked, file)
     use_log_settings(found)
+    if found["daemon.scheduler"]:
+        check_target(found["daemon.scheduler"], "daemon.scheduler")
     raise SystemExit(main(_daemon_settings(device, found)))
 
 

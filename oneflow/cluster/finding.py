@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from oneflow.cluster.local_record import read_record
 from oneflow.cluster.settings import Settings, state_dir
-from oneflow.core.errors import ClusterUnreachableError
+from oneflow.core.config import split_address
+from oneflow.core.errors import ClusterUnreachableError, ConfigError
 
 
 def find_address(settings: Settings) -> str:
     """The configured one, else that of this user's own cluster on this machine.
 
-    Raises ClusterUnreachableError if there is neither.
+    Raises ClusterUnreachableError if there is neither, ConfigError for one that names no host.
     """
     if settings["client.address"]:
-        return str(settings["client.address"])
+        check_target(found := str(settings["client.address"]), "client.address")
+        return found
     record = read_record(state_dir())
     if record is None:
         raise ClusterUnreachableError(
@@ -39,3 +42,13 @@ def find_tls(settings: Settings) -> Path | None:
         if record is not None and record.tls and record.address == find_address(settings):
             return Path(record.tls)
     return found
+
+
+def check_target(address: str, name: str) -> None:
+    """Raises ConfigError, in the name of a setting, for what is host:port, but of nobody."""
+    _, port = split_address(address)
+    if not re.fullmatch(r"[^\s/@]+", address) or address.startswith(":") or not port:
+        raise ConfigError(
+            f"{name}: {address!r} must be host:port of the scheduler, as 127.0.0.1:9400 or "
+            "head.example.org:9400, without http:// or a path"
+        )

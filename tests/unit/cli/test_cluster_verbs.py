@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,15 +22,16 @@ import oneflow as flow
 from oneflow.cli.cluster import _daemon_filters, _note_of_hosts
 from oneflow.cli.config import _shown
 from oneflow.cli.follow import Console
-from oneflow.cli.group import wants_json
+from oneflow.cli.group import _file_error, wants_json
 from oneflow.cli.main import cli
 from oneflow.cli.output import fields, table
 from oneflow.cli.records import job_details, job_table, record_as_dict
 from oneflow.cli.submit import _folder_of, merged
 from oneflow.cli.types import RANKS
-from oneflow.cluster.job import LogLine
+from oneflow.cluster.job import LogLine, RankWaits
 from oneflow.cluster.settings import KEYS
 from oneflow.core.errors import ConfigError, JobSpecError
+from oneflow.protos import cluster_pb2 as pb
 from oneflow.scheduler.jobs.causes import cause_line, exit_code
 from oneflow.scheduler.jobs.records import Assignment, JobKind, JobRecord, JobSpec, JobState
 
@@ -109,7 +113,12 @@ def test_a_scheduler_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> No
         (["cluster", "up", "--daemons", "0"], 2, "range"),
         (["cluster", "drain"], 2, "--all"),
         (["job", "list", "--address", "nowhere"], 78, "host:port"),
+        (["job", "list", "--address", "http://localhost:1"], 78, "without http://"),
+        (["job", "list", "--address", ":5"], 78, "must be host:port"),
+        (["job", "list", "--address", "localhost:0"], 78, "must be host:port"),
+        (["daemon", "run", "--device", "cpu:0", "--scheduler", "http://a:1"], 78, "without http"),
         (["ckpt", "verify", "nothing"], 83, "neither"),
+        (["ckpt", "ls", "/etc"], 83, "holds no checkpoint"),
     ],
 )
 def test_mistakes_are_one_line_and_a_code(arguments: list[str], code: int, said: str) -> None:
@@ -223,6 +232,39 @@ def test_checkpoints_are_listed_and_verified(tmp_path: Path) -> None:
     code, _, err = run("ckpt", "verify", str(tmp_path / "step-7"))
     assert code == 83
     assert "damaged" in err
+
+
+def test_a_folder_without_checkpoints_yet_is_an_empty_list(tmp_path: Path) -> None:
+    code, out, _ = run("ckpt", "ls", str(tmp_path), "-o", "json")
+    assert (code, json.loads(out)) == (0, [])
+
+
+def test_files_that_cannot_be_are_configuration() -> None:
+    assert isinstance(_file_error(FileNotFoundError(errno.ENOENT, "none", "/a/b")), ConfigError)
+    full = _file_error(OSError(errno.ENOSPC, "No space left on device", "/a/b"))
+    assert (full.exit_code, full.reason) == (86, "DISK_FULL")
+    assert str(full) == "/a/b: No space left on device"
+
+
+def test_top_is_one_look_as_json(monkeypatch: pytest.MonkeyPatch) -> None:
+    record = JobRecord("j1", JobSpec(), JobState.RUNNING, attempt=1)
+    status = pb.ClusterStatus(daemons=[pb.DaemonStatus(device="cpu:0", epoch=7)])
+    job = SimpleNamespace(waits=lambda: [RankWaits(0, "loss", {"copy no_input": 0.5})])
+
+    @contextmanager
+    def connect(address: str | None) -> Iterator[Any]:
+        yield SimpleNamespace(status=lambda: status, jobs=lambda limit: [record], job=lambda _: job)
+
+    monkeypatch.setattr("oneflow.cluster.client.connect", connect)
+    code, out, _ = run("top", "-o", "json")
+    found = json.loads(out)
+    assert code == 0
+    assert found["cluster"]["daemons"][0]["device"] == "cpu:0"
+    assert found["jobs"][0]["id"] == "j1"
+    shares = {"copy no_input": 0.5}
+    assert found["waits"] == [{"job": "j1", "rank": 0, "waiting": "loss", "shares": shares}]
+    assert "EPOCH" in run("top", "-o", "wide")[1]
+    assert "EPOCH" not in run("top", "--once")[1]
 
 
 def test_the_folder_of_a_program_is_sent_along(
@@ -341,7 +383,7 @@ def test_a_checkpoint_is_converted_but_not_over_another_file(tmp_path: Path) -> 
     assert (code, out) == (0, f"{target}: 1 tensors, 8 bytes\n")
     assert run("ckpt", "convert", str(tmp_path / "x"), target)[0] == 78
     assert run("ckpt", "convert", "--force", "--plain", str(tmp_path / "x"), target)[0] == 0
-    assert run("ckpt", "convert", str(tmp_path / "none"), target, "--force")[0] == 1
+    assert run("ckpt", "convert", str(tmp_path / "none"), target, "--force")[0] == 78
 
 
 def test_who_asks_for_several_hosts_hears_of_checkpoints() -> None:

@@ -89,3 +89,12 @@ def test_a_gpu_that_is_not_shown_to_the_daemon_is_refused() -> None:
 
 def test_a_rank_on_a_cpu_sees_no_gpu() -> None:
     assert device_env("cpu", 0, 0, {"CUDA_VISIBLE_DEVICES": "1"}) == {"CUDA_VISIBLE_DEVICES": ""}
+
+
+def test_what_cannot_be_run_is_said(tmp_path: Path) -> None:
+    (tmp_path / "notes").write_text("hello")
+    for program, said in (("./notes", "not executable"), ("./", "a folder"), ("./x", "no such")):
+        with pytest.raises(ConfigError, match=said):
+            run(program, cwd=tmp_path)
+    with pytest.raises(ConfigError, match="no such program"):
+        run("./" + "x" * 300, cwd=tmp_path)

@@ -33,7 +33,9 @@ from oneflow.core.control_channel import (
 )
 from oneflow.core.errors import (
     ConfigError,
+    DesyncError,
     InternalError,
+    OneFlowError,
     PeerLostError,
     RendezvousError,
     TransportError,
@@ -141,7 +143,7 @@ class ControlClient:
         Cheap: waiting loops call it.
         """
         if self._aborted:
-            raise _peer_lost(self._aborted)
+            raise _news(self._aborted, self.rank)
         if self._left_ranks:
             gone = sorted(self._left_ranks.intersection(ranks))
             if gone:
@@ -458,7 +460,7 @@ class ControlClient:
             if task.done():
                 return task.result()
             if self._aborted:
-                raise _peer_lost(self._aborted)
+                raise _news(self._aborted, self.rank)
             raise TransportError(
                 f"the scheduler at {self.address} did not answer in {timeout_s:g} s"
             )
@@ -479,7 +481,7 @@ class ControlClient:
             await asyncio.wait({self._beating}, timeout=self._config.act_s)
         if self._scheduler_closed:
             return PeerLostError("rank 0 exited 0 while peers run: it hosts the scheduler")
-        return _peer_lost(self._aborted) if self._aborted else self._translate(error)
+        return _news(self._aborted, self.rank) if self._aborted else self._translate(error)
 
     def _translate(self, error: Any) -> Exception:
         import grpc
@@ -577,5 +579,10 @@ def _abort_info(wire: pb.Failure) -> AbortInfo:
     return AbortInfo(wire.rank, wire.host, wire.cause, wire.exit_code, wire.reason)
 
 
-def _peer_lost(info: AbortInfo) -> PeerLostError:
+def _news(info: AbortInfo, rank: int) -> OneFlowError:
+    """That another rank failed. If it failed because this one did not agree with it, this one has
+    failed in the same way, whoever was told first.
+    """
+    if info.reason == DesyncError.reason and f"rank {rank}: " in info.cause:
+        return DesyncError(info.cause.partition("DesyncError: ")[2] or info.cause)
     return PeerLostError(f"rank {info.rank} on host {info.host} failed first: {info.cause}")

@@ -149,6 +149,7 @@ class Scheduler:
         settings, state = self.settings, self.settings.state_dir
         self._database = SqliteStore(state / DATABASE)
         loaded = self._database.load()
+        self._was_here = loaded.epoch > 0  # daemons may come back to us
         table = Table(loaded.jobs, loaded.epoch, settings.table, loaded.removed)
         attempts = AttemptsLog(state / "jobs", loaded.jobs)
         self.metrics = ClusterMetrics(state / DATABASE)
@@ -250,7 +251,7 @@ class Scheduler:
             self._audit,
             self.about,
             self._shut_down,
-            settings.table.act_s,
+            settings.table.act_s if self._was_here else 0.0,
         )
         daemons = DaemonsService(
             self.driver, self._lines, self._blobs, self.metrics, self._files_of

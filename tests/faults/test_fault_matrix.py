@@ -21,8 +21,6 @@ def test_the_matrix_is_whole() -> None:
     assert {(c.target, c.signal) for c in chosen} == {(t, s) for t in TARGETS for s in SIGNALS}
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(280)
 def test_a_sample_of_faults_leaves_a_whole_cluster(tmp_path: Path) -> None:
     _run(tmp_path, SAMPLE)
 

@@ -7,6 +7,7 @@ tensors all ranks call it, and rank 0 writes.
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -35,6 +36,8 @@ from oneflow.jobs.description import (
 from oneflow.jobs.errors import JobFileError
 from oneflow.jobs.glance import DATA, GRAPH, JOB, SCHEDULE, VARIABLES
 from oneflow.jobs.jobfile import load
+from oneflow.jobs.requests import joins_rows
+from oneflow.jobs.row_flow import batch_of, row_outputs
 from oneflow.tensor.eager_global import relayout, to_host
 from oneflow.tensor.tensor import Tensor, wrap
 
@@ -98,6 +101,8 @@ def save(
             entries={},
         )
         check(description, "export")
+        if data is None:
+            _warn_of_joined(description, trace.graph)
         return _write(Path(os.fspath(path)), description, trace, rates, data)
     finally:
         trace.restore_gradients()
@@ -214,6 +219,19 @@ def _recorded(
     if record is not None:
         return tuple(record)
     return tuple(p.name for p in ports if p.shape in ((), (1,), (pieces,)))
+
+
+def _warn_of_joined(d: Description, graph: LogicalGraph) -> None:
+    """Of an inference job whose requests cannot have any number of rows."""
+    batch = batch_of(d)
+    apart = row_outputs(graph, batch) if batch else set()
+    joined = [p.name for p in d.outputs if batch and p.index not in apart]
+    if joined:
+        warnings.warn(
+            f"export of {d.name}: {joins_rows(joined)}, so each request runs alone and must have "
+            f"exactly {batch} rows; without such outputs it may have any number",
+            stacklevel=4,
+        )
 
 
 # ---- writing -------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from collections.abc import Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,6 +14,8 @@ from oneflow.core.dtype import dtype_of
 from oneflow.core.errors import OneFlowError
 from oneflow.io.container import dtype_named
 from oneflow.jobs.description import Description, Port
+from oneflow.jobs.jobfile import JobFile
+from oneflow.jobs.row_flow import batch_of, row_outputs
 
 Array = np.ndarray[Any, Any]
 
@@ -44,13 +47,23 @@ class Share:
 
 
 class Interface:
-    """What a graph takes and gives. batch: rows of all its inputs, 0 if they differ or there are
-    none, and each request is a step of its own."""
+    """What a graph takes and gives. batch: rows of all its inputs; 0 if requests may not share a
+    batch, and each is a step of its own with inputs as in the example.
 
-    def __init__(self, description: Description) -> None:
+    row_outputs: indices of the outputs with a row for each row of the inputs, made of that alone.
+    """
+
+    def __init__(self, description: Description, row_outputs: Set[int]) -> None:
         self.inputs, self.outputs = description.inputs, description.outputs
-        sizes = {p.shape[0] if p.shape else 0 for p in self.inputs}
-        self.batch = sizes.pop() if len(sizes) == 1 else 0
+        self.batch, self._why = batch_of(description), ""
+        joined = [p.name for p in self.outputs if p.index not in row_outputs]
+        if self.batch and joined:
+            self.batch, self._why = 0, f" (exactly: {joins_rows(joined)})"
+
+    @staticmethod
+    def of(file: JobFile) -> Interface:
+        d = file.description
+        return Interface(d, row_outputs(file.graph(), batch_of(d)))
 
     def request(self, message: Any) -> Request:
         """A request from the wire. Raises RequestError that names the input."""
@@ -71,8 +84,12 @@ class Interface:
         return Request(message.request, arrays, count, left=count)
 
     def _wanted(self) -> str:
-        return "the inputs are " + ", ".join(
-            f"{p.name}: {p.dtype}[{', '.join(map(str, self._shape(p)))}]" for p in self.inputs
+        return (
+            "the inputs are "
+            + ", ".join(
+                f"{p.name}: {p.dtype}[{', '.join(map(str, self._shape(p)))}]" for p in self.inputs
+            )
+            + self._why
         )
 
     def _shape(self, port: Port) -> tuple[Any, ...]:
@@ -136,7 +153,7 @@ class Interface:
             count = share.stop - share.start
             for port in self.outputs:
                 array = results[port.index]
-                if self.has_rows(port):
+                if self.batch:
                     array = array[share.at : share.at + count]
                 share.request.found.setdefault(port.name, []).append(array)
             share.request.left -= count
@@ -144,18 +161,20 @@ class Interface:
                 done.append(share.request)
         return done
 
-    def has_rows(self, port: Port) -> bool:
-        """Whether an output has a row for each row of the inputs."""
-        return bool(self.batch and port.shape and port.shape[0] == self.batch)
-
     def answer(self, request: Request) -> list[tuple[str, Array]]:
         """The outputs of a complete request by name."""
         found = []
         for port in self.outputs:
             parts = request.found[port.name]
-            whole = np.concatenate(parts) if len(parts) > 1 and self.has_rows(port) else parts[-1]
+            whole = np.concatenate(parts) if len(parts) > 1 else parts[0]
             found.append((port.name, whole))
         return found
+
+
+def joins_rows(names: Sequence[str]) -> str:
+    """Why requests of a job may not share a batch."""
+    listed = ", ".join(repr(n[:80]) for n in names[:8])
+    return f"{listed} cannot be cut into rows that each come from one row of the inputs"
 
 
 def _numpy(port: Port) -> np.dtype[Any]:

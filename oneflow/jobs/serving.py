@@ -117,7 +117,7 @@ class Server:
     def __init__(self, bind: Any, replies: Replies, reporter: Reporter) -> None:
         self._bind, self._replies, self._reporter = bind, replies, reporter
         self._bound: Bound = bind()
-        self._interface = Interface(self._bound.file.description)
+        self._interface = Interface.of(self._bound.file)
         self._waiting: deque[tuple[Request, int]] = deque()
         self._num_requests = self._num_steps = 0
 

@@ -221,9 +221,8 @@ def _interface() -> Any:
     from oneflow.jobs.requests import Interface
 
     ports = (Port(name="x", index=0, dtype="float32", shape=(2, 3)),)
-    return Interface(
-        Description(kind="inference", name="x", inputs=ports, outputs=ports, entries={})
-    )
+    found = Description(kind="inference", name="x", inputs=ports, outputs=ports, entries={})
+    return Interface(found, {0})
 
 
 def request(message: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 from job_samples import WIDTH, Predict
 
 import oneflow as flow
+from oneflow import nn
 from oneflow.cluster.values import tensor_message
 from oneflow.core.errors import ClusterRequestError
 from oneflow.jobs.requests import Interface, Request, RequestError
@@ -21,7 +23,7 @@ def interface(tmp_path_factory: pytest.TempPathFactory) -> Interface:
     path: Path = tmp_path_factory.mktemp("jobs") / "p.job"
     Predict().export(path, inputs={"x": flow.zeros(5, WIDTH)})
     with flow.jobs.load(path) as file:
-        return Interface(file.description)
+        return Interface.of(file)
 
 
 def asked(interface: Interface, value: Any) -> Request:
@@ -58,3 +60,31 @@ def test_lists_are_taken_as_tensors_are(interface: Interface) -> None:
         assert made.dtype == wanted.numpy().dtype.name and tuple(made.shape) == wanted.shape
     with pytest.raises(ClusterRequestError, match="input 'x' is no array"):
         tensor_message("x", [[1.0], [1.0, 2.0]])
+
+
+class Centered(nn.Graph):
+    """As many rows as there are, each of which knows of all; and one number."""
+
+    def build(self, x: Any) -> Any:
+        return {"rest": x - x.mean(dim=0), "mean": x.mean(), "twice": 2 * x}
+
+
+def test_what_joins_rows_gets_requests_one_by_one(tmp_path: Path) -> None:
+    path = tmp_path / "c.job"
+    with pytest.warns(UserWarning, match="'rest', 'mean' cannot be cut .* exactly 5 rows"):
+        Centered().export(path, inputs={"x": flow.zeros(5, WIDTH)})
+    with flow.jobs.load(path) as file:
+        made = Interface.of(file)
+    values = np.arange(10 * WIDTH, dtype=np.float32).reshape(2, 5, WIDTH)
+    waiting = deque((asked(made, v), 0) for v in values)
+    for value in values:
+        shares = made.take(waiting)
+        np.testing.assert_array_equal(made.feeds(shares)["x"], value)
+        results = {i: np.array(i + value.mean()) for i in range(3)}
+        (done,) = made.divide(shares, results)
+        assert dict(made.answer(done))["mean"] == 1 + value.mean()
+    for rows in (1, 10):
+        with pytest.raises(
+            RequestError, match=r"inputs are x: float32\[5, 6\] \(exactly: 'rest', "
+        ):
+            asked(made, np.ones((rows, WIDTH), np.float32))

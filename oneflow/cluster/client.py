@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from oneflow.cluster.connection import Connection, Patience
-from oneflow.cluster.finding import find_address, find_tls, is_own
+from oneflow.cluster.finding import find_address, find_tls, is_own, runs_here
 from oneflow.cluster.job import Job
 from oneflow.cluster.settings import Settings, config_dir, environment, load_settings
 from oneflow.cluster.submitting import (
     OPTIONS,
     check_argv,
+    checkpoint_here,
     job_file_of,
     make_spec,
     new_job_id,
@@ -21,7 +23,7 @@ from oneflow.cluster.submitting import (
     upload_folder,
 )
 from oneflow.core.errors import ClusterUnreachableError
-from oneflow.scheduler.jobs.records import JobKind, JobRecord
+from oneflow.scheduler.jobs.records import JobKind, JobRecord, JobSpec
 from oneflow.scheduler.jobs.specs import record_from_proto
 from oneflow.scheduler.jobs.tokens import token_from
 
@@ -97,7 +99,9 @@ class Cluster:
             return {**options, "device_type": "cuda"}
         return dict(options)
 
-    def _send(self, job_id: str | None, spec: Any) -> Job:
+    def _send(self, job_id: str | None, spec: JobSpec) -> Job:
+        if spec.resume_from and runs_here(self.address):
+            spec = replace(spec, resume_from=checkpoint_here(spec.resume_from))
         record = send_job(self.connection, job_id or new_job_id(), spec)
         return Job(self.connection, record.id)
 

@@ -34,6 +34,12 @@ def is_own(address: str) -> bool:
     return record is not None and record.address == address
 
 
+def runs_here(address: str) -> bool:
+    """Whether all of that cluster is on this machine, so that it has this machine's files."""
+    record = read_record(state_dir())
+    return record is not None and record.address == address and not record.ray
+
+
 def find_tls(settings: Settings) -> Path | None:
     """The folder of certificates, if the cluster uses TLS."""
     found = settings.path("client.tls_dir")

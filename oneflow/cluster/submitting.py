@@ -197,6 +197,15 @@ def job_file_of(source: Any, options: Mapping[str, Any]) -> Iterator[Path]:
         yield path
 
 
+def checkpoint_here(path: str) -> str:
+    """The whole path, for a cluster that is all on this machine. Raises JobSpecError if there is
+    nothing there.
+    """
+    if not os.path.exists(path):
+        raise JobSpecError(f"resume_from {path[:200]!r}: there is no such checkpoint or folder")
+    return os.path.abspath(path)
+
+
 def check_argv(argv: Sequence[str]) -> tuple[str, ...]:
     """Raises JobSpecError for a command that is one text: nobody would split it."""
     if isinstance(argv, str):

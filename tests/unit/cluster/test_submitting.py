@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from oneflow.cluster.client import Cluster
+from oneflow.cluster.local_record import LocalCluster, folder, write_record
 from oneflow.cluster.submitting import (
     check_argv,
     job_file_of,
@@ -20,7 +21,7 @@ from oneflow.core.errors import ConfigError, JobSpecError
 from oneflow.jobs.errors import JobFileError
 from oneflow.protos import cluster_pb2 as pb
 from oneflow.scheduler.jobs.limits import check_job_id, check_spec
-from oneflow.scheduler.jobs.records import JobKind
+from oneflow.scheduler.jobs.records import JobKind, JobRecord, JobSpec
 
 
 def test_all_options_reach_the_spec() -> None:
@@ -116,3 +117,27 @@ def test_a_job_means_the_devices_there_are(
     cluster = Cluster(Fake())  # type: ignore[arg-type]
     cluster.status()
     assert make_spec(JobKind.SCRIPT, cluster._placed(asked)).device_type == wanted
+
+
+def test_a_checkpoint_of_this_machine_must_be_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where daemons are on other machines, only they can say."""
+    sent: list[str] = []
+
+    def send_job(connection: object, job_id: str, spec: JobSpec) -> JobRecord:
+        sent.append(spec.resume_from)
+        return JobRecord(job_id, spec)
+
+    monkeypatch.setattr("oneflow.cluster.client.send_job", send_job)
+    monkeypatch.setenv("ONEFLOW_STATE_DIR", str(tmp_path / "state"))
+    monkeypatch.chdir(tmp_path)
+    folder(tmp_path / "state").mkdir(parents=True)
+    (tmp_path / "step-7").mkdir()
+    cluster = Cluster(SimpleNamespace(address="127.0.0.1:7"))  # type: ignore[arg-type]
+    cluster.submit_script(["true"], resume_from="/nonexistent")
+    write_record(tmp_path / "state", LocalCluster("127.0.0.1:7", ()))
+    with pytest.raises(JobSpecError, match="no such checkpoint"):
+        cluster.submit_script(["true"], resume_from="/nonexistent")
+    cluster.submit_script(["true"], resume_from="step-7")
+    assert sent == ["/nonexistent", str(tmp_path / "step-7")]

@@ -17,6 +17,7 @@ import secrets
 import shutil
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
@@ -73,6 +74,7 @@ class Saver:
         """Of the last complete checkpoint; -1: none."""
         self.failures = 0
         self.last_failure = ""
+        self._causes: Counter[str] = Counter()  # since the last complete checkpoint
 
     @property
     def is_busy(self) -> bool:
@@ -94,12 +96,13 @@ class Saver:
         save = self._save
         if save is None:
             return
-        failed = next((h["failed"] for h in heard if h and "failed" in h), None)
-        if failed is not None:
+        failed = [rank for rank, h in enumerate(heard) if h and "failed" in h]
+        if failed:
             if all(h and not h.get("busy") for h in heard):
-                self._give_up(save, failed)
+                self._give_up(save, failed[0], heard[failed[0]])
         elif heard[0] and heard[0].get("committed"):
             self.last_step, self._save = save.step, None
+            self._causes.clear()
         elif save.phase == "written" and all(h and "written" in h for h in heard):
             save.phase = "committing"
             if world().rank == 0:
@@ -110,15 +113,21 @@ class Saver:
         self._on_saved(str(path), step)
         _remove_older(self._folder, self._keep)
 
-    def _give_up(self, save: _Save, text: str) -> None:
-        """The previous checkpoint stays; training goes on."""
+    def _give_up(self, save: _Save, rank: int, said: dict[str, str]) -> None:
+        """The previous checkpoint stays; training goes on. The rank that it failed at logs it: each
+        cause once, then at every tenfold of times, since it may stay as it is for long."""
         save.clean_up()
         self._save = None
         self.failures += 1
-        self.last_failure = text
-        log.warning("checkpoint of step %d was not written: %s", save.step, text)
+        self.last_failure = said["failed"]
+        self._causes[said["cause"]] += 1
+        in_a_row, times = self._causes.total(), self._causes[said["cause"]]
+        text = f"checkpoint of step {save.step} was not written: {self.last_failure}"
+        text += f" ({in_a_row} in a row were not)" if in_a_row > 1 else ""
+        if world().rank == rank and str(times).strip("0") == "1":
+            log.warning("%s", text)
         if world().rank == 0:
-            self._on_failed(f"checkpoint of step {save.step} was not written: {text}")
+            self._on_failed(text)
 
 
 class _Save:
@@ -146,7 +155,7 @@ class _Save:
         self._copies = self._copied()
         METRICS.saved("gather", time.perf_counter() - started)
         self._written: dict[str, Any] = {}
-        self._failure = ""
+        self._failure = self._cause = ""
         self.phase = "writing"
         self._thread = self._start(self._write)
 
@@ -165,7 +174,7 @@ class _Save:
 
     def said(self) -> dict[str, Any]:
         if self.phase == "failed":
-            return {"failed": self._failure}
+            return {"failed": self._failure, "cause": self._cause}
         if self.phase == "committed":
             return {"committed": True}
         if self.phase in ("written", "committing"):
@@ -185,13 +194,16 @@ class _Save:
         except OSError as error:
             full = error.errno in (errno.ENOSPC, errno.EDQUOT)
             METRICS.checkpoint_failed("DISK_FULL" if full else "IO")
-            self._fail(f"{'DISK_FULL: ' if full else ''}rank {self._rank}: {error}")
+            text = f"{'DISK_FULL: ' if full else ''}rank {self._rank}: {error}"
+            self._fail(text, "DISK_FULL" if full else os.strerror(error.errno or 0))
         except Exception as error:  # told to all ranks at the next meeting
             METRICS.checkpoint_failed("INTERNAL")
-            self._fail(f"rank {self._rank}: {type(error).__name__}: {error}")
+            kind = type(error).__name__
+            self._fail(f"rank {self._rank}: {kind}: {error}", kind)
 
-    def _fail(self, text: str) -> None:
-        self._failure = text
+    def _fail(self, text: str, cause: str) -> None:
+        """cause: equal for failures that are told once, whatever step and file they name."""
+        self._failure, self._cause = text, cause
         self.phase = "failed"
 
     # ---- each rank's file ------------------------------------------------------------------------

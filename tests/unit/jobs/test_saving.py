@@ -252,3 +252,33 @@ def test_the_curve_goes_on_where_the_checkpoint_was(tmp_path: Path) -> None:
         '{"step": 3, "loss": 0.3333333333333333}',
         '{"step": 4, "loss": 0.1}',
     ]
+
+
+def test_a_cause_is_logged_once_by_the_rank_whose_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Twelve checkpoints of two ranks find the disk full at rank 1, then another fails there."""
+    lines: list[str] = []
+    monkeypatch.setattr(saving.log, "warning", lambda form, *given: lines.append(form % given))
+    warned: list[str] = []
+    saver = Saver(tmp_path, 2, "key", lambda *_: None, warned.append)
+
+    def fail(step: int, text: str, cause: str, rank: int) -> None:
+        saver.begin(step, Cursor(), variables())
+        heard = [{"written": {}}, {"written": {}}]
+        heard[rank] = {"failed": text, "cause": cause}
+        saver.hear(heard)
+
+    for step in range(12):
+        fail(step, f"DISK_FULL: rank 1: step-{step}", "DISK_FULL", 1)
+    assert lines == [] and len(warned) == 12  # this is rank 0: rank 1 logs it
+    assert warned[0].endswith("rank 1: step-0")
+    assert warned[11].endswith("rank 1: step-11 (12 in a row were not)")
+    for step in range(12, 36):
+        fail(step, f"rank 0: step-{step}", "Input/output error", 0)
+    assert lines == [warned[12], warned[21]]
+    saver.begin(40, Cursor(), variables())
+    wait(saver)
+    fail(41, "rank 0: step-41", "Input/output error", 0)
+    assert lines[2:] == ["checkpoint of step 41 was not written: rank 0: step-41"]
+    assert saver.failures == 37

@@ -260,7 +260,7 @@ def test_zip_files_that_are_none(data: bytes) -> None:
 @pytest.mark.parametrize(
     ("words", "code"),
     [
-        (["ckpt", "verify", "9" * 5000], 1),  # a path that is too long
+        (["ckpt", "verify", "9" * 5000], 78),  # a path that is too long
         (["cluster", "token", "create", "--role", "view", "\udcff"], 78),
         (["job", "logs", "--rank", LONG, "x"], 2),
         (["job", "logs", "--rank", f"0-{LONG}", "x"], 2),

@@ -186,7 +186,7 @@ def measure_calls(own: OwnCluster, calls: int) -> list[Row]:
     with own.connect() as cluster:
         upload(cluster.connection, path)  # the first time it is kept
         digest = upload(cluster.connection, path)
-        spec = make_spec(JobKind.GRAPH, {"devices": DAEMONS + 1}, graph=digest)
+        spec = make_spec(JobKind.GRAPH, {"devices": 2 * DAEMONS}, graph=digest)
         ids = [new_job_id() for _ in range(calls)]
         connection = cluster.connection
         submits = seconds_each(lambda i: send_job(connection, ids[i], spec), calls, PACE_S)

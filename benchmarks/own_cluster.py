@@ -164,6 +164,6 @@ def export_prediction(setup: dict[str, Array], path: Path, batch: int) -> None:
 
 
 def export_nothing(path: Path) -> None:
-    """One step that does next to nothing, on two ranks."""
-    data = flow.jobs.data.arrays(x=np.ones((2, 1), np.float32), y=np.zeros(2, np.int64)).batch(2)
+    """One step that does next to nothing, on two ranks or four."""
+    data = flow.jobs.data.arrays(x=np.ones((4, 1), np.float32), y=np.zeros(4, np.int64)).batch(4)
     Train(nn.Linear(1, 2)).export(path, data=data.repeat(), steps=1)

@@ -192,6 +192,8 @@ class Trace:
         if x.value is not None or x._array is None:
             return x
         found = self._owners.setdefault(id(x._array), x)
+        if found._array is not x._array:  # it was given another array since
+            found = self._owners[id(x._array)] = x
         kind = found.type, found._placement, found._sbp
         return found if kind == (x.type, x._placement, x._sbp) else x
 

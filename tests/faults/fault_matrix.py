@@ -426,10 +426,7 @@ def run_cells(folder: Path, cells: Sequence[Cell], seconds: float = 1e9) -> list
         place = folder / f"rig{turn}"
         place.mkdir()
         with rig(place) as found:
-            for _ in range(2):  # threads, caches and pools are there before anything is counted
-                job = found.client().submit(str(jobs / "stages.job"), devices=2, steps=NEXT_STEPS)
-                job.wait(END_S)
-            found.wait_attached()
+            _warm_up(found, str(jobs / "stages.job"))
             while left and time.monotonic() < end:
                 cell = left.pop(0)
                 outcome = run_cell(found, cell, str(jobs / "stages.job"), len(outcomes))
@@ -438,6 +435,19 @@ def run_cells(folder: Path, cells: Sequence[Cell], seconds: float = 1e9) -> list
                 if outcome.error:
                     break
     return outcomes
+
+
+def _warm_up(rig: Rig, job_file: str) -> None:
+    """Threads, caches and what a first fault imports are there before anything is counted."""
+    for _ in range(2):
+        rig.client().submit(job_file, devices=2, steps=NEXT_STEPS).wait(END_S)
+    job = submit(rig.client(), "warm-up", job_file, is_long=True)
+    until(lambda: job.status().last_step >= 5, "the first job runs")
+    os.kill(_worker(rig, DEVICES[0]), signal.SIGKILL)
+    until(lambda: job.status().attempt == 2, "it is restarted")
+    job.cancel()
+    job.wait(END_S)
+    rig.wait_attached()
 
 
 def say(outcome: Outcome) -> None:

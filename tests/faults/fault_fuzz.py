@@ -24,6 +24,7 @@ from typing import Any
 
 import fault_servers
 import fuzz_files
+import fuzz_jobfiles
 import fuzz_messages
 import fuzz_peers
 import fuzz_words
@@ -69,11 +70,11 @@ def _with_rig(feed: Callable[..., None]) -> Callable[[Verdict, range, Setting], 
 
 
 def _job_files(verdict: Verdict, seeds: range, setting: Setting) -> None:
-    fuzz_files.fuzz_jobfiles(verdict, seeds, setting.jobs)
+    fuzz_jobfiles.fuzz_jobfiles(verdict, seeds, setting.jobs)
 
 
 def _plans(verdict: Verdict, seeds: range, setting: Setting) -> None:
-    fuzz_files.fuzz_plans(verdict, seeds, setting.folder / "tiny.job")
+    fuzz_jobfiles.fuzz_plans(verdict, seeds, setting.folder / "tiny.job")
 
 
 def _commands(verdict: Verdict, seeds: range, setting: Setting) -> None:
@@ -189,7 +190,7 @@ def fuzz_all_there_is(only: str, setting: Setting) -> list[Verdict]:
     """What can be tried exhaustively."""
     found = []
     works: tuple[tuple[str, Callable[[Verdict], None]], ...] = (
-        ("cut job file", partial(fuzz_files.truncate_jobfile, sample=setting.jobs[-1])),
+        ("cut job file", partial(fuzz_jobfiles.truncate_jobfile, sample=setting.jobs[-1])),
         ("broken checkpoints", fuzz_files.break_checkpoints),
     )
     with hangs_found():
@@ -230,7 +231,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="oneflow-rig-") as name:
         setting = Setting(Path(name))
         export_jobs(setting.folder)
-        fuzz_files.tiny_job(setting.folder / "tiny.job")
+        fuzz_jobfiles.tiny_job(setting.folder / "tiny.job")
         found = []
         if not args.only or any(w in SERVED for w in args.only.split(",")):
             found += _served(args, setting)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import random
 import signal
+import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -341,3 +343,19 @@ def oversize(rng: random.Random, kind: Any) -> bytes:
     size = rng.choice((64 << 10, 1 << 20, 2 << 20))
     number = rng.choice(kind.DESCRIPTOR.fields).number if kind.DESCRIPTOR.fields else 1
     return varint(number << 3 | 2) + varint(size) + b"\x01" * size
+
+
+# ---- files ---------------------------------------------------------------------------------------
+
+MEMORY = Path("/dev/shm")
+
+
+class WrongError(Exception):
+    """Something was taken that is not what it seems."""
+
+
+@contextmanager
+def scratch() -> Iterator[Path]:
+    """A folder in memory where there is one: what is written shall cost no disk."""
+    with tempfile.TemporaryDirectory(dir=MEMORY if MEMORY.is_dir() else None) as folder:
+        yield Path(folder)

@@ -8,8 +8,9 @@ import fault_servers
 import pytest
 from fault_fuzz import KINDS, Setting, fuzz_here, fuzz_served, message_kinds
 from fault_models import dense
-from fuzz_files import Checkpoint, tiny_job, truncate_jobfile
+from fuzz_files import Checkpoint
 from fuzz_inputs import Verdict
+from fuzz_jobfiles import tiny_job, truncate_jobfile
 
 INPUTS, SERVED = 8000, 5000
 

@@ -16,7 +16,6 @@ def outcomes(
     """Of the scenes whose tests were selected, on as few clusters as will do."""
     if why := missing_right():
         pytest.skip(why)
-    pytest.importorskip("cryptography", reason="certificates need the package cryptography")
     callspecs = [getattr(item, "callspec", None) for item in request.session.items]
     chosen = {c.params.get("name") for c in callspecs if c is not None}
     left = [scene for scene in SCENES if scene.name in chosen]

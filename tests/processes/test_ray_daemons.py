@@ -15,7 +15,7 @@ from test_cluster import LocalTest, last_line, submit
 import oneflow as flow
 from oneflow import nn
 
-ray = pytest.importorskip("ray")
+ray = pytest.importorskip("ray", reason="Ray is an extra: pip install 'oneflow-actors[ray]'")
 
 
 class Train(nn.Graph):

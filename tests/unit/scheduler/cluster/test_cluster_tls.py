@@ -22,7 +22,6 @@ from oneflow.scheduler.cluster.tls import (
     why_refused,
 )
 
-pytest.importorskip("cryptography")
 TODAY = datetime.datetime.now(datetime.timezone.utc)
 
 

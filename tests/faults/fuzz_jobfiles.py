@@ -1,0 +1,459 @@
+"""Job files and plans that come from strangers or from broken disks."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import random
+import struct
+import zipfile
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from fuzz_inputs import (
+    FLOATS,
+    NUMBERS,
+    WORDS,
+    Verdict,
+    WrongError,
+    judged,
+    mutated,
+    random_message,
+    scratch,
+    text_mutated,
+    tree_mutated,
+    watched,
+)
+
+from oneflow.core.errors import OneFlowError
+
+LOCAL, CENTRAL, END = (
+    struct.Struct("<4s5H3I2H"),
+    struct.Struct("<4s6H3I5H2I"),
+    struct.Struct("<4s4H2IH"),
+)
+BIG = (0, 1, 0xFFFF, 0x7FFFFFFF, 0xFFFFFFFE, 0xFFFFFFFF)
+
+
+# ---- job files -----------------------------------------------------------------------------------
+
+
+def tiny_job(path: Path) -> None:
+    """The smallest job there is: most of its bytes are form."""
+    import oneflow as flow
+
+    class Tiny(flow.nn.Graph):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = flow.nn.Linear(3, 2)
+
+        def build(self, x: Any) -> Any:
+            return flow.relu(self.layer(x))
+
+    flow.jobs.save(Tiny(), path, inputs={"x": flow.zeros(4, 3)})
+
+
+def fuzz_jobfiles(verdict: Verdict, seeds: range, samples: list[Path]) -> None:
+    """Archives changed as they are, and entries changed under right digests and sizes.
+
+    samples: the first one is the smallest, and most of the inputs are made of it.
+    """
+    from oneflow.jobs.errors import JobFileError
+
+    files = [(path.read_bytes(), _entries(path)) for path in samples]
+    ways = (_archive_bytes, _archive_form, _entry_json, _entry_graph, _entry_tensors, _entry_bytes)
+    with scratch() as folder:
+        path = folder / "x.job"
+        for seed in watched(seeds):
+            rng = random.Random(seed)
+            whole, entries = files[rng.randrange(len(files)) if seed % 4 == 0 else 0]
+            way = ways[rng.choice((0, 1, 1, 2, 2, 3, 3, 3, 4, 5))]
+            path.write_bytes(way(rng, whole, dict(entries)))
+            is_taken = False
+            with judged(verdict, seed, (JobFileError,)):
+                _verify(path)
+                is_taken = True
+            if is_taken and (way is _entry_graph or seed % 8 == 0):
+                with judged(verdict, seed, (OneFlowError,)):
+                    _compile(rng, path)
+
+
+def _verify(path: Path) -> None:
+    """What is taken can be read to its last byte."""
+    from oneflow.jobs.jobfile import JobFile
+    from oneflow.jobs.sources import Access
+
+    with JobFile(path) as file:
+        for name in file.variables.entries:
+            file.variables.read(name)
+        for column in file.open_data(Access(roots=())).values():
+            column.sum()
+
+
+def _compile(rng: random.Random, path: Path) -> None:
+    """As the scheduler does with a file that somebody uploaded."""
+    from oneflow.core.plan import Plan
+    from oneflow.jobs.running import compile_plan
+
+    Plan.from_bytes(compile_plan(path, rng.choice((1, 2, 3)), "cpu"))
+
+
+def _entries(path: Path) -> dict[str, bytes]:
+    with zipfile.ZipFile(path) as archive:
+        return {name: archive.read(name) for name in archive.namelist()}
+
+
+def _archive_bytes(rng: random.Random, whole: bytes, entries: dict[str, bytes]) -> bytes:
+    return mutated(rng, whole)
+
+
+def _archive_form(rng: random.Random, whole: bytes, entries: dict[str, bytes]) -> bytes:
+    """Right entries in a wrong archive: names, sizes, places, sums, methods, order, bombs."""
+    items: list[tuple[str, bytes]] = list(entries.items())
+    kind = rng.randrange(5)
+    if kind == 0:
+        items.append((rng.choice(_NAMES), rng.choice((b"", b"x", bytes(1000)))))
+    elif kind == 1:
+        items.append(rng.choice(items))
+    elif kind == 2:
+        rng.shuffle(items)
+        items = items[: rng.randrange(len(items) + 1)]
+    elif kind == 3:
+        items += [(f"data/x{i}.bin", b"") for i in range(rng.choice((60, 61, 65, 70)))]
+    if rng.random() < 0.25:
+        return _compressed(rng, items)
+    return zipped(rng, items)
+
+
+_NAMES = (
+    "../x.pb",
+    "/etc/passwd",
+    "data/../../x.pb",
+    "data/arrays.safetensors",
+    "graph.pb",
+    "job.json/x",
+    "x\0.pb",
+    "GRAPH.PB",
+    "",
+    "a" * 300 + ".pb",
+    "\u00e9.pb",
+    "data\\x.pb",
+)
+
+
+def _compressed(rng: random.Random, items: list[tuple[str, bytes]]) -> bytes:
+    """As any zip program writes it; now and then with a bomb in it."""
+    buffer = io.BytesIO()
+    method = rng.choice((zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_STORED))
+    with zipfile.ZipFile(buffer, "w", method) as archive:
+        for name, content in dict(items).items():
+            archive.writestr(name or "x", content)
+        if rng.random() < 0.2:
+            archive.writestr("data/bomb.bin", bytes(8 << 20))
+    return buffer.getvalue()
+
+
+def zipped(rng: random.Random | None, items: list[tuple[str, bytes]]) -> bytes:
+    """An archive in our own form; with `rng` one number of a header is another."""
+    body, directory = bytearray(), bytearray()
+    broken = rng.randrange(2 * len(items) + 1) if rng is not None else -1
+    for index, (name, content) in enumerate(items):
+        raw = name.encode()[:65535]
+        crc, place = zlib.crc32(content), len(body)
+        local = [b"PK\3\4", 20, 0, 0, 0, 33, crc, len(content), len(content), len(raw), 0]
+        central = [b"PK\1\2", 788, 20, 0, 0, 0, 33, crc, len(content), len(content), len(raw)]
+        central += [0, 0, 0, 0, 0o644 << 16, place]
+        for number, fields in ((index, local), (index + len(items), central)):
+            if rng is not None and number == broken:
+                _break_one(rng, fields)
+        body += LOCAL.pack(*local) + raw + content
+        directory += CENTRAL.pack(*central) + raw
+    end = [b"PK\5\6", 0, 0, len(items), len(items), len(directory), len(body), 0]
+    if rng is not None and broken == 2 * len(items):
+        _break_one(rng, end)
+    return bytes(body + directory) + END.pack(*end)
+
+
+def _break_one(rng: random.Random, fields: list[Any]) -> None:
+    at = rng.randrange(1, len(fields))
+    mask = 0xFFFFFFFF if at in _WIDE[len(fields)] else 0xFFFF
+    fields[at] = rng.choice((fields[at] + 1, fields[at] - 1, 2 * fields[at], *BIG)) & mask
+
+
+_WIDE = {11: (6, 7, 8), 17: (7, 8, 9, 15, 16), 8: (5, 6)}
+"""Fields of 32 bits, by the number of fields of the record."""
+
+
+def _sealed(entries: dict[str, bytes]) -> bytes:
+    """All entries with right sizes, sums and digests: only what they say can be wrong."""
+    job = entries.pop("job.json")
+    try:
+        described = json.loads(job)
+    except (ValueError, RecursionError):
+        described = None
+    if isinstance(described, dict):
+        listed = {
+            name: {
+                "nbytes": len(content),
+                "digest": hashlib.blake2b(content, digest_size=32).hexdigest(),
+            }
+            for name, content in entries.items()
+        }
+        if described.get("entries") != "kept":
+            described["entries"] = listed
+        job = json.dumps(described).encode()
+    return zipped(None, [*entries.items(), ("job.json", job)])
+
+
+def _entry_bytes(rng: random.Random, whole: bytes, entries: dict[str, bytes]) -> bytes:
+    name = rng.choice(sorted(entries))
+    entries[name] = mutated(rng, entries[name])
+    return _sealed(entries)
+
+
+def _entry_json(rng: random.Random, whole: bytes, entries: dict[str, bytes]) -> bytes:
+    text = entries["job.json"].decode()
+    for _ in range(rng.choice((1, 1, 2, 3))):
+        if rng.random() < 0.3:
+            text = text_mutated(rng, text)
+            continue
+        try:
+            changed = tree_mutated(rng, json.loads(text))
+        except (ValueError, RecursionError):
+            break
+        text = json.dumps(changed)
+    entries["job.json"] = text.encode(errors="replace")
+    return _sealed(entries)
+
+
+def _entry_tensors(rng: random.Random, whole: bytes, entries: dict[str, bytes]) -> bytes:
+    names = sorted(name for name in entries if name.endswith(".safetensors"))
+    name = rng.choice(names)
+    entries[name] = tensors_mutated(rng, entries[name])
+    return _sealed(entries)
+
+
+def tensors_mutated(rng: random.Random, data: bytes) -> bytes:
+    """A safetensors file with another header, or with other data."""
+    (size,) = struct.unpack("<Q", data[:8])
+    header, content = json.loads(data[8 : 8 + size]), data[8 + size :]
+    kind = rng.randrange(4)
+    if kind == 0:
+        content = mutated(rng, content)
+    for _ in range(rng.choice((1, 1, 2))):
+        header = tree_mutated(rng, header)
+    text = json.dumps(header).encode()
+    if kind == 1:
+        text = text_mutated(rng, text.decode()).encode(errors="replace")
+    length = rng.choice(NUMBERS) if kind == 2 else len(text)
+    return struct.pack("<Q", length) + text + content
+
+
+def _entry_graph(rng: random.Random, whole: bytes, entries: dict[str, bytes]) -> bytes:
+    entries["graph.pb"] = graph_mutated(rng, entries["graph.pb"])
+    return _sealed(entries)
+
+
+def graph_mutated(rng: random.Random, data: bytes) -> bytes:
+    """A graph that means something else: dims, dtypes, ops, attributes, edges, placements."""
+    from oneflow.protos import graph_pb2
+
+    proto = graph_pb2.Graph.FromString(data)
+    for _ in range(rng.choice((1, 1, 2, 4))):
+        rng.choice(_GRAPH_WAYS)(rng, proto)
+    found: bytes = proto.SerializeToString()
+    return found
+
+
+def _some(rng: random.Random, column: Any, values: tuple[int, ...]) -> None:
+    """One number of a column is another; it still fits its field."""
+    if not len(column):
+        return
+    at = rng.randrange(len(column))
+    old = column[at]
+    for value in rng.sample((old + 1, old - 1, -old, *values), 3):
+        try:
+            column[at] = value
+            return
+        except ValueError:
+            continue
+
+
+def _dims(rng: random.Random, proto: Any) -> None:
+    shape = rng.choice(proto.types).shape
+    if rng.random() < 0.2:
+        shape.append(rng.choice((0, 1, 2, 2**31)))
+    elif shape and rng.random() < 0.2:
+        del shape[rng.randrange(len(shape))]
+    else:
+        _some(rng, shape, (0, 1, 3, -1, 2**20, 2**31, 2**40, 2**62))
+
+
+def _dtypes(rng: random.Random, proto: Any) -> None:
+    names = ("float64", "float16", "bool", "int8", "int64", "object", "O", "<f4", "complex64", "")
+    rng.choice(proto.types).dtype = rng.choice(names)
+
+
+def _ops(rng: random.Random, proto: Any) -> None:
+    known = list(proto.ops)
+    names = rng.choice((known, WORDS[:8], _all_ops()))
+    proto.ops[rng.randrange(len(known))] = rng.choice(names)
+
+
+def _all_ops() -> list[str]:
+    from oneflow.core.op import REGISTRY, find_op
+
+    find_op("relu")  # declares all
+    return sorted(REGISTRY)
+
+
+def _edges(rng: random.Random, proto: Any) -> None:
+    column = rng.choice(
+        (proto.inputs, proto.node_num_inputs, proto.node_num_outputs, proto.value_id)
+    )
+    _some(rng, column, (0, 2, 5, 1000, -1))
+
+
+def _columns(rng: random.Random, proto: Any) -> None:
+    names = "node_op node_attrs node_placement node_stage value_type value_sbp node_location"
+    _some(rng, getattr(proto, rng.choice(names.split())), (0, 1, 2, 100, -1))
+
+
+def _attributes(rng: random.Random, proto: Any) -> None:
+    attrs = rng.choice(proto.attrs)
+    if not attrs.values or rng.random() < 0.2:
+        attrs.names.append(rng.choice((*WORDS[:6], "name", "index", "axis", "dim", "seed")))
+        attrs.values.add().int = rng.choice((0, 1, -1, 2**40, -(2**63)))
+        return
+    value = rng.choice(attrs.values)
+    kind = rng.randrange(6)
+    if kind == 0:
+        value.int = rng.choice((0, 1, -1, 7, 2**31, 2**62, -(2**63)))
+    elif kind == 1:
+        value.float = rng.choice(FLOATS)
+    elif kind == 2:
+        value.string = rng.choice(("", "x", "input.0", "lr.0", "sum", "mean", "float32", "S(0)"))
+    elif kind == 3:
+        value.bool = rng.random() < 0.5
+    elif kind == 4:
+        value.tuple.SetInParent()
+        for _ in range(rng.randrange(4)):
+            value.tuple.items.add().int = rng.choice((0, 1, -1, 5, 2**31))
+    else:
+        value.dtype = rng.choice(("float32", "int64", "bool", "x"))
+
+
+def _places(rng: random.Random, proto: Any) -> None:
+    place = rng.choice(proto.placements)
+    kind = rng.randrange(3)
+    if kind == 0:
+        _some(rng, place.runs, (0, 1, 2, 1000, 2**20, 2**31))
+    elif kind == 1:
+        _some(rng, place.hierarchy, (0, 1, 2, 3))
+    else:
+        place.device_type = rng.choice(("cpu", "cuda", "tpu", ""))
+
+
+def _layouts(rng: random.Random, proto: Any) -> None:
+    if not proto.sbps or rng.random() < 0.3:
+        proto.sbps.add(axes=rng.choices((-3, -2, -1, 0, 1, 5), k=rng.randrange(4)))
+    else:
+        _some(rng, rng.choice(proto.sbps).axes, (-3, -2, -1, 0, 1, 9))
+    _some(rng, proto.value_sbp, (0, 1, len(proto.sbps)))
+
+
+def _pieces(rng: random.Random, proto: Any) -> None:
+    proto.num_pieces = rng.choice((0, 1, 2, 3, 65_536, 2**31 - 1))
+    if proto.node_is_piece:
+        at = rng.randrange(len(proto.node_is_piece))
+        proto.node_is_piece[at] = not proto.node_is_piece[at]
+
+
+def _nodes_again(rng: random.Random, proto: Any) -> None:
+    """Columns of different lengths, or of a message that has nothing to do with it."""
+    from oneflow.protos import graph_pb2
+
+    if rng.random() < 0.5:
+        column = rng.choice((proto.node_op, proto.inputs, proto.value_id, proto.value_type))
+        column.extend(column[: rng.randrange(4)])
+    else:
+        proto.MergeFrom(random_message(rng, graph_pb2.Graph, 0, 0.2))
+
+
+_GRAPH_WAYS: tuple[Callable[[random.Random, Any], None], ...] = (
+    _dims,
+    _dims,
+    _dtypes,
+    _ops,
+    _edges,
+    _edges,
+    _columns,
+    _columns,
+    _attributes,
+    _attributes,
+    _places,
+    _layouts,
+    _pieces,
+    _nodes_again,
+)
+
+
+def truncate_jobfile(verdict: Verdict, sample: Path) -> None:
+    """Cut at every byte: none of them is taken for a job file."""
+    from oneflow.jobs.errors import JobFileError
+
+    whole = sample.read_bytes()
+    with scratch() as folder:
+        path = folder / "x.job"
+        for size in watched(range(len(whole))):
+            path.write_bytes(whole[:size])
+            with judged(verdict, size, (JobFileError,)):
+                _verify(path)
+                raise WrongError(f"{size} of {len(whole)} bytes were taken for all")
+
+
+# ---- plans ---------------------------------------------------------------------------------------
+
+
+def fuzz_plans(verdict: Verdict, seeds: range, sample: Path) -> None:
+    """Compiled plans as a rank reads them: changed as bytes, or in what they say."""
+    from oneflow.core.plan import Plan
+    from oneflow.jobs.running import compile_plan
+    from oneflow.protos import plan_pb2
+
+    good = compile_plan(sample, 2, "cpu")
+    graph = plan_pb2.Plan.FromString(good).graph.SerializeToString()
+    for seed in watched(seeds):
+        rng = random.Random(seed)
+        data = mutated(rng, good) if seed % 3 == 0 else _plan_mutated(rng, good, graph)
+        with judged(verdict, seed, (OneFlowError,)):
+            plan = Plan.from_bytes(data)
+            if Plan.from_bytes(plan.to_bytes()).to_bytes() != plan.to_bytes():
+                raise WrongError("a plan that is not stable")
+
+
+def _plan_mutated(rng: random.Random, good: bytes, graph: bytes) -> bytes:
+    from oneflow.protos import plan_pb2
+
+    proto = plan_pb2.Plan.FromString(good)
+    for _ in range(rng.choice((1, 1, 2))):
+        kind = rng.randrange(4)
+        if kind == 0:
+            proto.graph.ParseFromString(graph_mutated(rng, graph))
+        elif kind == 1:
+            actor = rng.choice(proto.actors)
+            _some(rng, rng.choice((actor.nodes, actor.inputs, actor.outputs)), (0, 1, 999))
+            actor.acts = rng.choice((0, 1, 2, 2**31))
+        elif kind == 2:
+            register = rng.choice(proto.registers)
+            _some(rng, rng.choice((register.values, register.consumers)), (0, 1, 999, 2**31))
+            register.producer = rng.choice((0, 1, 999, 2**32 - 1))
+            register.num_slots = rng.choice((0, 1, 2, 255, 256, 2**32 - 1))
+        else:
+            proto.world_size = rng.choice((0, 1, 3, 2**32 - 1))
+            proto.version = rng.choice((0, 1, 1, 2))
+    found: bytes = proto.SerializeToString()
+    return found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from collections.abc import Sequence
 from typing import NoReturn
@@ -15,6 +16,7 @@ from oneflow.core.errors import OneFlowError
 from oneflow.core.tensor_type import TensorType
 
 BAD_INPUT = 2
+CLOSED_PIPE = 141
 
 _NOTATION = """\
 a change is two layouts with an arrow between; a layout is sbp@where:
@@ -34,7 +36,7 @@ bandwidth (docs/BOXING.md); between several hosts, from those of a network.
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Prints how a change would be done. Returns 0, or 2 after one line about a bad input."""
+    """Prints how a change would be done. Returns 0, 2 after one line about a bad input, or 141."""
     options = _parser().parse_args(argv)
     try:
         change = parse_change(options.change)
@@ -43,7 +45,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     except OneFlowError as error:
         print(f"python -m oneflow.boxing: {problem(error)}", file=sys.stderr)
         return BAD_INPUT
-    print(json.dumps(view.to_json(), indent=1) if options.json else view)
+    try:
+        print(json.dumps(view.to_json(), indent=1) if options.json else view, flush=True)
+    except BrokenPipeError:  # `| head` has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return CLOSED_PIPE
     return 0
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import json
 import os
 import random
 import signal
@@ -22,7 +21,7 @@ import time
 import traceback
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +40,7 @@ from fault_rig import (
     Rig,
     RigError,
     Watcher,
+    conclude,
     end_in_order,
     export_jobs,
     rig,
@@ -504,16 +504,7 @@ def main() -> int:
         random.Random(args.shuffle).shuffle(cells)
     with tempfile.TemporaryDirectory(prefix="oneflow-rig-") as folder:
         outcomes = run_cells(Path(folder), cells[args.skip :], args.seconds)
-    print(table(outcomes))
-    failed = [o for o in outcomes if o.error]
-    for outcome in failed:
-        print(
-            f"{outcome.error}\n  again: python tests/faults/fault_matrix.py --cells {outcome.cell}"
-        )
-    print(f"{len(outcomes)} cells, {len(failed)} failed")
-    if args.json:
-        args.json.write_text(json.dumps([asdict(o) for o in outcomes], indent=1))
-    return bool(failed)
+    return conclude(outcomes, table(outcomes), lambda o: f"--cells {o.cell}", args.json)
 
 
 if __name__ == "__main__":

@@ -9,13 +9,12 @@ Times are those of a real cluster: heartbeats each second, 10 s of silence are a
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,7 @@ from fault_always import rig_shm
 from fault_hosts import HostsRig, hosts_rig, missing_right
 from fault_network import DECLARED, always, causes_of
 from fault_resume import Bits, bits_of
-from fault_rig import DEVICES, RigError, Watcher, end_in_order, export_jobs, until
+from fault_rig import DEVICES, RigError, Watcher, conclude, end_in_order, export_jobs, until
 
 from oneflow.core.errors import OneFlowError
 
@@ -267,7 +266,6 @@ def table(outcomes: Sequence[Outcome]) -> str:
 def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--only", default="", help="scenes whose name has this in it")
-    parser.add_argument("--seed", type=int, default=0, help="of the order")
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
     end_in_order()
@@ -277,14 +275,7 @@ def main() -> int:
     chosen = [scene for scene in SCENES if args.only in scene.name]
     with tempfile.TemporaryDirectory(prefix="oneflow-rig-") as folder:
         outcomes = run_scenes(Path(folder), chosen)
-    print(table(outcomes))
-    failed = [o for o in outcomes if o.error]
-    for o in failed:
-        print(f"{o.error}\n  again: python tests/faults/fault_namespaces.py --only {o.name!r}")
-    print(f"{len(outcomes)} scenes, {len(failed)} failed")
-    if args.json:
-        args.json.write_text(json.dumps([asdict(o) for o in outcomes], indent=1))
-    return bool(failed)
+    return conclude(outcomes, table(outcomes), lambda o: f"--only {o.name!r}", args.json)
 
 
 if __name__ == "__main__":

@@ -10,14 +10,13 @@ ended with a declared reason; the checks A1 to A7 hold; services are the process
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +39,7 @@ from fault_rig import (
     RigError,
     Usage,
     Watcher,
+    conclude,
     end_in_order,
     export_jobs,
     until,
@@ -507,15 +507,9 @@ def main() -> int:
     chosen = [scene for scene in scenes() if args.only in scene.name]
     with tempfile.TemporaryDirectory(prefix="oneflow-rig-") as folder:
         outcomes = run_scenes(Path(folder), chosen, args.seed)
-    print(table(outcomes))
-    failed = [o for o in outcomes if o.error]
-    for o in failed:
-        again = f"--only {o.name!r} --seed {args.seed}"
-        print(f"{o.name}: {o.error}\n  again: python tests/faults/fault_network.py {again}")
-    print(f"{len(outcomes)} scenes, {len(failed)} failed")
-    if args.json:
-        args.json.write_text(json.dumps([asdict(o) for o in outcomes], indent=1))
-    return bool(failed)
+    return conclude(
+        outcomes, table(outcomes), lambda o: f"--only {o.name!r} --seed {args.seed}", args.json
+    )
 
 
 if __name__ == "__main__":

@@ -10,14 +10,13 @@ this program). Needs root.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import sys
 import tempfile
 import time
 import traceback
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 import fault_disks as disks
@@ -27,7 +26,7 @@ from fault_leftovers import damaged_journals, leftovers, second_scheduler
 from fault_limits import descriptors, frozen_daemon, frozen_scheduler, memory, processes
 from fault_log_attacks import log_attacks
 from fault_resume import Bits, bits_of
-from fault_rig import RigError, end_in_order, export_jobs
+from fault_rig import RigError, conclude, end_in_order, export_jobs
 
 from oneflow.core.errors import OneFlowError
 
@@ -114,7 +113,6 @@ def table(outcomes: Sequence[Outcome]) -> str:
 def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--only", default="", help="scenes whose name has this in it")
-    parser.add_argument("--seed", type=int, default=0, help="nothing here is drawn by chance")
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
     end_in_order()
@@ -126,14 +124,7 @@ def main() -> int:
         os.execvp("unshare", ["unshare", "-m", sys.executable, *sys.argv])
     with tempfile.TemporaryDirectory(prefix="oneflow-rig-") as folder:
         outcomes = run_scenes(Path(folder), [name for name in SCENES if args.only in name])
-    print(table(outcomes))
-    failed = [o for o in outcomes if o.error]
-    for o in failed:
-        print(f"{o.name}\n  again: python tests/faults/fault_resources.py --only {o.name!r}")
-    print(f"{len(outcomes)} scenes, {len(failed)} failed")
-    if args.json:
-        args.json.write_text(json.dumps([asdict(o) for o in outcomes], indent=1))
-    return bool(failed)
+    return conclude(outcomes, table(outcomes), lambda o: f"--only {o.name!r}", args.json)
 
 
 if __name__ == "__main__":

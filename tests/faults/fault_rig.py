@@ -11,9 +11,9 @@ import sys
 import threading
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -297,6 +297,24 @@ class Watcher:
 def end_in_order() -> None:
     """For programs: SIGTERM unwinds them, so that no cluster is left behind."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+
+
+def conclude(
+    outcomes: Sequence[Any], table: str, again: Callable[[Any], str], path: Path | None
+) -> int:
+    """How a program of faults ends: what was seen, what failed and how to see it again. Returns its
+    exit code.
+
+    outcomes: dataclasses with `error`.  again: the flags for one of them.  path: of a JSON file.
+    """
+    print(table)
+    failed = [outcome for outcome in outcomes if outcome.error]
+    for outcome in failed:
+        print(f"{outcome.error}\n  again: python {sys.argv[0]} {again(outcome)}")
+    print(f"{len(outcomes)} tried, {len(failed)} failed")
+    if path is not None:
+        path.write_text(json.dumps([asdict(outcome) for outcome in outcomes], indent=1))
+    return int(bool(failed))
 
 
 def export_jobs(folder: Path) -> None:

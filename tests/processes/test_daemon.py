@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
@@ -19,7 +19,6 @@ from daemon_harness import (
     alive,
     attempt,
     daemons,
-    fake_scheduler,
     script,
     stop,
     until,
@@ -28,18 +27,6 @@ from fake_scheduler import FakeScheduler
 
 from oneflow.launcher.daemon.cgroups import find_hierarchies, make_group
 from oneflow.protos import cluster_pb2 as pb
-
-
-@pytest.fixture
-def scheduler() -> Iterator[FakeScheduler]:
-    with fake_scheduler() as found:
-        yield found
-
-
-@pytest.fixture
-def start(scheduler: FakeScheduler, tmp_path: Path) -> Iterator[Callable[..., Running]]:
-    with daemons(scheduler, tmp_path) as found:
-        yield found
 
 
 @pytest.mark.parametrize(

@@ -6,14 +6,13 @@ import json
 import re
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
-from daemon_harness import Running, attempt, daemons, fake_scheduler, stop, until
+from daemon_harness import Running, attempt, stop, until
 from fake_scheduler import FakeScheduler
 
 import oneflow as flow
@@ -43,18 +42,6 @@ class Predict(nn.Graph):
 
     def build(self, x: Any) -> Any:
         return {"scores": self.model(x)}
-
-
-@pytest.fixture
-def scheduler() -> Iterator[FakeScheduler]:
-    with fake_scheduler() as found:
-        yield found
-
-
-@pytest.fixture
-def start(scheduler: FakeScheduler, tmp_path: Path) -> Iterator[Callable[..., Running]]:
-    with daemons(scheduler, tmp_path) as found:
-        yield found
 
 
 def publish(scheduler: FakeScheduler, path: Path) -> str:

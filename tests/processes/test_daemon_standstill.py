@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
-import pytest
-from daemon_harness import Running, alive, attempt, daemons, fake_scheduler, script, until
+from daemon_harness import Running, alive, attempt, script, until
 from fake_scheduler import FakeScheduler
 
 from oneflow.protos import cluster_pb2 as pb
@@ -20,18 +19,6 @@ def hold():
         ctypes.PyDLL(None).usleep(60_000_000)
 hold()
 """
-
-
-@pytest.fixture
-def scheduler() -> Iterator[FakeScheduler]:
-    with fake_scheduler() as found:
-        yield found
-
-
-@pytest.fixture
-def start(scheduler: FakeScheduler, tmp_path: Path) -> Iterator[Callable[..., Running]]:
-    with daemons(scheduler, tmp_path) as found:
-        yield found
 
 
 def test_a_stopped_rank_is_lost(scheduler: FakeScheduler, start: Callable[..., Running]) -> None:

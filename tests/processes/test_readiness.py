@@ -6,12 +6,11 @@ import asyncio
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import grpc
-import pytest
-from daemon_harness import Running, daemons, fake_scheduler
+from daemon_harness import Running
 from fake_scheduler import FakeScheduler
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from scheduler_harness import Client, FakeDaemon, SchedulerProcess, run
@@ -47,18 +46,6 @@ def becomes(look: Callable[[], object], wanted: object) -> None:
 
 
 # ---- daemons -------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def scheduler() -> Iterator[FakeScheduler]:
-    with fake_scheduler() as found:
-        yield found
-
-
-@pytest.fixture
-def start(scheduler: FakeScheduler, tmp_path: Path) -> Iterator[Callable[..., Running]]:
-    with daemons(scheduler, tmp_path) as found:
-        yield found
 
 
 def test_a_daemon_is_ready_while_it_may_be_given_work(

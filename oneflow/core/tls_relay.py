@@ -45,7 +45,11 @@ def finish() -> None:
 
 
 class Relay(threading.Thread):
-    """Both directions of one connection; ends when both sides have closed, or one is lost."""
+    """Both directions of one connection; ends when both sides have closed, or one is lost.
+
+    The plain end behaves as that of a TCP connection: the end of what the other side sent is no
+    end of the connection, so nobody takes a peer that has done its part for one that is lost.
+    """
 
     def __init__(self, plain: socket.socket, secured: ssl.SSLSocket) -> None:
         super().__init__(name="tls-relay", daemon=True)
@@ -53,7 +57,7 @@ class Relay(threading.Thread):
         self.is_closing = False
         self._out, self._in = memoryview(b""), memoryview(b"")
         self._out_buffer, self._in_buffer = bytearray(PIECE_NBYTES), bytearray(PIECE_NBYTES)
-        self._plain_ended = self._secured_ended = False
+        self._plain_ended = self._secured_ended = self._end_was_told = self._is_lost = False
         self._wants_to_write = False  # TLS has something of its own to say
         plain.setblocking(False)
         secured.setblocking(False)
@@ -77,11 +81,12 @@ class Relay(threading.Thread):
 
     def _is_over(self) -> bool:
         """Nobody reads what still comes once the plain end is closed."""
-        return (self._plain_ended and not self._out) or (self._secured_ended and not self._in)
+        is_cut = self._is_lost and self._secured_ended and not self._in
+        return is_cut or (self._plain_ended and not self._out)
 
     def _end(self) -> None:
         """Our last bytes are not lost to a reset: the other side closes first."""
-        if self._secured_ended:
+        if self._secured_ended or self._is_lost:
             return
         with suppress(OSError):
             self._secured.shutdown(socket.SHUT_WR)
@@ -92,7 +97,7 @@ class Relay(threading.Thread):
 
     def _move(self) -> bool:
         """Whether anything went on."""
-        moved = [self._take(), self._say(), self._hear(), self._hand_on()]
+        moved = [self._take(), self._say(), self._hear(), self._hand_on(), self._tell_end()]
         return any(moved)
 
     def _take(self) -> bool:
@@ -116,6 +121,9 @@ class Relay(threading.Thread):
             self._out = self._out[self._secured.send(self._out) :]
         except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
             return False
+        except OSError:  # the other side has closed: what it said before is still handed on
+            self._is_lost = True
+            self._out = memoryview(b"")
         return True
 
     def _hear(self) -> bool:
@@ -135,8 +143,10 @@ class Relay(threading.Thread):
             pass
         except ssl.SSLWantWriteError:
             self._wants_to_write = True
-        except (ssl.SSLEOFError, ConnectionResetError):
+        except ssl.SSLEOFError:
             self._secured_ended = True
+        except ConnectionResetError:
+            self._secured_ended = self._is_lost = True
         self._in = whole[:filled]
         return filled > 0 or self._secured_ended
 
@@ -149,6 +159,14 @@ class Relay(threading.Thread):
             return False
         except (BrokenPipeError, ConnectionResetError):
             self._in = memoryview(b"")  # nobody reads any more
+        return True
+
+    def _tell_end(self) -> bool:
+        if self._in or not self._secured_ended or self._end_was_told:
+            return False
+        self._end_was_told = True
+        with suppress(OSError):
+            self._plain.shutdown(socket.SHUT_WR)
         return True
 
     def _wait(self) -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import itertools
+import random
 import socket
 import struct
 import threading
+import time
 import tracemalloc
 import uuid
 from collections.abc import Callable
@@ -30,6 +32,7 @@ from oneflow.core.errors import DesyncError, TransportError
 from oneflow.core.job_tls import _made
 from oneflow.core.placement import Placement
 from oneflow.core.tensor_type import TensorType
+from oneflow.core.tls_relay import Relay
 
 Array = np.ndarray[Any, Any]
 Work = Callable[[TcpCollectives], Any]
@@ -291,6 +294,22 @@ def test_a_wrong_length_is_an_error_that_names_the_peer(
 
     error = run(2, rank)[0]
     assert isinstance(error, TransportError) and message in str(error), error
+
+
+def test_over_tls_a_rank_that_is_done_early_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Relays move at chance speeds, so one rank may leave before another has read its part."""
+    rng, move = random.Random(5), Relay._move
+
+    def late(relay: Relay) -> bool:
+        if rng.random() < 0.3:
+            time.sleep(rng.random() * 0.02)
+        return move(relay)
+
+    monkeypatch.setattr(Relay, "_move", late)
+    parts = np.arange(30_000, dtype=np.float32).reshape(3, -1)
+    for _ in range(20):
+        for found in run(3, lambda c: c.all_gather(parts[c.rank]), tls=_made("t" * 64)):
+            np.testing.assert_array_equal(found, parts.ravel())
 
 
 @pytest.mark.parametrize("p", [2, 3])

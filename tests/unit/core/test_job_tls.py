@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import select
 import socket
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -114,6 +116,43 @@ def test_what_was_sent_before_closing_arrives() -> None:
     finish()
     thread.join(20)
     assert reader == [said]
+    server.close()
+
+
+def events_of(end: socket.socket, wanted: int, until: int = 0) -> int:
+    """What poll tells of it, at once or when one of `until` has come."""
+    poll = select.poll()
+    poll.register(end, wanted)
+    deadline = time.monotonic() + 20
+    while True:
+        seen = dict(poll.poll(0)).get(end.fileno(), 0)
+        if not until or seen & until or time.monotonic() > deadline:
+            return seen
+        time.sleep(0.01)
+
+
+def test_a_peer_that_has_done_its_part_is_not_lost() -> None:
+    """As on a TCP connection: no POLLHUP while what it said waits to be read."""
+    client, server = joined(tls_of(TOKEN), tls_of(TOKEN))
+    said = np.random.default_rng(2).bytes(100_000)
+    client.sendall(said)
+    client.close()
+    finish()
+    peeked = events_of(server, select.POLLIN | select.POLLRDHUP, until=select.POLLRDHUP)
+    assert peeked == select.POLLIN | select.POLLRDHUP
+    assert events_of(server, 0) == 0
+    assert read_all(server) == said
+    server.close()
+
+
+def test_who_sends_to_a_peer_that_is_gone_hears_of_it() -> None:
+    client, server = joined(tls_of(TOKEN), tls_of(TOKEN))
+    client.sendall(b"last words")
+    client.close()
+    events_of(server, select.POLLRDHUP, until=select.POLLRDHUP)
+    server.sendall(b"are you there?")
+    assert events_of(server, 0, until=select.POLLHUP) & select.POLLHUP
+    assert read_all(server) == b"last words"
     server.close()
 
 

@@ -92,6 +92,7 @@ class Daemon:
         self.epoch = 0
         self.is_connected = False
         self.is_draining = False
+        self._drain_number = 0
         self.is_unhealthy = False
         self.is_leaving = False
         self.ends: dict[AttemptKey, SayExited] = {}  # not noted yet
@@ -118,6 +119,12 @@ class Daemon:
     @property
     def refuses_work(self) -> bool:
         return self.is_leaving or self.is_draining or self.is_unhealthy
+
+    @property
+    def drain_number(self) -> int:
+        """Of the drain that alone keeps it from work; 0: it has reasons of its own, or none."""
+        is_able = not self.is_leaving and not self.is_unhealthy
+        return self._drain_number if self.is_draining and is_able else 0
 
     def running(self) -> list[Running]:
         """What it says of itself when it attaches."""
@@ -351,7 +358,7 @@ class Daemon:
     # -- draining, leaving, time -------------------------------------------------------------------
 
     def _drain(self, event: DrainTold) -> list[Action]:
-        self.is_draining = event.is_on
+        self.is_draining, self._drain_number = event.is_on, event.number
         return []
 
     def _leftovers_gone(self, event: LeftoversGone) -> list[Action]:

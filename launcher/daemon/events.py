@@ -71,7 +71,10 @@ class NotedTold:
 
 @dataclass(frozen=True)
 class DrainTold:
+    """number: the scheduler's, by which it tells old drains from new ones."""
+
     is_on: bool = True
+    number: int = 0
 
 
 # ---- events: of this machine ---------------------------------------------------------------------

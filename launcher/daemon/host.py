@@ -263,6 +263,7 @@ class Host:
             draining=self.mind.refuses_work,
             folder=str(settings.jobs_dir),
             kept=kept_jobs(settings.jobs_dir),
+            drain_number=self.mind.drain_number,
         )
 
     def _hear(self, message: pb.SchedulerMessage) -> None:

@@ -74,7 +74,7 @@ def event_of(message: pb.SchedulerMessage) -> Event | None:
         case "noted":
             return NotedTold(key_of(message.noted))
         case "drain":
-            return DrainTold(message.drain)
+            return DrainTold(message.drain, message.drain_number)
     return None
 
 

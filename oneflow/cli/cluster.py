@@ -246,10 +246,10 @@ def create(address: str | None, role: str, lifetime: float, file: Path | None, n
 
 @token.command("rotate")
 @ADDRESS
-@click.option("--lifetime", type=DURATION, default=0.0, help="Else for good.")
+@click.option("--lifetime", type=DURATION, help="Else as long as the old one's; 0: for good.")
 @click.option("--file", type=click.Path(dir_okay=False, path_type=Path), help="Written to, 0600.")
 @click.argument("name")
-def rotate(address: str | None, lifetime: float, file: Path | None, name: str) -> None:
+def rotate(address: str | None, lifetime: float | None, file: Path | None, name: str) -> None:
     """Makes a new secret; the old one stays valid for an hour."""
     from oneflow.protos import cluster_pb2 as pb
 
@@ -262,6 +262,8 @@ def _made(address: str | None, method: str, request: Any, file: Path | None) -> 
 
     with connect(address) as found:
         reply = found.ask(method, request)
+    until = f"until {show_time(reply.expires_at)}" if reply.expires_at else "for good"
+    click.echo(f"oneflow: {reply.name}: {reply.role}, valid {until}", err=True)
     if file is not None:
         write_token_file(file, reply.secret)
         click.echo(file)

@@ -120,8 +120,9 @@ class ClusterService(cluster_pb2_grpc.ClusterServicer):
     async def RotateToken(self, request: pb.TokenRequest, context: Any) -> pb.TokenReply:
         token_rules.check_name(request.name)
         found = [t for t in self._tokens.records if t.name == request.name]
+        lifetime_s = request.lifetime_s if request.HasField("lifetime_s") else None
         try:
-            kept, secret = token_rules.rotate(found, request.name, time.time(), request.lifetime_s)
+            kept, secret = token_rules.rotate(found, request.name, time.time(), lifetime_s)
         except AuthError as error:
             raise NotFoundError(str(error)) from None
         dropped = [t for t in found if t.digest not in {k.digest for k in kept}]

@@ -29,6 +29,7 @@ from oneflow.scheduler.jobs.events import (
     Remove,
     Save,
     SaveEpoch,
+    SaveUndrained,
     Submitted,
     TellForget,
     TellNoted,
@@ -183,7 +184,7 @@ class Driver:
 
     async def _write(self, submitted: set[str]) -> StoreError | None:
         """Makes durable what is to be; on failure keeps it, but for the jobs just submitted."""
-        new = [a for a in self._undone if isinstance(a, (Save, Remove, SaveEpoch))]
+        new = [a for a in self._undone if isinstance(a, Change)]
         changes = _compacted([*self._undone_changes, *new])
         if not changes:
             return None
@@ -211,15 +212,13 @@ class Driver:
             self.table.withdraw(job_id)
             self._unshown.discard(job_id)
         self._undone_changes = [c for c in changes if _job_of(c) not in submitted]
-        told: list[Action] = [
-            a for a in self._undone if not isinstance(a, (Save, Remove, SaveEpoch))
-        ]
+        told: list[Action] = [a for a in self._undone if not isinstance(a, Change)]
         self._undone = [a for a in told if _job_of(a) not in submitted][-MAX_UNDONE:]
 
     def _perform_all(self) -> None:
         undone, self._undone = self._undone, []
         for action in undone:
-            if not isinstance(action, (Save, Remove, SaveEpoch)):
+            if not isinstance(action, Change):
                 self._perform(action)
 
     def _show(self) -> None:
@@ -280,6 +279,8 @@ def _compacted(changes: Sequence[Change]) -> list[Change]:
                 last[record.id] = number
             case SaveEpoch():
                 last[SaveEpoch] = number
+            case SaveUndrained(node=node):
+                last[SaveUndrained, node] = number
     keep = set(removed.values()) | {
         n for key, n in last.items() if n > removed.get(key if isinstance(key, str) else "", -1)
     }

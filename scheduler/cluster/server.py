@@ -150,7 +150,7 @@ class Scheduler:
         self._database = SqliteStore(state / DATABASE)
         loaded = self._database.load()
         self._was_here = loaded.epoch > 0  # daemons may come back to us
-        table = Table(loaded.jobs, loaded.epoch, settings.table, loaded.removed)
+        table = Table(loaded.jobs, loaded.epoch, settings.table, loaded.removed, loaded.undrained)
         attempts = AttemptsLog(state / "jobs", loaded.jobs)
         self.metrics = ClusterMetrics(state / DATABASE)
         self.metrics.recovering(loaded.jobs)

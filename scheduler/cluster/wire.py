@@ -91,6 +91,7 @@ def joined(hello: pb.Hello) -> DaemonJoined:
         draining=hello.draining,
         folder=hello.folder,
         kept=tuple(hello.kept),
+        drain_number=hello.drain_number,
     )
 
 
@@ -230,6 +231,6 @@ def message_of(action: Told) -> pb.SchedulerMessage:
         case TellForget():
             return pb.SchedulerMessage(forget=action.job_id)
         case TellDrain():
-            return pb.SchedulerMessage(drain=action.is_on)
+            return pb.SchedulerMessage(drain=action.is_on, drain_number=action.number)
         case TellPrepare():
             return prepare_message(action, "")

@@ -66,7 +66,7 @@ class Running:
 @dataclass(frozen=True)
 class DaemonJoined:
     """running: what goes on there, as far as it survived.  folder: where it keeps jobs.  kept: jobs
-    of which it has files.
+    of which it has files.  drain_number: of the drain it obeys; 0: it has reasons of its own.
     """
 
     daemon: str
@@ -82,6 +82,7 @@ class DaemonJoined:
     draining: bool = False
     folder: str = ""
     kept: tuple[str, ...] = ()
+    drain_number: int = 0
 
 
 @dataclass(frozen=True)
@@ -250,6 +251,17 @@ class SaveEpoch:
 
 
 @dataclass(frozen=True)
+class SaveUndrained:
+    """Make durable that no older drain of this node (or daemon; "" is all) counts any more.
+
+    number: an epoch that is taken for it.
+    """
+
+    node: str
+    number: int
+
+
+@dataclass(frozen=True)
 class TellWelcome:
     """From now on what comes from this incarnation, and what is told to it, is of this epoch."""
 
@@ -321,11 +333,12 @@ class TellForget:
 
 @dataclass(frozen=True)
 class TellDrain:
-    """is_on: False: it may take work again."""
+    """is_on: False: it may take work again.  number: not less than that of any undo before it."""
 
     daemon: str
     epoch: int = 0
     is_on: bool = True
+    number: int = 0
 
 
 @dataclass(frozen=True)
@@ -344,6 +357,7 @@ Action = (
     Save
     | Remove
     | SaveEpoch
+    | SaveUndrained
     | TellWelcome
     | TellFenced
     | TellPrepare

@@ -6,10 +6,13 @@ Rules that the code cannot show:
   what it runs and join anew with nothing running.
 * A broken connection alone loses nothing: the same incarnation may come back until it is lost.
 * Of two processes with one name the one that is here stays, while it is heard.
+* A drain is its daemon's to remember, with the epoch at which it was told; an undo takes an epoch
+  of its own and is durable: who comes back with an older drain is told that it is undone.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 from oneflow.scheduler.jobs.desk import Desk
@@ -17,6 +20,7 @@ from oneflow.scheduler.jobs.events import (
     Action,
     DaemonJoined,
     SaveEpoch,
+    SaveUndrained,
     TellDrain,
     TellFenced,
     TellWelcome,
@@ -25,19 +29,22 @@ from oneflow.scheduler.jobs.events import (
 from oneflow.scheduler.jobs.records import DaemonRecord, DaemonState
 
 _GONE = DaemonState.LOST
+MAX_UNDRAINED = 10_000
 
 
 class Fleet:
-    """The daemons; `desk` collects what they are to be told."""
+    """The daemons; `desk` collects what they are to be told.  undrained: when drains of a node (or
+    daemon; "" is all) were undone, by epoch, oldest first.
+    """
 
-    def __init__(self, desk: Desk, epoch: int) -> None:
+    def __init__(self, desk: Desk, epoch: int, undrained: Iterable[tuple[str, int]] = ()) -> None:
         self.desk = desk
         self.epoch = epoch
         self.daemons: dict[str, DaemonRecord] = {}
         self.away: set[str] = set()  # their connection ended
         self.drain_until: dict[str, float] = {}  # by daemon
-        self._is_drained_for_all_until: float | None = None
-        self._undrained: set[str] = set()  # though all are drained, or they have not heard of it
+        self._all_drained: tuple[float, int] | None = None  # until, number
+        self._undrained = dict(undrained)
         self._lost_at: dict[str, float] = {}
 
     # -- asking ------------------------------------------------------------------------------------
@@ -88,7 +95,6 @@ class Fleet:
         known = self.daemons.get(event.daemon)
         if known is None or known.incarnation != event.incarnation:
             self.drain_until.pop(event.daemon, None)
-            self._undrained.discard(event.daemon)
         self.daemons[event.daemon] = record
         self.away.discard(event.daemon)
         self._lost_at.pop(event.daemon, None)
@@ -100,15 +106,25 @@ class Fleet:
         return record
 
     def _go_on_draining(self, event: DaemonJoined) -> None:
-        if event.daemon in self._undrained:
-            self.desk.tell(TellDrain(event.daemon, is_on=False))
-            return
-        until = self.drain_until.get(event.daemon, self._is_drained_for_all_until)
-        if until is None and event.draining:
+        undone = self._undone_at(event)
+        until = self.drain_until.get(event.daemon)
+        if until is None and self._all_drained and self._all_drained[1] >= undone:
+            until = self._all_drained[0]
+        is_undone = 0 < event.drain_number < undone
+        if until is None and event.draining and not is_undone:
             until = self.desk.now + self.desk.settings.grace_s
         if until is not None:
             self.drain_until[event.daemon] = until
-            self.desk.tell(TellDrain(event.daemon))
+            self._tell_drain(event.daemon)
+        elif event.draining:
+            self._tell_drain(event.daemon, is_on=False)
+
+    def _undone_at(self, event: DaemonJoined) -> int:
+        names = ("", event.node, event.daemon)
+        return max(self._undrained.get(name, 0) for name in names)
+
+    def _tell_drain(self, daemon: str, is_on: bool = True) -> None:
+        self.desk.tell(TellDrain(daemon, is_on=is_on, number=self.epoch))
 
     def connection_ended(self, daemon: str) -> None:
         self.away.add(daemon)
@@ -119,7 +135,6 @@ class Fleet:
         self.daemons.pop(daemon, None)
         self.away.discard(daemon)
         self.drain_until.pop(daemon, None)
-        self._undrained.discard(daemon)
         self._lost_at.pop(daemon, None)
         self.desk.is_queue_stale = True
 
@@ -176,7 +191,7 @@ class Fleet:
         """Those of the node, or all, take no new work. Returns how many they are."""
         until = self.desk.now + max(grace_s, 0.0)
         if not node:
-            self._is_drained_for_all_until = until
+            self._all_drained = until, self.epoch
         found = self._on(node)
         for daemon in found:
             self.start_draining(daemon, until)
@@ -186,24 +201,35 @@ class Fleet:
         """Those of the node, or all, take work again; who leaves, or cannot work, will say so when
         it is given some. Returns how many they are.
         """
-        if not node:
-            self._is_drained_for_all_until = None
         found = self._on(node)
+        if found or not node:
+            self._note_undrained(node)
         for daemon in found:
-            self._undrained.add(daemon)
             if self.drain_until.pop(daemon, None) is not None and not self.is_lost(daemon):
-                self.desk.tell(TellDrain(daemon, is_on=False))
+                self._tell_drain(daemon, is_on=False)
                 self.look_at(daemon)
         return len(found)
+
+    def _note_undrained(self, node: str) -> None:
+        """Of all it makes what was noted before needless."""
+        self.epoch += 1
+        if not node:
+            self._all_drained = None
+            self._undrained.clear()
+        self._undrained.pop(node, None)
+        self._undrained[node] = self.epoch
+        if len(self._undrained) > MAX_UNDRAINED:
+            del self._undrained[next(iter(self._undrained))]
+        self.desk.tell(SaveEpoch(self.epoch))
+        self.desk.tell(SaveUndrained(node, self.epoch))
 
     def _on(self, node: str) -> list[str]:
         return [d.id for d in self.daemons.values() if node in ("", d.node, d.id)]
 
     def start_draining(self, daemon: str, until: float) -> None:
-        self._undrained.discard(daemon)
         self.drain_until[daemon] = until
         if not self.is_lost(daemon):
-            self.desk.tell(TellDrain(daemon))
+            self._tell_drain(daemon)
             self.look_at(daemon)
 
     def overdue(self) -> list[str]:

@@ -21,7 +21,8 @@ import msgspec
 
 from oneflow.core.errors import ConfigError, StoreError
 from oneflow.core.failpoints import failpoint
-from oneflow.scheduler.jobs.events import CurvePoint, Remove, Save, SaveEpoch
+from oneflow.scheduler.jobs.events import CurvePoint, Remove, Save, SaveEpoch, SaveUndrained
+from oneflow.scheduler.jobs.fleet import MAX_UNDRAINED
 from oneflow.scheduler.jobs.records import JobRecord, TokenRecord
 from oneflow.scheduler.jobs.retention import MAX_REMOVED
 
@@ -52,10 +53,13 @@ SCHEMA = (
     """
     CREATE TABLE removed (seq INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE)
     """,
+    """
+    CREATE TABLE undrained (node TEXT PRIMARY KEY, number INTEGER NOT NULL)
+    """,
 )
 """SCHEMA[v] leads from version v to v + 1. What has been released is never edited: add another."""
 
-Change = Save | Remove | SaveEpoch
+Change = Save | Remove | SaveEpoch | SaveUndrained
 
 
 @dataclass(frozen=True)
@@ -81,12 +85,13 @@ class Checkpoint:
 @dataclass(frozen=True)
 class Loaded:
     """jobs: in the order they came.  epoch: the last one taken.  removed: ids of jobs that were
-    forgotten, the last MAX_REMOVED of them.
+    forgotten, the last MAX_REMOVED of them.  undrained: see fleet.py.
     """
 
     jobs: tuple[JobRecord, ...]
     epoch: int
     removed: tuple[str, ...] = ()
+    undrained: tuple[tuple[str, int], ...] = ()
 
 
 class Store(Protocol):
@@ -242,7 +247,9 @@ class SqliteStore:
                 raise self._damaged("the table of epochs is empty")
             removed = run("SELECT id FROM removed ORDER BY seq").fetchall()
             jobs = tuple(self._decode(*row) for row in rows)
-            return Loaded(jobs, int(epoch[0]), tuple(row[0] for row in removed))
+            undrained = run("SELECT node, number FROM undrained ORDER BY number").fetchall()
+            last, ids = int(epoch[0]), tuple(row[0] for row in removed)
+            return Loaded(jobs, last, ids, tuple((node, int(number)) for node, number in undrained))
 
     def _decode(self, job_id: str, body: bytes) -> JobRecord:
         try:
@@ -270,6 +277,8 @@ class SqliteStore:
                         run(oldest, (MAX_REMOVED,))
                     case SaveEpoch(epoch=epoch):
                         run("UPDATE epochs SET last = max(last, ?)", (epoch,))
+                    case SaveUndrained(node=node, number=number):
+                        _save_undrained(run, node, number)
             failpoint("journal.write")
         if any(isinstance(change, Remove) for change in changes):
             with self._translating("write"):
@@ -446,3 +455,12 @@ def _save(run: Any, record: JobRecord) -> None:
         oldest = """DELETE FROM checkpoints WHERE job = ?1 AND path IN (SELECT path FROM checkpoints
                     WHERE job = ?1 ORDER BY step DESC LIMIT -1 OFFSET ?2)"""
         run(oldest, (record.id, MAX_CHECKPOINTS_PER_JOB))
+
+
+def _save_undrained(run: Any, node: str, number: int) -> None:
+    if not node:
+        run("DELETE FROM undrained")
+    run("INSERT OR REPLACE INTO undrained VALUES (?, ?)", (node, number))
+    oldest = """DELETE FROM undrained WHERE node IN (SELECT node FROM undrained
+                ORDER BY number DESC LIMIT -1 OFFSET ?)"""
+    run(oldest, (MAX_UNDRAINED,))

@@ -65,7 +65,7 @@ _OfDaemon = DaemonBeat | DaemonGone | RankPrepared | RankFailing | RankExited | 
 
 class Table:
     """records: all jobs of the store, in the order they came.  epoch: the last one taken.
-    removed: ids of the last jobs that were forgotten.
+    removed: ids of the last jobs that were forgotten.  undrained: see Fleet.
     """
 
     def __init__(
@@ -74,12 +74,13 @@ class Table:
         epoch: int,
         settings: Settings | None = None,
         removed: Iterable[str] = (),
+        undrained: Iterable[tuple[str, int]] = (),
     ) -> None:
         self.settings = settings or Settings()
         self.settings.check()
         self._desk = Desk(self.settings, {record.id: record for record in records})
         self._desk.removed = dict.fromkeys(removed)
-        self._fleet = Fleet(self._desk, epoch)
+        self._fleet = Fleet(self._desk, epoch, undrained)
         self._attempts = Attempts(self._desk, self._fleet)
         self._reports = Reports(self._desk, self._fleet, self._attempts)
         self._last_now: float | None = None

@@ -62,17 +62,22 @@ def check_name(name: str) -> None:
 
 
 def rotate(
-    tokens: Iterable[TokenRecord], name: str, now: float, lifetime_s: float = 0.0
+    tokens: Iterable[TokenRecord], name: str, now: float, lifetime_s: float | None = None
 ) -> tuple[list[TokenRecord], str]:
     """A second secret for `name`; the old one stays valid for ROTATION_S: nobody is cut off.
 
-    Returns what is now to be kept under that name, newest first, and the new secret. Raises
-    AuthError if there is no valid token of that name.
+    lifetime_s: of the new one, from now on; None: as long as the last one had. Returns what is now
+    to be kept under that name, newest first, and the new secret. Raises AuthError if there is no
+    valid token of that name.
     """
-    valid = [token for token in tokens if token.name == name and is_valid(token, now)]
+    named = [token for token in tokens if token.name == name]
+    valid = [token for token in named if is_valid(token, now)]
     if not valid:
         raise AuthError(f"there is no valid token {name!r}; create one")
     newest = max(valid, key=lambda token: token.created_at)
+    if lifetime_s is None:  # an older one's end is not its own any more
+        last = max(named, key=lambda token: token.created_at)
+        lifetime_s = last.expires_at - last.created_at if last.expires_at else 0.0
     record, secret = create(name, newest.role, now, lifetime_s)
     until = now + ROTATION_S
     ends = min(newest.expires_at, until) if newest.expires_at else until

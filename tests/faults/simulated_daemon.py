@@ -196,6 +196,7 @@ class Daemon:
         self.over: set[Key] = set()
         self.refused: set[Key] = set()  # could not be prepared
         self.is_draining = False
+        self.drain_number = 0
         self.heard_at = self.world.now
         self.inbox: list[tuple[Connection, Any]] = []
         mine = self.incarnation
@@ -252,7 +253,7 @@ class Daemon:
             running = (Running(*self.worker.key, self.worker.phase, step),)
         return DaemonJoined(
             self.name, self.node, "cpu", self.index, self.node, self.incarnation,
-            "1", 1, self.epoch, running, self.is_draining,
+            "1", 1, self.epoch, running, self.is_draining, drain_number=self.drain_number,
         )  # fmt: skip
 
     def connection_broke(self, connection: Connection) -> None:
@@ -305,7 +306,7 @@ class Daemon:
             case TellForget():
                 self.over = {key for key in self.over if key[0] != message.job_id}
             case TellDrain():
-                self.is_draining = message.is_on
+                self.is_draining, self.drain_number = message.is_on, message.number
 
     def _fenced(self) -> None:
         self.world.say(f"{self.name} is fenced")

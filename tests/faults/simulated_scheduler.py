@@ -22,6 +22,7 @@ from oneflow.scheduler.jobs.events import (
     RestartAsked,
     Save,
     SaveEpoch,
+    SaveUndrained,
     Submitted,
     TellFenced,
     TellPrepare,
@@ -50,10 +51,12 @@ class MemoryStore:
     def __init__(self) -> None:
         self.bodies: dict[str, bytes] = {}
         self.epoch = 0
+        self.undrained: dict[str, int] = {}
         self.is_full = False
 
     def load(self) -> Loaded:
-        return Loaded(tuple(decode_record(body) for body in self.bodies.values()), self.epoch)
+        jobs = tuple(decode_record(body) for body in self.bodies.values())
+        return Loaded(jobs, self.epoch, undrained=tuple(self.undrained.items()))
 
     def write(self, changes: Sequence[Change]) -> None:
         if self.is_full:
@@ -66,6 +69,11 @@ class MemoryStore:
                     self.bodies.pop(job_id, None)
                 case SaveEpoch(epoch=epoch):
                     self.epoch = max(self.epoch, epoch)
+                case SaveUndrained(node=node, number=number):
+                    self.undrained = {
+                        n: at for n, at in self.undrained.items() if node and n != node
+                    }
+                    self.undrained[node] = number
 
     def record(self, job_id: str) -> JobRecord | None:
         body = self.bodies.get(job_id)
@@ -118,7 +126,7 @@ class SimulatedScheduler:
         self.life += 1
         self.is_up, self.is_frozen, self.fine_since = True, False, self.world.now
         loaded = self.store.load()
-        self.table = Table(loaded.jobs, loaded.epoch, self.settings)
+        self.table = Table(loaded.jobs, loaded.epoch, self.settings, undrained=loaded.undrained)
         self.history = History(epoch=loaded.epoch)
         self.connections: dict[str, Connection] = {}
         self.newcomers: dict[tuple[str, int], Connection] = {}
@@ -239,7 +247,7 @@ class SimulatedScheduler:
 
     def _perform(self, action: Action) -> None:
         match action:
-            case Save() | Remove() | SaveEpoch():
+            case Save() | Remove() | SaveEpoch() | SaveUndrained():
                 self._write(action)
             case Rejected():
                 pass

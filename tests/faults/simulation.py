@@ -29,6 +29,7 @@ from oneflow.scheduler.jobs.events import (
     RestartAsked,
     Submitted,
     TellPrepare,
+    UndrainAsked,
 )
 from oneflow.scheduler.jobs.records import DaemonState, JobSpec, JobState
 from oneflow.scheduler.jobs.settings import Settings
@@ -73,6 +74,7 @@ class Simulation:
         self.first_step_at: dict[tuple[str, int], float] = {}
         self.acknowledged: set[str] = set()
         self.removed: set[str] = set()
+        self.undrained: set[str] = set()
         self.num_devices = 0
         self.is_faulty = True
         self.daemons = self._make_daemons()
@@ -255,9 +257,31 @@ class Simulation:
             case 9:
                 node = daemon.node if rng.random() < 0.3 else daemon.name
                 self.scheduler.step(DrainAsked(node, rng.choice((0.0, 5.0))))
-                self.world.after(30.0, lambda: self._kill(daemon, 1.0))
+                self.undrained.difference_update(self._on(node))
+                if rng.random() < 0.5:
+                    self.world.after(rng.choice((1.0, 10.0)), lambda: self._undrain(node))
+                self.world.after(30.0, lambda: self._kill_drained(daemon))
             case _:
                 self._freeze_rank(daemon, duration_s)
+
+    def _on(self, node: str) -> set[str]:
+        return {daemon.name for daemon in self.daemons if node in (daemon.node, daemon.name)}
+
+    def _undrain(self, node: str) -> None:
+        """Done, it is done for good, whoever is away or crashes after it."""
+        if self.scheduler.step(UndrainAsked(node)):
+            self.undrained |= self._on(node)
+
+    def _kill_drained(self, daemon: Daemon) -> None:
+        if daemon.name not in self.undrained:
+            self._kill(daemon, 1.0)
+
+    def _check_undrained(self) -> None:
+        if not self.quality.is_stream:  # the word itself may get lost then
+            return
+        for name, known in self.scheduler.table.daemons.items():
+            if name in self.undrained and known.state is DaemonState.DRAINING:
+                raise Violation(f"{name} drains though that was undone")
 
     def _kill(self, daemon: Daemon, duration_s: float) -> None:
         if daemon.is_alive:
@@ -315,6 +339,7 @@ class Simulation:
 
     def run(self) -> None:
         self.world.run_until(FAULTS_END_S + 70.0)
+        self._check_undrained()
         self._restart_drained()
         self.world.run_until(self.world.now + 40.0)
         for job_id in list(self.scheduler.table.jobs):

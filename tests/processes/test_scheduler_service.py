@@ -450,6 +450,33 @@ def test_a_cluster_is_drained_and_shut_down(scheduler: SchedulerProcess) -> None
     assert scheduler.wait() == 0
 
 
+def test_an_undone_drain_stays_undone_though_the_scheduler_dies(
+    scheduler: SchedulerProcess,
+) -> None:
+    async def before() -> tuple[FakeDaemon, int]:
+        daemon = await FakeDaemon(scheduler).attach()
+        async with Client(scheduler) as client:
+            await client.call("Cluster.Drain", pb.DrainRequest(node="n1", grace_s=60))
+            told = await daemon.wait(lambda m: m.drain)
+            await daemon.detach()
+            await client.call("Cluster.Undrain", pb.DrainRequest(node="n1"))
+        return daemon, told.drain_number
+
+    async def after(daemon: FakeDaemon, number: int) -> None:
+        seen = len(daemon.heard)
+        await daemon.attach(draining=True, drain_number=number)
+        assert await daemon.told("drain", seen) is False
+        async with Client(scheduler) as client:
+            status = await client.call("Cluster.Status", pb.Empty())
+            assert [d.state for d in status.daemons] == ["up"]
+        await daemon.detach()
+
+    daemon, number = run(before())
+    scheduler.kill()
+    scheduler.start()
+    run(after(daemon, number))
+
+
 def test_systemd_is_told(tmp_path: Path) -> None:
     path = tmp_path / "notify"
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as line:
@@ -509,6 +536,13 @@ def test_a_rotated_token_is_valid_beside_the_old_one(scheduler: SchedulerProcess
             async with Client(scheduler, rotated.secret) as again:
                 await again.call("Cluster.Status")
             await admin.call("Cluster.Status")
+            await admin.call(
+                "Cluster.CreateToken", pb.TokenRequest(name="eve", role="view", lifetime_s=7200)
+            )
+            for told, length in (({}, 7200), ({"lifetime_s": 60}, 60), ({"lifetime_s": 0}, None)):
+                eve = await admin.call("Cluster.RotateToken", pb.TokenRequest(name="eve", **told))
+                ends = pytest.approx(eve.created_at + length) if length else 0
+                assert (eve.role, eve.expires_at) == ("view", ends)
 
     run(scene())
 

@@ -28,6 +28,7 @@ from oneflow.cli.output import fields, table
 from oneflow.cli.records import job_details, job_table, record_as_dict
 from oneflow.cli.submit import _folder_of, merged
 from oneflow.cli.types import RANKS
+from oneflow.cluster.durations import show_time
 from oneflow.cluster.job import LogLine, RankWaits
 from oneflow.cluster.settings import KEYS
 from oneflow.core.errors import ConfigError, JobSpecError
@@ -393,3 +394,27 @@ def test_who_asks_for_several_hosts_hears_of_checkpoints() -> None:
     assert _note_of_hosts(status("a", "a"), False) == ""
     assert "with --data-root here, with --checkpoint-dir" in _note_of_hosts(status("a", "b"), False)
     assert _note_of_hosts(status("a", "b"), True) == ""
+
+
+def test_a_token_is_rotated_for_as_long_as_before_and_it_is_said_until_when(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[pb.TokenRequest] = []
+
+    class FakeCluster:
+        def ask(self, method: str, request: pb.TokenRequest) -> pb.TokenReply:
+            asked.append(request)
+            ends = 1_790_000_000.0 if len(asked) == 1 else 0.0
+            return pb.TokenReply(name=request.name, role="view", secret="oft_x", expires_at=ends)
+
+    @contextmanager
+    def connected(address: str | None) -> Iterator[FakeCluster]:
+        yield FakeCluster()
+
+    monkeypatch.setattr("oneflow.cluster.client.connect", connected)
+    code, out, said = run("cluster", "token", "rotate", "eve")
+    assert (code, out) == (0, "oft_x\n")
+    assert said == f"oneflow: eve: view, valid until {show_time(1_790_000_000.0)}\n"
+    assert not asked[0].HasField("lifetime_s")
+    assert "valid for good" in run("cluster", "token", "rotate", "--lifetime", "0", "eve")[2]
+    assert asked[1].HasField("lifetime_s")

@@ -169,7 +169,7 @@ def test_messages_become_events() -> None:
         (pb.SchedulerMessage(welcome=pb.Welcome(epoch=7)), Welcomed(7)),
         (pb.SchedulerMessage(fenced="why"), Fenced("why")),
         (pb.SchedulerMessage(noted=id), NotedTold(key)),
-        (pb.SchedulerMessage(drain=False), DrainTold(False)),
+        (pb.SchedulerMessage(drain=False, drain_number=7), DrainTold(False, 7)),
         (
             pb.SchedulerMessage(stop=pb.Stop(id=id, grace_s=-1, why="x")),
             StopTold(key, 0.0, "x"),

@@ -226,13 +226,21 @@ def test_a_device_with_an_unkillable_process_takes_no_work_until_it_is_gone() ->
 
 def test_a_draining_daemon_takes_no_work_and_finishes_what_it_has() -> None:
     daemon = running()
-    assert live(daemon, DrainTold()) == []
+    assert live(daemon, DrainTold(True, 7)) == []
+    assert daemon.drain_number == 7
     live(daemon, exited(), TreeEnded(KEY))
     (said,) = live(daemon, PrepareTold(OTHER, "w"))
     assert isinstance(said, SayPrepared)
     assert said.reason == "PREEMPTED"
-    live(daemon, DrainTold(False))
+    live(daemon, DrainTold(False, 8))
+    assert daemon.drain_number == 0
     assert live(daemon, PrepareTold(OTHER, "w")) == [Gather(OTHER, "w")]
+
+
+def test_a_daemon_with_reasons_of_its_own_does_not_say_that_a_drain_keeps_it_from_work() -> None:
+    daemon = running()
+    live(daemon, DrainTold(True, 7), ShutdownAsked())
+    assert (daemon.refuses_work, daemon.drain_number) == (True, 0)
 
 
 def test_a_signal_ends_it_in_order_and_a_second_one_at_once() -> None:

@@ -42,6 +42,7 @@ class Rig:
             options.get("epoch", 0),
             self.settings,
             options.get("removed", ()),
+            options.get("undrained", ()),
         )
         self.history = History()
         self.now = options.get("now", 1000.0)
@@ -86,6 +87,7 @@ class Rig:
         running: Iterable[Running] = (),
         draining: bool = False,
         kept: Iterable[str] = (),
+        drain_number: int = 0,
     ) -> list[Action]:
         node, _, device = name.partition("/")
         index = int(device.partition(":")[2])
@@ -106,6 +108,7 @@ class Rig:
                 draining,
                 f"/{node}/jobs",
                 tuple(kept),
+                drain_number,
             )
         )
 

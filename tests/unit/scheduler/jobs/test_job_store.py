@@ -12,7 +12,7 @@ import pytest
 
 from oneflow.core.errors import ConfigError, OneFlowError, StoreError
 from oneflow.scheduler.jobs import store as store_module
-from oneflow.scheduler.jobs.events import CurvePoint, Remove, Save, SaveEpoch
+from oneflow.scheduler.jobs.events import CurvePoint, Remove, Save, SaveEpoch, SaveUndrained
 from oneflow.scheduler.jobs.records import Assignment, JobKind, JobRecord, JobSpec, JobState
 from oneflow.scheduler.jobs.store import SqliteStore, decode_record, encode_record
 from oneflow.scheduler.jobs.tokens import create
@@ -66,6 +66,16 @@ def test_metrics_that_are_not_numbers_come_back(path: Path) -> None:
     store = SqliteStore(path)
     store.save(record(metrics={"loss": float("nan"), "norm": float("inf")}))
     assert repr(store.load().jobs[0].metrics) == "{'loss': nan, 'norm': inf}"
+
+
+def test_undone_drains_survive_and_one_of_all_replaces_them(path: Path) -> None:
+    store = SqliteStore(path)
+    store.write([SaveUndrained("n1", 7), SaveUndrained("n0", 8), SaveUndrained("n1", 9)])
+    store = reopened(store)
+    assert store.load().undrained == (("n0", 8), ("n1", 9))
+    store.write([SaveUndrained("", 10)])
+    assert store.load().undrained == (("", 10),)
+    store.close()
 
 
 def test_changes_are_made_all_or_none(path: Path) -> None:

@@ -14,6 +14,7 @@ from oneflow.scheduler.jobs.events import (
     Rejected,
     Running,
     SaveEpoch,
+    SaveUndrained,
     TellDrain,
     TellFenced,
     TellNoted,
@@ -274,13 +275,51 @@ def test_a_drain_is_undone() -> None:
 def test_who_was_away_when_its_drain_was_undone_hears_of_it() -> None:
     rig = Rig(1)
     rig.do(DrainAsked("", 5.0))
+    number = rig.told(TellDrain)[0].number
     rig.do(DaemonGone("n0/cpu:0", 1, "lost"))
     rig.do(UndrainAsked("n0"))
-    rig.join("n0/cpu:0", 100, draining=True)
+    rig.join("n0/cpu:0", 100, draining=True, drain_number=number)
     assert [told.is_on for told in rig.told(TellDrain)] == [False]
     assert rig.table.daemons["n0/cpu:0"].state is DaemonState.UP
     rig.do(DrainAsked("n0", 5.0))
     assert rig.table.daemons["n0/cpu:0"].state is DaemonState.DRAINING
+
+
+def test_an_undone_drain_does_not_come_back_with_a_new_scheduler() -> None:
+    rig = Rig(2, nodes=2)
+    rig.do(DrainAsked("", 5.0))
+    number = rig.told(TellDrain)[0].number
+    rig.do(DaemonGone("n0/cpu:0", 1, "lost"))
+    rig.do(UndrainAsked("n0"))
+    undone = [action for action in rig.actions if isinstance(action, SaveUndrained)]
+    assert undone == [SaveUndrained("n0", rig.table.epoch)]
+    kept = [(undone[0].node, undone[0].number)]
+    again = Rig(0, epoch=rig.table.epoch, undrained=kept)
+    again.join("n0/cpu:0", 100, draining=True, drain_number=number)
+    assert [told.is_on for told in again.told(TellDrain)] == [False]
+    again.join("n1/cpu:0", 101, draining=True, drain_number=number)
+    states = {d.node: d.state for d in again.table.daemons.values()}
+    assert states == {"n0": DaemonState.UP, "n1": DaemonState.DRAINING}
+
+
+def test_a_drain_after_an_undo_counts_and_so_do_reasons_of_the_daemons_own() -> None:
+    rig = Rig(1)
+    rig.do(UndrainAsked("n0"))
+    kept = [("n0", rig.table.epoch)]
+    rig.do(DrainAsked("n0", 5.0))
+    number = rig.told(TellDrain)[0].number
+    for drain_number in (number, 0):
+        again = Rig(0, epoch=rig.table.epoch, undrained=kept)
+        again.join("n0/cpu:0", 100, draining=True, drain_number=drain_number)
+        assert again.table.daemons["n0/cpu:0"].state is DaemonState.DRAINING
+
+
+def test_undoing_the_drain_of_all_makes_older_notes_needless() -> None:
+    rig = Rig(1, undrained=[("n0", 3), ("n5", 4)], epoch=4)
+    rig.do(UndrainAsked(""))
+    again = Rig(0, epoch=rig.table.epoch, undrained=[("", rig.table.epoch)])
+    again.join("n7/cpu:0", 100, draining=True, drain_number=5)
+    assert again.table.daemons["n7/cpu:0"].state is DaemonState.UP
 
 
 def test_daemon_says_that_it_drains() -> None:

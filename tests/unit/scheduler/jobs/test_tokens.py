@@ -71,6 +71,20 @@ def test_rotation_keeps_two_secrets_valid_for_a_while() -> None:
         rotate(revoke(tokens, "a"), "a", NOW + 20)
 
 
+def test_a_rotated_token_lives_as_long_as_the_old_one_did_unless_told_otherwise() -> None:
+    tokens, _ = create("a", "view", NOW, lifetime_s=7200.0)
+    first, _ = rotate([tokens], "a", NOW + 100)
+    assert (first[0].role, first[0].expires_at) == ("view", NOW + 100 + 7200)
+    second, _ = rotate(first, "a", NOW + 200)
+    assert second[0].expires_at == NOW + 200 + 7200
+    assert rotate(second, "a", NOW + 300, 60.0)[0][0].expires_at == NOW + 360
+    assert rotate(second, "a", NOW + 300, 0.0)[0][0].expires_at == 0
+    for_good, _ = create("b", "view", NOW)
+    assert rotate([for_good], "b", NOW + 5)[0][0].expires_at == 0
+    short, _ = rotate([for_good], "b", NOW, 60.0)  # the last one is over, the one before is not
+    assert rotate(short, "b", NOW + 100)[0][0].expires_at == NOW + 160
+
+
 def test_rotation_does_not_prolong_what_ends_sooner() -> None:
     token, _ = create("a", "submit", NOW, lifetime_s=60.0)
     tokens, _ = rotate([token], "a", NOW)

@@ -19,6 +19,7 @@ from time import perf_counter
 
 import numpy as np
 
+from oneflow.actors.acts import Acts
 from oneflow.actors.bind import BoundActor, BoundPlan
 from oneflow.actors.bus import Bus, describe_code
 from oneflow.actors.messages import KERNEL_DONE, Effect, Launch, Post, Send
@@ -76,6 +77,7 @@ class Executor:
         weakref.finalize(self, self._tally.count).atexit = False
         self._idle_s = 0.0
         self._has_warned = False
+        self.acts = Acts()
 
     # ---- steps -----------------------------------------------------------------------------------
 
@@ -115,7 +117,11 @@ class Executor:
         One flat loop: at half a million acts a second a call more or less shows.
         """
         local, ready, bus, handlers = self._local, self._ready, self._bus, self._handlers
-        acts = 0
+        actors, launches = self._actors, self._launches
+        ring = self.acts
+        ran, begins, ends, mask = ring.actors, ring.begins, ring.ends, ring.mask
+        acts = first = ring.count
+        last = first + max_acts
         moved = bool(local)
         while True:
             while local:
@@ -124,19 +130,29 @@ class Executor:
                 for effect in handlers[target](send.message):
                     if type(effect) is Send:
                         local.append(effect)
+                    elif type(effect) is Launch:  # as in _perform, without a call
+                        launches[target] = effect
+                        heappush(ready, -target)
                     else:
                         self._perform(target, effect)
-            if not ready or acts == max_acts:
+            if not ready or acts == last:
                 break
             key = -heappop(ready)
-            bound, launch = self._actors[key], self._launches[key]
+            bound, launch = actors[key], launches[key]
             start = perf_counter()
             bound.kernel(launch.in_slots, launch.out_slots)
-            seconds = perf_counter() - start
+            end = perf_counter()
+            seconds = end - start
+            at = acts & mask
+            ran[at], begins[at] = key, start
+            ends[at] = end
             acts += 1
             for effect in handlers[key](KERNEL_DONE):
                 if type(effect) is Send:
                     local.append(effect)
+                elif type(effect) is Launch:
+                    launches[key] = effect
+                    heappush(ready, -key)
                 else:
                     self._perform(key, effect)
             durations = bound.durations
@@ -146,8 +162,9 @@ class Executor:
                 METRICS.collective(bound.collective, bound.boxing.remote_nbytes, seconds)
             if bus is not None:
                 self._poll()
-        self._remaining -= acts
-        return self._poll() or moved or acts > 0
+        ring.count = acts
+        self._remaining -= acts - first
+        return self._poll() or moved or acts > first
 
     @property
     def is_done(self) -> bool:

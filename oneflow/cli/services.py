@@ -84,6 +84,8 @@ def _scheduler_settings(found: Any) -> Any:
         hosts=found["scheduler.hosts"],
         table=table,
         limits=limits,
+        audit_nbytes=found["scheduler.audit_nbytes"],
+        audit_files=found["scheduler.audit_files"],
     )
 
 

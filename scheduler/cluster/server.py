@@ -154,7 +154,9 @@ class Scheduler:
         attempts = AttemptsLog(state / "jobs", loaded.jobs)
         self.metrics = ClusterMetrics(state / DATABASE)
         self.metrics.recovering(loaded.jobs)
-        self._audit = Audit(state / AUDIT_FILE)
+        self._audit = Audit(
+            state / AUDIT_FILE, max_nbytes=settings.audit_nbytes, max_files=settings.audit_files
+        )
         self._performer = Performer(self._lines, self.metrics, settings)
         self.driver = Driver(table, self._database, attempts, self._performer.perform)
         self.driver.write_seconds = self.metrics.journal.observe

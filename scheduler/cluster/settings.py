@@ -10,6 +10,7 @@ from pathlib import Path
 from oneflow.core.config import current_config, split_address
 from oneflow.core.control_channel import is_loopback, resolve
 from oneflow.core.errors import ConfigError
+from oneflow.scheduler.cluster import audit
 from oneflow.scheduler.jobs.settings import Settings as TableSettings
 
 
@@ -50,6 +51,7 @@ class SchedulerSettings:
     for /metrics; "": none.  token_file: a second place where the first admin token is written;
     None: none.  hosts: names besides its addresses under which browsers and scrapers may ask.
     stop_s: calls under way get so long when it is told to end.  tick_s: how often time passes.
+    audit_nbytes: of one file of the audit log.  audit_files: so many older ones are kept.
     """
 
     state_dir: Path
@@ -64,6 +66,8 @@ class SchedulerSettings:
     heartbeat_s: float = 1.0
     tick_s: float = 0.5
     stop_s: float = 5.0
+    audit_nbytes: int = audit.MAX_NBYTES
+    audit_files: int = audit.MAX_FILES
     table: TableSettings = field(default_factory=TableSettings)
     limits: Limits = Limits()
     env: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))

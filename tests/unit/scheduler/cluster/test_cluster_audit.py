@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import stat
 from pathlib import Path
 from types import SimpleNamespace
+
+import pytest
 
 from oneflow.scheduler.cluster.audit import MAX_FAILURES_PER_S, Audit
 
@@ -41,3 +45,109 @@ def test_a_flood_of_failures_is_summed_up(tmp_path: Path) -> None:
     assert len(found) == MAX_FAILURES_PER_S + 1
     assert found[-1]["left_out"] == 100 - MAX_FAILURES_PER_S
     audit.close()
+
+
+def files(folder: Path) -> list[Path]:
+    """Oldest first."""
+    older = [p for p in folder.iterdir() if p.name.startswith("audit.log.")]
+    older.sort(key=lambda p: int(p.name.rpartition(".")[2]))
+    return [*older, folder / "audit.log"]
+
+
+def test_a_full_file_is_put_away_and_no_line_is_lost_or_cut(tmp_path: Path) -> None:
+    path = tmp_path / "audit.log"
+    for start in (0, 20, 40):  # the scheduler is started anew, whatever the file holds
+        audit = Audit(path, lambda: 1.0, max_nbytes=500, max_files=100)
+        for number in range(start, start + 20):
+            audit.note("submit", "ann", "peer", number=number)
+            if number % 7 == 0:
+                audit.sync()
+        audit.close()
+    found = files(tmp_path)
+    assert len(found) > 5
+    assert [entry["number"] for file in found for entry in lines(file)] == list(range(60))
+    assert all(file.stat().st_size <= 500 for file in found)
+    assert {stat.S_IMODE(file.stat().st_mode) for file in found} == {0o600}
+    with pytest.raises(OSError):
+        audit.sync()
+
+
+def test_only_the_newest_of_the_full_files_are_kept(tmp_path: Path) -> None:
+    audit = Audit(tmp_path / "audit.log", max_nbytes=100, max_files=3)
+    (tmp_path / "audit.log.old").write_text("not ours")
+    for number in range(12):
+        audit.note("submit", "ann", "peer", number=number)
+    audit.close()
+    (tmp_path / "audit.log.old").unlink()
+    found = files(tmp_path)
+    assert [file.name for file in found] == [*(f"audit.log.{n}" for n in (9, 10, 11)), "audit.log"]
+    assert [entry["number"] for file in found for entry in lines(file)] == [8, 9, 10, 11]
+
+
+def test_a_line_that_a_crash_has_cut_off_does_not_spoil_the_next(tmp_path: Path) -> None:
+    path = tmp_path / "audit.log"
+    path.write_bytes(b'{"event":"sub')
+    audit = Audit(path)
+    audit.note("submit", "ann", "peer")
+    audit.close()
+    torn, whole = path.read_text().splitlines()
+    assert (torn, json.loads(whole)["event"]) == ('{"event":"sub', "submit")
+
+
+def test_lines_wait_for_room_on_a_full_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    path, room, write = tmp_path / "audit.log", SimpleNamespace(left=150), os.write
+
+    def short(fd: int, data: bytes) -> int:
+        if not room.left:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        room.left -= (taken := write(fd, data[: room.left]))
+        return taken
+
+    audit = Audit(path)
+    monkeypatch.setattr("oneflow.scheduler.cluster.audit.os.write", short)
+    with caplog.at_level("WARNING", "oneflow"):
+        for number in range(5):
+            audit.note("submit", "ann", "peer", number=number)
+        assert [entry["number"] for entry in lines(path)] == [0]  # no half of a line
+        assert audit.is_new  # so that it is tried again with each tick
+        monkeypatch.setattr("oneflow.scheduler.cluster.audit.MAX_WAITING_NBYTES", 500)
+        for number in range(5, 9):
+            audit.note("submit", "ann", "peer", number=number)
+        room.left = 1 << 20
+        audit.sync()
+    said = [record.getMessage() for record in caplog.records]
+    assert [text.partition("audit.log ")[2] for text in said if "again" in text] == [
+        "can be written again"
+    ]
+    assert len([text for text in said if "No space left" in text]) == 1
+    audit.note("submit", "ann", "peer", number=9)
+    audit.close()
+    found = lines(path)
+    kept = [entry["number"] for entry in found if entry["event"] == "submit"]
+    (lost,) = [entry for entry in found if entry["event"] == "lost"]
+    assert kept == [*range(kept[-2] + 1), 9]
+    assert lost["lines"] == 9 - len(kept[:-1]) > 0
+    assert found.index(lost) == len(found) - 2  # where they are missing
+
+
+def test_a_file_that_cannot_be_put_away_grows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(self: Path, target: Path) -> Path:
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    audit = Audit(tmp_path / "audit.log", max_nbytes=800)
+    with monkeypatch.context() as patched, caplog.at_level("ERROR", "oneflow"):
+        patched.setattr(Path, "rename", refuse)
+        for number in range(20):
+            audit.note("submit", "ann", "peer", number=number)
+    assert any("cannot be put away" in record.getMessage() for record in caplog.records)
+    assert [entry["number"] for entry in lines(tmp_path / "audit.log")] == list(range(20))
+    for number in range(20, 25):
+        audit.note("submit", "ann", "peer", number=number)
+    audit.close()
+    found = [file for file in files(tmp_path) if file.name != "audit.log.new"]
+    assert len(found) == 2
+    assert [entry["number"] for file in found for entry in lines(file)] == list(range(25))

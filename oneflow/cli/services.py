@@ -4,6 +4,7 @@ Kubernetes and `oneflow cluster up`.
 
 from __future__ import annotations
 
+import sys
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from oneflow.cli.keys import DATA_ROOTS, given, limit_options
 
 FILE = click.Path(exists=False, dir_okay=False, path_type=Path)
 FOLDER = click.Path(file_okay=False, path_type=Path)
+COMPILER = (sys.executable, "-m", "oneflow.jobs.compiling")
 
 
 @choose_group("A cluster's scheduler.")
@@ -53,11 +55,12 @@ def run_scheduler(file: Path | None, **flags: Any) -> None:
     found = load_settings(asked, file)
     use_log_settings(found)
     set_up(Config.from_env(), component="scheduler")
-    raise SystemExit(run(_scheduler_settings(found), _compile_plan, check_fit=_check_fit))
+    raise SystemExit(run(_scheduler_settings(found), COMPILER))
 
 
 def _scheduler_settings(found: Any) -> Any:
     from oneflow.cluster.settings import state_dir
+    from oneflow.scheduler.cluster.compiler import CompilerLimits
     from oneflow.scheduler.cluster.settings import Limits, SchedulerSettings, TlsFiles
     from oneflow.scheduler.jobs.settings import Settings as TableSettings
 
@@ -86,20 +89,10 @@ def _scheduler_settings(found: Any) -> Any:
         limits=limits,
         audit_nbytes=found["scheduler.audit_nbytes"],
         audit_files=found["scheduler.audit_files"],
+        compiler=CompilerLimits(
+            nbytes=found["scheduler.compile_nbytes"], compile_s=found["scheduler.compile_time"]
+        ),
     )
-
-
-def _compile_plan(*arguments: Any) -> bytes:
-    """Imported when the first graph comes: a scheduler that needs no compiler starts sooner."""
-    from oneflow.jobs.running import compile_plan
-
-    return compile_plan(*arguments)
-
-
-def _check_fit(*asked: Any) -> None:
-    from oneflow.jobs.fitting import check_fit
-
-    check_fit(*asked)
 
 
 @daemon.command("run")

@@ -55,6 +55,8 @@ KEYS = (
     Key("scheduler.requests_per_s", "number", 20.0, "requests of one token in a second"),
     Key("scheduler.streams_per_token", "count", 64, "streams (logs, watches) of one token at once"),
     Key("scheduler.max_time_limit", "duration", 0.0, "longest time limit of a job; 0: any"),
+    Key("scheduler.compile_time", "duration", 60.0, "the compiler's time for one graph"),
+    Key("scheduler.compile_nbytes", "size", 2 << 30, "the compiler's memory; 0: no limit"),
     Key("scheduler.keep_jobs", "count", 10_000, "jobs kept after their end, the newest; 0: all"),
     Key(
         "scheduler.keep_for", "duration", 30 * 86400.0, "time for which they are kept; 0: for good"
@@ -106,6 +108,7 @@ AT_LEAST_ONE = frozenset(
         "scheduler.queued_per_token",
         "scheduler.requests_per_s",
         "scheduler.streams_per_token",
+        "scheduler.compile_time",
         "scheduler.audit_nbytes",
         "scheduler.audit_files",
         "daemon.pids",

@@ -15,6 +15,7 @@ from oneflow.jobs.running import Bound
 from oneflow.jobs.sources import Access
 
 Array = np.ndarray[Any, Any]
+MANY_STEPS = 2**62  # as many as anybody wants
 
 
 def _batches(data: DataSpec) -> Batches:
@@ -37,6 +38,14 @@ def check_steps(file: JobFile, steps: int) -> None:
         raise JobFileError(
             f"{steps} steps were asked for, but the data of the file has {count} batches"
         )
+
+
+def most_steps(file: JobFile) -> int:
+    """The most that `check_steps` takes."""
+    found = [len(table) for table in file.rates.values() if len(table) > 1]
+    data = file.description.data
+    count = _batches(data).count if data is not None else None
+    return min([*found, *([] if count is None else [count])], default=MANY_STEPS)
 
 
 class Feeder:

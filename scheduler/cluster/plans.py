@@ -1,18 +1,20 @@
 """Plans of graph jobs: compiled once for a job file and a set of devices, and kept as blobs.
 
-The compiler works in a thread, one graph at a time. Daemons are told to prepare when the plan is
-there, so a gang never waits for one rank that compiles. What cannot be compiled fails the job with
-the compiler's words.
+The compiler works elsewhere (compiler.py), one graph at a time. Daemons are told to prepare when
+the plan is there, so a gang never waits for one rank that compiles. What cannot be compiled fails
+the job with the compiler's words.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import math
 import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
@@ -20,11 +22,19 @@ from oneflow.core.errors import ConfigError, JobSpecError, OneFlowError, StoreEr
 from oneflow.core.folders import write_private
 from oneflow.core.log import facts, get_logger
 from oneflow.scheduler.cluster.blobs import DIGEST, Blobs
+from oneflow.scheduler.cluster.compiler import (
+    CompileLimitError,
+    CompilerLostError,
+    FileRefusedError,
+)
+from oneflow.scheduler.cluster.refusals import UnavailableError
 from oneflow.scheduler.jobs.events import Event, RankPrepared, TellPrepare
 from oneflow.scheduler.jobs.records import Assignment, JobKind, JobRecord, JobSpec, JobState
 
 MAX_PLANS = 10_000
 PLANS_FILE = "plans.json"
+LIMITED_S = 300.0  # what passed a limit is not tried again for so long: the machine may be busy
+CHECK_QUEUE_S = 30.0  # a submission waits so long for the files of others to be judged
 
 log = get_logger(__name__)
 
@@ -48,14 +58,38 @@ class CompilePlan(Protocol):
 
 
 class CheckFit(Protocol):
-    """(job file, kind, devices, device type, steps or 0) -> None; in a thread.
+    """(job file, kind, devices, device type, steps or 0) -> the most steps; in a thread.
 
-    Raises OneFlowError if the file cannot be run so.
+    Any fewer do, too; 0: not known. Raises OneFlowError if the file cannot be run so.
     """
 
     def __call__(
         self, path: Path, kind: str, devices: int, device_type: str, steps: int, /
-    ) -> None: ...
+    ) -> int: ...
+
+
+@dataclass(frozen=True)
+class _Failure:
+    """Why there is no plan.  until: it is taken for true so long, time.monotonic."""
+
+    reason: str
+    message: str
+    exit_code: int = 0  # as the reason means
+    until: float = math.inf
+
+    @classmethod
+    def of(cls, error: OneFlowError) -> _Failure:
+        now = time.monotonic()
+        kind = error.kind if isinstance(error, FileRefusedError) else type(error).__name__
+        said = f"{kind}: {error}"
+        match error:
+            case StoreError():
+                return cls("DISK_FULL", said, until=now)  # it may work another time
+            case CompilerLostError():
+                return cls(error.reason, said, until=now)
+            case CompileLimitError():
+                return cls(error.reason, str(error), error.exit_code, now + LIMITED_S)
+        return cls(error.reason, said, error.exit_code)
 
 
 @dataclass
@@ -92,9 +126,12 @@ class Plans:
         self._check_fit = check_fit
         self._digests = _load(self._path)
         self._under_way: dict[str, _Compile] = {}
-        self._failed: dict[str, tuple[str, str]] = {}  # key -> reason, message
-        self._fitting: dict[tuple[object, ...], None] = {}  # files, as what they were found to fit
+        self._failed: dict[str, _Failure] = {}
+        self._fitting: dict[tuple[object, ...], int] = {}  # files, as what they fit -> most steps
         self._thread = ThreadPoolExecutor(1, "oneflow-compiler")
+        self._checker = ThreadPoolExecutor(1, "oneflow-checker")
+        self._judging = asyncio.Lock()
+        self._is_closed = False
         self._tasks: set[asyncio.Task[None]] = set()
 
     def of_graphs(self, graphs: Iterable[str]) -> set[str]:
@@ -103,7 +140,10 @@ class Plans:
         return {plan for key, plan in self._digests.items() if key.partition(":")[0] in named}
 
     def close(self) -> None:
-        self._thread.shutdown(wait=False, cancel_futures=True)
+        """What the compiler is at is nobody's failure: it is done again by the next scheduler."""
+        self._is_closed = True
+        for thread in (self._thread, self._checker):
+            thread.shutdown(wait=False, cancel_futures=True)
 
     # -- jobs --------------------------------------------------------------------------------------
 
@@ -112,18 +152,31 @@ class Plans:
         check_fit = self._check_fit
         if check_fit is None or spec.kind is JobKind.SCRIPT:
             return
-        path, kind = self._blobs.path(spec.graph), spec.kind.value
-        asked = path, kind, spec.devices, spec.device_type, spec.steps
-        if asked in self._fitting:
+        path, steps = self._blobs.path(spec.graph), spec.steps
+        place = path, spec.kind.value, spec.devices, spec.device_type
+        if (*place, steps) in self._fitting or 0 < steps <= self._fitting.get(place, 0):
             return  # a file of that digest is what it was
         try:
-            await asyncio.to_thread(check_fit, *asked)
+            most = await self._judge(partial(check_fit, *place, steps))
+        except (CompilerLostError, UnavailableError):
+            raise
         except OneFlowError as error:
             said = str(error).replace(str(path), "the job file")
             raise JobSpecError(f"this job cannot run: {said}") from None
         while len(self._fitting) >= MAX_PLANS:
             del self._fitting[next(iter(self._fitting))]
-        self._fitting[asked] = None
+        self._fitting |= {place: most, (*place, steps): 0}
+
+    async def _judge(self, check: Callable[[], int]) -> int:
+        """One after another, in a thread that nothing else needs."""
+        try:
+            await asyncio.wait_for(self._judging.acquire(), CHECK_QUEUE_S)
+        except asyncio.TimeoutError:
+            raise UnavailableError("the scheduler is busy with other files: try again") from None
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._checker, check)
+        finally:
+            self._judging.release()
 
     def prepare(self, record: JobRecord) -> None:
         """Compiles ahead, while the job waits for its devices, as if all were on one host."""
@@ -139,8 +192,8 @@ class Plans:
             self._send(action, "")
         elif plan and plan in self._blobs:
             self._send(action, plan)
-        elif key in self._failed:
-            self._refuse(action, *self._failed[key])
+        elif (failure := self._failed.get(key)) and time.monotonic() < failure.until:
+            self._refuse(action, failure)
         else:
             compile_ = self._begin(record, key)
             compile_.waiting[record.id, record.attempt, action.rank] = action
@@ -180,28 +233,33 @@ class Plans:
     async def _compile(
         self, key: str, compile_: _Compile, record: JobRecord, hosts: tuple[str, ...]
     ) -> None:
-        plan = ""
+        plan, failure = "", None
         try:
             loop = asyncio.get_running_loop()
             plan = await loop.run_in_executor(self._thread, self._work, compile_, record, hosts)
             self._keep(key, plan)
         except OneFlowError as error:
-            reason = error.reason if not isinstance(error, StoreError) else "DISK_FULL"
-            while len(self._failed) >= MAX_PLANS:
-                del self._failed[next(iter(self._failed))]
-            self._failed[key] = reason, f"{type(error).__name__}: {error}"
+            failure = _Failure.of(error)
         except Exception as error:  # a fault of ours: rank 0 may do better, or say more
             log.error("the compiler failed for job %s", record.id, exc_info=error)
+        if self._is_closed:
+            return
         del self._under_way[key]
+        self._note(key, failure)
         for action in compile_.waiting.values():
             if not self._is_wanted(action):
                 continue  # it was cancelled meanwhile: the daemon must never begin it
-            if key in self._failed:
-                self._refuse(action, *self._failed[key])
+            if failure is not None:
+                self._refuse(action, failure)
             else:
                 self._send(action, plan)
-        if self._failed.get(key, ("", ""))[0] == "DISK_FULL":
-            del self._failed[key]  # it may work another time
+
+    def _note(self, key: str, failure: _Failure | None) -> None:
+        self._failed.pop(key, None)
+        if failure is not None:
+            while len(self._failed) >= MAX_PLANS:
+                del self._failed[next(iter(self._failed))]
+            self._failed[key] = failure
 
     def _work(self, compile_: _Compile, record: JobRecord, hosts: tuple[str, ...]) -> str:
         """In the compiler's thread. Returns the plan's digest."""
@@ -225,13 +283,18 @@ class Plans:
         self._digests = known
         _save(self._path, known)
 
-    def _refuse(self, action: TellPrepare, reason: str, message: str) -> None:
+    def _refuse(self, action: TellPrepare, failure: _Failure) -> None:
         record = action.record
-        said = f"the graph cannot be compiled: {message}"
-        place = record.assignments[action.rank]
         self._tell(
             RankPrepared(
-                place.daemon, action.epoch, record.id, record.attempt, action.rank, 0, said, reason
+                record.assignments[action.rank].daemon,
+                action.epoch,
+                record.id,
+                record.attempt,
+                action.rank,
+                error=f"the graph cannot be compiled: {failure.message}",
+                reason=failure.reason,
+                exit_code=failure.exit_code,
             )
         )
 

@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Set
+from collections.abc import Callable, Sequence, Set
 from contextlib import suppress
 from typing import Any
 
@@ -21,6 +21,7 @@ from oneflow.protos import cluster_pb2 as pb
 from oneflow.scheduler.cluster.attempts_log import AttemptsLog
 from oneflow.scheduler.cluster.audit import AUDIT_FILE, Audit
 from oneflow.scheduler.cluster.blobs import Blobs
+from oneflow.scheduler.cluster.compiler import Compilers
 from oneflow.scheduler.cluster.driver import Driver, tick
 from oneflow.scheduler.cluster.http_page import HttpPage, Route
 from oneflow.scheduler.cluster.lines import Lines
@@ -35,7 +36,7 @@ from oneflow.scheduler.cluster.places import (
     publish,
     unpublish,
 )
-from oneflow.scheduler.cluster.plans import CheckFit, CompilePlan, Plans
+from oneflow.scheduler.cluster.plans import Plans
 from oneflow.scheduler.cluster.points import Points
 from oneflow.scheduler.cluster.refusals import UnavailableError
 from oneflow.scheduler.cluster.retired import Retired
@@ -58,30 +59,28 @@ log = get_logger(__name__)
 
 def run_scheduler(
     settings: SchedulerSettings,
-    compile_plan: CompilePlan | None = None,
+    compiler: Sequence[str] = (),
     on_ready: Callable[[Scheduler], None] = lambda scheduler: None,
-    check_fit: CheckFit | None = None,
 ) -> int:
     """Runs a scheduler in this thread, which must be the main one, until SIGTERM or SIGINT.
 
-    compile_plan: compiles graph jobs; None leaves that to their rank 0. on_ready: called once it
-    serves. check_fit: judges graph jobs when they are submitted. Returns the exit code.
+    compiler: command of the process that judges and compiles graph jobs (Compilers); none leaves
+    that to their rank 0. on_ready: called once it serves. Returns the exit code.
     Raises ConfigError (exit 78) for what it cannot start with, and
     StoreError (70) for a state directory that is damaged.
     """
     settings.check()
     forbid_core_dumps()
     failpoints.arm(settings.env)
-    return asyncio.run(_run(settings, compile_plan, on_ready, check_fit))
+    return asyncio.run(_run(settings, compiler, on_ready))
 
 
 async def _run(
     settings: SchedulerSettings,
-    compile_plan: CompilePlan | None,
+    compiler: Sequence[str],
     on_ready: Callable[[Scheduler], None],
-    check_fit: CheckFit | None,
 ) -> int:
-    scheduler = Scheduler(settings, compile_plan, check_fit)
+    scheduler = Scheduler(settings, compiler)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, scheduler.ask_to_stop, number.name)
@@ -96,16 +95,13 @@ async def _run(
 class Scheduler:
     """One scheduler on the running loop: `start`, then `wait`, then `stop`."""
 
-    def __init__(
-        self,
-        settings: SchedulerSettings,
-        compile_plan: CompilePlan | None,
-        check_fit: CheckFit | None = None,
-    ) -> None:
+    def __init__(self, settings: SchedulerSettings, compiler: Sequence[str] = ()) -> None:
         self.settings = settings
         self.address = ""
         self.metrics_address = ""
-        self._compile_plan, self._check_fit = compile_plan, check_fit
+        self._compilers: Compilers | None = None
+        if compiler:
+            self._compilers = Compilers(compiler, settings.compiler, settings.env)
         self._lock = StateLock(settings.state_dir)
         self._lines = Lines()
         self._tls = ServerTls(settings.tls) if settings.tls is not None else None
@@ -161,14 +157,15 @@ class Scheduler:
         self.driver = Driver(table, self._database, attempts, self._performer.perform)
         self.driver.write_seconds = self.metrics.journal.observe
         self._blobs = Blobs(state / "blobs", settings.limits, self._wanted_blobs)
+        compilers = self._compilers
         self.plans = Plans(
             state,
             self._blobs,
-            self._compile_plan,
+            compilers.compile_plan if compilers is not None else None,
             self.driver.tell,
             self._performer.send_prepare,
             self._is_wanted,
-            self._check_fit,
+            compilers.check_fit if compilers is not None else None,
         )
         self._performer.plans = self.plans
         self._points = Points(self.driver)
@@ -285,6 +282,8 @@ class Scheduler:
         self._guard.end_invalid()
         for job_id in self.plans.waiting():
             self.driver.notify(job_id)  # who watches sees how far the compiler is
+        if self._compilers is not None:
+            self._compilers.look()
         if self._audit.is_new:
             await asyncio.to_thread(self._audit.sync)
         if time.monotonic() - self._swept_at > SWEEP_S:
@@ -413,6 +412,8 @@ class Scheduler:
                 await self._points.flush()
                 await self.driver.close()
             self.plans.close()
+            if self._compilers is not None:
+                await asyncio.to_thread(self._compilers.close)
             self._blobs.close()
             # Who sent a signal the kernel does not say; only this user and root can.
             self._audit.note("stop", "", "", why=self._stop_why or "failure", user=os.getuid())

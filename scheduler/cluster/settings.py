@@ -11,6 +11,7 @@ from oneflow.core.config import current_config, split_address
 from oneflow.core.control_channel import is_loopback, resolve
 from oneflow.core.errors import ConfigError
 from oneflow.scheduler.cluster import audit
+from oneflow.scheduler.cluster.compiler import CompilerLimits
 from oneflow.scheduler.jobs.settings import Settings as TableSettings
 
 
@@ -70,6 +71,7 @@ class SchedulerSettings:
     audit_files: int = audit.MAX_FILES
     table: TableSettings = field(default_factory=TableSettings)
     limits: Limits = Limits()
+    compiler: CompilerLimits = field(default_factory=CompilerLimits)
     env: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
 
     @property
@@ -89,6 +91,7 @@ class SchedulerSettings:
             split_address(self.metrics_addr)
         self._check_page()
         self.table.check()
+        self.compiler.check()
         if not 0 < self.heartbeat_s < self.table.suspect_s:
             raise ConfigError(
                 f"heartbeat_s ({self.heartbeat_s:g}) must be less than suspect_s "

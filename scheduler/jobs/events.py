@@ -119,7 +119,9 @@ class UndrainAsked:
 
 @dataclass(frozen=True)
 class RankPrepared:
-    """error: "" if the rank is ready to start. master_port: of rank 0."""
+    """error: "" if the rank is ready to start. master_port: of rank 0. exit_code: of the error; 0:
+    as its reason means.
+    """
 
     daemon: str
     epoch: int
@@ -129,6 +131,7 @@ class RankPrepared:
     master_port: int = 0
     error: str = ""
     reason: str = "INTERNAL"
+    exit_code: int = 0
 
 
 @dataclass(frozen=True)

@@ -58,7 +58,8 @@ class Reports:
         rank.phase = RankPhase.ENDED
         attempt.exits.append(rank.number)
         cause, host = f"{rank.daemon} cannot run it: {event.error}", rank.assignment.node
-        self.attempts.fail(attempt, Failure(reason, cause, CODES[reason], rank.number, host))
+        code = event.exit_code or CODES[reason]
+        self.attempts.fail(attempt, Failure(reason, cause, code, rank.number, host))
 
     def failing(self, event: RankFailing) -> None:
         """Its devices are not free yet, but whose fault it is is known, and the others can end."""

@@ -28,13 +28,7 @@ from oneflow.scheduler.jobs.settings import Settings
 
 HEARTBEAT_S, SUSPECT_S, ACT_S, STUCK_S = 0.2, 0.8, 2.5, 4.0
 GRACE_S = 2.0
-
-
-def compile_plan(*arguments: Any) -> bytes:
-    """The real one, imported when it is first needed."""
-    from oneflow.jobs.running import compile_plan as real
-
-    return real(*arguments)
+COMPILER = (sys.executable, "-m", "oneflow.jobs.compiling")
 
 
 def break_fetch(seed: int) -> None:
@@ -99,7 +93,7 @@ def scheduler(
         limits=RequestLimits(requests_per_s=5000.0, burst=5000, streams=1024),
     )
     set_up(Config.from_env())
-    return run_scheduler(settings, compile_plan)
+    return run_scheduler(settings, COMPILER)
 
 
 def daemon(

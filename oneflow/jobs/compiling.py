@@ -1,0 +1,30 @@
+"""`python -m oneflow.jobs.compiling`: what a cluster's scheduler starts to compile job files."""
+
+from __future__ import annotations
+
+import importlib
+
+from oneflow.scheduler.cluster.compiler_process import Work, main
+
+WARM = (
+    "oneflow.ops",
+    "oneflow.scheduler.compiler.emit",
+    "oneflow.scheduler.compiler.pipeline",
+)
+
+
+def load() -> Work:
+    """Imports the compiler, so that the first file does not wait for it."""
+    from oneflow.core.config import Config
+    from oneflow.core.log import set_up
+    from oneflow.jobs.fitting import check_fit
+    from oneflow.jobs.running import compile_plan
+
+    set_up(Config.from_env(), component="compiler")
+    for name in WARM:
+        importlib.import_module(name)
+    return Work(compile_plan, check_fit)
+
+
+if __name__ == "__main__":
+    main(load)

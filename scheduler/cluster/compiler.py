@@ -1,0 +1,359 @@
+"""The processes that judge and compile job files for the scheduler, bounded in time and memory.
+
+A graph is made by strangers: one that is huge, or made to be slow, must cost neither the
+scheduler's loop nor its memory. A process is started for the first file, stays warm for the next
+one and ends by itself when none has come for a while. While one compiles, a second one judges what
+is submitted. Each dies with the scheduler: its socket ends, and the kernel is told so too.
+
+A file that passes a limit is to blame (65, as for other bad data): with the same limits it would do
+so again. A process that ends in another way was killed, or has a defect (70).
+"""
+
+from __future__ import annotations
+
+import signal
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from oneflow.core.errors import ConfigError, OneFlowError, ProtocolError
+from oneflow.core.frames import Frames
+from oneflow.core.log import get_logger
+from oneflow.core.metrics import METRICS
+
+START_S = 60.0  # until its imports are done, on a machine that has much else to do
+END_S = 5.0
+MIN_NBYTES = 256 << 20  # its imports alone take a quarter of that
+IDLE_CODE, MEMORY_CODE = 0, 71
+"""How it ends when nobody has asked for a while; when there was no memory left for it."""
+OWN_PREFIXES = (
+    "ONEFLOW_AUTH_",
+    "ONEFLOW_FAILPOINTS",
+    "ONEFLOW_METRICS_ADDR",
+    "NOTIFY_",
+    "WATCHDOG_",
+)
+FEW_THREADS = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+
+log = get_logger(__name__)
+
+
+@dataclass(frozen=True)
+class CompilerLimits:
+    """nbytes: memory of each process, 0: no limit.  compile_s, check_s: time for a file.  idle_s:
+    without a file it ends after so long.  plan_nbytes: of a plan, which the scheduler holds.
+    """
+
+    nbytes: int = 2 << 30
+    compile_s: float = 60.0
+    check_s: float = 20.0
+    idle_s: float = 60.0
+    plan_nbytes: int = 256 << 20
+
+    def check(self) -> None:
+        """Raises ConfigError for what cannot work."""
+        if self.nbytes and self.nbytes < MIN_NBYTES:
+            raise ConfigError(
+                f"compile_nbytes={self.nbytes}: the compiler itself needs {MIN_NBYTES >> 20} MiB; "
+                "0 is no limit"
+            )
+        if min(self.compile_s, self.check_s, self.idle_s) <= 0:
+            raise ConfigError("the compiler's times must be more than 0 seconds")
+
+
+class FileRefusedError(OneFlowError):
+    """What is wrong with a job file, in the words of the process that has read it.
+
+    kind: the name of the error's type there.
+    """
+
+    def __init__(self, kind: str, reason: str, exit_code: int, message: str) -> None:
+        super().__init__(message)
+        self.kind, self.reason, self.exit_code = kind, reason, exit_code
+
+
+class CompileLimitError(OneFlowError):
+    """A job file needs more time or memory to be compiled than this cluster gives."""
+
+    exit_code = 65
+
+
+class CompilerLostError(OneFlowError):
+    """The process ended in the middle, and no limit was the reason."""
+
+    exit_code = 70
+    reason = "INTERNAL"
+
+
+class CompilerDefectError(RuntimeError):
+    """The compiler raised what it never should; the message has its stack."""
+
+
+class Compilers:
+    """Methods block, and may be called from any thread. argv: of the process, whose program calls
+    `serve` of compiler_process.py.
+    """
+
+    def __init__(self, argv: Sequence[str], limits: CompilerLimits, env: Mapping[str, str]) -> None:
+        self._argv, self.limits = tuple(argv), limits
+        kept = {k: v for k, v in env.items() if not k.startswith(OWN_PREFIXES)}
+        self._env = FEW_THREADS | kept
+        self._lock = threading.Lock()
+        self._all: set[_Process] = set()
+        self._idle: list[_Process] = []
+        self._is_closed = False
+        # A process dies with the thread that has started it: not with one that is soon gone.
+        self._starter = ThreadPoolExecutor(1, "oneflow-compilers")
+
+    def compile_plan(
+        self,
+        path: Path,
+        devices: int,
+        device_type: str,
+        hosts: tuple[str, ...],
+        progress: Callable[[str, int, int], None],
+        /,
+    ) -> bytes:
+        """The plan's bytes. Raises FileRefusedError, CompileLimitError, CompilerLostError."""
+        from oneflow.protos import compiler_pb2 as pb
+
+        ask = pb.CompileAsk(
+            job_file=str(path), devices=devices, device_type=device_type, hosts=hosts
+        )
+        plan = bytearray()
+        with closing(self._answers(ask, self.limits.compile_s)) as answers:
+            for answer in answers:
+                if answer.HasField("plan"):
+                    plan += answer.plan
+                    self._check_plan(len(plan))
+                elif answer.HasField("progress"):
+                    done = answer.progress
+                    progress(done.name, done.done, done.total)
+        return bytes(plan)
+
+    def check_fit(
+        self, path: Path, kind: str, devices: int, device_type: str, steps: int, /
+    ) -> int:
+        """For how many steps the file can be run so, if that is known; else 0. Raises as
+        compile_plan.
+        """
+        from oneflow.protos import compiler_pb2 as pb
+
+        ask = pb.CompileAsk(
+            only_check=True,
+            job_file=str(path),
+            kind=kind,
+            devices=devices,
+            device_type=device_type,
+            steps=steps,
+        )
+        answers = self._answers(ask, self.limits.check_s)
+        return max((int(a.done.most_steps) for a in answers if a.HasField("done")), default=0)
+
+    def pids(self) -> list[int]:
+        """Of the processes that live now."""
+        with self._lock:
+            return [found.popen.pid for found in self._all if found.popen.poll() is None]
+
+    def look(self) -> None:
+        """Forgets those that have ended by themselves. Call it now and then."""
+        with self._lock:
+            over = [found for found in self._idle if found.popen.poll() is not None]
+            self._idle = [found for found in self._idle if found not in over]
+            self._all.difference_update(over)
+        for found in over:
+            found.end()
+
+    def close(self) -> None:
+        """Ends all, what they are at included; whoever waits for one gets CompilerLostError."""
+        with self._lock:
+            self._is_closed, found = True, list(self._all)
+        for process in found:
+            process.end()
+        self._starter.shutdown()
+
+    # -- one question ------------------------------------------------------------------------------
+
+    def _answers(self, ask: Any, limit_s: float) -> Generator[Any, None, None]:
+        """Until it is done. Raises what `failed` says, and what becomes of the process."""
+        with self._taken() as process:
+            process.ask(ask)
+            deadline = time.monotonic() + limit_s
+            while True:
+                answer = process.answer(deadline)
+                if answer is None:
+                    raise self._ended(process, limit_s)
+                yield answer
+                if answer.HasField("failed"):
+                    raise _error_of(answer.failed)
+                if answer.HasField("done"):
+                    _count(answer.done.seconds)
+                    return
+
+    @contextmanager
+    def _taken(self) -> Iterator[_Process]:
+        """One that is ready, for one question; it is ended unless that was answered."""
+        process = self._warm() or self._new()
+        try:
+            yield process
+        except (FileRefusedError, CompilerDefectError):
+            self._give_back(process)
+            raise
+        except BaseException:
+            self._drop(process)
+            raise
+        self._give_back(process)
+
+    def _warm(self) -> _Process | None:
+        """One that waits, if it has not ended; it promises to wait for one question more."""
+        while True:
+            with self._lock:
+                process = self._idle.pop() if self._idle else None
+            if process is None or process.is_there():
+                return process
+            self._drop(process)
+
+    def _new(self) -> _Process:
+        process = self._starter.submit(self._start).result()
+        if process.answer(time.monotonic() + START_S) is None:
+            self._drop(process)
+            raise CompilerLostError(f"the compiler cannot be started: {process.how_it_ended()}")
+        log.info("a compiler is warm after %.2f s", time.monotonic() - process.started_at)
+        return process
+
+    def _start(self) -> _Process:
+        try:
+            process = _Process(self._argv, self.limits, self._env)
+        except (OSError, RuntimeError) as error:
+            raise CompilerLostError(f"the compiler cannot be started: {error}") from None
+        with self._lock:
+            self._all.add(process)
+            is_closed = self._is_closed
+        if is_closed:
+            self._drop(process)
+            raise CompilerLostError("the scheduler stops")
+        return process
+
+    def _give_back(self, process: _Process) -> None:
+        with self._lock:
+            self._idle.append(process)
+
+    def _drop(self, process: _Process) -> None:
+        process.end()
+        with self._lock:
+            self._all.discard(process)
+
+    def _ended(self, process: _Process, limit_s: float) -> OneFlowError:
+        """Why there is no answer."""
+        if process.is_late:
+            return CompileLimitError(
+                f"it takes longer than the {limit_s:g} s that this cluster gives to a job file"
+            )
+        process.end(END_S)  # it has closed its socket: its code says why
+        if process.popen.returncode == MEMORY_CODE:
+            most = f"the {self.limits.nbytes >> 20} MiB" if self.limits.nbytes else "all"
+            return CompileLimitError(
+                f"it takes more than {most} of the memory that this cluster's compiler may use"
+            )
+        return CompilerLostError(f"the compiler did not come to its end: {process.how_it_ended()}")
+
+    def _check_plan(self, nbytes: int) -> None:
+        if nbytes > self.limits.plan_nbytes:
+            raise CompileLimitError(f"its plan is larger than {self.limits.plan_nbytes >> 20} MiB")
+
+
+class _Process:
+    """One process and our end of its socket, which is its standard input."""
+
+    def __init__(self, argv: Sequence[str], limits: CompilerLimits, env: Mapping[str, str]) -> None:
+        from oneflow.protos import compiler_pb2 as pb
+
+        self.started_at = time.monotonic()
+        self.is_late = False
+        self._sock, theirs = socket.socketpair()
+        self._frames = Frames(self._sock, pb.CompileAnswer)
+        words = [*argv, str(limits.nbytes), repr(limits.idle_s)]
+        with theirs:
+            try:
+                self.popen = subprocess.Popen(
+                    words, stdin=theirs, stdout=subprocess.DEVNULL, env=dict(env)
+                )
+            except BaseException:
+                self._sock.close()
+                raise
+
+    def is_there(self) -> bool:
+        """Whether it will take a question: it answers an empty one, and then waits anew."""
+        from oneflow.protos import compiler_pb2 as pb
+
+        if self.popen.poll() is not None:
+            return False
+        self.ask(pb.CompileAsk())
+        return self.answer(time.monotonic() + END_S) is not None
+
+    def ask(self, message: Any) -> None:
+        """If it is gone, there will be no answer."""
+        with suppress(OSError):
+            self._sock.settimeout(END_S)
+            self._frames.send(message)
+
+    def answer(self, deadline: float) -> Any:
+        """The next message; None if it has ended, or the time is over."""
+        try:
+            self._sock.settimeout(max(deadline - time.monotonic(), 0.001))
+            return self._frames.receive()
+        except TimeoutError:
+            self.is_late = True
+        except (OSError, ProtocolError) as error:
+            log.debug("a compiler's socket: %s", error)
+        return None
+
+    def end(self, patience_s: float = 0.0) -> None:
+        """Returns when it is gone. Whoever waits for an answer hears of it."""
+        with suppress(OSError):
+            self._sock.shutdown(socket.SHUT_RDWR)
+        try:
+            with suppress(subprocess.TimeoutExpired):
+                self.popen.wait(patience_s)
+            self.popen.kill()
+            self.popen.wait(END_S)
+        except subprocess.TimeoutExpired:
+            log.warning("process %d, a compiler, cannot be killed", self.popen.pid)
+        self._sock.close()
+
+    def how_it_ended(self) -> str:
+        code = self.popen.returncode
+        if self.is_late:
+            return f"it said nothing for {time.monotonic() - self.started_at:.0f} s"
+        if code is None or code >= 0:
+            return f"its process {self.popen.pid} exited with code {code}"
+        return f"its process {self.popen.pid} was killed by {_signal_name(-code)}"
+
+
+def _error_of(failed: Any) -> Exception:
+    if failed.is_defect:
+        return CompilerDefectError(failed.message)
+    return FileRefusedError(failed.type, failed.reason, failed.exit_code, failed.message)
+
+
+def _count(seconds: Mapping[str, float]) -> None:
+    """On the scheduler's page, as if it had compiled itself."""
+    for name, value in seconds.items():
+        if name == "all":
+            METRICS.scheduler.compiled(value)
+        else:
+            METRICS.scheduler.pass_done(name, value)
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"

@@ -1,0 +1,156 @@
+"""The other end of compiler.py: answers the scheduler's questions about job files, one by one.
+
+It reads what it is asked for and writes nothing but answers: it has no token, no port and no file
+of its own.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import queue
+import resource
+import signal
+import socket
+import sys
+import threading
+import traceback
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from oneflow.core.control_channel import chunks
+from oneflow.core.dumps import forbid_core_dumps
+from oneflow.core.errors import OneFlowError, ProtocolError
+from oneflow.core.frames import Frames
+from oneflow.core.metrics import METRICS
+from oneflow.scheduler.cluster.compiler import IDLE_CODE, MEMORY_CODE
+
+PR_SET_PDEATHSIG = 1
+OOM_SCORE = "/proc/self/oom_score_adj"
+OOM_FIRST = "700"  # of the scheduler and this one, the kernel shall choose this one
+MAX_MESSAGE_CHARS = 16_384
+
+
+@dataclass(frozen=True)
+class Work:
+    """What is done for the scheduler; both as Compilers has them. OneFlowError is what is wrong
+    with a file.
+    """
+
+    compile_plan: Callable[..., bytes]
+    check_fit: Callable[..., int]
+
+
+def main(load: Callable[[], Work]) -> None:
+    """Runs `python ... <nbytes> <idle_s>`: of memory, 0 is no limit; seconds without a question
+    after which it ends. load: imports what the work needs. Standard input is the socket.
+    """
+    from oneflow.protos import compiler_pb2 as pb
+
+    _belong_to_the_scheduler()
+    nbytes, idle_s = int(sys.argv[-2]), float(sys.argv[-1])
+    frames = Frames(socket.socket(fileno=os.dup(0)), pb.CompileAsk)
+    asked: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    threading.Thread(target=_read, args=(frames, asked), daemon=True).start()
+    work = load()
+    _limit_memory(nbytes)
+
+    def send(message: Any) -> None:
+        try:
+            frames.send(message)
+        except OSError:  # the scheduler is gone
+            os._exit(IDLE_CODE)
+
+    send(pb.CompileAnswer(ready=True))
+    while (ask := _next(asked, idle_s)) is not None:
+        _answer(work, ask, send)
+    os._exit(IDLE_CODE)
+
+
+def _belong_to_the_scheduler() -> None:
+    """Does not outlive it, also when it is killed; signals that are meant for a whole group (of a
+    terminal, a unit) are its business.
+    """
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    forbid_core_dumps()
+    with suppress(OSError):
+        Path(OOM_SCORE).write_text(OOM_FIRST)
+
+
+def _limit_memory(nbytes: int) -> None:
+    """Of what it may write to; files that are mapped to be read do not count."""
+    _, most = resource.getrlimit(resource.RLIMIT_DATA)
+    if nbytes and (most == resource.RLIM_INFINITY or nbytes < most):
+        resource.setrlimit(resource.RLIMIT_DATA, (nbytes, nbytes))
+
+
+def _read(frames: Frames, asked: queue.SimpleQueue[Any]) -> None:
+    """In a thread of its own: a scheduler that is gone ends it in the middle of a file."""
+    with suppress(OSError, ProtocolError):
+        while (message := frames.receive()) is not None:
+            asked.put(message)
+    os._exit(IDLE_CODE)
+
+
+def _next(asked: queue.SimpleQueue[Any], idle_s: float) -> Any:
+    try:
+        return asked.get(timeout=idle_s)
+    except queue.Empty:
+        return None
+
+
+def _answer(work: Work, ask: Any, send: Callable[[Any], None]) -> None:
+    from oneflow.protos import compiler_pb2 as pb
+
+    if not ask.job_file:  # is it still there?
+        send(pb.CompileAnswer(ready=True))
+        return
+    try:
+        send(pb.CompileAnswer(done=_done(work, ask, send)))
+    except MemoryError:
+        os._exit(MEMORY_CODE)  # nothing of it can be trusted now
+    except OneFlowError as error:
+        reason, code = error.reason, error.exit_code
+        failed = pb.CompileFailed(type=type(error).__name__, reason=reason, exit_code=code)
+        failed.message = _text(str(error)[:MAX_MESSAGE_CHARS])
+        send(pb.CompileAnswer(failed=failed))
+    except Exception:
+        stack = traceback.format_exc()[-MAX_MESSAGE_CHARS:]
+        send(pb.CompileAnswer(failed=pb.CompileFailed(message=_text(stack), is_defect=True)))
+
+
+def _done(work: Work, ask: Any, send: Callable[[Any], None]) -> Any:
+    from oneflow.protos import compiler_pb2 as pb
+
+    path = Path(ask.job_file)
+    if ask.only_check:
+        most = work.check_fit(path, ask.kind, ask.devices, ask.device_type, ask.steps)
+        return pb.CompileDone(most_steps=most)
+
+    def progress(name: str, done: int, total: int) -> None:
+        told = pb.CompileProgress(name=name, done=done, total=total)
+        send(pb.CompileAnswer(progress=told))
+
+    before = _seconds()
+    plan = work.compile_plan(path, ask.devices, ask.device_type, tuple(ask.hosts), progress)
+    for piece in chunks(plan):
+        send(pb.CompileAnswer(plan=piece))
+    now = _seconds()
+    return pb.CompileDone(seconds={k: s - before.get(k, 0.0) for k, s in now.items()})
+
+
+def _seconds() -> dict[str, float]:
+    """What all compiles of this process took, by pass."""
+    counts = METRICS.scheduler
+    found = {name: histogram.total_s for name, histogram in counts.passes.items()}
+    return found | {"all": counts.compiles.total_s}
+
+
+def _text(text: str) -> str:
+    """As a message can carry it: without halves of characters."""
+    return text.encode(errors="replace").decode()

@@ -70,7 +70,9 @@ def last_acts(rings: Iterable[Acts], actors: Mapping[int, Counts], most: int) ->
     return acts[::-1]
 
 
-def describe_acts(acts: Iterable[Act], names: Mapping[int, str], per_step: Mapping[int, int]) -> str:
+def describe_acts(
+    acts: Iterable[Act], names: Mapping[int, str], per_step: Mapping[int, int]
+) -> str:
     """A line each, with ages. per_step: acts of an actor in a step."""
     now = perf_counter()
     lines = []

@@ -16,16 +16,20 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from heapq import heappop, heappush
 from time import perf_counter
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from oneflow.actors.acts import Acts
+from oneflow.actors.acts import Acts, describe_acts, last_acts
 from oneflow.actors.bind import BoundActor, BoundPlan
 from oneflow.actors.bus import Bus, describe_code
 from oneflow.actors.messages import KERNEL_DONE, Effect, Launch, Post, Send
 from oneflow.core.errors import HangError, PeerLostError, ProtocolError
 from oneflow.core.log import get_logger
 from oneflow.core.metrics import METRICS
+
+if TYPE_CHECKING:
+    from oneflow.actors.tracing import Recorder
 
 WAIT_SLICE_S = 0.05
 """A sleeping rank looks up so often, to see an abort or a deadline."""
@@ -38,6 +42,8 @@ WARN_SHARE = 0.25
 """A rank that was idle for this share of its time-out says so."""
 MAX_REPORT_LINES = 24
 MAX_MESSAGES = 3
+HANG_ACTS = 8
+"""Of the last acts so many are told in the error of a hang; who asks a rank gets more."""
 
 log = get_logger(__name__)
 _counting = threading.Lock()
@@ -78,6 +84,8 @@ class Executor:
         self._idle_s = 0.0
         self._has_warned = False
         self.acts = Acts()
+        self.recorder: Recorder | None = None
+        """Takes the acts of each step; None: no trace is being recorded."""
 
     # ---- steps -----------------------------------------------------------------------------------
 
@@ -106,6 +114,8 @@ class Executor:
             self._wait(last_act)
         self.bound.clock.step += 1
         self._tally.steps += 1
+        if self.recorder is not None:
+            self.recorder.step_done()
 
     def count_acts(self) -> None:
         """Adds what was done since the last time to the counters; any thread may call it."""
@@ -224,7 +234,8 @@ class Executor:
         if waited_s > self._timeout_s:
             raise HangError(
                 f"rank {self.bound.rank}: nothing moved for {waited_s:.0f} s "
-                f"in step {self.bound.clock.step}:\n{self.report()}"
+                f"in step {self.bound.clock.step}:\n{self.report()}\n"
+                f"last acts:\n{self.describe_last_acts(HANG_ACTS)}"
             )
         if waited_s > WARN_SHARE * self._timeout_s and not self._has_warned:
             self._has_warned = True
@@ -268,6 +279,17 @@ class Executor:
         if len(waiting) > len(lines):
             lines.append(f"  and {len(waiting) - len(lines)} more actors")
         return "\n".join(lines) or "  all actors of this rank are done"
+
+    def describe_last_acts(self, most: int) -> str:
+        """A line for each of the newest acts, oldest first, with its age; any thread may ask."""
+        recorder = self.recorder
+        rings = [self.acts]
+        if recorder is not None and recorder.previous is not None:
+            rings.append(recorder.previous)
+        found = last_acts(rings, {key: b.actor for key, b in self._actors.items()}, most)
+        names = {key: b.actor.name for key, b in self._actors.items()}
+        acts = {key: b.spec.acts for key, b in self._actors.items()}
+        return describe_acts(found, names, acts) or "  none"
 
 
 class _Tally:

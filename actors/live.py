@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 _lock = threading.Lock()
 _jobs: weakref.WeakSet[Job] = weakref.WeakSet()
 
+LAST_ACTS = 64
+"""So many are told of each job."""
 SLOT_STATES = ("free", "filled", "in_use")
 
 
@@ -58,13 +60,18 @@ def progress() -> int:
 
 
 def report() -> str:
-    """Of every job in the middle of a step: who waits for what."""
+    """Of every job in the middle of a step who waits for what, and of each its last acts."""
     parts = [
         f"job {j.bound.plan.graph.name}, step {j.bound.clock.step}:\n{j.executor.report()}"
         for j in jobs()
         if not j.executor.is_done
     ]
-    return "\n".join(parts) or "no job is in a step"
+    parts = parts or ["no job is in a step"]
+    parts += [
+        f"last acts of job {j.bound.plan.graph.name}:\n{j.executor.describe_last_acts(LAST_ACTS)}"
+        for j in jobs()
+    ]
+    return "\n".join(parts)
 
 
 def waiting() -> str:

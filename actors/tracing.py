@@ -1,0 +1,383 @@
+"""Traces: every act of some steps of this rank, written as a Chrome trace by a thread.
+
+The executor fills rings (acts.py) as it always does, only larger ones; after a step that leaves no
+room for another one the ring goes to the writer's thread and an empty one takes its place. If there
+is none, because the disk is slow, the step goes on and what it did is counted as dropped.
+
+Arrows follow registers from the act that filled a slot to the act that read it first. Nothing about
+them is recorded: the n-th item that is made of a register is the n-th that each reader takes, on
+whatever rank, so both ranks give the arrow the same name.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import threading
+import time
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+from oneflow.actors.acts import Acts
+from oneflow.core.log import get_logger
+from oneflow.core.traces import FORMAT, MAX_NBYTES, TraceWriter, clock_origin, truncated_event
+
+if TYPE_CHECKING:
+    from oneflow.actors.bind import BoundActor, BoundPlan
+    from oneflow.actors.executor import Executor
+
+RINGS = 3
+MIN_SLOTS, MAX_SLOTS = 1 << 12, 1 << 16
+"""A step of more acts than MAX_SLOTS loses its first ones."""
+HAND_OVER_S = 0.25
+BATCH = 100
+PAUSE_S = 0.0002
+"""The writer leaves the interpreter to the actors after each batch of acts."""
+GRAPHS_APART = 1_000_000  # between the thread ids of two graphs of one process
+
+log = get_logger(__name__)
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """A filled ring. first_step: of the job, whose first act is in it.  recorder: whose it is."""
+
+    ring: Acts
+    first_step: int
+    steps: int
+    recorder: Recorder
+
+
+class Trace:
+    """One file: `trace-rank<N>.json.gz` in `folder`.
+
+    ranks: that write one too, so that arrows lead to them; None: all.  steps: recorded of each
+    graph, 0: until `stop`.  header: what else the file says, with `trace`, its name.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        rank: int,
+        *,
+        steps: int = 0,
+        ranks: Collection[int] | None = None,
+        header: Mapping[str, Any] | None = None,
+        max_nbytes: int = MAX_NBYTES,
+    ) -> None:
+        self.path = folder / file_name(rank)
+        self.rank, self.max_steps, self.ranks = rank, steps, ranks
+        self.state = "recording"  # then writing, then done or failed
+        self.error = ""
+        self.steps = self.acts = self.nbytes = 0
+        self._lost = 0  # acts that the writer found no longer in a ring, or no room for
+        self.is_truncated = False
+        self._max_nbytes = max_nbytes
+        self._recorders: list[Recorder] = []
+        self._chunks: queue.SimpleQueue[Chunk | None] = queue.SimpleQueue()
+        self._is_hurried = False
+        self._last_us = 0.0
+        origin = clock_origin()
+        self.origin_s = origin["monotonic_ns"] * 1e-9
+        self._header = {"format": FORMAT, "rank": rank, "pid": os.getpid(), **origin}
+        self._header |= {"offset_ns": None, "offset_error_ns": None, **(header or {})}
+        self._thread = threading.Thread(target=self._run, name="trace", daemon=True)
+        self._thread.start()
+
+    # ---- on the thread that runs the actors ------------------------------------------------------
+
+    @property
+    def is_open(self) -> bool:
+        """Whether steps are recorded."""
+        return self.state == "recording"
+
+    @property
+    def dropped(self) -> int:
+        """Acts that were recorded, or should have been, and are not in the file."""
+        return self._lost + sum(r.dropped for r in self._recorders)
+
+    def record(self, executor: Executor) -> None:
+        """From its next step on; not in the middle of one."""
+        if self.is_open and executor.recorder is None:
+            self._recorders.append(Recorder(self, executor, len(self._recorders)))
+
+    def note_step(self, steps: int) -> None:
+        """A graph has recorded so many."""
+        self.steps = max(self.steps, steps)
+
+    def note_end(self) -> None:
+        """A recorder is done; the last one ends the trace."""
+        if self.is_open and not any(r.is_active for r in self._recorders):
+            self.stop()
+
+    def put(self, chunk: Chunk) -> None:
+        self._chunks.put(chunk)
+
+    def stop(self) -> None:
+        """No more steps; what was recorded is written. Between steps only."""
+        if not self.is_open:
+            return
+        self.state = "writing"
+        for recorder in self._recorders:
+            recorder.end()
+        self._chunks.put(None)
+
+    def close(self, timeout_s: float = 30.0) -> None:
+        """`stop`, and waits until the file is there."""
+        self.stop()
+        self._is_hurried = True
+        self._thread.join(timeout_s)
+        if self._thread.is_alive():
+            log.warning("trace %s was not written within %g s", self.path, timeout_s)
+
+    # ---- on the writer's thread ------------------------------------------------------------------
+
+    def _run(self) -> None:
+        try:
+            self._write()
+            self.state = "done"
+        except OSError as error:  # the job goes on without it
+            self.error = f"{self.path}: {error.strerror or error}"
+            self.state = "failed"
+            log.warning("the trace cannot be written: %s", self.error)
+
+    def _write(self) -> None:
+        writer = TraceWriter(self.path, self._header, self._max_nbytes)
+        try:
+            writer.add(
+                [self._name("process_name", 0, f"rank {self.rank} ({self._header['host']})")]
+            )
+            named: set[int] = set()
+            while (chunk := self._chunks.get()) is not None:
+                if chunk.recorder.index not in named:
+                    named.add(chunk.recorder.index)
+                    writer.add([self._name("thread_name", *pair) for pair in chunk.recorder.names])
+                self._write_chunk(writer, chunk)
+                self.nbytes = writer.nbytes
+                chunk.recorder.empty.put(chunk.ring)
+            writer.commit(self._summary(), self._last_event())
+        except BaseException:
+            writer.abort()
+            raise
+
+    def _write_chunk(self, writer: TraceWriter, chunk: Chunk) -> None:
+        acts = 0
+        events: list[str] = []
+        ends: list[int] = []  # how many events there are after each act
+        for event in chunk.recorder.events(chunk):
+            events += event
+            ends.append(len(events))
+            if len(ends) == BATCH:
+                acts += self._flush(writer, events, ends)
+                if not self._is_hurried:
+                    time.sleep(PAUSE_S)
+        acts += self._flush(writer, events, ends)
+        self.acts += acts
+        self._lost += chunk.ring.count - acts
+        self.is_truncated = writer.is_full
+
+    def _flush(self, writer: TraceWriter, events: list[str], ends: list[int]) -> int:
+        """Writes and empties both; returns how many acts are in the file."""
+        written = writer.add(events)
+        acts = sum(end <= written for end in ends)
+        events.clear()
+        ends.clear()
+        return acts
+
+    def _name(self, kind: str, tid: int, name: str) -> str:
+        event = {"ph": "M", "name": kind, "pid": self.rank, "tid": tid, "args": {"name": name}}
+        return json.dumps(event)
+
+    def _last_event(self) -> str:
+        if not (self.is_truncated or self.dropped):
+            return ""
+        why = f"more than {self._max_nbytes} bytes" if self.is_truncated else "acts were dropped"
+        return truncated_event(self.rank, self._last_us, why=why, dropped=self.dropped)
+
+    def _summary(self) -> dict[str, Any]:
+        return {
+            "steps": self.steps,
+            "acts": self.acts,
+            "dropped": self.dropped,
+            "truncated": self.is_truncated,
+        }
+
+    def at_us(self, seconds: float) -> float:
+        """A moment of the monotonic clock as the file says it."""
+        self._last_us = (seconds - self.origin_s) * 1e6
+        return self._last_us
+
+
+class Recorder:
+    """Of one graph: hands rings over. names: (thread id, name) of its actors.  empty: rings."""
+
+    def __init__(self, trace: Trace, executor: Executor, index: int) -> None:
+        bound, actors = executor.bound, executor.bound.actors
+        self.index = index
+        self._trace, self._executor, self._clock = trace, executor, bound.clock
+        self._total = sum(b.spec.acts for b in actors.values())
+        self._left = trace.max_steps
+        base = index * GRAPHS_APART
+        self.names = [(base + key, b.actor.name) for key, b in actors.items()]
+        arrows = _Arrows(bound, trace.ranks, index)
+        self._lines = {key: _Lines(trace.rank, base + key, b, arrows) for key, b in actors.items()}
+        self.empty: queue.SimpleQueue[Acts] = queue.SimpleQueue()
+        self._slots = _slots(self._total)
+        for _ in range(RINGS - 1):
+            self.empty.put(Acts(self._slots))
+        self.previous: Acts | None = None
+        self.is_active = True
+        self.dropped = 0  # acts for which there was no ring
+        self._steps = 0
+        self._begin()
+        self._executor.acts = Acts(self._slots)
+        self._executor.recorder = self
+
+    def _begin(self) -> None:
+        self._first, self._in_ring, self._since = self._clock.step, 0, perf_counter()
+
+    def step_done(self) -> None:
+        """After every step, on its thread."""
+        self._in_ring += 1
+        self._steps += 1
+        trace = self._trace
+        trace.note_step(self._steps)
+        is_last = self._steps == self._left or trace.is_truncated or not trace.is_open
+        if is_last:
+            self.end()
+            trace.note_end()
+        elif (
+            self._executor.acts.count + self._total > self._slots
+            or perf_counter() - self._since > HAND_OVER_S
+        ):
+            self._hand_over()
+
+    def end(self) -> None:
+        """Hands over what there is; the executor goes on with a small ring."""
+        if not self.is_active:
+            return
+        self.is_active = False
+        self._executor.recorder = None
+        if self._in_ring:
+            self._put()
+        self._executor.acts = Acts()
+
+    def _hand_over(self) -> None:
+        try:
+            fresh = self.empty.get_nowait()
+        except queue.Empty:
+            self.dropped += self._executor.acts.count
+            self._executor.acts.count = 0
+        else:
+            self._put()
+            fresh.count = 0
+            self._executor.acts = fresh
+        self._begin()
+
+    def _put(self) -> None:
+        self.previous = self._executor.acts
+        self._trace.put(Chunk(self.previous, self._first, self._in_ring, self))
+
+    # ---- on the writer's thread ------------------------------------------------------------------
+
+    def events(self, chunk: Chunk) -> Iterator[list[str]]:
+        """Of each act in order: arrows that end at it, the act, arrows that begin at it."""
+        ring, at_us = chunk.ring, self._trace.at_us
+        slots = range(max(0, ring.count - ring.mask - 1), ring.count)
+        have = Counter(ring.actors[n & ring.mask] for n in slots)
+        number = {key: chunk.steps * self._lines[key].acts - count for key, count in have.items()}
+        for n in slots:
+            at = n & ring.mask
+            key = ring.actors[at]
+            lines = self._lines[key]
+            step, piece = divmod(number[key], lines.acts)
+            number[key] += 1
+            begin_us, end_us = at_us(ring.begins[at]), at_us(ring.ends[at])
+            yield lines.of(begin_us, end_us, chunk.first_step + step, piece)
+
+
+def _slots(total: int) -> int:
+    """A power of two with room for several steps, if those are not too large."""
+    wanted = min(max(2 * total, MIN_SLOTS), MAX_SLOTS)
+    return 1 << (wanted - 1).bit_length()
+
+
+class _Arrows:
+    """Names of the arrows of one graph on this rank.
+
+    An arrow is one item of a register between two ranks that are both traced.
+    """
+
+    def __init__(self, bound: BoundPlan, ranks: Collection[int] | None, graph: int) -> None:
+        self._rank, self._ranks, self._graph = bound.rank, ranks, graph
+        self._readers = bound.readers
+
+    def into(self, bound: BoundActor) -> list[tuple[int, str]]:
+        """(acts that read one item, name) of each input."""
+        return [
+            (
+                channel.acts_per_item,
+                self._named(channel.register, source, bound.spec.id, self._rank),
+            )
+            for channel in bound.actor.inputs
+            for source in (channel.source if channel.source >= 0 else self._rank,)
+            if self._is_traced(source)
+        ]
+
+    def out_of(self, bound: BoundActor) -> list[tuple[int, str]]:
+        """(acts that fill one slot, name) of each reader of each output."""
+        return [
+            (output.acts_per_item, self._named(output.register, self._rank, reader.id, rank))
+            for register, output in zip(bound.spec.outputs, bound.actor.outputs, strict=True)
+            for reader, rank in self._readers[register.id]
+            if self._is_traced(rank)
+        ]
+
+    def _is_traced(self, rank: int) -> bool:
+        return self._ranks is None or rank in self._ranks
+
+    def _named(self, register: str, source: int, reader: int, rank: int) -> str:
+        return f"g{self._graph}.{register}.{source}-{reader}.{rank}"
+
+
+class _Lines:
+    """What is the same in all events of an actor. acts: in a step."""
+
+    def __init__(self, rank: int, tid: int, bound: BoundActor, arrows: _Arrows) -> None:
+        self.acts = bound.spec.acts
+        name, kind = json.dumps(bound.actor.name), bound.kind
+        self._where = f'"pid": {rank}, "tid": {tid}, "ts": '
+        self._act = f'{{"ph": "X", "cat": "{kind}", "name": {name}, {self._where}'
+        self._ins, self._outs = arrows.into(bound), arrows.out_of(bound)
+
+    def of(self, begin_us: float, end_us: float, step: int, piece: int) -> list[str]:
+        """Events of one act."""
+        found = [
+            self._arrow('"f", "bp": "e"', f"{step}.{piece // every}.{name}", begin_us)
+            for every, name in self._ins
+            if piece % every == 0
+        ]
+        found.append(
+            f'{self._act}{begin_us:.3f}, "dur": {end_us - begin_us:.3f}, '
+            f'"args": {{"step": {step}, "piece": {piece}}}}}'
+        )
+        inside_us = max(begin_us, end_us - 0.001)  # an arrow belongs to what goes on at its time
+        found += [
+            self._arrow('"s"', f"{step}.{piece // every}.{name}", inside_us)
+            for every, name in self._outs
+            if (piece + 1) % every == 0
+        ]
+        return found
+
+    def _arrow(self, kind: str, name: str, at_us: float) -> str:
+        where = f"{self._where}{at_us:.3f}"
+        return f'{{"ph": {kind}, "cat": "register", "name": "register", "id": "{name}", {where}}}'
+
+
+def file_name(rank: int) -> str:
+    return f"trace-rank{rank}.json.gz"

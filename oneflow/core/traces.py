@@ -1,0 +1,348 @@
+"""Files of traces, in the Chrome trace format: gzip, JSON, one event a line.
+
+    {"displayTimeUnit": "ns", "otherData": {...}, "traceEvents": [
+    {"ph": "X", ...},
+    ...
+    ], "summary": {...}}
+
+Every line between the first and the last is one event, so that a file is read and joined with
+others line by line, however large it is. Times are microseconds since `otherData.monotonic_ns`, a
+moment of the host's monotonic clock. A file has at most a number of bytes (before compression):
+viewers open no larger ones. What did not fit is said in a last event.
+"""
+
+from __future__ import annotations
+
+import gzip
+import heapq
+import io
+import itertools
+import json
+import os
+import socket
+import tempfile
+import time
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from oneflow.core.errors import OneFlowError
+
+MAX_NBYTES = 200_000_000
+MAX_LINE = 1 << 16
+SPARE_NBYTES = 4096  # for the last event and the end of the file
+LEVEL = 1  # of compression: the step shall not wait for a core
+FORMAT = "oneflow-trace-1"
+JOINED = "oneflow-trace-merged-1"
+TRUNCATED = "truncated"
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+
+
+class TraceFileError(OneFlowError, ValueError):
+    """A file that is not a whole trace of ours."""
+
+    exit_code = 65
+
+
+def clock_origin() -> dict[str, Any]:
+    """Now, on the clocks of this host: what files of other hosts are compared with.
+
+    monotonic_ns: processes with the same boot_id share this clock.
+    """
+    before = time.perf_counter_ns()
+    wall = time.time_ns()
+    after = time.perf_counter_ns()
+    return {
+        "host": socket.gethostname(),
+        "boot_id": boot_id(),
+        "monotonic_ns": (before + after) // 2,
+        "wall_ns": wall,
+    }
+
+
+def boot_id() -> str:
+    """Equal for processes that share a monotonic clock; where none is known, of one process."""
+    try:
+        return _BOOT_ID.read_text().strip()
+    except OSError:
+        return f"{socket.gethostname()}-{os.getpid()}"
+
+
+# ---- writing -------------------------------------------------------------------------------------
+
+
+class TraceWriter:
+    """Writes a trace file beside its name, and gives it the name when it is whole.
+
+    header: of otherData.  max_nbytes: of JSON.  Raises OSError as the file system does.
+    """
+
+    def __init__(self, path: Path, header: Mapping[str, Any], max_nbytes: int = MAX_NBYTES) -> None:
+        self.path = path
+        self.nbytes = 0
+        self.is_full = False
+        self._is_first = True
+        self._limit = max_nbytes - SPARE_NBYTES
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, self._beside = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        self._raw = os.fdopen(handle, "wb")
+        self._file = gzip.GzipFile("", "wb", LEVEL, self._raw, mtime=0)
+        head = {"displayTimeUnit": "ns", "otherData": dict(header)}
+        self._put([json.dumps(head)[:-1] + ', "traceEvents": ['])
+
+    def add(self, events: Sequence[str]) -> int:
+        """Writes as many of these events as fit, in order; returns how many. Each is JSON."""
+        if self.is_full:
+            return 0
+        nbytes, fit = self.nbytes, 0
+        for event in events:
+            nbytes += len(event) + 2
+            if nbytes > self._limit:
+                self.is_full = True
+                break
+            fit += 1
+        lines = list(events[:fit])
+        if lines and self._is_first:
+            self._is_first = False
+            lines[0] = "\n" + lines[0]
+        elif lines:
+            lines[0] = ",\n" + lines[0]
+        self._put([",\n".join(lines)])
+        return fit
+
+    def _put(self, texts: Sequence[str]) -> None:
+        for text in texts:
+            data = text.encode()
+            self.nbytes += len(data)
+            self._file.write(data)
+
+    def commit(self, summary: Mapping[str, Any], last: str = "") -> None:
+        """The file is whole. last: an event for which there is room kept."""
+        try:
+            if last:
+                self._put([("\n" if self._is_first else ",\n") + last])
+            self._put(["\n], " + json.dumps({"summary": dict(summary)})[1:] + "\n"])
+            self._file.close()
+            self._raw.flush()
+            os.fsync(self._raw.fileno())
+            self._raw.close()
+            os.replace(self._beside, self.path)
+        except BaseException:
+            self.abort()
+            raise
+
+    def abort(self) -> None:
+        """Leaves nothing."""
+        with suppress(OSError):  # it may try to write the rest to a full disk
+            self._raw.close()
+        Path(self._beside).unlink(missing_ok=True)
+
+
+def truncated_event(pid: int, at_us: float, **args: Any) -> str:
+    """The last event of a file that does not hold everything."""
+    event = {"ph": "i", "s": "g", "name": TRUNCATED, "pid": pid, "tid": 0, "ts": round(at_us, 3)}
+    return json.dumps(event | {"args": args})
+
+
+# ---- reading -------------------------------------------------------------------------------------
+
+
+class TraceReader:
+    """Reads a file of TraceWriter line by line. header: its otherData.  summary: known at the end.
+
+    Raises TraceFileError for anything else, OSError if it cannot be opened.
+    """
+
+    def __init__(self, path: Path, max_nbytes: int = MAX_NBYTES) -> None:
+        self.path = path
+        self.summary: dict[str, Any] = {}
+        self._left = max_nbytes + SPARE_NBYTES
+        self._raw = open(path, "rb")  # noqa: SIM115  (closed by close)
+        self._file: Any = io.BufferedReader(gzip.GzipFile(fileobj=self._raw))
+        try:
+            self.header = self._head()
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        self._raw.close()
+
+    def _head(self) -> dict[str, Any]:
+        line = self._line()
+        found = self._parse(line + "]}" if line.endswith("[") else "[]", "its first line")
+        header = found.get("otherData") if isinstance(found, dict) else None
+        if not isinstance(header, dict) or header.get("format") != FORMAT:
+            raise self._error("it is no trace of a rank")
+        for name in ("rank", "monotonic_ns", "wall_ns"):
+            if type(header.get(name)) is not int:
+                raise self._error(f"{name} is missing in its first line")
+        for name in ("host", "boot_id", "trace"):
+            if not isinstance(header.get(name), str):
+                raise self._error(f"{name} is missing in its first line")
+        for name in ("offset_ns", "offset_error_ns"):
+            if not isinstance(header.get(name), int | None):
+                raise self._error(f"{name} in its first line is no number")
+        return dict(header)
+
+    def events(self) -> Iterator[dict[str, Any]]:
+        """As they are in the file; checks that it is whole."""
+        number = 1
+        while True:
+            number += 1
+            line = self._line()
+            if line.startswith("]"):
+                break
+            event = self._parse(line.rstrip(","), f"line {number}")
+            if not isinstance(event, dict) or not isinstance(event.get("ph"), str):
+                raise self._error(f"line {number} is no event")
+            if event["ph"] != "M" and not isinstance(event.get("ts"), int | float):
+                raise self._error(f"line {number} has no time")
+            yield event
+        found = self._parse('{"events": [' + line, "its last line")
+        if not isinstance(found, dict) or not isinstance(found.get("summary"), dict):
+            raise self._error("its last line has no summary")
+        self.summary = found["summary"]
+        if self._read():
+            raise self._error("something follows its end")
+
+    def _line(self) -> str:
+        data = self._read()
+        if not data.endswith(b"\n"):
+            raise self._error("it ends in the middle, or has a line that is too long")
+        try:
+            return data.decode().rstrip("\n")
+        except UnicodeDecodeError:
+            raise self._error("it is no text") from None
+
+    def _read(self) -> bytes:
+        try:
+            data: bytes = self._file.readline(MAX_LINE)
+        except (OSError, EOFError, zlib.error) as error:
+            raise self._error(f"it is no whole gzip file: {error}") from None
+        self._left -= len(data)
+        if self._left < 0:
+            raise self._error("it is larger than a trace may be")
+        return data
+
+    def _parse(self, text: str, where: str) -> Any:
+        try:
+            return json.loads(text, parse_constant=_no_number)
+        except (ValueError, RecursionError):
+            raise self._error(f"{where} is no JSON") from None
+
+    def _error(self, why: str) -> TraceFileError:
+        return TraceFileError(f"{self.path}: {why}; write it again with `oneflow trace`")
+
+
+def _no_number(word: str) -> Any:
+    """NaN and Infinity, which Python alone takes for JSON."""
+    raise ValueError(word)
+
+
+# ---- merging -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Merged:
+    """What `merge` has made. clocks: by rank, how its clock was brought to that of the first."""
+
+    path: Path
+    ranks: tuple[int, ...]
+    events: int
+    nbytes: int
+    is_truncated: bool
+    clocks: Mapping[int, str]
+
+
+def merge(paths: Sequence[Path], out: Path, max_nbytes: int = MAX_NBYTES) -> Merged:
+    """One file of several ranks' files, in order of time; holds one event of each at a time.
+
+    Times become those of the first rank's clock: ranks of one host share theirs; between hosts it
+    is the difference that was measured when the trace began, else that of the wall clocks.
+    Raises TraceFileError, also for two files of a rank or of different traces.
+    """
+    readers: list[TraceReader] = []
+    try:
+        for path in paths:
+            readers.append(TraceReader(path))
+        readers.sort(key=lambda r: int(r.header["rank"]))
+        _check_together(readers)
+        return _merge(readers, out, max_nbytes)
+    finally:
+        for reader in readers:
+            reader.close()
+
+
+def _check_together(readers: Sequence[TraceReader]) -> None:
+    if not readers:
+        raise TraceFileError("there is no file to merge")
+    for one, other in itertools.pairwise(readers):
+        if one.header["rank"] == other.header["rank"]:
+            raise TraceFileError(
+                f"{one.path} and {other.path} are both of rank {one.header['rank']}"
+            )
+        if one.header["trace"] != other.header["trace"]:
+            raise TraceFileError(f"{one.path} and {other.path} are of different traces")
+
+
+def _merge(readers: Sequence[TraceReader], out: Path, max_nbytes: int) -> Merged:
+    shifts, clocks = _shifts_us([r.header for r in readers])
+    ranks = tuple(int(r.header["rank"]) for r in readers)
+    header = {"format": JOINED, "trace": readers[0].header["trace"], "clocks": clocks}
+    header["files"] = [r.header for r in readers]
+    writer = TraceWriter(out, header, max_nbytes)
+    count, at = 0, 0.0
+    try:
+        shifted = [_shifted(r, shift) for r, shift in zip(readers, shifts, strict=True)]
+        for at_us, _, event in heapq.merge(*shifted, key=lambda e: e[:2]):
+            if writer.is_full:  # the rest is still read: a broken file is refused
+                continue
+            count, at = count + writer.add([json.dumps(event)]), at_us
+        last = ""
+        if writer.is_full:
+            last = truncated_event(ranks[0], max(at, 0.0), why=f"more than {max_nbytes} bytes")
+        writer.commit({"events": count, "ranks": [r.summary for r in readers]}, last)
+    except BaseException:
+        writer.abort()
+        raise
+    by_rank = dict(zip(ranks, clocks, strict=True))
+    return Merged(out, ranks, count, writer.nbytes, writer.is_full, by_rank)
+
+
+def _shifted(reader: TraceReader, shift_us: float) -> Iterator[tuple[float, int, dict[str, Any]]]:
+    """Names first."""
+    rank = int(reader.header["rank"])
+    for event in reader.events():
+        if event["ph"] == "M":
+            yield -1.0, rank, event
+        else:
+            event["ts"] = round(event["ts"] + shift_us, 3)
+            yield event["ts"], rank, event
+
+
+def _shifts_us(headers: Sequence[Mapping[str, Any]]) -> tuple[list[float], list[str]]:
+    """What to add to each file's times so that all are since the earliest of their beginnings."""
+    first = headers[0]
+    begins, clocks = [], []
+    for header in headers:
+        offset, how = _clock_offset_ns(first, header)
+        begins.append(header["monotonic_ns"] - offset)
+        clocks.append(how)
+    earliest = min(begins)
+    return [(begin - earliest) / 1000 for begin in begins], clocks
+
+
+def _clock_offset_ns(first: Mapping[str, Any], header: Mapping[str, Any]) -> tuple[int, str]:
+    """So much the clock of a file is ahead of that of the first, and how that is known."""
+    if header["boot_id"] == first["boot_id"]:
+        return 0, "the same clock"
+    ahead, base = header.get("offset_ns"), first.get("offset_ns")
+    if ahead is not None and base is not None:
+        error = (header.get("offset_error_ns") or 0) + (first.get("offset_error_ns") or 0)
+        return ahead - base, f"measured, to {error / 1000:.1f} us"
+    monotonic = header["monotonic_ns"] - first["monotonic_ns"]
+    return monotonic - (header["wall_ns"] - first["wall_ns"]), "by the wall clocks"

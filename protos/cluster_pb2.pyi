@@ -317,12 +317,14 @@ class BlobChunk(_message.Message):
     def __init__(self, digest: _Optional[str] = ..., nbytes: _Optional[int] = ..., data: _Optional[bytes] = ...) -> None: ...
 
 class OutputRequest(_message.Message):
-    __slots__ = ("job_id", "name")
+    __slots__ = ("job_id", "name", "rank")
     JOB_ID_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
+    RANK_FIELD_NUMBER: _ClassVar[int]
     job_id: str
     name: str
-    def __init__(self, job_id: _Optional[str] = ..., name: _Optional[str] = ...) -> None: ...
+    rank: int
+    def __init__(self, job_id: _Optional[str] = ..., name: _Optional[str] = ..., rank: _Optional[int] = ...) -> None: ...
 
 class DebugRequest(_message.Message):
     __slots__ = ("job_id", "what", "ranks")
@@ -347,6 +349,60 @@ class DebugPiece(_message.Message):
     error: str
     phase: str
     def __init__(self, rank: _Optional[int] = ..., host: _Optional[str] = ..., text: _Optional[str] = ..., error: _Optional[str] = ..., phase: _Optional[str] = ...) -> None: ...
+
+class TraceOrder(_message.Message):
+    __slots__ = ("what", "trace", "ranks", "steps", "seconds")
+    WHAT_FIELD_NUMBER: _ClassVar[int]
+    TRACE_FIELD_NUMBER: _ClassVar[int]
+    RANKS_FIELD_NUMBER: _ClassVar[int]
+    STEPS_FIELD_NUMBER: _ClassVar[int]
+    SECONDS_FIELD_NUMBER: _ClassVar[int]
+    what: str
+    trace: str
+    ranks: _containers.RepeatedScalarFieldContainer[int]
+    steps: int
+    seconds: float
+    def __init__(self, what: _Optional[str] = ..., trace: _Optional[str] = ..., ranks: _Optional[_Iterable[int]] = ..., steps: _Optional[int] = ..., seconds: _Optional[float] = ...) -> None: ...
+
+class TraceRequest(_message.Message):
+    __slots__ = ("job_id", "order")
+    JOB_ID_FIELD_NUMBER: _ClassVar[int]
+    ORDER_FIELD_NUMBER: _ClassVar[int]
+    job_id: str
+    order: TraceOrder
+    def __init__(self, job_id: _Optional[str] = ..., order: _Optional[_Union[TraceOrder, _Mapping]] = ...) -> None: ...
+
+class TraceState(_message.Message):
+    __slots__ = ("rank", "host", "trace", "state", "file", "steps", "acts", "dropped", "nbytes", "truncated", "error")
+    RANK_FIELD_NUMBER: _ClassVar[int]
+    HOST_FIELD_NUMBER: _ClassVar[int]
+    TRACE_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    FILE_FIELD_NUMBER: _ClassVar[int]
+    STEPS_FIELD_NUMBER: _ClassVar[int]
+    ACTS_FIELD_NUMBER: _ClassVar[int]
+    DROPPED_FIELD_NUMBER: _ClassVar[int]
+    NBYTES_FIELD_NUMBER: _ClassVar[int]
+    TRUNCATED_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    rank: int
+    host: str
+    trace: str
+    state: str
+    file: str
+    steps: int
+    acts: int
+    dropped: int
+    nbytes: int
+    truncated: bool
+    error: str
+    def __init__(self, rank: _Optional[int] = ..., host: _Optional[str] = ..., trace: _Optional[str] = ..., state: _Optional[str] = ..., file: _Optional[str] = ..., steps: _Optional[int] = ..., acts: _Optional[int] = ..., dropped: _Optional[int] = ..., nbytes: _Optional[int] = ..., truncated: bool = ..., error: _Optional[str] = ...) -> None: ...
+
+class TraceReply(_message.Message):
+    __slots__ = ("ranks",)
+    RANKS_FIELD_NUMBER: _ClassVar[int]
+    ranks: _containers.RepeatedCompositeFieldContainer[TraceState]
+    def __init__(self, ranks: _Optional[_Iterable[_Union[TraceState, _Mapping]]] = ...) -> None: ...
 
 class Empty(_message.Message):
     __slots__ = ()
@@ -632,14 +688,16 @@ class FileData(_message.Message):
     def __init__(self, request: _Optional[int] = ..., data: _Optional[bytes] = ..., is_last: bool = ..., error: _Optional[str] = ...) -> None: ...
 
 class Inspected(_message.Message):
-    __slots__ = ("request", "text", "error")
+    __slots__ = ("request", "text", "error", "trace")
     REQUEST_FIELD_NUMBER: _ClassVar[int]
     TEXT_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
+    TRACE_FIELD_NUMBER: _ClassVar[int]
     request: int
     text: str
     error: str
-    def __init__(self, request: _Optional[int] = ..., text: _Optional[str] = ..., error: _Optional[str] = ...) -> None: ...
+    trace: TraceState
+    def __init__(self, request: _Optional[int] = ..., text: _Optional[str] = ..., error: _Optional[str] = ..., trace: _Optional[_Union[TraceState, _Mapping]] = ...) -> None: ...
 
 class DaemonMessage(_message.Message):
     __slots__ = ("epoch", "hello", "beat", "prepared", "exited", "progress", "log", "infer", "file", "leaving", "inspected", "failing", "sequence")
@@ -742,16 +800,18 @@ class ReadLog(_message.Message):
     def __init__(self, request: _Optional[int] = ..., id: _Optional[_Union[AttemptId, _Mapping]] = ..., stream: _Optional[str] = ..., offset: _Optional[int] = ..., limit: _Optional[int] = ..., wait_s: _Optional[float] = ..., since: _Optional[float] = ...) -> None: ...
 
 class Inspect(_message.Message):
-    __slots__ = ("request", "id", "what", "timeout_s")
+    __slots__ = ("request", "id", "what", "timeout_s", "trace")
     REQUEST_FIELD_NUMBER: _ClassVar[int]
     ID_FIELD_NUMBER: _ClassVar[int]
     WHAT_FIELD_NUMBER: _ClassVar[int]
     TIMEOUT_S_FIELD_NUMBER: _ClassVar[int]
+    TRACE_FIELD_NUMBER: _ClassVar[int]
     request: int
     id: AttemptId
     what: str
     timeout_s: float
-    def __init__(self, request: _Optional[int] = ..., id: _Optional[_Union[AttemptId, _Mapping]] = ..., what: _Optional[str] = ..., timeout_s: _Optional[float] = ...) -> None: ...
+    trace: TraceOrder
+    def __init__(self, request: _Optional[int] = ..., id: _Optional[_Union[AttemptId, _Mapping]] = ..., what: _Optional[str] = ..., timeout_s: _Optional[float] = ..., trace: _Optional[_Union[TraceOrder, _Mapping]] = ...) -> None: ...
 
 class Infer(_message.Message):
     __slots__ = ("request", "id", "inputs")
@@ -851,25 +911,29 @@ class WorkerCounts(_message.Message):
     def __init__(self, counts: _Optional[_Iterable[_Union[Counted, _Mapping]]] = ...) -> None: ...
 
 class WorkerMessage(_message.Message):
-    __slots__ = ("ready", "progress", "infer", "failed", "counts")
+    __slots__ = ("ready", "progress", "infer", "failed", "counts", "inspected")
     READY_FIELD_NUMBER: _ClassVar[int]
     PROGRESS_FIELD_NUMBER: _ClassVar[int]
     INFER_FIELD_NUMBER: _ClassVar[int]
     FAILED_FIELD_NUMBER: _ClassVar[int]
     COUNTS_FIELD_NUMBER: _ClassVar[int]
+    INSPECTED_FIELD_NUMBER: _ClassVar[int]
     ready: Empty
     progress: Progress
     infer: InferData
     failed: Exited
     counts: WorkerCounts
-    def __init__(self, ready: _Optional[_Union[Empty, _Mapping]] = ..., progress: _Optional[_Union[Progress, _Mapping]] = ..., infer: _Optional[_Union[InferData, _Mapping]] = ..., failed: _Optional[_Union[Exited, _Mapping]] = ..., counts: _Optional[_Union[WorkerCounts, _Mapping]] = ...) -> None: ...
+    inspected: Inspected
+    def __init__(self, ready: _Optional[_Union[Empty, _Mapping]] = ..., progress: _Optional[_Union[Progress, _Mapping]] = ..., infer: _Optional[_Union[InferData, _Mapping]] = ..., failed: _Optional[_Union[Exited, _Mapping]] = ..., counts: _Optional[_Union[WorkerCounts, _Mapping]] = ..., inspected: _Optional[_Union[Inspected, _Mapping]] = ...) -> None: ...
 
 class WorkerCommand(_message.Message):
-    __slots__ = ("begin", "infer", "stop")
+    __slots__ = ("begin", "infer", "stop", "inspect")
     BEGIN_FIELD_NUMBER: _ClassVar[int]
     INFER_FIELD_NUMBER: _ClassVar[int]
     STOP_FIELD_NUMBER: _ClassVar[int]
+    INSPECT_FIELD_NUMBER: _ClassVar[int]
     begin: Begin
     infer: Infer
     stop: bool
-    def __init__(self, begin: _Optional[_Union[Begin, _Mapping]] = ..., infer: _Optional[_Union[Infer, _Mapping]] = ..., stop: bool = ...) -> None: ...
+    inspect: Inspect
+    def __init__(self, begin: _Optional[_Union[Begin, _Mapping]] = ..., infer: _Optional[_Union[Infer, _Mapping]] = ..., stop: bool = ..., inspect: _Optional[_Union[Inspect, _Mapping]] = ...) -> None: ...

@@ -85,6 +85,11 @@ class JobsStub(object):
                 request_serializer=oneflow_dot_protos_dot_cluster__pb2.DebugRequest.SerializeToString,
                 response_deserializer=oneflow_dot_protos_dot_cluster__pb2.DebugPiece.FromString,
                 _registered_method=True)
+        self.Trace = channel.unary_unary(
+                '/oneflow.Jobs/Trace',
+                request_serializer=oneflow_dot_protos_dot_cluster__pb2.TraceRequest.SerializeToString,
+                response_deserializer=oneflow_dot_protos_dot_cluster__pb2.TraceReply.FromString,
+                _registered_method=True)
 
 
 class JobsServicer(object):
@@ -176,6 +181,12 @@ class JobsServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Trace(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_JobsServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -248,6 +259,11 @@ def add_JobsServicer_to_server(servicer, server):
                     servicer.Debug,
                     request_deserializer=oneflow_dot_protos_dot_cluster__pb2.DebugRequest.FromString,
                     response_serializer=oneflow_dot_protos_dot_cluster__pb2.DebugPiece.SerializeToString,
+            ),
+            'Trace': grpc.unary_unary_rpc_method_handler(
+                    servicer.Trace,
+                    request_deserializer=oneflow_dot_protos_dot_cluster__pb2.TraceRequest.FromString,
+                    response_serializer=oneflow_dot_protos_dot_cluster__pb2.TraceReply.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -628,6 +644,33 @@ class Jobs(object):
             '/oneflow.Jobs/Debug',
             oneflow_dot_protos_dot_cluster__pb2.DebugRequest.SerializeToString,
             oneflow_dot_protos_dot_cluster__pb2.DebugPiece.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Trace(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/oneflow.Jobs/Trace',
+            oneflow_dot_protos_dot_cluster__pb2.TraceRequest.SerializeToString,
+            oneflow_dot_protos_dot_cluster__pb2.TraceReply.FromString,
             options,
             channel_credentials,
             insecure,

@@ -64,13 +64,30 @@ class Inspector:
         try:
             key = key_of(request.id)
             limit_s = min(max(request.timeout_s, 0.1), 60.0)
+            if request.what == "trace":
+                await self._trace(key, request, answer, limit_s)
+                return
             work = self._dump(key, limit_s) if request.what == "dump" else self._stack(key, limit_s)
             answer.text = await asyncio.wait_for(work, 2 * limit_s)
         except (OneFlowError, OSError) as error:
             answer.error = str(error)
         except asyncio.TimeoutError:
-            answer.error = "no stacks came in time"
-        self._link.send(pb.DaemonMessage(inspected=answer), is_bulk=True)
+            answer.error = "no answer of the rank came in time"
+        finally:
+            self._link.send(pb.DaemonMessage(inspected=answer), is_bulk=True)
+
+    # -- traces ------------------------------------------------------------------------------------
+
+    async def _trace(
+        self, key: AttemptKey, request: pb.Inspect, answer: pb.Inspected, limit_s: float
+    ) -> None:
+        """What its worker says."""
+        rank = self._rank(key)
+        if rank is None or rank.worker is None or rank.worker.is_over:
+            raise InspectError(f"{key} does not run here now")
+        found = await asyncio.wait_for(rank.inspect(request), limit_s)
+        answer.trace.CopyFrom(found.trace)
+        answer.error = found.error
 
     # -- stacks ------------------------------------------------------------------------------------
 

@@ -115,6 +115,7 @@ class Rank:
         self._ending: asyncio.Task[None] | None = None
         self._deadline = 0.0
         self._infers: set[int] = set()
+        self._inspects: dict[int, asyncio.Future[pb.Inspected]] = {}
         self._memory = SharedMemory()
         self._still: Still | None = None  # when it was told to end
         self._frame = ""  # where it was stuck
@@ -279,6 +280,21 @@ class Rank:
         self._command(pb.WorkerCommand(infer=request))
         return True
 
+    async def inspect(self, request: pb.Inspect) -> pb.Inspected:
+        """What the worker answers; never, if it does not. Raises ProtocolError if this rank takes
+        no such requests, or has ended meanwhile."""
+        from oneflow.protos import cluster_pb2 as pb
+
+        if self.worker is None or self.worker.sock is None:
+            raise ProtocolError("a script is not asked such things")
+        future: asyncio.Future[pb.Inspected] = asyncio.get_running_loop().create_future()
+        self._inspects[request.request] = future
+        try:
+            self._command(pb.WorkerCommand(inspect=request))
+            return await future
+        finally:
+            self._inspects.pop(request.request, None)
+
     def _command(self, command: pb.WorkerCommand) -> None:
         self._commands.put_nowait(encode_frame(command))
 
@@ -320,6 +336,10 @@ class Rank:
             case "infer":
                 self._infers.discard(message.infer.request)
                 self._place.say_infer(message.infer)
+            case "inspected":
+                future = self._inspects.get(message.inspected.request)
+                if future is not None and not future.done():
+                    future.set_result(message.inspected)
             case "failed":
                 self._failed = message.failed
             case "counts":
@@ -412,6 +432,9 @@ class Rank:
             error = f"rank {self.key.rank} of job {self.key.job_id}: {why}"
             self._place.say_infer(pb.InferData(request=request, error=error))
         self._infers.clear()
+        for future in self._inspects.values():
+            if not future.done():
+                future.set_exception(ProtocolError(f"rank {self.key.rank} has ended: {why}"))
 
     def end(self, grace_s: float) -> None:
         """Asks all of it to end, kills what is left after `grace_s`; answers with TreeEnded."""

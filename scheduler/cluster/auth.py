@@ -53,6 +53,7 @@ ROLES: Mapping[str, str] = {
     "/oneflow.Jobs/FindBlob": "submit",
     "/oneflow.Jobs/Outputs": "view",
     "/oneflow.Jobs/Debug": "submit",
+    "/oneflow.Jobs/Trace": "submit",
     "/oneflow.Cluster/Status": "view",
     "/oneflow.Cluster/Drain": "admin",
     "/oneflow.Cluster/Undrain": "admin",

@@ -33,6 +33,7 @@ from oneflow.scheduler.cluster.refusals import (
     RefusedError,
     UnavailableError,
 )
+from oneflow.scheduler.cluster.tracing import Tracer
 from oneflow.scheduler.jobs.events import CancelAsked, RemoveAsked, RestartAsked, Submitted
 from oneflow.scheduler.jobs.records import REASONS, JobKind, JobRecord, JobSpec, JobState
 from oneflow.scheduler.jobs.specs import check_job_id, check_spec, record_to_proto, spec_from_proto
@@ -70,6 +71,7 @@ class JobsService(cluster_pb2_grpc.JobsServicer):
         self._allow_scripts, self._is_stopping = allow_scripts, is_stopping
         self._logs = LogRelay(driver, lines)
         self._debugger = Debugger(driver, lines)
+        self._tracer = Tracer(driver, lines)
 
     # -- submitting --------------------------------------------------------------------------------
 
@@ -229,7 +231,7 @@ class JobsService(cluster_pb2_grpc.JobsServicer):
         record = self._driver.job(request.job_id)
         if len(request.name) > MAX_OUTPUT_NAME:
             raise ProtocolError("the name of an output is not so long")
-        line = self._home(record)
+        line = self._home(record, request.rank)
         wire = pb.ReadFile(job_id=record.id, name=request.name)
         async for data in line.read_file(wire, self._spool_dir, OUTPUT_IDLE_S):
             for start in range(0, len(data), CHUNK_NBYTES):
@@ -240,14 +242,21 @@ class JobsService(cluster_pb2_grpc.JobsServicer):
         async for piece in self._debugger.read(request):
             yield piece
 
-    def _home(self, record: JobRecord) -> Line:
-        """A daemon of the node where rank 0 keeps what it makes."""
+    async def Trace(self, request: pb.TraceRequest, context: Any) -> pb.TraceReply:
+        if request.order.what != "look":  # who waits for the end looks often
+            self._owner("trace", request.job_id)
+        return await self._tracer.trace(request)
+
+    def _home(self, record: JobRecord, rank: int) -> Line:
+        """A daemon of the node where a rank keeps what it makes."""
         if not record.assignments:
             raise RefusedError(f"job {record.id} has not run yet: it has no outputs")
-        first = record.assignments[0]
-        line = self._lines.on_node(first.node, first.daemon)
+        if rank >= len(record.assignments):
+            raise RefusedError(f"job {record.id} has no rank {rank}")
+        place = record.assignments[rank]
+        line = self._lines.on_node(place.node, place.daemon)
         if line is None:
-            raise UnavailableError(f"no daemon of node {first.node}, where they are, is connected")
+            raise UnavailableError(f"no daemon of node {place.node}, where they are, is connected")
         return line
 
     def _shown(self, record: JobRecord) -> pb.JobRecord:

@@ -17,7 +17,7 @@ from oneflow.protos import cluster_pb2 as pb
 MAY = {  # written down here once more: what is not in this table fails
     "Jobs": {
         "view": "Get List Watch Metrics Logs Outputs",
-        "submit": "Submit Cancel Restart Remove Infer Upload FindBlob Debug",
+        "submit": "Submit Cancel Restart Remove Infer Upload FindBlob Debug Trace",
     },
     "Cluster": {
         "view": "Status",

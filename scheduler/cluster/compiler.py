@@ -223,6 +223,7 @@ class Compilers:
     def _new(self) -> _Process:
         process = self._starter.submit(self._start).result()
         if process.answer(time.monotonic() + START_S) is None:
+            process.end(0.0 if process.is_late else END_S)
             self._drop(process)
             raise CompilerLostError(f"the compiler cannot be started: {process.how_it_ended()}")
         log.info("a compiler is warm after %.2f s", time.monotonic() - process.started_at)

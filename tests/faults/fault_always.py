@@ -24,7 +24,8 @@ SETTLE_S = 12.0
 MORE, MORE_NBYTES = 1.05, 6 << 20
 MORE_FDS, MORE_THREADS = 1, 1
 """What may be more than before the fault: a twentieth of the memory or 6 MiB (what leaks shows in
-the soak), a connection that a client is just renewing, one thread: pools grow one by one.
+the soak), a connection that a client is just renewing, one thread: pools grow one by one. Each of
+the scheduler's compilers has a descriptor.
 """
 SHM_NAMES = ("oneflow", "psm_", "wnsm_", "sem.", "torch_")
 ALLOWED_TEMP = re.compile(r"run/oneflow(/(cluster\.json|metrics-\d+\.json|\.[^/]*))?")
@@ -39,12 +40,13 @@ Before = dict[str, tuple[int, Usage]]
 
 
 def a1_no_process(rig: Rig) -> None:
-    """Only services, their guards and one warm worker each are left."""
+    """Only services, their guards, one warm worker each and the scheduler's compilers are left."""
 
     def odd() -> list[str]:
         services = {rig.pid(name) for name in ("scheduler", *DEVICES)}
         kids = {d: children(rig.pid(d)) for d in DEVICES}
         expected = services | {pid for found in kids.values() for pid in found}
+        expected |= set(rig.compilers())
         found = [f"{p} {cmdline(p)[:80]!r}" for p in rig.marked() - expected]
         found += [f"{d} has {len(k)} children" for d, k in kids.items() if len(k) != 2]
         found += [f"{d} has no worker" for d in DEVICES if len(rig.workers(d)) != 1]
@@ -88,8 +90,9 @@ def a3_flat(rig: Rig, before: Before) -> None:
             old_pid, old = before.get(name, (0, now))
             if pid != old_pid:
                 continue
+            more_fds = MORE_FDS + (len(rig.compilers()) if name == "scheduler" else 0)
             for what, was, has, most in (
-                ("descriptors", old.fds, now.fds, old.fds + MORE_FDS),
+                ("descriptors", old.fds, now.fds, old.fds + more_fds),
                 ("threads", old.threads, now.threads, old.threads + MORE_THREADS),
                 ("bytes", old.nbytes, now.nbytes, max(old.nbytes * MORE, old.nbytes + MORE_NBYTES)),
             ):

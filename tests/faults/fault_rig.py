@@ -38,6 +38,7 @@ RANK_ENV = {
 }
 SLOW = "worker.step=sleep:0.01"
 WORKER_WORDS = b"oneflow.jobs.worker"
+COMPILER_WORDS = b"oneflow.jobs.compiling"
 
 
 class RigError(AssertionError):
@@ -194,6 +195,10 @@ class Rig:
     def workers(self, device: str) -> list[int]:
         """Pids of a daemon's workers, running or warm."""
         return [p for p in children(self.pid(device)) if WORKER_WORDS in cmdline(p)]
+
+    def compilers(self) -> list[int]:
+        """Pids of the scheduler's compilers: one stays for a while when it has nothing to do."""
+        return [p for p in children(self.pid("scheduler")) if COMPILER_WORDS in cmdline(p)]
 
     def stop(self) -> None:
         """Kills all of it, whatever state it is in."""

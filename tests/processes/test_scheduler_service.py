@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import os
 import re
+import signal
 import socket
 import stat
 import time
@@ -276,6 +277,102 @@ async def some(stream: Any, count: int) -> Any:
     for _ in range(count):
         yield await stream.read()
     stream.cancel()
+
+
+def test_a_compile_holds_up_nobody_and_what_ends_it_is_said(tmp_path: Path) -> None:
+    limits = {"compile_s": 3.0, "nbytes": 256 << 20}
+    options = {"compiler": True, "compiler_limits": limits, "tick_s": 0.1}
+    scheduler = SchedulerProcess(tmp_path, **options).start()
+
+    async def compiling(client: Client, job_id: str) -> bool:
+        return "compiling for 1 devices: pass" in (await client.get(job_id)).pending
+
+    async def scene() -> None:
+        daemon = await FakeDaemon(scheduler).attach()
+        async with Client(scheduler) as client:
+            # In the scheduler's own process it would have kept everybody from the interpreter.
+            slow = await client.submit(kind=GRAPH, graph=await upload(client, b"slow busy=60"))
+            while not await compiling(client, slow.id):
+                await asyncio.sleep(0.02)
+            assert (await client.call("Cluster.Status")).daemons[0].state == "up"
+            good = await upload(client, b"good")
+            other = await client.submit(kind=GRAPH, graph=good)  # judged meanwhile
+            assert (await client.get(other.id)).state == "QUEUED"
+            code, said = await client.refusal(
+                "Jobs.Submit",
+                pb.SubmitRequest(spec=pb.JobSpec(kind=GRAPH, graph=good, devices=1, steps=101)),
+            )
+            assert (code, "the job file: no more than 100" in said) == ("INVALID_ARGUMENT", True)
+            assert await compiling(client, slow.id)
+            failed = await client.until(slow.id, "FAILED")
+            assert (failed.reason, failed.exit_code) == ("USER_ERROR", 65)
+            assert "takes longer than the 3 s that this cluster gives" in failed.cause
+            assert (await daemon.told("prepare")).id.job_id == other.id
+
+            large = await client.submit(kind=GRAPH, graph=await upload(client, b"large grow=1"))
+            await daemon.exit((await daemon.told("start")).id, 0, "NONE")
+            failed = await client.until(large.id, "FAILED")
+            assert (failed.reason, failed.exit_code) == ("USER_ERROR", 65)
+            assert "more than the 256 MiB of the memory" in failed.cause
+
+            killed = await client.submit(kind=GRAPH, graph=await upload(client, b"x sleep=60"))
+            while not await compiling(client, killed.id):
+                await asyncio.sleep(0.02)
+            assert scheduler.process is not None
+            for pid in compilers_of(scheduler.process.pid):
+                os.kill(pid, signal.SIGKILL)
+            failed = await client.until(killed.id, "FAILED")
+            assert (failed.reason, failed.exit_code) == ("INTERNAL", 70)
+            assert "was killed by SIGKILL" in failed.cause
+        await daemon.detach()
+
+    run(scene())
+    scheduler.kill()
+
+
+def test_a_cached_plan_needs_no_compiler_and_none_outlives_the_scheduler(tmp_path: Path) -> None:
+    scheduler = SchedulerProcess(tmp_path, compiler=True, tick_s=0.1).start()
+    assert scheduler.process is not None
+    pid = scheduler.process.pid
+
+    async def scene() -> list[int]:
+        daemon = await FakeDaemon(scheduler).attach()
+        async with Client(scheduler) as client:
+            digest = await upload(client, b"good")
+            for steps in (5, 7):  # the file was said to fit for 100
+                seen = len(daemon.heard)
+                job = await client.submit(kind=GRAPH, graph=digest, steps=steps)
+                await daemon.exit((await daemon.told("start", seen)).id, 0, "NONE")
+                await client.until(job.id, "SUCCEEDED")
+                assert len(compilers_of(pid)) == (1 if steps == 5 else 0)
+                for compiler in compilers_of(pid):
+                    os.kill(compiler, signal.SIGKILL)
+                while compilers_of(pid):
+                    await asyncio.sleep(0.02)
+            slow = await upload(client, b"slow sleep=60")
+            await client.submit(kind=GRAPH, graph=slow)
+            while not (left := compilers_of(pid)):
+                await asyncio.sleep(0.02)
+        await daemon.detach()
+        return left
+
+    left = run(scene())
+    scheduler.kill()
+    while any(compiles(compiler) for compiler in left):
+        time.sleep(0.02)
+
+
+def compilers_of(pid: int) -> list[int]:
+    """Children of a scheduler that live."""
+    found = Path(f"/proc/{pid}/task").glob("*/children")
+    return [int(p) for task in found for p in task.read_text().split() if compiles(int(p))]
+
+
+def compiles(pid: int) -> bool:
+    with suppress(OSError):
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        return state not in "ZX" and b"--compile" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    return False
 
 
 def test_uploads_that_lie_are_refused(scheduler: SchedulerProcess) -> None:

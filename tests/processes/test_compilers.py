@@ -1,0 +1,198 @@
+"""Processes that compile for the scheduler: what they may cost, and how they end."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from scheduler_harness import PROGRAM
+
+from oneflow.core.errors import ConfigError, OneFlowError
+from oneflow.scheduler.cluster.compiler import (
+    CompileLimitError,
+    CompilerDefectError,
+    CompilerLimits,
+    CompilerLostError,
+    Compilers,
+    FileRefusedError,
+)
+
+ARGV = (sys.executable, str(PROGRAM), "--compile")
+WAIT_S = 30.0
+
+
+@pytest.fixture
+def make() -> Iterator[Callable[..., Compilers]]:
+    made: list[Compilers] = []
+
+    def start(argv: tuple[str, ...] = ARGV, **limits: Any) -> Compilers:
+        made.append(Compilers(argv, CompilerLimits(**limits), os.environ))
+        return made[-1]
+
+    yield start
+    for compilers in made:
+        compilers.close()
+        assert compilers.pids() == []
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Callable[[str], Path]:
+    def file(text: str) -> Path:
+        path = tmp_path / text
+        path.write_text(text)
+        return path
+
+    return file
+
+
+def plan_of(compilers: Compilers, path: Path) -> bytes:
+    return compilers.compile_plan(path, 2, "cpu", ("a", "b"), lambda *done: None)
+
+
+def in_thread(work: Callable[[], object]) -> Callable[[], OneFlowError]:
+    """Begins it; call the result for the error it ended with."""
+    found: list[OneFlowError] = []
+
+    def run() -> None:
+        try:
+            work()
+        except OneFlowError as error:
+            found.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+
+    def wait() -> OneFlowError:
+        thread.join(WAIT_S)
+        return found[0]
+
+    return wait
+
+
+def until(fits: Callable[[], Any]) -> Any:
+    end = time.monotonic() + WAIT_S
+    while not (found := fits()):
+        assert time.monotonic() < end
+        time.sleep(0.01)
+    return found
+
+
+def test_what_takes_too_long_or_too_much_memory_is_refused_and_the_next_file_served(
+    make: Callable[..., Compilers], write: Callable[[str], Path]
+) -> None:
+    compilers = make(compile_s=1.0, check_s=1.0, nbytes=256 << 20)
+    assert plan_of(compilers, write("good")) == b"good for 2 cpu on a,b"
+    (first,) = compilers.pids()
+    with pytest.raises(CompileLimitError, match="longer than the 1 s") as slow:
+        plan_of(compilers, write("slow sleep=60"))
+    with pytest.raises(CompileLimitError, match="more than the 256 MiB of the memory") as large:
+        plan_of(compilers, write("large grow=1"))
+    assert slow.value.exit_code == large.value.exit_code == 65
+    assert plan_of(compilers, write("good")) == b"good for 2 cpu on a,b"
+    assert compilers.pids() != [first]
+
+
+def test_a_stuck_or_killed_one_is_replaced(
+    make: Callable[..., Compilers], write: Callable[[str], Path]
+) -> None:
+    compilers = make()
+    path = write("slow sleep=60")
+    ended = in_thread(lambda: plan_of(compilers, path))
+    (pid,) = until(compilers.pids)
+    os.kill(pid, signal.SIGKILL)
+    error = ended()
+    assert isinstance(error, CompilerLostError)
+    assert (error.exit_code, error.reason) == (70, "INTERNAL")
+    assert "SIGKILL" in str(error)
+    plan_of(compilers, write("good"))
+    (pid,) = compilers.pids()
+    os.kill(pid, signal.SIGKILL)  # while it waits: nobody's file is lost
+    assert plan_of(compilers, write("good"))
+    os.kill(compilers.pids()[0], signal.SIGTERM)  # meant for a whole group: it is not its business
+    assert plan_of(compilers, write("good"))
+
+
+def test_errors_and_defects_leave_it_warm(
+    make: Callable[..., Compilers], write: Callable[[str], Path]
+) -> None:
+    compilers = make(plan_nbytes=10)
+    with pytest.raises(FileRefusedError, match="bad: no such op") as refused:
+        plan_of(compilers, write("bad: no such op"))
+    assert (refused.value.kind, refused.value.exit_code) == ("GraphError", 1)
+    with pytest.raises(CompilerDefectError, match="FileNotFoundError"):
+        plan_of(compilers, Path("/nowhere"))
+    assert compilers.check_fit(write("good"), "graph", 1, "cpu", 5) == 100
+    assert len(compilers.pids()) == 1
+    with pytest.raises(CompileLimitError, match="its plan is larger"):
+        plan_of(compilers, write("good"))
+
+
+def test_files_are_judged_while_another_is_compiled(
+    make: Callable[..., Compilers], write: Callable[[str], Path]
+) -> None:
+    compilers = make()
+    slow, good = write("slow sleep=60"), write("good")
+    ended = in_thread(lambda: plan_of(compilers, slow))
+    until(compilers.pids)
+    assert compilers.check_fit(good, "graph", 1, "cpu", 0) == 100
+    assert len(compilers.pids()) == 2
+    compilers.close()
+    assert isinstance(ended(), CompilerLostError)
+
+
+def test_one_that_nobody_asks_ends_and_another_comes(
+    make: Callable[..., Compilers], write: Callable[[str], Path]
+) -> None:
+    compilers = make(idle_s=0.2)
+    plan_of(compilers, write("good"))
+    until(lambda: not compilers.pids())
+    compilers.look()
+    assert plan_of(compilers, write("good"))
+
+
+def test_one_that_cannot_start_says_so(
+    make: Callable[..., Compilers], write: Callable[[str], Path]
+) -> None:
+    for argv, said in (
+        ((sys.executable, "-c", "raise SystemExit(3)"), "exited with code 3"),
+        (("/nowhere/python",), "No such file"),
+    ):
+        with pytest.raises(CompilerLostError, match=said):
+            plan_of(make(argv), write("good"))
+    with pytest.raises(ConfigError, match="needs 256 MiB"):
+        CompilerLimits(nbytes=1 << 20).check()
+
+
+OWNER = """
+import os, sys, threading
+from pathlib import Path
+from oneflow.scheduler.cluster.compiler import Compilers, CompilerLimits
+found = Compilers(sys.argv[2:], CompilerLimits(), os.environ)
+done = lambda *done: print(*found.pids(), flush=True) if done[1] == 1 else None
+found.compile_plan(Path(sys.argv[1]), 1, "cpu", (), done)
+"""
+
+
+@pytest.mark.parametrize("work", ["sleep=60", "busy=60"])
+def test_none_outlives_its_scheduler(write: Callable[[str], Path], work: str) -> None:
+    argv = [sys.executable, "-c", OWNER, str(write(f"slow {work}")), *ARGV]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as owner:
+        assert owner.stdout is not None
+        pid = int(owner.stdout.readline())
+        owner.kill()
+        until(lambda: not _is_alive(pid))
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False

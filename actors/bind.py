@@ -17,6 +17,7 @@ from oneflow.actors.bus import freed_code, ready_code
 from oneflow.actors.clock import StepClock
 from oneflow.actors.device import Hardware
 from oneflow.actors.messages import Effect, Freed, Post, Ready, Send
+from oneflow.actors.random_rows import random_rows
 from oneflow.actors.registers import (
     RegisterMemory,
     is_shared,
@@ -82,6 +83,7 @@ class BoundPlan:
 
     actors: by their id in the plan.  codebook: (sender, code) -> what to deliver here.
     feed, fetch: where a step's inputs go in and outputs come out.
+    readers: of each register that this rank makes, actors and ranks that read it.
     arena_nbytes: registers and scratch memory together.  arena_bound: the same with the least
     possible scratch memory.
     """
@@ -96,6 +98,7 @@ class BoundPlan:
     arena_nbytes: int = 0
     arena_bound: int = 0
     peers: set[int] = field(default_factory=set)
+    readers: dict[int, list[tuple[ActorSpec, int]]] = field(default_factory=dict)
 
 
 def shared_nbytes(plan: Plan, rank: int) -> int:
@@ -164,6 +167,7 @@ class _Binder:
         bound.arena_nbytes = registers + self.scratch_nbytes
         bound.arena_bound = registers + self.scratch_bound
         bound.peers = self._peers(readers)
+        bound.readers = readers
         return bound
 
     # ---- memory ----------------------------------------------------------------------------------
@@ -316,10 +320,11 @@ class _Binder:
 
     def _make_segments(self) -> dict[int, Segment]:
         segments = {}
+        rows = random_rows(self.plan.graph)
         for spec in self.local:
             if spec.kind is ActorKind.SEGMENT:
                 published = frozenset(v.id for r in spec.outputs for v in r.values)
-                segment = Segment(spec.nodes, self.rank, self.hardware, published)
+                segment = Segment(spec.nodes, self.rank, self.hardware, published, rows)
                 segments[spec.id] = segment
                 self.scratch_nbytes = max(self.scratch_nbytes, segment.scratch_nbytes)
                 self.scratch_bound = max(self.scratch_bound, segment.scratch_bound)

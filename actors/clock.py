@@ -1,13 +1,22 @@
-"""Where a rank is: which step, and how many pieces a step has. Random ops read it."""
+"""Where a rank is: which step, how many pieces a step has, and what random ops draw in it."""
 
 from __future__ import annotations
 
+from oneflow.core.rng import Randomness
+
 
 class StepClock:
-    """step: of the job, from 0.  num_pieces: micro-batches per step."""
+    """step: of the job, from 0.  num_pieces: micro-batches per step.  randomness: where the
+    generators are before the step.
+    """
 
-    __slots__ = ("num_pieces", "step")
+    __slots__ = ("num_pieces", "randomness", "step")
 
     def __init__(self, num_pieces: int) -> None:
         self.step = 0
         self.num_pieces = num_pieces
+        self.randomness = Randomness()
+
+    def draw_anew(self) -> None:
+        """A step is over: the next one draws what comes next."""
+        self.randomness = self.randomness.after(1, self.num_pieces)

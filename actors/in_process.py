@@ -21,6 +21,7 @@ from oneflow.actors.executor import Executor
 from oneflow.actors.memory import aligned_buffer
 from oneflow.core.errors import HangError
 from oneflow.core.plan import Plan
+from oneflow.core.rng import Randomness
 
 
 class _Memory:
@@ -54,6 +55,11 @@ class InProcessCluster:
             bound = bind(plan, rank, hardware, memory, variables[rank])
             self.executors.append(Executor(bound, bus))
 
+    def draw(self, randomness: Randomness) -> None:
+        """Where the generators are before the next step; each step moves them on."""
+        for executor in self.executors:
+            executor.bound.clock.randomness = randomness
+
     @property
     def bound(self) -> list[BoundPlan]:
         return [e.bound for e in self.executors]
@@ -72,6 +78,7 @@ class InProcessCluster:
                 raise HangError(f"no rank can go on:\n{reports}")
         for executor in self.executors:
             executor.bound.clock.step += 1
+            executor.bound.clock.draw_anew()
         return [e.bound.fetch.arrays for e in self.executors]
 
     def _turns(self) -> list[Executor]:

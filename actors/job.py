@@ -12,6 +12,7 @@ from oneflow.actors.device import hardware_for
 from oneflow.actors.executor import Check, Executor
 from oneflow.core.errors import GraphError
 from oneflow.core.plan import Plan
+from oneflow.core.rng import Randomness
 
 
 class Link(Protocol):
@@ -82,6 +83,7 @@ class Job:
         self._is_broken = True
         self.calls += 1
         self.executor.run_step()
+        self.bound.clock.draw_anew()
         self._is_broken = False
         return self.bound.fetch.arrays
 
@@ -93,6 +95,10 @@ class Job:
     @step.setter
     def step(self, value: int) -> None:
         self.bound.clock.step = value
+
+    def draw(self, randomness: Randomness) -> None:
+        """Where the generators are before the next step; each step moves them on."""
+        self.bound.clock.randomness = randomness
 
     def sample_latency(self) -> None:
         """For the counters, of a bus that can tell when it is asked."""

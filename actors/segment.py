@@ -19,12 +19,13 @@ import numpy as np
 from oneflow.actors.clock import StepClock
 from oneflow.actors.device import Hardware
 from oneflow.actors.memory import Lifetime, lower_bound, plan_offsets
+from oneflow.actors.random_rows import RandomRows
 from oneflow.actors.registers import array_at
 from oneflow.boxing.boxes import shard_box
 from oneflow.core.graph import PIECE, Node, Value
 from oneflow.core.location import locate
 from oneflow.core.op import Box, Op, find_op
-from oneflow.core.rng import Rng, mix_seed
+from oneflow.core.rng import Rng, is_drawn_once
 from oneflow.core.tensor_type import TensorType
 from oneflow.kernels.registry import Kernel, find_view, select
 
@@ -48,17 +49,23 @@ class BoundNode:
 
 
 class Segment:
-    """nodes: of one segment actor.  rank: whose part.  outside: values that other actors make or
-    read, or variables.
+    """nodes: of one segment actor.  rank: whose part.  published: values that other actors make or
+    read, or variables.  rows: of the whole plan.
 
     scratch_nbytes: scratch memory it needs.  scratch_bound: the least that any placement would
     need.
     """
 
     def __init__(
-        self, nodes: Sequence[Node], rank: int, hardware: Hardware, published: frozenset[int]
+        self,
+        nodes: Sequence[Node],
+        rank: int,
+        hardware: Hardware,
+        published: frozenset[int],
+        rows: RandomRows,
     ) -> None:
         self._hardware = hardware
+        self._rows = rows
         self._published = published
         self._views: set[int] = set()
         self._roots: dict[int, int] = {}
@@ -188,13 +195,11 @@ class Segment:
     def _call(
         self, bound: BoundNode, outs: list[Any], ins: list[Any], work: list[Any], clock: StepClock
     ) -> Call:
-        function = partial(
-            bound.kernel.function, self._hardware.xp, *outs, *ins, *work, **bound.attrs
-        )
+        function = partial(bound.kernel.function, self._hardware.xp, **bound.attrs)
         if bound.op.is_random:
             acts = self._random_acts.setdefault(bound.node.id, [0])
-            return _RandomCall(function, bound, clock, acts)
-        return function
+            return _RandomCall(function, bound, (outs[0], *ins, *work), clock, acts, self._rows)
+        return partial(function, *outs, *ins, *work)
 
 
 def _origin(value: Value) -> Value:
@@ -203,37 +208,71 @@ def _origin(value: Value) -> Value:
 
 
 class _RandomCall:
-    """A random kernel gets its own random state in every step and piece.
+    """A random kernel draws in every step and piece what it would draw eagerly.
 
-    The state speaks of elements of the whole batch: row r of piece k on a rank is row (first row of
-    the rank in the
-    batch) + k * (rows of a piece) + r. So the values do not depend on how the batch was cut.
+    Its only output, its inputs and its workspace are shaped alike, or it has no inputs.
     """
 
     changes_each_act = True
-    __slots__ = ("_acts", "_box", "_clock", "_function", "_is_piece", "_seed", "_shape")
+    __slots__ = (
+        "_acts", "_arrays", "_box", "_clock", "_dim", "_draw", "_function", "_is_piece", "_rank",
+        "_rows", "_shape",
+    )  # fmt: skip
 
     def __init__(
-        self, function: Callable[..., Any], bound: BoundNode, clock: StepClock, acts: list[int]
+        self,
+        function: Callable[..., Any],
+        bound: BoundNode,
+        arrays: tuple[Any, ...],
+        clock: StepClock,
+        acts: list[int],
+        rows: RandomRows,
     ) -> None:
-        self._function = function
-        self._clock = clock
-        self._seed = int(bound.attrs["seed"])
+        node = bound.node
+        self._function, self._arrays = function, arrays
+        self._clock, self._acts, self._rows = clock, acts, rows
+        self._draw = int(bound.attrs["seed"])
+        self._dim = rows.dims.get(self._draw)
         self._box = bound.out_boxes[0]
-        self._shape = bound.node.outputs[0].type.shape
-        self._is_piece = bound.node.rate == PIECE and len(self._shape) > 0
-        self._acts = acts
+        self._shape = node.outputs[0].type.shape
+        self._is_piece = node.rate == PIECE and not is_drawn_once(self._draw)
+        self._rank = min(node.placement.rank_ids)
 
     def __call__(self) -> None:
-        clock, shape, starts = self._clock, self._shape, self._box.starts
+        piece, starts = 0, self._box.starts
         if self._is_piece:
-            n = clock.num_pieces
-            rows = self._box.stops[0] - starts[0]
-            piece = self._acts[0] % n
+            piece = self._acts[0] % self._clock.num_pieces
             self._acts[0] += 1
-            shape = (shape[0] * n, *shape[1:])
-            starts = (starts[0] * n + piece * rows, *starts[1:])
-        self._function(rng=Rng(mix_seed(self._seed, clock.step), shape, starts))
+        if self._dim is None:
+            self._function(*self._arrays, rng=self._rng(piece, starts))
+            return
+        dim, size = self._dim, self._shape[self._dim]
+        first, end = starts[dim], self._box.stops[dim]
+        for a, b, source, start in self._rows.spans(
+            first, end, size, piece, self._clock.num_pieces
+        ):
+            rng = self._rng(source, (*starts[:dim], start, *starts[dim + 1 :]))
+            self._draw_rows(a - first, b - first, rng)
+
+    def _rng(self, piece: int, starts: tuple[int, ...]) -> Rng:
+        clock = self._clock
+        seed = clock.randomness.seed(self._draw, piece, clock.num_pieces, self._rank)
+        return Rng(seed, self._shape, starts)
+
+    def _draw_rows(self, first: int, end: int, rng: Rng) -> None:
+        """Rows first .. end - 1 of this rank's part."""
+        dim = self._dim or 0
+        if (first, end) == (0, self._box.shape[dim]):
+            self._function(*self._arrays, rng=rng)
+            return
+        part = (*(slice(None),) * dim, slice(first, end))
+        out, *others = (x[part] for x in self._arrays)
+        if dim == 0:
+            self._function(out, *others, rng=rng)
+            return
+        made = out.copy()  # kernels write what has no gaps
+        self._function(made, *(x.copy() for x in others), rng=rng)
+        out[...] = made
 
 
 def bind_node(node: Node, rank: int, device: str) -> BoundNode:

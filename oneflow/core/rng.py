@@ -9,13 +9,19 @@ of ranks. Philox: Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from oneflow.core.errors import InternalError
+
 COMPILED_FROM = 1 << 14
 """Elements from which the compiled loop of philox.py is worth its import."""
+
+_NUMBER_BITS = 32
+_ONCE = 1 << 31
 
 _MULTIPLIER = np.uint64(0xD256D193)
 _WEYL = np.uint32(0x9E3779B9)
@@ -108,3 +114,80 @@ def mix_seed(*parts: int) -> int:
         state = ((state ^ (state >> 27)) * 0x94D049BB133111EB) & 0xFFFFFFFFFFFFFFFF
         state ^= state >> 31
     return state
+
+
+# ---- draws of a graph ----------------------------------------------------------------------------
+
+
+def draw_id(generator: int, number: int, *, once: bool = False) -> int:
+    """What the `seed` of a random op is in a graph, where each step has another one: draw `number`,
+    from 1, of the graph's generator `generator`, from 0.
+
+    once: made once a step, after all micro-batches, as in an optimizer, not by each of them.
+    """
+    return generator << _NUMBER_BITS | (_ONCE if once else 0) | number
+
+
+def is_drawn_once(draw: int) -> bool:
+    """Is it made once a step, not by each micro-batch?"""
+    return bool(draw & _ONCE)
+
+
+class Draws(NamedTuple):
+    """A generator of a graph: `seed` and `calls` say where it is before a step; each micro-batch
+    calls it `each` times, and what follows them, such as optimizers, `once` times.
+    """
+
+    seed: int
+    calls: int
+    each: int
+    once: int = 0
+
+    def calls_of_step(self, num_pieces: int) -> int:
+        """Calls that one step makes."""
+        return num_pieces * self.each + self.once
+
+    def has(self, draw: int) -> bool:
+        """Is it a draw of this generator?"""
+        return 0 < draw % _ONCE <= (self.once if is_drawn_once(draw) else self.each)
+
+
+@dataclass(frozen=True)
+class Randomness:
+    """The generators of a graph before one of its steps, in the order of their numbers.
+
+    by_rank: those of ranks whose generators are elsewhere than `generators`, by rank.
+    """
+
+    generators: tuple[Draws, ...] = ()
+    by_rank: Mapping[int, tuple[Draws, ...]] = field(default_factory=dict)
+
+    def seed(self, draw: int, piece: int, num_pieces: int, rank: int = 0) -> int:
+        """The seed of a draw: that of the call that the same op makes where the micro-batches are
+        run eagerly, one after the other.
+
+        rank: the first of the op's placement, whose generator counts.
+        """
+        generators = self.by_rank.get(rank, self.generators)
+        if draw >> _NUMBER_BITS >= len(generators):
+            raise InternalError(f"draw {draw} is of none of {len(generators)} generators")
+        known = generators[draw >> _NUMBER_BITS]
+        before = num_pieces * known.each if is_drawn_once(draw) else piece * known.each
+        return mix_seed(known.seed, known.calls + before + draw % _ONCE)
+
+    def has(self, draw: int) -> bool:
+        """Is it a draw of one of these generators?"""
+        index = draw >> _NUMBER_BITS
+        return 0 <= index < len(self.generators) and self.generators[index].has(draw)
+
+    def after(self, steps: int, num_pieces: int) -> Randomness:
+        """So many steps later."""
+
+        def moved(generators: tuple[Draws, ...]) -> tuple[Draws, ...]:
+            return tuple(
+                g._replace(calls=g.calls + steps * g.calls_of_step(num_pieces)) for g in generators
+            )
+
+        return Randomness(
+            moved(self.generators), {rank: moved(g) for rank, g in self.by_rank.items()}
+        )

@@ -2,7 +2,8 @@
 takes the next one.
 
 The numbers are a function of (seed, call, global element index), so neither device nor layout
-changes them.
+changes them. A graph makes the calls that its `build` would make eagerly: while it is traced its
+random ops are given the number of their call instead of a seed, and each step works out the seeds.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from typing import Any
 import numpy as np
 
 from oneflow.core.device import Device
-from oneflow.core.errors import CheckpointError
+from oneflow.core.dispatch import current_mode
+from oneflow.core.errors import CheckpointError, GraphError
 from oneflow.core.rng import mix_seed
 from oneflow.tensor.tensor import Tensor, wrap
 
@@ -31,7 +33,12 @@ class Generator:
         self._calls = 0
 
     def manual_seed(self, seed: int) -> Generator:
-        """Starts again from `seed`."""
+        """Starts again from `seed`. Raises GraphError inside the build() of a graph."""
+        if _draws() is not None:
+            raise GraphError(
+                "manual_seed: build() is traced once and run many times, so it cannot seed a "
+                "generator; seed it before the graph is called"
+            )
         self._seed, self._calls = int(seed) & 0xFFFFFFFFFFFFFFFF, 0
         return self
 
@@ -47,9 +54,22 @@ class Generator:
         return self._seed
 
     def next_seed(self) -> int:
-        """The seed of the next op call."""
+        """The seed of the next call."""
         self._calls += 1
         return mix_seed(self._seed, self._calls)
+
+    @property
+    def position(self) -> tuple[int, int]:
+        """Seed, and number of calls made since."""
+        return self._seed, self._calls
+
+    def move_to(self, position: tuple[int, int]) -> None:
+        """Goes on from where `position` was taken."""
+        self._seed, self._calls = position
+
+    def skip(self, calls: int) -> None:
+        """As if so many calls had been made."""
+        self._calls += calls
 
     def get_state(self) -> Tensor:
         """uint8 tensor of 16 bytes: seed and number of calls."""
@@ -64,6 +84,9 @@ class Generator:
             raise CheckpointError(
                 f"a generator state has {_STATE.size} bytes, this one has {len(data)}"
             )
+        draws = _draws()
+        if draws is not None:
+            draws.know(self)
         self._seed, self._calls = _STATE.unpack(data)
 
 
@@ -71,8 +94,22 @@ default_generator = Generator()
 
 
 def next_seed(generator: Generator | None = None) -> int:
-    """The seed of the next random op call."""
+    """The `seed` of the next random op: while a graph is traced, which of its draws it is."""
+    chosen, draws = generator or default_generator, _draws()
+    if draws is None:
+        return chosen.next_seed()
+    draw: int = draws.draw(chosen)
+    return draw
+
+
+def host_seed(generator: Generator | None = None) -> int:
+    """The seed of numbers that the host draws at once: orders of rows, say."""
     return (generator or default_generator).next_seed()
+
+
+def _draws() -> Any:
+    """What numbers the draws of the graph that this thread traces, or None."""
+    return getattr(current_mode(), "draws", None)
 
 
 def manual_seed(seed: int) -> Generator:

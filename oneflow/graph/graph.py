@@ -24,13 +24,16 @@ from oneflow.autograd.grad_mode import no_grad, set_grad_enabled
 from oneflow.boxing import settings as boxing_settings
 from oneflow.core.dtype import int64
 from oneflow.core.errors import GraphError, OneFlowError, ShapeError
-from oneflow.core.graph import Value
+from oneflow.core.graph import LogicalGraph, Value
 from oneflow.core.job_config import JobConfig
 from oneflow.core.location import locate
 from oneflow.core.metrics import METRICS
+from oneflow.core.op import find_op
+from oneflow.functional.random_state import get_rng_state, set_rng_state
 from oneflow.graph.arguments import Arguments, check_inputs
 from oneflow.graph.config import GraphConfig
 from oneflow.graph.describe import describe, input_names
+from oneflow.graph.draws import GraphRandomness
 from oneflow.graph.optimizer import GraphOptimizer
 from oneflow.graph.proxy import Proxy, Stage
 from oneflow.graph.session import compile_and_bind
@@ -39,6 +42,7 @@ from oneflow.graph.tree import map_tensors, tensors_of
 from oneflow.tensor.tensor import Tensor, wrap, wrap_global
 
 STEP_KEY = "System-Train-TrainStep"
+RANDOM_KEY = "System-Train-RandomState"
 
 
 class BuildMissingError(GraphError, NotImplementedError):
@@ -81,6 +85,7 @@ class Graph:
         self.config = GraphConfig()
         self._job: Any = None
         self._trace: Trace | None = None
+        self._randomness: GraphRandomness | None = None
         self._outputs: Any = None
         self._arguments: Any = None
         self._output_values: dict[int, Value] = {}
@@ -206,7 +211,11 @@ class Graph:
         step = self._job.step
         for optimizer in self._optimizers:
             optimizer.feed(step, feeds)
+        if self._randomness is not None:
+            self._job.draw(self._randomness.now())
         results = self._job.run(feeds)
+        if self._randomness is not None:
+            self._randomness.skip_step()
         for optimizer in self._optimizers:
             optimizer.advance()
         for x in self._trace.variables.values():  # type: ignore[union-attr]
@@ -240,9 +249,11 @@ class Graph:
         )
         variables = {name: _contiguous(x) for name, x in trace.variables.items()}
         index = next((x._device.index for x in trace.variables.values()), 0)
+        spanned = _ranks_that_draw_together(trace.graph)
         self._job = compile_and_bind(trace.graph, config, variables, index)
         self._job.step = self._initial_step
         self._trace = trace
+        self._randomness = _randomness(trace, spanned)
         self._output_values = {
             int(n.attrs["index"]): n.inputs[0] for n in self._job.bound.plan.graph.of_kind("output")
         }
@@ -269,6 +280,7 @@ class Graph:
             raise
         finally:
             trace.restore_gradients()
+            trace.draws.close()
         self._arguments = Arguments(self.name, given)
         self._input_types = self._arguments.metas
         return trace
@@ -286,6 +298,7 @@ class Graph:
                 f"graph {self.name} has an optimizer, but build() gave no gradients; "
                 "call backward() on the loss inside build()"
             )
+        trace.draws.end_pieces()
         for optimizer in self._optimizers:
             optimizer.trace(trace)
         object.__setattr__(self, "_outputs", outputs)
@@ -374,8 +387,8 @@ class Graph:
         return self._job.step if self._job is not None else self._initial_step
 
     def state_dict(self, destination: Any = None) -> OrderedDict[str, Any]:
-        """Module states by module name, optimizer states by "<variable>-<key>", and the step
-        count.
+        """Module states by module name, optimizer states by "<variable>-<key>", the step count, and
+        of a graph that draws random numbers the state of the default generator.
         """
         result: OrderedDict[str, Any] = OrderedDict() if destination is None else destination
         for name, module in self._modules.items():
@@ -388,11 +401,13 @@ class Graph:
                         result[names[id(tensor)]] = tensor
         step = self._steps_done
         result[STEP_KEY] = wrap(np.array(step, dtype=int64.np))
+        if self._randomness is not None:
+            result[RANDOM_KEY] = get_rng_state()
         return result
 
     def load_state_dict(self, state_dict: Any, strict: bool = True) -> None:
-        """Takes what `state_dict` gave; only before the first call. Raises GraphError for what
-        does not fit.
+        """Takes what `state_dict` gave, the default generator's state included; only before the
+        first call. Raises GraphError for what does not fit.
         """
         if self.is_compiled:
             raise GraphError("load_state_dict must be called before the graph's first call")
@@ -409,10 +424,13 @@ class Graph:
             else:
                 missing.append(name)
         if STEP_KEY in state_dict:
-            self._initial_step = _step_count(state_dict[STEP_KEY])
+            self._initial_step = int(_everywhere(state_dict[STEP_KEY]).item())
             for optimizer in self._optimizers:
                 optimizer.resume(self._initial_step)
-        unexpected = set(state_dict) - set(self._modules) - set(known.values()) - {STEP_KEY}
+        if RANDOM_KEY in state_dict:
+            set_rng_state(_everywhere(state_dict[RANDOM_KEY]))
+        own = {STEP_KEY, RANDOM_KEY}
+        unexpected = set(state_dict) - set(self._modules) - set(known.values()) - own
         if strict and (missing or unexpected):
             raise GraphError(
                 f"load_state_dict of {self.name}: missing {sorted(missing)}, "
@@ -450,16 +468,17 @@ class Graph:
         return describe(self)
 
 
-def _step_count(x: Tensor) -> int:
-    """The number in a tensor, on every rank, also where a checkpoint was read by one rank only."""
-    if x.is_global:
-        from oneflow.core.placement import Placement
-        from oneflow.core.sbp import BROADCAST
-        from oneflow.distributed.world import world
+def _everywhere(x: Tensor) -> Tensor:
+    """The tensor on every rank, also where a checkpoint was read by one rank only."""
+    if not x.is_global:
+        return x
+    from oneflow.core.placement import Placement
+    from oneflow.core.sbp import BROADCAST
+    from oneflow.distributed.world import world
 
-        everywhere = Placement("cpu", list(range(world().world_size)))
-        x = x.to_global(placement=everywhere, sbp=BROADCAST).to_local()
-    return int(x.item())
+    everywhere = Placement("cpu", list(range(world().world_size)))
+    found: Tensor = x.to_global(placement=everywhere, sbp=BROADCAST).to_local()
+    return found
 
 
 def _tensors_by_name(graph: Graph) -> dict[str, Tensor]:
@@ -509,6 +528,20 @@ def _keep_buffer(module: Any, name: str, buffer: Tensor) -> None:
 
 def _stages_by_placement(stages: dict[int, Stage]) -> dict[Any, int]:
     return {s.placement: s.id for s in stages.values() if s.placement is not None}
+
+
+def _ranks_that_draw_together(graph: LogicalGraph) -> list[int]:
+    """All ranks of a graph that has random numbers on more than one; else none."""
+    draws = [n for n in graph if not n.is_structural and find_op(n.op).is_random]
+    if all(n.placement.size == 1 for n in draws):
+        return []
+    return sorted({r for n in graph for r in n.placement.rank_ids})
+
+
+def _randomness(trace: Trace, ranks: list[int]) -> GraphRandomness | None:
+    """None: the graph calls no generator."""
+    counts = trace.draws.counts
+    return GraphRandomness(counts, trace.graph.num_pieces, ranks) if counts else None
 
 
 def _contiguous(x: Tensor) -> Any:

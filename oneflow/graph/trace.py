@@ -23,6 +23,7 @@ from oneflow.core.op import Attr, Op, infer_types, signatures
 from oneflow.core.placement import Placement
 from oneflow.core.sbp import BROADCAST, NdSbp, all_broadcast
 from oneflow.core.tensor_type import TensorType
+from oneflow.graph.draws import DrawCounter
 from oneflow.graph.proxy import Stage
 from oneflow.graph.views import link_view, refresh
 from oneflow.tensor.eager_global import check_placement
@@ -59,6 +60,10 @@ class Trace:
         """Stage of everything that runs on a placement, as far as stages were set."""
         self.paths: dict[int, str] = {}
         self.stage_of: dict[int, Stage] = {}
+        self.draws = DrawCounter()
+        """What random ops are given instead of seeds."""
+        self.draws = DrawCounter()
+        """What random ops are given instead of seeds."""
 
     @contextmanager
     def active(self) -> Iterator[None]:

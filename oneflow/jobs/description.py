@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from oneflow.core.rng import Draws, Randomness
 from oneflow.jobs.errors import JobFileError
 
 VERSION = 1
@@ -63,6 +64,16 @@ class Checkpoints(_Record, frozen=True, kw_only=True):
     keep: int = 2
 
 
+class GeneratorState(_Record, frozen=True, kw_only=True):
+    """A generator that the graph draws from: where it is before the first step, and how many calls
+    a step makes: `each` by each micro-batch, `once` after them."""
+
+    seed: int
+    calls: int
+    each: int
+    once: int = 0
+
+
 class EntryInfo(_Record, frozen=True, kw_only=True):
     """digest: blake2b-256, hex."""
 
@@ -72,7 +83,8 @@ class EntryInfo(_Record, frozen=True, kw_only=True):
 
 class Description(_Record, frozen=True, kw_only=True):
     """steps: 0 for inference.  first_step: steps done before.  updates: optimizer number -> updates
-    made before.  record: names of outputs that are reported at each step.
+    made before.  record: names of outputs that are reported at each step.  generators: in the order
+    of their numbers in the graph.
     """
 
     format: Literal["oneflow job"] = "oneflow job"
@@ -87,6 +99,7 @@ class Description(_Record, frozen=True, kw_only=True):
     outputs: tuple[Port, ...]
     record: tuple[str, ...] = ()
     updates: dict[str, int] = {}
+    generators: tuple[GeneratorState, ...] = ()
     data: DataSpec | None = None
     checkpoints: Checkpoints = Checkpoints()
     stop_on_nonfinite: bool = False
@@ -109,6 +122,11 @@ def decode(data: bytes, where: str) -> Description:
         raise JobFileError(f"{where}: {error}") from None
     check(found, where)
     return found
+
+
+def randomness_of(d: Description) -> Randomness:
+    """The generators before the first step."""
+    return Randomness(tuple(Draws(g.seed, g.calls, g.each, g.once) for g in d.generators))
 
 
 class _Version(msgspec.Struct):
@@ -137,6 +155,11 @@ def check(d: Description, where: str) -> None:
     _unique(where, "record", d.record)
     for key, count in d.updates.items():
         need(key.isdecimal() and 0 <= count < 1 << 40, "updates", "must be counts by number")
+    need(len(d.generators) <= 4096, "generators", "are too many")
+    for g in d.generators:
+        need(0 <= g.seed < 1 << 64 and 0 <= g.calls < 1 << 62, "generators", "have no such state")
+        need(min(g.each, g.once) >= 0, "generators", "must be called 0 times or more")
+        need(max(g.each, g.once) < 1 << 31, "generators", "are called too often")
     if d.kind == "graph":
         need(d.data is not None or not d.inputs, "data", "is missing")
         need(d.steps > 0, "steps", "must be at least 1")

@@ -15,7 +15,7 @@ from oneflow.autograd.grad_mode import no_grad
 from oneflow.core.dispatch import call
 from oneflow.core.graph import LogicalGraph, Node
 from oneflow.core.op import find_op
-from oneflow.core.rng import mix_seed
+from oneflow.core.rng import Randomness
 from oneflow.tensor.tensor import Tensor, wrap
 
 Array = np.ndarray[Any, Any]
@@ -25,16 +25,16 @@ def first_nonfinite(
     graph: LogicalGraph,
     feeds: Mapping[str, Array],
     variables: Mapping[str, Array],
-    step: int,
+    randomness: Randomness,
     names: Mapping[str, str],
 ) -> str:
     """What gave the first result that is not finite, with op, module and line; "" if nothing did.
 
     feeds: whole inputs by name.  variables: whole, as before the step; they are not changed.
-    names: what the user calls inputs, by name.
+    randomness: the generators before the step.  names: what the user calls inputs, by name.
     """
     for piece in range(graph.num_pieces):
-        found = _run(graph, feeds, variables, step, piece, names)
+        found = _run(graph, feeds, variables, randomness, piece, names)
         if found:
             is_whole = graph.num_pieces == 1 or found.startswith(("input ", "variable "))
             return found if is_whole else f"{found}, in micro-batch {piece} of {graph.num_pieces}"
@@ -45,7 +45,7 @@ def _run(
     graph: LogicalGraph,
     feeds: Mapping[str, Array],
     variables: Mapping[str, Array],
-    step: int,
+    randomness: Randomness,
     piece: int,
     names: Mapping[str, str],
 ) -> str:
@@ -62,7 +62,9 @@ def _run(
                     continue
                 made = _part(node, ins[0], piece, graph.num_pieces)
             else:
-                made = call(find_op(node.op), *ins, **_attrs(node, step))
+                made = call(
+                    find_op(node.op), *ins, **_attrs(node, randomness, piece, graph.num_pieces)
+                )
             listed = made if isinstance(made, tuple) else (made,)
             for value, x in zip(node.outputs, listed, strict=True):
                 values[value.id] = x
@@ -71,10 +73,11 @@ def _run(
     return ""
 
 
-def _attrs(node: Node, step: int) -> dict[str, Any]:
-    """A random op has other numbers in each step."""
+def _attrs(node: Node, randomness: Randomness, piece: int, num_pieces: int) -> dict[str, Any]:
+    """A random op has other numbers in each step and micro-batch."""
     if find_op(node.op).is_random:
-        return {**node.attrs, "seed": mix_seed(node.attrs["seed"], step)}
+        seed = randomness.seed(int(node.attrs["seed"]), piece, num_pieces)
+        return {**node.attrs, "seed": seed}
     return node.attrs
 
 

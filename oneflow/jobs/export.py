@@ -20,7 +20,6 @@ from oneflow.core.graph_proto import graph_to_bytes
 from oneflow.core.placement import Placement
 from oneflow.core.sbp import BROADCAST
 from oneflow.distributed.world import world
-from oneflow.functional.random_state import get_rng_state, set_rng_state
 from oneflow.io.container import Writer as ContainerWriter
 from oneflow.io.pact import Pact
 from oneflow.jobs.archive import Hashed, Writer
@@ -29,6 +28,7 @@ from oneflow.jobs.description import (
     Checkpoints,
     Description,
     EntryInfo,
+    GeneratorState,
     Port,
     check,
     encode,
@@ -95,6 +95,7 @@ def save(
             outputs=ports,
             record=_recorded(ports, record, graph.config.num_pieces) if data else (),
             updates=updates,
+            generators=_generators(trace),
             data=data.spec if data is not None else None,
             checkpoints=Checkpoints(every=checkpoint_every, keep=checkpoint_keep),
             stop_on_nonfinite=stop_on_nonfinite,
@@ -147,13 +148,16 @@ def _kind(dtype: str) -> Any:
 
 
 def _traced(graph: Graph, examples: dict[str, Tensor]) -> tuple[Trace, Any]:
-    """The traced graph and what build() returned. Random numbers of later code stay as they
-    would have been."""
-    state = get_rng_state()
-    try:
-        return graph._trace_apart(((), examples))
-    finally:
-        set_rng_state(state)
+    """The traced graph and what build() returned."""
+    return graph._trace_apart(((), examples))
+
+
+def _generators(trace: Trace) -> tuple[GeneratorState, ...]:
+    """As they are now, so the job draws what the graph would if it were called here."""
+    return tuple(
+        GeneratorState(seed=g.position[0], calls=g.position[1], each=each, once=once)
+        for g, each, once in trace.draws.counts
+    )
 
 
 def _number_of_steps(graph: Graph, data: Data | None, steps: int | None) -> int:

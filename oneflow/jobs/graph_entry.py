@@ -9,7 +9,7 @@ from oneflow.core.graph import STRUCTURAL, LogicalGraph, Node
 from oneflow.core.graph_proto import graph_from_proto
 from oneflow.core.op import find_op
 from oneflow.core.tensor_type import TensorType
-from oneflow.jobs.description import Description, Port
+from oneflow.jobs.description import Description, Port, randomness_of
 from oneflow.jobs.errors import JobFileError
 from oneflow.scheduler.compiler.verify import verify
 
@@ -117,6 +117,19 @@ def check_ports(graph: LogicalGraph, description: Description, rates: dict[str, 
         if port.index not in outputs:
             raise JobFileError(f"job.json: output {port.name!r} is no output of the graph")
         _same(outputs[port.index].inputs[0].type, port, f"output {port.name!r}")
+
+
+def check_draws(graph: LogicalGraph, description: Description) -> None:
+    """Random ops draw from the generators that `job.json` names."""
+    known = randomness_of(description)
+    for node in graph:
+        if not node.is_structural and find_op(node.op).is_random:
+            draw = node.attrs.get("seed")
+            if type(draw) is not int or not known.has(draw):
+                raise JobFileError(
+                    f"{ENTRY}: {node.describe()} draws from none of the {len(known.generators)} "
+                    "generators of job.json"
+                )
 
 
 def _same(type_: TensorType, port: Port, what: str) -> None:

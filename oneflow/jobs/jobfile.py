@@ -30,7 +30,7 @@ from oneflow.jobs.glance import (
     describe,
     open_job,
 )
-from oneflow.jobs.graph_entry import check_ports, decode_graph, named
+from oneflow.jobs.graph_entry import check_draws, check_ports, decode_graph, named
 from oneflow.jobs.sources import Access, open_data
 
 MAX_SCHEDULE_NBYTES = 1 << 30
@@ -71,6 +71,7 @@ class JobFile:
         self.variables = self._container(VARIABLES)
         self._check_variables(graph)
         check_ports(graph, self.description, self.rates)
+        check_draws(graph, self.description)
         self._check_data()
 
     def _check_entries(self) -> None:

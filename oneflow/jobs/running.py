@@ -29,6 +29,7 @@ from oneflow.graph.session import compile_together, open_plan
 from oneflow.io.boxes import read_box
 from oneflow.io.files import PendingFile
 from oneflow.io.pact import Pact
+from oneflow.jobs.description import randomness_of
 from oneflow.jobs.jobfile import JobFile
 from oneflow.jobs.placing import gather_outputs, replace_placement
 from oneflow.tensor.devices import to_device, to_host
@@ -141,6 +142,7 @@ def bind_job(file: JobFile, device_type: str, plan_file: str, keep_in: Path | No
         for name, node in boxes.items()
         if here.rank in _in_plan(plan, name, node).placement
     }
+    job.draw(randomness_of(file.description))
     return Bound(file, job, variables, inputs)
 
 

@@ -23,7 +23,9 @@ from oneflow.core.errors import NonFiniteError
 from oneflow.core.failpoints import failpoint
 from oneflow.core.log import get_logger
 from oneflow.core.metrics import METRICS
+from oneflow.core.rng import Randomness
 from oneflow.distributed.world import world
+from oneflow.jobs.description import randomness_of
 from oneflow.jobs.diagnosis import first_nonfinite
 from oneflow.jobs.feeding import Feeder
 from oneflow.jobs.outputs import VARIABLES, MetricsFile, write_arrays
@@ -33,6 +35,7 @@ from oneflow.jobs.running import Bound, Variable, whole
 from oneflow.jobs.saving import Saver, remove_left_overs
 from oneflow.jobs.sources import Access
 from oneflow.jobs.stopping import Stop, StoppedError
+from oneflow.jobs.tracing import Tracing
 from oneflow.tensor.devices import to_host
 
 log = get_logger(__name__)
@@ -72,9 +75,10 @@ class Training:
         saver: Saver,
         reporter: Reporter,
         stop: Stop,
+        tracing: Tracing,
     ) -> None:
         self._bound, self._options, self._saver = bound, options, saver
-        self._reporter, self._stop = reporter, stop
+        self._reporter, self._stop, self._tracing = reporter, stop, tracing
         self._here = world()
         self._d = bound.file.description
         self._feeder = Feeder(bound, access, options.steps)
@@ -121,6 +125,7 @@ class Training:
             self._reporter.progress(self._step, {})  # it may be the last one already
             log.info("going on from %s, step %d", found.path, found.step)
         self._bound.job.step = self._d.first_step + self._step
+        self._bound.job.draw(self._randomness(self._step))
         self._next_meeting = self._step + 1
         if self._here.rank == 0:
             self._metrics = MetricsFile(options.job_dir, self._step)
@@ -151,6 +156,10 @@ class Training:
             if array is not None and math.prod(port.shape) <= max(1, self._num_pieces):
                 found[port.name] = float(np.mean(to_host(array), dtype=np.float64))
         return found
+
+    def _randomness(self, steps: int) -> Randomness:
+        """The generators after so many steps of this job."""
+        return randomness_of(self._d).after(steps, self._num_pieces)
 
     @property
     def _num_pieces(self) -> int:
@@ -190,9 +199,9 @@ class Training:
             file = self._bound.file
             kept = {n: file.variables.read(n) for n in file.variables.entries if n not in arrays}
             feeds = self._feeder.whole_feeds(self._cursor_before, self._step - 1)
-            step = self._d.first_step + self._step - 1
+            drawn = self._randomness(self._step - 1)
             names = {f"input.{p.index}": p.name for p in self._d.inputs}
-            text = first_nonfinite(file.graph(), feeds, {**kept, **arrays}, step, names)
+            text = first_nonfinite(file.graph(), feeds, {**kept, **arrays}, drawn, names)
             if text.startswith("variable "):
                 METRICS.nonfinite(self._d.name, "param")
         text = self._exchange({"text": text})[0]["text"] or "of an op that gives finite numbers now"
@@ -204,8 +213,9 @@ class Training:
     def _meet(self) -> bool:
         """Whether all ranks stop now."""
         said = {"stop": self._stop.requested, "save": self._saver.said(), "next": self._pause()}
-        heard = self._exchange(said)
+        heard = self._exchange(said | self._tracing.said())
         self._saver.hear([h["save"] for h in heard])
+        self._tracing.hear(heard, self._exchange)
         self._next_meeting = self._step + int(heard[0]["next"])
         asked = next((h["stop"] for h in heard if h["stop"]), "")
         self._stop.requested = self._stop.requested or asked

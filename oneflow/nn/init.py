@@ -16,7 +16,7 @@ import numpy as np
 from oneflow.core.dtype import float64
 from oneflow.core.errors import SbpError, ShapeError
 from oneflow.functional.creation import layout_of, source
-from oneflow.functional.random_state import Generator, next_seed
+from oneflow.functional.random_state import Generator, host_seed, next_seed
 from oneflow.tensor.tensor import Tensor, needs_data
 
 Array = np.ndarray[Any, Any]
@@ -131,7 +131,7 @@ def orthogonal_(tensor: Tensor, gain: float = 1.0, generator: Generator | None =
     rows = tensor.shape[0]
     columns = tensor.type.numel // max(rows, 1)
     tall = (max(rows, columns), min(rows, columns))
-    q, r = np.linalg.qr(np.random.default_rng(next_seed(generator)).normal(size=tall))
+    q, r = np.linalg.qr(np.random.default_rng(host_seed(generator)).normal(size=tall))
     q *= np.where(np.diag(r) < 0, -1.0, 1.0)  # without this Q would not be uniform
     return _write_whole(tensor, gain * (q.T if rows < columns else q).reshape(tensor.shape))
 

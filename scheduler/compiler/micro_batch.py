@@ -5,6 +5,8 @@ from __future__ import annotations
 from oneflow.core.errors import GraphError
 from oneflow.core.graph import PIECE, STEP, LogicalGraph, Node, Value
 from oneflow.core.job_config import Cluster, JobConfig
+from oneflow.core.op import find_op
+from oneflow.core.rng import is_drawn_once
 from oneflow.core.sbp import NdSbp
 from oneflow.core.tensor_type import TensorType
 from oneflow.scheduler.compiler.insert_boxing import hand_over
@@ -61,7 +63,15 @@ def _set_rate(graph: LogicalGraph, node: Node) -> None:
     elif node.op in ("unpack", "repeat"):
         node.rate = PIECE
     else:
-        node.rate = PIECE if has_piece and node.op != "output" else STEP
+        is_of_piece = has_piece or _draws_each_piece(node)
+        node.rate = PIECE if is_of_piece and node.op != "output" else STEP
+
+
+def _draws_each_piece(node: Node) -> bool:
+    """A random op draws anew for each piece, even if nothing else of it is different."""
+    if node.is_structural or not find_op(node.op).is_random:
+        return False
+    return not is_drawn_once(int(node.attrs["seed"]))
 
 
 def _settle_step_value(graph: LogicalGraph, node: Node) -> None:

@@ -182,20 +182,25 @@ def mesh() -> None:
 
 
 def dropout() -> None:
-    """One mask in every layout and for every number of micro-batches; another in every step."""
-    masks = []
-    for pieces, placed in ((1, False), (1, True), (2, True), (4, True)):
+    """The masks of eager calls, in every layout, also where the ranks' generators are apart: that
+    of the first rank counts."""
+    for pieces in (1, 2, 4):
         layer = nn.Dropout(0.5)
-        flow.manual_seed(9)
-        graph = Predict(layer)
-        graph.config.set_gradient_accumulation_steps(pieces)
         ones = np.ones((ROWS, 5), np.float32)
-        x = on(ones, EVERYONE, S0) if placed else flow.tensor(ones)
-        masks.append([graph(x).numpy().copy() for _ in range(3)])
-    first = masks[0]
-    assert not np.array_equal(first[0], first[1])
-    for other in masks[1:]:
-        assert all(np.array_equal(a, b) for a, b in zip(first, other, strict=True))
+        flow.manual_seed(9)
+        local = [[layer(flow.tensor(x)) for x in np.split(ones, pieces)] for _ in range(3)]
+        wanted = [np.concatenate([x.numpy() for x in parts]) for parts in local]
+        assert not np.array_equal(wanted[0], wanted[1])
+        for apart in (False, True):
+            flow.manual_seed(9 + apart * RANK)
+            graph = Predict(layer)
+            graph.config.set_gradient_accumulation_steps(pieces)
+            masks = [graph(on(ones, EVERYONE, S0)).numpy().copy() for _ in range(3)]
+            np.testing.assert_array_equal(masks, wanted)
+            after = flow.rand(2).numpy()
+            flow.manual_seed(9 + apart * RANK)
+            [flow.rand(1) for _ in range(3 * pieces)]
+            np.testing.assert_array_equal(after, flow.rand(2).numpy())
 
 
 def resume(folder: Path) -> None:
@@ -204,7 +209,6 @@ def resume(folder: Path) -> None:
     def trainer(sbp: Any) -> Train:
         model = make_model(0.3).to_global(EVERYONE, B)
         model[4].weight.data = model[4].weight.detach().to_global(sbp=sbp)
-        flow.manual_seed(7)
         return Train(model, *make_adam(model))
 
     one = trainer(S0)

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from oneflow.functional.random_state import Generator, next_seed
+from oneflow.functional.random_state import Generator, host_seed
 from oneflow.utils.data.collate import default_collate, default_convert
 from oneflow.utils.data.dataset import IterableDataset
 from oneflow.utils.data.sampler import BatchSampler, RandomSampler, SequentialSampler
@@ -167,7 +167,7 @@ class DataLoader:
         try:
             if not workers:
                 self._start(workers)
-            seed = next_seed(self.generator)
+            seed = host_seed(self.generator)
             for worker in workers:
                 worker.begin_epoch(seed)
             yield from self._in_order(workers, self._epoch)

@@ -9,7 +9,7 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 
-from oneflow.functional.random_state import Generator, next_seed
+from oneflow.functional.random_state import Generator, host_seed
 from oneflow.tensor.tensor import Tensor
 
 T = TypeVar("T", covariant=True)
@@ -129,7 +129,7 @@ def random_split(
             f"Sum of input lengths {sum(sizes)} does not equal the length of the input dataset "
             f"{total}!"
         )
-    order = np.random.default_rng(next_seed(generator)).permutation(total).tolist()
+    order = np.random.default_rng(host_seed(generator)).permutation(total).tolist()
     ends = list(accumulate(int(size) for size in sizes))
     return [
         Subset(dataset, order[end - int(size) : end]) for size, end in zip(sizes, ends, strict=True)

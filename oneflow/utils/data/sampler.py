@@ -12,7 +12,7 @@ import numpy as np
 
 from oneflow.core.config import current_config
 from oneflow.core.rng import mix_seed
-from oneflow.functional.random_state import Generator, next_seed
+from oneflow.functional.random_state import Generator, host_seed
 
 
 class Sampler:
@@ -64,7 +64,7 @@ class RandomSampler(Sampler):
         return len(self.data_source) if self._num_samples is None else self._num_samples
 
     def __iter__(self) -> Iterator[int]:
-        rng = np.random.default_rng(next_seed(self.generator))
+        rng = np.random.default_rng(host_seed(self.generator))
         size = len(self.data_source)
         if self.replacement:
             yield from rng.integers(size, size=self.num_samples).tolist()
@@ -87,7 +87,7 @@ class SubsetRandomSampler(Sampler):
         self.generator = generator
 
     def __iter__(self) -> Iterator[int]:
-        order = np.random.default_rng(next_seed(self.generator)).permutation(len(self.indices))
+        order = np.random.default_rng(host_seed(self.generator)).permutation(len(self.indices))
         return (self.indices[i] for i in order.tolist())
 
     def __len__(self) -> int:
@@ -122,7 +122,7 @@ class WeightedRandomSampler(Sampler):
         self.generator = generator
 
     def __iter__(self) -> Iterator[int]:
-        rng = np.random.default_rng(next_seed(self.generator))
+        rng = np.random.default_rng(host_seed(self.generator))
         share = self.weights / self.weights.sum()
         drawn = rng.choice(len(share), self.num_samples, replace=self.replacement, p=share)
         return iter(drawn.tolist())

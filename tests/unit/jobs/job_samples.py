@@ -13,6 +13,7 @@ from oneflow import nn
 from oneflow.actors.in_process import InProcessCluster
 from oneflow.core.job_config import Cluster
 from oneflow.core.plan import Plan
+from oneflow.jobs.description import randomness_of
 from oneflow.jobs.feeding import Feeder
 from oneflow.jobs.running import Bound, _box_of, _in_plan, _variables, job_config, placed_graph
 from oneflow.jobs.sources import Access
@@ -90,6 +91,7 @@ def losses_of(path: Path, num_ranks: int, steps: int = 6) -> list[float]:
             for r in ranks
         ]
         cluster = InProcessCluster(plan, variables)
+        cluster.draw(randomness_of(file.description))
         feeders = []
         for rank in ranks:
             boxes = {

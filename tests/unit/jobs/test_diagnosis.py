@@ -11,6 +11,7 @@ from job_samples import ROWS, WIDTH, export
 
 import oneflow as flow
 from oneflow import nn
+from oneflow.core.rng import Randomness
 from oneflow.jobs.diagnosis import first_nonfinite
 
 
@@ -44,18 +45,18 @@ def test_the_op_and_its_line(tmp_path: Path, pieces: int) -> None:
         feeds["input.1"] = feeds["input.0"]
         names = {"input.0": "x", "input.1": "y"}
         variables = {n: file.variables.read(n) for n in file.variables.entries}
-        assert first_nonfinite(file.graph(), feeds, variables, 0, names) == ""
+        assert first_nonfinite(file.graph(), feeds, variables, Randomness(), names) == ""
         feeds["input.0"][7] = -1
-        text = first_nonfinite(file.graph(), feeds, variables, 0, names)
+        text = first_nonfinite(file.graph(), feeds, variables, Randomness(), names)
         assert text.startswith("log (") and f"test_diagnosis.py:{LINE})" in text
         assert "from -6 to " in text
         assert ("micro-batch 1 of 2" in text) is (pieces == 2)
         feeds["input.0"][3, 0] = np.nan
-        text = first_nonfinite(file.graph(), feeds, variables, 0, names)
+        text = first_nonfinite(file.graph(), feeds, variables, Randomness(), names)
         said = "had 1 of 48 numbers not finite before the step, the first in row 3 of the batch"
         assert text == f"input x, which {said}"
         variables["model.weight"][0, :2] = np.inf
         feeds["input.0"][3, 0] = 1
-        text = first_nonfinite(file.graph(), feeds, variables, 0, names)
+        text = first_nonfinite(file.graph(), feeds, variables, Randomness(), names)
         said = "had 2 of 18 numbers not finite before the step"
         assert text.startswith(f"variable model.weight, which {said}")

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 from oneflow.cluster.connection import Connection, Retries
 from oneflow.cluster.logs import LogLine as LogLine
 from oneflow.cluster.logs import LogReader
+from oneflow.cluster.tracing import RankTrace as RankTrace
+from oneflow.cluster.tracing import Traces
 from oneflow.cluster.values import OutputFile, arrays_of, tensor_message, tensor_of
 from oneflow.core.errors import (
     ClusterRequestError,
@@ -228,12 +230,49 @@ class Job:
         for p in self._connection.stream("Jobs", "Debug", request, DEBUG_S):
             yield RankDebug(p.rank, p.host, p.phase, p.text, p.error)
 
+    # ---- traces ----------------------------------------------------------------------------------
+
+    def start_trace(
+        self, steps: int = 0, seconds: float = 0.0, ranks: Sequence[int] = ()
+    ) -> list[RankTrace]:
+        """Its ranks (none named: all) record every act of so many steps, or for so many seconds, or
+        until `stop_trace`; from the same step on. Returns how each of them is.
+
+        Only of graph jobs that train and run now. Raises ClusterRequestError.
+        """
+        return self._traces.start(steps, seconds, ranks)
+
+    def trace_state(self) -> list[RankTrace]:
+        """How far its ranks are with a trace."""
+        return self._traces.ask("look")
+
+    def stop_trace(self, timeout: float = 30.0) -> list[RankTrace]:
+        """Ends the trace at the ranks' next meeting; returns when the files are written.
+
+        timeout: seconds. Raises StillActiveError when they are over.
+        """
+        self._traces.ask("stop")
+        return self._traces.wait(timeout)
+
+    def save_traces(self, folder: str | Path, ranks: Sequence[int] = ()) -> list[Path]:
+        """Writes the last trace of each rank into `folder`, also of a job that has ended:
+        trace-rank0.json.gz, ... Raises ClusterRequestError if there is none.
+        """
+        return self._traces.save(self.status(), self._names_on, Path(folder), ranks)
+
+    @property
+    def _traces(self) -> Traces:
+        return Traces(self._connection, self.id)
+
+    def _names_on(self, rank: int) -> list[str]:
+        with OutputFile(self._connection, self.id, "", rank=rank) as file:
+            return [name for name in file.read().decode().split("\n") if name]
+
     # ---- what it gives ---------------------------------------------------------------------------
 
     def output_names(self) -> list[str]:
-        """Names of the files that it has left."""
-        with self._file("") as file:
-            return [name for name in file.read().decode().split("\n") if name]
+        """Names of the files that it has left on the node of rank 0."""
+        return self._names_on(0)
 
     def output(self, name: str) -> bytes:
         """One of them, whole."""

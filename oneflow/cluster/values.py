@@ -67,14 +67,19 @@ def tensor_of(message: pb.Tensor) -> Array:
 class OutputFile:
     """An output of a job, fetched into a file that is gone after the `with`.
 
-    folder: where that file is; None: where temporary files are.
+    folder: where that file is; None: where temporary files are.  rank: on whose node the output is.
     """
 
     def __init__(
-        self, connection: Connection, job_id: str, name: str, folder: Path | None = None
+        self,
+        connection: Connection,
+        job_id: str,
+        name: str,
+        folder: Path | None = None,
+        rank: int = 0,
     ) -> None:
         self._connection, self._job_id, self._name = connection, job_id, name
-        self._folder = folder
+        self._folder, self._rank = folder, rank
 
     def __enter__(self) -> OutputFile:
         self._file: IO[bytes] = tempfile.NamedTemporaryFile(
@@ -115,7 +120,7 @@ class OutputFile:
         """From the beginning again if the line breaks: the file may be another one by then."""
         from oneflow.protos import cluster_pb2 as pb
 
-        request = pb.OutputRequest(job_id=self._job_id, name=self._name)
+        request = pb.OutputRequest(job_id=self._job_id, name=self._name, rank=self._rank)
         retries = self._connection.retries()
         while True:
             self._file.seek(0)

@@ -18,6 +18,7 @@ from oneflow.jobs.running import Bound, bind_job, join_ranks
 from oneflow.jobs.saving import Saver
 from oneflow.jobs.sources import Access
 from oneflow.jobs.stopping import Stop
+from oneflow.jobs.tracing import Tracing
 from oneflow.jobs.training import Options, Training
 
 GRAPH, INFERENCE = 1, 2  # JobSpec.Kind
@@ -30,6 +31,7 @@ def run_attempt(
     requests: queue.Queue[Any],
     stop: Stop,
     roots: tuple[Path, ...],
+    tracing: Tracing,
 ) -> None:
     """Raises what ends the attempt; its error has `last_step`."""
     prepare = begin.prepare
@@ -51,7 +53,7 @@ def run_attempt(
     bound = bind_job(file, prepare.spec.device_type or "cpu", begin.plan_file, job_dir)
     reporter = Reporter(frames, prepare.id, options.steps)
     try:
-        _train(bound, options, Access(roots, job_dir), reporter, stop, begin)
+        _train(bound, options, Access(roots, job_dir), reporter, stop, begin, tracing)
     except Exception as error:
         if isinstance(error, OneFlowError):
             error.last_step = reporter.last_step  # type: ignore[attr-defined]
@@ -62,13 +64,24 @@ def run_attempt(
 
 
 def _train(
-    bound: Bound, options: Options, access: Access, reporter: Reporter, stop: Stop, begin: Any
+    bound: Bound,
+    options: Options,
+    access: Access,
+    reporter: Reporter,
+    stop: Stop,
+    begin: Any,
+    tracing: Tracing,
 ) -> None:
     p = begin.prepare
+    header = {"job": p.id.job_id, "attempt": p.id.attempt}
+    tracing.begin(bound.job.executor, options.job_dir, p.id.rank, header)
     keep = p.spec.checkpoint_keep or bound.file.description.checkpoints.keep
     key = f"{p.id.job_id}.{p.id.attempt}.{p.job_key}"
     saver = Saver(options.checkpoint_dir, keep, key, reporter.checkpoint, reporter.warn)
-    Training(bound, options, access, saver, reporter, stop).run()
+    try:
+        Training(bound, options, access, saver, reporter, stop, tracing).run()
+    finally:
+        tracing.close()
     bound.close()
 
 

@@ -29,6 +29,7 @@ from oneflow.distributed.worker import answer_for_stacks
 from oneflow.distributed.world import close_world
 from oneflow.jobs.stopping import Stop, StoppedError
 from oneflow.jobs.threads import limit_threads, renew_numba
+from oneflow.jobs.tracing import Tracing
 
 WARM = (
     "oneflow.protos.cluster_pb2",
@@ -73,6 +74,7 @@ class Commands:
 
     def __init__(self, frames: Frames, stop: Stop) -> None:
         self._frames, self._stop = frames, stop
+        self.tracing = Tracing()
         self.begins: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self.requests: queue.Queue[Any] = queue.Queue(maxsize=4096)
         threading.Thread(target=self._run, name="commands", daemon=True).start()
@@ -88,6 +90,14 @@ class Commands:
             data = pb.InferData(request=request.request, error=full)
             self._frames.send(pb.WorkerMessage(infer=data))
 
+    def _answer(self, request: Any) -> None:
+        from oneflow.protos import cluster_pb2 as pb
+
+        try:
+            self._frames.send(pb.WorkerMessage(inspected=self.tracing.answer(request)))
+        except OSError as error:  # `receive` sees it too, and ends the process
+            print(f"oneflow: the daemon's line broke: {error}", file=sys.stderr, flush=True)
+
     def _run(self) -> None:
         while True:
             try:
@@ -102,6 +112,8 @@ class Commands:
                 self.begins.put(command.begin)
             elif kind == "infer":
                 self._queue(command.infer)
+            elif kind == "inspect":
+                self._answer(command.inspect)
             elif kind == "stop" and command.stop:
                 self._stop.ask("the daemon")
 
@@ -237,7 +249,7 @@ def _run(
     from oneflow.jobs.attempt import run_attempt
 
     configure(begin)
-    run_attempt(begin, frames, commands.requests, stop, roots)
+    run_attempt(begin, frames, commands.requests, stop, roots, commands.tracing)
 
 
 if __name__ == "__main__":

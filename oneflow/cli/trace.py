@@ -1,0 +1,135 @@
+"""`oneflow trace ...`: what each actor of a job did when."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from oneflow.cli.debug import ADDRESS, ID, RANK
+from oneflow.cli.group import choose_group
+from oneflow.cli.output import chosen, output_option, say, show_json, table
+from oneflow.cli.types import DURATION, SIZE
+
+if TYPE_CHECKING:
+    from oneflow.cluster.tracing import RankTrace
+
+STOP_S = 60.0
+FAILED = 75  # some rank wrote nothing; the job goes on
+TITLES = ("rank", "host", "state", "steps", "acts", "dropped", "bytes", "file")
+
+
+@choose_group("What each actor of a graph job did when, as Chrome traces.")
+def trace() -> None:
+    pass
+
+
+@trace.command("start")
+@ADDRESS
+@RANK
+@click.option("--steps", type=click.IntRange(min=1), help="Ends after so many.")
+@click.option("--seconds", type=DURATION, help="Ends after this time.")
+@output_option
+@ID
+def start(
+    address: str | None,
+    ranks: tuple[int, ...],
+    steps: int | None,
+    seconds: float | None,
+    output: str | None,
+    job_id: str,
+) -> None:
+    """The ranks of a graph job that runs record every act, from the same step on: until --steps or
+    --seconds are over, until `trace stop`, or until a rank's file has 200 MB.
+
+    The files are outputs of the job, on the nodes of its ranks; `trace stop --to` fetches them.
+    """
+    from oneflow.cluster.client import connect
+
+    if steps and seconds:
+        raise click.UsageError("name --steps or --seconds, not both")
+    how = chosen(output)
+    with connect(address) as cluster:
+        _show(cluster.job(job_id).start_trace(steps or 0, seconds or 0.0, ranks), how)
+    if how != "json":
+        say(f"then: oneflow trace stop {job_id} --to FOLDER")
+
+
+@trace.command("stop")
+@ADDRESS
+@RANK
+@click.option(
+    "--to", "folder", type=click.Path(file_okay=False, path_type=Path), help="Fetched into it."
+)
+@click.option("--timeout", type=DURATION, default=STOP_S, help="Gives up with 75 after this time.")
+@output_option
+@ID
+def stop(
+    address: str | None,
+    ranks: tuple[int, ...],
+    folder: Path | None,
+    timeout: float,
+    output: str | None,
+    job_id: str,
+) -> None:
+    """Ends a trace of all ranks, if it has not ended, and waits until the files are written.
+
+    --to: fetches them, of --rank or of all; also when the trace, or the job, has ended by itself.
+    The exit code is 75 if a rank could not write its file.
+    """
+    from oneflow.cluster.client import connect
+
+    how = chosen(output)
+    with connect(address) as cluster:
+        job = cluster.job(job_id)
+        is_over = folder is not None and job.status().state.is_final
+        states = [] if is_over else job.stop_trace(timeout)
+        paths = [] if folder is None else job.save_traces(folder, ranks)
+    if how == "json":
+        show_json({"ranks": [asdict(s) for s in states], "files": [str(p) for p in paths]})
+    elif folder is None:
+        _show(states, how)
+    else:
+        for path in paths:
+            click.echo(path)
+    for state in states:
+        if state.error or state.state == "failed":
+            say(f"rank {state.rank} on {state.host}: {state.error}")
+    raise SystemExit(FAILED if any(s.error for s in states) else 0)
+
+
+def _show(states: list[RankTrace], how: str) -> None:
+    if how == "json":
+        show_json({"ranks": [asdict(state) for state in states]})
+        return
+    rows: list[list[Any]] = [
+        [s.rank, s.host, s.state, s.steps, s.acts, s.dropped, s.nbytes, s.file] for s in states
+    ]
+    click.echo(table(TITLES, rows))
+
+
+@trace.command("merge")
+@click.option(
+    "-o", "--out", required=True, type=click.Path(dir_okay=False, path_type=Path), help="Written."
+)
+@click.option("--max-size", type=SIZE, default=None, help="Of its JSON; else 200 MB.")
+@click.argument(
+    "files", metavar="FILE...", nargs=-1, required=True, type=click.Path(path_type=Path)
+)
+def merge_files(out: Path, max_size: int | None, files: tuple[Path, ...]) -> None:
+    """One file of the files of several ranks, in order of time, on the clock of the first rank.
+
+    It has at most so many bytes as viewers open; what comes later is left out, and a last event
+    says so. A file that is broken or of another trace is refused with 65.
+    """
+    from oneflow.core.traces import MAX_NBYTES, merge
+
+    found = merge(files, out, max_size or MAX_NBYTES)
+    for rank, how in found.clocks.items():
+        if how != "the same clock":
+            say(f"rank {rank} has another clock, compared {how}")
+    if found.is_truncated:
+        say(f"{out} does not hold all: {found.events} events are what fits; trace fewer steps")
+    click.echo(out)

@@ -84,7 +84,7 @@ class DaemonSettings:
     heartbeat_s: float = 1.0
     suspect_s: float = 3.0
     act_s: float = 10.0
-    stuck_s: float = 15.0
+    stuck_s: float = 14.0
     cache_nbytes: int = 20 << 30
     times: Times = field(default_factory=Times)
     logs: Limits = field(default_factory=Limits)

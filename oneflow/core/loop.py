@@ -53,14 +53,19 @@ def wait_for(work: Coroutine[Any, Any, T], timeout_s: float) -> T:
             raise
         future.cancel()
         raise InternalError(f"the control loop did not answer within {timeout_s:g} s") from None
-    except OneFlowError:
-        if not future.done():  # not of the work: a signal's handler raised it in this thread
+    except OneFlowError as error:
+        if not _is_of(future, error):  # a signal's handler raised it in this thread
             future.cancel()
             raise
         return result_of(future)
     except BaseException:
         future.cancel()
         raise
+
+
+def _is_of(future: concurrent.futures.Future[Any], error: BaseException) -> bool:
+    """Whether the work itself has raised it."""
+    return future.done() and not future.cancelled() and future.exception() is error
 
 
 def result_of(done: concurrent.futures.Future[T]) -> T:

@@ -7,9 +7,13 @@ from __future__ import annotations
 import os
 import signal
 import threading
+import time
+import weakref
 from types import FrameType
 
 from oneflow.core.errors import OneFlowError
+
+AGAIN_S = 0.1
 
 
 class StoppedError(OneFlowError):
@@ -21,11 +25,18 @@ class StoppedError(OneFlowError):
 
 
 class Stop:
-    """requested: by whom; "" as long as nobody did."""
+    """requested: by whom; "" as long as nobody did.
+
+    What ends the main thread is a signal's handler, and one signal may not be enough: it does not
+    wake a thread that was just about to wait, and what the handler raises may be swallowed by
+    whatever runs. So the daemon's word is repeated until `end`.
+    """
 
     def __init__(self) -> None:
         self.requested = ""
         self._may_wait = False
+        self._is_asked = self._is_over = False
+        self._raised: weakref.ref[StoppedError] | None = None
         self._lock = threading.Lock()
 
     def install(self) -> None:
@@ -34,19 +45,40 @@ class Stop:
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         self.requested = self.requested or "SIGTERM"
-        if not self._may_wait:
-            raise StoppedError(f"stopped by {self.requested} before the first step")
+        if not (self._may_wait or self._is_over or self._is_on_its_way):
+            raise self._error()
+
+    def _error(self) -> StoppedError:
+        error = StoppedError(f"stopped by {self.requested} before the first step")
+        self._raised = weakref.ref(error)
+        return error
+
+    @property
+    def _is_on_its_way(self) -> bool:
+        """Whether what was raised last still is: what is swallowed is gone at once."""
+        return self._raised is not None and self._raised() is not None
 
     def ask(self, by: str) -> None:
         """From any thread."""
         with self._lock:
             self.requested = self.requested or by
-        if not self._may_wait:
-            os.kill(os.getpid(), signal.SIGTERM)
+            was_asked, self._is_asked = self._is_asked, True
+        if not (was_asked or self._may_wait):
+            threading.Thread(target=self._insist, name="stop", daemon=True).start()
+
+    def _insist(self) -> None:
+        while not (self._may_wait or self._is_over):
+            if not self._is_on_its_way:
+                os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(AGAIN_S)
 
     def begin_steps(self) -> None:
         """From here on whoever runs the steps looks at `requested`."""
         self._may_wait = True
         if self.requested:
             self._may_wait = False
-            raise StoppedError(f"stopped by {self.requested} before the first step")
+            raise self._error()
+
+    def end(self) -> None:
+        """This process ends now, and is not to be disturbed."""
+        self._is_over = True

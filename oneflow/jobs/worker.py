@@ -143,16 +143,19 @@ def main(argv: list[str] | None = None) -> None:
     try:
         begin = _wait(commands)
     except StoppedError as error:  # there was no job yet
+        stop.end()
         sys.exit(error.exit_code)
     try:
         _run(begin, frames, commands, stop, roots)
     except StoppedError as error:
+        stop.end()
         _say_failed(frames, begin, error)
         print(f"oneflow: {error}", file=sys.stderr, flush=True)
         if error.is_agreed:
             close_world()  # in order: nobody failed
         sys.exit(error.exit_code)
     except Exception as error:
+        stop.end()
         ours = as_ours(error)
         _say_failed(frames, begin, ours)
         if ours is error:

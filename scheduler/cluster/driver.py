@@ -46,6 +46,7 @@ MAX_BATCH = 256
 MAX_UNDONE = 10_000
 MAX_QUEUE = 10_000
 ROOM_LOOK_S = 0.005
+MIN_TICK_S = 0.05
 T = TypeVar("T")
 
 log = get_logger(__name__)
@@ -240,11 +241,12 @@ class Driver:
 
 
 async def tick(driver: Driver, tick_s: float, also: Callable[[], Awaitable[None]]) -> None:
-    """Lets time pass for the table, until cancelled."""
+    """Lets time pass for the table, until cancelled. Nobody who is silent is given up late."""
     while True:
         driver.tell(Ticked(time.time()))
         await also()
-        await asyncio.sleep(tick_s)
+        due_s = driver.table.due_at - time.monotonic()
+        await asyncio.sleep(min(tick_s, max(due_s, MIN_TICK_S)))
 
 
 def _refusal(event: Event, actions: Sequence[Action]) -> Rejected | None:

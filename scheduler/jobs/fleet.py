@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from math import inf
 
 from oneflow.scheduler.jobs.desk import Desk
 from oneflow.scheduler.jobs.events import (
@@ -167,6 +168,11 @@ class Fleet:
         for known in present:
             self.look_at(known.id)
         return [d.id for d in present if now - d.heard_at >= settings.act_s]
+
+    def due_at(self) -> float:
+        """When the next daemon is to be given up, if it is not heard; infinity if there is none."""
+        heard = (d.heard_at for d in self.daemons.values() if d.state is not _GONE)
+        return min(heard, default=inf) + self.desk.settings.act_s
 
     def look_at(self, daemon: str) -> None:
         """Its state, as it follows from what was heard of it."""

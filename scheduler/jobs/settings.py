@@ -12,7 +12,7 @@ class Settings:
     """How patient the table is. Each layer waits longer than the one below it."""
 
     suspect_s: float = 3.0  # a daemon silent for so long is shown as suspect
-    act_s: float = 10.0  # and is given up after so long
+    act_s: float = 9.2  # and is given up after so long, so that it is named 10 s after it failed
     prepare_s: float = 300.0  # until all ranks of an attempt are ready to start
     grace_s: float = 10.0  # for a rank that is told to stop
     unkillable_s: float = 20.0  # beyond the grace: a daemon that cannot end a rank is given up

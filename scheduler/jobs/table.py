@@ -100,6 +100,11 @@ class Table:
         return self._fleet.daemons
 
     @property
+    def due_at(self) -> float:
+        """When a daemon is to be given up, if it is not heard; on the clock of `step`."""
+        return self._fleet.due_at()
+
+    @property
     def epoch(self) -> int:
         return self._fleet.epoch
 

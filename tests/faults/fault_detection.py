@@ -187,7 +187,7 @@ def daemon_freezes(rank: int) -> Do:
         device, worker = scene.device(job, rank), scene.worker(job, rank)
         pid = scene.rig.pid(device)
         struck = scene.strike(job, lambda: os.kill(pid, signal.SIGSTOP))
-        blame = Blame(rank, "NODE_LOST", 137, f"daemon rig/{device} was not heard for 10 s")
+        blame = Blame(rank, "NODE_LOST", 137, f"daemon rig/{device} was not heard for 9.2 s")
         see(scene, seen, struck, f"^{device} (suspect|lost)", blame, 25.0)
         time.sleep(max(struck.at + LONG_S - time.monotonic(), 0.0))
         os.kill(pid, signal.SIGCONT)
@@ -269,7 +269,7 @@ def daemon_is_stuck(scene: Scene, seen: Seen) -> Any:
     pid = scene.rig.held(name)
     devices = [scene.device(job, rank) for rank in (0, 1)]
     rank = next(r for r, device in enumerate(devices) if scene.rig.pid(device) == pid)
-    blame = Blame(rank, "NODE_LOST", 137, f"daemon rig/{devices[rank]} was not heard for 10 s")
+    blame = Blame(rank, "NODE_LOST", 137, f"daemon rig/{devices[rank]} was not heard for 9.2 s")
     see(scene, seen, struck, f"^{devices[rank]} (suspect|lost)", blame, 25.0)
     until(lambda: not scene.rig.is_alive(devices[rank]), "its guard kills it", 15.0)
     seen.over_s = time.monotonic() - struck.at

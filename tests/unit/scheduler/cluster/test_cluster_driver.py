@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 
 from oneflow.core.errors import StoreError
 from oneflow.scheduler.cluster.attempts_log import AttemptsLog
-from oneflow.scheduler.cluster.driver import Driver
+from oneflow.scheduler.cluster.driver import Driver, tick
 from oneflow.scheduler.cluster.refusals import NotFoundError
 from oneflow.scheduler.jobs.events import (
     Action,
@@ -26,7 +27,8 @@ from oneflow.scheduler.jobs.events import (
     TellPrepare,
     TellStart,
 )
-from oneflow.scheduler.jobs.records import JobSpec
+from oneflow.scheduler.jobs.records import DaemonState, JobSpec
+from oneflow.scheduler.jobs.settings import Settings
 from oneflow.scheduler.jobs.store import Change, Loaded, SqliteStore
 from oneflow.scheduler.jobs.table import Table
 
@@ -180,3 +182,21 @@ def test_records_are_shown_only_when_they_are_durable(tmp_path: Path) -> None:
 
     play(tmp_path, act)
     assert seen == [("QUEUED", "QUEUED"), ("CANCELLED", "CANCELLED")]
+
+
+def test_a_silent_daemon_is_given_up_in_time_though_ticks_are_rare(tmp_path: Path) -> None:
+    async def nothing() -> None:
+        return None
+
+    async def act(scene: Scene) -> None:
+        scene.driver.table = table = Table([], 0, Settings(suspect_s=0.1, act_s=0.3))
+        assert table.due_at == math.inf
+        scene.join()
+        await scene.until(lambda: table.daemons)
+        assert table.due_at == pytest.approx(table.daemons["n/cpu:0"].heard_at + 0.3)
+        ticking = asyncio.ensure_future(tick(scene.driver, 60.0, nothing))
+        await scene.until(lambda: table.daemons["n/cpu:0"].state is DaemonState.LOST)
+        assert table.due_at == math.inf
+        ticking.cancel()
+
+    play(tmp_path, act)

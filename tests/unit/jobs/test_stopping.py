@@ -1,0 +1,111 @@
+"""A worker that is told to stop before its steps: it stops, whatever becomes of one signal."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+
+import pytest
+
+from oneflow.core.loop import wait_for
+from oneflow.jobs.stopping import Stop, StoppedError
+
+WAIT_S = 20.0
+
+
+@pytest.fixture
+def stop() -> Iterator[Stop]:
+    before = signal.getsignal(signal.SIGTERM)
+    found = Stop()
+    found.install()
+    yield found
+    found.end()
+    signal.signal(signal.SIGTERM, before)
+
+
+def ask_soon(stop: Stop) -> None:
+    threading.Timer(0.05, stop.ask, ("the daemon",)).start()
+
+
+def wait() -> None:
+    threading.Event().wait(WAIT_S)
+    raise AssertionError("nobody stopped it")
+
+
+def test_it_stops_though_the_first_signal_does_not_wake_it(
+    stop: Stop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kill, sent = os.kill, []
+
+    def lossy(pid: int, number: int) -> None:
+        sent.append(number)
+        if len(sent) > 1:
+            kill(pid, number)
+
+    monkeypatch.setattr("oneflow.jobs.stopping.os.kill", lossy)
+    ask_soon(stop)
+    with pytest.raises(StoppedError, match="stopped by the daemon before the first step"):
+        wait()
+    assert len(sent) == 2
+
+
+def test_it_stops_though_something_swallows_the_error(stop: Stop) -> None:
+    ask_soon(stop)
+    with suppress(Exception):  # as the emit of a log's handler does
+        wait()
+    with pytest.raises(StoppedError):
+        wait()
+
+
+def test_it_is_not_disturbed_while_it_stops(stop: Stop) -> None:
+    ask_soon(stop)
+    with pytest.raises(StoppedError):
+        try:
+            wait()
+        finally:
+            time.sleep(0.3)  # clears away: no second error comes
+    stop.end()
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(0.01)
+
+
+def test_between_steps_nobody_is_interrupted(stop: Stop) -> None:
+    stop.begin_steps()
+    stop.ask("the daemon")
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(0.01)
+    assert stop.requested == "the daemon"
+
+
+def test_what_was_asked_before_the_steps_ends_it_there(stop: Stop) -> None:
+    stop.requested = "SIGTERM"
+    with pytest.raises(StoppedError, match="by SIGTERM"):
+        stop.begin_steps()
+
+
+def test_an_error_of_a_handler_is_not_lost_when_the_work_it_waits_for_is_done() -> None:
+    """The work ends in the moment in which the signal comes."""
+    before = signal.getsignal(signal.SIGTERM)
+    is_done = threading.Event()
+
+    def handler(number: int, frame: object) -> None:
+        is_done.wait(WAIT_S)
+        time.sleep(0.1)
+        raise StoppedError("stopped")
+
+    async def work() -> str:
+        os.kill(os.getpid(), signal.SIGTERM)
+        threading.Timer(0.05, is_done.set).start()
+        return "done"
+
+    signal.signal(signal.SIGTERM, handler)
+    try:
+        with pytest.raises(StoppedError):
+            for _ in range(100):
+                wait_for(work(), WAIT_S)
+    finally:
+        signal.signal(signal.SIGTERM, before)

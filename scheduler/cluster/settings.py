@@ -64,7 +64,7 @@ class SchedulerSettings:
     tls: TlsFiles | None = None
     token_file: Path | None = None
     hosts: tuple[str, ...] = ()
-    heartbeat_s: float = 1.0
+    heartbeat_s: float = 0.5  # a failure begins up to so long after the last one
     tick_s: float = 0.5
     stop_s: float = 5.0
     audit_nbytes: int = audit.MAX_NBYTES

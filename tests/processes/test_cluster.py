@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import ipaddress
 import json
 import os
@@ -11,6 +12,7 @@ import subprocess
 import sys
 import time
 import urllib.request
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -23,6 +25,7 @@ import oneflow as flow
 from oneflow import nn
 from oneflow.cluster.local_record import LocalCluster, Process, process_of, read_record
 from oneflow.core.errors import AuthError, ClusterRequestError, JobSpecError, StillActiveError
+from oneflow.core.traces import merge
 from oneflow.scheduler.jobs.records import JobState
 from oneflow.scheduler.jobs.tokens import read_token_file
 
@@ -453,6 +456,64 @@ def test_a_job_file_shows_its_progress_curve_and_outputs(local: LocalTest) -> No
     done = local.run("job", "outputs", job_id, "nothing", "--to", "results")
     assert done.returncode == 64
     assert "loss.safetensors" in done.stderr
+
+
+def test_a_graph_job_is_traced_by_all_its_ranks(local: LocalTest) -> None:
+    x = np.linspace(-1, 1, 64, dtype=np.float32).reshape(64, 1)
+    data = flow.jobs.data.arrays(x=x, y=3 * x).batch(16).repeat()
+    with local.connect() as cluster:
+        job = cluster.submit(Line(), data=data, steps=10**7, devices=2, name="traced")
+        next(iter(job.metrics()))
+        with pytest.raises(ClusterRequestError, match="no rank 7"):
+            job.start_trace(ranks=[7])
+        asked = job.start_trace(steps=20)
+        assert [(t.rank, t.error) for t in asked] == [(0, ""), (1, "")]
+        while {t.state for t in job.trace_state()} != {"done"}:
+            time.sleep(0.02)
+        names = [f"trace-rank{rank}.json.gz" for rank in range(2)]
+        assert [(t.file, t.steps) for t in job.trace_state()] == [(name, 20) for name in names]
+        assert set(names) <= set(job.output_names())
+        job.start_trace(seconds=300)  # in place of the one before
+        done = local.run("trace", "stop", job.id, "--to", "second")
+        assert done.stdout.split() == [f"second/{name}" for name in names], done.stderr
+        job.cancel()
+        job.wait(WAIT_S)
+        with pytest.raises(ClusterRequestError, match="among its outputs"):
+            job.start_trace()
+        files = job.save_traces(local.folder / "after")
+    merged = merge(files, local.folder / "both.json.gz")
+    assert merged.ranks == (0, 1) and set(merged.clocks.values()) == {"the same clock"}
+    for path in files:
+        assert path.read_bytes() == (local.folder / "second" / path.name).read_bytes()
+    check_traces(files, merged.path)
+
+
+def check_traces(paths: list[Path], both: Path) -> None:
+    """Each step of each rank is whole, an actor does one thing at a time, arrows go forward."""
+    merged = json.loads(gzip.decompress(both.read_bytes()))
+    events = merged["traceEvents"]
+    acts = [e for e in events if e["ph"] == "X"]
+    assert {e["pid"] for e in acts} == {0, 1}
+    steps: list[set[int]] = []
+    for rank, path in enumerate(paths):
+        own = json.loads(gzip.decompress(path.read_bytes()))
+        assert own["otherData"]["rank"] == rank and own["summary"]["dropped"] == 0
+        names = [e for e in own["traceEvents"] if e["ph"] == "M" and e["name"] == "thread_name"]
+        counts = Counter(e["args"]["step"] for e in own["traceEvents"] if e["ph"] == "X")
+        assert set(counts.values()) == {len(names)}  # without micro-batches each acts once
+        steps.append(set(counts))
+    assert steps[0] == steps[1] and len(steps[0]) == max(steps[0]) - min(steps[0]) + 1
+    until: dict[Any, float] = {}
+    for act in acts:
+        where = act["pid"], act["tid"]
+        assert act["ts"] >= until.get(where, 0.0) - 0.002
+        until[where] = act["ts"] + act["dur"]
+    begins = {e["id"]: e for e in events if e["ph"] == "s"}
+    ends = {e["id"]: e for e in events if e["ph"] == "f"}
+    assert begins.keys() == ends.keys()
+    assert all(begins[name]["ts"] <= ends[name]["ts"] + 0.002 for name in begins)
+    crossing = {(begins[name]["pid"], ends[name]["pid"]) for name in begins}
+    assert {(0, 1), (1, 0)} <= crossing
 
 
 # ---- the scheduler goes and comes; everything ends -----------------------------------------------

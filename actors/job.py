@@ -10,6 +10,7 @@ from oneflow.actors.bind import BoundPlan, Peers, bind
 from oneflow.actors.bus import Bus
 from oneflow.actors.device import hardware_for
 from oneflow.actors.executor import Check, Executor
+from oneflow.actors.tracing import record_as_configured
 from oneflow.core.errors import GraphError
 from oneflow.core.plan import Plan
 from oneflow.core.rng import Randomness
@@ -71,6 +72,7 @@ class Job:
         """Steps begun."""
         self._is_broken = False
         live.add(self)
+        record_as_configured(self.executor, rank)
 
     def run(self, feeds: Mapping[str, Any]) -> dict[int, Any]:
         """One step. feeds: input name -> array of this rank's part. Returns output index ->

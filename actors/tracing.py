@@ -11,6 +11,7 @@ whatever rank, so both ranks give the arrow the same name.
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import queue
@@ -24,6 +25,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from oneflow.actors.acts import Acts
+from oneflow.core.config import current_config
 from oneflow.core.log import get_logger
 from oneflow.core.traces import FORMAT, MAX_NBYTES, TraceWriter, clock_origin, truncated_event
 
@@ -377,6 +379,30 @@ class _Lines:
     def _arrow(self, kind: str, name: str, at_us: float) -> str:
         where = f"{self._where}{at_us:.3f}"
         return f'{{"ph": {kind}, "cat": "register", "name": "register", "id": "{name}", {where}}}'
+
+
+_own: Trace | None = None
+
+
+def record_as_configured(executor: Executor, rank: int) -> None:
+    """A graph of a process whose environment asks for a trace: all of them go into one file, which
+    is there when each has done its steps, or when the process ends in order.
+    """
+    global _own
+    config = current_config()
+    if config.trace_dir is None:
+        return
+    if _own is None:
+        job = {"job": config.job_id, "attempt": config.attempt, "world_size": config.world_size}
+        header = job | {"trace": f"{config.job_id}.{config.attempt}"}
+        _own = Trace(config.trace_dir, rank, steps=config.trace_steps, header=header)
+        atexit.register(_close_own, _own, os.getpid())
+    _own.record(executor)
+
+
+def _close_own(trace: Trace, pid: int) -> None:
+    if os.getpid() == pid:  # not in a process that was forked from it
+        trace.close()
 
 
 def file_name(rank: int) -> str:

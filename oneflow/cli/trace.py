@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from oneflow.cluster.tracing import RankTrace
 
 STOP_S = 60.0
+MIN_SIZE = 1 << 16
 FAILED = 75  # some rank wrote nothing; the job goes on
 TITLES = ("rank", "host", "state", "steps", "acts", "dropped", "bytes", "file")
 
@@ -126,6 +127,8 @@ def merge_files(out: Path, max_size: int | None, files: tuple[Path, ...]) -> Non
     """
     from oneflow.core.traces import MAX_NBYTES, merge
 
+    if max_size is not None and max_size < MIN_SIZE:
+        raise click.BadParameter(f"a file has at least {MIN_SIZE} bytes", param_hint="--max-size")
     found = merge(files, out, max_size or MAX_NBYTES)
     for rank, how in found.clocks.items():
         if how != "the same clock":

@@ -69,6 +69,8 @@ class Config:
     log_format: str = "text"  # of the runtime's own lines: text or json
     log_level: str = "WARNING"  # the least that is said
     exited_dir: Path | None = None  # where the launcher names the ranks that exited 0
+    trace_dir: Path | None = None  # where this rank's trace goes; none: it records none
+    trace_steps: int = 100  # of each graph
     data_roots: tuple[Path, ...] = ()  # folders whose files the data of graph jobs may be in
 
     @classmethod
@@ -82,6 +84,7 @@ class Config:
         env = os.environ if env is None else env
         launched = _is_launched(env)
         heartbeat_s, suspect_s, act_s, timeout_s = _times(env)
+        trace_dir, trace_steps = _trace(env, "ONEFLOW_TRACE")
         config = cls(
             **(_world(env) if launched else {}),  # type: ignore[arg-type]
             launched=launched,
@@ -112,6 +115,8 @@ class Config:
             log_format=_choice(env, "ONEFLOW_LOG_FORMAT", ("text", "json")),
             log_level=_choice(env, "ONEFLOW_LOG_LEVEL", LOG_LEVELS),
             exited_dir=Path(env["ONEFLOW_EXITED_DIR"]) if env.get("ONEFLOW_EXITED_DIR") else None,
+            trace_dir=trace_dir,
+            trace_steps=trace_steps,
             data_roots=_folders(env, "ONEFLOW_DATA_ROOTS"),
         )
         config.check_order_of_times()
@@ -291,6 +296,17 @@ def _folders(env: Mapping[str, str], name: str) -> tuple[Path, ...]:
         if not os.path.isabs(text):
             raise ConfigError(f"{name}: {text!r} is not an absolute path")
     return tuple(Path(os.path.realpath(text)) for text in listed)
+
+
+def _trace(env: Mapping[str, str], name: str) -> tuple[Path | None, int]:
+    """FOLDER or FOLDER:STEPS; what follows the last colon is of the folder if it is no number."""
+    text = env.get(name, "")
+    folder, colon, steps = text.rpartition(":")
+    if not (colon and steps.isascii() and steps.isdecimal()):
+        return (Path(text) if text else None), 100
+    if not folder or not 1 <= int(steps[:12]) <= 1 << 30:
+        raise ConfigError(f"{name}={text!r} is not FOLDER or FOLDER:STEPS, with 1 step or more")
+    return Path(folder), int(steps[:12])
 
 
 def _runtime_dir(env: Mapping[str, str]) -> Path:

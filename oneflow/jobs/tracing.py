@@ -158,13 +158,14 @@ class Tracing:
             if order is None or self._executor is None:  # taken back at this moment
                 self._error = "it was stopped before it began"
                 return
-            header = self._header | {"trace": order.trace, "ranks": ranks}
-            header["world_size"] = world_size
+            header = self._header | {"trace": order.trace, "world_size": world_size}
             if offset is not None:
                 header["offset_ns"], header["offset_error_ns"] = offset
             self._name, self._wants_end = order.trace, False
             self._deadline = time.monotonic() + (order.seconds or float("inf"))
             traced = None if len(ranks) == world_size else set(ranks)
+            if traced is not None:
+                header["ranks"] = ranks
             options = {"steps": order.steps, "ranks": traced, "header": header}
             self._trace = Trace(self._folder, self._rank, **options)
             self._trace.record(self._executor)

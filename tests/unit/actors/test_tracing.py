@@ -19,6 +19,7 @@ from oneflow.actors.acts import Acts, last_acts
 from oneflow.actors.in_process import InProcessCluster
 from oneflow.actors.job import Job
 from oneflow.actors.tracing import Trace
+from oneflow.core.config import Config
 
 PIECES = 2
 
@@ -226,3 +227,29 @@ def test_a_slow_writer_drops_acts_and_counts_them(tmp_path: Path) -> None:
     assert file["summary"] == {"steps": 2, "acts": total, "dropped": total, "truncated": False}
     assert {a["args"]["step"] for a in of_kind(file, "X")} == {1}
     assert of_kind(file, "i")[0]["args"] == {"why": "acts were dropped", "dropped": total}
+
+
+def test_the_environment_asks_for_a_trace_of_all_graphs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tracing, "_own", None)
+    monkeypatch.setattr(tracing.atexit, "register", lambda *_: None)
+    monkeypatch.setattr(
+        tracing, "current_config", lambda: Config(trace_dir=tmp_path / "new", trace_steps=2)
+    )
+    plan = compile_text(two_layers("cpu[0]", "cpu[0]", "B"), 1)
+    arrays = {**initial(), "lr": np.array(0.005, np.float64)}
+    jobs = [Job(plan, 0, shards(plan, "variable", arrays)[0]) for _ in range(2)]
+    for job in (jobs[0], jobs[1], jobs[0], jobs[1], jobs[0]):
+        job.run(shards(plan, "input", arrays)[0])
+    trace = tracing._own
+    assert isinstance(trace, Trace) and not trace.is_open
+    trace.close()
+    file = json.loads(gzip.decompress((tmp_path / "new" / "trace-rank0.json.gz").read_bytes()))
+    steps = Counter(a["tid"] // tracing.GRAPHS_APART for a in of_kind(file, "X"))
+    total = sum(b.spec.acts for b in jobs[0].bound.actors.values())
+    assert steps == {0: 2 * total, 1: 2 * total}
+    ids = [e["id"] for e in of_kind(file, "s")]
+    assert len(ids) == len(set(ids)) and len(of_kind(file, "f")) == len(ids)
+    for job in jobs:
+        job.close()

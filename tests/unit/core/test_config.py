@@ -51,11 +51,23 @@ def test_a_proxy_is_warned_of_in_a_launched_world_only() -> None:
         ("ONEFLOW_PEER_TIMEOUT_SECONDS", "1.5"),
         ("ONEFLOW_METRICS_ADDR", "bogus"),
         ("ONEFLOW_METRICS_ADDR", "localhost:70000"),
+        ("ONEFLOW_TRACE", ":5"),
+        ("ONEFLOW_TRACE", "folder:0"),
     ],
 )
 def test_a_bad_value_names_its_variable(variable: str, value: str) -> None:
     with pytest.raises(ConfigError, match=variable):
         Config.from_env(WORLD | {variable: value})
+
+
+@pytest.mark.parametrize(
+    ("text", "folder", "steps"),
+    [("a", "a", 100), ("a/b:7", "a/b", 7), ("a:b", "a:b", 100), ("a:b:7", "a:b", 7)],
+)
+def test_where_a_trace_goes(text: str, folder: str, steps: int) -> None:
+    config = Config.from_env({"ONEFLOW_TRACE": text})
+    assert (str(config.trace_dir), config.trace_steps) == (folder, steps)
+    assert Config.from_env({}).trace_dir is None
 
 
 def test_shorter_heartbeats_shorten_what_depends_on_them() -> None:

@@ -522,7 +522,7 @@ class RunningAttempt(_message.Message):
     def __init__(self, id: _Optional[_Union[AttemptId, _Mapping]] = ..., phase: _Optional[str] = ..., pid: _Optional[int] = ..., last_step: _Optional[int] = ...) -> None: ...
 
 class Hello(_message.Message):
-    __slots__ = ("daemon", "node", "device_type", "device_index", "address", "incarnation", "running", "version", "protocol", "pid", "epoch", "draining", "folder", "kept", "drain_number")
+    __slots__ = ("daemon", "node", "device_type", "device_index", "address", "incarnation", "running", "version", "protocol", "pid", "epoch", "draining", "folder", "kept", "drain_number", "data_roots")
     DAEMON_FIELD_NUMBER: _ClassVar[int]
     NODE_FIELD_NUMBER: _ClassVar[int]
     DEVICE_TYPE_FIELD_NUMBER: _ClassVar[int]
@@ -538,6 +538,7 @@ class Hello(_message.Message):
     FOLDER_FIELD_NUMBER: _ClassVar[int]
     KEPT_FIELD_NUMBER: _ClassVar[int]
     DRAIN_NUMBER_FIELD_NUMBER: _ClassVar[int]
+    DATA_ROOTS_FIELD_NUMBER: _ClassVar[int]
     daemon: str
     node: str
     device_type: str
@@ -553,7 +554,14 @@ class Hello(_message.Message):
     folder: str
     kept: _containers.RepeatedScalarFieldContainer[str]
     drain_number: int
-    def __init__(self, daemon: _Optional[str] = ..., node: _Optional[str] = ..., device_type: _Optional[str] = ..., device_index: _Optional[int] = ..., address: _Optional[str] = ..., incarnation: _Optional[int] = ..., running: _Optional[_Iterable[_Union[RunningAttempt, _Mapping]]] = ..., version: _Optional[str] = ..., protocol: _Optional[int] = ..., pid: _Optional[int] = ..., epoch: _Optional[int] = ..., draining: bool = ..., folder: _Optional[str] = ..., kept: _Optional[_Iterable[str]] = ..., drain_number: _Optional[int] = ...) -> None: ...
+    data_roots: DataRoots
+    def __init__(self, daemon: _Optional[str] = ..., node: _Optional[str] = ..., device_type: _Optional[str] = ..., device_index: _Optional[int] = ..., address: _Optional[str] = ..., incarnation: _Optional[int] = ..., running: _Optional[_Iterable[_Union[RunningAttempt, _Mapping]]] = ..., version: _Optional[str] = ..., protocol: _Optional[int] = ..., pid: _Optional[int] = ..., epoch: _Optional[int] = ..., draining: bool = ..., folder: _Optional[str] = ..., kept: _Optional[_Iterable[str]] = ..., drain_number: _Optional[int] = ..., data_roots: _Optional[_Union[DataRoots, _Mapping]] = ...) -> None: ...
+
+class DataRoots(_message.Message):
+    __slots__ = ("folders",)
+    FOLDERS_FIELD_NUMBER: _ClassVar[int]
+    folders: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, folders: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class DaemonBeat(_message.Message):
     __slots__ = ("number",)

@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from oneflow.protos import cluster_pb2 as pb
 
 MAX_KEPT = 8000  # ids in a Hello, which must stay a small message
+MAX_ROOTS, MAX_ROOT_CHARS = 128, 1024
 
 log = get_logger(__name__)
 
@@ -69,6 +70,7 @@ class Host:
 
     def __init__(self, settings: DaemonSettings, address: str) -> None:
         self.settings = settings
+        self._roots = settings.roots()  # once: a file system that hangs shall not hold up the loop
         self.mind = Daemon(settings.times)
         self.link = Link(settings, self._hello, self._hear, lambda: self.post(Disconnected()))
         self._address = address
@@ -80,7 +82,6 @@ class Host:
         self._gathering: dict[AttemptKey, asyncio.Task[None]] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
         self._counts: dict[AttemptKey, Listener] = {}
-        self._labels: dict[str, set[tuple[str, ...]]] = {}  # of what ranks have counted
         self._unkillable: list[int] = []
         self._num_groups = 0
         self._hierarchies = find_hierarchies()
@@ -172,7 +173,7 @@ class Host:
         """What a rank has counted."""
         listener = self._counts.get(key)
         if listener is None:
-            listener = self._counts[key] = Listener(METRICS, key.job_id, self._labels)
+            listener = self._counts[key] = Listener(METRICS, key.job_id)
         for _ in range(listener.take(told)):
             DAEMON.message_rejected("malformed")
 
@@ -264,7 +265,16 @@ class Host:
             folder=str(settings.jobs_dir),
             kept=kept_jobs(settings.jobs_dir),
             drain_number=self.mind.drain_number,
+            data_roots=self._data_roots(),
         )
+
+    def _data_roots(self) -> pb.DataRoots | None:
+        """None: more than a Hello takes."""
+        from oneflow.protos import cluster_pb2 as pb
+
+        roots = self._roots
+        is_much = len(roots) > MAX_ROOTS or any(len(root) > MAX_ROOT_CHARS for root in roots)
+        return None if is_much else pb.DataRoots(folders=roots)
 
     def _hear(self, message: pb.SchedulerMessage) -> None:
         try:

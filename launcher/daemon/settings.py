@@ -162,6 +162,14 @@ class DaemonSettings:
             found["ONEFLOW_DATA_ROOTS"] = os.pathsep.join(map(str, self.data_roots))
         return {"ONEFLOW_JOB_TLS": str(int(self.credentials is not None))} | found
 
+    def roots(self) -> tuple[str, ...]:
+        """data_roots as ranks get them: as they were given, and with links followed."""
+        given = self.rank_base_env().get("ONEFLOW_DATA_ROOTS", "").split(os.pathsep)
+        found = [
+            form(text) for text in given if text for form in (os.path.normpath, os.path.realpath)
+        ]
+        return tuple(dict.fromkeys(found))
+
     def check(self) -> None:
         """Raises ConfigError for what cannot work."""
         kind, _ = self._device()

@@ -284,7 +284,7 @@ class _Process:
         with theirs:
             try:
                 self.popen = subprocess.Popen(
-                    words, stdin=theirs, stdout=subprocess.DEVNULL, env=dict(env)
+                    words, stdin=theirs.fileno(), stdout=subprocess.DEVNULL, env=dict(env)
                 )
             except BaseException:
                 self._sock.close()

@@ -16,6 +16,7 @@ from oneflow.protos import cluster_pb2_grpc
 from oneflow.scheduler.cluster.audit import Audit
 from oneflow.scheduler.cluster.auth import Caller, caller
 from oneflow.scheduler.cluster.blobs import Blobs
+from oneflow.scheduler.cluster.data_roots import check_checkpoint_dir
 from oneflow.scheduler.cluster.debugging import Debugger
 from oneflow.scheduler.cluster.driver import Driver, by_id
 from oneflow.scheduler.cluster.lines import Line, Lines
@@ -85,6 +86,7 @@ class JobsService(cluster_pb2_grpc.JobsServicer):
             check_spec(spec)
             if not is_known:
                 self._check_takeable(spec)
+                await check_checkpoint_dir(spec, self._lines.all())
                 await self._plans.check(spec)
         except (JobSpecError, RefusedError):
             self._metrics.rejected_jobs["spec"] += 1

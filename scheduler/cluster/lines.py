@@ -29,11 +29,17 @@ MAX_REQUESTS = 10_000  # that wait for one daemon
 
 
 class Line:
-    """One stream of one daemon. epoch: 0 until it is welcomed. mail: None ends the stream."""
+    """One stream of one daemon. epoch: 0 until it is welcomed. mail: None ends the stream.
+    roots: folders in which graph jobs may write, its own for jobs among them; None: not told.
+    """
 
     def __init__(self, hello: pb.Hello, peer: str, process: LocalProcess | None) -> None:
         self.daemon = hello.daemon
         self.node = hello.node
+        self.device_type = hello.device_type
+        self.folder = hello.folder
+        tells = hello.HasField("data_roots")
+        self.roots = (hello.folder, *hello.data_roots.folders) if tells else None
         self.incarnation = hello.incarnation
         self.peer = peer
         self.token = ""  # name of the one it came with

@@ -41,6 +41,7 @@ MAX_BEAT_NBYTES = 16 << 10
 MAX_MESSAGE_NBYTES = (1 << 20) + (64 << 10)  # 1 MiB of data and what is around it
 MAX_RUNNING = 64
 MAX_FOLDER_CHARS = 1024
+MAX_ROOTS = 128  # each as it was given, and with links followed
 MAX_KEPT = 10_000  # jobs that a daemon says it has files of
 MAX_METRICS = 1000
 MAX_METRIC_CHARS = 256
@@ -73,8 +74,11 @@ def joined(hello: pb.Hello) -> DaemonJoined:
         raise ProtocolError(f"daemon {hello.daemon} says that it is another node's or device's")
     if hello.address and not _ADDRESS.fullmatch(hello.address):
         raise ProtocolError(f"daemon {hello.daemon}: no address {hello.address[:80]!r}")
-    if len(hello.folder) > MAX_FOLDER_CHARS or not hello.folder.isprintable():
+    if not _is_folder(hello.folder):
         raise ProtocolError(f"daemon {hello.daemon}: no folder {hello.folder[:80]!r}")
+    roots = hello.data_roots.folders
+    if len(roots) > MAX_ROOTS or not all(map(_is_folder, roots)):
+        raise ProtocolError(f"daemon {hello.daemon} tells too much of its folders")
     if len(hello.running) > MAX_RUNNING or len(hello.kept) > MAX_KEPT or not hello.incarnation:
         raise ProtocolError(f"daemon {hello.daemon} joins without sense")
     return DaemonJoined(
@@ -93,6 +97,10 @@ def joined(hello: pb.Hello) -> DaemonJoined:
         kept=tuple(hello.kept),
         drain_number=hello.drain_number,
     )
+
+
+def _is_folder(text: str) -> bool:
+    return len(text) <= MAX_FOLDER_CHARS and text.isprintable()
 
 
 def _running(wire: pb.RunningAttempt) -> Running:

@@ -126,7 +126,8 @@ def _words(pid: int) -> bytes:
 def test_without_a_scheduler_the_job_goes_on(
     scheduler: FakeScheduler, start: Callable[..., Running], tmp_path: Path
 ) -> None:
-    start()
+    (tmp_path / "link").symlink_to(tmp_path)
+    start(more_env={"ONEFLOW_DATA_ROOTS": str(tmp_path / "link")})
     flag = tmp_path / "flag"
     wait = f"while not os.path.exists({str(flag)!r}): time.sleep(0.02)"
     text = f"import os, time\n{wait}\nprint('through')"
@@ -138,6 +139,7 @@ def test_without_a_scheduler_the_job_goes_on(
     hello = scheduler.wait("hello", after=after)
     (running,) = hello.running
     assert (running.id, running.phase, hello.epoch) == (attempt(), "running", 1)
+    assert hello.data_roots.folders == [str(tmp_path / "link"), os.path.realpath(tmp_path)]
     assert running.pid > 0
     scheduler.wait("progress", lambda p: p.id == attempt(), after=after)
     flag.touch()

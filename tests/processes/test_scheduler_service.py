@@ -375,6 +375,25 @@ def compiles(pid: int) -> bool:
     return False
 
 
+def test_a_checkpoint_folder_that_no_daemon_allows_is_refused(scheduler: SchedulerProcess) -> None:
+    async def scene() -> None:
+        daemon = FakeDaemon(scheduler)
+        async with Client(scheduler) as client:
+            spec = {"kind": GRAPH, "graph": await upload(client, b"good"), "devices": 1}
+            early = await client.submit(checkpoint_dir="/nowhere", **spec)
+            await daemon.attach(data_roots=pb.DataRoots(folders=["/data"]), folder="/state/jobs")
+            wrong = pb.SubmitRequest(spec=pb.JobSpec(checkpoint_dir="/nowhere", **spec))
+            code, said = await client.refusal("Jobs.Submit", wrong)
+            assert (code, "(jobs may use /data)" in said) == ("INVALID_ARGUMENT", True)
+            # That one came before anybody knew: its ranks judge.
+            assert (await daemon.told("prepare")).id.job_id == early.id
+            for folder in ("", "/data/shared"):
+                assert (await client.submit(checkpoint_dir=folder, **spec)).state == "QUEUED"
+        await daemon.detach()
+
+    run(scene())
+
+
 def test_uploads_that_lie_are_refused(scheduler: SchedulerProcess) -> None:
     async def scene() -> None:
         async with Client(scheduler) as client:

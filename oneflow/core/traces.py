@@ -33,6 +33,7 @@ from oneflow.core.errors import OneFlowError
 
 MAX_NBYTES = 200_000_000
 MAX_LINE = 1 << 16
+MAX_US = 1e16  # of an event: three hundred years
 SPARE_NBYTES = 4096  # for the last event and the end of the file
 LEVEL = 1  # of compression: the step shall not wait for a core
 FORMAT = "oneflow-trace-1"
@@ -178,14 +179,14 @@ class TraceReader:
         if not isinstance(header, dict) or header.get("format") != FORMAT:
             raise self._error("it is no trace of a rank")
         for name in ("rank", "monotonic_ns", "wall_ns"):
-            if type(header.get(name)) is not int:
-                raise self._error(f"{name} is missing in its first line")
+            if not _is_whole(header.get(name)):
+                raise self._error(f"{name} in its first line is missing or no such number")
         for name in ("host", "boot_id", "trace"):
             if not isinstance(header.get(name), str):
                 raise self._error(f"{name} is missing in its first line")
         for name in ("offset_ns", "offset_error_ns"):
-            if not isinstance(header.get(name), int | None):
-                raise self._error(f"{name} in its first line is no number")
+            if header.get(name) is not None and not _is_whole(header[name]):
+                raise self._error(f"{name} in its first line is no such number")
         return dict(header)
 
     def events(self) -> Iterator[dict[str, Any]]:
@@ -199,7 +200,7 @@ class TraceReader:
             event = self._parse(line.rstrip(","), f"line {number}")
             if not isinstance(event, dict) or not isinstance(event.get("ph"), str):
                 raise self._error(f"line {number} is no event")
-            if event["ph"] != "M" and not isinstance(event.get("ts"), int | float):
+            if event["ph"] != "M" and not _is_time(event.get("ts")):
                 raise self._error(f"line {number} has no time")
             yield event
         found = self._parse('{"events": [' + line, "its last line")
@@ -236,6 +237,14 @@ class TraceReader:
 
     def _error(self, why: str) -> TraceFileError:
         return TraceFileError(f"{self.path}: {why}; write it again with `oneflow trace`")
+
+
+def _is_whole(value: Any) -> bool:
+    return type(value) is int and abs(value) < 1 << 63
+
+
+def _is_time(value: Any) -> bool:
+    return type(value) in (int, float) and abs(value) < MAX_US
 
 
 def _no_number(word: str) -> Any:
@@ -301,7 +310,7 @@ def _merge(readers: Sequence[TraceReader], out: Path, max_nbytes: int) -> Merged
         for at_us, _, event in heapq.merge(*shifted, key=lambda e: e[:2]):
             if writer.is_full:  # the rest is still read: a broken file is refused
                 continue
-            count, at = count + writer.add([json.dumps(event)]), at_us
+            count, at = count + writer.add([_text(event)]), at_us
         last = ""
         if writer.is_full:
             last = truncated_event(ranks[0], max(at, 0.0), why=f"more than {max_nbytes} bytes")
@@ -311,6 +320,13 @@ def _merge(readers: Sequence[TraceReader], out: Path, max_nbytes: int) -> Merged
         raise
     by_rank = dict(zip(ranks, clocks, strict=True))
     return Merged(out, ranks, count, writer.nbytes, writer.is_full, by_rank)
+
+
+def _text(event: Mapping[str, Any]) -> str:
+    try:
+        return json.dumps(event)
+    except RecursionError:  # what was just deep enough to be read
+        raise TraceFileError("an event is nested too deep") from None
 
 
 def _shifted(reader: TraceReader, shift_us: float) -> Iterator[tuple[float, int, dict[str, Any]]]:

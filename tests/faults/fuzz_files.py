@@ -460,6 +460,30 @@ TORCH_PICKLE = (
 """{"w": a tensor of 2 rows and 3 columns}, as PyTorch's `save` pickles it."""
 
 
+def fuzz_traces(verdict: Verdict, seeds: range) -> None:
+    """Traces of two ranks, one of them changed: merged into JSON, or refused."""
+    import gzip
+
+    from oneflow.core.traces import TraceFileError, TraceWriter, clock_origin, merge
+
+    with scratch() as folder:
+        paths = [folder / f"{rank}.json.gz" for rank in range(2)]
+        for rank, path in enumerate(paths):
+            head = {"format": "oneflow-trace-1", "trace": "t", "rank": rank, **clock_origin()}
+            writer = TraceWriter(path, head)
+            writer.add([json.dumps({"ph": "X", "pid": rank, "ts": n, "dur": 1}) for n in range(3)])
+            writer.commit({"acts": 3})
+        data = paths[1].read_bytes()
+        text = gzip.decompress(data).decode()
+        for seed in watched(seeds):
+            rng = random.Random(seed)
+            changed = gzip.compress(text_mutated(rng, text).encode(errors="replace"))
+            paths[1].write_bytes(changed if seed % 4 else mutated(rng, data))
+            with judged(verdict, seed, (TraceFileError,)):
+                merge(paths, folder / "out.json.gz")
+                json.loads(gzip.decompress((folder / "out.json.gz").read_bytes()))
+
+
 def fuzz_foreign(verdict: Verdict, seeds: range) -> None:
     """Pickles that are read without running them: of PyTorch in a zip file, and of upstream."""
     import pickle

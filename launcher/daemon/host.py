@@ -176,6 +176,11 @@ class Host:
             listener = self._counts[key] = Listener(METRICS, key.job_id)
         for _ in range(listener.take(told)):
             DAEMON.message_rejected("malformed")
+        rank = self._ranks.get(key)
+        if rank is not None and rank.is_script:  # which tells of its progress in no other way
+            for number in told:
+                if number.name == "steps" and number.value > 0:
+                    METRICS.progressed(key.job_id, int(number.value), key.rank)
 
     def _perform(self, action: Action) -> None:
         match action:

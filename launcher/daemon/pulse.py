@@ -145,6 +145,12 @@ def process_state(pid: int) -> str:
     return text.rpartition(")")[2].split()[0]
 
 
+def has_main_stack(text: str) -> bool:
+    """Whether the stack of the main thread, which comes last, has begun."""
+    start = text.rfind(_MAIN)
+    return start >= 0 and _FRAME.search(text, start) is not None
+
+
 def stuck_frame(text: str) -> str:
     """`train.py:12 in step`: where the main thread is, of the last stacks in what a process wrote;
     "" if there are none.

@@ -24,6 +24,9 @@ from oneflow.core.exits import note_exited
 from oneflow.core.failpoints import failpoint
 from oneflow.core.frames import FrameDecoder, encode_frame
 from oneflow.core.log import get_logger
+from oneflow.core.metrics_daemon import DAEMON
+from oneflow.core.metrics_file import VARIABLE as COUNTS_VARIABLE
+from oneflow.core.metrics_file import CountsReader
 from oneflow.core.metrics_told import Told
 from oneflow.launcher.daemon.archive import unpack
 from oneflow.launcher.daemon.blobs import BlobCache, Fetch
@@ -42,7 +45,7 @@ from oneflow.launcher.daemon.events import (
 from oneflow.launcher.daemon.leftovers import MARK, make_temp_dir, own_mark
 from oneflow.launcher.daemon.logs import STREAMS, LogWriter, Pump, read_piece
 from oneflow.launcher.daemon.ports import ReservedPort
-from oneflow.launcher.daemon.pulse import Still, stuck_frame
+from oneflow.launcher.daemon.pulse import Still, has_main_stack, stuck_frame
 from oneflow.launcher.daemon.settings import DaemonSettings
 from oneflow.launcher.daemon.shm import SharedMemory
 from oneflow.launcher.daemon.wire import progressed, told_by
@@ -50,17 +53,18 @@ from oneflow.launcher.daemon.workers import Worker, start_worker
 from oneflow.launcher.processes import send_signal
 from oneflow.launcher.rank_env import RankPlace, rank_env
 from oneflow.launcher.report import ErrorRecord, cause_of, read_error, reason_of
-from oneflow.launcher.supervision import DUMP_S, DUMP_SIGNAL, KILL_WAIT_S, Exited
+from oneflow.launcher.supervision import DUMP_SIGNAL, KILL_WAIT_S, Exited
 
 if TYPE_CHECKING:
     from oneflow.protos import cluster_pb2 as pb
 
 FIRST_LOOK_S, LAST_LOOK_S = 0.01, 0.1
-MEMORY_LOOK_S = 1.0
+MEMORY_LOOK_S = COUNTS_LOOK_S = 1.0
 LAST_WORDS_S = 0.3  # of a worker that has ended, on its socket
 PUMP_S = 2.0
 ENDED_BY_TERM = 143
 MAX_STACKS_NBYTES = 256 << 10
+DUMP_LOOK_S, MAX_DUMP_S = 0.05, 1.0  # for the stacks of a stuck rank to come into its log
 FROZEN, STUCK = (137, "NODE_LOST"), (80, "HANG")
 """Exit code and reason of a rank whose process is stopped (as a peer that sees no heartbeat says of
 it), or does not come out of a call."""
@@ -99,7 +103,7 @@ class Rank:
         self.writers: dict[str, LogWriter] = {}
         self._place = place
         self._settings = place.settings
-        self._is_script = prepare.spec.kind == prepare.spec.SCRIPT
+        self.is_script = prepare.spec.kind == prepare.spec.SCRIPT
         self._job_dir = place.settings.state_dir / "jobs" / key.job_id
         self._attempt_dir = self._job_dir / str(key.attempt)
         self._folder = self._attempt_dir / f"rank{key.rank}"
@@ -117,6 +121,7 @@ class Rank:
         self._infers: set[int] = set()
         self._inspects: dict[int, asyncio.Future[pb.Inspected]] = {}
         self._memory = SharedMemory()
+        self._counts: CountsReader | None = None  # of a script
         self._still: Still | None = None  # when it was told to end
         self._frame = ""  # where it was stuck
 
@@ -143,7 +148,7 @@ class Rank:
 
     async def _gather(self) -> None:
         spec = self.prepare.spec
-        if self._is_script and not self._settings.allow_scripts:
+        if self.is_script and not self._settings.allow_scripts:
             raise ConfigError("this daemon runs no scripts (it was started with --no-scripts)")
         for folder in (self._folder, self._exited_dir(), self._error_file().parent):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -156,7 +161,7 @@ class Rank:
         await asyncio.to_thread(self._make_work_dir)
         if self.key.rank == 0:
             self._port = ReservedPort(self._place.address)
-        if self._is_script:
+        if self.is_script:
             command(spec.argv, self._script_env("127.0.0.1", 1), self._work_dir)
         else:
             await self._place.wait_warm()
@@ -209,10 +214,13 @@ class Rank:
         self._pump = Pump(dict(zip(pipes, self.writers.values(), strict=True)))
         self._pump.start()
         self._tasks.append(asyncio.ensure_future(self._look_at_memory(worker)))
+        if self.is_script:
+            self._counts = CountsReader(self._counts_file(), worker.pid)
+            self._tasks.append(asyncio.ensure_future(self._read_counts()))
         self._place.post(Launched(self.key, worker.pid))
 
     def _start(self, master_addr: str, master_port: int) -> Worker:
-        if self._is_script:
+        if self.is_script:
             env = self._script_env(master_addr, master_port)
             argv = command(self.prepare.spec.argv, env, self._work_dir)
             settings, place = self._settings, self._place
@@ -225,7 +233,8 @@ class Rank:
         return worker
 
     def _script_env(self, master_addr: str, master_port: int) -> dict[str, str]:
-        return program_env(self._rank_env(master_addr, master_port, self._settings.rank_base_env()))
+        env = self._rank_env(master_addr, master_port, self._settings.rank_base_env())
+        return program_env(env | {COUNTS_VARIABLE: str(self._counts_file())})
 
     def _rank_env(self, addr: str, port: int, base: dict[str, str]) -> dict[str, str]:
         """The user's variables, then those of the device and the rank, which win."""
@@ -379,9 +388,13 @@ class Rank:
         """It writes the stacks of its threads into its log; where its main thread is."""
         log_size = self.writers["stderr"].size
         send_signal([worker.pid], DUMP_SIGNAL)
-        await asyncio.sleep(DUMP_S)
-        piece = read_piece(self._folder, "stderr", log_size, MAX_STACKS_NBYTES)
-        return stuck_frame(piece.data.decode(errors="replace"))
+        deadline = time.monotonic() + MAX_DUMP_S
+        while True:
+            await asyncio.sleep(DUMP_LOOK_S)
+            piece = read_piece(self._folder, "stderr", log_size, MAX_STACKS_NBYTES)
+            text = piece.data.decode(errors="replace")
+            if has_main_stack(text) or time.monotonic() >= deadline:
+                return stuck_frame(text)
 
     # -- ending ------------------------------------------------------------------------------------
 
@@ -414,7 +427,7 @@ class Rank:
     def _record(self, status: int) -> ErrorRecord | None:
         if self._failed is not None:
             return ErrorRecord(self._failed.cause, self._failed.reason, "")
-        if not self._is_script and status == ENDED_BY_TERM:  # in a job it would have said so
+        if not self.is_script and status == ENDED_BY_TERM:  # in a job it would have said so
             return ErrorRecord("ended by SIGTERM before its job began", "SIGNAL", "")
         return read_error(self._error_file())
 
@@ -494,6 +507,22 @@ class Rank:
         else:
             worker.signal(signal.SIGTERM)
 
+    async def _read_counts(self) -> None:
+        while True:
+            await asyncio.sleep(COUNTS_LOOK_S)
+            self._take_counts()
+
+    def _take_counts(self) -> None:
+        """Of a script; what makes no sense is one message that was refused."""
+        try:
+            told = self._counts.news() if self._counts is not None else []
+        except ProtocolError as error:
+            DAEMON.message_rejected("malformed")
+            log.warning("%s: %s", self.key, error)
+            return
+        if told:
+            self._place.count(self.key, told)
+
     async def _look_at_memory(self, worker: Worker) -> None:
         while True:
             self._memory.look(worker.alive)
@@ -503,6 +532,7 @@ class Rank:
         failpoint("daemon.shutdown")
         for task in self._tasks:
             task.cancel()
+        self._take_counts()
         if removed := self._memory.remove():
             log.warning("%s left shared memory behind: %s", self.key, ", ".join(removed[:10]))
         if self._pump is not None:
@@ -514,6 +544,9 @@ class Rank:
 
     def _error_file(self) -> Path:
         return self._attempt_dir / "errors" / f"rank{self.key.rank}.json"
+
+    def _counts_file(self) -> Path:
+        return self._folder / "counts.json"
 
     def _exited_dir(self) -> Path:
         return self._attempt_dir / "exited"

@@ -72,6 +72,7 @@ class Config:
     trace_dir: Path | None = None  # where this rank's trace goes; none: it records none
     trace_steps: int = 100  # of each graph
     data_roots: tuple[Path, ...] = ()  # folders whose files the data of graph jobs may be in
+    counts_file: Path | None = None  # where a script's rank tells its daemon what it counts
 
     @classmethod
     def from_env(cls, env: Mapping[str, str] | None = None) -> Config:
@@ -114,10 +115,11 @@ class Config:
             nccl_shares_gpu=_boolean(env, "NCCL_MULTI_RANK_GPU_ENABLE"),
             log_format=_choice(env, "ONEFLOW_LOG_FORMAT", ("text", "json")),
             log_level=_choice(env, "ONEFLOW_LOG_LEVEL", LOG_LEVELS),
-            exited_dir=Path(env["ONEFLOW_EXITED_DIR"]) if env.get("ONEFLOW_EXITED_DIR") else None,
+            exited_dir=_path(env, "ONEFLOW_EXITED_DIR"),
             trace_dir=trace_dir,
             trace_steps=trace_steps,
             data_roots=_folders(env, "ONEFLOW_DATA_ROOTS"),
+            counts_file=_path(env, "ONEFLOW_COUNTS_FILE"),
         )
         config.check_order_of_times()
         _warn_of_proxies(env, launched)
@@ -200,6 +202,10 @@ def _world(env: Mapping[str, str]) -> dict[str, object]:
         "master_addr": env["MASTER_ADDR"],
         "master_port": _integer(env, "MASTER_PORT", 0, low=1, high=65535),
     }
+
+
+def _path(env: Mapping[str, str], name: str) -> Path | None:
+    return Path(env[name]) if env.get(name) else None
 
 
 def _times(env: Mapping[str, str]) -> tuple[float, float, float, float]:

@@ -4,7 +4,7 @@ A table, a row for each family: how the rank reads it, how the daemon adds it to
 tells numbers since it began, the daemon adds what they have grown by: its own never go down when
 one rank follows another. What is no count holds for as long as the rank lives.
 
-Labels come from another process, so they are checked: known values, or few of them.
+Labels come from another process, so they are checked: each has few values, which are known.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from oneflow.core.metrics import (
     SAVE_PHASES,
     Histogram,
     Metrics,
-    label_value,
 )
+from oneflow.core.plan import ActorKind
 
-MAX_LABELS = 64  # different ones of one family
 MAX_TOLD = 2000  # numbers in one message
+MAX_VALUE = 1e18
 
 Labels = tuple[str, ...]
 Row = tuple[Labels, float, tuple[int, ...]]
@@ -51,27 +51,35 @@ class How(Enum):
 
 @dataclass(frozen=True)
 class Family:
-    """labels: for each the values there are, or None for a few that are not known here.
+    """labels: for each the values there are.
 
     add: (metrics, job, labels, growth or value, growth of the buckets).
     """
 
     name: str
-    labels: tuple[frozenset[str] | None, ...]
+    labels: tuple[frozenset[str], ...]
     read: Callable[[Metrics], Iterator[Row]]
     add: Callable[[Metrics, str, Labels, float, tuple[int, ...]], None]
     how: How = How.COUNT
 
     def knows(self, labels: Labels) -> bool:
         return len(labels) == len(self.labels) and all(
-            label == label_value(label) if known is None else label in known
-            for label, known in zip(labels, self.labels, strict=True)
+            label in known for label, known in zip(labels, self.labels, strict=True)
         )
 
 
 # ---- the rows ------------------------------------------------------------------------------------
 
-ANY = None
+KINDS = frozenset(kind.name.lower() for kind in ActorKind)
+TRANSPORTS = frozenset(("local", "shm", "tcp"))
+COLLECTIVES = KINDS | {
+    "all_reduce",
+    "reduce_scatter",
+    "all_gather",
+    "all_to_all",
+    "transfer",
+    "broadcast",
+}
 CAUSES = frozenset(("no_input", "no_free_register"))
 
 
@@ -197,25 +205,25 @@ DIRECTIONS = frozenset(("sent", "received"))
 FAMILIES = (
     Family(
         "acts",
-        (ANY,),
+        (KINDS,),
         lambda m: (_row((k,), c.acts) for k, c in list(m.actors.items())),
         _add_acts,
     ),
     Family(
         "act_seconds",
-        (ANY,),
+        (KINDS,),
         lambda m: (_histogram_row((k,), c.durations) for k, c in list(m.actors.items())),
         lambda m, job, labels, s, counts: _add_to(m.actor(labels[0]).durations, s, counts),
     ),
     Family(
         "wait_seconds",
-        (ANY, CAUSES),
+        (KINDS, CAUSES),
         _waits,
         lambda m, job, labels, s, _: m.wait(labels[0], labels[1], s),
     ),
     Family(
         "actors",
-        (ANY, frozenset(("waiting_input", "waiting_output", "running", "idle"))),
+        (KINDS, frozenset(("waiting_input", "waiting_output", "running", "idle"))),
         lambda m: (_row(key, n) for key, n in list(m.actor_states.items())),
         _set_pair("actor_states"),
         How.NOW,
@@ -227,30 +235,30 @@ FAMILIES = (
         _set_pair("registers"),
         How.NOW,
     ),
-    Family("messages", (ANY, DIRECTIONS), _messages, _add_messages),
-    Family("message_bytes", (ANY, DIRECTIONS), _message_nbytes, _add_message_nbytes),
+    Family("messages", (TRANSPORTS, DIRECTIONS), _messages, _add_messages),
+    Family("message_bytes", (TRANSPORTS, DIRECTIONS), _message_nbytes, _add_message_nbytes),
     Family(
         "message_latency_seconds",
-        (ANY,),
+        (TRANSPORTS,),
         lambda m: (_histogram_row((k,), c.latency) for k, c in list(m.transports.items())),
         lambda m, job, labels, s, counts: _add_to(m.transport(labels[0]).latency, s, counts),
     ),
     Family(
         "mailbox_depth",
-        (ANY,),
+        (TRANSPORTS,),
         _depths,
         lambda m, job, labels, depth, _: m.transport(labels[0]).note_depth(int(depth)),
         How.MOST,
     ),
     Family(
         "collective_bytes",
-        (ANY,),
+        (COLLECTIVES,),
         lambda m: (_row((k,), c.nbytes) for k, c in list(m.collectives.items())),
         _add_collective,
     ),
     Family(
         "collective_seconds",
-        (ANY,),
+        (COLLECTIVES,),
         lambda m: (_histogram_row((k,), c.durations) for k, c in list(m.collectives.items())),
         lambda m, job, labels, s, counts: _add_to(m.collective_of(labels[0]).durations, s, counts),
     ),
@@ -362,16 +370,10 @@ class Teller:
 
 
 class Listener:
-    """Of a daemon: adds what one rank of `job` tells to what this process shows.
+    """Of a daemon: adds what one rank of `job` tells to what this process shows."""
 
-    seen: labels by family of all ranks so far, of which there may be few.
-    """
-
-    def __init__(
-        self, metrics: Metrics, job: str, seen: dict[str, set[Labels]] | None = None
-    ) -> None:
+    def __init__(self, metrics: Metrics, job: str) -> None:
         self._metrics, self._job = metrics, job
-        self._seen: dict[str, set[Labels]] = {} if seen is None else seen
         self._heard: dict[str, dict[Labels, tuple[float, tuple[int, ...]]]] = {}
 
     def take(self, told: Iterable[Told]) -> int:
@@ -389,12 +391,11 @@ class Listener:
 
     def _take(self, told: Told) -> bool:
         family = BY_NAME.get(told.name)
-        if family is None or not family.knows(told.labels) or not 0 <= told.value < 1e300:
+        if family is None or not family.knows(told.labels):
             return False
-        heard, seen = self._heard.setdefault(told.name, {}), self._seen.setdefault(told.name, set())
-        if told.labels not in seen and len(seen) >= MAX_LABELS:
+        if not all(0 <= number < MAX_VALUE for number in (told.value, *told.buckets)):
             return False
-        seen.add(told.labels)
+        heard = self._heard.setdefault(told.name, {})
         value, buckets = told.value, told.buckets
         if family.how is How.COUNT:
             value, buckets = _growth(heard.get(told.labels, (0.0, ())), told)

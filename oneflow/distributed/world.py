@@ -52,6 +52,10 @@ class World:
         set_up_log(config, _last_step)
         if config.metrics_addr is not None:
             self._show_metrics()
+        if config.counts_file is not None:
+            from oneflow.core.metrics_file import CountsWriter
+
+            CountsWriter(config.counts_file, METRICS).start()
 
     def _show_metrics(self) -> None:
         from oneflow.core.metrics_http import start_endpoint

@@ -238,6 +238,7 @@ def configure(begin: Any) -> Config:
         job_token=p.job_key or None,
         job_id=p.id.job_id or "local",
         attempt=max(1, p.id.attempt),
+        counts_file=None,  # it has a line of its own
         trace_dir=None,  # a job of data alone writes to no folder of its own choice
     )
     set_config(config)

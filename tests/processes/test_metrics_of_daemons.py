@@ -229,3 +229,69 @@ def test_ranks_of_a_script_have_pages_of_their_own_if_asked(run: Run) -> None:
     for address in ranks().values():
         assert Page(fetch(address)).total("oneflow_build_info") == 1
     assert run.local.run("job", "cancel", done.stdout.strip()).returncode == 0
+
+
+SCRIPT = """
+import oneflow as flow
+from oneflow import nn
+
+everywhere = flow.placement("cpu", [0, 1])
+
+class Fit(nn.Graph):
+    def __init__(self):
+        super().__init__()
+        self.model = nn.Linear(8, 4).to_global(everywhere, flow.sbp.broadcast)
+        self.add_optimizer(flow.optim.SGD(self.model.parameters(), lr=0.1))
+
+    def build(self, x):
+        loss = self.model(x).sum()
+        loss.backward()
+        return loss
+
+fit, x = Fit(), flow.ones(16, 8).to_global(everywhere, flow.sbp.split(0))
+for step in range(7):
+    fit(x).to_local()
+while not os.path.exists(STOP):
+    time.sleep(0.05)
+if rank == 0:
+    path = os.environ["ONEFLOW_COUNTS_FILE"]
+    os.rename(path, path + ".old")
+    os.mkdir(path)  # in its place is now what cannot be read
+    time.sleep(60)
+"""
+
+
+def test_ranks_of_a_script_tell_their_daemons(run: Run) -> None:
+    stop = run.local.folder / "stop"
+    script = run.local.script("counts.py", SCRIPT.replace("STOP", repr(str(stop))))
+    asked = ["--devices", "2", "--", sys.executable, script]
+    done = run.local.run("job", "submit", *asked)
+    assert done.returncode == 0, done.stderr
+    job = done.stdout.strip()
+
+    def pages() -> list[Page]:
+        return [Page(fetch(address)) for address in run.pages.values()]
+
+    def steps() -> list[float]:
+        key = "oneflow_train_steps_total", (("job", job),)
+        return [page.samples.get(key, 0.0) for page in pages()]
+
+    before = [page.total("oneflow_collective_bytes_total") for page in run.ended]
+    wait_until(lambda: steps() == [7, 7])
+    for page in pages():
+        name, who = "oneflow_train_last_step", ("job", job)
+        last = [v for (n, labels), v in page.samples.items() if n == name and who in labels]
+        assert last == [7]
+        assert page.value("oneflow_train_samples_total", job=job) == 7 * 2 * 16
+        assert len(page.samples) < 1500
+    moved = [page.total("oneflow_collective_bytes_total") for page in pages()]
+    assert sum(moved) > sum(before)
+    refused = [malformed(page) for page in pages()]
+    stop.touch()
+    wait_until(lambda: sum(malformed(page) for page in pages()) == sum(refused) + 1)
+    assert run.local.run("job", "cancel", job).returncode == 0
+    assert steps() == [7, 7]
+
+
+def malformed(page: Page) -> float:
+    return page.value("oneflow_messages_rejected_total", reason="malformed")

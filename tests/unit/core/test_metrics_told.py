@@ -7,9 +7,11 @@ import random
 import pytest
 from test_metrics import samples
 
+from oneflow.boxing.collectives.base import Collectives
+from oneflow.boxing.collectives.device import DeviceCollectives
 from oneflow.core.host_memory import host_capacity, own_memory
 from oneflow.core.metrics import FAST_BUCKETS, Metrics
-from oneflow.core.metrics_told import FAMILIES, MAX_LABELS, How, Listener, Teller, Told
+from oneflow.core.metrics_told import COLLECTIVES, FAMILIES, How, Listener, Teller, Told
 
 
 def worked(seed: int = 0) -> Metrics:
@@ -155,10 +157,20 @@ def test_nonsense_changes_nothing(told: Told) -> None:
 def test_a_rank_cannot_make_endless_series() -> None:
     daemon = Metrics()
     told = [Told("acts", (f"kind{i}",), 1.0) for i in range(1000)]
-    seen: dict[str, set[tuple[str, ...]]] = {}
-    assert Listener(daemon, "j", seen).take(told[:10]) == 0
-    assert Listener(daemon, "k", seen).take(told) == 1000 - MAX_LABELS
-    assert len(daemon.actors) == MAX_LABELS
+    told += [Told("messages", (f"line{i}", "sent"), 1.0) for i in range(1000)]
+    told += [Told("collective_bytes", (f"op{i}",), 1.0) for i in range(1000)]
+    assert Listener(daemon, "j").take(told) == 3000
+    assert not daemon.actors and not daemon.transports and not daemon.collectives
+
+
+def test_what_is_counted_of_collectives_may_be_told() -> None:
+    counted = {
+        name
+        for kind in (Collectives, DeviceCollectives)
+        for name, method in vars(kind).items()
+        if hasattr(method, "__wrapped__")
+    }
+    assert len(counted) > 5 and counted <= COLLECTIVES
 
 
 def test_more_buckets_than_there_are_do_no_harm() -> None:

@@ -11,7 +11,15 @@ from collections.abc import Iterable
 import pytest
 
 from oneflow.core import pulse as beats
-from oneflow.launcher.daemon.pulse import Judge, Patience, Pulse, Still, process_state, stuck_frame
+from oneflow.launcher.daemon.pulse import (
+    Judge,
+    Patience,
+    Pulse,
+    Still,
+    has_main_stack,
+    process_state,
+    stuck_frame,
+)
 
 PATIENCE = Patience(suspect_s=3.0, stopped_s=9.0, stuck_s=14.0)
 STEP_S = 0.25
@@ -99,6 +107,8 @@ def test_the_main_threads_frame_is_named() -> None:
     )
     assert stuck_frame(text) == "train.py:12 in step"
     assert stuck_frame("nothing") == ""
+    begun = text[: text.rindex("Current thread")]
+    assert has_main_stack(text) and not has_main_stack(begun)
 
 
 def run(program: str) -> tuple[subprocess.Popen[bytes], Pulse]:

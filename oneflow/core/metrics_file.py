@@ -1,0 +1,141 @@
+"""How the rank of a script tells its daemon what it counts: in a file that it replaces now and then
+with all its numbers since it began. (A worker of a graph job has a line of its own for that.)
+
+The daemon looks at the file about once a second, so a flood of writes costs it nothing; what is no
+such file is refused. Only the process that the daemon has started is believed, for those that it
+starts inherit the path.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import stat
+import threading
+import time
+from pathlib import Path
+
+from oneflow.core.errors import ProtocolError
+from oneflow.core.log import get_logger
+from oneflow.core.metrics import Metrics
+from oneflow.core.metrics_told import MAX_TOLD, MAX_VALUE, Teller, Told
+
+VARIABLE = "ONEFLOW_COUNTS_FILE"
+EVERY_S = 1.0
+MAX_SHARE = 0.005  # of the time of a rank
+MAX_NBYTES = 256 << 10
+MAX_BUCKETS = 64
+MAX_CHARS = 256  # of a name or a label
+
+log = get_logger(__name__)
+
+
+class CountsWriter:
+    """Of a rank: a thread that writes while there is news, and once more when the process ends."""
+
+    def __init__(self, path: Path, metrics: Metrics) -> None:
+        self._path, self._metrics = path, metrics
+        self._pid = os.getpid()
+        self._last = b""
+        self._is_failing = False
+        self._writing = threading.Lock()
+
+    def start(self) -> None:
+        threading.Thread(target=self._run, name="oneflow-counts", daemon=True).start()
+        atexit.register(self.write)
+
+    def _run(self) -> None:
+        while True:
+            started = time.monotonic()
+            self.write()
+            took_s = time.monotonic() - started
+            time.sleep(max(EVERY_S, took_s / MAX_SHARE))
+
+    def write(self) -> None:
+        """Whole or not at all. A disk that is full disturbs nobody; it is logged once."""
+        if os.getpid() != self._pid:  # a fork's end is none of ours
+            return
+        with self._writing:
+            data = _encoded(Teller(self._metrics).news(), self._pid)
+            if data == self._last or len(data) > MAX_NBYTES:
+                return
+            try:
+                whole = self._path.with_name(f"{self._path.name}.tmp")
+                whole.write_bytes(data)
+                whole.replace(self._path)
+            except OSError as error:
+                if not self._is_failing:
+                    log.info("cannot tell what is counted: %s", error)
+                self._is_failing = True
+                return
+            self._last, self._is_failing = data, False
+
+
+class CountsReader:
+    """Of a daemon. pid: whose numbers are believed."""
+
+    def __init__(self, path: Path, pid: int) -> None:
+        self._path, self._pid = path, pid
+        self._seen: tuple[int, ...] = ()
+
+    def news(self) -> list[Told]:
+        """What it says now; nothing if that was read before. Raises ProtocolError for what is no
+        such file, once for each.
+        """
+        try:
+            data = self._read()
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise ProtocolError(f"{self._path}: {error.strerror}") from None
+        if data is None:
+            return []
+        try:
+            return _decoded(data, self._pid)
+        except (ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
+            raise ProtocolError(f"{self._path} tells no numbers: {str(error)[:200]}") from None
+
+    def _read(self) -> bytes | None:
+        """Never waits, whatever a script has put there."""
+        flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
+        fd = os.open(self._path, flags)
+        try:
+            found = os.fstat(fd)
+            now = found.st_ino, found.st_mtime_ns, found.st_size
+            if now == self._seen:
+                return None
+            self._seen = now
+            if not stat.S_ISREG(found.st_mode) or found.st_size > MAX_NBYTES:
+                raise ProtocolError(f"{self._path} is no file of at most {MAX_NBYTES} bytes")
+            return os.read(fd, MAX_NBYTES)
+        finally:
+            os.close(fd)
+
+
+def _encoded(told: list[Told], pid: int) -> bytes:
+    rows = [[t.name, t.labels, t.value, t.buckets] for t in told[:MAX_TOLD]]
+    return json.dumps({"pid": pid, "counts": rows}, separators=(",", ":")).encode()
+
+
+def _decoded(data: bytes, pid: int) -> list[Told]:
+    found = json.loads(data)
+    if found["pid"] != pid:
+        return []
+    rows = found["counts"]
+    if not isinstance(rows, list) or len(rows) > MAX_TOLD:
+        raise ValueError("no list of numbers, or too long")
+    return [_told(*row) for row in rows]
+
+
+def _told(name: object, labels: object, value: object, buckets: object) -> Told:
+    if not isinstance(labels, list) or not isinstance(buckets, list) or len(buckets) > MAX_BUCKETS:
+        raise ValueError("labels and buckets are short lists")
+    words = [name, *labels]
+    if not all(isinstance(word, str) and len(word) <= MAX_CHARS for word in words):
+        raise ValueError("names and labels are short words")
+    if not all(type(count) is int for count in buckets) or type(value) not in (int, float):
+        raise ValueError("counts are numbers")
+    if not 0 <= (number := float(value)) < MAX_VALUE:  # type: ignore[arg-type]
+        raise ValueError(f"a count of {number:g}")
+    return Told(str(name), tuple(labels), number, tuple(buckets))

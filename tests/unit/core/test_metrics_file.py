@@ -1,0 +1,116 @@
+"""How a script's rank tells its daemon what it counts, and what scripts may put there."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from test_metrics import samples
+from test_metrics_told import worked
+
+from oneflow.core.errors import ProtocolError
+from oneflow.core.metrics import Metrics
+from oneflow.core.metrics_file import MAX_NBYTES, CountsReader, CountsWriter
+from oneflow.core.metrics_told import MAX_TOLD, Listener, Teller
+
+PID = os.getpid()
+
+
+def test_what_is_written_is_what_a_worker_would_tell(tmp_path: Path) -> None:
+    path, rank = tmp_path / "counts.json", worked()
+    writer, reader = CountsWriter(path, rank), CountsReader(path, PID)
+    assert reader.news() == []
+    writer.write()
+    told = reader.news()
+    assert {t.name for t in told} == {t.name for t in Teller(worked()).news()}
+    assert reader.news() == []
+    here, there = Metrics(), Metrics()
+    listener = Listener(here, "j")
+    assert listener.take(told) == 0
+    rank.act("segment", 5)
+    writer.write()
+    assert listener.take(reader.news()) == 0
+    again = worked()
+    again.act("segment", 5)
+    Listener(there, "j").take(Teller(again).news())
+    moving = ("memory_bytes", "timestamp_seconds")
+    assert {k: v for k, v in samples(here).items() if not k[0].endswith(moving)} == {
+        k: v for k, v in samples(there).items() if not k[0].endswith(moving)
+    }
+
+
+def test_nothing_is_written_without_news_or_by_a_fork(tmp_path: Path) -> None:
+    path, metrics = tmp_path / "counts.json", Metrics()
+    writer = CountsWriter(path, metrics)
+    pid = os.fork()
+    if not pid:
+        writer.write()
+        os._exit(0)
+    os.waitpid(pid, 0)
+    assert not path.exists()
+    writer.write()
+    assert [p.name for p in tmp_path.iterdir()] == ["counts.json"]
+
+
+def test_a_full_disk_disturbs_nobody(tmp_path: Path) -> None:
+    metrics = worked()
+    CountsWriter(tmp_path / "gone" / "counts.json", metrics).write()
+
+
+def test_other_processes_are_not_believed(tmp_path: Path) -> None:
+    path = tmp_path / "counts.json"
+    CountsWriter(path, worked()).write()
+    assert CountsReader(path, PID + 1).news() == []
+
+
+def row(*fields: object) -> bytes:
+    return json.dumps({"pid": PID, "counts": [fields]}).encode()
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"\xff\x00",
+        b"[" * 100_000,
+        b"17",
+        b"{}",
+        json.dumps({"pid": PID, "counts": 3}).encode(),
+        json.dumps({"pid": PID, "counts": [["acts", [], 1, []]] * (MAX_TOLD + 1)}).encode(),
+        json.dumps({"pid": PID, "counts": [[1, 2]]}).encode(),
+        json.dumps({"pid": PID, "counts": {"acts": 1}}).encode(),
+        b'{"pid": %d, "counts": [["acts", ["segment"], 1%s, []]]}' % (PID, b"0" * 4000),
+        row("acts", ["segment"], float("inf"), []),
+        row("acts", ["segment"], float("nan"), []),
+        row("acts", ["segment"], -1, []),
+        row("acts", ["segment"], True, []),
+        row("acts", ["segment"], "1", []),
+        row("acts", [["segment"]], 1, []),
+        row("acts", ["x" * 1000], 1, []),
+        row("acts", ["segment"], 1, [1] * 1000),
+        row("acts", ["segment"], 1, [0.5]),
+        b" " * (MAX_NBYTES + 1),
+    ],
+    ids=lambda data: repr(data[:24]),
+)
+def test_nonsense_is_refused_once(tmp_path: Path, data: bytes) -> None:
+    path = tmp_path / "counts.json"
+    path.write_bytes(data)
+    reader = CountsReader(path, PID)
+    with pytest.raises(ProtocolError):
+        reader.news()
+    assert reader.news() == []
+
+
+def test_what_is_no_file_does_not_stop_the_daemon(tmp_path: Path) -> None:
+    for number, make in enumerate((os.mkfifo, os.mkdir)):
+        path = tmp_path / str(number)
+        make(path)
+        with pytest.raises(ProtocolError):
+            CountsReader(path, PID).news()
+    link = tmp_path / "link"
+    link.symlink_to("/dev/zero")
+    with pytest.raises(ProtocolError):
+        CountsReader(link, PID).news()

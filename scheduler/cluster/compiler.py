@@ -47,13 +47,13 @@ log = get_logger(__name__)
 
 @dataclass(frozen=True)
 class CompilerLimits:
-    """nbytes: memory of each process, 0: no limit.  compile_s, check_s: time for a file.  idle_s:
-    without a file it ends after so long.  plan_nbytes: of a plan, which the scheduler holds.
+    """nbytes: memory of each process, 0: no limit.  compile_s: time for a graph; a third of it to
+    judge it, while who submits it waits.  idle_s: without a file it ends after so long.
+    plan_nbytes: of a plan, which the scheduler holds.
     """
 
     nbytes: int = 2 << 30
     compile_s: float = 60.0
-    check_s: float = 20.0
     idle_s: float = 60.0
     plan_nbytes: int = 256 << 20
 
@@ -64,8 +64,12 @@ class CompilerLimits:
                 f"compile_nbytes={self.nbytes}: the compiler itself needs {MIN_NBYTES >> 20} MiB; "
                 "0 is no limit"
             )
-        if min(self.compile_s, self.check_s, self.idle_s) <= 0:
+        if min(self.compile_s, self.idle_s) <= 0:
             raise ConfigError("the compiler's times must be more than 0 seconds")
+
+    @property
+    def check_s(self) -> float:
+        return self.compile_s / 3
 
 
 class FileRefusedError(OneFlowError):
@@ -255,13 +259,15 @@ class Compilers:
         """Why there is no answer."""
         if process.is_late:
             return CompileLimitError(
-                f"it takes longer than the {limit_s:g} s that this cluster gives to a job file"
+                f"it takes longer than the {limit_s:g} s that this cluster gives to a job file "
+                "(scheduler.compile_time)"
             )
         process.end(END_S)  # it has closed its socket: its code says why
         if process.popen.returncode == MEMORY_CODE:
             most = f"the {self.limits.nbytes >> 20} MiB" if self.limits.nbytes else "all"
             return CompileLimitError(
-                f"it takes more than {most} of the memory that this cluster's compiler may use"
+                f"it takes more than {most} of the memory that this cluster's compiler may use "
+                "(scheduler.compile_nbytes)"
             )
         return CompilerLostError(f"the compiler did not come to its end: {process.how_it_ended()}")
 

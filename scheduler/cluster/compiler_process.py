@@ -14,6 +14,7 @@ import signal
 import socket
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Callable
 from contextlib import suppress
@@ -31,6 +32,9 @@ from oneflow.scheduler.cluster.compiler import IDLE_CODE, MEMORY_CODE
 PR_SET_PDEATHSIG = 1
 OOM_SCORE = "/proc/self/oom_score_adj"
 OOM_FIRST = "700"  # of the scheduler and this one, the kernel shall choose this one
+OWN_MEMORY = "/proc/self/statm"
+LOOK_S = 0.1
+MIN_SLACK_NBYTES = 256 << 20
 MAX_MESSAGE_CHARS = 16_384
 
 
@@ -83,10 +87,26 @@ def _belong_to_the_scheduler() -> None:
 
 
 def _limit_memory(nbytes: int) -> None:
-    """Of what it may write to; files that are mapped to be read do not count."""
+    """What it has is looked at again and again, as the kernel's limit alone would not do: shortly
+    before it, memory is looked for so hard that nothing else is done. The kernel stops what is
+    too quick to be seen.
+    """
+    if not nbytes:
+        return
+    threading.Thread(target=_watch_memory, args=(nbytes,), daemon=True).start()
+    hard = nbytes + max(nbytes // 4, MIN_SLACK_NBYTES)
     _, most = resource.getrlimit(resource.RLIMIT_DATA)
-    if nbytes and (most == resource.RLIM_INFINITY or nbytes < most):
-        resource.setrlimit(resource.RLIMIT_DATA, (nbytes, nbytes))
+    if most == resource.RLIM_INFINITY or hard < most:
+        resource.setrlimit(resource.RLIMIT_DATA, (hard, hard))
+
+
+def _watch_memory(nbytes: int) -> None:
+    page = os.sysconf("SC_PAGE_SIZE")
+    with open(OWN_MEMORY, "rb", buffering=0) as file:
+        while int(file.read(100).split()[1]) * page <= nbytes:
+            time.sleep(LOOK_S)
+            file.seek(0)
+    os._exit(MEMORY_CODE)
 
 
 def _read(frames: Frames, asked: queue.SimpleQueue[Any]) -> None:
@@ -115,6 +135,8 @@ def _answer(work: Work, ask: Any, send: Callable[[Any], None]) -> None:
     except MemoryError:
         os._exit(MEMORY_CODE)  # nothing of it can be trusted now
     except OneFlowError as error:
+        if _is_of_memory(error):
+            os._exit(MEMORY_CODE)
         reason, code = error.reason, error.exit_code
         failed = pb.CompileFailed(type=type(error).__name__, reason=reason, exit_code=code)
         failed.message = _text(str(error)[:MAX_MESSAGE_CHARS])
@@ -149,6 +171,13 @@ def _seconds() -> dict[str, float]:
     counts = METRICS.scheduler
     found = {name: histogram.total_s for name, histogram in counts.passes.items()}
     return found | {"all": counts.compiles.total_s}
+
+
+def _is_of_memory(error: BaseException | None) -> bool:
+    """Whether it was said of a file because there was no memory left to read it."""
+    while error is not None and not isinstance(error, MemoryError):
+        error = error.__cause__ or error.__context__
+    return error is not None
 
 
 def _text(text: str) -> str:

@@ -473,9 +473,13 @@ def test_a_graph_job_is_traced_by_all_its_ranks(local: LocalTest) -> None:
         names = [f"trace-rank{rank}.json.gz" for rank in range(2)]
         assert [(t.file, t.steps) for t in job.trace_state()] == [(name, 20) for name in names]
         assert set(names) <= set(job.output_names())
+        dumps = [json.loads(piece.text) for piece in job.debug("dump")]
+        for dump in dumps:  # the last acts of each rank, with their ages
+            told = dump["stacks"].partition("last acts of job")[2].splitlines()
+            assert len([line for line in told if " s ago: " in line]) == 64
         job.start_trace(seconds=300)  # in place of the one before
-        done = local.run("trace", "stop", job.id, "--to", "second")
-        assert done.stdout.split() == [f"second/{name}" for name in names], done.stderr
+        assert [t.state for t in job.stop_trace()] == ["done"] * 2
+        second = job.save_traces(local.folder / "second")
         job.cancel()
         job.wait(WAIT_S)
         with pytest.raises(ClusterRequestError, match="among its outputs"):
@@ -483,8 +487,7 @@ def test_a_graph_job_is_traced_by_all_its_ranks(local: LocalTest) -> None:
         files = job.save_traces(local.folder / "after")
     merged = merge(files, local.folder / "both.json.gz")
     assert merged.ranks == (0, 1) and set(merged.clocks.values()) == {"the same clock"}
-    for path in files:
-        assert path.read_bytes() == (local.folder / "second" / path.name).read_bytes()
+    assert [path.read_bytes() for path in files] == [path.read_bytes() for path in second]
     check_traces(files, merged.path)
 
 

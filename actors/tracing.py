@@ -28,7 +28,14 @@ from typing import TYPE_CHECKING, Any
 from oneflow.actors.acts import Acts
 from oneflow.core.config import current_config
 from oneflow.core.log import get_logger
-from oneflow.core.traces import FORMAT, MAX_NBYTES, TraceWriter, clock_origin, truncated_event
+from oneflow.core.traces import (
+    FORMAT,
+    MAX_NBYTES,
+    TraceWriter,
+    clock_origin,
+    remove_left_overs,
+    truncated_event,
+)
 
 if TYPE_CHECKING:
     from oneflow.actors.bind import BoundActor, BoundPlan
@@ -149,6 +156,7 @@ class Trace:
             log.warning("the trace cannot be written: %s", self.error)
 
     def _write(self) -> None:
+        remove_left_overs(self.path)
         writer = TraceWriter(self.path, self._header, self._max_nbytes)
         try:
             writer.add(

@@ -142,6 +142,12 @@ class TraceWriter:
         Path(self._beside).unlink(missing_ok=True)
 
 
+def remove_left_overs(path: Path) -> None:
+    """Of processes that were killed while they wrote a file of this name."""
+    for beside in path.parent.glob(f".{path.name}.*"):
+        beside.unlink(missing_ok=True)
+
+
 def truncated_event(pid: int, at_us: float, **args: Any) -> str:
     """The last event of a file that does not hold everything."""
     event = {"ph": "i", "s": "g", "name": TRUNCATED, "pid": pid, "tid": 0, "ts": round(at_us, 3)}

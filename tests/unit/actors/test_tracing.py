@@ -209,6 +209,15 @@ def test_a_disk_that_fails_ends_the_trace_and_not_the_job(tmp_path: Path) -> Non
     run(cluster, feeds, 1)
 
 
+def test_what_a_killed_process_left_is_cleared_away(tmp_path: Path) -> None:
+    for name in (".trace-rank0.json.gz.x1y2", ".trace-rank1.json.gz.x1y2", "trace-rank0.json.gz"):
+        (tmp_path / name).write_text("old")
+    cluster, feeds = cluster_of(1)
+    recorded(tmp_path, 1, cluster, feeds)
+    left = {path.name for path in tmp_path.iterdir()}
+    assert left == {".trace-rank1.json.gz.x1y2", "trace-rank0.json.gz"}
+
+
 def test_a_slow_writer_drops_acts_and_counts_them(tmp_path: Path) -> None:
     cluster, feeds = cluster_of(1)
     trace = Trace(tmp_path, 0)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from oneflow.core.host_memory import own_memory
 from oneflow.core.metrics import METRICS, Histogram, JobCounters, Metrics
+from oneflow.core.metrics_families import FAMILIES, How
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
@@ -44,10 +45,8 @@ class _Collector:
         yield self._build_info()
         if self._component != "daemon":
             yield from self._scheduler()
-        yield from self._actors()
-        yield from self._messages()
-        yield from self._memory()
-        yield from self._steps()
+        yield from self._rows()
+        yield from self._others()
         for families in self._metrics.collectors:
             yield from families(self._metrics)
 
@@ -96,40 +95,23 @@ class _Collector:
             "oneflow_scheduler_compile_duration_seconds", "Time of compiles, by pass.", passes
         )
 
-    def _actors(self) -> Iterator[Metric]:
+    def _rows(self) -> Iterator[Metric]:
+        for family in FAMILIES:
+            if family.shown:
+                rows = [
+                    (dict(zip(family.labels, labels, strict=True)), value)
+                    for labels, value in family.read(self._metrics)
+                ]
+                yield _SHOW[family.how](family.shown, family.text, rows)
+
+    def _others(self) -> Iterator[Metric]:
         m = self._metrics
-        kinds = list(m.actors.items())
-        yield counter("oneflow_actor_acts", "Acts done.", [({"kind": k}, c.acts) for k, c in kinds])
-        yield histogram(
-            "oneflow_actor_act_duration_seconds",
-            "Time of one act.",
-            [({"kind": k}, c.durations) for k, c in kinds],
-        )
-        waits = [({"kind": k, "cause": "no_input"}, c.no_input_s) for k, c in kinds]
-        waits += [
-            ({"kind": k, "cause": "no_free_register"}, c.no_free_register_s) for k, c in kinds
-        ]
-        yield counter(
-            "oneflow_actor_wait_seconds", "Time this rank was idle, by what an actor lacked.", waits
-        )
-        yield gauge(
-            "oneflow_daemon_actors",
-            "Actors of the jobs bound now.",
-            [({"kind": a, "state": b}, n) for (a, b), n in m.actor_states.items()],
-        )
-        yield gauge(
-            "oneflow_registers",
-            "Register slots.",
-            [({"kind": a, "state": b}, n) for (a, b), n in m.registers.items()],
-        )
         yield counter(
             "oneflow_daemon_heartbeats",
             "Heartbeats sent.",
             [({"result": k}, v) for k, v in m.heartbeats.items()],
         )
-
-    def _messages(self) -> Iterator[Metric]:
-        transports = list(self._metrics.transports.items())
+        transports = list(m.transports.items())
         yield counter(
             "oneflow_messages_sent",
             "Messages sent.",
@@ -140,17 +122,6 @@ class _Collector:
             "Messages received.",
             [({"transport": k}, c.received) for k, c in transports],
         )
-        rows = [
-            ({"transport": k, "direction": direction}, nbytes)
-            for k, c in transports
-            for direction, nbytes in zip(("sent", "received"), c.all_nbytes(), strict=True)
-        ]
-        yield counter("oneflow_message_bytes", "Bytes in messages.", rows)
-        yield histogram(
-            "oneflow_message_latency_seconds",
-            "From the post of a message until its receiver may take it, of some messages.",
-            [({"transport": k}, c.latency) for k, c in transports],
-        )
         yield gauge(
             "oneflow_mailbox_depth_max",
             "Most messages found waiting at once since the last scrape.",
@@ -158,44 +129,15 @@ class _Collector:
         )
         for _, counters in transports:
             counters.depth_max = 0
-        collectives = list(self._metrics.collectives.items())
-        yield counter(
-            "oneflow_collective_bytes",
-            "Bytes this rank moved in collectives.",
-            [({"op": k}, c.nbytes) for k, c in collectives],
-        )
-        yield histogram(
-            "oneflow_collective_duration_seconds",
-            "Time of one collective.",
-            [({"op": k}, c.durations) for k, c in collectives],
-        )
-
-    def _memory(self) -> Iterator[Metric]:
-        m = self._metrics
         yield gauge(
             "oneflow_device_memory_bytes",
             "Memory of this rank's device.",
             [({"kind": k}, v) for k, v in {**m.device_memory, **m.capacity()}.items()],
         )
         yield gauge(
-            "oneflow_device_memory_peak_bytes",
-            "Most reserved at once.",
-            [({}, m.device_memory_peak)],
-        )
-        yield gauge(
             "oneflow_host_memory_bytes",
             "Host memory of this process and of the rank that it runs.",
             [({"kind": k}, v) for k, v in _host_memory(m).items()],
-        )
-        yield counter(
-            "oneflow_device_errors",
-            "Errors of the device.",
-            [({"kind": k}, v) for k, v in m.device_errors.items()],
-        )
-        yield counter(
-            "oneflow_embedding_lookups",
-            "Rows of embeddings that were looked up.",
-            [({"tier": a, "result": b}, n) for (a, b), n in list(m.lookups.items())],
         )
 
     def _of_jobs(self, room: int) -> Iterator[Metric]:
@@ -239,27 +181,6 @@ class _Collector:
             [({"job": k}, c.checkpoint_at) for k, c in saved],
         )
 
-    def _steps(self) -> Iterator[Metric]:
-        m = self._metrics
-        yield histogram(
-            "oneflow_train_step_duration_seconds", "Time of one step.", [({}, m.step_durations)]
-        )
-        yield histogram(
-            "oneflow_checkpoint_save_duration_seconds",
-            "Time of a phase of a checkpoint.",
-            [({"phase": k}, h) for k, h in m.saves.items()],
-        )
-        yield counter(
-            "oneflow_checkpoint_bytes",
-            "Bytes of checkpoints.",
-            [({"direction": k}, v) for k, v in m.checkpoint_nbytes.items()],
-        )
-        yield counter(
-            "oneflow_checkpoint_failures",
-            "Checkpoints that could not be written or read.",
-            [({"reason": k}, v) for k, v in m.checkpoint_failures.items()],
-        )
-
 
 Labels = dict[str, str]
 MAX_SERIES = 1500  # of a page
@@ -294,6 +215,14 @@ def histogram(name: str, text: str, rows: Sequence[tuple[Labels, Histogram]]) ->
         family.add_sample(f"{name}_count", labels, buckets[-1][1])
         family.add_sample(f"{name}_sum", labels, histogram.total_s)
     return family
+
+
+_SHOW: dict[How, Callable[[str, str, Sequence[Any]], Metric]] = {
+    How.COUNT: counter,
+    How.TIMES: histogram,
+    How.NOW: gauge,
+    How.MOST: gauge,
+}
 
 
 def _rank(own: int | None, of_process: int | None) -> str:

@@ -11,7 +11,8 @@ from oneflow.boxing.collectives.base import Collectives
 from oneflow.boxing.collectives.device import DeviceCollectives
 from oneflow.core.host_memory import host_capacity, own_memory
 from oneflow.core.metrics import FAST_BUCKETS, Metrics
-from oneflow.core.metrics_told import COLLECTIVES, FAMILIES, How, Listener, Teller, Told
+from oneflow.core.metrics_families import COLLECTIVE, FAMILIES, How
+from oneflow.core.metrics_told import Listener, Teller, Told
 
 
 def worked(seed: int = 0) -> Metrics:
@@ -170,7 +171,7 @@ def test_what_is_counted_of_collectives_may_be_told() -> None:
         for name, method in vars(kind).items()
         if hasattr(method, "__wrapped__")
     }
-    assert len(counted) > 5 and counted <= COLLECTIVES
+    assert len(counted) > 5 and counted <= COLLECTIVE["op"]
 
 
 def test_more_buckets_than_there_are_do_no_harm() -> None:

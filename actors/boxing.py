@@ -295,6 +295,7 @@ def joined(arrays: list[Any]) -> Any:
     """One flat array over neighbours in memory and the padding between them, which is zero on
     all ranks.
     """
+    arrays = [x for x in arrays if x.size] or arrays[:1]  # one without elements lies anywhere
     first, last = arrays[0].reshape(-1), arrays[-1].reshape(-1)
     if len(arrays) == 1:
         return first

@@ -22,7 +22,7 @@ from oneflow.actors.memory import Lifetime, lower_bound, plan_offsets
 from oneflow.actors.random_rows import RandomRows
 from oneflow.actors.registers import array_at
 from oneflow.boxing.boxes import shard_box
-from oneflow.core.graph import PIECE, Node, Value
+from oneflow.core.graph import PIECE, Node, Value, written_variable
 from oneflow.core.location import locate
 from oneflow.core.op import Box, Op, find_op
 from oneflow.core.rng import Rng, is_drawn_once
@@ -72,6 +72,7 @@ class Segment:
         self._random_acts: dict[int, list[int]] = {}  # acts so far, whichever slots they used
         self._made_for: list[Node] = []
         self.nodes = [bind_node(n, rank, hardware.kind) for n in nodes]
+        self._own = {n.id for n in nodes}
         lifetimes = self._sweep()
         self._offsets, self.scratch_nbytes = plan_offsets(lifetimes)
         self.scratch_bound = lower_bound(lifetimes)
@@ -167,6 +168,9 @@ class Segment:
     ) -> None:
         node, op = bound.node, bound.op
         ins = [arrays[_origin(v).id] for v in node.inputs]
+        for i in op.mutates.values():
+            if node.inputs[i].node.id not in self._own:  # its register has a copy
+                ins[i] = arrays.get(written_variable(node.inputs[i]).id, ins[i])
         outs = []
         for k, (value, type_) in enumerate(zip(node.outputs, bound.out_types, strict=True)):
             if k in op.mutates:

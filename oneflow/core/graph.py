@@ -22,7 +22,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from oneflow.core.errors import InternalError
-from oneflow.core.op import Attr
+from oneflow.core.op import Attr, find_op
 from oneflow.core.placement import Placement
 from oneflow.core.sbp import NdSbp
 from oneflow.core.tensor_type import TensorType
@@ -252,3 +252,14 @@ class LogicalGraph:
         from oneflow.core.graph_text import print_graph
 
         return print_graph(self)
+
+
+def written_variable(value: Value) -> Value:
+    """What a value is that ops have overwritten, one after the other: the variable, if it is one."""
+    while not value.node.is_structural:
+        mutates = find_op(value.node.op).mutates
+        index = value.node.outputs.index(value)
+        if index not in mutates:
+            break
+        value = value.node.inputs[mutates[index]]
+    return value

@@ -25,6 +25,7 @@ from oneflow.core.sbp import BROADCAST, NdSbp, all_broadcast
 from oneflow.core.tensor_type import TensorType
 from oneflow.graph.draws import DrawCounter
 from oneflow.graph.proxy import Stage
+from oneflow.graph.sums import sums_written, write_sums
 from oneflow.graph.views import link_view, refresh
 from oneflow.tensor.eager_global import check_placement
 from oneflow.tensor.layout import check_layout
@@ -77,6 +78,8 @@ class Trace:
 
     def run(self, op: type[Op], inputs: tuple[Tensor, ...], attrs: dict[str, Attr]) -> Any:
         values = [self.value_of(x) for x in inputs]
+        if sums := sums_written(op, values, attrs):
+            return write_sums(self, op, inputs, attrs, sums)
         try:
             types = infer_types(op, tuple(v.type for v in values), attrs)
             placement = self._placement(op, inputs, values)

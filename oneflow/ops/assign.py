@@ -5,8 +5,8 @@ from __future__ import annotations
 from oneflow.core.dispatch import call
 from oneflow.core.dtype import bool_
 from oneflow.core.errors import DTypeError, ShapeError
-from oneflow.core.op import Op, elementwise_signatures, register
-from oneflow.core.sbp import SbpSignature
+from oneflow.core.op import Op, register
+from oneflow.core.sbp import PARTIAL, SbpSignature, Split
 from oneflow.core.tensor_type import TensorType
 from oneflow.ops.checks import Value
 
@@ -29,7 +29,10 @@ class Assign(Op):
 
     @staticmethod
     def sbp(x: TensorType, new: TensorType) -> list[SbpSignature]:
-        return elementwise_signatures(x, new, linear=x.dtype is not bool_)
+        # A dim of 1 too, as x may lie: what is written to stays where it is.
+        splits = [SbpSignature((Split(i),) * 2, (Split(i),)) for i in range(x.ndim)]
+        sums = [] if x.dtype is bool_ else [SbpSignature((PARTIAL,) * 2, (PARTIAL,))]
+        return [*splits, *sums]
 
 
 def assign(x: Value, new: Value) -> Value:

@@ -15,7 +15,7 @@ from oneflow.core.dispatch import call
 from oneflow.core.dtype import DType, bool_
 from oneflow.core.errors import DTypeError
 from oneflow.core.op import Attr, Op, elementwise_signatures, register
-from oneflow.core.sbp import BROADCAST, PARTIAL, SbpSignature
+from oneflow.core.sbp import BROADCAST, PARTIAL, SbpSignature, Split
 from oneflow.core.tensor_type import TensorType
 from oneflow.ops import binary, compare, scalar, where
 from oneflow.ops.checks import (
@@ -319,11 +319,14 @@ class FullLike(Op):
 
     @staticmethod
     def sbp(x: TensorType, *, value: Attr) -> list[SbpSignature]:
+        # A dim of 1 too: what is like a parameter lies as it does, also where that leaves ranks
+        # without elements.
+        splits = [SbpSignature((Split(i),), (Split(i),)) for i in range(x.ndim)]
         if x.dtype is bool_:
-            return elementwise_signatures(x)
+            return splits
         # The values are not read: partial sums of x need not be added up first.
         partial = SbpSignature((PARTIAL,), (PARTIAL if value == 0 else BROADCAST,))
-        return [*elementwise_signatures(x), partial]
+        return [*splits, partial]
 
 
 def softplus(x: Value, *, beta: float = 1.0, threshold: float = 20.0) -> Value:

@@ -124,7 +124,8 @@ class LAMB(Optimizer):
     def update_param(
         self, group: ParamGroup, param: Tensor, states: dict[str, Tensor], lr: Tensor, step: Tensor
     ) -> None:
-        if param.is_global and any(sbp.is_split for sbp in param.sbp):
+        sbps = param.sbp if param.is_global else ()
+        if any(s.is_split for s in sbps) and not any(s.is_partial for s in sbps):
             self._update_split(group, param, states, lr, step)
             return
         lamb_update(

@@ -29,6 +29,7 @@ def getitem(x: Tensor, index: Any) -> Tensor:
 
 def setitem(x: Tensor, index: Any, value: Any) -> None:
     """x[index] = value, broadcast and cast."""
+    from oneflow.graph.scope import current_trace
     from oneflow.tensor.inplace import check_writable, overwrite, with_history
 
     check_writable(x)
@@ -42,8 +43,7 @@ def setitem(x: Tensor, index: Any, value: Any) -> None:
         overwrite(x, with_history(x).masked_fill(_mask(items[0]), value))
         return
     basic, chosen = _split_items(x, items)
-    is_eager = x.value is None and (not isinstance(value, Tensor) or value.value is None)
-    if not chosen and is_eager and x._placement is not None:
+    if not chosen and x._placement is not None and current_trace() is None:
         from oneflow.tensor.global_writing import write_slice
 
         write_slice(x, _sliced_value(x, basic, value), basic.bounds)

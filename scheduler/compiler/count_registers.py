@@ -8,12 +8,15 @@ With one piece a step nothing overlaps, and one slot is enough. With more pieces
     first runs ahead
     by the depth of the pipeline);
   - what crosses to another actor at once has 2, so that the next piece can be made while this one
-  is read.
+  is read;
+  - a variable that is overwritten and then overwritten again by another actor has 1: the writes of
+  a piece end before those of the next one begin.
 """
 
 from __future__ import annotations
 
-from oneflow.core.graph import LogicalGraph
+from oneflow.core.graph import LogicalGraph, Value, written_variable
+from oneflow.core.op import find_op
 from oneflow.core.plan import SECOND_HALVES, ActorKind, RegisterSpec
 
 
@@ -30,6 +33,8 @@ def count_registers(graph: LogicalGraph, registers: list[RegisterSpec]) -> None:
 def _slots(register: RegisterSpec, num_stages: int) -> int:
     if register.items == 1:
         return 1
+    if any(_is_written_again(value) for value in register.values):
+        return 1
     producer = register.producer
     last = max((c.level for c in register.consumers), default=producer.level)
     stage = producer.nodes[0].stage
@@ -37,3 +42,14 @@ def _slots(register: RegisterSpec, num_stages: int) -> int:
     if num_stages > 1 and is_kept:
         return max(num_stages - stage, 1)
     return 2
+
+
+def _is_written_again(value: Value) -> bool:
+    if value.node.is_structural or written_variable(value) is value:
+        return False
+    return any(
+        value is user.inputs[i]
+        for user in value.users
+        if not user.is_structural
+        for i in find_op(user.op).mutates.values()
+    )

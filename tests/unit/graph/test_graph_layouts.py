@@ -1,0 +1,281 @@
+"""What a graph writes to its variables where these lie on several ranks: optimizers, statistics,
+buffers. All ranks run in this process; the reference is eager code on local tensors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import oneflow as flow
+from oneflow import nn
+from oneflow.actors.in_process import InProcessCluster
+from oneflow.boxing.boxes import shard_box
+from oneflow.core.graph import Node, Value
+from oneflow.core.job_config import Cluster, JobConfig
+from oneflow.core.placement import Placement
+from oneflow.core.sbp import BROADCAST, PARTIAL, NdSbp, Split
+from oneflow.optim import LAMB, SGD, Adadelta, Adagrad, Adam, RMSprop
+from oneflow.scheduler.compiler.pipeline import compile_graph
+
+S0, S1, B, P = Split(0), Split(1), BROADCAST, PARTIAL
+STEPS = 3
+RNG = np.random.default_rng(3)
+X = RNG.standard_normal((STEPS, 8, 5)).astype(np.float32)
+Array = Any
+
+
+def placed(array: Array, nd_sbp: NdSbp) -> Any:
+    """On a placement of one rank, whose hierarchy has as many axes as the one to come."""
+    place = flow.placement("cpu", np.zeros((1,) * len(nd_sbp), int))
+    return flow.tensor(array).to_global(place, [B] * len(nd_sbp)).to_global(sbp=list(nd_sbp))
+
+
+class Spread:
+    """A graph of global tensors of one rank, run on the ranks of `hierarchy`."""
+
+    def __init__(self, graph: nn.Graph, example: Any, hierarchy: tuple[int, ...]) -> None:
+        trace = graph._trace_apart(((example,), {}))[0]
+        self.place = Placement("cpu", np.arange(np.prod(hierarchy)).reshape(hierarchy))
+        for node in trace.graph:
+            node.placement = self.place
+        self.graph, self.tensors, self.step = graph, trace.variables, 0
+        config = JobConfig("spread", trace.graph.num_pieces)
+        self.plan = compile_graph(trace.graph, config, Cluster(self.place.size))
+        self.nodes = {str(n.attrs["name"]): n for n in self.plan.graph.of_kind("variable")}
+        self.held = [
+            {name: self.part(node, x._array, rank).copy() for name, (node, x) in self._both()}
+            for rank in self.place.rank_ids
+        ]
+        self.cluster = InProcessCluster(self.plan, self.held)
+
+    def _both(self) -> list[tuple[str, tuple[Node, Any]]]:
+        return [(name, (node, self.tensors[name])) for name, node in self.nodes.items()]
+
+    def part(self, node: Node, array: Array, rank: int) -> Array:
+        """Of partial sums the first summand is the tensor, the others are 0."""
+        box = shard_box(array.shape, node.outputs[0].sbp, self.place, rank)
+        return np.array(array[box.slices] if box.is_first else np.zeros_like(array[box.slices]))
+
+    def __call__(self, x: Array) -> Array:
+        feeds: dict[str, Any] = {"input.0": x}
+        for optimizer in self.graph._optimizers:
+            optimizer.feed(self.step, feeds)
+            optimizer.advance()
+        self.step += 1
+        given = {str(n.attrs["name"]): n for n in self.plan.graph.of_kind("input")}
+        parts = [
+            {k: self.part(node, feeds[k], rank) for k, node in given.items()}
+            for rank in self.place.rank_ids
+        ]
+        results = self.cluster.step(parts)
+        out = next(iter(self.plan.graph.of_kind("output"))).inputs[0]
+        return self.whole(out, [r[0] for r in results])
+
+    def whole(self, value: Value, parts: list[Array]) -> Array:
+        made = np.zeros(value.type.shape, value.type.dtype.np)
+        for rank, part in zip(self.place.rank_ids, parts, strict=True):
+            box = shard_box(made.shape, value.sbp, self.place, rank)
+            if P in (value.sbp or ()):
+                made[box.slices] += part
+            else:
+                made[box.slices] = part
+        return made
+
+    def variable(self, name: str) -> Array:
+        return self.whole(self.nodes[name].outputs[0], [held[name] for held in self.held])
+
+
+# ---- optimizers ----------------------------------------------------------------------------------
+
+
+class Product(nn.Module):
+    """Parameters with less rows than there are ranks, and one of a single element."""
+
+    def __init__(self, put: Callable[[Array], Any]) -> None:
+        super().__init__()
+        rng = np.random.default_rng(0)
+        for name, shape in (("w", (3, 5)), ("v", (3, 1)), ("b", (1, 1))):
+            array = rng.standard_normal(shape).astype(np.float32)
+            setattr(self, name, nn.Parameter(put(array)))
+
+    def forward(self, x: Any) -> Any:
+        return ((x @ self.w.t()) @ self.v * self.b).sin()
+
+
+class Step(nn.Graph):
+    def __init__(self, model: nn.Module, optimizer: Any) -> None:
+        super().__init__()
+        self.model = model
+        self.add_optimizer(optimizer)
+
+    def build(self, x: Any) -> Any:
+        out = self.model(x)
+        out.sum().backward()
+        return out
+
+
+def clipped(params: Any, order: float) -> Any:
+    return [{"params": list(params), "clip_grad_max_norm": 0.3, "clip_grad_norm_type": order}]
+
+
+OPTIMIZERS: dict[str, Callable[[Any], Any]] = {
+    "lamb": lambda p: LAMB(p, lr=0.1, weight_decay=0.1),
+    "lamb2": lambda p: LAMB(clipped(p, 2.0), lr=0.1, weight_decay=0.1, adam_w_mode=False),
+    "momentum": lambda p: SGD(clipped(p, np.inf), lr=0.1, momentum=0.9),
+    "sgd": lambda p: SGD(clipped(p, 1.0), lr=0.1),
+    "adam": lambda p: Adam(p, lr=0.05, amsgrad=True),
+    "rmsprop": lambda p: RMSprop(p, lr=0.01, centered=True, momentum=0.5),
+    "adadelta": lambda p: Adadelta(p, lr=0.5),
+    "adagrad": lambda p: Adagrad(p, lr=0.05),
+}
+LAYOUTS: list[tuple[tuple[int, ...], NdSbp]] = [
+    ((2,), (S0,)),
+    ((4,), (S0,)),
+    ((4,), (S1,)),
+    ((2, 2), (S0, S0)),
+    ((2, 2), (S0, S1)),
+    ((2, 2), (B, S0)),
+    ((4,), (P,)),
+    ((2, 2), (S0, P)),
+]
+
+
+@pytest.mark.parametrize("layout", LAYOUTS, ids=str)
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_updates_of_parameters_wherever_they_lie(
+    name: str, layout: tuple[tuple[int, ...], NdSbp]
+) -> None:
+    """Shards without elements add nothing to norms; sums are added up and written back as sums."""
+    hierarchy, nd_sbp = layout
+    expected = Product(flow.tensor)
+    optimizer = OPTIMIZERS[name](expected.parameters())
+    model = Product(lambda array: placed(array, nd_sbp))
+    whole = (B,) * len(hierarchy)
+    graph = Step(model, OPTIMIZERS[name](model.parameters()))
+    spread = Spread(graph, placed(X[0], whole), hierarchy)
+    assert all(spread.nodes[f"model.{n}"].outputs[0].sbp == nd_sbp for n in "wvb")
+    for x in X:
+        optimizer.zero_grad()
+        wanted = expected(flow.tensor(x))
+        wanted.sum().backward()
+        optimizer.clip_grad()
+        optimizer.step()
+        np.testing.assert_allclose(spread(x), wanted.numpy(), rtol=1e-4, atol=1e-5)
+    for n, p in expected.named_parameters():
+        found = spread.variable(f"model.{n}")
+        np.testing.assert_allclose(found, p.numpy(), rtol=1e-4, atol=1e-5, err_msg=n)
+
+
+@pytest.mark.parametrize("decoupled", [True, False])
+def test_lamb_in_float64_numpy(decoupled: bool) -> None:
+    """One step of a graph whose parameter has no elements on two of four ranks."""
+    w = np.array([[1.0, -2.0, 0.5], [0.3, 0.7, -1.1]])
+    x = RNG.standard_normal((4, 3))
+
+    class Linear(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.w = nn.Parameter(placed(w.copy(), (S0,)))
+
+        def forward(self, x: Any) -> Any:
+            return x @ self.w.t()
+
+    model = Linear()
+    optimizer = LAMB(model.parameters(), lr=0.1, weight_decay=0.2, adam_w_mode=decoupled)
+    spread = Spread(Step(model, optimizer), placed(x, (B,)), (4,))
+    spread(x)
+    grad = np.tile(x.sum(0), (2, 1)) + (0.0 if decoupled else 0.2) * w
+    move = grad / (np.abs(grad) + 1e-8) + (0.2 if decoupled else 0.0) * w
+    trust = np.linalg.norm(w) / np.linalg.norm(move)
+    np.testing.assert_allclose(spread.variable("model.w"), w - 0.1 * trust * move, rtol=1e-9)
+
+
+# ---- statistics and buffers ----------------------------------------------------------------------
+
+
+class Twice(nn.Module):
+    """One batch norm that is used twice; its statistics lie as `put` puts them."""
+
+    def __init__(self, put: Callable[[Array], Any] | None = None, whole: Any = None) -> None:
+        super().__init__()
+        self.norm = nn.BatchNorm1d(5)
+        if put is not None:
+            self.norm.to_global(*whole)
+            for name in ("running_mean", "running_var"):
+                setattr(self.norm, name, put(getattr(self.norm, name).numpy()))
+
+    def forward(self, x: Any) -> Any:
+        return self.norm(self.norm(x) * 2.0 + 1.0)
+
+
+class Forward(nn.Graph):
+    def __init__(self, model: nn.Module, pieces: int = 1) -> None:
+        super().__init__()
+        self.model = model
+        self.config.set_gradient_accumulation_steps(pieces)
+
+    def build(self, x: Any) -> Any:
+        return self.model(x)
+
+
+@pytest.mark.parametrize("batch", [B, S0, P])
+@pytest.mark.parametrize("statistics", [B, S0, P])
+def test_statistics_wherever_they_lie(statistics: Any, batch: Any) -> None:
+    """Also of a norm that is used twice: its second update goes on from the first."""
+    expected = Twice()
+    model = Twice(lambda array: placed(array, (statistics,)), (flow.placement("cpu", [0]), B))
+    spread = Spread(Forward(model), placed(X[0], (batch,)), (4,))
+    for x in X:
+        np.testing.assert_allclose(
+            spread(x), expected(flow.tensor(x)).numpy(), rtol=1e-4, atol=1e-5
+        )
+    for name, value in expected.named_buffers():
+        found = spread.variable(f"model.{name}")
+        np.testing.assert_allclose(found, value.numpy(), rtol=1e-5, err_msg=name)
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+@pytest.mark.parametrize("pieces", [2, 4])
+def test_micro_batches_write_one_after_the_other(pieces: int, ranks: int) -> None:
+    """Of each piece both updates come before those of the next one."""
+    expected = Twice()
+    model = Twice(lambda array: placed(array, (B,)), (flow.placement("cpu", [0]), B))
+    spread = Spread(Forward(model, pieces), placed(X[0], (S0,)), (ranks,))
+    for x in X:
+        spread(x)
+        held = x.reshape(ranks, pieces, -1, 5)  # a piece has rows of every rank
+        for piece in range(pieces):
+            expected(flow.tensor(np.concatenate(list(held[:, piece]))))
+    for name, value in expected.named_buffers():
+        found = spread.variable(f"model.{name}")
+        np.testing.assert_allclose(found, value.numpy(), rtol=1e-5, err_msg=name)
+
+
+class Counter(nn.Module):
+    def __init__(self, put: Callable[[Array], Any], size: int) -> None:
+        super().__init__()
+        self.register_buffer("count", put(np.ones(size, np.float32)))
+
+    def forward(self, x: Any) -> Any:
+        self.count.add_(x.sum())
+        self.count.mul_(2.0)
+        self.count[:1] = 3.0
+        self.count[-1:].add_(x.mean())
+        return self.count * 1.0
+
+
+@pytest.mark.parametrize("size", [1, 3, 6])
+@pytest.mark.parametrize("nd_sbp", [(B,), (S0,), (P,)], ids=str)
+def test_buffers_that_are_written_several_times(nd_sbp: NdSbp, size: int) -> None:
+    expected = Counter(flow.tensor, size)
+    model = Counter(lambda array: placed(array, nd_sbp), size)
+    spread = Spread(Forward(model), placed(X[0], (B,)), (4,))
+    np.testing.assert_array_equal(model.count.numpy(), np.ones(size))  # tracing writes nothing
+    for x in X:
+        wanted = expected(flow.tensor(x)).numpy()
+        np.testing.assert_allclose(spread(x), wanted, rtol=1e-5)
+        np.testing.assert_allclose(spread.variable("model.count"), wanted, rtol=1e-5)

@@ -261,6 +261,10 @@ class FakeDaemon:
                 self._tasks.append(asyncio.ensure_future(work))
             case "read_file":
                 await self._answer_file(message.read_file)
+            case "inspect":
+                state = pb.TraceState(state="asked", trace=message.inspect.trace.trace)
+                found = pb.Inspected(request=message.inspect.request, trace=state)
+                await self.say(inspected=found)
             case "infer":
                 outputs = [pb.Tensor(name="y", data=t.data[::-1]) for t in message.infer.inputs]
                 data = pb.InferData(request=message.infer.request, outputs=outputs)

@@ -435,6 +435,49 @@ def test_outputs_and_inference_are_relayed(scheduler: SchedulerProcess) -> None:
     run(scene())
 
 
+def test_ranks_of_two_nodes_are_traced_and_each_gives_its_own_file(
+    scheduler: SchedulerProcess,
+) -> None:
+    async def scene() -> None:
+        daemons = [await FakeDaemon(scheduler, f"n{n}/cpu:0").attach() for n in (1, 2)]
+        async with Client(scheduler) as client:
+            digest = await upload(client, b"a graph")
+            job = await client.submit(kind=GRAPH, graph=digest, devices=2, steps=9)
+            ranks = {(await daemon.told("start")).id.rank: daemon for daemon in daemons}
+            await client.until(job.id, "RUNNING")
+            order = pb.TraceOrder(what="start", trace="t1", steps=4)
+            reply = await client.call("Jobs.Trace", pb.TraceRequest(job_id=job.id, order=order))
+            assert [(t.rank, t.state, t.trace) for t in reply.ranks] == [
+                (0, "asked", "t1"), (1, "asked", "t1"),
+            ]  # fmt: skip
+            for rank, daemon in ranks.items():
+                told = (await daemon.told("inspect")).trace
+                assert (told.steps, list(told.ranks)) == (4, [0, 1])
+                daemon.files = {"trace": f"of rank {rank}".encode()}
+            for rank in range(2):
+                wanted = pb.OutputRequest(job_id=job.id, name="trace", rank=rank)
+                found = await gather(client.call("Jobs.Outputs", wanted))
+                assert found == f"of rank {rank}".encode()
+            wanted = pb.OutputRequest(job_id=job.id, name="trace", rank=2)
+            assert "no rank 2" in (await client.refusal("Jobs.Outputs", wanted))[1]
+            made = await client.call(
+                "Cluster.CreateToken", pb.TokenRequest(name="b", role="submit")
+            )
+        async with Client(scheduler, made.secret) as other:
+            for what, code in (("stop", "PERMISSION_DENIED"), ("look", "OK")):
+                ask = pb.TraceRequest(job_id=job.id, order=pb.TraceOrder(what=what))
+                if code == "OK":
+                    assert len((await other.call("Jobs.Trace", ask)).ranks) == 2
+                else:
+                    assert (await other.refusal("Jobs.Trace", ask))[0] == code
+        for daemon in daemons:
+            await daemon.detach()
+
+    run(scene())
+    traced = [(e["event"], e["token"]) for e in scheduler.audit if e["event"] == "trace"]
+    assert traced == [("trace", "admin")]
+
+
 # ---- surviving -----------------------------------------------------------------------------------
 
 

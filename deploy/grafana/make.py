@@ -74,7 +74,7 @@ CLUSTER = (
         "Oldest heartbeat",
         (("oneflow_scheduler_heartbeat_age_max_seconds", "oldest"),),
         "s",
-        text="Suspect after 3 s, lost after 10 s.",
+        text="Suspect after 3 s; lost after 9.2 s (daemons) or 10 s (ranks).",
     ),
     Panel("Failures were noticed after", percentiles("oneflow_scheduler_failure_detection_seconds"),
           "s"),

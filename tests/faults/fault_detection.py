@@ -29,7 +29,6 @@ from oneflow.core.errors import OneFlowError
 from oneflow.scheduler.jobs.records import JobRecord
 
 DIES_S, FROZEN_S, STUCK_S = 1.0, 10.0, 15.0
-SLACK_S = 0.6  # between two looks of whoever judges silence, and to write it down
 SHORT_S, SUSPECT_S, LONG_S = 2.0, 8.0, 14.0
 KILLED = "killed by SIGKILL"
 
@@ -301,7 +300,7 @@ FAULTS: dict[str, tuple[float | None, Do]] = {
         for rank in (0, 1)
     },
     **{f"daemon of rank {rank} stopped": (FROZEN_S, daemon_freezes(rank)) for rank in (0, 1)},
-    "scheduler stopped for 14 s": (FROZEN_S + 1.0, awakes("scheduler", LONG_S)),
+    "scheduler stopped for 14 s": (FROZEN_S, awakes("scheduler", LONG_S)),
     **{
         f"{who} stopped for {seconds:g} s": (goal_s, awakes(who, seconds))
         for seconds in (SHORT_S, SUSPECT_S)
@@ -342,7 +341,7 @@ def check(seen: Seen) -> None:
     if seen.noticed_s is None:
         raise RigError("nobody noticed it")
     latest_s = max(seen.noticed_s, seen.named_s or 0.0)
-    if latest_s > seen.goal_s + SLACK_S:
+    if latest_s > seen.goal_s:
         raise RigError(f"noticed or named after {latest_s:.1f} s, not {seen.goal_s:g}")
 
 

@@ -40,6 +40,7 @@ FORMAT = "oneflow-trace-1"
 JOINED = "oneflow-trace-merged-1"
 TRUNCATED = "truncated"
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+_TIME_NAMESPACE = "/proc/self/ns/time"
 
 
 class TraceFileError(OneFlowError, ValueError):
@@ -65,9 +66,12 @@ def clock_origin() -> dict[str, Any]:
 
 
 def boot_id() -> str:
-    """Equal for processes that share a monotonic clock; where none is known, of one process."""
+    """Equal for processes that share a monotonic clock; where none is known, of one process.
+
+    Containers may have clocks of their own (time namespaces).
+    """
     try:
-        return _BOOT_ID.read_text().strip()
+        return f"{_BOOT_ID.read_text().strip()} {os.readlink(_TIME_NAMESPACE)}"
     except OSError:
         return f"{socket.gethostname()}-{os.getpid()}"
 

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,12 +25,21 @@ WAIT_S = 120.0
 class Worker:
     """One process. messages: all it has said so far."""
 
-    def __init__(self, folder: Path, rank: int, env: dict[str, str]) -> None:
+    def __init__(
+        self, folder: Path, rank: int, env: dict[str, str], prefix: Sequence[str] = ()
+    ) -> None:
         ours, theirs = socket.socketpair()
         self.errors = folder / f"stderr-{rank}-{time.monotonic_ns()}"
         with self.errors.open("wb") as errors:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "oneflow.jobs.worker", "--fd", str(theirs.fileno())],
+                [
+                    *prefix,
+                    sys.executable,
+                    "-m",
+                    "oneflow.jobs.worker",
+                    "--fd",
+                    str(theirs.fileno()),
+                ],
                 pass_fds=[theirs.fileno()],
                 env={**os.environ, "ONEFLOW_TIMEOUT_SECONDS": "60", **env},
                 stdout=errors,
@@ -91,7 +100,7 @@ class Worker:
 
 
 class Attempt:
-    """One attempt of a job on `num_ranks` workers."""
+    """One attempt of a job on `num_ranks` workers. prefixes: of their commands, by rank."""
 
     def __init__(
         self,
@@ -106,11 +115,13 @@ class Attempt:
         env: dict[str, str] | None = None,
         steps: int = 0,
         spec_resume_from: str = "",
+        prefixes: Sequence[Sequence[str]] = (),
         **spec: Any,
     ) -> None:
         job_dir.mkdir(parents=True, exist_ok=True)
         self.job_dir = job_dir
-        self.workers = [Worker(job_dir, r, env or {}) for r in range(num_ranks)]
+        before = [*prefixes, *[()] * (num_ranks - len(prefixes))]
+        self.workers = [Worker(job_dir, r, env or {}, before[r]) for r in range(num_ranks)]
         port = free_port()
         for worker in self.workers:
             worker.wait_for(lambda m: m.WhichOneof("kind") == "ready")

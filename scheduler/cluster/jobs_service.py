@@ -87,7 +87,7 @@ class JobsService(cluster_pb2_grpc.JobsServicer):
             if not is_known:
                 self._check_takeable(spec)
                 await check_checkpoint_dir(spec, self._lines.all())
-                await self._plans.check(spec)
+                await self._plans.check(spec, who.name)
         except (JobSpecError, RefusedError):
             self._metrics.rejected_jobs["spec"] += 1
             raise

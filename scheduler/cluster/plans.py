@@ -1,8 +1,8 @@
 """Plans of graph jobs: compiled once for a job file and a set of devices, and kept as blobs.
 
-The compiler works elsewhere (compiler.py), one graph at a time. Daemons are told to prepare when
-the plan is there, so a gang never waits for one rank that compiles. What cannot be compiled fails
-the job with the compiler's words.
+The compiler works elsewhere (compiler.py), one graph at a time, owners in turn. Daemons are told to
+prepare when the plan is there, so a gang never waits for one rank that compiles. What cannot be
+compiled fails the job with the compiler's words.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from oneflow.scheduler.cluster.compiler import (
     FileRefusedError,
 )
 from oneflow.scheduler.cluster.refusals import UnavailableError
+from oneflow.scheduler.cluster.turns import Turns
 from oneflow.scheduler.jobs.events import Event, RankPrepared, TellPrepare
 from oneflow.scheduler.jobs.records import Assignment, JobKind, JobRecord, JobSpec, JobState
 
@@ -130,7 +131,7 @@ class Plans:
         self._fitting: dict[tuple[object, ...], int] = {}  # files, as what they fit -> most steps
         self._thread = ThreadPoolExecutor(1, "oneflow-compiler")
         self._checker = ThreadPoolExecutor(1, "oneflow-checker")
-        self._judging = asyncio.Lock()
+        self._compiling, self._judging = Turns(), Turns()
         self._is_closed = False
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -147,7 +148,7 @@ class Plans:
 
     # -- jobs --------------------------------------------------------------------------------------
 
-    async def check(self, spec: JobSpec) -> None:
+    async def check(self, spec: JobSpec, owner: str) -> None:
         """Before a job is accepted. Raises JobSpecError for a file that cannot be run as asked."""
         check_fit = self._check_fit
         if check_fit is None or spec.kind is JobKind.SCRIPT:
@@ -157,7 +158,7 @@ class Plans:
         if (*place, steps) in self._fitting or 0 < steps <= self._fitting.get(place, 0):
             return  # a file of that digest is what it was
         try:
-            most = await self._judge(partial(check_fit, *place, steps))
+            most = await self._judge(partial(check_fit, *place, steps), owner)
         except (CompilerLostError, UnavailableError):
             raise
         except OneFlowError as error:
@@ -167,16 +168,13 @@ class Plans:
             del self._fitting[next(iter(self._fitting))]
         self._fitting |= {place: most, (*place, steps): 0}
 
-    async def _judge(self, check: Callable[[], int]) -> int:
+    async def _judge(self, check: Callable[[], int], owner: str) -> int:
         """One after another, in a thread that nothing else needs."""
         try:
-            await asyncio.wait_for(self._judging.acquire(), CHECK_QUEUE_S)
+            async with self._judging.turn(owner, CHECK_QUEUE_S):
+                return await asyncio.get_running_loop().run_in_executor(self._checker, check)
         except asyncio.TimeoutError:
             raise UnavailableError("the scheduler is busy with other files: try again") from None
-        try:
-            return await asyncio.get_running_loop().run_in_executor(self._checker, check)
-        finally:
-            self._judging.release()
 
     def prepare(self, record: JobRecord) -> None:
         """Compiles ahead, while the job waits for its devices, as if all were on one host."""
@@ -236,7 +234,8 @@ class Plans:
         plan, failure = "", None
         try:
             loop = asyncio.get_running_loop()
-            plan = await loop.run_in_executor(self._thread, self._work, compile_, record, hosts)
+            async with self._compiling.turn(record.owner):
+                plan = await loop.run_in_executor(self._thread, self._work, compile_, record, hosts)
             self._keep(key, plan)
         except OneFlowError as error:
             failure = _Failure.of(error)

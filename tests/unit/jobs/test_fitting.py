@@ -65,9 +65,9 @@ def test_the_scheduler_refuses_the_submission(training: Path, tmp_path: Path) ->
     tell: Any = None
     plans = Plans(tmp_path, blobs, None, tell, tell, tell, check_fit)
     spec = JobSpec(kind=JobKind.GRAPH, graph=GRAPH, devices=2, device_type="cpu")
-    asyncio.run(plans.check(spec))
+    asyncio.run(plans.check(spec, "me"))
     with pytest.raises(JobSpecError, match="this job cannot run: 90 steps were asked for"):
-        asyncio.run(plans.check(replace(spec, steps=90)))
+        asyncio.run(plans.check(replace(spec, steps=90), "me"))
     script = JobSpec(kind=JobKind.SCRIPT, argv=("true",), devices=3, device_type="cpu")
-    asyncio.run(plans.check(script))
+    asyncio.run(plans.check(script, "me"))
     plans.close()

@@ -29,16 +29,18 @@ def test_a_file_is_judged_once_for_each_way_to_run_it(tmp_path: Path) -> None:
 
     plans = Plans(tmp_path, blobs, None, print, print, bool, check_fit)
     for _ in range(3):
-        asyncio.run(plans.check(spec))
-    asyncio.run(plans.check(dataclasses.replace(spec, steps=10)))  # as many as the file was said to
+        asyncio.run(plans.check(spec, "me"))
+    asyncio.run(
+        plans.check(dataclasses.replace(spec, steps=10), "me")
+    )  # as many as the file was said to
     assert [(devices, steps) for _, devices, _, steps in asked] == [(2, 0)]
-    asyncio.run(plans.check(dataclasses.replace(spec, steps=11)))
+    asyncio.run(plans.check(dataclasses.replace(spec, steps=11), "me"))
     assert [(devices, steps) for _, devices, _, steps in asked] == [(2, 0), (2, 11)]
     for _ in range(2):  # what does not fit is asked again: its words are not kept
         with pytest.raises(JobSpecError, match="cannot run: the job file: 64 rows"):
-            asyncio.run(plans.check(dataclasses.replace(spec, devices=3)))
+            asyncio.run(plans.check(dataclasses.replace(spec, devices=3), "me"))
     assert len(asked) == 4
-    asyncio.run(plans.check(JobSpec(kind=JobKind.SCRIPT, argv=("x",))))
+    asyncio.run(plans.check(JobSpec(kind=JobKind.SCRIPT, argv=("x",)), "me"))
     assert len(asked) == 4
     plans.close()
     blobs.close()

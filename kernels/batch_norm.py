@@ -70,6 +70,39 @@ def batch_norm_track(
     count: int,
     momentum: float,
 ) -> None:
+    _track(xp, out_mean, out_variance, mean, variance, total, squares, count, momentum)
+
+
+@kernel("batch_norm_average")
+def batch_norm_average(
+    xp: Any,
+    out_mean: Any,
+    out_variance: Any,
+    out_batches: Any,
+    mean: Any,
+    variance: Any,
+    batches: Any,
+    total: Any,
+    squares: Any,
+    *,
+    count: int,
+) -> None:
+    xp.add(batches, 1, out=out_batches)
+    weight = 1.0 / out_batches.astype(xp.float64)
+    _track(xp, out_mean, out_variance, mean, variance, total, squares, count, weight)
+
+
+def _track(
+    xp: Any,
+    out_mean: Any,
+    out_variance: Any,
+    mean: Any,
+    variance: Any,
+    total: Any,
+    squares: Any,
+    count: int,
+    momentum: Any,
+) -> None:
     average = total / count
     biased = xp.maximum(squares / count - average * average, 0.0)
     unbiased = biased * (count / max(count - 1, 1))

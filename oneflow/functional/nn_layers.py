@@ -474,14 +474,25 @@ def batch_norm(
     training: bool = False,
     momentum: float = 0.1,
     eps: float = 1e-5,
+    *,
+    num_batches: Tensor | None = None,
 ) -> Tensor:
     """Mean 0 and variance 1 per channel of (N, C, ...): of the batch in training, else the running
     ones.
+
+    num_batches: int64[], how many there were; if given, training counts on, and the running
+    statistics are the mean over all batches, whatever the momentum.
     """
     running = None if running_mean is None or running_var is None else (running_mean, running_var)
     affine = None if weight is None or bias is None else (weight, bias)
     return batch_norm_ops.batch_norm(  # type: ignore[no-any-return]
-        input, running, affine, training=bool(training), momentum=float(momentum), eps=float(eps)
+        input,
+        running,
+        affine,
+        training=bool(training),
+        momentum=float(momentum),
+        eps=float(eps),
+        batches=num_batches,
     )
 
 

@@ -124,6 +124,42 @@ class BatchNormTrack(Op):
 
 
 @register
+class BatchNormAverage(Op):
+    """batch_norm_track with the momentum 1 / batches, after counting this batch: running statistics
+    are the mean of all batches.
+
+    Inputs: running mean, running variance, batches int64[], and the two sums.
+    """
+
+    name = "batch_norm_average"
+    num_outputs = 3
+    mutates = {0: 0, 1: 1, 2: 2}
+    has_effect = True
+
+    @staticmethod
+    def infer(
+        mean: TensorType,
+        variance: TensorType,
+        batches: TensorType,
+        total: TensorType,
+        squares: TensorType,
+        *,
+        count: int,
+    ) -> tuple[TensorType, TensorType, TensorType]:
+        if not mean.shape == variance.shape == total.shape or batches.shape != ():
+            raise ShapeError(
+                f"batch_norm_average: {mean}, {variance} and {total} differ in shape, or the "
+                f"number of batches {batches} is no scalar"
+            )
+        return mean, variance, batches
+
+    @staticmethod
+    def sbp(*types: TensorType, **_: Any) -> list[SbpSignature]:
+        part = (Split(0), Split(0))
+        return [SbpSignature((*part, BROADCAST, *part), (*part, BROADCAST))]
+
+
+@register
 class BatchNormApply(Op):
     """y = (x - mean) * inv_std [* gamma + beta], per channel.
 
@@ -225,6 +261,13 @@ def batch_norm_track(
     return call(BatchNormTrack, mean, variance, total, squares, count=count, momentum=momentum)
 
 
+def batch_norm_average(
+    mean: Any, variance: Any, batches: Any, total: Any, squares: Any, *, count: int
+) -> Any:
+    """See BatchNormAverage."""
+    return call(BatchNormAverage, mean, variance, batches, total, squares, count=count)
+
+
 def batch_norm_apply(x: Any, mean: Any, inv_std: Any, *affine: Any, count: int = 0) -> Any:
     """See BatchNormApply."""
     return call(BatchNormApply, x, mean, inv_std, *affine, count=count)
@@ -248,12 +291,14 @@ def batch_norm(
     training: bool,
     momentum: float = 0.1,
     eps: float = 1e-5,
+    batches: Any = None,
 ) -> Any:
     """Batch norm of x (N, C, ...), not an op but made of them.
 
     running: (mean, variance), updated in place when training; they are the statistics when not
-    training. None: the statistics are always the batch's.  affine: (gamma, beta).  Raises
-    ShapeError for one value per channel in training.
+    training. None: the statistics are always the batch's.  affine: (gamma, beta).  batches:
+    int64[], how many there were; if given, it is counted on, and each of them weighs the same in
+    `running`, whatever the momentum.  Raises ShapeError for one value per channel in training.
     """
     if not training and running is not None:
         from oneflow.ops.scalar import scalar_add
@@ -269,6 +314,8 @@ def batch_norm(
     total, squares = batch_sums(x)
     wide = x.type.dtype is float64
     mean, inv_std = batch_moments(total, squares, count=count, eps=eps, wide=wide)
-    if training and running is not None:
+    if training and running is not None and batches is not None:
+        batch_norm_average(*running, batches, total, squares, count=count)
+    elif training and running is not None:
         batch_norm_track(*running, total, squares, count=count, momentum=momentum)
     return batch_norm_apply(x, mean, inv_std, *(affine or ()), count=count)

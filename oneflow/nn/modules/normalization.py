@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 from oneflow.autograd.grad_mode import no_grad
 from oneflow.core.dtype import int64
-from oneflow.core.errors import GraphError, ShapeError
+from oneflow.core.errors import ShapeError
 from oneflow.functional.creation import empty, ones, zeros
 from oneflow.graph.scope import current_trace
 from oneflow.nn import functional as F
@@ -211,25 +211,22 @@ class _BatchNorm(Module):
             self.weight,
             self.bias,
             uses_batch,
-            self._weight_of_this_batch(),
+            0.0 if self.momentum is None else self.momentum,
             self.eps,
+            num_batches=self._count(),
         )
 
-    def _weight_of_this_batch(self) -> float:
-        """Counts the batch, and says how much it weighs in the running averages."""
-        if not self.training or self.num_batches_tracked is None:
-            return 0.0 if self.momentum is None else self.momentum
-        trace = current_trace()
-        if trace is not None and self.momentum is None:
-            raise GraphError(
-                "momentum=None weighs a batch by how many there were, which is not known when "
-                "a graph is traced; give a number, such as momentum=0.1"
-            )
-        with no_grad():  # counting does not depend on x: a graph does it once a step
-            self.num_batches_tracked.add_(1 if trace is None else trace.graph.num_pieces)
+    def _count(self) -> Tensor | None:
+        """Counts the batch. With momentum None that is done where it is averaged: the count."""
+        batches: Tensor | None = self.num_batches_tracked
+        if not self.training or batches is None:
+            return None
         if self.momentum is None:
-            return 1.0 / float(self.num_batches_tracked.item())
-        return self.momentum
+            return batches
+        trace = current_trace()
+        with no_grad():  # counting does not depend on x: a graph does it once a step
+            batches.add_(1 if trace is None else trace.graph.num_pieces)
+        return None
 
     def extra_repr(self) -> str:
         return (

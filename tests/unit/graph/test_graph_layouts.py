@@ -200,9 +200,14 @@ def test_lamb_in_float64_numpy(decoupled: bool) -> None:
 class Twice(nn.Module):
     """One batch norm that is used twice; its statistics lie as `put` puts them."""
 
-    def __init__(self, put: Callable[[Array], Any] | None = None, whole: Any = None) -> None:
+    def __init__(
+        self,
+        put: Callable[[Array], Any] | None = None,
+        whole: Any = None,
+        momentum: float | None = 0.1,
+    ) -> None:
         super().__init__()
-        self.norm = nn.BatchNorm1d(5)
+        self.norm = nn.BatchNorm1d(5, momentum=momentum)
         if put is not None:
             self.norm.to_global(*whole)
             for name in ("running_mean", "running_var"):
@@ -240,10 +245,14 @@ def test_statistics_wherever_they_lie(statistics: Any, batch: Any) -> None:
 
 @pytest.mark.parametrize("ranks", [1, 2])
 @pytest.mark.parametrize("pieces", [2, 4])
-def test_micro_batches_write_one_after_the_other(pieces: int, ranks: int) -> None:
+@pytest.mark.parametrize("momentum", [0.1, None])
+def test_micro_batches_write_one_after_the_other(
+    momentum: float | None, pieces: int, ranks: int
+) -> None:
     """Of each piece both updates come before those of the next one."""
-    expected = Twice()
-    model = Twice(lambda array: placed(array, (B,)), (flow.placement("cpu", [0]), B))
+    expected = Twice(momentum=momentum)
+    here = flow.placement("cpu", [0]), B
+    model = Twice(lambda array: placed(array, (B,)), here, momentum)
     spread = Spread(Forward(model, pieces), placed(X[0], (S0,)), (ranks,))
     for x in X:
         spread(x)

@@ -213,6 +213,12 @@ def _track(
     return mean + momentum * (s / count - mean), variance + momentum * (unbiased - variance)
 
 
+def _average(
+    mean: Array, variance: Array, batches: Array, s: Array, q: Array, count: int
+) -> tuple[Array, Array, Array]:
+    return (*_track(mean, variance, s, q, count, 1 / (batches + 1)), batches + 1)
+
+
 def _batch_grad_sums(d: Array, x: Array, mean: Array, inv: Array) -> tuple[Array, Array]:
     dims = (0, *range(2, x.ndim))
     return d.sum(axis=dims), (d * _batch_apply(x, mean, inv)).sum(axis=dims)
@@ -235,6 +241,7 @@ def _batch_norm_samples() -> list[Sample]:
         ),
         Sample("batch_moments", sums, {"count": 40, "eps": 1e-3, "wide": True}, _moments),
         Sample("batch_norm_track", (*running, *sums), {"count": 40, "momentum": 0.3}, _track),
+        Sample("batch_norm_average", (*running, np.array(3), *sums), {"count": 40}, _average),
         *(
             Sample("batch_norm_apply", (x, mean, inv, *a), {"count": 0}, _batch_apply, wrt=wrt)
             for a, wrt in (((), (0,)), ((gamma, beta), (0, 3, 4)))

@@ -138,11 +138,11 @@ class Executor:
                 send = local.popleft()
                 target = send.target
                 for effect in handlers[target](send.message):
-                    if type(effect) is Send:
-                        local.append(effect)
-                    elif type(effect) is Launch:  # as in _perform, without a call
+                    if type(effect) is Launch:  # as in _perform, without a call
                         launches[target] = effect
                         heappush(ready, -target)
+                    elif type(effect) is Send:
+                        local.append(effect)
                     else:
                         self._perform(target, effect)
             if not ready or acts == last:

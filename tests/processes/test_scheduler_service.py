@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import json
 import os
 import re
 import signal
@@ -901,3 +902,25 @@ def test_health_is_told_without_a_token(scheduler: SchedulerProcess) -> None:
                 assert reply.status == health_pb2.HealthCheckResponse.SERVING
 
     run(scene())
+
+
+def test_the_audit_log_is_put_away_and_loses_no_line_when_the_scheduler_dies(
+    tmp_path: Path,
+) -> None:
+    scheduler = SchedulerProcess(tmp_path, allow_scripts=True, audit_nbytes=1500, audit_files=50)
+
+    async def submit() -> list[str]:
+        async with Client(scheduler) as client:
+            return [(await client.submit()).id for _ in range(15)]
+
+    jobs: list[str] = []
+    for _ in range(2):
+        scheduler.start()
+        jobs += run(submit())
+        scheduler.kill()
+    files = sorted((tmp_path / "state").glob("audit.log.*"), key=lambda p: int(p.suffix[1:]))
+    lines = [line for file in files for line in file.read_text().splitlines()]
+    entries = [*map(json.loads, lines), *scheduler.audit]
+    assert len(files) > 2
+    assert [entry["job"] for entry in entries if entry["event"] == "submit"] == jobs
+    assert {file.stat().st_mode & 0o777 for file in files} == {0o600}

@@ -571,6 +571,8 @@ class ControlClient:
 
 
 def _raise_error(reply: Any) -> None:
+    if reply is None:  # gRPC's word for bytes that are no message
+        raise TransportError("the scheduler's answer is no message: the line to it changes bits")
     if reply.HasField("error"):
         raise decode_error(reply.error.type, reply.error.text)
 

@@ -109,6 +109,9 @@ class Heartbeat:
     async def _read(self, stream: Any) -> None:
         async for notice in stream:
             self._heard_at, self._refusals = time.monotonic(), 0
+            if notice is None:  # gRPC's word for bytes that are no message
+                METRICS.heartbeats["failed"] += 1
+                return  # a new stream tells again what it was
             METRICS.heartbeats["ok"] += 1
             self._owner.take(notice)
             if self._owner.is_over:

@@ -320,6 +320,9 @@ class Link:
         order = Order()
         async for message in stream:
             self._heard_at, self._has_connected = time.monotonic(), True
+            if message is None:  # gRPC's word for bytes that are no message
+                DAEMON.message_rejected("malformed")
+                raise MissingMessageError("what came was no message")
             if order.is_repeated(message.sequence):
                 DAEMON.message_rejected("duplicate")
                 continue

@@ -169,6 +169,8 @@ def fetch_with(
         try:
             call = stub().Fetch(pb.BlobInfo(digest=digest), metadata=metadata())
             async for chunk in call:
+                if chunk is None:  # gRPC's word for bytes that are no message
+                    raise TransportError(f"blob {digest}: a part of it came as no message")
                 yield chunk.nbytes, chunk.data
         except grpc.RpcError as error:
             code = error.code().name

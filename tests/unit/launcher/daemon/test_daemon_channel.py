@@ -1,4 +1,4 @@
-"""When a daemon makes a new channel to its scheduler."""
+"""When a daemon makes a new channel to its scheduler, or a new stream."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from oneflow.core.metrics_daemon import DAEMON
 from oneflow.launcher.daemon import attach
 from oneflow.launcher.daemon.attach import Link
 from oneflow.launcher.daemon.settings import DaemonSettings
@@ -32,3 +33,44 @@ def test_a_channel_that_never_connected_is_kept_for_a_while(
 
     monkeypatch.setattr(attach, "CHANNEL_S", 20.0)
     assert asyncio.run(scene()) == [False, True, True]
+
+
+class Garbling:
+    """A scheduler whose first stream brings bytes that are no message; later ones are in order."""
+
+    def __init__(self) -> None:
+        self.streams = 0
+
+    async def attach(self, requests: Any, context: Any) -> Any:
+        self.streams += 1
+        is_first = self.streams == 1
+        async for _ in requests:
+            yield pb.SchedulerMessage(welcome=pb.Welcome(epoch=self.streams)).SerializeToString()
+            if is_first:
+                yield b"\xff\xff\xff"
+
+
+def test_bytes_that_are_no_message_end_the_stream_and_not_the_daemon() -> None:
+    async def scene() -> tuple[int, int]:
+        import grpc
+
+        garbling = Garbling()
+        server = grpc.aio.server()
+        name = pb.DESCRIPTOR.services_by_name["Daemons"].full_name
+        calls = {"Attach": grpc.stream_stream_rpc_method_handler(garbling.attach)}
+        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(name, calls),))
+        port = server.add_insecure_port("127.0.0.1:0")
+        await server.start()
+        settings = DaemonSettings("cpu:0", f"127.0.0.1:{port}", Path("/nowhere"), node="n1")
+        link = Link(settings, pb.Hello, lambda message: None, lambda: None)
+        running = asyncio.ensure_future(link.run())
+        while link.epoch < 2 and not running.done():
+            await asyncio.sleep(0.01)
+        await link.leave()
+        await asyncio.wait_for(running, 20)
+        await server.stop(0)
+        return link.epoch, garbling.streams
+
+    before = DAEMON.messages_rejected["malformed"]
+    assert asyncio.run(asyncio.wait_for(scene(), 30)) == (2, 2)
+    assert DAEMON.messages_rejected["malformed"] == before + 1

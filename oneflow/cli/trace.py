@@ -55,7 +55,8 @@ def start(
     with connect(address) as cluster:
         _show(cluster.job(job_id).start_trace(steps or 0, seconds or 0.0, ranks), how)
     if how != "json":
-        say(f"then: oneflow trace stop {job_id} --to FOLDER")
+        flag = " --when-done" if steps or seconds else ""
+        say(f"then: oneflow trace stop {job_id}{flag} --to FOLDER")
 
 
 @trace.command("stop")
@@ -64,6 +65,7 @@ def start(
 @click.option(
     "--to", "folder", type=click.Path(file_okay=False, path_type=Path), help="Fetched into it."
 )
+@click.option("--when-done", is_flag=True, help="Not before its steps or seconds are over.")
 @click.option("--timeout", type=DURATION, default=STOP_S, help="Gives up with 75 after this time.")
 @output_option
 @ID
@@ -71,6 +73,7 @@ def stop(
     address: str | None,
     ranks: tuple[int, ...],
     folder: Path | None,
+    when_done: bool,
     timeout: float,
     output: str | None,
     job_id: str,
@@ -86,8 +89,12 @@ def stop(
     with connect(address) as cluster:
         job = cluster.job(job_id)
         is_over = folder is not None and job.status().state.is_final
-        states = [] if is_over else job.stop_trace(timeout)
+        if is_over:
+            states = []
+        else:
+            states = job.wait_trace(timeout) if when_done else job.stop_trace(timeout)
         paths = [] if folder is None else job.save_traces(folder, ranks)
+        all_ranks = [] if folder is None else [a.rank for a in job.status().assignments]
     if how == "json":
         show_json({"ranks": [asdict(s) for s in states], "files": [str(p) for p in paths]})
     elif folder is None:
@@ -95,6 +102,11 @@ def stop(
     else:
         for path in paths:
             click.echo(path)
+    names = {path.name for path in paths}
+    wanted = [rank for rank in all_ranks if not ranks or rank in ranks]
+    missing = [str(rank) for rank in wanted if f"trace-rank{rank}.json.gz" not in names]
+    if missing:
+        say(f"there is no file of rank {', '.join(missing)}: not traced, or killed meanwhile")
     for state in states:
         if state.error or state.state == "failed":
             say(f"rank {state.rank} on {state.host}: {state.error}")

@@ -254,6 +254,13 @@ class Job:
         self._traces.ask("stop")
         return self._traces.wait(timeout)
 
+    def wait_trace(self, timeout: float = 60.0) -> list[RankTrace]:
+        """Returns when a trace of so many steps or seconds is over and its files are written.
+
+        timeout: seconds. Raises StillActiveError when they are over.
+        """
+        return self._traces.wait(timeout)
+
     def save_traces(self, folder: str | Path, ranks: Sequence[int] = ()) -> list[Path]:
         """Writes the last trace of each rank into `folder`, also of a job that has ended:
         trace-rank0.json.gz, ... Raises ClusterRequestError if there is none.

@@ -468,8 +468,7 @@ def test_a_graph_job_is_traced_by_all_its_ranks(local: LocalTest) -> None:
             job.start_trace(ranks=[7])
         asked = job.start_trace(steps=20)
         assert [(t.rank, t.error) for t in asked] == [(0, ""), (1, "")]
-        while {t.state for t in job.trace_state()} != {"done"}:
-            time.sleep(0.02)
+        assert {t.state for t in job.wait_trace()} == {"done"}
         names = [f"trace-rank{rank}.json.gz" for rank in range(2)]
         assert [(t.file, t.steps) for t in job.trace_state()] == [(name, 20) for name in names]
         assert set(names) <= set(job.output_names())

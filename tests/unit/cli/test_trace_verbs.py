@@ -82,7 +82,7 @@ def played(monkeypatch: pytest.MonkeyPatch) -> Played:
 
 def test_a_start_names_itself_and_shows_the_ranks(played: Played) -> None:
     code, out, err = run("start", "j1", "--steps", "5", "--rank", "0-1")
-    assert code == 0 and "asked" in out and "trace stop j1 --to" in err
+    assert code == 0 and "asked" in out and "trace stop j1 --when-done --to" in err
     (order,) = played.asked
     assert (order.what, order.steps, list(order.ranks)) == ("start", 5, [0, 1]) and order.trace
     code, out, _ = run("start", "j1", "--seconds", "1m", "-o", "json")
@@ -102,6 +102,12 @@ def test_a_stop_waits_and_fetches_from_every_node(played: Played, tmp_path: Path
     names = [f"trace-rank{rank}.json.gz" for rank in range(3)]
     assert found == {name: f"{name} of {rank}" for rank, name in enumerate(names)}
     assert out.split() == [str(tmp_path / "got" / name) for name in names]
+
+
+def test_one_that_ends_by_itself_is_waited_for(played: Played, tmp_path: Path) -> None:
+    code, _, err = run("stop", "j1", "--when-done", "--rank", "2")
+    assert (code, err) == (0, "")
+    assert [order.what for order in played.asked] == ["look", "look", "look"]
 
 
 def test_a_stop_that_takes_too_long_gives_up(played: Played) -> None:
@@ -125,6 +131,8 @@ def test_of_a_job_that_has_ended_there_are_the_files(played: Played, tmp_path: P
     assert code == 0 and not played.asked
     assert out.split() == [str(tmp_path / "got" / "trace-rank2.json.gz")]
     played.files[0] = ["metrics.jsonl"]
+    code, _, err = run("stop", "j1", "--to", str(tmp_path / "got"))
+    assert code == 0 and "no file of rank 0, 1:" in err
     code, _, err = run("stop", "j1", "--to", str(tmp_path / "got"), "--rank", "0")
     assert code == 64 and "has no trace" in err
 

@@ -327,8 +327,10 @@ def test_a_compile_holds_up_nobody_and_what_ends_it_is_said(tmp_path: Path) -> N
             assert "was killed by SIGKILL" in failed.cause
         await daemon.detach()
 
-    run(scene())
-    scheduler.kill()
+    try:
+        run(scene())
+    finally:
+        scheduler.kill()
 
 
 def test_a_cached_plan_needs_no_compiler_and_none_outlives_the_scheduler(tmp_path: Path) -> None:
@@ -357,8 +359,10 @@ def test_a_cached_plan_needs_no_compiler_and_none_outlives_the_scheduler(tmp_pat
         await daemon.detach()
         return left
 
-    left = run(scene())
-    scheduler.kill()
+    try:
+        left = run(scene())
+    finally:
+        scheduler.kill()
     while any(compiles(compiler) for compiler in left):
         time.sleep(0.02)
 

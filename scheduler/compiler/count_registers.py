@@ -9,8 +9,8 @@ With one piece a step nothing overlaps, and one slot is enough. With more pieces
     by the depth of the pipeline);
   - what crosses to another actor at once has 2, so that the next piece can be made while this one
   is read;
-  - a variable that is overwritten and then overwritten again by another actor has 1: the writes of
-  a piece end before those of the next one begin.
+  - where a variable is read and then overwritten, or overwritten and then again, by another actor
+  it is 1: the writes of a piece end before the next one begins.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def count_registers(graph: LogicalGraph, registers: list[RegisterSpec]) -> None:
 def _slots(register: RegisterSpec, num_stages: int) -> int:
     if register.items == 1:
         return 1
-    if any(_is_written_again(value) for value in register.values):
+    if not register.values or any(_is_written_again(value) for value in register.values):
         return 1
     producer = register.producer
     last = max((c.level for c in register.consumers), default=producer.level)

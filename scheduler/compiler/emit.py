@@ -99,7 +99,10 @@ def _add_control(
             pair = makers[reader.id], makers[node.id]
             if pair[0] != pair[1] and pair not in known:
                 known.add(pair)
-                _add(registers, actors[pair[0]], [], [actors[pair[1]]], items=1)
+                first, last = actors[pair[0]], actors[pair[1]]
+                # Of what is overwritten in each piece each piece reads what the one before left.
+                items = 1 if 1 in (first.acts, last.acts) else first.acts
+                _add(registers, first, [], [last], items=items)
 
 
 def _add(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from oneflow.core.errors import GraphError
-from oneflow.core.graph import PIECE, STEP, LogicalGraph, Node, Value
+from oneflow.core.graph import PIECE, STEP, LogicalGraph, Node, Value, written_variable
 from oneflow.core.job_config import Cluster, JobConfig
 from oneflow.core.op import find_op
 from oneflow.core.rng import is_drawn_once
@@ -26,11 +26,12 @@ def micro_batch(graph: LogicalGraph, config: JobConfig, cluster: Cluster) -> Non
     if graph.num_pieces == 1:
         _remove_rate_changes(graph)
         return
+    written = _written_each_piece(graph)
     repeated: dict[int, Value] = {}
     packed: dict[int, Value] = {}
     piece: Value | None = None
     for node in graph:
-        _set_rate(graph, node)
+        _set_rate(graph, node, written)
         if node.op == "unpack":
             piece = piece or node.outputs[0]
         if node.op == "output":
@@ -52,8 +53,8 @@ def _is_piece(value: Value) -> bool:
     return value.node.rate == PIECE
 
 
-def _set_rate(graph: LogicalGraph, node: Node) -> None:
-    has_piece = any(_is_piece(v) for v in node.inputs)
+def _set_rate(graph: LogicalGraph, node: Node, written: set[int]) -> None:
+    has_piece = any(_is_piece(v) or v.id in written for v in node.inputs)
     if node.op == "unpack" and has_piece:
         raise GraphError(f"{node.describe()}: a piece cannot be cut into pieces again")
     if node.op in ("accumulate", "pack"):
@@ -65,6 +66,36 @@ def _set_rate(graph: LogicalGraph, node: Node) -> None:
     else:
         is_of_piece = has_piece or _draws_each_piece(node)
         node.rate = PIECE if is_of_piece and node.op != "output" else STEP
+
+
+def _written_each_piece(graph: LogicalGraph) -> set[int]:
+    """Variables that are overwritten by each piece. So whoever reads one reads it for each piece:
+    the next one finds another value.
+    """
+    written: set[int] = set()
+    while True:
+        found = _written_by_pieces(graph, written)
+        if found <= written:
+            return written
+        written |= found
+
+
+def _written_by_pieces(graph: LogicalGraph, written: set[int]) -> set[int]:
+    """The same, if those in `written` are known to be."""
+    made: set[int] = set()
+    found: set[int] = set()
+    for node in graph:
+        is_of_piece = any(v.id in made or v.id in written for v in node.inputs)
+        if node.op in ("accumulate", "pack") or not (
+            is_of_piece or node.op == "unpack" or _draws_each_piece(node)
+        ):
+            continue
+        made.update(v.id for v in node.outputs)
+        if not node.is_structural:
+            sources = (node.inputs[i] for i in find_op(node.op).mutates.values())
+            roots = (written_variable(v) for v in sources)
+            found.update(v.id for v in roots if v.node.op == "variable")
+    return found
 
 
 def _draws_each_piece(node: Node) -> bool:

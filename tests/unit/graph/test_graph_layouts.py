@@ -37,7 +37,9 @@ def placed(array: Array, nd_sbp: NdSbp) -> Any:
 class Spread:
     """A graph of global tensors of one rank, run on the ranks of `hierarchy`."""
 
-    def __init__(self, graph: nn.Graph, example: Any, hierarchy: tuple[int, ...]) -> None:
+    def __init__(
+        self, graph: nn.Graph, example: Any, hierarchy: tuple[int, ...], seed: int | None = None
+    ) -> None:
         trace = graph._trace_apart(((example,), {}))[0]
         self.place = Placement("cpu", np.arange(np.prod(hierarchy)).reshape(hierarchy))
         for node in trace.graph:
@@ -50,7 +52,7 @@ class Spread:
             {name: self.part(node, x._array, rank).copy() for name, (node, x) in self._both()}
             for rank in self.place.rank_ids
         ]
-        self.cluster = InProcessCluster(self.plan, self.held)
+        self.cluster = InProcessCluster(self.plan, self.held, seed)
 
     def _both(self) -> list[tuple[str, tuple[Node, Any]]]:
         return [(name, (node, self.tensors[name])) for name, node in self.nodes.items()]
@@ -253,7 +255,7 @@ def test_micro_batches_write_one_after_the_other(
     expected = Twice(momentum=momentum)
     here = flow.placement("cpu", [0]), B
     model = Twice(lambda array: placed(array, (B,)), here, momentum)
-    spread = Spread(Forward(model, pieces), placed(X[0], (S0,)), (ranks,))
+    spread = Spread(Forward(model, pieces), placed(X[0], (S0,)), (ranks,), seed=pieces)
     for x in X:
         spread(x)
         held = x.reshape(ranks, pieces, -1, 5)  # a piece has rows of every rank
@@ -277,14 +279,39 @@ class Counter(nn.Module):
         return self.count * 1.0
 
 
-@pytest.mark.parametrize("size", [1, 3, 6])
+@pytest.mark.parametrize("pieces", [1, 2, 4])
+@pytest.mark.parametrize("size", [1, 6])
 @pytest.mark.parametrize("nd_sbp", [(B,), (S0,), (P,)], ids=str)
-def test_buffers_that_are_written_several_times(nd_sbp: NdSbp, size: int) -> None:
+def test_buffers_that_are_written_several_times(nd_sbp: NdSbp, size: int, pieces: int) -> None:
+    """Each micro-batch goes on from what the one before it left, also where it has to be moved."""
     expected = Counter(flow.tensor, size)
     model = Counter(lambda array: placed(array, nd_sbp), size)
-    spread = Spread(Forward(model), placed(X[0], (B,)), (4,))
+    spread = Spread(Forward(model, pieces), placed(X[0], (B,)), (4,), seed=size)
     np.testing.assert_array_equal(model.count.numpy(), np.ones(size))  # tracing writes nothing
     for x in X:
-        wanted = expected(flow.tensor(x)).numpy()
-        np.testing.assert_allclose(spread(x), wanted, rtol=1e-5)
-        np.testing.assert_allclose(spread.variable("model.count"), wanted, rtol=1e-5)
+        parts = [expected(flow.tensor(part)).numpy().copy() for part in np.split(x, pieces)]
+        np.testing.assert_allclose(spread(x), np.concatenate(parts), rtol=1e-5)
+        np.testing.assert_allclose(spread.variable("model.count"), parts[-1], rtol=1e-5)
+
+
+class Lagging(nn.Module):
+    """Uses what a buffer was before it is written."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("scale", flow.ones(1))
+
+    def forward(self, x: Any) -> Any:
+        before = self.scale * 2.0
+        self.scale.mul_(0.5).add_(x.mean())
+        return x * before
+
+
+@pytest.mark.parametrize("pieces", [1, 2, 4])
+def test_a_buffer_is_read_anew_by_each_micro_batch(pieces: int) -> None:
+    expected, model = Lagging(), Lagging()
+    graph = Forward(model, pieces)
+    for x in X:
+        wanted = [expected(flow.tensor(part)).numpy() for part in np.split(x, pieces)]
+        np.testing.assert_array_equal(graph(flow.tensor(x)).numpy(), np.concatenate(wanted))
+    np.testing.assert_array_equal(model.scale.numpy(), expected.scale.numpy())

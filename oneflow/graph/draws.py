@@ -28,7 +28,7 @@ class DrawCounter:
         self._generators: list[Generator] = []
         self._starts: list[tuple[int, int]] = []
         self._each: list[int] = []
-        self._is_after_pieces = False
+        self.is_after_pieces = False
         self.know(default_generator)
         self.counts: tuple[tuple[Generator, int, int], ...] = ()
         """Generator, calls by each micro-batch, calls once after them; of those that are called."""
@@ -40,7 +40,7 @@ class DrawCounter:
                 return index
         self._generators.append(generator)
         self._starts.append(generator.position)
-        if self._is_after_pieces:
+        if self.is_after_pieces:
             self._each.append(0)
         return len(self._generators) - 1
 
@@ -49,22 +49,22 @@ class DrawCounter:
         index = self.know(generator)
         generator.skip(1)
         seed, calls = generator.position
-        before = self._starts[index][1] + (self._each[index] if self._is_after_pieces else 0)
+        before = self._starts[index][1] + (self._each[index] if self.is_after_pieces else 0)
         if seed != self._starts[index][0] or calls <= before:
             raise GraphError(
                 "a generator was set to another state inside build(), which is traced once and "
                 "run many times; set it before the graph is called"
             )
-        return draw_id(index, calls - before, once=self._is_after_pieces)
+        return draw_id(index, calls - before, once=self.is_after_pieces)
 
     def end_pieces(self) -> None:
         """What is drawn from here on is drawn once a step, not by each micro-batch."""
         self._each = [g.position[1] - start for g, (_, start) in self._pairs()]
-        self._is_after_pieces = True
+        self.is_after_pieces = True
 
     def close(self) -> None:
         """The trace is over."""
-        if not self._is_after_pieces:
+        if not self.is_after_pieces:
             self.end_pieces()
         self.counts = tuple(
             (g, each, g.position[1] - start - each)

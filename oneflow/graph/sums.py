@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def sums_written(op: type[Op], values: Sequence[Value], attrs: dict[str, Attr]) -> list[int]:
-    """Inputs that the op overwrites, that are known to be partial sums, and that it cannot take so."""
+    """Inputs that the op overwrites, known to be partial sums, which it cannot take as they are."""
     found = [i for i in op.mutates.values() if PARTIAL in (written_variable(values[i]).sbp or ())]
     if not found:
         return []

@@ -17,9 +17,9 @@ from oneflow.autograd.tape import record
 from oneflow.core.device import Device
 from oneflow.core.dispatch import use_mode
 from oneflow.core.errors import GraphError, OneFlowError, PlacementError
-from oneflow.core.graph import LogicalGraph, Node, Value
+from oneflow.core.graph import PIECE, STEP, LogicalGraph, Node, Value
 from oneflow.core.location import locate, user_location
-from oneflow.core.op import Attr, Op, infer_types, signatures
+from oneflow.core.op import Attr, Op, find_op, infer_types, signatures
 from oneflow.core.placement import Placement
 from oneflow.core.sbp import BROADCAST, NdSbp, all_broadcast
 from oneflow.core.tensor_type import TensorType
@@ -283,4 +283,6 @@ class Trace:
                 self._first = node
         node.stage = self.stages.get(placement, self.stage)
         node.module, node.location = self.module_path, user_location()
+        if self.graph.num_pieces > 1 and not (node.is_structural or self.draws.is_after_pieces):
+            node.rate = PIECE if find_op(op).mutates else STEP
         return node

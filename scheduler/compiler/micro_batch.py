@@ -64,7 +64,7 @@ def _set_rate(graph: LogicalGraph, node: Node, written: set[int]) -> None:
     elif node.op in ("unpack", "repeat"):
         node.rate = PIECE
     else:
-        is_of_piece = has_piece or _draws_each_piece(node)
+        is_of_piece = has_piece or _runs_each_piece(node)
         node.rate = PIECE if is_of_piece and node.op != "output" else STEP
 
 
@@ -87,7 +87,7 @@ def _written_by_pieces(graph: LogicalGraph, written: set[int]) -> set[int]:
     for node in graph:
         is_of_piece = any(v.id in made or v.id in written for v in node.inputs)
         if node.op in ("accumulate", "pack") or not (
-            is_of_piece or node.op == "unpack" or _draws_each_piece(node)
+            is_of_piece or node.op == "unpack" or _runs_each_piece(node)
         ):
             continue
         made.update(v.id for v in node.outputs)
@@ -98,11 +98,16 @@ def _written_by_pieces(graph: LogicalGraph, written: set[int]) -> set[int]:
     return found
 
 
-def _draws_each_piece(node: Node) -> bool:
-    """A random op draws anew for each piece, even if nothing else of it is different."""
-    if node.is_structural or not find_op(node.op).is_random:
+def _runs_each_piece(node: Node) -> bool:
+    """Even if nothing that it reads is different: a random op draws anew, and what build() writes
+    it writes for each micro-batch, which the tracer says by its rate.
+    """
+    if node.is_structural:
         return False
-    return not is_drawn_once(int(node.attrs["seed"]))
+    op = find_op(node.op)
+    if op.is_random:
+        return not is_drawn_once(int(node.attrs["seed"]))
+    return bool(op.mutates) and node.rate == PIECE
 
 
 def _settle_step_value(graph: LogicalGraph, node: Node) -> None:

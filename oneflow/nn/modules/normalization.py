@@ -11,7 +11,6 @@ from oneflow.autograd.grad_mode import no_grad
 from oneflow.core.dtype import int64
 from oneflow.core.errors import ShapeError
 from oneflow.functional.creation import empty, ones, zeros
-from oneflow.graph.scope import current_trace
 from oneflow.nn import functional as F
 from oneflow.nn import init
 from oneflow.nn.module import Module
@@ -223,9 +222,8 @@ class _BatchNorm(Module):
             return None
         if self.momentum is None:
             return batches
-        trace = current_trace()
-        with no_grad():  # counting does not depend on x: a graph does it once a step
-            batches.add_(1 if trace is None else trace.graph.num_pieces)
+        with no_grad():
+            batches.add_(1)
         return None
 
     def extra_repr(self) -> str:

@@ -300,10 +300,12 @@ class Lagging(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.register_buffer("scale", flow.ones(1))
+        self.register_buffer("calls", flow.zeros(1))
 
     def forward(self, x: Any) -> Any:
         before = self.scale * 2.0
         self.scale.mul_(0.5).add_(x.mean())
+        self.calls.add_(1)
         return x * before
 
 
@@ -315,3 +317,4 @@ def test_a_buffer_is_read_anew_by_each_micro_batch(pieces: int) -> None:
         wanted = [expected(flow.tensor(part)).numpy() for part in np.split(x, pieces)]
         np.testing.assert_array_equal(graph(flow.tensor(x)).numpy(), np.concatenate(wanted))
     np.testing.assert_array_equal(model.scale.numpy(), expected.scale.numpy())
+    assert model.calls.item() == expected.calls.item() == pieces * STEPS

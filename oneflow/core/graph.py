@@ -255,7 +255,7 @@ class LogicalGraph:
 
 
 def written_variable(value: Value) -> Value:
-    """What a value is that ops have overwritten, one after the other: the variable, if it is one."""
+    """What a value is that ops have overwritten, one after another: the variable, if it is one."""
     while not value.node.is_structural:
         mutates = find_op(value.node.op).mutates
         index = value.node.outputs.index(value)

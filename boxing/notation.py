@@ -78,7 +78,8 @@ def _layout(text: str, start: int, stop: int, default: Placement | None) -> tupl
         raise NotationError("no '@' and where: say e.g. @4, @2x2 or @[2,3]", text, stop)
     if len(nd_sbp) != placement.ndim:
         raise NotationError(
-            f"{len(nd_sbp)} sbp for {placement.ndim} axes of {placement}; give one for each axis",
+            f"{len(nd_sbp)} sbp for {placement.ndim} axes of {placement.notation}; give one for "
+            "each axis",
             text,
             _skip_spaces(text, start, stop),
         )

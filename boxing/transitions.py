@@ -93,8 +93,8 @@ class RouteStep:
 
     def __str__(self) -> str:
         return (
-            f"{self.kind} {nd_sbp_str(self.src_sbp)}@{self.src_placement} -> "
-            f"{nd_sbp_str(self.dst_sbp)}@{self.dst_placement}"
+            f"{self.kind} {nd_sbp_str(self.src_sbp)}@{self.src_placement.notation} -> "
+            f"{nd_sbp_str(self.dst_sbp)}@{self.dst_placement.notation}"
         )
 
 

@@ -165,7 +165,7 @@ def _step_view(type: TensorType, step: RouteStep, network: Network) -> StepView:
 
 
 def _layout(nd_sbp: NdSbp, placement: Placement) -> str:
-    return f"{nd_sbp_str(nd_sbp)}@{placement}"
+    return f"{nd_sbp_str(nd_sbp)}@{placement.notation}"
 
 
 def _count(nbytes: int) -> str:

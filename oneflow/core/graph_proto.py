@@ -292,7 +292,7 @@ class _Digests(dict[Any, bytes]):
 
 def _static_text(key: Any) -> str:
     op, attrs, placement, stage, rate = key
-    return f"{op}\0{attrs}\0{placement}\0{stage}\0{rate}"
+    return f"{op}\0{attrs}\0{placement.notation}\0{stage}\0{rate}"
 
 
 def _result_text(key: Any) -> str:

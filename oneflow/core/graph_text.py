@@ -42,7 +42,7 @@ def print_node(node: Node, *, with_location: bool = True) -> str:
     inputs = ", ".join(f"%{v.id}" for v in node.inputs)
     attrs = ", ".join(f"{k}={format_attr(v)}" for k, v in sorted(node.attrs.items()))
     text = f"{outputs} = " if outputs else ""
-    text += f"{node.op}({inputs}{'; ' + attrs if attrs else ''}) @{node.placement}"
+    text += f"{node.op}({inputs}{'; ' + attrs if attrs else ''}) @{node.placement.notation}"
     if node.stage:
         text += f" stage={node.stage}"
     if node.rate != STEP:

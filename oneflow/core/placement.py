@@ -108,8 +108,9 @@ class Placement:
     def __hash__(self) -> int:
         return self._hash
 
-    def __str__(self) -> str:
-        """The notation of printed graphs: `cpu[0, 1]`, `cpu[[0, 1], [2, 3]]`."""
+    @property
+    def notation(self) -> str:
+        """As in printed graphs and messages: `cpu[0, 1]`, `cpu[[0, 1], [2, 3]]`."""
         return f"{self.type}{self.ranks.tolist()}"
 
     def __repr__(self) -> str:
@@ -150,7 +151,7 @@ _PLACEMENT_TEXT = re.compile(r"(\w+)(\[[\d,\[\] ]*\])")
 
 
 def parse_placement(text: str) -> Placement:
-    """The inverse of `str(placement)`. Raises GraphError."""
+    """The inverse of `placement.notation`. Raises GraphError."""
     match = _PLACEMENT_TEXT.fullmatch(text)
     if not match:
         raise GraphError(f"not a placement: {text!r}; a placement looks like cpu[0, 1]")

@@ -148,8 +148,8 @@ class Plan:
             reads = ", ".join(f"r{r.id}" for r in a.inputs)
             writes = ", ".join(f"r{r.id}" for r in a.outputs)
             lines.append(
-                f"  {a.name} @{a.placement} level={a.level} acts={a.acts} nodes={len(a.nodes)}: "
-                f"({reads}) -> ({writes})"
+                f"  {a.name} @{a.placement.notation} level={a.level} acts={a.acts} "
+                f"nodes={len(a.nodes)}: ({reads}) -> ({writes})"
             )
         for r in self.registers:
             values = ", ".join(f"%{v.id}: {v.type}" for v in r.values)

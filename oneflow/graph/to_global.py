@@ -33,7 +33,7 @@ def traced_to_global(
     target = placement or x._placement
     if nd_sbp is None and target.ndim != x._placement.ndim:
         raise GraphError(
-            f"to_global: from {x._placement} to {target} the number of hierarchy axes "
+            f"to_global: from {x._placement.notation} to {target} the number of hierarchy axes "
             "changes; give sbp="
         )
     out = trace.to_global(x, target, nd_sbp)

@@ -74,7 +74,7 @@ def _check_places(found: list[Found]) -> None:
 
 def _line(found: Found) -> str:
     x: Any = found.value
-    return f"{found.where} {x.type} {x.placement} {nd_sbp_str(x.sbp)}"
+    return f"{found.where} {x.type} {x.placement.notation} {nd_sbp_str(x.sbp)}"
 
 
 def _short(lines: list[str]) -> str:

@@ -120,7 +120,7 @@ def _tensor_form(stored: Stored) -> dict[str, Any]:
     form: dict[str, Any] = {"shape": stored.shape, "dtype": stored.dtype.name}
     if stored.layout is not None:
         placement, nd_sbp = stored.layout
-        form |= {"placement": str(placement), "sbp": [str(s) for s in nd_sbp]}
+        form |= {"placement": placement.notation, "sbp": [str(s) for s in nd_sbp]}
     form["parts"] = [
         [p.file, p.box.starts, p.box.stops, p.offset, f"{p.digest:016x}"] for p in stored.parts
     ]

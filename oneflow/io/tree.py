@@ -160,7 +160,7 @@ _LEAVES: tuple[tuple[Any, str, Callable[[Any], Any]], ...] = (
     (complex, "complex", lambda c: [c.real, c.imag]),
     (DType, "dtype", lambda d: d.name),
     (Device, "device", str),
-    (Placement, "placement", str),
+    (Placement, "placement", lambda p: p.notation),
     (Sbp, "sbp", str),
 )
 

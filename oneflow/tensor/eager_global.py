@@ -322,7 +322,7 @@ def check_placement(placement: Placement) -> None:
     if placement.rank_ids[-1] >= world().world_size:
         raise PlacementError(
             "Placement is invalid because rank must be less than world size! "
-            f"{placement} in a world of {world().world_size}"
+            f"{placement.notation} in a world of {world().world_size}"
         )
 
 

@@ -85,7 +85,7 @@ class BoundParts:
         pulls = [_Pulls(ranks, addends, m.have, m.want) for m in plan.moves]
         self._exchanges = [Exchange(ranks, p) for p in pulls]
         self._is_local = [not any(map(e.received_numel, ranks)) for e in self._exchanges]
-        self._what = [f"input {m.input} of {what} on {placement}" for m in plan.moves]
+        self._what = [f"input {m.input} of {what} on {placement.notation}" for m in plan.moves]
 
     def run(self, shards: Sequence[Any], xp: Any) -> Any:
         """This rank's part of the result. All ranks of the placement must call it."""

@@ -7,6 +7,7 @@ operations.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from oneflow.autograd.grad_mode import state
@@ -81,6 +82,8 @@ def overwrite(x: Tensor, new: Tensor) -> Tensor:
         from oneflow.ops.cast import cast
 
         new = cast(new, dtype=x.type.dtype)
+    if state.enabled and new._requires_grad and new._grad_fn is None and new is not x:
+        new = call(find_op("copy"), new)  # a leaf's gradient is its own: `x` is no leaf
     if x.value is not None or new.value is not None:
         from oneflow.graph.views import overwrite_traced
 
@@ -110,9 +113,23 @@ def overwrite(x: Tensor, new: Tensor) -> Tensor:
 
 
 def _take_history(x: Tensor, new: Tensor) -> None:
+    if x._requires_grad and not new._requires_grad and x.value is None:
+        new = _without_gradient(x)
     x._requires_grad, x._grad_fn, x._out_index = new._requires_grad, new._grad_fn, new._out_index
     if x._grad_fn is not None and x._extra is not None and x._extra.retains:
         x._grad_fn.watch(x)
+
+
+def _without_gradient(x: Tensor) -> Tensor:
+    """`x` after all of it was overwritten by what needs no gradient: what it was made of gets
+    zeros.
+    """
+    result = raw(x.type, x._array, x._device)
+    result._placement, result._sbp = x._placement, x._sbp
+    full_like = find_op("full_like")
+    zeros = partial(call, full_like, value=0)
+    record_call("overwrite", [with_history(x)], [result], lambda grads: [zeros(grads[0])])
+    return result
 
 
 def _rebase(base: Tensor, view: Tensor, new: Tensor) -> None:

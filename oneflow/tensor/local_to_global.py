@@ -143,7 +143,7 @@ def _whole(x: Tensor, placement: Placement, nd_sbp: NdSbp, check_meta: bool) -> 
     if not check_meta and placement.size == here.world_size:
         return Whole(_as_if_equal(x.type, placement, nd_sbp), x._requires_grad)
     mine = [
-        str(placement),
+        placement.notation,
         list(map(str, nd_sbp)),
         list(x.type.shape),
         x.type.dtype.name,

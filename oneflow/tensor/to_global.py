@@ -148,7 +148,7 @@ def check_meta_consistency(x: Tensor) -> None:
 
 
 def _described(x: Tensor) -> str:
-    return f"{x.type} {x.placement} {nd_sbp_str(x.sbp)}"
+    return f"{x.type} {x.placement.notation} {nd_sbp_str(x.sbp)}"
 
 
 def _check_everywhere(said: str) -> None:

@@ -296,11 +296,12 @@ class _Solver:
 
     def _no_signature(self, node: Node, messages: list[_Message]) -> SbpError:
         inputs = ", ".join(
-            f"{v} {m.type} {' or '.join(map(nd_sbp_str, m.costs))} on {m.placement}"
+            f"{v} {m.type} {' or '.join(map(nd_sbp_str, m.costs))} on {m.placement.notation}"
             for v, m in zip(node.inputs, messages, strict=True)
         )
         fixed = ", ".join(
-            f"{v.type} {nd_sbp_str(v.sbp) if v.sbp else '?'} on {v.placement}" for v in node.outputs
+            f"{v.type} {nd_sbp_str(v.sbp) if v.sbp else '?'} on {v.placement.notation}"
+            for v in node.outputs
         )
         candidates = "; ".join(map(str, self._signatures.of(node))) or "none"
         return SbpError(

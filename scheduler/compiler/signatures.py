@@ -307,8 +307,8 @@ def check_placements(node: Node) -> None:
         elif value.placement != first.placement:
             raise PlacementError(
                 f"{node.describe()}: its inputs lie in different places, {first} {first.type} on "
-                f"{first.placement} and {value} {value.type} on {value.placement}; "
-                "move one with to_global(placement=..., sbp=...)"
+                f"{first.placement.notation} and {value} {value.type} on "
+                f"{value.placement.notation}; move one with to_global(placement=..., sbp=...)"
             )
 
 

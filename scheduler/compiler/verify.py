@@ -102,7 +102,7 @@ class _Checker:
                 raise self.fail(f"{value} of {node.describe()} has no SBP")
             if len(value.sbp) != node.placement.ndim:
                 raise self.fail(
-                    f"{value} is {nd_sbp_str(value.sbp)}, but {node.placement} has "
+                    f"{value} is {nd_sbp_str(value.sbp)}, but {node.placement.notation} has "
                     f"{node.placement.ndim} axes"
                 )
             if any(s.is_split and s.dim >= value.type.ndim for s in value.sbp):
@@ -117,8 +117,8 @@ class _Checker:
         for value in node.inputs:
             if value.placement != node.placement:
                 raise self.fail(
-                    f"{value} is on {value.placement}, but {node.describe()} runs on "
-                    f"{node.placement}"
+                    f"{value} is on {value.placement.notation}, but {node.describe()} runs on "
+                    f"{node.placement.notation}"
                 )
         inputs, outputs = _sbps(node.inputs), _sbps(node.outputs)
         key = (self._signatures.key(node), inputs, outputs)

@@ -38,7 +38,7 @@ def test_what_can_be_written(text: str, src: tuple, dst: tuple) -> None:  # type
 
 
 def test_layouts_as_graphs_print_them_are_understood() -> None:
-    change = parse_change(f"(S(0), B)@{GRID} -> S(1)@{LINE}")
+    change = parse_change(f"(S(0), B)@{GRID.notation} -> S(1)@{LINE.notation}")
     assert change == parse_change("S0,B@2x2 -> S1@4")
 
 

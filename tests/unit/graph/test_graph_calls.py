@@ -201,6 +201,12 @@ def test_mistakes_in_build_name_the_users_line(function: Any, message: str) -> N
         assert "test_graph_calls.py:" in str(caught.value)
 
 
+def test_a_move_alone_is_work_enough() -> None:
+    moved = Compute(lambda a: a.to_global(sbp=B))(x().to_global(HERE, flow.sbp.split(0)))
+    assert moved.sbp == (B,)
+    np.testing.assert_array_equal(moved.numpy(), DATA)
+
+
 def test_a_global_value_has_no_local_part_yet() -> None:
     with pytest.raises(OneFlowError, match=r"to_local\(\).*no data yet"):
         Compute(lambda a: a.to_local())(x().to_global(HERE, B))

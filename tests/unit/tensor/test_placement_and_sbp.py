@@ -18,7 +18,7 @@ ALONE = flow.placement("cpu", [0])
 def test_a_placement_knows_its_type_and_ranks() -> None:
     p = flow.placement(type="cpu", ranks=np.array([[0, 1], [2, 3]], np.int32))
     assert p.type == "cpu" and p.ranks.dtype == np.int64 and p.ranks.shape == (2, 2)
-    assert repr(p) == 'oneflow.placement(type="cpu", ranks=[[0, 1], [2, 3]])'
+    assert repr(p) == str(p) == 'oneflow.placement(type="cpu", ranks=[[0, 1], [2, 3]])'
     assert isinstance(p, flow.placement)
     assert flow.placement("cpu", range(3)) == flow.placement("cpu", (0, 1, 2))
     with pytest.warns(DeprecationWarning, match=r"use placement\.type"):

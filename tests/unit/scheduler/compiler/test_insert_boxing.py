@@ -42,7 +42,7 @@ def test_to_global_becomes_a_move_or_goes():
         output(%3; index=0) @cpu[2, 3]
     """)
     assert ops(graph) == ["input", "boxing", "boxing", "output"]
-    assert str(graph.of_kind("boxing")[1].placement) == "cpu[2, 3]"
+    assert graph.of_kind("boxing")[1].placement.notation == "cpu[2, 3]"
 
 
 def test_over_an_axis_of_one_rank_nothing_moves():

@@ -1,0 +1,85 @@
+"""A tensor that is overwritten as a whole: whose gradient goes where. Expected: as PyTorch says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import oneflow as flow
+
+HERE = flow.placement("cpu", [0])
+LAYOUTS = {"local": {}, "global": {"placement": HERE, "sbp": flow.sbp.split(0)}}
+BOTH = pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)
+
+
+@BOTH
+def test_a_leaf_that_is_copied_gets_its_gradient(layout: dict[str, Any]) -> None:
+    x = flow.ones(3, requires_grad=True, **layout)
+    y = flow.ones(3, requires_grad=True, **layout)
+    z = x * 1.5
+    z.copy_(y)
+    (z * 2).sum().backward()
+    assert not z.is_leaf and y.grad.tolist() == [2.0, 2.0, 2.0]
+    assert x.grad is None or x.grad.tolist() == [0.0, 0.0, 0.0]
+
+
+@BOTH
+def test_a_constant_becomes_part_of_the_history(layout: dict[str, Any]) -> None:
+    y = flow.ones(3, requires_grad=True, **layout)
+    z = flow.zeros(3, **layout)
+    z.copy_(y)
+    assert z.requires_grad and not z.is_leaf
+    (z * z).sum().backward()
+    np.testing.assert_array_equal(y.grad.numpy(), [2.0, 2.0, 2.0])
+    z.add_(1)
+    assert y.tolist() == [1.0, 1.0, 1.0]
+
+
+@BOTH
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda z: z.zero_(),
+        lambda z: z.fill_(3.0),
+        lambda z: z.copy_(flow.zeros_like(z).detach()),
+        lambda z: z.normal_(),
+    ],
+    ids=["zero_", "fill_", "copy_", "normal_"],
+)
+def test_what_was_overwritten_gets_zeros(layout: dict[str, Any], write: Callable[..., Any]) -> None:
+    x = flow.ones(3, requires_grad=True, **layout)
+    z = x * 1.5
+    write(z)
+    assert z.requires_grad and not z.is_leaf
+    (z * z).sum().backward()
+    np.testing.assert_array_equal(x.grad.numpy(), [0.0, 0.0, 0.0])
+
+
+def test_in_a_graph_too() -> None:
+    class Copy(flow.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.y = flow.nn.Parameter(flow.ones(3))
+
+        def forward(self, x: Any) -> Any:
+            z = x * 1.5
+            z.copy_(self.y)
+            return (z * z).sum()
+
+    class Step(flow.nn.Graph):
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = model
+            self.add_optimizer(flow.optim.SGD(self.model.parameters(), lr=0.25))
+
+        def build(self, x: Any) -> Any:
+            loss = self.model(x)
+            loss.backward()
+            return loss
+
+    model = Copy()
+    assert Step()(flow.zeros(3)).item() == 3.0
+    assert model.y.tolist() == [0.5, 0.5, 0.5]

@@ -25,6 +25,7 @@ from oneflow.core.metrics import METRICS
 from oneflow.core.metrics_daemon import DAEMON
 from oneflow.launcher.daemon.settings import DaemonSettings
 from oneflow.launcher.daemon.wire import describe
+from oneflow.scheduler.cluster.sealing import ATTACH, opening, sealing
 from oneflow.scheduler.cluster.sequence import MissingMessageError, Order
 from oneflow.scheduler.cluster.tls import SERVER_NAME
 
@@ -80,6 +81,7 @@ class Link:
         self._on_lost = on_lost
         self._channel: Any = None
         self._stub: Any = None
+        self._attach: Any = None
         self._has_connected, self._opened_at = False, 0.0
         self._urgent: deque[pb.DaemonMessage] = deque()
         self._bulk: deque[pb.DaemonMessage] = deque()
@@ -210,7 +212,7 @@ class Link:
         self._broken_by = "the scheduler ended it"
         try:
             await self._renew_channel()
-            stream = self._stub.Attach(metadata=self.metadata())
+            stream = self._attach(metadata=self.metadata())
         except ConfigError as error:
             log.warning("%s", error)
             return None
@@ -254,6 +256,7 @@ class Link:
     def _open(self) -> None:
         from grpc import aio
 
+        from oneflow.protos import cluster_pb2 as pb
         from oneflow.protos import cluster_pb2_grpc
 
         host, port = split_address(self._settings.scheduler)
@@ -270,6 +273,11 @@ class Link:
             self._channel = aio.secure_channel(join_address(host, port), credentials, options)
         make_stub: Any = cluster_pb2_grpc.DaemonsStub
         self._stub = make_stub(self._channel)
+        self._attach = self._channel.stream_stream(
+            ATTACH,
+            request_serializer=sealing(pb.DaemonMessage.SerializeToString),
+            response_deserializer=opening(pb.SchedulerMessage.FromString),
+        )
         self._has_connected, self._opened_at = False, time.monotonic()
 
     def _judge(self, error: Any) -> OneFlowError | None:

@@ -29,6 +29,7 @@ from oneflow.scheduler.cluster.refusals import (
     UnavailableError,
     status_of,
 )
+from oneflow.scheduler.cluster.sealing import ATTACH, sealed
 from oneflow.scheduler.cluster.settings import Limits
 from oneflow.scheduler.cluster.strangers import PREFIX as STRANGERS_PREFIX
 from oneflow.scheduler.cluster.strangers import Strangers
@@ -62,7 +63,7 @@ ROLES: Mapping[str, str] = {
     "/oneflow.Cluster/RotateToken": "admin",
     "/oneflow.Cluster/RevokeToken": "admin",
     "/oneflow.Cluster/ListTokens": "admin",
-    "/oneflow.Daemons/Attach": "daemon",
+    ATTACH: "daemon",
     "/oneflow.Daemons/Fetch": "daemon",
 }
 """The least role for each method; one that is not here may not be called."""
@@ -184,6 +185,8 @@ class Guard(aio.ServerInterceptor):  # type: ignore[misc]
         if method.startswith(STRANGERS_PREFIX):
             return self._strangers.guarded(handler)
         secret = _secret(details.invocation_metadata or ())
+        if method == ATTACH:
+            handler = sealed(handler)
         return _guarded(self, handler, method, reads_message=self._tokens.is_known(secret))
 
     # -- streams -----------------------------------------------------------------------------------

@@ -5,8 +5,15 @@ All ranks must call them in the same order, with equal shapes, dtypes, roots and
 differs is a DesyncError on every rank, before any data moves. Arguments that are wrong on one rank
 alone raise there before anything is sent: ShapeError, DTypeError, DeviceError, or PlacementError
 for global tensors and for ranks that do not exist. Tensors of GPUs go through host memory. Sums of
-bool are "or", products "and". `send` and `recv` need their two ranks only, and `send` returns when
-the other has received.
+bool are "or", products "and". `send`, `recv`, `send_object` and `recv_object` need their two ranks
+only, and a sender returns when the other has received.
+
+The functions with `object` in their names take Python values, without pickle: None, booleans, ints
+of any size, floats, strings, bytes, lists, tuples, dicts (with keys of these but lists and dicts),
+NumPy arrays and scalars without objects, and local tensors. They come out as the types they were,
+subclasses as the plain type, tensors without a gradient; one value takes at most 1 GiB, in at most
+100 containers in each other. A value that cannot travel is a DTypeError on all ranks of the call,
+which names the rank and the place in the value; the calls after it are not disturbed.
 """
 
 from __future__ import annotations
@@ -19,7 +26,7 @@ import numpy as np
 
 from oneflow.boxing.collectives.base import Collectives
 from oneflow.core.dtype import DType, dtype_of
-from oneflow.core.errors import DTypeError, PlacementError, ShapeError
+from oneflow.core.errors import DTypeError, ShapeError
 from oneflow.core.tensor_type import TensorType
 from oneflow.distributed.arguments import (
     Array,
@@ -37,8 +44,11 @@ from oneflow.distributed.objects import (
     broadcast_object,
     broadcast_object_list,
     gather_object,
+    recv_object,
     scatter_object,
+    send_object,
 )
+from oneflow.distributed.pairs import pair_with, pass_on
 from oneflow.distributed.world import world
 from oneflow.tensor.tensor import Tensor, wrap
 
@@ -55,12 +65,14 @@ __all__ = [
     "gather",
     "gather_object",
     "recv",
+    "recv_object",
     "reduce",
     "reduce_scatter",
     "reduce_scatter_tensor",
     "scatter",
     "scatter_object",
     "send",
+    "send_object",
 ]
 
 _META_NBYTES = 256
@@ -179,16 +191,28 @@ def reduce(tensor: Tensor, dst: int, op: str = "sum") -> None:
 def all_to_all(output_tensor_list: list[Tensor], input_tensor_list: list[Tensor]) -> None:
     """Sends entry r of the input list to rank r; entry r of the output list comes from rank r.
 
-    All entries have one shape and dtype.
+    All entries of all ranks have one shape and dtype: a rank cannot know the sizes of parts between
+    two others, and they are not exchanged. Parts of unequal sizes can be padded, or each sent with
+    `send`. Raises ShapeError or DTypeError for other entries, DesyncError if ranks differ.
     """
     first = input_tensor_list[0] if input_tensor_list else None
     mine = array_of(first, "all_to_all")
     type_ = TensorType(tuple(mine.shape), dtype_of(mine.dtype))
-    given = check_list(input_tensor_list, type_, "all_to_all", "input_tensor_list")
-    targets = check_list(output_tensor_list, type_, "all_to_all", "output_tensor_list")
+    given = _check_equal_parts(input_tensor_list, type_, "input_tensor_list")
+    targets = _check_equal_parts(output_tensor_list, type_, "output_tensor_list")
     parts = _everyone().all_to_all(np.stack([array_of(x, "all_to_all") for x in given]))
     for target, part in zip(targets, parts, strict=True):
         store(target, part)
+
+
+def _check_equal_parts(tensors: Any, type_: TensorType, name: str) -> Sequence[Tensor]:
+    try:
+        return check_list(tensors, type_, "all_to_all", name)
+    except ShapeError as error:
+        raise ShapeError(
+            f"{error}. All parts of all ranks have one shape, because sizes are not exchanged: pad "
+            "the shorter ones, or use send() and recv()"
+        ) from None
 
 
 def barrier() -> None:
@@ -205,12 +229,13 @@ def send(tensor: Tensor, dst: int, send_meta: bool = True) -> None:
     send_meta: also its shape, dtype and device type; False if the receiver gives all three.
     """
     mine, type_ = _flat(tensor, "send"), tensor.type
-    pair, what = _pair(dst, "send", world().rank, dst)
+    pair, ends = pair_with(dst, "send", is_sender=True)
+    what = f"send{ends}"
     if send_meta:
         said = json.dumps([type_.dtype.name, list(type_.shape), tensor.device.type]).encode()
         block = np.frombuffer(said.ljust(_META_NBYTES), np.uint8)
-        _pass_on(pair, f"{what} of shape and dtype", block, None, pair.rank)
-    _pass_on(pair, f"{what} {type_}", mine, None, pair.rank)
+        pass_on(pair, f"{what} of shape and dtype", block, None, pair.rank)
+    pass_on(pair, f"{what} {type_}", mine, None, pair.rank)
 
 
 def recv(
@@ -228,17 +253,18 @@ def recv(
     """
     if out is not None:
         check_local(out, "recv")
-    pair, what = _pair(src, "recv", src, world().rank)
+    pair, ends = pair_with(src, "recv", is_sender=False)
+    what = f"send{ends}"
     wanted = None if dtype is None else dtype_of(dtype)
     if shape is None or wanted is None or device is None:
         block: Array = np.empty(_META_NBYTES, np.uint8)
-        _pass_on(pair, f"{what} of shape and dtype", None, block, src)
+        pass_on(pair, f"{what} of shape and dtype", None, block, src)
         name, dims, kind = json.loads(block.tobytes())
         type_, device = TensorType(tuple(dims), dtype_of(name)), device or kind
     else:
         type_ = TensorType(tuple(shape), wanted)
     values: Array = np.empty(type_.numel, type_.dtype.np)
-    _pass_on(pair, f"{what} {type_}", None, values, src)
+    pass_on(pair, f"{what} {type_}", None, values, src)
     _check_asked(type_, shape, wanted, src)
     if out is not None:
         check_like(out, type_, f"recv from rank {src}", "out")
@@ -256,25 +282,6 @@ def _check_asked(
         raise ShapeError(f"recv: rank {src} sent {type_}, but shape={list(shape)} was asked for")
     if dtype is not None and dtype is not type_.dtype:
         raise DTypeError(f"recv: rank {src} sent {type_}, but dtype={dtype.name} was asked for")
-
-
-def _pass_on(
-    pair: Collectives, what: str, source: Array | None, target: Array | None, src: int
-) -> None:
-    """The flat array of rank `src` into the target of the other rank of a pair."""
-    array = source if source is not None else target
-    assert array is not None
-    dst = next(r for r in pair.ranks if r != src)
-    exchange = to_one(pair.ranks, tuple(array.size if r == src else 0 for r in pair.ranks), dst)
-    pair.transfer(what, source, array[:0] if target is None else target, exchange)
-
-
-def _pair(other: int, who: str, src: int, dst: int) -> tuple[Collectives, str]:
-    """The collectives of this rank and another, and what both call the transfer between them."""
-    check_rank(other, who)
-    if src == dst:
-        raise PlacementError(f"{who}: rank {src} cannot exchange with itself")
-    return world().collectives((min(src, dst), max(src, dst))), f"send(rank {src} to rank {dst})"
 
 
 # ---- shared by all -------------------------------------------------------------------------------

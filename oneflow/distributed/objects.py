@@ -1,34 +1,52 @@
-"""Python values between ranks as JSON: no code can arrive with them."""
+"""Python values between ranks, without pickle: no code can arrive with them (see `encoding`).
+
+A rank whose value cannot travel says so in place of it, so that the call fails on all its ranks,
+and the next call of one is not taken for this one of another.
+"""
 
 from __future__ import annotations
 
-import json
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, NoReturn
 
 import numpy as np
 
-from oneflow.core.errors import DTypeError, ShapeError
-from oneflow.distributed.arguments import check_count, check_rank
+from oneflow.boxing.collectives.base import Collectives
+from oneflow.core.errors import DTypeError, OneFlowError, ShapeError
+from oneflow.distributed.arguments import Array, check_count, check_rank
+from oneflow.distributed.encoding import decode, encode
 from oneflow.distributed.exchanges import from_one, to_one
+from oneflow.distributed.pairs import pair_with, pass_on
 from oneflow.distributed.world import world
 
-_KINDS = "only None, booleans, numbers, strings, lists and dicts with strings as keys travel"
+_VALUE, _FAILURE = b"\0", b"\1"
+_FAILED = -1
+"""In place of a length."""
+
+_HEAD_NBYTES = 256
+"""`send_object` sends a value of a few bytes less in one exchange."""
+
+_MAX_TEXT = 2000
+_ERRORS: dict[str, type[OneFlowError]] = {"DTypeError": DTypeError, "ShapeError": ShapeError}
 
 
 def all_gather_object(value: Any) -> list[Any]:
-    """Every rank's value, by rank. Values are what JSON can say."""
-    said = world().everyone.gather_bytes(encode(value, "all_gather_object"), "all_gather_object")
-    return [json.loads(data) for data in said]
+    """Every rank's value, by rank."""
+    who, here = "all_gather_object", world().everyone
+    payload, error = _payload(lambda: encode(value))
+    said = dict(zip(here.ranks, here.gather_bytes(payload, who), strict=True))
+    _raise_failures(said, who, error)
+    return [_opened(data) for data in said.values()]
 
 
 def broadcast_object(value: Any = None, src: int = 0) -> Any:
-    """Rank `src`'s value, on every rank. Values are what JSON can say."""
+    """Rank `src`'s value, on every rank."""
     check_rank(src, "broadcast_object")
     return _broadcast(value, src, f"broadcast_object(from rank {src})")
 
 
 def broadcast_object_list(object_list: list[Any], src: int = 0) -> None:
-    """Rank `src`'s entries into everybody's list, all of one length. Entries are what JSON can say.
+    """Rank `src`'s entries into everybody's list, all of one length.
 
     Raises DesyncError if the lists have different lengths.
     """
@@ -43,15 +61,19 @@ def broadcast_object_list(object_list: list[Any], src: int = 0) -> None:
 def gather_object(value: Any, dst: int = 0) -> list[Any] | None:
     """Every rank's value, by rank, on rank `dst`; None on the others."""
     check_rank(dst, "gather_object")
-    here, mine = world().everyone, np.frombuffer(encode(value, "gather_object"), np.uint8)
-    what = f"gather_object(to rank {dst})"
-    counts = here.all_gather(np.array([mine.size], np.int64), None, what).tolist()
+    here, what = world().everyone, f"gather_object(to rank {dst})"
+    payload, error = _payload(lambda: encode(value))
+    mine = np.frombuffer(payload, np.uint8)
+    length = np.array([_FAILED if error else mine.size], np.int64)
+    counts = here.all_gather(length, None, what).tolist()
+    if _FAILED in counts:
+        _tell_failures(here, payload, what, error)
     target = np.empty(sum(counts) if here.rank == dst else 0, np.uint8)
     here.transfer(what, mine, target, to_one(here.ranks, tuple(counts), dst))
     if here.rank != dst:
         return None
     ends = np.cumsum(counts).tolist()
-    return [json.loads(target[e - n : e].tobytes()) for e, n in zip(ends, counts, strict=True)]
+    return [_opened(target[e - n : e].tobytes()) for e, n in zip(ends, counts, strict=True)]
 
 
 def scatter_object(values: list[Any] | None = None, src: int = 0) -> Any:
@@ -59,39 +81,98 @@ def scatter_object(values: list[Any] | None = None, src: int = 0) -> Any:
     check_rank(src, "scatter_object")
     here, what = world().everyone, f"scatter_object(from rank {src})"
     parts: list[bytes] = []
+    payload, error = _payload(lambda: b"")
     if here.rank == src:
-        check_count(values, "scatter_object", "the list")
-        parts = [encode(value, "scatter_object") for value in values or ()]
-    lengths = np.array([len(p) for p in parts] or [0] * here.size, np.int64)
-    counts = here.broadcast(lengths, src).tolist()
+        payload, error = _payload(lambda: _encode_parts(values, parts))
+    lengths = [_FAILED] * here.size if error else [len(p) for p in parts] or [0] * here.size
+    counts = here.broadcast(np.array(lengths, np.int64), src).tolist()
+    if _FAILED in counts:
+        _tell_failures(here, payload, what, error)
     source = np.frombuffer(b"".join(parts), np.uint8) if here.rank == src else None
     target = np.empty(counts[here.index], np.uint8)
     here.transfer(what, source, target, from_one(here.ranks, tuple(counts), src))
-    return json.loads(target.tobytes())
+    return decode(target.tobytes())
 
 
-def encode(value: Any, who: str) -> bytes:
-    """JSON. Raises DTypeError that says where in `value` something cannot travel."""
-    _check_json(value, who, "the value")
-    return json.dumps(value).encode()
+def send_object(value: Any, dst: int) -> None:
+    """Sends a value to rank `dst`, which must call `recv_object`; returns when it has.
+
+    Raises DTypeError, on both ranks, if the value cannot travel.
+    """
+    pair, ends = pair_with(dst, "send_object", is_sender=True)
+    what = f"send_object{ends}"
+    payload, error = _payload(lambda: encode(value))
+    data = np.frombuffer(len(payload).to_bytes(8, "little") + payload, np.uint8)
+    head: Array = np.zeros(_HEAD_NBYTES, np.uint8)
+    head[: min(data.size, _HEAD_NBYTES)] = data[:_HEAD_NBYTES]
+    pass_on(pair, what, head, None, pair.rank)
+    if data.size > _HEAD_NBYTES:
+        pass_on(pair, f"{what}, {data.size} bytes", data[_HEAD_NBYTES:], None, pair.rank)
+    _raise_failures({pair.rank: payload}, what, error)
 
 
-def _check_json(value: Any, who: str, where: str) -> None:
-    if value is None or isinstance(value, (bool, int, float, str)):
-        return
-    if isinstance(value, list):
-        for i, entry in enumerate(value):
-            _check_json(entry, who, f"{where}[{i}]")
-        return
-    if not isinstance(value, dict):
-        raise DTypeError(f"{who}: {where} is of type {type(value).__name__}; {_KINDS}")
-    for key, entry in value.items():
-        if not isinstance(key, str):
-            raise DTypeError(f"{who}: {where} has the key {key!r}; {_KINDS}")
-        _check_json(entry, who, f"{where}[{key!r}]")
+def recv_object(src: int) -> Any:
+    """The value that rank `src` sends with `send_object`."""
+    pair, ends = pair_with(src, "recv_object", is_sender=False)
+    what = f"send_object{ends}"
+    head: Array = np.empty(_HEAD_NBYTES, np.uint8)
+    pass_on(pair, what, None, head, src)
+    size = 8 + int.from_bytes(head[:8].tobytes(), "little")
+    rest: Array = np.empty(max(0, size - _HEAD_NBYTES), np.uint8)
+    if rest.size:
+        pass_on(pair, f"{what}, {size} bytes", None, rest, src)
+    payload = head[8 : min(size, _HEAD_NBYTES)].tobytes() + rest.tobytes()
+    _raise_failures({src: payload}, what, None)
+    return _opened(payload)
 
 
 def _broadcast(value: Any, src: int, what: str) -> Any:
     here = world().everyone
-    mine = encode(value, what) if here.rank == src else b""
-    return json.loads(here.gather_bytes(mine, what)[here.ranks.index(src)])
+    payload, error = _payload(lambda: encode(value)) if here.rank == src else (b"", None)
+    said = here.gather_bytes(payload, what)[here.ranks.index(src)]
+    _raise_failures({src: said}, what, error)
+    return _opened(said)
+
+
+def _encode_parts(values: Any, parts: list[bytes]) -> bytes:
+    check_count(values, "scatter_object", "the list")
+    parts += [encode(value) for value in values]
+    return b""
+
+
+# ---- what a rank gives, or why it cannot ---------------------------------------------------------
+
+
+def _payload(work: Callable[[], bytes]) -> tuple[bytes, Exception | None]:
+    """What `work` makes, or what it raised, for the others."""
+    try:
+        return _VALUE + work(), None
+    except Exception as error:  # raised on all ranks, when all know of it
+        name = type(error).__name__
+        text = str(error) if name in _ERRORS else f"{name}: {error}"
+        return _FAILURE + encode([name, text[:_MAX_TEXT]]), error
+
+
+def _opened(payload: bytes) -> Any:
+    return decode(memoryview(payload)[1:])
+
+
+def _tell_failures(
+    here: Collectives, payload: bytes, what: str, error: Exception | None
+) -> NoReturn:
+    """All ranks know that one has failed: now they hear why."""
+    mine = payload if error else b""
+    said = dict(zip(here.ranks, here.gather_bytes(mine, f"failure of {what}"), strict=True))
+    _raise_failures(said, what, error)
+    raise AssertionError("a rank that failed has said why")
+
+
+def _raise_failures(payloads: Mapping[int, bytes], what: str, mine: Exception | None) -> None:
+    """Raises on all ranks what the first of those that failed raised. mine: what this rank did."""
+    failed = {rank: _opened(p) for rank, p in payloads.items() if p[:1] == _FAILURE}
+    if not failed:
+        return
+    rank, (name, text) = next(iter(failed.items()))
+    others = ", ".join(str(r) for r in failed if r != rank)
+    also = f" (so did rank {others})" if others else ""
+    raise _ERRORS.get(name, DTypeError)(f"{what}: rank {rank} failed{also}: {text}") from mine

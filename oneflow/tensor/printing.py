@@ -13,6 +13,7 @@ import numpy as np
 
 from oneflow.boxing.boxes import shard_box
 from oneflow.core.placement import Placement
+from oneflow.core.sbp import nd_sbp_str
 from oneflow.distributed.world import world
 from oneflow.tensor.eager_global import to_host
 from oneflow.tensor.number_text import PrintOptions, array_text, shown_positions
@@ -134,7 +135,15 @@ def _gathered(
         whole[np.ix_(*places)] = part
     if placement.size == 1:
         return whole.astype(part.dtype)
-    return here.collectives(placement.rank_ids).all_reduce(whole).astype(part.dtype)
+    what = _call_name(x, placement, whole.shape)
+    summed = here.collectives(placement.rank_ids).all_reduce(whole, what=what)
+    return summed.astype(part.dtype)
+
+
+def _call_name(x: Tensor, placement: Placement, shown: tuple[int, ...]) -> str:
+    """How a rank that prints names that to the others, which must ask for the same elements."""
+    part = "" if shown == x.type.shape else f" ({list(shown)} of it)"
+    return f"printing {x.type} {nd_sbp_str(x.sbp)}@{placement.notation}{part}"
 
 
 def _summable(dtype: Any) -> Any:

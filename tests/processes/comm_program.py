@@ -180,7 +180,7 @@ def pairs() -> None:
 
 
 def objects() -> None:
-    """Values of JSON, of any size, and nothing else."""
+    """Python values, of any size."""
     mine = {"rank": RANK, "text": "ü" * RANK * 300, "list": [None, True, 1.5, {"deep": [RANK]}]}
     theirs = [{**mine, "rank": r, "text": "ü" * r * 300} for r in range(SIZE)]
     for r in range(SIZE):
@@ -202,15 +202,73 @@ def objects() -> None:
     listed = [None]
     dist.scatter_object_list(listed, theirs if RANK == 0 else None)
     assert listed == [mine]
-    for bad, text in [
-        ({1: 2}, r"the value has the key 1"),
-        ([0, (1, 2)], r"the value\[1\] is of type tuple"),
-        ({"a": [print]}, r"the value\['a'\]\[0\] is of type builtin"),
-        (np.int64(3), "is of type int64; only None, booleans, numbers"),
-        (flow.ones(2), "is of type Tensor"),
+    every_kind()
+    between_two()
+    untransportable()
+
+
+def every_kind() -> None:
+    """Values that JSON cannot say, as the types they were."""
+    for value in (
+        (1, 2.0, [True, None]),
+        b"\0\xff" * 500,
+        {1: "a", 2.5: b"b", False: (), None: {(1, "x"): 2**70}},
+        [float("inf"), -0.0, "\ud800", -(2**63), 2**64],
+    ):
+        assert repr(comm.broadcast_object(value if RANK == LAST else None, LAST)) == repr(value)
+        assert repr(comm.all_gather_object((RANK, value))[LAST]) == repr((LAST, value))
+    array = values(RANK, (3, 4), "float32")
+    for r, found in enumerate(comm.all_gather_object([array, flow.from_numpy(array)])):
+        np.testing.assert_array_equal(found[0], values(r, (3, 4), "float32"))
+        same(found[1], found[0], "float32")
+
+
+def between_two() -> None:
+    """send_object and recv_object, of what fits into the first exchange and of more."""
+    said = [None, {"a": (1, b"x")}, "y" * 245, "y" * 246, "y" * 247, "y" * 300_000]
+    if SIZE > 1 and RANK == 0:
+        for value in said:
+            comm.send_object(value, LAST)
+        assert comm.recv_object(LAST) == 2
+        wrong = r"send_object\(rank 0 to rank \d\): rank 0 failed: the value\[0\] is of type set"
+        refuses(DTypeError, wrong, lambda: comm.send_object([set()], LAST))
+        comm.send_object("after it", LAST)
+    elif SIZE > 1 and RANK == LAST:
+        for value in said:
+            assert comm.recv_object(0) == value
+        comm.send_object(2, 0)
+        wrong = r"send_object\(rank 0 to rank \d\): rank 0 failed: the value\[0\] is of type set"
+        refuses(DTypeError, wrong, lambda: comm.recv_object(0))
+        assert comm.recv_object(0) == "after it"
+    refuses(PlacementError, "cannot exchange with itself", lambda: comm.send_object(1, RANK))
+    refuses(PlacementError, "is not in a world", lambda: comm.recv_object(SIZE))
+
+
+def untransportable() -> None:
+    """One rank's value cannot travel: an error on all, and the next call means the next value."""
+    everyone, bad = range(SIZE), [0, {"a": print}]
+    for who, call in [
+        ("all_gather_object", lambda v: comm.all_gather_object(v)),
+        ("broadcast_object", lambda v: comm.broadcast_object(v, LAST)),
+        ("broadcast_object_list", lambda v: comm.broadcast_object_list([v], LAST)),
+        ("gather_object", lambda v: comm.gather_object(v, 0)),
+        ("scatter_object", lambda v: comm.scatter_object([1] * LAST + [v], LAST)),
     ]:
-        refuses(DTypeError, text, lambda bad=bad: comm.all_gather_object(bad))
-        refuses(TypeError, text, lambda bad=bad: comm.broadcast_object(bad, RANK))
+        text = rf"{who}.*: rank {LAST} failed: the value.*\['a'\] is of type builtin"
+        refuses(DTypeError, text, lambda call=call: call(bad if RANK == LAST else 1))
+        refuses(
+            TypeError, "only None, booleans", lambda call=call: call(bad if RANK == LAST else 1)
+        )
+        assert comm.all_gather_object(RANK) == list(everyone)
+    refuses(
+        ShapeError,
+        rf"rank {LAST} failed: scatter_object: the list needs one entry per rank",
+        lambda: comm.scatter_object([1] * (SIZE + 1), LAST),
+    )
+    also = r" \(so did rank 1.*\)" if SIZE > 1 else ""
+    refuses(DTypeError, f"rank 0 failed{also}: the value", lambda: comm.all_gather_object({1, 2}))
+    refuses(DTypeError, f"rank 0 failed{also}: the value", lambda: comm.gather_object({1, 2}))
+    assert comm.scatter_object(list(everyone)) == RANK
 
 
 def mistakes() -> None:
@@ -246,7 +304,7 @@ def mistakes() -> None:
         ),
         (
             ShapeError,
-            "input_tensor_list",
+            r"input_tensor_list\[\d\] is .* one shape, because sizes are not exchanged: pad",
             lambda: comm.all_to_all(lists, [*lists[1:], flow.ones(2)]),
         ),
         (DTypeError, "a tensor is needed, got NoneType", lambda: comm.all_to_all(lists, [])),
@@ -331,6 +389,10 @@ def unequal() -> None:
             r"of 2 entries.*of 3 entries",
             lambda: comm.broadcast_object_list([1, 2] if first else [1, 2, 3]),
         ),
+        (
+            r"printing float32\[2, 2\] B@cpu\[0, 1.*printing float32\[3, 2\] B@cpu\[0, 1",
+            lambda: repr(whole(2 if first else 3)),
+        ),
     ]:
         refuses(DesyncError, text, call)
         refuses(DesyncError, "Maybe executing different code in different ranks", call)
@@ -350,6 +412,10 @@ def unequal() -> None:
     x = flow.ones(3)
     comm.all_reduce(x)
     same(x, np.full(3, SIZE), "float32")
+
+
+def whole(rows: int) -> flow.Tensor:
+    return flow.ones(rows, 2, placement=flow.placement.all("cpu"), sbp=flow.sbp.broadcast)
 
 
 def gathered(x: flow.Tensor) -> None:

@@ -1,6 +1,7 @@
 """The interface of all backends: five primitives over one set of ranks, and what they share.
 
-Rules: all ranks of the set make the same calls in the same order, from one thread at a time. A call
+Rules: all ranks of the set make the same calls in the same order; those of several threads of a
+rank take turns, but their order must be the same on all ranks too. A call
 that differs from what a peer calls (kind, reduction, source rank, dtype, shape, layouts) raises
 DesyncError on every rank before any data is touched. Ranks that wait for each other in calls of
 different sets are found by what is told to `Collectives.watch`. Sums are added in rank order by
@@ -12,9 +13,10 @@ from __future__ import annotations
 import functools
 import hashlib
 import re
+import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Protocol, TypeVar
@@ -57,6 +59,9 @@ SLICE_S = 0.05
 
 LONG_WAIT_S = 1.0
 """A rank that waits for longer lets others know."""
+
+WAS_IN = "was in "
+"""Between a rank that has lost another and its call."""
 
 ADVICE = (
     "Maybe executing different code in different ranks, please check if the code is branched and "
@@ -135,9 +140,10 @@ def _counted(call: Call) -> Call:
 
     @functools.wraps(call)
     def counted(self: Collectives, *args: Any, **kwargs: Any) -> Any:
-        before, start = self.received_nbytes, time.perf_counter()
-        result = call(self, *args, **kwargs)
-        nbytes = self.received_nbytes - before
+        with self._turn:
+            before, start = self.received_nbytes, time.perf_counter()
+            result = call(self, *args, **kwargs)
+            nbytes = self.received_nbytes - before
         METRICS.collective(name, nbytes, time.perf_counter() - start)
         return result
 
@@ -186,6 +192,8 @@ class Collectives(ABC):
         self.watch: Watch | None = None
         self._broken = ""
         self._peer_check = check
+        self._turn = threading.RLock()
+        """Held by the thread whose call goes on: two at once would write into each other's."""
 
     # ---- the five primitives ---------------------------------------------------------------------
 
@@ -280,6 +288,10 @@ class Collectives(ABC):
 
     def gather_bytes(self, payload: bytes, what: str = "exchange of descriptions") -> list[bytes]:
         """The payloads of all ranks, of any lengths. what: the call this is part of."""
+        with self._turn:
+            return self._gather_bytes(payload, what)
+
+    def _gather_bytes(self, payload: bytes, what: str) -> list[bytes]:
         head = len(payload).to_bytes(8, "little") + payload[: _HEAD_NBYTES - 8]
         block = np.frombuffer(head.ljust(_HEAD_NBYTES, b"\0"), np.uint8)
         heads = self.all_gather(block, None, what).reshape(self.size, _HEAD_NBYTES)
@@ -308,7 +320,8 @@ class Collectives(ABC):
         """Returns when all ranks have come."""
         target: Array = np.empty(self.size, np.uint8)
         exchange = gather_exchange(self.ranks, (1,) * self.size)
-        self._exchange(self._info("barrier"), target[:1].copy(), target, exchange, np.add)
+        with self._turn:
+            self._exchange(self._info("barrier"), target[:1].copy(), target, exchange, np.add)
 
     def close(self) -> None:  # noqa: B027  (nothing to give back is a valid answer)
         """Gives memory and sockets back."""
@@ -345,9 +358,9 @@ class Collectives(ABC):
         return self._info(f"{what} {dtype_name(x.dtype)} of {list(sizes)} elements")
 
     def _raise_desync(self, calls: dict[int, str]) -> None:
-        lines = "; ".join(f"rank {rank}: {text}" for rank, text in sorted(calls.items()))
         raise DesyncError(
-            f"the ranks {list(self.ranks)} make different collective calls: {lines}. {ADVICE}"
+            f"the ranks {list(self.ranks)} make different collective calls: "
+            f"{lines_of(calls, self.calls)}. {ADVICE}"
         )
 
     def _still_waiting(
@@ -388,13 +401,31 @@ class Collectives(ABC):
     def _raise_lost(self, info: CallInfo, missing: Sequence[int], error: PeerLostError) -> None:
         if self.watch is not None:
             self.watch.last_word(self.calls, info.text, missing)
-        raise PeerLostError(f"{error} (rank {self.rank} was in {info.text})") from None
+        raise lost_in(error, self.rank, info.text) from None
 
     def _raise_hang(self, info: CallInfo, missing: Sequence[int]) -> None:
         names = ", ".join(map(str, missing))
         raise HangError(
             f"{info.text}: rank {self.rank} waited {self.timeout_s:g} s for rank {names}. {ADVICE}"
         )
+
+
+def lines_of(calls: Mapping[int, str], number: int) -> str:
+    """What each rank says that its call is. number: of the call, for those that look alike."""
+    lines = "; ".join(f"rank {rank}: {text}" for rank, text in sorted(calls.items()))
+    if len(set(calls.values())) > 1:
+        return lines
+    return (
+        f"{lines}. These look alike, but they are not one call: they differ in what is not shown, "
+        "or they come at another place in the order of the calls of these ranks (here it is call "
+        f"{number}), as when several threads make them or one rank has made one call more"
+    )
+
+
+def lost_in(error: PeerLostError, rank: int, text: str) -> PeerLostError:
+    """`error` with what this rank was in, if it does not say so yet."""
+    said = str(error)
+    return error if WAS_IN in said else PeerLostError(f"{said} (rank {rank} {WAS_IN}{text})")
 
 
 def result_array(

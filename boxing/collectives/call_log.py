@@ -15,7 +15,7 @@ from collections import deque
 
 import numpy as np
 
-from oneflow.boxing.collectives.base import ADVICE, CallInfo, Collectives
+from oneflow.boxing.collectives.base import ADVICE, CallInfo, Collectives, lines_of
 from oneflow.core.errors import DesyncError
 
 EVERY = 64
@@ -76,7 +76,7 @@ class CallLog:
 
 def raise_difference(number: int, texts: dict[int, str]) -> None:
     """Raises DesyncError for call `number`, of which each rank says what it is."""
-    lines = "; ".join(f"rank {rank}: {text}" for rank, text in sorted(texts.items()))
+    lines = lines_of(texts, number)
     raise DesyncError(
         f"the ranks {sorted(texts)} make different collective calls (their call {number} on GPUs): "
         f"{lines}. {ADVICE}"

@@ -127,6 +127,7 @@ class StagedCollectives(DeviceCollectives):
     def __init__(self, host: Collectives) -> None:
         super().__init__(host.rank, host.ranks, None, host.timeout_s)
         self._host = host
+        self._turn = host._turn
 
     def gather_bytes(self, payload: bytes, what: str = "exchange of descriptions") -> list[bytes]:
         """As on the host, where it is done."""

@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NoReturn
 
-from oneflow.boxing.collectives.base import ADVICE, LONG_WAIT_S, SLICE_S
+from oneflow.boxing.collectives.base import ADVICE, LONG_WAIT_S, SLICE_S, lost_in
 from oneflow.core.errors import HangError, PeerLostError, TransportError
 from oneflow.core.location import user_call, user_location
 from oneflow.core.loop import result_of
@@ -74,6 +74,7 @@ class Meeting:
         except PeerLostError as error:
             if self._opened is None:
                 self.last_word(OPENING, self._first, self._peers)
+                _raise_lost(self._client, error, self._first)
             _raise_lost(self._client, error)
 
     def still(self, number: int, text: str, missing: Sequence[int]) -> None:
@@ -114,7 +115,7 @@ class StepWatch:
         except PeerLostError as error:
             if waited_s > LONG_WAIT_S:
                 self._waits.last_word(*self._wait(missing))
-            _raise_lost(self._client, error)
+            _raise_lost(self._client, error, self._text())
 
     def _waited_s(self) -> float:
         """Since the first wait of this step."""
@@ -124,15 +125,21 @@ class StepWatch:
         return time.monotonic() - self._since if step else 0.0
 
     def _wait(self, missing: Iterable[int]) -> tuple[ControlClient, str, int, str, list[int]]:
-        text = f"step {self._step} of graph {self._name.split('.')[0]} at {user_location()}"
-        return self._client, self._name, self._step, text, sorted(missing)
+        return self._client, self._name, self._step, self._text(), sorted(missing)
+
+    def _text(self) -> str:
+        when = f"step {self._step}" if self._step else "the opening"
+        return f"{when} of graph {self._name.split('.')[0]} at {user_location()}"
 
 
-def _raise_lost(client: ControlClient, error: PeerLostError) -> NoReturn:
-    """A rank that left in order, while others need it, has most likely taken another way."""
+def _raise_lost(client: ControlClient, error: PeerLostError, doing: str = "") -> NoReturn:
+    """A rank that left in order, while others need it, has most likely taken another way.
+
+    doing: what this rank was in, if no one else will say so.
+    """
     if client.aborted is None:
-        raise PeerLostError(f"{error}. {ADVICE}") from None
-    raise error
+        error = PeerLostError(f"{error}. {ADVICE}")
+    raise lost_in(error, client.rank, doing) if doing else error from None
 
 
 def place_of(ranks: Sequence[int]) -> str:

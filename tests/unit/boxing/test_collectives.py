@@ -181,6 +181,37 @@ def test_different_calls_raise_on_every_rank_and_name_them(run: Any) -> None:
         assert "test_collectives.py" in str(result)
 
 
+def test_calls_that_differ_where_nobody_sees_it_are_explained(run: Any) -> None:
+    def work(c: Collectives) -> None:
+        c.barrier()
+        c.all_gather(np.zeros(1), None, f"{'x' * 300}{c.rank}{'y' * 300}")
+
+    for result in run(2, work, timeout_s=20.0):
+        assert isinstance(result, DesyncError), result
+        assert "These look alike" in str(result) and "here it is call 2" in str(result)
+        assert "several threads" in str(result)
+
+
+def test_calls_of_several_threads_take_turns(run: Any) -> None:
+    def work(c: Collectives) -> list[bool]:
+        """Any two calls are alike, so that the order between the threads does not matter."""
+        found: list[bool] = []
+
+        def calls() -> None:
+            for _ in range(20):
+                total = c.all_reduce(np.full(3000, c.rank + 1))
+                found.append(bool((total == 3).all()))
+
+        threads = [threading.Thread(target=calls) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        return found
+
+    assert run(2, work) == [[True] * 40] * 2
+
+
 def test_a_rank_that_does_not_come_is_named(run: Any) -> None:
     over = threading.Event()
 

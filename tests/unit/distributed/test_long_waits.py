@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import concurrent.futures
+import re
 import threading
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from oneflow.core.errors import DesyncError, HangError, PeerLostError, TransportError
 from oneflow.distributed.long_waits import LongWaits
-from oneflow.distributed.meeting import Meeting, place_of
+from oneflow.distributed.meeting import Meeting, StepWatch, place_of
 
 WAIT = ("0-1", 3, "all_reduce at x.py:1", [1])
 
@@ -95,9 +98,24 @@ def test_opening_a_set_ends_when_a_rank_has_left() -> None:
     client = Client()
     meeting = Meeting(client, LongWaits(), (0, 1))
     client.left = {1}
-    with pytest.raises(PeerLostError, match=r"exited 0 .* Maybe executing different code"):
+    with pytest.raises(PeerLostError, match=r"exited 0 .* Maybe executing different code") as lost:
         meeting.get("pages/x", 10.0)
     assert client.value.cancelled()
+    said = str(lost.value)
+    assert re.search(r"\(rank 0 was in .*\(the first call on ranks 0-1\)\)$", said), said
+
+
+@pytest.mark.parametrize(("calls", "when"), [(0, "the opening"), (3, "step 3")])
+def test_a_step_that_loses_a_rank_names_its_graph(calls: int, when: str) -> None:
+    client = Client()
+    watch = StepWatch(client, LongWaits(), "Mean.abc.0")
+    if calls:
+        watch.watch(SimpleNamespace(calls=calls))
+    watch.check([1])
+    client.left = {1}
+    text = rf"\(rank 0 was in {when} of graph Mean at .*{Path(__file__).name}:\d+\)$"
+    with pytest.raises(PeerLostError, match=text):
+        watch.check([1])
 
 
 def test_opening_a_set_that_nobody_comes_to_is_a_hang() -> None:

@@ -44,6 +44,7 @@ class World:
         self._lock = threading.Lock()
         self._numbers = itertools.count()
         self._collectives: dict[tuple[int, ...], Collectives] = {}
+        self._opening: dict[tuple[int, ...], threading.Lock] = {}
         self._device_collectives: dict[tuple[int, ...], Collectives] = {}
         self.long_waits = LongWaits()
         self._network: Network | None = None
@@ -116,7 +117,10 @@ class World:
         if found is None:
             from oneflow.distributed.groups import open_collectives
 
-            found = self._collectives[ranks] = open_collectives(self, ranks)
+            with self._opening.setdefault(ranks, threading.Lock()):  # once, also by two threads
+                found = self._collectives.get(ranks)
+                if found is None:
+                    found = self._collectives[ranks] = open_collectives(self, ranks)
         return found
 
     def device_collectives(self, ranks: tuple[int, ...]) -> Collectives:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 import os
 import sys
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -225,6 +226,7 @@ def every_kind() -> None:
 
 def between_two() -> None:
     """send_object and recv_object, of what fits into the first exchange and of more."""
+    open_from_two_threads()
     said = [None, {"a": (1, b"x")}, "y" * 245, "y" * 246, "y" * 247, "y" * 300_000]
     if SIZE > 1 and RANK == 0:
         for value in said:
@@ -242,6 +244,18 @@ def between_two() -> None:
         assert comm.recv_object(0) == "after it"
     refuses(PlacementError, "cannot exchange with itself", lambda: comm.send_object(1, RANK))
     refuses(PlacementError, "is not in a world", lambda: comm.recv_object(SIZE))
+
+
+def open_from_two_threads() -> None:
+    """The first call of two ranks, by two threads of one of them."""
+    if SIZE > 1 and RANK == 0:
+        senders = [threading.Thread(target=comm.send_object, args=("x", LAST)) for _ in range(2)]
+        for sender in senders:
+            sender.start()
+        for sender in senders:
+            sender.join()
+    elif SIZE > 1 and RANK == LAST:
+        assert [comm.recv_object(0), comm.recv_object(0)] == ["x", "x"]
 
 
 def untransportable() -> None:

@@ -172,7 +172,7 @@ def barrier(group: Any = None, async_op: bool = False, device_ids: Any = None) -
     _comm().barrier()
 
 
-# ---- values that JSON can say, not tensors -------------------------------------------------------
+# ---- Python values: see `oneflow.comm` ----------------------------------------------------------
 
 
 def all_gather_object(object_list: list[Any], obj: Any, group: Any = None) -> None:

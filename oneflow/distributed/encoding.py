@@ -23,6 +23,9 @@ MAX_DEPTH = 100
 """Of containers in containers. A container in itself is deeper."""
 
 _TUPLE, _INT, _TEXT, _PAIRS, _ARRAY, _SCALAR, _TENSOR = range(1, 8)
+_LEAST_INT, _END_INT = -(1 << 63), 1 << 64
+"""What msgpack knows."""
+
 _NUMPY_KINDS = "biufcSUmM"
 _NATURAL = frozenset((type(None), bool, float, bytes))
 _KEYS = (type(None), bool, int, float, str, bytes, tuple)
@@ -65,8 +68,10 @@ def decode(data: bytes | memoryview) -> Any:
 
 def _plain(value: Any, path: Path, depth: int) -> Any:
     kind = type(value)
-    if kind in _NATURAL:
+    if kind in _NATURAL or (kind is str and value.isascii()):
         return value
+    if kind is int:
+        return _int(value)
     if isinstance(value, (np.generic, np.ndarray)):
         return _array(value, path)
     if isinstance(value, str):
@@ -83,6 +88,8 @@ def _plain(value: Any, path: Path, depth: int) -> Any:
         entries = [_plain(entry, (path, i), depth + 1) for i, entry in enumerate(value)]
         return entries if isinstance(value, list) else _extension(_TUPLE, entries)
     if isinstance(value, dict):
+        if all(type(key) is str and key.isascii() for key in value):  # as most are
+            return {key: _plain(entry, (path, key), depth + 1) for key, entry in value.items()}
         return _dict(value, path, depth)
     if is_tensor(value):
         return _tensor(value, path)
@@ -105,7 +112,7 @@ def _dict(value: dict[Any, Any], path: Path, depth: int) -> Any:
 
 
 def _int(value: int) -> Any:
-    if -(1 << 63) <= value < 1 << 64:
+    if _LEAST_INT <= value < _END_INT:
         return value
     nbytes = value.bit_length() // 8 + 1
     return _extension(_INT, value.to_bytes(nbytes, "little", signed=True))

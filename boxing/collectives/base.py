@@ -28,6 +28,7 @@ from oneflow.boxing.collectives.exchange import (
     Array,
     Exchange,
     all_to_all_exchange,
+    combine,
     gather_exchange,
     scatter_exchange,
     sum_exchange,
@@ -485,6 +486,6 @@ def unpack(
             data = packed_of(read.source_rank)
             piece = data[read.offset : read.offset + read.numel].reshape(into.shape)
         if read.add:
-            reduce(into, piece, out=into)
+            combine(reduce, into, piece, into)
         else:
             np.copyto(into, piece)

@@ -21,6 +21,14 @@ Array = np.ndarray[Any, Any]
 _Key = tuple[tuple[int, int], ...]
 
 
+def combine(reduce: Any, a: Array, b: Array, out: Array) -> None:
+    """out = reduce(a, b), a ufunc, by IEEE 754 whatever the caller's `np.seterr` says: as in every
+    op an overflow is an infinity, neither an error in the middle of a call nor a warning.
+    """
+    with np.errstate(all="ignore"):
+        reduce(a, b, out=out)
+
+
 @dataclass(frozen=True)
 class Packed:
     """Elements [offset, offset + numel) of a sender's packed data: `slices` of its source."""

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from oneflow.boxing.collectives.exchange import Array, Exchange, Packed
+from oneflow.boxing.collectives.exchange import Array, Exchange, Packed, combine
 from oneflow.core.errors import DesyncError, InternalError
 
 Slices = tuple[slice, ...]
@@ -245,14 +245,14 @@ def take(
         into = _view(target, t.slices)
         pieces = [_operand(a, t.shape, source, slots) for a in t.addends]
         if t.onto:
-            reduce(into, pieces[0], out=into)
+            combine(reduce, into, pieces[0], into)
         elif len(pieces) == 1:
             np.copyto(into, pieces[0])
             continue
         else:
-            reduce(pieces[0], pieces[1], out=into)
+            combine(reduce, pieces[0], pieces[1], into)
         for piece in pieces[1 if t.onto else 2 :]:
-            reduce(into, piece, out=into)
+            combine(reduce, into, piece, into)
 
 
 def _operand(

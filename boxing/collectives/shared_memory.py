@@ -42,7 +42,7 @@ from oneflow.boxing.collectives.base import (
     Collectives,
     call_info,
 )
-from oneflow.boxing.collectives.exchange import Array, Exchange, sum_exchange
+from oneflow.boxing.collectives.exchange import Array, Exchange, combine, sum_exchange
 from oneflow.boxing.collectives.rounds import put, rounds_of, take
 from oneflow.boxing.shared import (
     KeyValueStore,
@@ -243,9 +243,9 @@ class SharedMemoryCollectives(Collectives):
         at = slice(self.index * part, self.index * part + b - a)
         pieces = [flat[a:b] if r == self.rank else slots[r][at] for r in self.ranks]
         result = slots[self.rank][at]
-        reduce(pieces[0], pieces[1], out=result)
+        combine(reduce, pieces[0], pieces[1], result)
         for piece in pieces[2:]:
-            reduce(result, piece, out=result)
+            combine(reduce, result, piece, result)
         out[a:b] = result
 
     def _copy_out(self, out: Array, block: _Block, slots: dict[int, Array], part: int) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from oneflow.boxing.collectives.exchange import Array
+from oneflow.boxing.collectives.exchange import Array, combine
 from oneflow.boxing.collectives.streams import (
     BLOCK_NBYTES,
     Incoming,
@@ -96,7 +96,7 @@ class Sums:
         for i, operand in enumerate(operands[1:], 1):
             is_last = i == len(operands) - 1
             into = block.target if is_last else self._partial(operands, slot, i, total)
-            reduce(total, operand, out=into)
+            combine(reduce, total, operand, into)
             total = into
         for rank in block.operands:
             if isinstance(rank, int):

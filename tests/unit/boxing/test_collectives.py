@@ -86,6 +86,20 @@ def data(rank: int, shape: tuple[int, ...], dtype: Any) -> np.ndarray[Any, Any]:
     return np.random.default_rng(rank).integers(-9, 9, shape).astype(dtype)
 
 
+@pytest.mark.parametrize("numel", [3, 300_000])
+def test_overflows_are_infinities_whatever_numpy_is_told(
+    run: Callable[..., list[Any]], numel: int
+) -> None:
+    def work(c: Collectives) -> list[Any]:
+        x = np.full(numel, [6e4, 1e4][c.rank], np.float16)
+        with np.errstate(all="raise"):
+            return [c.all_reduce(x), c.reduce_scatter(x)]
+
+    for found in run(2, work):
+        for one in found:
+            assert one.size and np.isposinf(one).all()
+
+
 @pytest.mark.parametrize("p", [1, 2, 3])
 @pytest.mark.parametrize("dtype", [np.float32, np.int64, np.complex64, ml_dtypes.bfloat16])
 def test_all_reduce_sums_every_size(run: Any, p: int, dtype: Any) -> None:
@@ -219,12 +233,15 @@ def test_a_rank_that_does_not_come_is_named(run: Any) -> None:
         if c.rank == 1:
             over.wait(20.0)
             return
+        for one in (c, getattr(c, "_near", None), getattr(c, "_far", None)):
+            if one is not None:
+                one.timeout_s = 0.2  # only now: to open it may take longer
         try:
             c.all_reduce(np.zeros(3, np.float32))
         finally:
             over.set()
 
-    error = run(2, work, timeout_s=0.2)[0]
+    error = run(2, work)[0]
     assert isinstance(error, HangError)
     assert "waited 0.2 s for rank 1" in str(error)
 

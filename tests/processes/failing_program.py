@@ -19,10 +19,14 @@ import numpy as np
 
 import oneflow as flow
 from oneflow import nn
+from oneflow.core.dispatch import call
+from oneflow.core.op import Op, register
+from oneflow.core.sbp import SbpSignature
+from oneflow.core.tensor_type import TensorType
 
 RANK, SIZE = flow.env.get_rank(), flow.env.get_world_size()
 EVERYONE = flow.placement("cpu", list(range(SIZE)))
-S0, S1, B, P = flow.sbp.split(0), flow.sbp.split(1), flow.sbp.broadcast, flow.sbp.partial_sum
+S0, S1, B = flow.sbp.split(0), flow.sbp.split(1), flow.sbp.broadcast
 FOLDER = Path(sys.argv[2]) if len(sys.argv) > 2 else Path()
 MANY = 1_000_000_000
 ROWS = 4
@@ -218,11 +222,36 @@ def wrong_shapes() -> None:
     Job()(batch(3))
 
 
+class SortRows(Op):
+    """Overwrites x. A user's op, which declares no layout: it needs all of it."""
+
+    name = "sort_rows"
+    mutates = {0: 0}
+    has_effect = True
+
+    @staticmethod
+    def infer(x: TensorType) -> TensorType:
+        return x
+
+    @staticmethod
+    def sbp(x: TensorType) -> list[SbpSignature]:
+        return []
+
+
 def no_signature() -> None:
-    """Adam takes square roots, so no summands can do."""
-    net = Net().to_global(placement=EVERYONE, sbp=B)
-    net.layer.weight = nn.Parameter(flow.ones(4, 8, placement=EVERYONE, sbp=P))
-    Train(net, flow.optim.Adam(net.parameters()))(batch())
+    """What is overwritten stays where it lies, here in parts."""
+
+    class Sort(nn.Graph):
+        def __init__(self) -> None:
+            super().__init__()
+            self.net = Net().to_global(placement=EVERYONE, sbp=S0)
+
+        def build(self, x: flow.Tensor) -> flow.Tensor:
+            call(SortRows, self.net.layer.weight)
+            return self.net(x)
+
+    register(SortRows)
+    Sort()(batch())
 
 
 def input_meta() -> None:

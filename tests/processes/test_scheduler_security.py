@@ -66,7 +66,9 @@ async def code_of(call: Any) -> str:
         else:
             await call
     except grpc.RpcError as error:
-        return str(error.code().name)
+        code = str(error.code().name)
+        # Who ends a stream while the other side writes resets it, and the code may get lost.
+        return f"{code}: {error.details()}" if code == "INTERNAL" else code
     finally:
         call.cancel()
     return "OK"
@@ -82,7 +84,12 @@ async def ask(client: Client, service: str, method: Any) -> str:
     if not method.client_streaming:
         return await code_of(client.call(f"{service}.{method.name}", empty, timeout=3))
     stub = getattr(client.stubs[service], method.name)
-    return await code_of(stub(messages(), metadata=client.metadata, timeout=3))
+    code = ""
+    for _ in range(3):
+        code = await code_of(stub(messages(), metadata=client.metadata, timeout=3))
+        if "RST_STREAM" not in code:
+            break
+    return code
 
 
 def needed_role(service: str, method: str) -> str:

@@ -296,8 +296,10 @@ class Recorder:
         """Of each act in order: arrows that end at it, the act, arrows that begin at it."""
         ring, at_us = chunk.ring, self._trace.at_us
         slots = range(max(0, ring.count - ring.mask - 1), ring.count)
-        have = Counter(ring.actors[n & ring.mask] for n in slots)
-        number = {key: chunk.steps * self._lines[key].acts - count for key, count in have.items()}
+        number = Counter[int]()  # the first act of each begins a step; the last may not end one
+        if slots.start:  # its first acts are gone; such a chunk ends with its only step
+            have = Counter(ring.actors[n & ring.mask] for n in slots)
+            number.update({k: chunk.steps * self._lines[k].acts - n for k, n in have.items()})
         for n in slots:
             at = n & ring.mask
             key = ring.actors[at]

@@ -198,6 +198,25 @@ def test_a_step_too_long_for_a_ring_keeps_its_last_acts(
         assert own == list(range(bound.spec.acts))[bound.spec.acts - len(own) :]
 
 
+def test_a_rank_that_ends_in_a_step_has_its_first_acts(tmp_path: Path) -> None:
+    cluster, feeds = cluster_of(1)
+    trace = Trace(tmp_path, 0)
+    executor = cluster.executors[0]
+    trace.record(executor)
+    run(cluster, feeds, 2)
+    whole = executor.acts.count
+    cluster.step(feeds)
+    executor.acts.count = count = (whole + executor.acts.count) // 2  # the half of a step
+    trace.close()
+    acts = of_kind(json.loads(gzip.decompress(trace.path.read_bytes())), "X")
+    assert len(acts) == trace.acts == count and trace.dropped == 0
+    for key, bound in cluster.bound[0].actors.items():
+        own = [(a["args"]["step"], a["args"]["piece"]) for a in acts if a["tid"] == key]
+        assert own == [divmod(n, bound.spec.acts) for n in range(len(own))]
+        assert len(own) >= 2 * bound.spec.acts
+    assert {a["args"]["step"] for a in acts} == {0, 1, 2}
+
+
 def test_a_disk_that_fails_ends_the_trace_and_not_the_job(tmp_path: Path) -> None:
     cluster, feeds = cluster_of(1)
     (tmp_path / "file").write_text("")

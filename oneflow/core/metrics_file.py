@@ -2,8 +2,8 @@
 with all its numbers since it began. (A worker of a graph job has a line of its own for that.)
 
 The daemon looks at the file about once a second, so a flood of writes costs it nothing; what is no
-such file is refused. Only the process that the daemon has started is believed, for those that it
-starts inherit the path.
+such file is refused. Only the process that the daemon has started is believed; those that it starts
+once it writes are not told the path, so they do not overwrite what it says.
 """
 
 from __future__ import annotations
@@ -42,6 +42,7 @@ class CountsWriter:
         self._writing = threading.Lock()
 
     def start(self) -> None:
+        os.environ.pop(VARIABLE, None)  # of this process alone
         threading.Thread(target=self._run, name="oneflow-counts", daemon=True).start()
         atexit.register(self.write)
 
@@ -61,7 +62,7 @@ class CountsWriter:
             if data == self._last or len(data) > MAX_NBYTES:
                 return
             try:
-                whole = self._path.with_name(f"{self._path.name}.tmp")
+                whole = self._path.with_name(f"{self._path.name}.{self._pid}.tmp")
                 whole.write_bytes(data)
                 whole.replace(self._path)
             except OSError as error:

@@ -232,6 +232,8 @@ def test_ranks_of_a_script_have_pages_of_their_own_if_asked(run: Run) -> None:
 
 
 SCRIPT = """
+path = os.environ["ONEFLOW_COUNTS_FILE"]  # which is gone as soon as the rank writes it
+
 import oneflow as flow
 from oneflow import nn
 
@@ -254,7 +256,6 @@ for step in range(7):
 while not os.path.exists(STOP):
     time.sleep(0.05)
 if rank == 0:
-    path = os.environ["ONEFLOW_COUNTS_FILE"]
     os.rename(path, path + ".old")
     os.mkdir(path)  # in its place is now what cannot be read
     time.sleep(60)

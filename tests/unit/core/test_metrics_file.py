@@ -12,7 +12,7 @@ from test_metrics_told import worked
 
 from oneflow.core.errors import ProtocolError
 from oneflow.core.metrics import Metrics
-from oneflow.core.metrics_file import MAX_NBYTES, CountsReader, CountsWriter
+from oneflow.core.metrics_file import MAX_NBYTES, VARIABLE, CountsReader, CountsWriter
 from oneflow.core.metrics_told import MAX_TOLD, Listener, Teller
 
 PID = os.getpid()
@@ -52,6 +52,21 @@ def test_nothing_is_written_without_news_or_by_a_fork(tmp_path: Path) -> None:
     assert not path.exists()
     writer.write()
     assert [p.name for p in tmp_path.iterdir()] == ["counts.json"]
+
+
+def test_those_that_a_rank_starts_do_not_write_over_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "counts.json"
+    monkeypatch.setenv(VARIABLE, str(path))
+    monkeypatch.setattr("oneflow.core.metrics_file.atexit.register", lambda act: None)
+    writer = CountsWriter(path, worked())
+    monkeypatch.setattr(writer, "_run", lambda: None)
+    writer.start()
+    assert VARIABLE not in os.environ
+    (tmp_path / "counts.json.tmp").mkdir()  # another writer's, at the same time
+    CountsWriter(path, worked()).write()
+    assert CountsReader(path, PID).news()
 
 
 def test_a_full_disk_disturbs_nobody(tmp_path: Path) -> None:

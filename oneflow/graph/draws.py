@@ -84,17 +84,19 @@ class DrawCounter:
 class GraphRandomness:
     """Calls the generators of a compiled graph.
 
-    counts: see DrawCounter.  ranks: those that the graph spans, if it draws global tensors on more
-    than one: as eagerly, the generator of the first rank of an op's placement counts, so they must
-    know of one another.
+    name: of the graph.  counts: see DrawCounter.  ranks: those that the graph spans, if it draws
+    global tensors on more than one: as eagerly, the generator of the first rank of an op's
+    placement counts, so they must know of one another. Ranks that call different graphs at once get a DesyncError.
     """
 
     def __init__(
         self,
+        name: str,
         counts: Sequence[tuple[Generator, int, int]],
         num_pieces: int,
         ranks: Sequence[int],
     ) -> None:
+        self._what = f"random numbers of graph {name}"
         self._counts = counts
         self._num_pieces = num_pieces
         self._ranks = tuple(ranks)
@@ -118,7 +120,8 @@ class GraphRandomness:
         if here.rank not in self._ranks:
             return {}
         mine = np.array([(d.seed, d.calls) for d in own], np.uint64).reshape(-1)
-        positions = here.collectives(self._ranks).all_gather(mine).reshape(len(self._ranks), -1, 2)
+        found = here.collectives(self._ranks).all_gather(mine, what=self._what)
+        positions = found.reshape(len(self._ranks), -1, 2)
         return {
             rank: tuple(
                 d._replace(seed=int(seed), calls=int(calls))

@@ -540,8 +540,8 @@ def _ranks_that_draw_together(graph: LogicalGraph) -> list[int]:
 
 def _randomness(trace: Trace, ranks: list[int]) -> GraphRandomness | None:
     """None: the graph calls no generator."""
-    counts = trace.draws.counts
-    return GraphRandomness(counts, trace.graph.num_pieces, ranks) if counts else None
+    counts, graph = trace.draws.counts, trace.graph
+    return GraphRandomness(graph.name, counts, graph.num_pieces, ranks) if counts else None
 
 
 def _contiguous(x: Tensor) -> Any:

@@ -4,7 +4,10 @@ the generators, whatever the number of ranks, the layout and the number of micro
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -16,13 +19,15 @@ from oneflow import nn
 from oneflow.actors.in_process import InProcessCluster
 from oneflow.actors.random_rows import RandomRows, random_rows
 from oneflow.boxing.boxes import shard_box
-from oneflow.core.errors import GraphError
+from oneflow.boxing.collectives.in_process import InProcessGroup
+from oneflow.core.errors import DesyncError, GraphError
 from oneflow.core.graph import LogicalGraph, Node
 from oneflow.core.job_config import Cluster, JobConfig
 from oneflow.core.placement import Placement
 from oneflow.core.plan import Plan
 from oneflow.core.rng import Draws, Randomness
 from oneflow.core.sbp import BROADCAST, Split
+from oneflow.graph.draws import GraphRandomness
 from oneflow.scheduler.compiler.pipeline import compile_graph
 
 ROWS, WIDTH = 8, 6
@@ -275,6 +280,36 @@ def test_ranks_and_layouts_do_not_change_the_mask(
             part = F.dropout(flow.ones(*shape), 0.5).numpy()
             wanted.append((part.T if dim else part) * 2)
         np.testing.assert_array_equal(mask, np.concatenate(wanted))
+
+
+def test_ranks_that_call_different_graphs_do_not_share_their_positions(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    group = InProcessGroup((0, 1))
+    here = threading.local()
+    monkeypatch.setattr("oneflow.distributed.world.world", lambda: here.world)
+
+    def rank(number: int) -> Any:
+        ends = group.collectives(number)
+        here.world = SimpleNamespace(rank=number, collectives=lambda ranks: ends)
+        own = flow.Generator()
+        own.manual_seed(number)
+        first, second = (
+            GraphRandomness(name, [(own, 2, 1)], 1, (0, 1)) for name in ("One_0", "Other_0")
+        )
+        together = first.now()
+        try:
+            (second if number else first).now()
+        except DesyncError as error:
+            return together, str(error)
+        return together, ""
+
+    with ThreadPoolExecutor(2) as pool:
+        for number, (together, said) in enumerate(pool.map(rank, range(2))):
+            assert together == Randomness(
+                (Draws(number, 0, 2, 1),), {r: (Draws(r, 0, 2, 1),) for r in (0, 1)}
+            )
+            assert "numbers of graph One_0" in said and "numbers of graph Other_0" in said
 
 
 def test_every_row_of_every_piece_draws_once() -> None:

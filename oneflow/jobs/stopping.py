@@ -14,6 +14,8 @@ from types import FrameType
 from oneflow.core.errors import OneFlowError
 
 AGAIN_S = 0.1
+KEPT_S = 5.0
+"""An error that still exists after this time has been caught and kept, and stops nothing."""
 
 
 class StoppedError(OneFlowError):
@@ -37,6 +39,7 @@ class Stop:
         self._may_wait = False
         self._is_asked = self._is_over = False
         self._raised: weakref.ref[StoppedError] | None = None
+        self._raised_at = 0.0
         self._lock = threading.Lock()
 
     def install(self) -> None:
@@ -50,13 +53,15 @@ class Stop:
 
     def _error(self) -> StoppedError:
         error = StoppedError(f"stopped by {self.requested} before the first step")
-        self._raised = weakref.ref(error)
+        self._raised, self._raised_at = weakref.ref(error), time.monotonic()
         return error
 
     @property
     def _is_on_its_way(self) -> bool:
-        """Whether what was raised last still is: what is swallowed is gone at once."""
-        return self._raised is not None and self._raised() is not None
+        """Whether what was raised last still is: what is swallowed is gone at once, or kept."""
+        if self._raised is None or self._raised() is None:
+            return False
+        return time.monotonic() - self._raised_at < KEPT_S
 
     def ask(self, by: str) -> None:
         """From any thread."""

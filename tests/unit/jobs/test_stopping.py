@@ -62,6 +62,21 @@ def test_it_stops_though_something_swallows_the_error(stop: Stop) -> None:
         wait()
 
 
+def test_it_stops_though_something_swallows_the_error_and_keeps_it(
+    stop: Stop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("oneflow.jobs.stopping.KEPT_S", 0.3)
+    ask_soon(stop)
+    kept: list[Exception] = []
+    try:
+        wait()
+    except Exception as error:
+        kept.append(error)
+    with pytest.raises(StoppedError) as second:
+        wait()
+    assert isinstance(kept[0], StoppedError) and second.value is not kept[0]
+
+
 def test_it_is_not_disturbed_while_it_stops(stop: Stop) -> None:
     ask_soon(stop)
     with pytest.raises(StoppedError):

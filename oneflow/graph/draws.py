@@ -86,7 +86,8 @@ class GraphRandomness:
 
     name: of the graph.  counts: see DrawCounter.  ranks: those that the graph spans, if it draws
     global tensors on more than one: as eagerly, the generator of the first rank of an op's
-    placement counts, so they must know of one another. Ranks that call different graphs at once get a DesyncError.
+    placement counts, so they must know of one another. Ranks that call different graphs at once
+    get a DesyncError.
     """
 
     def __init__(

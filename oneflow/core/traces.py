@@ -13,6 +13,7 @@ viewers open no larger ones. What did not fit is said in a last event.
 
 from __future__ import annotations
 
+import fcntl
 import gzip
 import heapq
 import io
@@ -92,7 +93,7 @@ class TraceWriter:
         self._is_first = True
         self._limit = max_nbytes - SPARE_NBYTES
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, self._beside = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        handle, self._beside = _locked_beside(path)
         self._raw = os.fdopen(handle, "wb")
         self._file = gzip.GzipFile("", "wb", LEVEL, self._raw, mtime=0)
         head = {"displayTimeUnit": "ns", "otherData": dict(header)}
@@ -133,8 +134,8 @@ class TraceWriter:
             self._file.close()
             self._raw.flush()
             os.fsync(self._raw.fileno())
-            self._raw.close()
             os.replace(self._beside, self.path)
+            self._raw.close()  # and unlocked
         except BaseException:
             self.abort()
             raise
@@ -146,10 +147,33 @@ class TraceWriter:
         Path(self._beside).unlink(missing_ok=True)
 
 
+def _locked_beside(path: Path) -> tuple[int, str]:
+    """A file that nobody takes for a left-over as long as it is open."""
+    while True:
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:  # somebody clears away at this moment
+            pass
+        except OSError:  # a file system without locks, where nobody clears away
+            return handle, name
+        if os.path.exists(name):
+            return handle, name
+        os.close(handle)
+
+
 def remove_left_overs(path: Path) -> None:
-    """Of processes that were killed while they wrote a file of this name."""
+    """Of processes that were killed while they wrote a file of this name; not of those that write
+    one now, for another job in the same folder.
+    """
     for beside in path.parent.glob(f".{path.name}.*"):
-        beside.unlink(missing_ok=True)
+        with suppress(OSError):
+            handle = os.open(beside, os.O_RDWR | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                beside.unlink()
+            finally:
+                os.close(handle)
 
 
 def truncated_event(pid: int, at_us: float, **args: Any) -> str:

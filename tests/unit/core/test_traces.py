@@ -18,6 +18,7 @@ from oneflow.core.traces import (
     TraceWriter,
     clock_origin,
     merge,
+    remove_left_overs,
     truncated_event,
 )
 
@@ -87,6 +88,19 @@ def test_no_byte_more_than_the_cap(tmp_path: Path) -> None:
 def test_what_is_given_up_leaves_nothing(tmp_path: Path) -> None:
     TraceWriter(tmp_path / "a.json.gz", header(0)).abort()
     assert not list(tmp_path.iterdir())
+
+
+def test_what_is_being_written_is_no_left_over(tmp_path: Path) -> None:
+    path = tmp_path / "a.json.gz"
+    (tmp_path / ".a.json.gz.dead").write_bytes(b"of one that was killed")
+    (tmp_path / ".a.json.gz.link").symlink_to(tmp_path / "elsewhere")
+    writers = [TraceWriter(path, header(rank)) for rank in range(2)]
+    remove_left_overs(path)
+    left = {p.name for p in tmp_path.iterdir()}
+    assert ".a.json.gz.dead" not in left and len(left) == 3
+    for rank, writer in enumerate(writers):
+        writer.commit({})
+        assert parsed(path)["otherData"]["rank"] == rank
 
 
 def test_ranks_of_one_host_share_their_clock(tmp_path: Path) -> None:

@@ -58,7 +58,7 @@ class Reports:
         rank.phase = RankPhase.ENDED
         attempt.exits.append(rank.number)
         cause, host = f"{rank.daemon} cannot run it: {event.error}", rank.assignment.node
-        code = event.exit_code or CODES[reason]
+        code = shell_code(event.exit_code) or CODES[reason]
         self.attempts.fail(attempt, Failure(reason, cause, code, rank.number, host))
 
     def failing(self, event: RankFailing) -> None:

@@ -178,6 +178,14 @@ def test_prepare_that_fails_stops_the_others_and_names_the_rank() -> None:
     assert "no such program" in record.cause and record.host == "n0"
 
 
+def test_code_of_a_prepare_that_fails_is_one_that_a_shell_shows() -> None:
+    for told, kept in ((4_000_000_000, 255), (-9, 137), (65, 65), (0, 1)):
+        rig = Rig(1)
+        rig.submit()
+        rig.do(RankPrepared("n0/cpu:0", 1, "j1", 1, 0, 0, "no", "USER_ERROR", told))
+        assert rig.job().exit_code == kept
+
+
 def test_prepare_that_takes_too_long_is_a_rendezvous_timeout() -> None:
     rig = Rig(2, settings=Settings(prepare_s=20.0))
     rig.submit(devices=2, restart_on=("USER_ERROR",))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import socket
 import struct
 import threading
+import time
 from typing import Any
 
 from oneflow.core.errors import ProtocolError
@@ -50,10 +51,13 @@ class FrameDecoder:
 
 
 class Frames:
-    """One end of a blocking socket. `send` may be called from any thread, `receive` from one."""
+    """One end of a blocking socket. `send` may be called from any thread, `receive` from one.
 
-    def __init__(self, sock: socket.socket, kind: Any) -> None:
-        self._socket, self._kind = sock, kind
+    max_nbytes: of a message that is received; a longer one is refused before it is read.
+    """
+
+    def __init__(self, sock: socket.socket, kind: Any, max_nbytes: int = MAX_FRAME_NBYTES) -> None:
+        self._socket, self._kind, self._max_nbytes = sock, kind, max_nbytes
         self._sending = threading.Lock()
 
     def send(self, message: Any) -> None:
@@ -62,21 +66,28 @@ class Frames:
         with self._sending:
             self._socket.sendall(data)
 
-    def receive(self) -> Any:
-        """The next message; None when the other end has closed. Raises ProtocolError."""
-        head = self._exactly(_HEAD.size)
+    def receive(self, deadline: float | None = None) -> Any:
+        """The next message; None when the other end has closed. Raises ProtocolError.
+
+        deadline: time.monotonic() at which it gives up with TimeoutError, however busy the other
+        end is; then, and when it has raised anything else, nothing more can be received. It changes
+        the socket's timeout, which counts for `send`, too.
+        """
+        head = self._exactly(_HEAD.size, deadline)
         if head is None:
             return None
-        data = self._exactly(_size(head))
+        data = self._exactly(_size(head, self._max_nbytes), deadline)
         if data is None:
             raise ProtocolError("the other end closed in the middle of a message")
         return _parse(self._kind, data)
 
-    def _exactly(self, count: int) -> bytes | None:
+    def _exactly(self, count: int, deadline: float | None) -> bytes | None:
         """So many bytes; None if the stream ended before the first of them."""
         data = bytearray(count)
         view, done = memoryview(data), 0
         while done < count:
+            if deadline is not None:
+                self._socket.settimeout(_left_s(deadline))
             got = self._socket.recv_into(view[done:])
             if not got:
                 if done:
@@ -89,10 +100,18 @@ class Frames:
         self._socket.close()
 
 
-def _size(head: bytes | bytearray) -> int:
+def _left_s(deadline: float) -> float:
+    """A socket's timeout counts anew for each piece: who sends byte by byte would never pass it."""
+    left_s = deadline - time.monotonic()
+    if left_s <= 0:
+        raise TimeoutError("the message did not come in time")
+    return left_s
+
+
+def _size(head: bytes | bytearray, max_nbytes: int = MAX_FRAME_NBYTES) -> int:
     (size,) = _HEAD.unpack(head)
-    if size > MAX_FRAME_NBYTES:
-        raise ProtocolError(f"a message of {size} bytes is longer than {MAX_FRAME_NBYTES}")
+    if size > max_nbytes:
+        raise ProtocolError(f"a message of {size} bytes is longer than {max_nbytes}")
     return int(size)
 
 

@@ -27,9 +27,13 @@ from oneflow.core.errors import ConfigError, OneFlowError, ProtocolError
 from oneflow.core.frames import Frames
 from oneflow.core.log import get_logger
 from oneflow.core.metrics import METRICS
+from oneflow.core.reasons import one_line
 
 START_S = 60.0  # until its imports are done, on a machine that has much else to do
 END_S = 5.0
+MAX_ANSWER_NBYTES = 2 << 20  # pieces of plans have 1 MiB
+MAX_NAME_CHARS = 64
+MAX_MESSAGE_CHARS = 16_384
 MIN_NBYTES = 256 << 20  # its imports alone take a quarter of that
 IDLE_CODE, MEMORY_CODE = 0, 71
 """How it ends when nobody has asked for a while; when there was no memory left for it."""
@@ -40,6 +44,12 @@ OWN_PREFIXES = (
     "NOTIFY_",
     "WATCHDOG_",
 )
+FILE_REASONS = frozenset(("USER_ERROR", "CHECKPOINT_INVALID", "UNSATISFIABLE", "INTERNAL"))
+"""What can be wrong with a file; other reasons would say that a daemon leaves, or restart the job."""
+PASS_NAMES = frozenset(
+    ("dedupe", "infer_sbp", "insert_boxing", "split_stages", "micro_batch", "order", "emit")
+)
+"""Passes whose times may be on our page: a test compares them with the compiler's."""
 FEW_THREADS = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 
 log = get_logger(__name__)
@@ -139,7 +149,7 @@ class Compilers:
                     self._check_plan(len(plan))
                 elif answer.HasField("progress"):
                     done = answer.progress
-                    progress(done.name, done.done, done.total)
+                    progress(one_line(done.name)[:MAX_NAME_CHARS], done.done, done.total)
         return bytes(plan)
 
     def check_fit(
@@ -198,7 +208,7 @@ class Compilers:
                 if answer.HasField("failed"):
                     raise _error_of(answer.failed)
                 if answer.HasField("done"):
-                    _count(answer.done.seconds)
+                    _count(answer.done.seconds, limit_s)
                     return
 
     @contextmanager
@@ -285,7 +295,7 @@ class _Process:
         self.started_at = time.monotonic()
         self.is_late = False
         self._sock, theirs = socket.socketpair()
-        self._frames = Frames(self._sock, pb.CompileAnswer)
+        self._frames = Frames(self._sock, pb.CompileAnswer, MAX_ANSWER_NBYTES)
         words = [*argv, str(limits.nbytes), repr(limits.idle_s)]
         with theirs:
             try:
@@ -314,8 +324,7 @@ class _Process:
     def answer(self, deadline: float) -> Any:
         """The next message; None if it has ended, or the time is over."""
         try:
-            self._sock.settimeout(max(deadline - time.monotonic(), 0.001))
-            return self._frames.receive()
+            return self._frames.receive(deadline)
         except TimeoutError:
             self.is_late = True
         except (OSError, ProtocolError) as error:
@@ -345,17 +354,24 @@ class _Process:
 
 
 def _error_of(failed: Any) -> Exception:
+    """What it said is checked: strangers' graphs are read there, and this goes into the store."""
+    message = failed.message[:MAX_MESSAGE_CHARS]
     if failed.is_defect:
-        return CompilerDefectError(failed.message)
-    return FileRefusedError(failed.type, failed.reason, failed.exit_code, failed.message)
+        return CompilerDefectError(message)
+    kind = one_line(failed.type)[:MAX_NAME_CHARS] or "OneFlowError"
+    reason = failed.reason if failed.reason in FILE_REASONS else CompilerLostError.reason
+    code = failed.exit_code if 1 <= failed.exit_code <= 255 else CompilerLostError.exit_code
+    return FileRefusedError(kind, reason, code, message)
 
 
-def _count(seconds: Mapping[str, float]) -> None:
-    """On the scheduler's page, as if it had compiled itself."""
+def _count(seconds: Mapping[str, float], limit_s: float) -> None:
+    """On the scheduler's page, as if it had compiled itself; but no more than can be true."""
     for name, value in seconds.items():
+        if not 0 <= value <= limit_s:  # NaN is neither
+            continue
         if name == "all":
             METRICS.scheduler.compiled(value)
-        else:
+        elif name in PASS_NAMES:
             METRICS.scheduler.pass_done(name, value)
 
 

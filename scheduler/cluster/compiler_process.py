@@ -27,7 +27,7 @@ from oneflow.core.dumps import forbid_core_dumps
 from oneflow.core.errors import OneFlowError, ProtocolError
 from oneflow.core.frames import Frames
 from oneflow.core.metrics import METRICS
-from oneflow.scheduler.cluster.compiler import IDLE_CODE, MEMORY_CODE
+from oneflow.scheduler.cluster.compiler import IDLE_CODE, MAX_MESSAGE_CHARS, MEMORY_CODE
 
 PR_SET_PDEATHSIG = 1
 OOM_SCORE = "/proc/self/oom_score_adj"
@@ -35,7 +35,6 @@ OOM_FIRST = "700"  # of the scheduler and this one, the kernel shall choose this
 OWN_MEMORY = "/proc/self/statm"
 LOOK_S = 0.1
 MIN_SLACK_NBYTES = 256 << 20
-MAX_MESSAGE_CHARS = 16_384
 
 
 @dataclass(frozen=True)

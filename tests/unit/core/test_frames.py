@@ -5,6 +5,8 @@ from __future__ import annotations
 import random
 import socket
 import struct
+import threading
+import time
 
 import pytest
 
@@ -64,3 +66,45 @@ def test_other_bytes_are_refused(data: bytes, message: str) -> None:
     if "middle" not in message:
         with pytest.raises(ProtocolError, match=message):
             FrameDecoder(pb.WorkerMessage).feed(data)
+
+
+def test_a_message_that_is_too_long_for_its_reader_is_refused_before_it_is_read() -> None:
+    left, right = socket.socketpair()
+    left.sendall(struct.pack("<I", 101))
+    receiver = Frames(right, pb.WorkerMessage, max_nbytes=100)
+    with pytest.raises(ProtocolError, match="101 bytes is longer than 100"):
+        receiver.receive()
+    left.close()
+    receiver.close()
+
+
+def test_who_sends_byte_by_byte_passes_the_deadline_all_the_same() -> None:
+    left, right = socket.socketpair()
+    data = encode_frame(pb.WorkerMessage(progress=pb.Progress(checkpoint="x" * 60)))
+    is_over = threading.Event()
+
+    def trickle() -> None:
+        for byte in data:
+            left.sendall(bytes((byte,)))
+            if is_over.wait(0.02):
+                return
+
+    thread = threading.Thread(target=trickle)
+    thread.start()
+    receiver = Frames(right, pb.WorkerMessage)
+    with pytest.raises(TimeoutError):
+        receiver.receive(time.monotonic() + 0.2)
+    is_over.set()
+    thread.join()
+    left.close()
+    receiver.close()
+
+
+def test_a_message_in_time_is_received() -> None:
+    left, right = socket.socketpair()
+    sender, receiver = Frames(left, pb.WorkerCommand), Frames(right, pb.WorkerMessage)
+    for message in messages():
+        sender.send(message)
+        assert receiver.receive(time.monotonic() + 60) == message
+    sender.close()
+    receiver.close()

@@ -19,6 +19,7 @@ import heapq
 import io
 import itertools
 import json
+import math
 import os
 import socket
 import tempfile
@@ -265,7 +266,7 @@ class TraceReader:
 
     def _parse(self, text: str, where: str) -> Any:
         try:
-            return json.loads(text, parse_constant=_no_number)
+            return json.loads(text, parse_constant=_no_number, parse_float=_finite)
         except (ValueError, RecursionError):
             raise self._error(f"{where} is no JSON") from None
 
@@ -284,6 +285,14 @@ def _is_time(value: Any) -> bool:
 def _no_number(word: str) -> Any:
     """NaN and Infinity, which Python alone takes for JSON."""
     raise ValueError(word)
+
+
+def _finite(digits: str) -> float:
+    """1e999 is JSON, but becomes infinity, which is none."""
+    value = float(digits)
+    if math.isinf(value):
+        raise ValueError(digits)
+    return value
 
 
 # ---- merging -------------------------------------------------------------------------------------

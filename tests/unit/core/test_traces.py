@@ -163,6 +163,12 @@ BROKEN = {
     "no event": lambda path: rewritten(path, lambda d: d.replace(b'{"ph": "X"', b'[{"ph": "X"')),
     "no time": lambda path: rewritten(path, lambda d: d.replace(b'"ts": 1.0', b'"ts": NaN')),
     "no number": lambda path: rewritten(path, lambda d: d.replace(b'"ts": 1.0', b'"ts": "1"')),
+    "an infinite number": lambda path: rewritten(
+        path, lambda d: d.replace(b'"dur": 1', b'"dur": 1e999')
+    ),
+    "infinity at its end": lambda path: rewritten(
+        path, lambda d: d.replace(b'"acts": 1', b'"acts": -1e999')
+    ),
     "a long line": lambda path: rewritten(path, lambda d: d.replace(b'"a"', b'"' + b"a" * 99_999)),
     "no rank": lambda path: rewritten(path, lambda d: d.replace(b'"rank": 0', b'"rank": "0"')),
     "more": lambda path: rewritten(path, lambda d: d + b"more\n"),

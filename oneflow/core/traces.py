@@ -37,10 +37,19 @@ MAX_NBYTES = 200_000_000
 MAX_LINE = 1 << 16
 MAX_US = 1e16  # of an event: three hundred years
 SPARE_NBYTES = 4096  # for the last event and the end of the file
+RANK_NBYTES = 200  # of a merged file, for what is said of a rank at its end
+MAX_CHARS = 256  # of a word of a header that a merged file repeats
 LEVEL = 1  # of compression: the step shall not wait for a core
 FORMAT = "oneflow-trace-1"
 JOINED = "oneflow-trace-merged-1"
 TRUNCATED = "truncated"
+WORDS = ("format", "trace", "host", "boot_id", "job")
+NUMBERS = (
+    *("rank", "pid", "monotonic_ns", "wall_ns", "offset_ns", "offset_error_ns"),
+    *("attempt", "world_size"),
+)
+END = ("steps", "acts", "dropped", "truncated")
+"""What a merged file repeats of the headers and the ends of its files."""
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _TIME_NAMESPACE = "/proc/self/ns/time"
 
@@ -99,6 +108,11 @@ class TraceWriter:
         self._file = gzip.GzipFile("", "wb", LEVEL, self._raw, mtime=0)
         head = {"displayTimeUnit": "ns", "otherData": dict(header)}
         self._put([json.dumps(head)[:-1] + ', "traceEvents": ['])
+
+    @property
+    def has_room(self) -> bool:
+        """Whether what has been written leaves room for events."""
+        return self.nbytes <= self._limit
 
     def add(self, events: Sequence[str]) -> int:
         """Writes as many of these events as fit, in order; returns how many. Each is JSON."""
@@ -315,7 +329,8 @@ def merge(paths: Sequence[Path], out: Path, max_nbytes: int = MAX_NBYTES) -> Mer
 
     Times become those of the first rank's clock: ranks of one host share theirs; between hosts it
     is the difference that was measured when the trace began, else that of the wall clocks.
-    Raises TraceFileError, also for two files of a rank or of different traces.
+    Raises TraceFileError, also for two files of a rank or of different traces, if `out` is one of
+    the files, and if what is said of each rank takes more than max_nbytes.
     """
     readers: list[TraceReader] = []
     try:
@@ -323,6 +338,8 @@ def merge(paths: Sequence[Path], out: Path, max_nbytes: int = MAX_NBYTES) -> Mer
             readers.append(TraceReader(path))
         readers.sort(key=lambda r: int(r.header["rank"]))
         _check_together(readers)
+        if any(out.exists() and out.samefile(path) for path in paths):
+            raise TraceFileError(f"{out} is one of the files to merge; name another one to write")
         return _merge(readers, out, max_nbytes)
     finally:
         for reader in readers:
@@ -344,11 +361,13 @@ def _check_together(readers: Sequence[TraceReader]) -> None:
 def _merge(readers: Sequence[TraceReader], out: Path, max_nbytes: int) -> Merged:
     shifts, clocks = _shifts_us([r.header for r in readers])
     ranks = tuple(int(r.header["rank"]) for r in readers)
-    header = {"format": JOINED, "trace": readers[0].header["trace"], "clocks": clocks}
-    header["files"] = [r.header for r in readers]
-    writer = TraceWriter(out, header, max_nbytes)
+    files = [_head_of(r.header) for r in readers]
+    header = {"format": JOINED, "trace": files[0]["trace"], "clocks": clocks, "files": files}
+    writer = TraceWriter(out, header, max_nbytes - RANK_NBYTES * len(ranks))
     count, at = 0, 0.0
     try:
+        if not writer.has_room:
+            raise TraceFileError(f"{max_nbytes} bytes have no room for {len(ranks)} ranks")
         shifted = [_shifted(r, shift) for r, shift in zip(readers, shifts, strict=True)]
         for at_us, _, event in heapq.merge(*shifted, key=lambda e: e[:2]):
             if writer.is_full:  # the rest is still read: a broken file is refused
@@ -357,12 +376,26 @@ def _merge(readers: Sequence[TraceReader], out: Path, max_nbytes: int) -> Merged
         last = ""
         if writer.is_full:
             last = truncated_event(ranks[0], max(at, 0.0), why=f"more than {max_nbytes} bytes")
-        writer.commit({"events": count, "ranks": [r.summary for r in readers]}, last)
+        ends = [_numbers_of(r.summary, END) for r in readers]
+        writer.commit({"events": count, "ranks": ends}, last)
     except BaseException:
         writer.abort()
         raise
     by_rank = dict(zip(ranks, clocks, strict=True))
     return Merged(out, ranks, count, writer.nbytes, writer.is_full, by_rank)
+
+
+def _head_of(said: Mapping[str, Any]) -> dict[str, Any]:
+    words = {name: said[name][:MAX_CHARS] for name in WORDS if isinstance(said.get(name), str)}
+    return words | _numbers_of(said, NUMBERS)
+
+
+def _numbers_of(said: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
+    return {n: said[n] for n in names if n in said and _is_brief(said[n])}
+
+
+def _is_brief(value: Any) -> bool:
+    return value is None or isinstance(value, bool) or _is_whole(value)
 
 
 def _text(event: Mapping[str, Any]) -> str:

@@ -141,6 +141,37 @@ def test_a_merged_file_has_the_first_moments_of_all_ranks(tmp_path: Path) -> Non
     assert sum(counts) + 2 == found.events and abs(counts[0] - counts[1]) <= 1
 
 
+def test_a_merged_file_repeats_no_more_of_headers_than_it_may(tmp_path: Path) -> None:
+    padded = {"padding": "x" * 50_000, "job": "j" * 10_000, "attempt": [1] * 100}
+    paths = []
+    for rank in range(40):
+        writer = TraceWriter(tmp_path / f"{rank}.gz", header(rank, **padded, world_size=40))
+        writer.add([event(rank, n) for n in range(30)])
+        writer.commit({"acts": 30, "truncated": False, "steps": "x" * 50_000})
+        paths.append(writer.path)
+    found = merge(paths, tmp_path / "out.gz", max_nbytes=1 << 16)
+    whole = parsed(tmp_path / "out.gz")
+    nbytes = len(gzip.decompress((tmp_path / "out.gz").read_bytes()))
+    assert found.is_truncated and found.nbytes == nbytes <= 1 << 16 and found.events > 0
+    for rank, said in enumerate(whole["otherData"]["files"]):
+        assert said == header(rank, job="j" * 256, world_size=40)
+    assert whole["summary"]["ranks"] == [{"acts": 30, "truncated": False}] * 40
+    with pytest.raises(TraceFileError, match="no room for 40 ranks"):
+        merge(paths, tmp_path / "no.gz", max_nbytes=1 << 14)
+    assert not (tmp_path / "no.gz").exists()
+
+
+def test_a_merged_file_replaces_none_of_its_files(tmp_path: Path) -> None:
+    paths = [write(tmp_path / f"{r}.gz", header(r), event(r, 1.0)) for r in range(2)]
+    before = paths[1].read_bytes()
+    for out in (paths[1], tmp_path / "link.gz"):
+        if out != paths[1]:
+            out.symlink_to(paths[1])
+        with pytest.raises(TraceFileError, match="one of the files to merge"):
+            merge(paths, out)
+    assert paths[1].read_bytes() == before
+
+
 def test_files_that_do_not_belong_together(tmp_path: Path) -> None:
     one, twin = (write(tmp_path / f"{n}.gz", header(0)) for n in "ab")
     other = write(tmp_path / "c.gz", header(1, trace="t2"))

@@ -30,6 +30,8 @@ from oneflow.io.container import dtype_named, is_possible
 from oneflow.io.files import OpenFile, read_bytes
 
 MANIFEST_FILE = "checkpoint.manifest.json"
+SAVE_ID_KEY = "oneflow_shard"
+"""In the metadata of each shard: of which save it is."""
 FORMAT = "oneflow sharded checkpoint"
 VERSION = 1
 MAX_MANIFEST_NBYTES = 256 << 20

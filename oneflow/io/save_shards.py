@@ -30,6 +30,7 @@ from oneflow.io.container import Writer
 from oneflow.io.files import PendingFile, sync_folder
 from oneflow.io.manifest import (
     MANIFEST_FILE,
+    SAVE_ID_KEY,
     Manifest,
     Part,
     Stored,
@@ -157,7 +158,7 @@ class _Save:
 
     def _open(self, shapes: Any) -> Writer:
         self.pending = PendingFile(self.shard)
-        return Writer(self.pending.file, shapes, {"oneflow_shard": self.save_id})
+        return Writer(self.pending.file, shapes, {SAVE_ID_KEY: self.save_id})
 
     def _local_values(self) -> dict[str, Array]:
         """What is not global is written by one rank, as it is there."""

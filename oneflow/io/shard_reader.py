@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,9 @@ from oneflow.core.errors import CheckpointError
 from oneflow.core.op import Box
 from oneflow.io.boxes import read_box
 from oneflow.io.checksum import MODULUS, checksum
+from oneflow.io.container import Container, Entry
 from oneflow.io.files import OpenFile
-from oneflow.io.manifest import Manifest, Part
+from oneflow.io.manifest import MANIFEST_FILE, SAVE_ID_KEY, Manifest, Part
 
 Array = np.ndarray[Any, Any]
 
@@ -31,6 +33,7 @@ class ShardReader:
     def __init__(self, folder: Path, manifest: Manifest) -> None:
         self._folder, self._manifest = folder, manifest
         self._open: dict[int, OpenFile] = {}
+        self._checked: set[int] = set()
         self._sums = {name: [0] * len(s.parts) for name, s in manifest.tensors.items()}
 
     def check_files(self, wanted: Iterable[tuple[str, Box]]) -> None:
@@ -116,4 +119,32 @@ class ShardReader:
                 f"{file.where}, which holds a part of tensor {tensor!r}, has {file.nbytes} bytes, "
                 f"not the {nbytes} that were written"
             )
+        if number not in self._checked:
+            self._check_header(number, file)
         return file
+
+    def _check_header(self, number: int, file: OpenFile) -> None:
+        """The manifest says where everything is; other readers of safetensors go by the header."""
+        try:
+            found = Container(file)
+        except CheckpointError as error:
+            raise CheckpointError(f"{file.where} is damaged: {error}") from error
+        filled = {n: e for n, e in found.entries.items() if e.begin != e.end}
+        is_whole = found.metadata.get(SAVE_ID_KEY) == self._manifest.save_id
+        if not is_whole or filled != self._placed[number]:
+            raise CheckpointError(
+                f"{file.where} is damaged: its header is not what was written with {MANIFEST_FILE}"
+            )
+        self._checked.add(number)
+
+    @cached_property
+    def _placed(self) -> dict[int, dict[str, Entry]]:
+        """What each file holds, by name."""
+        placed: dict[int, dict[str, Entry]] = {n: {} for n in range(len(self._manifest.files))}
+        for name, stored in self._manifest.tensors.items():
+            for part in stored.parts:
+                nbytes = math.prod(part.box.shape) * stored.dtype.itemsize
+                if nbytes:
+                    entry = Entry(stored.dtype, part.box.shape, part.offset, part.offset + nbytes)
+                    placed[part.file][name] = entry
+        return placed

@@ -33,7 +33,7 @@ from oneflow.distributed.world import world
 from oneflow.io.checksum import checksum
 from oneflow.io.container import Writer
 from oneflow.io.files import PendingFile, sync_folder
-from oneflow.io.manifest import MANIFEST_FILE, Manifest, Part, Stored, shard_name
+from oneflow.io.manifest import MANIFEST_FILE, SAVE_ID_KEY, Manifest, Part, Stored, shard_name
 from oneflow.io.save_shards import Piece, plan_pieces
 from oneflow.io.tree import Encoder
 from oneflow.jobs.order import Cursor
@@ -222,7 +222,7 @@ class _Save:
         shapes = {n: (a.dtype, a.shape) for n, (_, a) in self._copies.items()}
         pending = PendingFile(self._shard)
         try:
-            writer = Writer(pending.file, shapes, {"oneflow_shard": self._save_id})
+            writer = Writer(pending.file, shapes, {SAVE_ID_KEY: self._save_id})
             digests = {}
             for name, (piece, array) in self._copies.items():
                 digests[name] = checksum(array, piece.box.starts)

@@ -18,6 +18,7 @@ MAX_ETA_S = 10 * 366 * 86400.0
 @dataclass
 class _Pace:
     attempt: int
+    begun_at: float
     looks: deque[tuple[float, int]] = field(default_factory=lambda: deque(maxlen=WINDOW))
 
 
@@ -36,14 +37,16 @@ class Paces:
             if before is not None:
                 self._paces.pop(before.id, None)
             return
-        pace = self._paces.get(now.id)
+        pace, at = self._paces.get(now.id), self._now()
         if pace is None or pace.attempt != now.attempt:
-            pace = self._paces[now.id] = _Pace(now.attempt)
-        at = self._now()
-        if not pace.looks or (
-            now.last_step > pace.looks[-1][1] and at - pace.looks[-1][0] >= EVERY_S
-        ):
-            pace.looks.append((at, now.last_step))
+            if now.last_step and (before is None or now.last_step == before.last_step):
+                return  # as it was stored: nobody has told this scheduler yet where the job is
+            pace = self._paces[now.id] = _Pace(now.attempt, at)
+        if at - pace.begun_at < EVERY_S:
+            pace.looks.clear()  # what was done unheard comes in one burst
+        elif now.last_step <= pace.looks[-1][1] or at - pace.looks[-1][0] < EVERY_S:
+            return
+        pace.looks.append((at, now.last_step))
 
     def eta_s(self, record: JobRecord) -> float:
         """Seconds until the last step of a job that runs, as fast as it went lately; 0.0: nobody

@@ -84,6 +84,19 @@ def test_damage_takes_no_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         assert peak < 2 << 20  # of 4 MiB
 
 
+def test_a_header_that_others_read_otherwise_is_damage(tmp_path: Path) -> None:
+    """The manifest alone would do for us, but not for other readers of safetensors."""
+    folder = saved(tmp_path, first=(3, 2), second=(4,), empty=(0, 5))
+    (shard,) = folder.glob("shard-*")
+    for at in range(8 + int.from_bytes(shard.read_bytes()[:8], "little")):
+        flip(folder, at)
+        for use in (verify_shards, flow.load):
+            with pytest.raises(CheckpointError, match="is damaged|bytes of a header"):
+                use(folder)
+        flip(folder, at)
+    assert flow.load(folder)["empty"].shape == (0, 5)
+
+
 def test_a_folder_without_manifest_is_said_so(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="cannot be read: No such file"):
         verify_shards(tmp_path)

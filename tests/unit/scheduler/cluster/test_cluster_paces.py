@@ -56,3 +56,23 @@ def test_without_a_last_step_there_is_no_end() -> None:
         paces.changed(None, record)
         clock.now += 1
     assert paces.eta_s(record) == 0.0
+
+
+def test_what_was_done_while_no_scheduler_heard_is_no_pace() -> None:
+    clock = Clock()
+    paces = Paces(clock)
+    stored = replace(RUNNING, last_step=100)
+    paces.changed(None, stored)
+    before = replace(stored, restarts_spent=1)
+    paces.changed(stored, before)
+    for step in (110, 300, 500):  # told again, one after the other
+        clock.now += 0.3
+        now = replace(before, last_step=step)
+        paces.changed(before, now)
+        before = now
+    for step in (510, 520, 530):
+        clock.now += 1.0
+        now = replace(before, last_step=step)
+        paces.changed(before, now)
+        before = now
+    assert paces.eta_s(before) == pytest.approx(47.0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import secrets
 import shutil
 import tempfile
 from pathlib import Path
@@ -107,10 +108,13 @@ class OutputFile:
         name = Path(self._name).name
         if name != self._name or name in ("", ".", "..") or self._folder is None:
             raise ProtocolError(f"{self._name[:80]!r} is no name of a file")
-        target, partial = self._folder / name, self._folder / f".{name}.{os.getpid()}.partial"
-        with self:
+        target = self._folder / name
+        partial = self._folder / f".{name}.{secrets.token_hex(8)}.partial"
+        with self, open(partial, "xb", opener=_no_link) as file:
             try:
-                shutil.copyfile(self.path, partial)
+                with open(self.path, "rb") as fetched:
+                    shutil.copyfileobj(fetched, file)
+                file.flush()
                 partial.replace(target)
             finally:
                 partial.unlink(missing_ok=True)
@@ -133,6 +137,11 @@ class OutputFile:
                 return
             except ClusterUnreachableError as error:
                 retries.pause(error)
+
+
+def _no_link(path: str, flags: int) -> int:
+    """Into a folder that others may write to: never through what they have put there."""
+    return os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
 
 
 def arrays_of(path: Path) -> dict[str, Array]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -102,6 +103,30 @@ def test_a_stop_waits_and_fetches_from_every_node(played: Played, tmp_path: Path
     names = [f"trace-rank{rank}.json.gz" for rank in range(3)]
     assert found == {name: f"{name} of {rank}" for rank, name in enumerate(names)}
     assert out.split() == [str(tmp_path / "got" / name) for name in names]
+
+
+def test_files_are_not_fetched_through_links(played: Played, tmp_path: Path) -> None:
+    folder, victim = tmp_path / "shared", tmp_path / "victim"
+    folder.mkdir()
+    victim.write_text("as it was")
+    name = "trace-rank2.json.gz"
+    for link in (folder / name, folder / f".{name}.{os.getpid()}.partial"):
+        link.symlink_to(victim)
+    code, _, err = run("stop", "j1", "--to", str(folder), "--rank", "2")
+    assert code == 0, err
+    assert victim.read_text() == "as it was" and not (folder / name).is_symlink()
+    assert (folder / name).read_text() == f"{name} of 2"
+
+
+def test_a_fetch_that_fails_leaves_nothing(
+    played: Played, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("oneflow.cluster.values.shutil.copyfileobj", full)
+    assert run("stop", "j1", "--to", str(tmp_path / "got"), "--rank", "2")[0] != 0
+    assert not list((tmp_path / "got").iterdir())
 
 
 def test_one_that_ends_by_itself_is_waited_for(played: Played, tmp_path: Path) -> None:

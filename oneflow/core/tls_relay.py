@@ -49,6 +49,8 @@ class Relay(threading.Thread):
 
     The plain end behaves as that of a TCP connection: the end of what the other side sent is no
     end of the connection, so nobody takes a peer that has done its part for one that is lost.
+    One thing is not as there: a plain end that says it sends no more (SHUT_WR) counts as closed,
+    and what the other side answers then is lost. Whoever waits for an answer keeps its end open.
     """
 
     def __init__(self, plain: socket.socket, secured: ssl.SSLSocket) -> None:
@@ -80,7 +82,7 @@ class Relay(threading.Thread):
             _relays.discard(self)
 
     def _is_over(self) -> bool:
-        """Nobody reads what still comes once the plain end is closed."""
+        """Nobody reads what still comes once the plain end is closed, or shut down for writing."""
         is_cut = self._is_lost and self._secured_ended and not self._in
         return is_cut or (self._plain_ended and not self._out)
 

@@ -2,7 +2,9 @@
 
 TLS has better ones, but on the loopback device there may be none, and one bit makes another message
 of a message: an `ack` became a `drain`. The checksum is a field of its own at the end of the bytes,
-so whoever does not know it reads the message all the same, and a message without it is taken.
+so whoever does not know it reads the message all the same. A message without it is taken, unless
+its fifth last byte is the field's tag by chance: then it is refused, for it cannot be told from one
+that a wrong bit has made. Only peers of another version send messages without it.
 """
 
 from __future__ import annotations

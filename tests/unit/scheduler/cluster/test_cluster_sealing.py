@@ -52,3 +52,11 @@ def test_who_knows_no_checksums_reads_and_is_read() -> None:
         assert older.checksum == zlib.crc32(plain)
         older.ClearField("checksum")
         assert older == message
+
+
+def test_what_looks_like_a_checksum_by_chance_has_to_be_sealed() -> None:
+    message = pb.DaemonMessage(hello=pb.Hello(node="}abcd"))
+    read = opening(pb.DaemonMessage.FromString)
+    assert read(sealed_bytes(message)) == message
+    with pytest.raises(DecodeError, match="that of other bytes"):
+        read(message.SerializeToString())

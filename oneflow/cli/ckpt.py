@@ -48,9 +48,12 @@ def list_checkpoints(output: str | None, path: Path) -> None:
 
 def _tensors(path: Path) -> Iterator[tuple[Any, ...]]:
     from oneflow.io.manifest import read_manifest
+    from oneflow.io.tree import places
 
     manifest, _ = read_manifest(path)
-    for name, stored in sorted(manifest.tensors.items()):
+    where = places(manifest.form)
+    named = {where.get(name) or name: stored for name, stored in manifest.tensors.items()}
+    for name, stored in sorted(named.items()):
         yield name, stored.dtype.name, json.dumps(list(stored.shape)), len(stored.parts)
 
 
@@ -71,7 +74,7 @@ def _checkpoints(path: Path) -> Iterator[tuple[Any, ...]]:
 @ckpt.command("verify")
 @click.argument("paths", nargs=-1, required=True, type=click.Path(path_type=Path))
 def verify(paths: tuple[Path, ...]) -> None:
-    """Reads all of a checkpoint, or of a job file, and compares every digest.
+    """Reads all of a checkpoint, of each in a folder, or of a job file, and compares every digest.
 
     The exit code is 83 for a checkpoint that is damaged, and 65 for a job file.
     """
@@ -79,9 +82,11 @@ def verify(paths: tuple[Path, ...]) -> None:
     from oneflow.io.manifest import MANIFEST_FILE
 
     for path in paths:
-        if (path / MANIFEST_FILE).exists():
-            count, nbytes = _verify_shards(path)
-            click.echo(f"{path}: {count} tensors, {nbytes} bytes: whole")
+        in_it = sorted(file.parent for file in path.glob(f"*/{MANIFEST_FILE}"))
+        if (path / MANIFEST_FILE).exists() or in_it:
+            for folder in in_it or [path]:
+                count, nbytes = _verify_shards(folder)
+                click.echo(f"{folder}: {count} tensors, {nbytes} bytes: whole")
         elif path.is_file():
             from oneflow.jobs.jobfile import verify as verify_job
 

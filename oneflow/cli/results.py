@@ -39,7 +39,7 @@ def _line(point: MetricPoint, is_wide: bool) -> str:
 def show_outputs(job: Job, names: tuple[str, ...], folder: Path | None, how: str) -> None:
     """Their names, or, with a folder, the paths to which they were written."""
     if folder is None:
-        found = [name for name in job.output_names() if not names or name in names]
+        found = job.chosen_outputs(names)
     else:
         found = [str(path) for path in job.save_outputs(folder, names)]
     if how == "json":

@@ -286,16 +286,22 @@ class Job:
         with self._file(name) as file:
             return file.read()
 
+    def chosen_outputs(self, names: Sequence[str] = ()) -> list[str]:
+        """The names of the files that it has left, or `names`. Raises ClusterRequestError if there
+        is none of a name.
+        """
+        there_are = self.output_names()
+        if missing := [name for name in names if name not in there_are]:
+            known = ", ".join(there_are) or "none"
+            raise ClusterRequestError(f"job {self.id} has no output {missing[0]!r}: it has {known}")
+        return list(names) or there_are
+
     def save_outputs(self, folder: str | Path, names: Sequence[str] = ()) -> list[Path]:
         """Writes the files that it has left, or those of these names, into `folder`.
 
         Raises ClusterRequestError if there is none of a name.
         """
-        there_are = self.output_names()
-        wanted = names or there_are
-        if missing := [name for name in wanted if name not in there_are]:
-            known = ", ".join(there_are) or "none"
-            raise ClusterRequestError(f"job {self.id} has no output {missing[0]!r}: it has {known}")
+        wanted = self.chosen_outputs(names)
         Path(folder).mkdir(parents=True, exist_ok=True)
         return [self._file(name, Path(folder)).save() for name in wanted]
 

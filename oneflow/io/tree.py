@@ -193,6 +193,30 @@ def decode(form: Any, tensor: Callable[[str, bool], Any], array: Callable[[str],
     )
 
 
+def places(form: Any) -> dict[str, str]:
+    """Where in the tree each stored tensor and array is, by its stored name: keys and indices with
+    dots between them. `form` has been decoded once, or comes from a checked manifest.
+    """
+    found: dict[str, str] = {}
+    left = [("", form)]
+    while left:
+        where, one = left.pop()
+        kind = next(iter(one)) if isinstance(one, dict) and one else ""
+        if kind in ("tensor", "ndarray"):
+            found.setdefault(_text(one[kind]), where)
+        elif kind in ("dict", "odict"):
+            pairs = [p for p in _list(one[kind]) if isinstance(p, list) and len(p) == 2]
+            left += [(_below(where, key), value) for key, value in pairs]
+        elif kind in _MAKERS:
+            left += [(_below(where, i), value) for i, value in enumerate(_list(one[kind]))]
+    return found
+
+
+def _below(where: str, key: Any) -> str:
+    key = next(iter(key.values())) if isinstance(key, dict) and len(key) == 1 else key
+    return f"{where}.{key}" if where else f"{key}"
+
+
 _MAKERS: dict[str, Callable[[Any], Any]] = {"list": list, "tuple": tuple, "set": set, "size": Size}
 _PARSERS: dict[str, Callable[[Any], Any]] = {
     "float": float,

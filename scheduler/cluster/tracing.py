@@ -88,7 +88,7 @@ def _check_job(record: JobRecord) -> None:
         how = "ONEFLOW_TRACE=FOLDER in its environment traces each nn.Graph that it runs"
         other = f": {how}" if kind is JobKind.SCRIPT else ""
         raise RefusedError(
-            f"job {record.id} is a {kind.value} job; only graph jobs that train are traced by "
+            f"job {record.id} is of kind {kind.value}; only graph jobs that train are traced by "
             f"their cluster{other}"
         )
     if record.state is not JobState.RUNNING:

@@ -219,13 +219,17 @@ def test_config_show_names_origins(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_checkpoints_are_listed_and_verified(tmp_path: Path) -> None:
     placement = flow.placement("cpu", [0])
     weight = flow.arange(12).reshape(3, 4).to_global(placement, flow.sbp.broadcast)
-    flow.save({"w": weight}, tmp_path / "step-7")
+    flow.save({"model": {"0.w": weight}, "more": [weight * 2]}, tmp_path / "step-7")
     code, out, _ = run("ckpt", "ls", str(tmp_path))
     assert code == 0
     assert "step-7" in out
     code, out, _ = run("ckpt", "ls", str(tmp_path / "step-7"), "-o", "json")
-    assert json.loads(out)[0]["shape"] == "[3, 4]"
-    assert run("ckpt", "verify", str(tmp_path / "step-7"))[0] == 0
+    rows = json.loads(out)
+    assert [row["tensor"] for row in rows] == ["model.0.w", "more.0"]
+    assert rows[0]["shape"] == "[3, 4]"
+    for path in (tmp_path, tmp_path / "step-7"):
+        code, out, _ = run("ckpt", "verify", str(path))
+        assert code == 0 and out == f"{tmp_path / 'step-7'}: 2 tensors, 192 bytes: whole\n"
     shard = next((tmp_path / "step-7").glob("shard-*.safetensors"))
     data = bytearray(shard.read_bytes())
     data[-1] ^= 1

@@ -12,8 +12,9 @@ import pytest
 
 from oneflow.cli.progress import LINE_S, Progress, progress_line
 from oneflow.cli.results import show_metrics, show_outputs
+from oneflow.cluster.job import Job as ClusterJob
 from oneflow.cluster.job import MetricPoint
-from oneflow.core.errors import ClusterUnreachableError
+from oneflow.core.errors import ClusterRequestError, ClusterUnreachableError
 from oneflow.scheduler.jobs.records import JobKind, JobRecord, JobSpec, JobState
 
 SPEC = JobSpec(kind=JobKind.GRAPH)
@@ -81,6 +82,8 @@ class Curve:
     def output_names(self) -> list[str]:
         return ["loss.safetensors", "metrics.jsonl"]
 
+    chosen_outputs: Any = ClusterJob.chosen_outputs
+
 
 def test_a_curve_is_a_line_a_point(capsys: pytest.CaptureFixture[str]) -> None:
     job: Any = Curve()
@@ -99,6 +102,8 @@ def test_outputs_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     listed, _, told = capsys.readouterr().out.partition("{")
     assert listed.split() == ["loss.safetensors", "metrics.jsonl"]
     assert json.loads("{" + told) == {"outputs": ["metrics.jsonl"]}
+    with pytest.raises(ClusterRequestError, match=r"no output 'loss': it has loss.safetensors, met"):
+        show_outputs(job, ("loss",), None, "table")
 
 
 def test_steps_that_were_done_again_are_not_left_out(capsys: pytest.CaptureFixture[str]) -> None:

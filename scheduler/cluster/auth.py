@@ -11,7 +11,7 @@ import contextvars
 import math
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import grpc
@@ -79,11 +79,12 @@ log = get_logger(__name__)
 
 @dataclass(frozen=True)
 class Caller:
-    """Who makes this call. peer: as gRPC names it."""
+    """Who makes this call. peer: as gRPC names it.  digest: of the token."""
 
     name: str
     role: str
     peer: str
+    digest: bytes = field(default=b"", repr=False)
 
     @property
     def is_admin(self) -> bool:
@@ -236,7 +237,15 @@ class Guard(aio.ServerInterceptor):  # type: ignore[misc]
             use.ask(self._now())
         if is_stream:
             use.open_stream()
-        return token, Caller(token.name, token.role, peer), use
+        return token, Caller(token.name, token.role, peer, token.digest), use
+
+    def check_still(self, method: str, who: Caller) -> None:
+        """For a call that has waited since it was let in: raises AuthError if its token was
+        revoked, or has expired.
+        """
+        if who.digest not in self._tokens.valid_digests():
+            self._failed("expired", method, who.peer, who.name)
+            raise AuthError(f"the token {who.name!r} is not valid any more")
 
     def check_certificate(self, method: str, token: TokenRecord, context: Any) -> None:
         """A certificate that `init_tls` made says for which part; only a daemon's may attach.

@@ -45,7 +45,7 @@ OWN_PREFIXES = (
     "WATCHDOG_",
 )
 FILE_REASONS = frozenset(("USER_ERROR", "CHECKPOINT_INVALID", "UNSATISFIABLE", "INTERNAL"))
-"""What can be wrong with a file; other reasons would say that a daemon leaves, or restart the job."""
+"""What can be wrong with a file: others would send a daemon away, or begin the job anew."""
 PASS_NAMES = frozenset(
     ("dedupe", "infer_sbp", "insert_boxing", "split_stages", "micro_batch", "order", "emit")
 )

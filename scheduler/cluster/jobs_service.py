@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import secrets
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +41,7 @@ from oneflow.scheduler.jobs.events import CancelAsked, RemoveAsked, RestartAsked
 from oneflow.scheduler.jobs.records import REASONS, JobKind, JobRecord, JobSpec, JobState
 from oneflow.scheduler.jobs.specs import check_job_id, check_spec, record_to_proto, spec_from_proto
 
+SUBMIT = "/oneflow.Jobs/Submit"
 FILTERS = ("state", "name", "owner", "kind", "reason", "device_type")
 DEFAULT_LIMIT = 100
 MAX_LIMIT = 1000
@@ -50,7 +53,10 @@ OUTPUT_IDLE_S = 30.0
 
 
 class JobsService(cluster_pb2_grpc.JobsServicer):
-    """Every method's rights are in auth.py; what belongs to another user is guarded here."""
+    """Every method's rights are in auth.py; what belongs to another user is guarded here.
+
+    check_still: raises AuthError if the caller of a method may not call it any more.
+    """
 
     def __init__(
         self,
@@ -65,11 +71,14 @@ class JobsService(cluster_pb2_grpc.JobsServicer):
         spool_dir: Path,
         allow_scripts: bool,
         is_stopping: Callable[[], bool],
+        check_still: Callable[[str, Caller], None],
     ) -> None:
         self._driver, self._lines, self._blobs = driver, lines, blobs
         self._plans, self._points, self._audit = plans, points, audit
         self._metrics, self._spool_dir, self._paces = metrics, spool_dir, paces
         self._allow_scripts, self._is_stopping = allow_scripts, is_stopping
+        self._check_still = check_still
+        self._submitting: dict[str, asyncio.Event] = {}  # by job id; set when it is done
         self._logs = LogRelay(driver, lines)
         self._debugger = Debugger(driver, lines)
         self._tracer = Tracer(driver, lines)
@@ -80,24 +89,42 @@ class JobsService(cluster_pb2_grpc.JobsServicer):
         who = caller()
         spec = spec_from_proto(request.spec)
         job_id = request.job_id or _new_id()
-        is_known = job_id in self._driver.jobs
-        try:
-            check_job_id(job_id)
-            check_spec(spec)
+        async with self._alone(job_id):
+            is_known = job_id in self._driver.jobs
+            try:
+                check_job_id(job_id)
+                check_spec(spec)
+                if not is_known:
+                    await self._judge(spec, who)
+            except (JobSpecError, RefusedError):
+                self._metrics.rejected_jobs["spec"] += 1
+                raise
+            self._check_still(SUBMIT, who)
+            await self._submit(job_id, spec, who)
             if not is_known:
-                self._check_takeable(spec)
-                await check_checkpoint_dir(spec, self._lines.all())
-                await self._plans.check(spec, who.name)
-        except (JobSpecError, RefusedError):
-            self._metrics.rejected_jobs["spec"] += 1
-            raise
-        await self._submit(job_id, spec, who)
-        if not is_known:
-            details = {"job": job_id, "kind": spec.kind.value, "name": spec.name}
-            self._audit.note("submit", who.name, who.peer, **details, devices=spec.devices)
+                details = {"job": job_id, "kind": spec.kind.value, "name": spec.name}
+                self._audit.note("submit", who.name, who.peer, **details, devices=spec.devices)
         record = self._driver.job(job_id)
         self._plans.prepare(record)
         return self._shown(record)
+
+    @asynccontextmanager
+    async def _alone(self, job_id: str) -> AsyncIterator[None]:
+        """One submission of an id after another: whoever comes second finds the first one's job."""
+        while (other := self._submitting.get(job_id)) is not None:
+            await other.wait()
+        done = self._submitting[job_id] = asyncio.Event()
+        try:
+            yield
+        finally:
+            del self._submitting[job_id]
+            done.set()
+
+    async def _judge(self, spec: JobSpec, who: Caller) -> None:
+        self._check_takeable(spec)
+        await check_checkpoint_dir(spec, self._lines.all())
+        await self._plans.check(spec, who.name)
+        self._check_takeable(spec)  # that may have taken a minute
 
     def _check_takeable(self, spec: JobSpec) -> None:
         if self._is_stopping():

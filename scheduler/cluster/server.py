@@ -242,6 +242,7 @@ class Scheduler:
             settings.state_dir / "spool",
             settings.allow_scripts,
             self._stop_asked.is_set,
+            guard.check_still,
         )
         cluster = ClusterService(
             self.driver,

@@ -85,6 +85,16 @@ def test_roles_let_in_who_may(scene: Any) -> None:
     assert scene.metrics.auth_failures["role"] == 5
 
 
+def test_a_call_that_has_waited_is_asked_again(scene: Any) -> None:
+    _, who, _ = scene.admit("submit", "Jobs/Submit")
+    scene.guard.check_still("/oneflow.Jobs/Submit", who)
+    assert "digest" not in repr(who)
+    scene.wall.now = 2000.0
+    with pytest.raises(AuthError, match="'submit' is not valid any more"):
+        scene.guard.check_still("/oneflow.Jobs/Submit", who)
+    assert scene.metrics.auth_failures["expired"] == 1
+
+
 @pytest.mark.parametrize("key", ["authorization", "oneflow-token"])
 def test_failures_are_told_apart(scene: Any, key: str) -> None:
     prefix = "Bearer " if key == "authorization" else ""

@@ -95,12 +95,15 @@ class _Failure:
 
 @dataclass
 class _Compile:
-    """One that is under way. waiting: what to tell daemons when it is done."""
+    """One that is under way. waiting: what to tell daemons when it is done.  jobs: ids of those
+    that need it.
+    """
 
     devices: int
     started: float = field(default_factory=time.monotonic)
     where: str = "waits for the compiler"
     waiting: dict[tuple[str, int, int], TellPrepare] = field(default_factory=dict)
+    jobs: set[str] = field(default_factory=set)
 
     def progress(self, name: str, done: int, total: int) -> None:
         self.where = f"pass {done} of {total} done ({name})"
@@ -109,7 +112,7 @@ class _Compile:
 class Plans:
     """compile_plan: None leaves it to rank 0 of each job. tell: of the driver. send: tells a
     daemon to prepare, with the digest of a plan or "". is_wanted: whether that is still to be told.
-    check_fit: None takes every job file.
+    check_fit: None takes every job file.  is_live: whether a job may yet run.
     """
 
     def __init__(
@@ -121,10 +124,11 @@ class Plans:
         send: Callable[[TellPrepare, str], None],
         is_wanted: Callable[[TellPrepare], bool],
         check_fit: CheckFit | None = None,
+        is_live: Callable[[str], bool] = lambda job_id: True,
     ) -> None:
         self._path, self._blobs, self._compile_plan = folder / PLANS_FILE, blobs, compile_plan
         self._tell, self._send, self._is_wanted = tell, send, is_wanted
-        self._check_fit = check_fit
+        self._check_fit, self._is_live = check_fit, is_live
         self._digests = _load(self._path)
         self._under_way: dict[str, _Compile] = {}
         self._failed: dict[str, _Failure] = {}
@@ -172,6 +176,8 @@ class Plans:
         """One after another, in a thread that nothing else needs."""
         try:
             async with self._judging.turn(owner, CHECK_QUEUE_S):
+                if self._is_closed:
+                    raise UnavailableError("the scheduler stops: submit again when it is back")
                 return await asyncio.get_running_loop().run_in_executor(self._checker, check)
         except asyncio.TimeoutError:
             raise UnavailableError("the scheduler is busy with other files: try again") from None
@@ -226,6 +232,7 @@ class Plans:
             task = asyncio.ensure_future(self._compile(key, found, record, hosts))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
+        found.jobs.add(record.id)
         return found
 
     async def _compile(
@@ -235,6 +242,9 @@ class Plans:
         try:
             loop = asyncio.get_running_loop()
             async with self._compiling.turn(record.owner):
+                if self._is_closed or not any(map(self._is_live, compile_.jobs)):
+                    self._under_way.pop(key, None)
+                    return  # nobody waits for it any more
                 plan = await loop.run_in_executor(self._thread, self._work, compile_, record, hosts)
             self._keep(key, plan)
         except OneFlowError as error:

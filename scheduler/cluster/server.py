@@ -44,7 +44,7 @@ from oneflow.scheduler.cluster.settings import SchedulerSettings
 from oneflow.scheduler.cluster.tls import ServerTls
 from oneflow.scheduler.jobs import tokens as token_rules
 from oneflow.scheduler.jobs.events import DrainAsked, TellPrepare
-from oneflow.scheduler.jobs.records import JobRecord, TokenRecord
+from oneflow.scheduler.jobs.records import JobRecord, JobState, TokenRecord
 from oneflow.scheduler.jobs.store import SqliteStore
 from oneflow.scheduler.jobs.table import Table
 
@@ -166,6 +166,7 @@ class Scheduler:
             self._performer.send_prepare,
             self._is_wanted,
             compilers.check_fit if compilers is not None else None,
+            self._is_live,
         )
         self._performer.plans = self.plans
         self._points = Points(self.driver)
@@ -178,6 +179,10 @@ class Scheduler:
         attempt = self.driver.table.attempts.live.get(action.record.id)
         is_current = attempt is not None and attempt.number == action.record.attempt
         return is_current and attempt is not None and not attempt.is_stopping
+
+    def _is_live(self, job_id: str) -> bool:
+        job = self.driver.table.jobs.get(job_id)
+        return job is not None and not job.state.is_final and job.state is not JobState.CANCELLING
 
     def _wanted_blobs(self) -> set[str]:
         """Digests that jobs name, plans of their graphs included."""

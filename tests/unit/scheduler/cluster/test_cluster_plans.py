@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import logging
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +14,9 @@ import pytest
 from oneflow.core.errors import JobSpecError, PlacementError
 from oneflow.scheduler.cluster.blobs import Blobs
 from oneflow.scheduler.cluster.plans import Plans
+from oneflow.scheduler.cluster.refusals import UnavailableError
 from oneflow.scheduler.cluster.settings import Limits
-from oneflow.scheduler.jobs.records import JobKind, JobSpec
+from oneflow.scheduler.jobs.records import JobKind, JobRecord, JobSpec
 
 
 def test_a_file_is_judged_once_for_each_way_to_run_it(tmp_path: Path) -> None:
@@ -44,3 +47,92 @@ def test_a_file_is_judged_once_for_each_way_to_run_it(tmp_path: Path) -> None:
     assert len(asked) == 4
     plans.close()
     blobs.close()
+
+
+class Slow:
+    """A compiler that is at its first file until `go` is set."""
+
+    def __init__(self, folder: Path) -> None:
+        self.blobs = Blobs(folder / "blobs", Limits(), list)
+        self.compiled: list[str] = []
+        self.live = {"j0", "j1", "j2"}
+        self.began, self.go = threading.Event(), threading.Event()
+        self.plans = Plans(
+            folder, self.blobs, self.compile, print, print, bool, self.check, self.live.__contains__
+        )
+
+    def compile(self, path: Path, *rest: Any) -> bytes:
+        self.compiled.append(path.read_text())
+        self.began.set()
+        assert self.go.wait(30)
+        return b"plan"
+
+    def check(self, path: Path, *rest: Any) -> int:
+        self.compile(path)
+        return 0
+
+    def spec(self, text: str) -> JobSpec:
+        return JobSpec(kind=JobKind.GRAPH, graph=self.blobs.put(text.encode()), devices=1)
+
+    def prepare(self, job_id: str, text: str) -> None:
+        self.plans.prepare(JobRecord(job_id, self.spec(text), owner=job_id))
+
+    async def start(self) -> None:
+        """Begins a file, which the compiler is at from now on."""
+        self.prepare("j0", "first")
+        assert await asyncio.to_thread(self.began.wait, 30)
+
+    async def end(self) -> None:
+        self.go.set()
+        while self.plans._tasks:
+            await asyncio.wait(set(self.plans._tasks), timeout=30)
+
+    def close(self) -> None:
+        self.plans.close()
+        self.blobs.close()
+
+
+def test_what_nobody_wants_any_more_is_not_compiled(tmp_path: Path) -> None:
+    async def scene() -> Slow:
+        slow = Slow(tmp_path)
+        await slow.start()
+        slow.prepare("j1", "cancelled")
+        slow.prepare("j1", "wanted by another")
+        slow.prepare("j2", "wanted by another")
+        await asyncio.sleep(0)
+        slow.live.remove("j1")
+        await slow.end()
+        slow.live.add("j1")
+        slow.prepare("j1", "cancelled")  # it was restarted
+        await slow.end()
+        return slow
+
+    slow = asyncio.run(scene())
+    assert slow.compiled == ["first", "wanted by another", "cancelled"]
+    slow.close()
+
+
+def test_who_waits_when_the_scheduler_stops_is_told_so(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scene() -> Slow:
+        slow = Slow(tmp_path)
+        await slow.start()
+        slow.prepare("j1", "second")
+        slow.began.clear()
+        judged = asyncio.ensure_future(slow.plans.check(slow.spec("third"), "me"))
+        assert await asyncio.to_thread(slow.began.wait, 30)
+        waiting = asyncio.ensure_future(slow.plans.check(slow.spec("fourth"), "me"))
+        await asyncio.sleep(0)
+        slow.plans.close()
+        await slow.end()
+        await judged
+        with pytest.raises(UnavailableError, match="the scheduler stops"):
+            await waiting
+        return slow
+
+    with caplog.at_level(logging.WARNING):
+        slow = asyncio.run(scene())
+    assert sorted(slow.compiled) == ["first", "third"]
+    assert not caplog.records
+    slow.close()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import threading
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,7 @@ import pytest
 from oneflow.core.control_channel import PROTOCOL
 from oneflow.core.errors import JobSpecError, ProtocolError
 from oneflow.protos import cluster_pb2 as pb
+from oneflow.scheduler.cluster import data_roots
 from oneflow.scheduler.cluster.data_roots import check_checkpoint_dir
 from oneflow.scheduler.cluster.lines import Line
 from oneflow.scheduler.cluster.peers import LocalProcess
@@ -62,6 +65,29 @@ def test_links_of_this_host_are_followed(tmp_path: Path) -> None:
     check(wanted, line(root, here=True))
     with pytest.raises(JobSpecError):
         check(wanted, line(root))
+
+
+def test_a_folder_that_hangs_is_left_to_the_daemon(monkeypatch: pytest.MonkeyPatch) -> None:
+    is_back, threads, real = threading.Event(), list[threading.Thread](), os.path.realpath
+
+    def realpath(path: str) -> str:
+        threads.append(threading.current_thread())
+        is_back.wait(30 if path == "/away" else 0)
+        return real(path)
+
+    async def scene() -> None:
+        for folder in ("/away", "/elsewhere"):
+            asked = JobSpec(kind=JobKind.GRAPH, graph="a" * 64, checkpoint_dir=folder)
+            await check_checkpoint_dir(asked, [line("/data", here=True)])
+        is_back.set()
+        monkeypatch.setattr(data_roots, "LINKS_S", 30.0)
+        with pytest.raises(JobSpecError):
+            await check_checkpoint_dir(asked, [line("/data", here=True)])
+
+    monkeypatch.setattr(data_roots, "LINKS_S", 0.2)
+    monkeypatch.setattr(os.path, "realpath", realpath)
+    asyncio.run(scene())
+    assert all(thread.daemon for thread in threads)  # the scheduler's end does not wait for it
 
 
 def test_what_a_daemon_tells_has_limits() -> None:

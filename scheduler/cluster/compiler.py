@@ -11,6 +11,7 @@ so again. A process that ends in another way was killed, or has a defect (70).
 
 from __future__ import annotations
 
+import os
 import signal
 import socket
 import subprocess
@@ -51,6 +52,8 @@ PASS_NAMES = frozenset(
 )
 """Passes whose times may be on our page: a test compares them with the compiler's."""
 FEW_THREADS = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+
+FOLDER = "/"  # where it runs: `python -m` would import from the scheduler's own folder
 
 log = get_logger(__name__)
 
@@ -117,8 +120,7 @@ class Compilers:
 
     def __init__(self, argv: Sequence[str], limits: CompilerLimits, env: Mapping[str, str]) -> None:
         self._argv, self.limits = tuple(argv), limits
-        kept = {k: v for k, v in env.items() if not k.startswith(OWN_PREFIXES)}
-        self._env = FEW_THREADS | kept
+        self._env = FEW_THREADS | _own_env(env)
         self._lock = threading.Lock()
         self._all: set[_Process] = set()
         self._idle: list[_Process] = []
@@ -139,7 +141,7 @@ class Compilers:
         from oneflow.protos import compiler_pb2 as pb
 
         ask = pb.CompileAsk(
-            job_file=str(path), devices=devices, device_type=device_type, hosts=hosts
+            job_file=str(path.absolute()), devices=devices, device_type=device_type, hosts=hosts
         )
         plan = bytearray()
         with closing(self._answers(ask, self.limits.compile_s)) as answers:
@@ -162,7 +164,7 @@ class Compilers:
 
         ask = pb.CompileAsk(
             only_check=True,
-            job_file=str(path),
+            job_file=str(path.absolute()),
             kind=kind,
             devices=devices,
             device_type=device_type,
@@ -300,7 +302,11 @@ class _Process:
         with theirs:
             try:
                 self.popen = subprocess.Popen(
-                    words, stdin=theirs.fileno(), stdout=subprocess.DEVNULL, env=dict(env)
+                    words,
+                    stdin=theirs.fileno(),
+                    stdout=subprocess.DEVNULL,
+                    env=dict(env),
+                    cwd=FOLDER,
                 )
             except BaseException:
                 self._sock.close()
@@ -351,6 +357,16 @@ class _Process:
         if code is None or code >= 0:
             return f"its process {self.popen.pid} exited with code {code}"
         return f"its process {self.popen.pid} was killed by {_signal_name(-code)}"
+
+
+def _own_env(given: Mapping[str, str]) -> dict[str, str]:
+    """Without the scheduler's secrets, and so that nothing is imported from where it runs."""
+    env = {k: v for k, v in given.items() if not k.startswith(OWN_PREFIXES)}
+    folders = env.pop("PYTHONPATH", "").split(os.pathsep)
+    found = os.pathsep.join(os.path.abspath(folder) for folder in folders if folder)
+    env |= {"PYTHONPATH": found} if found else {}
+    env |= {"ONEFLOW_DUMP": os.path.abspath(env["ONEFLOW_DUMP"])} if env.get("ONEFLOW_DUMP") else {}
+    return env | {"PYTHONSAFEPATH": "1"}
 
 
 def _error_of(failed: Any) -> Exception:

@@ -166,7 +166,7 @@ class Plans:
         except (CompilerLostError, UnavailableError):
             raise
         except OneFlowError as error:
-            said = str(error).replace(str(path), "the job file")
+            said = str(error).replace(str(path.absolute()), "the job file")
             raise JobSpecError(f"this job cannot run: {said}") from None
         while len(self._fitting) >= MAX_PLANS:
             del self._fitting[next(iter(self._fitting))]

@@ -17,10 +17,15 @@ from oneflow.scheduler.cluster.compiler import CompilerLimits, Compilers, FileRe
 
 
 @pytest.fixture(scope="module")
-def compilers() -> Iterator[Compilers]:
+def compilers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Compilers]:
+    """Started where somebody has left a module with the name of one that it imports."""
+    before, folder = Path.cwd(), tmp_path_factory.mktemp("strange")
+    (folder / "queue.py").write_text("raise SystemExit('a stranger was imported')")
+    os.chdir(folder)
     found = Compilers(COMPILER, CompilerLimits(), os.environ)
     yield found
     found.close()
+    os.chdir(before)
 
 
 def test_plans_progress_and_times_are_the_compilers_own(

@@ -175,5 +175,27 @@ def test_only_times_that_can_be_true_are_counted(start: Any) -> None:
     assert shown() == before
 
 
+def test_nothing_is_imported_from_where_the_scheduler_runs(
+    start: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    asked: list[pb.CompileAsk] = []
+
+    def answer(child: Child, ask: pb.CompileAsk) -> None:
+        asked.append(ask)
+        child.frames.send(pb.CompileAnswer(done=pb.CompileDone()))
+
+    env = {"PYTHONPATH": ":lib:/opt/lib:", "ONEFLOW_DUMP": "a:b", "ONEFLOW_AUTH_TOKEN": "secret"}
+    compilers = start(answer, env)
+    compilers.compile_plan(Path("blobs/x"), 1, "cpu", (), print)
+    (child,) = compiler.subprocess.Popen.made  # type: ignore[attr-defined]
+    assert child.cwd == "/"
+    assert child.env["PYTHONPATH"] == f"{tmp_path}/lib:/opt/lib"
+    assert child.env["ONEFLOW_DUMP"] == f"{tmp_path}/a:b"
+    assert child.env["PYTHONSAFEPATH"] == "1"
+    assert "ONEFLOW_AUTH_TOKEN" not in child.env
+    assert asked[0].job_file == f"{tmp_path}/blobs/x"
+
+
 def test_the_names_of_passes_are_the_compilers() -> None:
     assert {made.__name__ for made in PASSES} | {"emit"} == compiler.PASS_NAMES

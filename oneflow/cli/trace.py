@@ -107,10 +107,21 @@ def stop(
     missing = [str(rank) for rank in wanted if f"trace-rank{rank}.json.gz" not in names]
     if missing:
         say(f"there is no file of rank {', '.join(missing)}: not traced, or killed meanwhile")
+    _say_what_does_not_fit(paths)
     for state in states:
         if state.error or state.state == "failed":
             say(f"rank {state.rank} on {state.host}: {state.error}")
     raise SystemExit(FAILED if any(s.error for s in states) else 0)
+
+
+def _say_what_does_not_fit(paths: list[Path]) -> None:
+    from oneflow.core.traces import TraceFileError, of_earlier_traces
+
+    try:
+        for path in of_earlier_traces(paths) if paths else ():
+            say(f"{path} is of an earlier trace: `trace merge` does not take it with the others")
+    except TraceFileError as error:
+        say(str(error))
 
 
 def _show(states: list[RankTrace], how: str) -> None:
@@ -132,7 +143,8 @@ def _show(states: list[RankTrace], how: str) -> None:
     "files", metavar="FILE...", nargs=-1, required=True, type=click.Path(path_type=Path)
 )
 def merge_files(out: Path, max_size: int | None, files: tuple[Path, ...]) -> None:
-    """One file of the files of several ranks, in order of time, on the clock of the first rank.
+    """One file of the files of several ranks, in order of time, on the clock of the first rank;
+    with gzip if its name ends in .gz.
 
     It has at most so many bytes as viewers open; what comes later is left out, and a last event
     says so. A file that is broken or of another trace is refused with 65.

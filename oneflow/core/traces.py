@@ -91,7 +91,8 @@ def boot_id() -> str:
 
 
 class TraceWriter:
-    """Writes a trace file beside its name, and gives it the name when it is whole.
+    """Writes a trace file beside its name, and gives it the name when it is whole; with gzip if the
+    name ends so.
 
     header: of otherData.  max_nbytes: of JSON.  Raises OSError as the file system does.
     """
@@ -105,7 +106,9 @@ class TraceWriter:
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, self._beside = _locked_beside(path)
         self._raw = os.fdopen(handle, "wb")
-        self._file = gzip.GzipFile("", "wb", LEVEL, self._raw, mtime=0)
+        self._zip: gzip.GzipFile | None = None
+        if path.suffix == ".gz":
+            self._zip = gzip.GzipFile("", "wb", LEVEL, self._raw, mtime=0)
         head = {"displayTimeUnit": "ns", "otherData": dict(header)}
         self._put([json.dumps(head)[:-1] + ', "traceEvents": ['])
 
@@ -138,7 +141,7 @@ class TraceWriter:
         for text in texts:
             data = text.encode()
             self.nbytes += len(data)
-            self._file.write(data)
+            (self._zip or self._raw).write(data)
 
     def commit(self, summary: Mapping[str, Any], last: str = "") -> None:
         """The file is whole. last: an event for which there is room kept."""
@@ -146,7 +149,8 @@ class TraceWriter:
             if last:
                 self._put([("\n" if self._is_first else ",\n") + last])
             self._put(["\n], " + json.dumps({"summary": dict(summary)})[1:] + "\n"])
-            self._file.close()
+            if self._zip is not None:
+                self._zip.close()
             self._raw.flush()
             os.fsync(self._raw.fileno())
             os.replace(self._beside, self.path)
@@ -344,6 +348,17 @@ def merge(paths: Sequence[Path], out: Path, max_nbytes: int = MAX_NBYTES) -> Mer
     finally:
         for reader in readers:
             reader.close()
+
+
+def of_earlier_traces(paths: Sequence[Path]) -> list[Path]:
+    """Of files of several ranks those that are of another trace than the newest one."""
+    headers = {}
+    for path in paths:
+        reader = TraceReader(path)
+        headers[path] = reader.header
+        reader.close()
+    newest = max((h["wall_ns"], h["trace"]) for h in headers.values())[1]
+    return [path for path, header in headers.items() if header["trace"] != newest]
 
 
 def _check_together(readers: Sequence[TraceReader]) -> None:

@@ -18,6 +18,7 @@ from oneflow.core.traces import (
     TraceWriter,
     clock_origin,
     merge,
+    of_earlier_traces,
     remove_left_overs,
     truncated_event,
 )
@@ -181,6 +182,16 @@ def test_files_that_do_not_belong_together(tmp_path: Path) -> None:
     with pytest.raises(TraceFileError, match="no file"):
         merge([], tmp_path / "out.gz")
     assert not (tmp_path / "out.gz").exists()
+    later = write(tmp_path / "d.gz", header(2, trace="t3", wall_ns=6_000_000))
+    assert of_earlier_traces([one, later, other]) == [one, other]
+    assert of_earlier_traces([one, twin]) == []
+
+
+def test_a_name_without_gz_is_plain_json(tmp_path: Path) -> None:
+    paths = [write(tmp_path / f"{r}.json.gz", header(r), event(r, 1.0)) for r in (0, 1)]
+    for name in ("all.json", "all.json.gz"):
+        merge(paths, tmp_path / name)
+    assert json.loads((tmp_path / "all.json").read_text()) == parsed(tmp_path / "all.json.gz")
 
 
 BROKEN = {

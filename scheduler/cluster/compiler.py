@@ -6,7 +6,8 @@ one and ends by itself when none has come for a while. While one compiles, a sec
 is submitted. Each dies with the scheduler: its socket ends, and the kernel is told so too.
 
 A file that passes a limit is to blame (65, as for other bad data): with the same limits it would do
-so again. A process that ends in another way was killed, or has a defect (70).
+so again. A process that ends in another way was killed, or has a defect (70). The kernel, when
+it wants memory, kills such processes first: what they were at is tried once more.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from oneflow.core.errors import ConfigError, OneFlowError, ProtocolError
 from oneflow.core.frames import Frames
@@ -54,6 +55,8 @@ PASS_NAMES = frozenset(
 FEW_THREADS = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 
 FOLDER = "/"  # where it runs: `python -m` would import from the scheduler's own folder
+
+T = TypeVar("T")
 
 log = get_logger(__name__)
 
@@ -109,6 +112,10 @@ class CompilerLostError(OneFlowError):
     reason = "INTERNAL"
 
 
+class _KilledError(CompilerLostError):
+    """Somebody else killed it, most likely the kernel for its memory."""
+
+
 class CompilerDefectError(RuntimeError):
     """The compiler raised what it never should; the message has its stack."""
 
@@ -143,6 +150,9 @@ class Compilers:
         ask = pb.CompileAsk(
             job_file=str(path.absolute()), devices=devices, device_type=device_type, hosts=hosts
         )
+        return self._insist(lambda: self._plan(ask, progress))
+
+    def _plan(self, ask: Any, progress: Callable[[str, int, int], None]) -> bytes:
         plan = bytearray()
         with closing(self._answers(ask, self.limits.compile_s)) as answers:
             for answer in answers:
@@ -170,6 +180,9 @@ class Compilers:
             device_type=device_type,
             steps=steps,
         )
+        return self._insist(lambda: self._most_steps(ask))
+
+    def _most_steps(self, ask: Any) -> int:
         answers = self._answers(ask, self.limits.check_s)
         return max((int(a.done.most_steps) for a in answers if a.HasField("done")), default=0)
 
@@ -196,6 +209,14 @@ class Compilers:
         self._starter.shutdown()
 
     # -- one question ------------------------------------------------------------------------------
+
+    def _insist(self, work: Callable[[], T]) -> T:
+        """Once more if the process was killed: that is seldom the file's fault."""
+        try:
+            return work()
+        except _KilledError as error:
+            log.warning("%s; it is tried once more", error)
+            return work()
 
     def _answers(self, ask: Any, limit_s: float) -> Generator[Any, None, None]:
         """Until it is done. Raises what `failed` says, and what becomes of the process."""
@@ -237,11 +258,15 @@ class Compilers:
             self._drop(process)
 
     def _new(self) -> _Process:
-        process = self._starter.submit(self._start).result()
+        try:
+            starting = self._starter.submit(self._start)
+        except RuntimeError:  # it was shut down
+            raise CompilerLostError("the scheduler stops") from None
+        process = starting.result()
         if process.answer(time.monotonic() + START_S) is None:
             process.end(0.0 if process.is_late else END_S)
             self._drop(process)
-            raise CompilerLostError(f"the compiler cannot be started: {process.how_it_ended()}")
+            raise _lost(process, "the compiler cannot be started")
         log.info("a compiler is warm after %.2f s", time.monotonic() - process.started_at)
         return process
 
@@ -281,7 +306,7 @@ class Compilers:
                 f"it takes more than {most} of the memory that this cluster's compiler may use "
                 "(scheduler.compile_nbytes)"
             )
-        return CompilerLostError(f"the compiler did not come to its end: {process.how_it_ended()}")
+        return _lost(process, "the compiler did not come to its end")
 
     def _check_plan(self, nbytes: int) -> None:
         if nbytes > self.limits.plan_nbytes:
@@ -296,6 +321,7 @@ class _Process:
 
         self.started_at = time.monotonic()
         self.is_late = False
+        self._killed_by_us = False
         self._sock, theirs = socket.socketpair()
         self._frames = Frames(self._sock, pb.CompileAnswer, MAX_ANSWER_NBYTES)
         words = [*argv, str(limits.nbytes), repr(limits.idle_s)]
@@ -344,11 +370,18 @@ class _Process:
         try:
             with suppress(subprocess.TimeoutExpired):
                 self.popen.wait(patience_s)
-            self.popen.kill()
+            if self.popen.poll() is None:
+                self._killed_by_us = True
+                self.popen.kill()
             self.popen.wait(END_S)
         except subprocess.TimeoutExpired:
             log.warning("process %d, a compiler, cannot be killed", self.popen.pid)
         self._sock.close()
+
+    @property
+    def was_killed(self) -> bool:
+        """By somebody else."""
+        return self.popen.returncode == -signal.SIGKILL and not self._killed_by_us
 
     def how_it_ended(self) -> str:
         code = self.popen.returncode
@@ -357,6 +390,11 @@ class _Process:
         if code is None or code >= 0:
             return f"its process {self.popen.pid} exited with code {code}"
         return f"its process {self.popen.pid} was killed by {_signal_name(-code)}"
+
+
+def _lost(process: _Process, what: str) -> CompilerLostError:
+    kind = _KilledError if process.was_killed else CompilerLostError
+    return kind(f"{what}: {process.how_it_ended()}")
 
 
 def _own_env(given: Mapping[str, str]) -> dict[str, str]:

@@ -197,5 +197,60 @@ def test_nothing_is_imported_from_where_the_scheduler_runs(
     assert asked[0].job_file == f"{tmp_path}/blobs/x"
 
 
+def dying(times: int) -> Answer:
+    """Killed in the middle of a plan so many times; then it gives a whole one."""
+    left = [times]
+
+    def answer(child: Child, ask: pb.CompileAsk) -> None:
+        child.frames.send(pb.CompileAnswer(plan=b"pl"))
+        if left[0]:
+            left[0] -= 1
+            child.kill()
+        elif ask.only_check:
+            child.frames.send(pb.CompileAnswer(done=pb.CompileDone(most_steps=7)))
+        else:
+            child.frames.send(pb.CompileAnswer(plan=b"an"))
+            child.frames.send(pb.CompileAnswer(done=pb.CompileDone()))
+
+    return answer
+
+
+def test_what_somebody_killed_is_tried_once_more(start: Any) -> None:
+    assert plan_of(start(dying(1))) == b"plan"
+    assert start(dying(1)).check_fit(Path("/job"), "graph", 1, "cpu", 0) == 7
+    with pytest.raises(CompilerLostError, match="SIGKILL") as lost:
+        plan_of(start(dying(2)))
+    assert lost.value.exit_code == 70
+
+
+def test_what_ends_by_itself_or_by_us_is_not_tried_again(start: Any) -> None:
+    asked: list[pb.CompileAsk] = []
+
+    def exits(child: Child, ask: pb.CompileAsk) -> None:
+        asked.append(ask)
+        child.end(3)
+
+    with pytest.raises(CompilerLostError, match="exited with code 3"):
+        plan_of(start(exits))
+    assert len(asked) == 1
+
+    def stays(child: Child, ask: pb.CompileAsk) -> None:
+        asked.append(ask)
+        threading.Thread(target=compilers.close).start()
+        child.is_over.wait(30)
+
+    compilers = start(stays)
+    with pytest.raises(CompilerLostError):
+        plan_of(compilers)
+    assert len(asked) == 2
+
+
+def test_closed_ones_say_that_the_scheduler_stops(start: Any) -> None:
+    compilers = start(dying(0))
+    compilers.close()
+    with pytest.raises(CompilerLostError, match="the scheduler stops"):
+        plan_of(compilers)
+
+
 def test_the_names_of_passes_are_the_compilers() -> None:
     assert {made.__name__ for made in PASSES} | {"emit"} == compiler.PASS_NAMES

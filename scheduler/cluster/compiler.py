@@ -106,14 +106,17 @@ class CompileLimitError(OneFlowError):
 
 
 class CompilerLostError(OneFlowError):
-    """The process ended in the middle, and no limit was the reason."""
+    """The process ended in the middle, and no limit was the reason.
+
+    was_killed: by somebody else, most likely the kernel for its memory.
+    """
 
     exit_code = 70
     reason = "INTERNAL"
 
-
-class _KilledError(CompilerLostError):
-    """Somebody else killed it, most likely the kernel for its memory."""
+    def __init__(self, message: str, was_killed: bool = False) -> None:
+        super().__init__(message)
+        self.was_killed = was_killed
 
 
 class CompilerDefectError(RuntimeError):
@@ -214,7 +217,9 @@ class Compilers:
         """Once more if the process was killed: that is seldom the file's fault."""
         try:
             return work()
-        except _KilledError as error:
+        except CompilerLostError as error:
+            if not error.was_killed:
+                raise
             log.warning("%s; it is tried once more", error)
             return work()
 
@@ -393,8 +398,7 @@ class _Process:
 
 
 def _lost(process: _Process, what: str) -> CompilerLostError:
-    kind = _KilledError if process.was_killed else CompilerLostError
-    return kind(f"{what}: {process.how_it_ended()}")
+    return CompilerLostError(f"{what}: {process.how_it_ended()}", process.was_killed)
 
 
 def _own_env(given: Mapping[str, str]) -> dict[str, str]:

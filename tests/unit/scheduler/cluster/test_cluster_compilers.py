@@ -220,7 +220,7 @@ def test_what_somebody_killed_is_tried_once_more(start: Any) -> None:
     assert start(dying(1)).check_fit(Path("/job"), "graph", 1, "cpu", 0) == 7
     with pytest.raises(CompilerLostError, match="SIGKILL") as lost:
         plan_of(start(dying(2)))
-    assert lost.value.exit_code == 70
+    assert (type(lost.value), lost.value.exit_code) == (CompilerLostError, 70)  # it is shown
 
 
 def test_what_ends_by_itself_or_by_us_is_not_tried_again(start: Any) -> None:

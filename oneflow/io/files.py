@@ -136,6 +136,20 @@ class Memory:
         target[:] = piece
 
 
+class Verified:
+    """A file of which what is read is only verified, and not counted."""
+
+    def __init__(self, file: OpenFile) -> None:
+        self._file = file
+        self.where, self.nbytes = file.where, file.nbytes
+
+    def read_into(self, offset: int, target: memoryview) -> None:
+        self._file.read_into(offset, target, is_counted=False)
+
+    def close(self) -> None:
+        self._file.close()
+
+
 def read_bytes(source: Readable, offset: int, count: int) -> bytes:
     """`count` bytes from `offset` on."""
     found = bytearray(count)

@@ -16,7 +16,7 @@ from oneflow.core.op import Box
 from oneflow.io.boxes import read_box
 from oneflow.io.checksum import MODULUS, checksum
 from oneflow.io.container import Container, Entry
-from oneflow.io.files import OpenFile
+from oneflow.io.files import OpenFile, Verified
 from oneflow.io.manifest import MANIFEST_FILE, SAVE_ID_KEY, Manifest, Part
 
 Array = np.ndarray[Any, Any]
@@ -49,7 +49,7 @@ class ShardReader:
         for index, part, cell in self._cells(name, box):
             at: Any = (*local_slices(cell, box), ...)
             place = target[at]
-            file = self._file(part.file, name)
+            file = self._checked_file(part.file, name)
             slices = local_slices(cell, part.box)
             try:
                 read_box(file, part.offset, part.box.shape, slices, place)
@@ -68,7 +68,7 @@ class ShardReader:
         at = 0
         for (start, begin), size in zip(first, part.box.shape, strict=True):
             at = at * size + start - begin
-        file = self._file(part.file, name)
+        file = self._checked_file(part.file, name)
         try:
             file.read_into(part.offset + at * dtype.itemsize, memoryview(piece), is_counted=False)
         except (OSError, CheckpointError) as error:
@@ -119,6 +119,11 @@ class ShardReader:
                 f"{file.where}, which holds a part of tensor {tensor!r}, has {file.nbytes} bytes, "
                 f"not the {nbytes} that were written"
             )
+        return file
+
+    def _checked_file(self, number: int, tensor: str) -> OpenFile:
+        """The file, of which something is to be read."""
+        file = self._file(number, tensor)
         if number not in self._checked:
             self._check_header(number, file)
         return file
@@ -126,7 +131,7 @@ class ShardReader:
     def _check_header(self, number: int, file: OpenFile) -> None:
         """The manifest says where everything is; other readers of safetensors go by the header."""
         try:
-            found = Container(file)
+            found = Container(Verified(file))
         except CheckpointError as error:
             raise CheckpointError(f"{file.where} is damaged: {error}") from error
         filled = {n: e for n, e in found.entries.items() if e.begin != e.end}

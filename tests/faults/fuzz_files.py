@@ -171,7 +171,14 @@ class Checkpoint:
     def _write(self, np: Any) -> None:
         from oneflow.io.checksum import checksum
         from oneflow.io.container import Writer
-        from oneflow.io.manifest import MANIFEST_FILE, Manifest, Part, Stored, shard_name
+        from oneflow.io.manifest import (
+            MANIFEST_FILE,
+            SAVE_ID_KEY,
+            Manifest,
+            Part,
+            Stored,
+            shard_name,
+        )
         from oneflow.io.tree import Encoder
 
         save_id = "0123456789abcdef"
@@ -181,12 +188,12 @@ class Checkpoint:
         files = []
         for rank, piece in enumerate(pieces):
             path = self.folder / shard_name(save_id, rank)
-            shapes = {f"{names[n]}.{i}": (a.dtype, a.shape) for i, (n, _, a) in enumerate(piece)}
+            shapes = {names[n]: (a.dtype, a.shape) for n, _, a in piece}
             with open(path, "wb") as file:
-                writer = Writer(file, shapes, {})
-                for i, (name, box, array) in enumerate(piece):
-                    writer.add(f"{names[name]}.{i}", array)
-                    offset = writer.offsets[f"{names[name]}.{i}"]
+                writer = Writer(file, shapes, {SAVE_ID_KEY: save_id})
+                for name, box, array in piece:
+                    writer.add(names[name], array)
+                    offset = writer.offsets[names[name]]
                     parts[name].append(Part(rank, box, offset, checksum(array, box.starts)))
             files.append((path.name, path.stat().st_size))
         tree = Encoder({**self.form, "variables": dict(self.arrays)})

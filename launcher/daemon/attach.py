@@ -25,7 +25,7 @@ from oneflow.core.metrics import METRICS
 from oneflow.core.metrics_daemon import DAEMON
 from oneflow.launcher.daemon.settings import DaemonSettings
 from oneflow.launcher.daemon.wire import describe
-from oneflow.scheduler.cluster.sealing import ATTACH, opening, sealing
+from oneflow.scheduler.cluster.sealing import attach_call
 from oneflow.scheduler.cluster.sequence import MissingMessageError, Order
 from oneflow.scheduler.cluster.tls import SERVER_NAME
 
@@ -256,7 +256,6 @@ class Link:
     def _open(self) -> None:
         from grpc import aio
 
-        from oneflow.protos import cluster_pb2 as pb
         from oneflow.protos import cluster_pb2_grpc
 
         host, port = split_address(self._settings.scheduler)
@@ -273,11 +272,7 @@ class Link:
             self._channel = aio.secure_channel(join_address(host, port), credentials, options)
         make_stub: Any = cluster_pb2_grpc.DaemonsStub
         self._stub = make_stub(self._channel)
-        self._attach = self._channel.stream_stream(
-            ATTACH,
-            request_serializer=sealing(pb.DaemonMessage.SerializeToString),
-            response_deserializer=opening(pb.SchedulerMessage.FromString),
-        )
+        self._attach = attach_call(self._channel)
         self._has_connected, self._opened_at = False, time.monotonic()
 
     def _judge(self, error: Any) -> OneFlowError | None:

@@ -49,6 +49,17 @@ def opening(read: Read) -> Read:
     return unseal
 
 
+def attach_call(channel: Any) -> Any:
+    """A daemon's call of ATTACH, with checksums both ways."""
+    from oneflow.protos import cluster_pb2 as pb
+
+    return channel.stream_stream(
+        ATTACH,
+        request_serializer=sealing(pb.DaemonMessage.SerializeToString),
+        response_deserializer=opening(pb.SchedulerMessage.FromString),
+    )
+
+
 def sealed(handler: Any) -> Any:
     """A server's handler of a method whose messages carry checksums both ways."""
     return handler._replace(

@@ -12,6 +12,7 @@ from oneflow.core.control_channel import CHUNK_NBYTES, TOKEN_KEY, channel_option
 from oneflow.core.loop import wait_for
 from oneflow.protos import cluster_pb2 as pb
 from oneflow.protos import cluster_pb2_grpc
+from oneflow.scheduler.cluster.sealing import ATTACH, sealed
 
 WAIT_S = 30.0
 
@@ -131,7 +132,7 @@ class FakeScheduler:
         from grpc import aio
 
         self._loop = asyncio.get_running_loop()
-        self._server = aio.server(options=channel_options())
+        self._server = aio.server(options=channel_options(), interceptors=[_sealing()])
         register: Any = cluster_pb2_grpc.add_DaemonsServicer_to_server
         register(_Service(self), self._server)
         address = f"127.0.0.1:{self.port}"
@@ -185,6 +186,17 @@ class FakeScheduler:
             if kind == "beat" and self.acks:
                 outbox.put_nowait(pb.SchedulerMessage(ack=message.beat.number))
             self.note(message)
+
+
+def _sealing() -> Any:
+    from grpc import aio
+
+    class Sealing(aio.ServerInterceptor):  # type: ignore[misc]
+        async def intercept_service(self, continuation: Any, details: Any) -> Any:
+            handler = await continuation(details)
+            return sealed(handler) if details.method == ATTACH else handler
+
+    return Sealing()
 
 
 class _Service(cluster_pb2_grpc.DaemonsServicer):

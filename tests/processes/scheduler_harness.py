@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import itertools
 import json
 import subprocess
@@ -16,6 +17,7 @@ from oneflow.core.control_channel import PROTOCOL, channel_options
 from oneflow.core.loop import wait_for
 from oneflow.protos import cluster_pb2 as pb
 from oneflow.protos import cluster_pb2_grpc
+from oneflow.scheduler.cluster.sealing import attach_call
 
 PROGRAM = Path(__file__).with_name("scheduler_program.py")
 WAIT_S = 30.0
@@ -167,8 +169,7 @@ class FakeDaemon:
     async def attach(self, running: tuple[pb.RunningAttempt, ...] = (), **hello: Any) -> FakeDaemon:
         """Returns when it is welcomed, or fenced."""
         self._client = Client(self.scheduler, self.scheduler.token("daemon.token"))
-        stub = self._client.stubs["Daemons"]
-        self._stream = stub.Attach(metadata=self._client.metadata)
+        self._stream = attach_call(self._client.channel)(metadata=self._client.metadata)
         node, _, device = self.name.partition("/")
         kind, _, index = device.partition(":")
         fields: dict[str, Any] = {
@@ -291,3 +292,26 @@ class FakeDaemon:
             part = (data or b"")[start : start + 1000]
             await self.say(file=pb.FileData(request=ask.request, data=part))
         await self.say(file=pb.FileData(request=ask.request, is_last=True, error=error))
+
+
+# ---- asking --------------------------------------------------------------------------------------
+
+
+def request(job_id: str) -> pb.JobRequest:
+    return pb.JobRequest(job_id=job_id)
+
+
+async def chunks(data: bytes, digest: str = "", size: int = 1 << 20) -> Any:
+    digest = digest or hashlib.blake2b(data, digest_size=32).hexdigest()
+    for start in range(0, max(len(data), 1), size):
+        head = {"digest": digest, "nbytes": len(data)} if not start else {}
+        yield pb.BlobChunk(data=data[start : start + size], **head)
+
+
+async def upload(client: Client, data: bytes) -> str:
+    info = await client.call("Jobs.Upload", chunks(data))
+    return str(info.digest)
+
+
+async def gather(call: Any) -> bytes:
+    return b"".join([piece.data async for piece in call])

@@ -20,9 +20,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from line_graph import Line
 
 import oneflow as flow
-from oneflow import nn
 from oneflow.cluster.local_record import LocalCluster, Process, process_of, read_record
 from oneflow.core.errors import AuthError, ClusterRequestError, JobSpecError, StillActiveError
 from oneflow.core.traces import merge
@@ -401,20 +401,6 @@ def test_the_same_id_is_one_job_though_the_client_was_killed(local: LocalTest) -
 
 
 # ---- jobs as data --------------------------------------------------------------------------------
-
-
-class Line(nn.Graph):
-    """Fits y = 3 x."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.model = nn.Linear(1, 1)
-        self.add_optimizer(flow.optim.SGD(self.model.parameters(), lr=0.1))
-
-    def build(self, x: Any, y: Any) -> Any:
-        loss = ((self.model(x) - y) ** 2).mean()
-        loss.backward()
-        return loss
 
 
 def test_a_graph_is_trained_from_python(local: LocalTest) -> None:

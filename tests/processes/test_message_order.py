@@ -12,6 +12,7 @@ from scheduler_harness import Client, SchedulerProcess, run
 
 from oneflow.core.control_channel import PROTOCOL
 from oneflow.protos import cluster_pb2 as pb
+from oneflow.scheduler.cluster.sealing import attach_call
 
 
 @pytest.fixture
@@ -25,7 +26,7 @@ class Stream:
     """One that a test numbers itself."""
 
     def __init__(self, client: Client) -> None:
-        self._stream = client.stubs["Daemons"].Attach(metadata=client.metadata)
+        self._stream = attach_call(client.channel)(metadata=client.metadata)
         self.heard: list[pb.SchedulerMessage] = []
 
     async def attach(self, sequence: int) -> int:

@@ -13,28 +13,14 @@ from typing import Any
 import numpy as np
 import pytest
 from job_harness import Attempt, Worker, pb
+from line_graph import Line
 
 import oneflow as flow
-from oneflow import nn
 from oneflow.core.traces import merge
 
 AHEAD_S = 1000
 OTHER_CLOCK = ["unshare", "--time", "--monotonic", str(AHEAD_S), "--fork", "--kill-child"]
 STEPS = 30
-
-
-class Line(nn.Graph):
-    """Fits y = 3 x."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.model = nn.Linear(1, 1)
-        self.add_optimizer(flow.optim.SGD(self.model.parameters(), lr=0.1))
-
-    def build(self, x: Any, y: Any) -> Any:
-        loss = ((self.model(x) - y) ** 2).mean()
-        loss.backward()
-        return loss
 
 
 def has_other_clocks() -> bool:

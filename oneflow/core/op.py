@@ -23,11 +23,14 @@ from __future__ import annotations
 import string
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from oneflow.core.errors import GraphError, InternalError
 from oneflow.core.sbp import BROADCAST, PARTIAL, Sbp, SbpSignature, Split
 from oneflow.core.tensor_type import TensorType
+
+if TYPE_CHECKING:
+    from oneflow.core.parts import Parts
 
 Attr = Any  # None, bool, int, float, str, DType, or a tuple of these
 
@@ -93,6 +96,10 @@ class Op:
     localize: ClassVar[Callable[..., dict[str, Attr]] | None] = None
     """`localize(attrs, in_boxes, out_boxes) -> attrs` of one rank's shard, for ops whose attrs
     speak of global positions."""
+
+    parts: ClassVar[Callable[..., Parts | None] | None] = None
+    """`parts(*types, **attrs)`: where elements go, for ops that pick, place or reorder positions
+    along dims that no signature keeps split (core/parts.py)."""
 
 
 REGISTRY: dict[str, type[Op]] = {}

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from oneflow.core.dispatch import call
 from oneflow.core.dtype import bool_
 from oneflow.core.errors import ShapeError
 from oneflow.core.op import Op, register
+from oneflow.core.parts import Part, Parts, placed
 from oneflow.core.sbp import PARTIAL, SbpSignature, Split
 from oneflow.core.tensor_type import TensorType
 from oneflow.ops import slicing, unary
@@ -50,6 +52,17 @@ class Concat(Op):
     @staticmethod
     def sbp(*xs: TensorType, dim: int) -> list[SbpSignature]:
         return _signatures(xs[0], dim, len(xs), 1)
+
+    @staticmethod
+    def parts(*xs: TensorType, dim: int) -> Parts:
+        """In the layout of the largest input."""
+        largest = max(range(len(xs)), key=lambda i: (xs[i].numel, -i))
+        parts, first = [], 0
+        for i, x in enumerate(xs):
+            by = tuple(first if d == dim else 0 for d in range(x.ndim))
+            parts.append(Part(i, partial(placed, by)))
+            first += x.shape[dim]
+        return Parts((dim,), tuple(parts), lead=largest)
 
     @staticmethod
     def grad(d: Value, *tensors: Value, dim: int) -> tuple[Any, ...]:

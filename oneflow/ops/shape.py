@@ -3,12 +3,15 @@ triangles, diagonals."""
 
 from __future__ import annotations
 
+import itertools
+from functools import partial
 from typing import Any
 
 from oneflow.core.dispatch import call
 from oneflow.core.dtype import bool_
 from oneflow.core.errors import ShapeError
 from oneflow.core.op import Attr, Box, Op, register
+from oneflow.core.parts import Index, Part, Parts, clipped, placed
 from oneflow.core.sbp import BROADCAST, SbpSignature, Split, signature
 from oneflow.core.tensor_type import TensorType
 from oneflow.ops import reduce, slicing
@@ -181,6 +184,18 @@ class Flip(Op):
     def grad(d: Value, x: Value, out: Value, *, dims: Dims) -> tuple[Any, ...]:
         return (flip(d, dims=dims),)
 
+    @staticmethod
+    def parts(x: TensorType, *, dims: Dims) -> Parts:
+        back = tuple(slice(None, None, -1 if i in dims else 1) for i in range(x.ndim))
+        return Parts(dims, (Part(0, partial(_mirrored, x.shape, dims), lambda _: back),))
+
+
+def _mirrored(shape: Shape, dims: Dims, box: Box) -> Box:
+    starts, stops = list(box.starts), list(box.stops)
+    for d in dims:
+        starts[d], stops[d] = shape[d] - box.stops[d], shape[d] - box.starts[d]
+    return Box(tuple(starts), tuple(stops))
+
 
 @register
 class Roll(Op):
@@ -205,6 +220,36 @@ class Roll(Op):
     def grad(d: Value, x: Value, out: Value, *, shifts: Dims, dims: Dims) -> tuple[Any, ...]:
         return (roll(d, shifts=tuple(-s for s in shifts), dims=dims),)
 
+    @staticmethod
+    def parts(x: TensorType, *, shifts: Dims, dims: Dims) -> Parts | None:
+        """What stays in front of the end and what comes in at the front are parts of their own."""
+        if not x.numel:
+            return None
+        by = dict(zip(dims, shifts, strict=True))
+        halves = []
+        for d, size in enumerate(x.shape):
+            shift = by.get(d, 0) % size
+            both = (0, size - shift, shift), (size - shift, size, shift - size)
+            halves.append([half for half in both if half[0] < half[1]])
+        return Parts(dims, tuple(map(_rolled, itertools.product(*halves))))
+
+
+def _rolled(ranges: tuple[tuple[int, int, int], ...]) -> Part:
+    """A region of the input, all of which moves alike. ranges: start, stop and shift of each
+    dim."""
+    starts, stops, shifts = zip(*ranges, strict=True)
+    region = Box(starts, stops)
+
+    def held(shard: Box) -> Box:
+        return placed(shifts, clipped(shard, region))
+
+    def cut(shard: Box) -> Index:
+        part = clipped(shard, region)
+        bounds = zip(part.starts, part.stops, shard.starts, strict=True)
+        return tuple(slice(a - o, b - o) for a, b, o in bounds)
+
+    return Part(0, held, cut)
+
 
 @register
 class Pad(Op):
@@ -227,6 +272,12 @@ class Pad(Op):
     def sbp(x: TensorType, *, pads: Dims, value: Attr = 0) -> list[SbpSignature]:
         padded = tuple(i for i in range(x.ndim) if pads[2 * i] or pads[2 * i + 1])
         return reduce.kept_signatures(x, padded, True) + (_partial(x) if value == 0 else [])
+
+    @staticmethod
+    def parts(x: TensorType, *, pads: Dims, value: Attr = 0) -> Parts:
+        padded = tuple(i for i in range(x.ndim) if pads[2 * i] or pads[2 * i + 1])
+        part = Part(0, partial(placed, pads[::2]))
+        return Parts(padded, (part,), fill=value, of_sums=value == 0)
 
     @staticmethod
     def grad(d: Value, x: Value, out: Value, *, pads: Dims, value: Attr = 0) -> tuple[Any, ...]:

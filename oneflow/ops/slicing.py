@@ -7,12 +7,14 @@ are those of the part that it holds of the slice (`local_attrs`).
 from __future__ import annotations
 
 import builtins
+from functools import partial
 from typing import Any
 
 from oneflow.core.dispatch import call
 from oneflow.core.dtype import bool_
 from oneflow.core.errors import ShapeError
 from oneflow.core.op import Box, Op, register
+from oneflow.core.parts import Index, Part, Parts
 from oneflow.core.sbp import SbpSignature, signature
 from oneflow.core.tensor_type import TensorType
 from oneflow.ops import unary
@@ -73,6 +75,17 @@ def local_attrs(starts: Dims, steps: Dims, shard: Box, part: Box) -> dict[str, D
     return {"starts": first, "stops": last, "steps": steps}
 
 
+def held_slices(starts: Dims, stops: Dims, steps: Dims, shard: Box) -> Index:
+    """The part of a slice that a shard holds, as an index of the shard."""
+    part = held_part(starts, stops, steps, shard)
+    return slices_of(**local_attrs(starts, steps, shard, part))
+
+
+def _cut_dims(shape: Dims, starts: Dims, stops: Dims, steps: Dims) -> Dims:
+    kept = _whole_dims(shape, starts, stops, steps)
+    return tuple(i for i in range(len(shape)) if i not in kept)
+
+
 def _place(part: Box, whole: Box) -> tuple[Dims, Dims] | None:
     """Where `part` stands in `whole`; None if it is all of it."""
     if (part.starts, part.stops) == (whole.starts, whole.stops):
@@ -116,6 +129,14 @@ class Slice(Op):
         return listed + [s for i in cut for s in _sums(x, f"S{i} -> P")]
 
     @staticmethod
+    def parts(x: TensorType, *, starts: Dims, stops: Dims, steps: Dims) -> Parts | None:
+        if 0 in _part_shape("slice", x.shape, starts, stops, steps):
+            return None
+        held = partial(held_part, starts, stops, steps)
+        cut = partial(held_slices, starts, stops, steps)
+        return Parts(_cut_dims(x.shape, starts, stops, steps), (Part(0, held, cut),))
+
+    @staticmethod
     def localize(
         attrs: dict[str, Any], in_boxes: tuple[Box, ...], out_boxes: tuple[Box, ...]
     ) -> dict[str, Any]:
@@ -151,6 +172,13 @@ class SliceScatter(Op):
         whole = _whole_dims(shape, starts, stops, steps)
         listed = [signature(f"S{i} -> S{i}") for i in whole] + _sums(x, "P -> P")
         return listed + [signature(f"B -> S{i}") for i in range(x.ndim) if i not in whole]
+
+    @staticmethod
+    def parts(x: TensorType, *, shape: Dims, starts: Dims, stops: Dims, steps: Dims) -> Parts:
+        wanted = partial(held_part, starts, stops, steps)
+        into = partial(held_slices, starts, stops, steps)
+        dims = _cut_dims(shape, starts, stops, steps)
+        return Parts(dims, (Part(0),), fill=0, wanted=wanted, into=into)
 
     @staticmethod
     def localize(
@@ -194,6 +222,15 @@ class SliceUpdate(Op):
         whole = _whole_dims(ref.shape, starts, stops, steps)
         listed = [signature(f"S{i} S{i} -> S{i}") for i in whole] + _sums(ref, "P P -> P")
         return listed + [signature(f"S{i} B -> S{i}") for i in range(ref.ndim) if i not in whole]
+
+    @staticmethod
+    def parts(
+        ref: TensorType, value: TensorType, *, starts: Dims, stops: Dims, steps: Dims
+    ) -> Parts:
+        wanted = partial(held_part, starts, stops, steps)
+        into = partial(held_slices, starts, stops, steps)
+        dims = _cut_dims(ref.shape, starts, stops, steps)
+        return Parts(dims, (Part(1),), base=0, wanted=wanted, into=into)
 
     @staticmethod
     def localize(

@@ -16,7 +16,9 @@ import numpy as np
 
 from oneflow.autograd.tape import record
 from oneflow.boxing.boxes import shard_box
+from oneflow.boxing.parts import plan_parts
 from oneflow.boxing.route import choose_route
+from oneflow.boxing.signatures import choose
 from oneflow.core.config import current_config
 from oneflow.core.device import Device
 from oneflow.core.errors import GraphError, PlacementError
@@ -31,8 +33,7 @@ from oneflow.kernels.cuda_device import own_device
 from oneflow.kernels.registry import find_view, select
 from oneflow.tensor.devices import to_device as to_device
 from oneflow.tensor.devices import to_host as to_host
-from oneflow.tensor.global_parts import BoundParts, plan_parts
-from oneflow.tensor.global_signatures import choose_signature
+from oneflow.tensor.global_parts import BoundParts
 from oneflow.tensor.global_views import link_view, take_again
 from oneflow.tensor.tensor import Tensor, cpu_device, raw, wrap_global
 
@@ -415,18 +416,19 @@ def choose_call(
     """How to run `op` on inputs of these types and layouts. What had to be moved although the op
     overwrites it is brought back to its layout afterwards."""
     out_types = infer_types(op, types, attrs)
-    plan = plan_parts(op, types, out_types[0], sbps, attrs, placement) if types else None
-    if plan is not None:
-        what = f"{op.name} {out_types[0]} {' '.join(map(nd_sbp_str, sbps))} {attrs}"
-        parts = BoundParts(plan, what, placement) if world().rank in placement else None
-        moves = _moves(types, sbps, plan.in_sbps, placement)
-        return GlobalCall(out_types, plan.in_sbps, (plan.out_sbp,), parts=parts, moves=moves)
-    in_sbps, out_sbps = choose_signature(op, types, out_types, sbps, attrs, placement)
+    choice = choose(op, types, out_types, sbps, attrs, placement)
+    in_sbps, out_sbps = choice.inputs, choice.outputs
+    moves = _moves(types, sbps, in_sbps, placement)
+    if choice.by_parts:
+        parts = None
+        if world().rank in placement:
+            what = f"{op.name} {out_types[0]} {' '.join(map(nd_sbp_str, sbps))} {attrs}"
+            parts = BoundParts(plan_parts(op, types, out_types[0], sbps, attrs, placement), what)
+        return GlobalCall(out_types, in_sbps, out_sbps, parts=parts, moves=moves)
     bound = None
     if world().rank in placement:
         bound = _bind(op, types, out_types, in_sbps, out_sbps, attrs, placement)
     back = tuple(i for i, source in op.mutates.items() if in_sbps[source] != sbps[source])
-    moves = _moves(types, sbps, in_sbps, placement)
     device = cpu_device() if bound is not None and _is_plain(op, bound, placement) else None
     if moves or op.num_outputs < 0:
         device = None

@@ -12,7 +12,14 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 ROOMS = ("protos", "kernels", "boxing", "actors", "scheduler", "launcher")  # linked into oneflow/
-BOXING_COSTS = ("boxing.boxes", "boxing.link", "boxing.transitions", "boxing.route")
+BOXING_COSTS = (
+    "boxing.boxes",
+    "boxing.link",
+    "boxing.parts",
+    "boxing.route",
+    "boxing.signatures",
+    "boxing.transitions",
+)
 
 # What a package may import besides itself; the front end (any other package) may import all.
 ARROWS: dict[str, tuple[str, ...]] = {

@@ -1,4 +1,20 @@
-"""Which signature an eager op on global tensors takes. Pure: all ranks choose alike."""
+"""The one chooser of SBP signatures, for eager ops on global tensors and for ops of a graph alike.
+
+`choose` says how an op runs whose inputs lie in given layouts, `output_sbps` only how its results
+lie. Both are pure: they see types, layouts and attributes, no data, and nothing is sent; all ranks,
+and the compiler, choose alike. The rule:
+
+1. An op that runs on parts (core/parts.py: slice, flip, roll, pad, concat ...) and whose dims
+   concerned are split keeps the layout of its input.
+2. Of the op's signatures over all axes of the hierarchy, those that take every input as it is are
+   eligible; without one, all are.
+3. Of these the one is taken to which the inputs are the cheapest to bring, in seconds of boxing
+   within one host. To cut copies, or to make summands of a whole, costs nothing at once; so what it
+   costs to put the result together again is counted with it.
+4. Ties go to the signature that changes fewer inputs, then to that with smaller shards.
+
+An input that the op overwrites is moved only if no signature takes it as it is.
+"""
 
 from __future__ import annotations
 
@@ -6,39 +22,67 @@ import heapq
 import itertools
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from operator import is_
 from typing import Any
 
+from oneflow.boxing.parts import parts_layouts
 from oneflow.boxing.route import boxing_seconds
 from oneflow.core.dtype import bool_
 from oneflow.core.errors import InternalError
-from oneflow.core.op import Attr, Op, signatures
+from oneflow.core.op import Attr, Op, infer_types, signatures
 from oneflow.core.placement import Placement
 from oneflow.core.sbp import NdSbp, SbpSignature, all_broadcast
 from oneflow.core.tensor_type import TensorType
 
 MAX_COMBINATIONS = 4096
 MAX_WEIGHED = 6
-"""Of so many candidates, the best at a glance, the exact cost is worked out."""
+"""The exact cost is computed only for this many candidates, chosen by a cheap estimate."""
 
 _HOP_NBYTES = 1 << 16
 Candidate = tuple[tuple[NdSbp, ...], tuple[NdSbp, ...]]
 _TIE_SECONDS_PER_BYTE = 1e-12  # of two choices that move the same, the one with smaller shards
 
 
-def choose_signature(
+@dataclass(frozen=True)
+class Choice:
+    """Layouts of an op's inputs and outputs. by_parts: its kernel cannot work on these shards; it
+    runs as `boxing.parts` plans."""
+
+    inputs: tuple[NdSbp, ...]
+    outputs: tuple[NdSbp, ...]
+    by_parts: bool = False
+
+
+def output_sbps(
+    op: type[Op],
+    types: tuple[TensorType, ...],
+    sbps: tuple[NdSbp, ...],
+    attrs: dict[str, Attr],
+    placement: Placement,
+) -> tuple[NdSbp, ...]:
+    """The layouts of the results of `op` on inputs of these types and layouts, all on `placement`.
+
+    types: global ones.  sbps: of each input one entry per axis of the hierarchy. Raises what
+    `op.infer` raises.
+    """
+    return choose(op, types, infer_types(op, types, attrs), sbps, attrs, placement).outputs
+
+
+def choose(
     op: type[Op],
     types: tuple[TensorType, ...],
     out_types: tuple[TensorType, ...],
     sbps: tuple[NdSbp, ...],
     attrs: dict[str, Attr],
     placement: Placement,
-) -> tuple[tuple[NdSbp, ...], tuple[NdSbp, ...]]:
-    """The layouts of inputs and outputs, with which the inputs are the cheapest to get from `sbps`.
-
-    One that takes the inputs as they are wins a tie. An input that the op overwrites is moved only
-    if no signature takes it as it is.
-    """
+) -> Choice:
+    """How `op` runs on inputs that lie in `sbps`, by the rule at the top of this file."""
+    by_parts = parts_layouts(op, types, out_types[0], sbps, attrs, placement) if types else None
+    if by_parts is not None:
+        ins, out = by_parts
+        known = runs_on_shards(op, types, ins, (out,), attrs, placement)
+        return Choice(ins, (out,), not known)
     found = list(_candidates(op, types, out_types, sbps, attrs, placement))
     if not found:  # all-B is always among them
         raise InternalError(f"{op.name}: no signature for {', '.join(map(str, types))}")
@@ -55,7 +99,23 @@ def choose_signature(
         moved = sum(ins[i] != sbps[i] for i in op.mutates.values())
         return moved, *_cost(types, sbps, ins, out_types, outs, placement)
 
-    return min(found, key=cost)
+    return Choice(*min(found, key=cost))
+
+
+def runs_on_shards(
+    op: type[Op],
+    types: tuple[TensorType, ...],
+    in_sbps: tuple[NdSbp, ...],
+    out_sbps: tuple[NdSbp, ...],
+    attrs: dict[str, Attr],
+    placement: Placement,
+) -> bool:
+    """Whether these layouts are a signature of `op`; over an axis of one rank any layout is."""
+    for axis, size in enumerate(placement.hierarchy):
+        wanted = SbpSignature(tuple(s[axis] for s in in_sbps), tuple(s[axis] for s in out_sbps))
+        if size > 1 and wanted not in signatures(op, types, attrs, size):
+            return False
+    return True
 
 
 def _candidates(

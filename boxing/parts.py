@@ -1,0 +1,183 @@
+"""Ops that run on parts of shards: their layouts, and who reads what of whom.
+
+The declaration of an op says where elements go (core/parts.py); this module says for a placement
+in which layout the result comes out and which intersections of boxes fill it. Pure: every rank, and
+the compiler, gets the same answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from oneflow.boxing.boxes import Pull, intersection, local_slices, shard_box
+from oneflow.core.op import Attr, Box, Op
+from oneflow.core.parts import Parts, bare
+from oneflow.core.placement import Placement
+from oneflow.core.sbp import BROADCAST, NdSbp, Split
+from oneflow.core.tensor_type import TensorType
+
+Boxes = tuple[Box, ...]
+"""One per rank of a placement, in ascending order."""
+Types = tuple[TensorType, ...]
+Sbps = tuple[NdSbp, ...]
+
+
+@dataclass(frozen=True)
+class PartsPlan:
+    """An op that runs on parts. in_sbps: the layouts to which its inputs are brought first."""
+
+    parts: Parts
+    types: Types
+    in_sbps: Sbps
+    out_type: TensorType
+    out_sbp: NdSbp
+    placement: Placement
+
+    @cached_property
+    def out_boxes(self) -> Boxes:
+        """What the ranks hold of the result."""
+        return _boxes(self.out_type.shape, self.out_sbp, self.placement)
+
+    @cached_property
+    def wanted(self) -> Boxes:
+        """The positions that the ranks take from the parts."""
+        return tuple(map(self.parts.wanted, self.out_boxes))
+
+    @cached_property
+    def moves(self) -> tuple[PartMove, ...]:
+        """One for each part, in the order in which they are made."""
+        return tuple(self._move(i) for i in range(len(self.parts.parts)))
+
+    def _move(self, index: int) -> PartMove:
+        part = self.parts.parts[index]
+        shape, nd_sbp = self.types[part.input].shape, self.in_sbps[part.input]
+        shards = _boxes(shape, nd_sbp, self.placement)
+        have = tuple(map(part.held, shards))
+        return PartMove(self.placement, part.input, shards, have, self.wanted, self._addends)
+
+    @cached_property
+    def _addends(self) -> list[tuple[int, ...]]:
+        """Which summand each rank holds."""
+        place, ranks = self.placement.coordinate, self.placement.rank_ids
+        return [
+            tuple(i for s, i in zip(self.out_sbp, place(r), strict=True) if s.is_partial)
+            for r in ranks
+        ]
+
+
+class PartMove:
+    """Who reads what of one part. A rank reads its own elements first, and each element of others
+    once; summands stay apart.
+
+    shards: what the ranks hold of the input.  have: the positions of these elements in the result.
+    """
+
+    def __init__(
+        self,
+        placement: Placement,
+        index: int,
+        shards: Boxes,
+        have: Boxes,
+        want: Boxes,
+        addends: Sequence[tuple[int, ...]],
+    ) -> None:
+        self.input = index
+        self.shards = shards
+        self._ranks = placement.rank_ids
+        self._addends = addends
+        self._have = tuple(map(bare, have))
+        self._want = want
+        self._holders: dict[tuple[tuple[int, ...], Box], list[int]] = {}
+        for rank, addend, box in zip(self._ranks, addends, self._have, strict=True):
+            self._holders.setdefault((addend, box), []).append(rank)
+
+    def pulls(self, rank: int) -> list[Pull]:
+        """What `rank` reads. Source slices are within what the source cuts out of its shard, target
+        slices within the part of the own shard that is filled."""
+        index = self._ranks.index(rank)
+        mine, found = self._want[index], []
+        for (addend, box), holders in self._holders.items():
+            cell = intersection(box, mine)
+            if cell is None or addend != self._addends[index]:
+                continue
+            source = rank if rank in holders else holders[index % len(holders)]
+            pull = Pull(source, local_slices(cell, box), local_slices(cell, mine), False)
+            found.append(pull)
+        return sorted(found, key=lambda p: p.source_rank != rank)
+
+
+def parts_layouts(
+    op: type[Op],
+    types: Types,
+    out_type: TensorType,
+    sbps: Sbps,
+    attrs: dict[str, Attr],
+    placement: Placement,
+) -> tuple[Sbps, NdSbp] | None:
+    """The layouts of inputs and result if `op` runs on parts; None if it has no parts, or none of
+    the dims concerned is split."""
+    parts = op.parts(*types, **attrs) if op.parts is not None else None
+    if parts is None:
+        return None
+    lead = sbps[parts.lead]
+    if not any(s.is_split and s.dim in parts.dims for s in lead):
+        return None
+    if not parts.of_sums and any(s.is_partial for s in lead):
+        return None
+    return _layouts(parts, types, out_type, sbps, placement)
+
+
+def plan_parts(
+    op: type[Op],
+    types: Types,
+    out_type: TensorType,
+    sbps: Sbps,
+    attrs: dict[str, Attr],
+    placement: Placement,
+) -> PartsPlan:
+    """How `op`, one with parts, runs on inputs that come in `sbps`."""
+    if op.parts is None or (parts := op.parts(*types, **attrs)) is None:
+        raise LookupError(f"{op.name} does not run on parts")
+    in_sbps, out_sbp = _layouts(parts, types, out_type, sbps, placement)
+    return PartsPlan(parts, types, in_sbps, out_type, out_sbp, placement)
+
+
+def _layouts(
+    parts: Parts, types: Types, out_type: TensorType, sbps: Sbps, placement: Placement
+) -> tuple[Sbps, NdSbp]:
+    out_sbp = sbps[parts.lead]
+    if out_type.shape != types[parts.lead].shape:
+        out_sbp = _fitting(out_type.shape, out_sbp, placement)
+    given = (s if i == parts.lead else _like(s, out_sbp) for i, s in enumerate(sbps))
+    return tuple(given), out_sbp
+
+
+def _fitting(shape: tuple[int, ...], nd_sbp: NdSbp, placement: Placement) -> NdSbp:
+    """`nd_sbp`, but splits of dims that became too small for it go to another dim, or become
+    copies."""
+    counts: dict[int, int] = {}
+    for s, n in zip(nd_sbp, placement.hierarchy, strict=True):
+        if s.is_split:
+            counts[s.dim] = counts.get(s.dim, 1) * n
+    small = {d for d, n in counts.items() if shape[d] < n}
+    result = list(nd_sbp)
+    for axis, (s, n) in enumerate(zip(nd_sbp, placement.hierarchy, strict=True)):
+        if s.is_split and s.dim in small:
+            free = [d for d, size in enumerate(shape) if d not in counts and size >= n]
+            result[axis] = Split(free[0]) if free else BROADCAST
+            if free:
+                counts[free[0]] = n
+    return tuple(result)
+
+
+def _like(nd_sbp: NdSbp, wanted: NdSbp) -> NdSbp:
+    """`nd_sbp` with sums exactly where `wanted` has them."""
+    return tuple(
+        b if a.is_partial != b.is_partial else a for a, b in zip(nd_sbp, wanted, strict=True)
+    )
+
+
+def _boxes(shape: tuple[int, ...], nd_sbp: NdSbp, placement: Placement) -> Boxes:
+    return tuple(shard_box(shape, nd_sbp, placement, r) for r in placement.rank_ids)

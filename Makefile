@@ -1,7 +1,7 @@
 # Work on the project. `make check` is what a change must pass; .ci/run does the same in a new environment.
 PYTHON ?= python
 
-.PHONY: check format types test slow gpu bench protos layout ci simulate faults
+.PHONY: check format types test slow gpu bench protos stubs layout ci simulate faults
 
 check: ## style, types, fast tests
 	ruff format --check .
@@ -52,6 +52,9 @@ bench: ## every program of benchmarks/ that measures
 
 protos: ## regenerate protos/*_pb2* (needs grpcio-tools)
 	$(PYTHON) protos/generate.py
+
+stubs: ## rewrite the type stubs and the reference page from the public table
+	$(PYTHON) docs/stubs.py
 
 layout: ## rewrite LAYOUT.md from the first line of each file
 	$(PYTHON) docs/layout.py

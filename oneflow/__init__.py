@@ -1,28 +1,19 @@
 """OneFlow: a distributed deep-learning runtime built of actor services.
 
-`import oneflow as flow`. Names are found where they are first used (oneflow/names.py), so the
+`import oneflow as flow`. Names are found where they are first used (oneflow/api.py), so the
 import itself is quick.
 """
 
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import os
 import sys
 import types
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from oneflow import names as _names
-
-if TYPE_CHECKING:
-    from oneflow.core.device import Device
-    from oneflow.core.dtype import DType
-    from oneflow.core.size import Size as Size
-    from oneflow.tensor.tensor import Tensor as Tensor
-
-    device = Device
-    dtype = DType
+from oneflow import surfaces as _surfaces
+from oneflow.api import MODULES as _MODULES
 
 __version__ = "0.1.0"
 
@@ -31,23 +22,18 @@ __version__ = "0.1.0"
 # TLS had imported gRPC first, every second child of a daemon died in them before it was the rank.
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 
-_table = _names.table()
-
 
 def __getattr__(name: str) -> Any:
-    entry = _table.get(name)
-    if entry is not None:
-        found = getattr(importlib.import_module(entry[0]), entry[1])
-    elif name in _names.MODULES and importlib.util.find_spec(f"oneflow.{name}") is not None:
-        found = importlib.import_module(f"oneflow.{name}")
+    if name in _MODULES:
+        found: Any = importlib.import_module(f"oneflow.{name}")
     else:
-        raise AttributeError(f"module 'oneflow' has no attribute {name!r}")
+        found = _surfaces.find("flow", name)
     globals()[name] = found
     return found
 
 
 def __dir__() -> list[str]:
-    return sorted({*_table, *_names.MODULES, "tensor", "__version__"})
+    return sorted({*_surfaces.names("flow"), *_MODULES, "__version__"})
 
 
 class _Facade(types.ModuleType):

@@ -13,6 +13,7 @@ from oneflow.functional.promotion import (
     category,
     operand,
     operands,
+    same_type,
     together,
     with_number,
 )
@@ -174,37 +175,10 @@ def _power(x: Tensor, exponent: Any) -> Tensor:
     return scalar.scalar_pow(x, value=exponent)  # type: ignore[no-any-return]
 
 
-def maximum(input: Any, other: Any) -> Tensor:
-    """The larger of two, element by element."""
-    return _both(binary.maximum, "maximum", input, other)
-
-
-def minimum(input: Any, other: Any) -> Tensor:
-    """The smaller of two, element by element."""
-    return _both(binary.minimum, "minimum", input, other)
-
-
 def atan2(input: Any, other: Any) -> Tensor:
     """The angle of the point (other, input), in radians."""
-    a, b = _as_tensors("atan2", input, other)
+    a, b = same_type("atan2", input, other)
     return binary.atan2(as_float(a), as_float(b))  # type: ignore[no-any-return]
-
-
-def _both(op: Callable[[Any, Any], Any], name: str, a: Any, b: Any) -> Tensor:
-    return op(*_as_tensors(name, a, b))  # type: ignore[no-any-return]
-
-
-def _as_tensors(name: str, a: Any, b: Any) -> tuple[Tensor, Tensor]:
-    a, b = operands(name, a, b)
-    if not isinstance(b, Tensor):
-        dtype = with_number(a.type.dtype, b)
-        a = as_type(a, dtype)
-        b = unary.full_like(a.detach(), value=b)
-    elif not isinstance(a, Tensor):
-        dtype = with_number(b.type.dtype, a)
-        b = as_type(b, dtype)
-        a = unary.full_like(b.detach(), value=a)
-    return together(a, b)
 
 
 def _compare(kind: str) -> Callable[[Any, Any], Tensor]:
@@ -230,38 +204,6 @@ lt = _compare("lt")
 le = _compare("le")
 gt = _compare("gt")
 ge = _compare("ge")
-
-
-def _logic(name: str) -> Callable[[Any, Any], Tensor]:
-    op = getattr(compare, name)
-
-    def apply(input: Any, other: Any) -> Tensor:
-        return _both(op, name, input, other)
-
-    apply.__name__ = apply.__qualname__ = name
-    apply.__doc__ = f"bool: {name} of the truth of two operands, element by element."
-    return apply
-
-
-logical_and = _logic("logical_and")
-logical_or = _logic("logical_or")
-logical_xor = _logic("logical_xor")
-
-
-def _bitwise(name: str) -> Callable[[Any, Any], Tensor]:
-    op = getattr(binary, name)
-
-    def apply(input: Any, other: Any) -> Tensor:
-        return _both(op, name, input, other)
-
-    apply.__name__ = apply.__qualname__ = name
-    apply.__doc__ = f"{name} of integers or bools, element by element."
-    return apply
-
-
-bitwise_and = _bitwise("bitwise_and")
-bitwise_or = _bitwise("bitwise_or")
-bitwise_xor = _bitwise("bitwise_xor")
 
 
 def lerp(start: Tensor, end: Tensor, weight: Any) -> Tensor:

@@ -361,7 +361,7 @@ def hann_window(
     one.
     """
     from oneflow.functional.arithmetic import mul, sub
-    from oneflow.functional.elementwise import cos
+    from oneflow.ops.unary import cos
 
     period = window_length if periodic else max(window_length - 1, 1)
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 from oneflow.tensor.tensor import Tensor
 
@@ -33,22 +32,6 @@ def many_dims(dims: Any, ndim: int, who: str) -> tuple[int, ...]:
     else:
         found = (one_dim(dims, ndim, who),)
     return found if ndim else ()
-
-
-def numpy_names(function: F) -> F:
-    """Lets a reduction take NumPy's names too: `axis` for `dim`, `keepdims` for `keepdim`."""
-
-    @functools.wraps(function)
-    def renamed(*args: Any, **kwargs: Any) -> Any:
-        for theirs, ours in _NUMPY_NAMES if kwargs else ():
-            if theirs in kwargs:
-                if ours in kwargs:
-                    name = function.__name__
-                    raise TypeError(f"{name}() got {ours} and {theirs}, which mean the same")
-                kwargs[ours] = kwargs.pop(theirs)
-        return function(*args, **kwargs)
-
-    return cast(F, renamed)
 
 
 def argument_dims(args: tuple[Any, ...]) -> tuple[Any, ...]:

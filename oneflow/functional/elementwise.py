@@ -3,95 +3,38 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 from oneflow.core import dtype as dtypes
 from oneflow.functional.arithmetic import add, div, mul, sub
-from oneflow.functional.promotion import as_float, as_type, operands, together, with_number
-from oneflow.ops import compare, unary
+from oneflow.functional.promotion import (
+    as_float,
+    as_type,
+    operands,
+    same_type,
+    together,
+    with_number,
+)
+from oneflow.ops import binary, compare, unary
 from oneflow.ops import where as where_ops
 from oneflow.tensor.tensor import Tensor
 
 
-def _float_function(name: str) -> Callable[[Tensor], Tensor]:
-    op = getattr(unary, name)
-
-    def apply(input: Tensor) -> Tensor:
-        return op(as_float(input))  # type: ignore[no-any-return]
-
-    apply.__name__ = apply.__qualname__ = name
-    apply.__doc__ = f"{name}(input), element by element; integers give floats."
-    return apply
-
-
-def _function(name: str, doc: str = "") -> Callable[[Tensor], Tensor]:
-    op = getattr(unary, name)
-
-    def apply(input: Tensor) -> Tensor:
-        return op(input)  # type: ignore[no-any-return]
-
-    apply.__name__ = apply.__qualname__ = name
-    apply.__doc__ = doc or f"{name}(input), element by element."
-    return apply
-
-
-exp = _float_function("exp")
-exp2 = _float_function("exp2")
-expm1 = _float_function("expm1")
-log = _float_function("log")
-log1p = _float_function("log1p")
-log2 = _float_function("log2")
-log10 = _float_function("log10")
-sqrt = _float_function("sqrt")
-rsqrt = _float_function("rsqrt")
-reciprocal = _float_function("reciprocal")
-sin = _float_function("sin")
-cos = _float_function("cos")
-tan = _float_function("tan")
-asin = _float_function("asin")
-acos = _float_function("acos")
-atan = _float_function("atan")
-sinh = _float_function("sinh")
-cosh = _float_function("cosh")
-tanh = _float_function("tanh")
-asinh = _float_function("asinh")
-acosh = _float_function("acosh")
-atanh = _float_function("atanh")
-erf = _float_function("erf")
-sigmoid = _float_function("sigmoid")
-neg = _function("neg")
-abs = _function("abs")
-sign = _function("sign")
-square = _function("square")
-floor = _function("floor")
-ceil = _function("ceil")
-round = _function("round", "The nearest integer; halves go to the even neighbour.")
-trunc = _function("trunc")
-bitwise_not = _function("bitwise_not")
-logical_not = _function("logical_not")
-isnan = _function("isnan")
-isinf = _function("isinf")
-isfinite = _function("isfinite")
-
-
 def erfc(input: Tensor) -> Tensor:
     """1 - erf(input)."""
-    return sub(1, erf(input))
+    return sub(1, unary.erf(as_float(input)))
 
 
 def frac(input: Tensor) -> Tensor:
     """What is left after `trunc`."""
-    return sub(input, trunc(input))
+    return sub(input, unary.trunc(input))
 
 
 def logaddexp(input: Tensor, other: Tensor) -> Tensor:
     """log(exp(input) + exp(other)), without overflow."""
-    from oneflow.functional.arithmetic import maximum
-
-    top = maximum(input, other)
-    gap = neg(abs(sub(input, other)))
-    return add(top, log1p(exp(gap)))
+    top = binary.maximum(*same_type("logaddexp", input, other))
+    gap = unary.neg(unary.abs(sub(input, other)))
+    return add(top, unary.log1p(unary.exp(gap)))
 
 
 def cast(input: Tensor, dtype: Any, pin_memory: bool = False) -> Tensor:
@@ -101,11 +44,9 @@ def cast(input: Tensor, dtype: Any, pin_memory: bool = False) -> Tensor:
 
 def clamp(input: Tensor, min: Any = None, max: Any = None) -> Tensor:
     """min(max(input, min), max); a bound may be a number, a tensor or None."""
-    from oneflow.functional.arithmetic import maximum, minimum
-
     if isinstance(min, Tensor) or isinstance(max, Tensor):
-        x = input if min is None else maximum(input, min)
-        return x if max is None else minimum(x, max)
+        x = input if min is None else binary.maximum(*same_type("clamp", input, min))
+        return x if max is None else binary.minimum(*same_type("clamp", x, max))
     dtype = input.type.dtype
     for bound in (min, max):
         if bound is not None:
@@ -140,9 +81,9 @@ def where(condition: Tensor, x: Any = None, y: Any = None) -> Any:
         x = unary.full_like(as_type(mask, dtype), value=_kind(x, dtype))
     a, b = operands("where", x, y)
     if not isinstance(a, Tensor):
-        return _where_number(b, logical_not(mask), mask, a)
+        return _where_number(b, unary.logical_not(mask), mask, a)
     if not isinstance(b, Tensor):
-        return _where_number(a, mask, logical_not(mask), b)
+        return _where_number(a, mask, unary.logical_not(mask), b)
     return where_ops.where(mask, *together(a, b))
 
 
@@ -189,7 +130,7 @@ def nan_to_num(
 def logit(input: Tensor, eps: float | None = None) -> Tensor:
     """log(input / (1 - input)); eps: clamps the input to [eps, 1 - eps]."""
     x = input if eps is None else clamp(input, eps, 1 - eps)
-    return log(div(x, sub(1, x)))
+    return unary.log(as_float(div(x, sub(1, x))))  # type: ignore[no-any-return]
 
 
 def square_relu(input: Tensor) -> Tensor:

@@ -36,7 +36,7 @@ def is_floating_point(input: Tensor) -> bool:
 
 def contiguous(input: Tensor) -> Tensor:
     """The tensor itself if contiguous, else a contiguous copy."""
-    return input.contiguous()  # type: ignore[no-any-return]
+    return input.contiguous()
 
 
 def _bounds(x: Tensor, slice_tup_list: Any) -> dict[str, tuple[int, ...]]:

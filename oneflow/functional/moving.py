@@ -78,7 +78,7 @@ def _global_to_device(x: Tensor, placement: Placement, device: Any) -> Tensor:
         )
     if device == placement.type:
         return x
-    return x.to_global(placement=Placement(device, placement.ranks), sbp=x._sbp)  # type: ignore[no-any-return]
+    return x.to_global(placement=Placement(device, placement.ranks), sbp=x._sbp)
 
 
 def cpu(input: Tensor) -> Tensor:

@@ -11,11 +11,7 @@ from oneflow.functional.dims import one_dim
 from oneflow.functional.elementwise import (
     clamp,
     clone,
-    log,
     masked_fill,
-    sigmoid,
-    square_relu,
-    tanh,
     where,
 )
 from oneflow.functional.random_state import Generator, next_seed
@@ -24,43 +20,6 @@ from oneflow.ops import activation, compare, unary
 from oneflow.ops import dropout as dropout_ops
 from oneflow.ops import softmax as softmax_ops
 from oneflow.tensor.tensor import Tensor
-
-__all__ = [
-    "celu",
-    "dropout",
-    "dropout1d",
-    "dropout2d",
-    "dropout3d",
-    "elu",
-    "fast_gelu",
-    "gelu",
-    "glu",
-    "gumbel_softmax",
-    "hardshrink",
-    "hardsigmoid",
-    "hardswish",
-    "hardtanh",
-    "leaky_relu",
-    "log_softmax",
-    "logsigmoid",
-    "mish",
-    "prelu",
-    "quick_gelu",
-    "relu",
-    "relu6",
-    "rrelu",
-    "selu",
-    "sigmoid",
-    "silu",
-    "softmax",
-    "softmin",
-    "softplus",
-    "softshrink",
-    "softsign",
-    "square_relu",
-    "tanh",
-    "threshold",
-]
 
 
 def _result(x: Tensor, new: Tensor, inplace: bool) -> Tensor:
@@ -105,7 +64,7 @@ def fast_gelu(input: Tensor) -> Tensor:
 
 def quick_gelu(input: Tensor) -> Tensor:
     """x * sigmoid(1.702 x)."""
-    return mul(input, sigmoid(mul(input, 1.702)))
+    return mul(input, unary.sigmoid(mul(input, 1.702)))
 
 
 def silu(input: Tensor, inplace: bool = False) -> Tensor:
@@ -116,7 +75,7 @@ def silu(input: Tensor, inplace: bool = False) -> Tensor:
 def mish(input: Tensor, inplace: bool = False) -> Tensor:
     """x * tanh(softplus(x))."""
     x = _before(input, inplace)
-    return _result(input, mul(x, tanh(softplus(x))), inplace)
+    return _result(input, mul(x, unary.tanh(softplus(x))), inplace)
 
 
 def elu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
@@ -243,7 +202,7 @@ def glu(input: Tensor, dim: int = -1) -> Tensor:
             f"glu: Halving dimension must be even, but dim {dim} of {input.type} is odd"
         )
     a, b = chunk(input, 2, dim)
-    return mul(a, sigmoid(b))
+    return mul(a, unary.sigmoid(b))
 
 
 def _default_softmax_dim(ndim: int) -> int:
@@ -298,16 +257,16 @@ def gumbel_softmax(
         generator=generator,
         **layout_of(logits, no_partial=True),
     )
-    noise = unary.neg(log(clamp(unary.neg(log(clamp(drawn, min=1e-20))), min=1e-20)))
+    noise = unary.neg(unary.log(clamp(unary.neg(unary.log(clamp(drawn, min=1e-20))), min=1e-20)))
     soft = softmax(div(add(logits, noise), tau), dim)
     if not hard:
         return soft
     at = one_dim(dim, logits.ndim, "gumbel_softmax")
     chosen = one_hot(argmax(soft, at), logits.type.shape[at]).to(soft.type.dtype)
-    return add(sub(transpose_last(chosen, at), soft.detach()), soft)
+    return add(sub(_transpose_last(chosen, at), soft.detach()), soft)
 
 
-def transpose_last(x: Tensor, dim: int) -> Tensor:
+def _transpose_last(x: Tensor, dim: int) -> Tensor:
     """The last dim moved to place `dim`."""
     from oneflow.functional.shaping import movedim
 

@@ -13,8 +13,6 @@ from oneflow.ops.matmul import matmul
 from oneflow.ops.softmax import causal_softmax
 from oneflow.tensor.tensor import Tensor
 
-__all__ = ["scaled_dot_product_attention"]
-
 
 def scaled_dot_product_attention(
     query: Tensor,

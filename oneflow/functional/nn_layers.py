@@ -17,7 +17,7 @@ from oneflow.functional.linear_algebra import matmul
 from oneflow.functional.promotion import as_type
 from oneflow.functional.reduction import norm
 from oneflow.functional.reduction import sum as total
-from oneflow.functional.searching import as_index, index_select, one_hot
+from oneflow.functional.searching import as_index, index_select
 from oneflow.functional.shaping import expand, flip, pad_with, reshape, unsqueeze
 from oneflow.ops import batch_norm as batch_norm_ops
 from oneflow.ops import conv as conv_ops
@@ -27,39 +27,6 @@ from oneflow.ops import matmul as matmul_ops
 from oneflow.ops import pool as pool_ops
 from oneflow.ops import slicing
 from oneflow.tensor.tensor import Tensor
-
-__all__ = [
-    "adaptive_avg_pool1d",
-    "adaptive_avg_pool2d",
-    "adaptive_avg_pool3d",
-    "avg_pool1d",
-    "avg_pool2d",
-    "avg_pool3d",
-    "batch_norm",
-    "conv1d",
-    "conv2d",
-    "conv3d",
-    "conv_transpose1d",
-    "conv_transpose2d",
-    "conv_transpose3d",
-    "cosine_similarity",
-    "embedding",
-    "group_norm",
-    "instance_norm",
-    "interpolate",
-    "layer_norm",
-    "linear",
-    "max_pool1d",
-    "max_pool2d",
-    "max_pool3d",
-    "normalize",
-    "one_hot",
-    "pad",
-    "pairwise_distance",
-    "pixel_shuffle",
-    "rms_norm",
-    "upsample",
-]
 
 
 def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -695,7 +662,7 @@ def _linear(x: Tensor, dim: int, size: int, factor: float | None, align_corners:
     np.add.at(weights, (high, np.arange(size)), spots - low)
     table = as_type(_beside(x, weights), x.type.dtype)
     at = one_dim(dim, x.ndim, "interpolate")
-    return matmul(x.transpose(at, -1), table).transpose(at, -1)  # type: ignore[no-any-return]
+    return matmul(x.transpose(at, -1), table).transpose(at, -1)
 
 
 def _beside(x: Tensor, array: Any) -> Tensor:

@@ -6,7 +6,7 @@ from typing import Any
 
 from oneflow.core.errors import DTypeError
 from oneflow.functional.arithmetic import add, div, mul, sub
-from oneflow.functional.elementwise import abs, clamp, exp, log, masked_fill, neg, square
+from oneflow.functional.elementwise import clamp, masked_fill
 from oneflow.functional.promotion import as_type
 from oneflow.functional.reduction import mean, norm
 from oneflow.functional.reduction import sum as total
@@ -15,22 +15,9 @@ from oneflow.functional.shaping import movedim, reshape
 from oneflow.ops import compare, unary
 from oneflow.ops import cross_entropy as ops
 from oneflow.ops import loss as loss_ops
+from oneflow.ops.binary import minimum
+from oneflow.ops.unary import abs, exp, log, log1p, neg, square
 from oneflow.tensor.tensor import Tensor
-
-__all__ = [
-    "binary_cross_entropy",
-    "binary_cross_entropy_with_logits",
-    "cross_entropy",
-    "kl_div",
-    "l1_loss",
-    "margin_ranking_loss",
-    "mse_loss",
-    "nll_loss",
-    "smooth_l1_loss",
-    "softmax_cross_entropy",
-    "sparse_softmax_cross_entropy",
-    "triplet_margin_loss",
-]
 
 
 def _reduced(loss: Tensor, reduction: str) -> Tensor:
@@ -104,10 +91,7 @@ def binary_cross_entropy_with_logits(
 
 
 def _softplus_of_negative(x: Tensor) -> Tensor:
-    from oneflow.functional.arithmetic import maximum
-    from oneflow.functional.elementwise import log1p
-
-    return add(maximum(neg(x), 0.0), log1p(exp(neg(abs(x)))))
+    return add(clamp(neg(x), min=0.0), log1p(exp(neg(abs(x)))))
 
 
 def _rows(input: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
@@ -223,7 +207,7 @@ def softmax_cross_entropy(input: Tensor, target: Tensor) -> Tensor:
     """-sum(target * log softmax(input)) over the last dim, per sample."""
     from oneflow.functional.nn_activation import log_softmax
 
-    return neg(total(mul(log_softmax(input, -1), target), -1))
+    return neg(total(mul(log_softmax(input, -1), target), -1))  # type: ignore[no-any-return]
 
 
 def nll_loss(
@@ -282,8 +266,6 @@ def triplet_margin_loss(
     """max(0, |anchor - positive| - |anchor - negative| + margin); swap: the nearer of anchor and
     positive counts.
     """
-    from oneflow.functional.arithmetic import minimum
-
     near = norm(add(sub(anchor, positive), eps), p, -1)
     far = norm(add(sub(anchor, negative), eps), p, -1)
     if swap:

@@ -5,13 +5,16 @@ category.
 from __future__ import annotations
 
 import numbers
+from collections.abc import Callable
 from typing import Any, TypeAlias
 
 import numpy as np
 
+from oneflow.api import FLOAT, KEEP
 from oneflow.core import dtype as dtypes
 from oneflow.core.dtype import DType, promote
 from oneflow.ops.cast import cast
+from oneflow.ops.unary import full_like
 from oneflow.tensor.tensor import Tensor, wrap
 
 Number: TypeAlias = "bool | int | float"
@@ -115,3 +118,43 @@ def operands(name: str, *values: Any) -> tuple[Any, ...]:
             f"{name}() needs tensors and numbers, at least one of them a tensor; got {got}"
         )
     return result
+
+
+def same_type(name: str, a: Any, b: Any) -> tuple[Tensor, Tensor]:
+    """Two operands as tensors of one dtype; one of them may be a number.
+
+    name: of the function, for the TypeError that `operands` raises.
+    """
+    a, b = operands(name, a, b)
+    if not isinstance(b, Tensor):
+        a = as_type(a, with_number(a.type.dtype, b))
+        b = full_like(a.detach(), value=b)
+    elif not isinstance(a, Tensor):
+        b = as_type(b, with_number(b.type.dtype, a))
+        a = full_like(b.detach(), value=a)
+    return together(a, b)
+
+
+def promoted(op: Callable[..., Tensor], name: str, kind: str) -> Callable[..., Tensor]:
+    """The function that users call for an op: it promotes its operands, then runs the op.
+
+    kind: FLOAT, SAME_TYPE or KEEP of `oneflow/api.py`.
+    """
+    if kind == FLOAT:
+
+        def apply(input: Tensor) -> Tensor:
+            return op(as_float(input))
+
+    elif kind == KEEP:
+
+        def apply(input: Tensor) -> Tensor:
+            return op(input)
+
+    else:
+
+        def apply(input: Any, other: Any) -> Tensor:  # type: ignore[misc]
+            return op(*same_type(name, input, other))
+
+    apply.__name__ = apply.__qualname__ = name
+    apply.__doc__ = op.__doc__
+    return apply

@@ -9,18 +9,18 @@ from typing import Any
 from oneflow.core import dtype as dtypes
 from oneflow.core.dtype import dtype_of
 from oneflow.functional.arithmetic import add, div, mul, pow, sub
-from oneflow.functional.dims import many_dims, numpy_names, one_dim
-from oneflow.functional.elementwise import abs, clone, exp, isnan, log, masked_fill, sqrt, square
-from oneflow.functional.promotion import as_float, as_type, category
-from oneflow.ops import compare, reduce
+from oneflow.functional.dims import many_dims, one_dim
+from oneflow.functional.elementwise import clone, masked_fill
+from oneflow.functional.promotion import as_float, as_type, category, same_type
+from oneflow.ops import binary, compare, reduce
 from oneflow.ops.shape import reshape as reshape_op
+from oneflow.ops.unary import abs, exp, isnan, log, sqrt, square
 from oneflow.tensor.tensor import Tensor
 
 max_result = namedtuple("max_result", ("values", "indices"))
 min_result = namedtuple("min_result", ("values", "indices"))
 
 
-@numpy_names
 def sum(input: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
     """The sum over `dim` (all dims if None). Integers and bools are summed as int64."""
     if dtype is not None:
@@ -30,7 +30,6 @@ def sum(input: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: Any = N
     return reduce.reduce_sum(input, dims=many_dims(dim, input.ndim, "sum"), keepdim=bool(keepdim))  # type: ignore[no-any-return]
 
 
-@numpy_names
 def mean(input: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
     """The mean over `dim` (all dims if None)."""
     x = as_float(input) if dtype is None else as_type(input, dtype_of(dtype))
@@ -40,7 +39,6 @@ def mean(input: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: Any = 
     return div(total, count if count else math.nan)
 
 
-@numpy_names
 def prod(input: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
     """The product over `dim` (all dims if None)."""
     if dtype is not None:
@@ -55,19 +53,16 @@ def nansum(input: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: Any 
     return sum(masked_fill(input, isnan(input), 0), dim, keepdim, dtype=dtype)
 
 
-@numpy_names
 def amax(input: Tensor, dim: Any = None, keepdim: bool = False) -> Tensor:
     """The largest over `dim`; equal ones share the gradient."""
     return reduce.reduce_max(input, dims=many_dims(dim, input.ndim, "amax"), keepdim=bool(keepdim))  # type: ignore[no-any-return]
 
 
-@numpy_names
 def amin(input: Tensor, dim: Any = None, keepdim: bool = False) -> Tensor:
     """The smallest over `dim`; equal ones share the gradient."""
     return reduce.reduce_min(input, dims=many_dims(dim, input.ndim, "amin"), keepdim=bool(keepdim))  # type: ignore[no-any-return]
 
 
-@numpy_names
 def max(input: Tensor, *args: Any, **kwargs: Any) -> Any:
     """`max(x)`: the largest element.  `max(x, other)`: elementwise.  `max(x, dim, keepdim)`:
     (values, indices).
@@ -75,7 +70,6 @@ def max(input: Tensor, *args: Any, **kwargs: Any) -> Any:
     return _extreme("max", input, args, kwargs)
 
 
-@numpy_names
 def min(input: Tensor, *args: Any, **kwargs: Any) -> Any:
     """`min(x)`: the smallest element.  `min(x, other)`: elementwise.  `min(x, dim, keepdim)`:
     (values, indices).
@@ -84,11 +78,9 @@ def min(input: Tensor, *args: Any, **kwargs: Any) -> Any:
 
 
 def _extreme(name: str, input: Tensor, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    from oneflow.functional.arithmetic import maximum, minimum
-
     other = kwargs.get("other", args[0] if args and isinstance(args[0], Tensor) else None)
     if other is not None:
-        return (maximum if name == "max" else minimum)(input, other)
+        return (binary.maximum if name == "max" else binary.minimum)(*same_type(name, input, other))
     whole = amax if name == "max" else amin
     if not args and "dim" not in kwargs:
         return whole(input)
@@ -115,7 +107,6 @@ def _taken(x: Tensor, index: Tensor, dim: int) -> Tensor:
     return gather(x, dim, index)
 
 
-@numpy_names
 def argmax(
     input: Tensor, dim: int | None = None, keepdim: bool = False, dtype: Any = None
 ) -> Tensor:
@@ -123,7 +114,6 @@ def argmax(
     return _position(reduce.argmax, "argmax", input, dim, keepdim, dtype)
 
 
-@numpy_names
 def argmin(
     input: Tensor, dim: int | None = None, keepdim: bool = False, dtype: Any = None
 ) -> Tensor:
@@ -142,21 +132,18 @@ def _position(op: Any, name: str, x: Tensor, dim: int | None, keepdim: bool, dty
     return out if dtype is None else as_type(out, dtype_of(dtype))
 
 
-@numpy_names
 def any(input: Tensor, dim: Any = None, keepdim: bool = False) -> Tensor:
     """bool: is any element true?"""
     x = as_type(input, dtypes.bool_)
     return reduce.reduce_any(x, dims=many_dims(dim, x.ndim, "any"), keepdim=bool(keepdim))  # type: ignore[no-any-return]
 
 
-@numpy_names
 def all(input: Tensor, dim: Any = None, keepdim: bool = False) -> Tensor:
     """bool: are all elements true?"""
     x = as_type(input, dtypes.bool_)
     return reduce.reduce_all(x, dims=many_dims(dim, x.ndim, "all"), keepdim=bool(keepdim))  # type: ignore[no-any-return]
 
 
-@numpy_names
 def var(
     input: Tensor,
     dim: Any = None,
@@ -176,7 +163,6 @@ def var(
     return div(total, count - less if count > less else 0)
 
 
-@numpy_names
 def std(
     input: Tensor,
     dim: Any = None,
@@ -186,12 +172,13 @@ def std(
     correction: int | None = None,
 ) -> Tensor:
     """The standard deviation: the root of `var`."""
-    return sqrt(var(input, dim, unbiased, keepdim, correction=correction))
+    return sqrt(var(input, dim, unbiased, keepdim, correction=correction))  # type: ignore[no-any-return]
 
 
 def logsumexp(input: Tensor, dim: Any, keepdim: bool = False) -> Tensor:
     """log(sum(exp(input))) without overflow."""
     dims = many_dims(dim, input.ndim, "logsumexp")
+    input = as_float(input)
     top = amax(input.detach(), dims, True)
     top = masked_fill(top, compare.scalar_compare(abs(top), value=math.inf, kind="eq"), 0.0)
     total = log(sum(exp(sub(input, top)), dims, keepdim))
@@ -211,7 +198,7 @@ def norm(
     order = p if ord is None else ord
     x = as_float(input) if dtype is None else as_type(input, dtype_of(dtype))
     if order in ("fro", None, 2):
-        return sqrt(sum(square(x), dim, keepdim))
+        return sqrt(sum(square(x), dim, keepdim))  # type: ignore[no-any-return]
     if isinstance(order, str):
         raise ValueError(f"norm: order must be a number or 'fro', got {order!r}")
     if order in (math.inf, -math.inf):

@@ -111,7 +111,7 @@ def moved(x: Tensor, where: Any) -> Tensor:
         )
     if requires_grad and y._grad_fn is None:
         y.requires_grad = True
-    return y  # type: ignore[no-any-return]
+    return y
 
 
 def _copies(x: Tensor, placement: Placement) -> Tensor:

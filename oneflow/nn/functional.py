@@ -1,9 +1,5 @@
-"""`flow.nn.functional`."""
+"""`flow.nn.functional`: the functions that the public table (oneflow/api.py) puts there."""
 
-from oneflow.functional import nn_activation, nn_attention, nn_layers, nn_loss
-from oneflow.functional.nn_activation import *  # noqa: F403
-from oneflow.functional.nn_attention import *  # noqa: F403
-from oneflow.functional.nn_layers import *  # noqa: F403
-from oneflow.functional.nn_loss import *  # noqa: F403
+from oneflow.surfaces import open_module
 
-__all__ = [*nn_activation.__all__, *nn_attention.__all__, *nn_layers.__all__, *nn_loss.__all__]
+open_module(__name__, "F")

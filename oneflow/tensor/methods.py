@@ -1,7 +1,6 @@
-"""The methods of Tensor that compute: a table of functions of `oneflow.functional`.
+"""Operators of Tensor, and its methods that are no functions of `oneflow.functional`.
 
-A row is a module and the names that become methods as they are; names in IN_PLACE also get an
-`x.name_()` twin.
+The public table (oneflow/api.py) says which methods there are; `install` attaches them.
 """
 
 from __future__ import annotations
@@ -11,6 +10,7 @@ import operator as python_operator
 from collections.abc import Callable
 from typing import Any
 
+from oneflow import surfaces
 from oneflow.core.errors import OneFlowError, PlacementError, SbpError, ShapeError
 from oneflow.core.location import locate
 from oneflow.core.sbp import all_broadcast
@@ -18,85 +18,20 @@ from oneflow.functional import (
     arithmetic,
     creation,
     elementwise,
-    joining,
     linear_algebra,
     moving,
-    nn_activation,
-    reduction,
-    searching,
     shaping,
 )
 from oneflow.functional.arithmetic import operator
+from oneflow.ops import unary
 from oneflow.tensor import indexing
 from oneflow.tensor.inplace import in_place
 from oneflow.tensor.tensor import Tensor, extra
 
-METHODS: tuple[tuple[Any, str], ...] = (
-    (
-        arithmetic,
-        "add sub mul div floor_divide remainder fmod pow maximum minimum atan2 eq ne lt le gt "
-        "ge logical_and logical_or logical_xor bitwise_and bitwise_or bitwise_xor lerp "
-        "addcmul addcdiv isclose",
-    ),
-    (
-        elementwise,
-        "exp exp2 expm1 log log1p log2 log10 sqrt rsqrt reciprocal sin cos tan asin acos atan "
-        "sinh cosh tanh asinh acosh atanh erf erfc sigmoid neg abs sign square floor ceil "
-        "round trunc frac bitwise_not logical_not isnan isinf isfinite logaddexp cast clamp "
-        "clip clamp_min clamp_max masked_fill clone logit nan_to_num signbit",
-    ),
-    (moving, "to cpu cuda type_as get_device"),
-    (creation, "new_zeros new_ones new_full new_empty bernoulli"),
-    (
-        reduction,
-        "sum mean prod nansum amax amin max min argmax argmin any all var std logsumexp norm "
-        "cumsum cumprod equal allclose",
-    ),
-    (
-        shaping,
-        "reshape view view_as reshape_as flatten unflatten permute transpose swapaxes "
-        "swapdims t movedim expand broadcast_to expand_as squeeze unsqueeze flip roll tril "
-        "triu diagonal diag trace tile repeat repeat_interleave",
-    ),
-    (joining, "split narrow chunk tensor_split unbind select hsplit vsplit"),
-    (
-        searching,
-        "gather index_select scatter scatter_add index_add sort argsort topk kthvalue median "
-        "nonzero argwhere masked_select unique bincount multinomial in_top_k take_along_dim mode "
-        "quantile",
-    ),
-    (linear_algebra, "matmul mm bmm mv dot outer addmm baddbmm cross"),
-    (nn_activation, "relu gelu silu softmax log_softmax softplus softsign selu mish hardtanh"),
-)
 
-IN_PLACE = (
-    "add sub mul div floor_divide remainder fmod pow lerp addcmul addcdiv exp log sqrt rsqrt "
-    "reciprocal sin cos tanh "
-    "sigmoid neg abs square floor ceil round trunc frac clamp clip clamp_min clamp_max "
-    "masked_fill erf expm1 "
-    "gt ge lt le eq ne logical_not relu tril triu scatter scatter_add index_add bernoulli cumsum "
-    "cumprod"
-)
+def _table(name: str) -> Callable[..., Any]:
+    return surfaces.find("flow", name)  # type: ignore[no-any-return]
 
-ALIASES = {
-    "arccos": "acos",
-    "arccosh": "acosh",
-    "arcsin": "asin",
-    "arcsinh": "asinh",
-    "arctan": "atan",
-    "arctanh": "atanh",
-    "negative": "neg",
-    "greater": "gt",
-    "greater_equal": "ge",
-    "less": "lt",
-    "less_equal": "le",
-    "not_equal": "ne",
-    "true_divide": "div",
-    "divide": "div",
-    "multiply": "mul",
-    "subtract": "sub",
-    "to_numpy": "numpy",
-}
 
 OPERATORS: dict[str, Callable[..., Any]] = {
     "add": arithmetic.add,
@@ -106,16 +41,16 @@ OPERATORS: dict[str, Callable[..., Any]] = {
     "floordiv": arithmetic.floor_divide,
     "mod": arithmetic.remainder,
     "pow": arithmetic.pow,
-    "and": arithmetic.bitwise_and,
-    "or": arithmetic.bitwise_or,
-    "xor": arithmetic.bitwise_xor,
+    "and": _table("bitwise_and"),
+    "or": _table("bitwise_or"),
+    "xor": _table("bitwise_xor"),
     "matmul": linear_algebra.matmul,
 }
 UNARY: dict[str, Callable[..., Any]] = {
-    "neg": elementwise.neg,
+    "neg": _table("neg"),
     "pos": lambda self: self,
-    "abs": elementwise.abs,
-    "invert": elementwise.bitwise_not,
+    "abs": _table("abs"),
+    "invert": _table("bitwise_not"),
     "getitem": indexing.getitem,
     "setitem": indexing.setitem,
 }
@@ -137,13 +72,7 @@ def install() -> None:
     """Gives Tensor its methods, operators and properties. Done once, when `oneflow.functional` is
     imported.
     """
-    for module, names in METHODS:
-        for name in names.split():
-            setattr(Tensor, name, getattr(module, name))
-    for name in IN_PLACE.split():
-        setattr(Tensor, f"{name}_", in_place(getattr(Tensor, name)))
-    for name, original in ALIASES.items():
-        setattr(Tensor, name, getattr(Tensor, original))
+    surfaces.install_methods(Tensor)
     for name, function in OPERATORS.items():
         setattr(Tensor, f"__{name}__", operator(function))
         setattr(Tensor, f"__r{name}__", operator(function, swap=True))
@@ -152,8 +81,6 @@ def install() -> None:
         setattr(Tensor, f"__{name}__", operator(function))
     for name, function in UNARY.items():
         setattr(Tensor, f"__{name}__", function)
-    for name, function in METHODS_HERE.items():
-        setattr(Tensor, name, function)
     for name, function in PROPERTIES.items():
         setattr(Tensor, name, property(function))
 
@@ -223,7 +150,7 @@ def normal_(self: Tensor, mean: float = 0.0, std: float = 1.0, *, generator: Any
 def exponential_(self: Tensor, lambd: float = 1.0, generator: Any = None) -> Tensor:
     """Fills the tensor with numbers of the exponential distribution."""
     drawn = creation.rand_like(self, generator=generator)
-    rest = elementwise.log1p(elementwise.neg(drawn))
+    rest = unary.log1p(unary.neg(drawn))
     return _refilled(self, arithmetic.div(rest, -lambd))
 
 
@@ -418,7 +345,7 @@ def new_tensor(
     return tensor(data, dtype=dtype or self.type.dtype, requires_grad=requires_grad, **where)
 
 
-def where(self: Tensor, condition: Tensor, other: Any) -> Tensor:
+def where_self(self: Tensor, condition: Tensor, other: Any) -> Tensor:
     """This tensor where `condition` is true, else `other`."""
     return elementwise.where(condition, self, other)  # type: ignore[no-any-return]
 
@@ -451,63 +378,61 @@ def _initializer(name: str) -> Callable[..., Tensor]:
     return method
 
 
-INITIALIZERS = (
-    "kaiming_normal_",
-    "kaiming_uniform_",
-    "orthogonal_",
-    "trunc_normal_",
-    "xavier_normal_",
-    "xavier_uniform_",
-)
+kaiming_normal_ = _initializer("kaiming_normal_")
+kaiming_uniform_ = _initializer("kaiming_uniform_")
+orthogonal_ = _initializer("orthogonal_")
+trunc_normal_ = _initializer("trunc_normal_")
+xavier_normal_ = _initializer("xavier_normal_")
+xavier_uniform_ = _initializer("xavier_uniform_")
+squeeze_ = _reshaping(shaping.squeeze)
+unsqueeze_ = _reshaping(shaping.unsqueeze)
+to_consistent = _removed("to_consistent", ".to_global")
+to_float32 = _dtype_method("float32")
+to_float64 = _dtype_method("float64")
+to_float16 = _dtype_method("float16")
+to_bfloat16 = _dtype_method("bfloat16")
+to_int32 = _dtype_method("int32")
+to_int64 = _dtype_method("int64")
+to_int16 = _dtype_method("int16")
+to_uint8 = _dtype_method("uint8")
+to_int8 = _dtype_method("int8")
+to_bool = _dtype_method("bool")
 
-METHODS_HERE: dict[str, Any] = {
-    **{name: _initializer(name) for name in INITIALIZERS},
-    "where": where,
-    "squeeze_": _reshaping(shaping.squeeze),
-    "unsqueeze_": _reshaping(shaping.unsqueeze),
-    "is_offloaded": lambda self: False,
-    "uniform_": uniform_,
-    "normal_": normal_,
-    "exponential_": exponential_,
-    "random_": random_,
-    "to_global": to_global,
-    "to_local": to_local,
-    "local_to_global": local_to_global,
-    "global_to_global": global_to_global,
-    "check_meta_consistency": check_meta_consistency,
-    "global_id": global_id,
-    "to_consistent": _removed("to_consistent", ".to_global"),
-    "pin_memory": pin_memory,
-    "is_pinned": lambda self: False,
-    "new": new,
-    "new_tensor": new_tensor,
-    "copy_": copy_,
-    "fill_": fill_,
-    "zero_": zero_,
-    "size": size,
-    "stride": stride,
-    "is_contiguous": is_contiguous,
-    "contiguous": contiguous,
-    "data_ptr": data_ptr,
-    "storage_offset": storage_offset,
-    "is_view": lambda self: self._extra is not None and self._extra.base is not None,
-    "dim": lambda self: self.ndim,
-    "ndimension": lambda self: self.ndim,
-    "numel": lambda self: self.type.numel,
-    "nelement": lambda self: self.type.numel,
-    "element_size": lambda self: self.type.dtype.bytes,
-    "is_floating_point": lambda self: self.type.dtype.is_floating_point,
-    "float": _dtype_method("float32"),
-    "double": _dtype_method("float64"),
-    "half": _dtype_method("float16"),
-    "bfloat16": _dtype_method("bfloat16"),
-    "int": _dtype_method("int32"),
-    "long": _dtype_method("int64"),
-    "short": _dtype_method("int16"),
-    "byte": _dtype_method("uint8"),
-    "char": _dtype_method("int8"),
-    "bool": _dtype_method("bool"),
-}
+
+def is_offloaded(self: Tensor) -> bool:
+    """False: no tensor is ever moved out of its device's memory behind the user's back."""
+    return False
+
+
+def is_pinned(self: Tensor) -> bool:
+    """False: see `pin_memory`."""
+    return False
+
+
+def is_view(self: Tensor) -> bool:
+    """Does the tensor share the memory of another that it was made from?"""
+    return self._extra is not None and self._extra.base is not None
+
+
+def dim(self: Tensor) -> int:
+    """The number of dims."""
+    return self.ndim
+
+
+def numel(self: Tensor) -> int:
+    """The number of elements, of all ranks together if the tensor is global."""
+    return self.type.numel
+
+
+def element_size(self: Tensor) -> int:
+    """Bytes of one element."""
+    return int(self.type.dtype.bytes)
+
+
+def is_floating_point(self: Tensor) -> bool:
+    """Are the elements real floating-point numbers?"""
+    return self.type.dtype.is_floating_point
+
 
 PROPERTIES: dict[str, Callable[[Tensor], Any]] = {
     "T": _matrix_transpose,

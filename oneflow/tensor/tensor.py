@@ -21,6 +21,7 @@ from oneflow.core.placement import Placement
 from oneflow.core.sbp import NdSbp
 from oneflow.core.size import Size
 from oneflow.core.tensor_type import TensorType
+from oneflow.tensor.table_methods import TableMethods
 
 Hook = Callable[["Tensor"], Any]
 
@@ -52,7 +53,7 @@ class Extra:
         self.seen = 0  # a traced view: version of base that its value was taken from
 
 
-class Tensor:
+class Tensor(TableMethods):
     """An n-dimensional array of one element type.
 
     type: shape and dtype (global ones if global).  data: the same memory as a tensor that autograd
@@ -103,7 +104,6 @@ class Tensor:
 
     if TYPE_CHECKING:
         # What methods.py attaches; operators must be named for type checkers.
-        def __getattr__(self, name: str) -> Any: ...
         def __getitem__(self, index: Any) -> Tensor: ...
         def __setitem__(self, index: Any, value: Any) -> None: ...
         def __add__(self, other: Any) -> Tensor: ...

@@ -29,13 +29,6 @@ def test_an_unknown_name_is_an_attribute_error() -> None:
     assert not hasattr(flow.ones(1), "no_such_method")
 
 
-def test_every_exported_name_exists() -> None:
-    from oneflow.names import table
-
-    for name in table():
-        assert getattr(flow, name) is not None
-
-
 def test_default_dtypes() -> None:
     assert flow.tensor([1.0]).dtype is flow.float32
     assert flow.tensor([1]).dtype is flow.int64

@@ -1,0 +1,195 @@
+"""Writes the type stubs of what the public table makes at run time. `make stubs`.
+
+Editors and type checkers read them: a function that is handed out as it is becomes a re-export, so
+that "go to definition" leads to its source; promoted, renamed and in-place forms and the methods of
+Tensor are written out with the signatures of the functions behind them.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+from functools import cache
+from pathlib import Path
+
+from oneflow.api import FLOAT, KEEP, MODULES, SAME_TYPE, Row
+from oneflow.surfaces import NUMPY_KEYWORDS, index
+
+ROOT = Path(__file__).resolve().parents[1]
+HEAD = '"""Type stub made from the public table (oneflow/api.py) by docs/stubs.py."""\n'
+
+# Namespace -> the stub that describes it, and the module whose own definitions it repeats.
+STUBS = {
+    "flow": "oneflow/__init__.pyi",
+    "tensor": "oneflow/tensor/table_methods.pyi",
+    "F": "oneflow/nn/functional.pyi",
+    "linalg": "oneflow/linalg.pyi",
+    "special": "oneflow/special.pyi",
+    "_C": "oneflow/_C.pyi",
+}
+PROMOTED = {
+    FLOAT: "input: Tensor",
+    KEEP: "input: Tensor",
+    SAME_TYPE: "input: Any, other: Any",
+}
+
+
+class Stub:
+    """One stub under construction: its lines, and the imports that their annotations need."""
+
+    def __init__(self, space: str) -> None:
+        self.hidden = {n for n in index()[space] if hasattr(builtins, n)}
+        self.imports: set[str] = set()
+        self.lines: list[str] = []
+
+    def text(self) -> str:
+        return "\n".join([HEAD, *sorted(self.imports), "", *self.lines, ""])
+
+
+@cache
+def module(home: str) -> ast.Module:
+    """The source of a module, parsed."""
+    path = ROOT / home.replace(".", "/")
+    source = path.with_suffix(".py") if path.with_suffix(".py").exists() else path / "__init__.py"
+    return ast.parse(source.read_text())
+
+
+@cache
+def definitions(home: str) -> dict[str, ast.FunctionDef | ast.ClassDef]:
+    """Functions and classes that a module defines at its top."""
+    kinds = (ast.FunctionDef, ast.ClassDef)
+    return {n.name: n for n in module(home).body if isinstance(n, kinds)}
+
+
+@cache
+def imported(home: str) -> dict[str, str]:
+    """Name -> the import statement by which a module has it."""
+    found = {}
+    for node in ast.walk(module(home)):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            for alias in node.names:
+                rename = f" as {alias.asname}" if alias.asname else ""
+                statement = f"from {node.module} import {alias.name}{rename}"
+                found[alias.asname or alias.name] = statement
+    return found
+
+
+def need(stub: Stub, home: str, annotation: ast.expr | None) -> str:
+    """The text of an annotation; what it names is imported. Unannotated: Any."""
+    if annotation is None:
+        stub.imports.add("from typing import Any")
+        return "Any"
+    annotation = ast.parse(ast.unparse(annotation), mode="eval").body
+    for node in ast.walk(annotation):
+        if isinstance(node, ast.Name):
+            if node.id in imported(home):
+                stub.imports.add(imported(home)[node.id])
+            elif node.id in definitions(home) or node.id in assigned(home):
+                stub.imports.add(f"from {home} import {node.id}")
+            elif node.id in stub.hidden:  # `bool` is a function in this namespace
+                stub.imports.add("import builtins")
+                node.id = f"builtins.{node.id}"
+    return ast.unparse(annotation)
+
+
+@cache
+def assigned(home: str) -> frozenset[str]:
+    """Names that a module assigns at its top, such as aliases of types."""
+    names = set()
+    for node in module(home).body:
+        targets = node.targets if isinstance(node, ast.Assign) else []
+        if isinstance(node, ast.AnnAssign):
+            targets = [node.target]
+        names |= {t.id for t in targets if isinstance(t, ast.Name)}
+    return frozenset(names)
+
+
+def parameters(stub: Stub, home: str, function: ast.FunctionDef, extra: tuple[str, ...]) -> str:
+    """The parameter list of a function, and the keywords that the table adds to it."""
+    args = function.args
+    parts = []
+    plain = [*args.posonlyargs, *args.args]
+    first_default = len(plain) - len(args.defaults)
+    for i, arg in enumerate(plain):
+        default = " = ..." if i >= first_default else ""
+        parts.append(f"{arg.arg}: {need(stub, home, arg.annotation)}{default}")
+    if args.vararg:
+        parts.append(f"*{args.vararg.arg}: {need(stub, home, args.vararg.annotation)}")
+    elif args.kwonlyargs or extra:
+        parts.append("*")
+    for arg, default in zip(args.kwonlyargs, args.kw_defaults, strict=True):
+        tail = " = ..." if default is not None else ""
+        parts.append(f"{arg.arg}: {need(stub, home, arg.annotation)}{tail}")
+    if extra:
+        stub.imports.add("from typing import Any")
+        parts += [f"{name}: Any = ..." for name in extra]
+    if args.kwarg:
+        parts.append(f"**{args.kwarg.arg}: {need(stub, home, args.kwarg.annotation)}")
+    return ", ".join(parts)
+
+
+def added_keywords(row: Row, function: ast.FunctionDef) -> tuple[str, ...]:
+    """The other spellings of keywords under which the table offers a function."""
+    own = {a.arg for a in (*function.args.args, *function.args.kwonlyargs)}
+    numpy = {k: v for k, v in NUMPY_KEYWORDS.items() if v in own and k not in own}
+    return tuple({**numpy, **row.keywords})
+
+
+def write(stub: Stub, row: Row, name: str, in_place: bool, method: bool) -> None:
+    """One name of a namespace."""
+    indent = "    " if method else ""
+    if row.promote is not None:
+        stub.imports |= {"from typing import Any", "from oneflow.tensor.tensor import Tensor"}
+        taken = PROMOTED[row.promote]
+        taken = (
+            taken.replace("input: Tensor", "self").replace("input: Any", "self")
+            if method
+            else taken
+        )
+        stub.lines.append(f"{indent}def {name}({taken}) -> Tensor: ...")
+        return
+    found = definitions(row.home).get(row.own)
+    extra = added_keywords(row, found) if isinstance(found, ast.FunctionDef) else ()
+    if not (method or in_place or extra or row.order):
+        stub.imports.add(f"from {row.home} import {row.own} as {name}")
+        return
+    if not isinstance(found, ast.FunctionDef):  # made by a function, so its signature is not here
+        stub.imports |= {"from typing import Any", "from oneflow.tensor.tensor import Tensor"}
+        first = "self, " if method else "input: Tensor, "
+        result = "Tensor" if in_place or name.endswith("_") else "Any"
+        stub.lines.append(f"{indent}def {name}({first}*args: Any, **kwargs: Any) -> {result}: ...")
+        return
+    taken = parameters(stub, row.home, found, extra)
+    if method:
+        _, _, others = taken.partition(", ")
+        taken = "self" + (f", {others}" if others else "")
+        if found.args.vararg and not found.args.args:
+            taken = f"self, {taken}"
+    result = need(stub, row.home, found.returns)
+    if in_place:
+        stub.imports.add("from oneflow.tensor.tensor import Tensor")
+        result = "Tensor"
+    stub.lines.append(f"{indent}def {name}({taken}) -> {result}: ...")
+
+
+def render(space: str) -> str:
+    """The stub of one namespace."""
+    stub = Stub(space)
+    method = space == "tensor"
+    if space == "flow":
+        stub.imports |= {f"from oneflow import {m} as {m}" for m in MODULES}
+        stub.lines.append("__version__: str")
+    if method:
+        stub.lines += ["class TableMethods:", "    __slots__ = ()"]
+    for name, (row, in_place) in sorted(index()[space].items()):
+        write(stub, row, name, in_place, method)
+    return stub.text()
+
+
+def main() -> None:
+    for space, path in STUBS.items():
+        (ROOT / path).write_text(render(space))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,75 @@
+"""Type stub made from the public table (oneflow/api.py) by docs/stubs.py."""
+
+from collections.abc import Sequence
+from oneflow.functional.arithmetic import add as add
+from oneflow.functional.arithmetic import div as div
+from oneflow.functional.arithmetic import div as divide
+from oneflow.functional.arithmetic import div as true_divide
+from oneflow.functional.arithmetic import mul as mul
+from oneflow.functional.arithmetic import mul as multiply
+from oneflow.functional.arithmetic import pow as pow
+from oneflow.functional.arithmetic import sub as sub
+from oneflow.functional.arithmetic import sub as subtract
+from oneflow.functional.creation import normal as normal
+from oneflow.functional.creation import randint as randint
+from oneflow.functional.creation import randint_like as randint_like
+from oneflow.functional.elementwise import cast as cast
+from oneflow.functional.elementwise import clone as clone
+from oneflow.functional.elementwise import square_relu as square_relu
+from oneflow.functional.elementwise import where as where
+from oneflow.functional.linear_algebra import matmul as matmul
+from oneflow.functional.nn_activation import dropout as dropout
+from oneflow.functional.nn_activation import fast_gelu as fast_gelu
+from oneflow.functional.nn_activation import gelu as gelu
+from oneflow.functional.nn_activation import quick_gelu as quick_gelu
+from oneflow.functional.nn_activation import relu as relu
+from oneflow.functional.nn_activation import rrelu as rrelu
+from oneflow.functional.nn_activation import silu as silu
+from oneflow.functional.nn_layers import group_norm as group_norm
+from oneflow.functional.nn_layers import pad as pad
+from oneflow.functional.nn_layers import pixel_shuffle as pixel_shuffle
+from oneflow.functional.nn_loss import cross_entropy as cross_entropy
+from oneflow.functional.nn_loss import mse_loss as mse_loss
+from oneflow.functional.nn_loss import smooth_l1_loss as smooth_l1_loss
+from oneflow.functional.nn_loss import softmax_cross_entropy as softmax_cross_entropy
+from oneflow.functional.nn_loss import sparse_softmax_cross_entropy as sparse_softmax_cross_entropy
+from oneflow.functional.nn_loss import triplet_margin_loss as triplet_margin_loss
+from oneflow.functional.reduction import reduce_sum_like as reduce_sum_like
+from oneflow.functional.searching import one_hot as one_hot
+from oneflow.functional.shaping import broadcast_like as broadcast_like
+from oneflow.functional.shaping import expand as expand
+from oneflow.functional.shaping import flatten as flatten
+from oneflow.functional.shaping import reshape as reshape
+from oneflow.functional.shaping import reshape_as as reshape_like
+from oneflow.functional.shaping import transpose as transpose
+from oneflow.functional.upstream import bias_add as bias_add
+from oneflow.functional.upstream import fused_bias_add_dropout as fused_bias_add_dropout
+from oneflow.functional.upstream import fused_bias_add_gelu as fused_bias_add_gelu
+from oneflow.functional.upstream import fused_fast_gelu_mul as fused_fast_gelu_mul
+from oneflow.functional.upstream import fused_scale_mask_softmax as fused_scale_mask_softmax
+from oneflow.functional.upstream import fused_scale_mask_softmax_dropout as fused_scale_mask_softmax_dropout
+from oneflow.functional.upstream import fused_scale_tril_softmax_mask_scale as fused_scale_tril_softmax_mask_scale
+from oneflow.functional.upstream import gather as gather
+from oneflow.functional.upstream import gelu_with_approximate as gelu_with_approximate
+from oneflow.functional.upstream import global_arange as global_arange
+from oneflow.functional.upstream import host_scalar_add_by_tensor as host_scalar_add_by_tensor
+from oneflow.functional.upstream import identity as amp_black_identity
+from oneflow.functional.upstream import identity as amp_white_identity
+from oneflow.functional.upstream import identity as identity
+from oneflow.functional.upstream import layer_norm as layer_norm
+from oneflow.functional.upstream import layer_norm_affine as layer_norm_affine
+from oneflow.functional.upstream import rms_norm as rms_norm
+from oneflow.functional.upstream import slice as slice
+from oneflow.functional.upstream import slice_update as slice_update
+from oneflow.functional.upstream import sparse_cross_entropy as sparse_cross_entropy
+from oneflow.functional.upstream import split_like as split_like
+from oneflow.functional.upstream import trunc_divide as trunc_divide
+from oneflow.tensor.methods import exponential_ as exponential_
+from oneflow.tensor.tensor import Tensor
+from typing import Any
+
+def arg_sort(input: Tensor, dim: int = ..., descending: bool = ..., *, axis: Any = ...) -> Tensor: ...
+def cat(tensors: Sequence[Tensor], dim: int = ..., *, axis: Any = ...) -> Tensor: ...
+def concat(tensors: Sequence[Tensor], dim: int = ..., *, axis: Any = ...) -> Tensor: ...
+def normalize(input: Tensor, p: float = ..., dim: int = ..., eps: float = ..., *, axis: Any = ...) -> Tensor: ...
+def softmax(input: Tensor, dim: int | None = ..., dtype: Any = ..., *, axis: Any = ...) -> Tensor: ...

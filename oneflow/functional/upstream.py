@@ -1,0 +1,191 @@
+"""Functions that only upstream's own code calls: the public table offers them as `flow._C`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from oneflow.functional.arithmetic import add, div, mul
+from oneflow.functional.elementwise import clone, where
+from oneflow.functional.nn_activation import dropout, fast_gelu, gelu, softmax
+from oneflow.functional.shaping import reshape
+from oneflow.ops import unary
+from oneflow.tensor.tensor import Tensor
+
+
+def gather(x: Tensor, indices: Tensor, axis: int) -> Tensor:
+    """The slices of dim `axis` at `indices`, whose dims take the place of `axis`."""
+    from oneflow.functional.searching import as_index
+    from oneflow.ops.gather import gather as op
+
+    return op(x, as_index(indices), dim=axis % x.ndim)  # type: ignore[no-any-return]
+
+
+def bias_add(x: Tensor, bias: Tensor, axis: int = 1) -> Tensor:
+    """x + bias, the bias lying along `axis`."""
+    at = axis % x.ndim
+    return add(x, reshape(bias, tuple(-1 if i == at else 1 for i in range(x.ndim))))
+
+
+def identity(x: Tensor) -> Tensor:
+    """The same values as a new node."""
+    return clone(x)
+
+
+def host_scalar_add_by_tensor(x: Tensor, scalar: Tensor) -> Tensor:
+    """x + scalar."""
+    return add(x, scalar)
+
+
+def trunc_divide(x: Any, y: Any) -> Tensor:
+    """x / y, rounded toward zero."""
+    return div(x, y, rounding_mode="trunc")
+
+
+def layer_norm(x: Tensor, begin_norm_axis: int, begin_params_axis: int, epsilon: float) -> Tensor:
+    """Mean 0 and variance 1 over the dims from begin_norm_axis on."""
+    from oneflow.functional import nn_layers
+
+    return nn_layers.layer_norm(x, x.type.shape[begin_norm_axis % x.ndim :], eps=epsilon)
+
+
+def layer_norm_affine(
+    x: Tensor,
+    gamma: Tensor,
+    beta: Tensor,
+    begin_norm_axis: int,
+    begin_params_axis: int,
+    epsilon: float,
+) -> Tensor:
+    """`layer_norm`, scaled by gamma and moved by beta."""
+    from oneflow.functional import nn_layers
+
+    return nn_layers.layer_norm(x, x.type.shape[begin_norm_axis % x.ndim :], gamma, beta, epsilon)
+
+
+def rms_norm(
+    x: Tensor, weight: Tensor | None, normalized_shape: Any, epsilon: float = 1e-6
+) -> Tensor:
+    """Divided by the root of the mean square over the last dims."""
+    from oneflow.functional import nn_layers
+
+    return nn_layers.rms_norm(x, normalized_shape, weight, epsilon)
+
+
+def gelu_with_approximate(x: Tensor, approximate: str = "none") -> Tensor:
+    """`gelu`."""
+    return gelu(x, approximate)
+
+
+def sparse_cross_entropy(prediction: Tensor, label: Tensor, depth: int = 0) -> Tensor:
+    """-log(prediction[label]) over the last dim, per sample."""
+    from oneflow.functional.searching import gather as pick
+
+    rows = reshape(prediction, (-1, prediction.type.shape[-1]))
+    return reshape(unary.neg(unary.log(pick(rows, 1, reshape(label, (-1, 1))))), label.type.shape)
+
+
+def slice(
+    x: Tensor, start: Any, stop: Any, step: Any, enable_view_slice: bool | None = None
+) -> Tensor:
+    """x[start[0]:stop[0]:step[0], ...]."""
+    from oneflow.functional import extras
+
+    return extras.slice(x, list(zip(start, stop, step, strict=True)))
+
+
+def slice_update(
+    ref: Tensor, value: Tensor, start: Any, stop: Any, step: Any, inplace: bool = False
+) -> Tensor:
+    """A copy of `ref` (or `ref` itself) with `value` written over a slice."""
+    from oneflow.functional import extras
+
+    target = ref if inplace else clone(ref)
+    return extras.slice_update(target, value, list(zip(start, stop, step, strict=True)))
+
+
+def split_like(x: Tensor, like: Any, axis: int) -> tuple[Tensor, ...]:
+    """Parts of the sizes that the tensors of `like` have along `axis`."""
+    from oneflow.functional.joining import split
+
+    return split(x, [t.type.shape[axis] for t in like], axis)
+
+
+def global_arange(
+    start: Any,
+    end: Any = None,
+    step: Any = 1,
+    *,
+    dtype: Any = None,
+    placement: Any = None,
+    sbp: Any = None,
+) -> Tensor:
+    """`arange` on a placement."""
+    from oneflow.functional.creation import arange
+
+    return arange(start, end, step, dtype=dtype, placement=placement, sbp=sbp)
+
+
+# ---- fused upstream, compositions here: the compiler fuses what is worth it ----------------------
+
+
+def fused_bias_add_gelu(a: Tensor, b: Tensor, *, axis: int) -> Tensor:
+    """gelu(a + b), b lying along `axis`."""
+    return gelu(bias_add(a, b, axis))
+
+
+def fused_bias_add_dropout(
+    a: Tensor, b: Tensor, *, p: float = 0.5, axis: int, generator: Any = None
+) -> Tensor:
+    """dropout(a + b), b lying along `axis`."""
+    return dropout(bias_add(a, b, axis), p, generator=generator)
+
+
+def fused_fast_gelu_mul(x: Tensor, multiplier: Tensor) -> Tensor:
+    """fast_gelu(x) * multiplier."""
+    return mul(fast_gelu(x), multiplier)
+
+
+def fused_scale_mask_softmax(
+    x: Tensor, mask: Tensor, *, fill_value: float = 0.0, scale: float = 1.0
+) -> Tensor:
+    """softmax over the last dim of scale * x where mask is true, of fill_value elsewhere."""
+    return softmax(where(mask, mul(x, scale), fill_value), -1)
+
+
+def fused_scale_mask_softmax_dropout(
+    x: Tensor,
+    mask: Tensor,
+    *,
+    fill_value: float = 0.0,
+    scale: float = 1.0,
+    p: float = 0.5,
+    training: bool = True,
+    generator: Any = None,
+) -> tuple[Tensor, Tensor]:
+    """(dropout(y), y) with y of `fused_scale_mask_softmax`."""
+    y = fused_scale_mask_softmax(x, mask, fill_value=fill_value, scale=scale)
+    return dropout(y, p, training, generator=generator), y
+
+
+def fused_scale_tril_softmax_mask_scale(
+    a: Tensor,
+    *,
+    p: float = 0.5,
+    diagonal: int = 0,
+    tril_scale_value: float = 1.0,
+    tril_fill_value: float = 0.0,
+    generator: Any = None,
+) -> tuple[Tensor, Tensor]:
+    """(dropout(y), y) with y the softmax over the last dim of tril_scale_value * a below a
+    diagonal, tril_fill_value above.
+    """
+    from oneflow.core.sbp import all_broadcast
+    from oneflow.functional.creation import ones
+    from oneflow.functional.shaping import tril
+
+    place: dict[str, Any] = {"device": a._device}
+    if a._placement is not None:
+        place = {"placement": a._placement, "sbp": all_broadcast(a._placement.ndim)}
+    below = tril(ones(a.type.shape[-2:], dtype="int8", **place), diagonal)
+    y = fused_scale_mask_softmax(a, below, fill_value=tril_fill_value, scale=tril_scale_value)
+    return dropout(y, p, generator=generator), y

@@ -1,0 +1,5 @@
+"""`flow.special`: the functions that the public table (oneflow/api.py) puts there."""
+
+from oneflow.surfaces import open_module
+
+open_module(__name__, "special")

@@ -17,12 +17,18 @@ from typing import Any, Protocol
 from oneflow.core.errors import InternalError, OneFlowError
 from oneflow.core.location import locate
 from oneflow.core.op import Attr, Op
+from oneflow.core.sbp import NdSbp
 
 
 class Mode(Protocol):
     """How ops are run: eagerly on local arrays, eagerly on shards, or recorded in a graph."""
 
     def run(self, op: type[Op], inputs: tuple[Any, ...], attrs: dict[str, Attr]) -> Any: ...
+
+    def layout(self, x: Any, *, is_fixed: bool) -> NdSbp:
+        """The layout of a global tensor that has none yet, in a mode that makes such tensors.
+        is_fixed: it has to stay so, as the caller relies on it.
+        """
 
 
 class _State(threading.local):

@@ -13,7 +13,7 @@ from oneflow.core.dtype import DType, dtype_of
 from oneflow.core.errors import SbpError, ShapeError
 from oneflow.core.op import find_op, infer_types
 from oneflow.core.placement import Placement
-from oneflow.core.sbp import BROADCAST, NdSbp, all_broadcast, without_sums
+from oneflow.core.sbp import BROADCAST, NdSbp, without_sums
 from oneflow.functional.promotion import get_default_dtype
 from oneflow.functional.random_state import Generator, next_seed
 from oneflow.tensor.eager import Eager, run_local
@@ -174,7 +174,9 @@ def layout_of(x: Tensor, *, no_partial: bool = False) -> dict[str, Any]:
     """The keywords that put a new tensor where `x` is."""
     if x._placement is None:
         return {"device": x._device}
-    nd_sbp = x._sbp or all_broadcast(x._placement.ndim)  # a traced one has none yet
+    nd_sbp = x._sbp
+    if nd_sbp is None:
+        nd_sbp = current_mode().layout(x, is_fixed=False)
     if no_partial:
         nd_sbp = without_sums(nd_sbp)
     return {"placement": x._placement, "sbp": nd_sbp}

@@ -8,7 +8,7 @@ from oneflow.autograd.tape import CallNode
 from oneflow.core.errors import GraphError, OneFlowError
 from oneflow.core.location import locate, user_location
 from oneflow.core.placement import Placement
-from oneflow.core.sbp import NdSbp, all_broadcast, without_sums
+from oneflow.core.sbp import NdSbp, without_sums
 from oneflow.graph.scope import current_trace
 from oneflow.graph.tree import map_tensors
 from oneflow.tensor.tensor import Tensor
@@ -39,7 +39,6 @@ def traced_to_global(
     out = trace.to_global(x, target, nd_sbp)
     if x.requires_grad and is_grad_enabled():
         source = x._placement
-        own = x._sbp or all_broadcast(source.ndim)
 
         def backward(grads: list[Any]) -> list[Any]:
             grad = grads[0]
@@ -47,6 +46,7 @@ def traced_to_global(
                 return [grad]
             wanted = grad_sbp
             if wanted is None and grad._placement.ndim != source.ndim:
+                own = x._sbp if x._sbp is not None else trace.layout(x, is_fixed=False)
                 wanted = without_sums(own)
             return [traced_to_global(grad, source, wanted)]
 

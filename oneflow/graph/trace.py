@@ -24,6 +24,7 @@ from oneflow.core.placement import Placement
 from oneflow.core.sbp import BROADCAST, NdSbp, all_broadcast
 from oneflow.core.tensor_type import TensorType
 from oneflow.graph.draws import DrawCounter
+from oneflow.graph.layouts import Layouts
 from oneflow.graph.proxy import Stage
 from oneflow.graph.sums import sums_written, write_sums
 from oneflow.graph.views import link_view, refresh
@@ -61,8 +62,7 @@ class Trace:
         """Stage of everything that runs on a placement, as far as stages were set."""
         self.paths: dict[int, str] = {}
         self.stage_of: dict[int, Stage] = {}
-        self.draws = DrawCounter()
-        """What random ops are given instead of seeds."""
+        self._layouts = Layouts()
         self.draws = DrawCounter()
         """What random ops are given instead of seeds."""
 
@@ -132,6 +132,18 @@ class Trace:
         node.outputs[0].sbp = nd_sbp
         return wrap_traced(node.outputs[0], value.type, placement=placement, sbp=nd_sbp)
 
+    def layout(self, x: Tensor, *, is_fixed: bool) -> NdSbp:
+        """The layout that eager execution would give to `x`, whose layout nobody has chosen yet.
+        is_fixed: the compiler has to keep to it.
+        """
+        value = self.value_of(x)
+        nd_sbp = self._layouts.expected(value)
+        if is_fixed and self._layouts.can_be_fixed(value):
+            value.sbp = nd_sbp
+        elif is_fixed:
+            x.value = self.to_global(x, value.placement, nd_sbp).value
+        return nd_sbp
+
     def structural(self, op: str, x: Tensor, type_: TensorType, attrs: dict[str, Attr]) -> Tensor:
         """A structural node with one input and one output in the same place."""
         value = self.value_of(x)
@@ -155,7 +167,7 @@ class Trace:
         node = self._append("input", [], [type_], placement, {"name": name})
         node.outputs[0].sbp = sbp
         if like._placement is None:
-            return wrap_traced(node.outputs[0], type_)
+            return wrap_traced(node.outputs[0], type_, device=like._device)
         return wrap_traced(node.outputs[0], type_, placement=placement, sbp=sbp)
 
     def output(self, x: Tensor, index: int) -> None:
@@ -239,10 +251,11 @@ class Trace:
         return x
 
     def _wrap(self, value: Value, inputs: tuple[Tensor, ...]) -> Tensor:
-        is_global = any(x._placement is not None for x in inputs)
-        return wrap_traced(
-            value, value.type, placement=value.placement if is_global else None, sbp=value.sbp
-        )
+        for x in inputs:
+            if x._placement is None:
+                return wrap_traced(value, value.type, device=x._device)
+        placement = value.placement if inputs else None
+        return wrap_traced(value, value.type, placement=placement, sbp=value.sbp)
 
     def _placement(
         self, op: type[Op], inputs: tuple[Tensor, ...], values: list[Value]

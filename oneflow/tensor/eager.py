@@ -17,10 +17,11 @@ from oneflow.autograd.tape import record
 from oneflow.core.config import current_config
 from oneflow.core.device import Device
 from oneflow.core.dispatch import set_default_mode
-from oneflow.core.errors import DeviceError, OneFlowError
+from oneflow.core.errors import DeviceError, GraphError, OneFlowError
 from oneflow.core.malloc import keep_freed_memory
 from oneflow.core.op import Attr, Op, infer_types
 from oneflow.core.rng import Rng
+from oneflow.core.sbp import NdSbp
 from oneflow.core.tensor_type import TensorType
 from oneflow.kernels.cuda_device import use_device
 from oneflow.kernels.registry import find_view, select
@@ -118,6 +119,13 @@ class Eager:
                 raise _traced_outside(op, x)
         return run_local(op, inputs, attrs, device or cpu_device())
 
+    def layout(self, x: Tensor, *, is_fixed: bool) -> NdSbp:
+        """Raises GraphError: every eager tensor has a layout."""
+        raise GraphError(
+            f"the layout of {x.type}, a value of an nn.Graph under construction, is chosen when "
+            "the graph is compiled; ask for .sbp inside build()"
+        )
+
     @cached_property
     def _run_global(self) -> Any:
         from oneflow.tensor.eager_global import run_global
@@ -198,8 +206,6 @@ def _device_mismatch(op: type[Op], inputs: tuple[Tensor, ...]) -> OneFlowError:
 
 
 def _traced_outside(op: type[Op], x: Tensor) -> OneFlowError:
-    from oneflow.core.errors import GraphError
-
     return GraphError(
         f"{op.name}: {x.type} is a value of an nn.Graph under construction and has no data "
         "outside build()"

@@ -15,6 +15,7 @@ import numpy as np
 
 from oneflow.core.config import current_config
 from oneflow.core.device import Device
+from oneflow.core.dispatch import current_mode
 from oneflow.core.dtype import DType, dtype_of
 from oneflow.core.errors import AutogradError, DeviceError, GraphError, OneFlowError, PlacementError
 from oneflow.core.placement import Placement
@@ -199,9 +200,14 @@ class Tensor(TableMethods):
     def sbp(self) -> NdSbp:
         """How a global tensor is laid out, one SBP per axis of its placement. Raises for a local
         tensor.
+
+        While nn.Graph.build is traced: what eager execution would choose, where the user has not
+        chosen. The compiler, which chooses otherwise, keeps to what was asked for.
         """
-        if self._placement is None or self._sbp is None:
+        if self._placement is None:
             raise PlacementError("Only global tensors have 'sbp', but got a local tensor.")
+        if self._sbp is None:
+            self._sbp = current_mode().layout(self, is_fixed=True)
         return self._sbp
 
     @property
@@ -482,7 +488,10 @@ def wrap_traced(
     """A tensor that stands for `value` of a graph under construction; global if it has a
     placement.
     """
-    x = raw(type_, None, device or cpu_device())
+    if device is None:
+        kind = "cpu" if placement is None else placement.type
+        device = cpu_device() if kind == "cpu" else Device(kind)
+    x = raw(type_, None, device)
     x.value, x._placement, x._sbp = value, placement, sbp
     return x
 

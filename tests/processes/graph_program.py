@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import graph_layout_scenes
 import numpy as np
 
 import oneflow as flow
@@ -326,6 +327,7 @@ def main() -> None:
         sources()
         local_graphs()
         resume(Path(sys.argv[1]))
+    graph_layout_scenes.transformer_layer((SIZE,) if SIZE == 2 else (2, 2))
     dropout()
     print(f"rank {RANK} done", flush=True)
 

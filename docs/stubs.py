@@ -12,7 +12,16 @@ import builtins
 from functools import cache
 from pathlib import Path
 
-from oneflow.api import FLOAT, KEEP, MODULES, SAME_TYPE, Row
+from oneflow.api import (
+    AUTOGRAD_MODULES,
+    FLOAT,
+    KEEP,
+    MODULES,
+    NN_MODULES,
+    OPTIM_MODULES,
+    SAME_TYPE,
+    Row,
+)
 from oneflow.surfaces import NUMPY_KEYWORDS, index
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -26,6 +35,15 @@ STUBS = {
     "linalg": "oneflow/linalg.pyi",
     "special": "oneflow/special.pyi",
     "_C": "oneflow/_C.pyi",
+    "nn": "oneflow/nn/__init__.pyi",
+    "optim": "oneflow/optim/__init__.pyi",
+    "autograd": "oneflow/autograd/__init__.pyi",
+}
+PACKAGES = {
+    "flow": ("oneflow", MODULES),
+    "nn": ("oneflow.nn", NN_MODULES),
+    "optim": ("oneflow.optim", OPTIM_MODULES),
+    "autograd": ("oneflow.autograd", AUTOGRAD_MODULES),
 }
 PROMOTED = {
     FLOAT: "input: Tensor",
@@ -176,8 +194,9 @@ def render(space: str) -> str:
     """The stub of one namespace."""
     stub = Stub(space)
     method = space == "tensor"
+    package, modules = PACKAGES.get(space, ("", ()))
+    stub.imports |= {f"from {package} import {m} as {m}" for m in modules}
     if space == "flow":
-        stub.imports |= {f"from oneflow import {m} as {m}" for m in MODULES}
         stub.lines.append("__version__: str")
     if method:
         stub.lines += ["class TableMethods:", "    __slots__ = ()"]

@@ -6,14 +6,13 @@ import itself is quick.
 
 from __future__ import annotations
 
-import importlib
 import os
 import sys
 import types
 from typing import Any
 
-from oneflow import surfaces as _surfaces
-from oneflow.api import MODULES as _MODULES
+from oneflow.api import MODULES
+from oneflow.surfaces import open_module
 
 __version__ = "0.1.0"
 
@@ -23,17 +22,7 @@ __version__ = "0.1.0"
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 
 
-def __getattr__(name: str) -> Any:
-    if name in _MODULES:
-        found: Any = importlib.import_module(f"oneflow.{name}")
-    else:
-        found = _surfaces.find("flow", name)
-    globals()[name] = found
-    return found
-
-
-def __dir__() -> list[str]:
-    return sorted({*_surfaces.names("flow"), *_MODULES, "__version__"})
+open_module(__name__, "flow", MODULES)
 
 
 class _Facade(types.ModuleType):

@@ -11,6 +11,7 @@ Surfaces:
     tensor    Tensor.f               tensor_   Tensor.f_, writes into the tensor
     F         oneflow.nn.functional.f
     linalg    oneflow.linalg.f       special   oneflow.special.f
+    nn        oneflow.nn.C           optim     oneflow.optim.C        autograd  oneflow.autograd.f
     _C        oneflow._C.f, the names upstream's own Python code calls
 
 Ways to promote (`promote=`): FLOAT casts integer and bool operands to the default floating-point
@@ -100,6 +101,12 @@ def at(home: str, *entries: _Entry) -> tuple[Row, ...]:
     )
 
 
+def classes(home: str, surface: str, names: str, *, unknown: str = "") -> tuple[Row, ...]:
+    """One row for each name that `home` defines for a surface.  unknown: those PyTorch lacks."""
+    missing = unknown.split()
+    return at(home, *(row(n, surface, torch=None if n in missing else SAME) for n in names.split()))
+
+
 MODULES = (
     "asyncs",
     "autograd",
@@ -121,6 +128,10 @@ MODULES = (
     "_C",
 )
 """Sub-packages that `oneflow.<name>` finds without an import by the user."""
+
+NN_MODULES = ("functional", "graph", "init", "modules", "parallel", "parameter", "utils")
+OPTIM_MODULES = ("lr_scheduler", "swa_utils")
+AUTOGRAD_MODULES = ("functional", "function", "graph")
 
 ROWS: tuple[Row, ...] = (
     *at(
@@ -172,11 +183,11 @@ ROWS: tuple[Row, ...] = (
     *at("io.checkpoint", row("save", "flow"), row("load", "flow")),
     *at(
         "autograd.grad_mode",
-        row("no_grad", "flow"),
-        row("enable_grad", "flow"),
-        row("set_grad_enabled", "flow"),
-        row("inference_mode", "flow"),
-        row("is_grad_enabled", "flow"),
+        row("no_grad", "flow autograd"),
+        row("enable_grad", "flow autograd"),
+        row("set_grad_enabled", "flow autograd"),
+        row("inference_mode", "flow autograd"),
+        row("is_grad_enabled", "flow autograd"),
     ),
     *at(
         "functional.promotion",
@@ -632,5 +643,105 @@ ROWS: tuple[Row, ...] = (
         row("matrix_norm", "linalg"),
         row("norm", "linalg"),
         row("vector_norm", "linalg"),
+    ),
+    *classes(
+        "nn.module",
+        "nn",
+        "Module",
+    ),
+    *classes(
+        "nn.modules.activation",
+        "nn",
+        "CELU ELU GELU GLU SELU Hardshrink Hardsigmoid Hardswish Hardtanh LeakyReLU LogSigmoid "
+        "LogSoftmax Mish PReLU QuickGELU ReLU ReLU6 RReLU Sigmoid SiLU Softmax Softplus "
+        "Softshrink Softsign SquareReLU Tanh Threshold",
+        unknown="QuickGELU SquareReLU",
+    ),
+    *classes(
+        "nn.modules.containers",
+        "nn",
+        "ModuleDict ModuleList ParameterDict ParameterList Sequential",
+    ),
+    *classes(
+        "nn.modules.conv",
+        "nn",
+        "Conv1d Conv2d Conv3d ConvTranspose1d ConvTranspose2d ConvTranspose3d",
+    ),
+    *classes(
+        "nn.modules.distance",
+        "nn",
+        "CosineSimilarity PairwiseDistance",
+    ),
+    *classes(
+        "nn.modules.dropout",
+        "nn",
+        "Dropout Dropout1d Dropout2d Dropout3d",
+    ),
+    *classes(
+        "nn.modules.linear",
+        "nn",
+        "Identity Linear",
+    ),
+    *classes(
+        "nn.modules.loss",
+        "nn",
+        "BCELoss BCEWithLogitsLoss CrossEntropyLoss KLDivLoss L1Loss MarginRankingLoss MSELoss "
+        "NLLLoss SmoothL1Loss TripletMarginLoss",
+    ),
+    *classes(
+        "nn.modules.normalization",
+        "nn",
+        "BatchNorm1d BatchNorm2d BatchNorm3d FusedBatchNorm1d FusedBatchNorm2d FusedBatchNorm3d "
+        "GroupNorm InstanceNorm1d InstanceNorm2d InstanceNorm3d LayerNorm RMSLayerNorm RMSNorm",
+        unknown="FusedBatchNorm1d FusedBatchNorm2d FusedBatchNorm3d RMSLayerNorm",
+    ),
+    *classes(
+        "nn.modules.padding",
+        "nn",
+        "ConstantPad1d ConstantPad2d ConstantPad3d ReflectionPad1d ReflectionPad2d "
+        "ReplicationPad1d ReplicationPad2d ZeroPad2d",
+    ),
+    *classes(
+        "nn.modules.pooling",
+        "nn",
+        "AdaptiveAvgPool1d AdaptiveAvgPool2d AdaptiveAvgPool3d AvgPool1d AvgPool2d AvgPool3d "
+        "MaxPool1d MaxPool2d MaxPool3d",
+    ),
+    *classes(
+        "nn.modules.rnn",
+        "nn",
+        "GRU LSTM RNN GRUCell LSTMCell RNNBase RNNCell RNNCellBase",
+    ),
+    *classes(
+        "nn.modules.shape",
+        "nn",
+        "Flatten",
+    ),
+    *classes(
+        "nn.modules.sparse",
+        "nn",
+        "Embedding",
+    ),
+    *classes(
+        "nn.modules.vision",
+        "nn",
+        "PixelShuffle Upsample UpsamplingBilinear2d UpsamplingNearest2d",
+    ),
+    *classes(
+        "nn.parameter",
+        "nn",
+        "Parameter",
+    ),
+    *classes("graph.graph", "nn", "Graph", unknown="Graph"),
+    *classes("optim.adam", "optim", "Adam AdamW LAMB", unknown="LAMB"),
+    *classes("optim.adaptive", "optim", "Adadelta Adagrad RMSprop"),
+    *classes("optim.optimizer", "optim", "Optimizer ParamGroup", unknown="ParamGroup"),
+    *classes("optim.sgd", "optim", "SGD"),
+    *classes("autograd.api", "autograd", "backward grad"),
+    *classes(
+        "autograd.function",
+        "autograd",
+        "Function FunctionCtx once_differentiable",
+        unknown="FunctionCtx once_differentiable",
     ),
 )

@@ -110,23 +110,28 @@ def _taking(
     return apply
 
 
-def open_module(module: str, space: str) -> None:
+def open_module(module: str, space: str, modules: tuple[str, ...] = ()) -> None:
     """Lets the module of that name answer for a namespace: its attributes, `dir()`, `__all__`.
 
-    Names that the module defines itself come first.
+    modules: sub-modules that are imported when users first ask for them.  Names that the module
+    defines itself come first.
     """
     here = sys.modules[module]
 
     def get(name: str) -> Any:
-        if name.startswith("__"):
+        if name in modules:
+            found: Any = importlib.import_module(f"{module}.{name}")
+        elif name.startswith("__"):
             raise AttributeError(f"module {module!r} has no attribute {name!r}")
-        found = find(space, name)
+        else:
+            found = find(space, name)
         setattr(here, name, found)
         return found
 
+    offered = sorted({*names(space), *modules})
     here.__getattr__ = get  # type: ignore[method-assign]
-    here.__dir__ = lambda: names(space)  # type: ignore[method-assign]
-    here.__all__ = names(space)  # type: ignore[attr-defined]
+    here.__dir__ = lambda: offered  # type: ignore[method-assign]
+    here.__all__ = offered  # type: ignore[attr-defined]
 
 
 def install_methods(tensor: type) -> None:

@@ -26,6 +26,9 @@ TORCH = {
     "linalg": "linalg.",
     "special": "special.",
     "_C": "",
+    "nn": "nn.",
+    "optim": "optim.",
+    "autograd": "autograd.",
 }
 
 

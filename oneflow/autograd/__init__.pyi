@@ -1,0 +1,16 @@
+"""Type stub made from the public table (oneflow/api.py) by docs/stubs.py."""
+
+from oneflow.autograd import function as function
+from oneflow.autograd import functional as functional
+from oneflow.autograd import graph as graph
+from oneflow.autograd.api import backward as backward
+from oneflow.autograd.api import grad as grad
+from oneflow.autograd.function import Function as Function
+from oneflow.autograd.function import FunctionCtx as FunctionCtx
+from oneflow.autograd.function import once_differentiable as once_differentiable
+from oneflow.autograd.grad_mode import enable_grad as enable_grad
+from oneflow.autograd.grad_mode import inference_mode as inference_mode
+from oneflow.autograd.grad_mode import is_grad_enabled as is_grad_enabled
+from oneflow.autograd.grad_mode import no_grad as no_grad
+from oneflow.autograd.grad_mode import set_grad_enabled as set_grad_enabled
+

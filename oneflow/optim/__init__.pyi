@@ -1,0 +1,14 @@
+"""Type stub made from the public table (oneflow/api.py) by docs/stubs.py."""
+
+from oneflow.optim import lr_scheduler as lr_scheduler
+from oneflow.optim import swa_utils as swa_utils
+from oneflow.optim.adam import Adam as Adam
+from oneflow.optim.adam import AdamW as AdamW
+from oneflow.optim.adam import LAMB as LAMB
+from oneflow.optim.adaptive import Adadelta as Adadelta
+from oneflow.optim.adaptive import Adagrad as Adagrad
+from oneflow.optim.adaptive import RMSprop as RMSprop
+from oneflow.optim.optimizer import Optimizer as Optimizer
+from oneflow.optim.optimizer import ParamGroup as ParamGroup
+from oneflow.optim.sgd import SGD as SGD
+

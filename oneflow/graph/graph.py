@@ -234,8 +234,10 @@ class Graph:
         self._say(0, "tracing")
         start = perf_counter()
         trace = self._trace_build((args, kwargs))
-        if not any(n.op == "to_global" or not n.is_structural for n in trace.graph):
-            raise GraphError("Sorry, nn.Graph need at least 1 op in net")
+        if not trace.graph.num_nodes:
+            raise GraphError(
+                f"graph {self.name} has nothing to run: build() takes no tensor and reads none"
+            )
         traced = perf_counter()
         self._say(0, f"traced {len(trace.graph)} nodes in {traced - start:.3f} s; compiling")
         self._input_names = input_names(self.name, args, kwargs)

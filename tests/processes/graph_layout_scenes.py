@@ -101,3 +101,27 @@ def transformer_layer(hierarchy: Any) -> None:
         assert name == same and wanted == found, f"{name}: {wanted} eagerly, {found} in the graph"
     assert got.sbp == expected.sbp, (got.sbp, expected.sbp)
     np.testing.assert_allclose(got.numpy(), expected.numpy(), 1e-5, 1e-5)
+
+
+def moves_alone() -> None:
+    """Graphs that hand through, move or reshape what they are given or have caught."""
+    size = flow.env.get_world_size()
+    everyone, first = flow.placement("cpu", list(range(size))), flow.placement("cpu", [0])
+    caught = flow.tensor(X[0], placement=everyone, sbp=flow.sbp.split(0))
+    functions: list[Any] = [
+        lambda x: x,
+        lambda x: caught,
+        lambda x: x.reshape(ROWS, -1),
+        lambda x: x.transpose(1, 2),
+        lambda x: x.split(3, dim=1)[1],
+        lambda x: x.to_global(sbp=flow.sbp.broadcast),
+        lambda x: caught.to_global(placement=first),
+    ]
+    for sbp in (flow.sbp.split(0), flow.sbp.broadcast, flow.sbp.partial_sum):
+        x = flow.tensor(X, placement=everyone, sbp=sbp)
+        for i, function in enumerate(functions):
+            got, expected = Compute(function)(x), function(x)
+            assert (got.placement, got.sbp) == (expected.placement, expected.sbp), (i, sbp)
+            whole = got.to_global(everyone, flow.sbp.broadcast).numpy()
+            want = expected.to_global(everyone, flow.sbp.broadcast).numpy()
+            np.testing.assert_array_equal(whole, want)

@@ -328,6 +328,7 @@ def main() -> None:
         local_graphs()
         resume(Path(sys.argv[1]))
     graph_layout_scenes.transformer_layer((SIZE,) if SIZE == 2 else (2, 2))
+    graph_layout_scenes.moves_alone()
     dropout()
     print(f"rank {RANK} done", flush=True)
 

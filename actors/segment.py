@@ -286,7 +286,7 @@ def bind_node(node: Node, rank: int, device: str) -> BoundNode:
     out_boxes = tuple(_box(v, rank) for v in node.outputs)
     in_types = _local_types(node.inputs, in_boxes)
     out_types = _local_types(node.outputs, out_boxes)
-    attrs = node.attrs
+    attrs = op.defaults | node.attrs  # a graph that was read from text may leave them out
     if op.localize is not None:
         attrs = op.localize(attrs, in_boxes, out_boxes)
     numel = max((t.numel for t in (*in_types, *out_types)), default=0)

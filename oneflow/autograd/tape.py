@@ -223,7 +223,7 @@ def record(
             break
     else:
         return
-    if not op.has_gradient:  # type: ignore[attr-defined]
+    if not op.has_gradient:
         return
     _attach(OpNode(op, inputs, outputs, attrs), inputs, outputs)
 

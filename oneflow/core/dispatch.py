@@ -1,10 +1,7 @@
-"""The one door to execution: `call(Op, *inputs, **attrs)`. Modes differ in how they run an op,
-never in what it means.
+"""The one door to execution: calling an op. Modes differ in how they run it, not in its meaning.
 
-A mode is an object with `run(op, inputs, attrs)`, which returns a value, or a tuple of values if
-the op has several
-outputs. Values are whatever the front end uses (`Tensor`); this module only asks them for nothing
-at all.
+A mode is an object with `run(op, inputs, attrs)`, which returns a tensor, or a tuple of tensors if
+the op has several outputs. This module never looks inside a tensor.
 """
 
 from __future__ import annotations
@@ -12,12 +9,15 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from oneflow.core.errors import InternalError, OneFlowError
 from oneflow.core.location import locate
-from oneflow.core.op import Attr, Op
+from oneflow.core.operand import Attr
 from oneflow.core.sbp import NdSbp
+
+if TYPE_CHECKING:
+    from oneflow.core.op import Op
 
 
 class Mode(Protocol):
@@ -63,9 +63,15 @@ def use_mode(mode: Mode) -> Iterator[None]:
 
 
 def call(op: type[Op], *inputs: Any, **attrs: Attr) -> Any:
-    """Runs or records one op. A mistake in its use names the user's line."""
+    """Run or record one op, with the defaults of attrs that are not given.
+
+    A mistake in the use of the op names the user's line.
+    """
+    mode = _state.mode or _default
+    if mode is None:
+        raise InternalError("no execution mode is set")
     try:
-        return current_mode().run(op, inputs, attrs)
+        return mode.run(op, inputs, op.defaults | attrs)
     except OneFlowError as error:
         if error.reason == OneFlowError.reason:
             locate(error)

@@ -24,6 +24,10 @@ class DTypeError(OneFlowError, TypeError):
     """Element types that do not fit an op."""
 
 
+class CallError(OneFlowError, TypeError):
+    """An op called with attributes that it does not take, or without one that it needs."""
+
+
 class SbpError(OneFlowError, ValueError):
     """An SBP that does not fit a tensor, a placement or an op."""
 

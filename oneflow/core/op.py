@@ -1,16 +1,24 @@
 """The declaration of an op: one class holds all that is true of it in every mode.
 
 A declaration is a subclass of `Op` in `oneflow/ops`; its arithmetic is a kernel of the same name.
-Declaring registers it.
+`declare` registers the class and gives the callable with which everybody runs the op:
 
     class Relu(Op):
         name = "relu"
         @staticmethod
-        def infer(x): return x
+        def infer(x: Operand) -> TensorType: return x.type
         @staticmethod
-        def sbp(x): return [signature(f"S{i} -> S{i}") for i in range(x.ndim)]
+        def sbp(x: TensorType) -> list[SbpSignature]: return elementwise_signatures(x)
         @staticmethod
-        def grad(d_out, x, out): return (lambda: relu_grad(d_out, out),)
+        def grad(d_out: Tensor, x: Tensor, out: Tensor) -> Gradients:
+            return (lambda: relu_grad(d_out, out),)
+
+    relu = declare(Relu)
+
+`infer` has the op's only signature: the operands, then the attrs, keyword-only, with their types
+and defaults. The callable takes the same, and returns a tensor for each TensorType that `infer`
+returns; type checkers know both. `infer`, `sbp`, `sbp_for` and `grad` are given every attr, those
+with defaults too.
 
 `grad` is called with the output gradients (None where there is none), the inputs, the outputs, then
 the attrs as keywords, and returns one entry per input: a tensor, None, or a function called only if
@@ -20,19 +28,24 @@ traceable.
 
 from __future__ import annotations
 
+import inspect
 import string
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, ParamSpec, Protocol, TypeVar, overload
 
-from oneflow.core.errors import GraphError, InternalError
+from oneflow.core.dispatch import call
+from oneflow.core.errors import CallError, GraphError, InternalError
+from oneflow.core.operand import Attr as Attr
+from oneflow.core.operand import Gradients, Tensor
 from oneflow.core.sbp import BROADCAST, PARTIAL, Sbp, SbpSignature, Split
 from oneflow.core.tensor_type import TensorType
 
 if TYPE_CHECKING:
     from oneflow.core.parts import Parts
 
-Attr = Any  # None, bool, int, float, str, DType, or a tuple of these
+P = ParamSpec("P")
+R = TypeVar("R", covariant=True)
 
 
 @dataclass(frozen=True)
@@ -56,8 +69,14 @@ class Box:
         return tuple(slice(a, b) for a, b in zip(self.starts, self.stops, strict=True))
 
 
-class Op:
-    """Base of all declarations. Subclasses are never instantiated."""
+class OpClass(type):
+    """The class of declarations: calling one runs the op instead of making an instance."""
+
+    __call__ = call
+
+
+class Op(metaclass=OpClass):
+    """Base of all declarations. Subclasses are never instantiated: calling one runs the op."""
 
     name: ClassVar[str] = ""
     num_outputs: ClassVar[int] = 1
@@ -70,6 +89,11 @@ class Op:
     averages)."""
     has_effect: ClassVar[bool] = False
     """Not to be removed although nobody reads its outputs."""
+
+    defaults: ClassVar[dict[str, Attr]] = {}
+    """Of the attrs that have one. `declare` reads this and the next two from the declaration."""
+    attrs: ClassVar[frozenset[str] | None] = frozenset()
+    has_gradient: ClassVar[bool] = False
 
     @staticmethod
     def infer(*types: Any, **attrs: Attr) -> TensorType | tuple[TensorType, ...]:
@@ -84,7 +108,7 @@ class Op:
         return []
 
     @staticmethod
-    def grad(*tensors: Any, **attrs: Attr) -> tuple[Any, ...]:
+    def grad(*tensors: Any, **attrs: Attr) -> Gradients:
         """Input gradients; see the top of this file. The default: the op has none."""
         return ()
 
@@ -105,13 +129,81 @@ class Op:
 REGISTRY: dict[str, type[Op]] = {}
 
 
+class Declares(Protocol[P, R]):
+    """A declaration, as type checkers see it: the signature of its `infer`."""
+
+    @staticmethod
+    def infer(*operands: P.args, **attrs: P.kwargs) -> R: ...
+
+
+class Declared(Protocol[P, R]):
+    """A declared op: called as its `infer` is, but with tensors, and for tensors."""
+
+    name: str
+
+    def __call__(self, *operands: P.args, **attrs: P.kwargs) -> R: ...
+
+
+@overload
+def declare(op: type[Declares[P, TensorType]]) -> Declared[P, Tensor]: ...
+@overload
+def declare(
+    op: type[Declares[P, tuple[TensorType, TensorType]]],
+) -> Declared[P, tuple[Tensor, Tensor]]: ...
+@overload
+def declare(
+    op: type[Declares[P, tuple[TensorType, TensorType, TensorType]]],
+) -> Declared[P, tuple[Tensor, Tensor, Tensor]]: ...
+@overload
+def declare(
+    op: type[Declares[P, tuple[TensorType, ...]]],
+) -> Declared[P, tuple[Tensor, ...]]: ...
+def declare(op: Any) -> Any:
+    """Make a declaration known under its name, and return what everybody calls to run the op.
+
+    That is the class itself; type checkers are told the signature that its metaclass gives it.
+    """
+    return register(op)
+
+
+def row(
+    name: str, infer: Callable[P, TensorType], *, doc: str, **members: object
+) -> Declared[P, Tensor]:
+    """Declare one of a table of ops that differ in little. members: as in the body of a class."""
+    body = {k: staticmethod(v) if inspect.isfunction(v) else v for k, v in members.items()}
+    body |= {"name": name, "infer": staticmethod(infer), "__doc__": doc}
+    title = "".join(part.capitalize() for part in name.split("_"))
+    made: Declared[P, Tensor] = declare(type(title, (Op,), body))
+    return made
+
+
 def register(op: type[Op]) -> type[Op]:
-    """Class decorator: makes a declaration known under its name."""
+    """Make a declaration known under its name. Raises InternalError if the name is taken."""
     if not op.name or op.name in REGISTRY:
         raise InternalError(f"op name {op.name!r} is missing or taken")
-    op.has_gradient = op.grad is not Op.grad  # type: ignore[attr-defined]
+    op.has_gradient = op.grad is not Op.grad
+    op.defaults = op.infer.__kwdefaults__ or {}
+    op.attrs = _attr_names(op.infer)
     REGISTRY[op.name] = op
     return op
+
+
+def _attr_names(infer: Any) -> frozenset[str] | None:
+    """The keyword-only parameters, and the keys of the TypedDict in `**attrs: Unpack[Keys]`.
+
+    None: any, as `infer` takes all keywords.
+    """
+    code = infer.__code__
+    end = code.co_argcount + code.co_kwonlyargcount
+    names = code.co_varnames[code.co_argcount : end]
+    if not code.co_flags & inspect.CO_VARKEYWORDS:
+        return frozenset(names)
+    rest = code.co_varnames[end + bool(code.co_flags & inspect.CO_VARARGS)]
+    text = infer.__annotations__[rest]
+    if not text.startswith("Unpack["):
+        return None
+    keys = infer.__globals__[text.removeprefix("Unpack[").removesuffix("]")]
+    return frozenset((*names, *keys.__annotations__))
 
 
 def find_op(name: str) -> type[Op]:
@@ -127,9 +219,20 @@ def find_op(name: str) -> type[Op]:
 def infer_types(
     op: type[Op], types: tuple[TensorType, ...], attrs: dict[str, Attr]
 ) -> tuple[TensorType, ...]:
-    """`op.infer` with the result always a tuple."""
+    """`op.infer`, its result always a tuple. Raises CallError for attrs that it does not take."""
+    attrs = op.defaults | attrs
+    if op.attrs is not None and attrs.keys() != op.attrs:
+        raise _wrong_attrs(op.name, op.attrs, attrs.keys())
     result = op.infer(*types, **attrs)
     return result if isinstance(result, tuple) else (result,)
+
+
+def _wrong_attrs(name: str, known: frozenset[str], given: Collection[str]) -> CallError:
+    takes = ", ".join(sorted(known)) or "none"
+    for attr in sorted(set(given) - known):
+        return CallError(f"{name} has no attribute {attr!r}; its attributes: {takes}")
+    missing = ", ".join(sorted(known - set(given)))
+    return CallError(f"{name} needs the attribute {missing}; its attributes: {takes}")
 
 
 def signatures(
@@ -140,6 +243,7 @@ def signatures(
 ) -> list[SbpSignature]:
     """All valid signatures over one axis, all-B last. num_ranks: see `Op.sbp_for`; None: valid for
     any number."""
+    attrs = op.defaults | attrs
     if op.sbp_for is not None and num_ranks is not None:
         listed = op.sbp_for(num_ranks, *types, **attrs)
     else:
@@ -187,6 +291,11 @@ def elementwise_signatures(
 def _dim_from_right(t: TensorType, ndim: int, i: int) -> int:
     own = i - (ndim - t.ndim)
     return t.shape[own] if own >= 0 else 1
+
+
+def leading_signatures(ndim: int, num_inputs: int) -> list[SbpSignature]:
+    """Split any of the first `ndim` dims, alike in all inputs and the one output."""
+    return [SbpSignature((Split(i),) * num_inputs, (Split(i),)) for i in range(ndim)]
 
 
 def einsum_signatures(equation: str) -> list[SbpSignature]:

@@ -27,6 +27,11 @@ class TensorType:
         return math.prod(self.shape)
 
     @property
+    def type(self) -> TensorType:
+        """Itself, so that `infer` may ask types what it would ask tensors."""
+        return self
+
+    @property
     def nbytes(self) -> int:
         return self.numel * int(self.dtype.bytes)
 

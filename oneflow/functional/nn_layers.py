@@ -38,7 +38,7 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     if bias is None or input.ndim < 2:
         out = matmul(input, weight, transpose_b=weight.ndim == 2)
         return out if bias is None else add(out, bias)
-    return matmul_ops.linear(input, weight, bias)  # type: ignore[no-any-return]
+    return matmul_ops.linear(input, weight, bias)
 
 
 def _sizes(value: Any, count: int) -> tuple[int, ...]:

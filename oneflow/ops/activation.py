@@ -6,10 +6,10 @@ from typing import Any
 
 from oneflow.core.dispatch import call
 from oneflow.core.errors import ShapeError
-from oneflow.core.op import Op, register
+from oneflow.core.op import Op, leading_signatures, register
 from oneflow.core.sbp import SbpSignature
 from oneflow.core.tensor_type import TensorType
-from oneflow.ops.softmax import check_float, check_same, leading_signatures
+from oneflow.ops.checks import require_float, require_same
 
 _FORMS = ("none", "tanh")
 
@@ -31,7 +31,7 @@ class Gelu(Op):
 
     @staticmethod
     def infer(x: TensorType, *, approximate: str = "none") -> TensorType:
-        check_float("gelu", x)
+        require_float("gelu", x)
         _check_form("gelu", approximate)
         return x
 
@@ -52,7 +52,7 @@ class GeluGrad(Op):
 
     @staticmethod
     def infer(d_out: TensorType, x: TensorType, *, approximate: str = "none") -> TensorType:
-        check_same("gelu_grad", d_out, x)
+        require_same("gelu_grad", d_out, x)
         _check_form("gelu_grad", approximate)
         return x
 

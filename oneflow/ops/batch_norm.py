@@ -15,13 +15,13 @@ from oneflow.core.errors import ShapeError
 from oneflow.core.op import Op, register
 from oneflow.core.sbp import BROADCAST, PARTIAL, SbpSignature, Split
 from oneflow.core.tensor_type import TensorType
-from oneflow.ops.softmax import check_float
+from oneflow.ops.checks import require_float
 
 _CHANNEL = 1
 
 
 def _check(who: str, x: TensorType, *per_channel: TensorType) -> None:
-    check_float(who, x)
+    require_float(who, x)
     if x.ndim < 2:
         raise ShapeError(f"{who}: needs (N, C, ...), got {x}")
     for t in per_channel:

@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 
 from oneflow.core.dtype import DType, bool_
 from oneflow.core.errors import DTypeError, ShapeError
-from oneflow.core.tensor_type import TensorType
+from oneflow.core.operand import Operand
 
 Value: TypeAlias = Any
 """What the current mode calls a tensor. Ops ask it for `.type` and for nothing else."""
@@ -22,7 +22,7 @@ _ACCEPTS: dict[str, tuple[str, Callable[[DType], bool]]] = {
 }
 
 
-def require(name: str, x: TensorType, accepts: str) -> None:
+def require(name: str, x: Operand, accepts: str) -> None:
     """Raises DTypeError unless the elements of `x` are of the kind `accepts` (FLOAT, NUMBER,
     ...)."""
     wanted, is_accepted = _ACCEPTS[accepts]
@@ -30,7 +30,7 @@ def require(name: str, x: TensorType, accepts: str) -> None:
         raise DTypeError(f"{name} needs {wanted}, but its input is {x}; cast it first")
 
 
-def require_same_dtype(name: str, *types: TensorType) -> DType:
+def require_same_dtype(name: str, *types: Operand) -> DType:
     """The common dtype. Raises DTypeError."""
     first = types[0].dtype
     if any(t.dtype is not first for t in types):
@@ -39,13 +39,31 @@ def require_same_dtype(name: str, *types: TensorType) -> DType:
     return first
 
 
-def require_dtype(name: str, what: str, x: TensorType, dtype: DType) -> None:
+def require_float(name: str, *types: Operand) -> None:
+    """Raises DTypeError unless all types have one floating-point dtype."""
+    first = types[0]
+    if not first.dtype.is_floating_point:
+        raise DTypeError(f"{name}: needs a floating-point tensor, got {first}")
+    for other in types[1:]:
+        if other.dtype is not first.dtype:
+            raise DTypeError(f"{name}: {first} and {other} must have one dtype")
+
+
+def require_same(name: str, *types: Operand) -> None:
+    """Raises ShapeError or DTypeError unless all types are equal and floating-point."""
+    require_float(name, *types)
+    for other in types[1:]:
+        if other.shape != types[0].shape:
+            raise ShapeError(f"{name}: {types[0]} and {other} must have one shape")
+
+
+def require_dtype(name: str, what: str, x: Operand, dtype: DType) -> None:
     """Raises DTypeError unless `x`, called `what` in the message, has exactly `dtype`."""
     if x.dtype is not dtype:
         raise DTypeError(f"{name}: {what} must be {dtype.name}, but it is {x}; cast it first")
 
 
-def require_dim(name: str, x: TensorType, dim: int) -> None:
+def require_dim(name: str, x: Operand, dim: int) -> None:
     """Raises ShapeError unless 0 <= dim < ndim: declarations take no negative dims."""
     if not 0 <= dim < x.ndim:
         raise ShapeError(
@@ -53,7 +71,7 @@ def require_dim(name: str, x: TensorType, dim: int) -> None:
         )
 
 
-def require_scalar(name: str, x: TensorType, value: Any) -> None:
+def require_scalar(name: str, x: Operand, value: object) -> None:
     """Raises DTypeError if combining `x` with the Python number `value` would change its dtype."""
     if isinstance(value, float) and not (x.dtype.is_floating_point or x.dtype.is_complex):
         raise DTypeError(f"{name}: {x} cannot take the float {value}; cast the tensor first")
@@ -61,7 +79,7 @@ def require_scalar(name: str, x: TensorType, value: Any) -> None:
         raise DTypeError(f"{name}: the scalar must be a Python number, got {value!r}")
 
 
-def broadcast(name: str, *types: TensorType) -> tuple[int, ...]:
+def broadcast(name: str, *types: Operand) -> tuple[int, ...]:
     """The shape in which the shapes of `types` meet by NumPy's rules. Raises ShapeError."""
     ndim = max(t.ndim for t in types)
     out = [1] * ndim

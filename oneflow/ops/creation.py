@@ -55,7 +55,7 @@ class Arange(Op):
     name = "arange"
 
     @staticmethod
-    def infer(*, start: Attr, step: Attr, length: int, dtype: DType, offset: int = 0) -> TensorType:
+    def infer(*, start: Attr, step: Attr, length: int, dtype: DType) -> TensorType:
         return source_type("arange", (length,), dtype)
 
     @staticmethod
@@ -78,7 +78,7 @@ class Eye(Op):
     name = "eye"
 
     @staticmethod
-    def infer(*, rows: int, columns: int, dtype: DType, offset: int = 0) -> TensorType:
+    def infer(*, rows: int, columns: int, dtype: DType) -> TensorType:
         return source_type("eye", (rows, columns), dtype)
 
     @staticmethod

@@ -9,7 +9,7 @@ from oneflow.core.errors import DTypeError, ShapeError
 from oneflow.core.op import Attr, Box, Op, register
 from oneflow.core.sbp import SbpSignature, signature
 from oneflow.core.tensor_type import TensorType
-from oneflow.ops.softmax import check_float
+from oneflow.ops.checks import require_float
 
 
 @register
@@ -108,7 +108,6 @@ class NllLoss(Op):
         labels: TensorType,
         *,
         ignore_index: int = -100,
-        class_start: int = 0,
     ) -> TensorType:
         _check_labels("nll_loss", log_probs, labels)
         return log_probs.with_shape(log_probs.shape[:1])
@@ -144,7 +143,6 @@ class NllLossGrad(Op):
         *,
         num_classes: int,
         ignore_index: int = -100,
-        class_start: int = 0,
     ) -> TensorType:
         return d_loss.with_shape((*d_loss.shape, num_classes))
 
@@ -211,7 +209,7 @@ def nll_loss_grad(d_loss: Any, labels: Any, *, num_classes: int, ignore_index: i
 
 
 def _check_labels(who: str, scores: TensorType, labels: TensorType) -> None:
-    check_float(who, scores)
+    require_float(who, scores)
     if scores.ndim != 2 or labels.shape != scores.shape[:1]:
         raise ShapeError(
             f"{who}: needs scores (N, C) and labels (N,), got {scores} and {labels}; "

@@ -6,10 +6,10 @@ from typing import Any
 
 from oneflow.core.dispatch import call
 from oneflow.core.errors import ShapeError
-from oneflow.core.op import Op, register
+from oneflow.core.op import Op, leading_signatures, register
 from oneflow.core.sbp import SbpSignature
 from oneflow.core.tensor_type import TensorType
-from oneflow.ops.softmax import check_float, leading_signatures
+from oneflow.ops.checks import require_float
 
 
 @register
@@ -27,7 +27,7 @@ class Dropout(Op):
 
     @staticmethod
     def infer(x: TensorType, *, p: float, seed: int) -> TensorType:
-        check_float("dropout", x)
+        require_float("dropout", x)
         if not 0.0 <= p <= 1.0:
             raise ShapeError(f"dropout: p must be in [0, 1], got {p}")
         return x

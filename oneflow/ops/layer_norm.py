@@ -10,11 +10,11 @@ from oneflow.core.errors import ShapeError
 from oneflow.core.op import Op, register
 from oneflow.core.sbp import BROADCAST, PARTIAL, SbpSignature, Split
 from oneflow.core.tensor_type import TensorType
-from oneflow.ops.softmax import check_float
+from oneflow.ops.checks import require_float
 
 
 def _check(who: str, x: TensorType, affine: tuple[TensorType, ...], begin_axis: int) -> None:
-    check_float(who, x, *affine)
+    require_float(who, x, *affine)
     if not 0 <= begin_axis < x.ndim:
         raise ShapeError(f"{who}: begin_axis {begin_axis} is no dim of {x}")
     for t in affine:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from oneflow.core.dispatch import call
-from oneflow.core.op import Attr, Op, register
+from oneflow.core.op import Attr, Op, leading_signatures, register
 from oneflow.core.sbp import SbpSignature
 from oneflow.core.tensor_type import TensorType
-from oneflow.ops.softmax import check_same, leading_signatures
+from oneflow.ops.checks import require_same
 
 
 class _Loss(Op):
@@ -16,7 +16,7 @@ class _Loss(Op):
 
     @classmethod
     def infer(cls, x: TensorType, target: TensorType, **attrs: Attr) -> TensorType:
-        check_same(cls.name, x, target)
+        require_same(cls.name, x, target)
         return x
 
     @staticmethod
@@ -31,7 +31,7 @@ class _LossGrad(Op):
     def infer(
         cls, d_loss: TensorType, x: TensorType, target: TensorType, **attrs: Attr
     ) -> TensorType:
-        check_same(cls.name, d_loss, x, target)
+        require_same(cls.name, d_loss, x, target)
         return x
 
     @staticmethod

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import string
-from typing import Any
 
-from oneflow.core.dispatch import call
 from oneflow.core.errors import DTypeError, ShapeError
-from oneflow.core.op import Op, einsum_signatures, register
+from oneflow.core.op import Op, declare, einsum_signatures
+from oneflow.core.operand import Gradients, Operand, Tensor
 from oneflow.core.sbp import BROADCAST, PARTIAL, SbpSignature, Split
 from oneflow.core.tensor_type import TensorType
 
@@ -15,7 +14,6 @@ _BATCH_LETTERS = string.ascii_lowercase[:10]
 _ABSENT = "."  # a dim of size 1 that is stretched: takes a position, but is no letter
 
 
-@register
 class Matmul(Op):
     """out = a @ b over the last two dims; the dims before broadcast as NumPy's do.
 
@@ -27,7 +25,7 @@ class Matmul(Op):
 
     @staticmethod
     def infer(
-        a: TensorType, b: TensorType, *, transpose_a: bool = False, transpose_b: bool = False
+        a: Operand, b: Operand, *, transpose_a: bool = False, transpose_b: bool = False
     ) -> TensorType:
         _check_operands("matmul", a, b)
         rows, inner = _matrix(a, transpose_a)
@@ -42,7 +40,7 @@ class Matmul(Op):
 
     @staticmethod
     def sbp(
-        a: TensorType, b: TensorType, *, transpose_a: bool = False, transpose_b: bool = False
+        a: TensorType, b: TensorType, *, transpose_a: bool, transpose_b: bool
     ) -> list[SbpSignature]:
         out = Matmul.infer(a, b, transpose_a=transpose_a, transpose_b=transpose_b)
         letters = _BATCH_LETTERS[: out.ndim - 2]
@@ -52,21 +50,17 @@ class Matmul(Op):
 
     @staticmethod
     def grad(
-        d_out: Any,
-        a: Any,
-        b: Any,
-        out: Any,
-        *,
-        transpose_a: bool = False,
-        transpose_b: bool = False,
-    ) -> tuple[Any, ...]:
+        d_out: Tensor, a: Tensor, b: Tensor, out: Tensor, *, transpose_a: bool, transpose_b: bool
+    ) -> Gradients:
         return (
             lambda: _grad_a(d_out, a, b, transpose_a, transpose_b),
             lambda: _grad_b(d_out, a, b, transpose_a, transpose_b),
         )
 
 
-@register
+matmul = declare(Matmul)
+
+
 class MatmulWeightGrad(Op):
     """out = sum over all leading dims of a^T @ d: the gradient of a 2-D weight, as one product.
 
@@ -76,7 +70,7 @@ class MatmulWeightGrad(Op):
     name = "matmul_weight_grad"
 
     @staticmethod
-    def infer(a: TensorType, d: TensorType, *, transpose: bool = False) -> TensorType:
+    def infer(a: Operand, d: Operand, *, transpose: bool = False) -> TensorType:
         _check_operands("matmul_weight_grad", a, d)
         if a.shape[:-1] != d.shape[:-1]:
             raise ShapeError(f"matmul_weight_grad: {a} and {d} differ before the last dim")
@@ -84,26 +78,28 @@ class MatmulWeightGrad(Op):
         return TensorType((n, k) if transpose else (k, n), a.dtype)
 
     @staticmethod
-    def sbp(a: TensorType, d: TensorType, *, transpose: bool = False) -> list[SbpSignature]:
+    def sbp(a: TensorType, d: TensorType, *, transpose: bool) -> list[SbpSignature]:
         rows = _BATCH_LETTERS[: a.ndim - 1]
         return einsum_signatures(f"{rows}k,{rows}n->{'nk' if transpose else 'kn'}")
 
     @staticmethod
-    def grad(d_out: Any, a: Any, d: Any, out: Any, *, transpose: bool = False) -> tuple[Any, ...]:
+    def grad(d_out: Tensor, a: Tensor, d: Tensor, out: Tensor, *, transpose: bool) -> Gradients:
         return (
             lambda: matmul(d, d_out, transpose_b=not transpose),
             lambda: matmul(a, d_out, transpose_b=transpose),
         )
 
 
-@register
+matmul_weight_grad = declare(MatmulWeightGrad)
+
+
 class Linear(Op):
     """out = x @ w^T + b.   x: (..., in); w: (out, in); b: (out,); out: (..., out)."""
 
     name = "linear"
 
     @staticmethod
-    def infer(x: TensorType, w: TensorType, b: TensorType) -> TensorType:
+    def infer(x: Operand, w: Operand, b: Operand) -> TensorType:
         if x.ndim < 1 or w.ndim != 2 or x.shape[-1] != w.shape[1]:
             raise ShapeError(f"linear: x {x} does not fit w {w}; x needs {w.shape[-1:]} columns")
         if b.shape != w.shape[:1]:
@@ -127,7 +123,7 @@ class Linear(Op):
         ]
 
     @staticmethod
-    def grad(d_out: Any, x: Any, w: Any, b: Any, out: Any) -> tuple[Any, ...]:
+    def grad(d_out: Tensor, x: Tensor, w: Tensor, b: Tensor, out: Tensor) -> Gradients:
         return (
             lambda: matmul(d_out, w) if d_out.type.ndim > 1 else _vector_times(d_out, w),
             lambda: matmul_weight_grad(x, d_out, transpose=True),
@@ -135,7 +131,9 @@ class Linear(Op):
         )
 
 
-@register
+linear = declare(Linear)
+
+
 class SumRows(Op):
     """out[j] = sum of x[..., j] over all dims but the last: the gradient of a bias.   x: (..., n);
     out: (n,).
@@ -144,7 +142,7 @@ class SumRows(Op):
     name = "sum_rows"
 
     @staticmethod
-    def infer(x: TensorType) -> TensorType:
+    def infer(x: Operand) -> TensorType:
         if x.ndim < 1:
             raise ShapeError(f"sum_rows: needs at least one dim, got {x}")
         return TensorType(x.shape[-1:], x.dtype)
@@ -159,36 +157,19 @@ class SumRows(Op):
         ]
 
     @staticmethod
-    def grad(d_out: Any, x: Any, out: Any) -> tuple[Any, ...]:
+    def grad(d_out: Tensor, x: Tensor, out: Tensor) -> Gradients:
         from oneflow.ops.shape import expand
 
         return (lambda: expand(d_out, shape=x.type.shape),)
 
 
-def matmul(a: Any, b: Any, *, transpose_a: bool = False, transpose_b: bool = False) -> Any:
-    """See Matmul."""
-    return call(Matmul, a, b, transpose_a=transpose_a, transpose_b=transpose_b)
-
-
-def matmul_weight_grad(a: Any, d: Any, *, transpose: bool = False) -> Any:
-    """See MatmulWeightGrad."""
-    return call(MatmulWeightGrad, a, d, transpose=transpose)
-
-
-def linear(x: Any, w: Any, b: Any) -> Any:
-    """See Linear."""
-    return call(Linear, x, w, b)
-
-
-def sum_rows(x: Any) -> Any:
-    """See SumRows."""
-    return call(SumRows, x)
+sum_rows = declare(SumRows)
 
 
 # ---- shapes --------------------------------------------------------------------------------------
 
 
-def _check_operands(who: str, a: TensorType, b: TensorType) -> None:
+def _check_operands(who: str, a: Operand, b: Operand) -> None:
     least = 2 if who == "matmul" else 1
     if a.ndim < least or b.ndim < least:
         raise ShapeError(f"{who}: needs tensors of at least {least} dims, got {a} and {b}")
@@ -196,12 +177,12 @@ def _check_operands(who: str, a: TensorType, b: TensorType) -> None:
         raise DTypeError(f"{who}: {a} and {b} must have one dtype")
 
 
-def _matrix(t: TensorType, transposed: bool) -> tuple[int, int]:
+def _matrix(t: Operand, transposed: bool) -> tuple[int, int]:
     rows, columns = t.shape[-2:]
     return (columns, rows) if transposed else (rows, columns)
 
 
-def _broadcast_batch(a: TensorType, b: TensorType) -> tuple[int, ...]:
+def _broadcast_batch(a: Operand, b: Operand) -> tuple[int, ...]:
     left, right = a.shape[:-2], b.shape[:-2]
     ndim = max(len(left), len(right))
     left, right = (1,) * (ndim - len(left)) + left, (1,) * (ndim - len(right)) + right
@@ -220,7 +201,7 @@ def _batch_letters(t: TensorType, out: TensorType, letters: str) -> str:
 # ---- gradients -----------------------------------------------------------------------------------
 
 
-def _grad_a(d_out: Any, a: Any, b: Any, transpose_a: bool, transpose_b: bool) -> Any:
+def _grad_a(d_out: Tensor, a: Tensor, b: Tensor, transpose_a: bool, transpose_b: bool) -> Tensor:
     if transpose_a:
         full = matmul(b, d_out, transpose_a=transpose_b, transpose_b=True)
     else:
@@ -228,7 +209,7 @@ def _grad_a(d_out: Any, a: Any, b: Any, transpose_a: bool, transpose_b: bool) ->
     return _sum_batch(full, a.type)
 
 
-def _grad_b(d_out: Any, a: Any, b: Any, transpose_a: bool, transpose_b: bool) -> Any:
+def _grad_b(d_out: Tensor, a: Tensor, b: Tensor, transpose_a: bool, transpose_b: bool) -> Tensor:
     if b.type.ndim == 2 and a.type.ndim > 2 and not transpose_a:
         return matmul_weight_grad(a, d_out, transpose=transpose_b)
     if transpose_b:
@@ -238,17 +219,19 @@ def _grad_b(d_out: Any, a: Any, b: Any, transpose_a: bool, transpose_b: bool) ->
     return _sum_batch(full, b.type)
 
 
-def _sum_batch(full: Any, wanted: TensorType) -> Any:
+def _sum_batch(full: Tensor, wanted: TensorType) -> Tensor:
     """Sums over the batch dims along which an operand was stretched."""
     if full.type.shape == wanted.shape:
         return full
     from oneflow.ops.reduce import sum_to_shape
 
-    return sum_to_shape(full, wanted.shape)
+    out: Tensor = sum_to_shape(full, wanted.shape)
+    return out
 
 
-def _vector_times(d_out: Any, w: Any) -> Any:
+def _vector_times(d_out: Tensor, w: Tensor) -> Tensor:
     from oneflow.ops.shape import reshape
 
     row = reshape(d_out, shape=(1, *d_out.type.shape))
-    return reshape(matmul(row, w), shape=w.type.shape[1:])
+    out: Tensor = reshape(matmul(row, w), shape=w.type.shape[1:])
+    return out

@@ -10,8 +10,8 @@ from oneflow.core.errors import ShapeError
 from oneflow.core.op import Attr, Op, register
 from oneflow.core.sbp import PARTIAL, SbpSignature, Split, signature
 from oneflow.core.tensor_type import TensorType
+from oneflow.ops.checks import require_float
 from oneflow.ops.conv import Sizes, check_spatial
-from oneflow.ops.softmax import check_float
 
 
 def pooled_size(
@@ -32,7 +32,7 @@ def _pooled(
     dilation: Sizes,
     ceil_mode: bool,
 ) -> TensorType:
-    check_float(who, x)
+    require_float(who, x)
     check_spatial(who, x, kernel=kernel, stride=stride, padding=padding, dilation=dilation)
     for k, p in zip(kernel, padding, strict=True):
         if p > k // 2:
@@ -175,7 +175,7 @@ class AdaptiveAvgPool(Op):
 
     @staticmethod
     def infer(x: TensorType, *, output_size: Sizes) -> TensorType:
-        check_float("adaptive_avg_pool", x)
+        require_float("adaptive_avg_pool", x)
         check_spatial("adaptive_avg_pool", x, output_size=output_size)
         return x.with_shape((*x.shape[:2], *output_size))
 

@@ -15,7 +15,7 @@ from oneflow.core.errors import ShapeError
 from oneflow.core.op import Attr, Op, register
 from oneflow.core.sbp import BROADCAST, PARTIAL, SbpSignature, Split
 from oneflow.core.tensor_type import TensorType
-from oneflow.ops.softmax import check_float
+from oneflow.ops.checks import require_float
 
 
 class _Update(Op):
@@ -30,7 +30,7 @@ class _Update(Op):
     @classmethod
     def infer(cls, *types: TensorType, **attrs: Attr) -> Any:
         param, grad, *states = types[: cls.num_arrays]
-        check_float(cls.name, param)
+        require_float(cls.name, param)
         if grad != param:
             raise ShapeError(f"{cls.name}: the gradient {grad} does not fit the parameter {param}")
         for state in states:
@@ -197,7 +197,7 @@ class SquareSum(Op):
     def infer(x: TensorType) -> TensorType:
         from oneflow.core.dtype import float32
 
-        check_float("square_sum", x)
+        require_float("square_sum", x)
         return TensorType((), x.dtype if x.dtype.bytes >= 4 else float32)
 
     @staticmethod

@@ -32,8 +32,9 @@ ARROWS: dict[str, tuple[str, ...]] = {
     "scheduler": ("protos", "core", "ops", *BOXING_COSTS),
     "launcher": ("protos", "core", "ops", *BOXING_COSTS, "scheduler"),
 }
-# A registry loads the files that fill it, at the first look-up and never at import.
-LOADERS = {("core.op", "ops")}
+# A registry loads the files that fill it, at the first look-up and never at import; and the type
+# of an op's result is the front end's class, whose name type checkers alone read.
+LOADERS = {("core.op", "ops"), ("core.operand", "tensor")}
 HEAVY = ("numba", "grpc", "torch", "cupy", "google.protobuf")
 
 

@@ -58,6 +58,7 @@ def run_kernel(
 def run_whole(name: str, inputs: tuple[Array, ...], attrs: Attrs) -> tuple[Array, ...]:
     """Outputs of op `name` with the kernel that `select` takes."""
     op = find_op(name)
+    attrs = op.defaults | attrs
     types = tuple(map(type_of, inputs))
     out_types = infer_types(op, types, attrs)
     numel = max((t.numel for t in (*types, *out_types)), default=0)
@@ -80,6 +81,7 @@ def run_ranks(
 ) -> list[Array]:
     """Outputs of op `name` put together from what each rank computes on its shards under `sbp`."""
     op = find_op(name)
+    attrs = op.defaults | attrs
     placement = Placement("cpu", list(range(num_ranks)))
     out_types = infer_types(op, tuple(map(type_of, inputs)), attrs)
     parts = [scatter(x, s, placement) for x, s in zip(inputs, sbp.inputs, strict=True)]
@@ -181,6 +183,7 @@ def gradients(
         return None if array is None else Value(array)
 
     op = find_op(name)
+    attrs = op.defaults | attrs
     with use_mode(NumpyMode()):
         found = op.grad(*map(value, d_outs), *map(Value, inputs), *map(Value, outs), **attrs)
         found = tuple(g() if callable(g) else g for g in found)

@@ -55,6 +55,7 @@ protos: ## regenerate protos/*_pb2* (needs grpcio-tools)
 
 stubs: ## rewrite the type stubs and the reference page from the public table
 	$(PYTHON) docs/stubs.py
+	$(PYTHON) docs/reference.py
 
 layout: ## rewrite LAYOUT.md from the first line of each file
 	$(PYTHON) docs/layout.py

@@ -32,8 +32,9 @@ TORCH = {
 }
 
 
-def _stubs() -> types.ModuleType:
-    spec = importlib.util.spec_from_file_location("stubs", ROOT / "docs/stubs.py")
+def _writer(name: str) -> types.ModuleType:
+    """The program of docs/ that writes a page from the table."""
+    spec = importlib.util.spec_from_file_location(name, ROOT / f"docs/{name}.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -68,9 +69,14 @@ def test_every_module_is_there() -> None:
 
 
 def test_the_stubs_are_up_to_date() -> None:
-    stubs = _stubs()
+    stubs = _writer("stubs")
     for space, path in stubs.STUBS.items():
         assert (ROOT / path).read_text() == stubs.render(space), f"{path}: run `make stubs`"
+
+
+def test_the_reference_page_is_up_to_date() -> None:
+    page = (ROOT / "docs/REFERENCE.md").read_text()
+    assert page == _writer("reference").render(), "run `make stubs`"
 
 
 def test_no_public_function_of_the_library_lacks_a_row() -> None:

@@ -4,8 +4,6 @@ between hosts.
 
 from __future__ import annotations
 
-import socket
-import time
 from collections.abc import Iterable
 from typing import Any, Protocol
 
@@ -13,8 +11,10 @@ from oneflow.actors.bind import shared_nbytes
 from oneflow.actors.bus import Bus
 from oneflow.actors.cuda_link import DeviceRegisters, is_on_gpu
 from oneflow.actors.mailbox import SharedMemoryBus, block_nbytes, register_bytes
-from oneflow.actors.tcp import Connection, Mirrors, TcpBus, connect_all, make_mirrors
+from oneflow.actors.tcp import Connection, Mirrors, TcpBus, make_mirrors
 from oneflow.boxing.shared import SharedPage, exchange_pages, host_identity
+from oneflow.boxing.transport.mesh import Mesh
+from oneflow.boxing.transport.rendezvous import own_address, wait_for_news
 from oneflow.core.errors import TransportError
 from oneflow.core.job_tls import JobTls
 from oneflow.core.plan import Plan
@@ -23,7 +23,8 @@ FAR_POLL_S = 0.0005
 """With peers both near and far, a rank that waits for both sleeps at most so long before it
 looks at its sockets.
 """
-NEWS_SLICE_S = 0.05
+CONNECT_S = 60.0
+"""A peer that takes longer to come is an error."""
 
 
 class KeyValue(Protocol):
@@ -129,7 +130,7 @@ def open_link(
     try:
         return _open(plan, rank, ranks, name, kv, identity or host_identity(), patience_s, tls)
     except TransportError:
-        _wait_for_news(kv, [r for r in ranks if r != rank], patience_s)
+        wait_for_news(kv.check, [r for r in ranks if r != rank], patience_s)
         raise
 
 
@@ -144,7 +145,7 @@ def _open(
     tls: JobTls | None,
 ) -> JobLink:
     kv.put(f"host/{name}/{rank}", identity.encode())
-    hosts = {r: kv.get(f"host/{name}/{r}", 60.0).decode() for r in ranks}
+    hosts = {r: kv.get(f"host/{name}/{r}", CONNECT_S).decode() for r in ranks}
     near = [r for r in ranks if hosts[r] == hosts[rank]]
     far = [r for r in ranks if hosts[r] != hosts[rank]]
     is_gpu = is_on_gpu(plan)
@@ -155,26 +156,10 @@ def _open(
     if not far:
         return JobLink(rank, near, blocks, {}, None, on_gpu)
     mirrors = {r: make_mirrors(plan, r) for r in far}
-    sockets = connect_all(rank, far, ranks, name, _own_address(kv), kv, tls)
+    host = own_address(getattr(kv, "address", "127.0.0.1:1"))
+    sockets = Mesh(name, rank, ranks, far, kv, kv.check, CONNECT_S, host, tls).open()
     mine = Mirrors(plan, rank, on_gpu.arrays[rank] if on_gpu else register_bytes(own, len(near)))
     connections = [
         Connection(plan, rank, r, sockets[r], mine, Mirrors(plan, r, mirrors[r])) for r in far
     ]
     return JobLink(rank, near, blocks, mirrors, TcpBus(connections, patience_s), on_gpu)
-
-
-def _wait_for_news(kv: KeyValue, ranks: list[int], patience_s: float) -> None:
-    """A peer that cannot be reached has mostly died: then the scheduler will say so, and better."""
-    deadline = time.monotonic() + patience_s
-    while time.monotonic() < deadline:
-        kv.check(ranks)
-        time.sleep(NEWS_SLICE_S)
-
-
-def _own_address(kv: Any) -> str:
-    """The address of this host on the way to the scheduler: others can reach it there too."""
-    master = getattr(kv, "address", "127.0.0.1:1").rpartition(":")[0].strip("[]") or "127.0.0.1"
-    family = socket.AF_INET6 if ":" in master else socket.AF_INET
-    with socket.socket(family, socket.SOCK_DGRAM) as probe:
-        probe.connect((master, 9))  # sends nothing; picks the route
-        return str(probe.getsockname()[0])

@@ -13,16 +13,13 @@ plan; nothing describes them.
 
 from __future__ import annotations
 
-import hashlib
-import hmac
-import secrets
 import select
 import socket
 import struct
 import time
 from collections import deque
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -30,26 +27,13 @@ from oneflow.actors.boxing import channels_of, read_parts
 from oneflow.actors.bus import describe_code
 from oneflow.actors.memory import aligned_buffer
 from oneflow.actors.registers import RegisterMemory, shared_layout, storage_of
-from oneflow.core.errors import ProtocolError, TransportError
-from oneflow.core.log import get_logger
+from oneflow.boxing.transport.mesh import round_trip_s
+from oneflow.boxing.transport.rendezvous import peer_gone
+from oneflow.core.errors import ProtocolError
 from oneflow.core.metrics import METRICS
 from oneflow.core.plan import READS_PEERS, Plan, RegisterSpec
-from oneflow.core.tls_relay import relayed
-
-if TYPE_CHECKING:
-    from oneflow.core.job_tls import JobTls
-
-log = get_logger(__name__)
 
 _HEADER = struct.Struct("<QQ")
-_RTT_OFFSET, _TCP_INFO_NBYTES = 68, 72  # of the smoothed round trip in `struct tcp_info`, in us
-_NONCE_NBYTES = 32
-_HELLO = struct.Struct("<I")
-_CONNECT_S = 60.0
-_SLICE_S = 0.05
-"""Who waits to be connected to looks so often whether the job goes on."""
-_STRANGER_S = 5.0
-"""A connection that does not say in time who it is is closed."""
 MAX_IOV = 64
 
 
@@ -131,8 +115,6 @@ class Connection:
         self, plan: Plan, rank: int, peer: int, sock: socket.socket, mine: Mirrors, theirs: Mirrors
     ) -> None:
         sock.setblocking(False)
-        if sock.family != socket.AF_UNIX:  # of a relay, which has done so
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.socket = sock
         self.is_open = True
         self.broken: tuple[float, str] | None = None
@@ -268,16 +250,6 @@ class Connection:
             found = cache[code] = _Parts(parts)
         return found
 
-    def round_trip_s(self) -> float:
-        """As the kernel has measured it of what was sent lately; 0.0: it has not."""
-        try:
-            info = self.socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO_NBYTES)
-        except OSError:  # closed meanwhile
-            return 0.0
-        if len(info) < _TCP_INFO_NBYTES:
-            return 0.0
-        return float(struct.unpack_from("=I", info, _RTT_OFFSET)[0]) * 1e-6
-
     # ---- breaking --------------------------------------------------------------------------------
 
     def _break(self, cause: str) -> None:
@@ -288,11 +260,9 @@ class Connection:
         self.broken = self.broken or (time.monotonic(), cause)
 
     def give_up(self, patience_s: float) -> None:
-        """Raises TransportError if the connection has been broken for longer than `patience_s`."""
+        """Raises PeerLostError if the connection has been broken for longer than `patience_s`."""
         if self.broken and time.monotonic() - self.broken[0] > patience_s:
-            raise TransportError(
-                f"rank {self._rank} lost the connection to rank {self.peer}: {self.broken[1]}"
-            )
+            raise peer_gone(self._rank, self.peer, self.broken[1])
 
 
 class TcpBus:
@@ -324,7 +294,7 @@ class TcpBus:
         """Half of each connection's round trip as the kernel has measured it; for the counters."""
         latency = METRICS.transport("tcp").latency
         for connection in self._open():
-            seconds = connection.round_trip_s()
+            seconds = round_trip_s(connection.socket)
             if seconds:
                 latency.observe(seconds / 2)
 
@@ -335,123 +305,13 @@ class TcpBus:
         select.select(sockets, blocked, [], timeout_s)
 
     def give_up(self) -> None:
-        """Raises TransportError if a connection has been broken for too long."""
+        """Raises PeerLostError if a connection has been broken for too long."""
         for connection in self._by_rank.values():
             connection.give_up(self._patience_s)
 
     def close(self) -> None:
         for connection in self._by_rank.values():
             connection.socket.close()
-
-
-def connect_all(
-    rank: int,
-    peers: list[int],
-    ranks: list[int],
-    name: str,
-    host: str,
-    kv: Any,
-    tls: JobTls | None = None,
-) -> dict[int, socket.socket]:
-    """One socket to each of `peers`. All `ranks` of the job call this. host: the address others
-    reach this one at.
-
-    Both ends prove that they know the job's key, which only its ranks can read. tls: None: what
-    they say is in the clear. Raises TransportError.
-    """
-    key = _job_key(rank, ranks, name, kv)
-    sockets: dict[int, socket.socket] = {}
-    try:
-        with socket.create_server((host, 0), family=_family(host), backlog=128) as listener:
-            port = listener.getsockname()[1]
-            kv.put(f"tcp/{name}/{rank}", f"{host} {port}".encode())
-            for peer in (p for p in peers if p < rank):
-                address = kv.get(f"tcp/{name}/{peer}", _CONNECT_S)
-                sockets[peer] = _dial(address, key, rank, peer, tls)
-            deadline = time.monotonic() + _CONNECT_S
-            while len(sockets) < len(peers):
-                _accept(listener, key, rank, peers, sockets, tls)
-                kv.check(peers)
-                if time.monotonic() > deadline:
-                    late = sorted(set(peers) - set(sockets))
-                    raise TransportError(f"ranks {late} did not connect within {_CONNECT_S:g} s")
-    except OSError as error:
-        raise TransportError(
-            f"rank {rank} cannot connect to its peers on other hosts: {error}"
-        ) from error
-    return sockets
-
-
-def _family(host: str) -> socket.AddressFamily:
-    return socket.AF_INET6 if ":" in host else socket.AF_INET
-
-
-def _dial(
-    address: bytes, key: bytes, rank: int, peer: int, tls: JobTls | None = None
-) -> socket.socket:
-    host, _, port = address.decode().partition(" ")
-    sock = socket.create_connection((host, int(port)), timeout=_CONNECT_S)
-    sock = relayed(tls, sock, is_server=False)
-    sock.sendall(_HELLO.pack(rank))
-    _prove(sock, key, rank, peer)
-    return sock
-
-
-def _accept(
-    listener: socket.socket,
-    key: bytes,
-    rank: int,
-    peers: list[int],
-    sockets: dict[int, socket.socket],
-    tls: JobTls | None,
-) -> None:
-    """Takes one connection, if there is one; a stranger's is closed and harms nobody."""
-    listener.settimeout(_SLICE_S)
-    try:
-        sock, _ = listener.accept()
-    except TimeoutError:
-        return
-    try:
-        sock = relayed(tls, sock, is_server=True)
-        sock.settimeout(_STRANGER_S)
-        peer = _HELLO.unpack(_read(sock, _HELLO.size))[0]
-        if peer not in peers or peer in sockets:
-            raise TransportError(f"nobody expects rank {peer} here")
-        _prove(sock, key, rank, peer)
-    except (OSError, TransportError) as error:
-        log.warning("refused a connection: %s", error)
-        sock.close()
-        return
-    sockets[peer] = sock
-
-
-def _job_key(rank: int, ranks: list[int], name: str, kv: Any) -> bytes:
-    if rank == min(ranks):
-        kv.put(f"tcp-key/{name}", secrets.token_bytes(32))
-    return bytes(kv.get(f"tcp-key/{name}", _CONNECT_S))
-
-
-def _prove(sock: socket.socket, key: bytes, rank: int, peer: int) -> None:
-    nonce = secrets.token_bytes(_NONCE_NBYTES)
-    sock.sendall(nonce)
-    theirs = _read(sock, _NONCE_NBYTES)
-    sock.sendall(hmac.digest(key, theirs + struct.pack("<I", rank), hashlib.sha256))
-    expected = hmac.digest(key, nonce + struct.pack("<I", peer), hashlib.sha256)
-    if not hmac.compare_digest(_read(sock, len(expected)), expected):
-        sock.close()
-        raise TransportError(
-            f"rank {rank}: who connected as rank {peer} does not know the job's key"
-        )
-
-
-def _read(sock: socket.socket, nbytes: int) -> bytes:
-    data = b""
-    while len(data) < nbytes:
-        got = sock.recv(nbytes - len(data))
-        if not got:
-            raise TransportError("a peer closed the connection while it was set up")
-        data += got
-    return data
 
 
 def make_mirrors(plan: Plan, rank: int) -> Any:

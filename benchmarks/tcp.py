@@ -7,7 +7,8 @@ where that is not permitted, lets two processes of this host believe that they a
 ones. Both sides run in the same two
 processes, in turns, each turn after a barrier. The raw side moves the bytes that the collective has
 to move: sendall from the same memory and recv_into into memory that is there, in both directions at
-once where the collective does, with a thread for each direction. A turn lasts until the slower rank
+once where the collective does, with a thread for each direction. The op `plan` is an all_reduce
+through the runtime: actors, registers and their TCP connections. A turn lasts until the slower rank
 is done. Paired medians with 10th and 90th percentile; bytes are those of one rank's input.
 """
 
@@ -28,6 +29,7 @@ from typing import Any
 
 import numpy as np
 from measure import REST_S, arguments, paired, report
+from plan_sum import planned
 
 from oneflow.distributed.world import world
 from oneflow.scheduler.ports import free_port
@@ -87,6 +89,8 @@ def sides_of(op: str, x: Array, raw: RawCopy) -> dict[str, Callable[[], Any]]:
     if op == "all_reduce":
         out = np.ones_like(x)
         return {"ours": lambda: here.all_reduce(x, out=out), "raw": lambda: raw.run(x, into)}
+    if op == "plan":
+        return {"ours": planned(x, "cpu"), "raw": lambda: raw.run(x, into)}
     return {"ours": lambda: here.all_gather(x), "raw": lambda: raw.run(x, into)}
 
 

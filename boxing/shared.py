@@ -20,10 +20,11 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
+from oneflow.boxing.transport.rendezvous import KeyValueStore
 from oneflow.core.errors import TransportError
 
 PAGE_NBYTES = mmap.PAGESIZE
@@ -32,14 +33,6 @@ _SYS_FUTEX = {"x86_64": 202, "aarch64": 98, "riscv64": 98, "ppc64le": 221, "s390
 _FUTEX_WAIT, _FUTEX_WAKE = 0, 1
 _SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
 _REPLY = struct.Struct("<B")
-
-
-class KeyValueStore(Protocol):
-    """What the ranks of a job use to find each other."""
-
-    def put(self, key: str, value: bytes) -> None: ...
-
-    def get(self, key: str, timeout_s: float) -> bytes: ...
 
 
 class SharedPage:

@@ -34,6 +34,7 @@ from oneflow.boxing.collectives.exchange import (
     sum_exchange,
 )
 from oneflow.boxing.transitions import is_one_hop
+from oneflow.boxing.transport.rendezvous import Check
 from oneflow.core.errors import (
     DesyncError,
     HangError,
@@ -54,9 +55,6 @@ REDUCTIONS: dict[str, Any] = {
 
 TEXT_NBYTES = 192
 """Of the text of a call, as peers see it."""
-
-SLICE_S = 0.05
-"""How long a waiting rank sleeps before it looks whether its peers still live."""
 
 LONG_WAIT_S = 1.0
 """A rank that waits for longer lets others know."""
@@ -153,8 +151,6 @@ def _counted(call: Call) -> Call:
 
 _HEAD_NBYTES = 256
 """Payloads of a few bytes less are gathered in one exchange."""
-
-Check = Callable[[Sequence[int]], None]
 
 
 class Watch(Protocol):

@@ -17,9 +17,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from oneflow.boxing.collectives.base import LONG_WAIT_S, SLICE_S, CallInfo, Collectives
+from oneflow.boxing.collectives.base import LONG_WAIT_S, CallInfo, Collectives
 from oneflow.boxing.collectives.call_log import raise_difference
-from oneflow.boxing.shared import KeyValueStore
+from oneflow.boxing.transport.rendezvous import SLICE_S, KeyValueStore
 from oneflow.core.errors import OneFlowError, PeerLostError, TransportError
 from oneflow.core.log import get_logger
 

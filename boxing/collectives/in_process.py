@@ -10,16 +10,10 @@ from typing import Any
 import numpy as np
 
 from oneflow.boxing.boxes import local_type
-from oneflow.boxing.collectives.base import (
-    SLICE_S,
-    CallInfo,
-    Check,
-    Collectives,
-    pack,
-    unpack,
-)
+from oneflow.boxing.collectives.base import CallInfo, Collectives, pack, unpack
 from oneflow.boxing.collectives.exchange import Array, Exchange, step_exchanges
 from oneflow.boxing.transitions import RouteStep
+from oneflow.boxing.transport.rendezvous import SLICE_S, Check
 from oneflow.core.errors import InternalError
 from oneflow.core.tensor_type import TensorType
 

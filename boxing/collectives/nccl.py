@@ -19,20 +19,13 @@ from contextlib import contextmanager
 from typing import Any
 
 from oneflow.boxing.boxes import balanced_part
-from oneflow.boxing.collectives.base import (
-    REDUCTIONS,
-    SLICE_S,
-    CallInfo,
-    Check,
-    Collectives,
-    _view,
-)
+from oneflow.boxing.collectives.base import REDUCTIONS, CallInfo, Collectives, _view
 from oneflow.boxing.collectives.call_log import CallLog
 from oneflow.boxing.collectives.device import DeviceCollectives
 from oneflow.boxing.collectives.device_watch import DeviceWatch, add_watch, remove_watch
 from oneflow.boxing.collectives.exchange import Exchange, Read
 from oneflow.boxing.collectives.patterns import blocks_of, pattern
-from oneflow.boxing.shared import KeyValueStore
+from oneflow.boxing.transport.rendezvous import SLICE_S, Check, KeyValueStore
 from oneflow.core.errors import HangError, TransportError
 
 _TYPES = {

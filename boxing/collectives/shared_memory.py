@@ -35,23 +35,21 @@ import numpy as np
 from oneflow.boxing.boxes import balanced_part
 from oneflow.boxing.collectives.base import (
     REDUCTIONS,
-    SLICE_S,
     TEXT_NBYTES,
     CallInfo,
-    Check,
     Collectives,
     call_info,
 )
 from oneflow.boxing.collectives.exchange import Array, Exchange, combine, sum_exchange
 from oneflow.boxing.collectives.rounds import put, rounds_of, take
 from oneflow.boxing.shared import (
-    KeyValueStore,
     SharedPage,
     exchange_pages,
     page_server,
     publish_progress,
     wait_progress,
 )
+from oneflow.boxing.transport.rendezvous import SLICE_S, Check, KeyValueStore
 from oneflow.core.config import current_config
 from oneflow.core.failpoints import failpoint
 

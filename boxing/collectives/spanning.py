@@ -16,18 +16,12 @@ from typing import Any
 
 import numpy as np
 
-from oneflow.boxing.collectives.base import (
-    REDUCTIONS,
-    CallInfo,
-    Check,
-    Collectives,
-    unpack,
-)
+from oneflow.boxing.collectives.base import REDUCTIONS, CallInfo, Collectives, unpack
 from oneflow.boxing.collectives.by_host import phases_of, sum_phases
 from oneflow.boxing.collectives.exchange import Array, Exchange
 from oneflow.boxing.collectives.shared_memory import SharedMemoryCollectives
-from oneflow.boxing.collectives.tcp import Job, TcpCollectives
-from oneflow.boxing.shared import KeyValueStore
+from oneflow.boxing.collectives.tcp import Leg, TcpCollectives
+from oneflow.boxing.transport.rendezvous import Check, KeyValueStore
 from oneflow.core.errors import InternalError
 from oneflow.core.job_tls import JobTls
 
@@ -53,7 +47,6 @@ class SpanningCollectives(Collectives):
         check: Check | None = None,
         timeout_s: float = 300.0,
         host: str = "127.0.0.1",
-        token: str = "",
         tls: JobTls | None = None,
     ) -> None:
         super().__init__(rank, ranks, check, timeout_s)
@@ -62,7 +55,7 @@ class SpanningCollectives(Collectives):
         own = self._hosts[self.index]
         near = [r for r, h in zip(self.ranks, self._hosts, strict=True) if h == own]
         self._far = TcpCollectives(
-            f"{group_name}/far", rank, ranks, kv, self._ask, timeout_s, host, token, tls
+            f"{group_name}/far", rank, ranks, kv, self._ask, timeout_s, host, tls
         )
         self._near: SharedMemoryCollectives | None = None
         if len(near) > 1:
@@ -85,11 +78,11 @@ class SpanningCollectives(Collectives):
         phases = phases_of(exchange, self._hosts, self.rank)
         salt = exchange.signature
         with self._call():
-            self._far.run(info, [Job(source, target, phases.far_copies, reduce)], salt)
+            self._far.run(info, [Leg(source, target, phases.far_copies, reduce)], salt)
             if phases.far_sums is not None:
                 stage = self._staged(target.dtype, phases.stage_shapes.get(self.rank, (0,)))
                 self._inside(info, source, stage, phases.addends, reduce)
-                self._far.run(info, [Job(stage, target, phases.far_sums, reduce)], salt)
+                self._far.run(info, [Leg(stage, target, phases.far_sums, reduce)], salt)
             self._inside(info, source, target, phases.near, reduce)
             self._inside(info, target, target, phases.spread, reduce)
 
@@ -105,8 +98,8 @@ class SpanningCollectives(Collectives):
         phases = sum_phases(self.ranks, self._hosts, flat.size, self.rank)
         stage = self._staged(flat.dtype, (phases.stage_numel,))
         self._inside(info, flat, stage, phases.addends, reduce)
-        sums = Job(stage, out, phases.sums, reduce)
-        self._far.run(info, [sums, Job(out, out, phases.gather, waits=True)])
+        sums = Leg(stage, out, phases.sums, reduce)
+        self._far.run(info, [sums, Leg(out, out, phases.gather, waits=True)])
         self._inside(info, out, out, phases.spread, reduce)
 
     def _inside(

@@ -33,7 +33,7 @@ Outgoing = Iterator["list[memoryview] | None"]
 Incoming = Iterator["memoryview | None"]
 
 
-class Link:
+class PeerStreams:
     """One connection. received_nbytes: all bytes ever read from it."""
 
     def __init__(self, rank: int, connection: socket.socket) -> None:

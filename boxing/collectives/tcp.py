@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import itertools
 import select
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -29,14 +28,13 @@ from typing import Any
 import numpy as np
 
 from oneflow.boxing.boxes import balanced_part
-from oneflow.boxing.collectives.base import REDUCTIONS, SLICE_S, CallInfo, Check, Collectives
-from oneflow.boxing.collectives.connections import Mesh
+from oneflow.boxing.collectives.base import REDUCTIONS, CallInfo, Collectives
 from oneflow.boxing.collectives.exchange import Array, Exchange
 from oneflow.boxing.collectives.streams import (
     BLOCK_NBYTES,
     Incoming,
-    Link,
     Outgoing,
+    PeerStreams,
     block_numel,
     incoming_part,
     local_copies,
@@ -47,7 +45,14 @@ from oneflow.boxing.collectives.streams import (
 from oneflow.boxing.collectives.sums import SLOTS, Sums
 from oneflow.boxing.collectives.tcp_call import EAGER_NBYTES, HEADER, Call, Waiting
 from oneflow.boxing.collectives.wire import need_source, wire_of
-from oneflow.boxing.shared import KeyValueStore
+from oneflow.boxing.transport.mesh import Mesh
+from oneflow.boxing.transport.rendezvous import (
+    SLICE_S,
+    Check,
+    KeyValueStore,
+    peer_gone,
+    wait_for_news,
+)
 from oneflow.core.errors import HangError, PeerLostError, TransportError
 from oneflow.core.job_tls import JobTls
 
@@ -60,10 +65,7 @@ _BROKEN = select.POLLHUP | select.POLLERR | select.POLLNVAL
 
 class TcpCollectives(Collectives):
     """group_name: never used before in this job; host: the address under which peers reach this
-    rank.
-
-    token: the job's secret; a connection that does not know it is dropped.  tls: None: in the
-    clear.
+    rank; tls: None: in the clear.
     """
 
     def __init__(
@@ -75,34 +77,37 @@ class TcpCollectives(Collectives):
         check: Check | None = None,
         timeout_s: float = 300.0,
         host: str = "127.0.0.1",
-        token: str = "",
         tls: JobTls | None = None,
     ) -> None:
         super().__init__(rank, ranks, check, timeout_s)
         self._number = 0
         self._broken = ""
         self._scratch: dict[tuple[str, int], Array] = {}
-        mesh = Mesh(group_name, rank, ranks, kv, check, timeout_s, host, token, tls)
-        sockets = mesh.open()
-        self.links = {peer: Link(peer, sockets[peer]) for peer in self.peers}
+        mesh = Mesh(group_name, rank, ranks, self.peers, kv, check, timeout_s, host, tls)
+        try:
+            sockets = mesh.open()
+        except TransportError:
+            wait_for_news(check, self.peers, ASK_S)
+            raise
+        self.links = {peer: PeerStreams(peer, sockets[peer]) for peer in self.peers}
 
     # ---- calls -----------------------------------------------------------------------------------
 
     def _exchange(
         self, info: CallInfo, source: Array | None, target: Array, exchange: Exchange, reduce: Any
     ) -> None:
-        self.run(info, [Job(source, target, exchange, reduce)])
+        self.run(info, [Leg(source, target, exchange, reduce)])
 
-    def run(self, info: CallInfo, jobs: Sequence[Job], salt: int = 0) -> None:
-        """Several exchanges as one call, with one header for each peer; no jobs: only agrees.
+    def run(self, info: CallInfo, legs: Sequence[Leg], salt: int = 0) -> None:
+        """Several exchanges as one call, with one header for each peer; no legs: only agrees.
 
         salt: what else must agree.
         """
         sums = Sums(self._slots)
-        bound = [_Bound(self, job, sums) for job in jobs]
+        bound = [_Bound(self, leg, sums) for leg in legs]
         signature = info.signature ^ salt
-        for job in jobs:
-            signature ^= job.exchange.signature
+        for leg in legs:
+            signature ^= leg.exchange.signature
         call = Call(self, info, signature, lambda: _begin(bound))
         for peer in self.peers:
             sent = sum(b.outgoing_nbytes(peer) for b in bound)
@@ -185,7 +190,7 @@ class TcpCollectives(Collectives):
                 idle_s += SLICE_S
                 self._check(call, busy, idle_s)
 
-    def _serve(self, call: Call, link: Link, events: int) -> None:
+    def _serve(self, call: Call, link: PeerStreams, events: int) -> None:
         if events & (select.POLLIN | _BROKEN):
             if link.wants_to_receive:
                 self._do(call, link, link.receive)
@@ -194,7 +199,7 @@ class TcpCollectives(Collectives):
         if events & select.POLLOUT and link.wants_to_send:
             self._do(call, link, link.send)
 
-    def _do(self, call: Call, link: Link, act: Callable[[], None]) -> None:
+    def _do(self, call: Call, link: PeerStreams, act: Callable[[], None]) -> None:
         try:
             act()
         except OSError as error:
@@ -203,17 +208,13 @@ class TcpCollectives(Collectives):
     def _lost(self, call: Call, peer: int, error: OSError) -> None:
         """That peer may only have left because of another; the scheduler soon knows whose fault it
         was, so it is asked first."""
-        deadline = time.monotonic() + ASK_S
         try:
-            while self._peer_check is not None and time.monotonic() < deadline:
-                self._peer_check([peer])
-                time.sleep(SLICE_S)
+            wait_for_news(self._peer_check, [peer], ASK_S)
         except PeerLostError as lost:
             self._raise_lost(call.info, [peer], lost)
-        broken = f"rank {peer} is gone: its connection to rank {self.rank} broke ({error})"
-        self._raise_lost(call.info, [peer], PeerLostError(broken))
+        self._raise_lost(call.info, [peer], peer_gone(self.rank, peer, error))
 
-    def _check(self, call: Call, busy: dict[int, Link], idle_s: float) -> None:
+    def _check(self, call: Call, busy: dict[int, PeerStreams], idle_s: float) -> None:
         try:
             self._still_waiting(
                 call.info, lambda: sorted(link.rank for link in busy.values()), idle_s
@@ -243,10 +244,10 @@ class TcpCollectives(Collectives):
 
 
 @dataclass(frozen=True)
-class Job:
+class Leg:
     """One exchange of a call: `target` is filled from the sources of all ranks.
 
-    waits: the source is the target of the jobs before it; it is sent when their sums are done.
+    waits: the source is the target of the legs before it; it is sent when their sums are done.
     """
 
     source: Array | None
@@ -257,37 +258,37 @@ class Job:
 
 
 class _Bound:
-    """One job with its arrays: the streams to and from every peer."""
+    """One leg with its arrays: the streams to and from every peer."""
 
-    def __init__(self, group: TcpCollectives, job: Job, sums: Sums) -> None:
-        self._group, self._job, self._sums = group, job, sums
-        self.waits = job.waits
-        self._wire = wire_of(job.exchange, group.rank)
+    def __init__(self, group: TcpCollectives, leg: Leg, sums: Sums) -> None:
+        self._group, self._leg, self._sums = group, leg, sums
+        self.waits = leg.waits
+        self._wire = wire_of(leg.exchange, group.rank)
         self._blocks = [
             sums.add(
-                view_of(job.target, s.target),
+                view_of(leg.target, s.target),
                 [*self._before(s.onto, s.target), *map(self._operand, s.operands)],
-                job.reduce,
+                leg.reduce,
             )
             for s in self._wire.sums
         ]
 
     def _before(self, onto: bool, target: Any) -> list[Array]:
-        return [view_of(self._job.target, target)] if onto else []
+        return [view_of(self._leg.target, target)] if onto else []
 
     def _operand(self, operand: tuple[int, Any]) -> Array | int:
         rank, slices = operand
         return self._own(slices) if rank == self._group.rank else rank
 
     def _own(self, slices: Any) -> Array:
-        return view_of(need_source(self._group.rank, self._job.source), slices)
+        return view_of(need_source(self._group.rank, self._leg.source), slices)
 
     def outgoing_nbytes(self, peer: int) -> int:
-        numel = wire_of(self._job.exchange, peer).incoming_numel.get(self._group.rank, 0)
-        return numel * self._job.target.itemsize
+        numel = wire_of(self._leg.exchange, peer).incoming_numel.get(self._group.rank, 0)
+        return numel * self._leg.target.itemsize
 
     def incoming_nbytes(self, peer: int) -> int:
-        return self._wire.incoming_numel.get(peer, 0) * self._job.target.itemsize
+        return self._wire.incoming_numel.get(peer, 0) * self._leg.target.itemsize
 
     def outgoing(self, peer: int) -> Outgoing:
         parts = [self._own(slices) for slices in self._wire.outgoing.get(peer, ())]
@@ -300,29 +301,29 @@ class _Bound:
             if number is not None:
                 yield from self._sums.receive(peer, self._blocks[number])
             else:
-                into = view_of(self._job.target, slices)
+                into = view_of(self._leg.target, slices)
                 yield from incoming_part(into, self._group.block("unpack", peer))
 
     def begin(self) -> None:
         """All ranks mean the same call: from here on the target is written."""
         if self._wire.fills_zero:
-            self._job.target[...] = 0
+            self._leg.target[...] = 0
         self._sums.advance()
 
     def local(self) -> Iterator[None]:
         return local_copies(
-            [(view_of(self._job.target, to), self._own(at)) for at, to in self._wire.local]
+            [(view_of(self._leg.target, to), self._own(at)) for at, to in self._wire.local]
         )
 
     def finish(self) -> None:
-        target = self._job.target
+        target = self._leg.target
         for at, to in self._wire.repeated:
             np.copyto(view_of(target, to), view_of(target, at))
 
 
 def _begin(bound: Sequence[_Bound]) -> None:
-    for job in bound:
-        job.begin()
+    for leg in bound:
+        leg.begin()
 
 
 def _chained(bound: Sequence[_Bound], direction: str, peer: int) -> Any:

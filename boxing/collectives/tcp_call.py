@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from oneflow.boxing.collectives.base import TEXT_NBYTES, CallInfo
-from oneflow.boxing.collectives.streams import Incoming, Link, Outgoing, raw
+from oneflow.boxing.collectives.streams import Incoming, Outgoing, PeerStreams, raw
 from oneflow.core.errors import TransportError
 
 if TYPE_CHECKING:
@@ -128,7 +128,7 @@ class Call:
 class Waiting:
     """The sockets that a call still waits for, each for what its streams want."""
 
-    def __init__(self, busy: dict[int, Link]) -> None:
+    def __init__(self, busy: dict[int, PeerStreams]) -> None:
         self._busy = busy
         self._poll = select.poll()
         self._wanted: dict[int, int] = {}

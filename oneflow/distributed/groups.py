@@ -3,10 +3,9 @@ has its own, both if some share one."""
 
 from __future__ import annotations
 
-import socket
 from typing import TYPE_CHECKING
 
-from oneflow.core.config import split_address
+from oneflow.boxing.transport.rendezvous import own_address
 from oneflow.core.errors import PlacementError
 from oneflow.core.job_tls import job_tls
 from oneflow.distributed.meeting import Meeting, place_of
@@ -45,8 +44,7 @@ def _open(world: World, ranks: tuple[int, ...], meeting: Meeting) -> Collectives
         return SharedMemoryCollectives(
             name, world.rank, ranks, meeting, meeting.check, world.timeout_s
         )
-    address = _own_address(world.config.master_address)
-    token, tls = world.config.job_token or "", job_tls(world.config)
+    address, tls = own_address(world.config.master_address), job_tls(world.config)
     if len(set(hosts)) < len(hosts):
         from oneflow.boxing.collectives.spanning import SpanningCollectives
 
@@ -59,21 +57,10 @@ def _open(world: World, ranks: tuple[int, ...], meeting: Meeting) -> Collectives
             meeting.check,
             world.timeout_s,
             address,
-            token,
             tls,
         )
     from oneflow.boxing.collectives.tcp import TcpCollectives
 
     return TcpCollectives(
-        name, world.rank, ranks, meeting, meeting.check, world.timeout_s, address, token, tls
+        name, world.rank, ranks, meeting, meeting.check, world.timeout_s, address, tls
     )
-
-
-def _own_address(master_address: str) -> str:
-    """The address of this host on the network that leads to rank 0. Sends nothing: it only asks for
-    the route."""
-    host, port = split_address(master_address)
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with socket.socket(family, socket.SOCK_DGRAM) as probe:
-        probe.connect((host, port or 1))
-        return str(probe.getsockname()[0])

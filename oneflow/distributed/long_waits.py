@@ -81,7 +81,8 @@ class LongWaits:
 
         Raises what the compile raises, and DesyncError if others wait elsewhere for this rank.
         """
-        from oneflow.boxing.collectives.base import LONG_WAIT_S, SLICE_S
+        from oneflow.boxing.collectives.base import LONG_WAIT_S
+        from oneflow.boxing.transport.rendezvous import SLICE_S
 
         if not self._num_compiles:
             self.add_place(COMPILE, lambda: self._num_compiles)

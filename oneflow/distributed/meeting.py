@@ -8,7 +8,8 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NoReturn
 
-from oneflow.boxing.collectives.base import ADVICE, LONG_WAIT_S, SLICE_S, lost_in
+from oneflow.boxing.collectives.base import ADVICE, LONG_WAIT_S, lost_in
+from oneflow.boxing.transport.rendezvous import SLICE_S
 from oneflow.core.errors import HangError, PeerLostError, TransportError
 from oneflow.core.location import user_call, user_location
 from oneflow.core.loop import result_of

@@ -24,6 +24,7 @@ READ_NBYTES = 1 << 16
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 HTTP2_KINDS = ("data", "headers", "priority", "reset", "settings", "push", "ping", "goaway", "room")
 UP, DOWN = "up", "down"  # towards the target, back to who connected
+OPENING = {UP: 68, DOWN: 64}  # bytes of a mesh's handshake: rank, nonce, proof; nonce, proof
 
 
 @dataclass(frozen=True)
@@ -116,9 +117,9 @@ def framer(protocol: str, direction: str) -> Framer:
         case "http2":
             return Framer(len(PREFACE) if direction == UP else 0, 9, _http2)
         case "collectives":
-            return Framer(68 if direction == UP else 0, 224, _collective)
+            return Framer(OPENING[direction], 224, _collective)
         case "actors":
-            return Framer(68 if direction == UP else 64, 16, _actors)
+            return Framer(OPENING[direction], 16, _actors)
     return Framer(0, 0, lambda head: (1, "raw"))
 
 

@@ -121,27 +121,27 @@ class _Keys:
 
 def fuzz_strangers(verdict: Verdict, seeds: range) -> None:
     """Who connects to a rank and is none of its peers. The peer that comes last is let in."""
-    from oneflow.actors.tcp import _dial, connect_all
+    from oneflow.boxing.transport.mesh import Mesh
 
     keys, found = _Keys(), Counter[str]()
     sockets: dict[int, Any] = {}
 
     def wait_for_peer() -> None:
         try:
-            sockets.update(connect_all(0, [1], [0, 1], "j", "127.0.0.1", keys))
+            sockets.update(Mesh("j", 0, [0, 1], [1], keys, keys.check).open())
         except OneFlowError as error:
             found[type(error).__name__] += 1
 
-    logger = logging.getLogger("oneflow.actors.tcp")
+    logger = logging.getLogger("oneflow.boxing.transport.mesh")
     level = logger.level
     logger.setLevel(logging.ERROR)  # each stranger is worth a line, but not here
     thread = threading.Thread(target=wait_for_peer)
     thread.start()
-    address = keys.get("tcp/j/0", 5.0).decode().split()
+    address = keys.get("mesh/j/0", 5.0).decode().split()
     for seed in watched(seeds):
         with judged(verdict, seed, (OSError,)):  # it may hang up on us at any time
             _knock(random.Random(seed), (address[0], int(address[1])))
-    _dial(keys.get("tcp/j/0", 5.0), keys.get("tcp-key/j", 5.0), 1, 0).close()
+    Mesh("j", 1, [0, 1], [0], keys, keys.check).open()[0].close()
     thread.join(20)
     if thread.is_alive() or found or list(sockets) != [1]:
         verdict.blame(f"the peer that came after the strangers was not let in: {found}")

@@ -13,19 +13,17 @@ import sys
 import time
 from typing import Any
 
-PROTOCOLS = {
-    "oneflow.actors.tcp": "actors",
-    "oneflow.boxing.collectives.connections": "collectives",
-}
+MESH = "oneflow.boxing.transport.mesh"
 
 _connect, _time = socket.create_connection, time.time
 
 
 def create_connection(address: tuple[str, int], *arguments: Any, **named: Any) -> socket.socket:
-    protocol = PROTOCOLS.get(sys._getframe(1).f_globals.get("__name__", ""))
-    if protocol is None:
+    caller = sys._getframe(1)
+    if caller.f_globals.get("__name__", "") != MESH:
         return _connect(address, *arguments, **named)
-    protocol = os.environ.get("RIG_DATA_PROTOCOL", protocol)
+    is_eager = caller.f_locals["self"].name.startswith("eager/")
+    protocol = os.environ.get("RIG_DATA_PROTOCOL", "collectives" if is_eager else "actors")
     host, _, port = os.environ["RIG_DATA_PROXY"].rpartition(":")
     found = _connect((host, int(port)), *arguments, **named)
     found.sendall(f"{protocol} {address[0]} {address[1]}\n".encode())

@@ -17,7 +17,7 @@ from oneflow.actors.boxing import channels_of, read_parts
 from oneflow.actors.bus import freed_code, ready_code
 from oneflow.actors.registers import is_shared
 from oneflow.actors.tcp import Connection, Mirrors, make_mirrors
-from oneflow.core.errors import ProtocolError, TransportError
+from oneflow.core.errors import PeerLostError, ProtocolError
 from oneflow.core.plan import READS_PEERS, Plan, RegisterSpec
 
 # Rows become columns, so a part is strided; and sums of three tensors travel side by side.
@@ -180,5 +180,5 @@ def test_an_end_within_a_message_is_one(pair: Pair, sent: int) -> None:
     pair.relay[1].close()
     while pair.receiver.is_open:
         assert receive_until(pair) == []
-    with pytest.raises(TransportError, match="in the middle of a message"):
+    with pytest.raises(PeerLostError, match="in the middle of a message"):
         pair.receiver.give_up(-1.0)

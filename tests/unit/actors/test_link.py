@@ -1,8 +1,7 @@
-"""Connecting far ranks: strangers are sent away, and a broken connection waits for better news."""
+"""Connecting the ranks of a graph: who cannot be reached is first asked after at the scheduler."""
 
 from __future__ import annotations
 
-import socket
 import threading
 import time
 from collections.abc import Iterable
@@ -11,7 +10,6 @@ from typing import Any
 import pytest
 
 from oneflow.actors.link import open_link
-from oneflow.actors.tcp import connect_all
 from oneflow.core.errors import PeerLostError, TransportError
 
 
@@ -37,49 +35,6 @@ class Store:
     def check(self, ranks: Iterable[int]) -> None:
         if self.lost is not None:
             raise self.lost
-
-
-def connect(store: Store, found: dict[int, Any], rank: int) -> None:
-    try:
-        found[rank] = connect_all(rank, [1 - rank], [0, 1], "job", "127.0.0.1", store)
-    except Exception as error:
-        found[rank] = error
-
-
-def start(store: Store, found: dict[int, Any], rank: int) -> threading.Thread:
-    thread = threading.Thread(target=connect, args=(store, found, rank))
-    thread.start()
-    return thread
-
-
-def dial(store: Store) -> socket.socket:
-    host, _, port = store.get("tcp/job/0", 10.0).decode().partition(" ")
-    return socket.create_connection((host, int(port)), timeout=10.0)
-
-
-@pytest.mark.parametrize("said", [b"", b"GET / HTTP/1.1\r\n\r\n", b"\x01\x00\x00\x00" + b"x" * 64])
-def test_strangers_do_not_keep_the_ranks_from_connecting(said: bytes) -> None:
-    store, found = Store(), {}
-    first = start(store, found, 0)
-    stranger = dial(store)
-    stranger.sendall(said)
-    stranger.close()
-    second = start(store, found, 1)
-    first.join(20)
-    second.join(20)
-    found[0][1].sendall(b"hello")
-    assert found[1][0].recv(5) == b"hello"
-    for rank in (0, 1):
-        found[rank][1 - rank].close()
-
-
-def test_who_waits_for_a_lost_rank_hears_of_it() -> None:
-    store, found = Store(), {}
-    waiting = start(store, found, 0)
-    dial(store).close()
-    store.lost = PeerLostError("rank 1 failed first")
-    waiting.join(20)
-    assert isinstance(found[0], PeerLostError)
 
 
 class Unreachable(Store):

@@ -69,6 +69,10 @@ class Box:
         return tuple(slice(a, b) for a, b in zip(self.starts, self.stops, strict=True))
 
 
+Boxes = tuple[Box, ...]
+"""Of all inputs, or of all outputs, of an op on one rank."""
+
+
 class OpClass(type):
     """The class of declarations: calling one runs the op instead of making an instance."""
 

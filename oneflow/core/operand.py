@@ -9,6 +9,7 @@ from oneflow.core.dtype import DType
 from oneflow.core.tensor_type import TensorType
 
 Attr = Any  # None, bool, int, float, str, DType, or a tuple of these
+Attrs: TypeAlias = dict[str, Attr]
 
 
 class Operand(Protocol):

@@ -53,7 +53,7 @@ def _bounds(x: Tensor, slice_tup_list: Any) -> dict[str, tuple[int, ...]]:
 
 def slice(input: Tensor, slice_tup_list: Any) -> Tensor:
     """The part given by a (start, stop, step) per dim."""
-    return slicing.slice(input, **_bounds(input, slice_tup_list))  # type: ignore[no-any-return]
+    return slicing.slice(input, **_bounds(input, slice_tup_list))
 
 
 def slice_update(input: Tensor, update: Tensor, slice_tup_list: Any) -> Tensor:

@@ -32,7 +32,7 @@ def cat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     dtype = kept[0].type.dtype
     for x in kept[1:]:
         dtype = meet(x, kept[0]) if x.type.dtype is not dtype else dtype
-    return ops.concat(*[as_type(x, dtype) for x in kept], dim=at)  # type: ignore[no-any-return]
+    return ops.concat(*[as_type(x, dtype) for x in kept], dim=at)
 
 
 concat = cat
@@ -81,7 +81,7 @@ def narrow(input: Tensor, dim: int, start: int, length: int) -> Tensor:
     first = start + shape[at] if start < 0 else start
     starts = tuple(first if i == at else 0 for i in range(len(shape)))
     stops = tuple(first + length if i == at else n for i, n in enumerate(shape))
-    return slicing.slice(input, starts=starts, stops=stops, steps=(1,) * len(shape))  # type: ignore[no-any-return]
+    return slicing.slice(input, starts=starts, stops=stops, steps=(1,) * len(shape))
 
 
 def chunk(input: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
@@ -118,7 +118,7 @@ def select(input: Tensor, dim: int, index: int) -> Tensor:
         raise IndexError(f"select: index {index} is out of range for dim {at} of {input.type}")
     part = narrow(input, at, index % size, 1)
     shape = input.type.shape
-    return shape_ops.reshape(part, shape=(*shape[:at], *shape[at + 1 :]))  # type: ignore[no-any-return]
+    return shape_ops.reshape(part, shape=(*shape[:at], *shape[at + 1 :]))
 
 
 def _stacker(

@@ -397,7 +397,7 @@ def layer_norm(
         out = norm_ops.layer_norm(input, begin_axis=begin, eps=float(eps))[0]
         return out if bias is None else add(out, bias)
     affine = (weight,) if bias is None else (weight, bias)
-    return norm_ops.layer_norm(input, *affine, begin_axis=begin, eps=float(eps))[0]  # type: ignore[no-any-return]
+    return norm_ops.layer_norm(input, *affine, begin_axis=begin, eps=float(eps))[0]
 
 
 def rms_norm(
@@ -407,7 +407,7 @@ def rms_norm(
     if normalized_shape is None:
         normalized_shape = input.type.shape[-1:] if weight is None else weight.type.shape
     begin = _begin_axis(input, normalized_shape, "rms_norm")
-    return norm_ops.rms_norm(  # type: ignore[no-any-return]
+    return norm_ops.rms_norm(
         input, *(() if weight is None else (weight,)), begin_axis=begin, eps=float(eps)
     )[0]
 
@@ -452,7 +452,7 @@ def batch_norm(
     """
     running = None if running_mean is None or running_var is None else (running_mean, running_var)
     affine = None if weight is None or bias is None else (weight, bias)
-    return batch_norm_ops.batch_norm(  # type: ignore[no-any-return]
+    return batch_norm_ops.batch_norm(
         input,
         running,
         affine,
@@ -512,7 +512,7 @@ def embedding(
     if out.value is None:  # a graph's are counted by its actors
         METRICS.looked_up(index._array.size)
     if padding_idx is None or not weight.requires_grad:
-        return out  # type: ignore[no-any-return]
+        return out
     from oneflow.functional.arithmetic import eq
     from oneflow.functional.elementwise import where
 
@@ -560,7 +560,7 @@ def _cut(x: Tensor, pads: list[int]) -> Tensor:
         return x
     starts = tuple(max(-p, 0) for p in pads[::2])
     stops = tuple(n - max(-p, 0) for p, n in zip(pads[1::2], x.type.shape, strict=True))
-    return slicing.slice(x, starts=starts, stops=stops, steps=(1,) * x.ndim)  # type: ignore[no-any-return]
+    return slicing.slice(x, starts=starts, stops=stops, steps=(1,) * x.ndim)
 
 
 def _pad_by_index(x: Tensor, dim: int, before: int, after: int, mode: str) -> Tensor:

@@ -58,7 +58,7 @@ def gather(input: Tensor, dim: int, index: Tensor, sparse_grad: bool = False) ->
             ops.dim_gather(reshape(input, (1,)), reshape(as_index(index), (-1,)), dim=0),
             index.type.shape,
         )
-    return ops.dim_gather(_cut(input, index, at), as_index(index), dim=at)  # type: ignore[no-any-return]
+    return ops.dim_gather(_cut(input, index, at), as_index(index), dim=at)
 
 
 def _cut(x: Tensor, index: Tensor, dim: int) -> Tensor:
@@ -71,7 +71,7 @@ def _cut(x: Tensor, index: Tensor, dim: int) -> Tensor:
     stops = tuple(
         a if i == dim else min(a, b) for i, (a, b) in enumerate(zip(own, wanted, strict=True))
     )
-    return slicing.slice(x, starts=(0,) * len(own), stops=stops, steps=(1,) * len(own))  # type: ignore[no-any-return]
+    return slicing.slice(x, starts=(0,) * len(own), stops=stops, steps=(1,) * len(own))
 
 
 def batch_gather(input: Tensor, index: Tensor) -> Tensor:
@@ -91,7 +91,7 @@ def index_select(input: Tensor, dim: int, index: Tensor) -> Tensor:
         raise ShapeError(
             f"index_select: Dimensions of index should be 0-D or 1-D, but got {index.type}"
         )
-    return ops.gather(input, reshape(as_index(index), (-1,)), dim=at)  # type: ignore[no-any-return]
+    return ops.gather(input, reshape(as_index(index), (-1,)), dim=at)
 
 
 def take_along_dim(input: Tensor, indices: Tensor, dim: int) -> Tensor:
@@ -105,7 +105,7 @@ def gather_nd(input: Tensor, index: Tensor) -> Tensor:
     shape = input.type.shape
     flat = linear_index([index[..., k] for k in range(depth)], shape[:depth])
     rows = reshape(input, (-1, *shape[depth:])) if depth else input
-    return ops.gather(rows, flat, dim=0)  # type: ignore[no-any-return]
+    return ops.gather(rows, flat, dim=0)
 
 
 def linear_index(indices: list[Tensor], sizes: tuple[int, ...]) -> Tensor:
@@ -161,7 +161,7 @@ def _scatter(op: Any, input: Tensor, dim: int, index: Tensor, src: Any) -> Tenso
     if part is input:
         return op(input, index, source, dim=dim)  # type: ignore[no-any-return]
     shape = part.type.shape
-    return slicing.slice_update(  # type: ignore[no-any-return]
+    return slicing.slice_update(
         input,
         op(part, index, source, dim=dim),
         starts=(0,) * len(shape),
@@ -229,7 +229,7 @@ def one_hot(input: Tensor, num_classes: int = -1, on_value: Any = 1, off_value: 
     depth = num_classes if num_classes != -1 else int(input.max().item()) + 1
     out = ops.one_hot(index, depth=int(depth), dtype=dtypes.int64)
     if (on_value, off_value) == (1, 0):
-        return out  # type: ignore[no-any-return]
+        return out
     return out * (on_value - off_value) + off_value  # type: ignore[no-any-return]
 
 
@@ -275,7 +275,7 @@ def masked_select(input: Tensor, mask: Tensor) -> Tensor:
 
     x, m = broadcast_tensors(input, mask)
     places = nonzero(reshape(m, (-1,)), as_tuple=True)[0]
-    return ops.gather(reshape(x, (-1,)), places, dim=0)  # type: ignore[no-any-return]
+    return ops.gather(reshape(x, (-1,)), places, dim=0)
 
 
 def unique(

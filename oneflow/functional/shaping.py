@@ -27,7 +27,7 @@ def reshape(input: Tensor, *shape: Any) -> Tensor:
     """The same elements in row-major order in another shape; one size may be -1. A view if that is
     possible.
     """
-    return ops.reshape(input, shape=_sizes(input, shape, "reshape"))  # type: ignore[no-any-return]
+    return ops.reshape(input, shape=_sizes(input, shape, "reshape"))
 
 
 def view(input: Tensor, *shape: Any) -> Tensor:
@@ -68,7 +68,7 @@ def flatten(input: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
         raise ShapeError(f"flatten: start_dim {start_dim} comes after end_dim {end_dim}")
     shape = input.type.shape
     middle = math.prod(shape[first : last + 1])
-    return ops.reshape(input, shape=(*shape[:first], middle, *shape[last + 1 :]))  # type: ignore[no-any-return]
+    return ops.reshape(input, shape=(*shape[:first], middle, *shape[last + 1 :]))
 
 
 def unflatten(input: Tensor, dim: int, sizes: Any) -> Tensor:
@@ -85,7 +85,7 @@ def unflatten(input: Tensor, dim: int, sizes: Any) -> Tensor:
 def permute(input: Tensor, *dims: Any) -> Tensor:
     """Dim i of the result is dim dims[i]."""
     order = tuple(one_dim(d, input.ndim, "permute") for d in argument_dims(dims))
-    return ops.transpose(input, dims=order)  # type: ignore[no-any-return]
+    return ops.transpose(input, dims=order)
 
 
 def transpose(
@@ -99,7 +99,7 @@ def transpose(
     if not order:
         return input
     order[a], order[b] = order[b], order[a]
-    return ops.transpose(input, dims=tuple(order))  # type: ignore[no-any-return]
+    return ops.transpose(input, dims=tuple(order))
 
 
 swapaxes = transpose
@@ -122,7 +122,7 @@ def movedim(input: Tensor, source: Any, destination: Any) -> Tensor:
     rest = iter([d for d in range(input.ndim) if d not in moved])
     by_place = dict(zip(places, moved, strict=True))
     order = tuple(by_place[i] if i in by_place else next(rest) for i in range(input.ndim))
-    return ops.transpose(input, dims=order)  # type: ignore[no-any-return]
+    return ops.transpose(input, dims=order)
 
 
 def expand(input: Tensor, *shape: Any) -> Tensor:
@@ -177,19 +177,19 @@ def squeeze(input: Tensor, dim: Any = None) -> Tensor:
     """Without dims of size 1; dim: only that one, or those."""
     gone = set(range(input.ndim)) if dim is None else set(many_dims(dim, input.ndim, "squeeze"))
     shape = tuple(n for i, n in enumerate(input.type.shape) if n != 1 or i not in gone)
-    return ops.reshape(input, shape=shape)  # type: ignore[no-any-return]
+    return ops.reshape(input, shape=shape)
 
 
 def unsqueeze(input: Tensor, dim: int) -> Tensor:
     """With a dim of size 1 put in at `dim`."""
     at = one_dim(dim, input.ndim + 1, "unsqueeze")
     shape = input.type.shape
-    return ops.reshape(input, shape=(*shape[:at], 1, *shape[at:]))  # type: ignore[no-any-return]
+    return ops.reshape(input, shape=(*shape[:at], 1, *shape[at:]))
 
 
 def flip(input: Tensor, *dims: Any) -> Tensor:
     """The order reversed along dims."""
-    return ops.flip(input, dims=many_dims(list(argument_dims(dims)), input.ndim, "flip"))  # type: ignore[no-any-return]
+    return ops.flip(input, dims=many_dims(list(argument_dims(dims)), input.ndim, "flip"))
 
 
 def roll(input: Tensor, shifts: Any, dims: Any = None) -> Tensor:
@@ -199,32 +199,32 @@ def roll(input: Tensor, shifts: Any, dims: Any = None) -> Tensor:
     if dims is None:
         flat = ops.reshape(input, shape=(input.type.numel,))
         total = shifts if isinstance(shifts, int) else sum(shifts)
-        return ops.reshape(ops.roll(flat, shifts=(int(total),), dims=(0,)), shape=input.type.shape)  # type: ignore[no-any-return]
+        return ops.reshape(ops.roll(flat, shifts=(int(total),), dims=(0,)), shape=input.type.shape)
     steps = (shifts,) if isinstance(shifts, int) else tuple(int(s) for s in shifts)
-    return ops.roll(input, shifts=steps, dims=many_dims(dims, input.ndim, "roll"))  # type: ignore[no-any-return]
+    return ops.roll(input, shifts=steps, dims=many_dims(dims, input.ndim, "roll"))
 
 
 def tril(input: Tensor, diagonal: int = 0) -> Tensor:
     """Zeros above a diagonal of the last two dims."""
-    return ops.tril(input, diagonal=int(diagonal))  # type: ignore[no-any-return]
+    return ops.tril(input, diagonal=int(diagonal))
 
 
 def triu(input: Tensor, diagonal: int = 0) -> Tensor:
     """Zeros below a diagonal of the last two dims."""
-    return ops.triu(input, diagonal=int(diagonal))  # type: ignore[no-any-return]
+    return ops.triu(input, diagonal=int(diagonal))
 
 
 def diagonal(input: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
     """A diagonal of two dims, as the last dim."""
     a, b = one_dim(dim1, input.ndim, "diagonal"), one_dim(dim2, input.ndim, "diagonal")
     rest = tuple(i for i in range(input.ndim) if i not in (a, b))
-    return ops.diagonal(ops.transpose(input, dims=(*rest, a, b)), offset=int(offset))  # type: ignore[no-any-return]
+    return ops.diagonal(ops.transpose(input, dims=(*rest, a, b)), offset=int(offset))
 
 
 def diag(input: Tensor, diagonal: int = 0) -> Tensor:
     """The diagonal of a matrix; of a vector, the matrix with that diagonal."""
     if input.ndim == 2:
-        return ops.diagonal(input, offset=int(diagonal))  # type: ignore[no-any-return]
+        return ops.diagonal(input, offset=int(diagonal))
     if input.ndim != 1:
         raise ShapeError(f"diag: needs a vector or a matrix, got {input.type}")
     return diag_embed(input, diagonal)
@@ -233,7 +233,7 @@ def diag(input: Tensor, diagonal: int = 0) -> Tensor:
 def diag_embed(input: Tensor, offset: int = 0) -> Tensor:
     """Square matrices with the last dim on a diagonal."""
     size = input.type.shape[-1] + abs(offset)
-    return ops.diag_embed(input, offset=int(offset), rows=size, columns=size)  # type: ignore[no-any-return]
+    return ops.diag_embed(input, offset=int(offset), rows=size, columns=size)
 
 
 def trace(input: Tensor) -> Tensor:
@@ -262,7 +262,7 @@ def repeat(input: Tensor, *sizes: Any) -> Tensor:
     split = [n for pair in zip((1,) * len(shape), shape, strict=True) for n in pair]
     grown = [n for pair in zip(counts, shape, strict=True) for n in pair]
     x = ops.expand(ops.reshape(input, shape=tuple(split)), shape=tuple(grown))
-    return ops.reshape(x, shape=tuple(a * b for a, b in zip(counts, shape, strict=True)))  # type: ignore[no-any-return]
+    return ops.reshape(x, shape=tuple(a * b for a, b in zip(counts, shape, strict=True)))
 
 
 def repeat_interleave(
@@ -286,7 +286,7 @@ def repeat_interleave(
     shape = input.type.shape
     x = ops.reshape(input, shape=(*shape[: at + 1], 1, *shape[at + 1 :]))
     x = ops.expand(x, shape=(*shape[: at + 1], int(repeats), *shape[at + 1 :]))
-    return ops.reshape(x, shape=(*shape[:at], shape[at] * int(repeats), *shape[at + 1 :]))  # type: ignore[no-any-return]
+    return ops.reshape(x, shape=(*shape[:at], shape[at] * int(repeats), *shape[at + 1 :]))
 
 
 def meshgrid(*tensors: Any, indexing: str = "ij") -> tuple[Tensor, ...]:
@@ -337,4 +337,4 @@ def pad_with(input: Tensor, pads: tuple[int, ...], value: Any) -> Tensor:
     """pads: (before, after) per dim, not negative."""
     if input.type.dtype.is_floating_point:
         value = float(value)
-    return ops.pad(input, pads=pads, value=value)  # type: ignore[no-any-return]
+    return ops.pad(input, pads=pads, value=value)

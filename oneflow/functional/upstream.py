@@ -17,7 +17,7 @@ def gather(x: Tensor, indices: Tensor, axis: int) -> Tensor:
     from oneflow.functional.searching import as_index
     from oneflow.ops.gather import gather as op
 
-    return op(x, as_index(indices), dim=axis % x.ndim)  # type: ignore[no-any-return]
+    return op(x, as_index(indices), dim=axis % x.ndim)
 
 
 def bias_add(x: Tensor, bias: Tensor, axis: int = 1) -> Tensor:

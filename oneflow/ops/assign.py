@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from oneflow.core.dispatch import call
 from oneflow.core.dtype import bool_
 from oneflow.core.errors import DTypeError, ShapeError
-from oneflow.core.op import Op, register
+from oneflow.core.op import Op, declare
+from oneflow.core.operand import Operand
 from oneflow.core.sbp import PARTIAL, SbpSignature, Split
 from oneflow.core.tensor_type import TensorType
-from oneflow.ops.checks import Value
 
 
-@register
 class Assign(Op):
     """x <- new, in place.   Inputs: x, new, of one type."""
 
@@ -20,12 +18,12 @@ class Assign(Op):
     has_effect = True
 
     @staticmethod
-    def infer(x: TensorType, new: TensorType) -> TensorType:
+    def infer(x: Operand, new: Operand) -> TensorType:
         if x.shape != new.shape:
             raise ShapeError(f"assign: {new} does not fit {x}")
         if x.dtype is not new.dtype:
             raise DTypeError(f"assign: {new} must have the dtype of {x}; cast it first")
-        return x
+        return x.type
 
     @staticmethod
     def sbp(x: TensorType, new: TensorType) -> list[SbpSignature]:
@@ -35,6 +33,4 @@ class Assign(Op):
         return [*splits, *sums]
 
 
-def assign(x: Value, new: Value) -> Value:
-    """Overwrites x with `new` and returns it."""
-    return call(Assign, x, new)
+assign = declare(Assign)

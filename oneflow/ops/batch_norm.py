@@ -7,20 +7,18 @@ one device.
 
 from __future__ import annotations
 
-from typing import Any
-
-from oneflow.core.dispatch import call
 from oneflow.core.dtype import float32, float64
 from oneflow.core.errors import ShapeError
-from oneflow.core.op import Op, register
-from oneflow.core.sbp import BROADCAST, PARTIAL, SbpSignature, Split
+from oneflow.core.op import Op, declare
+from oneflow.core.operand import Gradients, Operand, Tensor
+from oneflow.core.sbp import BROADCAST, PARTIAL, Sbp, SbpSignature, Split
 from oneflow.core.tensor_type import TensorType
 from oneflow.ops.checks import require_float
 
 _CHANNEL = 1
 
 
-def _check(who: str, x: TensorType, *per_channel: TensorType) -> None:
+def _check(who: str, x: Operand, *per_channel: Operand) -> None:
     require_float(who, x)
     if x.ndim < 2:
         raise ShapeError(f"{who}: needs (N, C, ...), got {x}")
@@ -30,7 +28,7 @@ def _check(who: str, x: TensorType, *per_channel: TensorType) -> None:
 
 
 def _channel_signatures(
-    ndim: int, num_full: int, num_channel: int, outputs: str, batch: Any
+    ndim: int, num_full: int, num_channel: int, outputs: str, batch: Sbp
 ) -> list[SbpSignature]:
     """Inputs: num_full like x, then num_channel of shape (C,). outputs: X like x, C of shape (C,).
 
@@ -48,7 +46,6 @@ def _channel_signatures(
     return result
 
 
-@register
 class BatchSums(Op):
     """(sum of x, sum of x^2) per channel, float64 (C,).   x: (N, C, ...).
 
@@ -59,7 +56,7 @@ class BatchSums(Op):
     num_outputs = 2
 
     @staticmethod
-    def infer(x: TensorType) -> tuple[TensorType, TensorType]:
+    def infer(x: Operand) -> tuple[TensorType, TensorType]:
         _check("batch_sums", x)
         sums = TensorType(x.shape[1:2], float64)
         return sums, sums
@@ -69,7 +66,9 @@ class BatchSums(Op):
         return _channel_signatures(x.ndim, 1, 0, "CC", PARTIAL)
 
 
-@register
+batch_sums = declare(BatchSums)
+
+
 class BatchMoments(Op):
     """(mean, 1 / sqrt(biased variance + eps)) of the sums of `count` elements per channel.
 
@@ -81,17 +80,19 @@ class BatchMoments(Op):
 
     @staticmethod
     def infer(
-        total: TensorType, squares: TensorType, *, count: int, eps: float, wide: bool = False
+        total: Operand, squares: Operand, *, count: int, eps: float, wide: bool = False
     ) -> tuple[TensorType, TensorType]:
-        out = total.with_dtype(float64 if wide else float32)
+        out = total.type.with_dtype(float64 if wide else float32)
         return out, out
 
     @staticmethod
-    def sbp(total: TensorType, squares: TensorType, **_: Any) -> list[SbpSignature]:
+    def sbp(total: TensorType, squares: TensorType, **_: object) -> list[SbpSignature]:
         return [SbpSignature((Split(0),) * 2, (Split(0),) * 2)]
 
 
-@register
+batch_moments = declare(BatchMoments)
+
+
 class BatchNormTrack(Op):
     """Moving averages: running <- (1 - momentum) * running + momentum * (mean, unbiased variance),
     in place.
@@ -106,24 +107,26 @@ class BatchNormTrack(Op):
 
     @staticmethod
     def infer(
-        mean: TensorType,
-        variance: TensorType,
-        total: TensorType,
-        squares: TensorType,
+        mean: Operand,
+        variance: Operand,
+        total: Operand,
+        squares: Operand,
         *,
         count: int,
         momentum: float,
     ) -> tuple[TensorType, TensorType]:
         if not mean.shape == variance.shape == total.shape:
             raise ShapeError(f"batch_norm_track: {mean}, {variance} and {total} differ in shape")
-        return mean, variance
+        return mean.type, variance.type
 
     @staticmethod
-    def sbp(*types: TensorType, **_: Any) -> list[SbpSignature]:
+    def sbp(*types: TensorType, **_: object) -> list[SbpSignature]:
         return [SbpSignature((Split(0),) * 4, (Split(0),) * 2)]
 
 
-@register
+batch_norm_track = declare(BatchNormTrack)
+
+
 class BatchNormAverage(Op):
     """batch_norm_track with the momentum 1 / batches, after counting this batch: running statistics
     are the mean of all batches.
@@ -138,11 +141,11 @@ class BatchNormAverage(Op):
 
     @staticmethod
     def infer(
-        mean: TensorType,
-        variance: TensorType,
-        batches: TensorType,
-        total: TensorType,
-        squares: TensorType,
+        mean: Operand,
+        variance: Operand,
+        batches: Operand,
+        total: Operand,
+        squares: Operand,
         *,
         count: int,
     ) -> tuple[TensorType, TensorType, TensorType]:
@@ -151,15 +154,17 @@ class BatchNormAverage(Op):
                 f"batch_norm_average: {mean}, {variance} and {total} differ in shape, or the "
                 f"number of batches {batches} is no scalar"
             )
-        return mean, variance, batches
+        return mean.type, variance.type, batches.type
 
     @staticmethod
-    def sbp(*types: TensorType, **_: Any) -> list[SbpSignature]:
+    def sbp(*types: TensorType, **_: object) -> list[SbpSignature]:
         part = (Split(0), Split(0))
         return [SbpSignature((*part, BROADCAST, *part), (*part, BROADCAST))]
 
 
-@register
+batch_norm_average = declare(BatchNormAverage)
+
+
 class BatchNormApply(Op):
     """y = (x - mean) * inv_std [* gamma + beta], per channel.
 
@@ -171,27 +176,30 @@ class BatchNormApply(Op):
     name = "batch_norm_apply"
 
     @staticmethod
-    def infer(x: TensorType, *per_channel: TensorType, count: int = 0) -> TensorType:
+    def infer(x: Operand, *per_channel: Operand, count: int = 0) -> TensorType:
         _check("batch_norm_apply", x, *per_channel)
-        return x
+        return x.type
 
     @staticmethod
-    def sbp(x: TensorType, *per_channel: TensorType, count: int = 0) -> list[SbpSignature]:
+    def sbp(x: TensorType, *per_channel: TensorType, **_: object) -> list[SbpSignature]:
         return _channel_signatures(x.ndim, 1, len(per_channel), "X", PARTIAL)
 
     @staticmethod
-    def grad(d_y: Any, x: Any, mean: Any, inv_std: Any, *rest: Any, count: int) -> tuple[Any, ...]:
+    def grad(
+        d_y: Tensor, x: Tensor, mean: Tensor, inv_std: Tensor, *rest: Tensor, count: int
+    ) -> Gradients:
         *affine, _y = rest
         d_beta, d_gamma = batch_norm_grad_sums(d_y, x, mean, inv_std)
 
-        def d_x() -> Any:
+        def d_x() -> Tensor:
             inputs = (d_y, x, mean, inv_std, d_beta, d_gamma, *affine[:1])
             return batch_norm_grad_apply(*inputs, count=count)
 
-        def narrow(d: Any, like: Any) -> Any:
+        def narrow(d: Tensor, like: Tensor) -> Tensor:
             from oneflow.ops.cast import cast
 
-            return cast(d, dtype=like.type.dtype)
+            out: Tensor = cast(d, dtype=like.type.dtype)
+            return out
 
         if not affine:
             return d_x, None, None
@@ -199,7 +207,9 @@ class BatchNormApply(Op):
         return d_x, None, None, lambda: narrow(d_gamma, gamma), lambda: narrow(d_beta, beta)
 
 
-@register
+batch_norm_apply = declare(BatchNormApply)
+
+
 class BatchNormGradSums(Op):
     """(sum of d_y, sum of d_y * (x - mean) * inv_std) per channel, float64: d_beta and d_gamma."""
 
@@ -208,7 +218,7 @@ class BatchNormGradSums(Op):
 
     @staticmethod
     def infer(
-        d_y: TensorType, x: TensorType, mean: TensorType, inv_std: TensorType
+        d_y: Operand, x: Operand, mean: Operand, inv_std: Operand
     ) -> tuple[TensorType, TensorType]:
         _check("batch_norm_grad_sums", x, mean, inv_std)
         sums = TensorType(x.shape[1:2], float64)
@@ -221,7 +231,9 @@ class BatchNormGradSums(Op):
         return _channel_signatures(x.ndim, 2, 2, "CC", PARTIAL)
 
 
-@register
+batch_norm_grad_sums = declare(BatchNormGradSums)
+
+
 class BatchNormGradApply(Op):
     """d_x = [gamma *] inv_std * (d_y - (d_beta + hat * d_gamma) / count), hat = (x - mean) *
     inv_std.
@@ -233,66 +245,30 @@ class BatchNormGradApply(Op):
     name = "batch_norm_grad_apply"
 
     @staticmethod
-    def infer(d_y: TensorType, x: TensorType, *per_channel: TensorType, count: int) -> TensorType:
+    def infer(d_y: Operand, x: Operand, *per_channel: Operand, count: int) -> TensorType:
         _check("batch_norm_grad_apply", x, *per_channel)
-        return x
+        return x.type
 
     @staticmethod
     def sbp(
-        d_y: TensorType, x: TensorType, *per_channel: TensorType, count: int
+        d_y: TensorType, x: TensorType, *per_channel: TensorType, **_: object
     ) -> list[SbpSignature]:
         return _channel_signatures(x.ndim, 2, len(per_channel), "X", PARTIAL)
 
 
-def batch_sums(x: Any) -> Any:
-    """See BatchSums."""
-    return call(BatchSums, x)
-
-
-def batch_moments(total: Any, squares: Any, *, count: int, eps: float, wide: bool = False) -> Any:
-    """See BatchMoments."""
-    return call(BatchMoments, total, squares, count=count, eps=eps, wide=wide)
-
-
-def batch_norm_track(
-    mean: Any, variance: Any, total: Any, squares: Any, *, count: int, momentum: float
-) -> Any:
-    """See BatchNormTrack."""
-    return call(BatchNormTrack, mean, variance, total, squares, count=count, momentum=momentum)
-
-
-def batch_norm_average(
-    mean: Any, variance: Any, batches: Any, total: Any, squares: Any, *, count: int
-) -> Any:
-    """See BatchNormAverage."""
-    return call(BatchNormAverage, mean, variance, batches, total, squares, count=count)
-
-
-def batch_norm_apply(x: Any, mean: Any, inv_std: Any, *affine: Any, count: int = 0) -> Any:
-    """See BatchNormApply."""
-    return call(BatchNormApply, x, mean, inv_std, *affine, count=count)
-
-
-def batch_norm_grad_sums(d_y: Any, x: Any, mean: Any, inv_std: Any) -> Any:
-    """See BatchNormGradSums."""
-    return call(BatchNormGradSums, d_y, x, mean, inv_std)
-
-
-def batch_norm_grad_apply(d_y: Any, x: Any, *per_channel: Any, count: int) -> Any:
-    """See BatchNormGradApply."""
-    return call(BatchNormGradApply, d_y, x, *per_channel, count=count)
+batch_norm_grad_apply = declare(BatchNormGradApply)
 
 
 def batch_norm(
-    x: Any,
-    running: tuple[Any, Any] | None,
-    affine: tuple[Any, Any] | None,
+    x: Tensor,
+    running: tuple[Tensor, Tensor] | None,
+    affine: tuple[Tensor, Tensor] | None,
     *,
     training: bool,
     momentum: float = 0.1,
     eps: float = 1e-5,
-    batches: Any = None,
-) -> Any:
+    batches: Tensor | None = None,
+) -> Tensor:
     """Batch norm of x (N, C, ...), not an op but made of them.
 
     running: (mean, variance), updated in place when training; they are the statistics when not

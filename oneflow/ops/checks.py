@@ -12,6 +12,8 @@ from oneflow.core.operand import Operand
 Value: TypeAlias = Any
 """What the current mode calls a tensor. Ops ask it for `.type` and for nothing else."""
 
+Number: TypeAlias = bool | int | float
+
 ANY, NUMBER, FLOAT, INTEGRAL, BOOL = "any", "number", "float", "integral", "bool"
 _ACCEPTS: dict[str, tuple[str, Callable[[DType], bool]]] = {
     ANY: ("", lambda d: True),

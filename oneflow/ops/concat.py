@@ -5,15 +5,15 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from oneflow.core.dispatch import call
 from oneflow.core.dtype import bool_
 from oneflow.core.errors import ShapeError
-from oneflow.core.op import Op, register
+from oneflow.core.op import Op, declare
+from oneflow.core.operand import Gradients, Operand, Tensor
 from oneflow.core.parts import Part, Parts, placed
 from oneflow.core.sbp import PARTIAL, SbpSignature, Split
 from oneflow.core.tensor_type import TensorType
 from oneflow.ops import slicing, unary
-from oneflow.ops.checks import Value, require_dim, require_same_dtype
+from oneflow.ops.checks import require_dim, require_same_dtype
 
 
 def _signatures(x: TensorType, dim: int, num_ins: int, num_outs: int) -> list[SbpSignature]:
@@ -27,14 +27,13 @@ def _signatures(x: TensorType, dim: int, num_ins: int, num_outs: int) -> list[Sb
     return listed
 
 
-@register
 class Concat(Op):
     """One or more tensors, equal but for their size along `dim`, joined along it."""
 
     name = "concat"
 
     @staticmethod
-    def infer(*xs: TensorType, dim: int) -> TensorType:
+    def infer(*xs: Operand, dim: int) -> TensorType:
         if not xs:
             raise ShapeError("concat needs at least one tensor")
         first = xs[0]
@@ -47,7 +46,7 @@ class Concat(Op):
             ):
                 raise ShapeError(f"concat along dim {dim}: {x} does not fit {first}")
         total = sum(x.shape[dim] for x in xs)
-        return first.with_shape((*first.shape[:dim], total, *first.shape[dim + 1 :]))
+        return first.type.with_shape((*first.shape[:dim], total, *first.shape[dim + 1 :]))
 
     @staticmethod
     def sbp(*xs: TensorType, dim: int) -> list[SbpSignature]:
@@ -65,7 +64,7 @@ class Concat(Op):
         return Parts((dim,), tuple(parts), lead=largest)
 
     @staticmethod
-    def grad(d: Value, *tensors: Value, dim: int) -> tuple[Any, ...]:
+    def grad(d: Tensor, *tensors: Tensor, dim: int) -> Gradients:
         shape = d.type.shape
         parts: list[Any] = []
         start = 0
@@ -76,13 +75,15 @@ class Concat(Op):
         return tuple(parts)
 
 
-def _part(x: Value, shape: tuple[int, ...], dim: int, start: int, stop: int) -> Value:
+concat = declare(Concat)
+
+
+def _part(x: Tensor, shape: tuple[int, ...], dim: int, start: int, stop: int) -> Tensor:
     starts = tuple(start if i == dim else 0 for i in range(len(shape)))
     stops = tuple(stop if i == dim else n for i, n in enumerate(shape))
     return slicing.slice(x, starts=starts, stops=stops, steps=(1,) * len(shape))
 
 
-@register
 class SplitOp(Op):
     """x cut along `dim` into parts of the given sizes, one output each."""
 
@@ -90,24 +91,24 @@ class SplitOp(Op):
     num_outputs = -1
 
     @staticmethod
-    def infer(x: TensorType, *, sizes: tuple[int, ...], dim: int) -> tuple[TensorType, ...]:
+    def infer(x: Operand, *, sizes: tuple[int, ...], dim: int) -> tuple[TensorType, ...]:
         require_dim("split", x, dim)
         if sum(sizes) != x.shape[dim] or min(sizes, default=-1) < 0:
             raise ShapeError(
                 f"split of {x} along dim {dim}: the sizes {list(sizes)} must sum to {x.shape[dim]}"
             )
-        return tuple(x.with_shape((*x.shape[:dim], n, *x.shape[dim + 1 :])) for n in sizes)
+        return tuple(x.type.with_shape((*x.shape[:dim], n, *x.shape[dim + 1 :])) for n in sizes)
 
     @staticmethod
     def sbp(x: TensorType, *, sizes: tuple[int, ...], dim: int) -> list[SbpSignature]:
         return _signatures(x, dim, 1, len(sizes))
 
     @staticmethod
-    def grad(*tensors: Value, sizes: tuple[int, ...], dim: int) -> tuple[Any, ...]:
+    def grad(*tensors: Tensor, sizes: tuple[int, ...], dim: int) -> Gradients:
         count = len(sizes)
         outs = tensors[count + 1 :]
 
-        def d_x() -> Value:
+        def d_x() -> Tensor:
             given = [
                 unary.full_like(out, value=0) if d is None else d
                 for d, out in zip(tensors[:count], outs, strict=True)
@@ -117,10 +118,4 @@ class SplitOp(Op):
         return (d_x,)
 
 
-def concat(*xs: Value, dim: int) -> Value:
-    return call(Concat, *xs, dim=dim)
-
-
-def split(x: Value, *, sizes: tuple[int, ...], dim: int) -> tuple[Value, ...]:
-    parts: tuple[Value, ...] = call(SplitOp, x, sizes=sizes, dim=dim)
-    return parts
+split = declare(SplitOp)

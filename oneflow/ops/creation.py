@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from oneflow.core.dispatch import call
 from oneflow.core.dtype import DType, bool_
 from oneflow.core.errors import DTypeError, ShapeError
-from oneflow.core.op import Attr, Box, Op, register
+from oneflow.core.op import Boxes, Op, declare
+from oneflow.core.operand import Attrs
 from oneflow.core.sbp import PARTIAL, SbpSignature, Split
 from oneflow.core.tensor_type import TensorType
-from oneflow.ops.checks import Value
+from oneflow.ops.checks import Number
 
 Shape = tuple[int, ...]
 
@@ -27,27 +25,28 @@ def source_signatures(ndim: int) -> list[SbpSignature]:
     return [SbpSignature((), (Split(i),)) for i in range(ndim)]
 
 
-@register
 class Constant(Op):
     """Every element is `value`."""
 
     name = "constant"
 
     @staticmethod
-    def infer(*, shape: Shape, dtype: DType, value: Attr) -> TensorType:
+    def infer(*, shape: Shape, dtype: DType, value: Number) -> TensorType:
         if isinstance(value, float) and (dtype.is_integer or dtype is bool_):
             raise DTypeError(f"constant: {dtype.name} cannot hold the float {value}")
         return source_type("constant", shape, dtype)
 
     @staticmethod
-    def sbp(*, shape: Shape, dtype: DType, value: Attr) -> list[SbpSignature]:
+    def sbp(*, shape: Shape, dtype: DType, value: Number) -> list[SbpSignature]:
         # Which rank of a group would hold the value is not known per axis; zeros need no such
         # choice.
         sums = [SbpSignature((), (PARTIAL,))] if value == 0 and dtype is not bool_ else []
         return source_signatures(len(shape)) + sums
 
 
-@register
+constant = declare(Constant)
+
+
 class Arange(Op):
     """start + i * step for i in 0 .. length - 1. `offset` is the i of the first element of a
     shard."""
@@ -55,22 +54,22 @@ class Arange(Op):
     name = "arange"
 
     @staticmethod
-    def infer(*, start: Attr, step: Attr, length: int, dtype: DType) -> TensorType:
+    def infer(*, start: Number, step: Number, length: int, dtype: DType) -> TensorType:
         return source_type("arange", (length,), dtype)
 
     @staticmethod
-    def sbp(**attrs: Attr) -> list[SbpSignature]:
+    def sbp(**_: object) -> list[SbpSignature]:
         return source_signatures(1)
 
     @staticmethod
-    def localize(
-        attrs: dict[str, Any], in_boxes: tuple[Box, ...], out_boxes: tuple[Box, ...]
-    ) -> dict[str, Any]:
+    def localize(attrs: Attrs, in_boxes: Boxes, out_boxes: Boxes) -> Attrs:
         box = out_boxes[0]
         return {**attrs, "offset": box.starts[0], "length": box.shape[0]}
 
 
-@register
+arange = declare(Arange)
+
+
 class Eye(Op):
     """Ones on the main diagonal of a (rows, columns) matrix. `offset`: how far a shard's own
     diagonal lies right of it."""
@@ -82,26 +81,15 @@ class Eye(Op):
         return source_type("eye", (rows, columns), dtype)
 
     @staticmethod
-    def sbp(**attrs: Attr) -> list[SbpSignature]:
+    def sbp(**_: object) -> list[SbpSignature]:
         return source_signatures(2)
 
     @staticmethod
-    def localize(
-        attrs: dict[str, Any], in_boxes: tuple[Box, ...], out_boxes: tuple[Box, ...]
-    ) -> dict[str, Any]:
+    def localize(attrs: Attrs, in_boxes: Boxes, out_boxes: Boxes) -> Attrs:
         box = out_boxes[0]
         rows, columns = box.shape
         offset = box.starts[0] - box.starts[1]
         return {**attrs, "rows": rows, "columns": columns, "offset": offset}
 
 
-def constant(*, shape: Shape, dtype: DType, value: Attr) -> Value:
-    return call(Constant, shape=shape, dtype=dtype, value=value)
-
-
-def arange(*, start: Attr, step: Attr, length: int, dtype: DType) -> Value:
-    return call(Arange, start=start, step=step, length=length, dtype=dtype)
-
-
-def eye(*, rows: int, columns: int, dtype: DType) -> Value:
-    return call(Eye, rows=rows, columns=columns, dtype=dtype)
+eye = declare(Eye)

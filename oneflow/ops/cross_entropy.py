@@ -2,22 +2,32 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, TypedDict
 
-from oneflow.core.dispatch import call
 from oneflow.core.errors import DTypeError, ShapeError
-from oneflow.core.op import Attr, Box, Op, register
+from oneflow.core.op import Boxes, Op, declare
+from oneflow.core.operand import Attrs, Gradients, Operand, Tensor
 from oneflow.core.sbp import SbpSignature, signature
 from oneflow.core.tensor_type import TensorType
 from oneflow.ops.checks import require_float
 
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
-@register
+
+class Target(TypedDict):
+    """The target distribution. ignore_index: a label whose samples have no loss.
+    label_smoothing: weight of the uniform distribution over the classes.
+    """
+
+    ignore_index: int
+    label_smoothing: float
+
+
 class SparseSoftmaxCrossEntropy(Op):
     """loss[i] = log of the sum of exp(logits[i]) - logits[i, labels[i]], per sample.
 
     logits: (N, C).  labels: (N,), integers in [0, C), or ignore_index (then the loss is 0).
-    label_smoothing: weight of the uniform distribution over the classes in the target.
     Returns (loss (N,), logsumexp (N,)); the second is for the backward pass and has no gradient of
     its own.
     """
@@ -27,33 +37,37 @@ class SparseSoftmaxCrossEntropy(Op):
 
     @staticmethod
     def infer(
-        logits: TensorType,
-        labels: TensorType,
-        *,
-        ignore_index: int = -100,
-        label_smoothing: float = 0.0,
+        logits: Operand, labels: Operand, **target: Unpack[Target]
     ) -> tuple[TensorType, TensorType]:
         _check_labels("sparse_softmax_cross_entropy", logits, labels)
-        per_sample = logits.with_shape(logits.shape[:1])
+        per_sample = logits.type.with_shape(logits.shape[:1])
         return per_sample, per_sample
 
     @staticmethod
-    def sbp(logits: TensorType, labels: TensorType, **attrs: Attr) -> list[SbpSignature]:
+    def sbp(logits: TensorType, labels: TensorType, **_: object) -> list[SbpSignature]:
         return [signature("S0 S0 -> S0 S0")]
 
     @staticmethod
     def grad(
-        d_loss: Any, d_lse: Any, logits: Any, labels: Any, loss: Any, lse: Any, **attrs: Attr
-    ) -> tuple[Any, ...]:
+        d_loss: Tensor | None,
+        d_lse: Tensor | None,
+        logits: Tensor,
+        labels: Tensor,
+        loss: Tensor,
+        lse: Tensor,
+        **target: Unpack[Target],
+    ) -> Gradients:
         if d_loss is None:
             return None, None
         return (
-            lambda: sparse_softmax_cross_entropy_grad(d_loss, logits, labels, lse, **attrs),
+            lambda: sparse_softmax_cross_entropy_grad(d_loss, logits, labels, lse, **target),
             None,
         )
 
 
-@register
+sparse_softmax_cross_entropy = declare(SparseSoftmaxCrossEntropy)
+
+
 class SparseSoftmaxCrossEntropyGrad(Op):
     """d_logits[i] = d_loss[i] * (softmax(logits[i]) - target[i]); 0 for ignored samples."""
 
@@ -61,37 +75,29 @@ class SparseSoftmaxCrossEntropyGrad(Op):
 
     @staticmethod
     def infer(
-        d_loss: TensorType,
-        logits: TensorType,
-        labels: TensorType,
-        lse: TensorType,
-        *,
-        ignore_index: int = -100,
-        label_smoothing: float = 0.0,
+        d_loss: Operand, logits: Operand, labels: Operand, lse: Operand, **target: Unpack[Target]
     ) -> TensorType:
-        return logits
+        return logits.type
 
     @staticmethod
     def sbp(
-        d_loss: TensorType, logits: TensorType, labels: TensorType, lse: TensorType, **attrs: Attr
+        d_loss: TensorType, logits: TensorType, labels: TensorType, lse: TensorType, **_: object
     ) -> list[SbpSignature]:
         return [signature("S0 S0 S0 S0 -> S0")]
 
 
-def _class_start(
-    attrs: dict[str, Attr], in_boxes: tuple[Box, ...], out_boxes: tuple[Box, ...]
-) -> dict[str, Attr]:
+sparse_softmax_cross_entropy_grad = declare(SparseSoftmaxCrossEntropyGrad)
+
+
+def _class_start(attrs: Attrs, in_boxes: Boxes, out_boxes: Boxes) -> Attrs:
     """Adds where a shard's classes begin."""
     return {**attrs, "class_start": in_boxes[0].starts[1]}
 
 
-def _class_start_of_output(
-    attrs: dict[str, Attr], in_boxes: tuple[Box, ...], out_boxes: tuple[Box, ...]
-) -> dict[str, Attr]:
+def _class_start_of_output(attrs: Attrs, in_boxes: Boxes, out_boxes: Boxes) -> Attrs:
     return {**attrs, "class_start": out_boxes[0].starts[1]}
 
 
-@register
 class NllLoss(Op):
     """loss[i] = -log_probs[i, labels[i]], or 0 where labels[i] is ignore_index.
 
@@ -104,22 +110,28 @@ class NllLoss(Op):
 
     @staticmethod
     def infer(
-        log_probs: TensorType,
-        labels: TensorType,
+        log_probs: Operand,
+        labels: Operand,
         *,
         ignore_index: int = -100,
     ) -> TensorType:
         _check_labels("nll_loss", log_probs, labels)
-        return log_probs.with_shape(log_probs.shape[:1])
+        return log_probs.type.with_shape(log_probs.shape[:1])
 
     @staticmethod
-    def sbp(log_probs: TensorType, labels: TensorType, **attrs: Attr) -> list[SbpSignature]:
+    def sbp(log_probs: TensorType, labels: TensorType, **_: object) -> list[SbpSignature]:
         return [signature("S0 S0 -> S0"), signature("S1 B -> P"), signature("P B -> P")]
 
     @staticmethod
     def grad(
-        d_loss: Any, log_probs: Any, labels: Any, loss: Any, *, ignore_index: int = -100, **_: Attr
-    ) -> tuple[Any, ...]:
+        d_loss: Tensor,
+        log_probs: Tensor,
+        labels: Tensor,
+        loss: Tensor,
+        *,
+        ignore_index: int,
+        **_: object,
+    ) -> Gradients:
         classes = log_probs.type.shape[1]
         return (
             lambda: nll_loss_grad(d_loss, labels, num_classes=classes, ignore_index=ignore_index),
@@ -127,7 +139,9 @@ class NllLoss(Op):
         )
 
 
-@register
+nll_loss = declare(NllLoss)
+
+
 class NllLossGrad(Op):
     """d_log_probs[i, labels[i]] = -d_loss[i]; 0 elsewhere.   d_loss, labels: (N,); out: (N,
     num_classes).
@@ -138,77 +152,29 @@ class NllLossGrad(Op):
 
     @staticmethod
     def infer(
-        d_loss: TensorType,
-        labels: TensorType,
+        d_loss: Operand,
+        labels: Operand,
         *,
         num_classes: int,
         ignore_index: int = -100,
     ) -> TensorType:
-        return d_loss.with_shape((*d_loss.shape, num_classes))
+        return d_loss.type.with_shape((*d_loss.shape, num_classes))
 
     @staticmethod
-    def sbp(d_loss: TensorType, labels: TensorType, **attrs: Attr) -> list[SbpSignature]:
+    def sbp(d_loss: TensorType, labels: TensorType, **_: object) -> list[SbpSignature]:
         return [signature("S0 S0 -> S0"), signature("B B -> S1"), signature("P B -> P")]
 
     @staticmethod
     def grad(
-        dd: Any,
-        d_loss: Any,
-        labels: Any,
-        out: Any,
-        *,
-        num_classes: int,
-        ignore_index: int = -100,
-        **_: Attr,
-    ) -> tuple[Any, ...]:
+        dd: Tensor, d_loss: Tensor, labels: Tensor, out: Tensor, *, ignore_index: int, **_: object
+    ) -> Gradients:
         return (lambda: nll_loss(dd, labels, ignore_index=ignore_index), None)
 
 
-def sparse_softmax_cross_entropy(
-    logits: Any, labels: Any, *, ignore_index: int = -100, label_smoothing: float = 0.0
-) -> Any:
-    """See SparseSoftmaxCrossEntropy."""
-    return call(
-        SparseSoftmaxCrossEntropy,
-        logits,
-        labels,
-        ignore_index=ignore_index,
-        label_smoothing=label_smoothing,
-    )
+nll_loss_grad = declare(NllLossGrad)
 
 
-def sparse_softmax_cross_entropy_grad(
-    d_loss: Any,
-    logits: Any,
-    labels: Any,
-    lse: Any,
-    *,
-    ignore_index: int = -100,
-    label_smoothing: float = 0.0,
-) -> Any:
-    """See SparseSoftmaxCrossEntropyGrad."""
-    return call(
-        SparseSoftmaxCrossEntropyGrad,
-        d_loss,
-        logits,
-        labels,
-        lse,
-        ignore_index=ignore_index,
-        label_smoothing=label_smoothing,
-    )
-
-
-def nll_loss(log_probs: Any, labels: Any, *, ignore_index: int = -100) -> Any:
-    """See NllLoss."""
-    return call(NllLoss, log_probs, labels, ignore_index=ignore_index)
-
-
-def nll_loss_grad(d_loss: Any, labels: Any, *, num_classes: int, ignore_index: int = -100) -> Any:
-    """See NllLossGrad."""
-    return call(NllLossGrad, d_loss, labels, num_classes=num_classes, ignore_index=ignore_index)
-
-
-def _check_labels(who: str, scores: TensorType, labels: TensorType) -> None:
+def _check_labels(who: str, scores: Operand, labels: Operand) -> None:
     require_float(who, scores)
     if scores.ndim != 2 or labels.shape != scores.shape[:1]:
         raise ShapeError(

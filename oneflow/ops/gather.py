@@ -6,26 +6,22 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from oneflow.core.dispatch import call
 from oneflow.core.dtype import DType, bool_, int32, int64
 from oneflow.core.errors import DTypeError, ShapeError
-from oneflow.core.op import Attr, Box, Op, register
+from oneflow.core.op import Box, Boxes, Op, declare
+from oneflow.core.operand import Attrs, Gradients, Operand, Tensor
 from oneflow.core.sbp import BROADCAST, PARTIAL, SbpSignature, Split, signature
 from oneflow.core.tensor_type import TensorType
 from oneflow.ops import unary
-from oneflow.ops.checks import Value, require_dim, require_same_dtype
-
-Boxes = tuple[Box, ...]
+from oneflow.ops.checks import require_dim, require_same_dtype
 
 
-def _check_index(name: str, index: TensorType) -> None:
+def _check_index(name: str, index: Operand) -> None:
     if index.dtype not in (int32, int64):
         raise DTypeError(f"{name}: the index must be int32 or int64, but it is {index}; cast it")
 
 
-def _first_position(attrs: dict[str, Attr], box: Box) -> dict[str, Attr]:
+def _first_position(attrs: Attrs, box: Box) -> Attrs:
     """The attrs of a rank with the part `box` of x: `offset` if it does not hold all of the dim."""
     dim = attrs["dim"]
     if box.shape[dim] == attrs.get("size"):  # whole here: an index outside is an error
@@ -33,7 +29,6 @@ def _first_position(attrs: dict[str, Attr], box: Box) -> dict[str, Attr]:
     return {**attrs, "offset": box.starts[dim]}
 
 
-@register
 class Gather(Op):
     """out[..., *i, ...] = x[..., index[*i], ...], where *i stands in the place of dim `dim` of x.
 
@@ -45,19 +40,18 @@ class Gather(Op):
 
     @staticmethod
     def infer(
-        x: TensorType,
-        index: TensorType,
+        x: Operand,
+        index: Operand,
         *,
         dim: int,
         size: int | None = None,
-        offset: int | None = None,
     ) -> TensorType:
         _check_index("gather", index)
         require_dim("gather", x, dim)
-        return x.with_shape((*x.shape[:dim], *index.shape, *x.shape[dim + 1 :]))
+        return x.type.with_shape((*x.shape[:dim], *index.shape, *x.shape[dim + 1 :]))
 
     @staticmethod
-    def sbp(x: TensorType, index: TensorType, *, dim: int, **attrs: Attr) -> list[SbpSignature]:
+    def sbp(x: TensorType, index: TensorType, *, dim: int, **_: object) -> list[SbpSignature]:
         listed = [SbpSignature((BROADCAST, Split(i)), (Split(dim + i),)) for i in range(index.ndim)]
         for i in range(x.ndim):
             if i != dim:
@@ -69,18 +63,20 @@ class Gather(Op):
         return listed
 
     @staticmethod
-    def localize(attrs: dict[str, Attr], in_boxes: Boxes, out_boxes: Boxes) -> dict[str, Attr]:
+    def localize(attrs: Attrs, in_boxes: Boxes, out_boxes: Boxes) -> Attrs:
         return _first_position(attrs, in_boxes[0])
 
     @staticmethod
     def grad(
-        d: Value, x: Value, index: Value, out: Value, *, dim: int, **attrs: Attr
-    ) -> tuple[Any, ...]:
+        d: Tensor, x: Tensor, index: Tensor, out: Tensor, *, dim: int, **_: object
+    ) -> Gradients:
         size = x.type.shape[dim]
         return (lambda: gather_grad(d, index, dim=dim, size=size)), None
 
 
-@register
+gather = declare(Gather)
+
+
 class GatherGrad(Op):
     """Zeros with `size` positions along `dim`, to which d is added at the index: the gradient of
     `gather`.
@@ -92,18 +88,16 @@ class GatherGrad(Op):
     name = "gather_grad"
 
     @staticmethod
-    def infer(
-        d: TensorType, index: TensorType, *, dim: int, size: int, offset: int | None = None
-    ) -> TensorType:
+    def infer(d: Operand, index: Operand, *, dim: int, size: int) -> TensorType:
         _check_index("gather_grad", index)
         if d.shape[dim : dim + index.ndim] != index.shape:
             raise ShapeError(
                 f"gather_grad: dims {dim} to {dim + index.ndim - 1} of {d} must be those of {index}"
             )
-        return d.with_shape((*d.shape[:dim], size, *d.shape[dim + index.ndim :]))
+        return d.type.with_shape((*d.shape[:dim], size, *d.shape[dim + index.ndim :]))
 
     @staticmethod
-    def sbp(d: TensorType, index: TensorType, *, dim: int, **attrs: Attr) -> list[SbpSignature]:
+    def sbp(d: TensorType, index: TensorType, *, dim: int, **_: object) -> list[SbpSignature]:
         listed = [SbpSignature((Split(dim + i), Split(i)), (PARTIAL,)) for i in range(index.ndim)]
         for i in range(d.ndim):
             if i < dim:
@@ -116,16 +110,21 @@ class GatherGrad(Op):
         return listed
 
     @staticmethod
-    def localize(attrs: dict[str, Attr], in_boxes: Boxes, out_boxes: Boxes) -> dict[str, Attr]:
+    def localize(attrs: Attrs, in_boxes: Boxes, out_boxes: Boxes) -> Attrs:
         dim, box = attrs["dim"], out_boxes[0]
         return {**attrs, "offset": box.starts[dim], "size": box.shape[dim]}
 
     @staticmethod
-    def grad(d: Value, d_in: Value, index: Value, out: Value, **attrs: Attr) -> tuple[Any, ...]:
-        return (lambda: gather(d, index, dim=attrs["dim"])), None
+    def grad(
+        d: Tensor, d_in: Tensor, index: Tensor, out: Tensor, *, dim: int, **_: object
+    ) -> Gradients:
+        return (lambda: gather(d, index, dim=dim)), None
 
 
-def _aligned(name: str, x: TensorType, index: TensorType, dim: int) -> None:
+gather_grad = declare(GatherGrad)
+
+
+def _aligned(name: str, x: Operand, index: Operand, dim: int) -> None:
     """Raises ShapeError unless index and x differ in size along `dim` alone."""
     _check_index(name, index)
     require_dim(name, x, dim)
@@ -139,7 +138,6 @@ def _aligned_signatures(x: TensorType, dim: int, num_inputs: int) -> list[SbpSig
     return [SbpSignature((Split(i),) * num_inputs, (Split(i),)) for i in range(x.ndim) if i != dim]
 
 
-@register
 class DimGather(Op):
     """out[i, j, ...] = x[i, index[i, j, ...], ...] for dim 1, and so on. x and index differ along
     `dim` only. size, offset: as of `gather`."""
@@ -147,14 +145,12 @@ class DimGather(Op):
     name = "dim_gather"
 
     @staticmethod
-    def infer(x: TensorType, index: TensorType, *, dim: int, size: int | None = None) -> TensorType:
+    def infer(x: Operand, index: Operand, *, dim: int, size: int | None = None) -> TensorType:
         _aligned("dim_gather", x, index, dim)
-        return x.with_shape(index.shape)
+        return x.type.with_shape(index.shape)
 
     @staticmethod
-    def sbp(
-        x: TensorType, index: TensorType, *, dim: int, size: int | None = None
-    ) -> list[SbpSignature]:
+    def sbp(x: TensorType, index: TensorType, *, dim: int, **_: object) -> list[SbpSignature]:
         along = SbpSignature((BROADCAST, Split(dim)), (Split(dim),))
         listed = [*_aligned_signatures(x, dim, 2), along]
         if x.dtype is not bool_:
@@ -163,17 +159,20 @@ class DimGather(Op):
         return listed
 
     @staticmethod
-    def localize(attrs: dict[str, Attr], in_boxes: Boxes, out_boxes: Boxes) -> dict[str, Attr]:
+    def localize(attrs: Attrs, in_boxes: Boxes, out_boxes: Boxes) -> Attrs:
         return _first_position(attrs, in_boxes[0])
 
     @staticmethod
     def grad(
-        d: Value, x: Value, index: Value, out: Value, *, dim: int, size: int | None = None
-    ) -> tuple[Any, ...]:
-        def d_x() -> Value:
+        d: Tensor, x: Tensor, index: Tensor, out: Tensor, *, dim: int, **_: object
+    ) -> Gradients:
+        def d_x() -> Tensor:
             return dim_scatter_add(unary.full_like(x, value=0), index, d, dim=dim)
 
         return d_x, None
+
+
+dim_gather = declare(DimGather)
 
 
 def _scatter_signatures(x: TensorType, dim: int) -> list[SbpSignature]:
@@ -182,17 +181,14 @@ def _scatter_signatures(x: TensorType, dim: int) -> list[SbpSignature]:
     return [*_aligned_signatures(x, dim, 3), into_part]
 
 
-def _scatter_type(
-    name: str, x: TensorType, index: TensorType, source: TensorType, dim: int
-) -> TensorType:
+def _scatter_type(name: str, x: Operand, index: Operand, source: Operand, dim: int) -> TensorType:
     _aligned(name, x, index, dim)
     require_same_dtype(name, x, source)
     if source.shape != index.shape:
         raise ShapeError(f"{name}: the source {source} must have the shape of the index {index}")
-    return x
+    return x.type
 
 
-@register
 class DimScatter(Op):
     """A copy of x with source[i, j, ...] at [i, index[i, j, ...], ...] for dim 1, and so on; the
     last of equals wins. size: of `dim`.  offset: set on a shard of `dim`: its first position;
@@ -202,39 +198,34 @@ class DimScatter(Op):
 
     @staticmethod
     def infer(
-        x: TensorType, index: TensorType, source: TensorType, *, dim: int, size: int | None = None
+        x: Operand, index: Operand, source: Operand, *, dim: int, size: int | None = None
     ) -> TensorType:
         return _scatter_type("dim_scatter", x, index, source, dim)
 
     @staticmethod
     def sbp(
-        x: TensorType, index: TensorType, source: TensorType, *, dim: int, size: int | None = None
+        x: TensorType, index: TensorType, source: TensorType, *, dim: int, **_: object
     ) -> list[SbpSignature]:
         sums = [] if x.dtype is bool_ else [signature("P B P -> P")]
         return _scatter_signatures(x, dim) + sums
 
     @staticmethod
-    def localize(attrs: dict[str, Attr], in_boxes: Boxes, out_boxes: Boxes) -> dict[str, Attr]:
+    def localize(attrs: Attrs, in_boxes: Boxes, out_boxes: Boxes) -> Attrs:
         return _first_position(attrs, in_boxes[0])
 
     @staticmethod
     def grad(
-        d: Value,
-        x: Value,
-        index: Value,
-        source: Value,
-        out: Value,
-        *,
-        dim: int,
-        size: int | None = None,
-    ) -> tuple[Any, ...]:
-        def d_x() -> Value:
+        d: Tensor, x: Tensor, index: Tensor, source: Tensor, out: Tensor, *, dim: int, **_: object
+    ) -> Gradients:
+        def d_x() -> Tensor:
             return dim_scatter(d, index, unary.full_like(source, value=0), dim=dim)
 
         return d_x, None, lambda: dim_gather(d, index, dim=dim)
 
 
-@register
+dim_scatter = declare(DimScatter)
+
+
 class DimScatterAdd(Op):
     """As dim_scatter, but adding to what is there; equal indices add up."""
 
@@ -242,37 +233,32 @@ class DimScatterAdd(Op):
 
     @staticmethod
     def infer(
-        x: TensorType, index: TensorType, source: TensorType, *, dim: int, size: int | None = None
+        x: Operand, index: Operand, source: Operand, *, dim: int, size: int | None = None
     ) -> TensorType:
         return _scatter_type("dim_scatter_add", x, index, source, dim)
 
     @staticmethod
     def sbp(
-        x: TensorType, index: TensorType, source: TensorType, *, dim: int, size: int | None = None
+        x: TensorType, index: TensorType, source: TensorType, *, dim: int, **_: object
     ) -> list[SbpSignature]:
         along = SbpSignature((PARTIAL, Split(dim), Split(dim)), (PARTIAL,))
         sums = [] if x.dtype is bool_ else [along, signature("P B P -> P")]
         return _scatter_signatures(x, dim) + sums
 
     @staticmethod
-    def localize(attrs: dict[str, Attr], in_boxes: Boxes, out_boxes: Boxes) -> dict[str, Attr]:
+    def localize(attrs: Attrs, in_boxes: Boxes, out_boxes: Boxes) -> Attrs:
         return _first_position(attrs, in_boxes[0])
 
     @staticmethod
     def grad(
-        d: Value,
-        x: Value,
-        index: Value,
-        source: Value,
-        out: Value,
-        *,
-        dim: int,
-        size: int | None = None,
-    ) -> tuple[Any, ...]:
+        d: Tensor, x: Tensor, index: Tensor, source: Tensor, out: Tensor, *, dim: int, **_: object
+    ) -> Gradients:
         return d, None, lambda: dim_gather(d, index, dim=dim)
 
 
-@register
+dim_scatter_add = declare(DimScatterAdd)
+
+
 class OneHot(Op):
     """out[..., k] = 1 where index[...] == k, else 0, for k in 0 .. depth - 1; an index outside
     gives zeros."""
@@ -280,36 +266,15 @@ class OneHot(Op):
     name = "one_hot"
 
     @staticmethod
-    def infer(index: TensorType, *, depth: int, dtype: DType) -> TensorType:
+    def infer(index: Operand, *, depth: int, dtype: DType) -> TensorType:
         _check_index("one_hot", index)
         if depth < 1:
             raise ShapeError(f"one_hot needs a depth of at least 1, got {depth}")
         return TensorType((*index.shape, depth), dtype)
 
     @staticmethod
-    def sbp(index: TensorType, **attrs: Attr) -> list[SbpSignature]:
+    def sbp(index: TensorType, **_: object) -> list[SbpSignature]:
         return [signature(f"S{i} -> S{i}") for i in range(index.ndim)]
 
 
-def gather(x: Value, index: Value, *, dim: int) -> Value:
-    return call(Gather, x, index, dim=dim, size=x.type.shape[dim])
-
-
-def gather_grad(d: Value, index: Value, *, dim: int, size: int) -> Value:
-    return call(GatherGrad, d, index, dim=dim, size=size)
-
-
-def dim_gather(x: Value, index: Value, *, dim: int) -> Value:
-    return call(DimGather, x, index, dim=dim, size=x.type.shape[dim])
-
-
-def dim_scatter(x: Value, index: Value, source: Value, *, dim: int) -> Value:
-    return call(DimScatter, x, index, source, dim=dim, size=x.type.shape[dim])
-
-
-def dim_scatter_add(x: Value, index: Value, source: Value, *, dim: int) -> Value:
-    return call(DimScatterAdd, x, index, source, dim=dim, size=x.type.shape[dim])
-
-
-def one_hot(index: Value, *, depth: int, dtype: DType = int64) -> Value:
-    return call(OneHot, index, depth=depth, dtype=dtype)
+one_hot = declare(OneHot)

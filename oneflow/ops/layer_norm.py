@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from oneflow.core import dtype as dtypes
-from oneflow.core.dispatch import call
 from oneflow.core.errors import ShapeError
-from oneflow.core.op import Op, register
+from oneflow.core.op import Op, declare
+from oneflow.core.operand import Gradients, Operand, Tensor
 from oneflow.core.sbp import BROADCAST, PARTIAL, SbpSignature, Split
 from oneflow.core.tensor_type import TensorType
 from oneflow.ops.checks import require_float
 
 
-def _check(who: str, x: TensorType, affine: tuple[TensorType, ...], begin_axis: int) -> None:
+def _check(who: str, x: Operand, affine: tuple[Operand, ...], begin_axis: int) -> None:
     require_float(who, x, *affine)
     if not 0 <= begin_axis < x.ndim:
         raise ShapeError(f"{who}: begin_axis {begin_axis} is no dim of {x}")
@@ -24,7 +22,7 @@ def _check(who: str, x: TensorType, affine: tuple[TensorType, ...], begin_axis: 
             )
 
 
-def _statistics(x: TensorType, begin_axis: int) -> TensorType:
+def _statistics(x: Operand, begin_axis: int) -> TensorType:
     """One number per sample, at least float32."""
     dtype = x.dtype if x.dtype.bytes >= 4 else dtypes.float32
     return TensorType(x.shape[:begin_axis], dtype)
@@ -42,7 +40,6 @@ def _row_signatures(
     return result
 
 
-@register
 class LayerNorm(Op):
     """y = (x - mean) / sqrt(variance + eps) [* gamma [+ beta]] over the dims from begin_axis on.
 
@@ -57,30 +54,35 @@ class LayerNorm(Op):
 
     @staticmethod
     def infer(
-        x: TensorType, *affine: TensorType, begin_axis: int, eps: float = 1e-5
-    ) -> tuple[TensorType, ...]:
+        x: Operand, *affine: Operand, begin_axis: int, eps: float = 1e-5
+    ) -> tuple[TensorType, TensorType, TensorType]:
         _check("layer_norm", x, affine, begin_axis)
         statistics = _statistics(x, begin_axis)
-        return x, statistics, statistics
+        return x.type, statistics, statistics
 
     @staticmethod
-    def sbp(
-        x: TensorType, *affine: TensorType, begin_axis: int, eps: float = 1e-5
-    ) -> list[SbpSignature]:
+    def sbp(x: TensorType, *affine: TensorType, begin_axis: int, **_: object) -> list[SbpSignature]:
         return _row_signatures(begin_axis, 1, len(affine), "SSS")
 
     @staticmethod
     def grad(
-        d_y: Any, d_mean: Any, d_inv_std: Any, *tensors: Any, begin_axis: int, eps: float
-    ) -> Any:
+        d_y: Tensor | None,
+        d_mean: Tensor | None,
+        d_inv_std: Tensor | None,
+        *tensors: Tensor,
+        begin_axis: int,
+        **_: object,
+    ) -> Gradients:
         *inputs, _y, mean, inv_std = tensors
         if d_y is None:
             return (None,) * len(inputs)
         made = layer_norm_grad(d_y, inputs[0], mean, inv_std, *inputs[1:2], begin_axis=begin_axis)
-        return (made,) if len(inputs) == 1 else made[: len(inputs)]
+        return made[: len(inputs)]
 
 
-@register
+layer_norm = declare(LayerNorm)
+
+
 class LayerNormGrad(Op):
     """(d_x, d_gamma, d_beta) of layer_norm in one pass over d_y and x; d_x alone if there is no
     gamma.
@@ -93,15 +95,16 @@ class LayerNormGrad(Op):
 
     @staticmethod
     def infer(
-        d_y: TensorType,
-        x: TensorType,
-        mean: TensorType,
-        inv_std: TensorType,
-        *gamma: TensorType,
+        d_y: Operand,
+        x: Operand,
+        mean: Operand,
+        inv_std: Operand,
+        *gamma: Operand,
         begin_axis: int,
     ) -> tuple[TensorType, ...]:
         _check("layer_norm_grad", x, gamma, begin_axis)
-        return (x, *gamma, *gamma)
+        weights = tuple(t.type for t in gamma)
+        return (x.type, *weights, *weights)
 
     @staticmethod
     def sbp(
@@ -115,7 +118,9 @@ class LayerNormGrad(Op):
         return _row_signatures(begin_axis, 4, len(gamma), "SPP" if gamma else "S")
 
 
-@register
+layer_norm_grad = declare(LayerNormGrad)
+
+
 class RmsNorm(Op):
     """y = x / sqrt(mean of x^2 + eps) [* gamma] over the dims from begin_axis on.
 
@@ -128,27 +133,29 @@ class RmsNorm(Op):
 
     @staticmethod
     def infer(
-        x: TensorType, *gamma: TensorType, begin_axis: int, eps: float = 1e-6
-    ) -> tuple[TensorType, ...]:
+        x: Operand, *gamma: Operand, begin_axis: int, eps: float = 1e-6
+    ) -> tuple[TensorType, TensorType]:
         _check("rms_norm", x, gamma, begin_axis)
-        return x, _statistics(x, begin_axis)
+        return x.type, _statistics(x, begin_axis)
 
     @staticmethod
-    def sbp(
-        x: TensorType, *gamma: TensorType, begin_axis: int, eps: float = 1e-6
-    ) -> list[SbpSignature]:
+    def sbp(x: TensorType, *gamma: TensorType, begin_axis: int, **_: object) -> list[SbpSignature]:
         return _row_signatures(begin_axis, 1, len(gamma), "SS")
 
     @staticmethod
-    def grad(d_y: Any, d_inv_rms: Any, *tensors: Any, begin_axis: int, eps: float) -> Any:
+    def grad(
+        d_y: Tensor | None, d_inv_rms: Tensor | None, *tensors: Tensor, begin_axis: int, **_: object
+    ) -> Gradients:
         *inputs, _y, inv_rms = tensors
         if d_y is None:
             return (None,) * len(inputs)
         made = rms_norm_grad(d_y, inputs[0], inv_rms, *inputs[1:], begin_axis=begin_axis)
-        return (made,) if len(inputs) == 1 else made
+        return made
 
 
-@register
+rms_norm = declare(RmsNorm)
+
+
 class RmsNormGrad(Op):
     """(d_x, d_gamma) of rms_norm; d_x alone if there is no gamma.   Inputs: d_y, x, inv_rms and
     gamma.
@@ -159,10 +166,10 @@ class RmsNormGrad(Op):
 
     @staticmethod
     def infer(
-        d_y: TensorType, x: TensorType, inv_rms: TensorType, *gamma: TensorType, begin_axis: int
+        d_y: Operand, x: Operand, inv_rms: Operand, *gamma: Operand, begin_axis: int
     ) -> tuple[TensorType, ...]:
         _check("rms_norm_grad", x, gamma, begin_axis)
-        return (x, *gamma)
+        return (x.type, *(t.type for t in gamma))
 
     @staticmethod
     def sbp(
@@ -171,25 +178,4 @@ class RmsNormGrad(Op):
         return _row_signatures(begin_axis, 3, len(gamma), "SP" if gamma else "S")
 
 
-def layer_norm(x: Any, *affine: Any, begin_axis: int, eps: float = 1e-5) -> Any:
-    """See LayerNorm."""
-    return call(LayerNorm, x, *affine, begin_axis=begin_axis, eps=eps)
-
-
-def layer_norm_grad(d_y: Any, x: Any, mean: Any, inv_std: Any, *gamma: Any, begin_axis: int) -> Any:
-    """See LayerNormGrad. Returns one tensor, or three if gamma is given."""
-    return _single(call(LayerNormGrad, d_y, x, mean, inv_std, *gamma, begin_axis=begin_axis))
-
-
-def rms_norm(x: Any, *gamma: Any, begin_axis: int, eps: float = 1e-6) -> Any:
-    """See RmsNorm."""
-    return call(RmsNorm, x, *gamma, begin_axis=begin_axis, eps=eps)
-
-
-def rms_norm_grad(d_y: Any, x: Any, inv_rms: Any, *gamma: Any, begin_axis: int) -> Any:
-    """See RmsNormGrad. Returns one tensor, or two if gamma is given."""
-    return _single(call(RmsNormGrad, d_y, x, inv_rms, *gamma, begin_axis=begin_axis))
-
-
-def _single(made: Any) -> Any:
-    return made[0] if isinstance(made, tuple) and len(made) == 1 else made
+rms_norm_grad = declare(RmsNormGrad)

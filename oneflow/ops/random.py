@@ -3,15 +3,13 @@ see core/rng.py."""
 
 from __future__ import annotations
 
-from typing import Any
-
-from oneflow.core.dispatch import call
-from oneflow.core.dtype import DType, int64
+from oneflow.core.dtype import DType
 from oneflow.core.errors import DTypeError, ShapeError
-from oneflow.core.op import Attr, Op, elementwise_signatures, register
+from oneflow.core.op import Op, declare, elementwise_signatures
+from oneflow.core.operand import Gradients, Operand, Tensor
 from oneflow.core.sbp import SbpSignature
 from oneflow.core.tensor_type import TensorType
-from oneflow.ops.checks import FLOAT, Value, require
+from oneflow.ops.checks import FLOAT, require
 from oneflow.ops.creation import source_signatures, source_type
 
 Shape = tuple[int, ...]
@@ -23,7 +21,6 @@ def _float_source(name: str, shape: Shape, dtype: DType) -> TensorType:
     return out
 
 
-@register
 class Uniform(Op):
     """Uniform over [low, high)."""
 
@@ -35,11 +32,13 @@ class Uniform(Op):
         return _float_source("uniform", shape, dtype)
 
     @staticmethod
-    def sbp(*, shape: Shape, **attrs: Attr) -> list[SbpSignature]:
+    def sbp(*, shape: Shape, **_: object) -> list[SbpSignature]:
         return source_signatures(len(shape))
 
 
-@register
+uniform = declare(Uniform)
+
+
 class Normal(Op):
     """Normally distributed with `mean` and standard deviation `std`."""
 
@@ -53,11 +52,13 @@ class Normal(Op):
         return _float_source("normal", shape, dtype)
 
     @staticmethod
-    def sbp(*, shape: Shape, **attrs: Attr) -> list[SbpSignature]:
+    def sbp(*, shape: Shape, **_: object) -> list[SbpSignature]:
         return source_signatures(len(shape))
 
 
-@register
+normal = declare(Normal)
+
+
 class Randint(Op):
     """Integers, uniform over low .. high - 1."""
 
@@ -71,11 +72,13 @@ class Randint(Op):
         return source_type("randint", shape, dtype)
 
     @staticmethod
-    def sbp(*, shape: Shape, **attrs: Attr) -> list[SbpSignature]:
+    def sbp(*, shape: Shape, **_: object) -> list[SbpSignature]:
         return source_signatures(len(shape))
 
 
-@register
+randint = declare(Randint)
+
+
 class Bernoulli(Op):
     """1 with probability p[...], else 0, element by element; of the type of p."""
 
@@ -83,22 +86,24 @@ class Bernoulli(Op):
     is_random = True
 
     @staticmethod
-    def infer(p: TensorType, *, seed: int) -> TensorType:
+    def infer(p: Operand, *, seed: int) -> TensorType:
         require("bernoulli", p, FLOAT)
-        return p
+        return p.type
 
     @staticmethod
-    def sbp(p: TensorType, *, seed: int) -> list[SbpSignature]:
+    def sbp(p: TensorType, **_: object) -> list[SbpSignature]:
         return elementwise_signatures(p)
 
     @staticmethod
-    def grad(d: Value, p: Value, out: Value, *, seed: int) -> tuple[Any, ...]:
+    def grad(d: Tensor, p: Tensor, out: Tensor, **_: object) -> Gradients:
         from oneflow.ops.unary import full_like
 
         return (full_like(p, value=0),)
 
 
-@register
+bernoulli = declare(Bernoulli)
+
+
 class Randperm(Op):
     """A random order of 0 .. n - 1."""
 
@@ -113,21 +118,4 @@ class Randperm(Op):
         return out
 
 
-def uniform(*, shape: Shape, dtype: DType, low: float, high: float, seed: int) -> Value:
-    return call(Uniform, shape=shape, dtype=dtype, low=low, high=high, seed=seed)
-
-
-def normal(*, shape: Shape, dtype: DType, mean: float, std: float, seed: int) -> Value:
-    return call(Normal, shape=shape, dtype=dtype, mean=mean, std=std, seed=seed)
-
-
-def randint(*, shape: Shape, low: int, high: int, seed: int, dtype: DType = int64) -> Value:
-    return call(Randint, shape=shape, dtype=dtype, low=low, high=high, seed=seed)
-
-
-def bernoulli(p: Value, *, seed: int) -> Value:
-    return call(Bernoulli, p, seed=seed)
-
-
-def randperm(*, n: int, seed: int, dtype: DType = int64) -> Value:
-    return call(Randperm, n=n, dtype=dtype, seed=seed)
+randperm = declare(Randperm)

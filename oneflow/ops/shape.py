@@ -5,17 +5,16 @@ from __future__ import annotations
 
 import itertools
 from functools import partial
-from typing import Any
 
-from oneflow.core.dispatch import call
 from oneflow.core.dtype import bool_
 from oneflow.core.errors import ShapeError
-from oneflow.core.op import Attr, Box, Op, register
+from oneflow.core.op import Box, Boxes, Op, declare
+from oneflow.core.operand import Attrs, Gradients, Operand, Tensor
 from oneflow.core.parts import Index, Part, Parts, clipped, placed
 from oneflow.core.sbp import BROADCAST, SbpSignature, Split, signature
 from oneflow.core.tensor_type import TensorType
 from oneflow.ops import reduce, slicing
-from oneflow.ops.checks import Value, require_dim, require_scalar
+from oneflow.ops.checks import Number, require_dim, require_scalar
 
 Dims = tuple[int, ...]
 Shape = tuple[int, ...]
@@ -26,9 +25,7 @@ def _partial(x: TensorType) -> list[SbpSignature]:
     return [] if x.dtype is bool_ else [signature("P -> P")]
 
 
-def _local_shape(
-    attrs: dict[str, Attr], in_boxes: tuple[Box, ...], out_boxes: tuple[Box, ...]
-) -> dict[str, Attr]:
+def _local_shape(attrs: Attrs, in_boxes: Boxes, out_boxes: Boxes) -> Attrs:
     """On a shard the target shape is the shape of the shard of the output."""
     return {**attrs, "shape": out_boxes[0].shape}
 
@@ -73,7 +70,6 @@ def _reshape_signatures(x: TensorType, shape: Shape, num_ranks: int | None) -> l
     return result + _partial(x)
 
 
-@register
 class Reshape(Op):
     """The elements of x, in row-major order, in another shape of the same number of elements."""
 
@@ -82,11 +78,12 @@ class Reshape(Op):
     localize = _local_shape
 
     @staticmethod
-    def infer(x: TensorType, *, shape: Shape) -> TensorType:
-        out = x.with_shape(shape)
-        if any(n < 0 for n in shape) or out.numel != x.numel:
+    def infer(x: Operand, *, shape: Shape) -> TensorType:
+        out = x.type.with_shape(shape)
+        if any(n < 0 for n in shape) or out.numel != x.type.numel:
             raise ShapeError(
-                f"reshape: {x} has {x.numel} elements, but shape {list(shape)} needs {out.numel}"
+                f"reshape: {x} has {x.type.numel} elements, but shape {list(shape)} needs "
+                f"{out.numel}"
             )
         return out
 
@@ -99,11 +96,13 @@ class Reshape(Op):
         return _reshape_signatures(x, shape, num_ranks)
 
     @staticmethod
-    def grad(d: Value, x: Value, out: Value, *, shape: Shape) -> tuple[Any, ...]:
+    def grad(d: Tensor, x: Tensor, out: Tensor, **_: object) -> Gradients:
         return (reshape(d, shape=x.type.shape),)
 
 
-@register
+reshape = declare(Reshape)
+
+
 class Transpose(Op):
     """Dim i of the output is dim dims[i] of x."""
 
@@ -111,12 +110,12 @@ class Transpose(Op):
     is_view = True
 
     @staticmethod
-    def infer(x: TensorType, *, dims: Dims) -> TensorType:
+    def infer(x: Operand, *, dims: Dims) -> TensorType:
         if sorted(dims) != list(range(x.ndim)):
             raise ShapeError(
                 f"transpose of {x} needs each of its {x.ndim} dims once, got {list(dims)}"
             )
-        return x.with_shape(tuple(x.shape[i] for i in dims))
+        return x.type.with_shape(tuple(x.shape[i] for i in dims))
 
     @staticmethod
     def sbp(x: TensorType, *, dims: Dims) -> list[SbpSignature]:
@@ -124,12 +123,14 @@ class Transpose(Op):
         return moved + _partial(x)
 
     @staticmethod
-    def grad(d: Value, x: Value, out: Value, *, dims: Dims) -> tuple[Any, ...]:
+    def grad(d: Tensor, x: Tensor, out: Tensor, *, dims: Dims) -> Gradients:
         back = tuple(sorted(range(len(dims)), key=dims.__getitem__))
         return (transpose(d, dims=back),)
 
 
-@register
+transpose = declare(Transpose)
+
+
 class Expand(Op):
     """x broadcast to `shape`, by NumPy's rules."""
 
@@ -138,14 +139,14 @@ class Expand(Op):
     localize = _local_shape
 
     @staticmethod
-    def infer(x: TensorType, *, shape: Shape) -> TensorType:
+    def infer(x: Operand, *, shape: Shape) -> TensorType:
         added = len(shape) - x.ndim
         if added < 0 or any(n not in (1, shape[added + i]) for i, n in enumerate(x.shape)):
             raise ShapeError(
                 f"expand: {x} cannot become {list(shape)}; only new leading dims and dims of "
                 "size 1 can grow"
             )
-        return x.with_shape(shape)
+        return x.type.with_shape(shape)
 
     @staticmethod
     def sbp(x: TensorType, *, shape: Shape) -> list[SbpSignature]:
@@ -160,34 +161,39 @@ class Expand(Op):
         return result + _partial(x)
 
     @staticmethod
-    def grad(d: Value, x: Value, out: Value, *, shape: Shape) -> tuple[Any, ...]:
+    def grad(d: Tensor, x: Tensor, out: Tensor, **_: object) -> Gradients:
         return (reduce.sum_to_shape(d, x.type.shape),)
 
 
-@register
+expand = declare(Expand)
+
+
 class Flip(Op):
     """The order of elements along `dims` reversed."""
 
     name = "flip"
 
     @staticmethod
-    def infer(x: TensorType, *, dims: Dims) -> TensorType:
+    def infer(x: Operand, *, dims: Dims) -> TensorType:
         for dim in dims:
             require_dim("flip", x, dim)
-        return x
+        return x.type
 
     @staticmethod
     def sbp(x: TensorType, *, dims: Dims) -> list[SbpSignature]:
         return reduce.kept_signatures(x, dims, True) + _partial(x)
 
     @staticmethod
-    def grad(d: Value, x: Value, out: Value, *, dims: Dims) -> tuple[Any, ...]:
+    def grad(d: Tensor, x: Tensor, out: Tensor, *, dims: Dims) -> Gradients:
         return (flip(d, dims=dims),)
 
     @staticmethod
     def parts(x: TensorType, *, dims: Dims) -> Parts:
         back = tuple(slice(None, None, -1 if i in dims else 1) for i in range(x.ndim))
         return Parts(dims, (Part(0, partial(_mirrored, x.shape, dims), lambda _: back),))
+
+
+flip = declare(Flip)
 
 
 def _mirrored(shape: Shape, dims: Dims, box: Box) -> Box:
@@ -197,7 +203,6 @@ def _mirrored(shape: Shape, dims: Dims, box: Box) -> Box:
     return Box(tuple(starts), tuple(stops))
 
 
-@register
 class Roll(Op):
     """Elements moved by shifts[i] places along dims[i]; what falls off the end comes in at the
     front."""
@@ -205,19 +210,19 @@ class Roll(Op):
     name = "roll"
 
     @staticmethod
-    def infer(x: TensorType, *, shifts: Dims, dims: Dims) -> TensorType:
+    def infer(x: Operand, *, shifts: Dims, dims: Dims) -> TensorType:
         if len(shifts) != len(dims) or len(set(dims)) != len(dims):
             raise ShapeError(f"roll needs one shift per dim, got shifts {shifts} and dims {dims}")
         for dim in dims:
             require_dim("roll", x, dim)
-        return x
+        return x.type
 
     @staticmethod
-    def sbp(x: TensorType, *, shifts: Dims, dims: Dims) -> list[SbpSignature]:
+    def sbp(x: TensorType, *, dims: Dims, **_: object) -> list[SbpSignature]:
         return reduce.kept_signatures(x, dims, True) + _partial(x)
 
     @staticmethod
-    def grad(d: Value, x: Value, out: Value, *, shifts: Dims, dims: Dims) -> tuple[Any, ...]:
+    def grad(d: Tensor, x: Tensor, out: Tensor, *, shifts: Dims, dims: Dims) -> Gradients:
         return (roll(d, shifts=tuple(-s for s in shifts), dims=dims),)
 
     @staticmethod
@@ -232,6 +237,9 @@ class Roll(Op):
             both = (0, size - shift, shift), (size - shift, size, shift - size)
             halves.append([half for half in both if half[0] < half[1]])
         return Parts(dims, tuple(map(_rolled, itertools.product(*halves))))
+
+
+roll = declare(Roll)
 
 
 def _rolled(ranges: tuple[tuple[int, int, int], ...]) -> Part:
@@ -251,7 +259,6 @@ def _rolled(ranges: tuple[tuple[int, int, int], ...]) -> Part:
     return Part(0, held, cut)
 
 
-@register
 class Pad(Op):
     """`value` around x: pads is (before, after) per dim, flattened. Negative pads are for
     `slice`."""
@@ -259,79 +266,88 @@ class Pad(Op):
     name = "pad"
 
     @staticmethod
-    def infer(x: TensorType, *, pads: Dims, value: Attr = 0) -> TensorType:
+    def infer(x: Operand, *, pads: Dims, value: Number = 0) -> TensorType:
         require_scalar("pad", x, value)
         if len(pads) != 2 * x.ndim or min(pads, default=0) < 0:
             raise ShapeError(
                 f"pad of {x} needs {2 * x.ndim} pads of at least 0 (before and after each dim), "
                 f"got {list(pads)}"
             )
-        return x.with_shape(tuple(n + pads[2 * i] + pads[2 * i + 1] for i, n in enumerate(x.shape)))
+        return x.type.with_shape(
+            tuple(n + pads[2 * i] + pads[2 * i + 1] for i, n in enumerate(x.shape))
+        )
 
     @staticmethod
-    def sbp(x: TensorType, *, pads: Dims, value: Attr = 0) -> list[SbpSignature]:
+    def sbp(x: TensorType, *, pads: Dims, value: Number) -> list[SbpSignature]:
         padded = tuple(i for i in range(x.ndim) if pads[2 * i] or pads[2 * i + 1])
         return reduce.kept_signatures(x, padded, True) + (_partial(x) if value == 0 else [])
 
     @staticmethod
-    def parts(x: TensorType, *, pads: Dims, value: Attr = 0) -> Parts:
+    def parts(x: TensorType, *, pads: Dims, value: Number = 0) -> Parts:
         padded = tuple(i for i in range(x.ndim) if pads[2 * i] or pads[2 * i + 1])
         part = Part(0, partial(placed, pads[::2]))
         return Parts(padded, (part,), fill=value, of_sums=value == 0)
 
     @staticmethod
-    def grad(d: Value, x: Value, out: Value, *, pads: Dims, value: Attr = 0) -> tuple[Any, ...]:
+    def grad(d: Tensor, x: Tensor, out: Tensor, *, pads: Dims, **_: object) -> Gradients:
         starts = pads[::2]
         stops = tuple(a + n for a, n in zip(starts, x.type.shape, strict=True))
         return (slicing.slice(d, starts=starts, stops=stops, steps=(1,) * len(starts)),)
 
 
-def _triangle_infer(name: str, x: TensorType) -> TensorType:
+pad = declare(Pad)
+
+
+def _triangle_infer(name: str, x: Operand) -> TensorType:
     if x.ndim < 2:
         raise ShapeError(f"{name} needs matrices, that is at least 2 dims, got {x}")
-    return x
+    return x.type
 
 
 def _triangle_signatures(x: TensorType) -> list[SbpSignature]:
     return reduce.kept_signatures(x, (x.ndim - 2, x.ndim - 1), True) + _partial(x)
 
 
-@register
 class Tril(Op):
     """Elements [..., i, j] with j <= i + diagonal; zeros elsewhere."""
 
     name = "tril"
 
     @staticmethod
-    def infer(x: TensorType, *, diagonal: int = 0) -> TensorType:
+    def infer(x: Operand, *, diagonal: int = 0) -> TensorType:
         return _triangle_infer("tril", x)
 
     @staticmethod
-    def sbp(x: TensorType, *, diagonal: int = 0) -> list[SbpSignature]:
+    def sbp(x: TensorType, **_: object) -> list[SbpSignature]:
         return _triangle_signatures(x)
 
     @staticmethod
-    def grad(d: Value, x: Value, out: Value, *, diagonal: int = 0) -> tuple[Any, ...]:
+    def grad(d: Tensor, x: Tensor, out: Tensor, *, diagonal: int) -> Gradients:
         return (tril(d, diagonal=diagonal),)
 
 
-@register
+tril = declare(Tril)
+
+
 class Triu(Op):
     """Elements [..., i, j] with j >= i + diagonal; zeros elsewhere."""
 
     name = "triu"
 
     @staticmethod
-    def infer(x: TensorType, *, diagonal: int = 0) -> TensorType:
+    def infer(x: Operand, *, diagonal: int = 0) -> TensorType:
         return _triangle_infer("triu", x)
 
     @staticmethod
-    def sbp(x: TensorType, *, diagonal: int = 0) -> list[SbpSignature]:
+    def sbp(x: TensorType, **_: object) -> list[SbpSignature]:
         return _triangle_signatures(x)
 
     @staticmethod
-    def grad(d: Value, x: Value, out: Value, *, diagonal: int = 0) -> tuple[Any, ...]:
+    def grad(d: Tensor, x: Tensor, out: Tensor, *, diagonal: int) -> Gradients:
         return (triu(d, diagonal=diagonal),)
+
+
+triu = declare(Triu)
 
 
 def diagonal_length(rows: int, columns: int, offset: int) -> int:
@@ -340,29 +356,30 @@ def diagonal_length(rows: int, columns: int, offset: int) -> int:
     return max(0, min(rows + min(offset, 0), columns - max(offset, 0)))
 
 
-@register
 class Diagonal(Op):
     """The diagonal of the last two dims, as the last dim: out[..., k] = x[..., k, k + offset]."""
 
     name = "diagonal"
 
     @staticmethod
-    def infer(x: TensorType, *, offset: int = 0) -> TensorType:
+    def infer(x: Operand, *, offset: int = 0) -> TensorType:
         _triangle_infer("diagonal", x)
         length = diagonal_length(x.shape[-2], x.shape[-1], offset)
-        return x.with_shape((*x.shape[:-2], length))
+        return x.type.with_shape((*x.shape[:-2], length))
 
     @staticmethod
-    def sbp(x: TensorType, *, offset: int = 0) -> list[SbpSignature]:
+    def sbp(x: TensorType, **_: object) -> list[SbpSignature]:
         return [signature(f"S{i} -> S{i}") for i in range(x.ndim - 2)] + _partial(x)
 
     @staticmethod
-    def grad(d: Value, x: Value, out: Value, *, offset: int = 0) -> tuple[Any, ...]:
+    def grad(d: Tensor, x: Tensor, out: Tensor, *, offset: int) -> Gradients:
         rows, columns = x.type.shape[-2:]
         return (diag_embed(d, offset=offset, rows=rows, columns=columns),)
 
 
-@register
+diagonal = declare(Diagonal)
+
+
 class DiagEmbed(Op):
     """Matrices of (rows, columns) that are zero but for x on the diagonal `offset`; inverse of
     `diagonal`."""
@@ -370,57 +387,20 @@ class DiagEmbed(Op):
     name = "diag_embed"
 
     @staticmethod
-    def infer(x: TensorType, *, offset: int, rows: int, columns: int) -> TensorType:
+    def infer(x: Operand, *, offset: int, rows: int, columns: int) -> TensorType:
         if x.ndim < 1 or x.shape[-1] != diagonal_length(rows, columns, offset):
             raise ShapeError(
                 f"diag_embed: {x} does not fit diagonal {offset} of a {rows} x {columns} matrix"
             )
-        return x.with_shape((*x.shape[:-1], rows, columns))
+        return x.type.with_shape((*x.shape[:-1], rows, columns))
 
     @staticmethod
-    def sbp(x: TensorType, **attrs: Attr) -> list[SbpSignature]:
+    def sbp(x: TensorType, **_: object) -> list[SbpSignature]:
         return [signature(f"S{i} -> S{i}") for i in range(x.ndim - 1)] + _partial(x)
 
     @staticmethod
-    def grad(d: Value, x: Value, out: Value, *, offset: int, **size: int) -> tuple[Any, ...]:
+    def grad(d: Tensor, x: Tensor, out: Tensor, *, offset: int, **_: object) -> Gradients:
         return (diagonal(d, offset=offset),)
 
 
-def reshape(x: Value, *, shape: Shape) -> Value:
-    return call(Reshape, x, shape=shape)
-
-
-def transpose(x: Value, *, dims: Dims) -> Value:
-    return call(Transpose, x, dims=dims)
-
-
-def expand(x: Value, *, shape: Shape) -> Value:
-    return call(Expand, x, shape=shape)
-
-
-def flip(x: Value, *, dims: Dims) -> Value:
-    return call(Flip, x, dims=dims)
-
-
-def roll(x: Value, *, shifts: Dims, dims: Dims) -> Value:
-    return call(Roll, x, shifts=shifts, dims=dims)
-
-
-def pad(x: Value, *, pads: Dims, value: Attr = 0) -> Value:
-    return call(Pad, x, pads=pads, value=value)
-
-
-def tril(x: Value, *, diagonal: int = 0) -> Value:
-    return call(Tril, x, diagonal=diagonal)
-
-
-def triu(x: Value, *, diagonal: int = 0) -> Value:
-    return call(Triu, x, diagonal=diagonal)
-
-
-def diagonal(x: Value, *, offset: int = 0) -> Value:
-    return call(Diagonal, x, offset=offset)
-
-
-def diag_embed(x: Value, *, offset: int, rows: int, columns: int) -> Value:
-    return call(DiagEmbed, x, offset=offset, rows=rows, columns=columns)
+diag_embed = declare(DiagEmbed)

@@ -8,17 +8,16 @@ from __future__ import annotations
 
 import builtins
 from functools import partial
-from typing import Any
 
-from oneflow.core.dispatch import call
 from oneflow.core.dtype import bool_
 from oneflow.core.errors import ShapeError
-from oneflow.core.op import Box, Op, register
+from oneflow.core.op import Box, Boxes, Op, declare
+from oneflow.core.operand import Attrs, Gradients, Operand, Tensor
 from oneflow.core.parts import Index, Part, Parts
 from oneflow.core.sbp import SbpSignature, signature
 from oneflow.core.tensor_type import TensorType
 from oneflow.ops import unary
-from oneflow.ops.checks import Value, require_same_dtype
+from oneflow.ops.checks import require_same_dtype
 
 Dims = tuple[int, ...]
 
@@ -94,7 +93,7 @@ def _place(part: Box, whole: Box) -> tuple[Dims, Dims] | None:
     return starts, tuple(a + n for a, n in zip(starts, part.shape, strict=True))
 
 
-def _local(attrs: dict[str, Any], shard: Box, other: Box, name: str) -> dict[str, Any]:
+def _local(attrs: Attrs, shard: Box, other: Box, name: str) -> Attrs:
     """attrs of one rank. shard: of what is sliced; other: of the slice; name: of the attr that says
     which part of `other` this shard holds, if not all."""
     part = held_part(attrs["starts"], attrs["stops"], attrs["steps"], shard)
@@ -107,7 +106,6 @@ def _sums(x: TensorType, text: str) -> list[SbpSignature]:
     return [] if x.dtype is bool_ else [signature(text)]
 
 
-@register
 class Slice(Op):
     """x[starts[0]:stops[0]:steps[0], ...].
 
@@ -118,8 +116,8 @@ class Slice(Op):
     is_view = True
 
     @staticmethod
-    def infer(x: TensorType, *, starts: Dims, stops: Dims, steps: Dims) -> TensorType:
-        return x.with_shape(_part_shape("slice", x.shape, starts, stops, steps))
+    def infer(x: Operand, *, starts: Dims, stops: Dims, steps: Dims) -> TensorType:
+        return x.type.with_shape(_part_shape("slice", x.shape, starts, stops, steps))
 
     @staticmethod
     def sbp(x: TensorType, *, starts: Dims, stops: Dims, steps: Dims) -> list[SbpSignature]:
@@ -137,19 +135,19 @@ class Slice(Op):
         return Parts(_cut_dims(x.shape, starts, stops, steps), (Part(0, held, cut),))
 
     @staticmethod
-    def localize(
-        attrs: dict[str, Any], in_boxes: tuple[Box, ...], out_boxes: tuple[Box, ...]
-    ) -> dict[str, Any]:
+    def localize(attrs: Attrs, in_boxes: Boxes, out_boxes: Boxes) -> Attrs:
         return _local(attrs, in_boxes[0], out_boxes[0], "place")
 
     @staticmethod
     def grad(
-        d: Value, x: Value, out: Value, *, starts: Dims, stops: Dims, steps: Dims
-    ) -> tuple[Any, ...]:
+        d: Tensor, x: Tensor, out: Tensor, *, starts: Dims, stops: Dims, steps: Dims
+    ) -> Gradients:
         return (slice_scatter(d, shape=x.type.shape, starts=starts, stops=stops, steps=steps),)
 
 
-@register
+slice = declare(Slice)
+
+
 class SliceScatter(Op):
     """Zeros of `shape` with x placed at the slice: the gradient of `slice`.
 
@@ -159,11 +157,11 @@ class SliceScatter(Op):
     name = "slice_scatter"
 
     @staticmethod
-    def infer(x: TensorType, *, shape: Dims, starts: Dims, stops: Dims, steps: Dims) -> TensorType:
+    def infer(x: Operand, *, shape: Dims, starts: Dims, stops: Dims, steps: Dims) -> TensorType:
         part = _part_shape("slice_scatter", shape, starts, stops, steps)
         if part != x.shape:
             raise ShapeError(f"slice_scatter: the slice has shape {list(part)}, but x is {x}")
-        return x.with_shape(shape)
+        return x.type.with_shape(shape)
 
     @staticmethod
     def sbp(
@@ -181,20 +179,20 @@ class SliceScatter(Op):
         return Parts(dims, (Part(0),), fill=0, wanted=wanted, into=into)
 
     @staticmethod
-    def localize(
-        attrs: dict[str, Any], in_boxes: tuple[Box, ...], out_boxes: tuple[Box, ...]
-    ) -> dict[str, Any]:
+    def localize(attrs: Attrs, in_boxes: Boxes, out_boxes: Boxes) -> Attrs:
         local = _local(attrs, out_boxes[0], in_boxes[0], "taken")
         return {**local, "shape": out_boxes[0].shape}
 
     @staticmethod
     def grad(
-        d: Value, x: Value, out: Value, *, shape: Dims, starts: Dims, stops: Dims, steps: Dims
-    ) -> tuple[Any, ...]:
+        d: Tensor, x: Tensor, out: Tensor, *, starts: Dims, stops: Dims, steps: Dims, **_: object
+    ) -> Gradients:
         return (slice(d, starts=starts, stops=stops, steps=steps),)
 
 
-@register
+slice_scatter = declare(SliceScatter)
+
+
 class SliceUpdate(Op):
     """A copy of `ref` with `value` written over the slice.
 
@@ -205,7 +203,7 @@ class SliceUpdate(Op):
 
     @staticmethod
     def infer(
-        ref: TensorType, value: TensorType, *, starts: Dims, stops: Dims, steps: Dims
+        ref: Operand, value: Operand, *, starts: Dims, stops: Dims, steps: Dims
     ) -> TensorType:
         require_same_dtype("slice_update", ref, value)
         part = _part_shape("slice_update", ref.shape, starts, stops, steps)
@@ -213,7 +211,7 @@ class SliceUpdate(Op):
             raise ShapeError(
                 f"slice_update: the slice of {ref} has shape {list(part)}, but the value is {value}"
             )
-        return ref
+        return ref.type
 
     @staticmethod
     def sbp(
@@ -233,16 +231,21 @@ class SliceUpdate(Op):
         return Parts(dims, (Part(1),), base=0, wanted=wanted, into=into)
 
     @staticmethod
-    def localize(
-        attrs: dict[str, Any], in_boxes: tuple[Box, ...], out_boxes: tuple[Box, ...]
-    ) -> dict[str, Any]:
+    def localize(attrs: Attrs, in_boxes: Boxes, out_boxes: Boxes) -> Attrs:
         return _local(attrs, in_boxes[0], in_boxes[1], "taken")
 
     @staticmethod
     def grad(
-        d: Value, ref: Value, value: Value, out: Value, *, starts: Dims, stops: Dims, steps: Dims
-    ) -> tuple[Any, ...]:
-        def d_ref() -> Value:
+        d: Tensor,
+        ref: Tensor,
+        value: Tensor,
+        out: Tensor,
+        *,
+        starts: Dims,
+        stops: Dims,
+        steps: Dims,
+    ) -> Gradients:
+        def d_ref() -> Tensor:
             # Of d, not of `value`: that may have been overwritten since.
             part = slice(d, starts=starts, stops=stops, steps=steps)
             hole = unary.full_like(part, value=0)
@@ -251,16 +254,7 @@ class SliceUpdate(Op):
         return d_ref, lambda: slice(d, starts=starts, stops=stops, steps=steps)
 
 
-def slice(x: Value, *, starts: Dims, stops: Dims, steps: Dims) -> Value:
-    return call(Slice, x, starts=starts, stops=stops, steps=steps)
-
-
-def slice_scatter(x: Value, *, shape: Dims, starts: Dims, stops: Dims, steps: Dims) -> Value:
-    return call(SliceScatter, x, shape=shape, starts=starts, stops=stops, steps=steps)
-
-
-def slice_update(ref: Value, value: Value, *, starts: Dims, stops: Dims, steps: Dims) -> Value:
-    return call(SliceUpdate, ref, value, starts=starts, stops=stops, steps=steps)
+slice_update = declare(SliceUpdate)
 
 
 def slices_of(starts: Dims, stops: Dims, steps: Dims) -> tuple[builtins.slice, ...]:

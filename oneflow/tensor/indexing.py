@@ -212,7 +212,7 @@ def _take_basic(x: Tensor, basic: _Basic) -> Tensor:
 def _shaped(x: Tensor, wanted: tuple[int, ...]) -> Tensor:
     if x.type.shape == wanted and x._extra is not None and x._extra.base is not None:
         return x
-    return shape.reshape(x, shape=wanted)  # type: ignore[no-any-return]
+    return shape.reshape(x, shape=wanted)
 
 
 def _front(x: Tensor, chosen: dict[int, Tensor]) -> tuple[Tensor, Tensor, int, tuple[int, ...]]:
@@ -233,14 +233,14 @@ def _front(x: Tensor, chosen: dict[int, Tensor]) -> tuple[Tensor, Tensor, int, t
 def _take_chosen(x: Tensor, chosen: dict[int, Tensor]) -> Tensor:
     if len(chosen) == 1:
         ((dim, index),) = chosen.items()
-        return gather_ops.gather(x, index, dim=dim)  # type: ignore[no-any-return]
+        return gather_ops.gather(x, index, dim=dim)
     flat, index, place, _ = _front(x, chosen)
     taken = gather_ops.gather(flat, index, dim=0)
     if place == 0:
-        return taken  # type: ignore[no-any-return]
+        return taken
     count = index.ndim
     order = (*range(count, count + place), *range(count), *range(count + place, taken.ndim))
-    return shape.transpose(taken, dims=order)  # type: ignore[no-any-return]
+    return shape.transpose(taken, dims=order)
 
 
 def _fitted(value: Any, target: Tensor) -> Tensor:
@@ -287,8 +287,8 @@ def _updated(x: Tensor, basic: _Basic, chosen: dict[int, Tensor], value: Any) ->
     if basic.flips:
         part = shape.flip(part, dims=tuple(basic.flips))
     if basic.is_whole:
-        return part  # type: ignore[no-any-return]
-    return slicing.slice_update(x, part, **basic.bounds)  # type: ignore[no-any-return]
+        return part
+    return slicing.slice_update(x, part, **basic.bounds)
 
 
 def _scattered(x: Tensor, chosen: dict[int, Tensor], value: Any) -> Tensor:
@@ -307,7 +307,7 @@ def _scattered(x: Tensor, chosen: dict[int, Tensor], value: Any) -> Tensor:
     whole = gather_ops.dim_scatter(flat, places, rows, dim=0)
     moved = shape.reshape(whole, shape=tuple(x.type.shape[i] for i in order))
     back = tuple(sorted(range(len(order)), key=order.__getitem__))
-    return shape.transpose(moved, dims=back)  # type: ignore[no-any-return]
+    return shape.transpose(moved, dims=back)
 
 
 def _fitted_shape(value: Any, x: Tensor, wanted: tuple[int, ...]) -> Tensor:

@@ -11,18 +11,20 @@ import asyncio
 import random
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from oneflow.core.config import join_address, split_address
-from oneflow.core.control_channel import TOKEN_KEY, channel_options, check_plain, resolve
-from oneflow.core.errors import AuthError, ConfigError, OneFlowError
+from oneflow.core.control_channel import channel_options, check_plain, resolve
+from oneflow.core.errors import AuthError, ConfigError, OneFlowError, TransportError
+from oneflow.core.line import Line, prove_async
 from oneflow.core.listeners import check_listener
 from oneflow.core.log import get_logger
 from oneflow.core.metrics import METRICS
 from oneflow.core.metrics_daemon import DAEMON
+from oneflow.core.proof import Claim, Session
 from oneflow.launcher.daemon.settings import DaemonSettings
 from oneflow.launcher.daemon.wire import describe
 from oneflow.scheduler.cluster.sealing import attach_call
@@ -80,8 +82,8 @@ class Link:
         self._take = take
         self._on_lost = on_lost
         self._channel: Any = None
-        self._stub: Any = None
-        self._attach: Any = None
+        self._line: Line | None = None
+        self._session: Session | None = None
         self._has_connected, self._opened_at = False, 0.0
         self._urgent: deque[pb.DaemonMessage] = deque()
         self._bulk: deque[pb.DaemonMessage] = deque()
@@ -107,13 +109,17 @@ class Link:
 
     def stub(self) -> Any:
         """For calls besides the stream; a new one with each stream."""
-        if self._stub is None:
-            self._open()
-        return self._stub
+        from oneflow.protos import cluster_pb2_grpc
+
+        make_stub: Any = cluster_pb2_grpc.DaemonsStub
+        self.metadata()
+        return make_stub(self._channel)
 
     def metadata(self) -> tuple[tuple[str, str], ...]:
-        token = self._settings.current_token()
-        return ((TOKEN_KEY, token),) if token else ()
+        """Of calls over the connection that is proven. Raises TransportError if there is none."""
+        if self._session is None or self._channel is None:
+            raise TransportError(f"no line to the scheduler at {self._settings.scheduler}")
+        return self._session.metadata
 
     # -- sending -----------------------------------------------------------------------------------
 
@@ -193,8 +199,7 @@ class Link:
                 raise error
             if not self._is_closed:
                 await self._pause()
-        if self._channel is not None:
-            await self._channel.close()
+        await self._close()
 
     async def _pause(self) -> None:
         pause_s, self._rejoin_after_s = self._rejoin_after_s, None
@@ -211,10 +216,20 @@ class Link:
         self._cut.clear()
         self._broken_by = "the scheduler ended it"
         try:
-            await self._renew_channel()
-            stream = self._attach(metadata=self.metadata())
+            if not await self._goes_on(self._join()):
+                return None
+            stream = attach_call(self._channel)(metadata=self.metadata())
+        except grpc.RpcError as error:
+            METRICS.heartbeats["failed"] += 1
+            return self._judge(error)
         except ConfigError as error:
             log.warning("%s", error)
+            return None
+        except AuthError as error:
+            log.error("%s", error)
+            return error
+        except OSError as error:
+            log.info("no line to the scheduler at %s: %s", self._settings.scheduler, error)
             return None
         self._heard_at = time.monotonic()
         tasks = [
@@ -242,21 +257,47 @@ class Link:
             await asyncio.gather(*tasks, return_exceptions=True)
         return None
 
+    async def _goes_on(self, work: Coroutine[Any, Any, None]) -> bool:
+        """Does the work; whether it came to its end before the stream was to end."""
+        task, cut = asyncio.ensure_future(work), asyncio.ensure_future(self._cut.wait())
+        try:
+            await asyncio.wait({task, cut}, return_when=asyncio.FIRST_COMPLETED)
+            if task.done():
+                task.result()
+            return task.done()
+        finally:
+            task.cancel()
+            cut.cancel()
+            await asyncio.gather(task, cut, return_exceptions=True)
+
+    async def _join(self) -> None:
+        """Over a connection of which both ends have proven the token."""
+        self._session = None
+        await self._renew_channel()
+        ends = (self._line.near, self._line.far) if self._line is not None else ("", "")
+        claim = Claim(self._settings.current_token(), *ends)
+        self._session = await prove_async(self._channel, claim, self._act_s)
+
     async def _renew_channel(self) -> None:
-        """With certificates as they are now. A channel that is still trying to connect is kept for
-        a while: of each that is closed meanwhile, gRPC leaves a connection open for good.
+        """With certificates as they are now. A channel with TLS that is still trying to connect is
+        kept for a while: of each that is closed meanwhile, gRPC leaves a connection open for good.
         """
         age_s = time.monotonic() - self._opened_at
-        if self._channel is not None and not self._has_connected and age_s < CHANNEL_S:
-            return
-        if self._channel is not None:
-            await self._channel.close()
-        self._open()
+        if self._line is not None or self._has_connected or age_s >= CHANNEL_S:
+            await self._close()
+        if self._channel is None:
+            await self._open()
 
-    def _open(self) -> None:
+    async def _close(self) -> None:
+        channel, self._channel = self._channel, None
+        if channel is not None:
+            await channel.close()
+        if self._line is not None:
+            self._line.close()
+            self._line = None
+
+    async def _open(self) -> None:
         from grpc import aio
-
-        from oneflow.protos import cluster_pb2_grpc
 
         host, port = split_address(self._settings.scheduler)
         credentials = self._settings.current_credentials()
@@ -264,15 +305,12 @@ class Link:
             resolved = resolve(host)
             check_plain(self._settings.scheduler, resolved, "--tls-dir")
             check_listener(resolved, port)
-            target = join_address(resolved, port)
-            self._channel = aio.insecure_channel(target, options=channel_options())
+            self._line = await asyncio.to_thread(Line, resolved, port, self._act_s)
+            self._channel = aio.insecure_channel(self._line.target, options=channel_options())
         else:
             name = ("grpc.ssl_target_name_override", SERVER_NAME)
             options = [*channel_options(), name]
             self._channel = aio.secure_channel(join_address(host, port), credentials, options)
-        make_stub: Any = cluster_pb2_grpc.DaemonsStub
-        self._stub = make_stub(self._channel)
-        self._attach = attach_call(self._channel)
         self._has_connected, self._opened_at = False, time.monotonic()
 
     def _judge(self, error: Any) -> OneFlowError | None:

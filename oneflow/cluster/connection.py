@@ -20,8 +20,8 @@ from typing import Any
 
 from oneflow.core.config import join_address, split_address
 from oneflow.core.control_channel import (
+    ERROR_KEY,
     OPEN_KEY,
-    TOKEN_KEY,
     channel_options,
     check_plain,
     decode_error,
@@ -37,17 +37,18 @@ from oneflow.core.errors import (
     OneFlowError,
     ProtocolError,
 )
+from oneflow.core.line import Line, prove
 from oneflow.core.listeners import check_listener
+from oneflow.core.proof import Claim, NotProvenError, Session
 
 FIRST_PAUSE_S = 0.05
 LAST_PAUSE_S = 2.0
-LOOK_S = 0.5  # so often it is looked who listens at the address
 CALL_S = 30.0  # for one answer; the scheduler may be waiting for its disk
 MAX_CALL_S = 1e9  # gRPC takes longer ones for some that have passed already
-ERROR_KEY = "oneflow-error"  # trailing metadata: the name of the error's type
 AGAIN = "try again in"  # of a limit that will be over soon
 ONCE = frozenset({"CreateToken", "RotateToken", "Restart"})
 UNDOES = frozenset({"Remove", "RevokeToken"})
+TLS_NAMES = "client.tls_dir or ONEFLOW_CLIENT_TLS_DIR"
 UNSENT = "failed to connect"  # so gRPC says that a call never left
 BROKEN = ("Stream removed", "RST_STREAM", "Unwrap failed", "Socket closed", "GOAWAY")
 """So it says, with the codes of inner errors, that the connection broke or brought rubbish."""
@@ -59,6 +60,10 @@ class NotNowError(ClusterUnreachableError):
     """The scheduler answers, but cannot do it now (asked too often, its disk is full, a daemon is
     away): it is asked again.
     """
+
+
+class UnsentError(ClusterUnreachableError):
+    """Nobody was there who could prove to be the scheduler: the call was not sent."""
 
 
 class GoneError(ClusterRequestError):
@@ -119,11 +124,12 @@ class Retries:
 
 
 class Connection:
-    """Calls of the services Jobs and Cluster at one address.
+    """Calls of the services Jobs and Cluster at one address. Nothing is sent over a connection
+    before both ends have proven to know the token, however often it has to be made anew.
 
     token: read for each call, so that it can be replaced.  tls: folder of ca.crt and, for a
     scheduler that wants to know its clients, client.crt and client.key.  is_own: it is this user's
-    own on this machine, and a token is shown to no other user who might have taken its port.
+    own on this machine, so that another user who listens there is named at once.
     """
 
     def __init__(
@@ -138,12 +144,15 @@ class Connection:
         self._token = token
         self._tls = tls
         self._patience = patience
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._channel: Any = None
         self._stubs: dict[str, Any] = {}
+        self._line: Line | None = None
+        self._session: Session | None = None
+        self._proven_token: str | None = None
         self._has_answered = False
         self._refusal: str | None = None
-        self._is_own, self._looked_at = is_own, 0.0
+        self._is_own = is_own
 
     def retries(self) -> Retries:
         """For one call or stream."""
@@ -170,7 +179,8 @@ class Connection:
             try:
                 return self._call(service, method, make_request, timeout_s)
             except ClusterUnreachableError as error:
-                is_sent = not isinstance(error, NotNowError) and UNSENT not in str(error)
+                is_sent = not isinstance(error, (NotNowError, UnsentError))
+                is_sent = is_sent and UNSENT not in str(error)
                 if is_sent and method in ONCE:
                     raise _may_be_done(method, error) from None
                 may_be_done = may_be_done or is_sent
@@ -187,11 +197,11 @@ class Connection:
     def _call(self, service: str, method: str, make_request: Any, timeout_s: float) -> Any:
         import grpc
 
+        timeout_s = min(timeout_s, MAX_CALL_S)
+        ask, metadata = self._method(service, method, timeout_s)
         request = make_request() if callable(make_request) else make_request
         try:
-            answer = self._method(service, method)(
-                request, timeout=min(timeout_s, MAX_CALL_S), metadata=self._metadata()
-            )
+            answer = ask(request, timeout=timeout_s, metadata=metadata)
         except grpc.RpcError as error:
             raise self._translated(error) from None
         self._has_answered = True
@@ -213,9 +223,8 @@ class Connection:
 
         told = retries or self.retries()
         limit_s = None if timeout_s is None else min(timeout_s, MAX_CALL_S)
-        messages = self._method(service, method)(
-            request, timeout=limit_s, metadata=self._metadata()
-        )
+        ask, metadata = self._method(service, method, limit_s or CALL_S)
+        messages = ask(request, timeout=limit_s, metadata=metadata)
         opened_at: float | None = None
         try:
             if any(key == OPEN_KEY for key, _ in messages.initial_metadata() or ()):
@@ -236,27 +245,69 @@ class Connection:
 
     def close(self) -> None:
         with self._lock:
-            channel, self._channel, self._stubs = self._channel, None, {}
-        if channel is not None:
-            channel.close()
+            self._close()
 
-    def _metadata(self) -> tuple[tuple[str, str], ...]:
-        if self._is_own and self._tls is None and time.monotonic() > self._looked_at + LOOK_S:
-            host, port = split_address(self.address)
-            check_listener(resolve(host), port)
-            self._looked_at = time.monotonic()
-        token = self._token()
-        return ((TOKEN_KEY, token),) if token else ()
+    def _close(self) -> None:
+        """Under the lock."""
+        if self._channel is not None:
+            self._channel.close()
+        if self._line is not None:
+            self._line.close()
+        self._channel, self._line, self._session, self._stubs = None, None, None, {}
 
-    def _method(self, service: str, method: str) -> Any:
+    def _method(self, service: str, method: str, timeout_s: float) -> tuple[Any, Any]:
+        """What to call, and with which metadata, over a connection that is proven."""
         with self._lock:
-            if self._channel is None:
-                self._channel = _open_channel(self.address, self._tls)
+            session = self._proven(min(timeout_s, CALL_S))
             if service not in self._stubs:
                 from oneflow.protos import cluster_pb2_grpc
 
                 self._stubs[service] = getattr(cluster_pb2_grpc, f"{service}Stub")(self._channel)
-            return getattr(self._stubs[service], method)
+            return getattr(self._stubs[service], method), session.metadata
+
+    def _proven(self, timeout_s: float) -> Session:
+        """Under the lock."""
+        import grpc
+
+        if self._line is not None and not self._line.is_open:
+            self._close()
+        token = self._token()
+        if self._session is not None and token == self._proven_token:
+            return self._session
+        try:
+            self._open(timeout_s)
+            ends = (self._line.near, self._line.far) if self._line is not None else ("", "")
+            self._session = prove(self._channel, Claim(token, *ends), timeout_s)
+        except grpc.RpcError as error:
+            found = self._translated(error)
+            is_away = isinstance(found, ClusterUnreachableError)
+            raise (UnsentError(str(found)) if is_away else found) from None
+        finally:
+            if self._session is None and self._line is not None:
+                self._close()
+        self._proven_token = token
+        return self._session
+
+    def _open(self, timeout_s: float) -> None:
+        """A channel, unless there is one. A plain one leads to one connection and to no other."""
+        import grpc
+
+        if self._channel is not None:
+            return
+        if self._tls is not None:
+            self._channel = _open_channel(self.address, self._tls)
+            return
+        host, port = split_address(self.address)
+        resolved = resolve(host)
+        check_plain(self.address, resolved, TLS_NAMES)
+        if self._is_own:
+            check_listener(resolved, port)
+        try:
+            self._line = Line(resolved, port, timeout_s)
+        except OSError as error:
+            text = f"{UNSENT}: {error.strerror or error}"
+            raise UnsentError(str(error_of("UNAVAILABLE", "", text, self.address))) from None
+        self._channel = grpc.insecure_channel(self._line.target, options=channel_options())
 
     def _translated(self, error: Any) -> OneFlowError:
         code = error.code().name
@@ -264,11 +315,15 @@ class Connection:
         text = error.details() or ""
         if self._tls is not None and "handshake failed" in text:
             text = f"{self._why_refused()}{text}"
+        if name == NotProvenError.__name__:  # a scheduler that was started anew
+            with self._lock:
+                self._session = None
+            return UnsentError(text)
         found = error_of(code, name, text, self.address)
         if type(found) is ClusterUnreachableError and self._lacks_tls():
             found = ConfigError(
                 f"the scheduler at {self.address} wants TLS: name the folder of certificates with "
-                "client.tls_dir or ONEFLOW_CLIENT_TLS_DIR"
+                + TLS_NAMES
             )
         if not isinstance(found, ClusterUnreachableError):
             self._has_answered = True
@@ -344,7 +399,7 @@ def _open_channel(address: str, tls: Path | None) -> Any:
     host, port = split_address(address)
     if tls is None:
         resolved = resolve(host)
-        check_plain(address, resolved, "client.tls_dir or ONEFLOW_CLIENT_TLS_DIR")
+        check_plain(address, resolved, TLS_NAMES)
         return grpc.insecure_channel(join_address(resolved, port), options=channel_options())
     from oneflow.scheduler.cluster.tls import SERVER_NAME, channel_credentials
 

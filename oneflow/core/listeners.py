@@ -6,12 +6,13 @@ from __future__ import annotations
 
 import ipaddress
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 from oneflow.core.errors import ConfigError
 
 TABLES = (Path("/proc/self/net/tcp"), Path("/proc/self/net/tcp6"))
-_LISTENS = "0A"
+_LISTENS, _CONNECTED = "0A", "01"
 _UNSPECIFIED = (ipaddress.ip_address("0.0.0.0"), ipaddress.ip_address("::"))
 
 
@@ -31,6 +32,24 @@ def listening_users(host: str, port: int) -> set[int]:
     """Ids of the users whose sockets would answer there."""
     wanted = ipaddress.ip_address(host)
     found = set()
+    for fields in _rows(port):
+        if fields[3] == _LISTENS and _address(fields[1]) in (wanted, *_UNSPECIFIED):
+            found.add(int(fields[7]))
+    return found
+
+
+def connected_users(host: str, port: int) -> set[int]:
+    """Ids of the users of connections whose own end, on this machine, is host:port."""
+    wanted = ipaddress.ip_address(host)
+    return {
+        int(fields[7])
+        for fields in _rows(port)
+        if fields[3] == _CONNECTED and _address(fields[1]) == wanted
+    }
+
+
+def _rows(port: int) -> Iterator[list[str]]:
+    """Of the kernel's tables, those of sockets whose own end has this port."""
     for table in TABLES:
         try:
             lines = table.read_text().splitlines()[1:]
@@ -38,17 +57,13 @@ def listening_users(host: str, port: int) -> set[int]:
             continue
         for line in lines:
             fields = line.split()
-            if fields[3] != _LISTENS or not fields[1].endswith(f":{port:04X}"):
-                continue
-            address = _address(fields[1].partition(":")[0])
-            if address == wanted or address in _UNSPECIFIED:
-                found.add(int(fields[7]))
-    return found
+            if fields[1].endswith(f":{port:04X}"):
+                yield fields
 
 
 def _address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
-    """As the kernel writes it: words of four bytes in the machine's order."""
-    words = bytes.fromhex(text)
+    """As the kernel writes it, with a port: words of four bytes in the machine's order."""
+    words = bytes.fromhex(text.partition(":")[0])
     fixed = b"".join(words[i : i + 4][::-1] for i in range(0, len(words), 4))
     found = ipaddress.ip_address(fixed)
     return getattr(found, "ipv4_mapped", None) or found

@@ -75,8 +75,10 @@ class Audit:
             self._waiting.append(line)
             self._write()
 
-    def auth_failure(self, reason: str, method: str, peer: str, token: str = "") -> None:
-        """token: the name of one that is known but not enough."""
+    def auth_failure(
+        self, reason: str, method: str, peer: str, token: str = "", why: str = ""
+    ) -> None:
+        """token: the name of one that is known but not enough.  why: more than the reason says."""
         second = int(self._wall())
         begun, count = self._failures_in
         self._failures_in = (second, count + 1 if begun == second else 1)
@@ -84,7 +86,8 @@ class Audit:
             self._left_out += 1
             return
         left_out, self._left_out = self._left_out, 0
-        more = {"left_out": left_out} if left_out else {}
+        more: dict[str, Any] = {"left_out": left_out} if left_out else {}
+        more |= {"why": why} if why else {}
         self.note("auth_failure", token, peer, reason=reason, method=method, **more)
 
     def sync(self) -> None:

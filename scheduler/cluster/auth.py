@@ -1,7 +1,8 @@
 """Who may call what: every call passes the guard, which counts it, limits it and names its caller.
 
-The token comes as metadata, `authorization: Bearer <secret>` (or `oneflow-token: <secret>`, as the
-ranks of a job say it). Health checks need none.
+Our own clients and daemons prove their token (scheduler/door.py), and their calls name the session
+that this has opened. Others may show it as metadata, `authorization: Bearer <secret>` or
+`oneflow-token: <secret>`. Health checks need none.
 """
 
 from __future__ import annotations
@@ -17,13 +18,13 @@ from typing import Any
 import grpc
 from grpc import aio
 
-from oneflow.core.control_channel import OPEN_KEY, TOKEN_KEY
+from oneflow.core.control_channel import ERROR_KEY, OPEN_KEY, TOKEN_KEY
 from oneflow.core.errors import AuthError, OneFlowError, ProtocolError
 from oneflow.core.log import get_logger
+from oneflow.core.proof import PROVE, NotProvenError, digest_of, name_of
 from oneflow.scheduler.cluster.audit import Audit
 from oneflow.scheduler.cluster.metrics import ClusterMetrics
 from oneflow.scheduler.cluster.refusals import (
-    ERROR_KEY,
     DeniedError,
     ExhaustedError,
     UnavailableError,
@@ -35,6 +36,7 @@ from oneflow.scheduler.cluster.strangers import PREFIX as STRANGERS_PREFIX
 from oneflow.scheduler.cluster.strangers import Strangers
 from oneflow.scheduler.cluster.tls import PARTS
 from oneflow.scheduler.cluster.wire import MAX_MESSAGE_NBYTES
+from oneflow.scheduler.door import Door, RefusedProofError, session_shown
 from oneflow.scheduler.jobs import tokens as token_rules
 from oneflow.scheduler.jobs.records import TokenRecord
 
@@ -112,6 +114,24 @@ class Tokens:
         """Raises AuthError."""
         return token_rules.find(self.records, secret, self._wall())
 
+    def named(self, name: bytes) -> TokenRecord:
+        """By the name of its digest (core/proof.py). Raises RefusedProofError."""
+        return self._valid(t for t in self.records if name_of(t.digest) == name)
+
+    def of_digest(self, digest: bytes) -> TokenRecord:
+        """Raises RefusedProofError."""
+        return self._valid(t for t in self.records if t.digest == digest)
+
+    def _valid(self, found: Iterable[TokenRecord]) -> TokenRecord:
+        token = next(iter(found), None)
+        if token is None:
+            raise RefusedProofError(token_rules.UNKNOWN)
+        try:
+            token_rules.check_valid(token, self._wall())
+        except AuthError as error:
+            raise RefusedProofError(str(error), "expired") from None
+        return token
+
     def is_known(self, secret: str) -> bool:
         """Whether it is a token's, which says nothing of what it may do."""
         try:
@@ -129,7 +149,7 @@ class Tokens:
         """The label of a failure: missing, bad or expired (or revoked)."""
         if not secret:
             return "missing"
-        digest = token_rules.digest_of(secret[: token_rules.MAX_SECRET_CHARS])
+        digest = digest_of(secret[: token_rules.MAX_SECRET_CHARS])
         return "expired" if any(t.digest == digest for t in self.records) else "bad"
 
 
@@ -171,12 +191,15 @@ class Guard(aio.ServerInterceptor):  # type: ignore[misc]
         audit: Audit,
         metrics: ClusterMetrics,
         now: Callable[[], float] = time.monotonic,
+        address: Callable[[], str] = lambda: "",
     ) -> None:
+        """address: at which the server listens, once it does."""
         self._tokens, self._limits = tokens, limits
         self._audit, self._metrics, self._now = audit, metrics, now
         self._uses: dict[str, Use] = {}
         self._streams: set[_Call] = set()
         self._strangers = Strangers()
+        self.door = Door(lambda name: tokens.named(name).digest, self._not_let_in, address)
 
     async def intercept_service(self, continuation: Any, details: Any) -> Any:
         handler = await continuation(details)
@@ -185,10 +208,14 @@ class Guard(aio.ServerInterceptor):  # type: ignore[misc]
             return None
         if method.startswith(STRANGERS_PREFIX):
             return self._strangers.guarded(handler)
-        secret = _secret(details.invocation_metadata or ())
+        if method == PROVE:
+            return handler
+        metadata = details.invocation_metadata or ()
         if method == ATTACH:
             handler = sealed(handler)
-        return _guarded(self, handler, method, reads_message=self._tokens.is_known(secret))
+        is_known = self.door.visitor(session_shown(metadata)) is not None
+        is_known = is_known or self._tokens.is_known(_secret(metadata))
+        return _guarded(self, handler, method, reads_message=is_known)
 
     # -- streams -----------------------------------------------------------------------------------
 
@@ -214,8 +241,22 @@ class Guard(aio.ServerInterceptor):  # type: ignore[misc]
 
     def admit(self, method: str, context: Any, is_stream: bool) -> tuple[TokenRecord, Caller, Use]:
         """Raises AuthError, DeniedError or ExhaustedError. Opens a stream that must be closed."""
-        secret = _secret(context.invocation_metadata() or ())
-        return self.admit_secret(method, secret, str(context.peer()), is_stream)
+        metadata, peer = context.invocation_metadata() or (), str(context.peer())
+        if shown := session_shown(metadata):
+            return self._admit_token(method, self._token_of(method, shown, peer), peer, is_stream)
+        return self.admit_secret(method, _secret(metadata), peer, is_stream)
+
+    def _token_of(self, method: str, shown: str, peer: str) -> TokenRecord:
+        """The token that was proven for a session. Raises AuthError."""
+        visitor = self.door.visitor(shown, peer)
+        if visitor is None:
+            self._failed("expired", method, peer)
+            raise NotProvenError("this scheduler knows no such session: prove the token anew")
+        try:
+            return self._tokens.of_digest(visitor.digest)
+        except RefusedProofError as error:
+            self._failed(error.reason, method, peer)
+            raise AuthError(str(error)) from None
 
     def admit_secret(
         self, method: str, secret: str, peer: str, is_stream: bool = False
@@ -226,6 +267,11 @@ class Guard(aio.ServerInterceptor):  # type: ignore[misc]
         except AuthError:
             self._failed(self._tokens.why_not(secret), method, peer)
             raise
+        return self._admit_token(method, token, peer, is_stream)
+
+    def _admit_token(
+        self, method: str, token: TokenRecord, peer: str, is_stream: bool
+    ) -> tuple[TokenRecord, Caller, Use]:
         needed = ROLES.get(method, "admin")
         try:
             token_rules.check_role(token, needed)
@@ -277,9 +323,12 @@ class Guard(aio.ServerInterceptor):  # type: ignore[misc]
     def answered(self, method: str, code: str, seconds: float | None) -> None:
         self._metrics.rpc_done(method.rpartition("/")[2], code, seconds)
 
-    def _failed(self, reason: str, method: str, peer: str, token: str = "") -> None:
+    def _failed(self, reason: str, method: str, peer: str, token: str = "", why: str = "") -> None:
         self._metrics.auth_failed(reason)
-        self._audit.auth_failure(reason, method, peer, token)
+        self._audit.auth_failure(reason, method, peer, token, why)
+
+    def _not_let_in(self, error: RefusedProofError, peer: str) -> None:
+        self._failed(error.reason, PROVE, peer, why=str(error))
 
     def _use(self, token: TokenRecord) -> Use:
         found = self._uses.get(token.name)

@@ -11,8 +11,6 @@ from oneflow.core.errors import (
     StoreError,
 )
 
-ERROR_KEY = "oneflow-error"  # trailing metadata: the name of the error's type
-
 
 class RefusedError(OneFlowError):
     """A call that cannot be answered as asked. status: the name of a gRPC code."""

@@ -232,7 +232,9 @@ class Scheduler:
         from oneflow.scheduler.cluster.jobs_service import JobsService
 
         settings = self.settings
-        self._guard = guard = Guard(self.tokens, settings.limits, self._audit, self.metrics)
+        self._guard = guard = Guard(
+            self.tokens, settings.limits, self._audit, self.metrics, address=lambda: self.address
+        )
         options = [*channel_options(), ("grpc.max_concurrent_streams", MAX_STREAMS)]
         self._server = server = aio.server(options=options, interceptors=[guard])
         jobs = JobsService(
@@ -267,6 +269,7 @@ class Scheduler:
         added.add_ClusterServicer_to_server(cluster, server)
         added.add_DaemonsServicer_to_server(daemons, server)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
+        server.add_generic_rpc_handlers((guard.door.handler(),))
         await self._set_serving(False)
         credentials = self._tls.credentials() if self._tls is not None else None
         self.address = bind(server, settings, credentials)

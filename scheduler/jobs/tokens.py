@@ -6,7 +6,6 @@ are random, a plain digest is enough: nobody can guess them, so there is nothing
 
 from __future__ import annotations
 
-import hashlib
 import hmac
 import os
 import re
@@ -17,11 +16,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from oneflow.core.errors import AuthError, ConfigError
+from oneflow.core.proof import NO_TOKEN, digest_of
 from oneflow.scheduler.jobs.records import ROLES, TokenRecord
 
 PREFIX = "oft_"  # lets scanners of repositories and logs recognise one
 ROTATION_S = 3600.0  # so long the old secret of a rotated token stays valid
 MAX_SECRET_CHARS = 256
+UNKNOWN = "the token is not one of this cluster's"
 _MAX_FILE_NBYTES = 4096
 _RANK = {"view": 1, "submit": 2, "admin": 3}  # daemon stands apart: it may only attach
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}")
@@ -30,11 +31,6 @@ _SECRET = re.compile(r"[!-~]{16,256}")
 
 def new_secret() -> str:
     return PREFIX + secrets.token_urlsafe(32)
-
-
-def digest_of(secret: str) -> bytes:
-    """32 bytes."""
-    return hashlib.sha256(secret.encode(errors="surrogatepass")).digest()
 
 
 def create(name: str, role: str, now: float, lifetime_s: float = 0.0) -> tuple[TokenRecord, str]:
@@ -102,18 +98,23 @@ def find(tokens: Iterable[TokenRecord], secret: str, now: float) -> TokenRecord:
     Compares with every token, in constant time each, so that the time says nothing.
     """
     if not secret:
-        raise AuthError("no token was given: set ONEFLOW_AUTH_TOKEN or ONEFLOW_AUTH_TOKEN_FILE")
+        raise AuthError(NO_TOKEN)
     digest = digest_of(secret[:MAX_SECRET_CHARS])
     found = None
     for token in tokens:
         if hmac.compare_digest(token.digest, digest):
             found = token
     if found is None:
-        raise AuthError("the token is not one of this cluster's")
-    if not is_valid(found, now):
-        state = "revoked" if found.revoked else "expired"
-        raise AuthError(f"the token {found.name!r} is {state}; ask for a new one")
+        raise AuthError(UNKNOWN)
+    check_valid(found, now)
     return found
+
+
+def check_valid(token: TokenRecord, now: float) -> None:
+    """Raises AuthError for one that was revoked, or has expired."""
+    if not is_valid(token, now):
+        state = "revoked" if token.revoked else "expired"
+        raise AuthError(f"the token {token.name!r} is {state}; ask for a new one")
 
 
 def may(role: str, needed: str) -> bool:

@@ -8,11 +8,13 @@ import time
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
-from oneflow.core.control_channel import CHUNK_NBYTES, TOKEN_KEY, channel_options
+from oneflow.core.control_channel import CHUNK_NBYTES, channel_options
 from oneflow.core.loop import wait_for
+from oneflow.core.proof import digest_of, name_of
 from oneflow.protos import cluster_pb2 as pb
 from oneflow.protos import cluster_pb2_grpc
 from oneflow.scheduler.cluster.sealing import ATTACH, sealed
+from oneflow.scheduler.door import Door, RefusedProofError, session_shown
 
 WAIT_S = 30.0
 
@@ -20,11 +22,15 @@ WAIT_S = 30.0
 class FakeScheduler:
     """Welcomes daemons, keeps all they say with the time, says what the test wants.
 
-    token: which daemons must show.  on_hello: what to answer instead of a welcome.
+    token: which daemons must prove.  on_hello: what to answer instead of a welcome.
     """
 
-    def __init__(self, token: str = "", port: int = 0) -> None:
+    def __init__(self, token: str, port: int = 0) -> None:
         self.token, self.port = token, port
+        self.refused: list[str] = []
+        self.door = Door(
+            self._digest, lambda error, peer: self.refused.append(str(error)), self._address
+        )
         self.blobs: dict[str, bytes] = {}
         self.heard: list[tuple[float, pb.DaemonMessage]] = []
         self.on_hello: Callable[[pb.Hello], pb.SchedulerMessage | None] = lambda hello: None
@@ -135,7 +141,8 @@ class FakeScheduler:
         self._server = aio.server(options=channel_options(), interceptors=[_sealing()])
         register: Any = cluster_pb2_grpc.add_DaemonsServicer_to_server
         register(_Service(self), self._server)
-        address = f"127.0.0.1:{self.port}"
+        self._server.add_generic_rpc_handlers((self.door.handler(),))
+        address = self._address()
         if self.credentials is None:
             self.port = self._server.add_insecure_port(address)
         else:
@@ -146,6 +153,15 @@ class FakeScheduler:
         server, self._server = self._server, None
         await server.stop(0)
 
+    def _address(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    def _digest(self, name: bytes) -> bytes:
+        digest = digest_of(self.token)
+        if name != name_of(digest):
+            raise RefusedProofError("wrong token")
+        return digest
+
     def note(self, message: pb.DaemonMessage) -> None:
         with self._news:
             self.heard.append((time.monotonic(), message))
@@ -154,9 +170,9 @@ class FakeScheduler:
     async def attach(self, requests: AsyncIterator[pb.DaemonMessage], context: Any) -> Any:
         import grpc
 
-        metadata = dict(context.invocation_metadata())
-        if self.token and metadata.get(TOKEN_KEY) != self.token:
-            await context.abort(grpc.StatusCode.UNAUTHENTICATED, "wrong token")
+        shown = session_shown(context.invocation_metadata())
+        if self.door.visitor(shown, context.peer()) is None:
+            await context.abort(grpc.StatusCode.UNAUTHENTICATED, "no session of this scheduler")
         outbox: asyncio.Queue[pb.SchedulerMessage] = asyncio.Queue()
         reading = asyncio.ensure_future(self._read(requests, outbox))
         getting: asyncio.Future[pb.SchedulerMessage] = reading.get_loop().create_future()

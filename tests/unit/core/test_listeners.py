@@ -13,7 +13,7 @@ import pytest
 from oneflow.core import listeners
 from oneflow.core.config import Config
 from oneflow.core.errors import ConfigError
-from oneflow.core.listeners import check_listener, listening_users
+from oneflow.core.listeners import check_listener, connected_users, listening_users
 
 TCP = """  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid
    0: 0100007F:{port:04X} 00000000:0000 {state} 0:0 00:0 0 {uid} 0 7 1
@@ -33,6 +33,15 @@ def test_our_own_sockets_are_found() -> None:
         check_listener("127.0.0.1", port)
     assert listening_users("127.0.0.1", port) == set()
     check_listener("127.0.0.1", port)  # nobody is there: whoever calls will be told so
+
+
+def test_the_user_of_a_connection_is_found() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        with socket.create_connection(server.getsockname()) as client:
+            near = client.getsockname()[1]
+            assert connected_users("127.0.0.1", near) == {os.geteuid()}
+            assert connected_users("127.0.0.2", near) == set()
+        assert connected_users("127.0.0.1", server.getsockname()[1]) == set()  # it only listens
 
 
 def test_another_users_socket_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

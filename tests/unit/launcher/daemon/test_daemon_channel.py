@@ -4,23 +4,30 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import socket
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import grpc
 import pytest
 
 from oneflow.core.metrics_daemon import DAEMON
+from oneflow.core.proof import digest_of
 from oneflow.launcher.daemon import attach
 from oneflow.launcher.daemon.attach import Link
 from oneflow.launcher.daemon.settings import DaemonSettings
 from oneflow.protos import cluster_pb2 as pb
+from oneflow.scheduler.cluster.sealing import attach_call
+from oneflow.scheduler.door import Door
 
 
-def test_a_channel_that_never_connected_is_kept_for_a_while(
+def test_a_channel_with_tls_that_never_connected_is_kept_for_a_while(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async def scene() -> list[bool]:
-        settings = DaemonSettings("cpu:0", "127.0.0.1:9", Path("/nowhere"), node="n1")
+        more = {"node": "n1", "credentials": grpc.ssl_channel_credentials()}
+        settings = DaemonSettings("cpu:0", "127.0.0.1:9", Path("/nowhere"), **more)
         link = Link(settings, pb.Hello, lambda message: None, lambda: None)
         seen: list[Any] = []
         for has_connected, age_s in ((False, 0.0), (False, 1.0), (True, 1.0), (False, 99.0)):
@@ -33,6 +40,33 @@ def test_a_channel_that_never_connected_is_kept_for_a_while(
 
     monkeypatch.setattr(attach, "CHANNEL_S", 20.0)
     assert asyncio.run(scene()) == [False, True, True]
+
+
+def test_a_plain_channel_leads_to_nobody_who_listens_later() -> None:
+    """An unconnected channel would connect by itself to whoever takes the port next."""
+
+    async def scene() -> tuple[bool, int]:
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            port = server.getsockname()[1]
+            settings = DaemonSettings(
+                "cpu:0", f"127.0.0.1:{port}", Path("/nowhere"), token="t" * 32
+            )
+            link = Link(settings, pb.Hello, lambda message: None, lambda: None)
+            await link._renew_channel()
+            server.accept()[0].close()  # the scheduler dies
+        with socket.create_server(("127.0.0.1", port)) as taken:
+            stream = attach_call(link._channel)()
+            with suppress(grpc.RpcError):
+                await asyncio.wait_for(stream.write(pb.DaemonMessage()), 1.0)
+                await asyncio.wait_for(stream.read(), 1.0)
+            stream.cancel()
+            taken.settimeout(0.5)
+            with suppress(TimeoutError):
+                return False, len(taken.accept()[0].recv(1000))
+        await link._close()
+        return True, 0
+
+    assert asyncio.run(asyncio.wait_for(scene(), 30)) == (True, 0)
 
 
 class Garbling:
@@ -52,16 +86,17 @@ class Garbling:
 
 def test_bytes_that_are_no_message_end_the_stream_and_not_the_daemon() -> None:
     async def scene() -> tuple[int, int]:
-        import grpc
-
         garbling = Garbling()
         server = grpc.aio.server()
         name = pb.DESCRIPTOR.services_by_name["Daemons"].full_name
         calls = {"Attach": grpc.stream_stream_rpc_method_handler(garbling.attach)}
-        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(name, calls),))
+        daemons = grpc.method_handlers_generic_handler(name, calls)
+        door = Door(lambda name: digest_of("secret"), lambda *refused: None, lambda: "")
+        server.add_generic_rpc_handlers((daemons, door.handler()))
         port = server.add_insecure_port("127.0.0.1:0")
         await server.start()
-        settings = DaemonSettings("cpu:0", f"127.0.0.1:{port}", Path("/nowhere"), node="n1")
+        where = f"127.0.0.1:{port}"
+        settings = DaemonSettings("cpu:0", where, Path("/nowhere"), node="n1", token="secret")
         link = Link(settings, pb.Hello, lambda message: None, lambda: None)
         running = asyncio.ensure_future(link.run())
         while link.epoch < 2 and not running.done():

@@ -1,0 +1,155 @@
+"""A line to a scheduler that cannot lead to somebody else unnoticed.
+
+A channel of gRPC connects again by itself, to whoever listens there by then. Over TLS that one must
+show its certificate, and a Unix socket lies in a folder of its owner. A plain TCP connection is
+therefore made here, once, and gRPC gets a socket of this process instead, which is handed on to
+that connection and to no other: when it has ended, all calls of the channel fail, and its owner
+makes another line, which is proven like the first.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import secrets
+import socket
+import struct
+import threading
+from contextlib import suppress
+from typing import Any
+
+from oneflow.core.config import join_address
+from oneflow.core.proof import PROVE, Claim, Session
+
+PIECE_NBYTES = 256 << 10
+ACCEPT_S = 30.0  # gRPC connects at once; a channel that was given up never does
+USER_TIMEOUT_MS = 2_000  # of bytes that nobody confirms, as gRPC has it with its keepalive
+_CREDENTIALS = struct.Struct("3i")
+
+
+class Line:
+    """One plain TCP connection for one channel of gRPC. target: for the channel.  near, far: its
+    ends as this process sees them, host:port.
+
+    Raises OSError if nobody listens there.
+    """
+
+    def __init__(self, host: str, port: int, timeout_s: float) -> None:
+        self._outer = _connected(host, port, timeout_s)
+        self.near = join_address(*self._outer.getsockname()[:2])
+        self.far = join_address(*self._outer.getpeername()[:2])
+        self._inner: socket.socket | None = None
+        self._lock = threading.Lock()
+        self._has_ended = False
+        name = f"oneflow-line-{secrets.token_hex(16)}"
+        self._listener = socket.socket(socket.AF_UNIX)
+        self._listener.bind(f"\0{name}")
+        self._listener.listen(1)
+        self._listener.settimeout(ACCEPT_S)
+        self.target = f"unix-abstract:{name}"
+        threading.Thread(target=self._run, name="oneflow-line", daemon=True).start()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether what is said now can arrive."""
+        return not self._has_ended
+
+    def close(self) -> None:
+        """Ends the connection; once more is no harm."""
+        with self._lock:
+            self._has_ended = True
+            for end in (self._listener, self._outer, self._inner):
+                if end is not None:
+                    with suppress(OSError):
+                        end.shutdown(socket.SHUT_RDWR)  # wakes who waits for it, as close does not
+
+    def _run(self) -> None:
+        try:
+            inner = self._accept()
+        except OSError:
+            self.close()
+            self._outer.close()
+            return
+        finally:
+            self._listener.close()
+        with self._lock:
+            self._inner = inner
+        if self._has_ended:
+            self.close()
+        back = threading.Thread(
+            target=self._hand_on, args=(self._outer, inner), name="oneflow-line", daemon=True
+        )
+        back.start()
+        self._hand_on(inner, self._outer)
+        back.join()
+        inner.close()
+        self._outer.close()
+
+    def _accept(self) -> socket.socket:
+        """gRPC's connection: any process may connect to an abstract name, so it must be ours."""
+        while True:
+            found, _ = self._listener.accept()
+            asked = found.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+            if _CREDENTIALS.unpack(asked)[0] == os.getpid():
+                found.setblocking(True)
+                return found
+            found.close()
+
+    def _hand_on(self, source: socket.socket, target: socket.socket) -> None:
+        """All of one direction; an end is handed on, too, after the last byte."""
+        piece = memoryview(bytearray(PIECE_NBYTES))
+        try:
+            while count := source.recv_into(piece):
+                target.sendall(piece[:count])
+        except OSError:
+            self.close()
+        self._has_ended = True
+        with suppress(OSError):
+            target.shutdown(socket.SHUT_WR)
+
+
+def _connected(host: str, port: int, timeout_s: float) -> socket.socket:
+    found = socket.create_connection((host, port), timeout_s)
+    if found.getsockname() == found.getpeername():  # a port of the kernel's met itself
+        found.close()
+        raise ConnectionRefusedError(111, "Connection refused")
+    found.settimeout(None)
+    found.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    found.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, USER_TIMEOUT_MS)
+    return found
+
+
+def prove(channel: Any, claim: Claim, timeout_s: float) -> Session:
+    """Over a channel of grpc. Raises ImpostorError, or grpc.RpcError for what the server says."""
+    steps: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    steps.put(claim.knock())
+    call = _prove_call(channel)(iter(steps.get, None), timeout=timeout_s)
+    try:
+        steps.put(claim.answer(next(call, None)))
+        return claim.session(next(call, None))
+    finally:
+        steps.put(None)
+        call.cancel()
+
+
+async def prove_async(channel: Any, claim: Claim, timeout_s: float) -> Session:
+    """The same over a channel of grpc.aio."""
+    call = _prove_call(channel)(timeout=timeout_s)
+    try:
+        await call.write(claim.knock())
+        step = await call.read()
+        await call.write(claim.answer(step or None))
+        step = await call.read()
+        return claim.session(step or None)
+    finally:
+        call.cancel()
+
+
+def _prove_call(channel: Any) -> Any:
+    from oneflow.protos import proof_pb2 as pb
+
+    return channel.stream_stream(
+        PROVE,
+        request_serializer=pb.ProofStep.SerializeToString,
+        response_deserializer=pb.DoorStep.FromString,
+    )

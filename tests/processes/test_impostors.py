@@ -1,0 +1,208 @@
+"""Whoever takes a scheduler's port is told nothing and obeyed in nothing: another user, a process
+of the same user, one that replays what it heard, one that hands each byte on to the real one.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from scheduler_harness import SchedulerProcess
+from test_cluster import LocalTest, submit
+
+from oneflow.cluster.connection import Connection, Patience
+from oneflow.core.errors import AuthError
+from oneflow.core.line import Line
+from oneflow.core.proof import PROVE, Claim, ImpostorError
+from oneflow.protos import cluster_pb2 as pb
+from oneflow.protos import proof_pb2
+from oneflow.scheduler.jobs.tokens import read_token_file
+from oneflow.scheduler.ports import free_port
+
+PROGRAM = str(Path(__file__).with_name("impostor_program.py"))
+STRANGER = 65534
+NEEDS_ROOT = pytest.mark.skipif(os.getuid() != 0, reason="only root can be another user")
+USERS = [
+    pytest.param(os.getuid(), id="this user"),
+    pytest.param(STRANGER, id="another user", marks=NEEDS_ROOT),
+]
+
+
+class Impostor:
+    """A process of another user that has taken a port."""
+
+    def __init__(self, port: int, uid: int, mode: str, more: str, folder: Path) -> None:
+        self.mark = folder / "obeyed"
+        argv = [sys.executable, PROGRAM, str(port), str(uid), mode, more]
+        env = {**os.environ, "MARK": str(self.mark), "PYTHONDONTWRITEBYTECODE": "1"}
+        self._said = folder / f"impostor-{port}"
+        with open(self._said, "w") as said:
+            self.process = subprocess.Popen(argv, env=env, stdout=said)
+        until(lambda: self._lines()[:1] == ["ready"])
+
+    def _lines(self) -> list[str]:
+        assert self.process.poll() is None
+        return self._said.read_text().splitlines()
+
+    @property
+    def heard(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self._lines()[1:]]
+
+    def check(self, *secrets: str) -> None:
+        """Nothing was said to it but steps of proofs, and it was not obeyed."""
+        assert {call["method"] for call in self.heard} <= {PROVE}
+        said = self._said.read_text()
+        for secret in secrets:
+            assert secret not in said and secret.encode().hex() not in said
+        assert not self.mark.exists()
+
+    def end(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+
+@contextmanager
+def impostor(port: int, uid: int, folder: Path, mode: str = "invent", more: str = "") -> Any:
+    found = Impostor(port, uid, mode, more, folder)
+    try:
+        yield found
+    finally:
+        found.end()
+
+
+def until(holds: Callable[[], Any], timeout_s: float = 30.0) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def port_of(address: str) -> int:
+    return int(address.rpartition(":")[2])
+
+
+@pytest.mark.parametrize("uid", USERS)
+def test_who_takes_the_port_of_a_dead_scheduler_is_told_nothing(tmp_path: Path, uid: int) -> None:
+    """Daemons that run a job, a client that waits and new ones; then the scheduler comes back."""
+    local = LocalTest(tmp_path)
+    local.env["ONEFLOW_SCHEDULER_LISTEN"] = "127.0.0.1:0"
+    tmp_path.chmod(0o711)
+    open_to_all = tmp_path / "all"
+    open_to_all.mkdir()
+    open_to_all.chmod(0o777)
+    up = ("cluster", "up", "--daemons", "2", "--allow-scripts")
+    assert local.run(*up).returncode == 0
+    try:
+        secrets = [
+            read_token_file(tmp_path / "config" / "token"),
+            read_token_file(tmp_path / "state" / "local" / "daemon.token"),
+        ]
+        work = local.script("works.py", "print('at work', flush=True)\ntime.sleep(20)")
+        job_id = submit(local, work).stdout.strip()
+        waits = local.start("job", "logs", "-f", job_id, stdout=subprocess.PIPE)
+        assert waits.stdout is not None
+        assert waits.stdout.readline().strip().endswith("at work")
+        os.kill(local.record.scheduler.pid, signal.SIGKILL)
+        port = port_of(local.record.address)
+        until(lambda: not _listens(port))
+        with impostor(port, uid, open_to_all) as found:
+            new = local.run("job", "list")
+            assert new.returncode in (69, 78), new.stderr
+            time.sleep(6.0)  # daemons try again every 3 s at most
+            if uid == os.getuid():
+                assert found.heard  # of daemons, too, none of which believed it
+            found.check(*secrets)
+        waits.kill()
+        waits.communicate()
+        assert local.run(*up).returncode == 0
+        done = local.run("job", "wait", job_id)
+        assert done.returncode == 0, done.stderr
+    finally:
+        local.run("cluster", "down")
+
+
+@NEEDS_ROOT
+def test_who_hands_each_byte_on_to_the_real_scheduler_is_refused(tmp_path: Path) -> None:
+    """The proof is bound to the connection; a tunnel of this user may be in between."""
+    scheduler = SchedulerProcess(tmp_path).start()
+    try:
+        target = port_of(scheduler.known["address"])
+        for uid, is_refused in ((os.getuid(), False), (STRANGER, True)):
+            port = free_port()
+            connection = Connection(f"127.0.0.1:{port}", scheduler.token)
+            with impostor(port, uid, tmp_path, "relay", str(target)), closing(connection):
+                if not is_refused:
+                    assert connection.call("Cluster", "Status", pb.Empty()).version
+                    continue
+                with pytest.raises(AuthError, match=f"user {STRANGER} stands between"):
+                    connection.call("Cluster", "Status", pb.Empty())
+        refused = [line for line in scheduler.audit if line["event"] == "auth_failure"]
+        assert f"user {STRANGER} stands between" in refused[-1]["why"]
+    finally:
+        scheduler.kill()
+
+
+def test_what_was_heard_of_one_proof_is_of_no_use_in_another(tmp_path: Path) -> None:
+    """Neither the scheduler's steps to a client, nor a client's steps to the scheduler."""
+    import grpc
+
+    scheduler = SchedulerProcess(tmp_path).start()
+    try:
+        address, token = scheduler.known["address"], scheduler.token()
+        line = Line("127.0.0.1", port_of(address), 5.0)
+        with grpc.insecure_channel(line.target) as channel:
+            asked, answered = _overheard(channel, Claim(token, line.near, line.far))
+            again = _prove(channel, iter(asked))
+            with pytest.raises(grpc.RpcError, match="the token was not proven"):
+                list(again)
+        port = free_port()
+        steps = [{name.name: value.hex() for name, value in step.ListFields()} for step in answered]
+        with impostor(port, os.getuid(), tmp_path, "replay", json.dumps(steps)) as found:
+            connection = Connection(f"127.0.0.1:{port}", lambda: token, patience=Patience(0, 0))
+            with pytest.raises(ImpostorError, match="does not know this token"):
+                connection.call("Cluster", "Status", pb.Empty())
+            assert len(found.heard) >= 2
+            found.check(token)
+    finally:
+        scheduler.kill()
+
+
+def _overheard(channel: Any, claim: Claim) -> tuple[list[Any], list[Any]]:
+    """What a client and the scheduler say in a proof."""
+    asked: list[Any] = [claim.knock()]
+    answered: list[Any] = []
+
+    def steps() -> Iterator[Any]:
+        yield asked[0]
+        until(lambda: answered)
+        asked.append(claim.answer(answered[0]))
+        yield asked[1]
+
+    for step in _prove(channel, steps()):
+        answered.append(step)
+    claim.session(answered[1])
+    return asked, answered
+
+
+def _prove(channel: Any, steps: Iterator[Any]) -> Any:
+    call = channel.stream_stream(
+        PROVE,
+        request_serializer=proof_pb2.ProofStep.SerializeToString,
+        response_deserializer=proof_pb2.DoorStep.FromString,
+    )
+    return call(steps, timeout=10)
+
+
+def _listens(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0

@@ -27,7 +27,7 @@ def sum(input: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: Any = N
         input = as_type(input, dtype_of(dtype))
     elif category(input.type.dtype) < 2:
         input = as_type(input, dtypes.int64)
-    return reduce.reduce_sum(input, dims=many_dims(dim, input.ndim, "sum"), keepdim=bool(keepdim))  # type: ignore[no-any-return]
+    return reduce.reduce_sum(input, dims=many_dims(dim, input.ndim, "sum"), keepdim=bool(keepdim))
 
 
 def mean(input: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
@@ -45,7 +45,7 @@ def prod(input: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: Any = 
         input = as_type(input, dtype_of(dtype))
     elif category(input.type.dtype) < 2:
         input = as_type(input, dtypes.int64)
-    return reduce.reduce_prod(input, dims=many_dims(dim, input.ndim, "prod"), keepdim=bool(keepdim))  # type: ignore[no-any-return]
+    return reduce.reduce_prod(input, dims=many_dims(dim, input.ndim, "prod"), keepdim=bool(keepdim))
 
 
 def nansum(input: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
@@ -55,12 +55,12 @@ def nansum(input: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: Any 
 
 def amax(input: Tensor, dim: Any = None, keepdim: bool = False) -> Tensor:
     """The largest over `dim`; equal ones share the gradient."""
-    return reduce.reduce_max(input, dims=many_dims(dim, input.ndim, "amax"), keepdim=bool(keepdim))  # type: ignore[no-any-return]
+    return reduce.reduce_max(input, dims=many_dims(dim, input.ndim, "amax"), keepdim=bool(keepdim))
 
 
 def amin(input: Tensor, dim: Any = None, keepdim: bool = False) -> Tensor:
     """The smallest over `dim`; equal ones share the gradient."""
-    return reduce.reduce_min(input, dims=many_dims(dim, input.ndim, "amin"), keepdim=bool(keepdim))  # type: ignore[no-any-return]
+    return reduce.reduce_min(input, dims=many_dims(dim, input.ndim, "amin"), keepdim=bool(keepdim))
 
 
 def max(input: Tensor, *args: Any, **kwargs: Any) -> Any:
@@ -135,13 +135,13 @@ def _position(op: Any, name: str, x: Tensor, dim: int | None, keepdim: bool, dty
 def any(input: Tensor, dim: Any = None, keepdim: bool = False) -> Tensor:
     """bool: is any element true?"""
     x = as_type(input, dtypes.bool_)
-    return reduce.reduce_any(x, dims=many_dims(dim, x.ndim, "any"), keepdim=bool(keepdim))  # type: ignore[no-any-return]
+    return reduce.reduce_any(x, dims=many_dims(dim, x.ndim, "any"), keepdim=bool(keepdim))
 
 
 def all(input: Tensor, dim: Any = None, keepdim: bool = False) -> Tensor:
     """bool: are all elements true?"""
     x = as_type(input, dtypes.bool_)
-    return reduce.reduce_all(x, dims=many_dims(dim, x.ndim, "all"), keepdim=bool(keepdim))  # type: ignore[no-any-return]
+    return reduce.reduce_all(x, dims=many_dims(dim, x.ndim, "all"), keepdim=bool(keepdim))
 
 
 def var(
@@ -248,7 +248,7 @@ def allclose(
 
 def reduce_sum_like(input: Tensor, like: Tensor, axis: Any = ()) -> Tensor:
     """Sums over the dims along which `like` would be broadcast to `input`."""
-    return reduce.sum_to_shape(input, like.type.shape)  # type: ignore[no-any-return]
+    return reduce.sum_to_shape(input, like.type.shape)
 
 
 def dist(input: Tensor, other: Tensor, p: float = 2) -> Tensor:

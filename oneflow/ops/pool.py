@@ -2,16 +2,45 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, TypedDict
 
-from oneflow.core.dispatch import call
 from oneflow.core.dtype import int64
 from oneflow.core.errors import ShapeError
-from oneflow.core.op import Attr, Op, register
+from oneflow.core.op import Op, declare
+from oneflow.core.operand import Gradients, Operand, Tensor
 from oneflow.core.sbp import PARTIAL, SbpSignature, Split, signature
 from oneflow.core.tensor_type import TensorType
 from oneflow.ops.checks import require_float
 from oneflow.ops.conv import Sizes, check_spatial
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+
+class Window(TypedDict):
+    """One number per spatial dim each."""
+
+    kernel: Sizes
+    stride: Sizes
+    padding: Sizes
+
+
+class MaxWindow(Window):
+    """The attrs of max_pool and its gradient."""
+
+    dilation: Sizes
+
+
+class AvgWindow(Window):
+    """The attrs of avg_pool and its gradient.
+
+    The divisor is divisor_override if not 0, else the number of the window's elements inside the
+    padded x, or inside x itself if not count_include_pad.
+    """
+
+    ceil_mode: bool
+    count_include_pad: bool
+    divisor_override: int
 
 
 def pooled_size(
@@ -25,13 +54,15 @@ def pooled_size(
 
 def _pooled(
     who: str,
-    x: TensorType,
+    x: Operand,
+    ceil_mode: bool,
+    *,
     kernel: Sizes,
     stride: Sizes,
     padding: Sizes,
     dilation: Sizes,
-    ceil_mode: bool,
 ) -> TensorType:
+    """The type of the maxima or means. Raises ShapeError or DTypeError."""
     require_float(who, x)
     check_spatial(who, x, kernel=kernel, stride=stride, padding=padding, dilation=dilation)
     for k, p in zip(kernel, padding, strict=True):
@@ -41,18 +72,27 @@ def _pooled(
     positions = tuple(pooled_size(*s, ceil_mode) for s in sizes)
     if min(positions) < 1:
         raise ShapeError(f"{who}: the kernel {kernel} is larger than the padded {x}")
-    return x.with_shape((*x.shape[:2], *positions))
+    return x.type.with_shape((*x.shape[:2], *positions))
 
 
-def _sample_signatures(num_inputs: int, num_outputs: int, linear: bool) -> list[SbpSignature]:
+def _unpooled(d_out: Operand, spatial: Sizes) -> TensorType:
+    """The type of d_x."""
+    return d_out.type.with_shape((*d_out.shape[:2], *spatial))
+
+
+def _by_samples(num_inputs: int, num_outputs: int = 1) -> list[SbpSignature]:
     """Split over samples or channels, alike everywhere."""
-    result = [SbpSignature((Split(i),) * num_inputs, (Split(i),) * num_outputs) for i in (0, 1)]
-    if linear:
-        result.append(SbpSignature((PARTIAL,) * num_inputs, (PARTIAL,) * num_outputs))
-    return result
+    return [SbpSignature((Split(i),) * num_inputs, (Split(i),) * num_outputs) for i in (0, 1)]
 
 
-@register
+class _Linear(Op):
+    """What all poolings of one tensor share that are linear in it."""
+
+    @staticmethod
+    def sbp(x: TensorType, **_: object) -> list[SbpSignature]:
+        return [*_by_samples(1), SbpSignature((PARTIAL,), (PARTIAL,))]
+
+
 class MaxPool(Op):
     """Maximum of each window of x (N, C, *spatial), padded with -inf.
 
@@ -64,31 +104,34 @@ class MaxPool(Op):
 
     @staticmethod
     def infer(
-        x: TensorType,
-        *,
-        kernel: Sizes,
-        stride: Sizes,
-        padding: Sizes,
-        dilation: Sizes,
-        ceil_mode: bool = False,
+        x: Operand, *, ceil_mode: bool, **window: Unpack[MaxWindow]
     ) -> tuple[TensorType, TensorType]:
-        out = _pooled("max_pool", x, kernel, stride, padding, dilation, ceil_mode)
+        out = _pooled("max_pool", x, ceil_mode, **window)
         return out, out.with_dtype(int64)
 
     @staticmethod
-    def sbp(x: TensorType, **attrs: Attr) -> list[SbpSignature]:
-        return _sample_signatures(1, 2, linear=False)
+    def sbp(x: TensorType, **_: object) -> list[SbpSignature]:
+        return _by_samples(1, 2)
 
     @staticmethod
     def grad(
-        d_out: Any, d_indices: Any, x: Any, out: Any, indices: Any, *, ceil_mode: bool, **attrs: Any
-    ) -> tuple[Any, ...]:
+        d_out: Tensor | None,
+        d_indices: Tensor | None,
+        x: Tensor,
+        out: Tensor,
+        indices: Tensor,
+        *,
+        ceil_mode: bool,
+        **window: Unpack[MaxWindow],
+    ) -> Gradients:
         if d_out is None:
             return (None,)
-        return (lambda: max_pool_grad(d_out, indices, spatial=x.type.shape[2:], **attrs),)
+        return (lambda: max_pool_grad(d_out, indices, spatial=x.type.shape[2:], **window),)
 
 
-@register
+max_pool = declare(MaxPool)
+
+
 class MaxPoolGrad(Op):
     """d_x: each d_out is added where its window's maximum came from.   d_out, indices: as of
     max_pool.
@@ -98,75 +141,65 @@ class MaxPoolGrad(Op):
 
     @staticmethod
     def infer(
-        d_out: TensorType,
-        indices: TensorType,
-        *,
-        spatial: Sizes,
-        kernel: Sizes,
-        stride: Sizes,
-        padding: Sizes,
-        dilation: Sizes,
+        d_out: Operand, indices: Operand, *, spatial: Sizes, **window: Unpack[MaxWindow]
     ) -> TensorType:
-        return d_out.with_shape((*d_out.shape[:2], *spatial))
+        return _unpooled(d_out, spatial)
 
     @staticmethod
-    def sbp(d_out: TensorType, indices: TensorType, **attrs: Attr) -> list[SbpSignature]:
-        return [*_sample_signatures(2, 1, linear=False), signature("P B -> P")]
+    def sbp(d_out: TensorType, indices: TensorType, **_: object) -> list[SbpSignature]:
+        return [*_by_samples(2), signature("P B -> P")]
 
 
-@register
-class AvgPool(Op):
-    """Average of each window of x (N, C, *spatial), padded with zeros.
+max_pool_grad = declare(MaxPoolGrad)
 
-    The divisor is divisor_override if not 0, else the window's elements inside the padded x, or
-    inside x itself if not count_include_pad.
-    """
+
+class AvgPool(_Linear):
+    """Average of each window of x (N, C, *spatial), padded with zeros."""
 
     name = "avg_pool"
 
     @staticmethod
-    def infer(
-        x: TensorType,
-        *,
-        kernel: Sizes,
-        stride: Sizes,
-        padding: Sizes,
-        ceil_mode: bool = False,
-        count_include_pad: bool = True,
-        divisor_override: int = 0,
-    ) -> TensorType:
-        return _pooled("avg_pool", x, kernel, stride, padding, (1,) * len(kernel), ceil_mode)
+    def infer(x: Operand, **window: Unpack[AvgWindow]) -> TensorType:
+        kernel, stride, padding = window["kernel"], window["stride"], window["padding"]
+        ones = (1,) * len(kernel)
+        return _pooled(
+            "avg_pool",
+            x,
+            window["ceil_mode"],
+            kernel=kernel,
+            stride=stride,
+            padding=padding,
+            dilation=ones,
+        )
 
     @staticmethod
-    def sbp(x: TensorType, **attrs: Attr) -> list[SbpSignature]:
-        return _sample_signatures(1, 1, linear=True)
-
-    @staticmethod
-    def grad(d_out: Any, x: Any, out: Any, **attrs: Any) -> tuple[Any, ...]:
-        return (lambda: avg_pool_grad(d_out, spatial=x.type.shape[2:], **attrs),)
+    def grad(d_out: Tensor, x: Tensor, out: Tensor, **window: Unpack[AvgWindow]) -> Gradients:
+        return (lambda: avg_pool_grad(d_out, spatial=x.type.shape[2:], **window),)
 
 
-@register
-class AvgPoolGrad(Op):
+avg_pool = declare(AvgPool)
+
+
+class AvgPoolGrad(_Linear):
     """d_x: each d_out, divided as in avg_pool, is added to its whole window."""
 
     name = "avg_pool_grad"
 
     @staticmethod
-    def infer(d_out: TensorType, *, spatial: Sizes, **attrs: Attr) -> TensorType:
-        return d_out.with_shape((*d_out.shape[:2], *spatial))
+    def infer(d_out: Operand, *, spatial: Sizes, **window: Unpack[AvgWindow]) -> TensorType:
+        return _unpooled(d_out, spatial)
 
     @staticmethod
-    def sbp(d_out: TensorType, **attrs: Attr) -> list[SbpSignature]:
-        return _sample_signatures(1, 1, linear=True)
-
-    @staticmethod
-    def grad(dd: Any, d_out: Any, d_x: Any, *, spatial: Sizes, **attrs: Any) -> tuple[Any, ...]:
-        return (lambda: avg_pool(dd, **attrs),)
+    def grad(
+        dd: Tensor, d_out: Tensor, d_x: Tensor, *, spatial: Sizes, **window: Unpack[AvgWindow]
+    ) -> Gradients:
+        return (lambda: avg_pool(dd, **window),)
 
 
-@register
-class AdaptiveAvgPool(Op):
+avg_pool_grad = declare(AvgPoolGrad)
+
+
+class AdaptiveAvgPool(_Linear):
     """Averages x (N, C, *spatial) to `output_size`: window i of a dim is
     [i size / n, (i + 1) size / n), rounded outward.
     """
@@ -174,116 +207,31 @@ class AdaptiveAvgPool(Op):
     name = "adaptive_avg_pool"
 
     @staticmethod
-    def infer(x: TensorType, *, output_size: Sizes) -> TensorType:
+    def infer(x: Operand, *, output_size: Sizes) -> TensorType:
         require_float("adaptive_avg_pool", x)
         check_spatial("adaptive_avg_pool", x, output_size=output_size)
-        return x.with_shape((*x.shape[:2], *output_size))
+        return _unpooled(x, output_size)
 
     @staticmethod
-    def sbp(x: TensorType, *, output_size: Sizes) -> list[SbpSignature]:
-        return _sample_signatures(1, 1, linear=True)
-
-    @staticmethod
-    def grad(d_out: Any, x: Any, out: Any, *, output_size: Sizes) -> tuple[Any, ...]:
+    def grad(d_out: Tensor, x: Tensor, out: Tensor, **_: object) -> Gradients:
         return (lambda: adaptive_avg_pool_grad(d_out, spatial=x.type.shape[2:]),)
 
 
-@register
-class AdaptiveAvgPoolGrad(Op):
+adaptive_avg_pool = declare(AdaptiveAvgPool)
+
+
+class AdaptiveAvgPoolGrad(_Linear):
     """d_x: each d_out is spread evenly over its window."""
 
     name = "adaptive_avg_pool_grad"
 
     @staticmethod
-    def infer(d_out: TensorType, *, spatial: Sizes) -> TensorType:
-        return d_out.with_shape((*d_out.shape[:2], *spatial))
+    def infer(d_out: Operand, *, spatial: Sizes) -> TensorType:
+        return _unpooled(d_out, spatial)
 
     @staticmethod
-    def sbp(d_out: TensorType, *, spatial: Sizes) -> list[SbpSignature]:
-        return _sample_signatures(1, 1, linear=True)
-
-    @staticmethod
-    def grad(dd: Any, d_out: Any, d_x: Any, *, spatial: Sizes) -> tuple[Any, ...]:
+    def grad(dd: Tensor, d_out: Tensor, d_x: Tensor, **_: object) -> Gradients:
         return (lambda: adaptive_avg_pool(dd, output_size=d_out.type.shape[2:]),)
 
 
-def max_pool(
-    x: Any,
-    *,
-    kernel: Sizes,
-    stride: Sizes,
-    padding: Sizes,
-    dilation: Sizes,
-    ceil_mode: bool = False,
-) -> Any:
-    """See MaxPool. Returns (maxima, indices)."""
-    return call(
-        MaxPool,
-        x,
-        kernel=kernel,
-        stride=stride,
-        padding=padding,
-        dilation=dilation,
-        ceil_mode=ceil_mode,
-    )
-
-
-def max_pool_grad(
-    d_out: Any,
-    indices: Any,
-    *,
-    spatial: Sizes,
-    kernel: Sizes,
-    stride: Sizes,
-    padding: Sizes,
-    dilation: Sizes,
-) -> Any:
-    """See MaxPoolGrad."""
-    return call(
-        MaxPoolGrad,
-        d_out,
-        indices,
-        spatial=spatial,
-        kernel=kernel,
-        stride=stride,
-        padding=padding,
-        dilation=dilation,
-    )
-
-
-def avg_pool(
-    x: Any,
-    *,
-    kernel: Sizes,
-    stride: Sizes,
-    padding: Sizes,
-    ceil_mode: bool = False,
-    count_include_pad: bool = True,
-    divisor_override: int = 0,
-) -> Any:
-    """See AvgPool."""
-    return call(
-        AvgPool,
-        x,
-        kernel=kernel,
-        stride=stride,
-        padding=padding,
-        ceil_mode=ceil_mode,
-        count_include_pad=count_include_pad,
-        divisor_override=divisor_override,
-    )
-
-
-def avg_pool_grad(d_out: Any, *, spatial: Sizes, **attrs: Attr) -> Any:
-    """See AvgPoolGrad; attrs: those of avg_pool."""
-    return call(AvgPoolGrad, d_out, spatial=spatial, **attrs)
-
-
-def adaptive_avg_pool(x: Any, *, output_size: Sizes) -> Any:
-    """See AdaptiveAvgPool."""
-    return call(AdaptiveAvgPool, x, output_size=output_size)
-
-
-def adaptive_avg_pool_grad(d_out: Any, *, spatial: Sizes) -> Any:
-    """See AdaptiveAvgPoolGrad."""
-    return call(AdaptiveAvgPoolGrad, d_out, spatial=spatial)
+adaptive_avg_pool_grad = declare(AdaptiveAvgPoolGrad)

@@ -6,27 +6,37 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Protocol
 
-from oneflow.core.dispatch import call
 from oneflow.core.dtype import DType, bool_, int64
 from oneflow.core.errors import ShapeError
-from oneflow.core.op import Op, register
+from oneflow.core.op import Op, declare, row
+from oneflow.core.operand import Gradients, Operand, Tensor
 from oneflow.core.sbp import PARTIAL, SbpSignature, Split, signature
 from oneflow.core.tensor_type import TensorType
 from oneflow.ops import binary, cast, compare, shape, where
-from oneflow.ops.checks import ANY, BOOL, NUMBER, Value, require, require_dim
+from oneflow.ops.checks import ANY, BOOL, NUMBER, require, require_dim
 
 Dims = tuple[int, ...]
+Rule = Callable[[Tensor, Tensor, Tensor, Dims, bool], Tensor]
+"""d_x of (d_out, x, out, dims, keepdim)."""
 
 
-def _reduced_shape(x: TensorType, dims: Dims, keepdim: bool) -> tuple[int, ...]:
+class Reduction(Protocol):
+    def __call__(self, x: Tensor, /, *, dims: Dims, keepdim: bool = False) -> Tensor: ...
+
+
+class Position(Protocol):
+    def __call__(self, x: Tensor, /, *, dim: int, keepdim: bool = False) -> Tensor: ...
+
+
+def _reduced_shape(x: Operand, dims: Dims, keepdim: bool) -> tuple[int, ...]:
     if keepdim:
         return tuple(1 if i in dims else n for i, n in enumerate(x.shape))
     return tuple(n for i, n in enumerate(x.shape) if i not in dims)
 
 
-def _check_dims(name: str, x: TensorType, dims: Dims) -> None:
+def _check_dims(name: str, x: Operand, dims: Dims) -> None:
     for dim in dims:
         require_dim(name, x, dim)
     if len(set(dims)) != len(dims):
@@ -45,65 +55,59 @@ def kept_signatures(x: TensorType, dims: Dims, keepdim: bool) -> list[SbpSignatu
 
 def _reduction(
     name: str,
-    grad: Callable[..., Value] | None = None,
+    rule: Rule | None = None,
     *,
     accepts: str = NUMBER,
     result: DType | None = None,
     is_sum: bool = False,
     has_identity: bool = True,
-) -> Callable[..., Value]:
+) -> Reduction:
     """Declares one row of the table. has_identity: an empty reduction has a value."""
 
-    def infer(x: TensorType, *, dims: Dims, keepdim: bool = False) -> TensorType:
+    def infer(x: Operand, *, dims: Dims, keepdim: bool = False) -> TensorType:
         require(name, x, accepts)
         _check_dims(name, x, dims)
         if not has_identity and any(x.shape[i] == 0 for i in dims):
             raise ShapeError(f"{name} of no elements has no value: {x} over dims {dims}")
         return TensorType(_reduced_shape(x, dims, keepdim), result or x.dtype)
 
-    def sbp(x: TensorType, *, dims: Dims, keepdim: bool = False) -> list[SbpSignature]:
+    def sbp(x: TensorType, *, dims: Dims, keepdim: bool) -> list[SbpSignature]:
         listed = kept_signatures(x, dims, keepdim)
         if is_sum:
             listed += [SbpSignature((Split(i),), (PARTIAL,)) for i in dims]
             listed.append(signature("P -> P"))
         return listed
 
-    members: dict[str, Any] = {"name": name, "infer": staticmethod(infer), "sbp": staticmethod(sbp)}
-    members["__doc__"] = f"{name[7:]} over dims."
-    if grad is not None:
-        rule = grad
-        members["grad"] = staticmethod(
-            lambda d, x, out, *, dims, keepdim=False: (rule(d, x, out, dims, keepdim),)
-        )
-    class_name = "".join(part.capitalize() for part in name.split("_"))
-    op = register(type(class_name, (Op,), members))
+    doc = f"{name[7:]} over dims."
+    if rule is None:
+        return row(name, infer, sbp=sbp, doc=doc)
+    known = rule
 
-    def apply(x: Value, *, dims: Dims, keepdim: bool = False) -> Value:
-        return call(op, x, dims=dims, keepdim=keepdim)
+    def grad(d: Tensor, x: Tensor, out: Tensor, *, dims: Dims, keepdim: bool) -> Gradients:
+        return (known(d, x, out, dims, keepdim),)
 
-    apply.__name__ = apply.__qualname__ = name
-    apply.__doc__ = members["__doc__"]
-    return apply
+    return row(name, infer, sbp=sbp, grad=grad, doc=doc)
 
 
-def _kept(t: Value, x: Value, dims: Dims, keepdim: bool) -> Value:
+def _kept(t: Tensor, x: Tensor, dims: Dims, keepdim: bool) -> Tensor:
     """A reduced tensor with its dims back as size 1, so that it broadcasts against x."""
     return t if keepdim else shape.reshape(t, shape=_reduced_shape(x.type, dims, True))
 
 
-def _sum_grad(d: Value, x: Value, out: Value, dims: Dims, keepdim: bool) -> Value:
+def _sum_grad(d: Tensor, x: Tensor, out: Tensor, dims: Dims, keepdim: bool) -> Tensor:
     return shape.expand(_kept(d, x, dims, keepdim), shape=x.type.shape)
 
 
-def _extreme_grad(d: Value, x: Value, out: Value, dims: Dims, keepdim: bool) -> Value:
+def _extreme_grad(d: Tensor, x: Tensor, out: Tensor, dims: Dims, keepdim: bool) -> Tensor:
     """Equal extremes share the gradient evenly."""
     is_extreme = compare.eq(x, _kept(out, x, dims, keepdim))
     share = cast.cast(is_extreme, dtype=x.type.dtype)
     count = reduce_sum(share, dims=dims, keepdim=True)
-    return binary.mul(share, binary.div(_kept(d, x, dims, keepdim), count))
+    d_x: Tensor = binary.mul(share, binary.div(_kept(d, x, dims, keepdim), count))
+    return d_x
 
 
-def _prod_grad(d: Value, x: Value, out: Value, dims: Dims, keepdim: bool) -> Value:
+def _prod_grad(d: Tensor, x: Tensor, out: Tensor, dims: Dims, keepdim: bool) -> Tensor:
     """Product of the others: through the product of the nonzero elements, so that zeros divide
     nothing."""
     is_zero = compare.scalar_compare(x, value=0, kind="eq")
@@ -112,10 +116,9 @@ def _prod_grad(d: Value, x: Value, out: Value, dims: Dims, keepdim: bool) -> Val
     zeros = reduce_sum(cast.cast(is_zero, dtype=x.type.dtype), dims=dims, keepdim=True)
     others_zeros = binary.sub(zeros, cast.cast(is_zero, dtype=x.type.dtype))
     has_zero = compare.scalar_compare(others_zeros, value=0, kind="ne")
-    return binary.mul(
-        _kept(d, x, dims, keepdim),
-        where.masked_fill(binary.div(product, nonzero), has_zero, value=0),
-    )
+    others = where.masked_fill(binary.div(product, nonzero), has_zero, value=0)
+    d_x: Tensor = binary.mul(_kept(d, x, dims, keepdim), others)
+    return d_x
 
 
 reduce_sum = _reduction("reduce_sum", _sum_grad, is_sum=True)
@@ -126,7 +129,7 @@ reduce_any = _reduction("reduce_any", accepts=BOOL, result=bool_)
 reduce_all = _reduction("reduce_all", accepts=BOOL, result=bool_)
 
 
-def sum_to_shape(x: Value, target: tuple[int, ...]) -> Value:
+def sum_to_shape(x: Tensor, target: tuple[int, ...]) -> Tensor:
     """Sums `x` over the dims along which `target` was broadcast to it; `x` itself if the shapes are
     equal."""
     own = x.type.shape
@@ -142,35 +145,18 @@ def sum_to_shape(x: Value, target: tuple[int, ...]) -> Value:
 # ---- positions -----------------------------------------------------------------------------------
 
 
-def _position(name: str) -> Callable[..., Value]:
-    def infer(x: TensorType, *, dim: int, keepdim: bool = False) -> TensorType:
+def _position(name: str) -> Position:
+    def infer(x: Operand, *, dim: int, keepdim: bool = False) -> TensorType:
         require(name, x, ANY)
         require_dim(name, x, dim)
         if x.shape[dim] == 0:
             raise ShapeError(f"{name}: dim {dim} of {x} is empty and has no extreme")
         return TensorType(_reduced_shape(x, (dim,), keepdim), int64)
 
-    def sbp(x: TensorType, *, dim: int, keepdim: bool = False) -> list[SbpSignature]:
+    def sbp(x: TensorType, *, dim: int, keepdim: bool) -> list[SbpSignature]:
         return kept_signatures(x, (dim,), keepdim)
 
-    op = register(
-        type(
-            name.capitalize(),
-            (Op,),
-            {
-                "name": name,
-                "infer": staticmethod(infer),
-                "sbp": staticmethod(sbp),
-                "__doc__": f"int64: the first {name} along `dim`.",
-            },
-        )
-    )
-
-    def apply(x: Value, *, dim: int, keepdim: bool = False) -> Value:
-        return call(op, x, dim=dim, keepdim=keepdim)
-
-    apply.__name__ = apply.__qualname__ = name
-    return apply
+    return row(name, infer, sbp=sbp, doc=f"int64: the first {name} along `dim`.")
 
 
 argmax = _position("argmax")
@@ -180,55 +166,51 @@ argmin = _position("argmin")
 # ---- running sums and products -------------------------------------------------------------------
 
 
-@register
 class Cumsum(Op):
     """Running sums along `dim`."""
 
     name = "cumsum"
 
     @staticmethod
-    def infer(x: TensorType, *, dim: int) -> TensorType:
+    def infer(x: Operand, *, dim: int) -> TensorType:
         require("cumsum", x, NUMBER)
         require_dim("cumsum", x, dim)
-        return x
+        return x.type
 
     @staticmethod
     def sbp(x: TensorType, *, dim: int) -> list[SbpSignature]:
         return [*kept_signatures(x, (dim,), True), signature("P -> P")]
 
     @staticmethod
-    def grad(d: Value, x: Value, out: Value, *, dim: int) -> tuple[Any, ...]:
+    def grad(d: Tensor, x: Tensor, out: Tensor, *, dim: int) -> Gradients:
         return (_reversed_cumsum(d, dim),)
 
 
-@register
+cumsum = declare(Cumsum)
+
+
 class Cumprod(Op):
     """Running products along `dim`. The gradient is for elements other than zero."""
 
     name = "cumprod"
 
     @staticmethod
-    def infer(x: TensorType, *, dim: int) -> TensorType:
+    def infer(x: Operand, *, dim: int) -> TensorType:
         require("cumprod", x, NUMBER)
         require_dim("cumprod", x, dim)
-        return x
+        return x.type
 
     @staticmethod
     def sbp(x: TensorType, *, dim: int) -> list[SbpSignature]:
         return kept_signatures(x, (dim,), True)
 
     @staticmethod
-    def grad(d: Value, x: Value, out: Value, *, dim: int) -> tuple[Any, ...]:
+    def grad(d: Tensor, x: Tensor, out: Tensor, *, dim: int) -> Gradients:
         return (binary.div(_reversed_cumsum(binary.mul(d, out), dim), x),)
 
 
-def _reversed_cumsum(d: Value, dim: int) -> Value:
+cumprod = declare(Cumprod)
+
+
+def _reversed_cumsum(d: Tensor, dim: int) -> Tensor:
     return shape.flip(cumsum(shape.flip(d, dims=(dim,)), dim=dim), dims=(dim,))
-
-
-def cumsum(x: Value, *, dim: int) -> Value:
-    return call(Cumsum, x, dim=dim)
-
-
-def cumprod(x: Value, *, dim: int) -> Value:
-    return call(Cumprod, x, dim=dim)

@@ -95,8 +95,9 @@ class Op(metaclass=OpClass):
     """Not to be removed although nobody reads its outputs."""
 
     defaults: ClassVar[dict[str, Attr]] = {}
-    """Of the attrs that have one. `declare` reads this and the next two from the declaration."""
+    """Of attrs. `declare` adds those that the signature of `infer` gives."""
     attrs: ClassVar[frozenset[str] | None] = frozenset()
+    """Their names, as `infer` takes them. Set by `declare`, as is `has_gradient`."""
     has_gradient: ClassVar[bool] = False
 
     @staticmethod
@@ -186,7 +187,7 @@ def register(op: type[Op]) -> type[Op]:
     if not op.name or op.name in REGISTRY:
         raise InternalError(f"op name {op.name!r} is missing or taken")
     op.has_gradient = op.grad is not Op.grad
-    op.defaults = op.infer.__kwdefaults__ or {}
+    op.defaults = op.defaults | (op.infer.__kwdefaults__ or {})
     op.attrs = _attr_names(op.infer)
     REGISTRY[op.name] = op
     return op

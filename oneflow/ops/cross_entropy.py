@@ -15,13 +15,16 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 
-class Target(TypedDict):
+class Target(TypedDict, total=False):
     """The target distribution. ignore_index: a label whose samples have no loss.
     label_smoothing: weight of the uniform distribution over the classes.
     """
 
     ignore_index: int
     label_smoothing: float
+
+
+_NO_SMOOTHING = {"ignore_index": -100, "label_smoothing": 0.0}
 
 
 class SparseSoftmaxCrossEntropy(Op):
@@ -34,6 +37,7 @@ class SparseSoftmaxCrossEntropy(Op):
 
     name = "sparse_softmax_cross_entropy"
     num_outputs = 2
+    defaults = _NO_SMOOTHING
 
     @staticmethod
     def infer(
@@ -72,6 +76,7 @@ class SparseSoftmaxCrossEntropyGrad(Op):
     """d_logits[i] = d_loss[i] * (softmax(logits[i]) - target[i]); 0 for ignored samples."""
 
     name = "sparse_softmax_cross_entropy_grad"
+    defaults = _NO_SMOOTHING
 
     @staticmethod
     def infer(

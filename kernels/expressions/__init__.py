@@ -1,0 +1,1 @@
+"""Kernels made from expressions (oneflow/core/expression.py), for every device."""

@@ -1,0 +1,665 @@
+"""The compiled CPU loop of a set of expressions, as LLVM IR.
+
+One function per spec: nested loops over `depth` dims, the innermost in vectors. A reduction over
+the last dim ends a pass over the row; the passes of a row follow each other while it is in the
+cache, and the last one writes the outputs. The function reads addresses and flags out of the array
+objects themselves, so that a call costs no Python per array:
+
+    int f(PyObject *array..., scalar..., int64 *table, int64 check, int64 begin, int64 end)
+
+arrays: outputs, then inputs. table: sizes of the dims, then byte strides of every array, then, if
+random words are drawn, the index of the first element and the index strides. check: refuse (return
+1) arrays that are not contiguous. [begin, end): of the outermost dim.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from oneflow.core.dtype import DType, dtype_of
+from oneflow.core.expression import (
+    CAST,
+    CONSTANT,
+    FUNCTIONS,
+    INPUT,
+    REDUCTIONS,
+    SCALAR,
+    WORD,
+    ElementType,
+    Expression,
+    compared_dtype,
+    dtypes_of,
+    uniform_nodes,
+    walk,
+)
+from oneflow.kernels.expressions.functions import apply_function
+from oneflow.kernels.expressions.llvm_code import BITS, FLOATS, Code, Value, vector_type
+from oneflow.kernels.expressions.llvm_math import VECTORS
+
+CONTIGUOUS, SAME, STRIDED = "1", "0", "s"
+"""How an array moves along the innermost dim: by one element, not at all, by its stride."""
+
+_ELEMENTS = {
+    "bool": "i1", "int8": "i8", "uint8": "i8", "int16": "i16", "int32": "i32", "int64": "i64",
+    "float16": "float", "bfloat16": "float", "float32": "float", "float64": "double",
+}  # fmt: skip
+_STORED = {"bool": "i8", "float16": "half", "bfloat16": "i16"}
+COMPILED_DTYPES = frozenset(_ELEMENTS)
+
+_HEADER = object.__basicsize__  # then: data, nd, dimensions, strides, base, descr, flags
+_FLAGS_AT = _HEADER + 48
+_READY = 0x101  # C-contiguous and aligned
+
+
+@dataclass(frozen=True)
+class Array:
+    """name: of an input, "" for an output.  moves: CONTIGUOUS, SAME or STRIDED."""
+
+    name: str
+    dtype: DType
+    moves: str = CONTIGUOUS
+
+
+@dataclass(frozen=True)
+class Spec:
+    """outputs: an expression and its array each.  scalars: (name, kind) where kind is "float" or
+    "int" for a number, or the dtype's name for a 0-d array.
+    """
+
+    outputs: tuple[tuple[Expression, Array], ...]
+    inputs: tuple[Array, ...]
+    scalars: tuple[tuple[str, str], ...] = ()
+    depth: int = 1
+
+    @property
+    def roots(self) -> tuple[Expression, ...]:
+        return tuple(root for root, _ in self.outputs)
+
+    @property
+    def draws(self) -> bool:
+        return any(node.function == WORD for node in walk(*self.roots))
+
+
+def element_of(kind: ElementType) -> str:
+    """The LLVM type in which values of a dtype are computed."""
+    if isinstance(kind, DType):
+        return _ELEMENTS[kind.name]
+    return "i64" if kind is int else "double"
+
+
+def is_signed(kind: ElementType) -> bool:
+    return not isinstance(kind, DType) or kind.is_signed
+
+
+class Loop:
+    """Writes the function of one spec. vector_bytes: of the widest registers."""
+
+    def __init__(self, spec: Spec, vector_bytes: int) -> None:
+        self.spec = spec
+        self.code = Code()
+        kinds = {
+            name: int if kind == "int" or kind.startswith(("int", "uint")) else float
+            for name, kind in spec.scalars
+        }
+        self.types = dtypes_of(spec.roots, {a.name: a.dtype for a in spec.inputs}, kinds)
+        self.order = list(walk(*spec.roots))
+        self.numbers = uniform_nodes(*spec.roots)
+        self.arrays = [*(array for _, array in spec.outputs), *spec.inputs]
+        self._moves = {a.name: a.moves for a in spec.inputs}
+        self.fixed = self._row_invariants()
+        self.level = self._levels()
+        self.last = max((self.level[root] for root in spec.roots), default=0)
+        self.lanes = self._width(vector_bytes)
+        self.kept = self._kept_between_passes()
+        # Values by (node, element type, lanes), of the whole call or of the current row.
+        self._values: dict[tuple[Expression, str, int], Value] = {}
+
+    # ---- analysis ------------------------------------------------------------------------------
+
+    def _row_invariants(self) -> set[Expression]:
+        """Nodes with one value per row."""
+        found = set(self.numbers)
+        for node in self.order:
+            if node.function == INPUT:
+                if self._moves[node.value] == SAME:
+                    found.add(node)
+            elif node.function in REDUCTIONS or (node.args and all(a in found for a in node.args)):
+                found.add(node)
+        return found
+
+    def _levels(self) -> dict[Expression, int]:
+        """In which pass over the row a value is known."""
+        level: dict[Expression, int] = {}
+        for node in self.order:
+            own = max((level[a] for a in node.args), default=0)
+            level[node] = own + (node.function in REDUCTIONS)
+        return level
+
+    def _width(self, vector_bytes: int) -> int:
+        widest = 32
+        for node in self.order:
+            if node not in self.fixed and node.function != WORD and self.types[node] is not int:
+                kind = self.types[node]
+                if isinstance(kind, DType) and kind.name == "float64":
+                    widest = 64
+        return max(2, vector_bytes * 8 // widest)
+
+    def _kept_between_passes(self) -> dict[Expression, int]:
+        """Costly values of an earlier pass that the last one needs again: they wait in an output.
+
+        Maps to the output's index. Only float32 and float64 outputs can hold what is computed.
+        """
+        if self.last == 0:
+            return {}
+        needed = self._needed(self.last, self.spec.roots)
+        costly = [
+            n for n in needed
+            if n.function in VECTORS and n not in self.fixed and self.level[n] < self.last
+        ]  # fmt: skip
+        free = [
+            i for i, (root, array) in enumerate(self.spec.outputs)
+            if root not in self.fixed and array.moves == CONTIGUOUS
+        ]  # fmt: skip
+        kept: dict[Expression, int] = {}
+        for node in costly:
+            for i in free:
+                if self.spec.outputs[i][1].dtype is self.types[node] and i not in kept.values():
+                    kept[node] = i
+                    break
+        return kept
+
+    def _needed(self, stage: int, roots: Iterable[Expression]) -> list[Expression]:
+        """Varying nodes that a pass has to compute for `roots`."""
+        kept = getattr(self, "kept", {}) if stage == self.last else {}
+        wanted: set[Expression] = set()
+        stack = [r for r in roots if r not in self.fixed]
+        while stack:
+            node = stack.pop()
+            if node in wanted:
+                continue
+            wanted.add(node)
+            if node not in kept:
+                stack.extend(a for a in node.args if a not in self.fixed)
+        return [n for n in self.order if n in wanted]
+
+    # ---- the function --------------------------------------------------------------------------
+
+    def text(self, name: str) -> str:
+        """The module's IR."""
+        code = self.code
+        parameters = [f"ptr %o{i}" for i in range(len(self.arrays))]
+        parameters += [f"{_scalar_type(kind)} %s_{n}" for n, kind in self.spec.scalars]
+        if self.spec.draws:
+            parameters.append("i64 %seed")
+        parameters += ["ptr %table", "i64 %check", "i64 %begin", "i64 %end"]
+        code.label("entry")
+        self._read_arrays()
+        self._read_table()
+        self._compute_numbers()
+        self._rows(0, self._bases, self._first_index())
+        code.do("ret i32 0")
+        lines = [f"define i32 @{name}({', '.join(parameters)}) nounwind {{", *code.lines, "}"]
+        return "\n".join([*code.declarations.values(), *lines, ""])
+
+    def _read_arrays(self) -> None:
+        code = self.code
+        is_ready = Value(code, "true", "i1")
+        self._bases = []
+        for i in range(len(self.arrays)):
+            data = code.let(f"getelementptr i8, ptr %o{i}, i64 {_HEADER}", "ptr")
+            at = code.let(f"getelementptr i8, ptr %o{i}, i64 {_FLAGS_AT}", "ptr")
+            self._bases.append(code.let(f"load ptr, ptr {data.name}", "ptr"))
+            flags = code.let(f"load i32, ptr {at.name}", "i32")
+            is_ready = is_ready & (flags & _READY).compare("eq", _READY)
+        unchecked = Value(code, "%check", "i64").compare("eq", 0)
+        ok = is_ready | unchecked
+        code.do(f"br i1 {ok.name}, label %run, label %refuse")
+        code.label("refuse")
+        code.do("ret i32 1")
+        code.label("run")
+        self._block = "run"
+
+    def _table(self, index: int) -> Value:
+        at = self.code.let(f"getelementptr i64, ptr %table, i64 {index}", "ptr")
+        return self.code.let(f"load i64, ptr {at.name}", "i64")
+
+    def _read_table(self) -> None:
+        depth, count = self.spec.depth, len(self.arrays)
+        self._sizes = [self._table(d) if d else None for d in range(depth)]
+        self._strides = [
+            [
+                self._table(depth + i * depth + d) if self._needs_stride(i, d) else None
+                for d in range(depth)
+            ]
+            for i in range(count)
+        ]
+        if self.spec.draws:
+            at = depth * (count + 1)
+            self._first = self._table(at)
+            self._index_strides = [self._table(at + 1 + d) for d in range(depth)]
+
+    def _needs_stride(self, i: int, d: int) -> bool:
+        return d < self.spec.depth - 1 or self.arrays[i].moves == STRIDED
+
+    def _first_index(self) -> Value | None:
+        return self._first if self.spec.draws else None
+
+    # ---- numbers of the call -------------------------------------------------------------------
+
+    def _compute_numbers(self) -> None:
+        """Everything made of scalars and constants, once, and its conversions."""
+        code = self.code
+        for node in self.order:
+            if node not in self.numbers:
+                continue
+            if node.function == CONSTANT:
+                value = code.constant(node.value, element_of(self.types[node]))
+            elif node.function == SCALAR:
+                value = self._scalar(node.value)
+            else:
+                value = self._computed(node, 1)
+            self._set_fixed(node, value)
+        self._convert_numbers()
+
+    def _scalar(self, name: str) -> Value:
+        kind = dict(self.spec.scalars)[name]
+        if kind in ("float", "int"):
+            return Value(self.code, f"%s_{name}", "double" if kind == "float" else "i64")
+        at = self.code.let(f"getelementptr i8, ptr %s_{name}, i64 {_HEADER}", "ptr")
+        data = self.code.let(f"load ptr, ptr {at.name}", "ptr")
+        value = self._loaded(data, dtype_of(kind), 1)
+        return value.to("double" if value.is_float else "i64", signed=is_signed(dtype_of(kind)))
+
+    def _convert_numbers(self) -> None:
+        for node in self.order:
+            if node in self.numbers:
+                continue
+            for i, arg in enumerate(node.args):
+                if arg in self.numbers:
+                    for lanes in (1, self.lanes):
+                        self._operand(arg, self._argument_element(node, i), lanes)
+        for root, array in self.spec.outputs:
+            if root in self.numbers:
+                for lanes in (1, self.lanes):
+                    self._operand(root, _ELEMENTS[array.dtype.name], lanes)
+
+    def _set_fixed(self, node: Expression, value: Value) -> None:
+        for lanes in (1, self.lanes):
+            self._values[node, value.element, lanes] = value.splat(lanes)
+
+    # ---- rows ----------------------------------------------------------------------------------
+
+    def _rows(self, dim: int, bases: list[Value], index: Value | None) -> None:
+        """Loops over dims `dim` .. depth - 2, then the passes over one row."""
+        if dim == self.spec.depth - 1:
+            self._row(bases, index)
+            return
+        code = self.code
+        start = "%begin" if dim == 0 else "0"
+        size = self._sizes[dim]
+        stop = "%end" if size is None else size.name
+        head, body, done = code.fresh("rows"), code.fresh("row"), code.fresh("done")
+        before = self._block
+        code.do(f"br label %{head}")
+        code.label(head)
+        counter, following = f"%i_{head}", f"%next_{head}"
+        at = len(code.lines)
+        code.do("phi")  # written below, when the block that comes back is known
+        more = code.let(f"icmp slt i64 {counter}, {stop}", "i1")
+        code.do(f"br i1 {more.name}, label %{body}, label %{done}")
+        code.label(body)
+        self._block = body
+        here = Value(code, counter, "i64")
+        moved = [
+            self._moved(base, here * stride) if stride is not None else base
+            for base, stride in zip(bases, (s[dim] for s in self._strides), strict=True)
+        ]
+        next_index = None if index is None else index + here * self._index_strides[dim]
+        self._rows(dim + 1, moved, next_index)
+        code.do(f"{following} = add i64 {counter}, 1")
+        code.do(f"br label %{head}")
+        code.lines[at] = (
+            f"  {counter} = phi i64 [ {start}, %{before} ], [ {following}, %{self._block} ]"
+        )
+        code.label(done)
+        self._block = done
+
+    def _moved(self, base: Value, by: Value) -> Value:
+        return self.code.let(f"getelementptr i8, ptr {base.name}, i64 {by.name}", "ptr")
+
+    def _row(self, bases: list[Value], index: Value | None) -> None:
+        self._row_bases, self._row_index = bases, index
+        outer = dict(self._values)
+        self._fix_level(0)
+        for stage in range(self.last + 1):
+            self._stage(stage)
+        self._store_row_results()
+        self._values = outer
+
+    def _fix_level(self, level: int) -> None:
+        """Row invariants that are known now; reductions were set by their pass."""
+        for node in self.order:
+            if node not in self.fixed or node in self.numbers or self.level[node] != level:
+                continue
+            if node.function == INPUT:
+                self._set_fixed(node, self._load(node, None, 1))
+            elif node.function not in REDUCTIONS:
+                self._set_fixed(node, self._computed(node, 1))
+            self._convert_fixed(node)
+
+    def _convert_fixed(self, node: Expression) -> None:
+        """A row's number in every type in which its pass uses it."""
+        for user in self.order:
+            for i, arg in enumerate(user.args):
+                if arg is node and user.function not in REDUCTIONS:
+                    for lanes in (1, self.lanes):
+                        self._operand(node, self._argument_element(user, i), lanes)
+
+    def _store_row_results(self) -> None:
+        for i, (root, array) in enumerate(self.spec.outputs):
+            if root in self.fixed and array.moves == SAME:
+                value = self._operand(root, _ELEMENTS[array.dtype.name], 1)
+                self._store(value, array.dtype, self._row_bases[i])
+
+    # ---- one pass over a row -------------------------------------------------------------------
+
+    def _stage(self, stage: int) -> None:
+        reduced = [n for n in self.order if n.function in REDUCTIONS and self.level[n] == stage + 1]
+        roots = [n.args[0] for n in reduced]
+        stored = {node: i for node, i in self.kept.items() if self.level[node] == stage < self.last}
+        results: list[tuple[int, Expression]] = []
+        if stage == self.last:
+            results = [
+                (i, root) for i, (root, a) in enumerate(self.spec.outputs) if a.moves != SAME
+            ]
+        if not (roots or results):
+            return
+        needed = self._needed(stage, [*roots, *stored, *(root for _, root in results)])
+        sums = {n: self._start_of(n) for n in reduced}
+        depth = self.spec.depth
+        at = Value(self.code, "%begin" if depth == 1 else "0", "i64")
+        size = self._sizes[-1]
+        end = Value(self.code, "%end", "i64") if size is None else size
+        unroll = 4 if reduced and len(needed) <= 6 else 1
+        plan = [(self.lanes, unroll)] if unroll > 1 else []
+        for lanes, times in [*plan, (self.lanes, 1), (1, 1)]:
+            at, sums = self._loop(at, end, lanes, times, needed, stored, results, sums)
+        for node, value in sums.items():
+            self._set_fixed(node, value)
+            self._convert_fixed(node)
+        self._fix_level(stage + 1)
+
+    def _start_of(self, node: Expression) -> Value:
+        element = element_of(self.types[node])
+        if node.function == "total":
+            return self.code.constant(0, element)
+        lowest = float("-inf") if element in FLOATS else -(1 << (BITS[element] - 1))
+        return self.code.constant(lowest, element)
+
+    def _loop(
+        self,
+        start: Value,
+        end: Value,
+        lanes: int,
+        times: int,
+        needed: list[Expression],
+        stored: dict[Expression, int],
+        results: list[tuple[int, Expression]],
+        sums: dict[Expression, Value],
+    ) -> tuple[Value, dict[Expression, Value]]:
+        """Goes on from `start` in steps of lanes * times while whole steps fit.
+
+        Returns where it stopped and the reductions up to there.
+        """
+        code, step = self.code, lanes * times
+        count = end - start
+        stop = end if step == 1 else start + (count & -step)
+        body, after, before = code.fresh("loop"), code.fresh("after"), self._block
+        enter = start.compare("lt", stop)
+        neutral = {n: self._start_of(n).splat(lanes) for n in sums}
+        code.do(f"br i1 {enter.name}, label %{body}, label %{after}")
+        code.label(body)
+        following = f"%next_{body}"
+        j = code.let(f"phi i64 [ {start.name}, %{before} ], [ {following}, %{body} ]", "i64")
+        partial: dict[tuple[Expression, int], Value] = {}
+        holes: dict[tuple[Expression, int], int] = {}
+        for node in sums:
+            for u in range(times):
+                holes[node, u] = len(code.lines)
+                element = neutral[node].element
+                partial[node, u] = code.let("phi", element, lanes)
+        phis = dict(partial)
+        for u in range(times):
+            position = j if u == 0 else j + u * lanes
+            values = self._pass_values(needed, position, lanes, stored)
+            for node in sums:
+                value = self._in_pass(node.args[0], values, lanes, neutral[node].element)
+                partial[node, u] = _combined(node.function, partial[node, u], value)
+            for node, i in stored.items():
+                self._write(i, values[node], position)
+            for i, root in results:
+                element = _ELEMENTS[self.arrays[i].dtype.name]
+                self._write(i, self._in_pass(root, values, lanes, element), position)
+        code.do(f"{following} = add i64 {j.name}, {step}")
+        again = code.let(f"icmp slt i64 {following}, {stop.name}", "i1")
+        for (node, u), line in holes.items():
+            first = neutral[node].name
+            code.lines[line] = (
+                f"  {phis[node, u].name} = phi {phis[node, u].type} [ {first}, %{before} ], "
+                f"[ {partial[node, u].name}, %{body} ]"
+            )
+        code.do(f"br i1 {again.name}, label %{body}, label %{after}")
+        code.label(after)
+        self._block = after
+        out: dict[Expression, Value] = {}
+        ended = {}
+        for node in sums:
+            for u in range(times):
+                p = partial[node, u]
+                ended[node, u] = code.let(
+                    f"phi {p.type} [ {neutral[node].name}, %{before} ], [ {p.name}, %{body} ]",
+                    p.element,
+                    lanes,
+                )
+        for node, known in sums.items():
+            whole = ended[node, 0]
+            for u in range(1, times):
+                whole = _combined(node.function, whole, ended[node, u])
+            out[node] = _combined(node.function, known, _folded(node.function, whole))
+        return stop, out
+
+    def _pass_values(
+        self, needed: list[Expression], at: Value, lanes: int, stored: dict[Expression, int]
+    ) -> dict[Expression, Value]:
+        values: dict[Expression, Value] = {}
+        for node in needed:
+            if node in self.kept and node not in stored:
+                out = self.kept[node]
+                array = self.arrays[out]
+                values[node] = self._loaded(self._place(out, at), array.dtype, lanes)
+            elif node.function == INPUT:
+                values[node] = self._load(node, at, lanes)
+            elif node.function == WORD:
+                values[node] = self._word(at, lanes)
+            else:
+                values[node] = self._computed(node, lanes, values)
+        return values
+
+    def _in_pass(
+        self, node: Expression, values: dict[Expression, Value], lanes: int, element: str
+    ) -> Value:
+        if node in self.fixed:
+            return self._operand(node, element, lanes)
+        return values[node].to(element, signed=is_signed(self.types[node]))
+
+    # ---- values --------------------------------------------------------------------------------
+
+    def _argument_element(self, node: Expression, i: int) -> str:
+        """The type in which `node` takes its argument i."""
+        if node.function == CAST or node.function in REDUCTIONS:
+            return element_of(self.types[node.args[i]])
+        kind = FUNCTIONS[node.function].kind
+        if kind == "logic" or (kind == "choice" and i == 0):
+            return "i1"
+        if kind == "bool":
+            if node in self.numbers:
+                return "double"
+            return element_of(compared_dtype([self.types[a] for a in node.args]))
+        return element_of(self.types[node])
+
+    def _computed(
+        self, node: Expression, lanes: int, values: dict[Expression, Value] | None = None
+    ) -> Value:
+        args = []
+        for i, arg in enumerate(node.args):
+            element = self._argument_element(node, i)
+            if arg in self.fixed:
+                args.append(self._operand(arg, element, lanes))
+            else:
+                assert values is not None
+                args.append(values[arg].to(element, signed=is_signed(self.types[arg])))
+        source = self.types[node.args[0]]
+        if node.function == CAST:
+            return self._cast(args[0], source, dtype_of(node.value))
+        if FUNCTIONS[node.function].kind != "bool":
+            return apply_function(node.function, args, is_signed(self.types[node]))
+        kinds = [self.types[a] for a in node.args]
+        unsigned = any(isinstance(k, DType) and not k.is_signed for k in kinds)
+        return apply_function(node.function, args, not unsigned)
+
+    def _operand(self, node: Expression, element: str, lanes: int) -> Value:
+        """A fixed value in a type; converted once where it became known."""
+        key = (node, element, lanes)
+        if key not in self._values:
+            if lanes > 1:
+                self._values[key] = self._operand(node, element, 1).splat(lanes)
+            else:
+                own = element_of(self.types[node])
+                value = self._values[node, own, 1]
+                self._values[key] = value.to(element, signed=is_signed(self.types[node]))
+        return self._values[key]
+
+    def _cast(self, x: Value, source: ElementType, target: DType) -> Value:
+        element = _ELEMENTS[target.name]
+        y = x.to(element, signed=is_signed(target) if x.is_float else is_signed(source))
+        if target.name == "float16" and source is not target:
+            return y.to("half").to("float")
+        if target.name == "bfloat16" and source is not target:
+            return _widened(_narrowed(y))
+        return y
+
+    # ---- memory --------------------------------------------------------------------------------
+
+    def _array_index(self, name: str) -> int:
+        outputs = len(self.spec.outputs)
+        return outputs + next(i for i, a in enumerate(self.spec.inputs) if a.name == name)
+
+    def _place(self, i: int, at: Value) -> Value:
+        size = self.arrays[i].dtype.bytes
+        return self._moved(self._row_bases[i], at * size)
+
+    def _load(self, node: Expression, at: Value | None, lanes: int) -> Value:
+        i = self._array_index(node.value)
+        array = self.arrays[i]
+        if at is None:
+            return self._loaded(self._row_bases[i], array.dtype, 1)
+        if array.moves == CONTIGUOUS:
+            return self._loaded(self._place(i, at), array.dtype, lanes)
+        stride = self._strides[i][-1]
+        assert stride is not None
+        if lanes == 1:
+            return self._loaded(self._moved(self._row_bases[i], at * stride), array.dtype, 1)
+        element = _ELEMENTS[array.dtype.name]
+        result = Value(self.code, "poison", element, lanes)
+        for lane in range(lanes):
+            place = self._moved(self._row_bases[i], (at + lane) * stride)
+            one = self._loaded(place, array.dtype, 1)
+            text = f"insertelement {result.type} {result.name}, {element} {one.name}, i64 {lane}"
+            result = self.code.let(text, element, lanes)
+        return result
+
+    def _loaded(self, place: Value, dtype: DType, lanes: int) -> Value:
+        stored = _STORED.get(dtype.name, _ELEMENTS[dtype.name])
+        kind = vector_type(stored, lanes)
+        raw = self.code.let(f"load {kind}, ptr {place.name}, align 1", stored, lanes)
+        if dtype.name == "bool":
+            return raw.compare("ne", 0)
+        if dtype.name == "bfloat16":
+            return _widened(raw)
+        return raw.to(_ELEMENTS[dtype.name])
+
+    def _write(self, i: int, value: Value, at: Value) -> None:
+        array = self.arrays[i]
+        if array.moves == CONTIGUOUS:
+            self._store(value, array.dtype, self._place(i, at))
+            return
+        stride = self._strides[i][-1]
+        assert stride is not None
+        for lane in range(value.lanes):
+            one = value if value.lanes == 1 else value.lane(lane)
+            place = self._moved(self._row_bases[i], (at + lane) * stride)
+            self._store(one, array.dtype, place)
+
+    def _store(self, value: Value, dtype: DType, place: Value) -> None:
+        if dtype.name == "bfloat16":
+            value = _narrowed(value)
+        elif dtype.name in _STORED:
+            value = value.to(_STORED[dtype.name])
+        self.code.do(f"store {value.type} {value.name}, ptr {place.name}, align 1")
+
+    def _word(self, at: Value, lanes: int) -> Value:
+        """The first Philox word of each element's global index (oneflow/core/rng.py)."""
+        code = self.code
+        stride = self._index_strides[-1]
+        assert self._row_index is not None
+        first = self._row_index + at * stride
+        if lanes > 1:
+            steps = ", ".join(f"i64 {i}" for i in range(lanes))
+            ramp = Value(code, f"<{steps}>", "i64", lanes)
+            index = first.splat(lanes) + ramp * stride.splat(lanes)
+        else:
+            index = first
+        seed = Value(code, "%seed", "i64").splat(lanes)
+        low = 0xFFFFFFFF
+        left, right, key = index & low, (index >> 32) ^ (seed >> 32), seed & low
+        for _ in range(10):
+            product = left * 0xD256D193
+            left, right = (product >> 32) ^ key ^ right, product & low
+            key = (key + 0x9E3779B9) & low
+        return left
+
+
+def _scalar_type(kind: str) -> str:
+    return {"float": "double", "int": "i64"}.get(kind, "ptr")
+
+
+def _combined(function: str, a: Value, b: Value) -> Value:
+    if function == "total":
+        return a + b
+    if a.is_float:
+        return a.larger(b)
+    return a.compare("gt", b).choose(a, b)
+
+
+def _folded(function: str, x: Value) -> Value:
+    """The lanes of x combined, halves first, so that the order of sums is fixed."""
+    lanes = [x] if x.lanes == 1 else [x.lane(i) for i in range(x.lanes)]
+    while len(lanes) > 1:
+        half = len(lanes) // 2
+        lanes = [_combined(function, lanes[i], lanes[i + half]) for i in range(half)]
+    return lanes[0]
+
+
+def _widened(raw: Value) -> Value:
+    """bfloat16 bits as float32."""
+    return (raw.to("i32", signed=False) << 16).bits("float")
+
+
+def _narrowed(x: Value) -> Value:
+    """float32 as bfloat16 bits, rounded to even; NaN stays NaN."""
+    bits = x.bits("i32")
+    rounded = (bits + (((bits >> 16) & 1) + 0x7FFF)) >> 16
+    is_nan = x.compare("ne", x)
+    quiet = (bits >> 16) | 0x40
+    return is_nan.choose(quiet, rounded).to("i16")

@@ -1,0 +1,140 @@
+"""LLVM IR to functions that can be called, kept as object code on disk.
+
+Imports llvmlite, which takes a moment: import this in the functions that compile. A call goes
+through ctypes, which gives up the interpreter lock while the loop runs.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+import tempfile
+import threading
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import llvmlite
+import llvmlite.binding as llvm
+
+from oneflow.core.log import get_logger
+from oneflow.kernels.expressions.loops import Loop, Spec
+
+_log = get_logger(__name__)
+_lock = threading.RLock()
+
+
+class _Machine:
+    """The processor of this host and the code that runs on it."""
+
+    def __init__(self) -> None:
+        llvm.initialize_native_target()
+        llvm.initialize_native_asmprinter()
+        features = llvm.get_host_cpu_features()
+        self.target = llvm.Target.from_default_triple().create_target_machine(
+            cpu=llvm.get_host_cpu_name(), features=features.flatten(), opt=2, jit=True
+        )
+        wide = "avx512f" in features and features["avx512f"]
+        self.vector_bytes = 64 if wide else 32 if features.get("avx2") else 16
+        self.has_half = bool(features.get("f16c", self.target.triple.startswith("aarch64")))
+        parts = (llvmlite.__version__, llvm.get_host_cpu_name(), features.flatten())
+        self.identity = "\0".join(parts)
+        self._empty = llvm.parse_assembly("")
+        self.engine = llvm.create_mcjit_compiler(self._empty, self.target)
+
+
+@cache
+def _machine() -> _Machine:
+    with _lock:
+        return _Machine()
+
+
+def vector_bytes() -> int:
+    return _machine().vector_bytes
+
+
+def computes_half() -> bool:
+    """Has this processor instructions that convert float16?"""
+    return _machine().has_half
+
+
+def compile_spec(spec: Spec) -> Callable[..., int]:
+    """The function of a spec (loops.py); from the cache on disk where it is there."""
+    text = Loop(spec, vector_bytes()).text("KERNEL")
+    digest = hashlib.sha256(f"{_machine().identity}\0{text}".encode()).hexdigest()
+    with _lock:
+        code = _stored(digest) or _compiled(text, digest)
+        machine = _machine()
+        machine.engine.add_object_file(llvm.ObjectFileRef.from_data(code))
+        machine.engine.finalize_object()
+        address = machine.engine.get_function_address(f"k{digest}")
+    function: Callable[..., int] = _prototype(spec)(address)
+    return function
+
+
+def _prototype(spec: Spec) -> Any:
+    kinds: list[Any] = [ctypes.py_object] * (len(spec.outputs) + len(spec.inputs))
+    scalar = {"float": ctypes.c_double, "int": ctypes.c_int64}
+    kinds += [scalar.get(kind, ctypes.py_object) for _, kind in spec.scalars]
+    if spec.draws:
+        kinds.append(ctypes.c_uint64)
+    kinds += [ctypes.c_void_p, *[ctypes.c_int64] * 3]
+    return ctypes.CFUNCTYPE(ctypes.c_int, *kinds)
+
+
+def _compiled(text: str, digest: str) -> bytes:
+    module = llvm.parse_assembly(text.replace("@KERNEL(", f"@k{digest}("))
+    module.triple = _machine().target.triple
+    module.data_layout = str(_machine().target.target_data)
+    code: bytes = _machine().target.emit_object(module)
+    _store(digest, code)
+    return code
+
+
+# ---- the cache on disk ---------------------------------------------------------------------------
+
+
+@cache
+def _folder() -> Path | None:
+    """Where object code is kept: $ONEFLOW_KERNEL_CACHE, else the user's cache folder. None if it
+    cannot be written, or if others could write it: what lies there is run."""
+    named = os.environ.get("ONEFLOW_KERNEL_CACHE")
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    folder = Path(named) if named else Path(base) / "oneflow" / "kernels"
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        found = folder.stat()
+    except (OSError, RuntimeError):
+        found = None
+    is_ours = found is not None and found.st_uid == os.getuid() and not found.st_mode & 0o022
+    if is_ours and os.access(folder, os.W_OK):
+        return folder
+    _log.info("no private folder for compiled kernels: name one in ONEFLOW_KERNEL_CACHE")
+    return None
+
+
+def _stored(digest: str) -> bytes | None:
+    folder = _folder()
+    if folder is None:
+        return None
+    try:
+        data = (folder / f"{digest}.o").read_bytes()
+    except OSError:
+        return None
+    # Written whole or not at all, but a disk that was full or failing may have cut it since.
+    code, check = data[:-32], data[-32:]
+    return code if hashlib.sha256(code).digest() == check else None
+
+
+def _store(digest: str, code: bytes) -> None:
+    folder = _folder()
+    if folder is None:
+        return
+    try:
+        with tempfile.NamedTemporaryFile(dir=folder, delete=False) as file:
+            file.write(code + hashlib.sha256(code).digest())
+        os.replace(file.name, folder / f"{digest}.o")
+    except OSError as error:  # a full disk: the kernel is there, the next process compiles anew
+        _log.info("compiled kernel not kept: %s", error)

@@ -48,6 +48,20 @@ def smooth_l1_loss_grad(
     xp.multiply(d_x, d_loss, out=d_x)
 
 
+@kernel("bce_loss", workspace=_copies(1))
+def bce_loss(xp: Any, loss: Any, x: Any, target: Any, hit: Any) -> None:
+    """log(1 - p) - t (log(1 - p) - log(p)), negated."""
+    xp.log(x, out=hit)
+    xp.maximum(hit, -100.0, out=hit)
+    xp.subtract(1.0, x, out=loss)
+    xp.log(loss, out=loss)
+    xp.maximum(loss, -100.0, out=loss)
+    xp.subtract(hit, loss, out=hit)
+    xp.multiply(hit, target, out=hit)
+    xp.add(loss, hit, out=loss)
+    xp.negative(loss, out=loss)
+
+
 @kernel("bce_with_logits_loss", workspace=_copies(1))
 def bce_with_logits_loss(
     xp: Any, loss: Any, x: Any, target: Any, weight: Any, *, pos_weight: float = 1.0

@@ -32,8 +32,11 @@ def frac(input: Tensor) -> Tensor:
 
 def logaddexp(input: Tensor, other: Tensor) -> Tensor:
     """log(exp(input) + exp(other)), without overflow."""
-    top = binary.maximum(*same_type("logaddexp", input, other))
-    gap = unary.neg(unary.abs(sub(input, other)))
+    a, b = same_type("logaddexp", input, other)
+    top = binary.maximum(a, b)
+    # Equal infinities have no difference: 0 stands for it, and adds log(2) to what stays infinite.
+    equal = compare.eq(a.detach(), b.detach())
+    gap = where_ops.masked_fill(unary.neg(unary.abs(sub(a, b))), equal, value=0.0)
     return add(top, unary.log1p(unary.exp(gap)))
 
 
@@ -116,6 +119,9 @@ def nan_to_num(
 ) -> Tensor:
     """NaN and the infinities replaced by numbers (by default 0 and the largest finite ones)."""
     import numpy as np
+
+    if not input.type.dtype.is_floating_point:
+        return clone(input)
 
     info: Any = np.finfo(np.float32 if input.type.dtype.name == "bfloat16" else input.type.dtype.np)
     high = float(info.max) if posinf is None else posinf

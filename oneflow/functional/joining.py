@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from oneflow.core.errors import ShapeError
+from oneflow.core.errors import DTypeError, ShapeError
 from oneflow.functional.dims import one_dim
 from oneflow.functional.promotion import as_type, meet
 from oneflow.functional.shaping import atleast_1d, atleast_2d, atleast_3d, unsqueeze
@@ -93,15 +93,38 @@ def chunk(input: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
 
 
 def tensor_split(input: Tensor, indices_or_sections: Any, dim: int = 0) -> tuple[Tensor, ...]:
-    """Parts along `dim`: so many, nearly equal; or cut at the given positions."""
+    """Parts along `dim`: a number of nearly equal ones, or cut at the given positions.
+
+    indices_or_sections: an int, a list of them, or an integer tensor of 0 or 1 dims on the CPU.
+    """
+    if not input.ndim:
+        raise ShapeError(
+            f"tensor_split expected at least a 1-dimensional tensor, but got {input.type}"
+        )
     at = one_dim(dim, input.ndim, "tensor_split")
     whole = input.type.shape[at]
+    cuts = _cuts(indices_or_sections)
+    if isinstance(cuts, int):
+        if cuts <= 0:
+            raise ShapeError(f"tensor_split: number of sections must be larger than 0, got {cuts}")
+        small, extra = divmod(whole, cuts)
+        return split(input, [small + (i < extra) for i in range(cuts)], at)
+    # Positions count from the end if negative; what lies beyond the ends cuts nothing off.
+    places = [0, *(slice(0, cut).indices(whole)[1] for cut in cuts), whole]
+    return tuple(narrow(input, at, a, max(0, b - a)) for a, b in itertools.pairwise(places))
+
+
+def _cuts(indices_or_sections: Any) -> int | list[int]:
+    if isinstance(indices_or_sections, Tensor):
+        if indices_or_sections.ndim > 1 or not indices_or_sections.type.dtype.is_integer:
+            raise DTypeError(
+                "tensor_split: positions are an integer tensor of 0 or 1 dims, got "
+                f"{indices_or_sections.type}"
+            )
+        indices_or_sections = indices_or_sections.tolist()
     if isinstance(indices_or_sections, int):
-        small, extra = divmod(whole, indices_or_sections)
-        sizes = [small + (i < extra) for i in range(indices_or_sections)]
-        return split(input, sizes, at)
-    cuts = [0, *(min(int(i), whole) for i in indices_or_sections), whole]
-    return tuple(narrow(input, at, a, max(0, b - a)) for a, b in itertools.pairwise(cuts))
+        return indices_or_sections
+    return [int(i) for i in indices_or_sections]
 
 
 def unbind(input: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
@@ -140,11 +163,27 @@ column_stack = _stacker("column_stack", lambda x: unsqueeze(x, 1) if x.ndim == 1
 row_stack = vstack
 
 
+def _even_split(name: str, input: Tensor, indices_or_sections: Any, dim: int) -> tuple[Tensor, ...]:
+    """`tensor_split` that refuses parts of unequal size."""
+    cuts = _cuts(indices_or_sections)
+    size = input.type.shape[dim]
+    if isinstance(cuts, int) and (cuts <= 0 or size % cuts):
+        raise ShapeError(
+            f"{name}: attempted to split along dimension {dim}, but the size {size} of {input.type}"
+            f" is not divisible by {cuts}"
+        )
+    return tensor_split(input, cuts, dim)
+
+
 def hsplit(input: Tensor, indices_or_sections: Any) -> tuple[Tensor, ...]:
-    """`tensor_split` along the columns."""
-    return tensor_split(input, indices_or_sections, 0 if input.ndim == 1 else 1)
+    """Equal parts along the columns, or parts cut at the given positions."""
+    if input.ndim < 1:
+        raise ShapeError(f"hsplit requires a tensor with at least 1 dimension, got {input.type}")
+    return _even_split("hsplit", input, indices_or_sections, 0 if input.ndim == 1 else 1)
 
 
 def vsplit(input: Tensor, indices_or_sections: Any) -> tuple[Tensor, ...]:
-    """`tensor_split` along the rows."""
-    return tensor_split(input, indices_or_sections, 0)
+    """Equal parts along the rows, or parts cut at the given positions."""
+    if input.ndim < 2:
+        raise ShapeError(f"vsplit requires a tensor with at least 2 dimensions, got {input.type}")
+    return _even_split("vsplit", input, indices_or_sections, 0)

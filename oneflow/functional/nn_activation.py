@@ -151,7 +151,11 @@ def hardsigmoid(input: Tensor, inplace: bool = False) -> Tensor:
 def hardswish(input: Tensor, inplace: bool = False) -> Tensor:
     """x * hardsigmoid(x)."""
     x = _before(input, inplace)
-    return _result(input, mul(x, hardsigmoid(x)), inplace)
+    # The slope is 0 at -3 and 1 at 3, as on the outer side of each corner.
+    low = compare.scalar_compare(x, value=-3.0, kind="le")
+    high = compare.scalar_compare(x, value=3.0, kind="ge")
+    middle = div(mul(x, add(masked_fill(x, low, -3.0), 3.0)), 6.0)
+    return _result(input, where(high, x, masked_fill(middle, low, 0.0)), inplace)
 
 
 def hardshrink(input: Tensor, lambd: float = 0.5, inplace: bool = False) -> Tensor:

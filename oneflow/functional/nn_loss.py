@@ -12,7 +12,7 @@ from oneflow.functional.reduction import mean, norm
 from oneflow.functional.reduction import sum as total
 from oneflow.functional.searching import as_index
 from oneflow.functional.shaping import movedim, reshape
-from oneflow.ops import compare, unary
+from oneflow.ops import compare
 from oneflow.ops import cross_entropy as ops
 from oneflow.ops import loss as loss_ops
 from oneflow.ops.binary import minimum
@@ -49,13 +49,6 @@ def smooth_l1_loss(
     reduce: Any = None,
 ) -> Tensor:
     """Quadratic where |input - target| < beta, linear beyond."""
-    if target.requires_grad:
-        # The op has no gradient for its target; the loss is symmetric in the difference.
-        gap = sub(input, target)
-        return _reduced(
-            loss_ops.smooth_l1_loss(gap, unary.full_like(gap.detach(), value=0), beta=float(beta)),
-            reduction,
-        )
     return _reduced(loss_ops.smooth_l1_loss(input, target, beta=float(beta)), reduction)
 
 
@@ -63,9 +56,7 @@ def binary_cross_entropy(
     input: Tensor, target: Tensor, weight: Tensor | None = None, reduction: str = "mean"
 ) -> Tensor:
     """-(t log(p) + (1 - t) log(1 - p)); logs are kept above -100."""
-    hit = mul(target, clamp(log(input), min=-100.0))
-    miss = mul(sub(1, target), clamp(log(sub(1, input)), min=-100.0))
-    loss = neg(add(hit, miss))
+    loss = loss_ops.bce_loss(input, as_type(target, input.type.dtype))
     return _reduced(loss if weight is None else mul(loss, weight), reduction)
 
 

@@ -172,7 +172,15 @@ def std(
     correction: int | None = None,
 ) -> Tensor:
     """The standard deviation: the root of `var`."""
-    return sqrt(var(input, dim, unbiased, keepdim, correction=correction))  # type: ignore[no-any-return]
+    return root(var(input, dim, unbiased, keepdim, correction=correction))
+
+
+def root(x: Tensor) -> Tensor:
+    """The square root, with gradient 0 at 0, as norms and standard deviations have it."""
+    if not x.requires_grad:
+        return sqrt(x)  # type: ignore[no-any-return]
+    is_zero = compare.scalar_compare(x, value=0, kind="eq")
+    return masked_fill(sqrt(masked_fill(x, is_zero, 1.0)), is_zero, 0.0)
 
 
 def logsumexp(input: Tensor, dim: Any, keepdim: bool = False) -> Tensor:
@@ -198,7 +206,7 @@ def norm(
     order = p if ord is None else ord
     x = as_float(input) if dtype is None else as_type(input, dtype_of(dtype))
     if order in ("fro", None, 2):
-        return sqrt(sum(square(x), dim, keepdim))  # type: ignore[no-any-return]
+        return root(sum(square(x), dim, keepdim))
     if isinstance(order, str):
         raise ValueError(f"norm: order must be a number or 'fro', got {order!r}")
     if order in (math.inf, -math.inf):
@@ -209,7 +217,20 @@ def norm(
         )
     if order == 1:
         return sum(abs(x), dim, keepdim)
-    return pow(sum(pow(abs(x), order), dim, keepdim), 1.0 / order)
+    return _norm_of_order(abs(x), float(order), dim, keepdim)
+
+
+def _norm_of_order(size: Tensor, order: float, dim: Any, keepdim: bool) -> Tensor:
+    """The norm of any other order. Zeros, and a norm of zero, get gradient 0."""
+    if not size.requires_grad:
+        return pow(sum(pow(size, order), dim, keepdim), 1.0 / order)
+    empty = compare.scalar_compare(size, value=0, kind="eq")
+    power = masked_fill(
+        pow(masked_fill(size, empty, 1.0), order), empty, 0.0 if order > 0 else math.inf
+    )
+    total = sum(power, dim, keepdim)
+    is_zero = compare.scalar_compare(total, value=0, kind="eq")
+    return masked_fill(pow(masked_fill(total, is_zero, 1.0), 1.0 / order), is_zero, 0.0)
 
 
 def cumsum(input: Tensor, dim: int, *, dtype: Any = None) -> Tensor:

@@ -17,7 +17,7 @@ from oneflow.functional.dims import one_dim
 from oneflow.functional.promotion import as_float, as_type, operands
 from oneflow.functional.shaping import reshape
 from oneflow.ops import gather as ops
-from oneflow.ops import slicing
+from oneflow.ops import slicing, unary
 from oneflow.ops import sort as sort_ops
 from oneflow.tensor.tensor import Tensor, needs_data
 
@@ -94,9 +94,30 @@ def index_select(input: Tensor, dim: int, index: Tensor) -> Tensor:
     return ops.gather(input, reshape(as_index(index), (-1,)), dim=at)
 
 
-def take_along_dim(input: Tensor, indices: Tensor, dim: int) -> Tensor:
-    """As `gather`."""
-    return gather(input, dim, indices)
+def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> Tensor:
+    """As `gather`, after both were broadcast to each other in the other dims.
+
+    dim: None takes from the flat tensor.
+    """
+    from oneflow.functional.shaping import broadcast_shapes, expand
+
+    if indices.type.dtype is not dtypes.int64:
+        raise DTypeError(f"take_along_dim: indices must be int64, got {indices.type}")
+    if dim is None:
+        return gather(reshape(input, (-1,)), 0, reshape(indices, (-1,)))
+    if input.ndim != indices.ndim:
+        raise ShapeError(
+            f"take_along_dim: the input {input.type} and the indices {indices.type} must have as "
+            "many dims"
+        )
+    at = one_dim(dim, input.ndim, "take_along_dim")
+    own, wanted = list(input.type.shape), list(indices.type.shape)
+    shared = broadcast_shapes((*own[:at], 1, *own[at + 1 :]), (*wanted[:at], 1, *wanted[at + 1 :]))
+    return gather(
+        expand(input, (*shared[:at], own[at], *shared[at + 1 :])),
+        at,
+        expand(indices, (*shared[:at], wanted[at], *shared[at + 1 :])),
+    )
 
 
 def gather_nd(input: Tensor, index: Tensor) -> Tensor:
@@ -378,20 +399,73 @@ def mode(input: Tensor, dim: int = -1, keepdim: bool = False) -> Any:
     return mode_result(values, indices)
 
 
-def quantile(input: Tensor, q: Any, dim: int | None = None, keepdim: bool = False) -> Tensor:
-    """The number below which a share `q` (0 to 1) of the elements along `dim` lies, linearly
-    interpolated.
+def quantile(
+    input: Tensor,
+    q: Any,
+    dim: int | None = None,
+    keepdim: bool = False,
+    *,
+    interpolation: str = "linear",
+) -> Tensor:
+    """The number below which a share `q` (0 to 1) of the elements along `dim` lies.
+
+    q: a number, or a tensor of 0 or 1 dims; with one dim, the result has it in front.
+    dim: None for all elements.  interpolation: how to choose between two neighbours: linear, lower,
+    higher, midpoint or nearest. A row with a NaN gives NaN.
     """
+    from oneflow.functional.elementwise import masked_fill
+    from oneflow.functional.reduction import any as some
+    from oneflow.functional.shaping import movedim
+
+    x = as_float(input)
+    shares = _shares(q, x)
+    flat = reshape(x, (-1,)) if dim is None else x
+    at = one_dim(-1 if dim is None else dim, flat.ndim, "quantile")
+    flat = reshape(flat, (1,)) if not flat.ndim else flat
+    if not flat.type.shape[at]:
+        raise ShapeError(f"quantile: {input.type} has no elements along dim {dim}")
+    ordered = sort(flat, at)[0]
+    out = _between(ordered, at, shares * (flat.type.shape[at] - 1), interpolation)
+    out = masked_fill(out, some(unary.isnan(flat), at, True), float("nan"))
+    out = movedim(out, at, 0)
+    kept = tuple(1 if dim is None or i == at else n for i, n in enumerate(input.type.shape))
+    left = kept if keepdim else tuple(out.type.shape[1:])
+    many = isinstance(q, Tensor) and q.ndim == 1
+    return reshape(out, (out.type.shape[0], *left) if many else left)
+
+
+def _shares(q: Any, like: Tensor) -> Tensor:
+    """`q` as a vector in the dtype, and beside the values, of `like`."""
+    from oneflow.functional.creation import full, layout_of
+
+    if isinstance(q, Tensor):
+        if q.ndim > 1:
+            raise ShapeError(f"quantile: q must be a number or a vector, got {q.type}")
+        if q.type.dtype is not like.type.dtype:
+            raise DTypeError(f"quantile: q {q.type} must have the dtype of the input {like.type}")
+        if q._array is not None and q._placement is None and not ((q >= 0) & (q <= 1)).all():
+            raise ValueError("quantile: q values must be in the range [0, 1]")
+        return reshape(q, (-1,))
     if not isinstance(q, (int, float)) or not 0 <= q <= 1:
-        raise ValueError(f"quantile: q must be a number in [0, 1], got {q!r}")
-    x = reshape(as_float(input), (-1,)) if dim is None else as_float(input)
-    at = 0 if dim is None else one_dim(dim, x.ndim, "quantile")
-    spot = q * (x.type.shape[at] - 1)
-    low = int(spot)
-    high = min(low + 1, x.type.shape[at] - 1)
-    ordered = sort(x, at)[0]
-    left, right = ordered.narrow(at, low, 1), ordered.narrow(at, high, 1)
-    out = left + (right - left) * (spot - low)
-    if dim is None:
-        return reshape(out, (1,) * input.ndim if keepdim else ())
-    return out if keepdim else out.squeeze(at)  # type: ignore[no-any-return]
+        raise ValueError(f"quantile: q must be a number in [0, 1], or a tensor, got {q!r}")
+    return full((1,), float(q), dtype=like.type.dtype, **layout_of(like, no_partial=True))
+
+
+def _between(ordered: Tensor, dim: int, spots: Tensor, interpolation: str) -> Tensor:
+    """What lies at the fractional positions `spots` of a dim."""
+    if interpolation == "nearest":
+        spots = unary.round(spots)
+    elif interpolation == "lower":
+        spots = unary.floor(spots)
+    elif interpolation == "higher":
+        spots = unary.ceil(spots)
+    elif interpolation not in ("linear", "midpoint"):
+        raise ValueError(
+            "quantile: interpolation must be linear, lower, higher, midpoint or nearest, got "
+            f"{interpolation!r}"
+        )
+    low, high = unary.floor(spots), unary.ceil(spots)
+    share = (spots - low) if interpolation != "midpoint" else (high - low) * 0.5
+    share = reshape(share, tuple(-1 if i == dim else 1 for i in range(ordered.ndim)))
+    below, above = (index_select(ordered, dim, as_type(s, dtypes.int64)) for s in (low, high))
+    return below + (above - below) * share

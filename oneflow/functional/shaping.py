@@ -311,7 +311,6 @@ def meshgrid(*tensors: Any, indexing: str = "ij") -> tuple[Tensor, ...]:
         flat = ops.reshape(x, shape=(1,) * i + (x.type.numel,) + (1,) * (len(xs) - i - 1))
         grids.append(ops.expand(flat, shape=shape))
     if swapped:
-        grids = [transpose(g, 0, 1) for g in grids]
         grids[0], grids[1] = grids[1], grids[0]
     return tuple(grids)
 

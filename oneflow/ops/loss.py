@@ -1,4 +1,4 @@
-"""Elementwise losses; the reduction is left to the caller. The target has no gradient."""
+"""Elementwise losses; the reduction is left to the caller."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from oneflow.core.op import Op, declare, leading_signatures
 from oneflow.core.operand import Gradients, Operand, Tensor
 from oneflow.core.sbp import SbpSignature
 from oneflow.core.tensor_type import TensorType
+from oneflow.ops import binary, scalar, unary
 from oneflow.ops.checks import require_same
 
 
@@ -36,7 +37,10 @@ class SmoothL1Loss(_Loss):
 
     @staticmethod
     def grad(d_loss: Tensor, x: Tensor, target: Tensor, loss: Tensor, *, beta: float) -> Gradients:
-        return (lambda: smooth_l1_loss_grad(d_loss, x, target, beta=beta), None)
+        return (
+            lambda: smooth_l1_loss_grad(d_loss, x, target, beta=beta),
+            lambda: smooth_l1_loss_grad(d_loss, target, x, beta=beta),
+        )
 
 
 class SmoothL1LossGrad(_Loss):
@@ -67,9 +71,16 @@ class BceWithLogitsLoss(_Loss):
     def grad(
         d_loss: Tensor, x: Tensor, target: Tensor, loss: Tensor, *, pos_weight: float
     ) -> Gradients:
+        def d_target() -> Tensor:
+            slope = unary.neg(x)
+            if pos_weight != 1.0:
+                unlikely = unary.softplus(slope, beta=1.0, threshold=20.0)
+                slope = binary.add(slope, scalar.scalar_mul(unlikely, value=pos_weight - 1.0))
+            return binary.mul(d_loss, slope)  # type: ignore[no-any-return]
+
         return (
             lambda: bce_with_logits_loss_grad(d_loss, x, target, pos_weight=pos_weight),
-            None,
+            d_target,
         )
 
 
@@ -85,7 +96,32 @@ class BceWithLogitsLossGrad(_Loss):
         return cls.alike(d_loss, x, target)
 
 
+class BceLoss(_Loss):
+    """-(t log(p) + (1 - t) log(1 - p)) of probabilities p; logs are kept above -100."""
+
+    name = "bce_loss"
+
+    @classmethod
+    def infer(cls, x: Operand, target: Operand) -> TensorType:
+        return cls.alike(x, target)
+
+    @staticmethod
+    def grad(d_loss: Tensor, x: Tensor, target: Tensor, loss: Tensor) -> Gradients:
+        """(p - t) / (p (1 - p)), whose divisor is at least 1e-12: finite where p is 0 or 1."""
+        rest = scalar.scalar_add(unary.neg(x), value=1.0)
+
+        def d_x() -> Tensor:
+            spread = unary.clamp(binary.mul(x, rest), min=1e-12, max=None)
+            return binary.div(binary.mul(d_loss, binary.sub(x, target)), spread)  # type: ignore[no-any-return]
+
+        def d_target() -> Tensor:
+            return binary.mul(d_loss, binary.sub(unary.log(rest), unary.log(x)))  # type: ignore[no-any-return]
+
+        return d_x, d_target
+
+
 smooth_l1_loss = declare(SmoothL1Loss)
 smooth_l1_loss_grad = declare(SmoothL1LossGrad)
 bce_with_logits_loss = declare(BceWithLogitsLoss)
 bce_with_logits_loss_grad = declare(BceWithLogitsLossGrad)
+bce_loss = declare(BceLoss)

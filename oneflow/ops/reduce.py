@@ -190,7 +190,7 @@ cumsum = declare(Cumsum)
 
 
 class Cumprod(Op):
-    """Running products along `dim`. The gradient is for elements other than zero."""
+    """Running products along `dim`."""
 
     name = "cumprod"
 
@@ -206,10 +206,26 @@ class Cumprod(Op):
 
     @staticmethod
     def grad(d: Tensor, x: Tensor, out: Tensor, *, dim: int) -> Gradients:
-        return (binary.div(_reversed_cumsum(binary.mul(d, out), dim), x),)
+        """Sums over the products that an element is a factor of, divided by it. The first zero of a
+        row has that sum with itself left out, up to the second zero; what follows it has none."""
+        is_zero = compare.scalar_compare(x, value=0, kind="eq")
+        zeros = cumsum(_as(is_zero, x), dim=dim)
+        once = compare.scalar_compare(zeros, value=1, kind="eq")
+        is_first = compare.logical_and(is_zero, once)
+        others = cumprod(where.masked_fill(x, is_first, value=1), dim=dim)
+        after = _reversed_cumsum(binary.mul(d, binary.mul(others, _as(once, x))), dim)
+        before = _reversed_cumsum(binary.mul(d, out), dim)
+        slope = binary.div(before, where.masked_fill(x, is_zero, value=1))
+        none = compare.scalar_compare(zeros, value=0, kind="ne")
+        kept = where.masked_fill(slope, none, value=0)
+        return (binary.add(kept, binary.mul(after, _as(is_first, x))),)
 
 
 cumprod = declare(Cumprod)
+
+
+def _as(mask: Tensor, x: Tensor) -> Tensor:
+    return cast.cast(mask, dtype=x.type.dtype)  # type: ignore[no-any-return]
 
 
 def _reversed_cumsum(d: Tensor, dim: int) -> Tensor:

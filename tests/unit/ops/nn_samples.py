@@ -288,6 +288,10 @@ def _bce(x: Array, t: Array, pos_weight: float = 1.0) -> Array:
     return -(pos_weight * t * np.log(p) + (1 - t) * np.log(1 - p))
 
 
+def _bce_of_probabilities(p: Array, t: Array) -> Array:
+    return -(t * np.log(p) + (1 - t) * np.log(1 - p))
+
+
 def _bce_grad(d: Array, x: Array, t: Array, pos_weight: float = 1.0) -> Array:
     p = 1 / (1 + np.exp(-x))
     return d * ((1 - t) * p - pos_weight * t * (1 - p))
@@ -302,12 +306,14 @@ def _elementwise_samples() -> list[Sample]:
         result.append(Sample("gelu_grad", (d, x), attrs, _gelu_grad))
     for beta in (0.0, 0.5, 1.0):
         attrs = {"beta": beta}
-        result.append(Sample("smooth_l1_loss", (x, t), attrs, _smooth_l1, wrt=(0,)))
+        result.append(Sample("smooth_l1_loss", (x, t), attrs, _smooth_l1))
         result.append(Sample("smooth_l1_loss_grad", (d, x, t), attrs, _smooth_l1_grad))
     for weight in (1.0, 2.5):
         attrs = {"pos_weight": weight}
-        result.append(Sample("bce_with_logits_loss", (x, t), attrs, _bce, wrt=(0,)))
+        result.append(Sample("bce_with_logits_loss", (x, t), attrs, _bce))
         result.append(Sample("bce_with_logits_loss_grad", (d, x, t), attrs, _bce_grad))
+    likely = between(0.05, 0.95, 5, 4, seed=3)
+    result.append(Sample("bce_loss", (likely, t), {}, _bce_of_probabilities))
     for p in (0.0, 0.3, 1.0):
         result.append(Sample("dropout", (normal(5, 3, 4),), {"p": p, "seed": (7 << 40) + 3}))
     return result

@@ -1,0 +1,141 @@
+"""Edges where PyTorch has a finite answer, or refuses: zeros, infinities, uneven parts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import oneflow as flow
+import oneflow.nn.functional as F
+
+torch = pytest.importorskip("torch")
+TF = torch.nn.functional
+
+
+def same(ours: Any, theirs: Any) -> None:
+    assert tuple(ours.shape) == tuple(theirs.shape)
+    np.testing.assert_allclose(ours.detach().numpy(), theirs.detach().numpy(), rtol=1e-6, atol=1e-7)
+
+
+def check(ours: Any, theirs: Any, *arrays: Any) -> None:
+    """The same values and the same gradients."""
+    xs = [flow.tensor(np.array(a, np.float64), requires_grad=True) for a in arrays]
+    ts = [torch.tensor(np.array(a, np.float64), requires_grad=True) for a in arrays]
+    y, t = ours(*xs), theirs(*ts)
+    same(y, t)
+    y.sum().backward()
+    t.sum().backward()
+    for x, other in zip(xs, ts, strict=True):
+        same(x.grad, other.grad)
+
+
+ROWS = [[0.0, 0.0, 0.0], [3.0, 0.0, 4.0], [1.0, -2.0, 0.5]]
+
+
+@pytest.mark.parametrize("order", [1, 2, 3, 0.5, 1.5, float("inf")])
+@pytest.mark.parametrize("dim", [None, 1])
+def test_norm_of_zeros_has_gradient_zero(order: float, dim: int | None) -> None:
+    check(lambda x: x.norm(order, dim), lambda x: x.norm(order, dim), ROWS)
+    check(lambda x: x.norm(order, dim), lambda x: x.norm(order, dim), [[0.0, 0.0]])
+
+
+def test_zero_rows_are_normalized_with_finite_gradients() -> None:
+    check(F.normalize, TF.normalize, ROWS)
+    check(F.cosine_similarity, TF.cosine_similarity, ROWS, ROWS[::-1])
+
+
+def test_std_of_constants_has_gradient_zero() -> None:
+    check(lambda x: x.std(1), lambda x: x.std(1), [[2.0, 2.0, 2.0], [1.0, 2.0, 4.0]])
+
+
+@pytest.mark.parametrize(
+    "row", [[2.0, 3.0, 4.0], [2.0, 0.0, 4.0, 5.0], [0.0, 3.0, 0.0, 2.0], [0.0], [1.0, 2.0, 0.0]]
+)
+def test_cumprod_with_zeros_has_finite_gradients(row: list[float]) -> None:
+    check(lambda x: x.cumprod(1), lambda x: x.cumprod(1), [row, row[::-1]])
+
+
+def test_binary_cross_entropy_at_zero_and_one() -> None:
+    p, t = [0.0, 1.0, 0.0, 1.0, 0.3], [0.0, 1.0, 1.0, 0.0, 0.6]
+    check(F.binary_cross_entropy, TF.binary_cross_entropy, p, t)
+
+
+@pytest.mark.parametrize("pos_weight", [None, 2.5])
+def test_targets_of_binary_cross_entropy_have_gradients(pos_weight: float | None) -> None:
+    x, t = [-1.0, 0.5, 3.0], [0.2, 0.0, 1.0]
+    ours = None if pos_weight is None else flow.tensor(pos_weight, dtype=flow.float64)
+    theirs = None if pos_weight is None else torch.tensor(pos_weight, dtype=torch.float64)
+    check(
+        lambda x, t: F.binary_cross_entropy_with_logits(x, t, pos_weight=ours),
+        lambda x, t: TF.binary_cross_entropy_with_logits(x, t, pos_weight=theirs),
+        x,
+        t,
+    )
+
+
+def test_hardswish_has_the_outer_slopes_at_its_corners() -> None:
+    check(F.hardswish, TF.hardswish, [-4.0, -3.0, -1.0, 0.0, 2.0, 3.0, 5.0])
+
+
+@pytest.mark.parametrize("indexing", ["ij", "xy"])
+def test_meshgrid(indexing: str) -> None:
+    arrays = [[1.0, 2.0, 3.0], [4.0, 5.0, 6.0, 7.0], [8.0, 9.0]]
+    for count in (1, 2, 3):
+        ours = flow.meshgrid(*map(flow.tensor, arrays[:count]), indexing=indexing)
+        theirs = torch.meshgrid(*map(torch.tensor, arrays[:count]), indexing=indexing)
+        for a, b in zip(ours, theirs, strict=True):
+            same(a, b)
+
+
+def test_logaddexp_of_infinities() -> None:
+    a = np.array([np.inf, -np.inf, np.inf, 1.0, 2.0])
+    b = np.array([np.inf, -np.inf, -np.inf, 1.0, -np.inf])
+    same(
+        flow.logaddexp(flow.tensor(a), flow.tensor(b)),
+        torch.logaddexp(torch.tensor(a), torch.tensor(b)),
+    )
+    check(flow.logaddexp, torch.logaddexp, [1.0, 2.0, -3.0], [1.0, -1.0, 5.0])
+
+
+def test_nan_to_num_leaves_integers() -> None:
+    x = flow.tensor([1, -2, 3])
+    assert flow.nan_to_num(x).tolist() == [1, -2, 3] and flow.nan_to_num(x).dtype is flow.int64
+
+
+def test_uneven_splits_are_refused() -> None:
+    x = flow.zeros(4, 4)
+    for split in (flow.hsplit, flow.vsplit):
+        with pytest.raises(flow.core.errors.ShapeError, match="not divisible by 3"):
+            split(x, 3)
+    with pytest.raises(flow.core.errors.ShapeError, match="at least 2 dimensions"):
+        flow.vsplit(flow.zeros(4), 2)
+    assert [tuple(p.shape) for p in flow.hsplit(x, (1, -1))] == [(4, 1), (4, 2), (4, 1)]
+
+
+@pytest.mark.parametrize("interpolation", ["linear", "lower", "higher", "midpoint", "nearest"])
+@pytest.mark.parametrize("dim", [None, 0, -1])
+@pytest.mark.parametrize("keepdim", [False, True])
+def test_quantile(interpolation: str, dim: int | None, keepdim: bool) -> None:
+    x = np.random.default_rng(0).normal(size=(4, 5))
+    x[1, 2] = np.nan
+    for q in (0.3, [0.0, 0.25, 1.0]):
+        ours = q if isinstance(q, float) else flow.tensor(q, dtype=flow.float64)
+        theirs = q if isinstance(q, float) else torch.tensor(q, dtype=torch.float64)
+        kwargs = {"keepdim": keepdim, "interpolation": interpolation}
+        same(
+            flow.quantile(flow.tensor(x), ours, dim, **kwargs),
+            torch.quantile(torch.tensor(x), theirs, dim, **kwargs),
+        )
+
+
+def test_take_along_dim_without_dim_takes_from_the_flat_tensor() -> None:
+    x, index = np.arange(6.0).reshape(2, 3), np.array([[5, 0, 3]])
+    ours, theirs = (flow.tensor(x), flow.tensor(index)), (torch.tensor(x), torch.tensor(index))
+    same(flow.take_along_dim(*ours), torch.take_along_dim(*theirs))
+    index = np.array([[2], [0]])
+    same(
+        flow.take_along_dim(flow.tensor(x), flow.tensor(index[:1]), 1),
+        torch.take_along_dim(torch.tensor(x), torch.tensor(index[:1]), 1),
+    )

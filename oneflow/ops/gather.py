@@ -74,7 +74,12 @@ class Gather(Op):
         return (lambda: gather_grad(d, index, dim=dim, size=size)), None
 
 
-gather = declare(Gather)
+_gather = declare(Gather)
+
+
+def gather(x: Tensor, index: Tensor, *, dim: int) -> Tensor:
+    """Gather, told the size of `dim`, by which a rank knows whether it holds all of it."""
+    return _gather(x, index, dim=dim, size=x.type.shape[dim])
 
 
 class GatherGrad(Op):
@@ -172,7 +177,12 @@ class DimGather(Op):
         return d_x, None
 
 
-dim_gather = declare(DimGather)
+_dim_gather = declare(DimGather)
+
+
+def dim_gather(x: Tensor, index: Tensor, *, dim: int) -> Tensor:
+    """DimGather, told the size of `dim`, by which a rank knows whether it holds all of it."""
+    return _dim_gather(x, index, dim=dim, size=x.type.shape[dim])
 
 
 def _scatter_signatures(x: TensorType, dim: int) -> list[SbpSignature]:
@@ -223,7 +233,12 @@ class DimScatter(Op):
         return d_x, None, lambda: dim_gather(d, index, dim=dim)
 
 
-dim_scatter = declare(DimScatter)
+_dim_scatter = declare(DimScatter)
+
+
+def dim_scatter(x: Tensor, index: Tensor, source: Tensor, *, dim: int) -> Tensor:
+    """DimScatter, told the size of `dim`, by which a rank knows whether it holds all of it."""
+    return _dim_scatter(x, index, source, dim=dim, size=x.type.shape[dim])
 
 
 class DimScatterAdd(Op):
@@ -256,7 +271,12 @@ class DimScatterAdd(Op):
         return d, None, lambda: dim_gather(d, index, dim=dim)
 
 
-dim_scatter_add = declare(DimScatterAdd)
+_dim_scatter_add = declare(DimScatterAdd)
+
+
+def dim_scatter_add(x: Tensor, index: Tensor, source: Tensor, *, dim: int) -> Tensor:
+    """DimScatterAdd, told the size of `dim`, by which a rank knows whether it holds all of it."""
+    return _dim_scatter_add(x, index, source, dim=dim, size=x.type.shape[dim])
 
 
 class OneHot(Op):

@@ -68,6 +68,7 @@ class Builder:
 
     def run(self, op: type[Op], inputs: tuple[Value, ...], attrs: dict[str, Any]) -> Any:
         """As a mode: appends one node."""
+        attrs = op.defaults | attrs
         types = infer_types(op, tuple(v.type for v in inputs), attrs)
         where = next((v.placement for v in inputs if v.type.ndim), inputs[0].placement)
         node = self.add(op.name, inputs, types, where, None, attrs)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from oneflow import surfaces
-from oneflow.api import FLOAT, ROWS, SAME, SAME_TYPE, Row
+from oneflow.api import FLOAT, INTEGER, ROWS, SAME, SAME_TYPE, Row
 from oneflow.surfaces import IN_PLACE
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -25,7 +25,11 @@ PREFIXES = {
     "autograd": "flow.autograd.",
 }
 TORCH = {"flow": "", "tensor": "Tensor.", "F": "nn.functional.", "_C": ""}
-PROMOTION = {FLOAT: "integers and bools become floats", SAME_TYPE: "operands meet in one dtype"}
+PROMOTION = {
+    FLOAT: "integers and bools become floats",
+    INTEGER: "bools become int64",
+    SAME_TYPE: "operands meet in one dtype",
+}
 HEAD = """\
 # Reference
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from oneflow.api import (
     AUTOGRAD_MODULES,
     FLOAT,
+    INTEGER,
     KEEP,
     MODULES,
     NN_MODULES,
@@ -47,6 +48,7 @@ PACKAGES = {
 }
 PROMOTED = {
     FLOAT: "input: Tensor",
+    INTEGER: "input: Tensor",
     KEEP: "input: Tensor",
     SAME_TYPE: "input: Any, other: Any",
 }

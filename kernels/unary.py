@@ -18,7 +18,7 @@ _UFUNCS = {
     "log1p": "log1p", "log2": "log2", "log10": "log10", "sqrt": "sqrt", "square": "square",
     "reciprocal": "reciprocal", "sin": "sin", "cos": "cos", "tan": "tan", "asin": "arcsin",
     "acos": "arccos", "atan": "arctan", "sinh": "sinh", "cosh": "cosh", "tanh": "tanh",
-    "asinh": "arcsinh", "acosh": "arccosh", "atanh": "arctanh", "abs": "absolute", "sign": "sign",
+    "asinh": "arcsinh", "acosh": "arccosh", "atanh": "arctanh", "abs": "absolute",
     "logical_not": "logical_not", "bitwise_not": "invert", "isnan": "isnan", "isinf": "isinf",
     "isfinite": "isfinite",
 }  # fmt: skip
@@ -30,6 +30,17 @@ def _ufunc(name: str, function: str) -> Callable[..., None]:
         getattr(xp, function)(x, out=out)
 
     return run
+
+
+@kernel("sign", workspace=lambda types, attrs: (types[0].with_dtype(bool_),))
+def sign(xp: Any, out: Array, x: Array, is_nan: Array) -> None:
+    if x.dtype.kind == "b":
+        out[...] = x
+        return
+    xp.sign(x, out=out)
+    if x.dtype.kind not in "iu":
+        xp.not_equal(x, x, out=is_nan)
+        xp.putmask(out, is_nan, 0)  # (x > 0) - (x < 0), as PyTorch and OneFlow have it
 
 
 def _rounding(name: str, function: str) -> None:

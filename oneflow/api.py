@@ -15,9 +15,9 @@ Surfaces:
     _C        oneflow._C.f, the names upstream's own Python code calls
 
 Ways to promote (`promote=`): FLOAT casts integer and bool operands to the default floating-point
-dtype before the op runs; SAME_TYPE brings two operands, of which one may be a number, to one dtype;
-KEEP hands the tensor over as it is. A row without `promote` names a function that sees to its own
-operands.
+dtype before the op runs; INTEGER casts bools to int64; SAME_TYPE brings two operands, of which one
+may be a number, to one dtype; KEEP hands the tensor over as it is. A row without `promote` names a
+function that sees to its own operands.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 FLOAT: Final = "float"
+INTEGER: Final = "integer"
 SAME_TYPE: Final = "same_type"
 KEEP: Final = "keep"
 
@@ -298,7 +299,7 @@ ROWS: tuple[Row, ...] = (
         row("neg negative", "flow tensor tensor_", promote=KEEP),
         row("abs", "flow tensor tensor_", promote=KEEP),
         row("sign", "flow tensor", promote=KEEP),
-        row("square", "flow tensor tensor_", promote=KEEP),
+        row("square", "flow tensor tensor_", promote=INTEGER),
         row("floor", "flow tensor tensor_ flow_", promote=KEEP),
         row("ceil", "flow tensor tensor_ flow_", promote=KEEP),
         row("round", "flow tensor tensor_ flow_ special", promote=KEEP),

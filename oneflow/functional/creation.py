@@ -368,6 +368,8 @@ def hann_window(
     period = window_length if periodic else max(window_length - 1, 1)
 
     def make(place: dict[str, Any]) -> Tensor:
+        if window_length <= 1:
+            return ones((window_length,), dtype=dtypes.float64, **place)
         angle = arange(0, window_length, 1, dtype=dtypes.float64, **place)
         return mul(sub(1, cos(mul(angle, 2 * math.pi / period))), 0.5)
 

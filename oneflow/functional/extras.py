@@ -111,10 +111,23 @@ def global_to_global(input: Any, placement: Any = None, sbp: Any = None, **kwarg
 
 
 def from_dlpack(source: Any) -> Tensor:
-    """A tensor over the memory of any CPU array that speaks DLPack."""
+    """A tensor over the memory of any CPU array that speaks DLPack, or of a capsule."""
     import numpy as np
 
-    return wrap(np.from_dlpack(source))
+    return wrap(np.from_dlpack(source if hasattr(source, "__dlpack__") else _Capsule(source)))
+
+
+class _Capsule:
+    """A bare capsule of CPU memory, as NumPy takes it: an object that hands it out."""
+
+    def __init__(self, capsule: Any) -> None:
+        self.capsule = capsule
+
+    def __dlpack__(self, **options: Any) -> Any:
+        return self.capsule
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return 1, 0  # kDLCPU
 
 
 def to_dlpack(input: Tensor) -> Any:

@@ -19,6 +19,7 @@ from oneflow.functional.shaping import transpose
 from oneflow.ops import activation, compare, unary
 from oneflow.ops import dropout as dropout_ops
 from oneflow.ops import softmax as softmax_ops
+from oneflow.ops.compare import logical_or
 from oneflow.tensor.tensor import Tensor
 
 
@@ -145,7 +146,14 @@ def hardtanh(
 
 def hardsigmoid(input: Tensor, inplace: bool = False) -> Tensor:
     """min(max(x / 6 + 1/2, 0), 1)."""
-    return _result(input, div(clamp(add(_before(input, inplace), 3.0), 0.0, 6.0), 6.0), inplace)
+    x = _before(input, inplace)
+    # The slope is 0 at the corners too: what is clamped there takes no part in the gradient.
+    is_outside = logical_or(
+        compare.scalar_compare(x, value=-3.0, kind="le"),
+        compare.scalar_compare(x, value=3.0, kind="ge"),
+    )
+    kept = where(is_outside, clamp(x.detach(), -3.0, 3.0), x)
+    return _result(input, div(add(kept, 3.0), 6.0), inplace)
 
 
 def hardswish(input: Tensor, inplace: bool = False) -> Tensor:

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from oneflow.api import FLOAT, KEEP
+from oneflow.api import FLOAT, INTEGER, KEEP
 from oneflow.core import dtype as dtypes
 from oneflow.core.dtype import DType, promote
 from oneflow.ops.cast import cast
@@ -138,12 +138,17 @@ def same_type(name: str, a: Any, b: Any) -> tuple[Tensor, Tensor]:
 def promoted(op: Callable[..., Tensor], name: str, kind: str) -> Callable[..., Tensor]:
     """The function that users call for an op: it promotes its operands, then runs the op.
 
-    kind: FLOAT, SAME_TYPE or KEEP of `oneflow/api.py`.
+    kind: FLOAT, INTEGER, SAME_TYPE or KEEP of `oneflow/api.py`.
     """
     if kind == FLOAT:
 
         def apply(input: Tensor) -> Tensor:
             return op(as_float(input))
+
+    elif kind == INTEGER:
+
+        def apply(input: Tensor) -> Tensor:
+            return op(as_type(input, dtypes.int64) if category(input.type.dtype) == 0 else input)
 
     elif kind == KEEP:
 

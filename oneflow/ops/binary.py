@@ -79,10 +79,11 @@ def _minimum_grad(d: Value, a: Value, b: Value, out: Value) -> tuple[Any, Any]:
 
 
 def _share(a: Value, b: Value) -> Value:
-    """1 where a > b, 1/2 where equal, else 0."""
+    """1 where a > b, 1/2 where equal, else 0; 1 where one is nan, for both may have decided."""
     dtype = a.type.dtype
-    greater, not_less = compare.gt(a, b), compare.ge(a, b)
-    total = add(cast.cast(greater, dtype=dtype), cast.cast(not_less, dtype=dtype))
+    not_less, not_equal = unary.logical_not(compare.lt(a, b)), compare.ne(a, b)
+    total = add(cast.cast(not_less, dtype=dtype), cast.cast(not_equal, dtype=dtype))
+    total = sub(total, cast.cast(compare.lt(a, b), dtype=dtype))
     return scalar.scalar_mul(total, value=0.5)
 
 

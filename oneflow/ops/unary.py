@@ -118,7 +118,7 @@ log10: UnaryFunction = _unary(
 )
 sqrt: UnaryFunction = _unary("sqrt", lambda d, x, y: scalar.scalar_mul(binary.div(d, y), value=0.5))
 rsqrt: UnaryFunction = _unary(
-    "rsqrt", lambda d, x, y: scalar.scalar_mul(binary.mul(d, binary.div(y, x)), value=-0.5)
+    "rsqrt", lambda d, x, y: scalar.scalar_mul(binary.mul(d, binary.mul(y, square(y))), value=-0.5)
 )
 square: UnaryFunction = _unary(
     "square", lambda d, x, y: scalar.scalar_mul(binary.mul(d, x), value=2), accepts=NUMBER
@@ -155,7 +155,7 @@ erf: UnaryFunction = _unary(
 sigmoid: UnaryFunction = _unary("sigmoid", lambda d, x, y: sigmoid_grad(d, y))
 relu: UnaryFunction = _unary("relu", lambda d, x, y: relu_grad(d, y), accepts=NUMBER)
 silu: UnaryFunction = _unary("silu", lambda d, x, y: silu_grad(d, x))
-sign: UnaryFunction = _unary("sign", _zero, accepts=NUMBER)
+sign: UnaryFunction = _unary("sign", _zero, accepts=ANY)
 floor: UnaryFunction = _unary("floor", _zero, accepts=NUMBER)
 ceil: UnaryFunction = _unary("ceil", _zero, accepts=NUMBER)
 round: UnaryFunction = _unary("round", _zero, accepts=NUMBER)  # halves go to the even neighbour

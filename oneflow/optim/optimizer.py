@@ -7,7 +7,6 @@ and step number instead.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from typing import Any, ClassVar
 
@@ -15,6 +14,7 @@ import numpy as np
 
 from oneflow.autograd.grad_mode import enable_grad, no_grad
 from oneflow.core.dtype import DType, float64, int64
+from oneflow.core.errors import OneFlowError
 from oneflow.core.sbp import all_broadcast
 from oneflow.core.tensor_type import TensorType
 from oneflow.tensor.tensor import Tensor, device_type, wrap, wrap_global
@@ -45,7 +45,7 @@ class ParamGroup(dict[str, Any]):
         return "clip_grad_max_norm" in self
 
 
-class Optimizer(ABC):
+class Optimizer:
     """Holds what it updates in `param_groups` and what it remembers in `state`.
 
     params: an iterable of leaf tensors, or of dicts {"params": ..., options of this group}.
@@ -145,11 +145,14 @@ class Optimizer(ABC):
 
     # ---- the step --------------------------------------------------------------------------------
 
-    @abstractmethod
     def update_param(
         self, group: ParamGroup, param: Tensor, states: dict[str, Tensor], lr: Tensor, step: Tensor
     ) -> None:
-        """Updates one parameter, whose `grad` is there, and its states in place."""
+        """Updates one parameter, whose `grad` is there, and its states in place.
+
+        An optimizer that defines `step()` itself needs none.
+        """
+        raise OneFlowError(f"{type(self).__name__} defines neither step() nor update_param()")
 
     def update(
         self,

@@ -368,6 +368,17 @@ class Tensor(TableMethods):
             raise TypeError("only integer tensors of a single element can be converted to an index")
         return int(self.item())
 
+    def __dlpack__(self, **options: Any) -> Any:
+        """A DLPack capsule over the memory of a local tensor, for `from_dlpack` of any library."""
+        needs_data(self, "__dlpack__()")
+        return self._array.__dlpack__(**options)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        """Kind and number of the device that the memory is on, in DLPack's words."""
+        needs_data(self, "__dlpack_device__()")
+        kind, index = self._array.__dlpack_device__()
+        return int(kind), int(index)
+
     def __len__(self) -> int:
         if not self.type.shape:
             raise TypeError("len() of a 0-d tensor")

@@ -1,0 +1,327 @@
+"""Samples of the public names that PyTorch's own tables of samples do not cover.
+
+A sample is a function of the library (`oneflow` or `torch`): what it returns must be the same of
+both. A name that cannot be compared stands in NOT_COMPARED with the reason.
+"""
+
+from __future__ import annotations
+
+import copy
+import io
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+Sample = Callable[[Any], Any]
+
+
+def ramp(m: Any, *shape: int, dtype: str = "float32") -> Any:
+    """A tensor with distinct numbers around zero."""
+    numbers = np.linspace(-2.0, 3.0, int(np.prod(shape))).reshape(shape)
+    return m.from_numpy(numbers.astype(dtype))
+
+
+def name_of(dtype: Any) -> str:
+    """A dtype without its library."""
+    return str(dtype).split(".")[-1]
+
+
+def filled(module: Any, value: float = 0.1) -> Any:
+    """A layer whose parameters do not depend on chance."""
+    for i, p in enumerate(module.parameters()):
+        p.data.fill_(value * (i + 1))
+    return module
+
+
+def layer(name: str, *args: Any, shape: tuple[int, ...] = (2, 3), **keywords: Any) -> list[Sample]:
+    """The output and the input gradient of a layer without chance."""
+
+    def sample(m: Any) -> Any:
+        x = ramp(m, *shape).requires_grad_()
+        out = filled(getattr(m.nn, name)(*args, **keywords))(x)
+        out.sum().backward()
+        return out.detach(), x.grad
+
+    return [sample]
+
+
+def still(name: str, *args: Any) -> list[Sample]:
+    """A layer that draws numbers, while it evaluates: then it draws none."""
+    dims = {"Dropout1d": (2, 3, 4), "Dropout3d": (2, 3, 4, 5, 2)}.get(name, (2, 3, 4, 5))
+    return [lambda m: getattr(m.nn, name)(*args).eval()(ramp(m, *dims))]
+
+
+def legacy(name: str) -> list[Sample]:
+    """The constructors of old, from numbers and from sizes."""
+    return [
+        lambda m: getattr(m, name)([1, 0, 1]),
+        lambda m: (name_of(getattr(m, name)(2, 3).dtype), tuple(getattr(m, name)(2, 3).shape)),
+    ]
+
+
+def each(sample: Sample, *names: str) -> dict[str, list[Sample]]:
+    """One sample for several names."""
+    return {name: [sample] for name in names}
+
+
+def saved(m: Any) -> Any:
+    """What comes back of a saved dict of tensors."""
+    file = io.BytesIO()
+    m.save({"a": ramp(m, 2, 3), "b": [ramp(m, 4, dtype="int64")]}, file)
+    file.seek(0)
+    found = m.load(file)
+    return found["a"], found["b"][0]
+
+
+def seeded(m: Any) -> Any:
+    """Two draws after the same seed are equal, the next one differs."""
+    m.manual_seed(7)
+    first, second = m.rand(5), m.rand(5)
+    seed = m.initial_seed()
+    m.manual_seed(7)
+    return seed, bool((m.rand(5) == first).all()), bool((first == second).all())
+
+
+def restored(m: Any) -> bool:
+    """A state of the generator that is set again gives the same draws."""
+    state = m.get_rng_state()
+    first = m.rand(4)
+    m.set_rng_state(state)
+    return bool((m.rand(4) == first).all())
+
+
+def ranges(x: Any, low: float, high: float) -> tuple[Any, ...]:
+    """The type of a random tensor, and whether all of it lies in [low, high)."""
+    return tuple(x.shape), name_of(x.dtype), bool(((x >= low) & (x < high)).all())
+
+
+def mode_of_gradients(m: Any) -> list[bool]:
+    """Whether gradients are on in each kind of block."""
+    seen = [m.is_grad_enabled()]
+    with m.no_grad():
+        seen.append(m.is_grad_enabled())
+        with m.enable_grad():
+            seen.append(m.is_grad_enabled())
+    with m.set_grad_enabled(False):
+        seen.append((ramp(m, 2).requires_grad_() * 2).requires_grad)
+    with m.inference_mode():
+        seen.append(m.is_grad_enabled())
+    return seen
+
+
+def default_dtype(m: Any) -> tuple[str, str]:
+    """The dtype of new tensors before and after another is set."""
+    before = name_of(m.get_default_dtype())
+    m.set_default_dtype(m.float64)
+    try:
+        return before, name_of(m.tensor([1.5]).dtype)
+    finally:
+        m.set_default_dtype(m.float32)
+
+
+def default_tensor_type(m: Any) -> str:
+    """The dtype of new tensors under another default type."""
+    m.set_default_tensor_type(m.DoubleTensor)
+    try:
+        return name_of(m.tensor([1.5]).dtype)
+    finally:
+        m.set_default_tensor_type(m.FloatTensor)
+
+
+def container(m: Any) -> list[str]:
+    """The names of parameters below nested containers."""
+    nn = m.nn
+    net = nn.Module()
+    net.a = nn.ModuleDict({"x": nn.Linear(2, 3), "y": nn.Sequential(nn.Linear(3, 3), nn.ReLU())})
+    net.b = nn.ModuleList([nn.Linear(1, 1), nn.Identity()])
+    net.c = nn.ParameterList([nn.Parameter(m.ones(2))])
+    net.d = nn.ParameterDict({"w": nn.Parameter(m.zeros(3))})
+    copied = copy.deepcopy(net)
+    return [name for name, _ in copied.named_parameters()]
+
+
+def squared(m: Any) -> Any:
+    """The gradient that a Function of the user's own computes."""
+
+    class Square(m.autograd.Function):  # type: ignore[misc, name-defined]
+        @staticmethod
+        def forward(ctx: Any, x: Any) -> Any:
+            ctx.save_for_backward(x)
+            return x * x
+
+        @staticmethod
+        def backward(ctx: Any, d: Any) -> Any:
+            (x,) = ctx.saved_tensors
+            return 2 * x * d
+
+    x = ramp(m, 3).requires_grad_()
+    Square.apply(x).sum().backward()
+    return x.grad
+
+
+def gradients(m: Any) -> Any:
+    """`autograd.grad` and `autograd.backward` of a small graph, unused inputs included."""
+    x, y, z = (ramp(m, 3).requires_grad_() for _ in range(3))
+    out = (x * y).sum()
+    found = m.autograd.grad(out, [x, y, z], allow_unused=True, retain_graph=True)
+    m.autograd.backward([out], [m.tensor(2.0)])
+    return [*found, x.grad, z.grad]
+
+
+def by_hand(m: Any) -> Any:
+    """An update by an optimizer of the user's own."""
+
+    class Plain(m.optim.Optimizer):  # type: ignore[misc, name-defined]
+        def __init__(self, params: Any, lr: float) -> None:
+            super().__init__(params, {"lr": lr})
+
+        def step(self, closure: Any = None) -> None:
+            for group in self.param_groups:
+                for p in group["params"]:
+                    p.data.add_(p.grad, alpha=-group["lr"])
+
+    p = m.nn.Parameter(ramp(m, 3))
+    (p * p).sum().backward()
+    Plain([p], 0.5).step()
+    return p.detach()
+
+
+SAMPLES: dict[str, list[Sample]] = {
+    "dtype": [lambda m: isinstance(m.float32, m.dtype)],
+    "uint8": [lambda m: m.tensor([1, 255], dtype=m.uint8)],
+    "Size": [lambda m: (list(m.Size([2, 3])), m.Size([2, 3]).numel(), m.Size((4,)) == (4,))],
+    "device": [lambda m: (m.device("cpu").type, str(m.device("cpu")))],
+    "finfo": [
+        lambda m, d=d: (m.finfo(getattr(m, d)).max, m.finfo(getattr(m, d)).eps)
+        for d in ("float16", "bfloat16", "float32", "float64")
+    ],
+    "iinfo": [
+        lambda m, d=d: (m.iinfo(getattr(m, d)).min, m.iinfo(getattr(m, d)).max)
+        for d in ("uint8", "int8", "int32", "int64")
+    ],
+    "Tensor": [lambda m: m.Tensor([1, 2]), lambda m: tuple(m.Tensor(2, 3).shape)],
+    "is_tensor": [lambda m: (m.is_tensor(m.ones(1)), m.is_tensor(1.0))],
+    "tensor": [
+        lambda m, v=v: m.tensor(v)
+        for v in (1, 2.5, True, [], [[1, 2], [3, 4]], [1, 2.0], np.ones((2, 0)), np.int16(3))
+    ],
+    "as_tensor": [lambda m: m.as_tensor(np.arange(3)), lambda m: m.as_tensor([1.0], dtype=m.int32)],
+    "frombuffer": [lambda m: m.frombuffer(bytearray(range(8)), dtype=m.int16, offset=2)],
+    "from_numpy": [lambda m: m.from_numpy(np.arange(6.0).reshape(2, 3).T)],
+    **{
+        f"{kind}Tensor": legacy(f"{kind}Tensor")
+        for kind in ("Float", "Double", "Half", "BFloat16", "Char", "Byte", "Int", "Long", "Bool")
+    },
+    "save": [saved],
+    "load": [saved],
+    **each(
+        mode_of_gradients,
+        "no_grad",
+        "enable_grad",
+        "set_grad_enabled",
+        "inference_mode",
+        "is_grad_enabled",
+    ),
+    "get_default_dtype": [default_dtype],
+    "set_default_dtype": [default_dtype],
+    "set_default_tensor_type": [default_tensor_type],
+    "Generator": [lambda m: m.Generator().manual_seed(3).initial_seed()],
+    "default_generator": [lambda m: m.default_generator.manual_seed(5).initial_seed()],
+    **each(seeded, "manual_seed", "initial_seed"),
+    **each(restored, "get_rng_state", "set_rng_state"),
+    "seed": [lambda m: isinstance(m.seed(), int)],
+    "rand": [
+        lambda m: ranges(m.rand(3, 4), 0, 1),
+        lambda m: ranges(m.rand((2, 0), dtype=m.float64), 0, 1),
+    ],
+    "randperm": [
+        lambda m: sorted(m.randperm(7).tolist()),
+        lambda m: name_of(m.randperm(0, dtype=m.int32).dtype),
+    ],
+    "random_": [lambda m: ranges(m.zeros(50).random_(2, 9), 2, 9)],
+    "hann_window": [
+        lambda m, n=n, p=p: m.hann_window(n, periodic=p)
+        for n in (0, 1, 2, 9)
+        for p in (True, False)
+    ],
+    "dropout1d": [lambda m: m.nn.functional.dropout1d(ramp(m, 2, 3, 4), training=False)],
+    "gumbel_softmax": [
+        lambda m: m.nn.functional.gumbel_softmax(ramp(m, 4, 5), hard=True).sum(-1),
+        lambda m: m.nn.functional.gumbel_softmax(ramp(m, 4, 5), dim=0).sum(0),
+    ],
+    "upsample": [
+        lambda m: m.nn.functional.upsample(ramp(m, 1, 2, 3, 3), scale_factor=2),
+        lambda m: m.nn.functional.upsample(ramp(m, 1, 1, 2, 2), size=(4, 4), mode="bilinear"),
+    ],
+    "numel": [lambda m: (m.numel(ramp(m, 2, 3)), ramp(m, 0, 3).numel(), m.tensor(1).nelement())],
+    "is_nonzero": [lambda m: (m.is_nonzero(m.tensor([0.5])), m.is_nonzero(m.tensor(0)))],
+    "is_floating_point": [
+        lambda m: (m.is_floating_point(ramp(m, 2)), m.tensor([1]).is_floating_point())
+    ],
+    "from_dlpack": [lambda m: m.from_dlpack(ramp(m, 2, 3))],
+    "to_dlpack": [lambda m: m.from_dlpack(ramp(m, 2, 3))],
+    "cpu": [lambda m: ramp(m, 2).cpu()],
+    "get_device": [lambda m: ramp(m, 2).get_device()],
+    "type_as": [lambda m: ramp(m, 2, 3).type_as(m.tensor([1]))],
+    "is_pinned": [lambda m: ramp(m, 2).is_pinned()],
+    "new": [lambda m: (tuple(ramp(m, 2).new(2, 3).shape), name_of(ramp(m, 2).new(2).dtype))],
+    "new_tensor": [lambda m: ramp(m, 2, dtype="float64").new_tensor([1, 2])],
+    "copy_": [lambda m: m.zeros(2, 3).copy_(m.tensor([1, 2, 3]))],
+    "size": [lambda m: (list(ramp(m, 2, 3).size()), ramp(m, 2, 3).size(-1))],
+    "stride": [
+        lambda m: (ramp(m, 2, 3).stride(), ramp(m, 2, 3).t().stride(), ramp(m, 2, 3).stride(0)),
+        lambda m: ramp(m, 4, 6)[::2, 1:].stride(),
+        lambda m: ramp(m, 1, 3).expand(4, 3).stride(),
+    ],
+    "is_contiguous": [lambda m: (ramp(m, 2, 3).is_contiguous(), ramp(m, 2, 3).t().is_contiguous())],
+    "data_ptr": [lambda m: (lambda x: x[1:].data_ptr() - x.data_ptr())(ramp(m, 4))],
+    "storage_offset": [lambda m: ramp(m, 4, 3)[1:, 2:].storage_offset()],
+    "dim": [lambda m: (ramp(m, 2, 3).dim(), m.tensor(1).ndimension())],
+    "element_size": [lambda m: [m.zeros(1, dtype=d).element_size() for d in (m.int8, m.float64)]],
+    **each(
+        container,
+        "Module",
+        "Parameter",
+        "ModuleDict",
+        "ModuleList",
+        "ParameterDict",
+        "ParameterList",
+    ),
+    "Sequential": layer("Sequential"),
+    "Identity": layer("Identity", 3, unused=True),
+    "Hardsigmoid": layer("Hardsigmoid", shape=(3, 7)),
+    "RReLU": still("RReLU"),
+    "CosineSimilarity": [
+        lambda m: m.nn.CosineSimilarity(dim=0)(ramp(m, 3, 4), ramp(m, 3, 4) * ramp(m, 3, 4))
+    ],
+    "PairwiseDistance": [lambda m: m.nn.PairwiseDistance(p=1.0)(ramp(m, 3, 4), ramp(m, 3, 4) * 2)],
+    **{name: still(name, 0.3) for name in ("Dropout", "Dropout1d", "Dropout2d", "Dropout3d")},
+    "TripletMarginLoss": [
+        lambda m, s=s: m.nn.TripletMarginLoss(margin=0.5, swap=s)(
+            ramp(m, 3, 4), ramp(m, 3, 4) * 1.1, ramp(m, 3, 4) * 0.7
+        )
+        for s in (False, True)
+    ],
+    "RNNBase": [
+        lambda m: [n for n, _ in m.nn.RNNBase("LSTM", 3, 4, num_layers=2).named_parameters()]
+    ],
+    "RNNCellBase": [lambda m: issubclass(m.nn.LSTMCell, m.nn.modules.rnn.RNNCellBase)],
+    "Flatten": [*layer("Flatten", shape=(2, 3, 4)), *layer("Flatten", 0, 1, shape=(2, 3, 4))],
+    "PixelShuffle": layer("PixelShuffle", 2, shape=(1, 8, 2, 3)),
+    "Upsample": layer("Upsample", scale_factor=2, shape=(1, 2, 3, 3)),
+    "UpsamplingBilinear2d": layer("UpsamplingBilinear2d", scale_factor=2, shape=(1, 2, 3, 3)),
+    "UpsamplingNearest2d": layer("UpsamplingNearest2d", size=(5, 4), shape=(1, 2, 3, 3)),
+    "backward": [gradients],
+    "grad": [gradients],
+    "Function": [squared],
+    "Optimizer": [by_hand],
+}
+
+NOT_COMPARED = {
+    "set_printoptions": "tensors print their dtype here, as upstream does",
+    "set_num_threads": "changes how fast, not what; test_threads looks at the number",
+    "use_deterministic_algorithms": "all algorithms here are deterministic",
+    "cuda": "needs a GPU",
+    "pin_memory": "needs a GPU in PyTorch",
+}

@@ -149,7 +149,10 @@ class Rank:
     async def _gather(self) -> None:
         spec = self.prepare.spec
         if self.is_script and not self._settings.allow_scripts:
-            raise ConfigError("this daemon runs no scripts (it was started with --no-scripts)")
+            raise ConfigError(
+                f"the daemon {self._settings.id} runs no scripts: its operator allows them with "
+                "`oneflow daemon run --allow-scripts`"
+            )
         for folder in (self._folder, self._exited_dir(), self._error_file().parent):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._error_file().unlink(missing_ok=True)

@@ -76,7 +76,7 @@ class DaemonSettings:
     certificate: Path | None = None
     metrics_addr: str = ""
     health_addr: str = ""
-    allow_scripts: bool = True
+    allow_scripts: bool = False
     warm: bool = True
     use_groups: bool = True
     data_roots: tuple[Path, ...] = ()

@@ -31,7 +31,7 @@ from oneflow.cluster.local_record import (
     write_record,
 )
 from oneflow.cluster.local_tokens import ADMIN_TOKEN, DAEMON_TOKEN, prepare_tokens
-from oneflow.cluster.settings import config_dir, runtime_dir, state_dir
+from oneflow.cluster.settings import config_dir, load_settings, runtime_dir, state_dir
 from oneflow.core.config import join_address, split_address
 from oneflow.core.errors import ClusterUnreachableError, ConfigError, OneFlowError
 from oneflow.scheduler.ports import free_port
@@ -237,7 +237,7 @@ def _order(state: Path, wish: Wish, record: LocalCluster, is_here: bool) -> Any:
         scheduler=record.address,
         tls={name: (Path(wish.tls_dir) / name).read_bytes() for name in names},
         folder=str(folder(state) / "node") if is_here else _remote_folder(state),
-        flags=wish.daemon_flags,
+        flags=_daemon_flags(wish),
     )
 
 
@@ -312,7 +312,7 @@ def _free_address(listen: str) -> str:
 def _spawn(state: Path, name: str, address: str, wish: Wish) -> subprocess.Popen[bytes]:
     argv = _scheduler_argv(state, address, wish)
     if name != "scheduler":
-        argv = [*_daemon_argv(state, name, address), *wish.daemon_flags]
+        argv = [*_daemon_argv(state, name, address), *_daemon_flags(wish)]
     path = log_path(name, state)
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     env = {k: v for k, v in os.environ.items() if not k.startswith("ONEFLOW_AUTH_")}
@@ -340,6 +340,17 @@ def _daemon_argv(state: Path, device: str, address: str) -> list[str]:
     base = folder(state)
     where = ["--state-dir", str(base / "node"), "--token-file", str(base / DAEMON_TOKEN)]
     return ["daemon", "run", "--device", device, "--scheduler", address, *where]
+
+
+def _daemon_flags(wish: Wish) -> tuple[str, ...]:
+    """Who allows scripts on a local cluster allows them to its daemons, unless a setting of theirs
+    says otherwise.
+    """
+    is_said = load_settings().origin("daemon.allow_scripts") != "default"
+    return (
+        *wish.daemon_flags,
+        *(["--allow-scripts"] if wish.allow_scripts and not is_said else []),
+    )
 
 
 def _wait_ready(

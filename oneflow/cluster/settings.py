@@ -78,7 +78,7 @@ KEYS = (
     Key("daemon.token_file", "path", "", "file of the token to join with"),
     Key("daemon.tls_dir", "path", "", "folder of ca.crt, daemon.crt and daemon.key"),
     Key("daemon.data_roots", "folders", (), "folders whose files graph jobs may use"),
-    Key("daemon.allow_scripts", "flag", True, "run script jobs, if the scheduler sends any"),
+    Key("daemon.allow_scripts", "flag", False, "run script jobs, if the scheduler sends any"),
     Key("daemon.memory_nbytes", "size", 0, "memory of each rank; 0: no limit"),
     Key("daemon.pids", "count", 4096, "processes and threads of each rank"),
     Key("daemon.open_files", "count", 65_536, "files that each process of a rank may have open"),

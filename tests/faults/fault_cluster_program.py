@@ -122,6 +122,7 @@ def daemon(
         health_addr=health_addr,
         limits=JobLimits(pids, open_files, memory_nbytes),
         logs=Limits(job_nbytes=log_nbytes),
+        allow_scripts=True,
         **times,
         stuck_s=STUCK_S,
         times=Times(shutdown_grace_s=GRACE_S, leftover_grace_s=0.5, noted_s=2.0, rejoin_s=0.5),

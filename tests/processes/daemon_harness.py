@@ -22,7 +22,7 @@ QUICK = {"shutdown_grace_s": 2.0, "noted_s": 0.5, "leftover_grace_s": 0.3, "rejo
 
 
 class Running:
-    """A daemon and its scheduler."""
+    """A daemon and its scheduler. settings: of DaemonSettings; None: as it is by default."""
 
     def __init__(
         self,
@@ -38,11 +38,13 @@ class Running:
             "scheduler": f"127.0.0.1:{scheduler.port}",
             "state_dir": str(self.state),
             "warm": False,
+            "allow_scripts": True,
             "times": QUICK,
             "heartbeat_s": 0.2,
             "suspect_s": 0.6,
             "act_s": 2.0,
         } | settings
+        given = {name: value for name, value in given.items() if value is not None}
         env = {k: v for k, v in os.environ.items() if not k.startswith("ONEFLOW_")}
         env |= {"TMPDIR": str(folder / "tmp"), "ONEFLOW_LOG_LEVEL": "INFO"}
         env |= more_env or {}

@@ -664,3 +664,14 @@ def test_a_rank_is_not_spared_when_memory_runs_out(
     start()
     scheduler.begin(attempt(), script("print(open('/proc/self/oom_score_adj').read().strip())"))
     assert scheduler.whole_log(attempt(), "stdout") == b"0\n"
+
+
+def test_no_scheduler_can_make_a_daemon_run_scripts(
+    scheduler: FakeScheduler, tmp_path: Path
+) -> None:
+    """Unless its own operator allowed them."""
+    with daemons(scheduler, tmp_path) as start_one:
+        start_one(allow_scripts=None)
+        found = scheduler.prepare(attempt(), script("print('no')"))
+        assert (found.reason, found.master_port) == ("UNSATISFIABLE", 0)
+        assert "`oneflow daemon run --allow-scripts`" in found.error

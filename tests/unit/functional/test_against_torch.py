@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import oneflow as flow
 import oneflow.nn.functional as F
 
-torch = pytest.importorskip("torch")
 TF = torch.nn.functional
 draw = np.random.default_rng(0)
 

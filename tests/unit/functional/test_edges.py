@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import oneflow as flow
 import oneflow.nn.functional as F
 
-torch = pytest.importorskip("torch")
 TF = torch.nn.functional
 
 

@@ -64,7 +64,8 @@ def test_values_are_limited() -> None:
 
 
 def test_norm_is_that_of_torch() -> None:
-    torch = pytest.importorskip("torch")
+    import torch
+
     theirs = [torch.zeros(shape, dtype=torch.float64, requires_grad=True) for shape in SHAPES]
     for parameter, grad in zip(theirs, GRADS, strict=True):
         parameter.grad = torch.tensor(grad)

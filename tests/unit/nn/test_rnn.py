@@ -77,7 +77,8 @@ OPTIONS = [
 
 @pytest.mark.parametrize(("kind", "options"), OPTIONS)
 def test_outputs_states_and_gradients_are_those_of_torch(kind: str, options: Any) -> None:
-    torch = pytest.importorskip("torch")
+    import torch
+
     theirs = getattr(torch.nn, kind)(3, 5, **options).double()
     ours = getattr(nn, kind)(3, 5, **options).double()
     ours.load_state_dict({k: v.numpy() for k, v in theirs.state_dict().items()})

@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from oneflow import nn, optim
 from oneflow.tensor.tensor import wrap
 
-torch = pytest.importorskip("torch")
 RNG = np.random.default_rng(0)
 STEPS = 4
 

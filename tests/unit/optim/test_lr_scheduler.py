@@ -158,7 +158,8 @@ TORCH_PAIRS = [
 
 @pytest.mark.parametrize(("name", "kwargs", "_"), TORCH_PAIRS)
 def test_rates_are_those_of_torch(name: str, kwargs: Any, _: Any) -> None:
-    torch = pytest.importorskip("torch")
+    import torch
+
     other = torch.optim.SGD([torch.zeros(2, requires_grad=True)], lr=BASE)
     theirs = getattr(torch.optim.lr_scheduler, name)(other, **kwargs)
     expected = []
@@ -182,7 +183,8 @@ def test_plateau_reduces_after_patience_waits_and_keeps_the_bound() -> None:
 
 
 def test_plateau_is_that_of_torch() -> None:
-    torch = pytest.importorskip("torch")
+    import torch
+
     losses = np.random.default_rng(0).normal(size=60).cumsum()
     for kwargs in ({}, {"mode": "max", "threshold_mode": "abs"}, {"cooldown": 3, "factor": 0.5}):
         theirs_optimizer = torch.optim.SGD([torch.zeros(2, requires_grad=True)], lr=BASE)

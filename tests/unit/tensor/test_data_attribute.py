@@ -6,10 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import oneflow as flow
-
-torch = pytest.importorskip("torch")
 
 BOTH = pytest.mark.parametrize("lib", [flow, torch], ids=["flow", "torch"])
 HERE = flow.placement("cpu", [0])

@@ -55,7 +55,8 @@ def default_options() -> Iterator[None]:
 
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 def test_numbers_look_as_in_torch(options: dict[str, Any]) -> None:
-    torch = pytest.importorskip("torch")
+    import torch
+
     flow.set_printoptions(**options)
     torch.set_printoptions(**options)
     try:

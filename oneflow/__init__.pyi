@@ -19,11 +19,6 @@ from oneflow import optim as optim
 from oneflow import sbp as sbp
 from oneflow import special as special
 from oneflow import utils as utils
-from oneflow.autograd.grad_mode import enable_grad as enable_grad
-from oneflow.autograd.grad_mode import inference_mode as inference_mode
-from oneflow.autograd.grad_mode import is_grad_enabled as is_grad_enabled
-from oneflow.autograd.grad_mode import no_grad as no_grad
-from oneflow.autograd.grad_mode import set_grad_enabled as set_grad_enabled
 from oneflow.core.device import Device as device
 from oneflow.core.dtype import DType as dtype
 from oneflow.core.dtype import bfloat16 as bfloat16
@@ -220,6 +215,11 @@ from oneflow.tensor.convert import from_numpy as from_numpy
 from oneflow.tensor.creation import as_tensor as as_tensor
 from oneflow.tensor.creation import frombuffer as frombuffer
 from oneflow.tensor.creation import tensor as tensor
+from oneflow.tensor.grad_mode import enable_grad as enable_grad
+from oneflow.tensor.grad_mode import inference_mode as inference_mode
+from oneflow.tensor.grad_mode import is_grad_enabled as is_grad_enabled
+from oneflow.tensor.grad_mode import no_grad as no_grad
+from oneflow.tensor.grad_mode import set_grad_enabled as set_grad_enabled
 from oneflow.tensor.layout import convert_oneflow_dtype_to_numpy_dtype as convert_oneflow_dtype_to_numpy_dtype
 from oneflow.tensor.layout import finfo as finfo
 from oneflow.tensor.layout import iinfo as iinfo

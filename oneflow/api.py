@@ -183,7 +183,7 @@ ROWS: tuple[Row, ...] = (
     *at("tensor.printing", row("set_printoptions", "flow")),
     *at("io.checkpoint", row("save", "flow"), row("load", "flow")),
     *at(
-        "autograd.grad_mode",
+        "tensor.grad_mode",
         row("no_grad", "flow autograd"),
         row("enable_grad", "flow autograd"),
         row("set_grad_enabled", "flow autograd"),

@@ -8,9 +8,9 @@ from oneflow.autograd.api import grad as grad
 from oneflow.autograd.function import Function as Function
 from oneflow.autograd.function import FunctionCtx as FunctionCtx
 from oneflow.autograd.function import once_differentiable as once_differentiable
-from oneflow.autograd.grad_mode import enable_grad as enable_grad
-from oneflow.autograd.grad_mode import inference_mode as inference_mode
-from oneflow.autograd.grad_mode import is_grad_enabled as is_grad_enabled
-from oneflow.autograd.grad_mode import no_grad as no_grad
-from oneflow.autograd.grad_mode import set_grad_enabled as set_grad_enabled
+from oneflow.tensor.grad_mode import enable_grad as enable_grad
+from oneflow.tensor.grad_mode import inference_mode as inference_mode
+from oneflow.tensor.grad_mode import is_grad_enabled as is_grad_enabled
+from oneflow.tensor.grad_mode import no_grad as no_grad
+from oneflow.tensor.grad_mode import set_grad_enabled as set_grad_enabled
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from oneflow.autograd.grad_mode import set_grad_enabled
-from oneflow.autograd.tape import GradNode
 from oneflow.core.dispatch import call
 from oneflow.core.errors import AutogradError
 from oneflow.core.op import find_op
+from oneflow.tensor.grad_mode import set_grad_enabled
+from oneflow.tensor.tape import GradNode
 from oneflow.tensor.tensor import Tensor, alias
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from oneflow.autograd.grad_mode import no_grad, state
-from oneflow.autograd.tape import record_call
 from oneflow.core.errors import AutogradError
+from oneflow.tensor.grad_mode import no_grad, state
+from oneflow.tensor.tape import record_call
 from oneflow.tensor.tensor import Tensor, alias
 
 

@@ -6,11 +6,11 @@ from collections.abc import Callable
 from typing import Any
 
 from oneflow.autograd.api import grad
-from oneflow.autograd.grad_mode import enable_grad
 from oneflow.core.errors import AutogradError
 from oneflow.functional.creation import ones_like, zeros_like
 from oneflow.functional.joining import stack
 from oneflow.functional.shaping import reshape
+from oneflow.tensor.grad_mode import enable_grad
 from oneflow.tensor.tensor import Tensor
 
 Tensors = Any  # a tensor or a tuple of tensors

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from oneflow.autograd.grad_mode import state
+from oneflow.tensor.grad_mode import state
 
 
 class saved_tensors_hooks:

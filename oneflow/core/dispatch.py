@@ -1,15 +1,14 @@
 """The one door to execution: calling an op. Modes differ in how they run it, not in its meaning.
 
-A mode is an object with `run(op, inputs, attrs)`, which returns a tensor, or a tuple of tensors if
-the op has several outputs. This module never looks inside a tensor.
+This module never looks inside a tensor.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from oneflow.core.errors import InternalError, OneFlowError
 from oneflow.core.location import locate
@@ -17,18 +16,73 @@ from oneflow.core.operand import Attr
 from oneflow.core.sbp import NdSbp
 
 if TYPE_CHECKING:
+    from oneflow.core.device import Device
     from oneflow.core.op import Op
+    from oneflow.core.placement import Placement
 
 
-class Mode(Protocol):
-    """How ops are run: eagerly on local arrays, eagerly on shards, or recorded in a graph."""
+class Mode:
+    """How ops are run: eagerly on arrays and shards, or recorded in a graph.
 
-    def run(self, op: type[Op], inputs: tuple[Any, ...], attrs: dict[str, Attr]) -> Any: ...
+    Everything that differs between the two is a method here; nobody asks which mode it is.
+    """
+
+    draws: Any = None
+    """Numbers the draws of generators, in a mode that does not draw at once."""
+
+    call_module: Callable[[Any, tuple[Any, ...], dict[str, Any]], Any] | None = None
+    """`call_module(module, args, kwargs)`, in a mode that calls modules in a way of its own."""
+
+    has_memory: bool = True
+    """Whether tensors have memory that views share."""
+
+    def run(self, op: type[Op], inputs: tuple[Any, ...], attrs: dict[str, Attr]) -> Any:
+        """The output of an op, or a tuple of them."""
+        raise InternalError(f"{type(self).__name__} runs no ops")
+
+    def create(
+        self,
+        op: type[Op],
+        attrs: dict[str, Attr],
+        device: Device | None,
+        placement: Placement | None,
+        nd_sbp: NdSbp | None,
+    ) -> Any:
+        """The output of an op without inputs, global if a placement is given."""
+        return self.run(op, (), attrs)
+
+    def lay_out(
+        self,
+        x: Any,
+        placement: Placement | None,
+        sbp: Any,
+        *,
+        grad_sbp: Any = None,
+        check_meta: bool | None = None,
+        copy: bool = False,
+    ) -> Any:
+        """`x.to_global(...)`."""
+        raise InternalError(f"{type(self).__name__} moves no tensors")
+
+    def to_device(self, x: Any, device: Device) -> Any:
+        """A local tensor on another device, with history."""
+        raise InternalError(f"{type(self).__name__} moves no tensors")
 
     def layout(self, x: Any, *, is_fixed: bool) -> NdSbp:
         """The layout of a global tensor that has none yet, in a mode that makes such tensors.
         is_fixed: it has to stay so, as the caller relies on it.
         """
+        raise InternalError(f"{type(self).__name__} has no global tensors")
+
+    def write(self, x: Any, new: Any) -> None:
+        """Overwrite `x`, and what it is a view of, with the values and the history of `new`, which
+        has its shape and dtype.
+        """
+        raise InternalError(f"{type(self).__name__} does not overwrite")
+
+    def store(self, x: Any, new: Any) -> None:
+        """Give `x`, and nothing else, the values of `new`."""
+        raise InternalError(f"{type(self).__name__} does not overwrite")
 
 
 class _State(threading.local):

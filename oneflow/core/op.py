@@ -126,6 +126,10 @@ class Op(metaclass=OpClass):
     """`localize(attrs, in_boxes, out_boxes) -> attrs` of one rank's shard, for ops whose attrs
     speak of global positions."""
 
+    undo: ClassVar[Callable[..., Any] | None] = None
+    """`undo(x, part, **attrs)`: x with the view that the op makes of it replaced by `part`, written
+    with ops; only for views of which no two elements are one in memory."""
+
     parts: ClassVar[Callable[..., Parts | None] | None] = None
     """`parts(*types, **attrs)`: where elements go, for ops that pick, place or reorder positions
     along dims that no signature keeps split (core/parts.py)."""

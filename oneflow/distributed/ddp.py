@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from oneflow.autograd.grad_mode import is_grad_enabled
-from oneflow.autograd.tape import record_call
 from oneflow.core.dtype import float32
 from oneflow.core.errors import DTypeError, PlacementError
 from oneflow.distributed.world import world
 from oneflow.kernels.cuda_device import own_device
+from oneflow.tensor.grad_mode import is_grad_enabled
+from oneflow.tensor.tape import record_call
 from oneflow.tensor.tensor import Tensor, alias, raw
 
 if TYPE_CHECKING:

@@ -16,10 +16,9 @@ from oneflow.core.placement import Placement
 from oneflow.core.sbp import BROADCAST, NdSbp, without_sums
 from oneflow.functional.promotion import get_default_dtype
 from oneflow.functional.random_state import Generator, next_seed
-from oneflow.tensor.eager import Eager, run_local
 from oneflow.tensor.layout import check_layout
 from oneflow.tensor.modes import where_to_create
-from oneflow.tensor.tensor import Tensor, cpu_device
+from oneflow.tensor.tensor import Tensor
 
 
 def source(
@@ -31,17 +30,15 @@ def source(
     sbp: Any = None,
     requires_grad: bool = False,
 ) -> Tensor:
-    """Runs an op without inputs where the caller wants its result.
-
-    A mode may take such calls itself by having `create(op, attrs, device, placement, nd_sbp)`.
-    """
+    """Runs an op without inputs where the caller wants its result."""
     placement, nd_sbp = where_to_create(name, device, placement, sbp)
     op = find_op(name)
     if placement is not None and nd_sbp is not None:
         _check_layout(op, attrs, nd_sbp)
-        out = _create_global(op, attrs, placement, nd_sbp)
+        where = None
     else:
-        out = _create_local(op, attrs, None if device is None else Device(device))
+        where = None if device is None else Device(device)
+    out: Tensor = current_mode().create(op, attrs, where, placement, nd_sbp)
     if requires_grad:
         out.requires_grad = True
     return out
@@ -54,25 +51,6 @@ def _check_layout(op: Any, attrs: dict[str, Any], nd_sbp: NdSbp) -> None:
         )
     for type_ in infer_types(op, (), attrs):
         check_layout(type_, nd_sbp, op.name)
-
-
-def _create_global(op: Any, attrs: dict[str, Any], placement: Placement, nd_sbp: NdSbp) -> Tensor:
-    create = getattr(current_mode(), "create", None)
-    if create is not None:
-        return create(op, attrs, None, placement, nd_sbp)  # type: ignore[no-any-return]
-    from oneflow.tensor.eager_global import create_global
-
-    return create_global(op, attrs, placement, nd_sbp)
-
-
-def _create_local(op: Any, attrs: dict[str, Any], device: Device | None) -> Tensor:
-    mode = current_mode()
-    if isinstance(mode, Eager):
-        return run_local(op, (), attrs, device or cpu_device())  # type: ignore[no-any-return]
-    create = getattr(mode, "create", None)
-    if create is not None:
-        return create(op, attrs, device, None, None)  # type: ignore[no-any-return]
-    return mode.run(op, (), attrs)  # type: ignore[no-any-return]
 
 
 def shape_of(size: tuple[Any, ...], who: str = "size") -> tuple[int, ...]:
@@ -165,7 +143,7 @@ def _like(x: Tensor, value: Any, dtype: Any, requires_grad: bool, where: dict[st
 def _full_like(x: Tensor, value: Any) -> Tensor:
     from oneflow.ops.unary import full_like as op
 
-    if x.value is None and x._sbp is not None and any(s.is_partial for s in x._sbp):
+    if x._array is not None and x._sbp is not None and any(s.is_partial for s in x._sbp):
         return _fill((x.type.shape,), value, x.type.dtype, False, layout_of(x))
     return op(x.detach(), value=value)  # type: ignore[no-any-return]
 

@@ -58,7 +58,8 @@ def slice(input: Tensor, slice_tup_list: Any) -> Tensor:
 
 def slice_update(input: Tensor, update: Tensor, slice_tup_list: Any) -> Tensor:
     """Writes `update` into the part given by a (start, stop, step) per dim; returns the tensor."""
-    from oneflow.tensor.inplace import check_writable, overwrite, with_history
+    from oneflow.tensor.inplace import check_writable, overwrite
+    from oneflow.tensor.views import with_history
 
     check_writable(input)
     part = as_type(update, input.type.dtype)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from oneflow.core.device import DEVICE_TYPES, Device
+from oneflow.core.dispatch import current_mode
 from oneflow.core.dtype import DType, dtype_of
-from oneflow.core.errors import DeviceError, OneFlowError
+from oneflow.core.errors import DeviceError
 from oneflow.core.placement import Placement
 from oneflow.functional.promotion import as_type
 from oneflow.ops.unary import copy as copy_op
@@ -54,16 +55,8 @@ def _to_device(x: Tensor, device: Any) -> Tensor:
     wanted = Device(device)
     if wanted == x._device:
         return x
-    if x.value is not None:
-        from oneflow.core.dispatch import current_mode
-
-        move_traced = getattr(current_mode(), "to_device", None)
-        if move_traced is not None:
-            return move_traced(x, wanted)  # type: ignore[no-any-return]
-        raise OneFlowError(f"a traced tensor cannot be moved from {x._device} to {wanted} here")
-    from oneflow.tensor.convert import move
-
-    return move(x, wanted)
+    moved: Tensor = current_mode().to_device(x, wanted)
+    return moved
 
 
 def _global_to_device(x: Tensor, placement: Placement, device: Any) -> Tensor:

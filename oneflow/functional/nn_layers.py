@@ -509,7 +509,7 @@ def embedding(
     if max_norm is not None:
         _shorten_rows(weight, max_norm, norm_type)
     out = gather_ops.gather(weight, index, dim=0)
-    if out.value is None:  # a graph's are counted by its actors
+    if out._array is not None:  # a graph's are counted by its actors
         METRICS.looked_up(index._array.size)
     if padding_idx is None or not weight.requires_grad:
         return out
@@ -521,7 +521,7 @@ def embedding(
 
 
 def _shorten_rows(weight: Tensor, max_norm: float, norm_type: float) -> None:
-    from oneflow.autograd.grad_mode import no_grad
+    from oneflow.tensor.grad_mode import no_grad
 
     with no_grad():
         lengths = norm(weight, norm_type, 1, True)

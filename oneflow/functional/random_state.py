@@ -109,7 +109,7 @@ def host_seed(generator: Generator | None = None) -> int:
 
 def _draws() -> Any:
     """What numbers the draws of the graph that this thread traces, or None."""
-    return getattr(current_mode(), "draws", None)
+    return current_mode().draws
 
 
 def manual_seed(seed: int) -> Generator:

@@ -10,6 +10,7 @@ from oneflow.functional.creation import shape_of
 from oneflow.functional.dims import argument_dims, many_dims, one_dim
 from oneflow.ops import shape as ops
 from oneflow.tensor.tensor import Tensor
+from oneflow.tensor.views import view_of
 
 
 def _sizes(x: Tensor, args: tuple[Any, ...], who: str) -> tuple[int, ...]:
@@ -35,11 +36,10 @@ def view(input: Tensor, *shape: Any) -> Tensor:
     if len(shape) == 1 and not isinstance(shape[0], (int, tuple, list, Tensor)):
         raise TypeError(f"view() takes a shape, got {shape[0]!r}; use .to(dtype) to cast")
     out = reshape(input, *shape)
-    base = out._extra.base if out._extra is not None else None
     if (
-        base is None
+        view_of(out) is None
         and out is not input
-        and out.value is None
+        and out._array is not None
         and out._placement is None
         and out.type.numel
     ):

@@ -20,7 +20,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from oneflow.autograd.grad_mode import no_grad, set_grad_enabled
 from oneflow.boxing import settings as boxing_settings
 from oneflow.core.dtype import int64
 from oneflow.core.errors import GraphError, OneFlowError, ShapeError
@@ -39,6 +38,7 @@ from oneflow.graph.proxy import Proxy, Stage
 from oneflow.graph.session import compile_and_bind
 from oneflow.graph.trace import Trace
 from oneflow.graph.tree import map_tensors, tensors_of
+from oneflow.tensor.grad_mode import no_grad, set_grad_enabled
 from oneflow.tensor.tensor import Tensor, wrap, wrap_global
 
 STEP_KEY = "System-Train-TrainStep"

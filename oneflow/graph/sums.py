@@ -42,12 +42,12 @@ def write_sums(
     for i in sums:
         value = trace.value_of(inputs[i])
         whole = all_broadcast(value.placement.ndim)  # the one layout that every op can take
-        added[i] = copy(trace.to_global(inputs[i], value.placement, whole))
+        added[i] = copy(trace.fix_layout(inputs[i], value.placement, whole))
     outputs = call(op, *added, **attrs)
     listed = list(outputs) if isinstance(outputs, tuple) else [outputs]
     for output, i in op.mutates.items():
         if i in sums:
             value = written_variable(trace.value_of(inputs[i]))
-            parts = trace.to_global(added[i], value.placement, value.sbp)
+            parts = trace.fix_layout(added[i], value.placement, value.sbp)
             listed[output] = assign(inputs[i], parts)
     return tuple(listed) if isinstance(outputs, tuple) else listed[0]

@@ -12,10 +12,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from oneflow.autograd.modified import ModifiedTensor
-from oneflow.autograd.tape import record
 from oneflow.core.device import Device
-from oneflow.core.dispatch import use_mode
+from oneflow.core.dispatch import Mode, use_mode
 from oneflow.core.errors import GraphError, OneFlowError, PlacementError
 from oneflow.core.graph import PIECE, STEP, LogicalGraph, Node, Value
 from oneflow.core.location import locate, user_location
@@ -25,15 +23,30 @@ from oneflow.core.sbp import BROADCAST, NdSbp, all_broadcast
 from oneflow.core.tensor_type import TensorType
 from oneflow.graph.draws import DrawCounter
 from oneflow.graph.layouts import Layouts
+from oneflow.graph.module_calls import call_traced
+from oneflow.graph.moving import lay_out_traced
 from oneflow.graph.proxy import Stage
 from oneflow.graph.sums import sums_written, write_sums
-from oneflow.graph.views import link_view, refresh
+from oneflow.ops.assign import assign
 from oneflow.tensor.eager_global import check_placement
+from oneflow.tensor.grad_mode import no_grad, state
 from oneflow.tensor.layout import check_layout
+from oneflow.tensor.modified import ModifiedTensor
+from oneflow.tensor.tape import record
 from oneflow.tensor.tensor import Tensor, wrap_traced
+from oneflow.tensor.views import (
+    View,
+    link_view,
+    refresh,
+    replay,
+    seen_through,
+    view_of,
+    write_through,
+    write_whole,
+)
 
 
-class Trace:
+class Trace(Mode):
     """The mode, and what it has recorded.
 
     rank: of this process: local tensors live there.  names: id(tensor) -> name, for tensors whose
@@ -54,6 +67,8 @@ class Trace:
         self._owners = owners
         self.variables: dict[str, Tensor] = {}
         self._current: dict[int, Value] = {}
+        self._views: dict[int, tuple[int, Value, Tensor]] = {}
+        """Of views made eagerly: the version of the base at which the value was taken."""
         self._hidden: dict[int, tuple[Tensor, Tensor | None]] = {}
         self._first: Node | None = None
         self.module_path = ""
@@ -69,9 +84,7 @@ class Trace:
     @contextmanager
     def active(self) -> Iterator[None]:
         """Ops of this thread are recorded here."""
-        from oneflow.graph import scope
-
-        with use_mode(self), scope.tracing(self):
+        with use_mode(self):
             yield
 
     # ---- the mode --------------------------------------------------------------------------------
@@ -93,7 +106,7 @@ class Trace:
         )
         record(op, inputs, outputs, attrs)
         if op.is_view:
-            link_view(op, inputs[0], outputs[0], attrs)
+            self._link_view(op, inputs[0], outputs[0], attrs)
         return outputs[0] if op.num_outputs == 1 else outputs
 
     def create(
@@ -118,9 +131,32 @@ class Trace:
         if placement is None:
             return wrap_traced(node.outputs[0], types[0], device=device)
         out = wrap_traced(node.outputs[0], types[0], placement=placement, sbp=sbp)
-        return out if sbp == wanted else self.to_global(out, placement, wanted)
+        return out if sbp == wanted else self.fix_layout(out, placement, wanted)
 
-    def to_global(self, x: Tensor, placement: Placement, nd_sbp: NdSbp | None) -> Tensor:
+    def lay_out(
+        self,
+        x: Tensor,
+        placement: Placement | None,
+        sbp: Any,
+        *,
+        grad_sbp: Any = None,
+        check_meta: bool | None = None,
+        copy: bool = False,
+    ) -> Tensor:
+        """See moving.py. A graph is the same on all ranks, and its values have no memory: there is
+        nothing to check or to copy.
+        """
+        return lay_out_traced(self, x, placement, sbp, grad_sbp)
+
+    def to_device(self, x: Tensor, device: Device) -> Tensor:
+        """Raises GraphError: a local tensor of a graph stays where it is."""
+        raise GraphError(f"a traced tensor cannot be moved from {x._device} to {device} here")
+
+    def call_module(self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """See module_calls.py."""
+        return call_traced(self, module, args, kwargs)
+
+    def fix_layout(self, x: Tensor, placement: Placement, nd_sbp: NdSbp | None) -> Tensor:
         """A node that fixes placement and, unless None, SBP. Its gradient is the front end's to
         record.
         """
@@ -141,7 +177,7 @@ class Trace:
         if is_fixed and self._layouts.can_be_fixed(value):
             value.sbp = nd_sbp
         elif is_fixed:
-            x.value = self.to_global(x, value.placement, nd_sbp).value
+            x.value = self.fix_layout(x, value.placement, nd_sbp).value
         return nd_sbp
 
     def structural(self, op: str, x: Tensor, type_: TensorType, attrs: dict[str, Attr]) -> Tensor:
@@ -201,10 +237,27 @@ class Trace:
             value: Value = x.value
             return value
         x = self.owner(x)
+        view = view_of(x)
+        if view is not None and self._is_known(view.base) and id(x) not in self.names:
+            return self._seen_through(x, view)
         found = self._current.get(id(x))
         if found is None:
             found = self._add_variable(x)
         return found
+
+    def _is_known(self, x: Tensor) -> bool:
+        """Is the memory of `x` a variable of this graph, or will it be?"""
+        x = self.owner(x)
+        return x.value is not None or id(x) in self.names or id(x) in self._current
+
+    def _seen_through(self, x: Tensor, view: View) -> Value:
+        """The value of `x`, a view made eagerly, taken of the variable that its base is."""
+        known = self._views.get(id(x))
+        if known is None or known[0] != x._version[0]:
+            with no_grad():
+                value = self.value_of(replay(view.base, view.steps))
+            known = self._views[id(x)] = x._version[0], value, x
+        return known[1]
 
     def owner(self, x: Tensor) -> Tensor:
         """The one tensor that stands for all that are the same memory, as x and x.detach() are. As
@@ -235,6 +288,59 @@ class Trace:
         if x is not None and x._placement is not None:
             return x._placement
         return Placement(x._device.type if x is not None else "cpu", [self.rank])
+
+    # ---- writing ---------------------------------------------------------------------------------
+
+    has_memory = False
+
+    def _link_view(self, op: type[Op], x: Tensor, out: Tensor, attrs: dict[str, Attr]) -> None:
+        """As eagerly: a reshape of what does not lie in one piece is a copy."""
+        view = view_of(x)
+        base, steps = (view.base, view.steps) if view is not None else (x, ())
+        if op.name == "reshape" and seen_through(base, (*steps, (op, attrs))) is None:
+            return
+        link_view(op, x, out, attrs, own=True)
+
+    def write(self, x: Tensor, new: Tensor) -> None:
+        """See views.py. `x` keeps its layout; a named tensor is a variable, whatever it is a view
+        of.
+        """
+        new = self._laid_out_like(x, new)
+        view = view_of(x)
+        if view is None or id(x) in self.names:
+            write_whole(self, x, new)
+        else:
+            write_through(self, x, view, new)
+
+    def _laid_out_like(self, x: Tensor, new: Tensor) -> Tensor:
+        if x._placement is None:
+            return new
+        if new._placement == x._placement:
+            have = new._sbp
+            if x._sbp is not None and have is None:
+                have = self.layout(new, is_fixed=False)
+            if x._sbp in (None, have):
+                return new
+        return self.lay_out(new, x._placement, x._sbp)
+
+    def store(self, x: Tensor, new: Tensor) -> None:
+        """A graph has values, not memory: `x` gets another one. Buffers of the graph's modules are
+        overwritten when the graph runs; any other tensor made outside keeps its values, and only
+        the rest of build() sees the new ones.
+        """
+        if x.value is not None:
+            x.value, x._sbp = self.value_of(new), new._sbp
+            return
+        if state.enabled and new._requires_grad:
+            raise GraphError(
+                f"{x.type}, made outside of build(), is overwritten by a tensor that requires a "
+                f"gradient; write x.detach(), or write inside no_grad() ({user_location()})"
+            )
+        owner = self.owner(x)
+        if id(owner) in self.names:
+            assign(owner, new)
+        elif view_of(x) is None:
+            self.rebind(owner, new)
 
     def rebind(self, x: Tensor, new: Tensor) -> None:
         """From here on `x`, an eager tensor, stands for the value of `new` in this graph."""

@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from oneflow.autograd.grad_mode import no_grad
 from oneflow.core.dispatch import call
 from oneflow.core.graph import LogicalGraph, Node
 from oneflow.core.op import find_op
 from oneflow.core.rng import Randomness
+from oneflow.tensor.grad_mode import no_grad
 from oneflow.tensor.tensor import Tensor, wrap
 
 Array = np.ndarray[Any, Any]

@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from oneflow.core.device import Device
+from oneflow.core.dispatch import current_mode
 from oneflow.core.dtype import DType, bfloat16, float16, float32, float64
 from oneflow.core.errors import PlacementError
 from oneflow.core.sbp import as_nd_sbp
-from oneflow.graph import scope
 from oneflow.nn.module_state import IncompatibleKeys, load_state_dict, state_dict
 from oneflow.nn.parameter import Parameter
 from oneflow.tensor.layout import check_layout
@@ -58,10 +58,9 @@ class Module:
         )
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if scope.current_trace() is not None:
-            from oneflow.graph.to_global import call_traced
-
-            return call_traced(self, args, kwargs)
+        call_module = current_mode().call_module
+        if call_module is not None:
+            return call_module(self, args, kwargs)
         if self._forward_hooks or self._forward_pre_hooks or self._backward_hooks:
             return self._call_with_hooks(args, kwargs)
         return self.forward(*args, **kwargs)
@@ -318,7 +317,7 @@ class Module:
         """Replaces the contents of every parameter, gradient and buffer by `fn` of them; the
         objects stay.
         """
-        from oneflow.autograd.grad_mode import no_grad
+        from oneflow.tensor.grad_mode import no_grad
 
         with no_grad():
             for x in [*self.parameters(), *self.buffers()]:
@@ -475,8 +474,8 @@ _KIND_WORDS = {
 
 def zero_gradients(parameters: Iterator[Any] | list[Any], set_to_none: bool) -> None:
     """Clears `.grad` of each: to None, or to fresh zeros of the same layout."""
-    from oneflow.autograd.grad_mode import no_grad
     from oneflow.functional.creation import zeros_like
+    from oneflow.tensor.grad_mode import no_grad
 
     with no_grad():
         for parameter in parameters:

@@ -126,7 +126,7 @@ def assign(own: Tensor, value: Any) -> None:
     value: a tensor, or an array of the whole; a local value for a global `own` is the whole, the
     same on every rank.
     """
-    from oneflow.autograd.grad_mode import no_grad
+    from oneflow.tensor.grad_mode import no_grad
 
     source = value.detach() if isinstance(value, Tensor) else wrap(np.asarray(value))
     with no_grad():

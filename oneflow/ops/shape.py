@@ -96,6 +96,10 @@ class Reshape(Op):
         return _reshape_signatures(x, shape, num_ranks)
 
     @staticmethod
+    def undo(x: Tensor, part: Tensor, *, shape: Shape) -> Tensor:
+        return reshape(part, shape=x.type.shape)
+
+    @staticmethod
     def grad(d: Tensor, x: Tensor, out: Tensor, **_: object) -> Gradients:
         return (reshape(d, shape=x.type.shape),)
 
@@ -123,9 +127,12 @@ class Transpose(Op):
         return moved + _partial(x)
 
     @staticmethod
+    def undo(x: Tensor, part: Tensor, *, dims: Dims) -> Tensor:
+        return transpose(part, dims=tuple(sorted(range(len(dims)), key=dims.__getitem__)))
+
+    @staticmethod
     def grad(d: Tensor, x: Tensor, out: Tensor, *, dims: Dims) -> Gradients:
-        back = tuple(sorted(range(len(dims)), key=dims.__getitem__))
-        return (transpose(d, dims=back),)
+        return (Transpose.undo(x, d, dims=dims),)
 
 
 transpose = declare(Transpose)

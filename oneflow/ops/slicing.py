@@ -139,6 +139,10 @@ class Slice(Op):
         return _local(attrs, in_boxes[0], out_boxes[0], "place")
 
     @staticmethod
+    def undo(x: Tensor, part: Tensor, *, starts: Dims, stops: Dims, steps: Dims) -> Tensor:
+        return slice_update(x, part, starts=starts, stops=stops, steps=steps)
+
+    @staticmethod
     def grad(
         d: Tensor, x: Tensor, out: Tensor, *, starts: Dims, stops: Dims, steps: Dims
     ) -> Gradients:

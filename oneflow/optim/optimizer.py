@@ -12,11 +12,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from oneflow.autograd.grad_mode import enable_grad, no_grad
 from oneflow.core.dtype import DType, float64, int64
 from oneflow.core.errors import OneFlowError
 from oneflow.core.sbp import all_broadcast
 from oneflow.core.tensor_type import TensorType
+from oneflow.tensor.grad_mode import enable_grad, no_grad
 from oneflow.tensor.tensor import Tensor, device_type, wrap, wrap_global
 
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from oneflow.autograd.grad_mode import no_grad
 from oneflow.nn.module import Module
 from oneflow.nn.modules.normalization import _BatchNorm
 from oneflow.optim.lr_scheduler.swa import SWALR
+from oneflow.tensor.grad_mode import no_grad
 from oneflow.tensor.tensor import Tensor, wrap
 
 

@@ -28,7 +28,7 @@ def to_numpy(x: Tensor) -> np.ndarray[Any, Any]:
 
 def move(x: Tensor, device: Device) -> Tensor:
     """A copy of a local tensor on another device, with history."""
-    from oneflow.autograd.tape import record_call
+    from oneflow.tensor.tape import record_call
 
     source = x._device
     out = raw(x.type, _array_on(x._array, device), device)

@@ -8,24 +8,36 @@ kept: a repeated call costs a dictionary look-up.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from oneflow.autograd.tape import record
 from oneflow.core.config import current_config
 from oneflow.core.device import Device
-from oneflow.core.dispatch import set_default_mode
+from oneflow.core.dispatch import Mode, set_default_mode
 from oneflow.core.errors import DeviceError, GraphError, OneFlowError
+from oneflow.core.location import user_location
 from oneflow.core.malloc import keep_freed_memory
 from oneflow.core.op import Attr, Op, infer_types
+from oneflow.core.placement import Placement
 from oneflow.core.rng import Rng
 from oneflow.core.sbp import NdSbp
 from oneflow.core.tensor_type import TensorType
 from oneflow.kernels.cuda_device import use_device
 from oneflow.kernels.registry import find_view, select
-from oneflow.tensor.tensor import Tensor, cpu_device, extra, raw
+from oneflow.tensor.convert import move
+from oneflow.tensor.eager_global import create_global, run_global
+from oneflow.tensor.relaying import relaid
+from oneflow.tensor.tape import record
+from oneflow.tensor.tensor import Tensor, cpu_device, raw
+from oneflow.tensor.to_global import global_to_global, local_to_global
+from oneflow.tensor.views import (
+    SHARED,
+    link_view,
+    write_shared,
+    write_through,
+    write_whole,
+)
 
 MAX_CACHED_CALLS = 8192
 
@@ -103,14 +115,14 @@ def run_arrays(
     return outs
 
 
-class Eager:
+class Eager(Mode):
     """Runs ops when they are called."""
 
     def run(self, op: type[Op], inputs: tuple[Tensor, ...], attrs: dict[str, Attr]) -> Any:
         device = None
         for x in inputs:
             if x._placement is not None:
-                return self._run_global(op, inputs, attrs)
+                return run_global(op, inputs, attrs)
             if device is None:
                 device = x._device
             elif x._device is not device and x._device != device:
@@ -126,11 +138,62 @@ class Eager:
             "the graph is compiled; ask for .sbp inside build()"
         )
 
-    @cached_property
-    def _run_global(self) -> Any:
-        from oneflow.tensor.eager_global import run_global
+    def create(
+        self,
+        op: type[Op],
+        attrs: dict[str, Attr],
+        device: Device | None,
+        placement: Placement | None,
+        nd_sbp: NdSbp | None,
+    ) -> Tensor:
+        """Runs an op without inputs, on this rank's CPU unless another place is given."""
+        if placement is None or nd_sbp is None:
+            return run_local(op, (), attrs, device or cpu_device())  # type: ignore[no-any-return]
+        return create_global(op, attrs, placement, nd_sbp)
 
-        return run_global
+    def lay_out(
+        self,
+        x: Tensor,
+        placement: Placement | None,
+        sbp: Any,
+        *,
+        grad_sbp: Any = None,
+        check_meta: bool | None = None,
+        copy: bool = False,
+    ) -> Tensor:
+        """See to_global.py."""
+        if x._placement is None:
+            return local_to_global(x, placement, sbp, check_meta is not False, copy)
+        return global_to_global(x, placement, sbp, grad_sbp, check_meta, copy)
+
+    def to_device(self, x: Tensor, device: Device) -> Tensor:
+        """See convert.py."""
+        return move(x, device)
+
+    def write(self, x: Tensor, new: Tensor) -> None:
+        """See views.py. `x` keeps its layout."""
+        if x._placement is not None and (new._placement, new._sbp) != (x._placement, x._sbp):
+            new = relaid(new, x.placement, x.sbp)
+        view = x._extra.view if x._extra is not None else None
+        if view is None:
+            write_whole(self, x, new)
+        elif view.taken_at == SHARED:
+            write_shared(self, x, view, new)
+        else:
+            write_through(self, x, view, new)
+
+    def store(self, x: Tensor, new: Tensor) -> None:
+        """Copies the array of `new`, laid out as that of `x`, into that of `x`."""
+        if x._array is None or new._array is None:
+            raise GraphError(
+                f"a tensor of a graph, {x.type if x._array is None else new.type}, is used outside "
+                f"its build() ({user_location()})"
+            )
+        layout = x._placement, x._sbp
+        if x._placement is not None and layout != (new._placement, new._sbp):
+            new = relaid(new, x.placement, x.sbp)
+        if new._array is not x._array:
+            x._array[...] = new._array
 
 
 def run_local(
@@ -179,19 +242,9 @@ def _record_view(
     attrs: dict[str, Attr],
     device: Device,
 ) -> Tensor:
-    """A view shares its input's version counter and remembers how it was made, for in-place
-    writes.
-    """
-    x = inputs[0]
+    """The view of an input that shares its memory."""
     out = raw(out_type, array, device)
-    out._version = x._version
-    link = extra(out)
-    known = x._extra
-    if known is not None and known.base is not None:
-        link.base, link.replay = known.base, (*known.replay, (op, attrs))
-    else:
-        link.base, link.replay = x, ((op, attrs),)
-    link.seen = out._version[0]
+    link_view(op, inputs[0], out, attrs, own=False)
     record(op, inputs, (out,), attrs)
     return out
 

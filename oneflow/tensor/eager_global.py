@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from oneflow.autograd.tape import record
 from oneflow.boxing.boxes import shard_box
 from oneflow.boxing.parts import plan_parts
 from oneflow.boxing.route import choose_route
 from oneflow.boxing.signatures import choose
 from oneflow.core.config import current_config
 from oneflow.core.device import Device
+from oneflow.core.dispatch import current_mode
 from oneflow.core.errors import GraphError, PlacementError
 from oneflow.core.location import located
 from oneflow.core.op import Attr, Box, Op, infer_types, signatures
@@ -34,8 +34,9 @@ from oneflow.kernels.registry import find_view, select
 from oneflow.tensor.devices import to_device as to_device
 from oneflow.tensor.devices import to_host as to_host
 from oneflow.tensor.global_parts import BoundParts
-from oneflow.tensor.global_views import link_view, take_again
-from oneflow.tensor.tensor import Tensor, cpu_device, raw, wrap_global
+from oneflow.tensor.tape import record
+from oneflow.tensor.tensor import Tensor, cpu_device, raw, wrap, wrap_global
+from oneflow.tensor.views import link_view, refresh
 
 if TYPE_CHECKING:
     from oneflow.boxing.execute import BoundRoute
@@ -88,8 +89,8 @@ def run_global(op: type[Op], inputs: tuple[Tensor, ...], attrs: dict[str, Attr])
     for x in inputs:
         if x._placement is not placement or x.value is not None:
             return run_global(op, _brought_together(op, inputs), attrs)
-        if x._extra is not None:
-            take_again(x)
+        if x._extra is not None and x._extra.view is not None:
+            x._extra.view.refresh(x)
         parts.append(id(x.type))
         parts.append(id(x._sbp))
     for name, value in attrs.items():
@@ -142,8 +143,8 @@ def _run_any(
         for i, array in enumerate(arrays)
     ]
     if shared:
-        is_copy = call.parts is not None or call.in_sbps[0] != inputs[0]._sbp
-        link_view(op, inputs[0], outs[0], attrs, is_copy)
+        own = call.parts is not None or call.in_sbps[0] != inputs[0]._sbp
+        link_view(op, inputs[0], outs[0], attrs, own=own)
     record(op, inputs, outs, attrs)
     return outs[0] if op.num_outputs == 1 else tuple(outs)
 
@@ -282,19 +283,10 @@ def _route(
     return found
 
 
-def to_layout(x: Tensor, placement: Placement, nd_sbp: NdSbp) -> Tensor:
-    """`x` laid out otherwise, with history."""
-    from oneflow.tensor.to_global import relaid
-
-    return relaid(x, placement, nd_sbp)
-
-
 def gather(x: Tensor) -> Tensor:
     """All values of a global tensor as a local CPU tensor. Every rank of its placement must call
     it."""
-    from oneflow.tensor.tensor import wrap
-
-    take_again(x)
+    refresh(x)
     placement = x.placement
     whole = relayout(
         x._array, x.type, x.sbp, placement, all_broadcast(placement.ndim), _as_cpu(placement)
@@ -372,7 +364,10 @@ def _brought_together(op: type[Op], inputs: tuple[Tensor, ...]) -> tuple[Tensor,
 def _brought_to(x: Tensor, placement: Placement) -> Tensor:
     """`x` there, in its own SBP; in copies if the hierarchy has another number of axes."""
     same = placement.ndim == x.placement.ndim
-    return to_layout(x, placement, x.sbp if same else all_broadcast(placement.ndim))
+    found: Tensor = current_mode().lay_out(
+        x, placement, x.sbp if same else all_broadcast(placement.ndim)
+    )
+    return found
 
 
 # ---- signatures ----------------------------------------------------------------------------------

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from oneflow.autograd.tape import record_call
 from oneflow.core.errors import PlacementError
 from oneflow.distributed.world import world
 from oneflow.ops.slicing import SliceUpdate, held_part, local_attrs, slices_of
 from oneflow.tensor.eager_global import array_module, relayout
 from oneflow.tensor.global_parts import bound_update
-from oneflow.tensor.inplace import overwrite, with_history
+from oneflow.tensor.inplace import overwrite
+from oneflow.tensor.tape import record_call
 from oneflow.tensor.tensor import Tensor, wrap_global
+from oneflow.tensor.views import with_history
 
 Bounds = dict[str, tuple[int, ...]]
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from oneflow.core import dtype as dtypes
+from oneflow.core.dispatch import current_mode
 from oneflow.core.errors import GraphError
 from oneflow.core.sbp import all_broadcast
 from oneflow.functional.promotion import as_type
@@ -16,7 +17,10 @@ from oneflow.functional.searching import as_index, linear_index, nonzero, positi
 from oneflow.functional.shaping import broadcast_tensors, expand
 from oneflow.ops import gather as gather_ops
 from oneflow.ops import shape, slicing
+from oneflow.tensor.global_writing import write_slice
+from oneflow.tensor.inplace import check_writable, overwrite
 from oneflow.tensor.tensor import Tensor, wrap
+from oneflow.tensor.views import view_of, with_history
 
 
 def getitem(x: Tensor, index: Any) -> Tensor:
@@ -29,9 +33,6 @@ def getitem(x: Tensor, index: Any) -> Tensor:
 
 def setitem(x: Tensor, index: Any, value: Any) -> None:
     """x[index] = value, broadcast and cast."""
-    from oneflow.graph.scope import current_trace
-    from oneflow.tensor.inplace import check_writable, overwrite, with_history
-
     check_writable(x)
     items = _expanded(x, index)
     if (
@@ -43,12 +44,10 @@ def setitem(x: Tensor, index: Any, value: Any) -> None:
         overwrite(x, with_history(x).masked_fill(_mask(items[0]), value))
         return
     basic, chosen = _split_items(x, items)
-    if not chosen and x._placement is not None and current_trace() is None:
-        from oneflow.tensor.global_writing import write_slice
-
+    if not chosen and x._placement is not None and current_mode().has_memory:
         write_slice(x, _sliced_value(x, basic, value), basic.bounds)
         return
-    if not chosen and not basic.flips and x.value is None and x._placement is None:
+    if not chosen and not basic.flips:
         target = _take_basic(x, basic)
         overwrite(target, _fitted(value, target))
         return
@@ -77,8 +76,9 @@ def _as_item(item: Any, x: Tensor) -> Any:
     if isinstance(item, (bool, np.bool_)):
         return wrap(np.asarray(item))
     if isinstance(item, Tensor):
-        is_number = not item.type.shape and item.type.dtype.is_integer and item.value is None
-        return int(item.item()) if is_number and item._placement is None else item
+        is_number = not item.type.shape and item.type.dtype.is_integer
+        has_number = item._array is not None and item._placement is None
+        return int(item.item()) if is_number and has_number else item
     if isinstance(item, (list, tuple, np.ndarray)):
         return _placed(item if len(item) else np.zeros(0, np.int64), x)
     try:
@@ -188,7 +188,7 @@ def _split_items(x: Tensor, items: list[Any]) -> tuple[_Basic, dict[int, Tensor]
 
 
 def _mask_indices(x: Tensor, mask: Tensor, dim: int) -> tuple[Tensor, ...]:
-    if mask.value is not None:
+    if mask._array is None:
         raise GraphError(
             "x[mask] has a shape that depends on values and cannot be traced in nn.Graph.build; "
             "use flow.where or masked_fill"
@@ -210,7 +210,7 @@ def _take_basic(x: Tensor, basic: _Basic) -> Tensor:
 
 
 def _shaped(x: Tensor, wanted: tuple[int, ...]) -> Tensor:
-    if x.type.shape == wanted and x._extra is not None and x._extra.base is not None:
+    if x.type.shape == wanted and view_of(x) is not None:
         return x
     return shape.reshape(x, shape=wanted)
 

@@ -10,8 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from oneflow.autograd.grad_mode import is_grad_enabled
-from oneflow.autograd.tape import record_call
 from oneflow.boxing.boxes import groups_of, shard_box
 from oneflow.boxing.collectives.base import shortened
 from oneflow.core.config import current_config
@@ -23,9 +21,11 @@ from oneflow.core.sbp import NdSbp, check_fits
 from oneflow.core.tensor_type import TensorType
 from oneflow.distributed.world import world
 from oneflow.tensor.eager_global import check_placement, empty_shard, to_device, to_host
+from oneflow.tensor.grad_mode import is_grad_enabled
 from oneflow.tensor.layout import check_layout
+from oneflow.tensor.relaying import dual, relaid
+from oneflow.tensor.tape import record_call
 from oneflow.tensor.tensor import Tensor, device_type, raw, wrap_global
-from oneflow.tensor.to_global import dual, relaid
 
 _MAX_LINE_NBYTES = 60  # of a source line told to the others: their beginnings are all alike
 _BALANCE_URL = (

@@ -11,8 +11,8 @@ from collections.abc import Callable
 from typing import Any
 
 from oneflow import surfaces
-from oneflow.core.errors import OneFlowError, PlacementError, SbpError, ShapeError
-from oneflow.core.location import locate
+from oneflow.core.dispatch import current_mode
+from oneflow.core.errors import OneFlowError, PlacementError
 from oneflow.core.sbp import all_broadcast
 from oneflow.functional import (
     arithmetic,
@@ -26,7 +26,9 @@ from oneflow.functional.arithmetic import operator
 from oneflow.ops import unary
 from oneflow.tensor import indexing
 from oneflow.tensor.inplace import in_place
+from oneflow.tensor.layout import as_placement
 from oneflow.tensor.tensor import Tensor, extra
+from oneflow.tensor.views import stand_in, view_of, with_history
 
 
 def _table(name: str) -> Callable[..., Any]:
@@ -189,7 +191,8 @@ def stride(self: Tensor, dim: int | None = None) -> Any:
     """Steps between neighbours along each dim, in elements; of a global tensor: as if it lay in one
     piece.
     """
-    if self._array is None or self._placement is not None:
+    array = stand_in(self) if self._placement is None else None
+    if array is None:
         steps: list[int] = []
         step = 1
         for n in reversed(self.type.shape):
@@ -197,13 +200,14 @@ def stride(self: Tensor, dim: int | None = None) -> Any:
             step *= n
         strides = tuple(steps)
     else:
-        strides = tuple(s // self.type.dtype.bytes for s in self._array.strides)
+        strides = tuple(s // array.itemsize for s in array.strides)
     return strides if dim is None else strides[dim]
 
 
 def is_contiguous(self: Tensor, memory_format: Any = None) -> bool:
     """Is the memory in row-major order without gaps?"""
-    return self._array is None or bool(self._array.flags.c_contiguous)
+    array = stand_in(self)
+    return array is None or bool(array.flags.c_contiguous)
 
 
 def contiguous(self: Tensor, memory_format: Any = None) -> Tensor:
@@ -223,8 +227,8 @@ def data_ptr(self: Tensor) -> int:
 
 def storage_offset(self: Tensor) -> int:
     """Elements between the start of the tensor this is a view of and its own first element."""
-    base = self._extra.base if self._extra is not None else None
-    return 0 if base is None else (data_ptr(self) - data_ptr(base)) // self.type.dtype.bytes
+    view = view_of(self)
+    return 0 if view is None else (data_ptr(self) - data_ptr(view.base)) // self.type.dtype.bytes
 
 
 def to_global(
@@ -239,15 +243,9 @@ def to_global(
     """Local to global: this rank's part (or copy) of a global tensor. Global to global: another
     placement or sbp.
     """
-    from oneflow.graph.scope import current_trace
-    from oneflow.tensor.to_global import to_global as convert
-
-    try:
-        return convert(self, placement, sbp, grad_sbp=grad_sbp, check_meta=check_meta, copy=copy)
-    except (ShapeError, SbpError, PlacementError) as error:
-        if current_trace() is None:  # a graph adds more
-            locate(error)
-        raise
+    given = as_placement(placement, "to_global")
+    options = {"grad_sbp": grad_sbp, "check_meta": check_meta, "copy": copy}
+    return current_mode().lay_out(self, given, sbp, **options)  # type: ignore[no-any-return]
 
 
 def local_to_global(
@@ -356,7 +354,7 @@ def _reshaping(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
     """
 
     def method(self: Tensor, *args: Any) -> Tensor:
-        from oneflow.tensor.inplace import check_writable, with_history
+        from oneflow.tensor.inplace import check_writable
 
         check_writable(self)
         seen = function(with_history(self), *args)
@@ -411,7 +409,7 @@ def is_pinned(self: Tensor) -> bool:
 
 def is_view(self: Tensor) -> bool:
     """Does the tensor share the memory of another that it was made from?"""
-    return self._extra is not None and self._extra.base is not None
+    return view_of(self) is not None
 
 
 def dim(self: Tensor) -> int:

@@ -24,6 +24,9 @@ from oneflow.core.size import Size
 from oneflow.core.tensor_type import TensorType
 from oneflow.tensor.table_methods import TableMethods
 
+if TYPE_CHECKING:
+    from oneflow.tensor.views import View
+
 Hook = Callable[["Tensor"], Any]
 
 
@@ -32,26 +35,14 @@ class Extra:
     gradient.
     """
 
-    __slots__ = (
-        "base",
-        "copied_at",
-        "global_id",
-        "hooks",
-        "post_accumulate",
-        "replay",
-        "retains",
-        "seen",
-    )
+    __slots__ = ("global_id", "hooks", "post_accumulate", "retains", "view")
 
     def __init__(self) -> None:
         self.hooks: dict[int, Hook] = {}
         self.post_accumulate: dict[int, Hook] = {}
-        self.base: Tensor | None = None
-        self.replay: tuple[Any, ...] = ()  # (op, attrs) steps that make this view of base
+        self.view: View | None = None
         self.retains = False
         self.global_id: int | None = None
-        self.copied_at = -1  # a global view with memory of its own: version of base it was taken at
-        self.seen = 0  # a traced view: version of base that its value was taken from
 
 
 class Tensor(TableMethods):
@@ -167,7 +158,7 @@ class Tensor(TableMethods):
         if source.value is not None and self.value is None:
             needs_data(source, "assigning to .data of a tensor made outside the graph")
         if source._array is not self._array and self._extra is not None:
-            self._extra.base, self._extra.replay = None, ()
+            self._extra.view = None
             self._version = [self._version[0]]
         if _place_and_type(source) != _place_and_type(self):
             self._version[0] += 1  # what a backward pass saved of it no longer fits
@@ -513,14 +504,8 @@ def _place_and_type(x: Tensor) -> tuple[Any, ...]:
 
 def alias(x: Tensor) -> Tensor:
     """Another tensor object over the same values and version counter, without history."""
-    if x.value is not None and x._extra is not None and x._extra.base is not None:
-        from oneflow.graph.views import refresh
-
-        refresh(x)
-    elif x._extra is not None and x._extra.copied_at >= 0:
-        from oneflow.tensor.global_views import take_again
-
-        take_again(x)
+    if x._extra is not None and x._extra.view is not None:
+        x._extra.view.refresh(x)
     y = raw(x.type, x._array, x._device)
     y.value, y._placement, y._sbp, y._version = x.value, x._placement, x._sbp, x._version
     return y

@@ -7,7 +7,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from oneflow.autograd.grad_mode import no_grad
 from oneflow.core.dtype import int64
 from oneflow.core.errors import ShapeError
 from oneflow.functional.creation import empty, ones, zeros
@@ -15,6 +14,7 @@ from oneflow.nn import functional as F
 from oneflow.nn import init
 from oneflow.nn.module import Module
 from oneflow.nn.parameter import Parameter
+from oneflow.tensor.grad_mode import no_grad
 from oneflow.tensor.tensor import Tensor
 
 

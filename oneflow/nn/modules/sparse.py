@@ -76,7 +76,7 @@ class Embedding(Module):
 
     def _fill_padding_idx_with_zero(self) -> None:
         if self.padding_idx is not None:
-            from oneflow.autograd.grad_mode import no_grad
+            from oneflow.tensor.grad_mode import no_grad
 
             with no_grad():
                 self.weight[self.padding_idx] = 0

@@ -12,7 +12,6 @@ import math
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from oneflow.autograd.grad_mode import no_grad
 from oneflow.core.config import current_config
 from oneflow.core.dtype import float32, promote
 from oneflow.core.errors import NonFiniteError
@@ -26,6 +25,7 @@ from oneflow.ops.scalar import scalar_add, scalar_pow, scalar_rdiv
 from oneflow.ops.unary import abs as absolute
 from oneflow.ops.unary import clamp, sqrt
 from oneflow.ops.update import square_sum
+from oneflow.tensor.grad_mode import no_grad
 from oneflow.tensor.tensor import Tensor
 
 Parameters = Iterable[Tensor] | Tensor

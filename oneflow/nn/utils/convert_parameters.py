@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from oneflow.autograd.grad_mode import no_grad
 from oneflow.core.errors import ShapeError
+from oneflow.tensor.grad_mode import no_grad
 from oneflow.tensor.tensor import Tensor
 
 

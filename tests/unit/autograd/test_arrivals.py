@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import oneflow as flow
-from oneflow.autograd.tape import record_call
 from oneflow.distributed.ddp import divide
+from oneflow.tensor.tape import record_call
 from oneflow.tensor.tensor import Tensor, alias
 
 

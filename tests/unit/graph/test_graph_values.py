@@ -132,3 +132,20 @@ def test_a_slice_of_a_split_dim_is_split_on_two_ranks() -> None:
     value = next(n for n in trace.graph if n.op == "slice").outputs[0]
     layouts = Layouts()
     assert layouts.expected(value) == (S0,)
+
+
+def test_strides_are_those_of_the_eager_view() -> None:
+    def said(a: Any) -> list[Any]:
+        b = a + 1
+        views = [
+            b,
+            b.transpose(0, 1),
+            b.transpose(0, 1).reshape(32),
+            b[1:3, ::2],
+            b.expand(3, 4, 8),
+        ]
+        return [(t.stride(), t.is_contiguous(), t.contiguous().stride()) for t in views]
+
+    inside: list[Any] = []
+    Compute(lambda a: inside.extend(said(a)) or a + 1)(flow.ones(4, 8))
+    assert inside == said(flow.ones(4, 8))

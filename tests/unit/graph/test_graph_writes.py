@@ -189,3 +189,20 @@ def test_a_buffer_keeps_its_type() -> None:
     with pytest.raises(OneFlowError, match="a buffer keeps its shape and dtype"):
         Compute(model, model)(flow.tensor(DATA))
     assert model.seen.shape == (2,) and not model.seen.is_lazy
+
+
+def test_a_view_made_outside_and_its_base_stay_one_within_build() -> None:
+    base = flow.arange(6.0)
+    view = base.reshape(2, 3)
+
+    def build(x: Any) -> Any:
+        view[0].add_(x)
+        base.mul_(2)
+        return base + 0, view + 0
+
+    for _ in range(2):
+        for got in Compute(build)(flow.ones(3)):
+            np.testing.assert_array_equal(got.numpy().ravel(), [2, 4, 6, 6, 8, 10])
+    assert base.tolist() == [0, 1, 2, 3, 4, 5]
+    view[0, 0] = 7
+    assert base[0].item() == 7 and not view.is_lazy

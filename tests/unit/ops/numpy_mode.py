@@ -10,7 +10,7 @@ import numpy as np
 
 import oneflow.ops  # noqa: F401  (declares all)
 from oneflow.boxing.boxes import shard_box
-from oneflow.core.dispatch import use_mode
+from oneflow.core.dispatch import Mode, use_mode
 from oneflow.core.dtype import dtype_of
 from oneflow.core.op import Box, Op, find_op, infer_types
 from oneflow.core.placement import Placement
@@ -162,7 +162,7 @@ class Value:
         return type_of(self.array)
 
 
-class NumpyMode:
+class NumpyMode(Mode):
     """Runs every op at once on whole arrays."""
 
     def run(self, op: type[Op], inputs: tuple[Value, ...], attrs: Attrs) -> Any:

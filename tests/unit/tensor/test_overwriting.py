@@ -83,3 +83,29 @@ def test_in_a_graph_too() -> None:
     model = Copy()
     assert Step()(flow.zeros(3)).item() == 3.0
     assert model.y.tolist() == [0.5, 0.5, 0.5]
+
+
+@BOTH
+@pytest.mark.parametrize("in_graph", [False, True])
+def test_a_view_that_is_written_to_after_its_base_has_the_history_of_both(
+    layout: dict[str, Any], in_graph: bool
+) -> None:
+    weight = flow.nn.Parameter(flow.ones(3, 2, **layout))
+
+    def build(x: Any) -> Any:
+        base = x * weight
+        row = base[0]
+        base.mul_(2)
+        row.mul_(3)
+        base[1].add_(row)
+        loss = base.sum()
+        loss.backward()
+        return loss, weight.grad.clone()
+
+    class Compute(flow.nn.Graph):
+        def build(self, x: Any) -> Any:
+            return build(x)
+
+    loss, grad = (Compute() if in_graph else build)(flow.ones(3, 2, **layout))
+    assert loss.item() == 32.0
+    np.testing.assert_array_equal(grad.numpy(), [[12.0, 12.0], [2.0, 2.0], [2.0, 2.0]])

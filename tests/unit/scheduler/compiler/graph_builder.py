@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from oneflow.core.dispatch import use_mode
+from oneflow.core.dispatch import Mode, use_mode
 from oneflow.core.dtype import float32, float64, int64
 from oneflow.core.graph import LogicalGraph, Node, Value
 from oneflow.core.op import Op, find_op, infer_types
@@ -15,7 +15,7 @@ from oneflow.core.tensor_type import TensorType
 DTYPES = {"float32": float32, "float64": float64, "int64": int64}
 
 
-class Builder:
+class Builder(Mode):
     """A graph under construction; every node has a source line of its own."""
 
     def __init__(self, name: str = "G", num_pieces: int = 1) -> None:

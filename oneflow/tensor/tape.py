@@ -9,14 +9,13 @@ from __future__ import annotations
 import itertools
 import weakref
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from oneflow.autograd.grad_mode import state
 from oneflow.core.errors import AutogradError
 from oneflow.core.op import Attr, Op
-
-if TYPE_CHECKING:
-    from oneflow.tensor.tensor import Tensor
+from oneflow.tensor.grad_mode import state
+from oneflow.tensor.modified import modified_tensor
+from oneflow.tensor.tensor import Tensor, alias, raw
 
 Gradient = Any  # a tensor, None, or a function that makes one when asked
 _number = itertools.count()
@@ -176,8 +175,6 @@ def _packed(x: Tensor, hooks: tuple[Callable[[Any], Any], Callable[[Any], Any]])
 
 
 def _history_free(x: Tensor) -> Tensor:
-    from oneflow.tensor.tensor import alias
-
     return alias(x)
 
 
@@ -189,8 +186,6 @@ def _unpack_input(saved: Any, node: OpNode) -> Any:
 
 
 def _unpack_output(saved: Any, node: OpNode, index: int) -> Any:
-    from oneflow.tensor.tensor import raw
-
     if isinstance(saved, _Packed):
         return saved.unpack(saved.what)
     type_, array, device, value, placement, sbp, counter, version = saved
@@ -204,8 +199,6 @@ def _unpack_output(saved: Any, node: OpNode, index: int) -> Any:
 
 
 def _modified(type_: Any, x: Tensor, node: OpNode) -> Tensor:
-    from oneflow.autograd.modified import modified_tensor
-
     return modified_tensor(x, node.name())
 
 
@@ -216,8 +209,8 @@ def record(
     if not state.enabled:
         return
     for x in inputs:
-        if x._extra is not None:
-            _renew(x)
+        if x._extra is not None and x._extra.view is not None:
+            x._extra.view.renew(x)
     for x in inputs:
         if x._requires_grad:
             break
@@ -241,25 +234,10 @@ def record_call(
     if not state.enabled:
         return
     for x in inputs:
-        if x._extra is not None:
-            _renew(x)
+        if x._extra is not None and x._extra.view is not None:
+            x._extra.view.renew(x)
     if any(x._requires_grad for x in inputs):
         _attach(CallNode(name, inputs, len(outputs), backward, on_arrival), inputs, outputs)
-
-
-def _renew(x: Tensor) -> None:
-    """A view of what has been written to since gets the history it would have if taken now."""
-    link = x._extra
-    if link is None or link.base is None or link.seen == x._version[0]:
-        return
-    if x.value is not None:
-        from oneflow.graph.views import refresh
-
-        refresh(x)
-        return
-    from oneflow.tensor.inplace import renew_view
-
-    renew_view(x)
 
 
 def _attach(node: GradNode, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> None:

@@ -1,0 +1,42 @@
+"""Module calls while a graph is traced: nodes learn their module and their pipeline stage."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from oneflow.core.errors import OneFlowError
+from oneflow.core.location import locate
+from oneflow.core.placement import Placement
+from oneflow.graph.tree import map_tensors
+from oneflow.tensor.tensor import Tensor
+
+if TYPE_CHECKING:
+    from oneflow.graph.trace import Trace
+
+
+def call_traced(trace: Trace, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Calls `module.forward`. Hooks do not run."""
+    path = trace.paths.get(id(module)) or f"{trace.module_path}.{type(module).__name__}".lstrip(".")
+    stage = trace.stage_of.get(id(module))
+    before = trace.module_path, trace.stage
+    trace.module_path = path
+    if stage is not None:
+        trace.stage = stage.id
+        placement = stage.placement
+        if placement is not None:
+            trace.stages[placement] = stage.id
+            args = map_tensors(args, lambda x: _moved(trace, x, placement))
+            kwargs = map_tensors(kwargs, lambda x: _moved(trace, x, placement))
+    try:
+        return module.forward(*args, **kwargs)
+    except OneFlowError as error:
+        locate(error, trace.module_path)
+        raise
+    finally:
+        trace.module_path, trace.stage = before
+
+
+def _moved(trace: Trace, x: Tensor, placement: Placement) -> Tensor:
+    if x._placement is None or x._placement == placement:
+        return x
+    return trace.lay_out(x, placement, None)

@@ -1,0 +1,257 @@
+"""Views, and the histories of tensors that are overwritten.
+
+A view remembers its base and the steps (ops) that make it of the base. Its values lie in one of
+two ways:
+
+    shared   in the memory of the base: an array, or a shard that holds all that the view shows
+    own      in memory of its own (a slice of a split dim, whose parts lie on other ranks), or in no
+             memory at all (a value of a graph)
+
+Both behave alike. Writing to a view writes to its base; views whose values are their own are taken
+again when they are read after that. Histories follow: the base gets that of the same program
+written without in-place operations, and a view gets the one it would have if taken now, both when
+next used. All tensors of one base share its version counter, by which a view knows what it missed.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from oneflow.core.dispatch import Mode, call, current_mode
+from oneflow.core.errors import AutogradError
+from oneflow.core.location import locate
+from oneflow.core.op import Attr, Op, find_op
+from oneflow.kernels.registry import find_view
+from oneflow.tensor.grad_mode import no_grad, set_grad_enabled, state
+from oneflow.tensor.tape import record_call
+from oneflow.tensor.tensor import Tensor, alias, extra
+
+Step = tuple[type[Op], dict[str, Attr]]
+Steps = tuple[Step, ...]
+
+SHARED = -1
+
+
+class View:
+    """How a tensor came to be a view.
+
+    taken_at: the version of the base at which the values were taken; SHARED if they are the base's.
+    history_at: the version at which the history was taken.
+    """
+
+    __slots__ = ("base", "history_at", "steps", "taken_at")
+
+    def __init__(self, base: Tensor, steps: Steps, taken_at: int, history_at: int) -> None:
+        self.base = base
+        self.steps = steps
+        self.taken_at = taken_at
+        self.history_at = history_at
+
+    def refresh(self, x: Tensor) -> None:
+        """Bring the values of `x`, whose view this is, up to date. All ranks of a global tensor
+        call it.
+        """
+        version = x._version[0]
+        if self.taken_at == SHARED or self.taken_at == version:
+            return
+        self.taken_at = version
+        with no_grad():
+            current_mode().store(x, replay(self.base, self.steps))
+
+    def renew(self, x: Tensor) -> None:
+        """Give `x`, whose view this is, the history that it would have if taken now."""
+        version = x._version[0]
+        if self.history_at == version:
+            return
+        self.history_at = version
+        if x._requires_grad or self.base._requires_grad:
+            take_history(x, replay(self.base, self.steps))
+
+
+def view_of(x: Tensor) -> View | None:
+    """How `x` came to be a view; None if it is none."""
+    return x._extra.view if x._extra is not None else None
+
+
+def refresh(x: Tensor) -> None:
+    """Bring the values of `x`, if it is a view, up to date with its base. All ranks of a global
+    tensor call it.
+    """
+    view = view_of(x)
+    if view is not None:
+        view.refresh(x)
+
+
+def link_view(op: type[Op], x: Tensor, out: Tensor, attrs: dict[str, Attr], *, own: bool) -> None:
+    """Remember that `out` is the view `op` of `x`. own: its values do not lie in the memory of
+    `x`.
+    """
+    known = view_of(x)
+    version = x._version[0]
+    taken_at = version if own or (known and known.taken_at != SHARED) else SHARED
+    out._version = x._version
+    if known is None:
+        extra(out).view = View(x, ((op, attrs),), taken_at, version)
+    else:
+        extra(out).view = View(known.base, (*known.steps, (op, attrs)), taken_at, version)
+
+
+def replay(x: Tensor, steps: Steps) -> Tensor:
+    """What `steps` make of `x`."""
+    for op, attrs in steps:
+        x = call(op, x, **attrs)
+    return x
+
+
+def stand_in(x: Tensor) -> Any:
+    """An array of bytes with the strides that the memory of `x` has, or would have in eager
+    execution; None for what would be a copy.
+    """
+    if x._array is not None:
+        return x._array
+    view = view_of(x)
+    if view is None:
+        return _lazy(x.type.shape)
+    return seen_through(view.base, view.steps)
+
+
+def seen_through(base: Tensor, steps: Steps) -> Any:
+    """The stand-in of the view that `steps` make of `base`; None if one of them has to copy."""
+    array = stand_in(base)
+    for op, attrs in steps:
+        find = find_view(op.name)
+        array = find(array, **attrs) if find is not None and array is not None else None
+    return array
+
+
+def _lazy(shape: tuple[int, ...]) -> Any:
+    """Memory that nobody touches, and that takes up none."""
+    return np.empty(shape, np.uint8)
+
+
+# ---- writing -------------------------------------------------------------------------------------
+
+
+def write_whole(mode: Mode, x: Tensor, new: Tensor) -> None:
+    """Overwrite `x`, which is no view."""
+    mode.store(x, new)
+    x._version[0] += 1
+    if state.enabled:
+        take_history(x, new)
+
+
+def write_shared(mode: Mode, x: Tensor, view: View, new: Tensor) -> None:
+    """Overwrite a view in memory that is its base's."""
+    mode.store(x, new)
+    x._version[0] += 1
+    if not state.enabled:
+        return
+    if new._requires_grad or view.base._requires_grad:
+        _rebase(x, view, new)
+    else:
+        take_history(x, new)
+
+
+def write_through(mode: Mode, x: Tensor, view: View, new: Tensor) -> None:
+    """Overwrite a view whose values are its own, and its base with it."""
+    base = view.base
+    recorded = state.enabled and (new._requires_grad or base._requires_grad)
+    with set_grad_enabled(recorded):
+        whole = _put_back(with_history(base), view.steps, new)
+        mode.store(base, whole)
+        base._version[0] += 1
+        if recorded:
+            take_history(base, whole)
+    mode.store(x, new)
+    view.taken_at = x._version[0]
+    if state.enabled:
+        view.renew(x)
+
+
+def _put_back(base: Tensor, steps: Steps, part: Tensor) -> Tensor:
+    """`base` with the view that `steps` make replaced by `part`, as a new tensor."""
+    inner = [base]
+    for op, attrs in steps[:-1]:
+        inner.append(call(op, inner[-1], **attrs))
+    for (op, attrs), target in zip(reversed(steps), reversed(inner), strict=True):
+        if op.undo is None:
+            error = AutogradError(
+                f"a tensor made by {op.name} cannot be written to: several of its elements may be "
+                "one in memory; write to a copy, x.clone()"
+            )
+            locate(error)
+            raise error
+        part = op.undo(target, part, **attrs)
+    return part
+
+
+# ---- histories -----------------------------------------------------------------------------------
+
+
+def with_history(x: Tensor) -> Tensor:
+    """Another object for the same value and history: `x` is about to get new ones."""
+    if x._extra is not None and x._extra.view is not None and state.enabled:
+        x._extra.view.renew(x)
+    y = alias(x)
+    y._requires_grad, y._grad_fn, y._out_index = x._requires_grad, x._grad_fn, x._out_index
+    if y._array is None:
+        y._version = [0]  # what has no memory stays what it is, whatever `x` becomes
+    return y
+
+
+def take_history(x: Tensor, new: Tensor) -> None:
+    """Give `x`, which holds the values of `new`, its history too."""
+    if x._requires_grad and not new._requires_grad:
+        new = _without_gradient(x)
+    x._requires_grad, x._grad_fn, x._out_index = new._requires_grad, new._grad_fn, new._out_index
+    if x._grad_fn is not None and x._extra is not None and x._extra.retains:
+        x._grad_fn.watch(x)
+
+
+def _without_gradient(x: Tensor) -> Tensor:
+    """`x` after all of it was overwritten by what needs no gradient: what it was made of gets
+    zeros.
+    """
+    old, result = _bare(x), _bare(x)
+    old._requires_grad, old._grad_fn, old._out_index = True, x._grad_fn, x._out_index
+    zeros = partial(call, find_op("full_like"), value=0)
+    record_call("overwrite", [old], [result], lambda grads: [zeros(grads[0])])
+    return result
+
+
+def _bare(x: Tensor) -> Tensor:
+    """`x` as it is now, without history."""
+    with no_grad():
+        return alias(x)
+
+
+def _rebase(x: Tensor, view: View, new: Tensor) -> None:
+    """The base of `x` was written to through `x`: its gradient now splits into the part under the
+    view and the rest.
+    """
+    base, steps = view.base, view.steps
+    old = with_history(base)
+
+    def backward(grads: list[Any]) -> list[Any]:
+        copy = find_op("copy")
+        rest = call(copy, _laid_out_as(old, grads[0]))
+        with no_grad():
+            part = replay(rest, steps)
+        taken = call(copy, part)
+        part._array[...] = 0
+        return [rest, taken]
+
+    result = _bare(base)
+    record_call("write_view", [old, new], [result], backward)
+    take_history(base, result)
+    view.renew(x)
+
+
+def _laid_out_as(x: Tensor, d: Tensor) -> Tensor:
+    if x._placement is None or x._sbp is None:
+        return d
+    found: Tensor = current_mode().lay_out(d, x._placement, x._sbp)
+    return found

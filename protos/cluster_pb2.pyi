@@ -77,7 +77,7 @@ class Assignment(_message.Message):
     def __init__(self, rank: _Optional[int] = ..., daemon: _Optional[str] = ..., node: _Optional[str] = ..., device: _Optional[str] = ..., folder: _Optional[str] = ...) -> None: ...
 
 class JobRecord(_message.Message):
-    __slots__ = ("id", "spec", "state", "reason", "cause", "exit_code", "first_failed_rank", "host", "attempt", "restarts_spent", "last_step", "total_steps", "last_checkpoint", "last_checkpoint_step", "pending", "owner", "assignments", "metrics", "submitted_at", "started_at", "first_step_at", "finished_at", "pid", "ran_s", "attempt_started_at", "waits", "warning", "eta_s")
+    __slots__ = ("id", "spec", "state", "reason", "cause", "exit_code", "first_failed_rank", "host", "attempt", "restarts_spent", "last_step", "total_steps", "last_checkpoint", "last_checkpoint_step", "pending", "owner", "assignments", "metrics", "submitted_at", "started_at", "first_step_at", "finished_at", "pid", "ran_s", "attempt_started_at", "waits", "warning", "eta_s", "life")
     class MetricsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -113,6 +113,7 @@ class JobRecord(_message.Message):
     WAITS_FIELD_NUMBER: _ClassVar[int]
     WARNING_FIELD_NUMBER: _ClassVar[int]
     ETA_S_FIELD_NUMBER: _ClassVar[int]
+    LIFE_FIELD_NUMBER: _ClassVar[int]
     id: str
     spec: JobSpec
     state: str
@@ -141,7 +142,8 @@ class JobRecord(_message.Message):
     waits: _containers.RepeatedCompositeFieldContainer[RankWaits]
     warning: str
     eta_s: float
-    def __init__(self, id: _Optional[str] = ..., spec: _Optional[_Union[JobSpec, _Mapping]] = ..., state: _Optional[str] = ..., reason: _Optional[str] = ..., cause: _Optional[str] = ..., exit_code: _Optional[int] = ..., first_failed_rank: _Optional[int] = ..., host: _Optional[str] = ..., attempt: _Optional[int] = ..., restarts_spent: _Optional[int] = ..., last_step: _Optional[int] = ..., total_steps: _Optional[int] = ..., last_checkpoint: _Optional[str] = ..., last_checkpoint_step: _Optional[int] = ..., pending: _Optional[str] = ..., owner: _Optional[str] = ..., assignments: _Optional[_Iterable[_Union[Assignment, _Mapping]]] = ..., metrics: _Optional[_Mapping[str, float]] = ..., submitted_at: _Optional[float] = ..., started_at: _Optional[float] = ..., first_step_at: _Optional[float] = ..., finished_at: _Optional[float] = ..., pid: _Optional[int] = ..., ran_s: _Optional[float] = ..., attempt_started_at: _Optional[float] = ..., waits: _Optional[_Iterable[_Union[RankWaits, _Mapping]]] = ..., warning: _Optional[str] = ..., eta_s: _Optional[float] = ...) -> None: ...
+    life: int
+    def __init__(self, id: _Optional[str] = ..., spec: _Optional[_Union[JobSpec, _Mapping]] = ..., state: _Optional[str] = ..., reason: _Optional[str] = ..., cause: _Optional[str] = ..., exit_code: _Optional[int] = ..., first_failed_rank: _Optional[int] = ..., host: _Optional[str] = ..., attempt: _Optional[int] = ..., restarts_spent: _Optional[int] = ..., last_step: _Optional[int] = ..., total_steps: _Optional[int] = ..., last_checkpoint: _Optional[str] = ..., last_checkpoint_step: _Optional[int] = ..., pending: _Optional[str] = ..., owner: _Optional[str] = ..., assignments: _Optional[_Iterable[_Union[Assignment, _Mapping]]] = ..., metrics: _Optional[_Mapping[str, float]] = ..., submitted_at: _Optional[float] = ..., started_at: _Optional[float] = ..., first_step_at: _Optional[float] = ..., finished_at: _Optional[float] = ..., pid: _Optional[int] = ..., ran_s: _Optional[float] = ..., attempt_started_at: _Optional[float] = ..., waits: _Optional[_Iterable[_Union[RankWaits, _Mapping]]] = ..., warning: _Optional[str] = ..., eta_s: _Optional[float] = ..., life: _Optional[int] = ...) -> None: ...
 
 class RankWaits(_message.Message):
     __slots__ = ("rank", "waiting", "shares")
@@ -206,7 +208,7 @@ class MetricsRequest(_message.Message):
     FOLLOW_FIELD_NUMBER: _ClassVar[int]
     job_id: str
     follow: bool
-    def __init__(self, job_id: _Optional[str] = ..., follow: bool = ..., **kwargs) -> None: ...
+    def __init__(self, job_id: _Optional[str] = ..., follow: _Optional[bool] = ..., **kwargs) -> None: ...
 
 class MetricPoint(_message.Message):
     __slots__ = ("index", "attempt", "step", "at", "values")
@@ -252,7 +254,7 @@ class LogsRequest(_message.Message):
     follow: bool
     offsets: _containers.ScalarMap[str, int]
     since: float
-    def __init__(self, job_id: _Optional[str] = ..., ranks: _Optional[_Iterable[int]] = ..., attempt: _Optional[int] = ..., stream: _Optional[str] = ..., follow: bool = ..., offsets: _Optional[_Mapping[str, int]] = ..., since: _Optional[float] = ...) -> None: ...
+    def __init__(self, job_id: _Optional[str] = ..., ranks: _Optional[_Iterable[int]] = ..., attempt: _Optional[int] = ..., stream: _Optional[str] = ..., follow: _Optional[bool] = ..., offsets: _Optional[_Mapping[str, int]] = ..., since: _Optional[float] = ...) -> None: ...
 
 class LogPiece(_message.Message):
     __slots__ = ("attempt", "rank", "stream", "offset", "data", "host")
@@ -396,7 +398,7 @@ class TraceState(_message.Message):
     nbytes: int
     truncated: bool
     error: str
-    def __init__(self, rank: _Optional[int] = ..., host: _Optional[str] = ..., trace: _Optional[str] = ..., state: _Optional[str] = ..., file: _Optional[str] = ..., steps: _Optional[int] = ..., acts: _Optional[int] = ..., dropped: _Optional[int] = ..., nbytes: _Optional[int] = ..., truncated: bool = ..., error: _Optional[str] = ...) -> None: ...
+    def __init__(self, rank: _Optional[int] = ..., host: _Optional[str] = ..., trace: _Optional[str] = ..., state: _Optional[str] = ..., file: _Optional[str] = ..., steps: _Optional[int] = ..., acts: _Optional[int] = ..., dropped: _Optional[int] = ..., nbytes: _Optional[int] = ..., truncated: _Optional[bool] = ..., error: _Optional[str] = ...) -> None: ...
 
 class TraceReply(_message.Message):
     __slots__ = ("ranks",)
@@ -459,7 +461,7 @@ class ClusterStatus(_message.Message):
     allows_scripts: bool
     pid: int
     has_page: bool
-    def __init__(self, version: _Optional[str] = ..., started_at: _Optional[float] = ..., address: _Optional[str] = ..., metrics_address: _Optional[str] = ..., daemons: _Optional[_Iterable[_Union[DaemonStatus, _Mapping]]] = ..., jobs: _Optional[_Mapping[str, int]] = ..., allows_scripts: bool = ..., pid: _Optional[int] = ..., has_page: bool = ...) -> None: ...
+    def __init__(self, version: _Optional[str] = ..., started_at: _Optional[float] = ..., address: _Optional[str] = ..., metrics_address: _Optional[str] = ..., daemons: _Optional[_Iterable[_Union[DaemonStatus, _Mapping]]] = ..., jobs: _Optional[_Mapping[str, int]] = ..., allows_scripts: _Optional[bool] = ..., pid: _Optional[int] = ..., has_page: _Optional[bool] = ...) -> None: ...
 
 class DrainRequest(_message.Message):
     __slots__ = ("node", "grace_s")
@@ -500,14 +502,16 @@ class TokenList(_message.Message):
     def __init__(self, tokens: _Optional[_Iterable[_Union[TokenReply, _Mapping]]] = ...) -> None: ...
 
 class AttemptId(_message.Message):
-    __slots__ = ("job_id", "attempt", "rank")
+    __slots__ = ("job_id", "attempt", "rank", "life")
     JOB_ID_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     RANK_FIELD_NUMBER: _ClassVar[int]
+    LIFE_FIELD_NUMBER: _ClassVar[int]
     job_id: str
     attempt: int
     rank: int
-    def __init__(self, job_id: _Optional[str] = ..., attempt: _Optional[int] = ..., rank: _Optional[int] = ...) -> None: ...
+    life: int
+    def __init__(self, job_id: _Optional[str] = ..., attempt: _Optional[int] = ..., rank: _Optional[int] = ..., life: _Optional[int] = ...) -> None: ...
 
 class RunningAttempt(_message.Message):
     __slots__ = ("id", "phase", "pid", "last_step")
@@ -555,7 +559,7 @@ class Hello(_message.Message):
     kept: _containers.RepeatedScalarFieldContainer[str]
     drain_number: int
     data_roots: DataRoots
-    def __init__(self, daemon: _Optional[str] = ..., node: _Optional[str] = ..., device_type: _Optional[str] = ..., device_index: _Optional[int] = ..., address: _Optional[str] = ..., incarnation: _Optional[int] = ..., running: _Optional[_Iterable[_Union[RunningAttempt, _Mapping]]] = ..., version: _Optional[str] = ..., protocol: _Optional[int] = ..., pid: _Optional[int] = ..., epoch: _Optional[int] = ..., draining: bool = ..., folder: _Optional[str] = ..., kept: _Optional[_Iterable[str]] = ..., drain_number: _Optional[int] = ..., data_roots: _Optional[_Union[DataRoots, _Mapping]] = ...) -> None: ...
+    def __init__(self, daemon: _Optional[str] = ..., node: _Optional[str] = ..., device_type: _Optional[str] = ..., device_index: _Optional[int] = ..., address: _Optional[str] = ..., incarnation: _Optional[int] = ..., running: _Optional[_Iterable[_Union[RunningAttempt, _Mapping]]] = ..., version: _Optional[str] = ..., protocol: _Optional[int] = ..., pid: _Optional[int] = ..., epoch: _Optional[int] = ..., draining: _Optional[bool] = ..., folder: _Optional[str] = ..., kept: _Optional[_Iterable[str]] = ..., drain_number: _Optional[int] = ..., data_roots: _Optional[_Union[DataRoots, _Mapping]] = ...) -> None: ...
 
 class DataRoots(_message.Message):
     __slots__ = ("folders",)
@@ -599,7 +603,7 @@ class Exited(_message.Message):
     pid: int
     leaving: bool
     seen_s: float
-    def __init__(self, id: _Optional[_Union[AttemptId, _Mapping]] = ..., exit_code: _Optional[int] = ..., reason: _Optional[str] = ..., cause: _Optional[str] = ..., last_step: _Optional[int] = ..., pid: _Optional[int] = ..., leaving: bool = ..., seen_s: _Optional[float] = ...) -> None: ...
+    def __init__(self, id: _Optional[_Union[AttemptId, _Mapping]] = ..., exit_code: _Optional[int] = ..., reason: _Optional[str] = ..., cause: _Optional[str] = ..., last_step: _Optional[int] = ..., pid: _Optional[int] = ..., leaving: _Optional[bool] = ..., seen_s: _Optional[float] = ...) -> None: ...
 
 class Progress(_message.Message):
     __slots__ = ("id", "step", "total_steps", "metrics", "checkpoint", "checkpoint_step", "actors", "waiting", "points", "warning")
@@ -671,7 +675,7 @@ class LogData(_message.Message):
     piece: LogPiece
     size: int
     is_closed: bool
-    def __init__(self, request: _Optional[int] = ..., piece: _Optional[_Union[LogPiece, _Mapping]] = ..., size: _Optional[int] = ..., is_closed: bool = ...) -> None: ...
+    def __init__(self, request: _Optional[int] = ..., piece: _Optional[_Union[LogPiece, _Mapping]] = ..., size: _Optional[int] = ..., is_closed: _Optional[bool] = ...) -> None: ...
 
 class InferData(_message.Message):
     __slots__ = ("request", "outputs", "error")
@@ -693,7 +697,7 @@ class FileData(_message.Message):
     data: bytes
     is_last: bool
     error: str
-    def __init__(self, request: _Optional[int] = ..., data: _Optional[bytes] = ..., is_last: bool = ..., error: _Optional[str] = ...) -> None: ...
+    def __init__(self, request: _Optional[int] = ..., data: _Optional[bytes] = ..., is_last: _Optional[bool] = ..., error: _Optional[str] = ...) -> None: ...
 
 class Inspected(_message.Message):
     __slots__ = ("request", "text", "error", "trace")
@@ -834,14 +838,16 @@ class Infer(_message.Message):
     def __init__(self, request: _Optional[int] = ..., id: _Optional[_Union[AttemptId, _Mapping]] = ..., inputs: _Optional[_Iterable[_Union[Tensor, _Mapping]]] = ...) -> None: ...
 
 class ReadFile(_message.Message):
-    __slots__ = ("request", "job_id", "name")
+    __slots__ = ("request", "job_id", "name", "life")
     REQUEST_FIELD_NUMBER: _ClassVar[int]
     JOB_ID_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
+    LIFE_FIELD_NUMBER: _ClassVar[int]
     request: int
     job_id: str
     name: str
-    def __init__(self, request: _Optional[int] = ..., job_id: _Optional[str] = ..., name: _Optional[str] = ...) -> None: ...
+    life: int
+    def __init__(self, request: _Optional[int] = ..., job_id: _Optional[str] = ..., name: _Optional[str] = ..., life: _Optional[int] = ...) -> None: ...
 
 class SchedulerMessage(_message.Message):
     __slots__ = ("welcome", "fenced", "prepare", "start", "stop", "forget", "read_log", "infer", "read_file", "ack", "drain", "noted", "inspect", "sequence", "checksum", "drain_number")
@@ -877,7 +883,7 @@ class SchedulerMessage(_message.Message):
     sequence: int
     checksum: int
     drain_number: int
-    def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., fenced: _Optional[str] = ..., prepare: _Optional[_Union[Prepare, _Mapping]] = ..., start: _Optional[_Union[Start, _Mapping]] = ..., stop: _Optional[_Union[Stop, _Mapping]] = ..., forget: _Optional[str] = ..., read_log: _Optional[_Union[ReadLog, _Mapping]] = ..., infer: _Optional[_Union[Infer, _Mapping]] = ..., read_file: _Optional[_Union[ReadFile, _Mapping]] = ..., ack: _Optional[int] = ..., drain: bool = ..., noted: _Optional[_Union[AttemptId, _Mapping]] = ..., inspect: _Optional[_Union[Inspect, _Mapping]] = ..., sequence: _Optional[int] = ..., checksum: _Optional[int] = ..., drain_number: _Optional[int] = ...) -> None: ...
+    def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., fenced: _Optional[str] = ..., prepare: _Optional[_Union[Prepare, _Mapping]] = ..., start: _Optional[_Union[Start, _Mapping]] = ..., stop: _Optional[_Union[Stop, _Mapping]] = ..., forget: _Optional[str] = ..., read_log: _Optional[_Union[ReadLog, _Mapping]] = ..., infer: _Optional[_Union[Infer, _Mapping]] = ..., read_file: _Optional[_Union[ReadFile, _Mapping]] = ..., ack: _Optional[int] = ..., drain: _Optional[bool] = ..., noted: _Optional[_Union[AttemptId, _Mapping]] = ..., inspect: _Optional[_Union[Inspect, _Mapping]] = ..., sequence: _Optional[int] = ..., checksum: _Optional[int] = ..., drain_number: _Optional[int] = ...) -> None: ...
 
 class Begin(_message.Message):
     __slots__ = ("prepare", "master_addr", "master_port", "job_file", "plan_file", "job_dir", "env")
@@ -948,4 +954,4 @@ class WorkerCommand(_message.Message):
     infer: Infer
     stop: bool
     inspect: Inspect
-    def __init__(self, begin: _Optional[_Union[Begin, _Mapping]] = ..., infer: _Optional[_Union[Infer, _Mapping]] = ..., stop: bool = ..., inspect: _Optional[_Union[Inspect, _Mapping]] = ...) -> None: ...
+    def __init__(self, begin: _Optional[_Union[Begin, _Mapping]] = ..., infer: _Optional[_Union[Infer, _Mapping]] = ..., stop: _Optional[bool] = ..., inspect: _Optional[_Union[Inspect, _Mapping]] = ...) -> None: ...

@@ -53,8 +53,9 @@ from oneflow.launcher.daemon.requests import Requests
 from oneflow.launcher.daemon.settings import DaemonSettings
 from oneflow.launcher.daemon.warm import WarmWorker
 from oneflow.launcher.daemon.watchdog import Watchdog
-from oneflow.launcher.daemon.wire import event_of, key_of, say, wire_running
+from oneflow.launcher.daemon.wire import event_of, say, wire_running
 from oneflow.launcher.processes import reap
+from oneflow.scheduler.jobs.limits import parse_folder_name
 
 if TYPE_CHECKING:
     from oneflow.protos import cluster_pb2 as pb
@@ -300,8 +301,9 @@ class Host:
             case "inspect":
                 self._spawn(self._inspector.inspect(message.inspect))
             case "forget":
-                key = key_of_job(message.forget)
-                self._spawn(asyncio.to_thread(self._forget, key))
+                if parse_folder_name(message.forget) is None:
+                    raise ProtocolError(f"no job has a folder {message.forget[:80]!r}")
+                self._spawn(asyncio.to_thread(self._forget, message.forget))
             case _:
                 event = event_of(message)
                 if event is None:
@@ -312,9 +314,10 @@ class Host:
                     self.on_ready(not self.mind.is_leaving)
                 self._step(event)
 
-    def _forget(self, job_id: str) -> None:
-        if not any(key.job_id == job_id for key in self._ranks):
-            shutil.rmtree(self.settings.state_dir / "jobs" / job_id, ignore_errors=True)
+    def _forget(self, folder: str) -> None:
+        """Checked: it becomes part of a path."""
+        if not any(key.folder == folder for key in self._ranks):
+            shutil.rmtree(self.settings.jobs_dir / folder, ignore_errors=True)
 
     def _running_rank(self, key: AttemptKey) -> Rank | None:
         return self._ranks.get(key)
@@ -377,17 +380,10 @@ class Host:
 
 
 def kept_jobs(folder: Path) -> list[str]:
-    """Ids of jobs of which there are files, the oldest first if they are too many to tell."""
+    """Names of the jobs' folders that there are; the oldest if they are too many to tell."""
     try:
         with os.scandir(folder) as entries:
             found = [(entry.stat().st_mtime, entry.name) for entry in entries if entry.is_dir()]
     except OSError:  # none yet, or one that is just being removed: the next Hello will tell
         return []
     return [name for _, name in sorted(found)][:MAX_KEPT]
-
-
-def key_of_job(job_id: str) -> str:
-    """Checked: it becomes part of a path. Raises ProtocolError."""
-    from oneflow.protos import cluster_pb2 as pb
-
-    return key_of(pb.AttemptId(job_id=job_id)).job_id

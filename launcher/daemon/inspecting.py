@@ -176,7 +176,7 @@ class Inspector:
         return found
 
     def _folder(self, key: AttemptKey) -> Path:
-        return self._settings.jobs_dir / key.job_id / str(key.attempt) / f"rank{key.rank}"
+        return self._settings.jobs_dir / key.folder / str(key.attempt) / f"rank{key.rank}"
 
 
 def without_secrets(env: Mapping[str, str]) -> dict[str, str]:

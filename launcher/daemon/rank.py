@@ -104,7 +104,7 @@ class Rank:
         self._place = place
         self._settings = place.settings
         self.is_script = prepare.spec.kind == prepare.spec.SCRIPT
-        self._job_dir = place.settings.state_dir / "jobs" / key.job_id
+        self._job_dir = place.settings.jobs_dir / key.folder
         self._attempt_dir = self._job_dir / str(key.attempt)
         self._folder = self._attempt_dir / f"rank{key.rank}"
         self._work_dir = self._job_dir / "work"

@@ -40,7 +40,7 @@ class Requests:
         rank: Callable[[AttemptKey], Rank | None],
         link: Link,
     ) -> None:
-        self._jobs = settings.state_dir / "jobs"
+        self._jobs = settings.jobs_dir
         self._node = settings.node_name
         self._writers, self._rank, self._link = writers, rank, link
 
@@ -61,7 +61,7 @@ class Requests:
         self._link.send(pb.DaemonMessage(log=data), is_bulk=True)
 
     async def _fill(self, data: pb.LogData, key: AttemptKey, request: pb.ReadLog) -> None:
-        folder = self._jobs / key.job_id / str(key.attempt) / f"rank{key.rank}"
+        folder = self._jobs / key.folder / str(key.attempt) / f"rank{key.rank}"
         deadline = time.monotonic() + min(max(request.wait_s, 0.0), MAX_WAIT_S)
         while True:
             is_over = self._is_over(key, request.stream)  # before the look: nothing comes after it
@@ -98,8 +98,8 @@ class Requests:
             self._link.send(pb.DaemonMessage(file=found), is_bulk=True)
 
         try:
-            job_id = key_of(pb.AttemptId(job_id=request.job_id)).job_id
-            folder = self._jobs / job_id / OUTPUTS
+            key = key_of(pb.AttemptId(job_id=request.job_id, life=request.life))
+            folder = self._jobs / key.folder / OUTPUTS
             if not request.name:
                 say("\n".join(_names(folder)).encode(), is_last=True)
                 return

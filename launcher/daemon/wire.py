@@ -46,13 +46,14 @@ def key_of(wire: pb.AttemptId) -> AttemptKey:
         check_job_id(wire.job_id)
     except ValueError as error:
         raise ProtocolError(f"the scheduler speaks of a job that cannot be: {error}") from None
-    return AttemptKey(wire.job_id, wire.attempt, wire.rank)
+    return AttemptKey(wire.job_id, wire.attempt, wire.rank, wire.life)
 
 
 def wire_key(key: AttemptKey) -> pb.AttemptId:
     from oneflow.protos import cluster_pb2 as pb
 
-    return pb.AttemptId(job_id=key.job_id, attempt=key.attempt, rank=key.rank)
+    job_id, attempt, rank, life = key
+    return pb.AttemptId(job_id=job_id, attempt=attempt, rank=rank, life=life)
 
 
 def event_of(message: pb.SchedulerMessage) -> Event | None:

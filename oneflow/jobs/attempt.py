@@ -20,6 +20,7 @@ from oneflow.jobs.sources import Access
 from oneflow.jobs.stopping import Stop
 from oneflow.jobs.tracing import Tracing
 from oneflow.jobs.training import Options, Training
+from oneflow.scheduler.jobs.limits import folder_name
 
 GRAPH, INFERENCE = 1, 2  # JobSpec.Kind
 CHECKPOINTS = "checkpoints"
@@ -99,7 +100,7 @@ def options_of(file: JobFile, begin: Any, roots: tuple[Path, ...]) -> Options:
     folder = job_dir / CHECKPOINTS
     own = [job_dir, *roots]
     if p.spec.checkpoint_dir:
-        folder = Path(p.spec.checkpoint_dir) / (p.id.job_id or d.name)
+        folder = Path(p.spec.checkpoint_dir) / folder_name(p.id.job_id or d.name, p.id.life)
     # It may begin with what another job has saved, but write, and clear away, only its own.
     for path, allowed in ((str(folder), own), (p.resume_from, [*own, job_dir.parent])):
         if path and not is_allowed(path, allowed):

@@ -12,6 +12,7 @@ from oneflow.protos import cluster_pb2 as pb
 from oneflow.scheduler.cluster.driver import Driver
 from oneflow.scheduler.cluster.lines import Line, Lines
 from oneflow.scheduler.cluster.refusals import DeadlineError, RefusedError, UnavailableError
+from oneflow.scheduler.cluster.wire import attempt_id
 from oneflow.scheduler.jobs.records import Assignment, JobRecord
 
 WHAT = ("stack", "dump")
@@ -46,7 +47,7 @@ class Debugger:
         self, record: JobRecord, place: Assignment, what: str, room: asyncio.Semaphore
     ) -> pb.DebugPiece:
         piece = pb.DebugPiece(rank=place.rank, host=place.node, phase=self._phase(record, place))
-        id_ = pb.AttemptId(job_id=record.id, attempt=record.attempt, rank=place.rank)
+        id_ = attempt_id(record, place.rank)
         wire = pb.Inspect(id=id_, what=what, timeout_s=self._node_s / 2)
         try:
             async with room:

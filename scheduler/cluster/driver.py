@@ -31,7 +31,6 @@ from oneflow.scheduler.jobs.events import (
     SaveEpoch,
     SaveUndrained,
     Submitted,
-    TellForget,
     TellNoted,
     TellPrepare,
     TellStart,
@@ -126,8 +125,9 @@ class Driver:
         """
         news = asyncio.Event()
         self._watchers.setdefault(job_id, set()).add(news)
+        life = record.life if (record := self.jobs.get(job_id)) is not None else 0
         try:
-            while (record := self.jobs.get(job_id)) is not None:
+            while (record := self.jobs.get(job_id)) is not None and record.life == life:
                 news.clear()
                 yield record
                 await news.wait()
@@ -212,9 +212,9 @@ class Driver:
         for job_id in submitted:
             self.table.withdraw(job_id)
             self._unshown.discard(job_id)
-        self._undone_changes = [c for c in changes if _job_of(c) not in submitted]
+        self._undone_changes = [c for c in changes if _new_job_of(c) not in submitted]
         told: list[Action] = [a for a in self._undone if not isinstance(a, Change)]
-        self._undone = [a for a in told if _job_of(a) not in submitted][-MAX_UNDONE:]
+        self._undone = [a for a in told if _new_job_of(a) not in submitted][-MAX_UNDONE:]
 
     def _perform_all(self) -> None:
         undone, self._undone = self._undone, []
@@ -225,14 +225,18 @@ class Driver:
     def _show(self) -> None:
         changed, self._unshown = self._unshown, set()
         for job_id in changed:
-            before, now = self.jobs.get(job_id), self.table.jobs.get(job_id)
-            if now is None:
-                self.jobs.pop(job_id, None)
-            else:
+            before, now = self.jobs.pop(job_id, None), self.table.jobs.get(job_id)
+            if before is not None and now is not None and before.life != now.life:
+                self._tell(before, None)
+                before = None
+            if now is not None:
                 self.jobs[job_id] = now
-            for listener in self.listeners:
-                listener.changed(before, now)
+            self._tell(before, now)
             self.notify(job_id)
+
+    def _tell(self, before: JobRecord | None, now: JobRecord | None) -> None:
+        for listener in self.listeners:
+            listener.changed(before, now)
 
     def notify(self, job_id: str) -> None:
         """Wakes who watches that job."""
@@ -260,11 +264,12 @@ def _new_job(event: Event, actions: Sequence[Action]) -> set[str]:
     return {a.record.id for a in actions if isinstance(a, Save) and a.record.id == event.job_id}
 
 
-def _job_of(action: Action) -> str:
+def _new_job_of(action: Action) -> str:
+    """The job, unless the action is about an earlier one of its id."""
     match action:
         case Save(record=record) | TellPrepare(record=record):
             return record.id
-        case Remove() | TellStart() | TellStop() | TellNoted() | TellForget():
+        case TellStart() | TellStop() | TellNoted():
             return action.job_id
     return ""
 

@@ -37,6 +37,7 @@ from oneflow.scheduler.cluster.refusals import (
     UnavailableError,
 )
 from oneflow.scheduler.cluster.tracing import Tracer
+from oneflow.scheduler.cluster.wire import attempt_id
 from oneflow.scheduler.jobs.events import CancelAsked, RemoveAsked, RestartAsked, Submitted
 from oneflow.scheduler.jobs.records import REASONS, JobKind, JobRecord, JobSpec, JobState
 from oneflow.scheduler.jobs.specs import check_job_id, check_spec, record_to_proto, spec_from_proto
@@ -250,7 +251,7 @@ class JobsService(cluster_pb2_grpc.JobsServicer):
         line = self._lines.current(record.assignments[0].daemon)
         if line is None:
             raise UnavailableError(f"rank 0 of job {record.id} is not reachable now")
-        id_ = pb.AttemptId(job_id=record.id, attempt=record.attempt, rank=0)
+        id_ = attempt_id(record, 0)
         data = await line.infer(pb.Infer(id=id_, inputs=request.inputs), timeout_s)
         if data.error:
             raise RefusedError(data.error)
@@ -261,7 +262,7 @@ class JobsService(cluster_pb2_grpc.JobsServicer):
         if len(request.name) > MAX_OUTPUT_NAME:
             raise ProtocolError("the name of an output is not so long")
         line = self._home(record, request.rank)
-        wire = pb.ReadFile(job_id=record.id, name=request.name)
+        wire = pb.ReadFile(job_id=record.id, name=request.name, life=record.life)
         async for data in line.read_file(wire, self._spool_dir, OUTPUT_IDLE_S):
             for start in range(0, len(data), CHUNK_NBYTES):
                 yield pb.BlobChunk(data=data[start : start + CHUNK_NBYTES])

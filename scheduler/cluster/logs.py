@@ -19,6 +19,7 @@ from oneflow.protos import cluster_pb2 as pb
 from oneflow.scheduler.cluster.driver import Driver
 from oneflow.scheduler.cluster.lines import Lines
 from oneflow.scheduler.cluster.refusals import DeadlineError, RefusedError, UnavailableError
+from oneflow.scheduler.cluster.wire import attempt_id
 from oneflow.scheduler.jobs.records import Assignment, JobRecord, JobState
 
 PIECE_NBYTES = 64 << 10
@@ -105,9 +106,9 @@ class LogRelay:
         missing: list[str] = []
         while True:
             attempt = attempt or await self._first(job_id, wanted)
-            if not attempt:
+            if not attempt or not self._is_the_same(record):
                 break
-            async for piece in self._attempt(job_id, attempt, wanted, missing):
+            async for piece in self._attempt(record, attempt, wanted, missing):
                 yield piece
             following = await self._next(job_id, attempt, wanted)
             if not following:
@@ -137,15 +138,15 @@ class LogRelay:
     # -- one attempt -------------------------------------------------------------------------------
 
     async def _attempt(
-        self, job_id: str, attempt: int, wanted: Wanted, missing: list[str]
+        self, job: JobRecord, attempt: int, wanted: Wanted, missing: list[str]
     ) -> AsyncIterator[pb.LogPiece]:
-        record = self._driver.job(job_id)
+        record = self._driver.job(job.id)
         places = await asyncio.to_thread(self._driver.attempts.places, record, attempt)
         chosen = [p for p in places if not wanted.ranks or p.rank in wanted.ranks]
         pieces: asyncio.Queue[pb.LogPiece | None] = asyncio.Queue(MAX_AHEAD)
         readers = [
             asyncio.ensure_future(
-                _then_none(self._stream(job_id, attempt, place, stream, wanted, pieces), pieces)
+                _then_none(self._stream(job, attempt, place, stream, wanted, pieces), pieces)
             )
             for place in chosen
             for stream in wanted.streams
@@ -168,7 +169,7 @@ class LogRelay:
 
     async def _stream(
         self,
-        job_id: str,
+        job: JobRecord,
         attempt: int,
         place: Assignment,
         stream: str,
@@ -179,10 +180,10 @@ class LogRelay:
         offset = wanted.offsets.get((attempt, place.rank, stream), 0)
         heard_at = news_at = time.monotonic()
         while True:
-            is_live = self._is_live(job_id, attempt)  # before the look: nothing comes after it
+            is_live = self._is_live(job, attempt)  # before the look: nothing comes after it
             waits = is_live and wanted.follow
             try:
-                data = await self._ask(job_id, attempt, place, stream, offset, waits, wanted.since)
+                data = await self._ask(job, attempt, place, stream, offset, waits, wanted.since)
             except (UnavailableError, DeadlineError) as error:
                 is_late = time.monotonic() - heard_at > GONE_S
                 if not wanted.follow or (not is_live and is_late):
@@ -203,7 +204,7 @@ class LogRelay:
 
     async def _ask(
         self,
-        job_id: str,
+        job: JobRecord,
         attempt: int,
         place: Assignment,
         stream: str,
@@ -216,7 +217,7 @@ class LogRelay:
             raise UnavailableError(f"no daemon of node {place.node} is connected")
         wait_s = WAIT_S if waits else 0.0
         request = pb.ReadLog(
-            id=pb.AttemptId(job_id=job_id, attempt=attempt, rank=place.rank),
+            id=attempt_id(job, place.rank, attempt),
             stream=stream,
             offset=offset,
             limit=PIECE_NBYTES,
@@ -225,10 +226,17 @@ class LogRelay:
         )
         return await line.read_log(request, wait_s + ANSWER_S)
 
-    def _is_live(self, job_id: str, attempt: int) -> bool:
+    def _is_live(self, job: JobRecord, attempt: int) -> bool:
         """Whether more may come of that attempt."""
-        record = self._driver.jobs.get(job_id)
-        return record is not None and record.attempt == attempt and record.state in _LIVE
+        record = self._driver.jobs.get(job.id)
+        if record is None or not self._is_the_same(job):
+            return False
+        return record.attempt == attempt and record.state in _LIVE
+
+    def _is_the_same(self, job: JobRecord) -> bool:
+        """Whether the job of that id is still this one, not a later one."""
+        record = self._driver.jobs.get(job.id)
+        return record is not None and record.life == job.life
 
 
 async def _then_none(work: Coroutine[Any, Any, str], pieces: asyncio.Queue[Any]) -> str:

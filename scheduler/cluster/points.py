@@ -81,16 +81,18 @@ class Points:
         for job_id in list(self._new):
             new = self._new.pop(job_id)
             self._num_new -= len(new)
-            if job_id not in self._driver.jobs:
+            record = self._driver.jobs.get(job_id)
+            if record is None:
                 continue
             try:
-                await self._write(job_id, new)
+                await self._write(record, new)
             except StoreError as error:
                 log.warning("%d points of job %s are lost: %s", len(new), job_id, error)
             self._wake(job_id)
 
-    async def _write(self, job_id: str, new: list[New]) -> None:
-        await self._driver.in_store(lambda: self._driver.store.add_points(job_id, new))
+    async def _write(self, record: JobRecord, new: list[New]) -> None:
+        store, life = self._driver.store, record.life
+        await self._driver.in_store(lambda: store.add_points(record.id, new, life))
 
     def _wake(self, job_id: str) -> None:
         for news in self._news.get(job_id, ()):

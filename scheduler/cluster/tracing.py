@@ -10,6 +10,7 @@ from oneflow.scheduler.cluster.debugging import MAX_AT_ONCE, MAX_RANKS, NODE_S
 from oneflow.scheduler.cluster.driver import Driver
 from oneflow.scheduler.cluster.lines import Lines
 from oneflow.scheduler.cluster.refusals import DeadlineError, RefusedError, UnavailableError
+from oneflow.scheduler.cluster.wire import attempt_id
 from oneflow.scheduler.jobs.records import Assignment, JobKind, JobRecord, JobState
 
 WHAT = ("start", "stop", "look")
@@ -48,7 +49,7 @@ class Tracer:
     async def _one(
         self, record: JobRecord, place: Assignment, order: pb.TraceOrder, room: asyncio.Semaphore
     ) -> pb.TraceState:
-        id_ = pb.AttemptId(job_id=record.id, attempt=record.attempt, rank=place.rank)
+        id_ = attempt_id(record, place.rank)
         wire = pb.Inspect(id=id_, what="trace", timeout_s=self._node_s / 2, trace=order)
         try:
             async with room:

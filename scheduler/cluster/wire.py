@@ -34,7 +34,9 @@ from oneflow.scheduler.jobs.limits import (
     MAX_PATH_NBYTES,
     MAX_STEPS,
     check_job_id,
+    folder_name,
 )
+from oneflow.scheduler.jobs.records import JobRecord
 from oneflow.scheduler.jobs.specs import spec_to_proto
 
 MAX_BEAT_NBYTES = 16 << 10
@@ -107,7 +109,7 @@ def _running(wire: pb.RunningAttempt) -> Running:
     job_id, attempt, rank = _key(wire.id)
     if wire.phase not in PHASES:
         raise ProtocolError(f"an attempt cannot be {wire.phase[:40]!r}")
-    return Running(job_id, attempt, rank, wire.phase, _step(wire.last_step))
+    return Running(job_id, attempt, rank, wire.phase, _step(wire.last_step), wire.id.life)
 
 
 def _key(wire: pb.AttemptId) -> tuple[str, int, int]:
@@ -134,7 +136,8 @@ def event_of(
             if p.master_port > 65535:
                 raise ProtocolError(f"there is no port {p.master_port}")
             error = p.error[:MAX_CAUSE_CHARS]
-            return RankPrepared(daemon, epoch, *_key(p.id), p.master_port, error, reason)
+            who = daemon, epoch, *_key(p.id)
+            return RankPrepared(*who, p.master_port, error, reason, life=p.id.life)
         case "exited":
             return _exited(message.exited, daemon, epoch, wall())
         case "failing":
@@ -159,6 +162,7 @@ def _exited(e: pb.Exited, daemon: str, epoch: int, at: float) -> RankExited:
         e.pid,
         e.leaving,
         e.seen_s if 0 < e.seen_s < MAX_SEEN_S else 0.0,
+        e.id.life,
     )
 
 
@@ -187,6 +191,7 @@ def _progressed(p: pb.Progress, daemon: str, epoch: int, at: float) -> RankProgr
             for q in p.points[:MAX_POINTS]
         ),
         warning=p.warning[:MAX_WARNING_CHARS],
+        life=p.id.life,
     )
 
 
@@ -206,12 +211,18 @@ def _step(step: int) -> int:
     return step
 
 
+def attempt_id(record: JobRecord, rank: int, attempt: int = 0) -> pb.AttemptId:
+    """One rank of an attempt of a job; 0: of its last one."""
+    number = attempt or record.attempt
+    return pb.AttemptId(job_id=record.id, attempt=number, rank=rank, life=record.life)
+
+
 def prepare_message(action: TellPrepare, plan: str) -> pb.SchedulerMessage:
     """plan: digest of the compiled plan, or ""."""
     record = action.record
     return pb.SchedulerMessage(
         prepare=pb.Prepare(
-            id=pb.AttemptId(job_id=record.id, attempt=record.attempt, rank=action.rank),
+            id=attempt_id(record, action.rank),
             spec=spec_to_proto(record.spec),
             world_size=len(record.assignments),
             job_key=record.job_key,
@@ -227,18 +238,21 @@ def message_of(action: Told) -> pb.SchedulerMessage:
     """What a daemon is told; for TellPrepare see `prepare_message`."""
     match action:
         case TellStart():
-            id_ = pb.AttemptId(job_id=action.job_id, attempt=action.attempt, rank=action.rank)
-            addr, port = action.master_addr, action.master_port
+            id_, addr, port = _id_of(action), action.master_addr, action.master_port
             return pb.SchedulerMessage(start=pb.Start(id=id_, master_addr=addr, master_port=port))
         case TellStop():
-            id_ = pb.AttemptId(job_id=action.job_id, attempt=action.attempt, rank=action.rank)
-            return pb.SchedulerMessage(stop=pb.Stop(id=id_, grace_s=action.grace_s, why=action.why))
+            stop = pb.Stop(id=_id_of(action), grace_s=action.grace_s, why=action.why)
+            return pb.SchedulerMessage(stop=stop)
         case TellNoted():
-            id_ = pb.AttemptId(job_id=action.job_id, attempt=action.attempt, rank=action.rank)
-            return pb.SchedulerMessage(noted=id_)
+            return pb.SchedulerMessage(noted=_id_of(action))
         case TellForget():
-            return pb.SchedulerMessage(forget=action.job_id)
+            return pb.SchedulerMessage(forget=folder_name(action.job_id, action.life))
         case TellDrain():
             return pb.SchedulerMessage(drain=action.is_on, drain_number=action.number)
         case TellPrepare():
             return prepare_message(action, "")
+
+
+def _id_of(action: TellStart | TellStop | TellNoted) -> pb.AttemptId:
+    number, rank, life = action.attempt, action.rank, action.life
+    return pb.AttemptId(job_id=action.job_id, attempt=number, rank=rank, life=life)

@@ -84,6 +84,7 @@ class Attempt:
     number: int
     ranks: list[Rank]
     began_at: float
+    life: int = 0  # of the job
     started_at: float | None = None
     ran_s: float = 0.0
     is_recovered: bool = False  # it began under another scheduler

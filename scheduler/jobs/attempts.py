@@ -17,10 +17,21 @@ from oneflow.scheduler.jobs.attempt import Attempt, Intent, Rank, RankPhase, ear
 from oneflow.scheduler.jobs.causes import CODES, Failure
 from oneflow.scheduler.jobs.desk import Desk
 from oneflow.scheduler.jobs.ending import close, show_failure
-from oneflow.scheduler.jobs.events import Running, TellNoted, TellPrepare, TellStart, TellStop
+from oneflow.scheduler.jobs.events import (
+    RankExited,
+    RankPrepared,
+    RankProgressed,
+    Running,
+    TellNoted,
+    TellPrepare,
+    TellStart,
+    TellStop,
+)
 from oneflow.scheduler.jobs.fleet import Fleet
 from oneflow.scheduler.jobs.queue import local_ranks
 from oneflow.scheduler.jobs.records import Assignment, JobRecord, JobState
+
+_Said = Running | RankPrepared | RankExited | RankProgressed
 
 
 class Attempts:
@@ -33,17 +44,19 @@ class Attempts:
 
     # -- asking ------------------------------------------------------------------------------------
 
-    def find(self, job_id: str, number: int, rank: int, daemon: str) -> tuple[Attempt, Rank] | None:
+    def find(self, said: _Said, daemon: str) -> tuple[Attempt, Rank] | None:
         """The attempt and rank that a daemon speaks of, if they are (still) its business."""
-        attempt = self.live.get(job_id)
-        if attempt is None or attempt.number != number or not 0 <= rank < len(attempt.ranks):
+        attempt = self.live.get(said.job_id)
+        if attempt is None or (attempt.life, attempt.number) != (said.life, said.attempt):
             return None
-        found = attempt.ranks[rank]
+        if not 0 <= said.rank < len(attempt.ranks):
+            return None
+        found = attempt.ranks[said.rank]
         return (attempt, found) if found.daemon == daemon else None
 
     def is_wanted(self, daemon: str, running: Running) -> bool:
         """Whether what a daemon works on is to go on there."""
-        found = self.find(running.job_id, running.attempt, running.rank, daemon)
+        found = self.find(running, daemon)
         return found is not None and not found[1].is_over
 
     def on(self, daemon: str) -> list[tuple[Attempt, Rank]]:
@@ -76,7 +89,8 @@ class Attempts:
             job_key=hashlib.blake2b(f"{before.job_key}/{number}".encode()).hexdigest()[:64],
             last_step=before.last_checkpoint_step,
         )
-        attempt = Attempt(job_id, number, self._ranks(record, RankPhase.PREPARING), self.desk.now)
+        ranks = self._ranks(record, RankPhase.PREPARING)
+        attempt = Attempt(job_id, number, ranks, self.desk.now, record.life)
         self.live[job_id] = attempt
         for rank in attempt.ranks:
             self.fleet.hold(rank.daemon, job_id)
@@ -87,7 +101,7 @@ class Attempts:
         is_started = record.state is not JobState.STARTING
         phase = RankPhase.MISSING if is_started else RankPhase.PREPARING
         now, wall = self.desk.now, self.desk.wall
-        attempt = Attempt(record.id, record.attempt, self._ranks(record, phase), now)
+        attempt = Attempt(record.id, record.attempt, self._ranks(record, phase), now, record.life)
         attempt.is_recovered = True
         if is_started:
             attempt.started_at = now
@@ -166,6 +180,7 @@ class Attempts:
                 rank.number,
                 known.address,
                 attempt.master_port,
+                life=attempt.life,
             )
         )
 
@@ -235,8 +250,9 @@ class Attempts:
     def tell_stop(self, attempt: Attempt, rank: Rank) -> None:
         rank.told_at = self.desk.now
         if self.fleet.is_reachable(rank.daemon):
-            number, grace_s, why = attempt.number, attempt.stop_grace_s, attempt.stop_why
-            self.desk.tell(TellStop(rank.daemon, attempt.job_id, number, rank.number, grace_s, why))
+            who = rank.daemon, attempt.job_id, attempt.number, rank.number
+            grace_s, why = attempt.stop_grace_s, attempt.stop_why
+            self.desk.tell(TellStop(*who, grace_s, why, life=attempt.life))
 
     def close_if_over(self, attempt: Attempt) -> None:
         """The attempt's end, once all its ranks are over: what became of the job, and free devices.
@@ -250,7 +266,8 @@ class Attempts:
         for rank in attempt.ranks:
             self.fleet.release(rank.daemon, attempt.job_id)
             if self.fleet.is_reachable(rank.daemon):
-                self.desk.tell(TellNoted(rank.daemon, attempt.job_id, attempt.number, rank.number))
+                who = rank.daemon, attempt.job_id, attempt.number, rank.number
+                self.desk.tell(TellNoted(*who, life=attempt.life))
         self.desk.is_queue_stale = True
 
     # -- time --------------------------------------------------------------------------------------

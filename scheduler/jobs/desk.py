@@ -16,7 +16,8 @@ from oneflow.scheduler.jobs.settings import Settings
 class Desk:
     """jobs: in the order they came. changed: ids of those whose record is another one now.
 
-    removed: ids of jobs that were forgotten, the last of them, for daemons that were away then.
+    removed: ids of jobs that were forgotten, the last of them, with the life of the last job of
+    each: for daemons that were away then, and for the next job of that id.
     """
 
     settings: Settings
@@ -26,7 +27,7 @@ class Desk:
     actions: list[Action] = field(default_factory=list)
     changed: set[str] = field(default_factory=set)
     is_queue_stale: bool = True  # devices or waiting jobs are not what they were
-    removed: dict[str, None] = field(default_factory=dict)
+    removed: dict[str, int] = field(default_factory=dict)
 
     def save(self, job_id: str, **changes: Any) -> JobRecord:
         """The job's new record, to be made durable."""
@@ -46,13 +47,17 @@ class Desk:
 
     def forget(self, job_id: str, why: str = "") -> None:
         """A job that ended is no more. why: nobody asked for it, but this."""
-        del self.jobs[job_id]
+        life = self.jobs.pop(job_id).life
         self.changed.add(job_id)
         self.removed.pop(job_id, None)
-        self.removed[job_id] = None
+        self.removed[job_id] = life
         if len(self.removed) > MAX_REMOVED:
             del self.removed[next(iter(self.removed))]
-        self.actions.append(Remove(job_id, why))
+        self.actions.append(Remove(job_id, why, life))
+
+    def next_life(self, job_id: str) -> int:
+        """Life of a job that is submitted now."""
+        return self.removed.get(job_id, -1) + 1
 
     def tell(self, action: Action) -> None:
         self.actions.append(action)

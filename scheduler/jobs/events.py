@@ -3,6 +3,8 @@
 `table.Table.step(event, now)` turns the first into the second and does nothing itself: clock,
 sockets, storage and random numbers stay with the caller, so that a whole cluster can be simulated
 in one process.
+
+life, of whatever speaks of a job: how many jobs of its id were removed before (see JobRecord).
 """
 
 from __future__ import annotations
@@ -61,12 +63,13 @@ class Running:
     rank: int
     phase: str
     last_step: int = 0
+    life: int = 0
 
 
 @dataclass(frozen=True)
 class DaemonJoined:
-    """running: what goes on there, as far as it survived.  folder: where it keeps jobs.  kept: jobs
-    of which it has files.  drain_number: of the drain it obeys; 0: it has reasons of its own.
+    """running: what goes on there, as far as it survived.  folder: where it keeps jobs.  kept:
+    names of folders in it.  drain_number: of the drain it obeys; 0: it has reasons of its own.
     """
 
     daemon: str
@@ -132,6 +135,7 @@ class RankPrepared:
     error: str = ""
     reason: str = "INTERNAL"
     exit_code: int = 0
+    life: int = 0
 
 
 @dataclass(frozen=True)
@@ -151,6 +155,7 @@ class RankExited:
     pid: int = 0
     leaving: bool = False
     seen_s: float = 0.0  # it failed so long before it was told; 0: it did not fail
+    life: int = 0
 
 
 @dataclass(frozen=True)
@@ -200,6 +205,7 @@ class RankProgressed:
     actor_waits: tuple[tuple[str, float, float], ...] = ()
     points: tuple[CurvePoint, ...] = ()
     warning: str = ""
+    life: int = 0
 
 
 @dataclass(frozen=True)
@@ -244,6 +250,7 @@ class Remove:
 
     job_id: str
     why: str = ""
+    life: int = 0
 
 
 @dataclass(frozen=True)
@@ -301,6 +308,7 @@ class TellStart:
     master_addr: str
     master_port: int
     epoch: int = 0
+    life: int = 0
 
 
 @dataclass(frozen=True)
@@ -312,6 +320,7 @@ class TellStop:
     grace_s: float
     why: str
     epoch: int = 0
+    life: int = 0
 
 
 @dataclass(frozen=True)
@@ -323,6 +332,7 @@ class TellNoted:
     attempt: int
     rank: int
     epoch: int = 0
+    life: int = 0
 
 
 @dataclass(frozen=True)
@@ -332,6 +342,7 @@ class TellForget:
     daemon: str
     job_id: str
     epoch: int = 0
+    life: int = 0
 
 
 @dataclass(frozen=True)

@@ -120,7 +120,7 @@ class History:
     """Follows a table from step to step: what may only grow, and which state may follow which."""
 
     epoch: int = 0
-    states: dict[str, tuple[JobState, int]] = field(default_factory=dict)
+    states: dict[tuple[str, int], tuple[JobState, int]] = field(default_factory=dict)
 
     def look(self, table: Table, restarted: str = "") -> list[str]:
         """What changed in a way it must not. restarted: job that a user just asked to run again."""
@@ -129,14 +129,18 @@ class History:
             wrong.append(f"the epoch went back from {self.epoch} to {table.epoch}")
         self.epoch = table.epoch
         for record in table.jobs.values():
-            before = self.states.get(record.id)
+            before = self.states.get((record.id, record.life))
             now = (record.state, record.attempt)
             if before is not None and before != now:
                 wrong += self._of_change(record, before, is_restart=record.id == restarted)
-            self.states[record.id] = now
-        for gone in set(self.states) - set(table.jobs):
+            self.states[record.id, record.life] = now
+        for gone in set(self.states) - {(r.id, r.life) for r in table.jobs.values()}:
             del self.states[gone]
         return wrong
+
+    def forget(self, job_id: str) -> None:
+        """A job that was taken back, as if it had never been."""
+        self.states = {key: now for key, now in self.states.items() if key[0] != job_id}
 
     def _of_change(
         self, record: JobRecord, before: tuple[JobState, int], is_restart: bool

@@ -44,18 +44,34 @@ GRAPH_VARIABLES = frozenset(
 )
 """All that a job without code may set: with others (LD_PRELOAD, PYTHONPATH) it would run some."""
 
+_FOLDER = re.compile(r"([A-Za-z0-9][A-Za-z0-9_-]{0,62})(?:~([1-9][0-9]{0,8}))?")
 _JOB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,254}")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
 def check_job_id(job_id: str) -> None:
-    """Raises JobSpecError. A job's id is also the name of its folder."""
+    """Raises JobSpecError. A job's id is also the name of its folder (`folder_name`)."""
     if not _JOB_ID.fullmatch(job_id):
         raise JobSpecError(
             f"job id {_shown(job_id)}: must be 1 to 63 letters, digits, - or _, and begin with a "
             "letter or a digit"
         )
+
+
+def folder_name(job_id: str, life: int) -> str:
+    """Name of the folder in which a daemon keeps a job.
+
+    life: jobs of that id that were removed before. A later job must find nothing of an earlier one,
+    whose folder a daemon that was away when it was removed still has.
+    """
+    return f"{job_id}~{life}" if life else job_id
+
+
+def parse_folder_name(name: str) -> tuple[str, int] | None:
+    """Id and life of the job whose folder has this name; None for a folder that is no job's."""
+    found = _FOLDER.fullmatch(name)
+    return None if found is None else (found[1], int(found[2] or 0))
 
 
 def check_spec(spec: JobSpec) -> None:

@@ -87,7 +87,11 @@ class Assignment:
 
 @dataclass(frozen=True)
 class JobRecord:
-    """A job at one moment. Times are seconds since the epoch, 0: not yet."""
+    """A job at one moment. Times are seconds since the epoch, 0: not yet.
+
+    life: jobs of this id that were removed before it. Whatever is said, remembered or stored of a
+    job elsewhere names its life too, so that nothing of an earlier one is taken for its own.
+    """
 
     id: str
     spec: JobSpec
@@ -118,6 +122,7 @@ class JobRecord:
     finished_at: float = 0.0
     eta_s: float = 0.0  # to the last step; filled in for who looks, never stored; 0: not known
     warning: str = ""  # it goes on all the same: why it has no newer checkpoint
+    life: int = 0
 
 
 class DaemonState(str, Enum):

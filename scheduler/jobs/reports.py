@@ -44,7 +44,7 @@ class Reports:
         self.attempts = attempts
 
     def prepared(self, event: RankPrepared) -> None:
-        found = self.attempts.find(event.job_id, event.attempt, event.rank, event.daemon)
+        found = self.attempts.find(event, event.daemon)
         if found is None or found[1].is_over:
             self._reject(event, found)
             return
@@ -64,7 +64,7 @@ class Reports:
     def failing(self, event: RankFailing) -> None:
         """Its devices are not free yet, but whose fault it is is known, and the others can end."""
         end = replace(event.end, exit_code=shell_code(event.end.exit_code))
-        found = self.attempts.find(end.job_id, end.attempt, end.rank, end.daemon)
+        found = self.attempts.find(end, end.daemon)
         if found is None or found[1].is_over:
             return  # its end, which follows or was here first, is judged
         attempt, rank = found
@@ -74,7 +74,7 @@ class Reports:
 
     def exited(self, event: RankExited) -> None:
         event = replace(event, exit_code=shell_code(event.exit_code))
-        found = self.attempts.find(event.job_id, event.attempt, event.rank, event.daemon)
+        found = self.attempts.find(event, event.daemon)
         if found is None or found[1].is_over:
             self._reject(event, found)
             return
@@ -93,7 +93,7 @@ class Reports:
         self.attempts.close_if_over(attempt)
 
     def progressed(self, event: RankProgressed) -> None:
-        found = self.attempts.find(event.job_id, event.attempt, event.rank, event.daemon)
+        found = self.attempts.find(event, event.daemon)
         if found is None or found[1].is_over or not found[0].is_started:
             self._reject(event, found)
             return
@@ -148,7 +148,8 @@ class Reports:
         that still goes on must be kept: it is not durable yet.
         """
         if isinstance(event, RankExited) and found is None:
-            self.desk.tell(TellNoted(event.daemon, event.job_id, event.attempt, event.rank))
+            who = event.daemon, event.job_id, event.attempt, event.rank
+            self.desk.tell(TellNoted(*who, life=event.life))
         reason = "unknown" if found is None else "duplicate"
         said = f"{event.daemon} speaks of rank {event.rank} of attempt {event.attempt}"
         why = "is not its business" if found is None else "has ended"

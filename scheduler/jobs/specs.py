@@ -62,6 +62,7 @@ _RECORD_FIELDS = (
     "ran_s",
     "attempt_started_at",
     "eta_s",
+    "life",
 )
 
 

@@ -56,6 +56,10 @@ SCHEMA = (
     """
     CREATE TABLE undrained (node TEXT PRIMARY KEY, number INTEGER NOT NULL)
     """,
+    """
+    ALTER TABLE jobs ADD COLUMN life INTEGER NOT NULL DEFAULT 0;
+    ALTER TABLE removed ADD COLUMN life INTEGER NOT NULL DEFAULT 0
+    """,
 )
 """SCHEMA[v] leads from version v to v + 1. What has been released is never edited: add another."""
 
@@ -84,13 +88,13 @@ class Checkpoint:
 
 @dataclass(frozen=True)
 class Loaded:
-    """jobs: in the order they came.  epoch: the last one taken.  removed: ids of jobs that were
-    forgotten, the last MAX_REMOVED of them.  undrained: see fleet.py.
+    """jobs: in the order they came.  epoch: the last one taken.  removed: ids and lives of
+    jobs that were forgotten, the last MAX_REMOVED of them.  undrained: see fleet.py.
     """
 
     jobs: tuple[JobRecord, ...]
     epoch: int
-    removed: tuple[str, ...] = ()
+    removed: tuple[tuple[str, int], ...] = ()
     undrained: tuple[tuple[str, int], ...] = ()
 
 
@@ -109,9 +113,11 @@ class Store(Protocol):
 
     def drop_tokens(self, tokens: Iterable[TokenRecord]) -> None: ...
 
-    def add_points(self, job_id: str, points: Sequence[tuple[int, CurvePoint]]) -> list[Point]:
+    def add_points(
+        self, job_id: str, points: Sequence[tuple[int, CurvePoint]], life: int = 0
+    ) -> list[Point]:
         """(attempt, what one step of it gave) each. Returns those that are new, with their indices:
-        a daemon whose line broke tells again what it has told.
+        a daemon whose line broke tells again what it has told. None of a job of another life.
         """
 
     def points(self, job_id: str, start: int = 0, limit: int = 1000) -> list[Point]:
@@ -245,11 +251,15 @@ class SqliteStore:
             epoch = run("SELECT last FROM epochs").fetchone()
             if epoch is None:
                 raise self._damaged("the table of epochs is empty")
-            removed = run("SELECT id FROM removed ORDER BY seq").fetchall()
+            removed = run("SELECT id, life FROM removed ORDER BY seq").fetchall()
             jobs = tuple(self._decode(*row) for row in rows)
             undrained = run("SELECT node, number FROM undrained ORDER BY number").fetchall()
-            last, ids = int(epoch[0]), tuple(row[0] for row in removed)
-            return Loaded(jobs, last, ids, tuple((node, int(number)) for node, number in undrained))
+            return Loaded(
+                jobs,
+                int(epoch[0]),
+                tuple((job_id, int(life)) for job_id, life in removed),
+                tuple((node, int(number)) for node, number in undrained),
+            )
 
     def _decode(self, job_id: str, body: bytes) -> JobRecord:
         try:
@@ -263,14 +273,15 @@ class SqliteStore:
                 match change:
                     case Save(record=record):
                         _save(run, record)
-                    case Remove(job_id=job_id):
+                    case Remove(job_id=job_id, life=life):
                         for table, key in (
                             ("jobs", "id"),
                             ("points", "job"),
                             ("checkpoints", "job"),
                         ):
                             run(f"DELETE FROM {table} WHERE {key} = ?", (job_id,))
-                        run("INSERT OR REPLACE INTO removed (id) VALUES (?)", (job_id,))
+                        insert = "INSERT OR REPLACE INTO removed (id, life) VALUES (?, ?)"
+                        run(insert, (job_id, life))
                         oldest = (
                             "DELETE FROM removed WHERE seq <= (SELECT max(seq) FROM removed) - ?"
                         )
@@ -323,8 +334,13 @@ class SqliteStore:
 
     # -- metrics -----------------------------------------------------------------------------------
 
-    def add_points(self, job_id: str, points: Sequence[tuple[int, CurvePoint]]) -> list[Point]:
+    def add_points(
+        self, job_id: str, points: Sequence[tuple[int, CurvePoint]], life: int = 0
+    ) -> list[Point]:
         with self._translating("write"), self._unsynced(), self._transaction() as run:
+            known = run("SELECT 1 FROM jobs WHERE id = ? AND life = ?", (job_id, life))
+            if known.fetchone() is None:
+                return []  # it was removed meanwhile
             newest = """SELECT idx, attempt, step FROM points WHERE job = ?
                         ORDER BY idx DESC LIMIT 1"""
             added = _new_points(run(newest, (job_id,)).fetchone(), points)
@@ -444,9 +460,9 @@ def _connect(path: Path, timeout_s: float) -> sqlite3.Connection:
 
 
 def _save(run: Any, record: JobRecord) -> None:
-    insert = """INSERT INTO jobs (id, state, body) VALUES (?, ?, ?)
+    insert = """INSERT INTO jobs (id, state, body, life) VALUES (?, ?, ?, ?)
                 ON CONFLICT (id) DO UPDATE SET state = excluded.state, body = excluded.body"""
-    run(insert, (record.id, record.state.value, encode_record(record)))
+    run(insert, (record.id, record.state.value, encode_record(record), record.life))
     if record.last_checkpoint:
         run(
             "INSERT OR IGNORE INTO checkpoints VALUES (?, ?, ?, ?)",

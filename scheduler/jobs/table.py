@@ -5,6 +5,7 @@ Pure: `step(event, now)` returns actions, to be done in order, and does nothing 
 What it relies on, since the code cannot show it:
 * Actions are done in order. If a `Save` fails, nothing after it may be done; it is tried again
   before anything else. A job whose first Save failed is taken back by `withdraw`.
+* A job is told from an earlier one of its id, which was removed, by its life: see JobRecord.
 * A daemon does each thing once, however often it is told: it answers a Prepare of an attempt it
   already has with the same Prepared (and the same port), a Start with a Progress, a Stop with an
   Exited, also if it never heard of the attempt (which it then must never begin). A Prepare of an
@@ -49,7 +50,7 @@ from oneflow.scheduler.jobs.events import (
     UndrainAsked,
 )
 from oneflow.scheduler.jobs.fleet import Fleet
-from oneflow.scheduler.jobs.limits import check_job_id, check_spec
+from oneflow.scheduler.jobs.limits import check_job_id, check_spec, parse_folder_name
 from oneflow.scheduler.jobs.queue import choose, queue_order
 from oneflow.scheduler.jobs.records import DaemonRecord, DaemonState, JobRecord, JobState
 from oneflow.scheduler.jobs.reports import Reports
@@ -65,7 +66,7 @@ _OfDaemon = DaemonBeat | DaemonGone | RankPrepared | RankFailing | RankExited | 
 
 class Table:
     """records: all jobs of the store, in the order they came.  epoch: the last one taken.
-    removed: ids of the last jobs that were forgotten.  undrained: see Fleet.
+    removed: ids of the last jobs that were forgotten, and their lives.  undrained: see Fleet.
     """
 
     def __init__(
@@ -73,13 +74,13 @@ class Table:
         records: Iterable[JobRecord],
         epoch: int,
         settings: Settings | None = None,
-        removed: Iterable[str] = (),
+        removed: Iterable[tuple[str, int]] = (),
         undrained: Iterable[tuple[str, int]] = (),
     ) -> None:
         self.settings = settings or Settings()
         self.settings.check()
         self._desk = Desk(self.settings, {record.id: record for record in records})
-        self._desk.removed = dict.fromkeys(removed)
+        self._desk.removed = dict(removed)
         self._fleet = Fleet(self._desk, epoch, undrained)
         self._attempts = Attempts(self._desk, self._fleet)
         self._reports = Reports(self._desk, self._fleet, self._attempts)
@@ -208,6 +209,7 @@ class Table:
             job_key=event.job_key,
             submitted_at=event.at,
             total_steps=event.spec.steps,
+            life=self._desk.next_life(event.job_id),
         )
         self._desk.jobs[record.id] = record
         self._desk.changed.add(record.id)
@@ -263,10 +265,11 @@ class Table:
         self._forget(record.id)
 
     def _forget(self, job_id: str, why: str = "") -> None:
+        life = self._desk.jobs[job_id].life
         self._desk.forget(job_id, why)
         for daemon in self._fleet.daemons:  # earlier attempts may have run anywhere
             if self._fleet.is_reachable(daemon):
-                self._desk.tell(TellForget(daemon, job_id))
+                self._desk.tell(TellForget(daemon, job_id, life=life))
 
     def _drain(self, event: DrainAsked) -> None:
         if not self._fleet.drain(event.node, event.grace_s) and event.node:
@@ -306,9 +309,10 @@ class Table:
         for attempt, rank in mine:
             said = running.get((attempt.job_id, attempt.number, rank.number))
             self._attempts.reattach(attempt, rank, said)
-        for job_id in event.kept:  # removed while it was away
-            if job_id in self._desk.removed and job_id not in self._desk.jobs:
-                self._desk.tell(TellForget(event.daemon, job_id))
+        for name in event.kept:  # removed while it was away
+            job_id, life = parse_folder_name(name) or ("", 0)
+            if life <= self._desk.removed.get(job_id, -1):
+                self._desk.tell(TellForget(event.daemon, job_id, life=life))
 
     def _replace(self, known: DaemonRecord, incarnation: int) -> None:
         """A new process has taken the place of one that is not heard any more."""

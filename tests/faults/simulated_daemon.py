@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from simulated_network import Connection, Line, Quality, Violation, World
 
@@ -25,8 +25,22 @@ from oneflow.scheduler.jobs.events import (
     TellStop,
     TellWelcome,
 )
+from oneflow.scheduler.jobs.limits import folder_name
+from oneflow.scheduler.jobs.records import JobRecord
 
-Key = tuple[str, int, int]  # job, attempt, rank
+
+class Key(NamedTuple):
+    """One rank of one attempt of one job among those of its id."""
+
+    job_id: str
+    attempt: int
+    rank: int
+    life: int
+
+    @classmethod
+    def of(cls, message: TellStart | TellStop | TellNoted) -> Key:
+        return cls(message.job_id, message.attempt, message.rank, message.life)
+
 
 SILENCE_S = 5.0  # a daemon that hears nothing for so long connects anew
 UNKILLABLE_S = 120.0
@@ -74,10 +88,10 @@ class Worker:
 class Training:
     """The ranks of one attempt, which step together or not at all."""
 
-    def __init__(self, world: World, job_id: str, attempt: int, devices: int, program: Program):
+    def __init__(self, world: World, record: JobRecord, program: Program):
         self.world = world
-        self.job_id = job_id
-        self.attempt = attempt
+        self.job_id, self.life, self.attempt = record.id, record.life, record.attempt
+        devices = record.spec.devices
         self.devices = devices
         self.program = program
         self.step = 0
@@ -88,7 +102,7 @@ class Training:
         self._is_ticking = False
 
     def join(self, daemon: Daemon, worker: Worker) -> None:
-        self.ranks[worker.key[2]] = (daemon, worker)
+        self.ranks[worker.key.rank] = (daemon, worker)
         self.step = max(self.step, worker.resume_step)
         if len(self.ranks) == self.devices and not self._is_ticking:
             self._is_ticking = True
@@ -176,6 +190,7 @@ class Daemon:
         self.quality = quality
         self.line = Line()
         self.trainings = trainings
+        self.folders: set[str] = set()  # of jobs; they outlive the process
         self.incarnation = 0
         self.is_alive = False
         self.is_frozen = False
@@ -250,10 +265,12 @@ class Daemon:
         running: tuple[Running, ...] = ()
         if self.worker:
             step = self.training.step if self.training else 0
-            running = (Running(*self.worker.key, self.worker.phase, step),)
+            *who, life = self.worker.key
+            running = (Running(*who, self.worker.phase, step, life),)
+        kept = tuple(sorted(self.folders))
         return DaemonJoined(
-            self.name, self.node, "cpu", self.index, self.node, self.incarnation,
-            "1", 1, self.epoch, running, self.is_draining, drain_number=self.drain_number,
+            self.name, self.node, "cpu", self.index, self.node, self.incarnation, "1", 1,
+            self.epoch, running, self.is_draining, kept=kept, drain_number=self.drain_number,
         )  # fmt: skip
 
     def connection_broke(self, connection: Connection) -> None:
@@ -302,9 +319,9 @@ class Daemon:
             case TellStop():
                 self._stop_told(message)
             case TellNoted():
-                self.exits.pop((message.job_id, message.attempt, message.rank), None)
+                self.exits.pop(Key.of(message), None)
             case TellForget():
-                self.over = {key for key in self.over if key[0] != message.job_id}
+                self.folders.discard(folder_name(message.job_id, message.life))
             case TellDrain():
                 self.is_draining, self.drain_number = message.is_on, message.number
 
@@ -333,7 +350,8 @@ class Daemon:
             self._send(_with_epoch(event, self.epoch))
 
     def _prepare(self, message: TellPrepare) -> None:
-        key = (message.record.id, message.record.attempt, message.rank)
+        record = message.record
+        key = Key(record.id, record.attempt, message.rank, record.life)
         if key in self.exits:
             self._send(_with_epoch(self.exits[key], self.epoch))
             return
@@ -346,6 +364,7 @@ class Daemon:
             return
         if self.worker:
             raise Violation(f"{self.name} is told to prepare {key} while it has {self.worker.key}")
+        self.folders.add(folder_name(record.id, record.life))
         training = self.trainings(message)
         self.training, self.worker = training, Worker(key)
         worker = self.worker
@@ -369,24 +388,29 @@ class Daemon:
         self._answer_prepare(worker)
 
     def _refuse(self, key: Key) -> None:
-        self._send(RankPrepared(self.name, self.epoch, *key, 0, "no space", "DISK_FULL"))
+        *who, life = key
+        refusal = 0, "no space", "DISK_FULL"
+        self._send(RankPrepared(self.name, self.epoch, *who, *refusal, life=life))
 
     def _answer_prepare(self, worker: Worker) -> None:
         if worker.phase != "preparing":
-            self._send(RankPrepared(self.name, self.epoch, *worker.key, worker.port))
+            *who, life = worker.key
+            self._send(RankPrepared(self.name, self.epoch, *who, worker.port, life=life))
 
     def _start_rank(self, message: TellStart) -> None:
-        key = (message.job_id, message.attempt, message.rank)
+        key = Key.of(message)
         if not self.worker or self.worker.key != key or not self.training:
             return
         if self.worker.phase == "prepared":
             self.worker.phase = "running"
             self.training.join(self, self.worker)
         if self.worker.phase == "running":
-            self._send(RankProgressed(self.name, self.epoch, *key, 0, at=self.world.wall))
+            *who, life = key
+            at = self.world.wall
+            self._send(RankProgressed(self.name, self.epoch, *who, 0, at=at, life=life))
 
     def _stop_told(self, message: TellStop) -> None:
-        key = (message.job_id, message.attempt, message.rank)
+        key = Key.of(message)
         if self.worker and self.worker.key == key:
             self._stop(self.worker, message.grace_s)
         elif key in self.exits:
@@ -430,9 +454,9 @@ class Daemon:
         self._send(self.exits[worker.key])
 
     def _exit_of(self, worker: Worker, code: int, reason: str, cause: str, step: int) -> RankExited:
-        return RankExited(
-            self.name, self.epoch, *worker.key, code, reason, cause, step, self.world.wall
-        )
+        *who, life = worker.key
+        told = code, reason, cause, step, self.world.wall
+        return RankExited(self.name, self.epoch, *who, *told, life=life)
 
     def _bury(self, worker: Worker, code: int) -> None:
         training = self.training
@@ -440,20 +464,22 @@ class Daemon:
         worker.phase = "ended"
         self.worker = self.training = None
         if training:
-            training.left(worker.key[2], code)
+            training.left(worker.key.rank, code)
 
     def progress(self, worker: Worker, step: int, total: int, checkpoint_step: int) -> None:
+        *who, life = worker.key
         self._send(
             RankProgressed(
                 self.name,
                 self.epoch,
-                *worker.key,
+                *who,
                 step,
                 total,
                 {"loss": 1 / (1 + step)},
                 f"step-{checkpoint_step}" if checkpoint_step else "",
                 checkpoint_step,
                 self.world.wall,
+                life=life,
             )
         )
 

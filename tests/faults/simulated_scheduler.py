@@ -52,11 +52,13 @@ class MemoryStore:
         self.bodies: dict[str, bytes] = {}
         self.epoch = 0
         self.undrained: dict[str, int] = {}
+        self.removed: dict[str, int] = {}
         self.is_full = False
 
     def load(self) -> Loaded:
         jobs = tuple(decode_record(body) for body in self.bodies.values())
-        return Loaded(jobs, self.epoch, undrained=tuple(self.undrained.items()))
+        removed, undrained = tuple(self.removed.items()), tuple(self.undrained.items())
+        return Loaded(jobs, self.epoch, removed, undrained)
 
     def write(self, changes: Sequence[Change]) -> None:
         if self.is_full:
@@ -65,8 +67,9 @@ class MemoryStore:
             match change:
                 case Save(record=record):
                     self.bodies[record.id] = encode_record(record)
-                case Remove(job_id=job_id):
+                case Remove(job_id=job_id, life=life):
                     self.bodies.pop(job_id, None)
+                    self.removed[job_id] = life
                 case SaveEpoch(epoch=epoch):
                     self.epoch = max(self.epoch, epoch)
                 case SaveUndrained(node=node, number=number):
@@ -88,7 +91,9 @@ class MemoryStore:
     def drop_tokens(self, tokens: Iterable[TokenRecord]) -> None:
         """Tokens play no part in the simulation."""
 
-    def add_points(self, job_id: str, points: Sequence[tuple[int, CurvePoint]]) -> list[Point]:
+    def add_points(
+        self, job_id: str, points: Sequence[tuple[int, CurvePoint]], life: int = 0
+    ) -> list[Point]:
         return []
 
     def points(self, job_id: str, start: int = 0, limit: int = 1000) -> list[Point]:
@@ -126,7 +131,8 @@ class SimulatedScheduler:
         self.life += 1
         self.is_up, self.is_frozen, self.fine_since = True, False, self.world.now
         loaded = self.store.load()
-        self.table = Table(loaded.jobs, loaded.epoch, self.settings, undrained=loaded.undrained)
+        removed, undrained = loaded.removed, loaded.undrained
+        self.table = Table(loaded.jobs, loaded.epoch, self.settings, removed, undrained)
         self.history = History(epoch=loaded.epoch)
         self.connections: dict[str, Connection] = {}
         self.newcomers: dict[tuple[str, int], Connection] = {}
@@ -224,7 +230,7 @@ class SimulatedScheduler:
 
     def _withdraw(self, job_id: str) -> None:
         self.table.withdraw(job_id)
-        self.history.states.pop(job_id, None)
+        self.history.forget(job_id)
 
     def _catch_up(self) -> bool:
         undone, self.undone = self.undone, []

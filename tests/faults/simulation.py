@@ -13,7 +13,7 @@ import sys
 import time
 from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
@@ -31,6 +31,7 @@ from oneflow.scheduler.jobs.events import (
     TellPrepare,
     UndrainAsked,
 )
+from oneflow.scheduler.jobs.limits import parse_folder_name
 from oneflow.scheduler.jobs.records import DaemonState, JobSpec, JobState
 from oneflow.scheduler.jobs.settings import Settings
 from oneflow.scheduler.jobs.table import Table
@@ -39,6 +40,10 @@ FAULTS_END_S = 60.0
 REST_S = 900.0
 DETECTION_S = 25.0  # silence, reconnection with jitter, and a lost message or two
 CLIENT_RETRY_S = 1.5
+
+
+Submission = tuple[str, tuple[str, ...]]  # id and command: jobs of one id have different ones
+Run = tuple[str, int, int]  # id, life, attempt
 
 
 @dataclass
@@ -51,6 +56,7 @@ class Outcome:
     steps: int = 0
     jobs: int = 0
     restarts: int = 0
+    later_lives: int = 0  # jobs that took the id of one that had been removed, and succeeded
     crashes: int = 0
     states: Counter[str] = field(default_factory=Counter)
 
@@ -69,11 +75,11 @@ class Simulation:
         )
         self.store = MemoryStore()
         self.scheduler = SimulatedScheduler(world, self.store, self.settings)
-        self.programs: dict[str, Program] = {}
-        self.trainings: dict[tuple[str, int], Training] = {}
-        self.first_step_at: dict[tuple[str, int], float] = {}
-        self.acknowledged: set[str] = set()
-        self.removed: set[str] = set()
+        self.programs: dict[Submission, Program] = {}
+        self.trainings: dict[Run, Training] = {}
+        self.first_step_at: dict[Run, float] = {}
+        self.acknowledged: set[Submission] = set()
+        self.removed: set[Submission] = set()
         self.undrained: set[str] = set()
         self.num_devices = 0
         self.is_faulty = True
@@ -107,10 +113,10 @@ class Simulation:
 
     def _training_of(self, message: TellPrepare) -> Training:
         record = message.record
-        key = (record.id, record.attempt)
+        key = (record.id, record.life, record.attempt)
         if key not in self.trainings:
-            program = self.programs[record.id]
-            training = Training(self.world, record.id, record.attempt, record.spec.devices, program)
+            program = self.programs[record.id, record.spec.argv]
+            training = Training(self.world, record, program)
             training.on_step = self._stepped
             self.trainings[key] = training
         return self.trainings[key]
@@ -118,10 +124,11 @@ class Simulation:
     def _stepped(self, training: Training) -> None:
         """Two attempts of one job may step at a time only until the old one can be found out."""
         now, job = self.world.now, training.job_id
-        self.first_step_at.setdefault((job, training.attempt), now)
+        mine = training.life, training.attempt
+        self.first_step_at.setdefault((job, *mine), now)
         newer = [
-            at for (other, number), at in self.first_step_at.items()
-            if other == job and number > training.attempt
+            at for (other, *number), at in self.first_step_at.items()
+            if other == job and tuple(number) > mine
         ]  # fmt: skip
         if not newer:
             return
@@ -174,7 +181,7 @@ class Simulation:
                 restart_on=rng.choice(((), (), ("NODE_LOST", "3"), ("OOM_HOST",))),
                 time_limit_s=rng.choice((0.0, 0.0, 0.0, 15.0)),
             )
-            self.programs[job_id] = self._make_program(devices)
+            self.programs[job_id, spec.argv] = self._make_program(devices)
             at = rng.uniform(0, FAULTS_END_S * 0.8)
             self.world.after(at, lambda s=spec: self._submit(s))  # type: ignore[misc]
             if rng.random() < 0.25:
@@ -182,23 +189,22 @@ class Simulation:
                 self.world.after(late, lambda j=job_id: self._cancel(j))  # type: ignore[misc]
             if rng.random() < 0.15:
                 self._ask_later(at + rng.uniform(5, 60), RestartAsked(job_id, "user", 0.0))
-            if rng.random() < 0.1:
-                self.world.after(
-                    at + rng.uniform(5, 60),
-                    lambda j=job_id: self._remove(j),  # type: ignore[misc]
-                )
+            if rng.random() < 0.3:
+                late = at + rng.uniform(5, 60)
+                self.world.after(late, lambda s=spec: self._remove(s))  # type: ignore[misc]
 
     def _submit(self, spec: JobSpec) -> None:
         """Until it is acknowledged; sometimes once more, as a client does that heard nothing."""
-        key = f"key-of-{spec.name}"
+        submission = spec.name, spec.argv
+        key = f"key-of-{spec.name}-{spec.argv}"
         event = Submitted(spec.name, spec, "user", key, self.world.wall)
-        if spec.name in self.removed:
+        if submission in self.removed:
             return
         if self.scheduler.step(event):
-            self.acknowledged.add(spec.name)
+            self.acknowledged.add(submission)
             if self.world.chance(0.8):
                 return
-        if self.world.now < FAULTS_END_S * 2 and spec.name not in self.removed:
+        if self.world.now < FAULTS_END_S * 2 and submission not in self.removed:
             self.world.after(CLIENT_RETRY_S, lambda: self._submit(spec))
 
     def _cancel(self, job_id: str) -> None:
@@ -210,12 +216,23 @@ class Simulation:
     def _ask_later(self, delay_s: float, event: RestartAsked | DrainAsked) -> None:
         self.world.after(delay_s, lambda: self.scheduler.step(event) and None)
 
-    def _remove(self, job_id: str) -> None:
-        """As it may or may not have happened if the scheduler crashes, it counts as removed."""
-        table = self.scheduler.table
-        if job_id in table.jobs and table.jobs[job_id].state.is_final:
-            self.removed.add(job_id)
-            self.scheduler.step(RemoveAsked(job_id))
+    def _remove(self, spec: JobSpec) -> None:
+        """As it may or may not have happened if the scheduler crashes, it counts as removed. Often
+        somebody takes the id for another job then, at once or later.
+        """
+        known = self.scheduler.table.jobs.get(spec.name)
+        if known is None or not known.state.is_final or known.spec != spec:
+            return
+        self.removed.add((spec.name, spec.argv))
+        self.scheduler.step(RemoveAsked(spec.name))
+        if self.world.chance(0.8):
+            again = replace(spec, argv=(*spec.argv, "again"))
+            self.programs[again.name, again.argv] = self._make_program(again.devices)
+            delay_s = self.world.rng.choice((0.0, 0.5, 20.0))
+            self.world.after(delay_s, lambda: self._submit(again))
+            if self.world.chance(0.3):
+                late = delay_s + self.world.rng.uniform(5, 40)
+                self.world.after(late, lambda: self._remove(again))
 
     # -- faults ------------------------------------------------------------------------------------
 
@@ -362,7 +379,7 @@ class Simulation:
         spec = self.scheduler.table.jobs[job_id].spec
         fits = spec.devices <= self.num_devices
         spread = len({daemon.node for daemon in self.daemons}) >= spec.nodes
-        return self.programs[job_id].is_endless or not fits or not spread
+        return self.programs[job_id, spec.argv].is_endless or not fits or not spread
 
     def _is_at_rest(self) -> bool:
         self._restart_drained()
@@ -381,17 +398,43 @@ class Simulation:
             said = [f"{d.name}: {d.worker} {list(d.exits)} {d.is_alive}" for d in self.daemons]
             states = [f"{known.id} {known.state}" for known in table.daemons.values()]
             raise Violation(f"the daemons never came to rest: {said}, {states}")
-        if lost := self.acknowledged - self.removed - set(table.jobs):
+        there = {(record.id, record.spec.argv) for record in table.jobs.values()}
+        if lost := self.acknowledged - self.removed - there:
             raise Violation(f"accepted jobs are lost: {sorted(lost)}")
+        self._check_lives()
         loaded = self.store.load()
         again = Table(loaded.jobs, loaded.epoch, self.settings)
         if list(again.jobs.values()) != list(table.jobs.values()) or again.epoch != table.epoch:
             raise Violation("the store does not replay to the state of the table")
 
+    def _check_lives(self) -> None:
+        """What a job is said to have done was done by its own ranks, not by those of an earlier job
+        of its id, and nothing of that one is left.
+        """
+        for record in self.scheduler.table.jobs.values():
+            runs = {
+                attempt: training for (job, life, attempt), training in self.trainings.items()
+                if (job, life) == (record.id, record.life)
+            }  # fmt: skip
+            if record.last_step > max((training.step for training in runs.values()), default=0):
+                raise Violation(f"{record.id} is said to be at step {record.last_step}")
+            has_run = record.attempt in runs and len(runs[record.attempt].ranks) > 0
+            if record.state is JobState.SUCCEEDED and not has_run:
+                raise Violation(f"{record.id} is said to have succeeded, but never ran")
+        if not self.quality.is_stream:  # a word to forget may get lost then
+            return
+        for daemon in self.daemons:
+            for name in daemon.folders:
+                job, life = parse_folder_name(name) or ("", 0)
+                if life <= self.store.removed.get(job, -1):
+                    raise Violation(f"{daemon.name} still has {name}, which was removed")
+
     def _run_one_more(self) -> None:
         """Whatever happened before: the next job on the same devices succeeds."""
         spec = JobSpec(name="last", argv=("train",), devices=self.num_devices)
-        self.programs["last"] = Program(steps=3, step_s=0.1, checkpoint_every=0, stop_s=0.1)
+        self.programs["last", spec.argv] = Program(
+            steps=3, step_s=0.1, checkpoint_every=0, stop_s=0.1
+        )
         self.scheduler.step(Submitted("last", spec, "user", "key", self.world.wall))
         self.world.run_until(self.world.now + 60.0)
         record = self.scheduler.table.jobs["last"]
@@ -417,6 +460,8 @@ def run_seed(seed: int) -> Outcome:
         outcome.steps, outcome.jobs = simulation.scheduler.num_steps, len(jobs)
         outcome.crashes = simulation.scheduler.num_crashes
         outcome.restarts = sum(max(record.attempt - 1, 0) for record in jobs)
+        again = [record for record in jobs if record.life and record.state is JobState.SUCCEEDED]
+        outcome.later_lives = len(again)
         outcome.states = Counter(f"{record.state} {record.reason}" for record in jobs)
         if outcome.error:
             outcome.trace = list(simulation.world.trace)
@@ -459,6 +504,7 @@ def _summarize(outcomes: list[Outcome], seconds: float) -> None:
     print(
         f"{len(outcomes)} seeds, {sum(bool(o.error) for o in outcomes)} failed, {seconds:.0f} s; "
         f"{jobs} jobs, {sum(o.restarts for o in outcomes)} restarts, "
+        f"{sum(o.later_lives for o in outcomes)} successes under ids used again, "
         f"{sum(o.crashes for o in outcomes)} crashes of the scheduler, {steps} steps"
     )
     for state, count in states.most_common():

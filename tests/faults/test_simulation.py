@@ -20,6 +20,7 @@ def test_clusters_come_to_rest_whatever_happens() -> None:
     # The faults must have been there: a simulation in which nothing happens proves nothing.
     assert sum(outcome.crashes for outcome in outcomes) > SEEDS
     assert sum(outcome.restarts for outcome in outcomes) > SEEDS
+    assert sum(outcome.later_lives for outcome in outcomes) > SEEDS / 20
     reasons = {state for outcome in outcomes for state in outcome.states}
     assert {"SUCCEEDED NONE", "FAILED NODE_LOST", "FAILED PEER_LOST"} <= reasons
     assert {"CANCELLED CANCELLED", "TIMED_OUT TIME_LIMIT", "FAILED RENDEZVOUS_TIMEOUT"} <= reasons

@@ -400,14 +400,37 @@ def test_the_same_id_is_one_job_though_the_client_was_killed(local: LocalTest) -
         cluster.submit_script([sys.executable, "-c", "1"], job_id="only-once")
 
 
+def test_a_removed_id_begins_a_new_life(local: LocalTest) -> None:
+    """Nothing of the jobs before it counts for the next one: exit code, log, folder, progress."""
+    programs = ("sys.exit(3)", 3), ("pass", 0), ("pass", 0)
+    for number, (text, code) in enumerate(programs):
+        says = f"open('{number}', 'w').close(); print(os.listdir('.'))"
+        script = local.script("again.py", f"{says}\n{text}")
+        done = submit(local, script, "--job-id", "again", "--wait", devices=1)
+        assert done.returncode == code, done.stderr
+        assert local.run("job", "logs", "--no-prefix", "again").stdout == f"['{number}']\n"
+        assert local.run("job", "rm", "again").returncode == 0
+    with local.connect() as cluster:
+        for steps in (40, 5):
+            job = cluster.submit(Line(), data=line_data(), steps=steps, job_id="again")
+            assert job.wait(WAIT_S).state is JobState.SUCCEEDED
+            status = job.status()
+            assert (status.last_step, status.total_steps) == (steps, steps)
+            assert [point.step for point in job.metrics()] == list(range(1, steps + 1))
+            job.remove()
+
+
 # ---- jobs as data --------------------------------------------------------------------------------
 
 
-def test_a_graph_is_trained_from_python(local: LocalTest) -> None:
+def line_data() -> Any:
     x = np.linspace(-1, 1, 64, dtype=np.float32).reshape(64, 1)
-    data = flow.jobs.data.arrays(x=x, y=3 * x).shuffle(1).batch(16).repeat()
+    return flow.jobs.data.arrays(x=x, y=3 * x).shuffle(1).batch(16).repeat()
+
+
+def test_a_graph_is_trained_from_python(local: LocalTest) -> None:
     with local.connect() as cluster:
-        job = cluster.submit(Line(), data=data, steps=100, devices=2, name="line")
+        job = cluster.submit(Line(), data=line_data(), steps=100, devices=2, name="line")
         points = list(job.metrics())
         assert job.wait(WAIT_S).state is JobState.SUCCEEDED
         assert [point.step for point in points] == list(range(1, 101))  # the whole curve

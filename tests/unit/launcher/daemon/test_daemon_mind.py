@@ -131,6 +131,16 @@ def test_what_was_never_heard_of_is_stopped_and_never_begun() -> None:
     assert end.reason == "NODE_LOST"
 
 
+def test_a_later_job_of_the_same_id_is_another_one() -> None:
+    """The end of the first one is remembered for good: it may be told again at any time."""
+    daemon = running()
+    end = live(daemon, exited(3, "USER_ERROR", "c"), TreeEnded(KEY))
+    later = KEY._replace(life=1)
+    assert live(daemon, PrepareTold(later, "work")) == [Gather(later, "work")]
+    assert live(daemon, PrepareTold(KEY, "work")) == end
+    assert daemon.key == later
+
+
 def test_what_ends_because_it_was_stopped_says_so() -> None:
     daemon = running()
     assert live(daemon, StopTold(KEY, 5.0, "cancelled by ada")) == [EndTree(KEY, 5.0)]

@@ -49,7 +49,8 @@ class World:
     def launch(self, key: AttemptKey, daemon: SimulatedDaemon) -> None:
         assert key not in self.launched, f"{key} runs twice"
         assert daemon not in self.live.values(), f"{daemon.name} runs two ranks"
-        others = [k for k in self.live if k.job_id == key.job_id and k.attempt != key.attempt]
+        mine = key.job_id, key.life, key.attempt
+        others = [k for k in self.live if k.job_id == key.job_id and run_of(k) != mine]
         assert not others, f"{key} runs beside {others}"
         self.launched.add(key)
         self.live[key] = daemon
@@ -80,11 +81,12 @@ class SimulatedScheduler:
         self.lines: dict[str, Line] = {}
         self.table: Table | None = None
         self.finals: dict[str, JobRecord] = {}
+        self.removed: dict[str, int] = {}
         self.start()
         self._tick()
 
     def start(self) -> None:
-        self.table = Table(self.store.values(), self.epoch)
+        self.table = Table(self.store.values(), self.epoch, removed=self.removed.items())
         self.lines.clear()
 
     def kill(self) -> None:
@@ -139,7 +141,10 @@ class SimulatedScheduler:
                 line = self.lines.get(action.daemon)
                 if line is not None and line.incarnation == action.incarnation:
                     self._send(line, e.Fenced(action.why))
-            case s.Rejected() | s.Remove():
+            case s.Remove(job_id=job_id, life=life):
+                del self.store[job_id], self.finals[job_id]
+                self.removed[job_id] = life
+            case s.Rejected():
                 pass
             case _:
                 line = self.lines.get(action.daemon)
@@ -153,13 +158,14 @@ class SimulatedScheduler:
 
 def told(action: Any) -> e.Event | None:
     if isinstance(action, s.TellPrepare):
-        key = AttemptKey(action.record.id, action.record.attempt, action.rank)
+        record = action.record
+        key = AttemptKey(record.id, record.attempt, action.rank, record.life)
         return e.PrepareTold(key, action.record)
     if isinstance(action, s.TellDrain):
         return e.DrainTold()
     if isinstance(action, s.TellForget):
         return None
-    key = AttemptKey(action.job_id, action.attempt, action.rank)
+    key = AttemptKey(action.job_id, action.attempt, action.rank, action.life)
     match action:
         case s.TellStart():
             return e.StartTold(key, action.master_addr, action.master_port)
@@ -170,7 +176,18 @@ def told(action: Any) -> e.Event | None:
 
 def exited(who: str, epoch: int, action: e.SayExited) -> s.RankExited:
     end = action.exit_code, action.reason, action.cause, action.last_step
-    return s.RankExited(who, epoch, *action.key, *end, leaving=action.leaving)
+    *rank, life = action.key
+    return s.RankExited(who, epoch, *rank, *end, leaving=action.leaving, life=life)
+
+
+def run_of(key: AttemptKey) -> tuple[str, int, int]:
+    """The attempt that a rank is of."""
+    return key.job_id, key.life, key.attempt
+
+
+def running(said: e.Running) -> s.Running:
+    *rank, life = said.key
+    return s.Running(*rank, said.phase, said.last_step, life)
 
 
 class SimulatedDaemon:
@@ -220,7 +237,6 @@ class SimulatedDaemon:
             self._later(self.world.rng.uniform(0.2, 5.0), self.connect)
             return
         line = self.line = Line(self.world, self, self.incarnation)
-        running = tuple(s.Running(*r.key, r.phase, r.last_step) for r in self.mind.running())
         hello = s.DaemonJoined(
             self.name,
             "n1",
@@ -231,7 +247,7 @@ class SimulatedDaemon:
             "1",
             1,
             self.mind.epoch,
-            running,
+            tuple(map(running, self.mind.running())),
             self.mind.refuses_work,
         )
         line.send("up", lambda: self.scheduler.joined(line, hello))
@@ -298,10 +314,12 @@ class SimulatedDaemon:
                     self._later(wait_s, lambda: self.exit(key, 143))
                     self._later(wait_s + 0.5, lambda: self.tree_ended(key))
             case e.SayPrepared(key=key):
-                answer = key.job_id, key.attempt, key.rank, action.master_port
-                self.say(s.RankPrepared(who, epoch, *answer, action.error, action.reason))
+                *rank, life = key
+                answer = action.master_port, action.error, action.reason
+                self.say(s.RankPrepared(who, epoch, *rank, *answer, life=life))
             case e.SayProgress(key=key):
-                self.say(s.RankProgressed(who, epoch, *key, action.step))
+                *rank, life = key
+                self.say(s.RankProgressed(who, epoch, *rank, action.step, life=life))
             case e.SayExited():
                 self.say(exited(who, epoch, action))
             case e.SayFailing(end=end):
@@ -318,7 +336,7 @@ class SimulatedDaemon:
         if key not in self.world.live or self.world.live[key] is not self:
             return
         del self.world.live[key]
-        peers = [k for k in self.world.exit_codes if k[:2] == key[:2]]
+        peers = [k for k in self.world.exit_codes if run_of(k) == run_of(key)]
         if code == 0 and any(self.world.exit_codes[k] for k in peers):
             code = 85
         self.world.exit_codes[key] = code
@@ -345,10 +363,21 @@ def bring_trouble(world: World, scheduler: SimulatedScheduler, daemons: list[Any
             scheduler.step(s.CancelAsked(job, "ada", world.now + 1e9))
         case 3 if daemon.is_alive:
             daemon.step(e.ShutdownAsked())
+        case 4:
+            remove_one(world, scheduler)
         case _ if daemon.is_alive:
             daemon.break_line()
     again = world.rng.uniform(0.5, 12.0)
     world.after(again, lambda: bring_trouble(world, scheduler, daemons))
+
+
+def remove_one(world: World, scheduler: SimulatedScheduler) -> None:
+    """Its id is used again."""
+    finals = [job for job, record in scheduler.store.items() if record.state.is_final]
+    if finals:
+        job = world.rng.choice(finals)
+        scheduler.step(s.RemoveAsked(job))
+        submit(world, scheduler, int(job[1:]))
 
 
 def submit(world: World, scheduler: SimulatedScheduler, number: int) -> None:
@@ -381,7 +410,8 @@ def test_all_jobs_come_to_one_end_whatever_breaks(seed: int) -> None:
     assert not world.live
     for job, record in scheduler.store.items():
         if record.state is JobState.SUCCEEDED:
-            codes = [c for k, c in world.exit_codes.items() if k[:2] == (job, record.attempt)]
+            run = job, record.life, record.attempt
+            codes = [c for k, c in world.exit_codes.items() if run_of(k) == run]
             assert codes == [0] * record.spec.devices
     assert all(not daemon.mind.ends for daemon in daemons), "every end was noted"
     assert all(daemon.mind.key is None for daemon in daemons)

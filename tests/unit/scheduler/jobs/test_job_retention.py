@@ -68,16 +68,16 @@ def test_a_daemon_that_was_away_is_told_when_it_comes_back() -> None:
     rig.do(RemoveAsked("j1"))
     rig.join("n1/cpu:0", kept=["j1", "another-clusters"])
     assert [a.job_id for a in rig.told(TellForget)] == ["j1"]
-    after = Rig(0, removed=["j1"])
+    after = Rig(0, removed=[("j1", 0)])
     after.join("n1/cpu:0", kept=["j1"])
     assert [a.job_id for a in after.told(TellForget)] == ["j1"]
     after.submit("j1")  # another one of that name: its files must stay
-    after.join("n2/cpu:0", kept=["j1"])
-    assert not after.told(TellForget)
+    after.join("n2/cpu:0", kept=["j1", "j1~1", "j1~x"])
+    assert [(a.job_id, a.life) for a in after.told(TellForget)] == [("j1", 0)]
 
 
 def test_what_is_remembered_of_removed_jobs_is_bounded() -> None:
-    rig = Rig(0, removed=[f"r{n}" for n in range(MAX_REMOVED)])
+    rig = Rig(0, removed=[(f"r{n}", 0) for n in range(MAX_REMOVED)])
     rig.submit("j1")
     rig.do(CancelAsked("j1", "me", WALL))
     rig.do(RemoveAsked("j1"))

@@ -141,7 +141,8 @@ def test_metric_points_are_numbered_and_bounded(
 ) -> None:
     monkeypatch.setattr(store_module, "MAX_POINTS_PER_JOB", 10)
     store = SqliteStore(path)
-    store.save(record())
+    for name in ("j1", "j2"):
+        store.save(record(name))
     for step in range(0, 30, 3):
         store.add_points("j1", curve(range(step, step + 3)))
     store.add_points("j2", curve([0]))
@@ -309,6 +310,18 @@ def test_remove_forgets_all_of_a_job(path: Path) -> None:
 # ---- staying small -------------------------------------------------------------------------------
 
 
+def test_points_of_an_earlier_job_of_that_id_come_too_late(path: Path) -> None:
+    store = SqliteStore(path)
+    store.save(record())
+    store.write([Remove("j1"), Save(record(life=1))])
+    assert store.add_points("j1", curve([50])) == []
+    assert [p.index for p in store.add_points("j1", curve([1]), life=1)] == [0]
+    store = reopened(store)
+    loaded = store.load()
+    assert (loaded.jobs[0].life, loaded.removed) == (1, (("j1", 0),))
+    store.close()
+
+
 def test_removed_jobs_are_remembered_but_not_for_ever(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -317,7 +330,7 @@ def test_removed_jobs_are_remembered_but_not_for_ever(
     for name in ("a", "b", "c", "a", "d"):
         store.save(record(name))
         store.remove(name)
-    assert store.load().removed == ("c", "a", "d")
+    assert store.load().removed == (("c", 0), ("a", 0), ("d", 0))
     store.close()
 
 
@@ -357,6 +370,8 @@ def test_points_of_all_jobs_together_are_bounded(
 ) -> None:
     monkeypatch.setattr(store_module, "MAX_POINTS", 50)
     store = SqliteStore(path)
+    for name in ("few", "many"):
+        store.save(record(name))
     store.add_points("few", curve(range(10)))
     added = store.add_points("many", curve(range(60)))
     assert len(store.points("few")) == 10

@@ -1,20 +1,28 @@
-"""Cross entropy and negative log-likelihood in NumPy and CuPy."""
+"""Cross entropy and negative log-likelihood."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from oneflow.core.operand import Attrs
 from oneflow.core.tensor_type import TensorType
-from oneflow.kernels.registry import kernel
+from oneflow.kernels.array import Array, ArrayModule, as_flat, as_rows
+from oneflow.kernels.cuda_launch import by_row, cuda_source, long, whole
+from oneflow.kernels.registry import cuda_kernel, fused_kernel, kernel
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from oneflow.ops.cross_entropy import Target
 
 
-def _copy_of_logits(types: tuple[TensorType, ...], attrs: dict[str, Any]) -> tuple[TensorType, ...]:
+def _copy_of_logits(types: tuple[TensorType, ...], attrs: Attrs) -> tuple[TensorType, ...]:
     return (types[0],)
 
 
-def check_labels(name: str, labels: Any, ignore_index: int, num_classes: int | None) -> None:
+def check_labels(name: str, labels: Array, ignore_index: int, num_classes: int | None) -> None:
     """Raises IndexError for a label that is neither ignored nor a class; on a GPU, where looking
     would wait for the device, such a label counts as ignored.
 
@@ -33,15 +41,15 @@ def check_labels(name: str, labels: Any, ignore_index: int, num_classes: int | N
 
 @kernel("sparse_softmax_cross_entropy", workspace=_copy_of_logits)
 def sparse_softmax_cross_entropy(
-    xp: Any,
-    loss: Any,
-    lse: Any,
-    logits: Any,
-    labels: Any,
-    spare: Any,
+    xp: ArrayModule,
+    loss: Array,
+    lse: Array,
+    logits: Array,
+    labels: Array,
+    spare: Array,
     *,
-    ignore_index: int = -100,
-    label_smoothing: float = 0.0,
+    ignore_index: int,
+    label_smoothing: float,
 ) -> None:
     if logits.size == 0:
         return
@@ -63,15 +71,15 @@ def sparse_softmax_cross_entropy(
 
 @kernel("sparse_softmax_cross_entropy_grad")
 def sparse_softmax_cross_entropy_grad(
-    xp: Any,
-    d_logits: Any,
-    d_loss: Any,
-    logits: Any,
-    labels: Any,
-    lse: Any,
+    xp: ArrayModule,
+    d_logits: Array,
+    d_loss: Array,
+    logits: Array,
+    labels: Array,
+    lse: Array,
     *,
-    ignore_index: int = -100,
-    label_smoothing: float = 0.0,
+    ignore_index: int,
+    label_smoothing: float,
 ) -> None:
     samples, kept, safe = _targets(xp, labels, ignore_index, logits.shape[1])
     xp.subtract(logits, lse[:, None], out=d_logits)
@@ -84,12 +92,12 @@ def sparse_softmax_cross_entropy_grad(
 
 @kernel("nll_loss")
 def nll_loss(
-    xp: Any,
-    loss: Any,
-    log_probs: Any,
-    labels: Any,
+    xp: ArrayModule,
+    loss: Array,
+    log_probs: Array,
+    labels: Array,
     *,
-    ignore_index: int = -100,
+    ignore_index: int,
     class_start: int = 0,
 ) -> None:
     if log_probs.shape[1] == 0:
@@ -103,13 +111,13 @@ def nll_loss(
 
 @kernel("nll_loss_grad")
 def nll_loss_grad(
-    xp: Any,
-    out: Any,
-    d_loss: Any,
-    labels: Any,
+    xp: ArrayModule,
+    out: Array,
+    d_loss: Array,
+    labels: Array,
     *,
     num_classes: int,
-    ignore_index: int = -100,
+    ignore_index: int,
     class_start: int = 0,
 ) -> None:
     out[...] = 0
@@ -120,11 +128,130 @@ def nll_loss_grad(
 
 
 def _targets(
-    xp: Any, labels: Any, ignore_index: int, num_classes: int, class_start: int = 0
-) -> tuple[Any, Any, Any]:
+    xp: ArrayModule, labels: Array, ignore_index: int, num_classes: int, class_start: int = 0
+) -> tuple[Array, Array, Array]:
     """Row numbers, which labels count here, and labels that are safe to index with (0 where they do
     not count).
     """
     local = labels.astype(xp.int64) - class_start
     kept = (labels != ignore_index) & (local >= 0) & (local < num_classes)
     return xp.arange(labels.shape[0]), kept, xp.where(kept, local, 0)
+
+
+# ---- large float32 arrays on a CPU ---------------------------------------------------------------
+
+
+@fused_kernel("sparse_softmax_cross_entropy")
+def sparse_softmax_cross_entropy_fused(
+    xp: ArrayModule,
+    loss: Array,
+    lse: Array,
+    logits: Array,
+    labels: Array,
+    *,
+    ignore_index: int,
+    label_smoothing: float,
+) -> None:
+    from oneflow.kernels.fused import cross_entropy as fused
+
+    check_labels("sparse_softmax_cross_entropy", labels, ignore_index, logits.shape[-1])
+    smoothing = np.float32(label_smoothing)
+    fused.cross_entropy(loss, lse, as_rows(logits), _int64(labels), ignore_index, smoothing)
+
+
+@fused_kernel("sparse_softmax_cross_entropy_grad")
+def sparse_softmax_cross_entropy_grad_fused(
+    xp: ArrayModule,
+    d_logits: Array,
+    d_loss: Array,
+    logits: Array,
+    labels: Array,
+    lse: Array,
+    *,
+    ignore_index: int,
+    label_smoothing: float,
+) -> None:
+    from oneflow.kernels.fused import cross_entropy as fused
+
+    smoothing = np.float32(label_smoothing)
+    inputs = as_flat(d_loss), as_rows(logits), _int64(labels), as_flat(lse)
+    fused.cross_entropy_grad(d_logits, *inputs, ignore_index, smoothing)
+
+
+def _int64(labels: Array) -> Array:
+    """So that one compiled version serves every integer type."""
+    return np.ascontiguousarray(labels, dtype=np.int64)
+
+
+# ---- GPU: a block per row, log-sum-exp kept, probabilities never stored --------------------------
+
+cuda_source(
+    "cross_entropy",
+    r"""
+extern "C" __global__ void cross_entropy(T* loss, T* lse, const T* logits, const i64* labels,
+                                         i64 classes, i64 ignore_index, T smoothing) {
+  i64 row = blockIdx.x, at = row * classes, label = labels[row];
+  bool kept = label != ignore_index && label >= 0 && label < classes;
+  T best = lowest(), total = 0, sum = 0;
+  ROW(j, classes) { best = larger(best, logits[at + j]); sum += logits[at + j]; }
+  best = block_max(best);
+  ROW(j, classes) total += exp(logits[at + j] - best);
+  total = block_sum(total);
+  sum = block_sum(sum);
+  if (threadIdx.x == 0) {
+    T all = best + log(total);
+    lse[row] = all;
+    T wanted = kept ? logits[at + label] * (T(1) - smoothing) : T(0);
+    if (smoothing > T(0)) wanted += sum * (smoothing / T(classes));
+    loss[row] = kept ? all - wanted : T(0);
+  }
+}
+
+extern "C" __global__ void cross_entropy_grad(T* d_logits, const T* d_loss, const T* logits,
+                                              const i64* labels, const T* lse, i64 classes,
+                                              i64 ignore_index, T smoothing) {
+  i64 row = blockIdx.x, at = row * classes, label = labels[row];
+  bool kept = label != ignore_index && label >= 0 && label < classes;
+  T d = kept ? d_loss[row] : T(0), shift = lse[row], spread = smoothing / T(classes);
+  ROW(j, classes) {
+    T target = spread + (j == label ? T(1) - smoothing : T(0));
+    d_logits[at + j] = kept ? d * (exp(logits[at + j] - shift) - target) : T(0);
+  }
+}
+""",
+)
+
+
+def _settings(classes: int, like: Array, target: Target) -> tuple[object, ...]:
+    smoothing = like.dtype.type(target["label_smoothing"])
+    return long(classes), long(target["ignore_index"]), smoothing
+
+
+@cuda_kernel("sparse_softmax_cross_entropy")
+def sparse_softmax_cross_entropy_cuda(
+    xp: ArrayModule,
+    loss: Array,
+    lse: Array,
+    logits: Array,
+    labels: Array,
+    **target: Unpack[Target],
+) -> None:
+    rows, classes = logits.shape
+    inputs = lse, whole(logits), xp.ascontiguousarray(labels, dtype=np.int64)
+    by_row("cross_entropy", rows, loss, *inputs, *_settings(classes, loss, target))
+
+
+@cuda_kernel("sparse_softmax_cross_entropy_grad")
+def sparse_softmax_cross_entropy_grad_cuda(
+    xp: ArrayModule,
+    d_logits: Array,
+    d_loss: Array,
+    logits: Array,
+    labels: Array,
+    lse: Array,
+    **target: Unpack[Target],
+) -> None:
+    rows, classes = logits.shape
+    targets = xp.ascontiguousarray(labels, dtype=np.int64)
+    inputs = whole(d_loss), whole(logits), targets, whole(lse)
+    by_row("cross_entropy_grad", rows, d_logits, *inputs, *_settings(classes, d_logits, target))

@@ -1,32 +1,49 @@
-"""Layer norm and RMS norm in NumPy and CuPy. Statistics are taken in at least float32."""
+"""Layer norm and RMS norm. Statistics are taken in at least float32."""
 
 from __future__ import annotations
 
 from math import prod
-from typing import Any
+
+import numpy as np
 
 from oneflow.core import dtype as dtypes
+from oneflow.core.operand import Attrs
 from oneflow.core.tensor_type import TensorType
-from oneflow.kernels.registry import kernel
+from oneflow.kernels.array import Array, ArrayModule, as_flat
+from oneflow.kernels.cuda_launch import by_row, cuda_source, launch, long, whole
+from oneflow.kernels.registry import Workspace, cuda_kernel, fused_kernel, kernel
+
+NUM_PARTS = 16
+"""Number of parts into which rows are cut for the gradients of norm weights on a CPU: fixed, so
+that no sum depends on threads.
+"""
 
 
-def _wide_copies(index: int, count: int) -> Any:
+def _wide_copies(index: int, count: int) -> Workspace:
     """Workspace: `count` arrays like input `index`, at least float32."""
 
-    def types(ins: tuple[TensorType, ...], attrs: dict[str, Any]) -> tuple[TensorType, ...]:
+    def types(ins: tuple[TensorType, ...], attrs: Attrs) -> tuple[TensorType, ...]:
         t = ins[index]
         return (t if t.dtype.bytes >= 4 else t.with_dtype(dtypes.float32),) * count
 
     return types
 
 
-def _as_column(statistic: Any, x: Any) -> Any:
-    return statistic.reshape(statistic.shape + (1,) * (x.ndim - statistic.ndim))
+def _as_column(statistic: Array, x: Array) -> Array:
+    column: Array = statistic.reshape(statistic.shape + (1,) * (x.ndim - statistic.ndim))
+    return column
 
 
 @kernel("layer_norm", workspace=_wide_copies(0, 2))
 def layer_norm(
-    xp: Any, y: Any, mean: Any, inv_std: Any, x: Any, *rest: Any, begin_axis: int, eps: float
+    xp: ArrayModule,
+    y: Array,
+    mean: Array,
+    inv_std: Array,
+    x: Array,
+    *rest: Array,
+    begin_axis: int,
+    eps: float,
 ) -> None:
     *affine, centred, spare = rest
     dims = tuple(range(begin_axis, x.ndim))
@@ -44,7 +61,7 @@ def layer_norm(
 
 
 @kernel("layer_norm_grad", workspace=_wide_copies(1, 3))
-def layer_norm_grad(xp: Any, d_x: Any, *rest: Any, begin_axis: int) -> None:
+def layer_norm_grad(xp: ArrayModule, d_x: Array, *rest: Array, begin_axis: int) -> None:
     """With h = (x - mean) * inv_std and g = d_y * gamma: d_x = inv_std * (g - mean(g) - h * mean(g
     * h)).
     """
@@ -75,7 +92,7 @@ def layer_norm_grad(xp: Any, d_x: Any, *rest: Any, begin_axis: int) -> None:
 
 @kernel("rms_norm", workspace=_wide_copies(0, 1))
 def rms_norm(
-    xp: Any, y: Any, inv_rms: Any, x: Any, *rest: Any, begin_axis: int, eps: float
+    xp: ArrayModule, y: Array, inv_rms: Array, x: Array, *rest: Array, begin_axis: int, eps: float
 ) -> None:
     *gamma, spare = rest
     spare[...] = x
@@ -89,7 +106,7 @@ def rms_norm(
 
 
 @kernel("rms_norm_grad", workspace=_wide_copies(1, 3))
-def rms_norm_grad(xp: Any, d_x: Any, *rest: Any, begin_axis: int) -> None:
+def rms_norm_grad(xp: ArrayModule, d_x: Array, *rest: Array, begin_axis: int) -> None:
     """With h = x * inv_rms and g = d_y * gamma: d_x = inv_rms * (g - h * mean(g * h))."""
     *arrays, hat, g, spare = rest
     has_gamma = len(arrays) > 3
@@ -110,19 +127,194 @@ def rms_norm_grad(xp: Any, d_x: Any, *rest: Any, begin_axis: int) -> None:
     d_x[...] = g
 
 
-def _mean(x: Any, dims: tuple[int, ...], out: Any) -> None:
+def _mean(x: Array, dims: tuple[int, ...], out: Array) -> None:
     """As xp.mean, which takes 4 us more for its Python: a quarter of a small layer norm."""
     x.sum(axis=dims, dtype=out.dtype, out=out)
     out /= prod(x.shape[d] for d in dims)
 
 
-def _inverse_root(xp: Any, variance: Any, eps: float) -> None:
+def _inverse_root(xp: ArrayModule, variance: Array, eps: float) -> None:
     """variance <- 1 / sqrt(variance + eps), in place."""
     xp.add(variance, eps, out=variance)
     xp.sqrt(variance, out=variance)
     xp.reciprocal(variance, out=variance)
 
 
-def samples_and_size(x: Any, begin_axis: int) -> tuple[int, int]:
+def samples_and_size(x: Array, begin_axis: int) -> tuple[int, int]:
     """(number of samples, elements of one)."""
     return prod(x.shape[:begin_axis]), prod(x.shape[begin_axis:])
+
+
+# ---- large float32 arrays on a CPU ---------------------------------------------------------------
+
+
+def _weight_type(x: TensorType, begin_axis: int) -> TensorType:
+    return x.with_shape((prod(x.shape[begin_axis:]),))
+
+
+def _two_weights(types: tuple[TensorType, ...], attrs: Attrs) -> tuple[TensorType, ...]:
+    """In the place of gamma and beta where they are not given."""
+    return (_weight_type(types[0], attrs["begin_axis"]),) * 2
+
+
+@fused_kernel("layer_norm", workspace=_two_weights)
+def layer_norm_fused(
+    xp: ArrayModule,
+    y: Array,
+    mean: Array,
+    inv_std: Array,
+    x: Array,
+    *rest: Array,
+    begin_axis: int,
+    eps: float,
+) -> None:
+    from oneflow.kernels.fused import layer_norm as fused
+
+    *affine, ones, zeros = rest
+    ones[...], zeros[...] = 1, 0
+    gamma = as_flat(affine[0]) if affine else ones
+    beta = as_flat(affine[1]) if len(affine) == 2 else zeros
+    shape = samples_and_size(x, begin_axis)
+    fused.layer_norm(
+        y.reshape(shape),
+        mean.reshape(-1),
+        inv_std.reshape(-1),
+        np.ascontiguousarray(x).reshape(shape),
+        gamma,
+        beta,
+        np.float32(eps),
+    )
+
+
+def _sums_and_weight(types: tuple[TensorType, ...], attrs: Attrs) -> tuple[TensorType, ...]:
+    """Two sums per sample, partial sums of the gradients of the weights, and ones in the place of
+    gamma.
+    """
+    weight = _weight_type(types[1], attrs["begin_axis"])
+    samples = prod(types[1].shape[: attrs["begin_axis"]])
+    return (
+        weight.with_shape((samples, 2)),
+        weight.with_shape((NUM_PARTS, 2, weight.numel)),
+        weight,
+    )
+
+
+@fused_kernel("layer_norm_grad", workspace=_sums_and_weight)
+def layer_norm_grad_fused(xp: ArrayModule, d_x: Array, *rest: Array, begin_axis: int) -> None:
+    from oneflow.kernels.fused import layer_norm as fused
+
+    *arrays, sums, partial, ones = rest
+    ones[...] = 1
+    d_weights, inputs = (arrays[:2], arrays[2:]) if len(arrays) > 4 else ([], arrays)
+    d_y, x, mean, inv_std, *gamma = inputs
+    shape = samples_and_size(x, begin_axis)
+    fused.layer_norm_grad(
+        d_x.reshape(shape),
+        np.ascontiguousarray(d_y).reshape(shape),
+        np.ascontiguousarray(x).reshape(shape),
+        as_flat(mean),
+        as_flat(inv_std),
+        as_flat(gamma[0]) if gamma else ones,
+        sums,
+        partial,
+    )
+    for i, out in enumerate(d_weights):
+        np.sum(partial[:, i], axis=0, out=out.reshape(-1))
+
+
+# ---- GPU: a block per row; weight gradients in a fixed order of sums -----------------------------
+
+cuda_source(
+    "layer_norm",
+    r"""
+// gamma and beta may be null.
+extern "C" __global__ void layer_norm(T* y, T* mean, T* inv_std, const T* x, const T* gamma,
+                                      const T* beta, i64 columns, T eps) {
+  i64 row = blockIdx.x, at = row * columns;
+  T total = 0, square = 0;
+  ROW(j, columns) total += x[at + j];
+  T centre = block_sum(total) / T(columns);
+  ROW(j, columns) { T d = x[at + j] - centre; square += d * d; }
+  T inverse = T(1) / sqrt(block_sum(square) / T(columns) + eps);
+  if (threadIdx.x == 0) { mean[row] = centre; inv_std[row] = inverse; }
+  ROW(j, columns) {
+    T hat = (x[at + j] - centre) * inverse;
+    if (gamma) hat *= gamma[j];
+    y[at + j] = beta ? hat + beta[j] : hat;
+  }
+}
+
+extern "C" __global__ void layer_norm_grad(T* d_x, const T* d_y, const T* x, const T* mean,
+                                           const T* inv_std, const T* gamma, i64 columns) {
+  i64 row = blockIdx.x, at = row * columns;
+  T centre = mean[row], inverse = inv_std[row], along = 0, total = 0;
+  ROW(j, columns) {
+    T g = gamma ? d_y[at + j] * gamma[j] : d_y[at + j];
+    total += g;
+    along += g * (x[at + j] - centre) * inverse;
+  }
+  total = block_sum(total) / T(columns);
+  along = block_sum(along) / T(columns);
+  ROW(j, columns) {
+    T g = gamma ? d_y[at + j] * gamma[j] : d_y[at + j];
+    d_x[at + j] = inverse * (g - total - (x[at + j] - centre) * inverse * along);
+  }
+}
+
+// One block of 32 x 8 threads per 32 columns: reads are coalesced, and the order of the sums is
+// fixed.
+extern "C" __global__ void layer_norm_weight_grad(T* d_gamma, T* d_beta, const T* d_y, const T* x,
+                                                  const T* mean, const T* inv_std, i64 rows,
+                                                  i64 columns) {
+  __shared__ T gammas[8][32], betas[8][32];
+  i64 column = blockIdx.x * 32 + threadIdx.x;
+  T gamma = 0, beta = 0;
+  if (column < columns)
+    for (i64 row = threadIdx.y; row < rows; row += 8) {
+      T d = d_y[row * columns + column];
+      gamma += d * (x[row * columns + column] - mean[row]) * inv_std[row];
+      beta += d;
+    }
+  gammas[threadIdx.y][threadIdx.x] = gamma;
+  betas[threadIdx.y][threadIdx.x] = beta;
+  __syncthreads();
+  if (threadIdx.y == 0 && column < columns) {
+    for (int i = 1; i < 8; ++i) { gamma += gammas[i][threadIdx.x]; beta += betas[i][threadIdx.x]; }
+    d_gamma[column] = gamma;
+    d_beta[column] = beta;
+  }
+}
+""",
+)
+_NONE = np.uint64(0)  # a null pointer
+
+
+@cuda_kernel("layer_norm")
+def layer_norm_cuda(
+    xp: ArrayModule,
+    y: Array,
+    mean: Array,
+    inv_std: Array,
+    x: Array,
+    *affine: Array,
+    begin_axis: int,
+    eps: float,
+) -> None:
+    weights = [*map(whole, affine), *[_NONE] * (2 - len(affine))]
+    rows, columns = samples_and_size(x, begin_axis) if x.size else (0, 0)
+    outs = y, mean, inv_std
+    by_row("layer_norm", rows, *outs, whole(x), *weights, long(columns), y.dtype.type(eps))
+
+
+@cuda_kernel("layer_norm_grad")
+def layer_norm_grad_cuda(xp: ArrayModule, d_x: Array, *rest: Array, begin_axis: int) -> None:
+    d_weights, inputs = (rest[:2], rest[2:]) if len(rest) > 4 else ((), rest)
+    d_y, x, mean, inv_std, *gamma = map(whole, inputs)
+    rows, columns = samples_and_size(x, begin_axis)
+    shared = d_y, x, mean, inv_std
+    weight = gamma[0] if gamma else _NONE
+    by_row("layer_norm_grad", rows if x.size else 0, d_x, *shared, weight, long(columns))
+    if d_weights and columns:
+        grid = (-(-columns // 32),)
+        args = (*d_weights, *shared, long(rows), long(columns))
+        launch("layer_norm_weight_grad", grid, (32, 8), *args)

@@ -1,29 +1,25 @@
 """The kernel table: arithmetic under the op's name, per device kind.
 
-    @kernel("relu")                                    # NumPy and CuPy from one source: xp is the
-    array module
-    def relu(xp, out, x):
+    @kernel("relu")
+    def relu(xp: ArrayModule, out: Array, x: Array) -> None:  # for NumPy and CuPy: xp is the module
         xp.maximum(x, 0, out=out)
 
-    @kernel("softmax", device="cpu", min_elements=4096)  # hand-fused (numba), taken for large
-    inputs only
-    def softmax_fused(xp, out, x, *, dim): ...
+    @fused_kernel("softmax", workspace=row_stat)  # numba: for large float32 arrays on a CPU only
+    def softmax_fused(xp, out, x, stat): ...
 
-    @kernel("gelu_grad", workspace=lambda types, attrs: (types[0],))
-    def gelu_grad(xp, dx, dy, x, ws): ...
+    @cuda_kernel("softmax")  # CUDA C: for float32 and float64 on a GPU
+    def softmax_cuda(xp, out, x): ...
 
     @view("transpose")
     def transpose(x, *, dims): return x.transpose(dims)
 
-A kernel gets: xp, the outputs, the inputs, the workspace arrays, then attrs as keywords (and `rng=`
-for random ops).
-It writes into the outputs and allocates nothing of the size of the data: what it needs besides, it
-declares as
-workspace. Shapes are taken from the arrays, never from attrs: on a shard the arrays are smaller
-than the attrs say.
-Outputs named in `Op.mutates` are the very arrays of those inputs. A view function returns an array
-that shares the input's memory, or None
-if that cannot be done (then the kernel of the same name copies).
+A kernel gets: xp, the outputs, the inputs, the workspace arrays, then all attrs as keywords (and
+`rng=` for random ops). It writes into the outputs and allocates nothing of the size of the data:
+arrays that it needs besides, it declares as workspace, by a function of the input types and attrs.
+Shapes are taken from the arrays, never from attrs: on a shard the arrays are smaller than the attrs
+say. Outputs named in `Op.mutates` are the very arrays of those inputs. A view function returns an
+array that shares the input's memory, or None if that cannot be done (then the kernel of the same
+name copies).
 """
 
 from __future__ import annotations
@@ -80,6 +76,32 @@ def kernel(
         return function
 
     return register
+
+
+FUSED_LEAST = 16384
+"""From about so many elements on, fused CPU kernels win although waking the other threads costs
+some microseconds. Smaller calls never import numba.
+"""
+
+
+def fused_kernel(
+    name: str, *, workspace: Workspace | None = None, min_elements: int = FUSED_LEAST
+) -> Callable[[KernelFunction], KernelFunction]:
+    """Registers a kernel for large float32 arrays on a CPU."""
+    return kernel(
+        name,
+        device="cpu",
+        workspace=workspace,
+        min_elements=min_elements,
+        dtypes=("float32",),
+    )
+
+
+def cuda_kernel(name: str) -> Callable[[KernelFunction], KernelFunction]:
+    """Registers a kernel for float32 and float64 on a GPU; half precision goes to the one for all
+    devices.
+    """
+    return kernel(name, device="cuda", dtypes=("float32", "float64"))
 
 
 def view(name: str) -> Callable[[ViewFunction], ViewFunction]:

@@ -31,7 +31,7 @@ class MaxWindow(Window):
     dilation: Sizes
 
 
-class AvgWindow(Window):
+class AvgWindow(Window, total=False):
     """The attrs of avg_pool and its gradient.
 
     The divisor is divisor_override if not 0, else the number of the window's elements inside the
@@ -85,6 +85,9 @@ def _by_samples(num_inputs: int, num_outputs: int = 1) -> list[SbpSignature]:
     return [SbpSignature((Split(i),) * num_inputs, (Split(i),) * num_outputs) for i in (0, 1)]
 
 
+_AVG_DEFAULTS = {"ceil_mode": False, "count_include_pad": True, "divisor_override": 0}
+
+
 class _Linear(Op):
     """What all poolings of one tensor share that are linear in it."""
 
@@ -104,7 +107,7 @@ class MaxPool(Op):
 
     @staticmethod
     def infer(
-        x: Operand, *, ceil_mode: bool, **window: Unpack[MaxWindow]
+        x: Operand, *, ceil_mode: bool = False, **window: Unpack[MaxWindow]
     ) -> tuple[TensorType, TensorType]:
         out = _pooled("max_pool", x, ceil_mode, **window)
         return out, out.with_dtype(int64)
@@ -157,6 +160,7 @@ class AvgPool(_Linear):
     """Average of each window of x (N, C, *spatial), padded with zeros."""
 
     name = "avg_pool"
+    defaults = _AVG_DEFAULTS
 
     @staticmethod
     def infer(x: Operand, **window: Unpack[AvgWindow]) -> TensorType:
@@ -184,6 +188,7 @@ class AvgPoolGrad(_Linear):
     """d_x: each d_out, divided as in avg_pool, is added to its whole window."""
 
     name = "avg_pool_grad"
+    defaults = _AVG_DEFAULTS
 
     @staticmethod
     def infer(d_out: Operand, *, spatial: Sizes, **window: Unpack[AvgWindow]) -> TensorType:

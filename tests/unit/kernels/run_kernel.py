@@ -30,6 +30,7 @@ def garbage(t: TensorType) -> Array:
 def run(name: str, *inputs: Array, which: int | None = None, **attrs: Any) -> tuple[Array, ...]:
     """Outputs of op `name`. which: number of the kernel variant; None: the one `select` takes."""
     op = find_op(name)
+    attrs = op.defaults | attrs
     types = tuple(type_of(x) for x in inputs)
     out_types = infer_types(op, types, attrs)
     outs = [garbage(t) for t in out_types]

@@ -12,7 +12,7 @@ from run_kernel import run
 
 from oneflow.core.rng import Rng
 from oneflow.kernels import registry
-from oneflow.kernels.fused_cpu import LEAST
+from oneflow.kernels.registry import FUSED_LEAST as LEAST
 
 RANDOM = np.random.default_rng(0)
 

@@ -1,8 +1,10 @@
-"""Writes LAYOUT.md: a line on every source file, the first of its docstring. `make layout`."""
+"""Writes LAYOUT.md: the rooms and their doors, then a sentence on every file (`make layout`)."""
 
 from __future__ import annotations
 
 import ast
+import itertools
+import re
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -12,6 +14,13 @@ FOLDERS = {
     "oneflow": "what users import",
     "oneflow/core": "words that every package shares",
     "oneflow/ops": "one declaration per op",
+    "oneflow/functional": "the functions users call, over ops",
+    "oneflow/tensor": "the one tensor class, and how ops run eagerly",
+    "oneflow/autograd": "the tape and the way back over it",
+    "oneflow/nn": "layers, parameters, data parallelism",
+    "oneflow/optim": "optimizers and schedules of learning rates",
+    "oneflow/graph": "programs traced into graphs",
+    "oneflow/distributed": "ranks, groups and collectives of scripts",
     "protos": "the wire format (the `*_pb2*` files beside it are generated: `make protos`)",
     "kernels": "arrays in, arrays out; file names mirror `oneflow/ops`",
     "boxing": "from one SBP to another",
@@ -28,12 +37,37 @@ FOLDERS = {
 SUFFIXES = (".py", ".proto", ".cu", ".sh")
 GENERATED = ("_pb2.py", "_pb2_grpc.py")
 SKIPPED = ("build", "dist", "log", "__pycache__")
+# The rooms in the order the data flows, and where a reader enters each.
+DOORS = {
+    "oneflow": "`api.py` says what users find, `surfaces.py` hands it out",
+    "oneflow/core": "`op.py` and `dispatch.py`: what an op is, and the one door to running it",
+    "oneflow/ops": "`__init__.py` lists the topics; `matmul.py` is a good first declaration",
+    "oneflow/functional": "one file a topic: promotion, defaults, compositions of ops",
+    "oneflow/tensor": "`tensor.py`, then `eager.py` and `eager_global.py`, which run ops at once",
+    "oneflow/autograd": "`engine.py` goes back over what the tape of `oneflow/tensor` recorded",
+    "oneflow/nn": "`module.py`; layers are in `modules/`",
+    "oneflow/optim": "`optimizer.py`",
+    "oneflow/graph": "`graph.py`: `nn.Graph`, from `build` to a bound job",
+    "oneflow/distributed": "`world.py`: this process's rank and its peers",
+    "protos": "`plan.proto` and `cluster.proto`",
+    "kernels": "`registry.py`",
+    "boxing": "`route.py` plans, `execute.py` moves",
+    "actors": "`job.py` opens a plan, `executor.py` runs its actors, `actor.py` is one",
+    "scheduler": "`server.py` is rank 0's; `cluster/server.py` is a cluster's",
+    "scheduler/compiler": "`pipeline.py`: the passes in order",
+    "launcher": "`launch.py`; `daemon/host.py` is a cluster's daemon",
+    "tests": "`tests/unit` mirrors the source; CONTRIBUTING.md says what each folder checks",
+}
 HEAD = """\
 # Layout
 
-A line on every source file. The rooms `protos`, `kernels`, `boxing`, `actors`, `scheduler` and
-`launcher` are linked into `oneflow/`, so `scheduler/x.py` is imported as `oneflow.scheduler.x`.
-`make layout` writes this page from the first line of each file; a test checks that it is complete.
+First the rooms and their doors, in the order the data flows; then a sentence on every source file.
+The rooms `protos`, `kernels`, `boxing`, `actors`, `scheduler` and `launcher` are linked into
+`oneflow/`, so `scheduler/x.py` is imported as `oneflow.scheduler.x`. `make layout` writes this page
+from the files' own first sentences; a test checks that it is complete.
+
+| room | what it is for | door |
+|---|---|---|
 """
 
 
@@ -55,16 +89,20 @@ def _is_ours(root: Path, relative: Path) -> bool:
     return not any((root / parent).is_symlink() for parent in relative.parents)
 
 
-def first_line(path: Path) -> str:
-    """What a file says about itself first: the first line of its docstring or its first comment."""
+def first_sentence(path: Path) -> str:
+    """What a file says about itself first: a sentence of its docstring, or its first comment."""
     text = path.read_text()
     if path.suffix == ".py":
         said = ast.get_docstring(ast.parse(text)) or ""
     else:
-        marks = ("//", "#", "/*")
-        comments = (line for line in text.splitlines() if line.startswith(marks))
-        said = next((line for line in comments if not line.startswith("#!")), "").lstrip("/#* ")
-    return said.strip().split("\n")[0].strip()
+        lines = [line for line in text.splitlines() if not line.startswith("#!")]
+        comment = itertools.takewhile(
+            lambda line: line.startswith(("//", "#", "/*", " *")),
+            itertools.dropwhile(str.isspace, lines),
+        )
+        said = " ".join(line.strip("/#* ") for line in comment)
+    paragraph = " ".join(said.split("\n\n")[0].split())
+    return re.split(r"(?<=[.!?])\s+(?=[A-Z`\"'(])", paragraph)[0]
 
 
 def render(root: Path = ROOT) -> str:
@@ -72,11 +110,21 @@ def render(root: Path = ROOT) -> str:
     for path in source_files(root):
         folders.setdefault(str(path.parent), []).append(path)
     parts = [HEAD]
+    for room, door in DOORS.items():
+        parts.append(f"| `{room}/` | {FOLDERS.get(room, '')} | {door} |\n")
     for folder in sorted(folders, key=_rank):
         purpose = FOLDERS.get(folder)
         parts.append(f"\n## `{folder}/`{': ' + purpose if purpose else ''}\n\n")
-        parts += [f"- `{path.name}`: {first_line(root / path)}\n" for path in folders[folder]]
+        if _is_of_tests(folder):
+            parts.append(" ".join(f"`{path.name}`" for path in folders[folder]) + "\n")
+        else:
+            parts += [f"- `{p.name}`: {first_sentence(root / p)}\n" for p in folders[folder]]
     return "".join(parts)
+
+
+def _is_of_tests(folder: str) -> bool:
+    """Are a folder's files named only? Test files are many, and their names are claims already."""
+    return folder == "tests" or folder.startswith("tests/")
 
 
 def _rank(folder: str) -> tuple[int, str]:

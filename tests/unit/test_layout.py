@@ -22,14 +22,28 @@ def load_layout() -> ModuleType:
 
 
 def listed() -> dict[str, str]:
-    """File -> what LAYOUT.md says about it."""
+    """File -> what LAYOUT.md says about it; "named" for tests, which are only named."""
     result, folder = {}, ""
     for line in (ROOT / "LAYOUT.md").read_text().splitlines():
         if match := FOLDER.match(line):
             folder = match.group(1)
         elif match := ENTRY.match(line):
             result[str(Path(folder) / match.group(1))] = match.group(2)
+        elif folder.split("/")[0] == "tests":
+            result |= {str(Path(folder) / name): "named" for name in re.findall(r"`(.+?)`", line)}
     return result
+
+
+def test_a_sentence_is_not_cut_where_its_line_ends(tmp_path: Path) -> None:
+    path = tmp_path / "a.py"
+    path.write_text('"""The first sentence goes on\nover two lines. The second is left out.\n"""\n')
+    assert load_layout().first_sentence(path) == "The first sentence goes on over two lines."
+
+
+def test_every_room_has_a_door_that_is_there() -> None:
+    for room, door in load_layout().DOORS.items():
+        for name in re.findall(r"`([\w/]+\.(?:py|proto))`", door):
+            assert (ROOT / room / name).is_file(), f"{room}: {name}"
 
 
 def test_every_source_file_is_listed() -> None:

@@ -1,0 +1,69 @@
+"""Docstrings begin with a verb or a noun phrase, have a first sentence, and are wrapped whole."""
+
+from __future__ import annotations
+
+import ast
+import itertools
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+ROOMS = ("oneflow", "protos", "kernels", "boxing", "actors", "scheduler", "launcher")
+
+# What says nothing in an index: a question word, or a preposition that hangs in the air.
+HEADS = re.compile(
+    r"(What|Who|Whoever|Whose|Where|When|How|Which|Why|Of|From|By|For|With|On|In|At|To|Into|Over"
+    r"|Under|As|After|Before)\b"
+)
+PARAMETERS = re.compile(r"[a-z_][\w, ]*: (?![^.]*\.$)")
+# Lines that are laid out by hand: columns, lists, code, formulas.
+BY_HAND = re.compile(r"   |^\s*([-*>|#]|\d+[.)])|->|[=;:,.!?)\]}|]$|^\s*\w+:")
+
+
+def docstrings() -> Iterator[tuple[str, str]]:
+    """Where a docstring stands, and its text with the indentation taken off."""
+    for room in ROOMS:
+        for path in sorted((ROOT / room).rglob("*.py")):
+            if path.is_symlink() or any(p.is_symlink() for p in path.parents):
+                continue
+            if path.name.endswith(("_pb2.py", "_pb2_grpc.py")):
+                continue
+            for node in ast.walk(ast.parse(path.read_text())):
+                kinds = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+                if isinstance(node, kinds) and (text := ast.get_docstring(node)):
+                    line = getattr(node, "lineno", 1)
+                    yield f"{path.relative_to(ROOT)}:{line}", text
+
+
+def broken(text: str) -> bool:
+    """Does a line of a paragraph end far too early, in mid-sentence?"""
+    for paragraph in text.split("\n\n"):
+        lines = paragraph.split("\n")
+        if any(re.match(r"\s", line) for line in lines):
+            continue  # an example or a table
+        for line, following in itertools.pairwise(lines):
+            word = following.split(" ")[0]
+            if len(line) + 1 + len(word) < 72 and not BY_HAND.search(line) and word[:1].islower():
+                return True
+    return False
+
+
+def listed(found: list[str], limit: int, what: str) -> None:
+    shown = "\n".join(found[:20])
+    assert len(found) <= limit, f"{len(found)} docstrings {what} (at most {limit}):\n{shown}"
+
+
+def test_docstrings_begin_with_a_verb_or_a_noun() -> None:
+    listed([w for w, text in docstrings() if HEADS.match(text)], 720, "begin with a question word")
+
+
+def test_docstrings_have_a_first_sentence() -> None:
+    found = [w for w, text in docstrings() if PARAMETERS.match(text.split("\n")[0])]
+    listed(found, 100, "begin with a parameter list")
+
+
+def test_docstrings_are_wrapped_whole() -> None:
+    listed(
+        [w for w, text in docstrings() if broken(text)], 24, "have a line that ends in mid-sentence"
+    )

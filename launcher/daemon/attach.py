@@ -17,9 +17,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from oneflow.core.config import join_address, split_address
-from oneflow.core.control_channel import channel_options, check_plain, resolve
+from oneflow.core.control_channel import channel_options, check_plain, resolve, socket_path
 from oneflow.core.errors import AuthError, ConfigError, OneFlowError, TransportError
-from oneflow.core.line import Line, prove_async
+from oneflow.core.line import Line, dial, dial_socket, prove_async
 from oneflow.core.listeners import check_listener
 from oneflow.core.log import get_logger
 from oneflow.core.metrics import METRICS
@@ -299,19 +299,25 @@ class Link:
     async def _open(self) -> None:
         from grpc import aio
 
-        host, port = split_address(self._settings.scheduler)
         credentials = self._settings.current_credentials()
         if credentials is None:
-            resolved = resolve(host)
-            check_plain(self._settings.scheduler, resolved, "--tls-dir")
-            check_listener(resolved, port)
-            self._line = await asyncio.to_thread(Line, resolved, port, self._act_s)
+            self._line = await asyncio.to_thread(self._dialled)
             self._channel = aio.insecure_channel(self._line.target, options=channel_options())
         else:
             name = ("grpc.ssl_target_name_override", SERVER_NAME)
             options = [*channel_options(), name]
+            host, port = split_address(self._settings.scheduler)
             self._channel = aio.secure_channel(join_address(host, port), credentials, options)
         self._has_connected, self._opened_at = False, time.monotonic()
+
+    def _dialled(self) -> Line:
+        if (path := socket_path(self._settings.scheduler)) is not None:
+            return dial_socket(path, self._act_s)
+        host, port = split_address(self._settings.scheduler)
+        resolved = resolve(host)
+        check_plain(self._settings.scheduler, resolved, "--tls-dir")
+        check_listener(resolved, port)
+        return dial(resolved, port, self._act_s)
 
     def _judge(self, error: Any) -> OneFlowError | None:
         where, code = self._settings.scheduler, error.code().name

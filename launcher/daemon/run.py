@@ -12,7 +12,7 @@ from pathlib import Path
 
 from oneflow.core import failpoints
 from oneflow.core.config import Config, join_address, split_address
-from oneflow.core.control_channel import resolve
+from oneflow.core.control_channel import resolve, socket_path
 from oneflow.core.dumps import forbid_core_dumps
 from oneflow.core.errors import ConfigError, OneFlowError
 from oneflow.core.folders import make_state_dir
@@ -140,6 +140,8 @@ def _serve_metrics(settings: DaemonSettings) -> MetricsEndpoint | None:
 
 def _own_address(scheduler: str) -> str:
     """Ours, as seen on the way to the scheduler: other nodes reach us there most likely."""
+    if socket_path(scheduler) is not None:
+        return "127.0.0.1"
     host, port = split_address(scheduler)
     address = resolve(host)
     family = socket.AF_INET6 if ":" in address else socket.AF_INET

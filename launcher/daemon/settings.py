@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from oneflow.core.config import FALSE_WORDS, split_address
-from oneflow.core.control_channel import check_plain
+from oneflow.core.control_channel import check_plain, socket_path
 from oneflow.core.errors import ConfigError
 from oneflow.launcher.daemon.daemon import Times
 from oneflow.launcher.daemon.logs import Limits
@@ -203,6 +203,8 @@ class DaemonSettings:
         if self.credentials is not None:
             self.current_credentials()
             self._check_rank_tls()
+            return
+        if socket_path(self.scheduler) is not None:
             return
         host, _ = split_address(self.scheduler)
         with suppress(OSError):

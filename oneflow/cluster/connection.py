@@ -26,6 +26,7 @@ from oneflow.core.control_channel import (
     check_plain,
     decode_error,
     resolve,
+    socket_path,
 )
 from oneflow.core.errors import (
     AuthError,
@@ -37,7 +38,7 @@ from oneflow.core.errors import (
     OneFlowError,
     ProtocolError,
 )
-from oneflow.core.line import Line, prove
+from oneflow.core.line import Line, dial, dial_socket, prove
 from oneflow.core.listeners import check_listener
 from oneflow.core.proof import Claim, NotProvenError, Session
 
@@ -297,17 +298,22 @@ class Connection:
         if self._tls is not None:
             self._channel = _open_channel(self.address, self._tls)
             return
+        try:
+            self._line = self._dialled(timeout_s)
+        except OSError as error:
+            text = f"{UNSENT}: {error.strerror or error}"
+            raise UnsentError(str(error_of("UNAVAILABLE", "", text, self.address))) from None
+        self._channel = grpc.insecure_channel(self._line.target, options=channel_options())
+
+    def _dialled(self, timeout_s: float) -> Line:
+        if (path := socket_path(self.address)) is not None:
+            return dial_socket(path, timeout_s)
         host, port = split_address(self.address)
         resolved = resolve(host)
         check_plain(self.address, resolved, TLS_NAMES)
         if self._is_own:
             check_listener(resolved, port)
-        try:
-            self._line = Line(resolved, port, timeout_s)
-        except OSError as error:
-            text = f"{UNSENT}: {error.strerror or error}"
-            raise UnsentError(str(error_of("UNAVAILABLE", "", text, self.address))) from None
-        self._channel = grpc.insecure_channel(self._line.target, options=channel_options())
+        return dial(resolved, port, timeout_s)
 
     def _translated(self, error: Any) -> OneFlowError:
         code = error.code().name
@@ -331,7 +337,7 @@ class Connection:
 
     def _lacks_tls(self) -> bool:
         """gRPC says of who speaks TLS only that nobody answers."""
-        if self._tls is not None:
+        if self._tls is not None or socket_path(self.address) is not None:
             return False
         from oneflow.scheduler.cluster.tls import wants_tls
 
@@ -394,7 +400,7 @@ def is_serving(address: str, service: str, timeout_s: float, tls: Path | None = 
 def _open_channel(address: str, tls: Path | None) -> Any:
     import grpc
 
-    if address.startswith("unix:"):
+    if socket_path(address) is not None:
         return grpc.insecure_channel(address, options=channel_options())
     host, port = split_address(address)
     if tls is None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from oneflow.cluster.local_record import read_record
 from oneflow.cluster.settings import Settings, state_dir
 from oneflow.core.config import split_address
+from oneflow.core.control_channel import socket_path
 from oneflow.core.errors import ClusterUnreachableError, ConfigError
 
 
@@ -52,6 +53,8 @@ def find_tls(settings: Settings) -> Path | None:
 
 def check_target(address: str, name: str) -> None:
     """Raises ConfigError, in the name of a setting, for what is host:port, but of nobody."""
+    if socket_path(address) is not None:
+        return
     _, port = split_address(address)
     if not re.fullmatch(r"[^\s/@]+", address) or address.startswith(":") or not port:
         raise ConfigError(

@@ -33,7 +33,9 @@ from oneflow.cluster.local_record import (
 from oneflow.cluster.local_tokens import ADMIN_TOKEN, DAEMON_TOKEN, prepare_tokens
 from oneflow.cluster.settings import config_dir, load_settings, runtime_dir, state_dir
 from oneflow.core.config import join_address, split_address
+from oneflow.core.control_channel import MAX_SOCKET_NBYTES, socket_path
 from oneflow.core.errors import ClusterUnreachableError, ConfigError, OneFlowError
+from oneflow.core.metrics_http import make_private
 from oneflow.scheduler.ports import free_port
 
 START_S = 60.0
@@ -42,11 +44,13 @@ DAEMON_END_S = 25.0  # a daemon gives its rank a grace of its own
 SCHEDULER_END_S = 15.0
 KILL_S = 5.0
 LOG_TAIL_NBYTES = 4096
+SOCKET = "scheduler.sock"
 
 
 @dataclass(frozen=True)
 class Wish:
     """What is to be started. devices: cpu:0, cpu:1, ...  None: as before, or else not.
+    listen: host:port, or unix:<path>; "": a socket in the cluster's own folder.
     scheduler_flags, daemon_flags: more of the command lines.  num_asked, type_asked: of daemons,
     and of their devices, if that was said (else 0 and "").
     """
@@ -54,7 +58,7 @@ class Wish:
     devices: tuple[str, ...]
     allow_scripts: bool | None = None
     ui: bool | None = None
-    listen: str = "127.0.0.1:0"
+    listen: str = ""
     metrics_addr: str = "127.0.0.1:0"
     tls_dir: str = ""
     scheduler_flags: tuple[str, ...] = ()
@@ -97,7 +101,7 @@ def _start(state: Path, wish: Wish, old: LocalCluster | None, begun: float, time
     alive = {p.name: p for p in old.processes if p.is_alive} if old is not None else {}
     if "scheduler" not in alive:
         prepare_tokens(folder(state), config_dir())
-    address = old.address if old is not None and alive else _free_address(wish.listen)
+    address = old.address if old is not None and alive else _address(state, wish.listen)
     names = ("scheduler", *wish.devices) if not alive or old is None else _names(old)
     started: dict[str, Any] = {}
     try:
@@ -188,7 +192,7 @@ def start_on_ray(wish: Wish, ray_address: str, timeout_s: float = START_S) -> Up
         prepare_tokens(folder(state), config_dir())
         if not (is_here := is_all_here(ray_address)):
             wish = _beyond_loopback(state, wish)
-        address = _free_address(wish.listen)
+        address = _free_address(wish.listen or "127.0.0.1:0")
         scheduler = _spawn(state, "scheduler", address, wish)
         processes = (process_of("scheduler", scheduler.pid),)
         started = {"scheduler": scheduler}
@@ -292,6 +296,18 @@ def _lock(state: Path) -> Iterator[None]:
         yield
     finally:
         os.close(fd)
+
+
+def _address(state: Path, listen: str) -> str:
+    """A Unix socket, unless a port is asked for: no other user can take its place."""
+    if listen:
+        return listen if socket_path(listen) is not None else _free_address(listen)
+    path = (folder(state) / SOCKET).absolute()
+    if len(os.fsencode(path)) > MAX_SOCKET_NBYTES:
+        own = hashlib.blake2b(os.fsencode(path), digest_size=8).hexdigest()
+        make_private(runtime_dir())
+        path = runtime_dir() / f"{own}.sock"
+    return f"unix:{path}"
 
 
 def _free_address(listen: str) -> str:

@@ -16,6 +16,7 @@ from oneflow.cluster.durations import parse_duration
 from oneflow.cluster.sizes import parse_size
 from oneflow.cluster.toml import check_keys, read_toml, suggestion
 from oneflow.core.config import FALSE_WORDS, TRUE_WORDS, current_config, split_address
+from oneflow.core.control_channel import socket_path
 from oneflow.core.errors import ConfigError
 
 SYSTEM_FILE = Path("/etc/oneflow/config.toml")
@@ -41,10 +42,20 @@ class Key:
 
 
 KEYS = (
-    Key("client.address", "address", "", "the scheduler, host:port; else that of `cluster up`"),
+    Key(
+        "client.address",
+        "address",
+        "",
+        "the scheduler, host:port; else that of `cluster up`",
+    ),
     Key("client.tls_dir", "path", "", "folder of ca.crt, client.crt and client.key, for TLS"),
     Key("client.output", "text", "table", "table, wide or json"),
-    Key("scheduler.listen", "address", "127.0.0.1:0", "where clients and daemons connect"),
+    Key(
+        "scheduler.listen",
+        "address",
+        "127.0.0.1:0",
+        "where clients and daemons connect; `cluster up`: a Unix socket",
+    ),
     Key("scheduler.metrics_addr", "address", "127.0.0.1:0", "where /metrics is served"),
     Key("scheduler.state_dir", "path", "", "the scheduler's state, kept for good"),
     Key("scheduler.allow_scripts", "flag", False, "take jobs that run programs"),
@@ -332,6 +343,7 @@ def _quantity(kind: str, value: Any, where: str) -> float | int:
 
 def _check_address(text: str, where: str) -> None:
     try:
-        split_address(text)
+        if socket_path(text) is None:
+            split_address(text)
     except ConfigError as error:
         raise ConfigError(f"{where}: {error}") from None

@@ -10,7 +10,7 @@ from typing import Any
 from oneflow.cluster.local import Wish
 from oneflow.cluster.settings import MAX_DAEMONS, Settings, flags_for, load_settings
 from oneflow.core.config import split_address
-from oneflow.core.control_channel import is_loopback, resolve
+from oneflow.core.control_channel import is_loopback, resolve, socket_path
 from oneflow.core.errors import ConfigError
 
 DEVICE_FILES = "/dev/nvidia[0-9]*"
@@ -19,7 +19,11 @@ DEVICE_FILES = "/dev/nvidia[0-9]*"
 def local_wish(flags: Mapping[str, Any], file: Path | None = None) -> Wish:
     """Raises ConfigError for what a local cluster cannot be."""
     found = load_settings(flags, file)
+    is_asked = found.origin("scheduler.listen") != "default"
+    listen = found["scheduler.listen"] if is_asked else ""
     for name in ("scheduler.listen", "scheduler.metrics_addr"):
+        if socket_path(found[name]) is not None:
+            continue
         host = split_address(found[name])[0]
         if not is_loopback(resolve(host)):
             raise ConfigError(
@@ -30,7 +34,7 @@ def local_wish(flags: Mapping[str, Any], file: Path | None = None) -> Wish:
         devices=_devices(found),
         allow_scripts=_unless_default(found, "scheduler.allow_scripts"),
         ui=_unless_default(found, "scheduler.ui"),
-        listen=found["scheduler.listen"],
+        listen=listen,
         metrics_addr=found["scheduler.metrics_addr"],
         scheduler_flags=flags_for(found, "scheduler"),
         daemon_flags=flags_for(found, "daemon"),

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import builtins
 import ipaddress
+import os
 import socket
 from collections.abc import Iterator
+from pathlib import Path
 
 from oneflow.core import errors
 from oneflow.core.errors import ConfigError, InternalError, OneFlowError
@@ -24,6 +26,7 @@ MAX_VALUE_NBYTES = 1 << 20  # of one key of the store
 MAX_KEY_CHARS = 1024
 MAX_TEXT_CHARS = 64 << 10
 MAX_PLACE_CHARS = 256
+MAX_SOCKET_NBYTES = 107  # of a Unix socket's path: the kernel's
 MAX_GRAPH_NBYTES = 64 << 20
 MAX_PLAN_NBYTES = 64 << 20
 
@@ -88,6 +91,19 @@ def decode_error(type_name: str, text: str) -> Exception:
         except TypeError:  # UnicodeDecodeError and the like want more than a text
             pass
     return InternalError(f"{type_name}: {text}")
+
+
+def socket_path(address: str) -> Path | None:
+    """Of `unix:<path>`; None for host:port. Raises ConfigError for a path that cannot be one."""
+    kind, _, path = address.partition(":")
+    if kind != "unix":
+        return None
+    if not path.startswith("/") or len(os.fsencode(path)) > MAX_SOCKET_NBYTES or "\0" in path:
+        raise ConfigError(
+            f"address {address!r}: a Unix socket is unix:<absolute path of at most "
+            f"{MAX_SOCKET_NBYTES} bytes>"
+        )
+    return Path(path)
 
 
 def resolve(host: str) -> str:

@@ -31,6 +31,21 @@ def make_state_dir(folder: Path, *parts: str) -> None:
         raise ConfigError(f"cannot use the state directory {folder}: {error.strerror}") from None
 
 
+def check_private(folder: Path) -> None:
+    """Raises ConfigError for a folder that others than this user, or root, may look into."""
+    try:
+        found = folder.lstat()
+    except OSError as error:
+        raise ConfigError(f"cannot look at {folder}: {error.strerror}") from None
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid not in (os.geteuid(), 0):
+        raise ConfigError(f"{folder} is no folder of this user's, so no socket in it is believed")
+    if found.st_mode & 0o077:
+        raise ConfigError(
+            f"others may look into {folder} (mode {stat.S_IMODE(found.st_mode):04o}), so no socket "
+            f"in it is believed; run: chmod 700 {folder}"
+        )
+
+
 def _make_private(folder: Path) -> None:
     """A link is followed if it is ours: an operator may keep large things on another disk."""
     folder.mkdir(mode=0o700, exist_ok=True)

@@ -1,14 +1,14 @@
 """A line to a scheduler that cannot lead to somebody else unnoticed.
 
 A channel of gRPC connects again by itself, to whoever listens there by then. Over TLS that one must
-show its certificate, and a Unix socket lies in a folder of its owner. A plain TCP connection is
-therefore made here, once, and gRPC gets a socket of this process instead, which is handed on to
-that connection and to no other: when it has ended, all calls of the channel fail, and its owner
-makes another line, which is proven like the first.
+show its certificate. Any other connection is made here, once, and gRPC gets a socket of this
+process instead, which is handed on to that connection and to no other: when it has ended, all calls
+of the channel fail, and its owner makes another line, which is checked and proven like the first.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import queue
 import secrets
@@ -16,9 +16,12 @@ import socket
 import struct
 import threading
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from oneflow.core.config import join_address
+from oneflow.core.errors import ConfigError
+from oneflow.core.folders import check_private
 from oneflow.core.proof import PROVE, Claim, Session
 
 PIECE_NBYTES = 256 << 10
@@ -28,20 +31,16 @@ _CREDENTIALS = struct.Struct("3i")
 
 
 class Line:
-    """One plain TCP connection for one channel of gRPC. target: for the channel.  near, far: its
-    ends as this process sees them, host:port.
-
-    Raises OSError if nobody listens there.
+    """One connection for one channel of gRPC. target: for the channel.  near, far: its ends as
+    this process sees them, host:port; "" for those of a Unix socket, which no other user reaches.
     """
 
-    def __init__(self, host: str, port: int, timeout_s: float) -> None:
-        self._outer = _connected(host, port, timeout_s)
-        self.near = join_address(*self._outer.getsockname()[:2])
-        self.far = join_address(*self._outer.getpeername()[:2])
+    def __init__(self, connection: socket.socket, near: str = "", far: str = "") -> None:
+        self._outer, self.near, self.far = connection, near, far
         self._inner: socket.socket | None = None
         self._lock = threading.Lock()
         self._has_ended = False
-        name = f"oneflow-line-{secrets.token_hex(16)}"
+        name = f"oneflow-{secrets.token_hex(16)}"
         self._listener = socket.socket(socket.AF_UNIX)
         self._listener.bind(f"\0{name}")
         self._listener.listen(1)
@@ -89,8 +88,7 @@ class Line:
         """gRPC's connection: any process may connect to an abstract name, so it must be ours."""
         while True:
             found, _ = self._listener.accept()
-            asked = found.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-            if _CREDENTIALS.unpack(asked)[0] == os.getpid():
+            if _process_and_user(found)[0] == os.getpid():
                 found.setblocking(True)
                 return found
             found.close()
@@ -108,15 +106,43 @@ class Line:
             target.shutdown(socket.SHUT_WR)
 
 
-def _connected(host: str, port: int, timeout_s: float) -> socket.socket:
+def dial(host: str, port: int, timeout_s: float) -> Line:
+    """Over TCP. Raises OSError if nobody listens there."""
     found = socket.create_connection((host, port), timeout_s)
-    if found.getsockname() == found.getpeername():  # a port of the kernel's met itself
+    near, far = (join_address(*end[:2]) for end in (found.getsockname(), found.getpeername()))
+    if near == far:  # a port of the kernel's met itself
         found.close()
-        raise ConnectionRefusedError(111, "Connection refused")
+        raise ConnectionRefusedError(errno.ECONNREFUSED, os.strerror(errno.ECONNREFUSED))
     found.settimeout(None)
     found.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     found.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, USER_TIMEOUT_MS)
-    return found
+    return Line(found, near, far)
+
+
+def dial_socket(path: Path, timeout_s: float) -> Line:
+    """Over a Unix socket in a folder of this user's. Raises OSError if nobody listens there, and
+    ConfigError if it is another user, or could be.
+    """
+    check_private(path.parent)
+    found = socket.socket(socket.AF_UNIX)
+    try:
+        found.settimeout(timeout_s)
+        found.connect(str(path))
+        _, user = _process_and_user(found)
+        if user not in (os.geteuid(), 0):
+            raise ConfigError(f"user {user} listens at unix:{path}: nothing is sent there")
+        found.settimeout(None)
+    except BaseException:
+        found.close()
+        raise
+    return Line(found)
+
+
+def _process_and_user(found: socket.socket) -> tuple[int, int]:
+    """Of the other end of a Unix socket, as the kernel knows them."""
+    asked = found.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    pid, uid, _ = _CREDENTIALS.unpack(asked)
+    return pid, uid
 
 
 def prove(channel: Any, claim: Claim, timeout_s: float) -> Session:

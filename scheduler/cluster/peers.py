@@ -53,10 +53,13 @@ class LocalProcess:
 
 
 def local_process(peer: str, pid: int) -> LocalProcess | None:
-    """The process at `peer` (as gRPC names it), if it is of this machine and is `pid`."""
-    port = _loopback_port(peer)
-    found = _stat(pid) if port is not None and pid > 0 else None
-    if port is None or found is None or not _holds_port(pid, port):
+    """The process at `peer` (as gRPC names it), if it is of this machine and is `pid`.
+
+    Who comes over a Unix socket is a process of this user's, which is believed.
+    """
+    port, is_socket = _loopback_port(peer), peer.startswith("unix:")
+    found = _stat(pid) if (port is not None or is_socket) and pid > 0 else None
+    if found is None or (port is not None and not _holds_port(pid, port)):
         return None
     return LocalProcess(pid, found[1])
 

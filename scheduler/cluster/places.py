@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from oneflow.core.config import join_address, split_address
-from oneflow.core.control_channel import is_loopback, resolve
+from oneflow.core.control_channel import is_loopback, resolve, socket_path
 from oneflow.core.errors import ConfigError
-from oneflow.core.folders import write_private
+from oneflow.core.folders import check_private, write_private
 from oneflow.core.metrics_http import make_private, publish_target
 from oneflow.scheduler.cluster.settings import SchedulerSettings
 from oneflow.scheduler.ports import check_port_is_free, describe_holder, free_port
@@ -32,6 +32,8 @@ def bind(server: Any, settings: SchedulerSettings, credentials: Any) -> str:
 
     credentials: None for no TLS. Raises ConfigError for an address that cannot or may not be used.
     """
+    if (path := socket_path(settings.listen)) is not None:
+        return _bind_socket(server, path, credentials)
     host, port = split_address(settings.listen)
     resolved = resolve(host)
     if credentials is None and not is_loopback(resolved):
@@ -58,6 +60,24 @@ def bind(server: Any, settings: SchedulerSettings, credentials: Any) -> str:
     return join_address(socket.gethostname() if resolved in LOOPBACK_OF else host, bound)
 
 
+def _bind_socket(server: Any, path: Path, credentials: Any) -> str:
+    """The folder keeps other users out. What a scheduler that died has left there is removed."""
+    address = f"unix:{path}"
+    if credentials is not None:
+        raise ConfigError(f"{address} is of this machine only: leave out --tls-dir")
+    check_private(path.parent)
+    with socket.socket(socket.AF_UNIX) as probe:
+        if probe.connect_ex(str(path)) == 0:
+            raise ConfigError(f"cannot listen on {address}: another scheduler does already")
+    try:
+        path.unlink(missing_ok=True)
+        server.add_insecure_port(address)
+        path.chmod(0o600)
+    except (OSError, RuntimeError) as error:
+        raise ConfigError(f"cannot listen on {address}: {error}") from None
+    return address
+
+
 def _usual_port(settings: SchedulerSettings, host: str) -> int:
     """That of the last time, for daemons that wait for us to come back; else a free one."""
     try:
@@ -75,9 +95,8 @@ def publish(settings: SchedulerSettings, address: str, metrics_address: str) -> 
     """Says to programs of this user where we are. Raises ConfigError."""
     state, tls = settings.state_dir, settings.tls
     make_private(settings.runtime_dir)
-    host, _ = split_address(settings.listen)
     found = {
-        "address": join_address(LOOPBACK_OF.get(host, host), split_address(address)[1]),
+        "address": _near(settings.listen, address),
         "metrics_address": metrics_address,
         "pid": os.getpid(),
         "state_dir": str(state),
@@ -88,6 +107,14 @@ def publish(settings: SchedulerSettings, address: str, metrics_address: str) -> 
     write_private(settings.runtime_dir / CLUSTER_FILE, json.dumps(found))
     if metrics_address:
         publish_target(settings.runtime_dir, metrics_address, None)
+
+
+def _near(listen: str, address: str) -> str:
+    """The address for programs of this machine."""
+    if socket_path(address) is not None:
+        return address
+    host, _ = split_address(listen)
+    return join_address(LOOPBACK_OF.get(host, host), split_address(address)[1])
 
 
 def unpublish(settings: SchedulerSettings) -> None:

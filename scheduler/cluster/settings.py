@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from oneflow.core.config import current_config, split_address
-from oneflow.core.control_channel import is_loopback, resolve
+from oneflow.core.control_channel import is_loopback, resolve, socket_path
 from oneflow.core.errors import ConfigError
 from oneflow.scheduler.cluster import audit
 from oneflow.scheduler.cluster.compiler import CompilerLimits
@@ -48,9 +48,10 @@ class TlsFiles:
 
 @dataclass(frozen=True)
 class SchedulerSettings:
-    """listen: host:port; port 0: that of the last time, or any free one.  metrics_addr: the same
-    for /metrics; "": none.  token_file: a second place where the first admin token is written;
-    None: none.  hosts: names besides its addresses under which browsers and scrapers may ask.
+    """listen: host:port, or unix:<path> in a folder of this user's; port 0: that of the last time,
+    or any free one.  metrics_addr: host:port for /metrics; "": none.  token_file: a second place
+    where the first admin token is written; None: none.  hosts: names besides its addresses under
+    which browsers and scrapers may ask.
     stop_s: calls under way get so long when it is told to end.  tick_s: how often time passes.
     audit_nbytes: of one file of the audit log.  audit_files: so many older ones are kept.
     """
@@ -86,7 +87,8 @@ class SchedulerSettings:
 
     def check(self) -> None:
         """Raises ConfigError for what cannot work."""
-        split_address(self.listen)
+        if socket_path(self.listen) is None:
+            split_address(self.listen)
         if self.metrics_addr:
             split_address(self.metrics_addr)
         self._check_page()

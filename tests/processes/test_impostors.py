@@ -6,10 +6,12 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
@@ -21,8 +23,8 @@ from scheduler_harness import SchedulerProcess
 from test_cluster import LocalTest, submit
 
 from oneflow.cluster.connection import Connection, Patience
-from oneflow.core.errors import AuthError
-from oneflow.core.line import Line
+from oneflow.core.errors import AuthError, ConfigError
+from oneflow.core.line import dial
 from oneflow.core.proof import PROVE, Claim, ImpostorError
 from oneflow.protos import cluster_pb2 as pb
 from oneflow.protos import proof_pb2
@@ -87,25 +89,33 @@ def until(holds: Callable[[], Any], timeout_s: float = 30.0) -> None:
         time.sleep(0.01)
 
 
+@pytest.fixture
+def seen() -> Iterator[Path]:
+    """A folder that other users may look into, unlike pytest's own."""
+    found = Path(tempfile.mkdtemp(prefix="oneflow-seen-"))
+    found.chmod(0o755)
+    yield found
+    shutil.rmtree(found)
+
+
 def port_of(address: str) -> int:
     return int(address.rpartition(":")[2])
 
 
 @pytest.mark.parametrize("uid", USERS)
-def test_who_takes_the_port_of_a_dead_scheduler_is_told_nothing(tmp_path: Path, uid: int) -> None:
+def test_who_takes_the_port_of_a_dead_scheduler_is_told_nothing(seen: Path, uid: int) -> None:
     """Daemons that run a job, a client that waits and new ones; then the scheduler comes back."""
-    local = LocalTest(tmp_path)
+    local = LocalTest(seen)
     local.env["ONEFLOW_SCHEDULER_LISTEN"] = "127.0.0.1:0"
-    tmp_path.chmod(0o711)
-    open_to_all = tmp_path / "all"
+    open_to_all = seen / "all"
     open_to_all.mkdir()
     open_to_all.chmod(0o777)
     up = ("cluster", "up", "--daemons", "2", "--allow-scripts")
     assert local.run(*up).returncode == 0
     try:
         secrets = [
-            read_token_file(tmp_path / "config" / "token"),
-            read_token_file(tmp_path / "state" / "local" / "daemon.token"),
+            read_token_file(seen / "config" / "token"),
+            read_token_file(seen / "state" / "local" / "daemon.token"),
         ]
         work = local.script("works.py", "print('at work', flush=True)\ntime.sleep(20)")
         job_id = submit(local, work).stdout.strip()
@@ -159,7 +169,7 @@ def test_what_was_heard_of_one_proof_is_of_no_use_in_another(tmp_path: Path) -> 
     scheduler = SchedulerProcess(tmp_path).start()
     try:
         address, token = scheduler.known["address"], scheduler.token()
-        line = Line("127.0.0.1", port_of(address), 5.0)
+        line = dial("127.0.0.1", port_of(address), 5.0)
         with grpc.insecure_channel(line.target) as channel:
             asked, answered = _overheard(channel, Claim(token, line.near, line.far))
             again = _prove(channel, iter(asked))
@@ -206,3 +216,65 @@ def _prove(channel: Any, steps: Iterator[Any]) -> Any:
 def _listens(port: int) -> bool:
     with socket.socket() as probe:
         return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+@NEEDS_ROOT
+def test_a_local_cluster_cannot_be_reached_by_another_user(seen: Path) -> None:
+    """Its socket lies in a folder of its own, and no port is open that could be taken."""
+    local = LocalTest(seen)
+    assert local.run("cluster", "up", "--daemons", "1").returncode == 0
+    try:
+        path = local.record.address.removeprefix("unix:")
+        said = as_stranger(f"socket.socket(socket.AF_UNIX).connect({path!r})")
+        assert "PermissionError" in said
+        os.kill(local.record.scheduler.pid, signal.SIGKILL)
+        said = as_stranger(f"os.unlink({path!r})")
+        assert "PermissionError" in said
+        said = as_stranger(f"socket.socket(socket.AF_UNIX).bind({path!r} + '2')")
+        assert "PermissionError" in said
+        assert local.run("cluster", "up").returncode == 0  # its folder is as it was
+        assert local.record.address == f"unix:{path}"
+    finally:
+        local.run("cluster", "down")
+
+
+@NEEDS_ROOT
+def test_a_socket_of_another_user_is_not_believed(seen: Path) -> None:
+    """Neither in a folder that others may look into, nor in one that was theirs."""
+    folder = seen / "run"
+    folder.mkdir()
+    folder.chmod(0o777)
+    path = folder / "sock"
+    listen = f"""
+server = socket.socket(socket.AF_UNIX)
+server.bind({str(path)!r})
+server.listen()
+print('ready', flush=True)
+server.settimeout(60)
+print(server.accept()[0].recv(1000), flush=True)
+"""
+    argv = [sys.executable, "-I", "-c", STRANGER_SAYS + listen]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "ready\n"
+            connection = Connection(f"unix:{path}", lambda: "t" * 32, patience=Patience(0, 0))
+            with pytest.raises(ConfigError, match="others may look into"):
+                connection.call("Cluster", "Status", pb.Empty())
+            folder.chmod(0o700)
+            with pytest.raises(ConfigError, match=f"user {STRANGER} listens at unix:"):
+                connection.call("Cluster", "Status", pb.Empty())
+            assert process.stdout.readline() == "b''\n"  # it was connected to, and told nothing
+        finally:
+            process.kill()
+
+
+STRANGER_SAYS = (
+    f"import os, socket\nos.setgroups([])\nos.setgid({STRANGER})\nos.setuid({STRANGER})\n"
+)
+
+
+def as_stranger(text: str) -> str:
+    """What a line of Python says on stderr when another user runs it."""
+    argv = [sys.executable, "-I", "-c", STRANGER_SAYS + text]
+    return subprocess.run(argv, capture_output=True, text=True).stderr

@@ -199,7 +199,8 @@ class Segment:
     def _call(
         self, bound: BoundNode, outs: list[Any], ins: list[Any], work: list[Any], clock: StepClock
     ) -> Call:
-        function = partial(bound.kernel.function, self._hardware.xp, **bound.attrs)
+        kernel = bound.kernel.bound(bound.in_types, bound.attrs)
+        function = partial(kernel, self._hardware.xp, **bound.attrs)
         if bound.op.is_random:
             acts = self._random_acts.setdefault(bound.node.id, [0])
             return _RandomCall(function, bound, (outs[0], *ins, *work), clock, acts, self._rows)

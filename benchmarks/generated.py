@@ -41,7 +41,6 @@ from oneflow.core.expression import (
 from oneflow.core.rng import Rng
 from oneflow.kernels.expressions import native
 from oneflow.kernels.expressions.loops import Array, Loop, Spec
-from oneflow.kernels.fused import dropout as fused_dropout
 from oneflow.kernels.fused import math as fused_math
 
 Floats = np.ndarray[Any, Any]
@@ -186,6 +185,19 @@ _SIGNS = {"add": "+", "sub": "-", "mul": "*", "div": "/", "ge": ">="}
 
 
 @fused_math.inlined
+def first_word(index: Any, key: Any, fold: Any) -> Any:
+    """The first Philox word of counter `index`; key, fold: the halves of the seed."""
+    left = np.uint32(index & np.uint64(0xFFFFFFFF))
+    right = np.uint32(index >> np.uint64(32)) ^ fold
+    for _ in range(10):
+        made = np.uint64(left) * np.uint64(0xD256D193)
+        left = np.uint32(made >> np.uint64(32)) ^ key ^ right
+        right = np.uint32(made & np.uint64(0xFFFFFFFF))
+        key = np.uint32(key + np.uint32(0x9E3779B9))
+    return left
+
+
+@fused_math.inlined
 def numba_erfc(x: Any) -> Any:
     phi, _ = fused_math.phi_and_density(-x * np.float32(2**0.5))
     return phi + phi
@@ -263,7 +275,7 @@ def numba_side(chain: Chain) -> tuple[Callable[[], Floats], float]:
     names = {
         "np": np, "F": np.float32, "exp": fused_math.exp, "sigmoid": fused_math.sigmoid,
         "maximum": fused_math.maximum, "erfc": numba_erfc,
-        "first_word": fused_dropout.first_word,
+        "first_word": first_word,
     }  # fmt: skip
     exec(numba_text(chain), names)
     loop = njit(fastmath=fused_math.REORDER, error_model="numpy", nogil=True)(names["kernel"])

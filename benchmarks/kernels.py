@@ -68,8 +68,10 @@ def bind(name: str, *inputs: Array, **attrs: Any) -> tuple[Callable[[], Any], li
         extra["rng"] = Rng(attrs["seed"], outs[0].shape, (0,) * outs[0].ndim)
     buffers = [np.empty(t.shape, t.dtype.np) for t in spare]
 
+    function = chosen.bound(types, attrs)
+
     def call() -> None:
-        chosen.function(np, *outs, *inputs, *buffers, **attrs, **extra)
+        function(np, *outs, *inputs, *buffers, **attrs, **extra)
 
     return call, outs
 

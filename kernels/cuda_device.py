@@ -12,11 +12,8 @@ from oneflow.core.errors import DeviceError
 
 
 def import_cupy() -> Any:
-    """CuPy, with the fused kernels registered. Raises DeviceError if it is not installed."""
-    cupy = load_cupy()
-    from oneflow.kernels import cuda_kernels  # noqa: F401  (registers)
-
-    return cupy
+    """CuPy. Raises DeviceError if it is not installed."""
+    return load_cupy()
 
 
 def gpu_count() -> int:

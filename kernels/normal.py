@@ -34,31 +34,13 @@ def scaled_erfc_coefficients(degree: int) -> tuple[float, ...]:
     return tuple(float(c) for c in np.polynomial.chebyshev.chebfit(nodes, values, degree))
 
 
-def normal_cdf(xp: Any, out: Any, x: Any, s: Any, last: Any, spare: Any) -> None:
-    """out <- Phi(x), with three arrays of workspace of the shape of x. Clenshaw's recurrence."""
-    coefficients = scaled_erfc_coefficients(32 if out.dtype.itemsize == 8 else 14)
-    xp.abs(x, out=s)
-    xp.multiply(s, math.sqrt(0.5), out=s)
-    xp.add(s, 2.0, out=s)
-    xp.divide(4.0, s, out=s)
-    xp.subtract(s, 1.0, out=s)
-    out[...] = 0
-    last[...] = 0
+def erfc_of(x: Any) -> Any:
+    """erfc of a NumPy array of float32 or float64, as a new array. Clenshaw's recurrence."""
+    coefficients = scaled_erfc_coefficients(32 if x.dtype.itemsize == 8 else 14)
+    a = np.abs(x)
+    s = 4.0 / (a + 2.0) - 1.0
+    value, last = np.zeros_like(a), np.zeros_like(a)
     for c in reversed(coefficients[1:]):
-        # (out, last) <- (2 s out - last + c, out)
-        xp.multiply(s, out, out=spare)
-        xp.multiply(spare, 2.0, out=spare)
-        xp.subtract(spare, last, out=spare)
-        xp.add(spare, c, out=spare)
-        last[...] = out
-        out[...] = spare
-    xp.multiply(s, out, out=out)
-    xp.subtract(out, last, out=out)
-    xp.add(out, coefficients[0], out=out)
-    xp.multiply(x, x, out=s)
-    xp.multiply(s, -0.5, out=s)
-    xp.exp(s, out=s)
-    xp.multiply(out, s, out=out)
-    xp.multiply(out, 0.5, out=out)  # Phi(-|x|)
-    xp.subtract(1.0, out, out=s)
-    xp.copyto(out, s, where=x > 0)
+        value, last = 2.0 * s * value - last + c, value
+    tail = (s * value - last + coefficients[0]) * np.exp(-(a * a))
+    return np.where(x < 0, 2.0 - tail, tail)

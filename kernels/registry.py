@@ -34,6 +34,7 @@ from oneflow.core.tensor_type import TensorType
 KernelFunction = Callable[..., None]
 ViewFunction = Callable[..., Any]
 Workspace = Callable[[tuple[TensorType, ...], dict[str, Any]], tuple[TensorType, ...]]
+Binder = Callable[[tuple[TensorType, ...], dict[str, Any]], KernelFunction]
 
 
 @dataclass(frozen=True)
@@ -43,12 +44,18 @@ class Kernel:
 
     min_elements: taken only if the largest input or output has at least so many elements.
     dtypes: names of the dtypes of input 0 it is for; empty means any.
+    bind: makes the function for certain input types and attrs; `function` then does so per call.
     """
 
     function: KernelFunction
     workspace: Workspace | None = None
     min_elements: int = 0
     dtypes: tuple[str, ...] = ()
+    bind: Binder | None = None
+
+    def bound(self, types: tuple[TensorType, ...], attrs: dict[str, Any]) -> KernelFunction:
+        """The function for inputs of these types: whatever can be prepared once is prepared."""
+        return self.function if self.bind is None else self.bind(types, attrs)
 
 
 _KERNELS: dict[tuple[str, str], list[Kernel]] = {}
@@ -68,11 +75,7 @@ def kernel(
 
     def register(function: KernelFunction) -> KernelFunction:
         for kind in (device,) if device else ("cpu", "cuda"):
-            variants = _KERNELS.setdefault((name, kind), [])
-            variants.append(Kernel(function, workspace, min_elements, dtypes))
-            # Hand-fused before generic, larger thresholds first: `select` takes the first that
-            # fits.
-            variants.sort(key=lambda k: (-k.min_elements, not k.dtypes))
+            add_kernel(name, kind, Kernel(function, workspace, min_elements, dtypes))
         return function
 
     return register
@@ -102,6 +105,14 @@ def cuda_kernel(name: str) -> Callable[[KernelFunction], KernelFunction]:
     devices.
     """
     return kernel(name, device="cuda", dtypes=("float32", "float64"))
+
+
+def add_kernel(name: str, device: str, made: Kernel) -> None:
+    """Registers a kernel: fused before generic, larger thresholds first, because `select` takes the
+    first that fits."""
+    variants = _KERNELS.setdefault((name, device), [])
+    variants.append(made)
+    variants.sort(key=lambda k: (-k.min_elements, not k.dtypes))
 
 
 def view(name: str) -> Callable[[ViewFunction], ViewFunction]:

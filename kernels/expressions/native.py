@@ -12,7 +12,7 @@ import os
 import tempfile
 import threading
 from collections.abc import Callable
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +60,7 @@ def computes_half() -> bool:
     return _machine().has_half
 
 
+@lru_cache(maxsize=4096)
 def compile_spec(spec: Spec) -> Callable[..., int]:
     """The function of a spec (loops.py); from the cache on disk where it is there."""
     text = Loop(spec, vector_bytes()).text("KERNEL")

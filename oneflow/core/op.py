@@ -94,6 +94,16 @@ class Op(metaclass=OpClass):
     has_effect: ClassVar[bool] = False
     """Not to be removed although nobody reads its outputs."""
 
+    formula: ClassVar[Callable[..., Any] | None] = None
+    """`formula(*types, **attrs)`: the outputs as expressions (core/expression.py) of the operands'
+    names; kernels of every device follow from it. Operands that it reads as scalars are 0-d."""
+    is_named_formula: ClassVar[bool] = False
+    """`formula()` takes nothing: a derivative that equals it is emitted as this op."""
+    row_dims: ClassVar[int] = 1
+    """Number of trailing dims that reductions in `formula` run over; -1: all."""
+
+    operands: ClassVar[tuple[str, ...]] = ()
+    """Names of the positional parameters of `infer`. Read from the declaration, as are the next."""
     defaults: ClassVar[dict[str, Attr]] = {}
     """Of attrs. `declare` adds those that the signature of `infer` gives."""
     attrs: ClassVar[frozenset[str] | None] = frozenset()
@@ -193,6 +203,8 @@ def register(op: type[Op]) -> type[Op]:
     op.has_gradient = op.grad is not Op.grad
     op.defaults = op.defaults | (op.infer.__kwdefaults__ or {})
     op.attrs = _attr_names(op.infer)
+    code = op.infer.__code__
+    op.operands = code.co_varnames[inspect.ismethod(op.infer) : code.co_argcount]
     REGISTRY[op.name] = op
     return op
 
@@ -261,6 +273,12 @@ def signatures(
         *listed,
         SbpSignature((BROADCAST,) * len(types), (BROADCAST,) * num_outputs(op, types, attrs)),
     ]
+
+
+def operand_names(op: type[Op], count: int) -> tuple[str, ...]:
+    """Names of `count` operands in the op's formula: of `infer`'s parameters, or a, b, c ... for an
+    op that takes any number."""
+    return op.operands or tuple(string.ascii_lowercase[:count])
 
 
 def num_outputs(op: type[Op], types: tuple[TensorType, ...], attrs: dict[str, Attr]) -> int:

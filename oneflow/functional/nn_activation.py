@@ -55,7 +55,7 @@ def relu6(input: Tensor, inplace: bool = False) -> Tensor:
 
 def gelu(input: Tensor, approximate: str = "none") -> Tensor:
     """x times the normal distribution function of x; approximate: "none" or "tanh"."""
-    return activation.gelu(input, approximate=approximate)  # type: ignore[no-any-return]
+    return activation.gelu(input, approximate=approximate)
 
 
 def fast_gelu(input: Tensor) -> Tensor:

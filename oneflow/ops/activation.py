@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
+import math
 
-from oneflow.core.dispatch import call
 from oneflow.core.errors import ShapeError
-from oneflow.core.op import Op, leading_signatures, register
-from oneflow.core.sbp import SbpSignature
+from oneflow.core.expression import Expression, erfc, exp, sigmoid, symbols
+from oneflow.core.op import Attr, declare
+from oneflow.core.operand import Gradients, Operand, Tensor
 from oneflow.core.tensor_type import TensorType
 from oneflow.ops.checks import require_float, require_same
+from oneflow.ops.elementwise import Elementwise
 
 _FORMS = ("none", "tanh")
+_X, _D = symbols("x d_out")
+_ROOT_2_OVER_PI, _CUBIC = math.sqrt(2.0 / math.pi), 0.044715
 
 
 def _check_form(who: str, approximate: str) -> None:
@@ -19,8 +22,14 @@ def _check_form(who: str, approximate: str) -> None:
         raise ShapeError(f"{who}: approximate is one of {_FORMS}, got {approximate!r}")
 
 
-@register
-class Gelu(Op):
+def _phi(approximate: str) -> Expression:
+    """Phi(x), exact or by (1 + tanh u) / 2 = sigmoid(2 u)."""
+    if approximate == "tanh":
+        return sigmoid(_X * (2.0 * _ROOT_2_OVER_PI) * (1 + _X * _X * _CUBIC))
+    return erfc(_X * -math.sqrt(0.5)) * 0.5
+
+
+class Gelu(Elementwise):
     """x * Phi(x), Phi the standard normal distribution (Hendrycks and Gimpel, arXiv 1606.08415).
 
     approximate: "none" for Phi itself, "tanh" for x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715
@@ -30,42 +39,41 @@ class Gelu(Op):
     name = "gelu"
 
     @staticmethod
-    def infer(x: TensorType, *, approximate: str = "none") -> TensorType:
+    def infer(x: Operand, *, approximate: str = "none") -> TensorType:
         require_float("gelu", x)
         _check_form("gelu", approximate)
-        return x
+        return x.type
 
     @staticmethod
-    def sbp(x: TensorType, *, approximate: str = "none") -> list[SbpSignature]:
-        return leading_signatures(x.ndim, 1)
+    def formula(*_: TensorType, approximate: str) -> Expression:
+        return _X * _phi(approximate)
 
-    @staticmethod
-    def grad(d_out: Any, x: Any, out: Any, *, approximate: str = "none") -> tuple[Any, ...]:
-        return (lambda: gelu_grad(d_out, x, approximate=approximate),)
+    @classmethod
+    def grad(cls, d_out: Tensor, *tensors: Tensor, **attrs: Attr) -> Gradients:
+        return (lambda: gelu_grad(d_out, tensors[0], **attrs),)
 
 
-@register
-class GeluGrad(Op):
-    """d_x = d_out * gelu'(x)."""
+gelu = declare(Gelu)
+
+
+class GeluGrad(Elementwise):
+    """d_x = d_out * gelu'(x), with Phi' the normal density, or 2 p (1 - p) u' where p = Phi."""
 
     name = "gelu_grad"
 
     @staticmethod
-    def infer(d_out: TensorType, x: TensorType, *, approximate: str = "none") -> TensorType:
+    def infer(d_out: Operand, x: Operand, *, approximate: str = "none") -> TensorType:
         require_same("gelu_grad", d_out, x)
         _check_form("gelu_grad", approximate)
-        return x
+        return x.type
 
     @staticmethod
-    def sbp(d_out: TensorType, x: TensorType, *, approximate: str = "none") -> list[SbpSignature]:
-        return leading_signatures(x.ndim, 2)
+    def formula(*_: TensorType, approximate: str) -> Expression:
+        p = _phi(approximate)
+        if approximate == "tanh":
+            slope = (1 + _X * _X * (3.0 * _CUBIC)) * (2.0 * _ROOT_2_OVER_PI)
+            return _D * (p + _X * (p * (1 - p) * slope))
+        return _D * (p + _X * (exp(_X * _X * -0.5) * (1.0 / math.sqrt(2.0 * math.pi))))
 
 
-def gelu(x: Any, *, approximate: str = "none") -> Any:
-    """See Gelu."""
-    return call(Gelu, x, approximate=approximate)
-
-
-def gelu_grad(d_out: Any, x: Any, *, approximate: str = "none") -> Any:
-    """See GeluGrad."""
-    return call(GeluGrad, d_out, x, approximate=approximate)
+gelu_grad = declare(GeluGrad)

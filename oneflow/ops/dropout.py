@@ -2,45 +2,48 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from oneflow.core.dispatch import call
+from oneflow.core.dtype import int64
 from oneflow.core.errors import ShapeError
-from oneflow.core.op import Op, leading_signatures, register
+from oneflow.core.expression import Expression, apply, cast, scalar, symbol, where, word
+from oneflow.core.op import Attr, declare, leading_signatures
+from oneflow.core.operand import Gradients, Operand, Tensor
 from oneflow.core.sbp import SbpSignature
 from oneflow.core.tensor_type import TensorType
 from oneflow.ops.checks import require_float
+from oneflow.ops.elementwise import Elementwise
 
 
-@register
-class Dropout(Op):
+class Dropout(Elementwise):
     """out = x / (1 - p) where an element is kept, else 0; each is dropped with probability p, in
     [0, 1].
 
     Linear in x with a mask that the seed fixes, so it is its own gradient: the same op, the same
-    seed.
-    Srivastava et al., J. Mach. Learn. Res. 15, 2014.
+    seed. Srivastava et al., J. Mach. Learn. Res. 15, 2014.
     """
 
     name = "dropout"
     is_random = True
 
     @staticmethod
-    def infer(x: TensorType, *, p: float, seed: int) -> TensorType:
+    def infer(x: Operand, *, p: float, seed: int) -> TensorType:
         require_float("dropout", x)
         if not 0.0 <= p <= 1.0:
             raise ShapeError(f"dropout: p must be in [0, 1], got {p}")
-        return x
+        return x.type
+
+    @classmethod
+    def sbp(cls, *types: TensorType, **_: Attr) -> list[SbpSignature]:
+        return leading_signatures(types[0].ndim, 1)
 
     @staticmethod
-    def sbp(x: TensorType, *, p: float, seed: int) -> list[SbpSignature]:
-        return leading_signatures(x.ndim, 1)
+    def formula(*_: TensorType, p: float, seed: int) -> Expression:
+        """A word is uniform over [0, 2^32): it is kept if it is at least p * 2^32."""
+        least = cast(apply("round", scalar("p") * 2.0**32), int64)
+        return where(word() >= least, symbol("x") * (1 / (1 - scalar("p"))), 0)
 
-    @staticmethod
-    def grad(d_out: Any, x: Any, out: Any, *, p: float, seed: int) -> tuple[Any, ...]:
-        return (lambda: dropout(d_out, p=p, seed=seed),)
+    @classmethod
+    def grad(cls, d_out: Tensor, *_: Tensor, **attrs: Attr) -> Gradients:
+        return (lambda: dropout(d_out, **attrs),)
 
 
-def dropout(x: Any, *, p: float, seed: int) -> Any:
-    """See Dropout."""
-    return call(Dropout, x, p=p, seed=seed)
+dropout = declare(Dropout)

@@ -2,12 +2,29 @@
 
 from __future__ import annotations
 
-from oneflow.core.op import Op, declare, leading_signatures
+from oneflow.core.expression import (
+    Expression,
+    absolute,
+    exp,
+    log,
+    log1p,
+    maximum,
+    minimum,
+    scalar,
+    sigmoid,
+    sign,
+    symbols,
+    where,
+)
+from oneflow.core.op import Attr, Op, declare, leading_signatures
 from oneflow.core.operand import Gradients, Operand, Tensor
 from oneflow.core.sbp import SbpSignature
 from oneflow.core.tensor_type import TensorType
-from oneflow.ops import binary, scalar, unary
+from oneflow.ops import binary, unary
 from oneflow.ops.checks import require_same
+from oneflow.ops.scalar import scalar_add, scalar_mul
+
+_X, _TARGET, _D = symbols("x target d_loss")
 
 
 class _Loss(Op):
@@ -36,6 +53,14 @@ class SmoothL1Loss(_Loss):
         return cls.alike(x, target)
 
     @staticmethod
+    def formula(*_: TensorType, beta: float) -> Expression:
+        far = absolute(_X - _TARGET)
+        if beta == 0:
+            return far
+        half = scalar("beta") * 0.5
+        return where(far < scalar("beta"), far * far * (0.5 / scalar("beta")), far - half)
+
+    @staticmethod
     def grad(d_loss: Tensor, x: Tensor, target: Tensor, loss: Tensor, *, beta: float) -> Gradients:
         return (
             lambda: smooth_l1_loss_grad(d_loss, x, target, beta=beta),
@@ -54,6 +79,13 @@ class SmoothL1LossGrad(_Loss):
     ) -> TensorType:
         return cls.alike(d_loss, x, target)
 
+    @staticmethod
+    def formula(*_: TensorType, beta: float) -> Expression:
+        off = _X - _TARGET
+        if beta == 0:
+            return _D * sign(off)
+        return _D * minimum(maximum(off / scalar("beta"), -1), 1)
+
 
 class BceWithLogitsLoss(_Loss):
     """-(pos_weight * t * log(sigmoid(x)) + (1 - t) * log(1 - sigmoid(x))), without overflow.
@@ -68,6 +100,12 @@ class BceWithLogitsLoss(_Loss):
         return cls.alike(x, target)
 
     @staticmethod
+    def formula(*_: TensorType, **attrs: Attr) -> Expression:
+        """(1 - t) x + (1 + (pos_weight - 1) t) * log(1 + e^-x), whose log cannot overflow."""
+        softly = log1p(exp(-absolute(_X))) - minimum(_X, 0)
+        return (1 - _TARGET) * _X + (1 + (scalar("pos_weight") - 1) * _TARGET) * softly
+
+    @staticmethod
     def grad(
         d_loss: Tensor, x: Tensor, target: Tensor, loss: Tensor, *, pos_weight: float
     ) -> Gradients:
@@ -75,7 +113,7 @@ class BceWithLogitsLoss(_Loss):
             slope = unary.neg(x)
             if pos_weight != 1.0:
                 unlikely = unary.softplus(slope, beta=1.0, threshold=20.0)
-                slope = binary.add(slope, scalar.scalar_mul(unlikely, value=pos_weight - 1.0))
+                slope = binary.add(slope, scalar_mul(unlikely, value=pos_weight - 1.0))
             return binary.mul(d_loss, slope)  # type: ignore[no-any-return]
 
         return (
@@ -95,6 +133,11 @@ class BceWithLogitsLossGrad(_Loss):
     ) -> TensorType:
         return cls.alike(d_loss, x, target)
 
+    @staticmethod
+    def formula(*_: TensorType, **attrs: Attr) -> Expression:
+        weight = scalar("pos_weight")
+        return _D * ((1 + (weight - 1) * _TARGET) * sigmoid(_X) - weight * _TARGET)
+
 
 class BceLoss(_Loss):
     """-(t log(p) + (1 - t) log(1 - p)) of probabilities p; logs are kept above -100."""
@@ -106,9 +149,14 @@ class BceLoss(_Loss):
         return cls.alike(x, target)
 
     @staticmethod
+    def formula(*_: TensorType) -> Expression:
+        hit, miss = maximum(log(_X), -100), maximum(log1p(-_X), -100)
+        return (_TARGET - 1) * miss - _TARGET * hit
+
+    @staticmethod
     def grad(d_loss: Tensor, x: Tensor, target: Tensor, loss: Tensor) -> Gradients:
         """(p - t) / (p (1 - p)), whose divisor is at least 1e-12: finite where p is 0 or 1."""
-        rest = scalar.scalar_add(unary.neg(x), value=1.0)
+        rest = scalar_add(unary.neg(x), value=1.0)
 
         def d_x() -> Tensor:
             spread = unary.clamp(binary.mul(x, rest), min=1e-12, max=None)

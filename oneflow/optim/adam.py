@@ -17,7 +17,7 @@ from oneflow.ops.update import (
     square_sum,
 )
 from oneflow.ops.where import where
-from oneflow.optim.optimizer import Optimizer, ParamGroup
+from oneflow.optim.optimizer import Optimizer, ParamGroup, gradient_of
 from oneflow.tensor.tensor import Tensor
 
 
@@ -64,7 +64,7 @@ class Adam(Optimizer):
         operation: Any = amsgrad_update if group["amsgrad"] else adam_update
         operation(
             param,
-            param.grad,
+            gradient_of(param),
             *(states[name] for name in self.state_names_of(group)),
             lr,
             step,
@@ -130,7 +130,7 @@ class LAMB(Optimizer):
             return
         lamb_update(
             param,
-            param.grad,
+            gradient_of(param),
             states["exp_avg"],
             states["exp_avg_sq"],
             lr,
@@ -152,7 +152,7 @@ class LAMB(Optimizer):
         below = full_like(param, value=0.0)  # takes Adam's step from 0, so it becomes -step
         adam_update(
             below,
-            param.grad if decays_step else add(param.grad, decay),
+            gradient_of(param) if decays_step else add(gradient_of(param), decay),
             states["exp_avg"],
             states["exp_avg_sq"],
             full_like(lr, value=1.0),

@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import Any
 
 from oneflow.ops.update import adadelta_update, adagrad_update, rmsprop_update
-from oneflow.optim.optimizer import Optimizer, ParamGroup
+from oneflow.optim.optimizer import Optimizer, ParamGroup, gradient_of
 from oneflow.tensor.tensor import Tensor
 
 
@@ -52,7 +52,7 @@ class Adagrad(Optimizer):
     ) -> None:
         adagrad_update(
             param,
-            param.grad,
+            gradient_of(param),
             states["sum"],
             lr,
             step,
@@ -103,7 +103,7 @@ class RMSprop(Optimizer):
     ) -> None:
         rmsprop_update(
             param,
-            param.grad,
+            gradient_of(param),
             states["square_avg"],
             states["grad_avg"],
             states["momentum_buf"],
@@ -153,7 +153,7 @@ class Adadelta(Optimizer):
     ) -> None:
         adadelta_update(
             param,
-            param.grad,
+            gradient_of(param),
             states["square_avgs"],
             states["acc_deltas"],
             lr,

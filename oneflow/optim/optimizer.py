@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from oneflow.core.dtype import DType, float64, int64
-from oneflow.core.errors import OneFlowError
+from oneflow.core.errors import InternalError, OneFlowError
 from oneflow.core.sbp import all_broadcast
 from oneflow.core.tensor_type import TensorType
 from oneflow.tensor.grad_mode import enable_grad, no_grad
@@ -292,6 +292,13 @@ def _array_module(x: Tensor) -> Any:
     from oneflow.kernels.cuda_device import use_device
 
     return use_device(x._device.index)
+
+
+def gradient_of(param: Tensor) -> Tensor:
+    """The gradient of a parameter that is being updated. Raises InternalError if there is none."""
+    if param.grad is None:
+        raise InternalError(f"a parameter {param.type} without a gradient is updated")
+    return param.grad
 
 
 def filled_like(param: Tensor, value: float) -> Tensor:

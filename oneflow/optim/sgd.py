@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from oneflow.ops.update import momentum_update, sgd_update
-from oneflow.optim.optimizer import Optimizer, ParamGroup
+from oneflow.optim.optimizer import Optimizer, ParamGroup, gradient_of
 from oneflow.tensor.tensor import Tensor
 
 
@@ -54,11 +54,11 @@ class SGD(Optimizer):
     ) -> None:
         common = {"weight_decay": group["weight_decay"], "maximize": group["maximize"]}
         if not group["momentum"]:
-            sgd_update(param, param.grad, lr, **common)
+            sgd_update(param, gradient_of(param), lr, **common)
             return
         momentum_update(
             param,
-            param.grad,
+            gradient_of(param),
             states["momentum_buf"],
             lr,
             momentum=group["momentum"],

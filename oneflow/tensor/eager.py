@@ -67,7 +67,7 @@ def prepare(
     kernel = select(op.name, device, types, numel)
     workspace = kernel.workspace(types, attrs) if kernel.workspace else ()
     plain = len(out_types) == 1 and not (workspace or op.is_random or op.mutates)
-    return Call(out_types, kernel.function, tuple(workspace), view, op.mutates, plain)
+    return Call(out_types, kernel.bound(types, attrs), tuple(workspace), view, op.mutates, plain)
 
 
 def cached_call(

@@ -477,7 +477,7 @@ def _bind(
     work = kernel.workspace(ins, local) if kernel.workspace else ()
     return BoundKernel(
         local,
-        kernel.function,
+        kernel.bound(ins, local),
         tuple((t.shape, t.dtype.np) for t in outs),
         tuple((t.shape, t.dtype.np) for t in work),
         find_view(op.name) if op.is_view else None,

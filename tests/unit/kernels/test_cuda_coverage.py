@@ -15,7 +15,6 @@ from oneflow.core.op import REGISTRY
 from oneflow.kernels import registry
 
 FOLDER = Path(registry.__file__).parent
-FUSED = "cuda_kernels.py"
 
 
 def _module_level_imports(path: Path) -> set[str]:
@@ -29,30 +28,8 @@ def _module_level_imports(path: Path) -> set[str]:
     return found
 
 
-def _fused_ops() -> set[str]:
-    """The ops that cuda_kernels.py registers, read from its text: importing it needs CuPy."""
-    found = set()
-    for node in ast.walk(ast.parse((FOLDER / FUSED).read_text())):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.args:
-            first = node.args[0]
-            is_name = isinstance(first, ast.Constant) and isinstance(first.value, str)
-            if node.func.id in ("kernel", "_through_float32") and is_name:
-                found.add(str(first.value))  # type: ignore[attr-defined]
-    return found
-
-
 def test_every_op_has_a_gpu_kernel() -> None:
-    fused = _fused_ops()
-    missing = [n for n in REGISTRY if n not in fused and not registry.variants(n, "cuda")]
-    assert not missing
-
-
-def test_ops_without_a_generic_gpu_kernel_have_fused_ones_for_every_float() -> None:
-    """A fused kernel takes float32 and float64; half precision needs one of its own, then."""
-    text = (FOLDER / FUSED).read_text()
-    alone = {name for name in REGISTRY if not registry.variants(name, "cuda")}
-    assert alone <= _fused_ops()
-    assert all(f'_through_float32("{name}"' in text for name in alone)
+    assert not [name for name in REGISTRY if not registry.variants(name, "cuda")]
 
 
 def test_generic_gpu_kernels_are_not_compiled_for_the_cpu() -> None:
@@ -64,7 +41,7 @@ def test_generic_gpu_kernels_are_not_compiled_for_the_cpu() -> None:
 
 @pytest.mark.parametrize("path", sorted(FOLDER.glob("*.py")), ids=lambda p: p.stem)
 def test_kernel_files_import_no_compiler_when_loaded(path: Path) -> None:
-    heavy = {"numba", "cupy", "cupyx"} - ({"cupy"} if path.name == FUSED else set())
+    heavy = {"numba", "cupy", "cupyx", "llvmlite"}
     assert not _module_level_imports(path) & heavy
 
 

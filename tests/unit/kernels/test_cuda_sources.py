@@ -11,12 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from oneflow.kernels import cuda_launch, cuda_sources, registry
+from oneflow.kernels import cuda_launch, registry
 from oneflow.kernels.cuda_launch import C_TYPES, functions_of, source_of
 
 registry.load()
-for _topic, _text in cuda_sources.SOURCES.items():  # known only once CuPy is there
-    cuda_launch.cuda_source(_topic, _text)
 SOURCES = sorted(cuda_launch.SOURCES)
 FOLDER = Path(cuda_launch.__file__).parent
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from run_kernel import run
+from run_kernel import garbage, run, type_of
 
 from oneflow.core.rng import Rng
 from oneflow.kernels import registry
@@ -121,8 +121,9 @@ def test_gelu_at_the_edges(value: float) -> None:
 def _dropout(x: Any, rng: Rng, which: int) -> Any:
     kernel = registry.variants("dropout", "cpu")[which]
     out = np.empty_like(x)
-    spare = (np.empty(x.shape, bool),) if kernel.workspace else ()
-    kernel.function(np, out, x, *spare, p=0.4, seed=rng.seed, rng=rng)
+    types, attrs = (type_of(x),), {"p": 0.4, "seed": rng.seed}
+    spare = [garbage(t) for t in (kernel.workspace(types, attrs) if kernel.workspace else ())]
+    kernel.bound(types, attrs)(np, out, x, *spare, **attrs, rng=rng)
     return out
 
 

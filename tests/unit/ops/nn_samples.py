@@ -288,6 +288,10 @@ def _bce(x: Array, t: Array, pos_weight: float = 1.0) -> Array:
     return -(pos_weight * t * np.log(p) + (1 - t) * np.log(1 - p))
 
 
+def _mapped(a: Array, b: Array, *, expression: str) -> Array:
+    return np.where(a > b, np.exp(a) * b, a / (b * b + 1.0))
+
+
 def _bce_of_probabilities(p: Array, t: Array) -> Array:
     return -(t * np.log(p) + (1 - t) * np.log(1 - p))
 
@@ -314,6 +318,9 @@ def _elementwise_samples() -> list[Sample]:
         result.append(Sample("bce_with_logits_loss_grad", (d, x, t), attrs, _bce_grad))
     likely = between(0.05, 0.95, 5, 4, seed=3)
     result.append(Sample("bce_loss", (likely, t), {}, _bce_of_probabilities))
+    text = "where(a > b, exp(a) * b, a / (b * b + 1.0))"
+    row = normal(4, seed=7)
+    result.append(Sample("map", (likely, row), {"expression": text}, _mapped))
     for p in (0.0, 0.3, 1.0):
         result.append(Sample("dropout", (normal(5, 3, 4),), {"p": p, "seed": (7 << 40) + 3}))
     return result

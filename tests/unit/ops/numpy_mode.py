@@ -51,7 +51,7 @@ def run_kernel(
     spare = [garbage(t) for t in (kernel.workspace(types, attrs) if kernel.workspace else ())]
     extra = {"rng": rng} if op.is_random else {}
     with np.errstate(all="ignore"):
-        kernel.function(np, *outs, *inputs, *spare, **attrs, **extra)
+        kernel.bound(types, attrs)(np, *outs, *inputs, *spare, **attrs, **extra)
     return tuple(outs)
 
 

@@ -118,8 +118,10 @@ def _peak(name: str, inputs: tuple[Array, ...], attrs: dict[str, Any]) -> int:
     kernel = registry.select(name, "cpu", types, numel)
     spare = [garbage(t) for t in (kernel.workspace(types, attrs) if kernel.workspace else ())]
 
+    function = kernel.bound(types, attrs)
+
     def run() -> None:
-        kernel.function(np, *outs, *inputs, *spare, **attrs)
+        function(np, *outs, *inputs, *spare, **attrs)
 
     with np.errstate(all="ignore"):
         run()  # imports and compiles

@@ -1,0 +1,369 @@
+"""From an op's formula and the types of a call to a kernel: NumPy steps, a compiled loop, or CUDA.
+
+An op with a `formula` needs no kernel of its own: `kernels/elementwise.py` registers what is made
+here under its name.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from oneflow.core.dtype import DType
+from oneflow.core.expression import INPUT, REDUCTIONS, SCALAR, WORD, Expression, symbol, walk
+from oneflow.core.op import Op, infer_types, operand_names
+from oneflow.core.rng import Rng
+from oneflow.core.tensor_type import TensorType
+from oneflow.kernels.expressions.loops import (
+    COMPILED_DTYPES,
+    CONTIGUOUS,
+    SAME,
+    STRIDED,
+    Array,
+    Spec,
+)
+from oneflow.kernels.expressions.numpy_form import Plan, Planner, run_plan
+from oneflow.kernels.threads import allowed
+
+ALONE = 1 << 19
+"""Elements below which one thread does a loop: waking a second one for less gains little on an idle
+machine and costs milliseconds on a busy one, where the second thread has to be waited for."""
+
+
+class Formula:
+    """The expressions of one op call.
+
+    outputs: those that are computed; at: their output indices. An output that is the very input
+    whose array it overwrites is left out. arrays: names of the inputs that are read.  fed: inputs
+    that are scalars (0-d arrays), by name with their index.  numbers: scalars from attrs.
+    """
+
+    def __init__(self, op: type[Op], types: tuple[TensorType, ...], attrs: dict[str, Any]) -> None:
+        assert op.formula is not None
+        attrs = op.defaults | attrs
+        self.op, self.types = op, types
+        names = operand_names(op, len(types))
+        self.names = names
+        made = op.formula(*types, **attrs)
+        roots: tuple[Expression, ...] = made if isinstance(made, tuple) else (made,)
+        kept = [
+            i for i, root in enumerate(roots)
+            if not (i in op.mutates and root is symbol(names[op.mutates[i]]))
+        ]  # fmt: skip
+        self.outputs, self.at = tuple(roots[i] for i in kept), kept
+        nodes = list(walk(*self.outputs))
+        wanted = [n.value for n in nodes if n.function == SCALAR]
+        read = {n.value for n in nodes if n.function == INPUT}
+        self.fed = {n: names.index(n) for n in wanted if n in names}
+        self.numbers = {n: attrs[n] for n in wanted if n in attrs and n not in self.fed}
+        if "columns" in wanted:
+            self.numbers["columns"] = types[0].shape[-1]
+        self.draws = any(n.function == WORD for n in nodes)
+        self.is_row = any(n.function in REDUCTIONS for n in nodes)
+        self.arrays = tuple(n for n in names if n in read)
+        self.array_types = tuple(types[names.index(n)] for n in self.arrays)
+        every = infer_types(op, types, attrs)
+        self.num_outputs = len(every)
+        self.out_types = tuple(every[i] for i in kept)
+
+    def kinds(self) -> dict[str, type]:
+        """Are the scalars whole numbers?"""
+        fed = {n: int if self.types[i].dtype.is_integer else float for n, i in self.fed.items()}
+        own = {n: float if isinstance(v, float) else int for n, v in self.numbers.items()}
+        return {**own, **fed}
+
+    def mutates(self) -> dict[int, int]:
+        """Computed output -> array whose memory it is, by their positions here."""
+        names = self.names
+        return {
+            self.at.index(out): self.arrays.index(names[source])
+            for out, source in self.op.mutates.items()
+            if out in self.at and names[source] in self.arrays
+        }
+
+    def positions(self) -> list[int]:
+        """Of the outputs and arrays among what a kernel is called with."""
+        names = self.names
+        return [*self.at, *(self.num_outputs + names.index(n) for n in self.arrays)]
+
+    def fed_positions(self) -> dict[str, int]:
+        return {n: self.num_outputs + i for n, i in self.fed.items()}
+
+
+# ---- NumPy and CuPy ------------------------------------------------------------------------------
+
+_plans: dict[Any, Plan] = {}
+_MOST = 4096
+
+
+def _remember(table: dict[Any, Any], key: Any, value: Any) -> Any:
+    if len(table) >= _MOST:
+        table.clear()
+    table[key] = value
+    return value
+
+
+def _plan_of(formula: Formula) -> Plan:
+    """Calls that differ in numbers only share a plan."""
+    kinds = formula.kinds()
+    key = (formula.op, formula.outputs, formula.types, *kinds.items())
+    found = _plans.get(key)
+    if found is not None:
+        return found
+    planner = Planner(
+        formula.outputs,
+        formula.arrays,
+        formula.array_types,
+        formula.out_types,
+        kinds,
+        formula.mutates(),
+        formula.op.row_dims,
+    )
+    made: Plan = _remember(_plans, key, planner.plan())
+    return made
+
+
+def numpy_workspace(op: type[Op]) -> Callable[..., tuple[TensorType, ...]]:
+    def workspace(types: tuple[TensorType, ...], attrs: dict[str, Any]) -> tuple[TensorType, ...]:
+        return _plan_of(Formula(op, types, attrs)).workspace
+
+    return workspace
+
+
+def numpy_kernel(
+    op: type[Op], types: tuple[TensorType, ...], attrs: dict[str, Any]
+) -> Callable[..., None]:
+    """One NumPy or CuPy function after the other."""
+    formula = Formula(op, types, attrs)
+    plan = _plan_of(formula)
+    inputs_end = formula.num_outputs + len(types)
+    positions, fed, numbers = formula.positions(), formula.fed_positions(), formula.numbers
+
+    def run(xp: Any, *arrays: Any, rng: Rng | None = None, **_: Any) -> None:
+        scalars = {**numbers, **{n: arrays[i] for n, i in fed.items()}} if fed else numbers
+        used = (*[arrays[i] for i in positions], *arrays[inputs_end:])
+        words = None
+        if rng is not None:
+            words = rng.words(arrays[0].shape)[0].astype(np.int64)
+            words = words if xp is np else xp.asarray(words)
+        run_plan(plan, xp, used, scalars, words)
+
+    return run
+
+
+# ---- compiled loops ------------------------------------------------------------------------------
+
+
+def can_compile(dtypes: tuple[DType, ...]) -> bool:
+    return all(d.name in COMPILED_DTYPES for d in dtypes)
+
+
+class Layout:
+    """How the arrays of a call move along collapsed dims. shapes: of outputs, then inputs.
+
+    Dims next to each other along which every array moves alike become one. strides: of each array
+    in bytes, 0 where it is broadcast.
+    """
+
+    def __init__(
+        self,
+        shape: tuple[int, ...],
+        strides: list[tuple[int, ...]],
+        itemsizes: list[int],
+        keep_last: bool,
+    ) -> None:
+        dims = [d for d, n in enumerate(shape) if n != 1 or (keep_last and d == len(shape) - 1)]
+        sizes = [shape[d] for d in dims]
+        moves = [[s[d] for d in dims] for s in strides]
+        d = len(sizes) - 2
+        while d >= 0:
+            is_row = keep_last and d == len(sizes) - 2
+            if not is_row and all(m[d] == m[d + 1] * sizes[d + 1] for m in moves):
+                sizes[d] *= sizes.pop(d + 1)
+                for m in moves:
+                    m.pop(d)
+            d -= 1
+        least = 2 if keep_last else 1
+        while len(sizes) < least:
+            sizes.insert(0, 1)
+            for m in moves:
+                m.insert(0, 0)
+        self.sizes, self.moves = sizes, moves
+        self.depth = len(sizes)
+        self.inner = [
+            SAME if m[-1] == 0 else CONTIGUOUS if m[-1] == size else STRIDED
+            for m, size in zip(moves, itemsizes, strict=True)
+        ]
+
+    def table(self, index: tuple[int, list[int]] | None = None) -> np.ndarray[Any, Any]:
+        numbers = [*self.sizes, *(n for m in self.moves for n in m)]
+        if index is not None:
+            numbers += [index[0], *index[1]]
+        return np.array(numbers, np.int64)
+
+
+def contiguous_strides(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
+    strides, step = [], itemsize
+    for n in reversed(shape):
+        strides.append(step)
+        step *= n
+    return tuple(reversed(strides))
+
+
+def broadcast_strides(
+    shape: tuple[int, ...], strides: tuple[int, ...], whole: tuple[int, ...]
+) -> tuple[int, ...]:
+    """Strides over `whole`, 0 where the array is broadcast."""
+    missing = len(whole) - len(shape)
+    return (0,) * missing + tuple(0 if n == 1 else s for n, s in zip(shape, strides, strict=True))
+
+
+class CompiledKernel:
+    """The loop of one op call with inputs of certain types; further layouts are compiled when
+    arrays come that are not contiguous."""
+
+    def __init__(self, op: type[Op], types: tuple[TensorType, ...], attrs: dict[str, Any]) -> None:
+        self.formula = formula = Formula(op, types, attrs)
+        self.positions = formula.positions()
+        fed = formula.fed_positions()
+        self.fed_at = list(fed.values())
+        self.numbers = list(formula.numbers.values())
+        self.kinds = [
+            (n, "float" if isinstance(v, float) else "int") for n, v in formula.numbers.items()
+        ]
+        self.kinds += [(n, types[i].dtype.name) for n, i in formula.fed.items()]
+        arrays = (*formula.out_types, *formula.array_types)
+        self.dtypes = [t.dtype for t in arrays]
+        self.is_row, self.is_whole = formula.is_row, formula.is_row and op.row_dims < 0
+        self.shapes = [(t.numel,) if self.is_whole else t.shape for t in arrays]
+        self.whole = np.broadcast_shapes(*self.shapes)
+        strides = [
+            contiguous_strides(shape, t.dtype.bytes)
+            for shape, t in zip(self.shapes, arrays, strict=True)
+        ]
+        self.layout = self._layout(strides)
+        self.function = self._compile(self.layout)
+        self.table = self.layout.table() if self.layout.depth > 1 else None
+        self.address = 0 if self.table is None else self.table.ctypes.data
+        self.rows = self.layout.sizes[0]
+        self.is_large = math.prod(self.whole) >= ALONE and self.rows > 1
+        self._others: dict[Any, tuple[Any, Layout]] = {}
+
+    def _layout(self, strides: list[tuple[int, ...]]) -> Layout:
+        moved = [
+            broadcast_strides(shape, s, self.whole)
+            for shape, s in zip(self.shapes, strides, strict=True)
+        ]
+        sizes = [d.bytes for d in self.dtypes]
+        return Layout(self.whole, moved, sizes, self.is_row)
+
+    def _compile(self, layout: Layout) -> Callable[..., int]:
+        from oneflow.kernels.expressions.native import compile_spec
+
+        count = len(self.formula.outputs)
+        outputs = tuple(
+            (root, Array("", dtype, moves))
+            for root, dtype, moves in zip(
+                self.formula.outputs, self.dtypes, layout.inner, strict=False
+            )
+        )
+        inputs = tuple(
+            Array(name, dtype, moves)
+            for name, dtype, moves in zip(
+                self.formula.arrays, self.dtypes[count:], layout.inner[count:], strict=False
+            )
+        )
+        return compile_spec(Spec(outputs, inputs, tuple(self.kinds), layout.depth))
+
+    def __call__(self, xp: Any, *arrays: Any, rng: Rng | None = None, **_: Any) -> None:
+        used = tuple([arrays[i] for i in self.positions])
+        scalars: list[Any] = self.numbers
+        if self.fed_at:
+            scalars = [*scalars, *[arrays[i] for i in self.fed_at]]
+        if rng is not None:
+            self._run_drawing(used, scalars, rng)
+            return
+        if self.is_large and (threads := allowed(_cores())) > 1:
+            ends = [self.rows * i // threads for i in range(threads + 1)]
+            pool = _pool(threads - 1)
+            others = [
+                pool.submit(self.function, *used, *scalars, self.address, 1, ends[i], ends[i + 1])
+                for i in range(1, threads)
+            ]
+            refused = self.function(*used, *scalars, self.address, 1, 0, ends[1])
+            for other in others:
+                other.result()
+        else:
+            refused = self.function(*used, *scalars, self.address, 1, 0, self.rows)
+        if refused:
+            self._run_strided(used, scalars)
+
+    def _run_strided(self, arrays: tuple[Any, ...], scalars: list[Any]) -> None:
+        """Arrays that are not contiguous. Reductions over several dims, and arrays that are not
+        aligned, work on copies."""
+        if self.is_whole or not all(a.flags.aligned for a in arrays):
+            copies = tuple(np.array(a, order="C") for a in arrays)
+            self.function(*copies, *scalars, self.address, 1, 0, self.rows)
+            count = len(self.formula.outputs)
+            for a, made in zip(arrays[:count], copies, strict=False):
+                a[...] = made
+            return
+        key = tuple(a.strides for a in arrays)
+        found = self._others.get(key)
+        if found is None:
+            layout = self._layout([a.strides for a in arrays])
+            found = self._others[key] = self._compile(layout), layout
+        function, layout = found
+        table = layout.table()
+        function(*arrays, *scalars, table.ctypes.data, 0, 0, layout.sizes[0])
+
+    def _run_drawing(self, arrays: tuple[Any, ...], scalars: list[Any], rng: Rng) -> None:
+        """Elements know their global index: a shard's box moves through the whole with strides of
+        its own."""
+        shape, steps = arrays[0].shape, contiguous_strides(rng.global_shape, 1)
+        strides = [broadcast_strides(a.shape, a.strides, shape) for a in arrays]
+        index = tuple(0 if n == 1 else step for n, step in zip(shape, steps, strict=True))
+        sizes = [d.bytes for d in self.dtypes]
+        layout = Layout(shape, [*strides, index], [*sizes, 1], self.is_row)
+        first = sum(a * b for a, b in zip(rng.starts, steps, strict=True))
+        own = layout.moves.pop()
+        layout.inner.pop()
+        key = (layout.depth, *layout.inner)
+        found = self._others.get(key)
+        if found is None:
+            found = self._others[key] = self._compile(layout), layout
+        table = layout.table((first, own))
+        ends = (table.ctypes.data, 0, 0, layout.sizes[0])
+        found[0](*arrays, *scalars, rng.seed & (1 << 64) - 1, *ends)
+
+
+def _cores() -> int:
+    named = os.environ.get("NUMBA_NUM_THREADS")
+    return int(named) if named else len(os.sched_getaffinity(0))
+
+
+@cache
+def _pool(threads: int) -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(threads, "kernels")
+
+
+_compiled: dict[Any, CompiledKernel] = {}
+
+
+def compiled_kernel(
+    op: type[Op], types: tuple[TensorType, ...], attrs: dict[str, Any]
+) -> CompiledKernel:
+    """The compiled kernel of a call, remembered. A new one costs little where the machine code is
+    there, which does not depend on numbers."""
+    fixed = ((k, v, v.__class__) for k, v in attrs.items() if k != "seed")
+    key = (op, types, *fixed)
+    found = _compiled.get(key)
+    if found is None:
+        found = _remember(_compiled, key, CompiledKernel(op, types, attrs))
+    return found

@@ -25,7 +25,7 @@ import numpy as np
 from oneflow.core.device import DEVICE_TYPES
 from oneflow.core.errors import OneFlowError, PlacementError, SbpError
 from oneflow.core.placement import Placement
-from oneflow.core.sbp import BROADCAST, PARTIAL, NdSbp, Sbp, Split
+from oneflow.core.sbp import BROADCAST, PARTIAL, NdSbp, Sbp, split_of_user
 
 ARROW = "->"
 MAX_RANKS = 4096
@@ -115,7 +115,7 @@ def _sbp(text: str, start: int, stop: int) -> tuple[Sbp, int]:
     if match.group(1):
         return (BROADCAST if match.group(1) in "Bb" else PARTIAL), match.end()
     try:
-        return Split(int(match.group(2) or match.group(3))), match.end()
+        return split_of_user(int(match.group(2) or match.group(3))), match.end()
     except SbpError as error:
         raise NotationError(str(error), text, at) from None
 

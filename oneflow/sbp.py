@@ -8,7 +8,7 @@ from oneflow.core.errors import SbpError
 from oneflow.core.sbp import BROADCAST as broadcast
 from oneflow.core.sbp import PARTIAL as partial_sum
 from oneflow.core.sbp import Sbp as sbp
-from oneflow.core.sbp import Split
+from oneflow.core.sbp import split_of_user
 
 __all__ = ["broadcast", "partial_sum", "sbp", "split"]
 
@@ -22,4 +22,4 @@ def split(dim: int | None = None, *, axis: int | None = None) -> sbp:
         dim = axis
     if dim is None:
         raise SbpError("sbp.split needs the dim to split, e.g. sbp.split(0)")
-    return Split(dim)
+    return split_of_user(dim)

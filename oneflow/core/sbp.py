@@ -14,6 +14,8 @@ from typing import Any
 from oneflow.core.errors import GraphError, SbpError
 
 MAX_SPLIT_DIM = 6
+"""Users split none of the dims from here on. The steps inside a composed function may have more
+dims than its operands (`repeat` of four dims has eight), so `Split` itself has no bound."""
 
 
 class Sbp:
@@ -46,11 +48,6 @@ class Split(Sbp):
             raise TypeError(f"sbp.split: dim must be an integer, got {dim!r}") from None
         if dim < 0:
             raise SbpError(f"Split axis must not be negative, but got {dim}!")
-        if dim >= MAX_SPLIT_DIM:
-            raise SbpError(
-                "Expected split axis to be less than the supported maximum axis "
-                f"({MAX_SPLIT_DIM}), but got {dim}!"
-            )
         found = cls._interned.get(dim)
         if found is None:
             found = cls._interned[dim] = super().__new__(cls)
@@ -65,6 +62,17 @@ class Split(Sbp):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Split, (self.dim,)
+
+
+def split_of_user(dim: int) -> Split:
+    """`Split(dim)`. Raises SbpError unless 0 <= dim < MAX_SPLIT_DIM."""
+    wanted = Split(dim)
+    if wanted.dim >= MAX_SPLIT_DIM:
+        raise SbpError(
+            "Expected split axis to be less than the supported maximum axis "
+            f"({MAX_SPLIT_DIM}), but got {dim}!"
+        )
+    return wanted
 
 
 class _Broadcast(Sbp):

@@ -139,3 +139,16 @@ def test_take_along_dim_without_dim_takes_from_the_flat_tensor() -> None:
         flow.take_along_dim(flow.tensor(x), flow.tensor(index[:1]), 1),
         torch.take_along_dim(torch.tensor(x), torch.tensor(index[:1]), 1),
     )
+
+
+def test_four_dims_are_repeated_in_global_tensors_and_in_graphs() -> None:
+    x = np.arange(24.0).reshape(1, 2, 3, 4)
+    placed = flow.tensor(x).to_global(flow.placement("cpu", [0]), flow.sbp.split(1))
+
+    class Repeat(flow.nn.Graph):
+        def build(self, x: Any) -> Any:
+            return x.repeat(2, 2, 1, 3)
+
+    wanted = np.tile(x, (2, 2, 1, 3))
+    for y in (placed.repeat(2, 2, 1, 3), placed.tile((2, 2, 1, 3)), Repeat()(placed)):
+        np.testing.assert_array_equal(y.to_local().numpy(), wanted)

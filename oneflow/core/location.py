@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 from oneflow.core.errors import OneFlowError
 
 Function = TypeVar("Function", bound=Callable[..., Any])
+Failure = TypeVar("Failure", bound=Exception)
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 _ROOMS = ("actors", "boxing", "kernels", "launcher", "protos", "scheduler")
@@ -68,6 +69,12 @@ def locate(error: Exception, module: str = "", where: str = "") -> None:
     inside = f", in module {module}" if module else ""
     if where:
         error.args = (f"{error.args[0]} ({where}{inside})",)
+
+
+def with_location(error: Failure) -> Failure:
+    """The error itself, after `locate`: `raise with_location(GraphError(...))`."""
+    locate(error)
+    return error
 
 
 def located(function: Function) -> Function:

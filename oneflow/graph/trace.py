@@ -16,7 +16,7 @@ from oneflow.core.device import Device
 from oneflow.core.dispatch import Mode, use_mode
 from oneflow.core.errors import GraphError, OneFlowError, PlacementError
 from oneflow.core.graph import PIECE, STEP, LogicalGraph, Node, Value
-from oneflow.core.location import locate, user_location
+from oneflow.core.location import locate, user_location, with_location
 from oneflow.core.op import Attr, Op, find_op, infer_types, signatures
 from oneflow.core.placement import Placement
 from oneflow.core.sbp import BROADCAST, NdSbp, all_broadcast
@@ -332,9 +332,11 @@ class Trace(Mode):
             x.value, x._sbp = self.value_of(new), new._sbp
             return
         if state.enabled and new._requires_grad:
-            raise GraphError(
-                f"{x.type}, made outside of build(), is overwritten by a tensor that requires a "
-                f"gradient; write x.detach(), or write inside no_grad() ({user_location()})"
+            raise with_location(
+                GraphError(
+                    f"{x.type}, made outside of build(), is overwritten by a tensor that requires "
+                    "a gradient; write x.detach(), or write inside no_grad()"
+                )
             )
         owner = self.owner(x)
         if id(owner) in self.names:

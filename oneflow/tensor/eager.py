@@ -16,7 +16,7 @@ from oneflow.core.config import current_config
 from oneflow.core.device import Device
 from oneflow.core.dispatch import Mode, set_default_mode
 from oneflow.core.errors import DeviceError, GraphError, OneFlowError
-from oneflow.core.location import user_location
+from oneflow.core.location import with_location
 from oneflow.core.malloc import keep_freed_memory
 from oneflow.core.op import Attr, Op, infer_types
 from oneflow.core.placement import Placement
@@ -185,9 +185,9 @@ class Eager(Mode):
     def store(self, x: Tensor, new: Tensor) -> None:
         """Copies the array of `new`, laid out as that of `x`, into that of `x`."""
         if x._array is None or new._array is None:
-            raise GraphError(
-                f"a tensor of a graph, {x.type if x._array is None else new.type}, is used outside "
-                f"its build() ({user_location()})"
+            kind = x.type if x._array is None else new.type
+            raise with_location(
+                GraphError(f"a tensor of a graph, {kind}, is used outside its build()")
             )
         layout = x._placement, x._sbp
         if x._placement is not None and layout != (new._placement, new._sbp):

@@ -92,6 +92,17 @@ def test_wrong_shapes_name_op_types_and_line(where: str) -> None:
     assert text.count(HERE) == 1
 
 
+def test_a_write_that_a_graph_refuses_names_its_line_once() -> None:
+    outside, weight = flow.zeros(1, 3), flow.ones(1, 3, requires_grad=True)
+
+    def write(x: flow.Tensor) -> flow.Tensor:
+        outside.copy_(weight * x)
+        return x
+
+    text = fails(GraphError, lambda: Run(write)(flow.ones(1, 3)))
+    assert "is overwritten by a tensor that requires a gradient" in text and text.count(HERE) == 1
+
+
 def test_a_mistake_in_a_layer_names_the_layer_and_the_call() -> None:
     text = fails(ShapeError, lambda: Wrong()(flow.ones(2, 3)))
     assert "weight float32[2, 5]" in text and text.endswith("in module layers.1)")

@@ -110,5 +110,5 @@ class GraphOptimizer:
 
     def _rate_at(self, step: int, index: int, group: Any) -> float:
         if self.lr_sch is None:
-            return float(group["lr"])
+            return float(group.rate)
         return float(self.lr_sch.group_lr(index, step) * group.get("lr_scale", 1.0))

@@ -25,7 +25,7 @@ class Adam(Optimizer):
     """Adam (Kingma and Ba, ICLR 2015):  w -= lr · m' / (√v' + eps).
 
     weight_decay is added to the gradient.  amsgrad: v' never gets smaller.  do_bias_correction: m'
-    and v' are m and v over 1 - beta^step, else m and v themselves.
+    and v' are m and v over 1 - beta^step, else m and v themselves.  maximize: climbs instead.
     """
 
     decoupled = False
@@ -41,6 +41,7 @@ class Adam(Optimizer):
         do_bias_correction: bool = True,
         contiguous_params: bool = False,
         fused: bool = False,
+        maximize: bool = False,
     ) -> None:
         options = {
             "lr": lr,
@@ -51,6 +52,7 @@ class Adam(Optimizer):
             "do_bias_correction": do_bias_correction,
             "contiguous_params": contiguous_params,
             "fused": fused,
+            "maximize": maximize,
         }
         super().__init__(params, options)
 
@@ -74,6 +76,7 @@ class Adam(Optimizer):
             weight_decay=group["weight_decay"],
             decoupled=self.decoupled,
             do_bias_correction=group["do_bias_correction"],
+            maximize=group["maximize"],
         )
 
 

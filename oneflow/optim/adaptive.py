@@ -13,7 +13,7 @@ from oneflow.tensor.tensor import Tensor
 
 class Adagrad(Optimizer):
     """sum += g²;  w -= lr / (1 + (step - 1) · lr_decay) · g / (√sum + eps)   (Duchi, Hazan, Singer,
-    JMLR 2011).
+    JMLR 2011). maximize: climbs instead.
     """
 
     state_names = ("sum",)
@@ -27,6 +27,7 @@ class Adagrad(Optimizer):
         initial_accumulator_value: float = 0.0,
         eps: float = 1e-10,
         contiguous_params: bool = False,
+        maximize: bool = False,
     ) -> None:
         if initial_accumulator_value < 0:
             raise ValueError(
@@ -40,6 +41,7 @@ class Adagrad(Optimizer):
             "initial_accumulator_value": initial_accumulator_value,
             "eps": eps,
             "contiguous_params": contiguous_params,
+            "maximize": maximize,
         }
         super().__init__(params, options)
 
@@ -59,6 +61,7 @@ class Adagrad(Optimizer):
             lr_decay=group["lr_decay"],
             eps=group["eps"],
             weight_decay=group["weight_decay"],
+            maximize=group["maximize"],
         )
 
 
@@ -66,7 +69,7 @@ class RMSprop(Optimizer):
     """ms = alpha · ms + (1 - alpha) · g²;  w -= lr · g / √(ms + eps), eps inside the root.
 
     centered: the square of the running mean of g is taken off ms.  momentum: steps are accumulated
-    first.
+    first.  maximize: climbs instead.
     """
 
     state_names = ("square_avg", "grad_avg", "momentum_buf")
@@ -81,6 +84,7 @@ class RMSprop(Optimizer):
         momentum: float = 0.0,
         centered: bool = False,
         contiguous_params: bool = False,
+        maximize: bool = False,
     ) -> None:
         options = {
             "lr": lr,
@@ -90,6 +94,7 @@ class RMSprop(Optimizer):
             "momentum": momentum,
             "centered": centered,
             "contiguous_params": contiguous_params,
+            "maximize": maximize,
         }
         super().__init__(params, options)
 
@@ -113,6 +118,7 @@ class RMSprop(Optimizer):
             momentum=group["momentum"],
             centered=group["centered"],
             weight_decay=group["weight_decay"],
+            maximize=group["maximize"],
         )
 
 

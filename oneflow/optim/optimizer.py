@@ -41,6 +41,15 @@ class ParamGroup(dict[str, Any]):
         return {k: v for k, v in self.items() if k != "params"}
 
     @property
+    def rate(self) -> float:
+        """The learning rate of the next update: `lr` times `lr_scale`.
+
+        A schedule has multiplied `lr` by `lr_scale` already; a group it rules has `initial_lr`.
+        """
+        scale = 1.0 if "initial_lr" in self else self.get("lr_scale", 1.0)
+        return float(self["lr"] * scale)
+
+    @property
     def _enable_clip_grad(self) -> bool:
         return "clip_grad_max_norm" in self
 
@@ -190,7 +199,7 @@ class Optimizer:
             return scalars[key]
 
         self.update(
-            lambda group, param: scalar(param, group["lr"], float64),
+            lambda group, param: scalar(param, group.rate, float64),
             lambda param: scalar(param, number, int64),
         )
         self.state["step"] = number

@@ -285,3 +285,18 @@ def test_mistakes_are_named() -> None:
     ):
         with pytest.raises(ValueError):
             make()
+
+
+@pytest.mark.parametrize("name", ["Adam", "AdamW", "Adagrad", "RMSprop", "Adadelta", "SGD"])
+def test_maximize_climbs(name: str) -> None:
+    import oneflow.optim
+
+    make = getattr(oneflow.optim, name)
+    up = run(lambda p: make(p, lr=0.1, maximize=True))
+    down = run(lambda p: make(p, lr=0.1))
+    np.testing.assert_allclose(up - START, START - down, rtol=1e-9)
+
+
+def test_groups_are_scaled_without_a_schedule() -> None:
+    halved = run(lambda p: SGD([{"params": p, "lr_scale": 0.5}], lr=0.2))
+    np.testing.assert_allclose(halved, run(lambda p: SGD(p, lr=0.1)))

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 from oneflow.tensor.tensor import Tensor
-
-F = TypeVar("F", bound=Callable[..., Any])
-_NUMPY_NAMES = (("axis", "dim"), ("keepdims", "keepdim"))
 
 
 def one_dim(dim: Any, ndim: int, who: str) -> int:
@@ -34,9 +30,31 @@ def many_dims(dims: Any, ndim: int, who: str) -> tuple[int, ...]:
     return found if ndim else ()
 
 
+def some_dims(dims: Any, ndim: int, who: str) -> tuple[int, ...]:
+    """A dim, or several; none of them where the list is empty."""
+    if isinstance(dims, (tuple, list)) and not dims:
+        return ()
+    return many_dims(dims, ndim, who)
+
+
 def argument_dims(args: tuple[Any, ...]) -> tuple[Any, ...]:
     """`f(1, 2)` and `f((1, 2))` alike."""
     if len(args) == 1 and not isinstance(args[0], int):
         first = args[0]
         return tuple(first.tolist() if isinstance(first, Tensor) else first)
     return args
+
+
+def given(who: str, args: tuple[Any, ...], **named: Any) -> tuple[Any, ...]:
+    """The sizes or dims of a call `f(1, 2)`, `f((1, 2))` or `f(shape=(1, 2))`.
+
+    named: what was passed under each keyword that the function takes for them; None: nothing.
+    Raises TypeError where they were given twice.
+    """
+    found = [(name, value) for name, value in named.items() if value is not None]
+    if not found:
+        return args
+    if args or len(found) > 1:
+        names = ", ".join(name for name, _ in found)
+        raise TypeError(f"{who}() got its sizes or dims more than once, also as {names}")
+    return (found[0][1],)

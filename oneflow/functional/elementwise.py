@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 from oneflow.core import dtype as dtypes
+from oneflow.core.errors import DTypeError
 from oneflow.functional.arithmetic import add, div, mul, sub
 from oneflow.functional.promotion import (
     as_float,
@@ -28,6 +29,17 @@ def erfc(input: Tensor) -> Tensor:
 def frac(input: Tensor) -> Tensor:
     """What is left after `trunc`."""
     return sub(input, unary.trunc(input))
+
+
+def round(input: Tensor, *, decimals: int = 0) -> Tensor:
+    """The nearest integer, or multiple of 10 ** -decimals; halves go to the even neighbour."""
+    if not decimals:
+        return unary.round(input)  # type: ignore[no-any-return]
+    if not input.type.dtype.is_floating_point:
+        raise DTypeError(f"round: decimals are for floating-point tensors, got {input.type}")
+    if decimals > 0:
+        return div(unary.round(mul(input, 10.0**decimals)), 10.0**decimals)
+    return mul(unary.round(div(input, 10.0**-decimals)), 10.0**-decimals)
 
 
 def logaddexp(input: Tensor, other: Tensor) -> Tensor:

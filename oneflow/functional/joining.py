@@ -76,6 +76,8 @@ def split(input: Tensor, split_size_or_sections: Any, dim: int = 0) -> tuple[Ten
 
 def narrow(input: Tensor, dim: int, start: int, length: int) -> Tensor:
     """`length` positions of `dim` from `start` on, as a view."""
+    if not input.ndim:
+        raise ShapeError("narrow() cannot be applied to a 0-dim tensor")
     at = one_dim(dim, input.ndim, "narrow")
     shape = input.type.shape
     first = start + shape[at] if start < 0 else start
@@ -159,7 +161,9 @@ def _stacker(
 hstack = _stacker("hstack", atleast_1d, 1)
 vstack = _stacker("vstack", atleast_2d, 0)
 dstack = _stacker("dstack", atleast_3d, 2)
-column_stack = _stacker("column_stack", lambda x: unsqueeze(x, 1) if x.ndim == 1 else x, 1)
+column_stack = _stacker(
+    "column_stack", lambda x: x if x.ndim > 1 else unsqueeze(atleast_1d(x), 1), 1
+)
 row_stack = vstack
 
 

@@ -564,7 +564,16 @@ def _cut(x: Tensor, pads: list[int]) -> Tensor:
 
 
 def _pad_by_index(x: Tensor, dim: int, before: int, after: int, mode: str) -> Tensor:
-    """Parts of the tensor itself put around it."""
+    """Parts of the tensor itself put around it; negative pads cut off."""
+    if before < 0 or after < 0:
+        # A circle is closed by what is left; the other modes look at what is cut off.
+        cut = max(-before, 0), max(-after, 0)
+        before, after = max(before, 0), max(after, 0)
+        if mode == "circular":
+            x = x.narrow(dim, cut[0], x.type.shape[dim] - sum(cut))
+            return _pad_by_index(x, dim, before, after, mode)
+        x = _pad_by_index(x, dim, before, after, mode)
+        return x.narrow(dim, cut[0], x.type.shape[dim] - sum(cut))
     size = x.type.shape[dim]
     if not before and not after:
         return x

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from collections import namedtuple
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from oneflow.functional.shaping import reshape
 from oneflow.ops import gather as ops
 from oneflow.ops import slicing, unary
 from oneflow.ops import sort as sort_ops
+from oneflow.ops import where as where_ops
 from oneflow.tensor.tensor import Tensor, needs_data
 
 sort_result = namedtuple("sort_result", ("values", "indices"))
@@ -53,6 +55,8 @@ def gather(input: Tensor, dim: int, index: Tensor, sparse_grad: bool = False) ->
     dims.
     """
     at = one_dim(dim, input.ndim, "gather")
+    if not index.type.numel:
+        return reshape(reshape(input, (-1,))[:0], index.type.shape)
     if not input.type.shape:
         return reshape(
             ops.dim_gather(reshape(input, (1,)), reshape(as_index(index), (-1,)), dim=0),
@@ -91,6 +95,8 @@ def index_select(input: Tensor, dim: int, index: Tensor) -> Tensor:
         raise ShapeError(
             f"index_select: Dimensions of index should be 0-D or 1-D, but got {index.type}"
         )
+    if not input.ndim:
+        return reshape(ops.gather(reshape(input, (1,)), reshape(as_index(index), (-1,)), dim=0), ())
     return ops.gather(input, reshape(as_index(index), (-1,)), dim=at)
 
 
@@ -104,7 +110,8 @@ def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> Te
     if indices.type.dtype is not dtypes.int64:
         raise DTypeError(f"take_along_dim: indices must be int64, got {indices.type}")
     if dim is None:
-        return gather(reshape(input, (-1,)), 0, reshape(indices, (-1,)))
+        flat = reshape(input, (-1,))
+        return gather(flat, 0, positive(reshape(indices, (-1,)), flat.type.numel))
     if input.ndim != indices.ndim:
         raise ShapeError(
             f"take_along_dim: the input {input.type} and the indices {indices.type} must have as "
@@ -116,7 +123,7 @@ def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> Te
     return gather(
         expand(input, (*shared[:at], own[at], *shared[at + 1 :])),
         at,
-        expand(indices, (*shared[:at], wanted[at], *shared[at + 1 :])),
+        positive(expand(indices, (*shared[:at], wanted[at], *shared[at + 1 :])), own[at]),
     )
 
 
@@ -177,6 +184,12 @@ def scatter_add(input: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
 
 
 def _scatter(op: Any, input: Tensor, dim: int, index: Tensor, src: Any) -> Tensor:
+    if not input.ndim:
+        values = reshape(src, (-1,)) if isinstance(src, Tensor) else src
+        return reshape(_scatter(op, reshape(input, (1,)), 0, reshape(index, (-1,)), values), ())
+    index = reshape(index, (-1,)) if not index.ndim else index
+    if isinstance(src, Tensor) and not src.ndim:
+        src = reshape(src, (-1,))
     source = _source(input, index, src)
     part = _cut(input, index, dim)
     if part is input:
@@ -197,19 +210,29 @@ def index_add(input: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: 
     from oneflow.functional.shaping import expand
 
     at = one_dim(dim, input.ndim, "index_add")
+    source = reshape(source, (-1,)) if not source.ndim else source
     wide = reshape(as_index(index), tuple(-1 if i == at else 1 for i in range(source.ndim)))
     scaled = source if alpha == 1 else mul(source, alpha)
     return scatter_add(input, at, expand(wide, source.type.shape), scaled)
 
 
+def _at_least_vector(input: Tensor, order: Callable[[Tensor], Any], result: Any) -> Any:
+    """(values, indices) of `order`, which works along a dim; a 0-d tensor is sorted as a vector."""
+    if input.ndim:
+        return result(*order(input))
+    values, indices = order(reshape(input, (1,)))
+    return result(reshape(values, ()), reshape(indices, ()))
+
+
 def sort(input: Tensor, dim: int = -1, descending: bool = False, stable: bool = True) -> Any:
     """(values, indices) along `dim`; equal elements keep their order."""
-    return sort_result(
-        *sort_ops.sort(input, dim=one_dim(dim, input.ndim, "sort"), descending=bool(descending))
+    at = one_dim(dim, input.ndim, "sort")
+    return _at_least_vector(
+        input, lambda x: sort_ops.sort(x, dim=at, descending=bool(descending)), sort_result
     )
 
 
-def argsort(input: Tensor, dim: int = -1, descending: bool = False) -> Tensor:
+def argsort(input: Tensor, dim: int = -1, descending: bool = False, stable: bool = True) -> Tensor:
     """The indices that `sort` gives."""
     return sort(input, dim, descending)[1]  # type: ignore[no-any-return]
 
@@ -221,12 +244,26 @@ def topk(
     first.
     """
     at = one_dim(-1 if dim is None else dim, input.ndim, "topk")
-    return topk_result(*sort_ops.topk(input, k=int(k), dim=at, largest=bool(largest)))
+    if not input.ndim and k == 0:
+        return topk_result(reshape(input, (1,))[:0], _no_places(input))
+    return _at_least_vector(
+        input, lambda x: sort_ops.topk(x, k=int(k), dim=at, largest=bool(largest)), topk_result
+    )
+
+
+def _no_places(like: Tensor) -> Tensor:
+    """int64 (0,), beside `like`."""
+    return as_type(reshape(like, (1,))[:0].detach(), dtypes.int64)
 
 
 def kthvalue(input: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> Any:
     """(value, index) of the k-th smallest along `dim`."""
     at = one_dim(dim, input.ndim, "kthvalue")
+    size = input.type.shape[at] if input.ndim else 1
+    if not 1 <= k <= size:
+        raise ShapeError(f"kthvalue: k must be in 1 .. {size}, the size of dim {dim}; got {k}")
+    if not input.ndim:
+        return sort(input)
     values, indices = sort(input, at)
     index = slice(k - 1, k) if keepdim else k - 1
     where = (*(slice(None),) * at, index)
@@ -234,12 +271,21 @@ def kthvalue(input: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> Any
 
 
 def median(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
-    """The lower median of all, or (values, indices) along `dim`."""
+    """The lower median of all, or (values, indices) along `dim`. A row with a NaN gives NaN."""
     if dim is None:
         flat = reshape(input, (-1,))
-        return sort(flat)[0][(flat.type.numel - 1) // 2]
-    size = input.type.shape[one_dim(dim, input.ndim, "median")]
-    return median_result(*kthvalue(input, (size + 1) // 2, dim, keepdim))
+        if not flat.type.numel:
+            raise ShapeError(f"median of no elements has no value: {input.type}")
+        return median(flat, 0)[0]
+    at = one_dim(dim, input.ndim, "median")
+    size = input.type.shape[at] if input.ndim else 1
+    values, indices = kthvalue(input, (size + 1) // 2, dim, keepdim)
+    if input.type.dtype.is_floating_point and input.ndim:
+        # NaNs are sorted to the end: a row that has one has it there.
+        last, place = kthvalue(input, size, dim, keepdim)
+        bad = unary.isnan(last.detach())
+        values, indices = where_ops.where(bad, last, values), where_ops.where(bad, place, indices)
+    return median_result(values, indices)
 
 
 def one_hot(input: Tensor, num_classes: int = -1, on_value: Any = 1, off_value: Any = 0) -> Tensor:
@@ -305,16 +351,21 @@ def unique(
     return_inverse: bool = False,
     return_counts: bool = False,
     dtype: Any = None,
+    dim: int | None = None,
 ) -> Any:
-    """The different elements in ascending order; also, if asked, each element's place among them
-    and their counts.
+    """The different elements, or slices along `dim`, in ascending order; also, if asked, the place
+    of each element (or slice) among them and their counts.
     """
     needs_data(input, "unique()")
-    values, inverse, counts = np.unique(_all_values(input), return_inverse=True, return_counts=True)
+    at = None if dim is None else one_dim(dim, input.ndim, "unique")
+    values, inverse, counts = np.unique(
+        _all_values(input), return_inverse=True, return_counts=True, axis=at, equal_nan=False
+    )
     kind = np.int64 if dtype is None else dtype_of(dtype).np
     result = [_from_values(values, input)]
     if return_inverse:
-        result.append(_from_values(inverse.reshape(input.type.shape).astype(kind), input))
+        shape = input.type.shape if at is None else (-1,)
+        result.append(_from_values(inverse.reshape(shape).astype(kind), input))
     if return_counts:
         result.append(_from_values(counts.astype(kind), input))
     return result[0] if len(result) == 1 else tuple(result)
@@ -337,9 +388,23 @@ def bincount(input: Tensor, weights: Tensor | None = None, minlength: int | None
 
 
 def searchsorted(
-    sorted_sequence: Tensor, values: Any, out_int32: bool = False, right: bool = False
+    sorted_sequence: Tensor,
+    values: Any,
+    out_int32: bool = False,
+    right: bool = False,
+    *,
+    side: str | None = None,
+    sorter: Tensor | None = None,
 ) -> Tensor:
-    """Where values would be put into the sorted last dim; right: after equal ones."""
+    """Where values would be put into the sorted last dim; right, or side "right": after equal ones.
+
+    sorter: int64, of the shape of a sequence that is not sorted: the order that would sort it.
+    """
+    if side not in (None, "left", "right") or (side == "left" and right):
+        raise ValueError(f"searchsorted: side is 'left' or 'right' as `right` is, got {side!r}")
+    right = right or side == "right"
+    if sorter is not None:
+        sorted_sequence = gather(sorted_sequence, -1, sorter)
     from oneflow.functional.arithmetic import ge, gt
     from oneflow.functional.reduction import sum as total
 
@@ -360,6 +425,15 @@ def multinomial(
     from oneflow.functional.creation import layout_of, rand
     from oneflow.functional.reduction import cumsum
 
+    if input.ndim not in (1, 2):
+        raise ShapeError(f"multinomial: the weights must have 1 or 2 dims, got {input.type}")
+    if num_samples <= 0:
+        raise ShapeError(f"multinomial: cannot sample {num_samples} <= 0 samples")
+    if not replacement and num_samples > input.type.shape[-1]:
+        raise ShapeError(
+            f"multinomial: cannot sample {num_samples} of {input.type.shape[-1]} places without "
+            "replacement"
+        )
     weights = as_float(input).detach()
     where = layout_of(weights, no_partial=True)
     if replacement:
@@ -385,6 +459,8 @@ def mode(input: Tensor, dim: int = -1, keepdim: bool = False) -> Any:
     frequent ones.
     """
     at = one_dim(dim, input.ndim, "mode")
+    if not input.ndim:
+        return mode_result(*sort(input))
     moved = input.transpose(at, -1)
     ordered, places = sort(moved, -1)
     counts = (ordered.unsqueeze(-1) == ordered.unsqueeze(-2)).sum(-1)

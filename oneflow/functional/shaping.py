@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 import math
+from collections.abc import Callable
 from typing import Any
 
+from oneflow.core.dtype import bool_
 from oneflow.core.errors import OneFlowError, ShapeError
 from oneflow.functional.creation import shape_of
-from oneflow.functional.dims import argument_dims, many_dims, one_dim
+from oneflow.functional.dims import argument_dims, given, many_dims, one_dim, some_dims
 from oneflow.ops import shape as ops
 from oneflow.tensor.tensor import Tensor
 from oneflow.tensor.views import view_of
@@ -24,18 +27,21 @@ def _sizes(x: Tensor, args: tuple[Any, ...], who: str) -> tuple[int, ...]:
     return tuple(sizes)
 
 
-def reshape(input: Tensor, *shape: Any) -> Tensor:
+def reshape(input: Tensor, *sizes: Any, shape: Any = None) -> Tensor:
     """The same elements in row-major order in another shape; one size may be -1. A view if that is
     possible.
     """
-    return ops.reshape(input, shape=_sizes(input, shape, "reshape"))
+    if shape is not None:
+        sizes = given("reshape", sizes, shape=shape)
+    return ops.reshape(input, shape=_sizes(input, sizes, "reshape"))
 
 
-def view(input: Tensor, *shape: Any) -> Tensor:
+def view(input: Tensor, *sizes: Any, shape: Any = None, size: Any = None) -> Tensor:
     """As `reshape`, but never a copy. Raises OneFlowError where one would be needed."""
-    if len(shape) == 1 and not isinstance(shape[0], (int, tuple, list, Tensor)):
-        raise TypeError(f"view() takes a shape, got {shape[0]!r}; use .to(dtype) to cast")
-    out = reshape(input, *shape)
+    sizes = given("view", sizes, shape=shape, size=size)
+    if len(sizes) == 1 and not isinstance(sizes[0], (int, tuple, list, Tensor)):
+        raise TypeError(f"view() takes a shape, got {sizes[0]!r}; use .to(dtype) to cast")
+    out = reshape(input, *sizes)
     if (
         view_of(out) is None
         and out is not input
@@ -82,9 +88,11 @@ def unflatten(input: Tensor, dim: int, sizes: Any) -> Tensor:
     return reshape(input, (*shape[:at], *wanted, *shape[at + 1 :]))
 
 
-def permute(input: Tensor, *dims: Any) -> Tensor:
+def permute(input: Tensor, *order: Any, dims: Any = None) -> Tensor:
     """Dim i of the result is dim dims[i]."""
-    order = tuple(one_dim(d, input.ndim, "permute") for d in argument_dims(dims))
+    if dims is not None:
+        order = given("permute", order, dims=dims)
+    order = tuple(one_dim(d, input.ndim, "permute") for d in argument_dims(order))
     return ops.transpose(input, dims=order)
 
 
@@ -119,15 +127,17 @@ def movedim(input: Tensor, source: Any, destination: Any) -> Tensor:
     places = many_dims(destination, input.ndim, "movedim")
     if len(moved) != len(places):
         raise ShapeError(f"movedim: {source} and {destination} must name as many dims")
+    if len(set(moved)) != len(moved) or len(set(places)) != len(places):
+        raise ShapeError(f"movedim: a dim appears twice in {source} or {destination}")
     rest = iter([d for d in range(input.ndim) if d not in moved])
     by_place = dict(zip(places, moved, strict=True))
     order = tuple(by_place[i] if i in by_place else next(rest) for i in range(input.ndim))
     return ops.transpose(input, dims=order)
 
 
-def expand(input: Tensor, *shape: Any) -> Tensor:
+def expand(input: Tensor, *sizes: Any, shape: Any = None, size: Any = None) -> Tensor:
     """Dims of size 1 stretched without copying; -1 keeps a size; new dims may come in front."""
-    wanted = argument_dims(shape)
+    wanted = argument_dims(given("expand", sizes, shape=shape, size=size))
     own = input.type.shape
     added = len(wanted) - len(own)
     if added < 0:
@@ -175,7 +185,10 @@ def broadcast_tensors(*tensors: Any) -> tuple[Tensor, ...]:
 
 def squeeze(input: Tensor, dim: Any = None) -> Tensor:
     """Without dims of size 1; dim: only that one, or those."""
-    gone = set(range(input.ndim)) if dim is None else set(many_dims(dim, input.ndim, "squeeze"))
+    if dim is None:
+        gone = set(range(input.ndim))
+    else:
+        gone = set(some_dims(dim, input.ndim, "squeeze"))
     shape = tuple(n for i, n in enumerate(input.type.shape) if n != 1 or i not in gone)
     return ops.reshape(input, shape=shape)
 
@@ -187,9 +200,12 @@ def unsqueeze(input: Tensor, dim: int) -> Tensor:
     return ops.reshape(input, shape=(*shape[:at], 1, *shape[at:]))
 
 
-def flip(input: Tensor, *dims: Any) -> Tensor:
+def flip(input: Tensor, *order: Any, dims: Any = None) -> Tensor:
     """The order reversed along dims."""
-    return ops.flip(input, dims=many_dims(list(argument_dims(dims)), input.ndim, "flip"))
+    wanted = argument_dims(given("flip", order, dims=dims))
+    if not wanted and not order and dims is None:
+        raise TypeError("flip() needs the dims to reverse")
+    return ops.flip(input, dims=some_dims(wanted, input.ndim, "flip"))
 
 
 def roll(input: Tensor, shifts: Any, dims: Any = None) -> Tensor:
@@ -238,21 +254,24 @@ def diag_embed(input: Tensor, offset: int = 0) -> Tensor:
 
 def trace(input: Tensor) -> Tensor:
     """The sum of a matrix's diagonal."""
+    if input.ndim != 2:
+        raise ShapeError(f"trace: expected a matrix, got {input.type}")
     from oneflow.functional.reduction import sum as total
 
     return total(diagonal(input))
 
 
-def tile(input: Tensor, *dims: Any) -> Tensor:
+def tile(input: Tensor, *sizes: Any, dims: Any = None) -> Tensor:
     """Repeated along each dim; missing counts in front are 1."""
-    counts = argument_dims(dims)
+    counts = argument_dims(given("tile", sizes, dims=dims))
     counts = (1,) * (input.ndim - len(counts)) + tuple(counts)
     return repeat(input, counts)
 
 
-def repeat(input: Tensor, *sizes: Any) -> Tensor:
+def repeat(input: Tensor, *counts: Any, sizes: Any = None, repeats: Any = None) -> Tensor:
     """Copies of the tensor side by side along each dim; new dims may come in front."""
-    counts = shape_of(tuple(argument_dims(sizes)), "repeat")
+    counts = given("repeat", counts, sizes=sizes, repeats=repeats)
+    counts = shape_of(tuple(argument_dims(counts)), "repeat")
     shape = (1,) * (len(counts) - input.ndim) + tuple(input.type.shape)
     if len(counts) < input.ndim:
         raise ShapeError(
@@ -315,25 +334,43 @@ def meshgrid(*tensors: Any, indexing: str = "ij") -> tuple[Tensor, ...]:
     return tuple(grids)
 
 
+def _each(lift: Callable[[Tensor], Tensor]) -> Callable[..., Any]:
+    """The function of one tensor; of several, or of a list of them, it gives a tuple."""
+
+    @functools.wraps(lift)
+    def apply(*tensors: Any) -> Any:
+        if len(tensors) == 1 and isinstance(tensors[0], Tensor):
+            return lift(tensors[0])
+        many = tensors[0] if len(tensors) == 1 else tensors
+        return tuple(lift(x) for x in many)
+
+    return apply
+
+
+@_each
 def atleast_1d(input: Tensor) -> Tensor:
     """With at least one dim."""
     return input if input.ndim else reshape(input, (1,))
 
 
+@_each
 def atleast_2d(input: Tensor) -> Tensor:
     """With at least two dims; new ones in front."""
-    return input if input.ndim > 1 else reshape(input, (1, -1))
+    if input.ndim > 1:
+        return input
+    return unsqueeze(atleast_1d(input), 0)
 
 
+@_each
 def atleast_3d(input: Tensor) -> Tensor:
     """With at least three dims."""
     if input.ndim > 2:
         return input
-    return unsqueeze(input, -1) if input.ndim == 2 else reshape(input, (1, -1, 1))
+    return unsqueeze(atleast_2d(input), -1)
 
 
 def pad_with(input: Tensor, pads: tuple[int, ...], value: Any) -> Tensor:
     """pads: (before, after) per dim, not negative."""
-    if input.type.dtype.is_floating_point:
-        value = float(value)
+    kind = input.type.dtype
+    value = float(value) if kind.is_floating_point else bool(value) if kind is bool_ else int(value)
     return ops.pad(input, pads=pads, value=value)

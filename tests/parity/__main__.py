@@ -44,7 +44,7 @@ def main() -> None:
     found = run_all(_jobs(chosen), chosen.processes)
     print(report.failures(found))
     if chosen.absent:
-        absent = {(f.table, f.entry) for f in found if not f.ran}
+        absent = {(f.table, f.entry) for f in found} - {(f.table, f.entry) for f in found if f.ran}
         print("not there: " + " ".join(sorted(e for _, e in absent)))
     print(report.summary(found))
     if chosen.json:

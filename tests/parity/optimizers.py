@@ -20,6 +20,9 @@ STEPS = 3
 IMPLEMENTATION = ("foreach", "fused", "capturable", "differentiable")
 
 
+RATES = ("lr", "eps", "weight_decay", "alpha", "rho")
+
+
 def entries(names: list[str] | None = None) -> list[Any]:
     return [info for info in optim_db if names is None or info.optim_cls.__name__ in names]
 
@@ -59,6 +62,8 @@ def _outcome(theirs: Any, ours: Any, case: Any, dtype: torch.dtype) -> tuple[str
     wanted = [s.clone().requires_grad_() for s in starts]
     try:
         optimizer = theirs(wanted, **kwargs)
+        # The defaults of some rates are OneFlow's, which are other numbers.
+        kwargs = {**{k: optimizer.defaults[k] for k in RATES if k in optimizer.defaults}, **kwargs}
         for gradients in _gradients(dtype):
             for parameter, gradient in zip(wanted, gradients, strict=True):
                 parameter.grad = gradient

@@ -1,0 +1,118 @@
+"""Keywords and forms of arguments of either library, and tensors without dims."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import oneflow as flow
+import oneflow.nn.functional as F
+
+torch = pytest.importorskip("torch")
+
+X = np.arange(24.0).reshape(2, 3, 4)
+
+
+def same(ours: Any, theirs: Any) -> None:
+    assert tuple(ours.shape) == tuple(theirs.shape)
+    np.testing.assert_allclose(ours.numpy(), theirs.numpy())
+
+
+@pytest.mark.parametrize(
+    ("name", "keywords"),
+    [
+        ("flip", {"dims": (0, 2)}),
+        ("permute", {"dims": (2, 0, 1)}),
+        ("tile", {"dims": (2, 1, 2)}),
+        ("reshape", {"shape": (4, 6)}),
+        ("broadcast_to", {"size": (5, 2, 3, 4)}),
+        ("roll", {"shifts": 1, "dims": 1}),
+        ("squeeze", {"dim": ()}),
+        ("round", {"decimals": 1}),
+        ("argsort", {"dim": 0, "descending": True, "stable": True}),
+    ],
+)
+def test_functions_take_pytorchs_keywords(name: str, keywords: dict[str, Any]) -> None:
+    same(
+        getattr(flow, name)(flow.tensor(X), **keywords),
+        getattr(torch, name)(torch.tensor(X), **keywords),
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "keywords"),
+    [
+        ("view", {"shape": (4, 6)}),
+        ("reshape", {"shape": (-1,)}),
+        ("expand", {"shape": (2, 2, 3, 4)}),
+        ("broadcast_to", {"shape": (2, 2, 3, 4)}),
+        ("repeat", {"sizes": (2, 1, 1)}),
+    ],
+)
+def test_methods_take_oneflows_keywords(name: str, keywords: dict[str, Any]) -> None:
+    (sizes,) = keywords.values()
+    x = flow.tensor(X)
+    same(getattr(x, name)(**keywords), getattr(x, name)(*sizes))
+    with pytest.raises(TypeError, match="more than once"):
+        getattr(x, name)(1, **keywords)
+
+
+@pytest.mark.parametrize("name", ["sort", "mode", "median", "topk", "kthvalue"])
+def test_tensors_without_dims_are_sorted(name: str) -> None:
+    args = {"topk": (1,), "kthvalue": (1,)}.get(name, ())
+    if name == "median":
+        args = (0,)
+    ours = getattr(flow.tensor(2.5), name)(*args)
+    assert ours[0].shape == ours[1].shape == () and ours[0].item() == 2.5 and ours[1].item() == 0
+
+
+def test_median_of_nan_is_nan() -> None:
+    x = np.array([[1.0, np.nan, 2.0], [3.0, 1.0, 2.0]])
+    for dim in (None, 1):
+        ours, theirs = flow.median(flow.tensor(x), dim), None
+        theirs = torch.tensor(x).median() if dim is None else torch.tensor(x).median(dim)
+        if dim is None:
+            same(ours, theirs)
+        else:
+            for a, b in zip(ours, theirs, strict=True):
+                same(a, b)
+
+
+def test_slices_that_are_different() -> None:
+    x = np.array([[1, 2], [3, 4], [1, 2], [3, 5]])
+    ours = flow.unique(flow.tensor(x), return_inverse=True, return_counts=True, dim=0)
+    theirs = torch.unique(torch.tensor(x), return_inverse=True, return_counts=True, dim=0)
+    for a, b in zip(ours, theirs, strict=True):
+        same(a, b)
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_searchsorted_with_side_and_sorter(side: str) -> None:
+    row, values = np.array([3.0, 1.0, 2.0]), np.array([0.5, 1.0, 2.5, 3.0])
+    order = row.argsort()
+    same(
+        flow.searchsorted(
+            flow.tensor(row), flow.tensor(values), side=side, sorter=flow.tensor(order)
+        ),
+        torch.searchsorted(
+            torch.tensor(row), torch.tensor(values), side=side, sorter=torch.tensor(order)
+        ),
+    )
+
+
+@pytest.mark.parametrize("mode", ["replicate", "reflect", "circular"])
+def test_negative_pads_cut_off_in_every_mode(mode: str) -> None:
+    for pads in ((-1, 2), (2, -1), (-1, -1)):
+        same(
+            F.pad(flow.tensor(X), pads, mode),
+            torch.nn.functional.pad(torch.tensor(X), pads, mode),
+        )
+
+
+def test_scatter_and_select_without_dims() -> None:
+    x = flow.tensor(2.0)
+    index = flow.tensor(0)
+    assert x.index_select(0, index).shape == () and x.index_add(0, index, x).item() == 4.0
+    assert x.scatter_add(0, index, flow.tensor(1.0)).item() == 3.0

@@ -8,7 +8,7 @@ messages said.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -17,6 +17,7 @@ from oneflow.actors.device import Hardware
 from oneflow.actors.memory import aligned
 from oneflow.actors.registers import RegisterMemory, SlotLayout, slot_layout
 from oneflow.boxing.boxes import Pull
+from oneflow.boxing.parts import node_plan
 from oneflow.boxing.transitions import (
     RouteStep,
     group_of,
@@ -27,6 +28,7 @@ from oneflow.boxing.transitions import (
 )
 from oneflow.core.failpoints import failpoint, is_armed
 from oneflow.core.graph import Node, Value
+from oneflow.core.op import Attr
 from oneflow.core.plan import FLAT_KINDS, SECOND_HALVES, ActorKind, ActorSpec, RegisterSpec
 
 Call = Callable[[], Any]
@@ -54,18 +56,26 @@ def node_step(actor: ActorSpec, node: Node) -> RouteStep:
     return replace(step, kind="transfer" if actor.kind is ActorKind.BOXING else "sum_and_spread")
 
 
-def node_pulls(actor: ActorSpec, node: Node, rank: int) -> tuple[Pull, ...]:
-    """What `rank` reads box by box for a node."""
+def node_reads(actor: ActorSpec, node: Node, rank: int) -> list[tuple[Value, Pull]]:
+    """What `rank` reads box by box for a node, and of which value."""
+    if node.op == "parts":
+        return [(node.inputs[i], pull) for i, pull in node_plan(node).reads(rank)]
     pulls_of = phases(node_step(actor, node))[actor.kind is ActorKind.BOX_SPREAD]
-    return pulls_of(node.inputs[0].type.shape, rank)
+    value = read_value(actor, node)
+    return [(value, pull) for pull in pulls_of(node.inputs[0].type.shape, rank)]
 
 
-def node_sources(actor: ActorSpec, node: Node, rank: int) -> set[int]:
-    """The ranks whose memory `rank` reads to do this node; a second half works in its own too."""
+def node_sources(actor: ActorSpec, node: Node, rank: int, values: Container[int]) -> set[int]:
+    """The ranks whose memory of some values, by id, `rank` reads to do this node; a second half
+    works in its own too."""
     if actor.kind in FLAT_KINDS:
-        return set(group_of(node_step(actor, node), rank))
-    found = {p.source_rank for p in node_pulls(actor, node, rank)}
-    return found | {rank} if actor.kind in SECOND_HALVES else found
+        held = read_value(actor, node).id in values
+        return set(group_of(node_step(actor, node), rank)) if held else set()
+    reads = node_reads(actor, node, rank)
+    found = {pull.source_rank for value, pull in reads if value.id in values}
+    if actor.kind in SECOND_HALVES and read_value(actor, node).id in values:
+        found.add(rank)
+    return found
 
 
 def channels_of(actor: ActorSpec, rank: int) -> list[Channel]:
@@ -75,8 +85,7 @@ def channels_of(actor: ActorSpec, rank: int) -> list[Channel]:
     result = []
     for register in actor.inputs:
         values = {v.id for v in register.values}
-        nodes = [n for n in actor.nodes if read_value(actor, n).id in values]
-        sources = sorted({s for n in nodes for s in node_sources(actor, n, rank)})
+        sources = sorted({s for n in actor.nodes for s in node_sources(actor, n, rank, values)})
         result += [Channel(register, s) for s in sources]
     return result
 
@@ -150,16 +159,24 @@ class Boxing:
     def _build_pulls(
         self, node: Node, sources: dict[tuple[int, int], Any], target: Any, calls: list[Call]
     ) -> None:
-        read, rank = read_value(self._actor, node).id, self._rank
-        first = self._actor.kind is not ActorKind.BOX_SPREAD
-        if first and leaves_gaps(node.inputs[0].type.shape, node_step(self._actor, node), rank):
-            calls.append(_Fill(target))
-        for sum_ in _sums(node_pulls(self._actor, node, rank)):
-            parts = [part_of(sources[read, p.source_rank], p.source_slices) for p in sum_]
-            self._build_sum(parts, part_of(target, sum_[0].target_slices), calls)
-            for pull, part in zip(sum_, parts, strict=True):
-                if pull.source_rank != rank:
+        fill = self._fill_of(node)
+        if fill is not None:
+            calls.append(_Fill(target, fill))
+        for sum_ in _sums(node_reads(self._actor, node, self._rank)):
+            parts = [part_of(sources[v.id, p.source_rank], p.source_slices) for v, p in sum_]
+            self._build_sum(parts, part_of(target, sum_[0][1].target_slices), calls)
+            for (_, pull), part in zip(sum_, parts, strict=True):
+                if pull.source_rank != self._rank:
                     self.remote_nbytes += part.nbytes
+
+    def _fill_of(self, node: Node) -> Attr:
+        """The value of what a node writes and no read fills; None if there is none."""
+        if node.op == "parts":
+            return node_plan(node).parts.fill
+        if self._actor.kind is ActorKind.BOX_SPREAD:
+            return None
+        step = node_step(self._actor, node)
+        return 0 if leaves_gaps(node.inputs[0].type.shape, step, self._rank) else None
 
     # ---- all_reduce over the bytes of a register -------------------------------------------------
 
@@ -222,14 +239,14 @@ class Boxing:
         return [slice(start, start + rows) for start in range(0, len(target), rows)]
 
 
-def _sums(pulls: tuple[Pull, ...]) -> list[list[Pull]]:
-    """The pulls that are added up, together."""
-    result: list[list[Pull]] = []
-    for pull in pulls:
-        if pull.add:
-            result[-1].append(pull)
+def _sums(reads: list[tuple[Value, Pull]]) -> list[list[tuple[Value, Pull]]]:
+    """The reads that are added up, together."""
+    result: list[list[tuple[Value, Pull]]] = []
+    for read in reads:
+        if read[1].add:
+            result[-1].append(read)
         else:
-            result.append([pull])
+            result.append([read])
     return result
 
 
@@ -242,8 +259,8 @@ def _share(size: int, num_parts: int, k: int) -> tuple[int, int]:
 
 
 def read_value(actor: ActorSpec, node: Node) -> Value:
-    """What an actor reads of peers to do a node: its input, or in a second half what the first
-    made.
+    """What an actor reads of peers to do a boxing node: its input, or in a second half what the
+    first made.
     """
     return node.outputs[0] if actor.kind in SECOND_HALVES else node.inputs[0]
 
@@ -323,11 +340,10 @@ def read_parts(
     held = {v.id for v in register.values}
     if actor.kind not in FLAT_KINDS:
         return [
-            part_of(arrays[read_value(actor, n).id], p.source_slices)
-            for n in actor.nodes
-            if read_value(actor, n).id in held
-            for p in node_pulls(actor, n, reader)
-            if p.source_rank == source
+            part_of(arrays[value.id], pull.source_slices)
+            for node in actor.nodes
+            for value, pull in node_reads(actor, node, reader)
+            if value.id in held and pull.source_rank == source
         ]
     parts = []
     for nodes in flat_runs(actor, reader):
@@ -371,10 +387,10 @@ class _Add:
 
 
 class _Fill:
-    __slots__ = ("_target",)
+    __slots__ = ("_target", "_value")
 
-    def __init__(self, target: Any) -> None:
-        self._target = target
+    def __init__(self, target: Any, value: Attr) -> None:
+        self._target, self._value = target, value
 
     def __call__(self) -> None:
-        self._target[...] = 0
+        self._target[...] = self._value

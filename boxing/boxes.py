@@ -31,8 +31,8 @@ MAX_WAYS = 1 << 10
 class Pull:
     """One read: `source_slices` of the shard of `source_rank` go to `target_slices` of one's own.
 
-    Slices are local to the shards and of equal shape. add: add to what is there instead of
-    overwriting it.
+    Slices are local to the shards and of equal shape; steps of the target are positive. add: add to
+    what is there instead of overwriting it.
     """
 
     source_rank: int
@@ -43,7 +43,7 @@ class Pull:
     @property
     def numel(self) -> int:
         """Number of elements read."""
-        return math.prod(s.stop - s.start for s in self.target_slices)
+        return math.prod(-((s.start - s.stop) // (s.step or 1)) for s in self.target_slices)
 
 
 def balanced_part(size: int, parts: int, index: int) -> tuple[int, int]:

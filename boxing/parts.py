@@ -12,10 +12,12 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from oneflow.boxing.boxes import Pull, intersection, local_slices, shard_box
-from oneflow.core.op import Attr, Box, Op
-from oneflow.core.parts import Parts, bare
+from oneflow.core.errors import InternalError
+from oneflow.core.graph import Node
+from oneflow.core.op import Attr, Box, Op, find_op
+from oneflow.core.parts import Index, Parts, bare
 from oneflow.core.placement import Placement
-from oneflow.core.sbp import BROADCAST, NdSbp, Split
+from oneflow.core.sbp import BROADCAST, NdSbp, Split, nd_sbp_str
 from oneflow.core.tensor_type import TensorType
 
 Boxes = tuple[Box, ...]
@@ -49,6 +51,35 @@ class PartsPlan:
     def moves(self) -> tuple[PartMove, ...]:
         """One for each part, in the order in which they are made."""
         return tuple(self._move(i) for i in range(len(self.parts.parts)))
+
+    @property
+    def received_nbytes(self) -> int:
+        """Bytes that all ranks together read from others."""
+        numel = sum(
+            pull.numel
+            for move in self.moves
+            for rank in self.placement.rank_ids
+            for pull in move.pulls(rank)
+            if pull.source_rank != rank
+        )
+        return numel * int(self.out_type.dtype.bytes)
+
+    def reads(self, rank: int) -> list[tuple[int, Pull]]:
+        """What `rank` reads of which input, from whole shards into its whole shard of the result,
+        in order. Elements that nothing is read into are `parts.fill`."""
+        own = self.placement.rank_ids.index(rank)
+        target = self.out_boxes[own]
+        found = []
+        if self.parts.base is not None:
+            everything = tuple(slice(0, n) for n in target.shape)
+            found.append((self.parts.base, Pull(rank, everything, everything, False)))
+        for part, move in zip(self.parts.parts, self.moves, strict=True):
+            for pull in move.pulls(rank):
+                shard = move.shards[self.placement.rank_ids.index(pull.source_rank)]
+                source = _within(shard.shape, part.cut(shard), pull.source_slices)
+                into = _within(target.shape, self.parts.into(target), pull.target_slices)
+                found.append((move.input, Pull(pull.source_rank, source, into, False)))
+        return found
 
     def _move(self, index: int) -> PartMove:
         part = self.parts.parts[index]
@@ -144,6 +175,18 @@ def plan_parts(
     return PartsPlan(parts, types, in_sbps, out_type, out_sbp, placement)
 
 
+def node_plan(node: Node) -> PartsPlan:
+    """How a `parts` node of a compiled graph runs."""
+    attrs = {name: value for name, value in node.attrs.items() if name != "of"}
+    sbps = tuple(v.sbp for v in node.inputs if v.sbp is not None)
+    types = tuple(v.type for v in node.inputs)
+    out = node.outputs[0]
+    plan = plan_parts(find_op(node.attrs["of"]), types, out.type, sbps, attrs, node.placement)
+    if (plan.in_sbps, plan.out_sbp) != (sbps, out.sbp):
+        raise InternalError(f"{node.describe()} on parts makes {nd_sbp_str(plan.out_sbp)}")
+    return plan
+
+
 def _layouts(
     parts: Parts, types: Types, out_type: TensorType, sbps: Sbps, placement: Placement
 ) -> tuple[Sbps, NdSbp]:
@@ -177,6 +220,18 @@ def _like(nd_sbp: NdSbp, wanted: NdSbp) -> NdSbp:
     return tuple(
         b if a.is_partial != b.is_partial else a for a, b in zip(nd_sbp, wanted, strict=True)
     )
+
+
+def _within(shape: tuple[int, ...], outer: Index, inner: Index) -> Index:
+    """`inner` of the part `outer` of an array, as one part of the array."""
+    if not outer:
+        return inner
+    result = []
+    for size, first, second in zip(shape, outer, inner, strict=True):
+        picked = range(size)[first][second]
+        stop = picked.stop if picked.stop >= 0 else None
+        result.append(slice(picked.start, stop, picked.step))
+    return tuple(result)
 
 
 def _boxes(shape: tuple[int, ...], nd_sbp: NdSbp, placement: Placement) -> Boxes:

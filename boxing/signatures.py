@@ -6,12 +6,14 @@ and the compiler, choose alike. The rule:
 
 1. An op that runs on parts (core/parts.py: slice, flip, roll, pad, concat ...) and whose dims
    concerned are split keeps the layout of its input.
-2. Of the op's signatures over all axes of the hierarchy, those that take every input as it is are
-   eligible; without one, all are.
-3. Of these the one is taken to which the inputs are the cheapest to bring, in seconds of boxing
-   within one host. To cut copies, or to make summands of a whole, costs nothing at once; so what it
-   costs to put the result together again is counted with it.
-4. Ties go to the signature that changes fewer inputs, then to that with smaller shards.
+2. Along an axis of the hierarchy on which a signature takes every input as it is, such a one is
+   taken.
+3. Along an axis on which no input that is split stays split, nothing is cut. To cut costs nothing
+   at once, but the result has to be put together again. So copies are computed whole, and partial
+   sums are added up into copies unless another input is split.
+4. Of the signatures left the one is taken to which the inputs are the cheapest to bring, in seconds
+   of boxing within one host, together with the time to add up the partial sums that result. Ties go
+   to fewer inputs that change, then to results without partial sums, then to smaller shards.
 
 An input that the op overwrites is moved only if no signature takes it as it is.
 """
@@ -29,10 +31,10 @@ from typing import Any
 from oneflow.boxing.parts import parts_layouts
 from oneflow.boxing.route import boxing_seconds
 from oneflow.core.dtype import bool_
-from oneflow.core.errors import InternalError
+from oneflow.core.errors import SbpError
 from oneflow.core.op import Attr, Op, infer_types, signatures
 from oneflow.core.placement import Placement
-from oneflow.core.sbp import NdSbp, SbpSignature, all_broadcast
+from oneflow.core.sbp import BROADCAST, NdSbp, SbpSignature, nd_sbp_str
 from oneflow.core.tensor_type import TensorType
 
 MAX_COMBINATIONS = 4096
@@ -40,12 +42,11 @@ MAX_WEIGHED = 6
 """The exact cost is computed only for this many candidates, chosen by a cheap estimate."""
 
 _HOP_NBYTES = 1 << 16
-Candidate = tuple[tuple[NdSbp, ...], tuple[NdSbp, ...]]
-_TIE_SECONDS_PER_BYTE = 1e-12  # of two choices that move the same, the one with smaller shards
+_PerAxis = list[list[SbpSignature]]
 
 
 @dataclass(frozen=True)
-class Choice:
+class NdSignature:
     """Layouts of an op's inputs and outputs. by_parts: its kernel cannot work on these shards; it
     runs as `boxing.parts` plans."""
 
@@ -76,30 +77,23 @@ def choose(
     sbps: tuple[NdSbp, ...],
     attrs: dict[str, Attr],
     placement: Placement,
-) -> Choice:
-    """How `op` runs on inputs that lie in `sbps`, by the rule at the top of this file."""
+    fixed: tuple[NdSbp | None, ...] = (),
+) -> NdSignature:
+    """How `op` runs on inputs that lie in `sbps`, by the rule at the top of this file.
+
+    fixed: of each output the layout that it must have, if there is one. Raises SbpError if no
+    signature gives these.
+    """
+    call = _Call(op, types, out_types, sbps, attrs, placement, fixed)
     by_parts = parts_layouts(op, types, out_types[0], sbps, attrs, placement) if types else None
-    if by_parts is not None:
+    if by_parts is not None and call.keeps_fixed((by_parts[1],)):
         ins, out = by_parts
         known = runs_on_shards(op, types, ins, (out,), attrs, placement)
-        return Choice(ins, (out,), not known)
-    found = list(_candidates(op, types, out_types, sbps, attrs, placement))
-    if not found:  # all-B is always among them
-        raise InternalError(f"{op.name}: no signature for {', '.join(map(str, types))}")
-    found = [c for c in found if c[0] == sbps] or found
+        return NdSignature(ins, (out,), not known)
+    found = call.candidates()
     if len(found) > MAX_WEIGHED:
-        found = heapq.nsmallest(
-            MAX_WEIGHED,
-            found,
-            key=lambda c: _rank(op, types, out_types, sbps, c[0], c[1], placement),
-        )
-
-    def cost(candidate: Candidate) -> tuple[Any, ...]:
-        ins, outs = candidate
-        moved = sum(ins[i] != sbps[i] for i in op.mutates.values())
-        return moved, *_cost(types, sbps, ins, out_types, outs, placement)
-
-    return Choice(*min(found, key=cost))
+        found = heapq.nsmallest(MAX_WEIGHED, found, key=call.estimate)
+    return min(found, key=call.cost)
 
 
 def runs_on_shards(
@@ -118,106 +112,154 @@ def runs_on_shards(
     return True
 
 
-def _candidates(
-    op: type[Op],
-    types: tuple[TensorType, ...],
-    out_types: tuple[TensorType, ...],
-    sbps: tuple[NdSbp, ...],
-    attrs: dict[str, Attr],
-    placement: Placement,
-) -> Iterator[Candidate]:
-    for combination in _combinations(op, types, sbps, attrs, placement):
-        ins = tuple(tuple(s.inputs[i] for s in combination) for i in range(len(types)))
-        outs = tuple(tuple(s.outputs[i] for s in combination) for i in range(len(out_types)))
-        if not _is_valid((*types, *out_types), (*ins, *outs), sbps, placement):
-            continue
-        if op.sbp_for is not None and not _nests(op, types, attrs, combination, placement):
-            continue
-        yield ins, outs
+@dataclass(frozen=True)
+class _Call:
+    """One question to the chooser: the arguments of `choose`."""
 
+    op: type[Op]
+    types: tuple[TensorType, ...]
+    out_types: tuple[TensorType, ...]
+    sbps: tuple[NdSbp, ...]
+    attrs: dict[str, Attr]
+    placement: Placement
+    fixed: tuple[NdSbp | None, ...]
 
-def _combinations(
-    op: type[Op],
-    types: tuple[TensorType, ...],
-    sbps: tuple[NdSbp, ...],
-    attrs: dict[str, Attr],
-    placement: Placement,
-) -> Any:
-    """One signature per axis of the hierarchy, in every combination."""
-    listed = [
-        list(dict.fromkeys(signatures(op, types, attrs, size))) for size in placement.hierarchy
-    ]
-    for axis, size in enumerate(placement.hierarchy):
-        if size == 1:  # all layouts are the same there: those that need no other name will do
-            have = [s[axis] for s in sbps]
-            matches = [sum(map(is_, s.inputs, have)) for s in listed[axis]]
-            best = max(matches)
-            listed[axis] = [s for s, n in zip(listed[axis], matches, strict=True) if n == best]
-    if math.prod(map(len, listed)) > MAX_COMBINATIONS:
-        return (
-            zip(*listed, strict=True)
-            if len({*map(len, listed)}) == 1
-            else [[a[-1] for a in listed]]
-        )
-    return itertools.product(*listed)
+    def keeps_fixed(self, outputs: tuple[NdSbp, ...]) -> bool:
+        return all(f in (None, s) for f, s in zip(self.fixed, outputs, strict=False))
 
+    # ---- candidates ------------------------------------------------------------------------------
 
-def _is_valid(
-    types: Sequence[TensorType],
-    layouts: Sequence[NdSbp],
-    sbps: tuple[NdSbp, ...],
-    placement: Placement,
-) -> bool:
-    for type_, nd_sbp in zip(types, layouts, strict=True):
-        parts: dict[int, int] = {}
-        for sbp, size in zip(nd_sbp, placement.hierarchy, strict=True):
-            if sbp.is_partial and type_.dtype is bool_:
+    def candidates(self) -> list[NdSignature]:
+        """The signatures that rules 2 and 3 leave. Raises SbpError."""
+        hierarchy = self.placement.hierarchy
+        every = [self._listed(axis, size) for axis, size in enumerate(hierarchy)]
+        kept = [self._uncut(axis, signatures) for axis, signatures in enumerate(every)]
+        as_they_are = [self._untouched(axis, signatures) for axis, signatures in enumerate(kept)]
+        for per_axis in (as_they_are, kept, every):
+            found = list(self._valid(per_axis))
+            if found:
+                return found
+        wanted = " ".join("?" if s is None else nd_sbp_str(s) for s in self.fixed)
+        types = " ".join(map(str, self.types))
+        raise SbpError(f"{self.op.name}: no signature of {types} gives {wanted or 'a result'}")
+
+    def _listed(self, axis: int, size: int) -> list[SbpSignature]:
+        listed = list(dict.fromkeys(signatures(self.op, self.types, self.attrs, size)))
+        if size > 1:
+            return listed
+        # All layouts are the same there: those that need no other name will do.
+        have = [s[axis] for s in self.sbps]
+        matches = [sum(map(is_, s.inputs, have)) for s in listed]
+        return [s for s, n in zip(listed, matches, strict=True) if n == max(matches)]
+
+    def _uncut(self, axis: int, listed: list[SbpSignature]) -> list[SbpSignature]:
+        """Those that split nothing, unless an input that is split stays split."""
+        if not self.types or self.placement.hierarchy[axis] == 1:
+            return listed
+        have = [s[axis] for s in self.sbps]
+        return [
+            s
+            for s in listed
+            if any(a.is_split and b.is_split for a, b in zip(have, s.inputs, strict=True))
+            or not any(x.is_split for x in (*s.inputs, *s.outputs))
+        ]
+
+    def _untouched(self, axis: int, listed: list[SbpSignature]) -> list[SbpSignature]:
+        """Those that take all inputs as they are, if there are any."""
+        have = [s[axis] for s in self.sbps]
+        return [s for s in listed if all(map(is_, s.inputs, have))] or listed
+
+    def _valid(self, per_axis: _PerAxis) -> Iterator[NdSignature]:
+        for combination in _combinations(per_axis):
+            ins = tuple(tuple(s.inputs[i] for s in combination) for i in range(len(self.types)))
+            outs = tuple(
+                tuple(s.outputs[i] for s in combination) for i in range(len(self.out_types))
+            )
+            if not self.keeps_fixed(outs):
+                continue
+            if not self._fits((*self.types, *self.out_types), (*ins, *outs)):
+                continue
+            if self.op.sbp_for is not None and not self._nests(combination):
+                continue
+            yield NdSignature(ins, outs)
+
+    def _fits(self, types: Sequence[TensorType], layouts: Sequence[NdSbp]) -> bool:
+        for type_, nd_sbp in zip(types, layouts, strict=True):
+            parts: dict[int, int] = {}
+            for sbp, size in zip(nd_sbp, self.placement.hierarchy, strict=True):
+                if sbp.is_partial and type_.dtype is bool_:
+                    return False
+                if sbp.is_split:
+                    parts[sbp.dim] = parts.get(sbp.dim, 1) * size
+            if any(d >= type_.ndim for d in parts):
                 return False
-            if sbp.is_split:
-                parts[sbp.dim] = parts.get(sbp.dim, 1) * size
-        if any(d >= type_.ndim for d in parts):
-            return False
-        if any(type_.shape[d] < n for d, n in parts.items()) and nd_sbp not in sbps:
-            return False  # do not make empty shards where there were none
-    return True
+            is_small = any(type_.shape[d] < n for d, n in parts.items())
+            if is_small and nd_sbp not in self.sbps and nd_sbp not in self.fixed:
+                return False  # do not make empty shards where there were none
+        return True
 
-
-def _nests(
-    op: type[Op],
-    types: tuple[TensorType, ...],
-    attrs: dict[str, Attr],
-    combination: Sequence[SbpSignature],
-    placement: Placement,
-) -> bool:
-    """A signature that depends on the number of ranks must hold for all its axes as one."""
-    sizes: dict[SbpSignature, list[int]] = {}
-    for chosen, size in zip(combination, placement.hierarchy, strict=True):
-        sizes.setdefault(chosen, []).append(size)
-    return all(
-        chosen in signatures(op, types, attrs, math.prod(together))
-        for chosen, together in sizes.items()
-        if len(together) > 1
-    )
-
-
-def _rank(
-    op: type[Op],
-    types: Sequence[TensorType],
-    out_types: Sequence[TensorType],
-    sbps: Sequence[NdSbp],
-    ins: Sequence[NdSbp],
-    outs: Sequence[NdSbp],
-    placement: Placement,
-) -> tuple[Any, ...]:
-    """What `cost` is likely to say, at a glance: routes need not be searched."""
-    nbytes = sum(_bytes_of(t, h, w, placement) for t, h, w in zip(types, sbps, ins, strict=True))
-    if any(map(_becomes_sum, sbps, ins)) or _splits_anew(sbps, ins):
-        whole = all_broadcast(placement.ndim)
-        nbytes += sum(
-            _bytes_of(t, s, whole, placement) for t, s in zip(out_types, outs, strict=True)
+    def _nests(self, combination: Sequence[SbpSignature]) -> bool:
+        """A signature that depends on the number of ranks must hold for all its axes as one."""
+        sizes: dict[SbpSignature, list[int]] = {}
+        for chosen, size in zip(combination, self.placement.hierarchy, strict=True):
+            sizes.setdefault(chosen, []).append(size)
+        return all(
+            chosen in signatures(self.op, self.types, self.attrs, math.prod(together))
+            for chosen, together in sizes.items()
+            if len(together) > 1
         )
-    changed = sum(have != want for have, want in zip(sbps, ins, strict=True))
-    return sum(ins[i] != sbps[i] for i in op.mutates.values()), nbytes, changed
+
+    # ---- costs -----------------------------------------------------------------------------------
+
+    def estimate(self, candidate: NdSignature) -> tuple[Any, ...]:
+        """What `cost` is likely to say, at a glance: routes need not be searched."""
+        moves = zip(self.types, self.sbps, candidate.inputs, strict=True)
+        nbytes = sum(_bytes_of(t, have, want, self.placement) for t, have, want in moves)
+        for type_, nd_sbp in zip(self.out_types, candidate.outputs, strict=True):
+            nbytes += _bytes_of(type_, nd_sbp, _added_up(nd_sbp), self.placement)
+        return self._overwritten(candidate), nbytes, self._changed(candidate)
+
+    def cost(self, candidate: NdSignature) -> tuple[Any, ...]:
+        """By rule 4, the smallest first."""
+        given = zip(self.types, self.sbps, candidate.inputs, strict=True)
+        made = ((t, s, _added_up(s)) for t, s in self._results(candidate))
+        where = self.placement
+        seconds = sum(
+            boxing_seconds(t, have, where, want, where)
+            for t, have, want in (*given, *made)
+            if have != want
+        )
+        tensors = zip(
+            (*self.types, *self.out_types), (*candidate.inputs, *candidate.outputs), strict=True
+        )
+        nbytes = sum(t.nbytes / _parts(s, where) for t, s in tensors)
+        sums = sum(s.is_partial for _, nd_sbp in self._results(candidate) for s in nd_sbp)
+        changed = self._changed(candidate)
+        return self._overwritten(candidate), seconds, changed, sums, nbytes
+
+    def _results(self, candidate: NdSignature) -> Iterator[tuple[TensorType, NdSbp]]:
+        return zip(self.out_types, candidate.outputs, strict=True)
+
+    def _changed(self, candidate: NdSignature) -> int:
+        return sum(have != want for have, want in zip(self.sbps, candidate.inputs, strict=True))
+
+    def _overwritten(self, candidate: NdSignature) -> int:
+        """Number of inputs that would be moved although the op overwrites them."""
+        return sum(candidate.inputs[i] != self.sbps[i] for i in self.op.mutates.values())
+
+
+def _combinations(per_axis: _PerAxis) -> Any:
+    """One signature per axis of the hierarchy, in every combination; of very many only those that
+    are the same on all axes, or all-B."""
+    if math.prod(map(len, per_axis)) <= MAX_COMBINATIONS:
+        return itertools.product(*per_axis)
+    if len({*map(len, per_axis)}) == 1:
+        return zip(*per_axis, strict=True)
+    return [[listed[-1] for listed in per_axis]]
+
+
+def _added_up(nd_sbp: NdSbp) -> NdSbp:
+    return tuple(BROADCAST if s.is_partial else s for s in nd_sbp)
 
 
 def _bytes_of(type_: TensorType, have: NdSbp, want: NdSbp, placement: Placement) -> float:
@@ -234,47 +276,6 @@ def _bytes_of(type_: TensorType, have: NdSbp, want: NdSbp, placement: Placement)
         share = (p - 1) / p / (p if a.is_split and b.is_split else 1)
         total += hops * (type_.nbytes / cut * share + _HOP_NBYTES)
     return total
-
-
-def _cost(
-    types: Sequence[TensorType],
-    sbps: Sequence[NdSbp],
-    ins: Sequence[NdSbp],
-    out_types: Sequence[TensorType],
-    outs: Sequence[NdSbp],
-    placement: Placement,
-) -> tuple[float, int, float]:
-    seconds = sum(
-        boxing_seconds(t, have, placement, want, placement)
-        for t, have, want in zip(types, sbps, ins, strict=True)
-        if have != want
-    )
-    if any(map(_becomes_sum, sbps, ins)) or _splits_anew(sbps, ins):
-        whole = all_broadcast(placement.ndim)  # the result will have to be put together instead
-        seconds += sum(
-            boxing_seconds(t, s, placement, whole, placement)
-            for t, s in zip(out_types, outs, strict=True)
-        )
-    changed = sum(have != want for have, want in zip(sbps, ins, strict=True))
-    nbytes = sum(
-        t.nbytes / _parts(s, placement)
-        for t, s in zip((*types, *out_types), (*ins, *outs), strict=True)
-    )
-    return seconds, changed, nbytes * _TIE_SECONDS_PER_BYTE
-
-
-def _becomes_sum(have: NdSbp, want: NdSbp) -> bool:
-    return any(b.is_partial and not a.is_partial for a, b in zip(have, want, strict=True))
-
-
-def _splits_anew(sbps: Sequence[NdSbp], ins: Sequence[NdSbp]) -> bool:
-    """Would copies be cut along an axis on which nothing was?"""
-    pairs = list(zip(sbps, ins, strict=True))
-    return any(
-        any(have[axis].is_broadcast and want[axis].is_split for have, want in pairs)
-        and not any(have[axis].is_split for have, _ in pairs)
-        for axis in range(len(sbps[0]) if sbps else 0)
-    )
 
 
 def _parts(nd_sbp: NdSbp, placement: Placement) -> int:

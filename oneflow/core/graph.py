@@ -11,6 +11,7 @@ parses back
     placement and/or SBP here
     boxing(x)          moves x from its SBP to another          unpack(x)          one step's value
     -> num_pieces pieces (dim 0)
+    parts(xs; of)      the op named `of`, run on parts of shards (boxing/parts.py)
     repeat(x)          a step's value, given to every piece     accumulate(x)      mean over the
     pieces of a step
     pack(x)            pieces stacked (scalars) or concatenated into a step's value
@@ -28,7 +29,18 @@ from oneflow.core.sbp import NdSbp
 from oneflow.core.tensor_type import TensorType
 
 STRUCTURAL = frozenset(
-    {"input", "variable", "output", "to_global", "boxing", "unpack", "repeat", "accumulate", "pack"}
+    {
+        "input",
+        "variable",
+        "output",
+        "to_global",
+        "boxing",
+        "parts",
+        "unpack",
+        "repeat",
+        "accumulate",
+        "pack",
+    }
 )
 STEP, PIECE = "step", "piece"
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import NamedTuple
 
-from oneflow.boxing.signatures import Choice, choose
+from oneflow.boxing.signatures import NdSignature, choose
 from oneflow.core.errors import InternalError
 from oneflow.core.graph import Node, Value
 from oneflow.core.graph_proto import attrs_key
@@ -109,7 +109,7 @@ def _choose(node: Node, types: Types, sbps: tuple[NdSbp, ...]) -> ChosenLayouts:
     return ChosenLayouts(outputs, outputs == choice.outputs and _is_listed(node, types, choice))
 
 
-def _is_listed(node: Node, types: Types, choice: Choice) -> bool:
+def _is_listed(node: Node, types: Types, choice: NdSignature) -> bool:
     """Does the op have this signature on every axis, those of one rank included?"""
     for axis, size in enumerate(node.placement.hierarchy):
         ins, outs = (tuple(s[axis] for s in sbps) for sbps in (choice.inputs, choice.outputs))

@@ -13,7 +13,7 @@ from oneflow.core.dtype import bool_
 from oneflow.core.errors import ShapeError
 from oneflow.core.op import Box, Boxes, Op, declare
 from oneflow.core.operand import Attrs, Gradients, Operand, Tensor
-from oneflow.core.parts import Index, Part, Parts
+from oneflow.core.parts import Index, Part, Parts, clipped
 from oneflow.core.sbp import SbpSignature, signature
 from oneflow.core.tensor_type import TensorType
 from oneflow.ops import unary
@@ -96,7 +96,7 @@ def _place(part: Box, whole: Box) -> tuple[Dims, Dims] | None:
 def _local(attrs: Attrs, shard: Box, other: Box, name: str) -> Attrs:
     """attrs of one rank. shard: of what is sliced; other: of the slice; name: of the attr that says
     which part of `other` this shard holds, if not all."""
-    part = held_part(attrs["starts"], attrs["stops"], attrs["steps"], shard)
+    part = clipped(held_part(attrs["starts"], attrs["stops"], attrs["steps"], shard), other)
     place = _place(part, other)
     local = {**attrs, **local_attrs(attrs["starts"], attrs["steps"], shard, part)}
     return local if place is None else {**local, name: place}
@@ -110,6 +110,7 @@ class Slice(Op):
     """x[starts[0]:stops[0]:steps[0], ...].
 
     place: set on a shard that holds only this part (starts, stops) of the slice; the rest is zero.
+    Of a copy each rank may read its own part of the slice: a slice of everything cuts copies.
     """
 
     name = "slice"
@@ -124,7 +125,8 @@ class Slice(Op):
         whole = _whole_dims(x.shape, starts, stops, steps)
         listed = [signature(f"S{i} -> S{i}") for i in whole] + _sums(x, "P -> P")
         cut = [i for i in range(x.ndim) if i not in whole]
-        return listed + [s for i in cut for s in _sums(x, f"S{i} -> P")]
+        listed += [s for i in cut for s in _sums(x, f"S{i} -> P")]
+        return listed + [signature(f"B -> S{i}") for i in range(x.ndim)]
 
     @staticmethod
     def parts(x: TensorType, *, starts: Dims, stops: Dims, steps: Dims) -> Parts | None:

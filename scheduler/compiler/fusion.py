@@ -28,7 +28,9 @@ def fused(nodes: list[Node], config: JobConfig) -> list[list[Node]]:
 
 def boxing_kind(node: Node) -> str:
     """A row of the table of transitions; between placements: reduce (of partial sums, to one rank),
-    broadcast (from one rank) or transfer."""
+    broadcast (from one rank) or transfer. An op that runs on parts is a transfer too."""
+    if node.op == "parts":
+        return "transfer"
     source, target = node.inputs[0], node.outputs[0]
     if source.sbp is None or target.sbp is None:
         raise InternalError("a boxing node before its SBP is known")

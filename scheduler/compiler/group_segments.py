@@ -36,6 +36,7 @@ _KINDS = {
     "pack": ActorKind.PACK,
     "accumulate": ActorKind.ACCUMULATE,
     "boxing": ActorKind.BOXING,
+    "parts": ActorKind.BOXING,
 }
 
 FLAT_TWO_PHASE_NBYTES = 256 * 1024
@@ -60,7 +61,7 @@ def group_segments(graph: LogicalGraph, config: JobConfig, cluster: Cluster) -> 
         groups.setdefault(_key(node, level, cluster), []).append(node)
     parts: list[list[Node]] = []
     for nodes in groups.values():
-        if nodes[0].op == "boxing":
+        if nodes[0].op in ("boxing", "parts"):
             # In the order in which what they read is made, and so lies in its register: neighbours
             # stay neighbours.
             nodes.sort(key=lambda n: places[n.inputs[0].node.id])
@@ -133,6 +134,8 @@ def _key(node: Node, level: int, cluster: Cluster) -> Hashable:
         way = boxing_way(node, cluster)
         dtype = source.type.dtype.name if isinstance(way, tuple) else ""
         return "boxing", level, source.placement, node.placement, node.rate, way, dtype
+    if node.op == "parts":
+        return "parts", level, node.placement, node.rate
     if node.is_structural:
         return node.op, level, node.placement, node.stage
     return "segment", level, node.placement, node.stage, node.rate
@@ -188,7 +191,7 @@ def _in_phases(actor: ActorSpec, cluster: Cluster) -> list[ActorSpec]:
 
     An all_reduce runs flat over the bytes of its register; a large one in two halves.
     """
-    if actor.kind is not ActorKind.BOXING:
+    if actor.kind is not ActorKind.BOXING or actor.nodes[0].op == "parts":
         return [actor]
     way = boxing_way(actor.nodes[0], cluster)
     if way == "transfer":

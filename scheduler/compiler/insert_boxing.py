@@ -2,28 +2,29 @@
 step of the route.
 
 All readers that want the same share one node; it stands right before the first of them. A to_global
-becomes a boxing node, or goes if its input lies so already.
+becomes a boxing node, or goes if its input lies so already. An op that runs on parts of shards
+becomes a `parts` node, which moves what it needs itself.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Hashable, Sequence
 
 from oneflow.boxing.route import choose_route
+from oneflow.boxing.signatures import NdSignature
 from oneflow.boxing.transitions import RouteStep, make_step
-from oneflow.core.errors import InternalError, SbpError
+from oneflow.core.errors import InternalError
 from oneflow.core.graph import LogicalGraph, Node, Value
 from oneflow.core.job_config import Cluster, JobConfig
-from oneflow.core.op import find_op
+from oneflow.core.op import Attr
 from oneflow.core.placement import Placement
-from oneflow.core.sbp import NdSbp, nd_sbp_str
+from oneflow.core.sbp import NdSbp
 from oneflow.scheduler.compiler.signatures import (
     MOVES,
-    Choice,
-    Signatures,
+    op_signature,
     plan_network,
     same_layout,
+    sbp_attrs_key,
 )
 
 _SAME = frozenset({"input", "variable", "output"})
@@ -35,13 +36,16 @@ _Moved = dict[tuple[int, NdSbp, Placement], Value]
 def insert_boxing(graph: LogicalGraph, config: JobConfig, cluster: Cluster) -> None:
     """Afterwards producer and reader agree on every edge, but for output nodes, which take what
     they get."""
-    wanted = _Wanted(cluster)
+    wanted = _Wanted()
     moved: _Moved = {}
     for node in graph:
         if node.op in MOVES:
             _settle(graph, node, moved, cluster)
         elif node.inputs and node.op not in _SAME:
-            _box_inputs(graph, node, wanted.inputs(node), moved, cluster)
+            signature = wanted.of(node)
+            _box_inputs(graph, node, signature.inputs, moved, cluster)
+            if signature.by_parts:
+                node.op, node.attrs = "parts", {"of": node.op, **node.attrs}
 
 
 def _settle(graph: LogicalGraph, node: Node, moved: _Moved, cluster: Cluster) -> None:
@@ -50,10 +54,10 @@ def _settle(graph: LogicalGraph, node: Node, moved: _Moved, cluster: Cluster) ->
     if source.sbp == target.sbp and source.placement == target.placement:
         same = source
     else:
-        node.op, node.attrs = "boxing", {}
         same = moved.setdefault((source.id, _known(target), target.placement), target)
         if same is target:
-            *first, _ = _steps(source, _known(target), target.placement, cluster)
+            *first, last = _steps(source, _known(target), target.placement, cluster)
+            node.op, node.attrs = _step_node(source, last)
             graph.set_input(node, 0, _follow(graph, node, source, first))
     if same is not target:
         hand_over(target, same)
@@ -81,10 +85,19 @@ def _steps(
 def _follow(graph: LogicalGraph, before: Node, value: Value, steps: Sequence[RouteStep]) -> Value:
     """The value after some steps, each a boxing node right before a node."""
     for step in steps:
-        sbp = [step.dst_sbp]
-        boxing = graph.insert(before, "boxing", [value], [value.type], step.dst_placement, sbp=sbp)
-        value = boxing.outputs[0]
+        op, attrs = _step_node(value, step)
+        moved = [value.type], step.dst_placement, attrs
+        value = graph.insert(before, op, [value], *moved, sbp=[step.dst_sbp]).outputs[0]
     return value
+
+
+def _step_node(value: Value, step: RouteStep) -> tuple[str, dict[str, Attr]]:
+    """The kind and attributes of the node that makes a step. What cuts copies waits for nobody: it
+    is a slice of everything, a view inside a segment."""
+    if step.kind != "slice":
+        return "boxing", {}
+    shape = value.type.shape
+    return "slice", {"starts": (0,) * len(shape), "stops": shape, "steps": (1,) * len(shape)}
 
 
 def _box_inputs(
@@ -112,45 +125,19 @@ def _known(value: Value) -> NdSbp:
 
 
 class _Wanted:
-    """How each node wants its inputs to lie: the cheapest of the signatures that make its outputs
-    as they were chosen."""
+    """How each node wants its inputs to lie so that it makes its outputs as they were chosen."""
 
-    def __init__(self, cluster: Cluster) -> None:
-        self._signatures = Signatures(cluster)
-        self._found: dict[Hashable, tuple[NdSbp, ...]] = {}
+    def __init__(self) -> None:
+        self._found: dict[Hashable, NdSignature] = {}
 
-    def inputs(self, node: Node) -> tuple[NdSbp, ...]:
-        sources = tuple([(v.sbp, v.placement) for v in node.inputs])
-        key = (self._signatures.key(node), sources, tuple([v.sbp for v in node.outputs]))
+    def of(self, node: Node) -> NdSignature:
+        outputs = tuple([_known(v) for v in node.outputs])
+        if node.is_structural:
+            return NdSignature(outputs[:1], outputs)
+        layouts = {v.id: _known(v) for v in node.inputs}
+        sources = tuple([(v.type, v.placement, layouts[v.id]) for v in node.inputs])
+        key = (node.op, sbp_attrs_key(node), node.placement, sources, outputs)
         found = self._found.get(key)
         if found is None:
-            found = self._found[key] = self._cheapest(node)
+            found = self._found[key] = op_signature(node, layouts, outputs)
         return found
-
-    def _cheapest(self, node: Node) -> tuple[NdSbp, ...]:
-        outputs = tuple(_known(v) for v in node.outputs)
-        best, least = None, math.inf
-        for choice in self._signatures.of(node):
-            if choice.outputs != outputs:
-                continue
-            seconds = self._seconds(node, choice)
-            if seconds < least:
-                best, least = choice, seconds
-        if best is None:
-            inputs = ", ".join(f"{v} {v.type} {nd_sbp_str(_known(v))}" for v in node.inputs)
-            raise SbpError(
-                f"{node.describe()}: no SBP signature makes "
-                f"{' '.join(map(nd_sbp_str, outputs))} of {inputs}"
-            )
-        return best.inputs
-
-    def _seconds(self, node: Node, choice: Choice) -> float:
-        total = 0.0
-        fixed = () if node.is_structural else find_op(node.op).mutates.values()
-        for i, (value, nd_sbp) in enumerate(zip(node.inputs, choice.inputs, strict=True)):
-            before = _known(value)
-            if i in fixed and not same_layout(before, nd_sbp, node.placement.hierarchy):
-                return math.inf  # what is overwritten cannot be a copy
-            edge = self._signatures.edge(value.type, value.placement, node.placement)
-            total += edge[before, nd_sbp]
-        return total

@@ -26,7 +26,12 @@ def gathers_rows(before: NdSbp | None, after: NdSbp) -> bool:
     """Is `after` what was before, but with whole rows?  before: None if not known."""
     if before is None:
         return ROWS not in after
-    return after == tuple(BROADCAST if s is ROWS else s for s in before)
+    return after == rows_gathered(before)
+
+
+def rows_gathered(nd_sbp: NdSbp) -> NdSbp:
+    """The same layout with whole rows."""
+    return tuple(BROADCAST if s is ROWS else s for s in nd_sbp)
 
 
 def rows_may_stay_split(graph: LogicalGraph) -> bool:

@@ -1,6 +1,4 @@
-"""The nd-SBP signatures a node may take and what they cost.
-
-Shared by infer_sbp, insert_boxing and verify.
+"""The nd-SBP signatures a node may take and what they cost, for search_sbp, insert_boxing, verify.
 
 Over one hierarchy axis an op declares its signatures; over n axes every combination is one, as long
 as no dim is cut into more parts than it has elements.
@@ -10,20 +8,31 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from oneflow.boxing.link import DEVICE, SHARED_MEMORY, Network, network_of
+from oneflow.boxing.parts import parts_layouts, plan_parts
 from oneflow.boxing.route import boxing_seconds
+from oneflow.boxing.signatures import NdSignature, choose, runs_on_shards
 from oneflow.core.dtype import bool_
-from oneflow.core.errors import PlacementError
+from oneflow.core.errors import PlacementError, SbpError
 from oneflow.core.graph import LogicalGraph, Node, Value
 from oneflow.core.graph_proto import attrs_key
 from oneflow.core.job_config import Cluster
 from oneflow.core.op import find_op, signatures
 from oneflow.core.placement import Placement
-from oneflow.core.sbp import BROADCAST, PARTIAL, NdSbp, Sbp, SbpSignature, Split, all_broadcast
+from oneflow.core.sbp import (
+    BROADCAST,
+    PARTIAL,
+    NdSbp,
+    Sbp,
+    SbpSignature,
+    Split,
+    all_broadcast,
+    nd_sbp_str,
+)
 from oneflow.core.tensor_type import TensorType
 
 MOVES = frozenset({"to_global", "boxing"})
@@ -31,8 +40,6 @@ MOVES = frozenset({"to_global", "boxing"})
 
 BYTES_PER_SECOND = {"cpu": 1e10, "cuda": 1e12}
 FLOPS_PER_SECOND = {"cpu": 1e11, "cuda": 1e14}
-TIE_BREAK = 1e-6
-"""Weight of computing time where the user's SBPs lead: breaks ties, never pays for moving bytes."""
 MOVE_SECONDS = 2e-5
 """Least time of a boxing node, however few bytes it moves: it is an actor with messages of its
 own."""
@@ -45,11 +52,13 @@ keep the name."""
 
 @dataclass(frozen=True)
 class Choice:
-    """One nd signature.  seconds: estimated time of computing it on one rank."""
+    """One nd signature.  seconds: estimated time of computing it on one rank.  by_parts: it is no
+    signature of the op's kernel."""
 
     inputs: tuple[NdSbp, ...]
     outputs: tuple[NdSbp, ...]
     seconds: float
+    by_parts: bool = False
 
     def __str__(self) -> str:
         left = " ".join(map(_nd_str, self.inputs))
@@ -75,6 +84,12 @@ class Signatures:
         if found is None:
             found = self._choices[key] = _choices(node)
         return found
+
+    def choice(self, node: Node, signature: NdSignature) -> Choice:
+        """A signature that the chooser took, with its time."""
+        ins, outs = signature.inputs, signature.outputs
+        known = (c for c in self.of(node) if (c.inputs, c.outputs) == (ins, outs))
+        return next(known, Choice(ins, outs, 0.0))
 
     def key(self, node: Node) -> Hashable:
         """Equal for nodes with equal choices."""
@@ -184,7 +199,36 @@ def _choices(node: Node) -> tuple[Choice, ...]:
                 continue
             seconds += EMPTY_SECONDS
         found.setdefault((inputs, outputs), Choice(inputs, outputs, seconds))
+    for choice in _parts_choices(node, types, results):
+        found.setdefault((choice.inputs, choice.outputs), choice)
     return tuple(found.values())
+
+
+def _parts_choices(
+    node: Node, types: tuple[TensorType, ...], results: tuple[TensorType, ...]
+) -> Iterator[Choice]:
+    """An op that can run on parts does so if all of its inputs lie alike, split along a dim
+    concerned."""
+    if node.is_structural or (op := find_op(node.op)).parts is None:
+        return
+    dims = [Split(i) for i in range(types[0].ndim)]
+    axes = itertools.product([*dims, PARTIAL, BROADCAST], repeat=node.placement.ndim)
+    call = op, types, results[0]
+    for nd_sbp in axes:
+        sbps = (nd_sbp,) * len(types)
+        if not _fit(types, sbps, node.placement.hierarchy):
+            continue
+        layouts = parts_layouts(*call, sbps, node.attrs, node.placement)
+        if layouts is None or runs_on_shards(
+            op, types, layouts[0], (layouts[1],), node.attrs, node.placement
+        ):
+            continue
+        plan = plan_parts(*call, sbps, node.attrs, node.placement)
+        moved = plan.received_nbytes / node.placement.size
+        seconds = _seconds(node, types + results, (*layouts[0], layouts[1]), False)
+        near = DEVICE if node.placement.type == "cuda" else SHARED_MEMORY
+        seconds += MOVE_SECONDS + near.latency_s + moved / near.bytes_per_s
+        yield Choice(layouts[0], (layouts[1],), seconds, by_parts=True)
 
 
 def _per_tensor(rows: Sequence[tuple[Sbp, ...]], num_tensors: int) -> tuple[NdSbp, ...]:
@@ -293,6 +337,53 @@ def _parts(nd_sbp: NdSbp, hierarchy: tuple[int, ...]) -> int:
 
 
 # ---- where inputs may come from ------------------------------------------------------------------
+
+
+def op_signature(
+    node: Node, layouts: Mapping[int, NdSbp], fixed: tuple[NdSbp | None, ...]
+) -> NdSignature:
+    """How a node that is no structural one runs on inputs that lie in `layouts`, by value id.
+
+    fixed: of each output the layout that it must have, if there is one. Raises SbpError if no
+    signature fits.
+    """
+    op, placement = find_op(node.op), node.placement
+    sbps = tuple([layout_at(node, layouts[v.id]) for v in node.inputs])
+    types, out_types = (tuple([v.type for v in vs]) for vs in (node.inputs, node.outputs))
+    try:
+        found = choose(op, types, out_types, sbps, node.attrs, placement, fixed)
+    except SbpError:
+        found = None
+    # What is overwritten cannot be a copy.
+    if found is None or not all(
+        same_layout(found.inputs[i], sbps[i], placement.hierarchy) for i in op.mutates.values()
+    ):
+        raise no_signature(node, [nd_sbp_str(layouts[v.id]) for v in node.inputs])
+    return found
+
+
+def layout_at(node: Node, nd_sbp: NdSbp) -> NdSbp:
+    """The layout in which a node gets a value: one of a grid with another number of axes comes in
+    copies."""
+    same = len(nd_sbp) == node.placement.ndim
+    return nd_sbp if same else all_broadcast(node.placement.ndim)
+
+
+def no_signature(node: Node, had: Sequence[str]) -> SbpError:
+    """The error of a node that no signature fits. had: how each of its inputs may lie."""
+    inputs = ", ".join(
+        f"{v} {v.type} {text} on {v.placement.notation}"
+        for v, text in zip(node.inputs, had, strict=True)
+    )
+    fixed = ", ".join(
+        f"{v.type} {nd_sbp_str(v.sbp) if v.sbp else '?'} on {v.placement.notation}"
+        for v in node.outputs
+    )
+    candidates = "; ".join(map(str, _choices(node))) or "none"
+    return SbpError(
+        f"{node.describe()}: no SBP signature fits its inputs ({inputs}) and outputs "
+        f"({fixed}); candidates are {candidates}; change a to_global before or after it"
+    )
 
 
 def check_placements(node: Node) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Hashable
 
+from oneflow.boxing.parts import node_plan
 from oneflow.core.errors import InternalError
 from oneflow.core.graph import PIECE, STRUCTURAL, LogicalGraph, Node, Value
 from oneflow.core.graph_proto import attrs_key
@@ -124,6 +125,9 @@ class _Checker:
         key = (self._signatures.key(node), inputs, outputs)
         if node.op == "output" or key in self._agreed:
             return
+        if node.op == "parts":
+            node_plan(node)  # raises if the layouts are not those of the op
+            return
         self._check_signature(node, inputs, outputs)
         self._agreed.add(key)
 
@@ -131,7 +135,7 @@ class _Checker:
         self, node: Node, inputs: tuple[NdSbp, ...], outputs: tuple[NdSbp, ...]
     ) -> None:
         hierarchy = node.placement.hierarchy
-        choices = self._signatures.of(node)
+        choices = [c for c in self._signatures.of(node) if not c.by_parts]
         for choice in choices:
             pairs = zip(inputs + outputs, choice.inputs + choice.outputs, strict=True)
             if all(same_layout(a, b, hierarchy) for a, b in pairs):
@@ -168,6 +172,10 @@ def _structural_types(
         return actual
     if node.op == "output":
         return ()
+    if node.op == "parts":
+        attrs = {k: v for k, v in node.attrs.items() if k != "of"}
+        types = tuple(v.type for v in node.inputs)
+        return infer_types(find_op(node.attrs["of"]), types, attrs)
     source = node.inputs[0].type
     if node.op == "unpack":
         return (source.with_shape((source.shape[0] // graph.num_pieces, *source.shape[1:])),)

@@ -16,8 +16,8 @@ from oneflow.functional.creation import randint_like as randint_like
 from oneflow.functional.elementwise import cast as cast
 from oneflow.functional.elementwise import clone as clone
 from oneflow.functional.elementwise import square_relu as square_relu
-from oneflow.functional.elementwise import where as where
 from oneflow.functional.linear_algebra import matmul as matmul
+from oneflow.functional.methods import exponential_ as exponential_
 from oneflow.functional.nn_activation import dropout as dropout
 from oneflow.functional.nn_activation import fast_gelu as fast_gelu
 from oneflow.functional.nn_activation import gelu as gelu
@@ -36,6 +36,7 @@ from oneflow.functional.nn_loss import sparse_softmax_cross_entropy as sparse_so
 from oneflow.functional.nn_loss import triplet_margin_loss as triplet_margin_loss
 from oneflow.functional.reduction import reduce_sum_like as reduce_sum_like
 from oneflow.functional.searching import one_hot as one_hot
+from oneflow.functional.searching import where as where
 from oneflow.functional.shaping import broadcast_like as broadcast_like
 from oneflow.functional.shaping import expand as expand
 from oneflow.functional.shaping import flatten as flatten
@@ -64,7 +65,6 @@ from oneflow.functional.upstream import slice_update as slice_update
 from oneflow.functional.upstream import sparse_cross_entropy as sparse_cross_entropy
 from oneflow.functional.upstream import split_like as split_like
 from oneflow.functional.upstream import trunc_divide as trunc_divide
-from oneflow.tensor.methods import exponential_ as exponential_
 from oneflow.tensor.tensor import Tensor
 from typing import Any
 

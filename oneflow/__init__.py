@@ -32,7 +32,7 @@ class _Facade(types.ModuleType):
 
     @property
     def tensor(self) -> Any:
-        from oneflow.tensor.creation import tensor
+        from oneflow.functional.from_data import tensor
 
         return tensor
 

@@ -112,7 +112,6 @@ from oneflow.functional.elementwise import nan_to_num as nan_to_num
 from oneflow.functional.elementwise import round as round
 from oneflow.functional.elementwise import rsub as rsub
 from oneflow.functional.elementwise import square_relu as square_relu
-from oneflow.functional.elementwise import where as where
 from oneflow.functional.extras import contiguous as contiguous
 from oneflow.functional.extras import from_dlpack as from_dlpack
 from oneflow.functional.extras import global_to_global as global_to_global
@@ -128,6 +127,9 @@ from oneflow.functional.extras import to_dlpack as to_dlpack
 from oneflow.functional.extras import to_global as to_global
 from oneflow.functional.extras import to_local as to_local
 from oneflow.functional.extras import use_deterministic_algorithms as use_deterministic_algorithms
+from oneflow.functional.from_data import as_tensor as as_tensor
+from oneflow.functional.from_data import frombuffer as frombuffer
+from oneflow.functional.from_data import tensor as tensor
 from oneflow.functional.joining import column_stack as column_stack
 from oneflow.functional.joining import dstack as dstack
 from oneflow.functional.joining import hsplit as hsplit
@@ -135,6 +137,15 @@ from oneflow.functional.joining import hstack as hstack
 from oneflow.functional.joining import row_stack as row_stack
 from oneflow.functional.joining import vsplit as vsplit
 from oneflow.functional.joining import vstack as vstack
+from oneflow.functional.legacy import BFloat16Tensor as BFloat16Tensor
+from oneflow.functional.legacy import BoolTensor as BoolTensor
+from oneflow.functional.legacy import ByteTensor as ByteTensor
+from oneflow.functional.legacy import CharTensor as CharTensor
+from oneflow.functional.legacy import DoubleTensor as DoubleTensor
+from oneflow.functional.legacy import FloatTensor as FloatTensor
+from oneflow.functional.legacy import HalfTensor as HalfTensor
+from oneflow.functional.legacy import IntTensor as IntTensor
+from oneflow.functional.legacy import LongTensor as LongTensor
 from oneflow.functional.linear_algebra import addmm as addmm
 from oneflow.functional.linear_algebra import baddbmm as baddbmm
 from oneflow.functional.linear_algebra import bmm as bmm
@@ -145,6 +156,7 @@ from oneflow.functional.linear_algebra import mm as mm
 from oneflow.functional.linear_algebra import mv as mv
 from oneflow.functional.linear_algebra import outer as outer
 from oneflow.functional.linear_algebra import tensordot as tensordot
+from oneflow.functional.methods import zero_ as zero_
 from oneflow.functional.nn_activation import dropout as dropout
 from oneflow.functional.nn_activation import gelu as gelu
 from oneflow.functional.nn_activation import mish as mish
@@ -172,6 +184,7 @@ from oneflow.functional.random_state import set_rng_state as set_rng_state
 from oneflow.functional.reduction import allclose as allclose
 from oneflow.functional.reduction import dist as dist
 from oneflow.functional.reduction import equal as equal
+from oneflow.functional.reduction import trace as trace
 from oneflow.functional.searching import argwhere as argwhere
 from oneflow.functional.searching import batch_gather as batch_gather
 from oneflow.functional.searching import bincount as bincount
@@ -181,6 +194,7 @@ from oneflow.functional.searching import masked_select as masked_select
 from oneflow.functional.searching import multinomial as multinomial
 from oneflow.functional.searching import nonzero as nonzero
 from oneflow.functional.searching import searchsorted as searchsorted
+from oneflow.functional.searching import where as where
 from oneflow.functional.shaping import atleast_1d as atleast_1d
 from oneflow.functional.shaping import atleast_2d as atleast_2d
 from oneflow.functional.shaping import atleast_3d as atleast_3d
@@ -204,7 +218,6 @@ from oneflow.functional.shaping import swapaxes as swapaxes
 from oneflow.functional.shaping import swapdims as swapdims
 from oneflow.functional.shaping import t as t
 from oneflow.functional.shaping import tile as tile
-from oneflow.functional.shaping import trace as trace
 from oneflow.functional.shaping import transpose as transpose
 from oneflow.functional.shaping import tril as tril
 from oneflow.functional.shaping import triu as triu
@@ -212,9 +225,6 @@ from oneflow.functional.shaping import view as view
 from oneflow.io.checkpoint import load as load
 from oneflow.io.checkpoint import save as save
 from oneflow.tensor.convert import from_numpy as from_numpy
-from oneflow.tensor.creation import as_tensor as as_tensor
-from oneflow.tensor.creation import frombuffer as frombuffer
-from oneflow.tensor.creation import tensor as tensor
 from oneflow.tensor.grad_mode import enable_grad as enable_grad
 from oneflow.tensor.grad_mode import inference_mode as inference_mode
 from oneflow.tensor.grad_mode import is_grad_enabled as is_grad_enabled
@@ -224,16 +234,6 @@ from oneflow.tensor.layout import convert_oneflow_dtype_to_numpy_dtype as conver
 from oneflow.tensor.layout import finfo as finfo
 from oneflow.tensor.layout import iinfo as iinfo
 from oneflow.tensor.layout import placement as placement
-from oneflow.tensor.legacy import BFloat16Tensor as BFloat16Tensor
-from oneflow.tensor.legacy import BoolTensor as BoolTensor
-from oneflow.tensor.legacy import ByteTensor as ByteTensor
-from oneflow.tensor.legacy import CharTensor as CharTensor
-from oneflow.tensor.legacy import DoubleTensor as DoubleTensor
-from oneflow.tensor.legacy import FloatTensor as FloatTensor
-from oneflow.tensor.legacy import HalfTensor as HalfTensor
-from oneflow.tensor.legacy import IntTensor as IntTensor
-from oneflow.tensor.legacy import LongTensor as LongTensor
-from oneflow.tensor.methods import zero_ as zero_
 from oneflow.tensor.printing import set_printoptions as set_printoptions
 from oneflow.tensor.tensor import Tensor
 from oneflow.tensor.tensor import Tensor as Tensor

@@ -108,7 +108,7 @@ def _number(device: Any) -> int:
 
 def __getattr__(name: str) -> Any:
     """`cuda.FloatTensor` and the like."""
-    from oneflow.tensor.legacy import CUDA_TYPES
+    from oneflow.functional.legacy import CUDA_TYPES
 
     if name not in CUDA_TYPES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

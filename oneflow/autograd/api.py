@@ -8,6 +8,9 @@ from typing import Any
 from oneflow.autograd.engine import Pass, _key
 from oneflow.core.errors import AutogradError, ShapeError
 from oneflow.ops.cast import cast
+from oneflow.ops.concat import concat
+from oneflow.ops.shape import reshape
+from oneflow.tensor.alike import filled_like
 from oneflow.tensor.tensor import Tensor
 
 
@@ -61,16 +64,19 @@ def grad(
 def _batched_grad(
     outputs: Any, inputs: Any, grad_outputs: Any, create_graph: bool, allow_unused: bool
 ) -> tuple[Tensor | None, ...]:
-    from oneflow.functional.joining import stack
-
     batches = _as_list(grad_outputs)
     rows = [
         grad(outputs, inputs, [g[i] for g in batches], True, create_graph, allow_unused)
         for i in range(batches[0].type.shape[0])
     ]
     return tuple(
-        None if column[0] is None else stack(list(column)) for column in zip(*rows, strict=True)
+        None if column[0] is None else stacked(column) for column in zip(*rows, strict=True)
     )
+
+
+def stacked(tensors: Sequence[Tensor]) -> Tensor:
+    """Tensors of one type side by side in a new first dim."""
+    return concat(*[reshape(x, shape=(1, *x.type.shape)) for x in tensors], dim=0)
 
 
 def _as_list(tensors: Any) -> list[Any]:
@@ -101,6 +107,4 @@ def _root_grad(root: Tensor, given: Tensor | None) -> Tensor:
             "grad can be implicitly created only for scalar outputs; "
             f"this one is {root.type}: give backward() a gradient of that shape"
         )
-    from oneflow.functional.creation import ones_like
-
-    return ones_like(root)
+    return filled_like(root, 1)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from oneflow.core.errors import AutogradError
+from oneflow.tensor.alike import filled_like
 from oneflow.tensor.grad_mode import no_grad, state
 from oneflow.tensor.tape import record_call
 from oneflow.tensor.tensor import Tensor, alias
@@ -121,9 +122,7 @@ def _backward(
 
 
 def _or_zeros(grad: Any, like: Tensor) -> Any:
-    from oneflow.functional.creation import zeros_like
-
-    return zeros_like(like) if grad is None else grad
+    return filled_like(like, 0) if grad is None else grad
 
 
 def once_differentiable(backward: Any) -> Any:

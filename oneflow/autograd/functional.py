@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from oneflow.autograd.api import grad
+from oneflow.autograd.api import grad, stacked
 from oneflow.core.errors import AutogradError
-from oneflow.functional.creation import ones_like, zeros_like
-from oneflow.functional.joining import stack
-from oneflow.functional.shaping import reshape
+from oneflow.ops.shape import reshape
+from oneflow.tensor.alike import filled_like
 from oneflow.tensor.grad_mode import enable_grad
 from oneflow.tensor.tensor import Tensor
 
@@ -34,7 +33,7 @@ def _fresh(inputs: Tensors, create_graph: bool) -> tuple[Tensor, ...]:
 
 
 def _or_zeros(grads: tuple[Any, ...], like: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-    return tuple(zeros_like(x) if g is None else g for g, x in zip(grads, like, strict=True))
+    return tuple(filled_like(x, 0) if g is None else g for g, x in zip(grads, like, strict=True))
 
 
 def _done(results: Any, create_graph: bool) -> Any:
@@ -49,7 +48,7 @@ def _vector(v: Tensors | None, like: tuple[Tensor, ...], who: str) -> tuple[Tens
             raise AutogradError(
                 f"{who}: the vector v can only be left out where there is one number"
             )
-        return (ones_like(like[0]),)
+        return (filled_like(like[0], 1),)
     return _tuple(v)
 
 
@@ -84,7 +83,7 @@ def jvp(
         xs = _fresh(inputs, create_graph)
         outputs = func(*xs)
         ys = _tuple(outputs)
-        dummies = tuple(zeros_like(y).requires_grad_() for y in ys)
+        dummies = tuple(filled_like(y, 0).requires_grad_() for y in ys)
         back = grad(ys, xs, dummies, create_graph=True, allow_unused=True)
         pairs = [
             (b, w)
@@ -125,7 +124,7 @@ def jacobian(
 def _rows(
     y: Tensor, xs: tuple[Tensor, ...], create_graph: bool, strict: bool
 ) -> tuple[Tensor, ...]:
-    flat = reshape(y, (-1,))
+    flat = reshape(y, shape=(y.type.numel,))
     per_element = []
     for i in range(y.numel()):
         found: tuple[Any, ...] = (None,) * len(xs)
@@ -135,7 +134,8 @@ def _rows(
             )
         per_element.append(_or_zeros(found, xs))
     return tuple(
-        reshape(stack([e[k] for e in per_element]), (*y.shape, *x.shape)) for k, x in enumerate(xs)
+        reshape(stacked([e[k] for e in per_element]), shape=(*y.shape, *x.shape))
+        for k, x in enumerate(xs)
     )
 
 

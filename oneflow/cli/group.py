@@ -12,10 +12,10 @@ from typing import Any
 
 import click
 
+from oneflow.cli.output import FORMAT, error_line, say
 from oneflow.core.errors import ConfigError, OneFlowError
 from oneflow.core.reasons import CODES
 
-FORMAT = "oneflow.output"  # of the context's meta: the format that was chosen
 WANTS_JSON = "oneflow.wants_json"
 CONTEXT = {"help_option_names": ["-h", "--help"]}
 
@@ -114,8 +114,6 @@ def _file_error(error: OSError) -> OneFlowError:
 
 def end_with(error: OneFlowError, is_json: bool = False) -> None:
     """The one line, and the exit code of the error's type. is_json: an object, for programs."""
-    from oneflow.cli.output import error_line, say
-
     if is_json:
         print(error_line(error), file=sys.stderr, flush=True)
     else:

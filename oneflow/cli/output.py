@@ -9,11 +9,11 @@ from typing import Any, TypeVar
 
 import click
 
-from oneflow.cli.group import FORMAT
 from oneflow.core.errors import OneFlowError
 from oneflow.launcher.logs import escape
 
 FORMATS = ("table", "wide", "json")
+FORMAT = "oneflow.output"  # of the context's meta: the format that was chosen
 F = TypeVar("F", bound=Callable[..., Any])
 
 

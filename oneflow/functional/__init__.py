@@ -3,6 +3,6 @@ Tensor its methods.
 """
 
 import oneflow.tensor.eager  # noqa: F401  (sets the default mode)
-from oneflow.tensor import methods
+from oneflow.functional import methods
 
 methods.install()

@@ -13,9 +13,10 @@ from oneflow.core.dtype import DType, dtype_of
 from oneflow.core.errors import SbpError, ShapeError
 from oneflow.core.op import find_op, infer_types
 from oneflow.core.placement import Placement
-from oneflow.core.sbp import BROADCAST, NdSbp, without_sums
+from oneflow.core.sbp import BROADCAST, NdSbp
 from oneflow.functional.promotion import get_default_dtype
 from oneflow.functional.random_state import Generator, next_seed
+from oneflow.tensor.alike import filled_like, layout_of, of_kind
 from oneflow.tensor.layout import check_layout
 from oneflow.tensor.modes import where_to_create
 from oneflow.tensor.tensor import Tensor
@@ -74,14 +75,8 @@ def _fill(
 ) -> Tensor:
     """where: device, placement, sbp; layout, pin_memory and the like have no meaning here."""
     wanted = get_default_dtype() if dtype is None else dtype_of(dtype)
-    attrs = {"shape": shape_of(size), "dtype": wanted, "value": _of_kind(value, wanted)}
+    attrs = {"shape": shape_of(size), "dtype": wanted, "value": of_kind(value, wanted)}
     return source("constant", attrs, requires_grad=requires_grad, **_where(where))
-
-
-def _of_kind(value: Any, dtype: DType) -> Any:
-    if dtype is dtypes.bool_:
-        return bool(value)
-    return int(value) if dtype.is_integer else float(value) if not dtype.is_complex else value
 
 
 _IGNORED = frozenset(("layout", "pin_memory", "memory_format", "out"))
@@ -132,32 +127,12 @@ def _like(x: Tensor, value: Any, dtype: Any, requires_grad: bool, where: dict[st
     where = _where(where)
     given = {k: v for k, v in where.items() if v is not None}
     if not given and wanted is x.type.dtype:
-        out = _full_like(x, _of_kind(value, wanted))
+        out = filled_like(x, value)
         if requires_grad:
             out.requires_grad = True
         return out
     where = _placed_as(x, given, no_partial=wanted is dtypes.bool_)
     return _fill((x.type.shape,), value, wanted, requires_grad, where)
-
-
-def _full_like(x: Tensor, value: Any) -> Tensor:
-    from oneflow.ops.unary import full_like as op
-
-    if x._array is not None and x._sbp is not None and any(s.is_partial for s in x._sbp):
-        return _fill((x.type.shape,), value, x.type.dtype, False, layout_of(x))
-    return op(x.detach(), value=value)  # type: ignore[no-any-return]
-
-
-def layout_of(x: Tensor, *, no_partial: bool = False) -> dict[str, Any]:
-    """The keywords that put a new tensor where `x` is."""
-    if x._placement is None:
-        return {"device": x._device}
-    nd_sbp = x._sbp
-    if nd_sbp is None:
-        nd_sbp = current_mode().layout(x, is_fixed=False)
-    if no_partial:
-        nd_sbp = without_sums(nd_sbp)
-    return {"placement": x._placement, "sbp": nd_sbp}
 
 
 def _placed_as(x: Tensor, given: dict[str, Any], *, no_partial: bool) -> dict[str, Any]:

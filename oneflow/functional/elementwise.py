@@ -82,14 +82,8 @@ def clamp_max(input: Tensor, max: Any) -> Tensor:
     return clamp(input, max=max)
 
 
-def where(condition: Tensor, x: Any = None, y: Any = None) -> Any:
-    """x where condition is true, else y. With the condition alone: as `nonzero(condition,
-    as_tuple=True)`.
-    """
-    if x is None and y is None:
-        from oneflow.functional.searching import nonzero
-
-        return nonzero(condition, as_tuple=True)
+def pick(condition: Tensor, x: Any, y: Any) -> Tensor:
+    """x where condition is true, else y."""
     mask = as_type(condition, dtypes.bool_)
     if not isinstance(x, Tensor) and not isinstance(y, Tensor):
         dtype = with_number(with_number(dtypes.bool_, x), y)
@@ -99,7 +93,7 @@ def where(condition: Tensor, x: Any = None, y: Any = None) -> Any:
         return _where_number(b, unary.logical_not(mask), mask, a)
     if not isinstance(b, Tensor):
         return _where_number(a, mask, unary.logical_not(mask), b)
-    return where_ops.where(mask, *together(a, b))
+    return where_ops.where(mask, *together(a, b))  # type: ignore[no-any-return]
 
 
 def _where_number(x: Tensor, keep: Tensor, fill: Tensor, value: Any) -> Tensor:

@@ -12,7 +12,7 @@ from oneflow.functional.elementwise import (
     clamp,
     clone,
     masked_fill,
-    where,
+    pick,
 )
 from oneflow.functional.random_state import Generator, next_seed
 from oneflow.functional.shaping import transpose
@@ -20,6 +20,7 @@ from oneflow.ops import activation, compare, unary
 from oneflow.ops import dropout as dropout_ops
 from oneflow.ops import softmax as softmax_ops
 from oneflow.ops.compare import logical_or
+from oneflow.tensor.alike import layout_of
 from oneflow.tensor.tensor import Tensor
 
 
@@ -120,13 +121,12 @@ def rrelu(
     """
     if not training:
         return leaky_relu(input, (lower + upper) / 2, inplace=inplace)
-    from oneflow.functional.creation import layout_of
 
     x = _before(input, inplace)
     drawn = rand(x.type.shape, dtype=x.type.dtype, **layout_of(x, no_partial=True))
     slope = add(mul(drawn, upper - lower), lower)
     return _result(
-        input, where(compare.scalar_compare(x, value=0, kind="ge"), x, mul(x, slope)), inplace
+        input, pick(compare.scalar_compare(x, value=0, kind="ge"), x, mul(x, slope)), inplace
     )
 
 
@@ -152,7 +152,7 @@ def hardsigmoid(input: Tensor, inplace: bool = False) -> Tensor:
         compare.scalar_compare(x, value=-3.0, kind="le"),
         compare.scalar_compare(x, value=3.0, kind="ge"),
     )
-    kept = where(is_outside, clamp(x.detach(), -3.0, 3.0), x)
+    kept = pick(is_outside, clamp(x.detach(), -3.0, 3.0), x)
     return _result(input, div(add(kept, 3.0), 6.0), inplace)
 
 
@@ -163,7 +163,7 @@ def hardswish(input: Tensor, inplace: bool = False) -> Tensor:
     low = compare.scalar_compare(x, value=-3.0, kind="le")
     high = compare.scalar_compare(x, value=3.0, kind="ge")
     middle = div(mul(x, add(masked_fill(x, low, -3.0), 3.0)), 6.0)
-    return _result(input, where(high, x, masked_fill(middle, low, 0.0)), inplace)
+    return _result(input, pick(high, x, masked_fill(middle, low, 0.0)), inplace)
 
 
 def hardshrink(input: Tensor, lambd: float = 0.5, inplace: bool = False) -> Tensor:
@@ -259,7 +259,6 @@ def gumbel_softmax(
     """softmax((logits + Gumbel noise) / tau); hard: one-hot, with the gradient of the soft
     result.
     """
-    from oneflow.functional.creation import layout_of
     from oneflow.functional.reduction import argmax
     from oneflow.functional.searching import one_hot
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from oneflow.core.errors import ShapeError
 from oneflow.functional.arithmetic import add, mul
-from oneflow.functional.elementwise import where
+from oneflow.functional.elementwise import pick
 from oneflow.functional.nn_activation import dropout, softmax
 from oneflow.ops.matmul import matmul
 from oneflow.ops.softmax import causal_softmax
@@ -55,6 +55,6 @@ def _masked(scores: Tensor, mask: Tensor | None) -> Tensor:
     if mask is None:
         return scores
     if mask.dtype.name == "bool":
-        seen: Tensor = where(mask, scores, -1e30)
+        seen: Tensor = pick(mask, scores, -1e30)
         return seen
     return add(scores, mask)

@@ -514,10 +514,10 @@ def embedding(
     if padding_idx is None or not weight.requires_grad:
         return out
     from oneflow.functional.arithmetic import eq
-    from oneflow.functional.elementwise import where
+    from oneflow.functional.elementwise import pick
 
     row = padding_idx % weight.type.shape[0]
-    return where(unsqueeze(eq(index, row), -1), out.detach(), out)  # type: ignore[no-any-return]
+    return pick(unsqueeze(eq(index, row), -1), out.detach(), out)
 
 
 def _shorten_rows(weight: Tensor, max_norm: float, norm_type: float) -> None:
@@ -677,7 +677,7 @@ def _linear(x: Tensor, dim: int, size: int, factor: float | None, align_corners:
 def _beside(x: Tensor, array: Any) -> Tensor:
     """Computed values where `x` is, whole on every rank."""
     from oneflow.core.sbp import all_broadcast
-    from oneflow.tensor.creation import place
+    from oneflow.functional.from_data import place
 
     if x._placement is not None:
         return place(array, None, x._placement, all_broadcast(x._placement.ndim))

@@ -8,11 +8,14 @@ from typing import Any
 
 from oneflow.core import dtype as dtypes
 from oneflow.core.dtype import dtype_of
+from oneflow.core.errors import ShapeError
 from oneflow.functional.arithmetic import add, div, mul, pow, sub
 from oneflow.functional.dims import many_dims, one_dim
 from oneflow.functional.elementwise import clone, masked_fill
 from oneflow.functional.promotion import as_float, as_type, category, same_type
+from oneflow.functional.shaping import diagonal
 from oneflow.ops import binary, compare, reduce
+from oneflow.ops.gather import dim_gather
 from oneflow.ops.shape import reshape as reshape_op
 from oneflow.ops.unary import abs, exp, isnan, log, sqrt, square
 from oneflow.tensor.tensor import Tensor
@@ -28,6 +31,13 @@ def sum(input: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: Any = N
     elif category(input.type.dtype) < 2:
         input = as_type(input, dtypes.int64)
     return reduce.reduce_sum(input, dims=many_dims(dim, input.ndim, "sum"), keepdim=bool(keepdim))
+
+
+def trace(input: Tensor) -> Tensor:
+    """The sum of a matrix's diagonal."""
+    if input.ndim != 2:
+        raise ShapeError(f"trace: expected a matrix, got {input.type}")
+    return sum(diagonal(input))
 
 
 def mean(input: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
@@ -102,9 +112,7 @@ def _without(x: Tensor, dim: int) -> tuple[int, ...]:
 def _taken(x: Tensor, index: Tensor, dim: int) -> Tensor:
     if not x.type.shape:
         return clone(x)
-    from oneflow.functional.searching import gather
-
-    return gather(x, dim, index)
+    return dim_gather(x, index, dim=one_dim(dim, x.ndim, "gather"))
 
 
 def argmax(

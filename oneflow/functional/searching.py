@@ -15,12 +15,14 @@ from oneflow.core.dtype import dtype_of
 from oneflow.core.errors import DTypeError, OneFlowError, ShapeError
 from oneflow.core.sbp import all_broadcast
 from oneflow.functional.dims import one_dim
+from oneflow.functional.elementwise import pick
 from oneflow.functional.promotion import as_float, as_type, operands
 from oneflow.functional.shaping import reshape
 from oneflow.ops import gather as ops
 from oneflow.ops import slicing, unary
 from oneflow.ops import sort as sort_ops
 from oneflow.ops import where as where_ops
+from oneflow.tensor.alike import layout_of
 from oneflow.tensor.tensor import Tensor, needs_data
 
 sort_result = namedtuple("sort_result", ("values", "indices"))
@@ -45,9 +47,17 @@ def positive(index: Tensor, size: int) -> Tensor:
     kernel.
     """
     from oneflow.functional.arithmetic import add, lt
-    from oneflow.functional.elementwise import where
 
-    return where(lt(index, 0), add(index, size), index)  # type: ignore[no-any-return]
+    return pick(lt(index, 0), add(index, size), index)
+
+
+def where(condition: Tensor, x: Any = None, y: Any = None) -> Any:
+    """x where condition is true, else y. With the condition alone: as `nonzero(condition,
+    as_tuple=True)`.
+    """
+    if x is None and y is None:
+        return nonzero(condition, as_tuple=True)
+    return pick(condition, x, y)
 
 
 def gather(input: Tensor, dim: int, index: Tensor, sparse_grad: bool = False) -> Tensor:
@@ -147,7 +157,7 @@ def linear_index(indices: list[Tensor], sizes: tuple[int, ...]) -> Tensor:
 
 
 def _source(input: Tensor, index: Tensor, src: Any) -> Tensor:
-    from oneflow.functional.creation import full_like, layout_of, zeros
+    from oneflow.functional.creation import full_like, zeros
 
     if isinstance(src, Tensor):
         stops = index.type.shape
@@ -306,7 +316,7 @@ def one_hot(input: Tensor, num_classes: int = -1, on_value: Any = 1, off_value: 
 
 def _from_values(values: np.ndarray[Any, Any], like: Tensor) -> Tensor:
     """A tensor of computed values beside `like`."""
-    from oneflow.tensor.creation import place
+    from oneflow.functional.from_data import place
 
     if like._placement is not None:
         return place(values, None, like._placement, all_broadcast(like._placement.ndim))
@@ -422,7 +432,7 @@ def multinomial(
     input: Tensor, num_samples: int, replacement: bool = False, generator: Any = None
 ) -> Tensor:
     """int64: `num_samples` places per row, drawn with the weights of the row."""
-    from oneflow.functional.creation import layout_of, rand
+    from oneflow.functional.creation import rand
     from oneflow.functional.reduction import cumsum
 
     if input.ndim not in (1, 2):
@@ -512,7 +522,7 @@ def quantile(
 
 def _shares(q: Any, like: Tensor) -> Tensor:
     """`q` as a vector in the dtype, and beside the values, of `like`."""
-    from oneflow.functional.creation import full, layout_of
+    from oneflow.functional.creation import full
 
     if isinstance(q, Tensor):
         if q.ndim > 1:

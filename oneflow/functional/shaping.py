@@ -7,12 +7,15 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from oneflow.core.dtype import bool_
 from oneflow.core.errors import OneFlowError, ShapeError
 from oneflow.functional.creation import shape_of
 from oneflow.functional.dims import argument_dims, given, many_dims, one_dim, some_dims
 from oneflow.ops import shape as ops
-from oneflow.tensor.tensor import Tensor
+from oneflow.ops.gather import gather
+from oneflow.tensor.tensor import Tensor, wrap
 from oneflow.tensor.views import view_of
 
 
@@ -252,15 +255,6 @@ def diag_embed(input: Tensor, offset: int = 0) -> Tensor:
     return ops.diag_embed(input, offset=int(offset), rows=size, columns=size)
 
 
-def trace(input: Tensor) -> Tensor:
-    """The sum of a matrix's diagonal."""
-    if input.ndim != 2:
-        raise ShapeError(f"trace: expected a matrix, got {input.type}")
-    from oneflow.functional.reduction import sum as total
-
-    return total(diagonal(input))
-
-
 def tile(input: Tensor, *sizes: Any, dims: Any = None) -> Tensor:
     """Repeated along each dim; missing counts in front are 1."""
     counts = argument_dims(given("tile", sizes, dims=dims))
@@ -294,14 +288,9 @@ def repeat_interleave(
         input, dim = reshape(input, (-1,)), 0
     at = one_dim(dim, input.ndim, "repeat_interleave")
     if isinstance(repeats, Tensor):
-        import numpy as np
-
-        from oneflow.functional.searching import index_select
-        from oneflow.tensor.tensor import wrap
-
         counts = np.broadcast_to(repeats.numpy(), (input.type.shape[at],))
         index = wrap(np.repeat(np.arange(input.type.shape[at]), counts))
-        return index_select(input, at, index)
+        return gather(input, index, dim=at)
     shape = input.type.shape
     x = ops.reshape(input, shape=(*shape[: at + 1], 1, *shape[at + 1 :]))
     x = ops.expand(x, shape=(*shape[: at + 1], int(repeats), *shape[at + 1 :]))

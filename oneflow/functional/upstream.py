@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from oneflow.functional.arithmetic import add, div, mul
-from oneflow.functional.elementwise import clone, where
+from oneflow.functional.elementwise import clone, pick
 from oneflow.functional.nn_activation import dropout, fast_gelu, gelu, softmax
 from oneflow.functional.shaping import reshape
 from oneflow.ops import unary
@@ -149,7 +149,7 @@ def fused_scale_mask_softmax(
     x: Tensor, mask: Tensor, *, fill_value: float = 0.0, scale: float = 1.0
 ) -> Tensor:
     """softmax over the last dim of scale * x where mask is true, of fill_value elsewhere."""
-    return softmax(where(mask, mul(x, scale), fill_value), -1)
+    return softmax(pick(mask, mul(x, scale), fill_value), -1)
 
 
 def fused_scale_mask_softmax_dropout(

@@ -15,8 +15,9 @@ import numpy as np
 
 from oneflow.core.dtype import float64
 from oneflow.core.errors import SbpError, ShapeError
-from oneflow.functional.creation import layout_of, source
+from oneflow.functional.creation import source
 from oneflow.functional.random_state import Generator, host_seed, next_seed
+from oneflow.tensor.alike import layout_of
 from oneflow.tensor.tensor import Tensor, needs_data
 
 Array = np.ndarray[Any, Any]

@@ -16,7 +16,7 @@ class Parameter(Tensor):
 
     def __new__(cls, data: Any = None, requires_grad: bool = True) -> Parameter:
         if not isinstance(data, Tensor):
-            from oneflow.tensor.creation import tensor
+            from oneflow.functional.from_data import tensor
 
             data = tensor([] if data is None else data)
         made: Parameter = adopt(cls, data.detach())

@@ -8,10 +8,12 @@ import numpy as np
 
 from oneflow.core.device import Device
 from oneflow.core.dtype import DType, dtype_of
+from oneflow.core.errors import AutogradError
 from oneflow.core.placement import Placement
 from oneflow.core.tensor_type import TensorType
-from oneflow.kernels.cuda_device import use_device
-from oneflow.tensor.devices import to_host
+from oneflow.tensor.devices import array_on, to_host
+from oneflow.tensor.eager_global import gather
+from oneflow.tensor.tape import record_call
 from oneflow.tensor.tensor import Tensor, adopt, needs_data, raw, wrap
 
 
@@ -19,8 +21,6 @@ def to_numpy(x: Tensor) -> np.ndarray[Any, Any]:
     """The values as a NumPy array. bfloat16, which NumPy lacks, comes as float32."""
     needs_data(x, "numpy()")
     if x._placement is not None:
-        from oneflow.tensor.eager_global import gather
-
         x = gather(x)
     array = to_host(x._array)
     return array.astype(np.float32) if x.type.dtype.name == "bfloat16" else array
@@ -28,18 +28,10 @@ def to_numpy(x: Tensor) -> np.ndarray[Any, Any]:
 
 def move(x: Tensor, device: Device) -> Tensor:
     """A copy of a local tensor on another device, with history."""
-    from oneflow.tensor.tape import record_call
-
     source = x._device
-    out = raw(x.type, _array_on(x._array, device), device)
+    out = raw(x.type, array_on(x._array, device), device)
     record_call("copy", (x,), (out,), lambda grads: [move(grads[0], source)])
     return out
-
-
-def _array_on(array: Any, device: Device) -> Any:
-    if device.type == "cpu":
-        return array.copy() if isinstance(array, np.ndarray) else to_host(array)
-    return use_device(device.index).array(array)
 
 
 def from_numpy(array: np.ndarray[Any, Any]) -> Tensor:
@@ -51,8 +43,6 @@ def from_numpy(array: np.ndarray[Any, Any]) -> Tensor:
 
 def deep_copy(x: Tensor, memo: dict[int, Any]) -> Tensor:
     """`copy.deepcopy(x)`: new memory, same requires_grad, no history."""
-    from oneflow.core.errors import AutogradError
-
     if id(x) in memo:
         return memo[id(x)]  # type: ignore[no-any-return]
     if x._grad_fn is not None:
@@ -72,7 +62,7 @@ def deep_copy(x: Tensor, memo: dict[int, Any]) -> Tensor:
     return y
 
 
-def reduce_tensor(x: Tensor) -> tuple[Any, ...]:
+def reduce_tensor(x: Tensor, protocol: Any = None) -> tuple[Any, ...]:
     """Pickling in memory (multiprocessing, copy): the shard, and for global tensors placement and
     sbp.
     """
@@ -102,7 +92,7 @@ def rebuild(
 ) -> Tensor:
     """The inverse of `reduce_tensor`."""
     where = Device(device)
-    data = array if device == "cpu" else _array_on(array, where)
+    data = array if device == "cpu" else array_on(array, where)
     x = raw(TensorType(shape, dtype_of(dtype)), data, where)
     x._placement, x._sbp, x._requires_grad = placement, sbp, requires_grad
     return x if cls is Tensor else adopt(cls, x)

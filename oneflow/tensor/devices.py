@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from oneflow.core.device import Device
+from oneflow.kernels.cuda_device import use_device
 
 
 def to_host(array: Any) -> np.ndarray[Any, Any]:
@@ -25,6 +26,11 @@ def to_device(array: np.ndarray[Any, Any], kind: str) -> Any:
     """The array on this rank's device of that kind."""
     if kind == "cpu":
         return array
-    from oneflow.tensor.convert import _array_on
+    return array_on(array, Device(kind))
 
-    return _array_on(array, Device(kind))
+
+def array_on(array: Any, device: Device) -> Any:
+    """A copy of an array on a device."""
+    if device.type == "cpu":
+        return array.copy() if isinstance(array, np.ndarray) else to_host(array)
+    return use_device(device.index).array(array)

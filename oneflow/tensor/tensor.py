@@ -3,7 +3,7 @@ being built).
 
 Internal code makes tensors with `wrap`, `wrap_global` and `wrap_traced`; `Tensor(...)` is the
 constructor users know. Methods that compute are functions of `oneflow.functional`, attached by
-`oneflow/tensor/methods.py`.
+`oneflow/functional/methods.py`.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from oneflow.core.placement import Placement
 from oneflow.core.sbp import NdSbp
 from oneflow.core.size import Size
 from oneflow.core.tensor_type import TensorType
+from oneflow.tensor.modes import current_global_mode
 from oneflow.tensor.table_methods import TableMethods
 
 if TYPE_CHECKING:
@@ -83,19 +84,19 @@ class Tensor(TableMethods):
     _version: list[int]
     _extra: Extra | None
 
-    def __new__(cls, *args: Any, **kwargs: Any) -> Tensor:
-        """`Tensor(2, 3)`: an uninitialised float32 tensor of that shape; `Tensor([1, 2])`: of that
-        data.
-
-        Takes sizes, a list, an array or a tensor, and `device=`, or `placement=` with `sbp=`.
-        """
-        from oneflow.tensor.creation import legacy_tensor
-
-        made = legacy_tensor(*args, **kwargs)
-        return made if cls is Tensor else adopt(cls, made)
-
     if TYPE_CHECKING:
-        # What methods.py attaches; operators must be named for type checkers.
+        # What functional/methods.py attaches; operators must be named for type checkers.
+        def __new__(cls, *args: Any, **kwargs: Any) -> Tensor: ...
+        def backward(
+            self,
+            gradient: Tensor | None = None,
+            retain_graph: bool = False,
+            create_graph: bool = False,
+        ) -> None: ...
+        def numpy(self) -> np.ndarray[Any, Any]: ...
+        def __repr__(self) -> str: ...
+        def __deepcopy__(self, memo: dict[int, Any]) -> Tensor: ...
+        def __reduce_ex__(self, protocol: Any) -> Any: ...
         def __getitem__(self, index: Any) -> Tensor: ...
         def __setitem__(self, index: Any, value: Any) -> None: ...
         def __add__(self, other: Any) -> Tensor: ...
@@ -169,8 +170,6 @@ class Tensor(TableMethods):
     def device(self) -> Device:
         """Where a local tensor is. Raises for a global one, which is on many devices."""
         if self._placement is not None:
-            from oneflow.tensor.modes import current_global_mode
-
             if current_global_mode().is_enabled:
                 return Device(self._placement.type)
             raise DeviceError(
@@ -257,20 +256,6 @@ class Tensor(TableMethods):
     def is_leaf(self) -> bool:
         return self._grad_fn is None
 
-    def backward(
-        self,
-        gradient: Tensor | None = None,
-        retain_graph: bool = False,
-        create_graph: bool = False,
-    ) -> None:
-        """Adds d self / d leaf to `.grad` of every leaf that requires a gradient.
-
-        gradient: of the same shape; may be left out for a tensor of one element.
-        """
-        from oneflow.autograd.api import backward
-
-        backward(self, gradient, retain_graph, create_graph)
-
     def detach(self) -> Tensor:
         """The same memory without history."""
         other = alias(self)
@@ -302,14 +287,6 @@ class Tensor(TableMethods):
         return RemovableHandle(extra(self).post_accumulate, hook)
 
     # ---- python ----------------------------------------------------------------------------------
-
-    def numpy(self) -> np.ndarray[Any, Any]:
-        """The values as a NumPy array; shares memory with a local CPU tensor. Global: every rank
-        must call it.
-        """
-        from oneflow.tensor.convert import to_numpy
-
-        return to_numpy(self)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
         array = self.numpy()
@@ -385,25 +362,10 @@ class Tensor(TableMethods):
 
     __hash__ = object.__hash__
 
-    def __repr__(self) -> str:
-        from oneflow.tensor.printing import tensor_text
-
-        return tensor_text(self)
-
     def __format__(self, spec: str) -> str:
         return (
             format(self.item(), spec) if not self.type.shape and self.value is None else repr(self)
         )
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Tensor:
-        from oneflow.tensor.convert import deep_copy
-
-        return deep_copy(self, memo)
-
-    def __reduce_ex__(self, protocol: Any) -> Any:
-        from oneflow.tensor.convert import reduce_tensor
-
-        return reduce_tensor(self)
 
 
 class RemovableHandle:

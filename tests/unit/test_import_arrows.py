@@ -6,7 +6,9 @@ import ast
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -35,6 +37,19 @@ ARROWS: dict[str, tuple[str, ...]] = {
 # A registry loads the files that fill it, at the first look-up and never at import; and the type
 # of an op's result is the front end's class, whose name type checkers alone read.
 LOADERS = {("core.op", "ops"), ("core.operand", "tensor")}
+# The front end's layers, lowest first; a module belongs to the longest name that leads to it.
+WORLD = ("world", "meeting", "groups", "device_groups", "ending", "long_waits")
+LAYERS: tuple[tuple[str, ...], ...] = (
+    tuple(f"distributed.{name}" for name in WORLD),  # which ranks there are
+    ("tensor",),
+    ("autograd",),
+    ("functional",),
+    ("nn", "optim"),
+    ("graph",),
+)
+# Doors: modules that only import, so that what users find there, or what completes a class, is
+# there whatever they import first.
+DOORS = {"tensor": "functional", "nn.graph": "graph"}
 HEAVY = ("numba", "grpc", "torch", "cupy", "google.protobuf")
 
 
@@ -121,6 +136,7 @@ def _is_allowed(package: str, module: str, inner: str) -> bool:
 
 SOURCES = sources()
 MODULES = frozenset(SOURCES)
+FRONT_END = {n: path for n, path in SOURCES.items() if n.split(".")[0] not in ARROWS}
 
 
 @pytest.mark.parametrize("package", sorted({name.split(".")[0] for name in SOURCES}))
@@ -130,6 +146,82 @@ def test_imports_point_one_way(package: str) -> None:
         if name.split(".")[0] == package:
             wrong += violations(name, path.read_text(), MODULES, path.name == "__init__.py")
     assert not wrong, "\n".join(wrong)
+
+
+def level(module: str) -> int | None:
+    """The layer of a module of the front end; None outside of the layers."""
+    found = [
+        (len(name), at)
+        for at, names in enumerate(LAYERS)
+        for name in names
+        if module == name or module.startswith(f"{name}.")
+    ]
+    return max(found)[1] if found else None
+
+
+def upward(module: str, text: str, is_package: bool = False) -> list[str]:
+    """One line per import of a layer that stands above the module's own."""
+    own = level(module)
+    result = []
+    for line, target in imports(text, module, is_package):
+        inner = target.removeprefix("oneflow.").removesuffix(".*")
+        above = level(inner) if target.startswith("oneflow.") else None
+        is_door = module in DOORS and inner.startswith(DOORS[module])
+        if own is not None and above is not None and above > own and not is_door:
+            result.append(f"{module}:{line} imports {inner}, a layer above")
+    return result
+
+
+def test_the_layers_of_the_front_end_import_downwards() -> None:
+    wrong = []
+    for name, path in FRONT_END.items():
+        wrong += upward(name, _at_run_time(path.read_text()), path.name == "__init__.py")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_doors_only_import() -> None:
+    for name in DOORS:
+        body = ast.parse(SOURCES[name].read_text()).body
+        kinds = (ast.Import, ast.ImportFrom, ast.Expr, ast.Assign)
+        assert all(isinstance(node, kinds) for node in body), name
+
+
+def test_no_two_modules_of_the_front_end_import_each_other() -> None:
+    edges = {
+        name: _modules_of(imports(_at_run_time(path.read_text()), name, _is_package(path)))
+        for name, path in FRONT_END.items()
+        if name not in DOORS
+    }
+    while True:  # peel off what imports, or is imported by, nothing that is left; cycles stay
+        used = {target for name, targets in edges.items() for target in targets - {name}}
+        free = [n for n, targets in edges.items() if n not in used or not targets & edges.keys()]
+        if not free:
+            break
+        for name in free:
+            del edges[name]
+    assert not edges, f"these import each other: {sorted(edges)}"
+
+
+def _is_package(path: Path) -> bool:
+    return path.name == "__init__.py"
+
+
+def _modules_of(found: Iterator[tuple[int, str]]) -> set[str]:
+    """The modules that imports lead to; a name of a package leads to the package."""
+    targets = [t.removeprefix("oneflow.").removesuffix(".*") for _, t in found if "oneflow." in t]
+    return {t if t in MODULES else t.rpartition(".")[0] for t in targets}
+
+
+@cache
+def _at_run_time(text: str) -> str:
+    """The source without what only type checkers see."""
+    tree = ast.parse(text)
+
+    class Remover(ast.NodeTransformer):
+        def visit_If(self, node: ast.If) -> Any:
+            return ast.Pass() if "TYPE_CHECKING" in ast.unparse(node.test) else node
+
+    return ast.unparse(ast.fix_missing_locations(Remover().visit(tree)))
 
 
 def test_every_room_is_a_link_into_the_package() -> None:

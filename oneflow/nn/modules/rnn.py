@@ -7,13 +7,14 @@ from typing import Any, ClassVar
 
 from oneflow.core.errors import ShapeError
 from oneflow.core.sbp import all_broadcast
-from oneflow.functional.creation import empty, layout_of, zeros
+from oneflow.functional.creation import empty, zeros
 from oneflow.functional.joining import cat, chunk, stack, unbind
 from oneflow.functional.shaping import flip, transpose
 from oneflow.nn import functional as F
 from oneflow.nn import init
 from oneflow.nn.module import Module
 from oneflow.nn.parameter import Parameter
+from oneflow.tensor.alike import layout_of
 from oneflow.tensor.tensor import Tensor
 
 State = tuple[Tensor, ...]

@@ -13,9 +13,14 @@ from oneflow.core.dtype import DType, dtype_of
 from oneflow.core.errors import DesyncError
 from oneflow.core.location import user_location
 from oneflow.core.placement import Placement
+from oneflow.core.size import Size
 from oneflow.core.tensor_type import TensorType
+from oneflow.distributed.world import world
+from oneflow.functional.creation import empty
 from oneflow.functional.promotion import get_default_dtype
-from oneflow.tensor.convert import _array_on, as_array, from_numpy
+from oneflow.tensor.convert import as_array, from_numpy
+from oneflow.tensor.devices import array_on
+from oneflow.tensor.eager_global import check_placement, from_whole
 from oneflow.tensor.layout import check_layout
 from oneflow.tensor.modes import where_to_create
 from oneflow.tensor.tensor import Tensor, wrap
@@ -69,8 +74,6 @@ def place(
     """
     placement, nd_sbp = where_to_create("tensor", device, placement, sbp)
     if placement is not None and nd_sbp is not None:
-        from oneflow.tensor.eager_global import check_placement, from_whole
-
         check_placement(placement)
         check_layout(TensorType(array.shape, dtype_of(array.dtype)), nd_sbp, "tensor")
         _check_same_data(array, placement)
@@ -78,13 +81,11 @@ def place(
     if device is None or Device(device).type == "cpu":
         return wrap(array, None if device is None else Device(device))
     where = Device(device)
-    return wrap(_array_on(array, where), where)
+    return wrap(array_on(array, where), where)
 
 
 def _check_same_data(array: np.ndarray[Any, Any], placement: Placement) -> None:
     """Raises DesyncError on all ranks of the placement unless they bring the same data."""
-    from oneflow.distributed.world import world
-
     if placement.size == 1 or world().rank not in placement:
         return
     said = f"{array.dtype.name}{list(array.shape)} {_checksum(array):x}\n{user_location()}"
@@ -128,8 +129,6 @@ def legacy_tensor(*args: Any, dtype: DType | None = None, **where: Any) -> Tenso
 
     dtype: None: as a given tensor, else float32.
     """
-    from oneflow.functional.creation import empty
-
     requires_grad = where.pop("requires_grad", False)
     if len(args) == 1 and isinstance(args[0], Tensor):
         if not where and dtype in (None, args[0].type.dtype):
@@ -146,6 +145,4 @@ def legacy_tensor(*args: Any, dtype: DType | None = None, **where: Any) -> Tenso
 
 
 def _is_size(args: tuple[Any, ...]) -> bool:
-    from oneflow.core.size import Size
-
     return len(args) == 1 and isinstance(args[0], Size)

@@ -8,7 +8,7 @@ from typing import Any
 
 from oneflow.core import dtype as dtypes
 from oneflow.core.dtype import DType
-from oneflow.tensor.creation import legacy_tensor
+from oneflow.functional.from_data import legacy_tensor
 from oneflow.tensor.tensor import Tensor, device_type
 
 

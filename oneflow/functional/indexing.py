@@ -267,8 +267,8 @@ def _stretched(value: Tensor, wanted: tuple[int, ...]) -> Tensor:
 
 def _placed(value: Any, target: Tensor) -> Tensor:
     """A list or an array as a tensor where `target` is."""
+    from oneflow.functional.from_data import place
     from oneflow.tensor.convert import as_array
-    from oneflow.tensor.creation import place
 
     array = as_array(value, None, target.type.dtype)
     if target._placement is None:

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from oneflow import surfaces
+from oneflow.autograd.api import backward
 from oneflow.core.dispatch import current_mode
 from oneflow.core.errors import OneFlowError, PlacementError
 from oneflow.core.sbp import all_broadcast
@@ -18,16 +19,20 @@ from oneflow.functional import (
     arithmetic,
     creation,
     elementwise,
+    indexing,
     linear_algebra,
     moving,
     shaping,
 )
 from oneflow.functional.arithmetic import operator
+from oneflow.functional.from_data import legacy_tensor
 from oneflow.ops import unary
-from oneflow.tensor import indexing
+from oneflow.tensor.alike import layout_of
+from oneflow.tensor.convert import deep_copy, reduce_tensor, to_numpy
 from oneflow.tensor.inplace import in_place
 from oneflow.tensor.layout import as_placement
-from oneflow.tensor.tensor import Tensor, extra
+from oneflow.tensor.printing import tensor_text
+from oneflow.tensor.tensor import Tensor, adopt, extra
 from oneflow.tensor.views import stand_in, view_of, with_history
 
 
@@ -66,6 +71,40 @@ COMPARISONS: dict[str, Callable[..., Any]] = {
 }
 
 
+def _construct(cls: type[Tensor], *args: Any, **kwargs: Any) -> Tensor:
+    """`Tensor(2, 3)`: an uninitialised float32 tensor of that shape; `Tensor([1, 2])`: of that
+    data.
+
+    Takes sizes, a list, an array or a tensor, and `device=`, or `placement=` with `sbp=`.
+    """
+    made = legacy_tensor(*args, **kwargs)
+    return made if cls is Tensor else adopt(cls, made)
+
+
+def _backward(
+    self: Tensor,
+    gradient: Tensor | None = None,
+    retain_graph: bool = False,
+    create_graph: bool = False,
+) -> None:
+    """Adds d self / d leaf to `.grad` of every leaf that requires a gradient.
+
+    gradient: of the same shape; may be left out for a tensor of one element.
+    """
+    backward(self, gradient, retain_graph, create_graph)
+
+
+COMPLETING: dict[str, Callable[..., Any]] = {
+    "__new__": _construct,
+    "backward": _backward,
+    "numpy": to_numpy,
+    "__repr__": tensor_text,
+    "__deepcopy__": deep_copy,
+    "__reduce_ex__": reduce_tensor,
+}
+"""Of the class itself, made of what stands above it."""
+
+
 def _matrix_transpose(self: Tensor) -> Tensor:
     return shaping.permute(self, tuple(reversed(range(self.ndim))))
 
@@ -85,6 +124,8 @@ def install() -> None:
         setattr(Tensor, f"__{name}__", function)
     for name, function in PROPERTIES.items():
         setattr(Tensor, name, property(function))
+    for name, function in COMPLETING.items():
+        setattr(Tensor, name, function)
 
 
 # ---- small ones that belong to tensors alone -----------------------------------------------------
@@ -109,7 +150,7 @@ def copy_(self: Tensor, source: Any) -> Tensor:
 
 
 def _source_of_copy(x: Tensor, source: Any) -> Tensor:
-    from oneflow.tensor.creation import as_tensor, tensor
+    from oneflow.functional.from_data import as_tensor, tensor
 
     if not isinstance(source, Tensor) and x._placement is not None:
         return tensor(source, placement=x._placement, sbp=all_broadcast(x._placement.ndim))
@@ -334,10 +375,10 @@ def new_tensor(
     **where: Any,
 ) -> Tensor:
     """`tensor(data)` with this tensor's dtype and place unless others are given."""
-    from oneflow.tensor.creation import tensor
+    from oneflow.functional.from_data import tensor
 
     if device is None and "placement" not in where:
-        where.update(creation.layout_of(self, no_partial=True))
+        where.update(layout_of(self, no_partial=True))
     elif device is not None:
         where["device"] = device
     return tensor(data, dtype=dtype or self.type.dtype, requires_grad=requires_grad, **where)
@@ -345,7 +386,7 @@ def new_tensor(
 
 def where_self(self: Tensor, condition: Tensor, other: Any) -> Tensor:
     """This tensor where `condition` is true, else `other`."""
-    return elementwise.where(condition, self, other)  # type: ignore[no-any-return]
+    return elementwise.pick(condition, self, other)
 
 
 def _reshaping(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
@@ -365,23 +406,6 @@ def _reshaping(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
     return method
 
 
-def _initializer(name: str) -> Callable[..., Tensor]:
-    """`x.kaiming_uniform_(...)` and the like: functions of oneflow.nn.init."""
-
-    def method(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        from oneflow.nn import init
-
-        return getattr(init, name)(self, *args, **kwargs)  # type: ignore[no-any-return]
-
-    return method
-
-
-kaiming_normal_ = _initializer("kaiming_normal_")
-kaiming_uniform_ = _initializer("kaiming_uniform_")
-orthogonal_ = _initializer("orthogonal_")
-trunc_normal_ = _initializer("trunc_normal_")
-xavier_normal_ = _initializer("xavier_normal_")
-xavier_uniform_ = _initializer("xavier_uniform_")
 squeeze_ = _reshaping(shaping.squeeze)
 unsqueeze_ = _reshaping(shaping.unsqueeze)
 to_consistent = _removed("to_consistent", ".to_global")

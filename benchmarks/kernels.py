@@ -56,6 +56,7 @@ def bind(name: str, *inputs: Array, **attrs: Any) -> tuple[Callable[[], Any], li
     its outputs.
     """
     op = find_op(name)
+    attrs = op.defaults | attrs
     types = tuple(TensorType(x.shape, dtype_of(x.dtype)) for x in inputs)
     out_types = infer_types(op, types, attrs)
     outs = [np.empty(t.shape, t.dtype.np) for t in out_types]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from types import ModuleType
+from types import EllipsisType, ModuleType
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -12,6 +12,14 @@ Array: TypeAlias = np.ndarray[Any, Any]
 
 ArrayModule: TypeAlias = ModuleType
 """`xp`: numpy or cupy."""
+
+
+IndexPart: TypeAlias = "int | slice | EllipsisType"
+
+
+def at(*index: IndexPart) -> tuple[IndexPart, ...]:
+    """An index of several parts: `x[at(0, *rest)]`."""
+    return index
 
 
 def as_rows(x: Array) -> Array:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from oneflow.kernels.array import Array, ArrayModule
 from oneflow.kernels.registry import kernel
 
 
 @kernel("assign")
-def assign(xp: Any, out: Any, x: Any, new: Any) -> None:
+def assign(xp: ArrayModule, out: Array, x: Array, new: Array) -> None:
     """out is x itself."""
     xp.copyto(out, new)

@@ -4,17 +4,18 @@ exact enough.
 
 from __future__ import annotations
 
-from typing import Any
-
 from oneflow.core import dtype as dtypes
+from oneflow.core.dtype import DType
+from oneflow.core.operand import Attrs
 from oneflow.core.tensor_type import TensorType
-from oneflow.kernels.registry import kernel
+from oneflow.kernels.array import Array, ArrayModule
+from oneflow.kernels.registry import Workspace, kernel
 
 
-def _like_input(index: int, count: int, dtype: Any = None) -> Any:
+def _like_input(index: int, count: int, dtype: DType | None = None) -> Workspace:
     """Workspace: `count` arrays like input `index`, at least float32, or of `dtype`."""
 
-    def types(ins: tuple[TensorType, ...], attrs: dict[str, Any]) -> tuple[TensorType, ...]:
+    def types(ins: tuple[TensorType, ...], attrs: Attrs) -> tuple[TensorType, ...]:
         t = ins[index]
         wide = t if t.dtype.bytes >= 4 else t.with_dtype(dtypes.float32)
         return (t.with_dtype(dtype) if dtype else wide,) * count
@@ -22,17 +23,17 @@ def _like_input(index: int, count: int, dtype: Any = None) -> Any:
     return types
 
 
-def _sample_dims(x: Any) -> tuple[int, ...]:
+def _sample_dims(x: Array) -> tuple[int, ...]:
     return (0, *range(2, x.ndim))
 
 
-def _column(per_channel: Any, x: Any) -> Any:
+def _column(per_channel: Array, x: Array) -> Array:
     """(C,) as (C, 1, ...), to broadcast against x."""
     return per_channel.reshape(-1, *(1,) * (x.ndim - 2))
 
 
 @kernel("batch_sums", workspace=_like_input(0, 1, dtypes.float64))
-def batch_sums(xp: Any, total: Any, squares: Any, x: Any, wide: Any) -> None:
+def batch_sums(xp: ArrayModule, total: Array, squares: Array, x: Array, wide: Array) -> None:
     wide[...] = x
     xp.sum(wide, axis=_sample_dims(x), out=total)
     xp.multiply(wide, wide, out=wide)
@@ -41,15 +42,15 @@ def batch_sums(xp: Any, total: Any, squares: Any, x: Any, wide: Any) -> None:
 
 @kernel("batch_moments")
 def batch_moments(
-    xp: Any,
-    mean: Any,
-    inv_std: Any,
-    total: Any,
-    squares: Any,
+    xp: ArrayModule,
+    mean: Array,
+    inv_std: Array,
+    total: Array,
+    squares: Array,
     *,
     count: int,
     eps: float,
-    wide: bool = False,
+    wide: bool,
 ) -> None:
     average = total / count
     variance = xp.maximum(squares / count - average * average, 0.0)
@@ -59,13 +60,13 @@ def batch_moments(
 
 @kernel("batch_norm_track")
 def batch_norm_track(
-    xp: Any,
-    out_mean: Any,
-    out_variance: Any,
-    mean: Any,
-    variance: Any,
-    total: Any,
-    squares: Any,
+    xp: ArrayModule,
+    out_mean: Array,
+    out_variance: Array,
+    mean: Array,
+    variance: Array,
+    total: Array,
+    squares: Array,
     *,
     count: int,
     momentum: float,
@@ -75,15 +76,15 @@ def batch_norm_track(
 
 @kernel("batch_norm_average")
 def batch_norm_average(
-    xp: Any,
-    out_mean: Any,
-    out_variance: Any,
-    out_batches: Any,
-    mean: Any,
-    variance: Any,
-    batches: Any,
-    total: Any,
-    squares: Any,
+    xp: ArrayModule,
+    out_mean: Array,
+    out_variance: Array,
+    out_batches: Array,
+    mean: Array,
+    variance: Array,
+    batches: Array,
+    total: Array,
+    squares: Array,
     *,
     count: int,
 ) -> None:
@@ -93,15 +94,15 @@ def batch_norm_average(
 
 
 def _track(
-    xp: Any,
-    out_mean: Any,
-    out_variance: Any,
-    mean: Any,
-    variance: Any,
-    total: Any,
-    squares: Any,
+    xp: ArrayModule,
+    out_mean: Array,
+    out_variance: Array,
+    mean: Array,
+    variance: Array,
+    total: Array,
+    squares: Array,
     count: int,
-    momentum: Any,
+    momentum: float | Array,
 ) -> None:
     average = total / count
     biased = xp.maximum(squares / count - average * average, 0.0)
@@ -112,7 +113,7 @@ def _track(
 
 @kernel("batch_norm_apply", workspace=_like_input(0, 1))
 def batch_norm_apply(
-    xp: Any, y: Any, x: Any, mean: Any, inv_std: Any, *rest: Any, count: int = 0
+    xp: ArrayModule, y: Array, x: Array, mean: Array, inv_std: Array, *rest: Array, count: int
 ) -> None:
     *affine, spare = rest
     scale = inv_std * affine[0] if affine else inv_std
@@ -125,7 +126,14 @@ def batch_norm_apply(
 
 @kernel("batch_norm_grad_sums", workspace=_like_input(1, 1, dtypes.float64))
 def batch_norm_grad_sums(
-    xp: Any, d_beta: Any, d_gamma: Any, d_y: Any, x: Any, mean: Any, inv_std: Any, spare: Any
+    xp: ArrayModule,
+    d_beta: Array,
+    d_gamma: Array,
+    d_y: Array,
+    x: Array,
+    mean: Array,
+    inv_std: Array,
+    spare: Array,
 ) -> None:
     xp.subtract(x, _column(mean, x), out=spare)
     xp.multiply(spare, d_y, out=spare)
@@ -136,15 +144,15 @@ def batch_norm_grad_sums(
 
 @kernel("batch_norm_grad_apply", workspace=_like_input(1, 1))
 def batch_norm_grad_apply(
-    xp: Any,
-    d_x: Any,
-    d_y: Any,
-    x: Any,
-    mean: Any,
-    inv_std: Any,
-    d_beta: Any,
-    d_gamma: Any,
-    *rest: Any,
+    xp: ArrayModule,
+    d_x: Array,
+    d_y: Array,
+    x: Array,
+    mean: Array,
+    inv_std: Array,
+    d_beta: Array,
+    d_gamma: Array,
+    *rest: Array,
     count: int,
 ) -> None:
     """d_x = a * d_y + b * x + c per channel, with a, b, c computed in float64 beforehand."""

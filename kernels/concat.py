@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from oneflow.kernels.array import Array, ArrayModule
 from oneflow.kernels.registry import kernel
-
-Array = Any
 
 
 @kernel("concat")
-def concat(xp: Any, out: Array, *xs: Array, dim: int) -> None:
+def concat(xp: ArrayModule, out: Array, *xs: Array, dim: int) -> None:
     start = 0
     for x in xs:
         stop = start + x.shape[dim]
@@ -19,7 +16,7 @@ def concat(xp: Any, out: Array, *xs: Array, dim: int) -> None:
 
 
 @kernel("split")
-def split(xp: Any, *arrays: Array, sizes: tuple[int, ...], dim: int) -> None:
+def split(xp: ArrayModule, *arrays: Array, sizes: tuple[int, ...], dim: int) -> None:
     *outs, x = arrays
     start = 0
     for out in outs:

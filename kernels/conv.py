@@ -11,21 +11,31 @@ per sample, twice as long as in the products alone.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import product
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from oneflow.core.operand import Attrs
 from oneflow.core.tensor_type import TensorType
+from oneflow.kernels.array import Array, ArrayModule, at
 from oneflow.kernels.matmul import matrix_product
-from oneflow.kernels.registry import kernel
-from oneflow.ops.conv import Conv, ConvDataGrad, ConvFilterGrad
+from oneflow.kernels.registry import fused_kernel, kernel
+from oneflow.ops.conv import Conv, ConvDataGrad, ConvFilterGrad, Geometry, Sizes
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+Shaped = Array | TensorType
 
 _CHUNK_ELEMENTS = 1 << 20
 
 
-def _workspace(x: TensorType, w: TensorType, out: TensorType, padding: Any) -> Any:
+def _workspace(
+    x: TensorType, w: TensorType, out: TensorType, padding: Sizes
+) -> tuple[TensorType, ...]:
     """(padded samples, columns (samples, C, *kernel, *positions), products in that order)."""
     positions, kernel_size = out.shape[2:], w.shape[2:]
     per_sample = x.shape[1] * prod(kernel_size) * prod(positions)
@@ -39,22 +49,18 @@ def _workspace(x: TensorType, w: TensorType, out: TensorType, padding: Any) -> A
     )
 
 
-def _conv_workspace(types: tuple[TensorType, ...], attrs: dict[str, Any]) -> tuple[TensorType, ...]:
+def _conv_workspace(types: tuple[TensorType, ...], attrs: Attrs) -> tuple[TensorType, ...]:
     x, w = types
-    return _workspace(x, w, Conv.infer(x, w, **attrs), attrs["padding"])[:2]  # type: ignore[no-any-return]
+    return _workspace(x, w, Conv.infer(x, w, **attrs), attrs["padding"])[:2]
 
 
-def _data_grad_workspace(
-    types: tuple[TensorType, ...], attrs: dict[str, Any]
-) -> tuple[TensorType, ...]:
+def _data_grad_workspace(types: tuple[TensorType, ...], attrs: Attrs) -> tuple[TensorType, ...]:
     d_out, w = types
     x = ConvDataGrad.infer(d_out, w, **attrs)
-    return _workspace(x, w, d_out, attrs["padding"])[:2]  # type: ignore[no-any-return]
+    return _workspace(x, w, d_out, attrs["padding"])[:2]
 
 
-def _filter_grad_workspace(
-    types: tuple[TensorType, ...], attrs: dict[str, Any]
-) -> tuple[TensorType, ...]:
+def _filter_grad_workspace(types: tuple[TensorType, ...], attrs: Attrs) -> tuple[TensorType, ...]:
     d_out, x = types
     w = ConvFilterGrad.infer(d_out, x, **attrs)
     padded, columns, products, one = _workspace(x, w, d_out, attrs["padding"])
@@ -63,54 +69,47 @@ def _filter_grad_workspace(
                                        *d_out.shape[2:])), products, one  # fmt: skip
 
 
-def at(*index: Any) -> tuple[Any, ...]:
-    """An index of several parts: `x[at(0, *rest)]`."""
-    return index
-
-
-def _windows(padded: Any, offset: Any, positions: Any, stride: Any, dilation: Any) -> Any:
+def _windows(padded: Array, offset: Sizes, positions: Sizes, geometry: Geometry) -> Array:
     """The elements that kernel position `offset` meets, one per output position: a strided view."""
     cuts = [
         slice(o * d, o * d + (n - 1) * s + 1, s)
-        for o, n, s, d in zip(offset, positions, stride, dilation, strict=True)
+        for o, n, s, d in zip(
+            offset, positions, geometry["stride"], geometry["dilation"], strict=True
+        )
     ]
     return padded[at(slice(None), slice(None), *cuts)]
 
 
-def _inside(x: Any, padding: Any) -> Any:
+def _inside(x: Array, padding: Sizes) -> Array:
     """The part of a padded array that holds the samples."""
     cuts = [slice(p, size - p) for p, size in zip(padding, x.shape[2:], strict=True)]
     return x[at(slice(None), slice(None), *cuts)]
 
 
-def _by_group(rows: Any, groups: int) -> Any:
+def _by_group(rows: Array, groups: int) -> Array:
     """(groups, rows of a group, elements of a row); a shard may have no rows at all."""
     return rows.reshape(groups, rows.shape[0] // groups, prod(rows.shape[1:]))
 
 
 @kernel("conv", workspace=_conv_workspace)
 def conv(
-    xp: Any,
-    out: Any,
-    x: Any,
-    w: Any,
-    padded: Any,
-    columns: Any,
-    *,
-    stride: Any,
-    padding: Any,
-    dilation: Any,
-    groups: int = 1,
+    xp: ArrayModule,
+    out: Array,
+    x: Array,
+    w: Array,
+    padded: Array,
+    columns: Array,
+    **geometry: Unpack[Geometry],
 ) -> None:
-    positions = out.shape[2:]
+    positions, groups = out.shape[2:], geometry["groups"]
     weight = _by_group(w, groups)
     padded[...] = 0
     for start in range(0, x.shape[0], columns.shape[0]):
         some = x[start : start + columns.shape[0]]
         n = some.shape[0]
-        _inside(padded, padding)[:n] = some
+        _inside(padded, geometry["padding"])[:n] = some
         for offset in product(*map(range, w.shape[2:])):
-            source = _windows(padded[:n], offset, positions, stride, dilation)
+            source = _windows(padded[:n], offset, positions, geometry)
             columns[at(slice(0, n), slice(None), *offset)] = source
         flat = columns[:n].reshape(n, groups, weight.shape[2], prod(positions))
         made = out[start : start + n].reshape(n, groups, weight.shape[1], prod(positions))
@@ -119,20 +118,17 @@ def conv(
 
 @kernel("conv_data_grad", workspace=_data_grad_workspace)
 def conv_data_grad(
-    xp: Any,
-    d_x: Any,
-    d_out: Any,
-    w: Any,
-    padded: Any,
-    columns: Any,
+    xp: ArrayModule,
+    d_x: Array,
+    d_out: Array,
+    w: Array,
+    padded: Array,
+    columns: Array,
     *,
-    spatial: Any,
-    stride: Any,
-    padding: Any,
-    dilation: Any,
-    groups: int = 1,
+    spatial: Sizes,
+    **geometry: Unpack[Geometry],
 ) -> None:
-    positions = d_out.shape[2:]
+    positions, groups = d_out.shape[2:], geometry["groups"]
     weight = _by_group(w, groups).swapaxes(1, 2)
     for start in range(0, d_out.shape[0], columns.shape[0]):
         some = d_out[start : start + columns.shape[0]]
@@ -141,32 +137,29 @@ def conv_data_grad(
         matrix_product(xp, weight, some.reshape(n, groups, weight.shape[2], prod(positions)), flat)
         padded[...] = 0
         for offset in product(*map(range, w.shape[2:])):
-            target = _windows(padded[:n], offset, positions, stride, dilation)
+            target = _windows(padded[:n], offset, positions, geometry)
             target += columns[at(slice(0, n), slice(None), *offset)]
-        d_x[start : start + n] = _inside(padded, padding)[:n]
+        d_x[start : start + n] = _inside(padded, geometry["padding"])[:n]
 
 
 @kernel("conv_filter_grad", workspace=_filter_grad_workspace)
 def conv_filter_grad(
-    xp: Any,
-    d_w: Any,
-    d_out: Any,
-    x: Any,
-    padded: Any,
-    columns: Any,
-    products: Any,
-    part: Any,
+    xp: ArrayModule,
+    d_w: Array,
+    d_out: Array,
+    x: Array,
+    padded: Array,
+    columns: Array,
+    products: Array,
+    part: Array,
     *,
-    kernel: Any,
-    stride: Any,
-    padding: Any,
-    dilation: Any,
-    groups: int = 1,
+    kernel: Sizes,
+    **geometry: Unpack[Geometry],
 ) -> None:
     """One product per group and chunk, over samples and positions at once: rows are channels on
     both sides.
     """
-    positions, chunk = d_out.shape[2:], padded.shape[0]
+    positions, chunk, groups = d_out.shape[2:], padded.shape[0], geometry["groups"]
     padded[...] = 0
     d_w[...] = 0
     for start in range(0, x.shape[0], chunk):
@@ -175,9 +168,9 @@ def conv_filter_grad(
         if n < chunk:  # the last, shorter chunk: zeros add nothing
             columns[...] = 0
             products[...] = 0
-        _inside(padded, padding)[:n] = some
+        _inside(padded, geometry["padding"])[:n] = some
         for offset in product(*map(range, d_w.shape[2:])):
-            source = _windows(padded[:n], offset, positions, stride, dilation)
+            source = _windows(padded[:n], offset, positions, geometry)
             columns[at(slice(None), *offset, slice(0, n))] = source.swapaxes(0, 1)
         products[:, :n] = d_out[start : start + n].swapaxes(0, 1)
         left, target = _by_group(products, groups), _by_group(part, groups)
@@ -194,8 +187,6 @@ _LEAST_RUN = 16
 _LEAST_ELEMENTS = 8192
 """From where the fused kernels win; smaller calls never import numba."""
 
-_FUSED: dict[str, Any] = {"device": "cpu", "dtypes": ("float32",), "min_elements": _LEAST_ELEMENTS}
-
 
 def _chunk(samples: int, per_sample: int) -> int:
     """Samples of one product, evenly many in each; 0 if so few fit that the plain kernels are
@@ -205,7 +196,7 @@ def _chunk(samples: int, per_sample: int) -> int:
     return -(-samples // -(-samples // most)) if most >= _LEAST_RUN else 0
 
 
-def _sizes(x: Any, w: Any, out: Any) -> tuple[int, int, int, int]:
+def _sizes(x: Shaped, w: Shaped, out: Shaped) -> tuple[int, int, int, int]:
     """(samples of a chunk, elements a sample has in x, in its columns and in out), of arrays or
     types; no samples for other than two spatial dims, and for a shard without channels.
     """
@@ -221,16 +212,14 @@ def _fused_workspace(x: TensorType, w: TensorType, out: TensorType) -> tuple[Ten
     return tuple(x.with_shape((chunk * size,)) for size in sizes) if chunk else ()
 
 
-def _fused_conv_workspace(
-    types: tuple[TensorType, ...], attrs: dict[str, Any]
-) -> tuple[TensorType, ...]:
+def _fused_conv_workspace(types: tuple[TensorType, ...], attrs: Attrs) -> tuple[TensorType, ...]:
     x, w = types
     fused = _fused_workspace(x, w, Conv.infer(x, w, **attrs))
     return fused or _conv_workspace(types, attrs)
 
 
 def _fused_data_grad_workspace(
-    types: tuple[TensorType, ...], attrs: dict[str, Any]
+    types: tuple[TensorType, ...], attrs: Attrs
 ) -> tuple[TensorType, ...]:
     d_out, w = types
     fused = _fused_workspace(ConvDataGrad.infer(d_out, w, **attrs), w, d_out)
@@ -238,7 +227,7 @@ def _fused_data_grad_workspace(
 
 
 def _fused_filter_grad_workspace(
-    types: tuple[TensorType, ...], attrs: dict[str, Any]
+    types: tuple[TensorType, ...], attrs: Attrs
 ) -> tuple[TensorType, ...]:
     d_out, x = types
     w = ConvFilterGrad.infer(d_out, x, **attrs)
@@ -256,7 +245,9 @@ class _Chunk:
 
     __slots__ = ("columns", "image", "out", "products", "x")
 
-    def __init__(self, start: int, chunk: int, x: Any, w: Any, out: Any, work: Any) -> None:
+    def __init__(
+        self, start: int, chunk: int, x: Array, w: Array, out: Array, work: Sequence[Array]
+    ) -> None:
         self.x, self.out = (_matrix(a[start : start + chunk]) for a in (x, out))
         n = self.x.shape[0]
         image, columns, products = (a[: a.size // chunk * n] for a in work)
@@ -264,82 +255,84 @@ class _Chunk:
         self.columns = columns.reshape(x.shape[1], *w.shape[2:], *out.shape[2:], n)
         self.products = products.reshape(-1, n)
 
-    def operands(self, groups: int) -> tuple[Any, Any]:
+    def operands(self, groups: int) -> tuple[Array, Array]:
         """Columns and products as matrices, a pair per group; a column per position and sample."""
         wide = self.columns.shape[3] * self.columns.shape[4] * self.columns.shape[5]
         return self.columns.reshape(groups, -1, wide), self.products.reshape(groups, -1, wide)
 
 
-def _matrix(x: Any) -> Any:
+def _matrix(x: Array) -> Array:
     """A row per sample."""
     return np.ascontiguousarray(x).reshape(x.shape[0], -1)
 
 
-def _flat_samples(image: Any) -> Any:
+def _flat_samples(image: Array) -> Array:
     return image.reshape(-1, image.shape[-1])
 
 
-@kernel("conv", workspace=_fused_conv_workspace, **_FUSED)
+@fused_kernel("conv", workspace=_fused_conv_workspace, min_elements=_LEAST_ELEMENTS)
 def conv_fused(
-    xp: Any, out: Any, x: Any, w: Any, *work: Any, groups: int = 1, **geometry: Any
+    xp: ArrayModule, out: Array, x: Array, w: Array, *work: Array, **geometry: Unpack[Geometry]
 ) -> None:
     chunk, *_ = _sizes(x, w, out)
     if not chunk:
-        return conv(xp, out, x, w, *work, groups=groups, **geometry)
+        return conv(xp, out, x, w, *work, **geometry)
     from oneflow.kernels.fused import conv as fused
     from oneflow.kernels.fused.tiles import transpose
 
+    groups = geometry["groups"]
     weight = w.reshape(groups, w.shape[0] // groups, -1)
     for start in range(0, x.shape[0], chunk):
         part = _Chunk(start, chunk, x, w, out, work)
         transpose(_flat_samples(part.image), part.x)
-        fused.to_columns(part.columns, part.image, *_pairs(**geometry))
+        fused.to_columns(part.columns, part.image, *_pairs(geometry))
         columns, products = part.operands(groups)
         np.matmul(weight, columns, out=products)
         transpose(part.out, part.products)
 
 
-@kernel("conv_data_grad", workspace=_fused_data_grad_workspace, **_FUSED)
+@fused_kernel("conv_data_grad", workspace=_fused_data_grad_workspace, min_elements=_LEAST_ELEMENTS)
 def conv_data_grad_fused(
-    xp: Any,
-    d_x: Any,
-    d_out: Any,
-    w: Any,
-    *work: Any,
-    spatial: Any,
-    groups: int = 1,
-    **geometry: Any,
+    xp: ArrayModule,
+    d_x: Array,
+    d_out: Array,
+    w: Array,
+    *work: Array,
+    spatial: Sizes,
+    **geometry: Unpack[Geometry],
 ) -> None:
     chunk, *_ = _sizes(d_x, w, d_out)
     if not chunk:
-        return conv_data_grad(xp, d_x, d_out, w, *work, spatial=spatial, groups=groups, **geometry)
+        return conv_data_grad(xp, d_x, d_out, w, *work, spatial=spatial, **geometry)
     from oneflow.kernels.fused import conv as fused
     from oneflow.kernels.fused.tiles import transpose
 
+    groups = geometry["groups"]
     weight = w.reshape(groups, w.shape[0] // groups, -1).swapaxes(1, 2)
     for start in range(0, d_x.shape[0], chunk):
         part = _Chunk(start, chunk, d_x, w, d_out, work)
         transpose(part.products, part.out)
         columns, products = part.operands(groups)
         np.matmul(weight, products, out=columns)
-        fused.from_columns(part.image, part.columns, *_pairs(**geometry))
+        fused.from_columns(part.image, part.columns, *_pairs(geometry))
         transpose(part.x, _flat_samples(part.image))
 
 
-@kernel("conv_filter_grad", workspace=_fused_filter_grad_workspace, **_FUSED)
+@fused_kernel(
+    "conv_filter_grad", workspace=_fused_filter_grad_workspace, min_elements=_LEAST_ELEMENTS
+)
 def conv_filter_grad_fused(
-    xp: Any,
-    d_w: Any,
-    d_out: Any,
-    x: Any,
-    *work: Any,
-    kernel: Any,
-    groups: int = 1,
-    **geometry: Any,
+    xp: ArrayModule,
+    d_w: Array,
+    d_out: Array,
+    x: Array,
+    *work: Array,
+    kernel: Sizes,
+    **geometry: Unpack[Geometry],
 ) -> None:
     chunk, *_ = _sizes(x, d_w, d_out)
     if not chunk:
-        return conv_filter_grad(xp, d_w, d_out, x, *work, kernel=kernel, groups=groups, **geometry)
+        return conv_filter_grad(xp, d_w, d_out, x, *work, kernel=kernel, **geometry)
     from oneflow.kernels.fused import conv as fused
     from oneflow.kernels.fused.tiles import transpose
 
@@ -347,15 +340,15 @@ def conv_filter_grad_fused(
     for start in range(0, x.shape[0], chunk):
         part = _Chunk(start, chunk, x, d_w, d_out, buffers)
         transpose(_flat_samples(part.image), part.x)
-        fused.to_columns(part.columns, part.image, *_pairs(**geometry))
+        fused.to_columns(part.columns, part.image, *_pairs(geometry))
         transpose(part.products, part.out)
-        columns, products = part.operands(groups)
-        target = (one if start else d_w).reshape(groups, products.shape[1], -1)
+        columns, products = part.operands(geometry["groups"])
+        target = (one if start else d_w).reshape(geometry["groups"], products.shape[1], -1)
         np.matmul(products, columns.swapaxes(1, 2), out=target)
         if start:
             d_w += one
 
 
-def _pairs(*, stride: Any, padding: Any, dilation: Any) -> tuple[Any, Any, Any]:
+def _pairs(geometry: Geometry) -> tuple[Sizes, Sizes, Sizes]:
     """Plain tuples, so that one compiled version serves all."""
-    return tuple(stride), tuple(padding), tuple(dilation)
+    return tuple(geometry["stride"]), tuple(geometry["padding"]), tuple(geometry["dilation"])

@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from oneflow.core.dtype import DType
+from oneflow.kernels.array import Array, ArrayModule
 from oneflow.kernels.registry import kernel
-
-Array = Any
+from oneflow.ops.checks import Number
+from oneflow.ops.conv import Sizes
 
 
 @kernel("constant")
-def constant(xp: Any, out: Array, *, shape: Any, dtype: Any, value: Any) -> None:
+def constant(xp: ArrayModule, out: Array, *, shape: Sizes, dtype: DType, value: Number) -> None:
     out.fill(value)
 
 
 @kernel("arange")
 def arange(
-    xp: Any, out: Array, *, start: Any, step: Any, length: int, dtype: Any, offset: int = 0
+    xp: ArrayModule,
+    out: Array,
+    *,
+    start: Number,
+    step: Number,
+    length: int,
+    dtype: DType,
+    offset: int = 0,
 ) -> None:
     """Every element is rounded once, from its global position, so that shards agree with the
     whole."""
@@ -25,7 +32,9 @@ def arange(
 
 
 @kernel("eye")
-def eye(xp: Any, out: Array, *, rows: int, columns: int, dtype: Any, offset: int = 0) -> None:
+def eye(
+    xp: ArrayModule, out: Array, *, rows: int, columns: int, dtype: DType, offset: int = 0
+) -> None:
     out.fill(0)
     height, width = out.shape
     row = max(

@@ -4,19 +4,19 @@ variant."""
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 
-from oneflow.core.dtype import bfloat16, bool_, float16, float32, int64
+from oneflow.core.dtype import DType, bfloat16, bool_, float16, float32, int64
+from oneflow.core.operand import Attrs
 from oneflow.core.tensor_type import TensorType
+from oneflow.kernels.array import Array, ArrayModule
 from oneflow.kernels.registry import kernel
 
-Array = Any
 Types = tuple[TensorType, ...]
 
 
-def _rows(types: Types, attrs: dict[str, Any]) -> Types:
+def _rows(types: Types, attrs: Attrs) -> Types:
     """The index as positions within the shard, and which of them lie elsewhere."""
     return types[1].with_dtype(int64), types[1].with_dtype(bool_)
 
@@ -36,7 +36,7 @@ def _check_bounds(name: str, index: Array, size: int) -> None:
 
 @kernel("gather", workspace=_rows)
 def gather(
-    xp: Any,
+    xp: ArrayModule,
     out: Array,
     x: Array,
     index: Array,
@@ -44,7 +44,7 @@ def gather(
     is_elsewhere: Array,
     *,
     dim: int,
-    size: int | None = None,
+    size: int | None,
     offset: int | None = None,
 ) -> None:
     """Indices are checked on the host only: on a GPU a check would wait for the device."""
@@ -73,7 +73,7 @@ def gather(
 
 @kernel("gather_grad", device="cpu")
 def gather_grad(
-    xp: Any,
+    xp: ArrayModule,
     out: Array,
     d: Array,
     index: Array,
@@ -92,7 +92,7 @@ def gather_grad(
         xp.add.at(target, (slice(None), rows[is_here]), source)
 
 
-def _wide(types: Types, attrs: dict[str, Any]) -> Types:
+def _wide(types: Types, attrs: Attrs) -> Types:
     """Half floats are summed in float32."""
     d, index = types
     if d.dtype not in (float16, bfloat16):
@@ -102,7 +102,7 @@ def _wide(types: Types, attrs: dict[str, Any]) -> Types:
     return TensorType(d.shape, float32), TensorType(shape, float32)
 
 
-def _masked(types: Types, attrs: dict[str, Any]) -> Types:
+def _masked(types: Types, attrs: Attrs) -> Types:
     """A copy of the gradient, and for half floats, which the GPU cannot add atomically everywhere,
     the result in float32.
     """
@@ -111,7 +111,7 @@ def _masked(types: Types, attrs: dict[str, Any]) -> Types:
 
 @kernel("gather_grad", device="cuda", workspace=_masked)
 def gather_grad_cuda(
-    xp: Any,
+    xp: ArrayModule,
     out: Array,
     d: Array,
     index: Array,
@@ -150,7 +150,7 @@ def gather_grad_cuda(
     workspace=_wide,
 )
 def gather_grad_fused(
-    xp: Any,
+    xp: ArrayModule,
     out: Array,
     d: Array,
     index: Array,
@@ -181,7 +181,7 @@ def gather_grad_fused(
         out[...] = target
 
 
-def _places(xp: Any, index: Array, dim: int) -> tuple[Array, ...]:
+def _places(xp: ArrayModule, index: Array, dim: int) -> tuple[Array, ...]:
     """An open grid over the dims of `index`, with index itself at `dim`."""
     grid = []
     for i, n in enumerate(index.shape):
@@ -190,14 +190,16 @@ def _places(xp: Any, index: Array, dim: int) -> tuple[Array, ...]:
     return tuple(grid)
 
 
-def _rows_here(xp: Any, index: Array, size: int, offset: int) -> tuple[Array, Array]:
+def _rows_here(xp: ArrayModule, index: Array, size: int, offset: int) -> tuple[Array, Array]:
     """The index as positions of a shard that begins at `offset`, and which of them lie in it."""
     rows = index - offset
     is_here = (rows >= 0) & (rows < size)
     return xp.clip(rows, 0, max(size - 1, 0)), is_here
 
 
-def _places_here(xp: Any, index: Array, size: int, offset: int, dim: int) -> Any:
+def _places_here(
+    xp: ArrayModule, index: Array, size: int, offset: int, dim: int
+) -> tuple[tuple[Array, ...], Array]:
     """The places of a shard that are written to, each as an array, and which of the source's
     elements go there.
     """
@@ -208,13 +210,13 @@ def _places_here(xp: Any, index: Array, size: int, offset: int, dim: int) -> Any
 
 @kernel("dim_gather")
 def dim_gather(
-    xp: Any,
+    xp: ArrayModule,
     out: Array,
     x: Array,
     index: Array,
     *,
     dim: int,
-    size: int | None = None,
+    size: int | None,
     offset: int | None = None,
 ) -> None:
     if offset is None:
@@ -229,14 +231,14 @@ def dim_gather(
 
 @kernel("dim_scatter")
 def dim_scatter(
-    xp: Any,
+    xp: ArrayModule,
     out: Array,
     x: Array,
     index: Array,
     source: Array,
     *,
     dim: int,
-    size: int | None = None,
+    size: int | None,
     offset: int | None = None,
 ) -> None:
     out[...] = x
@@ -250,14 +252,14 @@ def dim_scatter(
 
 @kernel("dim_scatter_add")
 def dim_scatter_add(
-    xp: Any,
+    xp: ArrayModule,
     out: Array,
     x: Array,
     index: Array,
     source: Array,
     *,
     dim: int,
-    size: int | None = None,
+    size: int | None,
     offset: int | None = None,
 ) -> None:
     if offset is None:
@@ -276,6 +278,6 @@ def dim_scatter_add(
 
 
 @kernel("one_hot")
-def one_hot(xp: Any, out: Array, index: Array, *, depth: int, dtype: Any) -> None:
+def one_hot(xp: ArrayModule, out: Array, index: Array, *, depth: int, dtype: DType) -> None:
     for k in range(depth):
         xp.copyto(out[..., k], index == k, casting="unsafe")

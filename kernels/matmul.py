@@ -4,27 +4,29 @@ place.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import prod
-from typing import Any
 
 from oneflow.core import dtype as dtypes
+from oneflow.core.operand import Attrs
 from oneflow.core.tensor_type import TensorType
-from oneflow.kernels.registry import kernel
+from oneflow.kernels.array import Array, ArrayModule
+from oneflow.kernels.registry import Workspace, kernel
 from oneflow.ops.matmul import Linear, Matmul, MatmulWeightGrad
 
 _HALF = ("float16", "bfloat16")  # no BLAS on a CPU: computed in float32
 
 
-def _in_float32(infer: Any) -> Any:
+def _in_float32(infer: Callable[..., TensorType]) -> Workspace:
     """Workspace of a half-precision product: every operand and the output in float32."""
 
-    def types(ins: tuple[TensorType, ...], attrs: dict[str, Any]) -> tuple[TensorType, ...]:
+    def types(ins: tuple[TensorType, ...], attrs: Attrs) -> tuple[TensorType, ...]:
         return tuple(t.with_dtype(dtypes.float32) for t in (*ins, infer(*ins, **attrs)))
 
     return types
 
 
-def matrix_product(xp: Any, a: Any, b: Any, out: Any) -> None:
+def matrix_product(xp: ArrayModule, a: Array, b: Array, out: Array) -> None:
     """out <- a @ b. CuPy multiplies stacks of bfloat16 matrices in float32 only."""
     is_stack = max(a.ndim, b.ndim) > 2 and out.dtype.name == "bfloat16"
     if is_stack and xp.__name__ == "cupy":
@@ -35,7 +37,7 @@ def matrix_product(xp: Any, a: Any, b: Any, out: Any) -> None:
 
 @kernel("matmul")
 def matmul(
-    xp: Any, out: Any, a: Any, b: Any, *, transpose_a: bool = False, transpose_b: bool = False
+    xp: ArrayModule, out: Array, a: Array, b: Array, *, transpose_a: bool, transpose_b: bool
 ) -> None:
     if b.ndim == 2 and a.ndim > 2 and not transpose_a and a.flags.c_contiguous:
         # One product over all rows beats a loop over the batch.
@@ -45,7 +47,14 @@ def matmul(
 
 @kernel("matmul", device="cpu", dtypes=_HALF, workspace=_in_float32(Matmul.infer))
 def matmul_half(
-    xp: Any, out: Any, a: Any, b: Any, wide_a: Any, wide_b: Any, wide_out: Any, **attrs: Any
+    xp: ArrayModule,
+    out: Array,
+    a: Array,
+    b: Array,
+    wide_a: Array,
+    wide_b: Array,
+    wide_out: Array,
+    **attrs: bool,
 ) -> None:
     wide_a[...], wide_b[...] = a, b
     matmul(xp, wide_out, wide_a, wide_b, **attrs)
@@ -53,7 +62,7 @@ def matmul_half(
 
 
 @kernel("matmul_weight_grad")
-def matmul_weight_grad(xp: Any, out: Any, a: Any, d: Any, *, transpose: bool = False) -> None:
+def matmul_weight_grad(xp: ArrayModule, out: Array, a: Array, d: Array, *, transpose: bool) -> None:
     if not (a.flags.c_contiguous and d.flags.c_contiguous):
         _weight_grad_strided(xp, out, a, d, transpose)
         return
@@ -63,7 +72,7 @@ def matmul_weight_grad(xp: Any, out: Any, a: Any, d: Any, *, transpose: bool = F
     matrix_product(xp, a.T, d, out)
 
 
-def _weight_grad_strided(xp: Any, out: Any, a: Any, d: Any, transpose: bool) -> None:
+def _weight_grad_strided(xp: ArrayModule, out: Array, a: Array, d: Array, transpose: bool) -> None:
     """Without copies: one small product per leading index, added up."""
     letters = "abcdefghij"[: a.ndim - 1]
     letters = f"{letters}y,{letters}z->{'zy' if transpose else 'yz'}"
@@ -79,7 +88,14 @@ def _weight_grad_strided(xp: Any, out: Any, a: Any, d: Any, transpose: bool) -> 
     "matmul_weight_grad", device="cpu", dtypes=_HALF, workspace=_in_float32(MatmulWeightGrad.infer)
 )
 def matmul_weight_grad_half(
-    xp: Any, out: Any, a: Any, d: Any, wide_a: Any, wide_d: Any, wide_out: Any, **attrs: Any
+    xp: ArrayModule,
+    out: Array,
+    a: Array,
+    d: Array,
+    wide_a: Array,
+    wide_d: Array,
+    wide_out: Array,
+    **attrs: bool,
 ) -> None:
     wide_a[...], wide_d[...] = a, d
     matmul_weight_grad(xp, wide_out, wide_a, wide_d, **attrs)
@@ -87,7 +103,7 @@ def matmul_weight_grad_half(
 
 
 @kernel("linear")
-def linear(xp: Any, out: Any, x: Any, w: Any, b: Any) -> None:
+def linear(xp: ArrayModule, out: Array, x: Array, w: Array, b: Array) -> None:
     if x.flags.c_contiguous:
         x, flat = _rows(x), _rows(out)
         matrix_product(xp, x, w.T, flat)
@@ -98,7 +114,15 @@ def linear(xp: Any, out: Any, x: Any, w: Any, b: Any) -> None:
 
 @kernel("linear", device="cpu", dtypes=_HALF, workspace=_in_float32(Linear.infer))
 def linear_half(
-    xp: Any, out: Any, x: Any, w: Any, b: Any, wide_x: Any, wide_w: Any, wide_b: Any, wide_out: Any
+    xp: ArrayModule,
+    out: Array,
+    x: Array,
+    w: Array,
+    b: Array,
+    wide_x: Array,
+    wide_w: Array,
+    wide_b: Array,
+    wide_out: Array,
 ) -> None:
     wide_x[...], wide_w[...], wide_b[...] = x, w, b
     linear(xp, wide_out, wide_x, wide_w, wide_b)
@@ -106,14 +130,14 @@ def linear_half(
 
 
 @kernel("sum_rows")
-def sum_rows(xp: Any, out: Any, x: Any) -> None:
+def sum_rows(xp: ArrayModule, out: Array, x: Array) -> None:
     xp.sum(x, axis=tuple(range(x.ndim - 1)), out=out)
 
 
-def _t(x: Any, transposed: bool) -> Any:
+def _t(x: Array, transposed: bool) -> Array:
     return x.swapaxes(-1, -2) if transposed else x
 
 
-def _rows(x: Any) -> Any:
+def _rows(x: Array) -> Array:
     """A contiguous array as a matrix of rows of its last dim."""
     return x.reshape(prod(x.shape[:-1]), x.shape[-1])

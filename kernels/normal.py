@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import math
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
+
+from oneflow.kernels.array import Array
 
 
 @lru_cache(maxsize=8)
@@ -34,7 +35,7 @@ def scaled_erfc_coefficients(degree: int) -> tuple[float, ...]:
     return tuple(float(c) for c in np.polynomial.chebyshev.chebfit(nodes, values, degree))
 
 
-def erfc_of(x: Any) -> Any:
+def erfc_of(x: Array) -> Array:
     """erfc of a NumPy array of float32 or float64, as a new array. Clenshaw's recurrence."""
     coefficients = scaled_erfc_coefficients(32 if x.dtype.itemsize == 8 else 14)
     a = np.abs(x)
@@ -43,4 +44,5 @@ def erfc_of(x: Any) -> Any:
     for c in reversed(coefficients[1:]):
         value, last = 2.0 * s * value - last + c, value
     tail = (s * value - last + coefficients[0]) * np.exp(-(a * a))
-    return np.where(x < 0, 2.0 - tail, tail)
+    both: Array = np.where(x < 0, 2.0 - tail, tail)
+    return both

@@ -2,251 +2,230 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import product
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
 from oneflow.core import dtype as dtypes
+from oneflow.core.operand import Attrs
 from oneflow.core.tensor_type import TensorType
-from oneflow.kernels.conv import at
-from oneflow.kernels.registry import kernel
-from oneflow.ops.pool import MaxPool
+from oneflow.kernels.array import Array, ArrayModule, at
+from oneflow.kernels.registry import Workspace, fused_kernel, kernel
+from oneflow.ops.conv import Sizes
+from oneflow.ops.pool import AvgPool, AvgWindow, MaxPool, MaxWindow
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 
-def _reach(positions: Any, kernel: Any, stride: Any, dilation: Any) -> list[int]:
-    """How far the windows reach along each dim, counted from the start of the padding."""
-    sizes = zip(positions, kernel, stride, dilation, strict=True)
-    return [(n - 1) * s + (k - 1) * d + 1 for n, k, s, d in sizes]
+def _undilated(window: AvgWindow) -> MaxWindow:
+    """The window of an average, as one with a dilation."""
+    ones = (1,) * len(window["kernel"])
+    return MaxWindow(
+        kernel=window["kernel"], stride=window["stride"], padding=window["padding"], dilation=ones
+    )
 
 
-def _padded_type(
-    x: TensorType, positions: Any, kernel: Any, stride: Any, padding: Any, dilation: Any
-) -> TensorType:
+def _padded_type(x: TensorType, positions: Sizes, window: MaxWindow) -> TensorType:
     """x with padding on both sides, and with what the last windows overhang."""
-    reach = _reach(positions, kernel, stride, dilation)
-    sizes = zip(x.shape[2:], padding, reach, strict=True)
-    return x.with_shape((*x.shape[:2], *(max(size + 2 * p, r) for size, p, r in sizes)))
+    each = zip(
+        x.shape[2:],
+        positions,
+        window["kernel"],
+        window["stride"],
+        window["padding"],
+        window["dilation"],
+        strict=True,
+    )
+    # Of each dim: x with its padding, and how far the windows reach from the start of the padding.
+    sizes = [(size + 2 * p, (n - 1) * s + (k - 1) * d + 1) for size, n, k, s, p, d in each]
+    return x.with_shape((*x.shape[:2], *map(max, sizes)))
 
 
-def _window(padded: Any, offset: Any, positions: Any, stride: Any, dilation: Any) -> Any:
+def _window(padded: Array, offset: Sizes, positions: Sizes, window: MaxWindow) -> Array:
+    """The elements that position `offset` of each window meets: a strided view."""
     cuts = [
         slice(o * d, o * d + (n - 1) * s + 1, s)
-        for o, n, s, d in zip(offset, positions, stride, dilation, strict=True)
+        for o, n, s, d in zip(offset, positions, window["stride"], window["dilation"], strict=True)
     ]
     return padded[at(slice(None), slice(None), *cuts)]
 
 
-def _inside(padded: Any, spatial: Any, padding: Any) -> Any:
+def _inside(padded: Array, spatial: Sizes, padding: Sizes) -> Array:
     cuts = [slice(p, p + size) for p, size in zip(padding, spatial, strict=True)]
     return padded[at(slice(None), slice(None), *cuts)]
 
 
+def _first_positions(offset: Sizes, window: MaxWindow) -> list[int]:
+    """The position of x, by dim, that position `offset` of the first window meets."""
+    each = zip(offset, window["padding"], window["dilation"], strict=True)
+    return [o * d - p for o, p, d in each]
+
+
 def _source_index(
-    xp: Any, offset: Any, positions: Any, spatial: Any, stride: Any, padding: Any, dilation: Any
-) -> Any:
+    xp: ArrayModule, offset: Sizes, positions: Sizes, spatial: Sizes, window: MaxWindow
+) -> Array:
     """Flat spatial index that kernel position `offset` meets in each window; meaningless in the
     padding.
     """
-    index = xp.zeros((), dtype=xp.int64)
-    for o, n, size, s, p, d in zip(
-        offset, positions, spatial, stride, padding, dilation, strict=True
-    ):
-        index = index[..., None] * size + (xp.arange(n) * s + o * d - p)
+    index: Array = xp.zeros((), dtype=xp.int64)
+    firsts = _first_positions(offset, window)
+    for first, n, size, s in zip(firsts, positions, spatial, window["stride"], strict=True):
+        index = index[..., None] * size + (xp.arange(n) * s + first)
     return index
 
 
-def _max_workspace(types: tuple[TensorType, ...], attrs: dict[str, Any]) -> tuple[TensorType, ...]:
-    out = MaxPool.infer(types[0], **attrs)[0]
-    geometry = {k: v for k, v in attrs.items() if k != "ceil_mode"}
-    return _padded_type(types[0], out.shape[2:], **geometry), out.with_dtype(dtypes.bool_)
+def _max_workspace(types: tuple[TensorType, ...], attrs: Attrs) -> tuple[TensorType, ...]:
+    (x,) = types
+    out, _ = MaxPool.infer(x, **attrs)
+    window = cast("MaxWindow", attrs)
+    return _padded_type(x, out.shape[2:], window), out.with_dtype(dtypes.bool_)
 
 
 @kernel("max_pool", workspace=_max_workspace)
 def max_pool(
-    xp: Any,
-    out: Any,
-    indices: Any,
-    x: Any,
-    padded: Any,
-    better: Any,
+    xp: ArrayModule,
+    out: Array,
+    indices: Array,
+    x: Array,
+    padded: Array,
+    better: Array,
     *,
-    kernel: Any,
-    stride: Any,
-    padding: Any,
-    dilation: Any,
-    ceil_mode: bool = False,
+    ceil_mode: bool,
+    **window: Unpack[MaxWindow],
 ) -> None:
     positions, spatial = out.shape[2:], x.shape[2:]
     padded[...] = -xp.inf
-    _inside(padded, spatial, padding)[...] = x
+    _inside(padded, spatial, window["padding"])[...] = x
     out[...] = -xp.inf
     indices[...] = 0
-    for offset in product(*map(range, kernel)):
-        values = _window(padded, offset, positions, stride, dilation)
+    for offset in product(*map(range, window["kernel"])):
+        values = _window(padded, offset, positions, window)
         xp.greater(values, out, out=better)
         xp.logical_or(better, xp.isnan(values), out=better)  # a NaN wins, as it should
-        index = _source_index(xp, offset, positions, spatial, stride, padding, dilation)
+        index = _source_index(xp, offset, positions, spatial, window)
         xp.copyto(out, values, where=better)
         xp.copyto(indices, xp.broadcast_to(index, indices.shape), where=better)
 
 
-def _max_grad_workspace(
-    types: tuple[TensorType, ...], attrs: dict[str, Any]
-) -> tuple[TensorType, ...]:
+def _max_grad_workspace(types: tuple[TensorType, ...], attrs: Attrs) -> tuple[TensorType, ...]:
     d_out = types[0]
-    geometry = {k: v for k, v in attrs.items() if k != "spatial"}
+    window = cast("MaxWindow", attrs)
     x = d_out.with_shape((*d_out.shape[:2], *attrs["spatial"]))
-    padded = _padded_type(x, d_out.shape[2:], **geometry)
-    return padded, d_out, d_out.with_dtype(dtypes.bool_)
+    return _padded_type(x, d_out.shape[2:], window), d_out, d_out.with_dtype(dtypes.bool_)
 
 
 @kernel("max_pool_grad", workspace=_max_grad_workspace)
 def max_pool_grad(
-    xp: Any,
-    d_x: Any,
-    d_out: Any,
-    indices: Any,
-    padded: Any,
-    share: Any,
-    chosen: Any,
+    xp: ArrayModule,
+    d_x: Array,
+    d_out: Array,
+    indices: Array,
+    padded: Array,
+    share: Array,
+    chosen: Array,
     *,
-    spatial: Any,
-    kernel: Any,
-    stride: Any,
-    padding: Any,
-    dilation: Any,
+    spatial: Sizes,
+    **window: Unpack[MaxWindow],
 ) -> None:
     """Deterministic, without scattered additions: each kernel position takes the windows that chose
     it.
     """
     positions = d_out.shape[2:]
     padded[...] = 0
-    for offset in product(*map(range, kernel)):
-        index = _source_index(xp, offset, positions, spatial, stride, padding, dilation)
+    for offset in product(*map(range, window["kernel"])):
+        index = _source_index(xp, offset, positions, spatial, window)
         xp.equal(indices, index, out=chosen)
-        _drop_padding(chosen, offset, spatial, stride, padding, dilation)
+        _drop_padding(chosen, offset, spatial, window)
         xp.multiply(d_out, chosen, out=share)
-        target = _window(padded, offset, positions, stride, dilation)
+        target = _window(padded, offset, positions, window)
         target += share
-    d_x[...] = _inside(padded, spatial, padding)
+    d_x[...] = _inside(padded, spatial, window["padding"])
 
 
-def _drop_padding(
-    chosen: Any, offset: Any, spatial: Any, stride: Any, padding: Any, dilation: Any
-) -> None:
+def _drop_padding(chosen: Array, offset: Sizes, spatial: Sizes, window: MaxWindow) -> None:
     """Clears windows where this kernel position lies in the padding: its flat index is another
     element's.
     """
-    for dim, (o, size, s, p, d) in enumerate(
-        zip(offset, spatial, stride, padding, dilation, strict=True), start=2
-    ):
-        first = max(0, -((o * d - p) // s))  # least i with i * s + o * d - p >= 0
-        last = max(0, (size - 1 - (o * d - p)) // s + 1)
-        head: list[Any] = [slice(None)] * chosen.ndim
-        tail = list(head)
-        head[dim], tail[dim] = slice(0, first), slice(last, None)
-        chosen[tuple(head)] = False
-        chosen[tuple(tail)] = False
+    firsts = _first_positions(offset, window)
+    for dim, (first, size, s) in enumerate(zip(firsts, spatial, window["stride"], strict=True), 2):
+        begin = max(0, -(first // s))  # least i with i * s + first >= 0
+        end = max(0, (size - 1 - first) // s + 1)
+        before = (slice(None),) * dim
+        chosen[at(*before, slice(0, begin))] = False
+        chosen[at(*before, slice(end, None))] = False
 
 
-def _avg_workspace(types: tuple[TensorType, ...], attrs: dict[str, Any]) -> tuple[TensorType, ...]:
-    from oneflow.ops.pool import AvgPool
-
-    out = AvgPool.infer(types[0], **attrs)
-    kernel_size, stride, padding = attrs["kernel"], attrs["stride"], attrs["padding"]
-    ones = (1,) * len(kernel_size)
-    return (_padded_type(types[0], out.shape[2:], kernel_size, stride, padding, ones),)
+def _avg_workspace(types: tuple[TensorType, ...], attrs: Attrs) -> tuple[TensorType, ...]:
+    (x,) = types
+    out = AvgPool.infer(x, **attrs)
+    return (_padded_type(x, out.shape[2:], _undilated(cast("AvgWindow", attrs))),)
 
 
 @kernel("avg_pool", workspace=_avg_workspace)
 def avg_pool(
-    xp: Any,
-    out: Any,
-    x: Any,
-    padded: Any,
-    *,
-    kernel: Any,
-    stride: Any,
-    padding: Any,
-    ceil_mode: bool = False,
-    count_include_pad: bool = True,
-    divisor_override: int = 0,
+    xp: ArrayModule, out: Array, x: Array, padded: Array, **window: Unpack[AvgWindow]
 ) -> None:
-    positions, spatial = out.shape[2:], x.shape[2:]
-    ones = (1,) * len(kernel)
+    plain, positions, spatial = _undilated(window), out.shape[2:], x.shape[2:]
     padded[...] = 0
-    _inside(padded, spatial, padding)[...] = x
+    _inside(padded, spatial, window["padding"])[...] = x
     out[...] = 0
-    for offset in product(*map(range, kernel)):
-        out += _window(padded, offset, positions, stride, ones)
-    out /= _divisors(xp, out, spatial, kernel, stride, padding, count_include_pad, divisor_override)
+    for offset in product(*map(range, window["kernel"])):
+        out += _window(padded, offset, positions, plain)
+    out /= _divisors(xp, out, spatial, window)
 
 
-def _divisors(
-    xp: Any,
-    out: Any,
-    spatial: Any,
-    kernel: Any,
-    stride: Any,
-    padding: Any,
-    count_include_pad: bool,
-    divisor_override: int,
-) -> Any:
+def _divisors(xp: ArrayModule, out: Array, spatial: Sizes, window: AvgWindow) -> Array:
     """What each window's sum is divided by, of the shape of the positions."""
-    if divisor_override:
-        return out.dtype.type(divisor_override)
-    count = xp.ones((), dtype=out.dtype)
-    sizes = zip(out.shape[2:], spatial, kernel, stride, padding, strict=True)
-    for n, size, k, s, p in sizes:
+    if window["divisor_override"]:
+        fixed: Array = xp.asarray(window["divisor_override"], dtype=out.dtype)
+        return fixed
+    count: Array = xp.ones((), dtype=out.dtype)
+    each = zip(
+        out.shape[2:], spatial, window["kernel"], window["stride"], window["padding"], strict=True
+    )
+    for n, size, k, s, p in each:
         begin = xp.arange(n) * s - p
         end = xp.minimum(begin + k, size + p)
-        if not count_include_pad:
+        if not window["count_include_pad"]:
             begin, end = xp.maximum(begin, 0), xp.minimum(end, size)
         count = count[..., None] * (end - begin).astype(out.dtype)
     return count
 
 
-def _avg_grad_workspace(
-    types: tuple[TensorType, ...], attrs: dict[str, Any]
-) -> tuple[TensorType, ...]:
+def _avg_grad_workspace(types: tuple[TensorType, ...], attrs: Attrs) -> tuple[TensorType, ...]:
     d_out = types[0]
+    window = cast("AvgWindow", attrs)
     x = d_out.with_shape((*d_out.shape[:2], *attrs["spatial"]))
-    kernel_size, stride, padding = attrs["kernel"], attrs["stride"], attrs["padding"]
-    ones = (1,) * len(kernel_size)
-    return _padded_type(x, d_out.shape[2:], kernel_size, stride, padding, ones), d_out
+    return _padded_type(x, d_out.shape[2:], _undilated(window)), d_out
 
 
 @kernel("avg_pool_grad", workspace=_avg_grad_workspace)
 def avg_pool_grad(
-    xp: Any,
-    d_x: Any,
-    d_out: Any,
-    padded: Any,
-    share: Any,
+    xp: ArrayModule,
+    d_x: Array,
+    d_out: Array,
+    padded: Array,
+    share: Array,
     *,
-    spatial: Any,
-    kernel: Any,
-    stride: Any,
-    padding: Any,
-    ceil_mode: bool = False,
-    count_include_pad: bool = True,
-    divisor_override: int = 0,
+    spatial: Sizes,
+    **window: Unpack[AvgWindow],
 ) -> None:
-    ones = (1,) * len(kernel)
-    divisors = _divisors(
-        xp, d_out, spatial, kernel, stride, padding, count_include_pad, divisor_override
-    )
-    xp.divide(d_out, divisors, out=share)
+    plain = _undilated(window)
+    xp.divide(d_out, _divisors(xp, d_out, spatial, window), out=share)
     padded[...] = 0
-    for offset in product(*map(range, kernel)):
-        target = _window(padded, offset, d_out.shape[2:], stride, ones)
+    for offset in product(*map(range, window["kernel"])):
+        target = _window(padded, offset, d_out.shape[2:], plain)
         target += share
-    d_x[...] = _inside(padded, spatial, padding)
+    d_x[...] = _inside(padded, spatial, window["padding"])
 
 
-def _adaptive_windows(spatial: Any, positions: Any) -> Any:
+def _adaptive_windows(
+    spatial: Sizes, positions: Sizes
+) -> Iterator[tuple[Sizes, tuple[slice, ...]]]:
     """(position, slices of its window) for every output position."""
     cuts = [
         [slice(i * size // n, -(-(i + 1) * size // n)) for i in range(n)]
@@ -257,14 +236,14 @@ def _adaptive_windows(spatial: Any, positions: Any) -> Any:
 
 
 @kernel("adaptive_avg_pool")
-def adaptive_avg_pool(xp: Any, out: Any, x: Any, *, output_size: Any) -> None:
+def adaptive_avg_pool(xp: ArrayModule, out: Array, x: Array, *, output_size: Sizes) -> None:
     dims = tuple(range(2, x.ndim))
     for position, window in _adaptive_windows(x.shape[2:], out.shape[2:]):
         xp.mean(x[at(..., *window)], axis=dims, out=out[at(..., *position)])
 
 
 @kernel("adaptive_avg_pool_grad")
-def adaptive_avg_pool_grad(xp: Any, d_x: Any, d_out: Any, *, spatial: Any) -> None:
+def adaptive_avg_pool_grad(xp: ArrayModule, d_x: Array, d_out: Array, *, spatial: Sizes) -> None:
     d_x[...] = 0
     ones = (1,) * len(d_x.shape[2:])
     for position, window in _adaptive_windows(d_x.shape[2:], d_out.shape[2:]):
@@ -275,102 +254,99 @@ def adaptive_avg_pool_grad(xp: Any, d_x: Any, d_out: Any, *, spatial: Any) -> No
 
 # ---- float32 planes on a CPU: one visit, no padded copy ------------------------------------------
 
-_FUSED: dict[str, Any] = {"device": "cpu", "dtypes": ("float32",), "min_elements": 8192}
+_LEAST_ELEMENTS = 8192
+Plane = tuple[Sizes, Sizes, Sizes, Sizes]
 
 
-def _unless_flat(workspace: Any) -> Any:
+def _unless_flat(workspace: Workspace) -> Workspace:
     """Fused kernels for two spatial dims need no workspace; others run the plain ones."""
 
-    def types(ins: tuple[TensorType, ...], attrs: dict[str, Any]) -> tuple[TensorType, ...]:
+    def types(ins: tuple[TensorType, ...], attrs: Attrs) -> tuple[TensorType, ...]:
         return () if ins[0].ndim == 4 else workspace(ins, attrs)
 
     return types
 
 
-def _planes(x: Any) -> Any:
+def _planes(x: Array) -> Array:
     """(N, C, height, width) as contiguous (N * C, height, width)."""
-    x = np.ascontiguousarray(x)
-    return x.reshape(x.shape[0] * x.shape[1], *x.shape[2:])
+    planes: Array = np.ascontiguousarray(x).reshape(x.shape[0] * x.shape[1], *x.shape[2:])
+    return planes
 
 
-def _window_of(kernel: Any, stride: Any, padding: Any, dilation: Any = (1, 1)) -> Any:
+def _plain(window: MaxWindow) -> Plane:
     """Plain tuples, so that one compiled version serves all."""
-    return tuple(kernel), tuple(stride), tuple(padding), tuple(dilation)
+    kernel, stride = tuple(window["kernel"]), tuple(window["stride"])
+    return kernel, stride, tuple(window["padding"]), tuple(window["dilation"])
 
 
-@kernel("max_pool", workspace=_unless_flat(_max_workspace), **_FUSED)
+@fused_kernel("max_pool", workspace=_unless_flat(_max_workspace), min_elements=_LEAST_ELEMENTS)
 def max_pool_fused(
-    xp: Any, out: Any, indices: Any, x: Any, *work: Any, ceil_mode: bool = False, **window: Any
+    xp: ArrayModule,
+    out: Array,
+    indices: Array,
+    x: Array,
+    *work: Array,
+    ceil_mode: bool,
+    **window: Unpack[MaxWindow],
 ) -> None:
     if work:
         return max_pool(xp, out, indices, x, *work, ceil_mode=ceil_mode, **window)
     from oneflow.kernels.fused import pool as fused
 
-    fused.max_pool(_planes(out), _planes(indices), _planes(x), _window_of(**window))
+    fused.max_pool(_planes(out), _planes(indices), _planes(x), _plain(window))
 
 
-@kernel("max_pool_grad", workspace=_unless_flat(_max_grad_workspace), **_FUSED)
+@fused_kernel(
+    "max_pool_grad", workspace=_unless_flat(_max_grad_workspace), min_elements=_LEAST_ELEMENTS
+)
 def max_pool_grad_fused(
-    xp: Any, d_x: Any, d_out: Any, indices: Any, *work: Any, spatial: Any, **window: Any
+    xp: ArrayModule,
+    d_x: Array,
+    d_out: Array,
+    indices: Array,
+    *work: Array,
+    spatial: Sizes,
+    **window: Unpack[MaxWindow],
 ) -> None:
     if work:
         return max_pool_grad(xp, d_x, d_out, indices, *work, spatial=spatial, **window)
     from oneflow.kernels.fused import pool as fused
 
     flat = d_x.reshape(d_x.shape[0] * d_x.shape[1], -1)
-    fused.max_pool_grad(flat, _planes(d_out), _planes(indices), _window_of(**window))
+    fused.max_pool_grad(flat, _planes(d_out), _planes(indices), _plain(window))
 
 
-def _divisor_matrix(out: Any, spatial: Any, window: Any, **counts: Any) -> Any:
-    kernel, stride, padding, _ = window
-    divisors = _divisors(np, out, spatial, kernel, stride, padding, **counts)
-    return np.broadcast_to(divisors, out.shape[2:])
+def _divisor_matrix(out: Array, spatial: Sizes, window: AvgWindow) -> Array:
+    divisors = _divisors(np, out, spatial, window)
+    return np.ascontiguousarray(np.broadcast_to(divisors, out.shape[2:]))
 
 
-@kernel("avg_pool", workspace=_unless_flat(_avg_workspace), **_FUSED)
+@fused_kernel("avg_pool", workspace=_unless_flat(_avg_workspace), min_elements=_LEAST_ELEMENTS)
 def avg_pool_fused(
-    xp: Any,
-    out: Any,
-    x: Any,
-    *work: Any,
-    ceil_mode: bool = False,
-    count_include_pad: bool = True,
-    divisor_override: int = 0,
-    **geometry: Any,
+    xp: ArrayModule, out: Array, x: Array, *work: Array, **window: Unpack[AvgWindow]
 ) -> None:
-    counts: dict[str, Any] = {
-        "count_include_pad": count_include_pad,
-        "divisor_override": divisor_override,
-    }
     if work:
-        return avg_pool(xp, out, x, *work, ceil_mode=ceil_mode, **counts, **geometry)
+        return avg_pool(xp, out, x, *work, **window)
     from oneflow.kernels.fused import pool as fused
 
-    window = _window_of(**geometry)
-    divisors = _divisor_matrix(out, x.shape[2:], window, **counts)
-    fused.avg_pool(_planes(out), _planes(x), np.ascontiguousarray(divisors), window)
+    divisors = _divisor_matrix(out, x.shape[2:], window)
+    fused.avg_pool(_planes(out), _planes(x), divisors, _plain(_undilated(window)))
 
 
-@kernel("avg_pool_grad", workspace=_unless_flat(_avg_grad_workspace), **_FUSED)
+@fused_kernel(
+    "avg_pool_grad", workspace=_unless_flat(_avg_grad_workspace), min_elements=_LEAST_ELEMENTS
+)
 def avg_pool_grad_fused(
-    xp: Any,
-    d_x: Any,
-    d_out: Any,
-    *work: Any,
-    spatial: Any,
-    ceil_mode: bool = False,
-    count_include_pad: bool = True,
-    divisor_override: int = 0,
-    **geometry: Any,
+    xp: ArrayModule,
+    d_x: Array,
+    d_out: Array,
+    *work: Array,
+    spatial: Sizes,
+    **window: Unpack[AvgWindow],
 ) -> None:
-    counts: dict[str, Any] = {
-        "count_include_pad": count_include_pad,
-        "divisor_override": divisor_override,
-    }
     if work:
-        return avg_pool_grad(xp, d_x, d_out, *work, spatial=spatial, **counts, **geometry)
+        return avg_pool_grad(xp, d_x, d_out, *work, spatial=spatial, **window)
     from oneflow.kernels.fused import pool as fused
 
-    window = _window_of(**geometry)
-    divisors = _divisor_matrix(d_out, spatial, window, **counts)
-    fused.avg_pool_grad(_planes(d_x), _planes(d_out), np.ascontiguousarray(divisors), window)
+    divisors = _divisor_matrix(d_out, spatial, window)
+    fused.avg_pool_grad(_planes(d_x), _planes(d_out), divisors, _plain(_undilated(window)))

@@ -8,18 +8,17 @@ whole. On another device than the CPU the values are made on the host and copied
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
 from oneflow.core.rng import Rng
+from oneflow.kernels.array import Array, ArrayModule
 from oneflow.kernels.registry import kernel
 
-Array = Any
 BLOCK = 1 << 14
 
 
-def _fill(xp: Any, out: Array, rng: Rng, make: Callable[[Array, Array], Array]) -> None:
+def _fill(xp: ArrayModule, out: Array, rng: Rng, make: Callable[[Array, Array], Array]) -> None:
     """out <- make(high, low) of the words of each block, cast to the dtype of `out`."""
     high, low = (w.reshape(-1) for w in rng.words(out.shape))
     is_host = isinstance(out, np.ndarray)
@@ -28,29 +27,31 @@ def _fill(xp: Any, out: Array, rng: Rng, make: Callable[[Array, Array], Array]) 
         part = slice(first, first + BLOCK)
         np.copyto(host[part], make(high[part], low[part]), casting="unsafe")
     if not is_host:
-        out.set(host.reshape(out.shape))
+        out.set(host.reshape(out.shape))  # type: ignore[attr-defined]  # CuPy's
 
 
 def unit(high: Array, low: Array) -> Array:
     """float64 in [0, 1) of 53 bits of two words: as `Rng.uniform`."""
     bits = (high.astype(np.uint64) << np.uint64(21)) ^ (low >> np.uint32(11))
-    return bits.astype(np.float64) * 2.0**-53
+    numbers: Array = bits.astype(np.float64) * 2.0**-53
+    return numbers
 
 
 @kernel("uniform")
-def uniform(xp: Any, out: Array, *, low: float, high: float, rng: Rng, **source: Any) -> None:
+def uniform(xp: ArrayModule, out: Array, *, low: float, high: float, rng: Rng, **_: object) -> None:
     # Rounding to a narrow dtype must not reach `high`.
     kind = out.dtype.type
     top = np.nextafter(kind(high), kind(low))
 
     def make(a: Array, b: Array) -> Array:
-        return np.minimum((unit(a, b) * (high - low) + low).astype(kind), top)
+        made: Array = np.minimum((unit(a, b) * (high - low) + low).astype(kind), top)
+        return made
 
     _fill(xp, out, rng, make)
 
 
 @kernel("normal")
-def normal(xp: Any, out: Array, *, mean: float, std: float, rng: Rng, **source: Any) -> None:
+def normal(xp: ArrayModule, out: Array, *, mean: float, std: float, rng: Rng, **_: object) -> None:
     """Box and Muller, as `Rng.normal`."""
 
     def make(a: Array, b: Array) -> Array:
@@ -61,7 +62,7 @@ def normal(xp: Any, out: Array, *, mean: float, std: float, rng: Rng, **source: 
 
 
 @kernel("randint")
-def randint(xp: Any, out: Array, *, low: int, high: int, rng: Rng, **source: Any) -> None:
+def randint(xp: ArrayModule, out: Array, *, low: int, high: int, rng: Rng, **_: object) -> None:
     def make(a: Array, b: Array) -> Array:
         return (unit(a, b) * (high - low)).astype(np.int64) + low
 
@@ -69,7 +70,7 @@ def randint(xp: Any, out: Array, *, low: int, high: int, rng: Rng, **source: Any
 
 
 @kernel("bernoulli")
-def bernoulli(xp: Any, out: Array, p: Array, *, seed: int, rng: Rng) -> None:
+def bernoulli(xp: ArrayModule, out: Array, p: Array, *, seed: int, rng: Rng) -> None:
     chances = p if isinstance(p, np.ndarray) else p.get()
     words = rng.words(out.shape)
     drawn = unit(*words) < chances
@@ -77,7 +78,7 @@ def bernoulli(xp: Any, out: Array, p: Array, *, seed: int, rng: Rng) -> None:
 
 
 @kernel("randperm")
-def randperm(xp: Any, out: Array, *, n: int, rng: Rng, **source: Any) -> None:
+def randperm(xp: ArrayModule, out: Array, *, n: int, rng: Rng, **_: object) -> None:
     high, low = rng.words(out.shape)
     keys = (high.astype(np.uint64) << np.uint64(32)) | low
     order = np.argsort(keys, kind="stable")

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from oneflow.core.dtype import bfloat16, float16, float32
+from oneflow.core.operand import Attrs
 from oneflow.core.tensor_type import TensorType
+from oneflow.kernels.array import Array, ArrayModule
 from oneflow.kernels.registry import KernelFunction, kernel
 
-Array = Any
 
-
-def _wide_result(types: tuple[TensorType, ...], attrs: dict[str, Any]) -> tuple[TensorType, ...]:
+def _wide_result(types: tuple[TensorType, ...], attrs: Attrs) -> tuple[TensorType, ...]:
     """Half floats are summed in float32: in their own precision a sum stops growing at a few
     hundred terms."""
     x = types[0]
@@ -23,14 +21,21 @@ def _wide_result(types: tuple[TensorType, ...], attrs: dict[str, Any]) -> tuple[
 
 def _fold(name: str, function: str) -> None:
     @kernel(name)
-    def run(xp: Any, out: Array, x: Array, *, dims: tuple[int, ...], keepdim: bool = False) -> None:
+    def run(
+        xp: ArrayModule, out: Array, x: Array, *, dims: tuple[int, ...], keepdim: bool = False
+    ) -> None:
         getattr(xp, function)(x, axis=dims, keepdims=keepdim, out=out)
 
 
 def _wide_fold(name: str, function: str) -> KernelFunction:
     @kernel(name, workspace=_wide_result)
     def run(
-        xp: Any, out: Array, x: Array, *wide: Array, dims: tuple[int, ...], keepdim: bool = False
+        xp: ArrayModule,
+        out: Array,
+        x: Array,
+        *wide: Array,
+        dims: tuple[int, ...],
+        keepdim: bool = False,
     ) -> None:
         if wide:
             getattr(xp, function)(x, axis=dims, keepdims=True, dtype="float32", out=wide[0])
@@ -51,7 +56,7 @@ _wide_fold("reduce_prod", "prod")
 
 @kernel("reduce_sum", device="cpu", dtypes=("float32",), min_elements=8192)
 def reduce_sum_channels(
-    xp: Any, out: Array, x: Array, *, dims: tuple[int, ...], keepdim: bool = False
+    xp: ArrayModule, out: Array, x: Array, *, dims: tuple[int, ...], keepdim: bool
 ) -> None:
     """The gradient of a convolution's bias, over all dims but the second, where NumPy adds short
     runs one by one (48 us for 96 x 32 x 16, fused 8); other sums go to NumPy.
@@ -66,7 +71,7 @@ def reduce_sum_channels(
 
 def _position(name: str) -> None:
     @kernel(name)
-    def run(xp: Any, out: Array, x: Array, *, dim: int, keepdim: bool = False) -> None:
+    def run(xp: ArrayModule, out: Array, x: Array, *, dim: int, keepdim: bool = False) -> None:
         getattr(xp, name)(x, axis=dim, out=out.reshape(x.shape[:dim] + x.shape[dim + 1 :]))
 
 
@@ -76,7 +81,7 @@ _position("argmin")
 
 def _running(name: str) -> None:
     @kernel(name)
-    def run(xp: Any, out: Array, x: Array, *, dim: int) -> None:
+    def run(xp: ArrayModule, out: Array, x: Array, *, dim: int) -> None:
         if x.dtype.name == "bfloat16" and xp.__name__ == "cupy":  # which cannot
             out[...] = getattr(xp, name)(x.astype(xp.float32), axis=dim)
         else:

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
+from oneflow.kernels.array import Array, ArrayModule
 from oneflow.kernels.registry import kernel, view
+from oneflow.ops.checks import Number
 
-Array = Any
 Dims = tuple[int, ...]
 
 
 @kernel("reshape")
-def reshape(xp: Any, out: Array, x: Array, *, shape: Dims) -> None:
+def reshape(xp: ArrayModule, out: Array, x: Array, *, shape: Dims) -> None:
     out.reshape(x.shape)[...] = (
         x  # out is contiguous, so it is the one that can be seen in another shape
     )
@@ -32,17 +31,18 @@ def reshape_view(x: Array, *, shape: Dims) -> Array | None:
 
 
 @kernel("transpose")
-def transpose(xp: Any, out: Array, x: Array, *, dims: Dims) -> None:
+def transpose(xp: ArrayModule, out: Array, x: Array, *, dims: Dims) -> None:
     out[...] = x.transpose(dims)
 
 
 @view("transpose")
 def transpose_view(x: Array, *, dims: Dims) -> Array:
-    return x.transpose(dims)
+    seen: Array = x.transpose(dims)
+    return seen
 
 
 @kernel("expand")
-def expand(xp: Any, out: Array, x: Array, *, shape: Dims) -> None:
+def expand(xp: ArrayModule, out: Array, x: Array, *, shape: Dims) -> None:
     out[...] = x
 
 
@@ -56,13 +56,13 @@ def expand_view(x: Array, *, shape: Dims) -> Array:
 
 
 @kernel("flip")
-def flip(xp: Any, out: Array, x: Array, *, dims: Dims) -> None:
+def flip(xp: ArrayModule, out: Array, x: Array, *, dims: Dims) -> None:
     backward = slice(None, None, -1)
     out[...] = x[tuple(backward if i in dims else slice(None) for i in range(x.ndim))]
 
 
 @kernel("roll")
-def roll(xp: Any, out: Array, x: Array, *, shifts: Dims, dims: Dims) -> None:
+def roll(xp: ArrayModule, out: Array, x: Array, *, shifts: Dims, dims: Dims) -> None:
     """Copies the two parts of every rolled dim to their places: 2 ** len(dims) blocks."""
     blocks: list[tuple[list[slice], list[slice]]] = [([], [])]
     for i, size in enumerate(x.shape):
@@ -76,7 +76,7 @@ def roll(xp: Any, out: Array, x: Array, *, shifts: Dims, dims: Dims) -> None:
 
 
 @kernel("pad")
-def pad(xp: Any, out: Array, x: Array, *, pads: Dims, value: Any = 0) -> None:
+def pad(xp: ArrayModule, out: Array, x: Array, *, pads: Dims, value: Number) -> None:
     inner = tuple(slice(pads[2 * i], pads[2 * i] + n) for i, n in enumerate(x.shape))
     if out.shape != x.shape:
         out.fill(value)
@@ -84,26 +84,28 @@ def pad(xp: Any, out: Array, x: Array, *, pads: Dims, value: Any = 0) -> None:
 
 
 @kernel("tril")
-def tril(xp: Any, out: Array, x: Array, *, diagonal: int = 0) -> None:
+def tril(xp: ArrayModule, out: Array, x: Array, *, diagonal: int) -> None:
     out[...] = x
     for i in range(x.shape[-2]):
         out[..., i, max(0, i + diagonal + 1) :] = 0
 
 
 @kernel("triu")
-def triu(xp: Any, out: Array, x: Array, *, diagonal: int = 0) -> None:
+def triu(xp: ArrayModule, out: Array, x: Array, *, diagonal: int) -> None:
     out[...] = x
     for i in range(x.shape[-2]):
         out[..., i, : max(0, i + diagonal)] = 0
 
 
 @kernel("diagonal")
-def diagonal(xp: Any, out: Array, x: Array, *, offset: int = 0) -> None:
+def diagonal(xp: ArrayModule, out: Array, x: Array, *, offset: int) -> None:
     out[...] = xp.diagonal(x, offset, -2, -1)
 
 
 @kernel("diag_embed")
-def diag_embed(xp: Any, out: Array, x: Array, *, offset: int, rows: int, columns: int) -> None:
+def diag_embed(
+    xp: ArrayModule, out: Array, x: Array, *, offset: int, rows: int, columns: int
+) -> None:
     out.fill(0)
     length, width = x.shape[-1], out.shape[-1]
     first = -offset * width if offset < 0 else offset

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from oneflow.kernels.array import Array, ArrayModule, at
 from oneflow.kernels.registry import kernel, view
 
-Array = Any
 Dims = tuple[int, ...]
 Place = tuple[Dims, Dims]
 
@@ -24,7 +22,7 @@ def _part(x: Array, place: Place | None) -> Array:
 
 @kernel("slice")
 def slice_kernel(
-    xp: Any,
+    xp: ArrayModule,
     out: Array,
     x: Array,
     *,
@@ -41,17 +39,16 @@ def slice_kernel(
 @view("slice")
 def slice_view(
     x: Array, *, starts: Dims, stops: Dims, steps: Dims, place: Place | None = None
-) -> Array:
+) -> Array | None:
     if place is not None:
         return None
     # The dots make a view of a tensor without dims, too.
-    index = (*_index(starts, stops, steps), Ellipsis)
-    return x[index]
+    return x[at(*_index(starts, stops, steps), ...)]
 
 
 @kernel("slice_scatter")
 def slice_scatter(
-    xp: Any,
+    xp: ArrayModule,
     out: Array,
     x: Array,
     *,
@@ -67,7 +64,7 @@ def slice_scatter(
 
 @kernel("slice_update")
 def slice_update(
-    xp: Any,
+    xp: ArrayModule,
     out: Array,
     ref: Array,
     value: Array,

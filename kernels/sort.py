@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from oneflow.kernels.array import Array, ArrayModule
 from oneflow.kernels.registry import kernel
 
-Array = Any
 
-
-def _order(xp: Any, x: Array, dim: int, descending: bool) -> Array:
+def _order(xp: ArrayModule, x: Array, dim: int, descending: bool) -> Array:
     """Positions along `dim` in a stable order. CuPy does not sort bfloat16; float32 is exact."""
     if x.dtype.name == "bfloat16" and xp.__name__ == "cupy":
         x = x.astype(xp.float32)
     if not descending:
-        return xp.argsort(x, axis=dim, kind="stable")
+        ascending: Array = xp.argsort(x, axis=dim, kind="stable")
+        return ascending
     # Backwards through the reversed elements, so that equals keep their order.
-    order = xp.argsort(xp.flip(x, dim), axis=dim, kind="stable")
-    return x.shape[dim] - 1 - xp.flip(order, dim)
+    backwards = xp.argsort(xp.flip(x, dim), axis=dim, kind="stable")
+    order: Array = x.shape[dim] - 1 - xp.flip(backwards, dim)
+    return order
 
 
 @kernel("sort")
 def sort(
-    xp: Any, values: Array, index: Array, x: Array, *, dim: int, descending: bool = False
+    xp: ArrayModule, values: Array, index: Array, x: Array, *, dim: int, descending: bool
 ) -> None:
     index[...] = _order(xp, x, dim, descending)
     values[...] = xp.take_along_axis(x, index, dim)
@@ -30,7 +29,7 @@ def sort(
 
 @kernel("topk")
 def topk(
-    xp: Any, values: Array, index: Array, x: Array, *, k: int, dim: int, largest: bool = True
+    xp: ArrayModule, values: Array, index: Array, x: Array, *, k: int, dim: int, largest: bool
 ) -> None:
     order = _order(xp, x, dim, largest)
     index[...] = order[(slice(None),) * dim + (slice(0, k),)]

@@ -35,16 +35,17 @@ def _ids(samples: list[Sample]) -> list[Any]:
 
 def _run_on_gpu(sample: Sample, kernel: registry.Kernel, inputs: Any) -> list[np.ndarray[Any, Any]]:
     op = find_op(sample.op)
+    attrs = op.defaults | sample.attrs
     types = tuple(map(type_of, inputs))
-    out_types = infer_types(op, types, sample.attrs)
+    out_types = infer_types(op, types, attrs)
     arrays = [cupy.asarray(x) for x in inputs]
     outs = [cupy.full(t.shape, 1, t.dtype.np) for t in out_types]
     for out, source in op.mutates.items():
         outs[out] = arrays[source]
-    spare = kernel.workspace(types, sample.attrs) if kernel.workspace else ()
+    spare = kernel.workspace(types, attrs) if kernel.workspace else ()
     buffers = [cupy.full(t.shape, 1, t.dtype.np) for t in spare]
-    extra = {"rng": whole_rng(op, out_types, sample.attrs)} if op.is_random else {}
-    kernel.function(cupy, *outs, *arrays, *buffers, **sample.attrs, **extra)
+    extra = {"rng": whole_rng(op, out_types, attrs)} if op.is_random else {}
+    kernel.function(cupy, *outs, *arrays, *buffers, **attrs, **extra)
     return [cupy.asnumpy(x) for x in outs]
 
 

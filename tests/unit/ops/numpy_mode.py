@@ -43,6 +43,7 @@ def run_kernel(
     rng: Rng | None,
 ) -> tuple[Array, ...]:
     """Outputs of one kernel. Inputs that the op mutates are copied first."""
+    attrs = op.defaults | attrs
     inputs = tuple(x.copy() if i in op.mutates.values() else x for i, x in enumerate(inputs))
     outs = [garbage(t) for t in out_types]
     for out, source in op.mutates.items():

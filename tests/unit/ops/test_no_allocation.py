@@ -112,7 +112,9 @@ def test_kernel_allocates_only_buffers_of_fixed_size(
 def _peak(name: str, inputs: tuple[Array, ...], attrs: dict[str, Any]) -> int:
     """Bytes that one call of the kernel has allocated at most."""
     types = tuple(map(type_of, inputs))
-    out_types = infer_types(find_op(name), types, attrs)
+    op = find_op(name)
+    attrs = op.defaults | attrs
+    out_types = infer_types(op, types, attrs)
     outs = [garbage(t) for t in out_types]
     numel = max(t.numel for t in (*types, *out_types))
     kernel = registry.select(name, "cpu", types, numel)

@@ -47,7 +47,7 @@ WARM = (
     "oneflow.jobs.training",
     "grpc.aio",
 )
-WARM_LATER = ("oneflow.core.philox", "oneflow.kernels.fused_cpu")
+WARM_LATER = ("oneflow.core.philox", "oneflow.kernels.elementwise")
 """What costs a second of a core, is imported when nothing is to be done for a moment."""
 IDLE_S = 1.0
 MAX_CAUSE_CHARS = 2000

@@ -24,22 +24,22 @@ slow: ## tests that take longer than CI allows
 
 SEEDS ?= 10000
 simulate: ## whole clusters in virtual time with faults, SEEDS of them
-	$(PYTHON) tests/faults/simulation.py --seeds $(SEEDS)
+	$(PYTHON) -m tests.faults.simulation --seeds $(SEEDS)
 
 PROOFS ?= 50
 INPUTS ?= 2000000
 JOBS ?= 1000
 faults: ## 240 cells of faults on a real cluster, PROOFS resumes, INPUTS of fuzz, JOBS of soak, load; about an hour
-	$(PYTHON) tests/faults/fault_matrix.py
-	$(PYTHON) tests/faults/fault_detection.py
-	$(PYTHON) tests/faults/fault_resume.py --proofs $(PROOFS)
-	$(PYTHON) tests/faults/fault_fuzz.py --inputs $(INPUTS)
-	$(PYTHON) tests/faults/fault_load.py
-	$(PYTHON) tests/faults/fault_soak.py --jobs $(JOBS)
-	$(PYTHON) tests/faults/fault_network.py
-	$(PYTHON) tests/faults/fault_rpc.py
-	$(PYTHON) tests/faults/fault_namespaces.py
-	$(PYTHON) tests/faults/fault_resources.py
+	$(PYTHON) -m tests.faults.fault_matrix
+	$(PYTHON) -m tests.faults.fault_detection
+	$(PYTHON) -m tests.faults.fault_resume --proofs $(PROOFS)
+	$(PYTHON) -m tests.faults.fault_fuzz --inputs $(INPUTS)
+	$(PYTHON) -m tests.faults.fault_load
+	$(PYTHON) -m tests.faults.fault_soak --jobs $(JOBS)
+	$(PYTHON) -m tests.faults.fault_network
+	$(PYTHON) -m tests.faults.fault_rpc
+	$(PYTHON) -m tests.faults.fault_namespaces
+	$(PYTHON) -m tests.faults.fault_resources
 
 gpu: ## tests and short benchmarks that need a CUDA device, in under ten minutes; skipped without one
 	timeout 330 $(PYTHON) -m pytest -m gpu tests/gpu -rs || test $$? -eq 5  # 5: all skipped

@@ -11,14 +11,14 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from fault_rig import DEVICES, Rig, RigError, Usage, Watcher, children, cmdline, pids
-
 from oneflow.scheduler.jobs.causes import cause_line
 from oneflow.scheduler.jobs.invariants import invariants
 from oneflow.scheduler.jobs.records import FINAL_STATES, JobRecord
 from oneflow.scheduler.jobs.settings import Settings
 from oneflow.scheduler.jobs.store import SqliteStore
 from oneflow.scheduler.jobs.table import Table
+
+from .fault_rig import DEVICES, Rig, RigError, Usage, Watcher, children, cmdline, pids
 
 SETTLE_S = 12.0
 MORE, MORE_NBYTES = 1.05, 6 << 20

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import time
 
-from fault_ground import Ground, ends_well, expect, expect_next, make_rig, train
-from fault_rig import DEVICES, HERE, until
+from .fault_ground import Ground, ends_well, expect, expect_next, make_rig, train
+from .fault_rig import DEVICES, HERE, until
 
 
 def clock_jumps(ground: Ground) -> str:

@@ -1,7 +1,7 @@
 """How long it takes until a fault is noticed, named and acted on, with the times that are the
 default.
 
-    python tests/faults/fault_detection.py [--faults TEXT] [--turns N] [--json FILE]
+    python -m tests.faults.fault_detection [--faults TEXT] [--turns N] [--json FILE]
 
 noticed: until a log, the status or the job's record shows it first; named: until the job's record
 says which rank failed and why; over: until the attempt has ended, the grace of the others included.
@@ -22,11 +22,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from fault_detection_scene import RealRig, Scene, Struck, check_line
-from fault_rig import RigError, end_in_order, export_jobs, state_of, until
-
 from oneflow.core.errors import OneFlowError
 from oneflow.scheduler.jobs.records import JobRecord
+
+from .fault_detection_scene import RealRig, Scene, Struck, check_line
+from .fault_rig import RigError, end_in_order, export_jobs, state_of, until
 
 DIES_S, FROZEN_S, STUCK_S = 1.0, 10.0, 15.0
 SHORT_S, SUSPECT_S, LONG_S = 2.0, 8.0, 14.0

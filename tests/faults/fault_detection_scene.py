@@ -14,7 +14,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fault_rig import (
+from oneflow.cluster.client import Cluster, connect
+from oneflow.cluster.connection import Patience
+from oneflow.core.errors import OneFlowError
+from oneflow.scheduler.jobs.causes import cause_line
+from oneflow.scheduler.jobs.records import JobRecord
+from oneflow.scheduler.jobs.tokens import read_token_file
+
+from .fault_rig import (
     RANK_ENV,
     WORKER_WORDS,
     Rig,
@@ -24,13 +31,6 @@ from fault_rig import (
     cmdline,
     until,
 )
-
-from oneflow.cluster.client import Cluster, connect
-from oneflow.cluster.connection import Patience
-from oneflow.core.errors import OneFlowError
-from oneflow.scheduler.jobs.causes import cause_line
-from oneflow.scheduler.jobs.records import JobRecord
-from oneflow.scheduler.jobs.tokens import read_token_file
 
 HERE = Path(__file__).resolve().parent
 SCRIPT = HERE / "fault_detection_script.py"

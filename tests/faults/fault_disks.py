@@ -8,7 +8,9 @@ import sys
 import time
 from pathlib import Path
 
-from fault_ground import (
+from oneflow.cluster.connection import NotNowError
+
+from .fault_ground import (
     END_S,
     MIB,
     STEPS,
@@ -22,9 +24,7 @@ from fault_ground import (
     make_rig,
     train,
 )
-from fault_rig import DEVICES, Rig, RigError, until
-
-from oneflow.cluster.connection import NotNowError
+from .fault_rig import DEVICES, Rig, RigError, until
 
 
 def full_log(ground: Ground) -> str:

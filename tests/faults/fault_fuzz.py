@@ -1,6 +1,6 @@
 """Inputs that nobody means, two million of them: messages, files, words, and whoever listens.
 
-    python tests/faults/fault_fuzz.py [--inputs N] [--seed S] [--only KIND,KIND]
+    python -m tests.faults.fault_fuzz [--inputs N] [--seed S] [--only KIND,KIND]
 
 Verdicts: nothing but declared errors, no input takes a second, memory grows by less than 64 MB,
 what is decoded and encoded again is stable, nothing wrong is taken for right, and a cluster that
@@ -22,13 +22,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import fault_servers
-import fuzz_files
-import fuzz_jobfiles
-import fuzz_messages
-import fuzz_peers
-import fuzz_words
-from fuzz_inputs import Verdict, hangs_found, message_kinds
+from . import fault_servers, fuzz_files, fuzz_jobfiles, fuzz_messages, fuzz_peers, fuzz_words
+from .fuzz_inputs import Verdict, hangs_found, message_kinds
 
 __all__ = ["KINDS", "fuzz_here", "fuzz_served", "message_kinds"]
 
@@ -216,11 +211,12 @@ def say(verdict: Verdict) -> None:
         flush=True,
     )
     for text in verdict.bad[:8]:
-        print(f"  {text}\n  again: fault_fuzz.py --only '{verdict.name}' --seed ...", flush=True)
+        again = f"python -m tests.faults.fault_fuzz --only '{verdict.name}' --seed ..."
+        print(f"  {text}\n  again: {again}", flush=True)
 
 
 def main() -> int:
-    from fault_rig import export_jobs
+    from .fault_rig import export_jobs
 
     parser = argparse.ArgumentParser()
     parser.add_argument("--inputs", type=int, default=100_000)

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fault_resume import Bits, bits_of
-from fault_rig import DEVICES, Rig, RigError
-
 from oneflow.cluster.client import Cluster
 from oneflow.cluster.connection import Connection, Patience
 from oneflow.scheduler.jobs.tokens import read_token_file
+
+from .fault_resume import Bits, bits_of
+from .fault_rig import DEVICES, Rig, RigError
 
 END_S = 90.0
 MIB = 1 << 20

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from fault_rig import DEVICES, Rig, RigError
+from .fault_rig import DEVICES, Rig, RigError
 
 CABLE = "cable"
 PORT = 9400

@@ -12,11 +12,11 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from fault_ground import Ground, ends_well, expect, expect_next, make_rig, train
-from fault_rig import Rig, pids, until
-
 from oneflow.launcher.daemon.cgroups import find_hierarchies
 from oneflow.launcher.daemon.leftovers import MARK, start_time
+
+from .fault_ground import Ground, ends_well, expect, expect_next, make_rig, train
+from .fault_rig import Rig, pids, until
 
 GONE = "9"  # never the start time of a process that lives
 
@@ -96,7 +96,7 @@ def start_scheduler(rig: Rig, **given: str) -> tuple[int, str]:
     """Another one, until it has ended: exit code and last line."""
     import json
 
-    from fault_rig import HERE
+    from .fault_rig import HERE
 
     words = {"folder": str(rig.folder), "listen": rig.address, **given}
     argv = [sys.executable, str(HERE / "fault_cluster_program.py"), "scheduler", json.dumps(words)]

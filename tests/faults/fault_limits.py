@@ -10,7 +10,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from fault_ground import (
+from oneflow.launcher.daemon.cgroups import find_hierarchies
+
+from .fault_ground import (
     END_S,
     MIB,
     Ground,
@@ -19,9 +21,7 @@ from fault_ground import (
     expect_next,
     train,
 )
-from fault_rig import DEVICES, Rig, RigError, children, until
-
-from oneflow.launcher.daemon.cgroups import find_hierarchies
+from .fault_rig import DEVICES, Rig, RigError, children, until
 
 GROUPS = Path("/sys/fs/cgroup/unified")
 LIMIT_NBYTES = 256 * MIB

@@ -1,6 +1,6 @@
 """Many jobs queued at once and many who follow logs: how long submit and status take.
 
-python tests/faults/fault_load.py [--jobs 200] [--followers 100] [--seconds 10]
+python -m tests.faults.fault_load [--jobs 200] [--followers 100] [--seconds 10]
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from fault_rig import Rig, RigError, end_in_order, rig, until
-
 from oneflow.cluster.client import connect
 from oneflow.cluster.connection import Patience
 from oneflow.scheduler.jobs.tokens import read_token_file
+
+from .fault_rig import ROOT, Rig, RigError, end_in_order, own_program, rig, until
 
 TALKER = "import time\nfor i in range(10**6): print(i, 'x' * 60, flush=True); time.sleep(0.02)"
 SUBMIT_S, STATUS_S = 0.100, 0.050
@@ -36,9 +36,10 @@ class Followers:
 
     def __init__(self, rig: Rig, job_id: str, count: int) -> None:
         words = [rig.address, str(rig.folder / "scheduler" / "token"), job_id, str(count)]
-        argv = [sys.executable, str(Path(__file__).resolve()), "--follow", *words]
+        argv = [*own_program("fault_load"), "--follow", *words]
         pipe = subprocess.PIPE
-        self._process = subprocess.Popen(argv, env=rig.env, stdin=pipe, stdout=pipe, text=True)
+        pipes = {"stdin": pipe, "stdout": pipe}
+        self._process = subprocess.Popen(argv, env=rig.env, cwd=ROOT, text=True, **pipes)
         assert self._process.stdout is not None
         if self._process.stdout.readline() != "ready\n":
             raise RigError("the followers did not start")

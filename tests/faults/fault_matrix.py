@@ -1,6 +1,6 @@
 """Phases x targets x signals on a real cluster, each cell followed by the checks A1 to A7.
 
-    python tests/faults/fault_matrix.py [--cells TEXT] [--limit N] [--seconds S] [--json FILE]
+    python -m tests.faults.fault_matrix [--cells TEXT] [--limit N] [--seconds S] [--json FILE]
 
 A cell: a failpoint holds the process that reaches the phase, the target gets the signal, the held
 one is let go, dead services are started again as systemd would, and the job comes to its end.
@@ -25,7 +25,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fault_always import (
+from oneflow.core.errors import OneFlowError
+from oneflow.scheduler.jobs.records import JobRecord
+from oneflow.scheduler.jobs.tokens import read_token_file
+
+from .fault_always import (
     a1_no_process,
     a2_nothing_left,
     a3_flat,
@@ -35,22 +39,20 @@ from fault_always import (
     ended_attempts,
     rig_shm,
 )
-from fault_rig import (
+from .fault_rig import (
     DEVICES,
+    ROOT,
     Rig,
     RigError,
     Watcher,
     conclude,
     end_in_order,
     export_jobs,
+    own_program,
     rig,
     state_of,
     until,
 )
-
-from oneflow.core.errors import OneFlowError
-from oneflow.scheduler.jobs.records import JobRecord
-from oneflow.scheduler.jobs.tokens import read_token_file
 
 PHASES = {
     "queued": "scheduler.queued",
@@ -143,8 +145,9 @@ class Client:
         self.has_acted = threading.Event()
         words = [rig.address, str(rig.folder / "scheduler" / "token"), job_file, job_id, cell.phase]
         if cell.target == "client":
-            argv = [sys.executable, str(Path(__file__).resolve()), "--client", *words]
-            self.process = subprocess.Popen(argv, env=rig.env | {"ONEFLOW_RIG": "client"})
+            argv = [*own_program("fault_matrix"), "--client", *words]
+            env = rig.env | {"ONEFLOW_RIG": "client"}
+            self.process = subprocess.Popen(argv, env=env, cwd=ROOT)
         else:
             cluster = rig.client()
             threading.Thread(

@@ -1,7 +1,7 @@
 """Jobs on hosts whose cables are cut: for good, for a while, in one direction, between two of them;
 and on a line of 1 Mbit/s. Network namespaces, TLS, tokens. Needs root.
 
-    python tests/faults/fault_namespaces.py [--only TEXT] [--json FILE]
+    python -m tests.faults.fault_namespaces [--only TEXT] [--json FILE]
 
 Times are those of a real cluster: heartbeats each second, 10 s of silence are a loss.
 """
@@ -18,13 +18,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fault_always import rig_shm
-from fault_hosts import HostsRig, hosts_rig, missing_right
-from fault_network import DECLARED, always, causes_of
-from fault_resume import Bits, bits_of
-from fault_rig import DEVICES, RigError, Watcher, conclude, end_in_order, export_jobs, until
-
 from oneflow.core.errors import OneFlowError
+
+from .fault_always import rig_shm
+from .fault_hosts import HostsRig, hosts_rig, missing_right
+from .fault_network import DECLARED, always, causes_of
+from .fault_resume import Bits, bits_of
+from .fault_rig import DEVICES, RigError, Watcher, conclude, end_in_order, export_jobs, until
 
 TIMES = {"heartbeat_s": 1.0, "suspect_s": 3.0, "act_s": 10.0}
 STEPS, EVERY, END_S = 1200, 50, 200.0

@@ -1,7 +1,7 @@
 """Jobs on a bad network: every kind of fault on the lines of daemons, clients and ranks, cut-offs
 in one direction and both, short and long.
 
-    python tests/faults/fault_network.py [--only TEXT] [--seed S] [--json FILE]
+    python -m tests.faults.fault_network [--only TEXT] [--seed S] [--json FILE]
 
 After each: the job's losses and variables are those of an undisturbed run, bit by bit, or it has
 ended with a declared reason; the checks A1 to A7 hold; services are the processes they were.
@@ -20,7 +20,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fault_always import (
+from oneflow.cluster.client import Cluster
+from oneflow.cluster.connection import Connection, Patience
+from oneflow.core.errors import OneFlowError
+from oneflow.scheduler.jobs.records import JobRecord
+from oneflow.scheduler.jobs.tokens import read_token_file
+
+from .fault_always import (
     Before,
     a1_no_process,
     a2_nothing_left,
@@ -30,9 +36,9 @@ from fault_always import (
     a7_replays,
     rig_shm,
 )
-from fault_proxy import DOWN, UP, Faults, Proxy
-from fault_resume import Bits, bits_of
-from fault_rig import (
+from .fault_proxy import DOWN, UP, Faults, Proxy
+from .fault_resume import Bits, bits_of
+from .fault_rig import (
     DEVICES,
     HERE,
     Rig,
@@ -44,12 +50,6 @@ from fault_rig import (
     export_jobs,
     until,
 )
-
-from oneflow.cluster.client import Cluster
-from oneflow.cluster.connection import Connection, Patience
-from oneflow.core.errors import OneFlowError
-from oneflow.scheduler.jobs.records import JobRecord
-from oneflow.scheduler.jobs.tokens import read_token_file
 
 END_S = 90.0
 SLACK_NBYTES = 8 << 20

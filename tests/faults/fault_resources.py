@@ -1,7 +1,7 @@
 """Disks that are full or read-only, memory, processes and descriptors that run out, frozen
 processes, what dead processes left, damaged journals, logs meant to harm, clocks that jump.
 
-    python tests/faults/fault_resources.py [--only TEXT] [--json FILE]
+    python -m tests.faults.fault_resources [--only TEXT] [--json FILE]
 
 Each scene has a cluster of its own, on disks of its own (tmpfs, in a mount namespace that goes with
 this program). Needs root.
@@ -19,16 +19,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import fault_disks as disks
-from fault_clocks import clock_jumps, other_monotonic_clock
-from fault_ground import END_S, Ground, expect, make_rig, missing_right, train
-from fault_leftovers import damaged_journals, leftovers, second_scheduler
-from fault_limits import descriptors, frozen_daemon, frozen_scheduler, memory, processes
-from fault_log_attacks import log_attacks
-from fault_resume import Bits, bits_of
-from fault_rig import RigError, conclude, end_in_order, export_jobs
-
 from oneflow.core.errors import OneFlowError
+
+from . import fault_disks as disks
+from .fault_clocks import clock_jumps, other_monotonic_clock
+from .fault_ground import END_S, Ground, expect, make_rig, missing_right, train
+from .fault_leftovers import damaged_journals, leftovers, second_scheduler
+from .fault_limits import descriptors, frozen_daemon, frozen_scheduler, memory, processes
+from .fault_log_attacks import log_attacks
+from .fault_resume import Bits, bits_of
+from .fault_rig import RigError, conclude, end_in_order, export_jobs, own_program
 
 INSIDE = "RIG_MOUNTS"
 
@@ -121,7 +121,7 @@ def main() -> int:
         return 0
     if INSIDE not in os.environ:
         os.environ[INSIDE] = "1"
-        os.execvp("unshare", ["unshare", "-m", sys.executable, *sys.argv])
+        os.execvp("unshare", ["unshare", "-m", *own_program("fault_resources"), *sys.argv[1:]])
     with tempfile.TemporaryDirectory(prefix="oneflow-rig-") as folder:
         outcomes = run_scenes(Path(folder), [name for name in SCENES if args.only in name])
     return conclude(outcomes, table(outcomes), lambda o: f"--only {o.name!r}", args.json)

@@ -1,6 +1,6 @@
 """Resume proofs: a job that is disturbed ends with the very bits of one that is not.
 
-    python tests/faults/fault_resume.py [--proofs N] [--seed S]
+    python -m tests.faults.fault_resume [--proofs N] [--seed S]
 
 Each proof: a program, a fault and a step drawn from the seed; afterwards the losses of all steps
 (float.hex) and the digest of the final variables, optimizer state among them, are compared with
@@ -24,11 +24,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fault_models import NAMES, STEPS
-from fault_rig import DEVICES, Rig, RigError, end_in_order, export_jobs, rig, until
-
 from oneflow.core.errors import OneFlowError
 from oneflow.scheduler.jobs.records import JobRecord
+
+from .fault_models import NAMES, STEPS
+from .fault_rig import DEVICES, Rig, RigError, end_in_order, export_jobs, rig, until
 
 FAULTS = (
     "kill worker", "stop worker", "kill daemon", "stop daemon", "kill scheduler", "stop scheduler",
@@ -195,7 +195,8 @@ def main() -> int:
         found = run_proofs(Path(folder), seeds, args.seconds)
     failed = [(proof, said) for proof, said in found if said]
     for proof, said in failed:
-        print(f"{proof}: {said}\n  again: python {sys.argv[0]} --proofs 1 --seed {proof.seed}")
+        again = f"python -m tests.faults.fault_resume --proofs 1 --seed {proof.seed}"
+        print(f"{proof}: {said}\n  again: {again}")
     print(f"{len(found)} proofs, {len(found) - len(failed)} identical")
     return bool(failed)
 

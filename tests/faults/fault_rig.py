@@ -26,6 +26,7 @@ from oneflow.scheduler.jobs.tokens import read_token_file
 from oneflow.scheduler.ports import free_port
 
 HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]  # from which programs of faults are run, as modules
 DEVICES = ("cpu:0", "cpu:1")
 MARK = "ONEFLOW_RIG"
 WAIT_S = 60.0
@@ -304,6 +305,11 @@ def end_in_order() -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
 
 
+def own_program(name: str) -> list[str]:
+    """Words that run a program of this folder; in ROOT."""
+    return [sys.executable, "-m", f"{__package__}.{name}"]
+
+
 def conclude(
     outcomes: Sequence[Any], table: str, again: Callable[[Any], str], path: Path | None
 ) -> int:
@@ -314,8 +320,9 @@ def conclude(
     """
     print(table)
     failed = [outcome for outcome in outcomes if outcome.error]
+    name = f"{__package__}.{Path(sys.argv[0]).stem}"
     for outcome in failed:
-        print(f"{outcome.error}\n  again: python {sys.argv[0]} {again(outcome)}")
+        print(f"{outcome.error}\n  again: python -m {name} {again(outcome)}")
     print(f"{len(outcomes)} tried, {len(failed)} failed")
     if path is not None:
         path.write_text(json.dumps([asdict(outcome) for outcome in outcomes], indent=1))

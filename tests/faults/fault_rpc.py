@@ -1,7 +1,7 @@
 """Calls that fail before they arrive, after they were done, and while they are being done: after
 all of them the cluster is in the state that it has without any failure.
 
-    python tests/faults/fault_rpc.py [--seeds N] [--seed S] [--json FILE]
+    python -m tests.faults.fault_rpc [--seeds N] [--seed S] [--json FILE]
 
 The first call of each method fails in the way that is tried, of the others every fourth.
 """
@@ -22,14 +22,15 @@ from pathlib import Path
 from typing import Any
 
 import grpc
-from fault_resume import bits_of
-from fault_rig import DEVICES, Rig, RigError, end_in_order, export_jobs, until
 
 from oneflow.cluster.client import Cluster
 from oneflow.cluster.connection import Connection, Patience
 from oneflow.core.errors import ClusterUnreachableError, OneFlowError
 from oneflow.protos import cluster_pb2 as pb
 from oneflow.scheduler.jobs.tokens import read_token_file
+
+from .fault_resume import bits_of
+from .fault_rig import DEVICES, Rig, RigError, end_in_order, export_jobs, until
 
 MODES = ("request", "reply", "in flight")
 CHANCE = 0.25
@@ -367,7 +368,7 @@ def main() -> int:
     bad = [row for row in rows if row["error"]]
     for row in bad:
         again = f"--seeds 1 --seed {row['seed']}"
-        print(f"{row['mode']}: {row['error']}\n  again: python tests/faults/fault_rpc.py {again}")
+        print(f"{row['mode']}: {row['error']}\n  again: python -m tests.faults.fault_rpc {again}")
     print(f"{len(rows)} runs, {sum(total.values())} failed calls, {len(bad)} in another state")
     if args.json:
         kept = [{k: v for k, v in row.items() if k not in ("seen", "state")} for row in rows]

@@ -19,8 +19,15 @@ from typing import Any
 
 import grpc
 import numpy as np
-from fault_rig import Rig, until
-from fuzz_inputs import (
+
+from oneflow.core.config import split_address
+from oneflow.core.control_channel import TOKEN_KEY, channel_options
+from oneflow.protos import cluster_pb2 as pb
+from oneflow.scheduler.jobs.records import JobState
+from oneflow.scheduler.jobs.tokens import read_token_file
+
+from .fault_rig import Rig, until
+from .fuzz_inputs import (
     WORDS,
     Verdict,
     give_time,
@@ -30,13 +37,7 @@ from fuzz_inputs import (
     watched,
     wire_bytes,
 )
-from fuzz_peers import Call, feed_calls
-
-from oneflow.core.config import split_address
-from oneflow.core.control_channel import TOKEN_KEY, channel_options
-from oneflow.protos import cluster_pb2 as pb
-from oneflow.scheduler.jobs.records import JobState
-from oneflow.scheduler.jobs.tokens import read_token_file
+from .fuzz_peers import Call, feed_calls
 
 SKIPPED = {"Shutdown"}  # it would do what it says
 DECLARED = frozenset((

@@ -1,6 +1,6 @@
 """Two-rank jobs one after the other with faults among them: none stuck, none lost, nothing grows.
 
-python tests/faults/fault_soak.py [--jobs 1000] [--faults 0.02] [--seed S] [--seconds S]
+python -m tests.faults.fault_soak [--jobs 1000] [--faults 0.02] [--seed S] [--seconds S]
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from fault_rig import DEVICES, Rig, Usage, end_in_order, export_jobs, rig
+from .fault_rig import DEVICES, Rig, Usage, end_in_order, export_jobs, rig
 
 STEPS, END_S = 5, 60.0
 MORE_FDS, MORE_THREADS, MORE_NBYTES = 8, 4, 48 << 20

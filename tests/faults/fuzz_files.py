@@ -14,7 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from fuzz_inputs import (
+from .fuzz_inputs import (
     NUMBERS,
     Verdict,
     WrongError,
@@ -25,7 +25,7 @@ from fuzz_inputs import (
     tree_mutated,
     watched,
 )
-from fuzz_jobfiles import tensors_mutated
+from .fuzz_jobfiles import tensors_mutated
 
 # ---- archives ------------------------------------------------------------------------------------
 

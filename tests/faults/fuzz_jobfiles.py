@@ -13,7 +13,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from fuzz_inputs import (
+from oneflow.core.errors import OneFlowError
+
+from .fuzz_inputs import (
     FLOATS,
     NUMBERS,
     WORDS,
@@ -27,8 +29,6 @@ from fuzz_inputs import (
     tree_mutated,
     watched,
 )
-
-from oneflow.core.errors import OneFlowError
 
 LOCAL, CENTRAL, END = (
     struct.Struct("<4s5H3I2H"),

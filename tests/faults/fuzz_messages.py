@@ -8,7 +8,11 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
-from fuzz_inputs import (
+from google.protobuf.message import DecodeError
+
+from oneflow.core.errors import OneFlowError
+
+from .fuzz_inputs import (
     Verdict,
     judged,
     message_kinds,
@@ -17,9 +21,6 @@ from fuzz_inputs import (
     watched,
     wire_bytes,
 )
-from google.protobuf.message import DecodeError
-
-from oneflow.core.errors import OneFlowError
 
 VARIANTS, FILLED = 8, (0.2, 0.6, 0.9)
 NOW_S, WALL_S = 1000.0, 1_700_000_000.0

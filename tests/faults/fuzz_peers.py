@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from fuzz_inputs import NUMBERS, Verdict, judged, mutated, random_message, watched, wire_bytes
-
 from oneflow.core.errors import OneFlowError
+
+from .fuzz_inputs import NUMBERS, Verdict, judged, mutated, random_message, watched, wire_bytes
 
 GRAPH = """graph far pieces=1 {
   %0: float32[7, 6] S(0) = input(; name='x') @cpu[0, 1]

@@ -15,9 +15,10 @@ from pathlib import Path
 from typing import Any
 
 import click
-from fuzz_inputs import Verdict, judged, mutated, text_mutated, watched
 
 from oneflow.core.errors import OneFlowError
+
+from .fuzz_inputs import Verdict, judged, mutated, text_mutated, watched
 
 PARSED_ONLY = {
     ("cluster", "up"), ("cluster", "down"), ("cluster", "init-tls"), ("scheduler", "run"),

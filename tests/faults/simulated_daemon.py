@@ -6,8 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Protocol
 
-from simulated_network import Connection, Line, Quality, Violation, World
-
 from oneflow.scheduler.jobs.events import (
     DaemonBeat,
     DaemonJoined,
@@ -27,6 +25,8 @@ from oneflow.scheduler.jobs.events import (
 )
 from oneflow.scheduler.jobs.limits import folder_name
 from oneflow.scheduler.jobs.records import JobRecord
+
+from .simulated_network import Connection, Line, Quality, Violation, World
 
 
 class Key(NamedTuple):

@@ -7,8 +7,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from simulated_network import Connection, Violation, World
-
 from oneflow.core.errors import StoreError
 from oneflow.scheduler.jobs.events import (
     Action,
@@ -41,6 +39,8 @@ from oneflow.scheduler.jobs.store import (
     encode_record,
 )
 from oneflow.scheduler.jobs.table import Table
+
+from .simulated_network import Connection, Violation, World
 
 TICK_S = 1.0
 

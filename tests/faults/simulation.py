@@ -1,6 +1,6 @@
 """A whole cluster in one process, in virtual time, with everything going wrong, under a seed.
 
-`python tests/faults/simulation.py --seeds 10000` runs many seeds; `--start 4711 --seeds 1 -v` runs
+`python -m tests.faults.simulation --seeds 10000` runs many seeds; `--start 4711 --seeds 1 -v` runs
 one again and prints what happened. After the faults stop everything must come to rest: every job
 in one final state, nothing running twice, the store the same as the table, and the next job runs.
 """
@@ -14,13 +14,6 @@ import time
 from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field, replace
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).resolve().parent))
-
-from simulated_daemon import Daemon, Program, Training
-from simulated_network import Quality, Violation, World
-from simulated_scheduler import MemoryStore, SimulatedScheduler
 
 from oneflow.scheduler.jobs.events import (
     CancelAsked,
@@ -35,6 +28,10 @@ from oneflow.scheduler.jobs.limits import parse_folder_name
 from oneflow.scheduler.jobs.records import DaemonState, JobSpec, JobState
 from oneflow.scheduler.jobs.settings import Settings
 from oneflow.scheduler.jobs.table import Table
+
+from .simulated_daemon import Daemon, Program, Training
+from .simulated_network import Quality, Violation, World
+from .simulated_scheduler import MemoryStore, SimulatedScheduler
 
 FAULTS_END_S = 60.0
 REST_S = 900.0
@@ -469,7 +466,7 @@ def run_seed(seed: int) -> Outcome:
 
 
 def replay_command(seed: int) -> str:
-    return f"python tests/faults/simulation.py --start {seed} --seeds 1 --verbose"
+    return f"python -m tests.faults.simulation --start {seed} --seeds 1 --verbose"
 
 
 def run_seeds(start: int, count: int, processes: int) -> list[Outcome]:

@@ -8,8 +8,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from fault_detection import FAULTS, KILLED, Blame, Seen, run_faults, see, table
-from fault_detection_scene import RealRig, Scene
+
+from .fault_detection import FAULTS, KILLED, Blame, Seen, run_faults, see, table
+from .fault_detection_scene import RealRig, Scene
 
 
 @pytest.fixture

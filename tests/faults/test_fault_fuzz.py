@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import fault_servers
 import pytest
-from fault_fuzz import KINDS, Setting, fuzz_here, fuzz_served, message_kinds
-from fault_models import dense
-from fuzz_files import Checkpoint
-from fuzz_inputs import Verdict
-from fuzz_jobfiles import tiny_job, truncate_jobfile
+
+from . import fault_servers
+from .fault_fuzz import KINDS, Setting, fuzz_here, fuzz_served, message_kinds
+from .fault_models import dense
+from .fuzz_files import Checkpoint
+from .fuzz_inputs import Verdict
+from .fuzz_jobfiles import tiny_job, truncate_jobfile
 
 INPUTS, SERVED = 8000, 5000
 

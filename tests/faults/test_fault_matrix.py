@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from fault_matrix import CELLS, PHASES, SIGNALS, TARGETS, run_cells, sample, table
 
 from oneflow.core.failpoints import FAILPOINTS
+
+from .fault_matrix import CELLS, PHASES, SIGNALS, TARGETS, run_cells, sample, table
 
 SAMPLE = 24
 MAX_AGAIN = 2

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from fault_hosts import missing_right
-from fault_namespaces import SCENES, Outcome, run_scenes
+
+from .fault_hosts import missing_right
+from .fault_namespaces import SCENES, Outcome, run_scenes
 
 NAMES = [scene.name for scene in SCENES]
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from fault_network import Outcome, run_scenes, scenes
-from fault_proxy import Faults
+
+from .fault_network import Outcome, run_scenes, scenes
+from .fault_proxy import Faults
 
 NAMES = [scene.name for scene in scenes()]
 

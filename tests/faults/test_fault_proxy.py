@@ -8,7 +8,8 @@ import threading
 from collections.abc import Iterator
 
 import pytest
-from fault_proxy import PREFACE, UP, Faults, Proxy, framer
+
+from .fault_proxy import PREFACE, UP, Faults, Proxy, framer
 
 
 class Sink:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-from fault_ground import missing_right
-from fault_resources import SCENES
 
-PROGRAM = Path(__file__).with_name("fault_resources.py")
+from .fault_ground import missing_right
+from .fault_resources import SCENES
+from .fault_rig import ROOT, own_program
 
 
 @pytest.mark.slow
@@ -21,8 +20,8 @@ def test_what_runs_out_harms_nobody_else(name: str, tmp_path: Path) -> None:
     if why := missing_right():
         pytest.skip(why)
     found = tmp_path / "outcomes.json"
-    words = [sys.executable, str(PROGRAM), "--only", name, "--json", str(found)]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=280, check=False)
+    words = [*own_program("fault_resources"), "--only", name, "--json", str(found)]
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=280)
     outcomes = json.loads(found.read_text()) if found.exists() else []
     errors = {o["name"]: o["error"] for o in outcomes}
     assert name in errors, done.stdout + done.stderr

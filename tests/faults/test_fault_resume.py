@@ -7,7 +7,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from fault_resume import FAULTS, NAMES, Proof, run_proofs
+
+from .fault_resume import FAULTS, NAMES, Proof, run_proofs
 
 IN_CI = 5  # kills a rank of the embedding just before a checkpoint gets its name
 PROOFS = 50

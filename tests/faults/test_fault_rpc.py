@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from fault_rpc import MODES, run_modes
 
 from oneflow.protos import cluster_pb2 as pb
+
+from .fault_rpc import MODES, run_modes
 
 
 @pytest.mark.slow

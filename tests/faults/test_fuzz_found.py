@@ -17,7 +17,6 @@ import grpc
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from fuzz_peers import HEADER, job_scheduler, plan_and_frames
 
 from oneflow.actors.bus import ready_code
 from oneflow.actors.registers import is_shared
@@ -57,6 +56,8 @@ from oneflow.protos import cluster_pb2 as pb
 from oneflow.scheduler.cluster.logs import Wanted
 from oneflow.scheduler.jobs.causes import cause_line
 from oneflow.scheduler.jobs.specs import record_from_proto
+
+from .fuzz_peers import HEADER, job_scheduler, plan_and_frames
 
 LONG = "9" * 5000  # more digits than Python reads
 

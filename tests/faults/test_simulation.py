@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 
 import pytest
-from simulation import replay_command, run_seed, run_seeds
+
+from .simulation import replay_command, run_seed, run_seeds
 
 SEEDS = 300
 

@@ -1,18 +1,16 @@
-"""Rewrites the golden files: `python tests/golden/regenerate.py`. Read the diff afterwards."""
+"""Rewrites the golden files: `python -m tests.golden.regenerate`. Read the diff afterwards."""
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
+from oneflow.core.graph import LogicalGraph
+from oneflow.core.placement import Placement
+from tests.unit.scheduler.compiler.graph_builder import mlp
+
+from .passes_by_text import run_by_text, write_sections
+
 HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE), str(HERE.parent / "unit" / "scheduler" / "compiler")]
-
-from graph_builder import mlp  # noqa: E402
-from passes_by_text import run_by_text, write_sections  # noqa: E402
-
-from oneflow.core.graph import LogicalGraph  # noqa: E402
-from oneflow.core.placement import Placement  # noqa: E402
 
 
 def cases() -> dict[str, LogicalGraph]:

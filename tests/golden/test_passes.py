@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
 
+from oneflow.scheduler.compiler.pipeline import PASSES
+
+from .passes_by_text import TRACED, read_sections, run_pass
+
 HERE = Path(__file__).resolve().parent
-if str(HERE) not in sys.path:
-    sys.path.insert(0, str(HERE))
-
-from passes_by_text import TRACED, read_sections, run_pass  # noqa: E402
-
-from oneflow.scheduler.compiler.pipeline import PASSES  # noqa: E402
 
 NAMES = [p.__name__ for p in PASSES]
 BEFORE = dict(zip(NAMES, [TRACED, *NAMES[:-1]], strict=True))

@@ -8,10 +8,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from gpu_needed import need_gpu
 
 from oneflow.distributed.device_groups import SHARING_VERSION
 from oneflow.scheduler.ports import free_port
+
+from .gpu_needed import need_gpu
 
 pytestmark = pytest.mark.gpu
 cupy = need_gpu()

@@ -6,10 +6,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from gpu_needed import need_gpu
 
 import oneflow as flow
 from oneflow import nn
+
+from .gpu_needed import need_gpu
 
 pytestmark = pytest.mark.gpu
 cupy = need_gpu()

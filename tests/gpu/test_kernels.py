@@ -4,26 +4,21 @@ the CPU's kernel where values have no formula. Needs a CUDA device.
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from gpu_needed import need_gpu
+
+from oneflow.core.op import find_op, infer_types
+from oneflow.kernels import registry
+from tests.unit.ops.numpy_mode import run_whole, type_of, whole_rng
+from tests.unit.ops.sample import Sample
+from tests.unit.ops.samples import SAMPLES
+
+from .gpu_needed import need_gpu
 
 pytestmark = pytest.mark.gpu
 cupy = need_gpu()
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "unit" / "ops"))
-
-from numpy_mode import run_whole, type_of, whole_rng  # noqa: E402
-from sample import Sample  # noqa: E402
-from samples import SAMPLES  # noqa: E402
-
-from oneflow.core.op import find_op, infer_types  # noqa: E402
-from oneflow.kernels import registry  # noqa: E402
-
 registry.load_cuda()
 TOLERANCE = {"float32": 1e-5, "float64": 1e-9}
 HALF_TOLERANCE = {"float16": 2e-2, "bfloat16": 1e-1}

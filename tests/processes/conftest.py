@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from daemon_harness import Running, daemons, fake_scheduler
-from fake_scheduler import FakeScheduler
+
+from .daemon_harness import Running, daemons, fake_scheduler
+from .fake_scheduler import FakeScheduler
 
 
 @pytest.fixture

@@ -13,9 +13,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from fake_scheduler import FakeScheduler
-
 from oneflow.protos import cluster_pb2 as pb
+
+from .fake_scheduler import FakeScheduler
 
 PROGRAM = str(Path(__file__).with_name("daemon_program.py"))
 QUICK = {"shutdown_grace_s": 2.0, "noted_s": 0.5, "leftover_grace_s": 0.3, "rejoin_s": 0.2}

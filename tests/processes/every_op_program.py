@@ -7,14 +7,9 @@ from __future__ import annotations
 import sys
 import traceback
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "unit" / "ops"))
-from sample import Sample
-from samples import SAMPLES
 
 import oneflow as flow
 from oneflow.boxing.boxes import shard_box
@@ -27,6 +22,8 @@ from oneflow.core.sbp import BROADCAST, PARTIAL, NdSbp, Split, nd_sbp_str
 from oneflow.core.tensor_type import TensorType
 from oneflow.tensor.eager_global import create_global, empty_shard
 from oneflow.tensor.tensor import Tensor, wrap, wrap_global
+from tests.unit.ops.sample import Sample
+from tests.unit.ops.samples import SAMPLES
 
 RANK = flow.env.get_rank()
 PLACEMENTS = [

@@ -12,11 +12,10 @@ import time
 
 
 def main(wanted: list[str]) -> None:
-    import global_conversion_scenes
-    import global_gradient_scenes
-    from global_words import RANK
-
     import oneflow as flow
+
+    from . import global_conversion_scenes, global_gradient_scenes
+    from .global_words import RANK
 
     for scene in global_conversion_scenes.SCENES + global_gradient_scenes.SCENES:
         if wanted and scene.__name__ not in wanted:

@@ -10,7 +10,11 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from global_words import (
+
+import oneflow as flow
+from oneflow.core.config import current_config, set_config
+
+from .global_words import (
     ALL,
     FIRST,
     GRID,
@@ -32,9 +36,6 @@ from global_words import (
     scenes_of,
     together,
 )
-
-import oneflow as flow
-from oneflow.core.config import current_config, set_config
 
 # ---- local to global -----------------------------------------------------------------------------
 

@@ -6,7 +6,10 @@ import itertools
 from typing import Any
 
 import numpy as np
-from global_words import (
+
+import oneflow as flow
+
+from .global_words import (
     ALL,
     FIRST,
     LAST,
@@ -24,8 +27,6 @@ from global_words import (
     scenes_of,
     together,
 )
-
-import oneflow as flow
 
 # ---- gradients -----------------------------------------------------------------------------------
 

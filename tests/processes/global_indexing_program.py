@@ -9,7 +9,6 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from every_op_program import PLACEMENTS, RANK, Trial, compare, draw, scatter, whole
 
 import oneflow as flow
 from oneflow import nn
@@ -17,6 +16,8 @@ from oneflow.boxing.boxes import shard_box
 from oneflow.core.placement import Placement
 from oneflow.core.sbp import BROADCAST, PARTIAL, Split, nd_sbp_str
 from oneflow.distributed.world import world
+
+from .every_op_program import PLACEMENTS, RANK, Trial, compare, draw, scatter, whole
 
 S0, S1, B, P = Split(0), Split(1), BROADCAST, PARTIAL
 EVERYONE = Placement("cpu", list(range(flow.env.get_world_size())))

@@ -10,13 +10,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import graph_layout_scenes
 import numpy as np
 
 import oneflow as flow
 import oneflow.nn.functional as F
 from oneflow import nn
 from oneflow.nn.graph import GraphModule
+
+from . import graph_layout_scenes
 
 RANK, SIZE = flow.env.get_rank(), flow.env.get_world_size()
 EVERYONE = flow.placement("cpu", list(range(SIZE)))

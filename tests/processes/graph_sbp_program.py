@@ -11,7 +11,13 @@ from itertools import chain
 from typing import Any
 
 import numpy as np
-from every_op_program import (
+
+import oneflow as flow
+from oneflow.core.op import find_op
+from oneflow.core.placement import Placement
+from oneflow.core.sbp import BROADCAST, PARTIAL, NdSbp, Sbp, Split, nd_sbp_str
+
+from .every_op_program import (
     RANK,
     SAMPLES,
     Array,
@@ -27,11 +33,6 @@ from every_op_program import (
     scatter,
     whole,
 )
-
-import oneflow as flow
-from oneflow.core.op import find_op
-from oneflow.core.placement import Placement
-from oneflow.core.sbp import BROADCAST, PARTIAL, NdSbp, Sbp, Split, nd_sbp_str
 
 S0, S1, B, P = Split(0), Split(1), BROADCAST, PARTIAL
 LINE = Placement("cpu", [0, 1])

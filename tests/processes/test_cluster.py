@@ -20,7 +20,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from line_graph import Line
 
 import oneflow as flow
 from oneflow.cluster.local_record import LocalCluster, Process, process_of, read_record
@@ -28,6 +27,8 @@ from oneflow.core.errors import AuthError, ClusterRequestError, JobSpecError, St
 from oneflow.core.traces import merge
 from oneflow.scheduler.jobs.records import JobState
 from oneflow.scheduler.jobs.tokens import read_token_file
+
+from .line_graph import Line
 
 WAIT_S = 60.0
 Done = subprocess.CompletedProcess[str]

@@ -11,9 +11,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from test_failures import Ended, Jobs, wait_until
 
 from oneflow.scheduler.ports import free_port
+
+from .test_failures import Ended, Jobs, wait_until
 
 PROGRAM = Path(__file__).with_name("collective_failures_program.py")
 LINES = PROGRAM.read_text().splitlines()

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from scheduler_harness import PROGRAM
 
 from oneflow.core.errors import ConfigError, OneFlowError
 from oneflow.scheduler.cluster.compiler import (
@@ -24,6 +23,8 @@ from oneflow.scheduler.cluster.compiler import (
     Compilers,
     FileRefusedError,
 )
+
+from .scheduler_harness import PROGRAM
 
 ARGV = (sys.executable, str(PROGRAM), "--compile")
 WAIT_S = 30.0

@@ -13,7 +13,11 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from daemon_harness import (
+
+from oneflow.launcher.daemon.cgroups import find_hierarchies, make_group
+from oneflow.protos import cluster_pb2 as pb
+
+from .daemon_harness import (
     QUICK,
     Running,
     alive,
@@ -23,10 +27,7 @@ from daemon_harness import (
     stop,
     until,
 )
-from fake_scheduler import FakeScheduler
-
-from oneflow.launcher.daemon.cgroups import find_hierarchies, make_group
-from oneflow.protos import cluster_pb2 as pb
+from .fake_scheduler import FakeScheduler
 
 
 @pytest.mark.parametrize(

@@ -12,13 +12,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from daemon_harness import Running, attempt, stop, until
-from fake_scheduler import FakeScheduler
 
 import oneflow as flow
 import oneflow.nn.functional as F
 from oneflow import nn
 from oneflow.protos import cluster_pb2 as pb
+
+from .daemon_harness import Running, attempt, stop, until
+from .fake_scheduler import FakeScheduler
 
 
 class Train(nn.Graph):

@@ -7,10 +7,10 @@ import signal
 from collections.abc import Callable
 from pathlib import Path
 
-from daemon_harness import Running, alive, attempt, script, until
-from fake_scheduler import FakeScheduler
-
 from oneflow.protos import cluster_pb2 as pb
+
+from .daemon_harness import Running, alive, attempt, script, until
+from .fake_scheduler import FakeScheduler
 
 GIL = """
 import ctypes

@@ -12,7 +12,8 @@ import pytest
 
 from oneflow.scheduler.ports import free_port
 
-PROGRAM = Path(__file__).parent / "global_api_program.py"
+ROOT = Path(__file__).parents[2]
+PROGRAM = ("-m", f"{__package__}.global_api_program")
 SETTINGS = {"ONEFLOW_TIMEOUT_SECONDS": "60", "PYTHONWARNINGS": "error"}
 
 
@@ -28,8 +29,9 @@ SETTINGS = {"ONEFLOW_TIMEOUT_SECONDS": "60", "PYTHONWARNINGS": "error"}
 def test_every_scene(num_ranks: int, settings: dict[str, str]) -> None:
     flags = ["--nproc_per_node", str(num_ranks), "--master_port", str(free_port())]
     result = subprocess.run(
-        [sys.executable, "-m", "oneflow.distributed.launch", *flags, str(PROGRAM)],
+        [sys.executable, "-m", "oneflow.distributed.launch", *flags, *PROGRAM],
         env={**os.environ, **SETTINGS, **settings},
+        cwd=ROOT,
         capture_output=True,
         text=True,
         timeout=240,

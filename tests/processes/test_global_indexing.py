@@ -10,7 +10,8 @@ from pathlib import Path
 
 from oneflow.scheduler.ports import free_port
 
-PROGRAM = Path(__file__).parent / "global_indexing_program.py"
+ROOT = Path(__file__).parents[2]
+PROGRAM = ("-m", f"{__package__}.global_indexing_program")
 NUM_RANKS = 4
 
 
@@ -18,8 +19,9 @@ def test_split_dims_are_indexed_and_written_in_place() -> None:
     flags = ["--nproc_per_node", str(NUM_RANKS), "--master_port", str(free_port())]
     env = {**os.environ, "ONEFLOW_TIMEOUT_SECONDS": "60"}
     result = subprocess.run(
-        [sys.executable, "-m", "oneflow.distributed.launch", *flags, str(PROGRAM)],
+        [sys.executable, "-m", "oneflow.distributed.launch", *flags, *PROGRAM],
         env=env,
+        cwd=ROOT,
         capture_output=True,
         text=True,
         timeout=240,

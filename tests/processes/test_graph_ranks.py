@@ -11,7 +11,8 @@ import pytest
 
 from oneflow.scheduler.ports import free_port
 
-PROGRAM = Path(__file__).parent / "graph_program.py"
+ROOT = Path(__file__).parents[2]
+PROGRAM = ("-m", f"{__package__}.graph_program")
 
 
 @pytest.mark.parametrize("num_ranks", [2, 4])
@@ -19,8 +20,9 @@ def test_graphs_compute_what_eager_code_does(num_ranks: int, tmp_path: Path) -> 
     flags = ["--nproc_per_node", str(num_ranks), "--master_port", str(free_port())]
     command = [sys.executable, "-m", "oneflow.distributed.launch", *flags]
     result = subprocess.run(
-        [*command, str(PROGRAM), str(tmp_path)],
+        [*command, *PROGRAM, str(tmp_path)],
         env={**os.environ, "ONEFLOW_TIMEOUT_SECONDS": "60", "PYTHONWARNINGS": "error"},
+        cwd=ROOT,
         capture_output=True,
         text=True,
         timeout=240,

@@ -19,8 +19,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from scheduler_harness import SchedulerProcess
-from test_cluster import LocalTest, submit
 
 from oneflow.cluster.connection import Connection, Patience
 from oneflow.core.errors import AuthError, ConfigError
@@ -30,6 +28,9 @@ from oneflow.protos import cluster_pb2 as pb
 from oneflow.protos import proof_pb2
 from oneflow.scheduler.jobs.tokens import read_token_file
 from oneflow.scheduler.ports import free_port
+
+from .scheduler_harness import SchedulerProcess
+from .test_cluster import LocalTest, submit
 
 PROGRAM = str(Path(__file__).with_name("impostor_program.py"))
 STRANGER = 65534

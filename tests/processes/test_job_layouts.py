@@ -13,12 +13,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from job_harness import INFERENCE, Attempt
-from test_job_workers import answer, ask
 
 import oneflow as flow
 import oneflow.nn as nn
 from oneflow.scheduler.ports import free_port
+
+from .job_harness import INFERENCE, Attempt
+from .test_job_workers import answer, ask
 
 PROGRAM = Path(__file__).parent / "job_export_program.py"
 

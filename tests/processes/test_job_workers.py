@@ -13,11 +13,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from job_harness import INFERENCE, Attempt, pb
 
 import oneflow as flow
 from oneflow.jobs.running import compile_plan
 from oneflow.jobs.saving import saved_steps
+
+from .job_harness import INFERENCE, Attempt, pb
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "jobs" / "digits_job.py"
 STEPS = 600

@@ -8,11 +8,12 @@ from typing import Any
 
 import grpc
 import pytest
-from scheduler_harness import Client, SchedulerProcess, run
 
 from oneflow.core.control_channel import PROTOCOL
 from oneflow.protos import cluster_pb2 as pb
 from oneflow.scheduler.cluster.sealing import attach_call
+
+from .scheduler_harness import Client, SchedulerProcess, run
 
 
 @pytest.fixture

@@ -11,13 +11,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_cluster import WAIT_S, LocalTest
-from test_metrics_of_ranks import Page, fetch
 
 import oneflow as flow
 import oneflow.nn.functional as F
 from oneflow import nn
 from oneflow.scheduler.jobs.records import JobState
+
+from .test_cluster import WAIT_S, LocalTest
+from .test_metrics_of_ranks import Page, fetch
 
 BATCH, WIDTH, CLASSES = 32, 48, 5
 SHAPES = [(CLASSES, WIDTH), (CLASSES,)]

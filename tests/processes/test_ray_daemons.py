@@ -10,10 +10,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_cluster import LocalTest, last_line, submit
 
 import oneflow as flow
 from oneflow import nn
+
+from .test_cluster import LocalTest, last_line, submit
 
 ray = pytest.importorskip("ray", reason="Ray is an extra: pip install 'oneflow-actors[ray]'")
 

@@ -10,12 +10,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import grpc
-from daemon_harness import Running
-from fake_scheduler import FakeScheduler
 from grpc_health.v1 import health_pb2, health_pb2_grpc
-from scheduler_harness import Client, FakeDaemon, SchedulerProcess, run
 
 from oneflow.protos import cluster_pb2 as pb
+
+from .daemon_harness import Running
+from .fake_scheduler import FakeScheduler
+from .scheduler_harness import Client, FakeDaemon, SchedulerProcess, run
 
 WAIT_S = 20.0
 FULL = {

@@ -12,7 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from scheduler_harness import (
+
+from oneflow.protos import cluster_pb2 as pb
+
+from .scheduler_harness import (
     Client,
     FakeDaemon,
     SchedulerProcess,
@@ -22,8 +25,6 @@ from scheduler_harness import (
     run,
     upload,
 )
-
-from oneflow.protos import cluster_pb2 as pb
 
 SCRIPT, GRAPH, INFERENCE = 0, 1, 2
 

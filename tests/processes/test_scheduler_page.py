@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from browser import Browser
-from scheduler_harness import Client, FakeDaemon, SchedulerProcess, run
 
 from oneflow.protos import cluster_pb2 as pb
+
+from .browser import Browser
+from .scheduler_harness import Client, FakeDaemon, SchedulerProcess, run
 
 NASTY = "<img src=x onerror=alert(1)>"
 

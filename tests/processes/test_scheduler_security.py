@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from scheduler_harness import Client, FakeDaemon, SchedulerProcess, run
 
 from oneflow.protos import cluster_pb2 as pb
+
+from .scheduler_harness import Client, FakeDaemon, SchedulerProcess, run
 
 MAY = {  # written down here once more: what is not in this table fails
     "Jobs": {

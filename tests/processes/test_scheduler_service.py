@@ -17,11 +17,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from scheduler_harness import Client, FakeDaemon, SchedulerProcess, gather, request, run
 
 import oneflow as flow
 from oneflow.core.errors import ConfigError
 from oneflow.protos import cluster_pb2 as pb
+
+from .scheduler_harness import Client, FakeDaemon, SchedulerProcess, gather, request, run
 
 SCRIPT, GRAPH, INFERENCE = 0, 1, 2
 

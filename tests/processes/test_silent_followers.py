@@ -11,12 +11,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from scheduler_harness import SchedulerProcess
 
 import oneflow as flow
 from oneflow.cluster import connection as module
 from oneflow.cluster.connection import Patience, Retries
 from oneflow.scheduler.jobs.records import JobState
+
+from .scheduler_harness import SchedulerProcess
 
 WAIT_S = 60.0
 PATIENCE = Patience(connect_s=5.0, patience_s=30.0)

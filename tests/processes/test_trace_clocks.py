@@ -12,11 +12,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from job_harness import Attempt, Worker, pb
-from line_graph import Line
 
 import oneflow as flow
 from oneflow.core.traces import merge
+
+from .job_harness import Attempt, Worker, pb
+from .line_graph import Line
 
 AHEAD_S = 1000
 OTHER_CLOCK = ["unshare", "--time", "--monotonic", str(AHEAD_S), "--fork", "--kill-child"]

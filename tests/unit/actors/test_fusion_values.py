@@ -6,12 +6,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from programs import reference, run, shards, two_layers
 
 from oneflow.core.graph_text import parse_graph
 from oneflow.core.job_config import Cluster, JobConfig
 from oneflow.core.plan import Plan
 from oneflow.scheduler.compiler.pipeline import compile_graph
+
+from .programs import reference, run, shards, two_layers
 
 
 @pytest.mark.parametrize("width", [16, 9000], ids=["small", "two-phases"])

@@ -2,9 +2,10 @@
 
 import numpy as np
 import pytest
-from programs import compile_text, reference, run, shards, two_layers
 
 from oneflow.core.plan import ActorKind
+
+from .programs import compile_text, reference, run, shards, two_layers
 
 ALL = {p: f"cpu{list(range(p))}" for p in (1, 2, 3, 4)}
 LAYOUTS = {
@@ -98,7 +99,7 @@ def _acts_of_segments(plan, cluster):
             names = ["forward"] * ("relu" in ops or "reduce_sum" in ops)
             names += ["backward"] * ("matmul_weight_grad" in ops)
             _record(bound, names, orders[rank])
-    from programs import RATE, initial
+    from .programs import RATE, initial
 
     arrays = {**initial(), "lr": np.array(RATE / 10)}
     cluster.step(shards(plan, "input", arrays))
@@ -120,7 +121,7 @@ def test_a_step_after_the_first_allocates_nothing_of_the_size_of_the_data():
 
     width = 3000
     plan = compile_text(two_layers(ALL[1], ALL[1], "B", width=width, rows=120), 1)
-    from programs import RATE, initial
+    from .programs import RATE, initial
 
     arrays = {**initial(width, 120), "lr": np.array(RATE / 1000)}
     from oneflow.actors.in_process import InProcessCluster

@@ -10,7 +10,6 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from programs import Array, compile_text, initial, shards, two_layers
 
 from oneflow.actors import live
 from oneflow.actors.actor import Actor, Input, Output
@@ -23,6 +22,8 @@ from oneflow.actors.job import Job
 from oneflow.actors.messages import KERNEL_DONE, Freed, Post, Ready, Send
 from oneflow.core.errors import HangError
 from oneflow.core.metrics import METRICS
+
+from .programs import Array, compile_text, initial, shards, two_layers
 
 RATE = np.array(0.005, np.float64)
 

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from programs import compile_text
 
 from oneflow.actors.boxing import channels_of, read_parts
 from oneflow.actors.bus import freed_code, ready_code
@@ -19,6 +18,8 @@ from oneflow.actors.registers import is_shared
 from oneflow.actors.tcp import Connection, Mirrors, make_mirrors
 from oneflow.core.errors import PeerLostError, ProtocolError
 from oneflow.core.plan import READS_PEERS, Plan, RegisterSpec
+
+from .programs import compile_text
 
 # Rows become columns, so a part is strided; and sums of three tensors travel side by side.
 GRAPH = """graph far pieces=1 {

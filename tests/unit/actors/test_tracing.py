@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from programs import compile_text, initial, shards, two_layers
 
 from oneflow.actors import live, tracing
 from oneflow.actors.acts import Acts, last_acts
@@ -20,6 +19,8 @@ from oneflow.actors.in_process import InProcessCluster
 from oneflow.actors.job import Job
 from oneflow.actors.tracing import Trace
 from oneflow.core.config import Config
+
+from .programs import compile_text, initial, shards, two_layers
 
 PIECES = 2
 

@@ -1,6 +1,6 @@
 """What docs/BOXING.md says is so: its outputs, its table, its claim about bytes.
 
-`python tests/unit/boxing/test_boxing_page.py` writes the outputs anew.
+`python -m tests.unit.boxing.test_boxing_page` writes the outputs anew.
 """
 
 from __future__ import annotations
@@ -13,8 +13,6 @@ import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
-from boxing_layouts import all_sbp
-
 from oneflow.boxing import nccl
 from oneflow.boxing.__main__ import main
 from oneflow.boxing.bound import lower_bound_nbytes
@@ -24,6 +22,8 @@ from oneflow.core.dtype import float32
 from oneflow.core.placement import Placement
 from oneflow.core.sbp import NdSbp
 from oneflow.core.tensor_type import TensorType
+
+from .boxing_layouts import all_sbp
 
 PATH = Path(__file__).resolve().parents[3] / "docs" / "BOXING.md"
 PAGE = PATH.read_text()

@@ -11,8 +11,6 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from boxing_layouts import all_sbp, gathered, scatter
-from boxing_ranks import LocalStore, in_threads
 
 from oneflow.boxing.collectives.base import Collectives
 from oneflow.boxing.collectives.in_process import InProcessGroup
@@ -25,6 +23,9 @@ from oneflow.core.dtype import float32
 from oneflow.core.errors import DesyncError, HangError
 from oneflow.core.placement import Placement
 from oneflow.core.tensor_type import TensorType
+
+from .boxing_layouts import all_sbp, gathered, scatter
+from .boxing_ranks import LocalStore, in_threads
 
 BACKENDS = ["in_process", "shared_memory", "tcp", "spanning"]
 HOSTS = "abba"  # where each rank pretends to be

@@ -11,9 +11,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import stand_in_cupy
-from boxing_layouts import all_sbp, gathered, scatter
-from boxing_ranks import LocalStore, in_threads
 
 from oneflow.boxing.boxes import Pull
 from oneflow.boxing.collectives.base import REDUCTIONS
@@ -29,6 +26,10 @@ from oneflow.core.errors import ShapeError
 from oneflow.core.placement import Placement
 from oneflow.core.sbp import BROADCAST, PARTIAL, Split
 from oneflow.core.tensor_type import TensorType
+
+from . import stand_in_cupy
+from .boxing_layouts import all_sbp, gathered, scatter
+from .boxing_ranks import LocalStore, in_threads
 
 
 @pytest.fixture(autouse=True)

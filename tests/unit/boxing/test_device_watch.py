@@ -12,8 +12,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import stand_in_cupy
-from boxing_ranks import LocalStore, in_threads
 
 from oneflow.boxing.collectives import device_watch, nccl
 from oneflow.boxing.collectives.base import call_info
@@ -22,6 +20,9 @@ from oneflow.boxing.collectives.device_watch import DeviceWatch
 from oneflow.boxing.collectives.in_process import InProcessGroup
 from oneflow.boxing.collectives.nccl import NcclCollectives
 from oneflow.core.errors import DesyncError, HangError, PeerLostError, TransportError
+
+from . import stand_in_cupy
+from .boxing_ranks import LocalStore, in_threads
 
 
 @pytest.fixture(autouse=True)

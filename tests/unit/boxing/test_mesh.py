@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
-from boxing_ranks import LocalStore, in_threads
 
 from oneflow.boxing.transport.handshake import (
     NONCE_NBYTES,
@@ -21,6 +20,8 @@ from oneflow.boxing.transport.handshake import (
 from oneflow.boxing.transport.mesh import KEY_NBYTES, Mesh
 from oneflow.core.errors import PeerLostError, TransportError
 from oneflow.core.job_tls import _made
+
+from .boxing_ranks import LocalStore, in_threads
 
 HELLO_NBYTES = 4 + NONCE_NBYTES
 KEY = bytes(range(KEY_NBYTES))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 
 import pytest
-from boxing_layouts import all_sbp
 
 from oneflow.boxing.collectives.exchange import (
     all_to_all_exchange,
@@ -18,6 +17,8 @@ from oneflow.boxing.collectives.patterns import blocks_of, pattern
 from oneflow.boxing.transitions import make_step
 from oneflow.core.placement import Placement
 from oneflow.core.sbp import BROADCAST, PARTIAL, NdSbp, Split
+
+from .boxing_layouts import all_sbp
 
 LINE = Placement("cpu", [2, 5, 7])
 S0, S1, B, P = (Split(0),), (Split(1),), (BROADCAST,), (PARTIAL,)

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from boxing_layouts import all_sbp, scatter
 
 from oneflow.boxing.boxes import local_type
 from oneflow.boxing.collectives import rounds
@@ -26,6 +25,8 @@ from oneflow.core.dtype import float32
 from oneflow.core.errors import DesyncError, InternalError
 from oneflow.core.placement import Placement
 from oneflow.core.tensor_type import TensorType
+
+from .boxing_layouts import all_sbp, scatter
 
 Array = np.ndarray[Any, Any]
 

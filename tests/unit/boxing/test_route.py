@@ -6,7 +6,6 @@ import itertools
 
 import numpy as np
 import pytest
-from boxing_layouts import all_sbp, gathered, scatter
 
 from oneflow.boxing.bound import lower_bound_nbytes
 from oneflow.boxing.boxes import pulls, shard_box, tree_edges
@@ -19,6 +18,8 @@ from oneflow.core.errors import SbpError
 from oneflow.core.placement import Placement
 from oneflow.core.sbp import BROADCAST, PARTIAL, NdSbp, Split
 from oneflow.core.tensor_type import TensorType
+
+from .boxing_layouts import all_sbp, gathered, scatter
 
 S0, S1, B, P = Split(0), Split(1), BROADCAST, PARTIAL
 LINES = [Placement("cpu", list(range(p))) for p in (2, 3, 4)]

@@ -8,7 +8,6 @@ import time
 
 import numpy as np
 import pytest
-from boxing_ranks import LocalStore, in_threads
 
 from oneflow.boxing.shared import (
     SharedPage,
@@ -20,6 +19,8 @@ from oneflow.boxing.shared import (
     wait_progress,
 )
 from oneflow.core.errors import TransportError
+
+from .boxing_ranks import LocalStore, in_threads
 
 
 def test_two_mappings_of_a_page_show_the_same_memory() -> None:

@@ -10,13 +10,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from boxing_ranks import LocalStore, in_threads
 
 from oneflow.boxing.collectives import shared_memory
 from oneflow.boxing.collectives.exchange import gather_exchange
 from oneflow.boxing.collectives.shared_memory import SharedMemoryCollectives
 from oneflow.core.config import Config
 from oneflow.core.errors import ConfigError, DesyncError
+
+from .boxing_ranks import LocalStore, in_threads
 
 SMALL_SLOT = 4096
 

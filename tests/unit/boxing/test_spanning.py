@@ -10,8 +10,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from boxing_layouts import all_sbp, gathered, scatter
-from boxing_ranks import LocalStore, in_threads
 
 from oneflow.boxing.boxes import shard_box
 from oneflow.boxing.collectives.exchange import step_exchanges
@@ -24,6 +22,9 @@ from oneflow.core.errors import DesyncError, PeerLostError, TransportError
 from oneflow.core.placement import Placement
 from oneflow.core.sbp import BROADCAST, PARTIAL, NdSbp
 from oneflow.core.tensor_type import TensorType
+
+from .boxing_layouts import all_sbp, gathered, scatter
+from .boxing_ranks import LocalStore, in_threads
 
 Work = Callable[[SpanningCollectives], Any]
 

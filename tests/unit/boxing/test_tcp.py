@@ -16,8 +16,6 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from boxing_layouts import all_sbp, gathered, scatter
-from boxing_ranks import LocalStore, in_threads
 
 from oneflow.boxing.boxes import Pull
 from oneflow.boxing.collectives.base import call_info
@@ -33,6 +31,9 @@ from oneflow.core.job_tls import _made
 from oneflow.core.placement import Placement
 from oneflow.core.tensor_type import TensorType
 from oneflow.core.tls_relay import Relay
+
+from .boxing_layouts import all_sbp, gathered, scatter
+from .boxing_ranks import LocalStore, in_threads
 
 Array = np.ndarray[Any, Any]
 Work = Callable[[TcpCollectives], Any]

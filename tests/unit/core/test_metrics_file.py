@@ -7,13 +7,14 @@ import os
 from pathlib import Path
 
 import pytest
-from test_metrics import samples
-from test_metrics_told import worked
 
 from oneflow.core.errors import ProtocolError
 from oneflow.core.metrics import Metrics
 from oneflow.core.metrics_file import MAX_NBYTES, VARIABLE, CountsReader, CountsWriter
 from oneflow.core.metrics_told import MAX_TOLD, Listener, Teller
+
+from .test_metrics import samples
+from .test_metrics_told import worked
 
 PID = os.getpid()
 

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
-from test_metrics import busy
 
 import oneflow.core.metrics_daemon as metrics_daemon
 from oneflow.core.metrics import MAX_JOBS, Metrics
@@ -22,6 +21,8 @@ from oneflow.scheduler.cluster.metrics import make_registry as make_scheduler_re
 from oneflow.scheduler.jobs.events import DaemonJoined
 from oneflow.scheduler.jobs.records import REASONS
 from oneflow.scheduler.jobs.table import Table
+
+from .test_metrics import busy
 
 PAGE = (Path(__file__).resolve().parents[3] / "docs" / "METRICS.md").read_text()
 ROW = re.compile(

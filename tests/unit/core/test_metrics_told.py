@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 
 import pytest
-from test_metrics import samples
 
 from oneflow.boxing.collectives.base import Collectives
 from oneflow.boxing.collectives.device import DeviceCollectives
@@ -13,6 +12,8 @@ from oneflow.core.host_memory import host_capacity, own_memory
 from oneflow.core.metrics import FAST_BUCKETS, Metrics
 from oneflow.core.metrics_families import COLLECTIVE, FAMILIES, How
 from oneflow.core.metrics_told import Listener, Teller, Told
+
+from .test_metrics import samples
 
 
 def worked(seed: int = 0) -> Metrics:

@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 import yaml
-from promql import Evaluator, Samples
 
 import oneflow.core.metrics_daemon as metrics_daemon
 from oneflow.core.metrics import Metrics
@@ -21,6 +20,8 @@ from oneflow.core.metrics_page import make_registry as make_daemon_registry
 from oneflow.scheduler.cluster.metrics import ClusterMetrics, Gauges
 from oneflow.scheduler.cluster.metrics import make_registry as make_scheduler_registry
 from oneflow.scheduler.jobs.records import JobRecord, JobSpec, JobState
+
+from .promql import Evaluator, Samples
 
 RULES = Path(__file__).resolve().parents[3] / "deploy" / "prometheus" / "rules.yml"
 BEGIN, END_S, FAULT_S, EVERY_S = 1e9, 3 * 3600.0, 2 * 3600.0, 60.0

@@ -5,20 +5,13 @@ there. With a stand-in for CuPy and NCCL.
 from __future__ import annotations
 
 import logging
-import sys
 import threading
 import types
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "boxing"))
-
-import stand_in_cupy
-from boxing_ranks import LocalStore, in_threads
 
 from oneflow.boxing.collectives.device import StagedCollectives
 from oneflow.boxing.collectives.in_process import InProcessGroup
@@ -38,6 +31,8 @@ from oneflow.distributed.device_groups import (
 )
 from oneflow.kernels import cuda_device
 from oneflow.tensor import eager_global
+from tests.unit.boxing import stand_in_cupy
+from tests.unit.boxing.boxing_ranks import LocalStore, in_threads
 
 A, B = Ability(23005, "", "a", False), Ability(23005, "", "b", False)
 

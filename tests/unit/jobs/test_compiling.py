@@ -7,13 +7,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from job_samples import Predict, data, export
 
 import oneflow as flow
 from oneflow.cli.services import COMPILER
 from oneflow.core.metrics import METRICS
 from oneflow.jobs.running import compile_plan
 from oneflow.scheduler.cluster.compiler import CompilerLimits, Compilers, FileRefusedError
+
+from .job_samples import Predict, data, export
 
 
 @pytest.fixture(scope="module")

@@ -7,12 +7,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from job_samples import ROWS, WIDTH, export
 
 import oneflow as flow
 from oneflow import nn
 from oneflow.core.rng import Randomness
 from oneflow.jobs.diagnosis import first_nonfinite
+
+from .job_samples import ROWS, WIDTH, export
 
 
 class Logs(nn.Graph):

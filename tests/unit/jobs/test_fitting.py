@@ -9,13 +9,14 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from job_samples import Predict, data, export
 
 import oneflow as flow
 from oneflow.core.errors import JobSpecError, OneFlowError
 from oneflow.jobs.fitting import check_fit
 from oneflow.scheduler.cluster.plans import Plans
 from oneflow.scheduler.jobs.records import JobKind, JobSpec
+
+from .job_samples import Predict, data, export
 
 GRAPH = "a" * 64
 

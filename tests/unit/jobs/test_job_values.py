@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from job_samples import ROWS, WIDTH, Train, export, rows
 
 import oneflow as flow
 from oneflow import nn
@@ -15,6 +14,8 @@ from oneflow.cluster.values import tensor_message, tensor_of
 from oneflow.jobs.feeding import Feeder
 from oneflow.jobs.running import bind_job
 from oneflow.jobs.sources import Access
+
+from .job_samples import ROWS, WIDTH, Train, export, rows
 
 
 def variables_after(path: Path, steps: int) -> dict[str, Any]:

@@ -12,13 +12,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from job_samples import Predict, Train, data, export, rows
 
 import oneflow as flow
 from oneflow.core.graph_proto import graph_from_bytes, graph_to_bytes
 from oneflow.jobs import JobFileError
 from oneflow.jobs.archive import Hashed, Writer
 from oneflow.protos import graph_pb2
+
+from .job_samples import Predict, Train, data, export, rows
 
 
 @pytest.fixture(scope="module")

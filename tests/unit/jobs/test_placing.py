@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from job_samples import BATCH, Train, data, export, losses_here, losses_of
 
 import oneflow as flow
 from oneflow.core.errors import PlacementError
@@ -16,6 +15,8 @@ from oneflow.core.placement import Placement
 from oneflow.core.sbp import BROADCAST, Split
 from oneflow.core.tensor_type import parse_type
 from oneflow.jobs.placing import replace_placement
+
+from .job_samples import BATCH, Train, data, export, losses_here, losses_of
 
 
 @pytest.mark.parametrize("options", [{}, {"dropout": 0.5}, {"norm": True}, {"pieces": 2}])

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from job_samples import WIDTH, Predict
 
 import oneflow as flow
 from oneflow import nn
@@ -16,6 +15,8 @@ from oneflow.cluster.values import tensor_message
 from oneflow.core.errors import ClusterRequestError
 from oneflow.jobs.requests import Interface, Request, RequestError
 from oneflow.protos import cluster_pb2 as pb
+
+from .job_samples import WIDTH, Predict
 
 
 @pytest.fixture(scope="module")

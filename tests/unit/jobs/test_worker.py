@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from job_samples import Predict, export
 
 import oneflow as flow
 from oneflow.core.config import Config, set_config
@@ -26,6 +25,8 @@ from oneflow.jobs.attempt import options_of
 from oneflow.jobs.reporting import note_device_error
 from oneflow.jobs.worker import _is_declared, as_ours, configure
 from oneflow.protos import cluster_pb2 as pb
+
+from .job_samples import Predict, export
 
 
 @pytest.mark.parametrize(

@@ -8,11 +8,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from run_kernel import garbage, run, type_of
 
 from oneflow.core.rng import Rng
 from oneflow.kernels import registry
 from oneflow.kernels.registry import FUSED_LEAST as LEAST
+
+from .run_kernel import garbage, run, type_of
 
 RANDOM = np.random.default_rng(0)
 

@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from run_kernel import run
 
 from oneflow.kernels import conv as conv_file
 from oneflow.kernels import registry
+
+from .run_kernel import run
 
 RANDOM = np.random.default_rng(0)
 TOLERANCE = {"rtol": 1e-5, "atol": 2e-5}

@@ -9,7 +9,8 @@ from itertools import product
 from typing import Any
 
 import numpy as np
-from sample import Sample, between, distinct, normal
+
+from .sample import Sample, between, distinct, normal
 
 Array = np.ndarray[Any, Any]
 

@@ -9,10 +9,11 @@ import math
 from typing import Any
 
 import numpy as np
-from nn_samples import NN_SAMPLES
-from sample import Sample, between, booleans, distinct, integers, normal
 
 from oneflow.core import dtype as dtypes
+
+from .nn_samples import NN_SAMPLES
+from .sample import Sample, between, booleans, distinct, integers, normal
 
 Array = np.ndarray[Any, Any]
 

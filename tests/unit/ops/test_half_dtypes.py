@@ -5,11 +5,12 @@ from __future__ import annotations
 import ml_dtypes
 import numpy as np
 import pytest
-from numpy_mode import run_whole, type_of
-from sample import Sample
-from samples import ARITHMETIC
 
 from oneflow.core.dtype import bfloat16, dtype_of, float16
+
+from .numpy_mode import run_whole, type_of
+from .sample import Sample
+from .samples import ARITHMETIC
 
 EPSILON = {float16: 2.0**-10, bfloat16: 2.0**-7}
 JUMPY = {

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from numpy_mode import run_kernel, run_whole, type_of
 
 from oneflow.core.op import Box, find_op, infer_types
 from oneflow.kernels.registry import select
 from oneflow.ops.gather import Gather
+
+from .numpy_mode import run_kernel, run_whole, type_of
 
 X = np.arange(12.0).reshape(4, 3)
 

@@ -11,12 +11,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from numpy_mode import Array, garbage, type_of
-from samples import BINARY, COMPARE, UNARY, UNARY_GRADS
 
 from oneflow.core import dtype as dtypes
 from oneflow.core.op import find_op, infer_types
 from oneflow.kernels import registry
+
+from .numpy_mode import Array, garbage, type_of
+from .samples import BINARY, COMPARE, UNARY, UNARY_GRADS
 
 LIMIT_BYTES = 4096
 """Python's own objects: slices, views, keyword dictionaries."""

@@ -7,13 +7,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from numpy_mode import run_kernel, run_whole
 
 from oneflow.core import dtype as dtypes
 from oneflow.core.op import find_op
 from oneflow.core.rng import COMPILED_FROM, Rng, mix_seed, philox
 from oneflow.core.tensor_type import TensorType
 from oneflow.kernels import registry
+
+from .numpy_mode import run_kernel, run_whole
 
 SEED = mix_seed(1, 2)
 SHAPE = (40, 30, 25)  # large enough for the compiled loop

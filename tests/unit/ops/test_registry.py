@@ -8,7 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from numpy_mode import (
+
+from oneflow.core.op import REGISTRY, find_op, infer_types, signatures
+from oneflow.kernels import registry
+
+from .numpy_mode import (
     gradients,
     run_kernel,
     run_ranks,
@@ -16,11 +20,8 @@ from numpy_mode import (
     type_of,
     whole_rng,
 )
-from sample import Sample
-from samples import SAMPLES
-
-from oneflow.core.op import REGISTRY, find_op, infer_types, signatures
-from oneflow.kernels import registry
+from .sample import Sample
+from .samples import SAMPLES
 
 NUM_RANKS = (2, 3)
 

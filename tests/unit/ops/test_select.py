@@ -8,7 +8,8 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from numpy_mode import run_whole
+
+from .numpy_mode import run_whole
 
 SHAPE = (4, 8, 32, 32)
 CONDITION = np.random.default_rng(0).random(SHAPE) < 0.5

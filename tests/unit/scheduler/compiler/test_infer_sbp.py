@@ -7,7 +7,6 @@ import math
 import random
 
 import pytest
-from graph_builder import Builder, mlp
 
 from oneflow.core.errors import PlacementError, SbpError
 from oneflow.core.graph import LogicalGraph, Node
@@ -18,6 +17,8 @@ from oneflow.core.sbp import nd_sbp_str
 from oneflow.scheduler.compiler.infer_sbp import infer_sbp
 from oneflow.scheduler.compiler.pipeline import run_passes
 from oneflow.scheduler.compiler.signatures import Choice, Signatures
+
+from .graph_builder import Builder, mlp
 
 CONFIG = JobConfig("g")
 SEARCH = JobConfig("g", auto_parallel=True)

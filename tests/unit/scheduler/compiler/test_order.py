@@ -6,7 +6,6 @@ from __future__ import annotations
 import random
 
 import pytest
-from graph_builder import mlp
 
 from oneflow.core.errors import ConfigError, GraphError
 from oneflow.core.graph import LogicalGraph
@@ -16,6 +15,8 @@ from oneflow.core.placement import Placement
 from oneflow.scheduler.compiler.order import order
 from oneflow.scheduler.compiler.pipeline import run_passes
 from oneflow.scheduler.compiler.verify import verify
+
+from .graph_builder import mlp
 
 TWO = Placement("cpu", [0, 1])
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from graph_builder import mlp
 
 from oneflow.core.errors import ConfigError
 from oneflow.core.graph_text import parse_graph
@@ -11,6 +10,8 @@ from oneflow.core.job_config import Cluster, JobConfig
 from oneflow.core.placement import Placement
 from oneflow.scheduler.compiler.observe import Observer
 from oneflow.scheduler.compiler.pipeline import PASSES, compile_graph, run_passes
+
+from .graph_builder import mlp
 
 TWO = Placement("cpu", [0, 1])
 NAMES = [p.__name__ for p in PASSES]

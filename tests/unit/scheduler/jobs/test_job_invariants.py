@@ -6,10 +6,11 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from table_rig import Rig
 
 from oneflow.scheduler.jobs.invariants import History, invariants
 from oneflow.scheduler.jobs.records import JobState
+
+from .table_rig import Rig
 
 
 @pytest.mark.parametrize(

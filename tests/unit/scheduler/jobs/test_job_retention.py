@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from table_rig import WALL, Rig
 
 from oneflow.core.errors import ConfigError
 from oneflow.scheduler.jobs.causes import log_path
@@ -13,6 +12,8 @@ from oneflow.scheduler.jobs.events import CancelAsked, Remove, RemoveAsked, Tell
 from oneflow.scheduler.jobs.records import JobRecord, JobSpec, JobState
 from oneflow.scheduler.jobs.retention import MAX_REMOVED, overdue
 from oneflow.scheduler.jobs.settings import Settings
+
+from .table_rig import WALL, Rig
 
 DAY = 86400.0
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from table_rig import WALL, Rig
 
 from oneflow.core.errors import ConfigError
 from oneflow.scheduler.jobs.causes import cause_line
@@ -31,6 +30,8 @@ from oneflow.scheduler.jobs.records import JobSpec, JobState
 from oneflow.scheduler.jobs.settings import Settings
 from oneflow.scheduler.jobs.specs import record_from_proto, record_to_proto
 from oneflow.scheduler.jobs.table import Table
+
+from .table_rig import WALL, Rig
 
 # ---- from submit to success ----------------------------------------------------------------------
 

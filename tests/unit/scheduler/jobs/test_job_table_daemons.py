@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from table_rig import WALL, Rig
 
 from oneflow.scheduler.jobs.events import (
     CancelAsked,
@@ -26,6 +25,8 @@ from oneflow.scheduler.jobs.events import (
     UndrainAsked,
 )
 from oneflow.scheduler.jobs.records import DaemonState, JobState
+
+from .table_rig import WALL, Rig
 
 # ---- liveness ------------------------------------------------------------------------------------
 

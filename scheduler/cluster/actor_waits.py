@@ -1,4 +1,4 @@
-"""What the actors of running graph jobs wait for, as their ranks tell about once a second.
+"""Waits of the actors of running graph jobs, as their ranks report them about once a second.
 
 Only the last moment is kept, and nothing of it is durable.
 """
@@ -17,8 +17,10 @@ CAUSES = ("no_input", "no_free_register")
 
 @dataclass(frozen=True)
 class RankWaits:
-    """waiting: the actor that waits now, and for what.  shares: "<kind> <cause>" -> share of the
-    time since the report before in which the rank was idle because of it.
+    """The last report of one rank on what its actors wait for.
+
+    waiting: the actor that waits now, and for what. shares: "<kind> <cause>" -> share of the time
+    since the report before in which the rank was idle because of it.
     """
 
     rank: int
@@ -35,7 +37,7 @@ class _Told:
 
 
 class ActorWaits:
-    """By job and rank."""
+    """The last reports of all ranks, by job and rank."""
 
     def __init__(self) -> None:
         self._told: dict[str, dict[int, _Told]] = {}
@@ -61,7 +63,7 @@ class ActorWaits:
         self._told.pop(job_id, None)
 
     def of(self, job_id: str) -> list[RankWaits]:
-        """Of each rank that has told, in order."""
+        """Return the reports of a job's ranks, in the order of the ranks."""
         return [told.waits for _, told in sorted(self._told.get(job_id, {}).items())]
 
 

@@ -1,4 +1,4 @@
-"""Where each attempt of a job ran, so that its logs can be found for as long as the job is known.
+"""A record of where each attempt of a job ran, kept as long as the job so that its logs are found.
 
 The store keeps the last attempt's places; those before it are lines of
 `<state>/jobs/<id>/attempts.jsonl`.
@@ -44,7 +44,7 @@ class AttemptsLog:
                 raise StoreError(f"cannot write {self._folder}: {error.strerror}") from None
 
     def places(self, record: JobRecord, attempt: int) -> tuple[Assignment, ...]:
-        """Of any attempt; () if it is not known any more."""
+        """Return the devices of any attempt; () if the attempt is not known any more."""
         if attempt == record.attempt and record.assignments:
             return record.assignments
         try:

@@ -1,4 +1,4 @@
-"""Who did what to the cluster: one JSON object a line, only ever appended, never a secret.
+"""The audit log: one JSON object a line, only ever appended, never a secret.
 
 Rules that the code cannot show:
 * `audit.log` is the newest file; what was full before it is `audit.log.<number>`, with numbers that
@@ -65,7 +65,10 @@ class Audit:
         self.is_new = False  # something is not durable yet
 
     def note(self, event: str, token: str, peer: str, **details: Any) -> None:
-        """event: submit, cancel, ...  token: name of the caller's, "" if it is not known."""
+        """Note one event of the cluster.
+
+        event: submit, cancel, ... token: name of the caller's, "" if it is not known.
+        """
         line = self._line(event, token=token, peer=peer, **details)
         with self._lock:
             self._write()
@@ -78,7 +81,10 @@ class Audit:
     def auth_failure(
         self, reason: str, method: str, peer: str, token: str = "", why: str = ""
     ) -> None:
-        """token: the name of one that is known but not enough.  why: more than the reason says."""
+        """Note a call that was refused.
+
+        token: the name of one that is known but not enough. why: more than the reason says.
+        """
         second = int(self._wall())
         begun, count = self._failures_in
         self._failures_in = (second, count + 1 if begun == second else 1)
@@ -127,7 +133,7 @@ class Audit:
         return json.dumps(found, separators=(",", ":")).encode() + b"\n"
 
     def _write(self) -> None:
-        """What waits, as far as there is room."""
+        """Write the waiting lines, as far as the disk has room."""
         while self._waiting or self._num_lost:
             if not self._waiting:
                 self._waiting.append(self._line("lost", token="", peer="", lines=self._num_lost))
@@ -214,7 +220,7 @@ def _numbered(path: Path, number: int) -> Path:
 
 
 def _numbers(path: Path) -> list[int]:
-    """Of the files that were put away."""
+    """List the numbers of the rotated files, oldest last."""
     ends = (name.removeprefix(path.name + ".") for name in os.listdir(path.parent))
     return [int(end) for end in ends if _NUMBER.fullmatch(end)]
 

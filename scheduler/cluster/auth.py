@@ -1,4 +1,4 @@
-"""Who may call what: every call passes the guard, which counts it, limits it and names its caller.
+"""The guard that every call passes: it counts the call, limits it and names its caller.
 
 Our own clients and daemons prove their token (scheduler/door.py), and their calls name the session
 that this has opened. Others may show it as metadata, `authorization: Bearer <secret>` or
@@ -81,7 +81,7 @@ log = get_logger(__name__)
 
 @dataclass(frozen=True)
 class Caller:
-    """Who makes this call. peer: as gRPC names it.  digest: of the token."""
+    """The caller of one call. peer: as gRPC names it. digest: of the token."""
 
     name: str
     role: str
@@ -97,7 +97,7 @@ _caller: contextvars.ContextVar[Caller] = contextvars.ContextVar("caller")
 
 
 def caller() -> Caller:
-    """Of the call that is being answered."""
+    """Return the caller of the call that is being answered."""
     return _caller.get()
 
 
@@ -115,7 +115,7 @@ class Tokens:
         return token_rules.find(self.records, secret, self._wall())
 
     def named(self, name: bytes) -> TokenRecord:
-        """By the name of its digest (core/proof.py). Raises RefusedProofError."""
+        """Return the token whose digest has this name (core/proof.py). Raises RefusedProofError."""
         return self._valid(t for t in self.records if name_of(t.digest) == name)
 
     def of_digest(self, digest: bytes) -> TokenRecord:
@@ -141,7 +141,7 @@ class Tokens:
         return True
 
     def valid_digests(self) -> set[bytes]:
-        """Of the tokens that may be used now."""
+        """Return the digests of the tokens that may be used now."""
         now = self._wall()
         return {t.digest for t in self.records if token_rules.is_valid(t, now)}
 
@@ -154,7 +154,7 @@ class Tokens:
 
 
 class Use:
-    """How much one token asks: a bucket of requests that refills, and streams that are open."""
+    """The load of one token: a bucket of requests that refills, and the number of open streams."""
 
     def __init__(self, rate: float, burst: float, streams: int, now: float) -> None:
         self._rate, self._burst, self._max_streams = rate, burst, streams
@@ -286,8 +286,8 @@ class Guard(aio.ServerInterceptor):  # type: ignore[misc]
         return token, Caller(token.name, token.role, peer, token.digest), use
 
     def check_still(self, method: str, who: Caller) -> None:
-        """For a call that has waited since it was let in: raises AuthError if its token was
-        revoked, or has expired.
+        """Check again a caller that has waited since it was let in: raises AuthError if its token
+        was revoked, or has expired.
         """
         if who.digest not in self._tokens.valid_digests():
             self._failed("expired", method, who.peer, who.name)
@@ -308,7 +308,7 @@ class Guard(aio.ServerInterceptor):  # type: ignore[misc]
         raise DeniedError(f"the certificate is for {shown}; this needs the one of a daemon")
 
     def denied(self, method: str, token: TokenRecord, peer: str) -> None:
-        """Who is known asked for what is not theirs."""
+        """Note that a known caller asked for what it may not have."""
         self._failed("role", method, peer, token.name)
 
     def check_size(self, method: str, request: Any) -> None:
@@ -361,7 +361,9 @@ def _secret(metadata: Iterable[tuple[str, Any]]) -> str:
 
 
 def _guarded(guard: Guard, handler: Any, method: str, reads_message: bool) -> Any:
-    """reads_message: False for who will be refused: gRPC would first wait for the message of a call
+    """Wrap a handler so that the guard sees each call first.
+
+    reads_message: False for who will be refused: gRPC would first wait for the message of a call
     that has one, which need never come, and call us after that.
     """
     ways = {
@@ -385,7 +387,7 @@ def _guarded(guard: Guard, handler: Any, method: str, reads_message: bool) -> An
 
 
 def _late(request: Any, context: Any) -> Any:
-    """For a token that was made between the two looks at it."""
+    """Look at the token again: it may have been made between the two looks."""
     raise UnavailableError("the token has only just become valid: call again")
 
 
@@ -457,7 +459,7 @@ def _many_answers(guard: Guard, behaviour: Any, method: str, takes_stream: bool)
 
 
 class _Call:
-    """From admission to the count of its code."""
+    """One call, from its admission to the count of its status code."""
 
     def __init__(self, guard: Guard, method: str, context: Any, is_stream: bool) -> None:
         self._guard, self._method, self._context = guard, method, context

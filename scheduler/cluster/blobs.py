@@ -55,7 +55,7 @@ class Blobs:
 
     @property
     def nbytes(self) -> int:
-        """Of all together."""
+        """Return the size of all blobs together."""
         return sum(self._sizes.values())
 
     def path(self, digest: str) -> Path:
@@ -68,7 +68,9 @@ class Blobs:
     # -- reading -----------------------------------------------------------------------------------
 
     async def read(self, digest: str) -> AsyncIterator[pb.BlobChunk]:
-        """In chunks of at most 1 MiB; one that is removed meanwhile is still read to its end."""
+        """Read a blob in chunks of at most 1 MiB; one that is removed meanwhile is still read to
+        its end.
+        """
         path = self.path(digest)
         try:
             file = open(path, "rb", buffering=0)  # noqa: SIM115

@@ -30,7 +30,9 @@ MAX_GRACE_S = 86_400.0
 
 
 class ClusterService(cluster_pb2_grpc.ClusterServicer):
-    """about: version, addresses and the like, for `Status`. shut_down: called with the grace.
+    """The gRPC service that tells about the cluster and shuts it down.
+
+    about: version, addresses and the like, for `Status`. shut_down: called with the grace.
 
     joining_s: daemons that were here before we started may take so long to be here again.
     """

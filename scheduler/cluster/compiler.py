@@ -63,9 +63,11 @@ log = get_logger(__name__)
 
 @dataclass(frozen=True)
 class CompilerLimits:
-    """nbytes: memory of each process, 0: no limit.  compile_s: time for a graph; a third of it to
-    judge it, while who submits it waits.  idle_s: without a file it ends after so long.
-    plan_nbytes: of a plan, which the scheduler holds.
+    """Limits of the processes that judge and compile graphs.
+
+    nbytes: memory of each process, 0: no limit. compile_s: time for a graph; a third of it to judge
+    it, while who submits it waits. idle_s: without a file it ends after so long. plan_nbytes: of a
+    plan, which the scheduler holds.
     """
 
     nbytes: int = 2 << 30
@@ -89,7 +91,7 @@ class CompilerLimits:
 
 
 class FileRefusedError(OneFlowError):
-    """What is wrong with a job file, in the words of the process that has read it.
+    """A job file is wrong; the message is that of the process that read the file.
 
     kind: the name of the error's type there.
     """
@@ -170,8 +172,8 @@ class Compilers:
     def check_fit(
         self, path: Path, kind: str, devices: int, device_type: str, steps: int, /
     ) -> int:
-        """For how many steps the file can be run so, if that is known; else 0. Raises as
-        compile_plan.
+        """Return the number of steps for which the file can be run as asked, if that is known; else
+        0. Raises as compile_plan.
         """
         from oneflow.protos import compiler_pb2 as pb
 
@@ -190,7 +192,7 @@ class Compilers:
         return max((int(a.done.most_steps) for a in answers if a.HasField("done")), default=0)
 
     def pids(self) -> list[int]:
-        """Of the processes that live now."""
+        """List the processes that live now."""
         with self._lock:
             return [found.popen.pid for found in self._all if found.popen.poll() is None]
 
@@ -298,7 +300,7 @@ class Compilers:
             self._all.discard(process)
 
     def _ended(self, process: _Process, limit_s: float) -> OneFlowError:
-        """Why there is no answer."""
+        """Say why a process gave no answer."""
         if process.is_late:
             return CompileLimitError(
                 f"it takes longer than the {limit_s:g} s that this cluster gives to a job file "
@@ -385,7 +387,7 @@ class _Process:
 
     @property
     def was_killed(self) -> bool:
-        """By somebody else."""
+        """Was the process killed by somebody else?"""
         return self.popen.returncode == -signal.SIGKILL and not self._killed_by_us
 
     def how_it_ended(self) -> str:
@@ -412,7 +414,9 @@ def _own_env(given: Mapping[str, str]) -> dict[str, str]:
 
 
 def _error_of(failed: Any) -> Exception:
-    """What it said is checked: strangers' graphs are read there, and this goes into the store."""
+    """Turn the child's error message into an exception, checked: strangers' graphs are read there,
+    and this goes into the store.
+    """
     message = failed.message[:MAX_MESSAGE_CHARS]
     if failed.is_defect:
         return CompilerDefectError(message)
@@ -423,7 +427,9 @@ def _error_of(failed: Any) -> Exception:
 
 
 def _count(seconds: Mapping[str, float], limit_s: float) -> None:
-    """On the scheduler's page, as if it had compiled itself; but no more than can be true."""
+    """Count a compile on the scheduler's page as if the scheduler had done it itself; but no more
+    than can be true.
+    """
     for name, value in seconds.items():
         if not 0 <= value <= limit_s:  # NaN is neither
             continue

@@ -39,8 +39,8 @@ MIN_SLACK_NBYTES = 256 << 20
 
 @dataclass(frozen=True)
 class Work:
-    """What is done for the scheduler; both as Compilers has them. OneFlowError is what is wrong
-    with a file.
+    """The work that the process does for the scheduler; `Compilers` has methods of the same names.
+    OneFlowError is what is wrong with a file.
     """
 
     compile_plan: Callable[..., bytes]
@@ -86,9 +86,9 @@ def _belong_to_the_scheduler() -> None:
 
 
 def _limit_memory(nbytes: int) -> None:
-    """What it has is looked at again and again, as the kernel's limit alone would not do: shortly
-    before it, memory is looked for so hard that nothing else is done. The kernel stops what is
-    too quick to be seen.
+    """Check the memory in use again and again, which the kernel's limit alone would not do: shortly
+    before it, memory is looked for so hard that nothing else is done. The kernel stops what is too
+    quick to be seen.
     """
     if not nbytes:
         return
@@ -109,7 +109,9 @@ def _watch_memory(nbytes: int) -> None:
 
 
 def _read(frames: Frames, asked: queue.SimpleQueue[Any]) -> None:
-    """In a thread of its own: a scheduler that is gone ends it in the middle of a file."""
+    """Read questions in a thread of its own: a scheduler that is gone ends the process in the
+    middle of a file.
+    """
     with suppress(OSError, ProtocolError):
         while (message := frames.receive()) is not None:
             asked.put(message)
@@ -166,7 +168,7 @@ def _done(work: Work, ask: Any, send: Callable[[Any], None]) -> Any:
 
 
 def _seconds() -> dict[str, float]:
-    """What all compiles of this process took, by pass."""
+    """Sum the seconds of all compiles of this process, by pass."""
     counts = METRICS.scheduler
     found = {name: histogram.total_s for name, histogram in counts.passes.items()}
     return found | {"all": counts.compiles.total_s}
@@ -180,5 +182,5 @@ def _is_of_memory(error: BaseException | None) -> bool:
 
 
 def _text(text: str) -> str:
-    """As a message can carry it: without halves of characters."""
+    """Return the text as a message can carry it: without halves of characters."""
     return text.encode(errors="replace").decode()

@@ -52,10 +52,12 @@ log = get_logger(__name__)
 
 
 class Listener(Protocol):
-    """What happens besides: metrics, points, logs. Called on the loop, in this order."""
+    """An observer of the table's steps: metrics, points, logs. Called on the loop, in
+    this order.
+    """
 
     def stepped(self, event: Event, actions: Sequence[Action]) -> None:
-        """Before anything is durable."""
+        """Hear of a step before anything of it is durable."""
 
     def changed(self, before: JobRecord | None, now: JobRecord | None) -> None:
         """A record that may be shown, or None."""
@@ -152,7 +154,7 @@ class Driver:
             await self._do(batch)
 
     async def close(self) -> None:
-        """After `run` has been cancelled: does what was still asked, and closes the store."""
+        """Finish what was still asked after `run` has been cancelled, and close the store."""
         rest = []
         while not self._queue.empty():
             rest.append(self._queue.get_nowait())

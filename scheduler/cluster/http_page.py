@@ -22,7 +22,7 @@ PLAIN_TEXT = "text/plain; charset=utf-8"
 
 @dataclass(frozen=True)
 class Answer:
-    """What a request gets."""
+    """The answer to one request."""
 
     status: int
     body: bytes

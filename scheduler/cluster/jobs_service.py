@@ -290,7 +290,9 @@ class JobsService(cluster_pb2_grpc.JobsServicer):
         return line
 
     def _shown(self, record: JobRecord) -> pb.JobRecord:
-        """What this caller may see: others' commands and environments may hold their secrets."""
+        """Return the record as this caller may see it: others' commands and environments may hold
+        their secrets.
+        """
         message = record_to_proto(record)
         who = caller()
         if not who.is_admin and who.name != record.owner:

@@ -150,7 +150,7 @@ class Line:
     # -- answers -----------------------------------------------------------------------------------
 
     def answer_log(self, data: pb.LogData) -> None:
-        """What nobody waits for any more is dropped."""
+        """Take a piece of a log; a piece that nobody waits for any more is dropped."""
         _answer(self._logs.get(data.request), data)
 
     def answer_infer(self, data: pb.InferData) -> None:
@@ -204,7 +204,9 @@ class Spool:
         self._news.set()
 
     def _check_room(self) -> None:
-        """What clients fetch may not take the store's last room. Looks once for many pieces."""
+        """Check that a client's fetch does not take the store's last room. Looks once for many
+        pieces.
+        """
         if self._written < self._looks_at:
             return
         self._looks_at = self._written + LOOK_NBYTES
@@ -217,7 +219,7 @@ class Spool:
         self._news.set()
 
     async def read(self, idle_s: float) -> bytes | None:
-        """At most 1 MiB; None at the end."""
+        """Read at most 1 MiB; None at the end."""
         while self._read >= self._written:
             if self._error is not None:
                 raise self._error

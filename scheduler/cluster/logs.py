@@ -37,7 +37,7 @@ _LIVE = (JobState.STARTING, JobState.RUNNING, JobState.CANCELLING)
 
 @dataclass(frozen=True)
 class Wanted:
-    """What a client wants of a job's logs. offsets: (attempt, rank, stream) -> byte to begin with.
+    """A client's choice of a job's logs. offsets: (attempt, rank, stream) -> byte to begin with.
 
     attempt: 0 is the last.  since: of streams without an offset, only what was written from then on
     (seconds since the epoch); 0: all.
@@ -75,7 +75,7 @@ class Wanted:
             raise RefusedError(f"job {record.id} has no rank {unknown[0]}: its last one is {last}")
 
     def first_attempt(self, record: JobRecord) -> int:
-        """With which to begin; 0: with the first, once there is one."""
+        """Return the attempt to begin with; 0: with the first, once there is one."""
         if self.attempt:
             return self.attempt
         if self.offsets and self.follow:

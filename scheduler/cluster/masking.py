@@ -1,4 +1,4 @@
-"""What others may see of a job: everything of its command but what looks like a secret."""
+"""Masks of secrets in a job's command: others see all of it but what looks like a secret."""
 
 from __future__ import annotations
 

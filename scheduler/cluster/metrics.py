@@ -1,4 +1,4 @@
-"""What the scheduler of a cluster counts, and how a scrape sees it.
+"""The counters of a cluster's scheduler, and how a scrape sees them.
 
 Counters are plain numbers that the loop increments. Gauges are put together by the loop once a
 tick (`Gauges`, replaced as a whole), so that a scrape, which runs in a thread of its own, never
@@ -110,7 +110,9 @@ class ClusterMetrics:
             self.rpc_seconds.setdefault(method, Histogram(FAST_BUCKETS)).observe(seconds)
 
     def failure_detected(self, kind: str, seconds: float) -> None:
-        """kind: process (a daemon's is gone), heartbeat (a daemon is silent) or rank (a daemon saw
+        """Count a failure and the seconds until it was noticed.
+
+        kind: process (a daemon's is gone), heartbeat (a daemon is silent) or rank (a daemon saw
         that its rank fails).
         """
         self.detection.setdefault(kind, Histogram(SLOW_BUCKETS)).observe(seconds)
@@ -206,7 +208,7 @@ class ClusterMetrics:
                     self.recoveries[result] += 1
 
     def journal_nbytes(self) -> int:
-        """Of the database and its log."""
+        """Return the size of the database and its log."""
         total = 0
         for suffix in ("", "-wal"):
             try:
@@ -263,7 +265,7 @@ def _oldest(jobs: Iterable[JobRecord], wall: float) -> dict[str, float]:
 
 
 def _recovered(table: Table, job_id: str) -> str:
-    """What became of a job that went on before; "" if that is not clear yet."""
+    """Return the outcome of a job that went on after a failure; "" if that is not clear yet."""
     job = table.jobs.get(job_id)
     if job is None:
         return "removed"

@@ -1,4 +1,4 @@
-"""How fast jobs go now, and so when they will be through."""
+"""The pace of running jobs, and from it when each will be through."""
 
 from __future__ import annotations
 

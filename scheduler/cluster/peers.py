@@ -1,5 +1,5 @@
-"""Who is at the other end of a daemon's connection: may it speak for that node, and is its process
-still alive, if it is on this machine?
+"""Checks of the process at the other end of a daemon's connection: may it speak for that node, and
+is it still alive, if it is on this machine?
 
 A connection that breaks says little: the network or the process may be gone. Of a process on this
 machine we know which one it is (it says so, and the kernel's table of sockets confirms it), so its
@@ -31,7 +31,10 @@ def check_node(token: str, daemon: str, node: str) -> None:
 
 
 def check_file(token: str, digest: str, files: Set[str]) -> None:
-    """files: what ranks on this token's daemons need now. Raises DeniedError for any other."""
+    """Check that a daemon's token may read a file now.
+
+    files: what ranks on this token's daemons need now. Raises DeniedError for any other.
+    """
     if digest not in files:
         raise DeniedError(
             f"file {digest[:80]} is of no job that runs on a daemon of the token {token!r}"
@@ -98,7 +101,7 @@ def _holds_port(pid: int, port: int) -> bool:
 
 
 def _inodes(pid: int, port: int) -> list[str]:
-    """Of sockets whose own end has this port."""
+    """List the inodes of sockets whose own end has this port."""
     found = []
     for table in ("tcp", "tcp6"):
         try:

@@ -1,4 +1,6 @@
-"""Where a scheduler serves: the port it takes, and the files that tell this user's programs."""
+"""The places where a scheduler serves: the port it takes, and the files that tell this user's
+programs.
+"""
 
 from __future__ import annotations
 
@@ -127,5 +129,5 @@ def unpublish(settings: SchedulerSettings) -> None:
 
 
 def _target_file(settings: SchedulerSettings) -> Path:
-    """By which `oneflow cluster metrics-targets` finds us."""
+    """Return the file by which `oneflow cluster metrics-targets` finds this scheduler."""
     return settings.runtime_dir / f"metrics-{os.getpid()}.json"

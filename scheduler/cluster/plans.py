@@ -71,7 +71,9 @@ class CheckFit(Protocol):
 
 @dataclass(frozen=True)
 class _Failure:
-    """Why there is no plan.  until: it is taken for true so long, time.monotonic."""
+    """A failure to make a plan, remembered for a while. until: it is taken for true so long,
+    time.monotonic.
+    """
 
     reason: str
     message: str
@@ -110,9 +112,11 @@ class _Compile:
 
 
 class Plans:
-    """compile_plan: None leaves it to rank 0 of each job. tell: of the driver. send: tells a
-    daemon to prepare, with the digest of a plan or "". is_wanted: whether that is still to be told.
-    check_fit: None takes every job file.  is_live: whether a job may yet run.
+    """The plans of jobs: made once per pattern of hosts, kept, and told to daemons.
+
+    compile_plan: None leaves it to rank 0 of each job. tell: of the driver. send: tells a daemon to
+    prepare, with the digest of a plan or "". is_wanted: whether that is still to be told.
+    check_fit: None takes every job file. is_live: whether a job may yet run.
     """
 
     def __init__(
@@ -145,7 +149,7 @@ class Plans:
         return {plan for key, plan in self._digests.items() if key.partition(":")[0] in named}
 
     def close(self) -> None:
-        """What the compiler is at is nobody's failure: it is done again by the next scheduler."""
+        """Stop; a compile under way is nobody's failure and is done again by the next scheduler."""
         self._is_closed = True
         for thread in (self._thread, self._checker):
             thread.shutdown(wait=False, cancel_futures=True)
@@ -153,7 +157,9 @@ class Plans:
     # -- jobs --------------------------------------------------------------------------------------
 
     async def check(self, spec: JobSpec, owner: str) -> None:
-        """Before a job is accepted. Raises JobSpecError for a file that cannot be run as asked."""
+        """Check the file of a job before the job is accepted. Raises JobSpecError for a file that
+        cannot be run as asked.
+        """
         check_fit = self._check_fit
         if check_fit is None or spec.kind is JobKind.SCRIPT:
             return
@@ -203,7 +209,7 @@ class Plans:
             compile_.waiting[record.id, record.attempt, action.rank] = action
 
     def progress(self, record: JobRecord) -> str:
-        """What a job that waits for the compiler waits for, or ""."""
+        """Return the reason shown for a job that is queued behind the compiler, or ""."""
         if record.state not in (JobState.QUEUED, JobState.STARTING) or not self._under_way:
             return ""
         found = self._under_way.get(_key(record, record.assignments))
@@ -271,7 +277,7 @@ class Plans:
             self._failed[key] = failure
 
     def _work(self, compile_: _Compile, record: JobRecord, hosts: tuple[str, ...]) -> str:
-        """In the compiler's thread. Returns the plan's digest."""
+        """Compile in the compiler's thread. Returns the plan's digest."""
         compile_plan = self._compile_plan
         if compile_plan is None:
             return ""
@@ -309,7 +315,7 @@ class Plans:
 
 
 def _pattern(assignments: Sequence[Assignment]) -> tuple[str, ...]:
-    """Which ranks share a host, whatever hosts these are; () if all share one."""
+    """Describe which ranks share a host, whatever hosts these are; () if all share one."""
     names: dict[str, str] = {}
     hosts = tuple(names.setdefault(a.node, f"n{len(names)}") for a in assignments)
     return hosts if len(names) > 1 else ()

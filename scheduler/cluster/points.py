@@ -101,7 +101,9 @@ class Points:
     # -- reading -----------------------------------------------------------------------------------
 
     async def read(self, job_id: str, start: int, follow: bool) -> AsyncIterator[pb.MetricPoint]:
-        """From index `start` on; with `follow` until the job is final and all was told."""
+        """Read points from index `start` on; with `follow` until the job is final and all
+        was told.
+        """
         start = min(start, LAST)
         news = asyncio.Event()
         self._news.setdefault(job_id, set()).add(news)

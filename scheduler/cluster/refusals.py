@@ -19,7 +19,7 @@ class RefusedError(OneFlowError):
 
 
 class NotFoundError(RefusedError):
-    """What was asked for is not there."""
+    """The thing that was asked for is not there."""
 
     status = "NOT_FOUND"
 
@@ -37,7 +37,7 @@ class ExhaustedError(RefusedError):
 
 
 class UnavailableError(RefusedError):
-    """What is needed is not reachable now."""
+    """Something that the call needs is not reachable now."""
 
     status = "UNAVAILABLE"
 
@@ -49,7 +49,7 @@ class DeadlineError(RefusedError):
 
 
 class DeniedError(AuthError):
-    """Who asks is known, but may not do this."""
+    """The caller is known, but may not do this."""
 
 
 _STATUS: tuple[tuple[type[OneFlowError], str], ...] = (

@@ -10,11 +10,13 @@ from oneflow.scheduler.cluster.refusals import UnavailableError
 
 
 class MissingMessageError(UnavailableError):
-    """What came later has come first: the stream is of no more use."""
+    """A later message came before an earlier one: the stream is of no more use."""
 
 
 class Order:
-    """Of one direction of one stream. A sender that does not count says 0 and is believed."""
+    """The numbering of one direction of one stream. A sender that does not count says 0 and is
+    believed.
+    """
 
     def __init__(self) -> None:
         self._last = 0

@@ -329,7 +329,7 @@ class Scheduler:
         return Page(loop, self._guard, self.driver, self._points, self.plans).route
 
     def about(self) -> pb.ClusterStatus:
-        """What `Status` says besides daemons and jobs."""
+        """Return what `Status` says besides daemons and jobs."""
         from oneflow import __version__
 
         return pb.ClusterStatus(
@@ -352,8 +352,8 @@ class Scheduler:
     # -- ending ------------------------------------------------------------------------------------
 
     def ask_to_stop(self, why: str) -> None:
-        """What runs goes on without us, and is found again by the next scheduler. Asked twice, it
-        does not wait for calls under way.
+        """Stop the scheduler: running jobs go on without it, and are found again by the next one.
+        Asked twice, it does not wait for calls under way.
         """
         self._stop_s = 0.0 if self._stop_asked.is_set() else self._stop_s
         self._stop_why = self._stop_why or why

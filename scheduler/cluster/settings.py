@@ -1,4 +1,4 @@
-"""What a cluster's scheduler was asked to do, and the one place where it reads its environment."""
+"""The settings of a cluster's scheduler, and the one place where it reads its environment."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from oneflow.scheduler.jobs.settings import Settings as TableSettings
 
 @dataclass(frozen=True)
 class Limits:
-    """Of each token, and of what is uploaded. A daemon token may ask `daemon_factor` times as
-    often: many daemons share it.
+    """Limits of each token, and of uploads. A daemon token may ask `daemon_factor` times as often:
+    many daemons share it.
     """
 
     requests_per_s: float = 20.0
@@ -42,7 +42,7 @@ class TlsFiles:
 
     @classmethod
     def in_folder(cls, folder: Path) -> TlsFiles:
-        """As `init_tls` names them."""
+        """Return the files of a folder under the names that `init_tls` gives them."""
         return cls(folder / "ca.crt", folder / "scheduler.crt", folder / "scheduler.key")
 
 
@@ -81,7 +81,9 @@ class SchedulerSettings:
 
     @property
     def notify_every_s(self) -> float:
-        """How often systemd wants to hear that we live; 0: it does not."""
+        """Return the period in which systemd wants to hear that the scheduler lives; 0: it does
+        not.
+        """
         text = self.env.get("WATCHDOG_USEC", "")
         return int(text) / 2e6 if text.isdecimal() else 0.0
 

@@ -1,6 +1,6 @@
-"""What anybody may ask without a token: the standard health service, and no more than a little of
-it. Calls are answered only once their message is there, which a stranger may never send: so it is
-waited for a moment only, by few.
+"""The calls that need no token: the standard health service, and no more than a little of it. Calls
+are answered only once their message is there, which a stranger may never send: so it is waited for
+a moment only, by few.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Strangers:
 
 
 class HealthOnly(aio.ServerInterceptor):  # type: ignore[misc]
-    """For a server that has nothing but the health service."""
+    """The guard of a server that has nothing but the health service."""
 
     def __init__(self) -> None:
         self._strangers = Strangers()

@@ -40,7 +40,9 @@ class ServerTls:
         self._seen = self._stamp()
 
     def credentials(self) -> Any:
-        """For `add_secure_port`. Raises ConfigError for files that cannot be used."""
+        """Return the credentials for `add_secure_port`. Raises ConfigError for files that cannot be
+        used.
+        """
         import grpc
 
         return grpc.dynamic_ssl_server_credentials(
@@ -85,8 +87,8 @@ class ServerTls:
 
 
 def expiry_of(certificate: Path) -> float | None:
-    """When it expires, in seconds since the epoch; None where `cryptography` is not installed to
-    tell.
+    """Return the time at which a certificate expires, in seconds since the epoch; None where
+    `cryptography` is not installed to tell.
     """
     try:
         from cryptography import x509
@@ -133,7 +135,9 @@ def check_files(ca: Path, certificate: Path, key: Path) -> None:
 
 
 def _validity(path: Path) -> tuple[datetime.datetime, datetime.datetime] | None:
-    """From when and until when; None if it cannot be told here. Raises ConfigError."""
+    """Return the first and the last moment of a certificate; None if it cannot be told here. Raises
+    ConfigError.
+    """
     try:
         from cryptography import x509
     except ImportError:
@@ -146,8 +150,8 @@ def _validity(path: Path) -> tuple[datetime.datetime, datetime.datetime] | None:
 
 
 def why_refused(host: str, port: int, folder: Path, timeout_s: float = 2.0) -> str:
-    """What is wrong with the certificate that is shown at an address, in words with dates; "" if
-    nothing is, or nobody answers there.
+    """Say what is wrong with the certificate that is shown at an address, in words with dates; ""
+    if nothing is, or nobody answers there.
     """
     context, lax = ssl.create_default_context(cafile=folder / "ca.crt"), _lax_context()
     try:
@@ -173,7 +177,7 @@ def wants_tls(host: str, port: int, timeout_s: float = 0.5) -> bool:
 
 
 def _lax_context() -> ssl.SSLContext:
-    """To look at what is shown; nothing is sent over it."""
+    """Make a context that accepts any certificate, to look at it; nothing is sent over it."""
     lax = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     lax.check_hostname, lax.verify_mode = False, ssl.CERT_NONE
     return lax
@@ -212,7 +216,8 @@ def _read(path: Path) -> bytes:
 
 
 def channel_credentials(folder: Path, part: str) -> Any:
-    """For a channel to the scheduler, of `part` daemon or client, from the files of `init_tls`.
+    """Make the credentials of a channel to the scheduler, of `part` daemon or client, from the
+    files of `init_tls`.
 
     Use it with the channel option ("grpc.ssl_target_name_override", SERVER_NAME) where the
     scheduler is reached under a name that its certificate does not have.
@@ -347,7 +352,7 @@ def _write_pair(certificate_file: Path, key_file: Path, certificate: Any, key: A
 
 
 def _write(path: Path, data: bytes, mode: int) -> None:
-    """With its mode from the start; replaces an older one at once."""
+    """Write a file with its mode from the start; it replaces an older one at once."""
     partial = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         partial.unlink(missing_ok=True)

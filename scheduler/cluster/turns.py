@@ -17,7 +17,10 @@ class Turns:
 
     @asynccontextmanager
     async def turn(self, owner: str, patience_s: float | None = None) -> AsyncIterator[None]:
-        """patience_s: None waits for good. Raises asyncio.TimeoutError."""
+        """Wait for the owner's turn, then hold it.
+
+        patience_s: None waits for good. Raises asyncio.TimeoutError.
+        """
         await self._wait(owner, patience_s)
         try:
             yield

@@ -123,7 +123,9 @@ def _key(wire: pb.AttemptId) -> tuple[str, int, int]:
 def event_of(
     message: pb.DaemonMessage, daemon: str, wall: Callable[[], float] = time.time
 ) -> Event | None:
-    """What the table is told by it; None if it is none of its business. Raises ProtocolError."""
+    """Translate a daemon's message into a table event, or None if the table does not handle it.
+    Raises ProtocolError.
+    """
     kind, epoch = message.WhichOneof("kind"), message.epoch
     match kind:
         case "beat":
@@ -235,7 +237,9 @@ def prepare_message(action: TellPrepare, plan: str) -> pb.SchedulerMessage:
 
 
 def message_of(action: Told) -> pb.SchedulerMessage:
-    """What a daemon is told; for TellPrepare see `prepare_message`."""
+    """Translate an action into the message that a daemon is told; for TellPrepare see
+    `prepare_message`.
+    """
     match action:
         case TellStart():
             id_, addr, port = _id_of(action), action.master_addr, action.master_port

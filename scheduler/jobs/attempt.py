@@ -30,7 +30,7 @@ _NEVER_OURS = ("HANG", "NODE_LOST")
 
 
 class Intent(Enum):
-    """What we want of an attempt that we stop although nothing failed."""
+    """The reason for which an attempt is stopped although nothing failed."""
 
     NONE = "none"
     PREEMPT = "preempt"
@@ -43,7 +43,9 @@ _STRENGTH = list(Intent)
 
 @dataclass
 class Rank:
-    """assignment: its device. told_at: when it was last told what it has not answered yet.
+    """One rank of an attempt, as the table knows it.
+
+    assignment: its device. told_at: when it was last told what it has not answered yet.
 
     missing_since: when its daemon came back without it; None: the daemon is not back.
     """
@@ -76,7 +78,9 @@ class Rank:
 
 @dataclass
 class Attempt:
-    """began_at: when this table first knew of it. started_at: when it was told to start; None: not
+    """One try to run a job: its ranks, and how far they are.
+
+    began_at: when this table first knew of it. started_at: when it was told to start; None: not
     yet. ran_s: what counted for the time limit before started_at.
     """
 
@@ -135,7 +139,7 @@ class Attempt:
         return exit.exit_code in STOPPED_CODES or exit.reason in ("PREEMPTED", "CANCELLED", "HANG")
 
     def final_failure(self) -> Failure | None:
-        """Who is to blame, now that all have ended; None if nobody failed."""
+        """Return the failure to blame, now that all ranks have ended; None if nobody failed."""
         failure = self.failure
         if failure is None or not failure.is_weak:
             return failure

@@ -35,7 +35,7 @@ _Said = Running | RankPrepared | RankExited | RankProgressed
 
 
 class Attempts:
-    """By job: at most one attempt of each goes on."""
+    """The attempts that go on, by job: at most one of each."""
 
     def __init__(self, desk: Desk, fleet: Fleet) -> None:
         self.desk = desk
@@ -273,7 +273,7 @@ class Attempts:
     # -- time --------------------------------------------------------------------------------------
 
     def look(self) -> list[str]:
-        """What is due now. Returns daemons that could not end a rank and are to be given up."""
+        """Do what is due now. Returns daemons that could not end a rank and are to be given up."""
         stuck: list[str] = []
         for attempt in list(self.live.values()):
             if attempt.is_stopping:

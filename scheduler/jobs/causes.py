@@ -1,4 +1,6 @@
-"""Why an attempt ended: exit codes, reasons, who is to blame, and the one line that says it all."""
+"""Causes of an attempt's end: exit codes, reasons, the rank to blame, and the one line that says it
+all.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ STOPPED_CODES = frozenset({137, 143})  # of KILL and TERM, with which ranks are 
 
 @dataclass(frozen=True)
 class Failure:
-    """What ended an attempt. rank: -1 if no rank is at fault.
+    """The cause of an attempt's end. rank: -1 if no rank is at fault.
 
     is_weak: somebody else is to blame (the rank only followed, or it was told to stop), so that a
     better cause takes its place.
@@ -31,7 +33,9 @@ class Failure:
 
 
 def shell_code(exit_code: int) -> int:
-    """As a shell shows it, 0..255: 128+n for a process that signal n ended (-n)."""
+    """Return an exit code as a shell shows it, 0..255: 128+n for a process that signal n ended
+    (-n).
+    """
     if exit_code < 0:
         return min(128 - exit_code, 255)
     return min(exit_code, 255)
@@ -47,7 +51,9 @@ def known_reason(reason: str, exit_code: int) -> str:
 
 
 def log_path(record: JobRecord) -> str:
-    """Of what the rank that failed first wrote, on its host; "" if it is not known."""
+    """Return the path of the log of the rank that failed first, on its host; "" if it is
+    not known.
+    """
     for place in record.assignments:
         if place.rank == record.first_failed_rank and place.folder:
             return f"{place.folder}/{record.id}/{record.attempt}/rank{place.rank}/stderr"
@@ -55,7 +61,9 @@ def log_path(record: JobRecord) -> str:
 
 
 def exit_code(record: JobRecord) -> int:
-    """Of a job that ended, as a shell shows it: never 0 unless it succeeded."""
+    """Return the exit code of a job that ended, as a shell shows it: never 0 unless it
+    succeeded.
+    """
     if record.state is JobState.SUCCEEDED:
         return 0
     return record.exit_code % 256 or 1

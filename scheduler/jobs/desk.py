@@ -1,4 +1,6 @@
-"""What the parts of the job table share within one step: time, records, and the actions so far."""
+"""The things that the parts of the job table share within one step: time, records, and the actions
+so far.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,9 @@ from oneflow.scheduler.jobs.settings import Settings
 
 @dataclass
 class Desk:
-    """jobs: in the order they came. changed: ids of those whose record is another one now.
+    """Time, records and actions of one step.
+
+    jobs: in the order they came. changed: ids of those whose record is another one now.
 
     removed: ids of jobs that were forgotten, the last of them, with the life of the last job of
     each: for daemons that were away then, and for the next job of that id.

@@ -1,4 +1,4 @@
-"""What becomes of a job when an attempt is over: a final state, or another attempt."""
+"""The outcome of a job whose attempt is over: a final state, or another attempt."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ def close(desk: Desk, attempt: Attempt) -> JobRecord:
 
 
 def show_failure(desk: Desk, attempt: Attempt) -> None:
-    """Who is to blame, as far as it is known while the other ranks still end. Not durable: until
-    the attempt is over the daemons tell it again.
+    """Show the failure to blame, as far as it is known while the other ranks still end. Not
+    durable: until the attempt is over the daemons tell it again.
     """
     failure, record = attempt.failure, desk.jobs[attempt.job_id]
     if failure is None or record.state is JobState.CANCELLING:

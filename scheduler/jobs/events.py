@@ -1,4 +1,4 @@
-"""What happens to a cluster, and what is to be done about it.
+"""Events of a cluster, and the actions that follow from them.
 
 `table.Table.step(event, now)` turns the first into the second and does nothing itself: clock,
 sockets, storage and random numbers stay with the caller, so that a whole cluster can be simulated
@@ -19,7 +19,10 @@ from oneflow.scheduler.jobs.records import JobRecord, JobSpec
 
 @dataclass(frozen=True)
 class Submitted:
-    """job_key: fresh randomness from the caller. An id that exists already changes nothing."""
+    """A job was submitted.
+
+    job_key: fresh randomness from the caller. An id that exists already changes nothing.
+    """
 
     job_id: str
     spec: JobSpec
@@ -37,7 +40,7 @@ class CancelAsked:
 
 @dataclass(frozen=True)
 class RestartAsked:
-    """Of a job that ended: queues it again, from its last checkpoint."""
+    """A job that ended shall run again: it is queued, from its last checkpoint."""
 
     job_id: str
     by: str
@@ -46,7 +49,7 @@ class RestartAsked:
 
 @dataclass(frozen=True)
 class RemoveAsked:
-    """Of a job that ended: forgets it."""
+    """A job that ended shall be forgotten."""
 
     job_id: str
 
@@ -68,8 +71,10 @@ class Running:
 
 @dataclass(frozen=True)
 class DaemonJoined:
-    """running: what goes on there, as far as it survived.  folder: where it keeps jobs.  kept:
-    names of folders in it.  drain_number: of the drain it obeys; 0: it has reasons of its own.
+    """A daemon joined the cluster.
+
+    running: what goes on there, as far as it survived. folder: where it keeps jobs. kept: names of
+    folders in it. drain_number: of the drain it obeys; 0: it has reasons of its own.
     """
 
     daemon: str
@@ -107,7 +112,10 @@ class DaemonGone:
 
 @dataclass(frozen=True)
 class DrainAsked:
-    """node: "" is all. Its daemons take no new work; what runs may go on for grace_s."""
+    """A node, or all of them, shall be drained.
+
+    node: "" is all. Its daemons take no new work; what runs may go on for grace_s.
+    """
 
     node: str
     grace_s: float
@@ -115,15 +123,20 @@ class DrainAsked:
 
 @dataclass(frozen=True)
 class UndrainAsked:
-    """node: "" is all. Its daemons take work again."""
+    """A drain shall be undone.
+
+    node: "" is all. Its daemons take work again.
+    """
 
     node: str
 
 
 @dataclass(frozen=True)
 class RankPrepared:
-    """error: "" if the rank is ready to start. master_port: of rank 0. exit_code: of the error; 0:
-    as its reason means.
+    """A rank is ready to start, or cannot be made ready.
+
+    error: "" if the rank is ready to start. master_port: of rank 0. exit_code: of the error; 0: as
+    its reason means.
     """
 
     daemon: str
@@ -175,7 +188,7 @@ class RankFailing:
 
 @dataclass(frozen=True)
 class CurvePoint:
-    """What one step gave. left_out: points just before it that nobody was told of."""
+    """The metrics of one step. left_out: points just before it that nobody was told of."""
 
     step: int
     at: float
@@ -185,9 +198,11 @@ class CurvePoint:
 
 @dataclass(frozen=True)
 class RankProgressed:
-    """checkpoint: one that is now complete, or "".  waiting: the actor that waits now, for what.
+    """A rank reported how far it is.
+
+    checkpoint: one that is now complete, or "". waiting: the actor that waits now, for what.
     actor_waits: (kind, seconds of no_input, seconds of no_free_register) since the rank began.
-    points: of the curve; metrics are those of the last one.  warning: why it has no checkpoint.
+    points: of the curve; metrics are those of the last one. warning: why it has no checkpoint.
     """
 
     daemon: str
@@ -273,7 +288,9 @@ class SaveUndrained:
 
 @dataclass(frozen=True)
 class TellWelcome:
-    """From now on what comes from this incarnation, and what is told to it, is of this epoch."""
+    """Welcome a daemon: all that this incarnation says from now on, and all that is told to it, is
+    of this epoch.
+    """
 
     daemon: str
     epoch: int
@@ -347,7 +364,10 @@ class TellForget:
 
 @dataclass(frozen=True)
 class TellDrain:
-    """is_on: False: it may take work again.  number: not less than that of any undo before it."""
+    """Tell a daemon to drain, or to take work again.
+
+    is_on: False: it may take work again. number: not less than that of any undo before it.
+    """
 
     daemon: str
     epoch: int = 0

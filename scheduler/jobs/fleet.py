@@ -69,7 +69,7 @@ class Fleet:
         return known is None or known.state is _GONE
 
     def addressed(self, action: Action) -> Action:
-        """With the epoch of the daemon that is meant, as it is now."""
+        """Return the action with the present epoch of the daemon that is meant."""
         if isinstance(action, Told):
             return replace(action, epoch=self.daemons[action.daemon].epoch)
         return action
@@ -170,7 +170,9 @@ class Fleet:
         return [d.id for d in present if now - d.heard_at >= settings.act_s]
 
     def due_at(self) -> float:
-        """When the next daemon is to be given up, if it is not heard; infinity if there is none."""
+        """Return the time at which the next silent daemon is to be given up; infinity if there is
+        none.
+        """
         heard = (d.heard_at for d in self.daemons.values() if d.state is not _GONE)
         return min(heard, default=inf) + self.desk.settings.act_s
 
@@ -217,7 +219,7 @@ class Fleet:
         return len(found)
 
     def _note_undrained(self, node: str) -> None:
-        """Of all it makes what was noted before needless."""
+        """Note that a node was undrained; a note of all nodes makes the earlier notes needless."""
         self.epoch += 1
         if not node:
             self._all_drained = None

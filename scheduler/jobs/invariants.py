@@ -1,4 +1,4 @@
-"""What must be true of a job table after every step. A violation is a defect of ours."""
+"""Invariants of the job table that hold after every step. A violation is a defect of ours."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _STEPS = {
 
 
 def invariants(table: Table) -> list[str]:
-    """What is wrong with the table as it stands; [] if nothing."""
+    """List what is wrong with the table as it stands; [] if nothing."""
     return [
         *(said for record in table.jobs.values() for said in _of_record(record, table)),
         *(said for attempt in table.attempts.live.values() for said in _of_attempt(attempt, table)),
@@ -123,7 +123,9 @@ class History:
     states: dict[tuple[str, int], tuple[JobState, int]] = field(default_factory=dict)
 
     def look(self, table: Table, restarted: str = "") -> list[str]:
-        """What changed in a way it must not. restarted: job that a user just asked to run again."""
+        """List the changes that may not happen. restarted: job that a user just asked to
+        run again.
+        """
         wrong = []
         if table.epoch < self.epoch:
             wrong.append(f"the epoch went back from {self.epoch} to {table.epoch}")

@@ -1,4 +1,4 @@
-"""What a job may ask for: every limit of a JobSpec, checked once, where it comes in.
+"""Limits of what a job may ask for: every limit of a JobSpec, checked once, where it comes in.
 
 The messages are read by the one who submitted the job: they name the field, what it is and what it
 may be.

@@ -1,4 +1,5 @@
-"""Who runs next, and on which devices. Pure: the same jobs and devices give the same answer.
+"""The choice of the jobs that run next, and of their devices. Pure: the same jobs and devices give
+the same answer.
 
 * Higher priority first, first come first within one.
 * A job starts on all its devices at once or not at all, on one node if it fits on one.
@@ -26,7 +27,7 @@ JOBS_NAMED = 3
 
 @dataclass(frozen=True)
 class Choice:
-    """What may start now, and why the others may not: job id -> assignments, -> words."""
+    """The jobs that may start now, and why the others may not: job id -> assignments, -> words."""
 
     starts: dict[str, tuple[Assignment, ...]]
     pending: dict[str, str]
@@ -35,7 +36,10 @@ class Choice:
 def choose(
     waiting: Iterable[JobRecord], daemons: Iterable[DaemonRecord], unreachable: frozenset[str]
 ) -> Choice:
-    """waiting: in the order of the queue. unreachable: daemons without a connection."""
+    """Choose which waiting jobs start now, and on which devices.
+
+    waiting: in the order of the queue. unreachable: daemons without a connection.
+    """
     known = sorted(daemons, key=lambda d: (d.node, d.device_type, d.device_index, d.id))
     pools: dict[str, _Pool] = {}
     choice = Choice({}, {})
@@ -81,7 +85,7 @@ class _Pool:
         return chosen
 
     def why_not(self, job: JobRecord) -> str:
-        """In words of the user: what is needed, and what the devices do instead."""
+        """Say in the user's words what the job needs, and what the devices do instead."""
         spec = job.spec
         need = f"needs {spec.devices} {spec.device_type} device{'' if spec.devices == 1 else 's'}"
         if spec.nodes:
@@ -157,7 +161,7 @@ def assign(daemons: Sequence[DaemonRecord]) -> tuple[Assignment, ...]:
 
 
 def local_ranks(assignments: Iterable[Assignment]) -> list[int]:
-    """Of each rank its number among the ranks of its node."""
+    """Number each rank among the ranks of its node."""
     seen: Counter[str] = Counter()
     result = []
     for assignment in assignments:

@@ -1,4 +1,4 @@
-"""What is known of a job, a daemon and a token. Plain data; every change makes a new record."""
+"""Records of jobs, daemons and tokens. Plain data; every change makes a new record."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class JobKind(str, Enum):
 
 @dataclass(frozen=True)
 class JobSpec:
-    """What a user asks for; see JobSpec in protos/cluster.proto for each field."""
+    """A user's request; see JobSpec in protos/cluster.proto for each field."""
 
     kind: JobKind = JobKind.SCRIPT
     name: str = ""
@@ -76,7 +76,9 @@ class JobSpec:
 
 @dataclass(frozen=True)
 class Assignment:
-    """Which device runs a rank. folder: where its daemon keeps jobs, on its node; "": not told."""
+    """The device that runs a rank. folder: where its daemon keeps jobs, on its node; "":
+    not told.
+    """
 
     rank: int
     daemon: str
@@ -167,7 +169,10 @@ ROLES = ("admin", "submit", "view", "daemon")
 
 @dataclass(frozen=True)
 class TokenRecord:
-    """digest: of the secret, which is stored nowhere. expires_at: 0 is never."""
+    """A token, without its secret.
+
+    digest: of the secret, which is stored nowhere. expires_at: 0 is never.
+    """
 
     name: str
     role: str

@@ -1,4 +1,4 @@
-"""What daemons report of their ranks: prepared, progressed, exited."""
+"""Reports of daemons on their ranks: prepared, progressed, exited."""
 
 from __future__ import annotations
 
@@ -110,8 +110,8 @@ class Reports:
             self.desk.note(event.job_id, **changes)
 
     def _progress(self, record: JobRecord, event: RankProgressed) -> dict[str, Any]:
-        """What is new in a report. Everything in it comes from a user's program, so it has limits:
-        what is larger is cut or left out.
+        """Return what is new in a report. Everything in it comes from a user's program, so it has
+        limits: what is larger is cut or left out.
         """
         step = min(event.step, MAX_STEP)
         changes: dict[str, Any] = {"last_step": max(record.last_step, step)}

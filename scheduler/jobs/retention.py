@@ -1,4 +1,4 @@
-"""How long jobs that ended are kept: by number and by age, both bounded, both to be switched off.
+"""Retention of jobs that ended: by number and by age, both bounded, both to be switched off.
 
 A job that did not succeed but has a checkpoint may still be restarted from it. Such jobs do not
 count with the others, and have a longer time of their own, so that many short jobs do not push a
@@ -36,7 +36,10 @@ def may_go_on(job: JobRecord) -> bool:
 
 
 def _of_class(jobs: list[JobRecord], keep: int, keep_s: float, wall: float) -> dict[str, str]:
-    """jobs: the oldest first. keep, keep_s: 0 is without a limit."""
+    """Choose the jobs of one class that are to be forgotten.
+
+    jobs: the oldest first. keep, keep_s: 0 is without a limit.
+    """
     surplus = len(jobs) - keep if keep else 0
     found = {}
     for number, job in enumerate(jobs):

@@ -9,7 +9,7 @@ from oneflow.core.errors import ConfigError
 
 @dataclass(frozen=True)
 class Settings:
-    """How patient the table is. Each layer waits longer than the one below it."""
+    """The patience of the table. Each layer waits longer than the one below it."""
 
     suspect_s: float = 3.0  # a daemon silent for so long is shown as suspect
     act_s: float = 9.2  # and is given up after so long, so that it is named 10 s after it failed
@@ -28,7 +28,7 @@ class Settings:
     keep_failed_s: float = 90 * 86400.0  # the same of those that a checkpoint is left of
 
     def time_limit_s(self, asked_s: float) -> float:
-        """Of a job that asked for this one. 0: none."""
+        """Return the time limit of a job that asked for this one. 0: none."""
         longest_s = self.max_time_limit_s
         return min(asked_s or longest_s, longest_s) if longest_s else asked_s
 

@@ -78,7 +78,7 @@ def spec_to_proto(spec: JobSpec) -> pb.JobSpec:
 
 
 def spec_from_proto(message: pb.JobSpec) -> JobSpec:
-    """As it came, for `check_spec` to judge; defaults for devices and their type.
+    """Decode a spec as it came, for `check_spec` to judge; defaults for devices and their type.
 
     Raises JobSpecError for a kind of job that this version does not know.
     """
@@ -101,7 +101,9 @@ def spec_from_proto(message: pb.JobSpec) -> JobSpec:
 
 
 def record_to_proto(record: JobRecord) -> pb.JobRecord:
-    """What anybody may see of a job who may see it: without the secret of its ranks."""
+    """Encode a record as anybody who may see the job may see it: without the secret of
+    its ranks.
+    """
     message = pb.JobRecord(spec=spec_to_proto(record.spec), state=record.state.value)
     for name in _RECORD_FIELDS:
         setattr(message, name, getattr(record, name))

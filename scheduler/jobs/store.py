@@ -1,4 +1,5 @@
-"""What survives the scheduler: jobs, epochs, tokens, checkpoints and metric points, in SQLite.
+"""The store that survives the scheduler: jobs, epochs, tokens, checkpoints and metric points, in
+SQLite.
 
 Durable means: written and synced before the call returns (write-ahead log, full sync). A torn tail
 of the log, as a power cut leaves it, is dropped by SQLite: the last transactions are gone whole.
@@ -88,8 +89,10 @@ class Checkpoint:
 
 @dataclass(frozen=True)
 class Loaded:
-    """jobs: in the order they came.  epoch: the last one taken.  removed: ids and lives of
-    jobs that were forgotten, the last MAX_REMOVED of them.  undrained: see fleet.py.
+    """Everything that a scheduler reads from the store at its start.
+
+    jobs: in the order they came. epoch: the last one taken. removed: ids and lives of jobs that
+    were forgotten, the last MAX_REMOVED of them. undrained: see fleet.py.
     """
 
     jobs: tuple[JobRecord, ...]
@@ -124,7 +127,7 @@ class Store(Protocol):
         """Those with an index of at least `start`, as far as they are kept."""
 
     def checkpoints(self, job_id: str) -> list[Checkpoint]:
-        """By step."""
+        """Return the checkpoints of a job, by step."""
 
     def close(self) -> None: ...
 
@@ -204,7 +207,7 @@ class SqliteStore:
         return self._pragma("freelist_count") * self._pragma("page_size")
 
     def _compact_whole(self) -> None:
-        """At the start there is time to write the file anew, if much of it is of no use."""
+        """Write the file anew at the start, when there is time, if much of it is of no use."""
         if self._free_nbytes() > MAX_FREE_NBYTES:
             self._connection.execute("VACUUM")
             self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")

@@ -65,8 +65,10 @@ _OfDaemon = DaemonBeat | DaemonGone | RankPrepared | RankFailing | RankExited | 
 
 
 class Table:
-    """records: all jobs of the store, in the order they came.  epoch: the last one taken.
-    removed: ids of the last jobs that were forgotten, and their lives.  undrained: see Fleet.
+    """The job table: all that the scheduler knows and decides, as one pure state machine.
+
+    records: all jobs of the store, in the order they came. epoch: the last one taken. removed: ids
+    of the last jobs that were forgotten, and their lives. undrained: see Fleet.
     """
 
     def __init__(
@@ -93,7 +95,7 @@ class Table:
 
     @property
     def jobs(self) -> Mapping[str, JobRecord]:
-        """By id, in the order they came."""
+        """Return all jobs by id, in the order they came."""
         return self._desk.jobs
 
     @property
@@ -102,7 +104,7 @@ class Table:
 
     @property
     def due_at(self) -> float:
-        """When a daemon is to be given up, if it is not heard; on the clock of `step`."""
+        """Return the time at which a silent daemon is to be given up, on the clock of `step`."""
         return self._fleet.due_at()
 
     @property
@@ -111,7 +113,7 @@ class Table:
 
     @property
     def attempts(self) -> Attempts:
-        """What goes on, for reports and checks."""
+        """Return the attempts that go on, for reports and checks."""
         return self._attempts
 
     def take_changed(self) -> set[str]:

@@ -1,4 +1,4 @@
-"""Who may do what: tokens, their roles, and where a client finds its own.
+"""Tokens and their roles, and where a client finds its own.
 
 A token is 256 random bits, shown once, when it is made; what is kept is a digest of it. As the bits
 are random, a plain digest is enough: nobody can guess them, so there is nothing to slow down.
@@ -165,7 +165,9 @@ def read_token_file(path: Path) -> str:
 
 
 def write_token_file(path: Path, secret: str) -> None:
-    """With mode 0600 from the start; replaces an older one at once. Raises ConfigError."""
+    """Write a token with mode 0600 from the start; it replaces an older file at once. Raises
+    ConfigError.
+    """
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

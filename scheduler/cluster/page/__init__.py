@@ -159,7 +159,7 @@ class Page:
 
 
 def _waits(found: RankWaits | None) -> dict[str, Any]:
-    """What the actors of a rank wait for, if it has told."""
+    """Return the waits of a rank's actors, if the rank has told them."""
     if found is None:
         return {"waiting": "", "idle": {}}
     return {"waiting": found.waiting, "idle": _finite(found.shares)}

@@ -1,4 +1,4 @@
-"""What the launcher was asked to do, from flags, then `ONEFLOW_LAUNCH_<FLAG>`, then defaults.
+"""The launcher's settings, from flags, then `ONEFLOW_LAUNCH_<FLAG>`, then defaults.
 
 Every flag exists with underscores and with dashes. Each value remembers where it came from.
 """

@@ -54,7 +54,7 @@ class LineSplitter:
         self._held = ""
 
     def feed(self, data: bytes) -> list[tuple[str, bool]]:
-        """What `data` completes: whole lines, and pieces of an overlong one."""
+        """Return the lines that `data` completes: whole ones, and pieces of an overlong one."""
         parts = _LINE_END.split(self._held + self._decoder.decode(data))
         self._held = parts.pop()
         out = [(escape(part), True) for part in parts]
@@ -64,7 +64,7 @@ class LineSplitter:
         return out
 
     def flush(self, at_end: bool = False) -> list[tuple[str, bool]]:
-        """What is held back, as an unfinished line."""
+        """Return the text that is held back, as an unfinished line."""
         if at_end:
             self._held += self._decoder.decode(b"", final=True)
         held, self._held = self._held, ""

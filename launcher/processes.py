@@ -86,7 +86,7 @@ def descendants(root: int, besides: Iterable[int] = ()) -> list[int]:
 
 
 def send_signal(pids: Iterable[int], signum: int) -> None:
-    """To each of them; one that is gone already is fine, one that may not be signalled is left
+    """Signal each process; one that is gone already is fine, one that may not be signalled is left
     alone.
     """
     for pid in pids:
@@ -110,8 +110,8 @@ def reap() -> list[tuple[int, int]]:
 
 
 def num_oom_kills() -> int:
-    """How often the kernel killed something in this control group for memory; 0 where it does not
-    tell.
+    """Count how often the kernel killed something in this control group for memory; 0 where it does
+    not tell.
     """
     for name in ("memory.events", "memory/memory.oom_control"):
         try:

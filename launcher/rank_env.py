@@ -11,7 +11,7 @@ THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREAD
 
 @dataclass(frozen=True)
 class RankPlace:
-    """Which rank of which attempt, and where what it says goes.
+    """The place of one rank in an attempt, and the files that its output goes to.
 
     token: the secret of the job's ranks, if they have one.  is_crowded: other ranks share this
     machine, so that each should use one thread unless the user says otherwise.
@@ -67,7 +67,7 @@ def bootstrap_path() -> Path:
 
 
 def _package_folder() -> Path:
-    """Where `oneflow` itself lies; this file may be reached through a link."""
+    """Return the folder of `oneflow` itself; this file may be reached through a link."""
     import importlib.util
 
     from oneflow.core.errors import InternalError

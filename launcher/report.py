@@ -15,7 +15,7 @@ from oneflow.launcher.supervision import Exited, Verdict
 
 @dataclass(frozen=True)
 class ErrorRecord:
-    """What the worker bootstrap wrote about an uncaught error."""
+    """The record that the worker bootstrap wrote about an uncaught error."""
 
     summary: str
     reason: str
@@ -70,7 +70,9 @@ def config_line(job: str, exit_code: int, reason: str, cause: str) -> str:
 
 
 def reason_of(cause: Exited | None, record: ErrorRecord | None, ran_out_of_memory: bool) -> str:
-    """Why a rank ended, as one of the reasons of jobs; NONE for an exit code of 0."""
+    """Return the reason for a rank's end, as one of the reasons of jobs; NONE for an exit code of
+    0.
+    """
     if cause is None or cause.status == 0:
         return "NONE"
     if cause.status < 0:

@@ -1,4 +1,4 @@
-"""When to stop a job's processes, and whose fault the end was.
+"""The decision when a job's processes are stopped, and whose fault the end was.
 
 Pure: `step(event, now)` returns signals to send or the verdict. Rules that the code cannot show:
 * The first rank that ends with something else than 0 ends the job: TERM to all, KILL after the
@@ -45,7 +45,7 @@ class Exited:
 
     @property
     def exit_code(self) -> int:
-        """As a shell shows it: 128+n for signal n."""
+        """Return the exit code as a shell shows it: 128+n for signal n."""
         return self.status if self.status >= 0 else 128 - self.status
 
     @property
@@ -69,7 +69,7 @@ class Looked:
 
 @dataclass(frozen=True)
 class SendSignal:
-    """To every process of the job."""
+    """Send a signal to every process of the job."""
 
     signum: int
 
@@ -81,7 +81,7 @@ class DumpStacks:
 
 @dataclass(frozen=True)
 class Verdict:
-    """How the attempt ended.
+    """The outcome of an attempt.
 
     cause: the rank at fault; signum: the signal that ended the launcher.
     """

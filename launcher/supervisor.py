@@ -42,7 +42,7 @@ STOPPING_LOOK_S = 0.05
 
 @dataclass(frozen=True)
 class Outcome:
-    """How an attempt ended, with what its report needs."""
+    """The end of an attempt, with what its report needs."""
 
     verdict: Verdict
     record: ErrorRecord | None
@@ -121,7 +121,9 @@ class Supervisor:
     def _outputs(
         self, local_rank: int
     ) -> Iterator[tuple[int | IO[bytes] | None, int | IO[bytes] | None]]:
-        """Where a rank's stdout and stderr go: files, nowhere, pipes to the pump, or ours."""
+        """Return the targets of a rank's stdout and stderr: files, nowhere, pipes to the pump, or
+        ours.
+        """
         settings = self._settings
         if settings.redirect_stdout_and_stderr:
             open_log = partial(self._log_file, local_rank)

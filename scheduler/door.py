@@ -44,7 +44,7 @@ STEP_S = 5.0
 
 
 class RefusedProofError(AuthError):
-    """Who knocks is not let in. reason: a label for the metric."""
+    """A visitor is not let in. reason: a label for the metric."""
 
     def __init__(self, text: str, reason: str = "bad") -> None:
         super().__init__(text)
@@ -83,7 +83,9 @@ class Door:
     # -- sessions ----------------------------------------------------------------------------------
 
     def visitor(self, shown: str, peer: str | None = None) -> Visitor | None:
-        """Whose call shows this; None: nobody's who was let in. peer: None: not known yet."""
+        """Return the visitor whose call shows this; None: nobody who was let in. peer: None: not
+        known yet.
+        """
         try:
             data = bytes.fromhex(shown)
         except ValueError:
@@ -180,7 +182,7 @@ def address_of(peer: str) -> str | None:
 
 
 def session_shown(metadata: Iterable[tuple[str, Any]]) -> str:
-    """What a call shows of its session; "" if it does not."""
+    """Return what a call shows of its session; "" if it shows none."""
     return next((str(value) for key, value in metadata if key == SESSION_KEY), "")
 
 

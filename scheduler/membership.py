@@ -1,4 +1,5 @@
-"""Who is alive: heartbeats, broken streams, reported failures, orderly leaves.
+"""The membership of the ranks of a job: heartbeats, broken streams, reported failures, orderly
+leaves.
 
 The first real failure ends the job. Pure: `step(event, now)`. Rules that the code cannot show:
 * A rank whose stream breaks although it was heard just now is dead (its kernel closed the
@@ -147,7 +148,7 @@ class Membership:
         return {rank: peer.progress for rank, peer in self._peers.items()}
 
     def describe(self, rank: int, now: float) -> str:
-        """What is known of a rank that others wait for: frozen, idle or busy elsewhere."""
+        """Describe a rank that others wait for: frozen, idle or busy elsewhere."""
         peer = self._peers.get(rank)
         if peer is None:
             return f"rank {rank} never joined"

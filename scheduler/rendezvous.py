@@ -1,4 +1,4 @@
-"""Who is in the job: all ranks are admitted together, or the deadline names the missing ones.
+"""The rendezvous: all ranks of a job are admitted together, or the deadline names the missing ones.
 
 Pure: `step(event, now)` returns what to tell whom; `call` is an opaque number of a waiting request.
 A rank whose connection breaks before all are there counts as not joined.
@@ -181,7 +181,7 @@ class Rendezvous:
         return None
 
     def _lose(self, exited: frozenset[int]) -> list[Action]:
-        """Who waits for a rank that can no longer come need not wait for the deadline."""
+        """Release at once those who wait for a rank that can no longer come."""
         gone = sorted(exited.intersection(self.missing()))
         if not gone:
             return []

@@ -378,7 +378,7 @@ class SchedulerService(control_pb2_grpc.SchedulerServicer):
                 self._do_membership(membership.StreamBroken(last.rank, last.incarnation))
 
     def _catch_up(self, notices: asyncio.Queue[pb.Notice]) -> None:
-        """What a rank missed while its stream was down."""
+        """Send a rank the notices that it missed while its stream was down."""
         for rank in self._membership.left_ranks:
             notices.put_nowait(pb.Notice(left=rank))
         if self._membership.failure:

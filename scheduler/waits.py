@@ -35,7 +35,10 @@ RANKS_NAMED = 8
 
 @dataclass(frozen=True)
 class WaitAsked:
-    """call: of this question.  number: of the rank's call at `place`.  reached: place -> number."""
+    """A peer asks why another rank keeps it waiting.
+
+    call: of this question. number: of the rank's call at `place`. reached: place -> number.
+    """
 
     call: int
     rank: int
@@ -52,7 +55,7 @@ Action = Reply | Fail
 
 @dataclass
 class _Wait:
-    """What is known of one rank's wait: it lasted at least from `since` to `until`."""
+    """One rank's wait, as far as it is known: it lasted at least from `since` to `until`."""
 
     asked: WaitAsked
     asked_at: float
@@ -139,7 +142,9 @@ class Waits:
     # ---- the proof -------------------------------------------------------------------------------
 
     def _judge(self, rank: int, now: float) -> list[Action]:
-        """What has just become known of `rank` may close a circle; only one through `rank`."""
+        """Look for a circle of waits that the news about `rank` closes; only one through `rank` can
+        be new.
+        """
         circle = self._circle(rank)
         if not circle:
             return []

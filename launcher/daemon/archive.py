@@ -271,5 +271,7 @@ def _shown(info: tarfile.TarInfo) -> str:
 
 
 def _filter(info: tarfile.TarInfo, folder: str) -> tarfile.TarInfo | None:
-    """As the filter "data": no way out, no devices, no bits that give power to others."""
+    """Filter a member as tarfile's filter "data" does: no way out, no devices, no bits that give
+    power to others.
+    """
     return tarfile.data_filter(info, folder)

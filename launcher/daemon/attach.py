@@ -108,7 +108,7 @@ class Link:
         return self._is_welcome
 
     def stub(self) -> Any:
-        """For calls besides the stream; a new one with each stream."""
+        """Return the stub for calls besides the stream; a new one with each stream."""
         from oneflow.protos import cluster_pb2_grpc
 
         make_stub: Any = cluster_pb2_grpc.DaemonsStub
@@ -116,7 +116,9 @@ class Link:
         return make_stub(self._channel)
 
     def metadata(self) -> tuple[tuple[str, str], ...]:
-        """Of calls over the connection that is proven. Raises TransportError if there is none."""
+        """Return the metadata of calls over the connection that is proven. Raises TransportError if
+        there is none.
+        """
         if self._session is None or self._channel is None:
             raise TransportError(f"no line to the scheduler at {self._settings.scheduler}")
         return self._session.metadata
@@ -138,7 +140,9 @@ class Link:
             self._has_mail.set()
 
     def _drop_oldest(self) -> None:
-        """Of what is kept. The curve says how many of its points are missing."""
+        """Drop the oldest of the messages that are kept. The curve says how many of its points are
+        missing.
+        """
         gone = self._take_kept().progress
         after = next((m.progress for _, m in self._kept if m.progress.points), None)
         if gone.points and after is not None and after.id == gone.id:
@@ -271,7 +275,7 @@ class Link:
             await asyncio.gather(task, cut, return_exceptions=True)
 
     async def _join(self) -> None:
-        """Over a connection of which both ends have proven the token."""
+        """Join over a connection of which both ends have proven the token."""
         self._session = None
         await self._renew_channel()
         ends = (self._line.near, self._line.far) if self._line is not None else ("", "")
@@ -279,8 +283,9 @@ class Link:
         self._session = await prove_async(self._channel, claim, self._act_s)
 
     async def _renew_channel(self) -> None:
-        """With certificates as they are now. A channel with TLS that is still trying to connect is
-        kept for a while: of each that is closed meanwhile, gRPC leaves a connection open for good.
+        """Make a new channel with certificates as they are now. A channel with TLS that is still
+        trying to connect is kept for a while: of each that is closed meanwhile, gRPC leaves a
+        connection open for good.
         """
         age_s = time.monotonic() - self._opened_at
         if self._line is not None or self._has_connected or age_s >= CHANNEL_S:

@@ -41,7 +41,7 @@ class BlobError(OneFlowError):
 
 
 class OtherContentError(BlobError):
-    """What came is not what was asked for."""
+    """The content that came is not what was asked for."""
 
 
 class NotToBeHadError(TransportError):

@@ -46,7 +46,7 @@ class Group:
     entries: list[int] = field(default_factory=list)  # open cgroup.procs, for the child to enter
 
     def enter(self) -> None:
-        """In the child between fork and exec: no imports, no locks."""
+        """Enter the group in the child between fork and exec: no imports, no locks."""
         for entry in self.entries:
             os.write(entry, b"0")
 
@@ -89,7 +89,9 @@ class Group:
                 (self.hierarchies.unified / self.name / "cgroup.kill").write_text("1")
 
     def num_oom_kills(self) -> int | None:
-        """How often the kernel killed in it for memory; None where it does not tell."""
+        """Count how often the kernel killed in the group for memory; None where it does
+        not tell.
+        """
         places = [(self.hierarchies.unified, "memory.events")]
         places.append((self.hierarchies.memory, "memory.oom_control"))
         for base, name in places:
@@ -99,8 +101,8 @@ class Group:
         return None
 
     def memory_words(self) -> str:
-        """What was used at most, and what is allowed, or else what the host has; "" where the
-        kernel does not tell.
+        """Say how much memory was used at most, and what is allowed, or else what the host has; ""
+        where the kernel does not tell.
         """
         used = self._number("memory.peak", "memory.max_usage_in_bytes")
         if used is None:
@@ -127,7 +129,7 @@ class Group:
 
 
 def find_hierarchies() -> Hierarchies:
-    """What this process may use; cheap, called once."""
+    """Find the control groups that this process may use; cheap, called once."""
     own = _own_paths()
     found: dict[str, Path] = {}
     for kind, mount, controllers in _mounts():

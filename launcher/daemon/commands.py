@@ -1,4 +1,4 @@
-"""What a script job runs, and which device it sees."""
+"""The command of a script job's rank, and the device that it sees."""
 
 from __future__ import annotations
 

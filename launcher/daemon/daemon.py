@@ -1,4 +1,4 @@
-"""What a daemon does, decided purely: `step(event, now)` returns actions and does nothing itself.
+"""The daemon as a pure state machine: `step(event, now)` returns actions and does nothing itself.
 
 Rules that the code cannot show:
 * One rank at a time. Everything may be told twice and is done once: a Prepare of what is prepared
@@ -69,9 +69,10 @@ class Phase(Enum):
 
 @dataclass(frozen=True)
 class Times:
-    """In seconds. away_s: so long a rank goes on without a scheduler. leftover_grace_s: for
-    processes that outlive the one that started them. noted_s: a daemon that leaves waits so long
-    until the end of its rank is noted. rejoin_s: pause before joining anew after a refusal.
+    """The daemon's patience, in seconds. away_s: so long a rank goes on without a scheduler.
+    leftover_grace_s: for processes that outlive the one that started them. noted_s: a daemon that
+    leaves waits so long until the end of its rank is noted. rejoin_s: pause before joining anew
+    after a refusal.
     """
 
     away_s: float = 600.0
@@ -122,12 +123,14 @@ class Daemon:
 
     @property
     def drain_number(self) -> int:
-        """Of the drain that alone keeps it from work; 0: it has reasons of its own, or none."""
+        """Return the number of the drain that alone keeps the daemon from work; 0: it has reasons
+        of its own, or none.
+        """
         is_able = not self.is_leaving and not self.is_unhealthy
         return self._drain_number if self.is_draining and is_able else 0
 
     def running(self) -> list[Running]:
-        """What it says of itself when it attaches."""
+        """Return what the daemon says of its work when it attaches."""
         if self.key is None or self.phase in (Phase.IDLE, Phase.PREPARING):
             return []
         return [Running(self.key, self.phase.value, self._pid, self._last.step)]
@@ -288,7 +291,7 @@ class Daemon:
         return [*failing, EndTree(event.key, grace_s)]
 
     def _stood_still(self, event: StoodStill) -> list[Action]:
-        """Whoever told it to stop: it does not do that either."""
+        """Give up a worker that stands still: it would not heed a request to stop either."""
         if event.key != self.key or self._exit is not None or self._still is not None:
             return []
         if self.phase not in (Phase.RUNNING, Phase.STOPPING):

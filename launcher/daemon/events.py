@@ -1,4 +1,4 @@
-"""What happens to a daemon, and what is to be done about it.
+"""Events of a daemon, and the actions that follow from them.
 
 `daemon.Daemon.step(event, now)` turns the first into the second and does nothing itself.
 """
@@ -115,8 +115,10 @@ class Launched:
 
 @dataclass(frozen=True)
 class Progressed:
-    """checkpoint: one that is now complete, or "".  actors, waiting: what they do, now and then.
-    points: of the curve, as messages; handed on as they are.  warning: why it has no checkpoint.
+    """A rank reported how far it is.
+
+    checkpoint: one that is now complete, or "". actors, waiting: what they do, now and then.
+    points: of the curve, as messages; handed on as they are. warning: why it has no checkpoint.
     """
 
     key: AttemptKey
@@ -170,7 +172,7 @@ class TreeEnded:
 
 @dataclass(frozen=True)
 class LeftoversGone:
-    """What could not be killed is gone at last: the device can work again."""
+    """The processes that could not be killed are gone at last: the device can work again."""
 
 
 @dataclass(frozen=True)
@@ -317,7 +319,9 @@ Action = (
 
 @dataclass(frozen=True)
 class Running:
-    """What a daemon works on, as it says when it attaches. phase: prepared, running, stopping."""
+    """A rank that a daemon works on, as the daemon says when it attaches. phase: prepared, running,
+    stopping.
+    """
 
     key: AttemptKey
     phase: str

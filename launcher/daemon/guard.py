@@ -95,7 +95,7 @@ def _is_stopped(pid: int) -> bool:
 
 
 def _load_leftovers() -> ModuleType:
-    """From the file beside this one: the package itself would cost its import."""
+    """Load the module from the file beside this one: the package itself would cost its import."""
     path = Path(__file__).with_name("leftovers.py")
     spec = importlib.util.spec_from_file_location("leftovers", path)
     if spec is None or spec.loader is None:

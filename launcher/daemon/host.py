@@ -116,7 +116,7 @@ class Host:
             await self._clean_up()
 
     def shut_down(self) -> None:
-        """As SIGTERM asks: in order the first time, at once the second."""
+        """Shut down as SIGTERM asks: in order the first time, at once the second."""
         self.on_ready(False)
         self.post(ShutdownAsked())
 
@@ -138,7 +138,7 @@ class Host:
     # -- events and actions ------------------------------------------------------------------------
 
     def post(self, event: Event) -> None:
-        """What happened; done after what is being done now."""
+        """Queue an event; it is handled after the one that is being handled now."""
         asyncio.get_running_loop().call_soon(self._step, event)
 
     def _step(self, event: Event) -> None:
@@ -171,7 +171,7 @@ class Host:
         METRICS.progressed(event.key.job_id, event.step, event.key.rank, loss)
 
     def _count(self, key: AttemptKey, told: list[Told]) -> None:
-        """What a rank has counted."""
+        """Take the counts of a rank."""
         listener = self._counts.get(key)
         if listener is None:
             listener = self._counts[key] = Listener(METRICS, key.job_id)

@@ -1,4 +1,5 @@
-"""What of a working directory is not sent: a file `.onefignore` in it, written like .gitignore.
+"""Rules for what of a working directory is not sent: a file `.onefignore` in it, written like
+.gitignore.
 
 `#` begins a comment and `!` takes back what a line before it left out. A pattern with a `/` before
 its end is meant from the folder on, any other at every depth; one that ends with `/` means folders
@@ -44,7 +45,10 @@ def read_rules(folder: Path) -> tuple[Rule, ...]:
 
 
 def is_left_out(rules: Sequence[Rule], path: str, is_folder: bool) -> bool:
-    """path: below the folder, with / between. The last rule that fits decides."""
+    """Is a path left out?
+
+    path: below the folder, with / between. The last rule that fits decides.
+    """
     for rule in reversed(rules):
         if (is_folder or not rule.folders_only) and rule.pattern.fullmatch(path):
             return not rule.takes_back

@@ -1,5 +1,5 @@
-"""What a rank does now, for who has to find out why it is stuck: stacks, and a dump of all that is
-known of it. Bounded in time and size, and without secrets.
+"""Inspection of a rank that is stuck: its stacks, and a dump of all that is known of it. Bounded in
+time and size, and without secrets.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ log = get_logger(__name__)
 
 
 class InspectError(OneFlowError):
-    """What was asked for cannot be had of this rank."""
+    """The request cannot be met for this rank."""
 
 
 class Inspector:
@@ -81,7 +81,7 @@ class Inspector:
     async def _trace(
         self, key: AttemptKey, request: pb.Inspect, answer: pb.Inspected, limit_s: float
     ) -> None:
-        """What its worker says."""
+        """Return the worker's answer."""
         rank = self._rank(key)
         if rank is None or rank.worker is None or rank.worker.is_over:
             raise InspectError(f"{key} does not run here now")
@@ -92,7 +92,9 @@ class Inspector:
     # -- stacks ------------------------------------------------------------------------------------
 
     async def _stack(self, key: AttemptKey, limit_s: float) -> str:
-        """As the rank itself writes them; with py-spy, if it is there, of any other program."""
+        """Return the stacks as the rank itself writes them; with py-spy, if it is there, of any
+        other program.
+        """
         rank = self._rank(key)
         worker = rank.worker if rank is not None else None
         if rank is None or worker is None or worker.is_over:
@@ -113,7 +115,7 @@ class Inspector:
         )
 
     async def _answer(self, folder: Path, before: int, limit_s: float) -> str:
-        """What comes on standard error from now on, until it is quiet."""
+        """Return what comes on standard error from now on, until it is quiet."""
         deadline = time.monotonic() + limit_s
         size, changed_at = before, time.monotonic()
         while time.monotonic() < deadline:

@@ -1,4 +1,4 @@
-"""What outlives a daemon that was killed: found by name, and swept by the next one.
+"""The leftovers of a daemon that was killed: found by name, and swept by the next one.
 
 Whatever a daemon makes outside of its state folder carries its pid and start time in its name, so
 that nobody mistakes a living daemon's things for those of a dead one whose pid came again.
@@ -21,7 +21,9 @@ REMOVE_TRIES = 50
 
 
 def start_time(pid: int) -> int:
-    """Of a process, in clock ticks since boot; 0 if there is none, or only its end to be read."""
+    """Return the start time of a process, in clock ticks since boot; 0 if there is none, or only
+    its end to be read.
+    """
     try:
         text = Path(f"/proc/{pid}/stat").read_text(errors="replace")
     except OSError:
@@ -46,7 +48,7 @@ def is_alive(pid: int, started: int) -> bool:
 
 
 def make_temp_dir() -> Path:
-    """For what a rank leaves in its TMPDIR; short, for sockets have short names."""
+    """Make a folder for what a rank leaves in its TMPDIR; short, for sockets have short names."""
     return Path(tempfile.mkdtemp(prefix=own_name("oneflow-job", "")))
 
 

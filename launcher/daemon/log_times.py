@@ -1,4 +1,5 @@
-"""When the bytes of a stream were written: a small file beside it, for who asks for logs by time.
+"""Times at which the bytes of a stream were written: a small file beside it, for readers of logs by
+time.
 
 `.stdout.times` has a record for each second in which something was written: the offset of the first
 line, and when its first and last bytes came. Beyond MAX_RECORDS two become one, so the file stays
@@ -22,7 +23,7 @@ Record = tuple[int, float, float]
 
 
 class TimeIndex:
-    """Of one growing stream."""
+    """The index of one growing stream."""
 
     def __init__(self, folder: Path, name: str, wall: Callable[[], float] = time.time) -> None:
         self._path = _path(folder, name)
@@ -92,8 +93,8 @@ class TimeIndex:
 
 
 def offset_at(folder: Path, name: str, since: float) -> int | None:
-    """Of the first line that was written at `since` (seconds since the epoch) or up to a second
-    before; None if nothing was written from then on.
+    """Return the offset of the first line that was written at `since` (seconds since the epoch) or
+    up to a second before; None if nothing was written from then on.
     """
     records = read_records(_path(folder, name))
     if not records:

@@ -1,4 +1,4 @@
-"""What ranks write: files by rank and attempt, `<state>/jobs/<id>/<attempt>/rank<N>/stdout`.
+"""Files for the output of ranks, by attempt: `<state>/jobs/<id>/<attempt>/rank<N>/stdout`.
 
 An offset counts bytes from the beginning of a stream, also after the beginning is gone: a full file
 `stdout` becomes `stdout.<offset of its first byte>`, and the oldest of these go. Bytes are kept as
@@ -48,7 +48,10 @@ class Segment:
 
 @dataclass(frozen=True)
 class Piece:
-    """offset: of the first byte; larger than asked for if so much is gone. size: of the stream."""
+    """A piece of a stream.
+
+    offset: of the first byte; larger than asked for if so much is gone. size: of the stream.
+    """
 
     offset: int
     data: bytes
@@ -108,7 +111,7 @@ class LogWriter:
         self.is_closed = True
 
     def _refusal(self, nbytes: int) -> str:
-        """Why nothing may be written now, or ""."""
+        """Say why nothing may be written now, or ""."""
         self._until_look -= nbytes
         if self._until_look <= 0:
             self._until_look = min(LOOK_NBYTES, self._limits.job_nbytes // 8)

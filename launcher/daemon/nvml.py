@@ -1,4 +1,4 @@
-"""What the driver of an NVIDIA GPU tells of it: memory, memory errors, critical errors (XID).
+"""Facts of an NVIDIA GPU from its driver: memory, memory errors, critical errors (XID).
 
 The daemon itself never touches CUDA, which would take memory of the device; the management library
 (NVML), which comes with the driver, needs none. Where it is missing nothing is told.

@@ -58,7 +58,10 @@ class Judge:
         return self._is_suspect
 
     def look(self, now: float, beats: int | None, state: str) -> Still | None:
-        """beats: since the last look; None: it has closed its pipe.  state: as /proc has it."""
+        """Judge a process by its beats.
+
+        beats: since the last look; None: it has closed its pipe. state: as /proc has it.
+        """
         self._forgive(now)
         if beats is None:
             self._has_pulse = False
@@ -85,7 +88,7 @@ class Judge:
         self._looked_at = now
 
     def still(self) -> Still | None:
-        """As of the last look."""
+        """Return the state that the last look found."""
         now = self._looked_at
         stopped_s, stuck_s = now - self._running_at, now - self._moved_at
         if stopped_s >= self._patience.suspect_s:
@@ -109,7 +112,7 @@ class Pulse:
         return self._judge.is_suspect
 
     def look(self, now: float) -> Still | None:
-        """What is new: it stands still, or has done so for too long."""
+        """Return what is new: the process stands still, or has done so for too long."""
         return self._judge.look(now, self._beats(), process_state(self._pid))
 
     def still(self) -> Still | None:

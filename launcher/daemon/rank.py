@@ -74,7 +74,7 @@ log = get_logger(__name__)
 
 @dataclass(frozen=True)
 class Place:
-    """What a rank needs of its host. take_warm: a worker that is ready, or raises.
+    """The services of the host that a rank needs. take_warm: a worker that is ready, or raises.
 
     post: an event to the daemon's mind; say_infer: an answer to the scheduler; count: numbers of
     the rank to the page of metrics.
@@ -94,7 +94,7 @@ class Place:
 
 
 class Rank:
-    """From Prepare to the end of its last process."""
+    """One rank of a job, from Prepare to the end of its last process."""
 
     def __init__(self, key: AttemptKey, prepare: pb.Prepare, place: Place) -> None:
         self.key = key
@@ -293,8 +293,9 @@ class Rank:
         return True
 
     async def inspect(self, request: pb.Inspect) -> pb.Inspected:
-        """What the worker answers; never, if it does not. Raises ProtocolError if this rank takes
-        no such requests, or has ended meanwhile."""
+        """Ask the worker; without an answer from it this never returns. Raises ProtocolError if
+        this rank takes no such requests, or has ended meanwhile.
+        """
         from oneflow.protos import cluster_pb2 as pb
 
         if self.worker is None or self.worker.sock is None:
@@ -472,7 +473,7 @@ class Rank:
         self._place.post(TreeEnded(self.key, left))
 
     async def _end_processes(self) -> int:
-        """How many cannot be killed."""
+        """End the processes; return the number of those that cannot be killed."""
         worker = self.worker
         if worker is None:
             return 0
@@ -516,7 +517,9 @@ class Rank:
             self._take_counts()
 
     def _take_counts(self) -> None:
-        """Of a script; what makes no sense is one message that was refused."""
+        """Take the counts that a script reported; a message that makes no sense is
+        refused alone.
+        """
         try:
             told = self._counts.news() if self._counts is not None else []
         except ProtocolError as error:

@@ -137,7 +137,7 @@ class Requests:
 
 
 def _read(folder: Path, request: pb.ReadLog) -> Piece:
-    """From the offset on; without one, from what was written at the time that is asked for."""
+    """Read from the offset on; without one, from what was written at the time that is asked for."""
     offset = request.offset
     if request.since > 0 and not offset:
         found = offset_at(folder, request.stream, request.since)

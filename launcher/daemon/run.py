@@ -88,7 +88,7 @@ async def _run(settings: DaemonSettings) -> int:
 
 
 def _describe(settings: DaemonSettings) -> Gpu | None:
-    """What the page of metrics says of the device and of this daemon."""
+    """Describe the device and this daemon for the page of metrics."""
     DAEMON.node, DAEMON.device = settings.node_name, settings.device
     DAEMON.device_type = settings.device_type
     if settings.certificate is not None:
@@ -119,7 +119,7 @@ def _on_ready(settings: DaemonSettings) -> Callable[[bool], None]:
 
 
 async def _tell_systemd(settings: DaemonSettings) -> None:
-    """From the loop, so that a loop that is stuck tells nothing."""
+    """Notify systemd from the loop, so that a loop that is stuck tells nothing."""
     every_s = settings.notify_every_s
     while every_s:
         notify(settings.notify_socket, "WATCHDOG=1")
@@ -163,14 +163,14 @@ def _protect() -> None:
 
 
 def _sweep() -> None:
-    """What daemons that were killed have left behind."""
+    """Sweep what daemons that were killed have left behind."""
     found = sweep_processes(), sweep(find_hierarchies()), sweep_temp_dirs()
     if any(found):
         log.warning("swept %d processes, %d control groups, %d folders of dead daemons", *found)
 
 
 def main(settings: DaemonSettings) -> int:
-    """For the command line: an error of ours is one line and its exit code."""
+    """Run the daemon for the command line: an error of ours is one line and its exit code."""
     try:
         return run_daemon(settings)
     except OneFlowError as error:

@@ -1,4 +1,4 @@
-"""What a daemon was asked to do, and the one place where it reads its environment."""
+"""The settings of a daemon, and the one place where it reads its environment."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ _DEVICE = re.compile(r"(cpu|cuda):([0-9]{1,4})")
 
 @dataclass(frozen=True)
 class JobLimits:
-    """Of each rank, with all that it starts. memory_nbytes: 0 is none; needs a control group that
-    this user may write to.
+    """Limits of each rank, with all that it starts. memory_nbytes: 0 is none; needs a control group
+    that this user may write to.
     """
 
     pids: int = MAX_PIDS
@@ -53,16 +53,17 @@ class JobLimits:
 
 @dataclass(frozen=True)
 class DaemonSettings:
-    """device: cpu:0, cuda:3.  scheduler: host:port.  address: under which ranks of other nodes
-    reach this node; "": found out.  credentials: of gRPC, for TLS, or what makes
-    them for each connection; None: no TLS.
-    token_file: instead of the token, read
-    for each connection.  health_addr: unix:<path> or host:port of the health service; "": none.
-    state_dir: of this node, shared by its daemons.  warm: keep a worker ready for graph jobs.
-    use_groups: give ranks control groups of their own, where this user may make them.
-    certificate: of this daemon, so that its end is on the page of metrics; None: no TLS.
-    data_roots: folders whose files graph jobs may use besides their own; (): as env says.
-    shows_loss: the losses of jobs are on the page of metrics, for all who may read that.
+    """Everything that a daemon was asked to do.
+
+    device: cpu:0, cuda:3. scheduler: host:port. address: under which ranks of other nodes reach
+    this node; "": found out. credentials: of gRPC, for TLS, or what makes them for each connection;
+    None: no TLS. token_file: instead of the token, read for each connection. health_addr:
+    unix:<path> or host:port of the health service; "": none. state_dir: of this node, shared by its
+    daemons. warm: keep a worker ready for graph jobs. use_groups: give ranks control groups of
+    their own, where this user may make them. certificate: of this daemon, so that its end is on the
+    page of metrics; None: no TLS. data_roots: folders whose files graph jobs may use besides their
+    own; (): as env says. shows_loss: the losses of jobs are on the page of metrics, for all who may
+    read that.
     """
 
     device: str
@@ -97,7 +98,7 @@ class DaemonSettings:
 
     @property
     def jobs_dir(self) -> Path:
-        """Where each job has its folder."""
+        """Return the folder in which each job has its own."""
         return self.state_dir / "jobs"
 
     @property
@@ -122,14 +123,16 @@ class DaemonSettings:
 
     @property
     def notify_every_s(self) -> float:
-        """How often systemd wants to hear that we live; 0: it does not."""
+        """Return the period in which systemd wants to hear that the daemon lives; 0: it
+        does not.
+        """
         text = self.env.get("WATCHDOG_USEC", "")
         return int(text) / 2e6 if text.isdecimal() else 0.0
 
     @property
     def patience(self) -> Patience:
-        """With a worker process that stands still: a beat less than its peers and the scheduler
-        have, so that who knows why speaks first.
+        """Return the patience with a worker process that stands still: a beat less than its peers
+        and the scheduler have, so that the one who knows why speaks first.
         """
         stopped_s, stuck_s = self.act_s - self.heartbeat_s, self.stuck_s - self.heartbeat_s
         least_s = self.suspect_s
@@ -156,7 +159,9 @@ class DaemonSettings:
         return self.credentials() if callable(self.credentials) else self.credentials
 
     def rank_base_env(self) -> dict[str, str]:
-        """What a rank gets of our environment. Where daemons speak TLS, so do ranks."""
+        """Return the part of our environment that a rank gets. Where daemons speak TLS, so do
+        ranks.
+        """
         found = {k: v for k, v in self.env.items() if k not in PRIVATE_VARIABLES}
         if self.data_roots:
             found["ONEFLOW_DATA_ROOTS"] = os.pathsep.join(map(str, self.data_roots))

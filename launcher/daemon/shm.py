@@ -15,7 +15,7 @@ FOLDER = Path("/dev/shm")
 
 
 class SharedMemory:
-    """What the processes of one rank use."""
+    """The shared memory that the processes of one rank use."""
 
     def __init__(self, folder: Path = FOLDER) -> None:
         self._folder = folder

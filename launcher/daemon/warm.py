@@ -25,7 +25,9 @@ log = get_logger(__name__)
 
 
 class WarmWorker:
-    """At most one. If it ends without a job, another is started, more slowly each time."""
+    """A worker that has imported everything and waits for a job; at most one. If it ends without a
+    job, another is started, more slowly each time.
+    """
 
     def __init__(
         self,

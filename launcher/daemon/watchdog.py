@@ -36,7 +36,7 @@ class Watchdog:
 
     @property
     def pid(self) -> int:
-        """Of the guard; 0 if there is none."""
+        """Return the process id of the guard; 0 if there is none."""
         return self._guard.pid if self._guard else 0
 
     def start(self) -> None:

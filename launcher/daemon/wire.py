@@ -57,7 +57,7 @@ def wire_key(key: AttemptKey) -> pb.AttemptId:
 
 
 def event_of(message: pb.SchedulerMessage) -> Event | None:
-    """What the machine is told by it; None if it is none of its business."""
+    """Translate a scheduler's message into an event, or None if the daemon does not handle it."""
     kind = message.WhichOneof("kind")
     match kind:
         case "welcome":
@@ -80,7 +80,7 @@ def event_of(message: pb.SchedulerMessage) -> Event | None:
 
 
 def progressed(key: AttemptKey, wire: pb.Progress) -> Progressed:
-    """What a worker says of its progress."""
+    """Translate a worker's report of its progress."""
     if len(wire.metrics) > MAX_METRICS:
         raise ProtocolError(f"{key} reports {len(wire.metrics)} metrics at once")
     return Progressed(
@@ -98,7 +98,7 @@ def progressed(key: AttemptKey, wire: pb.Progress) -> Progressed:
 
 
 def _points(wire: Sequence[pb.ProgressPoint]) -> tuple[pb.ProgressPoint, ...]:
-    """As many as a message may hold with all else that is in it."""
+    """Return as many points as a message may hold with all else that is in it."""
     found, nbytes = [], 0
     for point in wire[:MAX_POINTS]:
         nbytes += point.ByteSize()
@@ -109,7 +109,7 @@ def _points(wire: Sequence[pb.ProgressPoint]) -> tuple[pb.ProgressPoint, ...]:
 
 
 def told_by(wire: pb.WorkerCounts) -> list[Told]:
-    """What a worker says that it has counted. Raises ProtocolError for too much at once."""
+    """Return the counts that a worker reports. Raises ProtocolError for too much at once."""
     if len(wire.counts) > MAX_TOLD:
         raise ProtocolError(f"a worker tells {len(wire.counts)} numbers at once")
     return [Told(c.name, tuple(c.labels), c.value, tuple(c.buckets)) for c in wire.counts]
@@ -130,7 +130,9 @@ def _wire_waits(waits: ActorWaits) -> pb.ActorCounts:
 
 
 def say(action: SayPrepared | SayProgress | SayFailing | SayExited) -> pb.DaemonMessage:
-    """What the scheduler is told; the epoch is filled in when it is sent."""
+    """Translate an action into the message for the scheduler; the epoch is filled in when it is
+    sent.
+    """
     from oneflow.protos import cluster_pb2 as pb
 
     if isinstance(action, SayFailing):

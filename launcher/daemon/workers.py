@@ -61,7 +61,7 @@ class Worker:
         return descendants(os.getpid(), besides=self.spared())
 
     def signal(self, signum: int) -> None:
-        """To all of them; what is stopped is woken, for it could not heed it."""
+        """Signal all processes; a stopped one is woken, for it could not heed the signal."""
         pids = self.alive()
         send_signal(pids, signum)
         send_signal(pids, signal.SIGCONT)
@@ -79,7 +79,7 @@ class Worker:
         return own > 0 if own is not None else num_oom_kills() > self.oom_kills
 
     def close(self) -> None:
-        """What is ours of it; the pipes belong to whoever reads them."""
+        """Close our ends; the pipes belong to their readers."""
         os.close(self.pidfd)
         self.pulse.close()
         if self.sock is not None:
@@ -164,7 +164,7 @@ def _pipe() -> tuple[int, int]:
 
 
 def _limiter(limits: JobLimits, group: Group | None) -> Callable[[], None]:
-    """What the child does to itself before it becomes the program."""
+    """Return what the child does to itself before it becomes the program."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     files = limits.open_files if hard == resource.RLIM_INFINITY else min(limits.open_files, hard)
     has_pids_limit = group is not None and group.bounds_pids

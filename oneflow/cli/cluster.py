@@ -64,7 +64,7 @@ def up(
 
 
 def _note_of_hosts(status: Any, has_roots: bool) -> str:
-    """What who asks for several hosts must know of checkpoints, or ""."""
+    """Warn about checkpoints if several hosts are asked for, else return ""."""
     nodes = {daemon.node for daemon in status.daemons}
     if len(nodes) < 2 or has_roots:
         return ""
@@ -212,7 +212,7 @@ def init_tls(folder: Path, hosts: tuple[str, ...]) -> None:
 @ADDRESS
 @output_option
 def metrics_targets(address: str | None, output: str | None) -> None:
-    """Where /metrics is served on this machine: JSON for Prometheus's file_sd_configs."""
+    """Print where /metrics is served on this machine: JSON for Prometheus's file_sd_configs."""
     from oneflow.cluster.local import metrics_targets as found
 
     targets = found()
@@ -228,7 +228,7 @@ def metrics_targets(address: str | None, output: str | None) -> None:
 
 @cluster.group("token", cls=Verbs)
 def token() -> None:
-    """Who may do what."""
+    """Manage tokens and their roles."""
 
 
 @token.command("create")

@@ -14,7 +14,7 @@ from oneflow.cluster.sizes import show_size
 
 
 def _shown(key: Any, value: Any) -> str:
-    """As it would be written in a file."""
+    """Return a value as it would be written in a file."""
     if key.kind == "flag":
         return "true" if value else "false"
     if key.kind in ("list", "folders"):

@@ -1,4 +1,4 @@
-"""What a report of a defect should contain: versions, devices and hosts."""
+"""A report for people who report a defect: versions, devices and hosts."""
 
 from __future__ import annotations
 

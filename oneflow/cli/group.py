@@ -122,7 +122,7 @@ def end_with(error: OneFlowError, is_json: bool = False) -> None:
 
 
 def _be_quiet() -> None:
-    """Whoever read our output has gone: Python shall not complain when it flushes."""
+    """Keep Python from complaining when it flushes after the reader of our output has gone."""
     import os
 
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

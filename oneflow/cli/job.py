@@ -151,7 +151,7 @@ def logs(
     prefix: str,
     job_id: str,
 ) -> None:
-    """What the ranks of a job wrote."""
+    """Show what the ranks of a job wrote."""
     from oneflow.cli.follow import Console, end_of, goes_on
     from oneflow.cli.output import say
     from oneflow.cli.pending import WhyPending
@@ -178,7 +178,7 @@ def logs(
 @output_option
 @ID
 def metrics(address: str | None, follow: bool, output: str | None, job_id: str) -> None:
-    """What a graph job reports at its steps: a line for each; -o json: an object a line."""
+    """Show what a graph job reports at its steps: a line for each; -o json: an object a line."""
     from oneflow.cli.follow import end_of, goes_on
     from oneflow.cli.pending import WhyPending
     from oneflow.cli.results import show_metrics
@@ -210,7 +210,7 @@ def outputs(
     job_id: str,
     names: tuple[str, ...],
 ) -> None:
-    """What a graph job has left: lists it, or, with --to, writes all of it or what is named.
+    """List what a graph job has left, or, with --to, write all of it or what is named.
 
     variables.safetensors has the final variables, NAME.safetensors the last value of a recorded
     output, metrics.jsonl a line for each step.

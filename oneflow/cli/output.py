@@ -1,4 +1,4 @@
-"""How verbs show what they found: tables for people, JSON for programs."""
+"""Output of the verbs: tables for people, JSON for programs."""
 
 from __future__ import annotations
 

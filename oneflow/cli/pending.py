@@ -1,4 +1,4 @@
-"""Why a job that somebody waits for does not run: said once for each reason."""
+"""The reason for which a job that is waited for does not run, said once for each change."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class WhyPending:
         self._thread.join(1.0)  # it may be asking a scheduler that is away
 
     def take(self, record: JobRecord) -> None:
-        """What the job is now."""
+        """Tell the state of the job now."""
         line = ""
         if record.state in WAITING and record.pending:
             line = f"job={record.id} state={record.state} {record.pending}"

@@ -1,4 +1,4 @@
-"""How far a graph job is, while it is waited for: a bar on a terminal, else a line now and then."""
+"""Progress of a graph job that is waited for: a bar on a terminal, else a line now and then."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class Progress:
 
 
 def _screen() -> dict[str, int]:
-    """For terminals that do not know how large they are."""
+    """Return a width for terminals that do not know how large they are."""
     try:
         is_known = bool(os.get_terminal_size(sys.stderr.fileno()).columns)
     except OSError:

@@ -17,7 +17,7 @@ MAX_RANKS = 16  # shown one by one
 
 
 def record_as_dict(record: JobRecord) -> dict[str, Any]:
-    """For JSON; never the secret of its ranks."""
+    """Return a record for JSON; never the secret of its ranks."""
     found = asdict(record)
     del found["job_key"]
     found["state"] = str(record.state)
@@ -62,7 +62,7 @@ def _steps(record: JobRecord) -> str:
 
 
 def _why(record: JobRecord) -> str:
-    """Why it does not run, why it ended, or what is wrong with it all the same."""
+    """Say why a job does not run, why it ended, or what is wrong with it all the same."""
     if record.pending and not record.state.is_final:
         return record.pending
     if record.reason == "NONE":
@@ -125,7 +125,7 @@ def _clock(at: float) -> str:
 
 
 def waits_table(waits: Iterable[tuple[str, Any]]) -> str:
-    """Which actor waits for what. waits: job id and RankWaits."""
+    """Tabulate which actor waits for what. waits: job id and RankWaits."""
     rows = []
     for job_id, w in waits:
         shares = [f"{100 * share:.0f}% {name}" for name, share in w.shares.items()]
@@ -167,7 +167,7 @@ def status_lines(status: Any, is_wide: bool = False) -> str:
 
 
 def page_url(status: Any) -> str:
-    """Of the read-only page; it asks for a token, which is not part of it."""
+    """Return the address of the read-only page; it asks for a token, which is not part of it."""
     return f"http://{status.metrics_address}/"
 
 

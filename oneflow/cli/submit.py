@@ -1,4 +1,4 @@
-"""What `oneflow job submit` does: flags and job.toml together, then waiting if asked for."""
+"""The verb `oneflow job submit`: flags and job.toml together, then waiting if asked for."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def _wait(job: Job) -> int:
 
 
 def merged(what: tuple[str, ...], is_program: bool, flags: Mapping[str, Any]) -> dict[str, Any]:
-    """What is asked for: flags over the file. Raises ConfigError, JobSpecError."""
+    """Merge flags over the file. Raises ConfigError, JobSpecError."""
     asked = read_job_file(flags["job_toml"]) if flags.get("job_toml") else {}
     for name in (*OPTIONS, "job_id", "working_dir"):
         given = flags.get(name)

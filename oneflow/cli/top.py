@@ -78,7 +78,7 @@ def page_as_dict(cluster: Any) -> dict[str, Any]:
 
 
 def _renew(cluster: Any, every_s: float, is_wide: bool) -> None:
-    """With rich if it is installed: it redraws without flicker."""
+    """Draw with rich if it is installed: it redraws without flicker."""
     try:
         from rich.live import Live
         from rich.text import Text

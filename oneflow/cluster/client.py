@@ -94,7 +94,7 @@ class Cluster:
         return self._send(job_id, make_spec(JobKind.SCRIPT, self._placed(options), **more))
 
     def _placed(self, options: Mapping[str, Any]) -> dict[str, Any]:
-        """With a device type: where all devices are GPUs, a job that does not say means them."""
+        """Choose a device type: where all devices are GPUs, a job that does not say means them."""
         if options.get("device_type") is None and self._device_types == {"cuda"}:
             return {**options, "device_type": "cuda"}
         return dict(options)

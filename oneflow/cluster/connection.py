@@ -68,7 +68,7 @@ class UnsentError(ClusterUnreachableError):
 
 
 class GoneError(ClusterRequestError):
-    """What the call is about is not there."""
+    """The thing that the call is about is not there."""
 
 
 @dataclass(frozen=True)
@@ -156,7 +156,7 @@ class Connection:
         self._is_own = is_own
 
     def retries(self) -> Retries:
-        """For one call or stream."""
+        """Return the patience of one call or stream."""
         limits = self._patience
         first_s = limits.patience_s if self._has_answered else limits.connect_s
         return Retries(first_s, limits.patience_s)
@@ -216,7 +216,8 @@ class Connection:
         timeout_s: float | None = None,
         retries: Retries | None = None,
     ) -> Iterator[Any]:
-        """What one stream brings; it is not opened again. Closing the iterator cancels it.
+        """Yield the messages of one stream; it is not opened again. Closing the iterator cancels
+        it.
 
         retries: told how it goes.
         """
@@ -249,7 +250,7 @@ class Connection:
             self._close()
 
     def _close(self) -> None:
-        """Under the lock."""
+        """Give up channel, line and session; called under the lock."""
         if self._channel is not None:
             self._channel.close()
         if self._line is not None:
@@ -257,7 +258,7 @@ class Connection:
         self._channel, self._line, self._session, self._stubs = None, None, None, {}
 
     def _method(self, service: str, method: str, timeout_s: float) -> tuple[Any, Any]:
-        """What to call, and with which metadata, over a connection that is proven."""
+        """Return the stub to call, and the metadata, over a connection that is proven."""
         with self._lock:
             session = self._proven(min(timeout_s, CALL_S))
             if service not in self._stubs:
@@ -267,7 +268,7 @@ class Connection:
             return getattr(self._stubs[service], method), session.metadata
 
     def _proven(self, timeout_s: float) -> Session:
-        """Under the lock."""
+        """Return the session of a connection that is proven, opening one; called under the lock."""
         import grpc
 
         if self._line is not None and not self._line.is_open:
@@ -344,7 +345,7 @@ class Connection:
         return wants_tls(*split_address(self.address))
 
     def _why_refused(self) -> str:
-        """What is wrong with the scheduler's certificate; looked up once."""
+        """Say what is wrong with the scheduler's certificate; looked up once."""
         if self._refusal is None:
             from oneflow.scheduler.cluster.tls import why_refused
 
@@ -384,7 +385,7 @@ def error_of(code: str, name: str, text: str, address: str) -> OneFlowError:
 
 
 def is_serving(address: str, service: str, timeout_s: float, tls: Path | None = None) -> bool:
-    """What the gRPC health service at `address` (host:port or unix:<path>) says of `service`."""
+    """Ask the gRPC health service at `address` (host:port or unix:<path>) about `service`."""
     import grpc
     from grpc_health.v1 import health_pb2, health_pb2_grpc
 
@@ -415,7 +416,7 @@ def _open_channel(address: str, tls: Path | None) -> Any:
 
 
 def _may_be_done(method: str, error: ClusterUnreachableError) -> ClusterUnreachableError:
-    """For what must not be done twice."""
+    """Return the error of a call that must not be done twice: the answer to it was lost."""
     look = "`oneflow job get`" if method == "Restart" else "`oneflow cluster token list`"
     return ClusterUnreachableError(
         f"{error}; it is not known whether {method} was done before the answer was lost: see {look}"

@@ -51,7 +51,7 @@ def parse_moment(text: str, name: str = "time", now: Callable[[], float] = time.
 
 
 def exact_duration(seconds: float) -> str:
-    """As `parse_duration` reads it: 30d, 90s, 0.5s."""
+    """Write a duration as `parse_duration` reads it: 30d, 90s, 0.5s."""
     for unit in ("d", "h", "m"):
         if seconds and seconds % _UNITS[unit] == 0:
             return f"{seconds / _UNITS[unit]:g}{unit}"

@@ -1,4 +1,4 @@
-"""Which scheduler a client means, and what it shows to it."""
+"""The search for the scheduler that a client means, and for the token that it shows."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ LOOK_S = 0.5  # between looks at a job whose stream ended early
 
 @dataclass(frozen=True)
 class MetricPoint:
-    """What a job reported at one step. at: seconds since the epoch.
+    """The report of a job at one step. at: seconds since the epoch.
 
     index: counts all its points; where it jumps within an attempt, those between were left out: of
     more than a thousand a second, of a curve of more than 10,000 points, or of a very long absence.
@@ -52,7 +52,7 @@ class MetricPoint:
 
 @dataclass(frozen=True)
 class RankWaits:
-    """What the actors of a rank of a graph job wait for.
+    """The waits of the actors of one rank of a graph job.
 
     waiting: the actor that is held back now, and by what.  shares: "<kind of actor> <cause>" ->
     share of the last second in which the rank was idle because of it; the cause is no_input (of
@@ -66,7 +66,7 @@ class RankWaits:
 
 @dataclass(frozen=True)
 class RankDebug:
-    """What a rank does now. phase: as the scheduler sees it.  error: why there is no text."""
+    """The present act of a rank. phase: as the scheduler sees it. error: why there is no text."""
 
     rank: int
     host: str
@@ -90,7 +90,7 @@ class Job:
     # ---- state -----------------------------------------------------------------------------------
 
     def status(self) -> JobRecord:
-        """What the scheduler knows of it now."""
+        """Return what the scheduler knows of the job now."""
         return self._ask("Get")
 
     def cancel(self) -> JobRecord:
@@ -160,7 +160,7 @@ class Job:
     # ---- what it says ----------------------------------------------------------------------------
 
     def metrics(self, follow: bool = True, start: int = 0) -> Iterator[MetricPoint]:
-        """What it reports at its steps, from the beginning. follow: on until it ends.
+        """Yield what the job reports at its steps, from the beginning. follow: on until it ends.
 
         Of what has been reported by now each step comes once: after a resume the steps that were
         done again are those of the later attempt, as in metrics.jsonl. What comes later comes as
@@ -197,7 +197,7 @@ class Job:
                 retries.pause(error)
 
     def waits(self) -> list[RankWaits]:
-        """Of each rank of a graph job that runs: which actor waits for what."""
+        """Return, for each rank of a graph job that runs, which actor waits for what."""
         from oneflow.protos import cluster_pb2 as pb
 
         found = self._connection.call("Jobs", "Get", pb.JobRequest(job_id=self.id))
@@ -221,8 +221,9 @@ class Job:
         return reader.lines(follow, lambda: self.status().state.is_final)
 
     def debug(self, what: str, ranks: tuple[int, ...] = ()) -> Iterator[RankDebug]:
-        """Of each rank (none named: all) its stacks, what="stack", or all that its daemon knows of
-        it as JSON, what="dump", as they come. Who does not answer within 10 s has an error.
+        """Yield, for each rank (none named: all), its stacks, what="stack", or all that its daemon
+        knows of it as JSON, what="dump", as they come. Who does not answer within 10 s has an
+        error.
         """
         from oneflow.protos import cluster_pb2 as pb
 
@@ -243,7 +244,7 @@ class Job:
         return self._traces.start(steps, seconds, ranks)
 
     def trace_state(self) -> list[RankTrace]:
-        """How far its ranks are with a trace."""
+        """Return how far the job's ranks are with a trace."""
         return self._traces.ask("look")
 
     def stop_trace(self, timeout: float = 30.0) -> list[RankTrace]:

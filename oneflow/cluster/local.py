@@ -69,8 +69,8 @@ class Wish:
 
 @dataclass(frozen=True)
 class Up:
-    """What came of it. was_running: nothing had to be started.  restarted: names of those that
-    had died.  status: a ClusterStatus.
+    """The outcome of `up`. was_running: nothing had to be started. restarted: names of those that
+    had died. status: a ClusterStatus.
     """
 
     record: LocalCluster
@@ -129,7 +129,9 @@ def _start(state: Path, wish: Wish, old: LocalCluster | None, begun: float, time
 
 
 def _like(old: LocalCluster, wish: Wish) -> Wish:
-    """What runs cannot be changed. Raises ConfigError if something else is asked for."""
+    """Fill a wish from the cluster that runs, which cannot be changed. Raises ConfigError if
+    something else is asked for.
+    """
     for name, is_so in (("allow_scripts", old.allow_scripts), ("ui", old.ui)):
         if getattr(wish, name) not in (None, is_so):
             flag = f"--{name.replace('_', '-')}"
@@ -278,7 +280,7 @@ def stop(drain_s: float = 0.0) -> LocalCluster | None:
 
 
 def log_path(name: str, state: Path | None = None) -> Path:
-    """Where a process of the local cluster writes what it says."""
+    """Return the file in which a process of the local cluster writes its output."""
     return folder(state or state_dir()) / "logs" / f"{name.replace(':', '-')}.log"
 
 
@@ -359,8 +361,8 @@ def _daemon_argv(state: Path, device: str, address: str) -> list[str]:
 
 
 def _daemon_flags(wish: Wish) -> tuple[str, ...]:
-    """Who allows scripts on a local cluster allows them to its daemons, unless a setting of theirs
-    says otherwise.
+    """Return the flags of daemons: a cluster that allows scripts allows them to its daemons, unless
+    a setting of theirs says otherwise.
     """
     is_said = load_settings().origin("daemon.allow_scripts") != "default"
     return (
@@ -402,7 +404,7 @@ def _wait_ready(
 
 
 def _connect(record: LocalCluster, patience: Any) -> Any:
-    """As the owner, whatever token the environment names."""
+    """Connect as the owner, whatever token the environment names."""
     from oneflow.cluster.client import connect
     from oneflow.scheduler.jobs.tokens import read_token_file
 
@@ -411,7 +413,7 @@ def _connect(record: LocalCluster, patience: Any) -> Any:
 
 
 def _ended_early(name: str, code: int) -> OneFlowError:
-    """Of a process that should have gone on."""
+    """Return the error for a process that ended although it should have gone on."""
     path = log_path(name)
     with open(path, "rb") as file:
         file.seek(max(os.fstat(file.fileno()).st_size - LOG_TAIL_NBYTES, 0))

@@ -1,4 +1,4 @@
-"""What is known of the cluster that `oneflow cluster up` started on this machine: a file."""
+"""The record of the cluster that `oneflow cluster up` started on this machine: a file."""
 
 from __future__ import annotations
 
@@ -28,9 +28,11 @@ class Process:
 
 @dataclass(frozen=True)
 class LocalCluster:
-    """address: of the scheduler.  allow_scripts, ui: as it was started.  ray: address of the Ray
-    cluster that holds `num_remote` daemons, or "".  tls: folder of certificates, or "".
-    scheduler_flags, daemon_flags: more of their command lines.
+    """The local cluster as it was started.
+
+    address: of the scheduler. allow_scripts, ui: as it was started. ray: address of the Ray cluster
+    that holds `num_remote` daemons, or "". tls: folder of certificates, or "". scheduler_flags,
+    daemon_flags: more of their command lines.
     """
 
     address: str
@@ -61,7 +63,7 @@ class LocalCluster:
 
 
 def folder(state: Path) -> Path:
-    """Where the local cluster keeps its state."""
+    """Return the folder in which the local cluster keeps its state."""
     return state / "local"
 
 

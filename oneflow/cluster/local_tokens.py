@@ -40,7 +40,7 @@ def prepare_tokens(base: Path, config: Path) -> None:
 
 
 def _note(state: Path, added: list[TokenRecord]) -> None:
-    """In the audit log, as any other token."""
+    """Note new tokens in the audit log, as those that a verb makes."""
     audit = Audit(state / AUDIT_FILE)
     try:
         for token in added:

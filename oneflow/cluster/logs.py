@@ -32,7 +32,7 @@ class LogLine:
 
 @dataclass
 class _Stream:
-    """What is known of one stream of one rank. offset: of the next byte."""
+    """The state of one stream of one rank. offset: of the next byte."""
 
     offset: int = 0
     held: bytearray = field(default_factory=bytearray)

@@ -30,9 +30,9 @@ ASK_S = 60.0
 
 @dataclass(frozen=True)
 class Order:
-    """What the daemons need.  tls: name -> content of ca.crt, daemon.crt and daemon.key, or {}.
-    flags: more of their command lines.  folder: where they keep jobs, shared by those of one node
-    and left behind when they end; if it is relative, in the state folder of Ray's user there.
+    """Everything that the daemons need. tls: name -> content of ca.crt, daemon.crt and daemon.key,
+    or {}. flags: more of their command lines. folder: where they keep jobs, shared by those of one
+    node and left behind when they end; if it is relative, in the state folder of Ray's user there.
     """
 
     address: str
@@ -93,7 +93,7 @@ class DaemonHost:
         return self._process is not None and self._process.poll() is None
 
     def stop(self) -> None:
-        """In order, if it can be."""
+        """Stop the daemons, in order if it can be."""
         process, self._process = self._process, None
         if process is not None:
             process.terminate()

@@ -1,4 +1,4 @@
-"""What can be configured of a cluster, and where each value came from.
+"""The settings of a cluster's client, and where each value came from.
 
 Precedence: flag > ONEFLOW_* variable > --file > <config>/config.toml > /etc/oneflow/config.toml >
 default. This is the one place where clients and the command line read their environment.
@@ -208,7 +208,9 @@ def runtime_dir() -> Path:
 
 
 def use_log_settings(settings: Settings) -> None:
-    """For this process and all that it starts; ranks log as their daemon does."""
+    """Set the environment of this process and all that it starts; ranks log as their
+    daemon does.
+    """
     for name in ("log.level", "log.format"):
         if settings.origin(name) != "default":
             os.environ[BY_NAME[name].variable] = str(settings[name])
@@ -277,7 +279,7 @@ def _from_env(env: Mapping[str, str]) -> dict[str, Value]:
 
 
 def _typed(key: Key, text: str) -> Any:
-    """What a variable's text says."""
+    """Parse the text of a variable."""
     if key.kind == "flag":
         word = text.strip().lower()
         if word in TRUE_WORDS or word in FALSE_WORDS:

@@ -1,4 +1,6 @@
-"""From what a user has (a program, a folder, a graph, a job file) to a JobSpec and its files."""
+"""The way from what a user has (a program, a folder, a graph, a job file) to a JobSpec and its
+files.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +58,10 @@ def new_job_id() -> str:
 
 
 def make_spec(kind: JobKind, options: Mapping[str, Any], **more: Any) -> JobSpec:
-    """options: see OPTIONS; None: not given. Raises JobSpecError, or ConfigError for a time."""
+    """Make the spec of a job.
+
+    options: see OPTIONS; None: not given. Raises JobSpecError, or ConfigError for a time.
+    """
     given = {name: value for name, value in options.items() if value is not None}
     check_keys(given, OPTIONS, "job")
     for name, value in given.items():

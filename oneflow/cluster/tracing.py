@@ -44,7 +44,7 @@ class RankTrace:
 
 
 class Traces:
-    """Of one job."""
+    """The traces of one job."""
 
     def __init__(self, connection: Connection, job_id: str) -> None:
         self._connection, self._job_id = connection, job_id

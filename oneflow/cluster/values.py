@@ -22,8 +22,11 @@ if TYPE_CHECKING:
 
 
 def tensor_message(name: str, value: Any) -> pb.Tensor:
-    """value: an array, a tensor of ours, or numbers in lists, which become what `flow.tensor` makes
-    of them: float32, int64 or bool. Raises ClusterRequestError for anything else."""
+    """Encode a value as the bytes of a tensor.
+
+    value: an array, a tensor of ours, or numbers in lists, which become what `flow.tensor` makes of
+    them: float32, int64 or bool. Raises ClusterRequestError for anything else.
+    """
     import numpy as np
 
     from oneflow.protos import cluster_pb2 as pb
@@ -121,7 +124,9 @@ class OutputFile:
         return target
 
     def _fetch(self) -> None:
-        """From the beginning again if the line breaks: the file may be another one by then."""
+        """Fetch the file, from the beginning again if the line breaks: it may be another one by
+        then.
+        """
         from oneflow.protos import cluster_pb2 as pb
 
         request = pb.OutputRequest(job_id=self._job_id, name=self._name, rank=self._rank)
@@ -140,7 +145,7 @@ class OutputFile:
 
 
 def _no_link(path: str, flags: int) -> int:
-    """Into a folder that others may write to: never through what they have put there."""
+    """Open a file in a folder that others may write to: never through a link of theirs."""
     return os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
 
 

@@ -1,4 +1,6 @@
-"""What `oneflow cluster up` shall start: from flags, variables, files and the devices there are."""
+"""The wish that `oneflow cluster up` is to meet: from flags, variables, files and the devices there
+are.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ranks agree on before they save together: the same global tensors, in the same order."""
+"""The agreement of ranks before they save together: the same global tensors, in the same order."""
 
 from __future__ import annotations
 
@@ -15,8 +15,11 @@ from oneflow.tensor.eager_global import check_placement
 
 @dataclass(frozen=True)
 class Named:
-    """globals: by name, in an order that is equal on all ranks.  everything: this rank's whole
-    tree.  said: what each rank had to say."""
+    """The result of an agreement.
+
+    globals: by name, in an order that is equal on all ranks. everything: this rank's whole tree.
+    said: what each rank had to say.
+    """
 
     globals: dict[str, Found]
     everything: dict[str, Found]
@@ -89,7 +92,7 @@ def _ties(found: list[Found]) -> dict[str, int]:
 
 
 def _owners(found: list[Found], ties: list[dict[str, int]]) -> list[int]:
-    """Of each tensor the first that is the same one: if all ranks that hold it say so."""
+    """Return, of each tensor, the first that is the same one, if all ranks that hold it say so."""
     known: dict[Any, int] = {}
     owners = []
     for i, one in enumerate(found):

@@ -1,4 +1,6 @@
-"""From the form of a tree and the stored values back to objects, moved to where they are wanted."""
+"""The way from the form of a tree and the stored values back to objects, moved to where they are
+wanted.
+"""
 
 from __future__ import annotations
 
@@ -51,8 +53,9 @@ def assemble(
 
 
 def names_in(form: Any) -> tuple[list[str], list[str]]:
-    """What a tree names: the tensors and the arrays, each once and in order. Raises CheckpointError
-    for a form that is none; nothing is made."""
+    """List what a tree names: the tensors and the arrays, each once and in order. Raises
+    CheckpointError for a form that is none; nothing is made.
+    """
     tensors: dict[str, None] = {}
     arrays: dict[str, None] = {}
     try:

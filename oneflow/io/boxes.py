@@ -64,7 +64,9 @@ def _read_rows(source: Readable, start: int, stride: int, target: Array) -> None
 
 
 def _num_whole_dims(shape: Sequence[int], target: Array) -> int:
-    """How many last dims make one contiguous run, both in the source and in the target."""
+    """Return the number of last dims that make one contiguous run, both in the source and in the
+    target.
+    """
     count, run = 0, target.dtype.itemsize
     for dim in reversed(range(target.ndim)):
         if target.shape[dim] > 1 and target.strides[dim] != run:

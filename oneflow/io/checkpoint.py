@@ -243,7 +243,7 @@ def _from_one(pact: Pact, rank: int, source: Source | None, map_location: Any) -
     form, shapes = pact.meet(_described(source))[rank]
 
     def read(name: str) -> Array:
-        """On the rank that reads the values; if it cannot, it must still take part in moves."""
+        """Read the values on the rank that does; if it cannot, it must still take part in moves."""
         dtype, shape = dtype_named(shapes[name][0]), tuple(shapes[name][1])
         found = None if source is None else pact.attempt(lambda: source.read(name))
         return np.zeros(shape, dtype) if found is None else found
@@ -280,7 +280,7 @@ def _local_source(path: Any, support_pytorch_format: bool) -> Source:
 
 
 def _described(source: Source | None) -> Any:
-    """What all ranks need to know of a source."""
+    """The facts of a source that all ranks need."""
     if source is None:
         return None
     return source.form, {n: (dtype.name, shape) for n, (dtype, shape) in source.shapes.items()}

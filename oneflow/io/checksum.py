@@ -24,7 +24,8 @@ _WORDS = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint32, 16: np.uint32}
 
 
 def checksum(part: Array, starts: Sequence[int]) -> int:
-    """Of a part of a tensor, in 0..2**64-1.  starts: where the part begins in the whole.
+    """Return the checksum of a part of a tensor, in 0..2**64-1. starts: where the part begins in
+    the whole.
 
     Words are of at most 32 bits, so that two flips of a highest bit do not cancel.
     """

@@ -63,7 +63,9 @@ class _Leaf:
 
 
 def _places(form: Any) -> dict[str, str]:
-    """By name of a tensor its first place in the structure: `variables.model.weight`, `a.0`."""
+    """Map the name of each tensor to its first place in the structure: `variables.model.weight`,
+    `a.0`.
+    """
     tree = decode(form, lambda name, _: _Leaf(name), _Leaf)
     found: dict[str, str] = {}
     taken: set[str] = set()

@@ -58,7 +58,7 @@ def refuse(name: Any) -> CheckpointError:
 
 
 def load_torch(data: bytes) -> Any:
-    """What `torch.save` wrote into a zip file. Tensors come as local CPU tensors."""
+    """Read what `torch.save` wrote into a zip file. Tensors come as local CPU tensors."""
     try:
         archive = zipfile.ZipFile(io.BytesIO(data))
         names = archive.namelist()
@@ -78,7 +78,7 @@ def load_torch(data: bytes) -> Any:
 
 
 def load_upstream(data: bytes, folder: Path | None = None) -> Any:
-    """What upstream's `save` pickled: {"protocol_version": 1, "oneflow": ..., "data": object}.
+    """Read what upstream's `save` pickled: {"protocol_version": 1, "oneflow": ..., "data": object}.
 
     folder: of tensors kept outside the pickle. Raises CheckpointError if it is no such file.
     """

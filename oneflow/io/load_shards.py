@@ -122,7 +122,7 @@ class _Load:
         self.boxes = {name: self._box(name) for name in self.layouts}
 
     def _box(self, name: str) -> Box | None:
-        """What this rank reads of a tensor."""
+        """Return what this rank reads of a tensor."""
         shape, layout = self.manifest.tensors[name].shape, self.layouts[name]
         if layout is None:
             return Box((0,) * len(shape), shape)
@@ -258,7 +258,9 @@ def _gpus_needed(manifest: Manifest) -> bool:
 
 
 def _layout_chooser(map_location: Any, has_gpus: bool) -> Callable[[Stored], Layout | None]:
-    """Where a stored tensor is wanted. Raises PlacementError if this world has no such place."""
+    """Return the function that says where a stored tensor is wanted. Raises PlacementError if this
+    world has no such place.
+    """
     asked = as_layout(map_location, None)
     if asked is not None:
         check_placement(asked[0])
@@ -289,8 +291,9 @@ def default_layout(stored: Stored, world_size: int, has_gpus: bool = True) -> La
 
 
 def sbp_on(placement: Placement, nd_sbp: NdSbp, shape: tuple[int, ...]) -> NdSbp:
-    """How a tensor saved as `nd_sbp` lies on a placement that the user chose: alike if that has as
-    many hierarchy axes, else as `default_layout` says along the first axis."""
+    """Return how a tensor saved as `nd_sbp` lies on a placement that the user chose: alike if that
+    has as many hierarchy axes, else as `default_layout` says along the first axis.
+    """
     if len(nd_sbp) == placement.ndim:
         return nd_sbp
     return (_cut_or_copied(nd_sbp, shape), *(BROADCAST,) * (placement.ndim - 1))

@@ -68,7 +68,10 @@ class Stored:
 
 @dataclass(frozen=True)
 class Manifest:
-    """save_id: a number of the save.  form: the tree (see io/tree.py).  files: name and size."""
+    """The manifest of a checkpoint.
+
+    save_id: a number of the save. form: the tree (see io/tree.py). files: name and size.
+    """
 
     save_id: str
     form: Any
@@ -113,7 +116,9 @@ def shard_name(save_id: str, rank: int) -> str:
 
 
 def left_over(names: Iterable[str], save_id: str) -> list[str]:
-    """Of the names in a folder those of shards, whole or begun, of other saves than `save_id`."""
+    """Choose, from the names in a folder, those of shards, whole or begun, of other saves than
+    `save_id`.
+    """
     found = ((name, _LEFT_OVER.fullmatch(name)) for name in names)
     return [name for name, match in found if match and match.group(1) != save_id]
 

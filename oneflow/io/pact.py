@@ -17,7 +17,9 @@ T = TypeVar("T")
 
 
 class Pact:
-    """what: the operation, for messages. All ranks of the world call `meet` alike.
+    """The meetings of all ranks around one operation.
+
+    what: the operation, for messages. All ranks of the world call `meet` alike.
 
     After a failure a rank goes on to take part in collectives, without working, until they meet.
     """
@@ -42,8 +44,9 @@ class Pact:
             return None
 
     def meet(self, said: Any = None) -> list[Any]:
-        """What every rank says (as JSON can), by rank. Raises CheckpointError on all ranks if one
-        of them failed."""
+        """Return what every rank says (as JSON can), by rank. Raises CheckpointError on all ranks
+        if one of them failed.
+        """
         text = None if self.error is None else _text(self.error)
         if self.world_size == 1:
             heard = [(text, said)]
@@ -65,7 +68,7 @@ class Pact:
         raise CheckpointError(f"{self.what}: rank {rank} failed{also}: {text}") from self.error
 
     def settle(self) -> None:
-        """After a failure that all know of: returns when all have cleaned up."""
+        """Wait, after a failure that all know of, until all ranks have cleaned up."""
         if self.is_broken and self.world_size > 1:
             world().everyone.barrier()
 

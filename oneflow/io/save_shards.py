@@ -60,7 +60,10 @@ class Piece:
 
 
 def save_shards(tree: Encoder, target: Any) -> None:
-    """target: the folder, made if it is missing. Raises CheckpointError on all ranks."""
+    """Save a tree from all ranks.
+
+    target: the folder, made if it is missing. Raises CheckpointError on all ranks.
+    """
     pact = Pact(f"save to {target}")
     folder = pact.attempt(lambda: _folder_of(target))
     save_id = secrets.token_hex(8)
@@ -127,7 +130,7 @@ class _Save:
         self.folder.mkdir(parents=True, exist_ok=True)
 
     def _types(self) -> dict[str, tuple[TensorType, Placement, NdSbp]]:
-        """Of each global tensor its type and how it lies when it is written."""
+        """Return, for each global tensor, its type and how it lies when it is written."""
         result = {}
         for name, found in self.named.globals.items():
             x: Any = found.value
@@ -161,7 +164,7 @@ class _Save:
         return Writer(self.pending.file, shapes, {SAVE_ID_KEY: self.save_id})
 
     def _local_values(self) -> dict[str, Array]:
-        """What is not global is written by one rank, as it is there."""
+        """Return the values that are not global; one rank writes them, as they are there."""
         if self.pact.rank != _LEADER:
             return {}
         return {n: to_host(f.array) for n, f in self.named.everything.items() if not f.is_global}
@@ -287,8 +290,9 @@ def stored_sbp(type_: TensorType, nd_sbp: NdSbp, placement: Placement) -> NdSbp:
 def plan_pieces(
     types: dict[str, tuple[TensorType, Placement, NdSbp]], world_size: int
 ) -> list[Piece]:
-    """Who writes what: of the holders of a box the one with the least to write so far, the first
-    among equals. All ranks plan alike."""
+    """Choose who writes what: of the holders of a box the one with the least to write so far, the
+    first among equals. All ranks plan alike.
+    """
     load = [0] * world_size
     pieces = []
     for name, (type_, placement, nd_sbp) in types.items():

@@ -144,7 +144,7 @@ class ShardReader:
 
     @cached_property
     def _placed(self) -> dict[int, dict[str, Entry]]:
-        """What each file holds, by name."""
+        """Return what each file holds, by name."""
         placed: dict[int, dict[str, Entry]] = {n: {} for n in range(len(self._manifest.files))}
         for name, stored in self._manifest.tensors.items():
             for part in stored.parts:

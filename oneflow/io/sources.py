@@ -1,4 +1,6 @@
-"""What a checkpoint can be read from, one value at a time: a file, a folder, a loaded object."""
+"""The sources that a checkpoint can be read from, one value at a time: a file, a folder, a loaded
+object.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,10 @@ VERSION = "1"
 
 
 class Source(Protocol):
-    """form: of the tree (see io/tree.py).  shapes: name -> dtype and shape of what can be read."""
+    """A source that is open for reading.
+
+    form: of the tree (see io/tree.py). shapes: name -> dtype and shape of what can be read.
+    """
 
     form: Any
     shapes: dict[str, tuple[np.dtype[Any], tuple[int, ...]]]
@@ -98,8 +103,9 @@ class Foreign:
 
 
 def open_source(path: Any, support_pytorch_format: bool) -> Source | Foreign:
-    """What is at `path`, a path or an open binary file. Raises CheckpointError if it is damaged or
-    asks for anything but values and tensors, FileNotFoundError if there is nothing."""
+    """Open what is at `path`, a path or an open binary file. Raises CheckpointError if it is
+    damaged or asks for anything but values and tensors, FileNotFoundError if there is nothing.
+    """
     if hasattr(path, "read"):
         return _from_readable(Memory(path.read(), "the buffer"), support_pytorch_format)
     found = Path(os.fspath(path))
@@ -140,7 +146,7 @@ def _from_readable(readable: Readable, support_pytorch_format: bool) -> Source |
 
 
 def _judged(readable: Readable, support_pytorch_format: bool) -> Source | Foreign:
-    """What the first bytes say that it is."""
+    """Open a file as the source that its first bytes say it is."""
     start = read_bytes(readable, 0, min(readable.nbytes, 9))
     if start[:4] == b"PK\x03\x04":
         if not support_pytorch_format:

@@ -194,8 +194,8 @@ def decode(form: Any, tensor: Callable[[str, bool], Any], array: Callable[[str],
 
 
 def places(form: Any) -> dict[str, str]:
-    """Where in the tree each stored tensor and array is, by its stored name: keys and indices with
-    dots between them. `form` has been decoded once, or comes from a checked manifest.
+    """Map each stored tensor and array to its place in the tree, by its stored name: keys and
+    indices with dots between them. `form` has been decoded once, or comes from a checked manifest.
     """
     found: dict[str, str] = {}
     left = [("", form)]

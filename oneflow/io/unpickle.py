@@ -1,6 +1,7 @@
 """A reader of pickles that runs no code: it follows the opcodes, knows containers, numbers, strings
-and tensors, imports
-nothing and calls nothing that the file names. Whatever else a file asks for is refused by name."""
+and tensors, imports nothing and calls nothing that the file names. Whatever else a file asks for is
+refused by name.
+"""
 
 from __future__ import annotations
 
@@ -44,8 +45,10 @@ SetState = Callable[[Any, Any], Any]  # (value, state) -> value
 
 
 class Reader:
-    """make: what a call of a named global gives.  set_state: what an object becomes with its state.
-    constant: the value of a named global itself.  persistent: what a persistent id stands for. All
+    """A reader of one pickle, with the meanings that it gives to what the pickle names.
+
+    make: what a call of a named global gives. set_state: what an object becomes with its state.
+    constant: the value of a named global itself. persistent: what a persistent id stands for. All
     raise CheckpointError for what they do not know.
     """
 

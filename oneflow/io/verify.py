@@ -38,7 +38,7 @@ def verify_digests(pact: Pact, reader: ShardReader, manifest: Manifest) -> None:
 
 
 def verify_alone(reader: ShardReader, manifest: Manifest) -> None:
-    """As `verify_digests`, by one process."""
+    """Compute digests as `verify_digests`, by one process."""
     reader.check_files(_wholes(manifest))
     _compare(reader, manifest, _sums(reader, manifest, 0, 1))
 
@@ -48,7 +48,7 @@ def _wholes(manifest: Manifest) -> list[tuple[str, Box]]:
 
 
 def _sums(reader: ShardReader, manifest: Manifest, rank: int, num_ranks: int) -> list[int]:
-    """Of each part of each tensor the sum of this rank's share."""
+    """Return, for each part of each tensor, the sum of this rank's share."""
     buffer: np.ndarray[Any, Any] = np.empty(PIECE_NBYTES, np.uint8)
     sums: list[int] = []
     for name, stored in manifest.tensors.items():
@@ -69,7 +69,7 @@ def _compare(reader: ShardReader, manifest: Manifest, sums: list[int]) -> None:
 
 
 def _share(box: Box, most: int, number: int, count: int) -> Iterator[Box]:
-    """Of the pieces of a box the `number`-th of `count` runs, nearly equal."""
+    """Cut the pieces of a box into `count` nearly equal runs and return the `number`-th."""
     pieces = list(_pieces(box, most))
     return iter(pieces[len(pieces) * number // count : len(pieces) * (number + 1) // count])
 

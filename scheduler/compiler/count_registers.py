@@ -1,4 +1,4 @@
-"""How many slots each register has. Slots are the only flow control: these numbers are the
+"""The number of slots of each register. Slots are the only flow control: these numbers are the
 schedule.
 
 With one piece a step nothing overlaps, and one slot is enough. With more pieces:

@@ -1,4 +1,4 @@
-"""How many moves one boxing actor carries, as far as the user limits it (`flow.boxing`).
+"""Fusion of moves: as many ride on one boxing actor as the user allows (`flow.boxing`).
 
 More moves in one actor: fewer messages. Fewer: the first can start before the last is ready.
 """

@@ -105,7 +105,7 @@ def _level(node: Node, levels: dict[int, int]) -> int:
 
 
 def overtaken_readers(node: Node) -> list[Node]:
-    """Who reads a variable that `node` overwrites: they must have done before it runs."""
+    """List the readers of a variable that `node` overwrites: they must have done before it runs."""
     if node.is_structural:
         return []
     return [
@@ -142,8 +142,9 @@ def _key(node: Node, level: int, cluster: Cluster) -> Hashable:
 
 
 def boxing_way(node: Node, cluster: Cluster) -> tuple[int, ...] | str:
-    """How a boxing node is done: the hierarchy axes of a plain all_reduce, else the kind of its
-    one step, of which only "sum_and_spread" has two halves."""
+    """Return how a boxing node is done: the hierarchy axes of a plain all_reduce, else the kind of
+    its one step, of which only "sum_and_spread" has two halves.
+    """
     source, target = node.inputs[0], node.outputs[0]
     layouts = _sbp(source.sbp), source.placement, _sbp(target.sbp), target.placement
     direct = make_step(*layouts)

@@ -23,7 +23,10 @@ Progress = Callable[[str, int, int], None]
 
 @dataclass(frozen=True)
 class PassTime:
-    """name: of the pass.  seconds: it took.  num_nodes: of the graph afterwards."""
+    """The cost of one pass.
+
+    name: of the pass. seconds: it took. num_nodes: of the graph afterwards.
+    """
 
     name: str
     seconds: float
@@ -32,7 +35,7 @@ class PassTime:
 
 @dataclass
 class Observer:
-    """What to do after each pass.
+    """The actions that follow each pass: timing, dumps, checks.
 
     dump_dir: folder for one text file per pass, or None.  dump_after: only after this pass ("" or
     "ALL": every one).  check: verify the graph.  progress: see Progress.  times: one entry per pass
@@ -49,7 +52,9 @@ class Observer:
 
     @classmethod
     def from_config(cls) -> Observer:
-        """As the process's environment asks (ONEFLOW_DUMP, ONEFLOW_DEBUG_PASS, ONEFLOW_DEBUG)."""
+        """Make the observer that the process's environment asks for (ONEFLOW_DUMP,
+        ONEFLOW_DEBUG_PASS, ONEFLOW_DEBUG).
+        """
         config = current_config()
         observer = cls(
             dump_dir=Path(config.dump_dir) if config.dump_dir else None,
@@ -66,7 +71,7 @@ class Observer:
         self._started = time.perf_counter()
 
     def observe(self, name: str, graph: LogicalGraph, done: int, total: int) -> None:
-        """After pass `name`, the `done`-th of `total`."""
+        """Look at the graph after pass `name`, the `done`-th of `total`."""
         self._count(name, len(graph))
         self._dump(name, graph.name, graph, done)
         if self.check:
@@ -75,7 +80,7 @@ class Observer:
             self.progress(name, done, total)
 
     def observe_plan(self, name: str, plan: Plan, done: int, total: int) -> None:
-        """After the last step, which made the plan."""
+        """Look at the plan that the last step made."""
         self._count(name, len(plan.graph))
         self._dump(name, plan.graph.name, plan, done)
         if self.progress is not None:

@@ -88,7 +88,9 @@ def _gather_reductions(nodes: list[Node], position: dict[int, int], place: list[
 
 
 def _changes(node: Node) -> Hashable:
-    """Which axes a boxing changes, and how: what decides who talks to whom."""
+    """Return the axes that a boxing changes, and how: they decide which ranks talk to
+    each other.
+    """
     pairs = zip(node.inputs[0].sbp or (), node.outputs[0].sbp or (), strict=True)
     return tuple(
         (axis, before, after) for axis, (before, after) in enumerate(pairs) if before is not after
@@ -104,7 +106,9 @@ def _hasten_reductions(nodes: list[Node], position: dict[int, int], place: list[
 
 
 def _topological(nodes: list[Node], position: dict[int, int], ranks: list[int]) -> list[Node]:
-    """Of the nodes that can run, always the one that stands first in `ranks`."""
+    """Sort the nodes so that of those that can run, the one that stands first in `ranks` always
+    comes next.
+    """
     rank_of = [0] * len(nodes)
     for rank, i in enumerate(ranks):
         rank_of[i] = rank

@@ -1,4 +1,4 @@
-"""Which rows make a piece when the rows of a step lie on several ranks.
+"""The rows that make a piece when the rows of a step lie on several ranks.
 
 `unpack` and `pack` cut and join each rank's own rows, so nothing moves. With a batch of 8 rows
 split over 2 ranks, piece 0 of 2 then is rows 0, 1 of rank 0 and 4, 5 of rank 1, which `pack`
@@ -18,7 +18,7 @@ ROWS = Split(0)
 
 
 def row_parts(nd_sbp: NdSbp, hierarchy: tuple[int, ...]) -> int:
-    """Into how many parts dim 0 is cut."""
+    """Return the number of parts into which dim 0 is cut."""
     return math.prod(n for s, n in zip(nd_sbp, hierarchy, strict=True) if s is ROWS)
 
 
@@ -51,7 +51,8 @@ def rows_may_stay_split(graph: LogicalGraph) -> bool:
 
 
 def packed_layout(value: Value, piece: Value | None) -> NdSbp:
-    """How `value` must lie before `pack` so that its rows come out in the order of the batch.
+    """Return how `value` must lie before `pack` so that its rows come out in the order of the
+    batch.
 
     piece: the result of an unpack in the same graph, if there is one; a value with as many rows as
     it is taken for rows of the batch and lies as it does along dim 0; any other is whole along dim

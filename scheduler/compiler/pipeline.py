@@ -1,4 +1,4 @@
-"""From a traced graph to a plan: the passes in their order.
+"""The compiler's passes in their order, from a traced graph to a plan.
 
 A pass edits the graph in place, holds no state and leaves a valid graph. What a plan is made of
 stands in emit.py.

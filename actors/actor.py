@@ -2,12 +2,10 @@
 clock.
 
 It launches when every input channel has a filled slot and every output has a free one; nothing else
-holds it back, and
-so the numbers of slots alone decide how far anybody runs ahead. Rates differ by whole numbers: an
-input item may serve
-`acts_per_item` acts in a row (a step's value read by every piece), and an output slot may take
-`acts_per_item` acts to fill
-(pieces packed or accumulated into a step's value).
+holds it back, and so the numbers of slots alone decide how far anybody runs ahead. Rates differ by
+whole numbers: an input item may serve `acts_per_item` acts in a row (a step's value read by every
+piece), and an output slot may take `acts_per_item` acts to fill (pieces packed or accumulated into
+a step's value).
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Binds a plan to a rank: memory, kernels and actors, ready to run.
 
 Only actors whose placement holds the rank exist here. What other ranks read lies in this rank's
-shared memory; what it
-reads of others is found in theirs (`Peers`).
+shared memory; what it reads of others is found in theirs (`Peers`).
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """Boxing actors bound to a rank: reading peers' registers in place, box by box.
 
 Each kind comes down to a list of copies and additions between arrays that are known when the plan
-is bound, one list for
-each combination of slots. Nothing is negotiated: that all arrays are ready is what the Ready
-messages said.
+is bound, one list for each combination of slots. Nothing is negotiated: that all arrays are ready
+is what the Ready messages said.
 """
 
 from __future__ import annotations
@@ -270,8 +269,8 @@ def flat_runs(actor: ActorSpec, rank: int) -> list[list[Node]]:
     written alike.
 
     A run is reduced as one flat array. It follows from the layouts alone, so all ranks of a group
-    find the same runs; and
-    both phases of an all_reduce must cut the same runs, so the second asks for those of the first.
+    find the same runs; and both phases of an all_reduce must cut the same runs, so the second asks
+    for those of the first.
     """
     if actor.kind is ActorKind.FLAT_ALL_GATHER:
         return flat_runs(actor.inputs[0].producer, rank)

@@ -1,9 +1,8 @@
 """How messages reach actors of other ranks.
 
 A message travels as one number, its code: which register, which slot, and whether it is Ready or
-Freed. What a code means to the
-receiver is in its code book, made when the plan is bound. The sender's rank is known from the way
-it came.
+Freed. What a code means to the receiver is in its code book, made when the plan is bound. The
+sender's rank is known from the way it came.
 """
 
 from __future__ import annotations

@@ -19,10 +19,9 @@ class Replayed:
     name: of the actor, for messages.
 
     The first act runs the calls as they are, which compiles their kernels. The second records them;
-    what they allocate
-    then comes from a memory pool of their own, so that nobody else is given memory the graph writes
-    to. What cannot be recorded, because it waits for the device or makes values on the host
-    (random numbers), is said once and runs as it is.
+    what they allocate then comes from a memory pool of their own, so that nobody else is given
+    memory the graph writes to. What cannot be recorded, because it waits for the device or makes
+    values on the host (random numbers), is said once and runs as it is.
     """
 
     def __init__(self, name: str, calls: Sequence[Call]) -> None:

@@ -55,10 +55,9 @@ Check = Callable[[set[int]], None]
 class Executor:
     """actors of one bound plan.
 
-    bus: to other ranks; None if there are none.  check: called while waiting, with the ranks that
-    are waited for; raises if the
-    job was aborted or one of them has left.
-    timeout_s: without any act for so long, HangError.
+    bus: to other ranks; None if there are none. check: called while waiting, with the ranks that
+    are waited for; raises if the job was aborted or one of them has left. timeout_s: without any
+    act for so long, HangError.
     """
 
     def __init__(

@@ -12,9 +12,9 @@ Every rank owns one block of memory that the others map:
     registers         the owner's registers that others read in place
 
 A ring cannot overflow for long: a sender keeps what does not fit and sends it later. Waking: the
-sender writes its message, then
-looks whether the owner sleeps; the owner says that it sleeps, then looks for messages. With a full
-fence between the two steps on either side, one of them sees the other.
+sender writes its message, then looks whether the owner sleeps; the owner says that it sleeps, then
+looks for messages. With a full fence between the two steps on either side, one of them sees the
+other.
 """
 
 from __future__ import annotations

@@ -45,10 +45,9 @@ def plan_offsets(lifetimes: Iterable[Lifetime]) -> tuple[dict[int, int], int]:
     """Offset of every temporary, and the size of the arena they need.
 
     Greedy by size, first gap that fits best (Pisarchyk and Lee, arXiv 2001.03288). Temporaries that
-    live at the same
-    time never overlap. Compared with `lower_bound`, the peak of live bytes, it is usually exact for
-    training graphs.
-    Its time grows with the square of their number, so many are placed in the order of time instead.
+    live at the same time never overlap. Compared with `lower_bound`, the peak of live bytes, it is
+    usually exact for training graphs. Its time grows with the square of their number, so many are
+    placed in the order of time instead.
     """
     lifetimes = list(lifetimes)
     if len(lifetimes) > MANY:

@@ -1,8 +1,8 @@
 """Registers on a rank: where each value lies in each slot.
 
 Registers that other ranks may read come first in a rank's shared memory, in the order of their ids,
-so that every rank can
-work out the layout of any other from the plan alone and nothing about offsets has to be sent.
+so that every rank can work out the layout of any other from the plan alone and nothing about
+offsets has to be sent.
 """
 
 from __future__ import annotations

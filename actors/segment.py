@@ -1,10 +1,9 @@
 """A segment bound to a rank: a straight line of kernel calls with all buffers already in place.
 
 Binding happens in two sweeps. The first runs the node list on stand-in arrays to see which outputs
-are views of
-what, from which the lifetimes of temporaries and their offsets in the scratch memory follow. The
-second, made once
-for each combination of slots, builds the calls; a step then only goes through the list.
+are views of what, from which the lifetimes of temporaries and their offsets in the scratch memory
+follow. The second, made once for each combination of slots, builds the calls; a step then only goes
+through the list.
 """
 
 from __future__ import annotations

@@ -2,10 +2,9 @@
 connection per pair of ranks.
 
 A Ready message carries just the parts of the slot that its receiver's actors read; they land in a
-mirror of the sender's registers, laid
-out like the original, so that boxing reads a far rank's memory as it reads a near one's. Sends go
-out of the registers themselves:
-a slot is not written again before the receiver has freed it.
+mirror of the sender's registers, laid out like the original, so that boxing reads a far rank's
+memory as it reads a near one's. Sends go out of the registers themselves: a slot is not written
+again before the receiver has freed it.
 
 Frame: code (8 bytes), bytes that follow (8 bytes), the parts. Both ends work out the parts from the
 plan; nothing describes them.

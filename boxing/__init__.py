@@ -1,4 +1,5 @@
-"""From one layout of a global tensor to another. To users: `flow.boxing.nccl` and `enable_fusion`.
+"""Boxing: the way from one layout of a global tensor to another. To users: `flow.boxing.nccl` and
+`enable_fusion`.
 
 `python -m oneflow.boxing --help` shows how a change of layout is planned.
 """

@@ -51,7 +51,7 @@ def lower_bound_nbytes(
 
 
 class _Tiles:
-    """Who holds what in one layout."""
+    """The holders of each tile in one layout."""
 
     def __init__(self, shape: tuple[int, ...], nd_sbp: NdSbp, placement: Placement) -> None:
         self._held: list[tuple[Box, tuple[int, ...], int]] = []
@@ -86,7 +86,7 @@ def _cells(shape: tuple[int, ...], boxes: Sequence[Box]) -> Iterator[Box]:
 
 
 def _moves(addends: _Holders, slots: _Holders) -> int:
-    """How often a cell must be sent, at the least."""
+    """Return how often a cell must be sent, at the least."""
     if len(slots) == 1:
         return tree_edges(addends, slots[0])
     if len(slots) ** len(addends) > MAX_WAYS:

@@ -1,4 +1,4 @@
-"""Who holds which part of a global tensor, and who must read what to change its layout.
+"""The boxes of a global tensor that ranks hold, and those they must read to change its layout.
 
 Pure functions of shapes, SBP and placements; every rank gets the same answers, so nobody has to ask
 anybody.
@@ -146,7 +146,7 @@ def pulls(
     dst_placement: Placement,
     rank: int,
 ) -> tuple[Pull, ...]:
-    """What `rank` of the destination reads, in order, to fill its new shard in one hop.
+    """List what `rank` of the destination reads, in order, to fill its new shard in one hop.
 
     A rank that holds a copy reads its own; other readers spread evenly over the holders. Partial
     sums are read in ascending rank order, the first as a copy, so that all copies of a sum are
@@ -171,7 +171,7 @@ def pulls(
 
 @dataclass(frozen=True)
 class TwoPhases:
-    """What one rank reads if sums are made once and then spread.
+    """The reads of one rank if sums are made once and then spread.
 
     sums: of shards of the source, as `pulls`.  spread: of the new shards of peers, into the own
     new shard, when all sums are done.
@@ -190,7 +190,7 @@ def two_phases(
     dst_placement: Placement,
     rank: int,
 ) -> TwoPhases:
-    """What `rank` of the destination reads if every sum is made by one rank only.
+    """Return what `rank` of the destination reads if every sum is made by one rank only.
 
     The readers of a cell divide it: each adds up its piece in its new shard, in ascending rank
     order, and then takes the other pieces from those who made them. Readers that hold an addend
@@ -294,8 +294,10 @@ def _cheapest_slots(
     slots: tuple[tuple[int, ...], ...],
     nearest: tuple[int, ...],
 ) -> tuple[int, ...]:
-    """Which addend of the destination takes each addend of a cell, so that least is moved if every
-    sum is made once. Of very many ways only the obvious one is looked at: each to the nearest."""
+    """Return the addend of the destination that takes each addend of a cell, so that least is moved
+    if every sum is made once. Of very many ways only the obvious one is looked at: each to the
+    nearest.
+    """
     if len(slots) == 1 or len(slots) ** len(holders) > MAX_WAYS:
         return nearest
     ways = itertools.product(range(len(slots)), repeat=len(holders))
@@ -305,7 +307,7 @@ def _cheapest_slots(
 def _moves(
     holders: tuple[tuple[int, ...], ...], slots: tuple[tuple[int, ...], ...], way: tuple[int, ...]
 ) -> int:
-    """How often a cell is sent if its addends are divided in this way."""
+    """Count how often a cell is sent if its addends are divided in this way."""
     return sum(
         tree_edges([h for h, s in zip(holders, way, strict=True) if s == i], readers)
         for i, readers in enumerate(slots)
@@ -352,7 +354,7 @@ def _pieces(cell: Box, count: int) -> list[Box]:
 
 
 def _slot_of(src: _Layout, dst: _Layout, addend: int, src_tile: int, dst_tile: int) -> int:
-    """Which addend of the destination takes this cell: the one that has to move least."""
+    """Return the addend of the destination that takes this cell: the one that has to move least."""
     if dst.num_addends == 1:
         return 0
     slots = tuple(ranks[dst_tile] for ranks in dst.ranks)
@@ -360,8 +362,9 @@ def _slot_of(src: _Layout, dst: _Layout, addend: int, src_tile: int, dst_tile: i
 
 
 def _nearest(holders: tuple[int, ...], slots: tuple[tuple[int, ...], ...], dst: _Layout) -> int:
-    """Where most readers hold it already; of equals, of which the holders have other tiles, so that
-    sums stay within the groups that a step works in."""
+    """Return the slot where most readers hold the cell already; of equals, of which the holders
+    have other tiles, so that sums stay within the groups that a step works in.
+    """
     homes = [dst.places[h][0] for h in holders if h in dst.places]
     ranked = [
         (len(set(readers).intersection(holders)), homes.count(slot))
@@ -383,7 +386,7 @@ def _source_of(
 
 
 def intersection(a: Box, b: Box) -> Box | None:
-    """What two boxes of one tensor share; None if that has no elements."""
+    """Return the common part of two boxes of one tensor; None if that has no elements."""
     starts = tuple(map(max, a.starts, b.starts))
     stops = tuple(map(min, a.stops, b.stops))
     if any(start >= stop for start, stop in zip(starts, stops, strict=True)):
@@ -392,7 +395,7 @@ def intersection(a: Box, b: Box) -> Box | None:
 
 
 def local_slices(cell: Box, within: Box) -> tuple[slice, ...]:
-    """Where `cell` lies in an array that holds the box `within`."""
+    """Return the slices of `cell` in an array that holds the box `within`."""
     return tuple(
         slice(a - o, b - o) for a, b, o in zip(cell.starts, cell.stops, within.starts, strict=True)
     )

@@ -48,7 +48,7 @@ class BoundRoute:
         self._steps = [_BoundStep(type, step, rank, empty) for step in route]
 
     def run(self, shard: Array | None, collectives_of: CollectivesOf) -> Array | None:
-        """As `run_route`."""
+        """Run the route, as `run_route`."""
         for step in self._steps:
             shard = step.run(shard, collectives_of)
         return shard

@@ -8,7 +8,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Link:
-    """latency_s: from "written" on one rank to "read" on another.  bytes_per_s: into one rank."""
+    """The speed of a link between two ranks.
+
+    latency_s: from "written" on one rank to "read" on another. bytes_per_s: into one rank.
+    """
 
     latency_s: float
     bytes_per_s: float
@@ -28,7 +31,7 @@ DEVICE = Link(latency_s=10e-6, bytes_per_s=200e9)
 
 @dataclass(frozen=True)
 class Network:
-    """What joins the ranks of a world.
+    """The links between the ranks of a world.
 
     hosts: a number for the host of each rank; () if there is only one.  near: between ranks of one
     host.  far: from host to host; all ranks of a host share it.

@@ -1,4 +1,4 @@
-"""How a change of layout is written on a command line: `S0,B@2x2 -> B,S1@2x2`.
+"""The notation of a change of layout on a command line: `S0,B@2x2 -> B,S1@2x2`.
 
     change  = layout "->" layout        without "@ where" the right side stays where the left is
     layout  = sbps "@" where
@@ -37,7 +37,7 @@ _GRID = re.compile(r"\d+(?:\s*[xX]\s*\d+)*")
 
 
 class NotationError(SbpError):
-    """What was wrong in a text, and at which column (from 1) of it."""
+    """A text is wrong at a column (from 1) of it."""
 
     def __init__(self, message: str, text: str, at: int) -> None:
         super().__init__(f"{message} (column {at + 1} of {text!r})")
@@ -45,7 +45,7 @@ class NotationError(SbpError):
 
 @dataclass(frozen=True)
 class Change:
-    """From one layout to another."""
+    """A change from one layout to another."""
 
     src_sbp: NdSbp
     src_placement: Placement

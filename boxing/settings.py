@@ -1,4 +1,6 @@
-"""What `flow.boxing` and `flow.boxing.nccl` set: process-wide, read by every later compile."""
+"""The settings of `flow.boxing` and `flow.boxing.nccl`: process-wide, read by every later
+compile.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,7 @@ _current = Settings()
 
 
 def current() -> Settings:
-    """What is set now."""
+    """Return the present settings."""
     return _current
 
 

@@ -167,7 +167,7 @@ class PageServer:
         threading.Thread(target=self._serve, name="oneflow-pages", daemon=True).start()
 
     def publish(self, name: str, pages: Sequence[SharedPage]) -> None:
-        """From now on peers can fetch `pages` as `name`."""
+        """Let peers fetch `pages` as `name` from now on."""
         if len(pages) > MAX_FDS:
             raise TransportError(f"{len(pages)} pages in one name; at most {MAX_FDS}")
         with self._changed:

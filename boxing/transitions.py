@@ -41,7 +41,10 @@ _MAX_RANKS_COUNTED = 16
 
 @dataclass(frozen=True)
 class Transition:
-    """kind: name of the step.  hops: dependent exchanges.  bytes_in: (T, p) -> into one rank."""
+    """One row of the table.
+
+    kind: name of the step. hops: dependent exchanges. bytes_in: (T, p) -> into one rank.
+    """
 
     kind: str
     hops: int
@@ -130,7 +133,7 @@ def group_of(step: RouteStep, rank: int) -> tuple[int, ...]:
 
 
 def phases(step: RouteStep) -> tuple[PullsOf, ...]:
-    """Who reads what in a step: (shape, rank) -> pulls, for each of its dependent exchanges.
+    """Return the reads of a step: (shape, rank) -> pulls, for each of its dependent exchanges.
 
     The first reads shards of the source, a second the new shards of peers.
     """
@@ -246,8 +249,11 @@ def _group_bytes(type: TensorType, step: RouteStep, axes: tuple[int, ...]) -> in
 
 @dataclass(frozen=True)
 class _Counted:
-    """near: into the mean of all ranks, of its own host.  far: into the mean of all hosts.
-    busiest: through the busiest rank, in or out."""
+    """Bytes of one step over several hosts.
+
+    near: into the mean of all ranks, of its own host. far: into the mean of all hosts. busiest:
+    through the busiest rank, in or out.
+    """
 
     near: float
     far: float
@@ -256,7 +262,9 @@ class _Counted:
 
 @lru_cache(maxsize=16384)
 def _counted_bytes(type: TensorType, step: RouteStep, hosts: tuple[int, ...]) -> _Counted:
-    """Of many readers only some are looked at. hosts: of each rank; () if all are on one."""
+    """Count the bytes of a step; of many readers only some are looked at. hosts: of each rank; ()
+    if all are on one.
+    """
     readers = step.dst_placement.rank_ids
     looked_at = readers[:: -(-len(readers) // _MAX_RANKS_COUNTED)]
     incoming, outgoing = Counter[int](), Counter[int]()

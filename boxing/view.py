@@ -1,4 +1,4 @@
-"""What the planner thinks of one change of layout: the route it takes, and those it does not."""
+"""The planner's view of one change of layout: the route it takes, and those it does not."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ class ChangeView:
 
 
 def explain(type: TensorType, change: Change, hosts: tuple[int, ...] = ()) -> ChangeView:
-    """What the planner does for a tensor of `type`.
+    """Explain what the planner does for a tensor of `type`.
 
     hosts: the host of each rank, counted from 0; all on one if empty. Raises SbpError if a layout
     does not fit the tensor.

@@ -1,5 +1,5 @@
-"""Which GPU a device index means in this process, and CuPy with that GPU made current. Imports CuPy
-only when called.
+"""The GPU that a device index means in this process, and CuPy with that GPU made current. Imports
+CuPy only when called.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ def import_cupy() -> Any:
 
 
 def gpu_count() -> int:
-    """How many GPUs this process sees; 0 without CuPy."""
+    """Return the number of GPUs that this process sees; 0 without CuPy."""
     try:
         return _count(load_cupy())
     except DeviceError:

@@ -39,7 +39,9 @@ Binder = Callable[[tuple[TensorType, ...], dict[str, Any]], KernelFunction]
 
 @dataclass(frozen=True)
 class Kernel:
-    """function: see the top of this file.  workspace: types of the extra arrays, of (input types,
+    """A kernel for one kind of device.
+
+    function: see the top of this file. workspace: types of the extra arrays, of (input types,
     attrs).
 
     min_elements: taken only if the largest input or output has at least so many elements.

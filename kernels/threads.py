@@ -1,4 +1,4 @@
-"""How many threads the compiled kernels of this process may use."""
+"""The number of threads that the compiled kernels of this process may use."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ _limit: int | None = None
 
 
 def set_limit(count: int) -> None:
-    """At most `count` threads from now on; at least 1."""
+    """Use at most `count` threads from now on; at least 1."""
     global _limit
     _limit = count
 

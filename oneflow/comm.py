@@ -246,7 +246,7 @@ def recv(
     *,
     out: Tensor | None = None,
 ) -> Tensor:
-    """What rank `src` sends, in `out` or in a new tensor.
+    """Receive what rank `src` sends, in `out` or in a new tensor.
 
     If shape, dtype and device are all given, the sender must use `send_meta=False`. Raises
     ShapeError or DTypeError if what was sent does not fit `out` or what was asked for.
@@ -277,7 +277,7 @@ def recv(
 def _check_asked(
     type_: TensorType, shape: Sequence[int] | None, dtype: DType | None, src: int
 ) -> None:
-    """What came against what was asked for, as far as the sender told."""
+    """Compare what came with what was asked for, as far as the sender told."""
     if shape is not None and tuple(shape) != type_.shape:
         raise ShapeError(f"recv: rank {src} sent {type_}, but shape={list(shape)} was asked for")
     if dtype is not None and dtype is not type_.dtype:

@@ -82,7 +82,7 @@ def mem_get_info(device: Any = None) -> tuple[int, int]:
 
 
 def get_device_name(device: Any = None) -> str:
-    """What its maker calls the GPU."""
+    """Return the maker's name for the GPU."""
     number = _number(device)
     name = import_cupy().cuda.runtime.getDeviceProperties(number)["name"]
     return name.decode() if isinstance(name, bytes) else str(name)
@@ -94,7 +94,7 @@ def manual_seed(seed: int) -> None:
 
 
 def manual_seed_all(seed: int) -> None:
-    """As `manual_seed`."""
+    """Seed the generators as `manual_seed` does."""
     _seed(seed)
 
 

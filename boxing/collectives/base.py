@@ -154,7 +154,9 @@ _HEAD_NBYTES = 256
 
 
 class Watch(Protocol):
-    """Who is told of waits of more than LONG_WAIT_S: `number` is that of the call on this set."""
+    """A listener that is told of waits of more than LONG_WAIT_S: `number` is that of the call on
+    this set.
+    """
 
     def still(self, number: int, text: str, missing: Sequence[int]) -> None:
         """Called once in SLICE_S while the wait goes on. Raises DesyncError if it can never end."""
@@ -255,7 +257,10 @@ class Collectives(ABC):
 
     @_counted
     def all_to_all(self, x: Array, out: Array | None = None) -> Array:
-        """x: (size, ...); result[i] is what rank i had at x[own index]."""
+        """Exchange rows between all ranks.
+
+        x: (size, ...); result[i] is what rank i had at x[own index].
+        """
         if x.ndim == 0 or x.shape[0] != self.size:
             raise ShapeError(f"all_to_all: dim 0 of {list(x.shape)} must be the {self.size} ranks")
         flat = np.ascontiguousarray(x).reshape(-1)
@@ -332,7 +337,9 @@ class Collectives(ABC):
         """Packs, swaps and reads; raises DesyncError if a peer's call differs."""
 
     def _all_reduce_large(self, info: CallInfo, flat: Array, out: Array, op: str) -> None:
-        """In two phases, of which each moves T (p-1)/p into every rank. out may be flat itself."""
+        """Sum in two phases, of which each moves T (p-1)/p into every rank. out may be
+        flat itself.
+        """
         start, stop = balanced_part(flat.size, self.size, self.index)
         exchange = scatter_exchange(self.ranks, flat.size, 1)
         part: Array = np.empty(stop - start, flat.dtype)
@@ -408,7 +415,9 @@ class Collectives(ABC):
 
 
 def lines_of(calls: Mapping[int, str], number: int) -> str:
-    """What each rank says that its call is. number: of the call, for those that look alike."""
+    """Print what each rank says that its call is. number: of the call, for those that
+    look alike.
+    """
     lines = "; ".join(f"rank {rank}: {text}" for rank, text in sorted(calls.items()))
     if len(set(calls.values())) > 1:
         return lines

@@ -65,7 +65,7 @@ def _inside(ranks: list[int], pulls: _Pulls) -> Exchange | None:
 
 @dataclass(frozen=True)
 class _Cell:
-    """What one or more ranks read: the sum of parts, each at any of its holders.
+    """A part that one or more ranks read: the sum of parts, each at any of its holders.
 
     readers: (rank, slices of its target).  onto: the sum is added to what the reader has.
     """
@@ -105,7 +105,7 @@ def _plan(exchange: Exchange, hosts: tuple[int, ...]) -> _Plan:
 
 
 class _Plan:
-    """Who reads what in which phase; filled cell by cell."""
+    """The reads of each rank in each phase; filled cell by cell."""
 
     def __init__(self, ranks: tuple[int, ...], hosts: tuple[int, ...]) -> None:
         self.far_copies: _Pulls = {r: [] for r in ranks}
@@ -269,7 +269,7 @@ def sum_phases(ranks: tuple[int, ...], hosts: tuple[int, ...], numel: int, rank:
 
 
 class _Slices:
-    """Who holds which part of a flat array: slices for hosts, each divided by each host's ranks."""
+    """The holders of a flat array: slices for hosts, each divided by each host's ranks."""
 
     def __init__(self, ranks: tuple[int, ...], hosts: tuple[int, ...], numel: int) -> None:
         self.host_of = dict(zip(ranks, hosts, strict=True))

@@ -31,11 +31,11 @@ from oneflow.core.errors import ShapeError
 
 
 class DeviceCollectives(Collectives):
-    """As `Collectives`, for CuPy arrays; every primitive comes down to exchanges."""
+    """Collectives of CuPy arrays; every primitive comes down to exchanges."""
 
     @_counted
     def all_reduce(self, x: Any, op: str = "sum", out: Any = None, what: str = "") -> Any:
-        """As on the host."""
+        """Sum over all ranks, as on the host."""
         info = self._reduce_info("all_reduce", x, op, what)
         source = _xp().ascontiguousarray(x)
         result = result_array(out, x.shape, x.dtype, _xp().empty)
@@ -44,7 +44,7 @@ class DeviceCollectives(Collectives):
 
     @_counted
     def reduce_scatter(self, x: Any, op: str = "sum", out: Any = None) -> Any:
-        """As on the host."""
+        """Sum and split, as on the host."""
         if x.ndim == 0:
             raise ShapeError("reduce_scatter: a 0-d array has no dim to divide between the ranks")
         info = self._reduce_info("reduce_scatter", x, op)
@@ -61,7 +61,7 @@ class DeviceCollectives(Collectives):
         what: str = "all_gather",
         out: Any = None,
     ) -> Any:
-        """As on the host."""
+        """Gather from all ranks, as on the host."""
         flat = _xp().ascontiguousarray(x).reshape(-1)
         sizes = (flat.size,) * self.size if counts is None else tuple(counts)
         info = self._gather_info(what, x, sizes, counts is None)
@@ -71,7 +71,7 @@ class DeviceCollectives(Collectives):
 
     @_counted
     def all_to_all(self, x: Any, out: Any = None) -> Any:
-        """As on the host."""
+        """Exchange rows, as on the host."""
         if x.ndim == 0 or x.shape[0] != self.size:
             raise ShapeError(f"all_to_all: dim 0 of {list(x.shape)} must be the {self.size} ranks")
         flat = _xp().ascontiguousarray(x).reshape(-1)
@@ -83,7 +83,7 @@ class DeviceCollectives(Collectives):
 
     @_counted
     def broadcast(self, x: Any, source_rank: int) -> Any:
-        """As on the host."""
+        """Copy from one rank to all, as on the host."""
         flat = _xp().ascontiguousarray(x).reshape(-1)
         out = _xp().empty_like(flat)
         info = self._info(f"broadcast(from rank {source_rank})", x.dtype, tuple(x.shape))
@@ -93,7 +93,7 @@ class DeviceCollectives(Collectives):
     # ---- by exchanges, unless a backend knows better ---------------------------------------------
 
     def _all_reduce(self, info: CallInfo, source: Any, out: Any, op: str) -> None:
-        """In two phases. out may be source."""
+        """Sum in two phases. out may be source."""
         flat = source.reshape(-1)
         start, stop = balanced_part(flat.size, self.size, self.index)
         part = _xp().empty(stop - start, flat.dtype)
@@ -130,7 +130,7 @@ class StagedCollectives(DeviceCollectives):
         self._turn = host._turn
 
     def gather_bytes(self, payload: bytes, what: str = "exchange of descriptions") -> list[bytes]:
-        """As on the host, where it is done."""
+        """Gather bytes, which is done on the host."""
         return self._host.gather_bytes(payload, what)
 
     def barrier(self) -> None:

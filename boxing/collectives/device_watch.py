@@ -40,7 +40,7 @@ _POST_EVERY_S = 1.0
 
 
 class Communicator(Protocol):
-    """What is watched."""
+    """The communicator that is watched."""
 
     def check_async_error(self) -> None: ...
     def abort(self) -> None: ...

@@ -1,4 +1,4 @@
-"""What moves in one collective: what each rank packs for others, and what it reads from whom.
+"""Exchanges: what each rank packs for others in one collective, and what it reads from whom.
 
 All ranks compute the same `Exchange`, so a reader knows where in the sender's packed data its part
 begins, and no lengths or offsets are ever sent.
@@ -51,7 +51,9 @@ class Read:
 
 
 class Exchange:
-    """ranks: who takes part.  pulls_of: rank -> what it reads (see `boxing.boxes.Pull`).
+    """The moves of one collective.
+
+    ranks: who takes part. pulls_of: rank -> what it reads (see `boxing.boxes.Pull`).
 
     Reads that add have the target slices of the read that they add to. copies: rank -> all ranks
     whose source is the same, for who may choose; none: nothing is known to be the same.
@@ -78,7 +80,9 @@ class Exchange:
         }
 
     def packed(self, rank: int) -> tuple[Packed, ...]:
-        """What `rank` packs for others, in order; a part that several read is packed once."""
+        """Return what `rank` packs for others, in order; a part that several read is
+        packed once.
+        """
         return tuple(self._places[rank].values())
 
     def packed_numel(self, rank: int) -> int:
@@ -86,7 +90,7 @@ class Exchange:
         return self._sizes[rank]
 
     def reads(self, rank: int) -> tuple[Read, ...]:
-        """What `rank` reads, in order."""
+        """Return what `rank` reads, in order."""
         return self._reads[rank]
 
     def holders(self, rank: int) -> tuple[int, ...]:

@@ -19,7 +19,7 @@ from oneflow.core.tensor_type import TensorType
 
 
 class InProcessGroup:
-    """Where the threads of a set of ranks meet; `collectives(rank)` is the end of one."""
+    """A meeting place for the threads of a set of ranks; `collectives(rank)` is the end of one."""
 
     def __init__(self, ranks: Sequence[int]) -> None:
         self.ranks = tuple(ranks)

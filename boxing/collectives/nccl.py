@@ -74,7 +74,7 @@ class NcclCollectives(DeviceCollectives):
         add_watch(self._watch)
 
     def _open(self, key: str, kv: KeyValueStore) -> Any:
-        """In a thread, since NCCL waits without end for a rank that died."""
+        """Open a communicator in a thread, since NCCL waits without end for a rank that died."""
         if self.index == 0:
             kv.put(key, _id_bytes(self._nccl.get_unique_id()))
         unique = _unique_id(self._cupy, kv.get(key, self.timeout_s))
@@ -149,7 +149,7 @@ class NcclCollectives(DeviceCollectives):
         return results
 
     def gather_bytes(self, payload: bytes, what: str = "exchange of descriptions") -> list[bytes]:
-        """As on the host, where it is done."""
+        """Gather bytes, which is done on the host."""
         return self._guard.gather_bytes(payload, what)
 
     def barrier(self) -> None:
@@ -281,7 +281,7 @@ class NcclCollectives(DeviceCollectives):
         return True
 
     def _parts(self, source: Any, exchange: Exchange) -> dict[int, Any]:
-        """What others read: by its offset in the packed data, as one piece of memory."""
+        """Return what others read: by its offset in the packed data, as one piece of memory."""
         if source is None:
             return {}
         found = {}
@@ -402,7 +402,9 @@ class NcclCollectives(DeviceCollectives):
         return int(getattr(self._nccl, _OPS[op]))
 
     def _all_reduced_nbytes(self, x: Any) -> int:
-        """What a rank must receive: its part of all others, and the parts that others summed."""
+        """Return the bytes that a rank must receive: its part of all others, and the parts that
+        others summed.
+        """
         start, stop = balanced_part(x.size, self.size, self.index)
         own = stop - start
         return int((own * (self.size - 1) + x.size - own) * x.dtype.itemsize)
@@ -426,7 +428,7 @@ class NcclCollectives(DeviceCollectives):
 
 
 class _Opened:
-    """What the thread that joins the ranks left behind."""
+    """The result that the thread that joins the ranks left behind."""
 
     result: Any = None
     error: Exception | None = None

@@ -1,5 +1,5 @@
-"""Which exchanges are a plain all_gather or reduce_scatter of equal parts, for backends that have
-those as single calls. It follows from the exchange alone, so all ranks find the same.
+"""Patterns of exchanges that are a plain all_gather or reduce_scatter of equal parts, for backends
+that have those as single calls. It follows from the exchange alone, so all ranks find the same.
 """
 
 from __future__ import annotations

@@ -66,7 +66,10 @@ class Take:
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """own: what needs no peer.  takes: what reads from peers, in order."""
+    """One round of a rank.
+
+    own: what needs no peer. takes: what reads from peers, in order.
+    """
 
     puts: tuple[Put, ...]
     own: tuple[Take, ...]
@@ -79,7 +82,9 @@ _plans_lock = threading.Lock()
 
 @lru_cache(maxsize=1024)
 def num_rounds(exchange: Exchange, slot_numel: int) -> int:
-    """How many rounds all ranks need if a slot holds `slot_numel` elements; at least 1."""
+    """Return the number of rounds that all ranks need if a slot holds `slot_numel` elements; at
+    least 1.
+    """
     most = 1
     for rank in exchange.ranks:
         parts, numel = len(exchange.packed(rank)), exchange.packed_numel(rank)
@@ -92,8 +97,9 @@ def num_rounds(exchange: Exchange, slot_numel: int) -> int:
 
 
 def rounds_of(exchange: Exchange, rank: int, slot_numel: int) -> tuple[Round, ...]:
-    """What `rank` does in each round. Working it out takes as long as moving the data, so it is
-    kept."""
+    """Return what `rank` does in each round. Working it out takes as long as moving the data, so it
+    is kept.
+    """
     key = exchange, rank, slot_numel
     found = _plans.get(key)
     if found is None:

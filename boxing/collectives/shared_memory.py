@@ -114,9 +114,10 @@ class SharedMemoryCollectives(Collectives):
                 bits[core // 8] |= 1 << core % 8
 
     def _num_cores(self) -> int:
-        """How many cores the ranks have together. If they are fewer than the ranks, a rank that
-        spins keeps its core from one that it waits for: sums of four ranks on two cores take twice
-        as long as with waits that sleep."""
+        """Return the number of cores that the ranks have together. If they are fewer than the
+        ranks, a rank that spins keeps its core from one that it waits for: sums of four ranks on
+        two cores take twice as long as with waits that sleep.
+        """
         found = np.zeros(_CORES_NBYTES, np.uint8)
         for page in self._pages.values():
             found |= page.bytes[self._cores_at : self._cores_at + _CORES_NBYTES]
@@ -192,7 +193,8 @@ class SharedMemoryCollectives(Collectives):
     # ---- large sums ------------------------------------------------------------------------------
 
     def _all_reduce_large(self, info: CallInfo, flat: Array, out: Array, op: str) -> None:
-        """Of two ranks each adds up everything: that reads as much of the other as two phases do.
+        """Let each of two ranks add up everything: that reads as much of the other as two phases
+        do.
 
         More ranks divide every block: copy in, reduce the own part, copy out. The next block is
         copied in before the last is copied out, so that peers seldom wait for each other.

@@ -34,8 +34,11 @@ KEPT_NBYTES = 16 << 20
 
 
 class SpanningCollectives(Collectives):
-    """hosts: where each of `ranks` runs; equal ones share memory. For the rest see the two backends
-    that this one is made of."""
+    """Collectives over hosts: shared memory inside one, TCP between them.
+
+    hosts: where each of `ranks` runs; equal ones share memory. For the rest see the two backends
+    that this one is made of.
+    """
 
     def __init__(
         self,

@@ -191,7 +191,9 @@ def _packed(part: Array, scratch: Array) -> Iterator[list[memoryview]]:
 
 
 def incoming_part(target: Array, scratch: Array) -> Iterator[memoryview]:
-    """Where to receive what fills `target`: itself, or `scratch` for blocks that are strided."""
+    """Yield the memory in which to receive what fills `target`: itself, or `scratch` for blocks
+    that are strided.
+    """
     if target.flags.c_contiguous:
         yield raw(target)
         return

@@ -104,5 +104,7 @@ class Sums:
 
     @staticmethod
     def _partial(operands: list[Array], slot: int, i: int, total: Array) -> Array:
-        """Where the sum of operands 0..i goes: a slot that has been read, never a source."""
+        """Return the place of the sum of operands 0..i: a slot that has been read, never
+        a source.
+        """
         return operands[slot] if slot <= i else np.empty_like(total)

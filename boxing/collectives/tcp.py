@@ -64,8 +64,10 @@ _BROKEN = select.POLLHUP | select.POLLERR | select.POLLNVAL
 
 
 class TcpCollectives(Collectives):
-    """group_name: never used before in this job; host: the address under which peers reach this
-    rank; tls: None: in the clear.
+    """Collectives over TCP.
+
+    group_name: never used before in this job; host: the address under which peers reach this rank;
+    tls: None: in the clear.
     """
 
     def __init__(

@@ -23,7 +23,8 @@ HEADER = struct.Struct(f"<qqqq{TEXT_NBYTES}s")
 
 
 class Call:
-    """What the streams of one call know together: who has come, and whether all mean the same.
+    """The knowledge that the streams of one call share: who has come, and whether all mean the
+    same.
 
     send: peer -> (bytes, how many of them leave at once, stream).  receive: peer -> (bytes,
     stream).  begin: called when all headers are there and agree.

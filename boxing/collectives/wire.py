@@ -1,4 +1,6 @@
-"""What an exchange over connections means for one rank: what goes to whom, and where to put it."""
+"""The meaning of an exchange over connections for one rank: what goes to whom, and where
+to put it.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,7 @@ class Wire:
 
 @lru_cache(maxsize=256)
 def wire_of(exchange: Exchange, rank: int) -> Wire:
-    """What `rank` sends, receives and copies, each part once for a reader."""
+    """Return what `rank` sends, receives and copies, each part once for a reader."""
     wire = Wire(fills_zero=rank in exchange.zero_filled)
     for reader in exchange.ranks:
         if reader != rank and rank in exchange.senders[reader]:

@@ -16,7 +16,10 @@ from oneflow.kernels.fused.math import F, vectorized
 
 @vectorized
 def max_pool(out: Any, indices: Any, x: Any, window: Any) -> None:
-    """indices: of the maxima in their plane, flat. The last NaN of a window wins."""
+    """Find the maxima of all windows.
+
+    indices: of the maxima in their plane, flat. The last NaN of a window wins.
+    """
     kernel, stride, padding, dilation = window
     planes, out_h, out_w = out.shape
     height, width = x.shape[1], x.shape[2]

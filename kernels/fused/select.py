@@ -23,8 +23,10 @@ def where(out: Any, condition: Any, x: Any, y: Any) -> None:
 
 @vectorized
 def masked_fill(out: Any, x: Any, mask: Any, value: Any) -> None:
-    """out, x: (rows, columns).  mask: (columns,), the same for every row, or (rows, columns)
-    flat."""
+    """Fill elements where the mask is true.
+
+    out, x: (rows, columns). mask: (columns,), the same for every row, or (rows, columns) flat.
+    """
     rows, columns = out.shape
     step = 0 if mask.size == columns else columns
     for r in prange(rows):

@@ -30,8 +30,11 @@ def _row(context: Any, builder: Any, array: Any, index: Any) -> Any:
 def _move_tile(
     context: Any, out: Any, x: Any, to: Any, origin: Any, rows: Any, columns: Any
 ) -> Any:
-    """out, x: flat arrays of `columns` rows of `rows`, and of `rows` rows of `columns`.  to,
-    origin: where the tile begins in each. Nothing is checked."""
+    """Transpose one tile.
+
+    out, x: flat arrays of `columns` rows of `rows`, and of `rows` rows of `columns`. to, origin:
+    where the tile begins in each. Nothing is checked.
+    """
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         arrays = [

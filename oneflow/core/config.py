@@ -36,7 +36,9 @@ class ConfigWarning(UserWarning):
 
 @dataclass(frozen=True)
 class Config:
-    """What one process knows about its job from its environment. All times are in seconds."""
+    """The facts that one process knows about its job from its environment. All times are in
+    seconds.
+    """
 
     rank: int = 0
     world_size: int = 1

@@ -1,4 +1,4 @@
-"""What both ends of the control plane agree on besides the messages.
+"""The constants on which both ends of the control plane agree besides the messages.
 
 Limits, channel options, errors on the wire.
 """

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Mode:
-    """How ops are run: eagerly on arrays and shards, or recorded in a graph.
+    """A way to run ops: eagerly on arrays and shards, or recorded in a graph.
 
     Everything that differs between the two is a method here; nobody asks which mode it is.
     """

@@ -2,8 +2,7 @@
 job.
 
 Users may catch the built-in bases (`ValueError`, `TypeError`, `RuntimeError`); the launcher reads
-`exit_code`
-and `reason` of an uncaught error to report the job's end.
+`exit_code` and `reason` of an uncaught error to report the job's end.
 """
 
 from __future__ import annotations
@@ -69,7 +68,7 @@ class JobSpecError(OneFlowError, ValueError):
 
 
 class StoreError(OneFlowError):
-    """What the cluster knows cannot be written or read: disk full, file corrupt or too new."""
+    """The store of the cluster cannot be written or read: disk full, file corrupt or too new."""
 
     exit_code = 70
     reason = "INTERNAL"
@@ -97,7 +96,7 @@ class StillActiveError(OneFlowError, TimeoutError):
 
 
 class ClusterRequestError(OneFlowError, ValueError):
-    """What was asked of a cluster does not exist there, or cannot be done now."""
+    """The thing asked of a cluster does not exist there, or cannot be done now."""
 
     exit_code = 64
 

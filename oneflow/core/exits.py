@@ -26,5 +26,5 @@ def exited_ranks(folder: Path | None) -> frozenset[int]:
 
 
 def exited_early(rank: int, needed_by: int) -> str:
-    """What `needed_by`, which waits for the others to join, says of `rank`."""
+    """Return the words of `needed_by`, which waits for the others to join, about `rank`."""
     return f"rank {rank} exited 0 before it joined: rank {needed_by} needs it"

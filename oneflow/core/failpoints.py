@@ -70,7 +70,7 @@ FAILPOINTS: dict[str, str] = {
 
 @dataclass
 class Armed:
-    """What happens at one place. hit: number of the passage; 0: each."""
+    """The fault that is armed at one place. hit: number of the passage; 0: each."""
 
     name: str
     action: str
@@ -99,7 +99,9 @@ def failpoint(name: str) -> None:
 
 
 def is_armed(name: str) -> bool:
-    """For code that would have to be built differently to have the place at all."""
+    """Is a place armed? For code that would have to be built differently to have the
+    place at all.
+    """
     return name in _armed
 
 
@@ -111,7 +113,7 @@ def arm(env: Mapping[str, str]) -> None:
 
 
 def parse(text: str) -> list[Armed]:
-    """Of `name=action;...`. Raises ConfigError that names the entry."""
+    """Parse `name=action;...`. Raises ConfigError that names the entry."""
     found = [_entry(entry.strip()) for entry in text.split(";") if entry.strip()]
     names = [armed.name for armed in found]
     for name in names:

@@ -1,9 +1,7 @@
-"""The logical graph: nodes in execution order, values between them, and the edits that passes make
-in place.
+"""The logical graph: nodes in execution order, values between them, and edits made in place.
 
 A node is an op of the registry, or one of the structural kinds below. A graph prints as text that
-parses back
-(graph_text.py), so a dump is also a test case.
+parses back (graph_text.py), so a dump is also a test case.
 
     input(name)        fed by the caller at every step          variable(name)     a parameter,
     buffer or optimizer state
@@ -106,7 +104,7 @@ class Node:
         return self.op in STRUCTURAL
 
     def describe(self) -> str:
-        """For error messages: the op and where the user wrote it."""
+        """Describe the node for error messages: the op and where the user wrote it."""
         where = f" ({self.location})" if self.location else ""
         return f"{self.op}{where}"
 
@@ -115,8 +113,10 @@ class Node:
 
 
 class LogicalGraph:
-    """name: of the job.  num_pieces: micro-batches per step. Nodes form a linked list in
-    execution order.
+    """A graph of ops under construction or compilation.
+
+    name: of the job. num_pieces: micro-batches per step. Nodes form a linked list in execution
+    order.
     """
 
     def __init__(self, name: str, num_pieces: int = 1) -> None:
@@ -267,7 +267,9 @@ class LogicalGraph:
 
 
 def written_variable(value: Value) -> Value:
-    """What a value is that ops have overwritten, one after another: the variable, if it is one."""
+    """Return the variable that ops have overwritten, one after another, to give this value, if
+    there is one.
+    """
     while not value.node.is_structural:
         mutates = find_op(value.node.op).mutates
         index = value.node.outputs.index(value)

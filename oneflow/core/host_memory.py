@@ -8,7 +8,10 @@ _OWN = {"VmRSS": "rss", "RssShmem": "shared"}
 
 
 def own_memory(status: Path = Path("/proc/self/status")) -> dict[str, int]:
-    """rss: resident, all kinds.  shared: the part of it that others may map, too (arenas)."""
+    """Return the memory of this process, in bytes.
+
+    rss: resident, all kinds. shared: the part of it that others may map, too (arenas).
+    """
     found = dict.fromkeys(_OWN.values(), 0)
     for name, nbytes in _lines(status):
         if name in _OWN:

@@ -89,7 +89,7 @@ class PageHandler(BaseHTTPRequestHandler):
 
 
 class _Request(io.RawIOBase):
-    """What comes over a socket, for so long and so much as one request may have."""
+    """One request over a socket, bounded in time and size."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection

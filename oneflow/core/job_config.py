@@ -1,4 +1,4 @@
-"""What the compiler is told besides the graph: how to compile it, and for which machines."""
+"""The configuration of a compile: how to compile the graph, and for which machines."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _T = TypeVar("_T", bound="JobConfig | Cluster")
 
 @dataclass(frozen=True)
 class JobConfig:
-    """How to compile and run one graph. Plain values only: it travels as JSON.
+    """The ways to compile and run one graph. Plain values only: it travels as JSON.
 
     num_pieces: micro-batches per step.  order_mode: one of ORDER_MODES.  auto_parallel: weigh
     computing time fully against moving bytes when SBPs are chosen; otherwise computing time only

@@ -32,7 +32,7 @@ _UNTIL = datetime.datetime(2120, 1, 1, tzinfo=datetime.timezone.utc)
 
 
 def job_tls(config: Config) -> JobTls | None:
-    """What a rank needs to speak with the others; None if they speak in the clear.
+    """Return what a rank needs to speak TLS with the others; None if they speak in the clear.
 
     Raises ConfigError without a token that nobody can guess, or without `cryptography`.
     """
@@ -55,14 +55,16 @@ class JobTls:
     key: bytes
 
     def server_credentials(self) -> Any:
-        """For `add_secure_port`: who shows no certificate of the job is turned away."""
+        """Return the credentials for `add_secure_port`: a peer that shows no certificate of the job
+        is turned away.
+        """
         import grpc
 
         pair = (self.key, self.certificate)
         return grpc.ssl_server_credentials([pair], self.authority, require_client_auth=True)
 
     def channel_credentials(self) -> Any:
-        """For a channel, with `channel_options`."""
+        """Return the credentials of a channel, to be used with `channel_options`."""
         import grpc
 
         return grpc.ssl_channel_credentials(self.authority, self.key, self.certificate)

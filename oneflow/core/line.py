@@ -146,7 +146,9 @@ def _process_and_user(found: socket.socket) -> tuple[int, int]:
 
 
 def prove(channel: Any, claim: Claim, timeout_s: float) -> Session:
-    """Over a channel of grpc. Raises ImpostorError, or grpc.RpcError for what the server says."""
+    """Prove the token over a channel of grpc, both ways. Raises ImpostorError, or grpc.RpcError for
+    what the server says.
+    """
     steps: queue.SimpleQueue[Any] = queue.SimpleQueue()
     steps.put(claim.knock())
     call = _prove_call(channel)(iter(steps.get, None), timeout=timeout_s)

@@ -1,5 +1,5 @@
-"""Who listens on a port of this machine: a token is for our own scheduler, not for another user who
-took its port while it was away.
+"""Checks of the process that listens on a port of this machine: a token is for our own scheduler,
+not for another user who took its port while it was away.
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ _UNSPECIFIED = (ipaddress.ip_address("0.0.0.0"), ipaddress.ip_address("::"))
 
 
 def check_listener(host: str, port: int) -> None:
-    """host: a loopback address. Raises ConfigError if a process of another user, who is not root,
+    """Check that no other user listens on a port.
+
+    host: a loopback address. Raises ConfigError if a process of another user, who is not root,
     listens there; says nothing if nobody does, or the system does not tell.
     """
     strangers = listening_users(host, port) - {os.geteuid(), 0}
@@ -49,7 +51,7 @@ def connected_users(host: str, port: int) -> set[int]:
 
 
 def _rows(port: int) -> Iterator[list[str]]:
-    """Of the kernel's tables, those of sockets whose own end has this port."""
+    """Yield, of the kernel's tables, the rows of sockets whose own end has this port."""
     for table in TABLES:
         try:
             lines = table.read_text().splitlines()[1:]
@@ -62,7 +64,9 @@ def _rows(port: int) -> Iterator[list[str]]:
 
 
 def _address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
-    """As the kernel writes it, with a port: words of four bytes in the machine's order."""
+    """Parse an address as the kernel writes it, with a port: words of four bytes in the machine's
+    order.
+    """
     words = bytes.fromhex(text.partition(":")[0])
     fixed = b"".join(words[i : i + 4][::-1] for i in range(0, len(words), 4))
     found = ipaddress.ip_address(fixed)

@@ -1,4 +1,4 @@
-"""What the runtime says for itself: one line per record, as text or JSON, on standard error.
+"""The runtime's log: one line per record, as text or JSON, on standard error.
 
     2026-11-21T06:11:19.123456Z W rank n2:3 job=j7f3.2 rank=3 step=1841 executor: message key=value
 
@@ -37,7 +37,10 @@ _LEVELS = {"CRITICAL": "C", "ERROR": "E", "WARNING": "W", "INFO": "I", "DEBUG": 
 
 
 def get_logger(name: str) -> logging.Logger:
-    """name: the module's `__name__`. Extra facts: `log.warning("text", extra=facts(seconds=3))`."""
+    """Return the logger of a module.
+
+    name: the module's `__name__`. Extra facts: `log.warning("text", extra=facts(seconds=3))`.
+    """
     return logging.getLogger(name)
 
 
@@ -54,7 +57,8 @@ def mask(text: str, secrets: Iterable[str] = ()) -> str:
 
 
 class Context:
-    """What every line of this process says of it. step: the last training step, or None.
+    """The facts about this process that every line of its log carries. step: the last training
+    step, or None.
 
     daemon: the name of the daemon (node/cpu:0) that this process is.  component: another part of a
     cluster that this process is (scheduler).  Both "": it is a rank.
@@ -75,7 +79,7 @@ class Context:
         self.secrets = tuple(s for s in (config.job_token,) if s)
 
     def fields(self, record: logging.LogRecord) -> dict[str, Any]:
-        """In the order of the text form; without what is not known."""
+        """Return the facts in the order of the text form; without what is not known."""
         config = self.config
         when = datetime.fromtimestamp(record.created, timezone.utc)
         found: dict[str, Any] = {
@@ -161,7 +165,9 @@ class JsonFormatter(logging.Formatter):
 
 
 class RateLimit(logging.Filter):
-    """At most LINES_PER_SECOND of one call site; the next one says how many were left out."""
+    """A filter that lets LINES_PER_SECOND of one call site through; the next line says how many
+    were left out.
+    """
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         super().__init__()

@@ -69,7 +69,9 @@ def _is_of(future: concurrent.futures.Future[Any], error: BaseException) -> bool
 
 
 def result_of(done: concurrent.futures.Future[T]) -> T:
-    """What work that is done has returned or raised; frames of the loop, which help nobody, go."""
+    """Return or raise what finished work has returned or raised; frames of the loop, which help
+    nobody, go.
+    """
     try:
         return done.result()
     except OneFlowError as error:

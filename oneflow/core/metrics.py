@@ -1,4 +1,4 @@
-"""What this process counts, and the page that shows it.
+"""The counters of this process, and the page that shows them.
 
 Counting is plain Python integers and floats in slotted objects: no lock, no label look-up on the
 hot path, no prometheus import. A collector turns them into Prometheus families when somebody
@@ -57,7 +57,7 @@ class Histogram:
 
 
 class ActorCounters:
-    """Of all actors of one kind; the runtime increments the fields directly."""
+    """Counters of all actors of one kind; the runtime increments the fields directly."""
 
     __slots__ = ("acts", "durations", "no_free_register_s", "no_input_s")
 
@@ -70,7 +70,7 @@ class ActorCounters:
 
 @dataclass(frozen=True)
 class ActorWaits:
-    """What actors of one kind of a process have waited for, in seconds since it began."""
+    """Seconds for which actors of one kind of a process have waited since it began, by cause."""
 
     kind: str
     no_input_s: float = 0.0
@@ -78,7 +78,7 @@ class ActorWaits:
 
 
 class TransportCounters:
-    """Of one way to send messages (local, shm, tcp).
+    """Counters of one way to send messages (local, shm, tcp).
 
     depth_max: most messages that were found waiting at once since the last scrape.
     message_nbytes: of each message, besides what nbytes_sent and nbytes_received count.
@@ -123,7 +123,7 @@ class TransportCounters:
 
 
 class CollectiveCounters:
-    """Of one kind of collective (all_reduce, ...)."""
+    """Counters of one kind of collective (all_reduce, ...)."""
 
     __slots__ = ("durations", "nbytes")
 
@@ -133,7 +133,7 @@ class CollectiveCounters:
 
 
 class JobCounters:
-    """Of one training job."""
+    """Counters of one training job."""
 
     __slots__ = (
         "checkpoint_at",
@@ -162,7 +162,7 @@ class JobCounters:
 
 
 class SchedulerCounters:
-    """Of the scheduler that this process hosts, if any."""
+    """Counters of the scheduler that this process hosts, if any."""
 
     __slots__ = (
         "compiles",
@@ -239,7 +239,10 @@ class Metrics:
         self.is_ready: Callable[[], bool] = lambda: True
 
     def actor(self, kind: str) -> ActorCounters:
-        """kind: compute, boxing, transfer, input, output, ..."""
+        """Return the counters of a kind of actors.
+
+        kind: compute, boxing, transfer, input, output, ...
+        """
         found = self.actors.get(kind)
         return found if found else self.actors.setdefault(kind, ActorCounters())
 
@@ -272,7 +275,10 @@ class Metrics:
         counters.nbytes_received += nbytes
 
     def collective_of(self, op: str) -> CollectiveCounters:
-        """op: all_reduce, ..."""
+        """Return the counters of a kind of collectives.
+
+        op: all_reduce, ...
+        """
         found = self.collectives.get(op)
         return found if found else self.collectives.setdefault(op, CollectiveCounters())
 
@@ -289,7 +295,10 @@ class Metrics:
         self.registers[kind, state] = count
 
     def set_device_memory(self, kind: str, nbytes: int) -> None:
-        """kind: reserved, used. The peak of `reserved` is kept."""
+        """Set the memory in use of the device.
+
+        kind: reserved, used. The peak of `reserved` is kept.
+        """
         self.device_memory[kind] = nbytes
         if kind == "reserved":
             self.device_memory_peak = max(self.device_memory_peak, nbytes)
@@ -364,7 +373,7 @@ class Metrics:
         self.device_errors[kind] += 1
 
     def job(self, name: str) -> JobCounters:
-        """Of a job, by the name that a program or a cluster gave it."""
+        """Return the counters of a job, by the name that a program or a cluster gave it."""
         return self._job(label_value(name))
 
     def _job(self, job: str) -> JobCounters:

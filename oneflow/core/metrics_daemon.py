@@ -1,4 +1,4 @@
-"""What an actor daemon counts: its worker processes, its line to the scheduler, their logs."""
+"""The counters of an actor daemon: its worker processes, its line to the scheduler, their logs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ REJECTIONS = ("malformed", "duplicate", "unknown")
 
 
 class DaemonCounters:
-    """Of this process, if it is a daemon."""
+    """Counters of this process, if it is a daemon."""
 
     __slots__ = (
         "certificate",

@@ -1,4 +1,4 @@
-"""What a rank counts, a row for each family: what it is called on a page, how it is read here, and
+"""The families of a rank's counters, a row for each: its name on a page, how it is read here, and
 how the daemon of a rank in another process adds what that rank tells of it (metrics_told.py).
 
 Pages show the rows that have a name for it; what the others hold they show in ways of their own
@@ -41,8 +41,10 @@ class How(Enum):
 
 @dataclass(frozen=True)
 class Family:
-    """add: (metrics, job, labels, growth or value, growth of the buckets).  labels: for each the
-    values there are.  shown, text: on a page; "": not as a row of it.
+    """A family of metrics.
+
+    add: (metrics, job, labels, growth or value, growth of the buckets). labels: for each the values
+    there are. shown, text: on a page; "": not as a row of it.
     """
 
     name: str
@@ -63,7 +65,9 @@ class Family:
 
 
 def _items(kept: str, attribute: str = "") -> Callable[[Metrics], Iterator[Row]]:
-    """Of the dict `kept`, whose keys are labels or pairs of them; of each value an attribute."""
+    """Return a reader of one attribute of each value of the dict `kept`, whose keys are labels or
+    pairs of them.
+    """
 
     def read(m: Metrics) -> Iterator[Row]:
         for key, value in list(getattr(m, kept).items()):

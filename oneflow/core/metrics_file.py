@@ -1,5 +1,5 @@
-"""How the rank of a script tells its daemon what it counts: in a file that it replaces now and then
-with all its numbers since it began. (A worker of a graph job has a line of its own for that.)
+"""The file by which the rank of a script tells its daemon its counts: the rank replaces it now and
+then with all its numbers since it began. (A worker of a graph job has a line of its own for that.)
 
 The daemon looks at the file about once a second, so a flood of writes costs it nothing; what is no
 such file is refused. Only the process that the daemon has started is believed; those that it starts
@@ -32,7 +32,9 @@ log = get_logger(__name__)
 
 
 class CountsWriter:
-    """Of a rank: a thread that writes while there is news, and once more when the process ends."""
+    """The writer of a rank: a thread that writes while there is news, and once more when the
+    process ends.
+    """
 
     def __init__(self, path: Path, metrics: Metrics) -> None:
         self._path, self._metrics = path, metrics
@@ -74,15 +76,15 @@ class CountsWriter:
 
 
 class CountsReader:
-    """Of a daemon. pid: whose numbers are believed."""
+    """The reader of a daemon. pid: whose numbers are believed."""
 
     def __init__(self, path: Path, pid: int) -> None:
         self._path, self._pid = path, pid
         self._seen: tuple[int, ...] = ()
 
     def news(self) -> list[Told]:
-        """What it says now; nothing if that was read before. Raises ProtocolError for what is no
-        such file, once for each.
+        """Return what the file says now; nothing if that was read before. Raises ProtocolError for
+        what is no such file, once for each.
         """
         try:
             data = self._read()

@@ -1,4 +1,4 @@
-"""How a scrape sees what a process counts (metrics.py): Prometheus families, made on demand."""
+"""The page of a process's counters (metrics.py): Prometheus families, made when a scrape asks."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ class _Collector:
         )
 
     def _of_jobs(self, room: int) -> Iterator[Metric]:
-        """At most `room` series."""
+        """Yield at most `room` series of jobs."""
         m = self._metrics
         m.forget_ended()
         jobs = shown_jobs(m, room)
@@ -244,7 +244,9 @@ def shown_jobs(m: Metrics, room: int) -> list[tuple[str, JobCounters]]:
 
 
 def _nonfinite(c: JobCounters) -> list[tuple[str, int]]:
-    """From zero on while the job goes on, for an alert; later only if there is something."""
+    """Return the non-finite losses: from zero on while the job goes on, for an alert; later only if
+    there is something.
+    """
     is_shown = not c.ended_at or any(c.nonfinite.values())
     return list(c.nonfinite.items()) if is_shown else []
 

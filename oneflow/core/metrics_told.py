@@ -1,4 +1,4 @@
-"""What a rank's process tells its daemon of what it counts, so that one page shows both.
+"""The counts that a rank's process tells its daemon, so that one page shows both.
 
 A rank tells numbers since it began, the daemon adds what they have grown by: its own never go down
 when one rank follows another. What is no count holds for as long as the rank lives. The families
@@ -29,7 +29,7 @@ class Told:
 
 
 class Teller:
-    """Of a rank: what has changed since it was asked last."""
+    """The end of a rank: it returns what has changed since it was asked last."""
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
@@ -56,7 +56,7 @@ class Teller:
 
 
 class Listener:
-    """Of a daemon: adds what one rank of `job` tells to what this process shows."""
+    """The end of a daemon: it adds what one rank of `job` tells to what this process shows."""
 
     def __init__(self, metrics: Metrics, job: str) -> None:
         self._metrics, self._job = metrics, job
@@ -67,7 +67,7 @@ class Listener:
         return sum(not self._take(number) for number in told)
 
     def ended(self) -> None:
-        """What held only while the rank lived does so no more."""
+        """Reset what held only while the rank lived."""
         for name, heard in self._heard.items():
             family = BY_NAME[name]
             if family.how is How.NOW:

@@ -12,7 +12,10 @@ log = get_logger(__name__)
 
 
 def notify(address: str, state: str) -> None:
-    """address: of NOTIFY_SOCKET; "": nobody wants to know. Never raises."""
+    """Tell systemd the state of this process.
+
+    address: of NOTIFY_SOCKET; "": nobody wants to know. Never raises.
+    """
     if not address:
         return
     target = "\0" + address[1:] if address.startswith("@") else address

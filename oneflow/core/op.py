@@ -50,7 +50,7 @@ R = TypeVar("R", covariant=True)
 
 @dataclass(frozen=True)
 class Box:
-    """Which part of a global tensor one rank holds: [start, stop) along every dim.
+    """The part of a global tensor that one rank holds: [start, stop) along every dim.
 
     is_first: for partial sums and broadcasts: is this the first rank of its group along all P and B
     axes.

@@ -30,7 +30,7 @@ def whole(box: Box) -> Index:
 
 @dataclass(frozen=True)
 class Part:
-    """What one input gives to the result.
+    """The share of one input in the result.
 
     held: box of a shard of the input -> the positions of the result that its elements are.
     cut: box of that shard -> those elements, as a part of the shard's array.
@@ -43,7 +43,8 @@ class Part:
 
 @dataclass(frozen=True)
 class Parts:
-    """How an op runs on parts. Positions are those of the result, unless `wanted` says otherwise.
+    """The way an op runs on parts. Positions are those of the result, unless `wanted` says
+    otherwise.
 
     dims: of input `lead`, whose layout the result takes over: the op runs on parts where that
     input is split along one of them.

@@ -20,9 +20,8 @@ MAX_RANK = 1 << 31
 class Placement:
     """A device type and the ranks, whose shape is the hierarchy.
 
-    type: "cpu" or "cuda".  ranks: a list, nested list or integer array; sorted and de-duplicated,
-    so that a
-    rank's place in the hierarchy is its place in ascending order. Immutable and hashable.
+    type: "cpu" or "cuda". ranks: a list, nested list or integer array; sorted and de-duplicated, so
+    that a rank's place in the hierarchy is its place in ascending order. Immutable and hashable.
     """
 
     __slots__ = ("__weakref__", "_hash", "hierarchy", "rank_ids", "type")
@@ -86,8 +85,8 @@ class Placement:
         return rank in self.rank_ids
 
     def coordinate(self, rank: int) -> tuple[int, ...]:
-        """Where `rank` stands in the hierarchy. Raises PlacementError if it is not in the
-        placement.
+        """Return the coordinate of `rank` in the hierarchy. Raises PlacementError if it is not in
+        the placement.
         """
         if rank not in self.rank_ids:
             raise PlacementError(f"rank {rank} is not in {self}")
@@ -110,7 +109,9 @@ class Placement:
 
     @property
     def notation(self) -> str:
-        """As in printed graphs and messages: `cpu[0, 1]`, `cpu[[0, 1], [2, 3]]`."""
+        """Write the placement as printed graphs and messages have it: `cpu[0, 1]`, `cpu[[0, 1], [2,
+        3]]`.
+        """
         return f"{self.type}{self.ranks.tolist()}"
 
     def __repr__(self) -> str:

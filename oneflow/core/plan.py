@@ -18,7 +18,7 @@ PLAN_VERSION = 1
 
 
 class ActorKind(IntEnum):
-    """What an actor does; see protos/plan.proto."""
+    """The task of an actor; see protos/plan.proto."""
 
     SEGMENT = 0
     INPUT = 1
@@ -50,7 +50,10 @@ READS_PEERS = FLAT_KINDS | {ActorKind.BOXING, ActorKind.BOX_SUM, ActorKind.BOX_S
 
 @dataclass
 class RegisterSpec:
-    """values: lie side by side in a slot.  items: how often it is filled in a step."""
+    """A register of the plan.
+
+    values: lie side by side in a slot. items: how often it is filled in a step.
+    """
 
     id: int
     values: list[Value]
@@ -62,8 +65,10 @@ class RegisterSpec:
 
 @dataclass
 class ActorSpec:
-    """nodes: of the graph, in order.  acts: how often it runs in a step.  level: longest chain
-    of actors before it.
+    """An actor of the plan.
+
+    nodes: of the graph, in order. acts: how often it runs in a step. level: longest chain of actors
+    before it.
     """
 
     id: int
@@ -80,14 +85,17 @@ class ActorSpec:
 
     @property
     def name(self) -> str:
-        """For reports: kind, id, and the module of its first node."""
+        """Name the actor for reports: kind, id, and the module of its first node."""
         where = self.nodes[0].module or self.nodes[0].op
         return f"{self.kind.name.lower()}.{self.id}({where})"
 
 
 @dataclass
 class Plan:
-    """graph: after all passes.  actors and registers: by id."""
+    """The compiled job.
+
+    graph: after all passes. actors and registers: by id.
+    """
 
     graph: LogicalGraph
     actors: list[ActorSpec]
@@ -142,7 +150,7 @@ class Plan:
             raise ProtocolError(f"the plan contradicts itself: {error!r}") from error
 
     def __str__(self) -> str:
-        """For people: one line an actor and a register."""
+        """Print the plan for people: one line an actor and a register."""
         lines = [f"plan {self.graph.name} world_size={self.world_size}"]
         for a in self.actors:
             reads = ", ".join(f"r{r.id}" for r in a.inputs)
@@ -158,7 +166,7 @@ class Plan:
 
 
 def plan_digest(data: bytes) -> str:
-    """What ranks agree on before anything runs."""
+    """Return the digest on which ranks agree before anything runs."""
     return hashlib.blake2b(data, digest_size=16).hexdigest()
 
 

@@ -37,7 +37,7 @@ _VERSION = b"oneflow proof 1"
 
 
 class ImpostorError(ConfigError):
-    """Who listens does not know the token: it is not the scheduler that was meant."""
+    """The listener does not know the token: it is not the scheduler that was meant."""
 
 
 class NotProvenError(AuthError):
@@ -55,7 +55,10 @@ def name_of(digest: bytes) -> bytes:
 
 
 def transcript_of(key: bytes, nonces: tuple[bytes, bytes], near: str, far: str) -> bytes:
-    """nonces: the client's and the server's.  near, far: the ends as the client sees them."""
+    """Return the transcript of a proof, which both ends compute.
+
+    nonces: the client's and the server's. near, far: the ends as the client sees them.
+    """
     parts = (_VERSION, key, *nonces, near.encode(), far.encode())
     return b"".join(len(part).to_bytes(4, "big") + part for part in parts)
 
@@ -73,7 +76,7 @@ def server_proof(digest: bytes, transcript: bytes, session: bytes) -> bytes:
 
 
 def ticket_of(token: bytes, transcript: bytes, session: bytes) -> bytes:
-    """What the calls of a session show."""
+    """Return the ticket that the calls of a session show."""
     return hmac.digest(token, b"ticket" + session + transcript, "sha256")
 
 
@@ -118,7 +121,7 @@ class Claim:
         return pb.ProofStep(masked=masked(self._token, self._digest, self._transcript))
 
     def session(self, step: pb.DoorStep | None) -> Session:
-        """What the server's step 4 opens. Raises ImpostorError."""
+        """Return the session that the server's step 4 opens. Raises ImpostorError."""
         if step is None or len(step.session) != SESSION_NBYTES:
             raise self.impostor()
         number = bytes(step.session)

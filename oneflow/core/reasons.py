@@ -1,4 +1,6 @@
-"""Why ranks and jobs end: reasons, the exit codes they mean, and the one line that says it all."""
+"""Reasons for the end of ranks and jobs, the exit codes they mean, and the one line that says it
+all.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +57,9 @@ _HIDDEN = re.compile(r"[\x00-\x1f\x7f-\x9f]")  # terminals act on these; JSON es
 
 
 def reason_of_code(exit_code: int) -> str:
-    """What a program's exit code says by itself: USER_ERROR for those that are its own."""
+    """Return the reason that a program's exit code gives by itself: USER_ERROR for those that are
+    its own.
+    """
     return _REASON_OF_CODE.get(exit_code, "USER_ERROR")
 
 

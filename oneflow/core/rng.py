@@ -31,7 +31,7 @@ _SHIFT = np.uint64(32)
 
 @dataclass(frozen=True)
 class Rng:
-    """What a random kernel needs to make its shard.
+    """The numbers that a random kernel needs to make its shard.
 
     seed: 64 bits, of this op call (see `mix_seed`).  global_shape: of the whole tensor.  starts:
     where this shard begins along each dim; its shape is the output's.
@@ -77,7 +77,10 @@ class Rng:
         return unit
 
     def normal(self, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
-        """float64, standard normal: Box and Muller, Ann. Math. Stat. 29(2), 1958."""
+        """Draw standard normal numbers in float64: Box and Muller, Ann. Math. Stat. 29(2), 1958.
+
+        float64, standard normal: Box and Muller, Ann. Math. Stat. 29(2), 1958.
+        """
         high, low = self.words(shape)
         radius = np.sqrt(-2.0 * np.log((high.astype(np.float64) + 1.0) * 2.0**-32))
         return radius * np.cos(low.astype(np.float64) * (2.0 * np.pi * 2.0**-32))
@@ -120,7 +123,7 @@ def mix_seed(*parts: int) -> int:
 
 
 def draw_id(generator: int, number: int, *, once: bool = False) -> int:
-    """What the `seed` of a random op is in a graph, where each step has another one: draw `number`,
+    """Return the `seed` of a random op in a graph, where each step has another one: draw `number`,
     from 1, of the graph's generator `generator`, from 0.
 
     once: made once a step, after all micro-batches, as in an optimizer, not by each of them.

@@ -13,7 +13,10 @@ from oneflow.core.errors import DTypeError, GraphError
 
 @dataclass(frozen=True)
 class TensorType:
-    """shape: sizes of the dims.  dtype: of the elements.  For a global tensor: of the whole."""
+    """The shape and dtype of a tensor.
+
+    shape: sizes of the dims. dtype: of the elements. For a global tensor: of the whole.
+    """
 
     shape: tuple[int, ...]
     dtype: DType

@@ -37,7 +37,7 @@ def relayed(tls: JobTls | None, line: socket.socket, is_server: bool) -> socket.
 
 
 def finish() -> None:
-    """Before a process ends: what was sent on plain ends that are closed is on its way."""
+    """Wait, before a process ends, until what was sent on closed plain ends is on its way."""
     deadline = time.monotonic() + LAST_S
     for relay in list(_relays):
         if relay.is_closing:

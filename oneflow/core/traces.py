@@ -182,8 +182,8 @@ def _locked_beside(path: Path) -> tuple[int, str]:
 
 
 def remove_left_overs(path: Path) -> None:
-    """Of processes that were killed while they wrote a file of this name; not of those that write
-    one now, for another job in the same folder.
+    """Remove files of processes that were killed while they wrote a file of this name; not of those
+    that write one now, for another job in the same folder.
     """
     for beside in path.parent.glob(f".{path.name}.*"):
         with suppress(OSError):
@@ -243,7 +243,7 @@ class TraceReader:
         return dict(header)
 
     def events(self) -> Iterator[dict[str, Any]]:
-        """As they are in the file; checks that it is whole."""
+        """Yield the events as they are in the file; check that it is whole."""
         number = 1
         while True:
             number += 1
@@ -318,7 +318,7 @@ def _finite(digits: str) -> float:
 
 @dataclass(frozen=True)
 class Merged:
-    """What `merge` has made. clocks: by rank, how its clock was brought to that of the first."""
+    """The result of `merge`. clocks: by rank, how its clock was brought to that of the first."""
 
     path: Path
     ranks: tuple[int, ...]
@@ -351,7 +351,7 @@ def merge(paths: Sequence[Path], out: Path, max_nbytes: int = MAX_NBYTES) -> Mer
 
 
 def of_earlier_traces(paths: Sequence[Path]) -> list[Path]:
-    """Of files of several ranks those that are of another trace than the newest one."""
+    """List, of files of several ranks, those that are of another trace than the newest one."""
     headers = {}
     for path in paths:
         reader = TraceReader(path)
@@ -432,7 +432,9 @@ def _shifted(reader: TraceReader, shift_us: float) -> Iterator[tuple[float, int,
 
 
 def _shifts_us(headers: Sequence[Mapping[str, Any]]) -> tuple[list[float], list[str]]:
-    """What to add to each file's times so that all are since the earliest of their beginnings."""
+    """Return what to add to each file's times so that all are since the earliest of their
+    beginnings.
+    """
     first = headers[0]
     begins, clocks = [], []
     for header in headers:

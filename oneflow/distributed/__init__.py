@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 
 
 class ReduceOp(Enum):
-    """How `all_reduce`, `reduce` and `reduce_scatter` combine. Sums of bool are "or"."""
+    """The ways in which `all_reduce`, `reduce` and `reduce_scatter` combine. Sums of bool
+    are "or".
+    """
 
     SUM = "sum"
     PRODUCT = "prod"

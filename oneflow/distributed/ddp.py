@@ -1,11 +1,11 @@
 """Data parallelism over local tensors: every rank has the whole model and a part of the batch.
 
 In forward the module sees its parameters through a gate: one tape node whose inputs are the
-parameters and whose outputs
-are what the layers use. It learns of each gradient when it is complete and averages over the ranks
-every bucket whose gradients are all there, the last parameters first, in one order on all ranks. It
-is older than all that is computed from the parameters, so the backward pass visits it last; then
-the rest is averaged, with zeros for parameters that this rank did not use.
+parameters and whose outputs are what the layers use. It learns of each gradient when it is complete
+and averages over the ranks every bucket whose gradients are all there, the last parameters first,
+in one order on all ranks. It is older than all that is computed from the parameters, so the
+backward pass visits it last; then the rest is averaged, with zeros for parameters that this rank
+did not use.
 """
 
 from __future__ import annotations

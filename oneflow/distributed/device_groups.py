@@ -24,8 +24,10 @@ SHARING_VERSION = 23000  # NCCL 2.30
 
 
 class Ability(NamedTuple):
-    """What one rank brings along. version: of NCCL, 0 without; hindrance: why it cannot use it;
-    gpu: the GPU's own number in the world; shares: whether NCCL is told to share it."""
+    """The means that one rank brings along for collectives on GPUs. version: of NCCL, 0 without;
+    hindrance: why it cannot use it; gpu: the GPU's own number in the world; shares: whether NCCL is
+    told to share it.
+    """
 
     version: int
     hindrance: str
@@ -68,7 +70,7 @@ def open_device_collectives(world: World, ranks: tuple[int, ...]) -> DeviceColle
 
 
 def own_ability(cupy: Any, config: Config) -> Ability:
-    """Of this rank, with its GPU current."""
+    """Return the ability of this rank, with its GPU current."""
     runtime = cupy.cuda.runtime
     gpu = bytes(runtime.getDeviceProperties(runtime.getDevice())["uuid"]).hex()
     try:
@@ -83,7 +85,7 @@ def own_ability(cupy: Any, config: Config) -> Ability:
 
 
 def hindrance(ranks: Sequence[int], found: Sequence[Ability]) -> str:
-    """Why these ranks cannot use NCCL together; empty if they can. All ranks find the same."""
+    """Say why these ranks cannot use NCCL together; empty if they can. All ranks find the same."""
     for rank, one in zip(ranks, found, strict=True):
         if one.hindrance:
             return f"rank {rank}: {one.hindrance}"

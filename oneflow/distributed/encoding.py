@@ -138,7 +138,9 @@ def _array(value: Any, path: Path) -> Any:
 
 
 def _dtype_text(value: Any, path: Path) -> str:
-    """As NumPy says it; of dtypes that NumPy does not know, such as bfloat16, our name."""
+    """Return a dtype's name as NumPy says it; of dtypes that NumPy does not know, such as bfloat16,
+    ours.
+    """
     if value.dtype.kind in _NUMPY_KINDS:
         return str(value.dtype.str)
     try:
@@ -202,7 +204,7 @@ def _from_extension(code: int, data: memoryview) -> Any:
 
 
 def _made_array(name: str, shape: list[int], data: bytes) -> np.ndarray[Any, Any]:
-    """Of its own memory, so that it can be written."""
+    """Return an array of its own memory, so that it can be written."""
     dtype = np.dtype(name) if name[0] in "<>|=" else dtype_of(name).np
     if dtype.hasobject or dtype.fields:
         raise ValueError(f"arrays of {dtype}")

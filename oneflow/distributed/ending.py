@@ -1,4 +1,4 @@
-"""How this process ends: what it tells the other ranks, what it shows, and its exit code.
+"""The end of this process: what it tells the other ranks, what it shows, and its exit code.
 
 The rank that fails first shows its traceback; one that fails after it, or because of it, shows one
 line. A process that no launcher started gets the exit code of its error too.
@@ -31,7 +31,7 @@ _is_brief: Callable[[BaseException], bool] | None = None
 
 
 def watch(report: Callable[[BaseException], bool], is_joined: Callable[[], bool]) -> None:
-    """From now on `report` hears of the error that ends this process. Hooks are set once.
+    """Tell `report` from now on of the error that ends this process. Hooks are set once.
 
     report: tells the others of an error; returns whether another rank failed before.  is_joined:
     whether there are others that can be told.
@@ -61,7 +61,9 @@ def note_exit(code: object) -> None:
 
 
 def noted_exit() -> object:
-    """What was last asked of sys.exit, or the uncaught error's code; 0 if there was neither."""
+    """Return what was last asked of sys.exit, or the uncaught error's code; 0 if there
+    was neither.
+    """
     return _code
 
 

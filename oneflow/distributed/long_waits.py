@@ -1,5 +1,5 @@
-"""What this rank tells of its long waits to the scheduler, which knows those of all ranks and finds
-the ranks that wait for each other in different calls (see `oneflow.scheduler.waits`).
+"""Reports of this rank's long waits to the scheduler, which knows those of all ranks and finds the
+ranks that wait for each other in different calls (see `oneflow.scheduler.waits`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ LAST_WORD_S = 0.2  # a verdict on our own wait says more than that another rank 
 
 
 class LongWaits:
-    """What this rank has told of its long waits. One per process.
+    """The long waits that this rank has reported. One per process.
 
     Only a rank whose calls all come from one thread tells: of two threads, one may do what the
     other waits for.

@@ -1,4 +1,4 @@
-"""How a rank waits for the others of a set: not for the dead, and not in a circle."""
+"""The waits of a rank for the others of a set: not for the dead, and not in a circle."""
 
 from __future__ import annotations
 
@@ -46,11 +46,11 @@ class Meeting:
         return OPENING if self._opened is None else self._opened.calls
 
     def put(self, key: str, value: bytes) -> None:
-        """As `ControlClient.put`."""
+        """Put a value as `ControlClient.put` does."""
         self._client.put(key, value)
 
     def get(self, key: str, timeout_s: float) -> bytes:
-        """As `ControlClient.get`, but notices that the other ranks will not come.
+        """Get a value as `ControlClient.get` does, but notice that the other ranks will not come.
 
         Raises HangError after `timeout_s`.
         """
@@ -88,7 +88,7 @@ class Meeting:
 
 
 class StepWatch:
-    """What a graph's executor checks while it waits for other ranks in a step.
+    """The checks that a graph's executor makes while it waits for other ranks in a step.
 
     name: of the bound graph, equal on all ranks.
     """

@@ -144,7 +144,7 @@ def _encode_parts(values: Any, parts: list[bytes]) -> bytes:
 
 
 def _payload(work: Callable[[], bytes]) -> tuple[bytes, Exception | None]:
-    """What `work` makes, or what it raised, for the others."""
+    """Return what `work` makes, or what it raised, for the others."""
     try:
         return _VALUE + work(), None
     except Exception as error:  # raised on all ranks, when all know of it

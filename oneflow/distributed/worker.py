@@ -80,14 +80,16 @@ def end_undisturbed(error: BaseException) -> None:
 
 
 def say_what_it_waits_for(number: int, frame: object) -> None:
-    """On SIGUSR2: which actor of this rank waits for what, if the runtime has been loaded."""
+    """Print, on SIGUSR2, which actor of this rank waits for what, if the runtime has been
+    loaded.
+    """
     live: Any = sys.modules.get("oneflow.actors.live")
     if live is not None and sys.stderr is not None:
         print(f"oneflow: {live.report()}", file=sys.stderr, flush=True)
 
 
 def show_pulse() -> None:
-    """To the daemon that started this process, if one did."""
+    """Beat for the daemon that started this process, if one did."""
     if os.environ.get("ONEFLOW_PULSE_FD"):
         path = os.path.join(os.path.dirname(os.path.dirname(__file__)), "core", "pulse.py")
         runpy.run_path(path)["start"](os.environ)

@@ -26,8 +26,7 @@ def compile_and_bind(
     """graph: as traced on this rank.  variables: name -> array of this rank's part.
 
     A graph whose values all live on this rank is compiled here; one that spans ranks is compiled by
-    the scheduler, after all
-    ranks have agreed that they traced the same.
+    the scheduler, after all ranks have agreed that they traced the same.
     """
     ranks = sorted({r for node in graph for r in node.placement.rank_ids})
     from oneflow.distributed.world import world

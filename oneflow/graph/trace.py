@@ -1,9 +1,8 @@
 """Trace mode: ops become nodes of a logical graph instead of being run.
 
 Eager tensors that the traced code reads become variables: parameters, buffers, optimizer state. An
-op that overwrites one
-gives the variable a new value in the graph; whoever reads the tensor later in the trace reads that
-value.
+op that overwrites one gives the variable a new value in the graph; whoever reads the tensor later
+in the trace reads that value.
 """
 
 from __future__ import annotations

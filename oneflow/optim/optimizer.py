@@ -126,7 +126,7 @@ class Optimizer:
     # ---- states ----------------------------------------------------------------------------------
 
     def initial_value(self, group: ParamGroup, name: str) -> float:
-        """With what the state `name` is filled before the first update."""
+        """Return the initial value of optimizer state `name`."""
         return 0.0
 
     def state_names_of(self, group: ParamGroup) -> tuple[str, ...]:

@@ -1,8 +1,7 @@
 """The default mode: runs each op at once. Local tensors here; global ones in eager_global.py.
 
 What an op call needs (output types, kernel, workspace) depends on input types and attrs alone, so
-it is found once and
-kept: a repeated call costs a dictionary look-up.
+it is found once and kept: a repeated call costs a dictionary look-up.
 """
 
 from __future__ import annotations

@@ -2,8 +2,7 @@
 shard.
 
 All ranks of a placement make the same calls; what they decide depends on types, attrs and layouts
-only, so they decide
-alike without asking each other. Ranks outside follow along without data.
+only, so they decide alike without asking each other. Ranks outside follow along without data.
 """
 
 from __future__ import annotations

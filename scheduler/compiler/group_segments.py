@@ -1,16 +1,14 @@
 """Groups nodes into actors.
 
 The level of a node is the longest chain of actors before it: a compute node has the level of its
-producers if they
-run in the same place at the same rate, one more otherwise; whatever waits for another device or
-changes rate has one
-more than its producers; and what overwrites a variable is not below anybody who reads it. Compute
-nodes of one place, rate and level form one segment. Edges between actors then always go up in
-level, so no cycle can arise, and no search for cycles is needed.
+producers if they run in the same place at the same rate, one more otherwise; whatever waits for
+another device or changes rate has one more than its producers; and what overwrites a variable is
+not below anybody who reads it. Compute nodes of one place, rate and level form one segment. Edges
+between actors then always go up in level, so no cycle can arise, and no search for cycles is
+needed.
 
 Boxing nodes of one level between the same ranks become one actor that carries all their tensors:
-the gradients of a
-data-parallel model are reduced together.
+the gradients of a data-parallel model are reduced together.
 """
 
 from __future__ import annotations

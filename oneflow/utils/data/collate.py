@@ -1,4 +1,4 @@
-"""From a list of samples to a batch."""
+"""The way from a list of samples to a batch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where samples come from: by index (`Dataset`) or one after another (`IterableDataset`)."""
+"""The sources of samples: by index (`Dataset`) or one after another (`IterableDataset`)."""
 
 from __future__ import annotations
 

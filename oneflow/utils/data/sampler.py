@@ -1,4 +1,4 @@
-"""In which order samples are read. Random orders follow our generator, so a seed fixes them on
+"""The orders in which samples are read. Random orders follow our generator, so a seed fixes them on
 every machine.
 """
 

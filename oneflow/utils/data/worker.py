@@ -25,8 +25,8 @@ import numpy as np
 
 @dataclass(frozen=True)
 class WorkerInfo:
-    """What a worker knows of itself. seed: different in each worker and epoch.  dataset: its own
-    copy.
+    """The facts that a worker knows of itself. seed: different in each worker and epoch. dataset:
+    its own copy.
     """
 
     id: int
@@ -76,7 +76,7 @@ def get_worker_info() -> WorkerInfo | None:
 
 @dataclass(frozen=True)
 class Job:
-    """What a worker does, sent once. Must survive pickling.
+    """The task of a worker, sent once. Must survive pickling.
 
     collate: from a list of samples to a batch, or None for single samples.  is_stream: an
     IterableDataset.

@@ -4,56 +4,48 @@ large ones, CUDA (see expressions/)."""
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import oneflow.ops  # noqa: F401  (declares all)
 from oneflow.core.op import REGISTRY, Op
 from oneflow.core.tensor_type import TensorType
-from oneflow.kernels.expressions.binding import (
-    can_compile,
-    compiled_kernel,
-    numpy_kernel,
-    numpy_workspace,
-)
+from oneflow.kernels.expressions.binding import compiled_kernel, numpy_kernel, numpy_workspace
+from oneflow.kernels.expressions.cuda_form import cuda_kernel
+from oneflow.kernels.expressions.formula import Formula
 from oneflow.kernels.registry import Binder, Kernel, KernelFunction, add_kernel
 
 LEAST = 2048
 """Elements from which a compiled loop beats NumPy's passes. Smaller jobs import no compiler."""
 
 
-def _binds(op: type[Op], binder: Callable[..., KernelFunction]) -> Binder:
-    return lambda types, attrs: binder(op, types, attrs)
-
-
-def _compiles(op: type[Op], types: tuple[TensorType, ...]) -> bool:
-    return can_compile(tuple(t.dtype for t in types))
-
-
-def _loop(op: type[Op], types: tuple[TensorType, ...], attrs: dict[str, Any]) -> KernelFunction:
-    """A compiled loop; NumPy for dtypes that processors do not compute with."""
-    binder = compiled_kernel if _compiles(op, types) else numpy_kernel
-    return binder(op, types, attrs)
-
-
-def _loop_workspace(op: type[Op]) -> Any:
+def _native(op: type[Op], native: Callable[..., KernelFunction]) -> Kernel:
+    """Machine code of this device; NumPy or CuPy for dtypes that it does not compute with."""
     numpy = numpy_workspace(op)
-    return lambda types, attrs: () if _compiles(op, types) else numpy(types, attrs)
+
+    def is_native(types: tuple[TensorType, ...], attrs: dict[str, Any]) -> bool:
+        made = Formula(op, types, attrs)  # a block of threads does no whole array's sum
+        return made.can_compile() and (native is compiled_kernel or not made.is_row)
+
+    def binder(types: tuple[TensorType, ...], attrs: dict[str, Any]) -> KernelFunction:
+        return (native if is_native(types, attrs) else numpy_kernel)(op, types, attrs)
+
+    def workspace(types: tuple[TensorType, ...], attrs: dict[str, Any]) -> tuple[TensorType, ...]:
+        return () if is_native(types, attrs) else numpy(types, attrs)
+
+    least = LEAST if native is compiled_kernel else 0
+    return Kernel(_unbound, workspace, least, (), binder)
 
 
-def _unbound(bind: Binder) -> KernelFunction:
-    def run(*_: Any, **__: Any) -> None:
-        raise TypeError("a kernel of a formula is bound to types first: kernel.bound(types, attrs)")
-
-    return run
+def _unbound(*_: Any, **__: Any) -> None:
+    raise TypeError("a kernel of a formula is bound to types first: kernel.bound(types, attrs)")
 
 
 def _register(op: type[Op]) -> None:
-    plain = _binds(op, numpy_kernel)
-    generic = Kernel(_unbound(plain), numpy_workspace(op), bind=plain)
-    add_kernel(op.name, "cpu", generic)
-    add_kernel(op.name, "cuda", generic)
-    loop = _binds(op, _loop)
-    add_kernel(op.name, "cpu", Kernel(_unbound(loop), _loop_workspace(op), LEAST, (), loop))
+    plain: Binder = partial(numpy_kernel, op)
+    add_kernel(op.name, "cpu", Kernel(_unbound, numpy_workspace(op), bind=plain))
+    add_kernel(op.name, "cpu", _native(op, compiled_kernel))
+    add_kernel(op.name, "cuda", _native(op, cuda_kernel))
 
 
 for _op in REGISTRY.values():

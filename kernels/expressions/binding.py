@@ -15,85 +15,18 @@ from typing import Any
 
 import numpy as np
 
-from oneflow.core.dtype import DType
-from oneflow.core.expression import INPUT, REDUCTIONS, SCALAR, WORD, Expression, symbol, walk
-from oneflow.core.op import Op, infer_types, operand_names
+from oneflow.core.op import Op
 from oneflow.core.rng import Rng
 from oneflow.core.tensor_type import TensorType
-from oneflow.kernels.expressions.loops import (
-    COMPILED_DTYPES,
-    CONTIGUOUS,
-    SAME,
-    STRIDED,
-    Array,
-    Spec,
-)
+from oneflow.kernels.expressions.formula import Formula
+from oneflow.kernels.expressions.layout import Layout, broadcast_strides, contiguous_strides
+from oneflow.kernels.expressions.loops import Array, Spec
 from oneflow.kernels.expressions.numpy_form import Plan, Planner, run_plan
 from oneflow.kernels.threads import allowed
 
 ALONE = 1 << 19
 """Elements below which one thread does a loop: waking a second one for less gains little on an idle
 machine and costs milliseconds on a busy one, where the second thread has to be waited for."""
-
-
-class Formula:
-    """The expressions of one op call.
-
-    outputs: those that are computed; at: their output indices. An output that is the very input
-    whose array it overwrites is left out. arrays: names of the inputs that are read.  fed: inputs
-    that are scalars (0-d arrays), by name with their index.  numbers: scalars from attrs.
-    """
-
-    def __init__(self, op: type[Op], types: tuple[TensorType, ...], attrs: dict[str, Any]) -> None:
-        assert op.formula is not None
-        attrs = op.defaults | attrs
-        self.op, self.types = op, types
-        names = operand_names(op, len(types))
-        self.names = names
-        made = op.formula(*types, **attrs)
-        roots: tuple[Expression, ...] = made if isinstance(made, tuple) else (made,)
-        kept = [
-            i for i, root in enumerate(roots)
-            if not (i in op.mutates and root is symbol(names[op.mutates[i]]))
-        ]  # fmt: skip
-        self.outputs, self.at = tuple(roots[i] for i in kept), kept
-        nodes = list(walk(*self.outputs))
-        wanted = [n.value for n in nodes if n.function == SCALAR]
-        read = {n.value for n in nodes if n.function == INPUT}
-        self.fed = {n: names.index(n) for n in wanted if n in names}
-        self.numbers = {n: attrs[n] for n in wanted if n in attrs and n not in self.fed}
-        if "columns" in wanted:
-            self.numbers["columns"] = types[0].shape[-1]
-        self.draws = any(n.function == WORD for n in nodes)
-        self.is_row = any(n.function in REDUCTIONS for n in nodes)
-        self.arrays = tuple(n for n in names if n in read)
-        self.array_types = tuple(types[names.index(n)] for n in self.arrays)
-        every = infer_types(op, types, attrs)
-        self.num_outputs = len(every)
-        self.out_types = tuple(every[i] for i in kept)
-
-    def kinds(self) -> dict[str, type]:
-        """Are the scalars whole numbers?"""
-        fed = {n: int if self.types[i].dtype.is_integer else float for n, i in self.fed.items()}
-        own = {n: float if isinstance(v, float) else int for n, v in self.numbers.items()}
-        return {**own, **fed}
-
-    def mutates(self) -> dict[int, int]:
-        """Computed output -> array whose memory it is, by their positions here."""
-        names = self.names
-        return {
-            self.at.index(out): self.arrays.index(names[source])
-            for out, source in self.op.mutates.items()
-            if out in self.at and names[source] in self.arrays
-        }
-
-    def positions(self) -> list[int]:
-        """Of the outputs and arrays among what a kernel is called with."""
-        names = self.names
-        return [*self.at, *(self.num_outputs + names.index(n) for n in self.arrays)]
-
-    def fed_positions(self) -> dict[str, int]:
-        return {n: self.num_outputs + i for n, i in self.fed.items()}
 
 
 # ---- NumPy and CuPy ------------------------------------------------------------------------------
@@ -158,70 +91,6 @@ def numpy_kernel(
 
 
 # ---- compiled loops ------------------------------------------------------------------------------
-
-
-def can_compile(dtypes: tuple[DType, ...]) -> bool:
-    return all(d.name in COMPILED_DTYPES for d in dtypes)
-
-
-class Layout:
-    """How the arrays of a call move along collapsed dims. shapes: of outputs, then inputs.
-
-    Dims next to each other along which every array moves alike become one. strides: of each array
-    in bytes, 0 where it is broadcast.
-    """
-
-    def __init__(
-        self,
-        shape: tuple[int, ...],
-        strides: list[tuple[int, ...]],
-        itemsizes: list[int],
-        keep_last: bool,
-    ) -> None:
-        dims = [d for d, n in enumerate(shape) if n != 1 or (keep_last and d == len(shape) - 1)]
-        sizes = [shape[d] for d in dims]
-        moves = [[s[d] for d in dims] for s in strides]
-        d = len(sizes) - 2
-        while d >= 0:
-            is_row = keep_last and d == len(sizes) - 2
-            if not is_row and all(m[d] == m[d + 1] * sizes[d + 1] for m in moves):
-                sizes[d] *= sizes.pop(d + 1)
-                for m in moves:
-                    m.pop(d)
-            d -= 1
-        least = 2 if keep_last else 1
-        while len(sizes) < least:
-            sizes.insert(0, 1)
-            for m in moves:
-                m.insert(0, 0)
-        self.sizes, self.moves = sizes, moves
-        self.depth = len(sizes)
-        self.inner = [
-            SAME if m[-1] == 0 else CONTIGUOUS if m[-1] == size else STRIDED
-            for m, size in zip(moves, itemsizes, strict=True)
-        ]
-
-    def table(self, index: tuple[int, list[int]] | None = None) -> np.ndarray[Any, Any]:
-        numbers = [*self.sizes, *(n for m in self.moves for n in m)]
-        if index is not None:
-            numbers += [index[0], *index[1]]
-        return np.array(numbers, np.int64)
-
-
-def contiguous_strides(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
-    strides, step = [], itemsize
-    for n in reversed(shape):
-        strides.append(step)
-        step *= n
-    return tuple(reversed(strides))
-
-
-def broadcast_strides(
-    shape: tuple[int, ...], strides: tuple[int, ...], whole: tuple[int, ...]
-) -> tuple[int, ...]:
-    """Strides over `whole`, 0 where the array is broadcast."""
-    missing = len(whole) - len(shape)
-    return (0,) * missing + tuple(0 if n == 1 else s for n, s in zip(shape, strides, strict=True))
 
 
 class CompiledKernel:

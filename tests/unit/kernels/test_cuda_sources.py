@@ -11,8 +11,14 @@ from pathlib import Path
 
 import pytest
 
+from oneflow.core import dtype as dtypes
+from oneflow.core.dtype import dtype_of
+from oneflow.core.op import find_op
+from oneflow.core.tensor_type import TensorType
 from oneflow.kernels import cuda_launch, registry
 from oneflow.kernels.cuda_launch import C_TYPES, functions_of, source_of
+from oneflow.kernels.expressions import cuda_form
+from oneflow.kernels.expressions.formula import Formula
 
 registry.load()
 SOURCES = sorted(cuda_launch.SOURCES)
@@ -77,3 +83,55 @@ def test_every_kernel_that_is_launched_is_defined_and_the_other_way_round() -> N
         for name in re.findall(r"\b(?:by_row|flat|launch)\(\s*\"(\w+)\"", path.read_text())
     }
     assert launched == {name for topic in SOURCES for name in functions_of(topic)}
+
+
+# ---- kernels that are made from formulas ---------------------------------------------------------
+
+
+FORMULAS: list[tuple[str, dict[str, object]]] = [
+    *((f"{name}_update", {"weight_decay": 0.1, "maximize": True}) for name in
+      ("sgd", "adam", "amsgrad", "adagrad", "adadelta")),
+    ("momentum_update", {"momentum": 0.9, "dampening": 0.1, "nesterov": True}),
+    ("adam_update", {"weight_decay": 0.1, "decoupled": True, "do_bias_correction": False}),
+    ("rmsprop_update", {"momentum": 0.9, "centered": True}),
+    ("ftrl_update", {"lr_power": -0.4, "l1": 0.1}),
+    *((name, {"approximate": form}) for name in ("gelu", "gelu_grad") for form in ("none", "tanh")),
+    ("dropout", {"p": 0.1, "seed": 3}),
+    ("smooth_l1_loss", {"beta": 0.5}), ("smooth_l1_loss_grad", {"beta": 0.0}),
+    ("bce_with_logits_loss", {}), ("bce_with_logits_loss_grad", {}), ("bce_loss", {}),
+    ("map", {"expression": "where(isnan(a) , sign(b) * relu(a), maximum(a, -inf) ** abs(b))"}),
+    ("map", {"expression": "cast(floor_divide(a, b) > 0.5, int32) - cast(round(a), int32)"}),
+]  # fmt: skip
+
+
+def _text(name: str, dtype: str, attrs: dict[str, object]) -> str:
+    op = find_op(name)
+    full, single = TensorType((3, 4), dtype_of(dtype)), TensorType((), dtypes.float64)
+    step = TensorType((), dtypes.int64)
+    scalars = {"lr": single, "step": step}
+    types = tuple(scalars.get(n, full) for n in op.operands or "ab")
+    formula = Formula(op, types, attrs)
+    assert formula.can_compile() and not formula.is_row
+    return cuda_form.source_of(cuda_form.spec_of(formula, 2))
+
+
+@pytest.mark.skipif(
+    NVRTC is None, reason="no NVRTC on this machine: install nvidia-cuda-nvrtc-cu12 or CUDA"
+)
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+@pytest.mark.parametrize(("name", "attrs"), FORMULAS)
+def test_source_of_a_formula_compiles(name: str, attrs: dict[str, object], dtype: str) -> None:
+    text = _text(name, dtype, attrs)
+    status, log = _compile(text, "compute_80")
+    assert status == 0, log + text[len(cuda_form.PRELUDE) :]
+
+
+def test_an_update_becomes_one_function_that_reads_the_rate_on_the_device() -> None:
+    text = _text("adam_update", "float32", {})
+    assert text.count('extern "C" __global__ void run(') == 1
+    assert "const double* s_lr, const i64* s_step" in text
+
+
+def test_dropout_draws_by_the_global_index() -> None:
+    text = _text("dropout", "float16", {"p": 0.5, "seed": 1})
+    assert "first_word((u64)index, seed)" in text and "to_float16(" in text

@@ -1,0 +1,332 @@
+"""Expressions as CUDA C: one thread an element, broadcasting by strides.
+
+CuPy compiles the text with NVRTC at the first launch.
+
+Numbers of a call are computed by every thread in double, so that a learning rate on the device is
+never waited for. Half precision is read into float and rounded when it is stored.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from oneflow.core.dtype import DType, dtype_of
+from oneflow.core.expression import (
+    CAST,
+    CONSTANT,
+    FUNCTIONS,
+    INPUT,
+    SCALAR,
+    WORD,
+    ElementType,
+    Expression,
+    compared_dtype,
+    dtypes_of,
+    uniform_nodes,
+    walk,
+)
+from oneflow.core.op import Op
+from oneflow.core.rng import Rng
+from oneflow.core.tensor_type import TensorType
+from oneflow.kernels.expressions.formula import Formula
+from oneflow.kernels.expressions.layout import Layout, broadcast_strides, contiguous_strides
+
+_STORED = {
+    "bool": "bool", "uint8": "unsigned char", "int8": "signed char", "int16": "short",
+    "int32": "int", "int64": "i64", "float16": "u16", "bfloat16": "u16", "float32": "float",
+    "float64": "double",
+}  # fmt: skip
+_COMPUTED = {**_STORED, "float16": "float", "bfloat16": "float"}
+THREADS, MAX_BLOCKS = 256, 4096
+
+PRELUDE = r"""
+typedef long long i64;
+typedef unsigned int u32;
+typedef unsigned long long u64;
+typedef unsigned short u16;
+
+__device__ float from_float16(u16 x) { float y; asm("cvt.f32.f16 %0, %1;" : "=f"(y) : "h"(x)); return y; }
+__device__ u16 to_float16(float x) { u16 y; asm("cvt.rn.f16.f32 %0, %1;" : "=h"(y) : "f"(x)); return y; }
+__device__ float from_bfloat16(u16 x) { return __int_as_float((int)((u32)x << 16)); }
+__device__ u16 to_bfloat16(float x) {
+  u32 bits = (u32)__float_as_int(x);
+  if (x != x) return (u16)((bits >> 16) | 0x40);
+  return (u16)((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16);
+}
+
+template <class T> __device__ T larger(T a, T b) { return (a > b || a != a) ? a : b; }
+template <class T> __device__ T smaller(T a, T b) { return (a < b || a != a) ? a : b; }
+template <class T> __device__ T sign_of(T x) { return x != x ? x : T((x > T(0)) - (x < T(0))); }
+template <class T> __device__ T magnitude(T x) { return x < T(0) ? -x : x == T(0) ? T(0) : x; }
+template <class T> __device__ T sigmoid_of(T x) { return T(1) / (T(1) + exp(-x)); }
+template <class T> __device__ T floor_quotient(T a, T b) {
+  T rest = fmod(a, b), quotient = (a - rest) / b;
+  if (rest != T(0) && ((rest < T(0)) != (b < T(0)))) quotient -= T(1);
+  T whole = floor(quotient);
+  if (quotient - whole > T(0.5)) whole += T(1);
+  return b == T(0) ? a / b : quotient == T(0) ? a / b * T(0) : whole;
+}
+
+// The first word of Philox2x32-10 (oneflow/core/rng.py).
+__device__ i64 first_word(u64 index, u64 seed) {
+  u32 left = (u32)index, right = (u32)(index >> 32) ^ (u32)(seed >> 32), key = (u32)seed;
+  for (int i = 0; i < 10; ++i) {
+    u64 made = (u64)left * 0xD256D193ull;
+    left = (u32)(made >> 32) ^ key ^ right;
+    right = (u32)made;
+    key += 0x9E3779B9u;
+  }
+  return (i64)left;
+}
+"""  # noqa: E501 (C lines)
+
+_SIGNS = {
+    "add": "+", "sub": "-", "mul": "*", "div": "/", "eq": "==", "ne": "!=", "lt": "<", "le": "<=",
+    "gt": ">", "ge": ">=", "logical_and": "&&", "logical_or": "||", "logical_xor": "!=",
+    "bitwise_and": "&", "bitwise_or": "|", "bitwise_xor": "^",
+}  # fmt: skip
+_TEMPLATES = {
+    "neg": "-{0}", "relu": "({0} < 0 ? 0 : {0})", "square": "{0} * {0}", "reciprocal": "1 / {0}",
+    "where": "({0} ? {1} : {2})", "logical_not": "!{0}", "bitwise_not": "~{0}",
+    "isnan": "{0} != {0}", "isinf": "isinf({0})", "isfinite": "isfinite({0})",
+}  # fmt: skip
+_CALLS = {
+    "abs": "magnitude", "sign": "sign_of", "maximum": "larger", "minimum": "smaller",
+    "round": "rint", "sigmoid": "sigmoid_of", "floor_divide": "floor_quotient",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class CudaSpec:
+    """What the text depends on. arrays: dtypes of outputs, then inputs.  scalars: (name, kind) with
+    kind "float", "int" or the dtype's name of a 0-d array.
+    """
+
+    outputs: tuple[Expression, ...]
+    names: tuple[str, ...]
+    dtypes: tuple[DType, ...]
+    scalars: tuple[tuple[str, str], ...]
+    depth: int
+    draws: bool
+
+
+def spec_of(formula: Formula, depth: int) -> CudaSpec:
+    numbers = formula.numbers.items()
+    scalars = [(n, "float" if isinstance(v, float) else "int") for n, v in numbers]
+    scalars += [(n, formula.types[i].dtype.name) for n, i in formula.fed.items()]
+    dtypes = tuple(t.dtype for t in (*formula.out_types, *formula.array_types))
+    return CudaSpec(formula.outputs, formula.arrays, dtypes, tuple(scalars), depth, formula.draws)
+
+
+def source_of(spec: CudaSpec) -> str:
+    """The text of the function `run`."""
+    return PRELUDE + _Writer(spec).text()
+
+
+class _Writer:
+    """Writes one kernel, a line per node."""
+
+    def __init__(self, spec: CudaSpec) -> None:
+        self.spec = spec
+        count = len(spec.outputs)
+        inputs = dict(zip(spec.names, spec.dtypes[count:], strict=True))
+        kinds = {n: int if k.startswith(("int", "uint")) else float for n, k in spec.scalars}
+        self.types = dtypes_of(spec.outputs, inputs, kinds)
+        self.numbers = uniform_nodes(*spec.outputs)
+        self.order = list(walk(*spec.outputs))
+        self.names = {node: f"v{i}" for i, node in enumerate(self.order)}
+
+    def text(self) -> str:
+        spec, count = self.spec, len(self.spec.outputs)
+        parameters = []
+        for i, dtype in enumerate(spec.dtypes):
+            constant = "" if i < count else "const "
+            parameters.append(f"{constant}{_STORED[dtype.name]}* p{i}")
+        for name, kind in spec.scalars:
+            plain = {"float": "double", "int": "i64"}.get(kind)
+            parameters.append(f"{plain} s_{name}" if plain else f"const {_STORED[kind]}* s_{name}")
+        parameters += ["i64 n", "const i64* table"] + (["u64 seed"] if spec.draws else [])
+        lines = [f'extern "C" __global__ void run({", ".join(parameters)}) {{']
+        lines += [f"  {self._line(n)}" for n in self.order if n in self.numbers]
+        step = "(i64)gridDim.x * blockDim.x"
+        first = "blockIdx.x * (i64)blockDim.x + threadIdx.x"
+        lines.append(f"  for (i64 i = {first}; i < n; i += {step}) {{")
+        lines += [f"    {line}" for line in self._offsets()]
+        lines += [f"    {self._line(n)}" for n in self.order if n not in self.numbers]
+        for i, root in enumerate(spec.outputs):
+            dtype = spec.dtypes[i]
+            value = f"({_COMPUTED[dtype.name]}){self.names[root]}"
+            if dtype.name in ("float16", "bfloat16"):
+                value = f"to_{dtype.name}({value})"
+            lines.append(f"    p{i}[at{i}] = {value};")
+        return "\n".join([*lines, "  }", "}", ""])
+
+    def _offsets(self) -> list[str]:
+        """Where this element lies in every array. table: sizes, then strides of each, in elements;
+        then, for random words, the first index and the index strides."""
+        depth, count = self.spec.depth, len(self.spec.dtypes)
+        names = [f"at{i}" for i in range(count)] + (["index"] if self.spec.draws else [])
+        lines = [f"i64 rest = i, {', '.join(f'{n} = 0' for n in names)};"]
+        if self.spec.draws:
+            lines.append(f"index = table[{depth * (count + 1)}];")
+        for d in reversed(range(depth)):
+            last = d == 0
+            lines.append(f"i64 x{d} = {'rest' if last else f'rest % table[{d}]'};")
+            if not last:
+                lines.append(f"rest /= table[{d}];")
+            for k in range(count):
+                lines.append(f"at{k} += x{d} * table[{depth * (k + 1) + d}];")
+            if self.spec.draws:
+                lines.append(f"index += x{d} * table[{depth * (count + 1) + 1 + d}];")
+        return lines
+
+    def _line(self, node: Expression) -> str:
+        kind = self._c_type(self.types[node])
+        return f"{kind} {self.names[node]} = {self._value(node)};"
+
+    def _c_type(self, kind: ElementType) -> str:
+        if isinstance(kind, DType):
+            return _COMPUTED[kind.name]
+        return "i64" if kind is int else "double"
+
+    def _value(self, node: Expression) -> str:
+        function = node.function
+        if function == CONSTANT:
+            return _number(node.value)
+        if function == SCALAR:
+            kind = dict(self.spec.scalars)[node.value]
+            return f"s_{node.value}" if kind in ("float", "int") else f"*s_{node.value}"
+        if function == WORD:
+            return "first_word((u64)index, seed)"
+        if function == INPUT:
+            i = len(self.spec.outputs) + self.spec.names.index(node.value)
+            dtype = self.spec.dtypes[i]
+            value = f"p{i}[at{i}]"
+            return f"from_{dtype.name}({value})" if dtype.name in _HALF else value
+        args = [self._argument(node, i) for i in range(len(node.args))]
+        if function == CAST:
+            return self._cast(args[0], dtype_of(node.value))
+        return self._applied(node, args)
+
+    def _applied(self, node: Expression, args: list[str]) -> str:
+        function = node.function
+        if function in _SIGNS:
+            return f"{args[0]} {_SIGNS[function]} {args[1]}"
+        if function in _TEMPLATES:
+            return _TEMPLATES[function].format(*args)
+        kind = self.types[node]
+        is_float = not isinstance(kind, DType) or kind.is_floating_point
+        if function in ("floor", "ceil", "trunc", "round") and not is_float:
+            return args[0]
+        return f"{_CALLS.get(function, function)}({', '.join(args)})"
+
+    def _argument(self, node: Expression, i: int) -> str:
+        arg = node.args[i]
+        name = self.names[arg]
+        if node.function == CAST:
+            return name
+        kind = FUNCTIONS[node.function].kind
+        if kind == "logic" or (kind == "choice" and i == 0):
+            return f"(bool){name}"
+        wanted = self.types[node]
+        if kind == "bool":
+            types = [self.types[a] for a in node.args]
+            wanted = float if node in self.numbers else compared_dtype(types)
+        return f"({self._c_type(wanted)}){name}"
+
+    def _cast(self, value: str, dtype: DType) -> str:
+        if dtype.name in _HALF:
+            return f"from_{dtype.name}(to_{dtype.name}((float){value}))"
+        return f"({_COMPUTED[dtype.name]}){value}"
+
+
+_HALF = ("float16", "bfloat16")
+
+
+def _number(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int):
+        return f"{value}ll"
+    if math.isfinite(value):
+        return repr(value)
+    bits = "0x7ff8000000000000" if math.isnan(value) else "0x7ff0000000000000"
+    text = f"__longlong_as_double({bits}ll)"
+    return f"-{text}" if value == -math.inf else text
+
+
+# ---- launching -----------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=4096)
+def _function(spec: CudaSpec) -> Any:
+    import cupy
+
+    return cupy.RawModule(code=source_of(spec), options=("-std=c++17",)).get_function("run")
+
+
+class CudaKernel:
+    """One op call with inputs of certain types, launched through CuPy."""
+
+    def __init__(self, op: type[Op], types: tuple[TensorType, ...], attrs: dict[str, Any]) -> None:
+        self.formula = Formula(op, types, attrs)
+        self.positions = self.formula.positions()
+        self.fed_at = list(self.formula.fed_positions().values())
+        self.numbers = [
+            np.float64(v) if isinstance(v, float) else np.int64(v)
+            for v in self.formula.numbers.values()
+        ]
+        self.tables: dict[Any, tuple[Layout, Any]] = {}
+
+    def __call__(self, xp: Any, *arrays: Any, rng: Rng | None = None, **_: Any) -> None:
+        used = [arrays[i] for i in self.positions]
+        out = used[0]
+        if not out.size:
+            return
+        starts = (rng.starts, rng.global_shape) if rng is not None else None
+        key = (*((a.shape, a.strides) for a in used), starts)
+        found = self.tables.get(key)
+        if found is None:
+            layout = _layout_of(used, rng)
+            found = self.tables[key] = layout, xp.asarray(_table_of(layout, used, rng))
+        layout, table = found
+        seed = (np.uint64(rng.seed & (1 << 64) - 1),) if rng is not None else ()
+        fed = [arrays[i] for i in self.fed_at]
+        blocks = min(MAX_BLOCKS, -(-out.size // THREADS))
+        function = _function(spec_of(self.formula, layout.depth))
+        arguments = (*used, *self.numbers, *fed, np.int64(out.size), table, *seed)
+        function((blocks,), (THREADS,), arguments)
+
+
+def _layout_of(arrays: list[Any], rng: Rng | None) -> Layout:
+    shape = arrays[0].shape
+    strides = [broadcast_strides(a.shape, a.strides, shape) for a in arrays]
+    sizes = [a.itemsize for a in arrays]
+    if rng is not None:
+        steps = contiguous_strides(rng.global_shape, 1)
+        strides.append(broadcast_strides(shape, steps, shape))
+        sizes.append(1)
+    return Layout(shape, strides, sizes, False)
+
+
+def _table_of(layout: Layout, arrays: list[Any], rng: Rng | None) -> Any:
+    numbers = list(layout.sizes)
+    for array, moves in zip(arrays, layout.moves, strict=False):
+        numbers += [m // array.itemsize for m in moves]
+    if rng is not None:
+        steps = contiguous_strides(rng.global_shape, 1)
+        numbers.append(sum(a * b for a, b in zip(rng.starts, steps, strict=True)))
+        numbers += layout.moves[-1]
+    return np.array(numbers, np.int64)
+
+
+def cuda_kernel(
+    op: type[Op], types: tuple[TensorType, ...], attrs: dict[str, Any]
+) -> Callable[..., None]:
+    return CudaKernel(op, types, attrs)

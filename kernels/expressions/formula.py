@@ -1,0 +1,109 @@
+"""One call of an op that is declared by a formula: its expressions, and what they read."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from oneflow.core.dtype import DType
+from oneflow.core.expression import (
+    INPUT,
+    REDUCTIONS,
+    SCALAR,
+    WORD,
+    Expression,
+    dtypes_of,
+    symbol,
+    walk,
+)
+from oneflow.core.op import Op, infer_types, operand_names
+from oneflow.core.tensor_type import TensorType
+
+_COMPUTED = frozenset(
+    (
+        "bool",
+        "int8",
+        "uint8",
+        "int16",
+        "int32",
+        "int64",
+        "float16",
+        "bfloat16",
+        "float32",
+        "float64",
+    )
+)
+_FLOATS_ONLY = ("floor_divide", "fmod", "pow", "isinf", "isfinite", "reciprocal")
+
+
+class Formula:
+    """The expressions of one op call.
+
+    outputs: those that are computed; at: their output indices. An output that is the very input
+    whose array it overwrites is left out. arrays: names of the inputs that are read.  fed: inputs
+    that are scalars (0-d arrays), by name with their index.  numbers: scalars from attrs.
+    """
+
+    def __init__(self, op: type[Op], types: tuple[TensorType, ...], attrs: dict[str, Any]) -> None:
+        assert op.formula is not None
+        attrs = op.defaults | attrs
+        self.op, self.types = op, types
+        names = operand_names(op, len(types))
+        self.names = names
+        made = op.formula(*types, **attrs)
+        roots: tuple[Expression, ...] = made if isinstance(made, tuple) else (made,)
+        kept = [
+            i for i, root in enumerate(roots)
+            if not (i in op.mutates and root is symbol(names[op.mutates[i]]))
+        ]  # fmt: skip
+        self.outputs, self.at = tuple(roots[i] for i in kept), kept
+        nodes = list(walk(*self.outputs))
+        wanted = [n.value for n in nodes if n.function == SCALAR]
+        read = {n.value for n in nodes if n.function == INPUT}
+        self.fed = {n: names.index(n) for n in wanted if n in names}
+        self.numbers = {n: attrs[n] for n in wanted if n in attrs and n not in self.fed}
+        if "columns" in wanted:
+            self.numbers["columns"] = types[0].shape[-1]
+        self.draws = any(n.function == WORD for n in nodes)
+        self.is_row = any(n.function in REDUCTIONS for n in nodes)
+        self.arrays = tuple(n for n in names if n in read)
+        self.array_types = tuple(types[names.index(n)] for n in self.arrays)
+        every = infer_types(op, types, attrs)
+        self.num_outputs = len(every)
+        self.out_types = tuple(every[i] for i in kept)
+
+    def can_compile(self) -> bool:
+        """Is there machine code for every function with these types? NumPy has more."""
+        arrays = (*self.out_types, *self.array_types)
+        if not all(t.dtype.name in _COMPUTED for t in arrays):
+            return False
+        inputs = {n: t.dtype for n, t in zip(self.arrays, self.array_types, strict=True)}
+        types = dtypes_of(self.outputs, inputs, self.kinds())
+        for node in walk(*self.outputs):
+            kind = types[node.args[0]] if node.args else None
+            is_integer = isinstance(kind, DType) and not kind.is_floating_point
+            if node.function in _FLOATS_ONLY and is_integer:
+                return False
+        return True
+
+    def kinds(self) -> dict[str, type]:
+        """Are the scalars whole numbers?"""
+        fed = {n: int if self.types[i].dtype.is_integer else float for n, i in self.fed.items()}
+        own = {n: float if isinstance(v, float) else int for n, v in self.numbers.items()}
+        return {**own, **fed}
+
+    def mutates(self) -> dict[int, int]:
+        """Computed output -> array whose memory it is, by their positions here."""
+        names = self.names
+        return {
+            self.at.index(out): self.arrays.index(names[source])
+            for out, source in self.op.mutates.items()
+            if out in self.at and names[source] in self.arrays
+        }
+
+    def positions(self) -> list[int]:
+        """Of the outputs and arrays among what a kernel is called with."""
+        names = self.names
+        return [*self.at, *(self.num_outputs + names.index(n) for n in self.arrays)]
+
+    def fed_positions(self) -> dict[str, int]:
+        return {n: self.num_outputs + i for n, i in self.fed.items()}

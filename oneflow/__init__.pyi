@@ -168,10 +168,10 @@ from oneflow.functional.nn_activation import softplus as softplus
 from oneflow.functional.nn_activation import softshrink as softshrink
 from oneflow.functional.nn_activation import softsign as softsign
 from oneflow.functional.nn_activation import threshold as threshold
-from oneflow.functional.nn_layers import adaptive_avg_pool1d as adaptive_avg_pool1d
-from oneflow.functional.nn_layers import adaptive_avg_pool2d as adaptive_avg_pool2d
-from oneflow.functional.nn_layers import adaptive_avg_pool3d as adaptive_avg_pool3d
 from oneflow.functional.nn_layers import pad as pad
+from oneflow.functional.nn_windows import adaptive_avg_pool1d as adaptive_avg_pool1d
+from oneflow.functional.nn_windows import adaptive_avg_pool2d as adaptive_avg_pool2d
+from oneflow.functional.nn_windows import adaptive_avg_pool3d as adaptive_avg_pool3d
 from oneflow.functional.promotion import get_default_dtype as get_default_dtype
 from oneflow.functional.promotion import set_default_dtype as set_default_dtype
 from oneflow.functional.random_state import Generator as Generator

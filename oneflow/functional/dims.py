@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
+from oneflow.core.errors import ShapeError
 from oneflow.tensor.tensor import Tensor
 
 
@@ -58,3 +60,16 @@ def given(who: str, args: tuple[Any, ...], **named: Any) -> tuple[Any, ...]:
         names = ", ".join(name for name, _ in found)
         raise TypeError(f"{who}() got its sizes or dims more than once, also as {names}")
     return (found[0][1],)
+
+
+Size = int | Sequence[int]
+"""A number for all spatial dims, or one for each."""
+
+
+def spatial_sizes(value: Size, count: int) -> tuple[int, ...]:
+    """A number for all dims, or one each."""
+    items = tuple(value) if isinstance(value, (tuple, list)) else (value,)
+    items = items * count if len(items) == 1 else items
+    if len(items) != count:
+        raise ShapeError(f"expected 1 or {count} sizes, got {value}")
+    return tuple(int(i) for i in items)

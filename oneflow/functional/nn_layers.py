@@ -1,6 +1,4 @@
-"""Layers as functions: linear, convolutions, pooling, normalisation, embedding, padding,
-resizing.
-"""
+"""Layers as functions: linear, normalisation, embedding, padding, resizing."""
 
 from __future__ import annotations
 
@@ -10,7 +8,7 @@ from typing import Any
 from oneflow.core.errors import ShapeError
 from oneflow.core.metrics import METRICS
 from oneflow.functional.arithmetic import add, div, mul
-from oneflow.functional.dims import one_dim
+from oneflow.functional.dims import one_dim, spatial_sizes
 from oneflow.functional.elementwise import clamp
 from oneflow.functional.joining import cat
 from oneflow.functional.linear_algebra import matmul
@@ -20,11 +18,9 @@ from oneflow.functional.reduction import sum as total
 from oneflow.functional.searching import as_index, index_select
 from oneflow.functional.shaping import expand, flip, pad_with, reshape, unsqueeze
 from oneflow.ops import batch_norm as batch_norm_ops
-from oneflow.ops import conv as conv_ops
 from oneflow.ops import gather as gather_ops
 from oneflow.ops import layer_norm as norm_ops
 from oneflow.ops import matmul as matmul_ops
-from oneflow.ops import pool as pool_ops
 from oneflow.ops import slicing
 from oneflow.tensor.tensor import Tensor
 
@@ -39,336 +35,6 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         out = matmul(input, weight, transpose_b=weight.ndim == 2)
         return out if bias is None else add(out, bias)
     return matmul_ops.linear(input, weight, bias)
-
-
-def _sizes(value: Any, count: int) -> tuple[int, ...]:
-    """A number for all dims, or one each."""
-    items = tuple(value) if isinstance(value, (tuple, list)) else (value,)
-    items = items * count if len(items) == 1 else items
-    if len(items) != count:
-        raise ShapeError(f"expected 1 or {count} sizes, got {value}")
-    return tuple(int(i) for i in items)
-
-
-def _conv(
-    ndim: int,
-    x: Tensor,
-    w: Tensor,
-    bias: Tensor | None,
-    stride: Any,
-    padding: Any,
-    dilation: Any,
-    groups: int,
-) -> Tensor:
-    strides, dilations = _sizes(stride, ndim), _sizes(dilation, ndim)
-    single = x.ndim == ndim + 1
-    x = unsqueeze(x, 0) if single else x
-    if isinstance(padding, str):
-        x, pads = _named_padding(x, w, padding, strides, dilations)
-    else:
-        pads = _sizes(padding, ndim)
-    out = conv_ops.conv(x, w, stride=strides, padding=pads, dilation=dilations, groups=int(groups))
-    out = _with_bias(out, bias)
-    return reshape(out, out.type.shape[1:]) if single else out
-
-
-def _with_bias(x: Tensor, bias: Tensor | None) -> Tensor:
-    return x if bias is None else add(x, reshape(bias, (1, -1, *(1,) * (x.ndim - 2))))
-
-
-def _named_padding(
-    x: Tensor, w: Tensor, padding: str, stride: tuple[int, ...], dilation: tuple[int, ...]
-) -> tuple[Tensor, tuple[int, ...]]:
-    """ "valid": none. "same": the output has the input's size; an odd total pads one more at the
-    end.
-    """
-    if padding == "valid":
-        return x, (0,) * len(stride)
-    if padding != "same" or any(s != 1 for s in stride):
-        raise ShapeError(
-            f"conv: padding is numbers, 'valid', or 'same' with stride 1; got {padding!r}"
-        )
-    totals = [d * (k - 1) for d, k in zip(dilation, w.type.shape[2:], strict=True)]
-    if all(t % 2 == 0 for t in totals):
-        return x, tuple(t // 2 for t in totals)
-    pads = (0, 0, 0, 0, *(p for t in totals for p in (t // 2, t - t // 2)))
-    return pad_with(x, pads, 0), (0,) * len(stride)
-
-
-def conv1d(
-    input: Tensor,
-    weight: Tensor,
-    bias: Tensor | None = None,
-    stride: Any = 1,
-    padding: Any = 0,
-    dilation: Any = 1,
-    groups: int = 1,
-) -> Tensor:
-    """Cross-correlation of (N, C, L) with (O, C / groups, K)."""
-    return _conv(1, input, weight, bias, stride, padding, dilation, groups)
-
-
-def conv2d(
-    input: Tensor,
-    weight: Tensor,
-    bias: Tensor | None = None,
-    stride: Any = 1,
-    padding: Any = 0,
-    dilation: Any = 1,
-    groups: int = 1,
-) -> Tensor:
-    """Cross-correlation of (N, C, H, W) with (O, C / groups, KH, KW)."""
-    return _conv(2, input, weight, bias, stride, padding, dilation, groups)
-
-
-def conv3d(
-    input: Tensor,
-    weight: Tensor,
-    bias: Tensor | None = None,
-    stride: Any = 1,
-    padding: Any = 0,
-    dilation: Any = 1,
-    groups: int = 1,
-) -> Tensor:
-    """Cross-correlation of (N, C, D, H, W) with (O, C / groups, KD, KH, KW)."""
-    return _conv(3, input, weight, bias, stride, padding, dilation, groups)
-
-
-def _conv_transpose(
-    ndim: int,
-    x: Tensor,
-    w: Tensor,
-    bias: Tensor | None,
-    stride: Any,
-    padding: Any,
-    output_padding: Any,
-    groups: int,
-    dilation: Any,
-) -> Tensor:
-    """The gradient of a convolution by its input, as a layer.  w: (C, O / groups, *kernel)."""
-    strides, pads, extra, dilations = (
-        _sizes(v, ndim) for v in (stride, padding, output_padding, dilation)
-    )
-    single = x.ndim == ndim + 1
-    x = unsqueeze(x, 0) if single else x
-    sizes = zip(x.type.shape[2:], w.type.shape[2:], strides, pads, extra, dilations, strict=True)
-    spatial = tuple((n - 1) * s - 2 * p + d * (k - 1) + e + 1 for n, k, s, p, e, d in sizes)
-    out = conv_ops.conv_data_grad(
-        x, w, spatial=spatial, stride=strides, padding=pads, dilation=dilations, groups=int(groups)
-    )
-    out = _with_bias(out, bias)
-    return reshape(out, out.type.shape[1:]) if single else out
-
-
-def conv_transpose1d(
-    input: Tensor,
-    weight: Tensor,
-    bias: Tensor | None = None,
-    stride: Any = 1,
-    padding: Any = 0,
-    output_padding: Any = 0,
-    groups: int = 1,
-    dilation: Any = 1,
-) -> Tensor:
-    """Transposed convolution of (N, C, L) with (C, O / groups, K)."""
-    return _conv_transpose(
-        1, input, weight, bias, stride, padding, output_padding, groups, dilation
-    )
-
-
-def conv_transpose2d(
-    input: Tensor,
-    weight: Tensor,
-    bias: Tensor | None = None,
-    stride: Any = 1,
-    padding: Any = 0,
-    output_padding: Any = 0,
-    groups: int = 1,
-    dilation: Any = 1,
-) -> Tensor:
-    """Transposed convolution of (N, C, H, W) with (C, O / groups, KH, KW)."""
-    return _conv_transpose(
-        2, input, weight, bias, stride, padding, output_padding, groups, dilation
-    )
-
-
-def conv_transpose3d(
-    input: Tensor,
-    weight: Tensor,
-    bias: Tensor | None = None,
-    stride: Any = 1,
-    padding: Any = 0,
-    output_padding: Any = 0,
-    groups: int = 1,
-    dilation: Any = 1,
-) -> Tensor:
-    """Transposed convolution of (N, C, D, H, W) with (C, O / groups, KD, KH, KW)."""
-    return _conv_transpose(
-        3, input, weight, bias, stride, padding, output_padding, groups, dilation
-    )
-
-
-def _batched(ndim: int, x: Tensor) -> tuple[Tensor, bool]:
-    single = x.ndim == ndim + 1
-    return (unsqueeze(x, 0) if single else x), single
-
-
-def _unbatched(x: Tensor, single: bool) -> Tensor:
-    return reshape(x, x.type.shape[1:]) if single else x
-
-
-def _max_pool(
-    ndim: int,
-    x: Tensor,
-    kernel_size: Any,
-    stride: Any,
-    padding: Any,
-    dilation: Any,
-    return_indices: bool,
-    ceil_mode: bool,
-) -> Any:
-    x, single = _batched(ndim, x)
-    kernel = _sizes(kernel_size, ndim)
-    values, indices = pool_ops.max_pool(
-        x,
-        kernel=kernel,
-        stride=kernel if stride is None else _sizes(stride, ndim),
-        padding=_sizes(padding, ndim),
-        dilation=_sizes(dilation, ndim),
-        ceil_mode=bool(ceil_mode),
-    )
-    if return_indices:
-        return _unbatched(values, single), _unbatched(indices, single)
-    return _unbatched(values, single)
-
-
-def max_pool1d(
-    input: Tensor,
-    kernel_size: Any,
-    stride: Any = None,
-    padding: Any = 0,
-    dilation: Any = 1,
-    return_indices: bool = False,
-    ceil_mode: bool = False,
-) -> Any:
-    """The largest of each window of (N, C, L)."""
-    return _max_pool(1, input, kernel_size, stride, padding, dilation, return_indices, ceil_mode)
-
-
-def max_pool2d(
-    input: Tensor,
-    kernel_size: Any,
-    stride: Any = None,
-    padding: Any = 0,
-    dilation: Any = 1,
-    return_indices: bool = False,
-    ceil_mode: bool = False,
-) -> Any:
-    """The largest of each window of (N, C, H, W)."""
-    return _max_pool(2, input, kernel_size, stride, padding, dilation, return_indices, ceil_mode)
-
-
-def max_pool3d(
-    input: Tensor,
-    kernel_size: Any,
-    stride: Any = None,
-    padding: Any = 0,
-    dilation: Any = 1,
-    return_indices: bool = False,
-    ceil_mode: bool = False,
-) -> Any:
-    """The largest of each window of (N, C, D, H, W)."""
-    return _max_pool(3, input, kernel_size, stride, padding, dilation, return_indices, ceil_mode)
-
-
-def _avg_pool(
-    ndim: int,
-    x: Tensor,
-    kernel_size: Any,
-    stride: Any,
-    padding: Any,
-    ceil_mode: bool,
-    count_include_pad: bool,
-    divisor: int | None,
-) -> Tensor:
-    x, single = _batched(ndim, x)
-    kernel = _sizes(kernel_size, ndim)
-    out = pool_ops.avg_pool(
-        x,
-        kernel=kernel,
-        stride=kernel if stride is None else _sizes(stride, ndim),
-        padding=_sizes(padding, ndim),
-        ceil_mode=bool(ceil_mode),
-        count_include_pad=bool(count_include_pad),
-        divisor_override=int(divisor or 0),
-    )
-    return _unbatched(out, single)
-
-
-def avg_pool1d(
-    input: Tensor,
-    kernel_size: Any,
-    stride: Any = None,
-    padding: Any = 0,
-    ceil_mode: bool = False,
-    count_include_pad: bool = True,
-) -> Tensor:
-    """The mean of each window of (N, C, L)."""
-    return _avg_pool(1, input, kernel_size, stride, padding, ceil_mode, count_include_pad, 0)
-
-
-def avg_pool2d(
-    input: Tensor,
-    kernel_size: Any,
-    stride: Any = None,
-    padding: Any = 0,
-    ceil_mode: bool = False,
-    count_include_pad: bool = True,
-    divisor_override: int | None = 0,
-) -> Tensor:
-    """The mean of each window of (N, C, H, W); divisor_override: divides by it, not by the window's
-    size.
-    """
-    return _avg_pool(
-        2, input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override
-    )
-
-
-def avg_pool3d(
-    input: Tensor,
-    kernel_size: Any,
-    stride: Any = None,
-    padding: Any = 0,
-    ceil_mode: bool = False,
-    count_include_pad: bool = True,
-    divisor_override: int | None = 0,
-) -> Tensor:
-    """The mean of each window of (N, C, D, H, W)."""
-    return _avg_pool(
-        3, input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override
-    )
-
-
-def _adaptive_avg_pool(ndim: int, x: Tensor, output_size: Any) -> Tensor:
-    x, single = _batched(ndim, x)
-    wanted = tuple(output_size) if isinstance(output_size, (tuple, list)) else (output_size,) * ndim
-    sizes = tuple(n if w is None else int(w) for w, n in zip(wanted, x.type.shape[2:], strict=True))
-    return _unbatched(pool_ops.adaptive_avg_pool(x, output_size=sizes), single)
-
-
-def adaptive_avg_pool1d(input: Tensor, output_size: Any) -> Tensor:
-    """Means of windows chosen so that the result has `output_size` positions."""
-    return _adaptive_avg_pool(1, input, output_size)
-
-
-def adaptive_avg_pool2d(input: Tensor, output_size: Any) -> Tensor:
-    """Means of windows chosen so that the result has `output_size` positions."""
-    return _adaptive_avg_pool(2, input, output_size)
-
-
-def adaptive_avg_pool3d(input: Tensor, output_size: Any) -> Tensor:
-    """Means of windows chosen so that the result has `output_size` positions."""
-    return _adaptive_avg_pool(3, input, output_size)
 
 
 # ---- normalisation -------------------------------------------------------------------------------
@@ -624,7 +290,7 @@ def interpolate(
         if recompute_scale_factor:
             factors = [None] * ndim
     else:
-        wanted = list(_sizes(size, ndim))
+        wanted = list(spatial_sizes(size, ndim))
     if mode not in ("nearest", "linear", "bilinear", "trilinear"):
         raise ValueError(
             f"interpolate: mode must be nearest, linear, bilinear or trilinear, got {mode!r}"

@@ -1,0 +1,214 @@
+"""Convolutions and pooling: each is one function for one, two and three spatial dims."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+from oneflow.core.errors import ShapeError
+from oneflow.functional.arithmetic import add
+from oneflow.functional.dims import Size, spatial_sizes
+from oneflow.functional.shaping import pad_with, reshape, unsqueeze
+from oneflow.ops import conv as conv_ops
+from oneflow.ops import pool as pool_ops
+from oneflow.tensor.tensor import Tensor
+
+P = ParamSpec("P")
+R = TypeVar("R")
+_SPATIAL = ("L", "H, W", "D, H, W")
+_WINDOW = ("K", "KH, KW", "KD, KH, KW")
+
+
+def _over(ndim: int, function: Callable[Concatenate[int, P], R]) -> Callable[P, R]:
+    """`function` of `ndim` spatial dims, under its name with that number: conv2d of _conv."""
+
+    def run(*args: P.args, **kwargs: P.kwargs) -> R:
+        return function(ndim, *args, **kwargs)
+
+    taken = inspect.signature(function)
+    _, *parameters = taken.parameters.values()
+    run.__signature__ = taken.replace(parameters=parameters)  # type: ignore[attr-defined]
+    run.__name__ = run.__qualname__ = f"{function.__name__[1:]}{ndim}d"
+    doc = (function.__doc__ or "").replace("SPATIAL", _SPATIAL[ndim - 1])
+    run.__doc__ = doc.replace("WINDOW", _WINDOW[ndim - 1])
+    return run
+
+
+def _batched(ndim: int, x: Tensor) -> tuple[Tensor, bool]:
+    """x with a dim of samples, and whether it had none."""
+    single = x.ndim == ndim + 1
+    return (unsqueeze(x, 0) if single else x), single
+
+
+def _unbatched(x: Tensor, single: bool) -> Tensor:
+    return reshape(x, x.type.shape[1:]) if single else x
+
+
+# ---- convolutions --------------------------------------------------------------------------------
+
+
+def _conv(
+    ndim: int,
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: Size = 1,
+    padding: Size | str = 0,
+    dilation: Size = 1,
+    groups: int = 1,
+) -> Tensor:
+    """Cross-correlation of (N, C, SPATIAL) with (O, C / groups, WINDOW)."""
+    strides, dilations = spatial_sizes(stride, ndim), spatial_sizes(dilation, ndim)
+    x, single = _batched(ndim, input)
+    if isinstance(padding, str):
+        x, pads = _named_padding(x, weight, padding, strides, dilations)
+    else:
+        pads = spatial_sizes(padding, ndim)
+    out = conv_ops.conv(
+        x, weight, stride=strides, padding=pads, dilation=dilations, groups=int(groups)
+    )
+    return _unbatched(_with_bias(out, bias), single)
+
+
+conv1d, conv2d, conv3d = _over(1, _conv), _over(2, _conv), _over(3, _conv)
+
+
+def _with_bias(x: Tensor, bias: Tensor | None) -> Tensor:
+    return x if bias is None else add(x, reshape(bias, (1, -1, *(1,) * (x.ndim - 2))))
+
+
+def _named_padding(
+    x: Tensor, w: Tensor, padding: str, stride: tuple[int, ...], dilation: tuple[int, ...]
+) -> tuple[Tensor, tuple[int, ...]]:
+    """ "valid": none. "same": the output has the input's size; an odd total pads one more at the
+    end.
+    """
+    if padding == "valid":
+        return x, (0,) * len(stride)
+    if padding != "same" or any(s != 1 for s in stride):
+        raise ShapeError(
+            f"conv: padding is numbers, 'valid', or 'same' with stride 1; got {padding!r}"
+        )
+    totals = [d * (k - 1) for d, k in zip(dilation, w.type.shape[2:], strict=True)]
+    if all(t % 2 == 0 for t in totals):
+        return x, tuple(t // 2 for t in totals)
+    pads = (0, 0, 0, 0, *(p for t in totals for p in (t // 2, t - t // 2)))
+    return pad_with(x, pads, 0), (0,) * len(stride)
+
+
+def _conv_transpose(
+    ndim: int,
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: Size = 1,
+    padding: Size = 0,
+    output_padding: Size = 0,
+    groups: int = 1,
+    dilation: Size = 1,
+) -> Tensor:
+    """Transposed convolution of (N, C, SPATIAL) with (C, O / groups, WINDOW)."""
+    strides, pads, extra, dilations = (
+        spatial_sizes(v, ndim) for v in (stride, padding, output_padding, dilation)
+    )
+    x, single = _batched(ndim, input)
+    window = weight.type.shape[2:]
+    sizes = zip(x.type.shape[2:], window, strides, pads, extra, dilations, strict=True)
+    spatial = tuple((n - 1) * s - 2 * p + d * (k - 1) + e + 1 for n, k, s, p, e, d in sizes)
+    out = conv_ops.conv_data_grad(
+        x,
+        weight,
+        spatial=spatial,
+        stride=strides,
+        padding=pads,
+        dilation=dilations,
+        groups=int(groups),
+    )
+    return _unbatched(_with_bias(out, bias), single)
+
+
+conv_transpose1d = _over(1, _conv_transpose)
+conv_transpose2d = _over(2, _conv_transpose)
+conv_transpose3d = _over(3, _conv_transpose)
+
+
+# ---- pooling -------------------------------------------------------------------------------------
+
+
+def _max_pool(
+    ndim: int,
+    input: Tensor,
+    kernel_size: Size,
+    stride: Size | None = None,
+    padding: Size = 0,
+    dilation: Size = 1,
+    return_indices: bool = False,
+    ceil_mode: bool = False,
+) -> Any:
+    """The largest of each window of (N, C, SPATIAL)."""
+    x, single = _batched(ndim, input)
+    kernel = spatial_sizes(kernel_size, ndim)
+    values, indices = pool_ops.max_pool(
+        x,
+        kernel=kernel,
+        stride=kernel if stride is None else spatial_sizes(stride, ndim),
+        padding=spatial_sizes(padding, ndim),
+        dilation=spatial_sizes(dilation, ndim),
+        ceil_mode=bool(ceil_mode),
+    )
+    if return_indices:
+        return _unbatched(values, single), _unbatched(indices, single)
+    return _unbatched(values, single)
+
+
+max_pool1d, max_pool2d, max_pool3d = _over(1, _max_pool), _over(2, _max_pool), _over(3, _max_pool)
+
+
+def _avg_pool(
+    ndim: int,
+    input: Tensor,
+    kernel_size: Size,
+    stride: Size | None = None,
+    padding: Size = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+    divisor_override: int | None = 0,
+) -> Tensor:
+    """The mean of each window of (N, C, SPATIAL).  divisor_override: divides by it, not by the
+    window's size.
+    """
+    x, single = _batched(ndim, input)
+    kernel = spatial_sizes(kernel_size, ndim)
+    out = pool_ops.avg_pool(
+        x,
+        kernel=kernel,
+        stride=kernel if stride is None else spatial_sizes(stride, ndim),
+        padding=spatial_sizes(padding, ndim),
+        ceil_mode=bool(ceil_mode),
+        count_include_pad=bool(count_include_pad),
+        divisor_override=int(divisor_override or 0),
+    )
+    return _unbatched(out, single)
+
+
+avg_pool1d, avg_pool2d, avg_pool3d = _over(1, _avg_pool), _over(2, _avg_pool), _over(3, _avg_pool)
+
+
+def _adaptive_avg_pool(
+    ndim: int, input: Tensor, output_size: int | Sequence[int | None] | None
+) -> Tensor:
+    """Means of windows of (N, C, SPATIAL) chosen so that the result has `output_size` positions."""
+    x, single = _batched(ndim, input)
+    wanted = (
+        (output_size,) * ndim
+        if output_size is None or isinstance(output_size, int)
+        else tuple(output_size)
+    )
+    sizes = tuple(n if w is None else int(w) for w, n in zip(wanted, x.type.shape[2:], strict=True))
+    return _unbatched(pool_ops.adaptive_avg_pool(x, output_size=sizes), single)
+
+
+adaptive_avg_pool1d = _over(1, _adaptive_avg_pool)
+adaptive_avg_pool2d = _over(2, _adaptive_avg_pool)
+adaptive_avg_pool3d = _over(3, _adaptive_avg_pool)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from oneflow.actors.compile_call import CompileCall
 from oneflow.actors.heartbeat import Heartbeat
-from oneflow.boxing.shared import host_identity
+from oneflow.boxing.transport.pages import host_identity
 from oneflow.core.config import Config, join_address, split_address
 from oneflow.core.control_channel import (
     LATE_S,

@@ -7,6 +7,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from oneflow.actors.memory import aligned_buffer
+from oneflow.core.plan import Plan
 
 
 class Hardware(Protocol):
@@ -66,6 +67,11 @@ class Cuda:
 
     def synchronize(self) -> None:
         self.xp.cuda.get_current_stream().synchronize()
+
+
+def is_on_gpu(plan: Plan) -> bool:
+    """Are the registers of this plan in GPU memory?"""
+    return any(actor.placement.type == "cuda" for actor in plan.actors)
 
 
 def hardware_for(kind: str, index: int) -> Hardware:

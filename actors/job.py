@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from oneflow.actors import live
 from oneflow.actors.bind import BoundPlan, Peers, bind
 from oneflow.actors.bus import Bus
-from oneflow.actors.device import hardware_for
+from oneflow.actors.device import hardware_for, is_on_gpu
 from oneflow.actors.executor import Check, Executor
 from oneflow.actors.tracing import record_as_configured
 from oneflow.core.errors import GraphError
@@ -16,7 +16,7 @@ from oneflow.core.plan import Plan
 from oneflow.core.rng import Randomness
 
 
-class Link(Protocol):
+class Fabric(Protocol):
     """What connects the ranks of one job: shared memory and a bus."""
 
     peers: Peers
@@ -41,13 +41,13 @@ class Alone:
         return
 
 
-OpenLink = Callable[[Plan, int], Link]
+OpenFabric = Callable[[Plan, int], Fabric]
 
 
 class Job:
     """variables: name -> array of this rank's part, read and overwritten in place.
 
-    open_link: makes the connections to the other ranks of the plan; None if there are none.
+    open_fabric: makes the connections to the other ranks of the plan; None if there are none.
     check: see Executor.
     """
 
@@ -57,17 +57,15 @@ class Job:
         rank: int,
         variables: Mapping[str, Any],
         *,
-        open_link: OpenLink | None = None,
+        open_fabric: OpenFabric | None = None,
         check: Check | None = None,
         timeout_s: float = 300.0,
         device_index: int = 0,
     ) -> None:
-        kinds = {actor.placement.type for actor in plan.actors}
-        kind = "cuda" if "cuda" in kinds else "cpu"
-        hardware = hardware_for(kind, device_index)
-        self._link = open_link(plan, rank) if open_link else _alone(plan, rank, hardware)
-        self.bound: BoundPlan = bind(plan, rank, hardware, self._link.peers, variables)
-        self.executor = Executor(self.bound, self._link.bus, check, timeout_s)
+        hardware = hardware_for("cuda" if is_on_gpu(plan) else "cpu", device_index)
+        self._fabric = open_fabric(plan, rank) if open_fabric else _alone(plan, rank, hardware)
+        self.bound: BoundPlan = bind(plan, rank, hardware, self._fabric.peers, variables)
+        self.executor = Executor(self.bound, self._fabric.bus, check, timeout_s)
         self.calls = 0
         """Steps begun."""
         self._is_broken = False
@@ -104,17 +102,17 @@ class Job:
 
     def sample_latency(self) -> None:
         """For the counters, of a bus that can tell when it is asked."""
-        sample = getattr(self._link.bus, "sample_latency", None)
+        sample = getattr(self._fabric.bus, "sample_latency", None)
         if sample is not None:
             sample()
 
     def close(self) -> None:
         """Gives the shared memory back."""
         live.remove(self)
-        self._link.close()
+        self._fabric.close()
 
 
-def _alone(plan: Plan, rank: int, hardware: Any) -> Link:
+def _alone(plan: Plan, rank: int, hardware: Any) -> Fabric:
     from oneflow.actors.bind import shared_nbytes
 
     return Alone(hardware.allocate(max(shared_nbytes(plan, rank), 1)))

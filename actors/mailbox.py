@@ -1,14 +1,11 @@
 """Mailboxes in shared memory: how messages reach actors of other ranks of this host.
 
-Every rank owns one block of memory that the others map:
+Every rank owns one page that the others map:
 
-    word 0            1 while the owner sleeps (or is about to), else 0; what sleepers wait on
-    word 2            when a message was posted that woke the owner, in ns; 0: read already
-    word 1            GPU registers only: 1 once the owner maps no peer's memory any more
-    (cuda_link.py)
+    header            that of all pages of ranks (see `rank_pages`): the owner sleeps on word 0,
+                      which is 1 while it does or is about to
     rings             one for each sender: [written, read, SLOTS messages]; only the sender writes
-    `written` and the messages, only the
-                      owner writes `read`
+                      `written` and the messages, only the owner writes `read`
     registers         the owner's registers that others read in place
 
 A ring cannot overflow for long: a sender keeps what does not fit and sends it later. Waking: the
@@ -26,55 +23,47 @@ from typing import Any
 
 import numpy as np
 
-from oneflow.actors.memory import ALIGNMENT, aligned
-from oneflow.boxing.shared import (
-    QUIET_SPIN_S,
-    SharedPage,
-    full_fence,
-    futex_wait,
-    futex_wake,
-)
+from oneflow.actors.memory import aligned
+from oneflow.boxing.transport.pages import SharedPage
+from oneflow.boxing.transport.rank_pages import EVENT, WOKEN_AT, RankPages
+from oneflow.boxing.transport.waking import QUIET_SPIN_S, full_fence, futex_wait, futex_wake
 from oneflow.core.config import current_config
 from oneflow.core.metrics import METRICS
 
 RING_SLOTS = 510
 _RING_WORDS = RING_SLOTS + 2  # a multiple of a cache line
-_HEADER_WORDS = ALIGNMENT // 8
 _MESSAGE_NBYTES = 8
-_WOKEN_AT = 2  # a word of the header
 
 
-def block_nbytes(num_ranks: int, register_nbytes: int) -> int:
-    """Size of one rank's block."""
-    return aligned((_HEADER_WORDS + num_ranks * _RING_WORDS) * 8) + aligned(register_nbytes)
+def areas_nbytes(num_ranks: int, register_nbytes: int) -> int:
+    """Size of the areas in one rank's page: rings and registers."""
+    return _rings_nbytes(num_ranks) + aligned(register_nbytes)
 
 
-def registers_offset(num_ranks: int) -> int:
-    return aligned((_HEADER_WORDS + num_ranks * _RING_WORDS) * 8)
+def _rings_nbytes(num_ranks: int) -> int:
+    return aligned(num_ranks * _RING_WORDS * 8)
 
 
 class SharedMemoryBus:
-    """ranks: of the job, ascending; their blocks in the same order."""
+    """Messages between the ranks of `pages`, whose areas have the size that `areas_nbytes` says."""
 
-    def __init__(self, rank: int, ranks: list[int], blocks: list[SharedPage]) -> None:
-        self._ranks = ranks
-        me = ranks.index(rank)
-        self._mine = blocks[me].words
-        self._my_page = blocks[me]
+    def __init__(self, pages: RankPages) -> None:
+        self._my_page = pages.mine
+        self._mine = pages.mine.words
+        first = pages.areas_at // 8
         self._senders = [
-            (r, _HEADER_WORDS + i * _RING_WORDS) for i, r in enumerate(ranks) if r != rank
+            (r, first + i * _RING_WORDS) for i, r in enumerate(pages.ranks) if r != pages.rank
         ]
-        self._read = dict.fromkeys(ranks, 0)
+        self._read = dict.fromkeys(pages.ranks, 0)
         self._out = {
-            r: _Outbox(blocks[i], _HEADER_WORDS + me * _RING_WORDS)
-            for i, r in enumerate(ranks)
-            if r != rank
+            r: _Outbox(page, first + pages.index * _RING_WORDS)
+            for r, page in pages.by_rank.items()
+            if r != pages.rank
         }
         self._stuck: set[int] = set()
-        self._spin_s = current_config().spin_s if len(ranks) <= _num_cores() else 0.0
+        self._spin_s = pages.spin_s(current_config().spin_s)
         self._counters = METRICS.transport("shm")
         self._counters.message_nbytes = _MESSAGE_NBYTES
-        self._blocks = blocks
 
     def post(self, rank: int, code: int) -> None:
         outbox = self._out[rank]
@@ -116,32 +105,24 @@ class SharedMemoryBus:
         if self._stuck:
             return  # somebody's ring is full: come back at once and try again
         words = self._mine
-        words[_WOKEN_AT] = 0
-        words[0] = 1
+        words[WOKEN_AT] = 0
+        words[EVENT] = 1
         full_fence()
         if not self._has_mail():
-            futex_wait(self._my_page, 0, 1, timeout_s)
-            posted = words[_WOKEN_AT]
+            futex_wait(self._my_page, EVENT, 1, timeout_s)
+            posted = words[WOKEN_AT]
             if posted:  # the clock is one for all processes of a host
                 seconds = (time.monotonic_ns() - int(posted)) * 1e-9
                 self._counters.latency.observe(max(seconds, 0.0))
-        words[0] = 0
+        words[EVENT] = 0
 
     def close(self) -> None:
         self._out.clear()
         self._senders = []
 
 
-def _num_cores() -> int:
-    """The cores that ranks of this host have, as far as this one knows: one that is pinned to a
-    core has peers on others. More ranks than cores must not spin: it keeps a core from whom they
-    wait for (a small step of four ranks on two cores took 1.3 ms instead of 0.5)."""
-    mine = len(os.sched_getaffinity(0))
-    return mine if mine > 1 else os.cpu_count() or 1
-
-
 class _Outbox:
-    """The sender's side of one ring in somebody else's block."""
+    """The sender's side of one ring in somebody else's page."""
 
     __slots__ = ("_base", "_page", "_waiting", "_words", "_written")
 
@@ -182,14 +163,15 @@ class _Outbox:
         self._written += 1
         words[base] = self._written  # after the message: x86 keeps the order of stores
         full_fence()
-        if words[0]:
-            words[_WOKEN_AT] = time.monotonic_ns()  # only here: to wake costs far more than this
-            words[0] = 0
-            futex_wake(self._page, 0)
+        if words[EVENT]:
+            words[WOKEN_AT] = time.monotonic_ns()  # only here: to wake costs far more than this
+            words[EVENT] = 0
+            futex_wake(self._page, EVENT)
         return True
 
 
-def register_bytes(page: SharedPage, num_ranks: int) -> np.ndarray[Any, Any]:
-    """The registers in a block, as uint8."""
-    array: np.ndarray[Any, Any] = page.bytes[registers_offset(num_ranks) :]
+def register_bytes(pages: RankPages, rank: int) -> np.ndarray[Any, Any]:
+    """The registers in the page of a rank, as uint8."""
+    start = pages.areas_at + _rings_nbytes(len(pages.ranks))
+    array: np.ndarray[Any, Any] = pages.by_rank[rank].bytes[start:]
     return array

@@ -24,6 +24,7 @@ import numpy as np
 
 from oneflow.actors.boxing import channels_of, read_parts
 from oneflow.actors.bus import describe_code
+from oneflow.actors.device import is_on_gpu
 from oneflow.actors.memory import aligned_buffer
 from oneflow.actors.registers import RegisterMemory, shared_layout, storage_of
 from oneflow.boxing.transport.mesh import round_trip_s
@@ -84,27 +85,27 @@ def _staging_for(part: Any) -> np.ndarray[Any, Any]:
     """A contiguous host array for what goes over the socket."""
     if isinstance(part, np.ndarray):
         return np.empty(part.shape, part.dtype)
-    from oneflow.actors import cuda_link
+    from oneflow.boxing.transport import gpu_memory
 
-    return cuda_link.staging_for(part)
+    return gpu_memory.staging_for(part)
 
 
 def _to_staging(staged: np.ndarray[Any, Any], part: Any) -> None:
     if isinstance(part, np.ndarray):
         np.copyto(staged, part)
         return
-    from oneflow.actors import cuda_link
+    from oneflow.boxing.transport import gpu_memory
 
-    cuda_link.to_staging(staged, part)
+    gpu_memory.to_staging(staged, part)
 
 
 def _from_staging(part: Any, staged: np.ndarray[Any, Any]) -> None:
     if isinstance(part, np.ndarray):
         np.copyto(part, staged)
         return
-    from oneflow.actors import cuda_link
+    from oneflow.boxing.transport import gpu_memory
 
-    cuda_link.from_staging(part, staged)
+    gpu_memory.from_staging(part, staged)
 
 
 class Connection:
@@ -315,9 +316,9 @@ class TcpBus:
 
 def make_mirrors(plan: Plan, rank: int) -> Any:
     """Memory for a copy of `rank`'s shared registers, where this rank's own are: host or GPU."""
-    from oneflow.actors import cuda_link
+    from oneflow.boxing.transport import gpu_memory
 
     nbytes = shared_layout(plan, rank)[1]
-    if cuda_link.is_on_gpu(plan):
-        return cuda_link.device_mirror(nbytes)
+    if is_on_gpu(plan):
+        return gpu_memory.device_mirror(nbytes)
     return aligned_buffer(max(nbytes, 1))

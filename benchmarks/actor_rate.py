@@ -129,8 +129,8 @@ def round_trips(text: str, x: np.ndarray[Any, Any], count: int) -> list[float]:
 def _trip_rank(
     rank: int, data: bytes, folder: str, x: np.ndarray[Any, Any], count: int
 ) -> list[float]:
+    from oneflow.actors.fabric import open_fabric
     from oneflow.actors.job import Job
-    from oneflow.actors.link import open_link
     from oneflow.core.plan import Plan
 
     os.sched_setaffinity(0, {rank % (os.cpu_count() or 1)})
@@ -139,7 +139,7 @@ def _trip_rank(
         Plan.from_bytes(data),
         rank,
         {},
-        open_link=lambda p, r: open_link(p, r, [0, 1], "trip", store),
+        open_fabric=lambda p, r: open_fabric(p, r, [0, 1], "trip", store, places=("here", "here")),
     )
     times = []
     for _ in range(count):

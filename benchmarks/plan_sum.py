@@ -30,8 +30,8 @@ def planned(x: Any, kind: str) -> Callable[[], Any]:
 
 
 def _job(x: Any, kind: str, output: int) -> Any:
+    from oneflow.actors.fabric import open_fabric
     from oneflow.actors.job import Job
-    from oneflow.actors.link import open_link
     from oneflow.core.config import current_config
     from oneflow.core.graph_text import parse_graph
     from oneflow.core.job_config import Cluster, JobConfig
@@ -47,7 +47,7 @@ def _job(x: Any, kind: str, output: int) -> Any:
         Plan.from_bytes(plan.to_bytes()),
         here.rank,
         {"x": x},
-        open_link=lambda p, r: open_link(p, r, ranks, name, here.client),
+        open_fabric=lambda p, r: open_fabric(p, r, ranks, name, here.client, places=here.places),
         check=here.client.check,
         device_index=current_config().local_rank if kind == "cuda" else 0,
     )

@@ -2,9 +2,8 @@
 
 Every rank owns one page that its peers read:
 
-    word 0            progress: grows by one with every step of every call; all ranks count alike
-    words 8..         one word per rank, 1 while that rank sleeps on word 0
-    core bits         the cores that this rank may use
+    header            that of all pages of ranks (see `rank_pages`): word 0 is the progress, which
+                      grows by one with every step of every call; all ranks count alike
     two call slots    [call number, signature, text], used in turn
     data slots        a ring of what others read: pieces of this rank's data, or sums that it made
 
@@ -25,7 +24,6 @@ when progress says so.
 
 from __future__ import annotations
 
-import os
 import struct
 from collections.abc import Sequence
 from typing import Any
@@ -42,14 +40,16 @@ from oneflow.boxing.collectives.base import (
 )
 from oneflow.boxing.collectives.exchange import Array, Exchange, combine, sum_exchange
 from oneflow.boxing.collectives.rounds import put, rounds_of, take
-from oneflow.boxing.shared import (
-    SharedPage,
-    exchange_pages,
-    page_server,
-    publish_progress,
-    wait_progress,
+from oneflow.boxing.transport.rank_pages import (
+    EVENT,
+    LINE_NBYTES,
+    SLEEPERS,
+    areas_at,
+    lines,
+    open_rank_pages,
 )
 from oneflow.boxing.transport.rendezvous import SLICE_S, Check, KeyValueStore
+from oneflow.boxing.transport.waking import publish_progress, wait_progress
 from oneflow.core.config import current_config
 from oneflow.core.failpoints import failpoint
 
@@ -60,11 +60,7 @@ SLOT_NBYTES = 512 << 10
 NUM_SLOTS = 3
 
 _Block = tuple[int, int]
-_PROGRESS = 0
-_SLEEPERS = 8
 _CALL = struct.Struct(f"<qq{TEXT_NBYTES}s")
-_LINE = 64
-_CORES_NBYTES = 256
 
 
 class SharedMemoryCollectives(Collectives):
@@ -85,43 +81,22 @@ class SharedMemoryCollectives(Collectives):
         spin_s: float | None = None,
     ) -> None:
         super().__init__(rank, ranks, check, timeout_s)
-        self._name = group_name
-        self._spin_s = current_config().spin_s if spin_s is None else spin_s
         self._calls = 0
         self._ticks = 0
         self._rounds = 0
         self._waited_s = 0.0
-        self._cores_at = _aligned((_SLEEPERS + self.size) * 8)
-        self._calls_at = self._cores_at + _CORES_NBYTES
-        self._call_step = _aligned(_CALL.size)
-        self._slots_at = _aligned(self._calls_at + 2 * self._call_step, 4096)
-        self._slot_step = _aligned(SLOT_NBYTES + self.size * _LINE, 4096)
-        self._mine = SharedPage.create(self._slots_at + NUM_SLOTS * self._slot_step)
-        self._say_cores()
-        pages = exchange_pages(group_name, rank, ranks, [self._mine], kv, timeout_s)
-        self._pages = {r: page[0] for r, page in pages.items()}
-        self._sleepers = self._mine.words[_SLEEPERS : _SLEEPERS + self.size]
+        self._calls_at = areas_at(self.size)
+        self._call_step = lines(_CALL.size)
+        self._slots_at = lines(self._calls_at + 2 * self._call_step, 4096)
+        self._slot_step = lines(SLOT_NBYTES + self.size * LINE_NBYTES, 4096)
+        nbytes = self._slots_at + NUM_SLOTS * self._slot_step - self._calls_at
+        self._shared = open_rank_pages(group_name, rank, ranks, nbytes, kv, timeout_s)
+        self._spin_s = self._shared.spin_s(current_config().spin_s if spin_s is None else spin_s)
+        self._mine, self._pages = self._shared.mine, self._shared.by_rank
+        self._sleepers = self._mine.words[SLEEPERS : SLEEPERS + self.size]
         self._views: dict[Any, list[dict[int, Array]]] = {}
         self._last_text: list[CallInfo | None] = [None, None]
         self._wait_all(call_info("open", "group", (), ""), self._step_done())  # all have mapped all
-        if self._num_cores() < self.size:
-            self._spin_s = 0.0
-
-    def _say_cores(self) -> None:
-        bits = self._mine.bytes[self._cores_at : self._cores_at + _CORES_NBYTES]
-        for core in os.sched_getaffinity(0):
-            if core < 8 * _CORES_NBYTES:
-                bits[core // 8] |= 1 << core % 8
-
-    def _num_cores(self) -> int:
-        """Return the number of cores that the ranks have together. If they are fewer than the
-        ranks, a rank that spins keeps its core from one that it waits for: sums of four ranks on
-        two cores take twice as long as with waits that sleep.
-        """
-        found = np.zeros(_CORES_NBYTES, np.uint8)
-        for page in self._pages.values():
-            found |= page.bytes[self._cores_at : self._cores_at + _CORES_NBYTES]
-        return int(np.unpackbits(found).sum())
 
     # ---- one call --------------------------------------------------------------------------------
 
@@ -204,7 +179,7 @@ class SharedMemoryCollectives(Collectives):
             self._exchange(info, flat, out, sum_exchange(self.ranks, flat.size), reduce)
             return
         slots = self._slots(flat.dtype)
-        part = _aligned(-(-SLOT_NBYTES // self.size)) // flat.itemsize
+        part = lines(-(-SLOT_NBYTES // self.size)) // flat.itemsize
         blocks = _blocks(flat.size, SLOT_NBYTES // flat.itemsize)
         base = self._rounds
         self._rounds += len(blocks)
@@ -267,18 +242,18 @@ class SharedMemoryCollectives(Collectives):
 
     def _step_done(self) -> int:
         self._ticks += 1
-        publish_progress(self._mine, _PROGRESS, self._ticks, self._sleepers)
+        publish_progress(self._mine, EVENT, self._ticks, self._sleepers)
         return self._ticks
 
     def _wait_all(self, info: CallInfo, target: int) -> None:
         self._waited_s = 0.0
-        sleeper = _SLEEPERS + self.index
+        sleeper = SLEEPERS + self.index
         for peer in self.peers:
             page = self._pages[peer]
-            if page.words[_PROGRESS] < target:
+            if page.words[EVENT] < target:
                 wait_progress(
                     page,
-                    _PROGRESS,
+                    EVENT,
                     target,
                     sleeper,
                     lambda: self._check(info, target),
@@ -290,18 +265,12 @@ class SharedMemoryCollectives(Collectives):
         self._still_waiting(info, lambda: self._behind(target), self._waited_s)
 
     def _behind(self, target: int) -> list[int]:
-        return [r for r in self.peers if self._pages[r].words[_PROGRESS] < target]
+        return [r for r in self.peers if self._pages[r].words[EVENT] < target]
 
     def close(self) -> None:
         self._views.clear()
         self._sleepers.release()
-        page_server().withdraw(f"{self._name}/{self.rank}")
-        for page in self._pages.values():
-            page.close()
-
-
-def _aligned(nbytes: int, step: int = _LINE) -> int:
-    return -(-nbytes // step) * step
+        self._shared.close()
 
 
 def _blocks(numel: int, size: int) -> list[_Block]:

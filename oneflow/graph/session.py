@@ -93,8 +93,8 @@ def open_plan(
 
     digest: see `plan_digest`.
     """
+    from oneflow.actors.fabric import open_fabric
     from oneflow.actors.job import Job
-    from oneflow.actors.link import open_link
     from oneflow.distributed.meeting import StepWatch
     from oneflow.distributed.world import world
 
@@ -104,13 +104,13 @@ def open_plan(
     ranks = sorted({r for actor in plan.actors for r in actor.placement.rank_ids})
 
     def connect(plan: Plan, rank: int) -> Any:
-        return open_link(
+        return open_fabric(
             plan,
             rank,
             ranks,
             name,
             client,
-            identity=here.config.host_identity,
+            places=here.places,
             patience_s=PATIENCE * here.config.act_s,
             tls=client.tls,
         )
@@ -120,7 +120,7 @@ def open_plan(
         plan,
         here.rank,
         variables,
-        open_link=connect if here.rank in ranks else None,  # others have no actors
+        open_fabric=connect if here.rank in ranks else None,  # others have no actors
         check=watch.check,
         timeout_s=here.timeout_s,
         device_index=device_index,

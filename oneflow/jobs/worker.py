@@ -37,7 +37,7 @@ WARM = (
     "oneflow.ops",
     "oneflow.actors.control",
     "oneflow.actors.job",
-    "oneflow.actors.link",
+    "oneflow.actors.fabric",
     "oneflow.scheduler.server",
     "oneflow.scheduler.compiler.emit",
     "oneflow.scheduler.compiler.pipeline",

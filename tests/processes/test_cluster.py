@@ -152,7 +152,7 @@ def test_nothing_listens_but_what_was_announced(local: LocalTest) -> None:
     assert len(found["ranks"]) <= 3, found  # and, at most, a line for tensors of each rank
     for path in paths:
         if re.fullmatch("@oneflow-[0-9a-f]{32}", path):
-            continue  # anybody may connect, but it answers to this user only: boxing/shared.py
+            continue  # anybody may connect, but it answers to this user only: transport/pages.py
         assert path.startswith("/"), path
         private = [folder for folder in Path(path).parents if folder.stat().st_mode & 0o077 == 0]
         assert private, path

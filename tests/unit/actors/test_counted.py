@@ -13,9 +13,9 @@ import pytest
 import oneflow as flow
 import oneflow.nn as nn
 from oneflow.actors import live
-from oneflow.actors.mailbox import SharedMemoryBus, block_nbytes
+from oneflow.actors.mailbox import SharedMemoryBus, areas_nbytes
 from oneflow.actors.tcp import Connection, TcpBus
-from oneflow.boxing.shared import SharedPage
+from oneflow.boxing.transport.rank_pages import RankPages, new_page
 from oneflow.core.errors import NonFiniteError
 from oneflow.core.metrics import METRICS, Metrics
 from oneflow.core.metrics_told import Teller
@@ -27,8 +27,8 @@ def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_message_that_wakes_its_receiver_is_timed() -> None:
-    pages = [SharedPage.create(block_nbytes(2, 0)) for _ in range(2)]
-    buses = [SharedMemoryBus(rank, [0, 1], pages) for rank in (0, 1)]
+    pages = {rank: new_page(2, areas_nbytes(2, 0)) for rank in (0, 1)}
+    buses = [SharedMemoryBus(RankPages(rank, [0, 1], pages)) for rank in (0, 1)]
     latency = METRICS.transport("shm").latency
     try:
         buses[0].post(1, 4)
@@ -50,7 +50,7 @@ def test_a_message_that_wakes_its_receiver_is_timed() -> None:
     finally:
         for bus in buses:
             bus.close()
-        for page in pages:
+        for page in pages.values():
             page.close()
 
 

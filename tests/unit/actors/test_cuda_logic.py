@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from oneflow.actors import cuda_link
-from oneflow.boxing.shared import SharedPage
+from oneflow.boxing.transport import gpu_memory
+from oneflow.boxing.transport.rank_pages import UNMAPPED, RankPages, new_page
 from oneflow.core.config import Config, set_config
 from oneflow.core.errors import DeviceError
 from oneflow.kernels import cuda_device
@@ -157,28 +157,22 @@ def test_no_gpu_is_an_error_of_ours(runtime: Runtime, local_rank: Any) -> None:
         cuda_device.device_number(0)
 
 
-def test_registers_stay_until_every_peer_has_unmapped_them(
-    runtime: Runtime, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(cuda_link, "shared_nbytes", lambda plan, rank: 64)
-    pages, store, plan = [SharedPage.create(64) for _ in range(2)], Store(), object()
+def test_registers_stay_until_every_peer_has_unmapped_them(runtime: Runtime) -> None:
+    pages, store = RankPages(0, [0, 1], {r: new_page(2, 64) for r in (0, 1)}), Store()
     store.put("cuda/job/1", b"8192")
-    mine = cuda_link.DeviceRegisters(plan, 0, [0, 1], pages, "job", store)  # type: ignore[arg-type]
+    mine = gpu_memory.GpuMemory(lambda rank: 64, pages, "job", store)
     assert sorted(mine.arrays) == [0, 1] and runtime.mapped == [9192]
     assert store.values["cuda/job/0"] == b"4096"
     mine.close()
     assert runtime.mapped == [] and Memory.alive == 1  # the peer may still read
-    pages[1].words[cuda_link.UNMAPPED_WORD] = 1
-    cuda_link._free_retired()
+    pages.by_rank[1].words[UNMAPPED] = 1
+    gpu_memory._free_retired()
     assert Memory.alive == 0
 
 
-def test_a_forgotten_job_gives_its_registers_back(
-    runtime: Runtime, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(cuda_link, "shared_nbytes", lambda plan, rank: 64)
-    pages = [SharedPage.create(64)]
-    alone = cuda_link.DeviceRegisters(object(), 0, [0], pages, "job", Store())  # type: ignore[arg-type]
+def test_a_forgotten_job_gives_its_registers_back(runtime: Runtime) -> None:
+    pages = RankPages(0, [0], {0: new_page(1, 64)})
+    alone = gpu_memory.GpuMemory(lambda rank: 64, pages, "job", Store())
     assert Memory.alive == 1
     del alone
     gc.collect()

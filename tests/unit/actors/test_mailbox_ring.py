@@ -15,18 +15,22 @@ import pytest
 from oneflow.actors.mailbox import (
     RING_SLOTS,
     SharedMemoryBus,
-    block_nbytes,
+    areas_nbytes,
     register_bytes,
-    registers_offset,
 )
-from oneflow.boxing.shared import SharedPage
+from oneflow.boxing.transport.pages import SharedPage
+from oneflow.boxing.transport.rank_pages import RankPages, new_page
 
 RANKS = [0, 2, 5]  # those of one host need not be neighbours
 
 
+def bus_of(rank: int, blocks: list[SharedPage]) -> SharedMemoryBus:
+    return SharedMemoryBus(RankPages(rank, RANKS, dict(zip(RANKS, blocks, strict=True))))
+
+
 @pytest.fixture
 def blocks() -> Iterator[list[SharedPage]]:
-    pages = [SharedPage.create(block_nbytes(len(RANKS), 128)) for _ in RANKS]
+    pages = [new_page(len(RANKS), areas_nbytes(len(RANKS), 128)) for _ in RANKS]
     yield pages
     for page in pages:
         page.close()
@@ -34,7 +38,7 @@ def blocks() -> Iterator[list[SharedPage]]:
 
 @pytest.fixture
 def buses(blocks: list[SharedPage]) -> Iterator[dict[int, SharedMemoryBus]]:
-    made = {rank: SharedMemoryBus(rank, RANKS, blocks) for rank in RANKS}
+    made = {rank: bus_of(rank, blocks) for rank in RANKS}
     yield made
     for bus in made.values():
         bus.close()
@@ -100,10 +104,11 @@ def test_a_sleeper_is_woken(buses: dict[int, SharedMemoryBus]) -> None:
 
 
 def test_registers_lie_behind_the_rings(blocks: list[SharedPage]) -> None:
-    registers = register_bytes(blocks[0], len(RANKS))
-    assert registers.nbytes >= 128 and registers_offset(len(RANKS)) % 64 == 0
+    pages = RankPages(0, RANKS, dict(zip(RANKS, blocks, strict=True)))
+    registers = register_bytes(pages, 0)
+    assert registers.nbytes >= 128 and registers.ctypes.data % 64 == 0
     registers[:] = 0xFF
-    buses = [SharedMemoryBus(r, RANKS, blocks) for r in RANKS[:2]]
+    buses = [bus_of(r, blocks) for r in RANKS[:2]]
     buses[1].post(0, 4)
     assert buses[0].poll() == [(2, 4)]
     assert np.all(registers == 0xFF)
@@ -112,9 +117,10 @@ def test_registers_lie_behind_the_rings(blocks: list[SharedPage]) -> None:
 ECHO = """
 import sys
 from oneflow.actors.mailbox import SharedMemoryBus
-from oneflow.boxing.shared import SharedPage
-pages = [SharedPage.from_fd(int(fd)) for fd in sys.argv[2:]]
-bus, left = SharedMemoryBus(1, [0, 1], pages), int(sys.argv[1])
+from oneflow.boxing.transport.pages import SharedPage
+from oneflow.boxing.transport.rank_pages import RankPages
+pages = dict(enumerate(SharedPage.from_fd(int(fd)) for fd in sys.argv[2:]))
+bus, left = SharedMemoryBus(RankPages(1, [0, 1], pages)), int(sys.argv[1])
 while left or bus._stuck:
     for sender, code in bus.poll():
         bus.post(sender, code + 1)
@@ -126,11 +132,11 @@ while left or bus._stuck:
 def test_two_processes() -> None:
     """More messages than the ring holds, there and back."""
     count = 4 * RING_SLOTS
-    pages = [SharedPage.create(block_nbytes(2, 0)) for _ in range(2)]
+    pages = [new_page(2, areas_nbytes(2, 0)) for _ in range(2)]
     fds = [page.fd for page in pages]
     command = [sys.executable, "-c", ECHO, str(count), *map(str, fds)]
     peer = subprocess.Popen(command, pass_fds=fds)
-    bus = SharedMemoryBus(0, [0, 1], pages)
+    bus = SharedMemoryBus(RankPages(0, [0, 1], dict(enumerate(pages))))
     for code in range(count):
         bus.post(1, code)
     found: list[int] = []

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from oneflow.boxing.shared import PageServer, SharedPage, fetch_pages
+from oneflow.boxing.transport.pages import PageServer, SharedPage, fetch_page
 
 ASK = """
 import os, socket, sys
@@ -26,8 +26,8 @@ with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as peer:
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can be another user")
 def test_another_user_gets_no_memory() -> None:
     server = PageServer()
-    server.publish("pages", [SharedPage.create(4096)])
-    assert len(fetch_pages(server.address, "pages", 5.0)) == 1
+    server.publish("pages", SharedPage.create(4096))
+    assert fetch_page(server.address, "pages", 5.0).nbytes == 4096
     argv = [sys.executable, "-I", "-c", ASK, server.address[1:].decode()]
     said = subprocess.run(argv, capture_output=True, text=True, timeout=60).stdout
     assert said.startswith("refused") or said == "(b'', [])\n"

@@ -4,20 +4,15 @@ from __future__ import annotations
 
 import os
 import socket
+import threading
 import time
 
 import numpy as np
 import pytest
 
-from oneflow.boxing.shared import (
-    SharedPage,
-    exchange_pages,
-    fetch_pages,
-    futex_wait,
-    page_server,
-    publish_progress,
-    wait_progress,
-)
+from oneflow.boxing.transport.pages import SharedPage, fetch_page, page_server
+from oneflow.boxing.transport.rank_pages import RankPages, areas_at, new_page, open_rank_pages
+from oneflow.boxing.transport.waking import futex_wait, publish_progress, wait_progress
 from oneflow.core.errors import TransportError
 
 from .boxing_ranks import LocalStore, in_threads
@@ -53,22 +48,50 @@ def test_all_ranks_map_the_pages_of_all() -> None:
     store = LocalStore()
 
     def rank(i: int) -> list[int]:
-        page = SharedPage.create(64)
-        page.words[0] = 100 + i
-        pages = exchange_pages("g", i, [0, 1, 2], [page], store, 10.0)
-        return [pages[r][0].words[0] for r in range(3)]
+        pages = open_rank_pages("g", i, [0, 1, 2], 64, store, 10.0)
+        pages.mine.bytes[pages.areas_at] = 100 + i
+        met.wait(10)
+        found = [int(pages.by_rank[r].bytes[pages.areas_at]) for r in range(3)]
+        met.wait(10)
+        pages.close()
+        return found
 
+    met = threading.Barrier(3)
     assert in_threads(3, rank) == [[100, 101, 102]] * 3
+
+
+def test_pages_that_cannot_all_be_mapped_are_given_back() -> None:
+    store = LocalStore()
+    store.put("pages/h/1", b"\0oneflow-nobody")
+    before = sum("oneflow" in os.readlink(f"/proc/self/fd/{fd}") for fd in open_fds())
+    with pytest.raises(TransportError, match="shared memory 'h/1'"):
+        open_rank_pages("h", 0, [0, 1], 64, store, 1.0)
+    assert sum("oneflow" in os.readlink(f"/proc/self/fd/{fd}") for fd in open_fds()) == before
+
+
+def open_fds() -> list[str]:
+    return [fd for fd in os.listdir("/proc/self/fd") if os.path.islink(f"/proc/self/fd/{fd}")]
+
+
+def test_areas_begin_behind_the_header_and_ranks_know_how_many_cores_they_have() -> None:
+    cores = os.sched_getaffinity(0)
+    pages = {rank: new_page(3, 100) for rank in (0, 2, 5)}
+    found = RankPages(2, (0, 2, 5), pages)
+    assert found.areas_at % 64 == 0 and found.mine.nbytes >= found.areas_at + 100
+    assert found.num_cores == len(cores) and found.mine is pages[2]
+    assert found.spin_s(1.0) == (1.0 if len(cores) >= 3 else 0.0)
+    assert not any(found.mine.bytes[areas_at(3) :])
+    found.close()
 
 
 def test_fetching_from_a_dead_process_is_a_transport_error() -> None:
     with pytest.raises(TransportError, match="shared memory 'x'"):
-        fetch_pages(b"\0oneflow-nobody", "x", 1.0)
+        fetch_page(b"\0oneflow-nobody", "x", 1.0)
 
 
 def test_the_server_knows_its_peers_user() -> None:
     page = SharedPage.create(64)
-    page_server().publish("known", [page])
+    page_server().publish("known", page)
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as peer:
         peer.connect(page_server().address)
         peer.send(b"known")

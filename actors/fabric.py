@@ -4,16 +4,18 @@ between hosts.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Any, Protocol
 
 from oneflow.actors.bind import shared_nbytes
 from oneflow.actors.bus import Bus
-from oneflow.actors.cuda_link import DeviceRegisters, is_on_gpu
-from oneflow.actors.mailbox import SharedMemoryBus, block_nbytes, register_bytes
+from oneflow.actors.device import is_on_gpu
+from oneflow.actors.mailbox import SharedMemoryBus, areas_nbytes, register_bytes
 from oneflow.actors.tcp import Connection, Mirrors, TcpBus, make_mirrors
-from oneflow.boxing.shared import SharedPage, exchange_pages, host_identity
+from oneflow.boxing.transport.gpu_memory import GpuMemory
 from oneflow.boxing.transport.mesh import Mesh
+from oneflow.boxing.transport.rank_pages import RankPages, open_rank_pages
 from oneflow.boxing.transport.rendezvous import own_address, wait_for_news
 from oneflow.core.errors import TransportError
 from oneflow.core.job_tls import JobTls
@@ -62,35 +64,33 @@ class MixedBus:
         self._far.close()
 
 
-class JobLink:
-    """What `Job` needs to reach the other ranks.
+class RankFabric:
+    """What `Job` needs to reach the other ranks: see `Fabric`.
 
-    blocks: of the ranks of this host.  mirrors: of the others.  on_gpu: the registers, where they
-    are not in the blocks.
+    pages: of the ranks of this host.  mirrors: of the others.  on_gpu: the registers, where they
+    are not in the pages.
     """
 
     def __init__(
         self,
-        rank: int,
-        near: list[int],
-        blocks: list[SharedPage],
+        pages: RankPages,
         mirrors: dict[int, Any],
         far_bus: TcpBus | None,
-        on_gpu: DeviceRegisters | None = None,
+        on_gpu: GpuMemory | None = None,
     ) -> None:
         self.peers = self
-        self._blocks = blocks
+        self._pages = pages
         self._on_gpu = on_gpu
         self._registers: dict[int, Any] = dict(mirrors)
         if on_gpu is not None:
             self._registers.update(on_gpu.arrays)
         else:
-            for r, page in zip(near, blocks, strict=True):
-                self._registers[r] = register_bytes(page, len(near))
-        near_bus = SharedMemoryBus(rank, near, blocks)
+            self._registers.update({r: register_bytes(pages, r) for r in pages.ranks})
+        near_bus = SharedMemoryBus(pages)
         self.bus: Bus = near_bus
         if far_bus is not None:
-            self.bus = far_bus if len(near) == 1 else MixedBus(near_bus, far_bus, set(mirrors))
+            alone = len(pages.ranks) == 1
+            self.bus = far_bus if alone else MixedBus(near_bus, far_bus, set(mirrors))
 
     def shared(self, rank: int) -> Any:
         return self._registers[rank]
@@ -103,32 +103,32 @@ class JobLink:
         self._registers.clear()
         if self._on_gpu is not None:
             self._on_gpu.close()  # the pages, too, once the peers need them no more
-            return
-        for page in self._blocks:
-            page.close()
+        else:
+            self._pages.close()
 
 
-def open_link(
+def open_fabric(
     plan: Plan,
     rank: int,
     ranks: list[int],
     name: str,
     kv: KeyValue,
     *,
-    identity: str = "",
+    places: Sequence[str],
     patience_s: float = 15.0,
     tls: JobTls | None = None,
-) -> JobLink:
-    """name: of this job, the same on all ranks and never used before.
+) -> RankFabric:
+    """Connect `rank` to the other `ranks` of a plan; all of them call it.
 
-    identity: ranks with the same one share memory (default: the host's).
+    name: of this job, the same on all ranks and never used before.
+    places: where each rank of the world runs; those in one place share memory.
     patience_s: the scheduler gets so long to say that a rank is lost before a broken connection is
     an error of its own.
     tls: for connections between hosts; None: in the clear.
     Raises TransportError, or what `kv.check` raises.
     """
     try:
-        return _open(plan, rank, ranks, name, kv, identity or host_identity(), patience_s, tls)
+        return _open(plan, rank, ranks, name, kv, places, patience_s, tls)
     except TransportError:
         wait_for_news(kv.check, [r for r in ranks if r != rank], patience_s)
         raise
@@ -140,26 +140,42 @@ def _open(
     ranks: list[int],
     name: str,
     kv: KeyValue,
-    identity: str,
+    places: Sequence[str],
     patience_s: float,
     tls: JobTls | None,
-) -> JobLink:
-    kv.put(f"host/{name}/{rank}", identity.encode())
-    hosts = {r: kv.get(f"host/{name}/{r}", CONNECT_S).decode() for r in ranks}
-    near = [r for r in ranks if hosts[r] == hosts[rank]]
-    far = [r for r in ranks if hosts[r] != hosts[rank]]
+) -> RankFabric:
+    near = [r for r in ranks if places[r] == places[rank]]
+    far = [r for r in ranks if places[r] != places[rank]]
     is_gpu = is_on_gpu(plan)
-    own = SharedPage.create(block_nbytes(len(near), 0 if is_gpu else shared_nbytes(plan, rank)))
-    pages = exchange_pages(name, rank, near, [own], kv)
-    blocks = [pages[r][0] for r in near]
-    on_gpu = DeviceRegisters(plan, rank, near, blocks, name, kv) if is_gpu else None
+    nbytes = areas_nbytes(len(near), 0 if is_gpu else shared_nbytes(plan, rank))
+    pages = open_rank_pages(name, rank, near, nbytes, kv)
+    on_gpu = GpuMemory(partial(shared_nbytes, plan), pages, name, kv) if is_gpu else None
     if not far:
-        return JobLink(rank, near, blocks, {}, None, on_gpu)
+        return RankFabric(pages, {}, None, on_gpu)
+    try:
+        return _with_far_ranks(plan, ranks, name, kv, pages, on_gpu, far, patience_s, tls)
+    except BaseException:
+        (on_gpu or pages).close()
+        raise
+
+
+def _with_far_ranks(
+    plan: Plan,
+    ranks: list[int],
+    name: str,
+    kv: KeyValue,
+    pages: RankPages,
+    on_gpu: GpuMemory | None,
+    far: list[int],
+    patience_s: float,
+    tls: JobTls | None,
+) -> RankFabric:
+    rank = pages.rank
     mirrors = {r: make_mirrors(plan, r) for r in far}
     host = own_address(getattr(kv, "address", "127.0.0.1:1"))
     sockets = Mesh(name, rank, ranks, far, kv, kv.check, CONNECT_S, host, tls).open()
-    mine = Mirrors(plan, rank, on_gpu.arrays[rank] if on_gpu else register_bytes(own, len(near)))
+    mine = Mirrors(plan, rank, on_gpu.arrays[rank] if on_gpu else register_bytes(pages, rank))
     connections = [
         Connection(plan, rank, r, sockets[r], mine, Mirrors(plan, r, mirrors[r])) for r in far
     ]
-    return JobLink(rank, near, blocks, mirrors, TcpBus(connections, patience_s), on_gpu)
+    return RankFabric(pages, mirrors, TcpBus(connections, patience_s), on_gpu)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from oneflow.actors.link import open_link
+from oneflow.actors.fabric import open_fabric
 from oneflow.core.errors import PeerLostError, TransportError
 
 
@@ -59,5 +59,5 @@ def test_the_scheduler_gets_time_to_name_the_cause(is_lost: bool) -> None:
         store.lost = PeerLostError("rank 1 failed first")
     started = time.monotonic()
     with pytest.raises(PeerLostError if is_lost else TransportError):
-        open_link(plan(), 0, [0, 1], "job", store, identity="here", patience_s=0.2)
+        open_fabric(plan(), 0, [0, 1], "job", store, places=("here",) * 2, patience_s=0.2)
     assert time.monotonic() - started < 10

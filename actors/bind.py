@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from oneflow.actors.actor import Actor, Input, Output
-from oneflow.actors.boxing import Boxing, Channel, channels_of
+from oneflow.actors.all_reduce import AllReduce
+from oneflow.actors.boxing import Boxing, Channel, channels_of, node_step
 from oneflow.actors.bus import freed_code, ready_code
 from oneflow.actors.clock import StepClock
 from oneflow.actors.device import Hardware
@@ -27,9 +28,19 @@ from oneflow.actors.registers import (
 )
 from oneflow.actors.segment import Segment
 from oneflow.actors.transfer import Accumulate, Feed, Fetch, Pack, Unpack
+from oneflow.boxing.collectives.base import Collectives
+from oneflow.boxing.transitions import group_of
 from oneflow.core.config import current_config
 from oneflow.core.metrics import METRICS, ActorCounters, Histogram
-from oneflow.core.plan import READS_PEERS, SECOND_HALVES, ActorKind, ActorSpec, Plan, RegisterSpec
+from oneflow.core.plan import (
+    MEETS_PEERS,
+    READS_PEERS,
+    SECOND_HALVES,
+    ActorKind,
+    ActorSpec,
+    Plan,
+    RegisterSpec,
+)
 
 Kernel = Callable[[tuple[int, ...], tuple[int, ...]], None]
 
@@ -42,11 +53,15 @@ COLLECTIVES = {
 
 
 class Peers(Protocol):
-    """Memory that ranks share: `shared(rank)` is the uint8 array of that rank's shared
-    registers.
+    """What a rank reaches of others.
+
+    shared: the uint8 array of a rank's shared registers.  collectives: the backend that sums over
+    some ranks (ascending, with this one), opened at the first call, which all of them make.
     """
 
     def shared(self, rank: int) -> Any: ...
+
+    def collectives(self, ranks: tuple[int, ...]) -> Collectives: ...
 
 
 @dataclass
@@ -201,7 +216,7 @@ class _Binder:
         """Input channels of an actor on a rank."""
         key = spec.id, rank
         if key not in self.channels:
-            if spec.kind in READS_PEERS:
+            if spec.kind in MEETS_PEERS:
                 self.channels[key] = channels_of(spec, rank)
             else:
                 self.channels[key] = [Channel(r, rank) for r in spec.inputs]
@@ -216,7 +231,7 @@ class _Binder:
             pairs = result.setdefault(register.id, [])
             for consumer in register.consumers:
                 ranks = (
-                    consumer.placement.rank_ids if consumer.kind in READS_PEERS else (self.rank,)
+                    consumer.placement.rank_ids if consumer.kind in MEETS_PEERS else (self.rank,)
                 )
                 for rank in ranks:
                     channels = self._channels(consumer, rank)
@@ -233,9 +248,15 @@ class _Binder:
     def _meets_peers(
         self, spec: ActorSpec, readers: dict[int, list[tuple[ActorSpec, int]]]
     ) -> bool:
-        """Does this actor read what other ranks made, or make what they read?"""
-        return any(c.source != self.rank for c in self._channels(spec, self.rank)) or any(
-            rank != self.rank for r in spec.outputs for _, rank in readers[r.id]
+        """Does this actor read memory of other ranks, or write what they read? A backend orders its
+        calls with the kernels by itself."""
+        reads = spec.kind in READS_PEERS and any(
+            c.source != self.rank for c in self._channels(spec, self.rank)
+        )
+        return reads or any(
+            rank != self.rank and reader.kind in READS_PEERS
+            for r in spec.outputs
+            for reader, rank in readers[r.id]
         )
 
     # ---- actors ----------------------------------------------------------------------------------
@@ -333,6 +354,10 @@ class _Binder:
         self, spec: ActorSpec, segment: Segment | None, scratch: Any
     ) -> tuple[Kernel, Boxing | None]:
         channels = self._channels(spec, self.rank)
+        if spec.kind is ActorKind.ALL_REDUCE:
+            group = self.peers.collectives(group_of(node_step(spec, spec.nodes[0]), self.rank))
+            reduce = AllReduce(spec, self.rank, channels, self.memory, group)
+            return _CallsBySlots(reduce.build), None
         for channel in channels:
             if channel.source != self.rank:
                 self._memory_of(channel.register, channel.source)

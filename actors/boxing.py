@@ -83,6 +83,10 @@ def channels_of(actor: ActorSpec, rank: int) -> list[Channel]:
     """
     result = []
     for register in actor.inputs:
+        if not register.values:  # it only orders two actors of each rank
+            if rank in register.producer.placement:
+                result.append(Channel(register, rank))
+            continue
         values = {v.id for v in register.values}
         sources = sorted({s for n in actor.nodes for s in node_sources(actor, n, rank, values)})
         result += [Channel(register, s) for s in sources]
@@ -279,7 +283,7 @@ def flat_runs(actor: ActorSpec, rank: int) -> list[list[Node]]:
         layout = slot_layout(register, rank)
         for value, offset in layout.offsets.items():
             places[value] = register.id, offset, offset + aligned(layout.types[value].nbytes)
-    written = slot_layout(actor.outputs[0], rank) if actor.outputs else None
+    written = next((slot_layout(r, rank) for r in actor.outputs if r.values), None)
     runs: list[list[Node]] = []
     for node in actor.nodes:
         if runs and written is not None and _follows(actor, runs[-1][-1], node, places, written):

@@ -4,7 +4,8 @@ between hosts.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import socket
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, Protocol
 
@@ -13,11 +14,12 @@ from oneflow.actors.bus import Bus
 from oneflow.actors.device import is_on_gpu
 from oneflow.actors.mailbox import SharedMemoryBus, areas_nbytes, register_bytes
 from oneflow.actors.tcp import Connection, Mirrors, TcpBus, make_mirrors
+from oneflow.boxing.collectives.base import Collectives
 from oneflow.boxing.transport.gpu_memory import GpuMemory
 from oneflow.boxing.transport.mesh import Mesh
 from oneflow.boxing.transport.rank_pages import RankPages, open_rank_pages
 from oneflow.boxing.transport.rendezvous import own_address, wait_for_news
-from oneflow.core.errors import TransportError
+from oneflow.core.errors import InternalError, TransportError
 from oneflow.core.job_tls import JobTls
 from oneflow.core.plan import Plan
 
@@ -27,6 +29,9 @@ looks at its sockets.
 """
 CONNECT_S = 60.0
 """A peer that takes longer to come is an error."""
+
+
+OpenCollectives = Callable[[tuple[int, ...]], Collectives]
 
 
 class KeyValue(Protocol):
@@ -68,7 +73,7 @@ class RankFabric:
     """What `Job` needs to reach the other ranks: see `Fabric`.
 
     pages: of the ranks of this host.  mirrors: of the others.  on_gpu: the registers, where they
-    are not in the pages.
+    are not in the pages.  collectives: see `open_fabric`.
     """
 
     def __init__(
@@ -77,8 +82,10 @@ class RankFabric:
         mirrors: dict[int, Any],
         far_bus: TcpBus | None,
         on_gpu: GpuMemory | None = None,
+        collectives: OpenCollectives | None = None,
     ) -> None:
         self.peers = self
+        self._collectives = collectives
         self._pages = pages
         self._on_gpu = on_gpu
         self._registers: dict[int, Any] = dict(mirrors)
@@ -94,6 +101,11 @@ class RankFabric:
 
     def shared(self, rank: int) -> Any:
         return self._registers[rank]
+
+    def collectives(self, ranks: tuple[int, ...]) -> Collectives:
+        if self._collectives is None:
+            raise InternalError(f"no backend was given for a sum over ranks {list(ranks)}")
+        return self._collectives(ranks)
 
     def close(self) -> None:
         """Unmaps; memory goes when the last rank has done so. Nothing has a name, so nothing is
@@ -117,6 +129,7 @@ def open_fabric(
     places: Sequence[str],
     patience_s: float = 15.0,
     tls: JobTls | None = None,
+    collectives: OpenCollectives | None = None,
 ) -> RankFabric:
     """Connect `rank` to the other `ranks` of a plan; all of them call it.
 
@@ -125,57 +138,51 @@ def open_fabric(
     patience_s: the scheduler gets so long to say that a rank is lost before a broken connection is
     an error of its own.
     tls: for connections between hosts; None: in the clear.
+    collectives: opens the backend of a set of ranks, for what the plan leaves to it.
     Raises TransportError, or what `kv.check` raises.
     """
+    near = [r for r in ranks if places[r] == places[rank]]
+    far = [r for r in ranks if places[r] != places[rank]]
     try:
-        return _open(plan, rank, ranks, name, kv, places, patience_s, tls)
+        pages, on_gpu = _open_near(plan, rank, near, name, kv)
+        try:
+            mirrors = {r: make_mirrors(plan, r) for r in far}
+            bus: TcpBus | None = None
+            if far:
+                host = own_address(getattr(kv, "address", "127.0.0.1:1"))
+                mesh = Mesh(name, rank, ranks, far, kv, kv.check, CONNECT_S, host, tls)
+                own = on_gpu.arrays[rank] if on_gpu else register_bytes(pages, rank)
+                bus = _far_bus(plan, rank, mesh.open(), own, mirrors, patience_s)
+        except BaseException:
+            (on_gpu or pages).close()
+            raise
     except TransportError:
         wait_for_news(kv.check, [r for r in ranks if r != rank], patience_s)
         raise
+    return RankFabric(pages, mirrors, bus, on_gpu, collectives)
 
 
-def _open(
-    plan: Plan,
-    rank: int,
-    ranks: list[int],
-    name: str,
-    kv: KeyValue,
-    places: Sequence[str],
-    patience_s: float,
-    tls: JobTls | None,
-) -> RankFabric:
-    near = [r for r in ranks if places[r] == places[rank]]
-    far = [r for r in ranks if places[r] != places[rank]]
+def _open_near(
+    plan: Plan, rank: int, near: list[int], name: str, kv: KeyValue
+) -> tuple[RankPages, GpuMemory | None]:
+    """The pages of the ranks of this host, and their registers if those are on GPUs."""
     is_gpu = is_on_gpu(plan)
     nbytes = areas_nbytes(len(near), 0 if is_gpu else shared_nbytes(plan, rank))
     pages = open_rank_pages(name, rank, near, nbytes, kv)
-    on_gpu = GpuMemory(partial(shared_nbytes, plan), pages, name, kv) if is_gpu else None
-    if not far:
-        return RankFabric(pages, {}, None, on_gpu)
-    try:
-        return _with_far_ranks(plan, ranks, name, kv, pages, on_gpu, far, patience_s, tls)
-    except BaseException:
-        (on_gpu or pages).close()
-        raise
+    return pages, GpuMemory(partial(shared_nbytes, plan), pages, name, kv) if is_gpu else None
 
 
-def _with_far_ranks(
+def _far_bus(
     plan: Plan,
-    ranks: list[int],
-    name: str,
-    kv: KeyValue,
-    pages: RankPages,
-    on_gpu: GpuMemory | None,
-    far: list[int],
+    rank: int,
+    sockets: dict[int, socket.socket],
+    own: Any,
+    mirrors: dict[int, Any],
     patience_s: float,
-    tls: JobTls | None,
-) -> RankFabric:
-    rank = pages.rank
-    mirrors = {r: make_mirrors(plan, r) for r in far}
-    host = own_address(getattr(kv, "address", "127.0.0.1:1"))
-    sockets = Mesh(name, rank, ranks, far, kv, kv.check, CONNECT_S, host, tls).open()
-    mine = Mirrors(plan, rank, on_gpu.arrays[rank] if on_gpu else register_bytes(pages, rank))
+) -> TcpBus:
+    mine = Mirrors(plan, rank, own)
     connections = [
-        Connection(plan, rank, r, sockets[r], mine, Mirrors(plan, r, mirrors[r])) for r in far
+        Connection(plan, rank, r, sock, mine, Mirrors(plan, r, mirrors[r]))
+        for r, sock in sockets.items()
     ]
-    return RankFabric(pages, mirrors, TcpBus(connections, patience_s), on_gpu)
+    return TcpBus(connections, patience_s)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 from collections import deque
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from oneflow.actors.bus import InProcessBus
 from oneflow.actors.device import Cpu
 from oneflow.actors.executor import Executor
 from oneflow.actors.memory import aligned_buffer
-from oneflow.core.errors import HangError
+from oneflow.core.errors import GraphError, HangError
 from oneflow.core.plan import Plan
 from oneflow.core.rng import Randomness
 
@@ -35,6 +35,12 @@ class _Memory:
         if rank not in self._buffers:
             self._buffers[rank] = aligned_buffer(max(shared_nbytes(self._plan, rank), 1))
         return self._buffers[rank]
+
+    def collectives(self, ranks: tuple[int, ...]) -> NoReturn:
+        raise GraphError(
+            "ranks that one thread runs in turn cannot wait in a collective: compile without "
+            "lower_all_reduce"
+        )
 
 
 class InProcessCluster:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
 
 from oneflow.actors import live
 from oneflow.actors.bind import BoundPlan, Peers, bind
@@ -11,7 +11,7 @@ from oneflow.actors.bus import Bus
 from oneflow.actors.device import hardware_for, is_on_gpu
 from oneflow.actors.executor import Check, Executor
 from oneflow.actors.tracing import record_as_configured
-from oneflow.core.errors import GraphError
+from oneflow.core.errors import GraphError, InternalError
 from oneflow.core.plan import Plan
 from oneflow.core.rng import Randomness
 
@@ -36,6 +36,9 @@ class Alone:
 
     def shared(self, rank: int) -> Any:
         return self._buffer
+
+    def collectives(self, ranks: tuple[int, ...]) -> NoReturn:
+        raise InternalError(f"a job of one rank has no collectives of {list(ranks)}")
 
     def close(self) -> None:
         return

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from oneflow.actors.bind import BoundActor
 from oneflow.core.metrics import METRICS, ActorWaits, Metrics
-from oneflow.core.plan import READS_PEERS, ActorKind
+from oneflow.core.plan import MEETS_PEERS, ActorKind
 
 if TYPE_CHECKING:
     from oneflow.actors.job import Job
@@ -141,6 +141,6 @@ def _count_slots(bound: BoundActor, metrics: Metrics) -> int:
 
 
 def _register_kind(kind: ActorKind) -> str:
-    if kind in READS_PEERS:
+    if kind in MEETS_PEERS:
         return "transfer"
     return "io" if kind in (ActorKind.INPUT, ActorKind.OUTPUT) else "compute"

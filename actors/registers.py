@@ -15,7 +15,7 @@ from oneflow.actors.memory import aligned
 from oneflow.boxing.boxes import local_type
 from oneflow.core.errors import InternalError
 from oneflow.core.graph import Value
-from oneflow.core.plan import READS_PEERS, SECOND_HALVES, Plan, RegisterSpec
+from oneflow.core.plan import MEETS_PEERS, READS_PEERS, SECOND_HALVES, Plan, RegisterSpec
 from oneflow.core.tensor_type import TensorType
 
 
@@ -61,6 +61,11 @@ def storage_of(register: RegisterSpec) -> RegisterSpec:
 def is_shared(register: RegisterSpec) -> bool:
     """May another rank read it?"""
     return any(c.kind in READS_PEERS for c in register.consumers)
+
+
+def is_met(register: RegisterSpec) -> bool:
+    """May another rank wait for it, whether it reads its memory or not?"""
+    return any(c.kind in MEETS_PEERS for c in register.consumers)
 
 
 def shared_layout(plan: Plan, rank: int) -> tuple[dict[int, int], int]:

@@ -26,7 +26,7 @@ from oneflow.actors.boxing import channels_of, read_parts
 from oneflow.actors.bus import describe_code
 from oneflow.actors.device import is_on_gpu
 from oneflow.actors.memory import aligned_buffer
-from oneflow.actors.registers import RegisterMemory, shared_layout, storage_of
+from oneflow.actors.registers import RegisterMemory, is_met, shared_layout, storage_of
 from oneflow.boxing.transport.mesh import round_trip_s
 from oneflow.boxing.transport.rendezvous import peer_gone
 from oneflow.core.errors import ProtocolError
@@ -232,10 +232,13 @@ class Connection:
         if found is None:
             register = self._registers.get(code >> 9)
             slot = (code >> 1) & 255
-            if register is None or slot >= register.num_slots or not memory.holds(register):
+            if register is None or slot >= register.num_slots or not is_met(register):
                 raise ProtocolError(
                     f"rank {source} speaks of {describe_code(code)}, which is not in the plan"
                 )
+            if not memory.holds(register):  # whoever waits for it reads no memory of peers
+                cache[code] = found = _Parts([])
+                return found
             arrays = memory.arrays(register, slot)
             parts = [
                 part

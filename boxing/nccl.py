@@ -58,12 +58,23 @@ def allow_fuse_mixed_ops(enabled: bool = True) -> None:
 
 
 def enable_use_compute_stream(enabled: bool = True) -> None:
-    """Runs the GPU collectives of eager global tensors on the stream of the kernels (default: on a
-    stream of their own, ordered with it by events).
+    """Runs the GPU collectives of eager global tensors, and the all_reduces that graphs leave to
+    them, on the stream of the kernels (default: on a stream of their own, ordered with it by
+    events).
 
-    Plans are not concerned: their boxing actors read peers' registers with kernels.
+    Other moves in plans are not concerned: their actors read peers' registers with kernels.
     """
     change(use_compute_stream=as_bool(enabled, "enable_use_compute_stream"))
+
+
+def enable_all_reduce_in_graphs(enabled: bool = True) -> None:
+    """Whether a graph's all_reduces are calls of the collectives that eager code uses.
+
+    Default: on GPUs where all ranks of the world can use NCCL (not run on a GPU yet). On the CPU
+    ranks that read each other's registers are faster. All_reduces of single micro-batches, and
+    those whose groups of ranks overlap others', stay as they are.
+    """
+    change(all_reduce_in_graphs=as_bool(enabled, "enable_all_reduce_in_graphs"))
 
 
 def enable_use_buffer_to_fuse_all_reduce(enabled: bool = True) -> None:

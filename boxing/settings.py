@@ -17,8 +17,9 @@ class Settings:
 
     unfused_kinds: those that go alone all the same.  mixed: whether moves of different kinds share
     an actor.  max_nbytes, max_ops: an actor's limits, 0: none.  use_compute_stream: GPU collectives
-    of eager code run on the stream of the kernels instead of one of their own.  The others are kept
-    and change nothing here.
+    run on the stream of the kernels instead of one of their own.  all_reduce_in_graphs: whether
+    graphs leave their all_reduces to the backend that eager code uses; None: where it has one of
+    its own for the device. The others are kept and change nothing here.
     """
 
     fusion: bool = True
@@ -27,6 +28,7 @@ class Settings:
     max_nbytes: int = 0
     max_ops: int = 0
     use_compute_stream: bool = False
+    all_reduce_in_graphs: bool | None = None
     use_buffer: bool = True
     stream_num: int = 1
     all_to_all: bool = True

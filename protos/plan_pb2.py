@@ -15,7 +15,7 @@ _sym_db = _symbol_database.Default()
 from oneflow.protos import graph_pb2 as oneflow_dot_protos_dot_graph__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19oneflow/protos/plan.proto\x12\x07oneflow\x1a\x1aoneflow/protos/graph.proto\"\xba\x02\n\tActorSpec\x12%\n\x04kind\x18\x01 \x01(\x0e\x32\x17.oneflow.ActorSpec.Kind\x12\r\n\x05nodes\x18\x02 \x03(\r\x12\r\n\x05level\x18\x03 \x01(\r\x12\x0e\n\x06inputs\x18\x04 \x03(\r\x12\x0f\n\x07outputs\x18\x05 \x03(\r\x12\x0c\n\x04\x61\x63ts\x18\x06 \x01(\r\"\xb8\x01\n\x04Kind\x12\x0b\n\x07SEGMENT\x10\x00\x12\t\n\x05INPUT\x10\x01\x12\n\n\x06OUTPUT\x10\x02\x12\n\n\x06UNPACK\x10\x03\x12\x08\n\x04PACK\x10\x04\x12\x0e\n\nACCUMULATE\x10\x05\x12\n\n\x06\x42OXING\x10\x06\x12\x0f\n\x0b\x46LAT_REDUCE\x10\x07\x12\x17\n\x13\x46LAT_REDUCE_SCATTER\x10\x08\x12\x13\n\x0f\x46LAT_ALL_GATHER\x10\t\x12\x0b\n\x07\x42OX_SUM\x10\n\x12\x0e\n\nBOX_SPREAD\x10\x0b\"e\n\x0cRegisterSpec\x12\x0e\n\x06values\x18\x01 \x03(\r\x12\x10\n\x08producer\x18\x02 \x01(\r\x12\x11\n\tconsumers\x18\x03 \x03(\r\x12\x11\n\tnum_slots\x18\x04 \x01(\r\x12\r\n\x05items\x18\x05 \x01(\r\"\x98\x01\n\x04Plan\x12\x0f\n\x07version\x18\x01 \x01(\r\x12\x1d\n\x05graph\x18\x02 \x01(\x0b\x32\x0e.oneflow.Graph\x12\"\n\x06\x61\x63tors\x18\x03 \x03(\x0b\x32\x12.oneflow.ActorSpec\x12(\n\tregisters\x18\x04 \x03(\x0b\x32\x15.oneflow.RegisterSpec\x12\x12\n\nworld_size\x18\x05 \x01(\rb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19oneflow/protos/plan.proto\x12\x07oneflow\x1a\x1aoneflow/protos/graph.proto\"\xca\x02\n\tActorSpec\x12%\n\x04kind\x18\x01 \x01(\x0e\x32\x17.oneflow.ActorSpec.Kind\x12\r\n\x05nodes\x18\x02 \x03(\r\x12\r\n\x05level\x18\x03 \x01(\r\x12\x0e\n\x06inputs\x18\x04 \x03(\r\x12\x0f\n\x07outputs\x18\x05 \x03(\r\x12\x0c\n\x04\x61\x63ts\x18\x06 \x01(\r\"\xc8\x01\n\x04Kind\x12\x0b\n\x07SEGMENT\x10\x00\x12\t\n\x05INPUT\x10\x01\x12\n\n\x06OUTPUT\x10\x02\x12\n\n\x06UNPACK\x10\x03\x12\x08\n\x04PACK\x10\x04\x12\x0e\n\nACCUMULATE\x10\x05\x12\n\n\x06\x42OXING\x10\x06\x12\x0f\n\x0b\x46LAT_REDUCE\x10\x07\x12\x17\n\x13\x46LAT_REDUCE_SCATTER\x10\x08\x12\x13\n\x0f\x46LAT_ALL_GATHER\x10\t\x12\x0b\n\x07\x42OX_SUM\x10\n\x12\x0e\n\nBOX_SPREAD\x10\x0b\x12\x0e\n\nALL_REDUCE\x10\x0c\"e\n\x0cRegisterSpec\x12\x0e\n\x06values\x18\x01 \x03(\r\x12\x10\n\x08producer\x18\x02 \x01(\r\x12\x11\n\tconsumers\x18\x03 \x03(\r\x12\x11\n\tnum_slots\x18\x04 \x01(\r\x12\r\n\x05items\x18\x05 \x01(\r\"\x98\x01\n\x04Plan\x12\x0f\n\x07version\x18\x01 \x01(\r\x12\x1d\n\x05graph\x18\x02 \x01(\x0b\x32\x0e.oneflow.Graph\x12\"\n\x06\x61\x63tors\x18\x03 \x03(\x0b\x32\x12.oneflow.ActorSpec\x12(\n\tregisters\x18\x04 \x03(\x0b\x32\x15.oneflow.RegisterSpec\x12\x12\n\nworld_size\x18\x05 \x01(\rb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -23,11 +23,11 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'oneflow.protos.plan_pb2', _
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_ACTORSPEC']._serialized_start=67
-  _globals['_ACTORSPEC']._serialized_end=381
+  _globals['_ACTORSPEC']._serialized_end=397
   _globals['_ACTORSPEC_KIND']._serialized_start=197
-  _globals['_ACTORSPEC_KIND']._serialized_end=381
-  _globals['_REGISTERSPEC']._serialized_start=383
-  _globals['_REGISTERSPEC']._serialized_end=484
-  _globals['_PLAN']._serialized_start=487
-  _globals['_PLAN']._serialized_end=639
+  _globals['_ACTORSPEC_KIND']._serialized_end=397
+  _globals['_REGISTERSPEC']._serialized_start=399
+  _globals['_REGISTERSPEC']._serialized_end=500
+  _globals['_PLAN']._serialized_start=503
+  _globals['_PLAN']._serialized_end=655
 # @@protoc_insertion_point(module_scope)

@@ -24,6 +24,7 @@ class ActorSpec(_message.Message):
         FLAT_ALL_GATHER: _ClassVar[ActorSpec.Kind]
         BOX_SUM: _ClassVar[ActorSpec.Kind]
         BOX_SPREAD: _ClassVar[ActorSpec.Kind]
+        ALL_REDUCE: _ClassVar[ActorSpec.Kind]
     SEGMENT: ActorSpec.Kind
     INPUT: ActorSpec.Kind
     OUTPUT: ActorSpec.Kind
@@ -36,6 +37,7 @@ class ActorSpec(_message.Message):
     FLAT_ALL_GATHER: ActorSpec.Kind
     BOX_SUM: ActorSpec.Kind
     BOX_SPREAD: ActorSpec.Kind
+    ALL_REDUCE: ActorSpec.Kind
     KIND_FIELD_NUMBER: _ClassVar[int]
     NODES_FIELD_NUMBER: _ClassVar[int]
     LEVEL_FIELD_NUMBER: _ClassVar[int]

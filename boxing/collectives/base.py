@@ -19,7 +19,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Protocol, TypeVar
+from typing import Any, ClassVar, Protocol, TypeVar
 
 import numpy as np
 
@@ -171,6 +171,9 @@ class Collectives(ABC):
     check: raises if one of the given ranks is known to be gone; called while waiting for them (a
     rank that has done its part may leave).  timeout_s: a longer wait is a HangError.
     """
+
+    has_own_all_reduce: ClassVar[bool] = False
+    """Whether the device has an all_reduce of its own, so that graphs leave theirs to it."""
 
     def __init__(
         self,

@@ -48,6 +48,8 @@ class NcclCollectives(DeviceCollectives):
     own_stream: False runs calls on the stream that is current.
     """
 
+    has_own_all_reduce = True
+
     def __init__(
         self,
         group_name: str,

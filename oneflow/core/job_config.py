@@ -24,6 +24,8 @@ class JobConfig:
     fuse_boxing: moves of one level between the same ranks share an actor, but for the kinds in
     `unfused_boxing`; kinds apart if not `mix_boxing`; of at most `fusion_nbytes` bytes and
     `fusion_ops` tensors (0: no limit).
+
+    lower_all_reduce: all_reduces are calls of the backend that eager code uses, where they can be.
     """
 
     name: str
@@ -35,6 +37,7 @@ class JobConfig:
     mix_boxing: bool = True
     fusion_nbytes: int = 0
     fusion_ops: int = 0
+    lower_all_reduce: bool = False
 
     def __post_init__(self) -> None:
         if self.num_pieces < 1:

@@ -32,6 +32,7 @@ class ActorKind(IntEnum):
     FLAT_ALL_GATHER = 9
     BOX_SUM = 10
     BOX_SPREAD = 11
+    ALL_REDUCE = 12
 
 
 FIRST_HALVES = frozenset({ActorKind.FLAT_REDUCE_SCATTER, ActorKind.BOX_SUM})
@@ -41,11 +42,20 @@ SECOND_HALVES = frozenset({ActorKind.FLAT_ALL_GATHER, ActorKind.BOX_SPREAD})
 """Kinds that work in place in the register of their first half."""
 
 FLAT_KINDS = frozenset(
-    {ActorKind.FLAT_REDUCE, ActorKind.FLAT_REDUCE_SCATTER, ActorKind.FLAT_ALL_GATHER}
+    {
+        ActorKind.FLAT_REDUCE,
+        ActorKind.FLAT_REDUCE_SCATTER,
+        ActorKind.FLAT_ALL_GATHER,
+        ActorKind.ALL_REDUCE,
+    }
 )
 """An all_reduce over the bytes of a register, whatever tensors lie in it."""
 
-READS_PEERS = FLAT_KINDS | {ActorKind.BOXING, ActorKind.BOX_SUM, ActorKind.BOX_SPREAD}
+MEETS_PEERS = FLAT_KINDS | {ActorKind.BOXING, ActorKind.BOX_SUM, ActorKind.BOX_SPREAD}
+"""Kinds that wait until other ranks have filled their registers."""
+
+READS_PEERS = MEETS_PEERS - {ActorKind.ALL_REDUCE}
+"""Kinds that read the memory of those registers; a backend of collectives moves bytes by itself."""
 
 
 @dataclass

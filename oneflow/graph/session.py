@@ -5,6 +5,7 @@ ranks.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from oneflow.core.graph import LogicalGraph
@@ -68,6 +69,7 @@ def compile_together(graph: LogicalGraph, config: JobConfig) -> bytes:
     from oneflow.distributed.world import world
 
     here = world()
+    config = replace(config, lower_all_reduce=_lowers_all_reduce(graph))
     nodes = list(graph)
 
     def describe(index: int) -> str:
@@ -86,6 +88,27 @@ def compile_together(graph: LogicalGraph, config: JobConfig) -> bytes:
     )
 
 
+def _lowers_all_reduce(graph: LogicalGraph) -> bool:
+    """Whether the plan leaves all_reduces to the backend of collectives; all ranks find the same.
+
+    Not asked for, it does so where that backend has one of its own for the device of the graph.
+    """
+    from oneflow.boxing import settings
+    from oneflow.distributed.world import world
+
+    wanted = settings.current().all_reduce_in_graphs
+    if wanted is not None:
+        return wanted
+    here = world()
+    everyone = tuple(range(here.world_size))
+    placements = {node.placement for node in graph}
+    if any(p.type != "cuda" for p in placements):
+        return False
+    if {r for p in placements for r in p.rank_ids} != set(everyone):
+        return False  # the others trace the graph too, but cannot ask for its GPUs
+    return here.device_collectives(everyone).has_own_all_reduce
+
+
 def open_plan(
     plan: Plan, digest: str, job_name: str, variables: Mapping[str, Any], device_index: int
 ) -> Job:
@@ -93,6 +116,7 @@ def open_plan(
 
     digest: see `plan_digest`.
     """
+    from oneflow.actors.device import is_on_gpu
     from oneflow.actors.fabric import open_fabric
     from oneflow.actors.job import Job
     from oneflow.distributed.meeting import StepWatch
@@ -113,6 +137,7 @@ def open_plan(
             places=here.places,
             patience_s=PATIENCE * here.config.act_s,
             tls=client.tls,
+            collectives=here.device_collectives if is_on_gpu(plan) else here.collectives,
         )
 
     watch = StepWatch(client, here.long_waits, name)

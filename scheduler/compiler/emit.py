@@ -16,7 +16,7 @@ from oneflow.core.plan import (
 from oneflow.scheduler.compiler.count_registers import count_registers
 from oneflow.scheduler.compiler.group_segments import group_segments, overtaken_readers
 
-_ONE_REGISTER = SECOND_HALVES | {ActorKind.FLAT_REDUCE}
+_ONE_REGISTER = SECOND_HALVES | {ActorKind.FLAT_REDUCE, ActorKind.ALL_REDUCE}
 """Kinds that work on the bytes of one register: so all they make is in it, and all readers hold
 it."""
 
@@ -33,6 +33,7 @@ def emit(graph: LogicalGraph, config: JobConfig, cluster: Cluster) -> Plan:
         for consumers, values in _by_consumers(actor, actors, makers).items():
             _add(registers, actor, values, [actors[c] for c in consumers])
     _add_control(graph, actors, makers, registers)
+    _chain_calls(actors, registers)
     count_registers(graph, registers)
     return Plan(graph, actors, registers, cluster.world_size)
 
@@ -103,6 +104,18 @@ def _add_control(
                 # Of what is overwritten in each piece each piece reads what the one before left.
                 items = 1 if 1 in (first.acts, last.acts) else first.acts
                 _add(registers, first, [], [last], items=items)
+
+
+def _chain_calls(actors: list[ActorSpec], registers: list[RegisterSpec]) -> None:
+    """Registers without values that make each rank begin its calls of a backend in one order."""
+    last: dict[int, ActorSpec] = {}
+    for actor in actors:
+        if actor.kind is ActorKind.ALL_REDUCE:
+            ranks = actor.placement.rank_ids
+            before = {last[r].id: last[r] for r in ranks if r in last}
+            for first in before.values():
+                _add(registers, first, [], [actor])
+            last.update(dict.fromkeys(ranks, actor))
 
 
 def _add(

@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable
 
+from oneflow.boxing.boxes import groups_of
 from oneflow.boxing.route import choose_route
 from oneflow.boxing.transitions import make_step, step_axes
 from oneflow.core.errors import InternalError
@@ -66,7 +67,7 @@ def group_segments(graph: LogicalGraph, config: JobConfig, cluster: Cluster) -> 
             parts += fused(nodes, config)
         else:
             parts.append(nodes)
-    return _number(graph, parts, levels, cluster)
+    return _number(graph, parts, levels, _Phases(config, cluster))
 
 
 def _copy_variables(graph: LogicalGraph) -> None:
@@ -160,7 +161,7 @@ def _sbp(nd_sbp: NdSbp | None) -> NdSbp:
 
 
 def _number(
-    graph: LogicalGraph, groups: list[list[Node]], levels: dict[int, int], cluster: Cluster
+    graph: LogicalGraph, groups: list[list[Node]], levels: dict[int, int], phases: _Phases
 ) -> list[ActorSpec]:
     actors = []
     for nodes in groups:
@@ -169,7 +170,7 @@ def _number(
     actors.sort(key=lambda a: a.level)  # stable: first in the graph first
     result: list[ActorSpec] = []
     for actor in actors:
-        result.extend(_in_phases(actor, cluster))
+        result.extend(phases.of(actor))
     for i, actor in enumerate(result):
         actor.id = i
     return result
@@ -185,25 +186,50 @@ def _acts(graph: LogicalGraph, node: Node) -> int:
     return 1
 
 
-def _in_phases(actor: ActorSpec, cluster: Cluster) -> list[ActorSpec]:
-    """A boxing actor, or its two halves if each sum is to be made by one rank and then spread.
+class _Phases:
+    """How boxing actors run, asked in the order of the plan.
 
-    An all_reduce runs flat over the bytes of its register; a large one in two halves.
+    An all_reduce runs flat over the bytes of its register: in one go, a large one in two halves, or
+    as a call of the backend's own. A rank that is in such a call waits there for its group, so the
+    groups of all such calls must be equal or have no rank in common: then whoever waits in a call
+    waits for ranks that have done all calls before it, and nobody waits in a circle. What runs
+    several times in a step would need an order among its pieces too, and is not lowered.
     """
-    if actor.kind is not ActorKind.BOXING or actor.nodes[0].op == "parts":
-        return [actor]
-    way = boxing_way(actor.nodes[0], cluster)
-    if way == "transfer":
-        return [actor]
-    first, second = ActorKind.BOX_SUM, ActorKind.BOX_SPREAD
-    if isinstance(way, tuple):
-        p = math.prod(actor.placement.hierarchy[axis] for axis in way)
-        if _flat_nbytes(actor) * (p - 1) < FLAT_TWO_PHASE_NBYTES:
-            actor.kind = ActorKind.FLAT_REDUCE
+
+    def __init__(self, config: JobConfig, cluster: Cluster) -> None:
+        self._lowers, self._cluster = config.lower_all_reduce, cluster
+        self._group_of: dict[int, tuple[int, ...]] = {}
+
+    def of(self, actor: ActorSpec) -> list[ActorSpec]:
+        """A boxing actor, or its two halves if each sum is to be made by one rank and then
+        spread."""
+        if actor.kind is not ActorKind.BOXING:
             return [actor]
-        first, second = ActorKind.FLAT_REDUCE_SCATTER, ActorKind.FLAT_ALL_GATHER
-    actor.kind = second
-    return [ActorSpec(-1, first, actor.nodes, actor.level, actor.acts), actor]
+        way = boxing_way(actor.nodes[0], self._cluster)
+        if way == "transfer":
+            return [actor]
+        first, second = ActorKind.BOX_SUM, ActorKind.BOX_SPREAD
+        if isinstance(way, tuple):
+            p = math.prod(actor.placement.hierarchy[axis] for axis in way)
+            if self._lowers and actor.acts == 1 and self._may_wait(actor):
+                actor.kind = ActorKind.ALL_REDUCE
+                return [actor]
+            if _flat_nbytes(actor) * (p - 1) < FLAT_TWO_PHASE_NBYTES:
+                actor.kind = ActorKind.FLAT_REDUCE
+                return [actor]
+            first, second = ActorKind.FLAT_REDUCE_SCATTER, ActorKind.FLAT_ALL_GATHER
+        actor.kind = second
+        return [ActorSpec(-1, first, actor.nodes, actor.level, actor.acts), actor]
+
+    def _may_wait(self, actor: ActorSpec) -> bool:
+        """Whether its groups fit those of the calls before it; if so, they are noted."""
+        source, target = actor.nodes[0].inputs[0], actor.nodes[0].outputs[0]
+        step = make_step(_sbp(source.sbp), source.placement, _sbp(target.sbp), target.placement)
+        groups = {rank: g for g in groups_of(step.src_placement, step_axes(step)) for rank in g}
+        fits = all(self._group_of.get(rank, group) == group for rank, group in groups.items())
+        if fits:
+            self._group_of.update(groups)
+        return fits
 
 
 def _flat_nbytes(actor: ActorSpec) -> int:

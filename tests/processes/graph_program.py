@@ -15,6 +15,7 @@ import numpy as np
 import oneflow as flow
 import oneflow.nn.functional as F
 from oneflow import nn
+from oneflow.boxing import settings
 from oneflow.nn.graph import GraphModule
 
 from . import graph_layout_scenes
@@ -135,6 +136,22 @@ def data_parallel() -> None:
         graph.config.enable_auto_parallel(is_auto)
         compare_with_eager(model, graph, feed, norm)
     check(graph.state_dict()["System-Train-TrainStep"].item(), STEPS)
+
+
+def lowered() -> None:
+    """All_reduces that are calls of the eager backend: the same bits as actors' own."""
+    found = []
+    for enabled in (False, True):
+        flow.boxing.nccl.enable_all_reduce_in_graphs(enabled)
+        model = make_model(norm=False).to_global(EVERYONE, B)
+        graph = Train(model, *make_adam(model))
+        losses = [whole(graph(*feed(i))) for i in range(STEPS)]
+        kinds = {actor.kind.name for actor in graph._job.bound.plan.actors}
+        assert ("ALL_REDUCE" in kinds) is enabled, kinds
+        found.append([*losses, *(whole(p) for p in model.parameters())])
+    settings.reset()
+    for without, with_calls in zip(*found, strict=True):
+        np.testing.assert_array_equal(without, with_calls)
 
 
 def tensor_parallel() -> None:
@@ -318,6 +335,7 @@ def refuses(text: str, work: Any) -> None:
 
 def main() -> None:
     data_parallel()
+    lowered()
     tensor_parallel()
     pipeline()
     if SIZE == 4:

@@ -48,6 +48,15 @@ def test_flags_take_truth_values_only(name: str) -> None:
         setter(1)
 
 
+def test_graphs_use_the_backend_where_it_has_an_all_reduce_unless_told() -> None:
+    assert settings.current().all_reduce_in_graphs is None
+    for value in (True, False):
+        flow.boxing.nccl.enable_all_reduce_in_graphs(value)
+        assert settings.current().all_reduce_in_graphs is value
+    with pytest.raises(TypeError, match="enable_all_reduce_in_graphs: expected True or False"):
+        flow.boxing.nccl.enable_all_reduce_in_graphs(1)  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("name", COUNTS)
 def test_counts_take_positive_integers_only(name: str) -> None:
     setter = getattr(flow.boxing.nccl, name)

@@ -1,0 +1,299 @@
+"""All_reduces that a plan leaves to the backend of eager code: same bits, one order, no circle."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import threading
+import time
+import uuid
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from programs import RATE, initial, run, shards, two_layers
+
+from oneflow.actors.fabric import open_fabric
+from oneflow.actors.job import Job
+from oneflow.boxing.collectives.base import Collectives
+from oneflow.boxing.collectives.in_process import InProcessGroup
+from oneflow.boxing.collectives.shared_memory import SharedMemoryCollectives
+from oneflow.boxing.collectives.tcp import TcpCollectives
+from oneflow.core.errors import DesyncError, GraphError
+from oneflow.core.graph_text import parse_graph
+from oneflow.core.job_config import Cluster, JobConfig
+from oneflow.core.metrics import METRICS
+from oneflow.core.plan import ActorKind, Plan
+from oneflow.scheduler.compiler.pipeline import compile_graph
+
+WIDTH = 9000  # of w1: 288 kB, which is reduced in two halves where it is not lowered
+FLAT = {ActorKind.FLAT_REDUCE, ActorKind.FLAT_REDUCE_SCATTER, ActorKind.FLAT_ALL_GATHER}
+LAYOUTS = {
+    "data-2": (2, two_layers("cpu[0, 1]", "cpu[0, 1]", width=WIDTH), 1),
+    "data-3": (3, two_layers("cpu[0, 1, 2]", "cpu[0, 1, 2]", rows=13), 1),
+    "tensor-2": (2, two_layers("cpu[0, 1]", "cpu[0, 1]", "B", "S(0)", "S(1)"), 1),
+    "two-groups": (4, two_layers("cpu[0, 1]", "cpu[2, 3]", "S(0)", pieces=3), 3),
+}
+CROSSED = """graph crossed pieces=1 {
+  %0: float32[4, 6] (S(0), P) = input(; name='x') @cpu[[0, 1], [2, 3]]
+  %1: float32[4, 6] (S(0), B) = to_global(%0) @cpu[[0, 1], [2, 3]]
+  %2: float32[4, 6] (P, S(0)) = input(; name='y') @cpu[[0, 1], [2, 3]]
+  %3: float32[4, 6] (B, S(0)) = to_global(%2) @cpu[[0, 1], [2, 3]]
+  output(%1; index=0) @cpu[[0, 1], [2, 3]]
+  output(%3; index=1) @cpu[[0, 1], [2, 3]]
+}"""
+MANY = "cpu[0, 1]"
+
+
+def compiled(text: str, world_size: int, lowered: bool = True) -> Plan:
+    config = JobConfig("job", lower_all_reduce=lowered)
+    plan = compile_graph(parse_graph(text), config, Cluster(world_size))
+    return Plan.from_bytes(plan.to_bytes())
+
+
+def kinds(plan: Plan) -> Counter[ActorKind]:
+    return Counter(a.kind for a in plan.actors)
+
+
+class Keys:
+    """Keys of a job in one process. An error of one rank is the end of the others' waits."""
+
+    def __init__(self) -> None:
+        self._values: dict[str, bytes] = {}
+        self._changed = threading.Condition()
+        self.error: Exception | None = None
+
+    def put(self, key: str, value: bytes) -> None:
+        with self._changed:
+            self._values[key] = value
+            self._changed.notify_all()
+
+    def get(self, key: str, timeout_s: float) -> bytes:
+        with self._changed:
+            assert self._changed.wait_for(lambda: key in self._values, timeout_s)
+            return self._values[key]
+
+    def check(self, ranks: Any) -> None:
+        if self.error is not None:
+            raise self.error
+
+
+def backend(kind: str, keys: Keys) -> Callable[[int, tuple[int, ...]], Collectives]:
+    groups: dict[tuple[int, ...], InProcessGroup] = {}
+    lock = threading.Lock()
+
+    def opened(rank: int, ranks: tuple[int, ...]) -> Collectives:
+        if kind == "in_process":
+            with lock:
+                group = groups.setdefault(ranks, InProcessGroup(ranks))
+            return group.collectives(rank, keys.check)
+        name = f"eager/{ranks}"
+        if kind == "shm":
+            return SharedMemoryCollectives(name, rank, ranks, keys, keys.check, 30.0)
+        return TcpCollectives(name, rank, ranks, keys, keys.check, 30.0)
+
+    return opened
+
+
+def run_ranks(
+    plan: Plan,
+    kind: str,
+    variables: Sequence[dict[str, Any]],
+    feeds: Sequence[dict[str, Any]],
+    steps: int,
+    places: Sequence[str] = (),
+    pause: Callable[[int], None] = lambda rank: None,
+) -> list[Any]:
+    """Outputs of every rank in every step; the ranks are threads. An error is a result too."""
+    keys, name, size = Keys(), uuid.uuid4().hex, plan.world_size
+    opened, done = backend(kind, keys), [threading.Event() for _ in range(size)]
+    results: list[Any] = [None] * size
+
+    def rank_main(rank: int) -> None:
+        cache: dict[tuple[int, ...], Collectives] = {}
+        jobs: list[Job] = []
+
+        def collectives(ranks: tuple[int, ...]) -> Collectives:
+            if ranks not in cache:
+                cache[ranks] = opened(rank, ranks)
+            return cache[ranks]
+
+        try:
+            job = Job(
+                plan,
+                rank,
+                variables[rank],
+                open_fabric=lambda p, r: open_fabric(
+                    p,
+                    r,
+                    list(range(size)),
+                    name,
+                    keys,
+                    places=places or ("here",) * size,
+                    patience_s=1.0,
+                    collectives=collectives,
+                ),
+                check=keys.check,
+                timeout_s=20.0,
+            )
+            jobs.append(job)
+            found = []
+            for _ in range(steps):
+                pause(rank)
+                found.append({k: v.copy() for k, v in job.run(feeds[rank]).items()})
+            results[rank] = found
+        except Exception as error:
+            results[rank] = keys.error = error
+        done[rank].set()
+        for event in done:
+            event.wait(30)
+        for opened_one in (*cache.values(), *jobs):
+            opened_one.close()
+
+    threads = [threading.Thread(target=rank_main, args=(rank,)) for rank in range(size)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    return results
+
+
+@pytest.mark.parametrize("kind", ["in_process", "shm", "tcp"])
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_lowered_all_reduces_give_the_same_bits(name: str, kind: str) -> None:
+    size, text, pieces = LAYOUTS[name]
+    rows, width = (13 if name == "data-3" else 12), (WIDTH if name == "data-2" else 16)
+    expected, wanted, _ = run(compiled(text, size, lowered=False), 3, width, rows)
+    plan = compiled(text, size)
+    assert kinds(plan)[ActorKind.ALL_REDUCE]
+    assert all(a.acts == pieces > 1 for a in plan.actors if a.kind in FLAT)
+    arrays = {**initial(width, rows), "lr": np.array(RATE / 10)}
+    variables, feeds = shards(plan, "variable", arrays), shards(plan, "input", arrays)
+    found = run_ranks(plan, kind, variables, feeds, 3)
+    for rank in range(size):
+        assert isinstance(found[rank], list), found[rank]
+        for step, outputs in enumerate(found[rank]):
+            for key, value in outputs.items():
+                np.testing.assert_array_equal(value, expected[step][rank][key])
+        for key, value in variables[rank].items():
+            np.testing.assert_array_equal(value, wanted[rank][key])
+
+
+def test_ranks_of_two_hosts_send_no_register_that_the_backend_sums() -> None:
+    plan = compiled(LAYOUTS["data-2"][1], 2)
+    arrays = {**initial(WIDTH), "lr": np.array(RATE / 10)}
+    variables, feeds = shards(plan, "variable", arrays), shards(plan, "input", arrays)
+    counters = METRICS.transport("tcp")
+    before = counters.nbytes_sent
+    found = run_ranks(plan, "in_process", variables, feeds, 2, places=("a", "b"))
+    assert all(isinstance(f, list) for f in found), found
+    assert 0 < counters.nbytes_sent - before < 4096  # messages without contents
+
+
+def test_a_call_is_counted_as_that_of_eager_code() -> None:
+    plan = compiled(LAYOUTS["data-2"][1], 2)
+    arrays = {**initial(WIDTH), "lr": np.array(RATE / 10)}
+    variables, feeds = shards(plan, "variable", arrays), shards(plan, "input", arrays)
+    before = METRICS.collectives["all_reduce"].nbytes if "all_reduce" in METRICS.collectives else 0
+    found = run_ranks(plan, "shm", variables, feeds, 1)
+    assert all(isinstance(f, list) for f in found), found
+    moved = METRICS.collectives["all_reduce"].nbytes - before
+    sums = sum(n.outputs[0].type.nbytes for a in plan.actors for n in a.nodes if n.op == "boxing")
+    assert sums * 2 <= moved <= sums * 2 + 2 * 64 * len(plan.actors)  # padding between neighbours
+
+
+# ---- what is lowered, and in which order ---------------------------------------------------------
+
+
+def test_without_the_setting_plans_stay_as_they_are() -> None:
+    for size, text, _ in LAYOUTS.values():
+        assert not kinds(compiled(text, size, lowered=False))[ActorKind.ALL_REDUCE]
+
+
+def test_a_sum_of_each_piece_is_not_lowered() -> None:
+    text = two_layers("cpu[0, 1]", "cpu[0, 1]", "B", "S(0)", "S(1)", pieces=3)
+    plan = compiled(text, 2)
+    assert all(a.acts == 1 for a in plan.actors if a.kind is ActorKind.ALL_REDUCE)
+    assert any(a.acts == 3 for a in plan.actors if a.kind in FLAT)
+
+
+def test_of_groups_that_cross_only_the_first_waits_in_calls() -> None:
+    plan = compiled(CROSSED, 4)
+    found = kinds(plan)
+    assert found[ActorKind.ALL_REDUCE] == 1 and found[ActorKind.FLAT_REDUCE] == 1
+
+
+def many_sums(count: int) -> str:
+    """Sums that do not depend on each other, in actors of their own."""
+    lines = ["graph many pieces=1 {"]
+    for i in range(count):
+        size = 3 + i
+        lines.append(f"  %{2 * i}: float32[{size}] P = input(; name='x{i}') @{MANY}")
+    for i in range(count):
+        size = 3 + i
+        lines.append(f"  %{2 * i + 1}: float32[{size}] B = to_global(%{2 * i}) @{MANY}")
+    lines += [f"  output(%{2 * i + 1}; index={i}) @{MANY}" for i in range(count)]
+    return "\n".join([*lines, "}"])
+
+
+def compiled_apart(count: int) -> Plan:
+    config = JobConfig("job", lower_all_reduce=True, fuse_boxing=False)
+    plan = compile_graph(parse_graph(many_sums(count)), config, Cluster(2))
+    return Plan.from_bytes(plan.to_bytes())
+
+
+def test_calls_of_a_rank_have_one_order() -> None:
+    plan = compiled_apart(5)
+    calls = [a for a in plan.actors if a.kind is ActorKind.ALL_REDUCE]
+    assert len(calls) == 5
+    for first, second in itertools.pairwise(calls):
+        assert any(not r.values and second in r.consumers for r in first.outputs)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_ranks_that_come_at_odd_times_make_their_calls_in_that_order(seed: int) -> None:
+    plan, rng, steps = compiled_apart(6), random.Random(seed), 8
+    feeds = [
+        {f"x{i}": np.full(3 + i, float(i + 10 * rank), np.float32) for i in range(6)}
+        for rank in (0, 1)
+    ]
+    pause = lambda rank: time.sleep(rng.random() * 0.004)  # noqa: E731
+    found = run_ranks(plan, "shm", [{}, {}], feeds, steps, pause=pause)
+    for outputs in found:
+        assert isinstance(outputs, list), outputs
+        assert len(outputs) == steps
+        for step in outputs:
+            for i in range(6):
+                np.testing.assert_array_equal(step[i], np.full(3 + i, 2.0 * i + 10, np.float32))
+
+
+def test_a_rank_whose_call_differs_is_told_the_actor() -> None:
+    """The actor is part of the call: a backend that was used elsewhere meanwhile is found out."""
+    plan = compiled(LAYOUTS["data-2"][1], 2)
+    keys = Keys()
+    opened = backend("in_process", keys)
+    other = opened(1, (0, 1))
+    errors: list[Exception] = []
+
+    def elsewhere() -> None:
+        try:
+            other.all_reduce(np.zeros(4, np.float32))
+        except DesyncError as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=elsewhere)
+    thread.start()
+    actor = next(a for a in plan.actors if a.kind is ActorKind.ALL_REDUCE)
+    with pytest.raises(DesyncError, match=f"rank 0: all_reduce of {actor.kind.name.lower()}"):
+        what = f"all_reduce of {actor.name}"
+        opened(0, (0, 1)).all_reduce(np.zeros(4, np.float32), what=what)
+    thread.join(20)
+    assert len(errors) == 1
+
+
+def test_one_thread_for_all_ranks_refuses_to_wait_in_calls() -> None:
+    size, text, _ = LAYOUTS["data-2"]
+    with pytest.raises(GraphError, match="compile without lower_all_reduce"):
+        run(compiled(text, size), 1, WIDTH)

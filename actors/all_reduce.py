@@ -10,12 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from oneflow.actors.boxing import Call, Channel, flat_runs, joined, read_value
 from oneflow.actors.registers import RegisterMemory
-from oneflow.boxing.collectives.base import Collectives
 from oneflow.core.plan import ActorSpec
+
+if TYPE_CHECKING:
+    from oneflow.boxing.collectives.base import Collectives
 
 
 class AllReduce:

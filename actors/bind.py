@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from oneflow.actors.actor import Actor, Input, Output
 from oneflow.actors.all_reduce import AllReduce
@@ -28,7 +28,6 @@ from oneflow.actors.registers import (
 )
 from oneflow.actors.segment import Segment
 from oneflow.actors.transfer import Accumulate, Feed, Fetch, Pack, Unpack
-from oneflow.boxing.collectives.base import Collectives
 from oneflow.boxing.transitions import group_of
 from oneflow.core.config import current_config
 from oneflow.core.metrics import METRICS, ActorCounters, Histogram
@@ -41,6 +40,9 @@ from oneflow.core.plan import (
     Plan,
     RegisterSpec,
 )
+
+if TYPE_CHECKING:
+    from oneflow.boxing.collectives.base import Collectives
 
 Kernel = Callable[[tuple[int, ...], tuple[int, ...]], None]
 

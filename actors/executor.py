@@ -13,7 +13,7 @@ import time
 import weakref
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from heapq import heappop, heappush
 from time import perf_counter
 from typing import TYPE_CHECKING
@@ -24,6 +24,7 @@ from oneflow.actors.acts import Acts, describe_acts, last_acts
 from oneflow.actors.bind import BoundActor, BoundPlan
 from oneflow.actors.bus import Bus, describe_code
 from oneflow.actors.messages import KERNEL_DONE, Effect, Launch, Post, Send
+from oneflow.boxing.transport.rendezvous import Check
 from oneflow.core.errors import HangError, PeerLostError, ProtocolError
 from oneflow.core.log import get_logger
 from oneflow.core.metrics import METRICS
@@ -48,8 +49,6 @@ HANG_ACTS = 8
 log = get_logger(__name__)
 _counting = threading.Lock()
 """A scrape counts from a thread of its own."""
-
-Check = Callable[[set[int]], None]
 
 
 class Executor:

@@ -5,23 +5,27 @@ between hosts.
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from oneflow.actors.bind import shared_nbytes
 from oneflow.actors.bus import Bus
 from oneflow.actors.device import is_on_gpu
 from oneflow.actors.mailbox import SharedMemoryBus, areas_nbytes, register_bytes
 from oneflow.actors.tcp import Connection, Mirrors, TcpBus, make_mirrors
-from oneflow.boxing.collectives.base import Collectives
-from oneflow.boxing.transport.gpu_memory import GpuMemory
 from oneflow.boxing.transport.mesh import Mesh
 from oneflow.boxing.transport.rank_pages import RankPages, open_rank_pages
-from oneflow.boxing.transport.rendezvous import own_address, wait_for_news
+from oneflow.boxing.transport.rendezvous import Rendezvous, own_address, wait_for_news
 from oneflow.core.errors import InternalError, TransportError
-from oneflow.core.job_tls import JobTls
 from oneflow.core.plan import Plan
+
+if TYPE_CHECKING:
+    from oneflow.boxing.collectives.base import Collectives
+    from oneflow.boxing.transport.gpu_memory import GpuMemory
+    from oneflow.core.job_tls import JobTls
+
+    OpenCollectives = Callable[[tuple[int, ...]], Collectives]
 
 FAR_POLL_S = 0.0005
 """With peers both near and far, a rank that waits for both sleeps at most so long before it
@@ -29,20 +33,6 @@ looks at its sockets.
 """
 CONNECT_S = 60.0
 """A peer that takes longer to come is an error."""
-
-
-OpenCollectives = Callable[[tuple[int, ...]], Collectives]
-
-
-class KeyValue(Protocol):
-    """What ranks use to find each other before they are connected."""
-
-    def put(self, key: str, value: bytes) -> None: ...
-
-    def get(self, key: str, timeout_s: float) -> bytes: ...
-
-    def check(self, ranks: Iterable[int]) -> None:
-        """Raises if the job is over or one of `ranks` has left."""
 
 
 class MixedBus:
@@ -124,7 +114,7 @@ def open_fabric(
     rank: int,
     ranks: list[int],
     name: str,
-    kv: KeyValue,
+    kv: Rendezvous,
     *,
     places: Sequence[str],
     patience_s: float = 15.0,
@@ -163,13 +153,16 @@ def open_fabric(
 
 
 def _open_near(
-    plan: Plan, rank: int, near: list[int], name: str, kv: KeyValue
+    plan: Plan, rank: int, near: list[int], name: str, kv: Rendezvous
 ) -> tuple[RankPages, GpuMemory | None]:
     """The pages of the ranks of this host, and their registers if those are on GPUs."""
-    is_gpu = is_on_gpu(plan)
-    nbytes = areas_nbytes(len(near), 0 if is_gpu else shared_nbytes(plan, rank))
-    pages = open_rank_pages(name, rank, near, nbytes, kv)
-    return pages, GpuMemory(partial(shared_nbytes, plan), pages, name, kv) if is_gpu else None
+    if not is_on_gpu(plan):
+        nbytes = areas_nbytes(len(near), shared_nbytes(plan, rank))
+        return open_rank_pages(name, rank, near, nbytes, kv), None
+    from oneflow.boxing.transport.gpu_memory import GpuMemory
+
+    pages = open_rank_pages(name, rank, near, areas_nbytes(len(near), 0), kv)
+    return pages, GpuMemory(partial(shared_nbytes, plan), pages, name, kv)
 
 
 def _far_bus(

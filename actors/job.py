@@ -9,8 +9,9 @@ from oneflow.actors import live
 from oneflow.actors.bind import BoundPlan, Peers, bind
 from oneflow.actors.bus import Bus
 from oneflow.actors.device import hardware_for, is_on_gpu
-from oneflow.actors.executor import Check, Executor
+from oneflow.actors.executor import Executor
 from oneflow.actors.tracing import record_as_configured
+from oneflow.boxing.transport.rendezvous import Check
 from oneflow.core.errors import GraphError, InternalError
 from oneflow.core.plan import Plan
 from oneflow.core.rng import Randomness

@@ -10,7 +10,7 @@ rank.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -134,7 +134,7 @@ class SpanningCollectives(Collectives):
         stage: Array = memory[:nbytes].view(dtype).reshape(shape)
         return stage
 
-    def _ask(self, ranks: Sequence[int]) -> None:
+    def _ask(self, ranks: Iterable[int]) -> None:
         if self._peer_check is not None:
             self._peer_check(ranks)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
 from oneflow.core.config import split_address
@@ -13,7 +13,7 @@ from oneflow.core.errors import PeerLostError
 SLICE_S = 0.05
 """How long a waiting rank sleeps before it looks whether its peers still live."""
 
-Check = Callable[[Sequence[int]], None]
+Check = Callable[[Iterable[int]], None]
 """Raises if the job is over or one of the given ranks has left."""
 
 
@@ -23,6 +23,13 @@ class KeyValueStore(Protocol):
     def put(self, key: str, value: bytes) -> None: ...
 
     def get(self, key: str, timeout_s: float) -> bytes: ...
+
+
+class Rendezvous(KeyValueStore, Protocol):
+    """The keys of a job, and news of it."""
+
+    def check(self, ranks: Iterable[int]) -> None:
+        """Raise if the job is over or one of `ranks` has left."""
 
 
 def own_address(scheduler: str) -> str:

@@ -66,7 +66,7 @@ class Meeting:
         finally:
             asked.cancel()
 
-    def check(self, missing: Sequence[int]) -> None:
+    def check(self, missing: Iterable[int]) -> None:
         """Raises PeerLostError if the job is over or one of `missing` has left."""
         if self._opened is None and time.monotonic() - self._started_at > LONG_WAIT_S:
             self.still(OPENING, self._first, self._peers)

@@ -7,7 +7,8 @@ All sides run in the same processes, in turns, each turn after a barrier; result
 first. Ours twice: with waits that spin for a while (50 us) before they sleep, and with waits that
 sleep at once (--spin or --block: only one of them). Both sides write into arrays that are there.
 Paired medians with 10th and 90th percentile; bytes are those of one rank's input. The op `plan` is
-an all_reduce through the runtime: actors, registers and mailboxes, a step of a compiled plan; its
+an all_reduce through the runtime: actors, registers and mailboxes, a step of a compiled plan, and
+`plan_call` one that the plan leaves to the library's collectives; the plan's
 waits are as configured.
 """
 
@@ -110,8 +111,9 @@ def measure(
 ) -> dict[str, Any]:
     x = np.random.default_rng(world().rank).standard_normal(nbytes // 4).astype(np.float32)
     sides: dict[str, Side] = {}
-    if op == "plan":
-        sides["spin" if "spin" in groups else "block"] = planned(x, "cpu")
+    if op in ("plan", "plan_call"):
+        lowered = op == "plan_call"
+        sides["spin" if "spin" in groups else "block"] = planned(x, "cpu", lowered)
     else:
         sides = {mode: ours(op, x, group) for mode, group in groups.items()}
     sides["gloo"] = gloo(op, x)

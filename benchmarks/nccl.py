@@ -3,7 +3,8 @@
     python benchmarks/nccl.py [--ranks 2] [--ops all_reduce,plan] [--sizes 65536,268435456]
 
 `library`: NcclCollectives, which compares calls and watches them. `plan`: an all_reduce by actors,
-which read each other's registers through CUDA IPC, as a step of a compiled plan. `nccl`: CuPy's
+which read each other's registers through CUDA IPC, as a step of a compiled plan; `plan_call`: one
+that the plan leaves to NcclCollectives. `nccl`: CuPy's
 binding called directly. All sides run in the same processes, in turns, each after a barrier and
 until the GPU is idle; results are compared first. Bus bandwidth is what nccl-tests calls so: bytes
 times 2(n-1)/n over time for an all_reduce, (n-1)/n for the others. Ranks that outnumber the GPUs
@@ -30,7 +31,7 @@ from oneflow.distributed.device_groups import SHARING_VERSION
 from oneflow.distributed.world import world
 
 SIZES = [1 << n for n in (10, 16, 20, 24, 28, 30)]  # 1 KiB to 1 GiB
-OPS = ("all_reduce", "plan", "all_gather", "reduce_scatter", "all_to_all")
+OPS = ("all_reduce", "plan", "plan_call", "all_gather", "reduce_scatter", "all_to_all")
 Side = Callable[[], Any]
 
 
@@ -79,6 +80,7 @@ def bare(cupy: Any, communicator: Any, op: str, x: Any) -> Side:
     sides: dict[str, Side] = {
         "all_reduce": all_reduce,
         "plan": all_reduce,
+        "plan_call": all_reduce,
         "all_gather": all_gather,
         "reduce_scatter": reduce_scatter,
         "all_to_all": all_to_all,
@@ -88,8 +90,8 @@ def bare(cupy: Any, communicator: Any, op: str, x: Any) -> Side:
 
 def ours(cupy: Any, op: str, x: Any) -> Side:
     here = world()
-    if op == "plan":
-        return planned(x, "cuda")
+    if op in ("plan", "plan_call"):
+        return planned(x, "cuda", lowered=op == "plan_call")
     ends: Any = here.device_collectives(tuple(range(here.world_size)))
     if type(ends).__name__ != "NcclCollectives":
         raise SystemExit("our collectives do not use NCCL here: the warning above says why")
@@ -131,7 +133,7 @@ def measure(cupy: Any, communicator: Any, op: str, nbytes: int, rounds: int) -> 
                 times[name].append(seconds)
     ratios = sorted(b / a for a, b in zip(times["ours"], times["nccl"], strict=True))
     moved = nbytes * (p if op == "all_gather" else 1)  # the whole, as nccl-tests counts
-    factor = (2 if op in ("all_reduce", "plan") else 1) * (p - 1) / p
+    factor = (2 if op in ("all_reduce", "plan", "plan_call") else 1) * (p - 1) / p
     bandwidth = {n: moved * factor / statistics.median(t) / 1e9 for n, t in times.items()}
     return {
         "op": op,

@@ -16,10 +16,13 @@ PLAN = """graph sum pieces=1 {{
 }}"""
 
 
-def planned(x: Any, kind: str) -> Callable[[], Any]:
+def planned(x: Any, kind: str, lowered: bool = False) -> Callable[[], Any]:
     """A step that copies x to a register, sums it over the ranks and hands out 16 elements (the
-    whole sum, for comparing, comes from a second plan). kind: of device, cpu or cuda."""
-    whole, few = _job(x, kind, 1), _job(x, kind, 2)
+    whole sum, for comparing, comes from a second plan).
+
+    kind: of device, cpu or cuda.  lowered: the sum is a call of the backend of eager code.
+    """
+    whole, few = (_job(x, kind, output, lowered) for output in (1, 2))
     is_first = [True]
 
     def run() -> Any:
@@ -29,7 +32,7 @@ def planned(x: Any, kind: str) -> Callable[[], Any]:
     return run
 
 
-def _job(x: Any, kind: str, output: int) -> Any:
+def _job(x: Any, kind: str, output: int, lowered: bool) -> Any:
     from oneflow.actors.fabric import open_fabric
     from oneflow.actors.job import Job
     from oneflow.core.config import current_config
@@ -41,13 +44,17 @@ def _job(x: Any, kind: str, output: int) -> Any:
     here = world()
     ranks = list(range(here.world_size))
     text = PLAN.format(n=x.size, ranks=f"{kind}{ranks}", output=output)
-    plan = compile_graph(parse_graph(text), JobConfig("sum"), Cluster(here.world_size))
+    config = JobConfig("sum", lower_all_reduce=lowered)
+    plan = compile_graph(parse_graph(text), config, Cluster(here.world_size))
+    collectives = here.device_collectives if kind == "cuda" else here.collectives
     name = f"sum.{here.next_job_number()}"
     return Job(
         Plan.from_bytes(plan.to_bytes()),
         here.rank,
         {"x": x},
-        open_fabric=lambda p, r: open_fabric(p, r, ranks, name, here.client, places=here.places),
+        open_fabric=lambda p, r: open_fabric(
+            p, r, ranks, name, here.client, places=here.places, collectives=collectives
+        ),
         check=here.client.check,
         device_index=current_config().local_rank if kind == "cuda" else 0,
     )

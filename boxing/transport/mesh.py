@@ -2,8 +2,9 @@
 
 Every rank listens, says where under a key of the job, connects to the lower ranks and is connected
 to by the higher ones. Lower ranks need not wait for higher ones, so the meeting cannot go in a
-circle. Both ends prove that they know the key of the mesh (see `handshake`); a stranger's
-connection is closed and harms nobody. With TLS the connections are relayed (see `tls_relay`).
+circle. Both ends prove that they know the key of the mesh (see `handshake`); each connection does
+so in a thread of its own, so a stranger who connects and says nothing holds nobody up. With TLS the
+connections are relayed (see `tls_relay`).
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import secrets
 import socket
 import struct
+import threading
 import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -26,9 +28,12 @@ if TYPE_CHECKING:
 
 log = get_logger(__name__)
 
-STRANGER_S = 5.0
+STRANGER_S = 15.0
 """Seconds that each message of a handshake may take at the acceptor, to whom anybody may connect;
-then the connection is closed."""
+then the connection is closed. A peer without a core may take seconds."""
+
+MAX_STRANGERS = 64
+"""Connections besides those of the peers that may be in a handshake at once; others wait."""
 
 KEY_NBYTES = 32
 
@@ -70,39 +75,44 @@ class Mesh:
         self._rank, self._is_first, self._peers = rank, rank == min(ranks), tuple(peers)
         self._kv, self._check, self._timeout_s = kv, check, timeout_s
         self._host, self._tls = host, tls
+        self._lock = threading.Lock()
+        self._found: dict[int, socket.socket] = {}
+        self._is_open = True
+        self._handshakes = threading.Semaphore(len(self._peers) + MAX_STRANGERS)
 
     def open(self) -> dict[int, socket.socket]:
         """Connect to all peers. Returns a non-blocking socket for each.
 
         Raises TransportError, or what `check` raises.
         """
-        found: dict[int, socket.socket] = {}
         try:
-            self._open(found)
+            self._open()
         except BaseException as error:
-            for sock in found.values():
+            with self._lock:
+                self._is_open = False
+            for sock in self._found.values():
                 sock.close()
             if isinstance(error, OSError):
                 raise TransportError(
                     f"rank {self._rank} cannot connect to its peers: {error}"
                 ) from error
             raise
-        for sock in found.values():
+        for sock in self._found.values():
             _tune(sock)
-        return found
+        return self._found
 
-    def _open(self, found: dict[int, socket.socket]) -> None:
+    def _open(self) -> None:
         family = socket.AF_INET6 if ":" in self._host else socket.AF_INET
         with socket.create_server((self._host, 0), family=family, backlog=128) as listener:
             key = self._shared_key()
             address = f"{self._host} {listener.getsockname()[1]}"
             self._kv.put(f"mesh/{self.name}/{self._rank}", address.encode())
             for peer in (p for p in self._peers if p < self._rank):
-                found[peer] = self._dial(key, peer)
+                self._found[peer] = self._dial(key, peer)
             deadline = time.monotonic() + self._timeout_s
             listener.settimeout(SLICE_S)
-            while missing := [p for p in self._peers if p not in found]:
-                self._accept(listener, key, found)
+            while missing := [p for p in self._peers if p not in self._found]:
+                self._accept(listener, key)
                 self._ask(missing)
                 if time.monotonic() > deadline:
                     raise TransportError(
@@ -139,26 +149,34 @@ class Mesh:
             raise
         return sock
 
-    def _accept(self, listener: socket.socket, key: bytes, found: dict[int, socket.socket]) -> None:
-        """Take one connection, if there is one."""
-        try:
-            sock, _ = listener.accept()
-        except TimeoutError:
+    def _accept(self, listener: socket.socket, key: bytes) -> None:
+        """Take one connection, if there is one, and let it prove itself."""
+        if not self._handshakes.acquire(timeout=SLICE_S):
             return
         try:
+            sock, _ = listener.accept()
+            threading.Thread(target=self._admit, args=(sock, key), daemon=True).start()
+        except TimeoutError:
+            self._handshakes.release()
+
+    def _admit(self, sock: socket.socket, key: bytes) -> None:
+        """Keep the connection of a peer; close that of a stranger."""
+        try:
             sock = relayed(self._tls, sock, is_server=True)
-            peer = prove_as_acceptor(
-                sock,
-                key,
-                self._rank,
-                lambda p: p in self._peers and p > self._rank and p not in found,
-                STRANGER_S,
-            )
+            peer = prove_as_acceptor(sock, key, self._rank, self._expects, STRANGER_S)
+            with self._lock:
+                if not self._expects(peer):
+                    raise TransportError(f"rank {self._rank}: rank {peer} connected twice")
+                self._found[peer] = sock
         except (OSError, TransportError) as error:
             log.warning("refused a connection: %s", error)
             sock.close()
-            return
-        found[peer] = sock
+        finally:
+            self._handshakes.release()
+
+    def _expects(self, peer: int) -> bool:
+        awaited = peer in self._peers and peer > self._rank and peer not in self._found
+        return self._is_open and awaited
 
     def _ask(self, missing: Sequence[int]) -> None:
         if self._check is not None:

@@ -99,6 +99,18 @@ def test_strangers_do_not_keep_the_ranks_from_connecting(said: bytes) -> None:
         found[rank][1 - rank].close()
 
 
+def test_strangers_that_say_nothing_hold_nobody_up() -> None:
+    store, found = Store(), dict[int, Any]()
+    first = start(store, found, 0)
+    strangers = [dial(store) for _ in range(20)]
+    second = start(store, found, 1)
+    second.join(10)  # one after another they would take 20 times STRANGER_S
+    first.join(10)
+    assert sorted(found) == [0, 1] and all(isinstance(f, dict) for f in found.values())
+    for sock in (*strangers, found[0][1], found[1][0]):
+        sock.close()
+
+
 # ---- replays -------------------------------------------------------------------------------------
 
 

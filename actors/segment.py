@@ -20,31 +20,21 @@ from oneflow.actors.device import Hardware
 from oneflow.actors.memory import Lifetime, lower_bound, plan_offsets
 from oneflow.actors.random_rows import RandomRows
 from oneflow.actors.registers import array_at
-from oneflow.boxing.boxes import shard_box
+from oneflow.boxing.bound_op import BoundOp, Shards, bind
 from oneflow.core.graph import PIECE, Node, Value, written_variable
 from oneflow.core.location import locate
-from oneflow.core.op import Box, Op, find_op
+from oneflow.core.op import find_op
 from oneflow.core.rng import Rng, is_drawn_once
-from oneflow.core.tensor_type import TensorType
-from oneflow.kernels.registry import Kernel, find_view, select
 
 Call = Callable[[], Any]
 
 
 @dataclass(frozen=True)
 class BoundNode:
-    """One op of the segment on this rank: local attrs and types, its kernel, where its results
-    go.
-    """
+    """One node of the segment, and its op as this rank runs it."""
 
     node: Node
-    op: type[Op]
-    attrs: dict[str, Any]
-    in_types: tuple[TensorType, ...]
-    out_types: tuple[TensorType, ...]
-    out_boxes: tuple[Box, ...]
-    kernel: Kernel
-    workspace: tuple[TensorType, ...]
+    call: BoundOp
 
 
 class Segment:
@@ -80,7 +70,7 @@ class Segment:
     def num_lookups(self) -> int:
         """Rows of embeddings, which are variables that are gathered from, in one act."""
         return sum(
-            bound.in_types[1].numel
+            bound.call.in_types[1].numel
             for bound in self.nodes
             if bound.node.op == "gather"
             and bound.node.attrs.get("dim") == 0
@@ -95,14 +85,14 @@ class Segment:
         last: dict[int, int] = {}
         sizes: dict[int, int] = {}
         for i, bound in enumerate(self.nodes):
-            for value, type_ in zip(bound.node.inputs, bound.in_types, strict=True):
+            for value, type_ in zip(bound.node.inputs, bound.call.in_types, strict=True):
                 if value.id not in stand_ins:
                     stand_ins[value.id] = np.empty(type_.shape, type_.dtype.np)
                 self._touch(value.id, i, last)
             self._sweep_outputs(i, bound, stand_ins, first, sizes)
             for value in bound.node.outputs:
                 self._touch(value.id, i, last)
-            for k, extra in enumerate(bound.workspace):
+            for k, extra in enumerate(bound.call.workspace):
                 key = _workspace_key(bound.node, k)
                 first[key], last[key], sizes[key] = i, i, extra.nbytes
         return [Lifetime(k, sizes[k], first[k], last[k]) for k in first]
@@ -119,13 +109,13 @@ class Segment:
         sizes: dict[int, int],
     ) -> None:
         node = bound.node
-        for k, (value, type_) in enumerate(zip(node.outputs, bound.out_types, strict=True)):
-            mutated = bound.op.mutates.get(k)
+        for k, (value, type_) in enumerate(zip(node.outputs, bound.call.out_types, strict=True)):
+            mutated = bound.call.op.mutates.get(k)
             source = node.inputs[mutated] if mutated is not None else None
             array = stand_ins[source.id] if source is not None else None
-            if array is None and bound.op.is_view and value.id not in self._published:
-                view = find_view(node.op)
-                array = view(stand_ins[node.inputs[0].id], **bound.attrs) if view else None
+            view = bound.call.view
+            if array is None and view is not None and value.id not in self._published:
+                array = view(stand_ins[node.inputs[0].id], **bound.call.attrs)
                 if array is not None:
                     source = node.inputs[0]
                     self._views.add(value.id)
@@ -165,20 +155,20 @@ class Segment:
         clock: StepClock,
         calls: list[Call],
     ) -> None:
-        node, op = bound.node, bound.op
+        node, op, view = bound.node, bound.call.op, bound.call.view
         ins = [arrays[_origin(v).id] for v in node.inputs]
         for i in op.mutates.values():
             if node.inputs[i].node.id not in self._own:  # its register has a copy
                 ins[i] = arrays.get(written_variable(node.inputs[i]).id, ins[i])
         outs = []
-        for k, (value, type_) in enumerate(zip(node.outputs, bound.out_types, strict=True)):
+        for k, (value, type_) in enumerate(zip(node.outputs, bound.call.out_types, strict=True)):
             if k in op.mutates:
                 array = ins[op.mutates[k]]
                 if value.id in self._published:
                     outs.append(array)
                     continue  # copied to its register below
-            elif value.id in self._views:
-                array = find_view(node.op)(ins[0], **bound.attrs)  # type: ignore[misc]
+            elif view is not None and value.id in self._views:
+                array = view(ins[0], **bound.call.attrs)
             elif value.id in self._published:
                 array = arrays[value.id]
             else:
@@ -188,7 +178,7 @@ class Segment:
         if not (node.outputs and node.outputs[0].id in self._views):
             work = [
                 array_at(scratch, self._offsets[_workspace_key(node, k)], t)
-                for k, t in enumerate(bound.workspace)
+                for k, t in enumerate(bound.call.workspace)
             ]
             calls.append(self._call(bound, outs, ins, work, clock))
         for k, value in enumerate(node.outputs):
@@ -198,9 +188,8 @@ class Segment:
     def _call(
         self, bound: BoundNode, outs: list[Any], ins: list[Any], work: list[Any], clock: StepClock
     ) -> Call:
-        kernel = bound.kernel.bound(bound.in_types, bound.attrs)
-        function = partial(kernel, self._hardware.xp, **bound.attrs)
-        if bound.op.is_random:
+        function = partial(bound.call.function, self._hardware.xp, **bound.call.attrs)
+        if bound.call.op.is_random:
             acts = self._random_acts.setdefault(bound.node.id, [0])
             return _RandomCall(function, bound, (outs[0], *ins, *work), clock, acts, self._rows)
         return partial(function, *outs, *ins, *work)
@@ -235,9 +224,9 @@ class _RandomCall:
         node = bound.node
         self._function, self._arrays = function, arrays
         self._clock, self._acts, self._rows = clock, acts, rows
-        self._draw = int(bound.attrs["seed"])
+        self._draw = int(bound.call.attrs["seed"])
         self._dim = rows.dims.get(self._draw)
-        self._box = bound.out_boxes[0]
+        self._box = bound.call.out_boxes[0]
         self._shape = node.outputs[0].type.shape
         self._is_piece = node.rate == PIECE and not is_drawn_once(self._draw)
         self._rank = min(node.placement.rank_ids)
@@ -281,27 +270,11 @@ class _RandomCall:
 
 def bind_node(node: Node, rank: int, device: str) -> BoundNode:
     """Everything about a node that is different on each rank."""
+    inputs, outputs = ([v.sbp or () for v in values] for values in (node.inputs, node.outputs))
+    shards = Shards(node.placement, rank, inputs, outputs)
+    types, out_types = (tuple([v.type for v in vs]) for vs in (node.inputs, node.outputs))
     op = find_op(node.op)
-    in_boxes = tuple(_box(v, rank) for v in node.inputs)
-    out_boxes = tuple(_box(v, rank) for v in node.outputs)
-    in_types = _local_types(node.inputs, in_boxes)
-    out_types = _local_types(node.outputs, out_boxes)
-    attrs = op.defaults | node.attrs  # a graph that was read from text may leave them out
-    if op.localize is not None:
-        attrs = op.localize(attrs, in_boxes, out_boxes)
-    numel = max((t.numel for t in (*in_types, *out_types)), default=0)
-    kernel = select(node.op, device, in_types, numel)
-    extra = kernel.workspace(in_types, attrs) if kernel.workspace else ()
-    return BoundNode(node, op, attrs, in_types, out_types, out_boxes, kernel, extra)
-
-
-def _box(value: Value, rank: int) -> Box:
-    assert value.sbp is not None
-    return shard_box(value.type.shape, value.sbp, value.placement, rank)
-
-
-def _local_types(values: Sequence[Value], boxes: tuple[Box, ...]) -> tuple[TensorType, ...]:
-    return tuple(v.type.with_shape(b.shape) for v, b in zip(values, boxes, strict=True))
+    return BoundNode(node, bind(op, types, out_types, node.attrs, device, shards))
 
 
 def _workspace_key(node: Node, k: int) -> int:

@@ -6,11 +6,11 @@ it is found once and kept: a repeated call costs a dictionary look-up.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from oneflow.boxing.bound_op import BoundOp, bind
 from oneflow.core.config import current_config
 from oneflow.core.device import Device
 from oneflow.core.dispatch import Mode, set_default_mode
@@ -19,11 +19,9 @@ from oneflow.core.location import with_location
 from oneflow.core.malloc import keep_freed_memory
 from oneflow.core.op import Attr, Op, infer_types
 from oneflow.core.placement import Placement
-from oneflow.core.rng import Rng
 from oneflow.core.sbp import NdSbp
 from oneflow.core.tensor_type import TensorType
 from oneflow.kernels.cuda_device import use_device
-from oneflow.kernels.registry import find_view, select
 from oneflow.tensor.convert import move
 from oneflow.tensor.eager_global import create_global, run_global
 from oneflow.tensor.relaying import relaid
@@ -41,37 +39,19 @@ from oneflow.tensor.views import (
 MAX_CACHED_CALLS = 8192
 
 
-@dataclass(slots=True)
-class Call:
-    """How to run one op on inputs of certain types."""
-
-    out_types: tuple[TensorType, ...]
-    function: Any  # the kernel
-    workspace: tuple[TensorType, ...]
-    view: Any  # the view function or None
-    mutates: dict[int, int]
-    plain: bool  # one output, no workspace, not random, mutates nothing
-
-
-_calls: dict[tuple[Any, ...], Call] = {}
+_calls: dict[tuple[Any, ...], BoundOp] = {}
 
 
 def prepare(
     op: type[Op], types: tuple[TensorType, ...], attrs: dict[str, Attr], device: str
-) -> Call:
-    """Infers the types and chooses the kernel. Raises what `op.infer` raises."""
-    out_types = infer_types(op, types, attrs)
-    numel = max((t.numel for t in (*types, *out_types)), default=0)
-    view = find_view(op.name) if op.is_view else None
-    kernel = select(op.name, device, types, numel)
-    workspace = kernel.workspace(types, attrs) if kernel.workspace else ()
-    plain = len(out_types) == 1 and not (workspace or op.is_random or op.mutates)
-    return Call(out_types, kernel.bound(types, attrs), tuple(workspace), view, op.mutates, plain)
+) -> BoundOp:
+    """Infers the types and binds the op to whole tensors. Raises what `op.infer` raises."""
+    return bind(op, types, infer_types(op, types, attrs), attrs, device)
 
 
 def cached_call(
     op: type[Op], types: tuple[TensorType, ...], attrs: dict[str, Attr], device: str
-) -> Call:
+) -> BoundOp:
     """`prepare`, remembered. The seed of a random op is no part of the key: it differs in every
     call.
     """
@@ -94,24 +74,6 @@ def cached_call(
             _calls.clear()
         _calls[key] = call
     return call
-
-
-def run_arrays(
-    op: type[Op], call: Call, xp: Any, arrays: list[Any], attrs: dict[str, Attr]
-) -> list[Any]:
-    """Runs the kernel of `call` on arrays; returns the output arrays."""
-    outs: list[Any] = [
-        arrays[call.mutates[i]] if i in call.mutates else xp.empty(t.shape, t.dtype.np)
-        for i, t in enumerate(call.out_types)
-    ]
-    work = [xp.empty(t.shape, t.dtype.np) for t in call.workspace]
-    keywords = attrs
-    if op.is_random:
-        shape = call.out_types[0].shape
-        rng = Rng(int(attrs["seed"]), shape, (0,) * len(shape))
-        keywords = {**attrs, "rng": rng}
-    call.function(xp, *outs, *arrays, *work, **keywords)
-    return outs
 
 
 class Eager(Mode):
@@ -203,24 +165,24 @@ def run_local(
     """
     call = cached_call(op, tuple([x.type for x in inputs]), attrs, device.type)
     arrays = [x._array for x in inputs]
-    if call.view is not None:
-        shared = call.view(*arrays, **attrs)
-        if shared is not None:
-            return _record_view(op, inputs, shared, call.out_types[0], attrs, device)
     xp = np if device.type == "cpu" else use_device(device.index)
-    if call.plain:
-        out_type = call.out_types[0]
-        array = xp.empty(out_type.shape, out_type.dtype.np)
+    if call.is_plain and op.num_outputs == 1:
+        array = xp.empty(*call.outs[0])
         with np.errstate(all="ignore"):
-            call.function(xp, array, *arrays, **attrs)
-        out = raw(out_type, array, device)
+            call.function(xp, array, *arrays, **call.attrs)
+        out = raw(call.out_types[0], array, device)
         record(op, inputs, (out,), attrs)
         return out
+    if call.view is not None:
+        shared = call.view(*arrays, **call.attrs)
+        if shared is not None:
+            return _record_view(op, inputs, shared, call.out_types[0], attrs, device)
     with np.errstate(all="ignore"):
-        results = run_arrays(op, call, xp, arrays, attrs)
+        results = call.run(xp, arrays, attrs["seed"] if op.is_random else 0)
+    mutates = op.mutates
     outs = tuple(
         [
-            _mutated(inputs[call.mutates[i]]) if i in call.mutates else raw(t, array, device)
+            _mutated(inputs[mutates[i]]) if i in mutates else raw(t, array, device)
             for i, (t, array) in enumerate(zip(call.out_types, results, strict=True))
         ]
     )

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from oneflow.boxing.bound_op import BoundOp, Shards, bind
 from oneflow.boxing.boxes import shard_box
 from oneflow.boxing.parts import plan_parts
 from oneflow.boxing.route import choose_route
@@ -22,14 +23,12 @@ from oneflow.core.device import Device
 from oneflow.core.dispatch import current_mode
 from oneflow.core.errors import GraphError, PlacementError
 from oneflow.core.location import located
-from oneflow.core.op import Attr, Box, Op, infer_types, signatures
+from oneflow.core.op import Attr, Op, infer_types, signatures
 from oneflow.core.placement import Placement
-from oneflow.core.rng import Rng
 from oneflow.core.sbp import NdSbp, all_broadcast, check_fits, nd_sbp_str
 from oneflow.core.tensor_type import TensorType
 from oneflow.distributed.world import world
 from oneflow.kernels.cuda_device import own_device
-from oneflow.kernels.registry import find_view, select
 from oneflow.tensor.devices import to_device as to_device
 from oneflow.tensor.devices import to_host as to_host
 from oneflow.tensor.global_parts import BoundParts
@@ -50,7 +49,7 @@ class GlobalCall:
     out_types: tuple[TensorType, ...]
     in_sbps: tuple[NdSbp, ...]
     out_sbps: tuple[NdSbp, ...]
-    bound: BoundKernel | None = None  # None outside the placement
+    bound: BoundOp | None = None  # None outside the placement
     written_back: tuple[int, ...] = ()
     """Mutated outputs that are computed in another layout than their input's."""
     parts: BoundParts | None = None
@@ -59,19 +58,6 @@ class GlobalCall:
     """Of the inputs that must be boxed first, on the ranks of the placement."""
     plain_device: Device | None = None
     """Set if a CPU kernel on the shards as they are, into new arrays, is all there is to do."""
-
-
-@dataclass(frozen=True)
-class BoundKernel:
-    """How this rank computes its part. attrs: of the shard.  out_box: of the first output."""
-
-    attrs: dict[str, Attr]
-    function: Any
-    outs: tuple[tuple[tuple[int, ...], Any], ...]  # shape and NumPy dtype
-    work: tuple[tuple[tuple[int, ...], Any], ...]
-    view: Any  # the view function or None
-    whole_shape: tuple[int, ...]
-    out_box: Box
 
 
 _calls: dict[tuple[Any, ...], GlobalCall] = {}
@@ -165,7 +151,7 @@ def _compute(
         array = call.bound.view(*shards, **call.bound.attrs)
         if array is not None:
             return [array], True
-    return _run_kernel(op, call.bound, shards, attrs, placement), False
+    return _run_kernel(call.bound, shards, attrs, placement), False
 
 
 class Move:
@@ -204,8 +190,8 @@ def create_global(
         shard = array_module(placement).zeros(box.shape, type_.dtype.np)
         return wrap_global(shard, type_, placement, nd_sbp)
     made_box = shard_box(type_.shape, made, placement, rank)
-    bound = _bind(op, (), (type_,), (), (made,), attrs, placement)
-    (shard,) = _run_kernel(op, bound, [], attrs, placement)
+    bound = bind(op, (), (type_,), attrs, placement.type, Shards(placement, rank, (), (made,)))
+    (shard,) = _run_kernel(bound, [], attrs, placement)
     if made_box.shape != box.shape:
         shard = array_module(placement).ascontiguousarray(shard[box.slices])
     return wrap_global(shard, type_, placement, nd_sbp)
@@ -421,17 +407,12 @@ def choose_call(
         return GlobalCall(out_types, in_sbps, out_sbps, parts=parts, moves=moves)
     bound = None
     if world().rank in placement:
-        bound = _bind(op, types, out_types, in_sbps, out_sbps, attrs, placement)
+        shards = Shards(placement, world().rank, in_sbps, out_sbps)
+        bound = bind(op, types, out_types, attrs, placement.type, shards)
     back = tuple(i for i, source in op.mutates.items() if in_sbps[source] != sbps[source])
-    device = cpu_device() if bound is not None and _is_plain(op, bound, placement) else None
-    if moves or op.num_outputs < 0:
-        device = None
+    is_plain = bound is not None and bound.is_plain and placement.type == "cpu"
+    device = cpu_device() if is_plain and not moves and op.num_outputs >= 0 else None
     return GlobalCall(out_types, in_sbps, out_sbps, bound, back, moves=moves, plain_device=device)
-
-
-def _is_plain(op: type[Op], bound: BoundKernel, placement: Placement) -> bool:
-    special = op.mutates or op.is_random or bound.view or bound.work
-    return placement.type == "cpu" and not special
 
 
 def _moves(
@@ -456,65 +437,13 @@ def _may_be_cut(op: type[Op], attrs: dict[str, Attr], nd_sbp: NdSbp) -> bool:
 # ---- the shard -----------------------------------------------------------------------------------
 
 
-def _bind(
-    op: type[Op],
-    types: Sequence[TensorType],
-    out_types: Sequence[TensorType],
-    in_sbps: Sequence[NdSbp],
-    out_sbps: Sequence[NdSbp],
-    attrs: dict[str, Attr],
-    placement: Placement,
-) -> BoundKernel:
-    rank = world().rank
-    in_boxes = _boxes(types, in_sbps, placement, rank)
-    out_boxes = _boxes(out_types, out_sbps, placement, rank)
-    local = op.localize(attrs, in_boxes, out_boxes) if op.localize is not None else attrs
-    ins = tuple(t.with_shape(b.shape) for t, b in zip(types, in_boxes, strict=True))
-    outs = tuple(t.with_shape(b.shape) for t, b in zip(out_types, out_boxes, strict=True))
-    numel = max((t.numel for t in (*ins, *outs)), default=0)
-    kernel = select(op.name, placement.type, ins, numel)
-    work = kernel.workspace(ins, local) if kernel.workspace else ()
-    return BoundKernel(
-        local,
-        kernel.bound(ins, local),
-        tuple((t.shape, t.dtype.np) for t in outs),
-        tuple((t.shape, t.dtype.np) for t in work),
-        find_view(op.name) if op.is_view else None,
-        out_types[0].shape if out_types else (),
-        out_boxes[0] if out_boxes else Box((), ()),
-    )
-
-
 def _run_kernel(
-    op: type[Op],
-    bound: BoundKernel,
-    shards: list[Any],
-    attrs: dict[str, Attr],
-    placement: Placement,
+    bound: BoundOp, shards: list[Any], attrs: dict[str, Attr], placement: Placement
 ) -> list[Any]:
     """Runs the kernel on this rank's shards; returns its part of the outputs."""
     xp = np if placement.type == "cpu" else array_module(placement)
-    outs = [
-        shards[op.mutates[i]] if i in op.mutates else xp.empty(shape, dtype)
-        for i, (shape, dtype) in enumerate(bound.outs)
-    ]
-    work = [xp.empty(shape, dtype) for shape, dtype in bound.work]
-    local = bound.attrs
-    if op.is_random:
-        seed = int(attrs["seed"])
-        rng = Rng(seed, bound.whole_shape, bound.out_box.starts)
-        local = {**local, "seed": seed, "rng": rng}
     with np.errstate(all="ignore"):
-        bound.function(xp, *outs, *shards, *work, **local)
-    return outs
-
-
-def _boxes(
-    types: Sequence[TensorType], nd_sbps: Sequence[NdSbp], placement: Placement, rank: int
-) -> tuple[Box, ...]:
-    return tuple(
-        shard_box(t.shape, s, placement, rank) for t, s in zip(types, nd_sbps, strict=True)
-    )
+        return bound.run(xp, shards, int(attrs["seed"]) if bound.op.is_random else 0)
 
 
 def _write_back(x: Tensor, shard: Any, nd_sbp: NdSbp) -> None:

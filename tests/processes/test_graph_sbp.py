@@ -11,7 +11,8 @@ from pathlib import Path
 
 from oneflow.scheduler.ports import free_port
 
-PROGRAM = Path(__file__).parent / "graph_sbp_program.py"
+ROOT = Path(__file__).parents[2]
+PROGRAM = ("-m", f"{__package__}.graph_sbp_program")
 NUM_RANKS = 4
 LEAST_PAIRS = 300
 
@@ -20,8 +21,9 @@ def test_results_lie_alike_eagerly_and_in_graphs() -> None:
     flags = ["--nproc_per_node", str(NUM_RANKS), "--master_port", str(free_port())]
     env = {**os.environ, "ONEFLOW_TIMEOUT_SECONDS": "60"}
     result = subprocess.run(
-        [sys.executable, "-m", "oneflow.distributed.launch", *flags, str(PROGRAM)],
+        [sys.executable, "-m", "oneflow.distributed.launch", *flags, *PROGRAM],
         env=env,
+        cwd=ROOT,
         capture_output=True,
         text=True,
         timeout=240,

@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 
 import oneflow.ops  # noqa: F401  (declares all)
+from oneflow.boxing.bound_op import BoundOp, Shards, bind
 from oneflow.boxing.boxes import shard_box
 from oneflow.core.dispatch import Mode, use_mode
 from oneflow.core.dtype import dtype_of
-from oneflow.core.op import Box, Op, find_op, infer_types
+from oneflow.core.op import Op, find_op, infer_types
 from oneflow.core.placement import Placement
-from oneflow.core.rng import Rng
 from oneflow.core.sbp import SbpSignature
 from oneflow.core.tensor_type import TensorType
-from oneflow.kernels import registry
+from oneflow.kernels.registry import Kernel
 
 Array = np.ndarray[Any, Any]
 Attrs = dict[str, Any]
@@ -27,51 +27,35 @@ def type_of(array: Array) -> TensorType:
     return TensorType(array.shape, dtype_of(array.dtype))
 
 
-def garbage(t: TensorType) -> Array:
+def garbage(shape: tuple[int, ...], dtype: Any) -> Array:
     """An array that shows any element a kernel forgot to write."""
-    array = np.empty(t.shape, t.dtype.np)
-    array.fill(np.nan if t.dtype.is_floating_point else 1)
+    array = np.empty(shape, dtype)
+    array.fill(np.nan if dtype_of(array.dtype).is_floating_point else 1)
     return array
 
 
-def run_kernel(
-    op: type[Op],
-    kernel: registry.Kernel,
-    inputs: tuple[Array, ...],
-    out_types: tuple[TensorType, ...],
-    attrs: Attrs,
-    rng: Rng | None,
-) -> tuple[Array, ...]:
+def run_bound(bound: BoundOp, inputs: tuple[Array, ...], seed: int = 0) -> tuple[Array, ...]:
     """Outputs of one kernel. Inputs that the op mutates are copied first."""
-    attrs = op.defaults | attrs
-    inputs = tuple(x.copy() if i in op.mutates.values() else x for i, x in enumerate(inputs))
-    outs = [garbage(t) for t in out_types]
-    for out, source in op.mutates.items():
-        outs[out] = inputs[source]
-    types = tuple(map(type_of, inputs))
-    spare = [garbage(t) for t in (kernel.workspace(types, attrs) if kernel.workspace else ())]
-    extra = {"rng": rng} if op.is_random else {}
+    mutated = bound.op.mutates.values()
+    inputs = tuple(x.copy() if i in mutated else x for i, x in enumerate(inputs))
     with np.errstate(all="ignore"):
-        kernel.bound(types, attrs)(np, *outs, *inputs, *spare, **attrs, **extra)
-    return tuple(outs)
+        return tuple(bound.run(np, inputs, seed, garbage))
 
 
-def run_whole(name: str, inputs: tuple[Array, ...], attrs: Attrs) -> tuple[Array, ...]:
-    """Outputs of op `name` with the kernel that `select` takes."""
-    op = find_op(name)
+def bind_whole(
+    name: str, inputs: tuple[Array, ...], attrs: Attrs, kernel: Kernel | None = None
+) -> BoundOp:
+    """Op `name` on whole arrays. kernel: None: the one that `select` takes."""
+    op, types = find_op(name), tuple(map(type_of, inputs))
     attrs = op.defaults | attrs
-    types = tuple(map(type_of, inputs))
-    out_types = infer_types(op, types, attrs)
-    numel = max((t.numel for t in (*types, *out_types)), default=0)
-    kernel = registry.select(name, "cpu", types, numel)
-    return run_kernel(op, kernel, inputs, out_types, attrs, whole_rng(op, out_types, attrs))
+    return bind(op, types, infer_types(op, types, attrs), attrs, "cpu", kernel=kernel)
 
 
-def whole_rng(op: type[Op], out_types: tuple[TensorType, ...], attrs: Attrs) -> Rng | None:
-    if not op.is_random:
-        return None
-    shape = out_types[0].shape
-    return Rng(attrs["seed"], shape, (0,) * len(shape))
+def run_whole(
+    name: str, inputs: tuple[Array, ...], attrs: Attrs, kernel: Kernel | None = None
+) -> tuple[Array, ...]:
+    """Outputs of op `name`. kernel: None: the one that `select` takes."""
+    return run_bound(bind_whole(name, inputs, attrs, kernel), inputs, attrs.get("seed", 0))
 
 
 # ---- on ranks ------------------------------------------------------------------------------------
@@ -81,46 +65,24 @@ def run_ranks(
     name: str, inputs: tuple[Array, ...], attrs: Attrs, sbp: SbpSignature, num_ranks: int
 ) -> list[Array]:
     """Outputs of op `name` put together from what each rank computes on its shards under `sbp`."""
-    op = find_op(name)
+    op, types = find_op(name), tuple(map(type_of, inputs))
     attrs = op.defaults | attrs
     placement = Placement("cpu", list(range(num_ranks)))
-    out_types = infer_types(op, tuple(map(type_of, inputs)), attrs)
+    out_types = infer_types(op, types, attrs)
+    layouts = [(s,) for s in sbp.inputs], [(s,) for s in sbp.outputs]
     parts = [scatter(x, s, placement) for x, s in zip(inputs, sbp.inputs, strict=True)]
     results = []
     for rank in range(num_ranks):
-        in_boxes = tuple(
-            shard_box(x.shape, (s,), placement, rank)
-            for x, s in zip(inputs, sbp.inputs, strict=True)
-        )
-        out_boxes = tuple(
-            shard_box(t.shape, (s,), placement, rank)
-            for t, s in zip(out_types, sbp.outputs, strict=True)
-        )
-        shards = tuple(p[rank] for p in parts)
-        results.append(_run_rank(op, shards, attrs, out_types, in_boxes, out_boxes))
+        shards = Shards(placement, rank, *layouts)
+        bound = bind(op, types, out_types, attrs, "cpu", shards)
+        results.append(_run_rank(bound, tuple(p[rank] for p in parts), attrs.get("seed", 0)))
     return [put_together([r[i] for r in results], s) for i, s in enumerate(sbp.outputs)]
 
 
-def _run_rank(
-    op: type[Op],
-    shards: tuple[Array, ...],
-    attrs: Attrs,
-    out_types: tuple[TensorType, ...],
-    in_boxes: tuple[Box, ...],
-    out_boxes: tuple[Box, ...],
-) -> tuple[Array, ...]:
-    local_attrs = op.localize(attrs, in_boxes, out_boxes) if op.localize else attrs
-    local_types = tuple(t.with_shape(b.shape) for t, b in zip(out_types, out_boxes, strict=True))
-    rng = None
-    if op.is_random:
-        rng = Rng(attrs["seed"], out_types[0].shape, out_boxes[0].starts)
-    view = registry.find_view(op.name) if op.is_view else None
-    if view is not None and (seen := view(shards[0], **local_attrs)) is not None:
+def _run_rank(bound: BoundOp, shards: tuple[Array, ...], seed: int) -> tuple[Array, ...]:
+    if bound.view is not None and (seen := bound.view(shards[0], **bound.attrs)) is not None:
         return (seen,)
-    types = tuple(map(type_of, shards))
-    numel = max((t.numel for t in (*types, *local_types)), default=0)
-    kernel = registry.select(op.name, "cpu", types, numel)
-    return run_kernel(op, kernel, shards, local_types, local_attrs, rng)
+    return run_bound(bound, shards, seed)
 
 
 def scatter(x: Array, sbp: Any, placement: Placement) -> list[Array]:

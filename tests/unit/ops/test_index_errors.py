@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from oneflow.core.op import Box, find_op, infer_types
-from oneflow.kernels.registry import select
-from oneflow.ops.gather import Gather
+from oneflow.core.op import Box, find_op
 
-from .numpy_mode import run_kernel, run_whole, type_of
+from .numpy_mode import bind_whole, run_bound, run_whole
 
 X = np.arange(12.0).reshape(4, 3)
 
@@ -29,10 +29,8 @@ def test_dim_gather_outside_the_dim_is_an_error(bad: int) -> None:
 
 def test_rows_of_other_shards_are_zero() -> None:
     inputs = X, np.array([1, 5, 6, 9])
-    types = tuple(map(type_of, inputs))
-    chosen = select("gather", "cpu", types, X.size)
-    outs = infer_types(Gather, types, {"dim": 0})
-    (got,) = run_kernel(Gather, chosen, inputs, outs, {"dim": 0, "offset": 5}, None)
+    whole = bind_whole("gather", inputs, {"dim": 0})
+    (got,) = run_bound(replace(whole, attrs=whole.attrs | {"offset": 5}), inputs)
     np.testing.assert_array_equal(got, [[0, 0, 0], X[0], X[1], [0, 0, 0]])
 
 

@@ -13,10 +13,8 @@ import numpy as np
 import pytest
 
 from oneflow.core import dtype as dtypes
-from oneflow.core.op import find_op, infer_types
-from oneflow.kernels import registry
 
-from .numpy_mode import Array, garbage, type_of
+from .numpy_mode import Array, bind_whole, garbage
 from .samples import BINARY, COMPARE, UNARY, UNARY_GRADS
 
 LIMIT_BYTES = 4096
@@ -112,19 +110,11 @@ def test_kernel_allocates_only_buffers_of_fixed_size(
 
 def _peak(name: str, inputs: tuple[Array, ...], attrs: dict[str, Any]) -> int:
     """Bytes that one call of the kernel has allocated at most."""
-    types = tuple(map(type_of, inputs))
-    op = find_op(name)
-    attrs = op.defaults | attrs
-    out_types = infer_types(op, types, attrs)
-    outs = [garbage(t) for t in out_types]
-    numel = max(t.numel for t in (*types, *out_types))
-    kernel = registry.select(name, "cpu", types, numel)
-    spare = [garbage(t) for t in (kernel.workspace(types, attrs) if kernel.workspace else ())]
-
-    function = kernel.bound(types, attrs)
+    bound = bind_whole(name, inputs, attrs)
+    outs, work = ([garbage(*kind) for kind in kinds] for kinds in (bound.outs, bound.work))
 
     def run() -> None:
-        function(np, *outs, *inputs, *spare, **attrs)
+        bound.function(np, *outs, *inputs, *work, **bound.attrs)
 
     with np.errstate(all="ignore"):
         run()  # imports and compiles

@@ -3,18 +3,18 @@ themselves."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from oneflow.core import dtype as dtypes
-from oneflow.core.op import find_op
+from oneflow.core.op import Box
 from oneflow.core.rng import COMPILED_FROM, Rng, mix_seed, philox
-from oneflow.core.tensor_type import TensorType
 from oneflow.kernels import registry
 
-from .numpy_mode import run_kernel, run_whole
+from .numpy_mode import bind_whole, run_bound, run_whole
 
 SEED = mix_seed(1, 2)
 SHAPE = (40, 30, 25)  # large enough for the compiled loop
@@ -30,11 +30,11 @@ def _whole(name: str, dtype: dtypes.DType, shape: tuple[int, ...] = SHAPE) -> An
 
 
 def _part(name: str, dtype: dtypes.DType, slices: tuple[slice, ...]) -> Any:
-    starts = tuple(s.start for s in slices)
-    local = TensorType(tuple(s.stop - s.start for s in slices), dtype)
+    box = Box(tuple(s.start for s in slices), tuple(s.stop for s in slices))
     attrs = {"shape": SHAPE, "dtype": dtype, "seed": SEED, **ATTRS[name]}
-    kernel = registry.variants(name, "cpu")[0]
-    return run_kernel(find_op(name), kernel, (), (local,), attrs, Rng(SEED, SHAPE, starts))[0]
+    whole = bind_whole(name, (), attrs, registry.variants(name, "cpu")[0])
+    part = replace(whole, outs=((box.shape, dtype.np),), out_boxes=(box,))
+    return run_bound(part, (), SEED)[0]
 
 
 @pytest.mark.parametrize("name", ["uniform", "normal", "randint"])

@@ -1,0 +1,134 @@
+"""An op bound to one rank: the one place where a call becomes kernel, local types and attributes.
+
+Eager ops on local tensors, eager ops on global ones, segments of a plan and tests all prepare their
+kernels here. A local tensor is a whole one: without shards the parts are the tensors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from oneflow.boxing.boxes import shard_box
+from oneflow.core.op import Attr, Box, Op
+from oneflow.core.placement import Placement
+from oneflow.core.rng import Rng
+from oneflow.core.sbp import NdSbp
+from oneflow.core.tensor_type import TensorType
+from oneflow.kernels.registry import Kernel, KernelFunction, ViewFunction, find_view, select
+
+Types = tuple[TensorType, ...]
+ArrayKind = tuple[tuple[int, ...], Any]
+"""Shape and NumPy dtype of an array to be made."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shards:
+    """The parts of global tensors on one placement that `rank` holds. inputs, outputs: layouts."""
+
+    placement: Placement
+    rank: int
+    inputs: Sequence[NdSbp]
+    outputs: Sequence[NdSbp]
+
+    def boxes(self, types: Types, nd_sbps: Sequence[NdSbp]) -> tuple[Box, ...]:
+        pairs = zip(types, nd_sbps, strict=True)
+        return tuple([shard_box(t.shape, s, self.placement, self.rank) for t, s in pairs])
+
+
+@dataclass(frozen=True, slots=True)
+class BoundOp:
+    """How one rank computes its part of an op.
+
+    attrs: of its shards.  in_types, out_types, workspace: of its arrays.  outs, work: the same of
+    the arrays that a call makes.  out_boxes: its parts of the outputs.  whole_shape: of the whole
+    first output, which random ops draw for.
+    view: makes an array that shares the input's memory, or None if it cannot; None: no view.
+    is_plain: the kernel on new arrays is all there is to do: nothing is random or overwritten, and
+    there is no view and no workspace.
+    """
+
+    op: type[Op]
+    attrs: dict[str, Attr]
+    in_types: Types
+    out_types: Types
+    workspace: Types
+    outs: tuple[ArrayKind, ...]
+    work: tuple[ArrayKind, ...]
+    out_boxes: tuple[Box, ...]
+    whole_shape: tuple[int, ...]
+    function: KernelFunction
+    view: ViewFunction | None
+    is_plain: bool
+
+    def run(
+        self,
+        xp: Any,
+        arrays: Sequence[Any],
+        seed: int = 0,
+        empty: Callable[..., Any] | None = None,
+    ) -> list[Any]:
+        """Runs the kernel on this rank's arrays; returns its part of the outputs.
+
+        seed: of a random op.  empty: (shape, dtype) -> a new array; None: as xp makes one. What
+        NumPy warns of is the caller's to silence.
+        """
+        mutates, empty = self.op.mutates, empty or xp.empty
+        outs = [
+            arrays[mutates[i]] if i in mutates else empty(*kind) for i, kind in enumerate(self.outs)
+        ]
+        work = [empty(*kind) for kind in self.work]
+        attrs = self.attrs
+        if self.op.is_random:
+            rng = Rng(seed, self.whole_shape, self.out_boxes[0].starts)
+            attrs = {**attrs, "seed": seed, "rng": rng}
+        self.function(xp, *outs, *arrays, *work, **attrs)
+        return outs
+
+
+def bind(
+    op: type[Op],
+    types: Types,
+    out_types: Types,
+    attrs: dict[str, Attr],
+    device: str,
+    shards: Shards | None = None,
+    kernel: Kernel | None = None,
+) -> BoundOp:
+    """`op` on one rank. types, out_types: of the whole tensors.  device: its kind, cpu or cuda.
+
+    shards: of global tensors; None: the tensors are local.  kernel: the one to use; None: the one
+    that `select` takes.
+    """
+    local, ins, outs = attrs, types, out_types
+    if shards is None:
+        out_boxes = tuple([Box((0,) * t.ndim, t.shape) for t in out_types])
+    else:
+        in_boxes = shards.boxes(types, shards.inputs)
+        out_boxes = shards.boxes(out_types, shards.outputs)
+        ins, outs = _within(types, in_boxes), _within(out_types, out_boxes)
+        if op.localize is not None:
+            local = op.localize(attrs, in_boxes, out_boxes)
+    if kernel is None:
+        kernel = select(op.name, device, ins, max([t.numel for t in (*ins, *outs)], default=0))
+    workspace = tuple(kernel.workspace(ins, local)) if kernel.workspace else ()
+    view = find_view(op.name) if op.is_view else None
+    return BoundOp(
+        op,
+        local,
+        ins,
+        outs,
+        workspace,
+        tuple([(t.shape, t.dtype.np) for t in outs]),
+        tuple([(t.shape, t.dtype.np) for t in workspace]),
+        out_boxes,
+        out_types[0].shape if out_types else (),
+        kernel.bound(ins, local),
+        view,
+        not (workspace or view or op.is_random or op.mutates),
+    )
+
+
+def _within(types: Types, boxes: tuple[Box, ...]) -> Types:
+    return tuple([t.with_shape(b.shape) for t, b in zip(types, boxes, strict=True)])

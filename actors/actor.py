@@ -205,7 +205,7 @@ class Actor:
     # ---- reports ---------------------------------------------------------------------------------
 
     def waits_for(self) -> str:
-        """What keeps the actor from running, in words; "" if nothing does."""
+        """Say what keeps the actor from running; "" if nothing does."""
         if self.running:
             return "its kernel"
         missing = [
@@ -223,7 +223,8 @@ class Actor:
         return "a free slot of " + ", ".join(full) if full else ""
 
     def lacks(self) -> str:
-        """What holds it back: "no_input", "no_free_register", or "" if that is another's to say.
+        """Return what holds the actor back: "no_input", "no_free_register", or "" when the blocker
+        is an actor that reports the cause itself.
 
         no_input: all it lacks is made by other ranks; who waits for an actor of its own rank is not
         counted, that actor is. no_free_register: it has all inputs, but has run ahead as far as it

@@ -47,7 +47,7 @@ class Act:
 
 
 class Counts(Protocol):
-    """What `last_acts` has to know of an actor."""
+    """The facts of an actor that `last_acts` has to know."""
 
     @property
     def acts(self) -> int: ...

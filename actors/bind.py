@@ -125,8 +125,9 @@ def shared_nbytes(plan: Plan, rank: int) -> int:
 def bind(
     plan: Plan, rank: int, hardware: Hardware, peers: Peers, variables: Mapping[str, Any]
 ) -> BoundPlan:
-    """variables: name -> array of this rank's part; kernels read and overwrite these very
-    arrays.
+    """Bind a plan to a rank.
+
+    variables: name -> array of this rank's part; kernels read and overwrite these very arrays.
     """
     return _Binder(plan, rank, hardware, peers, variables).bind()
 

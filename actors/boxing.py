@@ -46,7 +46,7 @@ class Channel:
 
 
 def node_step(actor: ActorSpec, node: Node) -> RouteStep:
-    """What this actor does for a node, as a step of a route."""
+    """Return this actor's step of a node's route."""
     source, target = node.inputs[0], node.outputs[0]
     assert source.sbp is not None and target.sbp is not None
     step = make_step(source.sbp, source.placement, target.sbp, target.placement)
@@ -56,7 +56,7 @@ def node_step(actor: ActorSpec, node: Node) -> RouteStep:
 
 
 def node_reads(actor: ActorSpec, node: Node, rank: int) -> list[tuple[Value, Pull]]:
-    """What `rank` reads box by box for a node, and of which value."""
+    """List what `rank` reads box by box for a node, and of which value."""
     if node.op == "parts":
         return [(node.inputs[i], pull) for i, pull in node_plan(node).reads(rank)]
     pulls_of = phases(node_step(actor, node))[actor.kind is ActorKind.BOX_SPREAD]
@@ -262,8 +262,8 @@ def _share(size: int, num_parts: int, k: int) -> tuple[int, int]:
 
 
 def read_value(actor: ActorSpec, node: Node) -> Value:
-    """What an actor reads of peers to do a boxing node: its input, or in a second half what the
-    first made.
+    """Return the value that an actor reads of peers to do a boxing node: its input, or in a second
+    half what the first made.
     """
     return node.outputs[0] if actor.kind in SECOND_HALVES else node.inputs[0]
 

@@ -1,4 +1,4 @@
-"""How messages reach actors of other ranks.
+"""The bus by which messages reach actors of other ranks.
 
 A message travels as one number, its code: which register, which slot, and whether it is Ready or
 Freed. What a code means to the receiver is in its code book, made when the plan is bound. The
@@ -24,7 +24,7 @@ def freed_code(register: RegisterSpec, slot: int) -> int:
 
 
 def describe_code(code: int) -> str:
-    """For reports."""
+    """Describe a message's code for reports."""
     kind = "Freed" if code & 1 else "Ready"
     return f"{kind} of register {code >> (1 + _SLOT_BITS)} slot {(code >> 1) & 255}"
 

@@ -1,4 +1,6 @@
-"""Where a rank is: which step, how many pieces a step has, and what random ops draw in it."""
+"""The place of a rank in time: its step, how many pieces a step has, and what random ops draw in
+it.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +8,10 @@ from oneflow.core.rng import Randomness
 
 
 class StepClock:
-    """step: of the job, from 0.  num_pieces: micro-batches per step.  randomness: where the
-    generators are before the step.
+    """The clock of a rank.
+
+    step: of the job, from 0. num_pieces: micro-batches per step. randomness: where the generators
+    are before the step.
     """
 
     __slots__ = ("num_pieces", "randomness", "step")

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class CompileCall:
-    """What one rank knows of the graph it wants compiled.
+    """The knowledge of one rank about the graph it wants compiled.
 
     node_digests: unsigned 64-bit numbers, sent only if the ranks disagree; describe(i): text of
     node i, likewise.

@@ -62,7 +62,9 @@ WAIT_ANSWER_S = 15.0
 
 @dataclass(frozen=True)
 class AbortInfo:
-    """Why the job is over: the rank that failed first. `exit_code` and `reason` are that rank's."""
+    """The cause for which the job is over: the rank that failed first. `exit_code` and `reason` are
+    that rank's.
+    """
 
     rank: int
     host: str
@@ -73,7 +75,7 @@ class AbortInfo:
 
 @dataclass(frozen=True)
 class RankInfo:
-    """Where a rank runs. place: equal on ranks that can share memory."""
+    """The place where a rank runs. place: equal on ranks that can share memory."""
 
     rank: int
     host: str
@@ -124,7 +126,7 @@ class ControlClient:
 
     @property
     def aborted(self) -> AbortInfo | None:
-        """Who failed first, or None while the job goes on."""
+        """Return the failure that came first, or None while the job goes on."""
         return self._aborted
 
     @property
@@ -549,7 +551,7 @@ class ControlClient:
         self._abort(AbortInfo(0, where.host, cause, PeerLostError.exit_code, "NODE_LOST"))
 
     def take(self, notice: pb.Notice) -> None:
-        """What the scheduler tells all ranks."""
+        """Take what the scheduler tells all ranks."""
         match notice.WhichOneof("kind"):
             case "abort":
                 self._heard_failure = _abort_info(notice.abort)

@@ -243,7 +243,8 @@ class Executor:
             )
 
     def _count_waits(self) -> None:
-        """Which side is slow: the time this rank was idle, by what held its actors back.
+        """Attribute the time this rank was idle to what held its actors back, which shows the slow
+        side.
 
         Each kind of actor and cause gets it once, however many actors wait, so that a rate is a
         share of time.
@@ -270,7 +271,9 @@ class Executor:
         return ""
 
     def report(self) -> str:
-        """Which actor waits for what, a line each; those that wait for another rank first."""
+        """Report which actor waits for what, a line each; those that wait for another
+        rank first.
+        """
         waiting = [b for b in self._actors.values() if b.actor.quota or b.actor.running]
         waiting.sort(key=lambda b: not b.actor.lacks())
         lines = [_describe(b) for b in waiting[:MAX_REPORT_LINES]]
@@ -291,8 +294,8 @@ class Executor:
 
 
 class _Tally:
-    """What an executor has done, for the counters. It is counted when somebody asks, and at last
-    when the executor goes away: a step costs one addition.
+    """The acts of an executor, for the counters. It is counted when somebody asks, and at last when
+    the executor goes away: a step costs one addition.
     """
 
     def __init__(self, actors: Iterable[BoundActor]) -> None:

@@ -26,7 +26,7 @@ log = get_logger(__name__)
 
 
 class Listener(Protocol):
-    """Who owns the heartbeat."""
+    """The owner of the heartbeat."""
 
     @property
     def is_over(self) -> bool: ...

@@ -62,7 +62,7 @@ class InProcessCluster:
             self.executors.append(Executor(bound, bus))
 
     def draw(self, randomness: Randomness) -> None:
-        """Where the generators are before the next step; each step moves them on."""
+        """Set where the generators are before the next step; each step moves them on."""
         for executor in self.executors:
             executor.bound.clock.randomness = randomness
 

@@ -101,7 +101,7 @@ class Job:
         self.bound.clock.step = value
 
     def draw(self, randomness: Randomness) -> None:
-        """Where the generators are before the next step; each step moves them on."""
+        """Set where the generators are before the next step; each step moves them on."""
         self.bound.clock.randomness = randomness
 
     def sample_latency(self) -> None:

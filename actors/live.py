@@ -60,7 +60,9 @@ def progress() -> int:
 
 
 def report() -> str:
-    """Of every job in the middle of a step who waits for what, and of each its last acts."""
+    """Report, of every job in the middle of a step, which actor waits for what, and its
+    last acts.
+    """
     parts = [
         f"job {j.bound.plan.graph.name}, step {j.bound.clock.step}:\n{j.executor.report()}"
         for j in jobs()
@@ -81,7 +83,7 @@ def waiting() -> str:
 
 
 def actor_waits() -> list[ActorWaits]:
-    """What actors of each kind have waited for in this process."""
+    """Return what actors of each kind have waited for in this process."""
     return [
         ActorWaits(kind, c.no_input_s, c.no_free_register_s)
         for kind, c in list(METRICS.actors.items())
@@ -107,7 +109,7 @@ def refresh(metrics: Metrics) -> None:
 
 
 def _gpu_capacity() -> dict[str, int]:
-    """Of this rank's own GPU, whoever uses it."""
+    """Return the memory of this rank's own GPU, whoever uses it."""
     from oneflow.kernels.cuda_device import own_device
 
     free, total = own_device().cuda.Device().mem_info

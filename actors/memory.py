@@ -1,4 +1,4 @@
-"""Where things lie: offsets of values in slots, of slots in arenas, of temporaries in scratch
+"""The plan of memory: offsets of values in slots, of slots in arenas, of temporaries in scratch
 memory.
 
 All sizes are in bytes and aligned to 64 (a cache line, and what BLAS likes).

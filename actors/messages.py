@@ -1,5 +1,5 @@
-"""What actors say to each other, and what they ask of the world. All frozen; made once when a plan
-is bound and then reused.
+"""Messages between actors, and what actors ask of the world. All frozen; made once when a plan is
+bound and then reused.
 
 Who may send what: the producer of a register sends Ready to every reader, once for each filled
 slot. A reader sends

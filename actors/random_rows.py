@@ -1,4 +1,4 @@
-"""Which random numbers the rows of a micro-batch get where its rows lie on several ranks.
+"""The random numbers of the rows of a micro-batch whose rows lie on several ranks.
 
 With a batch of 8 rows split over 2 ranks, piece 0 of 2 is rows 0, 1 of one rank and 4, 5 of the
 other (scheduler/compiler/pieces.py). Random numbers are those of a batch that lies on one rank and
@@ -21,8 +21,10 @@ ROWS = Split(0)
 
 @dataclass(frozen=True)
 class RandomRows:
-    """parts: into how many the rows of a piece are split.  dims: draw -> the dim along which its
-    result has the rows of the batch, for those that have them.
+    """The rows of a batch that draws follow.
+
+    parts: into how many the rows of a piece are split. dims: draw -> the dim along which its result
+    has the rows of the batch, for those that have them.
     """
 
     parts: int
@@ -42,7 +44,9 @@ class RandomRows:
 
 
 def random_rows(graph: LogicalGraph) -> RandomRows:
-    """Of a compiled graph. A draw and its gradient, which draws the same, have one dim."""
+    """Return the rows of a compiled graph. A draw and its gradient, which draws the same, have one
+    dim.
+    """
     pieces = [node for node in graph if node.op == "unpack"]
     parts = max((_row_parts(node) for node in pieces), default=1)
     dims: dict[int, int] = {}

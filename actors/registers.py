@@ -21,7 +21,10 @@ from oneflow.core.tensor_type import TensorType
 
 @dataclass(frozen=True)
 class SlotLayout:
-    """types, offsets: of each value on this rank, by value id.  nbytes: of one slot."""
+    """The layout of one slot on this rank.
+
+    types, offsets: of each value on this rank, by value id. nbytes: of one slot.
+    """
 
     types: dict[int, TensorType]
     offsets: dict[int, int]
@@ -29,7 +32,7 @@ class SlotLayout:
 
 
 def slot_layout(register: RegisterSpec, rank: int) -> SlotLayout:
-    """How the values of a register lie in one slot on `rank`: side by side, each aligned."""
+    """Lay the values of a register side by side in one slot on `rank`, each aligned."""
     types: dict[int, TensorType] = {}
     offsets: dict[int, int] = {}
     nbytes = 0

@@ -38,8 +38,10 @@ class BoundNode:
 
 
 class Segment:
-    """nodes: of one segment actor.  rank: whose part.  published: values that other actors make or
-    read, or variables.  rows: of the whole plan.
+    """The nodes of one segment actor, bound to arrays.
+
+    nodes: of one segment actor. rank: whose part. published: values that other actors make or read,
+    or variables. rows: of the whole plan.
 
     scratch_nbytes: scratch memory it needs.  scratch_bound: the least that any placement would
     need.
@@ -196,7 +198,7 @@ class Segment:
 
 
 def _origin(value: Value) -> Value:
-    """What a step's value is that every piece reads: `repeat` makes no array of its own."""
+    """Return the step's value that every piece reads: `repeat` makes no array of its own."""
     return value.node.inputs[0] if value.node.op == "repeat" else value
 
 

@@ -225,7 +225,7 @@ class Connection:
     def _parts(
         self, cache: dict[int, _Parts], code: int, memory: Mirrors, source: int, reader: int
     ) -> _Parts | None:
-        """What a Ready message carries; None for Freed."""
+        """Return the parts that a Ready message carries; None for Freed."""
         if code & 1:
             return None
         found = cache.get(code)

@@ -111,7 +111,7 @@ class Trace:
         return self._lost + sum(r.dropped for r in self._recorders)
 
     def record(self, executor: Executor) -> None:
-        """From its next step on; not in the middle of one."""
+        """Record from the executor's next step on; not in the middle of one."""
         if self.is_open and executor.recorder is None:
             self._recorders.append(Recorder(self, executor, len(self._recorders)))
 
@@ -224,7 +224,9 @@ class Trace:
 
 
 class Recorder:
-    """Of one graph: hands rings over. names: (thread id, name) of its actors.  empty: rings."""
+    """The recorder of one graph: it hands rings over. names: (thread id, name) of its actors.
+    empty: rings.
+    """
 
     def __init__(self, trace: Trace, executor: Executor, index: int) -> None:
         bound, actors = executor.bound, executor.bound.actors
@@ -252,7 +254,7 @@ class Recorder:
         self._first, self._in_ring = self._clock.step, 0
 
     def step_done(self) -> None:
-        """After every step, on its thread."""
+        """Note the end of a step, on its thread."""
         self._in_ring += 1
         self._steps += 1
         trace = self._trace
@@ -293,7 +295,9 @@ class Recorder:
     # ---- on the writer's thread ------------------------------------------------------------------
 
     def events(self, chunk: Chunk) -> Iterator[list[str]]:
-        """Of each act in order: arrows that end at it, the act, arrows that begin at it."""
+        """Yield the events of each act in order: arrows that end at it, the act, arrows that begin
+        at it.
+        """
         ring, at_us = chunk.ring, self._trace.at_us
         slots = range(max(0, ring.count - ring.mask - 1), ring.count)
         number = Counter[int]()  # the first act of each begins a step; the last may not end one
@@ -355,7 +359,7 @@ class _Arrows:
 
 
 class _Lines:
-    """What is the same in all events of an actor. acts: in a step."""
+    """The common part of all events of an actor. acts: in a step."""
 
     def __init__(self, rank: int, tid: int, bound: BoundActor, arrows: _Arrows) -> None:
         self.acts = bound.spec.acts

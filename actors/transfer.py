@@ -21,7 +21,7 @@ Kernel = Callable[[tuple[int, ...], tuple[int, ...]], None]
 
 
 class Feed:
-    """What the caller gave for this step, by input name: arrays of this rank's part."""
+    """The caller's values for this step, by input name: arrays of this rank's part."""
 
     def __init__(self, hardware: Hardware) -> None:
         self._hardware = hardware
@@ -46,7 +46,7 @@ class Feed:
 
 
 class Fetch:
-    """What the step gave the caller, by output index: fresh arrays of this rank's part."""
+    """The step's values for the caller, by output index: fresh arrays of this rank's part."""
 
     def __init__(self, hardware: Hardware) -> None:
         self._hardware = hardware

@@ -39,7 +39,7 @@ class PartsPlan:
 
     @cached_property
     def out_boxes(self) -> Boxes:
-        """What the ranks hold of the result."""
+        """Return what the ranks hold of the result."""
         return _boxes(self.out_type.shape, self.out_sbp, self.placement)
 
     @cached_property
@@ -65,8 +65,9 @@ class PartsPlan:
         return numel * int(self.out_type.dtype.bytes)
 
     def reads(self, rank: int) -> list[tuple[int, Pull]]:
-        """What `rank` reads of which input, from whole shards into its whole shard of the result,
-        in order. Elements that nothing is read into are `parts.fill`."""
+        """List what `rank` reads of which input, from whole shards into its whole shard of the
+        result, in order. Elements that nothing is read into are `parts.fill`.
+        """
         own = self.placement.rank_ids.index(rank)
         target = self.out_boxes[own]
         found = []
@@ -90,7 +91,7 @@ class PartsPlan:
 
     @cached_property
     def _addends(self) -> list[tuple[int, ...]]:
-        """Which summand each rank holds."""
+        """Return which summand each rank holds."""
         place, ranks = self.placement.coordinate, self.placement.rank_ids
         return [
             tuple(i for s, i in zip(self.out_sbp, place(r), strict=True) if s.is_partial)
@@ -99,8 +100,8 @@ class PartsPlan:
 
 
 class PartMove:
-    """Who reads what of one part. A rank reads its own elements first, and each element of others
-    once; summands stay apart.
+    """The reads of one part by all ranks. A rank reads its own elements first, and each element of
+    others once; summands stay apart.
 
     shards: what the ranks hold of the input.  have: the positions of these elements in the result.
     """
@@ -125,8 +126,9 @@ class PartMove:
             self._holders.setdefault((addend, box), []).append(rank)
 
     def pulls(self, rank: int) -> list[Pull]:
-        """What `rank` reads. Source slices are within what the source cuts out of its shard, target
-        slices within the part of the own shard that is filled."""
+        """List what `rank` reads. Source slices are within what the source cuts out of its shard,
+        target slices within the part of the own shard that is filled.
+        """
         index = self._ranks.index(rank)
         mine, found = self._want[index], []
         for (addend, box), holders in self._holders.items():
@@ -168,7 +170,7 @@ def plan_parts(
     attrs: dict[str, Attr],
     placement: Placement,
 ) -> PartsPlan:
-    """How `op`, one with parts, runs on inputs that come in `sbps`."""
+    """Plan how `op`, one with parts, runs on inputs that come in `sbps`."""
     if op.parts is None or (parts := op.parts(*types, **attrs)) is None:
         raise LookupError(f"{op.name} does not run on parts")
     in_sbps, out_sbp = _layouts(parts, types, out_type, sbps, placement)
@@ -176,7 +178,7 @@ def plan_parts(
 
 
 def node_plan(node: Node) -> PartsPlan:
-    """How a `parts` node of a compiled graph runs."""
+    """Return the plan of a `parts` node of a compiled graph."""
     attrs = {name: value for name, value in node.attrs.items() if name != "of"}
     sbps = tuple(v.sbp for v in node.inputs if v.sbp is not None)
     types = tuple(v.type for v in node.inputs)

@@ -79,7 +79,7 @@ def choose(
     placement: Placement,
     fixed: tuple[NdSbp | None, ...] = (),
 ) -> NdSignature:
-    """How `op` runs on inputs that lie in `sbps`, by the rule at the top of this file.
+    """Choose how `op` runs on inputs that lie in `sbps`, by the rule at the top of this file.
 
     fixed: of each output the layout that it must have, if there is one. Raises SbpError if no
     signature gives these.
@@ -212,7 +212,7 @@ class _Call:
     # ---- costs -----------------------------------------------------------------------------------
 
     def estimate(self, candidate: NdSignature) -> tuple[Any, ...]:
-        """What `cost` is likely to say, at a glance: routes need not be searched."""
+        """Estimate what `cost` is likely to say, at a glance: routes need not be searched."""
         moves = zip(self.types, self.sbps, candidate.inputs, strict=True)
         nbytes = sum(_bytes_of(t, have, want, self.placement) for t, have, want in moves)
         for type_, nd_sbp in zip(self.out_types, candidate.outputs, strict=True):
@@ -220,7 +220,7 @@ class _Call:
         return self._overwritten(candidate), nbytes, self._changed(candidate)
 
     def cost(self, candidate: NdSignature) -> tuple[Any, ...]:
-        """By rule 4, the smallest first."""
+        """Return the cost by rule 4, the smallest first."""
         given = zip(self.types, self.sbps, candidate.inputs, strict=True)
         made = ((t, s, _added_up(s)) for t, s in self._results(candidate))
         where = self.placement
@@ -263,7 +263,9 @@ def _added_up(nd_sbp: NdSbp) -> NdSbp:
 
 
 def _bytes_of(type_: TensorType, have: NdSbp, want: NdSbp, placement: Placement) -> float:
-    """Into one rank, axis after axis, by the table of boxing; a hop counts as so many bytes."""
+    """Return the bytes into one rank, axis after axis, by the table of boxing; a hop counts as so
+    many bytes.
+    """
     total = 0.0
     for axis, (a, b, p) in enumerate(zip(have, want, placement.hierarchy, strict=True)):
         if a is b or p == 1 or b.is_partial or a.is_broadcast:

@@ -1,4 +1,4 @@
-"""How ranks find each other before they are connected: keys that all of a job can put and get."""
+"""The rendezvous of ranks before they are connected: keys that all of a job can put and get."""
 
 from __future__ import annotations
 

@@ -94,7 +94,9 @@ def decode_error(type_name: str, text: str) -> Exception:
 
 
 def socket_path(address: str) -> Path | None:
-    """Of `unix:<path>`; None for host:port. Raises ConfigError for a path that cannot be one."""
+    """Return the path of `unix:<path>`; None for host:port. Raises ConfigError for a path that
+    cannot be one.
+    """
     kind, _, path = address.partition(":")
     if kind != "unix":
         return None

@@ -247,7 +247,7 @@ def largest(x: Operand) -> Expression:
 
 
 def _share(adjoint: Expression, a: Expression, b: Expression) -> Expression:
-    """What the larger of a and b gets: all where a > b, half where they are equal."""
+    """Return the share of the larger of a and b: all where a > b, half where they are equal."""
     return where(a > b, adjoint, where(eq(a, b), adjoint * 0.5, 0))
 
 

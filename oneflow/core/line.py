@@ -107,7 +107,7 @@ class Line:
 
 
 def dial(host: str, port: int, timeout_s: float) -> Line:
-    """Over TCP. Raises OSError if nobody listens there."""
+    """Dial over TCP. Raises OSError if nobody listens there."""
     found = socket.create_connection((host, port), timeout_s)
     near, far = (join_address(*end[:2]) for end in (found.getsockname(), found.getpeername()))
     if near == far:  # a port of the kernel's met itself
@@ -120,8 +120,8 @@ def dial(host: str, port: int, timeout_s: float) -> Line:
 
 
 def dial_socket(path: Path, timeout_s: float) -> Line:
-    """Over a Unix socket in a folder of this user's. Raises OSError if nobody listens there, and
-    ConfigError if it is another user, or could be.
+    """Dial over a Unix socket in a folder of this user's. Raises OSError if nobody listens there,
+    and ConfigError if it is another user, or could be.
     """
     check_private(path.parent)
     found = socket.socket(socket.AF_UNIX)
@@ -139,7 +139,9 @@ def dial_socket(path: Path, timeout_s: float) -> Line:
 
 
 def _process_and_user(found: socket.socket) -> tuple[int, int]:
-    """Of the other end of a Unix socket, as the kernel knows them."""
+    """Return the process and the user at the other end of a Unix socket, as the kernel
+    knows them.
+    """
     asked = found.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     pid, uid, _ = _CREDENTIALS.unpack(asked)
     return pid, uid

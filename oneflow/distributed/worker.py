@@ -96,7 +96,7 @@ def show_pulse() -> None:
 
 
 def run_script(argv: list[str]) -> None:
-    """As `python argv[0] ...`: a file, or a folder or archive with a __main__."""
+    """Run a script as `python argv[0] ...` does: a file, or a folder or archive with a __main__."""
     script = argv[0]
     sys.argv = argv
     if os.path.isdir(script) or not _is_source(script):
@@ -112,7 +112,7 @@ def run_script(argv: list[str]) -> None:
 
 
 def run_module(argv: list[str]) -> None:
-    """As `python -m argv[0] ...`."""
+    """Run a module as `python -m argv[0] ...` does."""
     sys.argv = argv
     if not _is_path_safe():
         sys.path[0] = os.getcwd()
@@ -189,7 +189,9 @@ def is_ours_to_show(error: BaseException, shown: TracebackType | None) -> bool:
 
 
 def note_exit(code: object) -> None:
-    """What the process will end with, for the runtime's way out, if the script has loaded it."""
+    """Note the code that the process will end with, for the runtime's way out, if the script has
+    loaded it.
+    """
     ending: Any = sys.modules.get("oneflow.distributed.ending")
     if ending is not None:
         ending.note_exit(code)

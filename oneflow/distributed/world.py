@@ -30,7 +30,7 @@ log = get_logger(__name__)
 
 
 class World:
-    """What this process knows of the others. rank, world_size, local_rank: as launched."""
+    """The knowledge of this process about the others. rank, world_size, local_rank: as launched."""
 
     def __init__(self, config: Config) -> None:
         self.config = config
@@ -98,12 +98,14 @@ class World:
 
     @property
     def places(self) -> tuple[str, ...]:
-        """Where every rank runs: equal for ranks that can share memory."""
+        """Return the place of every rank: equal for ranks that can share memory."""
         return tuple(m.place for m in self.client.members)
 
     @property
     def network(self) -> Network:
-        """What joins the ranks, for choosing routes: the same answer on all of them."""
+        """Return the links between the ranks, for choosing routes: the same answer on all
+        of them.
+        """
         if self._network is None:
             from oneflow.boxing.link import ONE_HOST, network_of
 
@@ -124,7 +126,7 @@ class World:
         return found
 
     def device_collectives(self, ranks: tuple[int, ...]) -> Collectives:
-        """As `collectives`, for arrays on this rank's GPU."""
+        """Return collectives, as `collectives` does, for arrays on this rank's GPU."""
         found = self._device_collectives.get(ranks)
         if found is None:
             from oneflow.distributed.device_groups import open_device_collectives
@@ -146,7 +148,9 @@ class World:
         config: bytes,
         describe: Callable[[int], str],
     ) -> bytes:
-        """As `ControlClient.compile`; other ranks that wait in something else are found."""
+        """Compile as `ControlClient.compile` does; other ranks that wait in something else are
+        found.
+        """
         args = job_name, digest, node_digests, graph, config, describe
         what = f"compile of {job_name} at {user_location()}"
         return self.long_waits.compiled(self.client, lambda: self.client.ask_compile(*args), what)

@@ -1,4 +1,4 @@
-"""What a graph is called with: the same tensors in the same places at each call."""
+"""The arguments of a graph: the same tensors in the same places at each call."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _FIXED = (bool, int, float, complex, str, bytes)
 
 
 class Arguments:
-    """Of the first call, with which all later ones are compared.
+    """The arguments of the first call, with which all later ones are compared.
 
     given: (args, kwargs).  metas: of the tensors in it, in order.
     """

@@ -37,7 +37,7 @@ class GraphConfig:
             raise ConfigError(f"outputs buffer size must be an integer >= 1, got {value!r}")
 
     def enable_straighten_algorithm(self, mode: str = "MemoryFirst") -> None:
-        """How ops are ordered: one of "Disable", "SpeedFirst", "MemoryFirst", "OverlapCpuGpu",
+        """Choose the order of ops: one of "Disable", "SpeedFirst", "MemoryFirst", "OverlapCpuGpu",
         "DelayShortGpu".
         """
         if mode not in ORDER_MODES:

@@ -1,4 +1,4 @@
-"""What `print(graph)` and `graph.debug()` show: modules, their tensors and the ops of each."""
+"""The text of `print(graph)` and `graph.debug()`: modules, their tensors and the ops of each."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ class DrawCounter:
         return len(self._generators) - 1
 
     def draw(self, generator: Generator) -> int:
-        """What stands for the seed of the next random op."""
+        """Return what stands for the seed of the next random op."""
         index = self.know(generator)
         generator.skip(1)
         seed, calls = generator.position
@@ -58,7 +58,7 @@ class DrawCounter:
         return draw_id(index, calls - before, once=self.is_after_pieces)
 
     def end_pieces(self) -> None:
-        """What is drawn from here on is drawn once a step, not by each micro-batch."""
+        """Draw from here on once a step, not by each micro-batch."""
         self._each = [g.position[1] - start for g, (_, start) in self._pairs()]
         self.is_after_pieces = True
 
@@ -103,7 +103,7 @@ class GraphRandomness:
         self._ranks = tuple(ranks)
 
     def now(self) -> Randomness:
-        """Of a step that begins now; all ranks of the graph call it."""
+        """Return the randomness of a step that begins now; all ranks of the graph call it."""
         own = tuple(Draws(*g.position, each, once) for g, each, once in self._counts)
         if len(self._ranks) < 2:
             return Randomness(own)

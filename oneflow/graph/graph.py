@@ -155,7 +155,7 @@ class Graph:
         only_user_py_stack: bool = True,
         op_repr_with_py_stack: bool = False,
     ) -> None:
-        """How much the first call prints; see the class."""
+        """Set how much the first call prints; see the class."""
         if not -1 <= v_level <= 3:
             raise AssertionError(f"the min verbose level is -1, and the max is 3, got {v_level}")
         self._debug_v_level, self._debug_ranks = v_level, ranks

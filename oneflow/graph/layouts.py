@@ -81,7 +81,9 @@ class Layouts:
             self._is_signature[value.id] = chosen.is_signature
 
     def _of_structural(self, node: Node, sbps: tuple[NdSbp, ...]) -> ChosenLayouts:
-        """What moves or gathers a value leaves its layout as it is unless it fixes another."""
+        """Leave the layout of a value that is moved or gathered as it is, unless the node fixes
+        another.
+        """
         if len(sbps) != 1 or len(sbps[0]) != node.placement.ndim:
             raise InternalError(f"the layout of {node.describe()} is not known")
         return ChosenLayouts(sbps * len(node.outputs), True)

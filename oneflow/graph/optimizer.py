@@ -19,8 +19,10 @@ if TYPE_CHECKING:
 
 
 class GraphOptimizer:
-    """optim: the eager optimizer, whose groups, state and update are used.  lr_sch: its
-    scheduler or None.
+    """An optimizer inside a graph.
+
+    optim: the eager optimizer, whose groups, state and update are used. lr_sch: its scheduler or
+    None.
     """
 
     def __init__(self, optim: Any, lr_sch: Any, number: int) -> None:

@@ -1,5 +1,5 @@
-"""What a graph hands out for its modules: a proxy that calls the module and lets the user place
-it in the pipeline.
+"""The proxy that a graph hands out for a module: it calls the module and lets the user place it in
+the pipeline.
 """
 
 from __future__ import annotations
@@ -125,12 +125,12 @@ class Proxy:
     # ---- the modules in it -----------------------------------------------------------------------
 
     def named_modules(self, *args: Any, **kwargs: Any) -> Iterator[tuple[str, Any]]:
-        """As of the module, with proxies."""
+        """Yield as the module does, with proxies."""
         for name, module in self._module.named_modules(*args, **kwargs):
             yield name, self._at(module, name)
 
     def named_children(self) -> Iterator[tuple[str, Any]]:
-        """As of the module, with proxies."""
+        """Yield as the module does, with proxies."""
         for name, module in self._module.named_children():
             yield name, self._at(module, name)
 
@@ -171,12 +171,12 @@ class Proxy:
         return key in self._module
 
     def items(self) -> Iterator[tuple[str, Any]]:
-        """Of a ModuleDict or ParameterDict: names and what they stand for."""
+        """Yield the names of a ModuleDict or ParameterDict and what they stand for."""
         for key, value in self._module.items():
             yield key, self._at(value, key)
 
     def values(self) -> Iterator[Any]:
-        """Of a ModuleDict or ParameterDict: what its names stand for."""
+        """Yield what the names of a ModuleDict or ParameterDict stand for."""
         for _, value in self.items():
             yield value
 

@@ -1,5 +1,5 @@
-"""From a traced graph to a job that runs: compile here, or with the scheduler and the other
-ranks.
+"""The way from a traced graph to a job that runs: compiled here, or with the scheduler and the
+other ranks.
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ notice a lost rank.
 def compile_and_bind(
     graph: LogicalGraph, config: JobConfig, variables: Mapping[str, Any], device_index: int
 ) -> Job:
-    """graph: as traced on this rank.  variables: name -> array of this rank's part.
+    """Compile a graph and bind its plan to this rank.
+
+    graph: as traced on this rank. variables: name -> array of this rank's part.
 
     A graph whose values all live on this rank is compiled here; one that spans ranks is compiled by
     the scheduler, after all ranks have agreed that they traced the same.

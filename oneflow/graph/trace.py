@@ -293,7 +293,7 @@ class Trace(Mode):
     has_memory = False
 
     def _link_view(self, op: type[Op], x: Tensor, out: Tensor, attrs: dict[str, Attr]) -> None:
-        """As eagerly: a reshape of what does not lie in one piece is a copy."""
+        """Link a view as eager mode does: a reshape of what does not lie in one piece is a copy."""
         view = view_of(x)
         base, steps = (view.base, view.steps) if view is not None else (x, ())
         if op.name == "reshape" and seen_through(base, (*steps, (op, attrs))) is None:
@@ -344,7 +344,7 @@ class Trace(Mode):
             self.rebind(owner, new)
 
     def rebind(self, x: Tensor, new: Tensor) -> None:
-        """From here on `x`, an eager tensor, stands for the value of `new` in this graph."""
+        """Let `x`, an eager tensor, stand from here on for the value of `new` in this graph."""
         self.value_of(x)  # makes it a variable, which also keeps it alive
         self._current[id(self.owner(x))] = self.value_of(new)
         x._version[0] += 1

@@ -40,7 +40,10 @@ _STAMP = (1980, 1, 1, 0, 0, 0)  # equal jobs make equal files
 
 @dataclass(frozen=True)
 class Entry:
-    """offset: of its first byte in the file.  crc: of its bytes."""
+    """An entry of the archive.
+
+    offset: of its first byte in the file. crc: of its bytes.
+    """
 
     name: str
     offset: int
@@ -225,7 +228,7 @@ def _sizes64(
 
 
 def _local(source: OpenFile, name: str, header: int, nbytes: int, crc: int, limit: int) -> int:
-    """Where the bytes of an entry begin; its own header must say what the directory says."""
+    """Return where the bytes of an entry begin; its own header must say what the directory says."""
     if header + _LOCAL.size > limit:
         raise JobFileError(f"{source.where}: {name} begins at byte {header}, beyond the entries")
     (magic, _, flags, method, _, _, own_crc, packed, size, name_size, extra_size) = _LOCAL.unpack(

@@ -94,7 +94,7 @@ def _check_kind(file: JobFile, kind: int) -> None:
 
 
 def options_of(file: JobFile, begin: Any, roots: tuple[Path, ...]) -> Options:
-    """What was asked for at submission, else what the file says."""
+    """Return the options asked for at submission, else those of the file."""
     p, d = begin.prepare, file.description
     job_dir = Path(begin.job_dir)
     folder = job_dir / CHECKPOINTS

@@ -41,9 +41,12 @@ class Data:
         return self._with(seed=int(seed) & 0xFFFFFFFFFFFFFFFF)
 
     def batch(self, size: int, drop_last: bool = True) -> Data:
-        """size: rows of all ranks together.  drop_last: skip what is left of an epoch and is no
-        whole batch; False: such a batch goes on with the next epoch's first rows, the last one of
-        all too, since a graph is compiled for batches of one size."""
+        """Put the rows together to batches.
+
+        size: rows of all ranks together. drop_last: skip what is left of an epoch and is no whole
+        batch; False: such a batch goes on with the next epoch's first rows, the last one of all
+        too, since a graph is compiled for batches of one size.
+        """
         return self._with(batch=int(size), drop_last=bool(drop_last))
 
     def repeat(self, epochs: int | None = None) -> Data:
@@ -61,7 +64,7 @@ class Data:
 
     @property
     def batches(self) -> Batches:
-        """Which rows each batch has."""
+        """Return which rows each batch has."""
         s = self.spec
         return Batches(s.rows, s.batch, seed=s.seed, drop_last=s.drop_last, epochs=s.epochs)
 

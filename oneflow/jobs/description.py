@@ -1,4 +1,6 @@
-"""What `job.json` of a job file says. Plain data, decoded strictly: unknown fields are errors."""
+"""The content of `job.json` in a job file. Plain data, decoded strictly: unknown fields
+are errors.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ class _Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Column(_Record, frozen=True, kw_only=True):
-    """What feeds one input: rows of `dtype` and `shape`.
+    """A column that feeds one input: rows of `dtype` and `shape`.
 
     path: of the file on the hosts of the ranks.  keys: names of what is read there (columns of a
     csv file, one array elsewhere).  offset: of the first byte (raw).
@@ -37,7 +39,7 @@ class Column(_Record, frozen=True, kw_only=True):
 
 
 class DataSpec(_Record, frozen=True, kw_only=True):
-    """Where the rows come from, and how they are put together to batches. epochs: 0, no end."""
+    """The source of the rows, and how they are put together to batches. epochs: 0, no end."""
 
     kind: SourceKind
     rows: int
@@ -58,7 +60,10 @@ class Port(_Record, frozen=True, kw_only=True):
 
 
 class Checkpoints(_Record, frozen=True, kw_only=True):
-    """every: steps, 0: only when the job is stopped.  keep: so many of the newest."""
+    """The checkpoints of a job.
+
+    every: steps, 0: only when the job is stopped. keep: so many of the newest.
+    """
 
     every: int = 0
     keep: int = 2
@@ -82,9 +87,11 @@ class EntryInfo(_Record, frozen=True, kw_only=True):
 
 
 class Description(_Record, frozen=True, kw_only=True):
-    """steps: 0 for inference.  first_step: steps done before.  updates: optimizer number -> updates
-    made before.  record: names of outputs that are reported at each step.  generators: in the order
-    of their numbers in the graph.
+    """The description of a job.
+
+    steps: 0 for inference. first_step: steps done before. updates: optimizer number -> updates made
+    before. record: names of outputs that are reported at each step. generators: in the order of
+    their numbers in the graph.
     """
 
     format: Literal["oneflow job"] = "oneflow job"
@@ -107,7 +114,7 @@ class Description(_Record, frozen=True, kw_only=True):
 
 
 def encode(description: Description) -> bytes:
-    """As it stands in the file."""
+    """Encode a description as it stands in the file."""
     return msgspec.json.format(msgspec.json.encode(description), indent=1)
 
 

@@ -1,4 +1,5 @@
-"""Where a number became none: a step run again, op by op, on rank 0, until a result is not finite.
+"""The diagnosis of a number that is not finite: a step run again, op by op, on rank 0, until a
+result is not finite.
 
 The traced graph says what the step means without layouts, so one rank can run it whole, on the rows
 of the batch and on the variables as they were before the step.
@@ -28,7 +29,8 @@ def first_nonfinite(
     randomness: Randomness,
     names: Mapping[str, str],
 ) -> str:
-    """What gave the first result that is not finite, with op, module and line; "" if nothing did.
+    """Name what gave the first result that is not finite, with op, module and line; "" if nothing
+    did.
 
     feeds: whole inputs by name.  variables: whole, as before the step; they are not changed.
     randomness: the generators before the step.  names: what the user calls inputs, by name.

@@ -153,7 +153,9 @@ def _traced(graph: Graph, examples: dict[str, Tensor]) -> tuple[Trace, Any]:
 
 
 def _generators(trace: Trace) -> tuple[GeneratorState, ...]:
-    """As they are now, so the job draws what the graph would if it were called here."""
+    """Return the generators as they are now, so the job draws what the graph would if it were
+    called here.
+    """
     return tuple(
         GeneratorState(seed=g.position[0], calls=g.position[1], each=each, once=once)
         for g, each, once in trace.draws.counts
@@ -226,7 +228,7 @@ def _recorded(
 
 
 def _warn_of_joined(d: Description, graph: LogicalGraph) -> None:
-    """Of an inference job whose requests cannot have any number of rows."""
+    """Warn of an inference job whose requests cannot have any number of rows."""
     batch = batch_of(d)
     apart = row_outputs(graph, batch) if batch else set()
     joined = [p.name for p in d.outputs if batch and p.index not in apart]

@@ -1,4 +1,4 @@
-"""What is fed at each step: this rank's rows of the batch, learning rates, numbers of updates."""
+"""The feeds of each step: this rank's rows of the batch, learning rates, numbers of updates."""
 
 from __future__ import annotations
 
@@ -49,7 +49,10 @@ def most_steps(file: JobFile) -> int:
 
 
 class Feeder:
-    """steps: of the whole job. cursor: where the next batch begins, part of every checkpoint."""
+    """The feeder of one rank.
+
+    steps: of the whole job. cursor: where the next batch begins, part of every checkpoint.
+    """
 
     def __init__(self, bound: Bound, access: Access, steps: int) -> None:
         self._d: Description = bound.file.description
@@ -62,7 +65,7 @@ class Feeder:
         check_steps(bound.file, steps)
 
     def feeds(self, step: int) -> dict[str, Any]:
-        """Of step number `step` from 0; goes on to the next batch."""
+        """Return the feeds of step number `step` from 0; go on to the next batch."""
         found: dict[str, Any] = {}
         for port in self._d.inputs:
             name = f"input.{port.index}"
@@ -74,7 +77,7 @@ class Feeder:
         return found
 
     def whole_feeds(self, cursor: Cursor, step: int) -> dict[str, Any]:
-        """As `feeds`, of all ranks together and at any place; goes nowhere."""
+        """Return the feeds of all ranks together, at any place; go nowhere."""
         found = self._scalars(step)
         for port in self._d.inputs:
             if self._batches is not None:

@@ -11,7 +11,9 @@ from oneflow.jobs.running import placed_graph, spans_ranks
 
 
 def check_fit(path: Path, kind: str, devices: int, device_type: str, steps: int) -> int:
-    """kind: graph or inference.  steps: 0, as many as the file says.
+    """Check that a job file can be run as asked.
+
+    kind: graph or inference. steps: 0, as many as the file says.
 
     Digests are left to whoever uses the file. Returns the most steps for which it can be run
     so. Raises JobFileError or PlacementError.

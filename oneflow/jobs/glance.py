@@ -1,4 +1,4 @@
-"""What a job file says of itself, read without its arrays and NumPy: a client is quick."""
+"""A glance at a job file, without its arrays and NumPy: a client is quick."""
 
 from __future__ import annotations
 
@@ -36,7 +36,9 @@ def describe(file: OpenFile) -> tuple[dict[str, Entry], Description]:
 
 
 def described(path: Any) -> Description:
-    """Of a job file whose other entries were checked before, or will be. Raises JobFileError."""
+    """Return the description in a job file whose other entries were checked before, or will be.
+    Raises JobFileError.
+    """
     with open_job(path) as file, as_job_errors(str(path)):
         return describe(file)[1]
 

@@ -54,7 +54,7 @@ def _text(error: OneFlowError) -> str:
 
 
 def _check_sizes(proto: Any) -> None:
-    """What would take memory out of proportion if it were believed."""
+    """Refuse sizes that would take memory out of proportion if they were believed."""
     ranks = sum(sum(p.runs[1::2]) for p in proto.placements)
     if ranks > MAX_RANKS or any(r < 0 for p in proto.placements for r in p.runs):
         raise JobFileError(f"{ENTRY}: placements of {ranks} ranks; at most {MAX_RANKS}")

@@ -155,7 +155,7 @@ class JobFile:
         return Part(self._file, self._entries[name])
 
     def inside(self) -> tuple[Path, int, Part]:
-        """Where the arrays of the data lie in this file."""
+        """Return where the arrays of the data lie in this file."""
         return self.path, self._entries[DATA].offset, self.part(DATA)
 
     def graph(self) -> LogicalGraph:

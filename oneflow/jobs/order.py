@@ -1,4 +1,4 @@
-"""In which order the rows of the data come: a function of (seed, epoch, position) alone.
+"""The order in which the rows of the data come: a function of (seed, epoch, position) alone.
 
 So every rank finds its own rows without asking, any number of ranks sees the same order, and a run
 goes on anywhere in it. The order of an epoch is a Feistel network over the row numbers with Philox
@@ -77,14 +77,14 @@ class Order:
 
 @dataclass(frozen=True)
 class Cursor:
-    """Where the next batch begins. position: in rows of the epoch."""
+    """The place where the next batch begins. position: in rows of the epoch."""
 
     epoch: int = 0
     position: int = 0
 
 
 class Batches:
-    """Which rows each batch has.
+    """The rows of each batch.
 
     epochs: 0 is without end.  drop_last: what is left of an epoch and is no whole batch is skipped;
     otherwise a batch goes on with the first rows of the next epoch, the very last one too: every

@@ -1,4 +1,4 @@
-"""What a job leaves for its owner, in `<job folder>/outputs`:
+"""The files that a job leaves for its owner, in `<job folder>/outputs`:
 
 metrics.jsonl            a line for each step: {"step": 1, "loss": 2.30..., ...}
 variables.safetensors    the final variables, optimizer state among them
@@ -41,7 +41,7 @@ class MetricsFile:
         self._file.write(json.dumps({"step": step, **values}).encode() + b"\n")
 
     def flush(self) -> None:
-        """What was added is in the file, not yet on the disk."""
+        """Write what was added to the file; it is not yet on the disk."""
         self._file.flush()
 
     def close(self) -> None:

@@ -45,7 +45,7 @@ def replace_placement(graph: LogicalGraph, devices: int, device_type: str) -> No
 
 
 def _spread(node: Node) -> NdSbp:
-    """How what lay on one rank lies on several."""
+    """Return how a value that lay on one rank lies on several."""
     if node.op == "unpack":
         return _spread(node.inputs[0].node)
     if node.op == "input" and str(node.attrs.get("name")).startswith("input."):

@@ -1,4 +1,4 @@
-"""What a worker tells its daemon of its progress: never more than a few messages a second, with
+"""Reports of a worker's progress to its daemon: never more than a few messages a second, with
 several points of the curve in each, and never waiting for a daemon that does not read.
 """
 
@@ -36,7 +36,7 @@ DEVICE_ERRORS = ("CUDARuntimeError", "CUDADriverError")  # of CuPy, which is not
 
 @dataclass(frozen=True)
 class CurvePoint:
-    """What one step gave. at: on the monotonic clock.  left_out: points just before it."""
+    """The metrics of one step. at: on the monotonic clock. left_out: points just before it."""
 
     step: int
     at: float
@@ -116,7 +116,9 @@ class Reporter:
             log.warning("the daemon does not hear of checkpoint %s: %s", path, error)
 
     def warn(self, text: str) -> None:
-        """What whoever looks at the job must know; said until the next checkpoint is complete."""
+        """Warn whoever looks at the job; the warning stands until the next checkpoint is
+        complete.
+        """
         with self._news:
             self._warning = text[:MAX_WARNING_CHARS]
             self._latest = self._latest or self._last

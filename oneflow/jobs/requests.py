@@ -26,8 +26,11 @@ class RequestError(OneFlowError, ValueError):
 
 @dataclass
 class Request:
-    """number: what the daemon calls it.  rows: of its inputs; 0 if the graph has no batch.
-    found: parts of each output, as they come.  left: rows that are not answered yet."""
+    """A request to a graph that serves.
+
+    number: what the daemon calls it. rows: of its inputs; 0 if the graph has no batch. found: parts
+    of each output, as they come. left: rows that are not answered yet.
+    """
 
     number: int
     inputs: dict[str, Array]
@@ -47,8 +50,8 @@ class Share:
 
 
 class Interface:
-    """What a graph takes and gives. batch: rows of all its inputs; 0 if requests may not share a
-    batch, and each is a step of its own with inputs as in the example.
+    """The inputs and outputs of a graph. batch: rows of all its inputs; 0 if requests may not share
+    a batch, and each is a step of its own with inputs as in the example.
 
     row_outputs: indices of the outputs with a row for each row of the inputs, made of that alone.
     """
@@ -172,7 +175,7 @@ class Interface:
 
 
 def joins_rows(names: Sequence[str]) -> str:
-    """Why requests of a job may not share a batch."""
+    """Say why requests of a job may not share a batch."""
     listed = ", ".join(repr(n[:80]) for n in names[:8])
     return f"{listed} cannot be cut into rows that each come from one row of the inputs"
 

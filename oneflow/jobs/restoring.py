@@ -32,7 +32,7 @@ MAX_NAME_NBYTES = 64
 
 @dataclass(frozen=True)
 class Restored:
-    """Where the job goes on. step: steps done.  path: of the checkpoint that was read."""
+    """The place where the job goes on. step: steps done. path: of the checkpoint that was read."""
 
     step: int
     cursor: Cursor
@@ -79,8 +79,9 @@ def _first_good(path: str, may_fall_back: bool, use: Callable[[str], T]) -> T:
 
 
 def _candidates(path: Path, may_fall_back: bool) -> list[str]:
-    """As rank 0 sees them: the wanted one, then older ones, newest first; if it is not there any
-    more, newer ones have taken its place."""
+    """List the checkpoints as rank 0 sees them: the wanted one, then older ones, newest first; if
+    it is not there any more, newer ones have taken its place.
+    """
     pact = Pact(f"checkpoint {path}")
     found: list[str] = []
     if pact.rank == 0:

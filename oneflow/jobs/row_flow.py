@@ -1,4 +1,4 @@
-"""Which outputs of a graph have a row for each row of its inputs, made of that row alone.
+"""The outputs of a graph that have a row for each row of its inputs, made of that row alone.
 
 Only such outputs may be cut apart when requests share a batch, or when rows are added to fill it: a
 mean over the batch, say, would be one over the rows of strangers. It follows from what each op says
@@ -47,7 +47,7 @@ def _is_row_by_row(flow: Flow) -> bool:
 
 
 def _flows(node: Node, before: list[Flow], batch: int) -> list[Flow]:
-    """Of a node's outputs. before: of its inputs."""
+    """Return the flow of a node's outputs. before: of its inputs."""
     if node.op == "input":
         return [0]
     if node.is_structural and node.inputs:

@@ -1,5 +1,5 @@
-"""From a job file to a plan bound on this rank: placed, compiled or taken from the cache, filled
-with this rank's part of the variables.
+"""The way from a job file to a plan bound on this rank: placed, compiled or taken from the cache,
+filled with this rank's part of the variables.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def placed_graph(file: JobFile, devices: int, device_type: str) -> LogicalGraph:
 
 
 def job_config(file: JobFile, num_pieces: int) -> JobConfig:
-    """How the file's graph is compiled."""
+    """Return how the file's graph is compiled."""
     d = file.description
     fields = boxing_settings.current().job_fields()
     return JobConfig(d.name, num_pieces, d.order_mode, d.auto_parallel, **fields)
@@ -187,7 +187,7 @@ def _given_plan(path: str, graph: LogicalGraph, devices: int) -> bytes:
 
 
 def _interface(graph: LogicalGraph) -> set[tuple[str, str, TensorType, Placement]]:
-    """What the graph reads: inputs and variables."""
+    """Return what the graph reads: inputs and variables."""
     nodes = [n for n in graph if n.op in ("input", "variable")]
     return {(n.op, str(n.attrs["name"]), n.outputs[0].type, n.placement) for n in nodes}
 

@@ -88,11 +88,11 @@ class Saver:
         self._save = _Save(self._folder, step, cursor, save_id, variables)
 
     def said(self) -> Any:
-        """How far this rank is, as JSON can say it."""
+        """Return how far this rank is, as JSON can say it."""
         return self._save.said() if self._save else None
 
     def hear(self, heard: list[Any]) -> None:
-        """What all ranks said at one meeting."""
+        """Take what all ranks said at one meeting."""
         save = self._save
         if save is None:
             return
@@ -109,7 +109,7 @@ class Saver:
                 save.commit([h["written"] for h in heard], self._tell)
 
     def _tell(self, path: Path, step: int) -> None:
-        """On the thread that made it complete."""
+        """Tell of a checkpoint on the thread that made it complete."""
         self._on_saved(str(path), step)
         _remove_older(self._folder, self._keep)
 
@@ -160,7 +160,7 @@ class _Save:
         self._thread = self._start(self._write)
 
     def _copied(self) -> dict[str, tuple[Piece, Array]]:
-        """What this rank writes, in host memory of its own."""
+        """Copy what this rank writes into host memory of its own."""
         copies = {}
         for piece in self._pieces:
             if piece.writer != self._rank:
@@ -344,7 +344,7 @@ def saved_steps(folder: Path) -> list[int]:
 
 
 def _remove_older(folder: Path, keep: int) -> None:
-    """What cannot be removed is only reported: the new checkpoint is complete."""
+    """Remove older checkpoints; a failure is only reported, for the new one is complete."""
     try:
         for step in saved_steps(folder)[:-keep]:
             shutil.rmtree(folder / f"step-{step}")

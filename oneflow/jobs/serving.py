@@ -209,7 +209,7 @@ class Server:
     # ---- ranks of one graph ----------------------------------------------------------------------
 
     def _share(self, message: bytes) -> bytes:
-        """What rank 0 has to say."""
+        """Send all ranks what rank 0 has to say."""
         here = world()
         if here.world_size == 1:
             return message

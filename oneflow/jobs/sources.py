@@ -45,8 +45,9 @@ _COPY_NBYTES = 1 << 20
 
 @dataclass(frozen=True)
 class Access:
-    """What a job may read. roots: folders of this host whose files its data may be in, None: all.
-    scratch: a folder for what must be unpacked."""
+    """The rights of a job to read. roots: folders of this host whose files its data may be in,
+    None: all. scratch: a folder for what must be unpacked.
+    """
 
     roots: tuple[Path, ...] | None = None
     scratch: Path | None = None
@@ -66,7 +67,7 @@ def open_columns(
 def open_data(
     data: DataSpec, access: Access, inside: Callable[[], Any] | None = None
 ) -> dict[str, Array]:
-    """As `open_columns`, compared with the declaration."""
+    """Open the data as `open_columns` does, compared with the declaration."""
     found = open_columns(data.kind, data.columns, access, inside)
     for column in data.columns:
         array = found[column.name]
@@ -216,7 +217,7 @@ def _npz(path: Path, column: Column, access: Access) -> Array:
 
 
 def _stored_at(path: Path, info: zipfile.ZipInfo) -> int:
-    """Where a member's bytes begin."""
+    """Return where a member's bytes begin."""
     with path.open("rb") as file:
         file.seek(info.header_offset)
         header = _LOCAL.unpack(file.read(_LOCAL.size))

@@ -1,4 +1,4 @@
-"""How a worker is asked to stop: by SIGTERM or by its daemon. Before training it stops at once;
+"""The requests to stop a worker, by SIGTERM or by its daemon. Before training it stops at once;
 while it trains, at a step that all ranks agree on.
 """
 
@@ -64,7 +64,7 @@ class Stop:
         return time.monotonic() - self._raised_at < KEPT_S
 
     def ask(self, by: str) -> None:
-        """From any thread."""
+        """Ask for a stop, from any thread."""
         with self._lock:
             self.requested = self.requested or by
             was_asked, self._is_asked = self._is_asked, True
@@ -78,7 +78,7 @@ class Stop:
             time.sleep(AGAIN_S)
 
     def begin_steps(self) -> None:
-        """From here on whoever runs the steps looks at `requested`."""
+        """Leave it from here on to whoever runs the steps to look at `requested`."""
         self._may_wait = True
         if self.requested:
             self._may_wait = False

@@ -1,5 +1,5 @@
-"""As many threads as OMP_NUM_THREADS says, in a process whose libraries were loaded before it was
-known: a warm worker learns only with its job how many ranks share the host.
+"""The number of threads of libraries that were loaded before OMP_NUM_THREADS was known: a warm
+worker learns only with its job how many ranks share the host.
 """
 
 from __future__ import annotations

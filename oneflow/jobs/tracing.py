@@ -35,8 +35,8 @@ log = get_logger(__name__)
 
 
 class Tracing:
-    """Of one rank. `answer` is for the thread that hears the daemon, `said` and `hear` for the one
-    that runs the steps.
+    """The traces of one rank. `answer` is for the thread that hears the daemon, `said` and `hear`
+    for the one that runs the steps.
     """
 
     def __init__(self) -> None:
@@ -85,7 +85,7 @@ class Tracing:
             return pb.Inspected(request=request.request, trace=self._state(), error=error)
 
     def _take(self, order: Any) -> str:
-        """Why it cannot be done, or ""."""
+        """Take an order; return why it cannot be done, or ""."""
         if order.trace == (self._order.trace if self._order is not None else self._name):
             return ""
         is_busy = self._trace is not None and self._trace.state in ("recording", "writing")
@@ -121,7 +121,7 @@ class Tracing:
     # ---- meetings --------------------------------------------------------------------------------
 
     def said(self) -> dict[str, Any]:
-        """What this rank tells the others: {} if it has nothing to say."""
+        """Return what this rank tells the others: {} if it has nothing to say."""
         with self._lock:
             order = self._order
             if order is not None and time.monotonic() - self._heard_at > PATIENCE_S:
@@ -136,7 +136,7 @@ class Tracing:
             return {}
 
     def hear(self, heard: list[dict[str, Any]], exchange: Exchange) -> None:
-        """What all ranks said, between two steps; the same on all of them."""
+        """Take what all ranks said, between two steps; the same on all of them."""
         words = [h.get(KEY) or {} for h in heard]
         ended = next((w["end"] for w in words if "end" in w), "")
         if ended and ended == self._name and self._trace is not None:

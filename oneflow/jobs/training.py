@@ -53,8 +53,11 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True)
 class Options:
-    """steps: of the whole job.  every: steps between checkpoints, 0: none but when stopped.
-    resume_from: a checkpoint or "".  may_fall_back: see `restore`."""
+    """The options of a training job.
+
+    steps: of the whole job. every: steps between checkpoints, 0: none but when stopped.
+    resume_from: a checkpoint or "". may_fall_back: see `restore`.
+    """
 
     steps: int
     every: int
@@ -260,7 +263,7 @@ class Training:
     # ---- ends ------------------------------------------------------------------------------------
 
     def _end_early(self) -> None:
-        """After a checkpoint of this very step."""
+        """End after a checkpoint of this very step."""
         self._save_now()
         written = self._saver.last_step == self._step
         state = "a checkpoint" if written else f"no checkpoint ({self._saver.last_failure})"
@@ -289,7 +292,9 @@ class Training:
                 write_arrays(self._options.job_dir, port.name, kind, iter([(port.name, host)]))
 
     def _final_variables(self) -> Iterator[tuple[str, Array]]:
-        """In order; those that the plan does not need are as they were in the file."""
+        """Yield the variables in order; those that the plan does not need are as they were in the
+        file.
+        """
         for name in sorted(self._bound.file.variables.entries):
             found = self._bound.variables.get(name)
             yield name, self._bound.file.variables.read(name) if found is None else whole(found)

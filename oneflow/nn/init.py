@@ -138,8 +138,8 @@ def orthogonal_(tensor: Tensor, gain: float = 1.0, generator: Generator | None =
 
 
 def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
-    """By how much weights before a nonlinearity are scaled to keep the variance. param: slope of
-    leaky_relu.
+    """Return the factor by which weights before a nonlinearity are scaled to keep the variance.
+    param: slope of leaky_relu.
     """
     if nonlinearity in ("relu", "leaky_relu"):
         slope = 0.0 if nonlinearity == "relu" else 0.01 if param is None else float(param)

@@ -52,7 +52,7 @@ class Module:
     # ---- the call --------------------------------------------------------------------------------
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """What the module computes; every subclass that is called defines it."""
+        """Compute the module's result; every subclass that is called defines it."""
         raise NotImplementedError(
             f'Module [{type(self).__name__}] is missing the required "forward" function'
         )
@@ -444,7 +444,7 @@ class Module:
         return type(self).__name__
 
     def extra_repr(self) -> str:
-        """What `repr` shows besides the parts."""
+        """Return what `repr` shows besides the parts."""
         return ""
 
     def __repr__(self) -> str:

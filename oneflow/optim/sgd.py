@@ -10,8 +10,9 @@ from oneflow.tensor.tensor import Tensor
 
 
 class SGD(Optimizer):
-    """With g = grad + weight_decay · w:  w -= lr · g, or with momentum  buf = momentum · buf + (1 -
-    dampening) · g and w -= lr · buf  (nesterov: w -= lr · (g + momentum · buf)).
+    """Stochastic gradient descent, with g = grad + weight_decay · w: w -= lr · g, or with momentum
+    buf = momentum · buf + (1 - dampening) · g and w -= lr · buf (nesterov: w -= lr · (g + momentum
+    · buf)).
 
     buf starts as 0, so dampening acts in the first step too. maximize: climbs instead.
     contiguous_params and fused are accepted and change nothing.

@@ -125,7 +125,9 @@ def _known(value: Value) -> NdSbp:
 
 
 class _Wanted:
-    """How each node wants its inputs to lie so that it makes its outputs as they were chosen."""
+    """The layouts in which each node wants its inputs so that it makes its outputs as they were
+    chosen.
+    """
 
     def __init__(self) -> None:
         self._found: dict[Hashable, NdSignature] = {}

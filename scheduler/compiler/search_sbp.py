@@ -104,8 +104,9 @@ def step_seconds(
 
 
 class _Message:
-    """What a reader may know of a value: for each SBP it could have, the least seconds (the
-    cheapest has 0)."""
+    """The knowledge of a reader about a value: for each SBP it could have, the least seconds (the
+    cheapest has 0).
+    """
 
     __slots__ = ("costs", "id", "placement", "type", "weight")
 
@@ -239,7 +240,9 @@ class _Solver:
     def _best_inputs(
         self, node: Node, index: int, message: _Message, choices: Sequence[Choice]
     ) -> dict[NdSbp, float]:
-        """For each SBP that input `index` may be wanted in: the least seconds to have it so."""
+        """Return, for each SBP that input `index` may be wanted in, the least seconds to have it
+        so.
+        """
         wanted = dict.fromkeys(c.inputs[index] for c in choices)
         if index in self._mutated_inputs(node):
             return {w: message.costs.get(w, math.inf) for w in wanted}  # it cannot be a copy

@@ -102,7 +102,7 @@ class Signatures:
         )
 
     def edge(self, type: TensorType, source: Placement, target: Placement) -> Edge:
-        """What it costs to move a value of `type` between two placements."""
+        """Return the cost of moving a value of `type` between two placements."""
         key = (type, source, target)
         found = self._edges.get(key)
         if found is None:
@@ -149,7 +149,7 @@ def has_partial(nd_sbp: NdSbp) -> bool:
 
 @lru_cache(maxsize=1024)
 def network_between(cluster: Cluster, source: Placement, target: Placement) -> Network:
-    """What joins the ranks of two placements."""
+    """Return the links between the ranks of two placements."""
     near = DEVICE if source.type == target.type == "cuda" else SHARED_MEMORY
     return network_of(cluster.hosts, near)
 
@@ -342,7 +342,8 @@ def _parts(nd_sbp: NdSbp, hierarchy: tuple[int, ...]) -> int:
 def op_signature(
     node: Node, layouts: Mapping[int, NdSbp], fixed: tuple[NdSbp | None, ...]
 ) -> NdSignature:
-    """How a node that is no structural one runs on inputs that lie in `layouts`, by value id.
+    """Choose how a node that is no structural one runs on inputs that lie in `layouts`, by value
+    id.
 
     fixed: of each output the layout that it must have, if there is one. Raises SbpError if no
     signature fits.
@@ -404,8 +405,9 @@ def check_placements(node: Node) -> None:
 
 
 def edge_weights(graph: LogicalGraph) -> dict[int, int]:
-    """How often each value is made in a step, by value id: num_pieces downstream of unpack, else
-    1."""
+    """Count how often each value is made in a step, by value id: num_pieces downstream of unpack,
+    else 1.
+    """
     weights: dict[int, int] = {}
     for node in graph:
         weight = graph.num_pieces if node.op == "unpack" else 1

@@ -1,4 +1,4 @@
-"""How far apart vectors are."""
+"""Distances of vectors."""
 
 from __future__ import annotations
 

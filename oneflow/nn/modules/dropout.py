@@ -11,7 +11,7 @@ from oneflow.tensor.tensor import Tensor
 
 
 class Dropout(Module):
-    """In training each element is 0 with probability p, and the others are multiplied by 1 / (1 -
+    """Zeros in training with probability p for each element; the others are multiplied by 1 / (1 -
     p).
 
     Which elements depends on the generator's seed and their global index only, not on the layout.

@@ -40,7 +40,9 @@ class MSELoss(_Loss):
 
 
 class SmoothL1Loss(_Loss):
-    """With d = |x - target|: d² / (2 beta) where d < beta, else d - beta / 2."""
+    """The smooth L1 loss, with d = |x - target|: d² / (2 beta) where d < beta, else d -
+    beta / 2.
+    """
 
     def __init__(self, reduction: str = "mean", beta: float = 1.0) -> None:
         super().__init__(reduction)

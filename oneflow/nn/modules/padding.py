@@ -11,7 +11,10 @@ from oneflow.tensor.tensor import Tensor
 
 
 class _Pad(Module):
-    """padding: one number for all ends, or (before, after) of the last dim, the one before, ..."""
+    """What all paddings share.
+
+    padding: one number for all ends, or (before, after) of the last dim, the one before, ...
+    """
 
     dims: ClassVar[int]
     mode: ClassVar[str] = "constant"

@@ -22,7 +22,10 @@ NUM_GATES = {"RNN_TANH": 1, "RNN_RELU": 1, "LSTM": 4, "GRU": 3}
 
 
 def _rnn_step(kind: str, x: Tensor, h: Tensor, state: State) -> State:
-    """x: what the input gives to the gates.  h: what the last state gives to them."""
+    """Run one step of a cell.
+
+    x: what the input gives to the gates. h: what the last state gives to them.
+    """
     total: Any = x + h
     return (F.relu(total) if kind == "RNN_RELU" else total.tanh(),)
 
@@ -144,7 +147,7 @@ class RNNBase(Module):
         return tuple(states) if self.mode == "LSTM" else states[0]
 
     def _first_states(self, x: Tensor, state: Any, single: bool) -> list[list[Tensor]]:
-        """For each layer and direction: the states to start from, each (n, size)."""
+        """Return, for each layer and direction, the states to start from, each (n, size)."""
         count = self.num_layers * (2 if self.bidirectional else 1)
         sizes = [self.output_size, self.hidden_size][: 2 if self.mode == "LSTM" else 1]
         if state is None:

@@ -103,7 +103,9 @@ def _norm_parts(
 ) -> tuple[
     Callable[[Tensor], Tensor], Callable[[Tensor, Tensor], Tensor], Callable[[Tensor], Tensor]
 ]:
-    """How to measure one gradient, how two measures meet, and the norm of what they meet in."""
+    """Return how to measure one gradient, how two measures meet, and the norm of what
+    they meet in.
+    """
     if p == 2.0:
         return square_sum, binary.add, sqrt
     if math.isinf(p):

@@ -193,7 +193,7 @@ class CosineAnnealingWarmRestarts(LRScheduler):
         super().__init__(optimizer, last_step, verbose)
 
     def _locate(self, step: int) -> tuple[int, int, int]:
-        """Which cycle a step falls into, where in it, and the cycle's length."""
+        """Return the cycle a step falls into, where in it, and the cycle's length."""
         if self.T_mult == 1:
             return step // self.T_0, step % self.T_0, self.T_0
         cycle, length = 0, self.T_0
@@ -261,7 +261,7 @@ class LambdaLR(LRScheduler):
         super().__init__(optimizer, last_step, verbose)
 
     def get_lr(self, base_lr: float, step: int) -> float:
-        """By the first group's function; `group_lr` knows them all."""
+        """Return the rate by the first group's function; `group_lr` knows them all."""
         return base_lr * self.lr_lambdas[0](step)
 
     def group_lr(self, index: int, step: int) -> float:
@@ -291,7 +291,7 @@ class MultiplicativeLR(LRScheduler):
         return known[step]
 
     def get_lr(self, base_lr: float, step: int) -> float:
-        """By the first group's function; `group_lr` knows them all."""
+        """Return the rate by the first group's function; `group_lr` knows them all."""
         return base_lr * self._product(0, step)
 
     def group_lr(self, index: int, step: int) -> float:

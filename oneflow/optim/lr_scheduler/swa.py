@@ -9,7 +9,7 @@ from oneflow.optim.optimizer import Optimizer
 
 
 class SWALR(LRScheduler):
-    """From the rate of the group to swa_lr in anneal_epochs steps, then constant.
+    """A rate that goes from that of the group to swa_lr in anneal_epochs steps, then stays.
 
     anneal_strategy: "cos" or "linear".
     """

@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from programs import RATE, initial, run, shards, two_layers
 
 from oneflow.actors.fabric import open_fabric
 from oneflow.actors.job import Job
@@ -27,6 +26,8 @@ from oneflow.core.job_config import Cluster, JobConfig
 from oneflow.core.metrics import METRICS
 from oneflow.core.plan import ActorKind, Plan
 from oneflow.scheduler.compiler.pipeline import compile_graph
+
+from .programs import RATE, initial, run, shards, two_layers
 
 WIDTH = 9000  # of w1: 288 kB, which is reduced in two halves where it is not lowered
 FLAT = {ActorKind.FLAT_REDUCE, ActorKind.FLAT_REDUCE_SCATTER, ActorKind.FLAT_ALL_GATHER}

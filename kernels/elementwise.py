@@ -25,7 +25,9 @@ def _native(op: type[Op], native: Callable[..., KernelFunction]) -> Kernel:
 
     def is_native(types: tuple[TensorType, ...], attrs: dict[str, Any]) -> bool:
         made = Formula(op, types, attrs)  # a block of threads does no whole array's sum
-        return made.can_compile() and (native is compiled_kernel or not made.is_row)
+        if not made.can_compile() or made.is_one_ufunc():
+            return False
+        return native is compiled_kernel or not made.is_row
 
     def binder(types: tuple[TensorType, ...], attrs: dict[str, Any]) -> KernelFunction:
         return (native if is_native(types, attrs) else numpy_kernel)(op, types, attrs)

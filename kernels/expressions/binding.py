@@ -21,7 +21,7 @@ from oneflow.core.tensor_type import TensorType
 from oneflow.kernels.expressions.formula import Formula
 from oneflow.kernels.expressions.layout import Layout, broadcast_strides, contiguous_strides
 from oneflow.kernels.expressions.loops import Array, Spec
-from oneflow.kernels.expressions.numpy_form import Plan, Planner, run_plan
+from oneflow.kernels.expressions.numpy_form import Plan, Planner, numbers_of, run_plan
 from oneflow.kernels.threads import allowed
 
 ALONE = 1 << 19
@@ -77,6 +77,8 @@ def numpy_kernel(
     plan = _plan_of(formula)
     inputs_end = formula.num_outputs + len(types)
     positions, fed, numbers = formula.positions(), formula.fed_positions(), formula.numbers
+    if not fed and not formula.draws and len(plan.steps) == 1:
+        return _one_step(plan, numbers, positions)
 
     def run(xp: Any, *arrays: Any, rng: Rng | None = None, **_: Any) -> None:
         scalars = {**numbers, **{n: arrays[i] for n, i in fed.items()}} if fed else numbers
@@ -86,6 +88,26 @@ def numpy_kernel(
             words = rng.words(arrays[0].shape)[0].astype(np.int64)
             words = words if xp is np else xp.asarray(words)
         run_plan(plan, xp, used, scalars, words)
+
+    return run
+
+
+def _one_step(plan: Plan, numbers: dict[str, Any], positions: list[int]) -> Callable[..., None]:
+    """Most ops are one function of NumPy: nothing is to be planned in a call."""
+    (step,) = plan.steps
+    known = numbers_of(plan, np, numbers)
+    args = [known[a[0]].astype(a[1].np) if isinstance(a, tuple) else a for a in step.args]
+    function, target = step.function, positions[step.target]
+    if [a for a in args if isinstance(a, int)] == args and positions[:1] == [0]:
+        sources = [positions[a] for a in args]
+        if sources == [1]:
+            return lambda xp, out, x, **_: function(xp, out, x)
+        if sources == [1, 2]:
+            return lambda xp, out, a, b, **_: function(xp, out, a, b)
+
+    def run(xp: Any, *arrays: Any, **_: Any) -> None:
+        used = [arrays[positions[a]] if isinstance(a, int) else a for a in args]
+        function(xp, arrays[target], *used)
 
     return run
 

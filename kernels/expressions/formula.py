@@ -32,6 +32,9 @@ _COMPUTED = frozenset(
         "float64",
     )
 )
+_FASTER_COMPILED = (
+    "exp", "expm1", "log", "log1p", "tanh", "erf", "erfc", "sigmoid", "where",
+)  # fmt: skip
 _FLOATS_ONLY = ("floor_divide", "fmod", "pow", "isinf", "isfinite", "reciprocal")
 
 
@@ -84,6 +87,12 @@ class Formula:
             if node.function in _FLOATS_ONLY and is_integer:
                 return False
         return True
+
+    def is_one_ufunc(self) -> bool:
+        """Is it one function that NumPy has and computes as fast as a loop of ours?"""
+        made = [n for root in self.outputs for n in walk(root) if n.args or n is root]
+        name = made[0].function
+        return len(made) == 1 and name not in _FASTER_COMPILED
 
     def kinds(self) -> dict[str, type]:
         """Are the scalars whole numbers?"""

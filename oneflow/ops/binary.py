@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from oneflow.core.dispatch import call
 from oneflow.core.dtype import bool_
-from oneflow.core.op import Op, elementwise_signatures, register
+from oneflow.core.expression import apply, symbols
+from oneflow.core.op import Op, declare, elementwise_signatures
 from oneflow.core.sbp import SbpSignature, signature
 from oneflow.core.tensor_type import TensorType
 from oneflow.ops import cast, compare, reduce, scalar, unary, where
@@ -47,6 +47,9 @@ def _binary(
 
     members: dict[str, Any] = {"name": name, "infer": staticmethod(infer), "sbp": staticmethod(sbp)}
     members["__doc__"] = f"out = {name}(a, b), element by element."
+    root = apply(name, *symbols("a b"))
+    members["formula"] = staticmethod(lambda *_: root)
+    members["is_named_formula"] = True
     if grad is not None:
         rule = grad
 
@@ -59,14 +62,7 @@ def _binary(
 
         members["grad"] = staticmethod(both)
     class_name = "".join(part.capitalize() for part in name.split("_"))
-    op = register(type(class_name, (Op,), members))
-
-    def apply(a: Value, b: Value) -> Value:
-        return call(op, a, b)
-
-    apply.__name__ = apply.__qualname__ = name
-    apply.__doc__ = members["__doc__"]
-    return apply
+    return declare(type(class_name, (Op,), members))
 
 
 def _maximum_grad(d: Value, a: Value, b: Value, out: Value) -> tuple[Any, Any]:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from oneflow.core.dispatch import call
+from oneflow.core import expression
 from oneflow.core.dtype import DType, bool_
-from oneflow.core.op import Op, elementwise_signatures, register
+from oneflow.core.expression import Expression, symbol
+from oneflow.core.op import Op, declare, elementwise_signatures
 from oneflow.core.sbp import SbpSignature
 from oneflow.core.tensor_type import TensorType
 from oneflow.ops.checks import Value
 
 
-@register
 class Cast(Op):
     """The elements of x as `dtype`; floats lose their fraction on the way to integers."""
 
@@ -21,6 +21,10 @@ class Cast(Op):
     @staticmethod
     def infer(x: TensorType, *, dtype: DType) -> TensorType:
         return x.with_dtype(dtype)
+
+    @staticmethod
+    def formula(*_: TensorType, dtype: DType) -> Expression:
+        return expression.cast(symbol("x"), dtype)
 
     @staticmethod
     def sbp(x: TensorType, *, dtype: DType) -> list[SbpSignature]:
@@ -36,5 +40,4 @@ class Cast(Op):
         return (lambda: cast(d, dtype=x.type.dtype),)
 
 
-def cast(x: Value, *, dtype: DType) -> Value:
-    return call(Cast, x, dtype=dtype)
+cast: Any = declare(Cast)

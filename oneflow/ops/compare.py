@@ -6,10 +6,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from oneflow.core.dispatch import call
 from oneflow.core.dtype import bool_
 from oneflow.core.errors import DTypeError
-from oneflow.core.op import Attr, Op, elementwise_signatures, register
+from oneflow.core.expression import Expression, apply, scalar, symbol, symbols
+from oneflow.core.op import Attr, Op, declare, elementwise_signatures
 from oneflow.core.sbp import SbpSignature
 from oneflow.core.tensor_type import TensorType
 from oneflow.ops.checks import Value, broadcast, require_same_dtype
@@ -27,15 +27,10 @@ def _comparison(name: str) -> Callable[[Value, Value], Value]:
 
     members: dict[str, Any] = {"name": name, "infer": staticmethod(infer), "sbp": staticmethod(sbp)}
     members["__doc__"] = f"bool: {name}(a, b), element by element, with broadcasting."
+    root = apply(name, *symbols("a b"))
+    members["formula"] = staticmethod(lambda *_: root)
     class_name = "".join(part.capitalize() for part in name.split("_"))
-    op = register(type(class_name, (Op,), members))
-
-    def apply(a: Value, b: Value) -> Value:
-        return call(op, a, b)
-
-    apply.__name__ = apply.__qualname__ = name
-    apply.__doc__ = members["__doc__"]
-    return apply
+    return declare(type(class_name, (Op,), members))
 
 
 eq = _comparison("eq")
@@ -49,7 +44,6 @@ logical_or = _comparison("logical_or")
 logical_xor = _comparison("logical_xor")
 
 
-@register
 class ScalarCompare(Op):
     """bool: x `kind` value, where kind is eq, ne, lt, le, gt or ge. Integers may meet a float
     value."""
@@ -63,9 +57,12 @@ class ScalarCompare(Op):
         return x.with_dtype(bool_)
 
     @staticmethod
+    def formula(*_: TensorType, value: Attr, kind: str) -> Expression:
+        return apply(kind, symbol("x"), scalar("value"))
+
+    @staticmethod
     def sbp(x: TensorType, **attrs: Attr) -> list[SbpSignature]:
         return elementwise_signatures(x)
 
 
-def scalar_compare(x: Value, *, value: Attr, kind: str) -> Value:
-    return call(ScalarCompare, x, value=value, kind=kind)
+scalar_compare: Any = declare(ScalarCompare)

@@ -11,10 +11,12 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from oneflow.core.dispatch import call
+from oneflow.core import expression as expressions
 from oneflow.core.dtype import DType, bool_
 from oneflow.core.errors import DTypeError
-from oneflow.core.op import Attr, Op, elementwise_signatures, register
+from oneflow.core.expression import Expression, apply, symbols
+from oneflow.core.expression import scalar as number
+from oneflow.core.op import Attr, Op, declare, elementwise_signatures
 from oneflow.core.sbp import BROADCAST, PARTIAL, SbpSignature, Split
 from oneflow.core.tensor_type import TensorType
 from oneflow.ops import binary, compare, scalar, where
@@ -34,6 +36,9 @@ BinaryFunction = Callable[[Value, Value], Value]
 Gradient = Callable[[Value, Value, Value], Value]  # of (d_out, x, out)
 
 
+_X, _D, _SAVED = symbols("x d saved")
+
+
 def _class_name(name: str) -> str:
     return "".join(part.capitalize() for part in name.split("_"))
 
@@ -45,8 +50,11 @@ def _unary(
     accepts: str = FLOAT,
     result: DType | None = None,
     linear: bool = False,
+    formula: Callable[[TensorType], Expression] | None = None,
 ) -> UnaryFunction:
-    """Declares one row of the table and returns its function."""
+    """Declares one row of the table and returns its function. formula: the function of expressions
+    that is called `name` unless told."""
+    plain = apply(name, _X) if formula is None else _X
 
     def infer(x: TensorType) -> TensorType:
         require(name, x, accepts)
@@ -57,20 +65,16 @@ def _unary(
 
     members: dict[str, Any] = {"name": name, "infer": staticmethod(infer), "sbp": staticmethod(sbp)}
     members["__doc__"] = f"out = {name}(x), element by element."
+    members["formula"] = staticmethod(formula or (lambda x: plain))
     if grad is not None:
         rule = grad
         members["grad"] = staticmethod(lambda d, x, out: (rule(d, x, out),))
-    op = register(type(_class_name(name), (Op,), members))
-
-    def apply(x: Value) -> Value:
-        return call(op, x)
-
-    apply.__name__ = apply.__qualname__ = name
-    apply.__doc__ = members["__doc__"]
-    return apply
+    return declare(type(_class_name(name), (Op,), members))
 
 
-def _fused_gradient(name: str, saved: str, grad: Any = None) -> Callable[[Value, Value], Value]:
+def _fused_gradient(
+    name: str, saved: str, formula: Expression, grad: Any = None
+) -> Callable[[Value, Value], Value]:
     """Declares `name(d, saved)`, the gradient of an activation as one op; saved: "x" or "y"."""
 
     def infer(d: TensorType, saved: TensorType) -> TensorType:
@@ -82,21 +86,24 @@ def _fused_gradient(name: str, saved: str, grad: Any = None) -> Callable[[Value,
 
     members: dict[str, Any] = {"name": name, "infer": staticmethod(infer), "sbp": staticmethod(sbp)}
     members["__doc__"] = f"The gradient of {name[:-5]} at ({saved}) times d."
+    members["formula"] = staticmethod(lambda *_: formula)
     if grad is not None:
         members["grad"] = staticmethod(grad)
-    op = register(type(_class_name(name), (Op,), members))
-
-    def apply(d: Value, saved: Value) -> Value:
-        return call(op, d, saved)
-
-    apply.__name__ = apply.__qualname__ = name
-    apply.__doc__ = members["__doc__"]
-    return apply
+    return declare(type(_class_name(name), (Op,), members))
 
 
 def _zero(d: Value, x: Value, out: Value) -> Value:
     """Steps have slope zero wherever they have one."""
     return full_like(x, value=0)
+
+
+def _sign_formula(x: TensorType) -> Expression:
+    """0 for nan, as (x > 0) - (x < 0) is; a bool is its own sign."""
+    if x.dtype is bool_:
+        return _X
+    if not x.dtype.is_floating_point:
+        return expressions.sign(_X)
+    return expressions.where(apply("isnan", _X), 0, expressions.sign(_X))
 
 
 # ---- the table -----------------------------------------------------------------------------------
@@ -154,8 +161,10 @@ erf: UnaryFunction = _unary(
 )
 sigmoid: UnaryFunction = _unary("sigmoid", lambda d, x, y: sigmoid_grad(d, y))
 relu: UnaryFunction = _unary("relu", lambda d, x, y: relu_grad(d, y), accepts=NUMBER)
-silu: UnaryFunction = _unary("silu", lambda d, x, y: silu_grad(d, x))
-sign: UnaryFunction = _unary("sign", _zero, accepts=ANY)
+silu: UnaryFunction = _unary(
+    "silu", lambda d, x, y: silu_grad(d, x), formula=lambda x: _X * expressions.sigmoid(_X)
+)
+sign: UnaryFunction = _unary("sign", _zero, accepts=ANY, formula=_sign_formula)
 floor: UnaryFunction = _unary("floor", _zero, accepts=NUMBER)
 ceil: UnaryFunction = _unary("ceil", _zero, accepts=NUMBER)
 round: UnaryFunction = _unary("round", _zero, accepts=NUMBER)  # halves go to the even neighbour
@@ -165,20 +174,31 @@ bitwise_not: UnaryFunction = _unary("bitwise_not", accepts=INTEGRAL)
 isnan: UnaryFunction = _unary("isnan", accepts=ANY, result=bool_)
 isinf: UnaryFunction = _unary("isinf", accepts=ANY, result=bool_)
 isfinite: UnaryFunction = _unary("isfinite", accepts=ANY, result=bool_)
-copy: UnaryFunction = _unary("copy", lambda d, x, y: d, accepts=ANY, linear=True)
+copy: UnaryFunction = _unary(
+    "copy", lambda d, x, y: d, accepts=ANY, linear=True, formula=lambda x: _X
+)
 
 
 def _one_minus_square(x: Value) -> Value:
     return scalar.scalar_add(neg(square(x)), value=1)
 
 
+def _silu_slope() -> Expression:
+    s = expressions.sigmoid(_SAVED)
+    return _D * s * (1 + _SAVED * (1 - s))
+
+
 # Second derivatives: relu has none; the others follow from out = d * f(saved).
 relu_grad: BinaryFunction = _fused_gradient(
-    "relu_grad", "y", lambda dd, d, y, out: (relu_grad(dd, y), None)
+    "relu_grad",
+    "y",
+    expressions.where(_SAVED > 0, _D, 0),
+    lambda dd, d, y, out: (relu_grad(dd, y), None),
 )
 tanh_grad: BinaryFunction = _fused_gradient(
     "tanh_grad",
     "y",
+    _D * (1 - _SAVED * _SAVED),
     lambda dd, d, y, out: (
         tanh_grad(dd, y),
         lambda: scalar.scalar_mul(binary.mul(binary.mul(dd, d), y), value=-2),
@@ -187,6 +207,7 @@ tanh_grad: BinaryFunction = _fused_gradient(
 sigmoid_grad: BinaryFunction = _fused_gradient(
     "sigmoid_grad",
     "y",
+    _D * (_SAVED * (1 - _SAVED)),
     lambda dd, d, y, out: (
         sigmoid_grad(dd, y),
         lambda: binary.mul(
@@ -197,6 +218,7 @@ sigmoid_grad: BinaryFunction = _fused_gradient(
 silu_grad: BinaryFunction = _fused_gradient(
     "silu_grad",
     "x",
+    _silu_slope(),
     lambda dd, d, x, out: (silu_grad(dd, x), lambda: binary.mul(binary.mul(dd, d), _silu_curve(x))),
 )
 
@@ -212,16 +234,21 @@ def _silu_curve(x: Value) -> Value:
 # ---- with attributes -----------------------------------------------------------------------------
 
 
-@register
 class Softplus(Op):
     """log(1 + exp(beta x)) / beta; x itself where beta x > threshold."""
 
     name = "softplus"
 
     @staticmethod
-    def infer(x: TensorType, *, beta: float, threshold: float) -> TensorType:
+    def infer(x: TensorType, *, beta: float = 1.0, threshold: float = 20.0) -> TensorType:
         require("softplus", x, FLOAT)
         return x
+
+    @staticmethod
+    def formula(*_: TensorType, **attrs: Attr) -> Expression:
+        steep = _X * number("beta")
+        soft = expressions.log1p(expressions.exp(steep)) / number("beta")
+        return expressions.where(steep > number("threshold"), _X, soft)
 
     @staticmethod
     def sbp(x: TensorType, **attrs: Attr) -> list[SbpSignature]:
@@ -234,16 +261,19 @@ class Softplus(Op):
         return (where.where(is_straight, d, slope),)
 
 
-@register
 class LeakyRelu(Op):
     """x where x > 0, else alpha x."""
 
     name = "leaky_relu"
 
     @staticmethod
-    def infer(x: TensorType, *, alpha: float) -> TensorType:
+    def infer(x: TensorType, *, alpha: float = 0.01) -> TensorType:
         require("leaky_relu", x, FLOAT)
         return x
+
+    @staticmethod
+    def formula(*_: TensorType, **attrs: Attr) -> Expression:
+        return expressions.where(_X > 0, _X, _X * number("alpha"))
 
     @staticmethod
     def sbp(x: TensorType, **attrs: Attr) -> list[SbpSignature]:
@@ -255,16 +285,20 @@ class LeakyRelu(Op):
         return (where.where(is_positive, d, scalar.scalar_mul(d, value=alpha)),)
 
 
-@register
 class Elu(Op):
     """x where x > 0, else alpha (exp(x) - 1)."""
 
     name = "elu"
 
     @staticmethod
-    def infer(x: TensorType, *, alpha: float) -> TensorType:
+    def infer(x: TensorType, *, alpha: float = 1.0) -> TensorType:
         require("elu", x, FLOAT)
         return x
+
+    @staticmethod
+    def formula(*_: TensorType, **attrs: Attr) -> Expression:
+        below = expressions.expm1(expressions.minimum(_X, 0)) * number("alpha")
+        return expressions.where(_X > 0, _X, below)
 
     @staticmethod
     def sbp(x: TensorType, **attrs: Attr) -> list[SbpSignature]:
@@ -276,7 +310,6 @@ class Elu(Op):
         return (where.where(is_positive, d, binary.mul(d, scalar.scalar_add(out, value=alpha))),)
 
 
-@register
 class Clamp(Op):
     """min(max(x, min), max); a bound that is None does not bind. The gradient passes at the
     bounds."""
@@ -294,6 +327,11 @@ class Clamp(Op):
         return x
 
     @staticmethod
+    def formula(*_: TensorType, min: Attr = None, max: Attr = None) -> Expression:
+        above = _X if min is None else expressions.maximum(_X, number("min"))
+        return above if max is None else expressions.minimum(above, number("max"))
+
+    @staticmethod
     def sbp(x: TensorType, **attrs: Attr) -> list[SbpSignature]:
         return elementwise_signatures(x)
 
@@ -306,7 +344,6 @@ class Clamp(Op):
         return (d,)
 
 
-@register
 class FullLike(Op):
     """A tensor of the type of x, filled with `value`. The values of x are not read."""
 
@@ -329,21 +366,8 @@ class FullLike(Op):
         return [*splits, partial]
 
 
-def softplus(x: Value, *, beta: float = 1.0, threshold: float = 20.0) -> Value:
-    return call(Softplus, x, beta=beta, threshold=threshold)
-
-
-def leaky_relu(x: Value, *, alpha: float = 0.01) -> Value:
-    return call(LeakyRelu, x, alpha=alpha)
-
-
-def elu(x: Value, *, alpha: float = 1.0) -> Value:
-    return call(Elu, x, alpha=alpha)
-
-
-def clamp(x: Value, *, min: Attr = None, max: Attr = None) -> Value:
-    return call(Clamp, x, min=min, max=max)
-
-
-def full_like(x: Value, *, value: Attr) -> Value:
-    return call(FullLike, x, value=value)
+softplus: Any = declare(Softplus)
+leaky_relu: Any = declare(LeakyRelu)
+elu: Any = declare(Elu)
+clamp: Any = declare(Clamp)
+full_like: Any = declare(FullLike)

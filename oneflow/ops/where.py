@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from oneflow.core.dispatch import call
 from oneflow.core.dtype import bool_
-from oneflow.core.op import Attr, Op, elementwise_signatures, register
+from oneflow.core.expression import Expression, apply, scalar, symbols
+from oneflow.core.op import Attr, Op, declare, elementwise_signatures
 from oneflow.core.sbp import SbpSignature, signature
 from oneflow.core.tensor_type import TensorType
 from oneflow.ops import reduce, unary
@@ -19,7 +19,6 @@ from oneflow.ops.checks import (
 )
 
 
-@register
 class Where(Op):
     """x where condition (bool), else y; all three are broadcast."""
 
@@ -30,6 +29,10 @@ class Where(Op):
         require_dtype("where", "the condition", condition, bool_)
         dtype = require_same_dtype("where", x, y)
         return TensorType(broadcast("where", condition, x, y), dtype)
+
+    @staticmethod
+    def formula(*_: TensorType) -> Expression:
+        return apply("where", *symbols("condition x y"))
 
     @staticmethod
     def sbp(condition: TensorType, x: TensorType, y: TensorType) -> list[SbpSignature]:
@@ -48,7 +51,6 @@ class Where(Op):
         return None, d_x, d_y
 
 
-@register
 class MaskedFill(Op):
     """`value` where mask (bool), else x; both are broadcast."""
 
@@ -59,6 +61,11 @@ class MaskedFill(Op):
         require_dtype("masked_fill", "the mask", mask, bool_)
         require_scalar("masked_fill", x, value)
         return TensorType(broadcast("masked_fill", x, mask), x.dtype)
+
+    @staticmethod
+    def formula(*_: TensorType, value: Attr) -> Expression:
+        x, mask = symbols("x mask")
+        return apply("where", mask, scalar("value"), x)
 
     @staticmethod
     def sbp(x: TensorType, mask: TensorType, *, value: Attr) -> list[SbpSignature]:
@@ -74,9 +81,5 @@ class MaskedFill(Op):
         )
 
 
-def where(condition: Value, x: Value, y: Value) -> Value:
-    return call(Where, condition, x, y)
-
-
-def masked_fill(x: Value, mask: Value, *, value: Attr) -> Value:
-    return call(MaskedFill, x, mask, value=value)
+where: Any = declare(Where)
+masked_fill: Any = declare(MaskedFill)

@@ -9,15 +9,17 @@ channels at stride 2, one thread: columns 14 us, the product 120, the transposes
 
 from __future__ import annotations
 
-from typing import Any
-
 from numba import prange
 
+from oneflow.kernels.array import Array
 from oneflow.kernels.fused.math import F, vectorized
+from oneflow.ops.conv import Sizes
 
 
 @vectorized
-def to_columns(columns: Any, image: Any, stride: Any, padding: Any, dilation: Any) -> None:
+def to_columns(
+    columns: Array, image: Array, stride: Sizes, padding: Sizes, dilation: Sizes
+) -> None:
     """columns (C, KH, KW, OH, OW, n) <- image (C, H, W, n); zeros where a window leaves the image.
 
     stride, padding, dilation: pairs of integers.
@@ -40,7 +42,9 @@ def to_columns(columns: Any, image: Any, stride: Any, padding: Any, dilation: An
 
 
 @vectorized
-def from_columns(image: Any, columns: Any, stride: Any, padding: Any, dilation: Any) -> None:
+def from_columns(
+    image: Array, columns: Array, stride: Sizes, padding: Sizes, dilation: Sizes
+) -> None:
     """The transpose of `to_columns`: every column is added where it came from. Threads share the
     channels, so sums have one order.
     """
@@ -60,7 +64,7 @@ def from_columns(image: Any, columns: Any, stride: Any, padding: Any, dilation: 
 
 
 @vectorized
-def channel_sums(out: Any, x: Any) -> None:
+def channel_sums(out: Array, x: Array) -> None:
     """out (C,) <- sums of x (N, C, positions) over the others; of samples in float64, because there
     may be very many.
     """

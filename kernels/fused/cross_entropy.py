@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numba import prange
 
+from oneflow.kernels.array import Array
 from oneflow.kernels.fused.math import F, exp_down, vectorized
 from oneflow.kernels.fused.softmax import row_max, rows_per_block
 
 
 @vectorized
 def cross_entropy(
-    loss: Any, lse: Any, logits: Any, labels: Any, ignore_index: Any, smoothing: Any
+    loss: Array, lse: Array, logits: Array, labels: Array, ignore_index: int, smoothing: float
 ) -> None:
     """loss, lse: (rows,); logits: (rows, classes); labels outside the classes count as ignored."""
     rows, classes = logits.shape
@@ -44,13 +43,13 @@ def cross_entropy(
 
 @vectorized
 def cross_entropy_grad(
-    d_logits: Any,
-    d_loss: Any,
-    logits: Any,
-    labels: Any,
-    lse: Any,
-    ignore_index: Any,
-    smoothing: Any,
+    d_logits: Array,
+    d_loss: Array,
+    logits: Array,
+    labels: Array,
+    lse: Array,
+    ignore_index: int,
+    smoothing: float,
 ) -> None:
     """d_logits <- d_loss * (softmax(logits) - target) of each row."""
     rows, classes = logits.shape

@@ -4,17 +4,18 @@ the processor.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numba import prange
 
+from oneflow.kernels.array import Array
 from oneflow.kernels.fused.math import F, vectorized
 from oneflow.kernels.fused.softmax import rows_per_block
 
 
 @vectorized
-def layer_norm(y: Any, mean: Any, inv_std: Any, x: Any, gamma: Any, beta: Any, eps: Any) -> None:
+def layer_norm(
+    y: Array, mean: Array, inv_std: Array, x: Array, gamma: Array, beta: Array, eps: float
+) -> None:
     """y, x: (rows, columns); mean, inv_std: (rows,); gamma, beta: (columns,)."""
     rows, columns = x.shape
     size = rows_per_block(columns)
@@ -41,7 +42,14 @@ def layer_norm(y: Any, mean: Any, inv_std: Any, x: Any, gamma: Any, beta: Any, e
 
 @vectorized
 def layer_norm_grad(
-    d_x: Any, d_y: Any, x: Any, mean: Any, inv_std: Any, gamma: Any, sums: Any, partial: Any
+    d_x: Array,
+    d_y: Array,
+    x: Array,
+    mean: Array,
+    inv_std: Array,
+    gamma: Array,
+    sums: Array,
+    partial: Array,
 ) -> None:
     """d_x of layer_norm; the sums for d_gamma and d_beta of each part of the rows go to partial.
 

@@ -6,16 +6,16 @@ window: (kernel, stride, padding, dilation), a pair of integers each.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numba import prange
 
+from oneflow.kernels.array import Array
 from oneflow.kernels.fused.math import F, vectorized
+from oneflow.ops.conv import Sizes
 
 
 @vectorized
-def max_pool(out: Any, indices: Any, x: Any, window: Any) -> None:
+def max_pool(out: Array, indices: Array, x: Array, window: tuple[Sizes, ...]) -> None:
     """Find the maxima of all windows.
 
     indices: of the maxima in their plane, flat. The last NaN of a window wins.
@@ -41,7 +41,7 @@ def max_pool(out: Any, indices: Any, x: Any, window: Any) -> None:
 
 
 @vectorized
-def max_pool_grad(d_x: Any, d_out: Any, indices: Any, window: Any) -> None:
+def max_pool_grad(d_x: Array, d_out: Array, indices: Array, window: tuple[Sizes, ...]) -> None:
     """Every d_out goes to its maximum. d_x: (planes, height * width).
 
     A window of -infinity alone names element 0, which gets nothing unless it lies there: only a
@@ -61,7 +61,7 @@ def max_pool_grad(d_x: Any, d_out: Any, indices: Any, window: Any) -> None:
 
 
 @vectorized
-def avg_pool(out: Any, x: Any, divisors: Any, window: Any) -> None:
+def avg_pool(out: Array, x: Array, divisors: Array, window: tuple[Sizes, ...]) -> None:
     """divisors: (height, width) of out."""
     kernel, stride, padding, _ = window
     planes, out_h, out_w = out.shape
@@ -79,7 +79,7 @@ def avg_pool(out: Any, x: Any, divisors: Any, window: Any) -> None:
 
 
 @vectorized
-def avg_pool_grad(d_x: Any, d_out: Any, divisors: Any, window: Any) -> None:
+def avg_pool_grad(d_x: Array, d_out: Array, divisors: Array, window: tuple[Sizes, ...]) -> None:
     """Every d_out, divided, is added to its whole window."""
     kernel, stride, padding, _ = window
     planes, out_h, out_w = d_out.shape

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from numba import prange
 
+from oneflow.kernels.array import Array
 from oneflow.kernels.fused.math import vectorized
 
 
 @vectorized
-def add_rows(target: Any, source: Any, index: Any, offset: Any, threads: Any) -> None:
+def add_rows(target: Array, source: Array, index: Array, offset: Array, threads: int) -> None:
     """target[a, index[k] - offset] += source[a, k] for every k, in order; indices outside are left
     out.
 

@@ -11,13 +11,14 @@ from typing import Any
 import numpy as np
 from numba import prange
 
+from oneflow.kernels.array import Array
 from oneflow.kernels.fused.math import F, exp_down, inlined, maximum, vectorized
 
 BLOCK_ELEMENTS = 2048
 
 
 @inlined
-def row_max(x: Any, i: Any, columns: Any) -> Any:
+def row_max(x: Array, i: int, columns: int) -> Any:
     """Largest of the first `columns` elements of row i."""
     best = x[i, 0]
     for j in range(columns):
@@ -26,7 +27,7 @@ def row_max(x: Any, i: Any, columns: Any) -> Any:
 
 
 @inlined
-def exp_row(out: Any, x: Any, i: Any, columns: Any, best: Any, scale: Any) -> Any:
+def exp_row(out: Array, x: Array, i: int, columns: int, best: float, scale: float) -> Any:
     """out[i] <- exp(scale * (x[i] - best)) in the first `columns`; returns their sum."""
     total = F(0)
     for j in range(columns):
@@ -37,7 +38,7 @@ def exp_row(out: Any, x: Any, i: Any, columns: Any, best: Any, scale: Any) -> An
 
 
 @inlined
-def rows_per_block(columns: Any) -> Any:
+def rows_per_block(columns: int) -> Any:
     """Rows that are visited together: the steps of one short row wait for each other, those of
     several do not.
     """
@@ -45,7 +46,7 @@ def rows_per_block(columns: Any) -> Any:
 
 
 @vectorized
-def softmax(out: Any, stat: Any, x: Any) -> None:
+def softmax(out: Array, stat: Array, x: Array) -> None:
     """out <- softmax of each row of x.   stat: (rows,), overwritten."""
     rows, columns = x.shape
     size = rows_per_block(columns)
@@ -63,7 +64,7 @@ def softmax(out: Any, stat: Any, x: Any) -> None:
 
 
 @inlined
-def masked_row(out: Any, x: Any, i: Any, columns: Any, seen: Any, scale: Any) -> Any:
+def masked_row(out: Array, x: Array, i: int, columns: int, seen: int, scale: float) -> Any:
     """out[i] <- exp(scale * (x[i] - max)) in the first `seen` columns, 0 in the next; returns the
     sum.
 
@@ -82,7 +83,7 @@ def masked_row(out: Any, x: Any, i: Any, columns: Any, seen: Any, scale: Any) ->
 
 
 @vectorized
-def causal_softmax(out: Any, stat: Any, x: Any, scale: Any, period: Any) -> None:
+def causal_softmax(out: Array, stat: Array, x: Array, scale: float, period: int) -> None:
     """out <- softmax of scale * x; row i sees its first columns - period + 1 + i % period columns.
 
     scale > 0.  stat: (rows,), overwritten.
@@ -107,7 +108,7 @@ def causal_softmax(out: Any, stat: Any, x: Any, scale: Any, period: Any) -> None
 
 
 @vectorized
-def softmax_grad(d_x: Any, d_out: Any, out: Any, scale: Any) -> None:
+def softmax_grad(d_x: Array, d_out: Array, out: Array, scale: float) -> None:
     """d_x <- scale * out * (d_out - <d_out, out>) of each row."""
     for i in prange(out.shape[0]):
         along = F(0)
@@ -118,7 +119,7 @@ def softmax_grad(d_x: Any, d_out: Any, out: Any, scale: Any) -> None:
 
 
 @vectorized
-def log_softmax(out: Any, stat: Any, x: Any) -> None:
+def log_softmax(out: Array, stat: Array, x: Array) -> None:
     """out <- x - log of the sum of exp(x) of each row.   stat: (rows,), overwritten."""
     rows, columns = x.shape
     size = rows_per_block(columns)
@@ -136,7 +137,7 @@ def log_softmax(out: Any, stat: Any, x: Any) -> None:
 
 
 @vectorized
-def log_softmax_grad(d_x: Any, d_out: Any, out: Any) -> None:
+def log_softmax_grad(d_x: Array, d_out: Array, out: Array) -> None:
     """d_x <- d_out - exp(out) * sum of d_out of each row."""
     for i in prange(out.shape[0]):
         total = F(0)

@@ -12,6 +12,7 @@ from llvmlite import ir
 from numba import prange, types
 from numba.extending import intrinsic
 
+from oneflow.kernels.array import Array
 from oneflow.kernels.fused.math import vectorized
 
 _SIDE = 8
@@ -66,7 +67,7 @@ _move: Any = _move_tile
 
 
 @vectorized
-def transpose(out: Any, x: Any) -> None:
+def transpose(out: Array, x: Array) -> None:
     """out (columns, rows) <- x (rows, columns), both contiguous float32."""
     rows, columns = x.shape
     flat_out, flat_x = out.reshape(-1), x.reshape(-1)

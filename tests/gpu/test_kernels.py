@@ -12,7 +12,7 @@ import pytest
 from oneflow.core.op import find_op, infer_types
 from oneflow.kernels import registry
 from tests.unit.ops.numpy_mode import run_whole, type_of, whole_rng
-from tests.unit.ops.sample import Sample
+from tests.unit.ops.sample import Sample, named
 from tests.unit.ops.samples import SAMPLES
 
 from .gpu_needed import need_gpu
@@ -22,10 +22,6 @@ cupy = need_gpu()
 registry.load_cuda()
 TOLERANCE = {"float32": 1e-5, "float64": 1e-9}
 HALF_TOLERANCE = {"float16": 2e-2, "bfloat16": 1e-1}
-
-
-def _ids(samples: list[Sample]) -> list[Any]:
-    return [pytest.param(s, id=f"{s.op}-{i}") for i, s in enumerate(samples)]
 
 
 def _run_on_gpu(sample: Sample, kernel: registry.Kernel, inputs: Any) -> list[np.ndarray[Any, Any]]:
@@ -67,7 +63,7 @@ def _check(sample: Sample, dtype: str, tolerance: float) -> None:
             np.testing.assert_allclose(wide, expected, rtol=tolerance, atol=tolerance)
 
 
-@pytest.mark.parametrize("sample", _ids(SAMPLES))
+@pytest.mark.parametrize("sample", named(SAMPLES))
 def test_kernels_match_the_reference(sample: Sample) -> None:
     for dtype, tolerance in TOLERANCE.items():
         _check(sample, dtype, max(tolerance, sample.tolerance if dtype == "float32" else 0))
@@ -76,7 +72,7 @@ def test_kernels_match_the_reference(sample: Sample) -> None:
 HALF = [s for s in SAMPLES if s.reference and {"float16", "bfloat16"} & set(s.dtypes)]
 
 
-@pytest.mark.parametrize("sample", _ids(HALF))
+@pytest.mark.parametrize("sample", named(HALF))
 def test_half_precision_kernels_are_near_the_reference(sample: Sample) -> None:
     import ml_dtypes
 

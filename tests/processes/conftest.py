@@ -1,4 +1,4 @@
-"""What tests of daemons begin with: a scheduler that records, and daemons that join it."""
+"""What tests begin with: jobs that leave nothing; a scheduler that records, with its daemons."""
 
 from __future__ import annotations
 
@@ -7,8 +7,16 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.jobs import Jobs, running_jobs
+
 from .daemon_harness import Running, daemons, fake_scheduler
 from .fake_scheduler import FakeScheduler
+
+
+@pytest.fixture
+def jobs(tmp_path: Path) -> Iterator[Jobs]:
+    with running_jobs(tmp_path) as found:
+        yield found
 
 
 @pytest.fixture

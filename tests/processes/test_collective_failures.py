@@ -7,32 +7,18 @@ temporary folder of the job left. The time-out is far away, so an end in time wa
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from oneflow.scheduler.ports import free_port
-
-from .test_failures import Ended, Jobs, wait_until
+from tests.support.jobs import Ended, Jobs
 
 PROGRAM = Path(__file__).with_name("collective_failures_program.py")
 LINES = PROGRAM.read_text().splitlines()
 ADVICE = "Maybe executing different code in different ranks, please check if the code is branched"
 FAR_AWAY = {"ONEFLOW_TIMEOUT_SECONDS": "300"}
 PLACES = ["near", "far"]
-
-
-@pytest.fixture
-def jobs(tmp_path: Path) -> Iterator[Jobs]:
-    started = Jobs(tmp_path)
-    yield started
-    for process in started.running:
-        if process.poll() is None:
-            process.kill()
-            process.communicate()
-    wait_until(lambda: not started.pids())
-    started.check_nothing_is_left()
 
 
 def launch(jobs: Jobs, num_ranks: int, *args: str, **more: str) -> Ended:

@@ -8,7 +8,6 @@ import json
 import os
 import re
 import shutil
-import socket
 import subprocess
 import sys
 import time
@@ -19,6 +18,8 @@ from typing import Any
 
 import pytest
 import yaml
+
+from oneflow.scheduler.ports import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
 DEPLOY = ROOT / "deploy"
@@ -33,12 +34,6 @@ def container_of(workload: str) -> tuple[dict[str, Any], dict[str, Any]]:
     pod = found["spec"]["template"]["spec"]
     (container,) = pod["containers"]
     return pod, container
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 class Pod:

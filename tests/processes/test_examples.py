@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -14,17 +13,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from oneflow.scheduler.ports import free_port
+
 ROOT = Path(__file__).resolve().parents[2]
 LAYOUTS = [("dp", 2), ("tp", 2), ("pp", 2), ("2d", 4)]
 MATRIX = [*LAYOUTS, ("dp", 4), ("tp", 4), ("pp", 4)]
 WORLD = ("MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "RANK", "LOCAL_RANK")
-
-
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port: int = listener.getsockname()[1]
-        return port
 
 
 def start(num_ranks: int, script: Path, *options: str) -> subprocess.CompletedProcess[str]:

@@ -9,145 +9,19 @@ from __future__ import annotations
 import os
 import re
 import signal
-import subprocess
-import sys
-import time
-import uuid
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from oneflow.scheduler.ports import free_port
+from tests.support.jobs import LAUNCH, Ended, Jobs
 
 PROGRAM = Path(__file__).with_name("failing_program.py")
 DIGITS = Path(__file__).parents[2] / "examples" / "digits.py"
-LAUNCH = ["-m", "oneflow.distributed.launch", "--nproc_per_node", "2", "--grace-period", "1"]
-WAIT_S = 90
 
 
-@dataclass
-class Ended:
-    """How a run ended."""
-
-    code: int
-    out: str
-    err: str
-    seconds: float
-
-    @property
-    def line(self) -> str:
-        """The cause line, which must be the only one and the last."""
-        found = [text for text in self.err.splitlines() if text.startswith("oneflow: job=")]
-        assert len(found) == 1 and self.err.splitlines()[-1] == found[0], self.err
-        return found[0]
-
-    def by_rank(self, rank: int) -> str:
-        """What a rank wrote to stderr."""
-        pattern = re.compile(rf"^[^:\s]+:{rank}: ?(.*)$")
-        found = [pattern.match(text) for text in self.err.splitlines()]
-        return "\n".join(match.group(1) for match in found if match)
-
-
-class Jobs:
-    """Starts processes, and knows what they may leave behind."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.temporary = folder / "tmp"
-        self.temporary.mkdir()
-        self.mark = uuid.uuid4().hex
-        self.shm = set(os.listdir("/dev/shm"))
-        self.running: list[subprocess.Popen[str]] = []
-
-    def env(self, **more: str) -> dict[str, str]:
-        ours = ("ONEFLOW_", "MASTER_", "WORLD_SIZE", "RANK", "LOCAL_RANK")
-        kept = {k: v for k, v in os.environ.items() if not k.startswith(ours)}
-        quick = {"ONEFLOW_HEARTBEAT_SECONDS": "0.2", "ONEFLOW_TIMEOUT_SECONDS": "20"}
-        marked = {"FAILURE_TEST": self.mark, "TMPDIR": str(self.temporary)}
-        return kept | {"OMP_NUM_THREADS": "1"} | quick | marked | more
-
-    def start(self, *command: str, **more: str) -> subprocess.Popen[str]:
-        process = subprocess.Popen(
-            [sys.executable, *command],
-            env=self.env(**more),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-        )
-        self.running.append(process)
-        return process
-
-    def finish(self, process: subprocess.Popen[str]) -> Ended:
-        started = time.monotonic()
-        out, err = process.communicate(timeout=WAIT_S)
-        return Ended(process.returncode, out, err, time.monotonic() - started)
-
-    def launch(self, *script: str, flags: tuple[str, ...] = (), **more: str) -> Ended:
-        """A job of two ranks, started and waited for."""
-        process = self.start(*LAUNCH, "--standalone", *flags, *script, **more)
-        return self.finish(process)
-
-    def scene(self, scene: str, *args: str, **more: str) -> Ended:
-        return self.launch(str(PROGRAM), scene, str(self.folder), *args, **more)
-
-    def by_hand(self, *script: str, **more: str) -> list[subprocess.Popen[str]]:
-        """Two ranks as two terminals would start them."""
-        world = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": "2"}
-        world["ONEFLOW_RDZV_TIMEOUT_SECONDS"] = "20"
-        return [
-            self.start(*script, **world, RANK=str(r), LOCAL_RANK=str(r), **more) for r in (0, 1)
-        ]
-
-    def wait_here(self) -> None:
-        """Until both ranks have done a few steps."""
-        wait_until(self._are_here)
-
-    def _are_here(self) -> bool:
-        if all((self.folder / f"{rank}.here").exists() for rank in (0, 1)):
-            return True
-        if any(process.poll() is not None for process in self.running):
-            pytest.fail("\n".join(p.communicate(timeout=WAIT_S)[1] for p in self.running))
-        return False
-
-    def pids(self, rank: str | None = None) -> list[int]:
-        """Living processes of the jobs, or of one rank of them."""
-        wanted = {f"FAILURE_TEST={self.mark}"} | ({f"RANK={rank}"} if rank else set())
-        return [int(p.name) for p in Path("/proc").glob("[0-9]*") if wanted <= environment(p)]
-
-    def check_nothing_is_left(self) -> None:
-        assert self.pids() == []
-        assert list(self.temporary.iterdir()) == []
-        assert {n for n in set(os.listdir("/dev/shm")) - self.shm if "oneflow" in n} == set()
-
-
-def environment(process: Path) -> set[str]:
-    """Of a process; empty for one that is gone, a zombie or somebody else's."""
-    try:
-        return set((process / "environ").read_bytes().decode(errors="replace").split("\0"))
-    except OSError:
-        return set()
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + WAIT_S
-    while not condition():
-        assert time.monotonic() < deadline, "waited too long"
-        time.sleep(0.02)
-
-
-@pytest.fixture
-def jobs(tmp_path: Path) -> Iterator[Jobs]:
-    started = Jobs(tmp_path)
-    yield started
-    for process in started.running:
-        if process.poll() is None:
-            process.kill()
-            process.communicate()
-    wait_until(lambda: not started.pids())
-    started.check_nothing_is_left()
+def scene(jobs: Jobs, name: str, *args: str, **more: str) -> Ended:
+    return jobs.launch(str(PROGRAM), name, str(jobs.folder), *args, **more)
 
 
 # ---- one rank fails ------------------------------------------------------------------------------
@@ -157,7 +31,7 @@ def jobs(tmp_path: Path) -> Iterator[Jobs]:
 def test_the_first_failing_rank_shows_its_traceback_and_the_other_a_line(
     jobs: Jobs, rank: int
 ) -> None:
-    ended = jobs.scene("raise_later", str(rank))
+    ended = scene(jobs, "raise_later", str(rank))
     assert ended.code == 1
     assert f"reason=USER_ERROR rank={rank} " in ended.line
     assert re.search(r'cause="ValueError: boom \(failing_program.py:\d+\)"$', ended.line)
@@ -169,20 +43,20 @@ def test_the_first_failing_rank_shows_its_traceback_and_the_other_a_line(
 
 
 def test_a_rank_that_fails_before_it_joins_ends_the_others(jobs: Jobs) -> None:
-    ended = jobs.scene("raise_first")
+    ended = scene(jobs, "raise_first")
     assert ended.code == 1 and "reason=USER_ERROR rank=1 " in ended.line
     assert ended.err.count("Traceback") == 1
 
 
 def test_an_exit_code_is_the_jobs(jobs: Jobs) -> None:
-    ended = jobs.scene("exit_", "7", "1")
+    ended = scene(jobs, "exit_", "7", "1")
     assert ended.code == 7 and "reason=USER_ERROR rank=1 " in ended.line
     assert "Traceback" not in ended.err
 
 
 @pytest.mark.parametrize("rank", [0, 1])
 def test_leaving_with_0_while_a_peer_trains_is_a_lost_peer(jobs: Jobs, rank: int) -> None:
-    ended = jobs.scene("exit_", "0", str(rank))
+    ended = scene(jobs, "exit_", "0", str(rank))
     assert ended.code == 85
     assert "reason=PEER_LOST" in ended.line
     assert f"rank {rank} exited 0 while peers run" in ended.line
@@ -191,7 +65,7 @@ def test_leaving_with_0_while_a_peer_trains_is_a_lost_peer(jobs: Jobs, rank: int
 
 @pytest.mark.parametrize("rank", [0, 1])
 def test_leaving_with_0_before_joining_is_a_lost_peer(jobs: Jobs, rank: int) -> None:
-    ended = jobs.scene("exit_first", str(rank))
+    ended = scene(jobs, "exit_first", str(rank))
     assert ended.code == 85 and "reason=PEER_LOST" in ended.line
     assert f"rank {rank} exited 0 before it joined: rank {1 - rank} needs it" in ended.line
     assert "Traceback" not in ended.err
@@ -199,14 +73,14 @@ def test_leaving_with_0_before_joining_is_a_lost_peer(jobs: Jobs, rank: int) -> 
 
 @pytest.mark.parametrize("rank", [0, 1])
 def test_a_killed_rank_is_the_cause(jobs: Jobs, rank: int) -> None:
-    ended = jobs.scene("kill", str(rank))
+    ended = scene(jobs, "kill", str(rank))
     assert ended.code == 137
     assert f"reason=SIGNAL rank={rank} " in ended.line and "SIGKILL" in ended.line
     assert "Traceback" not in ended.err
 
 
 def test_a_segfault_shows_the_line_that_crashed(jobs: Jobs) -> None:
-    ended = jobs.scene("segfault")
+    ended = scene(jobs, "segfault")
     assert ended.code == 139 and "SIGSEGV" in ended.line
     assert "in segfault" in ended.by_rank(1)
     assert "Thread 0x" not in ended.by_rank(1).replace("Current thread 0x", "")
@@ -227,7 +101,7 @@ def test_a_stopped_rank_is_lost_after_the_configured_time(jobs: Jobs, rank: int)
 
 
 def test_an_error_in_a_kernel_names_the_line_of_the_module(jobs: Jobs) -> None:
-    ended = jobs.scene("kernel_error")
+    ended = scene(jobs, "kernel_error")
     assert ended.code == 1
     assert "IndexError" in ended.line and "in module lookup" in ended.line
     number = line_of("return self.table(ids)")
@@ -243,7 +117,7 @@ def line_of(text: str) -> int:
 
 
 def test_different_graphs_show_each_ranks_op_and_line(jobs: Jobs) -> None:
-    ended = jobs.scene("different_graphs")
+    ended = scene(jobs, "different_graphs")
     assert ended.code == 81 and "reason=DESYNC" in ended.line
     for text in (
         f"rank 0: %4: float32[8, 4] ? = relu(%3) @cpu[0, 1] ({PROGRAM}:{line_of('flow.relu(h)')})",
@@ -254,25 +128,25 @@ def test_different_graphs_show_each_ranks_op_and_line(jobs: Jobs) -> None:
 
 
 def test_different_shapes_show_each_ranks_input(jobs: Jobs) -> None:
-    ended = jobs.scene("different_shapes")
+    ended = scene(jobs, "different_shapes")
     assert ended.code == 81
     assert "rank 0: %0: float32[8, 8]" in ended.line and "rank 1: %0: float32[10, 8]" in ended.line
 
 
 def test_the_end_of_a_forked_child_changes_nothing(jobs: Jobs) -> None:
-    ended = jobs.scene("child_exits")
+    ended = scene(jobs, "child_exits")
     assert ended.code == 0, ended.err
     assert ended.out.count("done") == 2
     assert "of a child" in ended.err  # it shows its error as any program does
 
 
 def test_a_rank_that_makes_fewer_steps_and_leaves_is_named(jobs: Jobs) -> None:
-    ended = jobs.scene("fewer_steps")
+    ended = scene(jobs, "fewer_steps")
     assert ended.code == 85 and "rank 1 exited 0 while peers run" in ended.line
 
 
 def test_a_rank_that_makes_fewer_steps_and_waits_elsewhere_is_found(jobs: Jobs) -> None:
-    ended = jobs.scene("fewer_steps_and_barrier")
+    ended = scene(jobs, "fewer_steps_and_barrier")
     assert ended.code == 81 and "reason=DESYNC" in ended.line
     assert re.search(r"rank 0: step 11 of graph Train\w* at .*failing_program.py:\d+", ended.line)
     assert f"rank 1: barrier at {PROGRAM}:{line_of('flow.comm.barrier()')}" in ended.line
@@ -280,7 +154,7 @@ def test_a_rank_that_makes_fewer_steps_and_waits_elsewhere_is_found(jobs: Jobs) 
 
 
 def test_eager_ops_in_different_order_show_each_ranks_call(jobs: Jobs) -> None:
-    ended = jobs.scene("eager_order")
+    ended = scene(jobs, "eager_order")
     assert ended.code == 81
     assert re.search(r"rank 0: .*float32\[8, 8\].*failing_program.py:\d+", ended.line)
     assert re.search(r"rank 1: .*float32\[4, 8\].*failing_program.py:\d+", ended.line)
@@ -301,7 +175,7 @@ def test_eager_ops_in_different_order_show_each_ranks_call(jobs: Jobs) -> None:
     ],
 )
 def test_a_mistake_of_all_is_shown_once(jobs: Jobs, scene: str, text: str) -> None:
-    ended = jobs.scene(scene)
+    ended = scene(jobs, scene)
     assert ended.code == 1, ended.err
     assert re.search(text, ended.line), ended.line
     assert ended.err.count("Traceback") == 1

@@ -5,24 +5,18 @@ from __future__ import annotations
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import time
 from pathlib import Path
+
+from oneflow.scheduler.ports import free_port
 
 PROGRAM = Path(__file__).with_name("hang_program.py")
 WORLD = ("MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "RANK", "LOCAL_RANK")
 WAIT_S = 60.0
 TIMEOUT_S = 4
 ASKED = "oneflow: job Sum_0, step 1:"
-
-
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port: int = listener.getsockname()[1]
-        return port
 
 
 def test_a_hang_explains_itself(tmp_path: Path) -> None:

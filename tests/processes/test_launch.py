@@ -12,12 +12,12 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 from oneflow.scheduler.ports import free_port
+from tests.support.waiting import wait_until
 
 LAUNCH = [sys.executable, "-m", "oneflow.distributed.launch"]
 QUICK = ["--standalone", "--grace-period", "0.5"]
@@ -52,13 +52,6 @@ def is_alive(pid: int) -> bool:
     except OSError:
         return False
     return stat.rpartition(")")[2].split()[0] != "Z"
-
-
-def wait_until(condition: object, seconds: float = 20.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():  # type: ignore[operator]
-        assert time.monotonic() < deadline, "waited too long"
-        time.sleep(0.02)
 
 
 def test_world_variables_are_set_for_each_rank(tmp_path: Path) -> None:

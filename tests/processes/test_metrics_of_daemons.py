@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ import oneflow as flow
 import oneflow.nn.functional as F
 from oneflow import nn
 from oneflow.scheduler.jobs.records import JobState
+from tests.support.waiting import wait_until
 
 from .test_cluster import WAIT_S, LocalTest
 from .test_metrics_of_ranks import Page, fetch
@@ -73,13 +73,6 @@ class Run:
 
     def value(self, rank: int, name: str, **labels: str) -> float:
         return self.ended[rank].value(name, **labels)
-
-
-def wait_until(holds: Callable[[], bool]) -> None:
-    end = time.monotonic() + WAIT_S
-    while not holds():
-        assert time.monotonic() < end, "it took too long"
-        time.sleep(0.05)
 
 
 def pages_of(local: LocalTest) -> dict[str, str]:

@@ -5,17 +5,19 @@ from __future__ import annotations
 import json
 import os
 import re
-import socket
 import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from prometheus_client.metrics_core import Metric
 from prometheus_client.parser import text_string_to_metric_families
+
+from oneflow.scheduler.ports import free_port
+from tests.support.waiting import wait_until
 
 PROGRAM = Path(__file__).with_name("metrics_program.py")
 WORLD = ("MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "RANK", "LOCAL_RANK")
@@ -24,13 +26,6 @@ SHAPES = [(128, 64), (128,), (128, 128), (128,), (128, 128), (128,), (10, 128), 
 WAIT_S = 100.0
 
 Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
-
-
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port: int = listener.getsockname()[1]
-        return port
 
 
 class Page:
@@ -55,14 +50,6 @@ def fetch(address: str, path: str = "/metrics") -> str:
     with urllib.request.urlopen(f"http://{address}{path}", timeout=10) as answer:
         text: str = answer.read().decode()
         return text
-
-
-def wait_until(condition: Callable[[], bool], process: subprocess.Popen[bytes]) -> None:
-    end = time.monotonic() + WAIT_S
-    while not condition():
-        assert process.poll() is None, f"the job ended with {process.returncode}"
-        assert time.monotonic() < end, "it took too long"
-        time.sleep(0.02)
 
 
 class Run:
@@ -99,14 +86,15 @@ def watch(folder: Path, process: subprocess.Popen[bytes]) -> Run:
         return [e["address"] for e in sorted(entries, key=lambda e: e["rank"])]
 
     def have_reached(name: str) -> bool:
+        assert process.poll() is None, f"the job ended with {process.returncode}"
         return all((folder / f"{name}.{rank}").exists() for rank in (0, 1))
 
-    wait_until(lambda: have_reached("first"), process)
+    wait_until(lambda: have_reached("first"))
     found, addresses = Run(), pages()
     found.early = [Page(fetch(a)) for a in addresses]
     found.ready = [fetch(a, path) for a in addresses for path in ("/healthz", "/readyz")]
     (folder / "first.go").touch()
-    wait_until(lambda: have_reached("last"), process)
+    wait_until(lambda: have_reached("last"))
     found.late = [Page(fetch(a)) for a in addresses]
     return found
 

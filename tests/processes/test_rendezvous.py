@@ -9,19 +9,16 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from oneflow.scheduler.ports import free_port
+from tests.support.waiting import wait_until
+
 PROGRAM = str(Path(__file__).with_name("rank_program.py"))
 WAIT_S = 60
-
-
-def free_port() -> int:
-    from oneflow.scheduler.ports import free_port as find
-
-    return find()
 
 
 def rank_env(rank: int, world_size: int, port: int, **more: str) -> dict[str, str]:
@@ -84,13 +81,6 @@ def ranks(tmp_path: Path) -> Iterator[Ranks]:
             process.send_signal(signal.SIGCONT)
             process.kill()
         process.communicate(timeout=WAIT_S)
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + WAIT_S
-    while not condition():
-        assert time.monotonic() < deadline, "waited too long"
-        time.sleep(0.02)
 
 
 def test_keys_barriers_and_a_plan_reach_all(ranks: Ranks) -> None:

@@ -12,10 +12,13 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from oneflow.scheduler.ports import free_port
+from tests.support.waiting import wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPTS = ROOT / "deploy" / "slurm"
@@ -86,10 +89,13 @@ class Slurm:
             "munged", "-F", "--force", f"--socket={self.folder}/munge.socket", f"--key-file={key}",
             f"--pid-file={self.folder}/munged.pid", f"--seed-file={self.folder}/munge.seed",
         )  # fmt: skip
-        wait_for((self.folder / "munge.socket").exists, "munged")
+        wait_until((self.folder / "munge.socket").exists, why_not=lambda: "no socket of munged")
         self._spawn("slurmctld", "-D")
         self._spawn("slurmd", "-D")
-        wait_for(lambda: "idle" in self.run("sinfo", "-h", check=False), "the node")
+        wait_until(
+            lambda: "idle" in self.run("sinfo", "-h", check=False),
+            why_not=lambda: "the node is not idle",
+        )
 
     def stop(self) -> None:
         """After a failure jobs are left: they end first, and are not queued again."""
@@ -126,22 +132,8 @@ class Slurm:
     def preempt(self, job: str) -> None:
         """The signal that the scripts ask for, before its time; then the queue without delay."""
         self.run("scancel", "--signal=TERM", "--batch", job)
-        wait_for(lambda: "JobState=PENDING" in self.shown(job), lambda: self.told(job))
+        wait_until(lambda: "JobState=PENDING" in self.shown(job), why_not=lambda: self.told(job))
         self.run("scontrol", "update", f"JobId={job}", "StartTime=now")
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-def wait_for(is_so: Callable[[], object], what: str | Callable[[], str]) -> None:
-    deadline = time.monotonic() + WAIT_S
-    while not is_so():
-        said = what if isinstance(what, str) else what()
-        assert time.monotonic() < deadline, f"waited in vain: {said}"
-        time.sleep(0.2)
 
 
 @pytest.fixture(scope="module")
@@ -176,21 +168,21 @@ def steps_done(slurm: Slurm, job: str) -> int:
 def test_a_graph_job_goes_on_after_its_nodes_were_taken(slurm: Slurm) -> None:
     write_job(slurm, "long.job", 20_000)
     job = slurm.submit("oneflow.sbatch", "long.job")
-    wait_for(lambda: slurm.told(job).count("metrics on") == 2, lambda: slurm.told(job))
-    wait_for(lambda: steps_done(slurm, job) > 0, lambda: slurm.told(job))
+    wait_until(lambda: slurm.told(job).count("metrics on") == 2, why_not=lambda: slurm.told(job))
+    wait_until(lambda: steps_done(slurm, job) > 0, why_not=lambda: slurm.told(job))
     slurm.preempt(job)
     saved = list((slurm.folder / ".oneflow" / job / "checkpoints").glob("*/step-*"))
     assert len(saved) == 1
-    wait_for(lambda: "state=SUCCEEDED" in slurm.told(job), lambda: slurm.told(job))
+    wait_until(lambda: "state=SUCCEEDED" in slurm.told(job), why_not=lambda: slurm.told(job))
     assert "attempt=2" in slurm.told(job)
-    wait_for(lambda: "JobState=COMPLETED" in slurm.shown(job), lambda: slurm.shown(job))
+    wait_until(lambda: "JobState=COMPLETED" in slurm.shown(job), why_not=lambda: slurm.shown(job))
     assert "ExitCode=0:0" in slurm.shown(job)
 
 
 def test_the_exit_code_is_that_of_the_program(slurm: Slurm) -> None:
     program = "import oneflow as flow, sys; sys.exit(7 if flow.env.get_rank() == 1 else 0)"
     job = slurm.submit("oneflow.sbatch", "--", "python", "-c", program)
-    wait_for(lambda: "JobState=FAILED" in slurm.shown(job), lambda: slurm.told(job))
+    wait_until(lambda: "JobState=FAILED" in slurm.shown(job), why_not=lambda: slurm.told(job))
     assert "ExitCode=7:0" in slurm.shown(job)
 
 
@@ -212,16 +204,22 @@ for step in range(first, 100 if first else 10_000):
 def test_a_launched_script_saves_and_is_queued_again_but_not_if_cancelled(slurm: Slurm) -> None:
     (slurm.folder / "train.py").write_text(SAVES)
     job = slurm.submit("launched.sbatch", "train.py")
-    wait_for(lambda: slurm.told(job).count("begins at 0") == 2, lambda: slurm.told(job))
+    wait_until(lambda: slurm.told(job).count("begins at 0") == 2, why_not=lambda: slurm.told(job))
     slurm.preempt(job)
-    wait_for(lambda: "JobState=COMPLETED" in slurm.shown(job), lambda: slurm.told(job))
+    wait_until(lambda: "JobState=COMPLETED" in slurm.shown(job), why_not=lambda: slurm.told(job))
     assert slurm.told(job).count("begins at") == 4
     for rank in (0, 1):
         (slurm.folder / f"step-{rank}").unlink()
     cancelled = slurm.submit("launched.sbatch", "train.py")
-    wait_for(lambda: slurm.told(cancelled).count("begins at 0") == 2, lambda: slurm.told(cancelled))
+    wait_until(
+        lambda: slurm.told(cancelled).count("begins at 0") == 2,
+        why_not=lambda: slurm.told(cancelled),
+    )
     slurm.run("scancel", cancelled)
-    wait_for(lambda: (slurm.folder / "step-1").exists(), lambda: slurm.told(cancelled))
-    wait_for(lambda: "JobState=CANCELLED" in slurm.shown(cancelled), lambda: slurm.shown(cancelled))
-    wait_for(lambda: not slurm.run("squeue", "-h"), lambda: slurm.run("squeue"))
+    wait_until(lambda: (slurm.folder / "step-1").exists(), why_not=lambda: slurm.told(cancelled))
+    wait_until(
+        lambda: "JobState=CANCELLED" in slurm.shown(cancelled),
+        why_not=lambda: slurm.shown(cancelled),
+    )
+    wait_until(lambda: not slurm.run("squeue", "-h"), why_not=lambda: slurm.run("squeue"))
     assert "Restarts=0" in slurm.shown(cancelled)

@@ -6,11 +6,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import oneflow as flow
 import oneflow.nn.functional as F
-
-torch = pytest.importorskip("torch")
 
 X = np.arange(24.0).reshape(2, 3, 4)
 

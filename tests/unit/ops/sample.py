@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -33,8 +34,35 @@ class Sample:
     wrt: tuple[int, ...] | None = None
     compared: tuple[int, ...] | None = None
 
+    @property
+    def name(self) -> str:
+        """The call: `matmul[2x3,3x4]-transpose_b=False`."""
+        shapes = ",".join("x".join(map(str, x.shape)) or "()" for x in self.inputs)
+        given = "".join(f"-{key}={_word(value)}" for key, value in self.attrs.items())
+        return f"{self.op}[{shapes}]{given}"
+
     def inputs_as(self, dtype: Any) -> tuple[Array, ...]:
         return tuple(x.astype(dtype) if x.dtype == np.float64 else x for x in self.inputs)
+
+
+def _word(value: Any) -> str:
+    """An attribute's value, without spaces, in at most 40 characters."""
+    return "".join(str(value).split())[:40]
+
+
+def named(samples: Iterable[Sample]) -> list[Any]:
+    """Parameters of a test. Calls that look alike get letters, so that a new sample renames none
+    but those like it that follow.
+    """
+    import pytest  # here: programs without tests read samples too
+
+    seen: Counter[str] = Counter()
+    found = []
+    for sample in samples:
+        seen[sample.name] += 1
+        again = f"-{chr(96 + seen[sample.name])}" if seen[sample.name] > 1 else ""
+        found.append(pytest.param(sample, id=sample.name + again))
+    return found
 
 
 def normal(*shape: int, seed: int = 0) -> Array:

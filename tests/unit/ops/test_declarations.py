@@ -70,7 +70,7 @@ REFUSED: list[tuple[type[Exception], str, str, tuple[str, ...], dict[str, Any]]]
 @pytest.mark.parametrize(
     ("error", "words", "name", "types", "attrs"),
     REFUSED,
-    ids=[f"{case[2]}-{i}" for i, case in enumerate(REFUSED)],
+    ids=[f"{name}: {words}" for _, words, name, *_ in REFUSED],
 )
 def test_a_mistake_is_refused_in_words(
     error: type[Exception], words: str, name: str, types: tuple[str, ...], attrs: dict[str, Any]

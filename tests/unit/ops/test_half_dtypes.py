@@ -9,7 +9,7 @@ import pytest
 from oneflow.core.dtype import bfloat16, dtype_of, float16
 
 from .numpy_mode import run_whole, type_of
-from .sample import Sample
+from .sample import Sample, named
 from .samples import ARITHMETIC
 
 EPSILON = {float16: 2.0**-10, bfloat16: 2.0**-7}
@@ -35,9 +35,7 @@ def _float_samples() -> list[Sample]:
 
 
 @pytest.mark.parametrize("half", [np.float16, ml_dtypes.bfloat16], ids=["float16", "bfloat16"])
-@pytest.mark.parametrize(
-    "sample", [pytest.param(s, id=f"{s.op}-{i}") for i, s in enumerate(_float_samples())]
-)
+@pytest.mark.parametrize("sample", named(_float_samples()))
 def test_half_floats_agree_with_the_reference(sample: Sample, half: type) -> None:
     assert sample.reference is not None
     inputs = sample.inputs_as(half)

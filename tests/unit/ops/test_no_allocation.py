@@ -15,6 +15,7 @@ import pytest
 from oneflow.core import dtype as dtypes
 
 from .numpy_mode import Array, bind_whole, garbage
+from .sample import Sample, named
 from .samples import BINARY, COMPARE, UNARY, UNARY_GRADS
 
 LIMIT_BYTES = 4096
@@ -91,7 +92,8 @@ BUFFERED: list[tuple[str, tuple[Array, ...], dict[str, Any]]] = [
 
 
 def _named(calls: list[Any]) -> dict[str, Any]:
-    return {"argvalues": calls, "ids": [f"{name}-{i}" for i, (name, *_) in enumerate(calls)]}
+    found = named(Sample(name, inputs, attrs) for name, inputs, attrs in calls)
+    return {"argvalues": calls, "ids": [parameter.id for parameter in found]}
 
 
 @pytest.mark.parametrize(("name", "inputs", "attrs"), **_named(CALLS))

@@ -18,19 +18,10 @@ from .numpy_mode import (
     run_whole,
     type_of,
 )
-from .sample import Sample
+from .sample import Sample, named
 from .samples import SAMPLES
 
 NUM_RANKS = (2, 3)
-
-
-def _named(samples: list[Sample]) -> list[Any]:
-    counts: dict[str, int] = {}
-    result = []
-    for sample in samples:
-        counts[sample.op] = counts.get(sample.op, -1) + 1
-        result.append(pytest.param(sample, id=f"{sample.op}-{counts[sample.op]}"))
-    return result
 
 
 def _assert_close(got: Any, want: Any, tolerance: float) -> None:
@@ -46,7 +37,7 @@ def test_every_op_has_a_sample() -> None:
     assert not missing
 
 
-@pytest.mark.parametrize("sample", _named([s for s in SAMPLES if s.reference]))
+@pytest.mark.parametrize("sample", named([s for s in SAMPLES if s.reference]))
 def test_kernels_match_the_reference(sample: Sample) -> None:
     assert sample.reference is not None
     for dtype in sample.dtypes:
@@ -73,7 +64,7 @@ def _has_gradient(sample: Sample) -> bool:
     return find_op(sample.op).has_gradient and any(map(_is_float, sample.inputs))
 
 
-@pytest.mark.parametrize("sample", _named([s for s in SAMPLES if _has_gradient(s)]))
+@pytest.mark.parametrize("sample", named([s for s in SAMPLES if _has_gradient(s)]))
 def test_gradients_match_finite_differences(sample: Sample) -> None:
     outs = run_whole(sample.op, sample.inputs, sample.attrs)
     rng = np.random.default_rng(1)
@@ -108,7 +99,7 @@ def test_gradients_match_finite_differences(sample: Sample) -> None:
 
 
 @pytest.mark.parametrize("num_ranks", NUM_RANKS)
-@pytest.mark.parametrize("sample", _named(SAMPLES))
+@pytest.mark.parametrize("sample", named(SAMPLES))
 def test_signatures_give_the_whole(sample: Sample, num_ranks: int) -> None:
     op = find_op(sample.op)
     inputs, attrs = sample.inputs, sample.attrs
@@ -129,7 +120,7 @@ def test_signatures_give_the_whole(sample: Sample, num_ranks: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "sample", _named([s for s in SAMPLES if registry.find_view(s.op) is not None])
+    "sample", named([s for s in SAMPLES if registry.find_view(s.op) is not None])
 )
 def test_views_equal_kernels(sample: Sample) -> None:
     view = registry.find_view(sample.op)

@@ -144,6 +144,10 @@ class Op(metaclass=OpClass):
     """`parts(*types, **attrs)`: where elements go, for ops that pick, place or reorder positions
     along dims that no signature keeps split (core/parts.py)."""
 
+    uniform: ClassVar[Callable[..., Collection[int]] | None] = None
+    """`uniform(*types, **attrs)`: the dims of the output along which all elements are equal,
+    whatever the inputs hold; for ops that fill or repeat."""
+
 
 REGISTRY: dict[str, type[Op]] = {}
 

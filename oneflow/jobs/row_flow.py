@@ -74,16 +74,13 @@ def _fits(flow: Flow, sbp: Sbp) -> bool:
 
 def _uniform(node: Node, index: int, before: list[Flow], batch: int) -> frozenset[int]:
     """The dims of an output that knows nothing of the inputs along which it is the same."""
-    dims = frozenset(range(node.outputs[index].type.ndim))
-    if node.op in ("constant", "full_like"):
-        return dims
-    if node.is_structural or not node.inputs or find_op(node.op).is_random:
+    if node.is_structural or (op := find_op(node.op)).is_random:
         return frozenset()
-    found = set()
-    if node.op == "expand":
-        shape = node.inputs[0].type.shape
-        added = len(dims) - len(shape)
-        found = {d for d in dims if d < added or shape[d - added] == 1}
+    types = (v.type for v in node.inputs)
+    found = set(op.uniform(*types, **node.attrs) if op.uniform is not None else ())
+    if not node.inputs:
+        return frozenset(found)
+    dims = frozenset(range(node.outputs[index].type.ndim))
     for inputs, outputs in _signatures(node, batch):
         cut = [flow for flow, sbp in zip(before, inputs, strict=True) if sbp.is_split]
         if cut and all(_fits(flow, sbp) for flow, sbp in zip(before, inputs, strict=True)):

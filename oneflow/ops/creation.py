@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from oneflow.core.dtype import DType, bool_
 from oneflow.core.errors import DTypeError, ShapeError
 from oneflow.core.op import Boxes, Op, declare
@@ -42,6 +44,10 @@ class Constant(Op):
         # choice.
         sums = [SbpSignature((), (PARTIAL,))] if value == 0 and dtype is not bool_ else []
         return source_signatures(len(shape)) + sums
+
+    @staticmethod
+    def uniform(*, shape: Shape, dtype: DType, value: Number) -> Collection[int]:
+        return range(len(shape))
 
 
 constant = declare(Constant)

@@ -4,6 +4,7 @@ triangles, diagonals."""
 from __future__ import annotations
 
 import itertools
+from collections.abc import Collection
 from functools import partial
 
 from oneflow.core.dtype import bool_
@@ -166,6 +167,11 @@ class Expand(Op):
             source = Split(j - added) if is_same else BROADCAST
             result.append(SbpSignature((source,), (Split(j),)))
         return result + _partial(x)
+
+    @staticmethod
+    def uniform(x: TensorType, *, shape: Shape) -> Collection[int]:
+        added = len(shape) - x.ndim
+        return [d for d in range(len(shape)) if d < added or x.shape[d - added] == 1]
 
     @staticmethod
     def grad(d: Tensor, x: Tensor, out: Tensor, **_: object) -> Gradients:

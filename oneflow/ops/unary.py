@@ -8,7 +8,7 @@ out of ops.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 from oneflow.core import expression as expressions
@@ -364,6 +364,10 @@ class FullLike(Op):
         # The values are not read: partial sums of x need not be added up first.
         partial = SbpSignature((PARTIAL,), (PARTIAL if value == 0 else BROADCAST,))
         return [*splits, partial]
+
+    @staticmethod
+    def uniform(x: TensorType, *, value: Attr) -> Collection[int]:
+        return range(x.ndim)
 
 
 softplus: Any = declare(Softplus)

@@ -39,7 +39,7 @@ class Shards:
 
 @dataclass(frozen=True, slots=True)
 class BoundOp:
-    """How one rank computes its part of an op.
+    """The computation of one rank's part of an op.
 
     attrs: of its shards.  in_types, out_types, workspace: of its arrays.  outs, work: the same of
     the arrays that a call makes.  out_boxes: its parts of the outputs.  whole_shape: of the whole

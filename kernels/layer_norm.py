@@ -62,8 +62,8 @@ def layer_norm(
 
 @kernel("layer_norm_grad", workspace=_wide_copies(1, 3))
 def layer_norm_grad(xp: ArrayModule, d_x: Array, *rest: Array, begin_axis: int) -> None:
-    """With h = (x - mean) * inv_std and g = d_y * gamma: d_x = inv_std * (g - mean(g) - h * mean(g
-    * h)).
+    """Compute, with h = (x - mean) * inv_std and g = d_y * gamma: d_x = inv_std * (g - mean(g) - h
+    * mean(g * h)).
     """
     *arrays, hat, g, spare = rest
     has_gamma = len(arrays) > 4
@@ -107,7 +107,7 @@ def rms_norm(
 
 @kernel("rms_norm_grad", workspace=_wide_copies(1, 3))
 def rms_norm_grad(xp: ArrayModule, d_x: Array, *rest: Array, begin_axis: int) -> None:
-    """With h = x * inv_rms and g = d_y * gamma: d_x = inv_rms * (g - h * mean(g * h))."""
+    """Compute, with h = x * inv_rms and g = d_y * gamma: d_x = inv_rms * (g - h * mean(g * h))."""
     *arrays, hat, g, spare = rest
     has_gamma = len(arrays) > 3
     d_y, x, inv_rms = arrays[1:4] if has_gamma else arrays

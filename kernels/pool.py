@@ -179,7 +179,7 @@ def avg_pool(
 
 
 def _divisors(xp: ArrayModule, out: Array, spatial: Sizes, window: AvgWindow) -> Array:
-    """What each window's sum is divided by, of the shape of the positions."""
+    """Return the divisor of each window's sum, in the shape of the positions."""
     if window["divisor_override"]:
         fixed: Array = xp.asarray(window["divisor_override"], dtype=out.dtype)
         return fixed

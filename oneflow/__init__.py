@@ -38,8 +38,8 @@ class _Facade(types.ModuleType):
 
     @tensor.setter
     def tensor(self, package: types.ModuleType) -> None:
-        """What `import oneflow.tensor` would bind; it stays in sys.modules, where imports find
-        it.
+        """Ignore what `import oneflow.tensor` would bind; it stays in sys.modules, where imports
+        find it.
         """
 
 

@@ -1,4 +1,6 @@
-"""What this process knows of its job. Nothing here contacts another rank but `get_node_size`."""
+"""The knowledge of this process about its job. Nothing here contacts another rank but
+`get_node_size`.
+"""
 
 from __future__ import annotations
 

@@ -57,7 +57,9 @@ _BY_ID = {id(row): row for row in ROWS}
 
 @cache
 def _function(key: int) -> Any:
-    """What a row's users call. key: the id of the row, which lives as long as the program."""
+    """Return what a row's users call. key: the id of the row, which lives as long as the
+    program.
+    """
     row = _BY_ID[key]
     own = getattr(importlib.import_module(row.home), row.own)
     if row.promote is not None:

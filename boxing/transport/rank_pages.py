@@ -70,9 +70,10 @@ class RankPages:
 
     @property
     def num_cores(self) -> int:
-        """How many cores the ranks have together. If they are fewer than the ranks, a rank that
-        spins keeps its core from one that it waits for: sums of four ranks on two cores take twice
-        as long as with waits that sleep."""
+        """Return the number of cores that the ranks have together. If they are fewer than the
+        ranks, a rank that spins keeps its core from one that it waits for: sums of four ranks on
+        two cores take twice as long as with waits that sleep.
+        """
         found = np.zeros(_CORES_NBYTES, np.uint8)
         start = _cores_at(len(self.ranks))
         for page in self.by_rank.values():
@@ -80,7 +81,7 @@ class RankPages:
         return int(np.unpackbits(found).sum())
 
     def spin_s(self, wanted_s: float) -> float:
-        """How long a wait may spin: not at all if there are more ranks than cores."""
+        """Return how long a wait may spin: not at all if there are more ranks than cores."""
         return wanted_s if len(self.ranks) <= self.num_cores else 0.0
 
     def close(self) -> None:

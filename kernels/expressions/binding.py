@@ -1,4 +1,5 @@
-"""From an op's formula and the types of a call to a kernel: NumPy steps, a compiled loop, or CUDA.
+"""The way from an op's formula and the types of a call to a kernel: NumPy steps, a compiled loop,
+or CUDA.
 
 An op with a `formula` needs no kernel of its own: `kernels/elementwise.py` registers what is made
 here under its name.

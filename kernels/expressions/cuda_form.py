@@ -104,8 +104,8 @@ _CALLS = {
 
 @dataclass(frozen=True)
 class CudaSpec:
-    """What the text depends on. arrays: dtypes of outputs, then inputs.  scalars: (name, kind) with
-    kind "float", "int" or the dtype's name of a 0-d array.
+    """Everything that the text depends on. arrays: dtypes of outputs, then inputs. scalars: (name,
+    kind) with kind "float", "int" or the dtype's name of a 0-d array.
     """
 
     outputs: tuple[Expression, ...]
@@ -168,8 +168,9 @@ class _Writer:
         return "\n".join([*lines, "  }", "}", ""])
 
     def _offsets(self) -> list[str]:
-        """Where this element lies in every array. table: sizes, then strides of each, in elements;
-        then, for random words, the first index and the index strides."""
+        """Write where this element lies in every array. table: sizes, then strides of each, in
+        elements; then, for random words, the first index and the index strides.
+        """
         depth, count = self.spec.depth, len(self.spec.dtypes)
         names = [f"at{i}" for i in range(count)] + (["index"] if self.spec.draws else [])
         lines = [f"i64 rest = i, {', '.join(f'{n} = 0' for n in names)};"]

@@ -110,7 +110,7 @@ class Formula:
         }
 
     def positions(self) -> list[int]:
-        """Of the outputs and arrays among what a kernel is called with."""
+        """Return the positions of the outputs and arrays among what a kernel is called with."""
         names = self.names
         return [*self.at, *(self.num_outputs + names.index(n) for n in self.arrays)]
 

@@ -1,4 +1,4 @@
-"""How the arrays of a call move along their common dims, with as few dims as possible."""
+"""The moves of a call's arrays along their common dims, with as few dims as possible."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from oneflow.kernels.expressions.loops import CONTIGUOUS, SAME, STRIDED
 
 
 class Layout:
-    """How the arrays of a call move along collapsed dims. shapes: of outputs, then inputs.
+    """The moves of a call's arrays along collapsed dims. shapes: of outputs, then inputs.
 
     Dims next to each other along which every array moves alike become one. strides: of each array
     in bytes, 0 where it is broadcast.

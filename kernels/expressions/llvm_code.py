@@ -166,7 +166,10 @@ class Value:
         return self.code.intrinsic("fmuladd", self, self.like(b), self.like(c))
 
     def compare(self, how: str, other: Any, *, signed: bool = True) -> Value:
-        """how: eq ne lt le gt ge. NaN is unequal to everything."""
+        """Compare two values.
+
+        how: eq ne lt le gt ge. NaN is unequal to everything.
+        """
         if self.is_float:
             word = "fcmp " + ("une" if how == "ne" else "o" + how)
         else:

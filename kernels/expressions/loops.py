@@ -54,7 +54,10 @@ _READY = 0x101  # C-contiguous and aligned
 
 @dataclass(frozen=True)
 class Array:
-    """name: of an input, "" for an output.  moves: CONTIGUOUS, SAME or STRIDED."""
+    """An array of a loop.
+
+    name: of an input, "" for an output. moves: CONTIGUOUS, SAME or STRIDED.
+    """
 
     name: str
     dtype: DType
@@ -63,8 +66,10 @@ class Array:
 
 @dataclass(frozen=True)
 class Spec:
-    """outputs: an expression and its array each.  scalars: (name, kind) where kind is "float" or
-    "int" for a number, or the dtype's name for a 0-d array.
+    """Everything that the code of a loop depends on.
+
+    outputs: an expression and its array each. scalars: (name, kind) where kind is "float" or "int"
+    for a number, or the dtype's name for a 0-d array.
     """
 
     outputs: tuple[tuple[Expression, Array], ...]
@@ -129,7 +134,7 @@ class Loop:
         return found
 
     def _levels(self) -> dict[Expression, int]:
-        """In which pass over the row a value is known."""
+        """Return the pass over the row in which each value is known."""
         level: dict[Expression, int] = {}
         for node in self.order:
             own = max((level[a] for a in node.args), default=0)

@@ -99,8 +99,9 @@ def _compiled(text: str, digest: str) -> bytes:
 
 @cache
 def _folder() -> Path | None:
-    """Where object code is kept: $ONEFLOW_KERNEL_CACHE, else the user's cache folder. None if it
-    cannot be written, or if others could write it: what lies there is run."""
+    """Return the folder of object code: $ONEFLOW_KERNEL_CACHE, else one in the user's cache folder.
+    None if it cannot be written, or if others could write it: what lies there is run.
+    """
     named = os.environ.get("ONEFLOW_KERNEL_CACHE")
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     folder = Path(named) if named else Path(base) / "oneflow" / "kernels"

@@ -13,7 +13,7 @@ from oneflow.tensor.tensor import Tensor, alias
 
 
 class FunctionCtx:
-    """What forward and backward share. Any attribute may be set on it."""
+    """The context that forward and backward share. Any attribute may be set on it."""
 
     def __init__(self) -> None:
         self._saved: tuple[Any, ...] = ()

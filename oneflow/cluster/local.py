@@ -49,10 +49,10 @@ SOCKET = "scheduler.sock"
 
 @dataclass(frozen=True)
 class Wish:
-    """What is to be started. devices: cpu:0, cpu:1, ...  None: as before, or else not.
-    listen: host:port, or unix:<path>; "": a socket in the cluster's own folder.
-    scheduler_flags, daemon_flags: more of the command lines.  num_asked, type_asked: of daemons,
-    and of their devices, if that was said (else 0 and "").
+    """The wish for a local cluster. devices: cpu:0, cpu:1, ... None: as before, or else not.
+    listen: host:port, or unix:<path>; "": a socket in the cluster's own folder. scheduler_flags,
+    daemon_flags: more of the command lines. num_asked, type_asked: of daemons, and of their
+    devices, if that was said (else 0 and "").
     """
 
     devices: tuple[str, ...]

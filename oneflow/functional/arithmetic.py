@@ -138,13 +138,13 @@ def _filled_like(x: Tensor, value: Any) -> Tensor:
 
 
 def remainder(input: Any, other: Any) -> Tensor:
-    """What is left of the division rounded down: it has the sign of `other`."""
+    """The rest of the division rounded down: it has the sign of `other`."""
     a, b = operands("remainder", input, other)
     return _sub(a, _mul(floor_divide(a, b), b))
 
 
 def fmod(input: Any, other: Any, *, inplace: bool = False) -> Tensor:
-    """What is left of the division rounded toward zero: it has the sign of `input`."""
+    """The rest of the division rounded toward zero: it has the sign of `input`."""
     a, b = operands("fmod", input, other)
     if isinstance(a, Tensor) and isinstance(b, Tensor):
         result = binary.fmod(*together(a, b))

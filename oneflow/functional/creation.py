@@ -122,7 +122,7 @@ def full(
 
 
 def _like(x: Tensor, value: Any, dtype: Any, requires_grad: bool, where: dict[str, Any]) -> Tensor:
-    """As x where nothing else is said: dtype, device or placement and sbp."""
+    """Make a tensor as x where nothing else is said: dtype, device or placement and sbp."""
     wanted = x.type.dtype if dtype is None else dtype_of(dtype)
     where = _where(where)
     given = {k: v for k, v in where.items() if v is not None}
@@ -268,8 +268,9 @@ def linspace(
 
 
 def _composed(make: Any, dtype: DType, requires_grad: bool, where: dict[str, Any]) -> Tensor:
-    """What `make(where)` makes, cast to `dtype` and laid out as `where` says. Sums of functions are
-    not functions of sums: partial_sum is made last."""
+    """Return what `make(where)` makes, cast to `dtype` and laid out as `where` says. Sums of
+    functions are not functions of sums: partial_sum is made last.
+    """
     from oneflow.functional.promotion import as_type
 
     place = _where(where)

@@ -27,7 +27,7 @@ def erfc(input: Tensor) -> Tensor:
 
 
 def frac(input: Tensor) -> Tensor:
-    """What is left after `trunc`."""
+    """The fraction that `trunc` takes off."""
     return sub(input, unary.trunc(input))
 
 

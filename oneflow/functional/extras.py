@@ -69,7 +69,7 @@ def slice_update(input: Tensor, update: Tensor, slice_tup_list: Any) -> Tensor:
 
 
 def set_default_tensor_type(tensor_type: Any) -> None:
-    """As `set_default_dtype`, by the name of a legacy type such as "oneflow.FloatTensor"."""
+    """Set the default dtype by the name of a legacy type such as "oneflow.FloatTensor"."""
     name = str(tensor_type).rsplit(".", 1)[-1]
     if name not in _LEGACY:
         raise TypeError(f"set_default_tensor_type knows {', '.join(_LEGACY)}, got {tensor_type!r}")
@@ -77,7 +77,7 @@ def set_default_tensor_type(tensor_type: Any) -> None:
 
 
 def set_num_threads(count: int) -> None:
-    """How many threads the kernels of this process may use."""
+    """Set how many threads the kernels of this process may use."""
     if count < 1:
         raise ValueError(f"set_num_threads: needs at least 1, got {count}")
     set_limit(count)

@@ -125,7 +125,8 @@ def frombuffer(
 
 
 def legacy_tensor(*args: Any, dtype: DType | None = None, **where: Any) -> Tensor:
-    """What `Tensor(...)` makes: of sizes (zeros), of data, or of nothing (an empty tensor).
+    """Make what `Tensor(...)` means: a tensor of sizes (zeros), of data, or of nothing (an empty
+    one).
 
     dtype: None: as a given tensor, else float32.
     """

@@ -91,7 +91,7 @@ def _as_item(item: Any, x: Tensor) -> Any:
 
 
 def _dims_of(item: Any) -> int:
-    """How many dims of the tensor an item takes up."""
+    """Count the dims of the tensor that an item takes up."""
     if item is None or item is Ellipsis:
         return 0
     return item.ndim if isinstance(item, Tensor) and _is_mask(item) else 1
@@ -152,7 +152,7 @@ class _Basic:
 
     @property
     def sliced_shape(self) -> tuple[int, ...]:
-        """Of the slice, with the integer dims and without new ones."""
+        """Return the shape of the slice, with the integer dims and without new ones."""
         bounds = zip(self.starts, self.stops, self.steps, strict=True)
         return tuple(-(-(b - a) // s) for a, b, s in bounds)
 

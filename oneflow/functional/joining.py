@@ -87,7 +87,7 @@ def narrow(input: Tensor, dim: int, start: int, length: int) -> Tensor:
 
 
 def chunk(input: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
-    """At most `chunks` parts of equal size along `dim`; the last may be smaller."""
+    """Cut into no more than `chunks` parts of equal size along `dim`; the last may be smaller."""
     if chunks <= 0:
         raise ShapeError(f"chunk expects `chunks` to be greater than 0, got {chunks}")
     size = input.type.shape[one_dim(dim, input.ndim, "chunk")]

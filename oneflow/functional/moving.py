@@ -1,4 +1,4 @@
-"""Where a tensor is and of what dtype: `.to`, `.cpu`, `.cuda`, `.type_as`."""
+"""Moves to another device or dtype: `.to`, `.cpu`, `.cuda`, `.type_as`."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def cuda(input: Tensor, device: Any = None, **_: Any) -> Tensor:
 
 
 def type_as(input: Tensor, target: Tensor) -> Tensor:
-    """In dtype and place as `target`."""
+    """The tensor in the dtype and place of `target`."""
     return to(input, target)
 
 

@@ -33,8 +33,8 @@ def _result(x: Tensor, new: Tensor, inplace: bool) -> Tensor:
 
 
 def _before(x: Tensor, inplace: bool) -> Tensor:
-    """What an activation is computed from: if it will be overwritten, an object that keeps its
-    history.
+    """Return what an activation is computed from: if it will be overwritten, an object that keeps
+    its history.
     """
     if not inplace:
         return x

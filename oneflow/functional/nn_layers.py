@@ -203,9 +203,11 @@ def pixel_shuffle(input: Tensor, upscale_factor: int) -> Tensor:
 
 
 def pad(input: Tensor, pad: Any, mode: str = "constant", value: Any = 0) -> Tensor:
-    """pad: (before, after) of the last dim, then of the one before it, ...  mode: constant,
-    reflect, replicate, circular.
-    Negative pads cut off (constant mode)."""
+    """The tensor with its ends padded.
+
+    pad: (before, after) of the last dim, then of the one before it, ... mode: constant, reflect,
+    replicate, circular. Negative pads cut off (constant mode).
+    """
     pads = [int(p) for p in pad]
     if len(pads) % 2 or len(pads) > 2 * input.ndim:
         raise ShapeError(f"pad: {pads} must be pairs, at most one for each dim of {input.type}")

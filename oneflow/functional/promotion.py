@@ -1,5 +1,5 @@
-"""In which dtype operands meet, as PyTorch has it: Python numbers do not widen tensors of their own
-category.
+"""The dtype in which operands meet, as PyTorch has it: Python numbers do not widen tensors of their
+own category.
 """
 
 from __future__ import annotations

@@ -68,7 +68,7 @@ class Generator:
         self._seed, self._calls = position
 
     def skip(self, calls: int) -> None:
-        """As if so many calls had been made."""
+        """Move on as if so many calls had been made."""
         self._calls += calls
 
     def get_state(self) -> Tensor:
@@ -108,7 +108,7 @@ def host_seed(generator: Generator | None = None) -> int:
 
 
 def _draws() -> Any:
-    """What numbers the draws of the graph that this thread traces, or None."""
+    """Return what numbers the draws of the graph that this thread traces, or None."""
     return current_mode().draws
 
 

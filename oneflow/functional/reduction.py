@@ -141,13 +141,13 @@ def _position(op: Any, name: str, x: Tensor, dim: int | None, keepdim: bool, dty
 
 
 def any(input: Tensor, dim: Any = None, keepdim: bool = False) -> Tensor:
-    """bool: is any element true?"""
+    """Is any element true? The result is bool."""
     x = as_type(input, dtypes.bool_)
     return reduce.reduce_any(x, dims=many_dims(dim, x.ndim, "any"), keepdim=bool(keepdim))
 
 
 def all(input: Tensor, dim: Any = None, keepdim: bool = False) -> Tensor:
-    """bool: are all elements true?"""
+    """Are all elements true? The result is bool."""
     x = as_type(input, dtypes.bool_)
     return reduce.reduce_all(x, dims=many_dims(dim, x.ndim, "all"), keepdim=bool(keepdim))
 

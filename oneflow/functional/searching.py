@@ -111,7 +111,7 @@ def index_select(input: Tensor, dim: int, index: Tensor) -> Tensor:
 
 
 def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> Tensor:
-    """As `gather`, after both were broadcast to each other in the other dims.
+    """Gather as `gather` does, after both were broadcast to each other in the other dims.
 
     dim: None takes from the flat tensor.
     """
@@ -382,7 +382,9 @@ def unique(
 
 
 def bincount(input: Tensor, weights: Tensor | None = None, minlength: int | None = None) -> Tensor:
-    """How often each of 0, 1, ... occurs in a vector of integers."""
+    """Count how often each of 0, 1, ... occurs in a vector of integers. occurs in a vector of
+    integers.
+    """
     needs_data(input, "bincount()")
     if input.ndim != 1 or not input.type.dtype.is_integer:
         raise ShapeError(
@@ -406,7 +408,8 @@ def searchsorted(
     side: str | None = None,
     sorter: Tensor | None = None,
 ) -> Tensor:
-    """Where values would be put into the sorted last dim; right, or side "right": after equal ones.
+    """Find where values would be put into the sorted last dim; right, or side "right": after equal
+    ones.
 
     sorter: int64, of the shape of a sequence that is not sorted: the order that would sort it.
     """
@@ -538,7 +541,7 @@ def _shares(q: Any, like: Tensor) -> Tensor:
 
 
 def _between(ordered: Tensor, dim: int, spots: Tensor, interpolation: str) -> Tensor:
-    """What lies at the fractional positions `spots` of a dim."""
+    """Interpolate at the fractional positions `spots` of a dim."""
     if interpolation == "nearest":
         spots = unary.round(spots)
     elif interpolation == "lower":

@@ -40,7 +40,9 @@ def reshape(input: Tensor, *sizes: Any, shape: Any = None) -> Tensor:
 
 
 def view(input: Tensor, *sizes: Any, shape: Any = None, size: Any = None) -> Tensor:
-    """As `reshape`, but never a copy. Raises OneFlowError where one would be needed."""
+    """The tensor in another shape, as `reshape`, but never a copy. Raises OneFlowError where one
+    would be needed.
+    """
     sizes = given("view", sizes, shape=shape, size=size)
     if len(sizes) == 1 and not isinstance(sizes[0], (int, tuple, list, Tensor)):
         raise TypeError(f"view() takes a shape, got {sizes[0]!r}; use .to(dtype) to cast")
@@ -197,7 +199,7 @@ def squeeze(input: Tensor, dim: Any = None) -> Tensor:
 
 
 def unsqueeze(input: Tensor, dim: int) -> Tensor:
-    """With a dim of size 1 put in at `dim`."""
+    """The tensor with a dim of size 1 put in at `dim`."""
     at = one_dim(dim, input.ndim + 1, "unsqueeze")
     shape = input.type.shape
     return ops.reshape(input, shape=(*shape[:at], 1, *shape[at:]))
@@ -338,13 +340,13 @@ def _each(lift: Callable[[Tensor], Tensor]) -> Callable[..., Any]:
 
 @_each
 def atleast_1d(input: Tensor) -> Tensor:
-    """With at least one dim."""
+    """The tensor with at least one dim."""
     return input if input.ndim else reshape(input, (1,))
 
 
 @_each
 def atleast_2d(input: Tensor) -> Tensor:
-    """With at least two dims; new ones in front."""
+    """The tensor with at least two dims; new ones in front."""
     if input.ndim > 1:
         return input
     return unsqueeze(atleast_1d(input), 0)
@@ -352,7 +354,7 @@ def atleast_2d(input: Tensor) -> Tensor:
 
 @_each
 def atleast_3d(input: Tensor) -> Tensor:
-    """With at least three dims."""
+    """The tensor with at least three dims."""
     if input.ndim > 2:
         return input
     return unsqueeze(atleast_2d(input), -1)

@@ -1,4 +1,4 @@
-"""What the declarations ask of their input types, and how they say no."""
+"""Checks that declarations make of their input types, and how they say no."""
 
 from __future__ import annotations
 

@@ -45,8 +45,9 @@ logical_xor = _comparison("logical_xor")
 
 
 class ScalarCompare(Op):
-    """bool: x `kind` value, where kind is eq, ne, lt, le, gt or ge. Integers may meet a float
-    value."""
+    """The result, bool, is x `kind` value, where kind is eq, ne, lt, le, gt or ge. Integers may
+    meet a float value.
+    """
 
     name = "scalar_compare"
 

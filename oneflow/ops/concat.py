@@ -54,7 +54,7 @@ class Concat(Op):
 
     @staticmethod
     def parts(*xs: TensorType, dim: int) -> Parts:
-        """In the layout of the largest input."""
+        """Return the parts in the layout of the largest input."""
         largest = max(range(len(xs)), key=lambda i: (xs[i].numel, -i))
         parts, first = [], 0
         for i, x in enumerate(xs):

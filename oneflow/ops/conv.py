@@ -100,7 +100,9 @@ conv = declare(Conv)
 
 
 class ConvDataGrad(Op):
-    """d_x of conv: (N, C, *spatial) of d_out (N, O, *positions) and w. Also the transposed
+    """The gradient of conv for its data, which is also the transposed convolution.
+
+    d_x of conv: (N, C, *spatial) of d_out (N, O, *positions) and w. Also the transposed
     convolution.
     """
 

@@ -95,7 +95,7 @@ def formula_gradients(
 
 @cache
 def _derivatives(root: Expression, names: tuple[str, ...]) -> tuple[Expression, ...]:
-    """Of `root` times the adjoint; what is computed already is read from the output."""
+    """Derive `root` times the adjoint; what is computed already is read from the output."""
     found = gradients({root: symbol("adjoint")}, tuple(map(symbol, names)))
     if root.function in (INPUT, CONSTANT):
         return found
@@ -169,7 +169,7 @@ def _collect() -> None:
 
 
 def _canonical(root: Expression, names: tuple[str, ...]) -> Expression:
-    """With operands and scalars named by their order of appearance."""
+    """Name operands and scalars by their order of appearance."""
     new = {symbol(n): symbol(f"operand{i}") for i, n in enumerate(names)}
     scalars = dict.fromkeys(leaves(SCALAR, root))
     new |= {scalar(n): scalar(f"number{i}") for i, n in enumerate(scalars)}

@@ -242,7 +242,7 @@ def dim_scatter(x: Tensor, index: Tensor, source: Tensor, *, dim: int) -> Tensor
 
 
 class DimScatterAdd(Op):
-    """As dim_scatter, but adding to what is there; equal indices add up."""
+    """A scatter as dim_scatter, but adding to what is there; equal indices add up."""
 
     name = "dim_scatter_add"
 

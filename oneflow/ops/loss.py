@@ -28,7 +28,7 @@ _X, _TARGET, _D = symbols("x target d_loss")
 
 
 class _Loss(Op):
-    """What a loss of (x, target) and its gradient, of (d_loss, x, target), share."""
+    """The common part of a loss of (x, target) and its gradient, of (d_loss, x, target)."""
 
     @classmethod
     def sbp(cls, *types: TensorType, **_: object) -> list[SbpSignature]:

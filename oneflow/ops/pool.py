@@ -89,7 +89,7 @@ _AVG_DEFAULTS = {"ceil_mode": False, "count_include_pad": True, "divisor_overrid
 
 
 class _Linear(Op):
-    """What all poolings of one tensor share that are linear in it."""
+    """The common part of all poolings of one tensor that are linear in it."""
 
     @staticmethod
     def sbp(x: TensorType, **_: object) -> list[SbpSignature]:
@@ -136,8 +136,9 @@ max_pool = declare(MaxPool)
 
 
 class MaxPoolGrad(Op):
-    """d_x: each d_out is added where its window's maximum came from.   d_out, indices: as of
-    max_pool.
+    """The gradient of max_pool.
+
+    d_x: each d_out is added where its window's maximum came from. d_out, indices: as of max_pool.
     """
 
     name = "max_pool_grad"

@@ -27,7 +27,7 @@ def _partial(x: TensorType) -> list[SbpSignature]:
 
 
 def _local_shape(attrs: Attrs, in_boxes: Boxes, out_boxes: Boxes) -> Attrs:
-    """On a shard the target shape is the shape of the shard of the output."""
+    """Return attrs whose target shape is the shape of the output's shard."""
     return {**attrs, "shape": out_boxes[0].shape}
 
 
@@ -240,7 +240,7 @@ class Roll(Op):
 
     @staticmethod
     def parts(x: TensorType, *, shifts: Dims, dims: Dims) -> Parts | None:
-        """What stays in front of the end and what comes in at the front are parts of their own."""
+        """Return two parts: what stays in front of the end, and what comes in at the front."""
         if not x.numel:
             return None
         by = dict(zip(dims, shifts, strict=True))

@@ -44,7 +44,9 @@ def _whole_dims(shape: Dims, starts: Dims, stops: Dims, steps: Dims) -> list[int
 
 
 def held_range(start: int, stop: int, step: int, a: int, b: int) -> tuple[int, int]:
-    """Which positions of the slice start:stop:step lie in [a, b) of its dim, as [first, end)."""
+    """Return which positions of the slice start:stop:step lie in [a, b) of its dim, as [first,
+    end).
+    """
     count = -(-(stop - start) // step)
     first = min(max(-(-(a - start) // step), 0), count)
     return first, min(max(-(-(b - start) // step), first), count)
@@ -86,7 +88,7 @@ def _cut_dims(shape: Dims, starts: Dims, stops: Dims, steps: Dims) -> Dims:
 
 
 def _place(part: Box, whole: Box) -> tuple[Dims, Dims] | None:
-    """Where `part` stands in `whole`; None if it is all of it."""
+    """Return where `part` stands in `whole`; None if it is all of it."""
     if (part.starts, part.stops) == (whole.starts, whole.stops):
         return None
     starts = tuple(a - b for a, b in zip(part.starts, whole.starts, strict=True))

@@ -107,8 +107,8 @@ class LogSoftmaxGrad(Op):
 
     @staticmethod
     def grad(dd: Tensor, d_out: Tensor, out: Tensor, d_x: Tensor) -> Gradients:
-        """With p = exp(out): the gradients of g - p * sum(g) are dd - sum(dd * p) and -dd * p *
-        sum(g).
+        """Differentiate again, with p = exp(out): the gradients of g - p * sum(g) are dd - sum(dd *
+        p) and -dd * p * sum(g).
         """
         from oneflow.ops.binary import mul, sub
         from oneflow.ops.reduce import reduce_sum

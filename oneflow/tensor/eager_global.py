@@ -44,7 +44,7 @@ MAX_CACHED_CALLS = 8192
 
 @dataclass(frozen=True)
 class GlobalCall:
-    """How one op runs on inputs of certain types and layouts."""
+    """The way to run one op on inputs of certain types and layouts."""
 
     out_types: tuple[TensorType, ...]
     in_sbps: tuple[NdSbp, ...]
@@ -155,7 +155,7 @@ def _compute(
 
 
 class Move:
-    """How this rank, which is in the placement, brings one input to another layout."""
+    """The way in which this rank, which is in the placement, brings one input to another layout."""
 
     def __init__(
         self, index: int, type_: TensorType, have: NdSbp, wanted: NdSbp, placement: Placement
@@ -305,7 +305,7 @@ def check_placement(placement: Placement) -> None:
 
 
 def empty_shard(type_: TensorType, placement: Placement) -> Any:
-    """What a rank outside the placement holds: nothing, with as many dims."""
+    """Return what a rank outside the placement holds: nothing, with as many dims."""
     return np.empty((0,) * max(1, type_.ndim), type_.dtype.np)
 
 
@@ -393,8 +393,9 @@ def choose_call(
     attrs: dict[str, Attr],
     placement: Placement,
 ) -> GlobalCall:
-    """How to run `op` on inputs of these types and layouts. What had to be moved although the op
-    overwrites it is brought back to its layout afterwards."""
+    """Choose how to run `op` on inputs of these types and layouts. What had to be moved although
+    the op overwrites it is brought back to its layout afterwards.
+    """
     out_types = infer_types(op, types, attrs)
     choice = choose(op, types, out_types, sbps, attrs, placement)
     in_sbps, out_sbps = choice.inputs, choice.outputs

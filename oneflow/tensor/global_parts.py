@@ -86,8 +86,9 @@ def bound_update(
     placement: Placement,
     rank: int,
 ) -> tuple[NdSbp, BoundParts | None]:
-    """How `rank` writes `value` into a slice of `ref` in place: the layout to bring it to, and the
-    moves (None outside the placement). bounds: starts, stops, steps."""
+    """Bind how `rank` writes `value` into a slice of `ref` in place: the layout to bring it to, and
+    the moves (None outside the placement). bounds: starts, stops, steps.
+    """
     attrs = dict(zip(("starts", "stops", "steps"), bounds, strict=True))
     plan = plan_parts(SliceUpdate, (ref, value), ref, sbps, attrs, placement)
     layouts = " and ".join(map(nd_sbp_str, sbps))

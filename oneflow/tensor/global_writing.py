@@ -64,7 +64,7 @@ def _write_tensor(x: Tensor, value: Tensor, bounds: Bounds) -> None:
 
 
 def _write_number(x: Tensor, value: Any, bounds: Bounds) -> None:
-    """Of partial sums the first summand gets the number, the others 0."""
+    """Write a number: of partial sums the first summand gets it, the others 0."""
     from oneflow.boxing.boxes import shard_box
 
     if world().rank not in x.placement:

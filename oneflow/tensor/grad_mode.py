@@ -95,7 +95,7 @@ class set_grad_enabled(_Mode):
 
 
 class inference_mode(_Mode):
-    """As no_grad; `inference_mode(False)` changes nothing."""
+    """A block without gradients, as no_grad; `inference_mode(False)` changes nothing."""
 
     def __new__(cls, mode: Any = True) -> Any:
         made = super().__new__(cls)

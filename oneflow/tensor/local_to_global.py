@@ -35,7 +35,9 @@ _BALANCE_URL = (
 
 @dataclass(frozen=True)
 class Whole:
-    """What the parts make together. requires_grad: whether some rank's part asks for gradients."""
+    """The tensor that the parts make together. requires_grad: whether some rank's part asks for
+    gradients.
+    """
 
     type: TensorType
     requires_grad: bool
@@ -101,8 +103,9 @@ def _checks(check_meta: bool) -> bool:
 
 
 def _first_wins(array: Any, placement: Placement, nd_sbp: NdSbp) -> tuple[Any, bool]:
-    """On broadcast axes all ranks take the data of the first, into their own memory if it can be
-    written. Returns this rank's array and whether it holds data of another."""
+    """Give all ranks on broadcast axes the data of the first, in their own memory if it can be
+    written. Returns this rank's array and whether it holds data of another.
+    """
     axes = tuple(i for i, s in enumerate(nd_sbp) if s.is_broadcast)
     rank = world().rank
     group = next(g for g in groups_of(placement, axes) if rank in g)
@@ -158,7 +161,7 @@ def _whole(x: Tensor, placement: Placement, nd_sbp: NdSbp, check_meta: bool) -> 
 def _agreed(
     said: tuple[bytes, ...], placement: Placement, nd_sbp: NdSbp, check_meta: bool
 ) -> Whole:
-    """What the parts that all ranks describe make together. Raises on all ranks alike."""
+    """Return what the parts that all ranks describe make together. Raises on all ranks alike."""
     metas = [json.loads(text) for text in said]
     try:
         return _joined(metas, placement, nd_sbp, check_meta)

@@ -19,8 +19,10 @@ from oneflow.tensor.layout import as_placement
 
 @dataclass(frozen=True)
 class GlobalMode:
-    """is_enabled: inside `global_mode(True, ...)`. Reading placement or sbp of a disabled mode is
-    an error.
+    """The state of `global_mode`.
+
+    is_enabled: inside `global_mode(True, ...)`. Reading placement or sbp of a disabled mode is an
+    error.
     """
 
     is_enabled: bool = False

@@ -17,8 +17,10 @@ Format = Callable[[Any], str]
 
 @dataclass(frozen=True)
 class PrintOptions:
-    """precision: digits after the point.  threshold: above so many elements only edgeitems per end
-    of each dim are shown.  linewidth: characters.  sci_mode: None: where the numbers ask for it.
+    """The options of `set_printoptions`.
+
+    precision: digits after the point. threshold: above so many elements only edgeitems per end of
+    each dim are shown. linewidth: characters. sci_mode: None: where the numbers ask for it.
     """
 
     precision: int = 4
@@ -29,7 +31,7 @@ class PrintOptions:
 
 
 def shown_positions(size: int, numel: int, options: PrintOptions) -> Array:
-    """Which positions along a dim of that size are shown of a tensor of `numel` elements."""
+    """Return which positions along a dim of that size are shown of a tensor of `numel` elements."""
     edge = options.edgeitems
     if numel <= options.threshold or size <= 2 * edge:
         return np.arange(size)
@@ -37,7 +39,10 @@ def shown_positions(size: int, numel: int, options: PrintOptions) -> Array:
 
 
 def array_text(shown: Array, shape: Sequence[int], options: PrintOptions, indent: int) -> str:
-    """shown: the elements at `shown_positions`.  shape: of the whole.  indent: of new lines."""
+    """Write the shown elements of a tensor as nested lists.
+
+    shown: the elements at `shown_positions`. shape: of the whole. indent: of new lines.
+    """
     if shown.size == 0:
         return "[]"
     if shown.dtype.name == "bfloat16":
@@ -73,7 +78,7 @@ def _row(words: list[str], is_cut: bool, options: PrintOptions, indent: int) -> 
 
 
 def number_format(values: Array, options: PrintOptions) -> Format:
-    """How each of `values` is written so that all take the same width."""
+    """Choose a format in which all `values` take the same width."""
     kind = values.dtype.kind
     if kind == "c":
         real, imag = (number_format(v, options) for v in (values.real, values.imag))

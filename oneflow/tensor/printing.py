@@ -1,5 +1,5 @@
-"""How tensors print: `tensor([1., 2.], dtype=oneflow.float32)`. Numbers look as PyTorch prints
-them; of large tensors only the edges are shown, and only these are gathered from other ranks.
+"""Printed tensors: `tensor([1., 2.], dtype=oneflow.float32)`. Numbers look as PyTorch prints them;
+of large tensors only the edges are shown, and only these are gathered from other ranks.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ def _gathered(
 
 
 def _call_name(x: Tensor, placement: Placement, shown: tuple[int, ...]) -> str:
-    """How a rank that prints names that to the others, which must ask for the same elements."""
+    """Name the printing to the other ranks, which must ask for the same elements."""
     part = "" if shown == x.type.shape else f" ({list(shown)} of it)"
     return f"printing {x.type} {nd_sbp_str(x.sbp)}@{placement.notation}{part}"
 

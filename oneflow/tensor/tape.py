@@ -73,7 +73,7 @@ class GradNode:
 
 
 class AccumulateGrad:
-    """How a leaf shows in `next_functions`."""
+    """The node as which a leaf shows in `next_functions`."""
 
     def __init__(self, variable: Tensor) -> None:
         self.variable = variable
@@ -228,8 +228,8 @@ def record_call(
     backward: Callable[[list[Any]], Sequence[Gradient]],
     on_arrival: Callable[[int, Any], None] | None = None,
 ) -> None:
-    """As `record`, for what is no declared op. `backward(output grads)` returns one gradient or
-    None per input.  on_arrival: see GradNode.
+    """Record, as `record` does, what is no declared op. `backward(output grads)` returns one
+    gradient or None per input. on_arrival: see GradNode.
     """
     if not state.enabled:
         return

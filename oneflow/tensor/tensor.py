@@ -32,7 +32,7 @@ Hook = Callable[["Tensor"], Any]
 
 
 class Extra:
-    """What few tensors have: gradient hooks, the tensor they are a view of, a wish to keep the
+    """The rare members of a tensor: gradient hooks, the tensor it is a view of, a wish to keep the
     gradient.
     """
 
@@ -168,7 +168,7 @@ class Tensor(TableMethods):
 
     @property
     def device(self) -> Device:
-        """Where a local tensor is. Raises for a global one, which is on many devices."""
+        """The device of a local tensor. Raises for a global one, which is on many devices."""
         if self._placement is not None:
             if current_global_mode().is_enabled:
                 return Device(self._placement.type)
@@ -188,7 +188,7 @@ class Tensor(TableMethods):
 
     @property
     def sbp(self) -> NdSbp:
-        """How a global tensor is laid out, one SBP per axis of its placement. Raises for a local
+        """The layout of a global tensor, one SBP per axis of its placement. Raises for a local
         tensor.
 
         While nn.Graph.build is traced: what eager execution would choose, where the user has not

@@ -36,7 +36,7 @@ SHARED = -1
 
 
 class View:
-    """How a tensor came to be a view.
+    """The way in which a tensor came to be a view.
 
     taken_at: the version of the base at which the values were taken; SHARED if they are the base's.
     history_at: the version at which the history was taken.
@@ -72,7 +72,7 @@ class View:
 
 
 def view_of(x: Tensor) -> View | None:
-    """How `x` came to be a view; None if it is none."""
+    """Return how `x` came to be a view; None if it is none."""
     return x._extra.view if x._extra is not None else None
 
 
@@ -100,7 +100,7 @@ def link_view(op: type[Op], x: Tensor, out: Tensor, attrs: dict[str, Attr], *, o
 
 
 def replay(x: Tensor, steps: Steps) -> Tensor:
-    """What `steps` make of `x`."""
+    """Run `steps` on `x` again."""
     for op, attrs in steps:
         x = call(op, x, **attrs)
     return x

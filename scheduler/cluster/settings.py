@@ -48,12 +48,14 @@ class TlsFiles:
 
 @dataclass(frozen=True)
 class SchedulerSettings:
-    """listen: host:port, or unix:<path> in a folder of this user's; port 0: that of the last time,
-    or any free one.  metrics_addr: host:port for /metrics; "": none.  token_file: a second place
-    where the first admin token is written; None: none.  hosts: names besides its addresses under
-    which browsers and scrapers may ask.
-    stop_s: calls under way get so long when it is told to end.  tick_s: how often time passes.
-    audit_nbytes: of one file of the audit log.  audit_files: so many older ones are kept.
+    """Everything that a scheduler was asked to do.
+
+    listen: host:port, or unix:<path> in a folder of this user's; port 0: that of the last time, or
+    any free one. metrics_addr: host:port for /metrics; "": none. token_file: a second place where
+    the first admin token is written; None: none. hosts: names besides its addresses under which
+    browsers and scrapers may ask. stop_s: calls under way get so long when it is told to end.
+    tick_s: how often time passes. audit_nbytes: of one file of the audit log. audit_files: so many
+    older ones are kept.
     """
 
     state_dir: Path

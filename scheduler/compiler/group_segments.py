@@ -187,7 +187,7 @@ def _acts(graph: LogicalGraph, node: Node) -> int:
 
 
 class _Phases:
-    """How boxing actors run, asked in the order of the plan.
+    """The ways in which boxing actors run, asked in the order of the plan.
 
     An all_reduce runs flat over the bytes of its register: in one go, a large one in two halves, or
     as a call of the backend's own. A rank that is in such a call waits there for its group, so the

@@ -11,7 +11,7 @@ from oneflow.tensor.tensor import Tensor
 
 
 class _Pad(Module):
-    """What all paddings share.
+    """The common part of all paddings.
 
     padding: one number for all ends, or (before, after) of the last dim, the one before, ...
     """

@@ -18,6 +18,7 @@ from oneflow.functional.promotion import (
     with_number,
 )
 from oneflow.ops import binary, compare, scalar, unary
+from oneflow.ops import where as where_ops
 from oneflow.tensor.tensor import Tensor
 
 
@@ -163,8 +164,21 @@ def pow(input: Any, exponent: Any, *, inplace: bool = False) -> Tensor:
     elif isinstance(a, Tensor):
         result = _power(_numeric(a, b), b)
     else:
-        result = scalar.scalar_rpow(_numeric(b, a), value=a)
+        result = _power_of(a, _numeric(b, a))
     return _in_place(input, result) if inplace else result
+
+
+def _power_of(base: Any, exponent: Tensor) -> Tensor:
+    """A number to the power of a tensor. Integers to a negative power are rounded toward zero: they
+    are 0 but for the bases 1 and -1.
+    """
+    if not exponent.type.dtype.is_integer:
+        return scalar.scalar_rpow(exponent, value=base)  # type: ignore[no-any-return]
+    if base in (1, -1):
+        return scalar.scalar_rpow(unary.abs(exponent), value=base)  # type: ignore[no-any-return]
+    is_below = compare.scalar_compare(exponent, value=0, kind="lt")
+    above = unary.clamp(exponent, min=0, max=None)
+    return where_ops.masked_fill(scalar.scalar_rpow(above, value=base), is_below, value=0)  # type: ignore[no-any-return]
 
 
 def _power(x: Tensor, exponent: Any) -> Tensor:
@@ -225,6 +239,10 @@ def isclose(
     input: Tensor, other: Tensor, atol: float = 1e-8, rtol: float = 1e-5, equal_nan: bool = False
 ) -> Tensor:
     """bool: |input - other| <= atol + rtol * |other|."""
+    if not isinstance(input, Tensor) or not isinstance(other, Tensor):
+        raise TypeError("isclose() needs two tensors")
+    if atol < 0 or rtol < 0:
+        raise ValueError(f"isclose: atol and rtol must be at least 0, got {atol} and {rtol}")
     a, b = together(input, other)
     if category(a.type.dtype) < 2:
         a, b = as_type(a, dtypes.float64), as_type(b, dtypes.float64)

@@ -24,15 +24,26 @@ def cat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     if not xs:
         raise ShapeError("cat: inputs num must be at least 1, got an empty list")
     kept = [x for x in xs if x.type.shape != (0,)] or xs[:1]
+    gone = [x for x in xs if x.requires_grad and all(x is not k for k in kept)]
     if len(kept) == 1:
         from oneflow.functional.elementwise import clone
 
-        return clone(kept[0])
+        return _with_history(clone(kept[0]), gone)
     at = one_dim(dim, kept[0].ndim, "cat")
     dtype = kept[0].type.dtype
     for x in kept[1:]:
         dtype = meet(x, kept[0]) if x.type.dtype is not dtype else dtype
-    return ops.concat(*[as_type(x, dtype) for x in kept], dim=at)
+    return _with_history(ops.concat(*[as_type(x, dtype) for x in kept], dim=at), gone)
+
+
+def _with_history(x: Tensor, empty: list[Tensor]) -> Tensor:
+    """`x`, of which tensors without elements are a part too: their gradients are zeros."""
+    from oneflow.functional.arithmetic import add
+    from oneflow.functional.reduction import sum as total
+
+    for one in empty:
+        x = add(x, as_type(total(one), x.type.dtype))
+    return x
 
 
 concat = cat

@@ -93,15 +93,20 @@ def outer(input: Tensor, vec2: Tensor) -> Tensor:
     return mul(unsqueeze(input, 1), unsqueeze(vec2, 0))
 
 
-def addmm(input: Tensor, mat1: Tensor, mat2: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Tensor:
+def addmm(input: Tensor, mat1: Tensor, mat2: Tensor, beta: Any = 1, alpha: Any = 1) -> Tensor:
     """beta * input + alpha * mat1 @ mat2."""
+    beta, alpha = _factors(input, beta, alpha)
     return add(input if beta == 1 else mul(input, beta), mm(mat1, mat2), alpha=alpha)
 
 
-def baddbmm(
-    input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: Any = 1, alpha: Any = 1
-) -> Tensor:
+def _factors(x: Tensor, *factors: Any) -> list[Any]:
+    """Numbers by which integers are multiplied are integers."""
+    return [int(f) if x.type.dtype.is_integer else f for f in factors]
+
+
+def baddbmm(input: Tensor, batch1: Tensor, batch2: Tensor, beta: Any = 1, alpha: Any = 1) -> Tensor:
     """beta * input + alpha * batch1 @ batch2, matrix by matrix."""
+    beta, alpha = _factors(input, beta, alpha)
     return add(input if beta == 1 else mul(input, beta), bmm(batch1, batch2), alpha=alpha)
 
 
@@ -118,6 +123,11 @@ def tensordot(a: Tensor, b: Tensor, dims: Any = 2, dims_b: Any = None) -> Tensor
         right = tuple(one_dim(d, b.ndim, "tensordot") for d in dims[1])
     if len(left) != len(right):
         raise ShapeError(f"tensordot: {left} and {right} must name as many dims")
+    # Against a dim of size 1, the other one is summed first.
+    pairs = [(a.type.shape[i], b.type.shape[j], i, j) for i, j in zip(left, right, strict=True)]
+    alone = [i for n, m, i, _ in pairs if m == 1 != n], [j for n, m, _, j in pairs if n == 1 != m]
+    a = total(a, alone[0], True) if alone[0] else a
+    b = total(b, alone[1], True) if alone[1] else b
     keep_a = [i for i in range(a.ndim) if i not in left]
     keep_b = [i for i in range(b.ndim) if i not in right]
     summed = math.prod(a.type.shape[i] for i in left)

@@ -130,17 +130,23 @@ def rrelu(
     )
 
 
-def prelu(input: Tensor, alpha: Tensor) -> Tensor:
-    """x where positive, else alpha * x; alpha: one number, or one per channel (dim 1)."""
-    if alpha.numel() > 1 and input.ndim > 1:
-        alpha = alpha.reshape(1, -1, *(1,) * (input.ndim - 2))
-    return add(unary.relu(input), mul(alpha, clamp(input, max=0.0)))
+def prelu(input: Tensor, weight: Tensor) -> Tensor:
+    """x where positive, else weight * x; weight: one number, or one per channel (dim 1)."""
+    if weight.numel() > 1 and input.ndim > 1:
+        weight = weight.reshape(1, -1, *(1,) * (input.ndim - 2))
+    elif not input.ndim:
+        weight = weight.reshape(())
+    return add(unary.relu(input), mul(weight, clamp(input, max=0.0)))
 
 
 def hardtanh(
     input: Tensor, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False
 ) -> Tensor:
     """x, kept within [min_val, max_val]."""
+    if min_val > max_val:
+        raise ValueError(f"hardtanh: min_val {min_val} is greater than max_val {max_val}")
+    if input.type.dtype.is_integer:
+        min_val, max_val = int(min_val), int(max_val)
     return _result(input, clamp(_before(input, inplace), min_val, max_val), inplace)
 
 
@@ -231,9 +237,9 @@ def log_softmax(input: Tensor, dim: int | None = None, dtype: Any = None) -> Ten
     return _along(softmax_ops.log_softmax, "log_softmax", input, dim, dtype)
 
 
-def softmin(input: Tensor, dim: int | None = None) -> Tensor:
+def softmin(input: Tensor, dim: int | None = None, dtype: Any = None) -> Tensor:
     """softmax(-x)."""
-    return softmax(unary.neg(input), dim)
+    return softmax(unary.neg(input), dim, dtype)
 
 
 def _along(op: Any, name: str, x: Tensor, dim: int | None, dtype: Any) -> Tensor:

@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-import math
-from typing import Any
+from typing import Any, cast
 
 from oneflow.core.errors import ShapeError
 from oneflow.core.metrics import METRICS
 from oneflow.functional.arithmetic import add, div, mul
-from oneflow.functional.dims import one_dim, spatial_sizes
 from oneflow.functional.elementwise import clamp
 from oneflow.functional.joining import cat
 from oneflow.functional.linear_algebra import matmul
-from oneflow.functional.promotion import as_type
-from oneflow.functional.reduction import norm
+from oneflow.functional.reduction import mean, norm, var
 from oneflow.functional.reduction import sum as total
-from oneflow.functional.searching import as_index, index_select
-from oneflow.functional.shaping import expand, flip, pad_with, reshape, unsqueeze
+from oneflow.functional.searching import as_index
+from oneflow.functional.shaping import broadcast_tensors, expand, flip, pad_with, reshape, unsqueeze
 from oneflow.ops import batch_norm as batch_norm_ops
 from oneflow.ops import gather as gather_ops
 from oneflow.ops import layer_norm as norm_ops
 from oneflow.ops import matmul as matmul_ops
 from oneflow.ops import slicing
+from oneflow.ops.unary import full_like
 from oneflow.tensor.tensor import Tensor
 
 
@@ -117,7 +115,9 @@ def batch_norm(
     statistics are the mean over all batches, whatever the momentum.
     """
     running = None if running_mean is None or running_var is None else (running_mean, running_var)
-    affine = None if weight is None or bias is None else (weight, bias)
+    affine = _affine(weight, bias)
+    if not input.type.numel:
+        return _of_nothing(input, affine)
     return batch_norm_ops.batch_norm(
         input,
         running,
@@ -129,11 +129,54 @@ def batch_norm(
     )
 
 
+def _affine(weight: Tensor | None, bias: Tensor | None) -> tuple[Tensor, Tensor] | None:
+    """Both of a scale and a shift: where one is missing, the one that changes nothing."""
+    if weight is None and bias is None:
+        return None
+    if weight is None:
+        return full_like(cast(Tensor, bias).detach(), value=1.0), cast(Tensor, bias)
+    return weight, full_like(weight.detach(), value=0.0) if bias is None else bias
+
+
+def _of_nothing(x: Tensor, affine: tuple[Tensor, Tensor] | None) -> Tensor:
+    """No elements, with a history: gradients are zeros."""
+    for parameter in affine or ():
+        x = add(x, mul(total(parameter), 0.0))
+    return add(x, 0.0)
+
+
 def instance_norm(
-    input: Tensor, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5
+    input: Tensor,
+    running_mean: Tensor | None = None,
+    running_var: Tensor | None = None,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    use_input_stats: bool = True,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
 ) -> Tensor:
-    """Mean 0 and variance 1 over each channel of each sample."""
+    """Mean 0 and variance 1 over each channel of each sample.
+
+    running_mean, running_var: (C,), moved towards the mean over the samples by `momentum`; without
+    use_input_stats they are the statistics.
+    """
+    if not use_input_stats:
+        return batch_norm(input, running_mean, running_var, weight, bias, False, momentum, eps)
+    if running_mean is not None and running_var is not None:
+        _track_instances(input, running_mean, running_var, momentum)
     return group_norm(input, input.type.shape[1], weight, bias, eps)
+
+
+def _track_instances(x: Tensor, running_mean: Tensor, running_var: Tensor, momentum: float) -> None:
+    from oneflow.tensor.grad_mode import no_grad
+
+    with no_grad():
+        places = tuple(range(2, x.ndim))
+        for running, found in (
+            (running_mean, mean(mean(x, places), 0)),
+            (running_var, mean(var(x, places), 0)),
+        ):
+            running.copy_(add(mul(running, 1 - momentum), mul(found, momentum)))
 
 
 def normalize(input: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> Tensor:
@@ -142,7 +185,8 @@ def normalize(input: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -
 
 
 def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -> Tensor:
-    """The cosine of the angle between vectors along `dim`."""
+    """The cosine of the angle between vectors along `dim`; other dims are broadcast."""
+    x1, x2 = broadcast_tensors(x1, x2)
     lengths = mul(clamp(norm(x1, 2, dim), min=eps), clamp(norm(x2, 2, dim), min=eps))
     return div(total(mul(x1, x2), dim), lengths)
 
@@ -267,86 +311,3 @@ def _pad_by_index(x: Tensor, dim: int, before: int, after: int, mode: str) -> Te
         )
     parts = [p for p, n in ((left, before), (x, 1), (right, after)) if n]
     return cat(parts, dim)
-
-
-def interpolate(
-    input: Tensor,
-    size: Any = None,
-    scale_factor: Any = None,
-    mode: str = "nearest",
-    align_corners: bool | None = None,
-    recompute_scale_factor: bool | None = None,
-) -> Tensor:
-    """(N, C, ...) resized to `size` or by `scale_factor`.  mode: nearest, linear, bilinear or
-    trilinear.
-    """
-    ndim = input.ndim - 2
-    if (size is None) == (scale_factor is None):
-        raise ValueError("interpolate: give either size or scale_factor")
-    factors: list[Any] = [None] * ndim
-    if size is None:
-        factors = (
-            list(scale_factor) if isinstance(scale_factor, (tuple, list)) else [scale_factor] * ndim
-        )
-        wanted = [math.floor(n * f) for n, f in zip(input.type.shape[2:], factors, strict=True)]
-        if recompute_scale_factor:
-            factors = [None] * ndim
-    else:
-        wanted = list(spatial_sizes(size, ndim))
-    if mode not in ("nearest", "linear", "bilinear", "trilinear"):
-        raise ValueError(
-            f"interpolate: mode must be nearest, linear, bilinear or trilinear, got {mode!r}"
-        )
-    x = input
-    for k, (n, factor) in enumerate(zip(wanted, factors, strict=True)):
-        if mode == "nearest":
-            x = _nearest(x, k + 2, n, factor)
-        else:
-            x = _linear(x, k + 2, n, factor, bool(align_corners))
-    return x
-
-
-upsample = interpolate
-
-
-def _nearest(x: Tensor, dim: int, size: int, factor: float | None) -> Tensor:
-    import numpy as np
-
-    old = x.type.shape[dim]
-    if size == old:
-        return x
-    scale = old / size if factor is None else 1 / factor
-    places = np.minimum(np.floor(np.arange(size) * scale).astype(np.int64), old - 1)
-    return index_select(x, dim, _beside(x, places))
-
-
-def _linear(x: Tensor, dim: int, size: int, factor: float | None, align_corners: bool) -> Tensor:
-    """A matrix of weights, two in each row, times the dim."""
-    import numpy as np
-
-    old = x.type.shape[dim]
-    if size == old:
-        return x
-    if align_corners:
-        spots = np.arange(size) * ((old - 1) / (size - 1) if size > 1 else 0.0)
-    else:
-        scale = old / size if factor is None else 1 / factor
-        spots = np.maximum((np.arange(size) + 0.5) * scale - 0.5, 0.0)
-    low = np.minimum(spots.astype(np.int64), old - 1)
-    high = np.minimum(low + 1, old - 1)
-    weights = np.zeros((old, size))
-    np.add.at(weights, (low, np.arange(size)), 1 - (spots - low))
-    np.add.at(weights, (high, np.arange(size)), spots - low)
-    table = as_type(_beside(x, weights), x.type.dtype)
-    at = one_dim(dim, x.ndim, "interpolate")
-    return matmul(x.transpose(at, -1), table).transpose(at, -1)
-
-
-def _beside(x: Tensor, array: Any) -> Tensor:
-    """Computed values where `x` is, whole on every rank."""
-    from oneflow.core.sbp import all_broadcast
-    from oneflow.functional.from_data import place
-
-    if x._placement is not None:
-        return place(array, None, x._placement, all_broadcast(x._placement.ndim))
-    return place(array, x._device, None, None)

@@ -227,11 +227,11 @@ def kl_div(
     if log_target:
         loss = mul(exp(target), sub(target, input))
     else:
-        empty = compare.scalar_compare(target, value=0, kind="le")
+        empty = compare.scalar_compare(target, value=0, kind="eq")
         logs = log(masked_fill(target, empty, 1.0))
         loss = masked_fill(mul(target, sub(logs, input)), empty, 0.0)
     if reduction == "batchmean":
-        return div(total(loss), input.type.shape[0])
+        return div(total(loss), input.type.shape[0] if input.ndim else 1)
     return _reduced(loss, reduction)
 
 

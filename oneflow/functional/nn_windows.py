@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
+from oneflow.core.dtype import DType, float64
 from oneflow.core.errors import ShapeError
 from oneflow.functional.arithmetic import add
 from oneflow.functional.dims import Size, spatial_sizes
+from oneflow.functional.promotion import as_type
 from oneflow.functional.shaping import pad_with, reshape, unsqueeze
 from oneflow.ops import conv as conv_ops
 from oneflow.ops import pool as pool_ops
@@ -24,6 +26,9 @@ def _over(ndim: int, function: Callable[Concatenate[int, P], R]) -> Callable[P, 
     """`function` of `ndim` spatial dims, under its name with that number: conv2d of _conv."""
 
     def run(*args: P.args, **kwargs: P.kwargs) -> R:
+        input = args[0] if args else kwargs.get("input")
+        if isinstance(input, Tensor) and input.type.dtype.is_integer:
+            return cast(R, _of_integers(function, input.type.dtype, ndim, *args, **kwargs))
         return function(ndim, *args, **kwargs)
 
     taken = inspect.signature(function)
@@ -33,6 +38,19 @@ def _over(ndim: int, function: Callable[Concatenate[int, P], R]) -> Callable[P, 
     doc = (function.__doc__ or "").replace("SPATIAL", _SPATIAL[ndim - 1])
     run.__doc__ = doc.replace("WINDOW", _WINDOW[ndim - 1])
     return run
+
+
+def _of_integers(function: Any, dtype: DType, *args: Any, **kwargs: Any) -> Any:
+    """The result for integers, by way of float64; its values are rounded toward zero."""
+    wide = [as_type(a, float64) if isinstance(a, Tensor) else a for a in args]
+    named = {k: as_type(a, float64) if isinstance(a, Tensor) else a for k, a in kwargs.items()}
+    out = function(*wide, **named)
+    return as_type(out, dtype) if isinstance(out, Tensor) else (as_type(out[0], dtype), *out[1:])
+
+
+def _strides(stride: Size | None, kernel: tuple[int, ...]) -> tuple[int, ...]:
+    """By default a window begins where the one before it ends."""
+    return kernel if stride is None or stride == () else spatial_sizes(stride, len(kernel))
 
 
 def _batched(ndim: int, x: Tensor) -> tuple[Tensor, bool]:
@@ -152,7 +170,7 @@ def _max_pool(
     values, indices = pool_ops.max_pool(
         x,
         kernel=kernel,
-        stride=kernel if stride is None else spatial_sizes(stride, ndim),
+        stride=_strides(stride, kernel),
         padding=spatial_sizes(padding, ndim),
         dilation=spatial_sizes(dilation, ndim),
         ceil_mode=bool(ceil_mode),
@@ -183,7 +201,7 @@ def _avg_pool(
     out = pool_ops.avg_pool(
         x,
         kernel=kernel,
-        stride=kernel if stride is None else spatial_sizes(stride, ndim),
+        stride=_strides(stride, kernel),
         padding=spatial_sizes(padding, ndim),
         ceil_mode=bool(ceil_mode),
         count_include_pad=bool(count_include_pad),

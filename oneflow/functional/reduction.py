@@ -17,7 +17,7 @@ from oneflow.functional.shaping import diagonal
 from oneflow.ops import binary, compare, reduce
 from oneflow.ops.gather import dim_gather
 from oneflow.ops.shape import reshape as reshape_op
-from oneflow.ops.unary import abs, exp, isnan, log, sqrt, square
+from oneflow.ops.unary import abs, exp, isnan, log, sign, sqrt, square
 from oneflow.tensor.tensor import Tensor
 
 max_result = namedtuple("max_result", ("values", "indices"))
@@ -220,9 +220,7 @@ def norm(
     if order in (math.inf, -math.inf):
         return (amax if order > 0 else amin)(abs(x), dim, keepdim)
     if order == 0:
-        return sum(
-            as_type(compare.scalar_compare(x, value=0, kind="ne"), x.type.dtype), dim, keepdim
-        )
+        return sum(abs(sign(x)), dim, keepdim)  # whose gradient is 0
     if order == 1:
         return sum(abs(x), dim, keepdim)
     return _norm_of_order(abs(x), float(order), dim, keepdim)

@@ -16,7 +16,6 @@ from oneflow.functional.nn_activation import hardtanh as hardtanh
 from oneflow.functional.nn_activation import leaky_relu as leaky_relu
 from oneflow.functional.nn_activation import logsigmoid as logsigmoid
 from oneflow.functional.nn_activation import mish as mish
-from oneflow.functional.nn_activation import prelu as prelu
 from oneflow.functional.nn_activation import quick_gelu as quick_gelu
 from oneflow.functional.nn_activation import relu as relu
 from oneflow.functional.nn_activation import relu6 as relu6
@@ -32,13 +31,11 @@ from oneflow.functional.nn_layers import batch_norm as batch_norm
 from oneflow.functional.nn_layers import embedding as embedding
 from oneflow.functional.nn_layers import group_norm as group_norm
 from oneflow.functional.nn_layers import instance_norm as instance_norm
-from oneflow.functional.nn_layers import interpolate as interpolate
 from oneflow.functional.nn_layers import layer_norm as layer_norm
 from oneflow.functional.nn_layers import linear as linear
 from oneflow.functional.nn_layers import pad as pad
 from oneflow.functional.nn_layers import pixel_shuffle as pixel_shuffle
 from oneflow.functional.nn_layers import rms_norm as rms_norm
-from oneflow.functional.nn_layers import upsample as upsample
 from oneflow.functional.nn_loss import binary_cross_entropy as binary_cross_entropy
 from oneflow.functional.nn_loss import binary_cross_entropy_with_logits as binary_cross_entropy_with_logits
 from oneflow.functional.nn_loss import cross_entropy as cross_entropy
@@ -51,6 +48,8 @@ from oneflow.functional.nn_loss import smooth_l1_loss as smooth_l1_loss
 from oneflow.functional.nn_loss import softmax_cross_entropy as softmax_cross_entropy
 from oneflow.functional.nn_loss import sparse_softmax_cross_entropy as sparse_softmax_cross_entropy
 from oneflow.functional.nn_loss import triplet_margin_loss as triplet_margin_loss
+from oneflow.functional.nn_resizing import interpolate as interpolate
+from oneflow.functional.nn_resizing import upsample as upsample
 from oneflow.functional.nn_windows import adaptive_avg_pool1d as adaptive_avg_pool1d
 from oneflow.functional.nn_windows import adaptive_avg_pool2d as adaptive_avg_pool2d
 from oneflow.functional.nn_windows import adaptive_avg_pool3d as adaptive_avg_pool3d
@@ -77,7 +76,8 @@ def gumbel_softmax(logits: Tensor, tau: float = ..., hard: bool = ..., dim: int 
 def log_softmax(input: Tensor, dim: int | None = ..., dtype: Any = ..., *, axis: Any = ...) -> Tensor: ...
 def normalize(input: Tensor, p: float = ..., dim: int = ..., eps: float = ..., *, axis: Any = ...) -> Tensor: ...
 def pairwise_distance(x1: Tensor, x2: Tensor, p: float = ..., eps: float = ..., keepdim: bool = ..., *, keepdims: Any = ...) -> Tensor: ...
+def prelu(input: Tensor, weight: Tensor, *, alpha: Any = ...) -> Tensor: ...
 def sigmoid(input: Tensor) -> Tensor: ...
 def softmax(input: Tensor, dim: int | None = ..., dtype: Any = ..., *, axis: Any = ...) -> Tensor: ...
-def softmin(input: Tensor, dim: int | None = ..., *, axis: Any = ...) -> Tensor: ...
+def softmin(input: Tensor, dim: int | None = ..., dtype: Any = ..., *, axis: Any = ...) -> Tensor: ...
 def tanh(input: Tensor) -> Tensor: ...

@@ -104,6 +104,10 @@ def _atan2_grad(d: Value, a: Value, b: Value, out: Value) -> tuple[Any, Any]:
     return lambda: mul(scaled(), b), lambda: unary.neg(mul(scaled(), a))
 
 
+def _zero_of(d: Value) -> Value:
+    return unary.full_like(d, value=0)
+
+
 add: BinaryFunction = _binary(
     "add", lambda d, a, b, y: (lambda: d, lambda: d), accepts=ANY, partial=("P P -> P",)
 )
@@ -129,7 +133,10 @@ fmod: BinaryFunction = _binary(  # the remainder has the sign of a
     "fmod",
     lambda d, a, b, y: (lambda: d, lambda: unary.neg(mul(d, unary.trunc(div(a, b))))),
 )
-floor_divide: BinaryFunction = _binary("floor_divide")
+floor_divide: BinaryFunction = _binary(  # steps
+    "floor_divide",
+    lambda d, a, b, y: (lambda: _zero_of(d), lambda: _zero_of(d)),
+)
 atan2: BinaryFunction = _binary("atan2", _atan2_grad, accepts=FLOAT)
 bitwise_and: BinaryFunction = _binary("bitwise_and", accepts=INTEGRAL)
 bitwise_or: BinaryFunction = _binary("bitwise_or", accepts=INTEGRAL)

@@ -127,5 +127,6 @@ scalar_floor_divide: ScalarFunction = _scalar(
     "scalar_floor_divide",
     "floor(x / value)",
     lambda *_, value: apply("floor_divide", _X, _VALUE),
+    lambda d, x, y, v: scalar_mul(d, value=0),
     refuses=_zero_divisor,
 )

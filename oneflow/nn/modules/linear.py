@@ -49,8 +49,8 @@ class Linear(Module):
         """Draws new first values."""
         reset_weight_and_bias(self.weight, self.bias)
 
-    def forward(self, x: Tensor) -> Tensor:
-        return F.linear(x, self.weight, self.bias)
+    def forward(self, input: Tensor) -> Tensor:
+        return F.linear(input, self.weight, self.bias)
 
     def extra_repr(self) -> str:
         return (

@@ -60,6 +60,29 @@ class LayerNorm(Module):
         )
 
 
+def _register_affine(
+    module: Module, size: int, weight: bool, bias: bool, where: dict[str, Any]
+) -> None:
+    """The parameters `weight` and `bias`, one number per channel; None where there is none."""
+    for name, exists in (("weight", weight), ("bias", bias)):
+        module.register_parameter(name, Parameter(empty((size,), **where)) if exists else None)
+
+
+def _register_statistics(module: Module, size: int, tracks: bool, where: dict[str, Any]) -> None:
+    """The buffers of running averages; None where there are none."""
+    module.register_buffer("running_mean", zeros((size,), **where) if tracks else None)
+    module.register_buffer("running_var", ones((size,), **where) if tracks else None)
+    count = zeros((), dtype=int64, device=where["device"]) if tracks else None
+    module.register_buffer("num_batches_tracked", count)
+
+
+def _reset_statistics(module: Any) -> None:
+    if module.running_mean is not None:
+        init.zeros_(module.running_mean)
+        init.ones_(module.running_var)
+        init.zeros_(module.num_batches_tracked)
+
+
 def _reset_affine(module: Any) -> None:
     if module.weight is not None:
         init.ones_(module.weight)
@@ -123,6 +146,8 @@ class GroupNorm(Module):
         affine: bool = True,
         device: Any = None,
         dtype: Any = None,
+        *,
+        bias: bool = True,
     ) -> None:
         super().__init__()
         if num_groups <= 0 or num_channels % num_groups:
@@ -132,11 +157,8 @@ class GroupNorm(Module):
         self.num_groups, self.num_channels = num_groups, num_channels
         self.eps, self.affine = eps, affine
 
-        def parameter() -> Parameter | None:
-            return Parameter(empty((num_channels,), device=device, dtype=dtype)) if affine else None
-
-        self.register_parameter("weight", parameter())
-        self.register_parameter("bias", parameter())
+        where = {"device": device, "dtype": dtype}
+        _register_affine(self, num_channels, affine, affine and bias, where)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -170,28 +192,20 @@ class _BatchNorm(Module):
         track_running_stats: bool = True,
         device: Any = None,
         dtype: Any = None,
+        *,
+        bias: bool = True,
     ) -> None:
         super().__init__()
         self.num_features, self.eps, self.momentum = num_features, eps, momentum
         self.affine, self.track_running_stats = affine, track_running_stats
         where = {"device": device, "dtype": dtype}
-        for name in ("weight", "bias"):
-            self.register_parameter(
-                name, Parameter(empty((num_features,), **where)) if affine else None
-            )
-        tracks = track_running_stats
-        self.register_buffer("running_mean", zeros((num_features,), **where) if tracks else None)
-        self.register_buffer("running_var", ones((num_features,), **where) if tracks else None)
-        count = zeros((), dtype=int64, device=device) if tracks else None
-        self.register_buffer("num_batches_tracked", count)
+        _register_affine(self, num_features, affine, affine and bias, where)
+        _register_statistics(self, num_features, track_running_stats, where)
         self.reset_parameters()
 
     def reset_running_stats(self) -> None:
         """Means 0, variances 1, no batch seen."""
-        if self.track_running_stats:
-            init.zeros_(self.running_mean)
-            init.ones_(self.running_var)
-            init.zeros_(self.num_batches_tracked)
+        _reset_statistics(self)
 
     def reset_parameters(self) -> None:
         """weight 1, bias 0, and no statistics."""
@@ -274,8 +288,8 @@ class FusedBatchNorm3d(_FusedBatchNorm):
 class _InstanceNorm(Module):
     """Each channel of each sample shifted and scaled by its own mean and variance.
 
-    momentum is accepted and changes nothing, and track_running_stats must be False: there are no
-    running averages.
+    track_running_stats: keep averages over the samples, moved by `momentum`, and use them in eval
+    mode.
     """
 
     ndims: ClassVar[tuple[int, ...]]
@@ -287,24 +301,26 @@ class _InstanceNorm(Module):
         momentum: float = 0.1,
         affine: bool = False,
         track_running_stats: bool = False,
+        device: Any = None,
+        dtype: Any = None,
+        *,
+        bias: bool = True,
     ) -> None:
         super().__init__()
-        if track_running_stats:
-            raise ValueError(
-                "InstanceNorm keeps no running statistics; leave track_running_stats False"
-            )
-        self.num_features, self.eps, self.momentum, self.affine = (
-            num_features,
-            eps,
-            momentum,
-            affine,
-        )
-        for name in ("weight", "bias"):
-            self.register_parameter(name, Parameter(empty((num_features,))) if affine else None)
+        self.num_features, self.eps, self.momentum = num_features, eps, momentum
+        self.affine, self.track_running_stats = affine, track_running_stats
+        where = {"device": device, "dtype": dtype}
+        _register_affine(self, num_features, affine, affine and bias, where)
+        _register_statistics(self, num_features, track_running_stats, where)
         self.reset_parameters()
 
+    def reset_running_stats(self) -> None:
+        """Means 0, variances 1."""
+        _reset_statistics(self)
+
     def reset_parameters(self) -> None:
-        """weight 1, bias 0."""
+        """weight 1, bias 0, and no statistics."""
+        self.reset_running_stats()
         _reset_affine(self)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -312,13 +328,24 @@ class _InstanceNorm(Module):
             wanted = " or ".join(f"{n}D" for n in self.ndims)
             raise ShapeError(f"expected {wanted} input (got {x.ndim}D input {x.type})")
         single = x.ndim == min(self.ndims)
-        batch = x.unsqueeze(0) if single else x
-        out: Tensor = F.instance_norm(batch, weight=self.weight, bias=self.bias, eps=self.eps)
+        out: Tensor = F.instance_norm(
+            x.unsqueeze(0) if single else x,
+            self.running_mean,
+            self.running_var,
+            self.weight,
+            self.bias,
+            self.training or self.running_mean is None,
+            self.momentum,
+            self.eps,
+        )
         squeezed: Tensor = out.squeeze(0) if single else out
         return squeezed
 
     def extra_repr(self) -> str:
-        return f"{self.num_features}, eps={self.eps}, affine={self.affine}"
+        return (
+            f"{self.num_features}, eps={self.eps}, momentum={self.momentum}, affine={self.affine}, "
+            f"track_running_stats={self.track_running_stats}"
+        )
 
 
 class InstanceNorm1d(_InstanceNorm):

@@ -115,3 +115,36 @@ def test_scatter_and_select_without_dims() -> None:
     index = flow.tensor(0)
     assert x.index_select(0, index).shape == () and x.index_add(0, index, x).item() == 4.0
     assert x.scatter_add(0, index, flow.tensor(1.0)).item() == 3.0
+
+
+@pytest.mark.parametrize("mode", ["nearest-exact", "bicubic", "area", "bilinear", "nearest"])
+@pytest.mark.parametrize("size", [{"size": (5, 3)}, {"scale_factor": 1.7}, {"scale_factor": 0.6}])
+def test_images_are_resized_as_pytorch_does(mode: str, size: dict[str, Any]) -> None:
+    x = np.random.default_rng(0).normal(size=(2, 3, 4, 6))
+    same(
+        F.interpolate(flow.tensor(x), mode=mode, **size),
+        torch.nn.functional.interpolate(torch.tensor(x), mode=mode, **size),
+    )
+
+
+def test_instance_norm_keeps_and_uses_running_averages() -> None:
+    x = np.random.default_rng(0).normal(2.0, 3.0, size=(4, 3, 5))
+    ours = flow.nn.InstanceNorm1d(3, affine=True, track_running_stats=True).to(flow.float64)
+    theirs = torch.nn.InstanceNorm1d(3, affine=True, track_running_stats=True).double()
+    for training in (True, True, False):
+        ours.train(training), theirs.train(training)
+        same(ours(flow.tensor(x)).detach(), theirs(torch.tensor(x)).detach())
+    same(ours.running_var, theirs.running_var)
+
+
+def test_integers_are_convolved_and_pooled() -> None:
+    x, w = np.arange(24).reshape(1, 2, 12) - 7, np.arange(12).reshape(3, 2, 2)
+    same(F.conv1d(flow.tensor(x), flow.tensor(w)), torch.conv1d(torch.tensor(x), torch.tensor(w)))
+    same(F.avg_pool1d(flow.tensor(x), 3), torch.nn.functional.avg_pool1d(torch.tensor(x), 3))
+    same(2 ** flow.tensor([-1, 0, 3]), torch.tensor([0, 1, 8]))
+
+
+def test_empty_tensors_that_cat_leaves_out_have_gradient_zeros() -> None:
+    x, empty = flow.ones(2, 3, requires_grad=True), flow.zeros(0, requires_grad=True)
+    flow.cat([x, empty]).sum().backward()
+    assert empty.grad is not None and empty.grad.shape == (0,)

@@ -1,0 +1,133 @@
+"""Tensors (N, C, ...) resized: nearest places, linear or cubic interpolation, means of areas."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from oneflow.functional.dims import one_dim, spatial_sizes
+from oneflow.functional.linear_algebra import matmul
+from oneflow.functional.promotion import as_type
+from oneflow.functional.searching import index_select
+from oneflow.ops.pool import adaptive_avg_pool
+from oneflow.tensor.tensor import Tensor
+
+_MODES = {
+    "nearest": (1, 2, 3),
+    "nearest-exact": (1, 2, 3),
+    "linear": (1,),
+    "bilinear": (2,),
+    "bicubic": (2,),
+    "trilinear": (3,),
+    "area": (1, 2, 3),
+}
+"""Mode -> numbers of spatial dims."""
+
+
+def interpolate(
+    input: Tensor,
+    size: Any = None,
+    scale_factor: Any = None,
+    mode: str = "nearest",
+    align_corners: bool | None = None,
+    recompute_scale_factor: bool | None = None,
+    antialias: bool = False,
+) -> Tensor:
+    """(N, C, ...) resized to `size` or by `scale_factor`.
+
+    mode: nearest, nearest-exact, linear, bilinear, bicubic, trilinear or area.  antialias: must be
+    False.
+    """
+    ndim = input.ndim - 2
+    if (size is None) == (scale_factor is None):
+        raise ValueError("interpolate: give either size or scale_factor")
+    if antialias:
+        raise ValueError("interpolate: there is no antialias")
+    if mode not in _MODES:
+        raise ValueError(f"interpolate: mode must be one of {', '.join(_MODES)}, got {mode!r}")
+    if ndim not in _MODES[mode] and not (ndim in (1, 2, 3) and mode.endswith("linear")):
+        raise ValueError(f"interpolate: mode {mode!r} does not resize {input.type}")
+    wanted, factors = _wanted(input, size, scale_factor, bool(recompute_scale_factor))
+    if mode == "area":
+        return adaptive_avg_pool(input, output_size=tuple(wanted))
+    x = input
+    for k, (n, factor) in enumerate(zip(wanted, factors, strict=True)):
+        if mode.startswith("nearest"):
+            x = _nearest(x, k + 2, n, factor, 0.5 if mode == "nearest-exact" else 0.0)
+        else:
+            x = _weighted(x, k + 2, n, factor, bool(align_corners), mode == "bicubic")
+    return x
+
+
+upsample = interpolate
+
+
+def _wanted(
+    x: Tensor, size: Any, scale_factor: Any, recompute: bool
+) -> tuple[list[int], list[Any]]:
+    """Sizes of the result, and by which factors positions are scaled (None: by the sizes)."""
+    ndim = x.ndim - 2
+    if size is not None:
+        return list(spatial_sizes(size, ndim)), [None] * ndim
+    many = isinstance(scale_factor, (tuple, list))
+    factors = list(scale_factor) if many else [scale_factor] * ndim
+    wanted = [math.floor(n * f) for n, f in zip(x.type.shape[2:], factors, strict=True)]
+    return wanted, [None] * ndim if recompute else factors
+
+
+def _nearest(x: Tensor, dim: int, size: int, factor: float | None, middle: float) -> Tensor:
+    """middle: 0.5 looks from the middle of each place, 0.0 from its beginning."""
+    old = x.type.shape[dim]
+    if size == old and factor in (None, 1):
+        return x
+    scale = old / size if factor is None else 1 / factor
+    places = np.minimum(np.floor((np.arange(size) + middle) * scale).astype(np.int64), old - 1)
+    return index_select(x, dim, _beside(x, places))
+
+
+def _weighted(
+    x: Tensor, dim: int, size: int, factor: float | None, align_corners: bool, cubic: bool
+) -> Tensor:
+    """A matrix of weights, two in each row, or four if cubic, times the dim."""
+    old = x.type.shape[dim]
+    if size == old and (align_corners or factor in (None, 1)):
+        return x
+    if align_corners:
+        spots = np.arange(size) * ((old - 1) / (size - 1) if size > 1 else 0.0)
+    else:
+        scale = old / size if factor is None else 1 / factor
+        spots = (np.arange(size) + 0.5) * scale - 0.5
+        spots = spots if cubic else np.maximum(spots, 0.0)
+    first = np.floor(spots).astype(np.int64)
+    gap = spots - first
+    weights = np.zeros((old, size))
+    for offset, share in _cubic(gap) if cubic else ((0, 1 - gap), (1, gap)):
+        np.add.at(weights, (np.clip(first + offset, 0, old - 1), np.arange(size)), share)
+    table = as_type(_beside(x, weights), x.type.dtype)
+    at = one_dim(dim, x.ndim, "interpolate")
+    return matmul(x.transpose(at, -1), table).transpose(at, -1)
+
+
+def _cubic(gap: Any) -> list[tuple[int, Any]]:
+    """Offsets and weights of four neighbours (Keys, 1981, with a = -0.75)."""
+    a = -0.75
+
+    def near(t: Any) -> Any:
+        return ((a + 2) * t - (a + 3)) * t * t + 1
+
+    def far(t: Any) -> Any:
+        return ((a * t - 5 * a) * t + 8 * a) * t - 4 * a
+
+    return [(-1, far(gap + 1)), (0, near(gap)), (1, near(1 - gap)), (2, far(2 - gap))]
+
+
+def _beside(x: Tensor, array: Any) -> Tensor:
+    """Computed values where `x` is, whole on every rank."""
+    from oneflow.core.sbp import all_broadcast
+    from oneflow.functional.from_data import place
+
+    if x._placement is not None:
+        return place(array, None, x._placement, all_broadcast(x._placement.ndim))
+    return place(array, x._device, None, None)

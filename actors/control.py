@@ -19,17 +19,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from oneflow.actors.compile_call import CompileCall
 from oneflow.actors.heartbeat import Heartbeat
+from oneflow.actors.rank_line import Metadata, RankLine
 from oneflow.boxing.transport.pages import host_identity
-from oneflow.core.config import Config, join_address, split_address
+from oneflow.core.config import Config
 from oneflow.core.control_channel import (
     LATE_S,
     MAX_TEXT_CHARS,
     PROTOCOL,
-    TOKEN_KEY,
-    channel_options,
     decode_error,
-    is_loopback,
-    resolve,
 )
 from oneflow.core.errors import (
     ConfigError,
@@ -42,7 +39,6 @@ from oneflow.core.errors import (
 )
 from oneflow.core.exits import exited_early, exited_ranks
 from oneflow.core.job_tls import job_tls
-from oneflow.core.listeners import check_listener
 from oneflow.core.log import get_logger
 from oneflow.core.loop import submit, wait_for
 
@@ -114,8 +110,7 @@ class ControlClient:
         self._left_ranks: set[int] = set()
         self._members: tuple[RankInfo, ...] = ()
         self._num_compiles = 0
-        self._channel: Any = None
-        self._stub: Any = None
+        self._line: RankLine | None = None
         self._beating: asyncio.Task[None] | None = None
         self._abort_seen: asyncio.Event | None = None
         self._scheduler_closed = False
@@ -298,7 +293,7 @@ class ControlClient:
         The first report counts. Returns who failed before, as far as it can be known. Never raises
         for a dead line.
         """
-        if self._stub is None or self._failed or self._aborted or self._closed:
+        if self._line is None or self._failed or self._aborted or self._closed:
             return self._aborted
         self._failed = True
         from oneflow.protos import control_pb2 as pb
@@ -321,7 +316,7 @@ class ControlClient:
         if self._closed:
             return
         self._closed = True
-        if self._stub is not None:
+        if self._line is not None:
             wait_for(self._leave(), LEAVE_S + MARGIN_S)
 
     # -- on the control loop -----------------------------------------------------------------------
@@ -329,7 +324,9 @@ class ControlClient:
     async def _join(self, timeout_s: float) -> tuple[RankInfo, ...]:
         from oneflow.protos import control_pb2 as pb
 
-        self._open()
+        if self._line is None:
+            self._line = RankLine(self.address, self._config, self.tls)
+            self._abort_seen = asyncio.Event()
         request = pb.JoinRequest(
             member=pb.Member(
                 rank=self.rank,
@@ -344,23 +341,25 @@ class ControlClient:
         )
         late = asyncio.ensure_future(self._say_late())
         try:
-            reply = await self._keep_joining(request, timeout_s)
+            reply = await self._keep_joining(self._line, request, timeout_s)
         finally:
             late.cancel()
         _raise_error(reply)
         self._members = tuple(RankInfo(m.rank, m.host, m.pid, m.place) for m in reply.members)
-        heartbeat = Heartbeat(self, self._stub, self._metadata(), self._config)
+        heartbeat = Heartbeat(self, self._line.ready, self._config)
         self._beating = asyncio.ensure_future(heartbeat.run())
         return self._members
 
-    async def _keep_joining(self, request: pb.JoinRequest, timeout_s: float) -> pb.JoinReply:
+    async def _keep_joining(
+        self, line: RankLine, request: pb.JoinRequest, timeout_s: float
+    ) -> pb.JoinReply:
         started = time.monotonic()
         while True:
             left_s = timeout_s - (time.monotonic() - started)
             if left_s <= 0:
                 raise RendezvousError(self._unreachable(timeout_s))
             request.timeout_s = left_s
-            reply = await self._try_join(request, left_s)
+            reply = await self._try_join(line, request, left_s)
             if reply is not None:
                 return reply
             exited = exited_ranks(self._config.exited_dir)
@@ -370,55 +369,36 @@ class ControlClient:
 
     async def _say_late(self) -> None:
         """Once, if rank 0 cannot be reached; as long as it can, it names the missing ranks."""
-        import grpc
-
         await asyncio.sleep(LATE_S)
-        if self._channel.get_state() is not grpc.ChannelConnectivity.READY:
+        if self._line is not None and not self._line.is_connected:
             log.warning("rendezvous: %s", self._unreachable(LATE_S))
 
-    async def _try_join(self, request: pb.JoinRequest, left_s: float) -> pb.JoinReply | None:
+    async def _try_join(
+        self, line: RankLine, request: pb.JoinRequest, left_s: float
+    ) -> pb.JoinReply | None:
         """One attempt; None if rank 0 does not answer (yet)."""
         import grpc
 
         try:
-            reply: pb.JoinReply = await self._stub.Join(
-                request, timeout=left_s + MARGIN_S, metadata=self._metadata()
+            stub, metadata = await line.ready(left_s)
+            reply: pb.JoinReply = await stub.Join(
+                request, timeout=left_s + MARGIN_S, metadata=metadata
             )
             return reply
+        except OSError:
+            return None
         except grpc.RpcError as error:
             if error.code() == grpc.StatusCode.UNAVAILABLE:
                 return None
             raise self._translate(error) from None
 
-    def _open(self) -> None:
-        from grpc import aio
-
-        from oneflow.protos import control_pb2_grpc
-
-        if self._channel is not None:
-            return
-        host, port = split_address(self.address)
-        target = join_address(resolve(host), port)
-        if self.tls is None:
-            self._channel = aio.insecure_channel(target, options=channel_options())
-        else:
-            options = [*channel_options(), *self.tls.channel_options()]
-            self._channel = aio.secure_channel(target, self.tls.channel_credentials(), options)
-        make_stub: Any = control_pb2_grpc.SchedulerStub
-        self._stub = make_stub(self._channel)
-        self._abort_seen = asyncio.Event()
-
-    def _metadata(self) -> tuple[tuple[str, str], ...]:
-        token = self._config.job_token
-        if token and not self._members:  # nobody who took rank 0's port before it came gets it
-            host, port = split_address(self.address)
-            resolved = resolve(host)
-            if is_loopback(resolved):
-                check_listener(resolved, port)
-        return ((TOKEN_KEY, token),) if token else ()
+    async def _ready(self, timeout_s: float) -> tuple[Any, Metadata]:
+        if self._line is None:
+            raise InternalError("control: a call before join")
+        return await self._line.ready(timeout_s)
 
     def _call(self, method: str, request: Any, timeout_s: float) -> Any:
-        if self._stub is None:
+        if self._line is None:
             raise InternalError(f"control: {method} before join")
         return wait_for(
             self._guarded(self._ask(method, request, timeout_s + MARGIN_S), timeout_s + MARGIN_S),
@@ -428,10 +408,10 @@ class ControlClient:
     async def _ask(self, method: str, request: Any, timeout_s: float) -> Any:
         import grpc
 
-        call = getattr(self._stub, method)
         try:
-            reply = await call(request, timeout=timeout_s, metadata=self._metadata())
-        except grpc.RpcError as error:
+            stub, metadata = await self._ready(timeout_s)
+            reply = await getattr(stub, method)(request, timeout=timeout_s, metadata=metadata)
+        except (grpc.RpcError, OSError) as error:
             raise await self._explain(error) from None
         _raise_error(reply)
         return reply
@@ -439,13 +419,16 @@ class ControlClient:
     async def _compile(self, asked: CompileCall) -> bytes:
         import grpc
 
-        stream = self._stub.Compile(metadata=self._metadata())
+        stream: Any = None
         try:
+            stub, metadata = await self._ready(MARGIN_S)
+            stream = stub.Compile(metadata=metadata)
             return await asked.run(stream)
-        except grpc.RpcError as error:
+        except (grpc.RpcError, OSError) as error:
             raise await self._explain(error) from None
         finally:
-            stream.cancel()
+            if stream is not None:
+                stream.cancel()
 
     async def _guarded(self, work: Coroutine[Any, Any, T], timeout_s: float) -> T:
         """`work`, or PeerLostError if the job ends first, or TransportError after `timeout_s`."""
@@ -477,7 +460,8 @@ class ControlClient:
         """
         import grpc
 
-        if error.code() not in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED):
+        echoes = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)
+        if isinstance(error, grpc.RpcError) and error.code() not in echoes:
             return self._translate(error)
         if self._beating is not None:
             await asyncio.wait({self._beating}, timeout=self._config.act_s)
@@ -488,6 +472,8 @@ class ControlClient:
     def _translate(self, error: Any) -> Exception:
         import grpc
 
+        if isinstance(error, OSError):
+            return TransportError(f"scheduler at {self.address}: {error.strerror or error}")
         if error.code() == grpc.StatusCode.UNAUTHENTICATED:
             return ConfigError(
                 f"the scheduler at {self.address} refuses this rank's job token: another job "
@@ -512,10 +498,10 @@ class ControlClient:
         """A message whose loss changes nothing for us: the scheduler may be gone already (None)."""
         import grpc
 
-        call = getattr(self._stub, method)
         try:
-            return await call(request, timeout=timeout_s, metadata=self._metadata())
-        except grpc.RpcError:
+            stub, metadata = await self._ready(timeout_s)
+            return await getattr(stub, method)(request, timeout=timeout_s, metadata=metadata)
+        except (grpc.RpcError, OSError, ConfigError):  # gone, or another one has its port by now
             return None
 
     async def _leave(self) -> None:
@@ -528,7 +514,8 @@ class ControlClient:
         if self._beating is not None:
             self._beating.cancel()
             await asyncio.wait({self._beating}, timeout=LEAVE_S)
-        await self._channel.close()
+        if self._line is not None:
+            await self._line.close()
 
     # -- what the heartbeat tells ------------------------------------------------------------------
 

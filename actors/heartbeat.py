@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
+from oneflow.actors.rank_line import Metadata
 from oneflow.core.config import Config
+from oneflow.core.errors import ConfigError
 from oneflow.core.log import get_logger
 from oneflow.core.metrics import METRICS
 
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
 
 RECONNECT_PAUSE_S = 0.2
 REFUSALS_BEFORE_LOST = 3  # nobody listens there any more
+MIN_S = 0.1  # for a connection, however long the scheduler has been silent
 OWN_STALL_S = 1.0  # we were frozen ourselves if a pause took so much longer than asked for
 
 log = get_logger(__name__)
@@ -36,18 +39,19 @@ class Listener(Protocol):
 
 
 class Heartbeat:
-    """Keeps a heartbeat stream open until its owner's job is over."""
+    """Keeps a heartbeat stream open until its owner's job is over.
+
+    ready: of the line to the scheduler (rank_line.py).
+    """
 
     def __init__(
         self,
         owner: Listener,
-        stub: Any,
-        metadata: tuple[tuple[str, str], ...],
+        ready: Callable[[float], Awaitable[tuple[Any, Metadata]]],
         config: Config,
     ) -> None:
         self._owner = owner
-        self._stub = stub
-        self._metadata = metadata
+        self._ready = ready
         self._config = config
         self._heard_at = time.monotonic()
         self._refusals = 0
@@ -73,7 +77,13 @@ class Heartbeat:
         """One stream, from opening to break or to too long a silence."""
         import grpc
 
-        stream = self._stub.Heartbeat(self._beats(), metadata=self._metadata)
+        try:
+            stub, metadata = await self._ready(max(self._config.act_s - self._silent_s(), MIN_S))
+        except (grpc.RpcError, OSError, ConfigError) as error:
+            METRICS.heartbeats["failed"] += 1
+            self._refusals += isinstance(error, ConnectionRefusedError)
+            return
+        stream = stub.Heartbeat(self._beats(), metadata=metadata)
         reader = asyncio.ensure_future(self._read(stream))
         try:
             while not reader.done() and self._silent_s() < self._config.act_s:

@@ -6,14 +6,18 @@ import asyncio
 import hmac
 import time
 import warnings
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from oneflow.core.config import Config, ConfigWarning, join_address, split_address
 from oneflow.core.control_channel import TOKEN_KEY, channel_options, is_loopback, resolve
 from oneflow.core.errors import ConfigError
 from oneflow.core.job_tls import JobTls, job_tls
+from oneflow.core.log import get_logger
 from oneflow.core.loop import wait_for
 from oneflow.core.metrics import METRICS
+from oneflow.core.proof import PROVE, digest_of, name_of
+from oneflow.scheduler.door import Door, RefusedProofError, session_shown
 from oneflow.scheduler.ports import check_port_is_free
 
 if TYPE_CHECKING:
@@ -25,6 +29,8 @@ FAILED_DRAIN_S = 0.5  # the same after a failure, when a rank that hangs may nev
 
 
 LEFT_POLL_S = 0.02
+
+log = get_logger(__name__)
 
 
 class SchedulerServer:
@@ -85,12 +91,17 @@ class SchedulerServer:
         from oneflow.protos import control_pb2_grpc
         from oneflow.scheduler.service import SchedulerService
 
-        interceptors = [*_token_guards(self._config.job_token), _message_guard()]
+        token, door = self._config.job_token, None
+        if token is not None:
+            door = _door(token, lambda: join_address(host, self._port))
+        interceptors = [*_token_guards(token, door), _message_guard()]
         server = aio.server(options=channel_options(), interceptors=interceptors)
         service = SchedulerService(self._world_size, self._compile_job, self._config)
         register: Any = control_pb2_grpc.add_SchedulerServicer_to_server
         register(service, server)
-        port = _bind(server, host, self._port, job_tls(self._config))
+        if door is not None:
+            server.add_generic_rpc_handlers((door.handler(),))
+        port = self._port = _bind(server, host, self._port, job_tls(self._config))
         await server.start()
         self._server, self._service = server, service
         self._clock = asyncio.ensure_future(service.run_clock())
@@ -121,13 +132,29 @@ def _bind(server: Any, host: str, port: int, tls: JobTls | None) -> int:
     return int(bound)
 
 
-def _token_guards(token: str | None) -> list[Any]:
-    """A server interceptor that refuses calls without the job's token; none if the job has no
-    token.
+def _door(token: str, address: Callable[[], str]) -> Door:
+    """For those who know the job's token."""
+    digest = digest_of(token)
+
+    def find(name: bytes) -> bytes:
+        if name != name_of(digest):
+            raise RefusedProofError("wrong or missing job token")
+        return digest
+
+    def note(error: RefusedProofError, peer: str) -> None:
+        METRICS.scheduler.message_rejected("auth")
+        log.warning("%s was refused: %s", peer, error)
+
+    return Door(find, note, address)
+
+
+def _token_guards(token: str | None, door: Door | None) -> list[Any]:
+    """A server interceptor that refuses calls of those who have neither proven nor shown the job's
+    token; none if the job has no token.
     """
-    if token is None:
+    if token is None or door is None:
         return []
-    expected = token.encode()
+    expected, visitor = token.encode(), door.visitor
     import grpc
     from grpc import aio
 
@@ -138,8 +165,13 @@ def _token_guards(token: str | None) -> list[Any]:
     class TokenGuard(aio.ServerInterceptor):  # type: ignore[misc]
         async def intercept_service(self, continuation: Any, details: Any) -> Any:
             handler = await continuation(details)
-            given = dict(details.invocation_metadata).get(TOKEN_KEY, "")
-            if handler is None or hmac.compare_digest(str(given).encode(), expected):
+            metadata = details.invocation_metadata or ()
+            given = dict(metadata).get(TOKEN_KEY, "")
+            if handler is None or details.method == PROVE:
+                return handler
+            if visitor(session_shown(metadata)) is not None:
+                return handler
+            if hmac.compare_digest(str(given).encode(), expected):
                 return handler
             return _same_shape(handler, refuse)
 
@@ -155,7 +187,7 @@ def _message_guard() -> Any:
     class MessageGuard(aio.ServerInterceptor):  # type: ignore[misc]
         async def intercept_service(self, continuation: Any, details: Any) -> Any:
             handler = await continuation(details)
-            return handler if handler is None else _lenient(handler)
+            return handler if handler is None or details.method == PROVE else _lenient(handler)
 
     def _lenient(handler: Any) -> Any:
         def read(data: bytes) -> Any:

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 FIRST_PAUSE_S = 0.2
 LAST_PAUSE_S = 5.0
 LEAVE_S = 2.0
+CLOSE_S = 1.0
 MAX_KEPT = 10_000  # messages that wait to be answered for; the oldest go first
 MAX_KEPT_NBYTES = 16 << 20  # of them
 MAX_BULK = 4  # chunks of files that wait to be sent
@@ -295,11 +296,11 @@ class Link:
 
     async def _close(self) -> None:
         channel, self._channel = self._channel, None
-        if channel is not None:
-            await channel.close()
         if self._line is not None:
             self._line.close()
             self._line = None
+        if channel is not None:  # at once it would cancel calls, which fail by themselves
+            await channel.close(CLOSE_S)
 
     async def _open(self) -> None:
         from grpc import aio

@@ -306,12 +306,12 @@ def test_who_waits_for_centuries_waits() -> None:
     connection = Connection("127.0.0.1:1", lambda: None)
     seen: dict[str, float] = {}
 
-    def method(service: str, name: str) -> Any:
+    def method(service: str, name: str, timeout_s: float) -> Any:
         def ask(request: Any, timeout: float, metadata: Any) -> Any:
             seen[name] = timeout
             return _Nothing()
 
-        return ask
+        return ask, ()
 
     connection._method = method  # type: ignore[method-assign]
     connection.call("Jobs", "Get", pb.JobRequest(), 1e30)

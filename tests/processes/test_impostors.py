@@ -20,14 +20,18 @@ from typing import Any
 
 import pytest
 
+from oneflow.actors.control import ControlClient
 from oneflow.cluster.connection import Connection, Patience
-from oneflow.core.errors import AuthError, ConfigError
+from oneflow.core.config import Config
+from oneflow.core.errors import AuthError, ConfigError, PeerLostError, TransportError
 from oneflow.core.line import dial
+from oneflow.core.loop import wait_for
 from oneflow.core.proof import PROVE, Claim, ImpostorError
 from oneflow.protos import cluster_pb2 as pb
 from oneflow.protos import proof_pb2
 from oneflow.scheduler.jobs.tokens import read_token_file
 from oneflow.scheduler.ports import free_port
+from oneflow.scheduler.server import SchedulerServer
 
 from .scheduler_harness import SchedulerProcess
 from .test_cluster import LocalTest, submit
@@ -279,3 +283,26 @@ def as_stranger(text: str) -> str:
     """What a line of Python says on stderr when another user runs it."""
     argv = [sys.executable, "-I", "-c", STRANGER_SAYS + text]
     return subprocess.run(argv, capture_output=True, text=True).stderr
+
+
+@pytest.mark.parametrize("is_first", [True, False], ids=["before rank 0 came", "after it died"])
+def test_a_rank_says_nothing_to_who_took_the_port_of_rank_0(tmp_path: Path, is_first: bool) -> None:
+    token, port = "t" * 64, free_port()
+    config = Config(rank=0, world_size=1, job_token=token, act_s=3.0)
+    rank = ControlClient(f"127.0.0.1:{port}", 0, 1, config)
+    server = SchedulerServer(f"127.0.0.1:{port}", 1, lambda graph, config: b"", config)
+    if not is_first:
+        server.start()
+        rank.join(10.0)
+        rank.put("key", b"value")
+        wait_for(server._server.stop(0.0), 10.0)  # without a word, as one that is killed
+        until(lambda: not _listens(port))
+    with impostor(port, os.getuid(), tmp_path) as found:
+        with pytest.raises((ImpostorError, PeerLostError, TransportError)):
+            if is_first:
+                rank.join(10.0)
+            else:
+                rank.put("key", b"value")
+        assert found.heard
+        found.check(token)
+    rank.leave()

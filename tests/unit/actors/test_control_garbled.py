@@ -39,7 +39,7 @@ class Stream:
 def test_a_notice_that_is_no_message_ends_the_stream_and_not_the_rank() -> None:
     heard: list[Any] = []
     owner: Any = SimpleNamespace(is_over=False, take=heard.append)
-    heartbeat = Heartbeat(owner, None, (), Config())
+    heartbeat = Heartbeat(owner, None, Config())
     first, last = pb.Notice(), pb.Notice()
     stream = Stream([first, None, last])
     asyncio.run(heartbeat._read(stream))

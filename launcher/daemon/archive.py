@@ -80,7 +80,9 @@ def unpack(archive: Path, folder: Path) -> None:
             with _decompressor(raw) as source:
                 _extract_all(_Bounded(source, budget), partial, packed)
         partial.rename(folder)
-    except (tarfile.TarError, UnicodeError) as error:
+    except ArchiveError:
+        raise
+    except (tarfile.TarError, ValueError, ArithmeticError, LookupError, EOFError) as error:
         raise ArchiveError(f"{archive.name} is not a whole archive: {error}") from None
     finally:
         shutil.rmtree(partial, ignore_errors=True)

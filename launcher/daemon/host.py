@@ -12,10 +12,11 @@ import secrets
 import shutil
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from oneflow.core.errors import ProtocolError
+from oneflow.core.errors import InternalError, ProtocolError
 from oneflow.core.log import get_logger
 from oneflow.core.metrics import METRICS
 from oneflow.core.metrics_daemon import DAEMON
@@ -36,6 +37,7 @@ from oneflow.launcher.daemon.events import (
     Launch,
     Leave,
     LeftoversGone,
+    NotGathered,
     ProcessExited,
     Progressed,
     Rejoin,
@@ -224,7 +226,18 @@ class Host:
         )
         rank = Rank(action.key, action.work, place)
         self._ranks[action.key] = rank
-        self._gathering[action.key] = self._spawn(rank.gather())
+        task = self._gathering[action.key] = self._spawn(rank.gather())
+        task.add_done_callback(partial(self._look_how_gathered, action.key))
+
+    def _look_how_gathered(self, key: AttemptKey, task: asyncio.Task[None]) -> None:
+        """Whatever it died of, the attempt ends with it: nobody else would answer for it."""
+        if self._exit.done() or self._gathering.get(key) is not task:
+            return  # it was told to end
+        error = asyncio.CancelledError() if task.cancelled() else task.exception()
+        if error is not None:
+            log.error("%s cannot be made ready", key, exc_info=error)
+            why = f"the daemon failed as it made the job ready: {type(error).__name__}: {error}"
+            self.post(NotGathered(key, why, InternalError.reason))
 
     def _drop(self, key: AttemptKey) -> None:
         task = self._gathering.pop(key, None)

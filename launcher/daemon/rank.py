@@ -13,7 +13,7 @@ import os
 import shutil
 import signal
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -216,11 +216,30 @@ class Rank:
         pipes = (worker.stdout, worker.stderr)
         self._pump = Pump(dict(zip(pipes, self.writers.values(), strict=True)))
         self._pump.start()
-        self._tasks.append(asyncio.ensure_future(self._look_at_memory(worker)))
+        self._keep(self._look_at_memory(worker))
         if self.is_script:
             self._counts = CountsReader(self._counts_file(), worker.pid)
-            self._tasks.append(asyncio.ensure_future(self._read_counts()))
+            self._keep(self._read_counts())
         self._place.post(Launched(self.key, worker.pid))
+
+    def _keep(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Does it beside the rank, which ends if this fails: nothing else would say so."""
+        task = asyncio.ensure_future(work)
+        task.add_done_callback(self._look_how_ended)
+        self._tasks.append(task)
+        return task
+
+    def _look_how_ended(self, task: asyncio.Task[None]) -> None:
+        error = None if task.cancelled() else task.exception()
+        if error is None:
+            return
+        from oneflow.protos import cluster_pb2 as pb
+
+        log.error("%s: what the daemon does for it has failed", self.key, exc_info=error)
+        cause = f"the daemon failed: {type(error).__name__}: {error}"
+        self._failed = self._failed or pb.Exited(exit_code=70, reason="INTERNAL", cause=cause)
+        if self.worker is not None:
+            self.worker.kill()
 
     def _start(self, master_addr: str, master_port: int) -> Worker:
         if self.is_script:
@@ -312,8 +331,8 @@ class Rank:
         self._commands.put_nowait(encode_frame(command))
 
     def _listen(self, worker: Worker) -> None:
-        self._reading = asyncio.ensure_future(self._read_messages(worker))
-        self._tasks += [asyncio.ensure_future(self._write_commands(worker)), self._reading]
+        self._reading = self._keep(self._read_messages(worker))
+        self._keep(self._write_commands(worker))
 
     async def _write_commands(self, worker: Worker) -> None:
         loop = asyncio.get_running_loop()
@@ -373,7 +392,7 @@ class Rank:
             return
         log.warning("%s (process %d): %s", self.key, worker.pid, still)
         if still.is_final:
-            self._tasks.append(asyncio.ensure_future(self._give_up(worker, still)))
+            self._keep(self._give_up(worker, still))
 
     async def _give_up(self, worker: Worker, still: Still) -> None:
         if not still.is_stopped and not self._frame:
@@ -469,7 +488,10 @@ class Rank:
 
     async def _end(self) -> None:
         left = await self._end_processes() if self.worker is not None else 0
-        await self._clean_up(left)
+        try:
+            await self._clean_up(left)
+        except Exception:  # whatever stays behind, the rank has ended, and others wait to hear so
+            log.exception("%s: what it left cannot be cleaned up", self.key)
         self._place.post(TreeEnded(self.key, left))
 
     async def _end_processes(self) -> int:

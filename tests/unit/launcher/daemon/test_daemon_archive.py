@@ -123,6 +123,13 @@ ATTACKS: dict[str, list[tuple[str, dict[str, Any], bytes]]] = {
     "deep": [("/".join("d" * 100), {}, b"x")],
     "long header": [("f", {"pax_headers": {"comment": "x" * 100_000}}, b"x")],
     "long name": [("n" * 5000, {}, b"x")],
+    "time that is none": [("f", {"pax_headers": {"mtime": "nan"}}, b"x")],
+    "endless time": [("f", {"pax_headers": {"mtime": "inf"}}, b"x")],
+    "time beyond all": [("f", {"pax_headers": {"mtime": "1e300"}}, b"x")],
+    "sparse without sizes": [("f", {"pax_headers": {"GNU.sparse.map": "a,b"}}, b"x")],
+    "sparse of a later form": [
+        ("f", {"pax_headers": {"GNU.sparse.major": "1", "GNU.sparse.minor": "0"}}, b"x")
+    ],
 }
 
 

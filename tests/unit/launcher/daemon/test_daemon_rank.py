@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from oneflow.launcher.daemon import rank as rank_module
-from oneflow.launcher.daemon.events import AttemptKey, Event, TreeEnded
+from oneflow.launcher.daemon.events import AttemptKey, Event, NotGathered, TreeEnded
+from oneflow.launcher.daemon.host import Host
 from oneflow.launcher.daemon.rank import Place, Rank
 from oneflow.launcher.daemon.settings import DaemonSettings
 from oneflow.protos import cluster_pb2 as pb
@@ -42,13 +45,14 @@ class Undying:
         self.said.append("close")
 
 
-def test_what_cannot_be_killed_is_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rank_module, "KILL_WAIT_S", 0.2)
-    told: list[Event] = []
+KEY = AttemptKey("j1", 1, 0)
+
+
+def place_in(folder: Path, told: list[Event]) -> Place:
+    """A daemon that has nothing and hears what is told."""
     anything: Any = None
-    settings = DaemonSettings("cpu:0", "h:1", tmp_path, env={})
-    place = Place(
-        settings,
+    return Place(
+        DaemonSettings("cpu:0", "h:1", folder, env={}),
         "127.0.0.1",
         anything,
         anything,
@@ -61,8 +65,61 @@ def test_what_cannot_be_killed_is_counted(tmp_path: Path, monkeypatch: pytest.Mo
         anything,
     )
 
+
+async def _fails() -> None:
+    raise ZeroDivisionError("of the daemon's own")
+
+
+def test_a_task_that_dies_ends_its_rank(tmp_path: Path) -> None:
+    """Whatever it died of: a rank that nobody looks after would go on for ever."""
+
+    async def live() -> tuple[list[str], Any]:
+        rank, worker = Rank(KEY, pb.Prepare(), place_in(tmp_path, [])), Undying()
+        rank.worker = worker  # type: ignore[assignment]
+        await asyncio.wait({rank._keep(_fails())})
+        await asyncio.sleep(0)
+        return worker.said, rank._failed
+
+    said, failed = asyncio.run(live())
+    assert said == ["kill"]
+    assert (failed.exit_code, failed.reason) == (70, "INTERNAL")
+    assert "ZeroDivisionError: of the daemon's own" in failed.cause
+
+
+@pytest.mark.parametrize("how", ["fails", "is cancelled", "was told to end"])
+def test_gathering_that_dies_ends_its_attempt(how: str) -> None:
+    async def live() -> list[Event]:
+        told: list[Event] = []
+        task = asyncio.ensure_future(_fails() if how == "fails" else asyncio.sleep(60))
+        host: Any = SimpleNamespace(
+            _exit=asyncio.get_running_loop().create_future(),
+            _gathering={} if how == "was told to end" else {KEY: task},
+            post=told.append,
+        )
+        task.add_done_callback(partial(Host._look_how_gathered, host, KEY))
+        if how != "fails":
+            task.cancel()
+        await asyncio.wait({task})
+        await asyncio.sleep(0)
+        return told
+
+    told = asyncio.run(live())
+    if how == "was told to end":
+        assert told == []
+        return
+    (found,) = told
+    assert isinstance(found, NotGathered)
+    assert (found.key, found.reason) == (KEY, "INTERNAL")
+    assert ("ZeroDivisionError" if how == "fails" else "CancelledError") in found.error
+
+
+def test_what_cannot_be_killed_is_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rank_module, "KILL_WAIT_S", 0.2)
+    told: list[Event] = []
+    place = place_in(tmp_path, told)
+
     async def live() -> list[str]:
-        rank = Rank(AttemptKey("j1", 1, 0), pb.Prepare(), place)
+        rank = Rank(KEY, pb.Prepare(), place)
         worker: Any = Undying()
         rank.worker = worker
         rank.end(60.0)
@@ -75,7 +132,7 @@ def test_what_cannot_be_killed_is_counted(tmp_path: Path, monkeypatch: pytest.Mo
         return said
 
     said = asyncio.run(asyncio.wait_for(live(), 5))
-    assert told == [TreeEnded(AttemptKey("j1", 1, 0), 2)]
+    assert told == [TreeEnded(KEY, 2)]
     assert said[0] == "signal 15"
     assert said.count("kill") >= 2
     assert said[-1] == "close"

@@ -30,7 +30,8 @@ class Answer:
     headers: Mapping[str, str] | None = None
 
 
-Route = Callable[[str, Mapping[str, str]], "Answer | None"]
+Route = Callable[[str, Mapping[str, str], str], "Answer | None"]
+"""Of path, headers by names in lower case, and the address that asks; None: no such page."""
 """(path with query, headers in lower case) -> the answer, or None if it is not its business."""
 
 
@@ -45,7 +46,7 @@ class HttpPage:
         metrics: ClusterMetrics,
         is_ready: Callable[[], bool],
         hosts: tuple[str, ...] = (),
-        more: Route = lambda path, headers: None,
+        more: Route = lambda path, headers, peer: None,
     ) -> None:
         host, port = split_address(address)
         names = frozenset(("localhost", host.lower(), socket.gethostname().lower(), *hosts))
@@ -70,7 +71,7 @@ class _Routes:
         self._registry = make_registry(metrics)
         self._is_ready, self._more = is_ready, more
 
-    def answer(self, path: str, headers: Mapping[str, str]) -> Answer:
+    def answer(self, path: str, headers: Mapping[str, str], peer: str) -> Answer:
         match path.partition("?")[0]:
             case "/metrics":
                 from prometheus_client import generate_latest
@@ -83,7 +84,7 @@ class _Routes:
                 is_ready = self._is_ready()
                 body = b"ready\n" if is_ready else b"not ready\n"
                 return Answer(200 if is_ready else 503, body)
-        found = self._more(path, headers)
+        found = self._more(path, headers, peer)
         return found or Answer(404, b"try /metrics, /healthz or /readyz\n")
 
 
@@ -94,7 +95,7 @@ def _handler(routes: _Routes, names: frozenset[str]) -> type[PageHandler]:
             if is_foreign(headers) or not is_host_allowed(headers.get("host"), names):
                 self.send_page(403, b"forbidden\n", PLAIN_TEXT)
                 return
-            answer = routes.answer(self.path, headers)
+            answer = routes.answer(self.path, headers, join_address(*self.client_address[:2]))
             self.send_page(answer.status, answer.body, answer.content_type, answer.headers)
 
     return Handler

@@ -322,7 +322,7 @@ class Scheduler:
 
     def _page_routes(self) -> Route:
         if not self.settings.ui:
-            return lambda path, headers: None
+            return lambda path, headers, peer: None
         from oneflow.scheduler.cluster.page import Page
 
         loop = asyncio.get_running_loop()

@@ -344,7 +344,7 @@ def test_an_address_that_is_none_is_answered() -> None:
     from oneflow.scheduler.cluster.page import Page
 
     nobody: Any = None
-    answer = Page(nobody, nobody, nobody, nobody, nobody).route("http://[/", {})
+    answer = Page(nobody, nobody, nobody, nobody, nobody).route("http://[/", {}, "127.0.0.1:1")
     assert answer is not None and answer.status == 400
 
 

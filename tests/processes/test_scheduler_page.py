@@ -81,6 +81,11 @@ def test_the_page_needs_a_token_and_changes_nothing(trained: SchedulerProcess) -
         assert ask(scheduler, path, "oft_" + "x" * 40)[0] == 401
         assert ask(scheduler, path, scheduler.token("daemon.token"))[0] == 403
         assert ask(scheduler, path, scheduler.token(), "POST")[0] in (405, 501)
+    refused = [line for line in scheduler.audit if line["event"] == "auth_failure"]
+    assert len(refused) >= 10  # by where they came from, whatever their Host header said
+    own = scheduler.known["metrics_address"]
+    assert all(line["peer"].startswith("http:127.0.0.1:") for line in refused)
+    assert not any(own in line["peer"] for line in refused)
     admin = scheduler.token()
     status, headers, body = ask(scheduler, "/api/jobs/digits", admin)
     job = json.loads(body)

@@ -58,7 +58,7 @@ class Page:
         self._loop, self._guard = loop, guard
         self._driver, self._points, self._plans = driver, points, plans
 
-    def route(self, path: str, headers: Mapping[str, str]) -> Answer | None:
+    def route(self, path: str, headers: Mapping[str, str], peer: str) -> Answer | None:
         """Called in a thread of the HTTP server."""
         try:
             parts = urlsplit(path)
@@ -71,7 +71,7 @@ class Page:
         kind, _, secret = headers.get("authorization", "").partition(" ")
         secret = secret.strip() if kind.lower() == "bearer" else ""
         query = {name: values[-1] for name, values in parse_qs(parts.query).items()}
-        work = self._answer(parts.path.removeprefix("/api/"), query, secret, headers)
+        work = self._answer(parts.path.removeprefix("/api/"), query, secret, f"http:{peer}")
         future = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
             return future.result(ANSWER_S)
@@ -79,11 +79,9 @@ class Page:
             future.cancel()
             return _json({"error": "the scheduler is busy"}, 503)
 
-    async def _answer(
-        self, path: str, query: Mapping[str, str], secret: str, headers: Mapping[str, str]
-    ) -> Answer:
+    async def _answer(self, path: str, query: Mapping[str, str], secret: str, peer: str) -> Answer:
         try:
-            self._guard.admit_secret(METHOD, secret, f"http:{headers.get('host', '')[:80]}")
+            self._guard.admit_secret(METHOD, secret, peer)
             return _json(await self._find(path, query))
         except OneFlowError as error:
             status = _HTTP_STATUS.get(status_of(error), 400)

@@ -33,10 +33,10 @@ from oneflow.cluster.local_record import (
 from oneflow.cluster.local_tokens import ADMIN_TOKEN, DAEMON_TOKEN, prepare_tokens
 from oneflow.cluster.settings import config_dir, load_settings, runtime_dir, state_dir
 from oneflow.core.config import join_address, split_address
-from oneflow.core.control_channel import MAX_SOCKET_NBYTES, socket_path
+from oneflow.core.control_channel import MAX_SOCKET_NBYTES, resolve, socket_path
 from oneflow.core.errors import ClusterUnreachableError, ConfigError, OneFlowError
 from oneflow.core.metrics_http import make_private
-from oneflow.scheduler.ports import free_port
+from oneflow.scheduler.ports import check_port_is_free, describe_holder, free_port
 
 START_S = 60.0
 LOOK_S = 0.1
@@ -318,6 +318,7 @@ def _free_address(listen: str) -> str:
     """
     host, port = split_address(listen)
     if port:
+        _check_is_free(host, port)
         return listen
     with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
         try:
@@ -325,6 +326,18 @@ def _free_address(listen: str) -> str:
         except OSError as error:
             raise ConfigError(f"cannot listen on {host}: {error.strerror}") from None
     return join_address(host, free_port(host))
+
+
+def _check_is_free(host: str, port: int) -> None:
+    """Or daemons would join the scheduler that is there, of another cluster of this user."""
+    try:
+        check_port_is_free(resolve(host), port)
+    except ConfigError:
+        raise ConfigError(
+            f"cannot listen on {join_address(host, port)}: the port is in use"
+            f"{describe_holder(port)}, or the address is not of this machine; name another with "
+            "ONEFLOW_SCHEDULER_LISTEN, or none: then no port is needed"
+        ) from None
 
 
 def _spawn(state: Path, name: str, address: str, wish: Wish) -> subprocess.Popen[bytes]:
@@ -389,7 +402,8 @@ def _wait_ready(
             try:
                 cluster = cluster or _connect(record, Patience(0.0, 0.0))
                 status = cluster.status()
-                if sum(d.state in ("up", "draining") for d in status.daemons) >= wanted:
+                is_ours = status.pid == record.scheduler.pid
+                if is_ours and sum(d.state in ("up", "draining") for d in status.daemons) >= wanted:
                     return status
             except ClusterUnreachableError:
                 pass  # not listening yet: looked at again until the deadline

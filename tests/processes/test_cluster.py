@@ -39,7 +39,7 @@ class LocalTest:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        (folder / "run").mkdir(mode=0o700)
+        (folder / "run").mkdir(mode=0o700, parents=True)
         own = {k: v for k, v in os.environ.items() if not k.startswith(("ONEFLOW_", "MASTER_"))}
         self.env = own | {
             "ONEFLOW_STATE_DIR": str(folder / "state"),
@@ -597,4 +597,33 @@ def _below(pid: int) -> list[int]:
                 children = [int(word) for word in task.read_text().split()]
                 found += children
                 todo += children
+    return found
+
+
+def test_the_port_of_another_cluster_is_refused_and_nothing_is_left(tmp_path: Path) -> None:
+    """Its scheduler knows the same token, and its daemons would be taken for our own."""
+    first, second = LocalTest(tmp_path / "first"), LocalTest(tmp_path / "second")
+    first.env["ONEFLOW_SCHEDULER_LISTEN"] = "127.0.0.1:0"
+    assert first.run("cluster", "up", "--daemons", "1").returncode == 0
+    try:
+        second.env["ONEFLOW_CONFIG_DIR"] = first.env["ONEFLOW_CONFIG_DIR"]
+        second.env["ONEFLOW_SCHEDULER_LISTEN"] = first.record.address
+        done = second.run("cluster", "up", "--daemons", "1")
+        assert done.returncode == 78
+        assert f"cannot listen on {first.record.address}: the port is in use" in last_line(done)
+        assert str(first.record.scheduler.pid) in last_line(done)
+    finally:
+        first.run("cluster", "down")
+    assert read_record(second.folder / "state") is None
+    assert not _processes_of(str(second.folder))
+
+
+def _processes_of(folder: str) -> list[str]:
+    """Command lines that name the folder."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            words = path.read_bytes().decode(errors="replace").split("\0")
+            if any(folder in word for word in words[1:]) and "oneflow" in words:
+                found.append(" ".join(words))
     return found

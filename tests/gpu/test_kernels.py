@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from oneflow.boxing.bound_op import bind
 from oneflow.core.op import find_op, infer_types
 from oneflow.kernels import registry
-from tests.unit.ops.numpy_mode import run_whole, type_of, whole_rng
+from tests.unit.ops.numpy_mode import run_whole, type_of
 from tests.unit.ops.sample import Sample, named
 from tests.unit.ops.samples import SAMPLES
 
@@ -25,19 +26,16 @@ HALF_TOLERANCE = {"float16": 2e-2, "bfloat16": 1e-1}
 
 
 def _run_on_gpu(sample: Sample, kernel: registry.Kernel, inputs: Any) -> list[np.ndarray[Any, Any]]:
-    op = find_op(sample.op)
+    op, types = find_op(sample.op), tuple(map(type_of, inputs))
     attrs = op.defaults | sample.attrs
-    types = tuple(map(type_of, inputs))
-    out_types = infer_types(op, types, attrs)
+    bound = bind(op, types, infer_types(op, types, attrs), attrs, "cuda", kernel=kernel)
     arrays = [cupy.asarray(x) for x in inputs]
-    outs = [cupy.full(t.shape, 1, t.dtype.np) for t in out_types]
-    for out, source in op.mutates.items():
-        outs[out] = arrays[source]
-    spare = kernel.workspace(types, attrs) if kernel.workspace else ()
-    buffers = [cupy.full(t.shape, 1, t.dtype.np) for t in spare]
-    extra = {"rng": whole_rng(op, out_types, attrs)} if op.is_random else {}
-    kernel.function(cupy, *outs, *arrays, *buffers, **attrs, **extra)
+    outs = bound.run(cupy, arrays, attrs.get("seed", 0), _ones)
     return [cupy.asnumpy(x) for x in outs]
+
+
+def _ones(shape: tuple[int, ...], dtype: Any) -> Any:
+    return cupy.full(shape, 1, dtype)
 
 
 def _wanted(sample: Sample, inputs: Any) -> tuple[Any, ...]:

@@ -40,6 +40,9 @@ class Bus(Protocol):
     def poll(self) -> list[tuple[int, int]]:
         """(sender, code) of what has arrived."""
 
+    def flush(self) -> bool:
+        """Send what had to wait for room; True if nothing waits any more."""
+
     def wait(self, timeout_s: float) -> None:
         """Returns when something may have arrived, or after `timeout_s`."""
 
@@ -64,6 +67,9 @@ class InProcessBus:
         arrived = list(inbox)
         inbox.clear()
         return arrived
+
+    def flush(self) -> bool:
+        return True
 
     def wait(self, timeout_s: float) -> None:
         return

@@ -110,10 +110,19 @@ class Executor:
             if last_act == 0.0:
                 last_act = time.monotonic()
             self._wait(last_act)
+        self._send_rest()
         self.bound.clock.step += 1
         self._tally.steps += 1
         if self.recorder is not None:
             self.recorder.step_done()
+
+    def _send_rest(self) -> None:
+        """Hand over what a full socket or ring has kept back: peers need it to end their step, and
+        this rank may wait for them elsewhere next, where nobody looks at this bus.
+        """
+        since = time.monotonic()
+        while self._bus is not None and not self._bus.flush():
+            self._wait(since)
 
     def count_acts(self) -> None:
         """Adds what was done since the last time to the counters; any thread may call it."""

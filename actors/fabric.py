@@ -47,6 +47,9 @@ class MixedBus:
     def poll(self) -> list[tuple[int, int]]:
         return self._near.poll() + self._far.poll()
 
+    def flush(self) -> bool:
+        return self._near.flush() and self._far.flush()
+
     def wait(self, timeout_s: float) -> None:
         self._far.give_up()
         self._near.wait(FAR_POLL_S)

@@ -83,10 +83,15 @@ class SharedMemoryBus:
             if done != read[sender]:
                 read[sender] = words[base + 1] = done
         if self._stuck:
-            self._stuck = {r for r in self._stuck if not self._out[r].flush()}
+            self.flush()
         if arrived:
             self._counters.took(len(arrived))
         return arrived
+
+    def flush(self) -> bool:
+        if self._stuck:
+            self._stuck = {r for r in self._stuck if not self._out[r].flush()}
+        return not self._stuck
 
     def _has_mail(self) -> bool:
         words, read = self._mine, self._read

@@ -283,12 +283,16 @@ class TcpBus:
             self._stuck.add(rank)
 
     def poll(self) -> list[tuple[int, int]]:
-        if self._stuck:
-            self._stuck = {r for r in self._stuck if not self._by_rank[r].flush()}
+        self.flush()
         arrived = [(c.peer, code) for c in self._open() for code in c.receive()]
         if arrived:
             METRICS.transport("tcp").note_depth(len(arrived))
         return arrived
+
+    def flush(self) -> bool:
+        if self._stuck:
+            self._stuck = {r for r in self._stuck if not self._by_rank[r].flush()}
+        return not self._stuck
 
     def _open(self) -> list[Connection]:
         return [c for c in self._by_rank.values() if c.is_open]

@@ -205,6 +205,45 @@ def test_a_call_is_counted_as_that_of_eager_code() -> None:
     assert sums * 2 <= moved <= sums * 2 + 2 * 64 * len(plan.actors)  # padding between neighbours
 
 
+# ---- two graphs in turn --------------------------------------------------------------------------
+
+
+def test_a_step_ends_when_all_it_has_to_send_is_on_its_way() -> None:
+    """A rank that goes on to another graph looks at the first one's sockets no more."""
+    text = f"""graph sum pieces=1 {{
+      %0: float32[{1 << 20}] P = input(; name='x') @{MANY}
+      %1: float32[{1 << 20}] B = to_global(%0) @{MANY}
+      output(%1; index=0) @{MANY}
+    }}"""
+    plan, keys = compiled(text, 2, lowered=False), Keys()
+    results: list[Any] = [None, None]
+    done = threading.Barrier(2)
+
+    def rank_main(rank: int) -> None:
+        def job(name: str) -> Job:
+            def connect(p: Plan, r: int) -> Any:
+                return open_fabric(p, r, [0, 1], name, keys, places=("a", "b"), patience_s=1.0)
+
+            return Job(plan, rank, {}, open_fabric=connect, check=keys.check, timeout_s=10.0)
+
+        jobs = [job("first"), job("second")]
+        x = np.full(1 << 20, 1.0 + rank, np.float32)
+        try:
+            results[rank] = [float(j.run({"x": x})[0][-1]) for _ in range(12) for j in jobs]
+        except Exception as error:
+            results[rank] = error
+        done.wait(60)
+        for one in jobs:
+            one.close()
+
+    threads = [threading.Thread(target=rank_main, args=(rank,)) for rank in (0, 1)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(90)
+    assert results == [[3.0] * 24] * 2
+
+
 # ---- what is lowered, and in which order ---------------------------------------------------------
 
 

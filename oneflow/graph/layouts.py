@@ -9,20 +9,20 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import NamedTuple
 
-from oneflow.boxing.signatures import NdSignature, choose
+from oneflow.boxing.signatures import choose
 from oneflow.core.errors import InternalError
 from oneflow.core.graph import Node, Value
 from oneflow.core.graph_proto import attrs_key
-from oneflow.core.op import find_op, signatures
-from oneflow.core.sbp import NdSbp, SbpSignature, all_broadcast
+from oneflow.core.op import find_op
+from oneflow.core.sbp import NdSbp, all_broadcast
 from oneflow.core.tensor_type import TensorType
 
 Types = tuple[TensorType, ...]
 
 
 class ChosenLayouts(NamedTuple):
-    """The layouts of a node's outputs. is_signature: they are those of a signature of its op;
-    otherwise eager execution makes them part by part, or boxes the result.
+    """The layouts of a node's outputs. is_signature: its op can make them; otherwise eager
+    execution boxes the result.
     """
 
     outputs: tuple[NdSbp, ...]
@@ -56,8 +56,8 @@ class Layouts:
         return self._layout(value)
 
     def can_be_fixed(self, value: Value) -> bool:
-        """True if the expected layout is that of a signature, so that the node of `value` can make
-        it. Eager execution may fill other layouts part by part.
+        """True if the op of `value` can make the expected layout. Eager execution boxes what was
+        overwritten in another layout.
         """
         return value.sbp is not None or self._is_signature.get(value.id, False)
 
@@ -108,13 +108,4 @@ def _choose(node: Node, types: Types, sbps: tuple[NdSbp, ...]) -> ChosenLayouts:
     outputs = tuple(
         sbps[op.mutates[i]] if i in op.mutates else s for i, s in enumerate(choice.outputs)
     )
-    return ChosenLayouts(outputs, outputs == choice.outputs and _is_listed(node, types, choice))
-
-
-def _is_listed(node: Node, types: Types, choice: NdSignature) -> bool:
-    """Does the op have this signature on every axis, those of one rank included?"""
-    for axis, size in enumerate(node.placement.hierarchy):
-        ins, outs = (tuple(s[axis] for s in sbps) for sbps in (choice.inputs, choice.outputs))
-        if SbpSignature(ins, outs) not in signatures(find_op(node.op), types, node.attrs, size):
-            return False
-    return True
+    return ChosenLayouts(outputs, outputs == choice.outputs)

@@ -10,6 +10,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import numpy as np
+
 from oneflow.core.device import Device
 from oneflow.core.dispatch import current_mode
 from oneflow.core.dtype import DType, bfloat16, float16, float32, float64
@@ -18,7 +20,7 @@ from oneflow.core.sbp import as_nd_sbp
 from oneflow.nn.module_state import IncompatibleKeys, load_state_dict, state_dict
 from oneflow.nn.parameter import Parameter
 from oneflow.tensor.layout import check_layout
-from oneflow.tensor.tensor import RemovableHandle, Tensor
+from oneflow.tensor.tensor import RemovableHandle, Tensor, wrap
 
 if TYPE_CHECKING:
     from oneflow.core.placement import Placement
@@ -479,8 +481,16 @@ def zero_gradients(parameters: Iterator[Any] | list[Any], set_to_none: bool) -> 
 
     with no_grad():
         for parameter in parameters:
-            if parameter.grad is not None:
-                parameter.grad = None if set_to_none else zeros_like(parameter.grad)
+            grad = parameter.grad
+            if grad is None:
+                continue
+            if set_to_none:
+                parameter.grad = None
+            elif isinstance(grad._array, np.ndarray) and grad._placement is None:
+                # As zeros_like, without an op: these were a sixth of the ops of a small step.
+                parameter.grad = wrap(np.zeros(grad._array.shape, grad._array.dtype), grad._device)
+            else:
+                parameter.grad = zeros_like(grad)
 
 
 def _parse_to(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, DType | None]:

@@ -193,10 +193,11 @@ class Optimizer:
         scalars: dict[Any, Tensor] = {}
 
         def scalar(param: Tensor, value: float, dtype: DType) -> Tensor:
-            key = (value, dtype, param.placement if param.is_global else param.device)
-            if key not in scalars:
-                scalars[key] = scalar_beside(param, value, dtype)
-            return scalars[key]
+            key = (value, dtype, param._device if param._placement is None else param._placement)
+            found = scalars.get(key)
+            if found is None:
+                found = scalars[key] = scalar_beside(param, value, dtype)
+            return found
 
         self.update(
             lambda group, param: scalar(param, group.rate, float64),

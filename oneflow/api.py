@@ -590,7 +590,7 @@ ROWS: tuple[Row, ...] = (
         row("trunc_divide", "_C", torch=None),
     ),
     *at(
-        "nn.init",
+        "functional.initial",
         row("kaiming_normal_", "tensor", torch=None),
         row("kaiming_uniform_", "tensor", torch=None),
         row("orthogonal_", "tensor", torch=None),

@@ -3,6 +3,7 @@
 The public table (oneflow/api.py) says what users find here.
 """
 
+import oneflow.functional  # noqa: F401  (gives Tensor its methods, of which backward is one)
 from oneflow.api import AUTOGRAD_MODULES
 from oneflow.surfaces import open_module
 

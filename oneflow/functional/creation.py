@@ -16,6 +16,7 @@ from oneflow.core.placement import Placement
 from oneflow.core.sbp import BROADCAST, NdSbp
 from oneflow.functional.promotion import get_default_dtype
 from oneflow.functional.random_state import Generator, next_seed
+from oneflow.ops.unary import cos
 from oneflow.tensor.alike import filled_like, layout_of, of_kind
 from oneflow.tensor.layout import check_layout
 from oneflow.tensor.modes import where_to_create
@@ -317,7 +318,6 @@ def hann_window(
     one.
     """
     from oneflow.functional.arithmetic import mul, sub
-    from oneflow.ops.unary import cos
 
     period = window_length if periodic else max(window_length - 1, 1)
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
+
 from oneflow.core import dtype as dtypes
 from oneflow.core.errors import DTypeError
 from oneflow.functional.arithmetic import add, div, mul, sub
@@ -124,8 +126,6 @@ def nan_to_num(
     input: Tensor, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None
 ) -> Tensor:
     """NaN and the infinities replaced by numbers (by default 0 and the largest finite ones)."""
-    import numpy as np
-
     if not input.type.dtype.is_floating_point:
         return clone(input)
 

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from oneflow.core.dtype import dtype_of
 from oneflow.core.errors import DTypeError, OneFlowError
 from oneflow.functional.promotion import as_type, set_default_dtype
 from oneflow.kernels.threads import set_limit
 from oneflow.ops import slicing
+from oneflow.tensor.inplace import check_writable, overwrite
 from oneflow.tensor.tensor import Tensor, wrap
+from oneflow.tensor.views import with_history
 
 _Slice = slice  # the name is taken below
 _LEGACY = {
@@ -58,9 +62,6 @@ def slice(input: Tensor, slice_tup_list: Any) -> Tensor:
 
 def slice_update(input: Tensor, update: Tensor, slice_tup_list: Any) -> Tensor:
     """Writes `update` into the part given by a (start, stop, step) per dim; returns the tensor."""
-    from oneflow.tensor.inplace import check_writable, overwrite
-    from oneflow.tensor.views import with_history
-
     check_writable(input)
     part = as_type(update, input.type.dtype)
     return overwrite(
@@ -113,8 +114,6 @@ def global_to_global(input: Any, placement: Any = None, sbp: Any = None, **kwarg
 
 def from_dlpack(source: Any) -> Tensor:
     """A tensor over the memory of any CPU array that speaks DLPack, or of a capsule."""
-    import numpy as np
-
     return wrap(np.from_dlpack(source if hasattr(source, "__dlpack__") else _Capsule(source)))
 
 

@@ -13,6 +13,7 @@ from typing import Any
 from oneflow import surfaces
 from oneflow.autograd.api import backward
 from oneflow.core.dispatch import current_mode
+from oneflow.core.dtype import dtype_of
 from oneflow.core.errors import OneFlowError, PlacementError
 from oneflow.core.sbp import all_broadcast
 from oneflow.functional import (
@@ -212,8 +213,6 @@ def _refilled(x: Tensor, values: Tensor) -> Tensor:
 
 
 def _dtype_method(name: str) -> Callable[[Tensor], Tensor]:
-    from oneflow.core.dtype import dtype_of
-
     dtype = dtype_of(name)
 
     def method(self: Tensor) -> Tensor:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from oneflow.core.sbp import all_broadcast
 from oneflow.functional.arithmetic import add, div, mul, sub
-from oneflow.functional.creation import rand
+from oneflow.functional.creation import ones, rand
 from oneflow.functional.dims import one_dim
 from oneflow.functional.elementwise import (
     clamp,
@@ -14,21 +15,23 @@ from oneflow.functional.elementwise import (
     masked_fill,
     pick,
 )
+from oneflow.functional.joining import chunk
 from oneflow.functional.random_state import Generator, next_seed
-from oneflow.functional.shaping import transpose
+from oneflow.functional.reduction import argmax
+from oneflow.functional.searching import one_hot
+from oneflow.functional.shaping import movedim, transpose
 from oneflow.ops import activation, compare, unary
 from oneflow.ops import dropout as dropout_ops
 from oneflow.ops import softmax as softmax_ops
 from oneflow.ops.compare import logical_or
 from oneflow.tensor.alike import layout_of
+from oneflow.tensor.inplace import before, check_writable, overwrite
 from oneflow.tensor.tensor import Tensor
 
 
 def _result(x: Tensor, new: Tensor, inplace: bool) -> Tensor:
     if not inplace:
         return new
-    from oneflow.tensor.inplace import overwrite
-
     return overwrite(x, new)
 
 
@@ -38,8 +41,6 @@ def _before(x: Tensor, inplace: bool) -> Tensor:
     """
     if not inplace:
         return x
-    from oneflow.tensor.inplace import before, check_writable
-
     check_writable(x)
     return before(x)
 
@@ -213,8 +214,6 @@ def logsigmoid(input: Tensor) -> Tensor:
 
 def glu(input: Tensor, dim: int = -1) -> Tensor:
     """The first half along `dim` times the sigmoid of the second."""
-    from oneflow.functional.joining import chunk
-
     if input.type.shape[one_dim(dim, input.ndim, "glu")] % 2:
         raise ValueError(
             f"glu: Halving dimension must be even, but dim {dim} of {input.type} is odd"
@@ -265,9 +264,6 @@ def gumbel_softmax(
     """softmax((logits + Gumbel noise) / tau); hard: one-hot, with the gradient of the soft
     result.
     """
-    from oneflow.functional.reduction import argmax
-    from oneflow.functional.searching import one_hot
-
     drawn = rand(
         logits.type.shape,
         dtype=logits.type.dtype,
@@ -285,8 +281,6 @@ def gumbel_softmax(
 
 def _transpose_last(x: Tensor, dim: int) -> Tensor:
     """The last dim moved to place `dim`."""
-    from oneflow.functional.shaping import movedim
-
     return movedim(x, -1, dim)
 
 
@@ -320,8 +314,6 @@ def dropout(
 def _channel_dropout(
     input: Tensor, p: float, training: bool, inplace: bool, ndims: tuple[int, ...]
 ) -> Tensor:
-    from oneflow.functional.creation import ones
-
     if input.ndim not in ndims:
         raise ValueError(
             f"channel dropout needs {' or '.join(map(str, ndims))} dims, got {input.type}"
@@ -337,8 +329,6 @@ def _channel_dropout(
 
 
 def _place(x: Tensor) -> dict[str, Any]:
-    from oneflow.core.sbp import all_broadcast
-
     if x._placement is None:
         return {"device": x._device}
     return {"placement": x._placement, "sbp": all_broadcast(x._placement.ndim)}

@@ -7,10 +7,11 @@ from typing import Any
 from oneflow.core.errors import DTypeError
 from oneflow.functional.arithmetic import add, div, mul, sub
 from oneflow.functional.elementwise import clamp, masked_fill
+from oneflow.functional.nn_activation import log_softmax
 from oneflow.functional.promotion import as_type
 from oneflow.functional.reduction import mean, norm
 from oneflow.functional.reduction import sum as total
-from oneflow.functional.searching import as_index
+from oneflow.functional.searching import as_index, index_select
 from oneflow.functional.shaping import movedim, reshape
 from oneflow.ops import compare
 from oneflow.ops import cross_entropy as ops
@@ -136,8 +137,6 @@ def _of_labels(
 
 
 def _class_weights(weight: Tensor, labels: Tensor, ignore_index: int) -> Tensor:
-    from oneflow.functional.searching import index_select
-
     ignored = compare.scalar_compare(labels, value=int(ignore_index), kind="eq")
     return masked_fill(index_select(weight, 0, masked_fill(labels, ignored, 0)), ignored, 0.0)
 
@@ -159,8 +158,6 @@ def _weighted(
         per_sample,
     )
     if smoothing:
-        from oneflow.functional.nn_activation import log_softmax
-
         spread = neg(total(mul(log_softmax(scores, 1), weight), 1))
         ignored = compare.scalar_compare(labels, value=int(ignore_index), kind="eq")
         spread = masked_fill(spread, ignored, 0.0)
@@ -174,8 +171,6 @@ def _soft_cross_entropy(
     input: Tensor, target: Tensor, weight: Tensor | None, reduction: str, smoothing: float
 ) -> Tensor:
     """The target is a distribution over the classes."""
-    from oneflow.functional.nn_activation import log_softmax
-
     dim = 0 if input.ndim == 1 else 1
     if smoothing:
         target = add(mul(target, 1 - smoothing), smoothing / input.type.shape[dim])
@@ -196,8 +191,6 @@ def sparse_softmax_cross_entropy(input: Tensor, target: Tensor) -> Tensor:
 
 def softmax_cross_entropy(input: Tensor, target: Tensor) -> Tensor:
     """-sum(target * log softmax(input)) over the last dim, per sample."""
-    from oneflow.functional.nn_activation import log_softmax
-
     return neg(total(mul(log_softmax(input, -1), target), -1))  # type: ignore[no-any-return]
 
 

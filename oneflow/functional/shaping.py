@@ -11,6 +11,7 @@ import numpy as np
 
 from oneflow.core.dtype import bool_
 from oneflow.core.errors import OneFlowError, ShapeError
+from oneflow.core.size import Size
 from oneflow.functional.creation import shape_of
 from oneflow.functional.dims import argument_dims, given, many_dims, one_dim, some_dims
 from oneflow.ops import shape as ops
@@ -172,10 +173,6 @@ def broadcast_like(x: Tensor, like: Tensor, broadcast_axes: Any = ()) -> Tensor:
 
 def broadcast_shapes(*shapes: Any) -> Any:
     """The shape in which shapes meet."""
-    import numpy as np
-
-    from oneflow.core.size import Size
-
     return Size(
         np.broadcast_shapes(*[tuple(s) if not isinstance(s, int) else (s,) for s in shapes])
     )

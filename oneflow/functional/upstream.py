@@ -4,19 +4,22 @@ from __future__ import annotations
 
 from typing import Any
 
+from oneflow.core.sbp import all_broadcast
+from oneflow.functional import extras, nn_layers
 from oneflow.functional.arithmetic import add, div, mul
+from oneflow.functional.creation import arange, ones
 from oneflow.functional.elementwise import clone, pick
+from oneflow.functional.joining import split
 from oneflow.functional.nn_activation import dropout, fast_gelu, gelu, softmax
-from oneflow.functional.shaping import reshape
+from oneflow.functional.searching import as_index
+from oneflow.functional.shaping import reshape, tril
 from oneflow.ops import unary
+from oneflow.ops.gather import gather as op
 from oneflow.tensor.tensor import Tensor
 
 
 def gather(x: Tensor, indices: Tensor, axis: int) -> Tensor:
     """The slices of dim `axis` at `indices`, whose dims take the place of `axis`."""
-    from oneflow.functional.searching import as_index
-    from oneflow.ops.gather import gather as op
-
     return op(x, as_index(indices), dim=axis % x.ndim)
 
 
@@ -43,8 +46,6 @@ def trunc_divide(x: Any, y: Any) -> Tensor:
 
 def layer_norm(x: Tensor, begin_norm_axis: int, begin_params_axis: int, epsilon: float) -> Tensor:
     """Mean 0 and variance 1 over the dims from begin_norm_axis on."""
-    from oneflow.functional import nn_layers
-
     return nn_layers.layer_norm(x, x.type.shape[begin_norm_axis % x.ndim :], eps=epsilon)
 
 
@@ -57,8 +58,6 @@ def layer_norm_affine(
     epsilon: float,
 ) -> Tensor:
     """`layer_norm`, scaled by gamma and moved by beta."""
-    from oneflow.functional import nn_layers
-
     return nn_layers.layer_norm(x, x.type.shape[begin_norm_axis % x.ndim :], gamma, beta, epsilon)
 
 
@@ -66,8 +65,6 @@ def rms_norm(
     x: Tensor, weight: Tensor | None, normalized_shape: Any, epsilon: float = 1e-6
 ) -> Tensor:
     """Divided by the root of the mean square over the last dims."""
-    from oneflow.functional import nn_layers
-
     return nn_layers.rms_norm(x, normalized_shape, weight, epsilon)
 
 
@@ -88,8 +85,6 @@ def slice(
     x: Tensor, start: Any, stop: Any, step: Any, enable_view_slice: bool | None = None
 ) -> Tensor:
     """x[start[0]:stop[0]:step[0], ...]."""
-    from oneflow.functional import extras
-
     return extras.slice(x, list(zip(start, stop, step, strict=True)))
 
 
@@ -97,16 +92,12 @@ def slice_update(
     ref: Tensor, value: Tensor, start: Any, stop: Any, step: Any, inplace: bool = False
 ) -> Tensor:
     """A copy of `ref` (or `ref` itself) with `value` written over a slice."""
-    from oneflow.functional import extras
-
     target = ref if inplace else clone(ref)
     return extras.slice_update(target, value, list(zip(start, stop, step, strict=True)))
 
 
 def split_like(x: Tensor, like: Any, axis: int) -> tuple[Tensor, ...]:
     """Parts of the sizes that the tensors of `like` have along `axis`."""
-    from oneflow.functional.joining import split
-
     return split(x, [t.type.shape[axis] for t in like], axis)
 
 
@@ -120,8 +111,6 @@ def global_arange(
     sbp: Any = None,
 ) -> Tensor:
     """`arange` on a placement."""
-    from oneflow.functional.creation import arange
-
     return arange(start, end, step, dtype=dtype, placement=placement, sbp=sbp)
 
 
@@ -179,10 +168,6 @@ def fused_scale_tril_softmax_mask_scale(
     """(dropout(y), y) with y the softmax over the last dim of tril_scale_value * a below a
     diagonal, tril_fill_value above.
     """
-    from oneflow.core.sbp import all_broadcast
-    from oneflow.functional.creation import ones
-    from oneflow.functional.shaping import tril
-
     place: dict[str, Any] = {"device": a._device}
     if a._placement is not None:
         place = {"placement": a._placement, "sbp": all_broadcast(a._placement.ndim)}

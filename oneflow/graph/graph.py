@@ -28,6 +28,9 @@ from oneflow.core.job_config import JobConfig
 from oneflow.core.location import locate
 from oneflow.core.metrics import METRICS
 from oneflow.core.op import find_op
+from oneflow.core.placement import Placement
+from oneflow.core.sbp import BROADCAST
+from oneflow.distributed.world import world
 from oneflow.functional.random_state import get_rng_state, set_rng_state
 from oneflow.graph.arguments import Arguments, check_inputs
 from oneflow.graph.config import GraphConfig
@@ -38,6 +41,9 @@ from oneflow.graph.proxy import Proxy, Stage
 from oneflow.graph.session import compile_and_bind
 from oneflow.graph.trace import Trace
 from oneflow.graph.tree import map_tensors, tensors_of
+from oneflow.jobs.export import save
+from oneflow.nn.module import Module
+from oneflow.optim.optimizer import Optimizer
 from oneflow.tensor.grad_mode import no_grad, set_grad_enabled
 from oneflow.tensor.tensor import Tensor, wrap, wrap_global
 
@@ -163,9 +169,6 @@ class Graph:
     # ---- attributes ------------------------------------------------------------------------------
 
     def __setattr__(self, name: str, value: Any) -> None:
-        from oneflow.nn.module import Module
-        from oneflow.optim.optimizer import Optimizer
-
         if isinstance(value, Module):
             self._modules[name] = value
             self.__dict__.pop(name, None)
@@ -195,8 +198,6 @@ class Graph:
         raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
 
     def _proxied(self, value: Any, path: str) -> Any:
-        from oneflow.nn.module import Module
-
         return Proxy(value, self, path) if isinstance(value, Module) else value
 
     # ---- calls -----------------------------------------------------------------------------------
@@ -263,8 +264,6 @@ class Graph:
 
     def _trace_build(self, given: Any) -> Trace:
         """given: (args, kwargs)."""
-        from oneflow.distributed.world import world
-
         pieces = self.config.num_pieces
         trace = Trace(self.name, world().rank, pieces, self._names(), self._owners())
         trace.paths = self._paths()
@@ -371,8 +370,6 @@ class Graph:
         one file, which a cluster runs without any code of the user; see `flow.jobs.save` for the
         options (data, steps, record, checkpoint_every, ...).
         """
-        from oneflow.jobs.export import save
-
         return save(self, path, **options)
 
     def _trace_apart(self, given: Any) -> tuple[Trace, Any]:
@@ -459,8 +456,6 @@ class Graph:
     def _say(self, level: int, text: str) -> None:
         if self._debug_v_level < level:
             return
-        from oneflow.distributed.world import world
-
         ranks = [0] if self._debug_ranks is None else self._debug_ranks
         listed = [ranks] if isinstance(ranks, int) else ranks
         if -1 in listed or world().rank in listed:
@@ -474,10 +469,6 @@ def _everywhere(x: Tensor) -> Tensor:
     """The tensor on every rank, also where a checkpoint was read by one rank only."""
     if not x.is_global:
         return x
-    from oneflow.core.placement import Placement
-    from oneflow.core.sbp import BROADCAST
-    from oneflow.distributed.world import world
-
     everywhere = Placement("cpu", list(range(world().world_size)))
     found: Tensor = x.to_global(placement=everywhere, sbp=BROADCAST).to_local()
     return found

@@ -12,6 +12,8 @@ import numpy as np
 from oneflow.core.dtype import float64, int64
 from oneflow.core.placement import Placement
 from oneflow.core.tensor_type import TensorType
+from oneflow.optim.lr_scheduler import LRScheduler
+from oneflow.optim.optimizer import Optimizer
 from oneflow.tensor.tensor import Tensor
 
 if TYPE_CHECKING:
@@ -26,9 +28,6 @@ class GraphOptimizer:
     """
 
     def __init__(self, optim: Any, lr_sch: Any, number: int) -> None:
-        from oneflow.optim.lr_scheduler import LRScheduler
-        from oneflow.optim.optimizer import Optimizer
-
         if not isinstance(optim, Optimizer):
             raise TypeError(f"add_optimizer takes an Optimizer, got {type(optim).__name__}")
         if lr_sch is not None:

@@ -28,6 +28,7 @@ from oneflow.io.manifest import (
 from oneflow.io.pact import Pact
 from oneflow.io.shard_reader import ShardReader
 from oneflow.io.verify import verify_alone, verify_digests
+from oneflow.kernels.cuda_device import gpu_count
 from oneflow.tensor.eager_global import check_placement, empty_shard, to_device
 from oneflow.tensor.tensor import Tensor, wrap, wrap_global
 
@@ -252,8 +253,6 @@ def _gpus_needed(manifest: Manifest) -> bool:
     kinds = {s.layout[0].type for s in manifest.tensors.values() if s.layout is not None}
     if kinds <= {"cpu"}:
         return True
-    from oneflow.kernels.cuda_device import gpu_count
-
     return gpu_count() > 0
 
 

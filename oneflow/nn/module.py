@@ -17,8 +17,11 @@ from oneflow.core.dispatch import current_mode
 from oneflow.core.dtype import DType, bfloat16, float16, float32, float64
 from oneflow.core.errors import PlacementError
 from oneflow.core.sbp import as_nd_sbp
+from oneflow.functional.creation import zeros_like
+from oneflow.nn.backward_hooks import BackwardWatch
 from oneflow.nn.module_state import IncompatibleKeys, load_state_dict, state_dict
 from oneflow.nn.parameter import Parameter
+from oneflow.tensor.grad_mode import no_grad
 from oneflow.tensor.layout import check_layout
 from oneflow.tensor.tensor import RemovableHandle, Tensor, wrap
 
@@ -74,8 +77,6 @@ class Module:
                 args = changed if isinstance(changed, tuple) else (changed,)
         watch = None
         if self._backward_hooks:
-            from oneflow.nn.backward_hooks import BackwardWatch
-
             watch = BackwardWatch(self, list(self._backward_hooks.values()))
             args = watch.inputs(args)
         result = self.forward(*args, **kwargs)
@@ -319,8 +320,6 @@ class Module:
         """Replaces the contents of every parameter, gradient and buffer by `fn` of them; the
         objects stay.
         """
-        from oneflow.tensor.grad_mode import no_grad
-
         with no_grad():
             for x in [*self.parameters(), *self.buffers()]:
                 new = fn(x.detach())
@@ -476,9 +475,6 @@ _KIND_WORDS = {
 
 def zero_gradients(parameters: Iterator[Any] | list[Any], set_to_none: bool) -> None:
     """Clears `.grad` of each: to None, or to fresh zeros of the same layout."""
-    from oneflow.functional.creation import zeros_like
-    from oneflow.tensor.grad_mode import no_grad
-
     with no_grad():
         for parameter in parameters:
             grad = parameter.grad

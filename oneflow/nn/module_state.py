@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from oneflow.core.errors import OneFlowError
-from oneflow.core.sbp import all_broadcast
-from oneflow.tensor.tensor import Tensor, wrap
+from oneflow.functional.initial import assign
+from oneflow.tensor.tensor import Tensor
 
 if TYPE_CHECKING:
     from oneflow.nn.module import Module
@@ -118,31 +118,3 @@ def load_state_dict(module: Module, values: Mapping[str, Any], strict: bool) -> 
             f"Error(s) in loading state_dict for {type(module).__name__}:\n\t" + "\n\t".join(errors)
         )
     return IncompatibleKeys(load.missing, load.unexpected)
-
-
-def assign(own: Tensor, value: Any) -> None:
-    """Copies `value` into the memory of `own`, whatever the layout, dtype or device of either.
-
-    value: a tensor, or an array of the whole; a local value for a global `own` is the whole, the
-    same on every rank.
-    """
-    from oneflow.tensor.grad_mode import no_grad
-
-    source = value.detach() if isinstance(value, Tensor) else wrap(np.asarray(value))
-    with no_grad():
-        own.copy_(_in_layout_of(own, source))
-
-
-def _in_layout_of(own: Tensor, source: Tensor) -> Tensor:
-    if own.is_local and source.is_global:
-        whole = source.to_global(
-            placement=source.placement, sbp=all_broadcast(source.placement.ndim)
-        )
-        local: Tensor = whole.to_local()
-        return local
-    if own.is_local:
-        return source
-    if source.is_local:
-        source = source.to_global(own.placement, all_broadcast(own.placement.ndim))
-    moved: Tensor = source.to_global(placement=own.placement, sbp=own.sbp)
-    return moved

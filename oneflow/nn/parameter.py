@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from oneflow.functional.from_data import tensor
 from oneflow.tensor.tensor import Tensor, adopt
 
 
@@ -16,8 +17,6 @@ class Parameter(Tensor):
 
     def __new__(cls, data: Any = None, requires_grad: bool = True) -> Parameter:
         if not isinstance(data, Tensor):
-            from oneflow.functional.from_data import tensor
-
             data = tensor([] if data is None else data)
         made: Parameter = adopt(cls, data.detach())
         made.requires_grad = requires_grad

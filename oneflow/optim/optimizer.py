@@ -16,6 +16,10 @@ from oneflow.core.dtype import DType, float64, int64
 from oneflow.core.errors import InternalError, OneFlowError
 from oneflow.core.sbp import all_broadcast
 from oneflow.core.tensor_type import TensorType
+from oneflow.functional.initial import assign
+from oneflow.kernels.cuda_device import use_device
+from oneflow.nn.module import zero_gradients
+from oneflow.nn.utils.clip_grad import clip_grad_norm_
 from oneflow.tensor.grad_mode import enable_grad, no_grad
 from oneflow.tensor.tensor import Tensor, device_type, wrap, wrap_global
 
@@ -208,8 +212,6 @@ class Optimizer:
 
     def zero_grad(self, set_to_none: bool = False) -> None:
         """Clears all gradients: to zeros, or to None."""
-        from oneflow.nn.module import zero_gradients
-
         for group in self.param_groups:
             zero_gradients(group.parameters, set_to_none)
 
@@ -217,8 +219,6 @@ class Optimizer:
         """Clips the gradients of each group that has `clip_grad_max_norm` (`clip_grad_norm_type`: 2
         by default).
         """
-        from oneflow.nn.utils.clip_grad import clip_grad_norm_
-
         for group in self.param_groups:
             if group._enable_clip_grad:
                 clip_grad_norm_(
@@ -250,8 +250,6 @@ class Optimizer:
         """Inverse of `state_dict`; values are copied into this optimizer's layout. Raises
         ValueError.
         """
-        from oneflow.nn.module_state import assign
-
         saved = state_dict["param_groups"]
         if len(saved) != len(self.param_groups):
             raise ValueError(
@@ -299,8 +297,6 @@ def _refuse_set(params: Any) -> None:
 def _array_module(x: Tensor) -> Any:
     if device_type(x) == "cpu":
         return np
-    from oneflow.kernels.cuda_device import use_device
-
     return use_device(x._device.index)
 
 

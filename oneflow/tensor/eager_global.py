@@ -15,12 +15,15 @@ import numpy as np
 
 from oneflow.boxing.bound_op import BoundOp, Shards, bind
 from oneflow.boxing.boxes import shard_box
+from oneflow.boxing.execute import BoundRoute
+from oneflow.boxing.link import DEVICE
 from oneflow.boxing.parts import plan_parts
 from oneflow.boxing.route import choose_route
 from oneflow.boxing.signatures import choose
 from oneflow.core.config import current_config
 from oneflow.core.device import Device
 from oneflow.core.dispatch import current_mode
+from oneflow.core.dtype import dtype_of
 from oneflow.core.errors import GraphError, PlacementError
 from oneflow.core.location import located
 from oneflow.core.op import Attr, Op, infer_types, signatures
@@ -200,8 +203,6 @@ def create_global(
 @located
 def from_whole(array: np.ndarray[Any, Any], placement: Placement, nd_sbp: NdSbp) -> Tensor:
     """The global tensor of an array that every rank has: each takes its part, nothing is sent."""
-    from oneflow.core.dtype import dtype_of
-
     check_placement(placement)
     type_ = TensorType(tuple(array.shape), dtype_of(array.dtype))
     rank = world().rank
@@ -253,9 +254,6 @@ def _route(
     key = rank, type_, src_sbp, src_placement, dst_sbp, dst_placement
     found = _routes.get(key)
     if found is None:
-        from oneflow.boxing.execute import BoundRoute
-        from oneflow.boxing.link import DEVICE
-
         network = world().network
         empty = np.empty
         if src_placement.type == dst_placement.type == "cuda":

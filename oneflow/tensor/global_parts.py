@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
+from oneflow.boxing.collectives.base import unpack
+from oneflow.boxing.collectives.exchange import Exchange
 from oneflow.boxing.parts import PartsPlan, plan_parts
 from oneflow.core.placement import Placement
 from oneflow.core.sbp import NdSbp, nd_sbp_str
@@ -19,8 +21,6 @@ class BoundParts:
     on."""
 
     def __init__(self, plan: PartsPlan, what: str) -> None:
-        from oneflow.boxing.collectives.exchange import Exchange
-
         placement = plan.placement
         self._on_gpu = placement.type == "cuda"
         self._rank = world().rank
@@ -59,8 +59,6 @@ class BoundParts:
             target[...] = filled
 
     def _move(self, i: int, part: Any, target: Any, xp: Any) -> None:
-        from oneflow.boxing.collectives.base import unpack
-
         exchange = self._exchanges[i]
         if self._is_local[i]:
             unpack(self._rank, part, target, exchange, _no_peer, xp.add)

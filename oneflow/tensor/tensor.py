@@ -22,6 +22,7 @@ from oneflow.core.placement import Placement
 from oneflow.core.sbp import NdSbp
 from oneflow.core.size import Size
 from oneflow.core.tensor_type import TensorType
+from oneflow.kernels.cuda_device import index_of
 from oneflow.tensor.modes import current_global_mode
 from oneflow.tensor.table_methods import TableMethods
 
@@ -427,8 +428,6 @@ def wrap(array: Any, device: Device | None = None, *, requires_grad: bool = Fals
 
 
 def _cuda_device(array: Any) -> Device:
-    from oneflow.kernels.cuda_device import index_of
-
     return Device("cuda", index_of(array))
 
 

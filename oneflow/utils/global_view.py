@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
+from oneflow.core.sbp import Sbp
 from oneflow.tensor.modes import current_global_mode, global_mode
 from oneflow.tensor.tensor import Tensor
 
@@ -41,8 +42,6 @@ def to_local(tree: Any, *, copy: bool = False) -> Any:
 
 
 def _is_sbp(value: Any) -> bool:
-    from oneflow.core.sbp import Sbp
-
     return isinstance(value, Sbp)
 
 

@@ -49,7 +49,12 @@ LAYERS: tuple[tuple[str, ...], ...] = (
 )
 # Doors: modules that only import, so that what users find there, or what completes a class, is
 # there whatever they import first.
-DOORS = {"tensor": "functional", "nn.graph": "graph"}
+DOORS = {"tensor": "functional", "autograd": "functional", "nn.graph": "graph"}
+PUBLIC = (  # what users import, and what would be half loaded were the doors not there
+    *("autograd.functional", "autograd.api", "distributed", "functional", "graph.graph", "jobs"),
+    *("io.checkpoint", "nn", "nn.functional", "nn.init", "nn.module", "optim", "optim.optimizer"),
+    *("tensor.tensor", "tensor.tape", "utils.data"),
+)
 HEAVY = ("numba", "grpc", "torch", "cupy", "google.protobuf")
 
 
@@ -271,3 +276,19 @@ def test_importing_oneflow_loads_nothing_heavy() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == "[]"
+
+
+def test_users_may_import_any_module_first() -> None:
+    """Each in a process of its own, forked where NumPy is there."""
+    code = f"""
+import importlib, os, numpy
+for name in {PUBLIC!r}:
+    child = os.fork()
+    if not child:
+        importlib.import_module("oneflow." + name)
+        os._exit(0)
+    if os.waitpid(child, 0)[1]:
+        print(name)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0 and not done.stdout, done.stdout + done.stderr

@@ -9,6 +9,7 @@ from oneflow.nn import functional as F
 from oneflow.nn import init
 from oneflow.nn.module import Module
 from oneflow.nn.parameter import Parameter
+from oneflow.tensor.grad_mode import no_grad
 from oneflow.tensor.tensor import Tensor
 
 
@@ -76,8 +77,6 @@ class Embedding(Module):
 
     def _fill_padding_idx_with_zero(self) -> None:
         if self.padding_idx is not None:
-            from oneflow.tensor.grad_mode import no_grad
-
             with no_grad():
                 self.weight[self.padding_idx] = 0
 

@@ -18,6 +18,7 @@ from oneflow.core.errors import NonFiniteError
 from oneflow.core.metrics import METRICS
 from oneflow.core.placement import Placement
 from oneflow.core.sbp import all_broadcast
+from oneflow.functional.creation import zeros
 from oneflow.ops import binary
 from oneflow.ops.cast import cast
 from oneflow.ops.reduce import reduce_max, reduce_sum
@@ -48,8 +49,6 @@ def clip_grad_norm_(
     owners = [p for p in _listed(parameters) if p.grad is not None]
     with no_grad():
         if not owners:
-            from oneflow.functional.creation import zeros
-
             return zeros(())
         total = _total_norm(owners, float(norm_type))
         if error_if_nonfinite and not math.isfinite(total.item()):

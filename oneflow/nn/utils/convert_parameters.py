@@ -5,22 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from oneflow.core.errors import ShapeError
+from oneflow.functional.joining import cat, narrow
 from oneflow.tensor.grad_mode import no_grad
 from oneflow.tensor.tensor import Tensor
 
 
 def parameters_to_vector(parameters: Iterable[Tensor]) -> Tensor:
     """The elements of all parameters, one after another, with history."""
-    from oneflow.functional.joining import cat
-
     vector: Tensor = cat([p.reshape(-1) for p in parameters], 0)
     return vector
 
 
 def vector_to_parameters(vec: Tensor, parameters: Iterable[Tensor]) -> None:
     """Copies a vector into parameters, one after another. Raises ShapeError unless it fits."""
-    from oneflow.functional.joining import narrow
-
     listed = list(parameters)
     total = sum(p.type.numel for p in listed)
     if vec.ndim != 1 or vec.type.numel != total:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from oneflow.core.dtype import float64, int64
+from oneflow.functional.joining import stack
 from oneflow.tensor.tensor import Tensor, wrap
 
 
@@ -69,8 +70,6 @@ def default_collate(batch: Sequence[Any]) -> Any:
 def _stack(batch: Sequence[Any]) -> Tensor:
     if all(t.is_local and t.is_cpu for t in batch):
         return wrap(np.stack([t._array for t in batch]))
-    from oneflow.functional.joining import stack
-
     stacked: Tensor = stack(list(batch), 0)
     return stacked
 

@@ -22,6 +22,8 @@ from typing import Any
 
 import numpy as np
 
+from oneflow.functional.random_state import manual_seed
+
 
 @dataclass(frozen=True)
 class WorkerInfo:
@@ -168,8 +170,6 @@ def _prepare(job: Job, state: dict[str, Any]) -> None:
     """Seeds this process and starts reading. Here, so that its errors come out like those of a
     sample.
     """
-    from oneflow.functional.random_state import manual_seed
-
     global _info
     seed = (state["seed"] + job.worker_id) & 0xFFFFFFFFFFFFFFFF
     is_first = _info is None

@@ -276,7 +276,8 @@ def bind_node(node: Node, rank: int, device: str) -> BoundNode:
     shards = Shards(node.placement, rank, inputs, outputs)
     types, out_types = (tuple([v.type for v in vs]) for vs in (node.inputs, node.outputs))
     op = find_op(node.op)
-    return BoundNode(node, bind(op, types, out_types, node.attrs, device, shards))
+    attrs = op.defaults | node.attrs  # text that somebody wrote may leave some out
+    return BoundNode(node, bind(op, types, out_types, attrs, device, shards))
 
 
 def _workspace_key(node: Node, k: int) -> int:

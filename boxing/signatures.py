@@ -91,6 +91,8 @@ def choose(
         known = runs_on_shards(op, types, ins, (out,), attrs, placement)
         return NdSignature(ins, (out,), not known)
     found = call.candidates()
+    if len(found) == 1:
+        return found[0]
     if len(found) > MAX_WEIGHED:
         found = heapq.nsmallest(MAX_WEIGHED, found, key=call.estimate)
     return min(found, key=call.cost)

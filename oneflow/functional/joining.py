@@ -7,8 +7,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from oneflow.core.errors import DTypeError, ShapeError
+from oneflow.functional.arithmetic import add
 from oneflow.functional.dims import one_dim
+from oneflow.functional.elementwise import clone
 from oneflow.functional.promotion import as_type, meet
+from oneflow.functional.reduction import sum as total
 from oneflow.functional.shaping import atleast_1d, atleast_2d, atleast_3d, unsqueeze
 from oneflow.ops import concat as ops
 from oneflow.ops import shape as shape_ops
@@ -26,8 +29,6 @@ def cat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     kept = [x for x in xs if x.type.shape != (0,)] or xs[:1]
     gone = [x for x in xs if x.requires_grad and all(x is not k for k in kept)]
     if len(kept) == 1:
-        from oneflow.functional.elementwise import clone
-
         return _with_history(clone(kept[0]), gone)
     at = one_dim(dim, kept[0].ndim, "cat")
     dtype = kept[0].type.dtype
@@ -38,9 +39,6 @@ def cat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
 
 def _with_history(x: Tensor, empty: list[Tensor]) -> Tensor:
     """`x`, of which tensors without elements are a part too: their gradients are zeros."""
-    from oneflow.functional.arithmetic import add
-    from oneflow.functional.reduction import sum as total
-
     for one in empty:
         x = add(x, as_type(total(one), x.type.dtype))
     return x

@@ -6,8 +6,8 @@ from typing import Any, cast
 
 from oneflow.core.errors import ShapeError
 from oneflow.core.metrics import METRICS
-from oneflow.functional.arithmetic import add, div, mul
-from oneflow.functional.elementwise import clamp
+from oneflow.functional.arithmetic import add, div, eq, mul
+from oneflow.functional.elementwise import clamp, pick
 from oneflow.functional.joining import cat
 from oneflow.functional.linear_algebra import matmul
 from oneflow.functional.reduction import mean, norm, var
@@ -20,6 +20,7 @@ from oneflow.ops import layer_norm as norm_ops
 from oneflow.ops import matmul as matmul_ops
 from oneflow.ops import slicing
 from oneflow.ops.unary import full_like
+from oneflow.tensor.grad_mode import no_grad
 from oneflow.tensor.tensor import Tensor
 
 
@@ -168,8 +169,6 @@ def instance_norm(
 
 
 def _track_instances(x: Tensor, running_mean: Tensor, running_var: Tensor, momentum: float) -> None:
-    from oneflow.tensor.grad_mode import no_grad
-
     with no_grad():
         places = tuple(range(2, x.ndim))
         for running, found in (
@@ -223,16 +222,11 @@ def embedding(
         METRICS.looked_up(index._array.size)
     if padding_idx is None or not weight.requires_grad:
         return out
-    from oneflow.functional.arithmetic import eq
-    from oneflow.functional.elementwise import pick
-
     row = padding_idx % weight.type.shape[0]
     return pick(unsqueeze(eq(index, row), -1), out.detach(), out)
 
 
 def _shorten_rows(weight: Tensor, max_norm: float, norm_type: float) -> None:
-    from oneflow.tensor.grad_mode import no_grad
-
     with no_grad():
         lengths = norm(weight, norm_type, 1, True)
         weight.copy_(mul(weight, clamp(div(max_norm, add(lengths, 1e-7)), max=1.0)))

@@ -7,7 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from oneflow.core.sbp import all_broadcast
 from oneflow.functional.dims import one_dim, spatial_sizes
+from oneflow.functional.from_data import place
 from oneflow.functional.linear_algebra import matmul
 from oneflow.functional.promotion import as_type
 from oneflow.functional.searching import index_select
@@ -125,9 +127,6 @@ def _cubic(gap: Any) -> list[tuple[int, Any]]:
 
 def _beside(x: Tensor, array: Any) -> Tensor:
     """Computed values where `x` is, whole on every rank."""
-    from oneflow.core.sbp import all_broadcast
-    from oneflow.functional.from_data import place
-
     if x._placement is not None:
         return place(array, None, x._placement, all_broadcast(x._placement.ndim))
     return place(array, x._device, None, None)

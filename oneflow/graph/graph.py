@@ -33,12 +33,12 @@ from oneflow.core.sbp import BROADCAST
 from oneflow.distributed.world import world
 from oneflow.functional.random_state import get_rng_state, set_rng_state
 from oneflow.graph.arguments import Arguments, check_inputs
+from oneflow.graph.binding import compile_and_bind
 from oneflow.graph.config import GraphConfig
 from oneflow.graph.describe import describe, input_names
 from oneflow.graph.draws import GraphRandomness
 from oneflow.graph.optimizer import GraphOptimizer
 from oneflow.graph.proxy import Proxy, Stage
-from oneflow.graph.session import compile_and_bind
 from oneflow.graph.trace import Trace
 from oneflow.graph.tree import map_tensors, tensors_of
 from oneflow.jobs.export import save

@@ -25,7 +25,7 @@ from oneflow.core.plan import Plan, plan_digest
 from oneflow.core.sbp import NdSbp
 from oneflow.core.tensor_type import TensorType
 from oneflow.distributed.world import world
-from oneflow.graph.session import compile_together, open_plan
+from oneflow.graph.binding import compile_together, open_plan
 from oneflow.io.boxes import read_box
 from oneflow.io.files import PendingFile
 from oneflow.io.pact import Pact

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from oneflow.boxing.boxes import shard_box
 from oneflow.core.errors import PlacementError
 from oneflow.distributed.world import world
 from oneflow.ops.slicing import SliceUpdate, held_part, local_attrs, slices_of
@@ -65,8 +66,6 @@ def _write_tensor(x: Tensor, value: Tensor, bounds: Bounds) -> None:
 
 def _write_number(x: Tensor, value: Any, bounds: Bounds) -> None:
     """Write a number: of partial sums the first summand gets it, the others 0."""
-    from oneflow.boxing.boxes import shard_box
-
     if world().rank not in x.placement:
         return
     shard = shard_box(x.type.shape, x.sbp, x.placement, world().rank)

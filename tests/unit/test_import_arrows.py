@@ -55,6 +55,10 @@ PUBLIC = (  # what users import, and what would be half loaded were the doors no
     *("io.checkpoint", "nn", "nn.functional", "nn.init", "nn.module", "optim", "optim.optimizer"),
     *("tensor.tensor", "tensor.tape", "utils.data"),
 )
+LIBRARIES = ("cupy", "google", "grpc", "llvmlite", "lmdb", "numba", "psutil", "torch", "uvloop")
+FUNCTION_IMPORTS = 370
+"""Imports within functions that there may be, heavy libraries and the command line apart: readers
+look for imports at the top. The number only goes down."""
 HEAVY = ("numba", "grpc", "torch", "cupy", "google.protobuf")
 
 
@@ -292,3 +296,25 @@ for name in {PUBLIC!r}:
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0 and not done.stdout, done.stdout + done.stderr
+
+
+def test_imports_within_functions_become_no_more() -> None:
+    found = [
+        f"{module}:{line}"
+        for module, path in SOURCES.items()
+        if module.split(".")[0] != "cli"
+        for line in _within_functions(path.read_text())
+    ]
+    assert len(found) <= FUNCTION_IMPORTS, f"{len(found)} of them: {' '.join(found)}"
+
+
+def _within_functions(text: str) -> set[int]:
+    """Lines of imports in functions, but of heavy libraries."""
+    functions = (ast.FunctionDef, ast.AsyncFunctionDef)
+    inner = (n for f in ast.walk(ast.parse(text)) if isinstance(f, functions) for n in ast.walk(f))
+    return {n.lineno for n in inner if isinstance(n, (ast.Import, ast.ImportFrom)) and _is_light(n)}
+
+
+def _is_light(node: ast.Import | ast.ImportFrom) -> bool:
+    names = [a.name for a in node.names] if isinstance(node, ast.Import) else [node.module or ""]
+    return not any(name.split(".")[0] in LIBRARIES for name in names)

@@ -66,6 +66,41 @@ def test_on_one_rank_the_kernel_serves_every_layout():
     assert not choice.by_parts
 
 
+def chosen_inputs(name: str, *sbps: NdSbp, placement: Placement = PAIR, shape=(64, 64), **attrs):
+    types = (TensorType(shape, float32),) * len(sbps)
+    out_types = infer_types(find_op(name), types, attrs)
+    return choose(find_op(name), types, out_types, sbps, attrs, placement).inputs
+
+
+MATMUL = {"transpose_a": False, "transpose_b": False}
+
+
+def test_partial_sums_become_copies_where_nothing_is_split():
+    assert chosen_inputs("relu", (P,)) == ((B,),)
+    assert result("add", (P,), (B,)) == (B,)
+
+
+def test_partial_sums_are_divided_where_another_input_is_split():
+    assert chosen_inputs("add", (P,), (S0,)) == ((S0,), (S0,))
+
+
+def test_sums_are_added_up_for_a_column_split_weight_which_stays():
+    assert chosen_inputs("matmul", (P,), (S1,), **MATMUL) == ((B,), (S1,))
+
+
+def test_a_weight_that_is_split_where_the_batch_is_is_gathered():
+    assert chosen_inputs("matmul", (S0,), (S0,), **MATMUL) == ((S0,), (B,))
+
+
+def test_axes_of_a_grid_decide_apart():
+    sums = ((S0, P), (B, S1))
+    assert chosen_inputs("matmul", *sums, placement=GRID, **MATMUL) == ((S0, B), (B, S1))
+
+
+def test_copies_are_computed_whole():
+    assert result("expand", (B,), types=(TensorType((1,), float32),), shape=(8,)) == (B,)
+
+
 def test_types_that_do_not_fit_are_refused():
     with pytest.raises(ShapeError):
         result("matmul", (B,), (B,))

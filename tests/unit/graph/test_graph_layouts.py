@@ -318,3 +318,25 @@ def test_a_buffer_is_read_anew_by_each_micro_batch(pieces: int) -> None:
         np.testing.assert_array_equal(graph(flow.tensor(x)).numpy(), np.concatenate(wanted))
     np.testing.assert_array_equal(model.scale.numpy(), expected.scale.numpy())
     assert model.calls.item() == expected.calls.item() == pieces * STEPS
+
+
+PARTS: dict[str, Callable[[Any], Any]] = {
+    "slice": lambda x: x[2:6],
+    "steps": lambda x: x[1:7:2],
+    "flip": lambda x: flow.flip(x, [0, 1]),
+    "roll": lambda x: flow.roll(x, (3, -1), (0, 1)),
+    "pad": lambda x: nn.functional.pad(x, (1, 0, 1, 2), value=3.0),
+    "cat": lambda x: flow.cat([x[2:5], x], 0),
+}
+
+
+@pytest.mark.parametrize("nd_sbp", [(S0,), (S0, S1), (S0, S0)], ids=str)
+@pytest.mark.parametrize("name", PARTS)
+def test_ops_that_move_positions_run_on_parts_of_shards(name: str, nd_sbp: NdSbp) -> None:
+    class Move(nn.Graph):
+        def build(self, x: Any) -> Any:
+            return PARTS[name](x)
+
+    spread = Spread(Move(), placed(X[0], nd_sbp), (3,) if len(nd_sbp) == 1 else (2, 2))
+    assert spread.plan.graph.of_kind("parts") and not spread.plan.graph.of_kind("boxing")
+    np.testing.assert_array_equal(spread(X[0]), PARTS[name](flow.tensor(X[0])).numpy())

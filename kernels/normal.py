@@ -35,14 +35,19 @@ def scaled_erfc_coefficients(degree: int) -> tuple[float, ...]:
     return tuple(float(c) for c in np.polynomial.chebyshev.chebfit(nodes, values, degree))
 
 
-def erfc_of(x: Array) -> Array:
-    """erfc of a NumPy array of float32 or float64, as a new array. Clenshaw's recurrence."""
+def erfcx_of(x: Array) -> Array:
+    """erfc(x) e^(x^2) of a NumPy array of float32 or float64, x >= 0. Clenshaw's recurrence."""
     coefficients = scaled_erfc_coefficients(32 if x.dtype.itemsize == 8 else 14)
-    a = np.abs(x)
-    s = 4.0 / (a + 2.0) - 1.0
-    value, last = np.zeros_like(a), np.zeros_like(a)
+    s = 4.0 / (x + 2.0) - 1.0
+    value, last = np.zeros_like(x), np.zeros_like(x)
     for c in reversed(coefficients[1:]):
         value, last = 2.0 * s * value - last + c, value
-    tail = (s * value - last + coefficients[0]) * np.exp(-(a * a))
-    both: Array = np.where(x < 0, 2.0 - tail, tail)
-    return both
+    return s * value - last + coefficients[0]
+
+
+def erfc_of(x: Array) -> Array:
+    """erfc of a NumPy array of float32 or float64."""
+    a = np.abs(x)
+    tail = erfcx_of(a) * np.exp(-(a * a))
+    result: Array = np.where(x < 0, 2.0 - tail, tail)
+    return result

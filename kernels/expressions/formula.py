@@ -33,7 +33,7 @@ _COMPUTED = frozenset(
     )
 )
 _FASTER_COMPILED = (
-    "exp", "expm1", "log", "log1p", "tanh", "erf", "erfc", "sigmoid", "where",
+    "exp", "expm1", "log", "log1p", "tanh", "erf", "erfc", "erfcx", "sigmoid", "where",
 )  # fmt: skip
 _FLOATS_ONLY = ("floor_divide", "fmod", "pow", "isinf", "isfinite", "reciprocal")
 

@@ -176,23 +176,35 @@ def erf(x: Value) -> Value:
     return a.compare("gt", 0.927734375).choose(far.with_sign_of(x), near)
 
 
+def erfcx(x: Value) -> Value:
+    """erfc(x) e^(x^2) of x >= 0: a polynomial of 2 / (2 + x). For float64 by Clenshaw's recurrence,
+    because powers of so high a degree cancel."""
+    s = 4.0 / (x + 2.0) - 1.0
+    if x.element == "float":
+        from numpy.polynomial import chebyshev
+
+        powers = [float(c) for c in chebyshev.cheb2poly(scaled_erfc_coefficients(9))]
+        return _polynomial(s, powers[::-1])
+    first, *rest = scaled_erfc_coefficients(32)
+    doubled, value, last = s + s, x.like(0.0), x.like(0.0)
+    for c in reversed(rest):
+        value, last = doubled.times_plus(value, c - last), value
+    return s.times_plus(value, first - last)
+
+
 def erfc(x: Value) -> Value:
     """Relative accuracy in the tail, too, which 1 - erf(x) would lose: exp(-x^2) times a
     polynomial. Rounding x^2 costs x^2 units in the last place. float32: 0 below 1e-37."""
     if x.element == "double":
         return x.code.library("erfc", x)
-    from numpy.polynomial import chebyshev
-
-    coefficients = [float(c) for c in chebyshev.cheb2poly(scaled_erfc_coefficients(9))]
     a = x.absolute()
-    s = 4.0 / (a + 2.0) - 1.0
     gauss = _exp_in_range(-(a.compare("gt", 9.2).choose(x.like(9.2), a) * a))
     gauss = a.compare("gt", 9.2).choose(x.like(0.0), gauss)
-    tail = gauss * _polynomial(s, coefficients[::-1])
+    tail = gauss * erfcx(a)
     return x.compare("lt", 0.0).choose(2.0 - tail, tail)
 
 
 VECTORS: dict[str, Callable[[Value], Value]] = {
     "exp": exp, "expm1": expm1, "log": log, "log1p": log1p, "tanh": tanh, "erf": erf,
-    "erfc": erfc, "sigmoid": sigmoid,
+    "erfc": erfc, "erfcx": erfcx, "sigmoid": sigmoid,
 }  # fmt: skip

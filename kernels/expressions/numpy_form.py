@@ -32,7 +32,7 @@ from oneflow.core.expression import (
     walk,
 )
 from oneflow.core.tensor_type import TensorType
-from oneflow.kernels.normal import erfc_of
+from oneflow.kernels.normal import erfc_of, erfcx_of
 
 UFUNCS = {
     "neg": "negative", "exp": "exp", "exp2": "exp2", "expm1": "expm1", "log": "log",
@@ -102,6 +102,15 @@ def _erfc(xp: Any, out: Any, x: Any) -> None:
     out[...] = erfc_of(x)
 
 
+def _erfcx(xp: Any, out: Any, x: Any) -> None:
+    if xp is not np:
+        from cupyx.scipy.special import erfcx
+
+        erfcx(x, out=out)
+        return
+    out[...] = erfcx_of(x)
+
+
 def _where(xp: Any, out: Any, condition: Any, a: Any, b: Any) -> None:
     xp.copyto(out, b)
     xp.copyto(out, a, where=condition)
@@ -123,10 +132,10 @@ def _reduced_dims(out: Any, x: Any) -> tuple[int, ...]:
 _OWN: dict[str, Callable[..., None]] = {
     **{name: _rounding(function) for name, function in _ROUNDINGS.items()},
     "relu": _relu, "rsqrt": _rsqrt, "sigmoid": _sigmoid, "erf": _erf, "erfc": _erfc,
-    "where": _where, "total": _total, "largest": _largest,
+    "erfcx": _erfcx,    "where": _where, "total": _total, "largest": _largest,
 }  # fmt: skip
-_READS_AFTER_WRITING = ("where", "total", "largest", "erf", "erfc", "round", "floor", "ceil",
-                        "trunc", CAST)  # fmt: skip
+_READS_AFTER_WRITING = ("where", "total", "largest", "erf", "erfc", "erfcx", "round",
+                         "floor", "ceil", "trunc", CAST)  # fmt: skip
 
 
 def _copy(xp: Any, out: Any, x: Any) -> None:

@@ -206,6 +206,11 @@ def erfc(x: Operand) -> Expression:
     return apply("erfc", x)
 
 
+def erfcx(x: Operand) -> Expression:
+    """erfc(x) e^(x^2), for x >= 0."""
+    return apply("erfcx", x)
+
+
 def sigmoid(x: Operand) -> Expression:
     """1 / (1 + e^-x)."""
     return apply("sigmoid", x)
@@ -280,6 +285,7 @@ _UNARY: dict[str, Callable[[Any, Any, Any], Any]] = {  # of (adjoint, result, x)
     "atanh": lambda d, y, x: d / (1 - x * x),
     "erf": lambda d, y, x: d * exp(-(x * x)) * (2.0 / math.sqrt(math.pi)),
     "erfc": lambda d, y, x: d * exp(-(x * x)) * (-2.0 / math.sqrt(math.pi)),
+    "erfcx": lambda d, y, x: d * (x * y * 2.0 - 2.0 / math.sqrt(math.pi)),
     "sigmoid": lambda d, y, x: d * (y * (1 - y)),
 }
 _STEPS = ("sign", "floor", "ceil", "round", "trunc")  # slope zero wherever there is one

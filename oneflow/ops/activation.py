@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from oneflow.core.errors import ShapeError
-from oneflow.core.expression import Expression, erfc, exp, sigmoid, symbols
+from oneflow.core.expression import Expression, absolute, erfcx, exp, sigmoid, symbols, where
 from oneflow.core.op import Attr, declare
 from oneflow.core.operand import Gradients, Operand, Tensor
 from oneflow.core.tensor_type import TensorType
@@ -14,6 +14,7 @@ from oneflow.ops.elementwise import Elementwise
 
 _FORMS = ("none", "tanh")
 _X, _D = symbols("x d_out")
+_GAUSS = exp(_X * _X * -0.5)  # shared by Phi and its derivative
 _ROOT_2_OVER_PI, _CUBIC = math.sqrt(2.0 / math.pi), 0.044715
 
 
@@ -26,7 +27,8 @@ def _phi(approximate: str) -> Expression:
     """Phi(x), exact or by (1 + tanh u) / 2 = sigmoid(2 u)."""
     if approximate == "tanh":
         return sigmoid(_X * (2.0 * _ROOT_2_OVER_PI) * (1 + _X * _X * _CUBIC))
-    return erfc(_X * -math.sqrt(0.5)) * 0.5
+    tail = _GAUSS * erfcx(absolute(_X) * math.sqrt(0.5)) * 0.5
+    return where(_X > 0, 1 - tail, tail)
 
 
 class Gelu(Elementwise):
@@ -73,7 +75,7 @@ class GeluGrad(Elementwise):
         if approximate == "tanh":
             slope = (1 + _X * _X * (3.0 * _CUBIC)) * (2.0 * _ROOT_2_OVER_PI)
             return _D * (p + _X * (p * (1 - p) * slope))
-        return _D * (p + _X * (exp(_X * _X * -0.5) * (1.0 / math.sqrt(2.0 * math.pi))))
+        return _D * (p + _X * (_GAUSS * (1.0 / math.sqrt(2.0 * math.pi))))
 
 
 gelu_grad = declare(GeluGrad)

@@ -134,3 +134,11 @@ def test_code_is_kept_on_disk_and_a_cut_file_is_compiled_anew(
     finally:
         tmp_path.chmod(0o700)
         native._folder.cache_clear()
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [(np.float32, 2e-6), (np.float64, 1e-12)])
+def test_erfcx_is_the_tail_without_its_exponential(dtype: Any, tolerance: float) -> None:
+    x = np.linspace(0, 9, 3001).astype(dtype)
+    wide = x.astype(np.float64)
+    want = np.vectorize(math.erfc)(wide) * np.exp(wide * wide)
+    np.testing.assert_allclose(run(apply("erfcx", X), x), want, rtol=tolerance)

@@ -53,7 +53,7 @@ def _check_entry(info: Any, limit: int | None) -> Iterator[Finding]:
         if dtype not in info.dtypes:
             continue
         for training in (True, False) if info.train_and_eval_differ else (True,):
-            torch.manual_seed(1)
+            torch.default_generator.manual_seed(1)
             inputs = info.module_inputs_func(
                 info, device="cpu", dtype=dtype, requires_grad=True, training=training
             )
@@ -77,7 +77,7 @@ def _outcome(
     except Unsupported as reason:
         return "not there", str(reason)
     try:
-        torch.manual_seed(2)
+        torch.default_generator.manual_seed(2)
         wanted_module = theirs(*build.args, **build.kwargs).to(dtype).train(training)
         states = {k: to_flow(v.detach()) for k, v in wanted_module.state_dict().items()}
         wanted = wanted_module(*forward.args, **forward.kwargs)

@@ -37,6 +37,7 @@ def run(job: Job) -> list[Finding]:
 def run_all(jobs: list[Job], processes: int) -> list[Finding]:
     """Findings in the order of the jobs."""
     if processes == 1:
+        one_thread()
         return [f for job in jobs for f in run(job)]
     with multiprocessing.get_context("spawn").Pool(processes, one_thread) as pool:
         return [f for part in pool.imap(run, jobs, chunksize=4) for f in part]

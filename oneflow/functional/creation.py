@@ -91,17 +91,23 @@ def _where(keywords: dict[str, Any]) -> dict[str, Any]:
     return {k: v for k, v in keywords.items() if k not in _IGNORED}
 
 
-def zeros(*size: Any, dtype: Any = None, requires_grad: bool = False, **where: Any) -> Tensor:
+def zeros(
+    *size: Any, dtype: DType | None = None, requires_grad: bool = False, **where: Any
+) -> Tensor:
     """A tensor of zeros. where: device, or placement and sbp."""
     return _fill(_size(size, where), 0, dtype, requires_grad, where)
 
 
-def ones(*size: Any, dtype: Any = None, requires_grad: bool = False, **where: Any) -> Tensor:
+def ones(
+    *size: Any, dtype: DType | None = None, requires_grad: bool = False, **where: Any
+) -> Tensor:
     """A tensor of ones. where: device, or placement and sbp."""
     return _fill(_size(size, where), 1, dtype, requires_grad, where)
 
 
-def empty(*size: Any, dtype: Any = None, requires_grad: bool = False, **where: Any) -> Tensor:
+def empty(
+    *size: Any, dtype: DType | None = None, requires_grad: bool = False, **where: Any
+) -> Tensor:
     """A tensor whose values mean nothing (zeros here, so that runs repeat)."""
     return _fill(_size(size, where), 0, dtype, requires_grad, where)
 
@@ -111,7 +117,12 @@ def _size(size: tuple[Any, ...], where: dict[str, Any]) -> tuple[Any, ...]:
 
 
 def full(
-    size: Any, fill_value: Any, *, dtype: Any = None, requires_grad: bool = False, **where: Any
+    size: Any,
+    fill_value: Any,
+    *,
+    dtype: DType | None = None,
+    requires_grad: bool = False,
+    **where: Any,
 ) -> Tensor:
     """A tensor filled with one number, whose kind gives the dtype unless it is given."""
     if isinstance(fill_value, Tensor):
@@ -144,28 +155,33 @@ def _placed_as(x: Tensor, given: dict[str, Any], *, no_partial: bool) -> dict[st
 
 
 def zeros_like(
-    input: Tensor, *, dtype: Any = None, requires_grad: bool = False, **where: Any
+    input: Tensor, *, dtype: DType | None = None, requires_grad: bool = False, **where: Any
 ) -> Tensor:
     """Zeros of the shape, dtype and place of `input`."""
     return _like(input, 0, dtype, requires_grad, where)
 
 
 def ones_like(
-    input: Tensor, *, dtype: Any = None, requires_grad: bool = False, **where: Any
+    input: Tensor, *, dtype: DType | None = None, requires_grad: bool = False, **where: Any
 ) -> Tensor:
     """Ones of the shape, dtype and place of `input`."""
     return _like(input, 1, dtype, requires_grad, where)
 
 
 def empty_like(
-    input: Tensor, *, dtype: Any = None, requires_grad: bool = False, **where: Any
+    input: Tensor, *, dtype: DType | None = None, requires_grad: bool = False, **where: Any
 ) -> Tensor:
     """A tensor of the shape, dtype and place of `input`, whose values mean nothing."""
     return _like(input, 0, dtype, requires_grad, where)
 
 
 def full_like(
-    input: Tensor, fill_value: Any, *, dtype: Any = None, requires_grad: bool = False, **where: Any
+    input: Tensor,
+    fill_value: Any,
+    *,
+    dtype: DType | None = None,
+    requires_grad: bool = False,
+    **where: Any,
 ) -> Tensor:
     """`fill_value` in the shape, dtype and place of `input`."""
     if isinstance(fill_value, Tensor):
@@ -178,7 +194,7 @@ def arange(
     end: Any = None,
     step: Any = 1,
     *,
-    dtype: Any = None,
+    dtype: DType | None = None,
     requires_grad: bool = False,
     **where: Any,
 ) -> Tensor:
@@ -217,7 +233,7 @@ def _float_dtype(name: str, dtype: Any) -> DType:
 
 def rand(
     *size: Any,
-    dtype: Any = None,
+    dtype: DType | None = None,
     generator: Generator | None = None,
     requires_grad: bool = False,
     **where: Any,
@@ -229,7 +245,7 @@ def rand(
 
 def randn(
     *size: Any,
-    dtype: Any = None,
+    dtype: DType | None = None,
     generator: Generator | None = None,
     requires_grad: bool = False,
     **where: Any,
@@ -240,7 +256,12 @@ def randn(
 
 
 def eye(
-    n: int, m: int | None = None, *, dtype: Any = None, requires_grad: bool = False, **where: Any
+    n: int,
+    m: int | None = None,
+    *,
+    dtype: DType | None = None,
+    requires_grad: bool = False,
+    **where: Any,
 ) -> Tensor:
     """Ones on the diagonal of an (n, m) matrix of zeros; m defaults to n."""
     attrs = {"rows": int(n), "columns": int(n if m is None else m), "dtype": _dtype(dtype)}
@@ -256,7 +277,7 @@ def linspace(
     end: float,
     steps: int,
     *,
-    dtype: Any = None,
+    dtype: DType | None = None,
     requires_grad: bool = False,
     **where: Any,
 ) -> Tensor:
@@ -293,7 +314,7 @@ def logspace(
     steps: int = 100,
     base: float = 10.0,
     *,
-    dtype: Any = None,
+    dtype: DType | None = None,
     requires_grad: bool = False,
     **where: Any,
 ) -> Tensor:
@@ -310,7 +331,7 @@ def hann_window(
     window_length: int,
     periodic: bool = True,
     *,
-    dtype: Any = None,
+    dtype: DType | None = None,
     requires_grad: bool = False,
     **where: Any,
 ) -> Tensor:
@@ -353,14 +374,14 @@ new_empty = _new(empty)
 
 
 def rand_like(
-    input: Tensor, *, dtype: Any = None, generator: Generator | None = None, **where: Any
+    input: Tensor, *, dtype: DType | None = None, generator: Generator | None = None, **where: Any
 ) -> Tensor:
     """`rand` of the shape, dtype and place of `input`."""
     return _random_like(rand, input, dtype, generator, where)
 
 
 def randn_like(
-    input: Tensor, *, dtype: Any = None, generator: Generator | None = None, **where: Any
+    input: Tensor, *, dtype: DType | None = None, generator: Generator | None = None, **where: Any
 ) -> Tensor:
     """`randn` of the shape, dtype and place of `input`."""
     return _random_like(randn, input, dtype, generator, where)
@@ -380,7 +401,7 @@ def randint(
     high: Any = None,
     size: Any = None,
     *,
-    dtype: Any = None,
+    dtype: DType | None = None,
     generator: Generator | None = None,
     requires_grad: bool = False,
     **where: Any,
@@ -406,7 +427,7 @@ def randint_like(
     low: int,
     high: int | None = None,
     *,
-    dtype: Any = None,
+    dtype: DType | None = None,
     generator: Generator | None = None,
     **where: Any,
 ) -> Tensor:
@@ -423,7 +444,7 @@ def randperm(
     n: int,
     *,
     generator: Generator | None = None,
-    dtype: Any = None,
+    dtype: DType | None = None,
     requires_grad: bool = False,
     **where: Any,
 ) -> Tensor:
@@ -439,7 +460,7 @@ def normal(
     size: Any = None,
     *,
     generator: Generator | None = None,
-    dtype: Any = None,
+    dtype: DType | None = None,
     requires_grad: bool = False,
     **where: Any,
 ) -> Tensor:
@@ -461,7 +482,7 @@ def bernoulli(
     p: float | None = None,
     *,
     generator: Generator | None = None,
-    dtype: Any = None,
+    dtype: DType | None = None,
     inplace: bool = False,
 ) -> Tensor:
     """1 with probability input[...] (or `p` for all), else 0."""

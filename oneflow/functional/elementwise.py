@@ -117,7 +117,7 @@ def masked_fill(input: Tensor, mask: Tensor, value: Any) -> Tensor:
     return where_ops.masked_fill(input, mask, value=value)  # type: ignore[no-any-return]
 
 
-def clone(input: Tensor, memory_format: Any = None) -> Tensor:
+def clone(input: Tensor, memory_format: str | None = None) -> Tensor:
     """A copy in new memory, with history."""
     return unary.copy(input)  # type: ignore[no-any-return]
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from oneflow.core.dtype import dtype_of
 from oneflow.core.errors import DTypeError, OneFlowError
+from oneflow.core.placement import Placement
 from oneflow.functional.promotion import as_type, set_default_dtype
 from oneflow.kernels.threads import set_limit
 from oneflow.ops import slicing
@@ -92,24 +93,30 @@ def use_deterministic_algorithms(mode: bool, *, warn_only: bool = False) -> None
         )
 
 
-def to_global(input: Any, placement: Any = None, sbp: Any = None, **kwargs: Any) -> Tensor:
+def to_global(
+    input: Tensor, placement: Placement | None = None, sbp: Any = None, **kwargs: Any
+) -> Tensor:
     """See Tensor.to_global."""
-    return input.to_global(placement, sbp, **kwargs)  # type: ignore[no-any-return]
+    return input.to_global(placement, sbp, **kwargs)
 
 
-def to_local(input: Any, *, copy: bool = False) -> Tensor:
+def to_local(input: Tensor, *, copy: bool = False) -> Tensor:
     """See Tensor.to_local."""
-    return input.to_local(copy)  # type: ignore[no-any-return]
+    return input.to_local(copy)
 
 
-def local_to_global(input: Any, placement: Any = None, sbp: Any = None, **kwargs: Any) -> Tensor:
+def local_to_global(
+    input: Tensor, placement: Placement | None = None, sbp: Any = None, **kwargs: Any
+) -> Tensor:
     """See Tensor.local_to_global."""
-    return input.local_to_global(placement, sbp, **kwargs)  # type: ignore[no-any-return]
+    return input.local_to_global(placement, sbp, **kwargs)
 
 
-def global_to_global(input: Any, placement: Any = None, sbp: Any = None, **kwargs: Any) -> Tensor:
+def global_to_global(
+    input: Tensor, placement: Placement | None = None, sbp: Any = None, **kwargs: Any
+) -> Tensor:
     """See Tensor.global_to_global."""
-    return input.global_to_global(placement, sbp, **kwargs)  # type: ignore[no-any-return]
+    return input.global_to_global(placement, sbp, **kwargs)
 
 
 def from_dlpack(source: Any) -> Tensor:

@@ -29,7 +29,7 @@ from oneflow.tensor.tensor import Tensor, wrap
 def tensor(
     data: Any,
     *,
-    dtype: Any = None,
+    dtype: DType | None = None,
     device: Any = None,
     placement: Placement | None = None,
     sbp: Any = None,
@@ -105,7 +105,7 @@ def _checksum(array: np.ndarray[Any, Any]) -> int:
     return zlib.crc32(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
 
 
-def as_tensor(data: Any, dtype: Any = None, device: Any = None) -> Tensor:
+def as_tensor(data: Any, dtype: DType | None = None, device: Any = None) -> Tensor:
     """`data` as a tensor; a tensor or array of the right dtype and device keeps its memory."""
     if isinstance(data, Tensor):
         return data if dtype is None and device is None else data.to(device=device, dtype=dtype)

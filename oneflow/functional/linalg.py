@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from oneflow.core.dtype import DType
 from oneflow.functional.dims import many_dims
 from oneflow.functional.reduction import amax, amin
 from oneflow.functional.reduction import norm as reduce_norm
@@ -14,7 +15,7 @@ from oneflow.tensor.tensor import Tensor
 
 
 def vector_norm(
-    x: Tensor, ord: Any = 2, dim: Any = None, keepdim: bool = False, *, dtype: Any = None
+    x: Tensor, ord: Any = 2, dim: Any = None, keepdim: bool = False, *, dtype: DType | None = None
 ) -> Tensor:
     """(sum |x|^ord)^(1/ord) over `dim`, all dims if None.  ord: a number, inf or -inf."""
     return reduce_norm(x, ord, dim, keepdim, dtype)
@@ -26,7 +27,7 @@ def matrix_norm(
     dim: Any = (-2, -1),
     keepdim: bool = False,
     *,
-    dtype: Any = None,
+    dtype: DType | None = None,
 ) -> Tensor:
     """The norm of matrices in two dims.
 
@@ -45,7 +46,12 @@ def matrix_norm(
 
 
 def norm(
-    input: Tensor, ord: Any = None, dim: Any = None, keepdim: bool = False, *, dtype: Any = None
+    input: Tensor,
+    ord: Any = None,
+    dim: Any = None,
+    keepdim: bool = False,
+    *,
+    dtype: DType | None = None,
 ) -> Tensor:
     """A vector norm, or a matrix norm if `dim` names two dims (or the tensor has two) and ord
     is given.

@@ -13,8 +13,9 @@ from typing import Any
 from oneflow import surfaces
 from oneflow.autograd.api import backward
 from oneflow.core.dispatch import current_mode
-from oneflow.core.dtype import dtype_of
+from oneflow.core.dtype import DType, dtype_of
 from oneflow.core.errors import OneFlowError, PlacementError
+from oneflow.core.placement import Placement
 from oneflow.core.sbp import all_broadcast
 from oneflow.functional import (
     arithmetic,
@@ -27,6 +28,7 @@ from oneflow.functional import (
 )
 from oneflow.functional.arithmetic import operator
 from oneflow.functional.from_data import legacy_tensor
+from oneflow.functional.random_state import Generator
 from oneflow.ops import unary
 from oneflow.tensor.alike import layout_of
 from oneflow.tensor.convert import deep_copy, reduce_tensor, to_numpy
@@ -179,19 +181,23 @@ def zero_(self: Tensor) -> Tensor:
     return fill_(self, 0)
 
 
-def uniform_(self: Tensor, a: float = 0.0, b: float = 1.0, *, generator: Any = None) -> Tensor:
+def uniform_(
+    self: Tensor, a: float = 0.0, b: float = 1.0, *, generator: Generator | None = None
+) -> Tensor:
     """Fills the tensor with numbers uniform over [a, b)."""
     drawn = creation.rand_like(self, generator=generator)
     return _refilled(self, arithmetic.add(arithmetic.mul(drawn, b - a), a))
 
 
-def normal_(self: Tensor, mean: float = 0.0, std: float = 1.0, *, generator: Any = None) -> Tensor:
+def normal_(
+    self: Tensor, mean: float = 0.0, std: float = 1.0, *, generator: Generator | None = None
+) -> Tensor:
     """Fills the tensor with normally distributed numbers."""
     drawn = creation.randn_like(self, generator=generator)
     return _refilled(self, arithmetic.add(arithmetic.mul(drawn, std), mean))
 
 
-def exponential_(self: Tensor, lambd: float = 1.0, generator: Any = None) -> Tensor:
+def exponential_(self: Tensor, lambd: float = 1.0, generator: Generator | None = None) -> Tensor:
     """Fills the tensor with numbers of the exponential distribution."""
     drawn = creation.rand_like(self, generator=generator)
     rest = unary.log1p(unary.neg(drawn))
@@ -199,7 +205,7 @@ def exponential_(self: Tensor, lambd: float = 1.0, generator: Any = None) -> Ten
 
 
 def random_(
-    self: Tensor, low: int = 0, high: int | None = None, *, generator: Any = None
+    self: Tensor, low: int = 0, high: int | None = None, *, generator: Generator | None = None
 ) -> Tensor:
     """Fills the tensor with integers of low .. high - 1; `random_(high)` starts at 0."""
     bounds = (0, 2**31) if high is None and low == 0 else (0, low) if high is None else (low, high)
@@ -244,13 +250,13 @@ def stride(self: Tensor, dim: int | None = None) -> Any:
     return strides if dim is None else strides[dim]
 
 
-def is_contiguous(self: Tensor, memory_format: Any = None) -> bool:
+def is_contiguous(self: Tensor, memory_format: str | None = None) -> bool:
     """Is the memory in row-major order without gaps?"""
     array = stand_in(self)
     return array is None or bool(array.flags.c_contiguous)
 
 
-def contiguous(self: Tensor, memory_format: Any = None) -> Tensor:
+def contiguous(self: Tensor, memory_format: str | None = None) -> Tensor:
     """The tensor itself if contiguous, else a contiguous copy."""
     return self if is_contiguous(self) else elementwise.clone(self)
 
@@ -273,7 +279,7 @@ def storage_offset(self: Tensor) -> int:
 
 def to_global(
     self: Tensor,
-    placement: Any = None,
+    placement: Placement | None = None,
     sbp: Any = None,
     *,
     grad_sbp: Any = None,
@@ -290,7 +296,7 @@ def to_global(
 
 def local_to_global(
     self: Tensor,
-    placement: Any = None,
+    placement: Placement | None = None,
     sbp: Any = None,
     *,
     check_meta: bool = True,
@@ -304,7 +310,7 @@ def local_to_global(
 
 def global_to_global(
     self: Tensor,
-    placement: Any = None,
+    placement: Placement | None = None,
     sbp: Any = None,
     *,
     grad_sbp: Any = None,
@@ -368,7 +374,7 @@ def new(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
 def new_tensor(
     self: Tensor,
     data: Any,
-    dtype: Any = None,
+    dtype: DType | None = None,
     device: Any = None,
     requires_grad: bool = False,
     **where: Any,

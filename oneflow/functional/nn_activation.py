@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from oneflow.core.dtype import DType
 from oneflow.core.sbp import all_broadcast
 from oneflow.functional.arithmetic import add, div, mul, sub
 from oneflow.functional.creation import ones, rand
@@ -226,12 +227,12 @@ def _default_softmax_dim(ndim: int) -> int:
     return 0 if ndim in (0, 1, 3) else 1
 
 
-def softmax(input: Tensor, dim: int | None = None, dtype: Any = None) -> Tensor:
+def softmax(input: Tensor, dim: int | None = None, dtype: DType | None = None) -> Tensor:
     """exp(x) / sum(exp(x)) along `dim`."""
     return _along(softmax_ops.softmax, "softmax", input, dim, dtype)
 
 
-def log_softmax(input: Tensor, dim: int | None = None, dtype: Any = None) -> Tensor:
+def log_softmax(input: Tensor, dim: int | None = None, dtype: DType | None = None) -> Tensor:
     """log(softmax(x)), without overflow."""
     return _along(softmax_ops.log_softmax, "log_softmax", input, dim, dtype)
 

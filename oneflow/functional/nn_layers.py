@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, cast
 
 from oneflow.core.errors import ShapeError
@@ -39,7 +40,7 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 # ---- normalisation -------------------------------------------------------------------------------
 
 
-def _begin_axis(x: Tensor, normalized_shape: Any, who: str) -> int:
+def _begin_axis(x: Tensor, normalized_shape: int | Sequence[int], who: str) -> int:
     shape = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
     begin = x.ndim - len(shape)
     if begin < 0 or x.type.shape[begin:] != shape:
@@ -51,7 +52,7 @@ def _begin_axis(x: Tensor, normalized_shape: Any, who: str) -> int:
 
 def layer_norm(
     input: Tensor,
-    normalized_shape: Any,
+    normalized_shape: int | Sequence[int],
     weight: Tensor | None = None,
     bias: Tensor | None = None,
     eps: float = 1e-5,
@@ -66,7 +67,10 @@ def layer_norm(
 
 
 def rms_norm(
-    input: Tensor, normalized_shape: Any = None, weight: Tensor | None = None, eps: float = 1e-6
+    input: Tensor,
+    normalized_shape: int | Sequence[int] | None = None,
+    weight: Tensor | None = None,
+    eps: float = 1e-6,
 ) -> Tensor:
     """Divided by the root of the mean square over the last dims, then scaled by weight."""
     if normalized_shape is None:

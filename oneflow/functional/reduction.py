@@ -7,7 +7,7 @@ from collections import namedtuple
 from typing import Any
 
 from oneflow.core import dtype as dtypes
-from oneflow.core.dtype import dtype_of
+from oneflow.core.dtype import DType, dtype_of
 from oneflow.core.errors import ShapeError
 from oneflow.functional.arithmetic import add, div, mul, pow, sub
 from oneflow.functional.dims import many_dims, one_dim
@@ -24,7 +24,9 @@ max_result = namedtuple("max_result", ("values", "indices"))
 min_result = namedtuple("min_result", ("values", "indices"))
 
 
-def sum(input: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
+def sum(
+    input: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: DType | None = None
+) -> Tensor:
     """The sum over `dim` (all dims if None). Integers and bools are summed as int64."""
     if dtype is not None:
         input = as_type(input, dtype_of(dtype))
@@ -40,7 +42,9 @@ def trace(input: Tensor) -> Tensor:
     return sum(diagonal(input))
 
 
-def mean(input: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
+def mean(
+    input: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: DType | None = None
+) -> Tensor:
     """The mean over `dim` (all dims if None)."""
     x = as_float(input) if dtype is None else as_type(input, dtype_of(dtype))
     dims = many_dims(dim, x.ndim, "mean")
@@ -49,7 +53,9 @@ def mean(input: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: Any = 
     return div(total, count if count else math.nan)
 
 
-def prod(input: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
+def prod(
+    input: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: DType | None = None
+) -> Tensor:
     """The product over `dim` (all dims if None)."""
     if dtype is not None:
         input = as_type(input, dtype_of(dtype))
@@ -58,7 +64,9 @@ def prod(input: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: Any = 
     return reduce.reduce_prod(input, dims=many_dims(dim, input.ndim, "prod"), keepdim=bool(keepdim))
 
 
-def nansum(input: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
+def nansum(
+    input: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: DType | None = None
+) -> Tensor:
     """The sum of what is not NaN."""
     return sum(masked_fill(input, isnan(input), 0), dim, keepdim, dtype=dtype)
 
@@ -116,14 +124,14 @@ def _taken(x: Tensor, index: Tensor, dim: int) -> Tensor:
 
 
 def argmax(
-    input: Tensor, dim: int | None = None, keepdim: bool = False, dtype: Any = None
+    input: Tensor, dim: int | None = None, keepdim: bool = False, dtype: DType | None = None
 ) -> Tensor:
     """int64 position of the largest along `dim` (in the flattened tensor if None)."""
     return _position(reduce.argmax, "argmax", input, dim, keepdim, dtype)
 
 
 def argmin(
-    input: Tensor, dim: int | None = None, keepdim: bool = False, dtype: Any = None
+    input: Tensor, dim: int | None = None, keepdim: bool = False, dtype: DType | None = None
 ) -> Tensor:
     """int64 position of the smallest along `dim` (in the flattened tensor if None)."""
     return _position(reduce.argmin, "argmin", input, dim, keepdim, dtype)
@@ -206,7 +214,7 @@ def norm(
     p: Any = "fro",
     dim: Any = None,
     keepdim: bool = False,
-    dtype: Any = None,
+    dtype: DType | None = None,
     *,
     ord: Any = None,
 ) -> Tensor:
@@ -239,12 +247,12 @@ def _norm_of_order(size: Tensor, order: float, dim: Any, keepdim: bool) -> Tenso
     return masked_fill(pow(masked_fill(total, is_zero, 1.0), 1.0 / order), is_zero, 0.0)
 
 
-def cumsum(input: Tensor, dim: int, *, dtype: Any = None) -> Tensor:
+def cumsum(input: Tensor, dim: int, *, dtype: DType | None = None) -> Tensor:
     """Running sums along `dim`."""
     return _running(reduce.cumsum, "cumsum", input, dim, dtype)
 
 
-def cumprod(input: Tensor, dim: int, *, dtype: Any = None) -> Tensor:
+def cumprod(input: Tensor, dim: int, *, dtype: DType | None = None) -> Tensor:
     """Running products along `dim`."""
     return _running(reduce.cumprod, "cumprod", input, dim, dtype)
 

@@ -11,12 +11,13 @@ from typing import Any
 import numpy as np
 
 from oneflow.core import dtype as dtypes
-from oneflow.core.dtype import dtype_of
+from oneflow.core.dtype import DType, dtype_of
 from oneflow.core.errors import DTypeError, OneFlowError, ShapeError
 from oneflow.core.sbp import all_broadcast
 from oneflow.functional.dims import one_dim
 from oneflow.functional.elementwise import pick
 from oneflow.functional.promotion import as_float, as_type, operands
+from oneflow.functional.random_state import Generator
 from oneflow.functional.shaping import reshape
 from oneflow.ops import gather as ops
 from oneflow.ops import slicing, unary
@@ -360,7 +361,7 @@ def unique(
     sorted: bool = True,
     return_inverse: bool = False,
     return_counts: bool = False,
-    dtype: Any = None,
+    dtype: DType | None = None,
     dim: int | None = None,
 ) -> Any:
     """The different elements, or slices along `dim`, in ascending order; also, if asked, the place
@@ -432,7 +433,7 @@ def searchsorted(
 
 
 def multinomial(
-    input: Tensor, num_samples: int, replacement: bool = False, generator: Any = None
+    input: Tensor, num_samples: int, replacement: bool = False, generator: Generator | None = None
 ) -> Tensor:
     """int64: `num_samples` places per row, drawn with the weights of the row."""
     from oneflow.functional.creation import rand

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
+from oneflow.core.dtype import DType, int8
+from oneflow.core.placement import Placement
 from oneflow.core.sbp import all_broadcast
 from oneflow.functional import extras, nn_layers
 from oneflow.functional.arithmetic import add, div, mul
@@ -11,6 +14,7 @@ from oneflow.functional.creation import arange, ones
 from oneflow.functional.elementwise import clone, pick
 from oneflow.functional.joining import split
 from oneflow.functional.nn_activation import dropout, fast_gelu, gelu, softmax
+from oneflow.functional.random_state import Generator
 from oneflow.functional.searching import as_index
 from oneflow.functional.shaping import reshape, tril
 from oneflow.ops import unary
@@ -62,7 +66,7 @@ def layer_norm_affine(
 
 
 def rms_norm(
-    x: Tensor, weight: Tensor | None, normalized_shape: Any, epsilon: float = 1e-6
+    x: Tensor, weight: Tensor | None, normalized_shape: int | Sequence[int], epsilon: float = 1e-6
 ) -> Tensor:
     """Divided by the root of the mean square over the last dims."""
     return nn_layers.rms_norm(x, normalized_shape, weight, epsilon)
@@ -106,8 +110,8 @@ def global_arange(
     end: Any = None,
     step: Any = 1,
     *,
-    dtype: Any = None,
-    placement: Any = None,
+    dtype: DType | None = None,
+    placement: Placement | None = None,
     sbp: Any = None,
 ) -> Tensor:
     """`arange` on a placement."""
@@ -123,7 +127,7 @@ def fused_bias_add_gelu(a: Tensor, b: Tensor, *, axis: int) -> Tensor:
 
 
 def fused_bias_add_dropout(
-    a: Tensor, b: Tensor, *, p: float = 0.5, axis: int, generator: Any = None
+    a: Tensor, b: Tensor, *, p: float = 0.5, axis: int, generator: Generator | None = None
 ) -> Tensor:
     """dropout(a + b), b lying along `axis`."""
     return dropout(bias_add(a, b, axis), p, generator=generator)
@@ -149,7 +153,7 @@ def fused_scale_mask_softmax_dropout(
     scale: float = 1.0,
     p: float = 0.5,
     training: bool = True,
-    generator: Any = None,
+    generator: Generator | None = None,
 ) -> tuple[Tensor, Tensor]:
     """(dropout(y), y) with y of `fused_scale_mask_softmax`."""
     y = fused_scale_mask_softmax(x, mask, fill_value=fill_value, scale=scale)
@@ -163,7 +167,7 @@ def fused_scale_tril_softmax_mask_scale(
     diagonal: int = 0,
     tril_scale_value: float = 1.0,
     tril_fill_value: float = 0.0,
-    generator: Any = None,
+    generator: Generator | None = None,
 ) -> tuple[Tensor, Tensor]:
     """(dropout(y), y) with y the softmax over the last dim of tril_scale_value * a below a
     diagonal, tril_fill_value above.
@@ -171,6 +175,6 @@ def fused_scale_tril_softmax_mask_scale(
     place: dict[str, Any] = {"device": a._device}
     if a._placement is not None:
         place = {"placement": a._placement, "sbp": all_broadcast(a._placement.ndim)}
-    below = tril(ones(a.type.shape[-2:], dtype="int8", **place), diagonal)
+    below = tril(ones(a.type.shape[-2:], dtype=int8, **place), diagonal)
     y = fused_scale_mask_softmax(a, below, fill_value=tril_fill_value, scale=tril_scale_value)
     return dropout(y, p, generator=generator), y

@@ -123,7 +123,10 @@ def _dropout(x: Any, rng: Rng, which: int) -> Any:
     kernel = registry.variants("dropout", "cpu")[which]
     out = np.empty_like(x)
     types, attrs = (type_of(x),), {"p": 0.4, "seed": rng.seed}
-    spare = [garbage(t) for t in (kernel.workspace(types, attrs) if kernel.workspace else ())]
+    spare = [
+        garbage(t.shape, t.dtype.np)
+        for t in (kernel.workspace(types, attrs) if kernel.workspace else ())
+    ]
     kernel.bound(types, attrs)(np, out, x, *spare, **attrs, rng=rng)
     return out
 

@@ -6,14 +6,16 @@ rank 0, which hosts the scheduler and is a client of it, must run both on the sa
 
 from __future__ import annotations
 
-import asyncio
 import concurrent.futures
 import os
 import threading
 from collections.abc import Coroutine
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from oneflow.core.errors import InternalError, OneFlowError
+
+if TYPE_CHECKING:
+    import asyncio
 
 T = TypeVar("T")
 
@@ -24,6 +26,9 @@ _owner_pid = 0
 
 def shared_loop() -> asyncio.AbstractEventLoop:
     """The process's control loop, started at the first call. A forked child gets its own."""
+    # Late: a script of one process needs no loop, and asyncio brings ssl along.
+    import asyncio
+
     global _loop, _owner_pid
     with _lock:
         if _loop is None or _owner_pid != os.getpid() or _loop.is_closed():
@@ -36,6 +41,8 @@ def shared_loop() -> asyncio.AbstractEventLoop:
 
 def submit(work: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
     """Starts `work` on the shared loop; callable from any other thread."""
+    import asyncio
+
     return asyncio.run_coroutine_threadsafe(work, shared_loop())
 
 

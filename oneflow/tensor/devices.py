@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 
-from oneflow.boxing.collectives.device_watch import raise_if_broken
 from oneflow.core.device import Device
 from oneflow.kernels.cuda_device import use_device
 
@@ -16,6 +15,9 @@ def to_host(array: Any) -> np.ndarray[Any, Any]:
     collectives were given up, if any: their results are none."""
     if isinstance(array, np.ndarray):
         return array
+    # Late: it watches GPU collectives, and with them come sockets and an event loop.
+    from oneflow.boxing.collectives.device_watch import raise_if_broken
+
     host: np.ndarray[Any, Any] = array.get()
     raise_if_broken()
     return host

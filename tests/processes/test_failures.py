@@ -20,7 +20,7 @@ PROGRAM = Path(__file__).with_name("failing_program.py")
 DIGITS = Path(__file__).parents[2] / "examples" / "digits.py"
 
 
-def scene(jobs: Jobs, name: str, *args: str, **more: str) -> Ended:
+def ended_scene(jobs: Jobs, name: str, *args: str, **more: str) -> Ended:
     return jobs.launch(str(PROGRAM), name, str(jobs.folder), *args, **more)
 
 
@@ -31,7 +31,7 @@ def scene(jobs: Jobs, name: str, *args: str, **more: str) -> Ended:
 def test_the_first_failing_rank_shows_its_traceback_and_the_other_a_line(
     jobs: Jobs, rank: int
 ) -> None:
-    ended = scene(jobs, "raise_later", str(rank))
+    ended = ended_scene(jobs, "raise_later", str(rank))
     assert ended.code == 1
     assert f"reason=USER_ERROR rank={rank} " in ended.line
     assert re.search(r'cause="ValueError: boom \(failing_program.py:\d+\)"$', ended.line)
@@ -43,20 +43,20 @@ def test_the_first_failing_rank_shows_its_traceback_and_the_other_a_line(
 
 
 def test_a_rank_that_fails_before_it_joins_ends_the_others(jobs: Jobs) -> None:
-    ended = scene(jobs, "raise_first")
+    ended = ended_scene(jobs, "raise_first")
     assert ended.code == 1 and "reason=USER_ERROR rank=1 " in ended.line
     assert ended.err.count("Traceback") == 1
 
 
 def test_an_exit_code_is_the_jobs(jobs: Jobs) -> None:
-    ended = scene(jobs, "exit_", "7", "1")
+    ended = ended_scene(jobs, "exit_", "7", "1")
     assert ended.code == 7 and "reason=USER_ERROR rank=1 " in ended.line
     assert "Traceback" not in ended.err
 
 
 @pytest.mark.parametrize("rank", [0, 1])
 def test_leaving_with_0_while_a_peer_trains_is_a_lost_peer(jobs: Jobs, rank: int) -> None:
-    ended = scene(jobs, "exit_", "0", str(rank))
+    ended = ended_scene(jobs, "exit_", "0", str(rank))
     assert ended.code == 85
     assert "reason=PEER_LOST" in ended.line
     assert f"rank {rank} exited 0 while peers run" in ended.line
@@ -65,7 +65,7 @@ def test_leaving_with_0_while_a_peer_trains_is_a_lost_peer(jobs: Jobs, rank: int
 
 @pytest.mark.parametrize("rank", [0, 1])
 def test_leaving_with_0_before_joining_is_a_lost_peer(jobs: Jobs, rank: int) -> None:
-    ended = scene(jobs, "exit_first", str(rank))
+    ended = ended_scene(jobs, "exit_first", str(rank))
     assert ended.code == 85 and "reason=PEER_LOST" in ended.line
     assert f"rank {rank} exited 0 before it joined: rank {1 - rank} needs it" in ended.line
     assert "Traceback" not in ended.err
@@ -73,14 +73,14 @@ def test_leaving_with_0_before_joining_is_a_lost_peer(jobs: Jobs, rank: int) -> 
 
 @pytest.mark.parametrize("rank", [0, 1])
 def test_a_killed_rank_is_the_cause(jobs: Jobs, rank: int) -> None:
-    ended = scene(jobs, "kill", str(rank))
+    ended = ended_scene(jobs, "kill", str(rank))
     assert ended.code == 137
     assert f"reason=SIGNAL rank={rank} " in ended.line and "SIGKILL" in ended.line
     assert "Traceback" not in ended.err
 
 
 def test_a_segfault_shows_the_line_that_crashed(jobs: Jobs) -> None:
-    ended = scene(jobs, "segfault")
+    ended = ended_scene(jobs, "segfault")
     assert ended.code == 139 and "SIGSEGV" in ended.line
     assert "in segfault" in ended.by_rank(1)
     assert "Thread 0x" not in ended.by_rank(1).replace("Current thread 0x", "")
@@ -101,7 +101,7 @@ def test_a_stopped_rank_is_lost_after_the_configured_time(jobs: Jobs, rank: int)
 
 
 def test_an_error_in_a_kernel_names_the_line_of_the_module(jobs: Jobs) -> None:
-    ended = scene(jobs, "kernel_error")
+    ended = ended_scene(jobs, "kernel_error")
     assert ended.code == 1
     assert "IndexError" in ended.line and "in module lookup" in ended.line
     number = line_of("return self.table(ids)")
@@ -117,7 +117,7 @@ def line_of(text: str) -> int:
 
 
 def test_different_graphs_show_each_ranks_op_and_line(jobs: Jobs) -> None:
-    ended = scene(jobs, "different_graphs")
+    ended = ended_scene(jobs, "different_graphs")
     assert ended.code == 81 and "reason=DESYNC" in ended.line
     for text in (
         f"rank 0: %4: float32[8, 4] ? = relu(%3) @cpu[0, 1] ({PROGRAM}:{line_of('flow.relu(h)')})",
@@ -128,25 +128,25 @@ def test_different_graphs_show_each_ranks_op_and_line(jobs: Jobs) -> None:
 
 
 def test_different_shapes_show_each_ranks_input(jobs: Jobs) -> None:
-    ended = scene(jobs, "different_shapes")
+    ended = ended_scene(jobs, "different_shapes")
     assert ended.code == 81
     assert "rank 0: %0: float32[8, 8]" in ended.line and "rank 1: %0: float32[10, 8]" in ended.line
 
 
 def test_the_end_of_a_forked_child_changes_nothing(jobs: Jobs) -> None:
-    ended = scene(jobs, "child_exits")
+    ended = ended_scene(jobs, "child_exits")
     assert ended.code == 0, ended.err
     assert ended.out.count("done") == 2
     assert "of a child" in ended.err  # it shows its error as any program does
 
 
 def test_a_rank_that_makes_fewer_steps_and_leaves_is_named(jobs: Jobs) -> None:
-    ended = scene(jobs, "fewer_steps")
+    ended = ended_scene(jobs, "fewer_steps")
     assert ended.code == 85 and "rank 1 exited 0 while peers run" in ended.line
 
 
 def test_a_rank_that_makes_fewer_steps_and_waits_elsewhere_is_found(jobs: Jobs) -> None:
-    ended = scene(jobs, "fewer_steps_and_barrier")
+    ended = ended_scene(jobs, "fewer_steps_and_barrier")
     assert ended.code == 81 and "reason=DESYNC" in ended.line
     assert re.search(r"rank 0: step 11 of graph Train\w* at .*failing_program.py:\d+", ended.line)
     assert f"rank 1: barrier at {PROGRAM}:{line_of('flow.comm.barrier()')}" in ended.line
@@ -154,7 +154,7 @@ def test_a_rank_that_makes_fewer_steps_and_waits_elsewhere_is_found(jobs: Jobs) 
 
 
 def test_eager_ops_in_different_order_show_each_ranks_call(jobs: Jobs) -> None:
-    ended = scene(jobs, "eager_order")
+    ended = ended_scene(jobs, "eager_order")
     assert ended.code == 81
     assert re.search(r"rank 0: .*float32\[8, 8\].*failing_program.py:\d+", ended.line)
     assert re.search(r"rank 1: .*float32\[4, 8\].*failing_program.py:\d+", ended.line)
@@ -175,7 +175,7 @@ def test_eager_ops_in_different_order_show_each_ranks_call(jobs: Jobs) -> None:
     ],
 )
 def test_a_mistake_of_all_is_shown_once(jobs: Jobs, scene: str, text: str) -> None:
-    ended = scene(jobs, scene)
+    ended = ended_scene(jobs, scene)
     assert ended.code == 1, ended.err
     assert re.search(text, ended.line), ended.line
     assert ended.err.count("Traceback") == 1

@@ -99,18 +99,16 @@ class Actor:
         The two common messages are handled in place: a call more costs a tenth of the whole.
         """
         self.history.append(message)
-        kind = type(message)
-        if kind is Ready:
-            channel: int = message.channel  # type: ignore[union-attr]
+        if type(message) is Ready:
+            channel = message.channel
             if not 0 <= channel < self._num_inputs:
                 raise self._refuse(message)
             queue = self.arrived[channel]
             if not queue and self.in_slots[channel] < 0:
                 self.missing -= 1
-            queue.append(message.slot)  # type: ignore[union-attr]
-        elif kind is Freed:
-            output: int = message.output  # type: ignore[union-attr]
-            slot: int = message.slot  # type: ignore[union-attr]
+            queue.append(message.slot)
+        elif type(message) is Freed:
+            output, slot = message.output, message.slot
             if not (0 <= output < self._num_outputs and self.readers[output][slot] > 0):
                 raise self._refuse(message)
             readers = self.readers[output]
@@ -124,7 +122,7 @@ class Actor:
             if not free and self.out_slots[output] < 0:
                 self.short -= 1
             free.append(slot)
-        elif kind is KernelDone and self.running:
+        elif type(message) is KernelDone and self.running:
             return self._done()
         else:
             raise self._refuse(message)

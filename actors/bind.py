@@ -40,6 +40,7 @@ from oneflow.core.plan import (
     Plan,
     RegisterSpec,
 )
+from oneflow.kernels.array import Array
 
 if TYPE_CHECKING:
     from oneflow.boxing.collectives.base import Collectives
@@ -51,11 +52,11 @@ COLLECTIVES = {
     ActorKind.FLAT_REDUCE_SCATTER: "reduce_scatter",
     ActorKind.FLAT_ALL_GATHER: "all_gather",
 }
-"""What the kinds of boxing actors are called among the collectives; the others keep their name."""
+"""Names of the kinds of boxing actors among the collectives; the others keep their name."""
 
 
 class Peers(Protocol):
-    """What a rank reaches of others.
+    """The parts of others that a rank reaches.
 
     shared: the uint8 array of a rank's shared registers.  collectives: the backend that sums over
     some ranks (ascending, with this one), opened at the first call, which all of them make.
@@ -354,7 +355,7 @@ class _Binder:
         return segments
 
     def _kernel(
-        self, spec: ActorSpec, segment: Segment | None, scratch: Any
+        self, spec: ActorSpec, segment: Segment | None, scratch: Array
     ) -> tuple[Kernel, Boxing | None]:
         channels = self._channels(spec, self.rank)
         if spec.kind is ActorKind.ALL_REDUCE:

@@ -10,7 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from types import EllipsisType
 from typing import Any
+
+import numpy as np
 
 from oneflow.actors.device import Hardware
 from oneflow.actors.memory import aligned
@@ -27,8 +30,9 @@ from oneflow.boxing.transitions import (
 )
 from oneflow.core.failpoints import failpoint, is_armed
 from oneflow.core.graph import Node, Value
-from oneflow.core.op import Attr
+from oneflow.core.operand import Attr
 from oneflow.core.plan import FLAT_KINDS, SECOND_HALVES, ActorKind, ActorSpec, RegisterSpec
+from oneflow.kernels.array import Array, ArrayModule, address
 
 Call = Callable[[], Any]
 CHUNK_NBYTES = 256 * 1024
@@ -93,7 +97,7 @@ def channels_of(actor: ActorSpec, rank: int) -> list[Channel]:
     return result
 
 
-def part_of(array: Any, slices: tuple[slice, ...]) -> Any:
+def part_of(array: Array, slices: tuple[slice, ...]) -> Array:
     """A view of a part of an array, of one without dims too."""
     return array[slices + (Ellipsis,)]  # noqa: RUF005  (a star in an index is Python 3.11)
 
@@ -143,7 +147,7 @@ class Boxing:
             self._build_flat(kind, group, parts, target, calls)
         return calls
 
-    def _sources(self, in_slots: tuple[int, ...]) -> dict[tuple[int, int], Any]:
+    def _sources(self, in_slots: tuple[int, ...]) -> dict[tuple[int, int], Array]:
         """(value id, rank) -> array."""
         result = {}
         for channel, slot in zip(self._channels, in_slots, strict=True):
@@ -152,7 +156,7 @@ class Boxing:
                 result[value, channel.source] = array
         return result
 
-    def _targets(self, out_slots: tuple[int, ...]) -> dict[int, Any]:
+    def _targets(self, out_slots: tuple[int, ...]) -> dict[int, Array]:
         result = {}
         for register, slot in zip(self._actor.outputs, out_slots, strict=True):
             memory = self._memory[register.id, self._rank]
@@ -160,7 +164,7 @@ class Boxing:
         return result
 
     def _build_pulls(
-        self, node: Node, sources: dict[tuple[int, int], Any], target: Any, calls: list[Call]
+        self, node: Node, sources: dict[tuple[int, int], Array], target: Array, calls: list[Call]
     ) -> None:
         fill = self._fill_of(node)
         if fill is not None:
@@ -184,8 +188,8 @@ class Boxing:
     # ---- all_reduce over the bytes of a register -------------------------------------------------
 
     def _flat_runs(
-        self, sources: dict[tuple[int, int], Any], targets: dict[int, Any]
-    ) -> list[tuple[tuple[int, ...], list[Any], Any]]:
+        self, sources: dict[tuple[int, int], Array], targets: dict[int, Array]
+    ) -> list[tuple[tuple[int, ...], list[Array], Array]]:
         """(ranks of the group, their flat arrays, the flat target) of each run."""
         result = []
         for nodes in flat_runs(self._actor, self._rank):
@@ -200,8 +204,8 @@ class Boxing:
         self,
         kind: ActorKind,
         group: tuple[int, ...],
-        parts: list[Any],
-        target: Any,
+        parts: list[Array],
+        target: Array,
         calls: list[Call],
     ) -> None:
         mine = group.index(self._rank)
@@ -218,7 +222,7 @@ class Boxing:
         self._build_sum([p[a:b] for p in parts], target[a:b], calls)
         self.remote_nbytes += (b - a) * target.itemsize * (len(group) - 1)
 
-    def _build_sum(self, parts: list[Any], target: Any, calls: list[Call]) -> None:
+    def _build_sum(self, parts: list[Array], target: Array, calls: list[Call]) -> None:
         """target = parts[0] + parts[1] + ..., in rank order, so that all ranks get the same
         bits.
         """
@@ -233,7 +237,7 @@ class Boxing:
             for part in parts[2:]:
                 calls.append(_Add(self._xp, target[at], target[at], part[at]))
 
-    def _chunks(self, target: Any) -> list[Any]:
+    def _chunks(self, target: Array) -> list[EllipsisType] | list[slice]:
         """Indices of pieces of `target` that stay in cache, along its first dim."""
         if target.ndim == 0 or self._xp.__name__ != "numpy":  # a GPU wants few large launches
             return [...]
@@ -311,7 +315,7 @@ def _follows(
     )
 
 
-def joined(arrays: list[Any]) -> Any:
+def joined(arrays: list[Array]) -> Array:
     """One flat array over neighbours in memory and the padding between them, which is zero on
     all ranks.
     """
@@ -323,17 +327,15 @@ def joined(arrays: list[Any]) -> Any:
     if hasattr(first, "__cuda_array_interface__"):
         import cupy
 
-        return cupy.ndarray(
-            (size,), first.dtype, first.data
-        )  # starts there; the end is not checked
-    import numpy as np
-
+        # It starts there; the end is not checked.
+        flat: Array = cupy.ndarray((size,), first.dtype, first.data)
+        return flat
     return np.lib.stride_tricks.as_strided(first, (size,), (first.itemsize,))
 
 
 def read_parts(
-    actor: ActorSpec, reader: int, source: int, register: RegisterSpec, arrays: Mapping[int, Any]
-) -> list[Any]:
+    actor: ActorSpec, reader: int, source: int, register: RegisterSpec, arrays: Mapping[int, Array]
+) -> list[Array]:
     """The parts of `source`'s slot of a register that `actor` on rank `reader` reads, in a fixed
     order.
 
@@ -363,16 +365,16 @@ def read_parts(
     return parts
 
 
-def _address(array: Any) -> int:
+def _address(array: Array) -> int:
     if hasattr(array, "__cuda_array_interface__"):
-        return int(array.data.ptr)
+        return address(array)
     return int(array.__array_interface__["data"][0])
 
 
 class _Copy:
     __slots__ = ("_copyto", "_source", "_target")
 
-    def __init__(self, xp: Any, target: Any, source: Any) -> None:
+    def __init__(self, xp: ArrayModule, target: Array, source: Array) -> None:
         self._copyto, self._target, self._source = xp.copyto, target, source
 
     def __call__(self) -> None:
@@ -382,7 +384,7 @@ class _Copy:
 class _Add:
     __slots__ = ("_a", "_add", "_b", "_target")
 
-    def __init__(self, xp: Any, target: Any, a: Any, b: Any) -> None:
+    def __init__(self, xp: ArrayModule, target: Array, a: Array, b: Array) -> None:
         self._add, self._target, self._a, self._b = xp.add, target, a, b
 
     def __call__(self) -> None:
@@ -392,7 +394,7 @@ class _Add:
 class _Fill:
     __slots__ = ("_target", "_value")
 
-    def __init__(self, target: Any, value: Attr) -> None:
+    def __init__(self, target: Array, value: Attr) -> None:
         self._target, self._value = target, value
 
     def __call__(self) -> None:

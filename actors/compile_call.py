@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from array import array
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TypeAlias
 
 from oneflow.core.control_channel import (
     MAX_GRAPH_NBYTES,
@@ -15,9 +15,10 @@ from oneflow.core.control_channel import (
     decode_error,
 )
 from oneflow.core.errors import GraphError, ProtocolError
+from oneflow.core.rpc import Stream
+from oneflow.protos import control_pb2 as pb
 
-if TYPE_CHECKING:
-    from oneflow.protos import control_pb2 as pb
+PlanStream: TypeAlias = "Stream[pb.CompileUp, pb.CompileDown]"
 
 
 class CompileCall:
@@ -45,16 +46,16 @@ class CompileCall:
         self._node_digests = node_digests
         self._describe = describe
 
-    async def run(self, stream: Any) -> bytes:
+    async def run(self, stream: PlanStream) -> bytes:
         """The plan. Raises what the compile raised or on what the ranks disagree."""
-        from oneflow.protos import control_pb2 as pb
-
         await stream.write(pb.CompileUp(header=self._header))
         for chunk in chunks(self._graph):
             await stream.write(pb.CompileUp(graph_chunk=chunk))
         while True:
             message = await stream.read()
-            match message.WhichOneof("kind") if message else None:
+            if not message:
+                raise ProtocolError("compile: the scheduler ended the call without an answer")
+            match message.WhichOneof("kind"):
                 case "plan":
                     return await _receive_plan(stream, message.plan.nbytes)
                 case "error":
@@ -66,9 +67,7 @@ class CompileCall:
                 case kind:
                     raise ProtocolError(f"compile: the scheduler sent {kind} instead of an answer")
 
-    async def _send_digests(self, stream: Any) -> None:
-        from oneflow.protos import control_pb2 as pb
-
+    async def _send_digests(self, stream: PlanStream) -> None:
         packed = array("Q", self._node_digests)
         if sys.byteorder == "big":
             packed.byteswap()
@@ -76,13 +75,11 @@ class CompileCall:
             await stream.write(pb.CompileUp(node_digests=chunk))
         await stream.write(pb.CompileUp(node_digests=b""))
 
-    async def _send_text(self, stream: Any, index: int) -> None:
-        from oneflow.protos import control_pb2 as pb
-
+    async def _send_text(self, stream: PlanStream, index: int) -> None:
         await stream.write(pb.CompileUp(node_text=self._describe(index)[:MAX_TEXT_CHARS]))
 
 
-async def _receive_plan(stream: Any, nbytes: int) -> bytes:
+async def _receive_plan(stream: PlanStream, nbytes: int) -> bytes:
     if nbytes > MAX_PLAN_NBYTES:
         raise ProtocolError(f"compile: a plan of {nbytes} bytes exceeds the limit")
     plan = bytearray()

@@ -15,7 +15,9 @@ import socket
 import time
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, Literal, Protocol, TypeVar
+
+import grpc
 
 from oneflow.actors.compile_call import CompileCall
 from oneflow.actors.heartbeat import Heartbeat
@@ -41,9 +43,8 @@ from oneflow.core.exits import exited_early, exited_ranks
 from oneflow.core.job_tls import job_tls
 from oneflow.core.log import get_logger
 from oneflow.core.loop import submit, wait_for
-
-if TYPE_CHECKING:
-    from oneflow.protos import control_pb2 as pb
+from oneflow.core.rpc import Message, RpcFailure
+from oneflow.protos import control_pb2 as pb
 
 T = TypeVar("T")
 log = get_logger(__name__)
@@ -162,21 +163,16 @@ class ControlClient:
 
     def put(self, key: str, value: bytes) -> None:
         """Stores up to 1 MiB under `key` for all ranks; a second put replaces the first."""
-        from oneflow.protos import control_pb2 as pb
-
         self._call("Put", pb.PutRequest(key=key, value=value), MARGIN_S)
 
     def get(self, key: str, timeout_s: float | None = None) -> bytes:
         """The value of `key`; waits for it. Raises TransportError after `timeout_s`."""
-        from oneflow.protos import control_pb2 as pb
-
         wait_s = self._wait_s(timeout_s)
         reply = self._call("Get", pb.GetRequest(key=key, timeout_s=wait_s), wait_s)
         return bytes(reply.value)
 
     def ask_get(self, key: str, timeout_s: float) -> concurrent.futures.Future[bytes]:
         """`get` for a caller that has more to look at while it waits."""
-        from oneflow.protos import control_pb2 as pb
 
         async def value() -> bytes:
             request = pb.GetRequest(key=key, timeout_s=timeout_s)
@@ -192,8 +188,6 @@ class ControlClient:
         reached: place -> number of the last call begun there. The answer comes after seconds, or
         at once as a DesyncError if the wait can never end; as long as it lasts, ask again.
         """
-        from oneflow.protos import control_pb2 as pb
-
         request = pb.WaitRequest(
             rank=self.rank,
             place=place,
@@ -213,8 +207,6 @@ class ControlClient:
 
         Raises DesyncError that names who did not, after `timeout_s`.
         """
-        from oneflow.protos import control_pb2 as pb
-
         wait_s = self._wait_s(timeout_s)
         request = pb.BarrierRequest(name=name, rank=self.rank, timeout_s=wait_s)
         self._call("Barrier", request, wait_s)
@@ -267,8 +259,6 @@ class ControlClient:
         describe: Callable[[int], str],
         timeout_s: float | None,
     ) -> Coroutine[Any, Any, bytes]:
-        from oneflow.protos import control_pb2 as pb
-
         wait_s = self._wait_s(timeout_s)
         header = pb.CompileHeader(
             rank=self.rank,
@@ -296,8 +286,6 @@ class ControlClient:
         if self._line is None or self._failed or self._aborted or self._closed:
             return self._aborted
         self._failed = True
-        from oneflow.protos import control_pb2 as pb
-
         failure = pb.Failure(
             rank=self.rank,
             host=self._host,
@@ -322,8 +310,6 @@ class ControlClient:
     # -- on the control loop -----------------------------------------------------------------------
 
     async def _join(self, timeout_s: float) -> tuple[RankInfo, ...]:
-        from oneflow.protos import control_pb2 as pb
-
         if self._line is None:
             self._line = RankLine(self.address, self._config, self.tls)
             self._abort_seen = asyncio.Event()
@@ -377,8 +363,6 @@ class ControlClient:
         self, line: RankLine, request: pb.JoinRequest, left_s: float
     ) -> pb.JoinReply | None:
         """One attempt; None if rank 0 does not answer (yet)."""
-        import grpc
-
         try:
             stub, metadata = await line.ready(left_s)
             reply: pb.JoinReply = await stub.Join(
@@ -397,7 +381,7 @@ class ControlClient:
             raise InternalError("control: a call before join")
         return await self._line.ready(timeout_s)
 
-    def _call(self, method: str, request: Any, timeout_s: float) -> Any:
+    def _call(self, method: str, request: Message, timeout_s: float) -> Any:
         if self._line is None:
             raise InternalError(f"control: {method} before join")
         return wait_for(
@@ -405,9 +389,7 @@ class ControlClient:
             timeout_s + 2 * MARGIN_S,
         )
 
-    async def _ask(self, method: str, request: Any, timeout_s: float) -> Any:
-        import grpc
-
+    async def _ask(self, method: str, request: Message, timeout_s: float) -> Any:
         try:
             stub, metadata = await self._ready(timeout_s)
             reply = await getattr(stub, method)(request, timeout=timeout_s, metadata=metadata)
@@ -417,8 +399,6 @@ class ControlClient:
         return reply
 
     async def _compile(self, asked: CompileCall) -> bytes:
-        import grpc
-
         stream: Any = None
         try:
             stub, metadata = await self._ready(MARGIN_S)
@@ -453,13 +433,11 @@ class ControlClient:
             task.cancel()
             abort.cancel()
 
-    async def _explain(self, error: Any) -> Exception:
+    async def _explain(self, error: RpcFailure | OSError) -> Exception:
         """A broken call is most often the echo of a dead rank 0.
 
         So the heartbeat gets time to say so.
         """
-        import grpc
-
         echoes = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)
         if isinstance(error, grpc.RpcError) and error.code() not in echoes:
             return self._translate(error)
@@ -469,9 +447,7 @@ class ControlClient:
             return PeerLostError("rank 0 exited 0 while peers run: it hosts the scheduler")
         return _news(self._aborted, self.rank) if self._aborted else self._translate(error)
 
-    def _translate(self, error: Any) -> Exception:
-        import grpc
-
+    def _translate(self, error: RpcFailure | OSError) -> Exception:
         if isinstance(error, OSError):
             return TransportError(f"scheduler at {self.address}: {error.strerror or error}")
         if error.code() == grpc.StatusCode.UNAUTHENTICATED:
@@ -494,10 +470,8 @@ class ControlClient:
             f"{timeout_s:g} s; was rank 0 started, and can this machine reach it?"
         )
 
-    async def _say(self, method: str, request: Any, timeout_s: float) -> Any:
+    async def _say(self, method: str, request: Message, timeout_s: float) -> Any:
         """A message whose loss changes nothing for us: the scheduler may be gone already (None)."""
-        import grpc
-
         try:
             stub, metadata = await self._ready(timeout_s)
             return await getattr(stub, method)(request, timeout=timeout_s, metadata=metadata)
@@ -505,8 +479,6 @@ class ControlClient:
             return None
 
     async def _leave(self) -> None:
-        from oneflow.protos import control_pb2 as pb
-
         is_orderly = not (self._failed or self._aborted or self._scheduler_closed)
         if self._members and is_orderly:
             request = pb.LeaveRequest(rank=self.rank, incarnation=self._incarnation)
@@ -526,8 +498,6 @@ class ControlClient:
 
     def make_beat(self) -> pb.Beat:
         """The next heartbeat message."""
-        from oneflow.protos import control_pb2 as pb
-
         return pb.Beat(rank=self.rank, incarnation=self._incarnation, progress=self._progress())
 
     def lose_scheduler(self, how: str) -> None:
@@ -559,7 +529,15 @@ class ControlClient:
             self.on_abort(info)
 
 
-def _raise_error(reply: Any) -> None:
+class Reply(Protocol):
+    """An answer of the scheduler."""
+
+    @property
+    def error(self) -> pb.Error: ...
+    def HasField(self, field_name: Literal["error"], /) -> bool: ...
+
+
+def _raise_error(reply: Reply | None) -> None:
     if reply is None:  # gRPC's word for bytes that are no message
         raise TransportError("the scheduler's answer is no message: the line to it changes bits")
     if reply.HasField("error"):

@@ -10,6 +10,8 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from oneflow.kernels.array import GpuStream
+
 Call = Callable[[], Any]
 
 
@@ -65,7 +67,7 @@ class Replayed:
                 return
             self._graph = stream.end_capture()
 
-    def _give_up(self, stream: Any, cause: Exception) -> None:
+    def _give_up(self, stream: GpuStream, cause: Exception) -> None:
         self._is_plain = True
         warnings.warn(
             f"{self._name}: its kernels cannot be recorded as a CUDA graph "

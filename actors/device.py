@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
 from oneflow.actors.memory import aligned_buffer
 from oneflow.core.plan import Plan
+from oneflow.kernels.array import Array, ArrayModule
 
 
 class Hardware(Protocol):
@@ -18,10 +19,10 @@ class Hardware(Protocol):
     """
 
     kind: str
-    xp: Any
+    xp: ArrayModule
 
-    def allocate(self, nbytes: int) -> Any: ...
-    def copy(self, target: Any, source: Any) -> None: ...
+    def allocate(self, nbytes: int) -> Array: ...
+    def copy(self, target: Array, source: Array) -> None: ...
     def synchronize(self) -> None: ...
 
 
@@ -29,12 +30,12 @@ class Cpu:
     """NumPy arrays; kernels have finished when they return."""
 
     kind = "cpu"
-    xp: Any = np
+    xp: ArrayModule = np
 
-    def allocate(self, nbytes: int) -> Any:
+    def allocate(self, nbytes: int) -> Array:
         return aligned_buffer(nbytes)
 
-    def copy(self, target: Any, source: Any) -> None:
+    def copy(self, target: Array, source: Array) -> None:
         np.copyto(target, source)
 
     def synchronize(self) -> None:
@@ -55,12 +56,13 @@ class Cuda:
     def __init__(self, index: int) -> None:
         from oneflow.kernels.cuda_device import use_device
 
-        self.xp: Any = use_device(index)
+        self.xp: ArrayModule = use_device(index)
 
-    def allocate(self, nbytes: int) -> Any:
-        return self.xp.zeros(nbytes, dtype=self.xp.uint8)
+    def allocate(self, nbytes: int) -> Array:
+        zeros: Array = self.xp.zeros(nbytes, dtype=self.xp.uint8)
+        return zeros
 
-    def copy(self, target: Any, source: Any) -> None:
+    def copy(self, target: Array, source: Array) -> None:
         if isinstance(source, np.ndarray):
             source = self.xp.asarray(source)
         self.xp.copyto(target, source)

@@ -36,15 +36,14 @@ WAIT_SLICE_S = 0.05
 """A sleeping rank looks up so often, to see an abort or a deadline."""
 ACTS_A_TURN = 1 << 30
 SAMPLE_S = 1e-3
-"""Idle time is put down to its causes in portions of at least so much: looking at all actors after
-each short wait would delay
-the very message that ended it."""
+"""Least idle time that is put down to its causes at once: looking at all actors after each short
+wait would delay the very message that ended it."""
 WARN_SHARE = 0.25
 """A rank that was idle for this share of its time-out says so."""
 MAX_REPORT_LINES = 24
 MAX_MESSAGES = 3
 HANG_ACTS = 8
-"""Of the last acts so many are told in the error of a hang; who asks a rank gets more."""
+"""Number of last acts that are told in the error of a hang; who asks a rank gets more."""
 
 log = get_logger(__name__)
 _counting = threading.Lock()

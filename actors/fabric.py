@@ -19,6 +19,7 @@ from oneflow.boxing.transport.rank_pages import RankPages, open_rank_pages
 from oneflow.boxing.transport.rendezvous import Rendezvous, own_address, wait_for_news
 from oneflow.core.errors import InternalError, TransportError
 from oneflow.core.plan import Plan
+from oneflow.kernels.array import Array
 
 if TYPE_CHECKING:
     from oneflow.boxing.collectives.base import Collectives
@@ -28,8 +29,8 @@ if TYPE_CHECKING:
     OpenCollectives = Callable[[tuple[int, ...]], Collectives]
 
 FAR_POLL_S = 0.0005
-"""With peers both near and far, a rank that waits for both sleeps at most so long before it
-looks at its sockets.
+"""Longest sleep of a rank that waits for peers both near and far before it looks at its
+sockets.
 """
 CONNECT_S = 60.0
 """A peer that takes longer to come is an error."""
@@ -63,7 +64,7 @@ class MixedBus:
 
 
 class RankFabric:
-    """What `Job` needs to reach the other ranks: see `Fabric`.
+    """The means of `Job` to reach the other ranks: see `Fabric`.
 
     pages: of the ranks of this host.  mirrors: of the others.  on_gpu: the registers, where they
     are not in the pages.  collectives: see `open_fabric`.
@@ -72,7 +73,7 @@ class RankFabric:
     def __init__(
         self,
         pages: RankPages,
-        mirrors: dict[int, Any],
+        mirrors: dict[int, Array],
         far_bus: TcpBus | None,
         on_gpu: GpuMemory | None = None,
         collectives: OpenCollectives | None = None,
@@ -172,8 +173,8 @@ def _far_bus(
     plan: Plan,
     rank: int,
     sockets: dict[int, socket.socket],
-    own: Any,
-    mirrors: dict[int, Any],
+    own: Array,
+    mirrors: dict[int, Array],
     patience_s: float,
 ) -> TcpBus:
     mine = Mirrors(plan, rank, own)

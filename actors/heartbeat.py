@@ -16,6 +16,7 @@ from oneflow.core.config import Config
 from oneflow.core.errors import ConfigError
 from oneflow.core.log import get_logger
 from oneflow.core.metrics import METRICS
+from oneflow.core.rpc import Stream
 
 if TYPE_CHECKING:
     from oneflow.protos import control_pb2 as pb
@@ -116,7 +117,7 @@ class Heartbeat:
             yield self._owner.make_beat()
             await asyncio.sleep(self._config.heartbeat_s)
 
-    async def _read(self, stream: Any) -> None:
+    async def _read(self, stream: Stream[pb.Beat, pb.Notice]) -> None:
         async for notice in stream:
             self._heard_at, self._refusals = time.monotonic(), 0
             if notice is None:  # gRPC's word for bytes that are no message

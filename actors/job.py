@@ -6,19 +6,20 @@ from collections.abc import Callable, Mapping
 from typing import Any, NoReturn, Protocol
 
 from oneflow.actors import live
-from oneflow.actors.bind import BoundPlan, Peers, bind
+from oneflow.actors.bind import BoundPlan, Peers, bind, shared_nbytes
 from oneflow.actors.bus import Bus
-from oneflow.actors.device import hardware_for, is_on_gpu
+from oneflow.actors.device import Hardware, hardware_for, is_on_gpu
 from oneflow.actors.executor import Executor
 from oneflow.actors.tracing import record_as_configured
 from oneflow.boxing.transport.rendezvous import Check
 from oneflow.core.errors import GraphError, InternalError
 from oneflow.core.plan import Plan
 from oneflow.core.rng import Randomness
+from oneflow.kernels.array import Array
 
 
 class Fabric(Protocol):
-    """What connects the ranks of one job: shared memory and a bus."""
+    """The connection of the ranks of one job: shared memory and a bus."""
 
     peers: Peers
     bus: Bus | None
@@ -31,11 +32,11 @@ class Alone:
 
     bus: Bus | None = None
 
-    def __init__(self, buffer: Any) -> None:
+    def __init__(self, buffer: Array) -> None:
         self.peers: Peers = self
         self._buffer = buffer
 
-    def shared(self, rank: int) -> Any:
+    def shared(self, rank: int) -> Array:
         return self._buffer
 
     def collectives(self, ranks: tuple[int, ...]) -> NoReturn:
@@ -116,7 +117,5 @@ class Job:
         self._fabric.close()
 
 
-def _alone(plan: Plan, rank: int, hardware: Any) -> Fabric:
-    from oneflow.actors.bind import shared_nbytes
-
+def _alone(plan: Plan, rank: int, hardware: Hardware) -> Fabric:
     return Alone(hardware.allocate(max(shared_nbytes(plan, rank), 1)))

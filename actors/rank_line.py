@@ -15,6 +15,7 @@ from oneflow.core.job_tls import JobTls
 from oneflow.core.line import Line, dial, prove_async
 from oneflow.core.listeners import check_listener
 from oneflow.core.proof import Claim
+from oneflow.protos import control_pb2_grpc
 
 CLOSE_S = 1.0
 Metadata = tuple[tuple[str, str], ...]
@@ -64,8 +65,6 @@ class RankLine:
             await channel.close(CLOSE_S)
 
     async def _open(self, timeout_s: float) -> None:
-        from oneflow.protos import control_pb2_grpc
-
         if self._channel is None:
             self._channel = await self._connected(timeout_s)
         if self._token:

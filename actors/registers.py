@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 from oneflow.actors.memory import aligned
 from oneflow.boxing.boxes import local_type
@@ -17,6 +16,7 @@ from oneflow.core.errors import InternalError
 from oneflow.core.graph import Value
 from oneflow.core.plan import MEETS_PEERS, READS_PEERS, SECOND_HALVES, Plan, RegisterSpec
 from oneflow.core.tensor_type import TensorType
+from oneflow.kernels.array import Array
 
 
 @dataclass(frozen=True)
@@ -97,10 +97,10 @@ class RegisterMemory:
 
     __slots__ = ("arrays", "layout", "register")
 
-    def __init__(self, register: RegisterSpec, rank: int, buffer: Any, offset: int) -> None:
+    def __init__(self, register: RegisterSpec, rank: int, buffer: Array, offset: int) -> None:
         self.register = register
         self.layout = slot_layout(register, rank)
-        self.arrays: list[dict[int, Any]] = []
+        self.arrays: list[dict[int, Array]] = []
         for slot in range(register.num_slots):
             start = offset + slot * self.layout.nbytes
             self.arrays.append(
@@ -111,6 +111,7 @@ class RegisterMemory:
             )
 
 
-def array_at(buffer: Any, offset: int, type_: TensorType) -> Any:
+def array_at(buffer: Array, offset: int, type_: TensorType) -> Array:
     """A typed array in `buffer` (uint8), `offset` bytes from its start."""
-    return buffer[offset : offset + type_.nbytes].view(type_.dtype.np).reshape(type_.shape)
+    flat: Array = buffer[offset : offset + type_.nbytes].view(type_.dtype.np)
+    return flat.reshape(type_.shape)

@@ -25,6 +25,7 @@ from oneflow.core.graph import PIECE, Node, Value, written_variable
 from oneflow.core.location import locate
 from oneflow.core.op import find_op
 from oneflow.core.rng import Rng, is_drawn_once
+from oneflow.kernels.array import Array
 
 Call = Callable[[], Any]
 
@@ -59,6 +60,7 @@ class Segment:
         self._rows = rows
         self._published = published
         self._views: set[int] = set()
+        self._workspaces: dict[tuple[int, int], int] = {}
         self._roots: dict[int, int] = {}
         self._random_acts: dict[int, list[int]] = {}  # acts so far, whichever slots they used
         self._made_for: list[Node] = []
@@ -82,7 +84,7 @@ class Segment:
     # ---- first sweep: what is a view of what, and how long does it live --------------------------
 
     def _sweep(self) -> list[Lifetime]:
-        stand_ins: dict[int, Any] = {}
+        stand_ins: dict[int, Array] = {}
         first: dict[int, int] = {}
         last: dict[int, int] = {}
         sizes: dict[int, int] = {}
@@ -95,7 +97,7 @@ class Segment:
             for value in bound.node.outputs:
                 self._touch(value.id, i, last)
             for k, extra in enumerate(bound.call.workspace):
-                key = _workspace_key(bound.node, k)
+                key = self._workspaces[bound.node.id, k] = -1 - len(self._workspaces)  # no value's
                 first[key], last[key], sizes[key] = i, i, extra.nbytes
         return [Lifetime(k, sizes[k], first[k], last[k]) for k in first]
 
@@ -106,7 +108,7 @@ class Segment:
         self,
         i: int,
         bound: BoundNode,
-        stand_ins: dict[int, Any],
+        stand_ins: dict[int, Array],
         first: dict[int, int],
         sizes: dict[int, int],
     ) -> None:
@@ -121,7 +123,7 @@ class Segment:
                 if array is not None:
                     source = node.inputs[0]
                     self._views.add(value.id)
-            if source is not None:
+            if source is not None and array is not None:
                 self._roots[value.id] = self._roots.get(source.id, source.id)
             else:
                 array = np.empty(type_.shape, type_.dtype.np)
@@ -131,11 +133,11 @@ class Segment:
 
     # ---- second sweep: the calls -----------------------------------------------------------------
 
-    def build(self, outside: Mapping[int, Any], scratch: Any, clock: StepClock) -> list[Call]:
+    def build(self, outside: Mapping[int, Array], scratch: Array, clock: StepClock) -> list[Call]:
         """The calls of one act. outside: arrays of values that this segment does not keep in
         scratch memory, by id.
         """
-        arrays: dict[int, Any] = dict(outside)
+        arrays: dict[int, Array] = dict(outside)
         calls: list[Call] = []
         made_for: list[Node] = []
         for bound in self.nodes:
@@ -152,8 +154,8 @@ class Segment:
     def _build_node(
         self,
         bound: BoundNode,
-        arrays: dict[int, Any],
-        scratch: Any,
+        arrays: dict[int, Array],
+        scratch: Array,
         clock: StepClock,
         calls: list[Call],
     ) -> None:
@@ -179,7 +181,7 @@ class Segment:
             outs.append(array)
         if not (node.outputs and node.outputs[0].id in self._views):
             work = [
-                array_at(scratch, self._offsets[_workspace_key(node, k)], t)
+                array_at(scratch, self._offsets[self._workspaces[node.id, k]], t)
                 for k, t in enumerate(bound.call.workspace)
             ]
             calls.append(self._call(bound, outs, ins, work, clock))
@@ -190,7 +192,7 @@ class Segment:
     def _call(
         self, bound: BoundNode, outs: list[Any], ins: list[Any], work: list[Any], clock: StepClock
     ) -> Call:
-        function = partial(bound.call.function, self._hardware.xp, **bound.call.attrs)
+        function = partial(bound.call.function, self._hardware.xp, **bound.call.keywords)
         if bound.call.op.is_random:
             acts = self._random_acts.setdefault(bound.node.id, [0])
             return _RandomCall(function, bound, (outs[0], *ins, *work), clock, acts, self._rows)
@@ -278,7 +280,3 @@ def bind_node(node: Node, rank: int, device: str) -> BoundNode:
     op = find_op(node.op)
     attrs = op.defaults | node.attrs  # text that somebody wrote may leave some out
     return BoundNode(node, bind(op, types, out_types, attrs, device, shards))
-
-
-def _workspace_key(node: Node, k: int) -> int:
-    return -1 - (node.id * 16 + k)  # never a value id

@@ -32,6 +32,7 @@ from oneflow.boxing.transport.rendezvous import peer_gone
 from oneflow.core.errors import ProtocolError
 from oneflow.core.metrics import METRICS
 from oneflow.core.plan import READS_PEERS, Plan, RegisterSpec
+from oneflow.kernels.array import Array
 
 _HEADER = struct.Struct("<QQ")
 MAX_IOV = 64
@@ -42,7 +43,7 @@ class Mirrors:
     rank's.
     """
 
-    def __init__(self, plan: Plan, rank: int, buffer: np.ndarray[Any, Any]) -> None:
+    def __init__(self, plan: Plan, rank: int, buffer: Array) -> None:
         self._offsets = shared_layout(plan, rank)[0]
         self._rank = rank
         self._buffer = buffer
@@ -68,20 +69,20 @@ class _Parts:
 
     __slots__ = ("nbytes", "staged", "views")
 
-    def __init__(self, parts: list[Any]) -> None:
+    def __init__(self, parts: list[Array]) -> None:
         self.views: list[memoryview] = []
-        self.staged: list[tuple[Any, Any]] = []
+        self.staged: list[tuple[Array, Array]] = []
         for part in parts:
             flat = part
             if not (isinstance(part, np.ndarray) and part.flags.c_contiguous):
                 flat = _staging_for(part)
                 self.staged.append((part, flat))
             if flat.nbytes:
-                self.views.append(memoryview(flat.reshape(-1).view(np.uint8)))
+                self.views.append(flat.reshape(-1).view(np.uint8).data)
         self.nbytes = sum(v.nbytes for v in self.views)
 
 
-def _staging_for(part: Any) -> np.ndarray[Any, Any]:
+def _staging_for(part: Array) -> Array:
     """A contiguous host array for what goes over the socket."""
     if isinstance(part, np.ndarray):
         return np.empty(part.shape, part.dtype)
@@ -90,7 +91,7 @@ def _staging_for(part: Any) -> np.ndarray[Any, Any]:
     return gpu_memory.staging_for(part)
 
 
-def _to_staging(staged: np.ndarray[Any, Any], part: Any) -> None:
+def _to_staging(staged: Array, part: Array) -> None:
     if isinstance(part, np.ndarray):
         np.copyto(staged, part)
         return
@@ -99,7 +100,7 @@ def _to_staging(staged: np.ndarray[Any, Any], part: Any) -> None:
     gpu_memory.to_staging(staged, part)
 
 
-def _from_staging(part: Any, staged: np.ndarray[Any, Any]) -> None:
+def _from_staging(part: Array, staged: Array) -> None:
     if isinstance(part, np.ndarray):
         np.copyto(part, staged)
         return

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 from oneflow.actors.device import Hardware
 from oneflow.actors.registers import RegisterMemory
 from oneflow.core.errors import GraphError
 from oneflow.core.graph import Node
 from oneflow.core.plan import ActorSpec
+from oneflow.kernels.array import Array
 
 Kernel = Callable[[tuple[int, ...], tuple[int, ...]], None]
 
@@ -25,7 +25,7 @@ class Feed:
 
     def __init__(self, hardware: Hardware) -> None:
         self._hardware = hardware
-        self.arrays: Mapping[str, Any] = {}
+        self.arrays: Mapping[str, Array] = {}
 
     def kernel(self, spec: ActorSpec, outputs: Sequence[RegisterMemory]) -> Kernel:
         names = {n.outputs[0].id: str(n.attrs["name"]) for n in spec.nodes}
@@ -50,14 +50,14 @@ class Fetch:
 
     def __init__(self, hardware: Hardware) -> None:
         self._hardware = hardware
-        self.arrays: dict[int, Any] = {}
+        self.arrays: dict[int, Array] = {}
 
     def kernel(self, spec: ActorSpec, inputs: Sequence[RegisterMemory]) -> Kernel:
         wanted = [(int(n.attrs["index"]), n.inputs[0].id) for n in spec.nodes]
         xp = self._hardware.xp
 
         def act(in_slots: tuple[int, ...], out_slots: tuple[int, ...]) -> None:
-            found: dict[int, Any] = {}
+            found: dict[int, Array] = {}
             for memory, slot in zip(inputs, in_slots, strict=True):
                 found.update(memory.arrays[slot])
             for index, value in wanted:
@@ -87,8 +87,8 @@ class _Piecewise(ABC):
         ]
 
     def __call__(self, in_slots: tuple[int, ...], out_slots: tuple[int, ...]) -> None:
-        sources: dict[int, Any] = {}
-        targets: dict[int, Any] = {}
+        sources: dict[int, Array] = {}
+        targets: dict[int, Array] = {}
         for memory, slot in zip(self._inputs, in_slots, strict=True):
             sources.update(memory.arrays[slot])
         for memory, slot in zip(self._outputs, out_slots, strict=True):
@@ -98,7 +98,7 @@ class _Piecewise(ABC):
         self._piece = (self._piece + 1) % self._num_pieces
 
     @abstractmethod
-    def _act(self, source: Any, target: Any, piece: int) -> None:
+    def _act(self, source: Array, target: Array, piece: int) -> None:
         """Takes piece number `piece` from source to target."""
 
 
@@ -109,7 +109,7 @@ def _is_read(node: Node, outputs: Sequence[RegisterMemory]) -> bool:
 class Unpack(_Piecewise):
     """Piece k is rows [k*m, (k+1)*m) of the step's value on this rank."""
 
-    def _act(self, source: Any, target: Any, piece: int) -> None:
+    def _act(self, source: Array, target: Array, piece: int) -> None:
         rows = target.shape[0]
         self._xp.copyto(target, source[piece * rows : (piece + 1) * rows])
 
@@ -117,7 +117,7 @@ class Unpack(_Piecewise):
 class Pack(_Piecewise):
     """Scalars are stacked, other pieces concatenated along dim 0."""
 
-    def _act(self, source: Any, target: Any, piece: int) -> None:
+    def _act(self, source: Array, target: Array, piece: int) -> None:
         if source.ndim == 0:
             target[piece] = source
         else:
@@ -128,7 +128,7 @@ class Pack(_Piecewise):
 class Accumulate(_Piecewise):
     """Mean over the pieces of a step, in the order of the pieces."""
 
-    def _act(self, source: Any, target: Any, piece: int) -> None:
+    def _act(self, source: Array, target: Array, piece: int) -> None:
         if piece == 0:
             self._xp.copyto(target, source)
         else:

@@ -1,5 +1,4 @@
-"""Times what two code generators make of one expression: LLVM IR (kernels/expressions), and Python
-text for numba, which this file writes; beside them PyTorch's eager mode and memcpy.
+"""Times the loops that kernels/expressions makes, beside PyTorch's eager mode and memcpy.
 
     python benchmarks/generated.py [--rounds 20] [--elements 1048576] [--json FILE]
 
@@ -20,7 +19,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from numba import njit
 
 from oneflow.core import dtype as dtypes
 from oneflow.core.expression import (
@@ -40,8 +38,7 @@ from oneflow.core.expression import (
 )
 from oneflow.core.rng import Rng
 from oneflow.kernels.expressions import native
-from oneflow.kernels.expressions.loops import Array, Loop, Spec
-from oneflow.kernels.fused import math as fused_math
+from oneflow.kernels.expressions.loops import Loop, LoopArray, Spec
 
 Floats = np.ndarray[Any, Any]
 REST_S = 0.005
@@ -134,12 +131,12 @@ def torch_adamw(param: Any, grad: Any, m: Any, v: Any) -> Any:
 
 
 def spec_of(chain: Chain) -> Spec:
-    inputs = tuple(Array(name, dtypes.float32) for name in chain.inputs)
+    inputs = tuple(LoopArray(name, dtypes.float32) for name in chain.inputs)
     scalars = tuple(
         (name, "int" if isinstance(value, int) else "float")
         for name, value in chain.scalars.items()
     )
-    outputs = tuple((root, Array("", dtypes.float32)) for root in chain.outputs.values())
+    outputs = tuple((root, LoopArray("", dtypes.float32)) for root in chain.outputs.values())
     return Spec(outputs, inputs, scalars, 2 if chain.rows else 1)
 
 
@@ -178,145 +175,27 @@ def buffers(chain: Chain) -> tuple[list[Floats], list[Floats]]:
     return outs, list(arrays.values())
 
 
-# ---- the numba side ------------------------------------------------------------------------------
-
-_CALLS = {"exp": "exp", "sigmoid": "sigmoid", "sqrt": "np.sqrt", "erfc": "erfc"}
-_SIGNS = {"add": "+", "sub": "-", "mul": "*", "div": "/", "ge": ">="}
-
-
-@fused_math.inlined
-def first_word(index: Any, key: Any, fold: Any) -> Any:
-    """The first Philox word of counter `index`; key, fold: the halves of the seed."""
-    left = np.uint32(index & np.uint64(0xFFFFFFFF))
-    right = np.uint32(index >> np.uint64(32)) ^ fold
-    for _ in range(10):
-        made = np.uint64(left) * np.uint64(0xD256D193)
-        left = np.uint32(made >> np.uint64(32)) ^ key ^ right
-        right = np.uint32(made & np.uint64(0xFFFFFFFF))
-        key = np.uint32(key + np.uint32(0x9E3779B9))
-    return left
-
-
-@fused_math.inlined
-def numba_erfc(x: Any) -> Any:
-    phi, _ = fused_math.phi_and_density(-x * np.float32(2**0.5))
-    return phi + phi
-
-
-def numba_text(chain: Chain) -> str:
-    """A Python function that numba is to compile: one loop, or one per pass over a row."""
-    names = [*(f"out_{n}" for n in chain.outputs), *chain.inputs, *chain.scalars]
-    lines = [f"def kernel({', '.join(names)}, key, fold):"]
-    is_row = chain.rows
-    pad = "    "
-    if is_row:
-        lines.append(pad + "for r in range(x.shape[0]):")
-        pad += "    "
-        lines += row_passes(chain, pad)
-    size = "x.shape[1]" if is_row else f"{next(iter(chain.inputs))}.size"
-    lines.append(f"{pad}for i in range({size}):")
-    made = {}
-    for n, (name, root) in enumerate(chain.outputs.items()):
-        made[name] = f"v{n}"
-        lines.append(f"{pad}    v{n} = {scalar_text(root, is_row)}")
-    at = "[r, i]" if is_row else "[i]"
-    lines += [f"{pad}    out_{name}{at} = {v}" for name, v in made.items()]
-    return "\n".join(lines) + "\n"
-
-
-def row_passes(chain: Chain, pad: str) -> list[str]:
-    from oneflow.core.expression import walk
-
-    lines = []
-    for number, node in enumerate(walk(*chain.outputs.values())):
-        if node.function in ("total", "largest"):
-            start = "np.float32(0)" if node.function == "total" else "np.float32(-np.inf)"
-            name = f"r{number}"
-            lines.append(f"{pad}{name} = {start}")
-            lines.append(f"{pad}for i in range(x.shape[1]):")
-            term = scalar_text(node.args[0], True)
-            combined = f"maximum({name}, {term})" if node.function == "largest" else ""
-            lines.append(f"{pad}    {name} = {combined or f'{name} + {term}'}")
-            _PASSES[node] = name
-    return lines
-
-
-_PASSES: dict[Expression, str] = {}
-
-
-def scalar_text(node: Expression, is_row: bool) -> str:
-    """One element's value, as Python text."""
-    if node in _PASSES:
-        return _PASSES[node]
-    args = [scalar_text(a, is_row) for a in node.args]
-    match node.function:
-        case "input":
-            is_full = is_row and node.value == "x"
-            return f"{node.value}{'[r, i]' if is_full else '[i]'}"
-        case "scalar":
-            return str(node.value) if node.value in ("least", "step") else f"F({node.value})"
-        case "constant":
-            return f"F({node.value!r})"
-        case "word":
-            return "np.int64(first_word(np.uint64(i), key, fold))"
-        case "where":
-            return f"({args[1]} if {args[0]} else {args[2]})"
-        case "pow":
-            return f"F(np.float64({args[0]}) ** {args[1]})"
-        case "rsqrt":
-            return f"(F(1) / np.sqrt({args[0]}))"
-        case name if name in _SIGNS:
-            return f"({args[0]} {_SIGNS[name]} {args[1]})"
-        case name:
-            return f"{_CALLS[name]}({args[0]})"
-
-
-def numba_side(chain: Chain) -> tuple[Callable[[], Floats], float]:
-    names = {
-        "np": np, "F": np.float32, "exp": fused_math.exp, "sigmoid": fused_math.sigmoid,
-        "maximum": fused_math.maximum, "erfc": numba_erfc,
-        "first_word": first_word,
-    }  # fmt: skip
-    exec(numba_text(chain), names)
-    loop = njit(fastmath=fused_math.REORDER, error_model="numpy", nogil=True)(names["kernel"])
-    outs, arrays = buffers(chain)
-    keys = np.uint32(SEED & 0xFFFFFFFF), np.uint32(SEED >> 32)
-
-    def run() -> Floats:
-        loop(*outs, *arrays, *chain.scalars.values(), *keys)
-        return outs[0]
-
-    begin = time.perf_counter()
-    run()
-    seconds = time.perf_counter() - begin
-    for array, fresh in zip(arrays, chain.inputs.values(), strict=True):
-        array[...] = fresh
-    return run, seconds
-
-
 # ---- measuring -----------------------------------------------------------------------------------
 
 
 def sides_of(chain: Chain) -> tuple[dict[str, Callable[[], Any]], dict[str, float]]:
     llvm, llvm_s = llvm_side(chain)
-    numba, numba_s = numba_side(chain)
     _, arrays = buffers(chain)
     tensors = [torch.from_numpy(a) for a in arrays]
 
     def theirs() -> Any:
         return chain.torch_side(*tensors)
 
-    results = {"llvm": llvm().copy(), "numba": numba().copy(), "torch": theirs().numpy().copy()}
+    results = {"llvm": llvm().copy(), "torch": theirs().numpy().copy()}
     if chain.is_random:
         x, y = chain.inputs.values()
         words, _ = Rng(SEED, x.shape, (0,)).words(x.shape)
         kept = words >= chain.scalars["least"]
         results["torch"] = np.where(kept, x * np.float32(chain.scalars["scale"]), 0) + y
-    for side in ("llvm", "numba"):
-        error = np.abs(results[side] - results["torch"]).max()
-        if not error < 5e-6:
-            raise SystemExit(f"{chain.name}: {side} and torch differ by {error:.1e}")
-    return {"llvm": llvm, "numba": numba, "torch": theirs}, {"llvm": llvm_s, "numba": numba_s}
+    error = np.abs(results["llvm"] - results["torch"]).max()
+    if not error < 5e-6:
+        raise SystemExit(f"{chain.name}: llvm and torch differ by {error:.1e}")
+    return {"llvm": llvm, "torch": theirs}, {"llvm": llvm_s}
 
 
 def fastest(sides: dict[str, Callable[[], Any]], rounds: int) -> dict[str, float]:
@@ -349,7 +228,7 @@ def main() -> None:
     for chain in chains(args.elements):
         sides, compile_s = sides_of(chain)
         best = fastest(sides, args.rounds)
-        for side in ("llvm", "numba", "torch"):
+        for side in ("llvm", "torch"):
             rate = chain.nbytes_per_element * args.elements / best[side] / 1e9
             ratio = best["torch"] / best[side]
             compiled = f"{compile_s[side] * 1e3:10.1f}" if side in compile_s else " " * 10

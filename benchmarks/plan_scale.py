@@ -54,7 +54,7 @@ def trace(name: str, num_ranks: int) -> Any:
         part = np.zeros((ROWS_A_RANK * per_row, *array.shape[1:]), array.dtype)
         inputs.append(wrap_global(part, type_, everywhere, (Split(0),)))
     graph = Train()
-    traced = graph._trace_build((tuple(inputs), {}))
+    traced = graph._trace_apart((tuple(inputs), {})).trace
     return traced.graph, {k: v._array for k, v in traced.variables.items()}
 
 

@@ -22,7 +22,7 @@ from oneflow.core.sbp import NdSbp
 from oneflow.core.tensor_type import TensorType
 
 MAX_WAYS = 1 << 16
-"""Of more ways to split addends between addends, a bound that may be too low is taken."""
+"""Most ways to split addends between addends; of more, a bound that may be too low is taken."""
 
 _Holders = list[frozenset[int]]
 

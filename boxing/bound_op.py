@@ -10,16 +10,20 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from oneflow.boxing.boxes import shard_box
-from oneflow.core.op import Attr, Box, Op
+from oneflow.core.op import Box, Op
+from oneflow.core.operand import Attrs
 from oneflow.core.placement import Placement
 from oneflow.core.rng import Rng
 from oneflow.core.sbp import NdSbp
 from oneflow.core.tensor_type import TensorType
+from oneflow.kernels.array import Array, ArrayModule
 from oneflow.kernels.registry import Kernel, KernelFunction, ViewFunction, find_view, select
 
 Types = tuple[TensorType, ...]
-ArrayKind = tuple[tuple[int, ...], Any]
+ArrayKind = tuple[tuple[int, ...], np.dtype[Any]]
 """Shape and NumPy dtype of an array to be made."""
 
 
@@ -46,11 +50,12 @@ class BoundOp:
     first output, which random ops draw for.
     view: makes an array that shares the input's memory, or None if it cannot; None: no view.
     is_plain: the kernel on new arrays is all there is to do: nothing is random or overwritten, and
-    there is no view and no workspace.
+    there is no view and no workspace.  keywords: attrs that the kernel, unless it was bound to
+    them, is called with.
     """
 
     op: type[Op]
-    attrs: dict[str, Attr]
+    attrs: Attrs
     in_types: Types
     out_types: Types
     workspace: Types
@@ -61,25 +66,26 @@ class BoundOp:
     function: KernelFunction
     view: ViewFunction | None
     is_plain: bool
+    keywords: Attrs
 
     def run(
         self,
-        xp: Any,
-        arrays: Sequence[Any],
+        xp: ArrayModule,
+        arrays: Sequence[Array],
         seed: int = 0,
-        empty: Callable[..., Any] | None = None,
-    ) -> list[Any]:
+        empty: Callable[..., Array] | None = None,
+    ) -> list[Array]:
         """Runs the kernel on this rank's arrays; returns its part of the outputs.
 
         seed: of a random op.  empty: (shape, dtype) -> a new array; None: as xp makes one. What
         NumPy warns of is the caller's to silence.
         """
         mutates, empty = self.op.mutates, empty or xp.empty
-        outs = [
-            arrays[mutates[i]] if i in mutates else empty(*kind) for i, kind in enumerate(self.outs)
-        ]
-        work = [empty(*kind) for kind in self.work]
-        attrs = self.attrs
+        outs = []
+        for i, kind in enumerate(self.outs):
+            outs.append(arrays[mutates[i]] if i in mutates else empty(*kind))
+        work = [empty(*kind) for kind in self.work] if self.work else ()
+        attrs = self.keywords
         if self.op.is_random:
             rng = Rng(seed, self.whole_shape, self.out_boxes[0].starts)
             attrs = {**attrs, "seed": seed, "rng": rng}
@@ -91,7 +97,7 @@ def bind(
     op: type[Op],
     types: Types,
     out_types: Types,
-    attrs: dict[str, Attr],
+    attrs: Attrs,
     device: str,
     shards: Shards | None = None,
     kernel: Kernel | None = None,
@@ -127,6 +133,7 @@ def bind(
         kernel.bound(ins, local),
         view,
         not (workspace or view or op.is_random or op.mutates),
+        local if kernel.bind is None else {},
     )
 
 

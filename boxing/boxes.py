@@ -24,7 +24,7 @@ from oneflow.core.tensor_type import TensorType
 
 Shape = tuple[int, ...]
 MAX_WAYS = 1 << 10
-"""Of more ways to divide addends among addends, not all are looked at."""
+"""Most ways to divide addends among addends that are all looked at."""
 
 
 @dataclass(frozen=True)

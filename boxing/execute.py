@@ -10,9 +10,10 @@ import numpy as np
 
 from oneflow.boxing.boxes import local_type
 from oneflow.boxing.collectives.base import Collectives, unpack
-from oneflow.boxing.collectives.exchange import Array, Exchange, step_exchanges
+from oneflow.boxing.collectives.exchange import Exchange, step_exchanges
 from oneflow.boxing.transitions import LOCAL_KINDS, RouteStep, group_of
 from oneflow.core.tensor_type import TensorType
+from oneflow.kernels.array import Array
 
 CollectivesOf = Callable[[tuple[int, ...]], Collectives]
 Empty = Callable[..., Array]

@@ -14,7 +14,8 @@ from functools import cached_property
 from oneflow.boxing.boxes import Pull, intersection, local_slices, shard_box
 from oneflow.core.errors import InternalError
 from oneflow.core.graph import Node
-from oneflow.core.op import Attr, Box, Op, find_op
+from oneflow.core.op import Box, Op, find_op
+from oneflow.core.operand import Attrs
 from oneflow.core.parts import Index, Parts, bare
 from oneflow.core.placement import Placement
 from oneflow.core.sbp import BROADCAST, NdSbp, Split, nd_sbp_str
@@ -146,7 +147,7 @@ def parts_layouts(
     types: Types,
     out_type: TensorType,
     sbps: Sbps,
-    attrs: dict[str, Attr],
+    attrs: Attrs,
     placement: Placement,
 ) -> tuple[Sbps, NdSbp] | None:
     """The layouts of inputs and result if `op` runs on parts; None if it has no parts, or none of
@@ -167,7 +168,7 @@ def plan_parts(
     types: Types,
     out_type: TensorType,
     sbps: Sbps,
-    attrs: dict[str, Attr],
+    attrs: Attrs,
     placement: Placement,
 ) -> PartsPlan:
     """Plan how `op`, one with parts, runs on inputs that come in `sbps`."""

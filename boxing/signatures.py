@@ -32,7 +32,8 @@ from oneflow.boxing.parts import parts_layouts
 from oneflow.boxing.route import boxing_seconds
 from oneflow.core.dtype import bool_
 from oneflow.core.errors import SbpError
-from oneflow.core.op import Attr, Op, infer_types, signatures
+from oneflow.core.op import Op, infer_types, signatures
+from oneflow.core.operand import Attrs
 from oneflow.core.placement import Placement
 from oneflow.core.sbp import BROADCAST, NdSbp, SbpSignature, nd_sbp_str
 from oneflow.core.tensor_type import TensorType
@@ -59,7 +60,7 @@ def output_sbps(
     op: type[Op],
     types: tuple[TensorType, ...],
     sbps: tuple[NdSbp, ...],
-    attrs: dict[str, Attr],
+    attrs: Attrs,
     placement: Placement,
 ) -> tuple[NdSbp, ...]:
     """The layouts of the results of `op` on inputs of these types and layouts, all on `placement`.
@@ -75,7 +76,7 @@ def choose(
     types: tuple[TensorType, ...],
     out_types: tuple[TensorType, ...],
     sbps: tuple[NdSbp, ...],
-    attrs: dict[str, Attr],
+    attrs: Attrs,
     placement: Placement,
     fixed: tuple[NdSbp | None, ...] = (),
 ) -> NdSignature:
@@ -103,7 +104,7 @@ def runs_on_shards(
     types: tuple[TensorType, ...],
     in_sbps: tuple[NdSbp, ...],
     out_sbps: tuple[NdSbp, ...],
-    attrs: dict[str, Attr],
+    attrs: Attrs,
     placement: Placement,
 ) -> bool:
     """Whether these layouts are a signature of `op`; over an axis of one rank any layout is."""
@@ -122,7 +123,7 @@ class _Call:
     types: tuple[TensorType, ...]
     out_types: tuple[TensorType, ...]
     sbps: tuple[NdSbp, ...]
-    attrs: dict[str, Attr]
+    attrs: Attrs
     placement: Placement
     fixed: tuple[NdSbp | None, ...]
 

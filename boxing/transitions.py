@@ -36,7 +36,7 @@ everything; else a sum is divided between the ranks. More bytes, but one wait le
 PullsOf = Callable[[tuple[int, ...], int], tuple[Pull, ...]]
 
 _MAX_RANKS_COUNTED = 16
-"""Of more readers than this, so many stand for the rest: an estimate stays cheap at any size."""
+"""Most readers that are counted; they stand for the rest: an estimate stays cheap at any size."""
 
 
 @dataclass(frozen=True)

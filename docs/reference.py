@@ -19,6 +19,7 @@ PREFIXES = {
     "F": "F.",
     "linalg": "flow.linalg.",
     "special": "flow.special.",
+    "fft": "flow.fft.",
     "_C": "flow._C.",
     "nn": "nn.",
     "optim": "flow.optim.",
@@ -46,7 +47,8 @@ def places(row: Row) -> str:
     found = []
     for surface in row.surfaces:
         tail = "_" if surface in IN_PLACE else ""
-        prefix = PREFIXES[IN_PLACE.get(surface, surface)]
+        space = IN_PLACE.get(surface, surface)
+        prefix = PREFIXES.get(space, f"flow.{space}.")
         found += [f"`{prefix}{name}{tail}`" for name in row.names]
     return " ".join(found)
 

@@ -35,6 +35,7 @@ STUBS = {
     "F": "oneflow/nn/functional.pyi",
     "linalg": "oneflow/linalg.pyi",
     "special": "oneflow/special.pyi",
+    "fft": "oneflow/fft.pyi",
     "_C": "oneflow/_C.pyi",
     "nn": "oneflow/nn/__init__.pyi",
     "optim": "oneflow/optim/__init__.pyi",
@@ -50,7 +51,7 @@ PROMOTED = {
     FLOAT: "input: Tensor",
     INTEGER: "input: Tensor",
     KEEP: "input: Tensor",
-    SAME_TYPE: "input: Any, other: Any",
+    SAME_TYPE: "input: TensorLike, other: TensorLike",
 }
 
 
@@ -124,7 +125,9 @@ def assigned(home: str) -> frozenset[str]:
     return frozenset(names)
 
 
-def parameters(stub: Stub, home: str, function: ast.FunctionDef, extra: tuple[str, ...]) -> str:
+def parameters(
+    stub: Stub, home: str, function: ast.FunctionDef, extra: dict[str, ast.expr | None]
+) -> str:
     """The parameter list of a function, and the keywords that the table adds to it."""
     args = function.args
     parts = []
@@ -140,40 +143,80 @@ def parameters(stub: Stub, home: str, function: ast.FunctionDef, extra: tuple[st
     for arg, default in zip(args.kwonlyargs, args.kw_defaults, strict=True):
         tail = " = ..." if default is not None else ""
         parts.append(f"{arg.arg}: {need(stub, home, arg.annotation)}{tail}")
-    if extra:
-        stub.imports.add("from typing import Any")
-        parts += [f"{name}: Any = ..." for name in extra]
+    parts += [f"{name}: {need(stub, home, annotation)} = ..." for name, annotation in extra.items()]
     if args.kwarg:
         parts.append(f"**{args.kwarg.arg}: {need(stub, home, args.kwarg.annotation)}")
     return ", ".join(parts)
 
 
-def added_keywords(row: Row, function: ast.FunctionDef) -> tuple[str, ...]:
-    """The other spellings of keywords under which the table offers a function."""
-    own = {a.arg for a in (*function.args.args, *function.args.kwonlyargs)}
+def added_keywords(row: Row, function: ast.FunctionDef) -> dict[str, ast.expr | None]:
+    """The other spellings of keywords under which the table offers a function: their types."""
+    own = {a.arg: a.annotation for a in (*function.args.args, *function.args.kwonlyargs)}
     numpy = {k: v for k, v in NUMPY_KEYWORDS.items() if v in own and k not in own}
-    return tuple({**numpy, **row.keywords})
+    return {new: own.get(old) for new, old in {**numpy, **row.keywords}.items()}
+
+
+@cache
+def made_by(home: str) -> dict[str, ast.expr]:
+    """Name -> what a module assigns to it at its top."""
+    pairs = [(n.targets[0], n.value) for n in module(home).body if isinstance(n, ast.Assign)]
+    return {target.id: value for target, value in pairs if isinstance(target, ast.Name)}
+
+
+def definition(home: str, name: str) -> ast.FunctionDef | ast.ClassDef | None:
+    """The definition behind a name of a module, also if that is another name of it."""
+    value = made_by(home).get(name)
+    if isinstance(value, ast.Name):
+        return definition(home, value.id)
+    return definitions(home).get(name)
+
+
+def signature_made(stub: Stub, home: str, name: str, method: bool) -> str | None:
+    """The parameters and the result of what a function of the module made, by its annotation
+    `-> Callable[[Tensor, ...], ...]`."""
+    value = made_by(home).get(name)
+    if not isinstance(value, ast.Call) or not isinstance(value.func, ast.Name):
+        return None
+    maker = definitions(home).get(value.func.id)
+    result = maker.returns if isinstance(maker, ast.FunctionDef) else None
+    if not isinstance(result, ast.Subscript) or ast.unparse(result.value) != "Callable":
+        return None
+    assert isinstance(result.slice, ast.Tuple)
+    taken, given = result.slice.elts
+    if not isinstance(taken, ast.List):
+        return None
+    names = ["self" if method else "input", "other"]
+    parts = [f"{n}: {need(stub, home, a)}" for n, a in zip(names, taken.elts, strict=False)]
+    if method:
+        parts[0] = "self"
+    return f"({', '.join(parts)}) -> {need(stub, home, given)}"
 
 
 def write(stub: Stub, row: Row, name: str, in_place: bool, method: bool) -> None:
     """One name of a namespace."""
     indent = "    " if method else ""
     if row.promote is not None:
-        stub.imports |= {"from typing import Any", "from oneflow.tensor.tensor import Tensor"}
+        stub.imports.add("from oneflow.tensor.tensor import Tensor")
         taken = PROMOTED[row.promote]
+        if "TensorLike" in taken:
+            stub.imports.add("from oneflow.core.operand import TensorLike")
         taken = (
-            taken.replace("input: Tensor", "self").replace("input: Any", "self")
+            taken.replace("input: TensorLike", "self").replace("input: Tensor", "self")
             if method
             else taken
         )
         stub.lines.append(f"{indent}def {name}({taken}) -> Tensor: ...")
         return
-    found = definitions(row.home).get(row.own)
-    extra = added_keywords(row, found) if isinstance(found, ast.FunctionDef) else ()
+    found = definition(row.home, row.own)
+    extra = added_keywords(row, found) if isinstance(found, ast.FunctionDef) else {}
     if not (method or in_place or extra or row.order):
         stub.imports.add(f"from {row.home} import {row.own} as {name}")
         return
-    if not isinstance(found, ast.FunctionDef):  # made by a function, so its signature is not here
+    if not isinstance(found, ast.FunctionDef):  # made by a function
+        told = signature_made(stub, row.home, row.own, method)
+        if told is not None:
+            stub.lines.append(f"{indent}def {name}{told}: ...")
+            return
         stub.imports |= {"from typing import Any", "from oneflow.tensor.tensor import Tensor"}
         first = "self, " if method else "input: Tensor, "
         result = "Tensor" if in_place or name.endswith("_") else "Any"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from types import EllipsisType, ModuleType
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias, cast
 
 import numpy as np
 
@@ -12,6 +12,65 @@ Array: TypeAlias = np.ndarray[Any, Any]
 
 ArrayModule: TypeAlias = ModuleType
 """`xp`: numpy or cupy."""
+
+
+class GpuId(Protocol):
+    """A device of CuPy."""
+
+    id: int
+
+
+class GpuArray(Protocol):
+    """The side of a CuPy array that NumPy's arrays do not have."""
+
+    @property
+    def device(self) -> GpuId: ...
+    @property
+    def data(self) -> GpuBlock: ...
+    def get(self) -> Array: ...
+    def set(self, host: Array) -> None: ...
+
+
+class GpuBlock(Protocol):
+    """Memory of CuPy: its address."""
+
+    ptr: int
+
+
+class GpuEvent(Protocol):
+    """An event of CuPy."""
+
+    done: bool
+
+    def synchronize(self) -> None: ...
+
+
+class GpuGraph(Protocol):
+    """A recorded graph of CuPy."""
+
+    def launch(self) -> None: ...
+
+
+class GpuStream(Protocol):
+    """A stream of CuPy."""
+
+    ptr: int
+
+    def begin_capture(self) -> None: ...
+    def end_capture(self) -> GpuGraph: ...
+    def record(self, event: GpuEvent) -> GpuEvent: ...
+    def synchronize(self) -> None: ...
+    def wait_event(self, event: GpuEvent) -> None: ...
+
+
+def as_gpu(x: Array) -> GpuArray:
+    """A CuPy array, seen with what NumPy's arrays do not have."""
+    return cast(GpuArray, x)
+
+
+def address(x: Array) -> int:
+    """The address of the elements of a CuPy array."""
+    return as_gpu(x).data.ptr
 
 
 IndexPart: TypeAlias = "int | slice | EllipsisType"

@@ -185,7 +185,7 @@ _LEAST_RUN = 16
 """Samples: copies of shorter runs are no faster than the plain kernels'."""
 
 _LEAST_ELEMENTS = 8192
-"""From where the fused kernels win; smaller calls never import numba."""
+"""Size from which the fused kernels win; smaller calls never import numba."""
 
 
 def _chunk(samples: int, per_sample: int) -> int:

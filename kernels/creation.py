@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from oneflow.core.dtype import DType
+from oneflow.core.operand import Number
 from oneflow.kernels.array import Array, ArrayModule
 from oneflow.kernels.registry import kernel
-from oneflow.ops.checks import Number
 from oneflow.ops.conv import Sizes
 
 

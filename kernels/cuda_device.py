@@ -9,6 +9,7 @@ from typing import Any
 from oneflow.core.config import current_config
 from oneflow.core.device import load_cupy
 from oneflow.core.errors import DeviceError
+from oneflow.kernels.array import ArrayModule, GpuArray
 
 
 def import_cupy() -> Any:
@@ -45,13 +46,13 @@ def own_device() -> Any:
     return use_device(current_config().local_rank)
 
 
-def index_of(array: Any) -> int:
+def index_of(array: GpuArray) -> int:
     """The inverse of `device_number` for a CuPy array; of a shared GPU it is this rank's index."""
     number, local_rank = int(array.device.id), current_config().local_rank
     return local_rank if local_rank % _count(import_cupy()) == number else number
 
 
-def _count(cupy: Any) -> int:
+def _count(cupy: ArrayModule) -> int:
     try:
         return int(cupy.cuda.runtime.getDeviceCount())
     except cupy.cuda.runtime.CUDARuntimeError as error:

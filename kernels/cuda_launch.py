@@ -93,16 +93,19 @@ def flat(name: str, out: Array, *args: object) -> None:
         launch(name, (blocks,), (THREADS,), out, *args)
 
 
-def launch(name: str, grid: tuple[int, ...], block: tuple[int, ...], *args: Any) -> None:
-    """Launch a function; the dtype of the first argument is T."""
-    _function(name, args[0].dtype.name)(grid, block, args)
+def launch(
+    name: str, grid: tuple[int, ...], block: tuple[int, ...], out: Array, *args: object
+) -> None:
+    """Launch a function; the dtype of its first argument `out` is T."""
+    _function(name, out.dtype.name)(grid, block, (out, *args))
 
 
 def whole(x: Array) -> Array:
     """x without gaps."""
     import cupy
 
-    return cupy.ascontiguousarray(x)  # type: ignore[no-any-return]
+    made: Array = cupy.ascontiguousarray(x)
+    return made
 
 
 def count_rows(x: Array) -> int:

@@ -66,7 +66,8 @@ def matmul_weight_grad(xp: ArrayModule, out: Array, a: Array, d: Array, *, trans
     if not (a.flags.c_contiguous and d.flags.c_contiguous):
         _weight_grad_strided(xp, out, a, d, transpose)
         return
-    a, d = _rows(a), _rows(d)
+    if a.ndim != 2:
+        a, d = _rows(a), _rows(d)
     if transpose:
         a, d = d, a
     matrix_product(xp, a.T, d, out)
@@ -104,11 +105,10 @@ def matmul_weight_grad_half(
 
 @kernel("linear")
 def linear(xp: ArrayModule, out: Array, x: Array, w: Array, b: Array) -> None:
-    if x.flags.c_contiguous:
+    flat = out
+    if x.ndim != 2 and x.flags.c_contiguous:
         x, flat = _rows(x), _rows(out)
-        matrix_product(xp, x, w.T, flat)
-    else:
-        matrix_product(xp, x, w.T, out)
+    matrix_product(xp, x, w.T, flat)
     xp.add(out, b, out=out)
 
 
@@ -131,7 +131,7 @@ def linear_half(
 
 @kernel("sum_rows")
 def sum_rows(xp: ArrayModule, out: Array, x: Array) -> None:
-    xp.sum(x, axis=tuple(range(x.ndim - 1)), out=out)
+    x.sum(axis=0 if x.ndim == 2 else tuple(range(x.ndim - 1)), out=out)
 
 
 def _t(x: Array, transposed: bool) -> Array:

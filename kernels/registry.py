@@ -4,11 +4,11 @@
     def relu(xp: ArrayModule, out: Array, x: Array) -> None:  # for NumPy and CuPy: xp is the module
         xp.maximum(x, 0, out=out)
 
-    @fused_kernel("softmax", workspace=row_stat)  # numba: for large float32 arrays on a CPU only
-    def softmax_fused(xp, out, x, stat): ...
+    @fused_kernel("layer_norm_grad", workspace=sums)  # numba: large float32 arrays on a CPU only
+    def layer_norm_grad_fused(xp, d_x, *rest, begin_axis): ...
 
-    @cuda_kernel("softmax")  # CUDA C: for float32 and float64 on a GPU
-    def softmax_cuda(xp, out, x): ...
+    @cuda_kernel("causal_softmax")  # CUDA C: for float32 and float64 on a GPU
+    def causal_softmax_cuda(xp, out, x, *, scale): ...
 
     @view("transpose")
     def transpose(x, *, dims): return x.transpose(dims)
@@ -29,7 +29,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from oneflow.core.errors import InternalError
+from oneflow.core.operand import Attrs
 from oneflow.core.tensor_type import TensorType
+from oneflow.kernels.array import Array, ArrayModule
 
 KernelFunction = Callable[..., None]
 ViewFunction = Callable[..., Any]
@@ -84,7 +86,7 @@ def kernel(
 
 
 FUSED_LEAST = 16384
-"""From about so many elements on, fused CPU kernels win although waking the other threads costs
+"""Number of elements from which fused CPU kernels win, although waking the other threads costs
 some microseconds. Smaller calls never import numba.
 """
 
@@ -115,6 +117,33 @@ def add_kernel(name: str, device: str, made: Kernel) -> None:
     variants = _KERNELS.setdefault((name, device), [])
     variants.append(made)
     variants.sort(key=lambda k: (-k.min_elements, not k.dtypes))
+
+
+_PRECHECKS: dict[str, Callable[..., None]] = {}
+
+
+def precheck(name: str) -> Callable[[KernelFunction], KernelFunction]:
+    """Registers what a CPU looks at before an op that is declared by a formula runs: a function of
+    outputs, inputs and attrs, which raises where the values are wrong."""
+
+    def register(function: KernelFunction) -> KernelFunction:
+        _PRECHECKS[name] = function
+        return function
+
+    return register
+
+
+def checked(name: str, function: KernelFunction, attrs: Attrs) -> KernelFunction:
+    """`function`, behind the check of the op `name` with `attrs` if there is one."""
+    check = _PRECHECKS.get(name)
+    if check is None:
+        return function
+
+    def run(xp: ArrayModule, *arrays: Array, **_: object) -> None:
+        check(*arrays, **attrs)
+        function(xp, *arrays)
+
+    return run
 
 
 def view(name: str) -> Callable[[ViewFunction], ViewFunction]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from oneflow.core.operand import Number
 from oneflow.kernels.array import Array, ArrayModule
 from oneflow.kernels.registry import kernel, view
-from oneflow.ops.checks import Number
 
 Dims = tuple[int, ...]
 

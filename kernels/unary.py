@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from oneflow.kernels.array import Array, ArrayModule
 from oneflow.kernels.registry import kernel
 
 
 @kernel("full_like")
-def full_like(xp: ArrayModule, out: Array, x: Array, *, value: Any) -> None:
+def full_like(xp: ArrayModule, out: Array, x: Array, *, value: float) -> None:
     out.fill(value)

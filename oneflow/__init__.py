@@ -7,9 +7,6 @@ import itself is quick.
 from __future__ import annotations
 
 import os
-import sys
-import types
-from typing import Any
 
 from oneflow.api import MODULES
 from oneflow.surfaces import open_module
@@ -23,24 +20,3 @@ os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 
 
 open_module(__name__, "flow", MODULES)
-
-
-class _Facade(types.ModuleType):
-    """`oneflow.tensor` is a function to users and a package to us: importing the package must not
-    hide the function.
-    """
-
-    @property
-    def tensor(self) -> Any:
-        from oneflow.functional.from_data import tensor
-
-        return tensor
-
-    @tensor.setter
-    def tensor(self, package: types.ModuleType) -> None:
-        """Ignore what `import oneflow.tensor` would bind; it stays in sys.modules, where imports
-        find it.
-        """
-
-
-sys.modules[__name__].__class__ = _Facade

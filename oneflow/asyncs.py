@@ -11,6 +11,8 @@ import itertools
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from oneflow.surfaces import accept_paths
+
 _numbers = itertools.count(1)
 
 
@@ -30,3 +32,6 @@ def thread(worker: Thread) -> Iterator[Thread]:
     if not isinstance(worker, Thread):
         raise TypeError(f"asyncs.thread needs an oneflow.asyncs.Thread, got {worker!r}")
     yield worker
+
+
+accept_paths(__name__)

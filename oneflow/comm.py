@@ -20,16 +20,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
 from oneflow.boxing.collectives.base import Collectives
+from oneflow.core.device import DeviceLike
 from oneflow.core.dtype import DType, dtype_of
 from oneflow.core.errors import DTypeError, ShapeError
 from oneflow.core.tensor_type import TensorType
 from oneflow.distributed.arguments import (
-    Array,
     array_of,
     check_like,
     check_list,
@@ -50,6 +49,8 @@ from oneflow.distributed.objects import (
 )
 from oneflow.distributed.pairs import pair_with, pass_on
 from oneflow.distributed.world import world
+from oneflow.kernels.array import Array
+from oneflow.surfaces import accept_paths
 from oneflow.tensor.tensor import Tensor, wrap
 
 __all__ = [
@@ -76,7 +77,7 @@ __all__ = [
 ]
 
 _META_NBYTES = 256
-"""Of the description that `send` sends ahead; 64 dims of 2**63 elements in all fit."""
+"""Size of the description that `send` sends ahead; 64 dims of 2**63 elements in all fit."""
 
 
 def all_reduce(tensor: Tensor, op: str = "sum") -> None:
@@ -205,7 +206,7 @@ def all_to_all(output_tensor_list: list[Tensor], input_tensor_list: list[Tensor]
         store(target, part)
 
 
-def _check_equal_parts(tensors: Any, type_: TensorType, name: str) -> Sequence[Tensor]:
+def _check_equal_parts(tensors: Sequence[Tensor], type_: TensorType, name: str) -> Sequence[Tensor]:
     try:
         return check_list(tensors, type_, "all_to_all", name)
     except ShapeError as error:
@@ -241,8 +242,8 @@ def send(tensor: Tensor, dst: int, send_meta: bool = True) -> None:
 def recv(
     src: int,
     shape: Sequence[int] | None = None,
-    dtype: Any = None,
-    device: Any = None,
+    dtype: DType | None = None,
+    device: DeviceLike | None = None,
     *,
     out: Tensor | None = None,
 ) -> Tensor:
@@ -306,3 +307,6 @@ def _check_parts(x: Tensor, name: str, part: TensorType, who: str) -> None:
         raise ShapeError(
             f"{who}: {name} is {x.type}, but parts {part} of {size} ranks make {list(joined)}"
         )
+
+
+accept_paths(__name__)

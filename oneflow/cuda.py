@@ -7,13 +7,14 @@ Where there is no CuPy or no GPU, what needs one raises DeviceError.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeAlias
 
 from oneflow.core.config import current_config
-from oneflow.core.device import Device
+from oneflow.core.device import Device, DeviceLike
 from oneflow.core.errors import DeviceError
 from oneflow.functional.random_state import manual_seed as _seed
 from oneflow.kernels.cuda_device import device_number, gpu_count, import_cupy, own_device
+from oneflow.surfaces import accept_paths, below
 
 __all__ = [
     "current_device",
@@ -27,6 +28,8 @@ __all__ = [
     "set_device",
     "synchronize",
 ]
+
+CudaDevice: TypeAlias = "DeviceLike | int | None"
 
 
 def is_available() -> bool:
@@ -46,7 +49,7 @@ def current_device() -> int:
     return index
 
 
-def set_device(device: Any) -> None:
+def set_device(device: CudaDevice) -> None:
     """Confirms which GPU `cuda` is, as scripts with one process per GPU do with their local rank.
 
     A process keeps its own GPU, where its parts of global tensors are, so another one raises
@@ -63,7 +66,7 @@ def set_device(device: Any) -> None:
         )
 
 
-def synchronize(device: Any = None) -> None:
+def synchronize(device: CudaDevice = None) -> None:
     """Waits until all work given to the GPU is done."""
     number = _number(device)
     import_cupy().cuda.Device(number).synchronize()
@@ -74,14 +77,14 @@ def empty_cache() -> None:
     own_device().get_default_memory_pool().free_all_blocks()
 
 
-def mem_get_info(device: Any = None) -> tuple[int, int]:
+def mem_get_info(device: CudaDevice = None) -> tuple[int, int]:
     """(free, total) bytes of the GPU, whoever uses it."""
     number = _number(device)
     free, total = import_cupy().cuda.Device(number).mem_info
     return int(free), int(total)
 
 
-def get_device_name(device: Any = None) -> str:
+def get_device_name(device: CudaDevice = None) -> str:
     """Return the maker's name for the GPU."""
     number = _number(device)
     name = import_cupy().cuda.runtime.getDeviceProperties(number)["name"]
@@ -98,7 +101,7 @@ def manual_seed_all(seed: int) -> None:
     _seed(seed)
 
 
-def _number(device: Any) -> int:
+def _number(device: CudaDevice) -> int:
     """The CUDA device that is meant. Raises DeviceError if it is none or not there."""
     where = Device("cuda", device) if device is None or isinstance(device, int) else Device(device)
     if where.type != "cuda":
@@ -110,6 +113,7 @@ def __getattr__(name: str) -> Any:
     """`cuda.FloatTensor` and the like."""
     from oneflow.functional.legacy import CUDA_TYPES
 
-    if name not in CUDA_TYPES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return CUDA_TYPES[name]
+    return CUDA_TYPES[name] if name in CUDA_TYPES else below(__name__, name)
+
+
+accept_paths(__name__)

@@ -1,12 +1,31 @@
 """Type stub made from the public table (oneflow/api.py) by docs/stubs.py."""
 
-from oneflow.core.dtype import DType
+from oneflow.core.dtype import DTypeLike
+from oneflow.core.operand import DimLike
+from oneflow.functional.arranging import multi_dot as multi_dot
+from oneflow.functional.arranging import vandermonde as vander
 from oneflow.functional.linear_algebra import matmul as matmul
 from oneflow.functional.linear_algebra import outer as vector_outer
+from oneflow.functional.matrices import cholesky as cholesky
+from oneflow.functional.matrices import det as det
+from oneflow.functional.matrices import diagonal as diagonal
+from oneflow.functional.matrices import eigh as eigh
+from oneflow.functional.matrices import eigvalsh as eigvalsh
+from oneflow.functional.matrices import inv as inv
+from oneflow.functional.matrices import lstsq as lstsq
+from oneflow.functional.matrices import matrix_power as matrix_power
+from oneflow.functional.matrices import matrix_rank as matrix_rank
+from oneflow.functional.matrices import pinv as pinv
+from oneflow.functional.matrices import qr as qr
+from oneflow.functional.matrices import slogdet as slogdet
+from oneflow.functional.matrices import solve as solve
+from oneflow.functional.matrices import solve_triangular as solve_triangular
+from oneflow.functional.matrices import svd as svd
+from oneflow.functional.matrices import svdvals as svdvals
 from oneflow.tensor.tensor import Tensor
-from typing import Any
 
-def cross(input: Tensor, other: Tensor, dim: int | None = ..., *, axis: Any = ...) -> Tensor: ...
-def matrix_norm(input: Tensor, ord: Any = ..., dim: Any = ..., keepdim: bool = ..., *, dtype: DType | None = ..., axis: Any = ..., keepdims: Any = ...) -> Tensor: ...
-def norm(input: Tensor, ord: Any = ..., dim: Any = ..., keepdim: bool = ..., *, dtype: DType | None = ..., axis: Any = ..., keepdims: Any = ...) -> Tensor: ...
-def vector_norm(x: Tensor, ord: Any = ..., dim: Any = ..., keepdim: bool = ..., *, dtype: DType | None = ..., axis: Any = ..., keepdims: Any = ...) -> Tensor: ...
+def cross(input: Tensor, other: Tensor, dim: int | None = ..., *, axis: int | None = ...) -> Tensor: ...
+def matrix_norm(input: Tensor, ord: float | str = ..., dim: DimLike = ..., keepdim: bool = ..., *, dtype: DTypeLike | None = ..., axis: DimLike = ..., keepdims: bool = ...) -> Tensor: ...
+def norm(input: Tensor, ord: float | str | None = ..., dim: DimLike = ..., keepdim: bool = ..., *, dtype: DTypeLike | None = ..., axis: DimLike = ..., keepdims: bool = ...) -> Tensor: ...
+def vecdot(x: Tensor, y: Tensor, *, dim: int = ..., axis: int = ...) -> Tensor: ...
+def vector_norm(x: Tensor, ord: float | str = ..., dim: DimLike = ..., keepdim: bool = ..., *, dtype: DTypeLike | None = ..., axis: DimLike = ..., keepdims: bool = ...) -> Tensor: ...

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Callable
-from functools import cache
-from types import FunctionType
+from collections.abc import Callable, Iterable
+from functools import cache, partial
+from importlib.machinery import ModuleSpec
+from types import FunctionType, ModuleType
 from typing import Any
 
 from oneflow.api import ROWS, Row
@@ -77,7 +78,7 @@ def _made(key: int, in_place: bool) -> Any:
     return writing(_function(key))
 
 
-def _numpy_names(function: Any) -> dict[str, str]:
+def _numpy_names(function: object) -> dict[str, str]:
     if not isinstance(function, FunctionType):
         return {}
     code = function.__code__
@@ -108,8 +109,18 @@ def _taking(
     apply.__qualname__ = function.__qualname__
     apply.__module__ = function.__module__
     apply.__doc__ = function.__doc__
-    apply.__wrapped__ = function  # type: ignore[attr-defined]  # inspect.signature follows it
+    apply.__dict__["__wrapped__"] = function  # inspect.signature follows it
     return apply
+
+
+class _Namespace(ModuleType):
+    """A module whose public names are not hidden by what is imported below it: `oneflow.tensor` and
+    `nn.functional.pad` are functions to users, and a package or a path of upstream besides.
+    """
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if not (isinstance(value, ModuleType) and name in self.__dict__["_own_names"]):
+            super().__setattr__(name, value)
 
 
 def open_module(module: str, space: str, modules: tuple[str, ...] = ()) -> None:
@@ -125,15 +136,55 @@ def open_module(module: str, space: str, modules: tuple[str, ...] = ()) -> None:
             found: Any = importlib.import_module(f"{module}.{name}")
         elif name.startswith("__"):
             raise AttributeError(f"module {module!r} has no attribute {name!r}")
-        else:
+        elif name in index().get(space, ()):
             found = find(space, name)
+        else:
+            found = below(module, name)
         setattr(here, name, found)
         return found
 
     offered = sorted({*names(space), *modules})
-    here.__getattr__ = get  # type: ignore[method-assign]
-    here.__dir__ = lambda: offered  # type: ignore[method-assign]
-    here.__all__ = offered  # type: ignore[attr-defined]
+    here.__dict__.update(__getattr__=get, __dir__=lambda: offered, __all__=offered)
+    accept_paths(module, names(space))
+
+
+def accept_paths(module: str, own_names: Iterable[str] | None = None) -> None:
+    """Lets what upstream has below a module of ours be imported: see oneflow/paths.py.
+
+    own_names: what no such import hides; all that the module has so far, by default.
+    """
+    here = sys.modules[module]
+    space = here.__dict__
+    space["_own_names"] = frozenset(space if own_names is None else own_names)
+    space.setdefault("__path__", [])
+    space.setdefault("__getattr__", partial(below, module))
+    here.__class__ = _Namespace
+
+
+def below(module: str, name: str) -> ModuleType:
+    """The module `name` of upstream's that is found below one of ours (oneflow/paths.py).
+
+    Raises AttributeError, worded as for a module, if there is none.
+    """
+    found = importlib.import_module("oneflow.paths").child(module, name)
+    if found is None:
+        raise AttributeError(f"module {module!r} has no attribute {name!r}")
+    made: ModuleType = found
+    return made
+
+
+class _PathFinder:
+    """Python's import asks it for what it finds nowhere else."""
+
+    @staticmethod
+    def find_spec(name: str, path: object = None, target: object = None) -> ModuleSpec | None:
+        if not name.startswith("oneflow."):
+            return None
+        found: ModuleSpec | None = importlib.import_module("oneflow.paths").find_spec(name)
+        return found
+
+
+sys.meta_path.append(_PathFinder)
 
 
 def install_methods(tensor: type) -> None:

@@ -574,16 +574,18 @@ class DaemonBeat(_message.Message):
     def __init__(self, number: _Optional[int] = ...) -> None: ...
 
 class Prepared(_message.Message):
-    __slots__ = ("id", "error", "master_port", "reason")
+    __slots__ = ("id", "error", "master_port", "reason", "exit_code")
     ID_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
     MASTER_PORT_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
+    EXIT_CODE_FIELD_NUMBER: _ClassVar[int]
     id: AttemptId
     error: str
     master_port: int
     reason: str
-    def __init__(self, id: _Optional[_Union[AttemptId, _Mapping]] = ..., error: _Optional[str] = ..., master_port: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
+    exit_code: int
+    def __init__(self, id: _Optional[_Union[AttemptId, _Mapping]] = ..., error: _Optional[str] = ..., master_port: _Optional[int] = ..., reason: _Optional[str] = ..., exit_code: _Optional[int] = ...) -> None: ...
 
 class Exited(_message.Message):
     __slots__ = ("id", "exit_code", "reason", "cause", "last_step", "pid", "leaving", "seen_s")

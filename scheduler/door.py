@@ -20,6 +20,9 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import unquote
 
+import grpc
+from google.protobuf.message import DecodeError
+
 from oneflow.core.config import join_address, split_address
 from oneflow.core.control_channel import ERROR_KEY, is_loopback, resolve
 from oneflow.core.errors import AuthError, ConfigError
@@ -35,6 +38,7 @@ from oneflow.core.proof import (
     ticket_of,
     transcript_of,
 )
+from oneflow.core.rpc import CallContext
 from oneflow.protos import proof_pb2 as pb
 
 MAX_PROVING = 1024
@@ -108,8 +112,6 @@ class Door:
 
     def handler(self) -> Any:
         """The generic handler of the service."""
-        import grpc
-
         _, service, method = PROVE.split("/")
         prove = grpc.stream_stream_rpc_method_handler(
             self._prove,
@@ -118,9 +120,9 @@ class Door:
         )
         return grpc.method_handlers_generic_handler(service, {method: prove})
 
-    async def _prove(self, steps: AsyncIterator[Any], context: Any) -> AsyncIterator[pb.DoorStep]:
-        import grpc
-
+    async def _prove(
+        self, steps: AsyncIterator[pb.ProofStep | None], context: CallContext
+    ) -> AsyncIterator[pb.DoorStep]:
         if self._proving >= MAX_PROVING:
             await context.abort(grpc.StatusCode.UNAVAILABLE, "too many prove themselves at once")
         self._proving += 1
@@ -136,7 +138,9 @@ class Door:
         finally:
             self._proving -= 1
 
-    async def _answers(self, steps: AsyncIterator[Any], context: Any) -> AsyncIterator[pb.DoorStep]:
+    async def _answers(
+        self, steps: AsyncIterator[pb.ProofStep | None], context: CallContext
+    ) -> AsyncIterator[pb.DoorStep]:
         knock = await _next(steps)
         if len(knock.nonce) != NONCE_NBYTES or len(knock.near + knock.far) > MAX_END_CHARS:
             raise RefusedProofError("that is no proof of a token")
@@ -154,7 +158,7 @@ class Door:
         number = self._let_in(token, digest, transcript, bound_to)
         yield pb.DoorStep(session=number, proof=server_proof(digest, transcript, number))
 
-    def _bound_to(self, knock: pb.ProofStep, peer: str, context: Any) -> str:
+    def _bound_to(self, knock: pb.ProofStep, peer: str, context: CallContext) -> str:
         """The connection that the session is for, as gRPC names it; "": any.
 
         Raises RefusedProofError for a connection that another user stands in the middle of.
@@ -197,7 +201,7 @@ def _is_same(far: str, own: str) -> bool:
         return False
 
 
-async def _next(steps: AsyncIterator[Any]) -> Any:
+async def _next(steps: AsyncIterator[pb.ProofStep | None]) -> pb.ProofStep:
     try:
         found = await asyncio.wait_for(steps.__anext__(), STEP_S)
     except StopAsyncIteration:
@@ -207,10 +211,9 @@ async def _next(steps: AsyncIterator[Any]) -> Any:
     return found
 
 
-def _read(data: bytes) -> Any:
-    from google.protobuf.message import DecodeError
-
+def _read(data: bytes) -> pb.ProofStep | None:
     try:
-        return pb.ProofStep.FromString(data)
+        step: pb.ProofStep = pb.ProofStep.FromString(data)
+        return step
     except DecodeError:
         return None

@@ -6,8 +6,12 @@ import asyncio
 import hmac
 import time
 import warnings
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import grpc
+from google.protobuf.message import DecodeError
+from grpc import aio
 
 from oneflow.core.config import Config, ConfigWarning, join_address, split_address
 from oneflow.core.control_channel import TOKEN_KEY, channel_options, is_loopback, resolve
@@ -17,11 +21,12 @@ from oneflow.core.log import get_logger
 from oneflow.core.loop import wait_for
 from oneflow.core.metrics import METRICS
 from oneflow.core.proof import PROVE, digest_of, name_of
+from oneflow.core.rpc import Behaviour, CallContext, CallDetails, Find, Handler, Message, Server
+from oneflow.protos import control_pb2_grpc
 from oneflow.scheduler.door import Door, RefusedProofError, session_shown
+from oneflow.scheduler.interceptor import Interceptor
 from oneflow.scheduler.ports import check_port_is_free
-
-if TYPE_CHECKING:
-    from oneflow.scheduler.service import CompileJob
+from oneflow.scheduler.service import CompileJob, SchedulerService
 
 START_S = 30.0
 DRAIN_S = 2.0  # answers on their way get so long to be sent
@@ -47,7 +52,7 @@ class SchedulerServer:
         self._world_size = world_size
         self._compile_job = compile_job
         self._config = config
-        self._server: Any = None
+        self._server: Server | None = None
         self._service: Any = None
         self._clock: asyncio.Future[None] | None = None
 
@@ -86,11 +91,6 @@ class SchedulerServer:
             wait_for(self._stop(drain_s), drain_s + START_S)
 
     async def _start(self, host: str) -> int:
-        from grpc import aio
-
-        from oneflow.protos import control_pb2_grpc
-        from oneflow.scheduler.service import SchedulerService
-
         token, door = self._config.job_token, None
         if token is not None:
             door = _door(token, lambda: join_address(host, self._port))
@@ -118,7 +118,7 @@ class SchedulerServer:
             self._clock.cancel()
 
 
-def _bind(server: Any, host: str, port: int, tls: JobTls | None) -> int:
+def _bind(server: Server, host: str, port: int, tls: JobTls | None) -> int:
     address = join_address(host, port)
     try:
         if tls is None:
@@ -155,15 +155,15 @@ def _token_guards(token: str | None, door: Door | None) -> list[Any]:
     if token is None or door is None:
         return []
     expected, visitor = token.encode(), door.visitor
-    import grpc
-    from grpc import aio
 
-    async def refuse(request: Any, context: Any) -> None:
+    async def refuse(request: Message, context: CallContext) -> None:
         METRICS.scheduler.message_rejected("auth")
         await context.abort(grpc.StatusCode.UNAUTHENTICATED, "wrong or missing job token")
 
-    class TokenGuard(aio.ServerInterceptor):  # type: ignore[misc]
-        async def intercept_service(self, continuation: Any, details: Any) -> Any:
+    class TokenGuard(Interceptor):
+        async def intercept_service(
+            self, continuation: Find, details: CallDetails
+        ) -> Handler | None:
             handler = await continuation(details)
             metadata = details.invocation_metadata or ()
             given = dict(metadata).get(TOKEN_KEY, "")
@@ -178,37 +178,40 @@ def _token_guards(token: str | None, door: Door | None) -> list[Any]:
     return [TokenGuard()]
 
 
-def _message_guard() -> Any:
+def _message_guard() -> Interceptor:
     """A server interceptor that tells who sends bytes that are no message so; they are counted."""
-    import grpc
-    from google.protobuf.message import DecodeError
-    from grpc import aio
 
-    class MessageGuard(aio.ServerInterceptor):  # type: ignore[misc]
-        async def intercept_service(self, continuation: Any, details: Any) -> Any:
+    class MessageGuard(Interceptor):
+        async def intercept_service(
+            self, continuation: Find, details: CallDetails
+        ) -> Handler | None:
             handler = await continuation(details)
             return handler if handler is None or details.method == PROVE else _lenient(handler)
 
-    def _lenient(handler: Any) -> Any:
-        def read(data: bytes) -> Any:
+    def _lenient(handler: Handler) -> Handler:
+        def read(data: bytes) -> Message | None:
             try:
-                return handler.request_deserializer(data)
+                message: Message = handler.request_deserializer(data)
+                return message
             except DecodeError:
                 return None
 
-        async def refuse(context: Any) -> None:
+        async def refuse(context: CallContext) -> None:
             METRICS.scheduler.message_rejected("malformed")
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "that is no message of ours")
 
-        async def answer(request: Any, context: Any) -> Any:
+        async def answer(request: Message | None, context: CallContext) -> Message:
             if request is None:
                 await refuse(context)
-            return await handler.unary_unary(request, context)
+            reply: Message = await handler.unary_unary(request, context)
+            return reply
 
-        async def answers(requests: Any, context: Any) -> Any:
+        async def answers(
+            requests: AsyncIterator[Message | None], context: CallContext
+        ) -> AsyncIterator[Message]:
             was_malformed = False
 
-            async def good() -> Any:
+            async def good() -> AsyncIterator[Message]:
                 nonlocal was_malformed
                 async for request in requests:
                     if request is None:
@@ -221,21 +224,19 @@ def _message_guard() -> Any:
             if was_malformed:
                 await refuse(context)
 
-        given = {
-            "request_deserializer": read,
-            "response_serializer": handler.response_serializer,
-        }
         if handler.request_streaming:
-            return grpc.stream_stream_rpc_method_handler(answers, **given)
-        return grpc.unary_unary_rpc_method_handler(answer, **given)
+            return _streaming(answers, read, handler.response_serializer)
+        return _single(answer, read, handler.response_serializer)
 
     return MessageGuard()
 
 
-def _same_shape(handler: Any, behaviour: Any) -> Any:
-    """`behaviour` as a handler of the same kind as `handler`, which gRPC insists on."""
-    import grpc
+_streaming: Callable[..., Handler] = grpc.stream_stream_rpc_method_handler
+_single: Callable[..., Handler] = grpc.unary_unary_rpc_method_handler
 
+
+def _same_shape(handler: Handler, behaviour: Behaviour) -> Handler:
+    """`behaviour` as a handler of the same kind as `handler`, which gRPC insists on."""
     if handler.request_streaming and handler.response_streaming:
-        return grpc.stream_stream_rpc_method_handler(behaviour)
-    return grpc.unary_unary_rpc_method_handler(behaviour)
+        return _streaming(behaviour)
+    return _single(behaviour)

@@ -12,8 +12,8 @@ import functools
 import itertools
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Iterable
-from typing import Any
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 from oneflow.core.config import Config
 from oneflow.core.control_channel import (
@@ -28,6 +28,7 @@ from oneflow.core.errors import OneFlowError, ProtocolError
 from oneflow.core.exits import exited_ranks
 from oneflow.core.log import facts, get_logger
 from oneflow.core.metrics import METRICS
+from oneflow.core.rpc import CallContext
 from oneflow.protos import control_pb2 as pb
 from oneflow.protos import control_pb2_grpc
 from oneflow.scheduler import agreement, membership, rendezvous, store, waits
@@ -44,12 +45,26 @@ MAX_DIGESTS_NBYTES = 64 << 20  # of eight million nodes
 log = get_logger(__name__)
 
 
-def _measured(call: Any) -> Any:
+class WithError(Protocol):
+    """A reply that may carry an error."""
+
+    @property
+    def error(self) -> pb.Error: ...
+
+
+Request = TypeVar("Request")
+Reply = TypeVar("Reply", bound=WithError)
+
+
+Method: TypeAlias = Callable[["SchedulerService", Request, CallContext], Awaitable[Reply]]
+
+
+def _measured(call: Method[Request, Reply]) -> Method[Request, Reply]:
     """Counts a call and its time; the code is OK or the type of the error in the reply."""
     name = call.__name__
 
     @functools.wraps(call)
-    async def measured(service: SchedulerService, request: Any, context: Any) -> Any:
+    async def measured(service: SchedulerService, request: Request, context: CallContext) -> Reply:
         started = time.perf_counter()
         code = "CANCELLED"
         try:
@@ -86,7 +101,7 @@ class SchedulerService(control_pb2_grpc.SchedulerServicer):
     # -- calls -------------------------------------------------------------------------------------
 
     @_measured
-    async def Join(self, request: pb.JoinRequest, context: Any) -> pb.JoinReply:
+    async def Join(self, request: pb.JoinRequest, context: CallContext) -> pb.JoinReply:
         member = Member(
             request.member.rank,
             request.member.host,
@@ -115,28 +130,28 @@ class SchedulerService(control_pb2_grpc.SchedulerServicer):
         return pb.JoinReply(members=[_wire_member(member) for member in members])
 
     @_measured
-    async def Put(self, request: pb.PutRequest, context: Any) -> pb.PutReply:
+    async def Put(self, request: pb.PutRequest, context: CallContext) -> pb.PutReply:
         error, _ = await self._ask_store(
             lambda call: store.PutAsked(call, request.key, request.value)
         )
         return pb.PutReply(error=error)
 
     @_measured
-    async def Get(self, request: pb.GetRequest, context: Any) -> pb.GetReply:
+    async def Get(self, request: pb.GetRequest, context: CallContext) -> pb.GetReply:
         error, value = await self._ask_store(
             lambda call: store.GetAsked(call, request.key, request.timeout_s)
         )
         return pb.GetReply(error=error, value=value)
 
     @_measured
-    async def Barrier(self, request: pb.BarrierRequest, context: Any) -> pb.BarrierReply:
+    async def Barrier(self, request: pb.BarrierRequest, context: CallContext) -> pb.BarrierReply:
         error, _ = await self._ask_store(
             lambda call: store.BarrierReached(call, request.rank, request.name, request.timeout_s)
         )
         return pb.BarrierReply(error=error)
 
     @_measured
-    async def Wait(self, request: pb.WaitRequest, context: Any) -> pb.WaitReply:
+    async def Wait(self, request: pb.WaitRequest, context: CallContext) -> pb.WaitReply:
         call, future = self._open_call()
         self._do_waits(
             waits.WaitAsked(
@@ -159,7 +174,9 @@ class SchedulerService(control_pb2_grpc.SchedulerServicer):
         return pb.WaitReply()
 
     @_measured
-    async def ReportFailure(self, request: pb.FailureReport, context: Any) -> pb.FailureReply:
+    async def ReportFailure(
+        self, request: pb.FailureReport, context: CallContext
+    ) -> pb.FailureReply:
         wire = request.failure
         failure = membership.Failure(
             wire.rank, wire.host, wire.cause[:MAX_TEXT_CHARS], wire.exit_code, wire.reason
@@ -169,12 +186,12 @@ class SchedulerService(control_pb2_grpc.SchedulerServicer):
         return pb.FailureReply(first=_wire_failure(earlier) if earlier else None)
 
     @_measured
-    async def Leave(self, request: pb.LeaveRequest, context: Any) -> pb.LeaveReply:
+    async def Leave(self, request: pb.LeaveRequest, context: CallContext) -> pb.LeaveReply:
         self._do_membership(membership.RankLeft(request.rank, request.incarnation))
         return pb.LeaveReply()
 
     async def Heartbeat(
-        self, request_iterator: AsyncIterator[pb.Beat], context: Any
+        self, request_iterator: AsyncIterator[pb.Beat], context: CallContext
     ) -> AsyncIterator[pb.Notice]:
         notices: asyncio.Queue[pb.Notice] = asyncio.Queue()
         reader = asyncio.ensure_future(self._read_beats(request_iterator, notices))
@@ -190,7 +207,7 @@ class SchedulerService(control_pb2_grpc.SchedulerServicer):
             reader.cancel()
 
     async def Compile(
-        self, request_iterator: AsyncIterator[pb.CompileUp], context: Any
+        self, request_iterator: AsyncIterator[pb.CompileUp], context: CallContext
     ) -> AsyncIterator[pb.CompileDown]:
         call = next(self._numbers)
         actions: asyncio.Queue[agreement.Action] = asyncio.Queue()

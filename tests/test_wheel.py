@@ -1,4 +1,4 @@
-"""A wheel built from this tree works in an empty virtual environment, away from the tree."""
+"""A wheel built from this tree works in a new virtual environment, away from the tree."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 ROOMS = ("protos", "kernels", "boxing", "actors", "scheduler", "launcher")
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.timeout(900)
 
 
 def run(*command: str | Path, cwd: Path) -> str:
@@ -45,13 +45,25 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return next(folder.glob("*.whl"))
 
 
-@pytest.fixture(scope="module")
-def python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The interpreter of a new environment with the wheel and what it depends on."""
+@pytest.fixture(scope="module", params=["borrowed", pytest.param("own", marks=pytest.mark.slow)])
+def python(
+    request: pytest.FixtureRequest, wheel: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    """The interpreter of a new environment with the wheel, and with what it depends on: of its own,
+    or read from the environment of the tests, whose own oneflow stays out of sight.
+    """
     folder = tmp_path_factory.mktemp("venv")
-    run(sys.executable, "-m", "venv", folder, cwd=folder)
     interpreter = folder / "bin" / "python"
-    run(interpreter, "-m", "pip", "install", "--quiet", wheel, cwd=folder)
+    if request.param == "own":
+        run(sys.executable, "-m", "venv", folder, cwd=folder)
+        run(interpreter, "-m", "pip", "install", "--quiet", wheel, cwd=folder)
+        return interpreter
+    run(sys.executable, "-m", "venv", "--without-pip", folder, cwd=folder)
+    (packages,) = (folder / "lib").glob("python*/site-packages")
+    found = [path for path in sys.path if path.endswith(("site-packages", "dist-packages"))]
+    (packages / "tests.pth").write_text("\n".join(found))
+    install = ("--python", interpreter, "install", "--quiet", "--no-deps", "--no-index", wheel)
+    run(sys.executable, "-m", "pip", *install, cwd=folder)
     return interpreter
 
 

@@ -19,19 +19,21 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, ClassVar, Protocol, TypeVar
+from typing import Any, ClassVar, Concatenate, ParamSpec, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 
 from oneflow.boxing.boxes import balanced_part
 from oneflow.boxing.collectives.exchange import (
-    Array,
     Exchange,
+    Packed,
     all_to_all_exchange,
     combine,
     gather_exchange,
+    need_source,
     scatter_exchange,
     sum_exchange,
+    view_of,
 )
 from oneflow.boxing.transitions import is_one_hop
 from oneflow.boxing.transport.rendezvous import Check
@@ -45,8 +47,9 @@ from oneflow.core.errors import (
 )
 from oneflow.core.location import user_location
 from oneflow.core.metrics import METRICS
+from oneflow.kernels.array import Array
 
-REDUCTIONS: dict[str, Any] = {
+REDUCTIONS: dict[str, np.ufunc] = {
     "sum": np.add,
     "max": np.maximum,
     "min": np.minimum,
@@ -54,7 +57,7 @@ REDUCTIONS: dict[str, Any] = {
 }
 
 TEXT_NBYTES = 192
-"""Of the text of a call, as peers see it."""
+"""Largest size of the text of a call, as peers see it."""
 
 LONG_WAIT_S = 1.0
 """A rank that waits for longer lets others know."""
@@ -125,20 +128,23 @@ def shortened(text: str, nbytes: int, head: float) -> str:
 
 
 @lru_cache(maxsize=256)
-def dtype_name(dtype: Any) -> str:
+def dtype_name(dtype: np.dtype[Any]) -> str:
     """`dtype.name`, which NumPy works out anew each time."""
     return str(dtype.name)
 
 
-Call = TypeVar("Call", bound=Callable[..., Any])
+P = ParamSpec("P")
+R = TypeVar("R")
+C = TypeVar("C", bound="Collectives")
+Method: TypeAlias = "Callable[Concatenate[C, P], R]"
 
 
-def _counted(call: Call) -> Call:
+def _counted(call: Method[C, P, R]) -> Method[C, P, R]:
     """Counts a call of a script, its time and the bytes that this rank read of others."""
     name = call.__name__
 
     @functools.wraps(call)
-    def counted(self: Collectives, *args: Any, **kwargs: Any) -> Any:
+    def counted(self: C, /, *args: P.args, **kwargs: P.kwargs) -> R:
         with self._turn:
             before, start = self.received_nbytes, time.perf_counter()
             result = call(self, *args, **kwargs)
@@ -146,7 +152,7 @@ def _counted(call: Call) -> Call:
         METRICS.collective(name, nbytes, time.perf_counter() - start)
         return result
 
-    return counted  # type: ignore[return-value]
+    return counted
 
 
 _HEAD_NBYTES = 256
@@ -335,7 +341,12 @@ class Collectives(ABC):
 
     @abstractmethod
     def _exchange(
-        self, info: CallInfo, source: Array | None, target: Array, exchange: Exchange, reduce: Any
+        self,
+        info: CallInfo,
+        source: Array | None,
+        target: Array,
+        exchange: Exchange,
+        reduce: np.ufunc,
     ) -> None:
         """Packs, swaps and reads; raises DesyncError if a peer's call differs."""
 
@@ -351,7 +362,9 @@ class Collectives(ABC):
         counts = tuple(b - a for a, b in bounds)
         self._exchange(info, part, out, gather_exchange(self.ranks, counts), np.add)
 
-    def _info(self, kind: str, dtype: Any = None, shape: tuple[int, ...] = ()) -> CallInfo:
+    def _info(
+        self, kind: str, dtype: np.dtype[Any] | None = None, shape: tuple[int, ...] = ()
+    ) -> CallInfo:
         """Every call begins with this, once."""
         if self._broken:
             raise TransportError(f"the ranks {list(self.ranks)} are cut off since {self._broken}")
@@ -438,8 +451,11 @@ def lost_in(error: PeerLostError, rank: int, text: str) -> PeerLostError:
 
 
 def result_array(
-    out: Any, shape: tuple[int, ...], dtype: Any, empty: Callable[..., Any] = np.empty
-) -> Any:
+    out: Array | None,
+    shape: tuple[int, ...],
+    dtype: np.dtype[Any],
+    empty: Callable[..., Array] = np.empty,
+) -> Array:
     """`out`, or a new array if it is None. Raises ShapeError unless it is one for the result."""
     if out is None:
         return empty(shape, dtype)
@@ -457,19 +473,12 @@ def _shaped(flat: Array, shape: tuple[int, ...]) -> Array:
     return result
 
 
-def _view(array: Array, slices: tuple[slice, ...]) -> Array:
-    """The Ellipsis makes it a view of a 0-d array too, where indexing alone would copy."""
-    index: Any = (..., *slices)
-    view: Array = array[index]
-    return view
-
-
-def pack(source: Array | None, packed: Sequence[Any], into: Array) -> None:
+def pack(source: Array | None, packed: Sequence[Packed], into: Array) -> None:
     """Copies the parts that others read into the flat array `into`."""
     if source is None:
         return
     for part in packed:
-        piece = _view(source, part.slices)
+        piece = view_of(source, part.slices)
         np.copyto(into[part.offset : part.offset + part.numel].reshape(piece.shape), piece)
 
 
@@ -479,17 +488,15 @@ def unpack(
     target: Array,
     exchange: Exchange,
     packed_of: Callable[[int], Array],
-    reduce: Any,
+    reduce: np.ufunc,
 ) -> None:
     """Does the reads of `rank`. packed_of: rank -> its packed flat array."""
     if rank in exchange.zero_filled:
         target[...] = 0
     for read in exchange.reads(rank):
-        into = _view(target, read.target_slices)
+        into = view_of(target, read.target_slices)
         if read.source_rank == rank:
-            if source is None:
-                raise DesyncError(f"rank {rank} has no shard of a tensor that it should hold")
-            piece = _view(source, read.source_slices)
+            piece = view_of(need_source(rank, source), read.source_slices)
         else:
             data = packed_of(read.source_rank)
             piece = data[read.offset : read.offset + read.numel].reshape(into.shape)

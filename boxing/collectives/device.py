@@ -6,7 +6,7 @@ Not run on a GPU yet (docs/GPU.md): checked with a stand-in for CuPy whose memor
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import NoReturn
 
 import numpy as np
 
@@ -28,13 +28,16 @@ from oneflow.boxing.collectives.exchange import (
 )
 from oneflow.boxing.transitions import is_one_hop
 from oneflow.core.errors import ShapeError
+from oneflow.kernels.array import Array, ArrayModule
 
 
 class DeviceCollectives(Collectives):
     """Collectives of CuPy arrays; every primitive comes down to exchanges."""
 
     @_counted
-    def all_reduce(self, x: Any, op: str = "sum", out: Any = None, what: str = "") -> Any:
+    def all_reduce(
+        self, x: Array, op: str = "sum", out: Array | None = None, what: str = ""
+    ) -> Array:
         """Sum over all ranks, as on the host."""
         info = self._reduce_info("all_reduce", x, op, what)
         source = _xp().ascontiguousarray(x)
@@ -43,7 +46,7 @@ class DeviceCollectives(Collectives):
         return result
 
     @_counted
-    def reduce_scatter(self, x: Any, op: str = "sum", out: Any = None) -> Any:
+    def reduce_scatter(self, x: Array, op: str = "sum", out: Array | None = None) -> Array:
         """Sum and split, as on the host."""
         if x.ndim == 0:
             raise ShapeError("reduce_scatter: a 0-d array has no dim to divide between the ranks")
@@ -56,11 +59,11 @@ class DeviceCollectives(Collectives):
     @_counted
     def all_gather(
         self,
-        x: Any,
+        x: Array,
         counts: Sequence[int] | None = None,
         what: str = "all_gather",
-        out: Any = None,
-    ) -> Any:
+        out: Array | None = None,
+    ) -> Array:
         """Gather from all ranks, as on the host."""
         flat = _xp().ascontiguousarray(x).reshape(-1)
         sizes = (flat.size,) * self.size if counts is None else tuple(counts)
@@ -70,7 +73,7 @@ class DeviceCollectives(Collectives):
         return out
 
     @_counted
-    def all_to_all(self, x: Any, out: Any = None) -> Any:
+    def all_to_all(self, x: Array, out: Array | None = None) -> Array:
         """Exchange rows, as on the host."""
         if x.ndim == 0 or x.shape[0] != self.size:
             raise ShapeError(f"all_to_all: dim 0 of {list(x.shape)} must be the {self.size} ranks")
@@ -82,17 +85,18 @@ class DeviceCollectives(Collectives):
         return out
 
     @_counted
-    def broadcast(self, x: Any, source_rank: int) -> Any:
+    def broadcast(self, x: Array, source_rank: int) -> Array:
         """Copy from one rank to all, as on the host."""
         flat = _xp().ascontiguousarray(x).reshape(-1)
         out = _xp().empty_like(flat)
         info = self._info(f"broadcast(from rank {source_rank})", x.dtype, tuple(x.shape))
         self._broadcast(info, flat, out, source_rank)
-        return out.reshape(x.shape)
+        result: Array = out.reshape(x.shape)
+        return result
 
     # ---- by exchanges, unless a backend knows better ---------------------------------------------
 
-    def _all_reduce(self, info: CallInfo, source: Any, out: Any, op: str) -> None:
+    def _all_reduce(self, info: CallInfo, source: Array, out: Array, op: str) -> None:
         """Sum in two phases. out may be source."""
         flat = source.reshape(-1)
         start, stop = balanced_part(flat.size, self.size, self.index)
@@ -103,21 +107,21 @@ class DeviceCollectives(Collectives):
         spread = gather_exchange(self.ranks, tuple(b - a for a, b in bounds))
         self._exchange(info, part, out.reshape(-1), spread, np.add)
 
-    def _reduce_scatter(self, info: CallInfo, source: Any, out: Any, op: str) -> None:
+    def _reduce_scatter(self, info: CallInfo, source: Array, out: Array, op: str) -> None:
         flat = source.reshape(-1)
         row = max(1, flat.size // max(1, source.shape[0]))
         exchange = scatter_exchange(self.ranks, flat.size, row)
         self._exchange(info, flat, out.reshape(-1), exchange, REDUCTIONS[op])
 
-    def _all_gather(self, info: CallInfo, flat: Any, out: Any, sizes: tuple[int, ...]) -> None:
+    def _all_gather(self, info: CallInfo, flat: Array, out: Array, sizes: tuple[int, ...]) -> None:
         self._exchange(info, flat, out, gather_exchange(self.ranks, sizes), np.add)
 
-    def _broadcast(self, info: CallInfo, flat: Any, out: Any, source_rank: int) -> None:
+    def _broadcast(self, info: CallInfo, flat: Array, out: Array, source_rank: int) -> None:
         counts = tuple(flat.size if r == source_rank else 0 for r in self.ranks)
         mine = flat if self.rank == source_rank else flat[:0]
         self._exchange(info, mine, out, gather_exchange(self.ranks, counts), np.add)
 
-    def _reduce_info(self, kind: str, x: Any, op: str, what: str = "") -> CallInfo:
+    def _reduce_info(self, kind: str, x: Array, op: str, what: str = "") -> CallInfo:
         return self._info(what) if what else self._info(f"{kind}({op})", x.dtype, tuple(x.shape))
 
 
@@ -138,12 +142,12 @@ class StagedCollectives(DeviceCollectives):
         _xp().cuda.get_current_stream().synchronize()
         self._host.barrier()
 
-    def _all_reduce(self, info: CallInfo, source: Any, out: Any, op: str) -> None:
+    def _all_reduce(self, info: CallInfo, source: Array, out: Array, op: str) -> None:
         if self.size == 1:
             _xp().copyto(out, source)
             return
         flat, before = _to_host(source).reshape(-1), self._host.received_nbytes
-        total: np.ndarray[Any, Any] = np.empty_like(flat)
+        total: Array = np.empty_like(flat)
         self._host.calls += 1
         if is_one_hop(flat.nbytes, self.size):
             exchange = sum_exchange(self.ranks, flat.size)
@@ -153,7 +157,12 @@ class StagedCollectives(DeviceCollectives):
         self._landed(out, total.reshape(out.shape), before)
 
     def _exchange(
-        self, info: CallInfo, source: Any, target: Any, exchange: Exchange, reduce: Any
+        self,
+        info: CallInfo,
+        source: Array | None,
+        target: Array,
+        exchange: Exchange,
+        reduce: np.ufunc,
     ) -> None:
         if self.size == 1:
             unpack(self.rank, source, target, exchange, _no_peer, reduce)
@@ -167,22 +176,23 @@ class StagedCollectives(DeviceCollectives):
         self._host._exchange(info, mine, filled, exchange, reduce)
         self._landed(target, filled, before)
 
-    def _landed(self, target: Any, filled: np.ndarray[Any, Any], before: int) -> None:
+    def _landed(self, target: Array, filled: Array, before: int) -> None:
         self.received_nbytes += self._host.received_nbytes - before
         target[...] = _xp().asarray(filled)
 
 
-def _no_peer(rank: int) -> Any:
+def _no_peer(rank: int) -> NoReturn:
     raise LookupError(f"a set of one rank reads from rank {rank}")
 
 
-def _to_host(x: Any) -> np.ndarray[Any, Any]:
+def _to_host(x: Array) -> Array:
     """Waits for the values."""
-    host: np.ndarray[Any, Any] = _xp().asnumpy(x)
+    host: Array = _xp().asnumpy(x)
     return host
 
 
-def _xp() -> Any:
+def _xp() -> ArrayModule:
     import cupy
 
-    return cupy
+    xp: ArrayModule = cupy
+    return xp

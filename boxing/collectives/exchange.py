@@ -16,17 +16,33 @@ import numpy as np
 
 from oneflow.boxing.boxes import Pull, balanced_part, copies_of
 from oneflow.boxing.transitions import RouteStep, leaves_gaps, phases
+from oneflow.core.errors import DesyncError
+from oneflow.kernels.array import Array
 
-Array = np.ndarray[Any, Any]
+Slices = tuple[slice, ...]
 _Key = tuple[tuple[int, int], ...]
 
 
-def combine(reduce: Any, a: Array, b: Array, out: Array) -> None:
+def combine(reduce: np.ufunc, a: Array, b: Array, out: Array) -> None:
     """out = reduce(a, b), a ufunc, by IEEE 754 whatever the caller's `np.seterr` says: as in every
     op an overflow is an infinity, neither an error in the middle of a call nor a warning.
     """
     with np.errstate(all="ignore"):
         reduce(a, b, out=out)
+
+
+def view_of(array: Array, slices: Slices) -> Array:
+    """The Ellipsis makes it a view of a 0-d array too, where indexing alone would copy."""
+    index: Any = (..., *slices)
+    view: Array = array[index]
+    return view
+
+
+def need_source(rank: int, source: Array | None) -> Array:
+    """The source of a rank that others read. Raises DesyncError if it has none."""
+    if source is None:
+        raise DesyncError(f"rank {rank} has no shard of a tensor that it should hold")
+    return source
 
 
 @dataclass(frozen=True)

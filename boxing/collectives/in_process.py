@@ -5,17 +5,17 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
 from oneflow.boxing.boxes import local_type
 from oneflow.boxing.collectives.base import CallInfo, Collectives, pack, unpack
-from oneflow.boxing.collectives.exchange import Array, Exchange, step_exchanges
+from oneflow.boxing.collectives.exchange import Exchange, step_exchanges
 from oneflow.boxing.transitions import RouteStep
 from oneflow.boxing.transport.rendezvous import SLICE_S, Check
 from oneflow.core.errors import InternalError
 from oneflow.core.tensor_type import TensorType
+from oneflow.kernels.array import Array
 
 
 class InProcessGroup:
@@ -49,7 +49,12 @@ class InProcessCollectives(Collectives):
         self._call = 0
 
     def _exchange(
-        self, info: CallInfo, source: Array | None, target: Array, exchange: Exchange, reduce: Any
+        self,
+        info: CallInfo,
+        source: Array | None,
+        target: Array,
+        exchange: Exchange,
+        reduce: np.ufunc,
     ) -> None:
         packed: Array = np.empty(exchange.packed_numel(self.rank), target.dtype)
         pack(source, exchange.packed(self.rank), packed)

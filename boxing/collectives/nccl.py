@@ -18,15 +18,18 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
+
 from oneflow.boxing.boxes import balanced_part
-from oneflow.boxing.collectives.base import REDUCTIONS, CallInfo, Collectives, _view
+from oneflow.boxing.collectives.base import REDUCTIONS, CallInfo, Collectives
 from oneflow.boxing.collectives.call_log import CallLog
 from oneflow.boxing.collectives.device import DeviceCollectives
 from oneflow.boxing.collectives.device_watch import DeviceWatch, add_watch, remove_watch
-from oneflow.boxing.collectives.exchange import Exchange, Read
+from oneflow.boxing.collectives.exchange import Exchange, Read, need_source, view_of
 from oneflow.boxing.collectives.patterns import blocks_of, pattern
 from oneflow.boxing.transport.rendezvous import SLICE_S, Check, KeyValueStore
 from oneflow.core.errors import HangError, TransportError
+from oneflow.kernels.array import Array, ArrayModule, GpuEvent, GpuStream, address
 
 _TYPES = {
     "int8": "NCCL_INT8", "uint8": "NCCL_UINT8", "int32": "NCCL_INT32", "int64": "NCCL_INT64",
@@ -67,7 +70,7 @@ class NcclCollectives(DeviceCollectives):
         super().__init__(rank, ranks, check, timeout_s)
         self._cupy, self._nccl = cupy, nccl
         self._guard = guard
-        self._types: dict[Any, int] = {}
+        self._types: dict[np.dtype[Any], int] = {}
         self._stream = cupy.cuda.Stream(non_blocking=True) if own_stream else None
         self._held: list[Any] | None = None
         self._communicator = self._open(f"nccl/{group_name}", kv)
@@ -168,7 +171,7 @@ class NcclCollectives(DeviceCollectives):
 
     # ---- what NCCL does better than exchanges ----------------------------------------------------
 
-    def _all_reduce(self, info: CallInfo, source: Any, out: Any, op: str) -> None:
+    def _all_reduce(self, info: CallInfo, source: Array, out: Array, op: str) -> None:
         if not self._adds(source):
             super()._all_reduce(info, source, out, op)
             return
@@ -177,12 +180,12 @@ class NcclCollectives(DeviceCollectives):
         )
         self.received_nbytes += self._all_reduced_nbytes(source)
 
-    def _launch_all_reduce(self, source: Any, out: Any, op: str, stream: int) -> None:
+    def _launch_all_reduce(self, source: Array, out: Array, op: str, stream: int) -> None:
         self._communicator.allReduce(
-            source.data.ptr, out.data.ptr, source.size, self._type(source), self._op(op), stream
+            address(source), address(out), source.size, self._type(source), self._op(op), stream
         )
 
-    def _reduce_scatter(self, info: CallInfo, source: Any, out: Any, op: str) -> None:
+    def _reduce_scatter(self, info: CallInfo, source: Array, out: Array, op: str) -> None:
         """NCCL needs equal parts; others go as an exchange."""
         if source.shape[0] % self.size or not self._adds(source):
             super()._reduce_scatter(info, source, out, op)
@@ -191,38 +194,43 @@ class NcclCollectives(DeviceCollectives):
         kind, operation = self._type(source), self._op(op)
         self._run(
             info,
-            lambda stream: call(source.data.ptr, out.data.ptr, out.size, kind, operation, stream),
+            lambda stream: call(address(source), address(out), out.size, kind, operation, stream),
             source,
             out,
         )
         self.received_nbytes += out.nbytes * (self.size - 1)
 
-    def _all_gather(self, info: CallInfo, flat: Any, out: Any, sizes: tuple[int, ...]) -> None:
+    def _all_gather(self, info: CallInfo, flat: Array, out: Array, sizes: tuple[int, ...]) -> None:
         if len(set(sizes)) > 1:
             super()._all_gather(info, flat, out, sizes)
             return
         call, kind = self._communicator.allGather, self._nccl.NCCL_UINT8
         self._run(
             info,
-            lambda stream: call(flat.data.ptr, out.data.ptr, flat.nbytes, kind, stream),
+            lambda stream: call(address(flat), address(out), flat.nbytes, kind, stream),
             flat,
             out,
         )
         self.received_nbytes += out.nbytes - flat.nbytes
 
-    def _broadcast(self, info: CallInfo, flat: Any, out: Any, source_rank: int) -> None:
+    def _broadcast(self, info: CallInfo, flat: Array, out: Array, source_rank: int) -> None:
         call, kind = self._communicator.broadcast, self._nccl.NCCL_UINT8
         root = self.ranks.index(source_rank)
         self._run(
             info,
-            lambda stream: call(flat.data.ptr, out.data.ptr, flat.nbytes, kind, root, stream),
+            lambda stream: call(address(flat), address(out), flat.nbytes, kind, root, stream),
             flat,
             out,
         )
         self.received_nbytes += 0 if self.rank == source_rank else out.nbytes
 
     def _exchange(
-        self, info: CallInfo, source: Any, target: Any, exchange: Exchange, reduce: Any
+        self,
+        info: CallInfo,
+        source: Array | None,
+        target: Array,
+        exchange: Exchange,
+        reduce: np.ufunc,
     ) -> None:
         """One group of sends and receives, of exactly the bytes that are read; or the one call of
         NCCL that does the same.
@@ -248,7 +256,12 @@ class NcclCollectives(DeviceCollectives):
         self.received_nbytes += exchange.received_numel(self.rank) * target.dtype.itemsize
 
     def _as_one_call(
-        self, info: CallInfo, source: Any, target: Any, exchange: Exchange, reduce: Any
+        self,
+        info: CallInfo,
+        source: Array | None,
+        target: Array,
+        exchange: Exchange,
+        reduce: np.ufunc,
     ) -> bool:
         """Does an all_gather or reduce_scatter of equal parts; all ranks decide alike."""
         kind = pattern(exchange)
@@ -264,12 +277,12 @@ class NcclCollectives(DeviceCollectives):
             given = blocks_of(given, self.size)
         else:
             into_slices = blocks_of(into_slices, self.size)
-        part: Any = self._cupy.ascontiguousarray(_view(source, given))
-        into: Any = _view(target, into_slices)
-        out: Any = into if into.flags.c_contiguous else self._cupy.empty(into.shape, into.dtype)
+        part: Array = self._cupy.ascontiguousarray(view_of(need_source(self.rank, source), given))
+        into: Array = view_of(target, into_slices)
+        out: Array = into if into.flags.c_contiguous else self._cupy.empty(into.shape, into.dtype)
 
         def launch(stream: int) -> None:
-            places = part.data.ptr, out.data.ptr
+            places = address(part), address(out)
             if sums:
                 add, number = self._op("sum"), self._type(target)
                 self._communicator.reduceScatter(*places, out.size, number, add, stream)
@@ -282,53 +295,53 @@ class NcclCollectives(DeviceCollectives):
         self.received_nbytes += exchange.received_numel(self.rank) * target.dtype.itemsize
         return True
 
-    def _parts(self, source: Any, exchange: Exchange) -> dict[int, Any]:
+    def _parts(self, source: Array | None, exchange: Exchange) -> dict[int, Array]:
         """Return what others read: by its offset in the packed data, as one piece of memory."""
         if source is None:
             return {}
         found = {}
         for part in exchange.packed(self.rank):
-            found[part.offset] = self._cupy.ascontiguousarray(_view(source, part.slices))
+            found[part.offset] = self._cupy.ascontiguousarray(view_of(source, part.slices))
         return found
 
-    def _arriving(self, target: Any, exchange: Exchange) -> list[tuple[Read, Any]]:
+    def _arriving(self, target: Array, exchange: Exchange) -> list[tuple[Read, Array]]:
         """(read, where its data arrive): in the target itself if they only overwrite one piece."""
         found = []
         for read in exchange.reads(self.rank):
             if read.source_rank != self.rank and read.numel:
-                into = _view(target, read.target_slices)
+                into = view_of(target, read.target_slices)
                 if read.add or not into.flags.c_contiguous:
                     into = self._cupy.empty(into.shape, into.dtype)
                 found.append((read, into))
         return found
 
-    def _send_to(self, peer: int, parts: dict[int, Any], exchange: Exchange, stream: int) -> None:
+    def _send_to(self, peer: int, parts: dict[int, Array], exchange: Exchange, stream: int) -> None:
         for read in exchange.reads(peer):
             if read.source_rank == self.rank and read.numel:
                 part, to = parts[read.offset], self.ranks.index(peer)
                 kind = self._nccl.NCCL_UINT8
-                self._communicator.send(part.data.ptr, part.nbytes, kind, to, stream)
+                self._communicator.send(address(part), part.nbytes, kind, to, stream)
 
-    def _receive(self, data: Any, peer: int, stream: int) -> None:
+    def _receive(self, data: Array, peer: int, stream: int) -> None:
         kind = self._nccl.NCCL_UINT8
-        self._communicator.recv(data.data.ptr, data.nbytes, kind, self.ranks.index(peer), stream)
+        self._communicator.recv(address(data), data.nbytes, kind, self.ranks.index(peer), stream)
 
     def _finish(
         self,
-        source: Any,
-        target: Any,
+        source: Array | None,
+        target: Array,
         exchange: Exchange,
-        arriving: list[tuple[Read, Any]],
-        reduce: Any,
+        arriving: list[tuple[Read, Array]],
+        reduce: np.ufunc,
     ) -> None:
         """Own parts, and what has arrived beside the target, in the order of the reads."""
         arrived = iter(arriving)
         for read in exchange.reads(self.rank):
             if not read.numel:
                 continue
-            into = _view(target, read.target_slices)
+            into = view_of(target, read.target_slices)
             if read.source_rank == self.rank:
-                piece = _view(source, read.source_slices)
+                piece = view_of(need_source(self.rank, source), read.source_slices)
             else:
                 _, piece = next(arrived)
                 if not read.add and into.flags.c_contiguous:
@@ -340,7 +353,7 @@ class NcclCollectives(DeviceCollectives):
 
     # ---- starting a call -------------------------------------------------------------------------
 
-    def _run(self, info: CallInfo, launch: Callable[[int], None], *held: Any) -> None:
+    def _run(self, info: CallInfo, launch: Callable[[int], None], *held: object) -> None:
         """Starts a call. launch: with the stream to use current; held: all arrays it works on."""
         self._watch.raise_if_broken()
         work = self._watch.begin(self.calls, info)
@@ -357,7 +370,7 @@ class NcclCollectives(DeviceCollectives):
             raise
         self._watch.raise_if_broken()
 
-    def _launch(self, launch: Callable[[int], None], held: tuple[Any, ...]) -> Any:
+    def _launch(self, launch: Callable[[int], None], held: tuple[object, ...]) -> GpuEvent:
         """Returns the event behind it."""
         current = self._current()
         if self._stream is None:
@@ -373,10 +386,11 @@ class NcclCollectives(DeviceCollectives):
             self._held.append(held)
         return event
 
-    def _current(self) -> Any:
-        return self._cupy.cuda.get_current_stream()
+    def _current(self) -> GpuStream:
+        stream: GpuStream = self._cupy.cuda.get_current_stream()
+        return stream
 
-    def _recorded(self, stream: Any) -> Any:
+    def _recorded(self, stream: GpuStream) -> GpuEvent:
         return stream.record(self._cupy.cuda.Event(disable_timing=True))
 
     @contextmanager
@@ -388,11 +402,11 @@ class NcclCollectives(DeviceCollectives):
         finally:
             self._nccl.groupEnd()
 
-    def _adds(self, x: Any) -> bool:
+    def _adds(self, x: Array) -> bool:
         """Can NCCL reduce such elements? What it cannot, kernels add after an exchange."""
         return self._type(x) >= 0
 
-    def _type(self, x: Any) -> int:
+    def _type(self, x: Array) -> int:
         """NCCL's number for an element type, -1 for one it does not know."""
         found = self._types.get(x.dtype)
         if found is None:
@@ -403,7 +417,7 @@ class NcclCollectives(DeviceCollectives):
     def _op(self, op: str) -> int:
         return int(getattr(self._nccl, _OPS[op]))
 
-    def _all_reduced_nbytes(self, x: Any) -> int:
+    def _all_reduced_nbytes(self, x: Array) -> int:
         """Return the bytes that a rank must receive: its part of all others, and the parts that
         others summed.
         """
@@ -436,12 +450,12 @@ class _Opened:
     error: Exception | None = None
 
 
-def _id_bytes(unique: Any) -> bytes:
+def _id_bytes(unique: bytes | tuple[int, ...]) -> bytes:
     """CuPy gives bytes from version 14 on, signed numbers before."""
     return unique if isinstance(unique, bytes) else bytes(v & 255 for v in unique)
 
 
-def _unique_id(cupy: Any, raw: bytes) -> Any:
+def _unique_id(cupy: ArrayModule, raw: bytes) -> bytes | tuple[int, ...]:
     """The inverse of `_id_bytes`, as this CuPy wants it."""
     if int(cupy.__version__.partition(".")[0]) >= 14:
         return raw

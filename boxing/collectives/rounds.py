@@ -16,13 +16,12 @@ from typing import Any
 
 import numpy as np
 
-from oneflow.boxing.collectives.exchange import Array, Exchange, Packed, combine
+from oneflow.boxing.collectives.exchange import Exchange, Packed, Read, Slices, combine, view_of
 from oneflow.core.errors import DesyncError, InternalError
-
-Slices = tuple[slice, ...]
+from oneflow.kernels.array import Array
 
 MAX_ROUNDS_KEPT = 16384
-"""Of all exchanges together, the oldest are forgotten first; a round takes one or two KB."""
+"""Rounds kept of all exchanges together, the newest; a round takes one or two KB."""
 
 _FINE = 16
 """A cut may move by a piece divided by this to come to the end of a row, which is simpler."""
@@ -140,9 +139,9 @@ def _round(exchange: Exchange, rank: int, k: int, count: int) -> Round:
     return Round(tuple(puts), tuple(own), tuple(takes))
 
 
-def _chains(exchange: Exchange, rank: int) -> Iterator[Sequence[Any]]:
+def _chains(exchange: Exchange, rank: int) -> Iterator[Sequence[Read]]:
     """The reads in order; those that add to what the one before them wrote stay together."""
-    chain: list[Any] = []
+    chain: list[Read] = []
     for read in exchange.reads(rank):
         if chain and read.add and read.target_slices == chain[0].target_slices:
             chain.append(read)
@@ -230,25 +229,23 @@ def _within(slices: Slices, box: Slices) -> Slices:
     )
 
 
-def _view(array: Array, slices: Slices) -> Any:
-    """The Ellipsis makes it a view of a 0-d array too, where indexing alone would copy."""
-    index: Any = (..., *slices)
-    return array[index]
-
-
 def put(source: Array, puts: Sequence[Put], slot: Array) -> None:
     """Copies a round's pieces into the own slot."""
     for p in puts:
-        piece = _view(source, p.slices)
+        piece = view_of(source, p.slices)
         np.copyto(slot[p.start : p.stop].reshape(p.shape), piece)
 
 
 def take(
-    source: Array | None, target: Array, takes: Sequence[Take], slots: dict[int, Array], reduce: Any
+    source: Array | None,
+    target: Array,
+    takes: Sequence[Take],
+    slots: dict[int, Array],
+    reduce: np.ufunc,
 ) -> None:
     """Fills the target's pieces. slots: rank -> its slot.  reduce: a ufunc of two operands."""
     for t in takes:
-        into = _view(target, t.slices)
+        into = view_of(target, t.slices)
         pieces = [_operand(a, t.shape, source, slots) for a in t.addends]
         if t.onto:
             combine(reduce, into, pieces[0], into)
@@ -268,4 +265,4 @@ def _operand(
         return slots[addend.rank][addend.start : addend.stop].reshape(shape)
     if source is None:
         raise DesyncError("this rank has no shard of a tensor that it should hold")
-    return _view(source, addend.slices)
+    return view_of(source, addend.slices)

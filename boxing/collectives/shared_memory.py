@@ -38,8 +38,8 @@ from oneflow.boxing.collectives.base import (
     Collectives,
     call_info,
 )
-from oneflow.boxing.collectives.exchange import Array, Exchange, combine, sum_exchange
-from oneflow.boxing.collectives.rounds import put, rounds_of, take
+from oneflow.boxing.collectives.exchange import Exchange, combine, sum_exchange
+from oneflow.boxing.collectives.rounds import Put, put, rounds_of, take
 from oneflow.boxing.transport.rank_pages import (
     EVENT,
     LINE_NBYTES,
@@ -52,10 +52,12 @@ from oneflow.boxing.transport.rendezvous import SLICE_S, Check, KeyValueStore
 from oneflow.boxing.transport.waking import publish_progress, wait_progress
 from oneflow.core.config import current_config
 from oneflow.core.failpoints import failpoint
+from oneflow.kernels.array import Array
 
 SLOT_NBYTES = 512 << 10
-"""Of one rank. A few of them fit into a core's cache; smaller ones mean more waits: with 256 KiB
-4 MiB take a fifth longer, with 384 KiB to 768 KiB all sizes are within a few percent."""
+"""Size of one rank's slot. A few of them fit into a core's cache; smaller ones mean more waits:
+with 256 KiB 4 MiB take a fifth longer, with 384 KiB to 768 KiB all sizes are within a few percent.
+"""
 
 NUM_SLOTS = 3
 
@@ -94,14 +96,19 @@ class SharedMemoryCollectives(Collectives):
         self._spin_s = self._shared.spin_s(current_config().spin_s if spin_s is None else spin_s)
         self._mine, self._pages = self._shared.mine, self._shared.by_rank
         self._sleepers = self._mine.words[SLEEPERS : SLEEPERS + self.size]
-        self._views: dict[Any, list[dict[int, Array]]] = {}
+        self._views: dict[np.dtype[Any], list[dict[int, Array]]] = {}
         self._last_text: list[CallInfo | None] = [None, None]
         self._wait_all(call_info("open", "group", (), ""), self._step_done())  # all have mapped all
 
     # ---- one call --------------------------------------------------------------------------------
 
     def _exchange(
-        self, info: CallInfo, source: Array | None, target: Array, exchange: Exchange, reduce: Any
+        self,
+        info: CallInfo,
+        source: Array | None,
+        target: Array,
+        exchange: Exchange,
+        reduce: np.ufunc,
     ) -> None:
         slots = self._slots(target.dtype)
         rounds = rounds_of(exchange, self.rank, SLOT_NBYTES // target.dtype.itemsize)
@@ -123,11 +130,13 @@ class SharedMemoryCollectives(Collectives):
             take(source, target, turn.takes, here, reduce)
         self.received_nbytes += exchange.received_numel(self.rank) * target.dtype.itemsize
 
-    def _put(self, source: Array | None, puts: Any, slots: list[dict[int, Array]], n: int) -> None:
+    def _put(
+        self, source: Array | None, puts: Sequence[Put], slots: list[dict[int, Array]], n: int
+    ) -> None:
         if source is not None:
             put(source, puts, slots[n % NUM_SLOTS][self.rank])
 
-    def _slots(self, dtype: Any) -> list[dict[int, Array]]:
+    def _slots(self, dtype: np.dtype[Any]) -> list[dict[int, Array]]:
         """The data slots of all ranks as arrays of `dtype`."""
         found = self._views.get(dtype)
         if found is None:
@@ -212,7 +221,7 @@ class SharedMemoryCollectives(Collectives):
         block: _Block,
         slots: dict[int, Array],
         part: int,
-        reduce: Any,
+        reduce: np.ufunc,
     ) -> None:
         a, b = self._part(block, self.index)
         at = slice(self.index * part, self.index * part + b - a)

@@ -18,12 +18,13 @@ import numpy as np
 
 from oneflow.boxing.collectives.base import REDUCTIONS, CallInfo, Collectives, unpack
 from oneflow.boxing.collectives.by_host import phases_of, sum_phases
-from oneflow.boxing.collectives.exchange import Array, Exchange
+from oneflow.boxing.collectives.exchange import Exchange
 from oneflow.boxing.collectives.shared_memory import SharedMemoryCollectives
 from oneflow.boxing.collectives.tcp import Leg, TcpCollectives
 from oneflow.boxing.transport.rendezvous import Check, KeyValueStore
 from oneflow.core.errors import InternalError
 from oneflow.core.job_tls import JobTls
+from oneflow.kernels.array import Array
 
 BLOCK_NBYTES = 8 << 20
 """Large sums go through all phases in blocks of this size: what one phase writes is near when the
@@ -73,7 +74,12 @@ class SpanningCollectives(Collectives):
         return self._far.received_nbytes
 
     def _exchange(
-        self, info: CallInfo, source: Array | None, target: Array, exchange: Exchange, reduce: Any
+        self,
+        info: CallInfo,
+        source: Array | None,
+        target: Array,
+        exchange: Exchange,
+        reduce: np.ufunc,
     ) -> None:
         if target.ndim == 0:
             target = target.reshape(1)
@@ -97,7 +103,7 @@ class SpanningCollectives(Collectives):
                 at = slice(start, start + step)
                 self._all_reduce_block(info, flat[at], out[at], REDUCTIONS[op])
 
-    def _all_reduce_block(self, info: CallInfo, flat: Array, out: Array, reduce: Any) -> None:
+    def _all_reduce_block(self, info: CallInfo, flat: Array, out: Array, reduce: np.ufunc) -> None:
         phases = sum_phases(self.ranks, self._hosts, flat.size, self.rank)
         stage = self._staged(flat.dtype, (phases.stage_numel,))
         self._inside(info, flat, stage, phases.addends, reduce)
@@ -111,7 +117,7 @@ class SpanningCollectives(Collectives):
         source: Array | None,
         target: Array,
         exchange: Exchange | None,
-        reduce: Any,
+        reduce: np.ufunc,
     ) -> None:
         if exchange is None:
             return
@@ -124,7 +130,7 @@ class SpanningCollectives(Collectives):
             self._far.cut_off(info, error)
             raise
 
-    def _staged(self, dtype: Any, shape: tuple[int, ...]) -> Array:
+    def _staged(self, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Array:
         nbytes = int(np.prod(shape)) * dtype.itemsize
         memory = self._stage
         if memory.nbytes < nbytes:

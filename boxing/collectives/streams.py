@@ -12,11 +12,11 @@ import math
 import socket
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 
-from oneflow.boxing.collectives.exchange import Array
+from oneflow.boxing.collectives.exchange import Slices, view_of
+from oneflow.kernels.array import Array
 
 BLOCK_NBYTES = 512 << 10
 """Data that are packed or added up are handled in blocks that stay in a core's own cache; as large
@@ -24,11 +24,10 @@ as what a socket holds back, for with half of it sums take a quarter longer, and
 twice as long: every block costs a wake-up."""
 
 TURN_NBYTES = 1 << 20
-"""After so many bytes in one direction the others have their turn."""
+"""Bytes in one direction after which the others have their turn."""
 
 MAX_VIEWS = 64
 
-Slices = tuple[slice, ...]
 Outgoing = Iterator["list[memoryview] | None"]
 Incoming = Iterator["memoryview | None"]
 
@@ -125,13 +124,6 @@ class PeerStreams:
 
 
 # ---- pieces of memory ----------------------------------------------------------------------------
-
-
-def view_of(array: Array, slices: Slices) -> Array:
-    """The Ellipsis makes it a view of a 0-d array too, where indexing alone would copy."""
-    index: Any = (..., *slices)
-    view: Array = array[index]
-    return view
 
 
 def raw(array: Array) -> memoryview:

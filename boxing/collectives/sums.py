@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from oneflow.boxing.collectives.exchange import Array, combine
+from oneflow.boxing.collectives.exchange import combine, view_of
 from oneflow.boxing.collectives.streams import (
     BLOCK_NBYTES,
     Incoming,
     block_numel,
     blocks_of,
     raw,
-    view_of,
 )
+from oneflow.kernels.array import Array
 
 SLOTS = 4
 """Blocks of a sum that one peer may be ahead of the slowest."""
@@ -43,13 +42,13 @@ class Sums:
         self._scratch_of = scratch_of  # rank of a peer -> uint8, SLOTS blocks
         self._blocks: list[_Block] = []
         self._missing: list[int] = []
-        self._reduce: list[Any] = []
+        self._reduce: list[np.ufunc] = []
         self._free: dict[int, list[int]] = {}
         self._slot_of: dict[tuple[int, int], int] = {}  # (rank, number of the block) -> slot
         self.done = 0
         """Blocks from the first on that are added up."""
 
-    def add(self, target: Array, operands: Sequence[Array | int], reduce: Any) -> range:
+    def add(self, target: Array, operands: Sequence[Array | int], reduce: np.ufunc) -> range:
         """One sum; operands: arrays like `target`, or ranks. Returns the numbers of its blocks."""
         first = len(self._blocks)
         remote = sum(isinstance(o, int) for o in operands)

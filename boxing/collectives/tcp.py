@@ -29,7 +29,7 @@ import numpy as np
 
 from oneflow.boxing.boxes import balanced_part
 from oneflow.boxing.collectives.base import REDUCTIONS, CallInfo, Collectives
-from oneflow.boxing.collectives.exchange import Array, Exchange
+from oneflow.boxing.collectives.exchange import Exchange, Slices, need_source, view_of
 from oneflow.boxing.collectives.streams import (
     BLOCK_NBYTES,
     Incoming,
@@ -40,11 +40,10 @@ from oneflow.boxing.collectives.streams import (
     local_copies,
     outgoing_parts,
     raw,
-    view_of,
 )
 from oneflow.boxing.collectives.sums import SLOTS, Sums
 from oneflow.boxing.collectives.tcp_call import EAGER_NBYTES, HEADER, Call, Waiting
-from oneflow.boxing.collectives.wire import need_source, wire_of
+from oneflow.boxing.collectives.wire import wire_of
 from oneflow.boxing.transport.mesh import Mesh
 from oneflow.boxing.transport.rendezvous import (
     SLICE_S,
@@ -55,9 +54,10 @@ from oneflow.boxing.transport.rendezvous import (
 )
 from oneflow.core.errors import HangError, PeerLostError, TransportError
 from oneflow.core.job_tls import JobTls
+from oneflow.kernels.array import Array
 
 ASK_S = 1.5
-"""When a connection breaks, how long the scheduler may take to say whose fault it was. It gives a
+"""Time for the scheduler to say whose fault a broken connection was. It gives a
 rank that it lost one second to come back."""
 
 _BROKEN = select.POLLHUP | select.POLLERR | select.POLLNVAL
@@ -96,7 +96,12 @@ class TcpCollectives(Collectives):
     # ---- calls -----------------------------------------------------------------------------------
 
     def _exchange(
-        self, info: CallInfo, source: Array | None, target: Array, exchange: Exchange, reduce: Any
+        self,
+        info: CallInfo,
+        source: Array | None,
+        target: Array,
+        exchange: Exchange,
+        reduce: np.ufunc,
     ) -> None:
         self.run(info, [Leg(source, target, exchange, reduce)])
 
@@ -255,7 +260,7 @@ class Leg:
     source: Array | None
     target: Array
     exchange: Exchange
-    reduce: Any = np.add
+    reduce: np.ufunc = np.add
     waits: bool = False
 
 
@@ -275,14 +280,14 @@ class _Bound:
             for s in self._wire.sums
         ]
 
-    def _before(self, onto: bool, target: Any) -> list[Array]:
+    def _before(self, onto: bool, target: Slices) -> list[Array]:
         return [view_of(self._leg.target, target)] if onto else []
 
-    def _operand(self, operand: tuple[int, Any]) -> Array | int:
+    def _operand(self, operand: tuple[int, Slices]) -> Array | int:
         rank, slices = operand
         return self._own(slices) if rank == self._group.rank else rank
 
-    def _own(self, slices: Any) -> Array:
+    def _own(self, slices: Slices) -> Array:
         return view_of(need_source(self._group.rank, self._leg.source), slices)
 
     def outgoing_nbytes(self, peer: int) -> int:

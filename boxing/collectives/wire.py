@@ -10,10 +10,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
-from oneflow.boxing.collectives.exchange import Array, Exchange
-from oneflow.core.errors import DesyncError
-
-Slices = tuple[slice, ...]
+from oneflow.boxing.collectives.exchange import Exchange, Slices
 
 
 @dataclass(frozen=True)
@@ -114,9 +111,3 @@ def _repeated(exchange: Exchange, rank: int) -> Iterator[tuple[Slices, Slices]]:
 
 def _key(slices: Slices) -> tuple[tuple[int, int], ...]:
     return tuple((s.start, s.stop) for s in slices)
-
-
-def need_source(rank: int, source: Array | None) -> Array:
-    if source is None:
-        raise DesyncError(f"rank {rank} has no shard of a tensor that it should hold")
-    return source

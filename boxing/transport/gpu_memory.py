@@ -15,7 +15,6 @@ import threading
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -23,6 +22,7 @@ from oneflow.boxing.transport.rank_pages import UNMAPPED, RankPages
 from oneflow.boxing.transport.rendezvous import KeyValueStore
 from oneflow.boxing.transport.waking import full_fence
 from oneflow.core.metrics import METRICS
+from oneflow.kernels.array import Array, ArrayModule, GpuBlock
 
 _WAIT_S = 60.0
 
@@ -31,7 +31,7 @@ _WAIT_S = 60.0
 class _Retired:
     """Memory that waits for peers to unmap it."""
 
-    memory: Any
+    memory: GpuBlock | None
     pages: RankPages
 
     def is_free(self) -> bool:
@@ -61,8 +61,8 @@ class GpuMemory:
         self._mapped: list[int] = []
         nbytes = max(nbytes_of(rank), 1)
         # Not from CuPy's pool: a handle stands for a whole allocation, which the pool cuts up.
-        memory: Any = cupy.cuda.memory.Memory(nbytes)
-        self.arrays: dict[int, Any] = {rank: _bytes_at(cupy, memory, nbytes)}
+        memory: GpuBlock = cupy.cuda.memory.Memory(nbytes)
+        self.arrays: dict[int, Array] = {rank: _bytes_at(cupy, memory, nbytes)}
         # At the end of the process the driver takes everything back, so nothing is left to do then.
         self._release = weakref.finalize(self, _release, self._runtime, self._mapped, memory, pages)
         self._release.atexit = False
@@ -79,7 +79,7 @@ class GpuMemory:
             self.close()
             raise
 
-    def _map(self, cupy: Any, handle: bytes, nbytes: int) -> Any:
+    def _map(self, cupy: ArrayModule, handle: bytes, nbytes: int) -> Array:
         address = self._runtime.ipcOpenMemHandle(handle)
         self._mapped.append(address)
         # Said to be on this rank's GPU, where its kernels run: CUDA reaches it by its address.
@@ -94,7 +94,7 @@ class GpuMemory:
         self._release()
 
 
-def _release(runtime: Any, mapped: list[int], memory: Any, pages: RankPages) -> None:
+def _release(runtime: ArrayModule, mapped: list[int], memory: GpuBlock, pages: RankPages) -> None:
     while mapped:
         runtime.ipcCloseMemHandle(mapped.pop())
     pages.mine.words[UNMAPPED] = 1
@@ -114,29 +114,31 @@ def _free_retired() -> None:
         retired.pages.close()
 
 
-def _bytes_at(cupy: Any, memory: Any, nbytes: int) -> Any:
-    return cupy.ndarray((nbytes,), cupy.uint8, cupy.cuda.MemoryPointer(memory, 0))
+def _bytes_at(cupy: ArrayModule, memory: GpuBlock, nbytes: int) -> Array:
+    view: Array = cupy.ndarray((nbytes,), cupy.uint8, cupy.cuda.MemoryPointer(memory, 0))
+    return view
 
 
-def device_mirror(nbytes: int) -> Any:
+def device_mirror(nbytes: int) -> Array:
     """Memory on the current GPU for a copy of a far rank's registers."""
     import cupy
 
-    return cupy.zeros(max(nbytes, 1), cupy.uint8)
+    mirror: Array = cupy.zeros(max(nbytes, 1), cupy.uint8)
+    return mirror
 
 
-def staging_for(part: Any) -> np.ndarray[Any, Any]:
+def staging_for(part: Array) -> Array:
     """Pinned host memory like a CuPy array, for what goes over a socket."""
     import cupyx
 
-    raw: np.ndarray[Any, Any] = cupyx.empty_pinned((max(part.nbytes, 1),), np.uint8)
-    shaped: np.ndarray[Any, Any] = raw[: part.nbytes].view(part.dtype).reshape(part.shape)
+    raw: Array = cupyx.empty_pinned((max(part.nbytes, 1),), np.uint8)
+    shaped: Array = raw[: part.nbytes].view(part.dtype).reshape(part.shape)
     METRICS.pinned(raw.nbytes)
     weakref.finalize(shaped, METRICS.pinned, -raw.nbytes).atexit = False
     return shaped
 
 
-def to_staging(staged: np.ndarray[Any, Any], part: Any) -> None:
+def to_staging(staged: Array, part: Array) -> None:
     """Waits until the values are there."""
     if part.size:
         import cupy
@@ -144,7 +146,7 @@ def to_staging(staged: np.ndarray[Any, Any], part: Any) -> None:
         cupy.ascontiguousarray(part).get(out=staged)
 
 
-def from_staging(part: Any, staged: np.ndarray[Any, Any]) -> None:
+def from_staging(part: Array, staged: Array) -> None:
     """Waits until the values are on the GPU, so that `staged` may be written again."""
     if part.size:
         import cupy

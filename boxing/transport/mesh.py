@@ -38,7 +38,7 @@ MAX_STRANGERS = 64
 KEY_NBYTES = 32
 
 SEND_BUFFER_NBYTES = 256 << 10
-"""What a socket holds back of what was sent on a short link. The kernel would let it grow to
+"""Bytes that a socket holds back of what was sent on a short link. The kernel would let it grow to
 megabytes, and data that wait for so long have left the cache when they are copied again: between
 two hosts on one machine 32 MiB took twice as long in four runs of four. 64 KiB to 512 KiB are
 within noise of each other, 1 MiB is no better than none; a small receive buffer loses the gain."""

@@ -20,8 +20,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from oneflow.core.errors import TransportError
+from oneflow.kernels.array import Array
 
 PAGE_NBYTES = mmap.PAGESIZE
 _SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
@@ -71,10 +73,10 @@ class SharedPage:
             raise TransportError("a peer passed shared memory that is not sealed")
         return cls(fd, nbytes)
 
-    def array(self, dtype: Any, offset: int, count: int) -> np.ndarray[Any, Any]:
+    def array(self, dtype: DTypeLike, offset: int, count: int) -> Array:
         """`count` elements of `dtype` from byte `offset` on, in place."""
-        dtype = np.dtype(dtype)
-        return self.bytes[offset : offset + count * dtype.itemsize].view(dtype)
+        kind: np.dtype[Any] = np.dtype(dtype)
+        return self.bytes[offset : offset + count * kind.itemsize].view(kind)
 
     def close(self) -> None:
         """Unmaps, now or when the last array that looks into the page is gone. Idempotent."""

@@ -11,7 +11,7 @@ from oneflow.core.config import split_address
 from oneflow.core.errors import PeerLostError
 
 SLICE_S = 0.05
-"""How long a waiting rank sleeps before it looks whether its peers still live."""
+"""Sleep of a waiting rank before it looks whether its peers still live."""
 
 Check = Callable[[Iterable[int]], None]
 """Raises if the job is over or one of the given ranks has left."""

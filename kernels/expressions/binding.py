@@ -12,17 +12,20 @@ import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
+from oneflow.core.config import current_config
+from oneflow.core.expression import COLUMN, ROW, walk
 from oneflow.core.op import Op
 from oneflow.core.rng import Rng
 from oneflow.core.tensor_type import TensorType
+from oneflow.kernels.array import Array, ArrayModule
 from oneflow.kernels.expressions.formula import Formula
 from oneflow.kernels.expressions.layout import Layout, broadcast_strides, contiguous_strides
-from oneflow.kernels.expressions.loops import Array, Spec
-from oneflow.kernels.expressions.numpy_form import Plan, Planner, numbers_of, run_plan
+from oneflow.kernels.expressions.loops import LoopArray, Spec
+from oneflow.kernels.expressions.numpy_form import ARRAY, Plan, Planner, Scalar, Writer
 from oneflow.kernels.threads import allowed
 
 ALONE = 1 << 19
@@ -32,11 +35,13 @@ machine and costs milliseconds on a busy one, where the second thread has to be 
 
 # ---- NumPy and CuPy ------------------------------------------------------------------------------
 
-_plans: dict[Any, Plan] = {}
+_plans: dict[tuple[object, ...], Plan] = {}
 _MOST = 4096
+K = TypeVar("K")
+V = TypeVar("V")
 
 
-def _remember(table: dict[Any, Any], key: Any, value: Any) -> Any:
+def _remember(table: dict[K, V], key: K, value: V) -> V:
     if len(table) >= _MOST:
         table.clear()
     table[key] = value
@@ -46,7 +51,7 @@ def _remember(table: dict[Any, Any], key: Any, value: Any) -> Any:
 def _plan_of(formula: Formula) -> Plan:
     """Calls that differ in numbers only share a plan."""
     kinds = formula.kinds()
-    key = (formula.op, formula.outputs, formula.types, *kinds.items())
+    key = (formula.op, formula.outputs, formula.types, formula.lead, *kinds.items())
     found = _plans.get(key)
     if found is not None:
         return found
@@ -57,10 +62,9 @@ def _plan_of(formula: Formula) -> Plan:
         formula.out_types,
         kinds,
         formula.mutates(),
-        formula.op.row_dims,
+        formula.lead,
     )
-    made: Plan = _remember(_plans, key, planner.plan())
-    return made
+    return _remember(_plans, key, planner.plan())
 
 
 def numpy_workspace(op: type[Op]) -> Callable[..., tuple[TensorType, ...]]:
@@ -76,41 +80,23 @@ def numpy_kernel(
     """One NumPy or CuPy function after the other."""
     formula = Formula(op, types, attrs)
     plan = _plan_of(formula)
-    inputs_end = formula.num_outputs + len(types)
-    positions, fed, numbers = formula.positions(), formula.fed_positions(), formula.numbers
-    if not fed and not formula.draws and len(plan.steps) == 1:
-        return _one_step(plan, numbers, positions)
-
-    def run(xp: Any, *arrays: Any, rng: Rng | None = None, **_: Any) -> None:
-        scalars = {**numbers, **{n: arrays[i] for n, i in fed.items()}} if fed else numbers
-        used = (*[arrays[i] for i in positions], *arrays[inputs_end:])
-        words = None
-        if rng is not None:
-            words = rng.words(arrays[0].shape)[0].astype(np.int64)
-            words = words if xp is np else xp.asarray(words)
-        run_plan(plan, xp, used, scalars, words)
-
-    return run
-
-
-def _one_step(plan: Plan, numbers: dict[str, Any], positions: list[int]) -> Callable[..., None]:
-    """Most ops are one function of NumPy: nothing is to be planned in a call."""
-    (step,) = plan.steps
-    known = numbers_of(plan, np, numbers)
-    args = [known[a[0]].astype(a[1].np) if isinstance(a, tuple) else a for a in step.args]
-    function, target = step.function, positions[step.target]
-    if [a for a in args if isinstance(a, int)] == args and positions[:1] == [0]:
-        sources = [positions[a] for a in args]
-        if sources == [1]:
-            return lambda xp, out, x, **_: function(xp, out, x)
-        if sources == [1, 2]:
-            return lambda xp, out, a, b, **_: function(xp, out, a, b)
-
-    def run(xp: Any, *arrays: Any, **_: Any) -> None:
-        used = [arrays[positions[a]] if isinstance(a, int) else a for a in args]
-        function(xp, arrays[target], *used)
-
-    return run
+    parameters = [f"out{i}" for i in range(formula.num_outputs)]
+    parameters += [ARRAY.format(name) for name in formula.names]
+    temporaries = [f"temporary{i}" for i in range(len(plan.workspace))]
+    slots = [*[parameters[i] for i in formula.positions()], *temporaries]
+    first = []
+    for i, extra in formula.missing_dims().items():
+        first.append(f"row{i} = {slots[i]}.reshape((*{slots[i]}.shape, {'1, ' * extra}))")
+        slots[i] = f"row{i}"
+    functions = {n.function for n in walk(*formula.outputs)}
+    if COLUMN in functions:
+        first.append(f"columns = xp.arange({formula.whole[-1]})")
+    if ROW in functions:
+        first.append(f"rows = xp.arange({formula.whole[-2]}).reshape(-1, 1)")
+    if formula.draws:
+        first.append(f"words = words_of(xp, rng, {parameters[0]})")
+    writer = Writer(plan, slots, formula.numbers)
+    return writer.function([*parameters, *temporaries], first, op.name)
 
 
 # ---- compiled loops ------------------------------------------------------------------------------
@@ -125,16 +111,17 @@ class CompiledKernel:
         self.positions = formula.positions()
         fed = formula.fed_positions()
         self.fed_at = list(fed.values())
-        self.numbers = list(formula.numbers.values())
+        self.numbers: list[Scalar] = list(formula.numbers.values())
         self.kinds = [
             (n, "float" if isinstance(v, float) else "int") for n, v in formula.numbers.items()
         ]
         self.kinds += [(n, types[i].dtype.name) for n, i in formula.fed.items()]
         arrays = (*formula.out_types, *formula.array_types)
         self.dtypes = [t.dtype for t in arrays]
-        self.is_row, self.is_whole = formula.is_row, formula.is_row and op.row_dims < 0
-        self.shapes = [(t.numel,) if self.is_whole else t.shape for t in arrays]
+        self.is_row, self.is_joined = formula.is_row, formula.is_row and formula.row_dims != 1
+        self.shapes = [formula.joined(t.shape) for t in arrays]
         self.whole = np.broadcast_shapes(*self.shapes)
+        self.ndims = [len(shape) for shape in self.shapes]
         strides = [
             contiguous_strides(shape, t.dtype.bytes)
             for shape, t in zip(self.shapes, arrays, strict=True)
@@ -145,7 +132,7 @@ class CompiledKernel:
         self.address = 0 if self.table is None else self.table.ctypes.data
         self.rows = self.layout.sizes[0]
         self.is_large = math.prod(self.whole) >= ALONE and self.rows > 1
-        self._others: dict[Any, tuple[Any, Layout]] = {}
+        self._others: dict[tuple[object, ...], tuple[Callable[..., int], Layout]] = {}
 
     def _layout(self, strides: list[tuple[int, ...]]) -> Layout:
         moved = [
@@ -160,22 +147,24 @@ class CompiledKernel:
 
         count = len(self.formula.outputs)
         outputs = tuple(
-            (root, Array("", dtype, moves))
+            (root, LoopArray("", dtype, moves))
             for root, dtype, moves in zip(
                 self.formula.outputs, self.dtypes, layout.inner, strict=False
             )
         )
         inputs = tuple(
-            Array(name, dtype, moves)
+            LoopArray(name, dtype, moves)
             for name, dtype, moves in zip(
                 self.formula.arrays, self.dtypes[count:], layout.inner[count:], strict=False
             )
         )
         return compile_spec(Spec(outputs, inputs, tuple(self.kinds), layout.depth))
 
-    def __call__(self, xp: Any, *arrays: Any, rng: Rng | None = None, **_: Any) -> None:
+    def __call__(
+        self, xp: ArrayModule, *arrays: Array, rng: Rng | None = None, **_: object
+    ) -> None:
         used = tuple([arrays[i] for i in self.positions])
-        scalars: list[Any] = self.numbers
+        scalars: list[Scalar] = self.numbers
         if self.fed_at:
             scalars = [*scalars, *[arrays[i] for i in self.fed_at]]
         if rng is not None:
@@ -196,26 +185,28 @@ class CompiledKernel:
         if refused:
             self._run_strided(used, scalars)
 
-    def _run_strided(self, arrays: tuple[Any, ...], scalars: list[Any]) -> None:
+    def _run_strided(self, arrays: tuple[Array, ...], scalars: list[Scalar]) -> None:
         """Arrays that are not contiguous. Reductions over several dims, and arrays that are not
         aligned, work on copies."""
-        if self.is_whole or not all(a.flags.aligned for a in arrays):
+        if self.is_joined or not all(a.flags.aligned for a in arrays):
             copies = tuple(np.array(a, order="C") for a in arrays)
             self.function(*copies, *scalars, self.address, 1, 0, self.rows)
             count = len(self.formula.outputs)
             for a, made in zip(arrays[:count], copies, strict=False):
                 a[...] = made
             return
-        key = tuple(a.strides for a in arrays)
+        key = tuple(
+            [(*a.strides, *(0,) * (n - a.ndim)) for a, n in zip(arrays, self.ndims, strict=True)]
+        )
         found = self._others.get(key)
         if found is None:
-            layout = self._layout([a.strides for a in arrays])
+            layout = self._layout(list(key))
             found = self._others[key] = self._compile(layout), layout
         function, layout = found
         table = layout.table()
         function(*arrays, *scalars, table.ctypes.data, 0, 0, layout.sizes[0])
 
-    def _run_drawing(self, arrays: tuple[Any, ...], scalars: list[Any], rng: Rng) -> None:
+    def _run_drawing(self, arrays: tuple[Array, ...], scalars: list[Scalar], rng: Rng) -> None:
         """Elements know their global index: a shard's box moves through the whole with strides of
         its own."""
         shape, steps = arrays[0].shape, contiguous_strides(rng.global_shape, 1)
@@ -236,8 +227,7 @@ class CompiledKernel:
 
 
 def _cores() -> int:
-    named = os.environ.get("NUMBA_NUM_THREADS")
-    return int(named) if named else len(os.sched_getaffinity(0))
+    return current_config().kernel_threads or len(os.sched_getaffinity(0))
 
 
 @cache
@@ -245,7 +235,14 @@ def _pool(threads: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(threads, "kernels")
 
 
-_compiled: dict[Any, CompiledKernel] = {}
+def computes_half() -> bool:
+    """Has this processor instructions that convert float16? Without them code calls a library."""
+    from oneflow.kernels.expressions.native import machine
+
+    return machine().has_half
+
+
+_compiled: dict[tuple[object, ...], CompiledKernel] = {}
 
 
 def compiled_kernel(

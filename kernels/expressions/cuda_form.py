@@ -1,4 +1,5 @@
-"""Expressions as CUDA C: one thread an element, broadcasting by strides.
+"""Expressions as CUDA C: one thread an element, or a block a row where there are reductions;
+broadcasting by strides.
 
 CuPy compiles the text with NVRTC at the first launch.
 
@@ -12,6 +13,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -19,23 +21,26 @@ import numpy as np
 from oneflow.core.dtype import DType, dtype_of
 from oneflow.core.expression import (
     CAST,
+    COLUMN,
     CONSTANT,
     FUNCTIONS,
     INPUT,
+    REDUCTIONS,
+    ROW,
     SCALAR,
     WORD,
     ElementType,
     Expression,
     compared_dtype,
     dtypes_of,
-    uniform_nodes,
-    walk,
 )
 from oneflow.core.op import Op
 from oneflow.core.rng import Rng
 from oneflow.core.tensor_type import TensorType
+from oneflow.kernels.array import Array, ArrayModule
 from oneflow.kernels.expressions.formula import Formula
 from oneflow.kernels.expressions.layout import Layout, broadcast_strides, contiguous_strides
+from oneflow.kernels.expressions.passes import Passes
 
 _STORED = {
     "bool": "bool", "uint8": "unsigned char", "int8": "signed char", "int16": "short",
@@ -60,7 +65,26 @@ __device__ u16 to_bfloat16(float x) {
   return (u16)((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16);
 }
 
+// Reductions over the block; every thread gets the result. They lead and end with a barrier, so that
+// they may follow each other.
+#define BLOCK_REDUCE(name, combine)                                                 \
+  template <class T> __device__ T name(T value) {                                   \
+    __shared__ T part[32];                                                          \
+    for (int o = 16; o > 0; o >>= 1) {                                              \
+      T other = (T)__shfl_xor_sync(0xffffffffu, value, o);                          \
+      value = combine(value, other);                                                \
+    }                                                                               \
+    __syncthreads();                                                                \
+    if (threadIdx.x % 32 == 0) part[threadIdx.x / 32] = value;                      \
+    __syncthreads();                                                                \
+    value = part[0];                                                                \
+    for (int w = 1; w < (int)blockDim.x / 32; ++w) value = combine(value, part[w]); \
+    return value;                                                                   \
+  }
+template <class T> __device__ T plus(T a, T b) { return a + b; }
 template <class T> __device__ T larger(T a, T b) { return (a > b || a != a) ? a : b; }
+BLOCK_REDUCE(block_total, plus)
+BLOCK_REDUCE(block_largest, larger)
 template <class T> __device__ T smaller(T a, T b) { return (a < b || a != a) ? a : b; }
 template <class T> __device__ T sign_of(T x) { return x != x ? x : T((x > T(0)) - (x < T(0))); }
 template <class T> __device__ T magnitude(T x) { return x < T(0) ? -x : x == T(0) ? T(0) : x; }
@@ -97,7 +121,8 @@ _TEMPLATES = {
     "isnan": "{0} != {0}", "isinf": "isinf({0})", "isfinite": "isfinite({0})",
 }  # fmt: skip
 _CALLS = {
-    "abs": "magnitude", "sign": "sign_of", "maximum": "larger", "minimum": "smaller",
+    "exp_down": "exp", "abs": "magnitude", "sign": "sign_of",
+    "maximum": "larger", "minimum": "smaller",
     "round": "rint", "sigmoid": "sigmoid_of", "floor_divide": "floor_quotient",
 }  # fmt: skip
 
@@ -114,6 +139,8 @@ class CudaSpec:
     scalars: tuple[tuple[str, str], ...]
     depth: int
     draws: bool
+    is_row: bool = False
+    per_row: frozenset[str] = frozenset()
 
 
 def spec_of(formula: Formula, depth: int) -> CudaSpec:
@@ -121,7 +148,9 @@ def spec_of(formula: Formula, depth: int) -> CudaSpec:
     scalars = [(n, "float" if isinstance(v, float) else "int") for n, v in numbers]
     scalars += [(n, formula.types[i].dtype.name) for n, i in formula.fed.items()]
     dtypes = tuple(t.dtype for t in (*formula.out_types, *formula.array_types))
-    return CudaSpec(formula.outputs, formula.arrays, dtypes, tuple(scalars), depth, formula.draws)
+    rows = formula.is_row, formula.op.per_row
+    known = formula.outputs, formula.arrays, dtypes, tuple(scalars), depth, formula.draws
+    return CudaSpec(*known, *rows)
 
 
 def source_of(spec: CudaSpec) -> str:
@@ -138,8 +167,8 @@ class _Writer:
         inputs = dict(zip(spec.names, spec.dtypes[count:], strict=True))
         kinds = {n: int if k.startswith(("int", "uint")) else float for n, k in spec.scalars}
         self.types = dtypes_of(spec.outputs, inputs, kinds)
-        self.numbers = uniform_nodes(*spec.outputs)
-        self.order = list(walk(*spec.outputs))
+        self.passes = Passes(spec.outputs, spec.per_row)
+        self.numbers, self.order = self.passes.numbers, self.passes.order
         self.names = {node: f"v{i}" for i, node in enumerate(self.order)}
 
     def text(self) -> str:
@@ -154,29 +183,88 @@ class _Writer:
         parameters += ["i64 n", "const i64* table"] + (["u64 seed"] if spec.draws else [])
         lines = [f'extern "C" __global__ void run({", ".join(parameters)}) {{']
         lines += [f"  {self._line(n)}" for n in self.order if n in self.numbers]
+        if spec.is_row:
+            return "\n".join([*lines, *self._rows(), "}", ""])
         step = "(i64)gridDim.x * blockDim.x"
         first = "blockIdx.x * (i64)blockDim.x + threadIdx.x"
         lines.append(f"  for (i64 i = {first}; i < n; i += {step}) {{")
         lines += [f"    {line}" for line in self._offsets()]
         lines += [f"    {self._line(n)}" for n in self.order if n not in self.numbers]
-        for i, root in enumerate(spec.outputs):
-            dtype = spec.dtypes[i]
-            value = f"({_COMPUTED[dtype.name]}){self.names[root]}"
-            if dtype.name in ("float16", "bfloat16"):
-                value = f"to_{dtype.name}({value})"
-            lines.append(f"    p{i}[at{i}] = {value};")
+        lines += [f"    {self._store(i)}" for i in range(len(spec.outputs))]
         return "\n".join([*lines, "  }", "}", ""])
 
-    def _offsets(self) -> list[str]:
+    def _store(self, i: int) -> str:
+        root, dtype = self.spec.outputs[i], self.spec.dtypes[i]
+        value = f"({_COMPUTED[dtype.name]}){self.names[root]}"
+        if dtype.name in _HALF:
+            value = f"to_{dtype.name}({value})"
+        return f"p{i}[{self._at(root, i)}] = {value};"
+
+    def _at(self, node: Expression, i: int) -> str:
+        """The position in array i; at{i} is that of a row's first element."""
+        return (
+            f"at{i} + j * step{i}"
+            if self.spec.is_row and node not in self.passes.fixed
+            else f"at{i}"
+        )
+
+    def _rows(self) -> list[str]:
+        """A block per row; its threads go over the row once for each pass. Every thread computes
+        the numbers of the row."""
+        depth, count = self.spec.depth, len(self.spec.dtypes)
+        passes, outputs = self.passes, self.spec.outputs
+        strides = [f"step{k} = table[{depth * (k + 2) - 1}]" for k in range(count)]
+        lines = [f"const i64 columns = table[{depth - 1}], {', '.join(strides)};"]
+        lines.append("for (i64 i = blockIdx.x; i < n; i += gridDim.x) {")
+        lines += [f"  {line}" for line in self._offsets(depth - 1)]
+        known: set[Expression] = set()
+        for stage in range(passes.last + 1):
+            ends = passes.reduced(stage)
+            roots = [n.args[0] for n in ends] + (list(outputs) if stage == passes.last else [])
+            for node in passes.row_numbers(roots, ()):
+                if node not in known and node.function not in REDUCTIONS:
+                    lines.append(f"  {self._line(node)}")
+                known.add(node)
+            body = [self._line(n) for n in passes.needed(roots)]
+            for node in ends:
+                kind = self._c_type(self.types[node])
+                lines.append(f"  {kind} {self.names[node]} = {self._start(node)};")
+                value = f"({kind}){self.names[node.args[0]]}"
+                combine = "plus" if node.function == "total" else "larger"
+                body.append(f"{self.names[node]} = {combine}({self.names[node]}, {value});")
+            if stage == passes.last:
+                varying = [i for i, root in enumerate(outputs) if root not in passes.fixed]
+                body += [self._store(i) for i in varying]
+            if body:
+                lines.append("  for (i64 j = threadIdx.x; j < columns; j += blockDim.x) {")
+                lines += [*(f"    {line}" for line in body), "  }"]
+            for node in ends:
+                name = self.names[node]
+                lines.append(f"  {name} = block_{node.function}({name});")
+        for i, root in enumerate(outputs):
+            if root in passes.fixed:
+                lines.append(f"  if (threadIdx.x == 0) {self._store(i)}")
+        return [f"  {line}" for line in (*lines, "}")]
+
+    def _start(self, node: Expression) -> str:
+        """The reduction of nothing."""
+        kind = self.types[node]
+        assert isinstance(kind, DType)
+        if node.function == "total":
+            return "0"
+        return _number(-math.inf) if kind.is_floating_point else str(int(np.iinfo(kind.np).min))
+
+    def _offsets(self, counted: int | None = None) -> list[str]:
         """Write where this element lies in every array. table: sizes, then strides of each, in
-        elements; then, for random words, the first index and the index strides.
+        elements; then, for random words, the first index and the index strides. counted: number of
+        dims that `i` runs over.
         """
         depth, count = self.spec.depth, len(self.spec.dtypes)
         names = [f"at{i}" for i in range(count)] + (["index"] if self.spec.draws else [])
         lines = [f"i64 rest = i, {', '.join(f'{n} = 0' for n in names)};"]
         if self.spec.draws:
             lines.append(f"index = table[{depth * (count + 1)}];")
-        for d in reversed(range(depth)):
+        for d in reversed(range(depth if counted is None else counted)):
             last = d == 0
             lines.append(f"i64 x{d} = {'rest' if last else f'rest % table[{d}]'};")
             if not last:
@@ -205,10 +293,12 @@ class _Writer:
             return f"s_{node.value}" if kind in ("float", "int") else f"*s_{node.value}"
         if function == WORD:
             return "first_word((u64)index, seed)"
+        if function in (COLUMN, ROW):
+            return "j" if function == COLUMN else "i % s_rows"
         if function == INPUT:
             i = len(self.spec.outputs) + self.spec.names.index(node.value)
             dtype = self.spec.dtypes[i]
-            value = f"p{i}[at{i}]"
+            value = f"p{i}[{self._at(node, i)}]"
             return f"from_{dtype.name}({value})" if dtype.name in _HALF else value
         args = [self._argument(node, i) for i in range(len(node.args))]
         if function == CAST:
@@ -250,7 +340,7 @@ class _Writer:
 _HALF = ("float16", "bfloat16")
 
 
-def _number(value: Any) -> str:
+def _number(value: float) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, int):
@@ -283,40 +373,49 @@ class CudaKernel:
             np.float64(v) if isinstance(v, float) else np.int64(v)
             for v in self.formula.numbers.values()
         ]
-        self.tables: dict[Any, tuple[Layout, Any]] = {}
+        self.tables: dict[tuple[object, ...], tuple[Layout, Array]] = {}
 
-    def __call__(self, xp: Any, *arrays: Any, rng: Rng | None = None, **_: Any) -> None:
+    def __call__(
+        self, xp: ArrayModule, *arrays: Array, rng: Rng | None = None, **_: object
+    ) -> None:
+        formula = self.formula
         used = [arrays[i] for i in self.positions]
-        out = used[0]
-        if not out.size:
+        for i, extra in formula.missing_dims().items():
+            used[i] = used[i].reshape((*used[i].shape, *(1,) * extra))
+        if formula.is_row and formula.row_dims != 1:
+            used = [a.reshape(formula.joined(a.shape)) for a in map(xp.ascontiguousarray, used)]
+        shape = np.broadcast_shapes(*(a.shape for a in used))
+        size = prod(shape[:-1] if formula.is_row else shape)
+        if not size:
             return
         starts = (rng.starts, rng.global_shape) if rng is not None else None
         key = (*((a.shape, a.strides) for a in used), starts)
         found = self.tables.get(key)
         if found is None:
-            layout = _layout_of(used, rng)
+            layout = _layout_of(used, rng, shape, formula.is_row)
             found = self.tables[key] = layout, xp.asarray(_table_of(layout, used, rng))
         layout, table = found
         seed = (np.uint64(rng.seed & (1 << 64) - 1),) if rng is not None else ()
         fed = [arrays[i] for i in self.fed_at]
-        blocks = min(MAX_BLOCKS, -(-out.size // THREADS))
-        function = _function(spec_of(self.formula, layout.depth))
-        arguments = (*used, *self.numbers, *fed, np.int64(out.size), table, *seed)
+        blocks = size if formula.is_row else min(MAX_BLOCKS, -(-size // THREADS))
+        function = _function(spec_of(formula, layout.depth))
+        arguments = (*used, *self.numbers, *fed, np.int64(size), table, *seed)
         function((blocks,), (THREADS,), arguments)
 
 
-def _layout_of(arrays: list[Any], rng: Rng | None) -> Layout:
-    shape = arrays[0].shape
+def _layout_of(
+    arrays: list[Array], rng: Rng | None, shape: tuple[int, ...], is_row: bool
+) -> Layout:
     strides = [broadcast_strides(a.shape, a.strides, shape) for a in arrays]
     sizes = [a.itemsize for a in arrays]
     if rng is not None:
         steps = contiguous_strides(rng.global_shape, 1)
         strides.append(broadcast_strides(shape, steps, shape))
         sizes.append(1)
-    return Layout(shape, strides, sizes, False)
+    return Layout(shape, strides, sizes, is_row)
 
 
-def _table_of(layout: Layout, arrays: list[Any], rng: Rng | None) -> Any:
+def _table_of(layout: Layout, arrays: list[Array], rng: Rng | None) -> Array:
     numbers = list(layout.sizes)
     for array, moves in zip(arrays, layout.moves, strict=False):
         numbers += [m // array.itemsize for m in moves]

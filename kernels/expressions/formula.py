@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
+
+import numpy as np
 
 from oneflow.core.dtype import DType
 from oneflow.core.expression import (
     INPUT,
-    REDUCTIONS,
+    ROW,
+    ROW_FUNCTIONS,
     SCALAR,
     WORD,
     Expression,
     dtypes_of,
+    row_values,
     symbol,
     walk,
 )
@@ -33,9 +38,13 @@ _COMPUTED = frozenset(
     )
 )
 _FASTER_COMPILED = (
-    "exp", "expm1", "log", "log1p", "tanh", "erf", "erfc", "erfcx", "sigmoid", "where",
+    "exp", "exp_down", "expm1", "log", "log1p", "tanh", "erf", "erfc", "erfcx", "sigmoid", "where",
 )  # fmt: skip
 _FLOATS_ONLY = ("floor_divide", "fmod", "pow", "isinf", "isfinite", "reciprocal")
+
+_NUMPY_ONLY = (
+    "hypot", "copysign", "nextafter", "gcd", "lcm", "bitwise_left_shift", "bitwise_right_shift",
+)  # fmt: skip
 
 
 class Formula:
@@ -44,6 +53,7 @@ class Formula:
     outputs: those that are computed; at: their output indices. An output that is the very input
     whose array it overwrites is left out. arrays: names of the inputs that are read.  fed: inputs
     that are scalars (0-d arrays), by name with their index.  numbers: scalars from attrs.
+    array_types, out_types: what has one element per row has 1 in place of the row's dims.
     """
 
     def __init__(self, op: type[Op], types: tuple[TensorType, ...], attrs: dict[str, Any]) -> None:
@@ -63,16 +73,49 @@ class Formula:
         wanted = [n.value for n in nodes if n.function == SCALAR]
         read = {n.value for n in nodes if n.function == INPUT}
         self.fed = {n: names.index(n) for n in wanted if n in names}
-        self.numbers = {n: attrs[n] for n in wanted if n in attrs and n not in self.fed}
-        if "columns" in wanted:
-            self.numbers["columns"] = types[0].shape[-1]
+        given = [n for n in wanted if n in attrs and n not in self.fed]
+        self.numbers: dict[str, float] = {n: attrs[n] for n in given}
         self.draws = any(n.function == WORD for n in nodes)
-        self.is_row = any(n.function in REDUCTIONS for n in nodes)
+        self.is_row = bool(op.per_row) or any(n.function in ROW_FUNCTIONS for n in nodes)
         self.arrays = tuple(n for n in names if n in read)
-        self.array_types = tuple(types[names.index(n)] for n in self.arrays)
+        self.row_dims = op.row_dims(*types, **attrs) if self.is_row else 0
+        self.array_types = tuple(
+            self._in_rows(types[names.index(n)], n in op.per_row) for n in self.arrays
+        )
         every = infer_types(op, types, attrs)
         self.num_outputs = len(every)
-        self.out_types = tuple(every[i] for i in kept)
+        self._full_outputs = [every[i] for i in kept]
+        single = row_values(op.per_row, *self.outputs)
+        self.out_types = tuple(
+            self._in_rows(every[i], root in single)
+            for i, root in zip(kept, self.outputs, strict=True)
+        )
+        shapes = [t.shape for t in (*self.array_types, *self.out_types)]
+        self.whole = np.broadcast_shapes(*shapes)
+        self.lead = len(self.whole) - self.row_dims
+        self.num_rows = math.prod(self.whole[: self.lead])
+        if any(n.function == ROW for n in nodes):
+            self.numbers["rows"] = self.whole[-2]
+        if "columns" in wanted:
+            self.numbers["columns"] = math.prod(self.whole[self.lead :])
+
+    def _in_rows(self, t: TensorType, is_per_row: bool) -> TensorType:
+        is_short = self.is_row and is_per_row
+        return t.with_shape((*t.shape, *(1,) * self.row_dims)) if is_short else t
+
+    def joined(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """A shape with one dim in place of those of a row."""
+        lead = len(shape) - self.row_dims
+        return (*shape[:lead], math.prod(shape[lead:])) if self.is_row else shape
+
+    def missing_dims(self) -> dict[int, int]:
+        """Positions among outputs, then arrays, of those that lack the row's dims, and their
+        number."""
+        every = (*self._full_outputs, *(self.types[self.names.index(n)] for n in self.arrays))
+        short = zip((*self.out_types, *self.array_types), every, strict=True)
+        return {
+            i: mine.ndim - own.ndim for i, (mine, own) in enumerate(short) if mine.ndim != own.ndim
+        }
 
     def can_compile(self) -> bool:
         """Is there machine code for every function with these types? NumPy has more."""
@@ -82,11 +125,16 @@ class Formula:
         inputs = {n: t.dtype for n, t in zip(self.arrays, self.array_types, strict=True)}
         types = dtypes_of(self.outputs, inputs, self.kinds())
         for node in walk(*self.outputs):
+            if node.function in _NUMPY_ONLY:
+                return False
             kind = types[node.args[0]] if node.args else None
             is_integer = isinstance(kind, DType) and not kind.is_floating_point
             if node.function in _FLOATS_ONLY and is_integer:
                 return False
         return True
+
+    def has_half(self) -> bool:
+        return any(t.dtype.name == "float16" for t in (*self.out_types, *self.array_types))
 
     def is_one_ufunc(self) -> bool:
         """Is it one function that NumPy has and computes as fast as a loop of ours?"""

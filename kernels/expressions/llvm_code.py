@@ -7,7 +7,7 @@ takes milliseconds, where a compiler that starts from loops over scalars takes a
 from __future__ import annotations
 
 import struct
-from typing import Any
+from typing import TypeAlias
 
 BITS = {"i1": 1, "i8": 8, "i16": 16, "i32": 32, "i64": 64, "half": 16, "float": 32, "double": 64}
 FLOATS = ("half", "float", "double")
@@ -38,7 +38,7 @@ class Code:
         self.lines.append(f"  {name} = {text}")
         return Value(self, name, element, lanes)
 
-    def constant(self, number: Any, element: str, lanes: int = 1) -> Value:
+    def constant(self, number: float, element: str, lanes: int = 1) -> Value:
         text = constant_text(number, element)
         return Value(self, text if lanes == 1 else f"splat ({element} {text})", element, lanes)
 
@@ -74,7 +74,7 @@ _SUFFIX = {"float": "f32", "double": "f64", "half": "f16", "i32": "i32", "i64": 
            "i16": "i16", "i1": "i1"}  # fmt: skip
 
 
-def constant_text(number: Any, element: str) -> str:
+def constant_text(number: float, element: str) -> str:
     """A number as LLVM writes it: floats by their bits."""
     if element == "i1":
         return "true" if number else "false"
@@ -109,32 +109,32 @@ class Value:
     def is_float(self) -> bool:
         return self.element in FLOATS
 
-    def like(self, other: Any) -> Value:
+    def like(self, other: Operand) -> Value:
         """`other` as a value of this type."""
         if isinstance(other, Value):
             return other
         return self.code.constant(other, self.element, self.lanes)
 
-    def _two(self, operation: str, other: Any, flags: str = "") -> Value:
+    def _two(self, operation: str, other: Operand, flags: str = "") -> Value:
         text = f"{operation} {flags} {self.type} {self.name}, {self.like(other).name}"
         return self.code.let(text, self.element, self.lanes)
 
-    def __add__(self, other: Any) -> Value:
+    def __add__(self, other: Operand) -> Value:
         return self._two("fadd" if self.is_float else "add", other)
 
-    def __sub__(self, other: Any) -> Value:
+    def __sub__(self, other: Operand) -> Value:
         return self._two("fsub" if self.is_float else "sub", other)
 
-    def __rsub__(self, other: Any) -> Value:
+    def __rsub__(self, other: Operand) -> Value:
         return self.like(other) - self
 
-    def __mul__(self, other: Any) -> Value:
+    def __mul__(self, other: Operand) -> Value:
         return self._two("fmul" if self.is_float else "mul", other)
 
-    def __truediv__(self, other: Any) -> Value:
+    def __truediv__(self, other: Operand) -> Value:
         return self._two("fdiv", other)
 
-    def __rtruediv__(self, other: Any) -> Value:
+    def __rtruediv__(self, other: Operand) -> Value:
         return self.like(other) / self
 
     def __neg__(self) -> Value:
@@ -142,30 +142,30 @@ class Value:
             return self.code.let(f"fneg {self.type} {self.name}", self.element, self.lanes)
         return 0 - self
 
-    def __and__(self, other: Any) -> Value:
+    def __and__(self, other: Operand) -> Value:
         return self._two("and", other)
 
-    def __or__(self, other: Any) -> Value:
+    def __or__(self, other: Operand) -> Value:
         return self._two("or", other)
 
-    def __xor__(self, other: Any) -> Value:
+    def __xor__(self, other: Operand) -> Value:
         return self._two("xor", other)
 
-    def __lshift__(self, other: Any) -> Value:
+    def __lshift__(self, other: Operand) -> Value:
         return self._two("shl", other)
 
-    def __rshift__(self, other: Any) -> Value:
+    def __rshift__(self, other: Operand) -> Value:
         """Logical."""
         return self._two("lshr", other)
 
-    def shift_signed(self, other: Any) -> Value:
+    def shift_signed(self, other: Operand) -> Value:
         return self._two("ashr", other)
 
-    def times_plus(self, b: Any, c: Any) -> Value:
+    def times_plus(self, b: Operand, c: Operand) -> Value:
         """self * b + c, rounded once where the processor can."""
         return self.code.intrinsic("fmuladd", self, self.like(b), self.like(c))
 
-    def compare(self, how: str, other: Any, *, signed: bool = True) -> Value:
+    def compare(self, how: str, other: Operand, *, signed: bool = True) -> Value:
         """Compare two values.
 
         how: eq ne lt le gt ge. NaN is unequal to everything.
@@ -178,7 +178,7 @@ class Value:
         text = f"{word} {self.type} {self.name}, {self.like(other).name}"
         return self.code.let(text, "i1", self.lanes)
 
-    def choose(self, yes: Value, no: Any) -> Value:
+    def choose(self, yes: Value, no: Operand) -> Value:
         """yes where self (i1), else no."""
         other = yes.like(no)
         text = f"select {self.type} {self.name}, {yes.type} {yes.name}, {other.type} {other.name}"
@@ -223,6 +223,16 @@ class Value:
     def lane(self, i: int) -> Value:
         return self.code.let(f"extractelement {self.type} {self.name}, i64 {i}", self.element)
 
+    def part(self, first: int, lanes: int) -> Value:
+        """`lanes` neighbours from `first` on; a plain number if that is one."""
+        if lanes == 1:
+            return self.lane(first)
+        listed = ", ".join(f"i32 {i}" for i in range(first, first + lanes))
+        text = (
+            f"shufflevector {self.type} {self.name}, {self.type} poison, <{lanes} x i32> <{listed}>"
+        )
+        return self.code.let(text, self.element, lanes)
+
     def splat(self, lanes: int) -> Value:
         """`lanes` copies of a single number."""
         if lanes == 1:
@@ -242,9 +252,13 @@ class Value:
     def with_sign_of(self, other: Value) -> Value:
         return self.code.intrinsic("copysign", self, other)
 
-    def larger(self, other: Any) -> Value:
+    def larger(self, other: Operand) -> Value:
         """NaN if either is."""
         return self.code.intrinsic("maximum", self, self.like(other), flags="nsz")
 
-    def smaller(self, other: Any) -> Value:
+    def smaller(self, other: Operand) -> Value:
         return self.code.intrinsic("minimum", self, self.like(other), flags="nsz")
+
+
+Operand: TypeAlias = Value | float
+"""The other side of an operator: a value of the same type, or a number that becomes one."""

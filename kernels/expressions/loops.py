@@ -14,31 +14,33 @@ random words are drawn, the index of the first element and the index strides. ch
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Container
 from dataclasses import dataclass
 
 from oneflow.core.dtype import DType, dtype_of
 from oneflow.core.expression import (
     CAST,
+    COLUMN,
     CONSTANT,
     FUNCTIONS,
     INPUT,
     REDUCTIONS,
+    ROW,
     SCALAR,
     WORD,
     ElementType,
     Expression,
     compared_dtype,
     dtypes_of,
-    uniform_nodes,
     walk,
 )
 from oneflow.kernels.expressions.functions import apply_function
 from oneflow.kernels.expressions.llvm_code import BITS, FLOATS, Code, Value, vector_type
 from oneflow.kernels.expressions.llvm_math import VECTORS
+from oneflow.kernels.expressions.passes import Passes
 
 CONTIGUOUS, SAME, STRIDED = "1", "0", "s"
-"""How an array moves along the innermost dim: by one element, not at all, by its stride."""
+"""The steps of an array along the innermost dim: one element, none, its stride."""
 
 _ELEMENTS = {
     "bool": "i1", "int8": "i8", "uint8": "i8", "int16": "i16", "int32": "i32", "int64": "i64",
@@ -47,13 +49,16 @@ _ELEMENTS = {
 _STORED = {"bool": "i8", "float16": "half", "bfloat16": "i16"}
 COMPILED_DTYPES = frozenset(_ELEMENTS)
 
+ROW_ELEMENTS, MOST_ROWS = 2048, 64
+"""Elements, and rows, that one pass visits before the next pass visits the same ones."""
+
 _HEADER = object.__basicsize__  # then: data, nd, dimensions, strides, base, descr, flags
 _FLAGS_AT = _HEADER + 48
 _READY = 0x101  # C-contiguous and aligned
 
 
 @dataclass(frozen=True)
-class Array:
+class LoopArray:
     """An array of a loop.
 
     name: of an input, "" for an output. moves: CONTIGUOUS, SAME or STRIDED.
@@ -72,8 +77,8 @@ class Spec:
     for a number, or the dtype's name for a 0-d array.
     """
 
-    outputs: tuple[tuple[Expression, Array], ...]
-    inputs: tuple[Array, ...]
+    outputs: tuple[tuple[Expression, LoopArray], ...]
+    inputs: tuple[LoopArray, ...]
     scalars: tuple[tuple[str, str], ...] = ()
     depth: int = 1
 
@@ -108,13 +113,11 @@ class Loop:
             for name, kind in spec.scalars
         }
         self.types = dtypes_of(spec.roots, {a.name: a.dtype for a in spec.inputs}, kinds)
-        self.order = list(walk(*spec.roots))
-        self.numbers = uniform_nodes(*spec.roots)
         self.arrays = [*(array for _, array in spec.outputs), *spec.inputs]
-        self._moves = {a.name: a.moves for a in spec.inputs}
-        self.fixed = self._row_invariants()
-        self.level = self._levels()
-        self.last = max((self.level[root] for root in spec.roots), default=0)
+        whole = {a.name for a in spec.inputs if a.moves == SAME}
+        self.passes = passes = Passes(spec.roots, whole)
+        self.order, self.numbers, self.fixed = passes.order, passes.numbers, passes.fixed
+        self.level, self.last = passes.level, passes.last
         self.lanes = self._width(vector_bytes)
         self.kept = self._kept_between_passes()
         # Values by (node, element type, lanes), of the whole call or of the current row.
@@ -122,29 +125,10 @@ class Loop:
 
     # ---- analysis ------------------------------------------------------------------------------
 
-    def _row_invariants(self) -> set[Expression]:
-        """Nodes with one value per row."""
-        found = set(self.numbers)
-        for node in self.order:
-            if node.function == INPUT:
-                if self._moves[node.value] == SAME:
-                    found.add(node)
-            elif node.function in REDUCTIONS or (node.args and all(a in found for a in node.args)):
-                found.add(node)
-        return found
-
-    def _levels(self) -> dict[Expression, int]:
-        """Return the pass over the row in which each value is known."""
-        level: dict[Expression, int] = {}
-        for node in self.order:
-            own = max((level[a] for a in node.args), default=0)
-            level[node] = own + (node.function in REDUCTIONS)
-        return level
-
     def _width(self, vector_bytes: int) -> int:
         widest = 32
         for node in self.order:
-            if node not in self.fixed and node.function != WORD and self.types[node] is not int:
+            if node not in self.fixed and node.function not in (WORD, COLUMN):
                 kind = self.types[node]
                 if isinstance(kind, DType) and kind.name == "float64":
                     widest = 64
@@ -157,7 +141,7 @@ class Loop:
         """
         if self.last == 0:
             return {}
-        needed = self._needed(self.last, self.spec.roots)
+        needed = self.passes.needed(self.spec.roots)
         costly = [
             n for n in needed
             if n.function in VECTORS and n not in self.fixed and self.level[n] < self.last
@@ -174,19 +158,9 @@ class Loop:
                     break
         return kept
 
-    def _needed(self, stage: int, roots: Iterable[Expression]) -> list[Expression]:
-        """Varying nodes that a pass has to compute for `roots`."""
-        kept = getattr(self, "kept", {}) if stage == self.last else {}
-        wanted: set[Expression] = set()
-        stack = [r for r in roots if r not in self.fixed]
-        while stack:
-            node = stack.pop()
-            if node in wanted:
-                continue
-            wanted.add(node)
-            if node not in kept:
-                stack.extend(a for a in node.args if a not in self.fixed)
-        return [n for n in self.order if n in wanted]
+    def _known(self, stage: int) -> Container[Expression]:
+        """Values that a pass finds in an output."""
+        return self.kept if stage == self.last else ()
 
     # ---- the function --------------------------------------------------------------------------
 
@@ -199,8 +173,13 @@ class Loop:
             parameters.append("i64 %seed")
         parameters += ["ptr %table", "i64 %check", "i64 %begin", "i64 %end"]
         code.label("entry")
+        for node in self.order:
+            if node.function in REDUCTIONS:
+                element = element_of(self.types[node])
+                code.do(f"%r{self.order.index(node)} = alloca {element}, i64 {MOST_ROWS}")
         self._read_arrays()
         self._read_table()
+        self._choose_rows()
         self._compute_numbers()
         self._rows(0, self._bases, self._first_index())
         code.do("ret i32 0")
@@ -246,6 +225,17 @@ class Loop:
 
     def _needs_stride(self, i: int, d: int) -> bool:
         return d < self.spec.depth - 1 or self.arrays[i].moves == STRIDED
+
+    def _choose_rows(self) -> None:
+        """Number of rows that are visited together: the steps of one short row wait for each
+        other, those of several do not."""
+        columns = self._sizes[-1]
+        if columns is None or self.last == 0:
+            return
+        some = columns.compare("gt", 0).choose(columns, 1)
+        count = self.code.let(f"sdiv i64 {ROW_ELEMENTS}, {some.name}", "i64")
+        count = count.compare("gt", 1).choose(count, 1)
+        self._at_once = count.compare("lt", MOST_ROWS).choose(count, MOST_ROWS)
 
     def _first_index(self) -> Value | None:
         return self._first if self.spec.draws else None
@@ -295,16 +285,10 @@ class Loop:
 
     # ---- rows ----------------------------------------------------------------------------------
 
-    def _rows(self, dim: int, bases: list[Value], index: Value | None) -> None:
-        """Loops over dims `dim` .. depth - 2, then the passes over one row."""
-        if dim == self.spec.depth - 1:
-            self._row(bases, index)
-            return
+    def _for(self, start: str, stop: str, step: str, body: Callable[[Value], None]) -> None:
+        """A loop around what `body` writes for one value of the counter."""
         code = self.code
-        start = "%begin" if dim == 0 else "0"
-        size = self._sizes[dim]
-        stop = "%end" if size is None else size.name
-        head, body, done = code.fresh("rows"), code.fresh("row"), code.fresh("done")
+        head, inside, done = code.fresh("rows"), code.fresh("row"), code.fresh("done")
         before = self._block
         code.do(f"br label %{head}")
         code.label(head)
@@ -312,17 +296,11 @@ class Loop:
         at = len(code.lines)
         code.do("phi")  # written below, when the block that comes back is known
         more = code.let(f"icmp slt i64 {counter}, {stop}", "i1")
-        code.do(f"br i1 {more.name}, label %{body}, label %{done}")
-        code.label(body)
-        self._block = body
-        here = Value(code, counter, "i64")
-        moved = [
-            self._moved(base, here * stride) if stride is not None else base
-            for base, stride in zip(bases, (s[dim] for s in self._strides), strict=True)
-        ]
-        next_index = None if index is None else index + here * self._index_strides[dim]
-        self._rows(dim + 1, moved, next_index)
-        code.do(f"{following} = add i64 {counter}, 1")
+        code.do(f"br i1 {more.name}, label %{inside}, label %{done}")
+        code.label(inside)
+        self._block = inside
+        body(Value(code, counter, "i64"))
+        code.do(f"{following} = add i64 {counter}, {step}")
         code.do(f"br label %{head}")
         code.lines[at] = (
             f"  {counter} = phi i64 [ {start}, %{before} ], [ {following}, %{self._block} ]"
@@ -330,26 +308,75 @@ class Loop:
         code.label(done)
         self._block = done
 
+    def _rows(self, dim: int, bases: list[Value], index: Value | None) -> None:
+        """Loops over dims `dim` .. depth - 2, then the passes over rows, some rows together."""
+        if dim == self.spec.depth - 1:
+            for stage in range(self.last + 1):
+                self._row(stage, bases, index, Value(self.code, "0", "i64"))
+            return
+        size = self._sizes[dim]
+        start, stop = ("%begin", "%end") if size is None else ("0", size.name)
+
+        def at(here: Value) -> tuple[list[Value], Value | None]:
+            self._row_number = here
+            strides = (s[dim] for s in self._strides)
+            moved = [
+                base if stride is None else self._moved(base, here * stride)
+                for base, stride in zip(bases, strides, strict=True)
+            ]
+            return moved, None if index is None else index + here * self._index_strides[dim]
+
+        if dim < self.spec.depth - 2 or self.last == 0:
+            self._for(start, stop, "1", lambda here: self._rows(dim + 1, *at(here)))
+            return
+
+        def together(first: Value) -> None:
+            last = first + self._at_once
+            end = Value(self.code, stop, "i64")
+            end = last.compare("lt", end).choose(last, end)
+            for stage in range(self.last + 1):
+
+                def visit(here: Value, stage: int = stage) -> None:
+                    self._row(stage, *at(here), here - first)
+
+                self._for(first.name, end.name, "1", visit)
+
+        self._for(start, stop, self._at_once.name, together)
+
     def _moved(self, base: Value, by: Value) -> Value:
         return self.code.let(f"getelementptr i8, ptr {base.name}, i64 {by.name}", "ptr")
 
-    def _row(self, bases: list[Value], index: Value | None) -> None:
+    def _row(self, stage: int, bases: list[Value], index: Value | None, slot: Value) -> None:
+        """One pass over one row. slot: of the row among those that are visited together."""
         self._row_bases, self._row_index = bases, index
         outer = dict(self._values)
-        self._fix_level(0)
-        for stage in range(self.last + 1):
-            self._stage(stage)
-        self._store_row_results()
+        self._fix_row(stage, slot)
+        for node, value in self._pass(stage).items():
+            place = self._result_place(node, slot)
+            self.code.do(f"store {value.type} {value.name}, ptr {place.name}")
+        if stage == self.last:
+            self._store_row_results()
         self._values = outer
 
-    def _fix_level(self, level: int) -> None:
-        """Row invariants that are known now; reductions were set by their pass."""
-        for node in self.order:
-            if node not in self.fixed or node in self.numbers or self.level[node] != level:
-                continue
+    def _result_place(self, node: Expression, slot: Value) -> Value:
+        """The memory in which a row's reduction waits for the next pass."""
+        name = f"%r{self.order.index(node)}"
+        element = element_of(self.types[node])
+        return self.code.let(f"getelementptr {element}, ptr {name}, i64 {slot.name}", "ptr")
+
+    def _fix_row(self, stage: int, slot: Value) -> None:
+        """Row invariants that a pass reads; reductions of earlier passes are there."""
+        for node in self.passes.row_numbers(self._stage_roots(stage), self._known(stage)):
             if node.function == INPUT:
                 self._set_fixed(node, self._load(node, None, 1))
-            elif node.function not in REDUCTIONS:
+            elif node.function == ROW:
+                # Dims before the last but one may be counted with it.
+                text = f"urem i64 {self._row_number.name}, %s_rows"
+                self._set_fixed(node, self.code.let(text, "i64"))
+            elif node.function in REDUCTIONS:
+                element, place = element_of(self.types[node]), self._result_place(node, slot)
+                self._set_fixed(node, self.code.let(f"load {element}, ptr {place.name}", element))
+            else:
                 self._set_fixed(node, self._computed(node, 1))
             self._convert_fixed(node)
 
@@ -367,20 +394,28 @@ class Loop:
                 value = self._operand(root, _ELEMENTS[array.dtype.name], 1)
                 self._store(value, array.dtype, self._row_bases[i])
 
+    def _stored(self, stage: int) -> dict[Expression, int]:
+        """Values that a pass leaves in an output for the last one."""
+        return {n: i for n, i in self.kept.items() if self.level[n] == stage < self.last}
+
+    def _stage_roots(self, stage: int) -> list[Expression]:
+        """Values that a pass is there for."""
+        roots = [n.args[0] for n in self.passes.reduced(stage)]
+        return [*roots, *self._stored(stage), *(self.spec.roots if stage == self.last else ())]
+
     # ---- one pass over a row -------------------------------------------------------------------
 
-    def _stage(self, stage: int) -> None:
-        reduced = [n for n in self.order if n.function in REDUCTIONS and self.level[n] == stage + 1]
-        roots = [n.args[0] for n in reduced]
-        stored = {node: i for node, i in self.kept.items() if self.level[node] == stage < self.last}
+    def _pass(self, stage: int) -> dict[Expression, Value]:
+        """One pass over the current row; its reductions."""
+        reduced, stored = self.passes.reduced(stage), self._stored(stage)
         results: list[tuple[int, Expression]] = []
         if stage == self.last:
             results = [
                 (i, root) for i, (root, a) in enumerate(self.spec.outputs) if a.moves != SAME
             ]
-        if not (roots or results):
-            return
-        needed = self._needed(stage, [*roots, *stored, *(root for _, root in results)])
+        if not (reduced or results):
+            return {}
+        needed = self.passes.needed(self._stage_roots(stage), self._known(stage))
         sums = {n: self._start_of(n) for n in reduced}
         depth = self.spec.depth
         at = Value(self.code, "%begin" if depth == 1 else "0", "i64")
@@ -390,10 +425,7 @@ class Loop:
         plan = [(self.lanes, unroll)] if unroll > 1 else []
         for lanes, times in [*plan, (self.lanes, 1), (1, 1)]:
             at, sums = self._loop(at, end, lanes, times, needed, stored, results, sums)
-        for node, value in sums.items():
-            self._set_fixed(node, value)
-            self._convert_fixed(node)
-        self._fix_level(stage + 1)
+        return sums
 
     def _start_of(self, node: Expression) -> Value:
         element = element_of(self.types[node])
@@ -487,6 +519,8 @@ class Loop:
                 values[node] = self._load(node, at, lanes)
             elif node.function == WORD:
                 values[node] = self._word(at, lanes)
+            elif node.function == COLUMN:
+                values[node] = self._counted(at, lanes)
             else:
                 values[node] = self._computed(node, lanes, values)
         return values
@@ -527,6 +561,11 @@ class Loop:
         source = self.types[node.args[0]]
         if node.function == CAST:
             return self._cast(args[0], source, dtype_of(node.value))
+        if node.function in ("maximum", "minimum") and node.args[1].function == CONSTANT:
+            # One instruction, where two that may be NaN take four.
+            how = "lt" if node.function == "maximum" else "gt"
+            signed = is_signed(self.types[node])
+            return args[0].compare(how, args[1], signed=signed).choose(args[1], args[0])
         if FUNCTIONS[node.function].kind != "bool":
             return apply_function(node.function, args, is_signed(self.types[node]))
         kinds = [self.types[a] for a in node.args]
@@ -613,18 +652,19 @@ class Loop:
             value = value.to(_STORED[dtype.name])
         self.code.do(f"store {value.type} {value.name}, ptr {place.name}, align 1")
 
+    def _counted(self, first: Value, lanes: int, step: Value | None = None) -> Value:
+        """`lanes` numbers from `first` on."""
+        if lanes == 1:
+            return first
+        ramp = Value(self.code, f"<{', '.join(f'i64 {i}' for i in range(lanes))}>", "i64", lanes)
+        return first.splat(lanes) + (ramp if step is None else ramp * step.splat(lanes))
+
     def _word(self, at: Value, lanes: int) -> Value:
         """The first Philox word of each element's global index (oneflow/core/rng.py)."""
         code = self.code
         stride = self._index_strides[-1]
         assert self._row_index is not None
-        first = self._row_index + at * stride
-        if lanes > 1:
-            steps = ", ".join(f"i64 {i}" for i in range(lanes))
-            ramp = Value(code, f"<{steps}>", "i64", lanes)
-            index = first.splat(lanes) + ramp * stride.splat(lanes)
-        else:
-            index = first
+        index = self._counted(self._row_index + at * stride, lanes, stride)
         seed = Value(code, "%seed", "i64").splat(lanes)
         low = 0xFFFFFFFF
         left, right, key = index & low, (index >> 32) ^ (seed >> 32), seed & low
@@ -649,11 +689,10 @@ def _combined(function: str, a: Value, b: Value) -> Value:
 
 def _folded(function: str, x: Value) -> Value:
     """The lanes of x combined, halves first, so that the order of sums is fixed."""
-    lanes = [x] if x.lanes == 1 else [x.lane(i) for i in range(x.lanes)]
-    while len(lanes) > 1:
-        half = len(lanes) // 2
-        lanes = [_combined(function, lanes[i], lanes[i + half]) for i in range(half)]
-    return lanes[0]
+    while x.lanes > 1:
+        half = x.lanes // 2
+        x = _combined(function, x.part(0, half), x.part(half, half))
+    return x
 
 
 def _widened(raw: Value) -> Value:

@@ -19,6 +19,7 @@ from typing import Any
 import llvmlite
 import llvmlite.binding as llvm
 
+from oneflow.core.config import current_config
 from oneflow.core.log import get_logger
 from oneflow.kernels.expressions.loops import Loop, Spec
 
@@ -26,7 +27,7 @@ _log = get_logger(__name__)
 _lock = threading.RLock()
 
 
-class _Machine:
+class Machine:
     """The processor of this host and the code that runs on it."""
 
     def __init__(self) -> None:
@@ -46,31 +47,26 @@ class _Machine:
 
 
 @cache
-def _machine() -> _Machine:
+def machine() -> Machine:
     with _lock:
-        return _Machine()
+        return Machine()
 
 
 def vector_bytes() -> int:
-    return _machine().vector_bytes
-
-
-def computes_half() -> bool:
-    """Has this processor instructions that convert float16?"""
-    return _machine().has_half
+    return machine().vector_bytes
 
 
 @lru_cache(maxsize=4096)
 def compile_spec(spec: Spec) -> Callable[..., int]:
     """The function of a spec (loops.py); from the cache on disk where it is there."""
     text = Loop(spec, vector_bytes()).text("KERNEL")
-    digest = hashlib.sha256(f"{_machine().identity}\0{text}".encode()).hexdigest()
+    digest = hashlib.sha256(f"{machine().identity}\0{text}".encode()).hexdigest()
     with _lock:
         code = _stored(digest) or _compiled(text, digest)
-        machine = _machine()
-        machine.engine.add_object_file(llvm.ObjectFileRef.from_data(code))
-        machine.engine.finalize_object()
-        address = machine.engine.get_function_address(f"k{digest}")
+        engine = machine().engine
+        engine.add_object_file(llvm.ObjectFileRef.from_data(code))
+        engine.finalize_object()
+        address = engine.get_function_address(f"k{digest}")
     function: Callable[..., int] = _prototype(spec)(address)
     return function
 
@@ -87,9 +83,9 @@ def _prototype(spec: Spec) -> Any:
 
 def _compiled(text: str, digest: str) -> bytes:
     module = llvm.parse_assembly(text.replace("@KERNEL(", f"@k{digest}("))
-    module.triple = _machine().target.triple
-    module.data_layout = str(_machine().target.target_data)
-    code: bytes = _machine().target.emit_object(module)
+    module.triple = machine().target.triple
+    module.data_layout = str(machine().target.target_data)
+    code: bytes = machine().target.emit_object(module)
     _store(digest, code)
     return code
 
@@ -99,20 +95,18 @@ def _compiled(text: str, digest: str) -> bytes:
 
 @cache
 def _folder() -> Path | None:
-    """Return the folder of object code: $ONEFLOW_KERNEL_CACHE, else one in the user's cache folder.
-    None if it cannot be written, or if others could write it: what lies there is run.
-    """
-    named = os.environ.get("ONEFLOW_KERNEL_CACHE")
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    folder = Path(named) if named else Path(base) / "oneflow" / "kernels"
+    """Return the folder of object code. None if it cannot be written, or if others could write it:
+    what lies there is run."""
+    folder = current_config().kernel_cache
     try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        found = folder.stat()
-    except (OSError, RuntimeError):
-        found = None
-    is_ours = found is not None and found.st_uid == os.getuid() and not found.st_mode & 0o022
-    if is_ours and os.access(folder, os.W_OK):
-        return folder
+        if folder is not None:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            found = folder.stat()
+            is_ours = found.st_uid == os.getuid() and not found.st_mode & 0o022
+            if is_ours and os.access(folder, os.W_OK):
+                return folder
+    except OSError as error:
+        _log.info("the folder of compiled kernels cannot be used: %s", error)
     _log.info("no private folder for compiled kernels: name one in ONEFLOW_KERNEL_CACHE")
     return None
 

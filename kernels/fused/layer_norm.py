@@ -1,43 +1,26 @@
-"""Layer norm of float32 rows. A few rows are visited together, so that their reductions overlap in
-the processor.
+"""Gradients of layer norm of float32 rows. A few rows are visited together, so that their
+reductions overlap in the processor.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 from numba import prange
 
 from oneflow.kernels.array import Array
-from oneflow.kernels.fused.math import F, vectorized
-from oneflow.kernels.fused.softmax import rows_per_block
+from oneflow.kernels.fused.math import F, inlined, vectorized
+
+BLOCK_ELEMENTS = 2048
 
 
-@vectorized
-def layer_norm(
-    y: Array, mean: Array, inv_std: Array, x: Array, gamma: Array, beta: Array, eps: float
-) -> None:
-    """y, x: (rows, columns); mean, inv_std: (rows,); gamma, beta: (columns,)."""
-    rows, columns = x.shape
-    size = rows_per_block(columns)
-    scale = F(1) / F(columns)
-    for block in prange((rows + size - 1) // size):
-        start = np.int64(block) * size
-        stop = min(rows, start + size)
-        for i in range(start, stop):
-            total = F(0)
-            for j in range(columns):
-                total += x[i, j]
-            mean[i] = total * scale
-        for i in range(start, stop):
-            centre, total = mean[i], F(0)
-            for j in range(columns):
-                d = x[i, j] - centre
-                total += d * d
-            inv_std[i] = F(1) / np.sqrt(total * scale + eps)
-        for i in range(start, stop):
-            centre, inverse = mean[i], inv_std[i]
-            for j in range(columns):
-                y[i, j] = (x[i, j] - centre) * inverse * gamma[j] + beta[j]
+@inlined
+def rows_per_block(columns: int) -> Any:
+    """Rows that are visited together: the steps of one short row wait for each other, those of
+    several do not.
+    """
+    return max(1, BLOCK_ELEMENTS // columns)
 
 
 @vectorized

@@ -16,8 +16,9 @@ import shutil
 import tarfile
 import tempfile
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Protocol, cast
 
 from oneflow.core.errors import OneFlowError
 from oneflow.launcher.daemon.ignoring import FILE, Rule, is_left_out, read_rules
@@ -163,10 +164,16 @@ def _check_link(path: Path, folder: Path) -> None:
 # -- unpacking -------------------------------------------------------------------------------------
 
 
+class Source(Protocol):
+    """A stream to read from."""
+
+    def read(self, nbytes: int, /) -> bytes: ...
+
+
 class _Bounded:
     """A stream that raises once more than `budget` bytes came out of it."""
 
-    def __init__(self, source: Any, budget: int) -> None:
+    def __init__(self, source: Source, budget: int) -> None:
         self._source, self._left = source, budget
 
     def read(self, nbytes: int) -> bytes:
@@ -180,7 +187,7 @@ class _Bounded:
         return data
 
 
-def _decompressor(raw: IO[bytes]) -> Any:
+def _decompressor(raw: IO[bytes]) -> AbstractContextManager[Source]:
     head = raw.read(4)
     raw.seek(0)
     if head[:2] == _GZIP:
@@ -192,15 +199,18 @@ def _decompressor(raw: IO[bytes]) -> Any:
             raise ArchiveError(
                 "the archive is packed with zstd: install the package zstandard on this host"
             ) from None
-        return zstandard.ZstdDecompressor(max_window_size=1 << 27).stream_reader(raw, closefd=False)
+        made = zstandard.ZstdDecompressor(max_window_size=1 << 27)
+        stream: AbstractContextManager[Source] = made.stream_reader(raw, closefd=False)
+        return stream
     raise ArchiveError("not an archive: neither gzip nor zstd")
 
 
-def _extract_all(source: Any, folder: Path, packed: int) -> None:
+def _extract_all(source: Source, folder: Path, packed: int) -> None:
     total = count = 0
     cap = min(MAX_NBYTES, SLACK_NBYTES + MAX_RATIO * packed)
     links: set[str] = set()
-    with tarfile.open(fileobj=source, mode="r|", tarinfo=_Entry) as tar:
+    stream = cast("IO[bytes]", source)  # of which this mode only reads
+    with _Tar.open(fileobj=stream, mode="r|", tarinfo=_Entry) as tar:
         for info in tar:
             count, total = count + 1, total + max(info.size, 0)
             _check_entry(info, links)
@@ -210,7 +220,7 @@ def _extract_all(source: Any, folder: Path, packed: int) -> None:
                 raise ArchiveError(f"the archive unpacks to more than {cap} bytes")
             if info.issym():
                 links.add(posixpath.normpath(info.name))
-            tar.members = []  # type: ignore[attr-defined]  # or a million entries would stay in memory
+            tar.members = []  # or a million entries would stay in memory
             try:
                 if info.issym():
                     _make_link(info, folder)
@@ -237,6 +247,12 @@ def _make_link(info: tarfile.TarInfo, folder: Path) -> None:
         path = folder / found.name
         path.parent.mkdir(parents=True, exist_ok=True)
         os.symlink(found.linkname, path)
+
+
+class _Tar(tarfile.TarFile):
+    """An archive that is read entry by entry."""
+
+    members: list[tarfile.TarInfo]  # read so far
 
 
 class _Entry(tarfile.TarInfo):

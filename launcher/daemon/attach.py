@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from oneflow.core.config import join_address, split_address
 from oneflow.core.control_channel import channel_options, check_plain, resolve, socket_path
@@ -25,14 +25,14 @@ from oneflow.core.log import get_logger
 from oneflow.core.metrics import METRICS
 from oneflow.core.metrics_daemon import DAEMON
 from oneflow.core.proof import Claim, Session
+from oneflow.core.rpc import RpcFailure
 from oneflow.launcher.daemon.settings import DaemonSettings
 from oneflow.launcher.daemon.wire import describe
-from oneflow.scheduler.cluster.sealing import attach_call
+from oneflow.protos import cluster_pb2 as pb
+from oneflow.protos import cluster_pb2_grpc
+from oneflow.scheduler.cluster.sealing import AttachStream, attach_call
 from oneflow.scheduler.cluster.sequence import MissingMessageError, Order
 from oneflow.scheduler.cluster.tls import SERVER_NAME
-
-if TYPE_CHECKING:
-    from oneflow.protos import cluster_pb2 as pb
 
 FIRST_PAUSE_S = 0.2
 LAST_PAUSE_S = 5.0
@@ -66,7 +66,7 @@ class Backoff:
         self._limit_s = FIRST_PAUSE_S
 
 
-class Link:
+class Attachment:
     """Keeps the stream. make_hello: called for each; take: each message of the scheduler, from
     Welcome or Fenced on; on_lost: the stream broke.
     """
@@ -110,8 +110,6 @@ class Link:
 
     def stub(self) -> Any:
         """Return the stub for calls besides the stream; a new one with each stream."""
-        from oneflow.protos import cluster_pb2_grpc
-
         make_stub: Any = cluster_pb2_grpc.DaemonsStub
         self.metadata()
         return make_stub(self._channel)
@@ -183,8 +181,6 @@ class Link:
         self._cut.set()
 
     def _send_farewell(self) -> None:
-        from oneflow.protos import cluster_pb2 as pb
-
         self.send(pb.DaemonMessage(leaving=pb.Empty()), is_bulk=True)
 
     # -- the stream --------------------------------------------------------------------------------
@@ -325,7 +321,7 @@ class Link:
         check_listener(resolved, port)
         return dial(resolved, port, self._act_s)
 
-    def _judge(self, error: Any) -> OneFlowError | None:
+    def _judge(self, error: RpcFailure) -> OneFlowError | None:
         where, code = self._settings.scheduler, error.code().name
         text = f"the scheduler at {where} refuses this daemon: {error.details()}"
         if code in ("UNAUTHENTICATED", "PERMISSION_DENIED"):
@@ -342,9 +338,7 @@ class Link:
             log.info("no line to the scheduler at %s: %s", where, self._broken_by)
         return None
 
-    async def _write(self, stream: Any) -> None:
-        from oneflow.protos import cluster_pb2 as pb
-
+    async def _write(self, stream: AttachStream) -> None:
         sequence = 1
         await stream.write(pb.DaemonMessage(hello=self._make_hello(), sequence=sequence))
         beat_at = time.monotonic() + self._heartbeat_s
@@ -369,7 +363,7 @@ class Link:
                 with suppress(asyncio.TimeoutError):
                     await asyncio.wait_for(self._has_mail.wait(), beat_at - now)
 
-    async def _read(self, stream: Any) -> None:
+    async def _read(self, stream: AttachStream) -> None:
         order = Order()
         async for message in stream:
             self._heard_at, self._has_connected = time.monotonic(), True

@@ -20,6 +20,7 @@ from typing import IO, Any
 
 from oneflow.core.errors import OneFlowError, TransportError
 from oneflow.core.log import get_logger
+from oneflow.protos import cluster_pb2 as pb
 
 MAX_BLOB_NBYTES = 16 << 30
 LOCK_PAUSE_S = 0.05
@@ -163,8 +164,6 @@ def fetch_with(
 
     async def fetch(digest: str) -> AsyncIterator[tuple[int, bytes]]:
         import grpc
-
-        from oneflow.protos import cluster_pb2 as pb
 
         try:
             call = stub().Fetch(pb.BlobInfo(digest=digest), metadata=metadata())

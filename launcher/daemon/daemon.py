@@ -202,7 +202,7 @@ class Daemon:
         if event.key != self.key or self.phase is not Phase.PREPARING:
             return []
         self._forget()
-        said = SayPrepared(event.key, error=event.error, reason=event.reason)
+        said = SayPrepared(event.key, 0, event.error, event.reason, event.exit_code)
         return [Drop(event.key), said, *self._leave_if_over()]
 
     def _start(self, event: StartTold) -> list[Action]:

@@ -105,6 +105,7 @@ class NotGathered:
     key: AttemptKey
     error: str
     reason: str
+    exit_code: int = 0
 
 
 @dataclass(frozen=True)
@@ -253,6 +254,7 @@ class SayPrepared:
     master_port: int = 0
     error: str = ""
     reason: str = ""
+    exit_code: int = 0
 
 
 @dataclass(frozen=True)

@@ -11,17 +11,17 @@ import os
 import secrets
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeVar
 
 from oneflow.core.errors import InternalError, ProtocolError
 from oneflow.core.log import get_logger
 from oneflow.core.metrics import METRICS
 from oneflow.core.metrics_daemon import DAEMON
 from oneflow.core.metrics_told import Listener, Told
-from oneflow.launcher.daemon.attach import Link
+from oneflow.launcher.daemon.attach import Attachment
 from oneflow.launcher.daemon.blobs import BlobCache, fetch_with
 from oneflow.launcher.daemon.cgroups import Group, find_hierarchies, make_group
 from oneflow.launcher.daemon.daemon import Daemon, Phase
@@ -57,15 +57,14 @@ from oneflow.launcher.daemon.warm import WarmWorker
 from oneflow.launcher.daemon.watchdog import Watchdog
 from oneflow.launcher.daemon.wire import event_of, say, wire_running
 from oneflow.launcher.processes import reap
+from oneflow.protos import cluster_pb2 as pb
 from oneflow.scheduler.jobs.limits import parse_folder_name
-
-if TYPE_CHECKING:
-    from oneflow.protos import cluster_pb2 as pb
 
 MAX_KEPT = 8000  # ids in a Hello, which must stay a small message
 MAX_ROOTS, MAX_ROOT_CHARS = 128, 1024
 
 log = get_logger(__name__)
+T = TypeVar("T")
 
 
 class Host:
@@ -75,7 +74,9 @@ class Host:
         self.settings = settings
         self._roots = settings.roots()  # once: a file system that hangs shall not hold up the loop
         self.mind = Daemon(settings.times)
-        self.link = Link(settings, self._hello, self._hear, lambda: self.post(Disconnected()))
+        self.attachment = Attachment(
+            settings, self._hello, self._hear, lambda: self.post(Disconnected())
+        )
         self._address = address
         self._incarnation = secrets.randbits(64)
         self._rank: Rank | None = None
@@ -92,8 +93,10 @@ class Host:
         self._watchdog = Watchdog(settings.stuck_s, self._hierarchies.folders)
         self._cache = BlobCache(settings.state_dir / "cache", settings.cache_nbytes)
         self.warm = WarmWorker(settings, self._make_group, self._spared, self._watch_exit)
-        self._requests = Requests(settings, self._running_writers, self._running_rank, self.link)
-        self._inspector = Inspector(settings, self._running_rank, self.link)
+        self._requests = Requests(
+            settings, self._running_writers, self._running_rank, self.attachment
+        )
+        self._inspector = Inspector(settings, self._running_rank, self.attachment)
         self.on_ready: Callable[[bool], None] = lambda is_ready: None
 
     # -- life --------------------------------------------------------------------------------------
@@ -103,12 +106,14 @@ class Host:
         self._watchdog.start()
         if self.settings.warm:
             self.warm.start()
-        line = self._spawn(self.link.run())
+        line = self._spawn(self.attachment.run())
         beats = self._spawn(self._watchdog.beat(self._tick))
         try:
-            await asyncio.wait({line, beats, self._exit}, return_when=asyncio.FIRST_COMPLETED)
+            first: list[asyncio.Future[Any]] = [line, beats, self._exit]
+            await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
             if self._exit.done():
-                await asyncio.wait({self._spawn(self.link.leave()), line}, timeout=5)
+                last: list[asyncio.Task[Any]] = [self._spawn(self.attachment.leave()), line]
+                await asyncio.wait(last, timeout=5)
                 return self._exit.result()
             for task in (line, beats):
                 if task.done():
@@ -131,8 +136,8 @@ class Host:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    def _spawn(self, work: Any) -> asyncio.Task[Any]:
-        task: asyncio.Task[Any] = asyncio.ensure_future(work)
+    def _spawn(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        task = asyncio.ensure_future(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
@@ -188,9 +193,9 @@ class Host:
     def _perform(self, action: Action) -> None:
         match action:
             case SayExited() | SayPrepared() | SayFailing():
-                self.link.send(say(action))
+                self.attachment.send(say(action))
             case SayProgress():
-                self.link.send(say(action), is_kept=True)
+                self.attachment.send(say(action), is_kept=True)
             case Gather():
                 self._gather(action)
             case Drop():
@@ -205,7 +210,7 @@ class Host:
             case Rejoin():
                 if action.is_new:
                     self._incarnation = secrets.randbits(64)
-                self.link.rejoin(action.pause_s, says_farewell=action.is_new)
+                self.attachment.rejoin(action.pause_s, says_farewell=action.is_new)
             case Leave():
                 if not self._exit.done():
                     self._exit.set_result(action.exit_code)
@@ -215,7 +220,7 @@ class Host:
             self.settings,
             self._address,
             self._cache,
-            fetch_with(self.link.stub, self.link.metadata),
+            fetch_with(self.attachment.stub, self.attachment.metadata),
             self._make_group,
             self._spared,
             self.warm.wait_ready,
@@ -265,7 +270,6 @@ class Host:
     def _hello(self) -> pb.Hello:
         from oneflow import __version__
         from oneflow.core.control_channel import PROTOCOL
-        from oneflow.protos import cluster_pb2 as pb
 
         settings = self.settings
         return pb.Hello(
@@ -289,8 +293,6 @@ class Host:
 
     def _data_roots(self) -> pb.DataRoots | None:
         """None: more than a Hello takes."""
-        from oneflow.protos import cluster_pb2 as pb
-
         roots = self._roots
         is_much = len(roots) > MAX_ROOTS or any(len(root) > MAX_ROOT_CHARS for root in roots)
         return None if is_much else pb.DataRoots(folders=roots)

@@ -18,17 +18,17 @@ from typing import TYPE_CHECKING, Any
 
 from oneflow.core.errors import OneFlowError
 from oneflow.core.log import MASK, get_logger, mask
-from oneflow.launcher.daemon.attach import Link
+from oneflow.launcher.daemon.attach import Attachment
 from oneflow.launcher.daemon.events import AttemptKey
 from oneflow.launcher.daemon.logs import STREAMS, read_piece, size_of
 from oneflow.launcher.daemon.settings import DaemonSettings
 from oneflow.launcher.daemon.wire import key_of
 from oneflow.launcher.processes import descendants
 from oneflow.launcher.report import read_error
+from oneflow.protos import cluster_pb2 as pb
 
 if TYPE_CHECKING:
     from oneflow.launcher.daemon.rank import Rank
-    from oneflow.protos import cluster_pb2 as pb
 
 DUMP_SIGNAL = signal.SIGUSR2  # the bootstrap of ranks answers it with the stacks of all threads
 MAX_DUMP_CHARS = 960 << 10  # a message holds a little more than 1 MiB
@@ -52,14 +52,15 @@ class Inspector:
     """rank: of an attempt that goes on here; None for any other."""
 
     def __init__(
-        self, settings: DaemonSettings, rank: Callable[[AttemptKey], Rank | None], link: Link
+        self,
+        settings: DaemonSettings,
+        rank: Callable[[AttemptKey], Rank | None],
+        attachment: Attachment,
     ) -> None:
-        self._settings, self._rank, self._link = settings, rank, link
+        self._settings, self._rank, self._attachment = settings, rank, attachment
 
     async def inspect(self, request: pb.Inspect) -> None:
         """Answers with one Inspected."""
-        from oneflow.protos import cluster_pb2 as pb
-
         answer = pb.Inspected(request=request.request)
         try:
             key = key_of(request.id)
@@ -74,7 +75,7 @@ class Inspector:
         except asyncio.TimeoutError:
             answer.error = "no answer of the rank came in time"
         finally:
-            self._link.send(pb.DaemonMessage(inspected=answer), is_bulk=True)
+            self._attachment.send(pb.DaemonMessage(inspected=answer), is_bulk=True)
 
     # -- traces ------------------------------------------------------------------------------------
 

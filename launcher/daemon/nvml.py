@@ -106,10 +106,10 @@ class Gpu:
         )
         return int(count.value) if status == SUCCESS else 0
 
-    def _call(self, name: str, *arguments: Any) -> int:
+    def _call(self, name: str, *arguments: object) -> int:
         return int(getattr(self._library, name)(*arguments))
 
-    def _must(self, name: str, *arguments: Any) -> None:
+    def _must(self, name: str, *arguments: object) -> None:
         status = self._call(name, *arguments)
         if status != SUCCESS:
             raise OSError(f"{name} of {LIBRARY} gives {status}")

@@ -17,7 +17,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from oneflow.core.errors import ConfigError, OneFlowError, ProtocolError
 from oneflow.core.exits import note_exited
@@ -54,9 +54,7 @@ from oneflow.launcher.processes import send_signal
 from oneflow.launcher.rank_env import RankPlace, rank_env
 from oneflow.launcher.report import ErrorRecord, cause_of, read_error, reason_of
 from oneflow.launcher.supervision import DUMP_SIGNAL, KILL_WAIT_S, Exited
-
-if TYPE_CHECKING:
-    from oneflow.protos import cluster_pb2 as pb
+from oneflow.protos import cluster_pb2 as pb
 
 FIRST_LOOK_S, LAST_LOOK_S = 0.01, 0.1
 MEMORY_LOOK_S = COUNTS_LOOK_S = 1.0
@@ -137,7 +135,8 @@ class Rank:
         try:
             await self._gather()
         except OneFlowError as error:
-            self._place.post(NotGathered(self.key, str(error), error.reason))
+            code = error.exit_code if error.reason == "USER_ERROR" else 0  # else as it means
+            self._place.post(NotGathered(self.key, str(error), error.reason, code))
         except OSError as error:
             is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
             reason = "DISK_FULL" if is_full else "INTERNAL"
@@ -233,8 +232,6 @@ class Rank:
         error = None if task.cancelled() else task.exception()
         if error is None:
             return
-        from oneflow.protos import cluster_pb2 as pb
-
         log.error("%s: what the daemon does for it has failed", self.key, exc_info=error)
         cause = f"the daemon failed: {type(error).__name__}: {error}"
         self._failed = self._failed or pb.Exited(exit_code=70, reason="INTERNAL", cause=cause)
@@ -285,8 +282,6 @@ class Rank:
         return rank_env(env, place)
 
     def _begin(self, master_addr: str, master_port: int) -> pb.WorkerCommand:
-        from oneflow.protos import cluster_pb2 as pb
-
         return pb.WorkerCommand(
             begin=pb.Begin(
                 prepare=self.prepare,
@@ -303,8 +298,6 @@ class Rank:
 
     def infer(self, request: pb.Infer) -> bool:
         """Hands it on; False if this rank answers no requests."""
-        from oneflow.protos import cluster_pb2 as pb
-
         if self.worker is None or self.worker.sock is None or self.worker.is_over:
             return False
         self._infers.add(request.request)
@@ -315,8 +308,6 @@ class Rank:
         """Ask the worker; without an answer from it this never returns. Raises ProtocolError if
         this rank takes no such requests, or has ended meanwhile.
         """
-        from oneflow.protos import cluster_pb2 as pb
-
         if self.worker is None or self.worker.sock is None:
             raise ProtocolError("a script is not asked such things")
         future: asyncio.Future[pb.Inspected] = asyncio.get_running_loop().create_future()
@@ -344,8 +335,6 @@ class Rank:
                 return
 
     async def _read_messages(self, worker: Worker) -> None:
-        from oneflow.protos import cluster_pb2 as pb
-
         decoder, loop = FrameDecoder(pb.WorkerMessage), asyncio.get_running_loop()
         while worker.sock is not None:
             try:
@@ -462,8 +451,6 @@ class Rank:
             log.warning("cannot tell that %s exited 0: %s", self.key, error)
 
     def _fail_requests(self, why: str) -> None:
-        from oneflow.protos import cluster_pb2 as pb
-
         for request in sorted(self._infers):
             error = f"rank {self.key.rank} of job {self.key.job_id}: {why}"
             self._place.say_infer(pb.InferData(request=request, error=error))
@@ -525,8 +512,6 @@ class Rank:
 
     def _ask(self, worker: Worker) -> None:
         """A graph job ends at a step that all its ranks agree on; anything else gets TERM."""
-        from oneflow.protos import cluster_pb2 as pb
-
         failpoint("daemon.stop")
         if worker.sock is not None and not worker.is_over:
             self._command(pb.WorkerCommand(stop=True))

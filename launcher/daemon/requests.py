@@ -12,16 +12,16 @@ from oneflow.core.control_channel import CHUNK_NBYTES
 from oneflow.core.errors import ProtocolError
 from oneflow.core.failpoints import failpoint
 from oneflow.core.log import get_logger
-from oneflow.launcher.daemon.attach import Link
+from oneflow.launcher.daemon.attach import Attachment
 from oneflow.launcher.daemon.events import AttemptKey
 from oneflow.launcher.daemon.log_times import offset_at
 from oneflow.launcher.daemon.logs import STREAMS, LogWriter, Piece, read_piece, size_of
 from oneflow.launcher.daemon.settings import DaemonSettings
 from oneflow.launcher.daemon.wire import key_of
+from oneflow.protos import cluster_pb2 as pb
 
 if TYPE_CHECKING:
     from oneflow.launcher.daemon.rank import Rank
-    from oneflow.protos import cluster_pb2 as pb
 
 LOOK_S = 0.02
 MAX_WAIT_S = 60.0
@@ -38,18 +38,16 @@ class Requests:
         settings: DaemonSettings,
         writers: Callable[[AttemptKey], dict[str, LogWriter]],
         rank: Callable[[AttemptKey], Rank | None],
-        link: Link,
+        attachment: Attachment,
     ) -> None:
         self._jobs = settings.jobs_dir
         self._node = settings.node_name
-        self._writers, self._rank, self._link = writers, rank, link
+        self._writers, self._rank, self._attachment = writers, rank, attachment
 
     # -- logs --------------------------------------------------------------------------------------
 
     async def read_log(self, request: pb.ReadLog) -> None:
         """One LogData: what there is from the offset on, or what comes within wait_s."""
-        from oneflow.protos import cluster_pb2 as pb
-
         try:
             key = key_of(request.id)
         except ProtocolError as error:
@@ -58,7 +56,7 @@ class Requests:
         data = pb.LogData(request=request.request, is_closed=True)
         if request.stream in STREAMS:
             await self._fill(data, key, request)
-        self._link.send(pb.DaemonMessage(log=data), is_bulk=True)
+        self._attachment.send(pb.DaemonMessage(log=data), is_bulk=True)
 
     async def _fill(self, data: pb.LogData, key: AttemptKey, request: pb.ReadLog) -> None:
         folder = self._jobs / key.folder / str(key.attempt) / f"rank{key.rank}"
@@ -91,11 +89,10 @@ class Requests:
 
     async def read_file(self, request: pb.ReadFile) -> None:
         """FileData until the last; a name lists nothing but what lies in the job's outputs."""
-        from oneflow.protos import cluster_pb2 as pb
 
         def say(data: bytes = b"", is_last: bool = False, error: str = "") -> None:
             found = pb.FileData(request=request.request, data=data, is_last=is_last, error=error)
-            self._link.send(pb.DaemonMessage(file=found), is_bulk=True)
+            self._attachment.send(pb.DaemonMessage(file=found), is_bulk=True)
 
         try:
             key = key_of(pb.AttemptId(job_id=request.job_id, life=request.life))
@@ -106,7 +103,7 @@ class Requests:
             path = _find(folder, request.name)
             with open(path, "rb") as file:
                 while data := await asyncio.to_thread(file.read, CHUNK_NBYTES):
-                    await self._link.wait_for_room()
+                    await self._attachment.wait_for_room()
                     say(data)
             say(is_last=True)
         except (ProtocolError, OSError) as error:
@@ -117,8 +114,6 @@ class Requests:
 
     def infer(self, request: pb.Infer) -> None:
         """Hands it to the worker; says so if there is none that could answer."""
-        from oneflow.protos import cluster_pb2 as pb
-
         error = ""
         try:
             key = key_of(request.id)
@@ -131,9 +126,7 @@ class Requests:
             self.say_infer(pb.InferData(request=request.request, error=error))
 
     def say_infer(self, data: pb.InferData) -> None:
-        from oneflow.protos import cluster_pb2 as pb
-
-        self._link.send(pb.DaemonMessage(infer=data), is_bulk=True)
+        self._attachment.send(pb.DaemonMessage(infer=data), is_bulk=True)
 
 
 def _read(folder: Path, request: pb.ReadLog) -> Piece:

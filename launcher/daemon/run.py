@@ -59,7 +59,7 @@ async def _run(settings: DaemonSettings) -> int:
 
     gpu = _describe(settings)
     host = Host(settings, settings.address or _own_address(settings.scheduler))
-    METRICS.is_ready = lambda: host.link.is_welcome and not host.mind.refuses_work
+    METRICS.is_ready = lambda: host.attachment.is_welcome and not host.mind.refuses_work
     endpoint = _serve_metrics(settings)
     health = Health(settings.health_addr) if settings.health_addr else None
     loop = asyncio.get_running_loop()

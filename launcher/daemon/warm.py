@@ -16,6 +16,7 @@ from oneflow.launcher.daemon.cgroups import Group
 from oneflow.launcher.daemon.leftovers import MARK, own_mark
 from oneflow.launcher.daemon.settings import DaemonSettings
 from oneflow.launcher.daemon.workers import Worker, start_warm
+from oneflow.protos import cluster_pb2 as pb
 
 READY_S = 120.0
 FIRST_PAUSE_S, LAST_PAUSE_S = 1.0, 60.0
@@ -154,8 +155,6 @@ class WarmWorker:
         self.start()
 
     async def _read_ready(self, worker: Worker) -> None:
-        from oneflow.protos import cluster_pb2 as pb
-
         decoder, loop = FrameDecoder(pb.WorkerMessage), asyncio.get_running_loop()
         sock = worker.sock
         while isinstance(sock, socket.socket):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
 
 from oneflow.core.control_channel import MAX_TEXT_CHARS
 from oneflow.core.errors import ProtocolError
@@ -27,10 +26,8 @@ from oneflow.launcher.daemon.events import (
     StopTold,
     Welcomed,
 )
+from oneflow.protos import cluster_pb2 as pb
 from oneflow.scheduler.jobs.specs import check_job_id
-
-if TYPE_CHECKING:
-    from oneflow.protos import cluster_pb2 as pb
 
 MAX_METRICS = 1000
 MAX_METRIC_CHARS = 256
@@ -50,8 +47,6 @@ def key_of(wire: pb.AttemptId) -> AttemptKey:
 
 
 def wire_key(key: AttemptKey) -> pb.AttemptId:
-    from oneflow.protos import cluster_pb2 as pb
-
     job_id, attempt, rank, life = key
     return pb.AttemptId(job_id=job_id, attempt=attempt, rank=rank, life=life)
 
@@ -120,8 +115,6 @@ def _waits(wire: pb.ActorCounts) -> ActorWaits:
 
 
 def _wire_waits(waits: ActorWaits) -> pb.ActorCounts:
-    from oneflow.protos import cluster_pb2 as pb
-
     return pb.ActorCounts(
         kind=waits.kind,
         no_input_s=waits.no_input_s,
@@ -133,8 +126,6 @@ def say(action: SayPrepared | SayProgress | SayFailing | SayExited) -> pb.Daemon
     """Translate an action into the message for the scheduler; the epoch is filled in when it is
     sent.
     """
-    from oneflow.protos import cluster_pb2 as pb
-
     if isinstance(action, SayFailing):
         return pb.DaemonMessage(failing=_exited(action.end))
     if isinstance(action, SayExited):
@@ -148,6 +139,7 @@ def say(action: SayPrepared | SayProgress | SayFailing | SayExited) -> pb.Daemon
                     error=_text(action.error),
                     master_port=action.master_port,
                     reason=action.reason,
+                    exit_code=action.exit_code,
                 )
             )
         case SayProgress():
@@ -168,8 +160,6 @@ def say(action: SayPrepared | SayProgress | SayFailing | SayExited) -> pb.Daemon
 
 
 def _exited(end: SayExited) -> pb.Exited:
-    from oneflow.protos import cluster_pb2 as pb
-
     return pb.Exited(
         id=wire_key(end.key),
         exit_code=end.exit_code,
@@ -183,8 +173,6 @@ def _exited(end: SayExited) -> pb.Exited:
 
 
 def wire_running(running: Running) -> pb.RunningAttempt:
-    from oneflow.protos import cluster_pb2 as pb
-
     return pb.RunningAttempt(
         id=wire_key(running.key),
         phase=running.phase,
@@ -197,6 +185,6 @@ def _text(text: str) -> str:
     return text[: MAX_TEXT_CHARS // 4]  # a character may take four bytes
 
 
-def describe(message: Any) -> str:
+def describe(message: pb.SchedulerMessage) -> str:
     """The kind of a message, for logs: its content is not ours to show."""
     return str(message.WhichOneof("kind") or "an empty message")

@@ -8,6 +8,12 @@ from oneflow.autograd.api import grad as grad
 from oneflow.autograd.function import Function as Function
 from oneflow.autograd.function import FunctionCtx as FunctionCtx
 from oneflow.autograd.function import once_differentiable as once_differentiable
+from oneflow.autograd.functional import hessian as hessian
+from oneflow.autograd.functional import hvp as hvp
+from oneflow.autograd.functional import jacobian as jacobian
+from oneflow.autograd.functional import jvp as jvp
+from oneflow.autograd.functional import vhp as vhp
+from oneflow.autograd.functional import vjp as vjp
 from oneflow.tensor.grad_mode import enable_grad as enable_grad
 from oneflow.tensor.grad_mode import inference_mode as inference_mode
 from oneflow.tensor.grad_mode import is_grad_enabled as is_grad_enabled

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import overload
 
 from oneflow.autograd.engine import Pass, _key
 from oneflow.core.errors import AutogradError, ShapeError
+from oneflow.core.operand import Tensors
 from oneflow.ops.cast import cast
 from oneflow.ops.concat import concat
 from oneflow.ops.shape import reshape
@@ -15,7 +16,7 @@ from oneflow.tensor.tensor import Tensor
 
 
 def backward(
-    tensors: Tensor | Sequence[Tensor],
+    tensors: Tensors,
     grad_tensors: Tensor | Sequence[Tensor | None] | None = None,
     retain_graph: bool = False,
     create_graph: bool = False,
@@ -29,8 +30,8 @@ def backward(
 
 
 def grad(
-    outputs: Tensor | Sequence[Tensor],
-    inputs: Tensor | Sequence[Tensor],
+    outputs: Tensors,
+    inputs: Tensors,
     grad_outputs: Tensor | Sequence[Tensor | None] | None = None,
     retain_graph: bool | None = None,
     create_graph: bool = False,
@@ -62,12 +63,29 @@ def grad(
 
 
 def _batched_grad(
-    outputs: Any, inputs: Any, grad_outputs: Any, create_graph: bool, allow_unused: bool
+    outputs: Tensors,
+    inputs: Tensors,
+    grad_outputs: Tensor | Sequence[Tensor | None] | None,
+    create_graph: bool,
+    allow_unused: bool,
 ) -> tuple[Tensor | None, ...]:
-    batches = _as_list(grad_outputs)
+    batches = [] if grad_outputs is None else _as_list(grad_outputs)
+    counts = {g.type.shape[0] for g in batches if g is not None}
+    if len(counts) != 1:
+        raise AutogradError(
+            "grad: is_grads_batched needs grad_outputs with one more dim in front, of one size; "
+            f"got sizes {sorted(counts)}"
+        )
     rows = [
-        grad(outputs, inputs, [g[i] for g in batches], True, create_graph, allow_unused)
-        for i in range(batches[0].type.shape[0])
+        grad(
+            outputs,
+            inputs,
+            [None if g is None else g[i] for g in batches],
+            True,
+            create_graph,
+            allow_unused,
+        )
+        for i in range(counts.pop())
     ]
     return tuple(
         None if column[0] is None else stacked(column) for column in zip(*rows, strict=True)
@@ -79,11 +97,17 @@ def stacked(tensors: Sequence[Tensor]) -> Tensor:
     return concat(*[reshape(x, shape=(1, *x.type.shape)) for x in tensors], dim=0)
 
 
-def _as_list(tensors: Any) -> list[Any]:
+@overload
+def _as_list(tensors: Tensors) -> list[Tensor]: ...
+@overload
+def _as_list(tensors: Tensor | Sequence[Tensor | None]) -> list[Tensor | None]: ...
+def _as_list(tensors: Tensor | Sequence[Tensor | None]) -> Sequence[Tensor | None]:
     return [tensors] if isinstance(tensors, Tensor) else list(tensors)
 
 
-def _root_grads(roots: list[Tensor], given: Any) -> list[Tensor]:
+def _root_grads(
+    roots: list[Tensor], given: Tensor | Sequence[Tensor | None] | None
+) -> list[Tensor]:
     grads = [None] * len(roots) if given is None else _as_list(given)
     if len(grads) != len(roots):
         raise AutogradError(f"got {len(roots)} tensors and {len(grads)} gradients")

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import attrgetter
 from typing import Any
 
-from oneflow.core.dispatch import call
+from oneflow.autograd.replay import replay
+from oneflow.core.dispatch import call, is_default_mode
 from oneflow.core.errors import AutogradError
 from oneflow.core.op import find_op
 from oneflow.tensor.grad_mode import set_grad_enabled
-from oneflow.tensor.tape import GradNode
+from oneflow.tensor.tape import GradNode, OpNode
 from oneflow.tensor.tensor import Tensor, alias
+
+_number = attrgetter("number")
 
 
 class Pass:
@@ -24,6 +28,7 @@ class Pass:
     ) -> None:
         self.retain_graph = retain_graph
         self.create_graph = create_graph
+        self.may_replay = not create_graph and is_default_mode()
         self.targets = None if targets is None else {_key(t) for t in targets}
         self.found: dict[tuple[int, int], Tensor] = {}
         self.buffers: dict[GradNode, list[Any]] = {}
@@ -53,18 +58,21 @@ class Pass:
         """All nodes below `starts`, later ones first; counts how often each leaf is used."""
         seen = set(starts)
         stack = list(seen)
+        uses = self.leaf_uses
         while stack:
             for edge in stack.pop().edges:
                 if edge is None:
                     continue
-                if edge[1] < 0:
-                    self.leaf_uses[id(edge[0])] = self.leaf_uses.get(id(edge[0]), 0) + 1
+                target, index = edge
+                if index < 0:
+                    uses[id(target)] = uses.get(id(target), 0) + 1
                     continue
-                self._await(*edge)
-                if edge[0] not in seen:
-                    seen.add(edge[0])
-                    stack.append(edge[0])
-        nodes = sorted(seen, key=lambda n: -n.number)
+                if target.on_arrival is not None:
+                    self._await(target, index)
+                if target not in seen:
+                    seen.add(target)
+                    stack.append(target)
+        nodes = sorted(seen, key=_number, reverse=True)
         if self.targets is not None:
             for node in reversed(nodes):
                 self.leads[node] = any(e is not None and self._is_wanted(e) for e in node.edges)
@@ -76,25 +84,28 @@ class Pass:
             self.awaited[node, index] = self.awaited.get((node, index), 0) + 1
 
     def _is_wanted(self, edge: tuple[Any, int]) -> bool:
+        """Whether the gradient of that edge leads to a target."""
         if self.targets is None:
             return True
         return (id(edge[0]), edge[1]) in self.targets or (edge[1] >= 0 and self.leads[edge[0]])
 
     def _visit(self, node: GradNode) -> None:
         grads = self.buffers.pop(node, None)
-        wanted = [e is not None and self._is_wanted(e) for e in node.edges]
+        edges = node.edges
+        if self.targets is None:
+            wanted = [e is not None for e in edges]
+        else:
+            wanted = [e is not None and self._is_wanted(e) for e in edges]
         results: Sequence[Any] = ()
         if grads is not None:
-            self._observe(node, grads)
-            if any(wanted):
+            if node._hooks or node._retained or self.targets is not None:
+                self._observe(node, grads)
+            if True in wanted:
                 results = self._gradients(node, grads, wanted)
-        for i, edge in enumerate(node.edges):
-            if edge is None:
-                continue
-            grad = results[i] if wanted[i] and i < len(results) else None
-            if grad is not None and not isinstance(grad, Tensor):
-                grad = grad()
-            self._send(edge, grad)
+        count = len(results)
+        for i, edge in enumerate(edges):
+            if edge is not None:
+                self._send(edge, results[i] if wanted[i] and i < count else None)
 
     def _gradients(self, node: GradNode, grads: list[Any], wanted: list[bool]) -> Sequence[Any]:
         if node.released:
@@ -103,12 +114,15 @@ class Pass:
                 "buffers have already been freed. Please specify retain_graph=True when calling "
                 "backward or autograd.grad the first time."
             )
-        results = node.gradients(grads, wanted)
+        results = None
+        if self.may_replay and node.__class__ is OpNode:
+            results = replay(node, grads, wanted)
+        if results is None:
+            results = list(node.gradients(grads, wanted))[: len(wanted)]
         # An entry may be a function that reads what was saved: ask before it is released.
-        results = [
-            r() if wanted[i] and r is not None and not isinstance(r, Tensor) else r
-            for i, r in enumerate(results[: len(wanted)])
-        ]
+        for i, result in enumerate(results):
+            if wanted[i] and result is not None and not isinstance(result, Tensor):
+                results[i] = result()
         if not self.retain_graph:
             node.release()
         return results
@@ -134,18 +148,23 @@ class Pass:
         target, index = edge
         if index >= 0:
             if grad is not None:
-                buffer = self.buffers.setdefault(target, [None] * target.num_outputs)
+                buffer = self.buffers.get(target)
+                if buffer is None:
+                    buffer = self.buffers[target] = [None] * target.num_outputs
                 buffer[index] = grad if buffer[index] is None else _add(buffer[index], grad)
             if target.on_arrival is not None:
                 self._arrived(target, index)
             return
         key = id(target)
-        if grad is not None:
-            known = self.leaf_grads.get(key)
-            self.leaf_grads[key] = grad if known is None else _add(known, grad)
-        self.leaf_uses[key] -= 1
-        if self.leaf_uses[key] == 0 and key in self.leaf_grads:
-            self._arrive(target, self.leaf_grads.pop(key))
+        left = self.leaf_uses[key] = self.leaf_uses[key] - 1
+        if self.leaf_grads and (known := self.leaf_grads.pop(key, None)) is not None:
+            grad = known if grad is None else _add(known, grad)
+        if grad is None:
+            return
+        if left == 0:
+            self._arrive(target, grad)
+        else:
+            self.leaf_grads[key] = grad
 
     def _arrived(self, node: GradNode, index: int) -> None:
         self.awaited[node, index] -= 1
@@ -176,7 +195,8 @@ class Pass:
         elif self.create_graph or not _same_layout(known, grad):
             leaf.grad = _add(known, grad)
         else:
-            known._array += grad._array
+            array = known._array
+            array += grad._array
             known._version[0] += 1
 
     def _own(self, grad: Tensor) -> Tensor:
@@ -203,10 +223,14 @@ def _key(t: Tensor) -> tuple[int, int]:
 
 def _same_layout(a: Tensor, b: Tensor) -> bool:
     """May `b` be added into `a` in place?"""
-    if a._array is None or b._array is None or a._grad_fn is not None or a.type != b.type:
+    if a._array is None or b._array is None or a._grad_fn is not None:
         return False
-    same = a._placement == b._placement and a._sbp == b._sbp
-    return same and type(a._array) is type(b._array) and _may_be_written(a._array)
+    if a.type is not b.type and a.type != b.type:
+        return False
+    is_global = a._placement is not None or b._placement is not None
+    if is_global and (a._placement, a._sbp) != (b._placement, b._sbp):
+        return False
+    return type(a._array) is type(b._array) and _may_be_written(a._array)
 
 
 def _may_be_written(array: Any) -> bool:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, ClassVar, ParamSpec, TypeVar
 
 from oneflow.core.errors import AutogradError
 from oneflow.tensor.alike import filled_like
@@ -11,23 +12,26 @@ from oneflow.tensor.grad_mode import no_grad, state
 from oneflow.tensor.tape import record_call
 from oneflow.tensor.tensor import Tensor, alias
 
+P = ParamSpec("P")
+R = TypeVar("R")
+
 
 class FunctionCtx:
     """The context that forward and backward share. Any attribute may be set on it."""
 
     def __init__(self) -> None:
-        self._saved: tuple[Any, ...] = ()
+        self._saved: tuple[tuple[Tensor, int] | partial[Tensor] | None, ...] = ()
         self._non_differentiable: tuple[int, ...] = ()
         self.needs_input_grad: tuple[bool, ...] = ()
 
-    def save_for_backward(self, *tensors: Any) -> None:
+    def save_for_backward(self, *tensors: Tensor | None) -> None:
         """Keeps tensors (or None) for backward. Writing to them in place later is found out
         there.
         """
         hooks = state.saved_hooks
         if hooks:
             pack, unpack = hooks[-1]
-            self._saved = tuple((pack(t), unpack) if t is not None else None for t in tensors)
+            self._saved = tuple(None if t is None else partial(unpack, pack(t)) for t in tensors)
             return
         self._saved = tuple(None if t is None else (t, t._version[0]) for t in tensors)
 
@@ -36,22 +40,31 @@ class FunctionCtx:
         """The tensors given to `save_for_backward`. Raises AutogradError if one has been written to
         since.
         """
-        return tuple(None if s is None else _unpack(*s) for s in self._saved)
+        return tuple(None if s is None else _unpack(s) for s in self._saved)
 
     def mark_non_differentiable(self, *outputs: Tensor) -> None:
         """These outputs of forward do not require a gradient."""
         self._non_differentiable = tuple(id(t) for t in outputs)
 
 
-def _unpack(what: Any, version: Any) -> Tensor:
-    if callable(version):
-        return version(what)  # type: ignore[no-any-return]
+def _unpack(saved: tuple[Tensor, int] | partial[Tensor]) -> Tensor:
+    if isinstance(saved, partial):
+        return saved()
+    what, version = saved
     if what._version[0] != version:
         raise AutogradError(
             "one of the variables needed for gradient computation has been modified by an inplace "
             f"operation: a {what.type} given to save_for_backward"
         )
-    return what  # type: ignore[no-any-return]
+    return what
+
+
+def _no_forward(*_: object) -> None:
+    raise AutogradError("a Function needs a static method forward(ctx, ...)")
+
+
+def _no_backward(*_: object) -> None:
+    raise AutogradError("a Function needs a static method backward(ctx, ...)")
 
 
 class Function:
@@ -59,19 +72,14 @@ class Function:
     `apply`.
     """
 
-    @staticmethod
-    def forward(ctx: Any, *args: Any) -> Any:
-        raise AutogradError("a Function needs a static method forward(ctx, ...)")
+    forward: ClassVar[Callable[..., Any]] = staticmethod(_no_forward)
+    backward: ClassVar[Callable[..., Any]] = staticmethod(_no_backward)
 
-    @staticmethod
-    def backward(ctx: Any, *grads: Any) -> Any:
-        raise AutogradError("a Function needs a static method backward(ctx, ...)")
-
-    def __call__(self, *args: Any) -> Any:
+    def __call__(self, *args: object) -> Any:
         return self.apply(*args)
 
     @classmethod
-    def apply(cls, *args: Any) -> Any:
+    def apply(cls, *args: object) -> Any:
         """Runs forward and records backward."""
         ctx = FunctionCtx()
         inputs = [a for a in args if isinstance(a, Tensor)]
@@ -92,7 +100,7 @@ class Function:
         places = {id(t): (k, alias(t)) for k, t in enumerate(live)}
         slots = [places.get(id(o)) for o in outs]
 
-        def backward(grads: list[Any]) -> list[Any]:
+        def backward(grads: Sequence[Tensor | None]) -> list[Any]:
             filled = [None if s is None else _or_zeros(grads[s[0]], s[1]) for s in slots]
             return _backward(cls, ctx, args, filled)
 
@@ -105,7 +113,10 @@ def _as_output(result: Tensor, inputs: list[Tensor]) -> Tensor:
 
 
 def _backward(
-    cls: type[Function], ctx: FunctionCtx, args: tuple[Any, ...], filled: list[Any]
+    cls: type[Function],
+    ctx: FunctionCtx,
+    args: tuple[object, ...],
+    filled: list[Tensor | None],
 ) -> list[Any]:
     """Calls the user's backward with one gradient per output and keeps those of the tensor
     inputs.
@@ -121,15 +132,15 @@ def _backward(
     return [g for a, g in zip(args, results, strict=False) if isinstance(a, Tensor)]
 
 
-def _or_zeros(grad: Any, like: Tensor) -> Any:
+def _or_zeros(grad: Tensor | None, like: Tensor) -> Tensor:
     return filled_like(like, 0) if grad is None else grad
 
 
-def once_differentiable(backward: Any) -> Any:
+def once_differentiable(backward: Callable[P, R]) -> Callable[P, R]:
     """Marks a backward that cannot itself be differentiated."""
 
-    def wrapped(ctx: Any, *grads: Any) -> Any:
+    def wrapped(*args: P.args, **kwargs: P.kwargs) -> R:
         with no_grad():
-            return backward(ctx, *grads)
+            return backward(*args, **kwargs)
 
     return wrapped

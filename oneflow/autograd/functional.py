@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 from oneflow.autograd.api import grad, stacked
 from oneflow.core.errors import AutogradError
+from oneflow.core.operand import Tensors
 from oneflow.ops.shape import reshape
 from oneflow.tensor.alike import filled_like
 from oneflow.tensor.grad_mode import enable_grad
 from oneflow.tensor.tensor import Tensor
 
-Tensors = Any  # a tensor or a tuple of tensors
+V = TypeVar("V")
 
 
 def _tuple(x: Tensors) -> tuple[Tensor, ...]:
     return (x,) if isinstance(x, Tensor) else tuple(x)
 
 
-def _like(x: Tensors, values: tuple[Any, ...]) -> Any:
+def _like(x: Tensors, values: tuple[V, ...]) -> V | tuple[V, ...]:
     return values[0] if isinstance(x, Tensor) else values
 
 
@@ -32,14 +33,12 @@ def _fresh(inputs: Tensors, create_graph: bool) -> tuple[Tensor, ...]:
     return tuple(x.detach().requires_grad_() for x in _tuple(inputs))
 
 
-def _or_zeros(grads: tuple[Any, ...], like: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+def _or_zeros(grads: tuple[Tensor | None, ...], like: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
     return tuple(filled_like(x, 0) if g is None else g for g, x in zip(grads, like, strict=True))
 
 
-def _done(results: Any, create_graph: bool) -> Any:
-    if create_graph:
-        return results
-    return tuple(r.detach() if isinstance(r, Tensor) else _done(r, False) for r in results)
+def _done(results: tuple[Tensor, ...], create_graph: bool) -> tuple[Tensor, ...]:
+    return results if create_graph else tuple(r.detach() for r in results)
 
 
 def _vector(v: Tensors | None, like: tuple[Tensor, ...], who: str) -> tuple[Tensor, ...]:
@@ -90,7 +89,7 @@ def jvp(
             for b, w in zip(back, _vector(v, xs, "jvp"), strict=True)
             if b is not None and b.requires_grad
         ]
-        found: tuple[Any, ...] = (None,) * len(ys)
+        found: tuple[Tensor | None, ...] = (None,) * len(ys)
         if pairs:
             found = grad(
                 [b for b, _ in pairs],
@@ -117,7 +116,7 @@ def jacobian(
         xs = _fresh(inputs, create_graph)
         outputs = func(*xs)
         rows = tuple(_rows(y, xs, create_graph, strict) for y in _tuple(outputs))
-    columns = tuple(_like(inputs, row) for row in _done(rows, create_graph))
+    columns = tuple(_like(inputs, _done(row, create_graph)) for row in rows)
     return _like(outputs, columns)
 
 
@@ -127,7 +126,7 @@ def _rows(
     flat = reshape(y, shape=(y.type.numel,))
     per_element = []
     for i in range(y.numel()):
-        found: tuple[Any, ...] = (None,) * len(xs)
+        found: tuple[Tensor | None, ...] = (None,) * len(xs)
         if flat.requires_grad:
             found = grad(
                 flat[i], xs, retain_graph=True, create_graph=create_graph, allow_unused=not strict
@@ -179,7 +178,7 @@ def vhp(
             for g, w in zip(first, _vector(v, xs, "vhp"), strict=True)
             if g is not None and g.requires_grad
         ]
-        found: tuple[Any, ...] = (None,) * len(xs)
+        found: tuple[Tensor | None, ...] = (None,) * len(xs)
         if pairs:
             found = grad(
                 [g for g, _ in pairs],

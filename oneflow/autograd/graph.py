@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from oneflow.tensor.grad_mode import state
+from oneflow.tensor.tensor import Tensor
 
 
 class saved_tensors_hooks:
@@ -13,12 +14,14 @@ class saved_tensors_hooks:
     it is needed.
     """
 
-    def __init__(self, pack_hook: Callable[[Any], Any], unpack_hook: Callable[[Any], Any]) -> None:
+    def __init__(
+        self, pack_hook: Callable[[Tensor], Any], unpack_hook: Callable[[Any], Tensor]
+    ) -> None:
         self._pair = (pack_hook, unpack_hook)
 
     def __enter__(self) -> saved_tensors_hooks:
         state.saved_hooks = (*state.saved_hooks, self._pair)
         return self
 
-    def __exit__(self, *_: Any) -> None:
+    def __exit__(self, *_: object) -> None:
         state.saved_hooks = state.saved_hooks[:-1]

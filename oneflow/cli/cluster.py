@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -13,6 +13,11 @@ from oneflow.cli.keys import DATA_ROOTS, given, limit_options
 from oneflow.cli.output import chosen, fields, output_option, show_json, table
 from oneflow.cli.types import DURATION, PAIR
 from oneflow.cluster.durations import show_time
+
+if TYPE_CHECKING:
+    from oneflow.cluster.local import Up
+    from oneflow.core.rpc import Message
+    from oneflow.protos import cluster_pb2 as pb
 
 ADDRESS = click.option("--address", metavar="HOST:PORT", help="The scheduler; else as configured.")
 DAEMON_STATES = {"up", "suspect", "draining", "lost"}
@@ -39,7 +44,7 @@ def up(
     device_type: str | None,
     file: Path | None,
     output: str | None,
-    **flags: Any,
+    **flags: object,
 ) -> None:
     """Starts a scheduler and a daemon per device on this machine, in the background.
 
@@ -54,7 +59,7 @@ def up(
     asked |= {"local.daemons": daemons, "local.device_type": device_type}
     asked |= {f"scheduler.{name}": value for name, value in flags.items()}
     wish = local_wish(asked, file)
-    found, how = start_on_ray(wish, where) if where else start(wish), chosen(output)
+    found, how = start_on_ray(wish, str(where)) if where else start(wish), chosen(output)
     if how == "json":
         show_json({"was_running": found.was_running} | status_as_dict(found.status))
     else:
@@ -63,7 +68,7 @@ def up(
         click.echo(f"oneflow: {note}", err=True)
 
 
-def _note_of_hosts(status: Any, has_roots: bool) -> str:
+def _note_of_hosts(status: pb.ClusterStatus, has_roots: bool) -> str:
     """Warn about checkpoints if several hosts are asked for, else return ""."""
     nodes = {daemon.node for daemon in status.daemons}
     if len(nodes) < 2 or has_roots:
@@ -75,7 +80,7 @@ def _note_of_hosts(status: Any, has_roots: bool) -> str:
     )
 
 
-def _show_up(found: Any) -> None:
+def _show_up(found: Up) -> None:
     status = found.status
     devices = " ".join(sorted(d.device for d in status.daemons if d.state == "up"))
     what = "runs already" if found.was_running else f"is ready after {found.seconds:.1f} s"
@@ -89,7 +94,7 @@ def _show_up(found: Any) -> None:
     click.echo(fields(_addresses(status) | {"next": following}))
 
 
-def _addresses(status: Any) -> dict[str, str]:
+def _addresses(status: pb.ClusterStatus) -> dict[str, str]:
     from oneflow.cli.records import page_url
 
     found = {"address": status.address}
@@ -256,7 +261,7 @@ def rotate(address: str | None, lifetime: float | None, file: Path | None, name:
     _made(address, "RotateToken", pb.TokenRequest(name=name, lifetime_s=lifetime), file)
 
 
-def _made(address: str | None, method: str, request: Any, file: Path | None) -> None:
+def _made(address: str | None, method: str, request: Message, file: Path | None) -> None:
     from oneflow.cluster.client import connect
     from oneflow.scheduler.jobs.tokens import write_token_file
 

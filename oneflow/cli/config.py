@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -12,8 +12,11 @@ from oneflow.cli.output import chosen, output_option, show_json, table
 from oneflow.cluster.durations import exact_duration
 from oneflow.cluster.sizes import show_size
 
+if TYPE_CHECKING:
+    from oneflow.cluster.settings import Key
 
-def _shown(key: Any, value: Any) -> str:
+
+def _shown(key: Key, value: Any) -> str:
     """Return a value as it would be written in a file."""
     if key.kind == "flag":
         return "true" if value else "false"

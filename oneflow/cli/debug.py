@@ -6,13 +6,16 @@ import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from oneflow.cli.group import choose_group
 from oneflow.cli.output import chosen, output_option, say, show_json
 from oneflow.cli.types import RANKS
+
+if TYPE_CHECKING:
+    from oneflow.cluster.job import RankDebug
 
 ADDRESS = click.option("--address", metavar="HOST:PORT", help="The scheduler; else as configured.")
 RANK = click.option("--rank", "ranks", type=RANKS, default=(), help="0, or 0,3, or 0-3; else all.")
@@ -36,11 +39,12 @@ def stack(address: str | None, ranks: tuple[int, ...], output: str | None, job_i
     Each rank writes them to its standard error, where they stay. Ten seconds for each node; who
     does not answer is named. The exit code is 0 if any rank answered.
     """
+    from oneflow.cli.naming import job_called
     from oneflow.cluster.client import connect
 
     how = chosen(output)
     with connect(address) as cluster:
-        pieces = sorted(cluster.job(job_id).debug("stack", ranks), key=lambda p: p.rank)
+        pieces = sorted(job_called(cluster, job_id).debug("stack", ranks), key=lambda p: p.rank)
     if how == "json":
         show_json({"ranks": [_as_dict(piece, "stack") for piece in pieces]})
     else:
@@ -48,7 +52,7 @@ def stack(address: str | None, ranks: tuple[int, ...], output: str | None, job_i
     raise SystemExit(0 if any(piece.text for piece in pieces) else NOTHING)
 
 
-def _show_stacks(pieces: list[Any]) -> None:
+def _show_stacks(pieces: list[RankDebug]) -> None:
     from oneflow.launcher.logs import escape
 
     for piece in pieces:
@@ -70,11 +74,12 @@ def dump(address: str | None, ranks: tuple[int, ...], out: Path | None, job_id: 
 
     Ten seconds for each node; a rank that does not answer has an error instead.
     """
+    from oneflow.cli.naming import job_called
     from oneflow.cli.records import record_as_dict
     from oneflow.cluster.client import connect
 
     with connect(address) as cluster:
-        job = cluster.job(job_id)
+        job = job_called(cluster, job_id)
         record = record_as_dict(job.status())
         found: dict[str, Any] = {"job": record | {"spec": _without_secrets(record["spec"])}}
         found["waits"] = [
@@ -99,7 +104,7 @@ def _without_secrets(spec: dict[str, Any]) -> dict[str, Any]:
     return spec | {"env": without_secrets(spec["env"]), "argv": words}
 
 
-def _dumps(pieces: list[Any]) -> Iterator[dict[str, Any]]:
+def _dumps(pieces: list[RankDebug]) -> Iterator[dict[str, Any]]:
     for piece in pieces:
         found = _as_dict(piece, "")
         if piece.text:
@@ -107,7 +112,7 @@ def _dumps(pieces: list[Any]) -> Iterator[dict[str, Any]]:
         yield found
 
 
-def _as_dict(piece: Any, text_name: str) -> dict[str, Any]:
+def _as_dict(piece: RankDebug, text_name: str) -> dict[str, Any]:
     found = {"rank": piece.rank, "host": piece.host, "phase": piece.phase}
     if piece.error:
         found["error_of_debug"] = piece.error

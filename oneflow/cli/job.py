@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -60,7 +59,7 @@ class _Submit(click.Command):
 @click.option("--wait", is_flag=True, help="Show its output; end with its exit code.")
 @click.argument("what", nargs=-1, type=click.UNPROCESSED, metavar="JOBFILE | -- PROGRAM ARGS...")
 @click.pass_context
-def submit(context: click.Context, /, what: tuple[str, ...], wait: bool, **flags: Any) -> None:
+def submit(context: click.Context, /, what: tuple[str, ...], wait: bool, **flags: object) -> None:
     """Submits a job file (a graph with its data), or, after --, a program.
 
     Prints the job's id, and nothing else, on standard output. No shell sees the program's words.
@@ -109,12 +108,13 @@ def list_jobs(
 @ID
 def get(address: str | None, output: str | None, job_id: str) -> None:
     """All that is known of a job."""
+    from oneflow.cli.naming import job_called
     from oneflow.cli.records import job_details, record_as_dict, waits_table
     from oneflow.cluster.client import connect
 
     how = chosen(output)
     with connect(address) as cluster:
-        found = cluster.job(job_id)
+        found = job_called(cluster, job_id)
         record, waits = found.status(), found.waits()
     if how == "json":
         shown = [{"rank": w.rank, "waiting": w.waiting, "shares": w.shares} for w in waits]
@@ -122,7 +122,7 @@ def get(address: str | None, output: str | None, job_id: str) -> None:
         return
     click.echo(job_details(record, how == "wide"))
     if waits:
-        click.echo("\n" + waits_table((job_id, w) for w in waits))
+        click.echo("\n" + waits_table((found.id, w) for w in waits))
 
 
 @job.command("logs")
@@ -153,18 +153,19 @@ def logs(
 ) -> None:
     """Show what the ranks of a job wrote."""
     from oneflow.cli.follow import Console, end_of, goes_on
+    from oneflow.cli.naming import job_called
     from oneflow.cli.output import say
     from oneflow.cli.pending import WhyPending
     from oneflow.cluster.client import connect
 
     with connect(address) as cluster, ExitStack() as stack:
-        found = cluster.job(job_id)
+        found = job_called(cluster, job_id)
         record = found.status()
-        console = Console("" if no_prefix else prefix, job_id)
+        console = Console("" if no_prefix else prefix, found.id)
         if not record.attempt and not follow:
-            say(f"job {job_id} is {record.state}, and wrote nothing yet: {record.pending}")
+            say(f"job {found.id} is {record.state}, and wrote nothing yet: {record.pending}")
         if follow:
-            stack.enter_context(goes_on(job_id))
+            stack.enter_context(goes_on(found.id))
             stack.enter_context(WhyPending(found, looks=True)).take(record)
         for line in found.logs(follow, ranks, attempt, stream or "", since):
             console.show(line)
@@ -180,15 +181,16 @@ def logs(
 def metrics(address: str | None, follow: bool, output: str | None, job_id: str) -> None:
     """Show what a graph job reports at its steps: a line for each; -o json: an object a line."""
     from oneflow.cli.follow import end_of, goes_on
+    from oneflow.cli.naming import job_called
     from oneflow.cli.pending import WhyPending
     from oneflow.cli.results import show_metrics
     from oneflow.cluster.client import connect
 
     how = chosen(output)
     with connect(address) as cluster, ExitStack() as stack:
-        found = cluster.job(job_id)
+        found = job_called(cluster, job_id)
         if follow:
-            stack.enter_context(goes_on(job_id))
+            stack.enter_context(goes_on(found.id))
             stack.enter_context(WhyPending(found, looks=True))
         show_metrics(found, follow, how)
         code = end_of(found.wait()) if follow else 0
@@ -215,12 +217,13 @@ def outputs(
     variables.safetensors has the final variables, NAME.safetensors the last value of a recorded
     output, metrics.jsonl a line for each step.
     """
+    from oneflow.cli.naming import job_called
     from oneflow.cli.results import show_outputs
     from oneflow.cluster.client import connect
 
     how = chosen(output)
     with connect(address) as cluster:
-        show_outputs(cluster.job(job_id), names, folder, how)
+        show_outputs(job_called(cluster, job_id), names, folder, how)
 
 
 @job.command("wait")
@@ -231,14 +234,15 @@ def outputs(
 def wait(address: str | None, timeout: float | None, output: str | None, job_id: str) -> None:
     """Returns when the job has ended, with its exit code. -o json: and shows its record."""
     from oneflow.cli.follow import end_of, goes_on
+    from oneflow.cli.naming import job_called
     from oneflow.cli.pending import WhyPending
     from oneflow.cli.records import record_as_dict
     from oneflow.cluster.client import connect
 
     how = chosen(output)
     with connect(address) as cluster:
-        found = cluster.job(job_id)
-        with goes_on(job_id), WhyPending(found) as why:
+        found = job_called(cluster, job_id)
+        with goes_on(found.id), WhyPending(found) as why:
             record = found.wait(timeout, why.take)
     if how == "json":
         show_json(record_as_dict(record))
@@ -274,6 +278,7 @@ def remove(address: str | None, output: str | None, job_ids: tuple[str, ...]) ->
 
 def _each(address: str | None, how: str, job_ids: tuple[str, ...], verb: str) -> None:
     """All of them, whatever becomes of one; the first error decides the exit code."""
+    from oneflow.cli.naming import job_called
     from oneflow.cli.output import error_line, say
     from oneflow.cluster.client import connect
     from oneflow.core.errors import ClusterUnreachableError, OneFlowError
@@ -282,10 +287,11 @@ def _each(address: str | None, how: str, job_ids: tuple[str, ...], verb: str) ->
     with connect(address) as cluster:
         for job_id in job_ids:
             try:
-                record = getattr(cluster.job(job_id), verb)()
-                shown.append({"id": job_id, "state": str(record.state) if record else "removed"})
+                found = job_called(cluster, job_id)
+                record = getattr(found, verb)()
+                shown.append({"id": found.id, "state": str(record.state) if record else "removed"})
                 if how != "json":
-                    click.echo(f"{job_id} {shown[-1]['state']}")
+                    click.echo(f"{found.id} {shown[-1]['state']}")
             except ClusterUnreachableError:
                 raise
             except OneFlowError as error:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from oneflow.core.errors import OneFlowError
 from oneflow.launcher.logs import escape
+
+if TYPE_CHECKING:
+    from oneflow.core.json_values import Json
 
 FORMATS = ("table", "wide", "json")
 FORMAT = "oneflow.output"  # of the context's meta: the format that was chosen
@@ -37,7 +40,7 @@ def chosen(output: str | None) -> str:
     return found
 
 
-def show_json(value: Any) -> None:
+def show_json(value: Json) -> None:
     click.echo(json.dumps(value, indent=2, ensure_ascii=True, sort_keys=False))
 
 

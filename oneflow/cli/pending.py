@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import Any
 
 from oneflow.cli.output import say
 from oneflow.cluster.job import Job
@@ -35,7 +34,7 @@ class WhyPending:
         self._thread.start()
         return self
 
-    def __exit__(self, *_: Any) -> None:
+    def __exit__(self, *_: object) -> None:
         self._is_over.set()
         self._thread.join(1.0)  # it may be asking a scheduler that is away
 

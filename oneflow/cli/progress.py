@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
+from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -35,7 +36,7 @@ class Progress:
         self._thread.start()
         return self
 
-    def __exit__(self, *_: Any) -> None:
+    def __exit__(self, *_: object) -> None:
         self._is_over.set()
         self._thread.join(self._every_s)  # it may be asking a scheduler that is away
         if self._bar is not None:
@@ -96,7 +97,7 @@ def progress_line(record: JobRecord) -> str:
     return " ".join(words)
 
 
-def shown_values(values: Any) -> list[str]:
+def shown_values(values: Mapping[str, float]) -> list[str]:
     """`name=value` of a few numbers, the loss first."""
     names = sorted(values, key=lambda name: (name != "loss", name))
     return [f"{name}={values[name]:.6g}" for name in names[:MAX_SHOWN]]

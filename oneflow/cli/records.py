@@ -5,12 +5,15 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from oneflow.cli.output import fields, table
 from oneflow.cluster.durations import show_duration, show_time
 from oneflow.scheduler.jobs.causes import log_path
 from oneflow.scheduler.jobs.records import JobRecord
+
+if TYPE_CHECKING:
+    from oneflow.protos import cluster_pb2 as pb
 
 MAX_CAUSE_CHARS = 60
 MAX_RANKS = 16  # shown one by one
@@ -136,12 +139,12 @@ def waits_table(waits: Iterable[tuple[str, Any]]) -> str:
 # ---- the cluster ---------------------------------------------------------------------------------
 
 
-def daemon_as_dict(daemon: Any) -> dict[str, Any]:
+def daemon_as_dict(daemon: pb.DaemonStatus) -> dict[str, Any]:
     names = ("id", "node", "device", "state", "epoch", "version", "pid", "job", "address")
     return {n: getattr(daemon, n) for n in names} | {"heartbeat_age_s": daemon.heartbeat_age_s}
 
 
-def status_as_dict(status: Any) -> dict[str, Any]:
+def status_as_dict(status: pb.ClusterStatus) -> dict[str, Any]:
     names = ("version", "address", "metrics_address", "started_at", "allows_scripts", "pid")
     found: dict[str, Any] = {name: getattr(status, name) for name in names}
     found["page"] = page_url(status) if status.has_page else ""
@@ -160,18 +163,18 @@ def daemon_table(daemons: Iterable[Any], is_wide: bool) -> str:
     return table(titles, rows)
 
 
-def status_lines(status: Any, is_wide: bool = False) -> str:
+def status_lines(status: pb.ClusterStatus, is_wide: bool = False) -> str:
     """is_wide: with every daemon."""
     found = _status_fields(status)
     return f"{found}\n\n{daemon_table(status.daemons, True)}" if is_wide else found
 
 
-def page_url(status: Any) -> str:
+def page_url(status: pb.ClusterStatus) -> str:
     """Return the address of the read-only page; it asks for a token, which is not part of it."""
     return f"http://{status.metrics_address}/"
 
 
-def _status_fields(status: Any) -> str:
+def _status_fields(status: pb.ClusterStatus) -> str:
     states: dict[str, int] = {}
     for daemon in status.daemons:
         states[daemon.state] = states.get(daemon.state, 0) + 1

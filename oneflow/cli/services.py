@@ -7,12 +7,17 @@ from __future__ import annotations
 import sys
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import click
 
 from oneflow.cli.group import choose_group
 from oneflow.cli.keys import DATA_ROOTS, given, limit_options
+
+if TYPE_CHECKING:
+    from oneflow.cluster.settings import Settings
+    from oneflow.launcher.daemon.settings import DaemonSettings
+    from oneflow.scheduler.cluster.settings import SchedulerSettings
 
 FILE = click.Path(exists=False, dir_okay=False, path_type=Path)
 FOLDER = click.Path(file_okay=False, path_type=Path)
@@ -39,7 +44,7 @@ def daemon() -> None:
 @click.option("--tls-dir", type=FOLDER, help="ca.crt, scheduler.crt and scheduler.key.")
 @click.option("--host", "hosts", multiple=True, help="More names by which /metrics is asked for.")
 @limit_options("scheduler")
-def run_scheduler(file: Path | None, **flags: Any) -> None:
+def run_scheduler(file: Path | None, **flags: object) -> None:
     """Serves a cluster until a signal ends it; SIGTERM in order, a second one at once.
 
     Beyond loopback it needs --tls-dir. Health: the gRPC health service of the same address.
@@ -58,7 +63,7 @@ def run_scheduler(file: Path | None, **flags: Any) -> None:
     raise SystemExit(run(_scheduler_settings(found), COMPILER))
 
 
-def _scheduler_settings(found: Any) -> Any:
+def _scheduler_settings(found: Settings) -> SchedulerSettings:
     from oneflow.cluster.settings import state_dir
     from oneflow.scheduler.cluster.compiler import CompilerLimits
     from oneflow.scheduler.cluster.settings import Limits, SchedulerSettings, TlsFiles
@@ -110,7 +115,7 @@ def _scheduler_settings(found: Any) -> Any:
 @DATA_ROOTS
 @click.option("--train-loss/--no-train-loss", default=None, help="Show losses on /metrics.")
 @limit_options("daemon")
-def run_daemon(device: str, file: Path | None, **flags: Any) -> None:
+def run_daemon(device: str, file: Path | None, **flags: object) -> None:
     """Serves one device until a signal ends it; SIGTERM in order, a second one at once."""
     from oneflow.cluster.finding import check_target
     from oneflow.cluster.settings import load_settings, use_log_settings
@@ -156,7 +161,7 @@ def _probe(address: str, service: str, timeout_s: float, tls: Path | None) -> No
     click.echo("serving")
 
 
-def _daemon_settings(device: str, found: Any) -> Any:
+def _daemon_settings(device: str, found: Settings) -> DaemonSettings:
     from oneflow.cluster.finding import find_address
     from oneflow.cluster.settings import config_dir, environment, load_settings, state_dir
     from oneflow.launcher.daemon.logs import Limits as LogLimits

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -11,9 +12,13 @@ import click
 
 from oneflow.cli.output import say
 from oneflow.cluster.client import Cluster, connect
+from oneflow.cluster.connection import StoreTroubleError
 from oneflow.cluster.job import Job
-from oneflow.cluster.submitting import OPTIONS, read_job_file
+from oneflow.cluster.submitting import OPTIONS, new_job_id, read_job_file
 from oneflow.core.errors import ConfigError, JobSpecError
+
+AGAIN_S = 5.0
+"""Time between tries of a submission for which the scheduler has no room."""
 
 
 def run_submit(
@@ -30,11 +35,25 @@ def run_submit(
         )
     asked = merged(what, is_program, flags)
     with connect(flags["address"]) as cluster:
-        job = _submit(cluster, asked)
+        job = _submitted(cluster, asked) if waits else _submit(cluster, asked)
         click.echo(job.id)
         if not waits:
             return 0
         return _wait(job)
+
+
+def _submitted(cluster: Cluster, asked: dict[str, Any]) -> Job:
+    """The job, as soon as the scheduler can write it down; what keeps it from that is said once."""
+    asked = {**asked, "job_id": asked.get("job_id") or new_job_id()}
+    said = ""
+    while True:
+        try:
+            return _submit(cluster, asked)
+        except StoreTroubleError as error:
+            if str(error) != said:
+                say(f"{error}; tried again every {AGAIN_S:g} s")
+                said = str(error)
+            time.sleep(AGAIN_S)
 
 
 def _wait(job: Job) -> int:
@@ -99,7 +118,7 @@ def _submit(cluster: Cluster, asked: dict[str, Any]) -> Job:
         if asked.get("working_dir"):
             raise ConfigError("--working-dir: a graph job has no code, so it needs no folder")
         return cluster.submit(asked["graph"], job_id=job_id, **options)
-    argv, folder = asked["argv"], asked.get("working_dir")
-    if folder is None:
-        folder = _folder_of(argv)
-    return cluster.submit_script(argv, working_dir=folder, job_id=job_id, **options)
+    argv = asked["argv"]
+    if asked.get("working_dir") is None:
+        asked["working_dir"] = _folder_of(argv) or ""  # said once, however often it is tried
+    return cluster.submit_script(argv, working_dir=asked["working_dir"], job_id=job_id, **options)

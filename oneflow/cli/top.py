@@ -13,7 +13,9 @@ from oneflow.cli.output import chosen, output_option, show_json
 from oneflow.cli.types import DURATION
 
 if TYPE_CHECKING:
+    from oneflow.cluster.client import Cluster
     from oneflow.cluster.job import RankWaits
+    from oneflow.protos import cluster_pb2 as pb
     from oneflow.scheduler.jobs.records import JobRecord
 
 MAX_JOBS = 30
@@ -43,7 +45,9 @@ def top(address: str | None, every: float, once: bool, output: str | None) -> No
                 return
 
 
-def _look(cluster: Any) -> tuple[Any, list[JobRecord], list[tuple[str, RankWaits]]]:
+def _look(
+    cluster: Cluster,
+) -> tuple[pb.ClusterStatus, list[JobRecord], list[tuple[str, RankWaits]]]:
     """The status, the newest jobs, and of those that run (id, what a rank waits for)."""
     from oneflow.scheduler.jobs.records import JobState
 
@@ -54,7 +58,7 @@ def _look(cluster: Any) -> tuple[Any, list[JobRecord], list[tuple[str, RankWaits
     return status, jobs, waits
 
 
-def page(cluster: Any, is_wide: bool = False) -> str:
+def page(cluster: Cluster, is_wide: bool = False) -> str:
     """One look, as text."""
     from oneflow.cli.records import daemon_table, job_table, status_lines, waits_table
 
@@ -64,7 +68,7 @@ def page(cluster: Any, is_wide: bool = False) -> str:
     return "\n\n".join([*parts, waits_table(waits)] if waits else parts)
 
 
-def page_as_dict(cluster: Any) -> dict[str, Any]:
+def page_as_dict(cluster: Cluster) -> dict[str, Any]:
     """One look, for programs: `cluster` as of `cluster status`, `jobs` as of `job list`."""
     from oneflow.cli.records import record_as_dict, status_as_dict
 
@@ -77,7 +81,7 @@ def page_as_dict(cluster: Any) -> dict[str, Any]:
     return {"cluster": status_as_dict(status), "jobs": records, "waits": shown}
 
 
-def _renew(cluster: Any, every_s: float, is_wide: bool) -> None:
+def _renew(cluster: Cluster, every_s: float, is_wide: bool) -> None:
     """Draw with rich if it is installed: it redraws without flicker."""
     try:
         from rich.live import Live

@@ -47,16 +47,18 @@ def start(
 
     The files are outputs of the job, on the nodes of its ranks; `trace stop --to` fetches them.
     """
+    from oneflow.cli.naming import job_called
     from oneflow.cluster.client import connect
 
     if steps and seconds:
         raise click.UsageError("name --steps or --seconds, not both")
     how = chosen(output)
     with connect(address) as cluster:
-        _show(cluster.job(job_id).start_trace(steps or 0, seconds or 0.0, ranks), how)
+        job = job_called(cluster, job_id)
+        _show(job.start_trace(steps or 0, seconds or 0.0, ranks), how)
     if how != "json":
         flag = " --when-done" if steps or seconds else ""
-        say(f"then: oneflow trace stop {job_id}{flag} --to FOLDER")
+        say(f"then: oneflow trace stop {job.id}{flag} --to FOLDER")
 
 
 @trace.command("stop")
@@ -83,11 +85,12 @@ def stop(
     --to: fetches them, of --rank or of all; also when the trace, or the job, has ended by itself.
     The exit code is 75 if a rank could not write its file.
     """
+    from oneflow.cli.naming import job_called
     from oneflow.cluster.client import connect
 
     how = chosen(output)
     with connect(address) as cluster:
-        job = cluster.job(job_id)
+        job = job_called(cluster, job_id)
         is_over = folder is not None and job.status().state.is_final
         if is_over:
             states = []

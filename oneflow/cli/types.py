@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import click
 
 from oneflow.core.errors import ConfigError
 
 
-class Duration(click.ParamType):  # type: ignore[type-arg]  # generic in new versions only
+class Kind(click.ParamType):  # type: ignore[type-arg]  # generic in new versions only
+    """The base of kinds."""
+
+
+class Duration(Kind):
     """Seconds, from 90, 90s, 15m, 2h, 1h30m."""
 
     name = "duration"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+    def convert(
+        self, value: str, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
         from oneflow.cluster.durations import parse_duration
 
         try:
@@ -23,12 +27,12 @@ class Duration(click.ParamType):  # type: ignore[type-arg]  # generic in new ver
             self.fail(str(error), param, ctx)
 
 
-class Size(click.ParamType):  # type: ignore[type-arg]  # generic in new versions only
+class Size(Kind):
     """Bytes, from 1048576, 512M, 4GiB."""
 
     name = "size"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> int:
         from oneflow.cluster.sizes import parse_size
 
         try:
@@ -37,12 +41,14 @@ class Size(click.ParamType):  # type: ignore[type-arg]  # generic in new version
             self.fail(str(error), param, ctx)
 
 
-class Moment(click.ParamType):  # type: ignore[type-arg]  # generic in new versions only
+class Moment(Kind):
     """Seconds since the epoch, from 10m (before now) or 2026-11-21T06:11:19Z."""
 
     name = "time"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+    def convert(
+        self, value: str, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
         from oneflow.cluster.durations import parse_moment
 
         try:
@@ -51,24 +57,28 @@ class Moment(click.ParamType):  # type: ignore[type-arg]  # generic in new versi
             self.fail(str(error), param, ctx)
 
 
-class Pair(click.ParamType):  # type: ignore[type-arg]  # generic in new versions only
+class Pair(Kind):
     """key=value."""
 
     name = "key=value"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+    def convert(
+        self, value: str, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, str]:
         key, equals, rest = str(value).partition("=")
         if not equals or not key:
             self.fail(f"{value!r} is not key=value", param, ctx)
         return key, rest
 
 
-class Ranks(click.ParamType):  # type: ignore[type-arg]  # generic in new versions only
+class Ranks(Kind):
     """0, or 0,3, or 0-3,6."""
 
     name = "ranks"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+    def convert(
+        self, value: str, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[int, ...]:
         if isinstance(value, tuple):
             return value
         found: list[int] = []

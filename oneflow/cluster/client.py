@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from oneflow.cluster.connection import Connection, Patience
 from oneflow.cluster.finding import find_address, find_tls, is_own, runs_here
@@ -23,9 +24,15 @@ from oneflow.cluster.submitting import (
     upload_folder,
 )
 from oneflow.core.errors import ClusterUnreachableError
+from oneflow.protos import cluster_pb2 as pb
 from oneflow.scheduler.jobs.records import JobKind, JobRecord, JobSpec
 from oneflow.scheduler.jobs.specs import record_from_proto
 from oneflow.scheduler.jobs.tokens import token_from
+
+if TYPE_CHECKING:
+    from oneflow.core.rpc import Message
+    from oneflow.graph.graph import Graph
+    from oneflow.io.files import AnyPath
 
 PAGE = 100
 
@@ -47,7 +54,7 @@ class Cluster:
     def __enter__(self) -> Cluster:
         return self
 
-    def __exit__(self, *_: Any) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -56,7 +63,9 @@ class Cluster:
 
     # ---- jobs ------------------------------------------------------------------------------------
 
-    def submit(self, source: Any, *, job_id: str | None = None, **options: Any) -> Job:
+    def submit(
+        self, source: Graph | AnyPath, *, job_id: str | None = None, **options: object
+    ) -> Job:
         """A graph job, or an inference job: no code of it is run on the cluster.
 
         source: an nn.Graph, or the path of a job file.  job_id: a job of this id is submitted
@@ -68,7 +77,7 @@ class Cluster:
         Without a name it has that of the file. Raises JobSpecError for what cannot be accepted.
         """
         asked = {name: options.pop(name) for name in list(options) if name in OPTIONS}
-        if not isinstance(source, (str, Path)) and "steps" in asked:
+        if not isinstance(source, (str, os.PathLike)) and "steps" in asked:
             options["steps"] = asked.pop("steps")  # learning rates are written for so many
         with job_file_of(source, options) as path:
             digest, kind, name = send_job_file(self.connection, path)
@@ -80,9 +89,9 @@ class Cluster:
         self,
         argv: Sequence[str],
         *,
-        working_dir: Any = None,
+        working_dir: AnyPath | None = None,
         job_id: str | None = None,
-        **options: Any,
+        **options: object,
     ) -> Job:
         """A program on each of its devices, where the operator allows that. No shell sees argv.
 
@@ -90,8 +99,9 @@ class Cluster:
         options: as for `submit`, but those of graphs.
         """
         archive = upload_folder(self.connection, Path(working_dir)) if working_dir else ""
-        more = {"argv": check_argv(argv), "archive": archive}
-        return self._send(job_id, make_spec(JobKind.SCRIPT, self._placed(options), **more))
+        words = check_argv(argv)
+        spec = make_spec(JobKind.SCRIPT, self._placed(options), argv=words, archive=archive)
+        return self._send(job_id, spec)
 
     def _placed(self, options: Mapping[str, Any]) -> dict[str, Any]:
         """Choose a device type: where all devices are GPUs, a job that does not say means them."""
@@ -123,35 +133,27 @@ class Cluster:
         self, filters: Mapping[str, str], limit: int, cursor: str = ""
     ) -> tuple[list[JobRecord], str]:
         """Up to `limit` records from the cursor on, and the next cursor, "" at the end."""
-        from oneflow.protos import cluster_pb2 as pb
-
         request = pb.ListRequest(filters=dict(filters), limit=limit, cursor=cursor)
         reply = self.connection.call("Jobs", "List", request)
         return [record_from_proto(job) for job in reply.jobs], reply.cursor
 
     # ---- the cluster -----------------------------------------------------------------------------
 
-    def status(self) -> Any:
+    def status(self) -> pb.ClusterStatus:
         """A ClusterStatus: version, addresses, daemons, numbers of jobs by state."""
-        from oneflow.protos import cluster_pb2 as pb
-
-        found = self.connection.call("Cluster", "Status", pb.Empty())
+        found: pb.ClusterStatus = self.connection.call("Cluster", "Status", pb.Empty())
         self._device_types = {daemon.device.partition(":")[0] for daemon in found.daemons}
         return found
 
     def drain(self, node: str = "", grace_s: float = 0.0) -> Any:
         """A node, or with "" all, takes no new work. Returns the status."""
-        from oneflow.protos import cluster_pb2 as pb
-
         return self.connection.call("Cluster", "Drain", pb.DrainRequest(node=node, grace_s=grace_s))
 
     def undrain(self, node: str = "") -> Any:
         """A node, or with "" all, takes work again. Returns the status."""
-        from oneflow.protos import cluster_pb2 as pb
-
         return self.connection.call("Cluster", "Undrain", pb.DrainRequest(node=node))
 
-    def ask(self, method: str, request: Any) -> Any:
+    def ask(self, method: str, request: Message) -> Any:
         """A call of the service Cluster."""
         return self.connection.call("Cluster", method, request)
 

@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from oneflow.core.config import join_address, split_address
 from oneflow.core.control_channel import (
@@ -37,10 +37,15 @@ from oneflow.core.errors import (
     JobSpecError,
     OneFlowError,
     ProtocolError,
+    StoreError,
 )
 from oneflow.core.line import Line, dial, dial_socket, prove
 from oneflow.core.listeners import check_listener
 from oneflow.core.proof import Claim, NotProvenError, Session
+from oneflow.protos import cluster_pb2 as pb
+
+if TYPE_CHECKING:
+    from oneflow.core.rpc import Message, RpcFailure
 
 FIRST_PAUSE_S = 0.05
 LAST_PAUSE_S = 2.0
@@ -58,8 +63,14 @@ _OTHERS = (InternalError, ProtocolError)  # to a client, a mistake in what it as
 
 
 class NotNowError(ClusterUnreachableError):
-    """The scheduler answers, but cannot do it now (asked too often, its disk is full, a daemon is
-    away): it is asked again.
+    """The scheduler answers, but cannot do it now (asked too often, a daemon is away): it is asked
+    again.
+    """
+
+
+class StoreTroubleError(NotNowError):
+    """The scheduler answers, but its store cannot be written (its disk is full, say), which only
+    an operator can mend: a call says so at once.
     """
 
 
@@ -165,11 +176,12 @@ class Connection:
         self,
         service: str,
         method: str,
-        make_request: Any,
+        make_request: Message | Callable[[], Iterator[Message]],
         timeout_s: float = CALL_S,
         deadline: float | None = None,
     ) -> Any:
-        """The answer. Asked again while the scheduler is away: only for what can be repeated.
+        """The answer. Asked again while the scheduler is away: only for what can be repeated, and
+        not while its store is in trouble.
 
         make_request: the message, or a function that makes it (of a stream) for each try.
         Raises ClusterUnreachableError, AuthError, JobSpecError, ClusterRequestError, ...
@@ -179,6 +191,8 @@ class Connection:
         while True:
             try:
                 return self._call(service, method, make_request, timeout_s)
+            except StoreTroubleError:
+                raise
             except ClusterUnreachableError as error:
                 is_sent = not isinstance(error, (NotNowError, UnsentError))
                 is_sent = is_sent and UNSENT not in str(error)
@@ -191,11 +205,15 @@ class Connection:
             except GoneError:
                 if not (may_be_done and method in UNDOES):
                     raise
-                from oneflow.protos import cluster_pb2 as pb
-
                 return pb.Empty()
 
-    def _call(self, service: str, method: str, make_request: Any, timeout_s: float) -> Any:
+    def _call(
+        self,
+        service: str,
+        method: str,
+        make_request: Message | Callable[[], Iterator[Message]],
+        timeout_s: float,
+    ) -> Any:
         import grpc
 
         timeout_s = min(timeout_s, MAX_CALL_S)
@@ -212,7 +230,7 @@ class Connection:
         self,
         service: str,
         method: str,
-        request: Any,
+        request: Message,
         timeout_s: float | None = None,
         retries: Retries | None = None,
     ) -> Iterator[Any]:
@@ -316,9 +334,9 @@ class Connection:
             check_listener(resolved, port)
         return dial(resolved, port, timeout_s)
 
-    def _translated(self, error: Any) -> OneFlowError:
+    def _translated(self, error: RpcFailure) -> OneFlowError:
         code = error.code().name
-        name = next((v for k, v in error.trailing_metadata() or () if k == ERROR_KEY), "")
+        name = next((str(v) for k, v in error.trailing_metadata() or () if k == ERROR_KEY), "")
         text = error.details() or ""
         if self._tls is not None and "handshake failed" in text:
             text = f"{self._why_refused()}{text}"
@@ -357,6 +375,9 @@ class Connection:
 
 def error_of(code: str, name: str, text: str, address: str) -> OneFlowError:
     """The error of ours for a status. name: of the type that the scheduler gave; "": none."""
+    if code == "UNAVAILABLE" and name == StoreError.__name__:
+        said = f"{text}; the scheduler's operator must mend that, a full disk by making room"
+        return StoreTroubleError(said)
     if (code == "UNAVAILABLE" and name) or (code == "RESOURCE_EXHAUSTED" and AGAIN in text):
         return NotNowError(text)
     is_broken = code in INNER and not name and any(words in text for words in BROKEN)

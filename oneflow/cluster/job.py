@@ -20,13 +20,15 @@ from oneflow.core.errors import (
     ClusterUnreachableError,
     StillActiveError,
 )
+from oneflow.protos import cluster_pb2 as pb
 from oneflow.scheduler.jobs.records import JobRecord
 from oneflow.scheduler.jobs.specs import record_from_proto
 
 if TYPE_CHECKING:
     import numpy as np
+    from numpy.typing import ArrayLike
 
-    from oneflow.protos import cluster_pb2 as pb
+    from oneflow.tensor.tensor import Tensor
 
     Array = np.ndarray[Any, Any]
 
@@ -103,8 +105,6 @@ class Job:
 
     def remove(self) -> None:
         """Forgets a job that ended, with its logs and files."""
-        from oneflow.protos import cluster_pb2 as pb
-
         self._connection.call("Jobs", "Remove", pb.JobRequest(job_id=self.id))
 
     def wait(
@@ -132,8 +132,6 @@ class Job:
 
     def watch(self, timeout: float | None = None) -> Iterator[JobRecord]:
         """Its record, and again after every change; ends after a final state or the timeout."""
-        from oneflow.protos import cluster_pb2 as pb
-
         deadline = None if timeout is None else time.monotonic() + timeout
         retries = self._connection.retries()
         while deadline is None or time.monotonic() < deadline:
@@ -151,8 +149,6 @@ class Job:
                     retries.pause(error, deadline)
 
     def _ask(self, method: str) -> JobRecord:
-        from oneflow.protos import cluster_pb2 as pb
-
         return record_from_proto(
             self._connection.call("Jobs", method, pb.JobRequest(job_id=self.id))
         )
@@ -182,8 +178,6 @@ class Job:
 
     def _points(self, start: int, retries: Retries, follow: bool = False) -> Iterator[MetricPoint]:
         """Points from an index on, each once; with `follow` until the stream ends."""
-        from oneflow.protos import cluster_pb2 as pb
-
         while True:
             request = pb.MetricsRequest(job_id=self.id, follow=follow)
             setattr(request, "from", start)
@@ -198,8 +192,6 @@ class Job:
 
     def waits(self) -> list[RankWaits]:
         """Return, for each rank of a graph job that runs, which actor waits for what."""
-        from oneflow.protos import cluster_pb2 as pb
-
         found = self._connection.call("Jobs", "Get", pb.JobRequest(job_id=self.id))
         return [RankWaits(w.rank, w.waiting, dict(w.shares)) for w in found.waits]
 
@@ -225,8 +217,6 @@ class Job:
         knows of it as JSON, what="dump", as they come. Who does not answer within 10 s has an
         error.
         """
-        from oneflow.protos import cluster_pb2 as pb
-
         request = pb.DebugRequest(job_id=self.id, what=what, ranks=ranks)
         for p in self._connection.stream("Jobs", "Debug", request, DEBUG_S):
             yield RankDebug(p.rank, p.host, p.phase, p.text, p.error)
@@ -328,15 +318,16 @@ class Job:
     # ---- inference -------------------------------------------------------------------------------
 
     def run(
-        self, inputs: Mapping[str, Any], timeout: float = 60.0, **more: Any
+        self,
+        inputs: Mapping[str, ArrayLike | Tensor],
+        timeout: float = 60.0,
+        **more: ArrayLike | Tensor,
     ) -> dict[str, Array]:
         """Outputs of an inference job for these inputs, by name. inputs: arrays, tensors, or lists
         of numbers, taken as `flow.tensor` does.
 
         Raises ClusterRequestError if the job does not run or an input does not fit.
         """
-        from oneflow.protos import cluster_pb2 as pb
-
         request = pb.InferRequest(job_id=self.id, timeout_s=timeout)
         request.inputs.extend(tensor_message(n, x) for n, x in {**inputs, **more}.items())
         if request.ByteSize() > MAX_REQUEST_NBYTES:

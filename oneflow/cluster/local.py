@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from oneflow.cluster.local_record import (
     LocalCluster,
@@ -37,6 +37,11 @@ from oneflow.core.control_channel import MAX_SOCKET_NBYTES, resolve, socket_path
 from oneflow.core.errors import ClusterUnreachableError, ConfigError, OneFlowError
 from oneflow.core.metrics_http import make_private
 from oneflow.scheduler.ports import check_port_is_free, describe_holder, free_port
+
+if TYPE_CHECKING:
+    from oneflow.cluster.client import Cluster
+    from oneflow.cluster.connection import Patience
+    from oneflow.protos import cluster_pb2 as pb
 
 START_S = 60.0
 LOOK_S = 0.1
@@ -74,7 +79,7 @@ class Up:
     """
 
     record: LocalCluster
-    status: Any
+    status: pb.ClusterStatus
     seconds: float
     was_running: bool = False
     restarted: tuple[str, ...] = ()
@@ -417,7 +422,7 @@ def _wait_ready(
             cluster.close()
 
 
-def _connect(record: LocalCluster, patience: Any) -> Any:
+def _connect(record: LocalCluster, patience: Patience) -> Cluster:
     """Connect as the owner, whatever token the environment names."""
     from oneflow.cluster.client import connect
     from oneflow.scheduler.jobs.tokens import read_token_file

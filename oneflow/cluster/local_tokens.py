@@ -19,7 +19,8 @@ DATABASE = "cluster.db"
 def prepare_tokens(base: Path, config: Path) -> None:
     """Both files are there (mode 0600), and the scheduler that will start knows them.
 
-    A token that the user has already is taken as it is: it may be of use elsewhere.
+    A token that the user has already is taken as it is: it may be of use elsewhere. One that the
+    scheduler does not know replaces those that `up` made before it, which are worth nothing then.
     Raises ConfigError for a token file that others can read.
     """
     now = time.time()
@@ -31,20 +32,24 @@ def prepare_tokens(base: Path, config: Path) -> None:
     state.mkdir(mode=0o700, parents=True, exist_ok=True)
     store = SqliteStore(state / DATABASE)
     try:
-        known = {(token.name, token.digest) for token in store.tokens() if not token.revoked}
+        tokens = store.tokens()
+        known = {(token.name, token.digest) for token in tokens if not token.revoked}
         added = [t for t in wanted if (t.name, t.digest) not in known]
+        replaced = [old for old in tokens if old.name in {new.name for new in added}]
+        store.drop_tokens(replaced)
         store.put_tokens(added)
     finally:
         store.close()
-    _note(state, added)
+    _note(state, replaced, added)
 
 
-def _note(state: Path, added: list[TokenRecord]) -> None:
-    """Note new tokens in the audit log, as those that a verb makes."""
+def _note(state: Path, replaced: list[TokenRecord], added: list[TokenRecord]) -> None:
+    """Note the change in the audit log, as that of a verb."""
     audit = Audit(state / AUDIT_FILE)
     try:
-        for token in added:
-            audit.note("token_create", "", "", name=token.name, role=token.role, why="cluster up")
+        for what, tokens in (("token_revoke", replaced), ("token_create", added)):
+            for token in tokens:
+                audit.note(what, "", "", name=token.name, role=token.role, why="cluster up")
     finally:
         audit.close()
 

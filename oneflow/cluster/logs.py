@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from oneflow.cluster.connection import Connection
 from oneflow.core.errors import ClusterUnreachableError
-
-if TYPE_CHECKING:
-    from oneflow.protos import cluster_pb2 as pb
+from oneflow.protos import cluster_pb2 as pb
 
 MAX_LINE_NBYTES = 64 << 10  # a longer line comes in pieces, so that memory stays bounded
 
@@ -76,8 +73,6 @@ class LogReader:
         yield from self._rest()
 
     def _request(self, follow: bool) -> pb.LogsRequest:
-        from oneflow.protos import cluster_pb2 as pb
-
         offsets = {f"{a}/{r}/{s}": found.offset for (a, r, s), found in self._streams.items()}
         return pb.LogsRequest(
             job_id=self._job_id,

@@ -17,6 +17,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from oneflow.core.errors import ConfigError
@@ -142,7 +143,7 @@ def start_daemons(order: Order) -> list[str]:
             raise
 
 
-def _place(ray: Any, order: Order) -> list[Any]:
+def _place(ray: ModuleType, order: Order) -> list[Any]:
     from ray.util.placement_group import placement_group
     from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
@@ -169,7 +170,7 @@ def _place(ray: Any, order: Order) -> list[Any]:
     ]
 
 
-def _start(ray: Any, order: Order, actors: Sequence[Any]) -> list[str]:
+def _start(ray: ModuleType, order: Order, actors: Sequence[Any]) -> list[str]:
     places = ray.get([actor.place.remote() for actor in actors], timeout=ASK_S)
     devices = _devices(places, order.device_type)
     scheduler, token = order.scheduler, order.token
@@ -205,14 +206,14 @@ def list_daemons(address: str) -> list[bool]:
         return list(ray.get([a.is_alive.remote() for a in _actors(ray)], timeout=ASK_S))
 
 
-def _actors(ray: Any) -> list[Any]:
+def _actors(ray: ModuleType) -> list[Any]:
     from ray.util import list_named_actors
 
     names = [name for name in list_named_actors() if name.startswith(f"{GROUP}-")]
     return [ray.get_actor(name) for name in sorted(names)]
 
 
-def _remove(ray: Any) -> int:
+def _remove(ray: ModuleType) -> int:
     from ray.exceptions import RayError
     from ray.util.placement_group import get_placement_group, remove_placement_group
 

@@ -18,6 +18,7 @@ from oneflow.cluster.toml import check_keys, read_toml, suggestion
 from oneflow.core.config import FALSE_WORDS, TRUE_WORDS, current_config, split_address
 from oneflow.core.control_channel import socket_path
 from oneflow.core.errors import ConfigError
+from oneflow.core.folders import check_unwritten
 
 SYSTEM_FILE = Path("/etc/oneflow/config.toml")
 MAX_DAEMONS = 256
@@ -107,7 +108,7 @@ _LIMIT_KINDS = ("count", "number", "duration", "size")
 LIMITS = tuple(
     key.name for key in KEYS if key.kind in _LIMIT_KINDS and not key.name.startswith("local.")
 )
-"""What an operator bounds; flags of `scheduler run`, `daemon run` and `cluster up`."""
+"""Bounds that operators set; flags of `scheduler run`, `daemon run` and `cluster up`."""
 WORDS = {
     "client.output": ("table", "wide", "json"),
     "log.level": ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"),
@@ -176,6 +177,8 @@ def load_settings(
     env = os.environ if env is None else env
     values = {key.name: Value(key.default, "default") for key in KEYS}
     user_file = config_dir(env) / "config.toml"
+    if user_file.exists():
+        check_unwritten(user_file.parent)
     for path, is_needed in ((SYSTEM_FILE, False), (user_file, False), (file, True)):
         if path is not None and (is_needed or path.exists()):
             values |= _from_file(path)

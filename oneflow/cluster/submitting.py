@@ -18,12 +18,15 @@ from oneflow.cluster.durations import parse_duration
 from oneflow.cluster.toml import check_keys, read_toml, suggestion
 from oneflow.core.control_channel import CHUNK_NBYTES
 from oneflow.core.errors import ConfigError, JobSpecError
+from oneflow.protos import cluster_pb2 as pb
 from oneflow.scheduler.jobs.limits import MAX_NAME_CHARS, check_job_id, check_spec
 from oneflow.scheduler.jobs.records import JobKind, JobRecord, JobSpec
 from oneflow.scheduler.jobs.specs import record_from_proto, spec_to_proto
 
 if TYPE_CHECKING:
-    from oneflow.protos import cluster_pb2 as pb
+    from oneflow.graph.graph import Graph
+    from oneflow.io.files import AnyPath
+
 
 UPLOAD_S = 3600.0
 ID_LETTERS = "abcdefghijkmnpqrstuvwxyz23456789"  # none that look alike
@@ -44,10 +47,10 @@ OPTIONS: dict[str, type | tuple[type, ...]] = {
     "checkpoint_dir": str,
     "resume_from": str,
 }
-"""What a job may ask for besides what it runs; keys of job.toml and arguments of `submit` alike."""
+"""Wishes of a job besides what it runs; keys of job.toml and arguments of `submit` alike."""
 
 GRAPH_OPTIONS = ("data", "inputs", "steps", "outputs", "record", "stop_on_nonfinite")
-"""What `submit` takes besides, for a graph: see `flow.jobs.save`."""
+"""Names of further arguments of `submit` for a graph: see `flow.jobs.save`."""
 
 FILE_KEYS = {"job_id": str, "argv": list, "working_dir": str, "graph": str}
 
@@ -57,7 +60,14 @@ def new_job_id() -> str:
     return "j" + "".join(secrets.choice(ID_LETTERS) for _ in range(8))
 
 
-def make_spec(kind: JobKind, options: Mapping[str, Any], **more: Any) -> JobSpec:
+def make_spec(
+    kind: JobKind,
+    options: Mapping[str, Any],
+    *,
+    argv: tuple[str, ...] = (),
+    archive: str = "",
+    graph: str = "",
+) -> JobSpec:
     """Make the spec of a job.
 
     options: see OPTIONS; None: not given. Raises JobSpecError, or ConfigError for a time.
@@ -75,7 +85,7 @@ def make_spec(kind: JobKind, options: Mapping[str, Any], **more: Any) -> JobSpec
     if "restart_on" in given:
         given["restart_on"] = tuple(str(rule) for rule in given["restart_on"])
     given["env"] = {str(k): str(v) for k, v in given.get("env", {}).items()}
-    return JobSpec(kind=kind, **given, **more)
+    return JobSpec(kind=kind, argv=argv, archive=archive, graph=graph, **given)
 
 
 def read_job_file(path: Path) -> dict[str, Any]:
@@ -106,8 +116,6 @@ def _kind_name(kind: type | tuple[type, ...]) -> str:
 
 def send_job(connection: Connection, job_id: str, spec: JobSpec) -> JobRecord:
     """Submits it under an id, so that asking again changes nothing."""
-    from oneflow.protos import cluster_pb2 as pb
-
     check_job_id(job_id)
     check_spec(spec)
     request = pb.SubmitRequest(job_id=job_id, spec=spec_to_proto(spec))
@@ -126,8 +134,6 @@ def upload(connection: Connection, path: Path) -> str:
 
 
 def _chunks(path: Path, digest: str, nbytes: int) -> Iterator[pb.BlobChunk]:
-    from oneflow.protos import cluster_pb2 as pb
-
     with open(path, "rb") as file:
         data = file.read(CHUNK_NBYTES)
         yield pb.BlobChunk(digest=digest, nbytes=nbytes, data=data)
@@ -163,7 +169,6 @@ def send_job_file(connection: Connection, path: Path) -> tuple[str, JobKind, str
     time; the ranks check it in any case. Raises JobFileError.
     """
     from oneflow.jobs.glance import described
-    from oneflow.protos import cluster_pb2 as pb
 
     digest, _ = _digest_of(path)
     kept = connection.call("Jobs", "FindBlob", pb.BlobInfo(digest=digest))
@@ -183,7 +188,7 @@ def _shown_name(name: str) -> str:
 
 
 @contextmanager
-def job_file_of(source: Any, options: Mapping[str, Any]) -> Iterator[Path]:
+def job_file_of(source: Graph | AnyPath, options: Mapping[str, Any]) -> Iterator[Path]:
     """The job file for a path or a graph. options: of `flow.jobs.save`, for a graph only."""
     for name in options:
         if name not in GRAPH_OPTIONS:

@@ -7,11 +7,12 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from oneflow.cluster.connection import Connection
 from oneflow.cluster.values import OutputFile
 from oneflow.core.errors import ClusterRequestError, StillActiveError
+from oneflow.protos import cluster_pb2 as pb
 
 if TYPE_CHECKING:
     from oneflow.scheduler.jobs.records import JobRecord
@@ -49,11 +50,16 @@ class Traces:
     def __init__(self, connection: Connection, job_id: str) -> None:
         self._connection, self._job_id = connection, job_id
 
-    def ask(self, what: str, ranks: Iterable[int] = (), **more: Any) -> list[RankTrace]:
-        """start, stop or look. more: of the order."""
-        from oneflow.protos import cluster_pb2 as pb
-
-        order = pb.TraceOrder(what=what, ranks=ranks, **more)
+    def ask(
+        self,
+        what: str,
+        ranks: Iterable[int] = (),
+        trace: str = "",
+        steps: int = 0,
+        seconds: float = 0.0,
+    ) -> list[RankTrace]:
+        """Send an order: start, stop or look."""
+        order = pb.TraceOrder(what=what, ranks=ranks, trace=trace, steps=steps, seconds=seconds)
         request = pb.TraceRequest(job_id=self._job_id, order=order)
         found = self._connection.call("Jobs", "Trace", request, timeout_s=ASK_S)
         return [_state(message) for message in found.ranks]
@@ -116,7 +122,7 @@ class Traces:
         return saved
 
 
-def _state(message: Any) -> RankTrace:
+def _state(message: pb.TraceState) -> RankTrace:
     return RankTrace(
         message.rank,
         message.host,

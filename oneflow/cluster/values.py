@@ -12,24 +12,24 @@ from typing import IO, TYPE_CHECKING, Any
 
 from oneflow.cluster.connection import Connection
 from oneflow.core.errors import ClusterRequestError, ClusterUnreachableError, ProtocolError
+from oneflow.protos import cluster_pb2 as pb
 
 if TYPE_CHECKING:
     import numpy as np
+    from numpy.typing import ArrayLike
 
-    from oneflow.protos import cluster_pb2 as pb
+    from oneflow.tensor.tensor import Tensor
 
     Array = np.ndarray[Any, Any]
 
 
-def tensor_message(name: str, value: Any) -> pb.Tensor:
+def tensor_message(name: str, value: ArrayLike | Tensor) -> pb.Tensor:
     """Encode a value as the bytes of a tensor.
 
     value: an array, a tensor of ours, or numbers in lists, which become what `flow.tensor` makes of
     them: float32, int64 or bool. Raises ClusterRequestError for anything else.
     """
     import numpy as np
-
-    from oneflow.protos import cluster_pb2 as pb
 
     if not hasattr(value, "dtype"):
         value = _of_numbers(name, value)
@@ -41,7 +41,7 @@ def tensor_message(name: str, value: Any) -> pb.Tensor:
     return pb.Tensor(name=name, dtype=array.dtype.name, shape=shape, data=array.tobytes())
 
 
-def _of_numbers(name: str, value: Any) -> Array:
+def _of_numbers(name: str, value: ArrayLike) -> Array:
     import numpy as np
 
     try:
@@ -96,7 +96,7 @@ class OutputFile:
             raise
         return self
 
-    def __exit__(self, *_: Any) -> None:
+    def __exit__(self, *_: object) -> None:
         self._file.close()
 
     @property
@@ -127,8 +127,6 @@ class OutputFile:
         """Fetch the file, from the beginning again if the line breaks: it may be another one by
         then.
         """
-        from oneflow.protos import cluster_pb2 as pb
-
         request = pb.OutputRequest(job_id=self._job_id, name=self._name, rank=self._rank)
         retries = self._connection.retries()
         while True:

@@ -74,6 +74,8 @@ class Config:
     trace_dir: Path | None = None  # where this rank's trace goes; none: it records none
     trace_steps: int = 100  # of each graph
     data_roots: tuple[Path, ...] = ()  # folders whose files the data of graph jobs may be in
+    kernel_cache: Path | None = None  # folder of compiled kernels; none: there is no home folder
+    kernel_threads: int = 0  # of one large loop; 0: one per core
     counts_file: Path | None = None  # where a script's rank tells its daemon what it counts
 
     @classmethod
@@ -121,6 +123,8 @@ class Config:
             trace_dir=trace_dir,
             trace_steps=trace_steps,
             data_roots=_folders(env, "ONEFLOW_DATA_ROOTS"),
+            kernel_cache=_kernel_cache(env),
+            kernel_threads=_integer(env, "NUMBA_NUM_THREADS", 0, low=1),
             counts_file=_path(env, "ONEFLOW_COUNTS_FILE"),
         )
         config.check_order_of_times()
@@ -295,6 +299,17 @@ def _choice(env: Mapping[str, str], name: str, words: tuple[str, ...]) -> str:
         if text.lower() == word.lower():
             return word
     raise ConfigError(f"{name}={text!r} must be one of {', '.join(words)}")
+
+
+def _kernel_cache(env: Mapping[str, str]) -> Path | None:
+    """The folder that is named, else one in the user's cache folder."""
+    if env.get("ONEFLOW_KERNEL_CACHE"):
+        return Path(env["ONEFLOW_KERNEL_CACHE"])
+    try:
+        base = env.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    except RuntimeError:
+        return None
+    return Path(base) / "oneflow" / "kernels"
 
 
 def _folders(env: Mapping[str, str], name: str) -> tuple[Path, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeAlias
 
 from oneflow.core.config import current_config
 from oneflow.core.errors import DeviceError
@@ -21,6 +21,10 @@ def load_cupy() -> Any:
     return cupy
 
 
+DeviceLike: TypeAlias = "Device | str"
+"""A device as users give it: itself, or its text."""
+
+
 class Device:
     """`Device("cuda", 1)`, `Device("cuda:1")`, `Device("cpu")`. The index defaults to the local
     rank.
@@ -31,7 +35,7 @@ class Device:
     index: int
     type: str
 
-    def __init__(self, type: str | Device, index: int | None = None) -> None:
+    def __init__(self, type: DeviceLike, index: int | None = None) -> None:
         text = str(type)
         name, _, number = text.partition(":")
         is_number = number.isascii() and number.isdecimal() and len(number) < 10

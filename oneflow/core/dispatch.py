@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from oneflow.core.errors import InternalError, OneFlowError
 from oneflow.core.location import locate
-from oneflow.core.operand import Attr
-from oneflow.core.sbp import NdSbp
+from oneflow.core.operand import Attr, Attrs, Tensor
+from oneflow.core.sbp import NdSbp, SbpLike
 
 if TYPE_CHECKING:
     from oneflow.core.device import Device
@@ -36,14 +36,14 @@ class Mode:
     has_memory: bool = True
     """Whether tensors have memory that views share."""
 
-    def run(self, op: type[Op], inputs: tuple[Any, ...], attrs: dict[str, Attr]) -> Any:
-        """The output of an op, or a tuple of them."""
+    def run(self, op: type[Op], inputs: tuple[Tensor, ...], attrs: Attrs) -> Any:
+        """The output of an op, or a tuple of them. attrs: as given, without the defaults."""
         raise InternalError(f"{type(self).__name__} runs no ops")
 
     def create(
         self,
         op: type[Op],
-        attrs: dict[str, Attr],
+        attrs: Attrs,
         device: Device | None,
         placement: Placement | None,
         nd_sbp: NdSbp | None,
@@ -53,36 +53,40 @@ class Mode:
 
     def lay_out(
         self,
-        x: Any,
+        x: Tensor,
         placement: Placement | None,
-        sbp: Any,
+        sbp: SbpLike | None,
         *,
-        grad_sbp: Any = None,
+        grad_sbp: SbpLike | None = None,
         check_meta: bool | None = None,
         copy: bool = False,
-    ) -> Any:
+    ) -> Tensor:
         """`x.to_global(...)`."""
         raise InternalError(f"{type(self).__name__} moves no tensors")
 
-    def to_device(self, x: Any, device: Device) -> Any:
+    def to_device(self, x: Tensor, device: Device) -> Tensor:
         """A local tensor on another device, with history."""
         raise InternalError(f"{type(self).__name__} moves no tensors")
 
-    def layout(self, x: Any, *, is_fixed: bool) -> NdSbp:
+    def layout(self, x: Tensor, *, is_fixed: bool) -> NdSbp:
         """The layout of a global tensor that has none yet, in a mode that makes such tensors.
         is_fixed: it has to stay so, as the caller relies on it.
         """
         raise InternalError(f"{type(self).__name__} has no global tensors")
 
-    def write(self, x: Any, new: Any) -> None:
+    def write(self, x: Tensor, new: Tensor) -> None:
         """Overwrite `x`, and what it is a view of, with the values and the history of `new`, which
         has its shape and dtype.
         """
         raise InternalError(f"{type(self).__name__} does not overwrite")
 
-    def store(self, x: Any, new: Any) -> None:
+    def store(self, x: Tensor, new: Tensor) -> None:
         """Give `x`, and nothing else, the values of `new`."""
         raise InternalError(f"{type(self).__name__} does not overwrite")
+
+    def afresh(self) -> Mode:
+        """The mode for code that is to do the same each time: without results kept from before."""
+        return self
 
 
 class _State(threading.local):
@@ -106,18 +110,31 @@ def current_mode() -> Mode:
     return mode
 
 
+def is_default_mode() -> bool:
+    """Whether this thread has entered no mode."""
+    return _state.mode is None
+
+
+def swap_mode(mode: Mode | None) -> Mode | None:
+    """Ops of this thread run in `mode` from now on, None for the default; returns what was before,
+    to go back.
+    """
+    previous, _state.mode = _state.mode, mode
+    return previous
+
+
 @contextmanager
 def use_mode(mode: Mode) -> Iterator[None]:
     """Ops of this thread run in `mode` inside the with-block."""
-    previous, _state.mode = _state.mode, mode
+    previous = swap_mode(mode)
     try:
         yield
     finally:
-        _state.mode = previous
+        swap_mode(previous)
 
 
-def call(op: type[Op], *inputs: Any, **attrs: Attr) -> Any:
-    """Run or record one op, with the defaults of attrs that are not given.
+def call(op: type[Op], *inputs: Tensor, **attrs: Attr) -> Any:
+    """Run or record one op. Attrs that are not given have their defaults.
 
     A mistake in the use of the op names the user's line.
     """
@@ -125,7 +142,7 @@ def call(op: type[Op], *inputs: Any, **attrs: Attr) -> Any:
     if mode is None:
         raise InternalError("no execution mode is set")
     try:
-        return mode.run(op, inputs, op.defaults | attrs)
+        return mode.run(op, inputs, attrs)
     except OneFlowError as error:
         if error.reason == OneFlowError.reason:
             locate(error)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeAlias
 
 import ml_dtypes
 import numpy as np
@@ -15,7 +15,7 @@ class DType:
 
     __slots__ = ("bytes", "is_complex", "is_floating_point", "is_signed", "name", "np")
 
-    def __init__(self, name: str, np_dtype: Any) -> None:
+    def __init__(self, name: str, np_dtype: type) -> None:
         self.name = name
         self.np: np.dtype[Any] = np.dtype(np_dtype)
         self.bytes = self.np.itemsize
@@ -63,7 +63,11 @@ _RANK = {
 }  # fmt: skip
 
 
-def dtype_of(value: Any) -> DType:
+DTypeLike: TypeAlias = "DType | str | type | np.dtype[Any]"
+"""An element type as users give it."""
+
+
+def dtype_of(value: DTypeLike) -> DType:
     """The DType named by a DType, a name, a NumPy dtype or a Python type. Raises DTypeError."""
     if isinstance(value, DType):
         return value
@@ -84,6 +88,8 @@ def promote(a: DType, b: DType) -> DType:
         return a
     if {a, b} == {float16, bfloat16}:
         return float32
+    if {a, b} == {float64, complex64}:
+        return complex128
     if {a, b} == {uint8, int8}:
         return int16
     return a if _RANK[a] >= _RANK[b] else b

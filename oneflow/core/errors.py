@@ -13,6 +13,8 @@ class OneFlowError(RuntimeError):
 
     exit_code: int = 1
     reason: str = "USER_ERROR"
+    location: str
+    """The user's line, once `locate` (oneflow/core/location.py) has found it."""
 
 
 class ShapeError(OneFlowError, ValueError):

@@ -9,9 +9,11 @@ equal parts are one object, made with Python operators and the functions below:
     x - total(x) / scalar("columns")      # a reduction over the last dim ends a loop of its own
     where(word() >= scalar("threshold"), x * scalar("scale"), 0)      # dropout
 
-Leaves are inputs (arrays), scalars (numbers that a call brings along, printed `s.lr`), constants
-and `word()`, the random word of an element's global index. What is made of scalars and constants
-alone is computed once per call in float64; a number takes the dtype of the array that it meets.
+Leaves are inputs (arrays), scalars (numbers that a call brings along, printed `s.lr`), constants,
+`word()`, the random word of an element's global index, `column()`, its place in its row, and
+`row()`, that of its row. What is made of scalars and constants alone is computed once per call in
+float64; a number takes the dtype of the array that it meets. The scalar `columns` is the length of
+a row, `rows` that of the dim before.
 `str(e)` is Python syntax, and `parse(str(e)) is e`.
 """
 
@@ -19,7 +21,7 @@ from __future__ import annotations
 
 import ast
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from typing import Any, Union
 from weakref import WeakValueDictionary
 
@@ -28,9 +30,12 @@ from oneflow.core.errors import DTypeError, GraphError
 
 Operand = Union["Expression", float, int, bool]
 
-INPUT, SCALAR, CONSTANT, CAST, WORD = "input", "scalar", "constant", "cast", "word"
+INPUT, SCALAR, CONSTANT, CAST = "input", "scalar", "constant", "cast"
+WORD, COLUMN, ROW = "word", "column", "row"
 REDUCTIONS = ("total", "largest")
 """Functions over the last dim; every element of a row sees the result."""
+ROW_FUNCTIONS = (*REDUCTIONS, COLUMN, ROW)
+"""Functions that need a whole row."""
 
 
 class Expression:
@@ -132,6 +137,16 @@ def word() -> Expression:
     return _node(WORD)
 
 
+def column() -> Expression:
+    """The element's position along the last dim, as int64."""
+    return _node(COLUMN)
+
+
+def row() -> Expression:
+    """The position of the element's row along the last dim but one, as int64."""
+    return _node(ROW)
+
+
 def cast(x: Operand, dtype: DType) -> Expression:
     return _node(CAST, (as_expression(x),), dtype.name)
 
@@ -176,6 +191,11 @@ class Rule:
 
 def exp(x: Operand) -> Expression:
     return apply("exp", x)
+
+
+def exp_down(x: Operand) -> Expression:
+    """exp of what is never above 0, up to rounding: a machine needs fewer steps for that."""
+    return apply("exp_down", x)
 
 
 def log(x: Operand) -> Expression:
@@ -263,6 +283,7 @@ def _reciprocal_root(d: Expression, radicand: Expression) -> Expression:
 _LN_2, _LN_10 = math.log(2.0), math.log(10.0)
 _UNARY: dict[str, Callable[[Any, Any, Any], Any]] = {  # of (adjoint, result, x)
     "exp": lambda d, y, x: d * y,
+    "exp_down": lambda d, y, x: d * y,
     "exp2": lambda d, y, x: d * y * _LN_2,
     "expm1": lambda d, y, x: d * (y + 1),
     "log": lambda d, y, x: d / x,
@@ -326,6 +347,10 @@ FUNCTIONS: dict[str, Rule] = {
     **{name: Rule(2, kind="logic") for name in ("logical_and", "logical_or", "logical_xor")},
     "logical_not": Rule(1, kind="logic"),
     **{name: Rule(1, kind="bool") for name in ("isnan", "isinf", "isfinite")},
+    "hypot": Rule(2, lambda d, y, a, b: (d * (a / y), d * (b / y)), "float"),
+    "copysign": Rule(2, kind="float"),
+    "nextafter": Rule(2, kind="float"),
+    **{name: Rule(2) for name in ("bitwise_left_shift", "bitwise_right_shift", "gcd", "lcm")},
     "bitwise_not": Rule(1),
     **{name: Rule(2) for name in ("bitwise_and", "bitwise_or", "bitwise_xor")},
     **{name: Rule(1, lambda d, y, x: (constant(0),)) for name in _STEPS},
@@ -380,6 +405,18 @@ def uniform_nodes(*roots: Expression) -> set[Expression]:
     return found
 
 
+def row_values(names: Container[str], *roots: Expression) -> set[Expression]:
+    """Nodes with one value per row, where the inputs `names` have one."""
+    found = uniform_nodes(*roots)
+    for node in walk(*roots):
+        is_reduced = node.function in (*REDUCTIONS, ROW) or (
+            node.args and all(a in found for a in node.args)
+        )
+        if is_reduced or (node.function == INPUT and node.value in names):
+            found.add(node)
+    return found
+
+
 # ---- dtypes --------------------------------------------------------------------------------------
 
 
@@ -406,7 +443,7 @@ def dtypes_of(
             found[node] = _number_type(node, kinds, found)
         elif node.function == INPUT:
             found[node] = inputs[node.value]
-        elif node.function == WORD:
+        elif node.function in (WORD, COLUMN, ROW):
             found[node] = int64
         else:
             found[node] = _result_dtype(node, [found[a] for a in node.args])
@@ -420,7 +457,7 @@ def _number_type(
     node: Expression, kinds: Mapping[str, type], found: Mapping[Expression, ElementType]
 ) -> type:
     if node.function == SCALAR:
-        return kinds.get(node.value, float)
+        return kinds.get(node.value, int if node.value in ("columns", "rows") else float)
     if node.function == CONSTANT:
         return float if isinstance(node.value, float) else int
     is_whole = node.function in _WHOLE and all(found[a] is int for a in node.args)
@@ -646,7 +683,7 @@ def _bare(text: str) -> str:
     return text
 
 
-def _number_text(value: Any) -> str:
+def _number_text(value: float | int | bool) -> str:
     if isinstance(value, float) and not math.isfinite(value):
         return "nan" if math.isnan(value) else ("inf" if value > 0 else "(-inf)")
     return f"({value!r})" if not isinstance(value, bool) and value < 0 else repr(value)
@@ -680,8 +717,8 @@ def _parsed(node: ast.expr) -> Expression:
             return apply(_OPERATORS[type(op)], _parsed(left), _parsed(right))
         case ast.Call(func=ast.Name(id="cast"), args=[x, ast.Name(id=dtype)], keywords=[]):
             return cast(_parsed(x), dtype_of(dtype))
-        case ast.Call(func=ast.Name(id="word"), args=[], keywords=[]):
-            return word()
+        case ast.Call(func=ast.Name(id="word" | "column" | "row" as name), args=[], keywords=[]):
+            return _node(name)
         case ast.Call(func=ast.Name(id=name), args=args, keywords=[]):
             return apply(name, *map(_parsed, args))
         case _:

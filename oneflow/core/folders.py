@@ -11,7 +11,8 @@ from oneflow.core.errors import ConfigError
 
 def make_state_dir(folder: Path, *parts: str) -> None:
     """Makes the folder, which others may not write to, and in it the parts, which others may not
-    even look into. Raises ConfigError if it is another user's: what is kept there would be theirs.
+    even look into. Raises ConfigError if it is another user's, or if it holds something and others
+    may write to it: what is kept there could be theirs.
 
     One of root's is taken as it is: containers are given such, with rights of a group.
     """
@@ -24,11 +25,29 @@ def make_state_dir(folder: Path, *parts: str) -> None:
                 "what is kept there: name another, or give it to this user with chown"
             )
         if found.st_uid == os.getuid() and found.st_mode & 0o022:
+            if any(folder.iterdir()):
+                check_unwritten(folder)
             folder.chmod(stat.S_IMODE(found.st_mode) & ~0o022)
         for part in parts:
             _make_private(folder / part)
     except OSError as error:
         raise ConfigError(f"cannot use the state directory {folder}: {error.strerror}") from None
+
+
+def check_unwritten(folder: Path) -> None:
+    """Raises ConfigError for a folder of this user's in which others may have replaced something.
+    One of root's is taken as it is by others, and one with the sticky bit by all.
+    """
+    try:
+        found = folder.stat()
+    except OSError as error:
+        raise ConfigError(f"cannot look at {folder}: {error.strerror}") from None
+    mode = stat.S_IMODE(found.st_mode)
+    if found.st_uid == os.getuid() and mode & 0o022 and not mode & stat.S_ISVTX:
+        raise ConfigError(
+            f"others may write to {folder} (mode {mode:04o}), so what is in it may be theirs; look "
+            f"through it, then run: chmod go-w {folder}"
+        )
 
 
 def check_private(folder: Path) -> None:

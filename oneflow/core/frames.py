@@ -10,15 +10,17 @@ import socket
 import struct
 import threading
 import time
-from typing import Any
+from typing import Generic, TypeVar
 
 from oneflow.core.errors import ProtocolError
+from oneflow.core.rpc import Message
 
 MAX_FRAME_NBYTES = 64 << 20
 _HEAD = struct.Struct("<I")
+M = TypeVar("M", bound=Message)
 
 
-def encode_frame(message: Any) -> bytes:
+def encode_frame(message: Message) -> bytes:
     """A message as it goes over the line. Raises ProtocolError if it is too long."""
     data: bytes = message.SerializeToString()
     if len(data) > MAX_FRAME_NBYTES:
@@ -28,14 +30,14 @@ def encode_frame(message: Any) -> bytes:
     return _HEAD.pack(len(data)) + data
 
 
-class FrameDecoder:
+class FrameDecoder(Generic[M]):
     """Cuts a stream of bytes into messages of one type; for event loops, which read by pieces."""
 
-    def __init__(self, kind: Any) -> None:
+    def __init__(self, kind: type[M]) -> None:
         self._kind = kind
         self._bytes = bytearray()
 
-    def feed(self, data: bytes) -> list[Any]:
+    def feed(self, data: bytes) -> list[M]:
         """The messages that `data` completes. Raises ProtocolError for what is none."""
         self._bytes += data
         found, at = [], 0
@@ -50,23 +52,25 @@ class FrameDecoder:
         return found
 
 
-class Frames:
+class Frames(Generic[M]):
     """One end of a blocking socket. `send` may be called from any thread, `receive` from one.
 
     max_nbytes: of a message that is received; a longer one is refused before it is read.
     """
 
-    def __init__(self, sock: socket.socket, kind: Any, max_nbytes: int = MAX_FRAME_NBYTES) -> None:
+    def __init__(
+        self, sock: socket.socket, kind: type[M], max_nbytes: int = MAX_FRAME_NBYTES
+    ) -> None:
         self._socket, self._kind, self._max_nbytes = sock, kind, max_nbytes
         self._sending = threading.Lock()
 
-    def send(self, message: Any) -> None:
+    def send(self, message: Message) -> None:
         """Raises OSError if the other end is gone."""
         data = encode_frame(message)
         with self._sending:
             self._socket.sendall(data)
 
-    def receive(self, deadline: float | None = None) -> Any:
+    def receive(self, deadline: float | None = None) -> M | None:
         """The next message; None when the other end has closed. Raises ProtocolError.
 
         deadline: time.monotonic() at which it gives up with TimeoutError, however busy the other
@@ -115,7 +119,7 @@ def _size(head: bytes | bytearray, max_nbytes: int = MAX_FRAME_NBYTES) -> int:
     return int(size)
 
 
-def _parse(kind: Any, data: bytes) -> Any:
+def _parse(kind: type[M], data: bytes) -> M:
     from google.protobuf.message import DecodeError
 
     try:

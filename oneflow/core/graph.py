@@ -21,7 +21,8 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from oneflow.core.errors import InternalError
-from oneflow.core.op import Attr, find_op
+from oneflow.core.op import find_op
+from oneflow.core.operand import Attrs
 from oneflow.core.placement import Placement
 from oneflow.core.sbp import NdSbp
 from oneflow.core.tensor_type import TensorType
@@ -85,7 +86,7 @@ class Node:
         "rate", "stage",
     )  # fmt: skip
 
-    def __init__(self, id: int, op: str, placement: Placement, attrs: dict[str, Attr]) -> None:
+    def __init__(self, id: int, op: str, placement: Placement, attrs: Attrs) -> None:
         self.id = id
         self.op = op
         self.placement = placement
@@ -159,7 +160,7 @@ class LogicalGraph:
         inputs: Iterable[Value],
         types: Iterable[TensorType],
         placement: Placement,
-        attrs: dict[str, Attr] | None = None,
+        attrs: Attrs | None = None,
         *,
         sbp: Iterable[NdSbp | None] | None = None,
     ) -> Node:
@@ -175,7 +176,7 @@ class LogicalGraph:
         inputs: Iterable[Value],
         types: Iterable[TensorType],
         placement: Placement,
-        attrs: dict[str, Attr] | None = None,
+        attrs: Attrs | None = None,
         *,
         sbp: Iterable[NdSbp | None] | None = None,
     ) -> Node:
@@ -233,7 +234,7 @@ class LogicalGraph:
         inputs: Iterable[Value],
         types: Iterable[TensorType],
         placement: Placement,
-        attrs: dict[str, Attr] | None,
+        attrs: Attrs | None,
         sbp: Iterable[NdSbp | None] | None,
     ) -> Node:
         node = Node(self._next_node, op, placement, attrs or {})

@@ -14,7 +14,7 @@ from typing import Any, Generic, TypeVar
 from oneflow.core.dtype import DType, dtype_of
 from oneflow.core.errors import GraphError
 from oneflow.core.graph import PIECE, STEP, LogicalGraph, Node, Value
-from oneflow.core.op import Attr
+from oneflow.core.operand import Attr, Attrs
 from oneflow.core.placement import Placement
 from oneflow.core.sbp import BROADCAST, PARTIAL, NdSbp, Sbp, Split
 from oneflow.core.tensor_type import TensorType
@@ -39,7 +39,7 @@ class Table(Generic[_T]):
         return iter(self._positions)
 
 
-def attrs_key(attrs: dict[str, Attr]) -> str:
+def attrs_key(attrs: Attrs) -> str:
     """Text that is equal exactly for equal attributes (1, 1.0 and True differ)."""
     return repr(sorted(attrs.items())) if attrs else ""
 
@@ -69,7 +69,7 @@ def _node_columns(proto: Any, nodes: list[Node]) -> None:
     ops, placements = Table[str](), Table[Placement]()
     locations, modules = Table[str](("",)), Table[str](("",))
     attrs = Table[str]()
-    examples: dict[str, dict[str, Attr]] = {}
+    examples: dict[str, Attrs] = {}
     keys = [attrs_key(n.attrs) for n in nodes]
     for key, node in zip(keys, nodes, strict=True):
         examples.setdefault(key, node.attrs)
@@ -119,7 +119,7 @@ def _sbp_code(sbp: Sbp) -> int:
     return sbp.dim if sbp.is_split else -1 if sbp.is_broadcast else -2
 
 
-def _attrs_to_proto(attrs: dict[str, Attr], proto: Any) -> None:
+def _attrs_to_proto(attrs: Attrs, proto: Any) -> None:
     for name, value in sorted(attrs.items()):
         proto.names.append(name)
         _attr_to_proto(value, proto.values.add())
@@ -239,7 +239,8 @@ def _attr_from_proto(proto: Any) -> Attr:
         return dtype_of(proto.dtype)
     if kind == "tuple":
         return tuple(_attr_from_proto(item) for item in proto.tuple.items)
-    return getattr(proto, kind)
+    plain: bool | int | float | str = getattr(proto, kind)
+    return plain
 
 
 # ---- digests -------------------------------------------------------------------------------------

@@ -17,12 +17,11 @@ from __future__ import annotations
 import ast
 import math
 import re
-from typing import Any
 
 from oneflow.core.dtype import DType, dtype_of
 from oneflow.core.errors import GraphError, OneFlowError
 from oneflow.core.graph import STEP, LogicalGraph, Node, Value
-from oneflow.core.op import Attr
+from oneflow.core.operand import Attr, Attrs
 from oneflow.core.placement import parse_placement
 from oneflow.core.sbp import nd_sbp_str, parse_nd_sbp
 from oneflow.core.tensor_type import parse_type
@@ -116,7 +115,7 @@ def _parse_node(graph: LogicalGraph, line: str, values: dict[int, Value]) -> Non
         values[value.id] = value
 
 
-def parse_attrs(text: str) -> dict[str, Attr]:
+def parse_attrs(text: str) -> Attrs:
     """`a=1, dtype=float32` as a dict. Raises GraphError."""
     if not text.strip():
         return {}
@@ -132,11 +131,14 @@ def parse_attrs(text: str) -> dict[str, Attr]:
 _SPECIAL = {"inf": math.inf, "nan": math.nan}
 
 
-def _literal(node: Any) -> Attr:
+def _literal(node: ast.expr) -> Attr:
     if isinstance(node, ast.Name):
         return _SPECIAL[node.id] if node.id in _SPECIAL else dtype_of(node.id)
     if isinstance(node, ast.Tuple):
         return tuple(_literal(e) for e in node.elts)
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
-        return -_literal(node.operand)
-    return ast.literal_eval(node)
+        number = _literal(node.operand)
+        if isinstance(number, (int, float)):
+            return -number
+    found: Attr = ast.literal_eval(node)
+    return found

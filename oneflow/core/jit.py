@@ -5,6 +5,7 @@ Imports numba, which takes a moment: import this inside the modules that compile
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from numba import njit
@@ -14,7 +15,7 @@ from oneflow.core.log import get_logger
 _log = get_logger(__name__)
 
 
-def compiled(function: Any, **options: Any) -> Any:
+def compiled(function: Callable[..., Any], **options: Any) -> Any:
     """`function` compiled on its first call. Where neither the folder of its source nor the user's
     cache folder can be written (a container with a foreign user id, say), every process compiles
     anew; a folder in NUMBA_CACHE_DIR ends that.

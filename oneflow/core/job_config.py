@@ -88,7 +88,7 @@ class Cluster:
         return _decode(cls, data)
 
 
-def _encode(value: Any) -> bytes:
+def _encode(value: object) -> bytes:
     import msgspec
 
     return msgspec.json.encode(value)

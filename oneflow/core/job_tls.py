@@ -20,15 +20,15 @@ from oneflow.core.config import Config
 from oneflow.core.errors import ConfigError, TransportError
 
 NAME = "oneflow-job"
-"""In every rank's certificate, whatever its address: ranks know each other by the job."""
+"""The name in every rank's certificate, whatever its address: ranks know each other by the job."""
 MIN_TOKEN_CHARS = 32
 STRANGER_S, PEER_S = 5.0, 60.0
-"""For a handshake: who connects here may be anybody; whom we connect to may come late."""
+"""Time for a handshake: who connects here may be anybody; whom we connect to may come late."""
 _INFO = b"oneflow job authority, P-256"
 _ORDER = 0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC632551
 _FROM = datetime.datetime(2020, 1, 1, tzinfo=datetime.timezone.utc)
 _UNTIL = datetime.datetime(2120, 1, 1, tzinfo=datetime.timezone.utc)
-"""For ever: the job ends before, and clocks of hosts may differ."""
+"""The end of a certificate's life, never: the job ends before, and clocks of hosts may differ."""
 
 
 def job_tls(config: Config) -> JobTls | None:

@@ -7,11 +7,12 @@ import os
 import sys
 from collections.abc import Callable
 from types import FrameType
-from typing import Any, TypeVar
+from typing import ParamSpec, TypeVar
 
 from oneflow.core.errors import OneFlowError
 
-Function = TypeVar("Function", bound=Callable[..., Any])
+P = ParamSpec("P")
+R = TypeVar("R")
 Failure = TypeVar("Failure", bound=Exception)
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -65,7 +66,7 @@ def locate(error: Exception, module: str = "", where: str = "") -> None:
     if getattr(error, "location", None) is not None or len(error.args) != 1:
         return
     where = where or _raised_at(error) or user_location()
-    error.location = where  # type: ignore[attr-defined]
+    error.__dict__["location"] = where
     inside = f", in module {module}" if module else ""
     if where:
         error.args = (f"{error.args[0]} ({where}{inside})",)
@@ -77,11 +78,11 @@ def with_location(error: Failure) -> Failure:
     return error
 
 
-def located(function: Function) -> Function:
+def located(function: Callable[P, R]) -> Callable[P, R]:
     """A function whose users' mistakes name the user's line."""
 
     @functools.wraps(function)
-    def called(*args: Any, **kwargs: Any) -> Any:
+    def called(*args: P.args, **kwargs: P.kwargs) -> R:
         try:
             return function(*args, **kwargs)
         except OneFlowError as error:
@@ -89,7 +90,7 @@ def located(function: Function) -> Function:
                 locate(error)
             raise
 
-    return called  # type: ignore[return-value]
+    return called
 
 
 def _raised_at(error: Exception) -> str:

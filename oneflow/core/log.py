@@ -44,7 +44,7 @@ def get_logger(name: str) -> logging.Logger:
     return logging.getLogger(name)
 
 
-def facts(**values: Any) -> dict[str, Any]:
+def facts(**values: object) -> dict[str, Any]:
     """Key-value pairs for a record; JSON keeps their types."""
     return {"facts": values}
 
@@ -246,12 +246,12 @@ def _facts_of(record: logging.LogRecord) -> Mapping[str, Any]:
     return found
 
 
-def _quoted(value: Any) -> str:
+def _quoted(value: object) -> str:
     text = f"{value:.6g}" if isinstance(value, float) else str(value)
     return json.dumps(text) if not text or any(c in text for c in ' "=') else text
 
 
-def _masked(mask: Callable[[str], str], key: str, value: Any) -> Any:
+def _masked(mask: Callable[[str], str], key: str, value: object) -> object:
     """A value, or its mask if its name says that it is a secret."""
     if mask(f"{key}=x") != f"{key}=x":
         return MASK

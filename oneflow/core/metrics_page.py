@@ -201,7 +201,8 @@ def counter(name: str, text: str, rows: Sequence[tuple[Labels, float]]) -> Metri
 def _fill(family: Any, sample: str, rows: Sequence[tuple[Labels, float]]) -> Metric:
     for labels, value in rows:
         family.add_sample(sample, labels, value)
-    return family  # type: ignore[no-any-return]
+    filled: Metric = family
+    return filled
 
 
 def histogram(name: str, text: str, rows: Sequence[tuple[Labels, Histogram]]) -> Metric:

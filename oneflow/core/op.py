@@ -36,8 +36,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, ParamSpec, Protocol, TypeVar, o
 
 from oneflow.core.dispatch import call
 from oneflow.core.errors import CallError, GraphError, InternalError
-from oneflow.core.operand import Attr as Attr
-from oneflow.core.operand import Gradients, Tensor
+from oneflow.core.operand import Attrs, Gradients, Tensor
 from oneflow.core.sbp import BROADCAST, PARTIAL, Sbp, SbpSignature, Split
 from oneflow.core.tensor_type import TensorType
 
@@ -70,7 +69,23 @@ class Box:
 
 
 Boxes = tuple[Box, ...]
-"""Of all inputs, or of all outputs, of an op on one rank."""
+"""Boxes of all inputs, or of all outputs, of an op on one rank."""
+
+
+def _last_dim(*_: object, **__: object) -> int:
+    return 1
+
+
+def _no_types(*_: object, **__: object) -> TensorType:
+    raise InternalError("an op without type inference")
+
+
+def _no_signatures(*_: object, **__: object) -> list[SbpSignature]:
+    return []
+
+
+def _no_gradients(*_: object, **__: object) -> Gradients:
+    return ()
 
 
 class OpClass(type):
@@ -84,6 +99,7 @@ class Op(metaclass=OpClass):
 
     name: ClassVar[str] = ""
     num_outputs: ClassVar[int] = 1
+    """-1: it follows from inputs and attrs. Read from what `infer` is annotated to return."""
     is_random: ClassVar[bool] = False
     """The kernel gets `rng=Rng(...)` (oneflow/core/rng.py); the attrs carry `seed`."""
     is_view: ClassVar[bool] = False
@@ -94,45 +110,48 @@ class Op(metaclass=OpClass):
     has_effect: ClassVar[bool] = False
     """Not to be removed although nobody reads its outputs."""
 
+    is_conjugating: ClassVar[bool] = True
+    """On complex numbers `grad` gets the conjugates of the output gradients, and what it returns is
+    conjugated: right for every function that is differentiable as a complex one."""
+
     formula: ClassVar[Callable[..., Any] | None] = None
     """`formula(*types, **attrs)`: the outputs as expressions (core/expression.py) of the operands'
     names; kernels of every device follow from it. Operands that it reads as scalars are 0-d."""
     is_named_formula: ClassVar[bool] = False
     """`formula()` takes nothing: a derivative that equals it is emitted as this op."""
-    row_dims: ClassVar[int] = 1
-    """Number of trailing dims that reductions in `formula` run over; -1: all."""
+    per_row: ClassVar[frozenset[str]] = frozenset()
+    """Operands of a formula with reductions that have one element per row, and lack its dims."""
+
+    row_dims: ClassVar[Callable[..., int]] = staticmethod(_last_dim)
+    """`row_dims(*types, **attrs)`: number of trailing dims that reductions in `formula` run
+    over."""
 
     operands: ClassVar[tuple[str, ...]] = ()
     """Names of the positional parameters of `infer`. Read from the declaration, as are the next."""
-    defaults: ClassVar[dict[str, Attr]] = {}
-    """Of attrs. `declare` adds those that the signature of `infer` gives."""
+    defaults: ClassVar[Attrs] = {}
+    """Defaults of attrs. `declare` adds those that the signature of `infer` gives."""
     attrs: ClassVar[frozenset[str] | None] = frozenset()
     """Their names, as `infer` takes them. Set by `declare`, as is `has_gradient`."""
     has_gradient: ClassVar[bool] = False
 
-    @staticmethod
-    def infer(*types: Any, **attrs: Attr) -> TensorType | tuple[TensorType, ...]:
-        """Output types of input types. Raises ShapeError or DTypeError naming the op, what it got
-        and wanted."""
-        raise InternalError("an op without type inference")
+    infer: ClassVar[Callable[..., TensorType | tuple[TensorType, ...]]] = staticmethod(_no_types)
+    """`infer(*types, **attrs)`: output types of input types. Raises ShapeError or DTypeError naming
+    the op, what it got and wanted."""
 
-    @staticmethod
-    def sbp(*types: Any, **attrs: Attr) -> list[SbpSignature]:
-        """Valid signatures over one hierarchy axis, besides all-B (which is always valid and added
-        by the caller)."""
-        return []
+    sbp: ClassVar[Callable[..., list[SbpSignature]]] = staticmethod(_no_signatures)
+    """`sbp(*types, **attrs)`: valid signatures over one hierarchy axis, besides all-B (which is
+    always valid and added by the caller)."""
 
-    @staticmethod
-    def grad(*tensors: Any, **attrs: Attr) -> Gradients:
-        """Input gradients; see the top of this file. The default: the op has none."""
-        return ()
+    grad: ClassVar[Callable[..., Gradients]] = staticmethod(_no_gradients)
+    """`grad(*tensors, **attrs)`: input gradients; see the top of this file. The default: the op has
+    none."""
 
     sbp_for: ClassVar[Callable[..., list[SbpSignature]] | None] = None
     """`sbp_for(num_ranks, *types, **attrs)`: as `sbp`, for a known number of ranks; only for ops
     where that number decides what is valid (reshape). num_ranks: into how many parts one dim may be
     cut: the axis's size, or the product of the hierarchy where several axes may split one dim."""
 
-    localize: ClassVar[Callable[..., dict[str, Attr]] | None] = None
+    localize: ClassVar[Callable[..., Attrs] | None] = None
     """`localize(attrs, in_boxes, out_boxes) -> attrs` of one rank's shard, for ops whose attrs
     speak of global positions."""
 
@@ -204,16 +223,22 @@ def register(op: type[Op]) -> type[Op]:
     """Make a declaration known under its name. Raises InternalError if the name is taken."""
     if not op.name or op.name in REGISTRY:
         raise InternalError(f"op name {op.name!r} is missing or taken")
-    op.has_gradient = op.grad is not Op.grad
+    op.has_gradient = op.grad is not _no_gradients
     op.defaults = op.defaults | (op.infer.__kwdefaults__ or {})
     op.attrs = _attr_names(op.infer)
     code = op.infer.__code__
+    op.num_outputs = _count_outputs(op.infer.__annotations__["return"])
     op.operands = code.co_varnames[inspect.ismethod(op.infer) : code.co_argcount]
     REGISTRY[op.name] = op
     return op
 
 
-def _attr_names(infer: Any) -> frozenset[str] | None:
+def _count_outputs(returns: str) -> int:
+    """Number of TensorTypes that the annotation of a result lists; -1: it follows from the call."""
+    return -1 if "..." in returns else returns.count("TensorType")
+
+
+def _attr_names(infer: Callable[..., Any]) -> frozenset[str] | None:
     """The keyword-only parameters, and the keys of the TypedDict in `**attrs: Unpack[Keys]`.
 
     None: any, as `infer` takes all keywords.
@@ -242,7 +267,7 @@ def find_op(name: str) -> type[Op]:
 
 
 def infer_types(
-    op: type[Op], types: tuple[TensorType, ...], attrs: dict[str, Attr]
+    op: type[Op], types: tuple[TensorType, ...], attrs: Attrs
 ) -> tuple[TensorType, ...]:
     """`op.infer`, its result always a tuple. Raises CallError for attrs that it does not take."""
     attrs = op.defaults | attrs
@@ -263,7 +288,7 @@ def _wrong_attrs(name: str, known: frozenset[str], given: Collection[str]) -> Ca
 def signatures(
     op: type[Op],
     types: tuple[TensorType, ...],
-    attrs: dict[str, Attr],
+    attrs: Attrs,
     num_ranks: int | None = None,
 ) -> list[SbpSignature]:
     """All valid signatures over one axis, all-B last. num_ranks: see `Op.sbp_for`; None: valid for
@@ -280,12 +305,12 @@ def signatures(
 
 
 def operand_names(op: type[Op], count: int) -> tuple[str, ...]:
-    """Names of `count` operands in the op's formula: of `infer`'s parameters, or a, b, c ... for an
-    op that takes any number."""
-    return op.operands or tuple(string.ascii_lowercase[:count])
+    """Names of the first `count` operands in the op's formula: of `infer`'s parameters, or a, b,
+    c ... for an op that takes any number."""
+    return (op.operands or tuple(string.ascii_lowercase))[:count]
 
 
-def num_outputs(op: type[Op], types: tuple[TensorType, ...], attrs: dict[str, Attr]) -> int:
+def num_outputs(op: type[Op], types: tuple[TensorType, ...], attrs: Attrs) -> int:
     """Number of outputs; -1 in the class means that it follows from inputs and attrs (split,
     unbind)."""
     return op.num_outputs if op.num_outputs >= 0 else len(infer_types(op, types, attrs))

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from oneflow.core.dtype import DType
 from oneflow.core.tensor_type import TensorType
 
-Attr = Any  # None, bool, int, float, str, DType, or a tuple of these
-Attrs: TypeAlias = dict[str, Attr]
+Number: TypeAlias = bool | int | float
+
+Attr: TypeAlias = "bool | int | float | str | DType | tuple[Attr, ...] | None"
+"""One attribute of an op."""
+
+Attrs: TypeAlias = dict[str, Any]
+"""The attributes of an op, an `Attr` each: of the type that `infer` of that op gives its name."""
 
 
 class Operand(Protocol):
@@ -29,10 +34,33 @@ class Operand(Protocol):
 
 
 if TYPE_CHECKING:
+    from types import EllipsisType
+
+    import numpy as np
+
     # Only the name: a caller in the front end gets its own class back from an op.
     from oneflow.tensor.tensor import Tensor as Tensor
 else:
     Tensor = Operand
+
+Tensors: TypeAlias = "Tensor | Sequence[Tensor]"
+"""One tensor, or several."""
+
+TensorLike: TypeAlias = "Tensor | Number | np.ndarray[Any, Any] | np.number[Any] | np.bool_"
+"""An operand as users give it: a number is one for every element."""
+
+ShapeLike: TypeAlias = "Tensor | tuple[int, ...] | list[int] | int"
+"""Sizes as users give them: `f(2, 3)`, `f((2, 3))`, `f(x.shape)`, also as a tensor of integers."""
+
+IndexItem: TypeAlias = (
+    "int | slice | Tensor | np.ndarray[Any, Any] | np.integer[Any] | np.bool_ | list[Any]"
+    " | EllipsisType | None"
+)
+Index: TypeAlias = "IndexItem | tuple[IndexItem, ...]"
+"""The index in `x[index]`."""
+
+DimLike: TypeAlias = "int | tuple[int, ...] | list[int] | None"
+"""A dim, several, or None for all."""
 
 Gradient: TypeAlias = Tensor | Callable[[], Tensor | None] | None
 """One input's gradient: a tensor, None, or a function called only if that gradient is needed."""

@@ -12,7 +12,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from oneflow.core.op import Attr, Box
+from oneflow.core.op import Box
+from oneflow.core.operand import Attr
 
 Index = tuple[slice, ...]
 """Part of an array, of NumPy's kind; () is all of it."""

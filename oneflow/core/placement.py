@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 import re
 import warnings
+from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeAlias
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -15,6 +16,10 @@ from oneflow.core.device import DEVICE_TYPES
 from oneflow.core.errors import GraphError, PlacementError
 
 MAX_RANK = 1 << 31
+
+
+Ranks: TypeAlias = "int | Sequence[Ranks] | np.ndarray[Any, Any]"
+"""Ranks as users give them: one, a list, a nested list for a hierarchy, or an integer array."""
 
 
 class Placement:
@@ -31,7 +36,7 @@ class Placement:
     rank_ids: tuple[int, ...]
     _hash: int
 
-    def __new__(cls, type: str, ranks: Any) -> Placement:
+    def __new__(cls, type: str, ranks: Ranks) -> Placement:
         if type not in DEVICE_TYPES:
             raise PlacementError(
                 f"Expected one of {', '.join(DEVICE_TYPES)} device type "

@@ -6,10 +6,10 @@ from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeAlias
 
 from oneflow.core.errors import GraphError, SbpError
 
@@ -157,7 +157,11 @@ def parse_nd_sbp(text: str) -> NdSbp:
     return tuple(parse_sbp(part.strip()) for part in inner.split(","))
 
 
-def as_nd_sbp(value: Any, num_axes: int) -> NdSbp:
+SbpLike: TypeAlias = Sbp | Sequence[Sbp]
+"""A layout as users give it: an SBP, or one for each axis of the placement."""
+
+
+def as_nd_sbp(value: SbpLike, num_axes: int) -> NdSbp:
     """An SBP or a list of them, as a tuple with one entry per hierarchy axis. Raises TypeError,
     SbpError.
     """

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, SupportsIndex, overload
 
 
 class Size(tuple[int, ...]):
@@ -15,9 +15,13 @@ class Size(tuple[int, ...]):
         """Number of elements."""
         return math.prod(self)
 
-    def __getitem__(self, index: Any) -> Any:
+    @overload
+    def __getitem__(self, index: SupportsIndex) -> int: ...
+    @overload
+    def __getitem__(self, index: slice) -> Size: ...
+    def __getitem__(self, index: SupportsIndex | slice) -> int | Size:
         found = tuple.__getitem__(self, index)
-        return Size(found) if isinstance(index, slice) else found
+        return Size(found) if isinstance(found, tuple) else found
 
     def __add__(self, other: Any) -> Size:
         return Size(tuple.__add__(self, tuple(other)))
@@ -25,7 +29,7 @@ class Size(tuple[int, ...]):
     def __radd__(self, other: Any) -> Size:
         return Size(tuple(other) + tuple(self))
 
-    def __mul__(self, other: Any) -> Size:
+    def __mul__(self, other: SupportsIndex) -> Size:
         return Size(tuple.__mul__(self, other))
 
     def __repr__(self) -> str:

@@ -18,7 +18,7 @@ from oneflow.core.job_tls import JobTls
 
 PIECE_NBYTES = 256 << 10
 LAST_S = 5.0
-"""What was sent before the plain end was closed gets so long to reach the other side."""
+"""Time for bytes sent before the plain end was closed to reach the other side."""
 
 _relays: set[Relay] = set()
 

@@ -49,7 +49,7 @@ NUMBERS = (
     *("attempt", "world_size"),
 )
 END = ("steps", "acts", "dropped", "truncated")
-"""What a merged file repeats of the headers and the ends of its files."""
+"""Bytes that a merged file repeats of the headers and the ends of its files."""
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _TIME_NAMESPACE = "/proc/self/ns/time"
 
@@ -195,7 +195,7 @@ def remove_left_overs(path: Path) -> None:
                 os.close(handle)
 
 
-def truncated_event(pid: int, at_us: float, **args: Any) -> str:
+def truncated_event(pid: int, at_us: float, **args: object) -> str:
     """The last event of a file that does not hold everything."""
     event = {"ph": "i", "s": "g", "name": TRUNCATED, "pid": pid, "tid": 0, "ts": round(at_us, 3)}
     return json.dumps(event | {"args": args})
@@ -292,7 +292,7 @@ class TraceReader:
         return TraceFileError(f"{self.path}: {why}; write it again with `oneflow trace`")
 
 
-def _is_whole(value: Any) -> bool:
+def _is_whole(value: object) -> bool:
     return type(value) is int and abs(value) < 1 << 63
 
 
@@ -409,7 +409,7 @@ def _numbers_of(said: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]
     return {n: said[n] for n in names if n in said and _is_brief(said[n])}
 
 
-def _is_brief(value: Any) -> bool:
+def _is_brief(value: object) -> bool:
     return value is None or isinstance(value, bool) or _is_whole(value)
 
 

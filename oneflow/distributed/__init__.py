@@ -55,7 +55,7 @@ def get_local_rank() -> int:
 
 
 def all_reduce(
-    tensor: Tensor, op: ReduceOp = ReduceOp.SUM, group: Any = None, async_op: bool = False
+    tensor: Tensor, op: ReduceOp = ReduceOp.SUM, group: None = None, async_op: bool = False
 ) -> None:
     """Reduces `tensor` over all ranks, in place."""
     _check("all_reduce", group=group, async_op=async_op)
@@ -63,7 +63,7 @@ def all_reduce(
 
 
 def all_gather(
-    tensor_list: list[Tensor], tensor: Tensor, group: Any = None, async_op: bool = False
+    tensor_list: list[Tensor], tensor: Tensor, group: None = None, async_op: bool = False
 ) -> None:
     """Fills `tensor_list` with every rank's `tensor`, by rank."""
     _check("all_gather", group=group, async_op=async_op)
@@ -71,7 +71,7 @@ def all_gather(
 
 
 def all_gather_into_tensor(
-    output_tensor: Tensor, input_tensor: Tensor, group: Any = None, async_op: bool = False
+    output_tensor: Tensor, input_tensor: Tensor, group: None = None, async_op: bool = False
 ) -> None:
     """Every rank's input, one after the other along dim 0, into the output."""
     _check("all_gather_into_tensor", group=group, async_op=async_op)
@@ -82,7 +82,7 @@ def reduce_scatter(
     output: Tensor,
     input_list: list[Tensor],
     op: ReduceOp = ReduceOp.SUM,
-    group: Any = None,
+    group: None = None,
     async_op: bool = False,
 ) -> None:
     """Reduces the lists over all ranks and leaves this rank's entry in `output`."""
@@ -94,7 +94,7 @@ def reduce_scatter_tensor(
     output: Tensor,
     input: Tensor,
     op: ReduceOp = ReduceOp.SUM,
-    group: Any = None,
+    group: None = None,
     async_op: bool = False,
 ) -> None:
     """Reduces `input` over all ranks and leaves this rank's equal part of dim 0 in `output`."""
@@ -102,7 +102,7 @@ def reduce_scatter_tensor(
     _comm().reduce_scatter_tensor(output, input, _name(op, "reduce_scatter_tensor"))
 
 
-def broadcast(tensor: Tensor, src: int, group: Any = None, async_op: bool = False) -> None:
+def broadcast(tensor: Tensor, src: int, group: None = None, async_op: bool = False) -> None:
     """Copies rank `src`'s `tensor` into everybody's."""
     _check("broadcast", group=group, async_op=async_op)
     _comm().broadcast(tensor, src)
@@ -112,7 +112,7 @@ def reduce(
     tensor: Tensor,
     dst: int,
     op: ReduceOp = ReduceOp.SUM,
-    group: Any = None,
+    group: None = None,
     async_op: bool = False,
 ) -> None:
     """Reduces `tensor` over all ranks into rank `dst`'s; the others keep theirs."""
@@ -124,7 +124,7 @@ def scatter(
     tensor: Tensor,
     scatter_list: list[Tensor] | None = None,
     src: int = 0,
-    group: Any = None,
+    group: None = None,
     async_op: bool = False,
 ) -> None:
     """Entry r of rank `src`'s list goes into the `tensor` of rank r."""
@@ -136,7 +136,7 @@ def gather(
     tensor: Tensor,
     gather_list: list[Tensor] | None = None,
     dst: int = 0,
-    group: Any = None,
+    group: None = None,
     async_op: bool = False,
 ) -> None:
     """Fills rank `dst`'s `gather_list` with every rank's `tensor`."""
@@ -147,7 +147,7 @@ def gather(
 def all_to_all(
     output_tensor_list: list[Tensor],
     input_tensor_list: list[Tensor],
-    group: Any = None,
+    group: None = None,
     async_op: bool = False,
 ) -> None:
     """Sends entry r of the input list to rank r; entry r of the output list comes from rank r."""
@@ -155,20 +155,20 @@ def all_to_all(
     _comm().all_to_all(output_tensor_list, input_tensor_list)
 
 
-def send(tensor: Tensor, dst: int, group: Any = None, tag: int = 0) -> None:
+def send(tensor: Tensor, dst: int, group: None = None, tag: int = 0) -> None:
     """Sends `tensor` to rank `dst`."""
     _check("send", group=group, tag=tag)
     _comm().send(tensor, dst)
 
 
-def recv(tensor: Tensor, src: int, group: Any = None, tag: int = 0) -> int:
+def recv(tensor: Tensor, src: int, group: None = None, tag: int = 0) -> int:
     """Receives into `tensor` what rank `src` sends; returns `src`."""
     _check("recv", group=group, tag=tag)
     _comm().recv(src, out=tensor)
     return src
 
 
-def barrier(group: Any = None, async_op: bool = False, device_ids: Any = None) -> None:
+def barrier(group: None = None, async_op: bool = False, device_ids: object = None) -> None:
     """Waits until every rank is here."""
     _check("barrier", group=group, async_op=async_op)
     _comm().barrier()
@@ -177,7 +177,7 @@ def barrier(group: Any = None, async_op: bool = False, device_ids: Any = None) -
 # ---- Python values: see `oneflow.comm` ----------------------------------------------------------
 
 
-def all_gather_object(object_list: list[Any], obj: Any, group: Any = None) -> None:
+def all_gather_object(object_list: list[Any], obj: object, group: None = None) -> None:
     """Fills `object_list` with every rank's `obj`, by rank."""
     _check("all_gather_object", group=group)
     _check_room(object_list, "all_gather_object")
@@ -185,7 +185,7 @@ def all_gather_object(object_list: list[Any], obj: Any, group: Any = None) -> No
 
 
 def broadcast_object_list(
-    object_list: list[Any], src: int = 0, group: Any = None, device: Any = None
+    object_list: list[Any], src: int = 0, group: None = None, device: object = None
 ) -> None:
     """Rank `src`'s entries into everybody's list; all lists have one length."""
     _check("broadcast_object_list", group=group)
@@ -193,7 +193,7 @@ def broadcast_object_list(
 
 
 def gather_object(
-    obj: Any, object_gather_list: list[Any] | None = None, dst: int = 0, group: Any = None
+    obj: object, object_gather_list: list[Any] | None = None, dst: int = 0, group: None = None
 ) -> None:
     """Fills rank `dst`'s `object_gather_list` with every rank's `obj`."""
     _check("gather_object", group=group)
@@ -208,7 +208,7 @@ def scatter_object_list(
     scatter_object_output_list: list[Any],
     scatter_object_input_list: list[Any] | None = None,
     src: int = 0,
-    group: Any = None,
+    group: None = None,
 ) -> None:
     """Entry r of rank `src`'s input list becomes the first entry of the output list of rank r."""
     _check("scatter_object_list", group=group)
@@ -235,7 +235,7 @@ def _name(op: ReduceOp, who: str) -> str:
     return op.value
 
 
-def _check(name: str, **given: Any) -> None:
+def _check(name: str, **given: object) -> None:
     """Refuses what is accepted for the sake of the signature but does not work."""
     for argument, value in given.items():
         if value:

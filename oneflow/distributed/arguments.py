@@ -3,34 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TypeVar
 
 import numpy as np
 
 from oneflow.core.errors import DeviceError, DTypeError, GraphError, PlacementError, ShapeError
 from oneflow.core.tensor_type import TensorType
 from oneflow.distributed.world import world
-from oneflow.tensor.tensor import Tensor, is_tensor
-
-Array = np.ndarray[Any, Any]
+from oneflow.kernels.array import Array
+from oneflow.tensor.tensor import Tensor
 
 REDUCTIONS = ("sum", "prod", "max", "min")
 
+T = TypeVar("T")
 
-def array_of(x: Any, who: str) -> Array:
+
+def array_of(x: Tensor | None, who: str) -> Array:
     """The values of a local tensor of this rank, on the host; may share its memory.
 
     Raises DTypeError for what is no tensor, GraphError for a value of a graph, PlacementError for a
     global tensor, DeviceError for a tensor on another rank's device.
     """
-    check_local(x, who)
-    array = x._array
+    array = check_local(x, who)._array
     return array if isinstance(array, np.ndarray) else np.asarray(array.get())
 
 
-def check_local(x: Any, who: str) -> None:
+def check_local(x: Tensor | None, who: str) -> Tensor:
     """See `array_of`."""
-    if not is_tensor(x):
+    if not isinstance(x, Tensor):
         raise DTypeError(f"{who}: a tensor is needed, got {type(x).__name__}; see flow.tensor()")
     if x.value is not None:
         raise GraphError(
@@ -44,9 +44,10 @@ def check_local(x: Any, who: str) -> None:
             f"{who}: the tensor is on {x.device}, but this rank's device has the number "
             f"{world().local_rank}"
         )
+    return x
 
 
-def check_like(x: Any, wanted: TensorType, who: str, name: str) -> None:
+def check_like(x: Tensor, wanted: TensorType, who: str, name: str) -> None:
     """Raises ShapeError or DTypeError unless the local tensor x is of that type.
 
     name: of the argument, for the message.
@@ -58,24 +59,26 @@ def check_like(x: Any, wanted: TensorType, who: str, name: str) -> None:
         raise ShapeError(f"{who}: {name} is {x.type}, but should be {wanted}")
 
 
-def check_list(tensors: Any, wanted: TensorType, who: str, name: str) -> Sequence[Tensor]:
+def check_list(
+    tensors: Sequence[Tensor] | None, wanted: TensorType, who: str, name: str
+) -> Sequence[Tensor]:
     """`tensors`, if it is one tensor of type `wanted` for each rank."""
-    check_count(tensors, who, name)
-    for i, x in enumerate(tensors):
+    checked = check_count(tensors, who, name)
+    for i, x in enumerate(checked):
         check_like(x, wanted, who, f"{name}[{i}]")
-    checked: Sequence[Tensor] = tensors
     return checked
 
 
-def check_count(entries: Any, who: str, name: str) -> None:
-    """Raises ShapeError unless it is a list of one entry for each rank."""
+def check_count(entries: Sequence[T] | None, who: str, name: str) -> Sequence[T]:
+    """`entries`. Raises ShapeError unless it is a list of one entry for each rank."""
     size = world().world_size
     if not isinstance(entries, (list, tuple)) or len(entries) != size:
         got = f"{len(entries)}" if isinstance(entries, (list, tuple)) else type(entries).__name__
         raise ShapeError(f"{who}: {name} needs one entry per rank ({size}), got {got}")
+    return entries
 
 
-def check_rank(rank: Any, who: str) -> None:
+def check_rank(rank: object, who: str) -> None:
     """Raises PlacementError unless there is such a rank."""
     if not isinstance(rank, int) or not 0 <= rank < world().world_size:
         raise PlacementError(f"{who}: rank {rank} is not in a world of {world().world_size}")

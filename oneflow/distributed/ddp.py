@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,6 +20,7 @@ import numpy as np
 from oneflow.core.dtype import float32
 from oneflow.core.errors import DTypeError, PlacementError
 from oneflow.distributed.world import world
+from oneflow.kernels.array import Array
 from oneflow.kernels.cuda_device import own_device
 from oneflow.tensor.grad_mode import is_grad_enabled
 from oneflow.tensor.tape import record_call
@@ -27,6 +28,7 @@ from oneflow.tensor.tensor import Tensor, alias, raw
 
 if TYPE_CHECKING:
     from oneflow.boxing.collectives.base import Collectives
+    from oneflow.nn.module import Module
 
 MEBIBYTE = 1 << 20
 
@@ -35,7 +37,7 @@ class Replicas:
     """Keeps the copies of one module equal. bucket_nbytes: gradients sent together; 0: each
     alone."""
 
-    def __init__(self, module: Any, bucket_nbytes: int, broadcast_buffers: bool) -> None:
+    def __init__(self, module: Module, bucket_nbytes: int, broadcast_buffers: bool) -> None:
         self._module = module
         self._bucket_nbytes = bucket_nbytes
         self._broadcast_buffers = broadcast_buffers
@@ -55,7 +57,7 @@ class Replicas:
                 x._array[...] = values
                 x._version[0] += 1
 
-    def forward(self, forward: Any, *args: Any, **kwargs: Any) -> Any:
+    def forward(self, forward: Callable[..., Any], *args: object, **kwargs: object) -> Any:
         """Calls `forward` with the parameters behind the gate."""
         if self._broadcast_buffers:
             self.share(list(self._module.buffers()))
@@ -86,7 +88,7 @@ class Replicas:
 class Averaging:
     """The gradients of one forward call on their way over the ranks."""
 
-    def __init__(self, parameters: list[Tensor], bucket_nbytes: int) -> None:
+    def __init__(self, parameters: Sequence[Tensor], bucket_nbytes: int) -> None:
         self._parameters = parameters
         self._buckets = divide(parameters, bucket_nbytes)
         self._start()
@@ -141,7 +143,7 @@ def _means_of(kind: str) -> tuple[Any, Collectives]:
     return own_device(), world().device_collectives(tuple(range(world().world_size)))
 
 
-def _parts(flat: Any, tensors: Sequence[Tensor]) -> list[Any]:
+def _parts(flat: Array, tensors: Sequence[Tensor]) -> list[Array]:
     """Views of `flat`, one after the other, in the shapes of `tensors`."""
     ends = itertools.accumulate(x.type.numel for x in tensors)
     return [
@@ -167,7 +169,7 @@ def divide(parameters: Sequence[Tensor], bucket_nbytes: int) -> list[list[int]]:
 
 
 def data_parallel(
-    module: Any, broadcast_buffers: bool, broadcast_parameters: bool, bucket_nbytes: int
+    module: Module, broadcast_buffers: bool, broadcast_parameters: bool, bucket_nbytes: int
 ) -> None:
     """Wires `module` up."""
     replicas = Replicas(module, bucket_nbytes, broadcast_buffers)
@@ -175,6 +177,12 @@ def data_parallel(
         replicas.share(list(module.parameters()))
     forward = module.forward
     object.__setattr__(module, "forward", functools.partial(replicas.forward, forward))
+
+
+def is_wiring(value: object) -> bool:
+    """Is it the `forward` that `data_parallel` gives a module?"""
+    function = value.func if isinstance(value, functools.partial) else None
+    return isinstance(getattr(function, "__self__", None), Replicas)
 
 
 def _check(p: Tensor) -> None:

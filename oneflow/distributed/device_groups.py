@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 log = get_logger(__name__)
 
 SHARING_VERSION = 23000  # NCCL 2.30
-"""From this version on NCCL can put several ranks on one GPU, if told so."""
+"""The first version of NCCL that can put several ranks on one GPU, if told so."""
 
 
 class Ability(NamedTuple):

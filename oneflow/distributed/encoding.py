@@ -8,23 +8,24 @@ does not know is an extension: a code, and msgpack inside it.
 from __future__ import annotations
 
 import reprlib
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from oneflow.core.dtype import dtype_of
 from oneflow.core.errors import DTypeError, OneFlowError, TransportError
-from oneflow.tensor.tensor import is_tensor, wrap
+from oneflow.kernels.array import Array
+from oneflow.tensor.tensor import Tensor, wrap
 
 MAX_NBYTES = 1 << 30
-"""Of one value; what is larger should be a tensor."""
+"""Largest size of one value; what is larger should be a tensor."""
 
 MAX_DEPTH = 100
-"""Of containers in containers. A container in itself is deeper."""
+"""Most levels of containers in containers. A container in itself is deeper."""
 
 _TUPLE, _INT, _TEXT, _PAIRS, _ARRAY, _SCALAR, _TENSOR = range(1, 8)
 _LEAST_INT, _END_INT = -(1 << 63), 1 << 64
-"""What msgpack knows."""
+"""Integers that msgpack knows: the least, and the first that is too large."""
 
 _NUMPY_KINDS = "biufcSUmM"
 _NATURAL = frozenset((type(None), bool, float, bytes))
@@ -38,7 +39,7 @@ Path = tuple[Any, ...]
 """(path of the container, key), of the outermost value ()."""
 
 
-def encode(value: Any) -> bytes:
+def encode(value: object) -> bytes:
     """Raises DTypeError that says where in `value` something cannot travel."""
     import msgspec
 
@@ -66,12 +67,12 @@ def decode(data: bytes | memoryview) -> Any:
 # ---- to what msgpack knows -----------------------------------------------------------------------
 
 
-def _plain(value: Any, path: Path, depth: int) -> Any:
+def _plain(value: object, path: Path, depth: int) -> Any:
     kind = type(value)
-    if kind in _NATURAL or (kind is str and value.isascii()):
+    if kind in _NATURAL or (kind is str and cast(str, value).isascii()):
         return value
     if kind is int:
-        return _int(value)
+        return _int(cast(int, value))
     if isinstance(value, (np.generic, np.ndarray)):
         return _array(value, path)
     if isinstance(value, str):
@@ -91,7 +92,7 @@ def _plain(value: Any, path: Path, depth: int) -> Any:
         if all(type(key) is str and key.isascii() for key in value):  # as most are
             return {key: _plain(entry, (path, key), depth + 1) for key, entry in value.items()}
         return _dict(value, path, depth)
-    if is_tensor(value):
+    if isinstance(value, Tensor):
         return _tensor(value, path)
     raise _refused(value, path)
 
@@ -129,7 +130,7 @@ def _text(value: str) -> Any:
     return text
 
 
-def _array(value: Any, path: Path) -> Any:
+def _array(value: Array | np.generic, path: Path) -> Any:
     if isinstance(value, np.ndarray) and type(value) not in (np.ndarray, np.memmap):
         raise _refused(value, path)
     array = np.asarray(value)
@@ -137,7 +138,7 @@ def _array(value: Any, path: Path) -> Any:
     return _extension(code, [_dtype_text(value, path), list(array.shape), array.tobytes()])
 
 
-def _dtype_text(value: Any, path: Path) -> str:
+def _dtype_text(value: Array | np.generic, path: Path) -> str:
     """Return a dtype's name as NumPy says it; of dtypes that NumPy does not know, such as bfloat16,
     ours.
     """
@@ -149,7 +150,7 @@ def _dtype_text(value: Any, path: Path) -> str:
         raise _refused(value, path, f" of {value.dtype}") from None
 
 
-def _tensor(x: Any, path: Path) -> Any:
+def _tensor(x: Tensor, path: Path) -> Any:
     if x.value is not None:
         raise DTypeError(f"{_named(path)} is a value of an nn.Graph under construction")
     if x.is_global:
@@ -159,13 +160,13 @@ def _tensor(x: Any, path: Path) -> Any:
     return _extension(_TENSOR, [*head, array.tobytes()])
 
 
-def _extension(code: int, inside: Any) -> Any:
+def _extension(code: int, inside: object) -> Any:
     import msgspec
 
     return msgspec.msgpack.Ext(code, msgspec.msgpack.encode(inside))
 
 
-def _refused(value: Any, path: Path, more: str = "") -> DTypeError:
+def _refused(value: object, path: Path, more: str = "") -> DTypeError:
     return DTypeError(f"{_named(path)} is of type {type(value).__name__}{more}; {_KINDS}")
 
 

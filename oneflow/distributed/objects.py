@@ -13,15 +13,16 @@ import numpy as np
 
 from oneflow.boxing.collectives.base import Collectives
 from oneflow.core.errors import DTypeError, OneFlowError, ShapeError
-from oneflow.distributed.arguments import Array, check_count, check_rank
+from oneflow.distributed.arguments import check_count, check_rank
 from oneflow.distributed.encoding import decode, encode
 from oneflow.distributed.exchanges import from_one, to_one
 from oneflow.distributed.pairs import pair_with, pass_on
 from oneflow.distributed.world import world
+from oneflow.kernels.array import Array
 
 _VALUE, _FAILURE = b"\0", b"\1"
 _FAILED = -1
-"""In place of a length."""
+"""The mark of an error, in place of a length."""
 
 _HEAD_NBYTES = 256
 """`send_object` sends a value of a few bytes less in one exchange."""
@@ -30,7 +31,7 @@ _MAX_TEXT = 2000
 _ERRORS: dict[str, type[OneFlowError]] = {"DTypeError": DTypeError, "ShapeError": ShapeError}
 
 
-def all_gather_object(value: Any) -> list[Any]:
+def all_gather_object(value: object) -> list[Any]:
     """Every rank's value, by rank."""
     who, here = "all_gather_object", world().everyone
     payload, error = _payload(lambda: encode(value))
@@ -39,7 +40,7 @@ def all_gather_object(value: Any) -> list[Any]:
     return [_opened(data) for data in said.values()]
 
 
-def broadcast_object(value: Any = None, src: int = 0) -> Any:
+def broadcast_object(value: object = None, src: int = 0) -> Any:
     """Rank `src`'s value, on every rank."""
     check_rank(src, "broadcast_object")
     return _broadcast(value, src, f"broadcast_object(from rank {src})")
@@ -58,7 +59,7 @@ def broadcast_object_list(object_list: list[Any], src: int = 0) -> None:
     object_list[:] = _broadcast(object_list, src, what)
 
 
-def gather_object(value: Any, dst: int = 0) -> list[Any] | None:
+def gather_object(value: object, dst: int = 0) -> list[Any] | None:
     """Every rank's value, by rank, on rank `dst`; None on the others."""
     check_rank(dst, "gather_object")
     here, what = world().everyone, f"gather_object(to rank {dst})"
@@ -94,7 +95,7 @@ def scatter_object(values: list[Any] | None = None, src: int = 0) -> Any:
     return decode(target.tobytes())
 
 
-def send_object(value: Any, dst: int) -> None:
+def send_object(value: object, dst: int) -> None:
     """Sends a value to rank `dst`, which must call `recv_object`; returns when it has.
 
     Raises DTypeError, on both ranks, if the value cannot travel.
@@ -126,7 +127,7 @@ def recv_object(src: int) -> Any:
     return _opened(payload)
 
 
-def _broadcast(value: Any, src: int, what: str) -> Any:
+def _broadcast(value: object, src: int, what: str) -> Any:
     here = world().everyone
     payload, error = _payload(lambda: encode(value)) if here.rank == src else (b"", None)
     said = here.gather_bytes(payload, what)[here.ranks.index(src)]
@@ -134,9 +135,8 @@ def _broadcast(value: Any, src: int, what: str) -> Any:
     return _opened(said)
 
 
-def _encode_parts(values: Any, parts: list[bytes]) -> bytes:
-    check_count(values, "scatter_object", "the list")
-    parts += [encode(value) for value in values]
+def _encode_parts(values: list[Any] | None, parts: list[bytes]) -> bytes:
+    parts += [encode(v) for v in check_count(values, "scatter_object", "the list")]
     return b""
 
 

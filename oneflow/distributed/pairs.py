@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from oneflow.boxing.collectives.base import Collectives
 from oneflow.core.errors import PlacementError
-from oneflow.distributed.arguments import Array, check_rank
+from oneflow.distributed.arguments import check_rank
 from oneflow.distributed.exchanges import to_one
 from oneflow.distributed.world import world
+from oneflow.kernels.array import Array
 
 
 def pair_with(other: int, who: str, is_sender: bool) -> tuple[Collectives, str]:

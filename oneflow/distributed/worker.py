@@ -197,7 +197,7 @@ def note_exit(code: object) -> None:
         ending.note_exit(code)
 
 
-def _is_ours(error: Any) -> TypeGuard[Any]:
+def _is_ours(error: BaseException) -> TypeGuard[Any]:
     """Whether it is a OneFlowError, without importing what the script did not import."""
     own = getattr(sys.modules.get("oneflow.core.errors"), "OneFlowError", None)
     return own is not None and isinstance(error, own)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import cast
 
 from oneflow.core import dtype as dtypes
 from oneflow.core.errors import DTypeError
+from oneflow.core.operand import Number, TensorLike
 from oneflow.functional.promotion import (
     as_float,
     as_type,
@@ -22,7 +23,9 @@ from oneflow.ops import where as where_ops
 from oneflow.tensor.tensor import Tensor
 
 
-def add(input: Any, other: Any, *, alpha: Any = 1, inplace: bool = False) -> Tensor:
+def add(
+    input: TensorLike, other: TensorLike, *, alpha: Number = 1, inplace: bool = False
+) -> Tensor:
     """input + alpha * other."""
     if alpha != 1:
         other = mul(other, alpha) if isinstance(other, Tensor) else other * alpha
@@ -31,25 +34,27 @@ def add(input: Any, other: Any, *, alpha: Any = 1, inplace: bool = False) -> Ten
     return _add(input, other)
 
 
-def _add(a: Any, b: Any) -> Tensor:
+def _add(a: TensorLike, b: TensorLike) -> Tensor:
     if isinstance(a, Tensor) and isinstance(b, Tensor):
         if a.type.dtype is not b.type.dtype:
             a, b = together(a, b)
-        return binary.add(a, b)  # type: ignore[no-any-return]
-    a, b = operands("add", a, b)
-    if isinstance(a, Tensor) and isinstance(b, Tensor):
-        return _add(a, b)
-    x, value = (a, b) if isinstance(a, Tensor) else (b, a)
-    return scalar.scalar_add(_numeric(x, value), value=value)  # type: ignore[no-any-return]
+        return binary.add(a, b)
+    left, right = operands("add", a, b)
+    if isinstance(left, Tensor) and isinstance(right, Tensor):
+        return _add(left, right)
+    x, value = (left, right) if isinstance(left, Tensor) else (right, left)
+    return scalar.scalar_add(_numeric(x, value), value=value)
 
 
-def _numeric(x: Tensor, value: Any) -> Tensor:
+def _numeric(x: Tensor, value: Number) -> Tensor:
     """`x` in the dtype in which it meets a number; bool counts as int64."""
     dtype = with_number(x.type.dtype, value)
     return as_type(x, dtypes.int64 if dtype is dtypes.bool_ else dtype)
 
 
-def sub(input: Any, other: Any, *, alpha: Any = 1, inplace: bool = False) -> Tensor:
+def sub(
+    input: TensorLike, other: TensorLike, *, alpha: Number = 1, inplace: bool = False
+) -> Tensor:
     """input - alpha * other."""
     if alpha != 1:
         other = mul(other, alpha) if isinstance(other, Tensor) else other * alpha
@@ -57,8 +62,8 @@ def sub(input: Any, other: Any, *, alpha: Any = 1, inplace: bool = False) -> Ten
     return _in_place(input, result) if inplace else result
 
 
-def _sub(a: Any, b: Any) -> Tensor:
-    a, b = operands("sub", a, b)
+def _sub(input: TensorLike, other: TensorLike) -> Tensor:
+    a, b = operands("sub", input, other)
     if isinstance(a, Tensor) and isinstance(b, Tensor):
         a, b = together(a, b)
         if a.type.dtype is dtypes.bool_:
@@ -66,31 +71,31 @@ def _sub(a: Any, b: Any) -> Tensor:
                 "Subtraction, the `-` operator, with two bool tensors is not supported; "
                 "use logical_xor(), or cast them first"
             )
-        return binary.sub(a, b)  # type: ignore[no-any-return]
+        return binary.sub(a, b)
     if isinstance(a, Tensor):
-        return scalar.scalar_add(_numeric(a, b), value=-b)  # type: ignore[no-any-return]
-    return scalar.scalar_add(unary.neg(_numeric(b, a)), value=a)  # type: ignore[no-any-return]
+        return scalar.scalar_add(_numeric(a, b), value=-b)
+    return scalar.scalar_add(unary.neg(_numeric(b, a)), value=a)
 
 
-def mul(input: Any, other: Any, *, inplace: bool = False) -> Tensor:
+def mul(input: TensorLike, other: TensorLike, *, inplace: bool = False) -> Tensor:
     """input * other."""
     result = _mul(input, other)
     return _in_place(input, result) if inplace else result
 
 
-def _mul(a: Any, b: Any) -> Tensor:
+def _mul(a: TensorLike, b: TensorLike) -> Tensor:
     if isinstance(a, Tensor) and isinstance(b, Tensor):
         if a.type.dtype is not b.type.dtype:
             a, b = together(a, b)
-        return binary.mul(a, b)  # type: ignore[no-any-return]
-    a, b = operands("mul", a, b)
-    if isinstance(a, Tensor) and isinstance(b, Tensor):
-        return _mul(a, b)
-    x, value = (a, b) if isinstance(a, Tensor) else (b, a)
-    return scalar.scalar_mul(_numeric(x, value), value=value)  # type: ignore[no-any-return]
+        return binary.mul(a, b)
+    left, right = operands("mul", a, b)
+    if isinstance(left, Tensor) and isinstance(right, Tensor):
+        return _mul(left, right)
+    x, value = (left, right) if isinstance(left, Tensor) else (right, left)
+    return scalar.scalar_mul(_numeric(x, value), value=value)
 
 
-def div(input: Any, other: Any, *, rounding_mode: str | None = None) -> Tensor:
+def div(input: TensorLike, other: TensorLike, *, rounding_mode: str | None = None) -> Tensor:
     """input / other; integers give floats.  rounding_mode: None, "floor" or "trunc" (then integers
     stay).
     """
@@ -107,44 +112,45 @@ def div(input: Any, other: Any, *, rounding_mode: str | None = None) -> Tensor:
     a, b = operands("div", input, other)
     if isinstance(a, Tensor) and isinstance(b, Tensor):
         a, b = together(a, b)
-        return binary.div(as_float(a), as_float(b))  # type: ignore[no-any-return]
+        return binary.div(as_float(a), as_float(b))
     if isinstance(a, Tensor):
         return _div_number(as_float(a), b)
-    return scalar.scalar_rdiv(as_float(b), value=a)  # type: ignore[no-any-return]
+    return scalar.scalar_rdiv(as_float(b), value=a)
 
 
-def _div_number(x: Tensor, value: Any) -> Tensor:
-    return scalar.scalar_div(x, value=value)  # type: ignore[no-any-return]
+def _div_number(x: Tensor, value: Number) -> Tensor:
+    return scalar.scalar_div(x, value=value)
 
 
-def _tensor_like(value: Any, other: Any) -> Tensor:
+def _tensor_like(value: Tensor | Number, other: Tensor | Number) -> Tensor:
     """A number as a tensor that stands for it in promotion."""
     if isinstance(value, Tensor):
         return value
-    return as_type(other, with_number(other.type.dtype, value))
+    tensor = cast(Tensor, other)
+    return as_type(tensor, with_number(tensor.type.dtype, value))
 
 
-def floor_divide(input: Any, other: Any) -> Tensor:
+def floor_divide(input: TensorLike, other: TensorLike) -> Tensor:
     """The quotient rounded down."""
     a, b = operands("floor_divide", input, other)
     if isinstance(a, Tensor) and isinstance(b, Tensor):
-        return binary.floor_divide(*together(a, b))  # type: ignore[no-any-return]
+        return binary.floor_divide(*together(a, b))
     if isinstance(a, Tensor):
-        return scalar.scalar_floor_divide(_numeric(a, b), value=b)  # type: ignore[no-any-return]
-    return binary.floor_divide(_filled_like(b, a), _numeric(b, a))  # type: ignore[no-any-return]
+        return scalar.scalar_floor_divide(_numeric(a, b), value=b)
+    return binary.floor_divide(_filled_like(b, a), _numeric(b, a))
 
 
-def _filled_like(x: Tensor, value: Any) -> Tensor:
-    return unary.full_like(_numeric(x, value).detach(), value=value)  # type: ignore[no-any-return]
+def _filled_like(x: Tensor, value: Number) -> Tensor:
+    return unary.full_like(_numeric(x, value).detach(), value=value)
 
 
-def remainder(input: Any, other: Any) -> Tensor:
+def remainder(input: TensorLike, other: TensorLike) -> Tensor:
     """The rest of the division rounded down: it has the sign of `other`."""
     a, b = operands("remainder", input, other)
     return _sub(a, _mul(floor_divide(a, b), b))
 
 
-def fmod(input: Any, other: Any, *, inplace: bool = False) -> Tensor:
+def fmod(input: TensorLike, other: TensorLike, *, inplace: bool = False) -> Tensor:
     """The rest of the division rounded toward zero: it has the sign of `input`."""
     a, b = operands("fmod", input, other)
     if isinstance(a, Tensor) and isinstance(b, Tensor):
@@ -156,7 +162,7 @@ def fmod(input: Any, other: Any, *, inplace: bool = False) -> Tensor:
     return _in_place(input, result) if inplace else result
 
 
-def pow(input: Any, exponent: Any, *, inplace: bool = False) -> Tensor:
+def pow(input: TensorLike, exponent: TensorLike, *, inplace: bool = False) -> Tensor:
     """input ** exponent."""
     a, b = operands("pow", input, exponent)
     if isinstance(a, Tensor) and isinstance(b, Tensor):
@@ -168,44 +174,44 @@ def pow(input: Any, exponent: Any, *, inplace: bool = False) -> Tensor:
     return _in_place(input, result) if inplace else result
 
 
-def _power_of(base: Any, exponent: Tensor) -> Tensor:
+def _power_of(base: Number, exponent: Tensor) -> Tensor:
     """A number to the power of a tensor. Integers to a negative power are rounded toward zero: they
     are 0 but for the bases 1 and -1.
     """
     if not exponent.type.dtype.is_integer:
-        return scalar.scalar_rpow(exponent, value=base)  # type: ignore[no-any-return]
+        return scalar.scalar_rpow(exponent, value=base)
     if base in (1, -1):
-        return scalar.scalar_rpow(unary.abs(exponent), value=base)  # type: ignore[no-any-return]
+        return scalar.scalar_rpow(unary.abs(exponent), value=base)
     is_below = compare.scalar_compare(exponent, value=0, kind="lt")
     above = unary.clamp(exponent, min=0, max=None)
-    return where_ops.masked_fill(scalar.scalar_rpow(above, value=base), is_below, value=0)  # type: ignore[no-any-return]
+    return where_ops.masked_fill(scalar.scalar_rpow(above, value=base), is_below, value=0)
 
 
-def _power(x: Tensor, exponent: Any) -> Tensor:
+def _power(x: Tensor, exponent: Number) -> Tensor:
     if exponent == 2:
-        return unary.square(x)  # type: ignore[no-any-return]
+        return unary.square(x)
     if exponent == 0.5 and x.type.dtype.is_floating_point:
-        return unary.sqrt(x)  # type: ignore[no-any-return]
-    return scalar.scalar_pow(x, value=exponent)  # type: ignore[no-any-return]
+        return unary.sqrt(x)
+    return scalar.scalar_pow(x, value=exponent)
 
 
-def atan2(input: Any, other: Any) -> Tensor:
+def atan2(input: TensorLike, other: TensorLike) -> Tensor:
     """The angle of the point (other, input), in radians."""
     a, b = same_type("atan2", input, other)
-    return binary.atan2(as_float(a), as_float(b))  # type: ignore[no-any-return]
+    return binary.atan2(as_float(a), as_float(b))
 
 
-def _compare(kind: str) -> Callable[[Any, Any], Tensor]:
+def _compare(kind: str) -> Callable[[TensorLike, TensorLike], Tensor]:
     mirrored = {"eq": "eq", "ne": "ne", "lt": "gt", "le": "ge", "gt": "lt", "ge": "le"}[kind]
     op = getattr(compare, kind)
 
-    def apply(input: Any, other: Any) -> Tensor:
+    def apply(input: TensorLike, other: TensorLike) -> Tensor:
         a, b = operands(kind, input, other)
         if isinstance(a, Tensor) and isinstance(b, Tensor):
             return op(*together(a, b))  # type: ignore[no-any-return]
         if isinstance(a, Tensor):
-            return compare.scalar_compare(a, value=b, kind=kind)  # type: ignore[no-any-return]
-        return compare.scalar_compare(b, value=a, kind=mirrored)  # type: ignore[no-any-return]
+            return compare.scalar_compare(a, value=b, kind=kind)
+        return compare.scalar_compare(b, value=a, kind=mirrored)
 
     apply.__name__ = apply.__qualname__ = kind
     apply.__doc__ = f"bool: {kind}(input, other), element by element, with broadcasting."
@@ -220,17 +226,17 @@ gt = _compare("gt")
 ge = _compare("ge")
 
 
-def lerp(start: Tensor, end: Tensor, weight: Any) -> Tensor:
+def lerp(start: Tensor, end: Tensor, weight: TensorLike) -> Tensor:
     """start + weight * (end - start)."""
     return _add(start, _mul(weight, _sub(end, start)))
 
 
-def addcmul(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Any = 1) -> Tensor:
+def addcmul(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Number = 1) -> Tensor:
     """input + value * tensor1 * tensor2."""
     return add(input, _mul(tensor1, tensor2), alpha=value)
 
 
-def addcdiv(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Any = 1) -> Tensor:
+def addcdiv(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Number = 1) -> Tensor:
     """input + value * tensor1 / tensor2."""
     return add(input, div(tensor1, tensor2), alpha=value)
 
@@ -250,26 +256,28 @@ def isclose(
     near = compare.logical_or(compare.eq(a, b), _finite_and_le(unary.abs(binary.sub(a, b)), bound))
     if equal_nan:
         near = compare.logical_or(near, compare.logical_and(unary.isnan(a), unary.isnan(b)))
-    return near  # type: ignore[no-any-return]
+    return near
 
 
-def _finite_and_le(gap: Tensor, bound: Tensor) -> Any:
+def _finite_and_le(gap: Tensor, bound: Tensor) -> Tensor:
     return compare.logical_and(unary.isfinite(gap), compare.le(gap, bound))
 
 
-def _in_place(x: Any, result: Tensor) -> Tensor:
+def _in_place(x: TensorLike, result: Tensor) -> Tensor:
     from oneflow.tensor.inplace import overwrite
 
-    return overwrite(x, result)
+    return overwrite(cast(Tensor, x), result)
 
 
 # ---- operators: NotImplemented for what is no operand, so that Python asks the other side --------
 
 
-def operator(function: Callable[[Any, Any], Tensor], *, swap: bool = False) -> Callable[..., Any]:
+def operator(
+    function: Callable[[Tensor, Tensor], Tensor], *, swap: bool = False
+) -> Callable[[Tensor, Tensor], Tensor]:
     """The method `x.__op__` of a function of two operands."""
 
-    def method(self: Tensor, other: Any) -> Any:
+    def method(self: Tensor, other: Tensor) -> Tensor:
         if not isinstance(other, (Tensor, int, float)) and operand(other) is NotImplemented:
             return NotImplemented
         return function(other, self) if swap else function(self, other)

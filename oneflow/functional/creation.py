@@ -3,33 +3,37 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, cast
 
 from oneflow.core import dtype as dtypes
-from oneflow.core.device import Device
+from oneflow.core.device import Device, DeviceLike
 from oneflow.core.dispatch import current_mode
-from oneflow.core.dtype import DType, dtype_of
+from oneflow.core.dtype import DType, DTypeLike, dtype_of
 from oneflow.core.errors import SbpError, ShapeError
-from oneflow.core.op import find_op, infer_types
+from oneflow.core.op import Op, find_op, infer_types
+from oneflow.core.operand import Attrs, Number, ShapeLike
 from oneflow.core.placement import Placement
-from oneflow.core.sbp import BROADCAST, NdSbp
+from oneflow.core.sbp import BROADCAST, NdSbp, SbpLike
 from oneflow.functional.promotion import get_default_dtype
 from oneflow.functional.random_state import Generator, next_seed
 from oneflow.ops.unary import cos
-from oneflow.tensor.alike import filled_like, layout_of, of_kind
+from oneflow.tensor.alike import Place, SizedWhere, Where, filled_like, layout_of, of_kind
 from oneflow.tensor.layout import check_layout
 from oneflow.tensor.modes import where_to_create
 from oneflow.tensor.tensor import Tensor
 
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
 
 def source(
     name: str,
-    attrs: dict[str, Any],
+    attrs: Attrs,
     *,
-    device: Any = None,
+    device: DeviceLike | None = None,
     placement: Placement | None = None,
-    sbp: Any = None,
+    sbp: SbpLike | None = None,
     requires_grad: bool = False,
 ) -> Tensor:
     """Runs an op without inputs where the caller wants its result."""
@@ -46,7 +50,7 @@ def source(
     return out
 
 
-def _check_layout(op: Any, attrs: dict[str, Any], nd_sbp: NdSbp) -> None:
+def _check_layout(op: type[Op], attrs: Attrs, nd_sbp: NdSbp) -> None:
     if op.is_random and any(s.is_partial for s in nd_sbp):
         raise SbpError(
             f"{op.name}: random source op only support broadcast or split, got partial_sum"
@@ -55,24 +59,29 @@ def _check_layout(op: Any, attrs: dict[str, Any], nd_sbp: NdSbp) -> None:
         check_layout(type_, nd_sbp, op.name)
 
 
-def shape_of(size: tuple[Any, ...], who: str = "size") -> tuple[int, ...]:
+def shape_of(size: tuple[ShapeLike, ...], who: str = "size") -> tuple[int, ...]:
     """`f(2, 3)` and `f((2, 3))` alike. Raises ShapeError for negative sizes, TypeError for what is
     no integer.
     """
+    items: tuple[Any, ...] = size
     if len(size) == 1 and isinstance(size[0], (Sequence, Tensor)) and not isinstance(size[0], str):
-        items: Any = size[0].tolist() if isinstance(size[0], Tensor) else size[0]
-        size = tuple(items) if isinstance(items, (list, tuple)) else (items,)
+        given = size[0].tolist() if isinstance(size[0], Tensor) else size[0]
+        items = tuple(given) if isinstance(given, (list, tuple)) else (given,)
     try:
-        shape = tuple([s.__index__() for s in size])
+        shape = tuple([s.__index__() for s in items])
     except AttributeError:
-        raise TypeError(f"{who} must be integers, got {size!r}") from None
+        raise TypeError(f"{who} must be integers, got {items!r}") from None
     if any(s < 0 for s in shape):
         raise ShapeError(f"{who} must not be negative, got {list(shape)}")
     return shape
 
 
 def _fill(
-    size: tuple[Any, ...], value: Any, dtype: Any, requires_grad: bool, where: dict[str, Any]
+    size: tuple[ShapeLike, ...],
+    value: Number,
+    dtype: DTypeLike | None,
+    requires_grad: bool,
+    where: Where,
 ) -> Tensor:
     """where: device, placement, sbp; layout, pin_memory and the like have no meaning here."""
     wanted = get_default_dtype() if dtype is None else dtype_of(dtype)
@@ -80,74 +89,91 @@ def _fill(
     return source("constant", attrs, requires_grad=requires_grad, **_where(where))
 
 
+P = ParamSpec("P")
+
+PLACES = ("device", "placement", "sbp")
 _IGNORED = frozenset(("layout", "pin_memory", "memory_format", "out"))
 
 
-def _where(keywords: dict[str, Any]) -> dict[str, Any]:
+def _where(keywords: Where) -> Place:
     """device, placement and sbp of creation keywords. Raises TypeError for an unknown keyword."""
-    unknown = set(keywords) - {"device", "placement", "sbp"} - _IGNORED
+    unknown = set(keywords) - set(PLACES) - _IGNORED
     if unknown:
         raise TypeError(f"unexpected keyword arguments: {', '.join(sorted(unknown))}")
-    return {k: v for k, v in keywords.items() if k not in _IGNORED}
+    return cast(Place, {k: v for k, v in keywords.items() if k not in _IGNORED})
 
 
 def zeros(
-    *size: Any, dtype: DType | None = None, requires_grad: bool = False, **where: Any
+    *sizes: ShapeLike,
+    dtype: DTypeLike | None = None,
+    requires_grad: bool = False,
+    **where: Unpack[SizedWhere],
 ) -> Tensor:
     """A tensor of zeros. where: device, or placement and sbp."""
-    return _fill(_size(size, where), 0, dtype, requires_grad, where)
+    return _fill(_size(sizes, where), 0, dtype, requires_grad, where)
 
 
 def ones(
-    *size: Any, dtype: DType | None = None, requires_grad: bool = False, **where: Any
+    *sizes: ShapeLike,
+    dtype: DTypeLike | None = None,
+    requires_grad: bool = False,
+    **where: Unpack[SizedWhere],
 ) -> Tensor:
     """A tensor of ones. where: device, or placement and sbp."""
-    return _fill(_size(size, where), 1, dtype, requires_grad, where)
+    return _fill(_size(sizes, where), 1, dtype, requires_grad, where)
 
 
 def empty(
-    *size: Any, dtype: DType | None = None, requires_grad: bool = False, **where: Any
+    *sizes: ShapeLike,
+    dtype: DTypeLike | None = None,
+    requires_grad: bool = False,
+    **where: Unpack[SizedWhere],
 ) -> Tensor:
     """A tensor whose values mean nothing (zeros here, so that runs repeat)."""
-    return _fill(_size(size, where), 0, dtype, requires_grad, where)
+    return _fill(_size(sizes, where), 0, dtype, requires_grad, where)
 
 
-def _size(size: tuple[Any, ...], where: dict[str, Any]) -> tuple[Any, ...]:
-    return size if size else (where.pop("size"),) if "size" in where else ((),)
+def _size(sizes: tuple[ShapeLike, ...], where: SizedWhere) -> tuple[ShapeLike, ...]:
+    return sizes if sizes else (where.pop("size"),) if "size" in where else ((),)
 
 
 def full(
-    size: Any,
-    fill_value: Any,
+    size: ShapeLike,
+    fill_value: Number | Tensor,
     *,
-    dtype: DType | None = None,
+    dtype: DTypeLike | None = None,
     requires_grad: bool = False,
-    **where: Any,
+    **where: Unpack[Where],
 ) -> Tensor:
     """A tensor filled with one number, whose kind gives the dtype unless it is given."""
-    if isinstance(fill_value, Tensor):
-        fill_value = fill_value.item()
+    value = fill_value.item() if isinstance(fill_value, Tensor) else fill_value
     if dtype is None:
         kinds = {bool: dtypes.bool_, int: dtypes.int64}
-        dtype = kinds.get(type(fill_value), get_default_dtype())
-    return _fill((size,), fill_value, dtype, requires_grad, where)
+        dtype = kinds.get(type(value), get_default_dtype())
+    return _fill((size,), value, dtype, requires_grad, where)
 
 
-def _like(x: Tensor, value: Any, dtype: Any, requires_grad: bool, where: dict[str, Any]) -> Tensor:
+def _like(
+    x: Tensor, value: Number, dtype: DTypeLike | None, requires_grad: bool, where: Where
+) -> Tensor:
     """Make a tensor as x where nothing else is said: dtype, device or placement and sbp."""
     wanted = x.type.dtype if dtype is None else dtype_of(dtype)
-    where = _where(where)
-    given = {k: v for k, v in where.items() if v is not None}
+    given = _given(_where(where))
     if not given and wanted is x.type.dtype:
         out = filled_like(x, value)
         if requires_grad:
             out.requires_grad = True
         return out
-    where = _placed_as(x, given, no_partial=wanted is dtypes.bool_)
-    return _fill((x.type.shape,), value, wanted, requires_grad, where)
+    placed = _placed_as(x, given, no_partial=wanted is dtypes.bool_)
+    return _fill((x.type.shape,), value, wanted, requires_grad, cast(Where, placed))
 
 
-def _placed_as(x: Tensor, given: dict[str, Any], *, no_partial: bool) -> dict[str, Any]:
+def _given(where: Where | Place) -> Place:
+    """The keywords that are not None."""
+    return cast(Place, {k: v for k, v in where.items() if v is not None})
+
+
+def _placed_as(x: Tensor, given: Place, *, no_partial: bool) -> Place:
     """`given` (device, placement, sbp), and what it leaves open as `x` has it."""
     if "device" in given:
         return given
@@ -155,21 +181,33 @@ def _placed_as(x: Tensor, given: dict[str, Any], *, no_partial: bool) -> dict[st
 
 
 def zeros_like(
-    input: Tensor, *, dtype: DType | None = None, requires_grad: bool = False, **where: Any
+    input: Tensor,
+    *,
+    dtype: DTypeLike | None = None,
+    requires_grad: bool = False,
+    **where: Unpack[Where],
 ) -> Tensor:
     """Zeros of the shape, dtype and place of `input`."""
     return _like(input, 0, dtype, requires_grad, where)
 
 
 def ones_like(
-    input: Tensor, *, dtype: DType | None = None, requires_grad: bool = False, **where: Any
+    input: Tensor,
+    *,
+    dtype: DTypeLike | None = None,
+    requires_grad: bool = False,
+    **where: Unpack[Where],
 ) -> Tensor:
     """Ones of the shape, dtype and place of `input`."""
     return _like(input, 1, dtype, requires_grad, where)
 
 
 def empty_like(
-    input: Tensor, *, dtype: DType | None = None, requires_grad: bool = False, **where: Any
+    input: Tensor,
+    *,
+    dtype: DTypeLike | None = None,
+    requires_grad: bool = False,
+    **where: Unpack[Where],
 ) -> Tensor:
     """A tensor of the shape, dtype and place of `input`, whose values mean nothing."""
     return _like(input, 0, dtype, requires_grad, where)
@@ -177,26 +215,25 @@ def empty_like(
 
 def full_like(
     input: Tensor,
-    fill_value: Any,
+    fill_value: Number | Tensor,
     *,
-    dtype: DType | None = None,
+    dtype: DTypeLike | None = None,
     requires_grad: bool = False,
-    **where: Any,
+    **where: Unpack[Where],
 ) -> Tensor:
     """`fill_value` in the shape, dtype and place of `input`."""
-    if isinstance(fill_value, Tensor):
-        fill_value = fill_value.item()
-    return _like(input, fill_value, dtype, requires_grad, where)
+    value = fill_value.item() if isinstance(fill_value, Tensor) else fill_value
+    return _like(input, value, dtype, requires_grad, where)
 
 
 def arange(
-    start: Any,
-    end: Any = None,
-    step: Any = 1,
+    start: Number | Tensor,
+    end: Number | Tensor | None = None,
+    step: Number | Tensor = 1,
     *,
-    dtype: DType | None = None,
+    dtype: DTypeLike | None = None,
     requires_grad: bool = False,
-    **where: Any,
+    **where: Unpack[Where],
 ) -> Tensor:
     """start, start + step, ... below `end`; `arange(n)` counts from 0. Integers give int64."""
     if end is None:
@@ -214,17 +251,17 @@ def arange(
 
 def _random(
     name: str,
-    size: tuple[Any, ...],
-    attrs: dict[str, Any],
+    size: tuple[ShapeLike, ...],
+    attrs: Attrs,
     generator: Generator | None,
     requires_grad: bool,
-    where: dict[str, Any],
+    where: Where,
 ) -> Tensor:
     full_attrs = {"shape": shape_of(size), **attrs, "seed": next_seed(generator)}
     return source(name, full_attrs, requires_grad=requires_grad, **_where(where))
 
 
-def _float_dtype(name: str, dtype: Any) -> DType:
+def _float_dtype(name: str, dtype: DTypeLike | None) -> DType:
     wanted = get_default_dtype() if dtype is None else dtype_of(dtype)
     if not wanted.is_floating_point:
         raise TypeError(f"{name}: needs a floating-point dtype, got {wanted}")
@@ -232,43 +269,43 @@ def _float_dtype(name: str, dtype: Any) -> DType:
 
 
 def rand(
-    *size: Any,
-    dtype: DType | None = None,
+    *sizes: ShapeLike,
+    dtype: DTypeLike | None = None,
     generator: Generator | None = None,
     requires_grad: bool = False,
-    **where: Any,
+    **where: Unpack[SizedWhere],
 ) -> Tensor:
     """Uniform in [0, 1)."""
     attrs = {"low": 0.0, "high": 1.0, "dtype": _float_dtype("rand", dtype)}
-    return _random("uniform", _size(size, where), attrs, generator, requires_grad, where)
+    return _random("uniform", _size(sizes, where), attrs, generator, requires_grad, where)
 
 
 def randn(
-    *size: Any,
-    dtype: DType | None = None,
+    *sizes: ShapeLike,
+    dtype: DTypeLike | None = None,
     generator: Generator | None = None,
     requires_grad: bool = False,
-    **where: Any,
+    **where: Unpack[SizedWhere],
 ) -> Tensor:
     """Normal, mean 0, standard deviation 1."""
     attrs = {"mean": 0.0, "std": 1.0, "dtype": _float_dtype("randn", dtype)}
-    return _random("normal", _size(size, where), attrs, generator, requires_grad, where)
+    return _random("normal", _size(sizes, where), attrs, generator, requires_grad, where)
 
 
 def eye(
     n: int,
     m: int | None = None,
     *,
-    dtype: DType | None = None,
+    dtype: DTypeLike | None = None,
     requires_grad: bool = False,
-    **where: Any,
+    **where: Unpack[Where],
 ) -> Tensor:
     """Ones on the diagonal of an (n, m) matrix of zeros; m defaults to n."""
     attrs = {"rows": int(n), "columns": int(n if m is None else m), "dtype": _dtype(dtype)}
     return source("eye", attrs, requires_grad=requires_grad, **_where(where))
 
 
-def _dtype(dtype: Any) -> DType:
+def _dtype(dtype: DTypeLike | None) -> DType:
     return get_default_dtype() if dtype is None else dtype_of(dtype)
 
 
@@ -277,19 +314,43 @@ def linspace(
     end: float,
     steps: int,
     *,
-    dtype: DType | None = None,
+    dtype: DTypeLike | None = None,
     requires_grad: bool = False,
-    **where: Any,
+    **where: Unpack[Where],
 ) -> Tensor:
-    """`steps` numbers from start to end, both included, equally far apart."""
-    step = (end - start) / (steps - 1) if steps > 1 else 0.0
+    """`steps` numbers from start to end, both included, equally far apart; of an integer dtype
+    their whole parts, from the whole part of start to that of end.
+    """
     wanted = _dtype(dtype)
-    # Made in float64, so that the last number is the end and not a rounding error away from it.
-    attrs = {"start": float(start), "step": step, "length": int(steps), "dtype": dtypes.float64}
-    return _composed(lambda place: source("arange", attrs, **place), wanted, requires_grad, where)
+    first, last = _ends(start, end, wanted)
+    parts = max(int(steps) - 1, 1)
+    # In float64, so that the last number is the end and not a rounding error away from it. Whole
+    # parts leave no room for an error: integers are divided once, after they were added up.
+    by = 1 if wanted.is_floating_point else parts
+    attrs = {
+        "start": first * by,
+        "step": (last - first) * by / parts if steps > 1 else 0.0,
+        "length": int(steps),
+        "dtype": dtypes.float64,
+    }
+
+    def make(place: Place) -> Tensor:
+        made = source("arange", attrs, **place)
+        return made if by == 1 else made / by
+
+    return _composed(make, wanted, requires_grad, where)
 
 
-def _composed(make: Any, dtype: DType, requires_grad: bool, where: dict[str, Any]) -> Tensor:
+def _ends(start: float, end: float, dtype: DType) -> tuple[float, float]:
+    """Return both as numbers that `dtype` holds."""
+    if dtype.is_floating_point:
+        return float(start), float(end)
+    return float(int(start)), float(int(end))
+
+
+def _composed(
+    make: Callable[[Place], Tensor], dtype: DType, requires_grad: bool, where: Where
+) -> Tensor:
     """Return what `make(where)` makes, cast to `dtype` and laid out as `where` says. Sums of
     functions are not functions of sums: partial_sum is made last.
     """
@@ -314,15 +375,17 @@ def logspace(
     steps: int = 100,
     base: float = 10.0,
     *,
-    dtype: DType | None = None,
+    dtype: DTypeLike | None = None,
     requires_grad: bool = False,
-    **where: Any,
+    **where: Unpack[Where],
 ) -> Tensor:
-    """base ** x for `steps` x from start to end."""
+    """base ** x for `steps` x from start to end, of which an integer dtype takes whole parts."""
     from oneflow.functional.arithmetic import pow
 
-    def make(place: dict[str, Any]) -> Tensor:
-        return pow(base, linspace(start, end, steps, dtype=dtypes.float64, **place))
+    first, last = _ends(start, end, _dtype(dtype))
+
+    def make(place: Place) -> Tensor:
+        return pow(base, linspace(first, last, steps, dtype=dtypes.float64, **place))
 
     return _composed(make, _dtype(dtype), requires_grad, where)
 
@@ -331,9 +394,9 @@ def hann_window(
     window_length: int,
     periodic: bool = True,
     *,
-    dtype: DType | None = None,
+    dtype: DTypeLike | None = None,
     requires_grad: bool = False,
-    **where: Any,
+    **where: Unpack[Where],
 ) -> Tensor:
     """The Hann window: sin squared, `window_length` samples; periodic: as one period of an endless
     one.
@@ -342,7 +405,7 @@ def hann_window(
 
     period = window_length if periodic else max(window_length - 1, 1)
 
-    def make(place: dict[str, Any]) -> Tensor:
+    def make(place: Place) -> Tensor:
         if window_length <= 1:
             return ones((window_length,), dtype=dtypes.float64, **place)
         angle = arange(0, window_length, 1, dtype=dtypes.float64, **place)
@@ -351,14 +414,14 @@ def hann_window(
     return _composed(make, _dtype(dtype), requires_grad, where)
 
 
-def _new(maker: Any) -> Any:
-    def method(input: Tensor, *args: Any, **keywords: Any) -> Tensor:
+def _new(maker: Callable[P, Tensor]) -> Callable[Concatenate[Tensor, P], Tensor]:
+    def method(input: Tensor, /, *args: P.args, **keywords: P.kwargs) -> Tensor:
         if keywords.get("dtype") is None:
             keywords["dtype"] = input.type.dtype
-        given = {k: keywords.pop(k, None) for k in ("device", "placement", "sbp")}
-        given = {k: v for k, v in given.items() if v is not None}
-        placed = _placed_as(input, given, no_partial=True)
-        return maker(*args, **keywords, **placed)  # type: ignore[no-any-return]
+        given = {k: v for k in PLACES if (v := keywords.pop(k, None)) is not None}
+        placed = _placed_as(input, cast(Place, given), no_partial=True)
+        keywords.update(placed)
+        return maker(*args, **keywords)
 
     method.__name__ = method.__qualname__ = f"new_{maker.__name__}"
     method.__doc__ = (
@@ -374,44 +437,57 @@ new_empty = _new(empty)
 
 
 def rand_like(
-    input: Tensor, *, dtype: DType | None = None, generator: Generator | None = None, **where: Any
+    input: Tensor,
+    *,
+    dtype: DTypeLike | None = None,
+    generator: Generator | None = None,
+    **where: Unpack[Where],
 ) -> Tensor:
     """`rand` of the shape, dtype and place of `input`."""
     return _random_like(rand, input, dtype, generator, where)
 
 
 def randn_like(
-    input: Tensor, *, dtype: DType | None = None, generator: Generator | None = None, **where: Any
+    input: Tensor,
+    *,
+    dtype: DTypeLike | None = None,
+    generator: Generator | None = None,
+    **where: Unpack[Where],
 ) -> Tensor:
     """`randn` of the shape, dtype and place of `input`."""
     return _random_like(randn, input, dtype, generator, where)
 
 
 def _random_like(
-    maker: Any, input: Tensor, dtype: Any, generator: Generator | None, where: dict[str, Any]
+    maker: Callable[..., Tensor],
+    input: Tensor,
+    dtype: DTypeLike | None,
+    generator: Generator | None,
+    where: Where,
 ) -> Tensor:
-    given = {k: v for k, v in where.items() if v is not None}
-    given = _placed_as(input, given, no_partial=True)
+    given = _placed_as(input, _given(where), no_partial=True)
     wanted = input.type.dtype if dtype is None else dtype
-    return maker(input.type.shape, dtype=wanted, generator=generator, **given)  # type: ignore[no-any-return]
+    return maker(input.type.shape, dtype=wanted, generator=generator, **given)
 
 
 def randint(
     low: int,
-    high: Any = None,
-    size: Any = None,
+    high: int | ShapeLike | None = None,
+    size: ShapeLike | None = None,
     *,
-    dtype: DType | None = None,
+    dtype: DTypeLike | None = None,
     generator: Generator | None = None,
     requires_grad: bool = False,
-    **where: Any,
+    **where: Unpack[Where],
 ) -> Tensor:
     """Integers, uniform over low .. high - 1.  `randint(high, size)` starts at 0."""
     if size is None:
-        low, high, size = 0, low, high
+        start, stop, size = 0, low, cast(ShapeLike, high)
+    else:
+        start, stop = low, cast(int, high)
     wanted = dtypes.int64 if dtype is None else dtype_of(dtype)
     drawn = wanted if wanted.is_integer else dtypes.int64
-    attrs = {"low": int(low), "high": int(high), "dtype": drawn}
+    attrs = {"low": int(start), "high": int(stop), "dtype": drawn}
     out = _random("randint", (size,), attrs, generator, False, where)
     if drawn is not wanted:
         from oneflow.functional.promotion import as_type
@@ -427,14 +503,14 @@ def randint_like(
     low: int,
     high: int | None = None,
     *,
-    dtype: DType | None = None,
+    dtype: DTypeLike | None = None,
     generator: Generator | None = None,
-    **where: Any,
+    **where: Unpack[Where],
 ) -> Tensor:
     """`randint` of the shape, dtype and place of `input`."""
     bounds = (0, low) if high is None else (low, high)
 
-    def maker(shape: Any, **keywords: Any) -> Tensor:
+    def maker(shape: ShapeLike, **keywords: Any) -> Tensor:
         return randint(*bounds, shape, **keywords)
 
     return _random_like(maker, input, dtype, generator, where)
@@ -444,9 +520,9 @@ def randperm(
     n: int,
     *,
     generator: Generator | None = None,
-    dtype: DType | None = None,
+    dtype: DTypeLike | None = None,
     requires_grad: bool = False,
-    **where: Any,
+    **where: Unpack[Where],
 ) -> Tensor:
     """0 .. n - 1 in random order."""
     wanted = dtypes.int64 if dtype is None else dtype_of(dtype)
@@ -455,21 +531,21 @@ def randperm(
 
 
 def normal(
-    mean: Any,
-    std: Any = 1.0,
-    size: Any = None,
+    mean: float | Tensor,
+    std: float | Tensor = 1.0,
+    size: ShapeLike | None = None,
     *,
     generator: Generator | None = None,
-    dtype: DType | None = None,
+    dtype: DTypeLike | None = None,
     requires_grad: bool = False,
-    **where: Any,
+    **where: Unpack[Where],
 ) -> Tensor:
     """Normal with `mean` and `std`: numbers (then `size` is needed) or tensors."""
-    if isinstance(mean, Tensor) or isinstance(std, Tensor):
+    tensors = [v for v in (mean, std) if isinstance(v, Tensor)]
+    if tensors:
         from oneflow.functional.arithmetic import add, mul
 
-        like = mean if isinstance(mean, Tensor) else std
-        drawn = add(mul(randn_like(like, generator=generator), std), mean)
+        drawn = add(mul(randn_like(tensors[0], generator=generator), std), mean)
         return drawn.requires_grad_() if requires_grad else drawn
     if size is None:
         raise TypeError("normal: a size is needed where mean and std are numbers")
@@ -482,7 +558,7 @@ def bernoulli(
     p: float | None = None,
     *,
     generator: Generator | None = None,
-    dtype: DType | None = None,
+    dtype: DTypeLike | None = None,
     inplace: bool = False,
 ) -> Tensor:
     """1 with probability input[...] (or `p` for all), else 0."""

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, SupportsIndex, cast
 
 from oneflow.core.errors import ShapeError
+from oneflow.core.operand import DimLike, ShapeLike, Tensors
 from oneflow.tensor.tensor import Tensor
 
 
-def one_dim(dim: Any, ndim: int, who: str) -> int:
+def one_dim(dim: SupportsIndex, ndim: int, who: str) -> int:
     """`dim` counted from the front. Raises IndexError if there is no such dim."""
     index = dim.__index__()
     bound = max(ndim, 1)
@@ -21,7 +22,7 @@ def one_dim(dim: Any, ndim: int, who: str) -> int:
     return int(index % bound)
 
 
-def many_dims(dims: Any, ndim: int, who: str) -> tuple[int, ...]:
+def many_dims(dims: DimLike, ndim: int, who: str) -> tuple[int, ...]:
     """A dim, several, or None (or nothing) for all."""
     if dims is None or (isinstance(dims, (tuple, list)) and not dims):
         return tuple(range(ndim))
@@ -32,7 +33,7 @@ def many_dims(dims: Any, ndim: int, who: str) -> tuple[int, ...]:
     return found if ndim else ()
 
 
-def some_dims(dims: Any, ndim: int, who: str) -> tuple[int, ...]:
+def some_dims(dims: DimLike, ndim: int, who: str) -> tuple[int, ...]:
     """A dim, or several; none of them where the list is empty."""
     if isinstance(dims, (tuple, list)) and not dims:
         return ()
@@ -47,7 +48,7 @@ def argument_dims(args: tuple[Any, ...]) -> tuple[Any, ...]:
     return args
 
 
-def given(who: str, args: tuple[Any, ...], **named: Any) -> tuple[Any, ...]:
+def given(who: str, args: tuple[Any, ...], **named: ShapeLike | None) -> tuple[Any, ...]:
     """The sizes or dims of a call `f(1, 2)`, `f((1, 2))` or `f(shape=(1, 2))`.
 
     named: what was passed under each keyword that the function takes for them; None: nothing.
@@ -60,6 +61,13 @@ def given(who: str, args: tuple[Any, ...], **named: Any) -> tuple[Any, ...]:
         names = ", ".join(name for name, _ in found)
         raise TypeError(f"{who}() got its sizes or dims more than once, also as {names}")
     return (found[0][1],)
+
+
+def listed(tensors: tuple[Tensors, ...]) -> list[Tensor]:
+    """The tensors of a call `f(a, b)` or `f([a, b])`."""
+    if len(tensors) == 1 and not isinstance(tensors[0], Tensor):
+        return list(tensors[0])
+    return list(cast(tuple[Tensor, ...], tensors))
 
 
 Size = int | Sequence[int]

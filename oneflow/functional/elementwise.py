@@ -8,7 +8,9 @@ from typing import Any
 import numpy as np
 
 from oneflow.core import dtype as dtypes
+from oneflow.core.dtype import DTypeLike
 from oneflow.core.errors import DTypeError
+from oneflow.core.operand import Number, TensorLike
 from oneflow.functional.arithmetic import add, div, mul, sub
 from oneflow.functional.promotion import (
     as_float,
@@ -36,7 +38,7 @@ def frac(input: Tensor) -> Tensor:
 def round(input: Tensor, *, decimals: int = 0) -> Tensor:
     """The nearest integer, or multiple of 10 ** -decimals; halves go to the even neighbour."""
     if not decimals:
-        return unary.round(input)  # type: ignore[no-any-return]
+        return unary.round(input)
     if not input.type.dtype.is_floating_point:
         raise DTypeError(f"round: decimals are for floating-point tensors, got {input.type}")
     if decimals > 0:
@@ -54,12 +56,14 @@ def logaddexp(input: Tensor, other: Tensor) -> Tensor:
     return add(top, unary.log1p(unary.exp(gap)))
 
 
-def cast(input: Tensor, dtype: Any, pin_memory: bool = False) -> Tensor:
+def cast(input: Tensor, dtype: DTypeLike, pin_memory: bool = False) -> Tensor:
     """The elements as `dtype`; the tensor itself if it has that dtype."""
     return as_type(input, dtypes.dtype_of(dtype))
 
 
-def clamp(input: Tensor, min: Any = None, max: Any = None) -> Tensor:
+def clamp(
+    input: Tensor, min: Number | Tensor | None = None, max: Number | Tensor | None = None
+) -> Tensor:
     """min(max(input, min), max); a bound may be a number, a tensor or None."""
     if isinstance(min, Tensor) or isinstance(max, Tensor):
         x = input if min is None else binary.maximum(*same_type("clamp", input, min))
@@ -68,58 +72,58 @@ def clamp(input: Tensor, min: Any = None, max: Any = None) -> Tensor:
     for bound in (min, max):
         if bound is not None:
             dtype = with_number(dtype, bound)
-    return unary.clamp(as_type(input, dtype), min=min, max=max)  # type: ignore[no-any-return]
+    return unary.clamp(as_type(input, dtype), min=min, max=max)
 
 
 clip = clamp
 
 
-def clamp_min(input: Tensor, min: Any) -> Tensor:
+def clamp_min(input: Tensor, min: Number | Tensor) -> Tensor:
     """max(input, min)."""
     return clamp(input, min=min)
 
 
-def clamp_max(input: Tensor, max: Any) -> Tensor:
+def clamp_max(input: Tensor, max: Number | Tensor) -> Tensor:
     """min(input, max)."""
     return clamp(input, max=max)
 
 
-def pick(condition: Tensor, x: Any, y: Any) -> Tensor:
+def pick(condition: Tensor, x: TensorLike, y: TensorLike) -> Tensor:
     """x where condition is true, else y."""
     mask = as_type(condition, dtypes.bool_)
-    if not isinstance(x, Tensor) and not isinstance(y, Tensor):
-        dtype = with_number(with_number(dtypes.bool_, x), y)
-        x = unary.full_like(as_type(mask, dtype), value=_kind(x, dtype))
-    a, b = operands("where", x, y)
+    _, a, b = operands("where", mask, x, y)
+    if not isinstance(a, Tensor) and not isinstance(b, Tensor):
+        dtype = with_number(with_number(dtypes.bool_, a), b)
+        a = unary.full_like(as_type(mask, dtype), value=_kind(a, dtype))
     if not isinstance(a, Tensor):
         return _where_number(b, unary.logical_not(mask), mask, a)
     if not isinstance(b, Tensor):
         return _where_number(a, mask, unary.logical_not(mask), b)
-    return where_ops.where(mask, *together(a, b))  # type: ignore[no-any-return]
+    return where_ops.where(mask, *together(a, b))
 
 
-def _where_number(x: Tensor, keep: Tensor, fill: Tensor, value: Any) -> Tensor:
+def _where_number(x: Tensor, keep: Tensor, fill: Tensor, value: Number) -> Tensor:
     """x where `keep`, the number where `fill`."""
-    return where_ops.masked_fill(as_type(x, with_number(x.type.dtype, value)), fill, value=value)  # type: ignore[no-any-return]
+    return where_ops.masked_fill(as_type(x, with_number(x.type.dtype, value)), fill, value=value)
 
 
-def _kind(value: Any, dtype: dtypes.DType) -> Any:
+def _kind(value: Number, dtype: dtypes.DType) -> Number:
     return float(value) if dtype.is_floating_point else value
 
 
-def masked_fill(input: Tensor, mask: Tensor, value: Any) -> Tensor:
+def masked_fill(input: Tensor, mask: Tensor, value: Number | Tensor) -> Tensor:
     """`value` (a number or a 0-d tensor) where mask is true, else input."""
     mask = as_type(mask, dtypes.bool_)
     if isinstance(value, Tensor):
-        return where_ops.where(mask, as_type(value, input.type.dtype), input)  # type: ignore[no-any-return]
+        return where_ops.where(mask, as_type(value, input.type.dtype), input)
     if not input.type.dtype.is_floating_point and isinstance(value, float):
         value = int(value)
-    return where_ops.masked_fill(input, mask, value=value)  # type: ignore[no-any-return]
+    return where_ops.masked_fill(input, mask, value=value)
 
 
 def clone(input: Tensor, memory_format: str | None = None) -> Tensor:
     """A copy in new memory, with history."""
-    return unary.copy(input)  # type: ignore[no-any-return]
+    return unary.copy(input)
 
 
 def nan_to_num(
@@ -134,7 +138,7 @@ def nan_to_num(
     low = float(info.min) if neginf is None else neginf
     x = where_ops.masked_fill(input, unary.isnan(input), value=nan)
     x = where_ops.masked_fill(x, compare.scalar_compare(x, value=math.inf, kind="eq"), value=high)
-    return where_ops.masked_fill(  # type: ignore[no-any-return]
+    return where_ops.masked_fill(
         x, compare.scalar_compare(x, value=-math.inf, kind="eq"), value=low
     )
 
@@ -142,7 +146,7 @@ def nan_to_num(
 def logit(input: Tensor, eps: float | None = None) -> Tensor:
     """log(input / (1 - input)); eps: clamps the input to [eps, 1 - eps]."""
     x = input if eps is None else clamp(input, eps, 1 - eps)
-    return unary.log(as_float(div(x, sub(1, x))))  # type: ignore[no-any-return]
+    return unary.log(as_float(div(x, sub(1, x))))
 
 
 def square_relu(input: Tensor) -> Tensor:
@@ -153,9 +157,9 @@ def square_relu(input: Tensor) -> Tensor:
 
 def signbit(input: Tensor) -> Tensor:
     """bool: input < 0."""
-    return compare.scalar_compare(input, value=0, kind="lt")  # type: ignore[no-any-return]
+    return compare.scalar_compare(input, value=0, kind="lt")
 
 
-def rsub(input: Any, other: Any, *, alpha: Any = 1) -> Tensor:
+def rsub(input: TensorLike, other: TensorLike, *, alpha: Number = 1) -> Tensor:
     """other - alpha * input."""
     return sub(other, input, alpha=alpha)

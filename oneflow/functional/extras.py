@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from oneflow.core.dtype import dtype_of
 from oneflow.core.errors import DTypeError, OneFlowError
 from oneflow.core.placement import Placement
+from oneflow.core.sbp import SbpLike
 from oneflow.functional.promotion import as_type, set_default_dtype
 from oneflow.kernels.threads import set_limit
 from oneflow.ops import slicing
@@ -23,6 +25,9 @@ _LEGACY = {
     "HalfTensor": "float16",
     "BFloat16Tensor": "bfloat16",
 }
+
+Cuts: TypeAlias = "Sequence[tuple[int | None, int | None, int | None]]"
+"""(start, stop, step) per dim."""
 
 
 def numel(input: Tensor) -> int:
@@ -44,7 +49,9 @@ def contiguous(input: Tensor) -> Tensor:
     return input.contiguous()
 
 
-def _bounds(x: Tensor, slice_tup_list: Any) -> dict[str, tuple[int, ...]]:
+def _bounds(
+    x: Tensor, slice_tup_list: Sequence[tuple[int | None, int | None, int | None]]
+) -> dict[str, tuple[int, ...]]:
     """(start, stop, step) per dim, None where the whole is meant."""
     starts, stops, steps = [], [], []
     entries = [*slice_tup_list, *((None, None, None),) * (x.ndim - len(slice_tup_list))]
@@ -56,12 +63,18 @@ def _bounds(x: Tensor, slice_tup_list: Any) -> dict[str, tuple[int, ...]]:
     return {"starts": tuple(starts), "stops": tuple(stops), "steps": tuple(steps)}
 
 
-def slice(input: Tensor, slice_tup_list: Any) -> Tensor:
+def slice(
+    input: Tensor, slice_tup_list: Sequence[tuple[int | None, int | None, int | None]]
+) -> Tensor:
     """The part given by a (start, stop, step) per dim."""
     return slicing.slice(input, **_bounds(input, slice_tup_list))
 
 
-def slice_update(input: Tensor, update: Tensor, slice_tup_list: Any) -> Tensor:
+def slice_update(
+    input: Tensor,
+    update: Tensor,
+    slice_tup_list: Sequence[tuple[int | None, int | None, int | None]],
+) -> Tensor:
     """Writes `update` into the part given by a (start, stop, step) per dim; returns the tensor."""
     check_writable(input)
     part = as_type(update, input.type.dtype)
@@ -70,7 +83,7 @@ def slice_update(input: Tensor, update: Tensor, slice_tup_list: Any) -> Tensor:
     )
 
 
-def set_default_tensor_type(tensor_type: Any) -> None:
+def set_default_tensor_type(tensor_type: object) -> None:
     """Set the default dtype by the name of a legacy type such as "oneflow.FloatTensor"."""
     name = str(tensor_type).rsplit(".", 1)[-1]
     if name not in _LEGACY:
@@ -94,10 +107,16 @@ def use_deterministic_algorithms(mode: bool, *, warn_only: bool = False) -> None
 
 
 def to_global(
-    input: Tensor, placement: Placement | None = None, sbp: Any = None, **kwargs: Any
+    input: Tensor,
+    placement: Placement | None = None,
+    sbp: SbpLike | None = None,
+    *,
+    grad_sbp: SbpLike | None = None,
+    check_meta: bool | None = None,
+    copy: bool = False,
 ) -> Tensor:
     """See Tensor.to_global."""
-    return input.to_global(placement, sbp, **kwargs)
+    return input.to_global(placement, sbp, grad_sbp=grad_sbp, check_meta=check_meta, copy=copy)
 
 
 def to_local(input: Tensor, *, copy: bool = False) -> Tensor:
@@ -106,31 +125,44 @@ def to_local(input: Tensor, *, copy: bool = False) -> Tensor:
 
 
 def local_to_global(
-    input: Tensor, placement: Placement | None = None, sbp: Any = None, **kwargs: Any
+    input: Tensor,
+    placement: Placement | None = None,
+    sbp: SbpLike | None = None,
+    *,
+    check_meta: bool = True,
+    copy: bool = False,
 ) -> Tensor:
     """See Tensor.local_to_global."""
-    return input.local_to_global(placement, sbp, **kwargs)
+    return input.local_to_global(placement, sbp, check_meta=check_meta, copy=copy)
 
 
 def global_to_global(
-    input: Tensor, placement: Placement | None = None, sbp: Any = None, **kwargs: Any
+    input: Tensor,
+    placement: Placement | None = None,
+    sbp: SbpLike | None = None,
+    *,
+    grad_sbp: SbpLike | None = None,
+    check_meta: bool = False,
+    copy: bool = False,
 ) -> Tensor:
     """See Tensor.global_to_global."""
-    return input.global_to_global(placement, sbp, **kwargs)
+    options = {"check_meta": check_meta, "copy": copy}
+    return input.global_to_global(placement, sbp, grad_sbp=grad_sbp, **options)
 
 
-def from_dlpack(source: Any) -> Tensor:
+def from_dlpack(source: object) -> Tensor:
     """A tensor over the memory of any CPU array that speaks DLPack, or of a capsule."""
-    return wrap(np.from_dlpack(source if hasattr(source, "__dlpack__") else _Capsule(source)))
+    owner: Any = source if hasattr(source, "__dlpack__") else _Capsule(source)
+    return wrap(np.from_dlpack(owner))
 
 
 class _Capsule:
     """A bare capsule of CPU memory, as NumPy takes it: an object that hands it out."""
 
-    def __init__(self, capsule: Any) -> None:
+    def __init__(self, capsule: object) -> None:
         self.capsule = capsule
 
-    def __dlpack__(self, **options: Any) -> Any:
+    def __dlpack__(self, **options: object) -> object:
         return self.capsule
 
     def __dlpack_device__(self) -> tuple[int, int]:

@@ -4,13 +4,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+import operator
+from typing import TYPE_CHECKING, TypeAlias, cast
 
 import numpy as np
 
 from oneflow.core import dtype as dtypes
 from oneflow.core.dispatch import current_mode
 from oneflow.core.errors import GraphError
+from oneflow.core.operand import Index, IndexItem, Number
 from oneflow.core.sbp import all_broadcast
 from oneflow.functional.promotion import as_type
 from oneflow.functional.searching import as_index, linear_index, nonzero, positive
@@ -22,8 +24,17 @@ from oneflow.tensor.inplace import check_writable, overwrite
 from oneflow.tensor.tensor import Tensor, wrap
 from oneflow.tensor.views import view_of, with_history
 
+if TYPE_CHECKING:
+    from types import EllipsisType
+    from typing import TypeGuard
 
-def getitem(x: Tensor, index: Any) -> Tensor:
+    from numpy.typing import ArrayLike
+
+
+Item: TypeAlias = "int | slice | Tensor | EllipsisType | None"
+
+
+def getitem(x: Tensor, index: Index) -> Tensor:
     """x[index] as NumPy has it."""
     items = _expanded(x, index)
     basic, chosen = _split_items(x, items)
@@ -31,14 +42,18 @@ def getitem(x: Tensor, index: Any) -> Tensor:
     return _take_chosen(part, chosen) if chosen else part
 
 
-def setitem(x: Tensor, index: Any, value: Any) -> None:
+def setitem(x: Tensor, index: Index, value: ArrayLike) -> None:
     """x[index] = value, broadcast and cast."""
     check_writable(x)
     items = _expanded(x, index)
+    if isinstance(value, np.number | np.bool_):
+        value = value.item()
+    if x.is_global and isinstance(value, Tensor) and not (value.is_global or value.type.shape):
+        value = value if value.requires_grad else value.item()
     if (
         len(items) == 1
         and _is_mask(items[0])
-        and not isinstance(value, Tensor)
+        and isinstance(value, (bool, int, float))
         and items[0].ndim == x.ndim
     ):
         overwrite(x, with_history(x).masked_fill(_mask(items[0]), value))
@@ -55,14 +70,13 @@ def setitem(x: Tensor, index: Any, value: Any) -> None:
     overwrite(x, _updated(old, basic, chosen, value))
 
 
-def _expanded(x: Tensor, index: Any) -> list[Any]:
+def _expanded(x: Tensor, index: Index) -> list[Item]:
     """One item per dim (None stands for a new one), with Ellipsis and what is missing filled in."""
-    items = list(index) if isinstance(index, tuple) else [index]
-    items = [_as_item(i, x) for i in items]
+    items = [_as_item(i, x) for i in (index if isinstance(index, tuple) else (index,))]
     used = sum(_dims_of(i) for i in items)
     if used > x.ndim:
         raise IndexError(f"too many indices for {x.type}: {used}")
-    rest = [slice(None)] * (x.ndim - used)
+    rest: list[Item] = [slice(None)] * (x.ndim - used)
     for at, item in enumerate(items):
         if item is Ellipsis:
             items[at : at + 1] = rest
@@ -70,7 +84,7 @@ def _expanded(x: Tensor, index: Any) -> list[Any]:
     return items + rest
 
 
-def _as_item(item: Any, x: Tensor) -> Any:
+def _as_item(item: IndexItem, x: Tensor) -> Item:
     if item is None or item is Ellipsis or isinstance(item, slice):
         return item
     if isinstance(item, (bool, np.bool_)):
@@ -82,22 +96,22 @@ def _as_item(item: Any, x: Tensor) -> Any:
     if isinstance(item, (list, tuple, np.ndarray)):
         return _placed(item if len(item) else np.zeros(0, np.int64), x)
     try:
-        return item.__index__()
-    except AttributeError:
+        return operator.index(item)
+    except TypeError:
         raise IndexError(
             "tensors are indexed with integers, slices, None, Ellipsis, lists and tensors, not "
             f"{item!r}"
         ) from None
 
 
-def _dims_of(item: Any) -> int:
+def _dims_of(item: Item) -> int:
     """Count the dims of the tensor that an item takes up."""
     if item is None or item is Ellipsis:
         return 0
     return item.ndim if isinstance(item, Tensor) and _is_mask(item) else 1
 
 
-def _is_mask(item: Any) -> bool:
+def _is_mask(item: object) -> TypeGuard[Tensor]:
     return isinstance(item, Tensor) and item.type.dtype in (dtypes.bool_, dtypes.uint8)
 
 
@@ -121,7 +135,7 @@ class _Basic:
         self.shape: list[int] = []
         self.whole = x.type.shape
 
-    def add(self, item: Any, size: int) -> None:
+    def add(self, item: int | slice, size: int) -> None:
         if isinstance(item, slice):
             start, stop, step = item.indices(size)
             count = len(range(start, stop, step))
@@ -164,7 +178,7 @@ class _Basic:
         )
 
 
-def _split_items(x: Tensor, items: list[Any]) -> tuple[_Basic, dict[int, Tensor]]:
+def _split_items(x: Tensor, items: list[Item]) -> tuple[_Basic, dict[int, Tensor]]:
     """The view part, and the index tensors by their dim in its result. A mask becomes an index per
     dim.
     """
@@ -182,7 +196,7 @@ def _split_items(x: Tensor, items: list[Any]) -> tuple[_Basic, dict[int, Tensor]
             basic.add(slice(None), x.type.shape[dim])
             dim += 1
         else:
-            basic.add(item, x.type.shape[dim])
+            basic.add(cast("int | slice", item), x.type.shape[dim])
             dim += 1
     return basic, chosen
 
@@ -198,7 +212,8 @@ def _mask_indices(x: Tensor, mask: Tensor, dim: int) -> tuple[Tensor, ...]:
         raise IndexError(
             f"the mask {mask.type} does not fit dims {dim} to {dim + mask.ndim - 1} of {x.type}"
         )
-    return nonzero(mask, as_tuple=True)  # type: ignore[no-any-return]
+    places: tuple[Tensor, ...] = nonzero(mask, as_tuple=True)
+    return places
 
 
 def _take_basic(x: Tensor, basic: _Basic) -> Tensor:
@@ -243,12 +258,12 @@ def _take_chosen(x: Tensor, chosen: dict[int, Tensor]) -> Tensor:
     return shape.transpose(taken, dims=order)
 
 
-def _fitted(value: Any, target: Tensor) -> Tensor:
+def _fitted(value: ArrayLike, target: Tensor) -> Tensor:
     """`value` as a tensor of the shape and dtype of `target`."""
     return _fitted_shape(value, target, target.type.shape)
 
 
-def _sliced_value(x: Tensor, basic: _Basic, value: Any) -> Any:
+def _sliced_value(x: Tensor, basic: _Basic, value: ArrayLike) -> Tensor | Number:
     """`value` in the shape of the slice, in the order of the slice; a number stays one."""
     if isinstance(value, (bool, int, float)):
         return value
@@ -265,7 +280,7 @@ def _stretched(value: Tensor, wanted: tuple[int, ...]) -> Tensor:
     return expand(value, wanted)
 
 
-def _placed(value: Any, target: Tensor) -> Tensor:
+def _placed(value: ArrayLike, target: Tensor) -> Tensor:
     """A list or an array as a tensor where `target` is."""
     from oneflow.functional.from_data import place
     from oneflow.tensor.convert import as_array
@@ -276,7 +291,7 @@ def _placed(value: Any, target: Tensor) -> Tensor:
     return place(array, None, target._placement, all_broadcast(target._placement.ndim))
 
 
-def _updated(x: Tensor, basic: _Basic, chosen: dict[int, Tensor], value: Any) -> Tensor:
+def _updated(x: Tensor, basic: _Basic, chosen: dict[int, Tensor], value: ArrayLike) -> Tensor:
     """`x` with the part replaced, as a new tensor."""
     part = _take_basic(x, basic)
     if chosen:
@@ -291,7 +306,7 @@ def _updated(x: Tensor, basic: _Basic, chosen: dict[int, Tensor], value: Any) ->
     return slicing.slice_update(x, part, **basic.bounds)
 
 
-def _scattered(x: Tensor, chosen: dict[int, Tensor], value: Any) -> Tensor:
+def _scattered(x: Tensor, chosen: dict[int, Tensor], value: ArrayLike) -> Tensor:
     """A copy of `x` with `value` at the chosen places."""
     flat, index, place, order = _front(x, chosen)
     rest = flat.type.shape[1:]
@@ -310,13 +325,13 @@ def _scattered(x: Tensor, chosen: dict[int, Tensor], value: Any) -> Tensor:
     return shape.transpose(moved, dims=back)
 
 
-def _fitted_shape(value: Any, x: Tensor, wanted: tuple[int, ...]) -> Tensor:
+def _fitted_shape(value: ArrayLike, x: Tensor, wanted: tuple[int, ...]) -> Tensor:
     """`value` as a tensor of that shape where `x` is; a number is the same on all ranks."""
     if isinstance(value, (bool, int, float)):
         if x._placement is None:
-            return x.new_full(wanted, value)  # type: ignore[no-any-return]
+            return x.new_full(wanted, value)
         nd_sbp = all_broadcast(x._placement.ndim)
-        return x.new_full(wanted, value, placement=x._placement, sbp=nd_sbp)  # type: ignore[no-any-return]
+        return x.new_full(wanted, value, placement=x._placement, sbp=nd_sbp)
     if not isinstance(value, Tensor):
         value = _placed(value, x)
     return _stretched(as_type(value, x.type.dtype), wanted)

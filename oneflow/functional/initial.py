@@ -9,12 +9,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from statistics import NormalDist
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from oneflow.core.dtype import float64
 from oneflow.core.errors import SbpError, ShapeError
+from oneflow.core.operand import Attr, Attrs
 from oneflow.core.sbp import all_broadcast
 from oneflow.functional.creation import source
 from oneflow.functional.random_state import Generator, host_seed, next_seed
@@ -22,10 +23,14 @@ from oneflow.tensor.alike import layout_of
 from oneflow.tensor.grad_mode import no_grad
 from oneflow.tensor.tensor import Tensor, needs_data, wrap
 
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
+
 Array = np.ndarray[Any, Any]
 
 
-def _write(x: Tensor, shard: Any) -> Tensor:
+def _write(x: Tensor, shard: ArrayLike) -> Tensor:
     """Replaces the values of this rank's part of `x`; autograd does not see it."""
     needs_data(x, "nn.init")
     if x.is_global and any(sbp.is_partial for sbp in x.sbp):
@@ -36,10 +41,11 @@ def _write(x: Tensor, shard: Any) -> Tensor:
     return x
 
 
-def _random(x: Tensor, op: str, generator: Generator | None, **attrs: Any) -> Any:
+def _random(x: Tensor, op: str, generator: Generator | None, **attrs: Attr) -> Array:
     """This rank's part of a random tensor of the type and layout of `x`."""
-    attrs = {"shape": x.type.shape, **attrs, "seed": next_seed(generator)}
-    return source(op, attrs, **layout_of(x))._array
+    full = {"shape": x.type.shape, **attrs, "seed": next_seed(generator)}
+    shard: Array = source(op, full, **layout_of(x))._array
+    return shard
 
 
 def uniform_(
@@ -70,7 +76,7 @@ def trunc_normal_(
 ) -> Tensor:
     """Normal, limited to [a, b]: the inverse of its distribution function, of uniform numbers."""
     normal = NormalDist(mean, std)
-    attrs = {"low": normal.cdf(a), "high": normal.cdf(b), "dtype": float64}
+    attrs: Attrs = {"low": normal.cdf(a), "high": normal.cdf(b), "dtype": float64}
     shard = _random(tensor, "uniform", generator, **attrs)
     values = mean + std * _inverse_normal(shard)
     return _write(tensor, values.clip(a, b))
@@ -167,13 +173,13 @@ def _calculate_fan_in_and_fan_out(tensor: Tensor) -> tuple[int, int]:
     return fans(tensor.shape)
 
 
-def xavier_uniform_(tensor: Tensor, gain: float = 1.0, **_: Any) -> Tensor:
+def xavier_uniform_(tensor: Tensor, gain: float = 1.0, **_: object) -> Tensor:
     """Uniform, with variance gain² · 2 / (fan_in + fan_out) (Glorot and Bengio, AISTATS 2010)."""
     bound = gain * math.sqrt(6.0 / sum(fans(tensor.shape)))
     return uniform_(tensor, -bound, bound)
 
 
-def xavier_normal_(tensor: Tensor, gain: float = 1.0, **_: Any) -> Tensor:
+def xavier_normal_(tensor: Tensor, gain: float = 1.0, **_: object) -> Tensor:
     """Normal, with variance gain² · 2 / (fan_in + fan_out) (Glorot and Bengio, AISTATS 2010)."""
     return normal_(tensor, 0.0, gain * math.sqrt(2.0 / sum(fans(tensor.shape))))
 
@@ -191,7 +197,7 @@ def kaiming_uniform_(
     a: float = 0.0,
     mode: str = "fan_in",
     nonlinearity: str = "leaky_relu",
-    **_: Any,
+    **_: object,
 ) -> Tensor:
     """Uniform, with variance gain² / fan (He et al., ICCV 2015). a: slope of leaky_relu for the
     gain.
@@ -205,7 +211,7 @@ def kaiming_normal_(
     a: float = 0.0,
     mode: str = "fan_in",
     nonlinearity: str = "leaky_relu",
-    **_: Any,
+    **_: object,
 ) -> Tensor:
     """Normal, with variance gain² / fan (He et al., ICCV 2015). a: slope of leaky_relu for the
     gain.
@@ -240,14 +246,14 @@ _TAIL = (
 )  # fmt: skip
 
 
-def _ratio(polynomials: tuple[tuple[float, ...], tuple[float, ...]], x: Any) -> Any:
+def _ratio(polynomials: tuple[tuple[float, ...], tuple[float, ...]], x: Array) -> Array:
     top, bottom = x * 0.0, x * 0.0
     for up, down in zip(*polynomials, strict=True):
         top, bottom = top * x + up, bottom * x + down
     return top / bottom
 
 
-def _inverse_normal(p: Any) -> Any:
+def _inverse_normal(p: Array) -> Array:
     """x with P(normal < x) = p, for 1.4e-11 < p < 1 - 1.4e-11; beyond, the value there. NumPy or
     CuPy arrays.
     """
@@ -256,18 +262,21 @@ def _inverse_normal(p: Any) -> Any:
     edge = (p * (q <= 0) + (1.0 - p) * (q > 0)).clip(1.4e-11, 0.075)
     tail = _ratio(_TAIL, (-_log(edge)) ** 0.5 - 1.6)
     is_tail = abs(q) > 0.425
-    return centre * ~is_tail + tail * is_tail * ((q > 0) * 2.0 - 1.0)
+    x: Array = centre * ~is_tail + tail * is_tail * ((q > 0) * 2.0 - 1.0)
+    return x
 
 
-def _log(x: Any) -> Any:
+def _log(x: Array) -> Array:
     if isinstance(x, np.ndarray | np.generic):
-        return np.log(x)
+        logs: Array = np.log(x)
+        return logs
     import cupy
 
-    return cupy.log(x)
+    logs = cupy.log(x)
+    return logs
 
 
-def assign(own: Tensor, value: Any) -> None:
+def assign(own: Tensor, value: ArrayLike) -> None:
     """Copies `value` into the memory of `own`, whatever the layout, dtype or device of either.
 
     value: a tensor, or an array of the whole; a local value for a global `own` is the whole, the

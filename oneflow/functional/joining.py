@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TypeAlias
 
 from oneflow.core.errors import DTypeError, ShapeError
 from oneflow.functional.arithmetic import add
@@ -59,7 +59,9 @@ def stack(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     return cat([unsqueeze(x, at) for x in xs], at)
 
 
-def split(input: Tensor, split_size_or_sections: Any, dim: int = 0) -> tuple[Tensor, ...]:
+def split(
+    input: Tensor, split_size_or_sections: int | Sequence[int], dim: int = 0
+) -> tuple[Tensor, ...]:
     """Parts along `dim`: of one size (the last may be smaller), or of the sizes given. Views."""
     at = one_dim(dim, input.ndim, "split")
     whole = input.type.shape[at]
@@ -103,7 +105,11 @@ def chunk(input: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
     return split(input, max(1, -(-size // chunks)), dim)
 
 
-def tensor_split(input: Tensor, indices_or_sections: Any, dim: int = 0) -> tuple[Tensor, ...]:
+Sections: TypeAlias = "int | Sequence[int] | Tensor"
+"""A number of parts, or the positions of the cuts."""
+
+
+def tensor_split(input: Tensor, indices_or_sections: Sections, dim: int = 0) -> tuple[Tensor, ...]:
     """Parts along `dim`: a number of nearly equal ones, or cut at the given positions.
 
     indices_or_sections: an int, a list of them, or an integer tensor of 0 or 1 dims on the CPU.
@@ -125,7 +131,7 @@ def tensor_split(input: Tensor, indices_or_sections: Any, dim: int = 0) -> tuple
     return tuple(narrow(input, at, a, max(0, b - a)) for a, b in itertools.pairwise(places))
 
 
-def _cuts(indices_or_sections: Any) -> int | list[int]:
+def _cuts(indices_or_sections: Sections) -> int | list[int]:
     if isinstance(indices_or_sections, Tensor):
         if indices_or_sections.ndim > 1 or not indices_or_sections.type.dtype.is_integer:
             raise DTypeError(
@@ -176,7 +182,9 @@ column_stack = _stacker(
 row_stack = vstack
 
 
-def _even_split(name: str, input: Tensor, indices_or_sections: Any, dim: int) -> tuple[Tensor, ...]:
+def _even_split(
+    name: str, input: Tensor, indices_or_sections: Sections, dim: int
+) -> tuple[Tensor, ...]:
     """`tensor_split` that refuses parts of unequal size."""
     cuts = _cuts(indices_or_sections)
     size = input.type.shape[dim]
@@ -188,14 +196,14 @@ def _even_split(name: str, input: Tensor, indices_or_sections: Any, dim: int) ->
     return tensor_split(input, cuts, dim)
 
 
-def hsplit(input: Tensor, indices_or_sections: Any) -> tuple[Tensor, ...]:
+def hsplit(input: Tensor, indices_or_sections: Sections) -> tuple[Tensor, ...]:
     """Equal parts along the columns, or parts cut at the given positions."""
     if input.ndim < 1:
         raise ShapeError(f"hsplit requires a tensor with at least 1 dimension, got {input.type}")
     return _even_split("hsplit", input, indices_or_sections, 0 if input.ndim == 1 else 1)
 
 
-def vsplit(input: Tensor, indices_or_sections: Any) -> tuple[Tensor, ...]:
+def vsplit(input: Tensor, indices_or_sections: Sections) -> tuple[Tensor, ...]:
     """Equal parts along the rows, or parts cut at the given positions."""
     if input.ndim < 2:
         raise ShapeError(f"vsplit requires a tensor with at least 2 dimensions, got {input.type}")

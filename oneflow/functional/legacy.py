@@ -4,12 +4,17 @@ them.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from oneflow.core import dtype as dtypes
 from oneflow.core.dtype import DType
 from oneflow.functional.from_data import legacy_tensor
+from oneflow.tensor.alike import Place
 from oneflow.tensor.tensor import Tensor, device_type
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+    from typing_extensions import Unpack
 
 
 class LegacyType:
@@ -18,10 +23,12 @@ class LegacyType:
     def __init__(self, name: str, dtype: DType, device: str) -> None:
         self.__name__, self.dtype, self.device = name, dtype, device
 
-    def __call__(self, *args: Any, **where: Any) -> Tensor:
+    def __call__(
+        self, *args: ArrayLike, requires_grad: bool = False, **where: Unpack[Place]
+    ) -> Tensor:
         if not {"device", "placement"} & set(where):
             where["device"] = self.device
-        return legacy_tensor(*args, dtype=self.dtype, **where)
+        return legacy_tensor(*args, dtype=self.dtype, requires_grad=requires_grad, **where)
 
     def __instancecheck__(self, x: object) -> bool:
         return (

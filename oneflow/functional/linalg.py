@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
-from oneflow.core.dtype import DType
+from oneflow.core.dtype import DTypeLike
+from oneflow.core.operand import DimLike
 from oneflow.functional.dims import many_dims
 from oneflow.functional.reduction import amax, amin
 from oneflow.functional.reduction import norm as reduce_norm
@@ -15,7 +15,12 @@ from oneflow.tensor.tensor import Tensor
 
 
 def vector_norm(
-    x: Tensor, ord: Any = 2, dim: Any = None, keepdim: bool = False, *, dtype: DType | None = None
+    x: Tensor,
+    ord: float | str = 2,
+    dim: DimLike = None,
+    keepdim: bool = False,
+    *,
+    dtype: DTypeLike | None = None,
 ) -> Tensor:
     """(sum |x|^ord)^(1/ord) over `dim`, all dims if None.  ord: a number, inf or -inf."""
     return reduce_norm(x, ord, dim, keepdim, dtype)
@@ -23,11 +28,11 @@ def vector_norm(
 
 def matrix_norm(
     input: Tensor,
-    ord: Any = "fro",
-    dim: Any = (-2, -1),
+    ord: float | str = "fro",
+    dim: DimLike = (-2, -1),
     keepdim: bool = False,
     *,
-    dtype: DType | None = None,
+    dtype: DTypeLike | None = None,
 ) -> Tensor:
     """The norm of matrices in two dims.
 
@@ -36,7 +41,7 @@ def matrix_norm(
     rows, columns = many_dims(dim, input.ndim, "matrix_norm")
     if ord == "fro":
         return reduce_norm(input, "fro", (rows, columns), keepdim, dtype)
-    if ord not in (1, -1, math.inf, -math.inf):
+    if isinstance(ord, str) or ord not in (1, -1, math.inf, -math.inf):
         raise ValueError(f"matrix_norm: ord must be 'fro', 1, -1, inf or -inf, got {ord!r}")
     x = input if dtype is None else input.to(dtype)
     summed, kept = (rows, columns) if ord in (1, -1) else (columns, rows)
@@ -47,11 +52,11 @@ def matrix_norm(
 
 def norm(
     input: Tensor,
-    ord: Any = None,
-    dim: Any = None,
+    ord: float | str | None = None,
+    dim: DimLike = None,
     keepdim: bool = False,
     *,
-    dtype: DType | None = None,
+    dtype: DTypeLike | None = None,
 ) -> Tensor:
     """A vector norm, or a matrix norm if `dim` names two dims (or the tensor has two) and ord
     is given.

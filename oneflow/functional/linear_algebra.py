@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Sequence
+from typing import cast
 
 from oneflow.core.errors import ShapeError
+from oneflow.core.operand import Number, Tensors
 from oneflow.functional.arithmetic import add, mul
-from oneflow.functional.dims import one_dim
+from oneflow.functional.dims import listed, one_dim
 from oneflow.functional.promotion import as_type, meet
 from oneflow.functional.reduction import sum as total
 from oneflow.functional.shaping import permute, reshape, unsqueeze
@@ -93,34 +95,40 @@ def outer(input: Tensor, vec2: Tensor) -> Tensor:
     return mul(unsqueeze(input, 1), unsqueeze(vec2, 0))
 
 
-def addmm(input: Tensor, mat1: Tensor, mat2: Tensor, beta: Any = 1, alpha: Any = 1) -> Tensor:
+def addmm(input: Tensor, mat1: Tensor, mat2: Tensor, beta: Number = 1, alpha: Number = 1) -> Tensor:
     """beta * input + alpha * mat1 @ mat2."""
     beta, alpha = _factors(input, beta, alpha)
     return add(input if beta == 1 else mul(input, beta), mm(mat1, mat2), alpha=alpha)
 
 
-def _factors(x: Tensor, *factors: Any) -> list[Any]:
+def _factors(x: Tensor, *factors: Number) -> list[Number]:
     """Numbers by which integers are multiplied are integers."""
     return [int(f) if x.type.dtype.is_integer else f for f in factors]
 
 
-def baddbmm(input: Tensor, batch1: Tensor, batch2: Tensor, beta: Any = 1, alpha: Any = 1) -> Tensor:
+def baddbmm(
+    input: Tensor, batch1: Tensor, batch2: Tensor, beta: Number = 1, alpha: Number = 1
+) -> Tensor:
     """beta * input + alpha * batch1 @ batch2, matrix by matrix."""
     beta, alpha = _factors(input, beta, alpha)
     return add(input if beta == 1 else mul(input, beta), bmm(batch1, batch2), alpha=alpha)
 
 
-def tensordot(a: Tensor, b: Tensor, dims: Any = 2, dims_b: Any = None) -> Tensor:
+def tensordot(
+    a: Tensor,
+    b: Tensor,
+    dims: int | Sequence[int] | Sequence[Sequence[int]] = 2,
+    dims_b: Sequence[int] | None = None,
+) -> Tensor:
     """Sums products over dims of a and b: the last `dims` of a with the first of b, or two lists of
     dims.
     """
-    if dims_b is not None:
-        dims = (dims, dims_b)
-    if isinstance(dims, int):
+    if dims_b is None and isinstance(dims, int):
         left, right = tuple(range(a.ndim - dims, a.ndim)), tuple(range(dims))
     else:
-        left = tuple(one_dim(d, a.ndim, "tensordot") for d in dims[0])
-        right = tuple(one_dim(d, b.ndim, "tensordot") for d in dims[1])
+        of_a, of_b = cast(Sequence[Sequence[int]], dims if dims_b is None else (dims, dims_b))
+        left = tuple(one_dim(d, a.ndim, "tensordot") for d in of_a)
+        right = tuple(one_dim(d, b.ndim, "tensordot") for d in of_b)
     if len(left) != len(right):
         raise ShapeError(f"tensordot: {left} and {right} must name as many dims")
     # Against a dim of size 1, the other one is summed first.
@@ -157,15 +165,11 @@ def cross(input: Tensor, other: Tensor, dim: int | None = None) -> Tensor:
     return stack(parts, at)
 
 
-def einsum(equation: str, *operands: Any) -> Tensor:
+def einsum(equation: str, *operands: Tensors) -> Tensor:
     """Einstein's summation, e.g. "bij,bjk->bik"; "..." stands for any dims in front. Two operands
     at a time, by matmul.
     """
-    xs = (
-        list(operands[0])
-        if len(operands) == 1 and not isinstance(operands[0], Tensor)
-        else list(operands)
-    )
+    xs = listed(operands)
     inputs, output = _letters(equation.replace(" ", ""), xs)
     terms = [_diagonals(x, letters) for x, letters in zip(xs, inputs, strict=True)]
     while len(terms) > 1:

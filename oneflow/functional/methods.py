@@ -8,29 +8,34 @@ from __future__ import annotations
 import itertools
 import operator as python_operator
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from oneflow import surfaces
 from oneflow.autograd.api import backward
+from oneflow.core.device import DeviceLike
 from oneflow.core.dispatch import current_mode
-from oneflow.core.dtype import DType, dtype_of
+from oneflow.core.dtype import DTypeLike, dtype_of
 from oneflow.core.errors import OneFlowError, PlacementError
+from oneflow.core.operand import Number, TensorLike
 from oneflow.core.placement import Placement
-from oneflow.core.sbp import all_broadcast
+from oneflow.core.sbp import SbpLike, all_broadcast
 from oneflow.functional import (
     arithmetic,
+    arranging,
+    complex_numbers,
     creation,
     elementwise,
     indexing,
     linear_algebra,
     moving,
     shaping,
+    sliding,
 )
 from oneflow.functional.arithmetic import operator
 from oneflow.functional.from_data import legacy_tensor
 from oneflow.functional.random_state import Generator
 from oneflow.ops import unary
-from oneflow.tensor.alike import layout_of
+from oneflow.tensor.alike import Place, layout_of
 from oneflow.tensor.convert import deep_copy, reduce_tensor, to_numpy
 from oneflow.tensor.inplace import in_place
 from oneflow.tensor.layout import as_placement
@@ -38,9 +43,14 @@ from oneflow.tensor.printing import tensor_text
 from oneflow.tensor.tensor import Tensor, adopt, extra
 from oneflow.tensor.views import stand_in, view_of, with_history
 
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+    from typing_extensions import Unpack
+
 
 def _table(name: str) -> Callable[..., Any]:
-    return surfaces.find("flow", name)  # type: ignore[no-any-return]
+    function: Callable[..., Any] = surfaces.find("flow", name)
+    return function
 
 
 OPERATORS: dict[str, Callable[..., Any]] = {
@@ -74,7 +84,7 @@ COMPARISONS: dict[str, Callable[..., Any]] = {
 }
 
 
-def _construct(cls: type[Tensor], *args: Any, **kwargs: Any) -> Tensor:
+def _construct(cls: type[Tensor], *args: ArrayLike, **kwargs: Any) -> Tensor:
     """`Tensor(2, 3)`: an uninitialised float32 tensor of that shape; `Tensor([1, 2])`: of that
     data.
 
@@ -105,7 +115,7 @@ COMPLETING: dict[str, Callable[..., Any]] = {
     "__deepcopy__": deep_copy,
     "__reduce_ex__": reduce_tensor,
 }
-"""Of the class itself, made of what stands above it."""
+"""Methods of the class itself, made of what stands above."""
 
 
 def _matrix_transpose(self: Tensor) -> Tensor:
@@ -134,7 +144,7 @@ def install() -> None:
 # ---- small ones that belong to tensors alone -----------------------------------------------------
 
 
-def copy_(self: Tensor, source: Any) -> Tensor:
+def copy_(self: Tensor, source: ArrayLike) -> Tensor:
     """Copies the values of `source`, broadcast and cast, into this tensor.
 
     A global tensor takes a global one, through its own placement and sbp, or a number or an array
@@ -152,7 +162,7 @@ def copy_(self: Tensor, source: Any) -> Tensor:
     return overwrite(self, new)
 
 
-def _source_of_copy(x: Tensor, source: Any) -> Tensor:
+def _source_of_copy(x: Tensor, source: ArrayLike) -> Tensor:
     from oneflow.functional.from_data import as_tensor, tensor
 
     if not isinstance(source, Tensor) and x._placement is not None:
@@ -168,7 +178,7 @@ def _source_of_copy(x: Tensor, source: Any) -> Tensor:
     return new
 
 
-def fill_(self: Tensor, value: Any) -> Tensor:
+def fill_(self: Tensor, value: Number | Tensor) -> Tensor:
     """Sets every element to `value`."""
     from oneflow.functional.creation import full_like
     from oneflow.tensor.inplace import overwrite
@@ -280,9 +290,9 @@ def storage_offset(self: Tensor) -> int:
 def to_global(
     self: Tensor,
     placement: Placement | None = None,
-    sbp: Any = None,
+    sbp: SbpLike | None = None,
     *,
-    grad_sbp: Any = None,
+    grad_sbp: SbpLike | None = None,
     check_meta: bool | None = None,
     copy: bool = False,
 ) -> Tensor:
@@ -290,14 +300,16 @@ def to_global(
     placement or sbp.
     """
     given = as_placement(placement, "to_global")
-    options = {"grad_sbp": grad_sbp, "check_meta": check_meta, "copy": copy}
-    return current_mode().lay_out(self, given, sbp, **options)  # type: ignore[no-any-return]
+    made: Tensor = current_mode().lay_out(
+        self, given, sbp, grad_sbp=grad_sbp, check_meta=check_meta, copy=copy
+    )
+    return made
 
 
 def local_to_global(
     self: Tensor,
     placement: Placement | None = None,
-    sbp: Any = None,
+    sbp: SbpLike | None = None,
     *,
     check_meta: bool = True,
     copy: bool = False,
@@ -311,9 +323,9 @@ def local_to_global(
 def global_to_global(
     self: Tensor,
     placement: Placement | None = None,
-    sbp: Any = None,
+    sbp: SbpLike | None = None,
     *,
-    grad_sbp: Any = None,
+    grad_sbp: SbpLike | None = None,
     check_meta: bool = False,
     copy: bool = False,
 ) -> Tensor:
@@ -355,41 +367,41 @@ _global_ids = itertools.count(1)
 
 
 def _removed(name: str, instead: str) -> Callable[..., Any]:
-    def gone(self: Tensor, *_: Any, **__: Any) -> Any:
+    def gone(self: Tensor, *_: object, **__: object) -> NoReturn:
         raise OneFlowError(f".{name} has been removed, please use {instead} instead")
 
     return gone
 
 
-def pin_memory(self: Tensor, *_: Any) -> Tensor:
+def pin_memory(self: Tensor, *_: object) -> Tensor:
     """The tensor itself: CPU tensors here need no pinning to be copied."""
     return self
 
 
-def new(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+def new(self: Tensor, *args: ArrayLike, **where: Unpack[Place]) -> Tensor:
     """`Tensor(...)` with this tensor's dtype."""
-    return elementwise.cast(Tensor(*args, **kwargs), self.type.dtype)
+    return elementwise.cast(legacy_tensor(*args, **where), self.type.dtype)
 
 
 def new_tensor(
     self: Tensor,
-    data: Any,
-    dtype: DType | None = None,
-    device: Any = None,
+    data: ArrayLike,
+    dtype: DTypeLike | None = None,
+    device: DeviceLike | None = None,
     requires_grad: bool = False,
-    **where: Any,
+    placement: Placement | None = None,
+    sbp: SbpLike | None = None,
 ) -> Tensor:
     """`tensor(data)` with this tensor's dtype and place unless others are given."""
     from oneflow.functional.from_data import tensor
 
-    if device is None and "placement" not in where:
-        where.update(layout_of(self, no_partial=True))
-    elif device is not None:
-        where["device"] = device
+    where: Place = {"device": device, "placement": placement, "sbp": sbp}
+    if device is None and placement is None:
+        where = {"sbp": sbp, **layout_of(self, no_partial=True)}
     return tensor(data, dtype=dtype or self.type.dtype, requires_grad=requires_grad, **where)
 
 
-def where_self(self: Tensor, condition: Tensor, other: Any) -> Tensor:
+def where_self(self: Tensor, condition: Tensor, other: TensorLike) -> Tensor:
     """This tensor where `condition` is true, else `other`."""
     return elementwise.pick(condition, self, other)
 
@@ -399,11 +411,11 @@ def _reshaping(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
     another type.
     """
 
-    def method(self: Tensor, *args: Any) -> Tensor:
+    def method(self: Tensor, *args: object, **keywords: object) -> Tensor:
         from oneflow.tensor.inplace import check_writable
 
         check_writable(self)
-        seen = function(with_history(self), *args)
+        seen = function(with_history(self), *args, **keywords)
         self.type, self._array, self.value = seen.type, seen._array, seen.value
         self._grad_fn, self._out_index = seen._grad_fn, seen._out_index
         return self
@@ -413,6 +425,7 @@ def _reshaping(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
 squeeze_ = _reshaping(shaping.squeeze)
 unsqueeze_ = _reshaping(shaping.unsqueeze)
+as_strided_ = _reshaping(sliding.as_strided)
 to_consistent = _removed("to_consistent", ".to_global")
 to_float32 = _dtype_method("float32")
 to_float64 = _dtype_method("float64")
@@ -464,5 +477,9 @@ def is_floating_point(self: Tensor) -> bool:
 PROPERTIES: dict[str, Callable[[Tensor], Any]] = {
     "T": _matrix_transpose,
     "mT": lambda self: shaping.transpose(self, -2, -1),
+    "H": arranging.conjugate_transpose,
+    "mH": arranging.conjugate_transpose,
+    "real": complex_numbers.real,
+    "imag": complex_numbers.imag,
     "is_consistent": _removed("is_consistent", ".is_global"),
 }

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeAlias, cast
 
-from oneflow.core.device import DEVICE_TYPES, Device
+from oneflow.core.device import DEVICE_TYPES, Device, DeviceLike
 from oneflow.core.dispatch import current_mode
-from oneflow.core.dtype import DType, dtype_of
+from oneflow.core.dtype import DType, DTypeLike, dtype_of
 from oneflow.core.errors import DeviceError
 from oneflow.core.placement import Placement
 from oneflow.functional.promotion import as_type
 from oneflow.ops.unary import copy as copy_op
 from oneflow.tensor.tensor import Tensor, device_type
 
+Target: TypeAlias = "DeviceLike | DTypeLike | Placement | Tensor | int | None"
+"""A device, a dtype, the number of a GPU, or a tensor whose place and dtype are wanted."""
 
-def to(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+
+def to(input: Tensor, *args: Target, **kwargs: Any) -> Tensor:
     """`to(device)`, `to(dtype)`, `to(device, dtype)`, `to(other)`, with copy=False.
 
     Of a global tensor only the device *type* can be changed. The tensor itself if nothing changes.
@@ -29,7 +32,9 @@ def to(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
     return copy_op(out) if copy and out is input else out
 
 
-def _wanted(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, DType | None]:
+def _wanted(
+    args: tuple[Target, ...], kwargs: dict[str, Any]
+) -> tuple[DeviceLike | Placement | None, DType | None]:
     device, dtype = kwargs.pop("device", None), kwargs.pop("dtype", None)
     other = kwargs.pop("other", None)
     if kwargs:
@@ -49,22 +54,22 @@ def _wanted(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, DType |
     return device, None if dtype is None else dtype_of(dtype)
 
 
-def _to_device(x: Tensor, device: Any) -> Tensor:
+def _to_device(x: Tensor, device: DeviceLike | Placement) -> Tensor:
     if x._placement is not None:
         return _global_to_device(x, x._placement, device)
-    wanted = Device(device)
+    wanted = Device(cast(DeviceLike, device))  # which refuses a placement
     if wanted == x._device:
         return x
     moved: Tensor = current_mode().to_device(x, wanted)
     return moved
 
 
-def _global_to_device(x: Tensor, placement: Placement, device: Any) -> Tensor:
+def _global_to_device(x: Tensor, placement: Placement, device: DeviceLike | Placement) -> Tensor:
     from oneflow.tensor.modes import current_global_mode
 
     if current_global_mode().is_enabled:
-        device = Device(device).type  # code written for one device names one
-    if device not in DEVICE_TYPES:
+        device = Device(cast(DeviceLike, device)).type  # code written for one device names one
+    if not isinstance(device, str) or device not in DEVICE_TYPES:
         raise DeviceError(
             'Only string device without device id (eg. "cpu" or "cuda") is expected for global '
             f"tensor, but got {device!r}"
@@ -79,7 +84,7 @@ def cpu(input: Tensor) -> Tensor:
     return to(input, "cpu")
 
 
-def cuda(input: Tensor, device: Any = None, **_: Any) -> Tensor:
+def cuda(input: Tensor, device: DeviceLike | None = None, **_: object) -> Tensor:
     """The tensor on a GPU (the one of this rank unless another is named)."""
     return to(input, "cuda" if device is None else device)
 

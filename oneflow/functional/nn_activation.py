@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Callable
 
-from oneflow.core.dtype import DType
+from oneflow.core.dtype import DTypeLike
 from oneflow.core.sbp import all_broadcast
 from oneflow.functional.arithmetic import add, div, mul, sub
 from oneflow.functional.creation import ones, rand
@@ -25,7 +25,7 @@ from oneflow.ops import activation, compare, unary
 from oneflow.ops import dropout as dropout_ops
 from oneflow.ops import softmax as softmax_ops
 from oneflow.ops.compare import logical_or
-from oneflow.tensor.alike import layout_of
+from oneflow.tensor.alike import Place, layout_of
 from oneflow.tensor.inplace import before, check_writable, overwrite
 from oneflow.tensor.tensor import Tensor
 
@@ -197,7 +197,7 @@ def threshold(input: Tensor, threshold: float, value: float) -> Tensor:
 
 def softplus(input: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
     """log(1 + exp(beta x)) / beta."""
-    return unary.softplus(input, beta=float(beta), threshold=float(threshold))  # type: ignore[no-any-return]
+    return unary.softplus(input, beta=float(beta), threshold=float(threshold))
 
 
 def softsign(input: Tensor, inplace: bool = False) -> Tensor:
@@ -208,7 +208,7 @@ def softsign(input: Tensor, inplace: bool = False) -> Tensor:
 
 def logsigmoid(input: Tensor) -> Tensor:
     """log(sigmoid(x)), without overflow."""
-    return unary.neg(  # type: ignore[no-any-return]
+    return unary.neg(
         softplus(unary.neg(input), 1.0, math.inf if input.type.dtype.bytes > 4 else 80.0)
     )
 
@@ -227,30 +227,32 @@ def _default_softmax_dim(ndim: int) -> int:
     return 0 if ndim in (0, 1, 3) else 1
 
 
-def softmax(input: Tensor, dim: int | None = None, dtype: DType | None = None) -> Tensor:
+def softmax(input: Tensor, dim: int | None = None, dtype: DTypeLike | None = None) -> Tensor:
     """exp(x) / sum(exp(x)) along `dim`."""
     return _along(softmax_ops.softmax, "softmax", input, dim, dtype)
 
 
-def log_softmax(input: Tensor, dim: int | None = None, dtype: DType | None = None) -> Tensor:
+def log_softmax(input: Tensor, dim: int | None = None, dtype: DTypeLike | None = None) -> Tensor:
     """log(softmax(x)), without overflow."""
     return _along(softmax_ops.log_softmax, "log_softmax", input, dim, dtype)
 
 
-def softmin(input: Tensor, dim: int | None = None, dtype: Any = None) -> Tensor:
+def softmin(input: Tensor, dim: int | None = None, dtype: DTypeLike | None = None) -> Tensor:
     """softmax(-x)."""
     return softmax(unary.neg(input), dim, dtype)
 
 
-def _along(op: Any, name: str, x: Tensor, dim: int | None, dtype: Any) -> Tensor:
+def _along(
+    op: Callable[[Tensor], Tensor], name: str, x: Tensor, dim: int | None, dtype: DTypeLike | None
+) -> Tensor:
     """The ops work on the last dim."""
     if dtype is not None:
         x = x.to(dtype)
     at = one_dim(_default_softmax_dim(x.ndim) if dim is None else dim, x.ndim, name)
     if not x.ndim:
-        return op(x.reshape(1)).reshape(())  # type: ignore[no-any-return]
+        return op(x.reshape(1)).reshape(())
     if at == x.ndim - 1:
-        return op(x)  # type: ignore[no-any-return]
+        return op(x)
     return transpose(op(transpose(x, at, -1)), at, -1)
 
 
@@ -329,7 +331,7 @@ def _channel_dropout(
     return _result(input, mul(_before(input, inplace), dropout(blank, p)), inplace)
 
 
-def _place(x: Tensor) -> dict[str, Any]:
+def _place(x: Tensor) -> Place:
     if x._placement is None:
         return {"device": x._device}
     return {"placement": x._placement, "sbp": all_broadcast(x._placement.ndim)}

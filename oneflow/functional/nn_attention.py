@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 from oneflow.core.errors import ShapeError
 from oneflow.functional.arithmetic import add, mul
@@ -42,7 +41,7 @@ def scaled_dot_product_attention(
     if is_causal:
         if attn_mask is not None:
             raise ShapeError("scaled_dot_product_attention: give attn_mask or is_causal, not both")
-        weights: Any = causal_softmax(scores, scale=factor)
+        weights = causal_softmax(scores, scale=factor)
     else:
         weights = softmax(_masked(mul(scores, factor), attn_mask), dim=-1)
     if dropout_p > 0.0:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import cast
 
 from oneflow.core.errors import ShapeError
 from oneflow.core.metrics import METRICS
+from oneflow.core.operand import Number
 from oneflow.functional.arithmetic import add, div, eq, mul
 from oneflow.functional.elementwise import clamp, pick
 from oneflow.functional.joining import cat
@@ -244,7 +245,7 @@ def pixel_shuffle(input: Tensor, upscale_factor: int) -> Tensor:
     return reshape(x, (n, c // (r * r), h * r, w * r))
 
 
-def pad(input: Tensor, pad: Any, mode: str = "constant", value: Any = 0) -> Tensor:
+def pad(input: Tensor, pad: Sequence[int], mode: str = "constant", value: Number = 0) -> Tensor:
     """The tensor with its ends padded.
 
     pad: (before, after) of the last dim, then of the one before it, ... mode: constant, reflect,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from oneflow.core.errors import DTypeError
 from oneflow.functional.arithmetic import add, div, mul, sub
 from oneflow.functional.elementwise import clamp, masked_fill
@@ -46,8 +44,8 @@ def smooth_l1_loss(
     target: Tensor,
     reduction: str = "mean",
     beta: float = 1.0,
-    size_average: Any = None,
-    reduce: Any = None,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
 ) -> Tensor:
     """Quadratic where |input - target| < beta, linear beyond."""
     return _reduced(loss_ops.smooth_l1_loss(input, target, beta=float(beta)), reduction)
@@ -93,7 +91,7 @@ def _rows(input: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
     if input.ndim > 2:
         input = movedim(input, 1, -1)
         input = reshape(input, (-1, input.type.shape[-1]))
-    return input, reshape(target, (-1,))
+    return input, target if target.ndim == 1 else reshape(target, (-1,))
 
 
 def cross_entropy(
@@ -191,7 +189,7 @@ def sparse_softmax_cross_entropy(input: Tensor, target: Tensor) -> Tensor:
 
 def softmax_cross_entropy(input: Tensor, target: Tensor) -> Tensor:
     """-sum(target * log softmax(input)) over the last dim, per sample."""
-    return neg(total(mul(log_softmax(input, -1), target), -1))  # type: ignore[no-any-return]
+    return neg(total(mul(log_softmax(input, -1), target), -1))
 
 
 def nll_loss(
@@ -243,8 +241,8 @@ def triplet_margin_loss(
     p: float = 2.0,
     eps: float = 1e-6,
     swap: bool = False,
-    size_average: Any = None,
-    reduce: Any = None,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
     reduction: str = "mean",
 ) -> Tensor:
     """max(0, |anchor - positive| - |anchor - negative| + margin); swap: the nearer of anchor and

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Sequence
+from typing import TypeAlias, TypeVar
 
 import numpy as np
 
-from oneflow.core.sbp import all_broadcast
-from oneflow.functional.dims import one_dim, spatial_sizes
-from oneflow.functional.from_data import place
+from oneflow.functional.dims import Size, one_dim, spatial_sizes
+from oneflow.functional.from_data import beside
 from oneflow.functional.linear_algebra import matmul
 from oneflow.functional.promotion import as_type
 from oneflow.functional.searching import index_select
+from oneflow.kernels.array import Array
 from oneflow.ops.pool import adaptive_avg_pool
 from oneflow.tensor.tensor import Tensor
+
+_SLOPE = -0.75  # of the cubic at its ends
+Weight = TypeVar("Weight", Array, Tensor)
 
 _MODES = {
     "nearest": (1, 2, 3),
@@ -28,10 +32,13 @@ _MODES = {
 """Mode -> numbers of spatial dims."""
 
 
+Factors: TypeAlias = "float | Sequence[float]"
+
+
 def interpolate(
     input: Tensor,
-    size: Any = None,
-    scale_factor: Any = None,
+    size: Size | None = None,
+    scale_factor: Factors | None = None,
     mode: str = "nearest",
     align_corners: bool | None = None,
     recompute_scale_factor: bool | None = None,
@@ -67,16 +74,15 @@ upsample = interpolate
 
 
 def _wanted(
-    x: Tensor, size: Any, scale_factor: Any, recompute: bool
-) -> tuple[list[int], list[Any]]:
+    x: Tensor, size: Size | None, scale_factor: Factors | None, recompute: bool
+) -> tuple[list[int], list[float | None]]:
     """Sizes of the result, and by which factors positions are scaled (None: by the sizes)."""
     ndim = x.ndim - 2
     if size is not None:
         return list(spatial_sizes(size, ndim)), [None] * ndim
-    many = isinstance(scale_factor, (tuple, list))
-    factors = list(scale_factor) if many else [scale_factor] * ndim
-    wanted = [math.floor(n * f) for n, f in zip(x.type.shape[2:], factors, strict=True)]
-    return wanted, [None] * ndim if recompute else factors
+    many = scale_factor if isinstance(scale_factor, (tuple, list)) else [scale_factor] * ndim
+    wanted = [math.floor(n * f) for n, f in zip(x.type.shape[2:], many, strict=True)]
+    return wanted, [None] * ndim if recompute else list(many)
 
 
 def _nearest(x: Tensor, dim: int, size: int, factor: float | None, middle: float) -> Tensor:
@@ -86,7 +92,7 @@ def _nearest(x: Tensor, dim: int, size: int, factor: float | None, middle: float
         return x
     scale = old / size if factor is None else 1 / factor
     places = np.minimum(np.floor((np.arange(size) + middle) * scale).astype(np.int64), old - 1)
-    return index_select(x, dim, _beside(x, places))
+    return index_select(x, dim, beside(x, places))
 
 
 def _weighted(
@@ -105,28 +111,30 @@ def _weighted(
     first = np.floor(spots).astype(np.int64)
     gap = spots - first
     weights = np.zeros((old, size))
-    for offset, share in _cubic(gap) if cubic else ((0, 1 - gap), (1, gap)):
+    for offset, share in _cubic_weights(gap) if cubic else ((0, 1 - gap), (1, gap)):
         np.add.at(weights, (np.clip(first + offset, 0, old - 1), np.arange(size)), share)
-    table = as_type(_beside(x, weights), x.type.dtype)
+    table = as_type(beside(x, weights), x.type.dtype)
     at = one_dim(dim, x.ndim, "interpolate")
     return matmul(x.transpose(at, -1), table).transpose(at, -1)
 
 
-def _cubic(gap: Any) -> list[tuple[int, Any]]:
-    """Offsets and weights of four neighbours (Keys, 1981, with a = -0.75)."""
-    a = -0.75
-
-    def near(t: Any) -> Any:
-        return ((a + 2) * t - (a + 3)) * t * t + 1
-
-    def far(t: Any) -> Any:
-        return ((a * t - 5 * a) * t + 8 * a) * t - 4 * a
-
-    return [(-1, far(gap + 1)), (0, near(gap)), (1, near(1 - gap)), (2, far(2 - gap))]
+def _cubic_weights(gap: Weight) -> list[tuple[int, Weight]]:
+    """Offsets and weights of four neighbours (Keys, 1981)."""
+    return [(-1, _far(gap + 1)), (0, _near(gap)), (1, _near(1 - gap)), (2, _far(2 - gap))]
 
 
-def _beside(x: Tensor, array: Any) -> Tensor:
-    """Computed values where `x` is, whole on every rank."""
-    if x._placement is not None:
-        return place(array, None, x._placement, all_broadcast(x._placement.ndim))
-    return place(array, x._device, None, None)
+def _near(t: Weight) -> Weight:
+    return ((_SLOPE + 2) * t - (_SLOPE + 3)) * t * t + 1
+
+
+def _far(t: Weight) -> Weight:
+    return ((_SLOPE * t - 5 * _SLOPE) * t + 8 * _SLOPE) * t - 4 * _SLOPE
+
+
+def interpolate_like(
+    input: Tensor, like: Tensor, mode: str = "nearest", align_corners: bool | None = None
+) -> Tensor:
+    """`interpolate` to the spatial size of `like`."""
+    return interpolate(
+        input, like.type.shape[2:], mode=mode, align_corners=bool(align_corners) or None
+    )

@@ -40,7 +40,9 @@ def _over(ndim: int, function: Callable[Concatenate[int, P], R]) -> Callable[P, 
     return run
 
 
-def _of_integers(function: Any, dtype: DType, *args: Any, **kwargs: Any) -> Any:
+def _of_integers(
+    function: Callable[..., Any], dtype: DType, *args: object, **kwargs: object
+) -> Any:
     """The result for integers, by way of float64; its values are rounded toward zero."""
     wide = [as_type(a, float64) if isinstance(a, Tensor) else a for a in args]
     named = {k: as_type(a, float64) if isinstance(a, Tensor) else a for k, a in kwargs.items()}

@@ -6,19 +6,20 @@ from __future__ import annotations
 
 import numbers
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
 from oneflow.api import FLOAT, INTEGER, KEEP
 from oneflow.core import dtype as dtypes
 from oneflow.core.dtype import DType, promote
+from oneflow.core.operand import Number, TensorLike
+from oneflow.core.sbp import all_broadcast
 from oneflow.ops.cast import cast
+from oneflow.ops.complex_numbers import PARTS, make_complex, real
 from oneflow.ops.unary import full_like
+from oneflow.tensor.from_same_data import from_same_data
 from oneflow.tensor.tensor import Tensor, wrap
-
-Number: TypeAlias = "bool | int | float"
-Operand: TypeAlias = "Tensor | Number"
 
 _default = dtypes.float32
 
@@ -49,7 +50,7 @@ def category(dtype: DType) -> int:
     return 2 if dtype.is_floating_point else 1
 
 
-def _number_category(value: Any) -> int:
+def _number_category(value: Number | complex) -> int:
     if isinstance(value, bool):
         return 0
     if isinstance(value, int):
@@ -57,12 +58,14 @@ def _number_category(value: Any) -> int:
     return 3 if isinstance(value, complex) else 2
 
 
-def with_number(dtype: DType, value: Any) -> DType:
+def with_number(dtype: DType, value: Number | complex) -> DType:
     """The dtype of a tensor of `dtype` combined with a Python number."""
     wanted = _number_category(value)
     if wanted <= category(dtype):
         return dtype
-    return (dtypes.bool_, dtypes.int64, _default, dtypes.complex64)[wanted]
+    wide = dtypes.float64 in (dtype, _default if category(dtype) < 2 else dtype)
+    whole = dtypes.complex128 if wide else dtypes.complex64
+    return (dtypes.bool_, dtypes.int64, _default, whole)[wanted]
 
 
 def meet(a: Tensor, b: Tensor) -> DType:
@@ -94,24 +97,40 @@ def together(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
     return as_type(a, dtype), as_type(b, dtype)
 
 
-def operand(value: Any) -> Any:
+def operand(value: object, beside: tuple[object, ...] = ()) -> Any:
     """A tensor as it is, an array as a tensor, anything numeric as a Python number; else
-    NotImplemented.
+    NotImplemented. beside: the operands of the op: an array beside a global tensor is made global.
     """
     if isinstance(value, (Tensor, bool, int, float, complex)):
         return value
     if isinstance(value, np.generic):
         return value.item()
     if isinstance(value, np.ndarray):
-        return wrap(value)
+        return _array_operand(value, beside)
     if isinstance(value, numbers.Real):
         return float(value)
     return NotImplemented
 
 
-def operands(name: str, *values: Any) -> tuple[Any, ...]:
+def _array_operand(array: np.ndarray[Any, Any], beside: tuple[object, ...]) -> Tensor:
+    """Beside a global tensor: copies on its placement, in its dtype unless that is of a lower
+    category; else a local tensor over the array's memory.
+    """
+    for x in beside:
+        if isinstance(x, Tensor) and x.is_global:
+            if category(dtypes.dtype_of(array.dtype)) <= category(x.type.dtype):
+                array = array.astype(x.type.dtype.np)
+            return from_same_data(array, x.placement, all_broadcast(x.placement.ndim), "array")
+    return wrap(array)
+
+
+def operands(name: str, *values: object) -> tuple[Any, ...]:
     """`operand` of each. Raises TypeError if one is no number, or none is a tensor."""
-    result = tuple(operand(v) for v in values)
+    result = tuple(operand(v, values) for v in values)
+    if any(isinstance(r, complex) for r in result):
+        like = next((r for r in result if isinstance(r, Tensor)), None)
+        if like is not None:
+            return tuple(_complex_number(like, r) if isinstance(r, complex) else r for r in result)
     if any(r is NotImplemented for r in result) or not any(isinstance(r, Tensor) for r in result):
         got = ", ".join(type(v).__name__ for v in values)
         raise TypeError(
@@ -120,19 +139,30 @@ def operands(name: str, *values: Any) -> tuple[Any, ...]:
     return result
 
 
-def same_type(name: str, a: Any, b: Any) -> tuple[Tensor, Tensor]:
+def _complex_number(like: Tensor, value: complex) -> Tensor:
+    """A complex number in the shape of `like`, in the dtype in which both meet."""
+    whole = with_number(like.type.dtype, value)
+    flat = (
+        cast(like.detach(), dtype=PARTS[whole])
+        if not like.type.dtype.is_complex
+        else real(like.detach())
+    )
+    return make_complex(full_like(flat, value=value.real), full_like(flat, value=value.imag))
+
+
+def same_type(name: str, a: TensorLike, b: TensorLike) -> tuple[Tensor, Tensor]:
     """Two operands as tensors of one dtype; one of them may be a number.
 
     name: of the function, for the TypeError that `operands` raises.
     """
-    a, b = operands(name, a, b)
-    if not isinstance(b, Tensor):
-        a = as_type(a, with_number(a.type.dtype, b))
-        b = full_like(a.detach(), value=b)
-    elif not isinstance(a, Tensor):
-        b = as_type(b, with_number(b.type.dtype, a))
-        a = full_like(b.detach(), value=a)
-    return together(a, b)
+    x, y = operands(name, a, b)
+    if not isinstance(y, Tensor):
+        x = as_type(x, with_number(x.type.dtype, y))
+        y = full_like(x.detach(), value=y)
+    elif not isinstance(x, Tensor):
+        y = as_type(y, with_number(y.type.dtype, x))
+        x = full_like(y.detach(), value=x)
+    return together(x, y)
 
 
 def promoted(op: Callable[..., Tensor], name: str, kind: str) -> Callable[..., Tensor]:
@@ -140,26 +170,31 @@ def promoted(op: Callable[..., Tensor], name: str, kind: str) -> Callable[..., T
 
     kind: FLOAT, INTEGER, SAME_TYPE or KEEP of `oneflow/api.py`.
     """
+    apply: Callable[..., Tensor]
     if kind == FLOAT:
 
-        def apply(input: Tensor) -> Tensor:
+        def of_float(input: Tensor) -> Tensor:
             return op(as_float(input))
 
+        apply = of_float
     elif kind == INTEGER:
 
-        def apply(input: Tensor) -> Tensor:
+        def of_integer(input: Tensor) -> Tensor:
             return op(as_type(input, dtypes.int64) if category(input.type.dtype) == 0 else input)
 
+        apply = of_integer
     elif kind == KEEP:
 
-        def apply(input: Tensor) -> Tensor:
+        def of_any(input: Tensor) -> Tensor:
             return op(input)
 
+        apply = of_any
     else:
 
-        def apply(input: Any, other: Any) -> Tensor:  # type: ignore[misc]
+        def of_two(input: TensorLike, other: TensorLike) -> Tensor:
             return op(*same_type(name, input, other))
 
+        apply = of_two
     apply.__name__ = apply.__qualname__ = name
     apply.__doc__ = op.__doc__
     return apply

@@ -4,6 +4,10 @@ takes the next one.
 The numbers are a function of (seed, call, global element index), so neither device nor layout
 changes them. A graph makes the calls that its `build` would make eagerly: while it is traced its
 random ops are given the number of their call instead of a seed, and each step works out the seeds.
+
+The default generator begins with a seed of the system's, another one in each process, so a run
+repeats only after `manual_seed`. Ranks that draw a global tensor together use the generator of the
+first rank of its placement.
 """
 
 from __future__ import annotations
@@ -14,22 +18,32 @@ from typing import Any
 
 import numpy as np
 
-from oneflow.core.device import Device
+from oneflow.core.device import Device, DeviceLike
 from oneflow.core.dispatch import current_mode
 from oneflow.core.errors import CheckpointError, GraphError
 from oneflow.core.rng import mix_seed
 from oneflow.tensor.tensor import Tensor, wrap
 
-DEFAULT_SEED = 67280421310721  # a large number with as many 0 as 1 bits is a good key
+OWN_SEED = 67280421310721
+"""Seed of a generator that a program makes for itself, until it chooses one; as in PyTorch."""
+
+_SEED_BITS = 53  # a float64 holds such an integer exactly, so it survives JSON of any reader
 _STATE = struct.Struct("<QQ")
 
 
-class Generator:
-    """`Generator("cpu")`. All devices draw the same numbers from one seed."""
+def _draws() -> Any:
+    """Return what numbers the draws of the graph that this thread traces, or None."""
+    return current_mode().draws
 
-    def __init__(self, device: Any = "cpu") -> None:
+
+class Generator:
+    """`Generator("cpu")`. All devices draw the same numbers from one seed, which is the same in
+    every run until another is chosen.
+    """
+
+    def __init__(self, device: DeviceLike = "cpu") -> None:
         self.device = Device("cpu" if device == "auto" else device)
-        self._seed = DEFAULT_SEED
+        self._seed = OWN_SEED
         self._calls = 0
 
     def manual_seed(self, seed: int) -> Generator:
@@ -50,7 +64,7 @@ class Generator:
         """Starts again from a seed that cannot be foreseen; returns it. Ranks get different
         ones.
         """
-        self.manual_seed(int.from_bytes(os.urandom(7), "little"))
+        self.manual_seed(int.from_bytes(os.urandom(8), "little") >> (64 - _SEED_BITS))
         return self._seed
 
     def next_seed(self) -> int:
@@ -91,6 +105,7 @@ class Generator:
 
 
 default_generator = Generator()
+default_generator.seed()
 
 
 def next_seed(generator: Generator | None = None) -> int:
@@ -105,11 +120,6 @@ def next_seed(generator: Generator | None = None) -> int:
 def host_seed(generator: Generator | None = None) -> int:
     """The seed of numbers that the host draws at once: orders of rows, say."""
     return (generator or default_generator).next_seed()
-
-
-def _draws() -> Any:
-    """Return what numbers the draws of the graph that this thread traces, or None."""
-    return current_mode().draws
 
 
 def manual_seed(seed: int) -> Generator:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from collections import namedtuple
+from collections.abc import Callable
 from typing import Any
 
 from oneflow.core import dtype as dtypes
-from oneflow.core.dtype import DType, dtype_of
+from oneflow.core.dtype import DTypeLike, dtype_of
 from oneflow.core.errors import ShapeError
+from oneflow.core.operand import DimLike, TensorLike
 from oneflow.functional.arithmetic import add, div, mul, pow, sub
 from oneflow.functional.dims import many_dims, one_dim
 from oneflow.functional.elementwise import clone, masked_fill
@@ -25,7 +27,7 @@ min_result = namedtuple("min_result", ("values", "indices"))
 
 
 def sum(
-    input: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: DType | None = None
+    input: Tensor, dim: DimLike = None, keepdim: bool = False, *, dtype: DTypeLike | None = None
 ) -> Tensor:
     """The sum over `dim` (all dims if None). Integers and bools are summed as int64."""
     if dtype is not None:
@@ -43,7 +45,7 @@ def trace(input: Tensor) -> Tensor:
 
 
 def mean(
-    input: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: DType | None = None
+    input: Tensor, dim: DimLike = None, keepdim: bool = False, *, dtype: DTypeLike | None = None
 ) -> Tensor:
     """The mean over `dim` (all dims if None)."""
     x = as_float(input) if dtype is None else as_type(input, dtype_of(dtype))
@@ -54,7 +56,7 @@ def mean(
 
 
 def prod(
-    input: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: DType | None = None
+    input: Tensor, dim: DimLike = None, keepdim: bool = False, *, dtype: DTypeLike | None = None
 ) -> Tensor:
     """The product over `dim` (all dims if None)."""
     if dtype is not None:
@@ -65,51 +67,68 @@ def prod(
 
 
 def nansum(
-    input: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: DType | None = None
+    input: Tensor, dim: DimLike = None, keepdim: bool = False, *, dtype: DTypeLike | None = None
 ) -> Tensor:
     """The sum of what is not NaN."""
     return sum(masked_fill(input, isnan(input), 0), dim, keepdim, dtype=dtype)
 
 
-def amax(input: Tensor, dim: Any = None, keepdim: bool = False) -> Tensor:
+def amax(input: Tensor, dim: DimLike = None, keepdim: bool = False) -> Tensor:
     """The largest over `dim`; equal ones share the gradient."""
     return reduce.reduce_max(input, dims=many_dims(dim, input.ndim, "amax"), keepdim=bool(keepdim))
 
 
-def amin(input: Tensor, dim: Any = None, keepdim: bool = False) -> Tensor:
+def amin(input: Tensor, dim: DimLike = None, keepdim: bool = False) -> Tensor:
     """The smallest over `dim`; equal ones share the gradient."""
     return reduce.reduce_min(input, dims=many_dims(dim, input.ndim, "amin"), keepdim=bool(keepdim))
 
 
-def max(input: Tensor, *args: Any, **kwargs: Any) -> Any:
+def max(
+    input: Tensor,
+    dim: int | Tensor | None = None,
+    keepdim: bool = False,
+    *,
+    other: TensorLike | None = None,
+) -> Any:
     """`max(x)`: the largest element.  `max(x, other)`: elementwise.  `max(x, dim, keepdim)`:
     (values, indices).
     """
-    return _extreme("max", input, args, kwargs)
+    return _extreme("max", input, dim, keepdim, other)
 
 
-def min(input: Tensor, *args: Any, **kwargs: Any) -> Any:
+def min(
+    input: Tensor,
+    dim: int | Tensor | None = None,
+    keepdim: bool = False,
+    *,
+    other: TensorLike | None = None,
+) -> Any:
     """`min(x)`: the smallest element.  `min(x, other)`: elementwise.  `min(x, dim, keepdim)`:
     (values, indices).
     """
-    return _extreme("min", input, args, kwargs)
+    return _extreme("min", input, dim, keepdim, other)
 
 
-def _extreme(name: str, input: Tensor, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    other = kwargs.get("other", args[0] if args and isinstance(args[0], Tensor) else None)
-    if other is not None:
-        return (binary.maximum if name == "max" else binary.minimum)(*same_type(name, input, other))
-    whole = amax if name == "max" else amin
-    if not args and "dim" not in kwargs:
-        return whole(input)
-    dim = kwargs.get("dim", args[0] if args else None)
-    keepdim = bool(kwargs.get("keepdim", args[1] if len(args) > 1 else False))
-    index = argmax(input, dim, True) if name == "max" else argmin(input, dim, True)
-    values = _taken(input, index, one_dim(dim, input.ndim, name))
+def _extreme(
+    name: str,
+    input: Tensor,
+    dim: int | Tensor | None,
+    keepdim: bool,
+    other: TensorLike | None,
+) -> Any:
+    second = dim if isinstance(dim, Tensor) else other
+    if second is not None:
+        op = binary.maximum if name == "max" else binary.minimum
+        return op(*same_type(name, input, second))
+    if dim is None:
+        return (amax if name == "max" else amin)(input)
+    at = one_dim(dim, input.ndim, name)
+    index = (argmax if name == "max" else argmin)(input, at, True)
+    values = _taken(input, index, at)
     kind = max_result if name == "max" else min_result
     if keepdim:
         return kind(values, index)
-    shape = _without(input, one_dim(dim, input.ndim, name))
+    shape = _without(input, at)
     return kind(reshape_op(values, shape=shape), reshape_op(index, shape=shape))
 
 
@@ -124,20 +143,27 @@ def _taken(x: Tensor, index: Tensor, dim: int) -> Tensor:
 
 
 def argmax(
-    input: Tensor, dim: int | None = None, keepdim: bool = False, dtype: DType | None = None
+    input: Tensor, dim: int | None = None, keepdim: bool = False, dtype: DTypeLike | None = None
 ) -> Tensor:
     """int64 position of the largest along `dim` (in the flattened tensor if None)."""
     return _position(reduce.argmax, "argmax", input, dim, keepdim, dtype)
 
 
 def argmin(
-    input: Tensor, dim: int | None = None, keepdim: bool = False, dtype: DType | None = None
+    input: Tensor, dim: int | None = None, keepdim: bool = False, dtype: DTypeLike | None = None
 ) -> Tensor:
     """int64 position of the smallest along `dim` (in the flattened tensor if None)."""
     return _position(reduce.argmin, "argmin", input, dim, keepdim, dtype)
 
 
-def _position(op: Any, name: str, x: Tensor, dim: int | None, keepdim: bool, dtype: Any) -> Tensor:
+def _position(
+    op: Callable[..., Tensor],
+    name: str,
+    x: Tensor,
+    dim: int | None,
+    keepdim: bool,
+    dtype: DTypeLike | None,
+) -> Tensor:
     if not x.type.shape or dim is None:
         flat = reshape_op(x, shape=(x.type.numel,))
         out = op(flat, dim=0, keepdim=False)
@@ -148,13 +174,13 @@ def _position(op: Any, name: str, x: Tensor, dim: int | None, keepdim: bool, dty
     return out if dtype is None else as_type(out, dtype_of(dtype))
 
 
-def any(input: Tensor, dim: Any = None, keepdim: bool = False) -> Tensor:
+def any(input: Tensor, dim: DimLike = None, keepdim: bool = False) -> Tensor:
     """Is any element true? The result is bool."""
     x = as_type(input, dtypes.bool_)
     return reduce.reduce_any(x, dims=many_dims(dim, x.ndim, "any"), keepdim=bool(keepdim))
 
 
-def all(input: Tensor, dim: Any = None, keepdim: bool = False) -> Tensor:
+def all(input: Tensor, dim: DimLike = None, keepdim: bool = False) -> Tensor:
     """Are all elements true? The result is bool."""
     x = as_type(input, dtypes.bool_)
     return reduce.reduce_all(x, dims=many_dims(dim, x.ndim, "all"), keepdim=bool(keepdim))
@@ -162,7 +188,7 @@ def all(input: Tensor, dim: Any = None, keepdim: bool = False) -> Tensor:
 
 def var(
     input: Tensor,
-    dim: Any = None,
+    dim: DimLike = None,
     unbiased: bool | None = None,
     keepdim: bool | None = None,
     *,
@@ -181,7 +207,7 @@ def var(
 
 def std(
     input: Tensor,
-    dim: Any = None,
+    dim: DimLike = None,
     unbiased: bool | None = None,
     keepdim: bool | None = None,
     *,
@@ -194,12 +220,12 @@ def std(
 def root(x: Tensor) -> Tensor:
     """The square root, with gradient 0 at 0, as norms and standard deviations have it."""
     if not x.requires_grad:
-        return sqrt(x)  # type: ignore[no-any-return]
+        return sqrt(x)
     is_zero = compare.scalar_compare(x, value=0, kind="eq")
     return masked_fill(sqrt(masked_fill(x, is_zero, 1.0)), is_zero, 0.0)
 
 
-def logsumexp(input: Tensor, dim: Any, keepdim: bool = False) -> Tensor:
+def logsumexp(input: Tensor, dim: DimLike, keepdim: bool = False) -> Tensor:
     """log(sum(exp(input))) without overflow."""
     dims = many_dims(dim, input.ndim, "logsumexp")
     input = as_float(input)
@@ -211,12 +237,12 @@ def logsumexp(input: Tensor, dim: Any, keepdim: bool = False) -> Tensor:
 
 def norm(
     input: Tensor,
-    p: Any = "fro",
-    dim: Any = None,
+    p: float | str | None = "fro",
+    dim: DimLike = None,
     keepdim: bool = False,
-    dtype: DType | None = None,
+    dtype: DTypeLike | None = None,
     *,
-    ord: Any = None,
+    ord: float | str | None = None,
 ) -> Tensor:
     """(sum |x|^p)^(1/p) over `dim` (all dims if None); p: a number, inf, -inf or "fro" (2)."""
     order = p if ord is None else ord
@@ -234,7 +260,7 @@ def norm(
     return _norm_of_order(abs(x), float(order), dim, keepdim)
 
 
-def _norm_of_order(size: Tensor, order: float, dim: Any, keepdim: bool) -> Tensor:
+def _norm_of_order(size: Tensor, order: float, dim: DimLike, keepdim: bool) -> Tensor:
     """The norm of any other order. Zeros, and a norm of zero, get gradient 0."""
     if not size.requires_grad:
         return pow(sum(pow(size, order), dim, keepdim), 1.0 / order)
@@ -247,17 +273,19 @@ def _norm_of_order(size: Tensor, order: float, dim: Any, keepdim: bool) -> Tenso
     return masked_fill(pow(masked_fill(total, is_zero, 1.0), 1.0 / order), is_zero, 0.0)
 
 
-def cumsum(input: Tensor, dim: int, *, dtype: DType | None = None) -> Tensor:
+def cumsum(input: Tensor, dim: int, *, dtype: DTypeLike | None = None) -> Tensor:
     """Running sums along `dim`."""
     return _running(reduce.cumsum, "cumsum", input, dim, dtype)
 
 
-def cumprod(input: Tensor, dim: int, *, dtype: DType | None = None) -> Tensor:
+def cumprod(input: Tensor, dim: int, *, dtype: DTypeLike | None = None) -> Tensor:
     """Running products along `dim`."""
     return _running(reduce.cumprod, "cumprod", input, dim, dtype)
 
 
-def _running(op: Any, name: str, x: Tensor, dim: int, dtype: Any) -> Tensor:
+def _running(
+    op: Callable[..., Tensor], name: str, x: Tensor, dim: int, dtype: DTypeLike | None
+) -> Tensor:
     if dtype is not None:
         x = as_type(x, dtype_of(dtype))
     elif category(x.type.dtype) < 2:
@@ -281,7 +309,7 @@ def allclose(
     return bool(all(isclose(input, other, atol, rtol, equal_nan)).item())
 
 
-def reduce_sum_like(input: Tensor, like: Tensor, axis: Any = ()) -> Tensor:
+def reduce_sum_like(input: Tensor, like: Tensor, axis: DimLike = ()) -> Tensor:
     """Sums over the dims along which `like` would be broadcast to `input`."""
     return reduce.sum_to_shape(input, like.type.shape)
 

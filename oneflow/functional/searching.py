@@ -6,17 +6,18 @@ from __future__ import annotations
 
 from collections import namedtuple
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
 from oneflow.core import dtype as dtypes
-from oneflow.core.dtype import DType, dtype_of
+from oneflow.core.dtype import DTypeLike, dtype_of
 from oneflow.core.errors import DTypeError, OneFlowError, ShapeError
+from oneflow.core.operand import Number, TensorLike
 from oneflow.core.sbp import all_broadcast
 from oneflow.functional.dims import one_dim
 from oneflow.functional.elementwise import pick
-from oneflow.functional.promotion import as_float, as_type, operands
+from oneflow.functional.promotion import as_float, as_type
 from oneflow.functional.random_state import Generator
 from oneflow.functional.shaping import reshape
 from oneflow.ops import gather as ops
@@ -30,6 +31,15 @@ sort_result = namedtuple("sort_result", ("values", "indices"))
 topk_result = namedtuple("topk_result", ("values", "indices"))
 mode_result = namedtuple("mode_result", ("values", "indices"))
 median_result = namedtuple("median_result", ("values", "indices"))
+
+
+R = TypeVar("R")
+
+
+class Scatter(Protocol):
+    """A declared op that puts elements at indices of a dim."""
+
+    def __call__(self, x: Tensor, index: Tensor, src: Tensor, /, *, dim: int) -> Tensor: ...
 
 
 def as_index(index: Tensor) -> Tensor:
@@ -52,11 +62,13 @@ def positive(index: Tensor, size: int) -> Tensor:
     return pick(lt(index, 0), add(index, size), index)
 
 
-def where(condition: Tensor, x: Any = None, y: Any = None) -> Any:
+def where(condition: Tensor, x: TensorLike | None = None, y: TensorLike | None = None) -> Any:
     """x where condition is true, else y. With the condition alone: as `nonzero(condition,
     as_tuple=True)`.
     """
-    if x is None and y is None:
+    if x is None or y is None:
+        if x is not y:
+            raise TypeError("where() needs a value for true and one for false, or neither")
         return nonzero(condition, as_tuple=True)
     return pick(condition, x, y)
 
@@ -157,7 +169,7 @@ def linear_index(indices: list[Tensor], sizes: tuple[int, ...]) -> Tensor:
     return flat
 
 
-def _source(input: Tensor, index: Tensor, src: Any) -> Tensor:
+def _source(input: Tensor, index: Tensor, src: Tensor | Number) -> Tensor:
     from oneflow.functional.creation import full_like, zeros
 
     if isinstance(src, Tensor):
@@ -173,7 +185,7 @@ def scatter(
     input: Tensor,
     dim: int,
     index: Tensor,
-    src: Any,
+    src: Tensor | Number,
     *,
     reduce: str | None = None,
     inplace: bool = False,
@@ -194,7 +206,7 @@ def scatter_add(input: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
     )
 
 
-def _scatter(op: Any, input: Tensor, dim: int, index: Tensor, src: Any) -> Tensor:
+def _scatter(op: Scatter, input: Tensor, dim: int, index: Tensor, src: Tensor | Number) -> Tensor:
     if not input.ndim:
         values = reshape(src, (-1,)) if isinstance(src, Tensor) else src
         return reshape(_scatter(op, reshape(input, (1,)), 0, reshape(index, (-1,)), values), ())
@@ -204,7 +216,7 @@ def _scatter(op: Any, input: Tensor, dim: int, index: Tensor, src: Any) -> Tenso
     source = _source(input, index, src)
     part = _cut(input, index, dim)
     if part is input:
-        return op(input, index, source, dim=dim)  # type: ignore[no-any-return]
+        return op(input, index, source, dim=dim)
     shape = part.type.shape
     return slicing.slice_update(
         input,
@@ -215,7 +227,9 @@ def _scatter(op: Any, input: Tensor, dim: int, index: Tensor, src: Any) -> Tenso
     )
 
 
-def index_add(input: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: Any = 1) -> Tensor:
+def index_add(
+    input: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: Number = 1
+) -> Tensor:
     """A copy of `input` with the slices of `source` added at the positions `index` of `dim`."""
     from oneflow.functional.arithmetic import mul
     from oneflow.functional.shaping import expand
@@ -227,7 +241,11 @@ def index_add(input: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: 
     return scatter_add(input, at, expand(wide, source.type.shape), scaled)
 
 
-def _at_least_vector(input: Tensor, order: Callable[[Tensor], Any], result: Any) -> Any:
+def _at_least_vector(
+    input: Tensor,
+    order: Callable[[Tensor], tuple[Tensor, Tensor]],
+    result: Callable[[Tensor, Tensor], R],
+) -> R:
     """(values, indices) of `order`, which works along a dim; a 0-d tensor is sorted as a vector."""
     if input.ndim:
         return result(*order(input))
@@ -245,7 +263,8 @@ def sort(input: Tensor, dim: int = -1, descending: bool = False, stable: bool = 
 
 def argsort(input: Tensor, dim: int = -1, descending: bool = False, stable: bool = True) -> Tensor:
     """The indices that `sort` gives."""
-    return sort(input, dim, descending)[1]  # type: ignore[no-any-return]
+    indices: Tensor = sort(input, dim, descending)[1]
+    return indices
 
 
 def topk(
@@ -299,7 +318,9 @@ def median(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
     return median_result(values, indices)
 
 
-def one_hot(input: Tensor, num_classes: int = -1, on_value: Any = 1, off_value: Any = 0) -> Tensor:
+def one_hot(
+    input: Tensor, num_classes: int = -1, on_value: Number = 1, off_value: Number = 0
+) -> Tensor:
     """1 at the place that each integer names, in a new last dim of num_classes (-1: the largest
     plus one).
     """
@@ -308,7 +329,7 @@ def one_hot(input: Tensor, num_classes: int = -1, on_value: Any = 1, off_value: 
     out = ops.one_hot(index, depth=int(depth), dtype=dtypes.int64)
     if (on_value, off_value) == (1, 0):
         return out
-    return out * (on_value - off_value) + off_value  # type: ignore[no-any-return]
+    return out * (on_value - off_value) + off_value
 
 
 # ---- results whose shape depends on the values: they need data, so they do not work while a graph
@@ -324,16 +345,10 @@ def _from_values(values: np.ndarray[Any, Any], like: Tensor) -> Tensor:
     return place(values, like._device, None, None)
 
 
-def _all_values(x: Tensor) -> np.ndarray[Any, Any]:
-    from oneflow.tensor.eager_global import values_everywhere
-
-    return values_everywhere(x)
-
-
 def nonzero(input: Tensor, as_tuple: bool = False) -> Any:
     """int64 (n, ndim): the places of what is not zero; as_tuple: one vector per dim."""
     needs_data(input, "nonzero()")
-    found = np.nonzero(np.atleast_1d(_all_values(input)))
+    found = np.nonzero(np.atleast_1d(input.numpy()))
     if as_tuple:
         return tuple(_from_values(f.astype(np.int64), input) for f in found)
     table = (
@@ -361,7 +376,7 @@ def unique(
     sorted: bool = True,
     return_inverse: bool = False,
     return_counts: bool = False,
-    dtype: DType | None = None,
+    dtype: DTypeLike | None = None,
     dim: int | None = None,
 ) -> Any:
     """The different elements, or slices along `dim`, in ascending order; also, if asked, the place
@@ -370,7 +385,7 @@ def unique(
     needs_data(input, "unique()")
     at = None if dim is None else one_dim(dim, input.ndim, "unique")
     values, inverse, counts = np.unique(
-        _all_values(input), return_inverse=True, return_counts=True, axis=at, equal_nan=False
+        input.numpy(), return_inverse=True, return_counts=True, axis=at, equal_nan=False
     )
     kind = np.int64 if dtype is None else dtype_of(dtype).np
     result = [_from_values(values, input)]
@@ -391,18 +406,18 @@ def bincount(input: Tensor, weights: Tensor | None = None, minlength: int | None
         raise ShapeError(
             f"bincount only support 1-d non-negative integral inputs, got {input.type}"
         )
-    values = _all_values(input)
+    values = input.numpy()
     if values.size and values.min() < 0:
         raise OneFlowError(
             "bincount only support 1-d non-negative integral inputs, got a negative one"
         )
-    heavy = None if weights is None else _all_values(weights)
+    heavy = None if weights is None else weights.numpy()
     return _from_values(np.bincount(values, heavy, minlength or 0), input)
 
 
 def searchsorted(
     sorted_sequence: Tensor,
-    values: Any,
+    values: Tensor | Number,
     out_int32: bool = False,
     right: bool = False,
     *,
@@ -459,13 +474,14 @@ def multinomial(
     # replacement.
     noise = rand(input.type.shape, generator=generator, dtype=weights.type.dtype, **where)
     keys = weights.log() - (-(noise.clamp(min=1e-30).log())).log()
-    return topk(keys, num_samples)[1]  # type: ignore[no-any-return]
+    drawn: Tensor = topk(keys, num_samples)[1]
+    return drawn
 
 
 def in_top_k(targets: Tensor, predictions: Tensor, k: int) -> Tensor:
     """bool (rows,): is the target among the k best predictions of its row?"""
-    a, b = operands("in_top_k", predictions, predictions.gather(1, targets.reshape(-1, 1)))
-    return (a > b).sum(1) < k  # type: ignore[no-any-return]
+    rivals = predictions > predictions.gather(1, targets.reshape(-1, 1))
+    return rivals.sum(1) < k
 
 
 def mode(input: Tensor, dim: int = -1, keepdim: bool = False) -> Any:
@@ -491,7 +507,7 @@ def mode(input: Tensor, dim: int = -1, keepdim: bool = False) -> Any:
 
 def quantile(
     input: Tensor,
-    q: Any,
+    q: float | Tensor,
     dim: int | None = None,
     keepdim: bool = False,
     *,
@@ -524,7 +540,7 @@ def quantile(
     return reshape(out, (out.type.shape[0], *left) if many else left)
 
 
-def _shares(q: Any, like: Tensor) -> Tensor:
+def _shares(q: float | Tensor, like: Tensor) -> Tensor:
     """`q` as a vector in the dtype, and beside the values, of `like`."""
     from oneflow.functional.creation import full
 

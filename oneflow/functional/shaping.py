@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, cast
 
 import numpy as np
 
 from oneflow.core.dtype import bool_
 from oneflow.core.errors import OneFlowError, ShapeError
+from oneflow.core.operand import DimLike, Number, ShapeLike, Tensors
 from oneflow.core.size import Size
 from oneflow.functional.creation import shape_of
-from oneflow.functional.dims import argument_dims, given, many_dims, one_dim, some_dims
+from oneflow.functional.dims import argument_dims, given, listed, many_dims, one_dim, some_dims
 from oneflow.ops import shape as ops
 from oneflow.ops.gather import gather
 from oneflow.tensor.tensor import Tensor, wrap
@@ -31,7 +32,7 @@ def _sizes(x: Tensor, args: tuple[Any, ...], who: str) -> tuple[int, ...]:
     return tuple(sizes)
 
 
-def reshape(input: Tensor, *sizes: Any, shape: Any = None) -> Tensor:
+def reshape(input: Tensor, *sizes: ShapeLike, shape: ShapeLike | None = None) -> Tensor:
     """The same elements in row-major order in another shape; one size may be -1. A view if that is
     possible.
     """
@@ -40,7 +41,9 @@ def reshape(input: Tensor, *sizes: Any, shape: Any = None) -> Tensor:
     return ops.reshape(input, shape=_sizes(input, sizes, "reshape"))
 
 
-def view(input: Tensor, *sizes: Any, shape: Any = None, size: Any = None) -> Tensor:
+def view(
+    input: Tensor, *sizes: ShapeLike, shape: ShapeLike | None = None, size: ShapeLike | None = None
+) -> Tensor:
     """The tensor in another shape, as `reshape`, but never a copy. Raises OneFlowError where one
     would be needed.
     """
@@ -83,7 +86,7 @@ def flatten(input: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
     return ops.reshape(input, shape=(*shape[:first], middle, *shape[last + 1 :]))
 
 
-def unflatten(input: Tensor, dim: int, sizes: Any) -> Tensor:
+def unflatten(input: Tensor, dim: int, sizes: Sequence[int]) -> Tensor:
     """Dim `dim` taken apart into `sizes`, one of which may be -1."""
     at = one_dim(dim, input.ndim, "unflatten")
     shape = list(input.type.shape)
@@ -94,22 +97,26 @@ def unflatten(input: Tensor, dim: int, sizes: Any) -> Tensor:
     return reshape(input, (*shape[:at], *wanted, *shape[at + 1 :]))
 
 
-def permute(input: Tensor, *order: Any, dims: Any = None) -> Tensor:
+def permute(input: Tensor, *order: int | Sequence[int], dims: DimLike = None) -> Tensor:
     """Dim i of the result is dim dims[i]."""
     if dims is not None:
         order = given("permute", order, dims=dims)
-    order = tuple(one_dim(d, input.ndim, "permute") for d in argument_dims(order))
-    return ops.transpose(input, dims=order)
+    wanted = tuple(one_dim(d, input.ndim, "permute") for d in argument_dims(order))
+    return ops.transpose(input, dims=wanted)
 
 
 def transpose(
-    input: Tensor, dim0: Any = None, dim1: int | None = None, *, perm: Any = None
+    input: Tensor,
+    dim0: int | Sequence[int] | None = None,
+    dim1: int | None = None,
+    *,
+    perm: Sequence[int] | None = None,
 ) -> Tensor:
     """Two dims exchanged; or all, in the order `perm`."""
     if perm is not None or dim1 is None:
-        return permute(input, dim0 if perm is None else perm)
+        return permute(input, cast("int | Sequence[int]", dim0) if perm is None else perm)
     order = list(range(input.ndim))
-    a, b = one_dim(dim0, input.ndim, "transpose"), one_dim(dim1, input.ndim, "transpose")
+    a, b = one_dim(cast(int, dim0), input.ndim, "transpose"), one_dim(dim1, input.ndim, "transpose")
     if not order:
         return input
     order[a], order[b] = order[b], order[a]
@@ -127,7 +134,7 @@ def t(input: Tensor) -> Tensor:
     return input if input.ndim < 2 else transpose(input, 0, 1)
 
 
-def movedim(input: Tensor, source: Any, destination: Any) -> Tensor:
+def movedim(input: Tensor, source: DimLike, destination: DimLike) -> Tensor:
     """Dims moved to other places, the others in their order."""
     moved = many_dims(source, input.ndim, "movedim")
     places = many_dims(destination, input.ndim, "movedim")
@@ -141,7 +148,9 @@ def movedim(input: Tensor, source: Any, destination: Any) -> Tensor:
     return ops.transpose(input, dims=order)
 
 
-def expand(input: Tensor, *sizes: Any, shape: Any = None, size: Any = None) -> Tensor:
+def expand(
+    input: Tensor, *sizes: ShapeLike, shape: ShapeLike | None = None, size: ShapeLike | None = None
+) -> Tensor:
     """Dims of size 1 stretched without copying; -1 keeps a size; new dims may come in front."""
     wanted = argument_dims(given("expand", sizes, shape=shape, size=size))
     own = input.type.shape
@@ -162,7 +171,7 @@ def expand_as(input: Tensor, other: Tensor) -> Tensor:
     return expand(input, other.type.shape)
 
 
-def broadcast_like(x: Tensor, like: Tensor, broadcast_axes: Any = ()) -> Tensor:
+def broadcast_like(x: Tensor, like: Tensor, broadcast_axes: DimLike = ()) -> Tensor:
     """`x` stretched to the shape of `like`; broadcast_axes: dims of `like` that `x` lacks."""
     if broadcast_axes and x.ndim < like.ndim:
         missing = set(many_dims(broadcast_axes, like.ndim, "broadcast_like"))
@@ -171,21 +180,21 @@ def broadcast_like(x: Tensor, like: Tensor, broadcast_axes: Any = ()) -> Tensor:
     return expand(x, like.type.shape)
 
 
-def broadcast_shapes(*shapes: Any) -> Any:
+def broadcast_shapes(*shapes: int | Sequence[int]) -> Size:
     """The shape in which shapes meet."""
     return Size(
         np.broadcast_shapes(*[tuple(s) if not isinstance(s, int) else (s,) for s in shapes])
     )
 
 
-def broadcast_tensors(*tensors: Any) -> tuple[Tensor, ...]:
+def broadcast_tensors(*tensors: Tensors) -> tuple[Tensor, ...]:
     """The tensors stretched to the shape in which they meet."""
-    xs = tensors[0] if len(tensors) == 1 and not isinstance(tensors[0], Tensor) else tensors
+    xs = listed(tensors)
     shape = broadcast_shapes(*[x.type.shape for x in xs])
     return tuple(expand(x, shape) for x in xs)
 
 
-def squeeze(input: Tensor, dim: Any = None) -> Tensor:
+def squeeze(input: Tensor, dim: DimLike = None) -> Tensor:
     """Without dims of size 1; dim: only that one, or those."""
     if dim is None:
         gone = set(range(input.ndim))
@@ -202,7 +211,7 @@ def unsqueeze(input: Tensor, dim: int) -> Tensor:
     return ops.reshape(input, shape=(*shape[:at], 1, *shape[at:]))
 
 
-def flip(input: Tensor, *order: Any, dims: Any = None) -> Tensor:
+def flip(input: Tensor, *order: int | Sequence[int], dims: DimLike = None) -> Tensor:
     """The order reversed along dims."""
     wanted = argument_dims(given("flip", order, dims=dims))
     if not wanted and not order and dims is None:
@@ -210,7 +219,7 @@ def flip(input: Tensor, *order: Any, dims: Any = None) -> Tensor:
     return ops.flip(input, dims=some_dims(wanted, input.ndim, "flip"))
 
 
-def roll(input: Tensor, shifts: Any, dims: Any = None) -> Tensor:
+def roll(input: Tensor, shifts: int | Sequence[int], dims: DimLike = None) -> Tensor:
     """Elements moved along dims by `shifts`; what falls off comes back in front. Without dims: of
     the flat tensor.
     """
@@ -254,14 +263,19 @@ def diag_embed(input: Tensor, offset: int = 0) -> Tensor:
     return ops.diag_embed(input, offset=int(offset), rows=size, columns=size)
 
 
-def tile(input: Tensor, *sizes: Any, dims: Any = None) -> Tensor:
+def tile(input: Tensor, *sizes: ShapeLike, dims: DimLike = None) -> Tensor:
     """Repeated along each dim; missing counts in front are 1."""
     counts = argument_dims(given("tile", sizes, dims=dims))
     counts = (1,) * (input.ndim - len(counts)) + tuple(counts)
     return repeat(input, counts)
 
 
-def repeat(input: Tensor, *counts: Any, sizes: Any = None, repeats: Any = None) -> Tensor:
+def repeat(
+    input: Tensor,
+    *counts: ShapeLike,
+    sizes: ShapeLike | None = None,
+    repeats: ShapeLike | None = None,
+) -> Tensor:
     """Copies of the tensor side by side along each dim; new dims may come in front."""
     counts = given("repeat", counts, sizes=sizes, repeats=repeats)
     counts = shape_of(tuple(argument_dims(counts)), "repeat")
@@ -278,7 +292,7 @@ def repeat(input: Tensor, *counts: Any, sizes: Any = None, repeats: Any = None) 
 
 
 def repeat_interleave(
-    input: Tensor, repeats: Any, dim: int | None = None, *, output_size: int | None = None
+    input: Tensor, repeats: int | Tensor, dim: int | None = None, *, output_size: int | None = None
 ) -> Tensor:
     """Each element (or slice along `dim`) repeated in place.  repeats: a number, or a tensor with
     one per slice.
@@ -296,15 +310,11 @@ def repeat_interleave(
     return ops.reshape(x, shape=(*shape[:at], shape[at] * int(repeats), *shape[at + 1 :]))
 
 
-def meshgrid(*tensors: Any, indexing: str = "ij") -> tuple[Tensor, ...]:
+def meshgrid(*tensors: Tensors, indexing: str = "ij") -> tuple[Tensor, ...]:
     """Grids of the coordinates of vectors.  indexing: "ij" (matrix) or "xy" (first two
     exchanged).
     """
-    xs = (
-        list(tensors[0])
-        if len(tensors) == 1 and not isinstance(tensors[0], Tensor)
-        else list(tensors)
-    )
+    xs = listed(tensors)
     if indexing not in ("ij", "xy"):
         raise ValueError(
             f'meshgrid: indexing must be one of "xy" or "ij", but received: {indexing}'
@@ -326,11 +336,10 @@ def _each(lift: Callable[[Tensor], Tensor]) -> Callable[..., Any]:
     """The function of one tensor; of several, or of a list of them, it gives a tuple."""
 
     @functools.wraps(lift)
-    def apply(*tensors: Any) -> Any:
+    def apply(*tensors: Tensors) -> Any:
         if len(tensors) == 1 and isinstance(tensors[0], Tensor):
             return lift(tensors[0])
-        many = tensors[0] if len(tensors) == 1 else tensors
-        return tuple(lift(x) for x in many)
+        return tuple(lift(x) for x in listed(tensors))
 
     return apply
 
@@ -357,7 +366,7 @@ def atleast_3d(input: Tensor) -> Tensor:
     return unsqueeze(atleast_2d(input), -1)
 
 
-def pad_with(input: Tensor, pads: tuple[int, ...], value: Any) -> Tensor:
+def pad_with(input: Tensor, pads: tuple[int, ...], value: Number) -> Tensor:
     """pads: (before, after) per dim, not negative."""
     kind = input.type.dtype
     value = float(value) if kind.is_floating_point else bool(value) if kind is bool_ else int(value)

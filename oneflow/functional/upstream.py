@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
-from oneflow.core.dtype import DType, int8
+from oneflow.core.dtype import DTypeLike, int8
+from oneflow.core.operand import Number, TensorLike
 from oneflow.core.placement import Placement
-from oneflow.core.sbp import all_broadcast
+from oneflow.core.sbp import SbpLike, all_broadcast
 from oneflow.functional import extras, nn_layers
 from oneflow.functional.arithmetic import add, div, mul
 from oneflow.functional.creation import arange, ones
@@ -19,6 +19,7 @@ from oneflow.functional.searching import as_index
 from oneflow.functional.shaping import reshape, tril
 from oneflow.ops import unary
 from oneflow.ops.gather import gather as op
+from oneflow.tensor.alike import Place
 from oneflow.tensor.tensor import Tensor
 
 
@@ -43,7 +44,7 @@ def host_scalar_add_by_tensor(x: Tensor, scalar: Tensor) -> Tensor:
     return add(x, scalar)
 
 
-def trunc_divide(x: Any, y: Any) -> Tensor:
+def trunc_divide(x: TensorLike, y: TensorLike) -> Tensor:
     """x / y, rounded toward zero."""
     return div(x, y, rounding_mode="trunc")
 
@@ -86,33 +87,42 @@ def sparse_cross_entropy(prediction: Tensor, label: Tensor, depth: int = 0) -> T
 
 
 def slice(
-    x: Tensor, start: Any, stop: Any, step: Any, enable_view_slice: bool | None = None
+    x: Tensor,
+    start: Sequence[int],
+    stop: Sequence[int],
+    step: Sequence[int],
+    enable_view_slice: bool | None = None,
 ) -> Tensor:
     """x[start[0]:stop[0]:step[0], ...]."""
     return extras.slice(x, list(zip(start, stop, step, strict=True)))
 
 
 def slice_update(
-    ref: Tensor, value: Tensor, start: Any, stop: Any, step: Any, inplace: bool = False
+    ref: Tensor,
+    value: Tensor,
+    start: Sequence[int],
+    stop: Sequence[int],
+    step: Sequence[int],
+    inplace: bool = False,
 ) -> Tensor:
     """A copy of `ref` (or `ref` itself) with `value` written over a slice."""
     target = ref if inplace else clone(ref)
     return extras.slice_update(target, value, list(zip(start, stop, step, strict=True)))
 
 
-def split_like(x: Tensor, like: Any, axis: int) -> tuple[Tensor, ...]:
+def split_like(x: Tensor, like: Sequence[Tensor], axis: int) -> tuple[Tensor, ...]:
     """Parts of the sizes that the tensors of `like` have along `axis`."""
     return split(x, [t.type.shape[axis] for t in like], axis)
 
 
 def global_arange(
-    start: Any,
-    end: Any = None,
-    step: Any = 1,
+    start: Number | Tensor,
+    end: Number | Tensor | None = None,
+    step: Number | Tensor = 1,
     *,
-    dtype: DType | None = None,
+    dtype: DTypeLike | None = None,
     placement: Placement | None = None,
-    sbp: Any = None,
+    sbp: SbpLike | None = None,
 ) -> Tensor:
     """`arange` on a placement."""
     return arange(start, end, step, dtype=dtype, placement=placement, sbp=sbp)
@@ -172,7 +182,7 @@ def fused_scale_tril_softmax_mask_scale(
     """(dropout(y), y) with y the softmax over the last dim of tril_scale_value * a below a
     diagonal, tril_fill_value above.
     """
-    place: dict[str, Any] = {"device": a._device}
+    place: Place = {"device": a._device}
     if a._placement is not None:
         place = {"placement": a._placement, "sbp": all_broadcast(a._placement.ndim)}
     below = tril(ones(a.type.shape[-2:], dtype=int8, **place), diagonal)

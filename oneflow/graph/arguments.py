@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from oneflow.core.errors import GraphError
 from oneflow.core.placement import Placement
 from oneflow.core.sbp import NdSbp
 from oneflow.core.tensor_type import TensorType
-from oneflow.graph.tree import flatten
+from oneflow.graph.tree import Tree, flatten
 from oneflow.tensor.tensor import Tensor
 
 Meta = tuple[TensorType, Placement | None, NdSbp | None]
@@ -23,14 +21,14 @@ class Arguments:
     given: (args, kwargs).  metas: of the tensors in it, in order.
     """
 
-    def __init__(self, graph: str, given: Any) -> None:
+    def __init__(self, graph: str, given: Tree) -> None:
         self._graph = graph
         leaves = flatten(given)
         self._paths = [path for path, leaf in leaves if isinstance(leaf, Tensor)]
         self._constants = {path: leaf for path, leaf in leaves if not isinstance(leaf, Tensor)}
         self.metas = [meta_of(leaf) for _, leaf in leaves if isinstance(leaf, Tensor)]
 
-    def tensors(self, given: Any) -> list[Tensor]:
+    def tensors(self, given: Tree) -> list[Tensor]:
         """The tensors of another call, in the order of the first. Raises GraphError for what is
         not as it was then.
         """
@@ -58,7 +56,7 @@ class Arguments:
         )
 
 
-def check_inputs(graph: str, given: Any) -> None:
+def check_inputs(graph: str, given: Tree) -> None:
     """Raises GraphError for an array that is no tensor: the graph would keep the first one."""
     for path, leaf in flatten(given):
         if hasattr(leaf, "__array__") and not isinstance(leaf, (Tensor, np.generic)):
@@ -73,7 +71,7 @@ def meta_of(x: Tensor) -> Meta:
     return x.type, x._placement, x._sbp
 
 
-def _is_same(a: Any, b: Any) -> bool:
+def _is_same(a: object, b: object) -> bool:
     return a is b or (type(a) is type(b) and isinstance(a, _FIXED) and a == b)
 
 

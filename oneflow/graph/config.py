@@ -15,7 +15,7 @@ class GraphConfig:
         self.num_pieces = 1
         self.order_mode = "MemoryFirst"
         self.auto_parallel = False
-        self.hints: dict[str, Any] = {}
+        self.hints: dict[str, object] = {}
         self._training = False
 
     @property
@@ -70,13 +70,12 @@ HINTS = (
     "set_auto_parallel_computation_cost_ratio",
     "set_auto_parallel_wait_time",
 )
-"""What upstream lets users tune and the compiler here decides by itself: fusion, the search for
-offsets and its effort. Results do not depend on any of them.
-"""
+"""Options that upstream lets users tune and the compiler here decides by itself: fusion, the
+search for offsets and its effort. Results do not depend on any of them."""
 
 
 def _hint(name: str) -> Any:
-    def remember(self: GraphConfig, value: Any = True) -> None:
+    def remember(self: GraphConfig, value: object = True) -> None:
         self.hints[name] = value
 
     remember.__name__ = name

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from oneflow.core.graph import LogicalGraph, Node, Value
 from oneflow.core.placement import Placement
 from oneflow.core.sbp import NdSbp
 from oneflow.core.tensor_type import TensorType
-from oneflow.graph.tree import flatten
+from oneflow.graph.tree import Tree, flatten
 from oneflow.tensor.tensor import Tensor
 
 if TYPE_CHECKING:
+    from oneflow.graph.compiling import Compiled
     from oneflow.graph.graph import Graph
+    from oneflow.nn.module import Module
 
 NOT_SHOWN = frozenset({"input", "variable", "output"})
 """Nodes that stand in their own lines: as inputs, parameters, buffers, outputs."""
@@ -24,7 +26,7 @@ def describe(graph: Graph, *, with_ops: bool = True) -> str:
     return _Description(graph, with_ops).text()
 
 
-def input_names(graph_name: str, args: Any, kwargs: Any) -> list[str]:
+def input_names(graph_name: str, args: Tree, kwargs: Tree) -> list[str]:
     """A name for each input tensor, made of its place among the arguments."""
     leaves = [path for path, leaf in flatten((args, kwargs)) if isinstance(leaf, Tensor)]
     return [f"_{graph_name}_input{path}_{i + 2}" for i, path in enumerate(leaves)]
@@ -49,22 +51,25 @@ class _Description:
         self._ops: dict[str, list[str]] = {}
         self._lines: list[str] = []
         self._values: dict[int, str] = {}
-        if with_ops and graph._job is not None:
-            self._collect(graph._job.bound.plan.graph)
+        self._compiled = graph._compiled
+        if with_ops and self._compiled is not None:
+            self._collect(self._compiled, self._compiled.job.bound.plan.graph)
 
     def text(self) -> str:
         graph = self._graph
         self._open(0, f"(GRAPH:{graph.name}:{type(graph).__name__}): (")
         self._open(1, repr(graph.config))
-        for name, meta in zip(graph._input_names, graph._input_types, strict=False):
-            self._open(1, f"(INPUT:{name}:{tensor_text(*meta)})")
+        compiled = self._compiled
+        if compiled is not None:
+            for name, meta in zip(compiled.input_names, compiled.arguments.metas, strict=True):
+                self._open(1, f"(INPUT:{name}:{tensor_text(*meta)})")
         for path, module in graph._modules.items():
             self._module(1, path, module)
         for lines in self._ops.values():  # of no module, or of one that is not the graph's own
             for line in lines:
                 self._open(1, line)
-        if graph._job is not None:
-            self._outputs()
+        if compiled is not None:
+            self._outputs(compiled)
         self._open(0, ")")
         return "\n".join(self._lines)
 
@@ -73,7 +78,7 @@ class _Description:
 
     # ---- modules ---------------------------------------------------------------------------------
 
-    def _module(self, depth: int, path: str, module: Any) -> None:
+    def _module(self, depth: int, path: str, module: Module) -> None:
         begin = len(self._lines)
         self._open(depth, f"(MODULE:{path}:{type(module).__name__}({module.extra_repr()})): (")
         for kind, tensors in (("PARAMETER", module._parameters), ("BUFFER", module._buffers)):
@@ -93,28 +98,23 @@ class _Description:
         else:
             self._open(depth, ")")
 
-    def _outputs(self) -> None:
-        graph = self._graph
-        leaves = flatten(((graph._outputs,),))
+    def _outputs(self, compiled: Compiled) -> None:
+        leaves = flatten(((compiled.outputs,),))
         tensors = [(path, leaf) for path, leaf in leaves if isinstance(leaf, Tensor)]
-        values = {
-            int(n.attrs["index"]): n.inputs[0]
-            for n in graph._job.bound.plan.graph.of_kind("output")
-        }
         for i, (path, leaf) in enumerate(tensors):
-            value = values[i]
+            value = compiled.output_values[i]
             where = (value.placement, value.sbp) if leaf._placement is not None else (None, None)
             text = tensor_text(value.type, *where)
-            self._open(1, f"(OUTPUT:_{graph.name}_output{path}_{i + 2}:{text})")
+            self._open(1, f"(OUTPUT:_{self._graph.name}_output{path}_{i + 2}:{text})")
 
     # ---- ops -------------------------------------------------------------------------------------
 
-    def _collect(self, graph: LogicalGraph) -> None:
+    def _collect(self, compiled: Compiled, graph: LogicalGraph) -> None:
         """Names every value and writes a line for every op, by its module."""
         numbers: Counter[tuple[str, str]] = Counter()
         for node in graph:
             if node.op in NOT_SHOWN:
-                self._name_ends(node)
+                self._name_ends(node, compiled.input_names)
                 continue
             key = node.module, node.op
             name = f"{node.module}-{node.op}-{numbers[key]}".lstrip("-")
@@ -123,11 +123,10 @@ class _Description:
                 self._values[value.id] = f"{name}/out_{k}"
             self._ops.setdefault(node.module, []).append(self._line(name, node))
 
-    def _name_ends(self, node: Node) -> None:
+    def _name_ends(self, node: Node, names: list[str]) -> None:
         if not node.outputs:
             return
         name = str(node.attrs["name"])
-        names = self._graph._input_names
         index = name.removeprefix("input.")
         if node.op == "input" and index.isdigit() and int(index) < len(names):
             name = names[int(index)]
@@ -149,5 +148,5 @@ def _eager_text(x: Tensor) -> str:
     return tensor_text(x.type, x._placement, x._sbp, requires_grad=x.requires_grad)
 
 
-def _tuple(items: Any) -> str:
+def _tuple(items: NdSbp) -> str:
     return repr(tuple(items))

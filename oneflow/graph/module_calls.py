@@ -12,9 +12,10 @@ from oneflow.tensor.tensor import Tensor
 
 if TYPE_CHECKING:
     from oneflow.graph.trace import Trace
+    from oneflow.nn.module import Module
 
 
-def call_traced(trace: Trace, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def call_traced(trace: Trace, module: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Calls `module.forward`. Hooks do not run."""
     path = trace.paths.get(id(module)) or f"{trace.module_path}.{type(module).__name__}".lstrip(".")
     stage = trace.stage_of.get(id(module))

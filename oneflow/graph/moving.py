@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from oneflow.core.errors import GraphError
 from oneflow.core.placement import Placement
-from oneflow.core.sbp import NdSbp, as_nd_sbp, without_sums
+from oneflow.core.sbp import NdSbp, SbpLike, as_nd_sbp, without_sums
 from oneflow.tensor.tape import record_call
 from oneflow.tensor.tensor import Tensor
 
@@ -15,7 +15,11 @@ if TYPE_CHECKING:
 
 
 def lay_out_traced(
-    trace: Trace, x: Tensor, placement: Placement | None, sbp: Any, grad_sbp: Any
+    trace: Trace,
+    x: Tensor,
+    placement: Placement | None,
+    sbp: SbpLike | None,
+    grad_sbp: SbpLike | None,
 ) -> Tensor:
     """A traced or captured tensor laid out otherwise; missing: keep. The gradient comes back to
     x's placement, with `grad_sbp` if given. Raises GraphError for a local tensor.

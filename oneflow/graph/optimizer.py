@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from oneflow.core.dtype import float64, int64
+from oneflow.core.dtype import DType, float64, int64
 from oneflow.core.placement import Placement
 from oneflow.core.tensor_type import TensorType
 from oneflow.optim.lr_scheduler import LRScheduler
-from oneflow.optim.optimizer import Optimizer
+from oneflow.optim.optimizer import Optimizer, ParamGroup
 from oneflow.tensor.tensor import Tensor
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ class GraphOptimizer:
     None.
     """
 
-    def __init__(self, optim: Any, lr_sch: Any, number: int) -> None:
+    def __init__(self, optim: Optimizer, lr_sch: LRScheduler | None, number: int) -> None:
         if not isinstance(optim, Optimizer):
             raise TypeError(f"add_optimizer takes an Optimizer, got {type(optim).__name__}")
         if lr_sch is not None:
@@ -75,7 +75,7 @@ class GraphOptimizer:
             for parameter in self.parameters():
                 parameter.grad = None
 
-    def _rate(self, trace: Trace, group: Any, parameter: Tensor) -> Tensor:
+    def _rate(self, trace: Trace, group: ParamGroup, parameter: Tensor) -> Tensor:
         index = next(i for i, g in enumerate(self.optim.param_groups) if g is group)
         key = index, trace._placement_of(parameter)
         if key not in self._rates:
@@ -88,7 +88,7 @@ class GraphOptimizer:
             self._steps[key] = self._scalar(trace, f"step.{self.number}", int64, parameter)
         return self._steps[key]
 
-    def _scalar(self, trace: Trace, name: str, dtype: Any, parameter: Tensor) -> Tensor:
+    def _scalar(self, trace: Trace, name: str, dtype: DType, parameter: Tensor) -> Tensor:
         return trace.scalar_input(name, TensorType((), dtype), parameter)
 
     # ---- running ---------------------------------------------------------------------------------
@@ -109,7 +109,7 @@ class GraphOptimizer:
         """So many updates were made before."""
         self.optim.state["step"] = step
 
-    def _rate_at(self, step: int, index: int, group: Any) -> float:
+    def _rate_at(self, step: int, index: int, group: ParamGroup) -> float:
         if self.lr_sch is None:
             return float(group.rate)
         return float(self.lr_sch.group_lr(index, step) * group.get("lr_scale", 1.0))

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from oneflow.core.errors import GraphError
 from oneflow.core.placement import Placement
+from oneflow.nn.module import Module
 
 if TYPE_CHECKING:
     from oneflow.graph.graph import Graph
@@ -27,7 +28,7 @@ class Stage:
 class GraphModule:
     """The graph's view of a module: `proxy.to(GraphModule)`."""
 
-    def __init__(self, module: Any, graph: Graph, path: str) -> None:
+    def __init__(self, module: Module, graph: Graph, path: str) -> None:
         self._module = module
         self._graph = graph
         self.name = path
@@ -87,12 +88,12 @@ class Proxy:
     proxies, also of containers and of modules(), children() and the like.
     """
 
-    def __init__(self, module: Any, graph: Graph, path: str) -> None:
+    def __init__(self, module: Module, graph: Graph, path: str) -> None:
         object.__setattr__(self, "_module", module)
         object.__setattr__(self, "_graph", graph)
         object.__setattr__(self, "_path", path)
 
-    def to(self, view: Any, *args: Any, **kwargs: Any) -> Any:
+    def to(self, view: object, *args: Any, **kwargs: Any) -> Any:
         """The view asked for: GraphModule, or nn.Module for the module itself; anything else (a
         device, a dtype) goes to the module's own `to`.
         """
@@ -108,13 +109,13 @@ class Proxy:
             "to() takes GraphModule or nn.Module"
         )
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: object, **kwargs: object) -> Any:
         return self._module(*args, **kwargs)
 
     def __getattr__(self, name: str) -> Any:
-        return self._graph._proxied(getattr(self._module, name), f"{self._path}.{name}")
+        return _proxied(self._graph, getattr(self._module, name), f"{self._path}.{name}")
 
-    def __setattr__(self, name: str, value: Any) -> None:
+    def __setattr__(self, name: str, value: object) -> None:
         if isinstance(value, Proxy):
             value = value._module
         setattr(self._module, name, value)
@@ -124,9 +125,11 @@ class Proxy:
 
     # ---- the modules in it -----------------------------------------------------------------------
 
-    def named_modules(self, *args: Any, **kwargs: Any) -> Iterator[tuple[str, Any]]:
+    def named_modules(
+        self, memo: set[Module] | None = None, prefix: str = "", remove_duplicate: bool = True
+    ) -> Iterator[tuple[str, Any]]:
         """Yield as the module does, with proxies."""
-        for name, module in self._module.named_modules(*args, **kwargs):
+        for name, module in self._module.named_modules(memo, prefix, remove_duplicate):
             yield name, self._at(module, name)
 
     def named_children(self) -> Iterator[tuple[str, Any]]:
@@ -144,13 +147,13 @@ class Proxy:
         for _, module in self.named_children():
             yield module
 
-    def _at(self, value: Any, name: object) -> Any:
+    def _at(self, value: object, name: object) -> Any:
         path = f"{self._path}.{name}" if name != "" else self._path
-        return self._graph._proxied(value, path)
+        return _proxied(self._graph, value, path)
 
     # ---- containers ------------------------------------------------------------------------------
 
-    def __getitem__(self, key: Any) -> Any:
+    def __getitem__(self, key: int | slice | str) -> Any:
         if isinstance(key, slice):
             return [self._at(self._module[i], i) for i in range(len(self._module))[key]]
         if isinstance(key, int):
@@ -167,7 +170,7 @@ class Proxy:
     def __len__(self) -> int:
         return len(self._module)
 
-    def __contains__(self, key: Any) -> bool:
+    def __contains__(self, key: object) -> bool:
         return key in self._module
 
     def items(self) -> Iterator[tuple[str, Any]]:
@@ -182,3 +185,8 @@ class Proxy:
 
     def __repr__(self) -> str:
         return f"(MODULE:{self._path}:{self._module!r})"
+
+
+def _proxied(graph: Graph, value: object, path: str) -> object:
+    """A module as its proxy, anything else as it is."""
+    return Proxy(value, graph, path) if isinstance(value, Module) else value

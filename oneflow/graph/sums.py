@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from oneflow.core.dispatch import call
 from oneflow.core.graph import Value, written_variable
-from oneflow.core.op import Attr, Op, signatures
+from oneflow.core.op import Op, signatures
+from oneflow.core.operand import Attrs
 from oneflow.core.sbp import PARTIAL, all_broadcast
 from oneflow.ops.assign import assign
 from oneflow.ops.unary import copy
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from oneflow.tensor.tensor import Tensor
 
 
-def sums_written(op: type[Op], values: Sequence[Value], attrs: dict[str, Attr]) -> list[int]:
+def sums_written(op: type[Op], values: Sequence[Value], attrs: Attrs) -> list[int]:
     """Inputs that the op overwrites, known to be partial sums, which it cannot take as they are."""
     found = [i for i in op.mutates.values() if PARTIAL in (written_variable(values[i]).sbp or ())]
     if not found:
@@ -34,7 +35,7 @@ def write_sums(
     trace: Trace,
     op: type[Op],
     inputs: tuple[Tensor, ...],
-    attrs: dict[str, Attr],
+    attrs: Attrs,
     sums: Sequence[int],
 ) -> Any:
     """Records the op with its inputs `sums` added up, and that they are written back."""

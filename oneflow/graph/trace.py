@@ -7,7 +7,7 @@ in the trace reads that value.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -16,9 +16,10 @@ from oneflow.core.dispatch import Mode, use_mode
 from oneflow.core.errors import GraphError, OneFlowError, PlacementError
 from oneflow.core.graph import PIECE, STEP, LogicalGraph, Node, Value
 from oneflow.core.location import locate, user_location, with_location
-from oneflow.core.op import Attr, Op, find_op, infer_types, signatures
+from oneflow.core.op import Op, find_op, infer_types, signatures
+from oneflow.core.operand import Attrs
 from oneflow.core.placement import Placement
-from oneflow.core.sbp import BROADCAST, NdSbp, all_broadcast
+from oneflow.core.sbp import BROADCAST, NdSbp, SbpLike, all_broadcast
 from oneflow.core.tensor_type import TensorType
 from oneflow.graph.draws import DrawCounter
 from oneflow.graph.layouts import Layouts
@@ -26,6 +27,7 @@ from oneflow.graph.module_calls import call_traced
 from oneflow.graph.moving import lay_out_traced
 from oneflow.graph.proxy import Stage
 from oneflow.graph.sums import sums_written, write_sums
+from oneflow.nn.module import Module
 from oneflow.ops.assign import assign
 from oneflow.tensor.eager_global import check_placement
 from oneflow.tensor.grad_mode import no_grad, state
@@ -67,7 +69,7 @@ class Trace(Mode):
         self.variables: dict[str, Tensor] = {}
         self._current: dict[int, Value] = {}
         self._views: dict[int, tuple[int, Value, Tensor]] = {}
-        """Of views made eagerly: the version of the base at which the value was taken."""
+        """The version of the base at which the value was taken, of views made eagerly."""
         self._hidden: dict[int, tuple[Tensor, Tensor | None]] = {}
         self._first: Node | None = None
         self.module_path = ""
@@ -78,7 +80,7 @@ class Trace(Mode):
         self.stage_of: dict[int, Stage] = {}
         self._layouts = Layouts()
         self.draws = DrawCounter()
-        """What random ops are given instead of seeds."""
+        """The numbers that random ops are given instead of seeds."""
 
     @contextmanager
     def active(self) -> Iterator[None]:
@@ -88,7 +90,8 @@ class Trace(Mode):
 
     # ---- the mode --------------------------------------------------------------------------------
 
-    def run(self, op: type[Op], inputs: tuple[Tensor, ...], attrs: dict[str, Attr]) -> Any:
+    def run(self, op: type[Op], inputs: tuple[Tensor, ...], attrs: Attrs) -> Any:
+        attrs = op.defaults | attrs
         values = [self.value_of(x) for x in inputs]
         if sums := sums_written(op, values, attrs):
             return write_sums(self, op, inputs, attrs, sums)
@@ -111,7 +114,7 @@ class Trace(Mode):
     def create(
         self,
         op: type[Op],
-        attrs: dict[str, Attr],
+        attrs: Attrs,
         device: Device | None,
         placement: Placement | None,
         nd_sbp: NdSbp | None,
@@ -136,9 +139,9 @@ class Trace(Mode):
         self,
         x: Tensor,
         placement: Placement | None,
-        sbp: Any,
+        sbp: SbpLike | None,
         *,
-        grad_sbp: Any = None,
+        grad_sbp: SbpLike | None = None,
         check_meta: bool | None = None,
         copy: bool = False,
     ) -> Tensor:
@@ -151,7 +154,7 @@ class Trace(Mode):
         """Raises GraphError: a local tensor of a graph stays where it is."""
         raise GraphError(f"a traced tensor cannot be moved from {x._device} to {device} here")
 
-    def call_module(self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def call_module(self, module: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """See module_calls.py."""
         return call_traced(self, module, args, kwargs)
 
@@ -179,7 +182,7 @@ class Trace(Mode):
             x.value = self.fix_layout(x, value.placement, nd_sbp).value
         return nd_sbp
 
-    def structural(self, op: str, x: Tensor, type_: TensorType, attrs: dict[str, Attr]) -> Tensor:
+    def structural(self, op: str, x: Tensor, type_: TensorType, attrs: Attrs) -> Tensor:
         """A structural node with one input and one output in the same place."""
         value = self.value_of(x)
         node = self._append(op, [value], [type_], value.placement, attrs)
@@ -292,7 +295,7 @@ class Trace(Mode):
 
     has_memory = False
 
-    def _link_view(self, op: type[Op], x: Tensor, out: Tensor, attrs: dict[str, Attr]) -> None:
+    def _link_view(self, op: type[Op], x: Tensor, out: Tensor, attrs: Attrs) -> None:
         """Link a view as eager mode does: a reshape of what does not lie in one piece is a copy."""
         view = view_of(x)
         base, steps = (view.base, view.steps) if view is not None else (x, ())
@@ -389,9 +392,9 @@ class Trace(Mode):
         self,
         op: str,
         values: list[Value],
-        types: Any,
+        types: Iterable[TensorType],
         placement: Placement,
-        attrs: dict[str, Attr],
+        attrs: Attrs,
         *,
         at_front: bool = False,
     ) -> Node:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeAlias
 
 from oneflow.tensor.tensor import Tensor
 
+Tree: TypeAlias = object
+"""A tensor, a list, tuple or dict of trees, or anything else: a leaf."""
 
-def flatten(tree: Any, path: str = "") -> list[tuple[str, Any]]:
+
+def flatten(tree: Tree, path: str = "") -> list[tuple[str, Any]]:
     """(path, leaf) in a fixed order; a path looks like `.0.x`."""
     if isinstance(tree, (list, tuple)):
         return [leaf for i, item in enumerate(tree) for leaf in flatten(item, f"{path}.{i}")]
@@ -17,7 +20,7 @@ def flatten(tree: Any, path: str = "") -> list[tuple[str, Any]]:
     return [(path, tree)]
 
 
-def map_tensors(tree: Any, function: Callable[[Tensor], Any]) -> Any:
+def map_tensors(tree: Tree, function: Callable[[Tensor], Any]) -> Any:
     """The same structure with every tensor replaced; other leaves stay."""
     if isinstance(tree, Tensor):
         return function(tree)
@@ -30,5 +33,5 @@ def map_tensors(tree: Any, function: Callable[[Tensor], Any]) -> Any:
     return tree
 
 
-def tensors_of(tree: Any) -> list[Tensor]:
+def tensors_of(tree: Tree) -> list[Tensor]:
     return [leaf for _, leaf in flatten(tree) if isinstance(leaf, Tensor)]

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from oneflow.core.errors import CheckpointError, DesyncError, OneFlowError
+from oneflow.core.json_values import Json
 from oneflow.core.sbp import nd_sbp_str
 from oneflow.io.pact import Pact
-from oneflow.io.tree import Encoder, Found
+from oneflow.io.tree import Encoder, Found, global_tensor
 from oneflow.tensor.eager_global import check_placement
 
 
@@ -26,7 +27,7 @@ class Named:
     said: list[Any]
 
 
-def agree(pact: Pact, tree: Encoder, said: Any = None) -> Named:
+def agree(pact: Pact, tree: Encoder, said: Json = None) -> Named:
     """Names what is to be saved. Raises CheckpointError if a rank's tree has no form, DesyncError
     if the global tensors differ between ranks."""
     pact.error = pact.error or tree.error
@@ -70,13 +71,13 @@ def named_locally(tree: Encoder) -> dict[str, Found]:
 def _check_places(found: list[Found]) -> None:
     for one in found:
         try:
-            check_placement(one.value.placement)  # type: ignore[union-attr]
+            check_placement(global_tensor(one).placement)
         except OneFlowError as error:
             raise CheckpointError(f"{one.where or 'the object'}: {error}") from error
 
 
 def _line(found: Found) -> str:
-    x: Any = found.value
+    x = global_tensor(found)
     return f"{found.where} {x.type} {x.placement.notation} {nd_sbp_str(x.sbp)}"
 
 

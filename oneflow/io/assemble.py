@@ -5,25 +5,28 @@ wanted.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
-
-import numpy as np
+from typing import Any, TypeAlias
 
 from oneflow.core.device import Device
 from oneflow.core.errors import CheckpointError, OneFlowError
+from oneflow.core.json_values import Json
 from oneflow.core.placement import Placement
-from oneflow.core.sbp import NdSbp, all_broadcast, as_nd_sbp
+from oneflow.core.sbp import NdSbp, Sbp, all_broadcast, as_nd_sbp
+from oneflow.io.modules import rebuilt
 from oneflow.io.tree import decode
+from oneflow.kernels.array import Array
+from oneflow.nn.parameter import Parameter
 from oneflow.tensor.tensor import Tensor
 
-Array = np.ndarray[Any, Any]
+MapLocation: TypeAlias = "str | Device | Placement | tuple[Placement, Sbp | NdSbp] | Mover | None"
+Mover: TypeAlias = "Callable[[Tensor], Tensor | MapLocation]"
 
 
 def assemble(
-    form: Any,
+    form: Json,
     make: Callable[[str], Tensor],
     array_of: Callable[[str], Array],
-    map_location: Any,
+    map_location: MapLocation,
 ) -> Any:
     """The object. make, array_of: give what is stored under a name, and are asked once for each, in
     the order of the tree.  map_location: see `load`.
@@ -31,35 +34,36 @@ def assemble(
     Each tensor is moved before the next is made. Raises CheckpointError.
     """
     tensors: dict[str, Tensor] = {}
-    twins: dict[tuple[str, bool], Tensor] = {}
+    twins: dict[tuple[str, bool, bool], Tensor] = {}
     arrays: dict[str, Array] = {}
 
-    def tensor(name: str, requires_grad: bool) -> Tensor:
-        if (name, requires_grad) not in twins:
+    def tensor(name: str, requires_grad: bool, is_parameter: bool) -> Tensor:
+        key = name, requires_grad, is_parameter
+        if key not in twins:
             if name in tensors:
                 x = _with_grad(tensors[name].detach(), requires_grad, name)
             else:
                 x = moved(_with_grad(make(name), requires_grad, name), map_location)
                 tensors[name] = x
-            twins[name, requires_grad] = x
-        return twins[name, requires_grad]
+            twins[key] = Parameter(x, requires_grad) if is_parameter else x
+        return twins[key]
 
     def array(name: str) -> Array:
         if name not in arrays:
             arrays[name] = array_of(name)
         return arrays[name]
 
-    return decode(form, tensor, array)
+    return decode(form, tensor, array, rebuilt)
 
 
-def names_in(form: Any) -> tuple[list[str], list[str]]:
+def names_in(form: Json) -> tuple[list[str], list[str]]:
     """List what a tree names: the tensors and the arrays, each once and in order. Raises
     CheckpointError for a form that is none; nothing is made.
     """
     tensors: dict[str, None] = {}
     arrays: dict[str, None] = {}
     try:
-        decode(form, lambda name, _: tensors.setdefault(name), arrays.setdefault)
+        decode(form, lambda name, *_: tensors.setdefault(name), arrays.setdefault)
     except (KeyError, ValueError, TypeError, RecursionError) as error:
         raise CheckpointError("load: the structure is malformed") from error
     return list(tensors), list(arrays)
@@ -74,7 +78,9 @@ def _with_grad(x: Tensor, requires_grad: bool, name: str) -> Tensor:
     return x
 
 
-def mapped(value: Any, where: Any, known: dict[int, tuple[Tensor, Tensor]] | None = None) -> Any:
+def mapped(
+    value: object, where: MapLocation, known: dict[int, tuple[Tensor, Tensor]] | None = None
+) -> Any:
     """A whole object with every tensor moved, shared ones once; dicts are changed in place."""
     known = {} if known is None else known
     if isinstance(value, Tensor):
@@ -90,7 +96,7 @@ def mapped(value: Any, where: Any, known: dict[int, tuple[Tensor, Tensor]] | Non
     return tuple(mapped(v, where, known) for v in value) if type(value) is tuple else value
 
 
-def moved(x: Tensor, where: Any) -> Tensor:
+def moved(x: Tensor, where: MapLocation) -> Tensor:
     """`x` in the place that map_location says; x itself for None."""
     if where is None:
         return x
@@ -102,9 +108,10 @@ def moved(x: Tensor, where: Any) -> Tensor:
         whole = x.detach() if x.is_global else _copies(x, layout[0])
         y = whole.to_global(placement=layout[0], sbp=layout[1])
     elif callable(where):
-        y = where(x)
-        if not isinstance(y, Tensor):
-            return moved(x, y)
+        answer = where(x)
+        if not isinstance(answer, Tensor):
+            return moved(x, answer)
+        y = answer
     elif isinstance(where, (str, Device)):
         y = x.detach().to(where)
     else:
@@ -123,7 +130,7 @@ def _copies(x: Tensor, placement: Placement) -> Tensor:
     return copies
 
 
-def as_layout(where: Any, nd_sbp: NdSbp | None) -> tuple[Placement, NdSbp] | None:
+def as_layout(where: MapLocation, nd_sbp: NdSbp | None) -> tuple[Placement, NdSbp] | None:
     """A placement, or (placement, sbp), as both; None for any other map_location.
 
     nd_sbp: how the tensor lies now, which it keeps if it fits; None for a local tensor.

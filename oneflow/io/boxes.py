@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 
 from oneflow.io.files import Readable
-
-Array = np.ndarray[Any, Any]
+from oneflow.kernels.array import Array
 
 _MANY_RUNS = 4096
 _PAGE_NBYTES = 4096

@@ -9,48 +9,51 @@ from __future__ import annotations
 import json
 import os
 from contextlib import closing, nullcontext
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from oneflow.core.dtype import dtype_of
+from oneflow.core.json_values import Json
 from oneflow.core.placement import Placement
 from oneflow.core.sbp import BROADCAST
 from oneflow.core.tensor_type import TensorType
 from oneflow.distributed.world import world
 from oneflow.io.agree import agree, named_locally
-from oneflow.io.assemble import assemble, mapped
+from oneflow.io.assemble import MapLocation, assemble, mapped
 from oneflow.io.container import Writer, dtype_named
-from oneflow.io.files import PendingFile, sync_folder
+from oneflow.io.files import PendingFile, Target, as_open, as_path, sync_folder
 from oneflow.io.load_shards import WholeShards, load_shards
 from oneflow.io.manifest import MANIFEST_FILE, left_over
 from oneflow.io.pact import Pact
 from oneflow.io.save_shards import FOLDER_FILE, save_shards
 from oneflow.io.sources import VERSION, Foreign, ObjectSource, Source, is_sharded, open_source
 from oneflow.io.tree import Encoder, Found
+from oneflow.kernels.array import Array
 from oneflow.tensor.eager_global import check_placement, empty_shard, relayout, to_host
 from oneflow.tensor.tensor import Tensor, wrap, wrap_global
 
-Array = np.ndarray[Any, Any]
-
 _MEET_NBYTES = 256 << 20
-"""After so many bytes the ranks look whether the one that writes still can."""
+"""Bytes after which the ranks look whether the one that writes still can."""
 
 
 def save(
-    obj: Any,
-    path_or_buffer: Any,
+    obj: object,
+    path_or_buffer: Target,
     global_dst_rank: int | None = None,
     save_as_external_data: bool = False,
 ) -> None:
-    """Writes containers, plain values and tensors.
+    """Writes containers, plain values, tensors, and modules of `oneflow.nn`.
 
     Without global tensors: to a file, a folder (save_as_external_data) or an open binary file.
     global_dst_rank: all ranks call it; this one gets the global tensors, one at a time, and writes
     the like.
     With global tensors and without global_dst_rank: all ranks call it with the same path, which
     becomes a folder; each rank writes a part of every tensor, and rank 0 what is not global.
+
+    A module is stored as the name of its class and what it holds; one that
+    DistributedDataParallel has wired up comes back without the wires. Of a module with a class of
+    the program's own, with hooks or with functions as attributes, save the state_dict().
 
     A file or a folder becomes visible when it is complete and on the disk; before, an older one of
     the same name stays. Raises CheckpointError for what has no form in a checkpoint, and on all
@@ -66,7 +69,7 @@ def save(
         _save_alone(tree, path_or_buffer, save_as_external_data)
 
 
-def _save_alone(tree: Encoder, target: Any, as_folder: bool) -> None:
+def _save_alone(tree: Encoder, target: Target, as_folder: bool) -> None:
     if tree.error is not None:
         raise tree.error
     found = named_locally(tree)
@@ -81,7 +84,7 @@ def _save_alone(tree: Encoder, target: Any, as_folder: bool) -> None:
         raise
 
 
-def _save_on(rank: int, tree: Encoder, target: Any, as_folder: bool) -> None:
+def _save_on(rank: int, tree: Encoder, target: Target, as_folder: bool) -> None:
     """All ranks bring their global tensors to `rank`, which writes."""
     home = Placement("cpu", [rank])
     check_placement(home)
@@ -109,7 +112,7 @@ def _write_together(
     nbytes = 0
     for name, one in found.items():
         _write_one(pact, name, one, home, output)
-        nbytes += one.value.type.nbytes if one.is_global else 0  # type: ignore[union-attr]
+        nbytes += one.value.type.nbytes if isinstance(one.value, Tensor) and one.is_global else 0
         if nbytes > _MEET_NBYTES:
             pact.meet()
             nbytes = 0
@@ -120,8 +123,8 @@ def _write_together(
 
 def _write_one(pact: Pact, name: str, one: Found, home: Placement, output: _Output | None) -> None:
     """Its values are in memory here and nowhere after: one whole tensor at a time."""
-    if one.is_global:
-        array = _brought(one.value, home)  # type: ignore[arg-type]
+    if isinstance(one.value, Tensor) and one.is_global:
+        array = _brought(one.value, home)
         if output is not None:
             pact.attempt(lambda: output.add(name, array))
     elif output is not None:
@@ -136,17 +139,17 @@ def _brought(x: Tensor, home: Placement) -> Array:
 class _Output:
     """The file that one rank writes: at a path, in a folder, or one that the user opened."""
 
-    def __init__(self, target: Any, as_folder: bool) -> None:
+    def __init__(self, target: Target, as_folder: bool) -> None:
         self._target, self._as_folder = target, as_folder
         self._pending: PendingFile | None = None
         self._writer: Writer | None = None
 
-    def begin(self, form: Any, found: dict[str, Found]) -> None:
+    def begin(self, form: Json, found: dict[str, Found]) -> None:
         metadata = {"oneflow": VERSION, "tree": json.dumps(form, separators=(",", ":"))}
         shapes = {name: _dtype_and_shape(one) for name, one in found.items()}
-        file = self._target
-        if not hasattr(file, "write"):
-            path = Path(os.fspath(self._target))
+        file = as_open(self._target)
+        if file is None:
+            path = as_path(self._target)
             if self._as_folder:
                 path.mkdir(parents=True, exist_ok=True)
                 path = path / FOLDER_FILE
@@ -184,9 +187,9 @@ def _dtype_and_shape(found: Found) -> tuple[np.dtype[Any], tuple[int, ...]]:
 
 
 def load(
-    path: Any,
+    path: Target,
     global_src_rank: int | None = None,
-    map_location: Any = None,
+    map_location: MapLocation = None,
     *,
     support_pytorch_format: bool = True,
 ) -> Any:
@@ -207,7 +210,7 @@ def load(
     if global_src_rank is not None:
         return _load_from(global_src_rank, path, map_location, support_pytorch_format)
     if is_sharded(path):
-        return load_shards(path, map_location)
+        return load_shards(as_path(path), map_location)
     source = open_source(path, support_pytorch_format)
     if isinstance(source, Foreign):
         return source.value if map_location is None else mapped(source.value, map_location)
@@ -215,7 +218,7 @@ def load(
         return _assembled(source, map_location)
 
 
-def _assembled(source: Source, map_location: Any) -> Any:
+def _assembled(source: Source, map_location: MapLocation) -> Any:
     arrays: dict[str, Array] = {}  # a tensor over an array that is there too shares its memory
 
     def array(name: str) -> Array:
@@ -226,7 +229,9 @@ def _assembled(source: Source, map_location: Any) -> Any:
     return assemble(source.form, lambda name: wrap(array(name)), array, map_location)
 
 
-def _load_from(rank: int, path: Any, map_location: Any, support_pytorch_format: bool) -> Any:
+def _load_from(
+    rank: int, path: Target, map_location: MapLocation, support_pytorch_format: bool
+) -> Any:
     """One rank reads; it sends the structure, then each tensor is made global from it."""
     check_placement(Placement("cpu", [rank]))
     pact = Pact(f"load on rank {rank}")
@@ -237,7 +242,7 @@ def _load_from(rank: int, path: Any, map_location: Any, support_pytorch_format: 
         return _from_one(pact, rank, source, map_location)
 
 
-def _from_one(pact: Pact, rank: int, source: Source | None, map_location: Any) -> Any:
+def _from_one(pact: Pact, rank: int, source: Source | None, map_location: MapLocation) -> Any:
     """source: on the rank that reads."""
     home = Placement("cpu", [rank])
     form, shapes = pact.meet(_described(source))[rank]
@@ -268,7 +273,7 @@ def _from_one(pact: Pact, rank: int, source: Source | None, map_location: Any) -
     return obj
 
 
-def _local_source(path: Any, support_pytorch_format: bool) -> Source:
+def _local_source(path: Target, support_pytorch_format: bool) -> Source:
     source = open_source(path, support_pytorch_format)
     if isinstance(source, WholeShards):
         try:

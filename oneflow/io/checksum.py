@@ -12,11 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 
-Array = np.ndarray[Any, Any]
+from oneflow.kernels.array import Array
 
 MODULUS = 1 << 64
 _BLOCK = 1 << 16  # elements worked on at once: they and their weights stay in the cache

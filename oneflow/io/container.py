@@ -14,7 +14,7 @@ import math
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, BinaryIO
+from typing import Any, Protocol, TypeAlias
 
 import ml_dtypes
 import numpy as np
@@ -23,6 +23,7 @@ from oneflow.core.errors import CheckpointError, InternalError
 from oneflow.core.metrics import METRICS
 from oneflow.io.boxes import read_box
 from oneflow.io.files import Readable, read_bytes
+from oneflow.kernels.array import Array
 
 MAX_HEADER_NBYTES = 100 << 20
 MAX_NUM_DIMS = 32
@@ -47,8 +48,6 @@ _CODES = {
 _BY_CODE = {code: np.dtype(kind) for code, kind in _CODES.items()}
 _CODE_OF = {dtype: code for code, dtype in _BY_CODE.items()}
 _BY_NAME = {dtype.name: dtype for dtype in _CODE_OF}
-
-Array = np.ndarray[Any, Any]
 
 
 def has_form(dtype: np.dtype[Any]) -> bool:
@@ -77,6 +76,16 @@ class Entry:
     end: int
 
 
+Kind: TypeAlias = tuple[np.dtype[Any], tuple[int, ...]]
+"""Dtype and shape of an array."""
+
+
+class Sink(Protocol):
+    """A file to write to."""
+
+    def write(self, data: bytes | memoryview, /) -> int: ...
+
+
 class Writer:
     """Writes a header at once and then the arrays, which must come in its order.
 
@@ -85,9 +94,9 @@ class Writer:
 
     def __init__(
         self,
-        file: BinaryIO,
-        shapes: Mapping[str, tuple[np.dtype[Any], tuple[int, ...]]],
-        metadata: dict[str, str],
+        file: Sink,
+        shapes: Mapping[str, Kind],
+        metadata: Mapping[str, str],
     ) -> None:
         header: dict[str, Any] = {"__metadata__": metadata}
         at, places = 0, {}
@@ -160,7 +169,7 @@ def _header(source: Readable) -> tuple[dict[str, Any], int]:
     return header, 8 + size
 
 
-def _entry(name: str, entry: Any, start: int, nbytes: int) -> Entry:
+def _entry(name: str, entry: Mapping[str, Any], start: int, nbytes: int) -> Entry:
     try:
         dtype = _BY_CODE[entry["dtype"]]
         shape = tuple(entry["shape"])

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from oneflow.core.errors import CheckpointError
+from oneflow.core.json_values import Json
 from oneflow.io.container import Writer
 from oneflow.io.files import PendingFile, sync_folder
 from oneflow.io.sources import VERSION, Foreign, ObjectSource, Source, open_source
@@ -62,11 +62,11 @@ class _Leaf:
     name: str
 
 
-def _places(form: Any) -> dict[str, str]:
+def _places(form: Json) -> dict[str, str]:
     """Map the name of each tensor to its first place in the structure: `variables.model.weight`,
     `a.0`.
     """
-    tree = decode(form, lambda name, _: _Leaf(name), _Leaf)
+    tree = decode(form, lambda name, *_: _Leaf(name), _Leaf)
     found: dict[str, str] = {}
     taken: set[str] = set()
     for name, place in _walk(tree, ""):
@@ -78,11 +78,11 @@ def _places(form: Any) -> dict[str, str]:
     return found
 
 
-def _walk(value: Any, place: str) -> Iterator[tuple[str, str]]:
+def _walk(value: object, place: str) -> Iterator[tuple[str, str]]:
     if isinstance(value, _Leaf):
         yield value.name, place or "tensor"
         return
-    items: Iterable[tuple[Any, Any]] = ()
+    items: Iterable[tuple[object, object]] = ()
     if isinstance(value, dict):
         items = value.items()
     elif isinstance(value, (list, tuple)):

@@ -7,12 +7,27 @@ import os
 import stat
 import tempfile
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol
+from typing import IO, BinaryIO, Protocol, TypeAlias, cast
 
 from oneflow.core.errors import CheckpointError
 from oneflow.core.metrics import METRICS
 
+AnyPath: TypeAlias = "str | os.PathLike[str]"
+Target: TypeAlias = "AnyPath | IO[bytes]"
+"""A path, or an open binary file."""
+
 _ONE_READ_NBYTES = 1 << 30  # Linux reads at most 2 GiB at once
+
+
+def as_open(target: Target) -> IO[bytes] | None:
+    """The open file that `target` is; None if it is a path."""
+    is_file = hasattr(target, "write") or hasattr(target, "read")
+    return cast("IO[bytes]", target) if is_file else None
+
+
+def as_path(target: Target) -> Path:
+    """The path that `target` is. Raises TypeError for what is none."""
+    return Path(os.fspath(cast("AnyPath", target)))
 
 
 class PendingFile:
@@ -113,7 +128,7 @@ class OpenFile:
     def __enter__(self) -> OpenFile:
         return self
 
-    def __exit__(self, *_: Any) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 

@@ -7,8 +7,9 @@ from __future__ import annotations
 import io
 import math
 import zipfile
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import ml_dtypes
 import numpy as np
@@ -17,9 +18,8 @@ from oneflow.core.dtype import dtype_of
 from oneflow.core.errors import CheckpointError, DTypeError
 from oneflow.core.size import Size
 from oneflow.io.unpickle import Name, Reader, Shell
+from oneflow.kernels.array import Array
 from oneflow.tensor.tensor import Tensor, wrap
-
-Array = np.ndarray[Any, Any]
 
 _STORAGES = {
     "FloatStorage": np.float32,
@@ -47,10 +47,10 @@ _NAMES = {
 
 
 _ZIP_ERRORS = (zipfile.BadZipFile, KeyError, ValueError, OSError, EOFError, RuntimeError)
-"""What `zipfile` says of archives that are none; RuntimeError: encrypted, or of no known form."""
+"""Errors of `zipfile` for archives that are none; RuntimeError: encrypted, or of no known form."""
 
 
-def refuse(name: Any) -> CheckpointError:
+def refuse(name: Name) -> CheckpointError:
     return CheckpointError(
         f"load: the file asks for {name}, which is not read from files: only containers, numbers, "
         "strings and tensors are"
@@ -83,10 +83,10 @@ def load_upstream(data: bytes, folder: Path | None = None) -> Any:
     folder: of tensors kept outside the pickle. Raises CheckpointError if it is no such file.
     """
 
-    def no_storage(_: Any) -> Any:
+    def no_storage(_: object) -> NoReturn:
         raise CheckpointError("load: the pickle refers to something outside of it")
 
-    def set_state(value: Any, state: Any) -> Any:
+    def set_state(value: object, state: object) -> object:
         if isinstance(value, Shell) and isinstance(state, dict) and "path" in state:
             return _from_folder(folder, state["path"])
         return _set_state(value, state)
@@ -123,7 +123,7 @@ class _Storages:
         self._archive, self._root, self._limit = archive, root, limit
         self._read: dict[str, Array] = {}
 
-    def find(self, persistent_id: Any) -> Array:
+    def find(self, persistent_id: object) -> Array:
         if (
             not isinstance(persistent_id, tuple)
             or len(persistent_id) != 5
@@ -144,7 +144,7 @@ class _Storages:
         return raw_bytes.view(kind)
 
 
-def _constant(name: Name) -> Any:
+def _constant(name: Name) -> object:
     """A dtype or a storage class named as a value."""
     if (name.module == "torch" and name.name in _STORAGES) or (
         name.module == "torch.storage" and name.name in _STORAGES
@@ -160,7 +160,7 @@ def _constant(name: Name) -> Any:
     raise refuse(name)
 
 
-def _make(name: Name, args: Any) -> Any:
+def _make(name: Name, args: tuple[Any, ...]) -> object:
     """Calls that stand for tensors, sizes, devices and NumPy arrays."""
     module, function = name.module, name.name
     if module == "torch._utils" and function in ("_rebuild_tensor_v2", "_rebuild_tensor"):
@@ -182,7 +182,7 @@ def _make(name: Name, args: Any) -> Any:
     raise refuse(name)
 
 
-def _numpy_call(name: Name, args: Any) -> Any:
+def _numpy_call(name: Name, args: tuple[Any, ...]) -> object:
     if name.name == "_reconstruct":
         return Shell(name, args)
     if name.name == "scalar" and isinstance(args[0], np.dtype) and not args[0].hasobject:
@@ -190,7 +190,7 @@ def _numpy_call(name: Name, args: Any) -> Any:
     raise refuse(name)
 
 
-def _dtype_code(code: Any) -> str:
+def _dtype_code(code: object) -> str:
     if (
         not isinstance(code, str)
         or not code.lstrip("<>|=")[:1]
@@ -200,11 +200,11 @@ def _dtype_code(code: Any) -> str:
     return code
 
 
-def _set_state(value: Any, state: Any) -> Any:
+def _set_state(value: object, state: object) -> object:
     if isinstance(value, np.dtype) and isinstance(state, tuple):
         order: Any = state[1] if len(state) > 1 and state[1] in ("<", ">", "|", "=") else "="
         return value if order == "|" else value.newbyteorder(order)
-    if isinstance(value, Shell) and value.cls.name == "_reconstruct":
+    if isinstance(value, Shell) and value.cls.name == "_reconstruct" and isinstance(state, tuple):
         return _numpy_array(state)
     if (
         isinstance(value, Shell)
@@ -221,7 +221,7 @@ def _set_state(value: Any, state: Any) -> Any:
     )
 
 
-def _numpy_array(state: Any) -> Array:
+def _numpy_array(state: tuple[Any, ...]) -> Array:
     _, shape, dtype, is_fortran, raw = state
     if not isinstance(dtype, np.dtype) or dtype.hasobject or not isinstance(raw, bytes):
         raise CheckpointError("load: a NumPy array of objects is not read from files")
@@ -231,7 +231,7 @@ def _numpy_array(state: Any) -> Array:
     return np.array(whole)
 
 
-def _strided(storage: Any, offset: Any, size: Any, stride: Any) -> Array:
+def _strided(storage: object, offset: int, size: Sequence[int], stride: Sequence[int]) -> Array:
     """A tensor's elements in its storage. Every element must lie inside."""
     if not isinstance(storage, np.ndarray) or len(size) != len(stride):
         raise CheckpointError("load: a tensor without a storage")
@@ -254,11 +254,11 @@ def _strided(storage: Any, offset: Any, size: Any, stride: Any) -> Array:
     return np.array(view)
 
 
-def wrap_array(value: Any) -> Tensor:
+def wrap_array(value: Tensor | Array) -> Tensor:
     return wrap(value) if isinstance(value, np.ndarray) else value
 
 
-def _finish(value: Any) -> Any:
+def _finish(value: object) -> object:
     """Arrays that stand for tensors become tensors, in place where containers allow it."""
     if isinstance(value, np.ndarray):
         return wrap(value)
@@ -274,7 +274,7 @@ def _finish(value: Any) -> Any:
     return tuple(_finish(v) for v in value) if type(value) is tuple else value
 
 
-def _from_folder(folder: Path | None, name: Any) -> Tensor:
+def _from_folder(folder: Path | None, name: object) -> Tensor:
     """A tensor that upstream kept as raw bytes (`out`) beside its shape and dtype (`meta`)."""
     if folder is None or not isinstance(name, str) or "/" in name or name in ("", ".", ".."):
         raise CheckpointError(f"load: the pickle refers to a tensor in {name!r}")

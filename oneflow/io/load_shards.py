@@ -16,8 +16,9 @@ from oneflow.core.op import Box
 from oneflow.core.placement import Placement
 from oneflow.core.sbp import BROADCAST, NdSbp, Sbp, Split
 from oneflow.distributed.world import world
-from oneflow.io.assemble import as_layout, assemble, moved, names_in
+from oneflow.io.assemble import MapLocation, as_layout, assemble, moved, names_in
 from oneflow.io.checksum import MODULUS
+from oneflow.io.files import AnyPath
 from oneflow.io.manifest import (
     MANIFEST_FILE,
     Manifest,
@@ -28,15 +29,15 @@ from oneflow.io.manifest import (
 from oneflow.io.pact import Pact
 from oneflow.io.shard_reader import ShardReader
 from oneflow.io.verify import verify_alone, verify_digests
+from oneflow.kernels.array import Array
 from oneflow.kernels.cuda_device import gpu_count
 from oneflow.tensor.eager_global import check_placement, empty_shard, to_device
 from oneflow.tensor.tensor import Tensor, wrap, wrap_global
 
-Array = np.ndarray[Any, Any]
 Layout = tuple[Placement, NdSbp]
 
 
-def load_shards(path: Any, map_location: Any) -> Any:
+def load_shards(path: AnyPath, map_location: MapLocation) -> Any:
     """The object, with global tensors; all ranks of the world call it. See `load`.
 
     Raises CheckpointError on all ranks, before anything is allocated, if the manifest, the size of
@@ -53,7 +54,7 @@ def load_shards(path: Any, map_location: Any) -> Any:
         load.reader.close()
 
 
-def verify_shards(path: Any) -> None:
+def verify_shards(path: AnyPath) -> None:
     """Whether all of a folder of shards is as it was written; all ranks of the world call it, each
     reads a share of it, and nothing is kept.
 
@@ -69,7 +70,7 @@ def verify_shards(path: Any) -> None:
 
 
 def load_parts(
-    path: Any,
+    path: AnyPath,
     layouts_of: Callable[[Manifest], Mapping[str, Layout]],
     place_of: Callable[[str], Array | None],
 ) -> tuple[Any, dict[str, Array]]:
@@ -147,7 +148,7 @@ class _Load:
         self._check_digests()
         return {n: a for n, a in arrays.items() if a is not None}
 
-    def run(self, map_location: Any) -> Any:
+    def run(self, map_location: MapLocation) -> Any:
         read = self.read()
         if as_layout(map_location, None):  # global tensors were read where they are wanted
             make = partial(self._tensor, read, map_location)
@@ -155,7 +156,7 @@ class _Load:
         make = partial(self._tensor, read, None)
         return assemble(self.manifest.form, make, read.__getitem__, map_location)
 
-    def _tensor(self, arrays: dict[str, Array], placed: Any, name: str) -> Tensor:
+    def _tensor(self, arrays: dict[str, Array], placed: MapLocation, name: str) -> Tensor:
         stored, layout = self.manifest.tensors[name], self.layouts[name]
         if layout is None:
             return moved(wrap(arrays[name]), placed)
@@ -256,7 +257,7 @@ def _gpus_needed(manifest: Manifest) -> bool:
     return gpu_count() > 0
 
 
-def _layout_chooser(map_location: Any, has_gpus: bool) -> Callable[[Stored], Layout | None]:
+def _layout_chooser(map_location: MapLocation, has_gpus: bool) -> Callable[[Stored], Layout | None]:
     """Return the function that says where a stored tensor is wanted. Raises PlacementError if this
     world has no such place.
     """

@@ -15,13 +15,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from oneflow.boxing.boxes import check_layout
 from oneflow.core.dtype import dtype_of
 from oneflow.core.errors import CheckpointError, DTypeError, OneFlowError
+from oneflow.core.json_values import Json
 from oneflow.core.op import Box
 from oneflow.core.placement import Placement, parse_placement
 from oneflow.core.sbp import NdSbp, parse_sbp
@@ -29,9 +30,11 @@ from oneflow.core.tensor_type import TensorType
 from oneflow.io.container import dtype_named, is_possible
 from oneflow.io.files import OpenFile, read_bytes
 
+T = TypeVar("T")
+
 MANIFEST_FILE = "checkpoint.manifest.json"
 SAVE_ID_KEY = "oneflow_shard"
-"""In the metadata of each shard: of which save it is."""
+"""The key in each shard's metadata that says of which save it is."""
 FORMAT = "oneflow sharded checkpoint"
 VERSION = 1
 MAX_MANIFEST_NBYTES = 256 << 20
@@ -74,7 +77,7 @@ class Manifest:
     """
 
     save_id: str
-    form: Any
+    form: Json
     files: tuple[tuple[str, int], ...]
     tensors: dict[str, Stored]
 
@@ -208,12 +211,13 @@ def _files(entries: list[Any]) -> list[tuple[str, int]]:
     return files
 
 
-def _stored(name: str, entry: Any, files: Sequence[tuple[str, int]]) -> Stored:
+def _stored(name: str, entry: Json, files: Sequence[tuple[str, int]]) -> Stored:
     who = f"tensor {name[:80]!r}"
     shape = tuple(_size(n, who) for n in _of(entry, "shape", list, who))
-    dtype = dtype_named(_of(entry, "dtype", str, who))
+    code = _of(entry, "dtype", str, who)
+    dtype = dtype_named(code)
     if dtype is None:
-        raise CheckpointError(f"{who} has elements of {entry['dtype'][:40]!r}, which is no dtype")
+        raise CheckpointError(f"{who} has elements of {code[:40]!r}, which is no dtype")
     if not is_possible(shape, dtype):
         raise CheckpointError(f"{who} has {len(shape)} dims, or dims that no array can have")
     layout = _layout(entry, shape, who)
@@ -224,8 +228,8 @@ def _stored(name: str, entry: Any, files: Sequence[tuple[str, int]]) -> Stored:
     return Stored(shape, dtype, layout, parts)
 
 
-def _layout(entry: Any, shape: tuple[int, ...], who: str) -> tuple[Placement, NdSbp] | None:
-    if "placement" not in entry and "sbp" not in entry:
+def _layout(entry: Json, shape: tuple[int, ...], who: str) -> tuple[Placement, NdSbp] | None:
+    if isinstance(entry, dict) and "placement" not in entry and "sbp" not in entry:
         return None
     place, cut = _of(entry, "placement", str, who), _of(entry, "sbp", list, who)
     try:
@@ -238,7 +242,7 @@ def _layout(entry: Any, shape: tuple[int, ...], who: str) -> tuple[Placement, Nd
 
 
 def _part(
-    entry: Any,
+    entry: Json,
     shape: tuple[int, ...],
     dtype: np.dtype[Any],
     files: Sequence[tuple[str, int]],
@@ -252,24 +256,27 @@ def _part(
     box = _box(starts, stops, shape, who)
     if not isinstance(digest, str) or not re.fullmatch("[0-9a-f]{16}", digest):
         raise CheckpointError(f"{who}: not a digest: {str(digest)[:80]}")
-    end = _size(offset, who) + math.prod(box.shape) * dtype.itemsize
-    if offset < 8 or end > files[file][1]:
+    begin = _size(offset, who)
+    end = begin + math.prod(box.shape) * dtype.itemsize
+    if begin < 8 or end > files[file][1]:
         raise CheckpointError(
-            f"{who}: bytes {offset} to {end} of {files[file][0]}, which has {files[file][1]} and "
+            f"{who}: bytes {begin} to {end} of {files[file][0]}, which has {files[file][1]} and "
             "begins with a header"
         )
-    return Part(file, box, offset, int(digest, 16))
+    return Part(file, box, begin, int(digest, 16))
 
 
-def _box(starts: Any, stops: Any, shape: tuple[int, ...], who: str) -> Box:
-    for bounds in (starts, stops):
-        if not isinstance(bounds, list) or len(bounds) != len(shape):
-            raise CheckpointError(f"{who}: not a corner of {list(shape)}: {str(bounds)[:80]}")
-        for n in bounds:
-            _size(n, who)
-    if not all(a < b <= n for a, b, n in zip(starts, stops, shape, strict=True)):
+def _box(starts: Json, stops: Json, shape: tuple[int, ...], who: str) -> Box:
+    first, last = _corner(starts, shape, who), _corner(stops, shape, who)
+    if not all(a < b <= n for a, b, n in zip(first, last, shape, strict=True)):
         raise CheckpointError(f"{who}: a part {starts} to {stops} of {list(shape)}")
-    return Box(tuple(starts), tuple(stops))
+    return Box(first, last)
+
+
+def _corner(bounds: Json, shape: tuple[int, ...], who: str) -> tuple[int, ...]:
+    if not isinstance(bounds, list) or len(bounds) != len(shape):
+        raise CheckpointError(f"{who}: not a corner of {list(shape)}: {str(bounds)[:80]}")
+    return tuple(_size(n, who) for n in bounds)
 
 
 def _check_grid(shape: tuple[int, ...], parts: Sequence[Part], who: str) -> None:
@@ -313,19 +320,20 @@ def _check_bytes(files: Sequence[tuple[str, int]], tensors: dict[str, Stored]) -
 # ---- small checks --------------------------------------------------------------------------------
 
 
-def _of(entry: Any, key: str, kind: type, who: str) -> Any:
-    if not isinstance(entry, dict) or type(entry.get(key)) is not kind:
+def _of(entry: Json, key: str, kind: type[T], who: str) -> T:
+    found = entry.get(key) if isinstance(entry, dict) else None
+    if type(found) is not kind:
         raise CheckpointError(f"{who} has no {key} that is a {kind.__name__}")
-    return entry[key]
+    return found
 
 
-def _size(value: Any, who: str) -> int:
+def _size(value: Json, who: str) -> int:
     if type(value) is not int or not 0 <= value < 1 << 62:
         raise CheckpointError(f"{who}: not a size or an offset: {str(value)[:40]}")
     return value
 
 
-def _text(value: Any, who: str) -> str:
+def _text(value: Json, who: str) -> str:
     if type(value) is not str:
         raise CheckpointError(f"{who}: not an sbp: {str(value)[:40]}")
     return value

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from oneflow.core.errors import CheckpointError, OneFlowError
+from oneflow.core.json_values import Json
 from oneflow.distributed.world import world
 
 T = TypeVar("T")
@@ -43,7 +44,7 @@ class Pact:
             self.error = error
             return None
 
-    def meet(self, said: Any = None) -> list[Any]:
+    def meet(self, said: Json = None) -> list[Any]:
         """Return what every rank says (as JSON can), by rank. Raises CheckpointError on all ranks
         if one of them failed.
         """

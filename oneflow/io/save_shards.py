@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import os
 import secrets
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -19,6 +20,7 @@ import numpy as np
 from oneflow.boxing.boxes import shard_box
 from oneflow.boxing.transitions import dims_to_split
 from oneflow.core.errors import CheckpointError, DesyncError, InternalError
+from oneflow.core.json_values import Json
 from oneflow.core.log import get_logger
 from oneflow.core.op import Box
 from oneflow.core.placement import Placement
@@ -26,8 +28,8 @@ from oneflow.core.sbp import BROADCAST, NdSbp, Split
 from oneflow.core.tensor_type import TensorType
 from oneflow.io.agree import Named, agree
 from oneflow.io.checksum import checksum
-from oneflow.io.container import Writer
-from oneflow.io.files import PendingFile, sync_folder
+from oneflow.io.container import Kind, Writer
+from oneflow.io.files import PendingFile, Target, as_open, as_path, sync_folder
 from oneflow.io.manifest import (
     MANIFEST_FILE,
     SAVE_ID_KEY,
@@ -38,13 +40,13 @@ from oneflow.io.manifest import (
     shard_name,
 )
 from oneflow.io.pact import Pact
-from oneflow.io.tree import Encoder, Found
+from oneflow.io.tree import Encoder, Found, global_tensor
+from oneflow.kernels.array import Array
 from oneflow.tensor.eager_global import relayout, to_host
 from oneflow.tensor.tensor import Tensor
 
 log = get_logger(__name__)
 
-Array = np.ndarray[Any, Any]
 
 FOLDER_FILE = "checkpoint.safetensors"  # of a folder that one rank wrote
 _LEADER = 0  # writes the manifest, and what is not global
@@ -59,7 +61,7 @@ class Piece:
     writer: int
 
 
-def save_shards(tree: Encoder, target: Any) -> None:
+def save_shards(tree: Encoder, target: Target) -> None:
     """Save a tree from all ranks.
 
     target: the folder, made if it is missing. Raises CheckpointError on all ranks.
@@ -77,13 +79,13 @@ def save_shards(tree: Encoder, target: Any) -> None:
         raise
 
 
-def _folder_of(target: Any) -> Path:
-    if hasattr(target, "write"):
+def _folder_of(target: Target) -> Path:
+    if as_open(target) is not None:
         raise CheckpointError(
             "save: global tensors are written by each rank into a folder, for which a path is "
             "needed and not an open file; or give global_dst_rank, the one rank that writes"
         )
-    return Path(os.path.abspath(os.fspath(target)))
+    return Path(os.path.abspath(as_path(target)))
 
 
 def _check_same_path(pact: Pact, said: list[Any]) -> None:
@@ -105,7 +107,7 @@ class _Save:
         self.may_be_committed = False
         self.made_folder = False
 
-    def run(self, form: Any) -> None:
+    def run(self, form: Json) -> None:
         pact = self.pact
         if pact.rank == _LEADER:
             pact.attempt(self._make_folder)
@@ -133,7 +135,7 @@ class _Save:
         """Return, for each global tensor, its type and how it lies when it is written."""
         result = {}
         for name, found in self.named.globals.items():
-            x: Any = found.value
+            x = global_tensor(found)
             result[name] = x.type, x.placement, stored_sbp(x.type, x.sbp, x.placement)
         return result
 
@@ -146,7 +148,7 @@ class _Save:
         writer = self.pact.attempt(lambda: self._open(shapes)) if shapes else None
         digests: dict[str, int] = {}
         for name, found in self.named.globals.items():
-            shard = _summed(found.value)  # type: ignore[arg-type]
+            shard = _summed(global_tensor(found))
             if name in mine:
                 add = partial(_add, writer, digests, name, shard, mine[name].box.starts)
                 self.pact.attempt(add)
@@ -159,7 +161,7 @@ class _Save:
         places = {n: [writer.offsets[n], f"{d:016x}"] for n, d in digests.items()}
         return {"nbytes": nbytes, "places": places}
 
-    def _open(self, shapes: Any) -> Writer:
+    def _open(self, shapes: Mapping[str, Kind]) -> Writer:
         self.pending = PendingFile(self.shard)
         return Writer(self.pending.file, shapes, {SAVE_ID_KEY: self.save_id})
 
@@ -169,7 +171,7 @@ class _Save:
             return {}
         return {n: to_host(f.array) for n, f in self.named.everything.items() if not f.is_global}
 
-    def _commit(self, form: Any, pieces: list[Piece], written: list[Any]) -> None:
+    def _commit(self, form: Json, pieces: list[Piece], written: list[Any]) -> None:
         """Looks whether all shards are there, then makes the checkpoint the one of the folder."""
         numbers: dict[int, int] = {}
         files: list[tuple[str, int]] = []
@@ -204,7 +206,7 @@ class _Save:
         tensors = {}
         for name, found in self.named.everything.items():
             if found.is_global:
-                x: Any = found.value
+                x = global_tensor(found)
                 layout = x.placement, x.sbp
                 tensors[name] = Stored(x.type.shape, x.type.dtype.np, layout, tuple(parts[name]))
                 continue
@@ -244,7 +246,7 @@ class _Save:
 
 
 def _add(
-    writer: Writer | None, digests: dict[str, int], name: str, part: Any, starts: tuple[int, ...]
+    writer: Writer | None, digests: dict[str, int], name: str, part: Array, starts: tuple[int, ...]
 ) -> None:
     if writer is None:
         raise InternalError(f"save: there is no file to write {name} to")
@@ -254,8 +256,8 @@ def _add(
 
 
 def _dtype(found: Found) -> np.dtype[Any]:
-    x: Any = found.value
-    return x.type.dtype.np  # type: ignore[no-any-return]
+    kind: np.dtype[Any] = global_tensor(found).type.dtype.np
+    return kind
 
 
 def _check_visible(path: Path, nbytes: int, rank: int) -> None:

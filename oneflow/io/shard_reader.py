@@ -18,8 +18,7 @@ from oneflow.io.checksum import MODULUS, checksum
 from oneflow.io.container import Container, Entry
 from oneflow.io.files import OpenFile, Verified
 from oneflow.io.manifest import MANIFEST_FILE, SAVE_ID_KEY, Manifest, Part
-
-Array = np.ndarray[Any, Any]
+from oneflow.kernels.array import Array
 
 MAX_OPEN_FILES = 64
 

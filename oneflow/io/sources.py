@@ -5,25 +5,32 @@ object.
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 
 from oneflow.core.errors import CheckpointError
+from oneflow.core.json_values import Json
 from oneflow.io.agree import named_locally
 from oneflow.io.assemble import names_in
 from oneflow.io.container import Container
-from oneflow.io.files import Memory, OpenFile, Readable, read_bytes
+from oneflow.io.files import (
+    Memory,
+    OpenFile,
+    Readable,
+    Target,
+    as_open,
+    as_path,
+    read_bytes,
+)
 from oneflow.io.foreign import load_torch, load_upstream
 from oneflow.io.load_shards import WholeShards
 from oneflow.io.manifest import MANIFEST_FILE
 from oneflow.io.save_shards import FOLDER_FILE
 from oneflow.io.tree import Encoder
+from oneflow.kernels.array import Array
 from oneflow.tensor.eager_global import to_host
-
-Array = np.ndarray[Any, Any]
 
 VERSION = "1"
 
@@ -34,7 +41,7 @@ class Source(Protocol):
     form: of the tree (see io/tree.py). shapes: name -> dtype and shape of what can be read.
     """
 
-    form: Any
+    form: Json
     shapes: dict[str, tuple[np.dtype[Any], tuple[int, ...]]]
 
     def read(self, name: str) -> Array:
@@ -52,7 +59,7 @@ class ContainerSource:
         entries, metadata = self._container.entries, self._container.metadata
         self.shapes = {name: (e.dtype, e.shape) for name, e in entries.items()}
         if "oneflow" not in metadata:  # a plain safetensors file
-            self.form: Any = {"dict": [[name, {"tensor": name}] for name in entries]}
+            self.form: Json = {"dict": [[name, {"tensor": name}] for name in entries]}
             return
         if metadata["oneflow"] != VERSION:
             raise CheckpointError(
@@ -77,7 +84,7 @@ class ContainerSource:
 class ObjectSource:
     """An object that is in memory already."""
 
-    def __init__(self, value: Any) -> None:
+    def __init__(self, value: object) -> None:
         tree = Encoder(value)
         if tree.error is not None:
             raise tree.error
@@ -98,17 +105,18 @@ class ObjectSource:
 class Foreign:
     """An object of another program's file."""
 
-    def __init__(self, value: Any) -> None:
+    def __init__(self, value: object) -> None:
         self.value = value
 
 
-def open_source(path: Any, support_pytorch_format: bool) -> Source | Foreign:
+def open_source(path: Target, support_pytorch_format: bool) -> Source | Foreign:
     """Open what is at `path`, a path or an open binary file. Raises CheckpointError if it is
     damaged or asks for anything but values and tensors, FileNotFoundError if there is nothing.
     """
-    if hasattr(path, "read"):
-        return _from_readable(Memory(path.read(), "the buffer"), support_pytorch_format)
-    found = Path(os.fspath(path))
+    file = as_open(path)
+    if file is not None:
+        return _from_readable(Memory(file.read(), "the buffer"), support_pytorch_format)
+    found = as_path(path)
     if found.is_dir():
         return _from_folder(found)
     if not found.exists():
@@ -116,9 +124,9 @@ def open_source(path: Any, support_pytorch_format: bool) -> Source | Foreign:
     return _from_readable(OpenFile(found), support_pytorch_format)
 
 
-def is_sharded(path: Any) -> bool:
+def is_sharded(path: Target) -> bool:
     """Whether `path` is a folder into which all ranks wrote."""
-    return not hasattr(path, "read") and (Path(os.fspath(path)) / MANIFEST_FILE).exists()
+    return as_open(path) is None and (as_path(path) / MANIFEST_FILE).exists()
 
 
 def _from_folder(folder: Path) -> Source | Foreign:

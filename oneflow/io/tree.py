@@ -2,7 +2,8 @@
 
 Numbers, strings, True, False and None stand for themselves; everything else is an object with one
 key that says what it is: {"list": [...]}, {"dict": [[key, value], ...]}, {"tensor": "t0", ...}.
-Nothing read can name code.
+A module of `oneflow.nn` is the name of its class and tables (io/modules.py). Nothing read can name
+other code.
 """
 
 from __future__ import annotations
@@ -12,22 +13,28 @@ import math
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from oneflow.core.device import Device
 from oneflow.core.dtype import DType, dtype_of
-from oneflow.core.errors import CheckpointError, OneFlowError
+from oneflow.core.errors import CheckpointError, InternalError, OneFlowError
+from oneflow.core.json_values import Json
 from oneflow.core.placement import Placement, parse_placement
 from oneflow.core.sbp import Sbp, parse_sbp
 from oneflow.core.size import Size
+from oneflow.io import modules
 from oneflow.io.container import has_form
+from oneflow.kernels.array import Array
+from oneflow.nn.module import Module
+from oneflow.nn.parameter import Parameter
 from oneflow.tensor.tensor import Tensor, needs_data
 
 MAX_DEPTH = 200
 
-Array = np.ndarray[Any, Any]
+
+Form: TypeAlias = dict[str, Json]
 
 
 @dataclass
@@ -36,7 +43,7 @@ class Found:
 
     value: Tensor | Array
     where: str
-    form: dict[str, Any]
+    form: Form
 
     @property
     def array(self) -> Any:
@@ -48,13 +55,20 @@ class Found:
         return isinstance(self.value, Tensor) and self.value.is_global
 
 
+def global_tensor(found: Found) -> Tensor:
+    """The global tensor that was found. Raises InternalError for anything else."""
+    if not isinstance(found.value, Tensor) or not found.value.is_global:
+        raise InternalError(f"save: {found.where or 'the object'} is no global tensor")
+    return found.value
+
+
 class Encoder:
     """Takes a tree apart: its form, and the tensors and arrays found, which get names later.
 
     What has no form is kept in `error`, so that the ranks can first tell each other.
     """
 
-    def __init__(self, value: Any) -> None:
+    def __init__(self, value: object) -> None:
         self.found: list[Found] = []
         self.error: OneFlowError | None = None
         self._is_endless = False
@@ -69,17 +83,18 @@ class Encoder:
             named.setdefault(name, one)
         return named
 
-    def _encode(self, value: Any, where: str, depth: int) -> Any:
+    def _encode(self, value: object, where: str, depth: int) -> Json:
         if self._is_endless:
             return None
         if depth > MAX_DEPTH:
             self._is_endless = True  # a tree that contains itself twice has no end to look for
-            return self._refuse(
+            self._refuse(
                 CheckpointError(
                     f"save: {where} is nested more than {MAX_DEPTH} deep, or contains itself"
                 )
             )
-        if value is None or type(value) in (bool, int, str):
+            return None
+        if value is None or type(value) is bool or type(value) is int or type(value) is str:
             return value
         if type(value) is float:
             return value if math.isfinite(value) else {"float": str(value)}
@@ -92,7 +107,7 @@ class Encoder:
                 return {
                     name: [self._encode(v, f"{where}[{i}]", depth + 1) for i, v in enumerate(items)]
                 }
-        return self._leaf(value, where)
+        return self._leaf(value, where, depth)
 
     def _pairs(self, value: dict[Any, Any], where: str, depth: int) -> list[Any]:
         return [
@@ -103,42 +118,60 @@ class Encoder:
             for k, v in value.items()
         ]
 
-    def _leaf(self, value: Any, where: str) -> Any:
+    def _module(self, value: Module, where: str, depth: int) -> Json:
+        try:
+            form: Form = {"module": modules.class_name(value, where or "the object")}
+        except CheckpointError as error:
+            self._refuse(error)
+            return None
+        at = f"{where or 'the object'}."
+        for table, entries in modules.tables(value).items():
+            form[table] = [[k, self._encode(v, at + k, depth + 1)] for k, v in entries.items()]
+        return form
+
+    def _leaf(self, value: object, where: str, depth: int) -> Json:
         if isinstance(value, Tensor):
             return self._tensor(value, where)
         if isinstance(value, np.ndarray):
             return self._array(value, where)
+        if isinstance(value, Module):
+            return self._module(value, where, depth)
         if isinstance(value, np.generic) and not isinstance(value.item(), np.generic):
             return self._encode(value.item(), where, 0)
         for kind, name, text in _LEAVES:
             if isinstance(value, kind):
                 return {name: text(value)}
-        return self._refuse(
+        self._refuse(
             CheckpointError(
                 f"save: {where or 'the object'} is a "
                 f"{type(value).__module__}.{type(value).__qualname__}, which has no form in a "
                 "checkpoint; save its state_dict() or plain values"
             )
         )
+        return None
 
-    def _tensor(self, value: Tensor, where: str) -> Any:
+    def _tensor(self, value: Tensor, where: str) -> Json:
         try:
             needs_data(value, f"save: {where or 'the object'}")
         except OneFlowError as error:
-            return self._refuse(error)
-        form = {"tensor": "", "requires_grad": value.requires_grad}
+            self._refuse(error)
+            return None
+        form: Form = {"tensor": "", "requires_grad": value.requires_grad}
+        if isinstance(value, Parameter):
+            form["parameter"] = True
         self.found.append(Found(value, where, form))
         return form
 
-    def _array(self, value: Array, where: str) -> Any:
+    def _array(self, value: Array, where: str) -> Json:
         if not has_form(value.dtype):
-            return self._refuse(
+            self._refuse(
                 CheckpointError(
                     f"save: {where or 'the object'} is an array of {value.dtype}, which has no "
                     "form in a checkpoint"
                 )
             )
-        form = {"ndarray": ""}
+            return None
+        form: Form = {"ndarray": ""}
         self.found.append(Found(value, where, form))
         return form
 
@@ -165,10 +198,20 @@ _LEAVES: tuple[tuple[Any, str, Callable[[Any], Any]], ...] = (
 )
 
 
-def decode(form: Any, tensor: Callable[[str, bool], Any], array: Callable[[str], Any]) -> Any:
-    """The inverse of `Encoder`.  tensor, array: give what is stored under a name. Raises
-    CheckpointError.
+def decode(
+    form: object,
+    tensor: Callable[[str, bool, bool], object],
+    array: Callable[[str], object],
+    module: Callable[[str, modules.Tables], object] = modules.as_tree,
+) -> Any:
+    """The inverse of `Encoder`.  tensor: gives what is stored under a name, told whether it asks
+    for gradients and whether it is a parameter; array: likewise.  module: makes a module of the
+    name of its class and its tables.  Raises CheckpointError.
     """
+
+    def inner(form: object) -> Any:
+        return decode(form, tensor, array, module)
+
     if form is None or isinstance(form, (bool, int, float, str)):
         return form
     if not isinstance(form, dict) or not form:
@@ -176,13 +219,17 @@ def decode(form: Any, tensor: Callable[[str, bool], Any], array: Callable[[str],
     kind = next(iter(form))
     content = form[kind]
     if kind == "tensor":
-        return tensor(_text(content), bool(form.get("requires_grad")))
+        flags = bool(form.get("requires_grad")), bool(form.get("parameter"))
+        return tensor(_text(content), *flags)
     if kind == "ndarray":
         return array(_text(content))
     if kind in ("dict", "odict"):
-        return _decode_pairs(kind, content, tensor, array)
+        return _decode_pairs(kind, content, inner)
+    if kind == "module":
+        tables = {k: _decode_pairs("dict", v, inner) for k, v in form.items() if k != kind}
+        return module(_text(content), tables)
     if kind in _MAKERS:
-        return _MAKERS[kind](decode(v, tensor, array) for v in _list(content))
+        return _MAKERS[kind](inner(v) for v in _list(content))
     if kind in _PARSERS:
         try:
             return _PARSERS[kind](content)
@@ -193,26 +240,35 @@ def decode(form: Any, tensor: Callable[[str, bool], Any], array: Callable[[str],
     )
 
 
-def places(form: Any) -> dict[str, str]:
+def places(form: Json) -> dict[str, str]:
     """Map each stored tensor and array to its place in the tree, by its stored name: keys and
     indices with dots between them. `form` has been decoded once, or comes from a checked manifest.
     """
     found: dict[str, str] = {}
-    left = [("", form)]
+    left: list[tuple[str, Json]] = [("", form)]
     while left:
         where, one = left.pop()
-        kind = next(iter(one)) if isinstance(one, dict) and one else ""
+        if not isinstance(one, dict) or not one:
+            continue
+        kind = next(iter(one))
         if kind in ("tensor", "ndarray"):
             found.setdefault(_text(one[kind]), where)
         elif kind in ("dict", "odict"):
-            pairs = [p for p in _list(one[kind]) if isinstance(p, list) and len(p) == 2]
-            left += [(_below(where, key), value) for key, value in pairs]
+            left += _placed(where, one[kind])
+        elif kind == "module":
+            left += [p for k, pairs in one.items() if k != kind for p in _placed(where, pairs)]
         elif kind in _MAKERS:
             left += [(_below(where, i), value) for i, value in enumerate(_list(one[kind]))]
     return found
 
 
-def _below(where: str, key: Any) -> str:
+def _placed(where: str, pairs: object) -> list[tuple[str, Any]]:
+    """Return the values of a table with the place of each."""
+    whole = [p for p in _list(pairs) if isinstance(p, list) and len(p) == 2]
+    return [(_below(where, key), value) for key, value in whole]
+
+
+def _below(where: str, key: object) -> str:
     key = next(iter(key.values())) if isinstance(key, dict) and len(key) == 1 else key
     return f"{where}.{key}" if where else f"{key}"
 
@@ -231,12 +287,12 @@ _PARSERS: dict[str, Callable[[Any], Any]] = {
 }
 
 
-def _decode_pairs(kind: str, content: Any, tensor: Any, array: Any) -> Any:
+def _decode_pairs(kind: str, content: object, inner: Callable[[Any], Any]) -> Any:
     made: dict[Any, Any] = OrderedDict() if kind == "odict" else {}
     for pair in _list(content):
         if not isinstance(pair, list) or len(pair) != 2:
             raise CheckpointError(f"load: not a key and a value: {str(pair)[:80]}")
-        key, value = (decode(form, tensor, array) for form in pair)
+        key, value = (inner(form) for form in pair)
         try:
             made[key] = value
         except TypeError as error:
@@ -244,13 +300,13 @@ def _decode_pairs(kind: str, content: Any, tensor: Any, array: Any) -> Any:
     return made
 
 
-def _list(content: Any) -> list[Any]:
+def _list(content: object) -> list[Any]:
     if not isinstance(content, list):
         raise CheckpointError(f"load: expected a list, got {str(content)[:80]}")
     return content
 
 
-def _text(content: Any) -> str:
+def _text(content: Json) -> str:
     if not isinstance(content, str):
         raise CheckpointError(f"load: expected a name, got {str(content)[:80]}")
     return content

@@ -8,12 +8,15 @@ from __future__ import annotations
 import pickletools
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 from oneflow.core.errors import CheckpointError
 
 MAX_NUM_OPCODES = 50_000_000
 _MARK = object()
+
+
+T = TypeVar("T")
 
 
 class Name:
@@ -34,14 +37,14 @@ class Shell:
 
     __slots__ = ("args", "cls", "state")
 
-    def __init__(self, cls: Name, args: Any) -> None:
+    def __init__(self, cls: Name, args: tuple[Any, ...]) -> None:
         self.cls = cls
         self.args = args
         self.state: Any = None
 
 
-Build = Callable[[Name, Any], Any]  # (name, arguments) -> value
-SetState = Callable[[Any, Any], Any]  # (value, state) -> value
+Build = Callable[[Name, tuple[Any, ...]], object]  # (name, arguments) -> value
+SetState = Callable[[object, object], object]  # (value, state) -> value
 
 
 class Reader:
@@ -56,8 +59,8 @@ class Reader:
         self,
         make: Build,
         set_state: SetState,
-        constant: Callable[[Name], Any],
-        persistent: Callable[[Any], Any],
+        constant: Callable[[Name], object],
+        persistent: Callable[[object], object],
     ) -> None:
         self._make = make
         self._set_state = set_state
@@ -88,7 +91,7 @@ class Reader:
             raise CheckpointError(f"load: the pickle is malformed: {error}") from error
         raise CheckpointError("load: the pickle has no end")
 
-    def _step(self, name: str, argument: Any) -> None:
+    def _step(self, name: str, argument: object) -> None:
         if name in _IGNORED:
             return
         if name in _PUSHED:
@@ -112,7 +115,7 @@ class Reader:
 
     _op_binput = _op_long_binput = _op_put
 
-    def _op_memoize(self, _: Any) -> None:
+    def _op_memoize(self, _: object) -> None:
         self._memo[len(self._memo)] = self._stack[-1]
 
     def _op_get(self, index: int) -> None:
@@ -122,7 +125,7 @@ class Reader:
 
     # ---- containers ------------------------------------------------------------------------------
 
-    def _op_mark(self, _: Any) -> None:
+    def _op_mark(self, _: object) -> None:
         self._stack.append(_MARK)
 
     def _since_mark(self) -> list[Any]:
@@ -132,46 +135,46 @@ class Reader:
         self._stack.pop()
         return [self._plain(i) for i in reversed(items)]
 
-    def _op_tuple(self, _: Any) -> None:
+    def _op_tuple(self, _: object) -> None:
         self._stack.append(tuple(self._since_mark()))
 
-    def _op_list(self, _: Any) -> None:
+    def _op_list(self, _: object) -> None:
         self._stack.append(self._since_mark())
 
-    def _op_dict(self, _: Any) -> None:
+    def _op_dict(self, _: object) -> None:
         items = self._since_mark()
         self._stack.append(dict(zip(items[::2], items[1::2], strict=True)))
 
-    def _op_tuple1(self, _: Any) -> None:
+    def _op_tuple1(self, _: object) -> None:
         self._stack[-1:] = [tuple(map(self._plain, self._stack[-1:]))]
 
-    def _op_tuple2(self, _: Any) -> None:
+    def _op_tuple2(self, _: object) -> None:
         self._stack[-2:] = [tuple(map(self._plain, self._stack[-2:]))]
 
-    def _op_tuple3(self, _: Any) -> None:
+    def _op_tuple3(self, _: object) -> None:
         self._stack[-3:] = [tuple(map(self._plain, self._stack[-3:]))]
 
-    def _op_append(self, _: Any) -> None:
+    def _op_append(self, _: object) -> None:
         item = self._plain(self._stack.pop())
         _as(list, self._stack[-1]).append(item)
 
-    def _op_appends(self, _: Any) -> None:
+    def _op_appends(self, _: object) -> None:
         items = self._since_mark()
         _as(list, self._stack[-1]).extend(items)
 
-    def _op_additems(self, _: Any) -> None:
+    def _op_additems(self, _: object) -> None:
         items = self._since_mark()
         _as(set, self._stack[-1]).update(items)
 
-    def _op_setitem(self, _: Any) -> None:
+    def _op_setitem(self, _: object) -> None:
         value, key = self._plain(self._stack.pop()), self._plain(self._stack.pop())
         _as(dict, self._stack[-1])[key] = value
 
-    def _op_setitems(self, _: Any) -> None:
+    def _op_setitems(self, _: object) -> None:
         items = self._since_mark()
         _as(dict, self._stack[-1]).update(zip(items[::2], items[1::2], strict=True))
 
-    def _op_pop(self, _: Any) -> None:
+    def _op_pop(self, _: object) -> None:
         self._stack.pop()
 
     # ---- names and what is made with them --------------------------------------------------------
@@ -180,19 +183,19 @@ class Reader:
         module, _, name = argument.partition(" ")
         self._stack.append(Name(module, name))
 
-    def _op_stack_global(self, _: Any) -> None:
+    def _op_stack_global(self, _: object) -> None:
         name, module = self._stack.pop(), self._stack.pop()
         self._stack.append(Name(str(module), str(name)))
 
-    def _op_reduce(self, _: Any) -> None:
+    def _op_reduce(self, _: object) -> None:
         args, called = self._stack.pop(), self._stack.pop()
         self._stack.append(self._call(called, args))
 
-    def _op_newobj(self, _: Any) -> None:
+    def _op_newobj(self, _: object) -> None:
         args, cls = self._stack.pop(), self._stack.pop()
         self._stack.append(self._call(cls, args))
 
-    def _call(self, called: Any, args: Any) -> Any:
+    def _call(self, called: object, args: object) -> object:
         if not isinstance(called, Name) or not isinstance(args, tuple):
             raise CheckpointError("load: the pickle calls something that is no name")
         if (called.module, called.name) == ("collections", "OrderedDict"):
@@ -209,7 +212,7 @@ class Reader:
             ](*args)
         return self._make(called, args)
 
-    def _op_build(self, _: Any) -> None:
+    def _op_build(self, _: object) -> None:
         state = self._plain(self._stack.pop())
         old = self._stack[-1]
         new = old if isinstance(old, OrderedDict) else self._set_state(old, state)
@@ -217,17 +220,17 @@ class Reader:
         if new is not old:
             self._memo = {k: new if v is old else v for k, v in self._memo.items()}
 
-    def _op_binpersid(self, _: Any) -> None:
+    def _op_binpersid(self, _: object) -> None:
         self._stack.append(self._persistent(self._stack.pop()))
 
-    def _plain(self, value: Any) -> Any:
+    def _plain(self, value: object) -> object:
         """A name that is used as a value stands for a constant."""
         if value is _MARK:
             raise CheckpointError("load: the pickle is malformed: a mark where a value belongs")
         return self._constant(value) if isinstance(value, Name) else value
 
 
-def _as(kind: Any, value: Any) -> Any:
+def _as(kind: type[T], value: object) -> T:
     if not isinstance(value, kind):
         raise CheckpointError(f"load: the pickle puts items into a {type(value).__name__}")
     return value

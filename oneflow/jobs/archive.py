@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import IO
 
 from oneflow.core.errors import CheckpointError
 from oneflow.io.files import OpenFile, PendingFile, Readable, read_bytes, sync_folder
@@ -79,13 +79,13 @@ class Writer:
         self._zip = zipfile.ZipFile(self._pending.file, "w", zipfile.ZIP_STORED)
 
     @contextmanager
-    def entry(self, name: str, nbytes: int = 0) -> Iterator[BinaryIO]:
+    def entry(self, name: str, nbytes: int = 0) -> Iterator[IO[bytes]]:
         """A file to write an entry to.  nbytes: about so many are to come."""
         info = zipfile.ZipInfo(name, _STAMP)
         info.create_system = 3
         info.external_attr = 0o644 << 16
         with self._zip.open(info, "w", force_zip64=nbytes > (1 << 31) - (1 << 20)) as file:
-            yield file  # type: ignore[misc]
+            yield file
 
     def commit(self) -> None:
         self._zip.close()
@@ -99,12 +99,12 @@ class Writer:
 class Hashed:
     """A file to write to that counts and digests what goes through."""
 
-    def __init__(self, file: BinaryIO) -> None:
+    def __init__(self, file: IO[bytes]) -> None:
         self._file = file
         self._digest = hashlib.blake2b(digest_size=32)
         self.nbytes = 0
 
-    def write(self, data: Any) -> int:
+    def write(self, data: bytes | memoryview) -> int:
         view = memoryview(data).cast("B")
         self._digest.update(view)
         self.nbytes += view.nbytes

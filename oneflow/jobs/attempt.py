@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import queue
 from pathlib import Path
-from typing import Any
 
 from oneflow.core.errors import CheckpointError, OneFlowError
 from oneflow.core.frames import Frames
@@ -20,6 +19,7 @@ from oneflow.jobs.sources import Access
 from oneflow.jobs.stopping import Stop
 from oneflow.jobs.tracing import Tracing
 from oneflow.jobs.training import Options, Training
+from oneflow.protos import cluster_pb2 as pb
 from oneflow.scheduler.jobs.limits import folder_name
 
 GRAPH, INFERENCE = 1, 2  # JobSpec.Kind
@@ -27,9 +27,9 @@ CHECKPOINTS = "checkpoints"
 
 
 def run_attempt(
-    begin: Any,
-    frames: Frames,
-    requests: queue.Queue[Any],
+    begin: pb.Begin,
+    frames: Frames[pb.WorkerCommand],
+    requests: queue.Queue[pb.Infer],
     stop: Stop,
     roots: tuple[Path, ...],
     tracing: Tracing,
@@ -70,7 +70,7 @@ def _train(
     access: Access,
     reporter: Reporter,
     stop: Stop,
-    begin: Any,
+    begin: pb.Begin,
     tracing: Tracing,
 ) -> None:
     p = begin.prepare
@@ -93,7 +93,7 @@ def _check_kind(file: JobFile, kind: int) -> None:
     check_kind(file, wanted)
 
 
-def options_of(file: JobFile, begin: Any, roots: tuple[Path, ...]) -> Options:
+def options_of(file: JobFile, begin: pb.Begin, roots: tuple[Path, ...]) -> Options:
     """Return the options asked for at submission, else those of the file."""
     p, d = begin.prepare, file.description
     job_dir = Path(begin.job_dir)

@@ -14,15 +14,17 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
+from oneflow.core.dtype import DTypeLike, dtype_of
 from oneflow.io.container import dtype_named
-from oneflow.jobs.description import Column, DataSpec, check_data
+from oneflow.io.files import AnyPath
+from oneflow.jobs.description import Column, DataSpec, SourceKind, check_data
 from oneflow.jobs.errors import JobFileError
 from oneflow.jobs.order import Batches
 from oneflow.jobs.sources import Access, open_columns
+from oneflow.kernels.array import Array
 from oneflow.tensor.tensor import Tensor
-
-Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True)
@@ -72,34 +74,34 @@ class Data:
 # ---- where the rows come from --------------------------------------------------------------------
 
 
-def arrays(**columns: Any) -> Data:
+def arrays(**columns: Tensor | ArrayLike) -> Data:
     """Arrays or local tensors of equally many rows, which go into the job file."""
     found = {name: _as_array(name, value) for name, value in columns.items()}
     return _declare("arrays", [Column(name=n, dtype="", shape=()) for n in found], found)
 
 
-def npz(path: Any, *, embed: bool = True, **columns: str) -> Data:
+def npz(path: AnyPath, *, embed: bool = True, **columns: str) -> Data:
     """Arrays of a NumPy archive: npz("d.npz", x="images", y="labels")."""
     listed = [_column(name, path, (key,)) for name, key in columns.items()]
     return _of_files("npz", listed, embed)
 
 
-def npy(*, embed: bool = True, **columns: Any) -> Data:
+def npy(*, embed: bool = True, **columns: AnyPath) -> Data:
     """NumPy files of one array each: npy(x="images.npy", y="labels.npy")."""
     return _of_files("npy", [_column(name, path) for name, path in columns.items()], embed)
 
 
-def safetensors(path: Any, *, embed: bool = True, **columns: str) -> Data:
+def safetensors(path: AnyPath, *, embed: bool = True, **columns: str) -> Data:
     """Tensors of a safetensors file: safetensors("d.safetensors", x="images")."""
     listed = [_column(name, path, (key,)) for name, key in columns.items()]
     return _of_files("safetensors", listed, embed)
 
 
 def csv(
-    path: Any,
+    path: AnyPath,
     *,
     embed: bool = True,
-    types: Mapping[str, Any] | None = None,
+    types: Mapping[str, DTypeLike] | None = None,
     **columns: str | Sequence[str],
 ) -> Data:
     """Numbers of a csv file whose first line names its columns: csv("d.csv", x=["a", "b"], y="c").
@@ -128,21 +130,19 @@ def raw(*, embed: bool = False, **columns: tuple[Any, ...]) -> Data:
     return _of_files("raw", listed, embed)
 
 
-def _column(name: str, path: Any, keys: tuple[str, ...] = (), **fields: Any) -> Column:
+def _column(name: str, path: AnyPath, keys: tuple[str, ...] = (), **fields: Any) -> Column:
     absolute = os.path.abspath(os.fspath(path))
     return Column(name=name, path=absolute, keys=keys, **{"dtype": "", "shape": (), **fields})
 
 
-def _dtype(dtype: Any, name: str) -> str:
-    from oneflow.core.dtype import dtype_of
-
+def _dtype(dtype: DTypeLike, name: str) -> str:
     text = dtype if isinstance(dtype, str) else dtype_of(dtype).np.name
     if dtype_named(text) is None:
         raise JobFileError(f"data column {name!r}: {text!r} is no dtype of data")
     return str(text)
 
 
-def _as_array(name: str, value: Any) -> Array:
+def _as_array(name: str, value: Tensor | ArrayLike) -> Array:
     if isinstance(value, Tensor):
         value = value.numpy()
     array = np.asarray(value)
@@ -155,7 +155,7 @@ def _as_array(name: str, value: Any) -> Array:
     return array
 
 
-def _of_files(kind: str, columns: list[Column], embed: bool) -> Data:
+def _of_files(kind: SourceKind, columns: list[Column], embed: bool) -> Data:
     found = open_columns(kind, columns, Access())
     if embed:
         bare = [Column(name=c.name, dtype="", shape=()) for c in columns]
@@ -164,7 +164,7 @@ def _of_files(kind: str, columns: list[Column], embed: bool) -> Data:
     return replace(declared, arrays={})
 
 
-def _declare(kind: Any, columns: list[Column], found: Mapping[str, Array]) -> Data:
+def _declare(kind: SourceKind, columns: list[Column], found: Mapping[str, Array]) -> Data:
     import msgspec
 
     counts = {name: len(array) for name, array in found.items()}

@@ -4,7 +4,8 @@ are errors.
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from collections.abc import Hashable, Iterable
+from typing import Literal
 
 import msgspec
 
@@ -208,7 +209,7 @@ def _shape(where: str, what: str, shape: tuple[int, ...]) -> None:
         raise JobFileError(f"{where}: {what}: {str(shape)[:80]} is no shape")
 
 
-def _unique(where: str, what: str, items: Any) -> None:
+def _unique(where: str, what: str, items: Iterable[Hashable]) -> None:
     found = list(items)
     if len(set(found)) != len(found):
         raise JobFileError(f"{where}: {what}: one is there twice")

@@ -16,10 +16,9 @@ from oneflow.core.dispatch import call
 from oneflow.core.graph import LogicalGraph, Node
 from oneflow.core.op import find_op
 from oneflow.core.rng import Randomness
+from oneflow.kernels.array import Array
 from oneflow.tensor.grad_mode import no_grad
 from oneflow.tensor.tensor import Tensor, wrap
-
-Array = np.ndarray[Any, Any]
 
 
 def first_nonfinite(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,8 +20,12 @@ from oneflow.core.graph import LogicalGraph
 from oneflow.core.graph_proto import graph_to_bytes
 from oneflow.core.placement import Placement
 from oneflow.core.sbp import BROADCAST
+from oneflow.core.tensor_type import TensorType
 from oneflow.distributed.world import world
+from oneflow.graph.tree import flatten
+from oneflow.io.container import Kind
 from oneflow.io.container import Writer as ContainerWriter
+from oneflow.io.files import AnyPath
 from oneflow.io.pact import Pact
 from oneflow.jobs.archive import Hashed, Writer
 from oneflow.jobs.data import Data
@@ -38,6 +43,7 @@ from oneflow.jobs.glance import DATA, GRAPH, JOB, SCHEDULE, VARIABLES
 from oneflow.jobs.jobfile import load
 from oneflow.jobs.requests import joins_rows
 from oneflow.jobs.row_flow import batch_of, row_outputs
+from oneflow.kernels.array import Array
 from oneflow.tensor.eager_global import relayout, to_host
 from oneflow.tensor.tensor import Tensor, wrap
 
@@ -45,12 +51,10 @@ if TYPE_CHECKING:
     from oneflow.graph.graph import Graph
     from oneflow.graph.trace import Trace
 
-Array = np.ndarray[Any, Any]
-
 
 def save(
     graph: Graph,
-    path: Any,
+    path: AnyPath,
     *,
     data: Data | None = None,
     inputs: Mapping[str, Tensor] | None = None,
@@ -193,10 +197,8 @@ def _schedule(graph: Graph, steps: int) -> tuple[dict[str, Array], dict[str, int
 
 
 def _outputs(
-    graph: Graph, trace: Trace, returned: Any, names: Sequence[str] | None
+    graph: Graph, trace: Trace, returned: object, names: Sequence[str] | None
 ) -> tuple[Port, ...]:
-    from oneflow.graph.tree import flatten
-
     types = {int(n.attrs["index"]): n.inputs[0].type for n in trace.graph.of_kind("output")}
     if names is None:
         names = _names(returned, types, flatten(returned))
@@ -211,7 +213,9 @@ def _outputs(
     )
 
 
-def _names(returned: Any, types: dict[int, Any], leaves: list[tuple[str, Any]]) -> list[str]:
+def _names(
+    returned: object, types: dict[int, TensorType], leaves: list[tuple[str, object]]
+) -> list[str]:
     if isinstance(returned, dict):
         return [path[1:] for path, leaf in leaves if isinstance(leaf, Tensor)]
     if len(types) == 1:
@@ -264,7 +268,7 @@ def _write(
         for name, x in variables.items():
             array = _whole(x)
             if file is not None:
-                pact.attempt(lambda name=name, array=array: file.add(name, array))  # type: ignore[misc]
+                pact.attempt(partial(file.add, name, array))
         if file is not None:
             pact.attempt(lambda: file.finish(description))
         pact.meet()
@@ -307,11 +311,11 @@ class _File:
             self.add(key, array)
         self._close()
 
-    def open(self, name: str, kinds: Any, nbytes: int) -> None:
+    def open(self, name: str, kinds: Mapping[str, Kind], nbytes: int) -> None:
         """Begins an entry of arrays."""
         context = self._archive.entry(name, nbytes + (1 << 20))
         file = Hashed(context.__enter__())
-        self._open = name, context, file, ContainerWriter(file, kinds, {})  # type: ignore[arg-type]
+        self._open = name, context, file, ContainerWriter(file, kinds, {})
 
     def add(self, key: str, array: Array) -> None:
         self._open[3].add(key, array)

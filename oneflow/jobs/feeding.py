@@ -13,8 +13,8 @@ from oneflow.jobs.jobfile import JobFile
 from oneflow.jobs.order import Batches, Cursor
 from oneflow.jobs.running import Bound
 from oneflow.jobs.sources import Access
+from oneflow.kernels.array import Array
 
-Array = np.ndarray[Any, Any]
 MANY_STEPS = 2**62  # as many as anybody wants
 
 

@@ -6,10 +6,9 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from oneflow.core.errors import CheckpointError
-from oneflow.io.files import OpenFile, read_bytes
+from oneflow.io.files import AnyPath, OpenFile, read_bytes
 from oneflow.jobs.archive import Entry, Part, digest_of, read_entries
 from oneflow.jobs.description import MAX_JSON_NBYTES, Description, decode
 from oneflow.jobs.errors import JobFileError
@@ -35,7 +34,7 @@ def describe(file: OpenFile) -> tuple[dict[str, Entry], Description]:
     return entries, decode(read_bytes(job, 0, job.nbytes), JOB)
 
 
-def described(path: Any) -> Description:
+def described(path: AnyPath) -> Description:
     """Return the description in a job file whose other entries were checked before, or will be.
     Raises JobFileError.
     """
@@ -43,7 +42,7 @@ def described(path: Any) -> Description:
         return describe(file)[1]
 
 
-def open_job(path: Any) -> OpenFile:
+def open_job(path: AnyPath) -> OpenFile:
     try:
         return OpenFile(Path(os.path.abspath(os.fspath(path))))
     except (OSError, CheckpointError) as error:

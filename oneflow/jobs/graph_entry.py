@@ -11,6 +11,7 @@ from oneflow.core.op import find_op
 from oneflow.core.tensor_type import TensorType
 from oneflow.jobs.description import Description, Port, randomness_of
 from oneflow.jobs.errors import JobFileError
+from oneflow.protos import graph_pb2
 from oneflow.scheduler.compiler.verify import verify
 
 ENTRY = "graph.pb"
@@ -24,8 +25,6 @@ def decode_graph(data: bytes) -> LogicalGraph:
     """The graph in `graph.pb`. Raises JobFileError if it is none, names unknown ops, or its types
     are not those that its ops give."""
     from google.protobuf.message import DecodeError
-
-    from oneflow.protos import graph_pb2
 
     try:
         proto = graph_pb2.Graph.FromString(data)
@@ -53,7 +52,7 @@ def _text(error: OneFlowError) -> str:
     return str(error).replace(" (this is a defect of oneflow-actors: please report it)", "")
 
 
-def _check_sizes(proto: Any) -> None:
+def _check_sizes(proto: graph_pb2.Graph) -> None:
     """Refuse sizes that would take memory out of proportion if they were believed."""
     ranks = sum(sum(p.runs[1::2]) for p in proto.placements)
     if ranks > MAX_RANKS or any(r < 0 for p in proto.placements for r in p.runs):

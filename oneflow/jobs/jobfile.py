@@ -16,7 +16,7 @@ from oneflow.core.control_channel import MAX_GRAPH_NBYTES
 from oneflow.core.errors import CheckpointError
 from oneflow.core.graph import LogicalGraph
 from oneflow.io.container import Container
-from oneflow.io.files import read_bytes
+from oneflow.io.files import AnyPath, read_bytes
 from oneflow.jobs.archive import Part, digest_of
 from oneflow.jobs.description import Description
 from oneflow.jobs.errors import JobFileError
@@ -32,12 +32,11 @@ from oneflow.jobs.glance import (
 )
 from oneflow.jobs.graph_entry import check_draws, check_ports, decode_graph, named
 from oneflow.jobs.sources import Access, open_data
+from oneflow.kernels.array import Array
 
 MAX_SCHEDULE_NBYTES = 1 << 30
 MAX_HEADER_NBYTES = 16 << 20
 MAX_ARRAYS = 200_000
-
-Array = np.ndarray[Any, Any]
 
 
 class JobFile:
@@ -49,7 +48,9 @@ class JobFile:
     check_data: whether the data's digest is compared; check_digests: whether any is.
     """
 
-    def __init__(self, path: Any, *, check_data: bool = True, check_digests: bool = True) -> None:
+    def __init__(
+        self, path: AnyPath, *, check_data: bool = True, check_digests: bool = True
+    ) -> None:
         self.path = Path(os.path.abspath(os.fspath(path)))
         self._skips_data, self._skips_all = not check_data, not check_digests
         self._file = open_job(path)
@@ -174,16 +175,16 @@ class JobFile:
     def __enter__(self) -> JobFile:
         return self
 
-    def __exit__(self, *_: Any) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 
-def load(path: Any) -> JobFile:
+def load(path: AnyPath) -> JobFile:
     """Opens a job file. Raises JobFileError, naming entry and field, for every defect."""
     return JobFile(path)
 
 
-def verify(path: Any) -> Description:
+def verify(path: AnyPath) -> Description:
     """Checks all of a job file. Returns what it says of itself. Raises JobFileError."""
     with JobFile(path) as file:
         return file.description

@@ -11,18 +11,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from oneflow.core.rng import mix_seed, philox
+from oneflow.kernels.array import Array
 
 ROUNDS = 6
 BLOCK = 8192
 """Positions that are worked out together: NumPy needs long arrays to be quick."""
 MAX_BLOCKS = 64
-
-Array = np.ndarray[Any, Any]
 
 
 class Order:

@@ -12,17 +12,14 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from oneflow.io.container import Writer
 from oneflow.io.files import PendingFile, sync_folder
+from oneflow.kernels.array import Array
 
 FOLDER = "outputs"
 METRICS = "metrics.jsonl"
 VARIABLES = "variables"
 _LINE_NBYTES = 64 << 10
-
-Array = np.ndarray[Any, Any]
 
 
 class MetricsFile:

@@ -9,13 +9,14 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from oneflow.actors import live
 from oneflow.core.frames import Frames
 from oneflow.core.log import get_logger
 from oneflow.core.metrics import METRICS
 from oneflow.core.metrics_told import Teller
+from oneflow.protos import cluster_pb2 as pb
 
 if TYPE_CHECKING:
     pass
@@ -26,11 +27,11 @@ INTERVAL_S = 0.1
 ACTORS_S = 1.0
 """So often the daemon hears what actors do, also of a rank that waits within a step."""
 MAX_SHARE = 0.005
-"""Of a core's time at most so much goes into looking at actors, however many there are."""
+"""Largest share of a core's time that goes into looking at actors, however many there are."""
 MAX_WAITING_CHARS = 300
 MAX_WARNING_CHARS = 1000
 MAX_POINTS, MAX_VALUES = 100, 1000
-"""Of the curve, in one message: a thousand steps a second are told whole."""
+"""Most points of the curve in one message: a thousand steps a second are told whole."""
 DEVICE_ERRORS = ("CUDARuntimeError", "CUDADriverError")  # of CuPy, which is not always there
 
 
@@ -83,7 +84,9 @@ class Curve:
 class Reporter:
     """Sends from a thread of its own. id: of the attempt.  total_steps: of the job."""
 
-    def __init__(self, frames: Frames, id: Any, total_steps: int) -> None:
+    def __init__(
+        self, frames: Frames[pb.WorkerCommand], id: pb.AttemptId, total_steps: int
+    ) -> None:
         self._frames, self._id, self._total = frames, id, total_steps
         self._news = threading.Condition()
         self._latest: tuple[int, dict[str, float]] | None = None
@@ -160,8 +163,6 @@ class Reporter:
         at: int = 0,
         points: Sequence[CurvePoint] = (),
     ) -> None:
-        from oneflow.protos import cluster_pb2 as pb
-
         progress = pb.Progress(
             id=self._id,
             step=step,
@@ -188,8 +189,6 @@ class Reporter:
         self._frames.send(pb.WorkerMessage(progress=progress))
 
     def _tell_counts(self) -> None:
-        from oneflow.protos import cluster_pb2 as pb
-
         with self._telling:  # a checkpoint is told from another thread
             counts = [pb.Counted(**dataclasses.asdict(told)) for told in self._teller.news()]
             self._frames.send(pb.WorkerMessage(counts=pb.WorkerCounts(counts=counts)))

@@ -6,9 +6,14 @@ import math
 from collections import deque
 from collections.abc import Sequence, Set
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+from oneflow.kernels.array import Array
+
+if TYPE_CHECKING:
+    from oneflow.protos import cluster_pb2 as pb
 
 from oneflow.core.dtype import dtype_of
 from oneflow.core.errors import OneFlowError
@@ -16,8 +21,6 @@ from oneflow.io.container import dtype_named
 from oneflow.jobs.description import Description, Port
 from oneflow.jobs.jobfile import JobFile
 from oneflow.jobs.row_flow import batch_of, row_outputs
-
-Array = np.ndarray[Any, Any]
 
 
 class RequestError(OneFlowError, ValueError):
@@ -68,9 +71,9 @@ class Interface:
         d = file.description
         return Interface(d, row_outputs(file.graph(), batch_of(d)))
 
-    def request(self, message: Any) -> Request:
+    def request(self, message: pb.Infer) -> Request:
         """A request from the wire. Raises RequestError that names the input."""
-        given: dict[str, Any] = {}
+        given: dict[str, pb.Tensor] = {}
         for tensor in message.inputs:
             if tensor.name in given:
                 raise RequestError(f"input {tensor.name[:80]!r} is given twice")
@@ -98,7 +101,7 @@ class Interface:
     def _shape(self, port: Port) -> tuple[Any, ...]:
         return ("rows", *port.shape[1:]) if self.batch else port.shape
 
-    def _array(self, port: Port, tensor: Any) -> Array:
+    def _array(self, port: Port, tensor: pb.Tensor | None) -> Array:
         if tensor is None:
             raise RequestError(f"input {port.name!r} is missing; {self._wanted()}")
         shape = tuple(tensor.shape)

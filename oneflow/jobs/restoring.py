@@ -20,12 +20,12 @@ from oneflow.io.tree import decode
 from oneflow.jobs.order import Cursor
 from oneflow.jobs.running import Variable
 from oneflow.jobs.saving import FOLDER, FORMAT, LAST, saved_steps
+from oneflow.kernels.array import Array
 from oneflow.tensor.devices import to_device
 
 log = get_logger(__name__)
 
 T = TypeVar("T")
-Array = np.ndarray[Any, Any]
 
 MAX_NAME_NBYTES = 64
 
@@ -161,7 +161,7 @@ def _names(state: Mapping[str, Any]) -> dict[str, str]:
 
 def _state(manifest: Manifest, path: str) -> dict[str, Any]:
     """The tree of the checkpoint, checked."""
-    state = decode(manifest.form, lambda name, _: name, lambda name: name)
+    state = decode(manifest.form, lambda name, *_: name, lambda name: name)
     if not isinstance(state, dict) or state.get("format") != FORMAT:
         raise CheckpointError(f"{path} is a checkpoint, but not one of a job")
     cursor: Any = state.get("cursor")
@@ -174,7 +174,7 @@ def _state(manifest: Manifest, path: str) -> dict[str, Any]:
     return state
 
 
-def _is(value: Any) -> bool:
+def _is(value: object) -> bool:
     return isinstance(value, dict) and all(isinstance(k, str) for k in value)
 
 

@@ -27,17 +27,17 @@ from oneflow.core.tensor_type import TensorType
 from oneflow.distributed.world import world
 from oneflow.graph.binding import compile_together, open_plan
 from oneflow.io.boxes import read_box
-from oneflow.io.files import PendingFile
+from oneflow.io.files import AnyPath, PendingFile
 from oneflow.io.pact import Pact
 from oneflow.jobs.description import randomness_of
 from oneflow.jobs.jobfile import JobFile
 from oneflow.jobs.placing import gather_outputs, replace_placement
+from oneflow.kernels.array import Array
 from oneflow.tensor.devices import to_device, to_host
 
 if TYPE_CHECKING:
     from oneflow.actors.job import Job
 
-Array = np.ndarray[Any, Any]
 PLAN_FILE = "plan.pb"
 LISTEN_S, LISTEN_PAUSE_S = 2.0, 0.005
 
@@ -86,7 +86,7 @@ def job_config(file: JobFile, num_pieces: int) -> JobConfig:
 
 
 def compile_plan(
-    path: Any,
+    path: AnyPath,
     devices: int,
     device_type: str,
     hosts: tuple[str, ...] = (),

@@ -29,17 +29,22 @@ from oneflow.boxing.boxes import local_slices, shard_box
 from oneflow.core.failpoints import failpoint
 from oneflow.core.log import get_logger
 from oneflow.core.metrics import METRICS
+from oneflow.core.placement import Placement
+from oneflow.core.sbp import NdSbp
+from oneflow.core.tensor_type import TensorType
 from oneflow.distributed.world import world
 from oneflow.io.checksum import checksum
 from oneflow.io.container import Writer
 from oneflow.io.files import PendingFile, sync_folder
 from oneflow.io.manifest import MANIFEST_FILE, SAVE_ID_KEY, Manifest, Part, Stored, shard_name
 from oneflow.io.save_shards import Piece, plan_pieces
-from oneflow.io.tree import Encoder
+from oneflow.io.tree import Encoder, Found, global_tensor
 from oneflow.jobs.order import Cursor
 from oneflow.jobs.running import Variable
+from oneflow.kernels.array import Array
 from oneflow.tensor.devices import to_host
-from oneflow.tensor.tensor import wrap_global
+from oneflow.tensor.eager_global import empty_shard
+from oneflow.tensor.tensor import Tensor, wrap_global
 
 log = get_logger(__name__)
 
@@ -47,8 +52,6 @@ FORMAT = "oneflow job state"
 LAST = "last_checkpoint"
 FOLDER = re.compile(r"step-(\d{1,18})")
 _LEFT_OVER = re.compile(r"\.step-\d{1,18}\.[0-9a-f]{16}")
-
-Array = np.ndarray[Any, Any]
 
 
 class Saver:
@@ -71,7 +74,7 @@ class Saver:
         self._on_saved, self._on_failed = on_saved, on_failed
         self._save: _Save | None = None
         self.last_step = -1
-        """Of the last complete checkpoint; -1: none."""
+        """Step of the last complete checkpoint; -1: none."""
         self.failures = 0
         self.last_failure = ""
         self._causes: Counter[str] = Counter()  # since the last complete checkpoint
@@ -149,7 +152,7 @@ class _Save:
         self._rank = here.rank
         self._tree = _tree(step, cursor, variables)
         self._found = self._tree.name(lambda i, _: f"t{i}")
-        self._types = {n: _type_of(f.value) for n, f in self._found.items()}
+        self._types = {n: _type_of(f) for n, f in self._found.items()}
         self._pieces = plan_pieces(self._types, here.world_size)
         started = time.perf_counter()
         self._copies = self._copied()
@@ -291,9 +294,7 @@ class _Save:
 
 
 def _tree(step: int, cursor: Cursor, variables: Mapping[str, Variable]) -> Encoder:
-    from oneflow.tensor.eager_global import empty_shard
-
-    def tensor(v: Variable) -> Any:
+    def tensor(v: Variable) -> Tensor:
         shard = empty_shard(v.type, v.placement) if v.array is None else v.array
         return wrap_global(shard, v.type, v.placement, v.sbp)
 
@@ -310,7 +311,8 @@ def _tree(step: int, cursor: Cursor, variables: Mapping[str, Variable]) -> Encod
     return tree
 
 
-def _type_of(x: Any) -> tuple[Any, Any, Any]:
+def _type_of(found: Found) -> tuple[TensorType, Placement, NdSbp]:
+    x = global_tensor(found)
     return x.type, x.placement, x.sbp
 
 

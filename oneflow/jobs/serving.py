@@ -14,6 +14,7 @@ import queue
 import threading
 import time
 from collections import deque
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,8 @@ from oneflow.jobs.reporting import Reporter
 from oneflow.jobs.requests import Interface, Request, RequestError, Share
 from oneflow.jobs.running import Bound, bind_job, join_ranks, spans_ranks
 from oneflow.jobs.stopping import Stop, StoppedError
+from oneflow.kernels.array import Array
+from oneflow.protos import cluster_pb2 as pb
 from oneflow.tensor.devices import to_host
 
 log = get_logger(__name__)
@@ -39,11 +42,13 @@ BATCH_S = 0.002
 IDLE_S = 0.1
 _IDLE, _STEP, _END = b"\0", b"\1", b"\2"
 
-Array = np.ndarray[Any, Any]
-
 
 def serve(
-    file: JobFile, begin: Any, frames: Frames, requests: queue.Queue[Any], stop: Stop
+    file: JobFile,
+    begin: pb.Begin,
+    frames: Frames[pb.WorkerCommand],
+    requests: queue.Queue[pb.Infer],
+    stop: Stop,
 ) -> None:
     """Raises StoppedError when it was told to stop and all requests are answered."""
     if not spans_ranks(file):
@@ -75,7 +80,7 @@ def serve(
 class Replies:
     """Sends answers from a thread of its own, in order."""
 
-    def __init__(self, frames: Frames) -> None:
+    def __init__(self, frames: Frames[pb.WorkerCommand]) -> None:
         self._frames = frames
         self._queue: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="replies", daemon=True)
@@ -93,8 +98,6 @@ class Replies:
         self._thread.join()
 
     def _run(self) -> None:
-        from oneflow.protos import cluster_pb2 as pb
-
         while (found := self._queue.get()) is not None:
             number, outputs, error = found
             tensors = [
@@ -114,7 +117,7 @@ class Replies:
 class Server:
     """bind: makes the job; again after a step that failed, which leaves it unusable."""
 
-    def __init__(self, bind: Any, replies: Replies, reporter: Reporter) -> None:
+    def __init__(self, bind: Callable[[], Bound], replies: Replies, reporter: Reporter) -> None:
         self._bind, self._replies, self._reporter = bind, replies, reporter
         self._bound: Bound = bind()
         self._interface = Interface.of(self._bound.file)
@@ -127,7 +130,7 @@ class Server:
 
     # ---- rank 0, or a rank alone -----------------------------------------------------------------
 
-    def answer_all(self, requests: queue.Queue[Any], stop: Stop) -> None:
+    def answer_all(self, requests: queue.Queue[pb.Infer], stop: Stop) -> None:
         """Until it is told to stop, and all that came before is answered."""
         while True:
             self._gather(requests)
@@ -139,7 +142,7 @@ class Server:
             else:
                 self._share(_IDLE)
 
-    def _gather(self, requests: queue.Queue[Any]) -> None:
+    def _gather(self, requests: queue.Queue[pb.Infer]) -> None:
         """Waits for a request, then a moment for more that share its step."""
         end = time.monotonic() + (BATCH_S if self._waiting else IDLE_S)
         while not self._is_full():
@@ -155,7 +158,7 @@ class Server:
         rows = sum(r.rows - start for r, start in self._waiting)
         return bool(self._waiting) and rows >= self._interface.batch
 
-    def _take_in(self, message: Any) -> None:
+    def _take_in(self, message: pb.Infer) -> None:
         try:
             request = self._interface.request(message)
         except RequestError as error:
@@ -215,7 +218,7 @@ class Server:
             return message
         return here.everyone.gather_bytes(message, "what to feed")[0]
 
-    def follow(self, requests: queue.Queue[Any]) -> None:
+    def follow(self, requests: queue.Queue[pb.Infer]) -> None:
         """Runs what rank 0 says, until it says that it is over."""
         while (heard := self._share(b""))[:1] != _END:
             if heard[:1] == _STEP:

@@ -18,7 +18,7 @@ import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import IO, Any, TextIO, TypeAlias
 
 import numpy as np
 
@@ -27,8 +27,7 @@ from oneflow.io.container import Container, dtype_named
 from oneflow.io.files import OpenFile, Readable
 from oneflow.jobs.description import Column, DataSpec
 from oneflow.jobs.errors import JobFileError
-
-Array = np.ndarray[Any, Any]
+from oneflow.kernels.array import Array
 
 MAX_NPY_HEADER = 10_000
 CSV_ROWS_AT_ONCE = 4096
@@ -37,7 +36,7 @@ _FILE_ERRORS = (
     OSError, OneFlowError, ValueError, KeyError, EOFError, RuntimeError, zipfile.BadZipFile,
     zlib.error, csv.Error, struct.error, SyntaxError, tokenize.TokenError, TypeError, OverflowError,
 )  # fmt: skip
-"""What NumPy, `zipfile` and `csv` say of files that are not what their names say."""
+"""Errors of NumPy, `zipfile` and `csv` for files that are not what their names say."""
 
 _LOCAL = struct.Struct("<4s5H3I2H")
 _COPY_NBYTES = 1 << 20
@@ -53,8 +52,12 @@ class Access:
     scratch: Path | None = None
 
 
+Inside: TypeAlias = "Callable[[], tuple[Path, int, Readable]]"
+"""Gives the path, the offset and the reader of the arrays in the job file."""
+
+
 def open_columns(
-    kind: str, columns: Sequence[Column], access: Access, inside: Callable[[], Any] | None = None
+    kind: str, columns: Sequence[Column], access: Access, inside: Inside | None = None
 ) -> dict[str, Array]:
     """An array by column name, rows along dim 0.
 
@@ -64,9 +67,7 @@ def open_columns(
     return {c.name: _open(kind, c, access, inside) for c in columns}
 
 
-def open_data(
-    data: DataSpec, access: Access, inside: Callable[[], Any] | None = None
-) -> dict[str, Array]:
+def open_data(data: DataSpec, access: Access, inside: Inside | None = None) -> dict[str, Array]:
     """Open the data as `open_columns` does, compared with the declaration."""
     found = open_columns(data.kind, data.columns, access, inside)
     for column in data.columns:
@@ -81,7 +82,7 @@ def open_data(
     return found
 
 
-def _open(kind: str, column: Column, access: Access, inside: Any) -> Array:
+def _open(kind: str, column: Column, access: Access, inside: Inside | None) -> Array:
     try:
         if kind == "arrays":
             return _inside(column, inside)
@@ -111,7 +112,7 @@ def allowed(path: str, roots: tuple[Path, ...] | None) -> Path:
     return real
 
 
-def _mapped(path: Path, dtype: Any, shape: tuple[int, ...], offset: int) -> Array:
+def _mapped(path: Path, dtype: np.dtype[Any], shape: tuple[int, ...], offset: int) -> Array:
     """Read-only rows of a file, which must be large enough."""
     kind = np.dtype(dtype)
     nbytes = math.prod(shape) * kind.itemsize
@@ -126,7 +127,7 @@ def _mapped(path: Path, dtype: Any, shape: tuple[int, ...], offset: int) -> Arra
     return np.memmap(path, kind, "r", offset, shape)
 
 
-def _plain(dtype: Any, where: str) -> np.dtype[Any]:
+def _plain(dtype: np.dtype[Any], where: str) -> np.dtype[Any]:
     kind: np.dtype[Any] = np.dtype(dtype)
     if dtype_named(kind.name) != kind:
         raise JobFileError(f"{where}: elements of {kind} cannot be data of a job")
@@ -136,7 +137,7 @@ def _plain(dtype: Any, where: str) -> np.dtype[Any]:
 # ---- formats -------------------------------------------------------------------------------------
 
 
-def _inside(column: Column, inside: Any) -> Array:
+def _inside(column: Column, inside: Inside | None) -> Array:
     if inside is None:
         raise JobFileError(f"data column {column.name!r}: the job file holds no arrays")
     path, offset, source = inside()
@@ -183,7 +184,7 @@ def _npy(path: Path, column: Column, access: Access) -> Array:
         return _mapped(path, dtype, shape, file.tell())
 
 
-def _npy_header(file: Any, where: str) -> tuple[np.dtype[Any], tuple[int, ...]]:
+def _npy_header(file: IO[bytes], where: str) -> tuple[np.dtype[Any], tuple[int, ...]]:
     version = np.lib.format.read_magic(file)
     reader = {
         (1, 0): np.lib.format.read_array_header_1_0,
@@ -225,7 +226,7 @@ def _stored_at(path: Path, info: zipfile.ZipInfo) -> int:
 
 
 def _unpacked(
-    member: Any, dtype: np.dtype[Any], shape: tuple[int, ...], access: Access, where: str
+    member: IO[bytes], dtype: np.dtype[Any], shape: tuple[int, ...], access: Access, where: str
 ) -> Array:
     """So many bytes as the array has, never more, in a file without a name."""
     left = math.prod(shape) * dtype.itemsize
@@ -239,11 +240,11 @@ def _unpacked(
         return _of_scratch(file, dtype, shape)
 
 
-def _scratch(access: Access) -> Any:
+def _scratch(access: Access) -> IO[bytes]:
     return tempfile.TemporaryFile(dir=access.scratch)
 
 
-def _of_scratch(file: BinaryIO, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Array:
+def _of_scratch(file: IO[bytes], dtype: np.dtype[Any], shape: tuple[int, ...]) -> Array:
     file.flush()
     if not math.prod(shape):
         return np.empty(shape, dtype)
@@ -263,7 +264,9 @@ def _csv(path: Path, column: Column, access: Access) -> Array:
         return _of_scratch(file, kind, shape)
 
 
-def _blocks(text: Any, path: Path, keys: tuple[str, ...], kind: Any) -> Iterator[Array]:
+def _blocks(
+    text: TextIO, path: Path, keys: tuple[str, ...], kind: np.dtype[Any]
+) -> Iterator[Array]:
     """The wanted columns of a csv file with a line of names, some thousand rows at a time."""
     lines = csv.reader(text)
     before = csv.field_size_limit(MAX_CSV_FIELD)
@@ -300,7 +303,7 @@ def _place(path: Path, names: list[str], key: str) -> int:
     return names.index(key)
 
 
-def _numbers(block: list[list[str]], kind: Any, path: Path, line: int) -> Array:
+def _numbers(block: list[list[str]], kind: np.dtype[Any], path: Path, line: int) -> Array:
     try:
         whole = np.dtype(kind).kind in "iu"
         return np.array([[int(f) if whole else float(f) for f in row] for row in block], kind)

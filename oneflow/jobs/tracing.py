@@ -15,12 +15,13 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from oneflow.actors.tracing import Trace
 from oneflow.core.log import get_logger
 from oneflow.core.traces import boot_id
+from oneflow.protos import cluster_pb2 as pb
 
 if TYPE_CHECKING:
     from oneflow.actors.executor import Executor
-    from oneflow.actors.tracing import Trace
 
 PATIENCE_S = 30.0
 """So long an order waits for the other ranks to have heard it too."""
@@ -41,7 +42,7 @@ class Tracing:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._order: Any = None  # a TraceOrder that is heard, but not begun
+        self._order: pb.TraceOrder | None = None  # one that is heard, but not begun
         self._heard_at = 0.0
         self._trace: Trace | None = None
         self._name = ""
@@ -69,10 +70,8 @@ class Tracing:
 
     # ---- orders ----------------------------------------------------------------------------------
 
-    def answer(self, request: Any) -> Any:
+    def answer(self, request: pb.Inspect) -> pb.Inspected:
         """An Inspected for an Inspect."""
-        from oneflow.protos import cluster_pb2 as pb
-
         order = request.trace
         with self._lock:
             error = ""
@@ -84,7 +83,7 @@ class Tracing:
                 error = f"an order {order.what[:40]!r} is not known here"
             return pb.Inspected(request=request.request, trace=self._state(), error=error)
 
-    def _take(self, order: Any) -> str:
+    def _take(self, order: pb.TraceOrder) -> str:
         """Take an order; return why it cannot be done, or ""."""
         if order.trace == (self._order.trace if self._order is not None else self._name):
             return ""
@@ -101,9 +100,7 @@ class Tracing:
         elif trace in ("", self._name):
             self._wants_end = True
 
-    def _state(self) -> Any:
-        from oneflow.protos import cluster_pb2 as pb
-
+    def _state(self) -> pb.TraceState:
         found = pb.TraceState(rank=self._rank, host=socket.gethostname(), error=self._error)
         trace = self._trace
         if self._order is not None:
@@ -151,8 +148,6 @@ class Tracing:
                 self._record(ranks, offset, len(heard))
 
     def _record(self, ranks: list[int], offset: tuple[int, int] | None, world_size: int) -> None:
-        from oneflow.actors.tracing import Trace
-
         with self._lock:
             order, self._order = self._order, None
             if order is None or self._executor is None:  # taken back at this moment
@@ -166,8 +161,9 @@ class Tracing:
             traced = None if len(ranks) == world_size else set(ranks)
             if traced is not None:
                 header["ranks"] = ranks
-            options = {"steps": order.steps, "ranks": traced, "header": header}
-            self._trace = Trace(self._folder, self._rank, **options)
+            self._trace = Trace(
+                self._folder, self._rank, steps=order.steps, ranks=traced, header=header
+            )
             self._trace.record(self._executor)
 
 

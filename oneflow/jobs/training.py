@@ -36,6 +36,7 @@ from oneflow.jobs.saving import Saver, remove_left_overs
 from oneflow.jobs.sources import Access
 from oneflow.jobs.stopping import Stop, StoppedError
 from oneflow.jobs.tracing import Tracing
+from oneflow.kernels.array import Array
 from oneflow.tensor.devices import to_host
 
 log = get_logger(__name__)
@@ -47,8 +48,6 @@ MEET_BUSY_S = 0.02
 WAIT_S = 0.005
 MAX_APART = 1 << 16
 FLUSH_S = 1.0
-
-Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True)

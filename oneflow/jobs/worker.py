@@ -18,7 +18,6 @@ import socket
 import sys
 import threading
 from pathlib import Path
-from typing import Any
 
 from oneflow.core import failpoints, pulse
 from oneflow.core.config import Config, set_config
@@ -30,6 +29,8 @@ from oneflow.distributed.world import close_world
 from oneflow.jobs.stopping import Stop, StoppedError
 from oneflow.jobs.threads import limit_threads, renew_numba
 from oneflow.jobs.tracing import Tracing
+from oneflow.kernels.registry import load
+from oneflow.protos import cluster_pb2 as pb
 
 WARM = (
     "oneflow.protos.cluster_pb2",
@@ -48,7 +49,7 @@ WARM = (
     "grpc.aio",
 )
 WARM_LATER = ("oneflow.core.philox", "oneflow.kernels.elementwise")
-"""What costs a second of a core, is imported when nothing is to be done for a moment."""
+"""Imports that cost a second of a core, done when there is nothing else to do for a moment."""
 IDLE_S = 1.0
 MAX_CAUSE_CHARS = 2000
 ORPHANED = 143
@@ -72,17 +73,15 @@ class Commands:
     """Reads what the daemon says on a thread of its own: `begin` and requests into queues, `stop`
     at once. When the daemon is gone, so is this process."""
 
-    def __init__(self, frames: Frames, stop: Stop) -> None:
+    def __init__(self, frames: Frames[pb.WorkerCommand], stop: Stop) -> None:
         self._frames, self._stop = frames, stop
         self.tracing = Tracing()
-        self.begins: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        self.requests: queue.Queue[Any] = queue.Queue(maxsize=4096)
+        self.begins: queue.SimpleQueue[pb.Begin] = queue.SimpleQueue()
+        self.requests: queue.Queue[pb.Infer] = queue.Queue(maxsize=4096)
         threading.Thread(target=self._run, name="commands", daemon=True).start()
 
-    def _queue(self, request: Any) -> None:
+    def _queue(self, request: pb.Infer) -> None:
         """A request that finds too many before it is refused at once."""
-        from oneflow.protos import cluster_pb2 as pb
-
         try:
             self.requests.put_nowait(request)
         except queue.Full:
@@ -90,9 +89,7 @@ class Commands:
             data = pb.InferData(request=request.request, error=full)
             self._frames.send(pb.WorkerMessage(infer=data))
 
-    def _answer(self, request: Any) -> None:
-        from oneflow.protos import cluster_pb2 as pb
-
+    def _answer(self, request: pb.Inspect) -> None:
         try:
             self._frames.send(pb.WorkerMessage(inspected=self.tracing.answer(request)))
         except OSError as error:  # `receive` sees it too, and ends the process
@@ -120,8 +117,6 @@ class Commands:
 
 def main(argv: list[str] | None = None) -> None:
     """Runs one attempt; ends the process with its exit code."""
-    from oneflow.protos import cluster_pb2 as pb
-
     parser = argparse.ArgumentParser(prog="python -m oneflow.jobs.worker")
     parser.add_argument("--fd", type=int, required=True, help="of the socket to the daemon")
     args = parser.parse_args(argv)
@@ -163,7 +158,7 @@ def main(argv: list[str] | None = None) -> None:
         raise ours from error
 
 
-def _wait(commands: Commands) -> Any:
+def _wait(commands: Commands) -> pb.Begin:
     try:
         return commands.begins.get(timeout=IDLE_S)
     except queue.Empty:
@@ -172,8 +167,6 @@ def _wait(commands: Commands) -> Any:
 
 
 def _import(names: tuple[str, ...]) -> None:
-    from oneflow.kernels.registry import load
-
     for name in names:
         importlib.import_module(name)
     load()
@@ -205,9 +198,7 @@ def _device_memory(error: Exception) -> OneFlowError:
     return ours
 
 
-def _say_failed(frames: Frames, begin: Any, error: OneFlowError) -> None:
-    from oneflow.protos import cluster_pb2 as pb
-
+def _say_failed(frames: Frames[pb.WorkerCommand], begin: pb.Begin, error: OneFlowError) -> None:
     failed = pb.Exited(
         id=begin.prepare.id,
         exit_code=error.exit_code,
@@ -222,7 +213,7 @@ def _say_failed(frames: Frames, begin: Any, error: OneFlowError) -> None:
         return  # the daemon is gone; the exit code says the same
 
 
-def configure(begin: Any) -> Config:
+def configure(begin: pb.Begin) -> Config:
     """The rank's configuration: the environment of `begin`, and what the attempt is."""
     os.environ.update(begin.env)
     renew_numba()
@@ -249,7 +240,11 @@ def configure(begin: Any) -> Config:
 
 
 def _run(
-    begin: Any, frames: Frames, commands: Commands, stop: Stop, roots: tuple[Path, ...]
+    begin: pb.Begin,
+    frames: Frames[pb.WorkerCommand],
+    commands: Commands,
+    stop: Stop,
+    roots: tuple[Path, ...],
 ) -> None:
     from oneflow.jobs.attempt import run_attempt
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from oneflow.autograd.function import Function
+from oneflow.autograd.function import Function, FunctionCtx
 from oneflow.tensor.tensor import Tensor
 
 if TYPE_CHECKING:
@@ -14,18 +14,22 @@ if TYPE_CHECKING:
 Grads = tuple[Any, ...]
 
 
+class _Seen(FunctionCtx):
+    seen: Callable[[Grads], Grads]
+
+
 class _Through(Function):
     """Passes tensors through, and hands their gradients to `seen`, which may replace them, as one
     tuple.
     """
 
     @staticmethod
-    def forward(ctx: Any, seen: Callable[[Grads], Grads], *tensors: Tensor) -> Any:
+    def forward(ctx: _Seen, seen: Callable[[Grads], Grads], *tensors: Tensor) -> Any:
         ctx.seen = seen
         return tensors
 
     @staticmethod
-    def backward(ctx: Any, *grads: Any) -> Any:
+    def backward(ctx: _Seen, *grads: Tensor | None) -> Any:
         return (None, *ctx.seen(grads))
 
 
@@ -48,7 +52,7 @@ class BackwardWatch:
         self.has_inputs = any(isinstance(x, Tensor) and x.requires_grad for x in args)
         return self._pass(args, self._inputs_known) if self.has_inputs else args
 
-    def outputs(self, result: Any) -> Any:
+    def outputs(self, result: object) -> Any:
         """The result, watched."""
         if isinstance(result, Tensor):
             return self._pass((result,), self._outputs_known)[0]

@@ -1,6 +1,6 @@
 """Type stub made from the public table (oneflow/api.py) by docs/stubs.py."""
 
-from oneflow.core.dtype import DType
+from oneflow.core.dtype import DTypeLike
 from oneflow.functional.elementwise import square_relu as square_relu
 from oneflow.functional.nn_activation import celu as celu
 from oneflow.functional.nn_activation import dropout as dropout
@@ -49,8 +49,32 @@ from oneflow.functional.nn_loss import smooth_l1_loss as smooth_l1_loss
 from oneflow.functional.nn_loss import softmax_cross_entropy as softmax_cross_entropy
 from oneflow.functional.nn_loss import sparse_softmax_cross_entropy as sparse_softmax_cross_entropy
 from oneflow.functional.nn_loss import triplet_margin_loss as triplet_margin_loss
+from oneflow.functional.nn_max_pool import adaptive_max_pool1d as adaptive_max_pool1d
+from oneflow.functional.nn_max_pool import adaptive_max_pool2d as adaptive_max_pool2d
+from oneflow.functional.nn_max_pool import adaptive_max_pool3d as adaptive_max_pool3d
+from oneflow.functional.nn_max_pool import max_unpool1d as max_unpool1d
+from oneflow.functional.nn_max_pool import max_unpool2d as max_unpool2d
+from oneflow.functional.nn_max_pool import max_unpool3d as max_unpool3d
+from oneflow.functional.nn_more_loss import bilinear as bilinear
+from oneflow.functional.nn_more_loss import channel_shuffle as channel_shuffle
+from oneflow.functional.nn_more_loss import cosine_embedding_loss as cosine_embedding_loss
+from oneflow.functional.nn_more_loss import gaussian_nll_loss as gaussian_nll_loss
+from oneflow.functional.nn_more_loss import hinge_embedding_loss as hinge_embedding_loss
+from oneflow.functional.nn_more_loss import huber_loss as huber_loss
+from oneflow.functional.nn_more_loss import local_response_norm as local_response_norm
+from oneflow.functional.nn_more_loss import multi_margin_loss as multi_margin_loss
+from oneflow.functional.nn_more_loss import multilabel_margin_loss as multilabel_margin_loss
+from oneflow.functional.nn_more_loss import multilabel_soft_margin_loss as multilabel_soft_margin_loss
+from oneflow.functional.nn_more_loss import pixel_unshuffle as pixel_unshuffle
+from oneflow.functional.nn_more_loss import poisson_nll_loss as poisson_nll_loss
+from oneflow.functional.nn_more_loss import soft_margin_loss as soft_margin_loss
+from oneflow.functional.nn_more_loss import triplet_margin_with_distance_loss as triplet_margin_with_distance_loss
 from oneflow.functional.nn_resizing import interpolate as interpolate
+from oneflow.functional.nn_resizing import interpolate_like as interpolate_like
 from oneflow.functional.nn_resizing import upsample as upsample
+from oneflow.functional.nn_sampling import affine_grid as affine_grid
+from oneflow.functional.nn_sampling import deform_conv2d as deform_conv2d
+from oneflow.functional.nn_sampling import grid_sample as grid_sample
 from oneflow.functional.nn_windows import adaptive_avg_pool1d as adaptive_avg_pool1d
 from oneflow.functional.nn_windows import adaptive_avg_pool2d as adaptive_avg_pool2d
 from oneflow.functional.nn_windows import adaptive_avg_pool3d as adaptive_avg_pool3d
@@ -66,19 +90,22 @@ from oneflow.functional.nn_windows import conv_transpose3d as conv_transpose3d
 from oneflow.functional.nn_windows import max_pool1d as max_pool1d
 from oneflow.functional.nn_windows import max_pool2d as max_pool2d
 from oneflow.functional.nn_windows import max_pool3d as max_pool3d
+from oneflow.functional.pointwise import tanhshrink as tanhshrink
 from oneflow.functional.random_state import Generator
 from oneflow.functional.searching import one_hot as one_hot
+from oneflow.functional.sliding import fold as fold
+from oneflow.functional.sliding import unfold as unfold
+from oneflow.functional.statistics import pdist as pdist
 from oneflow.tensor.tensor import Tensor
-from typing import Any
 
-def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = ..., eps: float = ..., *, axis: Any = ...) -> Tensor: ...
-def glu(input: Tensor, dim: int = ..., *, axis: Any = ...) -> Tensor: ...
-def gumbel_softmax(logits: Tensor, tau: float = ..., hard: bool = ..., dim: int = ..., *, generator: Generator | None = ..., axis: Any = ...) -> Tensor: ...
-def log_softmax(input: Tensor, dim: int | None = ..., dtype: DType | None = ..., *, axis: Any = ...) -> Tensor: ...
-def normalize(input: Tensor, p: float = ..., dim: int = ..., eps: float = ..., *, axis: Any = ...) -> Tensor: ...
-def pairwise_distance(x1: Tensor, x2: Tensor, p: float = ..., eps: float = ..., keepdim: bool = ..., *, keepdims: Any = ...) -> Tensor: ...
-def prelu(input: Tensor, weight: Tensor, *, alpha: Any = ...) -> Tensor: ...
+def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = ..., eps: float = ..., *, axis: int = ...) -> Tensor: ...
+def glu(input: Tensor, dim: int = ..., *, axis: int = ...) -> Tensor: ...
+def gumbel_softmax(logits: Tensor, tau: float = ..., hard: bool = ..., dim: int = ..., *, generator: Generator | None = ..., axis: int = ...) -> Tensor: ...
+def log_softmax(input: Tensor, dim: int | None = ..., dtype: DTypeLike | None = ..., *, axis: int | None = ...) -> Tensor: ...
+def normalize(input: Tensor, p: float = ..., dim: int = ..., eps: float = ..., *, axis: int = ...) -> Tensor: ...
+def pairwise_distance(x1: Tensor, x2: Tensor, p: float = ..., eps: float = ..., keepdim: bool = ..., *, keepdims: bool = ...) -> Tensor: ...
+def prelu(input: Tensor, weight: Tensor, *, alpha: Tensor = ...) -> Tensor: ...
 def sigmoid(input: Tensor) -> Tensor: ...
-def softmax(input: Tensor, dim: int | None = ..., dtype: DType | None = ..., *, axis: Any = ...) -> Tensor: ...
-def softmin(input: Tensor, dim: int | None = ..., dtype: Any = ..., *, axis: Any = ...) -> Tensor: ...
+def softmax(input: Tensor, dim: int | None = ..., dtype: DTypeLike | None = ..., *, axis: int | None = ...) -> Tensor: ...
+def softmin(input: Tensor, dim: int | None = ..., dtype: DTypeLike | None = ..., *, axis: int | None = ...) -> Tensor: ...
 def tanh(input: Tensor) -> Tensor: ...

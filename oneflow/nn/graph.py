@@ -5,5 +5,9 @@ from __future__ import annotations
 from oneflow.graph.config import GraphConfig
 from oneflow.graph.graph import Graph
 from oneflow.graph.proxy import GraphModule, Proxy
+from oneflow.surfaces import accept_paths
 
 __all__ = ["Graph", "GraphConfig", "GraphModule", "Proxy"]
+
+
+accept_paths(__name__)

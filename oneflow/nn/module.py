@@ -7,29 +7,36 @@ attributes, conversion and the call.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import numpy as np
 
-from oneflow.core.device import Device
+from oneflow.core.device import Device, DeviceLike
 from oneflow.core.dispatch import current_mode
 from oneflow.core.dtype import DType, bfloat16, float16, float32, float64
 from oneflow.core.errors import PlacementError
-from oneflow.core.sbp import as_nd_sbp
+from oneflow.core.sbp import SbpLike, as_nd_sbp
 from oneflow.functional.creation import zeros_like
+from oneflow.kernels.array import Array
 from oneflow.nn.backward_hooks import BackwardWatch
 from oneflow.nn.module_state import IncompatibleKeys, load_state_dict, state_dict
 from oneflow.nn.parameter import Parameter
 from oneflow.tensor.grad_mode import no_grad
 from oneflow.tensor.layout import check_layout
-from oneflow.tensor.tensor import RemovableHandle, Tensor, wrap
+from oneflow.tensor.tensor import RemovableHandle, Tensor, raw
 
 if TYPE_CHECKING:
     from oneflow.core.placement import Placement
 
 Self = TypeVar("Self", bound="Module")
 Hooks = dict[int, Callable[..., Any]]
+
+
+def _no_forward(self: Module, *_: object, **__: object) -> NoReturn:
+    raise NotImplementedError(
+        f'Module [{type(self).__name__}] is missing the required "forward" function'
+    )
 
 
 class Module:
@@ -51,18 +58,15 @@ class Module:
         for name in ("_parameters", "_buffers", "_modules"):
             d[name] = OrderedDict()
         d["_non_persistent_buffers_set"] = set()
-        for name in _HOOK_KINDS:
+        for name in HOOK_KINDS:
             d[name] = {}
 
     # ---- the call --------------------------------------------------------------------------------
 
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """Compute the module's result; every subclass that is called defines it."""
-        raise NotImplementedError(
-            f'Module [{type(self).__name__}] is missing the required "forward" function'
-        )
+    forward: Callable[..., Any] = _no_forward
+    """Computes the module's result; every subclass that is called defines it."""
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: object, **kwargs: object) -> Any:
         call_module = current_mode().call_module
         if call_module is not None:
             return call_module(self, args, kwargs)
@@ -70,7 +74,7 @@ class Module:
             return self._call_with_hooks(args, kwargs)
         return self.forward(*args, **kwargs)
 
-    def _call_with_hooks(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _call_with_hooks(self, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
         for hook in list(self._forward_pre_hooks.values()):
             changed = hook(self, args)
             if changed is not None:
@@ -150,13 +154,13 @@ class Module:
             raise KeyError(f"attribute '{name}' already exists")
 
     def __getattr__(self, name: str) -> Any:
+        d = self.__dict__
         for kind in ("_parameters", "_buffers", "_modules"):
-            found = self.__dict__.get(kind)
-            if found is not None and name in found:
-                return found[name]
+            if kind in d and name in d[kind]:
+                return d[kind][name]
         raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
 
-    def __setattr__(self, name: str, value: Any) -> None:
+    def __setattr__(self, name: str, value: object) -> None:
         d = self.__dict__
         if isinstance(value, Parameter):
             self._forget(name, "_buffers", "_modules")
@@ -307,7 +311,7 @@ class Module:
         """Clears the gradients of all parameters: to zeros, or to None."""
         zero_gradients(self.parameters(), set_to_none)
 
-    def apply(self: Self, fn: Callable[[Module], Any]) -> Self:
+    def apply(self: Self, fn: Callable[[Module], object]) -> Self:
         """Calls `fn` on all parts and then on this module."""
         for module in self.children():
             module.apply(fn)
@@ -328,11 +332,16 @@ class Module:
                 x.data = new
         return self
 
-    def to(self: Self, *args: Any, **kwargs: Any) -> Self:
+    def to(
+        self: Self,
+        *args: DeviceLike | DType | Tensor,
+        device: DeviceLike | None = None,
+        dtype: DType | None = None,
+    ) -> Self:
         """`to(device)`, `to(dtype)`, `to(device, dtype)`, `to(tensor)`; dtype changes floating-
         point tensors only.
         """
-        device, dtype = _parse_to(args, kwargs)
+        device, dtype = _parse_to(args, device, dtype)
 
         def convert(x: Tensor) -> Tensor:
             if device is not None:
@@ -369,11 +378,13 @@ class Module:
         """All floating-point parameters and buffers become float64."""
         return self.to(float64)
 
-    def type(self: Self, dst_type: Any) -> Self:
+    def type(self: Self, dst_type: DType) -> Self:
         """All floating-point parameters and buffers become `dst_type`."""
         return self.to(dst_type)
 
-    def to_global(self: Self, placement: Placement | None = None, sbp: Any = None) -> Self:
+    def to_global(
+        self: Self, placement: Placement | None = None, sbp: SbpLike | None = None
+    ) -> Self:
         """Makes parameters and buffers global, or moves them; the objects stay, so optimizers keep
         them.
 
@@ -389,7 +400,7 @@ class Module:
             self._check_layouts(placement, sbp)
         return self._apply(lambda x: x.to_global(placement=placement, sbp=sbp))
 
-    def _check_layouts(self, placement: Placement | None, sbp: Any) -> None:
+    def _check_layouts(self, placement: Placement | None, sbp: SbpLike) -> None:
         """Raises SbpError before anything is moved, if a parameter or buffer cannot lie so."""
         for name, x in [*self.named_parameters(), *self.named_buffers()]:
             nd_sbp = as_nd_sbp(sbp, (placement or x.placement).ndim)
@@ -402,7 +413,10 @@ class Module:
     # ---- state -----------------------------------------------------------------------------------
 
     def state_dict(
-        self, destination: Any = None, prefix: str = "", keep_vars: bool = False
+        self,
+        destination: OrderedDict[str, Tensor] | None = None,
+        prefix: str = "",
+        keep_vars: bool = False,
     ) -> OrderedDict[str, Tensor]:
         """Dotted path -> parameter or persistent buffer, sharing memory; keep_vars: with their
         history.
@@ -410,7 +424,7 @@ class Module:
         return state_dict(self, destination, prefix, keep_vars)
 
     def load_state_dict(
-        self, state_dict: Mapping[str, Any], strict: bool = True
+        self, state_dict: Mapping[str, Tensor | Array], strict: bool = True
     ) -> IncompatibleKeys:
         """Copies values (tensors, local or global, or arrays) into parameters and buffers.
 
@@ -457,7 +471,7 @@ class Module:
         return "\n  ".join([f"{self._get_name()}(", *lines, *children]) + "\n)"
 
 
-_HOOK_KINDS = (
+HOOK_KINDS = (
     "_forward_hooks",
     "_forward_pre_hooks",
     "_backward_hooks",
@@ -473,7 +487,7 @@ _KIND_WORDS = {
 }
 
 
-def zero_gradients(parameters: Iterator[Any] | list[Any], set_to_none: bool) -> None:
+def zero_gradients(parameters: Iterable[Tensor], set_to_none: bool) -> None:
     """Clears `.grad` of each: to None, or to fresh zeros of the same layout."""
     with no_grad():
         for parameter in parameters:
@@ -484,16 +498,16 @@ def zero_gradients(parameters: Iterator[Any] | list[Any], set_to_none: bool) -> 
                 parameter.grad = None
             elif isinstance(grad._array, np.ndarray) and grad._placement is None:
                 # As zeros_like, without an op: these were a sixth of the ops of a small step.
-                parameter.grad = wrap(np.zeros(grad._array.shape, grad._array.dtype), grad._device)
+                zeros = np.zeros(grad._array.shape, grad._array.dtype)
+                parameter.grad = raw(grad.type, zeros, grad._device)
             else:
                 parameter.grad = zeros_like(grad)
 
 
-def _parse_to(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, DType | None]:
+def _parse_to(
+    args: tuple[DeviceLike | DType | Tensor, ...], device: DeviceLike | None, dtype: DType | None
+) -> tuple[DeviceLike | None, DType | None]:
     """device (anything `Tensor.to` takes, or None) and dtype of the arguments of `Module.to`."""
-    device, dtype = kwargs.pop("device", None), kwargs.pop("dtype", None)
-    if kwargs:
-        raise TypeError(f"to() got an unexpected keyword argument {next(iter(kwargs))!r}")
     for arg in args:
         if isinstance(arg, DType):
             dtype = arg

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from oneflow.core.errors import OneFlowError
 from oneflow.functional.initial import assign
+from oneflow.kernels.array import Array
 from oneflow.tensor.tensor import Tensor
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ class IncompatibleKeys(NamedTuple):
 
 
 def state_dict(
-    module: Module, destination: Any, prefix: str, keep_vars: bool
+    module: Module, destination: OrderedDict[str, Tensor] | None, prefix: str, keep_vars: bool
 ) -> OrderedDict[str, Tensor]:
     """See Module.state_dict."""
     if destination is None:
@@ -63,7 +64,7 @@ def _own_state(module: Module) -> Iterator[tuple[str, Tensor]]:
 class _Load:
     """One load in progress: what was asked for and what did not fit."""
 
-    def __init__(self, values: Mapping[str, Any], strict: bool) -> None:
+    def __init__(self, values: Mapping[str, Tensor | Array], strict: bool) -> None:
         self.values = OrderedDict(values)
         self.strict = strict
         self.known: set[str] = set()
@@ -100,7 +101,9 @@ class _Load:
         assign(own, value)
 
 
-def load_state_dict(module: Module, values: Mapping[str, Any], strict: bool) -> IncompatibleKeys:
+def load_state_dict(
+    module: Module, values: Mapping[str, Tensor | Array], strict: bool
+) -> IncompatibleKeys:
     """See Module.load_state_dict."""
     if not isinstance(values, Mapping):
         raise TypeError(f"Expected state_dict to be dict-like, got {type(values).__name__}.")

@@ -6,6 +6,7 @@ from typing import TypeVar
 
 from oneflow.distributed.ddp import MEBIBYTE, data_parallel
 from oneflow.nn.module import Module
+from oneflow.surfaces import accept_paths
 
 M = TypeVar("M", bound=Module)
 
@@ -28,3 +29,6 @@ def DistributedDataParallel(
     nbytes = bucket_size * MEBIBYTE if use_bucket else 0
     data_parallel(module, broadcast_buffers, broadcast_parameters, nbytes)
     return module
+
+
+accept_paths(__name__)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from oneflow.functional.from_data import tensor
 from oneflow.tensor.tensor import Tensor, adopt
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
 
 
 class Parameter(Tensor):
@@ -15,10 +18,9 @@ class Parameter(Tensor):
     parameters.
     """
 
-    def __new__(cls, data: Any = None, requires_grad: bool = True) -> Parameter:
-        if not isinstance(data, Tensor):
-            data = tensor([] if data is None else data)
-        made: Parameter = adopt(cls, data.detach())
+    def __new__(cls, data: ArrayLike | None = None, requires_grad: bool = True) -> Parameter:
+        source = data if isinstance(data, Tensor) else tensor([] if data is None else data)
+        made: Parameter = adopt(cls, source.detach())
         made.requires_grad = requires_grad
         return made
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 from oneflow.core.errors import ShapeError
-from oneflow.core.expression import Expression, absolute, erfcx, exp, sigmoid, symbols, where
-from oneflow.core.op import Attr, declare
+from oneflow.core.expression import Expression, absolute, erfcx, exp_down, sigmoid, symbols, where
+from oneflow.core.op import declare
 from oneflow.core.operand import Gradients, Operand, Tensor
 from oneflow.core.tensor_type import TensorType
 from oneflow.ops.checks import require_float, require_same
@@ -14,7 +15,7 @@ from oneflow.ops.elementwise import Elementwise
 
 _FORMS = ("none", "tanh")
 _X, _D = symbols("x d_out")
-_GAUSS = exp(_X * _X * -0.5)  # shared by Phi and its derivative
+_GAUSS = exp_down(_X * _X * -0.5)  # shared by Phi and its derivative
 _ROOT_2_OVER_PI, _CUBIC = math.sqrt(2.0 / math.pi), 0.044715
 
 
@@ -51,7 +52,7 @@ class Gelu(Elementwise):
         return _X * _phi(approximate)
 
     @classmethod
-    def grad(cls, d_out: Tensor, *tensors: Tensor, **attrs: Attr) -> Gradients:
+    def grad(cls, d_out: Tensor, *tensors: Tensor, **attrs: Any) -> Gradients:
         return (lambda: gelu_grad(d_out, tensors[0], **attrs),)
 
 

@@ -53,7 +53,6 @@ class BatchSums(Op):
     """
 
     name = "batch_sums"
-    num_outputs = 2
 
     @staticmethod
     def infer(x: Operand) -> tuple[TensorType, TensorType]:
@@ -76,7 +75,6 @@ class BatchMoments(Op):
     """
 
     name = "batch_moments"
-    num_outputs = 2
 
     @staticmethod
     def infer(
@@ -101,7 +99,6 @@ class BatchNormTrack(Op):
     """
 
     name = "batch_norm_track"
-    num_outputs = 2
     mutates = {0: 0, 1: 1}
     has_effect = True
 
@@ -135,7 +132,6 @@ class BatchNormAverage(Op):
     """
 
     name = "batch_norm_average"
-    num_outputs = 3
     mutates = {0: 0, 1: 1, 2: 2}
     has_effect = True
 
@@ -214,7 +210,6 @@ class BatchNormGradSums(Op):
     """(sum of d_y, sum of d_y * (x - mean) * inv_std) per channel, float64: d_beta and d_gamma."""
 
     name = "batch_norm_grad_sums"
-    num_outputs = 2
 
     @staticmethod
     def infer(

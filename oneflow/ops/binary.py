@@ -3,27 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from oneflow.core.dtype import bool_
 from oneflow.core.expression import apply, symbols
-from oneflow.core.op import Op, declare, elementwise_signatures
+from oneflow.core.op import elementwise_signatures, row
+from oneflow.core.operand import Gradients, Operand, Tensor
 from oneflow.core.sbp import SbpSignature, signature
 from oneflow.core.tensor_type import TensorType
 from oneflow.ops import cast, compare, reduce, scalar, unary, where
 from oneflow.ops.checks import (
     ANY,
+    FIELD,
     FLOAT,
     INTEGRAL,
     NUMBER,
-    Value,
     broadcast,
     require,
     require_same_dtype,
 )
 
-BinaryFunction = Callable[[Value, Value], Value]
-Gradient = Callable[[Value, Value, Value, Value], tuple[Any, Any]]  # of (d_out, a, b, out)
+BinaryFunction = Callable[[Operand, Operand], Tensor]
+Both = tuple[Callable[[], Tensor], Callable[[], Tensor]]
+Gradient = Callable[[Tensor, Tensor, Tensor, Tensor], Both]  # of (d_out, a, b, out)
 
 
 def _binary(
@@ -36,45 +37,42 @@ def _binary(
     partial: signatures with partial sums.
     """
 
-    def infer(a: TensorType, b: TensorType) -> TensorType:
+    def infer(a: Operand, b: Operand) -> TensorType:
         dtype = require_same_dtype(name, a, b)
         require(name, a, accepts)
-        return a if a.shape == b.shape else TensorType(broadcast(name, a, b), dtype)
+        return a.type if a.shape == b.shape else TensorType(broadcast(name, a, b), dtype)
 
     def sbp(a: TensorType, b: TensorType) -> list[SbpSignature]:
         sums = () if a.dtype is bool_ else partial
         return [*elementwise_signatures(a, b), *map(signature, sums)]
 
-    members: dict[str, Any] = {"name": name, "infer": staticmethod(infer), "sbp": staticmethod(sbp)}
-    members["__doc__"] = f"out = {name}(a, b), element by element."
+    members: dict[str, object] = {"sbp": sbp, "is_named_formula": True}
     root = apply(name, *symbols("a b"))
-    members["formula"] = staticmethod(lambda *_: root)
-    members["is_named_formula"] = True
+    members["formula"] = lambda *_: root
     if grad is not None:
         rule = grad
 
-        def both(d: Value, a: Value, b: Value, out: Value) -> tuple[Any, ...]:
+        def both(d: Tensor, a: Tensor, b: Tensor, out: Tensor) -> Gradients:
             d_a, d_b = rule(d, a, b, out)
             return (
                 lambda: reduce.sum_to_shape(d_a(), a.type.shape),
                 lambda: reduce.sum_to_shape(d_b(), b.type.shape),
             )
 
-        members["grad"] = staticmethod(both)
-    class_name = "".join(part.capitalize() for part in name.split("_"))
-    return declare(type(class_name, (Op,), members))
+        members["grad"] = both
+    return row(name, infer, doc=f"out = {name}(a, b), element by element.", **members)
 
 
-def _maximum_grad(d: Value, a: Value, b: Value, out: Value) -> tuple[Any, Any]:
+def _maximum_grad(d: Tensor, a: Tensor, b: Tensor, out: Tensor) -> Both:
     """The larger input gets the gradient; equal ones get half each."""
     return lambda: mul(d, _share(a, b)), lambda: mul(d, _share(b, a))
 
 
-def _minimum_grad(d: Value, a: Value, b: Value, out: Value) -> tuple[Any, Any]:
+def _minimum_grad(d: Tensor, a: Tensor, b: Tensor, out: Tensor) -> Both:
     return lambda: mul(d, _share(b, a)), lambda: mul(d, _share(a, b))
 
 
-def _share(a: Value, b: Value) -> Value:
+def _share(a: Tensor, b: Tensor) -> Tensor:
     """1 where a > b, 1/2 where equal, else 0; 1 where one is nan, for both may have decided."""
     dtype = a.type.dtype
     not_less, not_equal = unary.logical_not(compare.lt(a, b)), compare.ne(a, b)
@@ -83,28 +81,28 @@ def _share(a: Value, b: Value) -> Value:
     return scalar.scalar_mul(total, value=0.5)
 
 
-def _pow_grad(d: Value, a: Value, b: Value, out: Value) -> tuple[Any, Any]:
-    def d_base() -> Value:
+def _pow_grad(d: Tensor, a: Tensor, b: Tensor, out: Tensor) -> Both:
+    def d_base() -> Tensor:
         # An exponent of 0 gives slope 0 even at base 0, where the formula says 0 * inf.
         lower = pow(a, scalar.scalar_add(b, value=-1))
         is_zero = compare.scalar_compare(b, value=0, kind="eq")
         return where.masked_fill(mul(d, mul(b, lower)), is_zero, value=0)
 
-    def d_exponent() -> Value:
+    def d_exponent() -> Tensor:
         is_zero = compare.scalar_compare(a, value=0, kind="eq")
         return where.masked_fill(mul(d, mul(out, unary.log(a))), is_zero, value=0)
 
     return d_base, d_exponent
 
 
-def _atan2_grad(d: Value, a: Value, b: Value, out: Value) -> tuple[Any, Any]:
-    def scaled() -> Value:
+def _atan2_grad(d: Tensor, a: Tensor, b: Tensor, out: Tensor) -> Both:
+    def scaled() -> Tensor:
         return div(d, add(unary.square(a), unary.square(b)))
 
     return lambda: mul(scaled(), b), lambda: unary.neg(mul(scaled(), a))
 
 
-def _zero_of(d: Value) -> Value:
+def _zero_of(d: Tensor) -> Tensor:
     return unary.full_like(d, value=0)
 
 
@@ -123,7 +121,7 @@ mul: BinaryFunction = _binary(
 div: BinaryFunction = _binary(
     "div",
     lambda d, a, b, y: (lambda: div(d, b), lambda: unary.neg(div(mul(d, y), b))),
-    accepts=FLOAT,
+    accepts=FIELD,
     partial=("P B -> P",),
 )
 pow: BinaryFunction = _binary("pow", _pow_grad)
@@ -141,3 +139,25 @@ atan2: BinaryFunction = _binary("atan2", _atan2_grad, accepts=FLOAT)
 bitwise_and: BinaryFunction = _binary("bitwise_and", accepts=INTEGRAL)
 bitwise_or: BinaryFunction = _binary("bitwise_or", accepts=INTEGRAL)
 bitwise_xor: BinaryFunction = _binary("bitwise_xor", accepts=INTEGRAL)
+bitwise_left_shift: BinaryFunction = _binary("bitwise_left_shift", accepts=INTEGRAL)
+bitwise_right_shift: BinaryFunction = _binary("bitwise_right_shift", accepts=INTEGRAL)
+gcd: BinaryFunction = _binary("gcd", accepts=INTEGRAL)
+lcm: BinaryFunction = _binary("lcm", accepts=INTEGRAL)
+hypot: BinaryFunction = _binary(
+    "hypot",
+    lambda d, a, b, y: (lambda: mul(d, div(a, y)), lambda: mul(d, div(b, y))),
+    accepts=FLOAT,
+)
+copysign: BinaryFunction = _binary(
+    "copysign",
+    lambda d, a, b, y: (lambda: mul(d, _turned(a, y)), lambda: _zero_of(d)),
+    accepts=FLOAT,
+)
+nextafter: BinaryFunction = _binary("nextafter", accepts=FLOAT)
+
+
+def _turned(a: Tensor, y: Tensor) -> Tensor:
+    """1 where a kept its sign on the way to y, -1 where it changed it, 0 where it has none."""
+    is_zero = compare.scalar_compare(a, value=0, kind="eq")
+    quotient = div(y, where.masked_fill(a, is_zero, value=1))
+    return where.masked_fill(quotient, is_zero, value=0)

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from oneflow.core import expression
 from oneflow.core.dtype import DType, bool_
 from oneflow.core.expression import Expression, symbol
 from oneflow.core.op import Op, declare, elementwise_signatures
+from oneflow.core.operand import Gradients, Operand, Tensor
 from oneflow.core.sbp import SbpSignature
 from oneflow.core.tensor_type import TensorType
-from oneflow.ops.checks import Value
+from oneflow.ops import complex_numbers
 
 
 class Cast(Op):
@@ -19,8 +18,8 @@ class Cast(Op):
     name = "cast"
 
     @staticmethod
-    def infer(x: TensorType, *, dtype: DType) -> TensorType:
-        return x.with_dtype(dtype)
+    def infer(x: Operand, *, dtype: DType) -> TensorType:
+        return x.type.with_dtype(dtype)
 
     @staticmethod
     def formula(*_: TensorType, dtype: DType) -> Expression:
@@ -34,10 +33,12 @@ class Cast(Op):
         return elementwise_signatures(x, linear=linear)
 
     @staticmethod
-    def grad(d: Value, x: Value, out: Value, *, dtype: DType) -> tuple[Any, ...]:
-        if not (x.type.dtype.is_floating_point and dtype.is_floating_point):
+    def grad(d: Tensor, x: Tensor, out: Tensor, *, dtype: DType) -> Gradients:
+        if x.type.dtype.is_floating_point and dtype.is_complex:
+            return (lambda: cast(complex_numbers.real(d), dtype=x.type.dtype),)
+        if not all(t.is_floating_point or t.is_complex for t in (x.type.dtype, dtype)):
             return (None,)
         return (lambda: cast(d, dtype=x.type.dtype),)
 
 
-cast: Any = declare(Cast)
+cast = declare(Cast)

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeAlias
 
 from oneflow.core.dtype import DType, bool_
 from oneflow.core.errors import DTypeError, ShapeError
 from oneflow.core.operand import Operand
 
-Value: TypeAlias = Any
-"""What the current mode calls a tensor. Ops ask it for `.type` and for nothing else."""
-
-Number: TypeAlias = bool | int | float
-
 ANY, NUMBER, FLOAT, INTEGRAL, BOOL = "any", "number", "float", "integral", "bool"
+FIELD = "field"
 _ACCEPTS: dict[str, tuple[str, Callable[[DType], bool]]] = {
     ANY: ("", lambda d: True),
     NUMBER: ("numbers", lambda d: d is not bool_),
     FLOAT: ("floating-point elements", lambda d: d.is_floating_point),
+    FIELD: ("floating-point elements", lambda d: d.is_floating_point or d.is_complex),
     INTEGRAL: ("integers or bool", lambda d: d.is_integer or d is bool_),
     BOOL: ("bool elements", lambda d: d is bool_),
 }

@@ -4,33 +4,30 @@ gradients."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from oneflow.core.dtype import bool_
 from oneflow.core.errors import DTypeError
 from oneflow.core.expression import Expression, apply, scalar, symbol, symbols
-from oneflow.core.op import Attr, Op, declare, elementwise_signatures
+from oneflow.core.op import Op, declare, elementwise_signatures, row
+from oneflow.core.operand import Attr, Number, Operand, Tensor
 from oneflow.core.sbp import SbpSignature
 from oneflow.core.tensor_type import TensorType
-from oneflow.ops.checks import Value, broadcast, require_same_dtype
+from oneflow.ops.checks import broadcast, require_same_dtype
 
 KINDS = ("eq", "ne", "lt", "le", "gt", "ge")
 
 
-def _comparison(name: str) -> Callable[[Value, Value], Value]:
-    def infer(a: TensorType, b: TensorType) -> TensorType:
+def _comparison(name: str) -> Callable[[Operand, Operand], Tensor]:
+    def infer(a: Operand, b: Operand) -> TensorType:
         require_same_dtype(name, a, b)
         return TensorType(broadcast(name, a, b), bool_)
 
     def sbp(a: TensorType, b: TensorType) -> list[SbpSignature]:
         return elementwise_signatures(a, b)
 
-    members: dict[str, Any] = {"name": name, "infer": staticmethod(infer), "sbp": staticmethod(sbp)}
-    members["__doc__"] = f"bool: {name}(a, b), element by element, with broadcasting."
     root = apply(name, *symbols("a b"))
-    members["formula"] = staticmethod(lambda *_: root)
-    class_name = "".join(part.capitalize() for part in name.split("_"))
-    return declare(type(class_name, (Op,), members))
+    doc = f"bool: {name}(a, b), element by element, with broadcasting."
+    return row(name, infer, doc=doc, sbp=sbp, formula=lambda *_: root)
 
 
 eq = _comparison("eq")
@@ -52,13 +49,13 @@ class ScalarCompare(Op):
     name = "scalar_compare"
 
     @staticmethod
-    def infer(x: TensorType, *, value: Attr, kind: str) -> TensorType:
+    def infer(x: Operand, *, value: Number, kind: str) -> TensorType:
         if kind not in KINDS:
             raise DTypeError(f"scalar_compare knows {', '.join(KINDS)}, got {kind!r}")
-        return x.with_dtype(bool_)
+        return x.type.with_dtype(bool_)
 
     @staticmethod
-    def formula(*_: TensorType, value: Attr, kind: str) -> Expression:
+    def formula(*_: TensorType, value: Number, kind: str) -> Expression:
         return apply(kind, symbol("x"), scalar("value"))
 
     @staticmethod
@@ -66,4 +63,4 @@ class ScalarCompare(Op):
         return elementwise_signatures(x)
 
 
-scalar_compare: Any = declare(ScalarCompare)
+scalar_compare = declare(ScalarCompare)

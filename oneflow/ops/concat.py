@@ -88,7 +88,6 @@ class SplitOp(Op):
     """x cut along `dim` into parts of the given sizes, one output each."""
 
     name = "split"
-    num_outputs = -1
 
     @staticmethod
     def infer(x: Operand, *, sizes: tuple[int, ...], dim: int) -> tuple[TensorType, ...]:

@@ -7,10 +7,9 @@ from collections.abc import Collection
 from oneflow.core.dtype import DType, bool_
 from oneflow.core.errors import DTypeError, ShapeError
 from oneflow.core.op import Boxes, Op, declare
-from oneflow.core.operand import Attrs
+from oneflow.core.operand import Attrs, Number
 from oneflow.core.sbp import PARTIAL, SbpSignature, Split
 from oneflow.core.tensor_type import TensorType
-from oneflow.ops.checks import Number
 
 Shape = tuple[int, ...]
 

@@ -4,12 +4,29 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypedDict
 
+from oneflow.core.dtype import int64
 from oneflow.core.errors import DTypeError, ShapeError
+from oneflow.core.expression import (
+    Expression,
+    apply,
+    cast,
+    column,
+    eq,
+    exp_down,
+    largest,
+    log,
+    scalar,
+    symbol,
+    symbols,
+    total,
+    where,
+)
 from oneflow.core.op import Boxes, Op, declare
 from oneflow.core.operand import Attrs, Gradients, Operand, Tensor
 from oneflow.core.sbp import SbpSignature, signature
 from oneflow.core.tensor_type import TensorType
 from oneflow.ops.checks import require_float
+from oneflow.ops.elementwise import Formulated
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -27,7 +44,14 @@ class Target(TypedDict, total=False):
 _NO_SMOOTHING = {"ignore_index": -100, "label_smoothing": 0.0}
 
 
-class SparseSoftmaxCrossEntropy(Op):
+_LOGITS, _D_LOSS, _LSE = symbols("logits d_loss lse")
+_LABEL = cast(symbol("labels"), int64)
+_IS_HIT = eq(column(), _LABEL)
+_IN_RANGE = apply("logical_and", _LABEL >= 0, scalar("columns") > _LABEL)
+_IS_KEPT = apply("logical_and", apply("ne", _LABEL, scalar("ignore_index")), _IN_RANGE)
+
+
+class SparseSoftmaxCrossEntropy(Formulated):
     """loss[i] = log of the sum of exp(logits[i]) - logits[i, labels[i]], per sample.
 
     logits: (N, C).  labels: (N,), integers in [0, C), or ignore_index (then the loss is 0).
@@ -36,8 +60,8 @@ class SparseSoftmaxCrossEntropy(Op):
     """
 
     name = "sparse_softmax_cross_entropy"
-    num_outputs = 2
     defaults = _NO_SMOOTHING
+    per_row = frozenset({"labels"})
 
     @staticmethod
     def infer(
@@ -48,8 +72,15 @@ class SparseSoftmaxCrossEntropy(Op):
         return per_sample, per_sample
 
     @staticmethod
-    def sbp(logits: TensorType, labels: TensorType, **_: object) -> list[SbpSignature]:
-        return [signature("S0 S0 -> S0 S0")]
+    def formula(*_: TensorType, **target: Unpack[Target]) -> tuple[Expression, Expression]:
+        best = largest(_LOGITS)
+        lse = best + log(total(exp_down(_LOGITS - best)))
+        wanted = total(where(_IS_HIT, _LOGITS, 0))
+        if target["label_smoothing"]:
+            smoothing = scalar("label_smoothing")
+            spread = total(_LOGITS) * (smoothing / scalar("columns"))
+            wanted = wanted * (1 - smoothing) + spread
+        return where(_IS_KEPT, lse - wanted, 0), lse
 
     @staticmethod
     def grad(
@@ -72,11 +103,12 @@ class SparseSoftmaxCrossEntropy(Op):
 sparse_softmax_cross_entropy = declare(SparseSoftmaxCrossEntropy)
 
 
-class SparseSoftmaxCrossEntropyGrad(Op):
+class SparseSoftmaxCrossEntropyGrad(Formulated):
     """d_logits[i] = d_loss[i] * (softmax(logits[i]) - target[i]); 0 for ignored samples."""
 
     name = "sparse_softmax_cross_entropy_grad"
     defaults = _NO_SMOOTHING
+    per_row = frozenset({"d_loss", "labels", "lse"})
 
     @staticmethod
     def infer(
@@ -85,10 +117,12 @@ class SparseSoftmaxCrossEntropyGrad(Op):
         return logits.type
 
     @staticmethod
-    def sbp(
-        d_loss: TensorType, logits: TensorType, labels: TensorType, lse: TensorType, **_: object
-    ) -> list[SbpSignature]:
-        return [signature("S0 S0 S0 S0 -> S0")]
+    def formula(*_: TensorType, **target: Unpack[Target]) -> Expression:
+        rest = exp_down(_LOGITS - _LSE)
+        if target["label_smoothing"]:
+            rest = rest - scalar("label_smoothing") / scalar("columns")
+        rest = where(_IS_HIT, rest - (1 - scalar("label_smoothing")), rest)
+        return where(_IS_KEPT, _D_LOSS * rest, 0)
 
 
 sparse_softmax_cross_entropy_grad = declare(SparseSoftmaxCrossEntropyGrad)

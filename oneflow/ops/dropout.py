@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from oneflow.core.dtype import int64
 from oneflow.core.errors import ShapeError
 from oneflow.core.expression import Expression, apply, cast, scalar, symbol, where, word
-from oneflow.core.op import Attr, declare, leading_signatures
-from oneflow.core.operand import Gradients, Operand, Tensor
+from oneflow.core.op import declare, leading_signatures
+from oneflow.core.operand import Attr, Gradients, Operand, Tensor
 from oneflow.core.sbp import SbpSignature
 from oneflow.core.tensor_type import TensorType
 from oneflow.ops.checks import require_float
@@ -42,7 +44,7 @@ class Dropout(Elementwise):
         return where(word() >= least, symbol("x") * (1 / (1 - scalar("p"))), 0)
 
     @classmethod
-    def grad(cls, d_out: Tensor, *_: Tensor, **attrs: Attr) -> Gradients:
+    def grad(cls, d_out: Tensor, *_: Tensor, **attrs: Any) -> Gradients:
         return (lambda: dropout(d_out, **attrs),)
 
 

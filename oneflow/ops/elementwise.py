@@ -1,4 +1,4 @@
-"""Ops declared by a formula: layouts and gradients follow from the expression.
+"""Ops declared by a formula, element by element or row by row: layouts and gradients follow.
 
     class Silu(Elementwise):
         name = "silu"
@@ -16,13 +16,15 @@ from __future__ import annotations
 from functools import cache
 from itertools import combinations
 from string import ascii_lowercase
-from typing import Any
 
+from oneflow.core.dispatch import call
 from oneflow.core.dtype import DType, bool_
 from oneflow.core.errors import DTypeError
 from oneflow.core.expression import (
     CONSTANT,
     INPUT,
+    ROW,
+    ROW_FUNCTIONS,
     SCALAR,
     Expression,
     constant,
@@ -31,6 +33,7 @@ from oneflow.core.expression import (
     is_linear,
     leaves,
     parse,
+    row_values,
     scalar,
     simplify,
     substitute,
@@ -38,21 +41,25 @@ from oneflow.core.expression import (
     to_text,
     walk,
 )
-from oneflow.core.op import REGISTRY, Attr, Op, declare, elementwise_signatures, operand_names
-from oneflow.core.operand import Gradients, Operand, Tensor
-from oneflow.core.sbp import BROADCAST, PARTIAL, SbpSignature
+from oneflow.core.op import REGISTRY, Op, declare, elementwise_signatures, operand_names
+from oneflow.core.operand import Attr, Attrs, Gradient, Gradients, Operand, Tensor
+from oneflow.core.sbp import BROADCAST, PARTIAL, SbpSignature, Split
 from oneflow.core.tensor_type import TensorType
 from oneflow.ops.checks import broadcast
 
 _MOST_JOINT = 4  # inputs of which every subset is tried for partial sums
 
 
-class Elementwise(Op):
-    """Base of ops with one output and a formula."""
+class Formulated(Op):
+    """Base of ops with a formula whose gradient is given."""
 
     @classmethod
     def sbp(cls, *types: TensorType, **attrs: Attr) -> list[SbpSignature]:
         return formula_signatures(cls, types, attrs)
+
+
+class Elementwise(Formulated):
+    """Base of ops with one output whose gradient follows from the formula."""
 
     @classmethod
     def grad(cls, d_out: Tensor, *tensors: Tensor, **attrs: Attr) -> Gradients:
@@ -60,34 +67,56 @@ class Elementwise(Op):
 
 
 def formula_signatures(
-    op: type[Op], types: tuple[TensorType, ...], attrs: dict[str, Attr]
+    op: type[Op], types: tuple[TensorType, ...], attrs: Attrs
 ) -> list[SbpSignature]:
-    """Every dim may be split; sets of inputs that the formula is linear in may be partial sums."""
+    """Every dim may be split, but for those of a row; sets of inputs that the formula is linear in
+    may be partial sums."""
     assert op.formula is not None
-    root: Expression = op.formula(*types, **attrs)
+    made = op.formula(*types, **attrs)
+    roots: tuple[Expression, ...] = made if isinstance(made, tuple) else (made,)
     names = operand_names(op, len(types))
     dtypes = {n: t.dtype for n, t in zip(names, types, strict=True)}
     numbers = [i for i, t in enumerate(types) if t.dtype is not bool_]
-    result = elementwise_signatures(*types)
+    functions = {n.function for n in walk(*roots)}
+    if op.per_row or not functions.isdisjoint(ROW_FUNCTIONS):
+        own = op.row_dims(*types, **attrs) + (ROW in functions)
+        result = _row_signatures(op, types, own, len(roots))
+    else:
+        result = elementwise_signatures(*types)
     for count in range(1, min(len(numbers), _MOST_JOINT) + 1):
         for chosen in combinations(numbers, count):
-            if is_linear(root, {names[i] for i in chosen}, dtypes):
+            some = {names[i] for i in chosen}
+            if all(is_linear(root, some, dtypes) for root in roots):
                 sbps = tuple(PARTIAL if i in chosen else BROADCAST for i in range(len(types)))
-                result.append(SbpSignature(sbps, (PARTIAL,)))
+                result.append(SbpSignature(sbps, (PARTIAL,) * len(roots)))
     return result
 
 
+def _row_signatures(
+    op: type[Op], types: tuple[TensorType, ...], own: int, num_outputs: int
+) -> list[SbpSignature]:
+    """Split any dim before the `own` last ones; operands that have only a row's dims are whole."""
+    names = operand_names(op, len(types))
+    lead = [t.ndim if n in op.per_row else t.ndim - own for n, t in zip(names, types, strict=True)]
+    return [
+        SbpSignature(tuple(Split(i) if n else BROADCAST for n in lead), (Split(i),) * num_outputs)
+        for i in range(max(lead))
+    ]
+
+
 def formula_gradients(
-    op: type[Op], d_out: Any, inputs: tuple[Any, ...], out: Any, attrs: dict[str, Attr]
+    op: type[Op], d_out: Tensor, inputs: tuple[Tensor, ...], out: Tensor, attrs: Attrs
 ) -> Gradients:
     """One function per input, which makes the derivative and sums it to the input's shape."""
     assert op.formula is not None
     names = operand_names(op, len(inputs))
     root: Expression = op.formula(*(x.type for x in inputs), **attrs)
-    wanted = tuple(i for i, x in enumerate(inputs) if x.type.dtype.is_floating_point)
+    wanted = tuple(
+        i for i, x in enumerate(inputs) if x.type.dtype.is_floating_point or x.type.dtype.is_complex
+    )
     parts = _derivatives(root, tuple(names[i] for i in wanted))
     values = {**dict(zip(names, inputs, strict=True)), "adjoint": d_out, "result": out}
-    result: list[Any] = [None] * len(inputs)
+    result: list[Gradient] = [None] * len(inputs)
     for i, part in zip(wanted, parts, strict=True):
         result[i] = _Derivative(part, values, attrs, inputs[i])
     return tuple(result)
@@ -108,18 +137,18 @@ class _Derivative:
     __slots__ = ("_attrs", "_part", "_values", "_x")
 
     def __init__(
-        self, part: Expression, values: dict[str, Any], attrs: dict[str, Attr], x: Any
+        self, part: Expression, values: dict[str, Tensor], attrs: Attrs, x: Tensor
     ) -> None:
         self._part, self._values, self._attrs, self._x = part, values, attrs, x
 
-    def __call__(self) -> Any:
+    def __call__(self) -> Tensor:
         from oneflow.ops.reduce import sum_to_shape
 
         made = emit(self._part, self._values, self._attrs, self._x)
         return sum_to_shape(made, self._x.type.shape)
 
 
-def emit(root: Expression, values: dict[str, Any], attrs: dict[str, Attr], like: Any) -> Any:
+def emit(root: Expression, values: dict[str, Tensor], attrs: Attrs, like: Tensor) -> Tensor:
     """`root` as a value: an operand itself, or one op. like: what a constant is spread over."""
     if root.function == INPUT:
         return values[root.value]
@@ -131,7 +160,8 @@ def emit(root: Expression, values: dict[str, Any], attrs: dict[str, Attr], like:
     known, order, numbers = _declared_as(root, names)
     operands = [values[names[i]] for i in order]
     if known is not None:
-        return known(*operands, **{new: attrs[old] for new, old in numbers})
+        made: Tensor = call(known, *operands, **{new: attrs[old] for new, old in numbers})
+        return made
     fixed = {scalar(n): constant(attrs[n]) for n in leaves(SCALAR, root)}
     letters = {symbol(n): symbol(letter) for n, letter in zip(names, ascii_lowercase, strict=False)}
     text = to_text(simplify(substitute(root, {**fixed, **letters})))
@@ -141,7 +171,7 @@ def emit(root: Expression, values: dict[str, Any], attrs: dict[str, Attr], like:
 @cache
 def _declared_as(
     root: Expression, names: tuple[str, ...]
-) -> tuple[Any, tuple[int, ...], tuple[tuple[str, str], ...]]:
+) -> tuple[type[Op] | None, tuple[int, ...], tuple[tuple[str, str], ...]]:
     """(op or None, order of the operands, (its attr, our attr) pairs) whose formula root is."""
     if not _by_formula:
         _collect()
@@ -153,7 +183,7 @@ def _declared_as(
     return op, order, tuple(zip(attrs, own, strict=True))
 
 
-_by_formula: dict[Expression, tuple[Any, tuple[int, ...], tuple[str, ...]]] = {}
+_by_formula: dict[Expression, tuple[type[Op], tuple[int, ...], tuple[str, ...]]] = {}
 
 
 def _collect() -> None:
@@ -177,7 +207,10 @@ def _canonical(root: Expression, names: tuple[str, ...]) -> Expression:
 
 
 class Map(Elementwise):
-    """An expression of the operands a, b, c ..., element by element, with broadcasting."""
+    """An expression of the operands a, b, c ..., element by element, with broadcasting.
+
+    Reductions run over the last dim.
+    """
 
     name = "map"
 
@@ -191,7 +224,7 @@ class Map(Elementwise):
         types = [x.type for x in operands]
         kinds = dtypes_of((root,), {n: t.dtype for n, t in zip(names, types, strict=True)})
         dtype = kinds[root]
-        if not isinstance(dtype, DType) or any(n.function == "total" for n in walk(root)):
+        if not isinstance(dtype, DType) or root in row_values((), root):
             raise DTypeError(f"map: {expression} is not an array's element by element")
         return TensorType(broadcast("map", *types), dtype)
 

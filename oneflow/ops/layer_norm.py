@@ -4,11 +4,35 @@ from __future__ import annotations
 
 from oneflow.core import dtype as dtypes
 from oneflow.core.errors import ShapeError
+from oneflow.core.expression import Expression, apply, scalar, symbols, total
 from oneflow.core.op import Op, declare
-from oneflow.core.operand import Gradients, Operand, Tensor
+from oneflow.core.operand import Attr, Gradients, Operand, Tensor
 from oneflow.core.sbp import BROADCAST, PARTIAL, SbpSignature, Split
 from oneflow.core.tensor_type import TensorType
 from oneflow.ops.checks import require_float
+from oneflow.ops.elementwise import Formulated
+
+_X, _GAMMA, _BETA = symbols("x gamma beta")
+
+
+class _Norm(Formulated):
+    """The common part of what goes over the dims from begin_axis on."""
+
+    @staticmethod
+    def row_dims(x: TensorType, *_: TensorType, begin_axis: int, **attrs: Attr) -> int:
+        return x.ndim - begin_axis
+
+
+def _mean(x: Expression) -> Expression:
+    return total(x) * (1 / scalar("columns"))
+
+
+def _inverse_root(square: Expression) -> Expression:
+    return apply("rsqrt", _mean(square) + scalar("eps"))
+
+
+def _given(*operands: Operand | None) -> tuple[Operand, ...]:
+    return tuple(t for t in operands if t is not None)
 
 
 def _check(who: str, x: Operand, affine: tuple[Operand, ...], begin_axis: int) -> None:
@@ -40,7 +64,7 @@ def _row_signatures(
     return result
 
 
-class LayerNorm(Op):
+class LayerNorm(_Norm):
     """y = (x - mean) / sqrt(variance + eps) [* gamma [+ beta]] over the dims from begin_axis on.
 
     Inputs: x, optionally gamma, optionally beta, both of shape x.shape[begin_axis:]. The variance
@@ -50,19 +74,29 @@ class LayerNorm(Op):
     """
 
     name = "layer_norm"
-    num_outputs = 3
 
     @staticmethod
     def infer(
-        x: Operand, *affine: Operand, begin_axis: int, eps: float = 1e-5
+        x: Operand,
+        gamma: Operand | None = None,
+        beta: Operand | None = None,
+        *,
+        begin_axis: int,
+        eps: float = 1e-5,
     ) -> tuple[TensorType, TensorType, TensorType]:
-        _check("layer_norm", x, affine, begin_axis)
+        _check("layer_norm", x, _given(gamma, beta), begin_axis)
         statistics = _statistics(x, begin_axis)
         return x.type, statistics, statistics
 
     @staticmethod
-    def sbp(x: TensorType, *affine: TensorType, begin_axis: int, **_: object) -> list[SbpSignature]:
-        return _row_signatures(begin_axis, 1, len(affine), "SSS")
+    def formula(*types: TensorType, **_: Attr) -> tuple[Expression, ...]:
+        mean = _mean(_X)
+        centred = _X - mean
+        inv_std = _inverse_root(centred * centred)
+        y = centred * inv_std
+        if len(types) > 1:
+            y = y * _GAMMA
+        return (y + _BETA if len(types) > 2 else y), mean, inv_std
 
     @staticmethod
     def grad(
@@ -91,7 +125,6 @@ class LayerNormGrad(Op):
     """
 
     name = "layer_norm_grad"
-    num_outputs = -1
 
     @staticmethod
     def infer(
@@ -121,7 +154,7 @@ class LayerNormGrad(Op):
 layer_norm_grad = declare(LayerNormGrad)
 
 
-class RmsNorm(Op):
+class RmsNorm(_Norm):
     """y = x / sqrt(mean of x^2 + eps) [* gamma] over the dims from begin_axis on.
 
     Inputs: x, optionally gamma of shape x.shape[begin_axis:]. Outputs: y, and inv_rms of shape
@@ -129,22 +162,27 @@ class RmsNorm(Op):
     """
 
     name = "rms_norm"
-    num_outputs = 2
 
     @staticmethod
     def infer(
-        x: Operand, *gamma: Operand, begin_axis: int, eps: float = 1e-6
+        x: Operand, gamma: Operand | None = None, *, begin_axis: int, eps: float = 1e-6
     ) -> tuple[TensorType, TensorType]:
-        _check("rms_norm", x, gamma, begin_axis)
+        _check("rms_norm", x, _given(gamma), begin_axis)
         return x.type, _statistics(x, begin_axis)
 
     @staticmethod
-    def sbp(x: TensorType, *gamma: TensorType, begin_axis: int, **_: object) -> list[SbpSignature]:
-        return _row_signatures(begin_axis, 1, len(gamma), "SS")
+    def formula(*types: TensorType, **_: Attr) -> tuple[Expression, ...]:
+        inv_rms = _inverse_root(_X * _X)
+        y = _X * inv_rms
+        return (y * _GAMMA if len(types) > 1 else y), inv_rms
 
     @staticmethod
     def grad(
-        d_y: Tensor | None, d_inv_rms: Tensor | None, *tensors: Tensor, begin_axis: int, **_: object
+        d_y: Tensor | None,
+        d_inv_rms: Tensor | None,
+        *tensors: Tensor,
+        begin_axis: int,
+        **_: object,
     ) -> Gradients:
         *inputs, _y, inv_rms = tensors
         if d_y is None:
@@ -162,7 +200,6 @@ class RmsNormGrad(Op):
     """
 
     name = "rms_norm_grad"
-    num_outputs = -1
 
     @staticmethod
     def infer(

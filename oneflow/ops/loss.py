@@ -16,8 +16,8 @@ from oneflow.core.expression import (
     symbols,
     where,
 )
-from oneflow.core.op import Attr, Op, declare, leading_signatures
-from oneflow.core.operand import Gradients, Operand, Tensor
+from oneflow.core.op import Op, declare, leading_signatures
+from oneflow.core.operand import Attr, Gradients, Operand, Tensor
 from oneflow.core.sbp import SbpSignature
 from oneflow.core.tensor_type import TensorType
 from oneflow.ops import binary, unary
@@ -114,7 +114,7 @@ class BceWithLogitsLoss(_Loss):
             if pos_weight != 1.0:
                 unlikely = unary.softplus(slope, beta=1.0, threshold=20.0)
                 slope = binary.add(slope, scalar_mul(unlikely, value=pos_weight - 1.0))
-            return binary.mul(d_loss, slope)  # type: ignore[no-any-return]
+            return binary.mul(d_loss, slope)
 
         return (
             lambda: bce_with_logits_loss_grad(d_loss, x, target, pos_weight=pos_weight),
@@ -160,10 +160,10 @@ class BceLoss(_Loss):
 
         def d_x() -> Tensor:
             spread = unary.clamp(binary.mul(x, rest), min=1e-12, max=None)
-            return binary.div(binary.mul(d_loss, binary.sub(x, target)), spread)  # type: ignore[no-any-return]
+            return binary.div(binary.mul(d_loss, binary.sub(x, target)), spread)
 
         def d_target() -> Tensor:
-            return binary.mul(d_loss, binary.sub(unary.log(rest), unary.log(x)))  # type: ignore[no-any-return]
+            return binary.mul(d_loss, binary.sub(unary.log(rest), unary.log(x)))
 
         return d_x, d_target
 

@@ -103,7 +103,6 @@ class MaxPool(Op):
     """
 
     name = "max_pool"
-    num_outputs = 2
 
     @staticmethod
     def infer(

@@ -95,7 +95,9 @@ def _kept(t: Tensor, x: Tensor, dims: Dims, keepdim: bool) -> Tensor:
 
 
 def _sum_grad(d: Tensor, x: Tensor, out: Tensor, dims: Dims, keepdim: bool) -> Tensor:
-    return shape.expand(_kept(d, x, dims, keepdim), shape=x.type.shape)
+    if d.type.shape:  # a number broadcasts as it is
+        d = _kept(d, x, dims, keepdim)
+    return shape.expand(d, shape=x.type.shape)
 
 
 def _extreme_grad(d: Tensor, x: Tensor, out: Tensor, dims: Dims, keepdim: bool) -> Tensor:
@@ -225,7 +227,7 @@ cumprod = declare(Cumprod)
 
 
 def _as(mask: Tensor, x: Tensor) -> Tensor:
-    return cast.cast(mask, dtype=x.type.dtype)  # type: ignore[no-any-return]
+    return cast.cast(mask, dtype=x.type.dtype)
 
 
 def _reversed_cumsum(d: Tensor, dim: int) -> Tensor:

@@ -4,19 +4,25 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Protocol
 
 from oneflow.core.errors import DTypeError
 from oneflow.core.expression import Expression, apply, sqrt, symbol
 from oneflow.core.expression import scalar as number
-from oneflow.core.op import Attr, Op, declare, elementwise_signatures
+from oneflow.core.op import elementwise_signatures, row
+from oneflow.core.operand import Number, Operand, Tensor
 from oneflow.core.sbp import SbpSignature
 from oneflow.core.tensor_type import TensorType
 from oneflow.ops import binary, unary
-from oneflow.ops.checks import FLOAT, NUMBER, Value, require, require_scalar
+from oneflow.ops.checks import FIELD, NUMBER, require, require_scalar
 
-ScalarFunction = Callable[..., Value]
-Gradient = Callable[[Value, Value, Value, Any], Value]  # of (d_out, x, out, value)
+Gradient = Callable[[Tensor, Tensor, Tensor, Number], Tensor]  # of (d_out, x, out, value)
+
+
+class ScalarFunction(Protocol):
+    """A declared op of a tensor and a number."""
+
+    def __call__(self, x: Operand, *, value: Number) -> Tensor: ...
 
 
 def _scalar(
@@ -27,38 +33,35 @@ def _scalar(
     *,
     accepts: str = NUMBER,
     linear: bool = False,
-    refuses: Callable[[TensorType, Any], str] = lambda x, value: "",
-) -> Callable[..., Value]:
+    refuses: Callable[[Operand, Number], str] = lambda x, value: "",
+) -> ScalarFunction:
     """Declares one row of the table and returns its function `f(x, *, value)`.
 
     refuses: of (type, value), says why they do not go together, or nothing.
     """
 
-    def infer(x: TensorType, *, value: Attr) -> TensorType:
+    def infer(x: Operand, *, value: Number) -> TensorType:
         require(name, x, accepts)
         require_scalar(name, x, value)
         reason = refuses(x, value)
         if reason:
             raise DTypeError(f"{name}: {reason}, got {x} and {value!r}")
-        return x
+        return x.type
 
-    def sbp(x: TensorType, *, value: Attr) -> list[SbpSignature]:
+    def sbp(x: TensorType, *, value: Number) -> list[SbpSignature]:
         return elementwise_signatures(x, linear=linear)
 
-    members: dict[str, Any] = {"name": name, "infer": staticmethod(infer), "sbp": staticmethod(sbp)}
-    members["__doc__"] = f"{formula}, element by element."
-    members["formula"] = staticmethod(expression)
+    members: dict[str, object] = {"sbp": sbp, "formula": expression}
     if grad is not None:
         rule = grad
-        members["grad"] = staticmethod(lambda d, x, out, *, value: (rule(d, x, out, value),))
-    class_name = "".join(part.capitalize() for part in name.split("_"))
-    return declare(type(class_name, (Op,), members))
+        members["grad"] = lambda d, x, out, *, value: (rule(d, x, out, value),)
+    return row(name, infer, doc=f"{formula}, element by element.", **members)
 
 
 _X, _VALUE = symbol("x"), number("value")
 
 
-def _power(*_: TensorType, value: Attr) -> Expression:
+def _power(*_: TensorType, value: Number) -> Expression:
     """Common exponents go without `pow`, which is some fifty times slower than a product."""
     known = {
         2: _X * _X, 3: _X * _X * _X, 0.5: sqrt(_X), -1: apply("reciprocal", _X),
@@ -67,18 +70,18 @@ def _power(*_: TensorType, value: Attr) -> Expression:
     return known.get(value, _X**_VALUE)
 
 
-def _power_grad(d: Value, x: Value, out: Value, value: Any) -> Value:
+def _power_grad(d: Tensor, x: Tensor, out: Tensor, value: Number) -> Tensor:
     if value == 0:
         return unary.full_like(x, value=0)
     return binary.mul(d, scalar_mul(scalar_pow(x, value=value - 1), value=value))
 
 
-def _negative_power(x: TensorType, value: Any) -> str:
+def _negative_power(x: Operand, value: Number) -> str:
     is_inexact = value < 0 and x.dtype.is_integer
     return "integers cannot be raised to a negative power" if is_inexact else ""
 
 
-def _zero_divisor(x: TensorType, value: Any) -> str:
+def _zero_divisor(x: Operand, value: Number) -> str:
     return "integers cannot be divided by zero" if value == 0 and x.dtype.is_integer else ""
 
 
@@ -106,7 +109,7 @@ scalar_div: ScalarFunction = _scalar(  # a product with 1 / value would round tw
     "x / value",
     lambda *_, value: _X / _VALUE,
     lambda d, x, y, v: scalar_div(d, value=v),
-    accepts=FLOAT,
+    accepts=FIELD,
     linear=True,
 )
 scalar_rdiv: ScalarFunction = _scalar(
@@ -114,7 +117,7 @@ scalar_rdiv: ScalarFunction = _scalar(
     "value / x",
     lambda *_, value: _VALUE / _X,
     lambda d, x, y, v: unary.neg(binary.div(binary.mul(d, y), x)),
-    accepts=FLOAT,
+    accepts=FIELD,
 )
 scalar_fmod: ScalarFunction = _scalar(
     "scalar_fmod",

@@ -10,12 +10,12 @@ from functools import partial
 from oneflow.core.dtype import bool_
 from oneflow.core.errors import ShapeError
 from oneflow.core.op import Box, Boxes, Op, declare
-from oneflow.core.operand import Attrs, Gradients, Operand, Tensor
+from oneflow.core.operand import Attrs, Gradients, Number, Operand, Tensor
 from oneflow.core.parts import Index, Part, Parts, clipped, placed
 from oneflow.core.sbp import BROADCAST, SbpSignature, Split, signature
 from oneflow.core.tensor_type import TensorType
 from oneflow.ops import reduce, slicing
-from oneflow.ops.checks import Number, require_dim, require_scalar
+from oneflow.ops.checks import require_dim, require_scalar
 
 Dims = tuple[int, ...]
 Shape = tuple[int, ...]

@@ -2,17 +2,37 @@
 
 from __future__ import annotations
 
-from typing import Any
+import math
 
 from oneflow.core.errors import ShapeError
-from oneflow.core.op import Op, declare, leading_signatures
+from oneflow.core.expression import (
+    Expression,
+    apply,
+    column,
+    exp_down,
+    largest,
+    log,
+    row,
+    scalar,
+    symbols,
+    total,
+    where,
+)
+from oneflow.core.op import declare
 from oneflow.core.operand import Gradients, Operand, Tensor
-from oneflow.core.sbp import SbpSignature
 from oneflow.core.tensor_type import TensorType
 from oneflow.ops.checks import require_float, require_same
+from oneflow.ops.elementwise import Elementwise, Formulated
+
+_X, _D, _OUT = symbols("x d_out out")
 
 
-class Softmax(Op):
+def _softmax(x: Expression) -> Expression:
+    e = exp_down(x - largest(x))
+    return e * apply("reciprocal", total(e))
+
+
+class Softmax(Formulated):
     """out = exp(x) / sum of exp(x) over the last dim."""
 
     name = "softmax"
@@ -23,8 +43,8 @@ class Softmax(Op):
         return x.type
 
     @staticmethod
-    def sbp(x: TensorType) -> list[SbpSignature]:
-        return leading_signatures(x.ndim - 1, 1)
+    def formula(*_: TensorType) -> Expression:
+        return _softmax(_X)
 
     @staticmethod
     def grad(d_out: Tensor, x: Tensor, out: Tensor) -> Gradients:
@@ -34,7 +54,7 @@ class Softmax(Op):
 softmax = declare(Softmax)
 
 
-class SoftmaxGrad(Op):
+class SoftmaxGrad(Elementwise):
     """d_x = scale * out * (d_out - sum of d_out * out over the last dim); out: of softmax."""
 
     name = "softmax_grad"
@@ -45,31 +65,15 @@ class SoftmaxGrad(Op):
         return out.type
 
     @staticmethod
-    def sbp(d_out: TensorType, out: TensorType, **_: object) -> list[SbpSignature]:
-        return leading_signatures(out.ndim - 1, 2)
-
-    @staticmethod
-    def grad(dd: Tensor, d_out: Tensor, out: Tensor, d_x: Tensor, *, scale: float) -> Gradients:
-        """dd is the gradient of d_x = s y (g - <g, y>): d_g = s y (dd - <dd, y>), and
-        d_y = s (dd (g - <g, y>) - g <dd, y>), where <,> sums over the last dim."""
-        from oneflow.ops.binary import mul, sub
-        from oneflow.ops.reduce import reduce_sum
-        from oneflow.ops.scalar import scalar_mul
-
-        def inner(a: Any, b: Any) -> Any:
-            return reduce_sum(mul(a, b), dims=(a.type.ndim - 1,), keepdim=True)
-
-        def d_y() -> Any:
-            first = mul(dd, sub(d_out, inner(d_out, out)))
-            return scalar_mul(sub(first, mul(d_out, inner(dd, out))), value=scale)
-
-        return (lambda: softmax_grad(dd, out, scale=scale), d_y)
+    def formula(*_: TensorType, scale: float = 1.0) -> Expression:
+        d_x = _OUT * (_D - total(_D * _OUT))
+        return d_x if scale == 1.0 else d_x * scalar("scale")
 
 
 softmax_grad = declare(SoftmaxGrad)
 
 
-class LogSoftmax(Op):
+class LogSoftmax(Formulated):
     """out = x - log of the sum of exp(x) over the last dim."""
 
     name = "log_softmax"
@@ -80,8 +84,9 @@ class LogSoftmax(Op):
         return x.type
 
     @staticmethod
-    def sbp(x: TensorType) -> list[SbpSignature]:
-        return leading_signatures(x.ndim - 1, 1)
+    def formula(*_: TensorType) -> Expression:
+        centred = _X - largest(_X)
+        return centred - log(total(exp_down(centred)))
 
     @staticmethod
     def grad(d_out: Tensor, x: Tensor, out: Tensor) -> Gradients:
@@ -91,7 +96,7 @@ class LogSoftmax(Op):
 log_softmax = declare(LogSoftmax)
 
 
-class LogSoftmaxGrad(Op):
+class LogSoftmaxGrad(Elementwise):
     """d_x = d_out - exp(out) * sum of d_out over the last dim; out: of log_softmax."""
 
     name = "log_softmax_grad"
@@ -102,31 +107,14 @@ class LogSoftmaxGrad(Op):
         return out.type
 
     @staticmethod
-    def sbp(d_out: TensorType, out: TensorType) -> list[SbpSignature]:
-        return leading_signatures(out.ndim - 1, 2)
-
-    @staticmethod
-    def grad(dd: Tensor, d_out: Tensor, out: Tensor, d_x: Tensor) -> Gradients:
-        """Differentiate again, with p = exp(out): the gradients of g - p * sum(g) are dd - sum(dd *
-        p) and -dd * p * sum(g).
-        """
-        from oneflow.ops.binary import mul, sub
-        from oneflow.ops.reduce import reduce_sum
-        from oneflow.ops.unary import exp, neg
-
-        def total(a: Any) -> Any:
-            return reduce_sum(a, dims=(a.type.ndim - 1,), keepdim=True)
-
-        return (
-            lambda: sub(dd, total(mul(dd, exp(out)))),
-            lambda: neg(mul(mul(dd, exp(out)), total(d_out))),
-        )
+    def formula(*_: TensorType) -> Expression:
+        return _D - exp_down(_OUT) * total(_D)
 
 
 log_softmax_grad = declare(LogSoftmaxGrad)
 
 
-class CausalSoftmax(Op):
+class CausalSoftmax(Formulated):
     """Softmax of scale * x where row i of the last two dims sees columns 0..i only; the others get
     0.
 
@@ -144,8 +132,10 @@ class CausalSoftmax(Op):
         return x.type
 
     @staticmethod
-    def sbp(x: TensorType, **_: object) -> list[SbpSignature]:
-        return leading_signatures(x.ndim - 2, 1)
+    def formula(*_: TensorType, **__: object) -> Expression:
+        position = row() + (scalar("columns") - scalar("rows"))
+        seen = where(column() <= position, _X * scalar("scale"), -math.inf)
+        return _softmax(seen)
 
     @staticmethod
     def grad(d_out: Tensor, x: Tensor, out: Tensor, *, scale: float) -> Gradients:

@@ -28,7 +28,6 @@ class Sort(Op):
     largest."""
 
     name = "sort"
-    num_outputs = 2
 
     @staticmethod
     def infer(x: Operand, *, dim: int, descending: bool = False) -> tuple[TensorType, TensorType]:
@@ -61,7 +60,6 @@ class Topk(Op):
     equals is taken."""
 
     name = "topk"
-    num_outputs = 2
 
     @staticmethod
     def infer(

@@ -9,38 +9,42 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection
-from typing import Any
 
 from oneflow.core import expression as expressions
 from oneflow.core.dtype import DType, bool_
 from oneflow.core.errors import DTypeError
 from oneflow.core.expression import Expression, apply, symbols
 from oneflow.core.expression import scalar as number
-from oneflow.core.op import Attr, Op, declare, elementwise_signatures
+from oneflow.core.op import Op, declare, elementwise_signatures, row
+from oneflow.core.operand import Attr, Gradients, Number, Operand, Tensor
 from oneflow.core.sbp import BROADCAST, PARTIAL, SbpSignature, Split
 from oneflow.core.tensor_type import TensorType
 from oneflow.ops import binary, compare, scalar, where
 from oneflow.ops.checks import (
     ANY,
+    FIELD,
     FLOAT,
     INTEGRAL,
     NUMBER,
-    Value,
     require,
     require_same_dtype,
     require_scalar,
 )
 
-UnaryFunction = Callable[[Value], Value]
-BinaryFunction = Callable[[Value, Value], Value]
-Gradient = Callable[[Value, Value, Value], Value]  # of (d_out, x, out)
+UnaryFunction = Callable[[Operand], Tensor]
+BinaryFunction = Callable[[Operand, Operand], Tensor]
+Gradient = Callable[[Tensor, Tensor, Tensor], Tensor]  # of (d_out, x, out)
 
 
 _X, _D, _SAVED = symbols("x d saved")
 
 
-def _class_name(name: str) -> str:
-    return "".join(part.capitalize() for part in name.split("_"))
+_HOLOMORPHIC = (
+    "exp", "exp2", "expm1", "log", "log1p", "log2", "log10", "sqrt", "rsqrt", "reciprocal", "sin",
+    "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh",
+    "sigmoid",
+)  # fmt: skip
+"""Functions that are differentiable as complex ones."""
 
 
 def _unary(
@@ -55,44 +59,42 @@ def _unary(
     """Declares one row of the table and returns its function. formula: the function of expressions
     that is called `name` unless told."""
     plain = apply(name, _X) if formula is None else _X
+    accepts = FIELD if name in _HOLOMORPHIC else accepts
 
-    def infer(x: TensorType) -> TensorType:
+    def infer(x: Operand) -> TensorType:
         require(name, x, accepts)
-        return x.with_dtype(result) if result else x
+        return x.type.with_dtype(result) if result else x.type
 
     def sbp(x: TensorType) -> list[SbpSignature]:
         return elementwise_signatures(x, linear=linear and x.dtype is not bool_)
 
-    members: dict[str, Any] = {"name": name, "infer": staticmethod(infer), "sbp": staticmethod(sbp)}
-    members["__doc__"] = f"out = {name}(x), element by element."
-    members["formula"] = staticmethod(formula or (lambda x: plain))
+    members: dict[str, object] = {"sbp": sbp, "formula": formula or (lambda x: plain)}
     if grad is not None:
         rule = grad
-        members["grad"] = staticmethod(lambda d, x, out: (rule(d, x, out),))
-    return declare(type(_class_name(name), (Op,), members))
+        members["grad"] = lambda d, x, out: (rule(d, x, out),)
+    return row(name, infer, doc=f"out = {name}(x), element by element.", **members)
 
 
 def _fused_gradient(
-    name: str, saved: str, formula: Expression, grad: Any = None
-) -> Callable[[Value, Value], Value]:
+    name: str,
+    saved: str,
+    formula: Expression,
+    grad: Callable[[Tensor, Tensor, Tensor, Tensor], Gradients],
+) -> BinaryFunction:
     """Declares `name(d, saved)`, the gradient of an activation as one op; saved: "x" or "y"."""
 
-    def infer(d: TensorType, saved: TensorType) -> TensorType:
+    def infer(d: Operand, saved: Operand) -> TensorType:
         require_same_dtype(name, d, saved)
-        return d
+        return d.type
 
     def sbp(d: TensorType, saved: TensorType) -> list[SbpSignature]:
         return elementwise_signatures(d, saved)
 
-    members: dict[str, Any] = {"name": name, "infer": staticmethod(infer), "sbp": staticmethod(sbp)}
-    members["__doc__"] = f"The gradient of {name[:-5]} at ({saved}) times d."
-    members["formula"] = staticmethod(lambda *_: formula)
-    if grad is not None:
-        members["grad"] = staticmethod(grad)
-    return declare(type(_class_name(name), (Op,), members))
+    doc = f"The gradient of {name[:-5]} at ({saved}) times d."
+    return row(name, infer, doc=doc, sbp=sbp, formula=lambda *_: formula, grad=grad)
 
 
-def _zero(d: Value, x: Value, out: Value) -> Value:
+def _zero(d: Tensor, x: Tensor, out: Tensor) -> Tensor:
     """Steps have slope zero wherever they have one."""
     return full_like(x, value=0)
 
@@ -179,7 +181,7 @@ copy: UnaryFunction = _unary(
 )
 
 
-def _one_minus_square(x: Value) -> Value:
+def _one_minus_square(x: Tensor) -> Tensor:
     return scalar.scalar_add(neg(square(x)), value=1)
 
 
@@ -223,7 +225,7 @@ silu_grad: BinaryFunction = _fused_gradient(
 )
 
 
-def _silu_curve(x: Value) -> Value:
+def _silu_curve(x: Tensor) -> Tensor:
     """The second derivative of silu: s (1 - s) (2 + x (1 - 2 s)), s = sigmoid(x)."""
     s = sigmoid(x)
     slope = scalar.scalar_add(scalar.scalar_mul(s, value=-2), value=1)
@@ -240,9 +242,9 @@ class Softplus(Op):
     name = "softplus"
 
     @staticmethod
-    def infer(x: TensorType, *, beta: float = 1.0, threshold: float = 20.0) -> TensorType:
+    def infer(x: Operand, *, beta: float = 1.0, threshold: float = 20.0) -> TensorType:
         require("softplus", x, FLOAT)
-        return x
+        return x.type
 
     @staticmethod
     def formula(*_: TensorType, **attrs: Attr) -> Expression:
@@ -255,7 +257,7 @@ class Softplus(Op):
         return elementwise_signatures(x)
 
     @staticmethod
-    def grad(d: Value, x: Value, out: Value, *, beta: float, threshold: float) -> tuple[Any, ...]:
+    def grad(d: Tensor, x: Tensor, out: Tensor, *, beta: float, threshold: float) -> Gradients:
         slope = binary.mul(d, sigmoid(scalar.scalar_mul(x, value=beta)))
         is_straight = compare.scalar_compare(x, value=threshold / beta, kind="gt")
         return (where.where(is_straight, d, slope),)
@@ -267,9 +269,9 @@ class LeakyRelu(Op):
     name = "leaky_relu"
 
     @staticmethod
-    def infer(x: TensorType, *, alpha: float = 0.01) -> TensorType:
+    def infer(x: Operand, *, alpha: float = 0.01) -> TensorType:
         require("leaky_relu", x, FLOAT)
-        return x
+        return x.type
 
     @staticmethod
     def formula(*_: TensorType, **attrs: Attr) -> Expression:
@@ -280,7 +282,7 @@ class LeakyRelu(Op):
         return elementwise_signatures(x)
 
     @staticmethod
-    def grad(d: Value, x: Value, out: Value, *, alpha: float) -> tuple[Any, ...]:
+    def grad(d: Tensor, x: Tensor, out: Tensor, *, alpha: float) -> Gradients:
         is_positive = compare.scalar_compare(x, value=0, kind="gt")
         return (where.where(is_positive, d, scalar.scalar_mul(d, value=alpha)),)
 
@@ -291,9 +293,9 @@ class Elu(Op):
     name = "elu"
 
     @staticmethod
-    def infer(x: TensorType, *, alpha: float = 1.0) -> TensorType:
+    def infer(x: Operand, *, alpha: float = 1.0) -> TensorType:
         require("elu", x, FLOAT)
-        return x
+        return x.type
 
     @staticmethod
     def formula(*_: TensorType, **attrs: Attr) -> Expression:
@@ -305,7 +307,7 @@ class Elu(Op):
         return elementwise_signatures(x)
 
     @staticmethod
-    def grad(d: Value, x: Value, out: Value, *, alpha: float) -> tuple[Any, ...]:
+    def grad(d: Tensor, x: Tensor, out: Tensor, *, alpha: float) -> Gradients:
         is_positive = compare.scalar_compare(x, value=0, kind="gt")
         return (where.where(is_positive, d, binary.mul(d, scalar.scalar_add(out, value=alpha))),)
 
@@ -317,17 +319,17 @@ class Clamp(Op):
     name = "clamp"
 
     @staticmethod
-    def infer(x: TensorType, *, min: Attr = None, max: Attr = None) -> TensorType:
+    def infer(x: Operand, *, min: Number | None = None, max: Number | None = None) -> TensorType:
         require("clamp", x, NUMBER)
         if min is None and max is None:
             raise DTypeError(f"clamp of {x}: At least one of 'min' or 'max' must not be None")
         for bound in (min, max):
             if bound is not None:
                 require_scalar("clamp", x, bound)
-        return x
+        return x.type
 
     @staticmethod
-    def formula(*_: TensorType, min: Attr = None, max: Attr = None) -> Expression:
+    def formula(*_: TensorType, min: Number | None = None, max: Number | None = None) -> Expression:
         above = _X if min is None else expressions.maximum(_X, number("min"))
         return above if max is None else expressions.minimum(above, number("max"))
 
@@ -336,7 +338,9 @@ class Clamp(Op):
         return elementwise_signatures(x)
 
     @staticmethod
-    def grad(d: Value, x: Value, out: Value, *, min: Attr, max: Attr) -> tuple[Any, ...]:
+    def grad(
+        d: Tensor, x: Tensor, out: Tensor, *, min: Number | None, max: Number | None
+    ) -> Gradients:
         for bound, kind in ((min, "lt"), (max, "gt")):
             if bound is not None:
                 is_outside = compare.scalar_compare(x, value=bound, kind=kind)
@@ -350,12 +354,12 @@ class FullLike(Op):
     name = "full_like"
 
     @staticmethod
-    def infer(x: TensorType, *, value: Attr) -> TensorType:
+    def infer(x: Operand, *, value: Number) -> TensorType:
         require_scalar("full_like", x, value)
-        return x
+        return x.type
 
     @staticmethod
-    def sbp(x: TensorType, *, value: Attr) -> list[SbpSignature]:
+    def sbp(x: TensorType, *, value: Number) -> list[SbpSignature]:
         # A dim of 1 too: what is like a parameter lies as it does, also where that leaves ranks
         # without elements.
         splits = [SbpSignature((Split(i),), (Split(i),)) for i in range(x.ndim)]
@@ -366,12 +370,12 @@ class FullLike(Op):
         return [*splits, partial]
 
     @staticmethod
-    def uniform(x: TensorType, *, value: Attr) -> Collection[int]:
+    def uniform(x: TensorType, *, value: Number) -> Collection[int]:
         return range(x.ndim)
 
 
-softplus: Any = declare(Softplus)
-leaky_relu: Any = declare(LeakyRelu)
-elu: Any = declare(Elu)
-clamp: Any = declare(Clamp)
-full_like: Any = declare(FullLike)
+softplus = declare(Softplus)
+leaky_relu = declare(LeakyRelu)
+elu = declare(Elu)
+clamp = declare(Clamp)
+full_like = declare(FullLike)

@@ -28,8 +28,8 @@ from oneflow.core.expression import (
     total,
     where,
 )
-from oneflow.core.op import Attr, Op, declare
-from oneflow.core.operand import Gradients, Operand, Tensor
+from oneflow.core.op import Op, declare
+from oneflow.core.operand import Attr, Gradients, Operand, Tensor
 from oneflow.core.sbp import BROADCAST, PARTIAL, SbpSignature, Split
 from oneflow.core.tensor_type import TensorType
 from oneflow.ops.checks import require_float
@@ -115,7 +115,6 @@ class MomentumUpdate(_Update):
 
     name = "momentum_update"
     mutates = {0: 0, 1: 2}
-    num_outputs = 2
 
     @staticmethod
     def infer(
@@ -178,7 +177,6 @@ class AdamUpdate(_Update):
 
     name = "adam_update"
     mutates = {0: 0, 1: 2, 2: 3}
-    num_outputs = 3
 
     @staticmethod
     def infer(
@@ -215,7 +213,6 @@ class AmsgradUpdate(_Update):
 
     name = "amsgrad_update"
     mutates = {0: 0, 1: 2, 2: 3, 3: 4}
-    num_outputs = 4
 
     @staticmethod
     def infer(
@@ -234,7 +231,7 @@ class AmsgradUpdate(_Update):
         decoupled: bool = False,
         do_bias_correction: bool = True,
         maximize: bool = False,
-    ) -> tuple[TensorType, ...]:
+    ) -> tuple[TensorType, TensorType, TensorType, TensorType]:
         _check("amsgrad_update", param, grad, (m, v, v_max), lr, step)
         return param.type, m.type, v.type, v_max.type
 
@@ -253,7 +250,6 @@ class AdagradUpdate(_Update):
 
     name = "adagrad_update"
     mutates = {0: 0, 1: 2}
-    num_outputs = 2
 
     @staticmethod
     def infer(
@@ -292,7 +288,6 @@ class RmspropUpdate(_Update):
 
     name = "rmsprop_update"
     mutates = {0: 0, 1: 2, 2: 3, 3: 4}
-    num_outputs = 4
 
     @staticmethod
     def infer(
@@ -309,7 +304,7 @@ class RmspropUpdate(_Update):
         centered: bool = False,
         weight_decay: float = 0.0,
         maximize: bool = False,
-    ) -> tuple[TensorType, ...]:
+    ) -> tuple[TensorType, TensorType, TensorType, TensorType]:
         _check("rmsprop_update", param, grad, (ms, mean, buf), lr)
         return param.type, ms.type, mean.type, buf.type
 
@@ -338,7 +333,6 @@ class AdadeltaUpdate(_Update):
 
     name = "adadelta_update"
     mutates = {0: 0, 1: 2, 2: 3}
-    num_outputs = 3
 
     @staticmethod
     def infer(
@@ -377,8 +371,10 @@ class LambUpdate(_Update):
 
     name = "lamb_update"
     mutates = {0: 0, 1: 2, 2: 3}
-    num_outputs = 3
-    row_dims = -1
+
+    @staticmethod
+    def row_dims(param: TensorType, *_: TensorType, **attrs: Attr) -> int:
+        return param.ndim
 
     @staticmethod
     def infer(
@@ -434,7 +430,6 @@ class FtrlUpdate(_Update):
 
     name = "ftrl_update"
     mutates = {0: 0, 1: 2, 2: 3}
-    num_outputs = 3
 
     @staticmethod
     def infer(

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from oneflow.core.dtype import bool_
 from oneflow.core.expression import Expression, apply, scalar, symbols
-from oneflow.core.op import Attr, Op, declare, elementwise_signatures
+from oneflow.core.op import Op, declare, elementwise_signatures
+from oneflow.core.operand import Gradients, Number, Operand, Tensor
 from oneflow.core.sbp import SbpSignature, signature
 from oneflow.core.tensor_type import TensorType
 from oneflow.ops import reduce, unary
 from oneflow.ops.checks import (
-    Value,
     broadcast,
     require_dtype,
     require_same_dtype,
@@ -25,7 +23,7 @@ class Where(Op):
     name = "where"
 
     @staticmethod
-    def infer(condition: TensorType, x: TensorType, y: TensorType) -> TensorType:
+    def infer(condition: Operand, x: Operand, y: Operand) -> TensorType:
         require_dtype("where", "the condition", condition, bool_)
         dtype = require_same_dtype("where", x, y)
         return TensorType(broadcast("where", condition, x, y), dtype)
@@ -40,12 +38,12 @@ class Where(Op):
         return [*elementwise_signatures(condition, x, y), *sums]
 
     @staticmethod
-    def grad(d: Value, condition: Value, x: Value, y: Value, out: Value) -> tuple[Any, ...]:
-        def d_x() -> Value:
+    def grad(d: Tensor, condition: Tensor, x: Tensor, y: Tensor, out: Tensor) -> Gradients:
+        def d_x() -> Tensor:
             kept = masked_fill(d, unary.logical_not(condition), value=0)
             return reduce.sum_to_shape(kept, x.type.shape)
 
-        def d_y() -> Value:
+        def d_y() -> Tensor:
             return reduce.sum_to_shape(masked_fill(d, condition, value=0), y.type.shape)
 
         return None, d_x, d_y
@@ -57,29 +55,29 @@ class MaskedFill(Op):
     name = "masked_fill"
 
     @staticmethod
-    def infer(x: TensorType, mask: TensorType, *, value: Attr) -> TensorType:
+    def infer(x: Operand, mask: Operand, *, value: Number) -> TensorType:
         require_dtype("masked_fill", "the mask", mask, bool_)
         require_scalar("masked_fill", x, value)
         return TensorType(broadcast("masked_fill", x, mask), x.dtype)
 
     @staticmethod
-    def formula(*_: TensorType, value: Attr) -> Expression:
+    def formula(*_: TensorType, value: Number) -> Expression:
         x, mask = symbols("x mask")
         return apply("where", mask, scalar("value"), x)
 
     @staticmethod
-    def sbp(x: TensorType, mask: TensorType, *, value: Attr) -> list[SbpSignature]:
+    def sbp(x: TensorType, mask: TensorType, *, value: Number) -> list[SbpSignature]:
         is_linear = value == 0 and x.dtype is not bool_
         sums = [signature("P B -> P")] if is_linear else []
         return [*elementwise_signatures(x, mask), *sums]
 
     @staticmethod
-    def grad(d: Value, x: Value, mask: Value, out: Value, *, value: Attr) -> tuple[Any, ...]:
+    def grad(d: Tensor, x: Tensor, mask: Tensor, out: Tensor, *, value: Number) -> Gradients:
         return (
             lambda: reduce.sum_to_shape(masked_fill(d, mask, value=0), x.type.shape),
             None,
         )
 
 
-where: Any = declare(Where)
-masked_fill: Any = declare(MaskedFill)
+where = declare(Where)
+masked_fill = declare(MaskedFill)

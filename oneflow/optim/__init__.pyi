@@ -8,6 +8,7 @@ from oneflow.optim.adam import LAMB as LAMB
 from oneflow.optim.adaptive import Adadelta as Adadelta
 from oneflow.optim.adaptive import Adagrad as Adagrad
 from oneflow.optim.adaptive import RMSprop as RMSprop
+from oneflow.optim.lbfgs import LBFGS as LBFGS
 from oneflow.optim.optimizer import Optimizer as Optimizer
 from oneflow.optim.optimizer import ParamGroup as ParamGroup
 from oneflow.optim.sgd import SGD as SGD

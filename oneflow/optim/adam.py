@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
 
+from oneflow.core.operand import Attrs
 from oneflow.ops.binary import add, div, mul, sub
 from oneflow.ops.cast import cast
 from oneflow.ops.compare import scalar_compare
 from oneflow.ops.scalar import scalar_mul
 from oneflow.ops.unary import full_like, neg, sqrt
 from oneflow.ops.update import (
+    AdamUpdate,
+    AmsgradUpdate,
+    LambUpdate,
     adam_update,
-    amsgrad_update,
-    lamb_update,
     sgd_update,
     square_sum,
 )
 from oneflow.ops.where import where
-from oneflow.optim.optimizer import Optimizer, ParamGroup, gradient_of
+from oneflow.optim.optimizer import Optimizer, ParamGroup, Params, Rule, gradient_of
 from oneflow.tensor.tensor import Tensor
 
 
@@ -32,7 +34,7 @@ class Adam(Optimizer):
 
     def __init__(
         self,
-        params: Any,
+        params: Params,
         lr: float = 0.001,
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8,
@@ -60,24 +62,11 @@ class Adam(Optimizer):
         names = ("exp_avg", "exp_avg_sq")
         return (*names, "max_exp_avg_sq") if group["amsgrad"] else names
 
-    def update_param(
-        self, group: ParamGroup, param: Tensor, states: dict[str, Tensor], lr: Tensor, step: Tensor
-    ) -> None:
-        operation: Any = amsgrad_update if group["amsgrad"] else adam_update
-        operation(
-            param,
-            gradient_of(param),
-            *(states[name] for name in self.state_names_of(group)),
-            lr,
-            step,
-            beta1=group["betas"][0],
-            beta2=group["betas"][1],
-            eps=group["eps"],
-            weight_decay=group["weight_decay"],
-            decoupled=self.decoupled,
-            do_bias_correction=group["do_bias_correction"],
-            maximize=group["maximize"],
-        )
+    def rule(self, group: ParamGroup) -> Rule:
+        names = ("eps", "weight_decay", "do_bias_correction", "maximize")
+        attrs = _with_betas(group, names)
+        attrs["decoupled"] = self.decoupled
+        return AmsgradUpdate if group["amsgrad"] else AdamUpdate, attrs
 
 
 class AdamW(Adam):
@@ -99,7 +88,7 @@ class LAMB(Optimizer):
 
     def __init__(
         self,
-        params: Any,
+        params: Params,
         lr: float = 0.001,
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8,
@@ -124,6 +113,11 @@ class LAMB(Optimizer):
         }
         super().__init__(params, options)
 
+    def rule(self, group: ParamGroup) -> Rule:
+        attrs = _with_betas(group, ("eps", "weight_decay", "do_bias_correction"))
+        attrs["decoupled"] = group["adam_w_mode"]
+        return LambUpdate, attrs
+
     def update_param(
         self, group: ParamGroup, param: Tensor, states: dict[str, Tensor], lr: Tensor, step: Tensor
     ) -> None:
@@ -131,20 +125,7 @@ class LAMB(Optimizer):
         if any(s.is_split for s in sbps) and not any(s.is_partial for s in sbps):
             self._update_split(group, param, states, lr, step)
             return
-        lamb_update(
-            param,
-            gradient_of(param),
-            states["exp_avg"],
-            states["exp_avg_sq"],
-            lr,
-            step,
-            beta1=group["betas"][0],
-            beta2=group["betas"][1],
-            eps=group["eps"],
-            weight_decay=group["weight_decay"],
-            decoupled=group["adam_w_mode"],
-            do_bias_correction=group["do_bias_correction"],
-        )
+        super().update_param(group, param, states, lr, step)
 
     def _update_split(
         self, group: ParamGroup, param: Tensor, states: dict[str, Tensor], lr: Tensor, step: Tensor
@@ -168,6 +149,12 @@ class LAMB(Optimizer):
         move = sub(decay, below) if decays_step else neg(below)
         trust = cast(_trust(param, move), dtype=param.dtype)
         sgd_update(param, mul(move, trust), lr)
+
+
+def _with_betas(group: ParamGroup, names: Sequence[str]) -> Attrs:
+    """Options of a group as attributes of an update."""
+    beta1, beta2 = group["betas"]
+    return {"beta1": beta1, "beta2": beta2, **{name: group[name] for name in names}}
 
 
 def _trust(param: Tensor, move: Tensor) -> Tensor:

@@ -4,11 +4,8 @@ Adadelta.
 
 from __future__ import annotations
 
-from typing import Any
-
-from oneflow.ops.update import adadelta_update, adagrad_update, rmsprop_update
-from oneflow.optim.optimizer import Optimizer, ParamGroup, gradient_of
-from oneflow.tensor.tensor import Tensor
+from oneflow.ops.update import AdadeltaUpdate, AdagradUpdate, RmspropUpdate
+from oneflow.optim.optimizer import Optimizer, ParamGroup, Params, Rule
 
 
 class Adagrad(Optimizer):
@@ -20,7 +17,7 @@ class Adagrad(Optimizer):
 
     def __init__(
         self,
-        params: Any,
+        params: Params,
         lr: float = 0.001,
         lr_decay: float = 0.0,
         weight_decay: float = 0.0,
@@ -49,20 +46,9 @@ class Adagrad(Optimizer):
         value: float = group["initial_accumulator_value"]
         return value
 
-    def update_param(
-        self, group: ParamGroup, param: Tensor, states: dict[str, Tensor], lr: Tensor, step: Tensor
-    ) -> None:
-        adagrad_update(
-            param,
-            gradient_of(param),
-            states["sum"],
-            lr,
-            step,
-            lr_decay=group["lr_decay"],
-            eps=group["eps"],
-            weight_decay=group["weight_decay"],
-            maximize=group["maximize"],
-        )
+    def rule(self, group: ParamGroup) -> Rule:
+        names = ("lr_decay", "eps", "weight_decay", "maximize")
+        return AdagradUpdate, {name: group[name] for name in names}
 
 
 class RMSprop(Optimizer):
@@ -76,7 +62,7 @@ class RMSprop(Optimizer):
 
     def __init__(
         self,
-        params: Any,
+        params: Params,
         lr: float = 0.001,
         alpha: float = 0.99,
         eps: float = 1e-8,
@@ -103,23 +89,9 @@ class RMSprop(Optimizer):
         if not 0.0 <= group["alpha"] <= 1.0:
             raise ValueError(f"Invalid alpha: {group['alpha']}; it must be in [0, 1]")
 
-    def update_param(
-        self, group: ParamGroup, param: Tensor, states: dict[str, Tensor], lr: Tensor, step: Tensor
-    ) -> None:
-        rmsprop_update(
-            param,
-            gradient_of(param),
-            states["square_avg"],
-            states["grad_avg"],
-            states["momentum_buf"],
-            lr,
-            alpha=group["alpha"],
-            eps=group["eps"],
-            momentum=group["momentum"],
-            centered=group["centered"],
-            weight_decay=group["weight_decay"],
-            maximize=group["maximize"],
-        )
+    def rule(self, group: ParamGroup) -> Rule:
+        names = ("alpha", "eps", "momentum", "centered", "weight_decay", "maximize")
+        return RmspropUpdate, {name: group[name] for name in names}
 
 
 class Adadelta(Optimizer):
@@ -131,7 +103,7 @@ class Adadelta(Optimizer):
 
     def __init__(
         self,
-        params: Any,
+        params: Params,
         lr: float = 1.0,
         rho: float = 0.9,
         eps: float = 1e-6,
@@ -154,17 +126,6 @@ class Adadelta(Optimizer):
         if not 0.0 <= group["rho"] <= 1.0:
             raise ValueError(f"Invalid rho: {group['rho']}; it must be in [0, 1]")
 
-    def update_param(
-        self, group: ParamGroup, param: Tensor, states: dict[str, Tensor], lr: Tensor, step: Tensor
-    ) -> None:
-        adadelta_update(
-            param,
-            gradient_of(param),
-            states["square_avgs"],
-            states["acc_deltas"],
-            lr,
-            rho=group["rho"],
-            eps=group["eps"],
-            weight_decay=group["weight_decay"],
-            maximize=group["maximize"],
-        )
+    def rule(self, group: ParamGroup) -> Rule:
+        names = ("rho", "eps", "weight_decay", "maximize")
+        return AdadeltaUpdate, {name: group[name] for name in names}

@@ -1,27 +1,37 @@
 """The base of all optimizers: parameter groups, states, the step.
 
-An optimizer's arithmetic is one update op per parameter (oneflow/ops/update.py). `step()` feeds it
-with scalars of its own; a graph under construction calls `update` with its inputs for learning rate
-and step number instead.
+An optimizer's arithmetic is one update op per parameter (oneflow/ops/update.py), which `rule`
+names. `step()` runs it on all local parameters of a group in one pass (together.py), else one by
+one, with scalars of its own; a graph under construction calls `update` with its inputs for learning
+rate and step number instead.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 
+from oneflow.core.dispatch import call
 from oneflow.core.dtype import DType, float64, int64
 from oneflow.core.errors import InternalError, OneFlowError
+from oneflow.core.op import Op
+from oneflow.core.operand import Attrs
 from oneflow.core.sbp import all_broadcast
 from oneflow.core.tensor_type import TensorType
 from oneflow.functional.initial import assign
 from oneflow.kernels.cuda_device import use_device
 from oneflow.nn.module import zero_gradients
 from oneflow.nn.utils.clip_grad import clip_grad_norm_
+from oneflow.optim.together import GroupPass
 from oneflow.tensor.grad_mode import enable_grad, no_grad
 from oneflow.tensor.tensor import Tensor, device_type, wrap, wrap_global
+
+Rule: TypeAlias = tuple[type[Op], Attrs]
+
+Params: TypeAlias = "Iterable[Tensor] | Iterable[dict[str, Any]]"
+"""Parameters, or groups of them: dicts {"params": ..., options}."""
 
 
 class ParamGroup(dict[str, Any]):
@@ -67,19 +77,27 @@ class Optimizer:
     """
 
     state_names: ClassVar[tuple[str, ...]] = ()
-    """What is remembered per parameter; each starts with zeros unless `initial_value` says
+    """Names of the states of a parameter; each starts with zeros unless `initial_value` says
     otherwise.
     """
 
-    def __init__(self, params: Any, options: dict[str, Any]) -> None:
+    _has_rule: ClassVar[bool] = False
+    """Whether `update_param` does what `rule` says, and no more that concerns local parameters."""
+
+    def __init_subclass__(cls) -> None:
+        first = next(c for c in cls.__mro__ if {"rule", "update_param"} & vars(c).keys())
+        cls._has_rule = "rule" in vars(first) and first is not Optimizer
+
+    def __init__(self, params: Params, options: dict[str, Any]) -> None:
         self.defaults = dict(options)
         self.param_groups: list[ParamGroup] = []
         self.state: dict[Any, Any] = {"step": 0}
+        self._passes: dict[int, GroupPass] = {}
         for group in self._groups_of(params):
             self.add_param_group(group)
 
     @staticmethod
-    def _groups_of(params: Any) -> list[dict[str, Any]]:
+    def _groups_of(params: Params) -> list[dict[str, Any]]:
         if isinstance(params, Tensor) or not isinstance(params, Iterable):
             raise TypeError(
                 "params argument given to the optimizer should be an iterable of Tensors or dicts, "
@@ -87,9 +105,8 @@ class Optimizer:
             )
         _refuse_set(params)
         listed = list(params)
-        if not listed:
-            raise ValueError("optimizer got an empty parameter list")
-        return listed if isinstance(listed[0], dict) else [{"params": listed}]
+        groups: list[Any] = listed
+        return groups if listed and isinstance(listed[0], dict) else [{"params": listed}]
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Adds {"params": ..., options}. Raises TypeError, ValueError for what is no leaf or is
@@ -158,14 +175,25 @@ class Optimizer:
 
     # ---- the step --------------------------------------------------------------------------------
 
+    def rule(self, group: ParamGroup) -> Rule:
+        """The update op of this group's parameters, and its attributes.
+
+        Its operands are the parameter, its gradient, its states in the order of `state_names_of`,
+        the learning rate and, where it has an operand of that name, the step. An optimizer that
+        defines `update_param()` or `step()` itself needs none.
+        """
+        raise OneFlowError(f"{type(self).__name__} defines no step(), update_param() or rule()")
+
     def update_param(
         self, group: ParamGroup, param: Tensor, states: dict[str, Tensor], lr: Tensor, step: Tensor
     ) -> None:
-        """Updates one parameter, whose `grad` is there, and its states in place.
+        """Updates one parameter, whose `grad` is there, and its states in place."""
+        op, attrs = self.rule(group)
+        numbers = (lr, step) if "step" in op.operands else (lr,)
+        call(op, param, gradient_of(param), *self._listed(group, states), *numbers, **attrs)
 
-        An optimizer that defines `step()` itself needs none.
-        """
-        raise OneFlowError(f"{type(self).__name__} defines neither step() nor update_param()")
+    def _listed(self, group: ParamGroup, states: dict[str, Tensor]) -> list[Tensor]:
+        return [states[name] for name in self.state_names_of(group)]
 
     def update(
         self,
@@ -179,11 +207,18 @@ class Optimizer:
         """
         with no_grad():
             for group in self.param_groups:
-                for param in group.parameters:
-                    if param.grad is None:
-                        continue
-                    states = self.init_state(param)
-                    self.update_param(group, param, states, lr_of(group, param), step_of(param))
+                self._update_group(group, lr_of, step_of)
+
+    def _update_group(
+        self,
+        group: ParamGroup,
+        lr_of: Callable[[ParamGroup, Tensor], Tensor],
+        step_of: Callable[[Tensor], Tensor],
+    ) -> None:
+        for param in group.parameters:
+            if param.grad is not None:
+                states = self.init_state(param)
+                self.update_param(group, param, states, lr_of(group, param), step_of(param))
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """One update. closure: evaluates the model, calls backward and returns the loss, which is
@@ -203,12 +238,30 @@ class Optimizer:
                 found = scalars[key] = scalar_beside(param, value, dtype)
             return found
 
-        self.update(
-            lambda group, param: scalar(param, group.rate, float64),
-            lambda param: scalar(param, number, int64),
-        )
+        with no_grad():
+            for group in self.param_groups:
+                if not self._update_together(group, number):
+                    self._update_group(
+                        group,
+                        lambda group, param: scalar(param, group.rate, float64),
+                        lambda param: scalar(param, number, int64),
+                    )
         self.state["step"] = number
         return loss
+
+    def _update_together(self, group: ParamGroup, number: int) -> bool:
+        """Updates a group in one pass, without dispatch; False if that cannot be done."""
+        if not self._has_rule:
+            return False
+        rows = []
+        for param in group.parameters:
+            if param.grad is not None:
+                states = self._listed(group, self.init_state(param))
+                rows.append((param, param.grad, *states))
+        found = self._passes.get(id(group))
+        if found is None:
+            found = self._passes[id(group)] = GroupPass()
+        return found.run(*self.rule(group), rows, group.rate, number)
 
     def zero_grad(self, set_to_none: bool = False) -> None:
         """Clears all gradients: to zeros, or to None."""
@@ -285,7 +338,7 @@ class Optimizer:
         return "\n".join([*lines, ")"])
 
 
-def _refuse_set(params: Any) -> None:
+def _refuse_set(params: Params) -> None:
     if isinstance(params, set | frozenset):
         raise TypeError(
             "optimizer parameters need to be organized in ordered collections, but the "

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from oneflow.ops.update import momentum_update, sgd_update
-from oneflow.optim.optimizer import Optimizer, ParamGroup, gradient_of
-from oneflow.tensor.tensor import Tensor
+from oneflow.ops.update import MomentumUpdate, SgdUpdate
+from oneflow.optim.optimizer import Optimizer, ParamGroup, Params, Rule
 
 
 class SGD(Optimizer):
@@ -20,7 +17,7 @@ class SGD(Optimizer):
 
     def __init__(
         self,
-        params: Any,
+        params: Params,
         lr: float = 0.001,
         momentum: float = 0.0,
         dampening: float = 0.0,
@@ -50,20 +47,10 @@ class SGD(Optimizer):
     def state_names_of(self, group: ParamGroup) -> tuple[str, ...]:
         return ("momentum_buf",) if group["momentum"] else ()
 
-    def update_param(
-        self, group: ParamGroup, param: Tensor, states: dict[str, Tensor], lr: Tensor, step: Tensor
-    ) -> None:
-        common = {"weight_decay": group["weight_decay"], "maximize": group["maximize"]}
+    def rule(self, group: ParamGroup) -> Rule:
+        attrs = {"weight_decay": group["weight_decay"], "maximize": group["maximize"]}
         if not group["momentum"]:
-            sgd_update(param, gradient_of(param), lr, **common)
-            return
-        momentum_update(
-            param,
-            gradient_of(param),
-            states["momentum_buf"],
-            lr,
-            momentum=group["momentum"],
-            dampening=group["dampening"],
-            nesterov=group["nesterov"],
-            **common,
-        )
+            return SgdUpdate, attrs
+        for name in ("momentum", "dampening", "nesterov"):
+            attrs[name] = group[name]
+        return MomentumUpdate, attrs

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from oneflow.core.device import DeviceLike
 from oneflow.nn.module import Module
 from oneflow.nn.modules.normalization import _BatchNorm
 from oneflow.optim.lr_scheduler.swa import SWALR
@@ -25,7 +26,7 @@ class AveragedModel(Module):
     def __init__(
         self,
         model: Module,
-        device: Any = None,
+        device: DeviceLike | None = None,
         avg_fn: Callable[[Tensor, Tensor, int], Tensor] | None = None,
         use_buffers: bool = False,
     ) -> None:
@@ -37,7 +38,7 @@ class AveragedModel(Module):
         self.avg_fn = avg_fn or _running_mean
         self.use_buffers = use_buffers
 
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
+    def forward(self, *args: object, **kwargs: object) -> Any:
         return self.module(*args, **kwargs)
 
     def update_parameters(self, model: Module) -> None:
@@ -57,12 +58,11 @@ class AveragedModel(Module):
 
 def _running_mean(averaged: Tensor, current: Tensor, count: int) -> Tensor:
     """The mean of count + 1 values, given the mean of the first `count`."""
-    step: Any = averaged
-    mean: Tensor = step + (current - step) / (count + 1)
+    mean: Tensor = averaged + (current - averaged) / (count + 1)
     return mean
 
 
-def update_bn(loader: Iterable[Any], model: Module, device: Any = None) -> None:
+def update_bn(loader: Iterable[Any], model: Module, device: DeviceLike | None = None) -> None:
     """Makes the running statistics of all batch norms anew, from one pass over the data.
 
     loader: batches, or tuples whose first entry is the batch.

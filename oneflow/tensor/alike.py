@@ -2,27 +2,61 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TypedDict
 
-from oneflow.core.dispatch import call, current_mode
-from oneflow.core.dtype import DType, bool_
+from oneflow.core.device import DeviceLike
+from oneflow.core.dispatch import current_mode
+from oneflow.core.dtype import DType, DTypeLike, bool_
 from oneflow.core.op import find_op
-from oneflow.core.sbp import without_sums
+from oneflow.core.operand import Number, ShapeLike
+from oneflow.core.placement import Placement
+from oneflow.core.sbp import SbpLike, without_sums
+from oneflow.ops.unary import full_like
 from oneflow.tensor.tensor import Tensor
 
 
-def filled_like(x: Tensor, value: Any) -> Tensor:
+class Place(TypedDict, total=False):
+    """The keywords that say where a new tensor is to be: a device, or placement and sbp."""
+
+    device: DeviceLike | None
+    placement: Placement | None
+    sbp: SbpLike | None
+
+
+class Kind(TypedDict, total=False):
+    """The keywords of a local tensor that layers are made with."""
+
+    device: DeviceLike | None
+    dtype: DTypeLike | None
+
+
+class Where(Place, total=False):
+    """The keywords of creation: a place, and some without meaning here."""
+
+    layout: object
+    pin_memory: bool
+    memory_format: object
+    out: None
+
+
+class SizedWhere(Where, total=False):
+    """The keywords of what is created of `*sizes`, which may also be given as `size`."""
+
+    size: ShapeLike
+
+
+def filled_like(x: Tensor, value: Number) -> Tensor:
     """The number `value` in the dtype, shape and place of `x`."""
     value = of_kind(value, x.type.dtype)
     if x._array is None or x._placement is None or not any(s.is_partial for s in x.sbp):
-        return call(find_op("full_like"), x.detach(), value=value)  # type: ignore[no-any-return]
+        return full_like(x.detach(), value=value)
     attrs = {"shape": x.type.shape, "dtype": x.type.dtype, "value": value}
     constant = find_op("constant")
     made: Tensor = current_mode().create(constant, attrs, None, x.placement, x.sbp)
     return made
 
 
-def layout_of(x: Tensor, *, no_partial: bool = False) -> dict[str, Any]:
+def layout_of(x: Tensor, *, no_partial: bool = False) -> Place:
     """The keywords that put a new tensor where `x` is."""
     if x._placement is None:
         return {"device": x._device}
@@ -34,7 +68,7 @@ def layout_of(x: Tensor, *, no_partial: bool = False) -> dict[str, Any]:
     return {"placement": x._placement, "sbp": nd_sbp}
 
 
-def of_kind(value: Any, dtype: DType) -> Any:
+def of_kind(value: Number, dtype: DType) -> Number:
     """A number as attrs of ops of that dtype have it."""
     if dtype is bool_:
         return bool(value)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, SupportsIndex
 
 import numpy as np
 
@@ -10,11 +11,15 @@ from oneflow.core.device import Device
 from oneflow.core.dtype import DType, dtype_of
 from oneflow.core.errors import AutogradError
 from oneflow.core.placement import Placement
+from oneflow.core.sbp import NdSbp
 from oneflow.core.tensor_type import TensorType
 from oneflow.tensor.devices import array_on, to_host
 from oneflow.tensor.eager_global import gather
 from oneflow.tensor.tape import record_call
 from oneflow.tensor.tensor import Tensor, adopt, needs_data, raw, wrap
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
 
 
 def to_numpy(x: Tensor) -> np.ndarray[Any, Any]:
@@ -44,7 +49,8 @@ def from_numpy(array: np.ndarray[Any, Any]) -> Tensor:
 def deep_copy(x: Tensor, memo: dict[int, Any]) -> Tensor:
     """`copy.deepcopy(x)`: new memory, same requires_grad, no history."""
     if id(x) in memo:
-        return memo[id(x)]  # type: ignore[no-any-return]
+        known: Tensor = memo[id(x)]
+        return known
     if x._grad_fn is not None:
         raise AutogradError(
             "Only Tensors created explicitly by the user (graph leaves) support the deepcopy "
@@ -62,7 +68,7 @@ def deep_copy(x: Tensor, memo: dict[int, Any]) -> Tensor:
     return y
 
 
-def reduce_tensor(x: Tensor, protocol: Any = None) -> tuple[Any, ...]:
+def reduce_tensor(x: Tensor, protocol: SupportsIndex | None = None) -> tuple[Any, ...]:
     """Pickling in memory (multiprocessing, copy): the shard, and for global tensors placement and
     sbp.
     """
@@ -81,13 +87,13 @@ def reduce_tensor(x: Tensor, protocol: Any = None) -> tuple[Any, ...]:
 
 
 def rebuild(
-    cls: Any,
+    cls: type[Tensor],
     array: np.ndarray[Any, Any],
     shape: tuple[int, ...],
     dtype: str,
     device: str,
     placement: Placement | None,
-    sbp: Any,
+    sbp: NdSbp | None,
     requires_grad: bool,
 ) -> Tensor:
     """The inverse of `reduce_tensor`."""
@@ -98,7 +104,7 @@ def rebuild(
     return x if cls is Tensor else adopt(cls, x)
 
 
-def as_array(data: Any, dtype: DType | None, default: DType) -> np.ndarray[Any, Any]:
+def as_array(data: ArrayLike, dtype: DType | None, default: DType) -> np.ndarray[Any, Any]:
     """Nested lists, numbers, arrays: as a new array. Python floats become `default`, ints int64."""
     if isinstance(data, Tensor):
         array = to_numpy(data)
@@ -125,19 +131,19 @@ def _default_kind(array: np.ndarray[Any, Any], default: DType) -> np.ndarray[Any
     raise TypeError(f"cannot make a tensor of {array.dtype} data")
 
 
-def _holds_arrays(data: Any) -> bool:
+def _holds_arrays(data: object) -> bool:
     while isinstance(data, (list, tuple)) and data:
         data = data[0]
     return isinstance(data, (np.ndarray, np.generic))
 
 
-def _holds_tensors(data: Any) -> bool:
+def _holds_tensors(data: Iterable[object]) -> bool:
     return any(
         isinstance(d, Tensor) or (isinstance(d, (list, tuple)) and _holds_tensors(d)) for d in data
     )
 
 
-def _plain(data: Any) -> Any:
+def _plain(data: object) -> Any:
     if isinstance(data, Tensor):
         return data.tolist()
     return [_plain(d) for d in data] if isinstance(data, (list, tuple)) else data

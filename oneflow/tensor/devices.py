@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 
 from oneflow.core.device import Device
+from oneflow.kernels.array import Array
 from oneflow.kernels.cuda_device import use_device
 
 
-def to_host(array: Any) -> np.ndarray[Any, Any]:
+def to_host(array: Array) -> np.ndarray[Any, Any]:
     """A NumPy array of the values; the same object if it is one. Raises the error for which GPU
     collectives were given up, if any: their results are none."""
     if isinstance(array, np.ndarray):
@@ -30,7 +31,7 @@ def to_device(array: np.ndarray[Any, Any], kind: str) -> Any:
     return array_on(array, Device(kind))
 
 
-def array_on(array: Any, device: Device) -> Any:
+def array_on(array: Array, device: Device) -> Any:
     """A copy of an array on a device."""
     if device.type == "cpu":
         return array.copy() if isinstance(array, np.ndarray) else to_host(array)

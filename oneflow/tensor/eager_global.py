@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -26,12 +26,15 @@ from oneflow.core.dispatch import current_mode
 from oneflow.core.dtype import dtype_of
 from oneflow.core.errors import GraphError, PlacementError
 from oneflow.core.location import located
-from oneflow.core.op import Attr, Op, infer_types, signatures
+from oneflow.core.op import Op, infer_types, signatures
+from oneflow.core.operand import Attrs
 from oneflow.core.placement import Placement
 from oneflow.core.sbp import NdSbp, all_broadcast, check_fits, nd_sbp_str
 from oneflow.core.tensor_type import TensorType
 from oneflow.distributed.world import world
+from oneflow.kernels.array import Array
 from oneflow.kernels.cuda_device import own_device
+from oneflow.kernels.quiet import run_quietly
 from oneflow.tensor.devices import to_device as to_device
 from oneflow.tensor.devices import to_host as to_host
 from oneflow.tensor.global_parts import BoundParts
@@ -58,7 +61,7 @@ class GlobalCall:
     parts: BoundParts | None = None
     """Set if the op runs on parts of shards (global_parts.py)."""
     moves: tuple[Move, ...] = ()
-    """Of the inputs that must be boxed first, on the ranks of the placement."""
+    """Moves of the inputs that must be boxed first, on the ranks of the placement."""
     plain_device: Device | None = None
     """Set if a CPU kernel on the shards as they are, into new arrays, is all there is to do."""
 
@@ -70,7 +73,7 @@ _known: dict[Any, Any] = {}
 identities, which are quick to hash. Held here as long as `_calls` names them."""
 
 
-def run_global(op: type[Op], inputs: tuple[Tensor, ...], attrs: dict[str, Attr]) -> Any:
+def run_global(op: type[Op], inputs: tuple[Tensor, ...], attrs: Attrs) -> Any:
     """Runs one op on global tensors. Raises PlacementError if they lie in different places."""
     placement = inputs[0]._placement
     parts: list[Any] = [op, id(placement)]
@@ -95,8 +98,7 @@ def run_global(op: type[Op], inputs: tuple[Tensor, ...], attrs: dict[str, Attr])
         return _run_any(op, call, inputs, attrs)
     bound: Any = call.bound
     made = [np.empty(shape, dtype) for shape, dtype in bound.outs]
-    with np.errstate(all="ignore"):
-        bound.function(np, *made, *[x._array for x in inputs], **bound.attrs)
+    run_quietly(bound.function, np, *made, *[x._array for x in inputs], **bound.keywords)
     if len(made) == 1:
         out = raw(call.out_types[0], made[0], device)
         out._placement, out._sbp = placement, call.out_sbps[0]
@@ -111,9 +113,7 @@ def run_global(op: type[Op], inputs: tuple[Tensor, ...], attrs: dict[str, Attr])
     return tuple(outs)
 
 
-def _run_any(
-    op: type[Op], call: GlobalCall, inputs: tuple[Tensor, ...], attrs: dict[str, Attr]
-) -> Any:
+def _run_any(op: type[Op], call: GlobalCall, inputs: tuple[Tensor, ...], attrs: Attrs) -> Any:
     """Also what boxes inputs, makes views, overwrites, is random, runs on a GPU or elsewhere."""
     placement = inputs[0].placement
     if op.is_random:
@@ -141,7 +141,7 @@ def _compute(
     op: type[Op],
     call: GlobalCall,
     shards: list[Any],
-    attrs: dict[str, Attr],
+    attrs: Attrs,
     placement: Placement,
 ) -> tuple[list[Any], bool]:
     """This rank's part of the outputs, and whether the only one is a view of the input: one that
@@ -167,7 +167,7 @@ class Move:
         self._layouts = type_, have, placement, wanted, placement
         self._route = _route(*self._layouts) if placement.type == "cpu" else None
 
-    def run(self, shard: Any) -> Any:
+    def run(self, shard: Array) -> Any:
         """The rank's array in the wanted layout. All ranks of the placement must call it."""
         if self._route is None:
             return relayout(shard, *self._layouts)
@@ -175,9 +175,7 @@ class Move:
 
 
 @located
-def create_global(
-    op: type[Op], attrs: dict[str, Attr], placement: Placement, nd_sbp: NdSbp
-) -> Tensor:
+def create_global(op: type[Op], attrs: Attrs, placement: Placement, nd_sbp: NdSbp) -> Tensor:
     """The result of an op without inputs, laid out as asked: same values whatever the layout."""
     check_placement(placement)
     (type_,) = infer_types(op, (), attrs)
@@ -214,7 +212,7 @@ def from_whole(array: np.ndarray[Any, Any], placement: Placement, nd_sbp: NdSbp)
 
 
 def relayout(
-    shard: Any,
+    shard: Array,
     type_: TensorType,
     src_sbp: NdSbp,
     src_placement: Placement,
@@ -267,27 +265,15 @@ def _route(
 
 
 def gather(x: Tensor) -> Tensor:
-    """All values of a global tensor as a local CPU tensor. Every rank of its placement must call
-    it."""
+    """All values of a global tensor as a local CPU tensor. Every rank of the world must call it,
+    those outside the placement too.
+    """
     refresh(x)
-    placement = x.placement
-    whole = relayout(
-        x._array, x.type, x.sbp, placement, all_broadcast(placement.ndim), _as_cpu(placement)
-    )
-    return wrap(whole)
-
-
-def values_everywhere(x: Tensor) -> np.ndarray[Any, Any]:
-    """All values of a tensor on every rank of the world, which all must call it: for results whose
-    shape depends on values, so that ranks outside the placement know it too. Local: its own."""
-    values = x.numpy()
-    placement = x._placement
-    here = world()
-    if placement is None or placement.size == here.world_size:
-        return values
-    if here.rank not in placement:
-        values = np.empty(x.type.shape, values.dtype)
-    return here.everyone.broadcast(values, placement.rank_ids[0])
+    source = x.placement
+    target, world_size = _as_cpu(source), world().world_size
+    if source.size < world_size:
+        target = Placement("cpu", range(world_size))
+    return wrap(relayout(x._array, x.type, x.sbp, source, all_broadcast(target.ndim), target))
 
 
 # ---- placements and devices ----------------------------------------------------------------------
@@ -319,9 +305,13 @@ def _as_cpu(placement: Placement) -> Placement:
 
 
 def _brought_together(op: type[Op], inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-    """The inputs on the placement of the first, or of what the op overwrites, if the user wants
-    that; else raises PlacementError."""
-    first = inputs[min(op.mutates.values(), default=0)]._placement
+    """The inputs on the placement of the first global one, or of what the op overwrites, if the
+    user wants that; else raises PlacementError. Local numbers without dims are made global.
+    """
+    places = (x._placement for x in inputs if x._placement is not None)
+    first = inputs[min(op.mutates.values())]._placement if op.mutates else next(places, None)
+    if first is not None:
+        inputs = tuple([_number_on(first, x) for x in inputs])
     for i, x in enumerate(inputs):
         if x.value is not None:
             raise GraphError(
@@ -341,7 +331,16 @@ def _brought_together(op: type[Op], inputs: tuple[Tensor, ...]) -> tuple[Tensor,
                 "Move one with to_global(placement=..., sbp=...), or set "
                 "ONEFLOW_ENABLE_GLOBAL_INPUTS_WITH_INCONSISTENT_PLACEMENT=1"
             )
-    return tuple([_brought_to(x, first) for x in inputs])  # type: ignore[arg-type]
+    return tuple([_brought_to(x, cast(Placement, first)) for x in inputs])
+
+
+def _number_on(placement: Placement, x: Tensor) -> Tensor:
+    """A local tensor without dims or gradients on the placement, as a Python number would be: it
+    must be the same on all ranks. Any other tensor as it is.
+    """
+    if x._placement is not None or x.type.shape or x._requires_grad or x.value is not None:
+        return x
+    return from_whole(to_host(x._array), placement, all_broadcast(placement.ndim))
 
 
 def _brought_to(x: Tensor, placement: Placement) -> Tensor:
@@ -356,7 +355,7 @@ def _brought_to(x: Tensor, placement: Placement) -> Tensor:
 # ---- signatures ----------------------------------------------------------------------------------
 
 
-def _find_call(op: type[Op], inputs: tuple[Tensor, ...], attrs: dict[str, Attr]) -> GlobalCall:
+def _find_call(op: type[Op], inputs: tuple[Tensor, ...], attrs: Attrs) -> GlobalCall:
     """Looks by value; then the inputs hold the known objects, and are found quickly."""
     if len(_calls) >= MAX_CACHED_CALLS or len(_known) >= MAX_CACHED_CALLS:
         _calls.clear()
@@ -388,7 +387,7 @@ def choose_call(
     op: type[Op],
     types: tuple[TensorType, ...],
     sbps: tuple[NdSbp, ...],
-    attrs: dict[str, Attr],
+    attrs: Attrs,
     placement: Placement,
 ) -> GlobalCall:
     """Choose how to run `op` on inputs of these types and layouts. What had to be moved although
@@ -426,7 +425,7 @@ def _moves(
     return tuple(Move(i, t, have, want, placement) for i, (t, have, want) in each if have != want)
 
 
-def _may_be_cut(op: type[Op], attrs: dict[str, Attr], nd_sbp: NdSbp) -> bool:
+def _may_be_cut(op: type[Op], attrs: Attrs, nd_sbp: NdSbp) -> bool:
     known: set[Any] = set()
     for s in signatures(op, (), attrs):
         known.update(s.outputs)
@@ -436,16 +435,15 @@ def _may_be_cut(op: type[Op], attrs: dict[str, Attr], nd_sbp: NdSbp) -> bool:
 # ---- the shard -----------------------------------------------------------------------------------
 
 
-def _run_kernel(
-    bound: BoundOp, shards: list[Any], attrs: dict[str, Attr], placement: Placement
-) -> list[Any]:
+def _run_kernel(bound: BoundOp, shards: list[Any], attrs: Attrs, placement: Placement) -> list[Any]:
     """Runs the kernel on this rank's shards; returns its part of the outputs."""
     xp = np if placement.type == "cpu" else array_module(placement)
-    with np.errstate(all="ignore"):
-        return bound.run(xp, shards, int(attrs["seed"]) if bound.op.is_random else 0)
+    seed = int(attrs["seed"]) if bound.op.is_random else 0
+    made: list[Any] = run_quietly(bound.run, xp, shards, seed)
+    return made
 
 
-def _write_back(x: Tensor, shard: Any, nd_sbp: NdSbp) -> None:
+def _write_back(x: Tensor, shard: Array, nd_sbp: NdSbp) -> None:
     """Brings what was computed in another layout to the memory of `x`."""
     placement = x.placement
     after = relayout(shard, x.type, nd_sbp, placement, x.sbp, placement)
@@ -458,7 +456,7 @@ def _mutated(x: Tensor) -> Tensor:
     return x
 
 
-def _with_common_seed(attrs: dict[str, Attr], placement: Placement) -> dict[str, Attr]:
+def _with_common_seed(attrs: Attrs, placement: Placement) -> Attrs:
     """The seed of the placement's first rank: the generators may have been used differently on some
     ranks."""
     if placement.size == 1 or world().rank not in placement:

@@ -13,6 +13,7 @@ from oneflow.core.placement import Placement
 from oneflow.core.sbp import NdSbp, nd_sbp_str
 from oneflow.core.tensor_type import TensorType
 from oneflow.distributed.world import world
+from oneflow.kernels.array import Array, ArrayModule
 from oneflow.ops.slicing import SliceUpdate
 
 
@@ -36,20 +37,23 @@ class BoundParts:
         self._into = parts.into(plan.out_boxes[own])
         self._shape, self._dtype = plan.out_boxes[own].shape, plan.out_type.dtype.np
 
-    def run(self, shards: Sequence[Any], xp: Any) -> Any:
+    def run(self, shards: Sequence[Array], xp: ArrayModule) -> Array:
         """This rank's part of the result. All ranks of the placement must call it."""
         out = self._start(shards, xp)
         self.fill(out, shards, xp)
         return out
 
-    def _start(self, shards: Sequence[Any], xp: Any) -> Any:
+    def _start(self, shards: Sequence[Array], xp: ArrayModule) -> Array:
+        made: Array
         if self._base is not None:
-            return xp.ascontiguousarray(shards[self._base]).copy()
-        if self._fill is not None:
-            return xp.full(self._shape, self._fill, self._dtype)
-        return xp.empty(self._shape, self._dtype)
+            made = xp.ascontiguousarray(shards[self._base]).copy()
+        elif self._fill is not None:
+            made = xp.full(self._shape, self._fill, self._dtype)
+        else:
+            made = xp.empty(self._shape, self._dtype)
+        return made
 
-    def fill(self, out: Any, shards: Sequence[Any], xp: Any) -> None:
+    def fill(self, out: Array, shards: Sequence[Array], xp: ArrayModule) -> None:
         """Makes the moves into `out`, this rank's part of the result."""
         target = out[self._into]
         filled = target if target.flags.c_contiguous else target.copy()
@@ -58,7 +62,7 @@ class BoundParts:
         if filled is not target:
             target[...] = filled
 
-    def _move(self, i: int, part: Any, target: Any, xp: Any) -> None:
+    def _move(self, i: int, part: Array, target: Array, xp: ArrayModule) -> None:
         exchange = self._exchanges[i]
         if self._is_local[i]:
             unpack(self._rank, part, target, exchange, _no_peer, xp.add)

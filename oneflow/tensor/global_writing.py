@@ -6,6 +6,7 @@ from typing import Any
 
 from oneflow.boxing.boxes import shard_box
 from oneflow.core.errors import PlacementError
+from oneflow.core.operand import Number
 from oneflow.distributed.world import world
 from oneflow.ops.slicing import SliceUpdate, held_part, local_attrs, slices_of
 from oneflow.tensor.eager_global import array_module, relayout
@@ -18,7 +19,7 @@ from oneflow.tensor.views import with_history
 Bounds = dict[str, tuple[int, ...]]
 
 
-def write_slice(x: Tensor, value: Any, bounds: Bounds) -> None:
+def write_slice(x: Tensor, value: Tensor | Number, bounds: Bounds) -> None:
     """x[starts:stops:steps] = value, eagerly: layout and memory of `x` stay.
 
     value: a number, or a global tensor of the shape and dtype of the slice on the same placement.
@@ -35,7 +36,7 @@ def write_slice(x: Tensor, value: Any, bounds: Bounds) -> None:
     new = wrap_global(x._array, x.type, placement, nd_sbp)
 
     def backward(grads: list[Any]) -> Any:
-        return SliceUpdate.grad(grads[0], x, value, x, **bounds)[: len(inputs)]
+        return SliceUpdate.grad(grads[0], x, inputs[-1], x, **bounds)[: len(inputs)]
 
     record_call("slice_update", inputs, [new], backward)
     overwrite(x, new)
@@ -64,7 +65,7 @@ def _write_tensor(x: Tensor, value: Tensor, bounds: Bounds) -> None:
         bound.fill(x._array, (x._array, array), array_module(placement))
 
 
-def _write_number(x: Tensor, value: Any, bounds: Bounds) -> None:
+def _write_number(x: Tensor, value: Number, bounds: Bounds) -> None:
     """Write a number: of partial sums the first summand gets it, the others 0."""
     if world().rank not in x.placement:
         return

@@ -5,9 +5,10 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
-F = TypeVar("F", bound=Callable[..., Any])
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 class GradState(threading.local):
@@ -35,16 +36,16 @@ class _Mode:
         state.enabled = self._enabled
         return self
 
-    def __exit__(self, *_: Any) -> None:
+    def __exit__(self, *_: object) -> None:
         state.enabled = self._previous.pop()
 
-    def __call__(self, function: F) -> F:
+    def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
         @functools.wraps(function)
-        def wrapped(*args: Any, **kwargs: Any) -> Any:
+        def wrapped(*args: P.args, **kwargs: P.kwargs) -> R:
             with self._again():
                 return function(*args, **kwargs)
 
-        return wrapped  # type: ignore[return-value]
+        return wrapped
 
     def _again(self) -> _Mode:
         return type(self)()
@@ -55,14 +56,14 @@ class no_grad(_Mode):
 
     _enabled = False
 
-    def __new__(cls, function: Any = None) -> Any:
+    def __new__(cls, function: Callable[..., Any] | None = None) -> Any:
         made = super().__new__(cls)
         if function is not None:  # used as a bare decorator
-            made.__init__()  # type: ignore[misc]
+            _Mode.__init__(made)
             return made(function)
         return made
 
-    def __init__(self, function: Any = None) -> None:
+    def __init__(self, function: Callable[..., Any] | None = None) -> None:
         super().__init__()
 
 
@@ -86,7 +87,7 @@ class set_grad_enabled(_Mode):
         state.enabled = self._enabled
         return self
 
-    def __call__(self, function: F) -> F:
+    def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
         state.enabled = self._before
         return super().__call__(function)
 
@@ -97,14 +98,15 @@ class set_grad_enabled(_Mode):
 class inference_mode(_Mode):
     """A block without gradients, as no_grad; `inference_mode(False)` changes nothing."""
 
-    def __new__(cls, mode: Any = True) -> Any:
+    def __new__(cls, mode: bool | Callable[..., Any] = True) -> Any:
         made = super().__new__(cls)
         if callable(mode):
-            made.__init__(True)  # type: ignore[misc]
+            _Mode.__init__(made)
+            made._wanted = True
             return made(mode)
         return made
 
-    def __init__(self, mode: Any = True) -> None:
+    def __init__(self, mode: bool | Callable[..., Any] = True) -> None:
         super().__init__()
         self._wanted = bool(mode)
 

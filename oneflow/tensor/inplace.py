@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from oneflow.core.dispatch import call, current_mode
 from oneflow.core.errors import AutogradError, ShapeError
@@ -13,7 +12,7 @@ from oneflow.tensor.tensor import Tensor
 from oneflow.tensor.views import with_history
 
 
-def before(x: Tensor, *others: Any) -> Tensor:
+def before(x: Tensor, *others: object) -> Tensor:
     """`with_history(x)`; with its values kept in a copy if a backward pass may ask for them after
     they are overwritten.
     """
@@ -50,7 +49,7 @@ def _leaf_written() -> AutogradError:
 def in_place(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
     """The method `x.f_(...)` of a function `f(x, ...)`."""
 
-    def method(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+    def method(self: Tensor, *args: object, **kwargs: object) -> Tensor:
         check_writable(self)
         return overwrite(self, function(before(self, *args), *args, **kwargs))
 

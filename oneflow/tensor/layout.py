@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, TypeAlias
 
 import ml_dtypes
 import numpy as np
 
 from oneflow.core.config import current_config
 from oneflow.core.device import DEVICE_TYPES
-from oneflow.core.dtype import DType, bool_, dtype_of
+from oneflow.core.dtype import DType, DTypeLike, bool_, dtype_of
 from oneflow.core.errors import DTypeError, PlacementError, SbpError
-from oneflow.core.placement import Placement
+from oneflow.core.placement import Placement, Ranks
 from oneflow.core.sbp import NdSbp, check_fits
 from oneflow.core.tensor_type import TensorType
+
+NodeRanks: TypeAlias = "dict[int, int | Sequence[int]]"
+"""Ranks of each node, as old scripts give them."""
 
 
 class _PlacementType(type):
@@ -25,11 +29,11 @@ class _PlacementType(type):
     def __call__(
         cls,
         type: str | None = None,
-        ranks: Any = None,
-        hierarchy: Any = None,
+        ranks: Ranks | NodeRanks | None = None,
+        hierarchy: Sequence[int] | None = None,
         *,
         device_type: str | None = None,
-        device_ids: Any = None,
+        device_ids: Ranks | NodeRanks | None = None,
     ) -> Placement:
         if device_type is not None or device_ids is not None or isinstance(ranks, dict):
             return _old_form(
@@ -41,7 +45,7 @@ class _PlacementType(type):
             )
         return Placement(type, ranks)
 
-    def __instancecheck__(cls, instance: Any) -> bool:
+    def __instancecheck__(cls, instance: object) -> bool:
         return isinstance(instance, Placement)
 
 
@@ -74,7 +78,11 @@ def has_cuda() -> bool:
         raise
 
 
-def _old_form(device_type: str | None, device_ids: Any, hierarchy: Any) -> Placement:
+def _old_form(
+    device_type: str | None,
+    device_ids: Ranks | NodeRanks | None,
+    hierarchy: Sequence[int] | None,
+) -> Placement:
     """placement("cuda", {0: [0, 1]}, (2,)): ranks per node."""
     warnings.warn(
         "placement(device_type, device_ids, hierarchy) is deprecated; "
@@ -93,7 +101,7 @@ def _old_form(device_type: str | None, device_ids: Any, hierarchy: Any) -> Place
     return Placement(device_type, array if hierarchy is None else array.reshape(tuple(hierarchy)))
 
 
-def as_placement(value: Any, who: str) -> Placement | None:
+def as_placement(value: object, who: str) -> Placement | None:
     """`value` if it is a placement or None. Raises TypeError."""
     if value is None or isinstance(value, Placement):
         return value
@@ -119,7 +127,7 @@ _float_limits: Any = ml_dtypes.finfo  # of NumPy's floats and bfloat16 alike
 class finfo:
     """Limits of a floating-point dtype: bits, eps, max, min, tiny, resolution."""
 
-    def __init__(self, dtype: Any = "float32") -> None:
+    def __init__(self, dtype: DTypeLike = "float32") -> None:
         found = dtype_of(dtype)
         if not found.is_floating_point:
             raise DTypeError(f"finfo needs a floating-point dtype, got {found}")
@@ -140,7 +148,7 @@ class finfo:
 class iinfo:
     """Limits of an integer dtype: bits, max, min."""
 
-    def __init__(self, dtype: Any) -> None:
+    def __init__(self, dtype: DTypeLike) -> None:
         found = dtype_of(dtype)
         if not found.is_integer:
             raise DTypeError(f"iinfo needs an integer dtype, got {found}")

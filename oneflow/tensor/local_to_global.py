@@ -17,9 +17,10 @@ from oneflow.core.dtype import DType, dtype_of
 from oneflow.core.errors import DesyncError, DTypeError, OneFlowError, ShapeError
 from oneflow.core.location import user_location
 from oneflow.core.placement import Placement, coordinates
-from oneflow.core.sbp import NdSbp, check_fits
+from oneflow.core.sbp import NdSbp, Sbp, check_fits
 from oneflow.core.tensor_type import TensorType
 from oneflow.distributed.world import world
+from oneflow.kernels.array import Array
 from oneflow.tensor.eager_global import check_placement, empty_shard, to_device, to_host
 from oneflow.tensor.grad_mode import is_grad_enabled
 from oneflow.tensor.layout import check_layout
@@ -102,7 +103,7 @@ def _checks(check_meta: bool) -> bool:
     return config.debug or (check_meta and not config.trust_local_sizes)
 
 
-def _first_wins(array: Any, placement: Placement, nd_sbp: NdSbp) -> tuple[Any, bool]:
+def _first_wins(array: Array, placement: Placement, nd_sbp: NdSbp) -> tuple[Array, bool]:
     """Give all ranks on broadcast axes the data of the first, in their own memory if it can be
     written. Returns this rank's array and whether it holds data of another.
     """
@@ -122,13 +123,13 @@ def _first_wins(array: Any, placement: Placement, nd_sbp: NdSbp) -> tuple[Any, b
     return array, True
 
 
-def _bytes_equal(a: Any, b: Any) -> bool:
+def _bytes_equal(a: Array, b: Array) -> bool:
     """Then nothing is written, and what autograd saved of the tensor stays valid."""
     flat = (x.ravel().view(np.uint8) for x in (a, b))
     return bool((next(flat) == next(flat)).all())
 
 
-def _may_be_written(array: Any) -> bool:
+def _may_be_written(array: Array) -> bool:
     """Not read-only, and no two elements in one place (an expanded tensor)."""
     flags = array.flags
     strides = zip(array.shape, array.strides, strict=True)
@@ -168,7 +169,7 @@ def _agreed(
     except OneFlowError as error:
         lines = ", ".join(f"rank {rank}: {meta[5]}" for rank, meta in enumerate(metas))
         error.args = (f"{error.args[0]} (called at {lines})",)
-        error.location = lines  # type: ignore[attr-defined]
+        error.location = lines
         raise
 
 
@@ -237,7 +238,7 @@ def whole_shape(
     return current[()]
 
 
-def _join(first: tuple[int, ...], shape: tuple[int, ...], sbp: Any, rank: int) -> tuple[int, ...]:
+def _join(first: tuple[int, ...], shape: tuple[int, ...], sbp: Sbp, rank: int) -> tuple[int, ...]:
     if len(first) != len(shape):
         raise ShapeError(
             f"to_global: tensors must have the same number of dims, but got {len(first)} and "

@@ -8,12 +8,11 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
 
-from oneflow.core.device import Device
+from oneflow.core.device import Device, DeviceLike
 from oneflow.core.errors import PlacementError
 from oneflow.core.placement import Placement
-from oneflow.core.sbp import NdSbp, as_nd_sbp
+from oneflow.core.sbp import NdSbp, SbpLike, as_nd_sbp
 from oneflow.tensor.layout import as_placement
 
 
@@ -55,7 +54,7 @@ def current_global_mode() -> GlobalMode:
 
 @contextmanager
 def global_mode(
-    enabled: bool, placement: Placement | None = None, sbp: Any = None
+    enabled: bool, placement: Placement | None = None, sbp: SbpLike | None = None
 ) -> Iterator[GlobalMode]:
     """Inside the with-block creation functions make global tensors of this placement and sbp (if
     enabled).
@@ -63,7 +62,7 @@ def global_mode(
     placement = as_placement(placement, "global_mode")
     if enabled and (placement is None or sbp is None):
         raise PlacementError("global_mode(True) needs both placement and sbp")
-    if enabled and placement is not None:
+    if enabled and placement is not None and sbp is not None:
         mode = GlobalMode(True, placement, as_nd_sbp(sbp, placement.ndim))
     else:
         mode = GlobalMode()
@@ -75,7 +74,10 @@ def global_mode(
 
 
 def where_to_create(
-    who: str, device: Any = None, placement: Any = None, sbp: Any = None
+    who: str,
+    device: DeviceLike | None = None,
+    placement: Placement | None = None,
+    sbp: SbpLike | None = None,
 ) -> tuple[Placement | None, NdSbp | None]:
     """Placement and sbp of a new tensor; None and None for a local one.
 
@@ -84,7 +86,7 @@ def where_to_create(
     """
     if (placement is None) != (sbp is None):
         raise PlacementError(f"{who}: placement and sbp go together; give both or none")
-    if placement is not None:
+    if placement is not None and sbp is not None:
         if device is not None:
             raise PlacementError(f"{who}: give either device or placement with sbp, not both")
         given = as_placement(placement, who)

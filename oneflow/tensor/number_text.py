@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-Array = np.ndarray[Any, Any]
+from oneflow.kernels.array import Array
+
 Format = Callable[[Any], str]
 
 

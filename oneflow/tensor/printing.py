@@ -45,20 +45,18 @@ def set_printoptions(
     if profile is not None and profile not in _PROFILES:
         raise ValueError(f"set_printoptions knows {', '.join(_PROFILES)}, got profile={profile!r}")
     base = _options if profile is None else _PROFILES[profile]
-    given = {
+    given: dict[str, Any] = {
         "precision": precision,
         "threshold": threshold,
         "edgeitems": edgeitems,
         "linewidth": linewidth,
         "sci_mode": sci_mode,
     }
-    _options = replace(base, **{k: v for k, v in given.items() if v is not None})  # type: ignore[arg-type]
+    _options = replace(base, **{k: v for k, v in given.items() if v is not None})
 
 
 def tensor_text(x: Tensor) -> str:
-    """The repr of a tensor. Of a global one every rank of its placement must ask; a rank outside
-    shows no values.
-    """
+    """The repr of a tensor. Of a global one every rank of the world must ask."""
     shown = _shown(x)
     suffix = [
         "..." if shown is None else array_text(shown, x.type.shape, _options, _INDENT),
@@ -115,29 +113,38 @@ def _shown(x: Tensor) -> np.ndarray[Any, Any] | None:
 
 def _gathered(
     x: Tensor, placement: Placement, positions: Sequence[np.ndarray[Any, Any]]
-) -> np.ndarray[Any, Any] | None:
+) -> np.ndarray[Any, Any]:
     """Each rank puts what it holds of the wanted elements into zeros; their sum is what to print.
     Copies of a shard beyond the first add nothing, so partial sums need no care.
     """
     here = world()
-    if here.rank not in placement:
-        return None
-    box = shard_box(x.type.shape, x.sbp, placement, here.rank)
+    dtype = x._array.dtype
+    whole: np.ndarray[Any, Any] = np.zeros([len(w) for w in positions], _summable(dtype))
+    if here.rank in placement:
+        _put_own(x, placement, positions, whole)
+    if here.world_size == 1:
+        return whole.astype(dtype)
+    what = _call_name(x, placement, whole.shape)
+    return here.everyone.all_reduce(whole, what=what).astype(dtype)
+
+
+def _put_own(
+    x: Tensor,
+    placement: Placement,
+    positions: Sequence[np.ndarray[Any, Any]],
+    whole: np.ndarray[Any, Any],
+) -> None:
+    rank = world().rank
+    at = zip(x.sbp, placement.coordinate(rank), strict=True)
+    if any(i for s, i in at if s.is_broadcast):
+        return
+    box = shard_box(x.type.shape, x.sbp, placement, rank)
     part, places = x._array, []
     for dim, (where, start, stop) in enumerate(zip(positions, box.starts, box.stops, strict=True)):
         inside = np.flatnonzero((where >= start) & (where < stop))
         part = part.take(where[inside] - start, axis=dim)
         places.append(inside)
-    part = to_host(part)
-    whole: np.ndarray[Any, Any] = np.zeros([len(w) for w in positions], _summable(part.dtype))
-    at = zip(x.sbp, placement.coordinate(here.rank), strict=True)
-    if all(i == 0 for s, i in at if s.is_broadcast):
-        whole[np.ix_(*places)] = part
-    if placement.size == 1:
-        return whole.astype(part.dtype)
-    what = _call_name(x, placement, whole.shape)
-    summed = here.collectives(placement.rank_ids).all_reduce(whole, what=what)
-    return summed.astype(part.dtype)
+    whole[np.ix_(*places)] = to_host(part)
 
 
 def _call_name(x: Tensor, placement: Placement, shown: tuple[int, ...]) -> str:
@@ -146,5 +153,5 @@ def _call_name(x: Tensor, placement: Placement, shown: tuple[int, ...]) -> str:
     return f"printing {x.type} {nd_sbp_str(x.sbp)}@{placement.notation}{part}"
 
 
-def _summable(dtype: Any) -> Any:
-    return np.uint8 if dtype == np.bool_ else dtype
+def _summable(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    return np.dtype(np.uint8) if dtype == np.bool_ else dtype

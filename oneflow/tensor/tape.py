@@ -11,13 +11,15 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from oneflow.boxing.bound_op import BoundOp
+from oneflow.core.dispatch import call
 from oneflow.core.errors import AutogradError
-from oneflow.core.op import Attr, Op
+from oneflow.core.op import Op, find_op
+from oneflow.core.operand import Attrs, Gradient
 from oneflow.tensor.grad_mode import state
 from oneflow.tensor.modified import modified_tensor
 from oneflow.tensor.tensor import Tensor, alias, raw
 
-Gradient = Any  # a tensor, None, or a function that makes one when asked
 _number = itertools.count()
 
 
@@ -37,7 +39,14 @@ class GradNode:
         self.released = False
         self._hooks: dict[int, dict[int, Any]] | None = None
         self._retained: dict[int, Any] | None = None
-        self.edges = [_edge(x) for x in inputs]
+        self.edges: list[tuple[Any, int] | None] = []
+        for x in inputs:
+            if not x._requires_grad:
+                self.edges.append(None)
+            elif x._grad_fn is None:
+                self.edges.append((x, -1))
+            else:
+                self.edges.append((x._grad_fn, x._out_index))
 
     def name(self) -> str:
         raise AutogradError("a gradient node without a name")
@@ -86,27 +95,26 @@ class AccumulateGrad:
         return "<accumulate_grad>"
 
 
-def _edge(x: Any) -> tuple[Any, int] | None:
-    if not x._requires_grad:
-        return None
-    node = x._grad_fn
-    return (x, -1) if node is None else (node, x._out_index)
-
-
 class OpNode(GradNode):
-    """A call of a declared op; its backward is `op.grad`."""
+    """A call of a declared op; its backward is `op.grad`.
 
-    __slots__ = ("attrs", "inputs", "op", "outputs")
+    call: the kernel that computed it, if that is all there was to it: then equal calls have equal
+    gradients (oneflow/autograd/replay.py).
+    """
+
+    __slots__ = ("attrs", "call", "inputs", "op", "outputs")
 
     def __init__(
         self,
         op: type[Op],
         inputs: Sequence[Tensor],
         outputs: Sequence[Tensor],
-        attrs: dict[str, Attr],
+        attrs: Attrs,
+        call: BoundOp | None,
     ) -> None:
         super().__init__(inputs, len(outputs))
         self.op = op
+        self.call = call
         self.attrs = attrs
         hooks = state.saved_hooks
         if hooks:
@@ -124,13 +132,41 @@ class OpNode(GradNode):
         return f"{self.op.name}_backward"
 
     def gradients(self, grads: list[Any], wanted: list[bool]) -> Sequence[Gradient]:
-        inputs = [_unpack_input(saved, self) for saved in self.inputs]
-        outputs = [_unpack_output(saved, self, i) for i, saved in enumerate(self.outputs)]
-        return self.op.grad(*grads, *inputs, *outputs, **self.attrs)
+        tensors = list(grads)
+        for saved in self.inputs:
+            if saved.__class__ is tuple and saved[0]._version[0] == saved[1]:
+                tensors.append(saved[0])
+            else:
+                tensors.append(_unpack_input(saved, self))
+        for i, saved in enumerate(self.outputs):
+            tensors.append(_unpack_output(saved, self, i))
+        return self.op.grad(*tensors, **self.attrs)
 
     def release(self) -> None:
         self.released = True
         self.inputs = self.outputs = []
+
+
+class ComplexOpNode(OpNode):
+    """A call with complex results of an op that is differentiable as a complex function."""
+
+    __slots__ = ()
+
+    def gradients(self, grads: list[Any], wanted: list[bool]) -> Sequence[Gradient]:
+        found = super().gradients([_conjugate(g) for g in grads], wanted)
+        return [_conjugated(g) for g in found]
+
+
+def _conjugate(g: Tensor | None) -> Tensor | None:
+    if g is None or not g.type.dtype.is_complex:
+        return g
+    made: Tensor = call(find_op("conj"), g)
+    return made
+
+
+def _conjugated(g: Gradient) -> Gradient:
+    """The gradient, or the function that makes it, with its conjugate as the result."""
+    return (lambda: _conjugate(g())) if callable(g) else _conjugate(g)
 
 
 class CallNode(GradNode):
@@ -155,7 +191,8 @@ class CallNode(GradNode):
         return f"{self._name}_backward"
 
     def gradients(self, grads: list[Any], wanted: list[bool]) -> Sequence[Gradient]:
-        return self._backward(grads)  # type: ignore[no-any-return]
+        results: Sequence[Gradient] = self._backward(grads)
+        return results
 
     def release(self) -> None:
         self.released = True
@@ -165,7 +202,7 @@ class CallNode(GradNode):
 class _Packed:
     __slots__ = ("template", "unpack", "what")
 
-    def __init__(self, what: Any, unpack: Callable[[Any], Any]) -> None:
+    def __init__(self, what: object, unpack: Callable[[Any], Any]) -> None:
         self.what = what
         self.unpack = unpack
 
@@ -182,7 +219,7 @@ def _unpack_input(saved: Any, node: OpNode) -> Any:
     if isinstance(saved, _Packed):
         return saved.unpack(saved.what)
     x, version = saved
-    return x if x._version[0] == version else _modified(x.type, x, node)
+    return x if x._version[0] == version else _modified(x, node)
 
 
 def _unpack_output(saved: Any, node: OpNode, index: int) -> Any:
@@ -192,33 +229,34 @@ def _unpack_output(saved: Any, node: OpNode, index: int) -> Any:
     y = raw(type_, array, device)
     y.value, y._placement, y._sbp, y._version = value, placement, sbp, counter
     if counter[0] != version:
-        return _modified(type_, y, node)
+        return _modified(y, node)
     if type_.dtype.is_floating_point or type_.dtype.is_complex:
         y._requires_grad, y._grad_fn, y._out_index = True, node, index
     return y
 
 
-def _modified(type_: Any, x: Tensor, node: OpNode) -> Tensor:
+def _modified(x: Tensor, node: OpNode) -> Tensor:
     return modified_tensor(x, node.name())
 
 
 def record(
-    op: type[Op], inputs: Sequence[Tensor], outputs: Sequence[Tensor], attrs: dict[str, Attr]
+    op: type[Op],
+    inputs: Sequence[Tensor],
+    outputs: Sequence[Tensor],
+    attrs: Attrs,
+    call: BoundOp | None = None,
 ) -> None:
-    """Gives `outputs` their history, if a backward pass may need it."""
+    """Gives `outputs` their history, if a backward pass may need it. call: see OpNode."""
     if not state.enabled:
         return
+    is_wanted = False
     for x in inputs:
         if x._extra is not None and x._extra.view is not None:
             x._extra.view.renew(x)
-    for x in inputs:
         if x._requires_grad:
-            break
-    else:
-        return
-    if not op.has_gradient:
-        return
-    _attach(OpNode(op, inputs, outputs, attrs), inputs, outputs)
+            is_wanted = True
+    if is_wanted and op.has_gradient:
+        _attach(OpNode(op, inputs, outputs, attrs, call), inputs, outputs)
 
 
 def record_call(
@@ -243,8 +281,15 @@ def record_call(
 def _attach(node: GradNode, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> None:
     for index, y in enumerate(outputs):
         dtype = y.type.dtype
-        if not (dtype.is_floating_point or dtype.is_complex) or any(y is x for x in inputs):
-            continue
-        y._requires_grad = True
-        y._grad_fn = node
-        y._out_index = index
+        if not dtype.is_floating_point:
+            if not dtype.is_complex:
+                continue
+            if isinstance(node, OpNode) and node.op.is_conjugating:
+                node.__class__, node.call = ComplexOpNode, None
+        for x in inputs:
+            if y is x:
+                break
+        else:
+            y._requires_grad = True
+            y._grad_fn = node
+            y._out_index = index

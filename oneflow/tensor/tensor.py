@@ -9,7 +9,7 @@ constructor users know. Methods that compute are functions of `oneflow.functiona
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, SupportsIndex, TypeVar, cast
 
 import numpy as np
 
@@ -18,17 +18,27 @@ from oneflow.core.device import Device
 from oneflow.core.dispatch import current_mode
 from oneflow.core.dtype import DType, dtype_of
 from oneflow.core.errors import AutogradError, DeviceError, GraphError, OneFlowError, PlacementError
+from oneflow.core.operand import Index, Number, TensorLike
 from oneflow.core.placement import Placement
 from oneflow.core.sbp import NdSbp
 from oneflow.core.size import Size
 from oneflow.core.tensor_type import TensorType
+from oneflow.kernels.array import Array, GpuArray
 from oneflow.kernels.cuda_device import index_of
 from oneflow.tensor.modes import current_global_mode
 from oneflow.tensor.table_methods import TableMethods
 
 if TYPE_CHECKING:
+    from typing import TypeGuard
+
+    from numpy.typing import ArrayLike
+    from typing_extensions import Unpack
+
+    from oneflow.core.graph import Value
+    from oneflow.tensor.alike import Place
     from oneflow.tensor.views import View
 
+T = TypeVar("T", bound="Tensor")
 Hook = Callable[["Tensor"], Any]
 
 
@@ -87,7 +97,13 @@ class Tensor(TableMethods):
 
     if TYPE_CHECKING:
         # What functional/methods.py attaches; operators must be named for type checkers.
-        def __new__(cls, *args: Any, **kwargs: Any) -> Tensor: ...
+        def __new__(
+            cls,
+            *args: ArrayLike,
+            dtype: DType | None = None,
+            requires_grad: bool = False,
+            **where: Unpack[Place],
+        ) -> Tensor: ...
         def backward(
             self,
             gradient: Tensor | None = None,
@@ -97,31 +113,31 @@ class Tensor(TableMethods):
         def numpy(self) -> np.ndarray[Any, Any]: ...
         def __repr__(self) -> str: ...
         def __deepcopy__(self, memo: dict[int, Any]) -> Tensor: ...
-        def __reduce_ex__(self, protocol: Any) -> Any: ...
-        def __getitem__(self, index: Any) -> Tensor: ...
-        def __setitem__(self, index: Any, value: Any) -> None: ...
-        def __add__(self, other: Any) -> Tensor: ...
-        def __radd__(self, other: Any) -> Tensor: ...
-        def __sub__(self, other: Any) -> Tensor: ...
-        def __rsub__(self, other: Any) -> Tensor: ...
-        def __mul__(self, other: Any) -> Tensor: ...
-        def __rmul__(self, other: Any) -> Tensor: ...
-        def __truediv__(self, other: Any) -> Tensor: ...
-        def __rtruediv__(self, other: Any) -> Tensor: ...
-        def __floordiv__(self, other: Any) -> Tensor: ...
-        def __mod__(self, other: Any) -> Tensor: ...
-        def __pow__(self, other: Any) -> Tensor: ...
-        def __rpow__(self, other: Any) -> Tensor: ...
-        def __matmul__(self, other: Any) -> Tensor: ...
-        def __and__(self, other: Any) -> Tensor: ...
-        def __or__(self, other: Any) -> Tensor: ...
-        def __xor__(self, other: Any) -> Tensor: ...
-        def __lt__(self, other: Any) -> Tensor: ...
-        def __le__(self, other: Any) -> Tensor: ...
-        def __gt__(self, other: Any) -> Tensor: ...
-        def __ge__(self, other: Any) -> Tensor: ...
-        def __eq__(self, other: Any) -> Tensor: ...  # type: ignore[override]
-        def __ne__(self, other: Any) -> Tensor: ...  # type: ignore[override]
+        def __reduce_ex__(self, protocol: SupportsIndex) -> tuple[Any, ...]: ...
+        def __getitem__(self, index: Index) -> Tensor: ...
+        def __setitem__(self, index: Index, value: ArrayLike) -> None: ...
+        def __add__(self, other: TensorLike) -> Tensor: ...
+        def __radd__(self, other: TensorLike) -> Tensor: ...
+        def __sub__(self, other: TensorLike) -> Tensor: ...
+        def __rsub__(self, other: TensorLike) -> Tensor: ...
+        def __mul__(self, other: TensorLike) -> Tensor: ...
+        def __rmul__(self, other: TensorLike) -> Tensor: ...
+        def __truediv__(self, other: TensorLike) -> Tensor: ...
+        def __rtruediv__(self, other: TensorLike) -> Tensor: ...
+        def __floordiv__(self, other: TensorLike) -> Tensor: ...
+        def __mod__(self, other: TensorLike) -> Tensor: ...
+        def __pow__(self, other: TensorLike) -> Tensor: ...
+        def __rpow__(self, other: TensorLike) -> Tensor: ...
+        def __matmul__(self, other: TensorLike) -> Tensor: ...
+        def __and__(self, other: TensorLike) -> Tensor: ...
+        def __or__(self, other: TensorLike) -> Tensor: ...
+        def __xor__(self, other: TensorLike) -> Tensor: ...
+        def __lt__(self, other: Tensor | Number) -> Tensor: ...
+        def __le__(self, other: Tensor | Number) -> Tensor: ...
+        def __gt__(self, other: Tensor | Number) -> Tensor: ...
+        def __ge__(self, other: Tensor | Number) -> Tensor: ...
+        def __eq__(self, other: TensorLike) -> Tensor: ...  # type: ignore[override]
+        def __ne__(self, other: TensorLike) -> Tensor: ...  # type: ignore[override]
         def __neg__(self) -> Tensor: ...
         def __invert__(self) -> Tensor: ...
 
@@ -155,7 +171,7 @@ class Tensor(TableMethods):
         return other
 
     @data.setter
-    def data(self, new: Any) -> None:
+    def data(self, new: Tensor | Array) -> None:
         source = new if isinstance(new, Tensor) else wrap(np.asarray(new))
         if source.value is not None and self.value is None:
             needs_data(source, "assigning to .data of a tensor made outside the graph")
@@ -289,27 +305,20 @@ class Tensor(TableMethods):
 
     # ---- python ----------------------------------------------------------------------------------
 
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
+    def __array__(
+        self, dtype: np.dtype[Any] | None = None, copy: bool | None = None
+    ) -> np.ndarray[Any, Any]:
         array = self.numpy()
         return array if dtype is None else array.astype(dtype)
 
     def item(self) -> Any:
-        """The only element as a Python number. Global: every rank of the placement must call it,
-        others get a PlacementError.
-        """
+        """The only element as a Python number. Global: every rank of the world must call it."""
         if self.type.numel != 1:
             raise OneFlowError(
                 "only one element tensors can be converted to Python scalars, "
                 f"but got {self.type} with {self.type.numel} elements"
             )
-        values = self.numpy()
-        if not values.size:
-            raise PlacementError(
-                f"item(): rank {current_config().rank} holds no part of {self.type}, whose "
-                f"placement is {self._placement}; call it on those ranks only, or move the tensor "
-                "to all ranks first with to_global(placement=..., sbp=flow.sbp.broadcast)"
-            )
-        return values.item()
+        return self.numpy().item()
 
     def tolist(self) -> Any:
         return self.numpy().tolist()
@@ -337,7 +346,7 @@ class Tensor(TableMethods):
             raise TypeError("only integer tensors of a single element can be converted to an index")
         return int(self.item())
 
-    def __dlpack__(self, **options: Any) -> Any:
+    def __dlpack__(self, **options: object) -> object:
         """A DLPack capsule over the memory of a local tensor, for `from_dlpack` of any library."""
         needs_data(self, "__dlpack__()")
         return self._array.__dlpack__(**options)
@@ -358,7 +367,7 @@ class Tensor(TableMethods):
             raise TypeError("iteration over a 0-d tensor")
         return iter([self[i] for i in range(self.type.shape[0])])
 
-    def __contains__(self, element: Any) -> bool:
+    def __contains__(self, element: TensorLike) -> bool:
         return bool((self == element).any())
 
     __hash__ = object.__hash__
@@ -374,11 +383,13 @@ class RemovableHandle:
 
     _next = 0
 
-    def __init__(self, hooks: dict[int, Any], hook: Any) -> None:
+    def __init__(self, hooks: dict[int, Any], hook: Callable[..., Any] | None = None) -> None:
+        """hook: entered under the handle's id; None if the caller enters it."""
         RemovableHandle._next += 1
         self.id = RemovableHandle._next
         self._hooks = hooks
-        hooks[self.id] = hook
+        if hook is not None:
+            hooks[self.id] = hook
 
     def remove(self) -> None:
         self._hooks.pop(self.id, None)
@@ -386,7 +397,7 @@ class RemovableHandle:
     def __enter__(self) -> RemovableHandle:
         return self
 
-    def __exit__(self, *_: Any) -> None:
+    def __exit__(self, *_: object) -> None:
         self.remove()
 
 
@@ -404,7 +415,7 @@ def cpu_device() -> Device:
     return _cpu
 
 
-def raw(type_: TensorType, array: Any, device: Device) -> Tensor:
+def raw(type_: TensorType, array: Array | GpuArray | None, device: Device) -> Tensor:
     """A local tensor without any check; `array` must be of that type and on that device."""
     x: Tensor = _new(Tensor)
     x.type = type_
@@ -417,7 +428,7 @@ def raw(type_: TensorType, array: Any, device: Device) -> Tensor:
     return x
 
 
-def wrap(array: Any, device: Device | None = None, *, requires_grad: bool = False) -> Tensor:
+def wrap(array: Array, device: Device | None = None, *, requires_grad: bool = False) -> Tensor:
     """A local tensor over `array` (NumPy or CuPy; memory is shared)."""
     if device is None:
         device = cpu_device() if isinstance(array, np.ndarray) else _cuda_device(array)
@@ -427,11 +438,11 @@ def wrap(array: Any, device: Device | None = None, *, requires_grad: bool = Fals
     return x
 
 
-def _cuda_device(array: Any) -> Device:
-    return Device("cuda", index_of(array))
+def _cuda_device(array: Array) -> Device:
+    return Device("cuda", index_of(cast(GpuArray, array)))
 
 
-def wrap_global(shard: Any, type_: TensorType, placement: Placement, sbp: NdSbp) -> Tensor:
+def wrap_global(shard: Array, type_: TensorType, placement: Placement, sbp: NdSbp) -> Tensor:
     """A global tensor. shard: this rank's array; outside the placement any empty array.  type_: of
     the whole.
     """
@@ -441,7 +452,7 @@ def wrap_global(shard: Any, type_: TensorType, placement: Placement, sbp: NdSbp)
 
 
 def wrap_traced(
-    value: Any,
+    value: Value,
     type_: TensorType,
     *,
     placement: Placement | None = None,
@@ -472,9 +483,9 @@ def alias(x: Tensor) -> Tensor:
     return y
 
 
-def adopt(cls: Any, x: Tensor) -> Any:
+def adopt(cls: type[T], x: Tensor) -> T:
     """`x` as an instance of a subclass (nn.Parameter), over the same memory and without history."""
-    y = _new(cls)
+    y: T = _new(cls)
     for name in Tensor.__slots__[1:]:
         setattr(y, name, getattr(x, name))
     y._grad_fn, y._extra, y.grad = None, None, None
@@ -504,6 +515,6 @@ def needs_data(x: Tensor, what: str) -> None:
         )
 
 
-def is_tensor(x: Any) -> bool:
+def is_tensor(x: object) -> TypeGuard[Tensor]:
     """True for a Tensor."""
     return isinstance(x, Tensor)

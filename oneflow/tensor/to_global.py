@@ -8,7 +8,7 @@ from oneflow.core.config import current_config
 from oneflow.core.errors import DesyncError, GraphError, PlacementError, SbpError
 from oneflow.core.location import located
 from oneflow.core.placement import Placement
-from oneflow.core.sbp import as_nd_sbp, nd_sbp_str
+from oneflow.core.sbp import SbpLike, as_nd_sbp, nd_sbp_str
 from oneflow.core.tensor_type import TensorType
 from oneflow.distributed.world import world
 from oneflow.tensor.local_to_global import from_local
@@ -20,7 +20,7 @@ from oneflow.tensor.views import refresh
 
 @located
 def local_to_global(
-    x: Tensor, placement: Placement | None, sbp: Any, check_meta: bool, copy: bool
+    x: Tensor, placement: Placement | None, sbp: SbpLike | None, check_meta: bool, copy: bool
 ) -> Tensor:
     """A local tensor as this rank's part of a global one. All ranks of the world must call it.
 
@@ -38,8 +38,8 @@ def local_to_global(
 def global_to_global(
     x: Tensor,
     placement: Placement | None,
-    sbp: Any,
-    grad_sbp: Any,
+    sbp: SbpLike | None,
+    grad_sbp: SbpLike | None,
     check_meta: bool | None,
     copy: bool,
 ) -> Tensor:

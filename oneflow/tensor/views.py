@@ -23,13 +23,14 @@ import numpy as np
 from oneflow.core.dispatch import Mode, call, current_mode
 from oneflow.core.errors import AutogradError
 from oneflow.core.location import locate
-from oneflow.core.op import Attr, Op, find_op
+from oneflow.core.op import Op, find_op
+from oneflow.core.operand import Attrs
 from oneflow.kernels.registry import find_view
 from oneflow.tensor.grad_mode import no_grad, set_grad_enabled, state
 from oneflow.tensor.tape import record_call
 from oneflow.tensor.tensor import Tensor, alias, extra
 
-Step = tuple[type[Op], dict[str, Attr]]
+Step = tuple[type[Op], Attrs]
 Steps = tuple[Step, ...]
 
 SHARED = -1
@@ -85,7 +86,7 @@ def refresh(x: Tensor) -> None:
         view.refresh(x)
 
 
-def link_view(op: type[Op], x: Tensor, out: Tensor, attrs: dict[str, Attr], *, own: bool) -> None:
+def link_view(op: type[Op], x: Tensor, out: Tensor, attrs: Attrs, *, own: bool) -> None:
     """Remember that `out` is the view `op` of `x`. own: its values do not lie in the memory of
     `x`.
     """

@@ -5,47 +5,50 @@ from __future__ import annotations
 import copy as copying
 import warnings
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeAlias
 
-from oneflow.core.sbp import Sbp
+from oneflow.core.placement import Placement
+from oneflow.core.sbp import Sbp, SbpLike
+from oneflow.surfaces import accept_paths
 from oneflow.tensor.modes import current_global_mode, global_mode
 from oneflow.tensor.tensor import Tensor
 
 __all__ = ["current_global_mode", "global_mode", "to_global", "to_local"]
 
+Tree: TypeAlias = object
+"""A tensor, a dict, list or tuple of trees, or anything else, which stays as it is."""
+
 
 def to_global(
-    tree: Any,
-    placement: Any = None,
-    sbp: Any = None,
+    tree: Tree,
+    placement: Placement | None = None,
+    sbp: SbpLike | Callable[[Tree, Tensor], SbpLike] | None = None,
     warn_on_non_tensor_leaf: bool = True,
-    **options: Any,
+    *,
+    grad_sbp: SbpLike | None = None,
+    check_meta: bool | None = None,
+    copy: bool = False,
 ) -> Any:
     """Every tensor of `tree` made global; other leaves stay, with a warning unless that is turned
     off.
 
-    sbp: an SBP, a list of them, or a function `(tree, tensor) -> sbp`.  options: of
-    `Tensor.to_global`.
+    sbp: an SBP, a list of them, or a function `(tree, tensor) -> sbp`.  grad_sbp, check_meta, copy:
+    of `Tensor.to_global`.
     """
 
     def convert(x: Tensor) -> Tensor:
-        wanted = sbp(tree, x) if callable(sbp) and not _is_sbp(sbp) else sbp
-        made: Tensor = x.to_global(placement=placement, sbp=wanted, **options)
-        return made
+        wanted = sbp(tree, x) if callable(sbp) and not isinstance(sbp, Sbp) else sbp
+        return x.to_global(placement, wanted, grad_sbp=grad_sbp, check_meta=check_meta, copy=copy)
 
     return _walk(tree, convert, warn_on_non_tensor_leaf, "to_global")
 
 
-def to_local(tree: Any, *, copy: bool = False) -> Any:
+def to_local(tree: Tree, *, copy: bool = False) -> Any:
     """Every global tensor of `tree` as this rank's part; everything else stays."""
     return _walk(tree, lambda x: x.to_local(copy=copy) if x.is_global else x, False, "to_local")
 
 
-def _is_sbp(value: Any) -> bool:
-    return isinstance(value, Sbp)
-
-
-def _walk(tree: Any, convert: Callable[[Tensor], Any], warn: bool, who: str) -> Any:
+def _walk(tree: Tree, convert: Callable[[Tensor], Tensor], warn: bool, who: str) -> Any:
     if isinstance(tree, Tensor):
         return convert(tree)
     if isinstance(tree, dict):
@@ -59,3 +62,6 @@ def _walk(tree: Any, convert: Callable[[Tensor], Any], warn: bool, who: str) -> 
     if warn and tree is not None:
         warnings.warn(f"{who}: a leaf of type {type(tree).__name__} stays as it is", stacklevel=3)
     return tree
+
+
+accept_paths(__name__)

@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from oneflow.core.errors import ConfigError
 from oneflow.core.log import get_logger
@@ -32,6 +32,7 @@ MAX_FAILURES_PER_S = 10  # of authentication: a flood of them must not fill the 
 _FLAGS = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
 _NUMBER = re.compile(r"[1-9][0-9]{0,17}")
 
+Detail: TypeAlias = str | float | list[str] | None
 log = get_logger(__name__)
 
 
@@ -64,7 +65,7 @@ class Audit:
         self._left_out = 0
         self.is_new = False  # something is not durable yet
 
-    def note(self, event: str, token: str, peer: str, **details: Any) -> None:
+    def note(self, event: str, token: str, peer: str, **details: Detail) -> None:
         """Note one event of the cluster.
 
         event: submit, cancel, ... token: name of the caller's, "" if it is not known.
@@ -127,7 +128,7 @@ class Audit:
 
     # -- writing, under the lock -------------------------------------------------------------------
 
-    def _line(self, event: str, **details: Any) -> bytes:
+    def _line(self, event: str, **details: Detail) -> bytes:
         found = {"ts": round(self._wall(), 6), "event": event}
         found |= {key: _short(value) for key, value in details.items()}
         return json.dumps(found, separators=(",", ":")).encode() + b"\n"
@@ -233,5 +234,5 @@ def _sync_folder(folder: Path) -> None:
         os.close(fd)
 
 
-def _short(value: Any) -> Any:
+def _short(value: Detail) -> Detail:
     return value[:MAX_TEXT_CHARS] if isinstance(value, str) else value

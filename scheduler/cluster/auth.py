@@ -13,7 +13,7 @@ import math
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NoReturn, TypeAlias
 
 import grpc
 from grpc import aio
@@ -22,6 +22,7 @@ from oneflow.core.control_channel import ERROR_KEY, OPEN_KEY, TOKEN_KEY
 from oneflow.core.errors import AuthError, OneFlowError, ProtocolError
 from oneflow.core.log import get_logger
 from oneflow.core.proof import PROVE, NotProvenError, digest_of, name_of
+from oneflow.core.rpc import Behaviour, CallContext, CallDetails, Find, Handler, Message
 from oneflow.scheduler.cluster.audit import Audit
 from oneflow.scheduler.cluster.metrics import ClusterMetrics
 from oneflow.scheduler.cluster.refusals import (
@@ -37,6 +38,7 @@ from oneflow.scheduler.cluster.strangers import Strangers
 from oneflow.scheduler.cluster.tls import PARTS
 from oneflow.scheduler.cluster.wire import MAX_MESSAGE_NBYTES
 from oneflow.scheduler.door import Door, RefusedProofError, session_shown
+from oneflow.scheduler.interceptor import Interceptor
 from oneflow.scheduler.jobs import tokens as token_rules
 from oneflow.scheduler.jobs.records import TokenRecord
 
@@ -181,7 +183,7 @@ class Use:
         self.streams += 1
 
 
-class Guard(aio.ServerInterceptor):  # type: ignore[misc]
+class Guard(Interceptor):
     """Stands before every method."""
 
     def __init__(
@@ -201,7 +203,7 @@ class Guard(aio.ServerInterceptor):  # type: ignore[misc]
         self._strangers = Strangers()
         self.door = Door(lambda name: tokens.named(name).digest, self._not_let_in, address)
 
-    async def intercept_service(self, continuation: Any, details: Any) -> Any:
+    async def intercept_service(self, continuation: Find, details: CallDetails) -> Handler | None:
         handler = await continuation(details)
         method = str(details.method)
         if handler is None:
@@ -239,7 +241,9 @@ class Guard(aio.ServerInterceptor):  # type: ignore[misc]
 
     # -- one call ----------------------------------------------------------------------------------
 
-    def admit(self, method: str, context: Any, is_stream: bool) -> tuple[TokenRecord, Caller, Use]:
+    def admit(
+        self, method: str, context: CallContext, is_stream: bool
+    ) -> tuple[TokenRecord, Caller, Use]:
         """Raises AuthError, DeniedError or ExhaustedError. Opens a stream that must be closed."""
         metadata, peer = context.invocation_metadata() or (), str(context.peer())
         if shown := session_shown(metadata):
@@ -293,7 +297,7 @@ class Guard(aio.ServerInterceptor):  # type: ignore[misc]
             self._failed("expired", method, who.peer, who.name)
             raise AuthError(f"the token {who.name!r} is not valid any more")
 
-    def check_certificate(self, method: str, token: TokenRecord, context: Any) -> None:
+    def check_certificate(self, method: str, token: TokenRecord, context: CallContext) -> None:
         """A certificate that `init_tls` made says for which part; only a daemon's may attach.
 
         Raises DeniedError. One of another authority's making, which says nothing, may do what its
@@ -311,7 +315,7 @@ class Guard(aio.ServerInterceptor):  # type: ignore[misc]
         """Note that a known caller asked for what it may not have."""
         self._failed("role", method, peer, token.name)
 
-    def check_size(self, method: str, request: Any) -> None:
+    def check_size(self, method: str, request: Message) -> None:
         if method not in UNBOUNDED and request.ByteSize() > MAX_MESSAGE_NBYTES:
             self._metrics.message_rejected("oversize")
             nbytes = request.ByteSize()
@@ -360,7 +364,7 @@ def _secret(metadata: Iterable[tuple[str, Any]]) -> str:
 # ---- handlers ------------------------------------------------------------------------------------
 
 
-def _guarded(guard: Guard, handler: Any, method: str, reads_message: bool) -> Any:
+def _guarded(guard: Guard, handler: Handler, method: str, reads_message: bool) -> Handler:
     """Wrap a handler so that the guard sees each call first.
 
     reads_message: False for who will be refused: gRPC would first wait for the message of a call
@@ -379,14 +383,15 @@ def _guarded(guard: Guard, handler: Any, method: str, reads_message: bool) -> An
         behaviour = _late
     name, wrap = ways[takes_stream, handler.response_streaming]
     make = getattr(grpc, f"{name}_rpc_method_handler")
-    return make(
+    made: Handler = make(
         wrap(guard, behaviour, method, takes_stream),
         request_deserializer=_lenient(handler.request_deserializer),
         response_serializer=handler.response_serializer,
     )
+    return made
 
 
-def _late(request: Any, context: Any) -> Any:
+def _late(request: Incoming, context: CallContext) -> NoReturn:
     """Look at the token again: it may have been made between the two looks."""
     raise UnavailableError("the token has only just become valid: call again")
 
@@ -398,10 +403,10 @@ class _Malformed:
 _MALFORMED = _Malformed()
 
 
-def _lenient(read: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
+def _lenient(read: Callable[[bytes], Message]) -> Callable[[bytes], Message | _Malformed]:
     from google.protobuf.message import DecodeError
 
-    def lenient(data: bytes) -> Any:
+    def lenient(data: bytes) -> Message | _Malformed:
         try:
             return read(data)
         except DecodeError:
@@ -410,23 +415,32 @@ def _lenient(read: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
     return lenient
 
 
-def _checked(message: Any) -> Any:
-    if message is _MALFORMED:
+def _checked(message: Message | _Malformed) -> Message:
+    if isinstance(message, _Malformed):
         raise ProtocolError("the message cannot be read: is the client of another version?")
     return message
 
 
-async def _checked_stream(messages: AsyncIterator[Any]) -> AsyncIterator[Any]:
+async def _checked_stream(messages: AsyncIterator[Message]) -> AsyncIterator[Message]:
     async for message in messages:
         yield _checked(message)
 
 
-def _one_answer(guard: Guard, behaviour: Any, method: str, takes_stream: bool) -> Any:
-    async def answer(request: Any, context: Any) -> Any:
+Incoming: TypeAlias = "Message | _Malformed | AsyncIterator[Message]"
+
+
+def _as_taken(request: Incoming) -> Message | AsyncIterator[Message]:
+    """The one message, or the stream of them, that a method takes; each is looked at."""
+    return _checked_stream(request) if isinstance(request, AsyncIterator) else _checked(request)
+
+
+def _one_answer(guard: Guard, behaviour: Behaviour, method: str, takes_stream: bool) -> Behaviour:
+    async def answer(request: Incoming, context: CallContext) -> Message:
         call = _Call(guard, method, context, takes_stream)
         try:
-            call.begin(None if takes_stream else request)
-            return await behaviour(_checked_stream(request) if takes_stream else request, context)
+            call.begin(request)
+            reply: Message = await behaviour(_as_taken(request), context)
+            return reply
         except BaseException as error:
             await call.fail(error)
             raise
@@ -436,15 +450,15 @@ def _one_answer(guard: Guard, behaviour: Any, method: str, takes_stream: bool) -
     return answer
 
 
-def _many_answers(guard: Guard, behaviour: Any, method: str, takes_stream: bool) -> Any:
-    async def answer(request: Any, context: Any) -> AsyncIterator[Any]:
+def _many_answers(guard: Guard, behaviour: Behaviour, method: str, takes_stream: bool) -> Behaviour:
+    async def answer(request: Incoming, context: CallContext) -> AsyncIterator[Message]:
         call = _Call(guard, method, context, is_stream=True)
         answers = None
         try:
-            call.begin(None if takes_stream else request)
+            call.begin(request)
             # Or who waits for what has yet to happen could not tell us from one who is away.
             await context.send_initial_metadata(((OPEN_KEY, "1"),))
-            answers = behaviour(_checked_stream(request) if takes_stream else request, context)
+            answers = behaviour(_as_taken(request), context)
             async for message in answers:
                 yield message
         except BaseException as error:
@@ -461,7 +475,7 @@ def _many_answers(guard: Guard, behaviour: Any, method: str, takes_stream: bool)
 class _Call:
     """One call, from its admission to the count of its status code."""
 
-    def __init__(self, guard: Guard, method: str, context: Any, is_stream: bool) -> None:
+    def __init__(self, guard: Guard, method: str, context: CallContext, is_stream: bool) -> None:
         self._guard, self._method, self._context = guard, method, context
         self._is_stream = is_stream
         self._use: Use | None = None
@@ -472,14 +486,14 @@ class _Call:
         self._code = "OK"
         self._is_let_in = False
 
-    def begin(self, request: Any) -> None:
+    def begin(self, request: Incoming) -> None:
         self.token, who, self._use = self._guard.admit(self._method, self._context, self._is_stream)
         if self._is_stream:
             self._guard.opened(self)
         self._guard.check_certificate(self._method, self.token, self._context)
         self._is_let_in = True
         _caller.set(who)
-        if request is not None:
+        if not isinstance(request, AsyncIterator):
             self._guard.check_size(self._method, _checked(request))
 
     def interrupt(self, error: OneFlowError) -> None:

@@ -160,7 +160,10 @@ class Blobs:
             )
         free = os.statvfs(self._folder)
         if free.f_bavail * free.f_frsize < nbytes + self._open_nbytes + MIN_FREE_NBYTES:
-            raise StoreError(f"no room for {nbytes} bytes on the disk of {self._folder}")
+            raise StoreError(
+                f"no room for {nbytes} bytes on the disk of {self._folder}, of which "
+                f"{MIN_FREE_NBYTES >> 20} MiB are kept free"
+            )
 
     def put(self, data: bytes) -> str:
         """Keeps bytes that were made here; returns their digest. Slow: not for the loop."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
-from typing import Any
 
 from oneflow.core.errors import AuthError, ConfigError
 from oneflow.core.failpoints import failpoint
+from oneflow.core.rpc import CallContext
 from oneflow.protos import cluster_pb2 as pb
 from oneflow.protos import cluster_pb2_grpc
 from oneflow.scheduler.cluster.audit import Audit
@@ -51,7 +51,7 @@ class ClusterService(cluster_pb2_grpc.ClusterServicer):
         self._driver, self._lines, self._tokens = driver, lines, tokens
         self._audit, self._about, self._shut_down = audit, about, shut_down
 
-    async def Status(self, request: pb.Empty, context: Any) -> pb.ClusterStatus:
+    async def Status(self, request: pb.Empty, context: CallContext) -> pb.ClusterStatus:
         return self._status()
 
     def _status(self) -> pb.ClusterStatus:
@@ -78,14 +78,14 @@ class ClusterService(cluster_pb2_grpc.ClusterServicer):
             address=daemon.address,
         )
 
-    async def Drain(self, request: pb.DrainRequest, context: Any) -> pb.ClusterStatus:
+    async def Drain(self, request: pb.DrainRequest, context: CallContext) -> pb.ClusterStatus:
         who = caller()
         grace_s = _grace(request)
         self._audit.note("drain", who.name, who.peer, node=request.node, grace_s=grace_s)
         failpoint("scheduler.drain")
         return await self._ask(DrainAsked(request.node, grace_s))
 
-    async def Undrain(self, request: pb.DrainRequest, context: Any) -> pb.ClusterStatus:
+    async def Undrain(self, request: pb.DrainRequest, context: CallContext) -> pb.ClusterStatus:
         who = caller()
         self._audit.note("undrain", who.name, who.peer, node=request.node)
         return await self._ask(UndrainAsked(request.node))
@@ -98,7 +98,7 @@ class ClusterService(cluster_pb2_grpc.ClusterServicer):
             raise UnavailableError(f"{refusal.message} yet: the scheduler has just been started")
         raise NotFoundError(refusal.message)
 
-    async def Shutdown(self, request: pb.DrainRequest, context: Any) -> pb.Empty:
+    async def Shutdown(self, request: pb.DrainRequest, context: CallContext) -> pb.Empty:
         who = caller()
         grace_s = _grace(request)
         self._audit.note("shutdown", who.name, who.peer, grace_s=grace_s)
@@ -107,7 +107,7 @@ class ClusterService(cluster_pb2_grpc.ClusterServicer):
 
     # -- tokens ------------------------------------------------------------------------------------
 
-    async def CreateToken(self, request: pb.TokenRequest, context: Any) -> pb.TokenReply:
+    async def CreateToken(self, request: pb.TokenRequest, context: CallContext) -> pb.TokenReply:
         now = time.time()
         records = self._tokens.records
         if any(t.name == request.name and token_rules.is_valid(t, now) for t in records):
@@ -119,7 +119,7 @@ class ClusterService(cluster_pb2_grpc.ClusterServicer):
         self._note("token_create", record)
         return _wire(record, secret)
 
-    async def RotateToken(self, request: pb.TokenRequest, context: Any) -> pb.TokenReply:
+    async def RotateToken(self, request: pb.TokenRequest, context: CallContext) -> pb.TokenReply:
         token_rules.check_name(request.name)
         found = [t for t in self._tokens.records if t.name == request.name]
         lifetime_s = request.lifetime_s if request.HasField("lifetime_s") else None
@@ -132,7 +132,7 @@ class ClusterService(cluster_pb2_grpc.ClusterServicer):
         self._note("token_rotate", kept[0])
         return _wire(kept[0], secret)
 
-    async def RevokeToken(self, request: pb.TokenRequest, context: Any) -> pb.Empty:
+    async def RevokeToken(self, request: pb.TokenRequest, context: CallContext) -> pb.Empty:
         token_rules.check_name(request.name)
         if self._is_last_admin(request.name):
             raise RefusedError(
@@ -146,7 +146,7 @@ class ClusterService(cluster_pb2_grpc.ClusterServicer):
         self._note("token_revoke", revoked[0])
         return pb.Empty()
 
-    async def ListTokens(self, request: pb.Empty, context: Any) -> pb.TokenList:
+    async def ListTokens(self, request: pb.Empty, context: CallContext) -> pb.TokenList:
         now = time.time()
         valid = [t for t in self._tokens.records if token_rules.is_valid(t, now)]
         valid.sort(key=lambda t: (t.name, t.created_at))

@@ -23,13 +23,14 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from oneflow.core.errors import ConfigError, OneFlowError, ProtocolError
 from oneflow.core.frames import Frames
 from oneflow.core.log import get_logger
 from oneflow.core.metrics import METRICS
 from oneflow.core.reasons import one_line
+from oneflow.protos import compiler_pb2 as pb
 
 START_S = 60.0  # until its imports are done, on a machine that has much else to do
 END_S = 5.0
@@ -38,7 +39,7 @@ MAX_NAME_CHARS = 64
 MAX_MESSAGE_CHARS = 16_384
 MIN_NBYTES = 256 << 20  # its imports alone take a quarter of that
 IDLE_CODE, MEMORY_CODE = 0, 71
-"""How it ends when nobody has asked for a while; when there was no memory left for it."""
+"""Its exit codes when nobody has asked for a while; when there was no memory left for it."""
 OWN_PREFIXES = (
     "ONEFLOW_AUTH_",
     "ONEFLOW_FAILPOINTS",
@@ -47,7 +48,7 @@ OWN_PREFIXES = (
     "WATCHDOG_",
 )
 FILE_REASONS = frozenset(("USER_ERROR", "CHECKPOINT_INVALID", "UNSATISFIABLE", "INTERNAL"))
-"""What can be wrong with a file: others would send a daemon away, or begin the job anew."""
+"""Reasons to refuse a file: others would send a daemon away, or begin the job anew."""
 PASS_NAMES = frozenset(
     ("dedupe", "infer_sbp", "insert_boxing", "split_stages", "micro_batch", "order", "emit")
 )
@@ -150,14 +151,12 @@ class Compilers:
         /,
     ) -> bytes:
         """The plan's bytes. Raises FileRefusedError, CompileLimitError, CompilerLostError."""
-        from oneflow.protos import compiler_pb2 as pb
-
         ask = pb.CompileAsk(
             job_file=str(path.absolute()), devices=devices, device_type=device_type, hosts=hosts
         )
         return self._insist(lambda: self._plan(ask, progress))
 
-    def _plan(self, ask: Any, progress: Callable[[str, int, int], None]) -> bytes:
+    def _plan(self, ask: pb.CompileAsk, progress: Callable[[str, int, int], None]) -> bytes:
         plan = bytearray()
         with closing(self._answers(ask, self.limits.compile_s)) as answers:
             for answer in answers:
@@ -175,8 +174,6 @@ class Compilers:
         """Return the number of steps for which the file can be run as asked, if that is known; else
         0. Raises as compile_plan.
         """
-        from oneflow.protos import compiler_pb2 as pb
-
         ask = pb.CompileAsk(
             only_check=True,
             job_file=str(path.absolute()),
@@ -187,7 +184,7 @@ class Compilers:
         )
         return self._insist(lambda: self._most_steps(ask))
 
-    def _most_steps(self, ask: Any) -> int:
+    def _most_steps(self, ask: pb.CompileAsk) -> int:
         answers = self._answers(ask, self.limits.check_s)
         return max((int(a.done.most_steps) for a in answers if a.HasField("done")), default=0)
 
@@ -225,7 +222,9 @@ class Compilers:
             log.warning("%s; it is tried once more", error)
             return work()
 
-    def _answers(self, ask: Any, limit_s: float) -> Generator[Any, None, None]:
+    def _answers(
+        self, ask: pb.CompileAsk, limit_s: float
+    ) -> Generator[pb.CompileAnswer, None, None]:
         """Until it is done. Raises what `failed` says, and what becomes of the process."""
         with self._taken() as process:
             process.ask(ask)
@@ -324,8 +323,6 @@ class _Process:
     """One process and our end of its socket, which is its standard input."""
 
     def __init__(self, argv: Sequence[str], limits: CompilerLimits, env: Mapping[str, str]) -> None:
-        from oneflow.protos import compiler_pb2 as pb
-
         self.started_at = time.monotonic()
         self.is_late = False
         self._killed_by_us = False
@@ -347,20 +344,18 @@ class _Process:
 
     def is_there(self) -> bool:
         """Whether it will take a question: it answers an empty one, and then waits anew."""
-        from oneflow.protos import compiler_pb2 as pb
-
         if self.popen.poll() is not None:
             return False
         self.ask(pb.CompileAsk())
         return self.answer(time.monotonic() + END_S) is not None
 
-    def ask(self, message: Any) -> None:
+    def ask(self, message: pb.CompileAsk) -> None:
         """If it is gone, there will be no answer."""
         with suppress(OSError):
             self._sock.settimeout(END_S)
             self._frames.send(message)
 
-    def answer(self, deadline: float) -> Any:
+    def answer(self, deadline: float) -> pb.CompileAnswer | None:
         """The next message; None if it has ended, or the time is over."""
         try:
             return self._frames.receive(deadline)
@@ -413,7 +408,7 @@ def _own_env(given: Mapping[str, str]) -> dict[str, str]:
     return env | {"PYTHONSAFEPATH": "1"}
 
 
-def _error_of(failed: Any) -> Exception:
+def _error_of(failed: pb.CompileFailed) -> Exception:
     """Turn the child's error message into an exception, checked: strangers' graphs are read there,
     and this goes into the store.
     """

@@ -20,13 +20,14 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TypeAlias
 
 from oneflow.core.control_channel import chunks
 from oneflow.core.dumps import forbid_core_dumps
 from oneflow.core.errors import OneFlowError, ProtocolError
 from oneflow.core.frames import Frames
 from oneflow.core.metrics import METRICS
+from oneflow.protos import compiler_pb2 as pb
 from oneflow.scheduler.cluster.compiler import IDLE_CODE, MAX_MESSAGE_CHARS, MEMORY_CODE
 
 PR_SET_PDEATHSIG = 1
@@ -35,6 +36,9 @@ OOM_FIRST = "700"  # of the scheduler and this one, the kernel shall choose this
 OWN_MEMORY = "/proc/self/statm"
 LOOK_S = 0.1
 MIN_SLACK_NBYTES = 256 << 20
+
+
+Send: TypeAlias = "Callable[[pb.CompileAnswer], None]"
 
 
 @dataclass(frozen=True)
@@ -51,17 +55,15 @@ def main(load: Callable[[], Work]) -> None:
     """Runs `python ... <nbytes> <idle_s>`: of memory, 0 is no limit; seconds without a question
     after which it ends. load: imports what the work needs. Standard input is the socket.
     """
-    from oneflow.protos import compiler_pb2 as pb
-
     _belong_to_the_scheduler()
     nbytes, idle_s = int(sys.argv[-2]), float(sys.argv[-1])
     frames = Frames(socket.socket(fileno=os.dup(0)), pb.CompileAsk)
-    asked: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    asked: queue.SimpleQueue[pb.CompileAsk] = queue.SimpleQueue()
     threading.Thread(target=_read, args=(frames, asked), daemon=True).start()
     work = load()
     _limit_memory(nbytes)
 
-    def send(message: Any) -> None:
+    def send(message: pb.CompileAnswer) -> None:
         try:
             frames.send(message)
         except OSError:  # the scheduler is gone
@@ -108,7 +110,7 @@ def _watch_memory(nbytes: int) -> None:
     os._exit(MEMORY_CODE)
 
 
-def _read(frames: Frames, asked: queue.SimpleQueue[Any]) -> None:
+def _read(frames: Frames[pb.CompileAsk], asked: queue.SimpleQueue[pb.CompileAsk]) -> None:
     """Read questions in a thread of its own: a scheduler that is gone ends the process in the
     middle of a file.
     """
@@ -118,16 +120,14 @@ def _read(frames: Frames, asked: queue.SimpleQueue[Any]) -> None:
     os._exit(IDLE_CODE)
 
 
-def _next(asked: queue.SimpleQueue[Any], idle_s: float) -> Any:
+def _next(asked: queue.SimpleQueue[pb.CompileAsk], idle_s: float) -> pb.CompileAsk | None:
     try:
         return asked.get(timeout=idle_s)
     except queue.Empty:
         return None
 
 
-def _answer(work: Work, ask: Any, send: Callable[[Any], None]) -> None:
-    from oneflow.protos import compiler_pb2 as pb
-
+def _answer(work: Work, ask: pb.CompileAsk, send: Send) -> None:
     if not ask.job_file:  # is it still there?
         send(pb.CompileAnswer(ready=True))
         return
@@ -147,9 +147,7 @@ def _answer(work: Work, ask: Any, send: Callable[[Any], None]) -> None:
         send(pb.CompileAnswer(failed=pb.CompileFailed(message=_text(stack), is_defect=True)))
 
 
-def _done(work: Work, ask: Any, send: Callable[[Any], None]) -> Any:
-    from oneflow.protos import compiler_pb2 as pb
-
+def _done(work: Work, ask: pb.CompileAsk, send: Send) -> pb.CompileDone:
     path = Path(ask.job_file)
     if ask.only_check:
         most = work.check_fit(path, ask.kind, ask.devices, ask.device_type, ask.steps)

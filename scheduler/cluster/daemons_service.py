@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Set
 from contextlib import suppress
-from typing import Any
 
 from oneflow.core.errors import OneFlowError, ProtocolError
 from oneflow.core.log import get_logger
+from oneflow.core.rpc import CallContext
 from oneflow.protos import cluster_pb2 as pb
 from oneflow.protos import cluster_pb2_grpc
 from oneflow.scheduler.cluster import peers
@@ -51,7 +51,7 @@ class DaemonsService(cluster_pb2_grpc.DaemonsServicer):
     # -- calls -------------------------------------------------------------------------------------
 
     async def Attach(
-        self, request_iterator: AsyncIterator[pb.DaemonMessage], context: Any
+        self, request_iterator: AsyncIterator[pb.DaemonMessage], context: CallContext
     ) -> AsyncIterator[pb.SchedulerMessage]:
         line = await self._begin(request_iterator, context)
         line.token = caller().name
@@ -70,7 +70,9 @@ class DaemonsService(cluster_pb2_grpc.DaemonsServicer):
         if reader.done() and not reader.cancelled() and (error := reader.exception()):
             raise error
 
-    async def Fetch(self, request: pb.BlobInfo, context: Any) -> AsyncIterator[pb.BlobChunk]:
+    async def Fetch(
+        self, request: pb.BlobInfo, context: CallContext
+    ) -> AsyncIterator[pb.BlobChunk]:
         who = caller()
         own = {line.daemon for line in self._lines.all() if line.token == who.name}
         peers.check_file(who.name, request.digest, self._files_of(own))
@@ -79,7 +81,7 @@ class DaemonsService(cluster_pb2_grpc.DaemonsServicer):
 
     # -- one stream --------------------------------------------------------------------------------
 
-    async def _begin(self, messages: AsyncIterator[pb.DaemonMessage], context: Any) -> Line:
+    async def _begin(self, messages: AsyncIterator[pb.DaemonMessage], context: CallContext) -> Line:
         try:
             first = await asyncio.wait_for(messages.__anext__(), HELLO_S)
         except (asyncio.TimeoutError, StopAsyncIteration):

@@ -31,7 +31,8 @@ class Answer:
 
 
 Route = Callable[[str, Mapping[str, str], str], "Answer | None"]
-"""Of path, headers by names in lower case, and the address that asks; None: no such page."""
+"""The answer to a path, headers by names in lower case, and the address that asks; None: there is
+no such page."""
 """(path with query, headers in lower case) -> the answer, or None if it is not its business."""
 
 

@@ -9,10 +9,10 @@ import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
 
 from oneflow.core.control_channel import CHUNK_NBYTES
 from oneflow.core.errors import JobSpecError, ProtocolError
+from oneflow.core.rpc import CallContext
 from oneflow.protos import cluster_pb2 as pb
 from oneflow.protos import cluster_pb2_grpc
 from oneflow.scheduler.cluster.audit import Audit
@@ -86,7 +86,7 @@ class JobsService(cluster_pb2_grpc.JobsServicer):
 
     # -- submitting --------------------------------------------------------------------------------
 
-    async def Submit(self, request: pb.SubmitRequest, context: Any) -> pb.JobRecord:
+    async def Submit(self, request: pb.SubmitRequest, context: CallContext) -> pb.JobRecord:
         who = caller()
         spec = spec_from_proto(request.spec)
         job_id = request.job_id or _new_id()
@@ -155,10 +155,10 @@ class JobsService(cluster_pb2_grpc.JobsServicer):
 
     # -- looking -----------------------------------------------------------------------------------
 
-    async def Get(self, request: pb.JobRequest, context: Any) -> pb.JobRecord:
+    async def Get(self, request: pb.JobRequest, context: CallContext) -> pb.JobRecord:
         return self._shown(self._driver.job(request.job_id))
 
-    async def List(self, request: pb.ListRequest, context: Any) -> pb.ListReply:
+    async def List(self, request: pb.ListRequest, context: CallContext) -> pb.ListReply:
         wanted = _filters(request.filters)
         limit = min(request.limit or DEFAULT_LIMIT, MAX_LIMIT)
         after = _parse_cursor(request.cursor)
@@ -173,7 +173,9 @@ class JobsService(cluster_pb2_grpc.JobsServicer):
         cursor = _cursor(found[limit - 1]) if len(found) > limit else ""
         return pb.ListReply(jobs=[self._shown(record) for record in found[:limit]], cursor=cursor)
 
-    async def Watch(self, request: pb.JobRequest, context: Any) -> AsyncIterator[pb.JobRecord]:
+    async def Watch(
+        self, request: pb.JobRequest, context: CallContext
+    ) -> AsyncIterator[pb.JobRecord]:
         self._driver.job(request.job_id)
         async for record in self._driver.watch(request.job_id):
             yield self._shown(record)
@@ -182,30 +184,32 @@ class JobsService(cluster_pb2_grpc.JobsServicer):
         raise NotFoundError(f"job {request.job_id} was removed")
 
     async def Metrics(
-        self, request: pb.MetricsRequest, context: Any
+        self, request: pb.MetricsRequest, context: CallContext
     ) -> AsyncIterator[pb.MetricPoint]:
         self._driver.job(request.job_id)
         start: int = getattr(request, "from")
         async for point in self._points.read(request.job_id, start, request.follow):
             yield point
 
-    async def Logs(self, request: pb.LogsRequest, context: Any) -> AsyncIterator[pb.LogPiece]:
+    async def Logs(
+        self, request: pb.LogsRequest, context: CallContext
+    ) -> AsyncIterator[pb.LogPiece]:
         async for piece in self._logs.read(request.job_id, Wanted.parse(request)):
             yield piece
 
     # -- changing ----------------------------------------------------------------------------------
 
-    async def Cancel(self, request: pb.JobRequest, context: Any) -> pb.JobRecord:
+    async def Cancel(self, request: pb.JobRequest, context: CallContext) -> pb.JobRecord:
         who = self._owner("cancel", request.job_id)
         await self._ask(CancelAsked(request.job_id, who.name, time.time()))
         return self._shown(self._driver.job(request.job_id))
 
-    async def Restart(self, request: pb.JobRequest, context: Any) -> pb.JobRecord:
+    async def Restart(self, request: pb.JobRequest, context: CallContext) -> pb.JobRecord:
         who = self._owner("restart", request.job_id)
         await self._ask(RestartAsked(request.job_id, who.name, time.time()))
         return self._shown(self._driver.job(request.job_id))
 
-    async def Remove(self, request: pb.JobRequest, context: Any) -> pb.Empty:
+    async def Remove(self, request: pb.JobRequest, context: CallContext) -> pb.Empty:
         self._owner("remove", request.job_id)
         await self._ask(RemoveAsked(request.job_id))
         return pb.Empty()
@@ -230,14 +234,14 @@ class JobsService(cluster_pb2_grpc.JobsServicer):
     # -- data --------------------------------------------------------------------------------------
 
     async def Upload(
-        self, request_iterator: AsyncIterator[pb.BlobChunk], context: Any
+        self, request_iterator: AsyncIterator[pb.BlobChunk], context: CallContext
     ) -> pb.BlobInfo:
         return await self._blobs.upload(request_iterator)
 
-    async def FindBlob(self, request: pb.BlobInfo, context: Any) -> pb.BlobInfo:
+    async def FindBlob(self, request: pb.BlobInfo, context: CallContext) -> pb.BlobInfo:
         return await self._blobs.find(request.digest)
 
-    async def Infer(self, request: pb.InferRequest, context: Any) -> pb.InferReply:
+    async def Infer(self, request: pb.InferRequest, context: CallContext) -> pb.InferReply:
         record = self._driver.job(request.job_id)
         if record.spec.kind is not JobKind.INFERENCE:
             raise RefusedError(f"job {record.id} is a {record.spec.kind} job: it answers nothing")
@@ -257,7 +261,9 @@ class JobsService(cluster_pb2_grpc.JobsServicer):
             raise RefusedError(data.error)
         return pb.InferReply(outputs=data.outputs)
 
-    async def Outputs(self, request: pb.OutputRequest, context: Any) -> AsyncIterator[pb.BlobChunk]:
+    async def Outputs(
+        self, request: pb.OutputRequest, context: CallContext
+    ) -> AsyncIterator[pb.BlobChunk]:
         record = self._driver.job(request.job_id)
         if len(request.name) > MAX_OUTPUT_NAME:
             raise ProtocolError("the name of an output is not so long")
@@ -267,12 +273,14 @@ class JobsService(cluster_pb2_grpc.JobsServicer):
             for start in range(0, len(data), CHUNK_NBYTES):
                 yield pb.BlobChunk(data=data[start : start + CHUNK_NBYTES])
 
-    async def Debug(self, request: pb.DebugRequest, context: Any) -> AsyncIterator[pb.DebugPiece]:
+    async def Debug(
+        self, request: pb.DebugRequest, context: CallContext
+    ) -> AsyncIterator[pb.DebugPiece]:
         self._owner("debug", request.job_id)
         async for piece in self._debugger.read(request):
             yield piece
 
-    async def Trace(self, request: pb.TraceRequest, context: Any) -> pb.TraceReply:
+    async def Trace(self, request: pb.TraceRequest, context: CallContext) -> pb.TraceReply:
         if request.order.what != "look":  # who waits for the end looks often
             self._owner("trace", request.job_id)
         return await self._tracer.trace(request)

@@ -145,6 +145,7 @@ class ClusterMetrics:
             self.failure_detected("rank", event.end.seen_s)
         if isinstance(event, DaemonGone) and event.reason in ("left", "died"):
             self.lost[event.reason] += 1
+            self._lost.add(event.daemon)  # counted: not once more as silent
 
     def changed(self, before: JobRecord | None, now: JobRecord | None) -> None:
         if now is None:

@@ -9,13 +9,13 @@ import os
 import socket
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 from oneflow.core.config import join_address, split_address
 from oneflow.core.control_channel import is_loopback, resolve, socket_path
 from oneflow.core.errors import ConfigError
 from oneflow.core.folders import check_private, write_private
 from oneflow.core.metrics_http import make_private, publish_target
+from oneflow.core.rpc import Credentials, Server
 from oneflow.scheduler.cluster.settings import SchedulerSettings
 from oneflow.scheduler.ports import check_port_is_free, describe_holder, free_port
 
@@ -29,7 +29,7 @@ LOOPBACK_OF = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 # ---- the port ------------------------------------------------------------------------------------
 
 
-def bind(server: Any, settings: SchedulerSettings, credentials: Any) -> str:
+def bind(server: Server, settings: SchedulerSettings, credentials: Credentials | None) -> str:
     """Gives a gRPC server its port; returns the address for others.
 
     credentials: None for no TLS. Raises ConfigError for an address that cannot or may not be used.
@@ -62,7 +62,7 @@ def bind(server: Any, settings: SchedulerSettings, credentials: Any) -> str:
     return join_address(socket.gethostname() if resolved in LOOPBACK_OF else host, bound)
 
 
-def _bind_socket(server: Any, path: Path, credentials: Any) -> str:
+def _bind_socket(server: Server, path: Path, credentials: Credentials | None) -> str:
     """The folder keeps other users out. What a scheduler that died has left there is removed."""
     address = f"unix:{path}"
     if credentials is not None:

@@ -12,23 +12,27 @@ from __future__ import annotations
 import struct
 import zlib
 from collections.abc import Callable
-from typing import Any
+from typing import TypeAlias
 
 from google.protobuf.message import DecodeError
+
+from oneflow.core.rpc import Channel, Handler, Message, Stream
+from oneflow.protos import cluster_pb2 as pb
 
 ATTACH = "/oneflow.Daemons/Attach"
 _TAG = b"\x7d"  # field 15, fixed32: `checksum` in cluster.proto
 _CHECKSUM = struct.Struct("<I")
 _NBYTES = len(_TAG) + _CHECKSUM.size
 
-Write = Callable[[Any], bytes]
-Read = Callable[[bytes], Any]
+AttachStream: TypeAlias = "Stream[pb.DaemonMessage, pb.SchedulerMessage]"
+Write = Callable[[Message], bytes]
+Read = Callable[[bytes], Message]
 
 
 def sealing(write: Write) -> Write:
     """Serializes as `write` does, with the CRC-32 of the bytes behind them."""
 
-    def seal(message: Any) -> bytes:
+    def seal(message: Message) -> bytes:
         data = write(message)
         return data + _TAG + _CHECKSUM.pack(zlib.crc32(data))
 
@@ -38,7 +42,7 @@ def sealing(write: Write) -> Write:
 def opening(read: Read) -> Read:
     """The inverse of `sealing`. Raises DecodeError if the checksum is that of other bytes."""
 
-    def unseal(data: bytes) -> Any:
+    def unseal(data: bytes) -> Message:
         if data[-_NBYTES : -_CHECKSUM.size] != _TAG:
             return read(data)
         end = len(data) - _NBYTES
@@ -49,18 +53,17 @@ def opening(read: Read) -> Read:
     return unseal
 
 
-def attach_call(channel: Any) -> Any:
+def attach_call(channel: Channel) -> Callable[..., AttachStream]:
     """A daemon's call of ATTACH, with checksums both ways."""
-    from oneflow.protos import cluster_pb2 as pb
-
-    return channel.stream_stream(
+    call: Callable[..., AttachStream] = channel.stream_stream(
         ATTACH,
         request_serializer=sealing(pb.DaemonMessage.SerializeToString),
         response_deserializer=opening(pb.SchedulerMessage.FromString),
     )
+    return call
 
 
-def sealed(handler: Any) -> Any:
+def sealed(handler: Handler) -> Handler:
     """A server's handler of a method whose messages carry checksums both ways."""
     return handler._replace(
         request_deserializer=opening(handler.request_deserializer),

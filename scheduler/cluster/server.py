@@ -17,9 +17,10 @@ from oneflow.core.dumps import forbid_core_dumps
 from oneflow.core.errors import OneFlowError
 from oneflow.core.log import get_logger
 from oneflow.core.notify import notify
+from oneflow.core.rpc import Server
 from oneflow.protos import cluster_pb2 as pb
 from oneflow.scheduler.cluster.attempts_log import AttemptsLog
-from oneflow.scheduler.cluster.audit import AUDIT_FILE, Audit
+from oneflow.scheduler.cluster.audit import AUDIT_FILE, Audit, Detail
 from oneflow.scheduler.cluster.blobs import Blobs
 from oneflow.scheduler.cluster.compiler import Compilers
 from oneflow.scheduler.cluster.driver import Driver, tick
@@ -105,7 +106,7 @@ class Scheduler:
         self._lock = StateLock(settings.state_dir)
         self._lines = Lines()
         self._tls = ServerTls(settings.tls) if settings.tls is not None else None
-        self._server: Any = None
+        self._server: Server | None = None
         self._guard: Any = None
         self._health: Any = None
         self._page: Any = None
@@ -135,7 +136,10 @@ class Scheduler:
         await self._set_serving(True)
         self._is_ready = True
         settings = self.settings
-        facts = {"address": self.address, "allow_scripts": settings.allow_scripts}
+        facts: dict[str, Detail] = {
+            "address": self.address,
+            "allow_scripts": settings.allow_scripts,
+        }
         facts |= {"user": os.getuid()}
         self._audit.note("start", "", "", **facts, ui=settings.ui, tls=settings.tls is not None)
         notify(self.settings.notify_socket, "READY=1")

@@ -15,11 +15,18 @@ import ssl
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from oneflow.core.errors import ConfigError
 from oneflow.core.log import get_logger
 from oneflow.scheduler.cluster.settings import TlsFiles
+
+if TYPE_CHECKING:
+    from cryptography import x509
+    from cryptography.hazmat.primitives.asymmetric import ec
+    from cryptography.hazmat.primitives.asymmetric.types import (
+        CertificateIssuerPrivateKeyTypes as AuthorityKey,
+    )
 
 PARTS = ("scheduler", "daemon", "client")
 AUTHORITY_DAYS = 3650
@@ -273,8 +280,8 @@ def _make_authority() -> tuple[Any, Any]:
 
 
 def _make_certificate(
-    part: str, hosts: Sequence[str], ca: Any, ca_key: Any, days: int
-) -> tuple[Any, Any]:
+    part: str, hosts: Sequence[str], ca: x509.Certificate, ca_key: AuthorityKey, days: int
+) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes
     from cryptography.hazmat.primitives.asymmetric import ec
@@ -284,7 +291,7 @@ def _make_certificate(
     builder = _builder(_name(f"oneflow-{part}"), ca.subject, key.public_key(), days)
     builder = builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), True)
     usage = [ExtendedKeyUsageOID.CLIENT_AUTH]
-    names: list[Any] = [x509.DNSName(f"oneflow-{part}")]
+    names: list[x509.GeneralName] = [x509.DNSName(f"oneflow-{part}")]
     if part == "scheduler":
         usage.append(ExtendedKeyUsageOID.SERVER_AUTH)
         names += [_alternative(host) for host in _own_hosts(hosts)]
@@ -293,7 +300,9 @@ def _make_certificate(
     return builder.sign(ca_key, hashes.SHA256()), key
 
 
-def _builder(subject: Any, issuer: Any, public_key: Any, days: int) -> Any:
+def _builder(
+    subject: x509.Name, issuer: x509.Name, public_key: ec.EllipticCurvePublicKey, days: int
+) -> x509.CertificateBuilder:
     from cryptography import x509
 
     now = datetime.datetime.now(datetime.timezone.utc)
@@ -309,7 +318,7 @@ def _builder(subject: Any, issuer: Any, public_key: Any, days: int) -> Any:
     )
 
 
-def _name(text: str) -> Any:
+def _name(text: str) -> x509.Name:
     from cryptography import x509
     from cryptography.x509.oid import NameOID
 
@@ -321,7 +330,7 @@ def _own_hosts(hosts: Sequence[str]) -> list[str]:
     return list(dict.fromkeys((*own, *hosts)))
 
 
-def _alternative(host: str) -> Any:
+def _alternative(host: str) -> x509.GeneralName:
     from cryptography import x509
 
     try:
@@ -330,18 +339,21 @@ def _alternative(host: str) -> Any:
         return x509.DNSName(host)
 
 
-def _load_authority(certificate: Path, key: Path) -> tuple[Any, Any]:
+def _load_authority(certificate: Path, key: Path) -> tuple[x509.Certificate, AuthorityKey]:
     from cryptography import x509
     from cryptography.hazmat.primitives import serialization
 
     try:
         found = x509.load_pem_x509_certificate(certificate.read_bytes())
-        return found, serialization.load_pem_private_key(key.read_bytes(), None)
+        authority_key = serialization.load_pem_private_key(key.read_bytes(), None)
+        return found, cast("AuthorityKey", authority_key)
     except (OSError, ValueError) as error:
         raise ConfigError(f"cannot use the authority {certificate}: {error}") from None
 
 
-def _write_pair(certificate_file: Path, key_file: Path, certificate: Any, key: Any) -> list[Path]:
+def _write_pair(
+    certificate_file: Path, key_file: Path, certificate: x509.Certificate, key: AuthorityKey
+) -> list[Path]:
     from cryptography.hazmat.primitives import serialization
 
     pem = serialization.Encoding.PEM

@@ -139,7 +139,8 @@ def event_of(
                 raise ProtocolError(f"there is no port {p.master_port}")
             error = p.error[:MAX_CAUSE_CHARS]
             who = daemon, epoch, *_key(p.id)
-            return RankPrepared(*who, p.master_port, error, reason, life=p.id.life)
+            code = p.exit_code if error else 0
+            return RankPrepared(*who, p.master_port, error, reason, code, life=p.id.life)
         case "exited":
             return _exited(message.exited, daemon, epoch, wall())
         case "failing":

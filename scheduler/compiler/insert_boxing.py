@@ -16,7 +16,7 @@ from oneflow.boxing.transitions import RouteStep, make_step
 from oneflow.core.errors import InternalError
 from oneflow.core.graph import LogicalGraph, Node, Value
 from oneflow.core.job_config import Cluster, JobConfig
-from oneflow.core.op import Attr
+from oneflow.core.operand import Attrs
 from oneflow.core.placement import Placement
 from oneflow.core.sbp import NdSbp
 from oneflow.scheduler.compiler.signatures import (
@@ -91,7 +91,7 @@ def _follow(graph: LogicalGraph, before: Node, value: Value, steps: Sequence[Rou
     return value
 
 
-def _step_node(value: Value, step: RouteStep) -> tuple[str, dict[str, Attr]]:
+def _step_node(value: Value, step: RouteStep) -> tuple[str, Attrs]:
     """The kind and attributes of the node that makes a step. What cuts copies waits for nobody: it
     is a slice of everything, a view inside a segment."""
     if step.kind != "slice":

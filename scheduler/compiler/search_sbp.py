@@ -42,7 +42,7 @@ EPSILON = 1e-13
 """Seconds below which two costs are equal, and the choice listed first stays."""
 
 _ANY = Choice((), (), 0.0)
-"""Of an output node: it takes its input as it is."""
+"""The signature of an output node: it takes its input as it is."""
 
 Wish = tuple[NdSbp, Placement]
 

@@ -44,10 +44,10 @@ MOVE_SECONDS = 2e-5
 """Least time of a boxing node, however few bytes it moves: it is an actor with messages of its
 own."""
 EMPTY_SECONDS = 1.0
-"""For leaving ranks without elements: only where what the user fixed leaves no other choice."""
+"""Cost of leaving ranks without elements: paid only where the user left no other choice."""
 RELABEL_SECONDS = 1e-9
-"""For another name of the same layout (on an axis of one rank all SBPs are the same): prefers to
-keep the name."""
+"""Cost of another name of the same layout (on an axis of one rank all SBPs are the same), so
+that the name is kept."""
 
 
 @dataclass(frozen=True)

@@ -132,19 +132,28 @@ class Fleet:
         self._set(daemon, state=DaemonState.SUSPECT)
 
     def leave(self, daemon: str) -> None:
-        """It left in order, or is known to be dead: nothing is expected of it any more."""
+        """It left in order, or its loss is known: nothing is expected of it any more."""
         self.daemons.pop(daemon, None)
         self.away.discard(daemon)
         self.drain_until.pop(daemon, None)
         self._lost_at.pop(daemon, None)
         self.desk.is_queue_stale = True
 
+    def died(self, daemon: str) -> None:
+        """Its process is gone: it is shown as lost until it is back, unless it was drained."""
+        if daemon in self.drain_until:
+            self.leave(daemon)
+        else:
+            self._lose(daemon)
+
     def give_up(self, daemon: str, why: str) -> None:
         """Lost: it is fenced, whatever it does from now on."""
-        known = self.daemons[daemon]
+        self._lose(daemon)
+        self.desk.tell(TellFenced(daemon, self.daemons[daemon].incarnation, why))
+
+    def _lose(self, daemon: str) -> None:
         self._set(daemon, state=_GONE, job="")
         self._lost_at[daemon] = self.desk.now
-        self.desk.tell(TellFenced(daemon, known.incarnation, why))
 
     # -- time --------------------------------------------------------------------------------------
 
@@ -235,10 +244,13 @@ class Fleet:
         return [d.id for d in self.daemons.values() if node in ("", d.node, d.id)]
 
     def start_draining(self, daemon: str, until: float) -> None:
+        """A lost one is forgotten: whoever drains it does not expect it back."""
+        if self.is_lost(daemon):
+            self.leave(daemon)
+            return
         self.drain_until[daemon] = until
-        if not self.is_lost(daemon):
-            self._tell_drain(daemon)
-            self.look_at(daemon)
+        self._tell_drain(daemon)
+        self.look_at(daemon)
 
     def overdue(self) -> list[str]:
         """Daemons whose work may not go on any longer, because they are drained."""

@@ -32,7 +32,7 @@ _STEPS = {
     JobState.RESTARTING: {JobState.STARTING, JobState.CANCELLED},
     JobState.CANCELLING: {JobState.CANCELLED},
 }
-"""Which state may follow which. A final one ends it, until a user asks for a restart."""
+"""States that may follow each state. A final one ends the job, until a user asks for a restart."""
 
 
 def invariants(table: Table) -> list[str]:

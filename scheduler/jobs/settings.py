@@ -20,7 +20,7 @@ class Settings:
     early_exit_s: float = 10.0  # one rank may exit 0 so long before the others
     retell_s: float = 5.0  # what is not answered is told again
     save_progress_s: float = 5.0  # steps reached are made durable so often
-    keep_lost_s: float = 600.0  # a lost daemon is shown for so long
+    keep_lost_s: float = 86400.0  # a lost daemon is shown for so long, unless it is drained
     max_queued_per_owner: int = 100
     max_time_limit_s: float = 0.0  # that a job may have, and has if it asks for none; 0: any
     keep_jobs: int = 10_000  # that ended, the newest of them; 0: all (see retention.py)

@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol, TypeAlias
 
 import msgspec
 
@@ -26,6 +26,8 @@ from oneflow.scheduler.jobs.events import CurvePoint, Remove, Save, SaveEpoch, S
 from oneflow.scheduler.jobs.fleet import MAX_UNDRAINED
 from oneflow.scheduler.jobs.records import JobRecord, TokenRecord
 from oneflow.scheduler.jobs.retention import MAX_REMOVED
+
+Execute: TypeAlias = Callable[..., sqlite3.Cursor]
 
 HEADER_NBYTES = 100  # of every SQLite file
 MAX_POINTS_PER_JOB = 10_000
@@ -218,7 +220,7 @@ class SqliteStore:
             # A script, for one call of `execute` frees one page only.
             self._connection.executescript(f"PRAGMA incremental_vacuum({STEP_PAGES})")
 
-    def _thin_job(self, run: Any, job_id: str) -> None:
+    def _thin_job(self, run: Execute, job_id: str) -> None:
         """Beyond its limit a curve keeps every second, fourth, ... of its points, and the last."""
         count = "SELECT count(*), max(idx) FROM points WHERE job = ?"
         number, last = run(count, (job_id,)).fetchone()
@@ -230,7 +232,7 @@ class SqliteStore:
             gone = run(others, (job_id, every, last)).rowcount
             number, self._num_points = number - gone, self._num_points - gone
 
-    def _thin(self, run: Any) -> None:
+    def _thin(self, run: Execute) -> None:
         """Leaves out every second point of the job that has most, if there are too many."""
         if self._num_points <= MAX_POINTS:
             return
@@ -370,7 +372,7 @@ class SqliteStore:
     # -- failing -----------------------------------------------------------------------------------
 
     @contextmanager
-    def _transaction(self) -> Iterator[Any]:
+    def _transaction(self) -> Iterator[Execute]:
         self._connection.execute("BEGIN IMMEDIATE")
         try:
             yield self._connection.execute
@@ -462,7 +464,7 @@ def _connect(path: Path, timeout_s: float) -> sqlite3.Connection:
     return sqlite3.connect(path, timeout_s, isolation_level=None, check_same_thread=False)
 
 
-def _save(run: Any, record: JobRecord) -> None:
+def _save(run: Execute, record: JobRecord) -> None:
     insert = """INSERT INTO jobs (id, state, body, life) VALUES (?, ?, ?, ?)
                 ON CONFLICT (id) DO UPDATE SET state = excluded.state, body = excluded.body"""
     run(insert, (record.id, record.state.value, encode_record(record), record.life))
@@ -476,7 +478,7 @@ def _save(run: Any, record: JobRecord) -> None:
         run(oldest, (record.id, MAX_CHECKPOINTS_PER_JOB))
 
 
-def _save_undrained(run: Any, node: str, number: int) -> None:
+def _save_undrained(run: Execute, node: str, number: int) -> None:
     if not node:
         run("DELETE FROM undrained")
     run("INSERT OR REPLACE INTO undrained VALUES (?, ?)", (node, number))

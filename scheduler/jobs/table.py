@@ -370,7 +370,10 @@ class Table:
             self._fleet.connection_ended(event.daemon)
             return
         words = "left" if event.reason == "left" else "ended: its process is gone"
-        self._fleet.leave(event.daemon)
+        if event.reason == "left":
+            self._fleet.leave(event.daemon)
+        else:
+            self._fleet.died(event.daemon)
         self._attempts.lose_daemon(event.daemon, f"daemon {event.daemon} {words}")
 
     # -- time and queue ----------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from oneflow.core.errors import AuthError, ConfigError
+from oneflow.core.folders import check_unwritten
 from oneflow.core.proof import NO_TOKEN, digest_of
 from oneflow.scheduler.jobs.records import ROLES, TokenRecord
 
@@ -145,7 +146,10 @@ def token_from(env: Mapping[str, str], config_dir: Path) -> str | None:
     if named := env.get("ONEFLOW_AUTH_TOKEN_FILE"):
         return read_token_file(Path(named))
     path = config_dir / "token"
-    return read_token_file(path) if path.exists() else None
+    if not path.exists():
+        return None
+    check_unwritten(config_dir)
+    return read_token_file(path)
 
 
 def read_token_file(path: Path) -> str:

@@ -17,8 +17,8 @@ from oneflow.scheduler.jobs.records import FINAL_STATES, JobRecord
 from oneflow.scheduler.jobs.settings import Settings
 from oneflow.scheduler.jobs.store import SqliteStore
 from oneflow.scheduler.jobs.table import Table
-
-from .fault_rig import DEVICES, Rig, RigError, Usage, Watcher, children, cmdline, pids
+from tests.support.cluster import DEVICES, Rig, Usage, Watcher, children, cmdline, pids
+from tests.support.waiting import SceneError
 
 SETTLE_S = 12.0
 MORE, MORE_NBYTES = 1.05, 6 << 20
@@ -107,10 +107,10 @@ def a4_one_end(watcher: Watcher, now: JobRecord) -> None:
     """One final state, and it stays."""
     finals = {str(r.state) for _, r in watcher.seen if r.state in FINAL_STATES}
     if finals != {str(now.state)}:
-        raise RigError(f"final states {sorted(finals)}, now {now.state}")
+        raise SceneError(f"final states {sorted(finals)}, now {now.state}")
     ends = {(r.exit_code, r.reason, r.attempt) for _, r in watcher.seen if r.state.is_final}
     if ends != {(now.exit_code, now.reason, now.attempt)}:
-        raise RigError(f"its end changed: {sorted(ends)}")
+        raise SceneError(f"its end changed: {sorted(ends)}")
 
 
 def a6_named(watcher: Watcher, now: JobRecord, host: str) -> None:
@@ -120,10 +120,10 @@ def a6_named(watcher: Watcher, now: JobRecord, host: str) -> None:
     for record in ended_attempts(watcher, now):
         line = cause_line(record)
         if "\n" in line or not LINE.match(line):
-            raise RigError(f"no good line: {line!r}")
+            raise SceneError(f"no good line: {line!r}")
         missing = _unnamed(record, host)
         if missing:
-            raise RigError(f"the line names no {', no '.join(missing)}: {line!r}")
+            raise SceneError(f"the line names no {', no '.join(missing)}: {line!r}")
 
 
 def ended_attempts(watcher: Watcher, now: JobRecord) -> list[JobRecord]:
@@ -182,7 +182,7 @@ def _replayed(rig: Rig) -> tuple[JobRecord, ...]:
             store.close()
     broken = invariants(Table(loaded.jobs, loaded.epoch, Settings()))
     if broken:
-        raise RigError(f"the replayed table is broken: {broken}")
+        raise SceneError(f"the replayed table is broken: {broken}")
     return loaded.jobs
 
 
@@ -195,5 +195,5 @@ def _settles(odd: Callable[[], list[str]], what: str) -> None:
     end = time.monotonic() + SETTLE_S
     while found := odd():
         if time.monotonic() > end:
-            raise RigError(f"{what}: {found}")
+            raise SceneError(f"{what}: {found}")
         time.sleep(0.1)

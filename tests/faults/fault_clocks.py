@@ -5,22 +5,27 @@ from __future__ import annotations
 import os
 import time
 
+from tests.support.cluster import DEVICES, ROOT
+from tests.support.waiting import wait_until
+
 from .fault_ground import Ground, ends_well, expect, expect_next, make_rig, train
-from .fault_rig import DEVICES, HERE, until
 
 
 def clock_jumps(ground: Ground) -> str:
     """Wall clocks of scheduler and daemons jump by hours: nothing is late for that."""
     clocks = {n: ground.folder / f"clock{i}" for i, n in enumerate(("scheduler", *DEVICES))}
     rig = make_rig(ground.folder)
-    paths = [str(HERE / "fault_injected"), *filter(None, [os.environ.get("PYTHONPATH")])]
+    paths = [
+        str(ROOT / "tests" / "faults" / "fault_injected"),
+        *filter(None, [os.environ.get("PYTHONPATH")]),
+    ]
     for name, path in clocks.items():
         path.write_text("0")
         rig.more_env[name] = {"RIG_CLOCK": str(path), "PYTHONPATH": os.pathsep.join(paths)}
     try:
         rig.start()
         job = train(rig, ground, time_limit=300)
-        until(lambda: job.status().last_step >= 5, "it runs")
+        wait_until(lambda: job.status().last_step >= 5, "it runs")
         for jumps in ((3600, -3600, 0), (-3600, 7200, 3600), (86400, 0, -86400), (0, 0, 0)):
             for path, jump in zip(clocks.values(), jumps, strict=True):
                 path.write_text(str(jump))

@@ -24,9 +24,10 @@ from typing import Any
 
 from oneflow.core.errors import OneFlowError
 from oneflow.scheduler.jobs.records import JobRecord
+from tests.support.cluster import end_in_order, export_jobs, state_of
+from tests.support.waiting import SceneError, wait_until
 
 from .fault_detection_scene import RealRig, Scene, Struck, check_line
-from .fault_rig import RigError, end_in_order, export_jobs, state_of, until
 
 DIES_S, FROZEN_S, STUCK_S = 1.0, 10.0, 15.0
 SHORT_S, SUSPECT_S, LONG_S = 2.0, 8.0, 14.0
@@ -67,8 +68,8 @@ def see(scene: Scene, seen: Seen, struck: Struck, news: str, blame: Blame, wait_
         said = record.reason, record.first_failed_rank
         return record.attempt == struck.attempt and said == (blame.reason, blame.rank)
 
-    until(lambda: struck.seconds(is_right) is not None, "the record says why", wait_s)
-    until(lambda: struck.ended_s() is not None, "the attempt is over", 40.0)
+    wait_until(lambda: struck.seconds(is_right) is not None, "the record says why", wait_s)
+    wait_until(lambda: struck.ended_s() is not None, "the attempt is over", 40.0)
     seen.named_s, seen.over_s = struck.seconds(is_right), struck.ended_s()
     note(seen, struck, news)
     said = [record for at, record in struck.watcher.seen if at >= struck.at and is_right(record)]
@@ -91,7 +92,7 @@ def goes_on(scene: Scene, seen: Seen, struck: Struck, news: str) -> None:
     note(seen, struck, news)
     now = struck.job.status()
     if (now.attempt, str(now.state), now.reason) != (struck.attempt, "RUNNING", "NONE"):
-        raise RigError(f"it was disturbed: attempt {now.attempt} {now.state} {now.cause}")
+        raise SceneError(f"it was disturbed: attempt {now.attempt} {now.state} {now.cause}")
 
 
 # ---- something dies ------------------------------------------------------------------------------
@@ -136,7 +137,7 @@ def scheduler_dies(news: str) -> Do:
         job = scene.graph_job()
         scene.steps(job)
         struck = scene.strike(job, lambda: os.kill(scene.rig.pid("scheduler"), signal.SIGKILL))
-        until(lambda: struck.eyes.first(struck.at, news), "somebody notices", 15.0)
+        wait_until(lambda: struck.eyes.first(struck.at, news), "somebody notices", 15.0)
         scene.rig.repair()
         goes_on(scene, seen, struck, news)
         return job
@@ -171,7 +172,7 @@ def worker_freezes(phase: str, rank: int) -> Do:
         blame = Blame(rank, "NODE_LOST", 137, "frozen: it has been stopped")
         see(scene, seen, struck, "has been stopped", blame, 25.0)
         if state_of(pid) not in "ZX":
-            raise RigError(f"process {pid} is still there")
+            raise SceneError(f"process {pid} is still there")
         return job
 
     return do
@@ -191,11 +192,11 @@ def daemon_freezes(rank: int) -> Do:
         time.sleep(max(struck.at + LONG_S - time.monotonic(), 0.0))
         os.kill(pid, signal.SIGCONT)
         log = scene.rig.log_of(device)
-        until(lambda: "fenced: " in log.read_text(), "the old incarnation is fenced", 15.0)
-        until(lambda: state_of(worker) in "ZX", "its worker is gone", 15.0)
+        wait_until(lambda: "fenced: " in log.read_text(), "the old incarnation is fenced", 15.0)
+        wait_until(lambda: state_of(worker) in "ZX", "its worker is gone", 15.0)
         scene.steps(job)
         if job.status().attempt != struck.attempt + 1:
-            raise RigError(f"attempt {job.status().attempt} goes on")
+            raise SceneError(f"attempt {job.status().attempt} goes on")
         return job
 
     return do
@@ -270,10 +271,10 @@ def daemon_is_stuck(scene: Scene, seen: Seen) -> Any:
     rank = next(r for r, device in enumerate(devices) if scene.rig.pid(device) == pid)
     blame = Blame(rank, "NODE_LOST", 137, f"daemon rig/{devices[rank]} was not heard for 9.2 s")
     see(scene, seen, struck, f"^{devices[rank]} (suspect|lost)", blame, 25.0)
-    until(lambda: not scene.rig.is_alive(devices[rank]), "its guard kills it", 15.0)
+    wait_until(lambda: not scene.rig.is_alive(devices[rank]), "its guard kills it", 15.0)
     seen.over_s = time.monotonic() - struck.at
     if " in _sleep" not in scene.rig.log_of(devices[rank]).read_text():
-        raise RigError("its stacks are not in its log")
+        raise SceneError("its stacks are not in its log")
     return job
 
 
@@ -327,7 +328,7 @@ def run_fault(scene: Scene, name: str) -> Seen:
         job = do(scene, seen)
         check(seen)
         scene.clear(job)
-    except (RigError, OneFlowError, OSError) as error:  # then the next fault gets a new cluster
+    except (SceneError, OneFlowError, OSError) as error:  # then the next fault gets a new cluster
         seen.error = f"{type(error).__name__}: {error}"
     return seen
 
@@ -336,13 +337,13 @@ def check(seen: Seen) -> None:
     """Against the goal."""
     if seen.goal_s is None:
         if seen.noticed_s is not None:
-            raise RigError(f"{seen.by} noticed it after {seen.noticed_s:.1f} s")
+            raise SceneError(f"{seen.by} noticed it after {seen.noticed_s:.1f} s")
         return
     if seen.noticed_s is None:
-        raise RigError("nobody noticed it")
+        raise SceneError("nobody noticed it")
     latest_s = max(seen.noticed_s, seen.named_s or 0.0)
     if latest_s > seen.goal_s:
-        raise RigError(f"noticed or named after {latest_s:.1f} s, not {seen.goal_s:g}")
+        raise SceneError(f"noticed or named after {latest_s:.1f} s, not {seen.goal_s:g}")
 
 
 def run_faults(

@@ -20,17 +20,8 @@ from oneflow.core.errors import OneFlowError
 from oneflow.scheduler.jobs.causes import cause_line
 from oneflow.scheduler.jobs.records import JobRecord
 from oneflow.scheduler.jobs.tokens import read_token_file
-
-from .fault_rig import (
-    RANK_ENV,
-    WORKER_WORDS,
-    Rig,
-    RigError,
-    Watcher,
-    children,
-    cmdline,
-    until,
-)
+from tests.support.cluster import RANK_ENV, WORKER_WORDS, Rig, Watcher, children, cmdline
+from tests.support.waiting import SceneError, wait_until
 
 HERE = Path(__file__).resolve().parent
 SCRIPT = HERE / "fault_detection_script.py"
@@ -58,7 +49,7 @@ class RealRig(Rig):
             argv += ["--state-dir", str(self.folder / "scheduler")]
         else:
             token = self.folder / "scheduler" / "daemon.token"
-            until(token.exists, "the scheduler makes a token")
+            wait_until(token.exists, "the scheduler makes a token")
             argv += ["daemon", "run", "--device", name, "--scheduler", self.address]
             argv += ["--node", "rig", "--token-file", str(token), "--allow-scripts"]
             argv += ["--state-dir", str(self.folder / "node")]
@@ -195,16 +186,16 @@ class Scene:
         folder.mkdir()
         argv = ["python", str(SCRIPT), str(folder)]
         job = self.rig.client().submit_script(argv, devices=2)
-        until(lambda: len(list(folder.glob("*.runs"))) == 2, "both ranks run")
+        wait_until(lambda: len(list(folder.glob("*.runs"))) == 2, "both ranks run")
         return job, folder
 
     def steps(self, job: Any, more: int = 5) -> None:
         """Waits until it has made so many more steps."""
         goal = job.status().last_step + more
-        until(lambda: job.status().last_step >= goal or _pause(), "it makes steps", 60.0)
+        wait_until(lambda: job.status().last_step >= goal or _pause(), "it makes steps", 60.0)
 
     def device(self, job: Any, rank: int) -> str:
-        found = until(lambda: job.status().assignments or _pause(), "it has devices")
+        found = wait_until(lambda: job.status().assignments or _pause(), "it has devices")
         return str(found[rank].device)
 
     def worker(self, job: Any, rank: int) -> int:
@@ -212,14 +203,14 @@ class Scene:
         parent = self.rig.pid(self.device(job, rank))
         words = WORKER_WORDS if job.status().spec.graph else str(SCRIPT).encode()
         return int(
-            until(lambda: [p for p in children(parent) if words in cmdline(p)], "it runs")[0]
+            wait_until(lambda: [p for p in children(parent) if words in cmdline(p)], "it runs")[0]
         )
 
     # -- looking -----------------------------------------------------------------------------------
 
     def watch(self, job: Any) -> tuple[Watcher, Eyes]:
         watcher, eyes = Watcher(self.rig.client(), job.id), Eyes(self.rig)
-        until(lambda: watcher.seen, "the record is watched")
+        wait_until(lambda: watcher.seen, "the record is watched")
         eyes.open()
         time.sleep(2 * STATUS_S)
         return watcher, eyes
@@ -242,7 +233,7 @@ class Scene:
             job.cancel()
         job.wait(60.0)
         self.rig.wait_attached()
-        until(self._is_idle, "the devices are free")
+        wait_until(self._is_idle, "the devices are free")
 
     def _is_idle(self) -> bool:
         found = self.rig.client().status().daemons
@@ -257,12 +248,12 @@ def _pause() -> bool:
 
 
 def check_line(record: JobRecord, rank: int, reason: str, code: int, words: str) -> str:
-    """The one line of a failed attempt. Raises RigError if it does not say what it must."""
+    """The one line of a failed attempt. Raises SceneError if it does not say what it must."""
     line = cause_line(record)
     wanted = [rf" attempt={record.attempt} ", rf" reason={reason} ", rf" exit={code} ", words]
     if rank >= 0:
         wanted.append(rf" rank={rank} host=rig pid=\d+ ")
     missing = [word for word in wanted if not re.search(word, line)]
     if missing or "\n" in line:
-        raise RigError(f"the line lacks {missing}: {line}")
+        raise SceneError(f"the line lacks {missing}: {line}")
     return line

@@ -9,6 +9,8 @@ import time
 from pathlib import Path
 
 from oneflow.cluster.connection import NotNowError
+from tests.support.cluster import DEVICES, Rig
+from tests.support.waiting import SceneError, wait_until
 
 from .fault_ground import (
     END_S,
@@ -24,14 +26,13 @@ from .fault_ground import (
     make_rig,
     train,
 )
-from .fault_rig import DEVICES, Rig, RigError, until
 
 
 def full_log(ground: Ground) -> str:
     """The disk of a rank's log is full: it goes on, and the log says what is missing."""
     with (
         Disk(ground.folder / "logdisk", 24 * MIB) as disk,
-        ground.cluster(daemon={"state": str(disk.path)}) as rig,
+        ground.cluster(daemon={"state_dir": str(disk.path)}) as rig,
     ):
         text = "import sys\nfor i in range(500_000): print(f'{i:063d}')\nprint('the end')"
         job = rig.client().submit_script([sys.executable, "-c", text], devices=1)
@@ -55,7 +56,7 @@ def full_log_for_a_while(ground: Ground) -> str:
     """The disk is full for a while: the log has a mark where lines are missing."""
     with (
         Disk(ground.folder / "markdisk", 24 * MIB) as disk,
-        ground.cluster(daemon={"state": str(disk.path)}) as rig,
+        ground.cluster(daemon={"state_dir": str(disk.path)}) as rig,
     ):
         go, text = (
             ground.folder / "go",
@@ -66,7 +67,7 @@ def full_log_for_a_while(ground: Ground) -> str:
             ),
         )
         job = rig.client().submit_script([sys.executable, "-uc", text, str(go)], devices=1)
-        until(lambda: "before" in [line.text for line in job.logs()], "it writes")
+        wait_until(lambda: "before" in [line.text for line in job.logs()], "it writes")
         with fill(disk.path):
             time.sleep(1.5)
         time.sleep(0.3)
@@ -83,10 +84,10 @@ def full_checkpoints(ground: Ground) -> str:
     with Disk(ground.folder / "ckptdisk", 4 * MIB) as disk, ground.cluster() as rig:
         folder = disk.path / "job"
         job = train(rig, ground, checkpoint_dir=str(folder), checkpoint_every=5)
-        until(lambda: job.status().last_checkpoint_step >= 5, "a checkpoint is complete")
+        wait_until(lambda: job.status().last_checkpoint_step >= 5, "a checkpoint is complete")
         with fill(disk.path):
             step = job.status().last_step
-            until(lambda: job.status().last_step >= min(step + 25, STEPS), "it goes on")
+            wait_until(lambda: job.status().last_step >= min(step + 25, STEPS), "it goes on")
             kept = job.status().last_checkpoint_step
         ends_well(job, ground)
         said = [line.text for line in job.logs() if "DISK_FULL" in line.text]
@@ -117,11 +118,11 @@ def full_journal(ground: Ground) -> str:
 
 def _full_journal(rig: Rig, ground: Ground, disk: Path) -> str:
     job = train(rig, ground)
-    until(lambda: job.status().last_step >= 10, "it runs")
+    wait_until(lambda: job.status().last_step >= 10, "it runs")
     with impatient(rig) as client, fill(disk):
         try:
             client.submit(str(ground.jobs / "dense.job"), job_id="refused", devices=2, steps=9)
-            raise RigError("a job was taken that cannot be kept")
+            raise SceneError("a job was taken that cannot be kept")
         except NotNowError as error:
             said = str(error)
         expect("disk" in said or "room" in said, f"unclear: {said}")
@@ -132,7 +133,7 @@ def _full_journal(rig: Rig, ground: Ground, disk: Path) -> str:
     ends_well(job, ground)
     expect_next(rig, ground)
     os.kill(rig.pid("scheduler"), 9)
-    until(lambda: not rig.is_alive("scheduler"), "it ends")
+    wait_until(lambda: not rig.is_alive("scheduler"), "it ends")
     rig.repair()
     found = {record.id for record in rig.client().jobs()}
     expect(job.id in found and "refused" not in found, f"after a restart: {sorted(found)}")
@@ -148,7 +149,7 @@ def full_blobs(ground: Ground) -> str:
         with impatient(rig) as client, fill(disk.path, leaving=32 * MIB):
             try:
                 client.submit(str(ground.jobs / "dense.job"), devices=2)
-                raise RigError("a file was taken that there is no room for")
+                raise SceneError("a file was taken that there is no room for")
             except NotNowError as error:
                 said = str(error)
         expect("no room" in said, f"unclear: {said}")
@@ -160,7 +161,7 @@ def full_node(ground: Ground) -> str:
     """A daemon's disk is full: the job says so; when there is room the next one runs."""
     with (
         Disk(ground.folder / "nodedisk", 64 * MIB) as disk,
-        ground.cluster(daemon={"state": str(disk.path)}) as rig,
+        ground.cluster(daemon={"state_dir": str(disk.path)}) as rig,
     ):
         with fill(disk.path):
             record = train(rig, ground, max_restarts=0).wait(END_S)
@@ -173,7 +174,7 @@ def read_only_node(ground: Ground) -> str:
     """A daemon's disk becomes read-only and writable again."""
     with (
         Disk(ground.folder / "rodisk", 64 * MIB) as disk,
-        ground.cluster(daemon={"state": str(disk.path)}) as rig,
+        ground.cluster(daemon={"state_dir": str(disk.path)}) as rig,
     ):
         with disk.read_only():
             record = train(rig, ground, max_restarts=0).wait(END_S)
@@ -188,9 +189,9 @@ def no_permission(ground: Ground) -> str:
     rig = make_rig(ground.folder)
     blocked = rig.folder / "file"
     blocked.write_text("no folder")
-    rig.given["scheduler"] = {"state": str(blocked / "state")}
+    rig.given["scheduler"] = {"state_dir": str(blocked / "state")}
     rig._spawn("scheduler")
-    until(lambda: not rig.is_alive("scheduler"), "it ends", 20.0)
+    wait_until(lambda: not rig.is_alive("scheduler"), "it ends", 20.0)
     code, said = rig.processes["scheduler"].returncode, rig.log("scheduler").strip()
     expect(code == 78 and str(blocked) in said, f"{code}: {said}")
     return said.splitlines()[-1][:100]

@@ -216,7 +216,7 @@ def say(verdict: Verdict) -> None:
 
 
 def main() -> int:
-    from .fault_rig import export_jobs
+    from tests.support.cluster import export_jobs
 
     parser = argparse.ArgumentParser()
     parser.add_argument("--inputs", type=int, default=100_000)

@@ -15,9 +15,10 @@ from typing import Any
 from oneflow.cluster.client import Cluster
 from oneflow.cluster.connection import Connection, Patience
 from oneflow.scheduler.jobs.tokens import read_token_file
+from tests.support.cluster import DEVICES, Rig
+from tests.support.waiting import SceneError
 
 from .fault_resume import Bits, bits_of
-from .fault_rig import DEVICES, Rig, RigError
 
 END_S = 90.0
 MIB = 1 << 20
@@ -80,14 +81,14 @@ def train(rig: Rig, ground: Ground, **options: Any) -> Any:
 def ends_well(job: Any, ground: Ground, attempts: int = 1) -> None:
     record = job.wait(END_S)
     if str(record.state) != "SUCCEEDED" or record.attempt > attempts:
-        raise RigError(f"{record.state} {record.reason} {record.attempt}: {record.cause}")
+        raise SceneError(f"{record.state} {record.reason} {record.attempt}: {record.cause}")
     if bits_of(job) != ground.bits:
-        raise RigError("losses or variables differ")
+        raise SceneError("losses or variables differ")
 
 
 def expect(holds: bool, what: str) -> None:
     if not holds:
-        raise RigError(what)
+        raise SceneError(what)
 
 
 def expect_next(rig: Rig, ground: Ground) -> None:
@@ -141,4 +142,4 @@ def fill(folder: Path, leaving: int = 0) -> Iterator[None]:
 def _run(*words: str) -> None:
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     if done.returncode:
-        raise RigError(f"{' '.join(words)}: {done.stderr.strip()}")
+        raise SceneError(f"{' '.join(words)}: {done.stderr.strip()}")

@@ -13,7 +13,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from .fault_rig import DEVICES, Rig, RigError
+from tests.support.cluster import DEVICES, Rig, table
+from tests.support.waiting import SceneError
 
 CABLE = "cable"
 PORT = 9400
@@ -29,7 +30,7 @@ def missing_right() -> str:
     try:
         ip("netns", "add", name)
         ip("-n", name, "link", "add", "probe", "type", "bridge")
-    except RigError as error:
+    except SceneError as error:
         return f"network namespaces are not permitted: {error}"
     finally:
         subprocess.run(["ip", "netns", "del", name], capture_output=True, check=False)
@@ -43,7 +44,7 @@ def ip(*words: str) -> None:
 def _run(*words: str) -> None:
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     if done.returncode:
-        raise RigError(f"{' '.join(words)}: {done.stderr.strip()}")
+        raise SceneError(f"{' '.join(words)}: {done.stderr.strip()}")
 
 
 class Hosts:
@@ -141,15 +142,16 @@ class HostsRig(Rig):
         self.address = f"{hosts.address(0)}:{PORT}"
         self.tls = folder / "tls"
         init_tls(self.tls, [hosts.address(0)])
-        self.given["scheduler"] = {"times": times}
+        beats = table(times["suspect_s"], times["act_s"])
+        self.given["scheduler"] = {"heartbeat_s": times["heartbeat_s"], "table": beats}
         self.prefix["scheduler"] = hosts.inside(0)
         for number, device in enumerate(DEVICES, 1):
             self.prefix[device] = hosts.inside(number)
             node = f"n{number}"
             self.given[device] = {
-                "times": times,
+                **times,
                 "node": node,
-                "state": str(folder / node),
+                "state_dir": str(folder / node),
                 "metrics_addr": "127.0.0.1:0",
             }
         for name, value in (("HEARTBEAT", "heartbeat_s"), ("SUSPECT", "suspect_s")):

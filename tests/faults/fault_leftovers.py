@@ -7,16 +7,16 @@ import shutil
 import signal
 import sqlite3
 import subprocess
-import sys
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
 from oneflow.launcher.daemon.cgroups import find_hierarchies
 from oneflow.launcher.daemon.leftovers import MARK, start_time
+from tests.support.cluster import Rig, pids, program
+from tests.support.waiting import wait_until
 
 from .fault_ground import Ground, ends_well, expect, expect_next, make_rig, train
-from .fault_rig import Rig, pids, until
 
 GONE = "9"  # never the start time of a process that lives
 
@@ -53,7 +53,7 @@ def leftovers(ground: Ground) -> str:
         expect(not left, f"not swept: {left}")
         gone = [str(path) for path in (*kept, foreign, shm) if not path.exists()]
         expect(not gone, f"taken from somebody who lives: {gone}")
-        until(lambda: strays[0].poll() is not None, "a dead daemon's process ends", 5.0)
+        wait_until(lambda: strays[0].poll() is not None, "a dead daemon's process ends", 5.0)
         expect(strays[1].poll() is None, "a living process's child was killed")
         ends_well(train(rig, ground), ground)
         expect(shm.exists(), "a foreign name in /dev/shm was removed")
@@ -86,7 +86,7 @@ def second_scheduler(ground: Ground) -> str:
         expect(rig.address.rpartition(":")[2] in said[1], f"no port: {said[1]}")
         ends_well(train(rig, ground), ground)
         os.kill(rig.pid("scheduler"), signal.SIGKILL)
-        until(lambda: not rig.is_alive("scheduler"), "it ends")
+        wait_until(lambda: not rig.is_alive("scheduler"), "it ends")
         rig.repair()  # its lock and its port are free at once
         expect_next(rig, ground)
         return " / ".join(said)
@@ -94,12 +94,8 @@ def second_scheduler(ground: Ground) -> str:
 
 def start_scheduler(rig: Rig, **given: str) -> tuple[int, str]:
     """Another one, until it has ended: exit code and last line."""
-    import json
 
-    from .fault_rig import HERE
-
-    words = {"folder": str(rig.folder), "listen": rig.address, **given}
-    argv = [sys.executable, str(HERE / "fault_cluster_program.py"), "scheduler", json.dumps(words)]
+    argv = program("scheduler", rig._scheduler() | given)
     done = subprocess.run(
         argv, env=rig.env, cwd=rig.folder, capture_output=True, text=True, timeout=60, check=False
     )
@@ -164,7 +160,7 @@ def damaged_journals(ground: Ground) -> str:
         first = train(rig, ground)
         ends_well(first, ground)
         os.kill(rig.pid("scheduler"), signal.SIGKILL)
-        until(lambda: not rig.is_alive("scheduler"), "it ends")
+        wait_until(lambda: not rig.is_alive("scheduler"), "it ends")
         kept = rig.folder / "kept"
         shutil.copytree(state, kept)
         for name, (harm, wanted, word) in DAMAGE.items():
@@ -179,7 +175,7 @@ def damaged_journals(ground: Ground) -> str:
         os.truncate(wal, wal.stat().st_size - 700)  # as a power cut tears it
         rig.repair()
         expect(str(first.status().state) in ("SUCCEEDED", "RUNNING"), "its job is not there")
-        until(lambda: first.status().state.is_final, "the last report is told again", 20.0)
+        wait_until(lambda: first.status().state.is_final, "the last report is told again", 20.0)
         expect_next(rig, ground)
         return f"{len(DAMAGE)} kinds refused with 70 or 78; a torn tail is dropped, jobs are there"
     finally:

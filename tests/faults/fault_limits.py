@@ -11,6 +11,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from oneflow.launcher.daemon.cgroups import find_hierarchies
+from tests.support.cluster import DEVICES, Rig, children
+from tests.support.waiting import SceneError, wait_until
 
 from .fault_ground import (
     END_S,
@@ -21,7 +23,6 @@ from .fault_ground import (
     expect_next,
     train,
 )
-from .fault_rig import DEVICES, Rig, RigError, children, until
 
 GROUPS = Path("/sys/fs/cgroup/unified")
 LIMIT_NBYTES = 256 * MIB
@@ -30,8 +31,8 @@ LIMIT_NBYTES = 256 * MIB
 def memory(ground: Ground) -> str:
     """A rank wants more memory than its group has: it is killed, and why is said with figures."""
     if find_hierarchies().memory is None and find_hierarchies().unified is None:
-        raise RigError("no control group bounds memory here")
-    with ground.cluster(daemon={"memory_nbytes": LIMIT_NBYTES}) as rig:
+        raise SceneError("no control group bounds memory here")
+    with ground.cluster(daemon={"limits": {"memory_nbytes": LIMIT_NBYTES}}) as rig:
         text = "x = []\nwhile True: x.append(bytearray(8 << 20))"
         job = rig.client().submit_script([sys.executable, "-c", text], devices=1)
         record = job.wait(END_S)
@@ -53,7 +54,7 @@ def _may_protect() -> bool:
 
 def processes(ground: Ground) -> str:
     """A rank makes processes without end: it gets so many; its daemon and the next job go on."""
-    with ground.cluster(daemon={"pids": 48}) as rig:
+    with ground.cluster(daemon={"limits": {"pids": 48}}) as rig:
         text = (
             "import os, time\nn = 0\ntry:\n"
             "    while True:\n"
@@ -65,7 +66,7 @@ def processes(ground: Ground) -> str:
         record = job.wait(END_S)
         said = [line.text for line in job.logs()]
         expect(record.exit_code == 3 and int(said[0].split()[0]) < 48, f"{record.cause} {said}")
-        until(lambda: not _sleepers(rig), "what it left is cleared away")
+        wait_until(lambda: not _sleepers(rig), "what it left is cleared away")
         return f"after {said[0]}; the daemon goes on"
 
 
@@ -85,13 +86,13 @@ def descriptors(ground: Ground) -> str:
     """A service has no descriptor left: who is connected is served, others wait."""
     with ground.cluster() as rig:
         job = train(rig, ground)
-        until(lambda: job.status().last_step >= 5, "it runs")
+        wait_until(lambda: job.status().last_step >= 5, "it runs")
         with _no_descriptors(rig.pid("scheduler")):
             code, said = _stranger(rig)
             expect(code == 69, f"a connection without a descriptor: {code} {said}")
-            until(lambda: job.status().state.is_final, "who is connected is served", END_S)
+            wait_until(lambda: job.status().state.is_final, "who is connected is served", END_S)
         ends_well(job, ground)
-        until(lambda: _stranger(rig)[0] == 0, "strangers are served again", 30.0)
+        wait_until(lambda: _stranger(rig)[0] == 0, "strangers are served again", 30.0)
         with _no_descriptors(rig.pid(DEVICES[0])):
             record = train(rig, ground, max_restarts=0).wait(END_S)
             expect(str(record.state) == "FAILED", f"it is {record.state}")
@@ -134,7 +135,7 @@ def frozen_daemon(ground: Ground) -> str:
         said = []
         for seconds, attempts in ((1.2, 1), (6.0, 3)):
             job = train(rig, ground, max_restarts=3)
-            until(lambda job=job: job.status().last_step >= 5, "it runs")
+            wait_until(lambda job=job: job.status().last_step >= 5, "it runs")
             seen = len(rig.log(DEVICES[1]))
             daemon = rig.pid(DEVICES[1])
             guard = set(children(daemon)) - set(rig.workers(DEVICES[1]))
@@ -153,7 +154,7 @@ def frozen_scheduler(ground: Ground) -> str:
     """The scheduler does not run for longer than daemons may be silent: nothing is lost by that."""
     with ground.cluster() as rig:
         job = train(rig, ground)
-        until(lambda: job.status().last_step >= 5, "it runs")
+        wait_until(lambda: job.status().last_step >= 5, "it runs")
         with _frozen(rig.pid("scheduler")):
             time.sleep(6.0)
         ends_well(job, ground)
@@ -165,7 +166,7 @@ def frozen_scheduler(ground: Ground) -> str:
 def _frozen(*pids: int) -> Iterator[None]:
     """Just these processes, in a control group of their own."""
     if not (GROUPS / "cgroup.procs").exists():
-        raise RigError(f"{GROUPS} is not there")
+        raise SceneError(f"{GROUPS} is not there")
     group = GROUPS / f"rig-{pids[0]}"
     group.mkdir()
     try:

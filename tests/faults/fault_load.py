@@ -19,8 +19,8 @@ from typing import Any
 from oneflow.cluster.client import connect
 from oneflow.cluster.connection import Patience
 from oneflow.scheduler.jobs.tokens import read_token_file
-
-from .fault_rig import ROOT, Rig, RigError, end_in_order, own_program, rig, until
+from tests.support.cluster import ROOT, Rig, end_in_order, own_program, rig
+from tests.support.waiting import SceneError, wait_until
 
 TALKER = "import time\nfor i in range(10**6): print(i, 'x' * 60, flush=True); time.sleep(0.02)"
 SUBMIT_S, STATUS_S = 0.100, 0.050
@@ -42,7 +42,7 @@ class Followers:
         self._process = subprocess.Popen(argv, env=rig.env, cwd=ROOT, text=True, **pipes)
         assert self._process.stdout is not None
         if self._process.stdout.readline() != "ready\n":
-            raise RigError("the followers did not start")
+            raise SceneError("the followers did not start")
 
     def end(self) -> list[int]:
         """Bytes that each of them got."""
@@ -58,7 +58,7 @@ def follow_main(words: Sequence[str]) -> None:
     for index in range(len(got)):
         args = (cluster, job_id, got, index)
         threading.Thread(target=_follow, args=args, daemon=True).start()
-    until(lambda: all(got), "every follower gets lines")
+    wait_until(lambda: all(got), "every follower gets lines")
     print("ready", flush=True)
     sys.stdin.readline()
     print(*got, flush=True)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import sys
 
+from tests.support.cluster import Rig
+
 from .fault_ground import END_S, Ground, expect, expect_next
-from .fault_rig import Rig
 
 ATTACKS = {
     "ansi": r"""

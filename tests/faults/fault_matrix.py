@@ -28,6 +28,19 @@ from typing import Any
 from oneflow.core.errors import OneFlowError
 from oneflow.scheduler.jobs.records import JobRecord
 from oneflow.scheduler.jobs.tokens import read_token_file
+from tests.support.cluster import (
+    DEVICES,
+    ROOT,
+    Rig,
+    Watcher,
+    conclude,
+    end_in_order,
+    export_jobs,
+    own_program,
+    rig,
+    state_of,
+)
+from tests.support.waiting import SceneError, wait_until
 
 from .fault_always import (
     a1_no_process,
@@ -38,20 +51,6 @@ from .fault_always import (
     a7_replays,
     ended_attempts,
     rig_shm,
-)
-from .fault_rig import (
-    DEVICES,
-    ROOT,
-    Rig,
-    RigError,
-    Watcher,
-    conclude,
-    end_in_order,
-    export_jobs,
-    own_program,
-    rig,
-    state_of,
-    until,
 )
 
 PHASES = {
@@ -187,7 +186,7 @@ def act(
     job.wait(END_S)
 
 
-def run_cell(rig: Rig, cell: Cell, job_file: str, number: int) -> Outcome:
+def run_cell(rig: Rig, cell: Cell, job_file: str, number: int, slack_s: float) -> Outcome:
     """One cell on a cluster that is whole; leaves it whole, or says so in the outcome."""
     started = time.monotonic()
     outcome = Outcome(str(cell))
@@ -203,13 +202,13 @@ def run_cell(rig: Rig, cell: Cell, job_file: str, number: int) -> Outcome:
         outcome.attempts = record.attempt
         outcome.blamed = tuple(r.reason for r in ended_attempts(watcher, record))
         _expect(cell, record)
-        _expect_noticed(cell, outcome)
+        _expect_noticed(cell, outcome, slack_s)
         _always(rig, watcher, record, before, shm, job_id, job_file)
         if client.errors:
-            raise RigError(f"the client failed: {client.errors}")
-    except (RigError, OneFlowError, OSError, subprocess.SubprocessError) as error:
+            raise SceneError(f"the client failed: {client.errors}")
+    except (SceneError, OneFlowError, OSError, subprocess.SubprocessError) as error:
         outcome.error = f"{type(error).__name__}: {error}"
-        if not isinstance(error, RigError):
+        if not isinstance(error, SceneError):
             outcome.error += traceback.format_exc()[-600:]
     finally:
         if client is not None:
@@ -223,7 +222,7 @@ def _reach(rig: Rig, cell: Cell, job_id: str, job_file: str) -> Client:
     name = PHASES[cell.phase]
     if cell.phase in ACTED_ON:
         job = submit(rig.client(), job_id, job_file, is_long=True)
-        until(lambda: job.status().last_step >= 5, "the job runs")
+        wait_until(lambda: job.status().last_step >= 5, "the job runs")
         rig.arm(name)
         client = Client(rig, cell, job_id, job_file)
     else:
@@ -241,7 +240,7 @@ def _strike(rig: Rig, cell: Cell, client: Client, job_id: str) -> tuple[float, W
     watcher: Watcher | None = None
     if cell.phase not in ("queued",) and "scheduler" not in _owner(rig, held):
         watcher = Watcher(rig.client(), job_id)
-        until(lambda: watcher.seen, "the record is watched")  # type: ignore[union-attr]
+        wait_until(lambda: watcher.seen, "the record is watched")  # type: ignore[union-attr]
     attempt = watcher.seen[-1][1].attempt if watcher is not None else 1
     at = time.monotonic()
     os.kill(pid, getattr(signal, f"SIG{cell.signal}"))
@@ -252,7 +251,7 @@ def _strike(rig: Rig, cell: Cell, client: Client, job_id: str) -> tuple[float, W
     if cell.signal == "STOP":
         _wake(cell, pid, at, watcher)
     elif (name := _service(rig, pid)) != "":
-        until(lambda: not rig.is_alive(name), f"{name} ends", 20.0)
+        wait_until(lambda: not rig.is_alive(name), f"{name} ends", 20.0)
     return at, watcher
 
 
@@ -316,7 +315,7 @@ def _target(rig: Rig, cell: Cell, client: Client, held: int) -> int:
 
 def _worker(rig: Rig, device: str) -> int:
     """Running or warm; the next one may just be started."""
-    return int(until(lambda: rig.workers(device), f"{device} has a worker", 5.0)[0])
+    return int(wait_until(lambda: rig.workers(device), f"{device} has a worker", 5.0)[0])
 
 
 def _to_the_end(
@@ -340,7 +339,7 @@ def _to_the_end(
         for device in DEVICES:
             if rig.is_alive(device):
                 os.kill(rig.pid(device), signal.SIGTERM)
-        until(lambda: not any(rig.is_alive(d) for d in DEVICES), "drained daemons leave", 15.0)
+        wait_until(lambda: not any(rig.is_alive(d) for d in DEVICES), "drained daemons leave", 15.0)
     while True:
         repaired += _repair_dead(rig)
         if cell.target == "client" and cell.phase not in ACTED_ON:
@@ -349,11 +348,13 @@ def _to_the_end(
         if record.state.is_final:
             break
         if time.monotonic() > end:
-            raise RigError(f"{job_id} is {record.state} after {END_S:g} s: {record.pending}")
+            raise SceneError(f"{job_id} is {record.state} after {END_S:g} s: {record.pending}")
         time.sleep(0.05)
     repaired += rig.repair()
     outcome.repaired = tuple(repaired)
-    until(lambda: watcher.last and watcher.last.state.is_final, "the watcher sees the end", 10.0)
+    wait_until(
+        lambda: watcher.last and watcher.last.state.is_final, "the watcher sees the end", 10.0
+    )
     return record
 
 
@@ -369,12 +370,12 @@ def _expect(cell: Cell, record: JobRecord) -> None:
         # A client killed before its call arrived asked for nothing.
         wanted = {"CANCELLED", "SUCCEEDED"} if cell.target == "client" else {"CANCELLED"}
     if str(record.state) not in wanted:
-        raise RigError(f"it is {record.state} {record.reason} {record.exit_code}: {record.cause}")
+        raise SceneError(f"it is {record.state} {record.reason} {record.exit_code}: {record.cause}")
     if record.state == "SUCCEEDED" and record.last_step != record.total_steps:
-        raise RigError(f"succeeded at step {record.last_step} of {record.total_steps}")
+        raise SceneError(f"succeeded at step {record.last_step} of {record.total_steps}")
 
 
-def _expect_noticed(cell: Cell, outcome: Outcome) -> None:
+def _expect_noticed(cell: Cell, outcome: Outcome, slack_s: float) -> None:
     """A rank that dies or freezes is in the record in time, whatever grace the others get."""
     if cell.target not in ("worker", "other") or cell.phase not in HURT:
         return
@@ -382,8 +383,8 @@ def _expect_noticed(cell: Cell, outcome: Outcome) -> None:
     if limit_s is None:
         return
     found_s = outcome.detected_s
-    if found_s is None or found_s > limit_s + NOTICED_SLACK_S:
-        raise RigError(f"noticed after {found_s} s, not {limit_s:g} s")
+    if found_s is None or found_s > limit_s + slack_s:
+        raise SceneError(f"noticed after {found_s} s, not {limit_s:g} s")
 
 
 def _always(
@@ -398,7 +399,7 @@ def _always(
     host = os.uname().nodename
     after = rig.client().submit(job_file, devices=2, steps=NEXT_STEPS).wait(END_S)
     if str(after.state) != "SUCCEEDED":
-        raise RigError(f"A5: the next job is {after.state} {after.reason}: {after.cause}")
+        raise SceneError(f"A5: the next job is {after.state} {after.reason}: {after.cause}")
     now = rig.client().job(job_id).status()
     checks: list[tuple[str, Any]] = [
         ("A1", lambda: a1_no_process(rig)),
@@ -411,14 +412,19 @@ def _always(
     for name, check in checks:
         try:
             check()
-        except RigError as error:
-            raise RigError(f"{name}: {error} (record: {record.state}, host {host})") from None
+        except SceneError as error:
+            raise SceneError(f"{name}: {error} (record: {record.state}, host {host})") from None
 
 
 # ---- running many --------------------------------------------------------------------------------
 
 
-def run_cells(folder: Path, cells: Sequence[Cell], seconds: float = 1e9) -> list[Outcome]:
+def run_cells(
+    folder: Path,
+    cells: Sequence[Cell],
+    seconds: float = 1e9,
+    slack_s: float = NOTICED_SLACK_S,
+) -> list[Outcome]:
     """On one cluster, until the time is over; a cell that fails gets the next ones a new one."""
     jobs = folder / "jobs"
     jobs.mkdir(parents=True, exist_ok=True)
@@ -432,7 +438,8 @@ def run_cells(folder: Path, cells: Sequence[Cell], seconds: float = 1e9) -> list
             _warm_up(found, str(jobs / "stages.job"))
             while left and time.monotonic() < end:
                 cell = left.pop(0)
-                outcome = run_cell(found, cell, str(jobs / "stages.job"), len(outcomes))
+                job = str(jobs / "stages.job")
+                outcome = run_cell(found, cell, job, len(outcomes), slack_s)
                 outcomes.append(outcome)
                 say(outcome)
                 if outcome.error:
@@ -445,9 +452,9 @@ def _warm_up(rig: Rig, job_file: str) -> None:
     for _ in range(2):
         rig.client().submit(job_file, devices=2, steps=NEXT_STEPS).wait(END_S)
     job = submit(rig.client(), "warm-up", job_file, is_long=True)
-    until(lambda: job.status().last_step >= 5, "the first job runs")
+    wait_until(lambda: job.status().last_step >= 5, "the first job runs")
     os.kill(_worker(rig, DEVICES[0]), signal.SIGKILL)
-    until(lambda: job.status().attempt == 2, "it is restarted")
+    wait_until(lambda: job.status().attempt == 2, "it is restarted")
     job.cancel()
     job.wait(END_S)
     rig.wait_attached()

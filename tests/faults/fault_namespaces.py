@@ -19,12 +19,13 @@ from pathlib import Path
 from typing import Any
 
 from oneflow.core.errors import OneFlowError
+from tests.support.cluster import DEVICES, Watcher, conclude, end_in_order, export_jobs
+from tests.support.waiting import SceneError, wait_until
 
 from .fault_always import rig_shm
 from .fault_hosts import HostsRig, hosts_rig, missing_right
 from .fault_network import DECLARED, always, causes_of
 from .fault_resume import Bits, bits_of
-from .fault_rig import DEVICES, RigError, Watcher, conclude, end_in_order, export_jobs, until
 
 TIMES = {"heartbeat_s": 1.0, "suspect_s": 3.0, "act_s": 10.0}
 STEPS, EVERY, END_S = 1200, 50, 200.0
@@ -115,7 +116,7 @@ def play(rig: HostsRig, scene: Scene, jobs: Path, wanted: Bits, number: int) -> 
     try:
         job = submit(rig, jobs, scene.ranks, f"h{number}")
         watcher = Watcher(rig.client(), job.id)
-        until(lambda: job.status().last_step >= EVERY, "it runs")
+        wait_until(lambda: job.status().last_step >= EVERY, "it runs")
         with _where(rig, scene):
             at = time.monotonic()
             _during(job, scene)
@@ -129,13 +130,13 @@ def play(rig: HostsRig, scene: Scene, jobs: Path, wanted: Bits, number: int) -> 
         outcome.fenced = any("fenced:" in rig.log(d)[said[d] :] for d in DEVICES)
         outcome.stale = _stale(rig) - stale
         if scene.fenced and not outcome.fenced:
-            raise RigError("who was given up has not been fenced")
+            raise SceneError("who was given up has not been fenced")
         joined = [d for d, epoch in _epochs(rig).items() if epoch > epochs[d]]
         if scene.given_up and not joined:
-            raise RigError("who was given up is still the one it was")
+            raise SceneError("who was given up is still the one it was")
         job_file = str(jobs / "stages.job")
         always(rig, watcher, record, before, shm, job_file, (f"n{FIRST}", f"n{SECOND}"))
-    except (RigError, OneFlowError, OSError) as error:
+    except (SceneError, OneFlowError, OSError) as error:
         outcome.error = f"{type(error).__name__}: {error}"
     outcome.seconds = time.monotonic() - started
     return outcome
@@ -173,19 +174,19 @@ def _during(job: Any, scene: Scene) -> None:
             return
         time.sleep(0.1)
     if not scene.seconds:
-        raise RigError(f"without that host it is {job.status().state} {job.status().pending}")
+        raise SceneError(f"without that host it is {job.status().state} {job.status().pending}")
 
 
 def _judged(scene: Scene, record: Any, bits: Bits, wanted: Bits, causes: list[str]) -> str:
     if str(record.state) != "SUCCEEDED":
-        raise RigError(f"it is {record.state} {record.reason}: {record.cause}")
+        raise SceneError(f"it is {record.state} {record.reason}: {record.cause}")
     if record.attempt > scene.attempts:
-        raise RigError(f"it took {record.attempt} attempts: {causes}")
+        raise SceneError(f"it took {record.attempt} attempts: {causes}")
     # Of a job that went elsewhere, its new host has what came from there on.
     since = len(wanted.losses) - len(bits.losses) if scene.ranks == 1 else 0
     if (bits.losses, bits.variables) != (wanted.losses[since:], wanted.variables):
         odd = [s for (s, a), (_, b) in zip(wanted.losses, bits.losses, strict=False) if a != b]
-        raise RigError(f"losses differ from step {odd[0] if odd else len(bits.losses)} on")
+        raise SceneError(f"losses differ from step {odd[0] if odd else len(bits.losses)} on")
     reasons = sorted({c.split()[2].rstrip(":") for c in causes} & DECLARED)
     return "identical" + (f" after {', '.join(reasons)}" if reasons else "")
 
@@ -214,7 +215,7 @@ def run_scenes(folder: Path, chosen: Sequence[Scene]) -> list[Outcome]:
                 job = submit(rig, jobs, ranks, f"calm{ranks}")
                 record = job.wait(END_S)
                 if str(record.state) != "SUCCEEDED":
-                    raise RigError(f"undisturbed, and {record.state}: {record.cause}")
+                    raise SceneError(f"undisturbed, and {record.state}: {record.cause}")
                 bits.setdefault(ranks, bits_of(job))
             _warm(rig)
             while left:
@@ -233,7 +234,7 @@ def _warm(rig: HostsRig) -> None:
         for _ in range(2):
             with rig.hosts.unplugged(number):
                 time.sleep(3.0)
-            until(lambda: _is_up(rig), "all are up again", 30.0)
+            wait_until(lambda: _is_up(rig), "all are up again", 30.0)
 
 
 def _is_up(rig: HostsRig) -> bool:

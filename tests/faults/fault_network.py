@@ -25,6 +25,8 @@ from oneflow.cluster.connection import Connection, Patience
 from oneflow.core.errors import OneFlowError
 from oneflow.scheduler.jobs.records import JobRecord
 from oneflow.scheduler.jobs.tokens import read_token_file
+from tests.support.cluster import DEVICES, Rig, Usage, Watcher, conclude, end_in_order, export_jobs
+from tests.support.waiting import SceneError, wait_until
 
 from .fault_always import (
     Before,
@@ -38,18 +40,6 @@ from .fault_always import (
 )
 from .fault_proxy import DOWN, UP, Faults, Proxy
 from .fault_resume import Bits, bits_of
-from .fault_rig import (
-    DEVICES,
-    HERE,
-    Rig,
-    RigError,
-    Usage,
-    Watcher,
-    conclude,
-    end_in_order,
-    export_jobs,
-    until,
-)
 
 END_S = 90.0
 SLACK_NBYTES = 8 << 20
@@ -58,7 +48,7 @@ SHORT_S, LONG_S = 1.2, 6.0  # of a daemon that counts as lost after 2.5 s
 DECLARED = {
     "SIGNAL", "NODE_LOST", "PEER_LOST", "RENDEZVOUS", "HANG", "DESYNC", "INTERNAL", "USER_ERROR",
 }  # fmt: skip
-INJECTED = HERE / "fault_injected"
+INJECTED = Path(__file__).parent / "fault_injected"
 DATA = frozenset({"data"})
 
 CALM = Faults()
@@ -120,7 +110,7 @@ class Network:
         self.data = Proxy(seed=seed + 3)
         for number, device in enumerate(DEVICES):
             self.rig.given[device] = {
-                "address": self.lines[device].address,
+                "scheduler": self.lines[device].address,
                 "metrics_addr": "127.0.0.1:0",
             }
             if far:
@@ -215,7 +205,7 @@ def _nothing(net: Network, job: Any) -> None:
 
 def _cut_off(device: str, seconds: float, *directions: str) -> Callable[[Network, Any], None]:
     def act(net: Network, job: Any) -> None:
-        until(lambda: job.status().last_step >= 10, "it runs")
+        wait_until(lambda: job.status().last_step >= 10, "it runs")
         with net.lines[device].silent(*directions):
             time.sleep(seconds)
 
@@ -223,7 +213,7 @@ def _cut_off(device: str, seconds: float, *directions: str) -> Callable[[Network
 
 
 def _cut_all(net: Network, job: Any) -> None:
-    until(lambda: job.status().last_step >= 10, "it runs")
+    wait_until(lambda: job.status().last_step >= 10, "it runs")
     for _ in range(4):
         for proxy in net.lines.values():
             proxy.cut()
@@ -232,7 +222,7 @@ def _cut_all(net: Network, job: Any) -> None:
 
 def _data_silent(seconds: float) -> Callable[[Network, Any], None]:
     def act(net: Network, job: Any) -> None:
-        until(lambda: job.status().last_step >= 10, "it runs")
+        wait_until(lambda: job.status().last_step >= 10, "it runs")
         with net.data.silent():
             time.sleep(seconds)
 
@@ -324,12 +314,12 @@ def play(net: Network, scene: Scene, jobs: Path, wanted: Bits, number: int) -> O
         outcome.bits = _judged(scene, record, bits, wanted, causes_of(watcher))
         now = {name: rig.pid(name) for name in pids if rig.is_alive(name)}
         if now != pids:
-            raise RigError(f"services died: {sorted(set(pids) - set(now))}")
+            raise SceneError(f"services died: {sorted(set(pids) - set(now))}")
         always(rig, watcher, record, before, shm, job_file)
         outcome.counted = _since(base, net.counted())
         if scene.expects and not any(key.endswith(f" {scene.expects}") for key in outcome.counted):
-            raise RigError(f"nobody counted a {scene.expects}: {outcome.counted}")
-    except (RigError, OneFlowError, OSError) as error:
+            raise SceneError(f"nobody counted a {scene.expects}: {outcome.counted}")
+    except (SceneError, OneFlowError, OSError) as error:
         outcome.error = f"{type(error).__name__}: {error}"
         outcome.counted = outcome.counted or _since(base, net.counted())
     finally:
@@ -354,16 +344,16 @@ def _judged(
 ) -> str:
     if bits is None:
         if not scene.may_fail:
-            raise RigError(f"it is {record.state} {record.reason}: {record.cause}")
+            raise SceneError(f"it is {record.state} {record.reason}: {record.cause}")
         if record.reason not in DECLARED or not record.cause:
-            raise RigError(f"{record.state} with no declared reason: {record.reason}")
+            raise SceneError(f"{record.state} with no declared reason: {record.reason}")
         return f"{record.reason}: {record.cause[:60]}"
     if difference := _difference(bits, wanted):
         if scene.may_differ:
             return f"{difference}, as they may"
-        raise RigError(difference)
+        raise SceneError(difference)
     if scene.once and record.attempt != 1:
-        raise RigError(f"it took {record.attempt} attempts: {causes}")
+        raise SceneError(f"it took {record.attempt} attempts: {causes}")
     return "identical"
 
 
@@ -391,11 +381,13 @@ def always(
     hosts: tuple[str, ...] = ("rig",),
 ) -> None:
     """A1 to A7. hosts: names of nodes."""
-    until(lambda: watcher.last and watcher.last.state.is_final, "the watcher sees the end", 10.0)
+    wait_until(
+        lambda: watcher.last and watcher.last.state.is_final, "the watcher sees the end", 10.0
+    )
     rig.wait_attached()
     after = rig.client().submit(job_file, devices=2, steps=4).wait(END_S)
     if str(after.state) != "SUCCEEDED":
-        raise RigError(f"A5: the next job is {after.state} {after.reason}: {after.cause}")
+        raise SceneError(f"A5: the next job is {after.state} {after.reason}: {after.cause}")
     now = rig.client().job(record.id).status()
     checks: list[tuple[str, Callable[[], None]]] = [
         ("A1", lambda: a1_no_process(rig)),
@@ -408,8 +400,8 @@ def always(
     for name, check in checks:
         try:
             check()
-        except RigError as error:
-            raise RigError(f"{name}: {error}{_open_files(rig) * (name == 'A3')}") from None
+        except SceneError as error:
+            raise SceneError(f"{name}: {error}{_open_files(rig) * (name == 'A3')}") from None
 
 
 def _with_slack(before: Before) -> Before:
@@ -429,7 +421,7 @@ def _named(watcher: Watcher, now: JobRecord, hosts: tuple[str, ...]) -> None:
         try:
             a6_named(watcher, now, host)
             return
-        except RigError as error:
+        except SceneError as error:
             errors.append(error)
     raise errors[0]
 
@@ -476,10 +468,10 @@ def warm(net: Network, jobs: Path, bits: dict[str, Bits], programs: set[str]) ->
             job = net.rig.client().submit(str(jobs / f"{program}.job"), devices=2)
             record = job.wait(END_S)
             if str(record.state) != "SUCCEEDED":
-                raise RigError(f"undisturbed, and {record.state}: {record.cause}")
+                raise SceneError(f"undisturbed, and {record.state}: {record.cause}")
         found = bits_of(job)
         if bits.setdefault(program, found) != found:
-            raise RigError(f"{program}: two undisturbed runs differ")
+            raise SceneError(f"{program}: two undisturbed runs differ")
     for _ in range(WARM_CUTS):
         for proxy in net.lines.values():
             proxy.cut()

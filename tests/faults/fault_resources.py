@@ -20,6 +20,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from oneflow.core.errors import OneFlowError
+from tests.support.cluster import conclude, end_in_order, export_jobs, own_program
+from tests.support.waiting import SceneError
 
 from . import fault_disks as disks
 from .fault_clocks import clock_jumps, other_monotonic_clock
@@ -28,7 +30,6 @@ from .fault_leftovers import damaged_journals, leftovers, second_scheduler
 from .fault_limits import descriptors, frozen_daemon, frozen_scheduler, memory, processes
 from .fault_log_attacks import log_attacks
 from .fault_resume import Bits, bits_of
-from .fault_rig import RigError, conclude, end_in_order, export_jobs, own_program
 
 INSIDE = "RIG_MOUNTS"
 
@@ -75,9 +76,9 @@ def run_scenes(folder: Path, names: Sequence[str]) -> list[Outcome]:
         started, outcome = time.monotonic(), Outcome(name)
         try:
             outcome.said = SCENES[name](ground)
-        except (RigError, OneFlowError, OSError) as error:
+        except (SceneError, OneFlowError, OSError) as error:
             outcome.error = f"{type(error).__name__}: {error}"
-            if not isinstance(error, RigError):
+            if not isinstance(error, SceneError):
                 outcome.error += traceback.format_exc()[-500:]
         outcome.seconds = time.monotonic() - started
         outcomes.append(outcome)

@@ -26,9 +26,10 @@ from typing import Any
 
 from oneflow.core.errors import OneFlowError
 from oneflow.scheduler.jobs.records import JobRecord
+from tests.support.cluster import DEVICES, Rig, end_in_order, export_jobs, rig
+from tests.support.waiting import SceneError, wait_until
 
 from .fault_models import NAMES, STEPS
-from .fault_rig import DEVICES, Rig, RigError, end_in_order, export_jobs, rig, until
 
 FAULTS = (
     "kill worker", "stop worker", "kill daemon", "stop daemon", "kill scheduler", "stop scheduler",
@@ -93,7 +94,7 @@ def run_once(rig: Rig, jobs: Path, proof: Proof | None, program: str) -> tuple[B
     cluster = rig.client()
     job = cluster.submit(str(jobs / f"{program}.job"), devices=2, max_restarts=5)
     if proof is not None:
-        until(lambda: _is_at(job, proof.step), f"step {proof.step}")
+        wait_until(lambda: _is_at(job, proof.step), f"step {proof.step}")
         _disturb(rig, proof)
     end = time.monotonic() + END_S
     while True:
@@ -102,13 +103,13 @@ def run_once(rig: Rig, jobs: Path, proof: Proof | None, program: str) -> tuple[B
         if record.state.is_final:
             break
         if time.monotonic() > end:
-            raise RigError(f"{job.id} is {record.state}: {record.pending}")
+            raise SceneError(f"{job.id} is {record.state}: {record.pending}")
         time.sleep(0.05)
     if str(record.state) != "SUCCEEDED":
-        raise RigError(f"{record.state} {record.reason}: {record.cause}")
+        raise SceneError(f"{record.state} {record.reason}: {record.cause}")
     bits = bits_of(job)
     if [step for step, _ in bits.losses] != list(range(1, STEPS + 1)):
-        raise RigError(f"steps {[step for step, _ in bits.losses]}")
+        raise SceneError(f"steps {[step for step, _ in bits.losses]}")
     return bits, record
 
 
@@ -137,7 +138,7 @@ def _disturb(rig: Rig, proof: Proof) -> None:
             os.kill(pid, signal.SIGCONT)
     elif target != "worker":
         name = "scheduler" if target == "scheduler" else device
-        until(lambda: not rig.is_alive(name), f"{name} ends")
+        wait_until(lambda: not rig.is_alive(name), f"{name} ends")
 
 
 def run_proofs(folder: Path, seeds: Sequence[int], seconds: float = 1e9) -> list[tuple[Proof, str]]:
@@ -171,7 +172,7 @@ def _prove(rig: Rig, jobs: Path, proof: Proof, wanted: Bits) -> str:
         elif bits.variables != wanted.variables:
             said = "the final variables differ"
         said = said or proof.fits(record)
-    except (RigError, OneFlowError) as error:
+    except (SceneError, OneFlowError) as error:
         said = f"{type(error).__name__}: {error}"
         rig.release()
         rig.repair()

@@ -28,9 +28,10 @@ from oneflow.cluster.connection import Connection, Patience
 from oneflow.core.errors import ClusterUnreachableError, OneFlowError
 from oneflow.protos import cluster_pb2 as pb
 from oneflow.scheduler.jobs.tokens import read_token_file
+from tests.support.cluster import DEVICES, Rig, end_in_order, export_jobs
+from tests.support.waiting import SceneError, wait_until
 
 from .fault_resume import bits_of
-from .fault_rig import DEVICES, Rig, RigError, end_in_order, export_jobs, until
 
 MODES = ("request", "reply", "in flight")
 CHANCE = 0.25
@@ -152,12 +153,12 @@ class User:
         record = job.wait(END_S)
         bits = bits_of(job)
         if len(set(points)) != len(points) or not set(points) <= set(bits.losses):
-            raise RigError(f"points of its metrics are not those of the job: {points}")
+            raise SceneError(f"points of its metrics are not those of the job: {points}")
         return str(record.state), record.attempt, bits
 
     def _cancels(self) -> None:
         job = self._submit("cancel", "dense.job", devices=2, steps=LONG_STEPS)
-        until(lambda: job.status().last_step >= 1, "it runs")
+        wait_until(lambda: job.status().last_step >= 1, "it runs")
         job.cancel()
         job.wait(END_S)
 
@@ -173,7 +174,9 @@ class User:
             except ClusterUnreachableError:
                 self.unknown.add("Restart")
                 time.sleep(4 * LATER_S)
-        until(lambda: job.status().attempt == 2 and job.status().state.is_final, "it ran again")
+        wait_until(
+            lambda: job.status().attempt == 2 and job.status().state.is_final, "it ran again"
+        )
 
     def _removes(self) -> None:
         job = self._submit("remove", "dense.job", devices=1, steps=STEPS)
@@ -184,7 +187,7 @@ class User:
         import numpy as np
 
         job = self._submit("infer", "infer.job", devices=1)
-        until(lambda: str(job.status().state) == "RUNNING", "it serves")
+        wait_until(lambda: str(job.status().state) == "RUNNING", "it serves")
         answer = job.run({"x": np.ones((2, 6), np.float32)})
         job.cancel()
         job.wait(END_S)
@@ -257,7 +260,7 @@ def run_modes(folder: Path, seeds: range) -> list[dict[str, Any]]:
     with _failing_rig(place, seeds.start) as found:
         wanted = one_run(found, jobs, "", 0, "calm")
         if wanted["error"]:
-            raise RigError(f"without any failure: {wanted['error']}")
+            raise SceneError(f"without any failure: {wanted['error']}")
         for seed in seeds:
             for mode in MODES:
                 prefix = f"m{seed}-{mode.replace(' ', '-')}"
@@ -302,7 +305,7 @@ def one_run(found: Rig, jobs: Path, mode: str, seed: int, prefix: str) -> dict[s
             row["state"] = state_of(found, prefix)
             end_cluster(found, cluster)
             connection.settle()
-    except (RigError, OneFlowError) as error:
+    except (SceneError, OneFlowError) as error:
         row["error"] = f"{type(error).__name__}: {error}"
         waiting = {r.id: f"{r.state} {r.pending} {r.cause}" for r in found.client().jobs(limit=3)}
         row["error"] += f" {waiting}"
@@ -315,15 +318,15 @@ def end_cluster(found: Rig, cluster: Cluster) -> None:
     """Drain and Shutdown; the rig starts all of it anew."""
     cluster.drain("rig", 0.0)
     if any(daemon.state != "draining" for daemon in found.client().status().daemons):
-        raise RigError("it is not drained")
+        raise SceneError("it is not drained")
     with suppress(ClusterUnreachableError):  # the answer may be the last thing it does
         cluster.ask("Shutdown", pb.DrainRequest(grace_s=0.0))
-    until(lambda: not found.is_alive("scheduler"), "the scheduler ends", 20.0)
+    wait_until(lambda: not found.is_alive("scheduler"), "the scheduler ends", 20.0)
     if (code := found.processes["scheduler"].returncode) != 0:
-        raise RigError(f"the scheduler ended with {code}")
+        raise SceneError(f"the scheduler ended with {code}")
     for device in DEVICES:
         found.processes[device].terminate()
-    until(lambda: not any(found.is_alive(d) for d in DEVICES), "daemons leave", 20.0)
+    wait_until(lambda: not any(found.is_alive(d) for d in DEVICES), "daemons leave", 20.0)
     found.repair()
 
 

@@ -25,8 +25,9 @@ from oneflow.core.control_channel import TOKEN_KEY, channel_options
 from oneflow.protos import cluster_pb2 as pb
 from oneflow.scheduler.jobs.records import JobState
 from oneflow.scheduler.jobs.tokens import read_token_file
+from tests.support.cluster import Rig
+from tests.support.waiting import wait_until
 
-from .fault_rig import Rig, until
 from .fuzz_inputs import (
     WORDS,
     Verdict,
@@ -73,7 +74,7 @@ def started(folder: Path, job_file: Path) -> Rig:
     submit_script(["python3", "-c", code], job_id="done", working_dir="").wait(60)
     submit_script(["python3", "-c", ""], job_id="waits", devices=64, working_dir="")
     serves = cluster.client().submit(job_file, job_id="serves", devices=1)
-    until(lambda: serves.status().state is JobState.RUNNING, "it serves")
+    wait_until(lambda: serves.status().state is JobState.RUNNING, "it serves")
     _answers(cluster)
     return cluster
 
@@ -141,7 +142,7 @@ def _still_serves(rig: Rig, verdict: Verdict) -> None:
             verdict.blame(f"{name} is no more")
             return
     with suppress(AssertionError):
-        until(lambda: _num_up(rig) == 2, "both daemons are up", 15.0)
+        wait_until(lambda: _num_up(rig) == 2, "both daemons are up", 15.0)
     status = rig.client().status()
     if _num_up(rig) != 2:
         verdict.blame(f"{_num_up(rig)} daemons are up")
@@ -174,7 +175,7 @@ def _is_flat(rig: Rig, verdict: Verdict, before: dict[str, Any]) -> None:
         return found
 
     with suppress(AssertionError):
-        until(lambda: not grown(), "nothing has grown", SETTLE_S)
+        wait_until(lambda: not grown(), "nothing has grown", SETTLE_S)
     for text in grown():
         verdict.blame(text)
     verdict.grown = max(u.nbytes - before[n][1].nbytes for n, (_, u) in rig.usage().items())

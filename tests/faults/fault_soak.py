@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from .fault_rig import DEVICES, Rig, Usage, end_in_order, export_jobs, rig
+from tests.support.cluster import DEVICES, Rig, Usage, end_in_order, export_jobs, rig
 
 STEPS, END_S = 5, 60.0
 MORE_FDS, MORE_THREADS, MORE_NBYTES = 8, 4, 48 << 20

@@ -28,10 +28,9 @@ from oneflow.scheduler.jobs.limits import parse_folder_name
 from oneflow.scheduler.jobs.records import DaemonState, JobSpec, JobState
 from oneflow.scheduler.jobs.settings import Settings
 from oneflow.scheduler.jobs.table import Table
-
-from .simulated_daemon import Daemon, Program, Training
-from .simulated_network import Quality, Violation, World
-from .simulated_scheduler import MemoryStore, SimulatedScheduler
+from tests.support.simulated.daemon import Daemon, Program, Training
+from tests.support.simulated.network import Quality, Violation, World
+from tests.support.simulated.scheduler import MemoryStore, SimulatedScheduler
 
 FAULTS_END_S = 60.0
 REST_S = 900.0

@@ -8,10 +8,10 @@ import pytest
 
 from oneflow.core.failpoints import FAILPOINTS
 
-from .fault_matrix import CELLS, PHASES, SIGNALS, TARGETS, run_cells, sample, table
+from .fault_matrix import CELLS, NOTICED_SLACK_S, PHASES, SIGNALS, TARGETS, run_cells, sample, table
 
-SAMPLE = 24
-MAX_AGAIN = 2
+SAMPLE = 16  # each phase once, and each signal to each target
+SLACK_S = 15.0  # a busy machine may be late: what counts here is that it is noticed, and by whom
 
 
 def test_the_matrix_is_whole() -> None:
@@ -23,24 +23,21 @@ def test_the_matrix_is_whole() -> None:
     assert {(c.target, c.signal) for c in chosen} == {(t, s) for t in TARGETS for s in SIGNALS}
 
 
+@pytest.mark.alone
 @pytest.mark.timeout(900)
 def test_a_sample_of_faults_leaves_a_whole_cluster(tmp_path: Path) -> None:
-    _run(tmp_path, SAMPLE)
+    _run(tmp_path, SAMPLE, SLACK_S)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 def test_all_faults_leave_a_whole_cluster(tmp_path: Path) -> None:
-    _run(tmp_path, len(CELLS))
+    _run(tmp_path, len(CELLS), NOTICED_SLACK_S)
 
 
-def _run(folder: Path, count: int) -> None:
-    cells = sample(count) if count < len(CELLS) else list(CELLS)
-    outcomes = run_cells(folder / "first", cells)
+def _run(folder: Path, count: int, slack_s: float) -> None:
+    outcomes = run_cells(folder, sample(count) if count < len(CELLS) else CELLS, slack_s=slack_s)
     print(table(outcomes))
     assert len(outcomes) == count
-    failed = [cell for cell, outcome in zip(cells, outcomes, strict=True) if outcome.error]
-    # A machine that does much else may be late once: what is wrong fails on a new cluster, too.
-    again = run_cells(folder / "again", failed) if 0 < len(failed) <= MAX_AGAIN else outcomes
-    wrong = [f"{o.cell}: {o.error}" for o in again if o.error]
+    wrong = [f"{o.cell}: {o.error}" for o in outcomes if o.error]
     assert not wrong, "\n".join(wrong)

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.cluster import ROOT, own_program
+
 from .fault_ground import missing_right
 from .fault_resources import SCENES
-from .fault_rig import ROOT, own_program
 
 
 @pytest.mark.slow

@@ -249,6 +249,7 @@ def zip_with(field: int, value: bytes) -> bytes:
         zip_with(42, b"\xff\xff\0\0"),  # its entry lies beyond the file
         zip_with(0, b"PK\1\2")[:-6] + b"\xff\xff\xff\x7f\0\0",  # so does its directory
     ],
+    ids=["version", "encrypted", "entry beyond", "directory beyond"],
 )
 def test_zip_files_that_are_none(data: bytes) -> None:
     with pytest.raises(CheckpointError):

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import random
 import types
 import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import numpy as np
 import torch
 from torch.testing._internal.common_methods_invocations import op_db
 
@@ -87,7 +89,8 @@ def function_of(op: Any) -> Callable[..., Any] | None:
         return None
     if isinstance(op.op, types.FunctionType) and "torch.testing" in op.op.__module__:
         return _through_wrapper(op.op)
-    return at(op.name) or getattr(flow.Tensor, op.name.rsplit(".", 1)[-1], None)
+    found = at(op.name)
+    return found if callable(found) else getattr(flow.Tensor, op.name.rsplit(".", 1)[-1], None)
 
 
 def _is_here(op: Any) -> bool:
@@ -175,11 +178,20 @@ def _check_samples(
 
 
 def _samples(op: Any, dtype: torch.dtype, requires_grad: bool) -> Iterator[Any]:
-    torch.default_generator.manual_seed(1)
+    """By the entry's own function: `op.sample_inputs` seeds all generators of all devices anew and
+    looks for the test that asks, for each sample, which takes longer than the sample's comparison.
+    """
+    _seed()
     try:
-        yield from op.sample_inputs("cpu", dtype, requires_grad=requires_grad)
+        yield from op.sample_inputs_func(op, "cpu", dtype, requires_grad)
     except (RuntimeError, TypeError, ImportError):
         return  # PyTorch cannot make samples of this dtype, whatever its table says
+
+
+def _seed() -> None:
+    torch.default_generator.manual_seed(1)
+    np.random.seed(1)
+    random.seed(1)
 
 
 def _outcome(
@@ -274,12 +286,19 @@ def _compare_gradients(leaves: list[Any], ours: list[Any], wanted: Any, got: Any
     outs = [(a, b) for a, b in zip(_flat(wanted), _flat(got), strict=True) if a.requires_grad]
     if not outs or not leaves:
         return
-    if any(a.layout is not torch.strided or a.is_complex() for a, _ in outs):
+    if any(a.layout is not torch.strided for a, _ in outs):
         return
     for _, b in outs:
         if not b.requires_grad:
             raise Different("gradient: the result does not require one")
     weights = [torch.linspace(0.5, 1.5, a.numel(), dtype=a.dtype).reshape(a.shape) for a, _ in outs]
+    for i, (a, _) in enumerate(outs):
+        if a.is_complex():
+            weights[i] = torch.view_as_complex(
+                torch.stack(
+                    [weights[i].real, weights[i].real.flip(0) if a.ndim else weights[i].real], -1
+                )
+            )
     try:
         first = torch.autograd.grad([a for a, _ in outs], leaves, weights, allow_unused=True)
     except (RuntimeError, NotImplementedError):
@@ -299,8 +318,9 @@ def _check_errors(op: Any, ours: Any, limit: int | None) -> Iterator[Finding]:
     """What PyTorch refuses with an exception is refused here, by an error of the user's."""
     if op.error_inputs_func is None:
         return
+    _seed()
     try:
-        cases = list(op.error_inputs("cpu"))
+        cases = list(op.error_inputs_func(op, "cpu"))
     except (RuntimeError, TypeError):
         return
     for number, case in enumerate(cases):

@@ -169,6 +169,39 @@ def gradients(m: Any) -> Any:
     return [*found, x.grad, z.grad]
 
 
+def folded(m: Any, *args: Any, **keywords: Any) -> list[Any]:
+    """Columns of windows, and what they add up to, with gradients."""
+    x = ramp(m, 2, 3, 6, 5).requires_grad_()
+    columns = m.nn.functional.unfold(x, *args, **keywords)
+    image = m.nn.functional.fold(columns, (6, 5), *args, **keywords)
+    (image * image).sum().backward()
+    return [columns.detach(), image.detach(), x.grad]
+
+
+def unpooled(m: Any) -> Any:
+    """Maxima taken back to their places, by layers."""
+    values, places = m.nn.MaxPool2d(2, return_indices=True)(ramp(m, 1, 2, 4, 6))
+    return m.nn.MaxUnpool2d(2)(values, places), m.nn.MaxUnpool2d(2)(values, places, (5, 7))
+
+
+def gridded(m: Any, mode: str, padding: str, corners: bool) -> list[Any]:
+    """An image and a volume read through affine maps."""
+    found = []
+    for dims in (2, 3) if mode != "bicubic" else (2,):
+        theta = ramp(m, 2, dims, dims + 1, dtype="float64").requires_grad_()
+        x = ramp(m, 2, 3, *(4, 5, 3)[:dims], dtype="float64").requires_grad_()
+        size = (2, 3, *(3, 4, 2)[:dims])
+        grid = m.nn.functional.affine_grid(theta, size, align_corners=corners)
+        out = m.nn.functional.grid_sample(
+            x, grid, mode=mode, padding_mode=padding, align_corners=corners
+        )
+        (out * out).sum().backward()
+        found += [grid.detach(), out.detach(), x.grad]
+        if mode != "nearest":
+            found.append(theta.grad)
+    return found
+
+
 def by_hand(m: Any) -> Any:
     """An update by an optimizer of the user's own."""
 
@@ -187,7 +220,32 @@ def by_hand(m: Any) -> Any:
     return p.detach()
 
 
+def categories(m: Any) -> Any:
+    """All that a distribution over categories computes without drawing."""
+    p = m.tensor([[0.1, 0.6, 0.3], [0.0, 2.0, 2.0]], requires_grad=True)
+    d = m.distributions.Categorical(probs=p)
+    e = m.distributions.Categorical(logits=p * 3)
+    scores = e.log_prob(m.tensor([[0, 2], [1, 1], [2, 0]]))
+    scores.sum().backward()
+    shapes = tuple(d.batch_shape), tuple(d.event_shape), tuple(d.expand((4, 2)).probs.shape)
+    values = d.probs, d.logits, d.entropy(), e.entropy(), d.mode, scores, p.grad, d.mean
+    return [v.detach() for v in values], shapes, d.enumerate_support(), e.perplexity().detach()
+
+
+def drawn(m: Any) -> Any:
+    """How often each of three categories is drawn, in tenths, and the shape of what is drawn."""
+    m.manual_seed(1)
+    found = m.distributions.Categorical(m.tensor([0.1, 0.6, 0.3])).sample((100, 200))
+    return tuple(found.shape), [round(float((found == k).float().mean()), 1) for k in range(3)]
+
+
 SAMPLES: dict[str, list[Sample]] = {
+    "Categorical": [categories, drawn],
+    "Distribution": [
+        lambda m: tuple(m.distributions.Distribution((2,), (3,), validate_args=False).event_shape)
+    ],
+    "is_scripting": [lambda m: m.jit.is_scripting()],
+    "is_tracing": [lambda m: m.jit.is_tracing()],
     "dtype": [lambda m: isinstance(m.float32, m.dtype)],
     "uint8": [lambda m: m.tensor([1, 255], dtype=m.uint8)],
     "Size": [lambda m: (list(m.Size([2, 3])), m.Size([2, 3]).numel(), m.Size((4,)) == (4,))],
@@ -312,6 +370,28 @@ SAMPLES: dict[str, list[Sample]] = {
     "Upsample": layer("Upsample", scale_factor=2, shape=(1, 2, 3, 3)),
     "UpsamplingBilinear2d": layer("UpsamplingBilinear2d", scale_factor=2, shape=(1, 2, 3, 3)),
     "UpsamplingNearest2d": layer("UpsamplingNearest2d", size=(5, 4), shape=(1, 2, 3, 3)),
+    "fold": [
+        lambda m: folded(m, 2),
+        lambda m: folded(m, (3, 2), dilation=(1, 2), padding=(1, 0), stride=(2, 1)),
+    ],
+    "Unfold": layer("Unfold", (2, 3), padding=1, shape=(2, 3, 4, 5)),
+    "Fold": layer("Fold", (4, 5), (2, 2), shape=(2, 8, 12)),
+    "affine_grid": [
+        lambda m, a=mode, b=padding, c=corners: gridded(m, a, b, c)
+        for mode in ("bilinear", "nearest", "bicubic")
+        for padding in ("zeros", "border", "reflection")
+        for corners in (False, True)
+    ],
+    **each(unpooled, "MaxUnpool1d", "MaxUnpool2d", "MaxUnpool3d"),
+    "is_complex": [lambda m: (m.is_complex(m.tensor([1j])), ramp(m, 2).is_complex())],
+    "is_conj": [lambda m: (m.is_conj(ramp(m, 2)), ramp(m, 2).is_neg())],
+    "rfftfreq": [lambda m: m.fft.rfftfreq(8, 2.0)],
+    "fftfreq": [lambda m, n=n: (m.fft.fftfreq(n, 0.5), m.fft.rfftfreq(n)) for n in (1, 6, 7)],
+    "gammaln": [lambda m: m.special.gammaln(ramp(m, 6) + 0.1)],
+    "is_same_size": [lambda m: m.is_same_size(ramp(m, 2), ramp(m, 3, 1))],
+    "chain_matmul": [lambda m: m.chain_matmul(ramp(m, 3, 4), ramp(m, 4, 2), ramp(m, 2, 5))],
+    "expit": [lambda m: m.special.expit(ramp(m, 5))],
+    "multigammaln": [lambda m: m.special.multigammaln(ramp(m, 5) + 6, 3)],
     "backward": [gradients],
     "grad": [gradients],
     "Function": [squared],
@@ -319,6 +399,54 @@ SAMPLES: dict[str, list[Sample]] = {
 }
 
 NOT_COMPARED = {
+    **dict.fromkeys(
+        (
+            *("GradScaler", "autocast", "is_autocast_enabled", "set_autocast_enabled"),
+            *("get_autocast_gpu_dtype", "get_autocast_cpu_dtype", "set_autocast_gpu_dtype"),
+            *("set_autocast_cpu_dtype", "is_autocast_cache_enabled"),
+            *("set_autocast_cache_enabled", "clear_autocast_cache"),
+        ),
+        "beside PyTorch in tests/unit/test_autocast.py",
+    ),
+    **dict.fromkeys(
+        (
+            *("clip_grad_norm_", "clip_grad_value_", "parameters_to_vector"),
+            *("vector_to_parameters", "remove_weight_norm", "skip_init", "weight_norm"),
+            *("PackedSequence", "invert_permutation", "pack_padded_sequence", "pack_sequence"),
+            *("pad_packed_sequence", "pad_sequence", "unpack_sequence", "unpad_sequence"),
+            *("BasePruningMethod", "CustomFromMask", "L1Unstructured", "LnStructured"),
+            *("PruningContainer", "RandomStructured", "RandomUnstructured", "custom_from_mask"),
+            *("global_unstructured", "identity", "is_pruned", "l1_unstructured", "ln_structured"),
+            *("random_structured", "random_unstructured", "remove", "SyncBatchNorm"),
+        ),
+        "beside PyTorch in tests/unit/nn: test_nn_utils.py, test_clip_grad.py",
+    ),
+    **dict.fromkeys(
+        ("checkpoint", "checkpoint_sequential"), "beside PyTorch in tests/unit/test_recomputing.py"
+    ),
+    **dict.fromkeys(
+        ("download_url_to_file", "get_dir", "help", "list", "load_state_dict_from_url", "set_dir"),
+        "needs files; tests/unit/test_hub.py",
+    ),
+    **dict.fromkeys(
+        (
+            *("ProcessContext", "ProcessExitedException", "ProcessRaisedException", "SpawnContext"),
+            *("get_all_sharing_strategies", "get_sharing_strategy", "set_sharing_strategy"),
+            *("spawn", "start_processes"),
+        ),
+        "starts processes; tests/unit/test_multiprocessing.py",
+    ),
+    **dict.fromkeys(
+        (
+            *("ScriptFunction", "ScriptModule", "export", "ignore", "interface", "script"),
+            *("script_if_tracing", "trace", "unused"),
+        ),
+        "compiles in PyTorch and nothing here; tests/unit/test_answers.py",
+    ),
+    **dict.fromkeys(
+        ("is_available", "is_built", "version"),
+        "tells of PyTorch's own build; tests/unit/test_answers.py",
+    ),
     "set_printoptions": "tensors print their dtype here, as upstream does",
     "set_num_threads": "changes how fast, not what; test_threads looks at the number",
     "use_deterministic_algorithms": "all algorithms here are deterministic",

@@ -14,6 +14,8 @@ TOLERANCES = {
     "float16": (1e-2, 1e-3),
     "float32": (2e-4, 2e-5),
     "float64": (1e-6, 1e-8),
+    "complex64": (2e-4, 2e-5),
+    "complex128": (1e-6, 1e-8),
 }
 
 
@@ -54,21 +56,19 @@ def to_flow(value: Any, made: dict[int, Any] | None = None) -> Any:
         return type(value)(*(to_flow(v, made) for v in value))
     if isinstance(value, (list, tuple)):
         return type(value)(to_flow(v, made) for v in value)
-    if isinstance(value, complex):
-        raise Unsupported("a complex number")
     return value
 
 
 def _named(value: Any) -> Any:
     name = str(value).removeprefix("torch.")
-    if not hasattr(flow, name) or name.startswith("complex"):
+    if not hasattr(flow, name):
         raise Unsupported(name)
     return getattr(flow, name)
 
 
 def _tensor(value: torch.Tensor) -> Any:
-    if value.layout is not torch.strided or value.is_complex() or value.ndim > MAX_DIMS:
-        raise Unsupported(f"a {value.layout} tensor of {value.dtype}")
+    if value.layout is not torch.strided or value.ndim > MAX_DIMS or value.device.type != "cpu":
+        raise Unsupported(f"a {value.layout} tensor of {value.dtype} on {value.device}")
     if value.dtype is torch.bfloat16:
         array = value.detach().float().numpy().copy()
         out = flow.from_numpy(array).to(flow.bfloat16)
@@ -95,7 +95,7 @@ def array_of(value: Any) -> np.ndarray[Any, Any]:
         value = value.detach().resolve_conj().resolve_neg()
         if value.layout is not torch.strided:
             raise Unsupported(f"a {value.layout} result")
-        return value.float().numpy() if value.dtype is torch.bfloat16 else value.numpy()
+        return (value.float() if value.dtype is torch.bfloat16 else value).numpy(force=True)
     if str(value.dtype).endswith("bfloat16"):
         return np.asarray(value.detach().to(flow.float32).numpy())
     return np.asarray(value.detach().numpy())
@@ -119,6 +119,9 @@ def compare(wanted: Any, got: Any, *, values: bool = True, where: str = "") -> N
     elif isinstance(wanted, (bool, int, float)):
         if not isinstance(got, (bool, int, float)) or not np.isclose(wanted, got, equal_nan=True):
             raise Different(f"{where}: wanted {wanted!r}, got {_shown(got)}")
+    elif isinstance(wanted, complex):
+        if not isinstance(got, complex) or not np.isclose(wanted, got, equal_nan=True):
+            raise Different(f"{where}: wanted {wanted!r}, got {_shown(got)}")
     elif wanted is None and got is not None:
         raise Different(f"{where}: wanted None, got {_shown(got)}")
 
@@ -132,8 +135,6 @@ def _shown(value: Any) -> str:
 def _compare_tensors(wanted: torch.Tensor, got: Any, values: bool, where: str) -> None:
     if not isinstance(got, flow.Tensor):
         raise Different(f"{where}: wanted {_shown(wanted)}, got {_shown(got)}")
-    if wanted.is_complex():
-        raise Unsupported("a complex result")
     mine, theirs = str(got.dtype).split(".")[-1], str(wanted.dtype).split(".")[-1]
     if tuple(wanted.shape) != tuple(got.shape) or mine != theirs:
         raise Different(f"{where}: wanted {_shown(wanted)}, got {_shown(got)}")
@@ -142,9 +143,8 @@ def _compare_tensors(wanted: torch.Tensor, got: Any, values: bool, where: str) -
     a, b = array_of(wanted), array_of(got)
     relative, absolute = TOLERANCES.get(theirs, (0.0, 0.0))
     with np.errstate(all="ignore"):
-        near = np.isclose(
-            b.astype(np.float64), a.astype(np.float64), relative, absolute, equal_nan=True
-        )
+        wide = np.complex128 if wanted.is_complex() else np.float64
+        near = np.isclose(b.astype(wide), a.astype(wide), relative, absolute, equal_nan=True)
     if not near.all():
         at = tuple(int(i) for i in np.argwhere(~near)[0])
         raise Different(

@@ -1,4 +1,4 @@
-"""What the ranks of test_comm.py run: `comm_program.py SCENE [far]`; exits 0 if all is right.
+"""What the ranks of test_comm.py run: `comm_program SCENE ... [far]`; exits 0 if all is right.
 
 far: the ranks believe to be on different hosts, so that their data go over TCP.
 """
@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-if sys.argv[2:] == ["far"]:
+if sys.argv[-1] == "far":
     os.environ["ONEFLOW_HOST_IDENTITY"] = f"host{os.environ['RANK']}"
 
 import ml_dtypes
@@ -28,6 +28,8 @@ from oneflow.core.errors import (
     PlacementError,
     ShapeError,
 )
+from tests.support.launching import play
+from tests.support.refusing import refuses
 
 RANK, SIZE = flow.env.get_rank(), flow.env.get_world_size()
 LAST = SIZE - 1
@@ -436,17 +438,5 @@ def gathered(x: flow.Tensor) -> None:
     comm.all_gather([flow.zeros(*x.shape) for _ in range(SIZE)], x)
 
 
-def refuses(kind: type[Exception], text: str, call: Callable[[], Any]) -> None:
-    import re
-
-    try:
-        call()
-    except kind as error:
-        assert re.search(text, str(error)), error
-    else:
-        raise AssertionError(f"nothing was refused: {text}")
-
-
 if __name__ == "__main__":
-    globals()[sys.argv[1]]()
-    print(f"rank {RANK} done", flush=True)
+    play([globals()[name] for name in sys.argv[1:] if name != "far"])

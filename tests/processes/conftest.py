@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.cluster import Running
 from tests.support.jobs import Jobs, running_jobs
-
-from .daemon_harness import Running, daemons, fake_scheduler
-from .fake_scheduler import FakeScheduler
+from tests.support.simulated.scheduler_peer import FakeScheduler, daemons, fake_scheduler
 
 
 @pytest.fixture

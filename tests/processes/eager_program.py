@@ -10,6 +10,8 @@ import numpy as np
 
 import oneflow as flow
 from oneflow import nn
+from tests.support.launching import play
+from tests.support.refusing import refuses
 
 RANK, SIZE = flow.env.get_rank(), flow.env.get_world_size()
 EVERYONE = flow.placement("cpu", list(range(SIZE)))
@@ -82,16 +84,19 @@ def conversions() -> None:
     assert only.shape == (2 + SIZE, 2), only.shape
     assert only.to_local().shape == ((0, 0) if RANK < SIZE - 1 else (2 + SIZE, 2))
     refuses(
-        "must match except in dimension", lambda: flow.ones(2, 2 + RANK).to_global(EVERYONE, S0)
+        RuntimeError,
+        "must match except in dimension",
+        lambda: flow.ones(2, 2 + RANK).to_global(EVERYONE, S0),
     )
-    refuses("balanced split", lambda: flow.ones(1 + RANK, 2).to_global(EVERYONE, S0))
-    refuses("same dtype", lambda: odd_dtype().to_global(EVERYONE, B))
-    refuses("less than world size", lambda: flow.ones(2, placement=far(), sbp=B))
+    refuses(RuntimeError, "balanced split", lambda: flow.ones(1 + RANK, 2).to_global(EVERYONE, S0))
+    refuses(RuntimeError, "same dtype", lambda: odd_dtype().to_global(EVERYONE, B))
+    refuses(RuntimeError, "less than world size", lambda: flow.ones(2, placement=far(), sbp=B))
     refuses(
+        RuntimeError,
         "same placement",
         lambda: flow.ones(2, placement=EVERYONE, sbp=B) + flow.ones(2, placement=last, sbp=B),
     )
-    refuses("mixed", lambda: flow.ones(2, placement=EVERYONE, sbp=B) + flow.ones(2))
+    refuses(RuntimeError, "mixed", lambda: flow.ones(2, placement=EVERYONE, sbp=B) + flow.ones(2))
 
 
 def odd_dtype() -> Any:
@@ -100,15 +105,6 @@ def odd_dtype() -> Any:
 
 def far() -> Any:
     return flow.placement("cpu", [SIZE])
-
-
-def refuses(text: str, work: Any) -> None:
-    try:
-        work()
-    except RuntimeError as error:
-        assert text in str(error), error
-    else:
-        raise AssertionError(f"nothing was refused: {text}")
 
 
 def communication() -> None:
@@ -182,7 +178,7 @@ def data_parallel() -> None:
 def desync() -> None:
     """Ranks that do different things all hear of it."""
     x = flow.ones(4, 4, placement=EVERYONE, sbp=S0)
-    refuses("different collective calls", lambda: x.to_global(sbp=B if RANK else S1))
+    refuses(RuntimeError, "different collective calls", lambda: x.to_global(sbp=B if RANK else S1))
 
 
 def modules() -> None:
@@ -209,6 +205,29 @@ def modules() -> None:
     assert str(x).startswith("tensor(")
 
 
+def draws() -> None:
+    """Without a seed, ranks draw local numbers of their own and global ones together."""
+    own = flow.randn(8)
+    everyones = [flow.zeros(8) for _ in range(SIZE)]
+    flow.comm.all_gather(everyones, own)
+    assert len({t.numpy().tobytes() for t in everyones}) == SIZE
+    weight = nn.init.orthogonal_(flow.zeros(4, 4, placement=EVERYONE, sbp=B))
+    dropped = nn.Dropout(0.5)(flow.ones(64, placement=EVERYONE, sbp=B))
+    step = Dropping()
+    whole = flow.ones(64, placement=EVERYONE, sbp=B)
+    for x in (flow.randn(8, placement=EVERYONE, sbp=B), weight, dropped, step(whole), step(whole)):
+        mine = x.to_local()
+        copies = [flow.zeros(*mine.shape) for _ in range(SIZE)]
+        flow.comm.all_gather(copies, mine)
+        assert len({t.numpy().tobytes() for t in copies}) == 1
+
+
+class Dropping(nn.Graph):
+    """A graph that draws."""
+
+    def build(self, x: Any) -> Any:
+        return nn.functional.dropout(x, 0.5)
+
+
 if __name__ == "__main__":
-    globals()[sys.argv[1]]()
-    print(f"rank {RANK} done", flush=True)
+    play([globals()[name] for name in sys.argv[1:]])

@@ -17,7 +17,7 @@ from oneflow.core.placement import Placement
 from oneflow.core.sbp import BROADCAST, PARTIAL, Split, nd_sbp_str
 from oneflow.distributed.world import world
 
-from .every_op_program import PLACEMENTS, RANK, Trial, compare, draw, scatter, whole
+from .every_op_program import PLACEMENTS, RANK, Trial, compare, draw, scatter
 
 S0, S1, B, P = Split(0), Split(1), BROADCAST, PARTIAL
 EVERYONE = Placement("cpu", list(range(flow.env.get_world_size())))
@@ -104,7 +104,7 @@ def local(x: Any) -> Any:
 
 
 def check(x: Any, expected: Array, tolerance: float = 1e-9) -> None:
-    compare(whole(x), np.asarray(expected), tolerance)
+    compare(x, np.asarray(expected), tolerance)
 
 
 def show(index: Any) -> str:

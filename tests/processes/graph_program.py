@@ -17,6 +17,7 @@ import oneflow.nn.functional as F
 from oneflow import nn
 from oneflow.boxing import settings
 from oneflow.nn.graph import GraphModule
+from tests.support.refusing import refuses
 
 from . import graph_layout_scenes
 
@@ -146,7 +147,7 @@ def lowered() -> None:
         model = make_model(norm=False).to_global(EVERYONE, B)
         graph = Train(model, *make_adam(model))
         losses = [whole(graph(*feed(i))) for i in range(STEPS)]
-        kinds = {actor.kind.name for actor in graph._job.bound.plan.actors}
+        kinds = {actor.kind.name for actor in graph._compiled.job.bound.plan.actors}
         assert ("ALL_REDUCE" in kinds) is enabled, kinds
         found.append([*losses, *(whole(p) for p in model.parameters())])
     settings.reset()
@@ -286,11 +287,16 @@ def layouts_in_build() -> None:
     check(grad.numpy(), 2 * product.T @ X[0], 1e-4)
     assert weight.weight.grad is None
     refuses(
+        RuntimeError,
         "local_tensor.to_global() is not supported",
         lambda: Compute(lambda x: x.to_global(EVERYONE, B))(flow.ones(2)),
     )
-    refuses("no data yet", lambda: Compute(lambda x: x.to_local())(on(X[0], EVERYONE, S0)))
-    refuses("mixed", lambda: Compute(lambda x: x + flow.ones(6))(on(X[0], EVERYONE, S0)))
+    refuses(
+        RuntimeError, "no data yet", lambda: Compute(lambda x: x.to_local())(on(X[0], EVERYONE, S0))
+    )
+    refuses(
+        RuntimeError, "mixed", lambda: Compute(lambda x: x + flow.ones(6))(on(X[0], EVERYONE, S0))
+    )
 
 
 def sources() -> None:
@@ -322,15 +328,6 @@ def local_graphs() -> None:
     out = Compute(lambda x: x * 2 + flow.ones(3))(flow.full((RANK + 1, 3), float(RANK)))
     assert out.is_local
     check(out.numpy(), np.full((RANK + 1, 3), 2.0 * RANK + 1))
-
-
-def refuses(text: str, work: Any) -> None:
-    try:
-        work()
-    except RuntimeError as error:
-        assert text in str(error), error
-    else:
-        raise AssertionError(f"nothing was refused: {text}")
 
 
 def main() -> None:

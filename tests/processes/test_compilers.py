@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -23,10 +22,10 @@ from oneflow.scheduler.cluster.compiler import (
     Compilers,
     FileRefusedError,
 )
+from tests.support.cluster_program import COMPILERS
+from tests.support.waiting import wait_until
 
-from .scheduler_harness import PROGRAM
-
-ARGV = (sys.executable, str(PROGRAM), "--compile")
+ARGV = COMPILERS["toy"]
 WAIT_S = 30.0
 
 
@@ -78,26 +77,19 @@ def in_thread(work: Callable[[], object]) -> Callable[[], OneFlowError]:
     return wait
 
 
-def until(fits: Callable[[], Any]) -> Any:
-    end = time.monotonic() + WAIT_S
-    while not (found := fits()):
-        assert time.monotonic() < end
-        time.sleep(0.01)
-    return found
-
-
 def test_what_takes_too_long_or_too_much_memory_is_refused_and_the_next_file_served(
     make: Callable[..., Compilers], write: Callable[[str], Path]
 ) -> None:
-    compilers = make(compile_s=3.0, nbytes=256 << 20)
+    compilers, small = make(compile_s=3.0), make(compile_s=90.0, nbytes=256 << 20)
     assert plan_of(compilers, write("good")) == b"good for 2 cpu on a,b"
     (first,) = compilers.pids()
     with pytest.raises(CompileLimitError, match="longer than the 3 s") as slow:
         plan_of(compilers, write("slow sleep=60"))
     with pytest.raises(CompileLimitError, match="more than the 256 MiB of the memory") as large:
-        plan_of(compilers, write("large grow=1"))
+        plan_of(small, write("large grow=1"))
     assert slow.value.exit_code == large.value.exit_code == 65
-    assert plan_of(compilers, write("good")) == b"good for 2 cpu on a,b"
+    for one in (compilers, small):
+        assert plan_of(one, write("good")) == b"good for 2 cpu on a,b"
     assert compilers.pids() != [first]
 
 
@@ -109,7 +101,7 @@ def test_a_stuck_or_killed_one_is_replaced(
     ended = in_thread(lambda: plan_of(compilers, path))
     pid = 0
     for _ in range(2):  # once is not held against a file
-        (pid,) = until(lambda before=pid: [p for p in compilers.pids() if p != before])
+        (pid,) = wait_until(lambda before=pid: [p for p in compilers.pids() if p != before])
         os.kill(pid, signal.SIGKILL)
     error = ended()
     assert isinstance(error, CompilerLostError)
@@ -144,7 +136,7 @@ def test_files_are_judged_while_another_is_compiled(
     compilers = make()
     slow, good = write("slow sleep=60"), write("good")
     ended = in_thread(lambda: plan_of(compilers, slow))
-    until(compilers.pids)
+    wait_until(compilers.pids)
     assert compilers.check_fit(good, "graph", 1, "cpu", 0) == 100
     assert len(compilers.pids()) == 2
     compilers.close()
@@ -156,7 +148,7 @@ def test_one_that_nobody_asks_ends_and_another_comes(
 ) -> None:
     compilers = make(idle_s=0.2)
     plan_of(compilers, write("good"))
-    until(lambda: not compilers.pids())
+    wait_until(lambda: not compilers.pids())
     compilers.look()
     assert plan_of(compilers, write("good"))
 
@@ -191,7 +183,7 @@ def test_none_outlives_its_scheduler(write: Callable[[str], Path], work: str) ->
         assert owner.stdout is not None
         pid = int(owner.stdout.readline())
         owner.kill()
-        until(lambda: not _is_alive(pid))
+        wait_until(lambda: not _is_alive(pid))
 
 
 def _is_alive(pid: int) -> bool:

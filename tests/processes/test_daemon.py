@@ -16,18 +16,9 @@ import pytest
 
 from oneflow.launcher.daemon.cgroups import find_hierarchies, make_group
 from oneflow.protos import cluster_pb2 as pb
-
-from .daemon_harness import (
-    QUICK,
-    Running,
-    alive,
-    attempt,
-    daemons,
-    script,
-    stop,
-    until,
-)
-from .fake_scheduler import FakeScheduler
+from tests.support.cluster import QUICK, Running, alive
+from tests.support.simulated.scheduler_peer import FakeScheduler, attempt, daemons, script, stop
+from tests.support.waiting import wait_until
 
 
 @pytest.mark.parametrize(
@@ -79,7 +70,7 @@ def test_a_stop_leaves_nothing_whatever_heeds_no_signal(
     daemon = start(use_groups=use_groups)
     spec, mark = clinging(tmp_path, "time.sleep(600)")
     scheduler.begin(attempt(), spec)
-    until(lambda: scheduler.read_log(attempt(), "stdout").piece.data == b"up\n")
+    wait_until(lambda: scheduler.read_log(attempt(), "stdout").piece.data == b"up\n")
     assert len(alive(mark)) == 2
     scheduler.say(stop(attempt(), 0.3))
     found = scheduler.exited(attempt())
@@ -107,14 +98,13 @@ def test_with_the_daemon_all_of_its_rank_dies(
     spec, mark = clinging(tmp_path, "time.sleep(600)")
     scheduler.begin(attempt(), spec)
     pid = scheduler.wait("progress") and alive(mark)
-    until(lambda: len(alive(mark)) == 2)
+    wait_until(lambda: len(alive(mark)) == 2)
     pid = next(p for p in alive(mark) if b"start_new_session" in _words(p))
     daemon.process.kill()
-    took_s = until(lambda: not os.path.exists(f"/proc/{pid}") or pid not in alive(mark))
-    print(f"the worker died {took_s:.3f} s after its daemon")
-    print(f"and what it had started {until(lambda: not alive(mark)):.3f} s later")
-    until(lambda: list(daemon.temp.iterdir()) == [])
-    until(lambda: not daemon.has_group_with("cgroup.procs"))
+    wait_until(lambda: not os.path.exists(f"/proc/{pid}") or pid not in alive(mark))
+    wait_until(lambda: not alive(mark))
+    wait_until(lambda: list(daemon.temp.iterdir()) == [])
+    wait_until(lambda: not daemon.has_group_with("cgroup.procs"))
     start()
     scheduler.begin(attempt("j2"), script("print('next')"))
     assert scheduler.exited(attempt("j2")).exit_code == 0
@@ -178,13 +168,13 @@ def test_a_fenced_daemon_kills_what_it_runs_and_joins_anew(
     start()
     spec, mark = clinging(tmp_path, "time.sleep(600)")
     scheduler.begin(attempt(), spec)
-    until(lambda: len(alive(mark)) == 2)
+    wait_until(lambda: len(alive(mark)) == 2)
     after = len(scheduler.heard)
     scheduler.say(pb.SchedulerMessage(fenced="it was given up"))
     hello = scheduler.wait("hello", after=after)
     assert not hello.running
     assert alive(mark) == []
-    until(lambda: [m.epoch for _, m in scheduler.heard if m.HasField("beat")][-1] == 2)
+    wait_until(lambda: [m.epoch for _, m in scheduler.heard if m.HasField("beat")][-1] == 2)
     kinds = [message.WhichOneof("kind") for _, message in scheduler.heard[after:]]
     assert "exited" not in kinds
 
@@ -202,7 +192,7 @@ def test_everything_may_be_told_twice(
     assert first.master_port == again.master_port != 0
     for _ in range(2):
         scheduler.start_rank(attempt(), first.master_port)
-    until(lambda: count.exists() and count.read_text() == "x")
+    wait_until(lambda: count.exists() and count.read_text() == "x")
     scheduler.say(stop(attempt(), 5.0))
     assert scheduler.exited(attempt()).exit_code == 143
     after = len(scheduler.heard)
@@ -326,7 +316,7 @@ def test_a_second_signal_does_not_wait(
     daemon = start(times=QUICK | {"shutdown_grace_s": 60.0})
     spec, mark = clinging(tmp_path, "time.sleep(600)")
     scheduler.begin(attempt(), spec)
-    until(lambda: len(alive(mark)) == 2)
+    wait_until(lambda: len(alive(mark)) == 2)
     daemon.process.send_signal(signal.SIGTERM)
     time.sleep(0.3)
     daemon.process.send_signal(signal.SIGTERM)
@@ -361,7 +351,7 @@ time.sleep(600)
 """
     try:
         scheduler.begin(attempt(), script(text))
-        until(lambda: scheduler.read_log(attempt(), "stdout").piece.data == b"up\n")
+        wait_until(lambda: scheduler.read_log(attempt(), "stdout").piece.data == b"up\n")
         scheduler.say(stop(attempt(), 1.0))
         scheduler.exited(attempt())
         assert not (Path("/dev/shm") / name).exists()
@@ -376,7 +366,7 @@ def test_a_stuck_loop_ends_with_its_stacks(
     daemon = start(stuck_s=1.0)
     spec, mark = clinging(tmp_path, "time.sleep(600)")
     scheduler.begin(attempt(), spec)
-    until(lambda: len(alive(mark)) == 2)
+    wait_until(lambda: len(alive(mark)) == 2)
     daemon.process.send_signal(signal.SIGSTOP)
     time.sleep(2.5)
     daemon.process.send_signal(signal.SIGCONT)  # stopped by somebody is not stuck
@@ -386,7 +376,7 @@ def test_a_stuck_loop_ends_with_its_stacks(
     assert daemon.process.wait(10) == -signal.SIGKILL
     assert "has not moved for" in daemon.said()
     assert "block_the_loop" in daemon.said()
-    until(lambda: not alive(mark))
+    wait_until(lambda: not alive(mark))
 
 
 def test_probes_metrics_and_systemd_are_told(
@@ -478,7 +468,9 @@ def test_two_daemons_run_the_ranks_of_one_job(
     started = time.monotonic()
     for id, name in zip(ranks, names, strict=True):
         scheduler.start_rank(id, ports[0], name)
-    until(lambda: scheduler.read_log(ranks[0], "stdout", wait_s=5.0).piece.data[:5] == b"first", 30)
+    wait_until(
+        lambda: scheduler.read_log(ranks[0], "stdout", wait_s=5.0).piece.data[:5] == b"first", 30
+    )
     print(f"prepared in {started - before:.3f} s; first line {time.monotonic() - started:.3f} s")
     for id in ranks:
         end = scheduler.exited(id, 60)
@@ -585,7 +577,7 @@ def test_a_job_is_forgotten_with_all_its_files(
     assert folder.exists()
     scheduler.say(pb.SchedulerMessage(forget="../../jobs"))
     scheduler.say(pb.SchedulerMessage(forget="j1"))
-    until(lambda: not folder.exists())
+    wait_until(lambda: not folder.exists())
     assert folder.parent.exists()
 
 
@@ -623,7 +615,7 @@ def test_the_line_is_encrypted_both_ways(tmp_path: Path) -> None:
     found.start()
     try:
         with daemons(found, tmp_path) as start:
-            daemon = start(tls_dir=str(tmp_path / "tls"), metrics_addr="127.0.0.1:0")
+            daemon = start(tls=str(tmp_path / "tls"), metrics_addr="127.0.0.1:0")
             found.begin(attempt(), script("print('x')"))
             assert found.exited(attempt()).exit_code == 0
             page = urllib.request.urlopen(daemon.told(r"metrics on (http:\S+)"), timeout=10)

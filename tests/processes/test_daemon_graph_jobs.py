@@ -17,9 +17,9 @@ import oneflow as flow
 import oneflow.nn.functional as F
 from oneflow import nn
 from oneflow.protos import cluster_pb2 as pb
-
-from .daemon_harness import Running, attempt, stop, until
-from .fake_scheduler import FakeScheduler
+from tests.support.cluster import Running
+from tests.support.simulated.scheduler_peer import FakeScheduler, attempt, stop
+from tests.support.waiting import wait_until
 
 
 class Train(nn.Graph):
@@ -99,7 +99,7 @@ def test_a_graph_job_trains_on_the_warm_worker(
 ) -> None:
     daemon = start(warm=True, metrics_addr="127.0.0.1:0")
     spec = training(scheduler, tmp_path, steps=6)
-    until(lambda: "a worker is warm" in daemon.said(), 60)
+    wait_until(lambda: "a worker is warm" in daemon.said())
     url, before = daemon.told(r"metrics on (http:\S+)"), dict[str, float]()
     for number in (1, 2):
         train_once(scheduler, attempt(number=number), spec)

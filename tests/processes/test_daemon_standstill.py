@@ -8,9 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from oneflow.protos import cluster_pb2 as pb
-
-from .daemon_harness import Running, alive, attempt, script, until
-from .fake_scheduler import FakeScheduler
+from tests.support.cluster import Running, alive
+from tests.support.simulated.scheduler_peer import FakeScheduler, attempt, script
+from tests.support.waiting import wait_until
 
 GIL = """
 import ctypes
@@ -24,7 +24,7 @@ hold()
 def test_a_stopped_rank_is_lost(scheduler: FakeScheduler, start: Callable[..., Running]) -> None:
     daemon = start()
     scheduler.begin(attempt(), script("import time; mark = 'stopped'; time.sleep(600)"))
-    until(lambda: bool(alive("mark = 'stopped'")))
+    wait_until(lambda: bool(alive("mark = 'stopped'")))
     (pid,) = alive("mark = 'stopped'")
     os.kill(pid, signal.SIGSTOP)
     failing = scheduler.wait("failing")

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
@@ -32,8 +32,9 @@ from oneflow.protos import proof_pb2
 from oneflow.scheduler.jobs.tokens import read_token_file
 from oneflow.scheduler.ports import free_port
 from oneflow.scheduler.server import SchedulerServer
+from tests.support.cluster import SchedulerProcess
+from tests.support.waiting import wait_until
 
-from .scheduler_harness import SchedulerProcess
 from .test_cluster import LocalTest, submit
 
 PROGRAM = str(Path(__file__).with_name("impostor_program.py"))
@@ -55,7 +56,7 @@ class Impostor:
         self._said = folder / f"impostor-{port}"
         with open(self._said, "w") as said:
             self.process = subprocess.Popen(argv, env=env, stdout=said)
-        until(lambda: self._lines()[:1] == ["ready"])
+        wait_until(lambda: self._lines()[:1] == ["ready"])
 
     def _lines(self) -> list[str]:
         assert self.process.poll() is None
@@ -85,13 +86,6 @@ def impostor(port: int, uid: int, folder: Path, mode: str = "invent", more: str 
         yield found
     finally:
         found.end()
-
-
-def until(holds: Callable[[], Any], timeout_s: float = 30.0) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 @pytest.fixture
@@ -129,7 +123,7 @@ def test_who_takes_the_port_of_a_dead_scheduler_is_told_nothing(seen: Path, uid:
         assert waits.stdout.readline().strip().endswith("at work")
         os.kill(local.record.scheduler.pid, signal.SIGKILL)
         port = port_of(local.record.address)
-        until(lambda: not _listens(port))
+        wait_until(lambda: not _listens(port))
         with impostor(port, uid, open_to_all) as found:
             new = local.run("job", "list")
             assert new.returncode in (69, 78), new.stderr
@@ -199,7 +193,7 @@ def _overheard(channel: Any, claim: Claim) -> tuple[list[Any], list[Any]]:
 
     def steps() -> Iterator[Any]:
         yield asked[0]
-        until(lambda: answered)
+        wait_until(lambda: answered)
         asked.append(claim.answer(answered[0]))
         yield asked[1]
 
@@ -296,7 +290,7 @@ def test_a_rank_says_nothing_to_who_took_the_port_of_rank_0(tmp_path: Path, is_f
         rank.join(10.0)
         rank.put("key", b"value")
         wait_for(server._server.stop(0.0), 10.0)  # without a word, as one that is killed
-        until(lambda: not _listens(port))
+        wait_until(lambda: not _listens(port))
     with impostor(port, os.getuid(), tmp_path) as found:
         with pytest.raises((ImpostorError, PeerLostError, TransportError)):
             if is_first:

@@ -17,8 +17,8 @@ import pytest
 import oneflow as flow
 import oneflow.nn as nn
 from oneflow.scheduler.ports import free_port
+from tests.support.simulated.worker_peer import INFERENCE, Attempt
 
-from .job_harness import INFERENCE, Attempt
 from .test_job_workers import answer, ask
 
 PROGRAM = Path(__file__).parent / "job_export_program.py"

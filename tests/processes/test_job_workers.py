@@ -17,8 +17,7 @@ import pytest
 import oneflow as flow
 from oneflow.jobs.running import compile_plan
 from oneflow.jobs.saving import saved_steps
-
-from .job_harness import INFERENCE, Attempt, pb
+from tests.support.simulated.worker_peer import INFERENCE, Attempt, pb
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "jobs" / "digits_job.py"
 STEPS = 600

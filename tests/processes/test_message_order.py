@@ -12,8 +12,8 @@ import pytest
 from oneflow.core.control_channel import PROTOCOL
 from oneflow.protos import cluster_pb2 as pb
 from oneflow.scheduler.cluster.sealing import attach_call
-
-from .scheduler_harness import Client, SchedulerProcess, run
+from tests.support.cluster import SchedulerProcess
+from tests.support.simulated.daemon_peer import Client, run
 
 
 @pytest.fixture

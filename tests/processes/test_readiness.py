@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable
@@ -13,12 +12,11 @@ import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from oneflow.protos import cluster_pb2 as pb
+from tests.support.cluster import Running, SchedulerProcess
+from tests.support.simulated.daemon_peer import Client, FakeDaemon, run
+from tests.support.simulated.scheduler_peer import FakeScheduler
+from tests.support.waiting import wait_until
 
-from .daemon_harness import Running
-from .fake_scheduler import FakeScheduler
-from .scheduler_harness import Client, FakeDaemon, SchedulerProcess, run
-
-WAIT_S = 20.0
 FULL = {
     "ONEFLOW_TESTING": "1",
     "ONEFLOW_FAILPOINTS": "journal.write=error:ENOSPC@hit=2",
@@ -40,10 +38,7 @@ def states(address: str) -> tuple[int, int]:
 
 
 def becomes(look: Callable[[], object], wanted: object) -> None:
-    end = time.monotonic() + WAIT_S
-    while (found := look()) != wanted:
-        assert time.monotonic() < end, f"it stays {found}"
-        time.sleep(0.05)
+    wait_until(lambda: look() == wanted, lambda: f"it stays {look()}, not {wanted}")
 
 
 # ---- daemons -------------------------------------------------------------------------------------

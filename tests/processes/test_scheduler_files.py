@@ -14,11 +14,10 @@ from typing import Any
 import pytest
 
 from oneflow.protos import cluster_pb2 as pb
-
-from .scheduler_harness import (
+from tests.support.cluster import SchedulerProcess
+from tests.support.simulated.daemon_peer import (
     Client,
     FakeDaemon,
-    SchedulerProcess,
     chunks,
     gather,
     request,
@@ -31,7 +30,7 @@ SCRIPT, GRAPH, INFERENCE = 0, 1, 2
 
 @pytest.fixture
 def scheduler(tmp_path: Path) -> Iterator[SchedulerProcess]:
-    found = SchedulerProcess(tmp_path, allow_scripts=True, compiler=True, tick_s=0.1).start()
+    found = SchedulerProcess(tmp_path, allow_scripts=True, compiler="toy", tick_s=0.1).start()
     yield found
     found.kill()
 
@@ -99,7 +98,7 @@ async def some(stream: Any, count: int) -> Any:
 
 def test_a_compile_holds_up_nobody_and_what_ends_it_is_said(tmp_path: Path) -> None:
     limits = {"compile_s": 3.0, "nbytes": 256 << 20}
-    options = {"compiler": True, "compiler_limits": limits, "tick_s": 0.1}
+    options = {"compiler": "toy", "compiler_limits": limits, "tick_s": 0.1}
     scheduler = SchedulerProcess(tmp_path, **options).start()
 
     async def compiling(client: Client, job_id: str) -> bool:
@@ -155,7 +154,7 @@ def test_a_compile_holds_up_nobody_and_what_ends_it_is_said(tmp_path: Path) -> N
 
 
 def test_a_cached_plan_needs_no_compiler_and_none_outlives_the_scheduler(tmp_path: Path) -> None:
-    scheduler = SchedulerProcess(tmp_path, compiler=True, tick_s=0.1).start()
+    scheduler = SchedulerProcess(tmp_path, compiler="toy", tick_s=0.1).start()
     assert scheduler.process is not None
     pid = scheduler.process.pid
 

@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 
 from oneflow.protos import cluster_pb2 as pb
+from tests.support.cluster import SchedulerProcess
+from tests.support.simulated.daemon_peer import Client, FakeDaemon, run
 
 from .browser import Browser
-from .scheduler_harness import Client, FakeDaemon, SchedulerProcess, run
 
 NASTY = "<img src=x onerror=alert(1)>"
 

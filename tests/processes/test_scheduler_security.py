@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from oneflow.protos import cluster_pb2 as pb
-
-from .scheduler_harness import Client, FakeDaemon, SchedulerProcess, run
+from tests.support.cluster import SchedulerProcess
+from tests.support.simulated.daemon_peer import Client, FakeDaemon, run
 
 MAY = {  # written down here once more: what is not in this table fails
     "Jobs": {
@@ -43,7 +43,7 @@ def scheduler(tmp_path: Path) -> Iterator[SchedulerProcess]:
         tmp_path,
         allow_scripts=True,
         tick_s=0.1,
-        compiler=True,
+        compiler="toy",
         limits={"requests_per_s": 1000.0, "burst": 1000},
     ).start()
     yield found

@@ -21,15 +21,15 @@ import pytest
 import oneflow as flow
 from oneflow.core.errors import ConfigError
 from oneflow.protos import cluster_pb2 as pb
-
-from .scheduler_harness import Client, FakeDaemon, SchedulerProcess, gather, request, run
+from tests.support.cluster import SchedulerProcess
+from tests.support.simulated.daemon_peer import Client, FakeDaemon, gather, request, run
 
 SCRIPT, GRAPH, INFERENCE = 0, 1, 2
 
 
 @pytest.fixture
 def scheduler(tmp_path: Path) -> Iterator[SchedulerProcess]:
-    found = SchedulerProcess(tmp_path, allow_scripts=True, compiler=True, tick_s=0.1).start()
+    found = SchedulerProcess(tmp_path, allow_scripts=True, compiler="toy", tick_s=0.1).start()
     yield found
     found.kill()
 

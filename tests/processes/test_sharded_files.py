@@ -4,35 +4,17 @@ from __future__ import annotations
 
 import os
 import runpy
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import oneflow as flow
-from oneflow.scheduler.ports import free_port
-
-PROGRAM = Path(__file__).parent / "files_program.py"
-
-
-def launch(scene: str, num_ranks: int, folder: Path) -> subprocess.CompletedProcess[str]:
-    flags = ["--nproc_per_node", str(num_ranks), "--master_port", str(free_port())]
-    env = {**os.environ, "ONEFLOW_TIMEOUT_SECONDS": "60", "PYTHONWARNINGS": "error"}
-    return subprocess.run(
-        [sys.executable, "-m", "oneflow.distributed.launch", *flags, str(PROGRAM), scene, folder],
-        env=env,
-        capture_output=True,
-        text=True,
-        timeout=240,
-    )
+from tests.support.launching import check_done, launch
 
 
 def passes(scene: str, num_ranks: int, folder: Path) -> None:
-    result = launch(scene, num_ranks, folder)
-    assert result.returncode == 0, result.stdout[-6000:] + result.stderr[-6000:]
-    assert result.stdout.count("done") == num_ranks
+    check_done(launch(num_ranks, "files_program", scene, folder), num_ranks)
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +34,7 @@ def test_another_number_of_ranks_goes_on(saved: Path, num_ranks: int) -> None:
 
 @pytest.mark.parametrize("num_ranks", [2, 4])
 def test_one_process_sees_the_same(saved: Path, num_ranks: int) -> None:
-    program = runpy.run_path(str(PROGRAM))
+    program = runpy.run_module(f"{__package__}.files_program")
     found = flow.load(saved / str(num_ranks) / "tree")
     program["check_tree"](found, num_ranks)
     x = found["tensors"]["matrix float32 0"]
@@ -70,7 +52,7 @@ def test_failures_are_everyones(tmp_path: Path, num_ranks: int) -> None:
 
 
 def test_a_killed_rank_leaves_the_older_checkpoint(tmp_path: Path) -> None:
-    result = launch("killed", 2, tmp_path)
+    result = launch(2, "files_program", "killed", tmp_path)
     assert result.returncode != 0 and "done" not in result.stdout
     assert flow.load(tmp_path / "good")["x"].numpy().tolist() == np.ones((64, 64)).tolist()
     flow.save(

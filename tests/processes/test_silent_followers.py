@@ -16,8 +16,7 @@ import oneflow as flow
 from oneflow.cluster import connection as module
 from oneflow.cluster.connection import Patience, Retries
 from oneflow.scheduler.jobs.records import JobState
-
-from .scheduler_harness import SchedulerProcess
+from tests.support.cluster import SchedulerProcess
 
 WAIT_S = 60.0
 PATIENCE = Patience(connect_s=5.0, patience_s=30.0)

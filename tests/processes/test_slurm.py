@@ -89,12 +89,12 @@ class Slurm:
             "munged", "-F", "--force", f"--socket={self.folder}/munge.socket", f"--key-file={key}",
             f"--pid-file={self.folder}/munged.pid", f"--seed-file={self.folder}/munge.seed",
         )  # fmt: skip
-        wait_until((self.folder / "munge.socket").exists, why_not=lambda: "no socket of munged")
+        wait_until((self.folder / "munge.socket").exists, what=lambda: "no socket of munged")
         self._spawn("slurmctld", "-D")
         self._spawn("slurmd", "-D")
         wait_until(
             lambda: "idle" in self.run("sinfo", "-h", check=False),
-            why_not=lambda: "the node is not idle",
+            what=lambda: "the node is not idle",
         )
 
     def stop(self) -> None:
@@ -132,7 +132,7 @@ class Slurm:
     def preempt(self, job: str) -> None:
         """The signal that the scripts ask for, before its time; then the queue without delay."""
         self.run("scancel", "--signal=TERM", "--batch", job)
-        wait_until(lambda: "JobState=PENDING" in self.shown(job), why_not=lambda: self.told(job))
+        wait_until(lambda: "JobState=PENDING" in self.shown(job), what=lambda: self.told(job))
         self.run("scontrol", "update", f"JobId={job}", "StartTime=now")
 
 
@@ -168,21 +168,21 @@ def steps_done(slurm: Slurm, job: str) -> int:
 def test_a_graph_job_goes_on_after_its_nodes_were_taken(slurm: Slurm) -> None:
     write_job(slurm, "long.job", 20_000)
     job = slurm.submit("oneflow.sbatch", "long.job")
-    wait_until(lambda: slurm.told(job).count("metrics on") == 2, why_not=lambda: slurm.told(job))
-    wait_until(lambda: steps_done(slurm, job) > 0, why_not=lambda: slurm.told(job))
+    wait_until(lambda: slurm.told(job).count("metrics on") == 2, what=lambda: slurm.told(job))
+    wait_until(lambda: steps_done(slurm, job) > 0, what=lambda: slurm.told(job))
     slurm.preempt(job)
     saved = list((slurm.folder / ".oneflow" / job / "checkpoints").glob("*/step-*"))
     assert len(saved) == 1
-    wait_until(lambda: "state=SUCCEEDED" in slurm.told(job), why_not=lambda: slurm.told(job))
+    wait_until(lambda: "state=SUCCEEDED" in slurm.told(job), what=lambda: slurm.told(job))
     assert "attempt=2" in slurm.told(job)
-    wait_until(lambda: "JobState=COMPLETED" in slurm.shown(job), why_not=lambda: slurm.shown(job))
+    wait_until(lambda: "JobState=COMPLETED" in slurm.shown(job), what=lambda: slurm.shown(job))
     assert "ExitCode=0:0" in slurm.shown(job)
 
 
 def test_the_exit_code_is_that_of_the_program(slurm: Slurm) -> None:
     program = "import oneflow as flow, sys; sys.exit(7 if flow.env.get_rank() == 1 else 0)"
     job = slurm.submit("oneflow.sbatch", "--", "python", "-c", program)
-    wait_until(lambda: "JobState=FAILED" in slurm.shown(job), why_not=lambda: slurm.told(job))
+    wait_until(lambda: "JobState=FAILED" in slurm.shown(job), what=lambda: slurm.told(job))
     assert "ExitCode=7:0" in slurm.shown(job)
 
 
@@ -204,22 +204,22 @@ for step in range(first, 100 if first else 10_000):
 def test_a_launched_script_saves_and_is_queued_again_but_not_if_cancelled(slurm: Slurm) -> None:
     (slurm.folder / "train.py").write_text(SAVES)
     job = slurm.submit("launched.sbatch", "train.py")
-    wait_until(lambda: slurm.told(job).count("begins at 0") == 2, why_not=lambda: slurm.told(job))
+    wait_until(lambda: slurm.told(job).count("begins at 0") == 2, what=lambda: slurm.told(job))
     slurm.preempt(job)
-    wait_until(lambda: "JobState=COMPLETED" in slurm.shown(job), why_not=lambda: slurm.told(job))
+    wait_until(lambda: "JobState=COMPLETED" in slurm.shown(job), what=lambda: slurm.told(job))
     assert slurm.told(job).count("begins at") == 4
     for rank in (0, 1):
         (slurm.folder / f"step-{rank}").unlink()
     cancelled = slurm.submit("launched.sbatch", "train.py")
     wait_until(
         lambda: slurm.told(cancelled).count("begins at 0") == 2,
-        why_not=lambda: slurm.told(cancelled),
+        what=lambda: slurm.told(cancelled),
     )
     slurm.run("scancel", cancelled)
-    wait_until(lambda: (slurm.folder / "step-1").exists(), why_not=lambda: slurm.told(cancelled))
+    wait_until(lambda: (slurm.folder / "step-1").exists(), what=lambda: slurm.told(cancelled))
     wait_until(
         lambda: "JobState=CANCELLED" in slurm.shown(cancelled),
-        why_not=lambda: slurm.shown(cancelled),
+        what=lambda: slurm.shown(cancelled),
     )
-    wait_until(lambda: not slurm.run("squeue", "-h"), why_not=lambda: slurm.run("squeue"))
+    wait_until(lambda: not slurm.run("squeue", "-h"), what=lambda: slurm.run("squeue"))
     assert "Restarts=0" in slurm.shown(cancelled)

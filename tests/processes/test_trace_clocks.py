@@ -15,8 +15,8 @@ import pytest
 
 import oneflow as flow
 from oneflow.core.traces import merge
+from tests.support.simulated.worker_peer import Attempt, Worker, pb
 
-from .job_harness import Attempt, Worker, pb
 from .line_graph import Line
 
 AHEAD_S = 1000

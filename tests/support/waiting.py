@@ -1,21 +1,44 @@
-"""Waiting for what another process does."""
+"""Waiting for what another thread, task or process does; the only place where tests sleep."""
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable
+from typing import TypeVar
 
-WAIT_S = 120.0
-LOOK_S = 0.02
+WAIT_S = 120.0  # a net: a busy machine takes half a minute to start one interpreter
+LOOK_S = 0.005
+
+T = TypeVar("T")
+
+
+class SceneError(AssertionError):
+    """A scene did not go as it has to."""
 
 
 def wait_until(
-    is_so: Callable[[], object],
-    timeout_s: float = WAIT_S,
-    why_not: Callable[[], str] = lambda: "waited too long",
-) -> None:
-    """Return as soon as `is_so()` is true. why_not: said when it is not in time."""
+    look: Callable[[], T], what: str | Callable[[], str] = "", timeout_s: float = WAIT_S
+) -> T:
+    """Return the first true value that `look` finds. what: is waited for, or was seen instead."""
     deadline = time.monotonic() + timeout_s
-    while not is_so():
-        assert time.monotonic() < deadline, why_not()
+    while not (found := look()):
+        if time.monotonic() > deadline:
+            said = what if isinstance(what, str) else what()
+            raise SceneError(f"waited {timeout_s:g} s in vain: {said}")
         time.sleep(LOOK_S)
+    return found
+
+
+async def until(look: Callable[[], T], timeout_s: float = WAIT_S) -> T:
+    """Return the first true value that `look` finds, while other tasks go on."""
+    deadline = time.monotonic() + timeout_s
+    while not (found := look()):
+        assert time.monotonic() < deadline, "waited too long"
+        await asyncio.sleep(LOOK_S)
+    return found
+
+
+def be_late(seconds: float) -> None:
+    """Do nothing for a time: what a scene is about that has somebody late in it, never a wait."""
+    time.sleep(seconds)

@@ -36,14 +36,14 @@ def calls_of(work: Callable[[], Any]) -> int:
 
 def test_an_eager_op() -> None:
     a, b = flow.ones(4, 4), flow.ones(4, 4)
-    assert calls_of(lambda: flow.matmul(a, b)) <= 19
+    assert calls_of(lambda: flow.matmul(a, b)) <= 13
 
 
 def test_an_eager_op_on_global_tensors() -> None:
     here = flow.placement("cpu", [0])
     a = flow.ones(4, 4).to_global(here, flow.sbp.split(0))
     b = flow.ones(4, 4).to_global(here, flow.sbp.broadcast)
-    assert calls_of(lambda: flow.matmul(a, b)) <= 18
+    assert calls_of(lambda: flow.matmul(a, b)) <= 15
 
 
 class Train(flow.nn.Graph):  # type: ignore[misc]
@@ -60,4 +60,25 @@ class Train(flow.nn.Graph):  # type: ignore[misc]
 
 def test_a_step_of_a_graph() -> None:
     graph, x, y = Train(), flow.ones(8, 4), flow.ones(8, 4)
-    assert calls_of(lambda: graph(x, y)) <= 107
+    assert calls_of(lambda: graph(x, y)) <= 105
+
+
+def test_an_eager_training_step() -> None:
+    """The digits network of the benchmarks: 27 ops forward and back, and an update of 6 tensors.
+
+    Of shapes that no other test has: types that are equal but not the same object, kept from calls
+    of other tests, cost a call each to compare.
+    """
+    nn = flow.nn
+    model = nn.Sequential(
+        nn.Linear(5, 17), nn.Tanh(), nn.Linear(17, 19), nn.Tanh(), nn.Linear(19, 7)
+    )
+    optimizer = flow.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+    x, labels = flow.ones(23, 5), flow.zeros(23, dtype=flow.int64)
+
+    def step() -> None:
+        nn.functional.cross_entropy(model(x), labels).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    assert calls_of(step) <= 412

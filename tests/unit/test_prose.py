@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import itertools
 import re
 from collections.abc import Iterator
@@ -16,24 +17,39 @@ HEADS = re.compile(
     r"(What|Who|Whoever|Whose|Where|When|How|Which|Why|Of|From|By|For|With|On|In|At|To|Into|Over"
     r"|Under|As|After|Before)\b"
 )
+MOST_OF_TESTS = 260
+"""Number of older docstrings of tests that begin so. Lower it with the number, never raise it."""
 PARAMETERS = re.compile(r"[a-z_][\w, ]*: (?![^.]*\.$)")
 # Lines that are laid out by hand: columns, lists, code, formulas.
 BY_HAND = re.compile(r"   |^\s*([-*>|#]|\d+[.)])|->|[=;:,.!?)\]}|]$|^\s*\w+:")
 
 
-def docstrings() -> Iterator[tuple[str, str]]:
-    """Where a docstring stands, and its text with the indentation taken off."""
-    for room in ROOMS:
+def docstrings(rooms: tuple[str, ...] = ROOMS) -> Iterator[tuple[str, str]]:
+    """Place of each docstring, and its text with the indentation taken off."""
+    for room in rooms:
         for path in sorted((ROOT / room).rglob("*.py")):
             if path.is_symlink() or any(p.is_symlink() for p in path.parents):
                 continue
             if path.name.endswith(("_pb2.py", "_pb2_grpc.py")):
                 continue
-            for node in ast.walk(ast.parse(path.read_text())):
-                kinds = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
-                if isinstance(node, kinds) and (text := ast.get_docstring(node)):
-                    line = getattr(node, "lineno", 1)
-                    yield f"{path.relative_to(ROOT)}:{line}", text
+            for line, text in docstrings_in(path.read_text()):
+                yield f"{path.relative_to(ROOT)}:{line}", text
+
+
+def docstrings_in(source: str) -> Iterator[tuple[int, str]]:
+    """Line and text of each docstring: of modules, classes and functions, and of constants, below
+    their assignment.
+    """
+    for node in ast.walk(ast.parse(source)):
+        kinds = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+        if isinstance(node, kinds) and (text := ast.get_docstring(node)):
+            yield getattr(node, "lineno", 1), text
+        body = getattr(node, "body", None)
+        for before, literal in itertools.pairwise(body if isinstance(body, list) else ()):
+            if isinstance(before, ast.Assign | ast.AnnAssign) and isinstance(literal, ast.Expr):
+                value = literal.value
+                if isinstance(value, ast.Constant) and isinstance(value.value, str):
+                    yield literal.lineno, inspect.cleandoc(value.value)
 
 
 def broken(text: str) -> bool:
@@ -56,6 +72,16 @@ def listed(found: list[str], limit: int, what: str) -> None:
 
 def test_docstrings_begin_with_a_verb_or_a_noun() -> None:
     listed([w for w, text in docstrings() if HEADS.match(text)], 8, "begin with a question word")
+
+
+def test_docstrings_of_constants_are_seen() -> None:
+    source = '"""Module."""\nA = 1\n"""Of what."""\n\nclass C:\n    x: int = 2\n    """In it."""\n'
+    assert [text for _, text in docstrings_in(source)] == ["Module.", "Of what.", "In it."]
+
+
+def test_fewer_docstrings_of_tests_begin_with_a_question_word() -> None:
+    found = [w for w, text in docstrings(("tests",)) if HEADS.match(text)]
+    listed(found, MOST_OF_TESTS, "of tests begin with a question word")
 
 
 def test_docstrings_have_a_first_sentence() -> None:

@@ -1,1 +1,5 @@
-"""The layers, one file per kind."""
+"""The layers, one file per kind. Their classes are found here, too (oneflow/api.py)."""
+
+from oneflow.surfaces import open_module
+
+open_module(__name__, "nn")

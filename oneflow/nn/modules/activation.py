@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from oneflow.core.device import DeviceLike
+from oneflow.core.dtype import DTypeLike
 from oneflow.functional.creation import full
 from oneflow.nn import functional as F
 from oneflow.nn.module import Module
@@ -270,7 +272,11 @@ class PReLU(Module):
     """
 
     def __init__(
-        self, num_parameters: int = 1, init: float = 0.25, device: Any = None, dtype: Any = None
+        self,
+        num_parameters: int = 1,
+        init: float = 0.25,
+        device: DeviceLike | None = None,
+        dtype: DTypeLike | None = None,
     ) -> None:
         super().__init__()
         self.num_parameters = num_parameters

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
-from typing import Any
+from typing import Any, TypeAlias, TypeVar
 
 from oneflow.nn.module import Module
 from oneflow.nn.parameter import Parameter
+from oneflow.tensor.tensor import Tensor
 
 
 def _position(index: int, length: int) -> int:
@@ -75,10 +76,11 @@ class Sequential(_ModuleSequence):
     then=b))`.
     """
 
-    def __init__(self, *args: Any) -> None:
+    def __init__(self, *args: Module | Mapping[str, Module]) -> None:
         super().__init__()
-        named = len(args) == 1 and isinstance(args[0], OrderedDict)
-        for name, module in args[0].items() if named else enumerate(args):
+        first = args[0] if len(args) == 1 else None
+        parts: Any = first.items() if isinstance(first, OrderedDict) else enumerate(args)
+        for name, module in parts:
             self.add_module(str(name), module)
 
     def _from_items(self, items: list[tuple[str, Any]]) -> Any:
@@ -88,7 +90,7 @@ class Sequential(_ModuleSequence):
         if all(name.isdigit() for name in self._modules):  # given names stay
             super()._renumber(modules)
 
-    def forward(self, input: Any) -> Any:
+    def forward(self, input: object) -> Any:
         for module in self:
             input = module(input)
         return input
@@ -109,16 +111,21 @@ class ModuleList(_ModuleSequence):
         return ModuleList(chain(self, other))
 
 
-def _pairs(values: Any) -> Iterable[tuple[str, Any]]:
+V = TypeVar("V")
+Named: TypeAlias = "Mapping[str, V] | Iterable[tuple[str, V]]"
+
+
+def _pairs(values: Named[V]) -> Iterable[tuple[str, V]]:
     """Items of a mapping (ours too) or of an iterable of pairs."""
-    found: Iterable[tuple[str, Any]] = values.items() if hasattr(values, "items") else values
+    pairs: Any = values
+    found: Iterable[tuple[str, V]] = pairs.items() if hasattr(values, "items") else pairs
     return found
 
 
 class ModuleDict(Module):
     """Modules under given names."""
 
-    def __init__(self, modules: Mapping[str, Module] | Iterable[Any] | None = None) -> None:
+    def __init__(self, modules: Named[Module] | None = None) -> None:
         super().__init__()
         self.update(modules or ())
 
@@ -155,7 +162,7 @@ class ModuleDict(Module):
     def items(self) -> Iterable[tuple[str, Any]]:
         return self._modules.items()
 
-    def update(self, modules: Mapping[str, Module] | Iterable[Any]) -> None:
+    def update(self, modules: Named[Module]) -> None:
         for key, module in _pairs(modules):
             self[key] = module
 
@@ -163,7 +170,7 @@ class ModuleDict(Module):
 class ParameterList(Module):
     """A list of parameters; tensors that are none become parameters."""
 
-    def __init__(self, parameters: Iterable[Any] | None = None) -> None:
+    def __init__(self, parameters: Iterable[Tensor | None] | None = None) -> None:
         super().__init__()
         self.extend(parameters or ())
 
@@ -179,19 +186,19 @@ class ParameterList(Module):
             return type(self)(values[index])
         return values[_position(index, len(self))]
 
-    def __setitem__(self, index: int, parameter: Any) -> None:
+    def __setitem__(self, index: int, parameter: Tensor | None) -> None:
         self._parameters[str(_position(index, len(self)))] = _as_parameter(parameter)
 
-    def append(self, parameter: Any) -> ParameterList:
+    def append(self, parameter: Tensor | None) -> ParameterList:
         self.register_parameter(str(len(self)), _as_parameter(parameter))
         return self
 
-    def extend(self, parameters: Iterable[Any]) -> ParameterList:
+    def extend(self, parameters: Iterable[Tensor | None]) -> ParameterList:
         for parameter in parameters:
             self.append(parameter)
         return self
 
-    def __iadd__(self, parameters: Iterable[Any]) -> ParameterList:
+    def __iadd__(self, parameters: Iterable[Tensor | None]) -> ParameterList:
         return self.extend(parameters)
 
     def extra_repr(self) -> str:
@@ -201,14 +208,17 @@ class ParameterList(Module):
 class ParameterDict(Module):
     """Parameters under given names; tensors that are none become parameters."""
 
-    def __init__(self, parameters: Mapping[str, Any] | Iterable[Any] | None = None) -> None:
+    def __init__(
+        self,
+        parameters: Named[Tensor | None] | None = None,
+    ) -> None:
         super().__init__()
         self.update(parameters or ())
 
     def __getitem__(self, key: str) -> Any:
         return self._parameters[key]
 
-    def __setitem__(self, key: str, parameter: Any) -> None:
+    def __setitem__(self, key: str, parameter: Tensor | None) -> None:
         self.register_parameter(key, _as_parameter(parameter))
 
     def __delitem__(self, key: str) -> None:
@@ -238,7 +248,7 @@ class ParameterDict(Module):
     def items(self) -> Iterable[tuple[str, Any]]:
         return self._parameters.items()
 
-    def update(self, parameters: Mapping[str, Any] | Iterable[Any]) -> None:
+    def update(self, parameters: Named[Tensor | None]) -> None:
         for key, parameter in _pairs(parameters):
             self[key] = parameter
 
@@ -246,7 +256,7 @@ class ParameterDict(Module):
         return "\n".join(f"({k}): {_describe(p)}" for k, p in self._parameters.items())
 
 
-def _as_parameter(value: Any) -> Parameter | None:
+def _as_parameter(value: Tensor | None) -> Parameter | None:
     return value if value is None or isinstance(value, Parameter) else Parameter(value)
 
 

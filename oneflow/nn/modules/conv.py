@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
+from oneflow.core.device import DeviceLike
+from oneflow.core.dtype import DTypeLike
 from oneflow.functional.creation import empty
 from oneflow.nn import functional as F
 from oneflow.nn.common_types import per_dim
@@ -36,8 +38,8 @@ class _Conv(Module):
         groups: int = 1,
         bias: bool = True,
         padding_mode: str = "zeros",
-        device: Any = None,
-        dtype: Any = None,
+        device: DeviceLike | None = None,
+        dtype: DTypeLike | None = None,
     ) -> None:
         super().__init__()
         self._check(in_channels, out_channels, groups, padding_mode)
@@ -144,8 +146,8 @@ class _ConvTranspose(Module):
         bias: bool = True,
         dilation: int | tuple[int, ...] = 1,
         padding_mode: str = "zeros",
-        device: Any = None,
-        dtype: Any = None,
+        device: DeviceLike | None = None,
+        dtype: DTypeLike | None = None,
     ) -> None:
         super().__init__()
         _Conv._check(in_channels, out_channels, groups, padding_mode)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TypeVar
 
+from oneflow.core.device import DeviceLike
+from oneflow.core.dtype import DTypeLike
 from oneflow.functional.creation import empty
 from oneflow.nn import functional as F
 from oneflow.nn import init
@@ -12,14 +14,16 @@ from oneflow.nn.module import Module
 from oneflow.nn.parameter import Parameter
 from oneflow.tensor.tensor import Tensor
 
+T = TypeVar("T")
+
 
 class Identity(Module):
     """Returns its argument; takes and ignores any others when made."""
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, *_: object, **__: object) -> None:
         super().__init__()
 
-    def forward(self, input: Any) -> Any:
+    def forward(self, input: T) -> T:
         return input
 
 
@@ -34,8 +38,8 @@ class Linear(Module):
         in_features: int,
         out_features: int,
         bias: bool = True,
-        device: Any = None,
-        dtype: Any = None,
+        device: DeviceLike | None = None,
+        dtype: DTypeLike | None = None,
     ) -> None:
         super().__init__()
         self.in_features, self.out_features = in_features, out_features

@@ -5,15 +5,17 @@ batch.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
-from oneflow.core.dtype import int64
+from oneflow.core.device import DeviceLike
+from oneflow.core.dtype import DTypeLike, int64
 from oneflow.core.errors import ShapeError
 from oneflow.functional.creation import empty, ones, zeros
 from oneflow.nn import functional as F
 from oneflow.nn import init
 from oneflow.nn.module import Module
 from oneflow.nn.parameter import Parameter
+from oneflow.tensor.alike import Kind
 from oneflow.tensor.grad_mode import no_grad
 from oneflow.tensor.tensor import Tensor
 
@@ -33,8 +35,8 @@ class LayerNorm(Module):
         eps: float = 1e-05,
         elementwise_affine: bool = True,
         bias: bool = True,
-        device: Any = None,
-        dtype: Any = None,
+        device: DeviceLike | None = None,
+        dtype: DTypeLike | None = None,
     ) -> None:
         super().__init__()
         self.normalized_shape = _shape(normalized_shape)
@@ -60,15 +62,13 @@ class LayerNorm(Module):
         )
 
 
-def _register_affine(
-    module: Module, size: int, weight: bool, bias: bool, where: dict[str, Any]
-) -> None:
+def _register_affine(module: Module, size: int, weight: bool, bias: bool, where: Kind) -> None:
     """The parameters `weight` and `bias`, one number per channel; None where there is none."""
     for name, exists in (("weight", weight), ("bias", bias)):
         module.register_parameter(name, Parameter(empty((size,), **where)) if exists else None)
 
 
-def _register_statistics(module: Module, size: int, tracks: bool, where: dict[str, Any]) -> None:
+def _register_statistics(module: Module, size: int, tracks: bool, where: Kind) -> None:
     """The buffers of running averages; None where there are none."""
     module.register_buffer("running_mean", zeros((size,), **where) if tracks else None)
     module.register_buffer("running_var", ones((size,), **where) if tracks else None)
@@ -76,14 +76,14 @@ def _register_statistics(module: Module, size: int, tracks: bool, where: dict[st
     module.register_buffer("num_batches_tracked", count)
 
 
-def _reset_statistics(module: Any) -> None:
+def _reset_statistics(module: Module) -> None:
     if module.running_mean is not None:
         init.zeros_(module.running_mean)
         init.ones_(module.running_var)
         init.zeros_(module.num_batches_tracked)
 
 
-def _reset_affine(module: Any) -> None:
+def _reset_affine(module: Module) -> None:
     if module.weight is not None:
         init.ones_(module.weight)
     if module.bias is not None:
@@ -98,8 +98,8 @@ class RMSNorm(Module):
         normalized_shape: int | Sequence[int],
         eps: float = 1e-05,
         elementwise_affine: bool = True,
-        device: Any = None,
-        dtype: Any = None,
+        device: DeviceLike | None = None,
+        dtype: DTypeLike | None = None,
     ) -> None:
         super().__init__()
         self.normalized_shape = _shape(normalized_shape)
@@ -144,8 +144,8 @@ class GroupNorm(Module):
         num_channels: int,
         eps: float = 1e-05,
         affine: bool = True,
-        device: Any = None,
-        dtype: Any = None,
+        device: DeviceLike | None = None,
+        dtype: DTypeLike | None = None,
         *,
         bias: bool = True,
     ) -> None:
@@ -157,7 +157,7 @@ class GroupNorm(Module):
         self.num_groups, self.num_channels = num_groups, num_channels
         self.eps, self.affine = eps, affine
 
-        where = {"device": device, "dtype": dtype}
+        where: Kind = {"device": device, "dtype": dtype}
         _register_affine(self, num_channels, affine, affine and bias, where)
         self.reset_parameters()
 
@@ -190,15 +190,15 @@ class _BatchNorm(Module):
         momentum: float | None = 0.1,
         affine: bool = True,
         track_running_stats: bool = True,
-        device: Any = None,
-        dtype: Any = None,
+        device: DeviceLike | None = None,
+        dtype: DTypeLike | None = None,
         *,
         bias: bool = True,
     ) -> None:
         super().__init__()
         self.num_features, self.eps, self.momentum = num_features, eps, momentum
         self.affine, self.track_running_stats = affine, track_running_stats
-        where = {"device": device, "dtype": dtype}
+        where: Kind = {"device": device, "dtype": dtype}
         _register_affine(self, num_features, affine, affine and bias, where)
         _register_statistics(self, num_features, track_running_stats, where)
         self.reset_parameters()
@@ -216,6 +216,9 @@ class _BatchNorm(Module):
         if x.ndim not in self.ndims:
             wanted = " or ".join(f"{n}D" for n in self.ndims)
             raise ShapeError(f"expected {wanted} input (got {x.ndim}D input {x.type})")
+        return self._normalized(x)
+
+    def _normalized(self, x: Tensor) -> Tensor:
         uses_batch = self.training or self.running_mean is None
         return F.batch_norm(
             x,
@@ -301,15 +304,15 @@ class _InstanceNorm(Module):
         momentum: float = 0.1,
         affine: bool = False,
         track_running_stats: bool = False,
-        device: Any = None,
-        dtype: Any = None,
+        device: DeviceLike | None = None,
+        dtype: DTypeLike | None = None,
         *,
         bias: bool = True,
     ) -> None:
         super().__init__()
         self.num_features, self.eps, self.momentum = num_features, eps, momentum
         self.affine, self.track_running_stats = affine, track_running_stats
-        where = {"device": device, "dtype": dtype}
+        where: Kind = {"device": device, "dtype": dtype}
         _register_affine(self, num_features, affine, affine and bias, where)
         _register_statistics(self, num_features, track_running_stats, where)
         self.reset_parameters()

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, TypeAlias
 
 from oneflow.nn import functional as F
 from oneflow.nn.module import Module
+from oneflow.tensor.tensor import Tensor
 
 Size = int | tuple[int, ...]
+OutputSize: TypeAlias = "int | Sequence[int | None] | None"
 
 
 class _MaxPool(Module):
@@ -34,7 +37,7 @@ class _MaxPool(Module):
         self.padding, self.dilation = padding, dilation
         self.return_indices, self.ceil_mode = return_indices, ceil_mode
 
-    def forward(self, x: Any) -> Any:
+    def forward(self, x: Tensor) -> Any:
         return type(self).pool(
             x,
             self.kernel_size,
@@ -79,7 +82,7 @@ class AvgPool1d(Module):
         self.padding, self.ceil_mode = padding, ceil_mode
         self.count_include_pad = count_include_pad
 
-    def forward(self, x: Any) -> Any:
+    def forward(self, x: Tensor) -> Any:
         return F.avg_pool1d(
             x,
             self.kernel_size,
@@ -112,7 +115,7 @@ class AvgPool2d(AvgPool1d):
         super().__init__(kernel_size, stride, padding, ceil_mode, count_include_pad)
         self.divisor_override = divisor_override or 0
 
-    def forward(self, x: Any) -> Any:
+    def forward(self, x: Tensor) -> Any:
         return type(self).pool(
             x,
             self.kernel_size,
@@ -131,11 +134,11 @@ class _AdaptiveAvgPool(Module):
 
     pool: Any
 
-    def __init__(self, output_size: Any, data_format: str | None = None) -> None:
+    def __init__(self, output_size: OutputSize, data_format: str | None = None) -> None:
         super().__init__()
         self.output_size = output_size
 
-    def forward(self, x: Any) -> Any:
+    def forward(self, x: Tensor) -> Any:
         return type(self).pool(x, self.output_size)
 
     def extra_repr(self) -> str:
@@ -165,3 +168,73 @@ class AvgPool3d(AvgPool2d):
 class AdaptiveAvgPool3d(_AdaptiveAvgPool):
     __doc__ = _AdaptiveAvgPool.__doc__
     pool = staticmethod(F.adaptive_avg_pool3d)
+
+
+class _AdaptiveMaxPool(Module):
+    """The largest of windows chosen so that the output has `output_size` elements along each
+    spatial dim; return_indices: also where it is.
+    """
+
+    pool: Any
+
+    def __init__(
+        self, output_size: int | tuple[int | None, ...], return_indices: bool = False
+    ) -> None:
+        super().__init__()
+        self.output_size, self.return_indices = output_size, return_indices
+
+    def forward(self, x: Tensor) -> Any:
+        return type(self).pool(x, self.output_size, self.return_indices)
+
+    def extra_repr(self) -> str:
+        return f"output_size={self.output_size}"
+
+
+class AdaptiveMaxPool1d(_AdaptiveMaxPool):
+    __doc__ = _AdaptiveMaxPool.__doc__
+    pool = staticmethod(F.adaptive_max_pool1d)
+
+
+class AdaptiveMaxPool2d(_AdaptiveMaxPool):
+    __doc__ = _AdaptiveMaxPool.__doc__
+    pool = staticmethod(F.adaptive_max_pool2d)
+
+
+class AdaptiveMaxPool3d(_AdaptiveMaxPool):
+    __doc__ = _AdaptiveMaxPool.__doc__
+    pool = staticmethod(F.adaptive_max_pool3d)
+
+
+class _MaxUnpool(Module):
+    """Zeros with the values at the places that a max pool of these windows has returned."""
+
+    pool: Any
+
+    def __init__(self, kernel_size: Size, stride: Size | None = None, padding: Size = 0) -> None:
+        super().__init__()
+        self.kernel_size = kernel_size
+        self.stride = kernel_size if stride is None else stride
+        self.padding = padding
+
+    def forward(
+        self, x: Tensor, indices: Tensor, output_size: tuple[int, ...] | None = None
+    ) -> Any:
+        return type(self).pool(x, indices, self.kernel_size, self.stride, self.padding, output_size)
+
+    def extra_repr(self) -> str:
+        return f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}"
+
+
+class MaxUnpool1d(_MaxUnpool):
+    __doc__ = _MaxUnpool.__doc__
+    pool = staticmethod(F.max_unpool1d)
+
+
+class MaxUnpool2d(_MaxUnpool):
+    __doc__ = _MaxUnpool.__doc__
+    pool = staticmethod(F.max_unpool2d)
+
+
+class MaxUnpool3d(_MaxUnpool):
+    __doc__ = _MaxUnpool.__doc__
+    pool = staticmethod(F.max_unpool3d)

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import math
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
+from oneflow.core.device import DeviceLike
+from oneflow.core.dtype import DTypeLike
 from oneflow.core.errors import ShapeError
+from oneflow.core.operand import Tensors
 from oneflow.core.sbp import all_broadcast
 from oneflow.functional.creation import empty, zeros
-from oneflow.functional.joining import cat, chunk, stack, unbind
+from oneflow.functional.joining import cat, chunk, narrow, split, stack, unbind
+from oneflow.functional.searching import index_select
 from oneflow.functional.shaping import flip, transpose
 from oneflow.nn import functional as F
 from oneflow.nn import init
 from oneflow.nn.module import Module
 from oneflow.nn.parameter import Parameter
-from oneflow.tensor.alike import layout_of
+from oneflow.nn.utils.rnn import PackedSequence
+from oneflow.tensor.alike import Kind, layout_of
 from oneflow.tensor.tensor import Tensor
 
 State = tuple[Tensor, ...]
@@ -26,23 +31,23 @@ def _rnn_step(kind: str, x: Tensor, h: Tensor, state: State) -> State:
 
     x: what the input gives to the gates. h: what the last state gives to them.
     """
-    total: Any = x + h
+    total = x + h
     return (F.relu(total) if kind == "RNN_RELU" else total.tanh(),)
 
 
 def _lstm_step(kind: str, x: Tensor, h: Tensor, state: State) -> State:
-    gates: Any = x + h
+    gates = x + h
     i, f, g, o = chunk(gates, 4, -1)
-    cell: Any = state[1] * f.sigmoid() + i.sigmoid() * g.tanh()
+    cell = state[1] * f.sigmoid() + i.sigmoid() * g.tanh()
     return o.sigmoid() * cell.tanh(), cell
 
 
 def _gru_step(kind: str, x: Tensor, h: Tensor, state: State) -> State:
     x_reset, x_update, x_new = chunk(x, 3, -1)
     h_reset, h_update, h_new = chunk(h, 3, -1)
-    reset: Any = (x_reset + h_reset).sigmoid()
-    update: Any = (x_update + h_update).sigmoid()
-    new: Any = (x_new + reset * h_new).tanh()
+    reset = (x_reset + h_reset).sigmoid()
+    update = (x_update + h_update).sigmoid()
+    new = (x_new + reset * h_new).tanh()
     return (new + update * (state[0] - new),)
 
 
@@ -83,8 +88,8 @@ class RNNBase(Module):
         dropout: float = 0.0,
         bidirectional: bool = False,
         proj_size: int = 0,
-        device: Any = None,
-        dtype: Any = None,
+        device: DeviceLike | None = None,
+        dtype: DTypeLike | None = None,
     ) -> None:
         super().__init__()
         if mode not in NUM_GATES:
@@ -109,7 +114,7 @@ class RNNBase(Module):
     def _suffixes(self, layer: int) -> list[str]:
         return [f"l{layer}", f"l{layer}_reverse"][: 2 if self.bidirectional else 1]
 
-    def _add_weights(self, layer: int, suffix: str, where: dict[str, Any]) -> None:
+    def _add_weights(self, layer: int, suffix: str, where: Kind) -> None:
         rows = NUM_GATES[self.mode] * self.hidden_size
         directions = 2 if self.bidirectional else 1
         columns = self.output_size * directions if layer else self.input_size
@@ -128,7 +133,9 @@ class RNNBase(Module):
         """All uniform within 1/√hidden_size."""
         _reset(self, self.hidden_size)
 
-    def forward(self, x: Tensor, state: Any = None) -> Any:
+    def forward(self, x: Tensor | PackedSequence, state: Tensors | None = None) -> Any:
+        if isinstance(x, PackedSequence):
+            return self._forward_packed(x, state)
         single = x.ndim == 2
         if x.ndim not in (2, 3) or x.shape[-1] != self.input_size:
             raise ShapeError(
@@ -143,18 +150,31 @@ class RNNBase(Module):
             return outputs.squeeze(1), self._packed([s.squeeze(1) for s in last])
         return (transpose(outputs, 0, 1) if batch_dim == 0 else outputs), self._packed(last)
 
+    def _forward_packed(self, x: PackedSequence, state: Tensors | None) -> Any:
+        """Outputs packed like x; states in the order in which the sequences were given."""
+        given = [state] if isinstance(state, Tensor) else list(state or ())
+        if x.sorted_indices is not None:
+            given = [index_select(s, 1, x.sorted_indices) for s in given]
+        sizes = x.batch_sizes.tolist()
+        like = zeros((1, sizes[0], 1), dtype=x.data.dtype, **layout_of(x.data))
+        first = self._first_states(like, None if state is None else tuple(given), False)
+        data, last = self._layers(x.data, first, sizes)
+        if x.unsorted_indices is not None:
+            last = [index_select(s, 1, x.unsorted_indices) for s in last]
+        return x._with(lambda _: data), self._packed(last)
+
     def _packed(self, states: list[Tensor]) -> Any:
         return tuple(states) if self.mode == "LSTM" else states[0]
 
-    def _first_states(self, x: Tensor, state: Any, single: bool) -> list[list[Tensor]]:
+    def _first_states(self, x: Tensor, state: Tensors | None, single: bool) -> list[list[Tensor]]:
         """Return, for each layer and direction, the states to start from, each (n, size)."""
         count = self.num_layers * (2 if self.bidirectional else 1)
         sizes = [self.output_size, self.hidden_size][: 2 if self.mode == "LSTM" else 1]
         if state is None:
             blank = [_blank_state(x, (x.shape[1], size)) for size in sizes]
             return [list(blank) for _ in range(count)]
-        given = list(state) if isinstance(state, tuple | list) else [state]
-        given = [s.unsqueeze(1) if single else s for s in given]
+        states = cast("list[Tensor]", list(state) if isinstance(state, tuple | list) else [state])
+        given = [s.unsqueeze(1) if single else s for s in states]
         for tensor, size in zip(given, sizes, strict=True):
             wanted = (count, x.shape[1], size)
             if tuple(tensor.shape) != wanted:
@@ -163,14 +183,21 @@ class RNNBase(Module):
                 )
         return [list(states) for states in zip(*(unbind(s, 0) for s in given), strict=True)]
 
-    def _layers(self, x: Tensor, first: list[list[Tensor]]) -> tuple[Tensor, list[Tensor]]:
+    def _layers(
+        self, x: Tensor, first: list[list[Tensor]], sizes: list[int] | None = None
+    ) -> tuple[Tensor, list[Tensor]]:
+        """All layers. sizes: number of rows of each step, if x is packed."""
         last: list[list[Tensor]] = []
         for layer in range(self.num_layers):
             outputs = []
             for suffix in self._suffixes(layer):
                 backward = suffix.endswith("reverse")
-                out, state = self._run(flip(x, 0) if backward else x, suffix, first[len(last)])
-                outputs.append(flip(out, 0) if backward else out)
+                if sizes is None:
+                    out, state = self._run(flip(x, 0) if backward else x, suffix, first[len(last)])
+                    out = flip(out, 0) if backward else out
+                else:
+                    out, state = self._run_packed(x, sizes, suffix, first[len(last)])
+                outputs.append(out)
                 last.append(state)
             x = cat(outputs, -1) if len(outputs) > 1 else outputs[0]
             if self.dropout and layer < self.num_layers - 1:
@@ -179,19 +206,53 @@ class RNNBase(Module):
 
     def _run(self, x: Tensor, suffix: str, state: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
         """One layer in one direction; x: (length, n, columns)."""
-
-        def part(name: str) -> Any:
-            return self._parameters.get(f"{name}_{suffix}")
-
-        inputs = unbind(F.linear(x, part("weight_ih"), part("bias_ih")), 0)
         outputs = []
-        for piece in inputs:
-            h = F.linear(state[0], part("weight_hh"), part("bias_hh"))
-            state = list(STEPS[self.mode](self.mode, piece, h, tuple(state)))
-            if self.proj_size:
-                state[0] = F.linear(state[0], part("weight_hr"))
+        for piece in unbind(self._inputs(x, suffix), 0):
+            state = self._step(piece, suffix, state)
             outputs.append(state[0])
         return stack(outputs, 0), state
+
+    def _run_packed(
+        self, x: Tensor, sizes: list[int], suffix: str, first: list[Tensor]
+    ) -> tuple[Tensor, list[Tensor]]:
+        """One layer in one direction over packed rows: a sequence that has ended leaves the state,
+        one that begins (backwards) joins it.
+        """
+        backward = suffix.endswith("reverse")
+        pieces = list(split(self._inputs(x, suffix), sizes, 0))
+        if backward:
+            pieces.reverse()
+        state = [narrow(s, 0, 0, len(pieces[0])) for s in first]
+        outputs: list[Tensor] = []
+        ended: list[list[Tensor]] = []
+        for piece in pieces:
+            rows, had = len(piece), len(state[0])
+            if rows < had:
+                ended.insert(0, [narrow(s, 0, rows, had - rows) for s in state])
+                state = [narrow(s, 0, 0, rows) for s in state]
+            elif rows > had:
+                new = [narrow(s, 0, had, rows - had) for s in first]
+                state = [cat(pair, 0) for pair in zip(state, new, strict=True)]
+            state = self._step(piece, suffix, state)
+            outputs.append(state[0])
+        if backward:
+            outputs.reverse()
+        last = [cat(parts, 0) for parts in zip(state, *ended, strict=True)]
+        return cat(outputs, 0), last
+
+    def _inputs(self, x: Tensor, suffix: str) -> Tensor:
+        """The share of the inputs of all steps in the gates."""
+        return F.linear(x, self._part("weight_ih", suffix), self._part("bias_ih", suffix))
+
+    def _step(self, piece: Tensor, suffix: str, state: list[Tensor]) -> list[Tensor]:
+        h = F.linear(state[0], self._part("weight_hh", suffix), self._part("bias_hh", suffix))
+        state = list(STEPS[self.mode](self.mode, piece, h, tuple(state)))
+        if self.proj_size:
+            state[0] = F.linear(state[0], self._part("weight_hr", suffix))
+        return state
+
+    def _part(self, name: str, suffix: str) -> Any:
+        return self._parameters.get(f"{name}_{suffix}")
 
     def extra_repr(self) -> str:
         text = f"{self.input_size}, {self.hidden_size}"
@@ -241,8 +302,8 @@ class RNNCellBase(Module):
         hidden_size: int,
         bias: bool,
         num_chunks: int,
-        device: Any = None,
-        dtype: Any = None,
+        device: DeviceLike | None = None,
+        dtype: DTypeLike | None = None,
     ) -> None:
         super().__init__()
         self.input_size, self.hidden_size, self.bias = input_size, hidden_size, bias
@@ -262,7 +323,7 @@ class RNNCellBase(Module):
     def _kind(self) -> str:
         return self.mode
 
-    def forward(self, x: Tensor, state: Any = None) -> Any:
+    def forward(self, x: Tensor, state: Tensors | None = None) -> Any:
         if state is None:
             blank = _blank_state(x, (*x.shape[:-1], self.hidden_size))
             state = (blank, blank) if self._kind() == "LSTM" else blank
@@ -285,8 +346,8 @@ class RNNCell(RNNCellBase):
         hidden_size: int,
         bias: bool = True,
         nonlinearity: str = "tanh",
-        device: Any = None,
-        dtype: Any = None,
+        device: DeviceLike | None = None,
+        dtype: DTypeLike | None = None,
     ) -> None:
         if nonlinearity not in ("tanh", "relu"):
             raise ValueError(f"Unknown nonlinearity: {nonlinearity}; it is tanh or relu")
@@ -307,8 +368,8 @@ class LSTMCell(RNNCellBase):
         input_size: int,
         hidden_size: int,
         bias: bool = True,
-        device: Any = None,
-        dtype: Any = None,
+        device: DeviceLike | None = None,
+        dtype: DTypeLike | None = None,
     ) -> None:
         super().__init__(input_size, hidden_size, bias, 4, device, dtype)
 
@@ -323,7 +384,7 @@ class GRUCell(RNNCellBase):
         input_size: int,
         hidden_size: int,
         bias: bool = True,
-        device: Any = None,
-        dtype: Any = None,
+        device: DeviceLike | None = None,
+        dtype: DTypeLike | None = None,
     ) -> None:
         super().__init__(input_size, hidden_size, bias, 3, device, dtype)

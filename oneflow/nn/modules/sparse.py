@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, TypedDict
 
+from oneflow.core.device import DeviceLike
+from oneflow.core.dtype import DTypeLike
 from oneflow.functional.creation import empty
 from oneflow.nn import functional as F
 from oneflow.nn import init
@@ -11,6 +13,20 @@ from oneflow.nn.module import Module
 from oneflow.nn.parameter import Parameter
 from oneflow.tensor.grad_mode import no_grad
 from oneflow.tensor.tensor import Tensor
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+
+class Options(TypedDict, total=False):
+    """The keywords of an embedding that is made of a given table."""
+
+    max_norm: float | None
+    norm_type: float
+    scale_grad_by_freq: bool
+    sparse: bool
+    device: DeviceLike | None
+    dtype: DTypeLike | None
 
 
 class Embedding(Module):
@@ -33,8 +49,8 @@ class Embedding(Module):
         scale_grad_by_freq: bool = False,
         sparse: bool = False,
         _weight: Tensor | None = None,
-        device: Any = None,
-        dtype: Any = None,
+        device: DeviceLike | None = None,
+        dtype: DTypeLike | None = None,
     ) -> None:
         super().__init__()
         self.num_embeddings, self.embedding_dim = num_embeddings, embedding_dim
@@ -62,7 +78,11 @@ class Embedding(Module):
 
     @classmethod
     def from_pretrained(
-        cls, embeddings: Tensor, freeze: bool = True, padding_idx: int | None = None, **options: Any
+        cls,
+        embeddings: Tensor,
+        freeze: bool = True,
+        padding_idx: int | None = None,
+        **options: Unpack[Options],
     ) -> Embedding:
         """A layer over a given table; freeze: it is not to be learned."""
         rows, columns = embeddings.shape

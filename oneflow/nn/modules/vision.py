@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from oneflow.functional.dims import Size
+from oneflow.functional.nn_resizing import Factors
 from oneflow.nn import functional as F
 from oneflow.nn.module import Module
 from oneflow.tensor.tensor import Tensor
@@ -31,8 +31,8 @@ class Upsample(Module):
 
     def __init__(
         self,
-        size: Any = None,
-        scale_factor: Any = None,
+        size: Size | None = None,
+        scale_factor: Factors | None = None,
         mode: str = "nearest",
         align_corners: bool | None = None,
     ) -> None:
@@ -57,12 +57,12 @@ class Upsample(Module):
 class UpsamplingNearest2d(Upsample):
     """Upsample of images with mode nearest."""
 
-    def __init__(self, size: Any = None, scale_factor: Any = None) -> None:
+    def __init__(self, size: Size | None = None, scale_factor: Factors | None = None) -> None:
         super().__init__(size, scale_factor)
 
 
 class UpsamplingBilinear2d(Upsample):
     """Upsample of images with mode bilinear; the corner pixels stay corners."""
 
-    def __init__(self, size: Any = None, scale_factor: Any = None) -> None:
+    def __init__(self, size: Size | None = None, scale_factor: Factors | None = None) -> None:
         super().__init__(size, scale_factor, "bilinear", True)

@@ -21,7 +21,7 @@ from oneflow.core.sbp import all_broadcast
 from oneflow.functional.creation import zeros
 from oneflow.ops import binary
 from oneflow.ops.cast import cast
-from oneflow.ops.reduce import reduce_max, reduce_sum
+from oneflow.ops.reduce import reduce_max, reduce_min, reduce_sum
 from oneflow.ops.scalar import scalar_add, scalar_pow, scalar_rdiv
 from oneflow.ops.unary import abs as absolute
 from oneflow.ops.unary import clamp, sqrt
@@ -42,9 +42,9 @@ def clip_grad_norm_(
     """Scales all gradients together so that their norm is at most max_norm; returns the norm
     before, a 0-d tensor.
 
-    norm_type: p of the p-norm, math.inf for the largest absolute value.  error_if_nonfinite: raises
-    NonFiniteError if the norm is NaN or infinite, which reads the value and so cannot be traced.
-    fused is accepted and changes nothing.
+    norm_type: p of the p-norm, math.inf for the largest absolute value, -math.inf for the smallest.
+    error_if_nonfinite: raises NonFiniteError if the norm is NaN or infinite, which reads the value
+    and so cannot be traced.  fused is accepted and changes nothing.
     """
     owners = [p for p in _listed(parameters) if p.grad is not None]
     with no_grad():
@@ -83,8 +83,8 @@ def _on(scalar: Tensor, placement: Placement) -> Tensor:
 
 
 def _total_norm(owners: list[Tensor], norm_type: float) -> Tensor:
-    if norm_type <= 0:
-        raise ValueError(f"norm_type must be positive, got {norm_type}")
+    if norm_type <= 0 and norm_type != -math.inf:
+        raise ValueError(f"norm_type must be positive or -inf, got {norm_type}")
     measure, meet, finish = _norm_parts(norm_type)
     by_place: dict[Any, list[Tensor]] = {}
     for owner in owners:
@@ -108,9 +108,10 @@ def _norm_parts(
     if p == 2.0:
         return square_sum, binary.add, sqrt
     if math.isinf(p):
+        extreme, meet = (reduce_max, binary.maximum) if p > 0 else (reduce_min, binary.minimum)
         return (
-            lambda g: reduce_max(absolute(_at_least_float32(g)), dims=tuple(range(g.ndim))),
-            binary.maximum,
+            lambda g: extreme(absolute(_at_least_float32(g)), dims=tuple(range(g.ndim))),
+            meet,
             lambda total: total,
         )
     return (

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from oneflow.optim.optimizer import Optimizer
+from oneflow.tensor.tensor import Tensor
 
 
 class ReduceLROnPlateau:
@@ -61,7 +62,7 @@ class ReduceLROnPlateau:
             raise ValueError(f"expected {count} min_lrs, got {len(min_lr)}")
         return list(min_lr)
 
-    def step(self, metrics: Any) -> None:
+    def step(self, metrics: float | Tensor) -> None:
         """metrics: a number or a tensor of one element."""
         current = float(metrics)
         self.last_step += 1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ from oneflow.functional.joining import stack
 from oneflow.tensor.tensor import Tensor, wrap
 
 
-def default_convert(data: Any) -> Any:
+def default_convert(data: object) -> Any:
     """Arrays inside of nested containers become tensors; the rest stays. For samples that are not
     batched.
     """
@@ -23,7 +23,7 @@ def default_convert(data: Any) -> Any:
     return _rebuild(data, default_convert)
 
 
-def _rebuild(data: Any, convert: Any) -> Any:
+def _rebuild(data: object, convert: Callable[[object], Any]) -> Any:
     if isinstance(data, Mapping):
         return {key: convert(value) for key, value in data.items()}
     if isinstance(data, tuple) and hasattr(data, "_fields"):

@@ -7,13 +7,15 @@ import multiprocessing
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from multiprocessing.context import BaseContext
+from types import GenericAlias
 from typing import Any
 
 from oneflow.functional.random_state import Generator, host_seed
 from oneflow.utils.data.collate import default_collate, default_convert
-from oneflow.utils.data.dataset import IterableDataset
+from oneflow.utils.data.dataset import Dataset, IterableDataset, length
 from oneflow.utils.data.sampler import BatchSampler, RandomSampler, SequentialSampler
-from oneflow.utils.data.worker import Fetcher, Job, Worker
+from oneflow.utils.data.worker import Fetcher, Work, Worker
 
 
 class _Forever:
@@ -39,9 +41,14 @@ class DataLoader:
     arguments that exclude each other, and a worker's exceptions with its traceback.
     """
 
+    @classmethod
+    def __class_getitem__(cls, item: object) -> GenericAlias:
+        """The class: annotations may name the items."""
+        return GenericAlias(cls, item)
+
     def __init__(
         self,
-        dataset: Any,
+        dataset: Dataset[Any],
         batch_size: int | None = 1,
         shuffle: bool | None = None,
         sampler: Iterable[Any] | None = None,
@@ -51,7 +58,7 @@ class DataLoader:
         drop_last: bool = False,
         timeout: float = 0,
         worker_init_fn: Callable[[int], Any] | None = None,
-        multiprocessing_context: Any = None,
+        multiprocessing_context: BaseContext | str | None = None,
         generator: Generator | None = None,
         *,
         prefetch_factor: int | None = None,
@@ -126,11 +133,11 @@ class DataLoader:
     def __len__(self) -> int:
         """Number of batches; of samples without batching."""
         if self.is_stream:
-            size = len(self.dataset)
+            size = length(self.dataset)
             if self.batch_size is None:
                 return size
             return size // self.batch_size if self.drop_last else -(-size // self.batch_size)
-        return len(self._indices())  # type: ignore[arg-type]
+        return length(self._indices())
 
     def _indices(self) -> Iterable[Any]:
         return self.sampler if self.batch_sampler is None else self.batch_sampler
@@ -138,8 +145,8 @@ class DataLoader:
     def __iter__(self) -> Iterator[Any]:
         return self._here() if self.num_workers == 0 else self._ahead()
 
-    def _job(self, worker_id: int) -> Job:
-        return Job(
+    def _work(self, worker_id: int) -> Work:
+        return Work(
             self.dataset,
             self.collate_fn,
             self.batch_sampler is not None,
@@ -151,7 +158,8 @@ class DataLoader:
         )
 
     def _here(self) -> Iterator[Any]:
-        fetcher = Fetcher(self._job(0))
+        host_seed(self.generator)  # what workers would be given: orders do not depend on them
+        fetcher = Fetcher(self._work(0))
         for indices in self._indices():
             try:
                 batch = fetcher.fetch(indices)
@@ -186,7 +194,7 @@ class DataLoader:
         if context is None or isinstance(context, str):
             context = multiprocessing.get_context(context or _default_start_method())
         for worker_id in range(self.num_workers):
-            workers.append(Worker(self._job(worker_id), context))
+            workers.append(Worker(self._work(worker_id), context))
         if self.persistent_workers:
             self._kept = weakref.finalize(self, _stop_all, workers)
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Sized
 from itertools import accumulate, chain
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 import numpy as np
 
+from oneflow.core.operand import Index
 from oneflow.functional.random_state import Generator, host_seed
 from oneflow.tensor.tensor import Tensor
 
@@ -39,7 +40,12 @@ class IterableDataset(Dataset[T]):
         return ChainDataset([self, other])
 
 
-class TensorDataset(Dataset[tuple[Any, ...]]):
+def length(dataset: object) -> int:
+    """`len(dataset)`. Raises TypeError for one that does not know it."""
+    return len(cast(Sized, dataset))
+
+
+class TensorDataset(Dataset[tuple[Tensor, ...]]):
     """Sample i is the tuple of row i of each tensor. Raises ValueError unless all have equally many
     rows.
     """
@@ -48,9 +54,9 @@ class TensorDataset(Dataset[tuple[Any, ...]]):
         lengths = [len(t) for t in tensors]
         if len(set(lengths)) > 1:
             raise ValueError(f"Size mismatch between tensors: they have {lengths} rows")
-        self.tensors: tuple[Any, ...] = tensors
+        self.tensors = tensors
 
-    def __getitem__(self, index: Any) -> tuple[Any, ...]:
+    def __getitem__(self, index: Index) -> tuple[Tensor, ...]:
         return tuple(tensor[index] for tensor in self.tensors)
 
     def __len__(self) -> int:
@@ -66,7 +72,7 @@ class ConcatDataset(Dataset[Any]):
             raise ValueError("datasets should not be an empty iterable")
         if any(isinstance(d, IterableDataset) for d in self.datasets):
             raise TypeError("ConcatDataset does not support IterableDataset; use ChainDataset")
-        self.cumulative_sizes = list(accumulate(len(d) for d in self.datasets))  # type: ignore[arg-type]
+        self.cumulative_sizes = list(accumulate(map(length, self.datasets)))
 
     def __len__(self) -> int:
         return self.cumulative_sizes[-1]
@@ -88,11 +94,10 @@ class ChainDataset(IterableDataset[Any]):
             raise TypeError("ChainDataset only supports IterableDataset")
 
     def __iter__(self) -> Iterator[Any]:
-        return chain.from_iterable(self.datasets)  # type: ignore[arg-type]
+        return chain.from_iterable(cast("list[IterableDataset[Any]]", self.datasets))
 
     def __len__(self) -> int:
-        lengths: list[int] = [len(d) for d in self.datasets]  # type: ignore[arg-type]
-        return sum(lengths)
+        return sum(map(length, self.datasets))
 
 
 class Subset(Dataset[Any]):
@@ -102,7 +107,7 @@ class Subset(Dataset[Any]):
         self.dataset = dataset
         self.indices = indices
 
-    def __getitem__(self, index: Any) -> Any:
+    def __getitem__(self, index: int | list[int]) -> Any:
         if isinstance(index, list):
             return self.dataset[[self.indices[i] for i in index]]
         return self.dataset[self.indices[index]]
@@ -112,13 +117,13 @@ class Subset(Dataset[Any]):
 
 
 def random_split(
-    dataset: Any, lengths: Sequence[float], generator: Generator | None = None
+    dataset: Dataset[Any], lengths: Sequence[float], generator: Generator | None = None
 ) -> list[Subset]:
     """Cuts a data set at random into parts of the given lengths, or fractions that add up to 1.
 
     What fractions leave over is dealt out one by one to the first parts. Raises ValueError.
     """
-    total = len(dataset)
+    total = length(dataset)
     sizes = list(lengths)
     if abs(sum(sizes) - 1.0) < 1e-9 and all(0 <= size <= 1 for size in sizes):
         sizes = [int(total * size) for size in sizes]

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
+from types import GenericAlias
 from typing import Any
 
 import numpy as np
@@ -13,12 +14,18 @@ import numpy as np
 from oneflow.core.config import current_config
 from oneflow.core.rng import mix_seed
 from oneflow.functional.random_state import Generator, host_seed
+from oneflow.utils.data.dataset import length
 
 
 class Sampler:
     """An iterable of indices; subclasses define `__iter__`, and `__len__` where it is known."""
 
-    def __init__(self, data_source: Any = None) -> None:
+    @classmethod
+    def __class_getitem__(cls, item: object) -> GenericAlias:
+        """The class: annotations may name the items."""
+        return GenericAlias(cls, item)
+
+    def __init__(self, data_source: object = None) -> None:
         self.data_source = data_source
 
     def __iter__(self) -> Iterator[Any]:
@@ -29,10 +36,10 @@ class SequentialSampler(Sampler):
     """0, 1, 2, ..."""
 
     def __iter__(self) -> Iterator[int]:
-        return iter(range(len(self.data_source)))
+        return iter(range(length(self.data_source)))
 
     def __len__(self) -> int:
-        return len(self.data_source)
+        return length(self.data_source)
 
 
 class RandomSampler(Sampler):
@@ -43,7 +50,7 @@ class RandomSampler(Sampler):
 
     def __init__(
         self,
-        data_source: Any,
+        data_source: object,
         replacement: bool = False,
         num_samples: int | None = None,
         generator: Generator | None = None,
@@ -61,11 +68,11 @@ class RandomSampler(Sampler):
 
     @property
     def num_samples(self) -> int:
-        return len(self.data_source) if self._num_samples is None else self._num_samples
+        return length(self.data_source) if self._num_samples is None else self._num_samples
 
     def __iter__(self) -> Iterator[int]:
         rng = np.random.default_rng(host_seed(self.generator))
-        size = len(self.data_source)
+        size = length(self.data_source)
         if self.replacement:
             yield from rng.integers(size, size=self.num_samples).tolist()
             return
@@ -159,7 +166,7 @@ class BatchSampler(Sampler):
             yield batch
 
     def __len__(self) -> int:
-        count = len(self.sampler)  # type: ignore[arg-type]
+        count = length(self.sampler)
         return count // self.batch_size if self.drop_last else math.ceil(count / self.batch_size)
 
 
@@ -174,7 +181,7 @@ class DistributedSampler(Sampler):
 
     def __init__(
         self,
-        dataset: Any,
+        dataset: object,
         num_replicas: int | None = None,
         rank: int | None = None,
         shuffle: bool = True,
@@ -195,7 +202,7 @@ class DistributedSampler(Sampler):
     @property
     def num_samples(self) -> int:
         """Length of each rank's share."""
-        shares = len(self.dataset) / self.num_replicas
+        shares = length(self.dataset) / self.num_replicas
         return math.floor(shares) if self.drop_last else math.ceil(shares)
 
     @property
@@ -204,7 +211,7 @@ class DistributedSampler(Sampler):
         return self.num_samples * self.num_replicas
 
     def __iter__(self) -> Iterator[int]:
-        order = np.arange(len(self.dataset))
+        order = np.arange(length(self.dataset))
         if self.shuffle:
             order = np.random.default_rng(mix_seed(self.seed, self.epoch)).permutation(order)
         if len(order):

@@ -77,8 +77,8 @@ def get_worker_info() -> WorkerInfo | None:
 
 
 @dataclass(frozen=True)
-class Job:
-    """The task of a worker, sent once. Must survive pickling.
+class Work:
+    """The work of a worker, sent once. Must survive pickling.
 
     collate: from a list of samples to a batch, or None for single samples.  is_stream: an
     IterableDataset.
@@ -97,32 +97,32 @@ class Job:
 class Fetcher:
     """Makes batches of a data set, in a worker or in the main process."""
 
-    def __init__(self, job: Job) -> None:
-        self.job = job
-        self._stream = iter(job.dataset) if job.is_stream else None
+    def __init__(self, work: Work) -> None:
+        self.work = work
+        self._stream = iter(work.dataset) if work.is_stream else None
 
     def fetch(self, indices: Any) -> Any:
         """The batch at `indices` (for a stream: of as many samples). Raises StopIteration at a
         stream's end.
         """
-        job = self.job
+        work = self.work
         if self._stream is not None:
             return self._fetch_next(indices)
-        if not job.is_batched:
-            return job.collate(job.dataset[indices])
-        return job.collate([job.dataset[i] for i in indices])
+        if not work.is_batched:
+            return work.collate(work.dataset[indices])
+        return work.collate([work.dataset[i] for i in indices])
 
     def _fetch_next(self, indices: Any) -> Any:
         stream: Any = self._stream
-        if not self.job.is_batched:
-            return self.job.collate(next(stream))
+        if not self.work.is_batched:
+            return self.work.collate(next(stream))
         samples = [sample for _, sample in zip(indices, stream, strict=False)]
-        if not samples or (self.job.drop_last and len(samples) < len(indices)):
+        if not samples or (self.work.drop_last and len(samples) < len(indices)):
             raise StopIteration
-        return self.job.collate(samples)
+        return self.work.collate(samples)
 
 
-def run_worker(job: Job, pipe: Connection) -> None:
+def run_worker(work: Work, pipe: Connection) -> None:
     """The worker's main function."""
     state: dict[str, Any] = {"seed": 0}
     parent = multiprocessing.parent_process()
@@ -134,9 +134,9 @@ def run_worker(job: Job, pipe: Connection) -> None:
             message = pipe.recv()
             if message is None:
                 return
-            answer = _answer(job, message, state)
+            answer = _answer(work, message, state)
             if answer is not None:
-                pipe.send_bytes(_pickled(answer, job.worker_id))
+                pipe.send_bytes(_pickled(answer, work.worker_id))
     except (EOFError, BrokenPipeError, ConnectionResetError, KeyboardInterrupt):
         return  # the parent is gone or has stopped listening
 
@@ -150,7 +150,7 @@ def _pickled(answer: tuple[int, Any], worker_id: int) -> Any:
         return ForkingPickler.dumps((answer[0], failure))
 
 
-def _answer(job: Job, message: Any, state: dict[str, Any]) -> Any:
+def _answer(work: Work, message: _NewEpoch | tuple[int, Any], state: dict[str, Any]) -> Any:
     if isinstance(message, _NewEpoch):
         state.clear()
         state["seed"] = message.seed
@@ -158,38 +158,38 @@ def _answer(job: Job, message: Any, state: dict[str, Any]) -> Any:
     number, indices = message
     try:
         if "fetcher" not in state:
-            _prepare(job, state)
+            _prepare(work, state)
         return number, state["fetcher"].fetch(indices)
     except StopIteration:
         return number, _Exhausted()
     except Exception as error:
-        return number, Failure(job.worker_id, type(error), traceback.format_exc())
+        return number, Failure(work.worker_id, type(error), traceback.format_exc())
 
 
-def _prepare(job: Job, state: dict[str, Any]) -> None:
+def _prepare(work: Work, state: dict[str, Any]) -> None:
     """Seeds this process and starts reading. Here, so that its errors come out like those of a
     sample.
     """
     global _info
-    seed = (state["seed"] + job.worker_id) & 0xFFFFFFFFFFFFFFFF
+    seed = (state["seed"] + work.worker_id) & 0xFFFFFFFFFFFFFFFF
     is_first = _info is None
-    _info = WorkerInfo(job.worker_id, job.num_workers, seed, job.dataset)
+    _info = WorkerInfo(work.worker_id, work.num_workers, seed, work.dataset)
     random.seed(seed)
     np.random.seed(seed & 0xFFFFFFFF)
     manual_seed(seed)
-    if is_first and job.init is not None:
-        job.init(job.worker_id)
-    state["fetcher"] = Fetcher(job)
+    if is_first and work.init is not None:
+        work.init(work.worker_id)
+    state["fetcher"] = Fetcher(work)
 
 
 class Worker:
     """The parent's end of one worker process."""
 
-    def __init__(self, job: Job, context: Any) -> None:
-        self.id = job.worker_id
+    def __init__(self, work: Work, context: Any) -> None:
+        self.id = work.worker_id
         self._pipe, theirs = context.Pipe()
         self.process = context.Process(
-            target=run_worker, args=(job, theirs), daemon=True, name=f"DataLoader worker {self.id}"
+            target=run_worker, args=(work, theirs), daemon=True, name=f"DataLoader worker {self.id}"
         )
         self.process.start()
         theirs.close()
@@ -213,10 +213,10 @@ class Worker:
         """Forgets the old stream; samples from now on are of a new epoch."""
         self._send(_NewEpoch(seed))
 
-    def ask(self, number: int, indices: Any) -> None:
+    def ask(self, number: int, indices: object) -> None:
         self._send((number, indices))
 
-    def _send(self, message: Any) -> None:
+    def _send(self, message: _NewEpoch | tuple[int, Any]) -> None:
         try:
             self._pipe.send(message)
         except OSError:

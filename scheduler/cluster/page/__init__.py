@@ -172,7 +172,7 @@ def _number(text: str) -> int:
     return int(text) if text.isdecimal() and len(text) < 16 else 0
 
 
-def _json(value: Any, status: int = 200) -> Answer:
+def _json(value: object, status: int = 200) -> Answer:
     body = json.dumps(value, default=str, allow_nan=False).encode()
     return Answer(status, body, JSON_TYPE)
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import socket
-import threading
-import time
 from typing import Any
 
 import numpy as np
@@ -12,13 +10,14 @@ import pytest
 
 import oneflow as flow
 import oneflow.nn as nn
-from oneflow.actors import live
+from oneflow.actors import live, mailbox
 from oneflow.actors.mailbox import SharedMemoryBus, areas_nbytes
 from oneflow.actors.tcp import Connection, TcpBus
 from oneflow.boxing.transport.rank_pages import RankPages, new_page
 from oneflow.core.errors import NonFiniteError
 from oneflow.core.metrics import METRICS, Metrics
 from oneflow.core.metrics_told import Teller
+from tests.support.waiting import wait_until
 
 
 @pytest.fixture(autouse=True)
@@ -26,7 +25,7 @@ def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
     METRICS.reset()
 
 
-def test_a_message_that_wakes_its_receiver_is_timed() -> None:
+def test_a_message_that_wakes_its_receiver_is_timed(monkeypatch: pytest.MonkeyPatch) -> None:
     pages = {rank: new_page(2, areas_nbytes(2, 0)) for rank in (0, 1)}
     buses = [SharedMemoryBus(RankPages(rank, [0, 1], pages)) for rank in (0, 1)]
     latency = METRICS.transport("shm").latency
@@ -34,14 +33,15 @@ def test_a_message_that_wakes_its_receiver_is_timed() -> None:
         buses[0].post(1, 4)
         assert buses[1].poll() == [(0, 4)]
         assert sum(latency.counts) == 0  # it did not sleep
-        sleeper = threading.Thread(target=buses[1].wait, args=(20.0,))
-        sleeper.start()
-        end = time.monotonic() + 20
-        while not pages[1].words[0] and time.monotonic() < end:
-            time.sleep(0.001)
-        time.sleep(0.02)  # it says that it sleeps a moment before it does
-        buses[0].post(1, 6)
-        sleeper.join(20)
+        asleep = mailbox.futex_wait
+
+        def post_and_sleep(*where: Any) -> None:
+            buses[0].post(1, 6)  # it has said that it sleeps: who posts now has to wake it
+            asleep(*where)
+
+        monkeypatch.setattr(mailbox, "futex_wait", post_and_sleep)
+        buses[1].wait(20.0)
+        monkeypatch.undo()
         assert buses[1].poll() == [(0, 6)]
         assert sum(latency.counts) == 1
         assert 0 < latency.total_s < 20
@@ -70,11 +70,9 @@ def test_the_round_trip_of_a_connection_is_looked_up() -> None:
     ]
     for code in range(1, 41, 2):  # Freed carries nothing
         buses[0].post(1, code)
-        while not buses[1].poll():
-            time.sleep(0.0005)
+        wait_until(buses[1].poll)
         buses[1].post(0, code)
-        while not buses[0].poll():
-            time.sleep(0.0005)
+        wait_until(buses[0].poll)
     buses[0].sample_latency()
     latency = METRICS.transport("tcp").latency
     assert sum(latency.counts) == 1

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import random
 import threading
-import time
 import uuid
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -26,6 +25,7 @@ from oneflow.core.job_config import Cluster, JobConfig
 from oneflow.core.metrics import METRICS
 from oneflow.core.plan import ActorKind, Plan
 from oneflow.scheduler.compiler.pipeline import compile_graph
+from tests.support.waiting import be_late
 
 from .programs import RATE, initial, run, shards, two_layers
 
@@ -299,7 +299,7 @@ def test_ranks_that_come_at_odd_times_make_their_calls_in_that_order(seed: int) 
         {f"x{i}": np.full(3 + i, float(i + 10 * rank), np.float32) for i in range(6)}
         for rank in (0, 1)
     ]
-    pause = lambda rank: time.sleep(rng.random() * 0.004)  # noqa: E731
+    pause = lambda rank: be_late(rng.random() * 0.004)  # noqa: E731
     found = run_ranks(plan, "shm", [{}, {}], feeds, steps, pause=pause)
     for outputs in found:
         assert isinstance(outputs, list), outputs

@@ -89,11 +89,7 @@ def test_codes_of_all_sizes_travel(buses: dict[int, SharedMemoryBus]) -> None:
 
 
 def test_a_sleeper_is_woken(buses: dict[int, SharedMemoryBus]) -> None:
-    def post() -> None:
-        time.sleep(0.05)
-        buses[5].post(0, 3)
-
-    thread = threading.Thread(target=post)
+    thread = threading.Timer(0.05, buses[5].post, (0, 3))
     thread.start()
     start = time.monotonic()
     while not (arrived := buses[0].poll()):

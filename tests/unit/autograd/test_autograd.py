@@ -174,3 +174,12 @@ def test_the_graph_is_freed_without_the_collector() -> None:
         assert watch() is None
     finally:
         gc.enable()
+
+
+def test_batched_gradients_need_batches_of_one_size() -> None:
+    x = flow.ones(2, requires_grad=True)
+    y = x * 3
+    (found,) = flow.autograd.grad([y], [x], flow.eye(2), is_grads_batched=True)
+    assert found.tolist() == [[3, 0], [0, 3]]
+    with pytest.raises(AutogradError, match="one more dim"):
+        flow.autograd.grad([y], [x], is_grads_batched=True)

@@ -89,7 +89,7 @@ def test_settings_travel_in_the_job_configuration() -> None:
 
 
 def test_a_graph_is_compiled_with_what_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
-    import oneflow.graph.graph as module
+    import oneflow.graph.compiling as module
 
     seen: list[Any] = []
     compile_and_bind = module.compile_and_bind

@@ -20,6 +20,7 @@ from oneflow.boxing.transport.handshake import (
 from oneflow.boxing.transport.mesh import KEY_NBYTES, Mesh
 from oneflow.core.errors import PeerLostError, TransportError
 from oneflow.core.job_tls import _made
+from tests.support.waiting import be_late
 
 from .boxing_ranks import LocalStore, in_threads
 
@@ -242,7 +243,7 @@ def test_bytes_that_trickle_gain_a_stranger_no_time() -> None:
                 near.sendall(b"x")
             except OSError:
                 return
-            time.sleep(0.07)
+            be_late(0.07)
 
     thread = threading.Thread(target=trickle)
     thread.start()

@@ -7,7 +7,6 @@ import random
 import socket
 import struct
 import threading
-import time
 import tracemalloc
 import uuid
 from collections.abc import Callable
@@ -31,6 +30,7 @@ from oneflow.core.job_tls import _made
 from oneflow.core.placement import Placement
 from oneflow.core.tensor_type import TensorType
 from oneflow.core.tls_relay import Relay
+from tests.support.waiting import be_late
 
 from .boxing_layouts import all_sbp, gathered, scatter
 from .boxing_ranks import LocalStore, in_threads
@@ -303,7 +303,7 @@ def test_over_tls_a_rank_that_is_done_early_is_not_lost(monkeypatch: pytest.Monk
 
     def late(relay: Relay) -> bool:
         if rng.random() < 0.3:
-            time.sleep(rng.random() * 0.02)
+            be_late(rng.random() * 0.02)
         return move(relay)
 
     monkeypatch.setattr(Relay, "_move", late)

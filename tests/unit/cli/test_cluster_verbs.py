@@ -26,10 +26,11 @@ from oneflow.cli.group import _file_error, wants_json
 from oneflow.cli.main import cli
 from oneflow.cli.output import fields, table
 from oneflow.cli.records import job_details, job_table, record_as_dict
-from oneflow.cli.submit import _folder_of, merged
+from oneflow.cli.submit import _folder_of, _submit, _submitted, merged
 from oneflow.cli.types import RANKS
+from oneflow.cluster.connection import StoreTroubleError
 from oneflow.cluster.durations import show_time
-from oneflow.cluster.job import LogLine, RankWaits
+from oneflow.cluster.job import Job, LogLine, RankWaits
 from oneflow.cluster.settings import KEYS
 from oneflow.core.errors import ConfigError, JobSpecError
 from oneflow.protos import cluster_pb2 as pb
@@ -422,3 +423,30 @@ def test_a_token_is_rotated_for_as_long_as_before_and_it_is_said_until_when(
     assert not asked[0].HasField("lifetime_s")
     assert "valid for good" in run("cluster", "token", "rotate", "--lifetime", "0", "eve")[2]
     assert asked[1].HasField("lifetime_s")
+
+
+class FullAtFirst:
+    """A cluster without room for the first jobs that it is given."""
+
+    def __init__(self, refusals: int) -> None:
+        self.refusals = refusals
+        self.ids: list[str] = []
+
+    def submit(self, source: str, *, job_id: str, **_: Any) -> Any:
+        self.ids.append(job_id)
+        if len(self.ids) <= self.refusals:
+            raise StoreTroubleError("no room for 9 bytes")
+        return Job(None, job_id)  # type: ignore[arg-type]
+
+
+def test_submit_that_waits_tries_again_and_says_so(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pauses: list[float] = []
+    monkeypatch.setattr("oneflow.cli.submit.time.sleep", pauses.append)
+    full = FullAtFirst(2)
+    job = _submitted(full, {"graph": "x.job"})  # type: ignore[arg-type]
+    assert full.ids == [job.id] * 3 and len(pauses) == 2
+    assert capsys.readouterr().err == "oneflow: no room for 9 bytes; tried again every 5 s\n"
+    with pytest.raises(StoreTroubleError):
+        _submit(FullAtFirst(1), {"graph": "x.job", "job_id": "j"})  # type: ignore[arg-type]

@@ -13,6 +13,7 @@ from oneflow.cluster.connection import (
     NotNowError,
     Patience,
     Retries,
+    StoreTroubleError,
     error_of,
 )
 from oneflow.core.errors import (
@@ -30,6 +31,7 @@ from oneflow.core.errors import (
     [
         ("UNAVAILABLE", "", ClusterUnreachableError, 69),
         ("UNAVAILABLE", "UnavailableError", NotNowError, 69),
+        ("UNAVAILABLE", "StoreError", StoreTroubleError, 69),
         ("CANCELLED", "", ClusterUnreachableError, 69),
         ("DEADLINE_EXCEEDED", "", ClusterUnreachableError, 69),
         ("UNAUTHENTICATED", "AuthError", AuthError, 77),
@@ -75,6 +77,15 @@ def test_a_scheduler_that_is_away_is_asked_again(monkeypatch: pytest.MonkeyPatch
     flaky = Flaky(5, connect_s=60.0)
     assert flaky.call("Jobs", "Get", None) == "answer"
     assert flaky.tries == 6
+
+
+def test_a_full_disk_is_said_at_once() -> None:
+    """Only an operator can mend it: nobody is kept waiting for that without a word."""
+    script = Script(error_of("UNAVAILABLE", "StoreError", "no room for 5 bytes", "host:1"), "done")
+    with pytest.raises(StoreTroubleError, match=r"no room for 5 bytes.*operator") as caught:
+        script.call("Jobs", "Submit", None)
+    assert isinstance(caught.value, NotNowError)
+    assert script.call("Jobs", "Submit", None) == "done"
 
 
 def test_patience_ends() -> None:

@@ -23,7 +23,8 @@ from oneflow.cluster.local_record import (
 )
 from oneflow.cluster.local_tokens import prepare_tokens
 from oneflow.cluster.wishes import local_wish
-from oneflow.core.errors import ConfigError
+from oneflow.core.errors import AuthError, ConfigError
+from oneflow.scheduler.cluster.audit import AUDIT_FILE
 from oneflow.scheduler.jobs.store import SqliteStore
 from oneflow.scheduler.jobs.tokens import find, read_token_file, write_token_file
 
@@ -88,6 +89,26 @@ def test_tokens_are_made_once_and_kept(tmp_path: Path) -> None:
     daemon = base / "daemon.token"
     assert stat.S_IMODE(daemon.stat().st_mode) == 0o600
     assert find(tokens, read_token_file(daemon), 0.0).role == "daemon"
+
+
+def test_a_replaced_token_goes(tmp_path: Path) -> None:
+    """One that is deleted, or given anew, makes the one before it worth nothing."""
+    base, config = tmp_path / "local", tmp_path / "config"
+    prepare_tokens(base, config)
+    before = read_token_file(config / "token"), read_token_file(base / "daemon.token")
+    (config / "token").unlink()
+    (base / "daemon.token").unlink()
+    prepare_tokens(base, config)
+    store = SqliteStore(base / "scheduler" / "cluster.db")
+    tokens = store.tokens()
+    store.close()
+    assert sorted(token.name for token in tokens) == ["local", "local-daemons"]
+    assert find(tokens, read_token_file(config / "token"), 0.0).role == "admin"
+    for secret in before:
+        with pytest.raises(AuthError):
+            find(tokens, secret, 0.0)
+    notes = (base / "scheduler" / AUDIT_FILE).read_text().splitlines()
+    assert sum('"token_revoke"' in line for line in notes) == 2
 
 
 def test_a_token_that_others_can_read_is_refused(tmp_path: Path) -> None:

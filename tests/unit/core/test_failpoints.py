@@ -17,6 +17,7 @@ import pytest
 from oneflow.core import failpoints
 from oneflow.core.errors import ConfigError
 from oneflow.core.failpoints import FAILPOINTS, arm, failpoint, is_armed, parse
+from tests.support.waiting import wait_until
 
 ROOT = Path(__file__).resolve().parents[3]
 PLACE = re.compile(r"""(?<!is_armed\()failpoint(?:\(|, )"([a-z_.]+)"\)""")
@@ -97,8 +98,7 @@ def test_one_process_is_held_until_it_is_let_go(tmp_path: Path) -> None:
     thread = threading.Thread(target=failpoint, args=("worker.step",))
     thread.start()
     held = tmp_path / f"worker.step.{os.getpid()}"
-    while not held.exists():
-        time.sleep(0.001)
+    wait_until(held.exists)
     failpoint("worker.step")  # another goes by
     assert thread.is_alive()
     held.unlink()
@@ -122,7 +122,7 @@ def test_nobody_else_runs_while_the_interpreter_is_kept() -> None:
     def turn() -> None:
         while not is_over.is_set():
             turns.append(time.monotonic())
-            time.sleep(0.001)
+            os.sched_yield()
 
     thread = threading.Thread(target=turn)
     thread.start()

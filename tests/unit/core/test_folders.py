@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from oneflow.cluster.settings import load_settings
 from oneflow.core.errors import ConfigError
 from oneflow.core.folders import make_state_dir, write_private
+from oneflow.scheduler.jobs.tokens import token_from, write_token_file
 
 
 def mode_of(path: Path) -> int:
@@ -22,13 +24,40 @@ def test_a_new_folder_is_for_its_owner_only(tmp_path: Path) -> None:
     assert [mode_of(p) for p in (folder, folder / "jobs")] == [0o700, 0o700]
 
 
-def test_a_folder_that_is_there_loses_what_others_might_do_to_it(tmp_path: Path) -> None:
+def test_an_empty_folder_loses_what_others_might_do_to_it(tmp_path: Path) -> None:
     tmp_path.chmod(0o777)
-    (tmp_path / "jobs").mkdir()
-    (tmp_path / "jobs").chmod(0o755)
     make_state_dir(tmp_path, "jobs", "cache")
     assert mode_of(tmp_path) == 0o755  # an operator may have let others look
+    (tmp_path / "jobs").chmod(0o755)
+    make_state_dir(tmp_path, "jobs", "cache")
     assert mode_of(tmp_path / "jobs") == mode_of(tmp_path / "cache") == 0o700
+
+
+@pytest.mark.parametrize("mode", [0o777, 0o775, 0o757])
+def test_a_folder_in_which_others_may_have_left_something_is_refused(
+    tmp_path: Path, mode: int
+) -> None:
+    (tmp_path / "cluster.db").touch()
+    tmp_path.chmod(mode)
+    with pytest.raises(ConfigError, match=rf"mode {mode:04o}.*chmod go-w"):
+        make_state_dir(tmp_path, "jobs")
+    assert not (tmp_path / "jobs").exists()
+
+
+def test_configuration_that_others_may_write_is_refused(tmp_path: Path) -> None:
+    env = {"ONEFLOW_CONFIG_DIR": str(tmp_path)}
+    (tmp_path / "config.toml").touch()
+    write_token_file(tmp_path / "token", "secret-of-enough-characters")
+    for mode in (0o755, 0o1777):  # the second of root's volumes: nobody can replace what is there
+        tmp_path.chmod(mode)
+        load_settings(env=env)
+        assert token_from({}, tmp_path) == "secret-of-enough-characters"
+    tmp_path.chmod(0o775)
+    with pytest.raises(ConfigError, match=r"mode 0775.*chmod go-w"):
+        load_settings(env=env)
+    with pytest.raises(ConfigError, match=r"mode 0775.*chmod go-w"):
+        token_from({}, tmp_path)
+    assert token_from({"ONEFLOW_AUTH_TOKEN": "another-of-enough-characters"}, tmp_path)
 
 
 def test_a_file_is_no_folder(tmp_path: Path) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import select
 import socket
 import threading
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -16,6 +15,7 @@ from oneflow.core.config import Config
 from oneflow.core.errors import ConfigError, TransportError
 from oneflow.core.job_tls import JobTls, _made, job_tls
 from oneflow.core.tls_relay import _relays, finish, relayed
+from tests.support.waiting import wait_until
 
 TOKEN = "t" * 64
 
@@ -123,12 +123,13 @@ def events_of(end: socket.socket, wanted: int, until: int = 0) -> int:
     """What poll tells of it, at once or when one of `until` has come."""
     poll = select.poll()
     poll.register(end, wanted)
-    deadline = time.monotonic() + 20
-    while True:
-        seen = dict(poll.poll(0)).get(end.fileno(), 0)
-        if not until or seen & until or time.monotonic() > deadline:
-            return seen
-        time.sleep(0.01)
+
+    def seen() -> int:
+        return dict(poll.poll(0)).get(end.fileno(), 0)
+
+    if until:
+        wait_until(lambda: seen() & until)
+    return seen()
 
 
 def test_a_peer_that_has_done_its_part_is_not_lost() -> None:

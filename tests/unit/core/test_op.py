@@ -22,13 +22,9 @@ class Recorder:
         return op, inputs, attrs
 
 
-def test_calling_a_declaration_runs_it_with_its_defaults() -> None:
+def test_calling_a_declaration_runs_it_with_what_is_given() -> None:
     with use_mode(Recorder()):
-        assert matmul("a", "b", transpose_b=True) == (
-            Matmul,
-            ("a", "b"),
-            {"transpose_a": False, "transpose_b": True},
-        )
+        assert matmul("a", "b", transpose_b=True) == (Matmul, ("a", "b"), {"transpose_b": True})
 
 
 def test_attrs_come_from_the_signature_of_infer_and_from_its_typed_dict() -> None:

@@ -13,11 +13,10 @@ import oneflow as flow
 import oneflow.nn.functional as F
 
 TF = torch.nn.functional
-draw = np.random.default_rng(0)
 
 
-def r(*shape: int) -> Any:
-    return draw.random(shape) * 2 - 0.5
+def r(rng: np.random.Generator, *shape: int) -> Any:
+    return rng.random(shape) * 2 - 0.5
 
 
 def same(ours: Any, theirs: Any) -> None:
@@ -25,13 +24,15 @@ def same(ours: Any, theirs: Any) -> None:
     np.testing.assert_allclose(ours.numpy(), theirs.detach().numpy(), rtol=1e-6, atol=1e-8)
 
 
-def check(ours: Callable[..., Any], theirs: Callable[..., Any], *arrays: Any) -> None:
+def check(
+    rng: np.random.Generator, ours: Callable[..., Any], theirs: Callable[..., Any], *arrays: Any
+) -> None:
     """Same values, and the same gradients for the same random output gradient."""
     xs = [flow.tensor(a, requires_grad=True) for a in arrays]
     ts = [torch.tensor(a, requires_grad=True) for a in arrays]
     y, t = ours(*xs), theirs(*ts)
     same(y, t)
-    weight = np.asarray(r(*t.shape))
+    weight = np.asarray(r(rng, *t.shape))
     y.backward(flow.tensor(weight))
     t.backward(torch.tensor(weight))
     for x, other in zip(xs, ts, strict=True):
@@ -46,8 +47,8 @@ ACTIVATIONS = (
 
 
 @pytest.mark.parametrize("name", ACTIVATIONS.split())
-def test_activation(name: str) -> None:
-    check(getattr(F, name), getattr(TF, name), r(3, 4) * 4 - 2)
+def test_activation(name: str, rng: np.random.Generator) -> None:
+    check(rng, getattr(F, name), getattr(TF, name), r(rng, 3, 4) * 4 - 2)
 
 
 LAYERS: dict[str, tuple[Any, ...]] = {
@@ -121,36 +122,38 @@ LAYERS: dict[str, tuple[Any, ...]] = {
 
 
 @pytest.mark.parametrize("name", LAYERS)
-def test_layer_and_its_gradients(name: str) -> None:
+def test_layer_and_its_gradients(name: str, rng: np.random.Generator) -> None:
     ours, theirs, *shapes = LAYERS[name]
-    check(ours, theirs, *(r(*s) for s in shapes))
+    check(rng, ours, theirs, *(r(rng, *s) for s in shapes))
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
 def test_cross_entropy_with_an_ignored_label(
-    smoothing: float, weighted: bool, reduction: str
+    smoothing: float, weighted: bool, reduction: str, rng: np.random.Generator
 ) -> None:
-    labels, weight = np.array([0, 3, -100]), np.abs(r(4)) + 0.1
+    labels, weight = np.array([0, 3, -100]), np.abs(r(rng, 4)) + 0.1
     options: dict[str, Any] = {"reduction": reduction, "label_smoothing": smoothing}
     check(
+        rng,
         lambda x: F.cross_entropy(
             x, flow.tensor(labels), flow.tensor(weight) if weighted else None, **options
         ),
         lambda x: TF.cross_entropy(
             x, torch.tensor(labels), torch.tensor(weight) if weighted else None, **options
         ),
-        r(3, 4),
+        r(rng, 3, 4),
     )
 
 
 @pytest.mark.parametrize("mode", ["constant", "reflect", "replicate", "circular"])
-def test_pad(mode: str) -> None:
+def test_pad(mode: str, rng: np.random.Generator) -> None:
     check(
+        rng,
         lambda x: F.pad(x, (1, 2, 2, 1), mode),
         lambda x: TF.pad(x, (1, 2, 2, 1), mode),
-        r(2, 3, 5, 4),
+        r(rng, 2, 3, 5, 4),
     )
 
 
@@ -159,9 +162,16 @@ def test_pad(mode: str) -> None:
     [{"mode": "nearest"}, {"mode": "bilinear"}, {"mode": "bilinear", "align_corners": True}],
 )
 @pytest.mark.parametrize("target", [{"scale_factor": 2}, {"size": (3, 9)}])
-def test_interpolate(options: dict[str, Any], target: dict[str, Any]) -> None:
+def test_interpolate(
+    options: dict[str, Any], target: dict[str, Any], rng: np.random.Generator
+) -> None:
     both = {**options, **target}
-    check(lambda x: F.interpolate(x, **both), lambda x: TF.interpolate(x, **both), r(2, 3, 5, 7))
+    check(
+        rng,
+        lambda x: F.interpolate(x, **both),
+        lambda x: TF.interpolate(x, **both),
+        r(rng, 2, 3, 5, 7),
+    )
 
 
 @pytest.mark.parametrize(
@@ -177,11 +187,14 @@ def test_interpolate(options: dict[str, Any], target: dict[str, Any]) -> None:
         ("ij,jk", ((2, 3), (3, 4))),
     ],
 )
-def test_einsum(equation: str, shapes: tuple[tuple[int, ...], ...]) -> None:
+def test_einsum(
+    equation: str, shapes: tuple[tuple[int, ...], ...], rng: np.random.Generator
+) -> None:
     check(
+        rng,
         lambda *xs: flow.einsum(equation, *xs),
         lambda *xs: torch.einsum(equation, *xs),
-        *(r(*s) for s in shapes),
+        *(r(rng, *s) for s in shapes),
     )
 
 
@@ -201,8 +214,8 @@ def test_promotion_is_torchs() -> None:
 @pytest.mark.parametrize(
     "name", ["sum", "mean", "amax", "amin", "argmax", "argmin", "max", "min", "all", "any", "var"]
 )
-def test_reductions_take_the_names_of_numpy(name: str) -> None:
-    x = r(3, 4)
+def test_reductions_take_the_names_of_numpy(name: str, rng: np.random.Generator) -> None:
+    x = r(rng, 3, 4)
     ours = getattr(flow.tensor(x), name)(axis=1, keepdims=True)
     theirs = getattr(torch.tensor(x), name)(dim=1, keepdim=True)
     if name in ("max", "min"):
@@ -210,3 +223,18 @@ def test_reductions_take_the_names_of_numpy(name: str) -> None:
     same(ours, theirs)
     with pytest.raises(TypeError, match="dim and axis, which mean the same"):
         getattr(flow, name)(flow.tensor(x), dim=0, axis=0)
+
+
+@pytest.mark.parametrize("dtype", ["int64", "int32", "float32", "float64"])
+@pytest.mark.parametrize(("start", "end"), [(-3.7, 50.2), (4.3, 1.9), (2, 2), (9, -9)])
+@pytest.mark.parametrize("steps", [1, 2, 4, 50])
+def test_ends_of_spaces_are_numbers_of_their_dtype(
+    dtype: str, start: float, end: float, steps: int
+) -> None:
+    ours, theirs = getattr(flow, dtype), getattr(torch, dtype)
+    got = flow.linspace(start, end, steps, dtype=ours).numpy()
+    want = torch.linspace(start, end, steps, dtype=theirs).numpy()
+    np.testing.assert_allclose(got, want, rtol=1e-5 if dtype == "float32" else 1e-13)
+    got = flow.logspace(abs(start) / 10, end / 10, steps, 2.0, dtype=ours).numpy()
+    want = torch.logspace(abs(start) / 10, end / 10, steps, 2.0, dtype=theirs).numpy()
+    np.testing.assert_allclose(got, want, rtol=1e-5 if dtype == "float32" else 1e-13)

@@ -152,3 +152,12 @@ def test_four_dims_are_repeated_in_global_tensors_and_in_graphs() -> None:
     wanted = np.tile(x, (2, 2, 1, 3))
     for y in (placed.repeat(2, 2, 1, 3), placed.tile((2, 2, 1, 3)), Repeat()(placed)):
         np.testing.assert_array_equal(y.to_local().numpy(), wanted)
+
+
+def test_where_takes_numpy_numbers_as_python_numbers() -> None:
+    mask = flow.tensor([True, False])
+    whole = flow.where(mask, np.int64(1), np.int64(0))
+    assert whole.dtype is flow.int64 and whole.tolist() == [1, 0]
+    assert flow.where(mask, np.array([1, 2]), np.array([3, 4])).tolist() == [1, 4]
+    with pytest.raises(TypeError, match="a value for true"):
+        flow.where(mask, 1)

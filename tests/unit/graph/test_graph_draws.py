@@ -33,7 +33,6 @@ from oneflow.scheduler.compiler.pipeline import compile_graph
 ROWS, WIDTH = 8, 6
 RNG = np.random.default_rng(4)
 X = [RNG.standard_normal((ROWS, WIDTH)).astype(np.float32) for _ in range(4)]
-OWN = flow.Generator()
 
 
 class Noisy(nn.Module):
@@ -42,11 +41,11 @@ class Noisy(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.first, self.last = nn.Linear(WIDTH, 10), nn.Linear(10, WIDTH)
-        self.drop = nn.Dropout(0.4)
+        self.drop, self.own = nn.Dropout(0.4), flow.Generator()
 
     def forward(self, x: Any) -> Any:
         hidden = self.drop(F.relu(self.first(x)))
-        hidden = hidden + 0.1 * flow.randn(*hidden.shape, generator=OWN)
+        hidden = hidden + 0.1 * flow.randn(*hidden.shape, generator=self.own)
         chosen = flow.bernoulli(flow.full(hidden.shape, 0.8))
         return self.drop(self.last(hidden * chosen)) * flow.rand(1)
 
@@ -83,9 +82,9 @@ def eager(model: nn.Module, pieces: int) -> Callable[[Any], Any]:
     return step
 
 
-def between(i: int) -> list[Any]:
+def between(i: int, own: flow.Generator) -> list[Any]:
     """What others draw between two calls of a graph."""
-    return [flow.randn(2).numpy(), flow.rand(i, generator=OWN).numpy()]
+    return [flow.randn(2).numpy(), flow.rand(i, generator=own).numpy()]
 
 
 @pytest.mark.parametrize("pieces", [1, 2, 4])
@@ -93,13 +92,16 @@ def test_calls_of_a_graph_and_of_its_build_draw_the_same(pieces: int) -> None:
     expected, model = made(), made()
     graph, step = Step(model, pieces), eager(expected, pieces)
     found: dict[str, list[Any]] = {}
-    runs = {"graph": lambda x: graph(flow.tensor(x)).numpy().copy(), "eager": step}
-    for name, run in runs.items():
+    runs = {
+        "graph": (model, lambda x: graph(flow.tensor(x)).numpy().copy()),
+        "eager": (expected, step),
+    }
+    for name, (noisy, run) in runs.items():
         flow.manual_seed(7)
-        OWN.manual_seed(8)
+        noisy.own.manual_seed(8)
         found[name] = []
         for i, x in enumerate(X):
-            found[name] += [run(x), *between(i)]
+            found[name] += [run(x), *between(i, noisy.own)]
     for a, b in zip(found["graph"], found["eager"], strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-7)
         np.testing.assert_array_equal(a == 0, b == 0)  # the very masks
@@ -132,11 +134,12 @@ def test_without_micro_batches_the_bits_are_equal() -> None:
 
 
 def test_tracing_draws_nothing() -> None:
-    graph = Step(Noisy(), 2)
-    before = flow.get_rng_state().numpy(), OWN.get_state().numpy()
+    model = Noisy()
+    graph = Step(model, 2)
+    before = flow.get_rng_state().numpy(), model.own.get_state().numpy()
     graph._compile(flow.tensor(X[0]))
     np.testing.assert_array_equal(flow.get_rng_state().numpy(), before[0])
-    np.testing.assert_array_equal(OWN.get_state().numpy(), before[1])
+    np.testing.assert_array_equal(model.own.get_state().numpy(), before[1])
 
 
 def test_the_graph_is_the_same_under_every_seed() -> None:
@@ -156,15 +159,17 @@ def test_a_generator_cannot_be_seeded_in_build() -> None:
     with pytest.raises(GraphError, match="seed it before the graph is called"):
         seeded(flow.ones(3))
 
+    own = flow.Generator()
+
     @nn.Graph.trace
     def moved(x: Any) -> Any:
-        OWN.set_state(flow.Generator().get_state())
-        return x + flow.randn(3, generator=OWN)
+        own.set_state(flow.Generator().get_state())
+        return x + flow.randn(3, generator=own)
 
-    OWN.manual_seed(99)
+    own.manual_seed(99)
     with pytest.raises(GraphError, match="set it before the graph is called"):
         moved(flow.ones(3))
-    assert OWN.initial_seed() == 99
+    assert own.initial_seed() == 99
 
 
 class Noise(flow.optim.SGD):

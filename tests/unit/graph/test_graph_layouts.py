@@ -173,10 +173,10 @@ def test_updates_of_parameters_wherever_they_lie(
 
 
 @pytest.mark.parametrize("decoupled", [True, False])
-def test_lamb_in_float64_numpy(decoupled: bool) -> None:
+def test_lamb_in_float64_numpy(decoupled: bool, rng: np.random.Generator) -> None:
     """One step of a graph whose parameter has no elements on two of four ranks."""
     w = np.array([[1.0, -2.0, 0.5], [0.3, 0.7, -1.1]])
-    x = RNG.standard_normal((4, 3))
+    x = rng.standard_normal((4, 3))
 
     class Linear(nn.Module):
         def __init__(self) -> None:

@@ -94,7 +94,7 @@ def test_hooks_of_modules_do_not_run() -> None:
 def test_nodes_know_their_module_and_line() -> None:
     graph = Predict(make_model()[1])
     graph(flow.ones(2, 4))
-    modules = {n.op: n.module for n in graph._job.bound.plan.graph}
+    modules = {n.op: n.module for n in graph._compiled.job.bound.plan.graph}
     assert modules["linear"] == "model.0" and modules["relu"] == "model.1"
 
 
@@ -117,7 +117,7 @@ def test_deep_models_take_nodes_in_proportion() -> None:
 
         graph = Train(model)
         graph(flow.ones(2, 4))
-        plan = graph._job.bound.plan
+        plan = graph._compiled.job.bound.plan
         counts.append((len(plan.graph), len(plan.actors)))
     (first, actors), (second, _), (third, last_actors) = counts
     assert third - second == 2 * (second - first)

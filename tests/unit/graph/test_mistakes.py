@@ -13,7 +13,6 @@ import pytest
 import oneflow as flow
 import oneflow.nn.functional as F
 from oneflow import nn
-from oneflow.core.dtype import float32
 from oneflow.core.errors import (
     DeviceError,
     DTypeError,
@@ -22,9 +21,6 @@ from oneflow.core.errors import (
     SbpError,
     ShapeError,
 )
-from oneflow.core.tensor_type import TensorType
-from oneflow.tensor.eager_global import empty_shard
-from oneflow.tensor.tensor import wrap_global
 
 HERE = Path(__file__).name
 ALONE = flow.placement("cpu", [0])
@@ -309,12 +305,3 @@ def test_a_graph_that_forgot_super_init() -> None:
         with pytest.raises(GraphError, match=r"Forgot\.__init__ must call super\(\)\.__init__\(\)"):
             work()
     assert not hasattr(Forgot(None), "layer")
-
-
-@pytest.mark.parametrize("shape", [(), (1,)])
-def test_item_on_a_rank_outside_the_placement(shape: tuple[int, ...]) -> None:
-    type_ = TensorType(shape, float32)
-    x = wrap_global(empty_shard(type_, ALONE), type_, ALONE, (B,))  # as such a rank sees it
-    text = fails(PlacementError, x.item)
-    assert "holds no part of float32[" in text and "call it on those ranks only" in text
-    assert fails(PlacementError, lambda: float(x)) == text

@@ -40,7 +40,7 @@ class Recording:
 
 @pytest.fixture
 def ranks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Tracing]:
-    monkeypatch.setattr("oneflow.actors.tracing.Trace", Recording)
+    monkeypatch.setattr("oneflow.jobs.tracing.Trace", Recording)
     found = [Tracing() for _ in range(3)]
     for rank, one in enumerate(found):
         one.begin(SimpleNamespace(), tmp_path, rank, {"job": "j1"})  # type: ignore[arg-type]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import time
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +23,7 @@ from oneflow.jobs.outputs import MetricsFile
 from oneflow.jobs.restoring import choose, restore
 from oneflow.jobs.running import Variable
 from oneflow.jobs.saving import Saver, remove_left_overs, saved_steps
+from tests.support.waiting import wait_until
 
 
 def variables(value: float = 1.0) -> dict[str, Variable]:
@@ -40,11 +40,11 @@ def variables(value: float = 1.0) -> dict[str, Variable]:
 
 
 def wait(saver: Saver) -> None:
-    end = time.monotonic() + 20
-    while saver.is_busy:
+    def is_done() -> bool:
         saver.hear([saver.said()])
-        assert time.monotonic() < end
-        time.sleep(0.001)
+        return not saver.is_busy
+
+    wait_until(lambda: not saver.is_busy or is_done())
 
 
 def saved(folder: Path, steps: list[int], keep: int = 2) -> tuple[Saver, list[tuple[str, int]]]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import sys
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import suppress
 
@@ -14,6 +14,7 @@ import pytest
 
 from oneflow.core.loop import wait_for
 from oneflow.jobs.stopping import Stop, StoppedError
+from tests.support.waiting import be_late, until, wait_until
 
 WAIT_S = 20.0
 
@@ -83,17 +84,15 @@ def test_it_is_not_disturbed_while_it_stops(stop: Stop) -> None:
         try:
             wait()
         finally:
-            time.sleep(0.3)  # clears away: no second error comes
+            be_late(0.3)  # clears away: no second error comes
     stop.end()
-    os.kill(os.getpid(), signal.SIGTERM)
-    time.sleep(0.01)
+    signal.raise_signal(signal.SIGTERM)  # its handler has run when this returns
 
 
 def test_between_steps_nobody_is_interrupted(stop: Stop) -> None:
     stop.begin_steps()
     stop.ask("the daemon")
-    os.kill(os.getpid(), signal.SIGTERM)
-    time.sleep(0.01)
+    signal.raise_signal(signal.SIGTERM)
     assert stop.requested == "the daemon"
 
 
@@ -105,15 +104,22 @@ def test_what_was_asked_before_the_steps_ends_it_there(stop: Stop) -> None:
 
 def test_an_error_of_a_handler_is_not_lost_when_the_work_it_waits_for_is_done() -> None:
     """The work ends in the moment in which the signal comes."""
-    before = signal.getsignal(signal.SIGTERM)
+    before, is_done = signal.getsignal(signal.SIGTERM), threading.Event()
+
+    def is_waited_for() -> bool:
+        frame = sys._current_frames()[threading.main_thread().ident or 0]
+        return frame.f_code.co_name == "wait"  # of threading.Condition
 
     def handler(number: int, frame: object) -> None:
-        time.sleep(0.2)  # meanwhile it is done
+        wait_until(is_done.is_set)
         raise StoppedError("stopped")
 
     async def work() -> str:
-        await asyncio.sleep(0.1)  # until it is waited for
+        await until(is_waited_for)
         os.kill(os.getpid(), signal.SIGTERM)
+        task = asyncio.current_task()
+        assert task is not None
+        task.add_done_callback(lambda _: is_done.set())  # after that of who waits for it
         return "done"
 
     signal.signal(signal.SIGTERM, handler)

@@ -99,6 +99,11 @@ FORMULAS: list[tuple[str, dict[str, object]]] = [
     ("dropout", {"p": 0.1, "seed": 3}),
     ("smooth_l1_loss", {"beta": 0.5}), ("smooth_l1_loss_grad", {"beta": 0.0}),
     ("bce_with_logits_loss", {}), ("bce_with_logits_loss_grad", {}), ("bce_loss", {}),
+    ("softmax", {}), ("softmax_grad", {"scale": 0.5}), ("log_softmax", {}),
+    ("log_softmax_grad", {}), ("causal_softmax", {"scale": 0.5}),
+    ("layer_norm", {"begin_axis": 1}), ("rms_norm", {"begin_axis": 1}),
+    ("sparse_softmax_cross_entropy", {"label_smoothing": 0.1}),
+    ("sparse_softmax_cross_entropy_grad", {}),
     ("map", {"expression": "where(isnan(a) , sign(b) * relu(a), maximum(a, -inf) ** abs(b))"}),
     ("map", {"expression": "cast(floor_divide(a, b) > 0.5, int32) - cast(round(a), int32)"}),
 ]  # fmt: skip
@@ -108,10 +113,14 @@ def _text(name: str, dtype: str, attrs: dict[str, object]) -> str:
     op = find_op(name)
     full, single = TensorType((3, 4), dtype_of(dtype)), TensorType((), dtypes.float64)
     step = TensorType((), dtypes.int64)
-    scalars = {"lr": single, "step": step}
+    row, labels = TensorType((4,), dtype_of(dtype)), TensorType((3,), dtypes.int64)
+    samples = row.with_shape((3,))
+    scalars = {"lr": single, "step": step, "gamma": row, "beta": row}
+    if name.startswith("sparse"):
+        scalars |= {"labels": labels, "lse": samples, "d_loss": samples}
     types = tuple(scalars.get(n, full) for n in op.operands or "ab")
     formula = Formula(op, types, attrs)
-    assert formula.can_compile() and not formula.is_row
+    assert formula.can_compile()
     return cuda_form.source_of(cuda_form.spec_of(formula, 2))
 
 

@@ -18,8 +18,8 @@ from .run_kernel import garbage, run, type_of
 RANDOM = np.random.default_rng(0)
 
 
-def normal(*shape: int) -> Any:
-    return RANDOM.standard_normal(shape).astype(np.float32)
+def normal(rng: np.random.Generator, *shape: int) -> Any:
+    return rng.standard_normal(shape).astype(np.float32)
 
 
 def generic(name: str) -> int:
@@ -28,11 +28,11 @@ def generic(name: str) -> int:
     return next(i for i, v in enumerate(variants) if not v.min_elements and not v.dtypes)
 
 
-X, D = normal(40, 30, 20), normal(40, 30, 20)
+X, D = normal(RANDOM, 40, 30, 20), normal(RANDOM, 40, 30, 20)
 LABELS = RANDOM.integers(0, 37, 500)
 LABELS[::7] = -100
 _, MEAN, INV = run("layer_norm", X, begin_axis=1, eps=1e-5)
-LOGITS = normal(500, 37)
+LOGITS = normal(RANDOM, 500, 37)
 LSE = np.log(np.exp(LOGITS).sum(axis=1))
 LR, STEP = np.array(0.1), np.array(3)
 CASES: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = [
@@ -40,12 +40,16 @@ CASES: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = [
     ("softmax_grad", (D, np.abs(X)), {"scale": 0.5}),
     ("log_softmax", (X,), {}),
     ("log_softmax_grad", (D, -np.abs(X)), {}),
-    ("causal_softmax", (normal(6, 4, 30, 35),), {"scale": 0.3}),
-    ("causal_softmax", (normal(6, 130, 130),), {"scale": 0.3}),
+    ("causal_softmax", (normal(RANDOM, 6, 4, 30, 35),), {"scale": 0.3}),
+    ("causal_softmax", (normal(RANDOM, 6, 130, 130),), {"scale": 0.3}),
     ("sparse_softmax_cross_entropy", (LOGITS, LABELS), {"label_smoothing": 0.1}),
-    ("sparse_softmax_cross_entropy_grad", (normal(500), LOGITS, LABELS, LSE), {}),
-    ("layer_norm", (X, normal(30, 20), normal(30, 20)), {"begin_axis": 1, "eps": 1e-5}),
-    ("layer_norm_grad", (D, X, MEAN, INV, normal(30, 20)), {"begin_axis": 1}),
+    ("sparse_softmax_cross_entropy_grad", (normal(RANDOM, 500), LOGITS, LABELS, LSE), {}),
+    (
+        "layer_norm",
+        (X, normal(RANDOM, 30, 20), normal(RANDOM, 30, 20)),
+        {"begin_axis": 1, "eps": 1e-5},
+    ),
+    ("layer_norm_grad", (D, X, MEAN, INV, normal(RANDOM, 30, 20)), {"begin_axis": 1}),
     ("layer_norm_grad", (D, X, MEAN, INV), {"begin_axis": 1}),
     ("gelu", (X * 3,), {"approximate": "none"}),
     ("gelu_grad", (D, X * 3), {"approximate": "none"}),
@@ -84,8 +88,8 @@ def test_strided_inputs_give_the_same() -> None:
     np.testing.assert_array_equal(got, run("softmax", np.ascontiguousarray(strided))[0])
 
 
-def test_a_nan_spoils_its_row_and_no_other() -> None:
-    x = normal(1000, 30)
+def test_a_nan_spoils_its_row_and_no_other(rng: np.random.Generator) -> None:
+    x = normal(rng, 1000, 30)
     x[3, 7] = np.nan
     for name in ("softmax", "log_softmax"):
         out = run(name, x)[0]
@@ -95,16 +99,16 @@ def test_a_nan_spoils_its_row_and_no_other() -> None:
     assert np.isnan(loss[3]) and np.isnan(lse[3]) and np.isfinite(np.delete(loss, 3)).all()
 
 
-def test_masked_minus_infinity_gives_zero() -> None:
-    x = normal(1000, 30)
+def test_masked_minus_infinity_gives_zero(rng: np.random.Generator) -> None:
+    x = normal(rng, 1000, 30)
     x[:, 10:] = -np.inf
     out = run("softmax", x)[0]
     assert (out[:, 10:] == 0).all()
     np.testing.assert_allclose(out.sum(axis=1), 1, rtol=1e-5)
 
 
-def test_a_future_nan_does_not_reach_the_past() -> None:
-    x = normal(20, 32, 32)
+def test_a_future_nan_does_not_reach_the_past(rng: np.random.Generator) -> None:
+    x = normal(rng, 20, 32, 32)
     x[:, :, 31] = np.nan
     out = run("causal_softmax", x, scale=1.0)[0]
     assert np.isfinite(out[:, :31]).all() and np.isnan(out[:, 31]).all()
@@ -141,17 +145,19 @@ def _dropout(x: Any, rng: Rng, which: int) -> Any:
         ((20000,), (7,), (30000,)),
     ],
 )
-def test_dropout_masks_are_bit_identical_to_numpy(shape: Any, starts: Any, whole: Any) -> None:
-    x = normal(*shape)
+def test_dropout_masks_are_bit_identical_to_numpy(
+    shape: Any, starts: Any, whole: Any, rng: np.random.Generator
+) -> None:
+    x = normal(rng, *shape)
     rng = Rng(0x1234567890ABCDEF, whole, starts)
     plain = generic("dropout")
     np.testing.assert_array_equal(_dropout(x, rng, 1 - plain), _dropout(x, rng, plain))
 
 
-def test_weight_gradients_do_not_depend_on_threads() -> None:
+def test_weight_gradients_do_not_depend_on_threads(rng: np.random.Generator) -> None:
     import numba
 
-    inputs, attrs = (D, X, MEAN, INV, normal(30, 20)), {"begin_axis": 1}
+    inputs, attrs = (D, X, MEAN, INV, normal(rng, 30, 20)), {"begin_axis": 1}
     before = numba.get_num_threads()
     results = []
     try:

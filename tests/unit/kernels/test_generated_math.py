@@ -12,10 +12,11 @@ import numpy as np
 import pytest
 
 from oneflow.core import dtype as dtypes
+from oneflow.core.config import Config
 from oneflow.core.expression import apply, cast, symbol, word
 from oneflow.core.rng import Rng
 from oneflow.kernels.expressions import native
-from oneflow.kernels.expressions.loops import Array, Spec
+from oneflow.kernels.expressions.loops import LoopArray, Spec
 
 X = symbol("x")
 EDGES = [
@@ -26,7 +27,7 @@ EDGES = [
 
 def run(root: Any, x: Any, dtype: Any = None) -> Any:
     out = np.empty(x.shape, x.dtype if dtype is None else dtype)
-    arrays = Array("", dtypes.dtype_of(out.dtype)), Array("x", dtypes.dtype_of(x.dtype))
+    arrays = LoopArray("", dtypes.dtype_of(out.dtype)), LoopArray("x", dtypes.dtype_of(x.dtype))
     function = native.compile_spec(Spec(((root, arrays[0]),), arrays[1:]))
     assert function(out, x, None, 1, 0, x.size) == 0
     return out
@@ -109,7 +110,7 @@ def test_half_dtypes_round_as_numpy_does(name: str) -> None:
 def test_words_are_those_of_the_generator() -> None:
     seed, size = 0x1234567890ABCDEF, 1003
     out = np.empty(size, np.int64)
-    spec = Spec(((word(), Array("", dtypes.int64)),), ())
+    spec = Spec(((word(), LoopArray("", dtypes.int64)),), ())
     table = np.array([size, 8, 5, 1], np.int64)  # the size, strides; first index and its stride
     function = native.compile_spec(spec)
     assert function(out, seed, table.ctypes.data, 1, 0, size) == 0
@@ -120,7 +121,8 @@ def test_words_are_those_of_the_generator() -> None:
 def test_code_is_kept_on_disk_and_a_cut_file_is_compiled_anew(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("ONEFLOW_KERNEL_CACHE", str(tmp_path))
+    found = Config.from_env({"ONEFLOW_KERNEL_CACHE": str(tmp_path)})
+    monkeypatch.setattr("oneflow.core.config._current", found)
     native._folder.cache_clear()
     x = np.ones(8, np.float32)
     try:

@@ -21,11 +21,13 @@ def t(array: Any, requires_grad: bool = False) -> Tensor:
     return wrap(np.asarray(array, np.float64), requires_grad=requires_grad)
 
 
-def check_gradients(module: Any, x: Array, *rest: Any, tolerance: float = 1e-5) -> None:
+def check_gradients(
+    rng: np.random.Generator, module: Any, x: Array, *rest: Any, tolerance: float = 1e-5
+) -> None:
     """The gradients of sum(module(x) * g) by x and all parameters, against central differences."""
     leaf = t(x, requires_grad=True)
     out = module(leaf, *rest)
-    g = RNG.normal(size=tuple(out.shape))
+    g = rng.normal(size=tuple(out.shape))
     out.backward(t(g))
     for holder in (leaf, *module.parameters()):
         array, grad = holder.detach().numpy(), holder.grad.numpy()
@@ -47,16 +49,16 @@ def check_gradients(module: Any, x: Array, *rest: Any, tolerance: float = 1e-5) 
 # ---- dense, embedding, shape -------------------------------------------------------------------
 
 
-def test_linear_computes_and_starts_within_its_bounds() -> None:
+def test_linear_computes_and_starts_within_its_bounds(rng: np.random.Generator) -> None:
     layer = nn.Linear(6, 4).double()
-    x = RNG.normal(size=(2, 3, 6))
+    x = rng.normal(size=(2, 3, 6))
     expected = x @ layer.weight.numpy().T + layer.bias.numpy()
     np.testing.assert_allclose(layer(t(x)).detach().numpy(), expected, rtol=1e-12)
     bound = 1 / math.sqrt(6)
     for parameter in layer.parameters():
         assert (abs(parameter.numpy()) <= bound).all() and parameter.numpy().std() > 0
     assert repr(nn.Linear(6, 4, bias=False)) == "Linear(in_features=6, out_features=4, bias=False)"
-    check_gradients(nn.Linear(3, 2).double(), RNG.normal(size=(4, 3)))
+    check_gradients(rng, nn.Linear(3, 2).double(), rng.normal(size=(4, 3)))
 
 
 def test_embedding_reads_rows_and_leaves_the_padding_row() -> None:
@@ -76,8 +78,8 @@ def test_embedding_reads_rows_and_leaves_the_padding_row() -> None:
         nn.Embedding(5, 3, padding_idx=5)
 
 
-def test_flatten_and_identity() -> None:
-    x = t(RNG.normal(size=(2, 3, 4)))
+def test_flatten_and_identity(rng: np.random.Generator) -> None:
+    x = t(rng.normal(size=(2, 3, 4)))
     assert nn.Flatten()(x).shape == (2, 12) and nn.Flatten(0, 1)(x).shape == (6, 4)
     assert nn.Identity(3, a=4)(x) is x
 
@@ -102,23 +104,27 @@ def convolve(x: Array, w: Array, stride: int, pad: int, dilation: int, groups: i
 @pytest.mark.parametrize(
     ("stride", "pad", "dilation", "groups"), [(1, 0, 1, 1), (2, 1, 1, 2), (1, 2, 2, 1)]
 )
-def test_conv1d_follows_the_definition(stride: int, pad: int, dilation: int, groups: int) -> None:
+def test_conv1d_follows_the_definition(
+    stride: int, pad: int, dilation: int, groups: int, rng: np.random.Generator
+) -> None:
     layer = nn.Conv1d(4, 6, 3, stride, pad, dilation, groups, bias=False).double()
-    x = RNG.normal(size=(2, 4, 9))
+    x = rng.normal(size=(2, 4, 9))
     expected = convolve(x, layer.weight.numpy(), stride, pad, dilation, groups)
     np.testing.assert_allclose(layer(t(x)).detach().numpy(), expected, rtol=1e-10, atol=1e-12)
 
 
-def test_conv2d_gradients_and_its_1d_case() -> None:
-    check_gradients(nn.Conv2d(2, 3, (2, 3), (1, 2), (1, 0)).double(), RNG.normal(size=(1, 2, 4, 5)))
+def test_conv2d_gradients_and_its_1d_case(rng: np.random.Generator) -> None:
+    check_gradients(
+        rng, nn.Conv2d(2, 3, (2, 3), (1, 2), (1, 0)).double(), rng.normal(size=(1, 2, 4, 5))
+    )
     layer = nn.Conv2d(2, 3, (1, 3), bias=False).double()
-    x = RNG.normal(size=(2, 2, 1, 7))
+    x = rng.normal(size=(2, 2, 1, 7))
     expected = convolve(x[:, :, 0], layer.weight.numpy()[:, :, 0], 1, 0, 1, 1)
     np.testing.assert_allclose(layer(t(x)).detach().numpy()[:, :, 0], expected, rtol=1e-10)
 
 
-def test_padding_by_name_and_mode() -> None:
-    x = RNG.normal(size=(1, 1, 6))
+def test_padding_by_name_and_mode(rng: np.random.Generator) -> None:
+    x = rng.normal(size=(1, 1, 6))
     for size, mode in ((3, "circular"), (4, "zeros"), (3, "reflect"), (3, "replicate")):
         layer = nn.Conv1d(1, 1, size, padding="same", padding_mode=mode, bias=False).double()
         total = size - 1
@@ -139,17 +145,17 @@ def test_padding_by_name_and_mode() -> None:
         nn.Conv2d(1, 1, (1, 2, 3))
 
 
-def test_transposed_convolution_is_the_gradient_of_a_convolution() -> None:
+def test_transposed_convolution_is_the_gradient_of_a_convolution(rng: np.random.Generator) -> None:
     layer = nn.ConvTranspose2d(3, 2, 3, 2, 1, output_padding=1, bias=False).double()
     conv = nn.Conv2d(2, 3, 3, 2, 1, bias=False).double()
     conv.weight.data[...] = layer.weight.data
-    x, y = t(RNG.normal(size=(1, 2, 8, 8)), True), t(RNG.normal(size=(1, 3, 4, 4)))
+    x, y = t(rng.normal(size=(1, 2, 8, 8)), True), t(rng.normal(size=(1, 3, 4, 4)))
     conv(x).backward(y)
     np.testing.assert_allclose(layer(y).detach().numpy(), x.grad.numpy(), rtol=1e-10, atol=1e-12)
 
 
-def test_pools_take_the_largest_or_the_mean_of_windows() -> None:
-    x = RNG.normal(size=(2, 3, 4, 6))
+def test_pools_take_the_largest_or_the_mean_of_windows(rng: np.random.Generator) -> None:
+    x = rng.normal(size=(2, 3, 4, 6))
     windows = x.reshape(2, 3, 2, 2, 3, 2)
     np.testing.assert_array_equal(nn.MaxPool2d(2)(t(x)).numpy(), windows.max((3, 5)))
     np.testing.assert_allclose(nn.AvgPool2d(2)(t(x)).numpy(), windows.mean((3, 5)), rtol=1e-12)
@@ -169,8 +175,8 @@ def test_pools_take_the_largest_or_the_mean_of_windows() -> None:
         row[:, :, math.floor(i * 6 / 4) : math.ceil((i + 1) * 6 / 4)].mean(2) for i in range(4)
     ]
     np.testing.assert_allclose(uneven, np.stack(expected, 2))
-    check_gradients(nn.MaxPool2d(3, 2, 1), RNG.normal(size=(1, 2, 5, 5)))
-    check_gradients(nn.AvgPool2d(3, 2, 1), RNG.normal(size=(1, 2, 5, 5)))
+    check_gradients(rng, nn.MaxPool2d(3, 2, 1), rng.normal(size=(1, 2, 5, 5)))
+    check_gradients(rng, nn.AvgPool2d(3, 2, 1), rng.normal(size=(1, 2, 5, 5)))
 
 
 # ---- normalisation -----------------------------------------------------------------------------
@@ -182,25 +188,25 @@ def standard(x: Array, axes: tuple[int, ...], eps: float = 1e-5) -> Array:
     return result
 
 
-def randomize(module: Any) -> Any:
+def randomize(rng: np.random.Generator, module: Any) -> Any:
     module.double()
     for parameter in module.parameters():
-        parameter.data[...] = RNG.normal(size=parameter.shape)
+        parameter.data[...] = rng.normal(size=parameter.shape)
     return module
 
 
-def test_layer_rms_group_and_instance_norm() -> None:
-    x = RNG.normal(size=(3, 4, 5))
-    layer = randomize(nn.LayerNorm((4, 5)))
+def test_layer_rms_group_and_instance_norm(rng: np.random.Generator) -> None:
+    x = rng.normal(size=(3, 4, 5))
+    layer = randomize(rng, nn.LayerNorm((4, 5)))
     w, b = layer.weight.numpy(), layer.bias.numpy()
     np.testing.assert_allclose(layer(t(x)).detach().numpy(), standard(x, (1, 2)) * w + b, rtol=1e-9)
     plain = nn.LayerNorm(5, elementwise_affine=False)
     np.testing.assert_allclose(plain(t(x)).numpy(), standard(x, (2,)), rtol=1e-9)
     assert nn.LayerNorm(5, bias=False).bias is None
-    rms = randomize(nn.RMSNorm(5))
+    rms = randomize(rng, nn.RMSNorm(5))
     expected = x / np.sqrt((x**2).mean(2, keepdims=True) + 1e-5) * rms.weight.numpy()
     np.testing.assert_allclose(rms(t(x)).detach().numpy(), expected, rtol=1e-9)
-    group = randomize(nn.GroupNorm(2, 4))
+    group = randomize(rng, nn.GroupNorm(2, 4))
     expected = standard(x.reshape(3, 2, 10), (2,)).reshape(x.shape)
     expected = expected * group.weight.numpy()[:, None] + group.bias.numpy()[:, None]
     np.testing.assert_allclose(group(t(x)).detach().numpy(), expected, rtol=1e-9)
@@ -208,22 +214,24 @@ def test_layer_rms_group_and_instance_norm() -> None:
     np.testing.assert_allclose(instance(t(x)).numpy(), standard(x, (2,)), rtol=1e-9)
     np.testing.assert_allclose(instance(t(x[0])).numpy(), standard(x[0], (1,)), rtol=1e-9)
     for module in (
-        randomize(nn.LayerNorm(4)),
-        randomize(nn.RMSNorm(4)),
-        randomize(nn.GroupNorm(2, 4)),
+        randomize(rng, nn.LayerNorm(4)),
+        randomize(rng, nn.RMSNorm(4)),
+        randomize(rng, nn.GroupNorm(2, 4)),
     ):
-        check_gradients(module, RNG.normal(size=(3, 4)), tolerance=1e-4)
+        check_gradients(rng, module, rng.normal(size=(3, 4)), tolerance=1e-4)
     with pytest.raises(ValueError, match="divisible"):
         nn.GroupNorm(3, 4)
 
 
 @pytest.mark.parametrize("momentum", [0.3, None])
-def test_batch_norm_uses_the_batch_and_then_its_running_averages(momentum: float | None) -> None:
-    layer = randomize(nn.BatchNorm2d(3, momentum=momentum))
+def test_batch_norm_uses_the_batch_and_then_its_running_averages(
+    momentum: float | None, rng: np.random.Generator
+) -> None:
+    layer = randomize(rng, nn.BatchNorm2d(3, momentum=momentum))
     w, b = layer.weight.numpy()[:, None, None], layer.bias.numpy()[:, None, None]
     mean, var = np.zeros(3), np.ones(3)
     for step in range(1, 4):
-        x = RNG.normal(size=(4, 3, 2, 2), loc=step)
+        x = rng.normal(size=(4, 3, 2, 2), loc=step)
         np.testing.assert_allclose(
             layer(t(x)).detach().numpy(), standard(x, (0, 2, 3)) * w + b, rtol=1e-8
         )
@@ -238,18 +246,20 @@ def test_batch_norm_uses_the_batch_and_then_its_running_averages(momentum: float
     assert layer.num_batches_tracked.item() == 3
 
 
-def test_batch_norm_without_statistics_and_its_gradients() -> None:
+def test_batch_norm_without_statistics_and_its_gradients(rng: np.random.Generator) -> None:
     layer = nn.BatchNorm1d(3, affine=False, track_running_stats=False).eval()
-    x = RNG.normal(size=(5, 3))
+    x = rng.normal(size=(5, 3))
     np.testing.assert_allclose(layer(t(x)).numpy(), standard(x, (0,)), rtol=1e-9)
     assert not list(layer.state_dict())
-    check_gradients(randomize(nn.BatchNorm1d(2)), RNG.normal(size=(4, 2, 3)), tolerance=1e-4)
+    check_gradients(
+        rng, randomize(rng, nn.BatchNorm1d(2)), rng.normal(size=(4, 2, 3)), tolerance=1e-4
+    )
     with pytest.raises(ShapeError, match="expected 4D input"):
         nn.BatchNorm2d(3)(t(x))
 
 
-def test_fused_batch_norm_adds_and_rectifies() -> None:
-    x, other = RNG.normal(size=(4, 3, 2, 2)), RNG.normal(size=(4, 3, 2, 2))
+def test_fused_batch_norm_adds_and_rectifies(rng: np.random.Generator) -> None:
+    x, other = rng.normal(size=(4, 3, 2, 2)), rng.normal(size=(4, 3, 2, 2))
     fused = nn.FusedBatchNorm2d(3).double()
     expected = np.maximum(standard(x, (0, 2, 3)) + other, 0)
     np.testing.assert_allclose(
@@ -331,10 +341,12 @@ ACTIVATIONS = [
 
 
 @pytest.mark.parametrize(("module", "formula"), ACTIVATIONS, ids=lambda v: type(v).__name__)
-def test_activation_values_and_gradients(module: Any, formula: Any) -> None:
+def test_activation_values_and_gradients(
+    module: Any, formula: Any, rng: np.random.Generator
+) -> None:
     x = np.linspace(-4.1, 6.7, 24).reshape(3, 8)
     np.testing.assert_allclose(module(t(x)).detach().numpy(), formula(x), rtol=1e-7, atol=1e-9)
-    check_gradients(module, x, tolerance=1e-4)
+    check_gradients(rng, module, x, tolerance=1e-4)
 
 
 def test_activations_in_place_write_into_their_argument() -> None:
@@ -353,8 +365,8 @@ def log_softmax(x: Array, axis: int) -> Array:
     return result
 
 
-def test_cross_entropy_with_weights_smoothing_and_ignored_rows() -> None:
-    x, labels = RNG.normal(size=(6, 4)), np.array([0, 3, 1, -100, 2, 2])
+def test_cross_entropy_with_weights_smoothing_and_ignored_rows(rng: np.random.Generator) -> None:
+    x, labels = rng.normal(size=(6, 4)), np.array([0, 3, 1, -100, 2, 2])
     weight = np.array([1.0, 2.0, 0.5, 3.0])
     logs, kept = log_softmax(x, 1), labels >= 0
     picked = np.where(kept, -logs[np.arange(6), labels.clip(0)], 0.0)
@@ -375,7 +387,7 @@ def test_cross_entropy_with_weights_smoothing_and_ignored_rows() -> None:
         spread[i, c, j] for i, row in enumerate([[0, 1], [2, 3], [1, 1]]) for j, c in enumerate(row)
     ]
     assert images.item() == pytest.approx(-np.mean(picks))
-    check_gradients(weighted, x, y)
+    check_gradients(rng, weighted, x, y)
     with pytest.raises(ValueError, match="label_smoothing"):
         nn.CrossEntropyLoss(label_smoothing=2.0)
     with pytest.raises(ValueError, match="reduction"):
@@ -398,19 +410,21 @@ LOSSES = [
 
 
 @pytest.mark.parametrize(("kind", "options", "each"), LOSSES)
-def test_elementwise_losses_and_their_reductions(kind: Any, options: Any, each: Array) -> None:
+def test_elementwise_losses_and_their_reductions(
+    kind: Any, options: Any, each: Array, rng: np.random.Generator
+) -> None:
     none, mean, sums = (
         kind(reduction=r, **options)(t(P), t(Q)).numpy() for r in ("none", "mean", "sum")
     )
     np.testing.assert_allclose(none, each, rtol=1e-9)
     np.testing.assert_allclose([mean, sums], [each.mean(), each.sum()], rtol=1e-9)
-    check_gradients(kind(**options), P, t(Q))
+    check_gradients(rng, kind(**options), P, t(Q))
 
 
-def test_margins_and_distances() -> None:
+def test_margins_and_distances(rng: np.random.Generator) -> None:
     ranking = nn.MarginRankingLoss(0.1)(t(P), t(Q), t(np.ones((3, 4))))
     assert ranking.item() == pytest.approx(np.maximum(0, Q - P + 0.1).mean())
-    R = RNG.uniform(size=(3, 4))
+    R = rng.uniform(size=(3, 4))
     near = np.linalg.norm(P - Q + 1e-6, axis=1)
     far = np.linalg.norm(P - R + 1e-6, axis=1)
     triplet = nn.TripletMarginLoss(0.5)(t(P), t(Q), t(R))
@@ -423,8 +437,8 @@ def test_margins_and_distances() -> None:
 # ---- images ------------------------------------------------------------------------------------
 
 
-def test_padding_layers_are_numpys_pad() -> None:
-    x = RNG.normal(size=(1, 2, 4, 5))
+def test_padding_layers_are_numpys_pad(rng: np.random.Generator) -> None:
+    x = rng.normal(size=(1, 2, 4, 5))
     ends = ((0, 0), (0, 0), (3, 0), (1, 2))
     for layer, mode in (
         (nn.ZeroPad2d, "constant"), (nn.ReflectionPad2d, "reflect"), (nn.ReplicationPad2d, "edge"),
@@ -436,8 +450,8 @@ def test_padding_layers_are_numpys_pad() -> None:
     )
 
 
-def test_upsampling_and_pixel_shuffle() -> None:
-    x = RNG.normal(size=(1, 4, 2, 3))
+def test_upsampling_and_pixel_shuffle(rng: np.random.Generator) -> None:
+    x = rng.normal(size=(1, 4, 2, 3))
     np.testing.assert_array_equal(
         nn.Upsample(scale_factor=2)(t(x)).numpy(), x.repeat(2, 2).repeat(2, 3)
     )

@@ -23,8 +23,8 @@ def numbers(module: Any) -> Any:
     return {k: v.numpy() for k, v in module.state_dict().items()}
 
 
-def test_cells_follow_their_formulas() -> None:
-    x, h, c = RNG.normal(size=(2, 3)), RNG.normal(size=(2, 5)), RNG.normal(size=(2, 5))
+def test_cells_follow_their_formulas(rng: np.random.Generator) -> None:
+    x, h, c = rng.normal(size=(2, 3)), rng.normal(size=(2, 5)), rng.normal(size=(2, 5))
     for kind in (nn.RNNCell, nn.LSTMCell, nn.GRUCell):
         cell = kind(3, 5).double()
         w = numbers(cell)
@@ -76,7 +76,9 @@ OPTIONS = [
 
 
 @pytest.mark.parametrize(("kind", "options"), OPTIONS)
-def test_outputs_states_and_gradients_are_those_of_torch(kind: str, options: Any) -> None:
+def test_outputs_states_and_gradients_are_those_of_torch(
+    kind: str, options: Any, rng: np.random.Generator
+) -> None:
     import torch
 
     theirs = getattr(torch.nn, kind)(3, 5, **options).double()
@@ -84,7 +86,7 @@ def test_outputs_states_and_gradients_are_those_of_torch(kind: str, options: Any
     ours.load_state_dict({k: v.numpy() for k, v in theirs.state_dict().items()})
     assert list(ours.state_dict()) == list(theirs.state_dict())
     _, shapes = theirs(torch.tensor(X))
-    states = [RNG.normal(size=s.shape) for s in (shapes if kind == "LSTM" else [shapes])]
+    states = [rng.normal(size=s.shape) for s in (shapes if kind == "LSTM" else [shapes])]
     their_state: Any = tuple(map(torch.tensor, states))
     our_state: Any = tuple(map(wrap, states))
     if kind != "LSTM":

@@ -46,13 +46,15 @@ CASES = [
 
 
 @pytest.mark.parametrize(("make", "inputs", "name"), CASES)
-def test_training_gives_the_same_losses_and_weights(make: Any, inputs: Any, name: str) -> None:
+def test_training_gives_the_same_losses_and_weights(
+    make: Any, inputs: Any, name: str, rng: np.random.Generator
+) -> None:
     theirs, ours = make(torch.nn).double(), make(nn).double()
     ours.load_state_dict({k: v.numpy() for k, v in theirs.state_dict().items()})
     options = {"lr": 0.05, "momentum": 0.9} if name == "SGD" else {"lr": 0.05, "weight_decay": 0.1}
     their_optimizer = getattr(torch.optim, name)(theirs.parameters(), **options)
     our_optimizer = getattr(optim, name)(ours.parameters(), **options)
-    labels = RNG.integers(0, 3, size=(STEPS, inputs.shape[1]))
+    labels = rng.integers(0, 3, size=(STEPS, inputs.shape[1]))
     for x, y in zip(inputs, labels, strict=True):
         their_optimizer.zero_grad()
         their_loss = torch.nn.CrossEntropyLoss(label_smoothing=0.1)(

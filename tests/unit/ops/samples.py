@@ -14,6 +14,7 @@ from oneflow.core import dtype as dtypes
 
 from .nn_samples import NN_SAMPLES
 from .sample import Sample, between, booleans, distinct, integers, normal
+from .special_samples import SPECIAL_SAMPLES
 
 Array = np.ndarray[Any, Any]
 
@@ -601,4 +602,4 @@ ARITHMETIC: list[Sample] = [
     *_sorts(), *_sources(),
 ]  # fmt: skip
 
-SAMPLES = [*ARITHMETIC, *NN_SAMPLES]
+SAMPLES = [*ARITHMETIC, *NN_SAMPLES, *SPECIAL_SAMPLES]

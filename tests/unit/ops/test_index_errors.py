@@ -30,7 +30,7 @@ def test_dim_gather_outside_the_dim_is_an_error(bad: int) -> None:
 def test_rows_of_other_shards_are_zero() -> None:
     inputs = X, np.array([1, 5, 6, 9])
     whole = bind_whole("gather", inputs, {"dim": 0})
-    (got,) = run_bound(replace(whole, attrs=whole.attrs | {"offset": 5}), inputs)
+    (got,) = run_bound(replace(whole, keywords=whole.keywords | {"offset": 5}), inputs)
     np.testing.assert_array_equal(got, [[0, 0, 0], X[0], X[1], [0, 0, 0]])
 
 

@@ -263,7 +263,6 @@ def test_mistakes_are_named() -> None:
     for params, error, message in (
         ({parameter}, TypeError, "ordered collections"),
         (parameter, TypeError, "iterable of Tensors"),
-        ([], ValueError, "empty parameter list"),
         ([3], TypeError, "can only optimize Tensors"),
         ([parameter * 2], ValueError, "can't optimize a non-leaf Tensor"),
         ([parameter, parameter], ValueError, "more than one parameter group"),

@@ -12,15 +12,13 @@ from oneflow.optim import SGD
 from oneflow.optim.swa_utils import SWALR, AveragedModel, update_bn
 from oneflow.tensor.tensor import wrap
 
-RNG = np.random.default_rng(0)
 
-
-def test_weights_are_the_mean_of_those_seen() -> None:
+def test_weights_are_the_mean_of_those_seen(rng: np.random.Generator) -> None:
     model = nn.Linear(2, 3)
     averaged = AveragedModel(model)
     seen = []
     for _ in range(3):
-        model.weight.data[...] = RNG.normal(size=(3, 2))
+        model.weight.data[...] = rng.normal(size=(3, 2))
         seen.append(model.weight.numpy().copy())
         averaged.update_parameters(model)
     np.testing.assert_allclose(averaged.module.weight.numpy(), np.mean(seen, 0), rtol=1e-5)
@@ -38,9 +36,9 @@ def test_another_mean_may_be_given() -> None:
     assert averaged.module.weight.item() == 6.0
 
 
-def test_statistics_are_those_of_one_pass() -> None:
+def test_statistics_are_those_of_one_pass(rng: np.random.Generator) -> None:
     model = nn.Sequential(nn.BatchNorm1d(2, momentum=0.3)).double().eval()
-    data = RNG.normal(size=(4, 5, 2), loc=3.0)
+    data = rng.normal(size=(4, 5, 2), loc=3.0)
     update_bn([(wrap(x), None) for x in data], model)
     np.testing.assert_allclose(model[0].running_mean.numpy(), data.mean((0, 1)), rtol=1e-9)
     variances = data.var(1, ddof=1).mean(0)

@@ -63,3 +63,12 @@ def test_a_slice_is_a_view() -> None:
     x[1].add_(1)
     x[:, 0].fill_(5)
     assert x.tolist() == [[5, 0], [5, 1], [5, 0]]
+
+
+def test_a_mask_takes_what_numpy_takes() -> None:
+    mask = np.array([True, False, True, False])
+    for value in (np.float32(2), np.array([5.0, 6.0]), [7.0, 8.0], True):
+        ours, theirs = flow.zeros(4), np.zeros(4, np.float32)
+        ours[flow.tensor(mask)] = value
+        theirs[mask] = value
+        assert ours.tolist() == theirs.tolist()

@@ -101,8 +101,8 @@ def test_what_follows_the_numbers(made: Any, text: str) -> None:
     assert re.sub(r"\n +", " ", repr(made())) == text
 
 
-def test_the_middle_of_a_large_tensor_is_neither_read_nor_shown() -> None:
-    whole = RANDOM.standard_normal((50, 60)).astype(np.float32)
+def test_the_middle_of_a_large_tensor_is_neither_read_nor_shown(rng: np.random.Generator) -> None:
+    whole = rng.standard_normal((50, 60)).astype(np.float32)
     edges = whole[np.ix_([0, 1, 2, 47, 48, 49], [0, 1, 2, 57, 58, 59])]
     text = array_text(edges, (50, 60), PrintOptions(), 7)
     for sbp in (flow.sbp.split(1), flow.sbp.partial_sum):

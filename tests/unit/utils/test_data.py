@@ -21,6 +21,7 @@ from oneflow.utils.data import (
     DistributedSampler,
     IterableDataset,
     RandomSampler,
+    Sampler,
     SequentialSampler,
     Subset,
     SubsetRandomSampler,
@@ -215,3 +216,11 @@ def test_loader_refuses_arguments_that_exclude_each_other() -> None:
             DataLoader(Squares(3), **bad)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="its own order"):
         DataLoader(Count(3), shuffle=True)
+
+
+def test_loaders_and_samplers_name_their_items_in_annotations() -> None:
+    class Own(Sampler[list[int]]):
+        pass
+
+    assert issubclass(Own, Sampler)
+    assert DataLoader[int].__origin__ is DataLoader

@@ -7,7 +7,6 @@ import os
 import random
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ import pytest
 
 from oneflow.functional.random_state import Generator
 from oneflow.utils.data import DataLoader, Dataset, IterableDataset, get_worker_info
+from tests.support.waiting import wait_until
 
 
 class Rows(Dataset[Any]):
@@ -158,10 +158,7 @@ def test_no_worker_outlives_a_killed_parent(tmp_path: Path) -> None:
     )
     workers = [int(pid) for pid in found.stdout.split()]
     assert len(workers) == 2, found.stderr
-    deadline = time.monotonic() + 20
-    while any(is_running(pid) for pid in workers) and time.monotonic() < deadline:
-        time.sleep(0.02)
-    assert not any(is_running(pid) for pid in workers)
+    wait_until(lambda: not any(is_running(pid) for pid in workers))
 
 
 def is_running(pid: int) -> bool:

@@ -13,7 +13,7 @@ import pytest
 
 from oneflow.core.errors import ConfigError, ProtocolError
 from oneflow.launcher.daemon import attach
-from oneflow.launcher.daemon.attach import Backoff, Link
+from oneflow.launcher.daemon.attach import Attachment, Backoff
 from oneflow.launcher.daemon.events import (
     DrainTold,
     Fenced,
@@ -62,18 +62,18 @@ def test_what_was_refused_once_is_not_said_again_for_ever() -> None:
     """Kept messages are told anew after each welcome: one that is refused would end each stream."""
 
     async def scene() -> None:
-        link = Link(settings(), pb.Hello, lambda message: None, lambda: None)
-        link._welcomed(pb.Welcome(epoch=1))
-        link._backoff._limit_s = 4.0
-        link._welcomed(pb.Welcome(epoch=2))
-        assert link._backoff._limit_s == 4.0  # a welcome alone is no sign that all is well
-        link._acked(0)
-        assert link._backoff._limit_s == 0.2
-        link.send(pb.DaemonMessage(progress=pb.Progress(step=1)), is_kept=True)
-        assert isinstance(link._judge(Refusal()), ConfigError)
-        link._urgent.clear()
-        link._welcomed(pb.Welcome(epoch=3))
-        assert not link._urgent
+        attachment = Attachment(settings(), pb.Hello, lambda message: None, lambda: None)
+        attachment._welcomed(pb.Welcome(epoch=1))
+        attachment._backoff._limit_s = 4.0
+        attachment._welcomed(pb.Welcome(epoch=2))
+        assert attachment._backoff._limit_s == 4.0  # a welcome alone is no sign that all is well
+        attachment._acked(0)
+        assert attachment._backoff._limit_s == 0.2
+        attachment.send(pb.DaemonMessage(progress=pb.Progress(step=1)), is_kept=True)
+        assert isinstance(attachment._judge(Refusal()), ConfigError)
+        attachment._urgent.clear()
+        attachment._welcomed(pb.Welcome(epoch=3))
+        assert not attachment._urgent
 
     asyncio.run(scene())
 
@@ -88,11 +88,11 @@ def test_what_is_kept_is_bounded_and_the_curve_counts_what_is_lost(
     async def scene(**limits: int) -> list[Any]:
         for name, limit in limits.items():
             monkeypatch.setattr(attach, name, limit)
-        link = Link(settings(), pb.Hello, lambda message: None, lambda: None)
+        attachment = Attachment(settings(), pb.Hello, lambda message: None, lambda: None)
         for step in range(0, 1000, 10):  # while the scheduler is away
-            link.send(progress(step), is_kept=True)
-        link._welcomed(pb.Welcome(epoch=1))
-        return [point for message in link._urgent for point in message.progress.points]
+            attachment.send(progress(step), is_kept=True)
+        attachment._welcomed(pb.Welcome(epoch=1))
+        return [point for message in attachment._urgent for point in message.progress.points]
 
     for limits in ({"MAX_KEPT": 5}, {"MAX_KEPT": 10_000, "MAX_KEPT_NBYTES": 10_000}):
         points = asyncio.run(scene(**limits))

@@ -15,11 +15,12 @@ import pytest
 from oneflow.core.metrics_daemon import DAEMON
 from oneflow.core.proof import digest_of
 from oneflow.launcher.daemon import attach
-from oneflow.launcher.daemon.attach import Link
+from oneflow.launcher.daemon.attach import Attachment
 from oneflow.launcher.daemon.settings import DaemonSettings
 from oneflow.protos import cluster_pb2 as pb
 from oneflow.scheduler.cluster.sealing import attach_call
 from oneflow.scheduler.door import Door
+from tests.support.waiting import until
 
 
 def test_a_channel_with_tls_that_never_connected_is_kept_for_a_while(
@@ -28,14 +29,14 @@ def test_a_channel_with_tls_that_never_connected_is_kept_for_a_while(
     async def scene() -> list[bool]:
         more = {"node": "n1", "credentials": grpc.ssl_channel_credentials()}
         settings = DaemonSettings("cpu:0", "127.0.0.1:9", Path("/nowhere"), **more)
-        link = Link(settings, pb.Hello, lambda message: None, lambda: None)
+        attachment = Attachment(settings, pb.Hello, lambda message: None, lambda: None)
         seen: list[Any] = []
         for has_connected, age_s in ((False, 0.0), (False, 1.0), (True, 1.0), (False, 99.0)):
-            link._has_connected = has_connected
-            link._opened_at -= age_s
-            await link._renew_channel()
-            seen.append(link._channel)
-        await link._channel.close()
+            attachment._has_connected = has_connected
+            attachment._opened_at -= age_s
+            await attachment._renew_channel()
+            seen.append(attachment._channel)
+        await attachment._channel.close()
         return [later is not earlier for earlier, later in itertools.pairwise(seen)]
 
     monkeypatch.setattr(attach, "CHANNEL_S", 20.0)
@@ -51,11 +52,11 @@ def test_a_plain_channel_leads_to_nobody_who_listens_later() -> None:
             settings = DaemonSettings(
                 "cpu:0", f"127.0.0.1:{port}", Path("/nowhere"), token="t" * 32
             )
-            link = Link(settings, pb.Hello, lambda message: None, lambda: None)
-            await link._renew_channel()
+            attachment = Attachment(settings, pb.Hello, lambda message: None, lambda: None)
+            await attachment._renew_channel()
             server.accept()[0].close()  # the scheduler dies
         with socket.create_server(("127.0.0.1", port)) as taken:
-            stream = attach_call(link._channel)()
+            stream = attach_call(attachment._channel)()
             with suppress(grpc.RpcError):
                 await asyncio.wait_for(stream.write(pb.DaemonMessage()), 1.0)
                 await asyncio.wait_for(stream.read(), 1.0)
@@ -63,7 +64,7 @@ def test_a_plain_channel_leads_to_nobody_who_listens_later() -> None:
             taken.settimeout(0.5)
             with suppress(TimeoutError):
                 return False, len(taken.accept()[0].recv(1000))
-        await link._close()
+        await attachment._close()
         return True, 0
 
     assert asyncio.run(asyncio.wait_for(scene(), 30)) == (True, 0)
@@ -97,14 +98,13 @@ def test_bytes_that_are_no_message_end_the_stream_and_not_the_daemon() -> None:
         await server.start()
         where = f"127.0.0.1:{port}"
         settings = DaemonSettings("cpu:0", where, Path("/nowhere"), node="n1", token="secret")
-        link = Link(settings, pb.Hello, lambda message: None, lambda: None)
-        running = asyncio.ensure_future(link.run())
-        while link.epoch < 2 and not running.done():
-            await asyncio.sleep(0.01)
-        await link.leave()
+        attachment = Attachment(settings, pb.Hello, lambda message: None, lambda: None)
+        running = asyncio.ensure_future(attachment.run())
+        await until(lambda: attachment.epoch >= 2 or running.done())
+        await attachment.leave()
         await asyncio.wait_for(running, 20)
         await server.stop(0)
-        return link.epoch, garbling.streams
+        return attachment.epoch, garbling.streams
 
     before = DAEMON.messages_rejected["malformed"]
     assert asyncio.run(asyncio.wait_for(scene(), 30)) == (2, 2)

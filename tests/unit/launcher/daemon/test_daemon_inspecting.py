@@ -51,13 +51,15 @@ class Scene:
             prepare=pb.Prepare(spec=spec, world_size=1, job_key="the-key-of-the-job"),
         )
         self.sent: list[Any] = []
-        link = SimpleNamespace(send=lambda message, is_bulk: self.sent.append(message.inspected))
+        attachment = SimpleNamespace(
+            send=lambda message, is_bulk: self.sent.append(message.inspected)
+        )
         settings = SimpleNamespace(id="n0/cpu:0", jobs_dir=folder / "jobs")
         self.is_here = True
         self.inspector = Inspector(
             settings,  # type: ignore[arg-type]
             lambda key: self.rank if self.is_here else None,  # type: ignore[arg-type,return-value]
-            link,  # type: ignore[arg-type]
+            attachment,  # type: ignore[arg-type]
         )
 
     def ask(self, what: str, timeout_s: float = 5.0) -> Any:

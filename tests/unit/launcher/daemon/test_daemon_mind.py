@@ -185,8 +185,8 @@ def test_a_new_prepare_replaces_one_that_was_not_started() -> None:
 def test_what_cannot_be_gathered_can_be_tried_again() -> None:
     daemon = Daemon()
     live(daemon, Welcomed(1), PrepareTold(KEY, "work"))
-    said = live(daemon, NotGathered(KEY, "no such program", "UNSATISFIABLE"))
-    assert said == [Drop(KEY), SayPrepared(KEY, 0, "no such program", "UNSATISFIABLE")]
+    said = live(daemon, NotGathered(KEY, "no such program", "UNSATISFIABLE", 78))
+    assert said == [Drop(KEY), SayPrepared(KEY, 0, "no such program", "UNSATISFIABLE", 78)]
     assert live(daemon, PrepareTold(KEY, "work")) == [Gather(KEY, "work")]
 
 

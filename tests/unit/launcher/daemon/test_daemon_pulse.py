@@ -20,6 +20,7 @@ from oneflow.launcher.daemon.pulse import (
     process_state,
     stuck_frame,
 )
+from tests.support.waiting import be_late
 
 PATIENCE = Patience(suspect_s=3.0, stopped_s=9.0, stuck_s=14.0)
 STEP_S = 0.25
@@ -126,7 +127,7 @@ def looks(pulse: Pulse, seconds: float) -> Iterable[Still]:
     while time.monotonic() < end:
         if (still := pulse.look(time.monotonic())) is not None:
             yield still
-        time.sleep(0.05)
+        be_late(0.05)
 
 
 def test_a_real_interpreter_is_stuck() -> None:

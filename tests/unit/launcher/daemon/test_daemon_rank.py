@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,12 +11,15 @@ from typing import Any
 
 import pytest
 
+from oneflow.core.errors import StoreError
 from oneflow.launcher.daemon import rank as rank_module
+from oneflow.launcher.daemon.archive import ArchiveError
 from oneflow.launcher.daemon.events import AttemptKey, Event, NotGathered, TreeEnded
 from oneflow.launcher.daemon.host import Host
 from oneflow.launcher.daemon.rank import Place, Rank
 from oneflow.launcher.daemon.settings import DaemonSettings
 from oneflow.protos import cluster_pb2 as pb
+from tests.support.waiting import until
 
 
 class Undying:
@@ -90,7 +94,7 @@ def test_a_task_that_dies_ends_its_rank(tmp_path: Path) -> None:
 def test_gathering_that_dies_ends_its_attempt(how: str) -> None:
     async def live() -> list[Event]:
         told: list[Event] = []
-        task = asyncio.ensure_future(_fails() if how == "fails" else asyncio.sleep(60))
+        task = asyncio.ensure_future(_fails() if how == "fails" else asyncio.Event().wait())
         host: Any = SimpleNamespace(
             _exit=asyncio.get_running_loop().create_future(),
             _gathering={} if how == "was told to end" else {KEY: task},
@@ -113,6 +117,31 @@ def test_gathering_that_dies_ends_its_attempt(how: str) -> None:
     assert ("ZeroDivisionError" if how == "fails" else "CancelledError") in found.error
 
 
+@pytest.mark.parametrize(
+    ("error", "wanted"),
+    [
+        (ArchiveError("'../x' leads out of the folder"), ("USER_ERROR", 64)),
+        (StoreError("damaged"), ("INTERNAL", 0)),
+        (OSError(errno.ENOSPC, "full"), ("DISK_FULL", 0)),
+    ],
+)
+def test_refused_archive_ends_with_the_code_of_a_user_mistake(
+    error: Exception,
+    wanted: tuple[str, int],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def refuse(_: Rank) -> None:
+        raise error
+
+    told: list[Event] = []
+    monkeypatch.setattr(Rank, "_gather", refuse)
+    asyncio.run(Rank(KEY, pb.Prepare(), place_in(tmp_path, told)).gather())
+    (found,) = told
+    assert isinstance(found, NotGathered)
+    assert (found.reason, found.exit_code) == wanted
+
+
 def test_what_cannot_be_killed_is_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rank_module, "KILL_WAIT_S", 0.2)
     told: list[Event] = []
@@ -124,10 +153,9 @@ def test_what_cannot_be_killed_is_counted(tmp_path: Path, monkeypatch: pytest.Mo
         rank.worker = worker
         rank.end(60.0)
         rank.end(0.05)  # a shorter grace counts
-        await asyncio.sleep(0.02)
+        await asyncio.sleep(0)
         rank.end(30.0)
-        while not told:
-            await asyncio.sleep(0.01)
+        await until(lambda: told)
         said: list[str] = worker.said
         return said
 

@@ -315,7 +315,7 @@ class SimulatedDaemon:
                     self._later(wait_s + 0.5, lambda: self.tree_ended(key))
             case e.SayPrepared(key=key):
                 *rank, life = key
-                answer = action.master_port, action.error, action.reason
+                answer = action.master_port, action.error, action.reason, action.exit_code
                 self.say(s.RankPrepared(who, epoch, *rank, *answer, life=life))
             case e.SayProgress(key=key):
                 *rank, life = key

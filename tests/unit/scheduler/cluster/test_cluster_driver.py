@@ -31,6 +31,7 @@ from oneflow.scheduler.jobs.records import DaemonState, JobSpec
 from oneflow.scheduler.jobs.settings import Settings
 from oneflow.scheduler.jobs.store import Change, Loaded, SqliteStore
 from oneflow.scheduler.jobs.table import Table
+from tests.support.waiting import until
 
 SPEC = JobSpec(argv=("true",))
 
@@ -39,10 +40,11 @@ class FullDisk(SqliteStore):
     """A real store whose disk may be full."""
 
     is_full = False
-    writes = 0
+    writes = refused = 0
 
     def write(self, changes: Sequence[Change]) -> None:
         if self.is_full:
+            self.refused += 1
             raise StoreError("the disk is full")
         self.writes += 1
         super().write(changes)
@@ -68,13 +70,6 @@ class Scene:
 
     def told(self, kind: type[Action]) -> list[Any]:
         return [action for action in self.done if isinstance(action, kind)]
-
-    async def until(self, holds: Callable[[], object]) -> None:
-        for _ in range(1000):
-            if holds():
-                return
-            await asyncio.sleep(0.005)
-        raise AssertionError("it never held")
 
 
 def play(tmp_path: Path, act: Callable[[Scene], Coroutine[Any, Any, None]]) -> Loaded:
@@ -122,12 +117,12 @@ def test_while_the_disk_is_full_new_jobs_are_refused_and_others_go_on(tmp_path: 
         driver = scene.driver
         scene.join()
         await scene.submit("a")
-        await scene.until(lambda: scene.told(TellPrepare))
+        await until(lambda: scene.told(TellPrepare))
         scene.store.is_full = True
         with pytest.raises(StoreError, match="full"):
             await scene.submit("b")
         driver.tell(RankPrepared("n/cpu:0", 1, "a", 1, 0, 4000))
-        await asyncio.sleep(0.05)
+        await until(lambda: scene.store.refused > 1)
         assert not scene.told(TellStart)  # it would run before RUNNING is durable
         assert driver.job("a").state == "STARTING"
         assert "b" not in driver.table.jobs
@@ -136,7 +131,7 @@ def test_while_the_disk_is_full_new_jobs_are_refused_and_others_go_on(tmp_path: 
         assert scene.told(TellStart)
         assert driver.job("a").state == "RUNNING"
         driver.tell(RankExited("n/cpu:0", 1, "a", 1, 0, 0, "NONE", ""))
-        await scene.until(lambda: scene.told(TellNoted))
+        await until(lambda: scene.told(TellNoted))
         assert driver.job("a").state == "SUCCEEDED"
 
     loaded = play(tmp_path, act)
@@ -192,10 +187,10 @@ def test_a_silent_daemon_is_given_up_in_time_though_ticks_are_rare(tmp_path: Pat
         scene.driver.table = table = Table([], 0, Settings(suspect_s=0.1, act_s=0.3))
         assert table.due_at == math.inf
         scene.join()
-        await scene.until(lambda: table.daemons)
+        await until(lambda: table.daemons)
         assert table.due_at == pytest.approx(table.daemons["n/cpu:0"].heard_at + 0.3)
         ticking = asyncio.ensure_future(tick(scene.driver, 60.0, nothing))
-        await scene.until(lambda: table.daemons["n/cpu:0"].state is DaemonState.LOST)
+        await until(lambda: table.daemons["n/cpu:0"].state is DaemonState.LOST)
         assert table.due_at == math.inf
         ticking.cancel()
 

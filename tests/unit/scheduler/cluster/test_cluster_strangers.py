@@ -30,7 +30,7 @@ async def one(message: str = "which") -> AsyncIterator[str]:
 
 
 async def silence() -> AsyncIterator[str]:
-    await asyncio.sleep(60)
+    await asyncio.Event().wait()
     yield "too late"
 
 
@@ -40,7 +40,7 @@ def handler(streams: bool) -> Any:
 
     async def watch(request: str, context: Any) -> AsyncIterator[str]:
         yield f"{request}: serving"
-        await asyncio.sleep(60)
+        await asyncio.Event().wait()
 
     return SimpleNamespace(
         response_streaming=streams,

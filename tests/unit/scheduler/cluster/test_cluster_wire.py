@@ -17,6 +17,7 @@ from oneflow.scheduler.cluster.wire import event_of, joined
 from oneflow.scheduler.jobs.events import (
     DaemonBeat,
     RankExited,
+    RankPrepared,
     RankProgressed,
     Remove,
     Save,
@@ -81,6 +82,9 @@ def test_messages_become_events() -> None:
     exited = pb.Exited(id=KEY, exit_code=-9, reason="SIGNAL", cause="killed", pid=7)
     event = event_of(pb.DaemonMessage(epoch=3, exited=exited), "d", lambda: 9.0)
     assert event == RankExited("d", 3, "j1", 1, 0, -9, "SIGNAL", "killed", 0, 9.0, 7)
+    refused = pb.Prepared(id=KEY, error="../x", reason="USER_ERROR", exit_code=64)
+    event = event_of(pb.DaemonMessage(epoch=3, prepared=refused), "d")
+    assert event == RankPrepared("d", 3, "j1", 1, 0, 0, "../x", "USER_ERROR", 64)
     assert event_of(pb.DaemonMessage(), "d") is None
 
 

@@ -113,7 +113,27 @@ def test_daemon_that_is_known_to_be_gone_is_not_waited_for(reason: str) -> None:
     assert [stop.rank for stop in rig.told(TellStop)] == [0]
     rig.exit(0, 85, "PEER_LOST")
     assert rig.job().reason == "NODE_LOST"
-    assert "n0/cpu:1" not in rig.table.daemons
+    known = rig.table.daemons.get("n0/cpu:1")
+    assert (known is None) if reason == "left" else known.state is DaemonState.LOST
+
+
+def test_daemon_whose_process_died_is_shown_until_it_is_back_or_drained() -> None:
+    rig = Rig(2)
+    for daemon, epoch in (("n0/cpu:0", 1), ("n0/cpu:1", 2)):
+        rig.do(DaemonGone(daemon, epoch, "died"))
+    rig.pass_time(3600)
+    assert [d.state for d in rig.table.daemons.values()] == [DaemonState.LOST] * 2
+    rig.join("n0/cpu:0", incarnation=999)
+    assert rig.table.daemons["n0/cpu:0"].state is DaemonState.UP
+    rig.do(DrainAsked("n0/cpu:1", 0.0))
+    assert list(rig.table.daemons) == ["n0/cpu:0"]
+
+
+def test_drained_daemon_whose_process_died_is_forgotten() -> None:
+    rig = Rig(1)
+    rig.do(DrainAsked("n0", 0.0))
+    rig.do(DaemonGone("n0/cpu:0", 1, "died"))
+    assert not rig.table.daemons
 
 
 def test_new_process_of_a_daemon_takes_the_place_of_one_that_is_gone() -> None:
@@ -159,7 +179,7 @@ def test_lost_daemon_is_shown_for_a_while() -> None:
     rig.silent.add("n0/cpu:0")
     rig.pass_time(20)
     assert rig.table.daemons["n0/cpu:0"].state is DaemonState.LOST
-    rig.pass_time(601)
+    rig.pass_time(24 * 3600 + 1)
     assert not rig.table.daemons
 
 

@@ -1,0 +1,6 @@
+"""`flow.amp`: mixed precision in eager code: autocast, and scalers of losses."""
+
+from oneflow.amp.autocasting import autocast, autocast_decorator
+from oneflow.amp.grad_scaler import GradScaler, StaticGradScaler
+
+__all__ = ["GradScaler", "StaticGradScaler", "autocast", "autocast_decorator"]

@@ -1,0 +1,297 @@
+"""Mixed precision: inside `autocast` matrix products and convolutions run in float16 or bfloat16.
+
+An execution mode above the one that runs ops: it casts their inputs and hands them on, so that
+gradients, traced graphs and global tensors see casts like any other op, and code outside of such a
+block pays nothing. Each op belongs to one of three kinds, by its name and the device:
+
+    lower      in the block's dtype: matmul, linear, conv
+    float32    in float32: losses; on GPUs also exponentials, powers, norms and sums
+    all other  in the dtype of their inputs, the widest of them if they differ
+"""
+
+from __future__ import annotations
+
+import threading
+import warnings
+from collections.abc import Callable
+from functools import wraps
+from types import TracebackType
+from typing import Any, ParamSpec, TypeVar
+
+from oneflow.core.device import Device
+from oneflow.core.dispatch import Mode, current_mode, swap_mode
+from oneflow.core.dtype import DType, DTypeLike, bfloat16, dtype_of, float16, float32
+from oneflow.core.op import Op
+from oneflow.core.operand import Attrs
+from oneflow.core.placement import Placement
+from oneflow.core.sbp import NdSbp, SbpLike
+from oneflow.ops.cast import cast
+from oneflow.tensor.grad_mode import is_grad_enabled
+from oneflow.tensor.tensor import Tensor, device_type
+
+__all__ = [
+    "autocast",
+    "autocast_decorator",
+    "clear_autocast_cache",
+    "get_autocast_cpu_dtype",
+    "get_autocast_gpu_dtype",
+    "is_autocast_cache_enabled",
+    "is_autocast_enabled",
+    "set_autocast_cache_enabled",
+    "set_autocast_cpu_dtype",
+    "set_autocast_enabled",
+    "set_autocast_gpu_dtype",
+]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+LOWER = frozenset(("matmul", "linear", "conv", "conv_data_grad"))
+_LOSSES = (
+    *("bce_loss", "bce_with_logits_loss", "nll_loss", "smooth_l1_loss"),
+    *("sparse_softmax_cross_entropy", "reduce_prod"),
+)
+FLOAT32: dict[str, frozenset[str]] = {
+    "cpu": frozenset(_LOSSES),
+    "cuda": frozenset(
+        (
+            *_LOSSES,
+            *("acos", "asin", "cosh", "erfinv", "exp", "exp2", "expm1", "log", "log10", "log1p"),
+            *("log2", "reciprocal", "rsqrt", "sinh", "tan", "softplus", "scalar_pow", "pow"),
+            *("layer_norm", "rms_norm", "softmax", "log_softmax", "cumsum", "cumprod"),
+            *("reduce_sum", "square_sum"),
+        )
+    ),
+}
+"""PyTorch's lists of its two back ends, as far as an entry is one op here."""
+
+WIDTHS = {float16: 0, bfloat16: 0, float32: 1}
+"""The dtypes that are cast; all others stay."""
+
+DEFAULTS = {"cuda": float16, "cpu": bfloat16}
+
+
+class _Settings(threading.local):
+    def __init__(self) -> None:
+        self.dtypes = dict(DEFAULTS)
+        self.caches = True
+
+
+_settings = _Settings()
+
+
+class Autocasting(Mode):
+    """Casts the inputs of ops, then lets another mode run them.
+
+    dtypes: device type -> the lower dtype there.  cache: casts of parameters, made once; of the
+    outermost block, or None.
+    """
+
+    def __init__(self, inner: Mode, dtypes: dict[str, DType], cache: dict[Any, Any] | None) -> None:
+        self.inner, self.dtypes, self.cache = inner, dtypes, cache
+        self.draws, self.call_module = inner.draws, inner.call_module
+        self.has_memory = inner.has_memory
+
+    def run(self, op: type[Op], inputs: tuple[Any, ...], attrs: Attrs) -> Any:
+        """Run an op on cast inputs."""
+        wanted = self._wanted(op.name, inputs)
+        if wanted is not None:
+            inputs = tuple(self._as(x, wanted) for x in inputs)
+        return self.inner.run(op, inputs, attrs)
+
+    def _wanted(self, name: str, inputs: tuple[Any, ...]) -> DType | None:
+        """The dtype in which an op is to run; None to leave its inputs as they are."""
+        found = [x for x in inputs if isinstance(x, Tensor) and x.type.dtype in WIDTHS]
+        where = device_type(found[0]) if found else ""
+        lower = self.dtypes.get(where)
+        if lower is None or name == "cast" or name.endswith(("_update", "assign", "_grad")):
+            return None
+        if name in LOWER:
+            return lower
+        if name in FLOAT32[where]:
+            return float32
+        kinds = {x.type.dtype for x in found}
+        if len(kinds) == 1:
+            return None
+        return next(iter(kinds)) if len(kinds) == 1 else float32
+
+    def _as(self, x: object, dtype: DType) -> Any:
+        if not isinstance(x, Tensor) or x.type.dtype is dtype or x.type.dtype not in WIDTHS:
+            return x
+        is_parameter = x.is_leaf and x.requires_grad and x.type.dtype is float32
+        if self.cache is None or not is_parameter:
+            return cast(x, dtype=dtype)
+        key = (id(x), dtype, x._version[0], is_grad_enabled())
+        if key not in self.cache:
+            self.cache[key] = (x, cast(x, dtype=dtype))  # x stays, so that its id stays its own
+        return self.cache[key][1]
+
+    def create(
+        self,
+        op: type[Op],
+        attrs: Attrs,
+        device: Device | None,
+        placement: Placement | None,
+        nd_sbp: NdSbp | None,
+    ) -> Any:
+        return self.inner.create(op, attrs, device, placement, nd_sbp)
+
+    def lay_out(
+        self,
+        x: Tensor,
+        placement: Placement | None,
+        sbp: SbpLike | None,
+        *,
+        grad_sbp: SbpLike | None = None,
+        check_meta: bool | None = None,
+        copy: bool = False,
+    ) -> Tensor:
+        return self.inner.lay_out(
+            x, placement, sbp, grad_sbp=grad_sbp, check_meta=check_meta, copy=copy
+        )
+
+    def to_device(self, x: Tensor, device: Device) -> Tensor:
+        return self.inner.to_device(x, device)
+
+    def layout(self, x: Tensor, *, is_fixed: bool) -> NdSbp:
+        return self.inner.layout(x, is_fixed=is_fixed)
+
+    def write(self, x: Tensor, new: Tensor) -> None:
+        self.inner.write(x, new)
+
+    def store(self, x: Tensor, new: Tensor) -> None:
+        self.inner.store(x, new)
+
+    def afresh(self) -> Autocasting:
+        return Autocasting(self.inner, self.dtypes, None if self.cache is None else {})
+
+
+def _region() -> Autocasting | None:
+    mode = current_mode()
+    return mode if isinstance(mode, Autocasting) else None
+
+
+def _begin(changes: dict[str, DType | None], caches: bool) -> Mode | None:
+    """Put another choice of dtypes in force in this thread; None: a device without any.
+
+    Returns what `swap_mode` takes to go back.
+    """
+    region = _region()
+    dtypes = {**(region.dtypes if region else {}), **changes}
+    lower = {device: dtype for device, dtype in dtypes.items() if dtype is not None}
+    inner = region.inner if region else current_mode()
+    if not lower:
+        return swap_mode(inner)
+    cache = region.cache if region and region.cache is not None else {}
+    return swap_mode(Autocasting(inner, lower, cache if caches else None))
+
+
+class autocast:
+    """Run ops in mixed precision inside a with-block or a decorated function.
+
+    device_type: "cuda" or "cpu".  dtype: float16 or bfloat16; by default float16 on GPUs, bfloat16
+    on CPUs.  enabled: False for ordinary precision inside such a block.  cache_enabled: cast each
+    parameter once a block. Raises RuntimeError for another device; another dtype warns and changes
+    nothing.
+    """
+
+    def __init__(
+        self,
+        device_type: str = "cuda",
+        dtype: DTypeLike | None = None,
+        enabled: bool = True,
+        cache_enabled: bool | None = None,
+    ) -> None:
+        if device_type not in DEFAULTS:
+            raise RuntimeError(
+                f"User specified an unsupported autocast device_type {device_type!r}; it is "
+                "'cuda' or 'cpu'"
+            )
+        self.device = device_type
+        self.fast_dtype = _settings.dtypes[device_type] if dtype is None else dtype_of(dtype)
+        self._enabled = enabled
+        self._cache_enabled = _settings.caches if cache_enabled is None else cache_enabled
+        if enabled and self.fast_dtype not in (float16, bfloat16):
+            warnings.warn(
+                f"autocast: {self.fast_dtype} is not supported, only float16 and bfloat16; "
+                "autocast is disabled",
+                stacklevel=2,
+            )
+            self._enabled = False
+        self._before: list[Mode | None] = []
+
+    def __enter__(self) -> autocast:
+        lower = self.fast_dtype if self._enabled else None
+        self._before.append(_begin({self.device: lower}, self._cache_enabled))
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        swap_mode(self._before.pop())
+
+    def __call__(self, func: Callable[P, R]) -> Callable[P, R]:
+        return autocast_decorator(self, func)
+
+
+def autocast_decorator(autocast_instance: autocast, func: Callable[P, R]) -> Callable[P, R]:
+    """`func`, run inside the block."""
+
+    @wraps(func)
+    def wrapped(*args: P.args, **kwargs: P.kwargs) -> R:
+        with autocast_instance:
+            return func(*args, **kwargs)
+
+    return wrapped
+
+
+def is_autocast_enabled(device_type: str | None = None) -> bool:
+    """Is this thread inside such a block: for one device, or for any?"""
+    region = _region()
+    return region is not None and (device_type is None or device_type in region.dtypes)
+
+
+def set_autocast_enabled(enabled: bool) -> None:
+    """Begin mixed precision in this thread, on GPUs and CPUs, or end it."""
+    chosen = {d: t if enabled else None for d, t in _settings.dtypes.items()}
+    _begin(chosen, _settings.caches)
+
+
+def get_autocast_gpu_dtype() -> DType:
+    """The dtype of blocks for GPUs that name none."""
+    return _settings.dtypes["cuda"]
+
+
+def get_autocast_cpu_dtype() -> DType:
+    """The dtype of blocks for CPUs that name none."""
+    return _settings.dtypes["cpu"]
+
+
+def set_autocast_gpu_dtype(dtype: DTypeLike) -> None:
+    """Choose the dtype of blocks for GPUs that name none."""
+    _settings.dtypes["cuda"] = dtype_of(dtype)
+
+
+def set_autocast_cpu_dtype(dtype: DTypeLike) -> None:
+    """Choose the dtype of blocks for CPUs that name none."""
+    _settings.dtypes["cpu"] = dtype_of(dtype)
+
+
+def is_autocast_cache_enabled() -> bool:
+    """Do blocks that do not say so cast each parameter once?"""
+    return _settings.caches
+
+
+def set_autocast_cache_enabled(enabled: bool) -> None:
+    """Choose whether blocks that do not say so cast each parameter once."""
+    _settings.caches = enabled
+
+
+def clear_autocast_cache() -> None:
+    """Forget the casts of parameters that the block around has made."""
+    region = _region()
+    if region is not None and region.cache is not None:
+        region.cache.clear()

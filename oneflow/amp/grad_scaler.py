@@ -1,0 +1,202 @@
+"""Scalers of losses: gradients of float16 numbers that would vanish are computed larger."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
+
+from oneflow.core.dtype import float16
+from oneflow.ops.compare import logical_and
+from oneflow.ops.reduce import reduce_all
+from oneflow.ops.unary import isfinite
+from oneflow.optim.optimizer import Optimizer
+from oneflow.tensor.grad_mode import no_grad
+from oneflow.tensor.tensor import Tensor
+
+__all__ = ["GradScaler", "StaticGradScaler"]
+
+T = TypeVar("T")
+
+
+class GradScaler:
+    """`scale(loss).backward()`, `step(optimizer)`, `update()`: gradients are divided by the scale
+    before the step, which is left out where one is not finite.
+
+    The scale is multiplied by backoff_factor after such a step, and by growth_factor after
+    growth_interval others in a row. With enabled=False all of it does nothing.
+    """
+
+    def __init__(
+        self,
+        init_scale: float = 2.0**16,
+        growth_factor: float = 2.0,
+        backoff_factor: float = 0.5,
+        growth_interval: int = 2000,
+        enabled: bool = True,
+    ) -> None:
+        if enabled and growth_factor < 1.0:
+            raise ValueError(f"The growth factor must be > 1.0, got {growth_factor}")
+        if enabled and backoff_factor > 1.0:
+            raise ValueError(f"The backoff factor must be < 1.0, got {backoff_factor}")
+        self._enabled = enabled
+        self._scale = float(init_scale)
+        self._growth_factor, self._backoff_factor = growth_factor, backoff_factor
+        self._growth_interval, self._growth_tracker = growth_interval, 0
+        self._finite: dict[int, bool] = {}  # id of an optimizer whose gradients are unscaled
+        self._stepped: set[int] = set()
+
+    def scale(self, outputs: T) -> T:
+        """A tensor, or lists and tuples of them, times the scale."""
+        if not self._enabled:
+            return outputs
+        scaled: Any = self._scaled(outputs)
+        result: T = scaled
+        return result
+
+    def _scaled(self, outputs: object) -> object:
+        if isinstance(outputs, Tensor):
+            return outputs * self._scale
+        if isinstance(outputs, Iterable):
+            made = [self._scaled(x) for x in outputs]
+            return tuple(made) if isinstance(outputs, tuple) else made
+        raise ValueError("outputs must be a Tensor or an iterable of Tensors")
+
+    def unscale_(self, optimizer: Optimizer) -> None:
+        """Divide the optimizer's gradients by the scale, to clip them, say.
+
+        Raises RuntimeError a second time before `update`, ValueError for float16 gradients.
+        """
+        if not self._enabled:
+            return
+        if id(optimizer) in self._stepped:
+            raise RuntimeError("unscale_() is being called after step().")
+        if id(optimizer) in self._finite:
+            raise RuntimeError(
+                "unscale_() has already been called on this optimizer since the last update()."
+            )
+        self._finite[id(optimizer)] = self._unscaled(optimizer)
+
+    def _unscaled(self, optimizer: Optimizer) -> bool:
+        """Whether all gradients were finite."""
+        checks = []
+        with no_grad():
+            for group in optimizer.param_groups:
+                for grad in (p.grad for p in group.parameters if p.grad is not None):
+                    if grad.dtype is float16:
+                        raise ValueError("Attempting to unscale FP16 gradients.")
+                    checks.append(reduce_all(isfinite(grad), dims=tuple(range(grad.ndim))))
+                    grad.mul_(1.0 / self._scale)
+            if not checks:
+                return True
+            total = checks[0]
+            for check in checks[1:]:
+                total = logical_and(total, check)
+        return bool(total.item())
+
+    def step(self, optimizer: Optimizer, closure: Callable[[], Any] | None = None) -> Any:
+        """`optimizer.step(...)` with unscaled gradients; left out, and None, if one is not finite.
+
+        Raises RuntimeError with a closure, and a second time before `update`.
+        """
+        if not self._enabled:
+            return optimizer.step(closure)
+        if closure is not None:
+            raise RuntimeError("Closure use is not currently supported if GradScaler is enabled.")
+        if id(optimizer) in self._stepped:
+            raise RuntimeError("step() has already been called since the last update().")
+        if id(optimizer) not in self._finite:
+            self.unscale_(optimizer)
+        self._stepped.add(id(optimizer))
+        return optimizer.step() if self._finite[id(optimizer)] else None
+
+    def update(self, new_scale: float | Tensor | None = None) -> None:
+        """Grow or shrink the scale by how the steps since the last call went; or set it.
+
+        Raises RuntimeError if no gradients were unscaled since.
+        """
+        if not self._enabled:
+            return
+        if new_scale is not None:
+            self._scale = float(new_scale)
+        elif not self._finite:
+            raise RuntimeError("No inf checks were recorded prior to update.")
+        elif not all(self._finite.values()):
+            self._scale, self._growth_tracker = self._scale * self._backoff_factor, 0
+        else:
+            self._grow()
+        self._finite.clear()
+        self._stepped.clear()
+
+    def _grow(self) -> None:
+        self._growth_tracker += 1
+        if self._growth_tracker == self._growth_interval:
+            grown = self._scale * self._growth_factor
+            self._scale = grown if math.isfinite(grown) else self._scale
+            self._growth_tracker = 0
+
+    def get_scale(self) -> float:
+        """The scale; 1.0 if disabled."""
+        return self._scale if self._enabled else 1.0
+
+    def get_growth_factor(self) -> float:
+        """The factor by which the scale grows."""
+        return self._growth_factor
+
+    def set_growth_factor(self, new_factor: float) -> None:
+        """Choose the factor by which the scale grows."""
+        self._growth_factor = new_factor
+
+    def get_backoff_factor(self) -> float:
+        """The factor by which the scale shrinks."""
+        return self._backoff_factor
+
+    def set_backoff_factor(self, new_factor: float) -> None:
+        """Choose the factor by which the scale shrinks."""
+        self._backoff_factor = new_factor
+
+    def get_growth_interval(self) -> int:
+        """Number of finite steps in a row after which the scale grows."""
+        return self._growth_interval
+
+    def set_growth_interval(self, new_interval: int) -> None:
+        """Choose the number of finite steps in a row after which the scale grows."""
+        self._growth_interval = new_interval
+
+    def is_enabled(self) -> bool:
+        """Whether it does anything."""
+        return self._enabled
+
+    def state_dict(self) -> dict[str, Any]:
+        """All numbers of it; empty if disabled."""
+        if not self._enabled:
+            return {}
+        return {
+            "scale": self._scale,
+            "growth_factor": self._growth_factor,
+            "backoff_factor": self._backoff_factor,
+            "growth_interval": self._growth_interval,
+            "_growth_tracker": self._growth_tracker,
+        }
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Inverse of `state_dict`. Raises RuntimeError for an empty one."""
+        if not self._enabled:
+            return
+        if not state_dict:
+            raise RuntimeError(
+                "The source state dict is empty, possibly because it was saved from a disabled "
+                "instance of GradScaler."
+            )
+        self._scale = float(state_dict["scale"])
+        self._growth_factor = state_dict["growth_factor"]
+        self._backoff_factor = state_dict["backoff_factor"]
+        self._growth_interval = state_dict["growth_interval"]
+        self._growth_tracker = state_dict["_growth_tracker"]
+
+
+class StaticGradScaler(GradScaler):
+    """A GradScaler whose scale stays."""
+
+    def __init__(self, scale_factor: float) -> None:
+        super().__init__(scale_factor, 1.0, 1.0)

@@ -1,0 +1,7 @@
+"""`flow.backends`: the switches of device libraries that scripts set. Reading one tells what is so;
+setting one that changes nothing here warns once.
+"""
+
+from oneflow.backends import cuda as cuda
+from oneflow.backends import cudnn as cudnn
+from oneflow.backends import mps as mps

@@ -1,0 +1,135 @@
+"""One of a number of categories."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import cached_property
+from typing import ClassVar
+
+from oneflow.core.dtype import int64
+from oneflow.core.size import Size
+from oneflow.distributions.distribution import Distribution
+from oneflow.functional.creation import arange, full
+from oneflow.functional.reduction import argmax, logsumexp
+from oneflow.functional.searching import gather, multinomial
+from oneflow.functional.shaping import expand, reshape, transpose
+from oneflow.nn import functional as F
+from oneflow.ops.cast import cast
+from oneflow.ops.unary import clamp, log
+from oneflow.tensor.alike import layout_of
+from oneflow.tensor.layout import finfo
+from oneflow.tensor.tensor import Tensor
+
+
+class Categorical(Distribution):
+    """Integers 0 .. n - 1, given their probabilities (not normalised) or the logarithms of these
+    over the last dim. Raises ValueError for both, none, or a 0-d tensor.
+    """
+
+    has_enumerate_support: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        probs: Tensor | None = None,
+        logits: Tensor | None = None,
+        validate_args: bool | None = None,
+    ) -> None:
+        given = logits if probs is None else probs
+        if given is None or (probs is not None and logits is not None):
+            raise ValueError("Either `probs` or `logits` must be specified, but not both.")
+        if given.ndim < 1:
+            raise ValueError("`probs` and `logits` must be at least one-dimensional.")
+        if probs is not None:
+            self.probs = probs / probs.sum(-1, keepdim=True)
+        else:
+            self.logits = given - logsumexp(given, -1, keepdim=True)
+        super().__init__(given.shape[:-1], (), validate_args)
+        self._size = given.shape[-1]
+
+    @cached_property
+    def logits(self) -> Tensor:
+        """Logarithms of the probabilities."""
+        eps = finfo(self.probs.dtype).eps
+        found: Tensor = log(clamp(self.probs, min=eps, max=1 - eps))
+        return found
+
+    @cached_property
+    def probs(self) -> Tensor:
+        """The probabilities, which sum to 1."""
+        made: Tensor = F.softmax(self.logits, -1)
+        return made
+
+    @property
+    def _given(self) -> Tensor:
+        return self.probs if "probs" in self.__dict__ else self.logits
+
+    @property
+    def param_shape(self) -> Size:
+        """Shape of the probabilities."""
+        return Size(self._given.shape)
+
+    @property
+    def mean(self) -> Tensor:
+        """NaN: categories have no mean."""
+        return full(
+            self._extended_shape(), math.nan, dtype=self._given.dtype, **layout_of(self._given)
+        )
+
+    variance = mean
+
+    @property
+    def mode(self) -> Tensor:
+        """The most probable category."""
+        return argmax(self._given, -1)
+
+    def expand(self, batch_shape: Sequence[int]) -> Categorical:
+        """The same categories under a larger batch shape."""
+        wide = expand(self._given, (*batch_shape, self._size))
+        name = "probs" if "probs" in self.__dict__ else "logits"
+        return Categorical(**{name: wide}, validate_args=self._validate_args)
+
+    def sample(self, sample_shape: Sequence[int] = ()) -> Tensor:
+        """Categories of shape sample_shape + batch_shape."""
+        rows = reshape(self.probs.detach(), (-1, self._size))
+        drawn = multinomial(rows, math.prod(sample_shape), True)
+        return reshape(transpose(drawn, 0, 1), tuple(self._extended_shape(sample_shape)))
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        """Logarithm of the probability of categories, broadcast against the batch shape."""
+        if self._validate_args:
+            self._check(value)
+        shape = _broadcast(tuple(value.shape), tuple(self._batch_shape))
+        index = expand(cast(value, dtype=int64), shape).unsqueeze(-1)
+        return gather(expand(self.logits, (*shape, self._size)), -1, index).squeeze(-1)
+
+    def _check(self, value: Tensor) -> None:
+        inside = (value >= 0) & (value < self._size)
+        if not inside.all().item():
+            raise ValueError(
+                f"Categorical.log_prob: expected integers of 0 .. {self._size - 1}, got {value}"
+            )
+
+    def entropy(self) -> Tensor:
+        """The negative sum of p log p over the categories."""
+        lowest = finfo(self.logits.dtype).min
+        products = clamp(self.logits, min=lowest, max=None) * self.probs
+        total: Tensor = -products.sum(-1)
+        return total
+
+    def enumerate_support(self, expand: bool = True) -> Tensor:
+        """All categories along a new first dim."""
+        where = layout_of(self._given)
+        values = arange(self._size, dtype=int64, **where)
+        ones = reshape(values, (-1, *(1 for _ in self._batch_shape)))
+        return _expanded(ones, (self._size, *self._batch_shape)) if expand else ones
+
+
+_expanded = expand  # the method's own argument is called so, too
+
+
+def _broadcast(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape in which two shapes meet."""
+    wide = max(len(a), len(b))
+    pairs = zip((1,) * (wide - len(a)) + a, (1,) * (wide - len(b)) + b, strict=True)
+    return tuple(y if x == 1 else x for x, y in pairs)

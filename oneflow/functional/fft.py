@@ -1,0 +1,355 @@
+"""Fourier transforms, as `flow.fft` has them, and those of short windows.
+
+norm: where the division by the number n of elements takes place: "backward" (the default): in the
+inverse transforms; "forward": in the others; "ortho": by the root of n in both.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from oneflow.core import dtype as dtypes
+from oneflow.core.device import DeviceLike
+from oneflow.core.dtype import DType
+from oneflow.core.errors import DTypeError, ShapeError
+from oneflow.functional.arithmetic import div, mul
+from oneflow.functional.complex_numbers import conj, real, view_as_complex, view_as_real
+from oneflow.functional.creation import arange
+from oneflow.functional.dims import one_dim
+from oneflow.functional.joining import cat, narrow
+from oneflow.functional.nn_layers import pad
+from oneflow.functional.promotion import as_float, as_type
+from oneflow.functional.shaping import expand, pad_with, reshape, roll, unsqueeze
+from oneflow.functional.sliding import unfold_dim
+from oneflow.ops import fft as ops
+from oneflow.ops import sliding
+from oneflow.ops.complex_numbers import WHOLES
+from oneflow.tensor.tensor import Tensor
+
+Dims = int | Sequence[int] | None
+
+
+def _scale(count: int, norm: str | None, is_inverse: bool) -> float:
+    if norm not in (None, "backward", "ortho", "forward"):
+        raise ValueError(f'Invalid normalization mode: "{norm}"')
+    if norm == "ortho":
+        return 1.0 / math.sqrt(count)
+    return 1.0 / count if is_inverse == (norm in (None, "backward")) else 1.0
+
+
+def _complex(x: Tensor) -> Tensor:
+    if x.type.dtype.is_complex:
+        return x
+    x = as_float(x)
+    if x.type.dtype not in WHOLES:
+        raise DTypeError(f"fft: Unsupported dtype {x.type}; cast it to float32")
+    return as_type(x, WHOLES[x.type.dtype])
+
+
+def _real(who: str, x: Tensor) -> Tensor:
+    if x.type.dtype.is_complex:
+        raise DTypeError(f"{who} expects a real input tensor, but got {x.type}")
+    return as_float(x)
+
+
+def _resized(x: Tensor, dim: int, size: int) -> Tensor:
+    """`x` cut, or with zeros at its end."""
+    own = x.type.shape[dim]
+    if size < 1:
+        raise ShapeError(f"fft: Invalid number of data points ({size}) specified")
+    if size <= own:
+        return x if size == own else narrow(x, dim, 0, size)
+    pads = tuple(n for i in range(x.ndim) for n in (0, size - own if i == dim else 0))
+    return pad_with(x, pads, 0)
+
+
+def _places(x: Tensor, s: Dims, dim: Dims, who: str) -> tuple[tuple[int, ...], list[int]]:
+    """The dims that are transformed, and their sizes; -1: its own."""
+    sizes = None if s is None else [s] if isinstance(s, int) else list(s)
+    if dim is None:
+        count = x.ndim if sizes is None else len(sizes)
+        if count > x.ndim:
+            raise ShapeError(f"{who}: got shape with {count} values but {x.type} has less dims")
+        dims = tuple(range(x.ndim - count, x.ndim))
+    else:
+        many = (dim,) if isinstance(dim, int) else tuple(dim)
+        dims = tuple(one_dim(d, x.ndim, who) for d in many)
+    if len(set(dims)) != len(dims):
+        raise ShapeError(f"{who}: FFT dims must be unique, got {dim}")
+    if sizes is None:
+        sizes = [-1] * len(dims)
+    if len(sizes) != len(dims):
+        raise ShapeError(f"{who}: dim {dim} and the shape {s} must have the same length")
+    return dims, sizes
+
+
+def _cut(x: Tensor, dims: tuple[int, ...], sizes: list[int]) -> Tensor:
+    for d, n in zip(dims, sizes, strict=True):
+        x = _resized(x, d, x.type.shape[d] if n == -1 else n)
+    return x
+
+
+def _count(x: Tensor, dims: tuple[int, ...]) -> int:
+    return math.prod(x.type.shape[d] for d in dims)
+
+
+def _c2c(x: Tensor, s: Dims, dim: Dims, norm: str | None, is_inverse: bool, who: str) -> Tensor:
+    x = _complex(x)
+    dims, sizes = _places(x, s, dim, who)
+    x = _cut(x, dims, sizes)
+    scale = _scale(_count(x, dims), norm, is_inverse)
+    return ops.fft_c2c(x, dims=dims, is_inverse=is_inverse, scale=scale) if dims else x
+
+
+def _r2c(x: Tensor, s: Dims, dim: Dims, norm: str | None, is_inverse: bool, who: str) -> Tensor:
+    x = _real(who, x)
+    dims, sizes = _places(x, s, dim, who)
+    if not dims:
+        raise ShapeError(f"{who} must transform at least one axis")
+    x = _cut(x, dims, sizes)
+    out = ops.fft_r2c(x, dims=dims, scale=_scale(_count(x, dims), norm, is_inverse))
+    return conj(out) if is_inverse else out
+
+
+def _c2r(x: Tensor, s: Dims, dim: Dims, norm: str | None, is_inverse: bool, who: str) -> Tensor:
+    x = _complex(x)
+    dims, sizes = _places(x, s, dim, who)
+    if not dims:
+        raise ShapeError(f"{who} must transform at least one axis")
+    last = dims[-1]
+    size = 2 * (x.type.shape[last] - 1) if sizes[-1] == -1 else sizes[-1]
+    if size < 1:
+        raise ShapeError(f"{who}: Invalid number of data points ({size}) specified")
+    x = _cut(x, dims, [*sizes[:-1], size // 2 + 1])
+    count = _count(x, dims[:-1]) * size
+    x = x if is_inverse else conj(x)
+    return ops.fft_c2r(x, dims=dims, size=size, scale=_scale(count, norm, is_inverse))
+
+
+def fft(input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None) -> Tensor:
+    """The Fourier transform along `dim`.  n: cut, or filled with zeros, to that size first."""
+    return _c2c(input, n, dim, norm, False, "fft")
+
+
+def ifft(input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None) -> Tensor:
+    """The inverse of `fft`."""
+    return _c2c(input, n, dim, norm, True, "ifft")
+
+
+def fft2(input: Tensor, s: Dims = None, dim: Dims = (-2, -1), norm: str | None = None) -> Tensor:
+    """The Fourier transform over two dims."""
+    return _c2c(input, s, dim, norm, False, "fft2")
+
+
+def ifft2(input: Tensor, s: Dims = None, dim: Dims = (-2, -1), norm: str | None = None) -> Tensor:
+    """The inverse of `fft2`."""
+    return _c2c(input, s, dim, norm, True, "ifft2")
+
+
+def fftn(input: Tensor, s: Dims = None, dim: Dims = None, norm: str | None = None) -> Tensor:
+    """The Fourier transform over several dims, all if None."""
+    return _c2c(input, s, dim, norm, False, "fftn")
+
+
+def ifftn(input: Tensor, s: Dims = None, dim: Dims = None, norm: str | None = None) -> Tensor:
+    """The inverse of `fftn`."""
+    return _c2c(input, s, dim, norm, True, "ifftn")
+
+
+def rfft(input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None) -> Tensor:
+    """The first half of the transform of real numbers; the second is its mirror image."""
+    return _r2c(input, n, dim, norm, False, "rfft")
+
+
+def irfft(input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None) -> Tensor:
+    """The inverse of `rfft`.  n: the size of the result, 2 (m - 1) unless given."""
+    return _c2r(input, n, dim, norm, True, "irfft")
+
+
+def rfft2(input: Tensor, s: Dims = None, dim: Dims = (-2, -1), norm: str | None = None) -> Tensor:
+    """`rfft` over two dims."""
+    return _r2c(input, s, dim, norm, False, "rfft2")
+
+
+def irfft2(input: Tensor, s: Dims = None, dim: Dims = (-2, -1), norm: str | None = None) -> Tensor:
+    """The inverse of `rfft2`."""
+    return _c2r(input, s, dim, norm, True, "irfft2")
+
+
+def rfftn(input: Tensor, s: Dims = None, dim: Dims = None, norm: str | None = None) -> Tensor:
+    """`rfft` over several dims; the last of them is halved."""
+    return _r2c(input, s, dim, norm, False, "rfftn")
+
+
+def irfftn(input: Tensor, s: Dims = None, dim: Dims = None, norm: str | None = None) -> Tensor:
+    """The inverse of `rfftn`."""
+    return _c2r(input, s, dim, norm, True, "irfftn")
+
+
+def hfft(input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None) -> Tensor:
+    """The transform of numbers of which `input` is the first half and the second its mirror image:
+    real.
+    """
+    return _c2r(input, n, dim, norm, False, "hfft")
+
+
+def ihfft(input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None) -> Tensor:
+    """The inverse of `hfft`."""
+    return _r2c(input, n, dim, norm, True, "ihfft")
+
+
+def hfft2(input: Tensor, s: Dims = None, dim: Dims = (-2, -1), norm: str | None = None) -> Tensor:
+    """`hfft` over two dims."""
+    return _c2r(input, s, dim, norm, False, "hfft2")
+
+
+def ihfft2(input: Tensor, s: Dims = None, dim: Dims = (-2, -1), norm: str | None = None) -> Tensor:
+    """The inverse of `hfft2`."""
+    return _r2c(input, s, dim, norm, True, "ihfft2")
+
+
+def hfftn(input: Tensor, s: Dims = None, dim: Dims = None, norm: str | None = None) -> Tensor:
+    """`hfft` over several dims."""
+    return _c2r(input, s, dim, norm, False, "hfftn")
+
+
+def ihfftn(input: Tensor, s: Dims = None, dim: Dims = None, norm: str | None = None) -> Tensor:
+    """The inverse of `hfftn`."""
+    return _r2c(input, s, dim, norm, True, "ihfftn")
+
+
+def _shifted(input: Tensor, dim: Dims, forward: bool) -> Tensor:
+    dims, _ = _places(input, None, dim, "fftshift")
+    sizes = [input.type.shape[d] for d in dims]
+    return roll(input, [n // 2 if forward else (n + 1) // 2 for n in sizes], dims)
+
+
+def fftshift(input: Tensor, dim: Dims = None) -> Tensor:
+    """The frequency 0 moved to the middle of each dim."""
+    return _shifted(input, dim, True)
+
+
+def ifftshift(input: Tensor, dim: Dims = None) -> Tensor:
+    """The inverse of `fftshift`."""
+    return _shifted(input, dim, False)
+
+
+def fftfreq(
+    n: int, d: float = 1.0, *, dtype: DType | None = None, device: DeviceLike | None = None
+) -> Tensor:
+    """The frequencies of `fft` of n samples that are d apart."""
+    up, down = arange(0, (n + 1) // 2, 1), arange(-(n // 2), 0, 1)
+    steps = as_type(cat([up, down], 0), dtype or dtypes.float32)
+    out = mul(steps, 1.0 / (n * d))
+    return out if device is None else out.to(device)
+
+
+def rfftfreq(
+    n: int, d: float = 1.0, *, dtype: DType | None = None, device: DeviceLike | None = None
+) -> Tensor:
+    """The frequencies of `rfft` of n samples that are d apart."""
+    out = mul(as_type(arange(0, n // 2 + 1, 1), dtype or dtypes.float32), 1.0 / (n * d))
+    return out if device is None else out.to(device)
+
+
+# ---- short windows -------------------------------------------------------------------------------
+
+
+def _window(like: Tensor, window: Tensor | None, length: int, n_fft: int) -> Tensor:
+    """The window of `length` samples, with zeros on both sides up to n_fft."""
+    part = like.type.dtype
+    shape = like if window is None else window
+    if window is not None and (window.ndim != 1 or window.type.shape[0] != length):
+        raise ShapeError(f"stft: expected a 1D window of {length} elements, got {shape.type}")
+    values = like.new_ones((length,)) if window is None else window
+    left = (n_fft - length) // 2
+    values = values if values.type.dtype.is_complex else as_type(values, part)
+    return pad_with(values, (left, n_fft - length - left), 0)
+
+
+def stft(
+    input: Tensor,
+    n_fft: int,
+    hop_length: int | None = None,
+    win_length: int | None = None,
+    window: Tensor | None = None,
+    center: bool = True,
+    pad_mode: str = "reflect",
+    normalized: bool = False,
+    onesided: bool | None = None,
+    return_complex: bool | None = None,
+) -> Tensor:
+    """The transforms of windows of n_fft samples, hop_length apart: (frequencies, windows), after
+    the batch dim if there is one.
+
+    center: a window is around its sample, beyond the ends as pad_mode says.  onesided: the first
+    half of the frequencies, as usual for real samples.
+    """
+    x = input if input.ndim == 2 else unsqueeze(input, 0)
+    hop, length = hop_length or n_fft // 4, win_length or n_fft
+    if x.ndim != 2 or not 0 < length <= n_fft or hop <= 0:
+        raise ShapeError(
+            f"stft: cannot cut {input.type} into windows of {length} of {n_fft}, {hop} apart"
+        )
+    is_real = not x.type.dtype.is_complex
+    if center:
+        edge = n_fft // 2
+        x = reshape(pad(unsqueeze(x, 1), (edge, edge), mode=pad_mode), (x.type.shape[0], -1))
+    if x.type.shape[1] < n_fft:
+        raise ShapeError(f"stft: expected 0 < n_fft <= {x.type.shape[1]}, got n_fft {n_fft}")
+    frames = unfold_dim(x, 1, n_fft, hop)
+    if window is not None or length != n_fft:
+        frames = mul(frames, _window(frames, window, length, n_fft))
+    half = is_real if onesided is None else onesided
+    norm = "ortho" if normalized else None
+    out = rfft(frames, norm=norm) if half else fft(frames, norm=norm)
+    out = out.transpose(1, 2)
+    out = out if input.ndim == 2 else reshape(out, out.type.shape[1:])
+    return view_as_real(out) if return_complex is False else out
+
+
+def istft(
+    input: Tensor,
+    n_fft: int,
+    hop_length: int | None = None,
+    win_length: int | None = None,
+    window: Tensor | None = None,
+    center: bool = True,
+    normalized: bool = False,
+    onesided: bool | None = None,
+    length: int | None = None,
+    return_complex: bool = False,
+) -> Tensor:
+    """The samples of which `stft` has made `input`, by adding up the windows.  length: of the
+    result.
+    """
+    x = input if input.type.dtype.is_complex else view_as_complex(input)
+    single = x.ndim == 2
+    x = unsqueeze(x, 0) if single else x
+    hop, wide = hop_length or n_fft // 4, win_length or n_fft
+    half = x.type.shape[1] != n_fft if onesided is None else onesided
+    if x.type.shape[1] != (n_fft // 2 + 1 if half else n_fft):
+        raise ShapeError(f"istft: {input.type} does not have the frequencies of n_fft {n_fft}")
+    norm = "ortho" if normalized else None
+    spectra = x.transpose(1, 2)
+    frames = irfft(spectra, n_fft, norm=norm) if half else ifft(spectra, norm=norm)
+    frames = frames if return_complex or not frames.type.dtype.is_complex else real(frames)
+    shape = _window(frames, window, wide, n_fft)
+    count = frames.type.shape[1]
+    whole = n_fft + hop * (count - 1)
+    total = sliding.unfold_grad(mul(frames, conj(shape)), dim=1, step=hop, length=whole)
+    size = mul(shape, conj(shape))
+    weight = expand(unsqueeze(size, 0), (count, n_fft))
+    weight = sliding.unfold_grad(weight, dim=0, step=hop, length=whole)
+    start = n_fft // 2 if center else 0
+    end = start + length if length is not None else whole - (n_fft // 2 if center else 0)
+    stop = min(end, whole)
+    heavy = narrow(weight, 0, start, stop - start)
+    needed = heavy if not heavy.type.dtype.is_complex else real(heavy)
+    if needed._array is not None and float(needed.abs().min().item()) < 1e-11:
+        raise ValueError("istft: window overlap add min: 1")
+    out = div(narrow(total, 1, start, stop - start), heavy)
+    if end > stop:
+        out = pad_with(out, (0, 0, 0, end - stop), 0)
+    return reshape(out, out.type.shape[1:]) if single else out

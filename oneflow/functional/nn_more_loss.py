@@ -1,0 +1,267 @@
+"""More losses, and layers that PyTorch has besides."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from oneflow.core.errors import ShapeError
+from oneflow.functional.arithmetic import add, div, mul, sub
+from oneflow.functional.elementwise import clamp, masked_fill, pick
+from oneflow.functional.linear_algebra import matmul
+from oneflow.functional.nn_activation import logsigmoid
+from oneflow.functional.nn_layers import pairwise_distance
+from oneflow.functional.nn_loss import _reduced
+from oneflow.functional.promotion import as_float, as_type
+from oneflow.functional.reduction import mean
+from oneflow.functional.reduction import sum as total
+from oneflow.functional.searching import gather
+from oneflow.functional.shaping import pad_with, permute, reshape, unsqueeze
+from oneflow.functional.sliding import unfold_dim
+from oneflow.ops import binary, unary
+from oneflow.tensor.tensor import Tensor
+
+Distance = Callable[[Tensor, Tensor], Tensor]
+
+
+def huber_loss(
+    input: Tensor,
+    target: Tensor,
+    reduction: str = "mean",
+    delta: float = 1.0,
+    weight: Tensor | None = None,
+) -> Tensor:
+    """Half the squared difference where it is below delta, linear beyond."""
+    if delta <= 0:
+        raise ValueError(f"huber_loss does not support non-positive values for delta, got {delta}")
+    gap = unary.abs(sub(input, target))
+    inner = mul(unary.square(gap), 0.5)
+    loss = pick(gap < delta, inner, mul(sub(gap, 0.5 * delta), delta))
+    return _reduced(loss if weight is None else mul(loss, weight), reduction)
+
+
+def soft_margin_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
+    """log(1 + exp(-target * input))."""
+    return _reduced(unary.log1p(unary.exp(unary.neg(mul(target, input)))), reduction)
+
+
+def hinge_embedding_loss(
+    input: Tensor, target: Tensor, margin: float = 1.0, reduction: str = "mean"
+) -> Tensor:
+    """input where the target is 1, max(0, margin - input) where it is -1."""
+    far = masked_fill(clamp(sub(margin, input), min=0.0), target == 1, 0.0)
+    near = masked_fill(input, target == -1, 0.0)
+    return _reduced(add(far, near), reduction)
+
+
+def cosine_embedding_loss(
+    input1: Tensor,
+    input2: Tensor,
+    target: Tensor,
+    margin: float = 0.0,
+    reduction: str = "mean",
+) -> Tensor:
+    """1 - cos where the target is 1, max(0, cos - margin) where it is -1."""
+    if input1.type.shape != input2.type.shape and target.ndim + 1 != max(input1.ndim, input2.ndim):
+        raise ShapeError(
+            f"cosine_embedding_loss: {target.type} does not fit {input1.type} and {input2.type}"
+        )
+    input1, input2 = as_float(input1), as_float(input2)
+    dims = total(mul(input1, input2), -1)
+    size1 = add(total(unary.square(input1), -1), 1e-12)
+    size2 = add(total(unary.square(input2), -1), 1e-12)
+    cosine = div(dims, unary.sqrt(mul(size1, size2)))
+    near = masked_fill(sub(1, cosine), target != 1, 0.0)
+    far = masked_fill(clamp(sub(cosine, margin), min=0.0), target != -1, 0.0)
+    return _reduced(add(near, far), reduction)
+
+
+def gaussian_nll_loss(
+    input: Tensor,
+    target: Tensor,
+    var: Tensor | float,
+    full: bool = False,
+    eps: float = 1e-6,
+    reduction: str = "mean",
+) -> Tensor:
+    """The negative logarithm of the normal density with mean `input` and variance `var`."""
+    spread = var if isinstance(var, Tensor) else unary.full_like(input, value=float(var))
+    if spread.type.shape != input.type.shape:
+        if spread.type.shape == input.type.shape[:-1]:
+            spread = unsqueeze(spread, -1)
+        elif spread.type.numel != 1 and (
+            spread.type.shape[:-1] != input.type.shape[:-1] or spread.type.shape[-1] != 1
+        ):
+            raise ValueError(f"gaussian_nll_loss: var {spread.type} is of incorrect size")
+    if reduction not in ("none", "mean", "sum"):
+        raise ValueError(f"{reduction} is not valid")
+    if spread._array is not None and spread._placement is None and bool((spread < 0).any()):
+        raise ValueError("gaussian_nll_loss: var has negative entry/entries")
+    held = add(spread, sub(clamp(spread.detach(), min=eps), spread.detach()))
+    loss = mul(add(unary.log(held), div(unary.square(sub(input, target)), held)), 0.5)
+    if full:
+        loss = add(loss, 0.5 * math.log(2 * math.pi))
+    return _reduced(loss, reduction)
+
+
+def poisson_nll_loss(
+    input: Tensor,
+    target: Tensor,
+    log_input: bool = True,
+    full: bool = False,
+    size_average: bool | None = None,
+    eps: float = 1e-8,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+) -> Tensor:
+    """The negative logarithm of the Poisson probability, whose rate is exp(input) or input."""
+    input, target = as_float(input), as_float(target)
+    if log_input:
+        loss = sub(unary.exp(input), mul(target, input))
+    else:
+        loss = sub(input, mul(target, unary.log(add(input, eps))))
+    if full:
+        stirling = add(sub(mul(target, unary.log(target)), target),
+                       mul(unary.log(mul(target, 2 * math.pi)), 0.5))  # fmt: skip
+        loss = add(loss, masked_fill(stirling, target <= 1, 0.0))
+    return _reduced(loss, reduction)
+
+
+def multi_margin_loss(
+    input: Tensor,
+    target: Tensor,
+    p: int = 1,
+    margin: float = 1.0,
+    weight: Tensor | None = None,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+) -> Tensor:
+    """The mean over classes of max(0, margin - x[target] + x[class]) ** p."""
+    if p not in (1, 2):
+        raise ValueError(f"only p == 1 and p == 2 supported, got {p}")
+    x = reshape(input, (1, -1)) if input.ndim < 2 else input
+    labels = reshape(target, (-1, 1))
+    own = gather(x, 1, labels)
+    gap = clamp(add(sub(x, own), margin), min=0.0)
+    gap = gap if p == 1 else unary.square(gap)
+    if weight is not None:
+        gap = mul(gap, unsqueeze(gather(weight, 0, reshape(labels, (-1,))), 1))
+    classes = x.type.shape[1]
+    is_own = labels == x.new_tensor(range(classes), dtype=labels.type.dtype)
+    loss = div(total(masked_fill(gap, is_own, 0.0), 1), classes)
+    return _reduced(loss if target.ndim else reshape(loss, ()), reduction)
+
+
+def multilabel_margin_loss(
+    input: Tensor,
+    target: Tensor,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+) -> Tensor:
+    """The mean over pairs of a labelled and another class of max(0, 1 - x[label] + x[other]).
+
+    target: labels, ended by -1.
+    """
+    x = reshape(input, (1, -1)) if input.ndim < 2 else input
+    if not x.type.shape[-1] or x.ndim != 2 or target.type.numel != x.type.numel:
+        raise ShapeError(f"multilabel_margin_loss: {input.type} and {target.type} do not fit")
+    labels = reshape(target, x.type.shape)
+    count = x.type.shape[1]
+    is_on = (as_type(labels < 0, labels.type.dtype).cumsum(1)) == 0
+    safe = masked_fill(labels, unary.logical_not(is_on), 0)
+    numbers = x.new_tensor(range(count), dtype=labels.type.dtype)
+    is_label = ((unsqueeze(safe, -1) == numbers) & unsqueeze(is_on, -1)).any(1)
+    gap = sub(unsqueeze(x, 1), unsqueeze(gather(x, 1, safe), 2))
+    gap = clamp(add(gap, 1), min=0.0)
+    kept = unsqueeze(is_on, 2) & unsqueeze(unary.logical_not(is_label), 1)
+    loss = div(total(masked_fill(gap, unary.logical_not(kept), 0.0), (1, 2)), count)
+    return _reduced(loss if input.ndim > 1 else reshape(loss, ()), reduction)
+
+
+def multilabel_soft_margin_loss(
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+) -> Tensor:
+    """The mean over classes of the binary cross-entropy with logits."""
+    good, bad = logsigmoid(input), logsigmoid(unary.neg(input))
+    loss = unary.neg(add(mul(target, good), mul(sub(1, target), bad)))
+    loss = loss if weight is None else mul(loss, weight)
+    return _reduced(mean(loss, -1), reduction)
+
+
+def triplet_margin_with_distance_loss(
+    anchor: Tensor,
+    positive: Tensor,
+    negative: Tensor,
+    *,
+    distance_function: Distance | None = None,
+    margin: float = 1.0,
+    swap: bool = False,
+    reduction: str = "mean",
+) -> Tensor:
+    """max(0, distance to positive - distance to negative + margin)."""
+    if margin <= 0:
+        raise ValueError(f"margin must be greater than 0, got {margin}")
+    if any(not isinstance(x, Tensor) for x in (anchor, positive, negative)):
+        raise TypeError("triplet_margin_with_distance_loss() needs three tensors")
+    measure: Distance = pairwise_distance if distance_function is None else distance_function
+    near, far = measure(anchor, positive), measure(anchor, negative)
+    if swap:
+        far = binary.minimum(far, measure(positive, negative))
+    return _reduced(clamp(add(sub(near, far), margin), min=0.0), reduction)
+
+
+# ---- layers --------------------------------------------------------------------------------------
+
+
+def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """out[..., k] = input1 @ weight[k] @ input2 + bias[k]."""
+    if input1.type.shape[:-1] != input2.type.shape[:-1]:
+        raise ShapeError(f"bilinear: {input1.type} and {input2.type} differ in leading dims")
+    k, m, n = weight.type.shape
+    left = matmul(reshape(input1, (-1, m)), reshape(permute(weight, 1, 0, 2), (m, k * n)))
+    rows = reshape(left, (-1, k, n))
+    out = total(mul(rows, reshape(input2, (-1, 1, n))), 2)
+    out = reshape(out, (*input1.type.shape[:-1], k))
+    return out if bias is None else add(out, bias)
+
+
+def local_response_norm(
+    input: Tensor, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0
+) -> Tensor:
+    """Divided by (k + alpha times the mean square of `size` channels) ** beta."""
+    if input.ndim < 3:
+        raise ShapeError(f"local_response_norm: expected 3D or higher tensor, got {input.type}")
+    square = unary.square(input)
+    edges = [0, 0] * input.ndim
+    edges[2:4] = [size // 2, (size - 1) // 2]
+    padded = pad_with(square, tuple(edges), 0)
+    around = div(total(unfold_dim(padded, 1, size, 1), -1), size)
+    return div(input, add(mul(around, alpha), k) ** beta)
+
+
+def pixel_unshuffle(input: Tensor, downscale_factor: int) -> Tensor:
+    """(n, c, h * r, w * r) -> (n, c * r * r, h, w)."""
+    r = int(downscale_factor)
+    *lead, c, h, w = input.type.shape
+    if r <= 0 or h % r or w % r:
+        raise ShapeError(f"pixel_unshuffle: {input.type} is not divisible by {r}")
+    x = reshape(input, (*lead, c, h // r, r, w // r, r))
+    n = len(lead)
+    x = permute(x, *range(n), n, n + 2, n + 4, n + 1, n + 3)
+    return reshape(x, (*lead, c * r * r, h // r, w // r))
+
+
+def channel_shuffle(input: Tensor, groups: int) -> Tensor:
+    """Channels in another order: the first of each group, then the second of each, ..."""
+    if input.ndim < 3 or groups < 1 or input.type.shape[1] % groups:
+        raise ShapeError(f"channel_shuffle: {input.type} has no {groups} groups of channels")
+    n, c, *rest = input.type.shape
+    x = reshape(input, (n, groups, c // groups, *rest))
+    return reshape(x.transpose(1, 2), (n, c, *rest))

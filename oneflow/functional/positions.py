@@ -1,0 +1,366 @@
+"""Copies of tensors with other values at some positions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+from oneflow.core import dtype as dtypes
+from oneflow.core.errors import DTypeError, ShapeError
+from oneflow.core.operand import Number
+from oneflow.functional.arithmetic import div, eq, sub
+from oneflow.functional.creation import zeros
+from oneflow.functional.dims import one_dim
+from oneflow.functional.elementwise import clone, masked_fill, pick
+from oneflow.functional.indexing import setitem
+from oneflow.functional.promotion import as_type
+from oneflow.functional.reduction import cumsum
+from oneflow.functional.searching import (
+    as_index,
+    linear_index,
+    nonzero,
+    positive,
+    scatter,
+    scatter_add,
+)
+from oneflow.functional.shaping import (
+    broadcast_tensors,
+    diagonal,
+    expand,
+    reshape,
+)
+from oneflow.ops import gather as gather_ops
+from oneflow.tensor.alike import layout_of
+from oneflow.tensor.tensor import Tensor
+
+Dims = tuple[int, ...]
+
+
+def _spread(index: Tensor, dim: int, shape: Dims) -> Tensor:
+    """A vector of positions of `dim` for every element of a tensor of that shape."""
+    wide = reshape(index, tuple(-1 if i == dim else 1 for i in range(len(shape))))
+    return expand(wide, shape)
+
+
+def _vector(who: str, x: Tensor, dim: int, index: Tensor) -> tuple[int, Tensor]:
+    if index.ndim > 1:
+        raise ShapeError(f"{who}: the index must be a vector, got {index.type}")
+    at = one_dim(dim, x.ndim, who)
+    size = x.type.shape[at] if x.ndim else 1
+    return at, positive(reshape(as_index(index), (-1,)), size)
+
+
+def index_fill(input: Tensor, dim: int, index: Tensor, value: Tensor | Number) -> Tensor:
+    """A copy of `input` with `value` (a number or a 0-d tensor) in the slices of `dim` at the
+    index.
+    """
+    if isinstance(value, Tensor) and value.ndim:
+        raise ShapeError(
+            f"index_fill: supports only a 0-dimensional value tensor, got {value.type}"
+        )
+    if not input.ndim:
+        return reshape(index_fill(reshape(input, (1,)), 0, index, value), ())
+    at, places = _vector("index_fill", input, dim, index)
+    shape = (*input.type.shape[:at], places.type.numel, *input.type.shape[at + 1 :])
+    is_chosen = (
+        scatter(_blank(as_type(input, dtypes.int32)), at, _spread(places, at, shape), 1) == 1
+    )
+    if isinstance(value, Tensor):
+        return pick(is_chosen, as_type(value, input.type.dtype), input)
+    return masked_fill(input, is_chosen, value)
+
+
+def index_copy(input: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
+    """A copy of `input` with the slices of `source` at the positions `index` of `dim`."""
+    if source.type.dtype is not input.type.dtype:
+        raise DTypeError(f"index_copy: {input.type} and {source.type} must have one dtype")
+    if not input.ndim:
+        return reshape(index_copy(reshape(input, (1,)), 0, index, reshape(source, (-1,))), ())
+    at, places = _vector("index_copy", input, dim, index)
+    source = reshape(source, (-1,)) if not source.ndim else source
+    shape = (*input.type.shape[:at], places.type.numel, *input.type.shape[at + 1 :])
+    if source.type.shape != shape:
+        raise ShapeError(
+            f"index_copy: the source {source.type} has to have shape {list(shape)}: that of "
+            f"{input.type} with a slice for each index"
+        )
+    return scatter(input, at, _spread(places, at, shape), source)
+
+
+def index_put(
+    input: Tensor,
+    indices: Sequence[Tensor | None],
+    values: Tensor,
+    accumulate: bool = False,
+) -> Tensor:
+    """A copy of `input` with `values` at input[indices]; accumulate: added to what is there."""
+    parts = tuple(slice(None) if i is None else i for i in indices)
+    if not accumulate:
+        out = clone(input)
+        setitem(out, parts, values)
+        return out
+    flat = row_major_places(input)
+    places = reshape(flat[parts], (-1,))
+    added = expand(as_type(values, input.type.dtype), flat[parts].type.shape)
+    whole = scatter_add(reshape(input, (-1,)), 0, places, reshape(added, (-1,)))
+    return reshape(whole, input.type.shape)
+
+
+def row_major_places(x: Tensor) -> Tensor:
+    """The row-major position of each element of `x`."""
+    from oneflow.functional.creation import arange
+
+    places = arange(0, x.type.numel, 1, **layout_of(x, no_partial=True))
+    return reshape(places, x.type.shape)
+
+
+def _into(
+    input: Tensor, dim: int, index: Tensor, source: Tensor, reduce: str, include_self: bool
+) -> Tensor:
+    """A copy of `input` into which `source` is reduced at the index along `dim`."""
+    if reduce in ("sum", "add", "mean"):
+        ones = as_type(eq(index, index), input.type.dtype)
+        start = input
+        if not include_self:
+            hit = scatter(_blank(input), dim, index, ones)
+            start = masked_fill(input, hit != 0, 0)
+        total = scatter_add(start, dim, index, source)
+        if reduce != "mean":
+            return total
+        count = scatter_add(_blank(input) + (1 if include_self else 0), dim, index, ones)
+        count = pick(count == 0, _blank(count) + 1, count)
+        if input.type.dtype.is_floating_point:
+            return div(total, count)
+        return div(total, count, rounding_mode="floor")
+    if reduce not in ("prod", "multiply", "amax", "amin"):
+        raise ValueError(
+            f"reduce argument must be either sum, prod, mean, amax or amin, got {reduce}"
+        )
+    return _by_rank(input, dim, index, source, reduce, include_self)
+
+
+def _blank(x: Tensor) -> Tensor:
+    return zeros(x.type.shape, dtype=x.type.dtype, **layout_of(x, no_partial=True))
+
+
+def _by_rank(
+    input: Tensor, dim: int, index: Tensor, source: Tensor, reduce: str, include_self: bool
+) -> Tensor:
+    """Products and extremes: every position of the index against every position of `dim`."""
+    from oneflow.functional.creation import arange
+    from oneflow.functional.reduction import amax, amin, prod
+    from oneflow.functional.shaping import movedim, unsqueeze
+
+    size = input.type.shape[dim]
+    cut = tuple(slice(0, n) if i != dim else slice(None) for i, n in enumerate(index.type.shape))
+    part = input[cut]
+    moved = unsqueeze(movedim(index, dim, -1), -2)
+    values = unsqueeze(movedim(source[tuple(slice(0, n) for n in index.type.shape)], dim, -1), -2)
+    own = unsqueeze(movedim(part, dim, -1), -1)
+    rows = reshape(arange(0, size, 1, **layout_of(index, no_partial=True)), (-1, 1))
+    mask = eq(moved, rows)
+    neutral = _neutral(input.type.dtype, reduce)
+    spread = expand(values, mask.type.shape)
+    chosen = masked_fill(spread, mask == 0, neutral)
+    from oneflow.functional.joining import cat
+
+    if include_self:
+        chosen = cat([own, chosen], -1)
+    function = {"prod": prod, "multiply": prod, "amax": amax, "amin": amin}[reduce]
+    out = function(chosen, -1) if chosen.type.shape[-1] else movedim(part, dim, -1)
+    out = as_type(out, input.type.dtype)
+    if not include_self:
+        out = pick(mask.any(-1), out, movedim(part, dim, -1))
+    out = movedim(out, -1, dim)
+    if part.type.shape == input.type.shape:
+        return out
+    whole = clone(input)
+    setitem(whole, cut, out)
+    return whole
+
+
+def _neutral(dtype: dtypes.DType, reduce: str) -> float | int:
+    """The number that changes nothing."""
+    if reduce in ("prod", "multiply"):
+        return 1
+    if dtype.is_floating_point:
+        return -math.inf if reduce == "amax" else math.inf
+    if dtype is dtypes.bool_:
+        return reduce == "amin"
+    import numpy as np
+
+    info = np.iinfo(dtype.np)
+    return int(info.min if reduce == "amax" else info.max)
+
+
+def scatter_reduce(
+    input: Tensor,
+    dim: int,
+    index: Tensor,
+    src: Tensor,
+    reduce: str,
+    *,
+    include_self: bool = True,
+) -> Tensor:
+    """A copy of `input` into which src[i, j] is reduced at [i, index[i, j]] for dim 1, and so on.
+
+    reduce: sum, prod, mean, amax or amin.  include_self: what is there takes part.
+    """
+    at = one_dim(dim, input.ndim, "scatter_reduce")
+    if not input.ndim:
+        parts = (reshape(v, (-1,)) for v in (input, index, src))
+        flat, places, values = parts
+        out = scatter_reduce(flat, 0, places, values, reduce, include_self=include_self)
+        return reshape(out, ())
+    index = reshape(index, (-1,)) if not index.ndim else index
+    src = reshape(src, (-1,)) if not src.ndim else src
+    return _into(input, at, as_index(index), src, reduce, include_self)
+
+
+def index_reduce(
+    input: Tensor,
+    dim: int,
+    index: Tensor,
+    source: Tensor,
+    reduce: str,
+    *,
+    include_self: bool = True,
+) -> Tensor:
+    """A copy of `input` into which the slices of `source` are reduced at positions of `dim`.
+
+    reduce: prod, mean, amax or amin.
+    """
+    if not input.ndim:
+        flat = reshape(input, (1,))
+        out = index_reduce(flat, 0, index, source, reduce, include_self=include_self)
+        return reshape(out, ())
+    at, places = _vector("index_reduce", input, dim, index)
+    source = reshape(source, (-1,)) if not source.ndim else source
+    wide = _spread(places, at, source.type.shape)
+    return _into(input, at, wide, source, reduce, include_self)
+
+
+def masked_scatter(input: Tensor, mask: Tensor, source: Tensor) -> Tensor:
+    """A copy of `input` with the elements of `source`, in order, where the mask is true."""
+    if source.type.dtype is not input.type.dtype:
+        raise DTypeError(f"masked_scatter: {input.type} and {source.type} must have one dtype")
+    if mask.type.dtype is not dtypes.bool_:
+        raise DTypeError(f"masked_scatter_ only supports boolean masks, got {mask.type}")
+    x, m = broadcast_tensors(input, mask)
+    flat = reshape(as_type(m, dtypes.bool_), (-1,))
+    if not source.type.numel:
+        return clone(x)
+    place = sub(cumsum(as_type(flat, dtypes.int64), 0), 1)
+    place = place.clamp(0, source.type.numel - 1)
+    values = gather_ops.gather(reshape(source, (-1,)), place, dim=0)
+    return pick(m, reshape(values, x.type.shape), x)
+
+
+def take(input: Tensor, index: Tensor) -> Tensor:
+    """The elements at positions of the flat tensor."""
+    flat = reshape(input, (-1,))
+    places = positive(as_index(index), input.type.numel)
+    return gather_ops.gather(flat, places, dim=0)
+
+
+def put(input: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) -> Tensor:
+    """A copy of `input` with `source` at positions of the flat tensor; accumulate: added."""
+    if source.type.dtype is not input.type.dtype:
+        raise DTypeError(f"put: {input.type} and {source.type} must have one dtype")
+    places = reshape(positive(as_index(index), input.type.numel), (-1,))
+    write = scatter_add if accumulate else scatter
+    out = write(reshape(input, (-1,)), 0, places, reshape(source, (-1,)))
+    return reshape(out, input.type.shape)
+
+
+# ---- parts that are slices -----------------------------------------------------------------------
+
+
+def _with(input: Tensor, show: Callable[[Tensor], Tensor], src: Tensor, who: str) -> Tensor:
+    """A copy of `input` with `src` in the view that `show` makes."""
+    out = clone(input)
+    view = show(out)
+    if view.type.shape != src.type.shape:
+        raise ShapeError(f"{who}: expected src to have the shape of {view.type}, got {src.type}")
+    view.copy_(src)
+    return out
+
+
+def select_scatter(input: Tensor, src: Tensor, dim: int, index: int) -> Tensor:
+    """A copy of `input` with `src` at one position of `dim`."""
+    return _with(input, lambda x: x.select(dim, index), src, "select_scatter")
+
+
+def slice_scatter(
+    input: Tensor,
+    src: Tensor,
+    dim: int = 0,
+    start: int | None = None,
+    end: int | None = None,
+    step: int = 1,
+) -> Tensor:
+    """A copy of `input` with `src` in the slice start:end:step of `dim`."""
+    at = one_dim(dim, input.ndim, "slice_scatter")
+    cut = (*(slice(None),) * at, slice(start, end, step))
+    return _with(input, lambda x: x[cut], src, "slice_scatter")
+
+
+def diagonal_scatter(
+    input: Tensor, src: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1
+) -> Tensor:
+    """A copy of `input` with `src` on a diagonal of two dims."""
+    line = diagonal(input, offset, dim1, dim2)
+    if line.type.shape != src.type.shape:
+        raise ShapeError(
+            f"diagonal_scatter: expected src to have the shape of {line.type}, got {src.type}"
+        )
+    places = reshape(diagonal(row_major_places(input), offset, dim1, dim2), (-1,))
+    values = reshape(as_type(src, input.type.dtype), (-1,))
+    return reshape(scatter(reshape(input, (-1,)), 0, places, values), input.type.shape)
+
+
+# ---- index tuples --------------------------------------------------------------------------------
+
+
+def _rows(who: str, shape: Dims, indices: Tensor, updates: Tensor) -> tuple[Tensor, Tensor, Dims]:
+    """The flat position of each update, the updates as rows, and the shape of a row."""
+    depth = indices.type.shape[-1]
+    rest = shape[depth:]
+    if depth > len(shape) or updates.type.shape != (*indices.type.shape[:-1], *rest):
+        raise ShapeError(
+            f"{who}: updates {updates.type} at indices {indices.type}"
+            f" do not fit shape {list(shape)}"
+        )
+    index = linear_index([indices[..., k] for k in range(depth)], shape[:depth])
+    count = index.type.numel
+    return reshape(index, (count,)), reshape(updates, (count, *rest)), rest
+
+
+def scatter_nd(index: Tensor, update: Tensor, shape: Sequence[int]) -> Tensor:
+    """Zeros of `shape` to which the updates are added at the index tuples in the last dim of
+    `index`.
+    """
+    whole = tuple(map(int, shape))
+    places, rows, _ = _rows("scatter_nd", whole, index, update)
+    count = math.prod(whole[: index.type.shape[-1]])
+    return reshape(gather_ops.gather_grad(rows, places, dim=0, size=count), whole)
+
+
+def tensor_scatter_nd_update(tensor: Tensor, indices: Tensor, updates: Tensor) -> Tensor:
+    """A copy of `tensor` with the updates at the index tuples in the last dim of `indices`."""
+    shape = tensor.type.shape
+    places, rows, rest = _rows("tensor_scatter_nd_update", shape, indices, updates)
+    flat = reshape(tensor, (-1, *rest))
+    return reshape(scatter(flat, 0, _spread(places, 0, rows.type.shape), rows), shape)
+
+
+def nonzero_static(input: Tensor, *, size: int, fill_value: int = -1) -> Tensor:
+    """The first `size` places of what is not zero; rows of fill_value where there are less."""
+    places: Tensor = nonzero(input)
+    count = places.type.shape[0]
+    if count >= size:
+        return places[:size]
+    filler = places.new_full((size - count, places.type.shape[1]), fill_value)
+    from oneflow.functional.joining import cat
+
+    return cat([places, filler], 0)

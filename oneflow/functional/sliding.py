@@ -1,0 +1,152 @@
+"""Windows that slide over tensors, and views by strides."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from oneflow.core.errors import ShapeError
+from oneflow.functional.dims import Size, one_dim, spatial_sizes
+from oneflow.functional.promotion import as_type
+from oneflow.functional.shaping import pad_with, permute, reshape, unsqueeze
+from oneflow.ops import slicing
+from oneflow.ops import sliding as ops
+from oneflow.tensor.tensor import Tensor
+from oneflow.tensor.views import view_of
+
+
+def as_strided(
+    input: Tensor,
+    size: Sequence[int],
+    stride: Sequence[int],
+    storage_offset: int | None = None,
+) -> Tensor:
+    """A view of the memory of `input`: element (i, j, ...) lies storage_offset + i * stride[0] +
+    j * stride[1] + ... elements from its beginning.
+    """
+    base, offset = _memory_of(input)
+    return ops.as_strided(
+        base,
+        size=tuple(map(int, size)),
+        stride=tuple(map(int, stride)),
+        offset=offset if storage_offset is None else int(storage_offset),
+    )
+
+
+def _memory_of(x: Tensor) -> tuple[Tensor, int]:
+    """The tensor that owns the memory of `x`, and where `x` begins in it."""
+    view = view_of(x)
+    if view is None or x._placement is not None:
+        return x, 0
+    return view.base, x.storage_offset()
+
+
+def as_strided_scatter(
+    input: Tensor,
+    src: Tensor,
+    size: Sequence[int],
+    stride: Sequence[int],
+    storage_offset: int | None = None,
+) -> Tensor:
+    """A copy of `input` with `src` where `as_strided` looks."""
+    if tuple(size) != src.type.shape:
+        raise ShapeError(f"as_strided_scatter: expected src to have size {size}, got {src.type}")
+    return ops.as_strided_update(
+        input,
+        as_type(src, input.type.dtype),
+        stride=tuple(map(int, stride)),
+        offset=int(storage_offset or 0),
+    )
+
+
+def unfold_dim(input: Tensor, dimension: int, size: int, step: int) -> Tensor:
+    """A view of the windows of `size` elements along a dim, `step` apart; their places are a new
+    last dim.
+    """
+    x = input if input.ndim else reshape(input, (1,))
+    at = one_dim(dimension, x.ndim, "unfold")
+    out = ops.unfold(x, dim=at, size=int(size), step=int(step))
+    return out if input.ndim else reshape(out, (-1,))
+
+
+def unfold(
+    input: Tensor, kernel_size: Size, dilation: Size = 1, padding: Size = 0, stride: Size = 1
+) -> Tensor:
+    """The windows of images (N, C, H, W) as columns: (N, C * KH * KW, L)."""
+    x = unsqueeze(input, 0) if input.ndim == 3 else input
+    if x.ndim != 4 or 0 in x.type.shape[1:]:
+        raise ShapeError(f"unfold: expected (N, C, H, W) or (C, H, W), got {input.type}")
+    kernel, dilations, pads, strides = _windows(kernel_size, dilation, padding, stride)
+    counts = _counts("unfold", x.type.shape[2:], kernel, dilations, pads, strides)
+    x = pad_with(x, (0, 0, 0, 0, pads[0], pads[0], pads[1], pads[1]), 0)
+    for i in (0, 1):
+        span = dilations[i] * (kernel[i] - 1) + 1
+        x = ops.unfold(x, dim=2 + i, size=span, step=strides[i])
+    if dilations != (1, 1):
+        whole = x.type.shape
+        steps = (1, 1, 1, 1, *dilations)
+        x = slicing.slice(x, starts=(0,) * 6, stops=whole, steps=steps)
+    n, channels = x.type.shape[:2]
+    x = permute(x, 0, 1, 4, 5, 2, 3)
+    x = reshape(x, (n, channels * kernel[0] * kernel[1], counts[0] * counts[1]))
+    return x if input.ndim == 4 else reshape(x, x.type.shape[1:])
+
+
+def fold(
+    input: Tensor,
+    output_size: Size,
+    kernel_size: Size,
+    dilation: Size = 1,
+    padding: Size = 0,
+    stride: Size = 1,
+) -> Tensor:
+    """Columns (N, C * KH * KW, L) added up as windows of images (N, C, H, W): what `unfold` took
+    apart, where windows do not overlap.
+    """
+    kernel, dilations, pads, strides = _windows(kernel_size, dilation, padding, stride)
+    size = spatial_sizes(output_size, 2)
+    x = unsqueeze(input, 0) if input.ndim == 2 else input
+    counts = _counts("fold", size, kernel, dilations, pads, strides)
+    area = kernel[0] * kernel[1]
+    if x.ndim != 3 or x.type.shape[1] % area or x.type.shape[2] != counts[0] * counts[1]:
+        raise ShapeError(
+            f"fold: {input.type} are not the {counts[0]} x {counts[1]} windows of size {kernel} of "
+            f"images of size {size}"
+        )
+    n, channels = x.type.shape[0], x.type.shape[1] // area
+    x = permute(reshape(x, (n, channels, *kernel, *counts)), 0, 1, 4, 5, 2, 3)
+    if dilations != (1, 1):
+        spans = tuple(d * (k - 1) + 1 for d, k in zip(dilations, kernel, strict=True))
+        shape = (*x.type.shape[:4], *spans)
+        steps = (1, 1, 1, 1, *dilations)
+        x = slicing.slice_scatter(x, shape=shape, starts=(0,) * 6, stops=shape, steps=steps)
+    for i in (1, 0):
+        x = ops.unfold_grad(x, dim=2 + i, step=strides[i], length=size[i] + 2 * pads[i])
+    starts = (0, 0, *pads)
+    stops = (n, channels, *(p + s for p, s in zip(pads, size, strict=True)))
+    x = slicing.slice(x, starts=starts, stops=stops, steps=(1,) * 4)
+    return x if input.ndim == 3 else reshape(x, x.type.shape[1:])
+
+
+def _windows(*sizes: Size) -> tuple[tuple[int, ...], ...]:
+    return tuple(spatial_sizes(s, 2) for s in sizes)
+
+
+def _counts(
+    who: str,
+    size: tuple[int, ...],
+    kernel: tuple[int, ...],
+    dilation: tuple[int, ...],
+    padding: tuple[int, ...],
+    stride: tuple[int, ...],
+) -> tuple[int, ...]:
+    """Number of windows along each dim. Raises ShapeError for less than one."""
+    if min(*kernel, *dilation, *stride) < 1 or min(padding) < 0:
+        raise ShapeError(
+            f"{who}: kernel_size {kernel}, dilation {dilation} and stride {stride} must be at "
+            f"least 1, and padding {padding} at least 0"
+        )
+    each = zip(size, kernel, dilation, padding, stride, strict=True)
+    counts = tuple((n + 2 * p - d * (k - 1) - 1) // s + 1 for n, k, d, p, s in each)
+    if min(counts) < 1:
+        raise ShapeError(f"{who}: windows of size {kernel} do not fit into {size}")
+    return counts

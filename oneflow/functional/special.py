@@ -1,0 +1,132 @@
+"""Special functions, as `flow.special` has them: compositions of oneflow/ops/special.py."""
+
+from __future__ import annotations
+
+import math
+
+from oneflow.core.errors import DTypeError
+from oneflow.core.operand import TensorLike
+from oneflow.functional.arithmetic import div, mul, sub
+from oneflow.functional.elementwise import masked_fill, pick
+from oneflow.functional.promotion import as_float, same_type
+from oneflow.ops import compare, unary
+from oneflow.ops import special as ops
+from oneflow.tensor.tensor import Tensor
+
+
+def digamma(input: Tensor) -> Tensor:
+    """The derivative of lgamma; infinite at 0, NaN at negative integers."""
+    return ops.digamma(as_float(input))
+
+
+def gammaln(input: Tensor) -> Tensor:
+    """The logarithm of the absolute value of the gamma function."""
+    return ops.lgamma(as_float(input))
+
+
+def erfcx(input: Tensor) -> Tensor:
+    """exp(input ** 2) * erfc(input), which does not vanish for large inputs."""
+    return ops.erfcx(as_float(input))
+
+
+def zeta(input: TensorLike, other: TensorLike) -> Tensor:
+    """The Hurwitz zeta function: the sum of (other + k) ** -input over k = 0, 1, ..."""
+    a, b = same_type("zeta", input, other)
+    return ops.zeta(as_float(a), as_float(b))
+
+
+def polygamma(n: int, input: Tensor) -> Tensor:
+    """The n-th derivative of digamma."""
+    if n < 0:
+        raise ValueError(f"polygamma(n, x) does not support negative n, got {n}")
+    x = as_float(input)
+    return ops.digamma(x) if n == 0 else ops.polygamma(x, order=int(n))
+
+
+def polygamma_of(input: Tensor, n: int) -> Tensor:
+    """The n-th derivative of digamma, as the method of a tensor."""
+    return polygamma(n, input)
+
+
+def multigammaln(input: Tensor, p: int) -> Tensor:
+    """The logarithm of the multivariate gamma function of dimension p."""
+    if p < 1:
+        raise ValueError(f"mvlgamma: p has to be at least 1, got {p}")
+    if input.type.dtype.name == "bool":
+        raise DTypeError(f"mvlgamma needs numbers, got {input.type}")
+    x = as_float(input)
+    total = ops.lgamma(x)
+    for j in range(1, p):
+        total = total + ops.lgamma(x - j / 2)
+    return total + p * (p - 1) / 4 * math.log(math.pi)
+
+
+def xlogy(input: TensorLike, other: TensorLike) -> Tensor:
+    """input * log(other), and 0 where input is 0."""
+    a, b = same_type("xlogy", input, other)
+    return _times(as_float(a), as_float(b), unary.log(as_float(b)))
+
+
+def xlog1py(input: TensorLike, other: TensorLike) -> Tensor:
+    """input * log(1 + other), and 0 where input is 0."""
+    a, b = same_type("xlog1py", input, other)
+    return _times(as_float(a), as_float(b), unary.log1p(as_float(b)))
+
+
+def _times(a: Tensor, b: Tensor, factor: Tensor) -> Tensor:
+    """a * factor, 0 where a is 0, NaN where b, of which the factor is made, is NaN."""
+    is_zero = compare.logical_and(
+        compare.scalar_compare(a, value=0, kind="eq"), unary.logical_not(unary.isnan(b))
+    )
+    return mul(a, masked_fill(factor, is_zero, 0.0))
+
+
+def entr(input: Tensor) -> Tensor:
+    """-input * log(input), 0 at 0, and -inf below."""
+    x = as_float(input)
+    is_zero = compare.scalar_compare(x, value=0, kind="eq")
+    value = mul(unary.neg(x), unary.log(masked_fill(x, is_zero, 1.0)))
+    return masked_fill(value, compare.scalar_compare(x, value=0, kind="lt"), -math.inf)
+
+
+def ndtr(input: Tensor) -> Tensor:
+    """The area under the normal density left of input."""
+    x = as_float(input)
+    scaled = mul(x, math.sqrt(0.5))
+    tail = mul(_gauss_times(unary.abs(scaled)), 0.5)
+    return pick(compare.scalar_compare(x, value=0, kind="lt"), tail, sub(1, tail))
+
+
+def _gauss_times(a: Tensor) -> Tensor:
+    """erfc(a) of a >= 0, which keeps its digits in the tail."""
+    return mul(unary.exp(unary.neg(unary.square(a))), ops.erfcx(a))
+
+
+def ndtri(input: Tensor) -> Tensor:
+    """The point left of which the area under the normal density is input."""
+    x = as_float(input)
+    return mul(ops.erfinv(sub(mul(x, 2), 1)), math.sqrt(2))
+
+
+def log_ndtr(input: Tensor) -> Tensor:
+    """log(ndtr(input)), without loss in the tail."""
+    x = as_float(input)
+    is_low = compare.scalar_compare(x, value=-1, kind="lt")
+    low = mul(masked_fill(x, unary.logical_not(is_low), -1.0), math.sqrt(0.5))
+    tail = sub(unary.log(mul(ops.erfcx(unary.neg(low)), 0.5)), unary.square(low))
+    high = mul(masked_fill(x, is_low, 0.0), math.sqrt(0.5))
+    return pick(is_low, tail, unary.log1p(mul(sub(1, unary.erf(high)), -0.5)))
+
+
+def sinc(input: Tensor) -> Tensor:
+    """sin(pi x) / (pi x), and 1 at 0."""
+    x = mul(as_float(input), math.pi)
+    is_zero = compare.scalar_compare(x, value=0, kind="eq")
+    safe = masked_fill(x, is_zero, 1.0)
+    return masked_fill(div(unary.sin(safe), safe), is_zero, 1.0)
+
+
+def expit(input: Tensor) -> Tensor:
+    """1 / (1 + exp(-input))."""
+    found: Tensor = unary.sigmoid(as_float(input))
+    return found

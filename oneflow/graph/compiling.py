@@ -1,0 +1,160 @@
+"""The way from a graph to a job that runs its steps, and what is printed on that way."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from oneflow.boxing import settings as boxing_settings
+from oneflow.core.errors import GraphError
+from oneflow.core.graph import LogicalGraph, Value
+from oneflow.core.job_config import JobConfig
+from oneflow.core.op import find_op
+from oneflow.distributed.world import world
+from oneflow.graph.arguments import Arguments, check_inputs
+from oneflow.graph.binding import compile_and_bind
+from oneflow.graph.describe import describe, input_names
+from oneflow.graph.draws import GraphRandomness
+from oneflow.graph.trace import Trace
+from oneflow.graph.tracing import trace_build
+from oneflow.graph.tree import map_tensors, tensors_of
+from oneflow.kernels.array import Array
+from oneflow.tensor.tensor import Tensor, wrap, wrap_global
+
+if TYPE_CHECKING:
+    from oneflow.actors.job import Job
+    from oneflow.graph.graph import Graph
+
+
+@dataclass
+class Compiled:
+    """A graph that is bound to this rank.
+
+    arguments: of the first call. outputs: what build returned. output_values: of the plan, by the
+    number of the output. randomness: None if the graph calls no generator.
+    """
+
+    job: Job
+    trace: Trace
+    arguments: Arguments
+    input_names: list[str]
+    outputs: Any
+    output_values: dict[int, Value]
+    randomness: GraphRandomness | None
+
+    def assemble(self, results: dict[int, Array]) -> Any:
+        """The outputs of a step in the structure that `build` returned."""
+        traced = iter(enumerate(tensors_of(self.outputs)))
+
+        def result(_: Tensor) -> Tensor:
+            index, x = next(traced)
+            return _output(x, self.output_values[index], results.get(index))
+
+        return map_tensors(self.outputs, result)
+
+
+def compile_graph(graph: Graph, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Compiled:
+    """Traces, compiles and binds, without running."""
+    check_inputs(graph.name, (args, kwargs))
+    _say(graph, 0, "tracing")
+    start = perf_counter()
+    trace, outputs = trace_build(graph, (args, kwargs))
+    if not trace.graph.num_nodes:
+        raise GraphError(
+            f"graph {graph.name} has nothing to run: build() takes no tensor and reads none"
+        )
+    traced = perf_counter()
+    _say(graph, 0, f"traced {len(trace.graph)} nodes in {traced - start:.3f} s; compiling")
+    text = str(trace.graph) if graph._debug_v_level >= 2 else ""  # compiling edits it
+    variables = {name: _contiguous(x) for name, x in trace.variables.items()}
+    index = next((x._device.index for x in trace.variables.values()), 0)
+    spanned = _ranks_that_draw_together(trace.graph)
+    job = compile_and_bind(trace.graph, _config(graph), variables, index)
+    job.step = graph._initial_step
+    values = {int(n.attrs["index"]): n.inputs[0] for n in job.bound.plan.graph.of_kind("output")}
+    graph._compiled = compiled = Compiled(
+        job,
+        trace,
+        Arguments(graph.name, (args, kwargs)),
+        input_names(graph.name, args, kwargs),
+        outputs,
+        values,
+        _randomness(trace, spanned),
+    )
+    _say_compiled(graph, job, perf_counter() - traced, text)
+    return compiled
+
+
+def _config(graph: Graph) -> JobConfig:
+    return JobConfig(
+        graph.name,
+        graph.config.num_pieces,
+        graph.config.order_mode,
+        graph.config.auto_parallel,
+        **boxing_settings.current().job_fields(),
+    )
+
+
+def _ranks_that_draw_together(graph: LogicalGraph) -> list[int]:
+    """All ranks of a graph that has random numbers on more than one; else none."""
+    draws = [n for n in graph if not n.is_structural and find_op(n.op).is_random]
+    if all(n.placement.size == 1 for n in draws):
+        return []
+    return sorted({r for n in graph for r in n.placement.rank_ids})
+
+
+def _randomness(trace: Trace, ranks: list[int]) -> GraphRandomness | None:
+    """None: the graph calls no generator."""
+    counts, graph = trace.draws.counts, trace.graph
+    return GraphRandomness(graph.name, counts, graph.num_pieces, ranks) if counts else None
+
+
+def _contiguous(x: Tensor) -> Array:
+    """The array of a variable; kernels write into it, so it is made contiguous in place."""
+    array: Array = x._array
+    if array is not None and not array.flags.c_contiguous:
+        x._array = array = array.copy()
+    return array
+
+
+def _output(x: Tensor, value: Value, array: Array | None) -> Tensor:
+    if x._placement is None:
+        assert array is not None
+        return wrap(array)
+    if array is None:  # this rank is outside the output's placement
+        array = np.empty((0,) * max(value.type.ndim, 1), value.type.dtype.np)
+    assert value.sbp is not None
+    return wrap_global(array, value.type, value.placement, value.sbp)
+
+
+# ---- printing ------------------------------------------------------------------------------------
+
+
+def _say_compiled(graph: Graph, job: Job, seconds: float, text: str) -> None:
+    bound = job.bound
+    plan = bound.plan
+    _say(
+        graph,
+        0,
+        f"compiled in {seconds:.3f} s: {len(plan.actors)} actors, {len(plan.registers)} "
+        "registers; registers and scratch memory "
+        f"of this rank {bound.arena_nbytes} bytes (least possible: {bound.arena_bound})",
+    )
+    if graph._debug_v_level >= 1:
+        _say(graph, 1, describe(graph, with_ops=False))
+    _say(graph, 2, text)
+    if graph._debug_v_level >= 3:
+        _say(graph, 3, str(plan))
+
+
+def _say(graph: Graph, level: int, text: str) -> None:
+    """Prints on the ranks that the user asked to, from level `level` of debugging on."""
+    if graph._debug_v_level < level:
+        return
+    ranks = [0] if graph._debug_ranks is None else graph._debug_ranks
+    listed = [ranks] if isinstance(ranks, int) else ranks
+    if -1 in listed or world().rank in listed:
+        print(f"[GRAPH:{graph.name}] {text}", flush=True)

@@ -1,0 +1,79 @@
+"""Names of what a graph holds before it is traced: parameters, buffers, states, modules."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from oneflow.nn.module import Module
+from oneflow.tensor.tensor import Tensor
+
+if TYPE_CHECKING:
+    from oneflow.graph.graph import Graph
+
+
+def names_of(graph: Graph) -> dict[int, str]:
+    """Name of every tensor that the graph knows beforehand, by the tensor's id. Raises ValueError
+    for a parameter of an optimizer that is in none of the graph's modules."""
+    names = model_names(graph)
+    for optimizer in graph._optimizers:
+        for parameter in optimizer.parameters():
+            if id(parameter) not in names:
+                raise ValueError(
+                    f"Parameter <{parameter.type}> is not in the corresponding nn.Graph/nn.Module."
+                )
+            for key, tensor in optimizer.state_of(parameter).items():
+                if isinstance(tensor, Tensor):
+                    names[id(tensor)] = f"{names[id(parameter)]}-{key}"
+    return names
+
+
+def model_names(graph: Graph) -> dict[int, str]:
+    """Names of parameters and buffers."""
+    names: dict[int, str] = {}
+    for prefix, module in graph._modules.items():
+        for name, tensor in (*module.named_parameters(prefix), *module.named_buffers(prefix)):
+            names.setdefault(id(tensor), name)
+    return names
+
+
+def states_by_name(graph: Graph) -> dict[str, Tensor]:
+    """States of the optimizers, in their order."""
+    names = names_of(graph)
+    return {names[id(t)]: t for t in _states(graph)}
+
+
+def _states(graph: Graph) -> Iterator[Tensor]:
+    for optimizer in graph._optimizers:
+        for parameter in optimizer.parameters():
+            for tensor in optimizer.state_of(parameter).values():
+                if isinstance(tensor, Tensor):
+                    yield tensor
+
+
+def owners_of(graph: Graph) -> dict[int, Tensor]:
+    """Every tensor that has a name, by the id of its array."""
+    modules = graph._modules.values()
+    known = [t for m in modules for t in (*m.parameters(), *m.buffers())]
+    states = states_by_name(graph).values()
+    return {id(t._array): t for t in (*known, *states) if t._array is not None}
+
+
+def buffers_of(graph: Graph) -> list[tuple[Module, str, Tensor]]:
+    """Every buffer, with the module that holds it and its name there."""
+    return [
+        (module, name, buffer)
+        for top in graph._modules.values()
+        for module in top.modules()
+        for name, buffer in module._buffers.items()
+        if buffer is not None
+    ]
+
+
+def paths_of(graph: Graph) -> dict[int, str]:
+    """Path of every module, by its id."""
+    paths: dict[int, str] = {}
+    for prefix, module in graph._modules.items():
+        for name, child in module.named_modules(prefix=prefix):
+            paths.setdefault(id(child), name)
+    return paths

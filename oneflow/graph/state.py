@@ -1,0 +1,59 @@
+"""The state of a graph: of its modules, of its optimizers, and the number of steps made."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from oneflow.core.dtype import int64
+from oneflow.core.errors import GraphError
+from oneflow.functional.random_state import get_rng_state, set_rng_state
+from oneflow.graph.names import states_by_name
+from oneflow.tensor.tensor import wrap
+
+if TYPE_CHECKING:
+    from oneflow.graph.graph import Graph
+
+STEP_KEY = "System-Train-TrainStep"
+RANDOM_KEY = "System-Train-RandomState"
+
+
+def state_of(graph: Graph, destination: OrderedDict[str, Any] | None) -> OrderedDict[str, Any]:
+    """See Graph.state_dict."""
+    result: OrderedDict[str, Any] = OrderedDict() if destination is None else destination
+    for name, module in graph._modules.items():
+        result[name] = module.state_dict()
+    result.update(states_by_name(graph))
+    result[STEP_KEY] = wrap(np.array(graph._steps_done, dtype=int64.np))
+    if graph._compiled is not None and graph._compiled.randomness is not None:
+        result[RANDOM_KEY] = get_rng_state()
+    return result
+
+
+def load_state(graph: Graph, state: Mapping[str, Any], strict: bool) -> None:
+    """See Graph.load_state_dict."""
+    if graph.is_compiled:
+        raise GraphError("load_state_dict must be called before the graph's first call")
+    own = states_by_name(graph)
+    for name, module in graph._modules.items():
+        if name in state:
+            module.load_state_dict(state[name], strict)
+    for name, tensor in own.items():
+        if name in state:
+            tensor.copy_(state[name])
+    if STEP_KEY in state:
+        graph._initial_step = int(state[STEP_KEY].item())
+        for optimizer in graph._optimizers:
+            optimizer.resume(graph._initial_step)
+    if RANDOM_KEY in state:
+        set_rng_state(state[RANDOM_KEY])
+    known = {*graph._modules, *own}
+    missing, unexpected = known - set(state), set(state) - known - {STEP_KEY, RANDOM_KEY}
+    if strict and (missing or unexpected):
+        raise GraphError(
+            f"load_state_dict of {graph.name}: missing {sorted(missing)}, "
+            f"unexpected {sorted(unexpected)}"
+        )

@@ -1,0 +1,110 @@
+"""The way from `build` to a traced graph: inputs become values, what build does becomes nodes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from oneflow.core.errors import GraphError, OneFlowError, ShapeError
+from oneflow.core.location import locate
+from oneflow.core.placement import Placement
+from oneflow.distributed.world import world
+from oneflow.graph.names import buffers_of, names_of, owners_of, paths_of
+from oneflow.graph.proxy import Stage
+from oneflow.graph.trace import Trace
+from oneflow.graph.tree import Tree, map_tensors, tensors_of
+from oneflow.nn.module import Module
+from oneflow.tensor.grad_mode import no_grad, set_grad_enabled
+from oneflow.tensor.tensor import Tensor
+
+if TYPE_CHECKING:
+    from oneflow.graph.graph import Graph
+
+
+class Traced(NamedTuple):
+    """A trace, and what build returned, in which traced tensors stand."""
+
+    trace: Trace
+    outputs: Any
+
+
+def trace_build(graph: Graph, given: Tree) -> Traced:
+    """Traces `build`. given: (args, kwargs). The graph itself stays as it is."""
+    stages = graph._stages
+    trace = Trace(
+        graph.name, world().rank, graph.config.num_pieces, names_of(graph), owners_of(graph)
+    )
+    trace.paths = paths_of(graph)
+    trace.stage_of = stages
+    trace.stages = _stages_by_placement(stages)
+    for optimizer in graph._optimizers:
+        for parameter in optimizer.parameters():
+            trace.hide_gradient(parameter)
+    try:
+        # Whether the first call is made inside no_grad() says nothing about the graph.
+        with trace.active(), set_grad_enabled(True):
+            return Traced(trace, _record(graph, trace, given))
+    except OneFlowError as error:
+        locate(error)
+        raise
+    finally:
+        trace.restore_gradients()
+        trace.draws.close()
+
+
+def _record(graph: Graph, trace: Trace, given: Tree) -> Any:
+    """Runs `build` and the optimizers, and returns what `build` returned."""
+    pieces = graph.config.num_pieces
+    traced = iter([_feed(trace, i, x, pieces) for i, x in enumerate(tensors_of(given))])
+    args, kwargs = map_tensors(given, lambda _: next(traced))
+    buffers = buffers_of(graph)
+    outputs = graph.build(*args, **kwargs)
+    for module, name, buffer in buffers:
+        _keep_buffer(module, name, buffer)
+    if graph._optimizers and not any(o.has_gradients() for o in graph._optimizers):
+        raise GraphError(
+            f"graph {graph.name} has an optimizer, but build() gave no gradients; "
+            "call backward() on the loss inside build()"
+        )
+    trace.draws.end_pieces()
+    for optimizer in graph._optimizers:
+        optimizer.trace(trace)
+    for i, x in enumerate(tensors_of(outputs)):
+        trace.output(x, i)
+    return outputs
+
+
+def _feed(trace: Trace, i: int, x: Tensor, pieces: int) -> Tensor:
+    """The traced tensor that stands for input `i`; with more pieces: for one piece of it."""
+    whole = trace.input(f"input.{i}", x.type, x)
+    if pieces == 1:
+        return whole
+    if not x.type.shape or x.type.shape[0] % pieces:
+        raise ShapeError(
+            f"input {i} {x.type}: dim 0 must be divisible by the {pieces} "
+            "gradient accumulation steps"
+        )
+    shape = (x.type.shape[0] // pieces, *x.type.shape[1:])
+    piece = trace.structural("unpack", whole, x.type.with_shape(shape), {})
+    piece.value.sbp = whole.value.sbp
+    return piece
+
+
+def _keep_buffer(module: Module, name: str, buffer: Tensor) -> None:
+    """A buffer that forward() replaced (`self.count = self.count + 1`) is overwritten instead: the
+    module keeps a tensor that has data.
+    """
+    new = module._buffers.get(name)
+    if new is buffer or new is None or new.value is None:
+        return
+    module._buffers[name] = buffer
+    if new.type != buffer.type:
+        raise GraphError(
+            f"buffer {name} of {type(module).__name__} is {buffer.type}, but forward() sets it to "
+            f"{new.type}; in a graph a buffer keeps its shape and dtype"
+        )
+    with no_grad():
+        buffer.copy_(new)
+
+
+def _stages_by_placement(stages: dict[int, Stage]) -> dict[Placement, int]:
+    return {s.placement: s.id for s in stages.values() if s.placement is not None}

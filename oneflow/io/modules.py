@@ -1,0 +1,104 @@
+"""Modules of `oneflow.nn` as data: the public name of their class, and tables of what they hold.
+
+Loading makes an instance without calling `__init__` and fills in the tables. A class of the
+program's own is code, which no checkpoint holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from oneflow.core.errors import CheckpointError
+from oneflow.distributed.ddp import is_wiring
+from oneflow.nn.module import HOOK_KINDS, Module
+from oneflow.surfaces import find
+from oneflow.tensor.tensor import Tensor
+
+Tables = dict[str, dict[Any, Any]]
+
+TABLES: tuple[tuple[str, str, type], ...] = (
+    ("parameters", "_parameters", Tensor),
+    ("buffers", "_buffers", Tensor),
+    ("modules", "_modules", Module),
+)
+"""Name in a checkpoint, attribute that holds the table, and type of its entries or None."""
+
+_APART = frozenset(attribute for _, attribute, _ in TABLES) | frozenset(HOOK_KINDS)
+
+
+def class_name(module: Module, where: str) -> str:
+    """Return the name in `oneflow.nn` of the module's class. Raises CheckpointError if it is a
+    class of the program, or if hooks are registered. where: for messages.
+    """
+    kind = type(module)
+    if _class_named(kind.__name__) is not kind:
+        raise CheckpointError(
+            f"save: {where} is a {kind.__module__}.{kind.__qualname__}, a class of the program's "
+            "own, and a checkpoint holds no code; save its state_dict(), and load_state_dict() it "
+            "into a module that the program makes"
+        )
+    hooks = [name for name in HOOK_KINDS if vars(module)[name]]
+    if hooks:
+        raise CheckpointError(
+            f"save: {where} has hooks ({', '.join(hooks)}), and a checkpoint holds no code; remove "
+            "them, or save its state_dict()"
+        )
+    return kind.__name__
+
+
+def tables(module: Module) -> Tables:
+    """Return what the module holds: its parameters, buffers, parts and all other attributes. The
+    wires of DistributedDataParallel stay behind.
+    """
+    own = vars(module)
+    found = {name: dict(own[attribute]) for name, attribute, _ in TABLES}
+    found["attributes"] = {
+        name: value for name, value in own.items() if name not in _APART and not is_wiring(value)
+    }
+    return found
+
+
+def rebuilt(name: str, found: Tables) -> Module:
+    """Return the module of the class called `name` that holds `found`. Raises CheckpointError."""
+    kind = _class_named(name)
+    if kind is None:
+        raise CheckpointError(f"load: there is no module oneflow.nn.{name[:80]}")
+    made = kind.__new__(kind)
+    Module.__init__(made)
+    own = vars(made)
+    for table, attribute, type_ in TABLES:
+        entries = _named(found.get(table, {}), kind)
+        for key, value in entries.items():
+            if value is not None and not isinstance(value, type_):
+                raise CheckpointError(f"load: {key!r} of nn.{name} is no {type_.__name__}")
+        own[attribute].update(entries)
+    attributes = _named(found.get("attributes", {}), kind)
+    for key in attributes:
+        if key in _APART or key.startswith("__"):
+            raise CheckpointError(f"load: nn.{name} cannot hold an attribute {key!r}")
+    own.update(attributes)
+    if type(own["training"]) is not bool or type(own["_non_persistent_buffers_set"]) is not set:
+        raise CheckpointError(f"load: nn.{name} does not say whether it trains")
+    return made
+
+
+def as_tree(_: str, found: Tables) -> dict[Any, Any]:
+    """Return what a module holds as one table, whose tensors are named as in its state dict."""
+    return {key: value for table in found.values() for key, value in table.items()}
+
+
+def _named(entries: Mapping[Any, Any], kind: type[Module]) -> dict[str, Any]:
+    for key in entries:
+        if not isinstance(key, str) or callable(getattr(kind, key, None)):
+            raise CheckpointError(f"load: nn.{kind.__name__} cannot hold {str(key)[:80]!r}")
+    return dict(entries)
+
+
+def _class_named(name: str) -> type[Module] | None:
+    try:
+        found = find("nn", name)
+    except AttributeError:
+        return None
+    is_layer = isinstance(found, type) and issubclass(found, Module) and found is not Module
+    return found if is_layer else None

@@ -1,0 +1,22 @@
+"""`flow.mock_torch`: inside `enable()`, `import torch` means `import oneflow`, in every file.
+
+    with flow.mock_torch.enable(lazy=True):
+        from timm import create_model  # a package written for PyTorch
+
+Without a with-block it stays so until `disable()`. For all programs of a shell: `eval
+$(oneflow-mock-torch)`.
+"""
+
+from oneflow.mock_torch.dummy import DummyModule
+from oneflow.mock_torch.importer import ModuleWrapper
+from oneflow.mock_torch.package import DynamicMockModule
+from oneflow.mock_torch.switching import disable, enable, is_enabled
+
+__all__ = [
+    "DummyModule",
+    "DynamicMockModule",
+    "ModuleWrapper",
+    "disable",
+    "enable",
+    "is_enabled",
+]

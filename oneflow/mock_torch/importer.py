@@ -1,0 +1,169 @@
+"""Modules of PyTorch as views of ours, and the finder that Python's import asks for them first."""
+
+from __future__ import annotations
+
+import dis
+import importlib
+import importlib.metadata
+import importlib.util
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from email.message import Message
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import FrameType, ModuleType
+from typing import Any
+
+from oneflow.mock_torch.dummy import DummyModule
+
+TORCH_VERSION = "2.4.0"
+"""The PyTorch for which the mock stands, to programs that ask for `torch.__version__`."""
+
+ELSEWHERE = {"torch.ops": "oneflow.upstream.libraries"}
+"""Modules of PyTorch whose name means something else here."""
+
+ATTRIBUTE_OPS = ("LOAD_ATTR", "LOAD_METHOD", "IMPORT_FROM", "LOAD_NAME")
+
+
+@dataclass(frozen=True)
+class Mock:
+    """The libraries that are mocked, what stands for them, and how.
+
+    libraries: name -> ours.  lazy: a missing name becomes a DummyModule.  verbose: say so.
+    version: of the mocked library `torch`.
+    """
+
+    libraries: Mapping[str, str] = field(default_factory=lambda: {"torch": "oneflow"})
+    lazy: bool = False
+    verbose: bool = False
+    version: str = TORCH_VERSION
+
+    def covers(self, name: str) -> bool:
+        """Whether a module's name belongs to a mocked library."""
+        return name.partition(".")[0] in self.libraries
+
+    def ours(self, name: str) -> str:
+        """The name of our module that stands for one of theirs."""
+        if name in ELSEWHERE and self.libraries.get("torch") == "oneflow":
+            return ELSEWHERE[name]
+        top, dot, rest = name.partition(".")
+        return f"{self.libraries[top]}{dot}{rest}"
+
+
+class ModuleWrapper(ModuleType):
+    """One of our modules under another library's name."""
+
+    def __init__(self, name: str, module: ModuleType, finder: MockFinder) -> None:
+        super().__init__(name, module.__doc__)
+        self.__dict__.update(
+            _wrapped=module, _finder=finder, __path__=[], __package__=module.__package__
+        )
+        if name == "torch":
+            self.__dict__["__version__"] = finder.mock.version
+
+    def __getattr__(self, name: str) -> Any:
+        module, finder = self.__dict__["_wrapped"], self.__dict__["_finder"]
+        mock, full, asking = finder.mock, f"{self.__name__}.{name}", sys._getframe(1)
+        finder.users.add(asking.f_globals.get("__name__", ""))
+        if full in ELSEWHERE:
+            return importlib.import_module(full)
+        try:
+            found = getattr(module, name)
+        except AttributeError:
+            if name.startswith("__") or not (mock.lazy and _reads_attribute(asking)):
+                raise AttributeError(
+                    f"module {self.__name__!r} is {module.__name__!r} inside mock_torch.enable(), "
+                    f"which has no attribute {name!r}"
+                ) from None
+            return _dummy(full, mock)
+        if isinstance(found, ModuleType) and found.__name__ == mock.ours(full):
+            return importlib.import_module(full)  # so that it is wrapped, and the same each time
+        return found
+
+    def __setattr__(self, name: str, value: object) -> None:
+        super().__setattr__(name, value)
+        if not (isinstance(value, ModuleType) or name.startswith("__")):
+            setattr(self.__dict__["_wrapped"], name, value)
+
+    def __dir__(self) -> list[str]:
+        return sorted({*self.__dict__, *dir(self.__dict__["_wrapped"])})
+
+
+def _reads_attribute(frame: FrameType) -> bool:
+    """Whether the code asks by `m.name` or `from m import name`, and not by `hasattr` or `getattr`
+    with a default, which must hear that there is none.
+    """
+    return dis.opname[frame.f_code.co_code[frame.f_lasti]] in ATTRIBUTE_OPS
+
+
+def _dummy(name: str, mock: Mock) -> DummyModule:
+    if mock.verbose:
+        print(f"mock_torch: oneflow has no {mock.ours(name)}; a dummy stands for it")
+    return DummyModule(name, mock.verbose)
+
+
+class MockFinder(MetaPathFinder, Loader):
+    """Finds the modules of mocked libraries, and their version.
+
+    users: names of the modules whose code has asked a mocked library for something.
+    """
+
+    def __init__(self, mock: Mock) -> None:
+        self.mock = mock
+        self.users: set[str] = set()
+
+    def find_spec(
+        self, name: str, path: object = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """The module that stands for a mocked one; None for any other, or one that is missing."""
+        if not self.mock.covers(name) or not (self.mock.lazy or _exists(self.mock.ours(name))):
+            return None
+        return ModuleSpec(name, self, is_package=True)
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        ours = self.mock.ours(spec.name)
+        if not _exists(ours):
+            return _dummy(spec.name, self.mock)
+        return ModuleWrapper(spec.name, importlib.import_module(ours), self)
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Nothing is left to run: ours was imported."""
+
+    def find_distributions(
+        self, context: importlib.metadata.DistributionFinder.Context
+    ) -> Iterator[importlib.metadata.Distribution]:
+        """The version of a mocked `torch`, for those who ask the package metadata."""
+        if context.name == "torch" and "torch" in self.mock.libraries:
+            yield _Version(self.mock.version)
+
+
+def _exists(name: str) -> bool:
+    """Whether a module of ours can be imported; its parents are."""
+    if name in sys.modules:
+        return True
+    parent, _, _ = name.rpartition(".")
+    if parent and not _exists(parent):
+        return False
+    above = importlib.import_module(parent) if parent else None
+    if above is not None and not hasattr(above, "__path__"):
+        return False
+    return importlib.util.find_spec(name) is not None
+
+
+class _Version(importlib.metadata.Distribution):
+    """An installed package of which nothing but the version is known."""
+
+    def __init__(self, version: str) -> None:
+        self._version = version
+
+    def read_text(self, filename: str) -> str | None:
+        if filename != "METADATA":
+            return None
+        message = Message()
+        message["Metadata-Version"], message["Name"] = "2.1", "torch"
+        message["Version"] = self._version
+        return message.as_string()
+
+    def locate_file(self, path: object) -> Any:
+        raise FileNotFoundError(f"mock_torch: {path}")

@@ -1,0 +1,1 @@
+"""A folder of Python's search path: see `eval $(oneflow-mock-torch)`."""

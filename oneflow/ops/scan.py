@@ -1,0 +1,81 @@
+"""Running extremes and running logarithms of sums along a dim."""
+
+from __future__ import annotations
+
+from oneflow.core.dtype import int64
+from oneflow.core.op import Op, declare, leading_signatures
+from oneflow.core.operand import Gradients, Operand, Tensor
+from oneflow.core.sbp import SbpSignature, Split
+from oneflow.core.tensor_type import TensorType
+from oneflow.ops import binary, compare, gather, shape, unary, where
+from oneflow.ops.checks import require_dim, require_float
+
+
+class Cumextreme(Op):
+    """(values, indices: int64) of the largest (smallest) so far along `dim`; of equal ones the
+    last. A NaN stays.
+    """
+
+    name = "cumextreme"
+
+    @staticmethod
+    def infer(x: Operand, *, dim: int, largest: bool) -> tuple[TensorType, TensorType]:
+        require_dim("cumextreme", x, dim)
+        return x.type, x.type.with_dtype(int64)
+
+    @staticmethod
+    def sbp(x: TensorType, *, dim: int, **_: object) -> list[SbpSignature]:
+        return [SbpSignature((Split(i),), (Split(i),) * 2) for i in range(x.ndim) if i != dim]
+
+    @staticmethod
+    def grad(
+        d: Tensor | None,
+        d_index: Tensor | None,
+        x: Tensor,
+        out: Tensor,
+        index: Tensor,
+        *,
+        dim: int,
+        **_: object,
+    ) -> Gradients:
+        if d is None:
+            return (None,)
+        return (gather.dim_scatter_add(unary.full_like(x, value=0), index, d, dim=dim),)
+
+
+cumextreme = declare(Cumextreme)
+
+
+class Logcumsumexp(Op):
+    """log of the running sums of exp(x) along `dim`."""
+
+    name = "logcumsumexp"
+
+    @staticmethod
+    def infer(x: Operand, *, dim: int) -> TensorType:
+        require_float("logcumsumexp", x)
+        require_dim("logcumsumexp", x, dim)
+        return x.type
+
+    @staticmethod
+    def sbp(x: TensorType, *, dim: int) -> list[SbpSignature]:
+        return [s for i, s in enumerate(leading_signatures(x.ndim, 1)) if i != dim]
+
+    @staticmethod
+    def grad(d: Tensor, x: Tensor, out: Tensor, *, dim: int) -> Gradients:
+        """Positive and negative parts of d apart, each as a logarithm: nothing overflows."""
+
+        def part(value: Tensor) -> Tensor:
+            is_positive = compare.scalar_compare(value, value=0, kind="gt")
+            safe = where.masked_fill(value, unary.logical_not(is_positive), value=1.0)
+            size = where.masked_fill(
+                unary.log(safe), unary.logical_not(is_positive), value=float("-inf")
+            )
+            turned = shape.flip(binary.sub(size, out), dims=(dim,))
+            back = shape.flip(logcumsumexp(turned, dim=dim), dims=(dim,))
+            return unary.exp(binary.add(back, x))
+
+        return (lambda: binary.sub(part(d), part(unary.neg(d))),)
+
+
+logcumsumexp = declare(Logcumsumexp)

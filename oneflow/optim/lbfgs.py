@@ -1,0 +1,265 @@
+"""L-BFGS (Liu and Nocedal, Mathematical Programming 45, 1989), with the line search of Nocedal and
+Wright, Numerical Optimization, algorithms 3.5 and 3.6.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from oneflow.functional.joining import cat, narrow
+from oneflow.functional.linear_algebra import dot
+from oneflow.functional.shaping import reshape
+from oneflow.ops.unary import abs as absolute
+from oneflow.optim.optimizer import Optimizer
+from oneflow.tensor.alike import filled_like
+from oneflow.tensor.grad_mode import enable_grad, no_grad
+from oneflow.tensor.tensor import Tensor
+
+Closure = Callable[[], Any]
+
+
+class LBFGS(Optimizer):
+    """`step(closure)` makes up to max_iter updates along quasi-Newton directions; the closure
+    clears the gradients, evaluates the model, calls backward and returns the loss.
+
+    lr: length of a step without line search.  max_eval: calls of the closure, 1.25 max_iter by
+    default.  history_size: pairs of differences that make the direction.  line_search_fn:
+    "strong_wolfe" or None.
+    """
+
+    def __init__(
+        self,
+        params: Iterable[Tensor] | Iterable[dict[str, Any]],
+        lr: float = 1.0,
+        max_iter: int = 20,
+        max_eval: int | None = None,
+        tolerance_grad: float = 1e-7,
+        tolerance_change: float = 1e-9,
+        history_size: int = 100,
+        line_search_fn: str | None = None,
+        contiguous_params: bool = False,
+    ) -> None:
+        if line_search_fn not in (None, "strong_wolfe"):
+            raise RuntimeError(f"only 'strong_wolfe' is supported, got {line_search_fn!r}")
+        super().__init__(
+            params,
+            {
+                "lr": lr,
+                "max_iter": max_iter,
+                "max_eval": max_iter * 5 // 4 if max_eval is None else max_eval,
+                "tolerance_grad": tolerance_grad,
+                "tolerance_change": tolerance_change,
+                "history_size": history_size,
+                "line_search_fn": line_search_fn,
+            },
+        )
+        if len(self.param_groups) != 1:
+            raise ValueError("LBFGS doesn't support per-parameter options (parameter groups)")
+        self._memory = _Memory()
+
+    @property
+    def _parameters(self) -> list[Tensor]:
+        return self.param_groups[0].parameters
+
+    def _gradient(self) -> Tensor:
+        """All gradients as one vector; zeros where there is none."""
+        parts = [
+            reshape(filled_like(p, 0) if p.grad is None else p.grad, (-1,))
+            for p in self._parameters
+        ]
+        return cat(parts, 0)
+
+    def _move(self, length: float, direction: Tensor) -> None:
+        """Add `length` times a direction to the parameters."""
+        start = 0
+        for p in self._parameters:
+            size = p.type.numel
+            p.add_(reshape(narrow(direction, 0, start, size), tuple(p.shape)), alpha=length)
+            start += size
+
+    def step(self, closure: Closure | None = None) -> Any:
+        """Up to max_iter updates; returns the loss before them. Raises TypeError without a
+        closure.
+        """
+        if closure is None:
+            raise TypeError("LBFGS.step needs a closure that evaluates the model again")
+        with no_grad():
+            return self._run(closure)
+
+    def _run(self, closure: Closure) -> Any:
+        options, memory = self.param_groups[0], self._memory
+        first = _evaluated(closure)
+        loss, gradient, calls = float(first), self._gradient(), 1
+        for turn in range(options["max_iter"]):
+            if _largest(gradient) <= options["tolerance_grad"]:
+                break
+            direction = memory.direction(gradient, options["history_size"])
+            length = options["lr"]
+            if memory.turns == 1:
+                length *= min(1.0, 1.0 / float(absolute(gradient).sum()))
+            slope = float(dot(gradient, direction))
+            if slope > -options["tolerance_change"]:
+                break
+            before, last = loss, turn + 1 == options["max_iter"]
+            if options["line_search_fn"]:
+                start = [p.clone() for p in self._parameters]
+
+                def at(
+                    t: float, start: list[Tensor] = start, along: Tensor = direction
+                ) -> tuple[float, Tensor]:
+                    self._move(t, along)
+                    found = float(_evaluated(closure)), self._gradient()
+                    for p, old in zip(self._parameters, start, strict=True):
+                        p.copy_(old)
+                    return found
+
+                found = _strong_wolfe(at, length, direction, loss, gradient, slope)
+                loss, gradient, length, used = found
+                self._move(length, direction)
+                calls += used
+            else:
+                self._move(length, direction)
+                if not last:
+                    loss, gradient = float(_evaluated(closure)), self._gradient()
+                    calls += 1
+            memory.length = length
+            tiny = options["tolerance_change"]
+            still = _largest(direction) * abs(length) <= tiny or abs(loss - before) < tiny
+            if calls >= options["max_eval"] or still:
+                break
+        self.state["step"] += 1
+        return first
+
+
+def _evaluated(closure: Closure) -> Any:
+    with enable_grad():
+        return closure()
+
+
+def _largest(x: Tensor) -> float:
+    return float(absolute(x).max()) if x.type.numel else 0.0
+
+
+class _Memory:
+    """Differences of parameters and gradients between updates, and the direction they give."""
+
+    def __init__(self) -> None:
+        self.turns = 0
+        self.length = 0.0
+        self.pairs: list[tuple[Tensor, Tensor, float]] = []
+        self.scale = 1.0
+        self.previous: tuple[Tensor, Tensor] | None = None
+
+    def direction(self, gradient: Tensor, limit: int) -> Tensor:
+        """The two-loop recursion of Nocedal and Wright, algorithm 7.4."""
+        self.turns += 1
+        if self.previous is not None:
+            self._remember(gradient, limit)
+        found: Tensor = -gradient
+        shares = []
+        for s, y, inverse in reversed(self.pairs):
+            shares.append(float(dot(s, found)) * inverse)
+            found = found - y * shares[-1]
+        found = found * self.scale
+        for (s, y, inverse), share in zip(self.pairs, reversed(shares), strict=True):
+            found = found + s * (share - float(dot(y, found)) * inverse)
+        self.previous = (gradient, found)
+        return found
+
+    def _remember(self, gradient: Tensor, limit: int) -> None:
+        old, direction = self.previous or (gradient, gradient)
+        y: Tensor = gradient - old
+        s: Tensor = direction * self.length
+        product = float(dot(y, s))
+        if product > 1e-10:
+            self.pairs = [*self.pairs, (s, y, 1.0 / product)][-limit:]
+            self.scale = product / float(dot(y, y))
+
+
+Point = tuple[float, float, Tensor, float]  # length, loss, gradient, slope
+
+
+def _strong_wolfe(
+    at: Callable[[float], tuple[float, Tensor]],
+    length: float,
+    direction: Tensor,
+    loss: float,
+    gradient: Tensor,
+    slope: float,
+    most: int = 25,
+) -> tuple[float, Tensor, float, int]:
+    """(loss, gradient, length, evaluations) of a length that falls enough and is flat enough."""
+    biggest = _largest(direction)
+
+    def point(t: float) -> Point:
+        f, g = at(t)
+        return t, f, g, float(dot(g, direction))
+
+    def falls(p: Point) -> bool:
+        return p[1] <= loss + 1e-4 * p[0] * slope
+
+    def is_flat(p: Point) -> bool:
+        return abs(p[3]) <= -0.9 * slope
+
+    before: Point = (0.0, loss, gradient, slope)
+    now, used = point(length), 1
+    bracket: list[Point] = []
+    for turn in range(most):
+        if not falls(now) or (turn > 0 and now[1] >= before[1]):
+            bracket = [before, now]
+        elif is_flat(now):
+            return now[1], now[2], now[0], used
+        elif now[3] >= 0:
+            bracket = [before, now]
+        if bracket:
+            break
+        low, high = now[0] + 0.01 * (now[0] - before[0]), now[0] * 10
+        t = _cubic(before, now, (low, high))
+        before, now = now, point(t)
+        used += 1
+    if not bracket:
+        bracket = [(0.0, loss, gradient, slope), now]
+    bracket.sort(key=lambda p: p[1])  # the better end comes first
+    stalled = False
+    while used < most:
+        best, other = bracket
+        left, right = sorted((best[0], other[0]))
+        if (right - left) * biggest < 1e-9:
+            break
+        t = _cubic(best, other, (left, right))
+        margin = 0.1 * (right - left)
+        if min(right - t, t - left) < margin:
+            if stalled or t >= right or t <= left:
+                t = right - margin if abs(t - right) < abs(t - left) else left + margin
+                stalled = False
+            else:
+                stalled = True
+        else:
+            stalled = False
+        new = point(t)
+        used += 1
+        if not falls(new) or new[1] >= best[1]:
+            bracket = [best, new]
+        else:
+            if is_flat(new):
+                bracket = [new, best]
+                break
+            bracket = [new, best if new[3] * (other[0] - best[0]) >= 0 else other]
+    best = bracket[0]
+    return best[1], best[2], best[0], used
+
+
+def _cubic(a: Point, b: Point, bounds: tuple[float, float]) -> float:
+    """The minimum of the cubic through two points with their slopes, within bounds."""
+    if a[0] > b[0]:
+        a, b = b, a
+    low, high = bounds
+    d1 = a[3] + b[3] - 3 * (a[1] - b[1]) / (a[0] - b[0])
+    square = d1 * d1 - a[3] * b[3]
+    if square < 0:
+        return (low + high) / 2.0
+    d2 = math.sqrt(square)
+    t = b[0] - (b[0] - a[0]) * ((b[3] + d2 - d1) / (b[3] - a[3] + 2 * d2))
+    return min(max(t, low), high)

@@ -1,0 +1,227 @@
+"""Module paths of upstream and PyTorch that are no files here, and where their names are found.
+
+Scripts import what upstream and PyTorch define in other files than we do: `from
+oneflow.nn.modules.batchnorm import BatchNorm2d`. Each such path is a row of PATHS. The module is
+made when it is first imported and looks its names up where the row says; `oneflow/surfaces.py`
+comes here only for a path under which Python found no file, so a plain import pays nothing.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Sequence
+from importlib.abc import Loader
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import Any
+
+SCHEDULES = "optim.lr_scheduler"
+
+PATHS: dict[str, str] = {
+    "_C._nn": "_C nn.functional",
+    "_dynamo": "upstream.inner",
+    "_oneflow_internal": "upstream.internal .",
+    "_oneflow_internal.exception": "Exception=core.errors:OneFlowError",
+    "_utils": "upstream.inner ExceptionWrapper=utils.data.worker:Failure",
+    "amp.autocast_mode": "amp amp.autocasting",
+    "ao": "",
+    "ao.quantization": "upstream.inner",
+    "asyncs.thread": "asyncs",
+    "autograd.autograd": "autograd",
+    "autograd.autograd_function": "autograd.function",
+    "autograd.autograd_mode": "tensor.grad_mode AutoGradMode=tensor.grad_mode:set_grad_enabled",
+    "comm.comm_ops": "comm",
+    "cpu": "",
+    "cpu.amp": "autocast=upstream.amp:cpu_autocast",
+    "cuda.amp": "GradScaler=amp:GradScaler autocast=upstream.amp:cuda_autocast",
+    "cuda.amp.autocast_mode": "cuda.amp",
+    "cuda.random": "cuda",
+    "cuda._utils": "_get_device_index=cuda:_number",
+    "cuda.type_tensor": "cuda",
+    "framework": "",
+    "framework.args_tree": "upstream.args_tree",
+    "framework.balanced_splitter": "upstream.inner",
+    "framework.check_point_v2": "io.checkpoint upstream.internal",
+    "framework.distribute": "sbp",
+    "framework.dtype": "tensor.layout core.dtype .",
+    "framework.env_util": "env",
+    "framework.generator": "functional.random_state",
+    "framework.tensor": "tensor.tensor .",
+    "framework.tensor_str": "tensor.printing",
+    "framework.type_tensor": ".",
+    "jit.annotations": "jit",
+    "mock_torch.dyn_mock_mod": "mock_torch.package",
+    "mock_torch.mock_importer": "mock_torch.switching mock_torch.importer",
+    "mock_torch.mock_modules": "mock_torch.dummy",
+    "mock_torch.mock_utils": "mock_torch.switching",
+    "multiprocessing.spawn": "multiprocessing",
+    "nn.functional.batch_norm": "nn.functional",
+    "nn.functional.maxpool": "nn.functional",
+    "nn.functional.pad": "nn.functional",
+    "nn.functional.softmax": "nn.functional",
+    "nn.graph.graph": "nn.graph",
+    "nn.graph.graph_block": "nn.graph",
+    "nn.graph.graph_config": "nn.graph",
+    "nn.graph.proxy": "nn.graph ProxyModule=nn.graph:Proxy",
+    "nn.modules._functions": "nn.modules.normalization",
+    "nn.modules.arange": ". arange_op=.:arange",
+    "nn.modules.argsort": ". argsort_op=.:argsort",
+    "nn.modules.argwhere": ". argwhere_op=.:argwhere",
+    "nn.modules.as_tensor": ".",
+    "nn.modules.batchnorm": "nn _BatchNorm=nn.modules.normalization:_BatchNorm "
+    "_NormBase=nn.modules.normalization:_BatchNorm",
+    "nn.modules.batchnorm_fused": "nn",
+    "nn.modules.broadcast_ops": ". broadcast_like_op=.:broadcast_like",
+    "nn.modules.constant": ". ones_op=.:ones zeros_op=.:zeros ones_like_op=.:ones_like "
+    "zeros_like_op=.:zeros_like full_op=.:full",
+    "nn.modules.container": "nn",
+    "nn.modules.einsum": ". einsum_op=.:einsum",
+    "nn.modules.empty": ". empty_op=.:empty",
+    "nn.modules.expand": ". expand_op=.:expand",
+    "nn.modules.flatten": "nn .",
+    "nn.modules.global_cast": ". local_to_global_op=.:local_to_global "
+    "global_to_global_op=.:global_to_global to_global_op=.:to_global to_local_op=.:to_local",
+    "nn.modules.instancenorm": "nn",
+    "nn.modules.interpolate": "nn.functional nn Interpolate=nn:Upsample",
+    "nn.modules.is_tensor": ". is_tensor_op=.:is_tensor",
+    "nn.modules.linspace": ". linspace_op=.:linspace",
+    "nn.modules.logspace": ". logspace_op=.:logspace",
+    "nn.modules.masked_select": ". masked_select_op=.:masked_select",
+    "nn.modules.math_ops": ".",
+    "nn.modules.meshgrid": ". meshgrid_op=.:meshgrid",
+    "nn.modules.module": "nn.module _IncompatibleKeys=nn.module_state:IncompatibleKeys",
+    "nn.modules.nonzero": ". nonzero_op=.:nonzero",
+    "nn.modules.norm": "linalg .",
+    "nn.modules.numel": ". numel_op=.:numel",
+    "nn.modules.pixelshuffle": "nn PixelShufflev2=nn:PixelShuffle",
+    "nn.modules.reshape": ". reshape_op=.:reshape view_op=.:view",
+    "nn.modules.roll": ". roll_op=.:roll",
+    "nn.modules.scatter": ".",
+    "nn.modules.slice": ". slice_op=.:slice slice_update_op=.:slice_update",
+    "nn.modules.sparse_softmax_cross_entropy": "nn.functional",
+    "nn.modules.tensordot": ".",
+    "nn.modules.trigonometric_ops": ". atan2_op=.:atan2",
+    "nn.modules.unique": ". unique_op=.:unique",
+    "nn.modules.upsampling": "nn",
+    "nn.modules.utils": "upstream.inner",
+    "nn.modules.where": ". where_op=.:where",
+    "nn.optimizer": "optim",
+    "nn.optimizer.adadelta": "optim",
+    "nn.optimizer.adagrad": "optim",
+    "nn.optimizer.adam": "optim",
+    "nn.optimizer.adamw": "optim",
+    "nn.optimizer.chained_scheduler": SCHEDULES,
+    "nn.optimizer.constant_lr": SCHEDULES,
+    "nn.optimizer.cosine_annealing_lr": SCHEDULES,
+    "nn.optimizer.cosine_annealing_warm_restarts": SCHEDULES,
+    "nn.optimizer.cosine_decay_lr": SCHEDULES,
+    "nn.optimizer.exponential_lr": SCHEDULES,
+    "nn.optimizer.lamb": "optim",
+    "nn.optimizer.lbfgs": "optim",
+    "nn.optimizer.lambda_lr": SCHEDULES,
+    "nn.optimizer.linear_lr": SCHEDULES,
+    "nn.optimizer.lr_scheduler": SCHEDULES,
+    "nn.optimizer.multiplicative_lr": SCHEDULES,
+    "nn.optimizer.multistep_lr": SCHEDULES,
+    "nn.optimizer.polynomial_lr": SCHEDULES,
+    "nn.optimizer.reduce_lr_on_plateau": SCHEDULES,
+    "nn.optimizer.rmsprop": "optim",
+    "nn.optimizer.sequential_lr": SCHEDULES,
+    "nn.optimizer.sgd": "optim",
+    "nn.optimizer.step_lr": SCHEDULES,
+    "nn.optimizer.swa_utils": "optim.swa_utils",
+    "nn.optimizer.warmup_lr": SCHEDULES,
+    "nn.parallel.distributed": "nn.parallel",
+    "nn.utils.packsequence": "nn.utils.rnn",
+    "nn.utils.container": "nn.modules.containers",
+    "ops.array_ops": ".",
+    "ops.transpose_util": "upstream.inner",
+    "ops.util": "",
+    "ops.util.initializer_util": "nn.init",
+    "special.special_ops": "special",
+    "support": "",
+    "support.env_var_util": "upstream.inner",
+    "utils.data._utils": "utils.data.worker utils.data.collate",
+    "utils.data._utils.collate": "utils.data.collate",
+    "utils.data._utils.fetch": "utils.data.worker",
+    "utils.data._utils.pin_memory": "upstream.inner",
+    "utils.data._utils.worker": "utils.data.worker ExceptionWrapper=utils.data.worker:Failure",
+    "utils.hooks": "BackwardHook=nn.backward_hooks:BackwardWatch "
+    "RemovableHandle=tensor.tensor:RemovableHandle",
+    "utils.tensor.from_or_to_torch_tensor": "utils.tensor",
+    "utils.global_view.global_mode": "utils.global_view",
+    "utils.global_view.global_utils": "utils.global_view",
+    "utils.global_view.to_global": "utils.global_view",
+    "utils.global_view.to_local": "utils.global_view",
+}
+"""Path below `oneflow` -> the modules in which its names are found, in this order, separated by
+blanks: `.` is `oneflow` itself, and `name=module:own` is one name that is called `own` there. A
+path that only leads to others has an empty row.
+"""
+
+
+def find_spec(name: str) -> ModuleSpec | None:
+    """The module of a row, for Python's import; None for any other name."""
+    if name.removeprefix("oneflow.") not in PATHS:
+        return None
+    return ModuleSpec(name, _PathLoader(), is_package=True)
+
+
+def child(module: str, name: str) -> ModuleType | None:
+    """The module of a row that stands directly below `module`, imported; None if there is none."""
+    path = f"{module}.{name}"
+    return importlib.import_module(path) if path.removeprefix("oneflow.") in PATHS else None
+
+
+class _PathLoader(Loader):
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        return None  # Python's own kind of module
+
+    def exec_module(self, module: ModuleType) -> None:
+        row = PATHS[module.__name__.removeprefix("oneflow.")].split()
+        module.__doc__ = "Names that upstream or PyTorch defines under this path; a row of PATHS."
+        module.__dict__.update(__getattr__=_Lookup(module, row), __dir__=lambda: _offered(row))
+
+
+class _Lookup:
+    """The `__getattr__` of a module that is a row."""
+
+    def __init__(self, module: ModuleType, row: Sequence[str]) -> None:
+        self.module = module
+        self.places = [place for place in row if "=" not in place]
+        self.single = dict(entry.split("=") for entry in row if "=" in entry)
+
+    def __call__(self, name: str) -> Any:
+        if name == "__all__":
+            return _offered([*self.places, *(f"{n}=" for n in self.single)])
+        if name.startswith("__"):
+            raise AttributeError(f"module {self.module.__name__!r} has no attribute {name!r}")
+        found = self._find(name)
+        setattr(self.module, name, found)
+        return found
+
+    def _find(self, name: str) -> Any:
+        if name in self.single:
+            place, own = self.single[name].split(":")
+            return getattr(_module(place), own)
+        for place in self.places:
+            try:
+                return getattr(_module(place), name)
+            except AttributeError:
+                continue
+        below = child(self.module.__name__, name)
+        if below is None:
+            raise AttributeError(f"module {self.module.__name__!r} has no attribute {name!r}")
+        return below
+
+
+def _module(place: str) -> ModuleType:
+    return importlib.import_module("oneflow" if place == "." else f"oneflow.{place}")
+
+
+def _offered(row: Sequence[str]) -> list[str]:
+    """The public names of a row, sorted."""
+    single = {entry.partition("=")[0] for entry in row if "=" in entry}
+    places = [_module(place) for place in row if "=" not in place]
+    found = {name for place in places for name in getattr(place, "__all__", dir(place))}
+    return sorted(name for name in found | single if not name.startswith("_"))

@@ -1,0 +1,186 @@
+"""A daemon's part for real workers: starts those of a job, talks to them, keeps what they say."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from oneflow.core.frames import Frames
+from oneflow.protos import cluster_pb2 as pb
+from oneflow.scheduler.ports import free_port
+
+GRAPH, INFERENCE = 1, 2
+WAIT_S = 120.0
+
+
+class Worker:
+    """One process. messages: all it has said so far."""
+
+    def __init__(
+        self, folder: Path, rank: int, env: dict[str, str], prefix: Sequence[str] = ()
+    ) -> None:
+        ours, theirs = socket.socketpair()
+        self.errors = folder / f"stderr-{rank}-{time.monotonic_ns()}"
+        with self.errors.open("wb") as errors:
+            self.process = subprocess.Popen(
+                [
+                    *prefix,
+                    sys.executable,
+                    "-m",
+                    "oneflow.jobs.worker",
+                    "--fd",
+                    str(theirs.fileno()),
+                ],
+                pass_fds=[theirs.fileno()],
+                env={**os.environ, "ONEFLOW_TIMEOUT_SECONDS": "60", **env},
+                stdout=errors,
+                stderr=errors,
+            )
+        theirs.close()
+        self._socket = ours
+        self.rank = rank
+        self.frames = Frames(ours, pb.WorkerMessage)
+        self.messages: list[Any] = []
+        self._news = threading.Condition()
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def _read(self) -> None:
+        while True:
+            try:
+                message = self.frames.receive()
+            except OSError:
+                message = None
+            with self._news:
+                if message is None:
+                    self.messages.append(None)
+                    self._news.notify_all()
+                    return
+                self.messages.append(message)
+                self._news.notify_all()
+
+    def wait_for(self, wanted: Callable[[Any], Any], timeout_s: float = WAIT_S) -> Any:
+        """The first message for which `wanted` holds."""
+        with self._news:
+            self._news.wait_for(lambda: self._found(wanted) or None in self.messages, timeout_s)
+            found = self._found(wanted)
+        assert found, f"rank {self.rank}: nothing of the kind came\n{self.text()}"
+        return found[0]
+
+    def _found(self, wanted: Callable[[Any], Any]) -> list[Any]:
+        return [m for m in self.messages if m is not None and wanted(m)]
+
+    def text(self) -> str:
+        return self.errors.read_text()[-6000:]
+
+    def send(self, **command: Any) -> None:
+        self.frames.send(pb.WorkerCommand(**command))
+
+    def hang_up(self) -> None:
+        """As if the daemon were gone."""
+        self._socket.shutdown(socket.SHUT_RDWR)
+
+    @property
+    def progress(self) -> list[Any]:
+        return [m.progress for m in self.messages if m and m.WhichOneof("kind") == "progress"]
+
+    @property
+    def failed(self) -> Any:
+        """What it said it would exit with, or None."""
+        found = [m.failed for m in self.messages if m and m.WhichOneof("kind") == "failed"]
+        return found[-1] if found else None
+
+
+class Attempt:
+    """One attempt of a job on `num_ranks` workers. prefixes: of their commands, by rank."""
+
+    def __init__(
+        self,
+        job_file: Path,
+        job_dir: Path,
+        num_ranks: int,
+        *,
+        kind: int = GRAPH,
+        number: int = 1,
+        resume_from: str = "",
+        plan_file: str = "",
+        env: dict[str, str] | None = None,
+        steps: int = 0,
+        spec_resume_from: str = "",
+        prefixes: Sequence[Sequence[str]] = (),
+        **spec: Any,
+    ) -> None:
+        job_dir.mkdir(parents=True, exist_ok=True)
+        self.job_dir = job_dir
+        before = [*prefixes, *[()] * (num_ranks - len(prefixes))]
+        self.workers = [Worker(job_dir, r, env or {}, before[r]) for r in range(num_ranks)]
+        port = free_port()
+        for worker in self.workers:
+            worker.wait_for(lambda m: m.WhichOneof("kind") == "ready")
+            prepare = pb.Prepare(
+                id=pb.AttemptId(job_id="job1", attempt=number, rank=worker.rank),
+                spec=pb.JobSpec(
+                    kind=kind,
+                    devices=num_ranks,
+                    device_type="cpu",
+                    resume_from=spec_resume_from,
+                    **spec,
+                ),
+                world_size=num_ranks,
+                job_key="secret",
+                resume_from=resume_from,
+                total_steps=steps,
+                local_rank=worker.rank,
+            )
+            begin = pb.Begin(
+                prepare=prepare,
+                master_addr="127.0.0.1",
+                master_port=port,
+                job_file=str(job_file),
+                plan_file=plan_file,
+                job_dir=str(job_dir),
+                env={"OMP_NUM_THREADS": "1"} if num_ranks > 1 else {},
+            )
+            worker.send(begin=begin)
+
+    def wait(self, timeout_s: float = WAIT_S) -> list[int]:
+        """The exit codes by rank."""
+        end = time.monotonic() + timeout_s
+        try:
+            return [w.process.wait(max(0.1, end - time.monotonic())) for w in self.workers]
+        finally:
+            self.kill()
+
+    def succeeds(self) -> Attempt:
+        codes = self.wait()
+        assert not any(codes), f"{codes}\n" + "\n".join(w.text() for w in self.workers)
+        return self
+
+    def kill(self) -> None:
+        for worker in self.workers:
+            if worker.process.poll() is None:
+                worker.process.send_signal(signal.SIGKILL)
+                worker.process.wait()
+            worker.frames.close()
+
+    def until_step(self, step: int, rank: int = 0) -> Any:
+        """Waits until so many steps are done."""
+        return self.workers[rank].wait_for(lambda m: m.progress.step >= step).progress
+
+    def until_checkpoint(self, step: int) -> Any:
+        """Waits until a checkpoint of that step or a later one is complete."""
+        return self.workers[0].wait_for(lambda m: m.progress.checkpoint_step >= step).progress
+
+    @property
+    def curve(self) -> list[tuple[int, str]]:
+        """Step and loss, to the last bit."""
+        lines = (self.job_dir / "outputs" / "metrics.jsonl").read_text().splitlines()
+        return [(v["step"], float(v["loss"]).hex()) for v in map(json.loads, lines)]

@@ -1,0 +1,203 @@
+"""`import torch` meaning oneflow, and PyTorch again."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import oneflow as flow
+from oneflow.core.errors import OneFlowError
+from oneflow.mock_torch import DummyModule, disable, enable, is_enabled
+from oneflow.mock_torch.__main__ import FOLDER, main
+
+REAL = torch
+
+
+@pytest.fixture(autouse=True)
+def _real_again() -> Iterator[None]:
+    yield
+    disable()
+    assert sys.modules["torch"] is REAL
+
+
+def test_a_block_means_oneflow_and_the_code_after_it_pytorch() -> None:
+    with enable():
+        assert is_enabled()
+        import torch
+        import torch.nn.functional as F
+        from torch import nn
+        from torch.utils.data import DataLoader
+
+        assert torch.__package__ == "oneflow" and torch.ones(2).is_local
+        assert nn.Linear is flow.nn.Linear and F.relu is flow.relu
+        assert DataLoader is flow.utils.data.DataLoader
+        assert torch.nn is nn
+    assert not is_enabled()
+    import torch
+
+    assert torch is REAL
+
+
+def test_calls_without_a_block_hold_until_the_other_one() -> None:
+    enable()
+    assert importlib.import_module("torch").float32 is flow.float32
+    with disable():
+        assert importlib.import_module("torch") is REAL
+    assert importlib.import_module("torch").float32 is flow.float32
+    disable()
+    assert importlib.import_module("torch") is REAL
+
+
+def test_global_names_of_the_caller_change_with_it() -> None:
+    names: dict[str, Any] = {"__name__": "script"}
+    exec("import torch\nfrom oneflow import mock_torch as mock", names)
+    exec("with mock.enable():\n    inside = torch.ones(1)\noutside = torch.ones(1)", names)
+    assert isinstance(names["inside"], flow.Tensor) and isinstance(names["outside"], REAL.Tensor)
+
+
+def test_a_missing_name_is_an_error() -> None:
+    with enable():
+        import torch
+
+        with pytest.raises(AttributeError, match=r"'torch' is 'oneflow' .* 'no_such'"):
+            torch.no_such  # noqa: B018
+        with pytest.raises(ImportError, match="no_such"):
+            from torch import no_such  # noqa: F401
+        with pytest.raises(ModuleNotFoundError, match=r"torch\.no_such"):
+            importlib.import_module("torch.no_such")
+
+
+def test_lazily_a_missing_name_fails_when_it_is_used() -> None:
+    with enable(lazy=True):
+        import torch
+        import torch.no_such.below as below
+        from torch.nn import Missing
+
+        assert isinstance(torch.no_such, DummyModule) and isinstance(below, DummyModule)
+        assert not hasattr(torch, "no_such_function")
+        assert getattr(torch, "no_such_function", 3) == 3
+        assert not isinstance(1, Missing) and not Missing
+        with pytest.raises(OneFlowError, match=r"torch\.nn\.Missing is used"):
+            Missing(1)
+        with pytest.raises(OneFlowError, match=r"torch\.no_such\.f is used"):
+            torch.no_such.f + 1
+
+        class Derived(Missing):
+            pass
+
+        with pytest.raises(OneFlowError, match=r"torch\.nn\.Missing"):
+            Derived()
+
+
+def package(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A package written for PyTorch, of two files."""
+    (folder / "written_for_torch").mkdir()
+    (folder / "written_for_torch/__init__.py").write_text("from .layers import Net\n")
+    (folder / "written_for_torch/layers.py").write_text(
+        "import torch\nfrom torch.no_such import marked, Kind\n\n"
+        "CONSTANT = torch.missing_constant(3)\n\n"
+        "class Net(torch.nn.Module):\n"
+        "    @marked(kind=Kind.A)\n    def special(self):\n        pass\n\n"
+        "    def forward(self, x):\n        return torch.relu(x)\n"
+    )
+    monkeypatch.syspath_prepend(str(folder))
+
+
+def test_a_package_of_several_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    package(tmp_path, monkeypatch)
+    with enable(lazy=True):
+        ours = importlib.import_module("written_for_torch")
+        assert issubclass(ours.Net, flow.nn.Module)
+        assert ours.Net()(flow.tensor([-1.0, 2.0])).tolist() == [0.0, 2.0]
+    assert "written_for_torch" not in sys.modules
+    with enable(lazy=True):
+        assert importlib.import_module("written_for_torch") is ours
+    with pytest.raises(ModuleNotFoundError, match="no_such"):
+        importlib.import_module("written_for_torch")  # now for the real PyTorch
+
+
+def test_one_package_on_oneflow_beside_pytorch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package(tmp_path, monkeypatch)
+    found: Any = flow.mock_torch.DynamicMockModule.from_package("written_for_torch")
+    assert issubclass(found.layers.Net, flow.nn.Module)
+    assert not is_enabled()
+    found.hijack("written_for_torch.Net", 5)
+    assert found.Net == 5
+
+
+def test_other_libraries_beside_torch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "stand_in.py").write_text("answer = 42\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with enable(extra_dict={"somelib": "stand_in"}):
+        assert importlib.import_module("somelib").answer == 42
+    with pytest.raises(ModuleNotFoundError):
+        importlib.import_module("somelib")
+    with pytest.raises(ValueError, match="must be a dict"):
+        enable(extra_dict=["somelib"])  # type: ignore[arg-type]
+
+
+def test_the_version_that_programs_are_told() -> None:
+    with enable(mock_version="2.1.0"):
+        assert importlib.import_module("torch").__version__ == "2.1.0"
+        assert importlib.metadata.version("torch") == "2.1.0"
+    with enable(mock_version=True):
+        assert importlib.import_module("torch").__version__ == flow.__version__
+    assert importlib.metadata.version("torch").split("+")[0] == REAL.__version__.split("+")[0]
+
+
+def test_libraries_of_ops_in_cpp_are_refused_as_packages_expect() -> None:
+    with enable():
+        import torch
+
+        with pytest.raises(OSError, match="cannot be loaded"):
+            torch.ops.load_library("_C.so")
+
+
+def test_settings_reach_ours() -> None:
+    with enable():
+        import torch
+
+        torch.set_by_a_script = 7
+        assert flow.set_by_a_script == 7
+        del flow.set_by_a_script
+
+
+def test_a_shell_that_evaluates_the_command(capsys: pytest.CaptureFixture[str]) -> None:
+    main(["--lazy"])
+    line = capsys.readouterr().out.strip()
+    assert "export ONEFLOW_MOCK_TORCH_LAZY=True" in line and FOLDER in line
+    code = "import torch; print(torch.__package__, torch.no_such, torch.nn.Linear)"
+    environment = {**os.environ, "PYTHONPATH": FOLDER, "ONEFLOW_MOCK_TORCH_LAZY": "True"}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True
+    )
+    assert done.stdout.startswith("oneflow <torch.no_such"), done.stderr
+    off = {**environment, "ONEFLOW_DISABLE_MOCK_TORCH": "1"}
+    code = "import torch; print(torch.__package__)"
+    assert _printed(code, off).strip() == "torch"
+
+
+def test_a_shell_that_turns_it_off(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", f"/a:{FOLDER}:/b")
+    main(["disable"])
+    assert "export PYTHONPATH=/a:/b; unset ONEFLOW_MOCK_TORCH_LAZY" in capsys.readouterr().out
+
+
+def _printed(code: str, environment: dict[str, str]) -> str:
+    run = [sys.executable, "-c", code]
+    done = subprocess.run(run, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout

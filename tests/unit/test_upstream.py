@@ -1,0 +1,64 @@
+"""What clients import from upstream's inner modules."""
+
+from __future__ import annotations
+
+from collections import namedtuple
+
+import pytest
+
+from oneflow.upstream import inner, internal
+from oneflow.upstream.args_tree import ArgsTree
+
+Point = namedtuple("Point", "x y")
+
+
+def test_a_tree_is_mapped_leaf_by_leaf() -> None:
+    tree = ([1, {"a": 2}], Point(3, None), {"b": (4,)})
+    mapped = ArgsTree(tree).map_leaf(lambda leaf: None if leaf is None else leaf * 10)
+    assert mapped == ([10, {"a": 20}], Point(30, None), {"b": (40,)})
+    assert type(mapped[1]) is Point
+
+
+def test_nodes_have_names() -> None:
+    tree = ArgsTree(([7], {"k": 8}), True, "g", "in")
+    named = [(name, node.value()) for name, node in tree.iter_named_nodes() if node.is_leaf()]
+    assert named == [("g.0.0_2", 7), ("g.1.0_k", 8)]
+    assert tree.map_leaf(lambda node: node.value() + 1) == ([8], {"k": 9})
+    with pytest.raises(ValueError, match="gen_name"):
+        next(ArgsTree([1]).iter_named_nodes())
+
+
+def test_nodes_come_before_their_members() -> None:
+    assert list(ArgsTree([1, (2, 3)]).iter_nodes()) == [[1, (2, 3)], 1, (2, 3), 2, 3]
+    assert ArgsTree((1, 2)).map_tuple_leaf(str) == ("1", "2")
+
+
+def test_parts_differ_by_one_at_most() -> None:
+    assert inner.BalancedPartNums(10, 4) == [3, 3, 2, 2]
+    assert inner.BalancedRanges(10, 4) == [(0, 3), (3, 6), (6, 8), (8, 10)]
+
+
+def test_orders_of_dims() -> None:
+    perm = inner.get_perm_when_transpose_axis_to_last_dim(4, 1)
+    assert perm == (0, 2, 3, 1)
+    assert inner.get_inversed_perm(perm) == (0, 3, 1, 2)
+
+
+def test_sizes_with_defaults() -> None:
+    assert inner._list_with_default([None, 3], [9, 8, 7]) == [8, 3]
+    assert inner._list_with_default(2, [8, 7]) == [2, 2]
+
+
+def test_variables_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SOME_SWITCH", "Yes")
+    assert inner.parse_boolean_from_env("SOME_SWITCH", False) is True
+    monkeypatch.delenv("SOME_SWITCH")
+    assert inner.parse_boolean_from_env("SOME_SWITCH", defalut_value=True) is True
+
+
+def test_the_compiled_module_of_one_process() -> None:
+    assert internal.cpu_broadcast(b"abc", 0) == b"abc"
+    assert internal.GetCPUMemoryUsed() > 1
+    assert internal.lazy_mode.is_enabled() is False
+    internal.eager.Sync()
+    internal.eager.multi_client.Sync()

@@ -119,7 +119,7 @@ def swap_mode(mode: Mode | None) -> Mode | None:
     """Ops of this thread run in `mode` from now on, None for the default; returns what was before,
     to go back.
     """
-    previous, _state.mode = _state.mode, mode
+    previous, _state.mode = _state.mode, None if mode is _default else mode
     return previous
 
 

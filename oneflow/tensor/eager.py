@@ -7,6 +7,7 @@ it is found once and kept: a repeated call costs a dictionary look-up.
 from __future__ import annotations
 
 from typing import Any
+from weakref import WeakValueDictionary
 
 import numpy as np
 
@@ -44,9 +45,10 @@ MAX_CACHED_CALLS = 8192
 
 
 _calls: dict[tuple[Any, ...], BoundOp] = {}
-_known: dict[TensorType, TensorType] = {}
+_known: WeakValueDictionary[TensorType, TensorType] = WeakValueDictionary()
 """Types by value: one object of each, so that `_calls` is found by their identities, which are
-quick to hash. A call in there holds its types, so an identity never changes hands."""
+quick to hash. A call in there holds its types, so an identity never changes hands; a type that a
+tensor or a gradient's program holds stays the one of its value when `_calls` is emptied."""
 
 
 def prepare(op: type[Op], types: tuple[TensorType, ...], attrs: Attrs, device: str) -> BoundOp:
@@ -62,9 +64,8 @@ def _find_call(op: type[Op], inputs: tuple[Tensor, ...], attrs: Attrs, key: list
     key: the device's kind, the op, the identity of each type, the attrs but for the seed of a
     random op, which differs in every call.
     """
-    if len(_calls) >= MAX_CACHED_CALLS or len(_known) >= MAX_CACHED_CALLS:
+    if len(_calls) >= MAX_CACHED_CALLS:
         _calls.clear()
-        _known.clear()
     for i, x in enumerate(inputs):
         x.type = _known.setdefault(x.type, x.type)
         key[2 + i] = id(x.type)

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import oneflow as flow
-from oneflow.core.dispatch import current_mode
+from oneflow.core.dispatch import current_mode, is_default_mode
 
 KINDS = ["bfloat16", "float16"]
 
@@ -251,3 +251,12 @@ def test_calls_in_the_wrong_order() -> None:
     scaler.step(optimizer)
     with pytest.raises(RuntimeError, match="step\\(\\) has already"):
         scaler.step(optimizer)
+
+
+def test_ended_autocast_leaves_the_default_mode() -> None:
+    """Else gradients were never replayed again in this thread."""
+    flow.set_autocast_enabled(True)
+    flow.set_autocast_enabled(False)
+    assert is_default_mode()
+    with flow.autocast("cpu", enabled=False):
+        assert is_default_mode()

@@ -12,6 +12,7 @@ ROOT = Path(__file__).resolve().parents[1]
 # Folders in the order the data flows, each with what it is for; any other folder comes last.
 FOLDERS = {
     "oneflow": "what users import",
+    "oneflow/api": "the public table, one file per topic",
     "oneflow/core": "words that every package shares",
     "oneflow/ops": "one declaration per op",
     "oneflow/functional": "the functions users call, over ops",
@@ -39,7 +40,8 @@ GENERATED = ("_pb2.py", "_pb2_grpc.py")
 SKIPPED = ("build", "dist", "log", "__pycache__")
 # The rooms in the order the data flows, and where a reader enters each.
 DOORS = {
-    "oneflow": "`api.py` says what users find, `surfaces.py` hands it out",
+    "oneflow": "`api` says what users find, `surfaces.py` hands it out",
+    "oneflow/api": "`row.py`: what a row says",
     "oneflow/core": "`op.py` and `dispatch.py`: what an op is, and the one door to running it",
     "oneflow/ops": "`__init__.py` lists the topics; `matmul.py` is a good first declaration",
     "oneflow/functional": "one file a topic: promotion, defaults, compositions of ops",

@@ -38,7 +38,7 @@ Every function and class that users reach by name, by the module that defines it
 tensor, `F` for `oneflow.nn.functional`, `nn` for `oneflow.nn`; a trailing underscore writes
 into the first argument. `dim` and `keepdim` may be spelled `axis` and `keepdims` everywhere. The
 last column names the counterpart in PyTorch that the tests compare with, or none. `make stubs`
-writes this page from `oneflow/api.py` and the docstrings.
+writes this page from `oneflow/api` and the docstrings.
 """
 
 

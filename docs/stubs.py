@@ -26,7 +26,7 @@ from oneflow.api import (
 from oneflow.surfaces import NUMPY_KEYWORDS, index
 
 ROOT = Path(__file__).resolve().parents[1]
-HEAD = '"""Type stub made from the public table (oneflow/api.py) by docs/stubs.py."""\n'
+HEAD = '"""Type stub made from the public table (oneflow/api) by docs/stubs.py."""\n'
 
 # Namespace -> the stub that describes it, and the module whose own definitions it repeats.
 STUBS = {

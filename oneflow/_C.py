@@ -1,4 +1,4 @@
-"""`flow._C`: functions as upstream's own Python code calls them; see oneflow/api.py."""
+"""`flow._C`: functions as upstream's own Python code calls them; see oneflow/api."""
 
 from oneflow.surfaces import open_module
 

@@ -1,6 +1,6 @@
 """OneFlow: a distributed deep-learning runtime built of actor services.
 
-`import oneflow as flow`. Names are found where they are first used (oneflow/api.py), so the
+`import oneflow as flow`. Names are found where they are first used (oneflow/api), so the
 import itself is quick.
 """
 

@@ -1,4 +1,4 @@
-"""`flow.fft`: Fourier transforms; see oneflow/api.py."""
+"""`flow.fft`: Fourier transforms; see oneflow/api."""
 
 from oneflow.surfaces import open_module
 

@@ -1,4 +1,4 @@
-"""Type stub made from the public table (oneflow/api.py) by docs/stubs.py."""
+"""Type stub made from the public table (oneflow/api) by docs/stubs.py."""
 
 from oneflow.functional.fft import Dims
 from oneflow.functional.fft import fftfreq as fftfreq

@@ -1,4 +1,4 @@
-"""`flow.linalg`: norms and products; see oneflow/api.py."""
+"""`flow.linalg`: norms and products; see oneflow/api."""
 
 from oneflow.surfaces import open_module
 

@@ -1,4 +1,4 @@
-"""`flow.special`: the functions that the public table (oneflow/api.py) puts there."""
+"""`flow.special`: the functions that the public table (oneflow/api) puts there."""
 
 from oneflow.surfaces import open_module
 

@@ -1,4 +1,4 @@
-"""Functions as users find them: the rows of `oneflow/api.py`, looked up, promoted and renamed.
+"""Functions as users find them: the rows of `oneflow/api`, looked up, promoted and renamed.
 
 `find("flow", "exp")` imports the home of the row named `exp` and returns the function that users
 call as `oneflow.exp`. A function is made once, so `flow.relu is flow.nn.functional.relu`.

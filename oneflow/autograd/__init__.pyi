@@ -1,4 +1,4 @@
-"""Type stub made from the public table (oneflow/api.py) by docs/stubs.py."""
+"""Type stub made from the public table (oneflow/api) by docs/stubs.py."""
 
 from oneflow.autograd import function as function
 from oneflow.autograd import functional as functional

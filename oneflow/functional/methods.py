@@ -1,6 +1,6 @@
 """Operators of Tensor, and its methods that are no functions of `oneflow.functional`.
 
-The public table (oneflow/api.py) says which methods there are; `install` attaches them.
+The public table (oneflow/api) says which methods there are; `install` attaches them.
 """
 
 from __future__ import annotations

@@ -168,7 +168,7 @@ def same_type(name: str, a: TensorLike, b: TensorLike) -> tuple[Tensor, Tensor]:
 def promoted(op: Callable[..., Tensor], name: str, kind: str) -> Callable[..., Tensor]:
     """The function that users call for an op: it promotes its operands, then runs the op.
 
-    kind: FLOAT, INTEGER, SAME_TYPE or KEEP of `oneflow/api.py`.
+    kind: FLOAT, INTEGER, SAME_TYPE or KEEP of `oneflow/api`.
     """
     apply: Callable[..., Tensor]
     if kind == FLOAT:

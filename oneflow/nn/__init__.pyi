@@ -1,4 +1,4 @@
-"""Type stub made from the public table (oneflow/api.py) by docs/stubs.py."""
+"""Type stub made from the public table (oneflow/api) by docs/stubs.py."""
 
 from oneflow.graph.graph import Graph as Graph
 from oneflow.nn import functional as functional

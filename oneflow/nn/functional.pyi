@@ -1,4 +1,4 @@
-"""Type stub made from the public table (oneflow/api.py) by docs/stubs.py."""
+"""Type stub made from the public table (oneflow/api) by docs/stubs.py."""
 
 from oneflow.core.dtype import DTypeLike
 from oneflow.functional.elementwise import square_relu as square_relu

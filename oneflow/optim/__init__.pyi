@@ -1,4 +1,4 @@
-"""Type stub made from the public table (oneflow/api.py) by docs/stubs.py."""
+"""Type stub made from the public table (oneflow/api) by docs/stubs.py."""
 
 from oneflow.optim import lr_scheduler as lr_scheduler
 from oneflow.optim import swa_utils as swa_utils

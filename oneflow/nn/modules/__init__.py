@@ -1,4 +1,4 @@
-"""The layers, one file per kind. Their classes are found here, too (oneflow/api.py)."""
+"""The layers, one file per kind. Their classes are found here, too (oneflow/api)."""
 
 from oneflow.surfaces import open_module
 

@@ -1,0 +1,91 @@
+"""The public table: one row for every function and object that users reach by name.
+
+One file per topic: a new row joins its neighbours there (row.py says what a row means). The
+namespaces, `dir()`, the type stubs, the reference page and the comparison with PyTorch are all
+made from `ROWS` (`oneflow/surfaces.py`, `docs/stubs.py`, `docs/reference.py`, `tests/parity`); a
+public name that has no row does not exist.
+"""
+
+from __future__ import annotations
+
+from oneflow.api import (
+    algebra,
+    elementwise,
+    environment,
+    indexing,
+    layers,
+    reductions,
+    shapes,
+    tensors,
+    training,
+    upstream,
+)
+from oneflow.api.row import ALL, FLOAT, INTEGER, KEEP, SAME, SAME_TYPE, Row
+
+__all__ = [
+    "ALL",
+    "AUTOGRAD_MODULES",
+    "FLOAT",
+    "INTEGER",
+    "KEEP",
+    "MODULES",
+    "NN_MODULES",
+    "OPTIM_MODULES",
+    "ROWS",
+    "SAME",
+    "SAME_TYPE",
+    "Row",
+]
+
+TOPICS = (
+    tensors,
+    elementwise,
+    reductions,
+    shapes,
+    indexing,
+    algebra,
+    layers,
+    training,
+    environment,
+    upstream,
+)
+
+ROWS: tuple[Row, ...] = tuple(row for topic in TOPICS for row in topic.ROWS)
+
+MODULES = (
+    "amp",
+    "asyncs",
+    "autograd",
+    "backends",
+    "boxing",
+    "cluster",
+    "comm",
+    "cuda",
+    "data",
+    "distributed",
+    "distributions",
+    "env",
+    "fft",
+    "graph",
+    "hub",
+    "io",
+    "jit",
+    "jobs",
+    "linalg",
+    "mock_torch",
+    "model",
+    "multiprocessing",
+    "nn",
+    "optim",
+    "remat",
+    "sbp",
+    "special",
+    "sysconfig",
+    "utils",
+    "_C",
+)
+"""Sub-packages that `oneflow.<name>` finds without an import by the user."""
+
+NN_MODULES = ("functional", "graph", "init", "modules", "parallel", "parameter", "utils")
+OPTIM_MODULES = ("lr_scheduler", "swa_utils")
+AUTOGRAD_MODULES = ("functional", "function", "graph")

@@ -1,0 +1,51 @@
+"""Libraries and tools around tensors: other frameworks, saved models, devices, processes."""
+
+from oneflow.api.row import ALL, Row, classes
+
+ROWS: tuple[Row, ...] = (
+    *classes("utils.tensor", "utils.tensor", "from_torch to_torch", unknown=ALL),
+    *classes(
+        "sysconfig",
+        "sysconfig",
+        "cmake_build_type get_compile_flags get_cuda_version get_include get_lib "
+        "get_liboneflow_link_flags get_link_flags has_rpc_backend_grpc has_rpc_backend_local "
+        "with_cuda with_mlir with_mlir_cuda_codegen with_rdma",
+        unknown=ALL,
+    ),
+    *classes("backends.cuda", "backends.cuda", "cuMatmulMode is_built", unknown="cuMatmulMode"),
+    *classes(
+        "backends.cudnn",
+        "backends.cudnn",
+        "enable_conv_heuristic_search_algo enable_fused_normalization_add_relu is_available "
+        "set_reserved_mem_mbytes version",
+        unknown="enable_conv_heuristic_search_algo enable_fused_normalization_add_relu "
+        "set_reserved_mem_mbytes",
+    ),
+    *classes("backends.mps", "backends.mps", "is_available is_built"),
+    *classes(
+        "jit",
+        "jit",
+        "ScriptFunction ScriptModule export ignore interface is_scripting is_tracing script "
+        "script_if_tracing trace unused",
+    ),
+    *classes(
+        "hub",
+        "hub",
+        "download_url_to_file get_dir help list load load_state_dict_from_url set_dir",
+    ),
+    *classes(
+        "multiprocessing",
+        "multiprocessing",
+        "ProcessContext ProcessExitedException ProcessRaisedException SpawnContext "
+        "get_all_sharing_strategies get_sharing_strategy set_sharing_strategy spawn "
+        "start_processes unlink_all_shared_memory",
+        unknown="unlink_all_shared_memory",
+    ),
+    *classes(
+        "mock_torch",
+        "mock_torch",
+        "DummyModule DynamicMockModule ModuleWrapper disable enable is_enabled",
+        unknown=ALL,
+    ),
+    *classes("data", "data", "load_mnist", unknown="load_mnist"),
+)

@@ -1,0 +1,108 @@
+"""A row of the public table, and how rows are written down.
+
+A row names the function's home (the module that defines it), the surfaces on which users find it,
+and its counterpart in PyTorch.
+
+Surfaces:
+
+    flow      oneflow.f              flow_     oneflow.f_, writes into its first argument
+    tensor    Tensor.f               tensor_   Tensor.f_, writes into the tensor
+    F         oneflow.nn.functional.f
+    linalg    oneflow.linalg.f       special   oneflow.special.f       fft       oneflow.fft.f
+    nn        oneflow.nn.C           optim     oneflow.optim.C        autograd  oneflow.autograd.f
+    _C        oneflow._C.f, the names upstream's own Python code calls
+    any other: the module below oneflow that defines the name, such as hub or backends.cudnn
+
+Ways to promote (`promote=`): FLOAT casts integer and bool operands to the default floating-point
+dtype before the op runs; INTEGER casts bools to int64; SAME_TYPE brings two operands, of which one
+may be a number, to one dtype; KEEP hands the tensor over as it is. A row without `promote` names a
+function that sees to its own operands.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final
+
+FLOAT: Final = "float"
+INTEGER: Final = "integer"
+SAME_TYPE: Final = "same_type"
+KEEP: Final = "keep"
+
+ALL: Final = "<all names>"
+SAME: Final = "<same name>"
+"""The counterpart in PyTorch bears the same name on the same surface."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One function or object.
+
+    names: the first is the usual one, the others are synonyms on the same surfaces.
+    home: the module that defines it.  own: its name there.
+    torch: dotted name below `torch` of the counterpart, SAME, or None if PyTorch has none.
+    promote: see the top of this file.
+    keywords: spellings of keywords that callers may use besides the function's own ones.
+    order: positional order of the arguments where users expect another than the function has.
+    """
+
+    names: tuple[str, ...]
+    home: str
+    own: str
+    surfaces: tuple[str, ...]
+    torch: str | None = SAME
+    promote: str | None = None
+    keywords: dict[str, str] = field(default_factory=dict)
+    order: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    names: str
+    surfaces: str
+    own: str | None
+    torch: str | None
+    promote: str | None
+    keywords: str
+    order: str
+
+
+def row(
+    names: str,
+    surfaces: str,
+    *,
+    own: str | None = None,
+    torch: str | None = SAME,
+    promote: str | None = None,
+    keywords: str = "",
+    order: str = "",
+) -> _Entry:
+    """A row as it is written in the table; `at` completes it.
+
+    names, surfaces, order: separated by blanks.  own: the name in the home; None: the first name.
+    keywords: "their_name=own_name" pairs, separated by blanks.
+    """
+    return _Entry(names, surfaces, own, torch, promote, keywords, order)
+
+
+def at(home: str, *entries: _Entry) -> tuple[Row, ...]:
+    """The rows of one home module, named without `oneflow.`."""
+    return tuple(
+        Row(
+            names=tuple(e.names.split()),
+            home=f"oneflow.{home}",
+            own=e.own or e.names.split()[0],
+            surfaces=tuple(e.surfaces.split()),
+            torch=e.torch,
+            promote=e.promote,
+            keywords=dict(pair.split("=") for pair in e.keywords.split()),
+            order=tuple(e.order.split()),
+        )
+        for e in entries
+    )
+
+
+def classes(home: str, surface: str, names: str, *, unknown: str = "") -> tuple[Row, ...]:
+    """One row for each name that `home` defines for a surface.  unknown: those PyTorch lacks."""
+    missing = (names if unknown == ALL else unknown).split()
+    return at(home, *(row(n, surface, torch=None if n in missing else SAME) for n in names.split()))

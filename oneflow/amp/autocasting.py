@@ -13,13 +13,14 @@ from __future__ import annotations
 
 import threading
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import wraps
 from types import TracebackType
 from typing import Any, ParamSpec, TypeVar
 
 from oneflow.core.device import Device
-from oneflow.core.dispatch import Mode, current_mode, swap_mode
+from oneflow.core.dispatch import Mode, current_mode, swap_mode, use_mode
 from oneflow.core.dtype import DType, DTypeLike, bfloat16, dtype_of, float16, float32
 from oneflow.core.op import Op
 from oneflow.core.operand import Attrs
@@ -90,7 +91,7 @@ class Autocasting(Mode):
     def __init__(self, inner: Mode, dtypes: dict[str, DType], cache: dict[Any, Any] | None) -> None:
         self.inner, self.dtypes, self.cache = inner, dtypes, cache
         self.draws, self.call_module = inner.draws, inner.call_module
-        self.has_memory = inner.has_memory
+        self.has_memory, self.scale_gradient = inner.has_memory, inner.scale_gradient
 
     def run(self, op: type[Op], inputs: tuple[Any, ...], attrs: Attrs) -> Any:
         """Run an op on cast inputs."""
@@ -161,6 +162,12 @@ class Autocasting(Mode):
 
     def store(self, x: Tensor, new: Tensor) -> None:
         self.inner.store(x, new)
+
+    @contextmanager
+    def backward_pass(self) -> Iterator[None]:
+        """Gradients are computed in the dtypes in which their ops ran, so nothing is cast."""
+        with use_mode(self.inner), self.inner.backward_pass():
+            yield
 
     def afresh(self) -> Autocasting:
         return Autocasting(self.inner, self.dtypes, None if self.cache is None else {})

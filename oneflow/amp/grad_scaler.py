@@ -40,11 +40,40 @@ class GradScaler:
         if enabled and backoff_factor > 1.0:
             raise ValueError(f"The backoff factor must be < 1.0, got {backoff_factor}")
         self._enabled = enabled
-        self._scale = float(init_scale)
+        self._held: tuple[Tensor, Tensor] | None = None
+        self._numbers = float(init_scale), 0
         self._growth_factor, self._backoff_factor = growth_factor, backoff_factor
-        self._growth_interval, self._growth_tracker = growth_interval, 0
+        self._growth_interval = growth_interval
         self._finite: dict[int, bool] = {}  # id of an optimizer whose gradients are unscaled
         self._stepped: set[int] = set()
+
+    @property
+    def numbers(self) -> tuple[float, int]:
+        """The scale, and the number of finite steps in a row since it changed."""
+        if self._held is None:
+            return self._numbers
+        return float(self._held[0].item()), int(self._held[1].item())
+
+    @numbers.setter
+    def numbers(self, numbers: tuple[float, int]) -> None:
+        self._numbers = numbers
+        if self._held is not None:
+            with no_grad():
+                for tensor, number in zip(self._held, numbers, strict=True):
+                    tensor.fill_(number)
+
+    def follow(self, scale: Tensor, growth_tracker: Tensor) -> None:
+        """From here on these tensors of a graph, which it updates, are this scaler's numbers."""
+        self._held = scale, growth_tracker
+
+    @property
+    def factors(self) -> tuple[float, float, int]:
+        """The factors of growth and backoff, and the interval of growth."""
+        return self._growth_factor, self._backoff_factor, self._growth_interval
+
+    @property
+    def _scale(self) -> float:
+        return self.numbers[0]
 
     def scale(self, outputs: T) -> T:
         """A tensor, or lists and tuples of them, times the scale."""
@@ -118,22 +147,23 @@ class GradScaler:
         if not self._enabled:
             return
         if new_scale is not None:
-            self._scale = float(new_scale)
+            self.numbers = float(new_scale), self.numbers[1]
         elif not self._finite:
             raise RuntimeError("No inf checks were recorded prior to update.")
         elif not all(self._finite.values()):
-            self._scale, self._growth_tracker = self._scale * self._backoff_factor, 0
+            self.numbers = self._scale * self._backoff_factor, 0
         else:
             self._grow()
         self._finite.clear()
         self._stepped.clear()
 
     def _grow(self) -> None:
-        self._growth_tracker += 1
-        if self._growth_tracker == self._growth_interval:
-            grown = self._scale * self._growth_factor
-            self._scale = grown if math.isfinite(grown) else self._scale
-            self._growth_tracker = 0
+        scale, count = self.numbers
+        count += 1
+        if count == self._growth_interval:
+            grown = scale * self._growth_factor
+            scale, count = (grown if math.isfinite(grown) else scale), 0
+        self.numbers = scale, count
 
     def get_scale(self) -> float:
         """The scale; 1.0 if disabled."""
@@ -171,12 +201,13 @@ class GradScaler:
         """All numbers of it; empty if disabled."""
         if not self._enabled:
             return {}
+        scale, count = self.numbers
         return {
-            "scale": self._scale,
+            "scale": scale,
             "growth_factor": self._growth_factor,
             "backoff_factor": self._backoff_factor,
             "growth_interval": self._growth_interval,
-            "_growth_tracker": self._growth_tracker,
+            "_growth_tracker": count,
         }
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -188,11 +219,10 @@ class GradScaler:
                 "The source state dict is empty, possibly because it was saved from a disabled "
                 "instance of GradScaler."
             )
-        self._scale = float(state_dict["scale"])
+        self.numbers = float(state_dict["scale"]), int(state_dict["_growth_tracker"])
         self._growth_factor = state_dict["growth_factor"]
         self._backoff_factor = state_dict["backoff_factor"]
         self._growth_interval = state_dict["growth_interval"]
-        self._growth_tracker = state_dict["_growth_tracker"]
 
 
 class StaticGradScaler(GradScaler):

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import overload
 
 from oneflow.autograd.engine import Pass, _key
+from oneflow.core.dispatch import current_mode
 from oneflow.core.errors import AutogradError, ShapeError
 from oneflow.core.operand import Tensors
 from oneflow.ops.cast import cast
@@ -26,7 +27,15 @@ def backward(
     """
     roots = _as_list(tensors)
     grads = _root_grads(roots, grad_tensors)
-    Pass(None, bool(retain_graph) or create_graph, create_graph).run(roots, grads)
+    work = Pass(None, bool(retain_graph) or create_graph, create_graph)
+    if work.may_replay:
+        work.run(roots, grads)
+        return
+    mode = current_mode()
+    if mode.scale_gradient is not None:
+        grads = [mode.scale_gradient(g) for g in grads]
+    with mode.backward_pass():
+        work.run(roots, grads)
 
 
 def grad(
@@ -52,7 +61,8 @@ def grad(
             raise AutogradError("One of the differentiated Tensors does not require grad")
     keep = create_graph if retain_graph is None else bool(retain_graph) or create_graph
     work = Pass(targets, keep, create_graph)
-    work.run(roots, _root_grads(roots, grad_outputs))
+    with current_mode().backward_pass():
+        work.run(roots, _root_grads(roots, grad_outputs))
     found = tuple(work.found.get(_key(t)) for t in targets)
     if not allow_unused and any(g is None for g in found):
         raise AutogradError(

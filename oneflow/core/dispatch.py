@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from oneflow.core.errors import InternalError, OneFlowError
@@ -35,6 +35,13 @@ class Mode:
 
     has_memory: bool = True
     """Whether tensors have memory that views share."""
+
+    scale_gradient: Callable[[Any], Any] | None = None
+    """Scales the gradient with which a call of `backward` begins, in a mode that scales losses."""
+
+    def backward_pass(self) -> AbstractContextManager[object]:
+        """The context in which a backward pass computes gradients."""
+        return nullcontext()
 
     def run(self, op: type[Op], inputs: tuple[Tensor, ...], attrs: Attrs) -> Any:
         """The output of an op, or a tuple of them. attrs: as given, without the defaults."""

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
+from oneflow.amp.autocasting import autocast
+from oneflow.core.dtype import DType, DTypeLike, bfloat16, dtype_of, float16
 from oneflow.core.errors import ConfigError
 from oneflow.core.job_config import ORDER_MODES
 
@@ -17,11 +21,31 @@ class GraphConfig:
         self.auto_parallel = False
         self.hints: dict[str, object] = {}
         self._training = False
+        self._amp_dtype: DType | None = None
 
     @property
     def training(self) -> bool:
         """True once an optimizer was added."""
         return self._training
+
+    def enable_amp(self, mode: bool = True, *, dtype: DTypeLike = float16) -> None:
+        """Runs `build` in mixed precision, as inside `flow.autocast` with this dtype (float16 or
+        bfloat16) on every device. Parameters stay in float32; each is cast once a step.
+        """
+        wanted = dtype_of(dtype)
+        if wanted not in (float16, bfloat16):
+            raise ConfigError(f"enable_amp: dtype must be float16 or bfloat16, got {wanted}")
+        self._amp_dtype = wanted if mode else None
+
+    @contextmanager
+    def precision(self) -> Iterator[None]:
+        """The mode in which `build` is traced."""
+        dtype = self._amp_dtype
+        if dtype is None:
+            yield
+            return
+        with autocast("cpu", dtype), autocast("cuda", dtype):
+            yield
 
     def set_gradient_accumulation_steps(self, value: int) -> None:
         """Cuts each call's batch (dim 0 of every input) in `value` micro-batches; the gradient

@@ -18,6 +18,7 @@ from collections.abc import Callable, Mapping
 from time import perf_counter
 from typing import Any, ClassVar, NoReturn
 
+from oneflow.amp.grad_scaler import GradScaler
 from oneflow.core.errors import GraphError
 from oneflow.core.metrics import METRICS
 from oneflow.graph.compiling import Compiled, compile_graph
@@ -26,6 +27,7 @@ from oneflow.graph.describe import describe
 from oneflow.graph.names import model_names
 from oneflow.graph.optimizer import GraphOptimizer
 from oneflow.graph.proxy import Proxy, Stage
+from oneflow.graph.scaling import GraphScaler
 from oneflow.graph.state import load_state, state_of
 from oneflow.graph.tracing import Traced, trace_build
 from oneflow.graph.tree import Tree
@@ -63,6 +65,7 @@ class Graph:
     _modules: OrderedDict[str, Module]
     _stages: dict[int, Stage]
     _optimizers: list[GraphOptimizer]
+    _scaler: GraphScaler | None
 
     def __init__(
         self,
@@ -82,6 +85,7 @@ class Graph:
         set_(self, "_modules", OrderedDict())
         set_(self, "_stages", {})
         set_(self, "_optimizers", [])
+        set_(self, "_scaler", None)
         self.config = GraphConfig()
         self._compiled: Compiled | None = None
         self._initial_step = 0
@@ -135,6 +139,22 @@ class Graph:
                 raise ValueError(f"{name} is already bound to another optimizer.")
         self._optimizers.append(added)
         self.config._training = True
+
+    def set_grad_scaler(self, grad_scaler: GradScaler | None) -> None:
+        """Lets backward passes begin with the scaler's scale, and divides gradients by it.
+
+        A step with a gradient that is not finite leaves parameters and states as they are; the
+        scale grows and shrinks as in eager code. It is in the graph's state, and `grad_scaler`
+        shows it. The learning rate follows the graph's calls, also those that were left out.
+        """
+        if self.is_compiled:
+            raise GraphError(f"set_grad_scaler: graph {self.name} is compiled already")
+        if not isinstance(grad_scaler, GradScaler | None):
+            kind = type(grad_scaler).__name__
+            raise TypeError(f"set_grad_scaler takes a GradScaler or None, got {kind}")
+        self._scaler = None
+        if grad_scaler is not None and grad_scaler.is_enabled():
+            self._scaler = GraphScaler(grad_scaler)
 
     def debug(
         self,

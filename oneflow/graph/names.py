@@ -25,6 +25,7 @@ def names_of(graph: Graph) -> dict[int, str]:
             for key, tensor in optimizer.state_of(parameter).items():
                 if isinstance(tensor, Tensor):
                     names[id(tensor)] = f"{names[id(parameter)]}-{key}"
+    names.update({id(tensor): name for name, tensor in _scaler_states(graph).items()})
     return names
 
 
@@ -38,7 +39,7 @@ def model_names(graph: Graph) -> dict[int, str]:
 
 
 def states_by_name(graph: Graph) -> dict[str, Tensor]:
-    """States of the optimizers, in their order."""
+    """States of the optimizers, in their order, and of the gradient scaler."""
     names = names_of(graph)
     return {names[id(t)]: t for t in _states(graph)}
 
@@ -49,6 +50,13 @@ def _states(graph: Graph) -> Iterator[Tensor]:
             for tensor in optimizer.state_of(parameter).values():
                 if isinstance(tensor, Tensor):
                     yield tensor
+    yield from _scaler_states(graph).values()
+
+
+def _scaler_states(graph: Graph) -> dict[str, Tensor]:
+    if graph._scaler is None or not graph._optimizers:
+        return {}
+    return graph._scaler.tensors(graph._optimizers)
 
 
 def owners_of(graph: Graph) -> dict[int, Tensor]:

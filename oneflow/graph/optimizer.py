@@ -5,6 +5,7 @@ each call.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,11 +13,14 @@ import numpy as np
 from oneflow.core.dtype import DType, float64, int64
 from oneflow.core.placement import Placement
 from oneflow.core.tensor_type import TensorType
+from oneflow.ops.binary import sub
 from oneflow.optim.lr_scheduler import LRScheduler
 from oneflow.optim.optimizer import Optimizer, ParamGroup
+from oneflow.tensor.grad_mode import no_grad
 from oneflow.tensor.tensor import Tensor
 
 if TYPE_CHECKING:
+    from oneflow.graph.scaling import TracedScaler
     from oneflow.graph.trace import Trace
 
 
@@ -55,9 +59,9 @@ class GraphOptimizer:
         """Did the traced backward reach any of its parameters?"""
         return any(p.grad is not None for p in self.parameters())
 
-    def trace(self, trace: Trace) -> None:
+    def trace(self, trace: Trace, scaler: TracedScaler | None) -> None:
         """Adds accumulation, clipping and the update to the graph; leaves the parameters without
-        gradients.
+        gradients. scaler: leaves the update out where gradients are not finite.
         """
         self._rates.clear()  # of an earlier trace that failed
         self._steps.clear()
@@ -66,11 +70,16 @@ class GraphOptimizer:
                 if parameter.grad is not None and trace.graph.num_pieces > 1:
                     grad = parameter.grad
                     parameter.grad = trace.structural("accumulate", grad, grad.type, {})
+            if scaler is not None and self.has_gradients():
+                with no_grad():
+                    scaler.unscale(self)
             if any("clip_grad_max_norm" in g for g in self.optim.param_groups):
                 self.optim.clip_grad()
-            self.optim.update(
-                lambda group, p: self._rate(trace, group, p), lambda p: self._step(trace, p)
-            )
+            with trace.writing_if(None if scaler is None else partial(scaler.is_finite, self)):
+                self.optim.update(
+                    lambda group, p: self._rate(trace, group, p),
+                    lambda p: self._step(trace, scaler, p),
+                )
         finally:
             for parameter in self.parameters():
                 parameter.grad = None
@@ -82,10 +91,14 @@ class GraphOptimizer:
             self._rates[key] = self._scalar(trace, f"lr.{self.number}.{index}", float64, parameter)
         return self._rates[key]
 
-    def _step(self, trace: Trace, parameter: Tensor) -> Tensor:
+    def _step(self, trace: Trace, scaler: TracedScaler | None, parameter: Tensor) -> Tensor:
+        """The number of the update; steps that a scaler left out do not count."""
         key = trace._placement_of(parameter)
         if key not in self._steps:
-            self._steps[key] = self._scalar(trace, f"step.{self.number}", int64, parameter)
+            number = self._scalar(trace, f"step.{self.number}", int64, parameter)
+            if scaler is not None:
+                number = sub(number, scaler.skipped(self, number))
+            self._steps[key] = number
         return self._steps[key]
 
     def _scalar(self, trace: Trace, name: str, dtype: DType, parameter: Tensor) -> Tensor:

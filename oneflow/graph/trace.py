@@ -7,12 +7,12 @@ in the trace reads that value.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from oneflow.core.device import Device
-from oneflow.core.dispatch import Mode, use_mode
+from oneflow.core.dispatch import Mode, call, use_mode
 from oneflow.core.errors import GraphError, OneFlowError, PlacementError
 from oneflow.core.graph import PIECE, STEP, LogicalGraph, Node, Value
 from oneflow.core.location import locate, user_location, with_location
@@ -29,6 +29,8 @@ from oneflow.graph.proxy import Stage
 from oneflow.graph.sums import sums_written, write_sums
 from oneflow.nn.module import Module
 from oneflow.ops.assign import assign
+from oneflow.ops.unary import copy
+from oneflow.ops.where import where
 from oneflow.tensor.eager_global import check_placement
 from oneflow.tensor.grad_mode import no_grad, state
 from oneflow.tensor.layout import check_layout
@@ -81,6 +83,7 @@ class Trace(Mode):
         self._layouts = Layouts()
         self.draws = DrawCounter()
         """The numbers that random ops are given instead of seeds."""
+        self._condition: Callable[[Tensor], Tensor] | None = None
 
     @contextmanager
     def active(self) -> Iterator[None]:
@@ -92,6 +95,8 @@ class Trace(Mode):
 
     def run(self, op: type[Op], inputs: tuple[Tensor, ...], attrs: Attrs) -> Any:
         attrs = op.defaults | attrs
+        if op.mutates and self._condition is not None:
+            return self._run_if(self._condition, op, inputs, attrs)
         values = [self.value_of(x) for x in inputs]
         if sums := sums_written(op, values, attrs):
             return write_sums(self, op, inputs, attrs, sums)
@@ -110,6 +115,41 @@ class Trace(Mode):
         if op.is_view:
             self._link_view(op, inputs[0], outputs[0], attrs)
         return outputs[0] if op.num_outputs == 1 else outputs
+
+    @contextmanager
+    def writing_if(self, condition: Callable[[Tensor], Tensor] | None) -> Iterator[None]:
+        """Let ops overwrite tensors only where `condition(tensor)`, bool[] beside it, is true when
+        the graph runs; None: always.
+        """
+        before, self._condition = self._condition, condition
+        try:
+            yield
+        finally:
+            self._condition = before
+
+    def _run_if(
+        self,
+        condition: Callable[[Tensor], Tensor],
+        op: type[Op],
+        inputs: tuple[Tensor, ...],
+        attrs: Attrs,
+    ) -> Any:
+        """Runs an op, and writes back what it has overwritten where the condition is false."""
+        with self.writing_if(None), no_grad():
+            kept = [(inputs[i], copy(inputs[i])) for i in op.mutates.values()]
+            outputs = call(op, *inputs, **attrs)
+            for x, before in kept:
+                assign(x, where(condition(x), x, before))
+        return outputs
+
+    @contextmanager
+    def backward_pass(self) -> Iterator[None]:
+        """A pass within a pass, as of a checkpoint, goes on with gradients that are scaled."""
+        before, self.scale_gradient = self.scale_gradient, None
+        try:
+            yield
+        finally:
+            self.scale_gradient = before
 
     def create(
         self,

@@ -57,7 +57,9 @@ def _record(graph: Graph, trace: Trace, given: Tree) -> Any:
     traced = iter([_feed(trace, i, x, pieces) for i, x in enumerate(tensors_of(given))])
     args, kwargs = map_tensors(given, lambda _: next(traced))
     buffers = buffers_of(graph)
-    outputs = graph.build(*args, **kwargs)
+    scaler = graph._scaler.attach(trace, graph._optimizers) if graph._scaler else None
+    with graph.config.precision():
+        outputs = graph.build(*args, **kwargs)
     for module, name, buffer in buffers:
         _keep_buffer(module, name, buffer)
     if graph._optimizers and not any(o.has_gradients() for o in graph._optimizers):
@@ -67,7 +69,10 @@ def _record(graph: Graph, trace: Trace, given: Tree) -> Any:
         )
     trace.draws.end_pieces()
     for optimizer in graph._optimizers:
-        optimizer.trace(trace)
+        optimizer.trace(trace, scaler)
+    if scaler is not None:
+        with no_grad():
+            scaler.end()
     for i, x in enumerate(tensors_of(outputs)):
         trace.output(x, i)
     return outputs

@@ -1,0 +1,275 @@
+"""Options of graphs: with each the graph trains as eager code does that spells it out, on one rank
+and with the batch spread over several. All ranks run in this process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+
+import oneflow as flow
+import oneflow.nn.functional as F
+from oneflow import nn
+from oneflow.amp import GradScaler, StaticGradScaler
+from oneflow.core.errors import ConfigError, GraphError
+from oneflow.core.sbp import BROADCAST as B
+from oneflow.core.sbp import NdSbp, Split
+from oneflow.optim import SGD, Adam
+
+from .spread import Spread, placed
+
+S0 = Split(0)
+STEPS = 5
+BAD = 2
+"""The step whose batch has an infinite number, in tests that want one."""
+
+PLACES: dict[str, tuple[tuple[int, ...], NdSbp]] = {
+    "one rank": ((1,), (B,)),
+    "dp 2": ((2,), (S0,)),
+    "dp 2x2": ((2, 2), (S0, S0)),
+}
+
+
+@dataclass
+class Option:
+    """An option, and the eager training that it stands for.
+
+    configure: sets it on a graph.  dtype: of `autocast`.  scaler: makes a gradient scaler.
+    """
+
+    configure: Callable[[nn.Graph], None] = lambda graph: None
+    dtype: Any = None
+    scaler: Callable[[], GradScaler] | None = None
+    pieces: int = 1
+    bad: int = -1
+    tolerance: float = 1e-5
+
+
+def amp(dtype: Any) -> Callable[[nn.Graph], None]:
+    return lambda graph: graph.config.enable_amp(True, dtype=dtype)
+
+
+def dynamic() -> GradScaler:
+    return GradScaler(init_scale=1024.0, growth_interval=2)
+
+
+OPTIONS: dict[str, Option] = {
+    "none": Option(),
+    "none, pieces": Option(pieces=2),
+    "amp bfloat16": Option(amp(flow.bfloat16), flow.bfloat16, tolerance=3e-2),
+    "amp float16, pieces": Option(amp(flow.float16), flow.float16, pieces=2, tolerance=4e-3),
+    "static scaler": Option(scaler=lambda: StaticGradScaler(64.0)),
+    "scaler": Option(scaler=dynamic),
+    "scaler, inf": Option(scaler=dynamic, bad=BAD),
+    "scaler, inf, pieces": Option(scaler=dynamic, bad=BAD, pieces=2),
+    "static scaler, inf": Option(scaler=lambda: StaticGradScaler(64.0), bad=BAD),
+    "amp float16, scaler, inf": Option(
+        amp(flow.float16), flow.float16, dynamic, 2, BAD, tolerance=4e-3
+    ),
+}
+
+OPTIMIZERS: dict[str, Callable[[Any], Any]] = {
+    "momentum, clipped": lambda p: SGD(
+        [{"params": list(p), "clip_grad_max_norm": 0.2, "clip_grad_norm_type": 2.0}],
+        lr=0.1,
+        momentum=0.9,
+    ),
+    "adam": lambda p: Adam(p, lr=0.01),
+}
+
+
+class Model(nn.Module):
+    """Two layers, whose weights are put where `put` says."""
+
+    def __init__(self, put: Callable[[Any], Any]) -> None:
+        super().__init__()
+        data = np.random.default_rng(5)
+        for name, shape in (("a", (12, 6)), ("b", (12,)), ("c", (4, 12))):
+            array = (0.4 * data.standard_normal(shape)).astype(np.float32)
+            setattr(self, name, nn.Parameter(put(array)))
+
+    def forward(self, x: Any) -> Any:
+        return F.linear(F.linear(x, self.a, self.b).tanh(), self.c)
+
+
+def loss_of(model: Any, x: Any) -> Any:
+    return ((model(x) - x[:, :4]) ** 2).mean()
+
+
+class Train(nn.Graph):
+    def __init__(self, model: Any, optimizer: Any, option: Option) -> None:
+        super().__init__()
+        self.model = model
+        self.add_optimizer(optimizer)
+        self.config.set_gradient_accumulation_steps(option.pieces)
+        self.scaler = None if option.scaler is None else option.scaler()
+        if self.scaler is not None:
+            self.set_grad_scaler(self.scaler)
+        option.configure(self)
+
+    def build(self, x: Any) -> Any:
+        loss = loss_of(self.model, x)
+        loss.backward()
+        return loss
+
+
+class Eager:
+    """What the graph is to do, spelled out."""
+
+    def __init__(self, model: Any, optimizer: Any, option: Option) -> None:
+        self.model, self.optimizer, self.option = model, optimizer, option
+        self.scaler = None if option.scaler is None else option.scaler()
+
+    def __call__(self, x: Any) -> float:
+        self.optimizer.zero_grad()
+        losses = [self.backward(piece) for piece in np.split(x, self.option.pieces)]
+        if self.scaler is None:
+            self.optimizer.clip_grad()
+            self.optimizer.step()
+            return float(np.mean(losses))
+        self.scaler.unscale_(self.optimizer)
+        self.optimizer.clip_grad()
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
+        return float(np.mean(losses))
+
+    def backward(self, piece: Any) -> float:
+        dtype = self.option.dtype
+        with flow.autocast("cpu", dtype, enabled=dtype is not None):
+            loss = loss_of(self.model, flow.tensor(piece))
+        part = loss / self.option.pieces
+        (part if self.scaler is None else self.scaler.scale(part)).backward()
+        return float(loss.item())
+
+
+def batches(rng: np.random.Generator, bad: int) -> list[Any]:
+    made = [rng.standard_normal((8, 6)).astype(np.float32) for _ in range(STEPS)]
+    if bad >= 0:
+        made[bad][3, 5] = np.inf
+    return made
+
+
+@pytest.mark.filterwarnings("ignore:.*encountered:RuntimeWarning")
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("name", OPTIONS)
+def test_a_graph_trains_as_eager_code(
+    name: str, place: str, optimizer: str, rng: np.random.Generator
+) -> None:
+    option, (hierarchy, batch) = OPTIONS[name], PLACES[place]
+    whole = (B,) * len(hierarchy)
+    model, expected = Model(lambda a: placed(a, whole)), Model(flow.tensor)
+    make = OPTIMIZERS[optimizer]
+    graph = Train(model, make(model.parameters()), option)
+    eager = Eager(expected, make(expected.parameters()), option)
+    data = batches(rng, option.bad)
+    spread = Spread(graph, placed(data[0], batch), hierarchy)
+    for x in data:
+        found, wanted = float(np.mean(spread(x))), eager(x)
+        np.testing.assert_allclose(found, wanted, rtol=option.tolerance, atol=option.tolerance)
+        if eager.scaler is not None:
+            assert spread.variable("System-GradScaler-scale") == eager.scaler.get_scale()
+    for key, p in expected.named_parameters():
+        np.testing.assert_allclose(
+            spread.variable(f"model.{key}"), p.numpy(), rtol=1e-4, atol=option.tolerance
+        )
+
+
+# ---- mixed precision -----------------------------------------------------------------------------
+
+
+def test_weights_are_cast_once_a_step() -> None:
+    """Not once by each micro-batch; products read and make half floats, parameters stay as they
+    are."""
+    option = Option(amp(flow.bfloat16), pieces=4)
+    model = Model(flow.tensor)
+    graph = Train(model, SGD(model.parameters(), lr=0.1), option)
+    graph(flow.ones(8, 6))
+    nodes = list(graph._compiled.job.bound.plan.graph)
+    casts = [n for n in nodes if n.op == "cast" and n.inputs[0].node.op == "variable"]
+    assert [(n.rate, n.outputs[0].type.dtype) for n in casts] == [("step", flow.bfloat16)] * 3
+    products = [n for n in nodes if n.op in ("linear", "matmul", "matmul_weight_grad")]
+    assert len(products) == 5
+    for n in products:
+        assert {v.type.dtype for v in (*n.inputs, *n.outputs)} == {flow.bfloat16}
+    assert all(p.dtype is flow.float32 for p in model.parameters())
+
+
+def test_ordinary_precision_within_mixed() -> None:
+    """A block of float32 in build() keeps float32 in its backward pass too."""
+
+    class Mixed(Train):
+        def build(self, x: Any) -> Any:
+            with flow.autocast("cpu", enabled=False):
+                loss = loss_of(self.model, x)
+            loss.backward()
+            return loss
+
+    found = []
+    for kind, option in ((Train, Option()), (Mixed, Option(amp(flow.float16)))):
+        model = Model(flow.tensor)
+        graph = kind(model, SGD(model.parameters(), lr=0.1), option)
+        losses = [graph(flow.ones(8, 6)).item() for _ in range(3)]
+        found.append((losses, [p.numpy() for p in model.parameters()]))
+    assert found[0][0] == found[1][0]
+    for a, b in zip(found[0][1], found[1][1], strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_amp_knows_half_floats_only() -> None:
+    graph = Train(Model(flow.tensor), SGD([flow.ones(1)], lr=0.1), Option())
+    with pytest.raises(ConfigError, match="must be float16 or bfloat16, got"):
+        graph.config.enable_amp(True, dtype=flow.float32)
+    graph.config.enable_amp(True)
+    assert graph.config._amp_dtype is flow.float16
+    graph.config.enable_amp(False)
+    assert graph.config._amp_dtype is None
+
+
+# ---- gradient scalers ----------------------------------------------------------------------------
+
+
+@pytest.mark.filterwarnings("ignore:.*encountered:RuntimeWarning")
+def test_the_scale_is_in_the_state(rng: np.random.Generator) -> None:
+    option = Option(scaler=dynamic, bad=BAD)
+    data = batches(rng, BAD)
+
+    def make() -> Train:
+        model = Model(flow.tensor)
+        return Train(model, Adam(model.parameters(), lr=0.01), option)
+
+    graph = make()
+    for x in data[: BAD + 1]:
+        graph(flow.tensor(x))
+    assert graph.scaler.get_scale() == 1024.0  # grown once, then shrunk
+    assert graph.scaler.state_dict()["_growth_tracker"] == 0
+    state = graph.state_dict()
+    assert state["System-GradScaler-skipped.0"].item() == 1
+    again = make()
+    again.load_state_dict(state)
+    for x in data[BAD + 1 :]:
+        assert again(flow.tensor(x)).item() == graph(flow.tensor(x)).item()
+    assert again.scaler.get_scale() == graph.scaler.get_scale() == 2048.0
+    again.scaler.update(32.0)
+    again(flow.tensor(data[0]))
+    assert again.state_dict()["System-GradScaler-scale"].item() == 32.0
+
+
+def test_scalers_that_do_not_fit() -> None:
+    model = Model(flow.tensor)
+    graph = Train(model, SGD(model.parameters(), lr=0.1), Option())
+    with pytest.raises(TypeError, match="takes a GradScaler or None, got float"):
+        graph.set_grad_scaler(2.0)
+    graph.set_grad_scaler(GradScaler(enabled=False))
+    assert graph._scaler is None
+    graph(flow.ones(8, 6))
+    with pytest.raises(GraphError, match="is compiled already"):
+        graph.set_grad_scaler(GradScaler())
+    half = Model(lambda a: flow.tensor(a.astype(np.float16)))
+    graph = Train(half, SGD(half.parameters(), lr=0.1), Option(scaler=dynamic))
+    with pytest.raises(GraphError, match="cannot unscale float16 gradients"):
+        graph(flow.ones(8, 6, dtype=flow.float16))

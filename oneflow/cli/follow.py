@@ -10,7 +10,8 @@ from string import Template
 from oneflow.cli.output import say
 from oneflow.cli.pending import WhyPending
 from oneflow.cli.progress import Progress
-from oneflow.cluster.job import Job, LogLine
+from oneflow.cluster.job import Job
+from oneflow.cluster.logs import LogBlock
 from oneflow.core.errors import ConfigError
 from oneflow.launcher.logs import escape
 from oneflow.scheduler.jobs.causes import cause_line, exit_code
@@ -28,20 +29,22 @@ class Console:
         Raises ConfigError for another name in it.
         """
         self._prefix, self._job_id = Template(prefix), job_id
-        self._prefix_of(LogLine(1, 0, "stdout", "", b""))
+        self._prefix_of(LogBlock(1, 0, "stdout", "", b""))
         self._outs = {"stdout": sys.stdout.buffer, "stderr": sys.stderr.buffer}
         self._is_terminal = {"stdout": sys.stdout.isatty(), "stderr": sys.stderr.isatty()}
 
-    def show(self, line: LogLine) -> None:
+    def show(self, block: LogBlock) -> None:
         """Raises BrokenPipeError if nobody reads any more."""
-        name = "stderr" if line.stream == "stderr" else "stdout"
-        data = line.data
+        name = "stderr" if block.stream == "stderr" else "stdout"
+        prefix, data = self._prefix_of(block), block.data
         if self._is_terminal[name]:
-            data = escape(line.text.rstrip("\r")).encode()
-        self._outs[name].write(self._prefix_of(line) + data + b"\n")
+            data = b"\n".join(escape(line.text.rstrip("\r")).encode() for line in block.lines())
+        if prefix:  # each line gets it in one go: there may be millions
+            data = data.replace(b"\n", b"\n" + prefix)
+        self._outs[name].write(prefix + data + b"\n")
         self._outs[name].flush()
 
-    def _prefix_of(self, line: LogLine) -> bytes:
+    def _prefix_of(self, line: LogBlock) -> bytes:
         facts = {"hostname": escape(line.host), "rank": line.rank, "attempt": line.attempt}
         facts |= {"stream": line.stream, "job": self._job_id}
         try:
@@ -69,8 +72,8 @@ def follow_to_end(job: Job) -> int:
             return _follow_graph(job)
         if record.attempt:
             console = Console()
-            for line in job.logs(follow=True):
-                console.show(line)
+            for block in job.log_blocks(follow=True):
+                console.show(block)
         return end_of(job.wait())
 
 
@@ -78,9 +81,9 @@ def _follow_graph(job: Job) -> int:
     """It writes little; how far it is shows that it goes on."""
     console = Console()
     with Progress(job) as progress:
-        for line in job.logs(follow=True):
+        for block in job.log_blocks(follow=True):
             with progress.aside():
-                console.show(line)
+                console.show(block)
         record = job.wait()
         progress.show(record)
     return end_of(record)

@@ -167,8 +167,8 @@ def logs(
         if follow:
             stack.enter_context(goes_on(found.id))
             stack.enter_context(WhyPending(found, looks=True)).take(record)
-        for line in found.logs(follow, ranks, attempt, stream or "", since):
-            console.show(line)
+        for block in found.log_blocks(follow, ranks, attempt, stream or "", since):
+            console.show(block)
         code = end_of(found.wait()) if follow else 0
     raise SystemExit(code)
 

@@ -55,9 +55,10 @@ class WhyPending:
 
     def _run(self) -> None:
         while not self._is_over.wait(min(self._after_s / 2, 1.0)):
+            is_due = self._what_is_due(self._after_s) != ""
+            if self._looks and (is_due or time.monotonic() >= self._look_at):
+                self._look()  # it may have begun since
             self._say_what_is_due(self._after_s)
-            if self._looks and time.monotonic() >= self._look_at:
-                self._look()
 
     def _look(self) -> None:
         try:
@@ -68,10 +69,14 @@ class WhyPending:
         if not self._is_over.is_set():
             self.take(record)
 
+    def _what_is_due(self, after_s: float) -> str:
+        """Return the line that is to be said now; "": none."""
+        line, is_early = self._line, time.monotonic() < self._since + after_s
+        return "" if is_early or line in self._said else line
+
     def _say_what_is_due(self, after_s: float) -> None:
         with self._lock:
-            line = self._line
-            if not line or line in self._said or time.monotonic() < self._since + after_s:
+            if not (line := self._what_is_due(after_s)):
                 return
             self._said.add(line)
         say(line)

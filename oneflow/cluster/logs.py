@@ -27,6 +27,23 @@ class LogLine:
         return self.data.decode("utf-8", "backslashreplace")
 
 
+@dataclass(frozen=True)
+class LogBlock:
+    """Lines of a rank that came together. data: the bytes as they were written, without the end of
+    the last line.
+    """
+
+    attempt: int
+    rank: int
+    stream: str
+    host: str
+    data: bytes
+
+    def lines(self) -> Iterator[LogLine]:
+        for line in self.data.split(b"\n"):
+            yield LogLine(self.attempt, self.rank, self.stream, self.host, line)
+
+
 @dataclass
 class _Stream:
     """The state of one stream of one rank. offset: of the next byte."""
@@ -56,8 +73,11 @@ class LogReader:
         self._since = since
         self._streams: dict[tuple[int, int, str], _Stream] = {}
 
-    def lines(self, follow: bool, is_over: Callable[[], bool]) -> Iterator[LogLine]:
-        """is_over: whether the job has ended; asked when a stream has."""
+    def blocks(self, follow: bool, is_over: Callable[[], bool]) -> Iterator[LogBlock]:
+        """Yield what comes, a block for each piece that ends a line.
+
+        is_over: whether the job has ended; asked when a stream has.
+        """
         retries = self._connection.retries()
         while True:
             try:
@@ -84,7 +104,7 @@ class LogReader:
             since=self._since,
         )
 
-    def _take(self, piece: pb.LogPiece) -> Iterator[LogLine]:
+    def _take(self, piece: pb.LogPiece) -> Iterator[LogBlock]:
         key = (piece.attempt, piece.rank, piece.stream)
         found = self._streams.get(key)
         if found is None:  # by time it begins where it was then; else what is missing was dropped
@@ -95,27 +115,25 @@ class LogReader:
         if piece.offset > found.offset:
             yield from self._flush(key, found)
             lost = f"[oneflow: {piece.offset - found.offset} bytes were dropped here]".encode()
-            yield LogLine(*key, found.host, lost)
+            yield LogBlock(*key, found.host, lost)
         elif piece.offset < found.offset:
             data = data[found.offset - piece.offset :]  # sent twice
         found.offset = max(piece.offset + len(piece.data), found.offset)
-        found.held += data
-        yield from self._split(key, found)
-
-    def _split(self, key: tuple[int, int, str], found: _Stream) -> Iterator[LogLine]:
-        *whole, rest = bytes(found.held).split(b"\n")
-        found.held = bytearray(rest)
-        for line in whole:
-            yield LogLine(*key, found.host, line)
-        if len(rest) >= MAX_LINE_NBYTES:
+        end = data.rfind(b"\n")
+        if end >= 0:
+            whole, found.held = found.held + data[:end], bytearray(data[end + 1 :])
+            yield LogBlock(*key, found.host, bytes(whole))
+        else:
+            found.held += data
+        if len(found.held) >= MAX_LINE_NBYTES:
             yield from self._flush(key, found)
 
-    def _flush(self, key: tuple[int, int, str], found: _Stream) -> Iterator[LogLine]:
+    def _flush(self, key: tuple[int, int, str], found: _Stream) -> Iterator[LogBlock]:
         if found.held:
             held, found.held = bytes(found.held), bytearray()
-            yield LogLine(*key, found.host, held)
+            yield LogBlock(*key, found.host, held)
 
-    def _rest(self) -> Iterator[LogLine]:
+    def _rest(self) -> Iterator[LogBlock]:
         """Last lines without an end."""
         for key, found in self._streams.items():
             yield from self._flush(key, found)

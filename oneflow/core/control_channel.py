@@ -17,10 +17,10 @@ from oneflow.core.errors import ConfigError, InternalError, OneFlowError
 
 LATE_S = 10.0  # who waits so long to join says for whom, well before the deadline
 PROTOCOL = 2  # raise it when an old peer could misread a message
-TOKEN_KEY = "oneflow-token"  # metadata of every call
 ERROR_KEY = "oneflow-error"  # trailing metadata: the name of the error's type
 OPEN_KEY = "oneflow-open"  # initial metadata of every stream that was let in, sent at once
 CHUNK_NBYTES = 1 << 20
+WINDOW_NBYTES = 2 << 20  # of a stream: so much may be on its way
 MAX_MESSAGE_NBYTES = 4 << 20
 MAX_VALUE_NBYTES = 1 << 20  # of one key of the store
 MAX_KEY_CHARS = 1024
@@ -39,6 +39,8 @@ def channel_options() -> list[tuple[str, int]]:
     keepalive_time, bdp_probe: frozen peers are found by the heartbeat messages, and a peer frozen
     for less than their limit must keep its connection: hence keepalive above that limit, and no
     bandwidth probes, whose pings would end the connection first.
+    lookahead_bytes: without probes the window of a stream would stay at 64 KiB, and each piece of a
+    log would wait for many round trips.
     enable_http_proxy=0: ranks talk directly, whatever the environment says.
     """
     return [
@@ -51,6 +53,7 @@ def channel_options() -> list[tuple[str, int]]:
         ("grpc.keepalive_timeout_ms", 2_000),
         ("grpc.http2.ping_timeout_ms", 2_000),
         ("grpc.http2.bdp_probe", 0),
+        ("grpc.http2.lookahead_bytes", WINDOW_NBYTES),
         ("grpc.http2.max_ping_strikes", 0),
         ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
         ("grpc.enable_http_proxy", 0),

@@ -22,12 +22,12 @@ from oneflow.scheduler.cluster.refusals import DeadlineError, RefusedError, Unav
 from oneflow.scheduler.cluster.wire import attempt_id
 from oneflow.scheduler.jobs.records import Assignment, JobRecord, JobState
 
-PIECE_NBYTES = 64 << 10
+PIECE_NBYTES = 512 << 10  # a round trip to the daemon for each
 WAIT_S = 5.0  # a daemon waits so long for new bytes
 ANSWER_S = 15.0  # and has so long beyond that to answer
 PAUSE_S = 0.25
 GONE_S = 15.0  # a node that is away, or says nothing, for so long after the end is not waited for
-MAX_AHEAD = 32  # pieces that wait for a slow client
+MAX_AHEAD = 8  # pieces that wait for a slow client
 MAX_RANKS = 4096
 MAX_SINCE = 1e12
 STREAMS = ("stdout", "stderr")

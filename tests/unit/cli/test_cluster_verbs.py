@@ -30,7 +30,8 @@ from oneflow.cli.submit import _folder_of, _submit, _submitted, merged
 from oneflow.cli.types import RANKS
 from oneflow.cluster.connection import StoreTroubleError
 from oneflow.cluster.durations import show_time
-from oneflow.cluster.job import Job, LogLine, RankWaits
+from oneflow.cluster.job import Job, RankWaits
+from oneflow.cluster.logs import LogBlock
 from oneflow.cluster.settings import KEYS
 from oneflow.core.errors import ConfigError, JobSpecError
 from oneflow.protos import cluster_pb2 as pb
@@ -330,11 +331,13 @@ def test_a_job_shows_how_far_it_is() -> None:
 def test_lines_of_ranks_have_the_prefix_that_was_asked_for(
     capfdbinary: pytest.CaptureFixture[bytes],
 ) -> None:
-    line = LogLine(2, 3, "stdout", "n2", b"hello")
+    line = LogBlock(2, 3, "stdout", "n2", b"hello\nyou")
     Console().show(line)
     Console("[${job}.${attempt} ${rank}] ", "j1").show(line)
     Console("").show(line)
-    assert capfdbinary.readouterr().out == b"n2:3: hello\n[j1.2 3] hello\nhello\n"
+    assert capfdbinary.readouterr().out == (
+        b"n2:3: hello\nn2:3: you\n[j1.2 3] hello\n[j1.2 3] you\nhello\nyou\n"
+    )
     with pytest.raises(ConfigError, match="hostname"):
         Console("${host} ")
 

@@ -65,13 +65,22 @@ def test_it_looks_where_nobody_else_does(
     assert "state=QUEUED needs 2 cpu devices" in capsys.readouterr().err
 
 
+def test_what_has_begun_since_is_not_said_to_wait(capsys: pytest.CaptureFixture[str]) -> None:
+    """The line that is due is old; the job is looked at before it is said."""
+    job: Any = Job(RUNNING)
+    with WhyPending(job, looks=True, after_s=0.001) as why:
+        why.take(QUEUED)
+        assert job.is_over.wait(30)
+    assert capsys.readouterr().err == ""
+
+
 @pytest.mark.parametrize("verb", [["wait"], ["logs", "-f"], ["metrics", "-f"]])
 def test_ctrl_c_says_that_the_job_goes_on(verb: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(*_: Any, **__: Any) -> Any:
         raise KeyboardInterrupt
 
     job = SimpleNamespace(id="j1", status=lambda: RUNNING)
-    job.wait = job.logs = job.metrics = interrupted
+    job.wait = job.log_blocks = job.metrics = interrupted
 
     @contextmanager
     def connect(address: str | None) -> Iterator[Any]:

@@ -42,7 +42,7 @@ class FakeConnection:
 
 def read(connection: Any, follow: bool = False) -> list[Any]:
     reader = LogReader(connection, "j1", (), 0, "")
-    return list(reader.lines(follow, lambda: True))
+    return [line for block in reader.blocks(follow, lambda: True) for line in block.lines()]
 
 
 def test_lines_survive_broken_streams() -> None:
@@ -91,10 +91,19 @@ def test_a_line_without_end_comes_in_pieces() -> None:
 
 def test_by_time_a_stream_begins_where_it_was_then() -> None:
     reader = LogReader(Scripted((10, b"cd\n"), (20, b"ef\n")), "j1", (), 0, "", since=5.0)  # type: ignore[arg-type]
-    found = [line.data for line in reader.lines(False, lambda: True)]
+    found = [block.data for block in reader.blocks(False, lambda: True)]
     assert found == [b"cd", b"[oneflow: 7 bytes were dropped here]", b"ef"]
 
 
 def test_following_one_attempt_ends_with_it() -> None:
     reader = LogReader(Scripted((0, b"ab\n")), "j1", (), 1, "")  # type: ignore[arg-type]
-    assert [line.data for line in reader.lines(True, lambda: False)] == [b"ab"]
+    assert [block.data for block in reader.blocks(True, lambda: False)] == [b"ab"]
+
+
+def test_lines_that_come_together_stay_together() -> None:
+    """Whoever shows a million of them does nothing for each."""
+    text = b"x" * 9 + b"\n"
+    reader = LogReader(Scripted((0, 5000 * text + b"y")), "j1", (), 1, "")  # type: ignore[arg-type]
+    found = list(reader.blocks(False, lambda: True))
+    assert [len(block.data) for block in found] == [49_999, 1]
+    assert len(list(found[0].lines())) == 5000

@@ -12,7 +12,7 @@ from typing import Any
 from oneflow.core.config import Config, join_address, split_address
 from oneflow.core.control_channel import channel_options, is_loopback, resolve
 from oneflow.core.job_tls import JobTls
-from oneflow.core.line import Line, dial, prove_async
+from oneflow.core.line import Line, dial, line_options, prove_async
 from oneflow.core.listeners import check_listener
 from oneflow.core.proof import Claim
 from oneflow.protos import control_pb2_grpc
@@ -88,4 +88,4 @@ class RankLine:
         if self._token and is_loopback(resolved):
             check_listener(resolved, port)  # says at once whose process has the port
         self._line = await asyncio.to_thread(dial, resolved, port, timeout_s)
-        return aio.insecure_channel(self._line.target, options=channel_options())
+        return aio.insecure_channel(self._line.target, options=line_options())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import hmac
 import time
 import warnings
 from collections.abc import AsyncIterator, Callable
@@ -14,7 +13,7 @@ from google.protobuf.message import DecodeError
 from grpc import aio
 
 from oneflow.core.config import Config, ConfigWarning, join_address, split_address
-from oneflow.core.control_channel import TOKEN_KEY, channel_options, is_loopback, resolve
+from oneflow.core.control_channel import channel_options, is_loopback, resolve
 from oneflow.core.errors import ConfigError
 from oneflow.core.job_tls import JobTls, job_tls
 from oneflow.core.log import get_logger
@@ -94,7 +93,7 @@ class SchedulerServer:
         token, door = self._config.job_token, None
         if token is not None:
             door = _door(token, lambda: join_address(host, self._port))
-        interceptors = [*_token_guards(token, door), _message_guard()]
+        interceptors = [*_token_guards(door), _message_guard()]
         server = aio.server(options=channel_options(), interceptors=interceptors)
         service = SchedulerService(self._world_size, self._compile_job, self._config)
         register: Any = control_pb2_grpc.add_SchedulerServicer_to_server
@@ -148,13 +147,13 @@ def _door(token: str, address: Callable[[], str]) -> Door:
     return Door(find, note, address)
 
 
-def _token_guards(token: str | None, door: Door | None) -> list[Any]:
-    """A server interceptor that refuses calls of those who have neither proven nor shown the job's
-    token; none if the job has no token.
+def _token_guards(door: Door | None) -> list[Any]:
+    """A server interceptor that refuses calls of those who have not proven the job's token; none
+    if the job has no token.
     """
-    if token is None or door is None:
+    if door is None:
         return []
-    expected, visitor = token.encode(), door.visitor
+    visitor = door.visitor
 
     async def refuse(request: Message, context: CallContext) -> None:
         METRICS.scheduler.message_rejected("auth")
@@ -165,13 +164,9 @@ def _token_guards(token: str | None, door: Door | None) -> list[Any]:
             self, continuation: Find, details: CallDetails
         ) -> Handler | None:
             handler = await continuation(details)
-            metadata = details.invocation_metadata or ()
-            given = dict(metadata).get(TOKEN_KEY, "")
             if handler is None or details.method == PROVE:
                 return handler
-            if visitor(session_shown(metadata)) is not None:
-                return handler
-            if hmac.compare_digest(str(given).encode(), expected):
+            if visitor(session_shown(details.invocation_metadata or ())) is not None:
                 return handler
             return _same_shape(handler, refuse)
 

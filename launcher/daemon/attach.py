@@ -19,7 +19,7 @@ from typing import Any
 from oneflow.core.config import join_address, split_address
 from oneflow.core.control_channel import channel_options, check_plain, resolve, socket_path
 from oneflow.core.errors import AuthError, ConfigError, OneFlowError, TransportError
-from oneflow.core.line import Line, dial, dial_socket, prove_async
+from oneflow.core.line import Line, dial, dial_socket, line_options, prove_async
 from oneflow.core.listeners import check_listener
 from oneflow.core.log import get_logger
 from oneflow.core.metrics import METRICS
@@ -304,7 +304,7 @@ class Attachment:
         credentials = self._settings.current_credentials()
         if credentials is None:
             self._line = await asyncio.to_thread(self._dialled)
-            self._channel = aio.insecure_channel(self._line.target, options=channel_options())
+            self._channel = aio.insecure_channel(self._line.target, options=line_options())
         else:
             name = ("grpc.ssl_target_name_override", SERVER_NAME)
             options = [*channel_options(), name]

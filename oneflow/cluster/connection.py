@@ -39,7 +39,7 @@ from oneflow.core.errors import (
     ProtocolError,
     StoreError,
 )
-from oneflow.core.line import Line, dial, dial_socket, prove
+from oneflow.core.line import Line, dial, dial_socket, line_options, prove
 from oneflow.core.listeners import check_listener
 from oneflow.core.proof import Claim, NotProvenError, Session
 from oneflow.protos import cluster_pb2 as pb
@@ -322,7 +322,7 @@ class Connection:
         except OSError as error:
             text = f"{UNSENT}: {error.strerror or error}"
             raise UnsentError(str(error_of("UNAVAILABLE", "", text, self.address))) from None
-        self._channel = grpc.insecure_channel(self._line.target, options=channel_options())
+        self._channel = grpc.insecure_channel(self._line.target, options=line_options())
 
     def _dialled(self, timeout_s: float) -> Line:
         if (path := socket_path(self.address)) is not None:

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from oneflow.core.config import join_address
+from oneflow.core.control_channel import channel_options
 from oneflow.core.errors import ConfigError
 from oneflow.core.folders import check_private
 from oneflow.core.proof import PROVE, Claim, Session
@@ -28,6 +29,14 @@ PIECE_NBYTES = 256 << 10
 ACCEPT_S = 30.0  # gRPC connects at once; a channel that was given up never does
 USER_TIMEOUT_MS = 2_000  # of bytes that nobody confirms, as gRPC has it with its keepalive
 _CREDENTIALS = struct.Struct("3i")
+
+
+def line_options() -> list[tuple[str, int]]:
+    """Options of a channel over a line. The line is connected already and is never connected
+    again, so gRPC's first try may last: a busy machine takes a while to answer it.
+    """
+    patient = {"grpc.min_reconnect_backoff_ms": int(1000 * ACCEPT_S)}
+    return list((dict(channel_options()) | patient).items())
 
 
 class Line:

@@ -1,8 +1,7 @@
 """The guard that every call passes: it counts the call, limits it and names its caller.
 
-Our own clients and daemons prove their token (scheduler/door.py), and their calls name the session
-that this has opened. Others may show it as metadata, `authorization: Bearer <secret>` or
-`oneflow-token: <secret>`. Health checks need none.
+Clients and daemons prove their token (scheduler/door.py), and their calls name the session that
+this has opened. A token that is shown in a call opens nothing. Health checks need no session.
 """
 
 from __future__ import annotations
@@ -13,12 +12,12 @@ import math
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NoReturn, TypeAlias
+from typing import NoReturn, TypeAlias
 
 import grpc
 from grpc import aio
 
-from oneflow.core.control_channel import ERROR_KEY, OPEN_KEY, TOKEN_KEY
+from oneflow.core.control_channel import ERROR_KEY, OPEN_KEY
 from oneflow.core.errors import AuthError, OneFlowError, ProtocolError
 from oneflow.core.log import get_logger
 from oneflow.core.proof import PROVE, NotProvenError, digest_of, name_of
@@ -42,7 +41,7 @@ from oneflow.scheduler.interceptor import Interceptor
 from oneflow.scheduler.jobs import tokens as token_rules
 from oneflow.scheduler.jobs.records import TokenRecord
 
-AUTHORIZATION = "authorization"
+UNPROVEN = "this call is of no session: a client proves its token first, and never shows it"
 ROLES: Mapping[str, str] = {
     "/oneflow.Jobs/Submit": "submit",
     "/oneflow.Jobs/Get": "view",
@@ -134,14 +133,6 @@ class Tokens:
             raise RefusedProofError(str(error), "expired") from None
         return token
 
-    def is_known(self, secret: str) -> bool:
-        """Whether it is a token's, which says nothing of what it may do."""
-        try:
-            self.find(secret)
-        except AuthError:
-            return False
-        return True
-
     def valid_digests(self) -> set[bytes]:
         """Return the digests of the tokens that may be used now."""
         now = self._wall()
@@ -212,11 +203,10 @@ class Guard(Interceptor):
             return self._strangers.guarded(handler)
         if method == PROVE:
             return handler
-        metadata = details.invocation_metadata or ()
         if method == ATTACH:
             handler = sealed(handler)
-        is_known = self.door.visitor(session_shown(metadata)) is not None
-        is_known = is_known or self._tokens.is_known(_secret(metadata))
+        shown = session_shown(details.invocation_metadata or ())
+        is_known = self.door.visitor(shown) is not None
         return _guarded(self, handler, method, reads_message=is_known)
 
     # -- streams -----------------------------------------------------------------------------------
@@ -245,10 +235,11 @@ class Guard(Interceptor):
         self, method: str, context: CallContext, is_stream: bool
     ) -> tuple[TokenRecord, Caller, Use]:
         """Raises AuthError, DeniedError or ExhaustedError. Opens a stream that must be closed."""
-        metadata, peer = context.invocation_metadata() or (), str(context.peer())
-        if shown := session_shown(metadata):
-            return self._admit_token(method, self._token_of(method, shown, peer), peer, is_stream)
-        return self.admit_secret(method, _secret(metadata), peer, is_stream)
+        shown, peer = session_shown(context.invocation_metadata() or ()), str(context.peer())
+        if not shown:
+            self._failed("missing", method, peer)
+            raise AuthError(UNPROVEN)
+        return self._admit_token(method, self._token_of(method, shown, peer), peer, is_stream)
 
     def _token_of(self, method: str, shown: str, peer: str) -> TokenRecord:
         """The token that was proven for a session. Raises AuthError."""
@@ -265,7 +256,7 @@ class Guard(Interceptor):
     def admit_secret(
         self, method: str, secret: str, peer: str, is_stream: bool = False
     ) -> tuple[TokenRecord, Caller, Use]:
-        """The same for who does not come by gRPC."""
+        """Admit a request of the web page, which shows its token over HTTP."""
         try:
             token = self._tokens.find(secret)
         except AuthError:
@@ -349,16 +340,6 @@ class Guard(Interceptor):
                 self._now(),
             )
         return found
-
-
-def _secret(metadata: Iterable[tuple[str, Any]]) -> str:
-    for key, value in metadata:
-        if key == AUTHORIZATION and isinstance(value, str):
-            kind, _, secret = value.partition(" ")
-            return secret.strip() if kind.lower() == "bearer" else ""
-        if key == TOKEN_KEY and isinstance(value, str):
-            return value
-    return ""
 
 
 # ---- handlers ------------------------------------------------------------------------------------

@@ -21,11 +21,12 @@ import grpc
 import numpy as np
 
 from oneflow.core.config import split_address
-from oneflow.core.control_channel import TOKEN_KEY, channel_options
+from oneflow.core.line import line_options
 from oneflow.protos import cluster_pb2 as pb
 from oneflow.scheduler.jobs.records import JobState
 from oneflow.scheduler.jobs.tokens import read_token_file
 from tests.support.cluster import Rig
+from tests.support.proving import proven
 from tests.support.waiting import wait_until
 
 from .fuzz_inputs import (
@@ -100,12 +101,12 @@ class Onlooker:
 
     def run(self) -> None:
         token = read_token_file(self.rig.folder / "scheduler" / "token")
-        with grpc.insecure_channel(self.rig.address, options=channel_options()) as channel:
+        with proven(self.rig.address, token) as (channel, metadata):
             ask = channel.unary_unary("/oneflow.Cluster/Status")
             while not self.is_over:
                 started = time.monotonic()
                 try:
-                    ask(b"", timeout=MAX_STATUS_S, metadata=((TOKEN_KEY, token),))
+                    ask(b"", timeout=MAX_STATUS_S, metadata=metadata)
                 except grpc.RpcError as error:
                     self.errors.append(f"{error.code()}: {error.details()}"[:200])  # type: ignore[attr-defined]
                 self.seconds.append(time.monotonic() - started)
@@ -208,7 +209,7 @@ def fuzz_grpc(verdict: Verdict, seeds: range, rig: Rig) -> None:
             path += rng.choice(("x", "/", "/../Status"))
         return Call(path, bodies, up, down, token)
 
-    feed_calls(verdict, seeds, rig.address, make, {TOKEN_KEY: admin}, DECLARED)
+    feed_calls(verdict, seeds, rig.address, make, (admin, daemon), DECLARED)
 
 
 def _body(rng: random.Random, kind: Any, method: str, place: int) -> bytes:
@@ -662,16 +663,14 @@ def _headers(rig: Rig, scale: float) -> int:
 def _oversize(rig: Rig, scale: float) -> int:
     """Messages of 2 to 8 MiB, and a frame that says it has 4 GiB."""
     token = read_token_file(rig.folder / "scheduler" / "token")
-    options = [("grpc.max_send_message_length", -1)]
+    options = [*line_options(), ("grpc.max_send_message_length", -1)]
     count = max(int(20 * scale), 3)
-    with grpc.insecure_channel(rig.address, options=options) as channel:
+    with proven(rig.address, token, options) as (channel, metadata):
         for number in range(count):
             method = ("Jobs/Get", "Jobs/List", "Jobs/Submit")[number % 3]
             body = pb.JobRequest(job_id="x" * ((2 + 6 * (number % 2)) << 20)).SerializeToString()
             try:
-                channel.unary_unary(f"/oneflow.{method}")(
-                    body, timeout=20, metadata=((TOKEN_KEY, token),)
-                )
+                channel.unary_unary(f"/oneflow.{method}")(body, timeout=20, metadata=metadata)
             except grpc.RpcError as error:
                 code = error.code().name  # type: ignore[attr-defined]
                 if code not in ("RESOURCE_EXHAUSTED", "INVALID_ARGUMENT"):

@@ -15,6 +15,9 @@ from contextlib import contextmanager
 from typing import Any
 
 from oneflow.core.errors import OneFlowError
+from oneflow.core.line import line_options
+from oneflow.core.proof import SESSION_KEY
+from tests.support.proving import open_proven, proven
 
 from .fuzz_inputs import NUMBERS, Verdict, judged, mutated, random_message, watched, wire_bytes
 
@@ -27,6 +30,7 @@ GRAPH = """graph far pieces=1 {
 }"""
 HEADER = struct.Struct("<QQ")
 IN_FLIGHT = 32
+CONNECTIONS = 4
 CALL_S = 0.3
 
 
@@ -195,10 +199,10 @@ def fuzz_control(verdict: Verdict, seeds: range, declared: frozenset[str]) -> No
         count = rng.choice((1, 1, 2, 3)) if streams else 1
         bodies = [_body(rng, kind) for _ in range(count)]
         wrong = rng.random() < 0.1
-        return Call(path, bodies, streams, streams, "wrong" if wrong else "")
+        return Call(path, bodies, streams, streams, "" if wrong else token)
 
     with job_scheduler() as (address, token):
-        feed_calls(verdict, seeds, address, make, {"oneflow-token": token}, declared)
+        feed_calls(verdict, seeds, address, make, (token,), declared)
         _control_answers(verdict, address, token)
 
 
@@ -214,18 +218,16 @@ def _body(rng: random.Random, kind: Any) -> bytes:
 
 
 def _control_answers(verdict: Verdict, address: str, token: str) -> None:
-    import grpc
-
     from oneflow.protos import control_pb2 as pb
 
-    with grpc.insecure_channel(address) as channel:
+    with proven(address, token) as (channel, metadata):
         ask = channel.unary_unary(
             "/oneflow.Scheduler/Get", pb.GetRequest.SerializeToString, pb.GetReply.FromString
         )
         reply = ask(
             pb.GetRequest(key="nothing", timeout_s=0.01),
             timeout=5,
-            metadata=(("oneflow-token", token),),
+            metadata=metadata,
         )
         if not reply.error.type:
             verdict.blame("a key that nobody put has a value")
@@ -235,11 +237,11 @@ def _control_answers(verdict: Verdict, address: str, token: str) -> None:
 
 
 class Call:
-    """One call that is to be made. token: "" for the right one."""
+    """One call that is to be made. token: that its connection has proven, or one that is no
+    session's and only shown.
+    """
 
-    def __init__(
-        self, path: str, bodies: list[bytes], up: bool, down: bool, token: str = ""
-    ) -> None:
+    def __init__(self, path: str, bodies: list[bytes], up: bool, down: bool, token: str) -> None:
         self.path, self.bodies, self.up, self.down, self.token = path, bodies, up, down, token
 
 
@@ -248,11 +250,13 @@ def feed_calls(
     seeds: range,
     address: str,
     make: Callable[[random.Random, int], Call],
-    metadata: dict[str, str],
+    tokens: tuple[str, ...],
     declared: frozenset[str],
 ) -> None:
-    """IN_FLIGHT calls at a time over a few connections; each ends with a declared code."""
-    asyncio.run(_feed_all(verdict, seeds, address, make, metadata, declared))
+    """IN_FLIGHT calls at a time over a few connections, on which one of `tokens` was proven; each
+    ends with a declared code.
+    """
+    asyncio.run(_feed_all(verdict, seeds, address, make, tokens, declared))
 
 
 async def _feed_all(
@@ -260,29 +264,34 @@ async def _feed_all(
     seeds: range,
     address: str,
     make: Callable[[random.Random, int], Call],
-    metadata: dict[str, str],
+    tokens: tuple[str, ...],
     declared: frozenset[str],
 ) -> None:
-    from grpc import aio
-
     coming = iter(watched(seeds))
-    options = [("grpc.use_local_subchannel_pool", 1), ("grpc.max_receive_message_length", -1)]
-    channels = [aio.insecure_channel(address, options=options) for _ in range(4)]
+    more = [("grpc.use_local_subchannel_pool", 1), ("grpc.max_receive_message_length", -1)]
+    options = [*line_options(), *more]
+    opened = {
+        token: [await open_proven(address, token, options) for _ in range(CONNECTIONS)]
+        for token in tokens
+    }
 
     async def work(number: int) -> None:
         for seed in coming:
             call = make(random.Random(seed), seed)
-            given = {k: call.token or v for k, v in metadata.items()}
+            line = opened.get(call.token, opened[tokens[0]])[number % CONNECTIONS]
+            shown = ((SESSION_KEY, call.token.encode().hex()),)
+            metadata = line.metadata if call.token in opened else shown
             started = time.monotonic()
-            code = await _one_call(channels[number % 4], call, tuple(given.items()))
+            code = await _one_call(line.channel, call, metadata)
             verdict.slowest_s = max(verdict.slowest_s, time.monotonic() - started)
             verdict.note(code)
             if code not in declared:
                 verdict.blame(f"seed {seed}: {call.path}: {code}")
 
     await asyncio.gather(*(work(number) for number in range(IN_FLIGHT)))
-    for channel in channels:
-        await channel.close()
+    for lines in opened.values():
+        for line in lines:
+            await line.close()
 
 
 async def _one_call(channel: Any, call: Call, metadata: Any) -> str:

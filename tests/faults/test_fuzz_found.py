@@ -56,6 +56,7 @@ from oneflow.protos import cluster_pb2 as pb
 from oneflow.scheduler.cluster.logs import Wanted
 from oneflow.scheduler.jobs.causes import cause_line
 from oneflow.scheduler.jobs.specs import record_from_proto
+from tests.support.proving import proven
 
 from .fuzz_peers import HEADER, job_scheduler, plan_and_frames
 
@@ -279,14 +280,23 @@ def test_words_that_are_none_end_in_one_line(words: list[str], code: int) -> Non
 
 
 def test_bytes_that_are_no_message_are_told_so_by_a_jobs_own_scheduler() -> None:
-    with job_scheduler() as (address, token), grpc.insecure_channel(address) as channel:
+    with job_scheduler() as who, proven(*who) as (channel, metadata):
         for path, streams in (("Put", False), ("Heartbeat", True)):
             kind = channel.stream_stream if streams else channel.unary_unary
             body: Any = iter((b"\xff\xff",)) if streams else b"\xff\xff"
-            given = {"timeout": 10, "metadata": (("oneflow-token", token),)}
+            given = {"timeout": 10, "metadata": metadata}
             with pytest.raises(grpc.RpcError) as caught:
                 list(kind(f"/oneflow.Scheduler/{path}")(body, **given))
             assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT  # type: ignore[attr-defined]
+
+
+def test_a_jobs_token_that_is_shown_opens_no_call() -> None:
+    with job_scheduler() as (address, token), grpc.insecure_channel(address) as channel:
+        ask = channel.unary_unary("/oneflow.Scheduler/Get")
+        for shown in (("oneflow-token", token), ("authorization", f"Bearer {token}")):
+            with pytest.raises(grpc.RpcError) as caught:
+                ask(b"", timeout=10, metadata=(shown,))
+            assert caught.value.code() is grpc.StatusCode.UNAUTHENTICATED  # type: ignore[attr-defined]
 
 
 class _Nothing:

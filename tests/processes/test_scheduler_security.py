@@ -105,8 +105,9 @@ def test_every_method_is_open_to_the_roles_that_may_and_to_nobody_else(
     async def scene() -> None:
         secrets = {role: await token(scheduler, role) for role in ROLES}
         strangers = {"nobody": "", "guesser": "oft_" + "x" * 43}
+        strangers["shower"] = scheduler.token()  # the right one, which nobody is to show
         for who, secret in (secrets | strangers).items():
-            async with Client(scheduler, secret) as client:
+            async with Client(scheduler, secret, shows=who in strangers) as client:
                 for service in pb.DESCRIPTOR.services_by_name.values():
                     for method in service.methods:
                         may = who in ENOUGH[needed_role(service.name, method.name)]
@@ -128,7 +129,7 @@ def test_a_stranger_is_refused_unheard_and_finds_nothing_else(scheduler: Schedul
     """gRPC waits for the message of a call before it calls us: it may never come."""
 
     async def scene() -> None:
-        async with Client(scheduler, "oft_" + "x" * 43) as client:
+        async with Client(scheduler, "oft_" + "x" * 43, shows=True) as client:
             for method in ("Jobs/Get", "Jobs/Watch", "Cluster/Status", "Daemons/Fetch"):
                 silent = client.channel.stream_stream(f"/oneflow.{method}")
                 call = silent(metadata=client.metadata, timeout=10)
@@ -204,6 +205,15 @@ def test_a_daemons_token_speaks_for_its_own_node_and_reads_its_own_files(
 
 
 async def hello_of(client: Client, node: str) -> tuple[str, str]:
+    """Code and details of a daemon's hello; said again if the refusal met it half-way."""
+    for _ in range(3):
+        code, said = await _hello_once(client, node)
+        if not code.startswith("INTERNAL"):
+            break
+    return code, said
+
+
+async def _hello_once(client: Client, node: str) -> tuple[str, str]:
     import grpc
 
     from oneflow.core.control_channel import PROTOCOL
@@ -303,8 +313,12 @@ def test_a_clients_certificate_attaches_no_daemon_and_a_daemons_serves_nobody(
         name = [("grpc.ssl_target_name_override", SERVER_NAME)]
         mine = channel_credentials(folder, "client")
         channel = aio.secure_channel(f"127.0.0.1:{port}", mine, name)
-        async with Client(scheduler, "oft_" + "x" * 43, channel) as client:
-            code = await code_of(client.call("Cluster.Status", timeout=5))
+        code = "OK"
+        try:
+            await Client(scheduler, "oft_" + "x" * 43, channel).open()
+        except grpc.RpcError as error:
+            code = str(error.code().name)
+        await channel.close()
         await server.stop(0)
         return code
 

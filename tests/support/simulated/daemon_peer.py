@@ -10,11 +10,14 @@ from contextlib import suppress
 from typing import Any
 
 from oneflow.core.control_channel import PROTOCOL, channel_options
+from oneflow.core.line import prove_async
 from oneflow.core.loop import wait_for
+from oneflow.core.proof import Claim
 from oneflow.protos import cluster_pb2 as pb
 from oneflow.protos import cluster_pb2_grpc
 from oneflow.scheduler.cluster.sealing import attach_call
 from tests.support.cluster import SchedulerProcess
+from tests.support.proving import Metadata, ProvenChannel, open_proven
 from tests.support.waiting import WAIT_S
 
 _incarnations = itertools.count(1000)
@@ -26,26 +29,54 @@ def run(work: Coroutine[Any, Any, Any]) -> Any:
 
 
 class Client:
-    """Stubs with a token. Close it."""
+    """Stubs over a channel on which the token was proven; over one that only shows the token to a
+    scheduler that must not take it, with shows=True. Open and close it.
+    """
 
     def __init__(
-        self, scheduler: SchedulerProcess, token: str | None = None, channel: Any = None
+        self,
+        scheduler: SchedulerProcess,
+        token: str | None = None,
+        channel: Any = None,
+        shows: bool = False,
     ) -> None:
+        """channel: one with TLS, on which the token is proven."""
+        self._address = scheduler.known["address"]
+        self._token = scheduler.token() if token is None else token
+        self._shows = shows
+        self._proven: ProvenChannel | None = None
+        self.channel = channel
+        self.metadata: Metadata = ()
+        self.stubs: dict[str, Any] = {}
+
+    async def open(self) -> Client:
+        """Raises grpc.RpcError if the token is refused."""
         from grpc import aio
 
-        address = scheduler.known["address"]
-        self.channel = channel or aio.insecure_channel(address, options=channel_options())
-        secret = scheduler.token() if token is None else token
-        self.metadata = (("authorization", f"Bearer {secret}"),)
-        self.stubs: dict[str, Any] = {}
+        if self._shows:
+            self.channel = aio.insecure_channel(self._address, options=channel_options())
+            self.metadata = (("authorization", f"Bearer {self._token}"),)
+        elif self.channel is not None:
+            session = await prove_async(self.channel, Claim(self._token), WAIT_S)
+            self.metadata = session.metadata
+        else:
+            self._proven = await open_proven(self._address, self._token)
+            self.channel, self.metadata = self._proven.channel, self._proven.metadata
         for name in ("Jobs", "Cluster", "Daemons"):
             self.stubs[name] = getattr(cluster_pb2_grpc, f"{name}Stub")(self.channel)
-
-    async def __aenter__(self) -> Client:
         return self
 
+    async def close(self) -> None:
+        if self._proven is not None:
+            await self._proven.close()
+        elif self.channel is not None:
+            await self.channel.close(0.1)
+
+    async def __aenter__(self) -> Client:
+        return await self.open()
+
     async def __aexit__(self, *error: object) -> None:
-        await self.channel.close(0.1)
+        await self.close()
 
     def call(self, method: str, request: Any = None, **options: Any) -> Any:
         """`call("Jobs.Get", request)`: awaitable, or a stream to iterate."""
@@ -109,7 +140,7 @@ class FakeDaemon:
 
     async def attach(self, running: tuple[pb.RunningAttempt, ...] = (), **hello: Any) -> FakeDaemon:
         """Returns when it is welcomed, or fenced."""
-        self._client = Client(self.scheduler, self.scheduler.token("daemon.token"))
+        self._client = await Client(self.scheduler, self.scheduler.token("daemon.token")).open()
         self._stream = attach_call(self._client.channel)(metadata=self._client.metadata)
         node, _, device = self.name.partition("/")
         kind, _, index = device.partition(":")
@@ -141,7 +172,7 @@ class FakeDaemon:
         if self._stream is not None:
             self._stream.cancel()
         if self._client is not None:
-            await self._client.channel.close(0)
+            await self._client.close()
 
     async def wait(
         self, fits: Callable[[pb.SchedulerMessage], Any], seen: int = 0

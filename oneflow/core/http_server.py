@@ -12,17 +12,21 @@ import socket
 import threading
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 MAX_THREADS = 32
+ROOM_S = 1.0  # for a thread whose silent caller was hung up on to end
 REQUEST_S = 5.0  # for a whole request, however often something of it comes
 ANSWER_S = 10.0  # for a reader to take a whole answer
 MAX_REQUEST_NBYTES = 64 << 10
 
 
 class PageServer(ThreadingHTTPServer):
-    """Answers with `handler`; what comes when all threads are busy is hung up on."""
+    """Answers with `handler`. Whoever comes when all threads are busy takes the place of the one
+    that has been silent for longest; while all of them are being answered, it is hung up on.
+    """
 
     daemon_threads = True
     request_queue_size = 64  # of 5, as is usual, the sixth waits a second to be asked again
@@ -31,18 +35,39 @@ class PageServer(ThreadingHTTPServer):
     def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
         self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
         self._free = threading.BoundedSemaphore(MAX_THREADS)
+        self._silent: dict[socket.socket, None] = {}  # no whole request yet; the oldest first
+        self._lock = threading.Lock()
         super().__init__(address, handler)
 
     def process_request(self, request: Any, client_address: Any) -> None:
         if not self._free.acquire(blocking=False):
-            self.shutdown_request(request)
-            return
+            self._hang_up_on_oldest()
+            if not self._free.acquire(timeout=ROOM_S):
+                self.shutdown_request(request)
+                return
+        with self._lock:
+            self._silent[request] = None
         super().process_request(request, client_address)
+
+    def _hang_up_on_oldest(self) -> None:
+        """End the connection that has been waited for longest; its thread ends by itself."""
+        with self._lock:
+            oldest = next(iter(self._silent), None)
+            if oldest is not None:
+                del self._silent[oldest]
+                with suppress(OSError):
+                    oldest.shutdown(socket.SHUT_RDWR)
+
+    def heard(self, request: socket.socket) -> None:
+        """A whole request came: it is answered, whoever else comes."""
+        with self._lock:
+            self._silent.pop(request, None)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
         try:
             super().process_request_thread(request, client_address)
         finally:
+            self.heard(request)
             self._free.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
@@ -64,6 +89,8 @@ class PageHandler(BaseHTTPRequestHandler):
         """Two Hosts are refused: which of them is meant nobody can know."""
         if not super().parse_request():
             return False
+        if isinstance(self.server, PageServer):
+            self.server.heard(self.connection)
         if len(self.headers.get_all("host", ())) > 1:
             self.send_error(400, "more than one Host")
             return False

@@ -16,7 +16,15 @@ HEAD = b"GET / HTTP/1.0\r\nHost: 127.0.0.1\r\n"
 
 
 class Handler(PageHandler):
+    """Answers when it may."""
+
+    begun = threading.Semaphore(0)
+    may_answer = threading.Event()
+
     def do_GET(self) -> None:
+        if self.path == "/slow":
+            self.begun.release()
+            assert self.may_answer.wait(30)
         self.send_page(200, b"here\n", "text/plain")
 
 
@@ -54,6 +62,17 @@ def test_a_whole_request_is_answered(server: PageServer) -> None:
     assert b"Python" not in answer
 
 
+def test_who_is_silent_makes_room_for_who_asks(
+    server: PageServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sixty connections that never ask hold up nobody, whatever time they are given."""
+    monkeypatch.setattr(http_server, "REQUEST_S", 60.0)
+    silent = [connect(server) for _ in range(6)]
+    assert ask(server, HEAD + b"\r\n").endswith(b"here\n")
+    for line in silent:
+        line.close()
+
+
 def test_nothing_is_changed_by_other_methods(server: PageServer) -> None:
     for method in (b"POST", b"PUT", b"DELETE", b"OPTIONS", b"HEAD", b"CONNECT"):
         answer = ask(server, HEAD.replace(b"GET", method) + b"\r\n")
@@ -85,12 +104,16 @@ def test_a_long_request_is_not_kept(server: PageServer) -> None:
     assert ask(server, HEAD + b"".join(line % n for n in range(60)) + b"\r\n") == b""
 
 
-def test_so_many_are_answered_at_once_and_no_more(server: PageServer) -> None:
+def test_so_many_are_answered_at_once_and_no_more(
+    server: PageServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http_server, "ROOM_S", 0.05)
     with connect(server) as first, connect(server) as second:
-        first.sendall(HEAD)
-        second.sendall(HEAD)
+        for line in (first, second):
+            line.sendall(HEAD.replace(b"/ ", b"/slow ") + b"\r\n")
+            assert Handler.begun.acquire(timeout=30)
         assert ask(server, HEAD + b"\r\n") == b""
-        first.sendall(b"\r\n")
+        Handler.may_answer.set()
         assert first.recv(100)
     while not ask(server, HEAD + b"\r\n"):  # its thread ends a moment after its answer
         continue

@@ -8,6 +8,7 @@ an nn.Graph, alike on all ranks.
 from __future__ import annotations
 
 from oneflow.boxing.settings import as_bool, as_count, change, set_fused
+from oneflow.core.no_effect import without_effect
 
 
 def set_fusion_threshold_mbytes(mbytes: int) -> None:
@@ -82,6 +83,9 @@ def enable_use_buffer_to_fuse_all_reduce(enabled: bool = True) -> None:
     register that their producer writes, so they are one buffer already and nothing is copied.
     """
     change(use_buffer=as_bool(enabled, "enable_use_buffer_to_fuse_all_reduce"))
+    if not enabled:
+        reason = "tensors that are summed together lie in one buffer already"
+        without_effect("boxing.nccl.enable_use_buffer_to_fuse_all_reduce(False)", reason)
 
 
 def set_stream_num(num: int) -> None:
@@ -89,6 +93,8 @@ def set_stream_num(num: int) -> None:
     must start them in one order.
     """
     change(stream_num=as_count(num, "set_stream_num"))
+    if num > 1:
+        without_effect("boxing.nccl.set_stream_num", "a rank has one stream for collectives")
 
 
 def enable_all_to_all(enabled: bool = True) -> None:
@@ -96,6 +102,9 @@ def enable_all_to_all(enabled: bool = True) -> None:
     moves the fewest bytes.
     """
     change(all_to_all=as_bool(enabled, "enable_all_to_all"))
+    if not enabled:
+        reason = "a move from S(i) to S(j) is always an all_to_all"
+        without_effect("boxing.nccl.enable_all_to_all(False)", reason)
 
 
 def disable_group_boxing_by_dst_parallel(disabled: bool = False) -> None:
@@ -103,3 +112,6 @@ def disable_group_boxing_by_dst_parallel(disabled: bool = False) -> None:
     move.
     """
     change(group_by_dst=not as_bool(disabled, "disable_group_boxing_by_dst_parallel"))
+    if disabled:
+        reason = "readers that want a value laid out alike always share one move"
+        without_effect("boxing.nccl.disable_group_boxing_by_dst_parallel", reason)

@@ -12,6 +12,7 @@ import pytest
 
 import oneflow as flow
 from oneflow.boxing import settings
+from oneflow.core import no_effect
 from oneflow.core.job_config import JobConfig
 
 FLAGS = (
@@ -35,6 +36,27 @@ def _defaults() -> Iterator[None]:
     settings.reset()
 
 
+WITHOUT_EFFECT = {
+    "enable_use_buffer_to_fuse_all_reduce": False,
+    "enable_all_to_all": False,
+    "disable_group_boxing_by_dst_parallel": True,
+    "set_stream_num": 7,
+}
+
+
+@pytest.mark.parametrize("name", WITHOUT_EFFECT)
+def test_a_setting_that_changes_nothing_says_so_once(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(no_effect, "_said", set())
+    setter, value = getattr(flow.boxing.nccl, name), WITHOUT_EFFECT[name]
+    with pytest.warns(no_effect.NoEffectWarning, match=f"{name}.* has no effect: ") as warned:
+        setter(value)
+        setter(value)
+    assert len(warned) == 1
+
+
+@pytest.mark.filterwarnings("ignore::oneflow.core.no_effect.NoEffectWarning")
 @pytest.mark.parametrize("name", FLAGS)
 def test_flags_take_truth_values_only(name: str) -> None:
     setter = getattr(flow.boxing.nccl, name)
@@ -57,6 +79,7 @@ def test_graphs_use_the_backend_where_it_has_an_all_reduce_unless_told() -> None
         flow.boxing.nccl.enable_all_reduce_in_graphs(1)  # type: ignore[arg-type]
 
 
+@pytest.mark.filterwarnings("ignore::oneflow.core.no_effect.NoEffectWarning")
 @pytest.mark.parametrize("name", COUNTS)
 def test_counts_take_positive_integers_only(name: str) -> None:
     setter = getattr(flow.boxing.nccl, name)

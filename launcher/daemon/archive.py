@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import IO, Any, Protocol, cast
 
 from oneflow.core.errors import OneFlowError
-from oneflow.launcher.daemon.ignoring import FILE, Rule, is_left_out, read_rules
+from oneflow.launcher.daemon.ignoring import DOT_NAMES, FILE, Rule, is_left_out, read_rules
 
 MAX_NBYTES = 1 << 30  # of all files together
 MAX_ENTRIES = 100_000
@@ -44,9 +44,11 @@ class ArchiveError(OneFlowError, ValueError):
     exit_code = 64
 
 
-def pack(folder: Path, target: Path) -> str:
+def pack(folder: Path, target: Path, hidden: bool = True) -> str:
     """Writes `folder` to the file `target`, without version control, caches, virtual
     environments and what its .onefignore names; its digest.
+
+    hidden: whether what begins with a dot is sent, too; what .onefignore takes back (`!.name`) is.
 
     The same files give the same digest: times, owners and the order of the folder do not count.
     Raises ArchiveError if it is too large, or holds a link that leads out of it or a device.
@@ -57,7 +59,7 @@ def pack(folder: Path, target: Path) -> str:
     try:
         with open(partial, "wb") as raw:
             with _compressor(raw) as out, tarfile.open(fileobj=out, mode="w|") as tar:
-                _add_all(tar, folder.resolve())
+                _add_all(tar, folder.resolve(), hidden)
             raw.flush()
             os.fsync(raw.fileno())
         digest = digest_of(partial)
@@ -109,10 +111,10 @@ def _compressor(raw: IO[bytes]) -> Any:
     return zstandard.ZstdCompressor(level=3).stream_writer(raw, closefd=False)
 
 
-def _add_all(tar: tarfile.TarFile, folder: Path) -> None:
+def _add_all(tar: tarfile.TarFile, folder: Path, hidden: bool) -> None:
     total = count = 0
     try:
-        rules = read_rules(folder)
+        rules = (*(() if hidden else (DOT_NAMES,)), *read_rules(folder))
     except (ValueError, OSError, re.error) as error:
         raise ArchiveError(f"--working-dir {str(folder)!r}: {error}") from None
     for path in _walk(folder, "", rules):

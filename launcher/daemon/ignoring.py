@@ -28,6 +28,10 @@ class Rule:
     takes_back: bool
 
 
+DOT_NAMES = Rule(re.compile(r"(?:.*/)?\.[^/]*", re.DOTALL), folders_only=False, takes_back=False)
+"""The rule for what begins with a dot, before those of the file."""
+
+
 def read_rules(folder: Path) -> tuple[Rule, ...]:
     """() without a file. Raises ValueError with what is wrong with a line, OSError."""
     try:

@@ -97,15 +97,20 @@ def verify(paths: tuple[Path, ...]) -> None:
 
 
 @ckpt.command("convert")
-@click.option("--plain", is_flag=True, help="Tensors only, without what was around them.")
+@click.option(
+    "--plain/--tree",
+    default=True,
+    help="Tensors by their names, for any reader (the default); or all that flow.load needs to "
+    "give back what was saved.",
+)
 @click.option("--force", is_flag=True, help="In place of a file that is there.")
 @click.argument("source", type=click.Path(path_type=Path))
 @click.argument("target", type=click.Path(dir_okay=False, path_type=Path))
 def convert(plain: bool, force: bool, source: Path, target: Path) -> None:
     """One safetensors file of a folder of shards, or of a checkpoint of PyTorch or OneFlow.
 
-    One tensor is in memory at a time, and every digest is compared. `flow.load` reads the file as
-    it reads the source; with --plain it gives a dict of the tensors.
+    One tensor is in memory at a time, and every digest is compared. `flow.load` gives a dict of
+    the tensors, and with --tree what it gives for the source.
     """
     from oneflow.core.errors import ConfigError
     from oneflow.io.convert import convert as run

@@ -6,6 +6,7 @@ import errno
 import json
 import sys
 from collections.abc import Callable, Sequence
+from difflib import get_close_matches
 from importlib import import_module
 from itertools import pairwise
 from typing import Any
@@ -22,6 +23,17 @@ CONTEXT = {"help_option_names": ["-h", "--help"]}
 
 class Verbs(click.Group):
     """A group whose errors end the program in one line."""
+
+    def resolve_command(
+        self, context: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Name the verbs that a mistyped one may have meant: a group does not import them all."""
+        if args and self.get_command(context, args[0]) is None and not args[0].startswith("-"):
+            near = get_close_matches(args[0], self.list_commands(context))
+            named = " or ".join(repr(name) for name in near)
+            if near and not context.resilient_parsing:
+                context.fail(f"No such command {args[0]!r}. Did you mean {named}?")
+        return super().resolve_command(context, args)
 
     def invoke(self, context: click.Context) -> Any:
         try:

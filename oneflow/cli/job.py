@@ -288,7 +288,10 @@ def _each(address: str | None, how: str, job_ids: tuple[str, ...], verb: str) ->
         for job_id in job_ids:
             try:
                 found = job_called(cluster, job_id)
+                has_succeeded = verb == "restart" and found.status().exit_code == 0
                 record = getattr(found, verb)()
+                if has_succeeded:
+                    say(f"job {found.id} had succeeded: it runs once more")
                 shown.append({"id": found.id, "state": str(record.state) if record else "removed"})
                 if how != "json":
                     click.echo(f"{found.id} {shown[-1]['state']}")

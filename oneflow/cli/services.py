@@ -13,10 +13,12 @@ import click
 
 from oneflow.cli.group import choose_group
 from oneflow.cli.keys import DATA_ROOTS, given, limit_options
+from oneflow.cli.output import say
 
 if TYPE_CHECKING:
     from oneflow.cluster.settings import Settings
     from oneflow.launcher.daemon.settings import DaemonSettings
+    from oneflow.scheduler.cluster.server import Scheduler
     from oneflow.scheduler.cluster.settings import SchedulerSettings
 
 FILE = click.Path(exists=False, dir_okay=False, path_type=Path)
@@ -60,7 +62,15 @@ def run_scheduler(file: Path | None, **flags: object) -> None:
     found = load_settings(asked, file)
     use_log_settings(found)
     set_up(Config.from_env(), component="scheduler")
-    raise SystemExit(run(_scheduler_settings(found), COMPILER))
+    raise SystemExit(run(_scheduler_settings(found), COMPILER, _say_where))
+
+
+def _say_where(scheduler: Scheduler) -> None:
+    """Say what a client and a daemon have to be told."""
+    say(
+        f"the scheduler listens at {scheduler.address}; metrics on "
+        f"http://{scheduler.metrics_address}/metrics; tokens in {scheduler.settings.state_dir}"
+    )
 
 
 def _scheduler_settings(found: Settings) -> SchedulerSettings:

@@ -106,7 +106,10 @@ def _folder_of(argv: list[str]) -> Path | None:
         if path.is_absolute() or ".." in path.parts:
             continue
         if os.path.isfile(word):  # False for what can be no name: an inline program, say
-            say(f"sends the folder {here} along, for {word}; --working-dir names another, or ''")
+            say(
+                f"sends the folder {here} along, without dot files, for {word}; --working-dir "
+                "names another, or ''"
+            )
             return here
     return None
 
@@ -121,4 +124,8 @@ def _submit(cluster: Cluster, asked: dict[str, Any]) -> Job:
     argv = asked["argv"]
     if asked.get("working_dir") is None:
         asked["working_dir"] = _folder_of(argv) or ""  # said once, however often it is tried
-    return cluster.submit_script(argv, working_dir=asked["working_dir"], job_id=job_id, **options)
+        asked["hidden_files"] = False  # nobody has named this folder, nor what is hidden in it
+    folder, hidden = asked["working_dir"], asked.get("hidden_files", True)
+    return cluster.submit_script(
+        argv, working_dir=folder, hidden_files=hidden, job_id=job_id, **options
+    )

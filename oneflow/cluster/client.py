@@ -23,11 +23,12 @@ from oneflow.cluster.submitting import (
     send_job_file,
     upload_folder,
 )
-from oneflow.core.errors import ClusterUnreachableError
+from oneflow.core.errors import AuthError, ClusterUnreachableError
+from oneflow.core.proof import ImpostorError
 from oneflow.protos import cluster_pb2 as pb
 from oneflow.scheduler.jobs.records import JobKind, JobRecord, JobSpec
 from oneflow.scheduler.jobs.specs import record_from_proto
-from oneflow.scheduler.jobs.tokens import token_from
+from oneflow.scheduler.jobs.tokens import token_from, token_origin
 
 if TYPE_CHECKING:
     from oneflow.core.rpc import Message
@@ -90,15 +91,19 @@ class Cluster:
         argv: Sequence[str],
         *,
         working_dir: AnyPath | None = None,
+        hidden_files: bool = True,
         job_id: str | None = None,
         **options: object,
     ) -> Job:
         """A program on each of its devices, where the operator allows that. No shell sees argv.
 
-        working_dir: a folder that is sent along, and in which the program runs.
+        working_dir: a folder that is sent along, and in which the program runs.  hidden_files:
+        with what in it begins with a dot.
         options: as for `submit`, but those of graphs.
         """
-        archive = upload_folder(self.connection, Path(working_dir)) if working_dir else ""
+        archive = ""
+        if working_dir:
+            archive = upload_folder(self.connection, Path(working_dir), hidden_files)
         words = check_argv(argv)
         spec = make_spec(JobKind.SCRIPT, self._placed(options), argv=words, archive=archive)
         return self._send(job_id, spec)
@@ -180,6 +185,12 @@ def connect(
     cluster = Cluster(connection)
     try:
         cluster.status()
+    except (AuthError, ImpostorError) as error:
+        cluster.close()
+        named = token_origin(environment(), config_dir()) if token is None else ""
+        if not named:
+            raise
+        raise type(error)(f"{error} (the token is from {named})") from None
     except ClusterUnreachableError:
         cluster.close()
         raise

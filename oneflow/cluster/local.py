@@ -427,8 +427,13 @@ def _connect(record: LocalCluster, patience: Patience) -> Cluster:
     from oneflow.cluster.client import connect
     from oneflow.scheduler.jobs.tokens import read_token_file
 
-    token = read_token_file(config_dir() / ADMIN_TOKEN)
-    return connect(record.address, token, patience=patience)
+    path = config_dir() / ADMIN_TOKEN
+    if not path.exists():
+        raise ConfigError(
+            f"the token file {path} is gone, and the cluster that runs knows no other: "
+            "`oneflow cluster down`, then `oneflow cluster up` makes a new one; jobs are kept"
+        )
+    return connect(record.address, read_token_file(path), patience=patience)
 
 
 def _ended_early(name: str, code: int) -> OneFlowError:

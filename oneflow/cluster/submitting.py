@@ -154,13 +154,15 @@ def _digest_of(path: Path) -> tuple[str, int]:
     return found.hexdigest(), nbytes
 
 
-def upload_folder(connection: Connection, folder: Path) -> str:
-    """Sends a working directory as an archive. Returns the archive's digest."""
+def upload_folder(connection: Connection, folder: Path, hidden: bool = True) -> str:
+    """Sends a working directory as an archive, with what begins with a dot if `hidden`. Returns
+    the archive's digest.
+    """
     from oneflow.launcher.daemon.archive import pack
 
     with tempfile.TemporaryDirectory(prefix="oneflow-submit-") as temporary:
         target = Path(temporary) / "archive"
-        pack(folder, target)
+        pack(folder, target, hidden)
         return upload(connection, target)
 
 

@@ -78,6 +78,8 @@ class JobFile:
     def _check_entries(self) -> None:
         """The entries are those that `job.json` names, and their bytes those that were written."""
         listed, found = self.description.entries, set(self._entries) - {JOB}
+        if strange := sorted(set(listed) - {GRAPH, VARIABLES, SCHEDULE, DATA}):
+            raise JobFileError(f"{JOB}: entries: a job file has no entry {strange[0][:80]!r}")
         if set(listed) != found:
             odd = sorted(set(listed) ^ found)[0]
             raise JobFileError(f"{JOB}: entries: {odd[:80]!r} is listed or in the file, not both")

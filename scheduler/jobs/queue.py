@@ -92,6 +92,8 @@ class _Pool:
             need += f" on {spec.nodes} node{'' if spec.nodes == 1 else 's'}"
         if not self._devices:
             return f"{need}: the cluster has none"
+        if spec.devices > len(self._devices):
+            return f"{need}: the cluster has only {len(self._devices)}; it waits until more join"
         self._words = self._words or self._describe()
         if self._head and self._head != job.id:
             return f"{need}: {self._words}; after job {self._head}, which is before it in the queue"

@@ -152,6 +152,16 @@ def token_from(env: Mapping[str, str], config_dir: Path) -> str | None:
     return read_token_file(path)
 
 
+def token_origin(env: Mapping[str, str], config_dir: Path) -> str:
+    """Name the place from which `token_from` takes the token; "" if there is none."""
+    if env.get("ONEFLOW_AUTH_TOKEN"):
+        return "ONEFLOW_AUTH_TOKEN"
+    if named := env.get("ONEFLOW_AUTH_TOKEN_FILE"):
+        return f"the file {named} of ONEFLOW_AUTH_TOKEN_FILE"
+    path = config_dir / "token"
+    return f"the file {path}" if path.exists() else ""
+
+
 def read_token_file(path: Path) -> str:
     """Raises ConfigError."""
     try:

@@ -22,6 +22,7 @@ import numpy as np
 import pytest
 
 import oneflow as flow
+from oneflow.cluster.local import log_path
 from oneflow.cluster.local_record import LocalCluster, Process, process_of, read_record
 from oneflow.core.errors import AuthError, ClusterRequestError, JobSpecError, StillActiveError
 from oneflow.core.traces import merge
@@ -203,7 +204,9 @@ def test_the_token_is_for_its_owner_only(local: LocalTest) -> None:
         flow.cluster.connect(local.record.address, "oft_not-a-token-of-this-cluster")
     local.env["ONEFLOW_AUTH_TOKEN"] = "oft_not-a-token-of-this-cluster"
     try:
-        assert local.run("cluster", "status").returncode == 77
+        done = local.run("cluster", "status")
+        assert done.returncode == 77
+        assert "(the token is from ONEFLOW_AUTH_TOKEN)" in done.stderr
     finally:
         del local.env["ONEFLOW_AUTH_TOKEN"]
 
@@ -317,6 +320,17 @@ def test_a_working_directory_is_sent_along(local: LocalTest) -> None:
     assert "from the folder given" in done.stdout
 
 
+def test_a_folder_that_nobody_named_is_sent_without_what_is_hidden_in_it(local: LocalTest) -> None:
+    (local.folder / ".env").write_text("KEY=s3cret")
+    (local.folder / "lists.py").write_text("import os; print(sorted(os.listdir()))")
+    done = local.run("job", "submit", "--wait", "--", sys.executable, "lists.py")
+    assert done.returncode == 0, done.stderr
+    assert "without dot files" in done.stderr
+    assert "lists.py" in done.stdout and ".env" not in done.stdout
+    again = local.run("job", "restart", done.stdout.split()[0])
+    assert (again.returncode, "had succeeded: it runs once more" in again.stderr) == (0, True)
+
+
 # ---- following, cancelling, waiting --------------------------------------------------------------
 
 
@@ -380,7 +394,8 @@ def test_a_stuck_job_shows_its_stacks_and_the_end_of_its_log(local: LocalTest) -
 def test_a_job_that_must_wait_says_why(local: LocalTest) -> None:
     with local.connect() as cluster:
         job = cluster.submit_script([sys.executable, "-c", "pass"], devices=3)
-        assert "3" in next(r.pending for r in job.watch(WAIT_S) if r.pending)
+        said = "needs 3 cpu devices: the cluster has only 2; it waits until more join"
+        assert next(r.pending for r in job.watch(WAIT_S) if r.pending) == said
         with pytest.raises(StillActiveError):
             job.wait(0.1)
         job.cancel()
@@ -557,11 +572,16 @@ def test_down_leaves_nothing(tmp_path: Path) -> None:
     local = LocalTest(tmp_path)
     assert local.run("cluster", "up", "--daemons", "1", "--allow-scripts").returncode == 0
     processes = local.record.processes
+    said = log_path("scheduler", tmp_path / "state").read_text()
+    assert "oneflow: the scheduler listens at unix:" in said
     script = local.script("stays.py", "open('pid', 'w').write(str(os.getpid())); time.sleep(120)")
     folder = ["--working-dir", str(tmp_path / "empty")]
     (tmp_path / "empty").mkdir()
     submit(local, script, *folder, devices=1)
     tree = _wait_for_child(processes[1].pid)
+    (tmp_path / "config" / "token").unlink()
+    lost = local.run("cluster", "up")
+    assert (lost.returncode, "`oneflow cluster down`, then" in lost.stderr) == (78, True)
     done = local.run("cluster", "down")
     assert done.returncode == 0, done.stderr
     assert not any(process.is_alive for process in processes)

@@ -34,6 +34,16 @@ def test_an_unknown_verb_is_a_usage_error():
     assert "fly" in result.output
 
 
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [(["jobs"], "job"), (["clutser", "up"], "cluster"), (["job", "lst"], "list")],
+)
+def test_a_mistyped_verb_is_answered_with_the_one_that_was_meant(words, meant):
+    result = CliRunner().invoke(cli, words)
+    assert result.exit_code == 2
+    assert f"Did you mean '{meant}'?" in result.output
+
+
 def test_errors_are_json_where_the_answer_would_be(tmp_path, monkeypatch):
     monkeypatch.setenv("ONEFLOW_CONFIG_DIR", str(tmp_path))
     monkeypatch.setenv("ONEFLOW_STATE_DIR", str(tmp_path))

@@ -59,7 +59,7 @@ def test_it_looks_where_nobody_else_does(
 ) -> None:
     for name in ("LOOK_S", "IDLE_LOOK_S"):
         monkeypatch.setattr(f"oneflow.cli.pending.{name}", 0.0)
-    job: Any = Job(RUNNING, QUEUED, QUEUED, RUNNING, RUNNING)
+    job: Any = Job(RUNNING, *[QUEUED] * 100, RUNNING, RUNNING)
     with WhyPending(job, looks=True, after_s=0.001):
         assert job.is_over.wait(30)
     assert "state=QUEUED needs 2 cpu devices" in capsys.readouterr().err

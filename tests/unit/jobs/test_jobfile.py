@@ -164,6 +164,8 @@ def test_entries_that_are_missing_odd_or_damaged(good: Path, tmp_path: Path) -> 
         del entries[name]
         refuses(write(path, entries), f"there is no {name}")
     refuses(write(path, {**entries_of(good), "data/more.bin": b"x"}, seal=False), "data/more.bin")
+    more = {**entries_of(good), "data/more.bin": b"x"}
+    refuses(write(path, more), "a job file has no entry 'data/more.bin'")
     for name in ("graph.pb", "variables.safetensors", "data/arrays.safetensors"):
         entries = entries_of(good)
         entries[name] = entries[name][:-1] + bytes([entries[name][-1] ^ 1])

@@ -44,6 +44,21 @@ def crafted(path: Path, *entries: tuple[str, dict[str, Any], bytes]) -> Path:
     return path
 
 
+def test_hidden_files_are_sent_if_they_are_asked_for(tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    (source / ".ssh").mkdir(parents=True)
+    for name in (".env", ".ssh/key", ".keep", "a.py"):
+        (source / name).write_text("x")
+    (source / ".onefignore").write_text("!.keep\n")
+    found = {}
+    for hidden in (True, False):
+        pack(source, tmp_path / "archive", hidden)
+        unpack(tmp_path / "archive", tmp_path / f"out{hidden}")
+        found[hidden] = {p.name for p in (tmp_path / f"out{hidden}").iterdir()}
+    assert found[True] >= {".env", ".ssh", ".keep", "a.py"}
+    assert found[False] == {".keep", "a.py"}
+
+
 def test_what_goes_in_comes_out(tmp_path: Path) -> None:
     source = tree(tmp_path / "source")
     digest = pack(source, tmp_path / "archive")

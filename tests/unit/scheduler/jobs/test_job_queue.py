@@ -84,6 +84,12 @@ def test_job_too_large_for_the_cluster_holds_up_nobody() -> None:
     assert list(choice.starts) == ["small"]
 
 
+def test_a_job_too_large_for_the_cluster_is_told_its_size() -> None:
+    choice = choose([job("big", 9)], devices({"a": 2, "b": 2}), NOBODY)
+    said = "needs 9 cpu devices: the cluster has only 4; it waits until more join"
+    assert choice.pending == {"big": said}
+
+
 def test_other_device_types_are_not_held_up() -> None:
     found = devices({"n0": 1}) + devices({"n0": 1}, "cuda")
     choice = choose([job("a", 1), job("b", 1), job("c", 1, kind="cuda")], found, NOBODY)

@@ -20,10 +20,21 @@ from oneflow.scheduler.jobs.tokens import (
     revoke,
     rotate,
     token_from,
+    token_origin,
     write_token_file,
 )
 
 NOW = 1_790_000_000.0
+
+
+def test_the_place_of_a_token_is_named(tmp_path: Path) -> None:
+    env = {"ONEFLOW_AUTH_TOKEN": "x", "ONEFLOW_AUTH_TOKEN_FILE": "/t"}
+    assert token_origin(env, tmp_path) == "ONEFLOW_AUTH_TOKEN"
+    del env["ONEFLOW_AUTH_TOKEN"]
+    assert "/t of ONEFLOW_AUTH_TOKEN_FILE" in token_origin(env, tmp_path)
+    assert token_origin({}, tmp_path) == ""
+    (tmp_path / "token").touch()
+    assert str(tmp_path / "token") in token_origin({}, tmp_path)
 
 
 def test_secrets_are_long_different_and_not_kept() -> None:

@@ -26,6 +26,7 @@ from oneflow.core.location import locate
 from oneflow.core.op import find_op
 from oneflow.core.rng import Rng, is_drawn_once
 from oneflow.kernels.array import Array
+from oneflow.kernels.registry import ViewFunction, find_view
 
 Call = Callable[[], Any]
 
@@ -36,6 +37,7 @@ class BoundNode:
 
     node: Node
     call: BoundOp
+    view: ViewFunction | None
 
 
 class Segment:
@@ -117,7 +119,7 @@ class Segment:
             mutated = bound.call.op.mutates.get(k)
             source = node.inputs[mutated] if mutated is not None else None
             array = stand_ins[source.id] if source is not None else None
-            view = bound.call.view
+            view = bound.view
             if array is None and view is not None and value.id not in self._published:
                 array = view(stand_ins[node.inputs[0].id], **bound.call.attrs)
                 if array is not None:
@@ -159,7 +161,7 @@ class Segment:
         clock: StepClock,
         calls: list[Call],
     ) -> None:
-        node, op, view = bound.node, bound.call.op, bound.call.view
+        node, op, view = bound.node, bound.call.op, bound.view
         ins = [arrays[_origin(v).id] for v in node.inputs]
         for i in op.mutates.values():
             if node.inputs[i].node.id not in self._own:  # its register has a copy
@@ -279,4 +281,5 @@ def bind_node(node: Node, rank: int, device: str) -> BoundNode:
     types, out_types = (tuple([v.type for v in vs]) for vs in (node.inputs, node.outputs))
     op = find_op(node.op)
     attrs = op.defaults | node.attrs  # text that somebody wrote may leave some out
-    return BoundNode(node, bind(op, types, out_types, attrs, device, shards))
+    call = bind(op, types, out_types, attrs, device, shards)
+    return BoundNode(node, call, find_view(op.name) if op.is_alias else call.view)

@@ -6,6 +6,7 @@ ROWS: tuple[Row, ...] = (
     *at(
         "functional.upstream",
         row("bias_add", "_C", torch=None),
+        row("depend", "F", torch=None),
         row("fused_bias_add_dropout", "_C", torch=None),
         row("fused_bias_add_gelu", "_C", torch=None),
         row("fused_fast_gelu_mul", "_C", torch=None),

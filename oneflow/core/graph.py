@@ -144,6 +144,18 @@ class LogicalGraph:
     def __len__(self) -> int:
         return self.num_nodes
 
+    @property
+    def last(self) -> Node | None:
+        """The last node; None of an empty graph."""
+        return self._last
+
+    def after(self, mark: Node | None) -> Iterator[Node]:
+        """Nodes behind `mark`; None: all of them."""
+        node = self._first if mark is None else mark.next
+        while node is not None:
+            yield node
+            node = node.next
+
     def of_kind(self, op: str) -> list[Node]:
         return [n for n in self if n.op == op]
 
@@ -151,6 +163,11 @@ class LogicalGraph:
     def value_id_bound(self) -> int:
         """Every value id is smaller than this."""
         return self._next_value
+
+    @property
+    def node_id_bound(self) -> int:
+        """Every node id is smaller than this."""
+        return self._next_node
 
     # ---- building and editing --------------------------------------------------------------------
 

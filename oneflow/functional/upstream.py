@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from oneflow.core.dispatch import current_mode
 from oneflow.core.dtype import DTypeLike, int8
 from oneflow.core.operand import Number, TensorLike
 from oneflow.core.placement import Placement
@@ -18,6 +19,7 @@ from oneflow.functional.random_state import Generator
 from oneflow.functional.searching import as_index
 from oneflow.functional.shaping import reshape, tril
 from oneflow.ops import unary
+from oneflow.ops.depend import depend as wait_for
 from oneflow.ops.gather import gather as op
 from oneflow.tensor.alike import Place
 from oneflow.tensor.tensor import Tensor
@@ -32,6 +34,15 @@ def bias_add(x: Tensor, bias: Tensor, axis: int = 1) -> Tensor:
     """x + bias, the bias lying along `axis`."""
     at = axis % x.ndim
     return add(x, reshape(bias, tuple(-1 if i == at else 1 for i in range(x.ndim))))
+
+
+def depend(input: Tensor, depends: Tensor | Sequence[Tensor]) -> Tensor:
+    """`input`; in a graph whoever reads the result runs after what makes `depends`."""
+    if current_mode().has_memory:
+        return input
+    for other in [depends] if isinstance(depends, Tensor) else depends:
+        input = wait_for(input, other)
+    return input
 
 
 def identity(x: Tensor) -> Tensor:

@@ -68,6 +68,8 @@ def compile_graph(graph: Graph, args: tuple[Any, ...], kwargs: dict[str, Any]) -
         )
     traced = perf_counter()
     _say(graph, 0, f"traced {len(trace.graph)} nodes in {traced - start:.3f} s; compiling")
+    for part in trace.forgotten if graph._debug_v_level >= 0 else ():
+        _say(graph, 0, f"{part.path} is computed again: {part.nbytes} bytes are not kept")
     text = str(trace.graph) if graph._debug_v_level >= 2 else ""  # compiling edits it
     variables = {name: _contiguous(x) for name, x in trace.variables.items()}
     index = next((x._device.index for x in trace.variables.values()), 0)

@@ -66,6 +66,7 @@ class Graph:
     _stages: dict[int, Stage]
     _optimizers: list[GraphOptimizer]
     _scaler: GraphScaler | None
+    _recomputed: set[int]
 
     def __init__(
         self,
@@ -86,6 +87,7 @@ class Graph:
         set_(self, "_stages", {})
         set_(self, "_optimizers", [])
         set_(self, "_scaler", None)
+        set_(self, "_recomputed", set())
         self.config = GraphConfig()
         self._compiled: Compiled | None = None
         self._initial_step = 0

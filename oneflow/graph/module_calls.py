@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from oneflow.core.errors import OneFlowError
 from oneflow.core.location import locate
 from oneflow.core.placement import Placement
+from oneflow.graph.recomputing import call_recomputed
 from oneflow.graph.tree import map_tensors
 from oneflow.tensor.tensor import Tensor
 
@@ -29,6 +30,8 @@ def call_traced(trace: Trace, module: Module, args: tuple[Any, ...], kwargs: dic
             args = map_tensors(args, lambda x: _moved(trace, x, placement))
             kwargs = map_tensors(kwargs, lambda x: _moved(trace, x, placement))
     try:
+        if id(module) in trace.recomputed:
+            return call_recomputed(trace, module, args, kwargs)
         return module.forward(*args, **kwargs)
     except OneFlowError as error:
         locate(error, trace.module_path)

@@ -4,7 +4,6 @@ the pipeline.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -67,17 +66,21 @@ class GraphModule:
 
     @property
     def activation_checkpointing(self) -> bool:
-        """Always False: activations live until the backward pass has read them."""
-        return False
+        """Whether the module is computed again in the backward pass, from its arguments, instead
+        of keeping what the backward pass reads. Modules in it may be, too.
+        """
+        return id(self._module) in self._graph._recomputed
 
     @activation_checkpointing.setter
     def activation_checkpointing(self, wanted: bool) -> None:
-        if wanted:
-            warnings.warn(
-                f"{self.name}: activation_checkpointing in a graph changes nothing yet: values are "
-                "the same, but activations are kept instead of being computed again",
-                stacklevel=2,
+        if self._graph.is_compiled:
+            raise GraphError(
+                f"activation_checkpointing: graph {self._graph.name} is compiled already"
             )
+        if wanted:
+            self._graph._recomputed.add(id(self._module))
+        else:
+            self._graph._recomputed.discard(id(self._module))
 
     def __repr__(self) -> str:
         return f"(GraphModule:{self.name}(stage_id={self.stage_id}))"

@@ -14,7 +14,7 @@ from typing import Any
 from oneflow.core.device import Device
 from oneflow.core.dispatch import Mode, call, use_mode
 from oneflow.core.errors import GraphError, OneFlowError, PlacementError
-from oneflow.core.graph import PIECE, STEP, LogicalGraph, Node, Value
+from oneflow.core.graph import PIECE, STEP, LogicalGraph, Node, Value, written_variable
 from oneflow.core.location import locate, user_location, with_location
 from oneflow.core.op import Op, find_op, infer_types, signatures
 from oneflow.core.operand import Attrs
@@ -26,6 +26,7 @@ from oneflow.graph.layouts import Layouts
 from oneflow.graph.module_calls import call_traced
 from oneflow.graph.moving import lay_out_traced
 from oneflow.graph.proxy import Stage
+from oneflow.graph.recomputing import Part
 from oneflow.graph.sums import sums_written, write_sums
 from oneflow.nn.module import Module
 from oneflow.ops.assign import assign
@@ -80,9 +81,15 @@ class Trace(Mode):
         """Stage of everything that runs on a placement, as far as stages were set."""
         self.paths: dict[int, str] = {}
         self.stage_of: dict[int, Stage] = {}
+        self.recomputed: set[int] = set()
+        """Modules that are computed again in the backward pass, by id."""
         self._layouts = Layouts()
         self.draws = DrawCounter()
         """The numbers that random ops are given instead of seeds."""
+        self.is_in_backward = False
+        self._newest: dict[Placement, Value] = {}
+        self.forgotten: list[Part] = []
+        """What is computed again in the backward pass."""
         self._condition: Callable[[Tensor], Tensor] | None = None
 
     @contextmanager
@@ -146,10 +153,46 @@ class Trace(Mode):
     def backward_pass(self) -> Iterator[None]:
         """A pass within a pass, as of a checkpoint, goes on with gradients that are scaled."""
         before, self.scale_gradient = self.scale_gradient, None
+        was_in, self.is_in_backward = self.is_in_backward, True
         try:
             yield
         finally:
-            self.scale_gradient = before
+            self.scale_gradient, self.is_in_backward = before, was_in
+
+    # ---- computing again -------------------------------------------------------------------------
+
+    def newest(self, x: Tensor) -> Tensor | None:
+        """The last value that backward passes have made where `x` lies."""
+        value = self._newest.get(self.value_of(x).placement)
+        return None if value is None else self._wrap(value, (x,))
+
+    def mark(self) -> Node | None:
+        """The last node so far."""
+        return self.graph.last
+
+    def copied_before(self, x: Tensor, mark: Node | None) -> Value:
+        """A copy of `x`, an eager tensor that was overwritten since `mark`, as it was then."""
+        value = written_variable(self.value_of(x))
+        for node in self.graph.after(mark):
+            op = None if node.is_structural else find_op(node.op)
+            for i in () if op is None else op.mutates.values():
+                if written_variable(node.inputs[i]) is value:
+                    source = node.inputs[i]
+                    made = self.graph.insert(node, "copy", [source], [source.type], node.placement)
+                    return made.outputs[0]
+        return value
+
+    @contextmanager
+    def standing_for(self, values: list[tuple[Tensor, Value]]) -> Iterator[None]:
+        """Eager tensors stand for other values, and what is written to them is forgotten."""
+        owners = [(self.owner(x), value) for x, value in values]
+        before = [(x, self._current[id(x)], x._version[0]) for x, _ in owners]
+        self._current.update({id(x): value for x, value in owners})
+        try:
+            yield
+        finally:
+            for x, value, version in before:
+                self._current[id(x)], x._version[0] = value, version
 
     def create(
         self,
@@ -444,6 +487,8 @@ class Trace(Mode):
             node = self.graph.append(op, values, types, placement, attrs)
             if self._first is None and not at_front:
                 self._first = node
+            if self.is_in_backward and node.outputs:
+                self._newest[placement] = node.outputs[0]
         node.stage = self.stages.get(placement, self.stage)
         node.module, node.location = self.module_path, user_location()
         if self.graph.num_pieces > 1 and not (node.is_structural or self.draws.is_after_pieces):

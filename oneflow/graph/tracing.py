@@ -34,7 +34,7 @@ def trace_build(graph: Graph, given: Tree) -> Traced:
         graph.name, world().rank, graph.config.num_pieces, names_of(graph), owners_of(graph)
     )
     trace.paths = paths_of(graph)
-    trace.stage_of = stages
+    trace.stage_of, trace.recomputed = stages, graph._recomputed
     trace.stages = _stages_by_placement(stages)
     for optimizer in graph._optimizers:
         for parameter in optimizer.parameters():

@@ -96,6 +96,7 @@ from oneflow.functional.searching import one_hot as one_hot
 from oneflow.functional.sliding import fold as fold
 from oneflow.functional.sliding import unfold as unfold
 from oneflow.functional.statistics import pdist as pdist
+from oneflow.functional.upstream import depend as depend
 from oneflow.tensor.tensor import Tensor
 
 def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = ..., eps: float = ..., *, axis: int = ...) -> Tensor: ...

@@ -166,7 +166,7 @@ def tensor_parallel() -> None:
     assert model[4].weight.sbp == (S0,) and model[5].weight.sbp == (S1,)
 
 
-def pipeline() -> None:
+def pipeline(is_recomputed: bool) -> None:
     model = make_model(norm=False)
     halves = stages()
     for layer in (0, 1, 2, 3):
@@ -176,6 +176,7 @@ def pipeline() -> None:
     graph = Train(model, *make_adam(model), pieces=4)
     for i, layer in enumerate(graph.model):
         layer.to(GraphModule).set_stage(int(i >= 4), halves[i >= 4])
+        layer.to(GraphModule).activation_checkpointing = is_recomputed
     assert [c.to(GraphModule).stage_id for c in graph.model.children()] == [0, 0, 0, 0, 1, 1]
     compare_with_eager(
         model, graph, lambda i: (on(X[i], halves[0], S0), on(Y[i], halves[1], S0)), False
@@ -334,7 +335,8 @@ def main() -> None:
     data_parallel()
     lowered()
     tensor_parallel()
-    pipeline()
+    pipeline(False)
+    pipeline(True)
     if SIZE == 4:
         mesh()
     else:

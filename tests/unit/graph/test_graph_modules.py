@@ -76,14 +76,6 @@ def test_stages_are_set_on_nested_modules() -> None:
         Predict(model).model[0].to(GraphModule).set_stage(-1)
 
 
-def test_checkpointing_says_that_it_does_nothing() -> None:
-    module = Predict(make_model()).model[0].to(GraphModule)
-    with pytest.warns(UserWarning, match="model.0: activation_checkpointing"):
-        module.activation_checkpointing = True
-    module.activation_checkpointing = False
-    assert module.activation_checkpointing is False
-
-
 def test_hooks_of_modules_do_not_run() -> None:
     model, calls = nn.Linear(4, 4), []
     model.register_forward_hook(lambda *_: calls.append(1))

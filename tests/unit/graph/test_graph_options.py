@@ -15,9 +15,10 @@ import oneflow as flow
 import oneflow.nn.functional as F
 from oneflow import nn
 from oneflow.amp import GradScaler, StaticGradScaler
-from oneflow.core.errors import ConfigError, GraphError
+from oneflow.core.errors import AutogradError, ConfigError, GraphError
 from oneflow.core.sbp import BROADCAST as B
 from oneflow.core.sbp import NdSbp, Split
+from oneflow.nn.graph import GraphModule
 from oneflow.optim import SGD, Adam
 
 from .spread import Spread, placed
@@ -27,6 +28,7 @@ STEPS = 5
 BAD = 2
 """The step whose batch has an infinite number, in tests that want one."""
 
+SHAPES = ((12, 6), (12, 12), (4, 12))
 PLACES: dict[str, tuple[tuple[int, ...], NdSbp]] = {
     "one rank": ((1,), (B,)),
     "dp 2": ((2,), (S0,)),
@@ -53,6 +55,20 @@ def amp(dtype: Any) -> Callable[[nn.Graph], None]:
     return lambda graph: graph.config.enable_amp(True, dtype=dtype)
 
 
+def again(*path: int | str, more: Callable[[Any], None] = lambda graph: None) -> Any:
+    """Recomputes modules of the model."""
+
+    def configure(graph: Any) -> None:
+        more(graph)
+        for name in path:
+            module = graph.model
+            for part in str(name).split(".") if name != "" else ():
+                module = module[int(part)] if part.isdigit() else getattr(module, part)
+            module.to(GraphModule).activation_checkpointing = True
+
+    return configure
+
+
 def dynamic() -> GradScaler:
     return GradScaler(init_scale=1024.0, growth_interval=2)
 
@@ -70,6 +86,11 @@ OPTIONS: dict[str, Option] = {
     "amp float16, scaler, inf": Option(
         amp(flow.float16), flow.float16, dynamic, 2, BAD, tolerance=4e-3
     ),
+    "again": Option(again(0, 1)),
+    "again, nested, pieces": Option(again("", 1, "1.act"), pieces=2),
+    "again, amp float16, scaler": Option(
+        again(0, 1, 2, more=amp(flow.float16)), flow.float16, dynamic, tolerance=4e-3
+    ),
 }
 
 OPTIMIZERS: dict[str, Callable[[Any], Any]] = {
@@ -82,18 +103,26 @@ OPTIMIZERS: dict[str, Callable[[Any], Any]] = {
 }
 
 
-class Model(nn.Module):
-    """Two layers, whose weights are put where `put` says."""
+class Layer(nn.Module):
+    """tanh of a linear function, whose weights are put where `put` says."""
 
-    def __init__(self, put: Callable[[Any], Any]) -> None:
+    def __init__(self, put: Callable[[Any], Any], rows: int, columns: int) -> None:
         super().__init__()
-        data = np.random.default_rng(5)
-        for name, shape in (("a", (12, 6)), ("b", (12,)), ("c", (4, 12))):
+        data = np.random.default_rng(rows + columns)
+        for name, shape in (("weight", (rows, columns)), ("bias", (rows,))):
             array = (0.4 * data.standard_normal(shape)).astype(np.float32)
             setattr(self, name, nn.Parameter(put(array)))
+        self.act = nn.Tanh()
 
     def forward(self, x: Any) -> Any:
-        return F.linear(F.linear(x, self.a, self.b).tanh(), self.c)
+        return self.act(F.linear(x, self.weight, self.bias))
+
+
+class Model(nn.Sequential):
+    """Three layers."""
+
+    def __init__(self, put: Callable[[Any], Any]) -> None:
+        super().__init__(*(Layer(put, rows, columns) for rows, columns in SHAPES))
 
 
 def loss_of(model: Any, x: Any) -> Any:
@@ -191,9 +220,9 @@ def test_weights_are_cast_once_a_step() -> None:
     graph(flow.ones(8, 6))
     nodes = list(graph._compiled.job.bound.plan.graph)
     casts = [n for n in nodes if n.op == "cast" and n.inputs[0].node.op == "variable"]
-    assert [(n.rate, n.outputs[0].type.dtype) for n in casts] == [("step", flow.bfloat16)] * 3
+    assert [(n.rate, n.outputs[0].type.dtype) for n in casts] == [("step", flow.bfloat16)] * 6
     products = [n for n in nodes if n.op in ("linear", "matmul", "matmul_weight_grad")]
-    assert len(products) == 5
+    assert len(products) == 8
     for n in products:
         assert {v.type.dtype for v in (*n.inputs, *n.outputs)} == {flow.bfloat16}
     assert all(p.dtype is flow.float32 for p in model.parameters())
@@ -273,3 +302,126 @@ def test_scalers_that_do_not_fit() -> None:
     graph = Train(half, SGD(half.parameters(), lr=0.1), Option(scaler=dynamic))
     with pytest.raises(GraphError, match="cannot unscale float16 gradients"):
         graph(flow.ones(8, 6, dtype=flow.float16))
+
+
+# ---- recomputation -------------------------------------------------------------------------------
+
+
+class Block(nn.Module):
+    """Draws random numbers and counts in buffers, one of which it reads before it writes it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.wide, self.norm = nn.Linear(16, 64), nn.BatchNorm1d(64)
+        self.narrow, self.drop = nn.Linear(64, 16), nn.Dropout(0.4)
+        self.register_buffer("scale", flow.ones(1))
+        self.register_buffer("calls", flow.zeros(1))
+
+    def forward(self, x: Any, *, by: Any = None) -> Any:
+        y = self.narrow(F.gelu(self.norm(self.wide(x)) * (self.scale * 1.0)))
+        self.scale.mul_(0.9)
+        self.calls = self.calls + 1
+        return x + self.drop(y) * (1.0 if by is None else by["factor"])
+
+
+class Stack(nn.Graph):
+    def __init__(self, recomputed: tuple[str, ...], pieces: int = 1) -> None:
+        super().__init__()
+        flow.manual_seed(7)
+        self.blocks = nn.Sequential(*[Block() for _ in range(4)])
+        self.add_optimizer(SGD(self.blocks.parameters(), lr=0.1, momentum=0.9))
+        self.config.set_gradient_accumulation_steps(pieces)
+        for i in range(4):
+            for name in recomputed:
+                module = getattr(self.blocks[i], name) if name else self.blocks[i]
+                module.to(GraphModule).activation_checkpointing = True
+
+    def build(self, x: Any) -> Any:
+        factor = flow.sigmoid(x.mean(0)).requires_grad_()
+        for block in self.blocks:
+            x = block(x, by={"factor": factor})
+        loss = (x * x).mean()
+        loss.backward()
+        return loss
+
+
+@pytest.mark.parametrize("pieces", [1, 2])
+@pytest.mark.parametrize("recomputed", [("",), ("norm", "drop"), ("", "norm", "drop")], ids=str)
+def test_recomputing_gives_the_same_bits(
+    recomputed: tuple[str, ...], pieces: int, rng: np.random.Generator
+) -> None:
+    """The same numbers are drawn, and statistics are counted once."""
+    data = [flow.tensor(rng.standard_normal((32, 16)).astype(np.float32)) for _ in range(3)]
+    found = []
+    for names in ((), recomputed):
+        graph = Stack(names, pieces)
+        losses = [graph(x).numpy() for x in data]
+        after = flow.get_rng_state().numpy()
+        found.append([*losses, after, *(v.numpy() for v in graph.blocks.state_dict().values())])
+    for plain, again in zip(*found, strict=True):
+        np.testing.assert_array_equal(again, plain)
+
+
+def test_recomputing_saves_what_it_says(capsys: pytest.CaptureFixture[str]) -> None:
+    """Four blocks keep their inputs only; one at a time has what it works with."""
+    graphs = [Stack(()), Stack(("",))]
+    for graph in graphs:
+        graph.debug(0)
+        graph(flow.ones(2048, 16))
+    lines = [line for line in capsys.readouterr().out.splitlines() if "computed again" in line]
+    said = [int(line.split(": ")[1].split()[0]) for line in lines]
+    assert [line.split("] ")[1].split()[0] for line in lines] == [f"blocks.{i}" for i in range(4)]
+    plain, again = (g._compiled.job.bound.arena_nbytes for g in graphs)
+    assert plain - again >= 0.9 * sum(said[1:])
+    assert again < 0.55 * plain
+
+
+def test_what_is_recomputed_is_chosen_before_the_first_call() -> None:
+    graph = Stack(("",))
+    block = graph.blocks[0].to(GraphModule)
+    assert block.activation_checkpointing is True
+    block.activation_checkpointing = False
+    assert block.activation_checkpointing is False
+    graph(flow.ones(4, 16))
+    assert [part.path for part in graph._compiled.trace.forgotten] == [
+        f"blocks.{i}" for i in (1, 2, 3)
+    ]
+    with pytest.raises(GraphError, match="is compiled already"):
+        block.activation_checkpointing = True
+
+
+def test_a_module_that_does_not_do_the_same_again_is_named() -> None:
+    class Fickle(nn.Module):
+        calls = 0
+
+        def forward(self, x: Any) -> Any:
+            self.calls += 1
+            return x.exp() if self.calls == 1 else (x * x).exp()
+
+    class Trains(nn.Graph):
+        def __init__(self) -> None:
+            super().__init__()
+            self.net = nn.Sequential(nn.Linear(4, 4), Fickle())
+            self.add_optimizer(SGD(self.net.parameters(), lr=0.1))
+            self.net[1].to(GraphModule).activation_checkpointing = True
+
+        def build(self, x: Any) -> Any:
+            loss = self.net(x).sum()
+            loss.backward()
+            return loss
+
+    with pytest.raises(AutogradError, match=r"net\.1: forward\(\) saved 2 tensors, and 5 when"):
+        Trains()(flow.ones(2, 4))
+
+
+def test_depend_orders_and_changes_nothing() -> None:
+    class Waits(nn.Graph):
+        def build(self, x: Any, y: Any) -> Any:
+            return F.depend(x, [y.exp(), y]) * 2.0
+
+    x, y = flow.ones(3, 2), flow.zeros(2)
+    graph = Waits()
+    np.testing.assert_array_equal(graph(x, y).numpy(), 2.0 * x.numpy())
+    nodes = list(graph._compiled.job.bound.plan.graph)
+    assert [n.op for n in nodes if not n.is_structural] == ["exp", "depend", "depend", "scalar_mul"]
+    assert F.depend(x, y) is x

@@ -234,6 +234,7 @@ def _choice() -> list[Sample]:
     x, y, mask = normal(5, 4), normal(5, 4, seed=1), booleans(5, 4)
     result = [
         Sample("where", (mask, x, y), {}, np.where),
+        Sample("depend", (normal(5, 4), normal(3, 2, seed=1)), {}, lambda x, after: x),
         Sample("where", (booleans(5, 1), normal(4), normal(3, 5, 4)), {}, np.where),
         Sample("where", (mask, integers(0, 9, 5, 4), integers(0, 9, 4)), {}, np.where),
     ]

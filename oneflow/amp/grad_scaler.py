@@ -63,7 +63,7 @@ class GradScaler:
                     tensor.fill_(number)
 
     def follow(self, scale: Tensor, growth_tracker: Tensor) -> None:
-        """From here on these tensors of a graph, which it updates, are this scaler's numbers."""
+        """Take these tensors of a graph, which it updates, as this scaler's numbers."""
         self._held = scale, growth_tracker
 
     @property

@@ -105,7 +105,7 @@ class Op(metaclass=OpClass):
     is_view: ClassVar[bool] = False
     """The output may share the memory of input 0 (the kernel table then has a view function)."""
     is_alias: ClassVar[bool] = False
-    """In a plan the output is the memory of input 0 (the kernel table has a view function). Unlike
+    """The output of a node is the memory of input 0 (the kernel table has a view function). Unlike
     a view it is a tensor of its own to the program, which does not write to it."""
     mutates: ClassVar[dict[int, int]] = {}
     """output index -> index of the input whose memory it overwrites (optimizer updates, moving

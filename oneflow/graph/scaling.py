@@ -73,7 +73,7 @@ class GraphScaler:
 
 
 class TracedScaler:
-    """What a scaler adds to one trace."""
+    """The part of a scaler in one trace."""
 
     def __init__(self, scaler: GraphScaler, trace: Trace, tensors: dict[str, Tensor]) -> None:
         self._scaler, self._trace, self._tensors = scaler.scaler, trace, tensors

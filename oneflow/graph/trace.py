@@ -89,7 +89,7 @@ class Trace(Mode):
         self.is_in_backward = False
         self._newest: dict[Placement, Value] = {}
         self.forgotten: list[Part] = []
-        """What is computed again in the backward pass."""
+        """The parts that are computed again in the backward pass."""
         self._condition: Callable[[Tensor], Tensor] | None = None
 
     @contextmanager

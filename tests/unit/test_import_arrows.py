@@ -5,10 +5,10 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
 import pytest
 
@@ -81,19 +81,42 @@ def _is_linked(base: Path, path: Path) -> bool:
     return any(folder.is_symlink() for folder in folders)
 
 
-def imports(text: str, module: str, is_package: bool) -> Iterator[tuple[int, str]]:
-    """Line and target of every import of this project anywhere in a file, functions included.
-
-    A target is module.* for `import module` and module.name for `from module import name`.
+class Import(NamedTuple):
+    """One import of a file. target: module.* for `import module`, and module.name for `from module
+    import name`.  is_run: do interpreters see it, and not type checkers alone?  is_deep: in a
+    function, and of no heavy library?
     """
-    for node in ast.walk(ast.parse(text)):
-        if isinstance(node, ast.Import):
-            yield from ((node.lineno, f"{alias.name}.*") for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            base = _absolute(node, module, is_package)
-            yield from ((node.lineno, f"{base}.{alias.name}") for alias in node.names)
+
+    line: int
+    target: str
+    is_run: bool
+    is_deep: bool
+
+
+@cache
+def imports(text: str, module: str, is_package: bool = False) -> tuple[Import, ...]:
+    """Every import anywhere in a file, functions included; each file is parsed once."""
+    return tuple(_found([ast.parse(text)], module, is_package, True, False))
+
+
+def _found(
+    nodes: Iterable[ast.AST], module: str, is_package: bool, is_run: bool, is_deep: bool
+) -> Iterator[Import]:
+    for node in nodes:
+        if isinstance(node, (ast.Import, ast.ImportFrom)):
+            deep = is_deep and _is_light(node)
+            base = _absolute(node, module, is_package) if isinstance(node, ast.ImportFrom) else ""
+            for alias in node.names:
+                target = f"{base}.{alias.name}" if base else f"{alias.name}.*"
+                yield Import(node.lineno, target, is_run, deep)
         elif isinstance(node, ast.Call) and _called(node.func) in ("import_module", "__import__"):
-            yield from ((node.lineno, text) for text in _leading_text(node))
+            for target in _leading_text(node):
+                yield Import(node.lineno, target, is_run, False)
+        is_seen = not (isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test))
+        inner = isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
+        yield from _found(
+            ast.iter_child_nodes(node), module, is_package, is_run and is_seen, is_deep or inner
+        )
 
 
 def _absolute(node: ast.ImportFrom, module: str, is_package: bool) -> str:
@@ -122,7 +145,7 @@ def violations(
     """One line per import that goes against the arrows."""
     package = module.split(".")[0]
     result = []
-    for line, target in imports(text, module, is_package):
+    for line, target, *_ in imports(text, module, is_package):
         if not target.startswith("oneflow."):
             continue
         inner = target.removeprefix("oneflow.")
@@ -153,7 +176,7 @@ def test_imports_point_one_way(package: str) -> None:
     wrong = []
     for name, path in SOURCES.items():
         if name.split(".")[0] == package:
-            wrong += violations(name, path.read_text(), MODULES, path.name == "__init__.py")
+            wrong += violations(name, path.read_text(), MODULES, _is_package(path))
     assert not wrong, "\n".join(wrong)
 
 
@@ -172,9 +195,9 @@ def upward(module: str, text: str, is_package: bool = False) -> list[str]:
     """One line per import of a layer that stands above the module's own."""
     own = level(module)
     result = []
-    for line, target in imports(text, module, is_package):
+    for line, target, is_run, _ in imports(text, module, is_package):
         inner = target.removeprefix("oneflow.").removesuffix(".*")
-        above = level(inner) if target.startswith("oneflow.") else None
+        above = level(inner) if is_run and target.startswith("oneflow.") else None
         is_door = module in DOORS and inner.startswith(DOORS[module])
         if own is not None and above is not None and above > own and not is_door:
             result.append(f"{module}:{line} imports {inner}, a layer above")
@@ -184,7 +207,7 @@ def upward(module: str, text: str, is_package: bool = False) -> list[str]:
 def test_the_layers_of_the_front_end_import_downwards() -> None:
     wrong = []
     for name, path in FRONT_END.items():
-        wrong += upward(name, _at_run_time(path.read_text()), path.name == "__init__.py")
+        wrong += upward(name, path.read_text(), _is_package(path))
     assert not wrong, "\n".join(wrong)
 
 
@@ -197,7 +220,7 @@ def test_doors_only_import() -> None:
 
 def test_no_two_modules_of_the_front_end_import_each_other() -> None:
     edges = {
-        name: _modules_of(imports(_at_run_time(path.read_text()), name, _is_package(path)))
+        name: _modules_of(imports(path.read_text(), name, _is_package(path)))
         for name, path in FRONT_END.items()
         if name not in DOORS
     }
@@ -215,22 +238,11 @@ def _is_package(path: Path) -> bool:
     return path.name == "__init__.py"
 
 
-def _modules_of(found: Iterator[tuple[int, str]]) -> set[str]:
-    """The modules that imports lead to; a name of a package leads to the package."""
-    targets = [t.removeprefix("oneflow.").removesuffix(".*") for _, t in found if "oneflow." in t]
+def _modules_of(found: Iterable[Import]) -> set[str]:
+    """The modules that imports at run time lead to; a name of a package leads to the package."""
+    names = [one.target for one in found if one.is_run and "oneflow." in one.target]
+    targets = [name.removeprefix("oneflow.").removesuffix(".*") for name in names]
     return {t if t in MODULES else t.rpartition(".")[0] for t in targets}
-
-
-@cache
-def _at_run_time(text: str) -> str:
-    """The source without what only type checkers see."""
-    tree = ast.parse(text)
-
-    class Remover(ast.NodeTransformer):
-        def visit_If(self, node: ast.If) -> Any:
-            return ast.Pass() if "TYPE_CHECKING" in ast.unparse(node.test) else node
-
-    return ast.unparse(ast.fix_missing_locations(Remover().visit(tree)))
 
 
 def test_every_room_is_a_link_into_the_package() -> None:
@@ -303,16 +315,11 @@ def test_imports_within_functions_become_no_more() -> None:
         f"{module}:{line}"
         for module, path in SOURCES.items()
         if module.split(".")[0] != "cli"
-        for line in _within_functions(path.read_text())
+        for line in {
+            i.line for i in imports(path.read_text(), module, _is_package(path)) if i.is_deep
+        }
     ]
     assert len(found) <= FUNCTION_IMPORTS, f"{len(found)} of them: {' '.join(found)}"
-
-
-def _within_functions(text: str) -> set[int]:
-    """Lines of imports in functions, but of heavy libraries."""
-    functions = (ast.FunctionDef, ast.AsyncFunctionDef)
-    inner = (n for f in ast.walk(ast.parse(text)) if isinstance(f, functions) for n in ast.walk(f))
-    return {n.lineno for n in inner if isinstance(n, (ast.Import, ast.ImportFrom)) and _is_light(n)}
 
 
 def _is_light(node: ast.Import | ast.ImportFrom) -> bool:

@@ -7,6 +7,7 @@ import inspect
 import itertools
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -24,8 +25,13 @@ PARAMETERS = re.compile(r"[a-z_][\w, ]*: (?![^.]*\.$)")
 BY_HAND = re.compile(r"   |^\s*([-*>|#]|\d+[.)])|->|[=;:,.!?)\]}|]$|^\s*\w+:")
 
 
-def docstrings(rooms: tuple[str, ...] = ROOMS) -> Iterator[tuple[str, str]]:
-    """Place of each docstring, and its text with the indentation taken off."""
+@cache
+def docstrings(rooms: tuple[str, ...] = ROOMS) -> list[tuple[str, str]]:
+    """Place of each docstring, and its text with the indentation taken off; read once."""
+    return list(_read(rooms))
+
+
+def _read(rooms: tuple[str, ...]) -> Iterator[tuple[str, str]]:
     for room in rooms:
         for path in sorted((ROOT / room).rglob("*.py")):
             if path.is_symlink() or any(p.is_symlink() for p in path.parents):

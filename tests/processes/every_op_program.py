@@ -1,11 +1,15 @@
 """What the ranks of test_every_op_global.py run: every op of the registry on global tensors whose
 layouts are drawn from a seed, eagerly, backward, and in graphs; exits 0 if all is right.
+
+Usage: every_op_program [eager] [gradients] [graphs] [all]. all: each op on every placement, forward
+and in graphs, and two gradients of it; without, on two placements at least, and one gradient.
 """
 
 from __future__ import annotations
 
 import sys
 import traceback
+from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -30,7 +34,10 @@ PLACEMENTS = [
     Placement("cpu", ranks) for ranks in ([0, 1], [1, 2, 3], [0, 1, 2, 3], [[0, 1], [2, 3]])
 ]
 EVERYONE = PLACEMENTS[2]
-SAMPLES_PER_GRADIENT_OP = 2
+IN_ALL = "all" in sys.argv
+SAMPLES_PER_GRADIENT_OP = 2 if IN_ALL else 1
+MIN_PLACEMENTS = len(PLACEMENTS) if IN_ALL else 2
+GRAPH_PLACEMENTS = PLACEMENTS if IN_ALL else PLACEMENTS[1::2]  # uneven parts; a grid
 Array = np.ndarray[Any, Any]
 Ids = list[tuple[int, Sample]]
 
@@ -183,17 +190,26 @@ def source(trial: Trial, number: int, sample: Sample, placement: Placement) -> N
 
 
 def every_op(trial: Trial, samples: Ids) -> None:
-    """Each sample on one placement, in turn; each op on all of them."""
-    seen: dict[str, int] = {}
+    """Each sample on one placement, in turn; an op with few samples on more."""
+    counts = Counter(sample.op for _, sample in samples)
+    first = {op: at for at, op in enumerate(counts)}  # ops begin at different placements
+    seen: Counter[str] = Counter()
     for number, sample in samples:
-        count = seen[sample.op] = seen.get(sample.op, -1) + 1
-        alone = sum(s.op == sample.op for _, s in samples) < len(PLACEMENTS)
-        places = PLACEMENTS if alone else [PLACEMENTS[count % len(PLACEMENTS)]]
-        for placement in places:
+        at = first[sample.op] + seen[sample.op]
+        seen[sample.op] += 1
+        for placement in places(at, counts[sample.op]):
             if sample.inputs:
                 eager(trial, number, sample, placement, 0)
             else:
                 source(trial, number, sample, placement)
+
+
+def places(at: int, count: int) -> list[Placement]:
+    """Placements of the next of `count` samples, so that all of them together are on enough."""
+    if IN_ALL and count < MIN_PLACEMENTS:
+        return PLACEMENTS
+    each = -(-MIN_PLACEMENTS // count)
+    return [PLACEMENTS[(at + i * 2) % len(PLACEMENTS)] for i in range(each)]
 
 
 # ---- gradients -----------------------------------------------------------------------------------
@@ -289,7 +305,7 @@ def every_op_in_a_graph(trial: Trial, samples: Ids) -> None:
     for number, sample in samples:
         if may_be_traced(sample):
             by_op.setdefault(sample.op, []).append((number, sample))
-    for k, placement in enumerate(PLACEMENTS):
+    for k, placement in enumerate(GRAPH_PLACEMENTS):
         chosen = [found[k % len(found)] for found in by_op.values()]
         trial.run(f"graph on {placement}", lambda c=chosen, p=placement: _graph(c, p))
 
@@ -324,7 +340,7 @@ def _graph(chosen: Ids, placement: Placement) -> None:
 def main() -> None:
     trial = Trial()
     samples = list(enumerate(SAMPLES))
-    wanted = sys.argv[1:] or ["eager", "gradients", "graphs"]
+    wanted = {*sys.argv[1:]} - {"all"} or {"eager", "gradients", "graphs"}
     if "eager" in wanted:
         every_op(trial, samples)
     if "gradients" in wanted:

@@ -3,6 +3,8 @@ graphs. One launch; what the ranks do is in every_op_program.py."""
 
 from __future__ import annotations
 
+import pytest
+
 from tests.support.launching import check_done, launch
 
 NUM_RANKS = 4
@@ -10,3 +12,8 @@ NUM_RANKS = 4
 
 def test_ops_mean_the_same_in_every_layout() -> None:
     check_done(launch(NUM_RANKS, "every_op_program"), NUM_RANKS)
+
+
+@pytest.mark.slow
+def test_ops_mean_the_same_in_every_layout_on_every_placement() -> None:
+    check_done(launch(NUM_RANKS, "every_op_program", "all"), NUM_RANKS)

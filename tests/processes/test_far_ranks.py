@@ -20,6 +20,7 @@ import numpy as np
 import pytest
 
 from oneflow.scheduler.ports import free_port
+from tests.support.jobs import without_pauses
 
 DIGITS = Path(__file__).parents[2] / "examples" / "digits.py"
 PROGRAM = Path(__file__).with_name("failing_program.py")
@@ -47,7 +48,8 @@ def run_both(commands: list[list[str]], envs: list[dict[str, str]]) -> list[tupl
     finally:
         for rank in ranks:
             rank.kill()
-    return [(r.returncode, *output) for r, output in zip(ranks, outputs, strict=True)]
+    ended = zip(ranks, outputs, strict=True)
+    return [(rank.returncode, out, without_pauses(err)) for rank, (out, err) in ended]
 
 
 def far(*script: str, **more: str) -> list[tuple[int, str, str]]:

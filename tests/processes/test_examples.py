@@ -17,7 +17,7 @@ from oneflow.scheduler.ports import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
 LAYOUTS = [("dp", 2), ("tp", 2), ("pp", 2), ("2d", 4)]
-MATRIX = [*LAYOUTS, ("dp", 4), ("tp", 4), ("pp", 4)]
+FOUR = [pytest.param(layout, 4, marks=pytest.mark.slow) for layout in ("dp", "tp", "pp")]
 WORLD = ("MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "RANK", "LOCAL_RANK")
 
 
@@ -58,7 +58,7 @@ def test_digits_are_learnt(digits: dict[str, Any]) -> None:
     assert digits["samples_per_s"] > 0
 
 
-@pytest.mark.parametrize(("layout", "num_ranks"), MATRIX)
+@pytest.mark.parametrize(("layout", "num_ranks"), [*LAYOUTS, *FOUR])
 def test_digits_lose_the_same_in_every_layout(
     digits: dict[str, Any], layout: str, num_ranks: int, tmp_path: Path
 ) -> None:

@@ -81,7 +81,7 @@ HURT = ("start", "rendezvous", "allocation", "first_step", "steady_step", "trans
         "ckpt_write", "ckpt_commit")  # fmt: skip
 """Phases in which each rank is needed."""
 STOPPED_S = {"worker": 6.0, "other": 6.0, "daemon": 3.5, "scheduler": 1.0, "client": 1.0}
-END_S = 60.0
+END_S = 120.0
 
 
 @dataclass(frozen=True)
@@ -186,8 +186,12 @@ def act(
     job.wait(END_S)
 
 
-def run_cell(rig: Rig, cell: Cell, job_file: str, number: int, slack_s: float) -> Outcome:
-    """One cell on a cluster that is whole; leaves it whole, or says so in the outcome."""
+def run_cell(
+    rig: Rig, cell: Cell, job_file: str, number: int, slack_s: float, has_next: bool = True
+) -> Outcome:
+    """One cell on a cluster that is whole; leaves it whole, or says so in the outcome. has_next: is
+    another job run after it (A5)?
+    """
     started = time.monotonic()
     outcome = Outcome(str(cell))
     before, shm = rig.usage(), rig_shm(rig)
@@ -203,7 +207,9 @@ def run_cell(rig: Rig, cell: Cell, job_file: str, number: int, slack_s: float) -
         outcome.blamed = tuple(r.reason for r in ended_attempts(watcher, record))
         _expect(cell, record)
         _expect_noticed(cell, outcome, slack_s)
-        _always(rig, watcher, record, before, shm, job_id, job_file)
+        if has_next:
+            _next_job(rig, job_file)
+        _always(rig, watcher, record, before, shm, job_id)
         if client.errors:
             raise SceneError(f"the client failed: {client.errors}")
     except (SceneError, OneFlowError, OSError, subprocess.SubprocessError) as error:
@@ -387,19 +393,16 @@ def _expect_noticed(cell: Cell, outcome: Outcome, slack_s: float) -> None:
         raise SceneError(f"noticed after {found_s} s, not {limit_s:g} s")
 
 
-def _always(
-    rig: Rig,
-    watcher: Watcher,
-    record: JobRecord,
-    before: Any,
-    shm: set[str],
-    job_id: str,
-    job_file: str,
-) -> None:
-    host = os.uname().nodename
+def _next_job(rig: Rig, job_file: str) -> None:
     after = rig.client().submit(job_file, devices=2, steps=NEXT_STEPS).wait(END_S)
     if str(after.state) != "SUCCEEDED":
         raise SceneError(f"A5: the next job is {after.state} {after.reason}: {after.cause}")
+
+
+def _always(
+    rig: Rig, watcher: Watcher, record: JobRecord, before: Any, shm: set[str], job_id: str
+) -> None:
+    host = os.uname().nodename
     now = rig.client().job(job_id).status()
     checks: list[tuple[str, Any]] = [
         ("A1", lambda: a1_no_process(rig)),
@@ -424,8 +427,11 @@ def run_cells(
     cells: Sequence[Cell],
     seconds: float = 1e9,
     slack_s: float = NOTICED_SLACK_S,
+    is_short: bool = False,
 ) -> list[Outcome]:
-    """On one cluster, until the time is over; a cell that fails gets the next ones a new one."""
+    """On one cluster, until the time is over; a cell that fails gets the next ones a new one.
+    is_short: the job of the next cell is the next job of A5; only the last cell has one of its own.
+    """
     jobs = folder / "jobs"
     jobs.mkdir(parents=True, exist_ok=True)
     export_jobs(jobs)
@@ -439,7 +445,8 @@ def run_cells(
             while left and time.monotonic() < end:
                 cell = left.pop(0)
                 job = str(jobs / "stages.job")
-                outcome = run_cell(found, cell, job, len(outcomes), slack_s)
+                has_next = not (is_short and left)
+                outcome = run_cell(found, cell, job, len(outcomes), slack_s, has_next)
                 outcomes.append(outcome)
                 say(outcome)
                 if outcome.error:

@@ -10,20 +10,19 @@ from __future__ import annotations
 import ast
 import builtins
 from functools import cache
+from inspect import Signature, signature
 from pathlib import Path
 
 from oneflow.api import (
     AUTOGRAD_MODULES,
-    FLOAT,
-    INTEGER,
-    KEEP,
     MODULES,
     NN_MODULES,
     OPTIM_MODULES,
+    ROWS,
     SAME_TYPE,
     Row,
 )
-from oneflow.surfaces import NUMPY_KEYWORDS, index
+from oneflow.surfaces import NUMPY_KEYWORDS, find, index
 
 ROOT = Path(__file__).resolve().parents[1]
 HEAD = '"""Type stub made from the public table (oneflow/api) by docs/stubs.py."""\n'
@@ -47,12 +46,7 @@ PACKAGES = {
     "optim": ("oneflow.optim", OPTIM_MODULES),
     "autograd": ("oneflow.autograd", AUTOGRAD_MODULES),
 }
-PROMOTED = {
-    FLOAT: "input: Tensor",
-    INTEGER: "input: Tensor",
-    KEEP: "input: Tensor",
-    SAME_TYPE: "input: TensorLike, other: TensorLike",
-}
+SAME_TYPED = "input: TensorLike, other: TensorLike"
 
 
 class Stub:
@@ -192,12 +186,53 @@ def signature_made(stub: Stub, home: str, name: str, method: bool) -> str | None
     return f"({', '.join(parts)}) -> {need(stub, home, given)}"
 
 
+def made_parameters(stub: Stub, row: Row) -> str:
+    """The parameter list of a function that is made of an op's declaration."""
+    return written(stub, signature(find(row.surfaces[0].rstrip("_"), row.names[0])), row)
+
+
+def written(stub: Stub, made: Signature, row: Row) -> str:
+    """The parameters of a signature, and other spellings of them that the table knows."""
+    kinds = {}
+    for p in made.parameters.values():
+        kinds[p.name] = p.annotation
+        if p.annotation == "Number":
+            stub.imports.add("from oneflow.core.operand import Number")
+        elif p.annotation in stub.hidden:
+            stub.imports.add("import builtins")
+            kinds[p.name] = f"builtins.{p.annotation}"
+    parts = [
+        f"{p.name}: {kinds[p.name]}" + ("" if p.default is p.empty else f" = {p.default!r}")
+        for p in made.parameters.values()
+    ]
+    if row.keywords:
+        parts += ["*", *(f"{new}: {kinds[old]} = ..." for new, old in row.keywords.items())]
+    return ", ".join(parts)
+
+
+LAYERS = {row.layer: row for row in ROWS if row.layer}
+
+
+def write_layer(stub: Stub, row: Row, name: str) -> None:
+    """A layer that is made of a function: its parameters are attributes, too."""
+    stub.imports |= {
+        "from oneflow.nn.module import Module",
+        "from oneflow.tensor.tensor import Tensor",
+    }
+    made = signature(find("nn", row.own))
+    taken = written(stub, made, LAYERS[row.own])
+    stub.lines.append(f"class {name}(Module):")
+    stub.lines += [f"    {p.name}: {p.annotation}" for p in made.parameters.values()]
+    stub.lines.append(f"    def __init__(self{', ' if taken else ''}{taken}) -> None: ...")
+    stub.lines.append("    def forward(self, x: Tensor) -> Tensor: ...")
+
+
 def write(stub: Stub, row: Row, name: str, in_place: bool, method: bool) -> None:
     """One name of a namespace."""
     indent = "    " if method else ""
     if row.promote is not None:
         stub.imports.add("from oneflow.tensor.tensor import Tensor")
-        taken = PROMOTED[row.promote]
+        taken = SAME_TYPED if row.promote == SAME_TYPE else made_parameters(stub, row)
         if "TensorLike" in taken:
             stub.imports.add("from oneflow.core.operand import TensorLike")
         taken = (
@@ -206,6 +241,9 @@ def write(stub: Stub, row: Row, name: str, in_place: bool, method: bool) -> None
             else taken
         )
         stub.lines.append(f"{indent}def {name}({taken}) -> Tensor: ...")
+        return
+    if row.own in LAYERS:
+        write_layer(stub, row, name)
         return
     found = definition(row.home, row.own)
     extra = added_keywords(row, found) if isinstance(found, ast.FunctionDef) else {}

@@ -66,7 +66,7 @@ def _function(key: int) -> Any:
     if row.promote is not None:
         from oneflow.functional.promotion import promoted
 
-        own = promoted(own, row.own, row.promote)
+        own = promoted(own, row.own, row.promote, inplace=row.inplace)
     renames = {**_numpy_names(own), **row.keywords}
     return _taking(own, renames, row.order) if renames or row.order else own
 
@@ -109,6 +109,7 @@ def _taking(
     apply.__qualname__ = function.__qualname__
     apply.__module__ = function.__module__
     apply.__doc__ = function.__doc__
+    apply.__dict__.update(function.__dict__)
     apply.__dict__["__wrapped__"] = function  # inspect.signature follows it
     return apply
 

@@ -1,42 +1,76 @@
 """Functions of neural networks, and the layers made of them."""
 
-from oneflow.api.row import Row, at, classes, row
+from oneflow.api.elementwise import ROWS as ELEMENTWISE
+from oneflow.api.row import FLOAT, KEEP, Row, at, classes, layers_of, row
 
-ROWS: tuple[Row, ...] = (
+_ACTIVATIONS = (
+    *at(
+        "ops.unary",
+        row("relu", "flow tensor tensor_ flow_ F _C", promote=KEEP, inplace=True, layer="ReLU"),
+        row("silu", "flow tensor F _C", promote=KEEP, inplace=True, layer="SiLU"),
+    ),
+    *at(
+        "ops.activation",
+        row("gelu", "flow tensor F _C", promote=KEEP, layer="GELU"),
+        row("quick_gelu", "flow F _C", promote=KEEP, layer="QuickGELU", torch=None),
+        row("square_relu", "flow F _C", promote=KEEP, layer="SquareReLU", torch=None),
+        row("mish", "flow tensor F", promote=KEEP, inplace=True, layer="Mish"),
+        row("selu", "flow tensor F", promote=KEEP, inplace=True, layer="SELU"),
+        row("elu", "F", promote=KEEP, inplace=True, layer="ELU"),
+        row("celu", "F", promote=KEEP, inplace=True, layer="CELU"),
+        row("relu6", "F", promote=KEEP, inplace=True, layer="ReLU6"),
+        row("hardsigmoid", "F", promote=KEEP, inplace=True, layer="Hardsigmoid"),
+        row("hardswish", "F", promote=KEEP, inplace=True, layer="Hardswish"),
+        row("hardshrink", "F", promote=KEEP, inplace=True, layer="Hardshrink"),
+        row("softplus", "flow tensor F", promote=KEEP, layer="Softplus"),
+        row("softsign", "flow tensor F", promote=FLOAT, inplace=True, layer="Softsign"),
+        row("logsigmoid", "F", promote=KEEP, layer="LogSigmoid"),
+        row("tanhshrink", "F", promote=FLOAT),
+        row("threshold", "flow F", promote=KEEP, inplace=True, layer="Threshold"),
+        row(
+            "hardtanh",
+            "tensor F",
+            promote=KEEP,
+            inplace=True,
+            layer="Hardtanh",
+            keywords="min_value=min_val max_value=max_val",
+        ),
+        row(
+            "leaky_relu",
+            "F",
+            promote=KEEP,
+            inplace=True,
+            layer="LeakyReLU",
+            keywords="alpha=negative_slope",
+        ),
+        row(
+            "softshrink",
+            "flow F",
+            promote=KEEP,
+            inplace=True,
+            layer="Softshrink",
+            keywords="alpha=lambd",
+        ),
+    ),
     *at(
         "functional.nn_activation",
-        row("relu", "flow tensor tensor_ flow_ F _C"),
-        row("gelu", "flow tensor F _C"),
-        row("quick_gelu", "flow F _C", torch=None),
-        row("silu", "flow tensor F _C"),
-        row("mish", "flow tensor F"),
-        row("selu", "flow tensor F"),
         row("softmax", "flow tensor F _C special"),
         row("log_softmax", "flow tensor F special"),
-        row("softplus", "flow tensor F"),
-        row("softsign", "flow tensor F"),
-        row("softshrink", "flow F"),
-        row("threshold", "flow F"),
+        row("softmin", "F"),
+        row("gumbel_softmax", "F"),
+        row("fast_gelu", "F _C", torch=None),
+        row("glu", "F", layer="GLU"),
+        row("prelu", "F", keywords="alpha=weight"),
+        row("rrelu", "F _C"),
         row("dropout", "flow F _C"),
-        row("hardtanh", "tensor F"),
-        row("celu", "F"),
         row("dropout1d", "F"),
         row("dropout2d", "F"),
         row("dropout3d", "F"),
-        row("elu", "F"),
-        row("fast_gelu", "F _C", torch=None),
-        row("glu", "F"),
-        row("gumbel_softmax", "F"),
-        row("hardshrink", "F"),
-        row("hardsigmoid", "F"),
-        row("hardswish", "F"),
-        row("leaky_relu", "F"),
-        row("logsigmoid", "F"),
-        row("prelu", "F", keywords="alpha=weight"),
-        row("relu6", "F"),
-        row("rrelu", "F _C"),
-        row("softmin", "F"),
     ),
+)
+
+ROWS: tuple[Row, ...] = (
+    *_ACTIVATIONS,
     *at(
         "functional.nn_windows",
         row("adaptive_avg_pool1d", "flow F"),
@@ -134,14 +168,8 @@ ROWS: tuple[Row, ...] = (
         "nn",
         "Module",
     ),
-    *classes(
-        "nn.modules.activation",
-        "nn",
-        "CELU ELU GELU GLU SELU Hardshrink Hardsigmoid Hardswish Hardtanh LeakyReLU LogSigmoid "
-        "LogSoftmax Mish PReLU QuickGELU ReLU ReLU6 RReLU Sigmoid SiLU Softmax Softplus "
-        "Softshrink Softsign SquareReLU Tanh Threshold",
-        unknown="QuickGELU SquareReLU",
-    ),
+    *layers_of((*_ACTIVATIONS, *ELEMENTWISE), "nn.modules.activation"),
+    *classes("nn.modules.activation", "nn", "LogSoftmax PReLU RReLU Softmax"),
     *classes(
         "nn.modules.containers",
         "nn",

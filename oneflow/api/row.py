@@ -15,8 +15,8 @@ Surfaces:
 
 Ways to promote (`promote=`): FLOAT casts integer and bool operands to the default floating-point
 dtype before the op runs; INTEGER casts bools to int64; SAME_TYPE brings two operands, of which one
-may be a number, to one dtype; KEEP hands the tensor over as it is. A row without `promote` names a
-function that sees to its own operands.
+may be a number, to one dtype; KEEP hands the tensor over as it is, followed by the op's attrs. A
+row without `promote` names a function that sees to its own operands.
 """
 
 from __future__ import annotations
@@ -44,6 +44,8 @@ class Row:
     promote: see the top of this file.
     keywords: spellings of keywords that callers may use besides the function's own ones.
     order: positional order of the arguments where users expect another than the function has.
+    inplace: does the function that is made of an op take `inplace=`?
+    layer: name of the layer that is made of the function, "" for none.
     """
 
     names: tuple[str, ...]
@@ -54,6 +56,8 @@ class Row:
     promote: str | None = None
     keywords: dict[str, str] = field(default_factory=dict)
     order: tuple[str, ...] = ()
+    inplace: bool = False
+    layer: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +69,8 @@ class _Entry:
     promote: str | None
     keywords: str
     order: str
+    inplace: bool
+    layer: str
 
 
 def row(
@@ -76,13 +82,15 @@ def row(
     promote: str | None = None,
     keywords: str = "",
     order: str = "",
+    inplace: bool = False,
+    layer: str = "",
 ) -> _Entry:
     """A row as it is written in the table; `at` completes it.
 
     names, surfaces, order: separated by blanks.  own: the name in the home; None: the first name.
     keywords: "their_name=own_name" pairs, separated by blanks.
     """
-    return _Entry(names, surfaces, own, torch, promote, keywords, order)
+    return _Entry(names, surfaces, own, torch, promote, keywords, order, inplace, layer)
 
 
 def at(home: str, *entries: _Entry) -> tuple[Row, ...]:
@@ -97,6 +105,8 @@ def at(home: str, *entries: _Entry) -> tuple[Row, ...]:
             promote=e.promote,
             keywords=dict(pair.split("=") for pair in e.keywords.split()),
             order=tuple(e.order.split()),
+            inplace=e.inplace,
+            layer=e.layer,
         )
         for e in entries
     )
@@ -106,3 +116,12 @@ def classes(home: str, surface: str, names: str, *, unknown: str = "") -> tuple[
     """One row for each name that `home` defines for a surface.  unknown: those PyTorch lacks."""
     missing = (names if unknown == ALL else unknown).split()
     return at(home, *(row(n, surface, torch=None if n in missing else SAME) for n in names.split()))
+
+
+def layers_of(rows: tuple[Row, ...], home: str) -> tuple[Row, ...]:
+    """A row for each layer that `home` makes of functions."""
+    return tuple(
+        Row((r.layer,), f"oneflow.{home}", r.layer, ("nn",), None if r.torch is None else SAME)
+        for r in rows
+        if r.layer
+    )

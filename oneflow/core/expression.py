@@ -323,7 +323,7 @@ def _pow_gradient(d: Expression, y: Expression, a: Expression, b: Expression) ->
 FUNCTIONS: dict[str, Rule] = {
     "neg": Rule(1, lambda d, y, x: (-d,), linear=((0,),)),
     "abs": Rule(1, lambda d, y, x: (d * sign(x),)),
-    "relu": Rule(1, lambda d, y, x: (where(y > 0, d, 0),)),
+    "relu": Rule(1, lambda d, y, x: (where(y <= 0, 0, d),)),
     "square": Rule(1, lambda d, y, x: (d * x * 2,)),
     "reciprocal": Rule(1, lambda d, y, x: (-(d * (y * y)),)),
     "add": Rule(2, lambda d, y, a, b: (d, d), linear=((0, 1),)),
@@ -592,12 +592,17 @@ def _simplified(node: Expression, args: tuple[Expression, ...]) -> Expression:
 _ZERO, _FIXED, _LINEAR, _OTHER = "zero", "fixed", "linear", "other"
 
 
-def is_linear(root: Expression, names: set[str], dtypes: Mapping[str, DType]) -> bool:
+def is_linear(
+    root: Expression,
+    names: set[str],
+    dtypes: Mapping[str, DType],
+    scalars: Mapping[str, type] | None = None,
+) -> bool:
     """Is root a sum of terms that each hold exactly one of the inputs `names` as a factor?
 
     Then partial sums of these inputs give partial sums of root.
     """
-    types = dtypes_of((root,), dtypes)
+    types = dtypes_of((root,), dtypes, scalars)
     found: dict[Expression, str] = {}
     for node in walk(root):
         if types[node] is bool_:

@@ -120,6 +120,10 @@ class Op(metaclass=OpClass):
     formula: ClassVar[Callable[..., Any] | None] = None
     """`formula(*types, **attrs)`: the outputs as expressions (core/expression.py) of the operands'
     names; kernels of every device follow from it. Operands that it reads as scalars are 0-d."""
+    derivative: ClassVar[Callable[..., Any] | None] = None
+    """`derivative(*types, **attrs)`: the gradient of the only input as an expression of `adjoint`,
+    the input's name and `result`; None: what the formula gives. For formulas whose own derivative
+    is inexact or costly: at corners, or where an intermediate result is infinite."""
     is_named_formula: ClassVar[bool] = False
     """`formula()` takes nothing: a derivative that equals it is emitted as this op."""
     per_row: ClassVar[frozenset[str]] = frozenset()
@@ -129,12 +133,17 @@ class Op(metaclass=OpClass):
     """`row_dims(*types, **attrs)`: number of trailing dims that reductions in `formula` run
     over."""
 
+    declared_by: ClassVar[Callable[..., Any] | None] = None
+    """The function whose keyword-only parameters are the attrs, where that is not `infer`."""
     operands: ClassVar[tuple[str, ...]] = ()
     """Names of the positional parameters of `infer`. Read from the declaration, as are the next."""
     defaults: ClassVar[Attrs] = {}
     """Defaults of attrs. `declare` adds those that the signature of `infer` gives."""
     attrs: ClassVar[frozenset[str] | None] = frozenset()
     """Their names, as `infer` takes them. Set by `declare`, as is `has_gradient`."""
+    check: ClassVar[Callable[..., None] | None] = None
+    """`check(**attrs)`: raises ValueError for attrs that fit no operand, where they can be told
+    before there is one: a layer calls it when it is made."""
     has_gradient: ClassVar[bool] = False
 
     infer: ClassVar[Callable[..., TensorType | tuple[TensorType, ...]]] = staticmethod(_no_types)
@@ -227,8 +236,9 @@ def register(op: type[Op]) -> type[Op]:
     if not op.name or op.name in REGISTRY:
         raise InternalError(f"op name {op.name!r} is missing or taken")
     op.has_gradient = op.grad is not _no_gradients
-    op.defaults = op.defaults | (op.infer.__kwdefaults__ or {})
-    op.attrs = _attr_names(op.infer)
+    declared = op.declared_by or op.infer
+    op.defaults = op.defaults | (declared.__kwdefaults__ or {})
+    op.attrs = _attr_names(declared)
     code = op.infer.__code__
     op.num_outputs = _count_outputs(op.infer.__annotations__["return"])
     op.operands = code.co_varnames[inspect.ismethod(op.infer) : code.co_argcount]

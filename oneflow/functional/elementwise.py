@@ -149,12 +149,6 @@ def logit(input: Tensor, eps: float | None = None) -> Tensor:
     return unary.log(as_float(div(x, sub(1, x))))
 
 
-def square_relu(input: Tensor) -> Tensor:
-    """relu(input) squared."""
-    x = unary.relu(input)
-    return mul(x, x)
-
-
 def signbit(input: Tensor) -> Tensor:
     """bool: input < 0."""
     return compare.scalar_compare(input, value=0, kind="lt")

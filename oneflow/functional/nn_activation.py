@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 
 from oneflow.core.dtype import DTypeLike
@@ -13,7 +12,6 @@ from oneflow.functional.dims import one_dim
 from oneflow.functional.elementwise import (
     clamp,
     clone,
-    masked_fill,
     pick,
 )
 from oneflow.functional.joining import chunk
@@ -24,7 +22,6 @@ from oneflow.functional.shaping import movedim, transpose
 from oneflow.ops import activation, compare, unary
 from oneflow.ops import dropout as dropout_ops
 from oneflow.ops import softmax as softmax_ops
-from oneflow.ops.compare import logical_or
 from oneflow.tensor.alike import Place, layout_of
 from oneflow.tensor.inplace import before, check_writable, overwrite
 from oneflow.tensor.tensor import Tensor
@@ -46,69 +43,9 @@ def _before(x: Tensor, inplace: bool) -> Tensor:
     return before(x)
 
 
-def relu(input: Tensor, inplace: bool = False) -> Tensor:
-    """max(x, 0)."""
-    return _result(input, unary.relu(_before(input, inplace)), inplace)
-
-
-def relu6(input: Tensor, inplace: bool = False) -> Tensor:
-    """min(max(x, 0), 6)."""
-    return hardtanh(input, 0.0, 6.0, inplace)
-
-
-def gelu(input: Tensor, approximate: str = "none") -> Tensor:
-    """x times the normal distribution function of x; approximate: "none" or "tanh"."""
-    return activation.gelu(input, approximate=approximate)
-
-
 def fast_gelu(input: Tensor) -> Tensor:
     """`gelu` with the tanh approximation."""
-    return gelu(input, "tanh")
-
-
-def quick_gelu(input: Tensor) -> Tensor:
-    """x * sigmoid(1.702 x)."""
-    return mul(input, unary.sigmoid(mul(input, 1.702)))
-
-
-def silu(input: Tensor, inplace: bool = False) -> Tensor:
-    """x * sigmoid(x)."""
-    return _result(input, unary.silu(_before(input, inplace)), inplace)
-
-
-def mish(input: Tensor, inplace: bool = False) -> Tensor:
-    """x * tanh(softplus(x))."""
-    x = _before(input, inplace)
-    return _result(input, mul(x, unary.tanh(softplus(x))), inplace)
-
-
-def elu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
-    """x where positive, else alpha (exp(x) - 1)."""
-    return _result(input, unary.elu(_before(input, inplace), alpha=float(alpha)), inplace)
-
-
-def celu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
-    """x where positive, else alpha (exp(x / alpha) - 1)."""
-    x = _before(input, inplace)
-    return _result(input, mul(unary.elu(div(x, alpha), alpha=1.0), alpha), inplace)
-
-
-_SELU_ALPHA, _SELU_SCALE = 1.6732632423543772, 1.0507009873554805
-
-
-def selu(input: Tensor, inplace: bool = False) -> Tensor:
-    """The self-normalising elu: Klambauer et al., 2017."""
-    return _result(
-        input, mul(unary.elu(_before(input, inplace), alpha=_SELU_ALPHA), _SELU_SCALE), inplace
-    )
-
-
-def leaky_relu(
-    input: Tensor, negative_slope: float = 0.01, alpha: float | None = None, inplace: bool = False
-) -> Tensor:
-    """x where positive, else negative_slope * x."""
-    slope = float(negative_slope if alpha is None else alpha)
-    return _result(input, unary.leaky_relu(_before(input, inplace), alpha=slope), inplace)
+    return activation.gelu(input, approximate="tanh")
 
 
 def rrelu(
@@ -122,7 +59,8 @@ def rrelu(
     otherwise.
     """
     if not training:
-        return leaky_relu(input, (lower + upper) / 2, inplace=inplace)
+        x = _before(input, inplace)
+        return _result(input, activation.leaky_relu(x, negative_slope=(lower + upper) / 2), inplace)
 
     x = _before(input, inplace)
     drawn = rand(x.type.shape, dtype=x.type.dtype, **layout_of(x, no_partial=True))
@@ -139,78 +77,6 @@ def prelu(input: Tensor, weight: Tensor) -> Tensor:
     elif not input.ndim:
         weight = weight.reshape(())
     return add(unary.relu(input), mul(weight, clamp(input, max=0.0)))
-
-
-def hardtanh(
-    input: Tensor, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False
-) -> Tensor:
-    """x, kept within [min_val, max_val]."""
-    if min_val > max_val:
-        raise ValueError(f"hardtanh: min_val {min_val} is greater than max_val {max_val}")
-    if input.type.dtype.is_integer:
-        min_val, max_val = int(min_val), int(max_val)
-    return _result(input, clamp(_before(input, inplace), min_val, max_val), inplace)
-
-
-def hardsigmoid(input: Tensor, inplace: bool = False) -> Tensor:
-    """min(max(x / 6 + 1/2, 0), 1)."""
-    x = _before(input, inplace)
-    # The slope is 0 at the corners too: what is clamped there takes no part in the gradient.
-    is_outside = logical_or(
-        compare.scalar_compare(x, value=-3.0, kind="le"),
-        compare.scalar_compare(x, value=3.0, kind="ge"),
-    )
-    kept = pick(is_outside, clamp(x.detach(), -3.0, 3.0), x)
-    return _result(input, div(add(kept, 3.0), 6.0), inplace)
-
-
-def hardswish(input: Tensor, inplace: bool = False) -> Tensor:
-    """x * hardsigmoid(x)."""
-    x = _before(input, inplace)
-    # The slope is 0 at -3 and 1 at 3, as on the outer side of each corner.
-    low = compare.scalar_compare(x, value=-3.0, kind="le")
-    high = compare.scalar_compare(x, value=3.0, kind="ge")
-    middle = div(mul(x, add(masked_fill(x, low, -3.0), 3.0)), 6.0)
-    return _result(input, pick(high, x, masked_fill(middle, low, 0.0)), inplace)
-
-
-def hardshrink(input: Tensor, lambd: float = 0.5, inplace: bool = False) -> Tensor:
-    """0 where |x| <= lambd, else x."""
-    x = _before(input, inplace)
-    small = compare.scalar_compare(unary.abs(x), value=lambd, kind="le")
-    return _result(input, masked_fill(x, small, 0.0), inplace)
-
-
-def softshrink(
-    input: Tensor, lambd: float = 0.5, alpha: float | None = None, inplace: bool = False
-) -> Tensor:
-    """x moved toward 0 by lambd, and 0 where |x| <= lambd."""
-    bound = lambd if alpha is None else alpha
-    x = _before(input, inplace)
-    return _result(input, sub(x, clamp(x, -bound, bound)), inplace)
-
-
-def threshold(input: Tensor, threshold: float, value: float) -> Tensor:
-    """x where x > threshold, else value."""
-    return masked_fill(input, compare.scalar_compare(input, value=threshold, kind="le"), value)
-
-
-def softplus(input: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
-    """log(1 + exp(beta x)) / beta."""
-    return unary.softplus(input, beta=float(beta), threshold=float(threshold))
-
-
-def softsign(input: Tensor, inplace: bool = False) -> Tensor:
-    """x / (1 + |x|)."""
-    x = _before(input, inplace)
-    return _result(input, div(x, add(unary.abs(x), 1)), inplace)
-
-
-def logsigmoid(input: Tensor) -> Tensor:
-    """log(sigmoid(x)), without overflow."""
-    return unary.neg(
-        softplus(unary.neg(input), 1.0, math.inf if input.type.dtype.bytes > 4 else 80.0)
-    )
 
 
 def glu(input: Tensor, dim: int = -1) -> Tensor:

@@ -9,7 +9,6 @@ from oneflow.core.errors import ShapeError
 from oneflow.functional.arithmetic import add, div, mul, sub
 from oneflow.functional.elementwise import clamp, masked_fill, pick
 from oneflow.functional.linear_algebra import matmul
-from oneflow.functional.nn_activation import logsigmoid
 from oneflow.functional.nn_layers import pairwise_distance
 from oneflow.functional.nn_loss import _reduced
 from oneflow.functional.promotion import as_float, as_type
@@ -19,6 +18,7 @@ from oneflow.functional.searching import gather
 from oneflow.functional.shaping import pad_with, permute, reshape, unsqueeze
 from oneflow.functional.sliding import unfold_dim
 from oneflow.ops import binary, unary
+from oneflow.ops.activation import logsigmoid
 from oneflow.tensor.tensor import Tensor
 
 Distance = Callable[[Tensor, Tensor], Tensor]

@@ -198,8 +198,3 @@ def fill(input: Tensor, value: Tensor | Number) -> Tensor:
 def is_same_size(input: Tensor, other: Tensor) -> bool:
     """Have both the same shape?"""
     return input.type.shape == other.type.shape
-
-
-def tanhshrink(input: Tensor) -> Tensor:
-    """input - tanh(input)."""
-    return sub(input, unary.tanh(as_float(input)))

@@ -10,11 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from oneflow.api import FLOAT, INTEGER, KEEP
+from oneflow.api import FLOAT, INTEGER, KEEP, SAME_TYPE
 from oneflow.core import dtype as dtypes
+from oneflow.core.dispatch import call
 from oneflow.core.dtype import DType, promote
+from oneflow.core.op import Op
 from oneflow.core.operand import Number, TensorLike
 from oneflow.core.sbp import all_broadcast
+from oneflow.functional.declared import function_of
 from oneflow.ops.cast import cast
 from oneflow.ops.complex_numbers import PARTS, make_complex, real
 from oneflow.ops.unary import full_like
@@ -165,36 +168,31 @@ def same_type(name: str, a: TensorLike, b: TensorLike) -> tuple[Tensor, Tensor]:
     return together(x, y)
 
 
-def promoted(op: Callable[..., Tensor], name: str, kind: str) -> Callable[..., Tensor]:
+def promoted(op: type[Op], name: str, kind: str, *, inplace: bool = False) -> Callable[..., Tensor]:
     """The function that users call for an op: it promotes its operands, then runs the op.
 
-    kind: FLOAT, INTEGER, SAME_TYPE or KEEP of `oneflow/api`.
+    kind: FLOAT, INTEGER, SAME_TYPE or KEEP of `oneflow/api`.  inplace: it takes a parameter of that
+    name, if it has one operand.
     """
-    apply: Callable[..., Tensor]
-    if kind == FLOAT:
+    if kind != SAME_TYPE:
+        return function_of(op, cast=_CASTS[kind], inplace=inplace)
 
-        def of_float(input: Tensor) -> Tensor:
-            return op(as_float(input))
+    def of_two(input: TensorLike, other: TensorLike) -> Tensor:
+        out: Tensor = call(op, *same_type(name, input, other))
+        return out
 
-        apply = of_float
-    elif kind == INTEGER:
+    of_two.__name__ = of_two.__qualname__ = name
+    of_two.__doc__ = op.__doc__
+    return of_two
 
-        def of_integer(input: Tensor) -> Tensor:
-            return op(as_type(input, dtypes.int64) if category(input.type.dtype) == 0 else input)
 
-        apply = of_integer
-    elif kind == KEEP:
+def _as_number(x: Tensor) -> Tensor:
+    """A bool tensor as integers."""
+    return as_type(x, dtypes.int64) if category(x.type.dtype) == 0 else x
 
-        def of_any(input: Tensor) -> Tensor:
-            return op(input)
 
-        apply = of_any
-    else:
-
-        def of_two(input: TensorLike, other: TensorLike) -> Tensor:
-            return op(*same_type(name, input, other))
-
-        apply = of_two
-    apply.__name__ = apply.__qualname__ = name
-    apply.__doc__ = op.__doc__
-    return apply
+_CASTS: dict[str, Callable[[Tensor], Tensor] | None] = {
+    FLOAT: as_float,
+    INTEGER: _as_number,
+    KEEP: None,
+}

@@ -14,11 +14,12 @@ from oneflow.functional.arithmetic import add, div, mul
 from oneflow.functional.creation import arange, ones
 from oneflow.functional.elementwise import clone, pick
 from oneflow.functional.joining import split
-from oneflow.functional.nn_activation import dropout, fast_gelu, gelu, softmax
+from oneflow.functional.nn_activation import dropout, fast_gelu, softmax
 from oneflow.functional.random_state import Generator
 from oneflow.functional.searching import as_index
 from oneflow.functional.shaping import reshape, tril
 from oneflow.ops import unary
+from oneflow.ops.activation import gelu
 from oneflow.ops.depend import depend as wait_for
 from oneflow.ops.gather import gather as op
 from oneflow.tensor.alike import Place
@@ -86,7 +87,7 @@ def rms_norm(
 
 def gelu_with_approximate(x: Tensor, approximate: str = "none") -> Tensor:
     """`gelu`."""
-    return gelu(x, approximate)
+    return gelu(x, approximate=approximate)
 
 
 def sparse_cross_entropy(prediction: Tensor, label: Tensor, depth: int = 0) -> Tensor:

@@ -1,17 +1,48 @@
-"""GELU and its gradient."""
+"""Activations: a formula each, from which the op, its kernels and its gradient follow; and GELU.
+
+    @activation()
+    def leaky_relu(x: Expression, *, negative_slope: float = 0.01) -> Expression:
+        return where(x > 0, x, x * negative_slope)
+
+The keyword-only parameters are the attrs of the op. Numbers reach the formula as scalars that each
+call brings along, so one compiled loop serves all of them. The public table makes of this the
+function, with the attrs as further parameters, and the layer (functional/declared.py,
+nn/modules/activation.py).
+"""
 
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Concatenate, ParamSpec
 
 from oneflow.core.errors import ShapeError
-from oneflow.core.expression import Expression, absolute, erfcx, exp_down, sigmoid, symbols, where
-from oneflow.core.op import declare
-from oneflow.core.operand import Gradients, Operand, Tensor
+from oneflow.core.expression import (
+    Expression,
+    absolute,
+    apply,
+    erfcx,
+    exp,
+    exp_down,
+    expm1,
+    log1p,
+    maximum,
+    minimum,
+    scalar,
+    sigmoid,
+    symbol,
+    symbols,
+    tanh,
+    where,
+)
+from oneflow.core.op import Declared, declare
+from oneflow.core.operand import Attr, Gradients, Number, Operand, Tensor
 from oneflow.core.tensor_type import TensorType
-from oneflow.ops.checks import require_float, require_same
+from oneflow.ops.checks import FLOAT, NUMBER, require, require_float, require_same
 from oneflow.ops.elementwise import Elementwise
+
+P = ParamSpec("P")
+_Declared = Declared[Concatenate[Operand, P], Tensor]
 
 _FORMS = ("none", "tanh")
 _X, _D = symbols("x d_out")
@@ -80,3 +111,234 @@ class GeluGrad(Elementwise):
 
 
 gelu_grad = declare(GeluGrad)
+
+
+# ---- the table -----------------------------------------------------------------------------------
+
+
+class _Activation(Elementwise):
+    """Base of the rows below."""
+
+    accepts = FLOAT
+
+    @classmethod
+    def infer(cls, x: Operand, **attrs: Attr) -> TensorType:
+        require(cls.name, x, cls.accepts)
+        if cls.check is not None:
+            cls.check(**attrs)
+        return x.type
+
+
+def activation(
+    accepts: str = FLOAT,
+    *,
+    derivative: Callable[..., Expression] | None = None,
+    check: Callable[..., None] | None = None,
+) -> Callable[[Callable[Concatenate[Expression, P], Expression]], _Declared[P]]:
+    """Declare the function of expressions below as an op of one tensor.
+
+    accepts: the kind of its elements (ops/checks.py).  derivative: of (d_out, x, attrs), where the
+    formula's own would be inexact or costly.  check: see `Op.check`.
+    """
+
+    def made(function: Callable[Concatenate[Expression, P], Expression]) -> _Declared[P]:
+        def of_scalars(root: Callable[..., Expression], *operands: Expression) -> Any:
+            def formula(*_: TensorType, **attrs: Attr) -> Expression:
+                return root(*operands, **{name: _as_scalar(name, attrs[name]) for name in attrs})
+
+            return formula
+
+        members: dict[str, Any] = {
+            "name": function.__name__,
+            "__doc__": function.__doc__,
+            "accepts": accepts,
+            "declared_by": staticmethod(function),
+            "formula": staticmethod(of_scalars(function, _X)),
+        }
+        if derivative is not None:
+            members["derivative"] = staticmethod(of_scalars(derivative, symbol("adjoint"), _X))
+        if check is not None:
+            members["check"] = staticmethod(check)
+        title = "".join(part.capitalize() for part in function.__name__.split("_"))
+        op: _Declared[P] = declare(type(title, (_Activation,), members))
+        return op
+
+    return made
+
+
+def _as_scalar(name: str, value: Attr) -> Any:
+    return scalar(name) if isinstance(value, (int, float)) else value
+
+
+@activation(NUMBER)
+def relu6(x: Expression) -> Expression:
+    """min(max(x, 0), 6)."""
+    return where(x <= 0, 0, where(x >= 6, 6, x))
+
+
+def _is_ordered(*, min_val: Number, max_val: Number) -> None:
+    if min_val > max_val:
+        raise ValueError(f"hardtanh: min_val {min_val} is greater than max_val {max_val}")
+
+
+@activation(NUMBER, check=_is_ordered)
+def hardtanh(x: Expression, *, min_val: Number = -1.0, max_val: Number = 1.0) -> Expression:
+    """x, kept within [min_val, max_val]; the gradient is 0 at the bounds, too."""
+    return where(x <= min_val, min_val, where(x >= max_val, max_val, x))
+
+
+def _hardsigmoid_slope(d: Expression, x: Expression) -> Expression:
+    return where(absolute(x) < 3, d / 6, 0)
+
+
+@activation(derivative=_hardsigmoid_slope)
+def hardsigmoid(x: Expression) -> Expression:
+    """min(max(x / 6 + 1/2, 0), 1)."""
+    return where(x <= -3, 0, where(x >= 3, 1, (x + 3) / 6))
+
+
+def _hardswish_slope(d: Expression, x: Expression) -> Expression:
+    return where(x <= -3, 0, where(x >= 3, d, d * (x / 3 + 0.5)))  # as on each corner's outer side
+
+
+@activation(derivative=_hardswish_slope)
+def hardswish(x: Expression) -> Expression:
+    """x * hardsigmoid(x)."""
+    return where(x <= -3, 0, where(x >= 3, x, x * (x + 3) / 6))
+
+
+@activation()
+def hardshrink(x: Expression, *, lambd: float = 0.5) -> Expression:
+    """0 where |x| <= lambd, else x."""
+    return where(absolute(x) <= lambd, 0, x)
+
+
+def _outside(d: Expression, x: Expression, *, lambd: float) -> Expression:
+    return where(absolute(x) <= lambd, 0, d)
+
+
+@activation(derivative=_outside)
+def softshrink(x: Expression, *, lambd: float = 0.5) -> Expression:
+    """x moved toward 0 by lambd, and 0 where |x| <= lambd."""
+    return x - minimum(maximum(x, -lambd), lambd)
+
+
+@activation(NUMBER)
+def threshold(x: Expression, *, threshold: float, value: Number) -> Expression:
+    """x where x > threshold, else value."""
+    return where(x <= threshold, value, x)
+
+
+def _softplus_slope(d: Expression, x: Expression, *, beta: float, threshold: float) -> Expression:
+    steep = x * beta
+    return where(steep > threshold, d, d * sigmoid(steep))
+
+
+@activation(derivative=_softplus_slope)
+def softplus(x: Expression, *, beta: float = 1.0, threshold: float = 20.0) -> Expression:
+    """log(1 + exp(beta x)) / beta; x itself where beta x > threshold."""
+    steep = x * beta
+    return where(steep > threshold, x, log1p(exp(steep)) / beta)
+
+
+def _logsigmoid_slope(d: Expression, x: Expression) -> Expression:
+    return d * sigmoid(-x)
+
+
+@activation(derivative=_logsigmoid_slope)
+def logsigmoid(x: Expression) -> Expression:
+    """log(sigmoid(x)), without overflow."""
+    return minimum(x, 0) - log1p(exp(-absolute(x)))
+
+
+@activation()
+def softsign(x: Expression) -> Expression:
+    """x / (1 + |x|)."""
+    return x / (absolute(x) + 1)
+
+
+@activation()
+def tanhshrink(x: Expression) -> Expression:
+    """x - tanh(x)."""
+    return x - tanh(x)
+
+
+def _mish_parts(x: Expression) -> tuple[Expression, Expression]:
+    """w = e^x and n = w (w + 2), so that tanh(log(1 + w)) is n / (n + 2): one exponential in all.
+
+    Beyond 20 the quotient is 1, to the last bit of float64.
+    """
+    w = exp(minimum(x, 20))
+    return w, w * (w + 2)
+
+
+def _mish_slope(d: Expression, x: Expression) -> Expression:
+    w, n = _mish_parts(x)
+    return d * ((n + minimum(x, 20) * w * ((w + 1) * 4 / (n + 2))) / (n + 2))
+
+
+@activation(derivative=_mish_slope)
+def mish(x: Expression) -> Expression:
+    """x * tanh(softplus(x))."""
+    _, n = _mish_parts(x)
+    return x * (n / (n + 2))
+
+
+@activation()
+def quick_gelu(x: Expression) -> Expression:
+    """x * sigmoid(1.702 x)."""
+    return x * sigmoid(x * 1.702)
+
+
+@activation(NUMBER)
+def square_relu(x: Expression) -> Expression:
+    """max(x, 0) squared."""
+    return apply("square", apply("relu", x))
+
+
+def _leaky_slope(d: Expression, x: Expression, *, negative_slope: float) -> Expression:
+    return where(x > 0, d, d * negative_slope)
+
+
+@activation(derivative=_leaky_slope)
+def leaky_relu(x: Expression, *, negative_slope: float = 0.01) -> Expression:
+    """x where x > 0, else negative_slope x."""
+    return where(x > 0, x, x * negative_slope)
+
+
+def _elu(x: Expression, alpha: float, steep: float = 1.0) -> Expression:
+    """x where x > 0, else alpha (exp(steep x) - 1); large x never reach the exponential."""
+    return where(x <= 0, expm1(where(x <= 0, x, 0) * steep) * alpha, x)
+
+
+def _elu_slope(d: Expression, x: Expression, *, alpha: float, steep: float = 1.0) -> Expression:
+    return where(x <= 0, d * exp(where(x <= 0, x, 0) * steep) * (alpha * steep), d)
+
+
+@activation(derivative=_elu_slope)
+def elu(x: Expression, *, alpha: float = 1.0) -> Expression:
+    """x where x > 0, else alpha (exp(x) - 1)."""
+    return _elu(x, alpha)
+
+
+def _celu_slope(d: Expression, x: Expression, *, alpha: float) -> Expression:
+    return _elu_slope(d, x, alpha=alpha, steep=1 / alpha)
+
+
+@activation(derivative=_celu_slope)
+def celu(x: Expression, *, alpha: float = 1.0) -> Expression:
+    """x where x > 0, else alpha (exp(x / alpha) - 1)."""
+    return _elu(x, alpha, 1 / alpha)
+
+
+_SELU_ALPHA, _SELU_SCALE = 1.6732632423543772, 1.0507009873554805
+
+
+def _selu_slope(d: Expression, x: Expression) -> Expression:
+    return _elu_slope(d * _SELU_SCALE, x, alpha=_SELU_ALPHA)
+
+
+@activation(derivative=_selu_slope)
+def selu(x: Expression) -> Expression:
+    """The self-normalising elu, scale elu(x, alpha): Klambauer et al., 2017."""
+    return _elu(x, _SELU_ALPHA) * _SELU_SCALE

@@ -13,9 +13,11 @@ the declared op whose formula it is, if there is one, else `map`, whose attribut
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from functools import cache
 from itertools import combinations
 from string import ascii_lowercase
+from typing import Any
 
 from oneflow.core.dispatch import call
 from oneflow.core.dtype import DType, bool_
@@ -42,7 +44,7 @@ from oneflow.core.expression import (
     walk,
 )
 from oneflow.core.op import REGISTRY, Op, declare, elementwise_signatures, operand_names
-from oneflow.core.operand import Attr, Attrs, Gradient, Gradients, Operand, Tensor
+from oneflow.core.operand import Attr, Attrs, Gradients, Operand, Tensor
 from oneflow.core.sbp import BROADCAST, PARTIAL, SbpSignature, Split
 from oneflow.core.tensor_type import TensorType
 from oneflow.ops.checks import broadcast
@@ -76,6 +78,7 @@ def formula_signatures(
     roots: tuple[Expression, ...] = made if isinstance(made, tuple) else (made,)
     names = operand_names(op, len(types))
     dtypes = {n: t.dtype for n, t in zip(names, types, strict=True)}
+    kinds = {n: v.__class__ for n, v in attrs.items()}
     numbers = [i for i, t in enumerate(types) if t.dtype is not bool_]
     functions = {n.function for n in walk(*roots)}
     if op.per_row or not functions.isdisjoint(ROW_FUNCTIONS):
@@ -86,7 +89,7 @@ def formula_signatures(
     for count in range(1, min(len(numbers), _MOST_JOINT) + 1):
         for chosen in combinations(numbers, count):
             some = {names[i] for i in chosen}
-            if all(is_linear(root, some, dtypes) for root in roots):
+            if all(is_linear(root, some, dtypes, kinds) for root in roots):
                 sbps = tuple(PARTIAL if i in chosen else BROADCAST for i in range(len(types)))
                 result.append(SbpSignature(sbps, (PARTIAL,) * len(roots)))
     return result
@@ -108,18 +111,64 @@ def formula_gradients(
     op: type[Op], d_out: Tensor, inputs: tuple[Tensor, ...], out: Tensor, attrs: Attrs
 ) -> Gradients:
     """One function per input, which makes the derivative and sums it to the input's shape."""
-    assert op.formula is not None
-    names = operand_names(op, len(inputs))
-    root: Expression = op.formula(*(x.type for x in inputs), **attrs)
-    wanted = tuple(
-        i for i, x in enumerate(inputs) if x.type.dtype.is_floating_point or x.type.dtype.is_complex
+    recipes = _recipes_of(op, tuple([x.type for x in inputs]), attrs)
+    values = dict(zip(operand_names(op, len(inputs)), inputs, strict=True))
+    values["adjoint"], values["result"] = d_out, out
+    return tuple(
+        [
+            None if recipe is None else _Derivative(recipe, values, x)
+            for recipe, x in zip(recipes, inputs, strict=True)
+        ]
     )
-    parts = _derivatives(root, tuple(names[i] for i in wanted))
-    values = {**dict(zip(names, inputs, strict=True)), "adjoint": d_out, "result": out}
-    result: list[Gradient] = [None] * len(inputs)
-    for i, part in zip(wanted, parts, strict=True):
-        result[i] = _Derivative(part, values, attrs, inputs[i])
-    return tuple(result)
+
+
+@dataclass(frozen=True, slots=True)
+class _Recipe:
+    """One input's gradient, ready to be made: a call of `op`; without one, an operand or a number.
+
+    operands: names of the values that the op takes, or of the one that is the gradient.
+    """
+
+    op: type[Op] | None
+    operands: tuple[str, ...] = ()
+    attrs: Attrs = field(default_factory=dict)
+    number: Any = None
+
+
+_recipes: dict[tuple[object, ...], tuple[_Recipe | None, ...]] = {}
+_MOST_RECIPES = 4096
+
+
+def _recipes_of(
+    op: type[Op], types: tuple[TensorType, ...], attrs: Attrs
+) -> tuple[_Recipe | None, ...]:
+    """One recipe per input, None for those without a gradient. They are remembered: to derive and
+    to write down an expression takes longer than the gradient of a small tensor."""
+    key = (op, types, *[part for k, v in attrs.items() for part in (k, v, v.__class__)])
+    found = _recipes.get(key)
+    if found is None:
+        if len(_recipes) >= _MOST_RECIPES:
+            _recipes.clear()
+        found = _recipes[key] = _derive(op, types, attrs)
+    return found
+
+
+def _derive(
+    op: type[Op], types: tuple[TensorType, ...], attrs: Attrs
+) -> tuple[_Recipe | None, ...]:
+    assert op.formula is not None
+    names = operand_names(op, len(types))
+    wanted = [
+        name
+        for name, t in zip(names, types, strict=True)
+        if t.dtype.is_floating_point or t.dtype.is_complex
+    ]
+    if op.derivative is not None:
+        parts: tuple[Expression, ...] = (op.derivative(*types, **attrs),)
+    else:
+        parts = _derivatives(op.formula(*types, **attrs), tuple(wanted))
+    made = {name: _recipe(part, attrs) for name, part in zip(wanted, parts, strict=True)}
+    return tuple(made.get(name) for name in names)
 
 
 @cache
@@ -134,38 +183,41 @@ def _derivatives(root: Expression, names: tuple[str, ...]) -> tuple[Expression, 
 class _Derivative:
     """Makes one input's gradient when called."""
 
-    __slots__ = ("_attrs", "_part", "_values", "_x")
+    __slots__ = ("_recipe", "_values", "_x")
 
-    def __init__(
-        self, part: Expression, values: dict[str, Tensor], attrs: Attrs, x: Tensor
-    ) -> None:
-        self._part, self._values, self._attrs, self._x = part, values, attrs, x
+    def __init__(self, recipe: _Recipe, values: dict[str, Tensor], x: Tensor) -> None:
+        self._recipe, self._values, self._x = recipe, values, x
 
     def __call__(self) -> Tensor:
         from oneflow.ops.reduce import sum_to_shape
+        from oneflow.ops.unary import full_like
 
-        made = emit(self._part, self._values, self._attrs, self._x)
+        recipe, values = self._recipe, self._values
+        if recipe.op is not None:
+            operands = [values[name] for name in recipe.operands]
+            made: Tensor = call(recipe.op, *operands, **recipe.attrs)
+        elif recipe.operands:
+            made = values[recipe.operands[0]]
+        else:
+            made = full_like(self._x, value=recipe.number)
         return sum_to_shape(made, self._x.type.shape)
 
 
-def emit(root: Expression, values: dict[str, Tensor], attrs: Attrs, like: Tensor) -> Tensor:
-    """`root` as a value: an operand itself, or one op. like: what a constant is spread over."""
+def _recipe(root: Expression, attrs: Attrs) -> _Recipe:
+    """`root` as one op: the declared one whose formula it is, else `map`."""
     if root.function == INPUT:
-        return values[root.value]
+        return _Recipe(None, (root.value,))
     if root.function == CONSTANT:
-        from oneflow.ops.unary import full_like
-
-        return full_like(like, value=root.value)
+        return _Recipe(None, number=root.value)
     names = tuple(dict.fromkeys(leaves(INPUT, root)))
     known, order, numbers = _declared_as(root, names)
-    operands = [values[names[i]] for i in order]
     if known is not None:
-        made: Tensor = call(known, *operands, **{new: attrs[old] for new, old in numbers})
-        return made
+        operands = tuple(names[i] for i in order)
+        return _Recipe(known, operands, {new: attrs[old] for new, old in numbers})
     fixed = {scalar(n): constant(attrs[n]) for n in leaves(SCALAR, root)}
     letters = {symbol(n): symbol(letter) for n, letter in zip(names, ascii_lowercase, strict=False)}
     text = to_text(simplify(substitute(root, {**fixed, **letters})))
-    return map_(*(values[n] for n in names), expression=text)
+    return _Recipe(Map, names, {"expression": text})
 
 
 @cache

@@ -21,6 +21,7 @@ from oneflow.core.operand import Attr, Gradients, Operand, Tensor
 from oneflow.core.sbp import SbpSignature
 from oneflow.core.tensor_type import TensorType
 from oneflow.ops import binary, unary
+from oneflow.ops.activation import softplus
 from oneflow.ops.checks import require_same
 from oneflow.ops.scalar import scalar_add, scalar_mul
 
@@ -112,7 +113,7 @@ class BceWithLogitsLoss(_Loss):
         def d_target() -> Tensor:
             slope = unary.neg(x)
             if pos_weight != 1.0:
-                unlikely = unary.softplus(slope, beta=1.0, threshold=20.0)
+                unlikely = softplus(slope)
                 slope = binary.add(slope, scalar_mul(unlikely, value=pos_weight - 1.0))
             return binary.mul(d_loss, slope)
 

@@ -194,7 +194,7 @@ def _silu_slope() -> Expression:
 relu_grad: BinaryFunction = _fused_gradient(
     "relu_grad",
     "y",
-    expressions.where(_SAVED > 0, _D, 0),
+    expressions.where(_SAVED <= 0, 0, _D),
     lambda dd, d, y, out: (relu_grad(dd, y), None),
 )
 tanh_grad: BinaryFunction = _fused_gradient(
@@ -234,82 +234,6 @@ def _silu_curve(x: Tensor) -> Tensor:
 
 
 # ---- with attributes -----------------------------------------------------------------------------
-
-
-class Softplus(Op):
-    """log(1 + exp(beta x)) / beta; x itself where beta x > threshold."""
-
-    name = "softplus"
-
-    @staticmethod
-    def infer(x: Operand, *, beta: float = 1.0, threshold: float = 20.0) -> TensorType:
-        require("softplus", x, FLOAT)
-        return x.type
-
-    @staticmethod
-    def formula(*_: TensorType, **attrs: Attr) -> Expression:
-        steep = _X * number("beta")
-        soft = expressions.log1p(expressions.exp(steep)) / number("beta")
-        return expressions.where(steep > number("threshold"), _X, soft)
-
-    @staticmethod
-    def sbp(x: TensorType, **attrs: Attr) -> list[SbpSignature]:
-        return elementwise_signatures(x)
-
-    @staticmethod
-    def grad(d: Tensor, x: Tensor, out: Tensor, *, beta: float, threshold: float) -> Gradients:
-        slope = binary.mul(d, sigmoid(scalar.scalar_mul(x, value=beta)))
-        is_straight = compare.scalar_compare(x, value=threshold / beta, kind="gt")
-        return (where.where(is_straight, d, slope),)
-
-
-class LeakyRelu(Op):
-    """x where x > 0, else alpha x."""
-
-    name = "leaky_relu"
-
-    @staticmethod
-    def infer(x: Operand, *, alpha: float = 0.01) -> TensorType:
-        require("leaky_relu", x, FLOAT)
-        return x.type
-
-    @staticmethod
-    def formula(*_: TensorType, **attrs: Attr) -> Expression:
-        return expressions.where(_X > 0, _X, _X * number("alpha"))
-
-    @staticmethod
-    def sbp(x: TensorType, **attrs: Attr) -> list[SbpSignature]:
-        return elementwise_signatures(x)
-
-    @staticmethod
-    def grad(d: Tensor, x: Tensor, out: Tensor, *, alpha: float) -> Gradients:
-        is_positive = compare.scalar_compare(x, value=0, kind="gt")
-        return (where.where(is_positive, d, scalar.scalar_mul(d, value=alpha)),)
-
-
-class Elu(Op):
-    """x where x > 0, else alpha (exp(x) - 1)."""
-
-    name = "elu"
-
-    @staticmethod
-    def infer(x: Operand, *, alpha: float = 1.0) -> TensorType:
-        require("elu", x, FLOAT)
-        return x.type
-
-    @staticmethod
-    def formula(*_: TensorType, **attrs: Attr) -> Expression:
-        below = expressions.expm1(expressions.minimum(_X, 0)) * number("alpha")
-        return expressions.where(_X > 0, _X, below)
-
-    @staticmethod
-    def sbp(x: TensorType, **attrs: Attr) -> list[SbpSignature]:
-        return elementwise_signatures(x)
-
-    @staticmethod
-    def grad(d: Tensor, x: Tensor, out: Tensor, *, alpha: float) -> Gradients:
-        is_positive = compare.scalar_compare(x, value=0, kind="gt")
-        return (where.where(is_positive, d, binary.mul(d, scalar.scalar_add(out, value=alpha))),)
 
 
 class Clamp(Op):
@@ -374,8 +298,5 @@ class FullLike(Op):
         return range(x.ndim)
 
 
-softplus = declare(Softplus)
-leaky_relu = declare(LeakyRelu)
-elu = declare(Elu)
 clamp = declare(Clamp)
 full_like = declare(FullLike)

@@ -1,240 +1,73 @@
-"""Nonlinearities as layers."""
+"""Nonlinearities as layers: most are made of the functions for which the public table names one.
+
+A made layer takes the parameters of its function but for the tensor, keeps them as attributes and
+calls the function with them, `F.softplus(x, self.beta, self.threshold)`. Its docstring is the
+function's.
+"""
 
 from __future__ import annotations
 
+from inspect import Signature, signature
 from typing import Any
 
+from oneflow.api import ROWS
 from oneflow.core.device import DeviceLike
 from oneflow.core.dtype import DTypeLike
 from oneflow.functional.creation import full
 from oneflow.nn import functional as F
 from oneflow.nn.module import Module
-from oneflow.nn.parameter import Parameter
+from oneflow.nn.parameter import Parameter as Weight
+from oneflow.surfaces import find
 from oneflow.tensor.tensor import Tensor
 
-
-class _Elementwise(Module):
-    """A function of each element. inplace: the result also replaces the argument."""
-
-    function: Any
-    inplace = False
-
-    def options(self) -> dict[str, Any]:
-        """The layer's own arguments of `function`."""
-        return {}
-
-    def forward(self, x: Tensor) -> Tensor:
-        options = self.options()
-        if self.inplace:
-            options["inplace"] = True
-        result: Tensor = type(self).function(x, **options)
-        return result
-
-    def extra_repr(self) -> str:
-        parts = [f"{name}={value}" for name, value in self.options().items()]
-        return ", ".join([*parts, "inplace=True"] if self.inplace else parts)
-
-
-class _InPlace(_Elementwise):
-    def __init__(self, inplace: bool = False) -> None:
-        super().__init__()
-        self.inplace = inplace
-
-
-class ReLU(_InPlace):
-    """max(x, 0)."""
-
-    function = staticmethod(F.relu)
-
-
-class ReLU6(_InPlace):
-    """min(max(x, 0), 6)."""
-
-    function = staticmethod(F.relu6)
-
-
-class SiLU(_InPlace):
-    """x · sigmoid(x)."""
-
-    function = staticmethod(F.silu)
-
-
-class Mish(_InPlace):
-    """x · tanh(softplus(x))."""
-
-    function = staticmethod(F.mish)
-
-
-class SELU(_InPlace):
-    """scale · elu(x, alpha) with the constants that keep mean and variance."""
-
-    function = staticmethod(F.selu)
-
-
-class Hardsigmoid(_InPlace):
-    """clamp(x + 3, 0, 6) / 6."""
-
-    function = staticmethod(F.hardsigmoid)
-
-
-class Hardswish(_InPlace):
-    """x · hardsigmoid(x)."""
-
-    function = staticmethod(F.hardswish)
-
-
-class Softsign(_InPlace):
-    """x / (1 + |x|)."""
-
-    function = staticmethod(F.softsign)
-
-
-class Sigmoid(_Elementwise):
-    """1 / (1 + exp(-x))."""
-
-    function = staticmethod(F.sigmoid)
-
-
-class Tanh(_Elementwise):
-    """tanh(x)."""
-
-    function = staticmethod(F.tanh)
-
-
-class LogSigmoid(_Elementwise):
-    """log(sigmoid(x))."""
-
-    function = staticmethod(F.logsigmoid)
-
-
-class QuickGELU(_Elementwise):
-    """x · sigmoid(1.702 x)."""
-
-    function = staticmethod(F.quick_gelu)
-
-
-class SquareReLU(_Elementwise):
-    """max(x, 0)²."""
-
-    function = staticmethod(F.square_relu)
-
-
-class GELU(_Elementwise):
-    """x · Φ(x). approximate: "none" or "tanh"."""
-
-    function = staticmethod(F.gelu)
-
-    def __init__(self, approximate: str = "none") -> None:
-        super().__init__()
-        self.approximate = approximate
-
-    def options(self) -> dict[str, Any]:
-        return {"approximate": self.approximate}
-
-
-class LeakyReLU(_InPlace):
-    """x where x > 0, else negative_slope · x."""
-
-    function = staticmethod(F.leaky_relu)
-
-    def __init__(self, negative_slope: float = 0.01, inplace: bool = False) -> None:
-        super().__init__(inplace)
-        self.negative_slope = negative_slope
-
-    def options(self) -> dict[str, Any]:
-        return {"negative_slope": self.negative_slope}
-
-
-class ELU(_InPlace):
-    """x where x > 0, else alpha · (exp(x) - 1)."""
-
-    function = staticmethod(F.elu)
-
-    def __init__(self, alpha: float = 1.0, inplace: bool = False) -> None:
-        super().__init__(inplace)
-        self.alpha = alpha
-
-    def options(self) -> dict[str, Any]:
-        return {"alpha": self.alpha}
-
-
-class CELU(ELU):
-    """x where x > 0, else alpha · (exp(x / alpha) - 1)."""
-
-    function = staticmethod(F.celu)
-
-
-class Softplus(_Elementwise):
-    """log(1 + exp(beta · x)) / beta; x itself where beta · x > threshold."""
-
-    function = staticmethod(F.softplus)
-
-    def __init__(self, beta: float = 1, threshold: float = 20) -> None:
-        super().__init__()
-        self.beta, self.threshold = beta, threshold
-
-    def options(self) -> dict[str, Any]:
-        return {"beta": self.beta, "threshold": self.threshold}
-
-
-class Hardtanh(_InPlace):
-    """clamp(x, min_val, max_val). min_value and max_value are older names."""
-
-    function = staticmethod(F.hardtanh)
-
-    def __init__(
-        self,
-        min_val: float = -1.0,
-        max_val: float = 1.0,
-        inplace: bool = False,
-        min_value: float | None = None,
-        max_value: float | None = None,
-    ) -> None:
-        super().__init__(inplace)
-        self.min_val = min_val if min_value is None else min_value
-        self.max_val = max_val if max_value is None else max_value
-        if self.min_val >= self.max_val:
-            raise ValueError(
-                f"min_val must be less than max_val, got {self.min_val} and {self.max_val}"
-            )
-
-    def options(self) -> dict[str, Any]:
-        return {"min_val": self.min_val, "max_val": self.max_val}
-
-
-class Hardshrink(_InPlace):
-    """x where |x| > lambd, else 0."""
-
-    function = staticmethod(F.hardshrink)
-
-    def __init__(self, lambd: float = 0.5, inplace: bool = False) -> None:
-        super().__init__(inplace)
-        self.lambd = lambd
-
-    def options(self) -> dict[str, Any]:
-        return {"lambd": self.lambd}
-
-
-class Softshrink(Hardshrink):
-    """x moved towards 0 by lambd, but not beyond."""
-
-    function: Any = staticmethod(F.softshrink)
-
-
-class Threshold(_Elementwise):
-    """x where x > threshold, else value."""
-
-    function = staticmethod(F.threshold)
-
-    def __init__(self, threshold: float, value: float) -> None:
-        super().__init__()
-        self.threshold, self.value = threshold, value
-
-    def options(self) -> dict[str, Any]:
-        return {"threshold": self.threshold, "value": self.value}
-
-
-class Softmax(_Elementwise):
+_ROWS = {row.layer: row for row in ROWS if row.layer}
+
+
+def __getattr__(name: str) -> type[Module]:
+    """A layer of the table, made when it is first asked for."""
+    if name not in _ROWS:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    made = globals()[name] = _layer(name)
+    return made
+
+
+def _layer(name: str) -> type[Module]:
+    row = _ROWS[name]
+    function = find("F", row.names[0])
+    parameters = tuple(signature(function).parameters.values())[1:]
+    calls = "".join(f", self.{p.name}" for p in parameters)
+    space: dict[str, Any] = {"function": function}
+    exec(f"def forward(self, x): return function(x{calls})", space)
+
+    def __init__(self: Module, *args: object, **keywords: object) -> None:
+        super(made, self).__init__()
+        for theirs in row.keywords.keys() & keywords.keys():
+            keywords[row.keywords[theirs]] = keywords.pop(theirs)
+        given = made.__signature__.bind(*args, **keywords)
+        given.apply_defaults()
+        self.__dict__.update(given.arguments)
+        check = getattr(function, "check", None)
+        if check is not None:
+            check(**{n: v for n, v in given.arguments.items() if n != "inplace"})
+
+    def extra_repr(self: Module) -> str:
+        shown = [p.name for p in parameters if p.name != "inplace" or self.__dict__["inplace"]]
+        return ", ".join(f"{name}={self.__dict__[name]}" for name in shown)
+
+    members = {
+        "__module__": __name__,
+        "__doc__": function.__doc__,
+        "__signature__": Signature(parameters),
+        "__init__": __init__,
+        "forward": space["forward"],
+        "extra_repr": extra_repr,
+    }
+    made: Any = type(name, (Module,), members)
+    layer: type[Module] = made
+    return layer
+
+
+class Softmax(Module):
     """exp(x) over its sum along dim."""
 
     function = staticmethod(F.softmax)
@@ -243,27 +76,17 @@ class Softmax(_Elementwise):
         super().__init__()
         self.dim = dim
 
-    def options(self) -> dict[str, Any]:
-        return {"dim": self.dim}
+    def forward(self, x: Tensor) -> Tensor:
+        return type(self).function(x, self.dim)
+
+    def extra_repr(self) -> str:
+        return f"dim={self.dim}"
 
 
 class LogSoftmax(Softmax):
     """log of softmax along dim."""
 
     function = staticmethod(F.log_softmax)
-
-
-class GLU(_Elementwise):
-    """The first half along dim times the sigmoid of the second."""
-
-    function = staticmethod(F.glu)
-
-    def __init__(self, dim: int = -1) -> None:
-        super().__init__()
-        self.dim = dim
-
-    def options(self) -> dict[str, Any]:
-        return {"dim": self.dim}
 
 
 class PReLU(Module):
@@ -280,7 +103,7 @@ class PReLU(Module):
     ) -> None:
         super().__init__()
         self.num_parameters = num_parameters
-        self.weight = Parameter(full((num_parameters,), float(init), device=device, dtype=dtype))
+        self.weight = Weight(full((num_parameters,), float(init), device=device, dtype=dtype))
 
     def forward(self, x: Tensor) -> Tensor:
         return F.prelu(x, self.weight)
@@ -289,19 +112,18 @@ class PReLU(Module):
         return f"num_parameters={self.num_parameters}"
 
 
-class RReLU(_InPlace):
+class RReLU(Module):
     """leaky_relu with slopes drawn from [lower, upper) in training, else with their mean."""
-
-    function = staticmethod(F.rrelu)
 
     def __init__(
         self, lower: float = 1.0 / 8, upper: float = 1.0 / 3, inplace: bool = False
     ) -> None:
-        super().__init__(inplace)
-        self.lower, self.upper = lower, upper
+        super().__init__()
+        self.lower, self.upper, self.inplace = lower, upper, inplace
 
-    def options(self) -> dict[str, Any]:
-        return {"lower": self.lower, "upper": self.upper, "training": self.training}
+    def forward(self, x: Tensor) -> Tensor:
+        return F.rrelu(x, self.lower, self.upper, self.training, self.inplace)
 
     def extra_repr(self) -> str:
-        return f"lower={self.lower}, upper={self.upper}"
+        shown = f"lower={self.lower}, upper={self.upper}"
+        return f"{shown}, inplace=True" if self.inplace else shown

@@ -11,6 +11,7 @@ import torch
 
 import oneflow as flow
 import oneflow.nn.functional as F
+from tests.unit.ops.activation_samples import ACTIVATIONS
 
 TF = torch.nn.functional
 
@@ -39,16 +40,19 @@ def check(
         same(x.grad, other.grad)
 
 
-ACTIVATIONS = (
-    "relu gelu silu mish elu celu selu hardswish hardsigmoid hardshrink softshrink "
-    "softsign softplus "
-    "logsigmoid hardtanh relu6 tanh sigmoid leaky_relu"
+@pytest.mark.parametrize(
+    ("name", "attrs"),
+    [
+        pytest.param(name, attrs, id=f"{name}-{attrs}" if attrs else name)
+        for name, attrs, _ in ACTIVATIONS
+        if hasattr(TF, name)
+    ],
 )
-
-
-@pytest.mark.parametrize("name", ACTIVATIONS.split())
-def test_activation(name: str, rng: np.random.Generator) -> None:
-    check(rng, getattr(F, name), getattr(TF, name), r(rng, 3, 4) * 4 - 2)
+def test_activation(name: str, attrs: dict[str, Any], rng: np.random.Generator) -> None:
+    theirs = lambda x: getattr(TF, name)(x, *attrs.values())  # noqa: E731
+    if name == "gelu":
+        theirs = lambda x: TF.gelu(x, **attrs)  # noqa: E731
+    check(rng, lambda x: getattr(F, name)(x, *attrs.values()), theirs, r(rng, 3, 4) * 4 - 2)
 
 
 LAYERS: dict[str, tuple[Any, ...]] = {

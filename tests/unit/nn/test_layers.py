@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import math
+import pickle
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,7 +14,10 @@ import pytest
 from oneflow import nn
 from oneflow.core.errors import ShapeError
 from oneflow.functional.random_state import Generator, manual_seed
+from oneflow.nn import functional as F
 from oneflow.tensor.tensor import Tensor, wrap
+from tests.unit.ops.activation_samples import ACTIVATIONS, missing
+from tests.unit.ops.activation_samples import LAYERS as MADE_LAYERS
 
 RNG = np.random.default_rng(0)
 Array = np.ndarray[Any, Any]
@@ -299,54 +305,50 @@ def test_channel_dropout_drops_whole_channels() -> None:
 # ---- activations -------------------------------------------------------------------------------
 
 sigmoid = lambda x: 1 / (1 + np.exp(-x))  # noqa: E731
-softplus = lambda x: np.log1p(np.exp(x))  # noqa: E731
-phi = np.vectorize(lambda x: 0.5 * (1 + math.erf(x / math.sqrt(2))))
 softmax = lambda x: np.exp(x) / np.exp(x).sum(-1, keepdims=True)  # noqa: E731
-ACTIVATIONS = [
-    (nn.ReLU(), lambda x: np.maximum(x, 0)),
-    (nn.ReLU6(), lambda x: x.clip(0, 6)),
-    (nn.GELU(), lambda x: x * phi(x)),
-    (
-        nn.GELU("tanh"),
-        lambda x: 0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))),
-    ),
-    (nn.QuickGELU(), lambda x: x * sigmoid(1.702 * x)),
-    (nn.SiLU(), lambda x: x * sigmoid(x)),
-    (nn.Sigmoid(), sigmoid),
-    (nn.Tanh(), np.tanh),
-    (nn.LogSigmoid(), lambda x: -softplus(-x)),
-    (nn.SquareReLU(), lambda x: np.maximum(x, 0) ** 2),
+MADE = [  # a layer for each sample of a function that has one
+    (getattr(nn, MADE_LAYERS[name])(*attrs.values()), partial(reference, **attrs))
+    for name, attrs, reference in ACTIVATIONS
+    if name in MADE_LAYERS
+]
+LAYERS = [
+    *MADE,
     (nn.Softmax(-1), softmax),
     (nn.LogSoftmax(-1), lambda x: np.log(softmax(x))),
-    (nn.LeakyReLU(0.1), lambda x: np.where(x > 0, x, 0.1 * x)),
-    (nn.ELU(0.5), lambda x: np.where(x > 0, x, 0.5 * np.expm1(x))),
-    (nn.CELU(0.5), lambda x: np.where(x > 0, x, 0.5 * np.expm1(x / 0.5))),
-    (
-        nn.SELU(),
-        lambda x: 1.0507009873554805 * np.where(x > 0, x, 1.6732632423543772 * np.expm1(x)),
-    ),
-    (nn.Softplus(2.0), lambda x: softplus(2 * x) / 2),
-    (nn.Softsign(), lambda x: x / (1 + abs(x))),
-    (nn.Hardtanh(-0.5, 2.0), lambda x: x.clip(-0.5, 2.0)),
-    (nn.Hardsigmoid(), lambda x: (x + 3).clip(0, 6) / 6),
-    (nn.Hardswish(), lambda x: x * (x + 3).clip(0, 6) / 6),
-    (nn.Hardshrink(), lambda x: np.where(abs(x) > 0.5, x, 0)),
-    (nn.Softshrink(), lambda x: np.sign(x) * np.maximum(abs(x) - 0.5, 0)),
-    (nn.Threshold(0.3, -7.0), lambda x: np.where(x > 0.3, x, -7.0)),
-    (nn.Mish(), lambda x: x * np.tanh(softplus(x))),
     (nn.GLU(), lambda x: x[..., :4] * sigmoid(x[..., 4:])),
     (nn.PReLU().double(), lambda x: np.where(x > 0, x, 0.25 * x)),
     (nn.RReLU(0.2, 0.4).eval(), lambda x: np.where(x > 0, x, 0.3 * x)),
 ]
 
 
-@pytest.mark.parametrize(("module", "formula"), ACTIVATIONS, ids=lambda v: type(v).__name__)
+def test_every_activation_has_a_sample() -> None:
+    assert not missing()
+
+
+@pytest.mark.parametrize(("module", "formula"), LAYERS, ids=lambda v: type(v).__name__)
 def test_activation_values_and_gradients(
     module: Any, formula: Any, rng: np.random.Generator
 ) -> None:
     x = np.linspace(-4.1, 6.7, 24).reshape(3, 8)
     np.testing.assert_allclose(module(t(x)).detach().numpy(), formula(x), rtol=1e-7, atol=1e-9)
     check_gradients(rng, module, x, tolerance=1e-4)
+
+
+def test_a_made_layer_has_the_parameters_and_defaults_of_its_function() -> None:
+    assert str(inspect.signature(nn.Softplus)) == "(beta: 'float' = 1.0, threshold: 'float' = 20.0)"
+    assert nn.Softplus.__doc__ == F.softplus.__doc__
+    layer = nn.LeakyReLU(0.2)
+    assert repr(layer) == "LeakyReLU(negative_slope=0.2)" and not layer.inplace
+    layer.negative_slope = 0.5
+    assert layer(t([-2.0])).tolist() == [-1.0]
+    assert repr(pickle.loads(pickle.dumps(layer))) == repr(layer)
+    assert nn.Hardtanh(min_value=-2.0).min_val == -2.0
+    assert isinstance(type("Own", (nn.ReLU,), {})(), nn.ReLU)
+    for wrong in (lambda: nn.Softplus(bta=1.0), lambda: nn.Threshold(0.1), lambda: nn.ReLU(1, 2)):
+        with pytest.raises(TypeError):
+            wrong()
+    with pytest.raises(ValueError, match=r"min_val 2\.0 is greater"):
+        nn.Hardtanh(2.0)
 
 
 def test_activations_in_place_write_into_their_argument() -> None:

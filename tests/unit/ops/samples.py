@@ -1,4 +1,5 @@
-"""Samples of all ops: those of arithmetic here, those of neural networks in nn_samples.py.
+"""Samples of all ops: those of arithmetic here, activations in activation_samples.py, other
+ops of neural networks in nn_samples.py.
 
 Shapes are small and odd, so that two and three ranks get uneven parts.
 """
@@ -12,6 +13,7 @@ import numpy as np
 
 from oneflow.core import dtype as dtypes
 
+from .activation_samples import ACTIVATION_SAMPLES
 from .nn_samples import NN_SAMPLES
 from .sample import Sample, between, booleans, distinct, integers, normal
 from .special_samples import SPECIAL_SAMPLES
@@ -105,19 +107,6 @@ def _unary() -> list[Sample]:
         Sample("silu", (np.array([-100.0, -20.0, 0.0, 90.0]),), {}, lambda x: x * _sigmoid(x)),
         Sample("full_like", (_ANY,), {"value": 0}, lambda x, value: np.zeros_like(x)),
         Sample("full_like", (_ANY,), {"value": 2.5}, lambda x, value: np.full_like(x, value)),
-        Sample("softplus", (_ANY * 3,), {"beta": 2.0, "threshold": 3.0}, _softplus),
-        Sample(
-            "leaky_relu", (_ANY,), {"alpha": 0.1}, lambda x, alpha: np.where(x > 0, x, alpha * x)
-        ),
-        Sample(
-            "leaky_relu", (_ANY,), {"alpha": 1.5}, lambda x, alpha: np.where(x > 0, x, alpha * x)
-        ),
-        Sample(
-            "elu",
-            (_ANY,),
-            {"alpha": 0.7},
-            lambda x, alpha: np.where(x > 0, x, alpha * np.expm1(x)),
-        ),
     ]
     bounds: list[dict[str, Any]] = [
         {"min": -0.5, "max": 0.7},
@@ -130,10 +119,6 @@ def _unary() -> list[Sample]:
     clip = lambda x, min, max: np.clip(x, min, max)  # noqa: E731
     result.append(Sample("clamp", (ints,), {"min": -2, "max": 3}, clip))
     return result
-
-
-def _softplus(x: Array, beta: float, threshold: float) -> Array:
-    return np.where(beta * x > threshold, x, np.log1p(np.exp(beta * x)) / beta)
 
 
 # ---- binary, comparisons, scalars ----------------------------------------------------------------
@@ -603,4 +588,4 @@ ARITHMETIC: list[Sample] = [
     *_sorts(), *_sources(),
 ]  # fmt: skip
 
-SAMPLES = [*ARITHMETIC, *NN_SAMPLES, *SPECIAL_SAMPLES]
+SAMPLES = [*ARITHMETIC, *ACTIVATION_SAMPLES, *NN_SAMPLES, *SPECIAL_SAMPLES]

@@ -14,6 +14,7 @@ import pytest
 
 from oneflow.core import dtype as dtypes
 
+from .activation_samples import ACTIVATIONS
 from .numpy_mode import Array, bind_whole, garbage
 from .sample import Sample, named
 from .samples import BINARY, COMPARE, UNARY, UNARY_GRADS
@@ -34,9 +35,7 @@ CALLS: list[tuple[str, tuple[Array, ...], dict[str, Any]]] = [
     *((name, (X, Y), {}) for name in (*UNARY_GRADS, *BINARY, *COMPARE)),
     *((f"scalar_{name}", (X,), {"value": 2.5}) for name in ("add", "mul", "pow", "rpow", "rdiv")),
     ("scalar_compare", (X,), {"value": 0.5, "kind": "lt"}),
-    ("softplus", (X,), {"beta": 1.0, "threshold": 0.5}),
-    ("leaky_relu", (X,), {"alpha": 0.1}),
-    ("elu", (X,), {"alpha": 1.0}),
+    *((name, (X,), attrs) for name, attrs, _ in ACTIVATIONS if name not in UNARY),
     ("clamp", (X,), {"min": 0.2, "max": 0.7}),
     ("full_like", (X,), {"value": 1.0}),
     ("where", (MASK, X, Y), {}),

@@ -1,0 +1,73 @@
+"""The function that users call for an op of one tensor, made from the op's declaration.
+
+Its parameters are the tensor, then the attrs under their names and with their defaults, in the
+order of the declaration, then `inplace` if the public table says so. It is written out as source,
+as `dataclasses` does: a call costs no more than one of a function written by hand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from inspect import Parameter, signature
+from typing import Any
+
+from oneflow.core.dtype import uint8
+from oneflow.core.errors import DTypeError
+from oneflow.core.op import Op
+from oneflow.core.operand import Number
+from oneflow.tensor.inplace import before, check_writable, overwrite
+from oneflow.tensor.tensor import Tensor
+
+
+def attrs_of(op: type[Op]) -> list[Parameter]:
+    """The attrs of an op as its declaration lists them."""
+    declared = signature(op.declared_by or op.infer).parameters.values()
+    return [p for p in declared if p.kind is Parameter.KEYWORD_ONLY]
+
+
+def function_of(
+    op: type[Op], *, cast: Callable[[Tensor], Tensor] | None, inplace: bool
+) -> Callable[..., Tensor]:
+    """`op` with its attrs as ordinary parameters.
+
+    cast: applied to the tensor first.  inplace: users may have the tensor overwritten.
+    """
+    attrs = attrs_of(op)
+    required = [p for p in attrs if p.default is Parameter.empty]
+    taken = ["input: Tensor", *[f"{p.name}: {p.annotation}" for p in required]]
+    taken += [f"{p.name}: {p.annotation} = {p.default!r}" for p in attrs if p not in required]
+    given = "".join(f", {p.name}={_converted(p)}" for p in attrs)
+    tensor = "cast(input)" if cast else "input"
+    lines = [f"return op({tensor}{given})"]
+    if inplace:
+        taken.append("inplace: bool = False")
+        lines.insert(0, f"if inplace: return written(op, input{given})")
+    source = f"def {op.name}({', '.join(taken)}) -> Tensor:\n"
+    space: dict[str, Any] = {"op": op, "cast": cast, "fitting": _fitting, "written": _written}
+    exec("from __future__ import annotations\n" + source + "".join(f" {x}\n" for x in lines), space)
+    made: Callable[..., Tensor] = space[op.name]
+    made.__module__, made.__doc__ = op.__module__, op.__doc__
+    made.__dict__["check"] = op.check
+    return made
+
+
+def _converted(attr: Parameter) -> str:
+    """How the op is given an attr: a float as one, so that 2 and 2.0 are one kernel."""
+    if attr.annotation == "float":
+        return f"float({attr.name})"
+    return f"fitting(input, {attr.name})" if attr.annotation == "Number" else attr.name
+
+
+def _fitting(x: Tensor, value: Number) -> Number:
+    """A number of the kind of `x`: an integer for integers. Raises DTypeError if it cannot be."""
+    if not x.type.dtype.is_integer:
+        return value
+    if value < 0 and x.type.dtype is uint8:
+        raise DTypeError(f"{x.type} cannot take the negative number {value}; cast the tensor first")
+    return int(value)
+
+
+def _written(op: Callable[..., Tensor], x: Tensor, **attrs: object) -> Tensor:
+    """`x`, overwritten with the result of `op`."""
+    check_writable(x)
+    return overwrite(x, op(before(x), **attrs))

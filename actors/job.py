@@ -106,7 +106,7 @@ class Job:
         self.bound.clock.randomness = randomness
 
     def sample_latency(self) -> None:
-        """For the counters, of a bus that can tell when it is asked."""
+        """Put the latency of a bus that can tell it when asked into the counters."""
         sample = getattr(self._fabric.bus, "sample_latency", None)
         if sample is not None:
             sample()

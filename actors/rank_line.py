@@ -22,7 +22,7 @@ Metadata = tuple[tuple[str, str], ...]
 
 
 class RankLine:
-    """For calls on one loop. tls: None: in the clear."""
+    """A line for calls on one loop. tls: None for one in the clear."""
 
     def __init__(self, address: str, config: Config, tls: JobTls | None) -> None:
         self._address, self._token, self._tls = address, config.job_token, tls

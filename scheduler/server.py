@@ -132,7 +132,7 @@ def _bind(server: Server, host: str, port: int, tls: JobTls | None) -> int:
 
 
 def _door(token: str, address: Callable[[], str]) -> Door:
-    """For those who know the job's token."""
+    """The door for callers who know the job's token."""
     digest = digest_of(token)
 
     def find(name: bytes) -> bytes:

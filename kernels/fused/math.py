@@ -1,4 +1,4 @@
-"""How loops over float32 arrays are compiled by numba, so that LLVM makes vector code of them."""
+"""Loops over float32 arrays, compiled by numba so that LLVM makes vector code of them."""
 
 from __future__ import annotations
 

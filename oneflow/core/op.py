@@ -114,8 +114,8 @@ class Op(metaclass=OpClass):
     """Not to be removed although nobody reads its outputs."""
 
     is_conjugating: ClassVar[bool] = True
-    """On complex numbers `grad` gets the conjugates of the output gradients, and what it returns is
-    conjugated: right for every function that is differentiable as a complex one."""
+    """`grad` gets the conjugates of complex output gradients, and its results are conjugated: right
+    for every function that is differentiable as a complex one."""
 
     formula: ClassVar[Callable[..., Any] | None] = None
     """`formula(*types, **attrs)`: the outputs as expressions (core/expression.py) of the operands'

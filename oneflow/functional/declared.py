@@ -52,7 +52,7 @@ def function_of(
 
 
 def _converted(attr: Parameter) -> str:
-    """How the op is given an attr: a float as one, so that 2 and 2.0 are one kernel."""
+    """Source of the value that the op gets: a float as one, so that 2 and 2.0 are one kernel."""
     if attr.annotation == "float":
         return f"float({attr.name})"
     return f"fitting(input, {attr.name})" if attr.annotation == "Number" else attr.name

@@ -51,7 +51,7 @@ def _of_integers(
 
 
 def _strides(stride: Size | None, kernel: tuple[int, ...]) -> tuple[int, ...]:
-    """By default a window begins where the one before it ends."""
+    """Strides of a window, which by default begins where the one before it ends."""
     return kernel if stride is None or stride == () else spatial_sizes(stride, len(kernel))
 
 

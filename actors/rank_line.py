@@ -80,7 +80,7 @@ class RankLine:
         from grpc import aio
 
         host, port = split_address(self._address)
-        resolved = resolve(host)
+        resolved = resolve(host, "MASTER_ADDR")
         if self._tls is not None:
             options = [*channel_options(), *self._tls.channel_options()]
             credentials = self._tls.channel_credentials()

@@ -12,7 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from oneflow.core.config import FALSE_WORDS, split_address
+from oneflow.core.config import FALSE_WORDS, GRPC_SILENT, GRPC_VERBOSITY, split_address
 from oneflow.core.control_channel import check_plain, socket_path
 from oneflow.core.errors import ConfigError
 from oneflow.launcher.daemon.daemon import Times
@@ -163,6 +163,8 @@ class DaemonSettings:
         ranks.
         """
         found = {k: v for k, v in self.env.items() if k not in PRIVATE_VARIABLES}
+        if found.get(GRPC_VERBOSITY) == GRPC_SILENT:  # for our own verbs, not for a user's program
+            del found[GRPC_VERBOSITY]
         if self.data_roots:
             found["ONEFLOW_DATA_ROOTS"] = os.pathsep.join(map(str, self.data_roots))
         return {"ONEFLOW_JOB_TLS": str(int(self.credentials is not None))} | found

@@ -4,10 +4,13 @@ quick.
 
 from __future__ import annotations
 
+import os
+
 import click
 
 from oneflow import __version__
 from oneflow.cli.group import CONTEXT, LazyVerbs
+from oneflow.core.config import GRPC_SILENT, GRPC_VERBOSITY
 
 
 class _Verbs(LazyVerbs):
@@ -36,6 +39,7 @@ class _Verbs(LazyVerbs):
 @click.pass_context
 def cli(context: click.Context, wants_doctor: bool) -> None:
     """OneFlow: a distributed deep-learning runtime built of actor services."""
+    os.environ.setdefault(GRPC_VERBOSITY, GRPC_SILENT)  # it repeats in its words what ours say
     if wants_doctor:
         print_doctor()
     elif context.invoked_subcommand is None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from oneflow.cli.output import fields, table
 from oneflow.cluster.durations import show_duration, show_time
 from oneflow.scheduler.jobs.causes import log_path
-from oneflow.scheduler.jobs.records import JobRecord
+from oneflow.scheduler.jobs.records import JobRecord, JobState
 
 if TYPE_CHECKING:
     from oneflow.protos import cluster_pb2 as pb
@@ -35,10 +35,18 @@ def job_table(records: Iterable[JobRecord], is_wide: bool) -> str:
     return table(titles, [_row(record, is_wide) for record in records])
 
 
+def ran_s(record: JobRecord, now: float) -> float:
+    """Seconds in which its ranks ran, of all attempts; not those in which it waited between them,
+    nor what a clock was set forward.
+    """
+    if record.state not in (JobState.RUNNING, JobState.CANCELLING) or not record.attempt_started_at:
+        return record.ran_s
+    return record.ran_s + max(now - record.attempt_started_at, 0.0)
+
+
 def _row(record: JobRecord, is_wide: bool) -> list[Any]:
     now = time.time()
-    ended = record.finished_at or now
-    ran = show_duration(ended - record.started_at) if record.started_at else ""
+    ran = show_duration(ran_s(record, now)) if record.started_at else ""
     row = [
         record.id,
         record.spec.name,

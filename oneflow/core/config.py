@@ -14,6 +14,8 @@ from pathlib import Path
 
 from oneflow.core.errors import ConfigError
 
+GRPC_VERBOSITY = "GRPC_VERBOSITY"  # read by gRPC when it is used for the first time
+GRPC_SILENT = "NONE"
 WORLD_VARIABLES = ("MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "RANK")
 MALLOC_VARIABLES = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "MALLOC_TOP_PAD_")
 PROXY_VARIABLES = (

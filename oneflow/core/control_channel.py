@@ -111,15 +111,15 @@ def socket_path(address: str) -> Path | None:
     return Path(path)
 
 
-def resolve(host: str) -> str:
+def resolve(host: str, named_by: str = "host") -> str:
     """The IPv4 address of `host` if it has one, else its IPv6 address.
 
-    Raises ConfigError if it has none.
+    named_by: the setting it is from.  Raises ConfigError if it has none.
     """
     try:
         found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:  # a label that is too long for a name
-        raise ConfigError(f"MASTER_ADDR {host!r} cannot be resolved: {error}") from None
+        raise ConfigError(f"{named_by} {host!r} cannot be resolved: {error}") from None
     found.sort(key=lambda entry: entry[0] != socket.AF_INET)
     return str(found[0][4][0])
 

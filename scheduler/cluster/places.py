@@ -97,15 +97,15 @@ def publish(settings: SchedulerSettings, address: str, metrics_address: str) -> 
     """Says to programs of this user where we are. Raises ConfigError."""
     state, tls = settings.state_dir, settings.tls
     make_private(settings.runtime_dir)
+    tokens = {"token_file": ADMIN_TOKEN_FILE, "daemon_token_file": DAEMON_TOKEN_FILE}
     found = {
         "address": _near(settings.listen, address),
         "metrics_address": metrics_address,
         "pid": os.getpid(),
         "state_dir": str(state),
-        "token_file": str(state / ADMIN_TOKEN_FILE),
-        "daemon_token_file": str(state / DAEMON_TOKEN_FILE),
         "tls": str(tls.certificate.parent) if tls is not None else "",
     }
+    found |= {key: str(state / name) for key, name in tokens.items() if (state / name).exists()}
     write_private(settings.runtime_dir / CLUSTER_FILE, json.dumps(found))
     if metrics_address:
         publish_target(settings.runtime_dir, metrics_address, None)

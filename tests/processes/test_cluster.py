@@ -8,6 +8,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -618,6 +619,19 @@ def _below(pid: int) -> list[int]:
                 found += children
                 todo += children
     return found
+
+
+def test_who_cannot_listen_says_so_in_one_line(tmp_path: Path) -> None:
+    """And not in gRPC's words before that."""
+    local = LocalTest(tmp_path)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        done = local.run(
+            "scheduler", "run", "--listen", address, "--state-dir", str(tmp_path / "s")
+        )
+    assert done.returncode == 78
+    lines = done.stderr.splitlines()
+    assert len(lines) == 1 and lines[0].startswith(f"oneflow: cannot listen on {address}")
 
 
 def test_the_port_of_another_cluster_is_refused_and_nothing_is_left(tmp_path: Path) -> None:

@@ -121,6 +121,7 @@ def test_a_browser_shows_jobs_curve_and_ranks(trained: SchedulerProcess, tmp_pat
             assert wanted in text, wanted
         assert browser.run("document.querySelectorAll('img').length") == 0
         assert browser.run("document.getElementById('metric').value") == "loss"
+        assert browser.run("document.getElementById('top').textContent") == "2.300"
         picture = browser.screenshot(tmp_path / "page.png")
         assert len(picture) > 10_000
         assert browser.problems() == []

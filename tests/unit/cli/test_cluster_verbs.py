@@ -25,7 +25,7 @@ from oneflow.cli.follow import Console
 from oneflow.cli.group import _file_error, wants_json
 from oneflow.cli.main import cli
 from oneflow.cli.output import fields, table
-from oneflow.cli.records import job_details, job_table, record_as_dict
+from oneflow.cli.records import job_details, job_table, ran_s, record_as_dict
 from oneflow.cli.submit import _folder_of, _submit, _submitted, merged
 from oneflow.cli.types import RANKS
 from oneflow.cluster.connection import StoreTroubleError
@@ -383,6 +383,15 @@ def test_every_setting_and_verb_is_documented() -> None:
         if group in ("cluster", "job", "debug", "ckpt", "config") and len(path) > 1:
             assert verb in text, path
     assert "(DEPLOY.md)" in text
+
+
+def test_the_time_that_a_job_ran_counts_its_attempts_only() -> None:
+    asked = JobRecord("j1", JobSpec(), JobState.RUNNING, started_at=100.0)
+    again = replace(asked, ran_s=20.0, attempt_started_at=500.0)
+    assert ran_s(again, 510.0) == 30.0
+    assert ran_s(again, 400.0) == 20.0  # the clock was set back
+    over = replace(again, state=JobState.SUCCEEDED, ran_s=31.0, finished_at=9000.0)
+    assert ran_s(over, 9999.0) == 31.0
 
 
 def header_names(path: str) -> set[str]:

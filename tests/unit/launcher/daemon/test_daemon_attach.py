@@ -153,6 +153,9 @@ def test_a_rank_does_not_get_what_is_the_daemons() -> None:
         "ONEFLOW_JOB_TOKEN": "j",
     }
     assert settings(env=env).rank_base_env() == {"PATH": "/bin", "ONEFLOW_JOB_TLS": "0"}
+    ours, theirs = {"GRPC_VERBOSITY": "NONE"}, {"GRPC_VERBOSITY": "DEBUG"}
+    assert "GRPC_VERBOSITY" not in settings(env=env | ours).rank_base_env()
+    assert settings(env=env | theirs).rank_base_env()["GRPC_VERBOSITY"] == "DEBUG"
 
 
 def test_ranks_speak_tls_where_daemons_do_unless_told_otherwise() -> None:

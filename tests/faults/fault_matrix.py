@@ -190,7 +190,8 @@ def run_cell(
     rig: Rig, cell: Cell, job_file: str, number: int, slack_s: float, has_next: bool = True
 ) -> Outcome:
     """One cell on a cluster that is whole; leaves it whole, or says so in the outcome. has_next: is
-    another job run after it (A5)?
+    another job run after it (A5)? It always is where services are new: their threads and caches
+    have to be there before the next cell counts them.
     """
     started = time.monotonic()
     outcome = Outcome(str(cell))
@@ -207,7 +208,7 @@ def run_cell(
         outcome.blamed = tuple(r.reason for r in ended_attempts(watcher, record))
         _expect(cell, record)
         _expect_noticed(cell, outcome, slack_s)
-        if has_next:
+        if has_next or outcome.repaired:
             _next_job(rig, job_file)
         _always(rig, watcher, record, before, shm, job_id)
         if client.errors:
@@ -430,7 +431,7 @@ def run_cells(
     is_short: bool = False,
 ) -> list[Outcome]:
     """On one cluster, until the time is over; a cell that fails gets the next ones a new one.
-    is_short: the job of the next cell is the next job of A5; only the last cell has one of its own.
+    is_short: where no service is new, the job of the next cell is the next job of A5.
     """
     jobs = folder / "jobs"
     jobs.mkdir(parents=True, exist_ok=True)

@@ -1,7 +1,11 @@
 """Functions of neural networks, and the layers made of them."""
 
+<<<<<<< HEAD
 from oneflow.api.elementwise import ROWS as ELEMENTWISE
 from oneflow.api.row import FLOAT, KEEP, Row, at, classes, layers_of, row
+=======
+from oneflow.api.row import ALL, Row, at, classes, row
+>>>>>>> 6063127 (Add CTC, margins, quantization-aware layers and upstream's fused functions)
 
 _ACTIVATIONS = (
     *at(
@@ -199,7 +203,8 @@ ROWS: tuple[Row, ...] = (
         "nn.modules.loss",
         "nn",
         "BCELoss BCEWithLogitsLoss CrossEntropyLoss KLDivLoss L1Loss MarginRankingLoss MSELoss "
-        "NLLLoss SmoothL1Loss TripletMarginLoss",
+        "NLLLoss SmoothL1Loss TripletMarginLoss CTCLoss CombinedMarginLoss",
+        unknown="CombinedMarginLoss",
     ),
     *classes(
         "nn.modules.normalization",
@@ -237,6 +242,20 @@ ROWS: tuple[Row, ...] = (
         "Embedding",
     ),
     *classes("nn.modules.sync_batchnorm", "nn", "SyncBatchNorm"),
+    *classes("nn.modules.fused_mlp", "nn", "FusedMLP", unknown=ALL),
+    *classes(
+        "nn.modules.quantization",
+        "nn",
+        "FakeQuantization MinMaxObserver MovingAverageMinMaxObserver Quantization",
+        unknown=ALL,
+    ),
+    *classes("nn.qat", "nn", "QatConv1d QatConv2d QatConv3d", unknown=ALL),
+    *at(
+        "functional.nn_ctc",
+        row("ctc_loss", "F _C"),
+        row("ctc_greedy_decoder", "F _C", torch=None),
+        row("combined_margin_loss", "_C", torch=None),
+    ),
     *classes(
         "nn.modules.vision",
         "nn",

@@ -2,6 +2,12 @@
 
 from oneflow.api.row import Row, at, row
 
+
+def _upstream_only(home: str, names: str) -> tuple[Row, ...]:
+    """Rows of functions of a module that PyTorch does not have."""
+    return at(home, *(row(name, "_C", torch=None) for name in names.split()))
+
+
 ROWS: tuple[Row, ...] = (
     *at(
         "functional.upstream",
@@ -26,5 +32,25 @@ ROWS: tuple[Row, ...] = (
         row("sparse_cross_entropy", "_C", torch=None),
         row("split_like", "_C", torch=None),
         row("trunc_divide", "_C", torch=None),
+    ),
+    *_upstream_only(
+        "functional.fused",
+        "fused_bias_add_scale_mask_softmax_dropout fused_codegeex_qkv_reshape "
+        "fused_cross_feature_interaction fused_dot_feature_interaction "
+        "fused_get_boundding_boxes_coord fused_get_center_dist fused_get_ciou_diagonal_angle "
+        "fused_get_ciou_result fused_get_convex_diagonal_squared fused_get_intersection_area "
+        "fused_get_iou fused_glu fused_linear_with_groupwise_quantized_weight fused_matmul_bias "
+        "fused_matmul_bias_add_relu_dropout fused_mlp fused_scale_mask_bias_softmax "
+        "fused_scale_tril fused_self_attention fused_weighted_sum grouped_matmul "
+        "grouped_matmul_bias groupwise_dequantize rms_layer_norm skip_layer_norm skip_rms_norm",
+    ),
+    *_upstream_only(
+        "functional.fused_attention",
+        "fused_apply_rotary_emb fused_attention_concat_past_key_value "
+        "fused_multi_head_attention_inference fused_multi_head_attention_inference_v2",
+    ),
+    *_upstream_only(
+        "functional.quantization",
+        "fake_quantization min_max_observer moving_average_min_max_observer quantization",
     ),
 )

@@ -13,6 +13,7 @@ from oneflow.ops import (  # noqa: F401
     conv,
     creation,
     cross_entropy,
+    ctc,
     depend,
     dropout,
     fft,

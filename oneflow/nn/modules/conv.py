@@ -85,6 +85,9 @@ class _Conv(Module):
         reset_weight_and_bias(self.weight, self.bias)
 
     def forward(self, x: Tensor) -> Tensor:
+        return self._convolve(x, self.weight)
+
+    def _convolve(self, x: Tensor, weight: Tensor) -> Tensor:
         padding = tuple(before for before, _ in self._ends)
         if self.padding_mode != "zeros" or any(a != b for a, b in self._ends):
             # the last spatial dim comes first in the arguments of pad
@@ -92,7 +95,7 @@ class _Conv(Module):
             mode = "constant" if self.padding_mode == "zeros" else self.padding_mode
             x, padding = F.pad(x, ends, mode=mode), (0,) * self.dims
         convolve = (F.conv1d, F.conv2d, F.conv3d)[self.dims - 1]
-        return convolve(x, self.weight, self.bias, self.stride, padding, self.dilation, self.groups)
+        return convolve(x, weight, self.bias, self.stride, padding, self.dilation, self.groups)
 
     def extra_repr(self) -> str:
         parts = [f"{self.in_channels}, {self.out_channels}", f"kernel_size={self.kernel_size}"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from oneflow.functional.nn_ctc import combined_margin_loss
 from oneflow.nn import functional as F
 from oneflow.nn.module import Module
 from oneflow.tensor.tensor import Tensor
@@ -186,3 +187,39 @@ class TripletMarginLoss(_Loss):
             swap=self.swap,
             reduction=self.reduction,
         )
+
+
+class CTCLoss(_Loss):
+    """-log of the probability that the frames read as their targets: `F.ctc_loss`."""
+
+    def __init__(
+        self, blank: int = 0, reduction: str = "mean", zero_infinity: bool = False
+    ) -> None:
+        super().__init__(reduction)
+        self.blank, self.zero_infinity = blank, zero_infinity
+
+    def forward(
+        self, log_probs: Tensor, targets: Tensor, input_lengths: Any, target_lengths: Any
+    ) -> Any:
+        return F.ctc_loss(
+            log_probs,
+            targets,
+            input_lengths,
+            target_lengths,
+            self.blank,
+            self.reduction,
+            self.zero_infinity,
+        )
+
+
+class CombinedMarginLoss(Module):
+    """Cosines (N, C) of which that of the label becomes cos(m1 acos(x) + m2) - m3: the margins of
+    SphereFace, ArcFace and CosFace.
+    """
+
+    def __init__(self, m1: float = 1.0, m2: float = 0.0, m3: float = 0.0) -> None:
+        super().__init__()
+        self.m1, self.m2, self.m3 = m1, m2, m3
+
+    def forward(self, x: Tensor, label: Tensor) -> Any:
+        return combined_margin_loss(x, label, self.m1, self.m2, self.m3)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from typing import Any
 
@@ -222,6 +223,38 @@ def _fft_samples() -> list[Sample]:
     ]
 
 
+def _ctc_loss(log_probs: Array, targets: Array, frames: Array, lengths: Array, blank: int) -> Any:
+    """By the sum over all paths, sample by sample."""
+    losses = []
+    for n in range(log_probs.shape[1]):
+        wanted = list(targets[n, : lengths[n]])
+        total = 0.0
+        for path in itertools.product(range(log_probs.shape[2]), repeat=int(frames[n])):
+            if [c for c, _ in itertools.groupby(path) if c != blank] == wanted:
+                total += np.exp(sum(log_probs[t, n, c] for t, c in enumerate(path)))
+        losses.append(-np.log(total))
+    return np.array(losses), None
+
+
+def _ctc_samples() -> list[Sample]:
+    logs = normal(4, 5, 3)
+    logs -= np.log(np.exp(logs).sum(axis=-1, keepdims=True))
+    targets = np.array([[1, 2], [1, 1], [2, 0], [0, 0], [2, 1]])
+    frames, lengths = np.array([4, 4, 3, 2, 2]), np.array([2, 2, 1, 0, 2])
+    given = (logs, targets, frames, lengths)
+    d, loss = normal(5, seed=1), np.zeros(5)
+    return [
+        Sample("ctc_loss", given, {"blank": 0}, _ctc_loss, tolerance=1e-4, compared=(0,)),
+        Sample(
+            "ctc_loss_grad",
+            (d, *given, loss, np.full((4, 5, 5), -np.inf)),
+            {"blank": 0},
+            lambda d, x, *_, blank: np.zeros_like(x),  # no path leads anywhere
+            wrt=(),
+        ),
+    ]
+
+
 def _linalg_samples() -> list[Sample]:
     a = normal(5, 3, 3) + 3 * np.eye(3)
     b, even = normal(5, 3, 2, seed=1), a @ a.swapaxes(-1, -2)
@@ -250,6 +283,7 @@ def _linalg_samples() -> list[Sample]:
 
 SPECIAL_SAMPLES: list[Sample] = [
     *_linalg_samples(),
+    *_ctc_samples(),
     *_complex_samples(),
     *_fft_samples(),
     *_special(),

@@ -1,0 +1,153 @@
+"""Quantization: the scale and zero point of a range of numbers, and numbers rounded to integers.
+
+Two formulas: "google", where a number is scale * (integer - zero_point), with integers that are
+symmetric about 0 or, if the scheme is "affine", begin at 0; and "cambricon", where it is
+2 ** scale * integer. Rounding is to even; gradients pass it as if it were not there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from oneflow.core.dtype import float32
+from oneflow.core.errors import ShapeError
+from oneflow.functional.arithmetic import add, div, mul, pow, sub
+from oneflow.functional.elementwise import clamp
+from oneflow.functional.elementwise import round as rounded
+from oneflow.functional.promotion import as_type
+from oneflow.functional.reduction import amax, amin
+from oneflow.functional.shaping import reshape
+from oneflow.ops import unary
+from oneflow.ops.binary import maximum
+from oneflow.tensor.grad_mode import no_grad
+from oneflow.tensor.tensor import Tensor
+
+FORMULAS = ("google", "cambricon")
+SCHEMES = ("symmetric", "affine")
+
+
+@dataclass(frozen=True)
+class Integers:
+    """The integers that numbers become: formula and scheme as above, `bits` of each."""
+
+    formula: str = "google"
+    bits: int = 8
+    scheme: str = "symmetric"
+
+    def __post_init__(self) -> None:
+        if self.formula not in FORMULAS or self.scheme not in SCHEMES:
+            raise ValueError(
+                f"quantization knows the formulas {FORMULAS} and the schemes {SCHEMES}, got "
+                f"{self.formula!r} and {self.scheme!r}"
+            )
+        if not 2 <= self.bits <= 16 or (self.formula == "cambricon" and self.scheme == "affine"):
+            raise ValueError(f"quantization of {self} is not supported")
+
+    @property
+    def limits(self) -> tuple[int, int]:
+        """The least and the largest integer."""
+        if self.scheme == "affine":
+            return 0, 2**self.bits - 1
+        top = 2 ** (self.bits - 1) - 1
+        return (-top, top) if self.formula == "cambricon" else (-top - 1, top)
+
+    def of_range(self, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
+        """Scale and zero point for numbers between low and high."""
+        largest = maximum(unary.abs(low), unary.abs(high))
+        if self.formula == "cambricon":
+            scale = sub(unary.floor(unary.log2(largest)), self.bits - 2)
+            return scale, unary.full_like(scale, value=0.0)
+        if self.scheme == "symmetric":
+            return div(largest, 2 ** (self.bits - 1) - 1), unary.full_like(largest, value=0.0)
+        scale = div(sub(high, low), 2**self.bits - 1)
+        return scale, unary.neg(rounded(div(low, scale)))
+
+    def round(self, x: Tensor, scale: Tensor, zero_point: Tensor) -> tuple[Tensor, Tensor]:
+        """The integers, and the numbers they stand for."""
+        unit = pow(2.0, scale) if self.formula == "cambricon" else scale
+        low, high = self.limits
+        whole = clamp(add(rounded(div(x, unit)), zero_point), low, high)
+        return whole, mul(sub(whole, zero_point), unit)
+
+
+def _beside(x: Tensor, value: Tensor) -> Tensor:
+    """One number for all of x, or one per slice of its first dim."""
+    count = value.numel()
+    if count == 1:
+        return reshape(value, (1,) * max(x.ndim, 1))
+    if not x.ndim or count != x.type.shape[0]:
+        raise ShapeError(
+            f"quantization: {value.type} is neither one number nor one for each slice of dim 0 of "
+            f"{x.type}"
+        )
+    return reshape(value, (-1, *(1,) * (x.ndim - 1)))
+
+
+def min_max_observer(
+    input: Tensor,
+    quantization_formula: str = "google",
+    quantization_bit: int = 8,
+    quantization_scheme: str = "symmetric",
+    per_layer_quantization: bool = True,
+) -> tuple[Tensor, Tensor]:
+    """(scale, zero_point) of a tensor, of shape (1,), or of each slice of its first dim."""
+    kind = Integers(quantization_formula, quantization_bit, quantization_scheme)
+    with no_grad():
+        rows = reshape(input, (1, -1) if per_layer_quantization else (input.type.shape[0], -1))
+        return kind.of_range(amin(rows, 1), amax(rows, 1))
+
+
+def moving_average_min_max_observer(
+    input: Tensor,
+    current_train_step: Tensor,
+    moving_max: Tensor,
+    moving_min: Tensor,
+    training: bool,
+    stop_update_after_iters: int = 1,
+    quantization_formula: str = "google",
+    quantization_bit: int = 8,
+    quantization_scheme: str = "symmetric",
+    momentum: float = 0.95,
+) -> tuple[Tensor, Tensor]:
+    """(scale, zero_point) of running extremes, which are moved toward those of `input` in training
+    while current_train_step is at most stop_update_after_iters. The first step sets them.
+    """
+    kind = Integers(quantization_formula, quantization_bit, quantization_scheme)
+    with no_grad():
+        if training:
+            goes_on = as_type(current_train_step <= stop_update_after_iters, float32)
+            for moving, found in ((moving_max, amax(input)), (moving_min, amin(input))):
+                is_first = as_type(moving == 0, float32)
+                mixed = add(mul(moving, momentum), mul(found, 1 - momentum))
+                new = add(mul(is_first, found), mul(sub(1, is_first), mixed))
+                moving.copy_(add(mul(goes_on, new), mul(sub(1, goes_on), moving)))
+        return kind.of_range(moving_min.clone(), moving_max.clone())
+
+
+def fake_quantization(
+    input: Tensor,
+    scale: Tensor,
+    zero_point: Tensor,
+    quantization_formula: str = "google",
+    quantization_bit: int = 8,
+    quantization_scheme: str = "symmetric",
+) -> Tensor:
+    """The numbers that the integers nearest to `input` stand for; its gradient is handed on."""
+    kind = Integers(quantization_formula, quantization_bit, quantization_scheme)
+    with no_grad():
+        found = kind.round(input, _beside(input, scale), _beside(input, zero_point))[1]
+    return add(found, sub(input, input.detach())) if input.requires_grad else found
+
+
+def quantization(
+    input: Tensor,
+    scale: Tensor,
+    zero_point: Tensor,
+    quantization_formula: str = "google",
+    quantization_bit: int = 8,
+    quantization_scheme: str = "symmetric",
+) -> Tensor:
+    """The integers nearest to `input`, in its own dtype."""
+    kind = Integers(quantization_formula, quantization_bit, quantization_scheme)
+    with no_grad():
+        return kind.round(input, _beside(input, scale), _beside(input, zero_point))[0]

@@ -1,11 +1,7 @@
 """Functions of neural networks, and the layers made of them."""
 
-<<<<<<< HEAD
 from oneflow.api.elementwise import ROWS as ELEMENTWISE
-from oneflow.api.row import FLOAT, KEEP, Row, at, classes, layers_of, row
-=======
-from oneflow.api.row import ALL, Row, at, classes, row
->>>>>>> 6063127 (Add CTC, margins, quantization-aware layers and upstream's fused functions)
+from oneflow.api.row import ALL, FLOAT, KEEP, Row, at, classes, layers_of, row
 
 _ACTIVATIONS = (
     *at(

@@ -15,7 +15,7 @@ from oneflow.functional.elementwise import clamp, masked_fill
 from oneflow.functional.from_data import beside
 from oneflow.functional.joining import cat
 from oneflow.functional.linear_algebra import matmul
-from oneflow.functional.nn_activation import dropout, fast_gelu, gelu, relu, silu, softmax
+from oneflow.functional.nn_activation import dropout, fast_gelu, softmax
 from oneflow.functional.nn_layers import linear
 from oneflow.functional.promotion import as_type
 from oneflow.functional.random_state import Generator
@@ -23,7 +23,7 @@ from oneflow.functional.reduction import sum as total
 from oneflow.functional.searching import index_select
 from oneflow.functional.shaping import permute, repeat_interleave, reshape, tril, unsqueeze
 from oneflow.functional.upstream import fused_scale_mask_softmax_dropout
-from oneflow.ops import unary
+from oneflow.ops import activation, unary
 from oneflow.ops.binary import maximum, minimum
 from oneflow.tensor.tensor import Tensor
 
@@ -55,7 +55,7 @@ def fused_mlp(
     for i, (weight, bias) in enumerate(zip(weights, biases, strict=True)):
         x = linear(x, weight, bias)
         if not skip_final_activation or i + 1 < len(weights):
-            x = relu(x)
+            x = unary.relu(x)
     return x
 
 
@@ -72,7 +72,7 @@ def fused_matmul_bias_add_relu_dropout(
     for i, (weight, bias) in enumerate(zip(weights, biases, strict=True)):
         x = linear(x, weight, bias)
         if not skip_final_activation or i + 1 < len(weights):
-            x = relu(x)
+            x = unary.relu(x)
         if dropout_rate_list[i]:
             x = dropout(x, dropout_rate_list[i], generator=generator)
     return x
@@ -81,10 +81,10 @@ def fused_matmul_bias_add_relu_dropout(
 _GATES = {
     "none": lambda x: x,
     "sigmoid": unary.sigmoid,
-    "relu": relu,
-    "gelu": gelu,
+    "relu": unary.relu,
+    "gelu": activation.gelu,
     "fast_gelu": fast_gelu,
-    "silu": silu,
+    "silu": unary.silu,
 }
 
 

@@ -5,7 +5,7 @@ graphs and by the ops themselves.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -78,7 +78,7 @@ def fused_matmul_bias_add_relu_dropout(
     return x
 
 
-_GATES = {
+_GATES: dict[str, Callable[[Tensor], Tensor]] = {
     "none": lambda x: x,
     "sigmoid": unary.sigmoid,
     "relu": unary.relu,

@@ -8,6 +8,7 @@ from oneflow.nn import init as init
 from oneflow.nn import modules as modules
 from oneflow.nn import parallel as parallel
 from oneflow.nn import parameter as parameter
+from oneflow.nn import qat as qat
 from oneflow.nn import utils as utils
 from oneflow.nn.module import Module
 from oneflow.nn.module import Module as Module
@@ -32,10 +33,13 @@ from oneflow.nn.modules.dropout import Dropout as Dropout
 from oneflow.nn.modules.dropout import Dropout1d as Dropout1d
 from oneflow.nn.modules.dropout import Dropout2d as Dropout2d
 from oneflow.nn.modules.dropout import Dropout3d as Dropout3d
+from oneflow.nn.modules.fused_mlp import FusedMLP as FusedMLP
 from oneflow.nn.modules.linear import Identity as Identity
 from oneflow.nn.modules.linear import Linear as Linear
 from oneflow.nn.modules.loss import BCELoss as BCELoss
 from oneflow.nn.modules.loss import BCEWithLogitsLoss as BCEWithLogitsLoss
+from oneflow.nn.modules.loss import CTCLoss as CTCLoss
+from oneflow.nn.modules.loss import CombinedMarginLoss as CombinedMarginLoss
 from oneflow.nn.modules.loss import CrossEntropyLoss as CrossEntropyLoss
 from oneflow.nn.modules.loss import KLDivLoss as KLDivLoss
 from oneflow.nn.modules.loss import L1Loss as L1Loss
@@ -80,6 +84,10 @@ from oneflow.nn.modules.pooling import MaxPool3d as MaxPool3d
 from oneflow.nn.modules.pooling import MaxUnpool1d as MaxUnpool1d
 from oneflow.nn.modules.pooling import MaxUnpool2d as MaxUnpool2d
 from oneflow.nn.modules.pooling import MaxUnpool3d as MaxUnpool3d
+from oneflow.nn.modules.quantization import FakeQuantization as FakeQuantization
+from oneflow.nn.modules.quantization import MinMaxObserver as MinMaxObserver
+from oneflow.nn.modules.quantization import MovingAverageMinMaxObserver as MovingAverageMinMaxObserver
+from oneflow.nn.modules.quantization import Quantization as Quantization
 from oneflow.nn.modules.rnn import GRU as GRU
 from oneflow.nn.modules.rnn import GRUCell as GRUCell
 from oneflow.nn.modules.rnn import LSTM as LSTM
@@ -98,6 +106,9 @@ from oneflow.nn.modules.vision import Upsample as Upsample
 from oneflow.nn.modules.vision import UpsamplingBilinear2d as UpsamplingBilinear2d
 from oneflow.nn.modules.vision import UpsamplingNearest2d as UpsamplingNearest2d
 from oneflow.nn.parameter import Parameter as Parameter
+from oneflow.nn.qat import QatConv1d as QatConv1d
+from oneflow.nn.qat import QatConv2d as QatConv2d
+from oneflow.nn.qat import QatConv3d as QatConv3d
 from oneflow.tensor.tensor import Tensor
 
 class CELU(Module):

@@ -9,6 +9,8 @@ from oneflow.functional.nn_activation import dropout3d as dropout3d
 from oneflow.functional.nn_activation import fast_gelu as fast_gelu
 from oneflow.functional.nn_activation import rrelu as rrelu
 from oneflow.functional.nn_attention import scaled_dot_product_attention as scaled_dot_product_attention
+from oneflow.functional.nn_ctc import ctc_greedy_decoder as ctc_greedy_decoder
+from oneflow.functional.nn_ctc import ctc_loss as ctc_loss
 from oneflow.functional.nn_layers import batch_norm as batch_norm
 from oneflow.functional.nn_layers import embedding as embedding
 from oneflow.functional.nn_layers import group_norm as group_norm

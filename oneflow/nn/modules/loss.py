@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from oneflow.functional.nn_ctc import combined_margin_loss
+from oneflow.functional.nn_ctc import Lengths, combined_margin_loss, ctc_loss
 from oneflow.nn import functional as F
 from oneflow.nn.module import Module
 from oneflow.tensor.tensor import Tensor
@@ -199,9 +199,9 @@ class CTCLoss(_Loss):
         self.blank, self.zero_infinity = blank, zero_infinity
 
     def forward(
-        self, log_probs: Tensor, targets: Tensor, input_lengths: Any, target_lengths: Any
+        self, log_probs: Tensor, targets: Tensor, input_lengths: Lengths, target_lengths: Lengths
     ) -> Any:
-        return F.ctc_loss(
+        return ctc_loss(
             log_probs,
             targets,
             input_lengths,

@@ -53,7 +53,7 @@ def _joined(x: Tensor, layout: str) -> Tensor:
 
 
 def _hidden(rows: int, columns: int, kind: str, offset: int) -> Array | None:
-    """Which columns a row must not see."""
+    """Columns that a row must not see."""
     if kind == "none":
         return None
     if kind not in ("causal_from_top_left", "causal_from_bottom_right", "causal"):

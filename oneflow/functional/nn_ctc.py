@@ -51,7 +51,7 @@ def _padded(targets: Tensor, lengths: Tensor) -> Tensor:
 
 
 def _frames_inside(input_lengths: Tensor, frames: int) -> Tensor:
-    """Which frames count: (T, N) bools."""
+    """Marks of the frames that count: (T, N) bools."""
     return beside(input_lengths, np.arange(frames)[:, None]) < unsqueeze(input_lengths, 0)
 
 

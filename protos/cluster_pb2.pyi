@@ -435,7 +435,7 @@ class DaemonStatus(_message.Message):
     def __init__(self, id: _Optional[str] = ..., node: _Optional[str] = ..., device: _Optional[str] = ..., state: _Optional[str] = ..., epoch: _Optional[int] = ..., version: _Optional[str] = ..., pid: _Optional[int] = ..., job: _Optional[str] = ..., heartbeat_age_s: _Optional[float] = ..., address: _Optional[str] = ...) -> None: ...
 
 class ClusterStatus(_message.Message):
-    __slots__ = ("version", "started_at", "address", "metrics_address", "daemons", "jobs", "allows_scripts", "pid", "has_page")
+    __slots__ = ("version", "started_at", "address", "metrics_address", "daemons", "jobs", "allows_scripts", "pid", "has_page", "trouble")
     class JobsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -452,6 +452,7 @@ class ClusterStatus(_message.Message):
     ALLOWS_SCRIPTS_FIELD_NUMBER: _ClassVar[int]
     PID_FIELD_NUMBER: _ClassVar[int]
     HAS_PAGE_FIELD_NUMBER: _ClassVar[int]
+    TROUBLE_FIELD_NUMBER: _ClassVar[int]
     version: str
     started_at: float
     address: str
@@ -461,7 +462,8 @@ class ClusterStatus(_message.Message):
     allows_scripts: bool
     pid: int
     has_page: bool
-    def __init__(self, version: _Optional[str] = ..., started_at: _Optional[float] = ..., address: _Optional[str] = ..., metrics_address: _Optional[str] = ..., daemons: _Optional[_Iterable[_Union[DaemonStatus, _Mapping]]] = ..., jobs: _Optional[_Mapping[str, int]] = ..., allows_scripts: _Optional[bool] = ..., pid: _Optional[int] = ..., has_page: _Optional[bool] = ...) -> None: ...
+    trouble: str
+    def __init__(self, version: _Optional[str] = ..., started_at: _Optional[float] = ..., address: _Optional[str] = ..., metrics_address: _Optional[str] = ..., daemons: _Optional[_Iterable[_Union[DaemonStatus, _Mapping]]] = ..., jobs: _Optional[_Mapping[str, int]] = ..., allows_scripts: _Optional[bool] = ..., pid: _Optional[int] = ..., has_page: _Optional[bool] = ..., trouble: _Optional[str] = ...) -> None: ...
 
 class DrainRequest(_message.Message):
     __slots__ = ("node", "grace_s")

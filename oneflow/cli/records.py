@@ -154,7 +154,7 @@ def daemon_as_dict(daemon: pb.DaemonStatus) -> dict[str, Any]:
 
 def status_as_dict(status: pb.ClusterStatus) -> dict[str, Any]:
     names = ("version", "address", "metrics_address", "started_at", "allows_scripts", "pid")
-    found: dict[str, Any] = {name: getattr(status, name) for name in names}
+    found: dict[str, Any] = {name: getattr(status, name) for name in (*names, "trouble")}
     found["page"] = page_url(status) if status.has_page else ""
     found["jobs"] = dict(status.jobs)
     found["daemons"] = [daemon_as_dict(daemon) for daemon in status.daemons]
@@ -186,7 +186,9 @@ def _status_fields(status: pb.ClusterStatus) -> str:
     states: dict[str, int] = {}
     for daemon in status.daemons:
         states[daemon.state] = states.get(daemon.state, 0) + 1
+    trouble = f"{status.trouble}; new jobs are refused, and what ends is shown once it is written"
     pairs = {
+        **({"trouble": trouble} if status.trouble else {}),
         "address": status.address,
         "metrics": f"http://{status.metrics_address}/metrics" if status.metrics_address else "off",
         **({"page": page_url(status)} if status.has_page else {}),

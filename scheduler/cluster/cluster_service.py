@@ -62,6 +62,7 @@ class ClusterService(cluster_pb2_grpc.ClusterServicer):
         for job in self._driver.jobs.values():
             status.jobs[job.state.value] += 1
         status.pid = os.getpid()
+        status.trouble = self._driver.trouble
         return status
 
     def _describe(self, daemon: DaemonRecord, now: float) -> pb.DaemonStatus:

@@ -88,7 +88,7 @@ class Driver:
         self._undone: list[Action] = []
         self._unshown: set[str] = set()
         self._watchers: dict[str, set[asyncio.Event]] = {}
-        self._is_store_down = False
+        self._trouble = ""
 
     # -- asking ------------------------------------------------------------------------------------
 
@@ -141,7 +141,12 @@ class Driver:
 
     @property
     def is_store_down(self) -> bool:
-        return self._is_store_down
+        return self.trouble != ""
+
+    @property
+    def trouble(self) -> str:
+        """Say why the store cannot be written; "" if it can."""
+        return self._trouble
 
     # -- the one task ------------------------------------------------------------------------------
 
@@ -197,9 +202,9 @@ class Driver:
         except StoreError as error:
             self._failed(error, changes, submitted)
             return error
-        if self._is_store_down:
+        if self._trouble:
             log.warning("the store can be written again")
-        self._is_store_down, self._undone_changes = False, []
+        self._trouble, self._undone_changes = "", []
         self.write_seconds(time.perf_counter() - started)
         return None
 
@@ -208,9 +213,9 @@ class Driver:
         self.store.write(changes)
 
     def _failed(self, error: StoreError, changes: list[Change], submitted: set[str]) -> None:
-        if not self._is_store_down:
+        if not self._trouble:
             log.error("%s; what runs goes on, new jobs are refused", error)
-        self._is_store_down = True
+        self._trouble = str(error) or "the store cannot be written"
         for job_id in submitted:
             self.table.withdraw(job_id)
             self._unshown.discard(job_id)

@@ -80,13 +80,19 @@ def test_a_scheduler_whose_journal_is_broken_is_not_ready(tmp_path: Path) -> Non
             except grpc.RpcError as error:
                 return str(error.code())
 
+    async def trouble() -> str:
+        async with Client(scheduler) as client:
+            return str((await client.call("Cluster.Status")).trouble)
+
     try:
         assert states(address) == (200, 200)
         said = [run(submit()) for _ in range(2)]
         assert "QUEUED" in said
         assert "StatusCode" in "".join(said), said
         assert states(address) == (200, 503)
+        assert "No space left" in run(trouble())
         assert run(submit()) == "QUEUED"
+        assert run(trouble()) == ""
         assert states(address) == (200, 200)
     finally:
         scheduler.kill()

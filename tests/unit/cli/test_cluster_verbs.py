@@ -270,6 +270,10 @@ def test_top_is_one_look_as_json(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found["jobs"][0]["id"] == "j1"
     shares = {"copy no_input": 0.5}
     assert found["waits"] == [{"job": "j1", "rank": 0, "waiting": "loss", "shares": shares}]
+    assert found["cluster"]["trouble"] == ""
+    assert "trouble" not in run("cluster", "status")[1]
+    status.trouble = "the disk is full"
+    assert "the disk is full; new jobs are refused" in run("cluster", "status")[1]
     assert "EPOCH" in run("top", "-o", "wide")[1]
     assert "EPOCH" not in run("top", "--once")[1]
 

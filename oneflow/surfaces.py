@@ -162,6 +162,22 @@ def accept_paths(module: str, own_names: Iterable[str] | None = None) -> None:
     here.__class__ = _Namespace
 
 
+def open_later(package: str, homes: dict[str, str]) -> None:
+    """Let a package of ours answer for names that its modules define, each imported at first use.
+
+    homes: public name -> the module below the package that defines it, or that is called so.
+    """
+    here = sys.modules[package].__dict__
+
+    def get(name: str) -> Any:
+        if name not in homes:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        home = importlib.import_module(f"{package}.{homes[name]}")
+        return home if homes[name] == name else getattr(home, name)
+
+    here.update(__getattr__=get, __dir__=lambda: sorted({*here, *homes}))
+
+
 def below(module: str, name: str) -> ModuleType:
     """The module `name` of upstream's that is found below one of ours (oneflow/paths.py).
 

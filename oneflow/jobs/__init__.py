@@ -8,8 +8,9 @@ No code is in the file, and none is run from it. See docs/JOBS.md.
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from oneflow.surfaces import open_later
 
 if TYPE_CHECKING:
     from oneflow.jobs import data as data
@@ -19,23 +20,15 @@ if TYPE_CHECKING:
     from oneflow.jobs.jobfile import load as load
     from oneflow.jobs.jobfile import verify as verify
 
-# Imported when first asked for: who submits a file needs no tensors.
-_HOMES = {
-    "JobFileError": "errors",
-    "save": "export",
-    "JobFile": "jobfile",
-    "load": "jobfile",
-    "verify": "jobfile",
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name == "data":
-        return import_module("oneflow.jobs.data")
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
-
-
-def __dir__() -> list[str]:
-    return sorted([*globals(), "data", *_HOMES])
+# Whoever submits a file needs no tensors.
+open_later(
+    __name__,
+    {
+        "data": "data",
+        "JobFileError": "errors",
+        "save": "export",
+        "JobFile": "jobfile",
+        "load": "jobfile",
+        "verify": "jobfile",
+    },
+)

@@ -73,11 +73,19 @@ def test_every_verb_has_help() -> None:
         assert "Usage:" in out
 
 
-def test_help_imports_nothing_heavy() -> None:
-    code = "import sys, oneflow.__main__ as m; sys.argv[1:] = ['--help']\ntry: m.main()\n"
-    code += "except SystemExit: pass\nprint([n for n in ('grpc', 'numba') if n in sys.modules])"
+@pytest.mark.parametrize(
+    ("words", "num_modules"),
+    [("--help", 14), ("cluster --help", 26), ("cluster up --help", 26), ("job --help", 16)],
+)
+def test_help_imports_little(words: str, num_modules: int) -> None:
+    """num_modules: of ours that help may load; each costs about a millisecond."""
+    code = f"import sys, oneflow.__main__ as m; sys.argv[1:] = {words.split()!r}\ntry: m.main()\n"
+    code += "except SystemExit: pass\nprint(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines()[-1] == "[]"
+    loaded = done.stdout.splitlines()[-1].split()
+    assert not {"grpc", "numba", "numpy", "google.protobuf"}.intersection(loaded)
+    ours = [name for name in loaded if name.split(".")[0] == "oneflow"]
+    assert len(ours) <= num_modules, ours
 
 
 def test_without_a_cluster_it_says_what_to_do() -> None:

@@ -21,32 +21,11 @@ ROWS: tuple[Row, ...] = (
     *at(
         "functional.fft",
         *(
-            row(name, "fft")
-            for name in [
-                "fft",
-                "ifft",
-                "fft2",
-                "ifft2",
-                "fftn",
-                "ifftn",
-                "rfft",
-                "irfft",
-                "rfft2",
-                "irfft2",
-                "rfftn",
-                "irfftn",
-                "hfft",
-                "ihfft",
-                "hfft2",
-                "ihfft2",
-                "hfftn",
-                "ihfftn",
-                "fftshift",
-                "ifftshift",
-                "fftfreq",
-                "rfftfreq",
-            ]
+            row(kind + dims, "fft")
+            for kind in ("fft", "ifft", "rfft", "irfft", "hfft", "ihfft")
+            for dims in ("", "2", "n")
         ),
+        *(row(name, "fft") for name in ("fftshift", "ifftshift", "fftfreq", "rfftfreq")),
         row("stft", "flow tensor"),
         row("istft", "flow tensor"),
     ),

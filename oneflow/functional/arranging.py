@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
@@ -37,6 +38,8 @@ from oneflow.functional.shaping import (
 )
 from oneflow.functional.sliding import as_strided, unfold_dim
 from oneflow.tensor.tensor import Tensor
+
+Places: TypeAlias = "np.ndarray[Any, np.dtype[np.int64]]"
 
 
 def _many(tensors: tuple[Tensor | Sequence[Tensor], ...]) -> list[Tensor]:
@@ -146,40 +149,44 @@ def diag_embed_dims(input: Tensor, offset: int = 0, dim1: int = -2, dim2: int = 
     return permute(out, tuple(where[i] if i in where else next(rest) for i in range(out.ndim)))
 
 
+class _Triangle(Protocol):
+    def __call__(
+        self,
+        row: int,
+        col: int,
+        offset: int = 0,
+        *,
+        dtype: DType | None = None,
+        device: DeviceLike | None = None,
+        layout: object = None,
+    ) -> Tensor: ...
+
+
 def _triangle(
-    places: tuple[np.ndarray[tuple[int], np.dtype[np.int64]], ...],
-    dtype: DType | None,
-    device: DeviceLike | None,
-) -> Tensor:
-    table = np.stack([p.astype(np.int64) for p in places])
-    out = place(table, device, None, None)
-    return out if dtype is None else as_type(out, dtype_of(dtype))
+    name: str, places: Callable[[int, int, int], tuple[Places, Places]], side: str
+) -> _Triangle:
+    """The positions of one triangle of a matrix, which NumPy's `places(row, offset, col)` finds."""
+
+    def indices(
+        row: int,
+        col: int,
+        offset: int = 0,
+        *,
+        dtype: DType | None = None,
+        device: DeviceLike | None = None,
+        layout: object = None,
+    ) -> Tensor:
+        table = np.stack([p.astype(np.int64) for p in places(row, offset, col)])
+        out = place(table, device, None, None)
+        return out if dtype is None else as_type(out, dtype_of(dtype))
+
+    indices.__name__ = indices.__qualname__ = name
+    indices.__doc__ = f"The rows and columns (2, n) of the elements on and {side} a diagonal."
+    return indices
 
 
-def tril_indices(
-    row: int,
-    col: int,
-    offset: int = 0,
-    *,
-    dtype: DType | None = None,
-    device: DeviceLike | None = None,
-    layout: object = None,
-) -> Tensor:
-    """The rows and columns (2, n) of the elements on and below a diagonal."""
-    return _triangle(np.tril_indices(row, offset, col), dtype, device)
-
-
-def triu_indices(
-    row: int,
-    col: int,
-    offset: int = 0,
-    *,
-    dtype: DType | None = None,
-    device: DeviceLike | None = None,
-    layout: object = None,
-) -> Tensor:
-    """The rows and columns (2, n) of the elements on and above a diagonal."""
-    return _triangle(np.triu_indices(row, offset, col), dtype, device)
+tril_indices = _triangle("tril_indices", np.tril_indices, "below")
+triu_indices = _triangle("triu_indices", np.triu_indices, "above")
 
 
 def kron(input: Tensor, other: Tensor) -> Tensor:

@@ -9,8 +9,6 @@ import numpy as np
 
 from oneflow.core.dtype import dtype_of
 from oneflow.core.errors import DTypeError, OneFlowError
-from oneflow.core.placement import Placement
-from oneflow.core.sbp import SbpLike
 from oneflow.functional.promotion import as_type, set_default_dtype
 from oneflow.kernels.threads import set_limit
 from oneflow.ops import slicing
@@ -104,50 +102,6 @@ def use_deterministic_algorithms(mode: bool, *, warn_only: bool = False) -> None
         raise OneFlowError(
             "use_deterministic_algorithms(False): there are no other algorithms here"
         )
-
-
-def to_global(
-    input: Tensor,
-    placement: Placement | None = None,
-    sbp: SbpLike | None = None,
-    *,
-    grad_sbp: SbpLike | None = None,
-    check_meta: bool | None = None,
-    copy: bool = False,
-) -> Tensor:
-    """See Tensor.to_global."""
-    return input.to_global(placement, sbp, grad_sbp=grad_sbp, check_meta=check_meta, copy=copy)
-
-
-def to_local(input: Tensor, *, copy: bool = False) -> Tensor:
-    """See Tensor.to_local."""
-    return input.to_local(copy)
-
-
-def local_to_global(
-    input: Tensor,
-    placement: Placement | None = None,
-    sbp: SbpLike | None = None,
-    *,
-    check_meta: bool = True,
-    copy: bool = False,
-) -> Tensor:
-    """See Tensor.local_to_global."""
-    return input.local_to_global(placement, sbp, check_meta=check_meta, copy=copy)
-
-
-def global_to_global(
-    input: Tensor,
-    placement: Placement | None = None,
-    sbp: SbpLike | None = None,
-    *,
-    grad_sbp: SbpLike | None = None,
-    check_meta: bool = False,
-    copy: bool = False,
-) -> Tensor:
-    """See Tensor.global_to_global."""
-    options = {"check_meta": check_meta, "copy": copy}
-    return input.global_to_global(placement, sbp, grad_sbp=grad_sbp, **options)
 
 
 def from_dlpack(source: object) -> Tensor:

@@ -7,7 +7,8 @@ inverse transforms; "forward": in the others; "ortho": by the root of n in both.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Protocol
 
 from oneflow.core import dtype as dtypes
 from oneflow.core.device import DeviceLike
@@ -127,96 +128,72 @@ def _c2r(x: Tensor, s: Dims, dim: Dims, norm: str | None, is_inverse: bool, who:
     return ops.fft_c2r(x, dims=dims, size=size, scale=_scale(count, norm, is_inverse))
 
 
-def fft(input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None) -> Tensor:
-    """The Fourier transform along `dim`.  n: cut, or filled with zeros, to that size first."""
-    return _c2c(input, n, dim, norm, False, "fft")
+class _Along(Protocol):
+    def __call__(
+        self, input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None
+    ) -> Tensor: ...
 
 
-def ifft(input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None) -> Tensor:
-    """The inverse of `fft`."""
-    return _c2c(input, n, dim, norm, True, "ifft")
+class _Over(Protocol):
+    def __call__(
+        self, input: Tensor, s: Dims = None, dim: Dims = None, norm: str | None = None
+    ) -> Tensor: ...
 
 
-def fft2(input: Tensor, s: Dims = None, dim: Dims = (-2, -1), norm: str | None = None) -> Tensor:
-    """The Fourier transform over two dims."""
-    return _c2c(input, s, dim, norm, False, "fft2")
+_Kind = Callable[[Tensor, Dims, Dims, str | None, bool, str], Tensor]
 
 
-def ifft2(input: Tensor, s: Dims = None, dim: Dims = (-2, -1), norm: str | None = None) -> Tensor:
-    """The inverse of `fft2`."""
-    return _c2c(input, s, dim, norm, True, "ifft2")
+def _family(
+    kind: _Kind, name: str, doc: str, *, is_inverse: bool = False
+) -> tuple[_Along, _Over, _Over]:
+    """The transform along one dim, over the last two, and over several, named as users know them.
 
-
-def fftn(input: Tensor, s: Dims = None, dim: Dims = None, norm: str | None = None) -> Tensor:
-    """The Fourier transform over several dims, all if None."""
-    return _c2c(input, s, dim, norm, False, "fftn")
-
-
-def ifftn(input: Tensor, s: Dims = None, dim: Dims = None, norm: str | None = None) -> Tensor:
-    """The inverse of `fftn`."""
-    return _c2c(input, s, dim, norm, True, "ifftn")
-
-
-def rfft(input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None) -> Tensor:
-    """The first half of the transform of real numbers; the second is its mirror image."""
-    return _r2c(input, n, dim, norm, False, "rfft")
-
-
-def irfft(input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None) -> Tensor:
-    """The inverse of `rfft`.  n: the size of the result, 2 (m - 1) unless given."""
-    return _c2r(input, n, dim, norm, True, "irfft")
-
-
-def rfft2(input: Tensor, s: Dims = None, dim: Dims = (-2, -1), norm: str | None = None) -> Tensor:
-    """`rfft` over two dims."""
-    return _r2c(input, s, dim, norm, False, "rfft2")
-
-
-def irfft2(input: Tensor, s: Dims = None, dim: Dims = (-2, -1), norm: str | None = None) -> Tensor:
-    """The inverse of `rfft2`."""
-    return _c2r(input, s, dim, norm, True, "irfft2")
-
-
-def rfftn(input: Tensor, s: Dims = None, dim: Dims = None, norm: str | None = None) -> Tensor:
-    """`rfft` over several dims; the last of them is halved."""
-    return _r2c(input, s, dim, norm, False, "rfftn")
-
-
-def irfftn(input: Tensor, s: Dims = None, dim: Dims = None, norm: str | None = None) -> Tensor:
-    """The inverse of `rfftn`."""
-    return _c2r(input, s, dim, norm, True, "irfftn")
-
-
-def hfft(input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None) -> Tensor:
-    """The transform of numbers of which `input` is the first half and the second its mirror image:
-    real.
+    doc: of the first, in which DIMS stands for the dims.
     """
-    return _c2r(input, n, dim, norm, False, "hfft")
+
+    def along(
+        input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None
+    ) -> Tensor:
+        return kind(input, n, dim, norm, is_inverse, name)
+
+    def plane(
+        input: Tensor, s: Dims = None, dim: Dims = (-2, -1), norm: str | None = None
+    ) -> Tensor:
+        return kind(input, s, dim, norm, is_inverse, f"{name}2")
+
+    def over(input: Tensor, s: Dims = None, dim: Dims = None, norm: str | None = None) -> Tensor:
+        return kind(input, s, dim, norm, is_inverse, f"{name}n")
+
+    texts = (
+        "along `dim`.  n: the input is cut, or filled with zeros, to that size first",
+        "over two dims",
+        "over several dims, all if None",
+    )
+    for made, tail, dims in zip((along, plane, over), ("", "2", "n"), texts, strict=True):
+        made.__name__ = made.__qualname__ = name + tail
+        made.__doc__ = doc.replace("DIMS", dims)
+    return along, plane, over
 
 
-def ihfft(input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None) -> Tensor:
-    """The inverse of `hfft`."""
-    return _r2c(input, n, dim, norm, True, "ihfft")
-
-
-def hfft2(input: Tensor, s: Dims = None, dim: Dims = (-2, -1), norm: str | None = None) -> Tensor:
-    """`hfft` over two dims."""
-    return _c2r(input, s, dim, norm, False, "hfft2")
-
-
-def ihfft2(input: Tensor, s: Dims = None, dim: Dims = (-2, -1), norm: str | None = None) -> Tensor:
-    """The inverse of `hfft2`."""
-    return _r2c(input, s, dim, norm, True, "ihfft2")
-
-
-def hfftn(input: Tensor, s: Dims = None, dim: Dims = None, norm: str | None = None) -> Tensor:
-    """`hfft` over several dims."""
-    return _c2r(input, s, dim, norm, False, "hfftn")
-
-
-def ihfftn(input: Tensor, s: Dims = None, dim: Dims = None, norm: str | None = None) -> Tensor:
-    """The inverse of `hfftn`."""
-    return _r2c(input, s, dim, norm, True, "ihfftn")
+fft, fft2, fftn = _family(_c2c, "fft", "The Fourier transform DIMS.")
+ifft, ifft2, ifftn = _family(
+    _c2c, "ifft", "The inverse of the Fourier transform DIMS.", is_inverse=True
+)
+rfft, rfft2, rfftn = _family(
+    _r2c, "rfft", "Half of the transform of real numbers, whose rest is its mirror image, DIMS."
+)
+irfft, irfft2, irfftn = _family(
+    _c2r,
+    "irfft",
+    "The real inverse of a half transform of m numbers, of size 2 (m - 1), DIMS.",
+    is_inverse=True,
+)
+hfft, hfft2, hfftn = _family(
+    _c2r, "hfft", "The real transform of numbers, of which the input is the first half, DIMS."
+)
+ihfft, ihfft2, ihfftn = _family(
+    _r2c, "ihfft", "The first half of the inverse transform of real numbers DIMS.", is_inverse=True
+)
 
 
 def _shifted(input: Tensor, dim: Dims, forward: bool) -> Tensor:

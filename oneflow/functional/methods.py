@@ -288,7 +288,7 @@ def storage_offset(self: Tensor) -> int:
 
 
 def to_global(
-    self: Tensor,
+    input: Tensor,
     placement: Placement | None = None,
     sbp: SbpLike | None = None,
     *,
@@ -301,13 +301,13 @@ def to_global(
     """
     given = as_placement(placement, "to_global")
     made: Tensor = current_mode().lay_out(
-        self, given, sbp, grad_sbp=grad_sbp, check_meta=check_meta, copy=copy
+        input, given, sbp, grad_sbp=grad_sbp, check_meta=check_meta, copy=copy
     )
     return made
 
 
 def local_to_global(
-    self: Tensor,
+    input: Tensor,
     placement: Placement | None = None,
     sbp: SbpLike | None = None,
     *,
@@ -315,13 +315,13 @@ def local_to_global(
     copy: bool = False,
 ) -> Tensor:
     """`to_global` of a local tensor."""
-    if self.is_global:
+    if input.is_global:
         raise OneFlowError("Expected local tensor for local_to_global but got global tensor!")
-    return to_global(self, placement, sbp, check_meta=check_meta, copy=copy)
+    return to_global(input, placement, sbp, check_meta=check_meta, copy=copy)
 
 
 def global_to_global(
-    self: Tensor,
+    input: Tensor,
     placement: Placement | None = None,
     sbp: SbpLike | None = None,
     *,
@@ -330,18 +330,18 @@ def global_to_global(
     copy: bool = False,
 ) -> Tensor:
     """`to_global` of a global tensor."""
-    if self.is_local:
+    if input.is_local:
         raise OneFlowError("Expected global tensor for global_to_global but got local tensor!")
-    return to_global(self, placement, sbp, grad_sbp=grad_sbp, check_meta=check_meta, copy=copy)
+    return to_global(input, placement, sbp, grad_sbp=grad_sbp, check_meta=check_meta, copy=copy)
 
 
-def to_local(self: Tensor, copy: bool = False) -> Tensor:
+def to_local(input: Tensor, copy: bool = False) -> Tensor:
     """This rank's part of a global tensor. Raises OneFlowError for a local one."""
-    if self.is_local:
+    if input.is_local:
         raise OneFlowError("Expected global tensor for to_local but got local tensor!")
     from oneflow.tensor.to_global import to_local as convert
 
-    return convert(self, copy=copy)
+    return convert(input, copy=copy)
 
 
 def check_meta_consistency(self: Tensor) -> None:

@@ -19,7 +19,8 @@ from oneflow.ops.unary import abs, exp, log, log1p, neg, square
 from oneflow.tensor.tensor import Tensor
 
 
-def _reduced(loss: Tensor, reduction: str) -> Tensor:
+def reduced(loss: Tensor, reduction: str) -> Tensor:
+    """A loss per element as users ask for it: "none", "mean" or "sum". Raises ValueError."""
     if reduction == "none":
         return loss
     if reduction == "mean":
@@ -31,12 +32,12 @@ def _reduced(loss: Tensor, reduction: str) -> Tensor:
 
 def mse_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
     """(input - target)^2."""
-    return _reduced(square(sub(input, target)), reduction)
+    return reduced(square(sub(input, target)), reduction)
 
 
 def l1_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
     """|input - target|."""
-    return _reduced(abs(sub(input, target)), reduction)
+    return reduced(abs(sub(input, target)), reduction)
 
 
 def smooth_l1_loss(
@@ -48,7 +49,7 @@ def smooth_l1_loss(
     reduce: bool | None = None,
 ) -> Tensor:
     """Quadratic where |input - target| < beta, linear beyond."""
-    return _reduced(loss_ops.smooth_l1_loss(input, target, beta=float(beta)), reduction)
+    return reduced(loss_ops.smooth_l1_loss(input, target, beta=float(beta)), reduction)
 
 
 def binary_cross_entropy(
@@ -56,7 +57,7 @@ def binary_cross_entropy(
 ) -> Tensor:
     """-(t log(p) + (1 - t) log(1 - p)); logs are kept above -100."""
     loss = loss_ops.bce_loss(input, as_type(target, input.type.dtype))
-    return _reduced(loss if weight is None else mul(loss, weight), reduction)
+    return reduced(loss if weight is None else mul(loss, weight), reduction)
 
 
 def binary_cross_entropy_with_logits(
@@ -77,7 +78,7 @@ def binary_cross_entropy_with_logits(
         # (1 - t) x + (1 + (w - 1) t) * softplus(-x)
         scale = add(mul(sub(pos_weight, 1), target), 1)
         loss = add(mul(sub(1, target), input), mul(scale, _softplus_of_negative(input)))
-    return _reduced(loss if weight is None else mul(loss, weight), reduction)
+    return reduced(loss if weight is None else mul(loss, weight), reduction)
 
 
 def _softplus_of_negative(x: Tensor) -> Tensor:
@@ -129,7 +130,7 @@ def _of_labels(
     if reduction == "none":
         return reshape(loss, target.type.shape)
     if reduction != "mean":
-        return _reduced(loss, reduction)
+        return reduced(loss, reduction)
     counted = compare.scalar_compare(labels, value=int(ignore_index), kind="ne")
     return div(total(loss), total(as_type(counted, loss.type.dtype)))
 
@@ -162,7 +163,7 @@ def _weighted(
         loss = add(mul(loss, 1 - smoothing), mul(spread, smoothing / scores.type.shape[1]))
     if reduction == "none":
         return reshape(loss, target.type.shape)
-    return div(total(loss), total(per_sample)) if reduction == "mean" else _reduced(loss, reduction)
+    return div(total(loss), total(per_sample)) if reduction == "mean" else reduced(loss, reduction)
 
 
 def _soft_cross_entropy(
@@ -176,7 +177,7 @@ def _soft_cross_entropy(
     if weight is not None:
         logs = mul(logs, reshape(weight, tuple(-1 if i == dim else 1 for i in range(input.ndim))))
     loss = neg(total(mul(logs, target), dim))
-    return _reduced(loss, reduction)
+    return reduced(loss, reduction)
 
 
 def sparse_softmax_cross_entropy(input: Tensor, target: Tensor) -> Tensor:
@@ -208,7 +209,7 @@ def nll_loss(
     loss = mul(loss, per_sample)
     if reduction == "mean":
         return div(total(loss), total(per_sample))
-    return reshape(loss, target.type.shape) if reduction == "none" else _reduced(loss, reduction)
+    return reshape(loss, target.type.shape) if reduction == "none" else reduced(loss, reduction)
 
 
 def kl_div(
@@ -223,14 +224,14 @@ def kl_div(
         loss = masked_fill(mul(target, sub(logs, input)), empty, 0.0)
     if reduction == "batchmean":
         return div(total(loss), input.type.shape[0] if input.ndim else 1)
-    return _reduced(loss, reduction)
+    return reduced(loss, reduction)
 
 
 def margin_ranking_loss(
     input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0.0, reduction: str = "mean"
 ) -> Tensor:
     """max(0, -target * (input1 - input2) + margin)."""
-    return _reduced(clamp(add(mul(neg(target), sub(input1, input2)), margin), min=0.0), reduction)
+    return reduced(clamp(add(mul(neg(target), sub(input1, input2)), margin), min=0.0), reduction)
 
 
 def triplet_margin_loss(
@@ -252,4 +253,4 @@ def triplet_margin_loss(
     far = norm(add(sub(anchor, negative), eps), p, -1)
     if swap:
         far = minimum(far, norm(add(sub(positive, negative), eps), p, -1))
-    return _reduced(clamp(add(sub(near, far), margin), min=0.0), reduction)
+    return reduced(clamp(add(sub(near, far), margin), min=0.0), reduction)

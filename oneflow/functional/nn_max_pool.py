@@ -12,7 +12,7 @@ from oneflow.core.errors import ShapeError
 from oneflow.functional.creation import zeros
 from oneflow.functional.dims import Size, spatial_sizes
 from oneflow.functional.from_data import beside
-from oneflow.functional.nn_windows import _batched, _over, _strides, _unbatched
+from oneflow.functional.nn_windows import batched, over_dims, unbatched, window_strides
 from oneflow.functional.reduction import max as largest
 from oneflow.functional.searching import gather, scatter
 from oneflow.functional.shaping import expand, permute, reshape
@@ -41,7 +41,7 @@ def _adaptive_max_pool(
     """The largest of windows of (N, C, SPATIAL) chosen so that the result has `output_size`
     positions.  return_indices: also where they are, as an index into the flattened spatial dims.
     """
-    x, single = _batched(ndim, input)
+    x, single = batched(ndim, input)
     if x.ndim != ndim + 2 or 0 in x.type.shape[1:]:
         raise ShapeError(f"adaptive_max_pool{ndim}d: cannot pool {input.type}")
     spatial = x.type.shape[2:]
@@ -59,17 +59,17 @@ def _adaptive_max_pool(
     shape = x.type.shape[:2]
     x = reshape(x, (*shape, math.prod(counts), places.type.shape[1]))
     values, chosen = largest(x, 3)
-    values = _unbatched(reshape(values, (*shape, *counts)), single)
+    values = unbatched(reshape(values, (*shape, *counts)), single)
     if not return_indices:
         return values
     wide = expand(places, x.type.shape)
     indices = gather(wide, 3, reshape(chosen, (*chosen.type.shape, 1)))
-    return values, _unbatched(reshape(indices, (*shape, *counts)), single)
+    return values, unbatched(reshape(indices, (*shape, *counts)), single)
 
 
-adaptive_max_pool1d = _over(1, _adaptive_max_pool)
-adaptive_max_pool2d = _over(2, _adaptive_max_pool)
-adaptive_max_pool3d = _over(3, _adaptive_max_pool)
+adaptive_max_pool1d = over_dims(1, _adaptive_max_pool)
+adaptive_max_pool2d = over_dims(2, _adaptive_max_pool)
+adaptive_max_pool3d = over_dims(3, _adaptive_max_pool)
 
 
 def _max_unpool(
@@ -87,7 +87,7 @@ def _max_unpool(
             f"max_unpool{ndim}d: {input.type} and the indices {indices.type} must have one shape"
         )
     kernel = spatial_sizes(kernel_size, ndim)
-    strides, pads = _strides(stride, kernel), spatial_sizes(padding, ndim)
+    strides, pads = window_strides(stride, kernel), spatial_sizes(padding, ndim)
     shape = input.type.shape
     lead, old = shape[: len(shape) - ndim], shape[len(shape) - ndim :]
     usual = tuple(
@@ -107,6 +107,6 @@ def _max_unpool(
     return reshape(flat, (*lead, *size))
 
 
-max_unpool1d = _over(1, _max_unpool)
-max_unpool2d = _over(2, _max_unpool)
-max_unpool3d = _over(3, _max_unpool)
+max_unpool1d = over_dims(1, _max_unpool)
+max_unpool2d = over_dims(2, _max_unpool)
+max_unpool3d = over_dims(3, _max_unpool)

@@ -10,7 +10,7 @@ from oneflow.functional.arithmetic import add, div, mul, sub
 from oneflow.functional.elementwise import clamp, masked_fill, pick
 from oneflow.functional.linear_algebra import matmul
 from oneflow.functional.nn_layers import pairwise_distance
-from oneflow.functional.nn_loss import _reduced
+from oneflow.functional.nn_loss import reduced
 from oneflow.functional.promotion import as_float, as_type
 from oneflow.functional.reduction import mean
 from oneflow.functional.reduction import sum as total
@@ -37,12 +37,12 @@ def huber_loss(
     gap = unary.abs(sub(input, target))
     inner = mul(unary.square(gap), 0.5)
     loss = pick(gap < delta, inner, mul(sub(gap, 0.5 * delta), delta))
-    return _reduced(loss if weight is None else mul(loss, weight), reduction)
+    return reduced(loss if weight is None else mul(loss, weight), reduction)
 
 
 def soft_margin_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
     """log(1 + exp(-target * input))."""
-    return _reduced(unary.log1p(unary.exp(unary.neg(mul(target, input)))), reduction)
+    return reduced(unary.log1p(unary.exp(unary.neg(mul(target, input)))), reduction)
 
 
 def hinge_embedding_loss(
@@ -51,7 +51,7 @@ def hinge_embedding_loss(
     """input where the target is 1, max(0, margin - input) where it is -1."""
     far = masked_fill(clamp(sub(margin, input), min=0.0), target == 1, 0.0)
     near = masked_fill(input, target == -1, 0.0)
-    return _reduced(add(far, near), reduction)
+    return reduced(add(far, near), reduction)
 
 
 def cosine_embedding_loss(
@@ -73,7 +73,7 @@ def cosine_embedding_loss(
     cosine = div(dims, unary.sqrt(mul(size1, size2)))
     near = masked_fill(sub(1, cosine), target != 1, 0.0)
     far = masked_fill(clamp(sub(cosine, margin), min=0.0), target != -1, 0.0)
-    return _reduced(add(near, far), reduction)
+    return reduced(add(near, far), reduction)
 
 
 def gaussian_nll_loss(
@@ -101,7 +101,7 @@ def gaussian_nll_loss(
     loss = mul(add(unary.log(held), div(unary.square(sub(input, target)), held)), 0.5)
     if full:
         loss = add(loss, 0.5 * math.log(2 * math.pi))
-    return _reduced(loss, reduction)
+    return reduced(loss, reduction)
 
 
 def poisson_nll_loss(
@@ -124,7 +124,7 @@ def poisson_nll_loss(
         stirling = add(sub(mul(target, unary.log(target)), target),
                        mul(unary.log(mul(target, 2 * math.pi)), 0.5))  # fmt: skip
         loss = add(loss, masked_fill(stirling, target <= 1, 0.0))
-    return _reduced(loss, reduction)
+    return reduced(loss, reduction)
 
 
 def multi_margin_loss(
@@ -150,7 +150,7 @@ def multi_margin_loss(
     classes = x.type.shape[1]
     is_own = labels == x.new_tensor(range(classes), dtype=labels.type.dtype)
     loss = div(total(masked_fill(gap, is_own, 0.0), 1), classes)
-    return _reduced(loss if target.ndim else reshape(loss, ()), reduction)
+    return reduced(loss if target.ndim else reshape(loss, ()), reduction)
 
 
 def multilabel_margin_loss(
@@ -177,7 +177,7 @@ def multilabel_margin_loss(
     gap = clamp(add(gap, 1), min=0.0)
     kept = unsqueeze(is_on, 2) & unsqueeze(unary.logical_not(is_label), 1)
     loss = div(total(masked_fill(gap, unary.logical_not(kept), 0.0), (1, 2)), count)
-    return _reduced(loss if input.ndim > 1 else reshape(loss, ()), reduction)
+    return reduced(loss if input.ndim > 1 else reshape(loss, ()), reduction)
 
 
 def multilabel_soft_margin_loss(
@@ -192,7 +192,7 @@ def multilabel_soft_margin_loss(
     good, bad = logsigmoid(input), logsigmoid(unary.neg(input))
     loss = unary.neg(add(mul(target, good), mul(sub(1, target), bad)))
     loss = loss if weight is None else mul(loss, weight)
-    return _reduced(mean(loss, -1), reduction)
+    return reduced(mean(loss, -1), reduction)
 
 
 def triplet_margin_with_distance_loss(
@@ -214,7 +214,7 @@ def triplet_margin_with_distance_loss(
     near, far = measure(anchor, positive), measure(anchor, negative)
     if swap:
         far = binary.minimum(far, measure(positive, negative))
-    return _reduced(clamp(add(sub(near, far), margin), min=0.0), reduction)
+    return reduced(clamp(add(sub(near, far), margin), min=0.0), reduction)
 
 
 # ---- layers --------------------------------------------------------------------------------------

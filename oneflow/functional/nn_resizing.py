@@ -111,14 +111,14 @@ def _weighted(
     first = np.floor(spots).astype(np.int64)
     gap = spots - first
     weights = np.zeros((old, size))
-    for offset, share in _cubic_weights(gap) if cubic else ((0, 1 - gap), (1, gap)):
+    for offset, share in cubic_weights(gap) if cubic else ((0, 1 - gap), (1, gap)):
         np.add.at(weights, (np.clip(first + offset, 0, old - 1), np.arange(size)), share)
     table = as_type(beside(x, weights), x.type.dtype)
     at = one_dim(dim, x.ndim, "interpolate")
     return matmul(x.transpose(at, -1), table).transpose(at, -1)
 
 
-def _cubic_weights(gap: Weight) -> list[tuple[int, Weight]]:
+def cubic_weights(gap: Weight) -> list[tuple[int, Weight]]:
     """Offsets and weights of four neighbours (Keys, 1981)."""
     return [(-1, _far(gap + 1)), (0, _near(gap)), (1, _near(1 - gap)), (2, _far(2 - gap))]
 

@@ -17,7 +17,7 @@ from oneflow.functional.dims import Size, spatial_sizes
 from oneflow.functional.elementwise import clamp, pick
 from oneflow.functional.from_data import beside
 from oneflow.functional.linear_algebra import matmul
-from oneflow.functional.nn_resizing import _cubic_weights
+from oneflow.functional.nn_resizing import cubic_weights
 from oneflow.functional.promotion import as_type
 from oneflow.functional.shaping import expand, permute, reshape, unsqueeze
 from oneflow.ops import gather as gather_ops
@@ -188,7 +188,7 @@ def _cubic(
 ) -> Tensor:
     """Cubic interpolation among the sixteen neighbours of each point."""
     first: Places = [unary.floor(p.detach()) for p in places]
-    weights = [_cubic_weights(sub(p, f)) for p, f in zip(places, first, strict=True)]
+    weights = [cubic_weights(sub(p, f)) for p, f in zip(places, first, strict=True)]
     total: Tensor | None = None
     for (dy, wy), (dx, wx) in product(*weights):
         here = [add(first[0], dy), add(first[1], dx)]

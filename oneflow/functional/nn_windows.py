@@ -22,7 +22,7 @@ _SPATIAL = ("L", "H, W", "D, H, W")
 _WINDOW = ("K", "KH, KW", "KD, KH, KW")
 
 
-def _over(ndim: int, function: Callable[Concatenate[int, P], R]) -> Callable[P, R]:
+def over_dims(ndim: int, function: Callable[Concatenate[int, P], R]) -> Callable[P, R]:
     """`function` of `ndim` spatial dims, under its name with that number: conv2d of _conv."""
 
     def run(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -50,18 +50,19 @@ def _of_integers(
     return as_type(out, dtype) if isinstance(out, Tensor) else (as_type(out[0], dtype), *out[1:])
 
 
-def _strides(stride: Size | None, kernel: tuple[int, ...]) -> tuple[int, ...]:
+def window_strides(stride: Size | None, kernel: tuple[int, ...]) -> tuple[int, ...]:
     """Strides of a window, which by default begins where the one before it ends."""
     return kernel if stride is None or stride == () else spatial_sizes(stride, len(kernel))
 
 
-def _batched(ndim: int, x: Tensor) -> tuple[Tensor, bool]:
+def batched(ndim: int, x: Tensor) -> tuple[Tensor, bool]:
     """x with a dim of samples, and whether it had none."""
     single = x.ndim == ndim + 1
     return (unsqueeze(x, 0) if single else x), single
 
 
-def _unbatched(x: Tensor, single: bool) -> Tensor:
+def unbatched(x: Tensor, single: bool) -> Tensor:
+    """Undo `batched`."""
     return reshape(x, x.type.shape[1:]) if single else x
 
 
@@ -80,7 +81,7 @@ def _conv(
 ) -> Tensor:
     """Cross-correlation of (N, C, SPATIAL) with (O, C / groups, WINDOW)."""
     strides, dilations = spatial_sizes(stride, ndim), spatial_sizes(dilation, ndim)
-    x, single = _batched(ndim, input)
+    x, single = batched(ndim, input)
     if isinstance(padding, str):
         x, pads = _named_padding(x, weight, padding, strides, dilations)
     else:
@@ -88,10 +89,10 @@ def _conv(
     out = conv_ops.conv(
         x, weight, stride=strides, padding=pads, dilation=dilations, groups=int(groups)
     )
-    return _unbatched(_with_bias(out, bias), single)
+    return unbatched(_with_bias(out, bias), single)
 
 
-conv1d, conv2d, conv3d = _over(1, _conv), _over(2, _conv), _over(3, _conv)
+conv1d, conv2d, conv3d = over_dims(1, _conv), over_dims(2, _conv), over_dims(3, _conv)
 
 
 def _with_bias(x: Tensor, bias: Tensor | None) -> Tensor:
@@ -132,7 +133,7 @@ def _conv_transpose(
     strides, pads, extra, dilations = (
         spatial_sizes(v, ndim) for v in (stride, padding, output_padding, dilation)
     )
-    x, single = _batched(ndim, input)
+    x, single = batched(ndim, input)
     window = weight.type.shape[2:]
     sizes = zip(x.type.shape[2:], window, strides, pads, extra, dilations, strict=True)
     spatial = tuple((n - 1) * s - 2 * p + d * (k - 1) + e + 1 for n, k, s, p, e, d in sizes)
@@ -145,12 +146,12 @@ def _conv_transpose(
         dilation=dilations,
         groups=int(groups),
     )
-    return _unbatched(_with_bias(out, bias), single)
+    return unbatched(_with_bias(out, bias), single)
 
 
-conv_transpose1d = _over(1, _conv_transpose)
-conv_transpose2d = _over(2, _conv_transpose)
-conv_transpose3d = _over(3, _conv_transpose)
+conv_transpose1d = over_dims(1, _conv_transpose)
+conv_transpose2d = over_dims(2, _conv_transpose)
+conv_transpose3d = over_dims(3, _conv_transpose)
 
 
 # ---- pooling -------------------------------------------------------------------------------------
@@ -167,22 +168,26 @@ def _max_pool(
     ceil_mode: bool = False,
 ) -> Any:
     """The largest of each window of (N, C, SPATIAL)."""
-    x, single = _batched(ndim, input)
+    x, single = batched(ndim, input)
     kernel = spatial_sizes(kernel_size, ndim)
     values, indices = pool_ops.max_pool(
         x,
         kernel=kernel,
-        stride=_strides(stride, kernel),
+        stride=window_strides(stride, kernel),
         padding=spatial_sizes(padding, ndim),
         dilation=spatial_sizes(dilation, ndim),
         ceil_mode=bool(ceil_mode),
     )
     if return_indices:
-        return _unbatched(values, single), _unbatched(indices, single)
-    return _unbatched(values, single)
+        return unbatched(values, single), unbatched(indices, single)
+    return unbatched(values, single)
 
 
-max_pool1d, max_pool2d, max_pool3d = _over(1, _max_pool), _over(2, _max_pool), _over(3, _max_pool)
+max_pool1d, max_pool2d, max_pool3d = (
+    over_dims(1, _max_pool),
+    over_dims(2, _max_pool),
+    over_dims(3, _max_pool),
+)
 
 
 def _avg_pool(
@@ -198,37 +203,41 @@ def _avg_pool(
     """The mean of each window of (N, C, SPATIAL).  divisor_override: divides by it, not by the
     window's size.
     """
-    x, single = _batched(ndim, input)
+    x, single = batched(ndim, input)
     kernel = spatial_sizes(kernel_size, ndim)
     out = pool_ops.avg_pool(
         x,
         kernel=kernel,
-        stride=_strides(stride, kernel),
+        stride=window_strides(stride, kernel),
         padding=spatial_sizes(padding, ndim),
         ceil_mode=bool(ceil_mode),
         count_include_pad=bool(count_include_pad),
         divisor_override=int(divisor_override or 0),
     )
-    return _unbatched(out, single)
+    return unbatched(out, single)
 
 
-avg_pool1d, avg_pool2d, avg_pool3d = _over(1, _avg_pool), _over(2, _avg_pool), _over(3, _avg_pool)
+avg_pool1d, avg_pool2d, avg_pool3d = (
+    over_dims(1, _avg_pool),
+    over_dims(2, _avg_pool),
+    over_dims(3, _avg_pool),
+)
 
 
 def _adaptive_avg_pool(
     ndim: int, input: Tensor, output_size: int | Sequence[int | None] | None
 ) -> Tensor:
     """Means of windows of (N, C, SPATIAL) chosen so that the result has `output_size` positions."""
-    x, single = _batched(ndim, input)
+    x, single = batched(ndim, input)
     wanted = (
         (output_size,) * ndim
         if output_size is None or isinstance(output_size, int)
         else tuple(output_size)
     )
     sizes = tuple(n if w is None else int(w) for w, n in zip(wanted, x.type.shape[2:], strict=True))
-    return _unbatched(pool_ops.adaptive_avg_pool(x, output_size=sizes), single)
+    return unbatched(pool_ops.adaptive_avg_pool(x, output_size=sizes), single)
 
 
-adaptive_avg_pool1d = _over(1, _adaptive_avg_pool)
-adaptive_avg_pool2d = _over(2, _adaptive_avg_pool)
-adaptive_avg_pool3d = _over(3, _adaptive_avg_pool)
+adaptive_avg_pool1d = over_dims(1, _adaptive_avg_pool)
+adaptive_avg_pool2d = over_dims(2, _adaptive_avg_pool)
+adaptive_avg_pool3d = over_dims(3, _adaptive_avg_pool)

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
 from contextlib import closing
-from dataclasses import dataclass
 from pathlib import Path
 
 from oneflow.core.errors import CheckpointError
@@ -13,7 +11,7 @@ from oneflow.core.json_values import Json
 from oneflow.io.container import Writer
 from oneflow.io.files import PendingFile, sync_folder
 from oneflow.io.sources import VERSION, Foreign, ObjectSource, Source, open_source
-from oneflow.io.tree import decode
+from oneflow.io.tree import decode, places
 
 
 def convert(source: Path, target: Path, is_plain: bool = False) -> tuple[int, int]:
@@ -47,7 +45,7 @@ def _copy(found: Source, pending: PendingFile, is_plain: bool) -> int:
     tree = json.dumps(found.form, separators=(",", ":"))
     metadata = {"format": "pt"} if is_plain else {"oneflow": VERSION, "tree": tree}
     own = {name: name for name in found.shapes}  # ours mean nothing to other programs
-    names = own | (_places(found.form) if is_plain else {})
+    names = own | (_unique_places(found.form) if is_plain else {})
     shapes = {names[name]: shape for name, shape in found.shapes.items()}
     writer, nbytes = Writer(pending.file, shapes, metadata), 0
     for name in found.shapes:
@@ -57,35 +55,17 @@ def _copy(found: Source, pending: PendingFile, is_plain: bool) -> int:
     return nbytes
 
 
-@dataclass(frozen=True)
-class _Leaf:
-    name: str
-
-
-def _places(form: Json) -> dict[str, str]:
+def _unique_places(form: Json) -> dict[str, str]:
     """Map the name of each tensor to its first place in the structure: `variables.model.weight`,
     `a.0`.
     """
-    tree = decode(form, lambda name, *_: _Leaf(name), _Leaf)
+    decode(form, lambda *_: None, lambda *_: None)  # refuses what is no tree of ours
     found: dict[str, str] = {}
     taken: set[str] = set()
-    for name, place in _walk(tree, ""):
-        while place in taken:  # keys 1 and "1" look alike
-            place += "_"
-        if name not in found:
-            found[name] = place
-            taken.add(place)
+    for name, place in places(form).items():
+        free = place or "tensor"
+        while free in taken:  # keys 1 and "1" look alike
+            free += "_"
+        found[name] = free
+        taken.add(free)
     return found
-
-
-def _walk(value: object, place: str) -> Iterator[tuple[str, str]]:
-    if isinstance(value, _Leaf):
-        yield value.name, place or "tensor"
-        return
-    items: Iterable[tuple[object, object]] = ()
-    if isinstance(value, dict):
-        items = value.items()
-    elif isinstance(value, (list, tuple)):
-        items = enumerate(value)
-    for key, inner in items:
-        yield from _walk(inner, f"{place}.{key}" if place else str(key))

@@ -241,8 +241,9 @@ def decode(
 
 
 def places(form: Json) -> dict[str, str]:
-    """Map each stored tensor and array to its place in the tree, by its stored name: keys and
-    indices with dots between them. `form` has been decoded once, or comes from a checked manifest.
+    """Map each stored tensor and array to its first place in the tree, by its stored name: keys
+    and indices with dots between them. `form` has been decoded once, or comes from a checked
+    manifest.
     """
     found: dict[str, str] = {}
     left: list[tuple[str, Json]] = [("", form)]
@@ -254,11 +255,13 @@ def places(form: Json) -> dict[str, str]:
         if kind in ("tensor", "ndarray"):
             found.setdefault(_text(one[kind]), where)
         elif kind in ("dict", "odict"):
-            left += _placed(where, one[kind])
+            left += reversed(_placed(where, one[kind]))
         elif kind == "module":
-            left += [p for k, pairs in one.items() if k != kind for p in _placed(where, pairs)]
+            parts = [p for k, pairs in one.items() if k != kind for p in _placed(where, pairs)]
+            left += reversed(parts)
         elif kind in _MAKERS:
-            left += [(_below(where, i), value) for i, value in enumerate(_list(one[kind]))]
+            inner = [(_below(where, i), value) for i, value in enumerate(_list(one[kind]))]
+            left += reversed(inner)
     return found
 
 

@@ -151,9 +151,7 @@ tanh: UnaryFunction = _unary("tanh", lambda d, x, y: tanh_grad(d, y))
 asinh: UnaryFunction = _unary(
     "asinh", lambda d, x, y: binary.mul(d, rsqrt(scalar.scalar_add(square(x), value=1)))
 )
-acosh: UnaryFunction = _unary(
-    "acosh", lambda d, x, y: binary.mul(d, rsqrt(scalar.scalar_add(square(x), value=-1)))
-)
+acosh: UnaryFunction = _unary("acosh", lambda d, x, y: binary.mul(d, _acosh_slope(x)))
 atanh: UnaryFunction = _unary("atanh", lambda d, x, y: binary.div(d, _one_minus_square(x)))
 erf: UnaryFunction = _unary(
     "erf",
@@ -179,6 +177,15 @@ isfinite: UnaryFunction = _unary("isfinite", accepts=ANY, result=bool_)
 copy: UnaryFunction = _unary(
     "copy", lambda d, x, y: d, accepts=ANY, linear=True, formula=lambda x: _X
 )
+
+
+def _acosh_slope(x: Tensor) -> Tensor:
+    """1 / sqrt(x^2 - 1); of complex numbers the root of each factor, as the root of the product has
+    the wrong sign where the real part is negative."""
+    if not x.type.dtype.is_complex:
+        return rsqrt(scalar.scalar_add(square(x), value=-1))
+    below, above = scalar.scalar_add(x, value=-1), scalar.scalar_add(x, value=1)
+    return binary.mul(rsqrt(below), rsqrt(above))
 
 
 def _one_minus_square(x: Tensor) -> Tensor:

@@ -31,6 +31,7 @@ ONE = [
     "cosh",
     "tanh",
     "asinh",
+    "acosh",
     "atanh",
     "sigmoid",
     "square",

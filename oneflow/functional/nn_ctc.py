@@ -12,10 +12,9 @@ from oneflow.core.errors import ShapeError
 from oneflow.functional.arithmetic import add, div, ne, sub
 from oneflow.functional.elementwise import clamp, masked_fill, pick
 from oneflow.functional.from_data import beside
-from oneflow.functional.nn_loss import _reduced
 from oneflow.functional.promotion import as_type
 from oneflow.functional.reduction import amax as largest
-from oneflow.functional.reduction import argmax, cumsum, logsumexp, mean
+from oneflow.functional.reduction import argmax, cumsum, logsumexp, mean, reduced
 from oneflow.functional.reduction import sum as total
 from oneflow.functional.searching import gather, scatter
 from oneflow.functional.shaping import reshape, transpose, unsqueeze
@@ -86,7 +85,7 @@ def ctc_loss(
         loss = masked_fill(loss, unary.isinf(loss), 0.0)
     if reduction == "mean":
         return mean(div(loss, as_type(clamp(lengths, min=1), loss.type.dtype)))
-    loss = _reduced(loss, reduction)
+    loss = reduced(loss, reduction)
     return reshape(loss, ()) if is_single and loss.ndim else loss
 
 

@@ -7,7 +7,7 @@ from oneflow.functional.arithmetic import add, div, mul, sub
 from oneflow.functional.elementwise import clamp, masked_fill
 from oneflow.functional.nn_activation import log_softmax
 from oneflow.functional.promotion import as_type
-from oneflow.functional.reduction import mean, norm
+from oneflow.functional.reduction import norm, reduced
 from oneflow.functional.reduction import sum as total
 from oneflow.functional.searching import as_index, index_select
 from oneflow.functional.shaping import movedim, reshape
@@ -17,17 +17,6 @@ from oneflow.ops import loss as loss_ops
 from oneflow.ops.binary import minimum
 from oneflow.ops.unary import abs, exp, log, log1p, neg, square
 from oneflow.tensor.tensor import Tensor
-
-
-def reduced(loss: Tensor, reduction: str) -> Tensor:
-    """A loss per element as users ask for it: "none", "mean" or "sum". Raises ValueError."""
-    if reduction == "none":
-        return loss
-    if reduction == "mean":
-        return mean(loss)
-    if reduction == "sum":
-        return total(loss)
-    raise ValueError(f"reduction must be 'none', 'mean' or 'sum', got {reduction!r}")
 
 
 def mse_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:

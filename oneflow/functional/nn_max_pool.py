@@ -12,10 +12,10 @@ from oneflow.core.errors import ShapeError
 from oneflow.functional.creation import zeros
 from oneflow.functional.dims import Size, spatial_sizes
 from oneflow.functional.from_data import beside
-from oneflow.functional.nn_windows import batched, over_dims, unbatched, window_strides
 from oneflow.functional.reduction import max as largest
 from oneflow.functional.searching import gather, scatter
 from oneflow.functional.shaping import expand, permute, reshape
+from oneflow.functional.windows import batched, over_dims, unbatched, window_strides
 from oneflow.ops import gather as gather_ops
 from oneflow.tensor.alike import layout_of
 from oneflow.tensor.tensor import Tensor

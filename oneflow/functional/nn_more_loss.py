@@ -10,9 +10,8 @@ from oneflow.functional.arithmetic import add, div, mul, sub
 from oneflow.functional.elementwise import clamp, masked_fill, pick
 from oneflow.functional.linear_algebra import matmul
 from oneflow.functional.nn_layers import pairwise_distance
-from oneflow.functional.nn_loss import reduced
 from oneflow.functional.promotion import as_float, as_type
-from oneflow.functional.reduction import mean
+from oneflow.functional.reduction import mean, reduced
 from oneflow.functional.reduction import sum as total
 from oneflow.functional.searching import gather
 from oneflow.functional.shaping import pad_with, permute, reshape, unsqueeze

@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TypeAlias, TypeVar
+from typing import TypeAlias
 
 import numpy as np
 
+from oneflow.functional.cubic import cubic_weights
 from oneflow.functional.dims import Size, one_dim, spatial_sizes
 from oneflow.functional.from_data import beside
 from oneflow.functional.linear_algebra import matmul
 from oneflow.functional.promotion import as_type
 from oneflow.functional.searching import index_select
-from oneflow.kernels.array import Array
 from oneflow.ops.pool import adaptive_avg_pool
 from oneflow.tensor.tensor import Tensor
-
-_SLOPE = -0.75  # of the cubic at its ends
-Weight = TypeVar("Weight", Array, Tensor)
 
 _MODES = {
     "nearest": (1, 2, 3),
@@ -116,19 +113,6 @@ def _weighted(
     table = as_type(beside(x, weights), x.type.dtype)
     at = one_dim(dim, x.ndim, "interpolate")
     return matmul(x.transpose(at, -1), table).transpose(at, -1)
-
-
-def cubic_weights(gap: Weight) -> list[tuple[int, Weight]]:
-    """Offsets and weights of four neighbours (Keys, 1981)."""
-    return [(-1, _far(gap + 1)), (0, _near(gap)), (1, _near(1 - gap)), (2, _far(2 - gap))]
-
-
-def _near(t: Weight) -> Weight:
-    return ((_SLOPE + 2) * t - (_SLOPE + 3)) * t * t + 1
-
-
-def _far(t: Weight) -> Weight:
-    return ((_SLOPE * t - 5 * _SLOPE) * t + 8 * _SLOPE) * t - 4 * _SLOPE
 
 
 def interpolate_like(

@@ -13,11 +13,11 @@ import numpy as np
 from oneflow.core.dtype import int64
 from oneflow.core.errors import ShapeError
 from oneflow.functional.arithmetic import add, div, fmod, mul, sub
+from oneflow.functional.cubic import cubic_weights
 from oneflow.functional.dims import Size, spatial_sizes
 from oneflow.functional.elementwise import clamp, pick
 from oneflow.functional.from_data import beside
 from oneflow.functional.linear_algebra import matmul
-from oneflow.functional.nn_resizing import cubic_weights
 from oneflow.functional.promotion import as_type
 from oneflow.functional.shaping import expand, permute, reshape, unsqueeze
 from oneflow.ops import gather as gather_ops

@@ -2,69 +2,17 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Sequence
-from typing import Any, Concatenate, ParamSpec, TypeVar, cast
+from collections.abc import Sequence
+from typing import Any
 
-from oneflow.core.dtype import DType, float64
 from oneflow.core.errors import ShapeError
 from oneflow.functional.arithmetic import add
 from oneflow.functional.dims import Size, spatial_sizes
-from oneflow.functional.promotion import as_type
-from oneflow.functional.shaping import pad_with, reshape, unsqueeze
+from oneflow.functional.shaping import pad_with, reshape
+from oneflow.functional.windows import batched, over_dims, unbatched, window_strides
 from oneflow.ops import conv as conv_ops
 from oneflow.ops import pool as pool_ops
 from oneflow.tensor.tensor import Tensor
-
-P = ParamSpec("P")
-R = TypeVar("R")
-_SPATIAL = ("L", "H, W", "D, H, W")
-_WINDOW = ("K", "KH, KW", "KD, KH, KW")
-
-
-def over_dims(ndim: int, function: Callable[Concatenate[int, P], R]) -> Callable[P, R]:
-    """`function` of `ndim` spatial dims, under its name with that number: conv2d of _conv."""
-
-    def run(*args: P.args, **kwargs: P.kwargs) -> R:
-        input = args[0] if args else kwargs.get("input")
-        if isinstance(input, Tensor) and input.type.dtype.is_integer:
-            return cast(R, _of_integers(function, input.type.dtype, ndim, *args, **kwargs))
-        return function(ndim, *args, **kwargs)
-
-    taken = inspect.signature(function)
-    _, *parameters = taken.parameters.values()
-    run.__signature__ = taken.replace(parameters=parameters)  # type: ignore[attr-defined]
-    run.__name__ = run.__qualname__ = f"{function.__name__[1:]}{ndim}d"
-    doc = (function.__doc__ or "").replace("SPATIAL", _SPATIAL[ndim - 1])
-    run.__doc__ = doc.replace("WINDOW", _WINDOW[ndim - 1])
-    return run
-
-
-def _of_integers(
-    function: Callable[..., Any], dtype: DType, *args: object, **kwargs: object
-) -> Any:
-    """The result for integers, by way of float64; its values are rounded toward zero."""
-    wide = [as_type(a, float64) if isinstance(a, Tensor) else a for a in args]
-    named = {k: as_type(a, float64) if isinstance(a, Tensor) else a for k, a in kwargs.items()}
-    out = function(*wide, **named)
-    return as_type(out, dtype) if isinstance(out, Tensor) else (as_type(out[0], dtype), *out[1:])
-
-
-def window_strides(stride: Size | None, kernel: tuple[int, ...]) -> tuple[int, ...]:
-    """Strides of a window, which by default begins where the one before it ends."""
-    return kernel if stride is None or stride == () else spatial_sizes(stride, len(kernel))
-
-
-def batched(ndim: int, x: Tensor) -> tuple[Tensor, bool]:
-    """x with a dim of samples, and whether it had none."""
-    single = x.ndim == ndim + 1
-    return (unsqueeze(x, 0) if single else x), single
-
-
-def unbatched(x: Tensor, single: bool) -> Tensor:
-    """Undo `batched`."""
-    return reshape(x, x.type.shape[1:]) if single else x
-
 
 # ---- convolutions --------------------------------------------------------------------------------
 

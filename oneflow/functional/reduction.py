@@ -317,3 +317,14 @@ def reduce_sum_like(input: Tensor, like: Tensor, axis: DimLike = ()) -> Tensor:
 def dist(input: Tensor, other: Tensor, p: float = 2) -> Tensor:
     """The p-norm of the difference."""
     return norm(mul(sub(input, other), 1), p)
+
+
+def reduced(loss: Tensor, reduction: str) -> Tensor:
+    """A loss per element as users ask for it: "none", "mean" or "sum". Raises ValueError."""
+    if reduction == "none":
+        return loss
+    if reduction == "mean":
+        return mean(loss)
+    if reduction == "sum":
+        return sum(loss)
+    raise ValueError(f"reduction must be 'none', 'mean' or 'sum', got {reduction!r}")

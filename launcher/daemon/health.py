@@ -28,7 +28,7 @@ class Health:
         from grpc import aio
         from grpc_health.v1 import health, health_pb2_grpc
 
-        from oneflow.scheduler.cluster.strangers import HealthOnly
+        from oneflow.scheduler.cluster.health import HealthOnly
 
         options = [*channel_options(), ("grpc.max_concurrent_streams", MAX_STREAMS)]
         self._server = aio.server(options=options, interceptors=[HealthOnly()])

@@ -1,4 +1,5 @@
-"""The audit log: one JSON object a line, only ever appended, never a secret.
+"""The audit log: one JSON object a line, only ever appended, never a secret; and the note in it of
+each job that was kept long enough.
 
 Rules that the code cannot show:
 * `audit.log` is the newest file; what was full before it is `audit.log.<number>`, with numbers that
@@ -15,13 +16,16 @@ import re
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeAlias
 
 from oneflow.core.errors import ConfigError
 from oneflow.core.log import get_logger
+from oneflow.scheduler.jobs.events import Action, Event, Remove
+from oneflow.scheduler.jobs.records import JobRecord
+from oneflow.scheduler.jobs.retention import may_go_on
 
 AUDIT_FILE = "audit.log"
 MAX_NBYTES = 64 << 20  # of one file
@@ -236,3 +240,33 @@ def _sync_folder(folder: Path) -> None:
 
 def _short(value: Detail) -> Detail:
     return value[:MAX_TEXT_CHARS] if isinstance(value, str) else value
+
+
+# ---- jobs that are forgotten ---------------------------------------------------------------------
+
+
+class Retired:
+    """A `Listener` of the driver that says of each job that was kept long enough what goes with it:
+    nothing is lost silently.
+    """
+
+    def __init__(self, audit: Audit) -> None:
+        self._audit = audit
+        self._why: dict[str, str] = {}
+
+    def stepped(self, event: Event, actions: Sequence[Action]) -> None:
+        self._why |= {a.job_id: a.why for a in actions if isinstance(a, Remove) and a.why}
+
+    def changed(self, before: JobRecord | None, now: JobRecord | None) -> None:
+        if before is None or now is not None or (why := self._why.pop(before.id, "")) == "":
+            return
+        checkpoint = before.last_checkpoint if may_go_on(before) else ""
+        self._audit.note("retire", "", "", job=before.id, why=why, checkpoint=checkpoint)
+        if checkpoint:
+            step = before.last_checkpoint_step
+            log.warning(
+                "job %s (%s) is removed: %s; its checkpoint of step %d (%s) goes with it",
+                before.id, before.state, why, step, checkpoint,
+            )  # fmt: skip
+        else:
+            log.info("job %s (%s) is removed: %s", before.id, before.state, why)

@@ -1,7 +1,8 @@
 """The guard that every call passes: it counts the call, limits it and names its caller.
 
 Clients and daemons prove their token (scheduler/door.py), and their calls name the session that
-this has opened. A token that is shown in a call opens nothing. Health checks need no session.
+this has opened. A token that is shown in a call opens nothing. Health checks (health.py) need no
+session. Rules of what a daemon's token may do stand here, too.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import asyncio
 import contextvars
 import math
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Set
 from dataclasses import dataclass, field
 from typing import NoReturn, TypeAlias
 
@@ -23,6 +24,8 @@ from oneflow.core.log import get_logger
 from oneflow.core.proof import PROVE, NotProvenError, digest_of, name_of
 from oneflow.core.rpc import Behaviour, CallContext, CallDetails, Find, Handler, Message
 from oneflow.scheduler.cluster.audit import Audit
+from oneflow.scheduler.cluster.health import PREFIX as STRANGERS_PREFIX
+from oneflow.scheduler.cluster.health import Strangers
 from oneflow.scheduler.cluster.metrics import ClusterMetrics
 from oneflow.scheduler.cluster.refusals import (
     DeniedError,
@@ -32,8 +35,6 @@ from oneflow.scheduler.cluster.refusals import (
 )
 from oneflow.scheduler.cluster.sealing import ATTACH, sealed
 from oneflow.scheduler.cluster.settings import Limits
-from oneflow.scheduler.cluster.strangers import PREFIX as STRANGERS_PREFIX
-from oneflow.scheduler.cluster.strangers import Strangers
 from oneflow.scheduler.cluster.tls import PARTS
 from oneflow.scheduler.cluster.wire import MAX_MESSAGE_NBYTES
 from oneflow.scheduler.door import Door, RefusedProofError, session_shown
@@ -340,6 +341,30 @@ class Guard(Interceptor):
                 self._now(),
             )
         return found
+
+
+def check_node(token: str, daemon: str, node: str) -> None:
+    """A token named NAME@NODE is for daemons of that node only. Raises DeniedError for others.
+
+    With a token each, no node can take the name of another one that is away. (Of one that is here
+    nobody can: see the table of jobs.)
+    """
+    _, at, bound_to = token.partition("@")
+    if at and bound_to != node:
+        raise DeniedError(
+            f"the token {token!r} is for daemons of node {bound_to!r}, and this is {daemon}"
+        )
+
+
+def check_file(token: str, digest: str, files: Set[str]) -> None:
+    """Check that a daemon's token may read a file now.
+
+    files: what ranks on this token's daemons need now. Raises DeniedError for any other.
+    """
+    if digest not in files:
+        raise DeniedError(
+            f"file {digest[:80]} is of no job that runs on a daemon of the token {token!r}"
+        )
 
 
 # ---- handlers ------------------------------------------------------------------------------------

@@ -11,13 +11,11 @@ from oneflow.core.log import get_logger
 from oneflow.core.rpc import CallContext
 from oneflow.protos import cluster_pb2 as pb
 from oneflow.protos import cluster_pb2_grpc
-from oneflow.scheduler.cluster import peers
-from oneflow.scheduler.cluster.auth import caller
+from oneflow.scheduler.cluster.auth import caller, check_file, check_node
 from oneflow.scheduler.cluster.blobs import Blobs
 from oneflow.scheduler.cluster.driver import Driver
-from oneflow.scheduler.cluster.lines import Line, Lines
+from oneflow.scheduler.cluster.lines import Line, Lines, local_process
 from oneflow.scheduler.cluster.metrics import ClusterMetrics
-from oneflow.scheduler.cluster.peers import local_process
 from oneflow.scheduler.cluster.refusals import UnavailableError
 from oneflow.scheduler.cluster.sequence import Order
 from oneflow.scheduler.cluster.wire import MAX_MESSAGE_NBYTES, event_of, joined
@@ -75,7 +73,7 @@ class DaemonsService(cluster_pb2_grpc.DaemonsServicer):
     ) -> AsyncIterator[pb.BlobChunk]:
         who = caller()
         own = {line.daemon for line in self._lines.all() if line.token == who.name}
-        peers.check_file(who.name, request.digest, self._files_of(own))
+        check_file(who.name, request.digest, self._files_of(own))
         async for chunk in self._blobs.read(request.digest):
             yield chunk
 
@@ -92,7 +90,7 @@ class DaemonsService(cluster_pb2_grpc.DaemonsServicer):
         if first.WhichOneof("kind") != "hello" or first.ByteSize() > MAX_MESSAGE_NBYTES:
             raise ProtocolError("a daemon must say hello first")
         event = joined(first.hello)
-        peers.check_node(caller().name, event.daemon, event.node)
+        check_node(caller().name, event.daemon, event.node)
         peer = str(context.peer())
         line = Line(first.hello, peer, local_process(peer, first.hello.pid))
         line.order = order

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import re
 import secrets
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -23,11 +24,9 @@ from oneflow.scheduler.cluster.debugging import Debugger
 from oneflow.scheduler.cluster.driver import Driver, by_id
 from oneflow.scheduler.cluster.lines import Line, Lines
 from oneflow.scheduler.cluster.logs import LogRelay, Wanted
-from oneflow.scheduler.cluster.masking import HIDDEN, masked_words
 from oneflow.scheduler.cluster.metrics import ClusterMetrics
-from oneflow.scheduler.cluster.paces import Paces
 from oneflow.scheduler.cluster.plans import Plans
-from oneflow.scheduler.cluster.points import Points
+from oneflow.scheduler.cluster.points import Paces, Points
 from oneflow.scheduler.cluster.refusals import (
     DeniedError,
     ExhaustedError,
@@ -373,3 +372,47 @@ def _parse_cursor(text: str) -> tuple[float, str] | None:
 
 def _new_id() -> str:
     return "j" + secrets.token_hex(4)
+
+
+# ---- secrets in commands -------------------------------------------------------------------------
+
+
+HIDDEN = "***"
+MAX_WORD_CHARS = 4096  # of a longer word the rest is hidden, whatever it is
+MAX_NAME_CHARS = 256
+_ENDINGS = ("token", "secret", "password", "passwd", "passphrase", "credential", "credentials")
+_KEYS = ("key", "apikey", "accesskey", "secretkey", "privatekey")
+_PARTS = re.compile(r"[-_.]+")
+_URL = re.compile(r"(://[^/\s:@]{0,256}:)[^/\s@]{1,1024}@")
+_KNOWN = re.compile(  # secrets that say themselves what they are
+    r"\b(?:oft_|gh[pousr]_|github_pat_|glpat-|hf_|sk-|xox[baprs]-|AKIA)[\w-]{8,}|"
+    r"\beyJ[\w-]{8,}\.[\w-]+\.[\w-]*|-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----.*",
+    re.DOTALL,
+)
+
+
+def masked_words(argv: Iterable[str]) -> list[str]:
+    """The words of a command; the value after a flag that is named like a secret goes too."""
+    found: list[str] = []
+    hides_next = False
+    for word in argv:
+        is_value = hides_next and not word.startswith("--")
+        found.append(HIDDEN if is_value else masked(word))
+        hides_next = not is_value and word.startswith("-") and is_secret_name(word)
+    return found
+
+
+def masked(word: str) -> str:
+    """One word, without the secret in it."""
+    if len(word) > MAX_WORD_CHARS:
+        word = word[:MAX_WORD_CHARS] + HIDDEN
+    name, equals, _ = word.partition("=")
+    if equals and is_secret_name(name):
+        return f"{name}={HIDDEN}"
+    return _KNOWN.sub(HIDDEN, _URL.sub(rf"\g<1>{HIDDEN}@", word))
+
+
+def is_secret_name(name: str) -> bool:
+    """Whether a flag or variable of this name most likely holds a secret."""
+    parts = _PARTS.split(name[:MAX_NAME_CHARS].lower())
+    return any(part.endswith(_ENDINGS) or part in _KEYS for part in parts)

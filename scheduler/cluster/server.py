@@ -20,7 +20,7 @@ from oneflow.core.notify import notify
 from oneflow.core.rpc import Server
 from oneflow.protos import cluster_pb2 as pb
 from oneflow.scheduler.cluster.attempts_log import AttemptsLog
-from oneflow.scheduler.cluster.audit import AUDIT_FILE, Audit, Detail
+from oneflow.scheduler.cluster.audit import AUDIT_FILE, Audit, Detail, Retired
 from oneflow.scheduler.cluster.blobs import Blobs
 from oneflow.scheduler.cluster.compiler import Compilers
 from oneflow.scheduler.cluster.driver import Driver, tick
@@ -28,7 +28,6 @@ from oneflow.scheduler.cluster.http_page import HttpPage, Route
 from oneflow.scheduler.cluster.lines import Lines
 from oneflow.scheduler.cluster.lock import StateLock
 from oneflow.scheduler.cluster.metrics import ClusterMetrics
-from oneflow.scheduler.cluster.paces import Paces
 from oneflow.scheduler.cluster.performing import Performer
 from oneflow.scheduler.cluster.places import (
     ADMIN_TOKEN_FILE,
@@ -38,9 +37,8 @@ from oneflow.scheduler.cluster.places import (
     unpublish,
 )
 from oneflow.scheduler.cluster.plans import Plans
-from oneflow.scheduler.cluster.points import Points
+from oneflow.scheduler.cluster.points import Paces, Points
 from oneflow.scheduler.cluster.refusals import UnavailableError
-from oneflow.scheduler.cluster.retired import Retired
 from oneflow.scheduler.cluster.settings import SchedulerSettings
 from oneflow.scheduler.cluster.tls import ServerTls
 from oneflow.scheduler.jobs import tokens as token_rules

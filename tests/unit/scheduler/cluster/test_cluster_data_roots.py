@@ -14,8 +14,7 @@ from oneflow.core.errors import JobSpecError, ProtocolError
 from oneflow.protos import cluster_pb2 as pb
 from oneflow.scheduler.cluster import data_roots
 from oneflow.scheduler.cluster.data_roots import check_checkpoint_dir
-from oneflow.scheduler.cluster.lines import Line
-from oneflow.scheduler.cluster.peers import LocalProcess
+from oneflow.scheduler.cluster.lines import Line, LocalProcess
 from oneflow.scheduler.cluster.wire import joined
 from oneflow.scheduler.jobs.records import JobKind, JobSpec
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from oneflow.scheduler.cluster.paces import WINDOW, Paces
+from oneflow.scheduler.cluster.points import WINDOW, Paces
 from oneflow.scheduler.jobs.records import JobRecord, JobSpec, JobState
 
 RUNNING = JobRecord("j1", JobSpec(), JobState.RUNNING, attempt=1, total_steps=1000)

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from oneflow.scheduler.cluster.audit import AUDIT_FILE, Audit
-from oneflow.scheduler.cluster.retired import Retired
+from oneflow.scheduler.cluster.audit import AUDIT_FILE, Audit, Retired
 from oneflow.scheduler.jobs.events import Remove, Ticked
 from oneflow.scheduler.jobs.records import JobRecord, JobSpec, JobState
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from oneflow.scheduler.cluster.turns import Turns
+from oneflow.scheduler.cluster.plans import Turns
 
 
 async def come(turns: Turns, names: Iterable[str], order: list[str]) -> list[asyncio.Task[None]]:

@@ -11,8 +11,8 @@ import grpc
 import pytest
 from grpc import aio
 
-from oneflow.scheduler.cluster import strangers
-from oneflow.scheduler.cluster.strangers import Strangers
+from oneflow.scheduler.cluster import health
+from oneflow.scheduler.cluster.health import Strangers
 
 
 class Context:
@@ -57,7 +57,7 @@ def test_a_check_is_answered() -> None:
 
 
 def test_a_message_that_does_not_come_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(strangers, "MESSAGE_S", 0.05)
+    monkeypatch.setattr(health, "MESSAGE_S", 0.05)
     answer = Strangers().guarded(handler(False)).stream_unary
     context = Context()
     with pytest.raises(aio.AbortError):
@@ -66,7 +66,7 @@ def test_a_message_that_does_not_come_is_not_waited_for(monkeypatch: pytest.Monk
 
 
 def test_few_may_watch_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(strangers, "MAX_WATCHING", 2)
+    monkeypatch.setattr(health, "MAX_WATCHING", 2)
     answer = Strangers().guarded(handler(True)).stream_stream
 
     async def scene() -> None:

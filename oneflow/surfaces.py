@@ -19,6 +19,12 @@ from oneflow.api import ROWS, Row
 IN_PLACE = {"flow_": "flow", "tensor_": "tensor", "F_": "F"}
 """Surfaces of functions that write into their first argument, and the namespaces they join."""
 
+FORWARDED = ("flow", "F", "linalg", "fft", "special", "tensor")
+"""Surfaces whose functions `flow._C` offers too, if it has no other of the name; the first wins."""
+
+FUNCTIONS = ("oneflow.functional.", "oneflow.ops.")
+"""Beginnings of the homes of functions of tensors."""
+
 NUMPY_KEYWORDS = {"axis": "dim", "keepdims": "keepdim"}
 """Keywords of NumPy that PyTorch and OneFlow take wherever they have the other one."""
 
@@ -33,6 +39,11 @@ def index() -> dict[str, dict[str, tuple[Row, bool]]]:
             space = found.setdefault(IN_PLACE.get(surface, surface), {})
             for name in row.names:
                 space[f"{name}_" if in_place else name] = (row, in_place)
+    own = found["_C"]
+    for surface in FORWARDED:
+        for name, entry in found[surface].items():
+            if entry[0].home.startswith(FUNCTIONS):
+                own.setdefault(name, entry)
     return found
 
 

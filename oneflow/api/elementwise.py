@@ -141,7 +141,7 @@ ROWS: tuple[Row, ...] = (
     ),
     *at(
         "ops.special",
-        row("erfinv", "flow tensor tensor_ special", promote=FLOAT),
+        row("erfinv", "flow flow_ tensor tensor_ special", promote=FLOAT),
         row("lgamma", "flow tensor tensor_", promote=FLOAT),
     ),
     *at(

@@ -61,7 +61,7 @@ _ACTIVATIONS = (
         row("fast_gelu", "F _C", torch=None),
         row("glu", "F", layer="GLU"),
         row("prelu", "F", keywords="alpha=weight"),
-        row("rrelu", "F _C"),
+        row("rrelu", "F F_ _C"),
         row("dropout", "flow F _C"),
         row("dropout1d", "F"),
         row("dropout2d", "F"),

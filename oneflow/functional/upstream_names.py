@@ -1,0 +1,821 @@
+"""Functions that upstream's Python code calls under names of their own: `flow._C.reduce_sum` and
+the like, parts of batch norm, pieces of gradients, windows with all arguments spelt out.
+"""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from oneflow.core.device import DeviceLike
+from oneflow.core.dtype import DTypeLike, float32
+from oneflow.core.operand import Index, Number
+from oneflow.core.placement import Placement
+from oneflow.core.sbp import SbpLike
+from oneflow.functional import (
+    arithmetic,
+    creation,
+    linear_algebra,
+    nn_layers,
+    nn_loss,
+    nn_resizing,
+    nn_windows,
+    positions,
+    reduction,
+    searching,
+    shaping,
+)
+from oneflow.functional.arithmetic import add, div, mul, sub
+from oneflow.functional.elementwise import masked_fill, pick
+from oneflow.functional.elementwise import round as rounded
+from oneflow.functional.from_data import beside
+from oneflow.functional.joining import stack
+from oneflow.functional.promotion import as_type
+from oneflow.functional.sliding import unfold_dim
+from oneflow.ops import unary
+from oneflow.tensor.grad_mode import no_grad
+from oneflow.tensor.tensor import Tensor
+
+Axes = int | Sequence[int] | None
+
+# ---- reductions ----------------------------------------------------------------------------------
+
+
+def _axes(axis: Axes) -> int | tuple[int, ...] | None:
+    """Dims of a reduction, none of them meaning all."""
+    if axis is None or isinstance(axis, int):
+        return axis
+    return tuple(axis) or None
+
+
+def _extreme(of: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    def reduce(x: Tensor, axis: Axes = None, keepdim: bool = False) -> Tensor:
+        """The extreme over some dims, or over all."""
+        return of(x, _axes(axis) or (), keepdim)
+
+    return reduce
+
+
+reduce_max, reduce_min = _extreme(reduction.amax), _extreme(reduction.amin)
+
+
+def reduce_sum(
+    x: Tensor, dim: Axes = None, keepdim: bool = False, *, dtype: DTypeLike | None = None
+) -> Tensor:
+    """The sum over some dims, or over all."""
+    return reduction.sum(x, _axes(dim), keepdim, dtype=dtype)
+
+
+def reduce_nansum(
+    x: Tensor, dim: Axes = None, keepdim: bool = False, *, dtype: DTypeLike | None = None
+) -> Tensor:
+    """The sum over some dims, or over all, of what is a number."""
+    return reduction.nansum(x, _axes(dim), keepdim, dtype=dtype)
+
+
+def reduce_mean(x: Tensor, dim: Axes = None, keepdim: bool = False) -> Tensor:
+    """The mean over some dims, or over all."""
+    return reduction.mean(x, _axes(dim), keepdim)
+
+
+def _one_by_one(
+    x: Tensor, dim: Axes, keepdim: bool, of: Callable[[Tensor, int, bool], Tensor]
+) -> Tensor:
+    """A reduction of one dim, over several of them."""
+    chosen = _axes(dim)
+    dims = range(x.ndim) if chosen is None else (chosen,) if isinstance(chosen, int) else chosen
+    for d in sorted((d % x.ndim for d in dims), reverse=True):
+        x = of(x, d, keepdim)
+    return x
+
+
+def reduce_prod(
+    x: Tensor, dim: Axes = None, keepdim: bool = False, *, dtype: DTypeLike | None = None
+) -> Tensor:
+    """The product over some dims, or over all."""
+    return _one_by_one(x, dim, keepdim, lambda y, d, k: reduction.prod(y, d, k, dtype=dtype))
+
+
+def reduce_all(x: Tensor, dim: Axes = None, keepdim: bool = False) -> Tensor:
+    """Whether all along some dims are true."""
+    return _one_by_one(x, dim, keepdim, reduction.all)
+
+
+def reduce_any(x: Tensor, dim: Axes = None, keepdim: bool = False) -> Tensor:
+    """Whether any along some dims is true."""
+    return _one_by_one(x, dim, keepdim, reduction.any)
+
+
+def _device_stage(of: Callable[..., Tensor]) -> Callable[..., tuple[Tensor, Tensor, Tensor]]:
+    def reduce(x: Tensor, axis: Sequence[int]) -> tuple[Tensor, Tensor, Tensor]:
+        """The extreme of a rank's part, where it stands, and how often."""
+        best = of(x, _axes(axis) or (), True)
+        mask = arithmetic.eq(x, best)
+        return best, mask, reduction.sum(mask, _axes(axis), True)
+
+    return reduce
+
+
+reduce_max_device_stage = _device_stage(reduction.amax)
+reduce_min_device_stage = _device_stage(reduction.amin)
+
+
+def _global_stage(of: Callable[..., Tensor]) -> Callable[..., tuple[Tensor, Tensor]]:
+    def reduce(
+        x: Tensor, device_count: Tensor, axis: Sequence[int], keepdims: bool = False
+    ) -> tuple[Tensor, Tensor]:
+        """The extreme of the extremes of all ranks, and of which ranks it is."""
+        best = of(x, _axes(axis) or (), True)
+        out = best if keepdims else of(x, _axes(axis) or (), False)
+        return out, arithmetic.eq(x, best)
+
+    return reduce
+
+
+reduce_max_global_stage = _global_stage(reduction.amax)
+reduce_min_global_stage = _global_stage(reduction.amin)
+
+
+def sqrt_square_sum(x: Tensor) -> Tensor:
+    """The root of the sum of squares."""
+    return unary.sqrt(reduction.sum(unary.square(x)))
+
+
+# ---- elements ------------------------------------------------------------------------------------
+
+
+def reciprocal_no_nan(x: Tensor) -> Tensor:
+    """1 / x, and 0 where x is 0."""
+    is_zero = arithmetic.eq(x, 0)
+    return masked_fill(unary.reciprocal(masked_fill(x, is_zero, 1.0)), is_zero, 0.0)
+
+
+def rint(x: Tensor) -> Tensor:
+    """The nearest whole number, an even one halfway."""
+    return rounded(x)
+
+
+def tan_grad(x: Tensor, dy: Tensor) -> Tensor:
+    """The gradient of `tan` at x."""
+    return div(dy, unary.square(unary.cos(x)))
+
+
+def tanh_grad(x: Tensor, dy: Tensor) -> Tensor:
+    """The gradient of `tanh` at x."""
+    return mul(dy, sub(1, unary.square(unary.tanh(x))))
+
+
+def sigmoid_grad(y: Tensor, dy: Tensor) -> Tensor:
+    """The gradient of `sigmoid` where its result is y."""
+    return mul(dy, mul(y, sub(1, y)))
+
+
+def cosh_grad(x: Tensor, dy: Tensor) -> Tensor:
+    """The gradient of `cosh` at x."""
+    return mul(dy, unary.sinh(x))
+
+
+def copy(
+    x: Tensor, device_type: str = "cpu", device_id: int = 0, pin_memory: bool = False
+) -> Tensor:
+    """A copy on a device."""
+    return x.to(f"{device_type}:{device_id}", copy=True)
+
+
+def noncontiguous_binary_op(
+    lhs: Tensor, rhs: Tensor, op: str = "add", inplace: bool = False
+) -> Tensor:
+    """lhs op rhs; op: add, sub, mul or div."""
+    kinds: dict[str, Callable[[Tensor, Tensor], Tensor]]
+    kinds = {"add": add, "sub": sub, "mul": mul, "div": div}
+    out = kinds[op](lhs, rhs)
+    return lhs.copy_(out) if inplace else out
+
+
+def assign_local_tensor(ref: Tensor, value: Tensor) -> None:
+    """Write a value into a tensor."""
+    with no_grad():
+        ref.copy_(value)
+
+
+def stream_touch(x: Sequence[Tensor]) -> None:
+    """Return at once: nothing here runs on a stream that has to be told."""
+
+
+def throw_error(x: Tensor) -> Tensor:
+    """Raise RuntimeError, as programs that test errors want."""
+    raise RuntimeError("throw_error: an error was asked for")
+
+
+def select_top_n(inputs: Sequence[Tensor], n: int) -> tuple[Tensor, ...]:
+    """The first n tensors."""
+    return tuple(inputs[:n])
+
+
+# ---- new tensors ---------------------------------------------------------------------------------
+
+
+def constant(
+    shape: Sequence[int],
+    value: Number | Tensor,
+    *,
+    dtype: DTypeLike = float32,
+    device: DeviceLike | None = None,
+) -> Tensor:
+    """A tensor filled with a number."""
+    number = value.item() if isinstance(value, Tensor) else value
+    return creation.full(tuple(shape), number, dtype=dtype, device=device)
+
+
+tensor_constant = constant
+
+
+def global_constant(
+    shape: Sequence[int],
+    value: Number | Tensor,
+    *,
+    dtype: DTypeLike = float32,
+    placement: Placement,
+    sbp: SbpLike,
+) -> Tensor:
+    """A global tensor filled with a number."""
+    number = value.item() if isinstance(value, Tensor) else value
+    return creation.full(tuple(shape), number, dtype=dtype, placement=placement, sbp=sbp)
+
+
+global_tensor_constant = global_constant
+
+
+def global_empty(
+    shape: Sequence[int], *, dtype: DTypeLike = float32, placement: Placement, sbp: SbpLike
+) -> Tensor:
+    """A global tensor with any values."""
+    return creation.empty(tuple(shape), dtype=dtype, placement=placement, sbp=sbp)
+
+
+def contiguous_(input: Tensor) -> Tensor:
+    """Lay the elements of a tensor out in row-major order."""
+    if not input.is_contiguous():
+        with no_grad():
+            input.data = input.clone()
+    return input
+
+
+def image_flip(x: Tensor, flip_code: Tensor) -> Tensor:
+    """Images (N, H, W, C), of which each is turned around by its code: 0 upside down, 1 left to
+    right, -1 both.
+    """
+    codes = shaping.reshape(flip_code, (-1, 1, 1, 1))
+    up = pick(arithmetic.le(codes, 0), shaping.flip(x, 1), x)
+    return pick(arithmetic.ne(codes, 0), shaping.flip(up, 2), up)
+
+
+def avg_pool2d_nhwc(
+    x: Tensor,
+    kernel_size: Sequence[int] | int,
+    stride: Sequence[int] | int | None = None,
+    padding: Sequence[int] | int = 0,
+    ceil_mode: bool = False,
+) -> Tensor:
+    """Means of windows of images (N, H, W, C)."""
+    turned = shaping.permute(x, (0, 3, 1, 2))
+    pooled = nn_windows.avg_pool2d(turned, kernel_size, stride, padding, ceil_mode)
+    return shaping.permute(pooled, (0, 2, 3, 1))
+
+
+def tensor_setitem(x: Tensor, index: Index, value: Tensor | Number) -> None:
+    """Write a value at an index."""
+    x[index] = value
+
+
+def eye_(x: Tensor) -> Tensor:
+    """Write ones on the diagonal of a matrix and zeros elsewhere."""
+    rows, columns = x.type.shape
+    with no_grad():
+        x.copy_(beside(x, np.eye(rows, columns, dtype=x.type.dtype.np)))
+    return x
+
+
+# ---- products ------------------------------------------------------------------------------------
+
+
+def batch_matmul(
+    a: Tensor, b: Tensor, transpose_a: bool = False, transpose_b: bool = False, alpha: float = 1.0
+) -> Tensor:
+    """alpha * a @ b for each matrix of a batch."""
+    a = a.transpose(-1, -2) if transpose_a else a
+    b = b.transpose(-1, -2) if transpose_b else b
+    out = linear_algebra.matmul(a, b)
+    return out if alpha == 1 else mul(out, alpha)
+
+
+def matrix_vector_product(input: Tensor, vec: Tensor) -> Tensor:
+    """A matrix times a vector."""
+    return linear_algebra.mv(input, vec)
+
+
+def vector_matrix_product(vec: Tensor, input: Tensor) -> Tensor:
+    """A vector times a matrix."""
+    return linear_algebra.matmul(vec, input)
+
+
+# ---- positions -----------------------------------------------------------------------------------
+
+
+def expand_dims(input: Tensor, dim: int) -> Tensor:
+    """The tensor with a new dim of size 1."""
+    return shaping.unsqueeze(input, dim)
+
+
+def dim_gather(input: Tensor, dim: int, index: Tensor, sparse_grad: bool = False) -> Tensor:
+    """The elements at the indices along a dim."""
+    return searching.gather(input, dim, index)
+
+
+def scatternd(indices: Tensor, updates: Tensor, shape: Sequence[int]) -> Tensor:
+    """Zeros, to which updates are added at indices."""
+    return positions.scatter_nd(indices, updates, shape)
+
+
+def scatterndlike(like: Tensor, updates: Tensor, indices: Tensor) -> Tensor:
+    """Zeros of the shape of `like`, to which updates are added at indices."""
+    return positions.scatter_nd(indices, updates, like.type.shape)
+
+
+def unfold_tensor(x: Tensor, dimension: int, size: int, step: int) -> Tensor:
+    """Windows along a dim, in a new last dim."""
+    return unfold_dim(x, dimension, size, step)
+
+
+def slice_view_1d_contiguous(x: Tensor, start: int, end: int) -> Tensor:
+    """Elements [start, end) of a tensor of one dim."""
+    return x.narrow(0, start, end - start)
+
+
+def unsorted_segment_sum(
+    x: Tensor, segment_ids: Tensor, axis: int = 0, num_segments: int = 1
+) -> Tensor:
+    """Sums of the slices along `axis` that have the same segment id."""
+    axis %= x.ndim
+    ids = shaping.reshape(segment_ids, (-1,))
+    shape = (*x.type.shape[:axis], num_segments, *x.type.shape[axis + segment_ids.ndim :])
+    rows = shaping.reshape(
+        x, (*x.type.shape[:axis], ids.type.shape[0], *x.type.shape[axis + segment_ids.ndim :])
+    )
+    zeros = beside(x, np.zeros(shape, dtype=x.type.dtype.np))
+    return searching.index_add(zeros, axis, ids, rows)
+
+
+def unsorted_segment_sum_like(
+    x: Tensor, segment_ids: Tensor, like: Tensor, axis: int = 0
+) -> Tensor:
+    """`unsorted_segment_sum` with as many segments as `like` has slices."""
+    return unsorted_segment_sum(x, segment_ids, axis, like.type.shape[axis])
+
+
+def embedding_renorm_(
+    input: Tensor, indices: Tensor, max_norm: float, norm_type: float = 2.0
+) -> Tensor:
+    """Scale the rows at the indices down to a norm of max_norm, in place."""
+    with no_grad():
+        norms = reduction.norm(input, norm_type, 1, True)
+        used = beside(input, np.zeros(input.type.shape[0], dtype=np.bool_))
+        marks = beside(input, np.ones(indices.numel(), dtype=np.bool_))
+        flat = shaping.reshape(indices, (-1,))
+        is_used = positions.index_put(used, (flat,), marks)
+        is_long = arithmetic.gt(norms, max_norm) & shaping.unsqueeze(is_used, 1)
+        input.copy_(mul(input, pick(is_long, div(max_norm, add(norms, 1e-7)), 1.0)))
+    return input
+
+
+# ---- losses --------------------------------------------------------------------------------------
+
+
+def kl_div_loss(
+    input: Tensor, target: Tensor, log_target: bool = False, reduction: str = "mean"
+) -> Tensor:
+    """`F.kl_div`."""
+    return nn_loss.kl_div(input, target, log_target=log_target, reduction=reduction)
+
+
+def binary_cross_entropy_loss(
+    input: Tensor, target: Tensor, weight: Tensor | None = None, reduction: str = "mean"
+) -> Tensor:
+    """`F.binary_cross_entropy`."""
+    return nn_loss.binary_cross_entropy(input, target, weight, reduction=reduction)
+
+
+def binary_cross_entropy_with_logits_loss(
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    pos_weight: Tensor | None = None,
+    reduction: str = "mean",
+) -> Tensor:
+    """`F.binary_cross_entropy_with_logits`."""
+    return nn_loss.binary_cross_entropy_with_logits(
+        input, target, weight, pos_weight=pos_weight, reduction=reduction
+    )
+
+
+def binary_cross_entropy_with_logits_loss_grad(
+    dy: Tensor,
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    pos_weight: Tensor | None = None,
+) -> Tensor:
+    """The gradient at the input of the loss of each element."""
+    if pos_weight is None:
+        found = mul(sub(unary.sigmoid(input), target), dy)
+    else:
+        scale = add(mul(target, sub(pos_weight, 1)), 1)
+        found = mul(sub(sub(1, target), mul(scale, unary.sigmoid(unary.neg(input)))), dy)
+    return found if weight is None else mul(found, weight)
+
+
+def softmax_cross_entropy_grad(dy: Tensor, label: Tensor, prob: Tensor) -> Tensor:
+    """The gradient at the logits, given their softmax."""
+    return mul(shaping.unsqueeze(dy, -1), sub(prob, label))
+
+
+def distributed_sparse_cross_entropy(prediction: Tensor, label: Tensor, depth: int = 0) -> Tensor:
+    """-log(prediction[label]) over the last dim, whichever dim is split."""
+    rows = shaping.reshape(prediction, (-1, prediction.type.shape[-1]))
+    wanted = searching.gather(rows, 1, shaping.reshape(label, (-1, 1)))
+    return shaping.reshape(unary.neg(unary.log(wanted)), label.type.shape)
+
+
+# ---- windows -------------------------------------------------------------------------------------
+
+
+def _transposed(convolve: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    def deconvolve(
+        x: Tensor,
+        weight: Tensor,
+        bias: Tensor | None = None,
+        filters: int = 0,
+        padding: Sequence[int] | int = 0,
+        data_format: str = "channels_first",
+        kernel_size: Sequence[int] | int = 0,
+        output_padding: Sequence[int] | int = 0,
+        strides: Sequence[int] | int = 1,
+        dilation: Sequence[int] | int = 1,
+        groups: int = 1,
+    ) -> Tensor:
+        """The transpose of a convolution. filters, kernel_size: those of the weight."""
+        if data_format != "channels_first":
+            raise ValueError(f"deconv: data_format must be 'channels_first', got {data_format!r}")
+        return convolve(x, weight, bias, strides, padding, output_padding, groups, dilation)
+
+    return deconvolve
+
+
+deconv1d = _transposed(nn_windows.conv_transpose1d)
+deconv2d = _transposed(nn_windows.conv_transpose2d)
+deconv3d = _transposed(nn_windows.conv_transpose3d)
+
+
+def _resized(mode: str, dims: int) -> Callable[..., Tensor]:
+    def upsample(
+        x: Tensor,
+        *scales_and_corners: float | bool,
+        output_size: Sequence[int] | None = None,
+        align_corners: bool | None = None,
+        data_format: str = "channels_first",
+        **scales: float,
+    ) -> Tensor:
+        """A tensor (N, C, ...) resized to output_size, or by a scale for each spatial dim."""
+        if data_format != "channels_first":
+            raise ValueError(f"upsample: data_format must be 'channels_first', got {data_format!r}")
+        factors = [*scales.values()]
+        for value in scales_and_corners:
+            if isinstance(value, bool):
+                align_corners = value
+            else:
+                factors.append(value)
+        return nn_resizing.interpolate(
+            x,
+            size=None if output_size is None else tuple(output_size),
+            scale_factor=None if output_size is not None else tuple(factors[:dims]),
+            mode=mode,
+            align_corners=None if mode == "nearest" else bool(align_corners),
+        )
+
+    return upsample
+
+
+upsample_nearest_1d, upsample_nearest_2d, upsample_nearest_3d = (
+    _resized("nearest", dims) for dims in (1, 2, 3)
+)
+upsample_linear_1d = _resized("linear", 1)
+upsample_bilinear_2d = _resized("bilinear", 2)
+upsample_bicubic_2d = _resized("bicubic", 2)
+upsample_trilinear_3d = _resized("trilinear", 3)
+
+# ---- parts of batch norm, which SyncBatchNorm calls one after another ----------------------------
+
+
+def _per_channel(x: Tensor, values: Tensor, axis: int) -> Tensor:
+    return shaping.reshape(values, tuple(-1 if i == axis else 1 for i in range(x.ndim)))
+
+
+def _others(x: Tensor, axis: int) -> tuple[int, ...]:
+    return tuple(i for i in range(x.ndim) if i != axis)
+
+
+def batch_norm_stats(input: Tensor, axis: int, eps: float) -> tuple[Tensor, Tensor]:
+    """Mean and 1 / sqrt(variance + eps) of each channel."""
+    with no_grad():
+        dims = _others(input, axis)
+        mean = reduction.mean(input, dims)
+        spread = reduction.var(input, dims, unbiased=False)
+        return mean, unary.rsqrt(add(spread, eps))
+
+
+def batch_norm_gather_stats_with_counts(
+    input: Tensor,
+    mean: Tensor,
+    invstd: Tensor,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    momentum: float,
+    eps: float,
+    counts: Tensor,
+) -> tuple[Tensor, Tensor]:
+    """Mean and 1 / sqrt(variance + eps) of batches together, of which each row of `mean`, `invstd`
+    and `counts` is one; running values are moved.
+    """
+    with no_grad():
+        weights = shaping.reshape(as_type(counts, mean.type.dtype), (-1, 1))
+        count = reduction.sum(weights)
+        whole = div(reduction.sum(mul(mean, weights), 0), count)
+        own = sub(unary.reciprocal(unary.square(invstd)), eps)
+        squares = mul(add(own, unary.square(sub(mean, whole))), weights)
+        spread = div(reduction.sum(squares, 0), count)
+        if running_mean is not None:
+            running_mean.copy_(add(mul(running_mean, 1 - momentum), mul(whole, momentum)))
+        if running_var is not None:
+            unbiased = mul(spread, div(count, sub(count, 1)))
+            running_var.copy_(add(mul(running_var, 1 - momentum), mul(unbiased, momentum)))
+        return whole, unary.rsqrt(add(spread, eps))
+
+
+def batch_norm_elemt(
+    input: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    mean: Tensor,
+    invstd: Tensor,
+    axis: int = 1,
+    eps: float = 1e-5,
+) -> Tensor:
+    """(input - mean) * invstd * weight + bias, per channel."""
+    y = mul(sub(input, _per_channel(input, mean, axis)), _per_channel(input, invstd, axis))
+    y = y if weight is None else mul(y, _per_channel(input, weight, axis))
+    return y if bias is None else add(y, _per_channel(input, bias, axis))
+
+
+def batch_norm_backward_reduce(
+    grad_out: Tensor, input: Tensor, mean: Tensor, invstd: Tensor, axis: int = 1
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Sums over each channel: of the gradient, of it times (input - mean), and the gradients of
+    weight and bias.
+    """
+    dims = _others(input, axis)
+    total = reduction.sum(grad_out, dims)
+    moved = mul(grad_out, sub(input, _per_channel(input, mean, axis)))
+    crossed = reduction.sum(moved, dims)
+    return total, crossed, mul(crossed, invstd), total.clone()
+
+
+def batch_norm_backward_elemt(
+    grad_out: Tensor,
+    input: Tensor,
+    mean: Tensor,
+    invstd: Tensor,
+    weight: Tensor | None,
+    sum_dy: Tensor,
+    sum_dy_xmu: Tensor,
+    count: Tensor,
+    axis: int = 1,
+) -> Tensor:
+    """The gradient of the input, given the sums of all ranks together."""
+    number = reduction.sum(as_type(count, sum_dy.type.dtype))
+    slope = mul(div(sum_dy_xmu, number), unary.square(invstd))
+    centred = sub(input, _per_channel(input, mean, axis))
+    rest = sub(grad_out, _per_channel(input, div(sum_dy, number), axis))
+    rest = sub(rest, mul(centred, _per_channel(input, slope, axis)))
+    scale = invstd if weight is None else mul(invstd, weight)
+    return mul(rest, _per_channel(input, scale, axis))
+
+
+def normalization(
+    x: Tensor,
+    moving_mean: Tensor | None = None,
+    moving_variance: Tensor | None = None,
+    gamma: Tensor | None = None,
+    beta: Tensor | None = None,
+    axis: int = 1,
+    epsilon: float = 1e-5,
+    momentum: float = 0.9,
+    is_training: bool = False,
+) -> Tensor:
+    """Batch norm with channels in dim `axis`."""
+    turned = x if axis == 1 else shaping.movedim(x, axis, 1)
+    out = nn_layers.batch_norm(
+        turned, moving_mean, moving_variance, gamma, beta, is_training, momentum, epsilon
+    )
+    return out if axis == 1 else shaping.movedim(out, 1, axis)
+
+
+def normalization_add_relu(
+    x: Tensor,
+    addend: Tensor | None = None,
+    moving_mean: Tensor | None = None,
+    moving_variance: Tensor | None = None,
+    gamma: Tensor | None = None,
+    beta: Tensor | None = None,
+    axis: int = 1,
+    epsilon: float = 1e-5,
+    momentum: float = 0.9,
+    is_training: bool = False,
+) -> Tensor:
+    """relu(batch norm + addend)."""
+    y = normalization(
+        x, moving_mean, moving_variance, gamma, beta, axis, epsilon, momentum, is_training
+    )
+    return unary.relu(y if addend is None else add(y, addend))
+
+
+# ---- steps of recurrent layers -------------------------------------------------------------------
+
+
+def _gates(
+    x: Tensor,
+    h: Tensor,
+    w_ih: Tensor,
+    w_hh: Tensor,
+    b_ih: Tensor | None,
+    b_hh: Tensor | None,
+    count: int,
+) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
+    """Summands of each gate: of the input, and of the state."""
+    of_input = nn_layers.linear(x, w_ih, b_ih).chunk(count, 1)
+    of_state = nn_layers.linear(h, w_hh, b_hh).chunk(count, 1)
+    return of_input, of_state
+
+
+def lstm_cell(
+    input: Tensor,
+    hx: Sequence[Tensor],
+    w_ih: Tensor,
+    w_hh: Tensor,
+    b_ih: Tensor | None = None,
+    b_hh: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
+    """One step of an LSTM: (h, c) of the next position."""
+    parts = _gates(input, hx[0], w_ih, w_hh, b_ih, b_hh, 4)
+    i, f, g, o = (add(a, b) for a, b in zip(*parts, strict=True))
+    cell = add(mul(unary.sigmoid(f), hx[1]), mul(unary.sigmoid(i), unary.tanh(g)))
+    return mul(unary.sigmoid(o), unary.tanh(cell)), cell
+
+
+def gru_cell(
+    input: Tensor,
+    hx: Tensor,
+    w_ih: Tensor,
+    w_hh: Tensor,
+    b_ih: Tensor | None = None,
+    b_hh: Tensor | None = None,
+) -> Tensor:
+    """One step of a GRU: h of the next position."""
+    (r, z, n), (hr, hz, hn) = _gates(input, hx, w_ih, w_hh, b_ih, b_hh, 3)
+    reset, update = unary.sigmoid(add(r, hr)), unary.sigmoid(add(z, hz))
+    new = unary.tanh(add(n, mul(reset, hn)))
+    return add(new, mul(update, sub(hx, new)))
+
+
+def rnn_tanh_cell(
+    input: Tensor,
+    hx: Tensor,
+    w_ih: Tensor,
+    w_hh: Tensor,
+    b_ih: Tensor | None = None,
+    b_hh: Tensor | None = None,
+) -> Tensor:
+    """One step of an RNN: tanh of what input and state give."""
+    return unary.tanh(add(nn_layers.linear(input, w_ih, b_ih), nn_layers.linear(hx, w_hh, b_hh)))
+
+
+def rnn_relu_cell(
+    input: Tensor,
+    hx: Tensor,
+    w_ih: Tensor,
+    w_hh: Tensor,
+    b_ih: Tensor | None = None,
+    b_hh: Tensor | None = None,
+) -> Tensor:
+    """One step of an RNN: relu of what input and state give."""
+    return unary.relu(add(nn_layers.linear(input, w_ih, b_ih), nn_layers.linear(hx, w_hh, b_hh)))
+
+
+# ---- updates of several parameters ---------------------------------------------------------------
+
+
+def _decayed(grad: Tensor, model: Tensor, scale: float, l1: float, l2: float) -> Tensor:
+    grad = as_type(grad, model.type.dtype)
+    grad = grad if scale == 1 else mul(grad, scale)
+    grad = add(grad, mul(unary.sign(model), l1)) if l1 else grad
+    return add(grad, mul(model, l2)) if l2 else grad
+
+
+def multi_tensor_sgd_update(
+    model: Sequence[Tensor],
+    model_diff: Sequence[Tensor],
+    scale: float = 1.0,
+    weight_decay: float = 0.0,
+    learning_rate_val: float = 0.0,
+) -> None:
+    """Move each model against its gradient, in place."""
+    with no_grad():
+        for x, grad in zip(model, model_diff, strict=True):
+            step = add(mul(grad, scale), mul(x, weight_decay))
+            x.copy_(sub(x, mul(step, learning_rate_val)))
+
+
+def multi_tensor_momentum_update(
+    model: Sequence[Tensor],
+    model_diff: Sequence[Tensor],
+    momentum_buf: Sequence[Tensor],
+    scale: float = 1.0,
+    weight_decay: float = 0.0,
+    learning_rate_val: float = 0.0,
+    momentum: float = 0.9,
+    dampening: float = 0.0,
+    nesterov: bool = False,
+    maximize: bool = False,
+) -> None:
+    """Gradient descent with momentum, of each model in place."""
+    with no_grad():
+        for x, grad, buffer in zip(model, model_diff, momentum_buf, strict=True):
+            own = _decayed(grad, x, -scale if maximize else scale, 0, weight_decay)
+            buffer.copy_(add(mul(buffer, momentum), mul(own, 1 - dampening)))
+            step = add(own, mul(buffer, momentum)) if nesterov else buffer
+            x.copy_(sub(x, mul(step, learning_rate_val)))
+
+
+def multi_tensor_adam_update(
+    model: Sequence[Tensor],
+    model_diff: Sequence[Tensor],
+    m: Sequence[Tensor],
+    v: Sequence[Tensor],
+    learning_rate_val: float = 0.0,
+    l2: float = 0.0,
+    beta1: float = 0.9,
+    beta2: float = 0.999,
+    bias_correction1_val: float = 1.0,
+    bias_correction2_val: float = 1.0,
+    do_bias_correction: bool = True,
+    scale: float = 1.0,
+    weight_decay: float = 0.0,
+    epsilon: float = 1e-8,
+) -> None:
+    """Adam, of each model in place. weight_decay: apart from the gradient, as in AdamW."""
+    first, second = (
+        (bias_correction1_val, bias_correction2_val) if do_bias_correction else (1.0, 1.0)
+    )
+    with no_grad():
+        for x, grad, mean, square in zip(model, model_diff, m, v, strict=True):
+            own = _decayed(grad, x, scale, 0, l2)
+            mean.copy_(add(mul(mean, beta1), mul(own, 1 - beta1)))
+            square.copy_(add(mul(square, beta2), mul(unary.square(own), 1 - beta2)))
+            root = add(div(unary.sqrt(square), builtins.float(second) ** 0.5), epsilon)
+            step = add(div(div(mean, first), root), mul(x, weight_decay))
+            x.copy_(sub(x, mul(step, learning_rate_val)))
+
+
+def multi_tensor_yolov5_weight_update(
+    model: Sequence[Tensor], model_update: Sequence[Tensor], d: float
+) -> None:
+    """Running means of models, in place: d * model + (1 - d) * model_update."""
+    with no_grad():
+        for x, new in zip(model, model_update, strict=True):
+            x.copy_(add(mul(x, d), mul(new, 1 - d)))
+
+
+def fused_clip_grad(
+    model_diff: Sequence[Tensor], max_norm: float, norm_type: float = 2.0
+) -> Tensor:
+    """Scale gradients in place so that the norm of all together is at most max_norm; returns the
+    norm that they had.
+    """
+    with no_grad():
+        norms = [reduction.norm(g, norm_type) for g in model_diff]
+        whole = norms[0] if len(norms) == 1 else reduction.norm(stack(norms), norm_type)
+        factor = div(max_norm, add(whole, 1e-6)).clamp(max=1.0)
+        for grad in model_diff:
+            grad.copy_(mul(grad, factor))
+    return whole

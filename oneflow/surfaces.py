@@ -78,6 +78,10 @@ def _function(key: int) -> Any:
         from oneflow.functional.promotion import promoted
 
         own = promoted(own, row.own, row.promote, inplace=row.inplace)
+    if row.widens:
+        from oneflow.functional.promotion import widened
+
+        own = widened(own, row.widens)
     renames = {**_numpy_names(own), **row.keywords}
     return _taking(own, renames, row.order) if renames or row.order else own
 
@@ -90,6 +94,7 @@ def _made(key: int, in_place: bool) -> Any:
 
 
 def _numpy_names(function: object) -> dict[str, str]:
+    function = getattr(function, "__wrapped__", function)
     if not isinstance(function, FunctionType):
         return {}
     code = function.__code__

@@ -7,6 +7,9 @@ block pays nothing. Each op belongs to one of three kinds, by its name and the d
     lower      in the block's dtype: matmul, linear, conv
     float32    in float32: losses; on GPUs also exponentials, powers, norms and sums
     all other  in the dtype of their inputs, the widest of them if they differ
+
+Functions that are made of several ops, such as most losses, say in the public table whether they
+run in float32 (`widens=`): their tensors are cast before the first op.
 """
 
 from __future__ import annotations
@@ -19,13 +22,10 @@ from functools import wraps
 from types import TracebackType
 from typing import Any, ParamSpec, TypeVar
 
-from oneflow.core.device import Device
-from oneflow.core.dispatch import Mode, current_mode, swap_mode, use_mode
+from oneflow.core.dispatch import Mode, ModeAbove, current_mode, swap_mode, use_mode
 from oneflow.core.dtype import DType, DTypeLike, bfloat16, dtype_of, float16, float32
 from oneflow.core.op import Op
 from oneflow.core.operand import Attrs
-from oneflow.core.placement import Placement
-from oneflow.core.sbp import NdSbp, SbpLike
 from oneflow.ops.cast import cast
 from oneflow.tensor.grad_mode import is_grad_enabled
 from oneflow.tensor.tensor import Tensor, device_type
@@ -81,7 +81,7 @@ class _Settings(threading.local):
 _settings = _Settings()
 
 
-class Autocasting(Mode):
+class Autocasting(ModeAbove):
     """Casts the inputs of ops, then lets another mode run them.
 
     dtypes: device type -> the lower dtype there.  cache: casts of parameters, made once; of the
@@ -89,9 +89,8 @@ class Autocasting(Mode):
     """
 
     def __init__(self, inner: Mode, dtypes: dict[str, DType], cache: dict[Any, Any] | None) -> None:
-        self.inner, self.dtypes, self.cache = inner, dtypes, cache
-        self.draws, self.call_module = inner.draws, inner.call_module
-        self.has_memory, self.scale_gradient = inner.has_memory, inner.scale_gradient
+        super().__init__(inner)
+        self.dtypes, self.cache = dtypes, cache
 
     def run(self, op: type[Op], inputs: tuple[Any, ...], attrs: Attrs) -> Any:
         """Run an op on cast inputs."""
@@ -127,41 +126,13 @@ class Autocasting(Mode):
             self.cache[key] = (x, cast(x, dtype=dtype))  # x stays, so that its id stays its own
         return self.cache[key][1]
 
-    def create(
-        self,
-        op: type[Op],
-        attrs: Attrs,
-        device: Device | None,
-        placement: Placement | None,
-        nd_sbp: NdSbp | None,
-    ) -> Any:
-        return self.inner.create(op, attrs, device, placement, nd_sbp)
-
-    def lay_out(
-        self,
-        x: Tensor,
-        placement: Placement | None,
-        sbp: SbpLike | None,
-        *,
-        grad_sbp: SbpLike | None = None,
-        check_meta: bool | None = None,
-        copy: bool = False,
-    ) -> Tensor:
-        return self.inner.lay_out(
-            x, placement, sbp, grad_sbp=grad_sbp, check_meta=check_meta, copy=copy
-        )
-
-    def to_device(self, x: Tensor, device: Device) -> Tensor:
-        return self.inner.to_device(x, device)
-
-    def layout(self, x: Tensor, *, is_fixed: bool) -> NdSbp:
-        return self.inner.layout(x, is_fixed=is_fixed)
-
-    def write(self, x: Tensor, new: Tensor) -> None:
-        self.inner.write(x, new)
-
-    def store(self, x: Tensor, new: Tensor) -> None:
-        self.inner.store(x, new)
+    def widen(self, x: object, devices: tuple[str, ...]) -> Any:
+        """`x` in float32 where a block lowers the precision of its device, if that is one of
+        `devices`.
+        """
+        if isinstance(x, Tensor) and (kind := device_type(x)) in devices and kind in self.dtypes:
+            return self._as(x, float32)
+        return x
 
     @contextmanager
     def backward_pass(self) -> Iterator[None]:

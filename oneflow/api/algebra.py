@@ -21,18 +21,18 @@ ROWS: tuple[Row, ...] = (
     *at(
         "functional.fft",
         *(
-            row(kind + dims, "fft")
+            row(kind + dims, "fft", widens="cpu")
             for kind in ("fft", "ifft", "rfft", "irfft", "hfft", "ihfft")
             for dims in ("", "2", "n")
         ),
         *(row(name, "fft") for name in ("fftshift", "ifftshift", "fftfreq", "rfftfreq")),
-        row("stft", "flow tensor"),
+        row("stft", "flow tensor", widens="cpu"),
         row("istft", "flow tensor"),
     ),
     *at(
         "functional.matrices",
-        row("inv", "linalg"),
-        row("inverse", "flow tensor", own="inv"),
+        row("inv", "linalg", widens="cpu"),
+        row("inverse", "flow tensor", own="inv", widens="cpu"),
         row("det", "flow tensor linalg"),
         row("slogdet", "flow tensor linalg"),
         row("logdet", "flow tensor"),

@@ -29,7 +29,7 @@ ROWS: tuple[Row, ...] = (
         row("in_top_k", "flow tensor", torch=None),
         row("take_along_dim", "flow tensor"),
         row("mode", "flow tensor"),
-        row("quantile", "flow tensor"),
+        row("quantile", "flow tensor", widens="cpu"),
         row("one_hot", "F _C"),
     ),
     *at(

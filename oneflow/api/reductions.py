@@ -5,7 +5,7 @@ from oneflow.api.row import Row, at, row
 ROWS: tuple[Row, ...] = (
     *at(
         "functional.reduction",
-        row("trace", "flow tensor"),
+        row("trace", "flow tensor", widens="cpu"),
         row("sum", "flow tensor"),
         row("mean", "flow tensor"),
         row("prod", "flow tensor"),
@@ -33,7 +33,7 @@ ROWS: tuple[Row, ...] = (
         "functional.statistics",
         row("nanmean", "flow tensor"),
         row("nanmedian", "flow tensor"),
-        row("nanquantile", "flow tensor"),
+        row("nanquantile", "flow tensor", widens="cpu"),
         row("var_mean", "flow"),
         row("std_mean", "flow"),
         row("aminmax", "flow tensor"),
@@ -51,7 +51,7 @@ ROWS: tuple[Row, ...] = (
         row("histogram", "flow tensor"),
         row("bucketize", "flow"),
         row("unique_consecutive", "flow tensor"),
-        row("cdist", "flow"),
+        row("cdist", "flow", widens="cpu"),
         row("pdist", "F flow"),
         row("renorm", "flow tensor tensor_"),
     ),

@@ -45,6 +45,7 @@ class Row:
     keywords: spellings of keywords that callers may use besides the function's own ones.
     order: positional order of the arguments where users expect another than the function has.
     inplace: does the function that is made of an op take `inplace=`?
+    widens: kinds of devices on which `autocast` has the function run in float32.
     layer: name of the layer that is made of the function, "" for none.
     """
 
@@ -57,6 +58,7 @@ class Row:
     keywords: dict[str, str] = field(default_factory=dict)
     order: tuple[str, ...] = ()
     inplace: bool = False
+    widens: tuple[str, ...] = ()
     layer: str = ""
 
 
@@ -70,6 +72,7 @@ class _Entry:
     keywords: str
     order: str
     inplace: bool
+    widens: str
     layer: str
 
 
@@ -83,14 +86,16 @@ def row(
     keywords: str = "",
     order: str = "",
     inplace: bool = False,
+    widens: str = "",
     layer: str = "",
 ) -> _Entry:
     """A row as it is written in the table; `at` completes it.
 
-    names, surfaces, order: separated by blanks.  own: the name in the home; None: the first name.
+    names, surfaces, order, widens: separated by blanks.  own: the name in the home; None: the
+    first name.
     keywords: "their_name=own_name" pairs, separated by blanks.
     """
-    return _Entry(names, surfaces, own, torch, promote, keywords, order, inplace, layer)
+    return _Entry(names, surfaces, own, torch, promote, keywords, order, inplace, widens, layer)
 
 
 def at(home: str, *entries: _Entry) -> tuple[Row, ...]:
@@ -106,6 +111,7 @@ def at(home: str, *entries: _Entry) -> tuple[Row, ...]:
             keywords=dict(pair.split("=") for pair in e.keywords.split()),
             order=tuple(e.order.split()),
             inplace=e.inplace,
+            widens=tuple(e.widens.split()),
             layer=e.layer,
         )
         for e in entries

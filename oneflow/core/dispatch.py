@@ -33,6 +33,10 @@ class Mode:
     call_module: Callable[[Any, tuple[Any, ...], dict[str, Any]], Any] | None = None
     """`call_module(module, args, kwargs)`, in a mode that calls modules in a way of its own."""
 
+    widen: Callable[[Any, tuple[str, ...]], Any] | None = None
+    """`widen(x, devices)`: the operand of a function that needs full precision on these kinds of
+    devices, in a mode that lowers precision."""
+
     has_memory: bool = True
     """Whether tensors have memory that views share."""
 
@@ -94,6 +98,22 @@ class Mode:
     def afresh(self) -> Mode:
         """The mode for code that is to do the same each time: without results kept from before."""
         return self
+
+
+class ModeAbove(Mode):
+    """A mode above another one, which does all that the class itself does not define."""
+
+    def __init__(self, inner: Mode) -> None:
+        self.inner = inner
+
+
+def _inner(name: str) -> property:
+    return property(lambda self: getattr(self.inner, name))
+
+
+for _name in vars(Mode):
+    if not _name.startswith("_"):
+        setattr(ModeAbove, _name, _inner(_name))
 
 
 class _State(threading.local):

@@ -6,13 +6,14 @@ from __future__ import annotations
 
 import numbers
 from collections.abc import Callable
-from typing import Any
+from functools import wraps
+from typing import Any, TypeVar
 
 import numpy as np
 
 from oneflow.api import FLOAT, INTEGER, KEEP, SAME_TYPE
 from oneflow.core import dtype as dtypes
-from oneflow.core.dispatch import call
+from oneflow.core.dispatch import call, current_mode
 from oneflow.core.dtype import DType, promote
 from oneflow.core.op import Op
 from oneflow.core.operand import Number, TensorLike
@@ -23,6 +24,8 @@ from oneflow.ops.complex_numbers import PARTS, make_complex, real
 from oneflow.ops.unary import full_like
 from oneflow.tensor.from_same_data import from_same_data
 from oneflow.tensor.tensor import Tensor, wrap
+
+R = TypeVar("R")
 
 _default = dtypes.float32
 
@@ -196,3 +199,17 @@ _CASTS: dict[str, Callable[[Tensor], Tensor] | None] = {
     INTEGER: _as_number,
     KEEP: None,
 }
+
+
+def widened(function: Callable[..., R], devices: tuple[str, ...]) -> Callable[..., R]:
+    """`function`, given float32 where `autocast` lowers the precision of these kinds of devices."""
+
+    @wraps(function)
+    def apply(*args: object, **keywords: object) -> R:
+        widen = current_mode().widen
+        if widen is None:
+            return function(*args, **keywords)
+        wide = {name: widen(x, devices) for name, x in keywords.items()}
+        return function(*[widen(x, devices) for x in args], **wide)
+
+    return apply

@@ -20,7 +20,6 @@ from oneflow.actors.messages import Effect, Freed, Post, Ready, Send
 from oneflow.actors.random_rows import random_rows
 from oneflow.actors.registers import (
     RegisterMemory,
-    is_shared,
     made_on,
     private_layout,
     shared_layout,
@@ -157,7 +156,7 @@ class _Binder:
         self.memory: dict[tuple[int, int], RegisterMemory] = {}
         self.layouts: dict[int, dict[int, int]] = {}
         self.channels: dict[tuple[int, int], list[Channel]] = {}
-        self.scratch_nbytes = self.scratch_bound = 0
+        self.scratch_nbytes = self.scratch_bound = self.register_nbytes = 0
 
     def bind(self) -> BoundPlan:
         self._make_memory()
@@ -174,16 +173,11 @@ class _Binder:
             if spec.id in segments:
                 actor.lookups = segments[spec.id].num_lookups
             actors[spec.id] = actor
-        registers = sum(
-            m.layout.nbytes * r.num_slots
-            for r in self.plan.registers
-            if (m := self.memory.get((r.id, self.rank))) is not None and storage_of(r) is r
-        )
         bound = BoundPlan(
             self.plan, self.rank, actors, self._codebook(readers), self.feed, self.fetch, self.clock
         )
-        bound.arena_nbytes = registers + self.scratch_nbytes
-        bound.arena_bound = registers + self.scratch_bound
+        bound.arena_nbytes = self.register_nbytes + self.scratch_nbytes
+        bound.arena_bound = self.register_nbytes + self.scratch_bound
         bound.peers = self._peers(readers)
         bound.readers = readers
         return bound
@@ -192,15 +186,17 @@ class _Binder:
 
     def _make_memory(self) -> None:
         offsets, nbytes = private_layout(self.plan, self.rank)
+        self.register_nbytes = nbytes + shared_nbytes(self.plan, self.rank)
         private = self.hardware.allocate(max(nbytes, 1))
         for register in self.plan.registers:
             if not made_on(register, self.rank):
                 continue
-            if storage_of(register) is not register or is_shared(register):
+            storage = storage_of(register)
+            if storage.id not in offsets:
                 self._memory_of(register, self.rank)
             else:
                 self.memory[register.id, self.rank] = RegisterMemory(
-                    register, self.rank, private, offsets[register.id]
+                    register, self.rank, private, offsets[storage.id]
                 )
 
     def _memory_of(self, register: RegisterSpec, rank: int) -> RegisterMemory:

@@ -56,9 +56,13 @@ def made_on(register: RegisterSpec, rank: int) -> bool:
 
 
 def storage_of(register: RegisterSpec) -> RegisterSpec:
-    """The register whose memory it uses: its own, but for second halves, which work in place."""
+    """The register whose memory it uses: its own, but for second halves, which work in place, and
+    for those that use a memory in turns.
+    """
     producer = register.producer
-    return producer.inputs[0] if producer.kind in SECOND_HALVES else register
+    if producer.kind in SECOND_HALVES:
+        return producer.inputs[0]
+    return register if register.storage is None else register.storage
 
 
 def is_shared(register: RegisterSpec) -> bool:
@@ -82,13 +86,17 @@ def private_layout(plan: Plan, rank: int) -> tuple[dict[int, int], int]:
 
 
 def _layout(registers: Iterable[RegisterSpec], rank: int) -> tuple[dict[int, int], int]:
+    sizes: dict[int, int] = {}
+    for register in registers:
+        storage = storage_of(register)
+        if storage is register or storage is register.storage:
+            size = slot_layout(register, rank).nbytes * register.num_slots
+            sizes[storage.id] = max(sizes.get(storage.id, 0), size)
     offsets: dict[int, int] = {}
     nbytes = 0
-    for register in registers:
-        if storage_of(register) is not register:
-            continue
-        offsets[register.id] = nbytes
-        nbytes += slot_layout(register, rank).nbytes * register.num_slots
+    for key, size in sizes.items():
+        offsets[key] = nbytes
+        nbytes += size
     return offsets, nbytes
 
 

@@ -53,18 +53,20 @@ class ActorSpec(_message.Message):
     def __init__(self, kind: _Optional[_Union[ActorSpec.Kind, str]] = ..., nodes: _Optional[_Iterable[int]] = ..., level: _Optional[int] = ..., inputs: _Optional[_Iterable[int]] = ..., outputs: _Optional[_Iterable[int]] = ..., acts: _Optional[int] = ...) -> None: ...
 
 class RegisterSpec(_message.Message):
-    __slots__ = ("values", "producer", "consumers", "num_slots", "items")
+    __slots__ = ("values", "producer", "consumers", "num_slots", "items", "storage")
     VALUES_FIELD_NUMBER: _ClassVar[int]
     PRODUCER_FIELD_NUMBER: _ClassVar[int]
     CONSUMERS_FIELD_NUMBER: _ClassVar[int]
     NUM_SLOTS_FIELD_NUMBER: _ClassVar[int]
     ITEMS_FIELD_NUMBER: _ClassVar[int]
+    STORAGE_FIELD_NUMBER: _ClassVar[int]
     values: _containers.RepeatedScalarFieldContainer[int]
     producer: int
     consumers: _containers.RepeatedScalarFieldContainer[int]
     num_slots: int
     items: int
-    def __init__(self, values: _Optional[_Iterable[int]] = ..., producer: _Optional[int] = ..., consumers: _Optional[_Iterable[int]] = ..., num_slots: _Optional[int] = ..., items: _Optional[int] = ...) -> None: ...
+    storage: int
+    def __init__(self, values: _Optional[_Iterable[int]] = ..., producer: _Optional[int] = ..., consumers: _Optional[_Iterable[int]] = ..., num_slots: _Optional[int] = ..., items: _Optional[int] = ..., storage: _Optional[int] = ...) -> None: ...
 
 class Plan(_message.Message):
     __slots__ = ("version", "graph", "actors", "registers", "world_size")

@@ -14,7 +14,7 @@ from oneflow.core.errors import ProtocolError
 from oneflow.core.graph import LogicalGraph, Node, Value
 from oneflow.core.placement import Placement
 
-PLAN_VERSION = 1
+PLAN_VERSION = 2
 
 
 class ActorKind(IntEnum):
@@ -62,7 +62,8 @@ READS_PEERS = MEETS_PEERS - {ActorKind.ALL_REDUCE}
 class RegisterSpec:
     """A register of the plan.
 
-    values: lie side by side in a slot. items: how often it is filled in a step.
+    values: lie side by side in a slot. items: how often it is filled in a step. storage: the
+    register whose memory it uses after that was read; None: it has its own.
     """
 
     id: int
@@ -71,6 +72,7 @@ class RegisterSpec:
     consumers: list[ActorSpec] = field(default_factory=list)
     num_slots: int = 1
     items: int = 1
+    storage: RegisterSpec | None = None
 
 
 @dataclass
@@ -135,6 +137,7 @@ class Plan:
                 consumers=[a.id for a in register.consumers],
                 num_slots=register.num_slots,
                 items=register.items,
+                storage=0 if register.storage is None else register.storage.id + 1,
             )
         return bytes(proto.SerializeToString(deterministic=True))
 
@@ -171,7 +174,8 @@ class Plan:
             )
         for r in self.registers:
             values = ", ".join(f"%{v.id}: {v.type}" for v in r.values)
-            lines.append(f"  r{r.id} slots={r.num_slots} items={r.items}: {values}")
+            where = "" if r.storage is None else f" in r{r.storage.id}"
+            lines.append(f"  r{r.id} slots={r.num_slots} items={r.items}{where}: {values}")
         return "\n".join(lines)
 
 
@@ -198,6 +202,8 @@ def _link(proto: object, graph: LogicalGraph) -> Plan:
         )
         for i, r in enumerate(proto.registers)  # type: ignore[attr-defined]
     ]
+    for register, stored in zip(registers, proto.registers, strict=True):  # type: ignore[attr-defined]
+        register.storage = registers[stored.storage - 1] if stored.storage else None
     for actor, message in zip(actors, proto.actors, strict=True):  # type: ignore[attr-defined]
         actor.inputs = [registers[i] for i in message.inputs]
         actor.outputs = [registers[i] for i in message.outputs]

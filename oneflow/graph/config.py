@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NoReturn
 
 from oneflow.amp.autocasting import autocast
 from oneflow.core.dtype import DType, DTypeLike, bfloat16, dtype_of, float16
 from oneflow.core.errors import ConfigError
 from oneflow.core.job_config import ORDER_MODES
+from oneflow.graph.zero import Zero
 
 
 class GraphConfig:
@@ -21,6 +22,7 @@ class GraphConfig:
         self.auto_parallel = False
         self.hints: dict[str, object] = {}
         self._training = False
+        self.zero: Zero | None = None
         self._amp_dtype: DType | None = None
 
     @property
@@ -36,6 +38,40 @@ class GraphConfig:
         if wanted not in (float16, bfloat16):
             raise ConfigError(f"enable_amp: dtype must be float16 or bfloat16, got {wanted}")
         self._amp_dtype = wanted if mode else None
+
+    def enable_zero(
+        self,
+        mode: bool = True,
+        *,
+        stage: int = 2,
+        shard_min_size: int = 1024,
+        shard_restore_level: int = 1,
+    ) -> None:
+        """Splits what ranks hold as copies (SBP B) of a global parameter: in stage 1 the
+        optimizer's states, in stage 2 the gradients, too, in stage 3 the parameters as well, whose
+        `sbp` then changes at the first call.
+
+        shard_min_size: parameters of fewer elements stay copies.  shard_restore_level: how ops read
+        a split parameter: 0 as it lies or gathered, whichever the layouts suggest; 1, 2 gathered.
+        """
+        if stage not in (1, 2, 3):
+            raise ConfigError(f"enable_zero: stage must be 1, 2 or 3, got {stage!r}")
+        if shard_restore_level not in (0, 1, 2):
+            raise ConfigError(
+                f"enable_zero: shard_restore_level must be 0, 1 or 2, got {shard_restore_level!r}"
+            )
+        if not isinstance(shard_min_size, int) or shard_min_size < 0:
+            raise ConfigError(
+                f"enable_zero: shard_min_size must be an integer >= 0, got {shard_min_size!r}"
+            )
+        self.zero = Zero(stage, shard_min_size, shard_restore_level) if mode else None
+
+    def set_zero_redundancy_optimizer_mode(self, mode: str = "distributed_split") -> NoReturn:
+        """Raises ConfigError: `enable_zero` has taken its place."""
+        raise ConfigError(
+            "set_zero_redundancy_optimizer_mode was replaced; call "
+            "config.enable_zero(True, stage=1) instead"
+        )
 
     @contextmanager
     def precision(self) -> Iterator[None]:

@@ -21,6 +21,7 @@ from typing import Any, ClassVar, NoReturn
 from oneflow.amp.grad_scaler import GradScaler
 from oneflow.core.errors import GraphError
 from oneflow.core.metrics import METRICS
+from oneflow.core.sbp import NdSbp
 from oneflow.graph.compiling import Compiled, compile_graph
 from oneflow.graph.config import GraphConfig
 from oneflow.graph.describe import describe
@@ -67,6 +68,10 @@ class Graph:
     _optimizers: list[GraphOptimizer]
     _scaler: GraphScaler | None
     _recomputed: set[int]
+    _split: dict[int, NdSbp]
+    """Layouts in which ZeRO holds parameters or their states, by the parameter's id."""
+    _gathered: dict[int, NdSbp]
+    """The layouts that those parameters had which ZeRO has split."""
 
     def __init__(
         self,
@@ -88,6 +93,8 @@ class Graph:
         set_(self, "_optimizers", [])
         set_(self, "_scaler", None)
         set_(self, "_recomputed", set())
+        set_(self, "_split", {})
+        set_(self, "_gathered", {})
         self.config = GraphConfig()
         self._compiled: Compiled | None = None
         self._initial_step = 0

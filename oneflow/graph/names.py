@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from oneflow.graph.zero import split_copies
 from oneflow.nn.module import Module
 from oneflow.tensor.tensor import Tensor
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 def names_of(graph: Graph) -> dict[int, str]:
     """Name of every tensor that the graph knows beforehand, by the tensor's id. Raises ValueError
     for a parameter of an optimizer that is in none of the graph's modules."""
+    split_copies(graph)
     names = model_names(graph)
     for optimizer in graph._optimizers:
         for parameter in optimizer.parameters():

@@ -67,15 +67,15 @@ class GraphOptimizer:
         self._steps.clear()
         try:
             for parameter in self.parameters():
-                if parameter.grad is not None and trace.graph.num_pieces > 1:
-                    grad = parameter.grad
-                    parameter.grad = trace.structural("accumulate", grad, grad.type, {})
+                if parameter.grad is not None:
+                    parameter.grad = _whole_gradient(trace, parameter, parameter.grad)
             if scaler is not None and self.has_gradients():
                 with no_grad():
                     scaler.unscale(self)
             if any("clip_grad_max_norm" in g for g in self.optim.param_groups):
                 self.optim.clip_grad()
-            with trace.writing_if(None if scaler is None else partial(scaler.is_finite, self)):
+            condition = None if scaler is None else partial(scaler.is_finite, self)
+            with trace.writing_if(condition), trace.writing_parts():
                 self.optim.update(
                     lambda group, p: self._rate(trace, group, p),
                     lambda p: self._step(trace, scaler, p),
@@ -126,3 +126,14 @@ class GraphOptimizer:
         if self.lr_sch is None:
             return float(group.rate)
         return float(self.lr_sch.group_lr(index, step) * group.get("lr_scale", 1.0))
+
+
+def _whole_gradient(trace: Trace, parameter: Tensor, grad: Tensor) -> Tensor:
+    """The mean over the micro-batches; in parts, if ZeRO splits gradients."""
+    layout = trace.split.get(id(parameter)) if trace.splits_gradients else None
+    if layout is not None:
+        with no_grad():
+            grad = trace.lay_out(grad, parameter._placement, layout)
+    if trace.graph.num_pieces > 1:
+        grad = trace.structural("accumulate", grad, grad.type, {})
+    return grad

@@ -102,7 +102,8 @@ class TracedScaler:
                     "with config.enable_amp(True)"
                 )
             if parameter._placement is not None:  # as it is used: a sum may overflow
-                grad = self._trace.lay_out(grad, parameter._placement, parameter._sbp)
+                layout = self._trace.split.get(id(parameter), parameter._sbp)
+                grad = self._trace.lay_out(grad, parameter._placement, layout)
             factor = cast(self._beside(inverse, grad), dtype=grad.type.dtype)
             parameter.grad = grad = mul(grad, reshape(factor, shape=(1,) * grad.type.ndim))
             # 0 if all is finite, else NaN: a sum, so shards need no gathering.

@@ -1,19 +1,21 @@
-"""Ops of a graph that overwrite partial sums: an optimizer's update of a parameter that is P, say.
+"""Ops of a graph that overwrite what lies otherwise than they can work on it: partial sums, or
+copies of which each rank is to overwrite a part.
 
 What is a sum cannot be overwritten summand by summand. As eagerly it is added up, overwritten as a
-whole, and written back as summands, so that it stays where it lies.
+whole, and written back as summands, so that it stays where it lies. Copies are cut, and gathered
+again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from oneflow.core.dispatch import call
 from oneflow.core.graph import Value, written_variable
 from oneflow.core.op import Op, signatures
 from oneflow.core.operand import Attrs
-from oneflow.core.sbp import PARTIAL, all_broadcast
+from oneflow.core.sbp import PARTIAL, NdSbp, all_broadcast
 from oneflow.ops.assign import assign
 from oneflow.ops.unary import copy
 
@@ -22,33 +24,36 @@ if TYPE_CHECKING:
     from oneflow.tensor.tensor import Tensor
 
 
-def sums_written(op: type[Op], values: Sequence[Value], attrs: Attrs) -> list[int]:
-    """Inputs that the op overwrites, known to be partial sums, which it cannot take as they are."""
+def sums_written(op: type[Op], values: Sequence[Value], attrs: Attrs) -> dict[int, NdSbp]:
+    """Inputs that the op overwrites, known to be partial sums, which it cannot take as they are;
+    and the one layout that every op can take.
+    """
     found = [i for i in op.mutates.values() if PARTIAL in (written_variable(values[i]).sbp or ())]
     if not found:
-        return []
+        return {}
     listed = signatures(op, tuple(v.type for v in values), attrs)
-    return [i for i in found if not any(s.inputs[i] is PARTIAL for s in listed)]
+    sums = [i for i in found if not any(s.inputs[i] is PARTIAL for s in listed)]
+    return {i: all_broadcast(values[i].placement.ndim) for i in sums}
 
 
-def write_sums(
+def write_moved(
     trace: Trace,
     op: type[Op],
     inputs: tuple[Tensor, ...],
     attrs: Attrs,
-    sums: Sequence[int],
+    layouts: Mapping[int, NdSbp],
 ) -> Any:
-    """Records the op with its inputs `sums` added up, and that they are written back."""
-    added = list(inputs)
-    for i in sums:
+    """Records the op with some inputs in other layouts, and that they are written back."""
+    moved = list(inputs)
+    for i, nd_sbp in layouts.items():
         value = trace.value_of(inputs[i])
-        whole = all_broadcast(value.placement.ndim)  # the one layout that every op can take
-        added[i] = copy(trace.fix_layout(inputs[i], value.placement, whole))
-    outputs = call(op, *added, **attrs)
+        moved[i] = copy(trace.fix_layout(inputs[i], value.placement, nd_sbp))
+    outputs = call(op, *moved, **attrs)
     listed = list(outputs) if isinstance(outputs, tuple) else [outputs]
-    for output, i in op.mutates.items():
-        if i in sums:
-            value = written_variable(trace.value_of(inputs[i]))
-            parts = trace.fix_layout(added[i], value.placement, value.sbp)
-            listed[output] = assign(inputs[i], parts)
+    with trace.writing_if(None), trace.writing_parts(False):
+        for output, i in op.mutates.items():
+            if i in layouts:
+                value = written_variable(trace.value_of(inputs[i]))
+                back = trace.fix_layout(moved[i], value.placement, value.sbp)
+                listed[output] = assign(inputs[i], back)
     return tuple(listed) if isinstance(outputs, tuple) else listed[0]

@@ -27,7 +27,7 @@ from oneflow.graph.module_calls import call_traced
 from oneflow.graph.moving import lay_out_traced
 from oneflow.graph.proxy import Stage
 from oneflow.graph.recomputing import Part
-from oneflow.graph.sums import sums_written, write_sums
+from oneflow.graph.sums import sums_written, write_moved
 from oneflow.nn.module import Module
 from oneflow.ops.assign import assign
 from oneflow.ops.unary import copy
@@ -86,6 +86,14 @@ class Trace(Mode):
         self._layouts = Layouts()
         self.draws = DrawCounter()
         """The numbers that random ops are given instead of seeds."""
+        self.split: dict[int, NdSbp] = {}
+        self.gathered: dict[int, NdSbp] = {}
+        self.splits_gradients = False
+        """See zero.py; by the id of a parameter."""
+        self._writes_parts = False
+        self._parts: dict[int, NdSbp] = {}
+        """Values that are read as a whole, and the layout they then have, by id."""
+        self._last_read: Value | None = None
         self.is_in_backward = False
         self._newest: dict[Placement, Value] = {}
         self.forgotten: list[Part] = []
@@ -102,11 +110,16 @@ class Trace(Mode):
 
     def run(self, op: type[Op], inputs: tuple[Tensor, ...], attrs: Attrs) -> Any:
         attrs = op.defaults | attrs
-        if op.mutates and self._condition is not None:
-            return self._run_if(self._condition, op, inputs, attrs)
+        if op.mutates:
+            if parts := self._parts_written(op, inputs):
+                return write_moved(self, op, inputs, attrs, parts)
+            if self._condition is not None:
+                return self._run_if(self._condition, op, inputs, attrs)
         values = [self.value_of(x) for x in inputs]
         if sums := sums_written(op, values, attrs):
-            return write_sums(self, op, inputs, attrs, sums)
+            return write_moved(self, op, inputs, attrs, sums)
+        if self._parts and op.name != "cast":
+            values = self._whole(op, values)
         try:
             types = infer_types(op, tuple(v.type for v in values), attrs)
             placement = self._placement(op, inputs, values)
@@ -118,6 +131,8 @@ class Trace(Mode):
             self._mutated(inputs[op.mutates[i]], v) if i in op.mutates else self._wrap(v, inputs)
             for i, v in enumerate(node.outputs)
         )
+        if self._parts and op.name == "cast" and (whole := self._parts.get(values[0].id)):
+            self._parts[node.outputs[0].id] = whole
         record(op, inputs, outputs, attrs)
         if op.is_view:
             self._link_view(op, inputs[0], outputs[0], attrs)
@@ -133,6 +148,49 @@ class Trace(Mode):
             yield
         finally:
             self._condition = before
+
+    @contextmanager
+    def writing_parts(self, wanted: bool = True) -> Iterator[None]:
+        """Ops that overwrite parameters run on the parts into which ZeRO splits them."""
+        before, self._writes_parts = self._writes_parts, wanted
+        try:
+            yield
+        finally:
+            self._writes_parts = before
+
+    def _parts_written(self, op: type[Op], inputs: tuple[Tensor, ...]) -> dict[int, NdSbp]:
+        """Inputs that are overwritten and lie as copies, and the layout of their parts."""
+        if not (self._writes_parts and self.split):
+            return {}
+        found = {i: self.split.get(id(inputs[i])) for i in op.mutates.values()}
+        return {i: s for i, s in found.items() if s is not None and s != inputs[i]._sbp}
+
+    def end_build(self) -> None:
+        """Optimizers follow: they draw once a step, and read split parameters as they lie."""
+        self.draws.end_pieces()
+        self._parts, self.gathered = {}, {}
+
+    def _whole(self, op: type[Op], values: list[Value]) -> list[Value]:
+        """The values, with split parameters gathered for this op alone, so that no more of them
+        than needed are whole at a time. One is gathered while the op runs that reads the one
+        before: when that op's own input is there.
+        """
+        places = [i for i, v in enumerate(values) if v.id in self._parts]
+        places = [i for i in places if i not in op.mutates.values()]
+        if not places:
+            return values
+        result = list(values)
+        for i in places:
+            value, after = values[i], self._last_read
+            if after is not None and after.placement == value.placement:
+                pair, types = [value, after], [value.type]
+                value = self._append("depend", pair, types, value.placement, {}).outputs[0]
+            node = self._append("to_global", [value], [value.type], value.placement, {})
+            node.outputs[0].sbp = self._parts[values[i].id]
+            result[i] = node.outputs[0]
+        read = [v for i, v in enumerate(values) if i not in places and v.node.op != "variable"]
+        self._last_read = read[0] if read else self._last_read
+        return result
 
     def _run_if(
         self,
@@ -367,6 +425,8 @@ class Trace(Mode):
         node = self._append("variable", [], [x.type], placement, {"name": name}, at_front=True)
         node.outputs[0].sbp = x._sbp if x._sbp is not None else all_broadcast(placement.ndim)
         self._current[id(x)] = node.outputs[0]
+        if whole := self.gathered.get(id(x)):
+            self._parts[node.outputs[0].id] = whole
         return node.outputs[0]
 
     def _placement_of(self, x: Tensor | None) -> Placement:

@@ -35,6 +35,10 @@ def trace_build(graph: Graph, given: Tree) -> Traced:
     )
     trace.paths = paths_of(graph)
     trace.stage_of, trace.recomputed = stages, graph._recomputed
+    zero = graph.config.zero
+    trace.split = graph._split if zero is not None else {}
+    trace.gathered = graph._gathered if zero is not None and zero.restore_level else {}
+    trace.splits_gradients = zero is not None and zero.stage >= 2
     trace.stages = _stages_by_placement(stages)
     for optimizer in graph._optimizers:
         for parameter in optimizer.parameters():
@@ -67,7 +71,7 @@ def _record(graph: Graph, trace: Trace, given: Tree) -> Any:
             f"graph {graph.name} has an optimizer, but build() gave no gradients; "
             "call backward() on the loss inside build()"
         )
-    trace.draws.end_pieces()
+    trace.end_build()
     for optimizer in graph._optimizers:
         optimizer.trace(trace, scaler)
     if scaler is not None:

@@ -15,6 +15,7 @@ from oneflow.core.plan import (
 )
 from oneflow.scheduler.compiler.count_registers import count_registers
 from oneflow.scheduler.compiler.group_segments import group_segments, overtaken_readers
+from oneflow.scheduler.compiler.share_registers import share_registers
 
 _ONE_REGISTER = SECOND_HALVES | {ActorKind.FLAT_REDUCE, ActorKind.ALL_REDUCE}
 """Kinds that work on the bytes of one register: so all they make is in it, and all readers hold
@@ -35,6 +36,7 @@ def emit(graph: LogicalGraph, config: JobConfig, cluster: Cluster) -> Plan:
     _add_control(graph, actors, makers, registers)
     _chain_calls(actors, registers)
     count_registers(graph, registers)
+    share_registers(graph, actors, lambda first, last: _add(registers, first, [], [last]))
     return Plan(graph, actors, registers, cluster.world_size)
 
 

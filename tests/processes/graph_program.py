@@ -139,6 +139,16 @@ def data_parallel() -> None:
     check(graph.state_dict()["System-Train-TrainStep"].item(), STEPS)
 
 
+def data_parallel_split(stage: int) -> None:
+    """ZeRO: what the ranks hold as copies is split over them."""
+    model = make_model(norm=False).to_global(EVERYONE, B)
+    graph = Train(model, *make_adam(model), pieces=2)
+    graph.config.enable_zero(True, stage=stage, shard_min_size=8)
+    compare_with_eager(model, graph, feed, False)
+    assert model[4].weight.sbp == ((S0,) if stage == 3 else (B,))
+    assert graph.state_dict()["model.4.weight-exp_avg"].sbp == (S0,)
+
+
 def lowered() -> None:
     """All_reduces that are calls of the eager backend: the same bits as actors' own."""
     found = []
@@ -166,7 +176,7 @@ def tensor_parallel() -> None:
     assert model[4].weight.sbp == (S0,) and model[5].weight.sbp == (S1,)
 
 
-def pipeline(is_recomputed: bool) -> None:
+def pipeline(is_recomputed: bool, stage: int) -> None:
     model = make_model(norm=False)
     halves = stages()
     for layer in (0, 1, 2, 3):
@@ -174,6 +184,7 @@ def pipeline(is_recomputed: bool) -> None:
     for layer in (4, 5):
         model[layer].to_global(halves[1], B)
     graph = Train(model, *make_adam(model), pieces=4)
+    graph.config.enable_zero(stage > 0, stage=stage or 1, shard_min_size=8)
     for i, layer in enumerate(graph.model):
         layer.to(GraphModule).set_stage(int(i >= 4), halves[i >= 4])
         layer.to(GraphModule).activation_checkpointing = is_recomputed
@@ -335,8 +346,10 @@ def main() -> None:
     data_parallel()
     lowered()
     tensor_parallel()
-    pipeline(False)
-    pipeline(True)
+    for stage in (1, 2, 3):
+        data_parallel_split(stage)
+    pipeline(False, 0)
+    pipeline(True, 3)
     if SIZE == 4:
         mesh()
     else:

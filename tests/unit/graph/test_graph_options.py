@@ -17,6 +17,7 @@ from oneflow import nn
 from oneflow.amp import GradScaler, StaticGradScaler
 from oneflow.core.errors import AutogradError, ConfigError, GraphError
 from oneflow.core.sbp import BROADCAST as B
+from oneflow.core.sbp import PARTIAL as P
 from oneflow.core.sbp import NdSbp, Split
 from oneflow.nn.graph import GraphModule
 from oneflow.optim import SGD, Adam
@@ -29,11 +30,12 @@ BAD = 2
 """The step whose batch has an infinite number, in tests that want one."""
 
 SHAPES = ((12, 6), (12, 12), (4, 12))
-PLACES: dict[str, tuple[tuple[int, ...], NdSbp]] = {
-    "one rank": ((1,), (B,)),
-    "dp 2": ((2,), (S0,)),
-    "dp 2x2": ((2, 2), (S0, S0)),
+PLACES: dict[str, tuple[tuple[int, ...], NdSbp, NdSbp]] = {
+    "one rank": ((1,), (B,), (B,)),
+    "dp 2": ((2,), (S0,), (B,)),
+    "dp 2, tp 2": ((2, 2), (S0, B), (B, S0)),
 }
+"""Hierarchy, layout of the batch, layout of the parameters."""
 
 
 @dataclass
@@ -55,11 +57,25 @@ def amp(dtype: Any) -> Callable[[nn.Graph], None]:
     return lambda graph: graph.config.enable_amp(True, dtype=dtype)
 
 
-def again(*path: int | str, more: Callable[[Any], None] = lambda graph: None) -> Any:
+def zero(stage: int, level: int = 1) -> Callable[[nn.Graph], None]:
+    """Splits two weights of three, and no bias."""
+    return lambda graph: graph.config.enable_zero(
+        True, stage=stage, shard_min_size=60, shard_restore_level=level
+    )
+
+
+def both(*settings: Callable[[Any], None]) -> Callable[[nn.Graph], None]:
+    def configure(graph: nn.Graph) -> None:
+        for setting in settings:
+            setting(graph)
+
+    return configure
+
+
+def again(*path: int | str) -> Callable[[Any], None]:
     """Recomputes modules of the model."""
 
     def configure(graph: Any) -> None:
-        more(graph)
         for name in path:
             module = graph.model
             for part in str(name).split(".") if name != "" else ():
@@ -86,10 +102,21 @@ OPTIONS: dict[str, Option] = {
     "amp float16, scaler, inf": Option(
         amp(flow.float16), flow.float16, dynamic, 2, BAD, tolerance=4e-3
     ),
+    "zero 1": Option(zero(1)),
+    "zero 2": Option(zero(2)),
+    "zero 3": Option(zero(3)),
+    "zero 1, pieces": Option(zero(1), pieces=2),
+    "zero 2, pieces": Option(zero(2), pieces=2),
+    "zero 3, pieces": Option(zero(3), pieces=2),
+    "zero 3, level 0": Option(zero(3, 0)),
+    "zero 2, scaler, inf": Option(zero(2), scaler=dynamic, bad=BAD),
+    "zero 3, scaler, inf, pieces": Option(zero(3), scaler=dynamic, bad=BAD, pieces=2),
+    "zero 3, amp": Option(both(zero(3), amp(flow.bfloat16)), flow.bfloat16, tolerance=3e-2),
+    "zero 3, again": Option(both(zero(3), again(0, 1)), pieces=2),
     "again": Option(again(0, 1)),
     "again, nested, pieces": Option(again("", 1, "1.act"), pieces=2),
     "again, amp float16, scaler": Option(
-        again(0, 1, 2, more=amp(flow.float16)), flow.float16, dynamic, tolerance=4e-3
+        both(amp(flow.float16), again(0, 1, 2)), flow.float16, dynamic, tolerance=4e-3
     ),
 }
 
@@ -189,9 +216,8 @@ def batches(rng: np.random.Generator, bad: int) -> list[Any]:
 def test_a_graph_trains_as_eager_code(
     name: str, place: str, optimizer: str, rng: np.random.Generator
 ) -> None:
-    option, (hierarchy, batch) = OPTIONS[name], PLACES[place]
-    whole = (B,) * len(hierarchy)
-    model, expected = Model(lambda a: placed(a, whole)), Model(flow.tensor)
+    option, (hierarchy, batch, weights) = OPTIONS[name], PLACES[place]
+    model, expected = Model(lambda a: placed(a, weights)), Model(flow.tensor)
     make = OPTIMIZERS[optimizer]
     graph = Train(model, make(model.parameters()), option)
     eager = Eager(expected, make(expected.parameters()), option)
@@ -425,3 +451,135 @@ def test_depend_orders_and_changes_nothing() -> None:
     nodes = list(graph._compiled.job.bound.plan.graph)
     assert [n.op for n in nodes if not n.is_structural] == ["exp", "depend", "depend", "scalar_mul"]
     assert F.depend(x, y) is x
+
+
+# ---- ZeRO ----------------------------------------------------------------------------------------
+
+DEPTH, WIDTH = 6, 64
+LAYER = WIDTH * WIDTH * 4
+"""Bytes of a layer's weight."""
+
+
+class Deep(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        data = np.random.default_rng(2)
+        for i in range(DEPTH):
+            array = data.standard_normal((WIDTH, WIDTH)).astype(np.float32) / 8.0
+            setattr(self, f"w{i}", nn.Parameter(placed(array, (B,))))
+
+    def forward(self, x: Any) -> Any:
+        for i in range(DEPTH):
+            x = F.linear(x, getattr(self, f"w{i}")).tanh()
+        return x
+
+
+def spread_deep(stage: int, ranks: int, pieces: int, seed: int | None = None) -> Spread:
+    model = Deep()
+    option = Option(lambda g: g.config.enable_zero(stage > 0, stage=stage or 1), pieces=pieces)
+
+    class Trains(Train):
+        def build(self, x: Any) -> Any:
+            loss = (self.model(x) ** 2).mean()
+            loss.backward()
+            return loss
+
+    graph = Trains(model, Adam(model.parameters(), lr=0.01), option)
+    return Spread(graph, placed(np.ones((16, WIDTH), np.float32), (S0,)), (ranks,), seed)
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+@pytest.mark.parametrize("stage", [0, 1, 2, 3])
+def test_bytes_of_variables_are_those_of_the_formula(stage: int, ranks: int) -> None:
+    """Adam: a parameter and two states. Copies: 3 P. Stages 1, 2: P + 2 P / n. Stage 3: 3 P / n."""
+    spread = spread_deep(stage, ranks, 1)
+    total = DEPTH * LAYER
+    split = {0: 0, 1: 2, 2: 2, 3: 3}[stage]
+    for held in spread.held:
+        nbytes = sum(array.nbytes for array in held.values())
+        assert nbytes == (3 - split) * total + split * total // ranks
+
+
+def gathers(spread: Spread) -> list[Any]:
+    """Registers of parameters that are gathered in the midst of the step."""
+    return [
+        r
+        for r in spread.plan.registers
+        if any(v.node.op == "boxing" and v.node.inputs[0].node.op == "depend" for v in r.values)
+    ]
+
+
+@pytest.mark.parametrize("pieces", [1, 4])
+def test_gathered_parameters_share_memory(pieces: int, rng: np.random.Generator) -> None:
+    """Each is gathered once to go forward and once to go back; few are there at a time. The values
+    are those of copies, in whatever order the ranks act."""
+    x = rng.standard_normal((16, WIDTH)).astype(np.float32)
+    plain = spread_deep(0, 4, pieces)
+    wanted = [plain(x) for _ in range(3)]
+    for seed in (None, 1, 2):
+        spread = spread_deep(3, 4, pieces, seed)
+        found = [spread(x) for _ in range(3)]
+        np.testing.assert_allclose(found, wanted, rtol=1e-5)
+    registers = gathers(spread)
+    read = [v for r in registers for v in r.values if v.type.shape == (WIDTH, WIDTH)]
+    assert sum(v.sbp == (B,) for v in read) >= 2 * DEPTH - 3
+    memories = {(r.storage or r).id: r for r in registers if r.storage is None}
+    held = sum(sum(v.type.nbytes for v in r.values if v.sbp == (B,)) for r in memories.values())
+    assert held <= 5 * LAYER  # of 11 or 12
+    if pieces == 1:
+        plain_nbytes, nbytes = (
+            s.cluster.bound[0].arena_nbytes + sum(a.nbytes for a in s.held[0].values())
+            for s in (plain, spread)
+        )
+        assert nbytes < 0.65 * plain_nbytes
+
+
+def test_gradients_are_split_as_soon_as_they_are_made() -> None:
+    """From stage 2 on what is added up over micro-batches is a part."""
+    for stage, layout in ((1, (P,)), (2, (S0,)), (3, (S0,))):
+        spread = spread_deep(stage, 2, 4)
+        sums = [n for n in spread.plan.graph.of_kind("accumulate")]
+        assert {n.outputs[0].sbp for n in sums} == {layout}
+        assert len(sums) == DEPTH
+
+
+def test_stage_3_changes_the_layout_of_eager_parameters() -> None:
+    model = Model(lambda a: placed(a, (B,)))
+    option = Option(zero(3))
+    graph = Train(model, Adam(model.parameters(), lr=0.01), option)
+    before = {k: v.numpy() for k, v in model.named_parameters()}
+    state = graph.state_dict()
+    assert [p.sbp for p in model.parameters()] == [(S0,), (B,), (S0,), (B,), (B,), (B,)]
+    assert state["model.0.weight-exp_avg"].sbp == (S0,)
+    for key, value in model.named_parameters():
+        np.testing.assert_array_equal(value.numpy(), before[key])
+    x = placed(np.ones((8, 6), np.float32), (B,))
+    graph(x)
+    again = Model(lambda a: placed(a, (B,)))
+    plain = Train(again, Adam(again.parameters(), lr=0.01), Option())
+    plain.load_state_dict(graph.state_dict())
+    assert plain(x).item() == pytest.approx(graph(x).item(), rel=1e-6)
+
+
+def test_local_parameters_stay_as_they_are() -> None:
+    model = Model(flow.tensor)
+    graph = Train(model, Adam(model.parameters(), lr=0.01), Option(zero(3)))
+    graph(flow.ones(8, 6))
+    assert not graph._split
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"stage": 4}, "stage must be 1, 2 or 3, got 4"),
+        ({"shard_restore_level": 3}, "shard_restore_level must be 0, 1 or 2, got 3"),
+        ({"shard_min_size": -1}, "shard_min_size must be an integer >= 0, got -1"),
+    ],
+    ids=str,
+)
+def test_zero_refuses_what_it_does_not_know(given: dict[str, int], message: str) -> None:
+    graph = Train(Model(flow.tensor), SGD([flow.ones(1)], lr=0.1), Option())
+    with pytest.raises(ConfigError, match=message):
+        graph.config.enable_zero(True, **given)
+    with pytest.raises(ConfigError, match=r"call config\.enable_zero\(True, stage=1\) instead"):
+        graph.config.set_zero_redundancy_optimizer_mode("distributed_split")

@@ -1,0 +1,89 @@
+"""ZeRO as a rule on layouts: what the ranks of a parameter would hold as copies is split over them.
+
+    stage 1   the optimizer's states
+    stage 2   and the gradients, as soon as they are made, so that sums over micro-batches are parts
+    stage 3   and the parameters themselves, which are gathered where an op reads them
+
+Everything else follows: an update whose states are split runs on the parts of the parameter, and in
+stages 1 and 2 the new parts are gathered into its copies; a gradient that is wanted in parts is
+reduced and scattered in one exchange.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from oneflow.core.sbp import BROADCAST, NdSbp, Sbp, Split
+from oneflow.tensor.tensor import Tensor
+
+if TYPE_CHECKING:
+    from oneflow.graph.graph import Graph
+
+
+@dataclass(frozen=True)
+class Zero:
+    """The settings of `graph.config.enable_zero`.
+
+    stage: 1 to 3.  min_size: parameters of fewer elements stay copies.  restore_level: how a split
+    parameter is read: 0 as the layouts suggest, 1 and 2 gathered.
+    """
+
+    stage: int
+    min_size: int
+    restore_level: int
+
+
+def split_layout(x: Tensor, min_size: int) -> NdSbp | None:
+    """The layout of `x` with its copies split; None for what stays as it is: local tensors, small
+    ones, and those without an axis of copies that a dim could be split over.
+    """
+    if x._placement is None or x._sbp is None or x.type.numel < min_size:
+        return None
+    found = list(x._sbp)
+    for axis, size in enumerate(x._placement.hierarchy):
+        if found[axis] is BROADCAST:
+            dim = _dim_to_split(x, found, size)
+            found[axis] = BROADCAST if dim < 0 else Split(dim)
+    return None if tuple(found) == x._sbp else tuple(found)
+
+
+def _dim_to_split(x: Tensor, sbp: list[Sbp], size: int) -> int:
+    """The first dim that `size` divides, else the first that has as many elements; -1: none."""
+    assert x._placement is not None
+    parts = [
+        size * math.prod(n for n, s in zip(x._placement.hierarchy, sbp, strict=True) if s == cut)
+        for cut in map(Split, range(x.type.ndim))
+    ]
+    dims = [d for d in range(x.type.ndim) if x.type.shape[d] >= parts[d]]
+    return next((d for d in dims if x.type.shape[d] % parts[d] == 0), dims[0] if dims else -1)
+
+
+def split_copies(graph: Graph) -> None:
+    """Lays out the optimizers' states, and in stage 3 the parameters, as `graph.config` says.
+
+    Their values stay; the eager tensors hold parts from here on.
+    """
+    zero = graph.config.zero
+    if zero is None:
+        return
+    for optimizer in graph._optimizers:
+        for parameter in optimizer.parameters():
+            layout = split_layout(parameter, zero.min_size)
+            if layout is not None and id(parameter) not in graph._split:
+                graph._split[id(parameter)] = layout
+                if zero.stage == 3:
+                    graph._gathered[id(parameter)] = parameter.sbp
+                    parameter.data = parameter.detach().to_global(sbp=layout)
+            layout = graph._split.get(id(parameter))
+            if layout is not None:
+                _split_states(optimizer.state_of(parameter), parameter, layout)
+
+
+def _split_states(states: dict[str, object], parameter: Tensor, layout: NdSbp) -> None:
+    for key, state in states.items():
+        if not isinstance(state, Tensor) or state.type.shape != parameter.type.shape:
+            continue
+        if state._sbp != layout:
+            states[key] = state.detach().to_global(sbp=layout)

@@ -191,6 +191,7 @@ def _link(proto: object, graph: LogicalGraph) -> Plan:
         ActorSpec(i, ActorKind(a.kind), [nodes[k] for k in a.nodes], a.level, a.acts)
         for i, a in enumerate(proto.actors)  # type: ignore[attr-defined]
     ]
+    listed = list(proto.registers)  # type: ignore[attr-defined]
     registers = [
         RegisterSpec(
             i,
@@ -200,9 +201,9 @@ def _link(proto: object, graph: LogicalGraph) -> Plan:
             r.num_slots,
             r.items,
         )
-        for i, r in enumerate(proto.registers)  # type: ignore[attr-defined]
+        for i, r in enumerate(listed)
     ]
-    for register, stored in zip(registers, proto.registers, strict=True):  # type: ignore[attr-defined]
+    for register, stored in zip(registers, listed, strict=True):
         register.storage = registers[stored.storage - 1] if stored.storage else None
     for actor, message in zip(actors, proto.actors, strict=True):  # type: ignore[attr-defined]
         actor.inputs = [registers[i] for i in message.inputs]

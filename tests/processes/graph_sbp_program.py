@@ -48,7 +48,7 @@ LAYOUTS: dict[Placement, list[NdSbp]] = {
     LINE: [(S0,), (S1,), (B,), (P,)],
     GRID: [(S0, S1), (S0, B), (P, S0)],
 }
-EVERY = {LINE: 2, GRID: 5}
+EVERY = {LINE: 4, GRID: 12}
 """One in this many of an op's samples is run on the placement, the first in any case."""
 PROGRAMS: dict[str, Callable[[Tensor], Any]] = {
     "slice": lambda x: x[2:6],

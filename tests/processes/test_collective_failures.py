@@ -144,21 +144,24 @@ def check_desync(ended: list[Ended], *texts: str) -> None:
     assert sum("Traceback" in one.err for one in ended) == 1
 
 
-@pytest.mark.parametrize(("place", "num_ranks"), [("near", 2), ("far", 3)])
+DIFFERENT = {
+    "op": (r"rank 0: boxing .*program.py:\d+;", r"rank 1: boxing float32\[\] .*program.py"),
+    "shape": (r"rank 0: boxing float32\[6, 6\]", r"rank 1: boxing float32\[12, 6\]"),
+    "dtype": (r"rank 0: boxing float32\[6, 6\]", r"rank 1: boxing float64\[6, 6\]"),
+    "layout": (r"rank 0: .* S\(0\)@cpu\[0, 1.* -> B@cpu", r"rank 1: .* -> S\(1\)@cpu\[0, 1"),
+    "order": (r"rank 0: boxing float32\[6, 6\]", r"rank 1: boxing float32\[12, 6\]"),
+}
+"""What a rank may do differently, and what is said of it."""
+
+
 @pytest.mark.parametrize(
-    ("what", "texts"),
-    [
-        ("op", (r"rank 0: boxing .*program.py:\d+;", r"rank 1: boxing float32\[\] .*program.py")),
-        ("shape", (r"rank 0: boxing float32\[6, 6\]", r"rank 1: boxing float32\[12, 6\]")),
-        ("dtype", (r"rank 0: boxing float32\[6, 6\]", r"rank 1: boxing float64\[6, 6\]")),
-        ("layout", (r"rank 0: .* S\(0\)@cpu\[0, 1.* -> B@cpu", r"rank 1: .* -> S\(1\)@cpu\[0, 1")),
-        ("order", (r"rank 0: boxing float32\[6, 6\]", r"rank 1: boxing float32\[12, 6\]")),
-    ],
+    ("place", "num_ranks", "what"),
+    [*(("near", 2, what) for what in DIFFERENT), ("far", 3, "op"), ("far", 3, "layout")],
 )
 def test_a_rank_that_calls_something_else(
-    jobs: Jobs, place: str, num_ranks: int, what: str, texts: tuple[str, ...]
+    jobs: Jobs, place: str, num_ranks: int, what: str
 ) -> None:
-    check_desync(alone(jobs, num_ranks, "differ", place, what), *texts)
+    check_desync(alone(jobs, num_ranks, "differ", place, what), *DIFFERENT[what])
 
 
 @pytest.mark.parametrize("place", PLACES)

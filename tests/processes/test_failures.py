@@ -200,8 +200,15 @@ def test_two_jobs_run_beside_each_other(jobs: Jobs) -> None:
         assert ended.out.count("done") == 2
 
 
-@pytest.mark.parametrize(("signum", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-@pytest.mark.parametrize("scene", ["forever", "long_compile"])
+@pytest.mark.parametrize(
+    ("scene", "signum", "code"),
+    [
+        ("forever", signal.SIGINT, 130),
+        ("long_compile", signal.SIGTERM, 143),
+        pytest.param("forever", signal.SIGTERM, 143, marks=pytest.mark.slow),
+        pytest.param("long_compile", signal.SIGINT, 130, marks=pytest.mark.slow),
+    ],
+)
 def test_a_signal_ends_a_job_at_once(jobs: Jobs, scene: str, signum: int, code: int) -> None:
     process = jobs.start(*LAUNCH, "--standalone", str(PROGRAM), scene, str(jobs.folder))
     jobs.wait_here()

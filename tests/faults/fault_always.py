@@ -144,7 +144,10 @@ def _unnamed(record: JobRecord, host: str) -> list[str]:
         missing.append("reason")
     if not cause or cause == f"exited with code {record.exit_code}":
         missing.append("cause")
-    if record.exit_code != CODES_OF.get(reason, record.exit_code) or not record.exit_code:
+    wanted = CODES_OF.get(reason, record.exit_code)
+    if reason == "PREEMPTED" and "killed by SIGKILL" in cause:  # its grace was too short
+        wanted = 137
+    if record.exit_code != wanted or not record.exit_code:
         missing.append("code")
     if reason not in NOBODYS_FAULT and (record.first_failed_rank < 0 or record.host != host):
         missing.append("rank")

@@ -21,7 +21,7 @@ from oneflow.scheduler.jobs.causes import cause_line
 from oneflow.scheduler.jobs.records import JobRecord
 from oneflow.scheduler.jobs.tokens import read_token_file
 from tests.support.cluster import RANK_ENV, WORKER_WORDS, Rig, Watcher, children, cmdline
-from tests.support.waiting import SceneError, wait_until
+from tests.support.waiting import WAIT_S, SceneError, wait_until
 
 HERE = Path(__file__).resolve().parent
 SCRIPT = HERE / "fault_detection_script.py"
@@ -79,14 +79,15 @@ class Eyes:
     news: list[tuple[float, str, str]] = field(default_factory=list)
 
     def open(self) -> None:
-        """From now on."""
-        self._is_closed = threading.Event()
+        """From now on: returns when the status was looked at once, so that a change is one."""
+        self._is_closed, self._has_looked = threading.Event(), threading.Event()
         names = ("scheduler", "cpu:0", "cpu:1")
         self._read = {n: self.rig.log_of(n).stat().st_size for n in names}
         works = (self._follow_logs, self._follow_status)
         self._threads = [threading.Thread(target=work, daemon=True) for work in works]
         for thread in self._threads:
             thread.start()
+        self._has_looked.wait(WAIT_S)
 
     def close(self) -> None:
         self._is_closed.set()
@@ -127,6 +128,7 @@ class Eyes:
                 if said and said.get(name) != state:
                     self.news.append((time.monotonic(), "status", f"{name} {state}"))
             said = now
+            self._has_looked.set()
         cluster.close()
 
 
@@ -212,7 +214,6 @@ class Scene:
         watcher, eyes = Watcher(self.rig.client(), job.id), Eyes(self.rig)
         wait_until(lambda: watcher.seen, "the record is watched")
         eyes.open()
-        time.sleep(2 * STATUS_S)
         return watcher, eyes
 
     def strike(self, job: Any, do: Callable[[], None]) -> Struck:

@@ -37,7 +37,7 @@ FAULTS = (
     "kill at ckpt.before_rename", "kill at ckpt.before_last", "kill at ckpt.after_last",
     "kill at transfer.half", "kill at collective.entered", "kill at worker.step_done",
 )  # fmt: skip
-END_S, STOPPED_S = 60.0, 4.0
+END_S, STOPPED_S = 120.0, 4.0
 LAST = STEPS - 40
 """The last step to aim at: a fault takes its time, and every place must still be passed."""
 

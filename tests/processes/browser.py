@@ -24,7 +24,7 @@ FLAGS = (
     "--window-size=1300,900",
     "--remote-debugging-pipe",
 )
-WAIT_S = 30.0
+WAIT_S = 120.0
 
 
 class Browser:

@@ -56,23 +56,23 @@ def play(scene: str, client: ControlClient, folder: Path) -> None:
         case "early exit":
             if rank == 1:
                 sys.exit(0)
-            client.barrier("all", timeout_s=30)
+            client.barrier("all", timeout_s=120)
         case "killed" | "killed0":
             pause(folder, str(rank))
             if rank == (0 if scene == "killed0" else 1):
                 os.kill(os.getpid(), signal.SIGKILL)
-            client.barrier("never", timeout_s=30)
+            client.barrier("never", timeout_s=120)
         case "reported":
             if rank == 1:
                 client.report_failure("ValueError: boom (train.py:3)", 7)
                 time.sleep(60)
-            client.barrier("never", timeout_s=30)
+            client.barrier("never", timeout_s=120)
         case "frozen":
             pause(folder, str(rank))
-            client.barrier("later", timeout_s=30)
+            client.barrier("later", timeout_s=120)
         case "ctrl-c":
             pause(folder, str(rank))
-            client.get("never", timeout_s=60)
+            client.get("never", timeout_s=120)
         case "fork":
             context = multiprocessing.get_context("fork")
             with context.Pool(1) as pool:
@@ -82,11 +82,11 @@ def play(scene: str, client: ControlClient, folder: Path) -> None:
             if rank == 1:
                 client.report_failure("boom", 7)
                 sys.exit(7)
-            client.barrier("never", timeout_s=30)
+            client.barrier("never", timeout_s=120)
         case "stuck":
             if rank == 1:
                 hold_the_interpreter()
-            client.barrier("never", timeout_s=30)
+            client.barrier("never", timeout_s=120)
         case "join only":
             pass
 

@@ -29,10 +29,10 @@ from oneflow.core.errors import AuthError, ClusterRequestError, JobSpecError, St
 from oneflow.core.traces import merge
 from oneflow.scheduler.jobs.records import JobState
 from oneflow.scheduler.jobs.tokens import read_token_file
+from tests.support.waiting import WAIT_S
 
 from .line_graph import Line
 
-WAIT_S = 60.0
 Done = subprocess.CompletedProcess[str]
 
 

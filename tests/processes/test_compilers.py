@@ -23,10 +23,9 @@ from oneflow.scheduler.cluster.compiler import (
     FileRefusedError,
 )
 from tests.support.cluster_program import COMPILERS
-from tests.support.waiting import wait_until
+from tests.support.waiting import WAIT_S, wait_until
 
 ARGV = COMPILERS["toy"]
-WAIT_S = 30.0
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from oneflow.launcher.daemon.cgroups import find_hierarchies, make_group
 from oneflow.protos import cluster_pb2 as pb
 from tests.support.cluster import QUICK, Running, alive
 from tests.support.simulated.scheduler_peer import FakeScheduler, attempt, daemons, script, stop
-from tests.support.waiting import wait_until
+from tests.support.waiting import CALL_S, WAIT_S, wait_until
 
 
 @pytest.mark.parametrize(
@@ -307,7 +307,7 @@ def test_a_signal_drains_the_daemon(
     found = scheduler.exited(attempt())
     assert (found.exit_code, found.reason) == (0, "PREEMPTED")
     scheduler.wait("leaving")
-    assert daemon.process.wait(10) == 0
+    assert daemon.process.wait(WAIT_S) == 0
 
 
 def test_a_second_signal_does_not_wait(
@@ -320,7 +320,7 @@ def test_a_second_signal_does_not_wait(
     daemon.process.send_signal(signal.SIGTERM)
     time.sleep(0.3)
     daemon.process.send_signal(signal.SIGTERM)
-    assert daemon.process.wait(10) == 143
+    assert daemon.process.wait(WAIT_S) == 143
     assert alive(mark) == []
 
 
@@ -328,7 +328,7 @@ def test_a_wrong_token_ends_the_daemon(
     scheduler: FakeScheduler, start: Callable[..., Running], tmp_path: Path
 ) -> None:
     daemon = Running(scheduler, tmp_path, token="guess")
-    assert daemon.process.wait(20) == 77
+    assert daemon.process.wait(WAIT_S) == 77
     assert "refuses this daemon: wrong token" in daemon.said()
     assert "guess" not in daemon.said()
 
@@ -373,7 +373,7 @@ def test_a_stuck_loop_ends_with_its_stacks(
     time.sleep(0.5)
     assert daemon.process.poll() is None
     daemon.process.send_signal(signal.SIGHUP)  # the program's handler blocks the loop
-    assert daemon.process.wait(10) == -signal.SIGKILL
+    assert daemon.process.wait(WAIT_S) == -signal.SIGKILL
     assert "has not moved for" in daemon.said()
     assert "block_the_loop" in daemon.said()
     wait_until(lambda: not alive(mark))
@@ -391,7 +391,7 @@ def test_probes_metrics_and_systemd_are_told(
 
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
         systemd.bind(str(tmp_path / "notify"))
-        systemd.settimeout(20)
+        systemd.settimeout(WAIT_S)
         health = f"unix:{tmp_path}/health"
         more = {"NOTIFY_SOCKET": str(tmp_path / "notify"), "WATCHDOG_USEC": "200000"}
         daemon = start(metrics_addr="127.0.0.1:0", health_addr=health, more_env=more)
@@ -400,12 +400,12 @@ def test_probes_metrics_and_systemd_are_told(
         assert "WATCHDOG=1" in states
         with grpc.insecure_channel(health) as channel:
             request = health_pb2.HealthCheckRequest(service="oneflow.Daemon")
-            reply = health_pb2_grpc.HealthStub(channel).Check(request, timeout=10)
+            reply = health_pb2_grpc.HealthStub(channel).Check(request, timeout=CALL_S)
         assert reply.status == health_pb2.HealthCheckResponse.SERVING
         scheduler.begin(attempt(), script("print('a line')"))
         scheduler.exited(attempt())
         url = daemon.told(r"metrics on (http:\S+)")
-        text = urllib.request.urlopen(url, timeout=10).read().decode()
+        text = urllib.request.urlopen(url, timeout=CALL_S).read().decode()
         values = {
             (sample.name, *sorted(sample.labels.values())): sample.value
             for family in text_string_to_metric_families(text)
@@ -416,13 +416,13 @@ def test_probes_metrics_and_systemd_are_told(
         assert values["oneflow_log_bytes_total", "stdout"] == 7
         assert values["oneflow_daemon_heartbeats_total", "ok"] >= 1
         ready = url.replace("/metrics", "/readyz")
-        assert urllib.request.urlopen(ready, timeout=10).read() == b"ready\n"
+        assert urllib.request.urlopen(ready, timeout=CALL_S).read() == b"ready\n"
         systemd.setblocking(False)
         with suppress(BlockingIOError):  # the queue is short, and what finds it full is lost
             while systemd.recv(100):
                 continue
         daemon.process.send_signal(signal.SIGTERM)
-        assert daemon.process.wait(10) == 0
+        assert daemon.process.wait(WAIT_S) == 0
         systemd.settimeout(1)
         while systemd.recv(100) != b"STOPPING=1":
             continue
@@ -618,7 +618,7 @@ def test_the_line_is_encrypted_both_ways(tmp_path: Path) -> None:
             daemon = start(tls=str(tmp_path / "tls"), metrics_addr="127.0.0.1:0")
             found.begin(attempt(), script("print('x')"))
             assert found.exited(attempt()).exit_code == 0
-            page = urllib.request.urlopen(daemon.told(r"metrics on (http:\S+)"), timeout=10)
+            page = urllib.request.urlopen(daemon.told(r"metrics on (http:\S+)"), timeout=CALL_S)
             shown = re.search(rb'expiry_timestamp_seconds{component="daemon"} (\S+)', page.read())
             assert shown is not None
             assert 364 < (float(shown[1]) - time.time()) / 86400 < 366

@@ -19,7 +19,7 @@ from oneflow import nn
 from oneflow.protos import cluster_pb2 as pb
 from tests.support.cluster import Running
 from tests.support.simulated.scheduler_peer import FakeScheduler, attempt, stop
-from tests.support.waiting import wait_until
+from tests.support.waiting import CALL_S, wait_until
 
 
 class Train(nn.Graph):
@@ -87,7 +87,7 @@ def train_once(scheduler: FakeScheduler, id: pb.AttemptId, spec: pb.JobSpec) -> 
 
 def counters(url: str) -> dict[str, float]:
     """All numbers of a page that may only grow."""
-    with urllib.request.urlopen(url, timeout=10) as page:
+    with urllib.request.urlopen(url, timeout=CALL_S) as page:
         text = page.read().decode()
     lines = [line.rpartition(" ") for line in text.splitlines() if not line.startswith("#")]
     grows = ("_total", "_bucket", "_count", "_sum")

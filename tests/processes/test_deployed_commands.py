@@ -20,10 +20,10 @@ import pytest
 import yaml
 
 from oneflow.scheduler.ports import free_port
+from tests.support.waiting import WAIT_S
 
 ROOT = Path(__file__).resolve().parents[2]
 DEPLOY = ROOT / "deploy"
-WAIT_S = 60.0
 POD = {"ONEFLOW_DEVICE": "cpu:0", "POD_NAME": "oneflow-daemon-0", "POD_IP": "127.0.0.1"}
 
 

@@ -21,18 +21,18 @@ import pytest
 
 from oneflow.scheduler.ports import free_port
 from tests.support.jobs import without_pauses
+from tests.support.waiting import WAIT_S
 
 DIGITS = Path(__file__).parents[2] / "examples" / "digits.py"
 PROGRAM = Path(__file__).with_name("failing_program.py")
-WAIT_S = 120
 
 
 def env_of(rank: int, address: str, port: int, **more: str) -> dict[str, str]:
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("ONEFLOW_", "MASTER_"))}
     world = {"RANK": str(rank), "LOCAL_RANK": "0", "WORLD_SIZE": "2", "OMP_NUM_THREADS": "1"}
     where = {"MASTER_ADDR": address, "MASTER_PORT": str(port), "ONEFLOW_JOB_TOKEN": "t" * 64}
-    quick = {"ONEFLOW_RDZV_TIMEOUT_SECONDS": "30", "ONEFLOW_HEARTBEAT_SECONDS": "0.2"}
-    return kept | world | where | quick | {"ONEFLOW_TIMEOUT_SECONDS": "30"} | more
+    quick = {"ONEFLOW_RDZV_TIMEOUT_SECONDS": "120", "ONEFLOW_HEARTBEAT_SECONDS": "0.2"}
+    return kept | world | where | quick | {"ONEFLOW_TIMEOUT_SECONDS": "120"} | more
 
 
 def run_both(commands: list[list[str]], envs: list[dict[str, str]]) -> list[tuple[int, str, str]]:

@@ -33,7 +33,7 @@ from oneflow.scheduler.jobs.tokens import read_token_file
 from oneflow.scheduler.ports import free_port
 from oneflow.scheduler.server import SchedulerServer
 from tests.support.cluster import SchedulerProcess
-from tests.support.waiting import wait_until
+from tests.support.waiting import CALL_S, wait_until
 
 from .test_cluster import LocalTest, submit
 
@@ -209,7 +209,7 @@ def _prove(channel: Any, steps: Iterator[Any]) -> Any:
         request_serializer=proof_pb2.ProofStep.SerializeToString,
         response_deserializer=proof_pb2.DoorStep.FromString,
     )
-    return call(steps, timeout=10)
+    return call(steps, timeout=CALL_S)
 
 
 def _listens(port: int) -> bool:
@@ -287,14 +287,14 @@ def test_a_rank_says_nothing_to_who_took_the_port_of_rank_0(tmp_path: Path, is_f
     server = SchedulerServer(f"127.0.0.1:{port}", 1, lambda graph, config: b"", config)
     if not is_first:
         server.start()
-        rank.join(10.0)
+        rank.join(CALL_S)
         rank.put("key", b"value")
-        wait_for(server._server.stop(0.0), 10.0)  # without a word, as one that is killed
+        wait_for(server._server.stop(0.0), CALL_S)  # without a word, as one that is killed
         wait_until(lambda: not _listens(port))
     with impostor(port, os.getuid(), tmp_path) as found:
         with pytest.raises((ImpostorError, PeerLostError, TransportError)):
             if is_first:
-                rank.join(10.0)
+                rank.join(CALL_S)
             else:
                 rank.put("key", b"value")
         assert found.heard

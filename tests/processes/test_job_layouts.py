@@ -35,7 +35,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("files")
     flags = ["--nproc_per_node", "2", "--master_port", str(free_port())]
     command = [sys.executable, "-m", "oneflow.distributed.launch", *flags, str(PROGRAM), folder]
-    result = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    result = subprocess.run(command, capture_output=True, text=True, timeout=240)
     assert result.returncode == 0, result.stderr[-4000:]
     return folder
 

@@ -17,11 +17,10 @@ from pathlib import Path
 import pytest
 
 from oneflow.scheduler.ports import free_port
-from tests.support.waiting import wait_until
+from tests.support.waiting import WAIT_S, wait_until
 
 LAUNCH = [sys.executable, "-m", "oneflow.distributed.launch"]
 QUICK = ["--standalone", "--grace-period", "0.5"]
-WAIT_S = 60
 
 
 def clean_env(**more: str) -> dict[str, str]:

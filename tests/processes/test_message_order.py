@@ -14,6 +14,7 @@ from oneflow.protos import cluster_pb2 as pb
 from oneflow.scheduler.cluster.sealing import attach_call
 from tests.support.cluster import SchedulerProcess
 from tests.support.simulated.daemon_peer import Client, run
+from tests.support.waiting import CALL_S
 
 
 @pytest.fixture
@@ -93,5 +94,5 @@ def scrape(scheduler: SchedulerProcess) -> str:
     import urllib.request
 
     url = f"http://{scheduler.known['metrics_address']}/metrics"
-    with urllib.request.urlopen(url, timeout=10) as page:
+    with urllib.request.urlopen(url, timeout=CALL_S) as page:
         return str(page.read().decode())

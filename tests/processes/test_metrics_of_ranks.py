@@ -17,13 +17,12 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from oneflow.scheduler.ports import free_port
-from tests.support.waiting import wait_until
+from tests.support.waiting import CALL_S, WAIT_S, wait_until
 
 PROGRAM = Path(__file__).with_name("metrics_program.py")
 WORLD = ("MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "RANK", "LOCAL_RANK")
 EPOCHS, STEPS_AN_EPOCH, BATCH = 8, 14, 96
 SHAPES = [(128, 64), (128,), (128, 128), (128,), (128, 128), (128,), (10, 128), (10,)]
-WAIT_S = 100.0
 
 Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 
@@ -47,7 +46,7 @@ class Page:
 
 
 def fetch(address: str, path: str = "/metrics") -> str:
-    with urllib.request.urlopen(f"http://{address}{path}", timeout=10) as answer:
+    with urllib.request.urlopen(f"http://{address}{path}", timeout=CALL_S) as answer:
         text: str = answer.read().decode()
         return text
 

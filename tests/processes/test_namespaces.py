@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 from oneflow.scheduler.ports import free_port
+from tests.support.waiting import WAIT_S
 
 PROGRAM = Path(__file__).with_name("far_program.py")
-WAIT_S = 60
 
 
 def ip(*words: str) -> None:
@@ -90,8 +90,8 @@ def run_ranks(
         "WORLD_SIZE": str(len(envs)),
         "LOCAL_RANK": "0",
         "ONEFLOW_JOB_TOKEN": "t" * 64,
-        "ONEFLOW_RDZV_TIMEOUT_SECONDS": "30",
-        "ONEFLOW_TIMEOUT_SECONDS": "30",
+        "ONEFLOW_RDZV_TIMEOUT_SECONDS": "120",
+        "ONEFLOW_TIMEOUT_SECONDS": "120",
         "ONEFLOW_HEARTBEAT_SECONDS": "0.2",
         "OMP_NUM_THREADS": "1",
     }

@@ -15,7 +15,7 @@ from oneflow.protos import cluster_pb2 as pb
 from tests.support.cluster import Running, SchedulerProcess
 from tests.support.simulated.daemon_peer import Client, FakeDaemon, run
 from tests.support.simulated.scheduler_peer import FakeScheduler
-from tests.support.waiting import wait_until
+from tests.support.waiting import CALL_S, wait_until
 
 FULL = {
     "ONEFLOW_TESTING": "1",
@@ -25,7 +25,7 @@ FULL = {
 
 def ask(address: str, path: str) -> tuple[int, str]:
     try:
-        with urllib.request.urlopen(f"http://{address}{path}", timeout=10) as reply:
+        with urllib.request.urlopen(f"http://{address}{path}", timeout=CALL_S) as reply:
             return reply.status, reply.read().decode()
     except urllib.error.HTTPError as error:
         with error:
@@ -54,7 +54,7 @@ def test_a_daemon_is_ready_while_it_may_be_given_work(
     def is_serving() -> bool:
         with grpc.insecure_channel(probe) as channel:
             request = health_pb2.HealthCheckRequest(service="oneflow.Daemon")
-            reply = health_pb2_grpc.HealthStub(channel).Check(request, timeout=10)
+            reply = health_pb2_grpc.HealthStub(channel).Check(request, timeout=CALL_S)
         return bool(reply.status == health_pb2.HealthCheckResponse.SERVING)
 
     becomes(lambda: (states(address), is_serving()), ((200, 200), True))

@@ -14,6 +14,7 @@ import pytest
 from oneflow.protos import cluster_pb2 as pb
 from tests.support.cluster import SchedulerProcess
 from tests.support.simulated.daemon_peer import Client, FakeDaemon, run
+from tests.support.waiting import CALL_S
 
 from .browser import Browser
 
@@ -33,7 +34,7 @@ def ask(scheduler: SchedulerProcess, path: str, token: str = "", method: str = "
     headers = {"Authorization": f"Bearer {token}"} if token else {}
     wanted = urllib.request.Request(url, headers=headers, method=method)
     try:
-        with urllib.request.urlopen(wanted, timeout=10) as reply:
+        with urllib.request.urlopen(wanted, timeout=CALL_S) as reply:
             return reply.status, dict(reply.headers), reply.read()
     except urllib.error.HTTPError as error:
         with error:

@@ -23,6 +23,7 @@ from oneflow.core.errors import ConfigError
 from oneflow.protos import cluster_pb2 as pb
 from tests.support.cluster import SchedulerProcess
 from tests.support.simulated.daemon_peer import Client, FakeDaemon, gather, request, run
+from tests.support.waiting import CALL_S
 
 SCRIPT, GRAPH, INFERENCE = 0, 1, 2
 
@@ -357,7 +358,7 @@ def test_systemd_is_told(tmp_path: Path) -> None:
     path = tmp_path / "notify"
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as line:
         line.bind(str(path))
-        line.settimeout(20)
+        line.settimeout(CALL_S)
         env = {"NOTIFY_SOCKET": str(path), "WATCHDOG_USEC": "200000"}
         scheduler = SchedulerProcess(tmp_path, env=env).start()
         assert line.recv(100) in (b"READY=1", b"WATCHDOG=1")
@@ -535,7 +536,7 @@ def test_tls_asks_everyone_for_a_certificate(tmp_path: Path) -> None:
         client = Client(scheduler, channel=channel)
         try:
             await client.open()
-            return str((await client.call("Cluster.Status", timeout=10)).version)
+            return str((await client.call("Cluster.Status", timeout=CALL_S)).version)
         except grpc.RpcError as error:
             return str(error.code().name)
         finally:
@@ -598,7 +599,9 @@ def test_it_listens_where_it_says_and_nowhere_else(scheduler: SchedulerProcess) 
 
 def scrape(scheduler: SchedulerProcess, path: str, **headers: str) -> str:
     url = f"http://{scheduler.known['metrics_address']}{path}"
-    with urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=10) as reply:
+    with urllib.request.urlopen(
+        urllib.request.Request(url, headers=headers), timeout=CALL_S
+    ) as reply:
         return str(reply.read().decode())
 
 

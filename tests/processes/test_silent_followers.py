@@ -17,8 +17,8 @@ from oneflow.cluster import connection as module
 from oneflow.cluster.connection import Patience, Retries
 from oneflow.scheduler.jobs.records import JobState
 from tests.support.cluster import SchedulerProcess
+from tests.support.waiting import WAIT_S
 
-WAIT_S = 60.0
 PATIENCE = Patience(connect_s=5.0, patience_s=30.0)
 SILENCE_S = 100.0
 

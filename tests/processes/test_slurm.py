@@ -18,13 +18,12 @@ from pathlib import Path
 import pytest
 
 from oneflow.scheduler.ports import free_port
-from tests.support.waiting import wait_until
+from tests.support.waiting import WAIT_S, wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPTS = ROOT / "deploy" / "slurm"
 NEEDED = ("slurmctld", "slurmd", "munged", "sbatch")
 SBIN = f"{os.environ['PATH']}:/usr/sbin:/sbin"
-WAIT_S = 120.0
 CONF = """
 ClusterName=trial
 SlurmctldHost={host}(127.0.0.1)

@@ -27,7 +27,7 @@ from oneflow.core.failpoints import FAILPOINTS
 from oneflow.scheduler.jobs.records import JobRecord
 from oneflow.scheduler.jobs.tokens import read_token_file
 from oneflow.scheduler.ports import free_port
-from tests.support.waiting import WAIT_S, SceneError, wait_until
+from tests.support.waiting import CALL_S, WAIT_S, SceneError, wait_until
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]  # from which programs of tests are run, as modules
@@ -190,7 +190,7 @@ class Running:
     def end(self) -> None:
         if self.process.poll() is None:
             self.process.kill()
-        self.process.wait(10)
+        self.process.wait(WAIT_S)
 
 
 # ---- a whole cluster -----------------------------------------------------------------------------
@@ -351,7 +351,7 @@ class Rig:
         return {}
 
     def _page(self, name: str, url: str) -> str:
-        with urllib.request.urlopen(url, timeout=10) as page:
+        with urllib.request.urlopen(url, timeout=CALL_S) as page:
             return str(page.read().decode())
 
     def workers(self, device: str) -> list[int]:
@@ -369,7 +369,7 @@ class Rig:
         for process in self.processes.values():
             if process.poll() is None:
                 process.kill()
-                process.wait(10)
+                process.wait(WAIT_S)
         for pid in self.marked():
             with suppress(OSError):
                 os.kill(pid, signal.SIGKILL)
@@ -500,7 +500,7 @@ def export_jobs(folder: Path) -> None:
         str(folder),
     ]
     env = {k: v for k, v in os.environ.items() if not k.startswith(("ONEFLOW_", "MASTER_"))}
-    done = subprocess.run(argv, env=env, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(argv, env=env, capture_output=True, text=True, timeout=WAIT_S)
     if done.returncode:
         raise SceneError(f"export ended with {done.returncode}: {done.stderr[-2000:]}")
 

@@ -70,7 +70,7 @@ class Jobs:
     def env(self, **more: str) -> dict[str, str]:
         ours = ("ONEFLOW_", "MASTER_", "WORLD_SIZE", "RANK", "LOCAL_RANK")
         kept = {k: v for k, v in os.environ.items() if not k.startswith(ours)}
-        quick = {"ONEFLOW_HEARTBEAT_SECONDS": "0.2", "ONEFLOW_TIMEOUT_SECONDS": "20"}
+        quick = {"ONEFLOW_HEARTBEAT_SECONDS": "0.2", "ONEFLOW_TIMEOUT_SECONDS": "120"}
         marked = {"FAILURE_TEST": self.mark, "TMPDIR": str(self.temporary)}
         return kept | {"OMP_NUM_THREADS": "1"} | quick | marked | more
 
@@ -100,7 +100,7 @@ class Jobs:
     def by_hand(self, *script: str, **more: str) -> list[subprocess.Popen[str]]:
         """Two ranks as two terminals would start them."""
         world = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": "2"}
-        world["ONEFLOW_RDZV_TIMEOUT_SECONDS"] = "20"
+        world["ONEFLOW_RDZV_TIMEOUT_SECONDS"] = "120"
         return [
             self.start(*script, **world, RANK=str(r), LOCAL_RANK=str(r), **more) for r in (0, 1)
         ]

@@ -18,7 +18,7 @@ Done = subprocess.CompletedProcess[str]
 def launch(num_ranks: int, program: str, *words: str | Path, **env: str) -> Done:
     """Run a program of tests/processes on so many ranks to its end. env: on top of the usual."""
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("ONEFLOW_", "MASTER_"))}
-    usual = {"ONEFLOW_TIMEOUT_SECONDS": "60", "PYTHONWARNINGS": "error"}
+    usual = {"ONEFLOW_TIMEOUT_SECONDS": "120", "PYTHONWARNINGS": "error"}
     flags = ["--standalone", "--nproc_per_node", str(num_ranks), "-m", f"{PROCESSES}.{program}"]
     return subprocess.run(
         [sys.executable, "-m", "oneflow.distributed.launch", *flags, *words],

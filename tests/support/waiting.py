@@ -7,7 +7,8 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-WAIT_S = 120.0  # a net: a busy machine takes half a minute to start one interpreter
+WAIT_S = 180.0  # a net: a busy machine takes half a minute to start one interpreter
+CALL_S = 60.0  # a net for one call that a server answers at once
 LOOK_S = 0.005
 
 T = TypeVar("T")

@@ -17,9 +17,9 @@ from typing import Any
 from oneflow.core.frames import Frames
 from oneflow.protos import cluster_pb2 as pb
 from oneflow.scheduler.ports import free_port
+from tests.support.waiting import WAIT_S
 
 GRAPH, INFERENCE = 1, 2
-WAIT_S = 120.0
 
 
 class Worker:

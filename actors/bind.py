@@ -15,6 +15,7 @@ from oneflow.actors.all_reduce import AllReduce
 from oneflow.actors.boxing import Boxing, Channel, channels_of, node_step
 from oneflow.actors.bus import freed_code, ready_code
 from oneflow.actors.clock import StepClock
+from oneflow.actors.cuda_graph import Replayed
 from oneflow.actors.device import Hardware
 from oneflow.actors.messages import Effect, Freed, Post, Ready, Send
 from oneflow.actors.random_rows import random_rows
@@ -371,8 +372,6 @@ class _Binder:
                 return segment.build(arrays, scratch, clock)
 
             if self.hardware.kind == "cuda" and current_config().cuda_graphs:
-                from oneflow.actors.cuda_graph import Replayed
-
                 return _CallsBySlots(lambda i, o: [Replayed(spec.name, build(i, o))]), None
             return _CallsBySlots(build, segment.blame), None
         if spec.kind in READS_PEERS:

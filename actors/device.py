@@ -9,6 +9,7 @@ import numpy as np
 from oneflow.actors.memory import aligned_buffer
 from oneflow.core.plan import Plan
 from oneflow.kernels.array import Array, ArrayModule
+from oneflow.kernels.cuda_device import use_device
 
 
 class Hardware(Protocol):
@@ -54,8 +55,6 @@ class Cuda:
     kind = "cuda"
 
     def __init__(self, index: int) -> None:
-        from oneflow.kernels.cuda_device import use_device
-
         self.xp: ArrayModule = use_device(index)
 
     def allocate(self, nbytes: int) -> Array:

@@ -14,6 +14,7 @@ from oneflow.actors.bus import Bus
 from oneflow.actors.device import is_on_gpu
 from oneflow.actors.mailbox import SharedMemoryBus, areas_nbytes, register_bytes
 from oneflow.actors.tcp import Connection, Mirrors, TcpBus, make_mirrors
+from oneflow.boxing.transport.gpu_memory import GpuMemory
 from oneflow.boxing.transport.mesh import Mesh
 from oneflow.boxing.transport.rank_pages import RankPages, open_rank_pages
 from oneflow.boxing.transport.rendezvous import Rendezvous, own_address, wait_for_news
@@ -163,7 +164,6 @@ def _open_near(
     if not is_on_gpu(plan):
         nbytes = areas_nbytes(len(near), shared_nbytes(plan, rank))
         return open_rank_pages(name, rank, near, nbytes, kv), None
-    from oneflow.boxing.transport.gpu_memory import GpuMemory
 
     pages = open_rank_pages(name, rank, near, areas_nbytes(len(near), 0), kv)
     return pages, GpuMemory(partial(shared_nbytes, plan), pages, name, kv)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from oneflow.actors.bind import BoundActor
 from oneflow.core.metrics import METRICS, ActorWaits, Metrics
 from oneflow.core.plan import MEETS_PEERS, ActorKind
+from oneflow.kernels.cuda_device import own_device
 
 if TYPE_CHECKING:
     from oneflow.actors.job import Job
@@ -110,8 +111,6 @@ def refresh(metrics: Metrics) -> None:
 
 def _gpu_capacity() -> dict[str, int]:
     """Return the memory of this rank's own GPU, whoever uses it."""
-    from oneflow.kernels.cuda_device import own_device
-
     free, total = own_device().cuda.Device().mem_info
     return {"free": int(free), "limit": int(total)}
 

@@ -27,6 +27,7 @@ from oneflow.actors.bus import describe_code
 from oneflow.actors.device import is_on_gpu
 from oneflow.actors.memory import aligned_buffer
 from oneflow.actors.registers import RegisterMemory, is_met, shared_layout, storage_of
+from oneflow.boxing.transport import gpu_memory
 from oneflow.boxing.transport.mesh import round_trip_s
 from oneflow.boxing.transport.rendezvous import peer_gone
 from oneflow.core.errors import ProtocolError
@@ -86,7 +87,6 @@ def _staging_for(part: Array) -> Array:
     """A contiguous host array for what goes over the socket."""
     if isinstance(part, np.ndarray):
         return np.empty(part.shape, part.dtype)
-    from oneflow.boxing.transport import gpu_memory
 
     return gpu_memory.staging_for(part)
 
@@ -95,7 +95,6 @@ def _to_staging(staged: Array, part: Array) -> None:
     if isinstance(part, np.ndarray):
         np.copyto(staged, part)
         return
-    from oneflow.boxing.transport import gpu_memory
 
     gpu_memory.to_staging(staged, part)
 
@@ -104,7 +103,6 @@ def _from_staging(part: Array, staged: Array) -> None:
     if isinstance(part, np.ndarray):
         np.copyto(part, staged)
         return
-    from oneflow.boxing.transport import gpu_memory
 
     gpu_memory.from_staging(part, staged)
 
@@ -324,8 +322,6 @@ class TcpBus:
 
 def make_mirrors(plan: Plan, rank: int) -> Any:
     """Memory for a copy of `rank`'s shared registers, where this rank's own are: host or GPU."""
-    from oneflow.boxing.transport import gpu_memory
-
     nbytes = shared_layout(plan, rank)[1]
     if is_on_gpu(plan):
         return gpu_memory.device_mirror(nbytes)

@@ -24,13 +24,17 @@ name copies).
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import oneflow.kernels as package
 from oneflow.core.errors import InternalError
 from oneflow.core.operand import Attrs
 from oneflow.core.tensor_type import TensorType
+from oneflow.kernels import cuda_device
 from oneflow.kernels.array import Array, ArrayModule
 
 KernelFunction = Callable[..., None]
@@ -185,9 +189,7 @@ def find_view(name: str) -> ViewFunction | None:
 
 def load_cuda() -> None:
     """Imports the fused GPU kernels, too. Raises DeviceError if CuPy is not installed."""
-    from oneflow.kernels.cuda_device import import_cupy
-
-    import_cupy()
+    cuda_device.import_cupy()
 
 
 def load() -> None:
@@ -196,10 +198,6 @@ def load() -> None:
     if _loaded:
         return
     _loaded = True
-    import importlib
-    import pkgutil
-
-    import oneflow.kernels as package
 
     for module in pkgutil.iter_modules(package.__path__):
         if module.name != "registry" and not module.name.startswith("cuda"):

@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 from oneflow.core.config import current_config
 from oneflow.core.device import Device, DeviceLike
 from oneflow.core.errors import DeviceError
+from oneflow.functional.legacy import CUDA_TYPES
 from oneflow.functional.random_state import manual_seed as _seed
 from oneflow.kernels.cuda_device import device_number, gpu_count, import_cupy, own_device
 from oneflow.surfaces import accept_paths, below
@@ -111,8 +112,6 @@ def _number(device: CudaDevice) -> int:
 
 def __getattr__(name: str) -> Any:
     """`cuda.FloatTensor` and the like."""
-    from oneflow.functional.legacy import CUDA_TYPES
-
     return CUDA_TYPES[name] if name in CUDA_TYPES else below(__name__, name)
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from oneflow.core.config import current_config
 from oneflow.core.placement import Placement
+from oneflow.distributed.world import world
 from oneflow.tensor.layout import placement as _placement
 
 _uses_rdma = False
@@ -30,7 +31,6 @@ def get_node_size() -> int:
     """Number of machines of the job. Joins the job if there are other ranks."""
     if current_config().world_size == 1:
         return 1
-    from oneflow.distributed.world import world
 
     return len(set(world().hosts))
 

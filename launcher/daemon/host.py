@@ -16,6 +16,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
+from oneflow import __version__
+from oneflow.core.control_channel import PROTOCOL
 from oneflow.core.errors import InternalError, ProtocolError
 from oneflow.core.log import get_logger
 from oneflow.core.metrics import METRICS
@@ -268,9 +270,6 @@ class Host:
     # -- the scheduler -----------------------------------------------------------------------------
 
     def _hello(self) -> pb.Hello:
-        from oneflow import __version__
-        from oneflow.core.control_channel import PROTOCOL
-
         settings = self.settings
         return pb.Hello(
             daemon=settings.id,

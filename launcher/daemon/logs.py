@@ -10,6 +10,7 @@ job never waits for it.
 from __future__ import annotations
 
 import os
+import selectors
 import threading
 import time
 from collections.abc import Iterator
@@ -270,8 +271,6 @@ class Pump(threading.Thread):
         self._wake_read, self._wake_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
 
     def run(self) -> None:
-        import selectors
-
         with selectors.DefaultSelector() as selector:
             for descriptor in self._pipes:
                 os.set_blocking(descriptor, False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import resource
 import signal
@@ -155,8 +156,6 @@ def start_warm(
 
 def _pipe() -> tuple[int, int]:
     """A large one: whoever writes much waits less often."""
-    import fcntl
-
     read, write = os.pipe2(os.O_CLOEXEC)
     with suppress(OSError):  # this user may not have so much
         fcntl.fcntl(write, F_SETPIPE_SZ, PIPE_NBYTES)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
+import json
 import os
 import signal
 import socket
@@ -36,6 +37,7 @@ from oneflow.core.config import join_address, split_address
 from oneflow.core.control_channel import MAX_SOCKET_NBYTES, resolve, socket_path
 from oneflow.core.errors import ClusterUnreachableError, ConfigError, OneFlowError
 from oneflow.core.metrics_http import make_private
+from oneflow.scheduler.jobs.tokens import read_token_file
 from oneflow.scheduler.ports import check_port_is_free, describe_holder, free_port
 
 if TYPE_CHECKING:
@@ -237,7 +239,6 @@ def _beyond_loopback(state: Path, wish: Wish) -> Wish:
 def _order(state: Path, wish: Wish, record: LocalCluster, is_here: bool) -> Any:
     """is_here: all daemons are on this machine, and find what a local cluster kept."""
     from oneflow.cluster.ray_daemons import Order
-    from oneflow.scheduler.jobs.tokens import read_token_file
 
     names = ("ca.crt", "daemon.crt", "daemon.key") if wish.tls_dir else ()
     return Order(
@@ -425,7 +426,6 @@ def _wait_ready(
 def _connect(record: LocalCluster, patience: Patience) -> Cluster:
     """Connect as the owner, whatever token the environment names."""
     from oneflow.cluster.client import connect
-    from oneflow.scheduler.jobs.tokens import read_token_file
 
     path = config_dir() / ADMIN_TOKEN
     if not path.exists():
@@ -487,8 +487,6 @@ def _signal(pid: int, signum: int) -> None:
 
 def metrics_targets() -> list[dict[str, Any]]:
     """Addresses of /metrics of this user's processes on this machine, as Prometheus's file_sd."""
-    import json
-
     found = []
     for path in sorted(runtime_dir().glob("metrics-*.json")):
         try:

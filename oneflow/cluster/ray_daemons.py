@@ -20,6 +20,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from oneflow.cluster.settings import state_dir
 from oneflow.core.errors import ConfigError
 
 NAMESPACE = "oneflow"
@@ -70,8 +71,6 @@ class DaemonHost:
         flags: tuple[str, ...] = (),
     ) -> int:
         """Returns the daemon's pid."""
-        from oneflow.cluster.settings import state_dir
-
         folder = Path(self._folder.name)
         self._write(folder / "token", token.encode())
         argv = [sys.executable, "-m", "oneflow", "daemon", "run", "--device", device]

@@ -11,6 +11,8 @@ import struct
 from collections.abc import Callable, Hashable, Iterable
 from typing import Any, Generic, TypeVar
 
+import numpy as np
+
 from oneflow.core.dtype import DType, dtype_of
 from oneflow.core.errors import GraphError
 from oneflow.core.graph import PIECE, STEP, LogicalGraph, Node, Value
@@ -211,8 +213,6 @@ def _sbp_of_code(code: int) -> Sbp:
 
 
 def _placement_from_proto(proto: Any) -> Placement:
-    import numpy as np
-
     if sum(proto.runs[1::2]) > MAX_RANKS:
         raise ValueError(f"a placement of {sum(proto.runs[1::2])} ranks")
     runs = zip(proto.runs[::2], proto.runs[1::2], strict=True)

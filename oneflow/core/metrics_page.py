@@ -6,6 +6,8 @@ import platform
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from oneflow import __version__
+from oneflow.core.control_channel import PROTOCOL
 from oneflow.core.host_memory import own_memory
 from oneflow.core.metrics import METRICS, Histogram, JobCounters, Metrics
 from oneflow.core.metrics_families import FAMILIES, How
@@ -51,9 +53,6 @@ class _Collector:
             yield from families(self._metrics)
 
     def _build_info(self) -> Metric:
-        from oneflow import __version__
-        from oneflow.core.control_channel import PROTOCOL
-
         labels = {
             "component": self._component,
             "version": __version__,

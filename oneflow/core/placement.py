@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 import warnings
@@ -165,8 +166,6 @@ def parse_placement(text: str) -> Placement:
 
 
 def _parse_nested(text: str) -> list[Any]:
-    import json
-
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):

@@ -12,6 +12,7 @@ from enum import IntEnum
 
 from oneflow.core.errors import ProtocolError
 from oneflow.core.graph import LogicalGraph, Node, Value
+from oneflow.core.graph_proto import graph_from_proto, graph_to_proto
 from oneflow.core.placement import Placement
 
 PLAN_VERSION = 2
@@ -115,7 +116,6 @@ class Plan:
     world_size: int
 
     def to_bytes(self) -> bytes:
-        from oneflow.core.graph_proto import graph_to_proto
         from oneflow.protos import plan_pb2
 
         positions = {id(node): i for i, node in enumerate(self.graph)}
@@ -146,7 +146,6 @@ class Plan:
         """Raises ProtocolError if `data` is not a plan of this version."""
         from google.protobuf.message import DecodeError
 
-        from oneflow.core.graph_proto import graph_from_proto
         from oneflow.protos import plan_pb2
 
         try:

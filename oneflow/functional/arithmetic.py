@@ -20,6 +20,7 @@ from oneflow.functional.promotion import (
 )
 from oneflow.ops import binary, compare, scalar, unary
 from oneflow.ops import where as where_ops
+from oneflow.tensor.inplace import overwrite
 from oneflow.tensor.tensor import Tensor
 
 
@@ -264,8 +265,6 @@ def _finite_and_le(gap: Tensor, bound: Tensor) -> Tensor:
 
 
 def _in_place(x: TensorLike, result: Tensor) -> Tensor:
-    from oneflow.tensor.inplace import overwrite
-
     return overwrite(cast(Tensor, x), result)
 
 

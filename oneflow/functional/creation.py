@@ -15,10 +15,14 @@ from oneflow.core.op import Op, find_op, infer_types
 from oneflow.core.operand import Attrs, Number, ShapeLike
 from oneflow.core.placement import Placement
 from oneflow.core.sbp import BROADCAST, NdSbp, SbpLike
-from oneflow.functional.promotion import get_default_dtype
+from oneflow.functional.arithmetic import add, mul, sub
+from oneflow.functional.arithmetic import pow as power
+from oneflow.functional.promotion import as_float, as_type, get_default_dtype
 from oneflow.functional.random_state import Generator, next_seed
+from oneflow.ops.random import bernoulli as op
 from oneflow.ops.unary import cos
 from oneflow.tensor.alike import Place, SizedWhere, Where, filled_like, layout_of, of_kind
+from oneflow.tensor.inplace import overwrite
 from oneflow.tensor.layout import check_layout
 from oneflow.tensor.modes import where_to_create
 from oneflow.tensor.tensor import Tensor
@@ -354,8 +358,6 @@ def _composed(
     """Return what `make(where)` makes, cast to `dtype` and laid out as `where` says. Sums of
     functions are not functions of sums: partial_sum is made last.
     """
-    from oneflow.functional.promotion import as_type
-
     place = _where(where)
     placement, nd_sbp = where_to_create("creation", **place)
     if placement is None or nd_sbp is None:
@@ -380,12 +382,10 @@ def logspace(
     **where: Unpack[Where],
 ) -> Tensor:
     """base ** x for `steps` x from start to end, of which an integer dtype takes whole parts."""
-    from oneflow.functional.arithmetic import pow
-
     first, last = _ends(start, end, _dtype(dtype))
 
     def make(place: Place) -> Tensor:
-        return pow(base, linspace(first, last, steps, dtype=dtypes.float64, **place))
+        return power(base, linspace(first, last, steps, dtype=dtypes.float64, **place))
 
     return _composed(make, _dtype(dtype), requires_grad, where)
 
@@ -401,8 +401,6 @@ def hann_window(
     """The Hann window: sin squared, `window_length` samples; periodic: as one period of an endless
     one.
     """
-    from oneflow.functional.arithmetic import mul, sub
-
     period = window_length if periodic else max(window_length - 1, 1)
 
     def make(place: Place) -> Tensor:
@@ -490,8 +488,6 @@ def randint(
     attrs = {"low": int(start), "high": int(stop), "dtype": drawn}
     out = _random("randint", (size,), attrs, generator, False, where)
     if drawn is not wanted:
-        from oneflow.functional.promotion import as_type
-
         out = as_type(out, wanted)
     if requires_grad:
         out.requires_grad = True
@@ -543,8 +539,6 @@ def normal(
     """Normal with `mean` and `std`: numbers (then `size` is needed) or tensors."""
     tensors = [v for v in (mean, std) if isinstance(v, Tensor)]
     if tensors:
-        from oneflow.functional.arithmetic import add, mul
-
         drawn = add(mul(randn_like(tensors[0], generator=generator), std), mean)
         return drawn.requires_grad_() if requires_grad else drawn
     if size is None:
@@ -562,13 +556,8 @@ def bernoulli(
     inplace: bool = False,
 ) -> Tensor:
     """1 with probability input[...] (or `p` for all), else 0."""
-    from oneflow.functional.promotion import as_float, as_type
-    from oneflow.ops.random import bernoulli as op
-
     chances = as_float(input if p is None else full_like(input, p))
     drawn = op(chances.detach(), seed=next_seed(generator))
     if inplace:
-        from oneflow.tensor.inplace import overwrite
-
         return overwrite(input, drawn)
     return as_type(drawn, input.type.dtype if dtype is None else dtype_of(dtype))

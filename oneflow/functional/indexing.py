@@ -14,11 +14,13 @@ from oneflow.core.dispatch import current_mode
 from oneflow.core.errors import GraphError
 from oneflow.core.operand import Index, IndexItem, Number
 from oneflow.core.sbp import all_broadcast
+from oneflow.functional.from_data import place
 from oneflow.functional.promotion import as_type
 from oneflow.functional.searching import as_index, linear_index, nonzero, positive
 from oneflow.functional.shaping import broadcast_tensors, expand
 from oneflow.ops import gather as gather_ops
 from oneflow.ops import shape, slicing
+from oneflow.tensor.convert import as_array
 from oneflow.tensor.global_writing import write_slice
 from oneflow.tensor.inplace import check_writable, overwrite
 from oneflow.tensor.tensor import Tensor, wrap
@@ -282,9 +284,6 @@ def _stretched(value: Tensor, wanted: tuple[int, ...]) -> Tensor:
 
 def _placed(value: ArrayLike, target: Tensor) -> Tensor:
     """A list or an array as a tensor where `target` is."""
-    from oneflow.functional.from_data import place
-    from oneflow.tensor.convert import as_array
-
     array = as_array(value, None, target.type.dtype)
     if target._placement is None:
         return place(array, target._device, None, None)

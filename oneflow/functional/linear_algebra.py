@@ -10,9 +10,10 @@ from oneflow.core.errors import ShapeError
 from oneflow.core.operand import Number, Tensors
 from oneflow.functional.arithmetic import add, mul
 from oneflow.functional.dims import listed, one_dim
+from oneflow.functional.joining import stack, unbind
 from oneflow.functional.promotion import as_type, meet
 from oneflow.functional.reduction import sum as total
-from oneflow.functional.shaping import permute, reshape, unsqueeze
+from oneflow.functional.shaping import diagonal, permute, reshape, unsqueeze
 from oneflow.ops import matmul as ops
 from oneflow.ops import shape as shape_ops
 from oneflow.tensor.tensor import Tensor
@@ -151,8 +152,6 @@ def tensordot(
 
 def cross(input: Tensor, other: Tensor, dim: int | None = None) -> Tensor:
     """The vector product along a dim of size 3 (by default the first such)."""
-    from oneflow.functional.joining import stack, unbind
-
     at = (
         dim
         if dim is not None
@@ -210,8 +209,6 @@ def _letters(equation: str, xs: list[Tensor]) -> tuple[list[str], str]:
 
 def _diagonals(x: Tensor, letters: str) -> tuple[Tensor, str]:
     """Dims of one letter, such as "ii", become their diagonal."""
-    from oneflow.functional.shaping import diagonal
-
     for c in dict.fromkeys(letters):
         while letters.count(c) > 1:
             first = letters.index(c)

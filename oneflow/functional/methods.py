@@ -32,15 +32,19 @@ from oneflow.functional import (
     sliding,
 )
 from oneflow.functional.arithmetic import operator
-from oneflow.functional.from_data import legacy_tensor
+from oneflow.functional.creation import full_like
+from oneflow.functional.from_data import as_tensor, legacy_tensor, tensor
 from oneflow.functional.random_state import Generator
+from oneflow.functional.shaping import expand
 from oneflow.ops import unary
 from oneflow.tensor.alike import Place, layout_of
 from oneflow.tensor.convert import deep_copy, reduce_tensor, to_numpy
-from oneflow.tensor.inplace import in_place
+from oneflow.tensor.inplace import check_writable, in_place, overwrite
 from oneflow.tensor.layout import as_placement
 from oneflow.tensor.printing import tensor_text
-from oneflow.tensor.tensor import Tensor, adopt, extra
+from oneflow.tensor.tensor import Tensor, adopt, extra, needs_data
+from oneflow.tensor.to_global import check_meta_consistency as compare_ranks
+from oneflow.tensor.to_global import to_local as local_part
 from oneflow.tensor.views import stand_in, view_of, with_history
 
 if TYPE_CHECKING:
@@ -150,9 +154,6 @@ def copy_(self: Tensor, source: ArrayLike) -> Tensor:
     A global tensor takes a global one, through its own placement and sbp, or a number or an array
     that is the same on every rank.
     """
-    from oneflow.functional.shaping import expand
-    from oneflow.tensor.inplace import check_writable, overwrite
-
     check_writable(self)
     new = _source_of_copy(self, source)
     if self._placement is None and new._device != self._device:
@@ -163,8 +164,6 @@ def copy_(self: Tensor, source: ArrayLike) -> Tensor:
 
 
 def _source_of_copy(x: Tensor, source: ArrayLike) -> Tensor:
-    from oneflow.functional.from_data import as_tensor, tensor
-
     if not isinstance(source, Tensor) and x._placement is not None:
         return tensor(source, placement=x._placement, sbp=all_broadcast(x._placement.ndim))
     new = as_tensor(source)
@@ -180,9 +179,6 @@ def _source_of_copy(x: Tensor, source: ArrayLike) -> Tensor:
 
 def fill_(self: Tensor, value: Number | Tensor) -> Tensor:
     """Sets every element to `value`."""
-    from oneflow.functional.creation import full_like
-    from oneflow.tensor.inplace import overwrite
-
     return overwrite(self, full_like(self, value))
 
 
@@ -223,8 +219,6 @@ def random_(
 
 
 def _refilled(x: Tensor, values: Tensor) -> Tensor:
-    from oneflow.tensor.inplace import overwrite
-
     return overwrite(x, values)
 
 
@@ -273,8 +267,6 @@ def contiguous(self: Tensor, memory_format: str | None = None) -> Tensor:
 
 def data_ptr(self: Tensor) -> int:
     """Address of the first element."""
-    from oneflow.tensor.tensor import needs_data
-
     needs_data(self, "data_ptr()")
     array = self._array
     pointer = array.ctypes.data if self.is_cpu else array.data.ptr
@@ -339,16 +331,13 @@ def to_local(input: Tensor, copy: bool = False) -> Tensor:
     """This rank's part of a global tensor. Raises OneFlowError for a local one."""
     if input.is_local:
         raise OneFlowError("Expected global tensor for to_local but got local tensor!")
-    from oneflow.tensor.to_global import to_local as convert
 
-    return convert(input, copy=copy)
+    return local_part(input, copy=copy)
 
 
 def check_meta_consistency(self: Tensor) -> None:
     """Collective: have all ranks the same shape, dtype, placement and sbp? Raises if not."""
-    from oneflow.tensor.to_global import check_meta_consistency as check
-
-    check(self)
+    compare_ranks(self)
 
 
 def global_id(self: Tensor) -> int:
@@ -393,8 +382,6 @@ def new_tensor(
     sbp: SbpLike | None = None,
 ) -> Tensor:
     """`tensor(data)` with this tensor's dtype and place unless others are given."""
-    from oneflow.functional.from_data import tensor
-
     where: Place = {"device": device, "placement": placement, "sbp": sbp}
     if device is None and placement is None:
         where = {"sbp": sbp, **layout_of(self, no_partial=True)}
@@ -412,8 +399,6 @@ def _reshaping(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
     """
 
     def method(self: Tensor, *args: object, **keywords: object) -> Tensor:
-        from oneflow.tensor.inplace import check_writable
-
         check_writable(self)
         seen = function(with_history(self), *args, **keywords)
         self.type, self._array, self.value = seen.type, seen._array, seen.value

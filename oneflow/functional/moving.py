@@ -11,6 +11,7 @@ from oneflow.core.errors import DeviceError
 from oneflow.core.placement import Placement
 from oneflow.functional.promotion import as_type
 from oneflow.ops.unary import copy as copy_op
+from oneflow.tensor.modes import current_global_mode
 from oneflow.tensor.tensor import Tensor, device_type
 
 Target: TypeAlias = "DeviceLike | DTypeLike | Placement | Tensor | int | None"
@@ -65,8 +66,6 @@ def _to_device(x: Tensor, device: DeviceLike | Placement) -> Tensor:
 
 
 def _global_to_device(x: Tensor, placement: Placement, device: DeviceLike | Placement) -> Tensor:
-    from oneflow.tensor.modes import current_global_mode
-
     if current_global_mode().is_enabled:
         device = Device(cast(DeviceLike, device)).type  # code written for one device names one
     if not isinstance(device, str) or device not in DEVICE_TYPES:

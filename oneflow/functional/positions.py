@@ -5,16 +5,19 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
+import numpy as np
+
 from oneflow.core import dtype as dtypes
 from oneflow.core.errors import DTypeError, ShapeError
 from oneflow.core.operand import Number
 from oneflow.functional.arithmetic import div, eq, sub
-from oneflow.functional.creation import zeros
+from oneflow.functional.creation import arange, zeros
 from oneflow.functional.dims import one_dim
 from oneflow.functional.elementwise import clone, masked_fill, pick
 from oneflow.functional.indexing import setitem
+from oneflow.functional.joining import cat
 from oneflow.functional.promotion import as_type
-from oneflow.functional.reduction import cumsum
+from oneflow.functional.reduction import amax, amin, cumsum, prod
 from oneflow.functional.searching import (
     as_index,
     linear_index,
@@ -27,7 +30,9 @@ from oneflow.functional.shaping import (
     broadcast_tensors,
     diagonal,
     expand,
+    movedim,
     reshape,
+    unsqueeze,
 )
 from oneflow.ops import gather as gather_ops
 from oneflow.tensor.alike import layout_of
@@ -108,8 +113,6 @@ def index_put(
 
 def row_major_places(x: Tensor) -> Tensor:
     """The row-major position of each element of `x`."""
-    from oneflow.functional.creation import arange
-
     places = arange(0, x.type.numel, 1, **layout_of(x, no_partial=True))
     return reshape(places, x.type.shape)
 
@@ -147,10 +150,6 @@ def _by_rank(
     input: Tensor, dim: int, index: Tensor, source: Tensor, reduce: str, include_self: bool
 ) -> Tensor:
     """Products and extremes: every position of the index against every position of `dim`."""
-    from oneflow.functional.creation import arange
-    from oneflow.functional.reduction import amax, amin, prod
-    from oneflow.functional.shaping import movedim, unsqueeze
-
     size = input.type.shape[dim]
     cut = tuple(slice(0, n) if i != dim else slice(None) for i, n in enumerate(index.type.shape))
     part = input[cut]
@@ -162,7 +161,6 @@ def _by_rank(
     neutral = _neutral(input.type.dtype, reduce)
     spread = expand(values, mask.type.shape)
     chosen = masked_fill(spread, mask == 0, neutral)
-    from oneflow.functional.joining import cat
 
     if include_self:
         chosen = cat([own, chosen], -1)
@@ -187,7 +185,6 @@ def _neutral(dtype: dtypes.DType, reduce: str) -> float | int:
         return -math.inf if reduce == "amax" else math.inf
     if dtype is dtypes.bool_:
         return reduce == "amin"
-    import numpy as np
 
     info = np.iinfo(dtype.np)
     return int(info.min if reduce == "amax" else info.max)
@@ -361,6 +358,5 @@ def nonzero_static(input: Tensor, *, size: int, fill_value: int = -1) -> Tensor:
     if count >= size:
         return places[:size]
     filler = places.new_full((size - count, places.type.shape[1]), fill_value)
-    from oneflow.functional.joining import cat
 
     return cat([places, filler], 0)

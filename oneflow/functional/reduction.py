@@ -11,7 +11,7 @@ from oneflow.core import dtype as dtypes
 from oneflow.core.dtype import DTypeLike, dtype_of
 from oneflow.core.errors import ShapeError
 from oneflow.core.operand import DimLike, TensorLike
-from oneflow.functional.arithmetic import add, div, mul, pow, sub
+from oneflow.functional.arithmetic import add, div, eq, isclose, mul, pow, sub
 from oneflow.functional.dims import many_dims, one_dim
 from oneflow.functional.elementwise import clone, masked_fill
 from oneflow.functional.promotion import as_float, as_type, category, same_type
@@ -295,8 +295,6 @@ def _running(
 
 def equal(input: Tensor, other: Tensor) -> bool:
     """Have both the same shape and the same elements?"""
-    from oneflow.functional.arithmetic import eq
-
     return input.type.shape == other.type.shape and bool(all(eq(input, other)).item())
 
 
@@ -304,8 +302,6 @@ def allclose(
     input: Tensor, other: Tensor, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False
 ) -> bool:
     """Are all elements close (see `isclose`)?"""
-    from oneflow.functional.arithmetic import isclose
-
     return bool(all(isclose(input, other, atol, rtol, equal_nan)).item())
 
 

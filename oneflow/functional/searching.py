@@ -15,11 +15,17 @@ from oneflow.core.dtype import DTypeLike, dtype_of
 from oneflow.core.errors import DTypeError, OneFlowError, ShapeError
 from oneflow.core.operand import Number, TensorLike
 from oneflow.core.sbp import all_broadcast
+from oneflow.functional.arithmetic import add, ge, gt, lt, mul
+from oneflow.functional.creation import full, full_like, rand, zeros
 from oneflow.functional.dims import one_dim
-from oneflow.functional.elementwise import pick
+from oneflow.functional.elementwise import masked_fill, pick
+from oneflow.functional.from_data import place
 from oneflow.functional.promotion import as_float, as_type
 from oneflow.functional.random_state import Generator
-from oneflow.functional.shaping import reshape
+from oneflow.functional.reduction import any as some
+from oneflow.functional.reduction import cumsum
+from oneflow.functional.reduction import sum as total
+from oneflow.functional.shaping import broadcast_shapes, broadcast_tensors, expand, movedim, reshape
 from oneflow.ops import gather as ops
 from oneflow.ops import slicing, unary
 from oneflow.ops import sort as sort_ops
@@ -57,8 +63,6 @@ def positive(index: Tensor, size: int) -> Tensor:
     """Negative positions counted from the end. What is out of range stays so and fails in the
     kernel.
     """
-    from oneflow.functional.arithmetic import add, lt
-
     return pick(lt(index, 0), add(index, size), index)
 
 
@@ -103,8 +107,6 @@ def _cut(x: Tensor, index: Tensor, dim: int) -> Tensor:
 
 def batch_gather(input: Tensor, index: Tensor) -> Tensor:
     """out[b, i, ...] = input[b, index[b, i], ...]."""
-    from oneflow.functional.shaping import expand
-
     extra = input.ndim - index.ndim
     wide = reshape(index, (*index.type.shape, *(1,) * extra))
     wide = expand(wide, (*index.type.shape, *input.type.shape[index.ndim :]))
@@ -128,8 +130,6 @@ def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> Te
 
     dim: None takes from the flat tensor.
     """
-    from oneflow.functional.shaping import broadcast_shapes, expand
-
     if indices.type.dtype is not dtypes.int64:
         raise DTypeError(f"take_along_dim: indices must be int64, got {indices.type}")
     if dim is None:
@@ -161,8 +161,6 @@ def gather_nd(input: Tensor, index: Tensor) -> Tensor:
 
 def linear_index(indices: list[Tensor], sizes: tuple[int, ...]) -> Tensor:
     """Row-major position of index tuples in dims of these sizes."""
-    from oneflow.functional.arithmetic import add, mul
-
     flat = as_index(indices[0])
     for index, size in zip(indices[1:], sizes[1:], strict=True):
         flat = add(mul(flat, size), as_index(index))
@@ -170,8 +168,6 @@ def linear_index(indices: list[Tensor], sizes: tuple[int, ...]) -> Tensor:
 
 
 def _source(input: Tensor, index: Tensor, src: Tensor | Number) -> Tensor:
-    from oneflow.functional.creation import full_like, zeros
-
     if isinstance(src, Tensor):
         stops = index.type.shape
         if src.type.shape != stops:
@@ -231,9 +227,6 @@ def index_add(
     input: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: Number = 1
 ) -> Tensor:
     """A copy of `input` with the slices of `source` added at the positions `index` of `dim`."""
-    from oneflow.functional.arithmetic import mul
-    from oneflow.functional.shaping import expand
-
     at = one_dim(dim, input.ndim, "index_add")
     source = reshape(source, (-1,)) if not source.ndim else source
     wide = reshape(as_index(index), tuple(-1 if i == at else 1 for i in range(source.ndim)))
@@ -338,8 +331,6 @@ def one_hot(
 
 def _from_values(values: np.ndarray[Any, Any], like: Tensor) -> Tensor:
     """A tensor of computed values beside `like`."""
-    from oneflow.functional.from_data import place
-
     if like._placement is not None:
         return place(values, None, like._placement, all_broadcast(like._placement.ndim))
     return place(values, like._device, None, None)
@@ -364,8 +355,6 @@ argwhere = nonzero
 
 def masked_select(input: Tensor, mask: Tensor) -> Tensor:
     """The elements where mask is true, as a vector."""
-    from oneflow.functional.shaping import broadcast_tensors
-
     x, m = broadcast_tensors(input, mask)
     places = nonzero(reshape(m, (-1,)), as_tuple=True)[0]
     return ops.gather(reshape(x, (-1,)), places, dim=0)
@@ -434,8 +423,6 @@ def searchsorted(
     right = right or side == "right"
     if sorter is not None:
         sorted_sequence = gather(sorted_sequence, -1, sorter)
-    from oneflow.functional.arithmetic import ge, gt
-    from oneflow.functional.reduction import sum as total
 
     if not isinstance(values, Tensor):
         before = (ge if right else gt)(values, sorted_sequence)
@@ -451,9 +438,6 @@ def multinomial(
     input: Tensor, num_samples: int, replacement: bool = False, generator: Generator | None = None
 ) -> Tensor:
     """int64: `num_samples` places per row, drawn with the weights of the row."""
-    from oneflow.functional.creation import rand
-    from oneflow.functional.reduction import cumsum
-
     if input.ndim not in (1, 2):
         raise ShapeError(f"multinomial: the weights must have 1 or 2 dims, got {input.type}")
     if num_samples <= 0:
@@ -519,10 +503,6 @@ def quantile(
     dim: None for all elements.  interpolation: how to choose between two neighbours: linear, lower,
     higher, midpoint or nearest. A row with a NaN gives NaN.
     """
-    from oneflow.functional.elementwise import masked_fill
-    from oneflow.functional.reduction import any as some
-    from oneflow.functional.shaping import movedim
-
     x = as_float(input)
     shares = _shares(q, x)
     flat = reshape(x, (-1,)) if dim is None else x
@@ -542,8 +522,6 @@ def quantile(
 
 def _shares(q: float | Tensor, like: Tensor) -> Tensor:
     """`q` as a vector in the dtype, and beside the values, of `like`."""
-    from oneflow.functional.creation import full
-
     if isinstance(q, Tensor):
         if q.ndim > 1:
             raise ShapeError(f"quantile: q must be a number or a vector, got {q.type}")

@@ -17,6 +17,7 @@ from oneflow.functional.joining import split
 from oneflow.functional.nn_activation import dropout, fast_gelu, softmax
 from oneflow.functional.random_state import Generator
 from oneflow.functional.searching import as_index
+from oneflow.functional.searching import gather as gather_along
 from oneflow.functional.shaping import reshape, tril
 from oneflow.ops import unary
 from oneflow.ops.activation import gelu
@@ -92,10 +93,10 @@ def gelu_with_approximate(x: Tensor, approximate: str = "none") -> Tensor:
 
 def sparse_cross_entropy(prediction: Tensor, label: Tensor, depth: int = 0) -> Tensor:
     """-log(prediction[label]) over the last dim, per sample."""
-    from oneflow.functional.searching import gather as pick
-
     rows = reshape(prediction, (-1, prediction.type.shape[-1]))
-    return reshape(unary.neg(unary.log(pick(rows, 1, reshape(label, (-1, 1))))), label.type.shape)
+    return reshape(
+        unary.neg(unary.log(gather_along(rows, 1, reshape(label, (-1, 1))))), label.type.shape
+    )
 
 
 def slice(

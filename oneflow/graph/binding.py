@@ -8,8 +8,15 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from oneflow.actors.device import is_on_gpu
+from oneflow.actors.job import Job
+from oneflow.boxing import settings
 from oneflow.core.graph import LogicalGraph
+from oneflow.core.graph_proto import graph_digest, graph_to_bytes, node_digests
+from oneflow.core.graph_text import print_node
 from oneflow.core.job_config import Cluster, JobConfig
+from oneflow.core.plan import Plan, plan_digest
+from oneflow.distributed.world import world
 
 if TYPE_CHECKING:
     from oneflow.actors.job import Job
@@ -32,7 +39,6 @@ def compile_and_bind(
     the scheduler, after all ranks have agreed that they traced the same.
     """
     ranks = sorted({r for node in graph for r in node.placement.rank_ids})
-    from oneflow.distributed.world import world
 
     here = world()
     if len(ranks) == 1:  # every rank that calls it compiles the same; only one has actors
@@ -47,7 +53,6 @@ def _bind_alone(
     variables: Mapping[str, Any],
     device_index: int,
 ) -> Job:
-    from oneflow.actors.job import Job
     from oneflow.scheduler.compiler.pipeline import compile_graph
 
     last = max(r for node in graph for r in node.placement.rank_ids)
@@ -58,18 +63,12 @@ def _bind_alone(
 def _bind_together(
     graph: LogicalGraph, config: JobConfig, variables: Mapping[str, Any], device_index: int
 ) -> Job:
-    from oneflow.core.plan import Plan, plan_digest
-
     data = compile_together(graph, config)
     return open_plan(Plan.from_bytes(data), plan_digest(data), config.name, variables, device_index)
 
 
 def compile_together(graph: LogicalGraph, config: JobConfig) -> bytes:
     """The plan of a graph that spans ranks, after all of them have agreed on the graph."""
-    from oneflow.core.graph_proto import graph_digest, graph_to_bytes, node_digests
-    from oneflow.core.graph_text import print_node
-    from oneflow.distributed.world import world
-
     here = world()
     config = replace(config, lower_all_reduce=_lowers_all_reduce(graph))
     nodes = list(graph)
@@ -95,9 +94,6 @@ def _lowers_all_reduce(graph: LogicalGraph) -> bool:
 
     Not asked for, it does so where that backend has one of its own for the device of the graph.
     """
-    from oneflow.boxing import settings
-    from oneflow.distributed.world import world
-
     wanted = settings.current().all_reduce_in_graphs
     if wanted is not None:
         return wanted
@@ -118,11 +114,8 @@ def open_plan(
 
     digest: see `plan_digest`.
     """
-    from oneflow.actors.device import is_on_gpu
-    from oneflow.actors.fabric import open_fabric
-    from oneflow.actors.job import Job
+    from oneflow.actors.fabric import open_fabric  # TLS and sockets, which one process needs not
     from oneflow.distributed.meeting import StepWatch
-    from oneflow.distributed.world import world
 
     here = world()
     client = here.client

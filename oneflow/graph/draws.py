@@ -13,6 +13,7 @@ import numpy as np
 
 from oneflow.core.errors import GraphError
 from oneflow.core.rng import Draws, Randomness, draw_id
+from oneflow.distributed.world import world
 from oneflow.functional.random_state import Generator, default_generator
 
 if TYPE_CHECKING:
@@ -115,8 +116,6 @@ class GraphRandomness:
             generator.skip(Draws(0, 0, each, once).calls_of_step(self._num_pieces))
 
     def _of_others(self, own: tuple[Draws, ...]) -> dict[int, tuple[Draws, ...]]:
-        from oneflow.distributed.world import world
-
         here = world()
         if here.rank not in self._ranks:
             return {}

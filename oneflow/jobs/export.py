@@ -23,7 +23,7 @@ from oneflow.core.sbp import BROADCAST
 from oneflow.core.tensor_type import TensorType
 from oneflow.distributed.world import world
 from oneflow.graph.tree import flatten
-from oneflow.io.container import Kind
+from oneflow.io.container import Kind, dtype_named
 from oneflow.io.container import Writer as ContainerWriter
 from oneflow.io.files import AnyPath
 from oneflow.io.pact import Pact
@@ -146,8 +146,6 @@ def _examples(
 
 
 def _kind(dtype: str) -> Any:
-    from oneflow.io.container import dtype_named
-
     return dtype_named(dtype)
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from oneflow.actors.job import Job
 from oneflow.boxing import settings as boxing_settings
 from oneflow.boxing.boxes import shard_box
 from oneflow.core.errors import ProtocolError
@@ -22,7 +23,7 @@ from oneflow.core.job_config import Cluster, JobConfig
 from oneflow.core.op import Box
 from oneflow.core.placement import Placement
 from oneflow.core.plan import Plan, plan_digest
-from oneflow.core.sbp import NdSbp
+from oneflow.core.sbp import BROADCAST, NdSbp
 from oneflow.core.tensor_type import TensorType
 from oneflow.distributed.world import world
 from oneflow.graph.binding import compile_together, open_plan
@@ -33,7 +34,9 @@ from oneflow.jobs.description import randomness_of
 from oneflow.jobs.jobfile import JobFile
 from oneflow.jobs.placing import gather_outputs, replace_placement
 from oneflow.kernels.array import Array
+from oneflow.scheduler.compiler.observe import Observer
 from oneflow.tensor.devices import to_device, to_host
+from oneflow.tensor.eager_global import empty_shard, relayout
 
 if TYPE_CHECKING:
     from oneflow.actors.job import Job
@@ -97,7 +100,6 @@ def compile_plan(
     hosts: of each rank; () if all are on one.  progress: see Observer.
     Raises JobFileError, PlacementError, SbpError or GraphError.
     """
-    from oneflow.scheduler.compiler.observe import Observer
     from oneflow.scheduler.compiler.pipeline import compile_graph
 
     observer = Observer.from_config()
@@ -208,8 +210,6 @@ def _keep(path: Path, data: bytes) -> None:
 
 
 def _open(plan: Plan, digest: str, name: str, variables: Mapping[str, Variable]) -> Job:
-    from oneflow.actors.job import Job
-
     here = world()
     arrays = {n: v.array for n, v in variables.items() if v.array is not None}
     if here.world_size > 1:
@@ -261,9 +261,6 @@ def _cut(file: JobFile, name: str, node: Node, rank: int) -> Any:
 
 def whole(variable: Variable) -> Array:
     """All of a variable, on rank 0; every rank calls it."""
-    from oneflow.core.sbp import BROADCAST
-    from oneflow.tensor.eager_global import empty_shard, relayout
-
     shard = variable.array
     if shard is None:
         shard = empty_shard(variable.type, variable.placement)

@@ -13,7 +13,10 @@ from oneflow.core.op import Op, declare
 from oneflow.core.operand import Gradients, Operand, Tensor
 from oneflow.core.sbp import BROADCAST, PARTIAL, Sbp, SbpSignature, Split
 from oneflow.core.tensor_type import TensorType
+from oneflow.ops.cast import cast
 from oneflow.ops.checks import require_float
+from oneflow.ops.scalar import scalar_add
+from oneflow.ops.unary import rsqrt
 
 _CHANNEL = 1
 
@@ -192,8 +195,6 @@ class BatchNormApply(Op):
             return batch_norm_grad_apply(*inputs, count=count)
 
         def narrow(d: Tensor, like: Tensor) -> Tensor:
-            from oneflow.ops.cast import cast
-
             out: Tensor = cast(d, dtype=like.type.dtype)
             return out
 
@@ -272,9 +273,6 @@ def batch_norm(
     `running`, whatever the momentum.  Raises ShapeError for one value per channel in training.
     """
     if not training and running is not None:
-        from oneflow.ops.scalar import scalar_add
-        from oneflow.ops.unary import rsqrt
-
         mean, variance = running
         return batch_norm_apply(x, mean, rsqrt(scalar_add(variance, value=eps)), *(affine or ()))
     count = x.type.numel // max(x.type.shape[1], 1)

@@ -48,6 +48,8 @@ from oneflow.core.operand import Attr, Attrs, Gradients, Operand, Tensor
 from oneflow.core.sbp import BROADCAST, PARTIAL, SbpSignature, Split
 from oneflow.core.tensor_type import TensorType
 from oneflow.ops.checks import broadcast
+from oneflow.ops.reduce import sum_to_shape
+from oneflow.ops.unary import full_like
 
 _MOST_JOINT = 4  # inputs of which every subset is tried for partial sums
 
@@ -189,9 +191,6 @@ class _Derivative:
         self._recipe, self._values, self._x = recipe, values, x
 
     def __call__(self) -> Tensor:
-        from oneflow.ops.reduce import sum_to_shape
-        from oneflow.ops.unary import full_like
-
         recipe, values = self._recipe, self._values
         if recipe.op is not None:
             operands = [values[name] for name in recipe.operands]

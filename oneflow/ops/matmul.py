@@ -9,6 +9,8 @@ from oneflow.core.op import Op, declare, einsum_signatures
 from oneflow.core.operand import Gradients, Operand, Tensor
 from oneflow.core.sbp import BROADCAST, PARTIAL, SbpSignature, Split
 from oneflow.core.tensor_type import TensorType
+from oneflow.ops.reduce import sum_to_shape
+from oneflow.ops.shape import expand, reshape
 
 _BATCH_LETTERS = string.ascii_lowercase[:10]
 _ABSENT = "."  # a dim of size 1 that is stretched: takes a position, but is no letter
@@ -158,8 +160,6 @@ class SumRows(Op):
 
     @staticmethod
     def grad(d_out: Tensor, x: Tensor, out: Tensor) -> Gradients:
-        from oneflow.ops.shape import expand
-
         return (lambda: expand(d_out, shape=x.type.shape),)
 
 
@@ -223,15 +223,12 @@ def _sum_batch(full: Tensor, wanted: TensorType) -> Tensor:
     """Sums over the batch dims along which an operand was stretched."""
     if full.type.shape == wanted.shape:
         return full
-    from oneflow.ops.reduce import sum_to_shape
 
     out: Tensor = sum_to_shape(full, wanted.shape)
     return out
 
 
 def _vector_times(d_out: Tensor, w: Tensor) -> Tensor:
-    from oneflow.ops.shape import reshape
-
     row = reshape(d_out, shape=(1, *d_out.type.shape))
     out: Tensor = reshape(matmul(row, w), shape=w.type.shape[1:])
     return out

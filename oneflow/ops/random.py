@@ -11,6 +11,7 @@ from oneflow.core.sbp import SbpSignature
 from oneflow.core.tensor_type import TensorType
 from oneflow.ops.checks import FLOAT, require
 from oneflow.ops.creation import source_signatures, source_type
+from oneflow.ops.unary import full_like
 
 Shape = tuple[int, ...]
 
@@ -96,8 +97,6 @@ class Bernoulli(Op):
 
     @staticmethod
     def grad(d: Tensor, p: Tensor, out: Tensor, **_: object) -> Gradients:
-        from oneflow.ops.unary import full_like
-
         return (full_like(p, value=0),)
 
 

@@ -32,7 +32,10 @@ from oneflow.core.op import Op, declare
 from oneflow.core.operand import Attr, Gradients, Operand, Tensor
 from oneflow.core.sbp import BROADCAST, PARTIAL, SbpSignature, Split
 from oneflow.core.tensor_type import TensorType
+from oneflow.ops.binary import mul
+from oneflow.ops.cast import cast as to_dtype
 from oneflow.ops.checks import require_float
+from oneflow.ops.scalar import scalar_mul
 
 Formulas = tuple[Expression, ...]
 _PARAM, _GRAD, _M, _V = symbols("param grad m v")
@@ -485,11 +488,7 @@ class SquareSum(Op):
 
     @staticmethod
     def grad(d_out: Tensor, x: Tensor, out: Tensor) -> Gradients:
-        from oneflow.ops.binary import mul
-        from oneflow.ops.cast import cast
-        from oneflow.ops.scalar import scalar_mul
-
-        return (lambda: mul(scalar_mul(x, value=2.0), cast(d_out, dtype=x.type.dtype)),)
+        return (lambda: mul(scalar_mul(x, value=2.0), to_dtype(d_out, dtype=x.type.dtype)),)
 
 
 square_sum = declare(SquareSum)

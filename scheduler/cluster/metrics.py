@@ -16,6 +16,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from oneflow import __version__
+from oneflow.core.control_channel import PROTOCOL
 from oneflow.core.metrics import FAST_BUCKETS, METRICS, Histogram
 from oneflow.core.metrics_page import counter, gauge, histogram
 from oneflow.scheduler.jobs.events import (
@@ -425,9 +427,6 @@ def _rows(label: str, values: Mapping[str, float]) -> list[tuple[dict[str, str],
 
 
 def _build_info() -> Metric:
-    from oneflow import __version__
-    from oneflow.core.control_channel import PROTOCOL
-
     labels = {
         "component": "scheduler",
         "version": __version__,

@@ -20,6 +20,7 @@ from functools import partial
 from pathlib import Path
 from typing import Protocol
 
+from oneflow import __version__
 from oneflow.core.errors import ConfigError, JobSpecError, OneFlowError, StoreError
 from oneflow.core.folders import write_private
 from oneflow.core.log import facts, get_logger
@@ -323,8 +324,6 @@ def _pattern(assignments: Sequence[Assignment]) -> tuple[str, ...]:
 
 
 def _key(record: JobRecord, assignments: Sequence[Assignment]) -> str:
-    from oneflow import __version__
-
     spec = record.spec
     hosts = ",".join(_pattern(assignments))
     return f"{spec.graph}:{spec.devices}:{spec.device_type}:{hosts}:{__version__}"

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence, Set
 from contextlib import suppress
 from typing import Any
 
+from oneflow import __version__
 from oneflow.core import failpoints
 from oneflow.core.control_channel import channel_options
 from oneflow.core.dumps import forbid_core_dumps
@@ -332,8 +333,6 @@ class Scheduler:
 
     def about(self) -> pb.ClusterStatus:
         """Return what `Status` says besides daemons and jobs."""
-        from oneflow import __version__
-
         return pb.ClusterStatus(
             version=__version__,
             started_at=self._started_at,

@@ -55,10 +55,16 @@ PUBLIC = (  # what users import, and what would be half loaded were the doors no
     *("io.checkpoint", "nn", "nn.functional", "nn.init", "nn.module", "optim", "optim.optimizer"),
     *("tensor.tensor", "tensor.tape", "utils.data"),
 )
-LIBRARIES = ("cupy", "google", "grpc", "llvmlite", "lmdb", "numba", "psutil", "torch", "uvloop")
-FUNCTION_IMPORTS = 370
-"""Imports within functions that there may be, heavy libraries and the command line apart: readers
-look for imports at the top. The number only goes down."""
+HEAVY_LIBRARIES = (  # 20 ms or more to import, most of which a run never needs; or optional
+    *("cryptography", "grpc", "grpc_health", "llvmlite", "msgspec", "numba", "google"),
+    *("prometheus_client", "torch", "tqdm", "uvloop"),
+    *("cupy", "cupyx", "lmdb", "psutil", "ray", "tomli", "zstandard"),  # optional
+)
+COMMAND_LINE = "cli"  # verbs import what they need when they run, so that help is quick
+FUNCTION_IMPORTS = 110
+"""Imports within functions that there may be besides HEAVY_LIBRARIES and COMMAND_LINE, for which
+alone they are meant. Those that are left import modules of ours which import such a library, or
+which only ranks of a larger world need. The number only goes down."""
 HEAVY = ("numba", "grpc", "torch", "cupy", "google.protobuf")
 
 
@@ -314,7 +320,7 @@ def test_imports_within_functions_become_no_more() -> None:
     found = [
         f"{module}:{line}"
         for module, path in SOURCES.items()
-        if module.split(".")[0] != "cli"
+        if module.split(".")[0] != COMMAND_LINE
         for line in {
             i.line for i in imports(path.read_text(), module, _is_package(path)) if i.is_deep
         }
@@ -324,4 +330,4 @@ def test_imports_within_functions_become_no_more() -> None:
 
 def _is_light(node: ast.Import | ast.ImportFrom) -> bool:
     names = [a.name for a in node.names] if isinstance(node, ast.Import) else [node.module or ""]
-    return not any(name.split(".")[0] in LIBRARIES for name in names)
+    return not any(name.split(".")[0] in HEAVY_LIBRARIES for name in names)

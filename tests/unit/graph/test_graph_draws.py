@@ -292,7 +292,7 @@ def test_ranks_that_call_different_graphs_do_not_share_their_positions(
 ) -> None:
     group = InProcessGroup((0, 1))
     here = threading.local()
-    monkeypatch.setattr("oneflow.distributed.world.world", lambda: here.world)
+    monkeypatch.setattr("oneflow.graph.draws.world", lambda: here.world)
 
     def rank(number: int) -> Any:
         ends = group.collectives(number)

@@ -44,7 +44,8 @@ def function_of(
         lines.insert(0, f"if inplace: return written(op, input{given})")
     source = f"def {op.name}({', '.join(taken)}) -> Tensor:\n"
     space: dict[str, Any] = {"op": op, "cast": cast, "fitting": _fitting, "written": _written}
-    exec("from __future__ import annotations\n" + source + "".join(f" {x}\n" for x in lines), space)
+    source = "from __future__ import annotations\n" + source + "".join(f" {x}\n" for x in lines)
+    exec(compile(source, __file__, "exec"), space)  # a file of ours: the user's line is above it
     made: Callable[..., Tensor] = space[op.name]
     made.__module__, made.__doc__ = op.__module__, op.__doc__
     made.__dict__["check"] = op.check

@@ -28,11 +28,11 @@ from oneflow.boxing.transitions import (
     phases,
     step_axes,
 )
-from oneflow.core.failpoints import failpoint, is_armed
 from oneflow.core.graph import Node, Value
 from oneflow.core.operand import Attr
 from oneflow.core.plan import FLAT_KINDS, SECOND_HALVES, ActorKind, ActorSpec, RegisterSpec
 from oneflow.kernels.array import Array, ArrayModule, address
+from oneflow.services.failpoints import failpoint, is_armed
 
 Call = Callable[[], Any]
 CHUNK_NBYTES = 256 * 1024

@@ -12,10 +12,10 @@ from typing import Any
 from oneflow.core.config import Config, join_address, split_address
 from oneflow.core.control_channel import channel_options, is_loopback, resolve
 from oneflow.core.job_tls import JobTls
-from oneflow.core.line import Line, dial, line_options, prove_async
-from oneflow.core.listeners import check_listener
-from oneflow.core.proof import Claim
 from oneflow.protos import control_pb2_grpc
+from oneflow.services.line import Line, dial, line_options, prove_async
+from oneflow.services.listeners import check_listener
+from oneflow.services.proof import Claim
 
 CLOSE_S = 1.0
 Metadata = tuple[tuple[str, str], ...]

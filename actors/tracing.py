@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any
 from oneflow.actors.acts import Acts
 from oneflow.core.config import current_config
 from oneflow.core.log import get_logger
-from oneflow.core.traces import (
+from oneflow.services.traces import (
     FORMAT,
     MAX_NBYTES,
     TraceWriter,

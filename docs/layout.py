@@ -14,6 +14,7 @@ FOLDERS = {
     "oneflow": "what users import",
     "oneflow/api": "the public table, one file per topic",
     "oneflow/core": "words that every package shares",
+    "oneflow/services": "tools of processes that serve: pages, lines with proofs, traces",
     "oneflow/ops": "one declaration per op",
     "oneflow/functional": "the functions users call, over ops",
     "oneflow/tensor": "the one tensor class, and how ops run eagerly",
@@ -42,6 +43,7 @@ SKIPPED = ("build", "dist", "log", "__pycache__")
 DOORS = {
     "oneflow": "`api` says what users find, `surfaces.py` hands it out",
     "oneflow/api": "`row.py`: what a row says",
+    "oneflow/services": "`proof.py` and `line.py`: how both ends of a connection know each other",
     "oneflow/core": "`op.py` and `dispatch.py`: what an op is, and the one door to running it",
     "oneflow/ops": "`__init__.py` lists the topics; `matmul.py` is a good first declaration",
     "oneflow/functional": "one file a topic: promotion, defaults, compositions of ops",

@@ -1,4 +1,4 @@
-"""The server's side of the proof (oneflow/core/proof.py): strangers come in, sessions come out.
+"""The server's side of the proof (oneflow/services/proof.py): strangers come in, sessions come out.
 
 A proof counts for the connection that it was made over. Over TLS, and over a Unix socket in a
 folder of its owner, nobody else can be in between. Over plain loopback another user can: whoever
@@ -26,8 +26,10 @@ from google.protobuf.message import DecodeError
 from oneflow.core.config import join_address, split_address
 from oneflow.core.control_channel import ERROR_KEY, is_loopback, resolve
 from oneflow.core.errors import AuthError, ConfigError
-from oneflow.core.listeners import connected_users
-from oneflow.core.proof import (
+from oneflow.core.rpc import CallContext
+from oneflow.protos import proof_pb2 as pb
+from oneflow.services.listeners import connected_users
+from oneflow.services.proof import (
     MAX_TOKEN_NBYTES,
     NONCE_NBYTES,
     PROVE,
@@ -38,8 +40,6 @@ from oneflow.core.proof import (
     ticket_of,
     transcript_of,
 )
-from oneflow.core.rpc import CallContext
-from oneflow.protos import proof_pb2 as pb
 
 MAX_PROVING = 1024
 MAX_SESSIONS = 16_384

@@ -19,13 +19,13 @@ from oneflow.core.job_tls import JobTls, job_tls
 from oneflow.core.log import get_logger
 from oneflow.core.loop import wait_for
 from oneflow.core.metrics import METRICS
-from oneflow.core.proof import PROVE, digest_of, name_of
 from oneflow.core.rpc import Behaviour, CallContext, CallDetails, Find, Handler, Message, Server
 from oneflow.protos import control_pb2_grpc
 from oneflow.scheduler.door import Door, RefusedProofError, session_shown
 from oneflow.scheduler.interceptor import Interceptor
 from oneflow.scheduler.ports import check_port_is_free
 from oneflow.scheduler.service import CompileJob, SchedulerService
+from oneflow.services.proof import PROVE, digest_of, name_of
 
 START_S = 30.0
 DRAIN_S = 2.0  # answers on their way get so long to be sent

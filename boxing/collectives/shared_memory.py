@@ -51,8 +51,8 @@ from oneflow.boxing.transport.rank_pages import (
 from oneflow.boxing.transport.rendezvous import SLICE_S, Check, KeyValueStore
 from oneflow.boxing.transport.waking import publish_progress, wait_progress
 from oneflow.core.config import current_config
-from oneflow.core.failpoints import failpoint
 from oneflow.kernels.array import Array
+from oneflow.services.failpoints import failpoint
 
 SLOT_NBYTES = 512 << 10
 """Size of one rank's slot. A few of them fit into a core's cache; smaller ones mean more waits:

@@ -21,7 +21,7 @@ from oneflow.boxing.transport.handshake import prove_as_acceptor, prove_as_diall
 from oneflow.boxing.transport.rendezvous import SLICE_S, Check, KeyValueStore
 from oneflow.core.errors import TransportError
 from oneflow.core.log import get_logger
-from oneflow.core.tls_relay import relayed
+from oneflow.services.tls_relay import relayed
 
 if TYPE_CHECKING:
     from oneflow.core.job_tls import JobTls

@@ -19,12 +19,8 @@ from typing import Any
 from oneflow.core.config import join_address, split_address
 from oneflow.core.control_channel import channel_options, check_plain, resolve, socket_path
 from oneflow.core.errors import AuthError, ConfigError, OneFlowError, TransportError
-from oneflow.core.line import Line, dial, dial_socket, line_options, prove_async
-from oneflow.core.listeners import check_listener
 from oneflow.core.log import get_logger
 from oneflow.core.metrics import METRICS
-from oneflow.core.metrics_daemon import DAEMON
-from oneflow.core.proof import Claim, Session
 from oneflow.core.rpc import RpcFailure
 from oneflow.launcher.daemon.settings import DaemonSettings
 from oneflow.launcher.daemon.wire import describe
@@ -33,6 +29,10 @@ from oneflow.protos import cluster_pb2_grpc
 from oneflow.scheduler.cluster.sealing import AttachStream, attach_call
 from oneflow.scheduler.cluster.sequence import MissingMessageError, Order
 from oneflow.scheduler.cluster.tls import SERVER_NAME
+from oneflow.services.line import Line, dial, dial_socket, line_options, prove_async
+from oneflow.services.listeners import check_listener
+from oneflow.services.metrics_daemon import DAEMON
+from oneflow.services.proof import Claim, Session
 
 FIRST_PAUSE_S = 0.2
 LAST_PAUSE_S = 5.0

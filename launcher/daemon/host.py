@@ -21,7 +21,6 @@ from oneflow.core.control_channel import PROTOCOL
 from oneflow.core.errors import InternalError, ProtocolError
 from oneflow.core.log import get_logger
 from oneflow.core.metrics import METRICS
-from oneflow.core.metrics_daemon import DAEMON
 from oneflow.core.metrics_told import Listener, Told
 from oneflow.launcher.daemon.attach import Attachment
 from oneflow.launcher.daemon.blobs import BlobCache, fetch_with
@@ -61,6 +60,7 @@ from oneflow.launcher.daemon.wire import event_of, say, wire_running
 from oneflow.launcher.processes import reap
 from oneflow.protos import cluster_pb2 as pb
 from oneflow.scheduler.jobs.limits import parse_folder_name
+from oneflow.services.metrics_daemon import DAEMON
 
 MAX_KEPT = 8000  # ids in a Hello, which must stay a small message
 MAX_ROOTS, MAX_ROOT_CHARS = 128, 1024

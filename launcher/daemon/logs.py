@@ -18,8 +18,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from oneflow.core.metrics_daemon import DAEMON
 from oneflow.launcher.daemon.log_times import TimeIndex
+from oneflow.services.metrics_daemon import DAEMON
 
 STREAMS = ("stdout", "stderr")
 FILE_NBYTES = 64 << 20

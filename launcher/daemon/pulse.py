@@ -1,4 +1,4 @@
-"""Whether a worker's process moves: judged by its pulse (oneflow/core/pulse.py) and by what the
+"""Whether a worker's process moves: judged by its pulse (oneflow/services/pulse.py) and by what the
 kernel says of it.
 
 * Stopped (SIGSTOP): as a peer that is frozen. One that a debugger holds is left alone.

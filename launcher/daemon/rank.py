@@ -21,12 +21,8 @@ from typing import Any
 
 from oneflow.core.errors import ConfigError, OneFlowError, ProtocolError
 from oneflow.core.exits import note_exited
-from oneflow.core.failpoints import failpoint
 from oneflow.core.frames import FrameDecoder, encode_frame
 from oneflow.core.log import get_logger
-from oneflow.core.metrics_daemon import DAEMON
-from oneflow.core.metrics_file import VARIABLE as COUNTS_VARIABLE
-from oneflow.core.metrics_file import CountsReader
 from oneflow.core.metrics_told import Told
 from oneflow.launcher.daemon.archive import unpack
 from oneflow.launcher.daemon.blobs import BlobCache, Fetch
@@ -55,6 +51,10 @@ from oneflow.launcher.rank_env import RankPlace, rank_env
 from oneflow.launcher.report import ErrorRecord, cause_of, read_error, reason_of
 from oneflow.launcher.supervision import DUMP_SIGNAL, KILL_WAIT_S, Exited
 from oneflow.protos import cluster_pb2 as pb
+from oneflow.services.failpoints import failpoint
+from oneflow.services.metrics_daemon import DAEMON
+from oneflow.services.metrics_file import VARIABLE as COUNTS_VARIABLE
+from oneflow.services.metrics_file import CountsReader
 
 FIRST_LOOK_S, LAST_LOOK_S = 0.01, 0.1
 MEMORY_LOOK_S = COUNTS_LOOK_S = 1.0

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from oneflow.core.control_channel import CHUNK_NBYTES
 from oneflow.core.errors import ProtocolError
-from oneflow.core.failpoints import failpoint
 from oneflow.core.log import get_logger
 from oneflow.launcher.daemon.attach import Attachment
 from oneflow.launcher.daemon.events import AttemptKey
@@ -19,6 +18,7 @@ from oneflow.launcher.daemon.logs import STREAMS, LogWriter, Piece, read_piece, 
 from oneflow.launcher.daemon.settings import DaemonSettings
 from oneflow.launcher.daemon.wire import key_of
 from oneflow.protos import cluster_pb2 as pb
+from oneflow.services.failpoints import failpoint
 
 if TYPE_CHECKING:
     from oneflow.launcher.daemon.rank import Rank

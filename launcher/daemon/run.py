@@ -10,7 +10,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from oneflow.core import failpoints
 from oneflow.core.config import Config, join_address, split_address
 from oneflow.core.control_channel import resolve, socket_path
 from oneflow.core.dumps import forbid_core_dumps
@@ -19,9 +18,6 @@ from oneflow.core.folders import make_state_dir
 from oneflow.core.host_memory import host_capacity
 from oneflow.core.log import get_logger, set_up
 from oneflow.core.metrics import METRICS
-from oneflow.core.metrics_daemon import DAEMON
-from oneflow.core.metrics_http import MetricsEndpoint
-from oneflow.core.notify import notify
 from oneflow.launcher.daemon.cgroups import find_hierarchies, sweep
 from oneflow.launcher.daemon.health import Health
 from oneflow.launcher.daemon.leftovers import sweep_processes, sweep_temp_dirs
@@ -30,6 +26,10 @@ from oneflow.launcher.daemon.settings import DaemonSettings
 from oneflow.launcher.daemon.workers import OOM_SCORE
 from oneflow.launcher.processes import become_subreaper
 from oneflow.scheduler.cluster.tls import expiry_of
+from oneflow.services import failpoints
+from oneflow.services.metrics_daemon import DAEMON
+from oneflow.services.metrics_http import MetricsEndpoint
+from oneflow.services.notify import notify
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 OOM_SCORE_ADJ = "-500"  # rather a rank than the daemon that would say why

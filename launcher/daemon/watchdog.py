@@ -14,9 +14,9 @@ import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from oneflow.core.metrics_daemon import DAEMON
 from oneflow.launcher.daemon.guard import DUMP_SIGNAL
 from oneflow.launcher.daemon.leftovers import own_mark
+from oneflow.services.metrics_daemon import DAEMON
 
 BEAT_S = 0.2
 

@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from oneflow.core.errors import ConfigError
-from oneflow.core.pulse import VARIABLE as PULSE_VARIABLE
 from oneflow.launcher.daemon.cgroups import Group
 from oneflow.launcher.daemon.pulse import Patience, Pulse
 from oneflow.launcher.daemon.settings import JobLimits
 from oneflow.launcher.processes import descendants, num_oom_kills, send_signal, spawn
+from oneflow.services.pulse import VARIABLE as PULSE_VARIABLE
 
 WARM_ARGV = (sys.executable, "-u", "-m", "oneflow.jobs.worker")
 OOM_SCORE = "/proc/self/oom_score_adj"

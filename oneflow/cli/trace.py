@@ -118,7 +118,7 @@ def stop(
 
 
 def _say_what_does_not_fit(paths: list[Path]) -> None:
-    from oneflow.core.traces import TraceFileError, of_earlier_traces
+    from oneflow.services.traces import TraceFileError, of_earlier_traces
 
     try:
         for path in of_earlier_traces(paths) if paths else ():
@@ -152,7 +152,7 @@ def merge_files(out: Path, max_size: int | None, files: tuple[Path, ...]) -> Non
     It has at most so many bytes as viewers open; what comes later is left out, and a last event
     says so. A file that is broken or of another trace is refused with 65.
     """
-    from oneflow.core.traces import MAX_NBYTES, merge
+    from oneflow.services.traces import MAX_NBYTES, merge
 
     if max_size is not None and max_size < MIN_SIZE:
         raise click.BadParameter(f"a file has at least {MIN_SIZE} bytes", param_hint="--max-size")

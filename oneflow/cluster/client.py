@@ -24,11 +24,11 @@ from oneflow.cluster.submitting import (
     upload_folder,
 )
 from oneflow.core.errors import AuthError, ClusterUnreachableError
-from oneflow.core.proof import ImpostorError
 from oneflow.protos import cluster_pb2 as pb
 from oneflow.scheduler.jobs.records import JobKind, JobRecord, JobSpec
 from oneflow.scheduler.jobs.specs import record_from_proto
 from oneflow.scheduler.jobs.tokens import token_from, token_origin
+from oneflow.services.proof import ImpostorError
 
 if TYPE_CHECKING:
     from oneflow.core.rpc import Message

@@ -39,10 +39,10 @@ from oneflow.core.errors import (
     ProtocolError,
     StoreError,
 )
-from oneflow.core.line import Line, dial, dial_socket, line_options, prove
-from oneflow.core.listeners import check_listener
-from oneflow.core.proof import Claim, NotProvenError, Session
 from oneflow.protos import cluster_pb2 as pb
+from oneflow.services.line import Line, dial, dial_socket, line_options, prove
+from oneflow.services.listeners import check_listener
+from oneflow.services.proof import Claim, NotProvenError, Session
 
 if TYPE_CHECKING:
     from oneflow.core.rpc import Message, RpcFailure

@@ -36,9 +36,9 @@ from oneflow.cluster.settings import config_dir, load_settings, runtime_dir, sta
 from oneflow.core.config import join_address, split_address
 from oneflow.core.control_channel import MAX_SOCKET_NBYTES, resolve, socket_path
 from oneflow.core.errors import ClusterUnreachableError, ConfigError, OneFlowError
-from oneflow.core.metrics_http import make_private
 from oneflow.scheduler.jobs.tokens import read_token_file
 from oneflow.scheduler.ports import check_port_is_free, describe_holder, free_port
+from oneflow.services.metrics_http import make_private
 
 if TYPE_CHECKING:
     from oneflow.cluster.client import Cluster

@@ -5,11 +5,11 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from oneflow.core.proof import digest_of
 from oneflow.scheduler.cluster.audit import AUDIT_FILE, Audit
 from oneflow.scheduler.jobs.records import TokenRecord
 from oneflow.scheduler.jobs.store import SqliteStore
 from oneflow.scheduler.jobs.tokens import new_secret, read_token_file, write_token_file
+from oneflow.services.proof import digest_of
 
 ADMIN_TOKEN = "token"
 DAEMON_TOKEN = "daemon.token"

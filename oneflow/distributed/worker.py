@@ -91,7 +91,7 @@ def say_what_it_waits_for(number: int, frame: object) -> None:
 def show_pulse() -> None:
     """Beat for the daemon that started this process, if one did."""
     if os.environ.get("ONEFLOW_PULSE_FD"):
-        path = os.path.join(os.path.dirname(os.path.dirname(__file__)), "core", "pulse.py")
+        path = os.path.join(os.path.dirname(os.path.dirname(__file__)), "services", "pulse.py")
         runpy.run_path(path)["start"](os.environ)
 
 

@@ -54,12 +54,12 @@ class World:
         if config.metrics_addr is not None:
             self._show_metrics()
         if config.counts_file is not None:
-            from oneflow.core.metrics_file import CountsWriter
+            from oneflow.services.metrics_file import CountsWriter
 
             CountsWriter(config.counts_file, METRICS).start()
 
     def _show_metrics(self) -> None:
-        from oneflow.core.metrics_http import start_endpoint
+        from oneflow.services.metrics_http import start_endpoint
 
         METRICS.is_ready = lambda: self.is_ready
         endpoint = start_endpoint(self.config)  # closes itself at exit
@@ -224,7 +224,7 @@ class World:
             if code in (None, 0):
                 server.serve_until_left()
             server.stop()
-        relays = sys.modules.get("oneflow.core.tls_relay")  # if any connection has needed one
+        relays = sys.modules.get("oneflow.services.tls_relay")  # if any connection has needed one
         if relays is not None:
             relays.finish()
 

@@ -17,7 +17,6 @@ from oneflow.actors.job import Job
 from oneflow.boxing import settings as boxing_settings
 from oneflow.boxing.boxes import shard_box
 from oneflow.core.errors import ProtocolError
-from oneflow.core.failpoints import failpoint
 from oneflow.core.graph import LogicalGraph, Node
 from oneflow.core.job_config import Cluster, JobConfig
 from oneflow.core.op import Box
@@ -35,6 +34,7 @@ from oneflow.jobs.jobfile import JobFile
 from oneflow.jobs.placing import gather_outputs, replace_placement
 from oneflow.kernels.array import Array
 from oneflow.scheduler.compiler.observe import Observer
+from oneflow.services.failpoints import failpoint
 from oneflow.tensor.devices import to_device, to_host
 from oneflow.tensor.eager_global import empty_shard, relayout
 

@@ -26,7 +26,6 @@ from typing import Any
 import numpy as np
 
 from oneflow.boxing.boxes import local_slices, shard_box
-from oneflow.core.failpoints import failpoint
 from oneflow.core.log import get_logger
 from oneflow.core.metrics import METRICS
 from oneflow.core.placement import Placement
@@ -42,6 +41,7 @@ from oneflow.io.tree import Encoder, Found, global_tensor
 from oneflow.jobs.order import Cursor
 from oneflow.jobs.running import Variable
 from oneflow.kernels.array import Array
+from oneflow.services.failpoints import failpoint
 from oneflow.tensor.devices import to_host
 from oneflow.tensor.eager_global import empty_shard
 from oneflow.tensor.tensor import Tensor, wrap_global

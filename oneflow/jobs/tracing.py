@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 from oneflow.actors.tracing import Trace
 from oneflow.core.log import get_logger
-from oneflow.core.traces import boot_id
 from oneflow.protos import cluster_pb2 as pb
+from oneflow.services.traces import boot_id
 
 if TYPE_CHECKING:
     from oneflow.actors.executor import Executor

@@ -20,7 +20,6 @@ from typing import Any
 import numpy as np
 
 from oneflow.core.errors import NonFiniteError
-from oneflow.core.failpoints import failpoint
 from oneflow.core.log import get_logger
 from oneflow.core.metrics import METRICS
 from oneflow.core.rng import Randomness
@@ -37,6 +36,7 @@ from oneflow.jobs.sources import Access
 from oneflow.jobs.stopping import Stop, StoppedError
 from oneflow.jobs.tracing import Tracing
 from oneflow.kernels.array import Array
+from oneflow.services.failpoints import failpoint
 from oneflow.tensor.devices import to_host
 
 log = get_logger(__name__)

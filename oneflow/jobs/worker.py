@@ -19,7 +19,6 @@ import sys
 import threading
 from pathlib import Path
 
-from oneflow.core import failpoints, pulse
 from oneflow.core.config import Config, set_config
 from oneflow.core.errors import InternalError, OneFlowError, ProtocolError
 from oneflow.core.frames import Frames
@@ -31,6 +30,7 @@ from oneflow.jobs.threads import limit_threads, renew_numba
 from oneflow.jobs.tracing import Tracing
 from oneflow.kernels.registry import load
 from oneflow.protos import cluster_pb2 as pb
+from oneflow.services import failpoints, pulse
 
 WARM = (
     "oneflow.protos.cluster_pb2",

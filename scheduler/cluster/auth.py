@@ -21,7 +21,6 @@ from grpc import aio
 from oneflow.core.control_channel import ERROR_KEY, OPEN_KEY
 from oneflow.core.errors import AuthError, OneFlowError, ProtocolError
 from oneflow.core.log import get_logger
-from oneflow.core.proof import PROVE, NotProvenError, digest_of, name_of
 from oneflow.core.rpc import Behaviour, CallContext, CallDetails, Find, Handler, Message
 from oneflow.scheduler.cluster.audit import Audit
 from oneflow.scheduler.cluster.health import PREFIX as STRANGERS_PREFIX
@@ -41,6 +40,7 @@ from oneflow.scheduler.door import Door, RefusedProofError, session_shown
 from oneflow.scheduler.interceptor import Interceptor
 from oneflow.scheduler.jobs import tokens as token_rules
 from oneflow.scheduler.jobs.records import TokenRecord
+from oneflow.services.proof import PROVE, NotProvenError, digest_of, name_of
 
 UNPROVEN = "this call is of no session: a client proves its token first, and never shows it"
 ROLES: Mapping[str, str] = {
@@ -117,7 +117,10 @@ class Tokens:
         return token_rules.find(self.records, secret, self._wall())
 
     def named(self, name: bytes) -> TokenRecord:
-        """Return the token whose digest has this name (core/proof.py). Raises RefusedProofError."""
+        """Return the token whose digest has this name (services/proof.py).
+
+        Raises RefusedProofError.
+        """
         return self._valid(t for t in self.records if name_of(t.digest) == name)
 
     def of_digest(self, digest: bytes) -> TokenRecord:

@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable
 
 from oneflow.core.errors import AuthError, ConfigError
-from oneflow.core.failpoints import failpoint
 from oneflow.core.rpc import CallContext
 from oneflow.protos import cluster_pb2 as pb
 from oneflow.protos import cluster_pb2_grpc
@@ -24,6 +23,7 @@ from oneflow.scheduler.cluster.refusals import (
 from oneflow.scheduler.jobs import tokens as token_rules
 from oneflow.scheduler.jobs.events import DrainAsked, UndrainAsked
 from oneflow.scheduler.jobs.records import DaemonRecord, TokenRecord
+from oneflow.services.failpoints import failpoint
 
 MAX_TOKENS = 1000
 MAX_GRACE_S = 86_400.0

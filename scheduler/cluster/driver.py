@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 from oneflow.core.errors import OneFlowError, StoreError
-from oneflow.core.failpoints import failpoint
 from oneflow.core.log import get_logger
 from oneflow.scheduler.cluster.attempts_log import AttemptsLog
 from oneflow.scheduler.cluster.refusals import NotFoundError
@@ -40,6 +39,7 @@ from oneflow.scheduler.jobs.events import (
 from oneflow.scheduler.jobs.records import JobRecord
 from oneflow.scheduler.jobs.store import Change, Store
 from oneflow.scheduler.jobs.table import Table
+from oneflow.services.failpoints import failpoint
 
 MAX_BATCH = 256
 MAX_UNDONE = 10_000

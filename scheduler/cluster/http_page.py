@@ -14,8 +14,8 @@ from dataclasses import dataclass
 
 from oneflow.core.config import join_address, split_address
 from oneflow.core.errors import ConfigError
-from oneflow.core.http_server import PageHandler, PageServer, is_foreign, is_host_allowed
 from oneflow.scheduler.cluster.metrics import ClusterMetrics, make_registry
+from oneflow.services.http_server import PageHandler, PageServer, is_foreign, is_host_allowed
 
 PLAIN_TEXT = "text/plain; charset=utf-8"
 

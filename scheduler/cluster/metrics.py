@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING
 from oneflow import __version__
 from oneflow.core.control_channel import PROTOCOL
 from oneflow.core.metrics import FAST_BUCKETS, METRICS, Histogram
-from oneflow.core.metrics_page import counter, gauge, histogram
 from oneflow.scheduler.jobs.events import (
     Action,
     DaemonGone,
@@ -39,6 +38,7 @@ from oneflow.scheduler.jobs.records import (
     JobState,
 )
 from oneflow.scheduler.jobs.table import Table
+from oneflow.services.metrics_page import counter, gauge, histogram
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from oneflow.core.failpoints import failpoint
 from oneflow.core.log import get_logger
 from oneflow.protos import cluster_pb2 as pb
 from oneflow.scheduler.cluster.lines import Line, Lines
@@ -20,6 +19,7 @@ from oneflow.scheduler.jobs.events import (
     TellWelcome,
     Told,
 )
+from oneflow.services.failpoints import failpoint
 
 if TYPE_CHECKING:
     from oneflow.scheduler.cluster.plans import Plans

@@ -14,10 +14,10 @@ from oneflow.core.config import join_address, split_address
 from oneflow.core.control_channel import is_loopback, resolve, socket_path
 from oneflow.core.errors import ConfigError
 from oneflow.core.folders import check_private, write_private
-from oneflow.core.metrics_http import make_private, publish_target
 from oneflow.core.rpc import Credentials, Server
 from oneflow.scheduler.cluster.settings import SchedulerSettings
 from oneflow.scheduler.ports import check_port_is_free, describe_holder, free_port
+from oneflow.services.metrics_http import make_private, publish_target
 
 CLUSTER_FILE = "cluster.json"
 PORT_FILE = "port"

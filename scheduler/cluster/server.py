@@ -12,12 +12,10 @@ from contextlib import suppress
 from typing import Any
 
 from oneflow import __version__
-from oneflow.core import failpoints
 from oneflow.core.control_channel import channel_options
 from oneflow.core.dumps import forbid_core_dumps
 from oneflow.core.errors import OneFlowError
 from oneflow.core.log import get_logger
-from oneflow.core.notify import notify
 from oneflow.core.rpc import Server
 from oneflow.protos import cluster_pb2 as pb
 from oneflow.scheduler.cluster.attempts_log import AttemptsLog
@@ -47,6 +45,8 @@ from oneflow.scheduler.jobs.events import DrainAsked, TellPrepare
 from oneflow.scheduler.jobs.records import JobRecord, JobState, TokenRecord
 from oneflow.scheduler.jobs.store import SqliteStore
 from oneflow.scheduler.jobs.table import Table
+from oneflow.services import failpoints
+from oneflow.services.notify import notify
 
 DATABASE = "cluster.db"
 SERVICES = ("", "oneflow.Scheduler")

@@ -21,11 +21,11 @@ from typing import Protocol, TypeAlias
 import msgspec
 
 from oneflow.core.errors import ConfigError, StoreError
-from oneflow.core.failpoints import failpoint
 from oneflow.scheduler.jobs.events import CurvePoint, Remove, Save, SaveEpoch, SaveUndrained
 from oneflow.scheduler.jobs.fleet import MAX_UNDRAINED
 from oneflow.scheduler.jobs.records import JobRecord, TokenRecord
 from oneflow.scheduler.jobs.retention import MAX_REMOVED
+from oneflow.services.failpoints import failpoint
 
 Execute: TypeAlias = Callable[..., sqlite3.Cursor]
 

@@ -17,8 +17,8 @@ from pathlib import Path
 
 from oneflow.core.errors import AuthError, ConfigError
 from oneflow.core.folders import check_unwritten
-from oneflow.core.proof import NO_TOKEN, digest_of
 from oneflow.scheduler.jobs.records import ROLES, TokenRecord
+from oneflow.services.proof import NO_TOKEN, digest_of
 
 PREFIX = "oft_"  # lets scanners of repositories and logs recognise one
 ROTATION_S = 3600.0  # so long the old secret of a rotated token stays valid

@@ -21,10 +21,10 @@ import grpc
 import numpy as np
 
 from oneflow.core.config import split_address
-from oneflow.core.line import line_options
 from oneflow.protos import cluster_pb2 as pb
 from oneflow.scheduler.jobs.records import JobState
 from oneflow.scheduler.jobs.tokens import read_token_file
+from oneflow.services.line import line_options
 from tests.support.cluster import Rig
 from tests.support.proving import proven
 from tests.support.waiting import wait_until

@@ -471,7 +471,7 @@ def fuzz_traces(verdict: Verdict, seeds: range) -> None:
     """Traces of two ranks, one of them changed: merged into JSON, or refused."""
     import gzip
 
-    from oneflow.core.traces import TraceFileError, TraceWriter, clock_origin, merge
+    from oneflow.services.traces import TraceFileError, TraceWriter, clock_origin, merge
 
     with scratch() as folder:
         paths = [folder / f"{rank}.json.gz" for rank in range(2)]

@@ -15,8 +15,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from oneflow.core.errors import OneFlowError
-from oneflow.core.line import line_options
-from oneflow.core.proof import SESSION_KEY
+from oneflow.services.line import line_options
+from oneflow.services.proof import SESSION_KEY
 from tests.support.proving import open_proven, proven
 
 from .fuzz_inputs import NUMBERS, Verdict, judged, mutated, random_message, watched, wire_bytes

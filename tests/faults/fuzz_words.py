@@ -50,13 +50,13 @@ def readers() -> list[tuple[str, Callable[[str], Any]]]:
     from oneflow.core.config import Config, split_address
     from oneflow.core.device import Device
     from oneflow.core.dtype import dtype_of
-    from oneflow.core.failpoints import parse
     from oneflow.core.graph_text import parse_attrs, parse_graph
     from oneflow.core.placement import parse_placement
     from oneflow.core.sbp import parse_nd_sbp, parse_sbp
     from oneflow.core.tensor_type import parse_type
     from oneflow.scheduler.jobs.limits import check_job_id
     from oneflow.scheduler.jobs.tokens import check_name, token_from
+    from oneflow.services.failpoints import parse
 
     def variable(name: str) -> Callable[[str], Any]:
         return lambda text: Config.from_env({name: text.replace("\0", "")})

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from oneflow.core.failpoints import FAILPOINTS
+from oneflow.services.failpoints import FAILPOINTS
 
 from .fault_matrix import (
     CELLS,

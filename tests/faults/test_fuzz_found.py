@@ -39,10 +39,8 @@ from oneflow.core.errors import (
     PlacementError,
     ProtocolError,
 )
-from oneflow.core.failpoints import parse
 from oneflow.core.graph_proto import graph_from_proto, graph_to_proto
 from oneflow.core.graph_text import parse_attrs, parse_graph
-from oneflow.core.http_server import PageHandler, PageServer
 from oneflow.core.placement import Placement, parse_placement
 from oneflow.core.sbp import parse_sbp
 from oneflow.core.tensor_type import parse_type
@@ -56,6 +54,8 @@ from oneflow.protos import cluster_pb2 as pb
 from oneflow.scheduler.cluster.logs import Wanted
 from oneflow.scheduler.jobs.causes import cause_line
 from oneflow.scheduler.jobs.specs import record_from_proto
+from oneflow.services.failpoints import parse
+from oneflow.services.http_server import PageHandler, PageServer
 from tests.support.proving import proven
 
 from .fuzz_peers import HEADER, job_scheduler, plan_and_frames

@@ -21,10 +21,10 @@ from typing import Any
 
 import grpc
 
-from oneflow.core.proof import PROVE
 from oneflow.protos import cluster_pb2 as pb
 from oneflow.protos import proof_pb2
 from oneflow.scheduler.cluster.sealing import ATTACH, sealing
+from oneflow.services.proof import PROVE
 
 PROGRAM = ["sh", "-c", "id > obeyed; cp obeyed {mark}"]
 

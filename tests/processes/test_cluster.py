@@ -26,9 +26,9 @@ import oneflow as flow
 from oneflow.cluster.local import log_path
 from oneflow.cluster.local_record import LocalCluster, Process, process_of, read_record
 from oneflow.core.errors import AuthError, ClusterRequestError, JobSpecError, StillActiveError
-from oneflow.core.traces import merge
 from oneflow.scheduler.jobs.records import JobState
 from oneflow.scheduler.jobs.tokens import read_token_file
+from oneflow.services.traces import merge
 from tests.support.waiting import WAIT_S
 
 from .line_graph import Line

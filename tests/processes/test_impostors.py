@@ -24,14 +24,14 @@ from oneflow.actors.control import ControlClient
 from oneflow.cluster.connection import Connection, Patience
 from oneflow.core.config import Config
 from oneflow.core.errors import AuthError, ConfigError, PeerLostError, TransportError
-from oneflow.core.line import dial
 from oneflow.core.loop import wait_for
-from oneflow.core.proof import PROVE, Claim, ImpostorError
 from oneflow.protos import cluster_pb2 as pb
 from oneflow.protos import proof_pb2
 from oneflow.scheduler.jobs.tokens import read_token_file
 from oneflow.scheduler.ports import free_port
 from oneflow.scheduler.server import SchedulerServer
+from oneflow.services.line import dial
+from oneflow.services.proof import PROVE, Claim, ImpostorError
 from tests.support.cluster import SchedulerProcess
 from tests.support.waiting import CALL_S, wait_until
 

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import oneflow as flow
-from oneflow.core.traces import merge
+from oneflow.services.traces import merge
 from tests.support.simulated.worker_peer import Attempt, Worker, pb
 
 from .line_graph import Line

@@ -23,10 +23,10 @@ from typing import Any
 from oneflow.cluster.client import Cluster, connect
 from oneflow.cluster.connection import Connection, Patience
 from oneflow.core.errors import OneFlowError
-from oneflow.core.failpoints import FAILPOINTS
 from oneflow.scheduler.jobs.records import JobRecord
 from oneflow.scheduler.jobs.tokens import read_token_file
 from oneflow.scheduler.ports import free_port
+from oneflow.services.failpoints import FAILPOINTS
 from tests.support.waiting import CALL_S, WAIT_S, SceneError, wait_until
 
 HERE = Path(__file__).resolve().parent

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from oneflow.core.config import split_address
-from oneflow.core.line import Line, dial, line_options, prove, prove_async
-from oneflow.core.proof import Claim
+from oneflow.services.line import Line, dial, line_options, prove, prove_async
+from oneflow.services.proof import Claim
 
 PROVE_S = 30.0
 

@@ -27,12 +27,13 @@ BOXING_COSTS = (
 ARROWS: dict[str, tuple[str, ...]] = {
     "protos": (),
     "core": ("protos",),
+    "services": ("protos", "core"),
     "ops": ("protos", "core"),
     "kernels": ("protos", "core", "ops"),
-    "boxing": ("protos", "core", "ops", "kernels"),
-    "actors": ("protos", "core", "ops", "kernels", "boxing"),
-    "scheduler": ("protos", "core", "ops", *BOXING_COSTS),
-    "launcher": ("protos", "core", "ops", *BOXING_COSTS, "scheduler"),
+    "boxing": ("protos", "core", "services", "ops", "kernels"),
+    "actors": ("protos", "core", "services", "ops", "kernels", "boxing"),
+    "scheduler": ("protos", "core", "services", "ops", *BOXING_COSTS),
+    "launcher": ("protos", "core", "services", "ops", *BOXING_COSTS, "scheduler"),
 }
 # A registry loads the files that fill it, at the first look-up and never at import; and the type
 # of an op's result is the front end's class, whose name type checkers alone read.

@@ -10,12 +10,12 @@ from contextlib import suppress
 from typing import Any
 
 from oneflow.core.control_channel import PROTOCOL, channel_options
-from oneflow.core.line import prove_async
 from oneflow.core.loop import wait_for
-from oneflow.core.proof import Claim
 from oneflow.protos import cluster_pb2 as pb
 from oneflow.protos import cluster_pb2_grpc
 from oneflow.scheduler.cluster.sealing import attach_call
+from oneflow.services.line import prove_async
+from oneflow.services.proof import Claim
 from tests.support.cluster import SchedulerProcess
 from tests.support.proving import Metadata, ProvenChannel, open_proven
 from tests.support.waiting import WAIT_S

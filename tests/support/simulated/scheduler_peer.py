@@ -12,11 +12,11 @@ from typing import Any
 
 from oneflow.core.control_channel import CHUNK_NBYTES, channel_options
 from oneflow.core.loop import wait_for
-from oneflow.core.proof import digest_of, name_of
 from oneflow.protos import cluster_pb2 as pb
 from oneflow.protos import cluster_pb2_grpc
 from oneflow.scheduler.cluster.sealing import ATTACH, sealed
 from oneflow.scheduler.door import Door, RefusedProofError, session_shown
+from oneflow.services.proof import digest_of, name_of
 from tests.support.cluster import Running
 from tests.support.waiting import WAIT_S
 

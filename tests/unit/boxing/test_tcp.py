@@ -29,7 +29,7 @@ from oneflow.core.errors import DesyncError, TransportError
 from oneflow.core.job_tls import _made
 from oneflow.core.placement import Placement
 from oneflow.core.tensor_type import TensorType
-from oneflow.core.tls_relay import Relay
+from oneflow.services.tls_relay import Relay
 from tests.support.waiting import be_late
 
 from .boxing_layouts import all_sbp, gathered, scatter

@@ -14,10 +14,10 @@ from click.testing import CliRunner
 from oneflow.cli.main import cli
 from oneflow.cluster.job import Job
 from oneflow.core.errors import ClusterRequestError
-from oneflow.core.traces import TraceWriter, clock_origin
 from oneflow.protos import cluster_pb2 as pb
 from oneflow.scheduler.jobs.records import Assignment, JobRecord, JobSpec, JobState
 from oneflow.scheduler.jobs.specs import record_to_proto
+from oneflow.services.traces import TraceWriter, clock_origin
 
 
 @pytest.fixture(autouse=True)

@@ -14,7 +14,7 @@ import pytest
 from oneflow.core.config import Config
 from oneflow.core.errors import ConfigError, TransportError
 from oneflow.core.job_tls import JobTls, _made, job_tls
-from oneflow.core.tls_relay import _relays, finish, relayed
+from oneflow.services.tls_relay import _relays, finish, relayed
 from tests.support.waiting import wait_until
 
 TOKEN = "t" * 64

@@ -22,8 +22,8 @@ from oneflow.core.metrics import (
     Histogram,
     Metrics,
 )
-from oneflow.core.metrics_http import start_endpoint
-from oneflow.core.metrics_page import make_registry
+from oneflow.services.metrics_http import start_endpoint
+from oneflow.services.metrics_page import make_registry
 
 
 def samples(metrics: Metrics) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:

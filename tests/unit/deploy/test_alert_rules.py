@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 import yaml
 
-import oneflow.core.metrics_daemon as metrics_daemon
+import oneflow.services.metrics_daemon as metrics_daemon
 from oneflow.core.metrics import Metrics
-from oneflow.core.metrics_page import make_registry as make_daemon_registry
 from oneflow.scheduler.cluster.metrics import ClusterMetrics, Gauges
 from oneflow.scheduler.cluster.metrics import make_registry as make_scheduler_registry
 from oneflow.scheduler.jobs.records import JobRecord, JobSpec, JobState
+from oneflow.services.metrics_page import make_registry as make_daemon_registry
 
 from .promql import Evaluator, Samples
 

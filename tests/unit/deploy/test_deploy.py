@@ -18,10 +18,10 @@ import yaml
 
 from oneflow.cli.main import cli
 from oneflow.core.metrics import METRICS
-from oneflow.core.metrics_daemon import DAEMON
-from oneflow.core.metrics_page import make_registry as make_rank_registry
 from oneflow.scheduler.cluster.metrics import ClusterMetrics
 from oneflow.scheduler.cluster.metrics import make_registry as make_scheduler_registry
+from oneflow.services.metrics_daemon import DAEMON
+from oneflow.services.metrics_page import make_registry as make_rank_registry
 
 ROOT = Path(__file__).resolve().parents[3]
 DEPLOY = ROOT / "deploy"

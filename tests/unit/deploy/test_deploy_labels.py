@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 import yaml
 
-import oneflow.core.metrics_daemon as metrics_daemon
+import oneflow.services.metrics_daemon as metrics_daemon
 from oneflow.core.metrics import Metrics
-from oneflow.core.metrics_page import make_registry as make_rank_registry
 from oneflow.scheduler.cluster.metrics import ClusterMetrics
 from oneflow.scheduler.cluster.metrics import make_registry as make_scheduler_registry
+from oneflow.services.metrics_page import make_registry as make_rank_registry
 
 DEPLOY = Path(__file__).resolve().parents[3] / "deploy"
 OF_A_SCRAPE = {"instance"}  # a label that Prometheus adds

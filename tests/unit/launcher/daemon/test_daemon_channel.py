@@ -12,14 +12,14 @@ from typing import Any
 import grpc
 import pytest
 
-from oneflow.core.metrics_daemon import DAEMON
-from oneflow.core.proof import digest_of
 from oneflow.launcher.daemon import attach
 from oneflow.launcher.daemon.attach import Attachment
 from oneflow.launcher.daemon.settings import DaemonSettings
 from oneflow.protos import cluster_pb2 as pb
 from oneflow.scheduler.cluster.sealing import attach_call
 from oneflow.scheduler.door import Door
+from oneflow.services.metrics_daemon import DAEMON
+from oneflow.services.proof import digest_of
 from tests.support.waiting import until
 
 

@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from oneflow.core.metrics_daemon import DAEMON
 from oneflow.launcher.daemon import host
 from oneflow.launcher.daemon.logs import (
     Limits,
@@ -22,6 +21,7 @@ from oneflow.launcher.daemon.logs import (
     segments,
     size_of,
 )
+from oneflow.services.metrics_daemon import DAEMON
 
 SMALL = Limits(file_nbytes=100, num_files=4, job_nbytes=1 << 20)
 

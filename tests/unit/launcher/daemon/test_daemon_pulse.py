@@ -10,7 +10,6 @@ from collections.abc import Iterable
 
 import pytest
 
-from oneflow.core import pulse as beats
 from oneflow.launcher.daemon.pulse import (
     Judge,
     Patience,
@@ -20,6 +19,7 @@ from oneflow.launcher.daemon.pulse import (
     process_state,
     stuck_frame,
 )
+from oneflow.services import pulse as beats
 from tests.support.waiting import be_late
 
 PATIENCE = Patience(suspect_s=3.0, stopped_s=9.0, stuck_s=14.0)
@@ -115,7 +115,7 @@ def test_the_main_threads_frame_is_named() -> None:
 def run(program: str) -> tuple[subprocess.Popen[bytes], Pulse]:
     read, write = os.pipe()
     env = os.environ | {beats.VARIABLE: str(write)}
-    start = "import os, time; from oneflow.core import pulse; pulse.start(os.environ); "
+    start = "import os, time; from oneflow.services import pulse; pulse.start(os.environ); "
     argv = [sys.executable, "-c", start + program]
     process = subprocess.Popen(argv, env=env, pass_fds=[write])
     os.close(write)

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from oneflow.core import failpoints
 from oneflow.core.errors import ConfigError
-from oneflow.core.failpoints import FAILPOINTS, arm, failpoint, is_armed, parse
+from oneflow.services import failpoints
+from oneflow.services.failpoints import FAILPOINTS, arm, failpoint, is_armed, parse
 from tests.support.waiting import wait_until
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -34,7 +34,7 @@ def places() -> dict[str, int]:
     """How often each name stands in the sources."""
     found: dict[str, int] = {}
     files = {p.resolve() for room in ROOMS for p in (ROOT / room).rglob("*.py")}
-    for path in files - {(ROOT / "oneflow/core/failpoints.py").resolve()}:
+    for path in files - {(ROOT / "oneflow/services/failpoints.py").resolve()}:
         for name in PLACE.findall(path.read_text()):
             found[name] = found.get(name, 0) + 1
     return found
@@ -135,7 +135,7 @@ def test_nobody_else_runs_while_the_interpreter_is_kept() -> None:
 
 @pytest.mark.parametrize(("action", "code"), [("kill", -9), ("sleep:0.01", 0), ("stop:0.2", 0)])
 def test_what_happens_to_a_process(action: str, code: int) -> None:
-    text = "import os; from oneflow.core import failpoints as f; f.arm(os.environ); "
+    text = "import os; from oneflow.services import failpoints as f; f.arm(os.environ); "
     env = {"ONEFLOW_TESTING": "1", "ONEFLOW_FAILPOINTS": f"worker.step={action}"}
     argv = [sys.executable, "-c", text + "f.failpoint('worker.step')"]
     assert subprocess.run(argv, env=os.environ | env, timeout=60).returncode == code

@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 from pathlib import Path
 
-from oneflow.core.notify import notify
+from oneflow.services.notify import notify
 
 
 def test_states_arrive(tmp_path: Path) -> None:

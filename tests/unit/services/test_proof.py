@@ -7,7 +7,8 @@ import secrets
 import pytest
 
 from oneflow.core.errors import AuthError
-from oneflow.core.proof import (
+from oneflow.protos import proof_pb2 as pb
+from oneflow.services.proof import (
     SESSION_KEY,
     Claim,
     ImpostorError,
@@ -18,7 +19,6 @@ from oneflow.core.proof import (
     ticket_of,
     transcript_of,
 )
-from oneflow.protos import proof_pb2 as pb
 
 TOKEN = "oft_" + "x" * 43
 

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from oneflow.core import listeners
 from oneflow.core.config import Config
 from oneflow.core.errors import ConfigError
-from oneflow.core.listeners import check_listener, connected_users, listening_users
+from oneflow.services import listeners
+from oneflow.services.listeners import check_listener, connected_users, listening_users
 
 TCP = """  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid
    0: 0100007F:{port:04X} 00000000:0000 {state} 0:0 00:0 0 {uid} 0 7 1

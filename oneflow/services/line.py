@@ -23,7 +23,7 @@ from oneflow.core.config import join_address
 from oneflow.core.control_channel import channel_options
 from oneflow.core.errors import ConfigError
 from oneflow.core.folders import check_private
-from oneflow.core.proof import PROVE, Claim, Session
+from oneflow.services.proof import PROVE, Claim, Session
 
 PIECE_NBYTES = 256 << 10
 ACCEPT_S = 30.0  # gRPC connects at once; a channel that was given up never does

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from oneflow.core import traces
 from oneflow.core.errors import OneFlowError
-from oneflow.core.traces import (
+from oneflow.services import traces
+from oneflow.services.traces import (
     FORMAT,
     TraceFileError,
     TraceReader,

@@ -10,11 +10,10 @@ import pytest
 
 from oneflow.core.errors import ProtocolError
 from oneflow.core.metrics import Metrics
-from oneflow.core.metrics_file import MAX_NBYTES, VARIABLE, CountsReader, CountsWriter
 from oneflow.core.metrics_told import MAX_TOLD, Listener, Teller
-
-from .test_metrics import samples
-from .test_metrics_told import worked
+from oneflow.services.metrics_file import MAX_NBYTES, VARIABLE, CountsReader, CountsWriter
+from tests.unit.core.test_metrics import samples
+from tests.unit.core.test_metrics_told import worked
 
 PID = os.getpid()
 
@@ -60,7 +59,7 @@ def test_those_that_a_rank_starts_do_not_write_over_it(
 ) -> None:
     path = tmp_path / "counts.json"
     monkeypatch.setenv(VARIABLE, str(path))
-    monkeypatch.setattr("oneflow.core.metrics_file.atexit.register", lambda act: None)
+    monkeypatch.setattr("oneflow.services.metrics_file.atexit.register", lambda act: None)
     writer = CountsWriter(path, worked())
     monkeypatch.setattr(writer, "_run", lambda: None)
     writer.start()

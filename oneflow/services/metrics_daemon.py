@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from oneflow.core.metrics import FAST_BUCKETS, METRICS, Histogram, Metrics
-from oneflow.core.metrics_page import counter, gauge
-from oneflow.core.metrics_page import histogram as family
+from oneflow.services.metrics_page import counter, gauge
+from oneflow.services.metrics_page import histogram as family
 
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric

@@ -15,12 +15,12 @@ import stat
 import threading
 from pathlib import Path
 
-from oneflow.core import http_server
 from oneflow.core.config import Config, join_address, split_address
 from oneflow.core.errors import ConfigError
 from oneflow.core.folders import write_private
 from oneflow.core.metrics import METRICS, Metrics
-from oneflow.core.metrics_page import make_registry
+from oneflow.services import http_server
+from oneflow.services.metrics_page import make_registry
 
 LOOPBACK_HOSTS = frozenset(("127.0.0.1", "localhost", "::1"))
 LOOPBACK_NAMES = frozenset(("localhost",))

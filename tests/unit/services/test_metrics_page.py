@@ -12,17 +12,16 @@ import pytest
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-import oneflow.core.metrics_daemon as metrics_daemon
+import oneflow.services.metrics_daemon as metrics_daemon
 from oneflow.core.metrics import MAX_JOBS, Metrics
-from oneflow.core.metrics_page import MAX_SERIES, make_registry
 from oneflow.core.plan import ActorKind
 from oneflow.scheduler.cluster.metrics import ClusterMetrics
 from oneflow.scheduler.cluster.metrics import make_registry as make_scheduler_registry
 from oneflow.scheduler.jobs.events import DaemonJoined
 from oneflow.scheduler.jobs.records import REASONS
 from oneflow.scheduler.jobs.table import Table
-
-from .test_metrics import busy
+from oneflow.services.metrics_page import MAX_SERIES, make_registry
+from tests.unit.core.test_metrics import busy
 
 PAGE = (Path(__file__).resolve().parents[3] / "docs" / "METRICS.md").read_text()
 ROW = re.compile(

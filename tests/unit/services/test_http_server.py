@@ -9,8 +9,8 @@ from contextlib import suppress
 
 import pytest
 
-from oneflow.core import http_server
-from oneflow.core.http_server import PageHandler, PageServer, is_foreign, is_host_allowed
+from oneflow.services import http_server
+from oneflow.services.http_server import PageHandler, PageServer, is_foreign, is_host_allowed
 
 HEAD = b"GET / HTTP/1.0\r\nHost: 127.0.0.1\r\n"
 

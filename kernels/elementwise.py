@@ -11,6 +11,7 @@ from oneflow.core.op import REGISTRY, Op
 from oneflow.core.tensor_type import TensorType
 from oneflow.kernels.expressions.binding import (
     compiled_kernel,
+    compiled_workspace,
     computes_half,
     numpy_kernel,
     numpy_workspace,
@@ -41,14 +42,16 @@ def _native(op: type[Op], native: Callable[..., KernelFunction], least: int) -> 
         if native is compiled_kernel and made.has_half() and not computes_half():
             return False
         # On a GPU a block of threads does a row: one row alone would leave all others idle.
-        return native is compiled_kernel or not made.is_row or made.num_rows > 1
+        return native is compiled_kernel or not (made.is_row and (made.num_rows < 2 or made.sums))
 
     def binder(types: tuple[TensorType, ...], attrs: dict[str, Any]) -> KernelFunction:
         made = (native if is_native(types, attrs) else numpy_kernel)(op, types, attrs)
         return checked(op.name, made, op.defaults | attrs) if native is compiled_kernel else made
 
     def workspace(types: tuple[TensorType, ...], attrs: dict[str, Any]) -> tuple[TensorType, ...]:
-        return () if is_native(types, attrs) else numpy(types, attrs)
+        if not is_native(types, attrs):
+            return numpy(types, attrs)
+        return compiled_workspace(Formula(op, types, attrs)) if native is compiled_kernel else ()
 
     return Kernel(_unbound, workspace, least, (), binder)
 

@@ -1,4 +1,7 @@
-"""Gradients of layer norm and RMS norm. The norms have formulas."""
+"""Gradients of layer norm on a GPU: a block per row; weight gradients in a fixed order of sums.
+
+On a CPU, and for half precision, they follow from the formula of the op.
+"""
 
 from __future__ import annotations
 
@@ -6,135 +9,15 @@ from math import prod
 
 import numpy as np
 
-from oneflow.core import dtype as dtypes
-from oneflow.core.operand import Attrs
-from oneflow.core.tensor_type import TensorType
-from oneflow.kernels.array import Array, ArrayModule, as_flat
+from oneflow.kernels.array import Array, ArrayModule
 from oneflow.kernels.cuda_launch import by_row, cuda_source, launch, long, whole
-from oneflow.kernels.registry import Workspace, cuda_kernel, fused_kernel, kernel
-
-NUM_PARTS = 16
-"""Number of parts into which rows are cut for the gradients of norm weights on a CPU: fixed, so
-that no sum depends on threads.
-"""
-
-
-def _wide_copies(index: int, count: int) -> Workspace:
-    """Workspace: `count` arrays like input `index`, at least float32."""
-
-    def types(ins: tuple[TensorType, ...], attrs: Attrs) -> tuple[TensorType, ...]:
-        t = ins[index]
-        return (t if t.dtype.bytes >= 4 else t.with_dtype(dtypes.float32),) * count
-
-    return types
-
-
-def _as_column(statistic: Array, x: Array) -> Array:
-    column: Array = statistic.reshape(statistic.shape + (1,) * (x.ndim - statistic.ndim))
-    return column
-
-
-@kernel("layer_norm_grad", workspace=_wide_copies(1, 3))
-def layer_norm_grad(xp: ArrayModule, d_x: Array, *rest: Array, begin_axis: int) -> None:
-    """Compute, with h = (x - mean) * inv_std and g = d_y * gamma: d_x = inv_std * (g - mean(g) - h
-    * mean(g * h)).
-    """
-    *arrays, hat, g, spare = rest
-    has_gamma = len(arrays) > 4
-    d_y, x, mean, inv_std = arrays[2:6] if has_gamma else arrays
-    dims = tuple(range(begin_axis, x.ndim))
-    scale = _as_column(inv_std, x)
-    xp.subtract(x, _as_column(mean, x), out=hat)
-    xp.multiply(hat, scale, out=hat)
-    g[...] = d_y
-    if has_gamma:
-        d_gamma, d_beta, gamma = arrays[0], arrays[1], arrays[6]
-        samples = tuple(range(begin_axis))
-        xp.multiply(g, hat, out=spare)
-        xp.sum(spare, axis=samples, out=d_gamma)
-        xp.sum(g, axis=samples, out=d_beta)
-        xp.multiply(g, gamma, out=g)
-    xp.multiply(g, hat, out=spare)
-    size = prod(x.shape[begin_axis:])
-    along = spare.sum(axis=dims, keepdims=True) / size
-    xp.subtract(g, g.sum(axis=dims, keepdims=True) / size, out=g)
-    xp.multiply(hat, along, out=hat)
-    xp.subtract(g, hat, out=g)
-    xp.multiply(g, scale, out=g)
-    d_x[...] = g
-
-
-@kernel("rms_norm_grad", workspace=_wide_copies(1, 3))
-def rms_norm_grad(xp: ArrayModule, d_x: Array, *rest: Array, begin_axis: int) -> None:
-    """Compute, with h = x * inv_rms and g = d_y * gamma: d_x = inv_rms * (g - h * mean(g * h))."""
-    *arrays, hat, g, spare = rest
-    has_gamma = len(arrays) > 3
-    d_y, x, inv_rms = arrays[1:4] if has_gamma else arrays
-    scale = _as_column(inv_rms, x)
-    xp.multiply(x, scale, out=hat)
-    g[...] = d_y
-    if has_gamma:
-        xp.multiply(g, hat, out=spare)
-        xp.sum(spare, axis=tuple(range(begin_axis)), out=arrays[0])
-        xp.multiply(g, arrays[4], out=g)
-    xp.multiply(g, hat, out=spare)
-    along = spare.sum(axis=tuple(range(begin_axis, x.ndim)), keepdims=True)
-    along /= prod(x.shape[begin_axis:])
-    xp.multiply(hat, along, out=hat)
-    xp.subtract(g, hat, out=g)
-    xp.multiply(g, scale, out=g)
-    d_x[...] = g
+from oneflow.kernels.registry import cuda_kernel
 
 
 def samples_and_size(x: Array, begin_axis: int) -> tuple[int, int]:
     """(number of samples, elements of one)."""
     return prod(x.shape[:begin_axis]), prod(x.shape[begin_axis:])
 
-
-# ---- large float32 arrays on a CPU ---------------------------------------------------------------
-
-
-def _weight_type(x: TensorType, begin_axis: int) -> TensorType:
-    return x.with_shape((prod(x.shape[begin_axis:]),))
-
-
-def _sums_and_weight(types: tuple[TensorType, ...], attrs: Attrs) -> tuple[TensorType, ...]:
-    """Two sums per sample, partial sums of the gradients of the weights, and ones in the place of
-    gamma.
-    """
-    weight = _weight_type(types[1], attrs["begin_axis"])
-    samples = prod(types[1].shape[: attrs["begin_axis"]])
-    return (
-        weight.with_shape((samples, 2)),
-        weight.with_shape((NUM_PARTS, 2, weight.numel)),
-        weight,
-    )
-
-
-@fused_kernel("layer_norm_grad", workspace=_sums_and_weight)
-def layer_norm_grad_fused(xp: ArrayModule, d_x: Array, *rest: Array, begin_axis: int) -> None:
-    from oneflow.kernels.fused import layer_norm as fused
-
-    *arrays, sums, partial, ones = rest
-    ones[...] = 1
-    d_weights, inputs = (arrays[:2], arrays[2:]) if len(arrays) > 4 else ([], arrays)
-    d_y, x, mean, inv_std, *gamma = inputs
-    shape = samples_and_size(x, begin_axis)
-    fused.layer_norm_grad(
-        d_x.reshape(shape),
-        np.ascontiguousarray(d_y).reshape(shape),
-        np.ascontiguousarray(x).reshape(shape),
-        as_flat(mean),
-        as_flat(inv_std),
-        as_flat(gamma[0]) if gamma else ones,
-        sums,
-        partial,
-    )
-    for i, out in enumerate(d_weights):
-        np.sum(partial[:, i], axis=0, out=out.reshape(-1))
-
-
-# ---- GPU: a block per row; weight gradients in a fixed order of sums -----------------------------
 
 cuda_source(
     "layer_norm",

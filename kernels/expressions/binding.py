@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from typing import Any, TypeVar
@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from oneflow.core.config import current_config
+from oneflow.core.dtype import float32
 from oneflow.core.expression import COLUMN, ROW, walk
 from oneflow.core.op import Op
 from oneflow.core.rng import Rng
@@ -101,6 +102,24 @@ def numpy_kernel(
 
 # ---- compiled loops ------------------------------------------------------------------------------
 
+NUM_PARTS = 16
+"""Parts into which the rows of a large array are cut for sums over rows: their number is fixed, so
+that no sum depends on threads."""
+
+
+def compiled_workspace(formula: Formula) -> tuple[TensorType, ...]:
+    """For each sum over rows one row per part, at least float32."""
+    found = []
+    for i in formula.sums:
+        t = formula.out_types[i]
+        dtype = t.dtype if t.dtype.bytes >= 4 else float32
+        found.append(TensorType((_num_parts(formula), t.numel), dtype))
+    return tuple(found)
+
+
+def _num_parts(formula: Formula) -> int:
+    return NUM_PARTS if math.prod(formula.whole) >= ALONE else 1
+
 
 class CompiledKernel:
     """The loop of one op call with inputs of certain types; further layouts are compiled when
@@ -118,13 +137,19 @@ class CompiledKernel:
         self.kinds += [(n, types[i].dtype.name) for n, i in formula.fed.items()]
         arrays = (*formula.out_types, *formula.array_types)
         self.dtypes = [t.dtype for t in arrays]
+        work = compiled_workspace(formula)
+        for i, t in zip(formula.sums, work, strict=True):
+            self.dtypes[i] = t.dtype
+        first_work = formula.num_outputs + len(types)
+        self.sums = [(i, first_work + k) for k, i in enumerate(formula.sums)]
+        self.num_parts = _num_parts(formula)
         self.is_row, self.is_joined = formula.is_row, formula.is_row and formula.row_dims != 1
         self.shapes = [formula.joined(t.shape) for t in arrays]
         self.whole = np.broadcast_shapes(*self.shapes)
         self.ndims = [len(shape) for shape in self.shapes]
         strides = [
-            contiguous_strides(shape, t.dtype.bytes)
-            for shape, t in zip(self.shapes, arrays, strict=True)
+            contiguous_strides(shape, dtype.bytes)
+            for shape, dtype in zip(self.shapes, self.dtypes, strict=True)
         ]
         self.layout = self._layout(strides)
         self.function = self._compile(self.layout)
@@ -170,6 +195,9 @@ class CompiledKernel:
         if rng is not None:
             self._run_drawing(used, scalars, rng)
             return
+        if self.sums:
+            self._run_summing(used, scalars, arrays)
+            return
         if self.is_large and (threads := allowed(_cores())) > 1:
             ends = [self.rows * i // threads for i in range(threads + 1)]
             pool = _pool(threads - 1)
@@ -184,6 +212,41 @@ class CompiledKernel:
             refused = self.function(*used, *scalars, self.address, 1, 0, self.rows)
         if refused:
             self._run_strided(used, scalars)
+
+    def _run_summing(
+        self, used: tuple[Array, ...], scalars: list[Scalar], arrays: tuple[Array, ...]
+    ) -> None:
+        """Sums over rows: each part of the rows adds to rows of its own, which are added last."""
+        work = [(i, arrays[at]) for i, at in self.sums]
+        for _, partial in work:
+            partial[...] = 0
+        count = self.num_parts
+        ends = [self.rows * p // count for p in range(count + 1)]
+
+        def run(parts: Iterable[int]) -> int:
+            refused = 0
+            for p in parts:
+                own = list(used)
+                for i, partial in work:
+                    own[i] = partial[p]
+                refused |= self.function(*own, *scalars, self.address, 1, ends[p], ends[p + 1])
+            return refused
+
+        threads = min(allowed(_cores()), count) if count > 1 else 1
+        others = [
+            _pool(threads - 1).submit(run, range(k, count, threads)) for k in range(1, threads)
+        ]
+        refused = run(range(0, count, threads))
+        for other in others:
+            refused |= other.result()
+        if refused:
+            own = list(used)
+            for i, partial in work:
+                partial[...] = 0
+                own[i] = partial[0]
+            self._run_strided(tuple(own), scalars)
+        for i, partial in work:
+            np.sum(partial, axis=0, out=used[i].reshape(-1))
 
     def _run_strided(self, arrays: tuple[Array, ...], scalars: list[Scalar]) -> None:
         """Arrays that are not contiguous. Reductions over several dims, and arrays that are not

@@ -9,6 +9,7 @@ import numpy as np
 
 from oneflow.core.dtype import DType
 from oneflow.core.expression import (
+    COLUMN_TOTAL,
     INPUT,
     ROW,
     ROW_FUNCTIONS,
@@ -50,9 +51,10 @@ _NUMPY_ONLY = (
 class Formula:
     """The expressions of one op call.
 
-    outputs: those that are computed; at: their output indices. An output that is the very input
-    whose array it overwrites is left out. arrays: names of the inputs that are read.  fed: inputs
-    that are scalars (0-d arrays), by name with their index.  numbers: scalars from attrs.
+    outputs: those that are computed; at: their output indices; sums: positions of those that are
+    sums over rows. An output that is the very input whose array it overwrites is left out.
+    arrays: names of the inputs that are read.  fed: inputs that are scalars (0-d arrays), by name
+    with their index.  numbers: scalars from attrs.
     array_types, out_types: what has one element per row has 1 in place of the row's dims.
     """
 
@@ -78,6 +80,7 @@ class Formula:
         self.draws = any(n.function == WORD for n in nodes)
         self.is_row = bool(op.per_row) or any(n.function in ROW_FUNCTIONS for n in nodes)
         self.arrays = tuple(n for n in names if n in read)
+        self.sums = tuple(i for i, r in enumerate(self.outputs) if r.function == COLUMN_TOTAL)
         self.row_dims = op.row_dims(*types, **attrs) if self.is_row else 0
         self.array_types = tuple(
             self._in_rows(types[names.index(n)], n in op.per_row) for n in self.arrays

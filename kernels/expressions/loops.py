@@ -2,8 +2,9 @@
 
 One function per spec: nested loops over `depth` dims, the innermost in vectors. A reduction over
 the last dim ends a pass over the row; the passes of a row follow each other while it is in the
-cache, and the last one writes the outputs. The function reads addresses and flags out of the array
-objects themselves, so that a call costs no Python per array:
+cache, and the last one writes the outputs. A sum over rows is added to what its array holds. The
+function reads addresses and flags out of the array objects themselves, so that a call costs no
+Python per array:
 
     int f(PyObject *array..., scalar..., int64 *table, int64 check, int64 begin, int64 end)
 
@@ -21,6 +22,7 @@ from oneflow.core.dtype import DType, dtype_of
 from oneflow.core.expression import (
     CAST,
     COLUMN,
+    COLUMN_TOTAL,
     CONSTANT,
     FUNCTIONS,
     INPUT,
@@ -149,6 +151,7 @@ class Loop:
         free = [
             i for i, (root, array) in enumerate(self.spec.outputs)
             if root not in self.fixed and array.moves == CONTIGUOUS
+            and root.function != COLUMN_TOTAL
         ]  # fmt: skip
         kept: dict[Expression, int] = {}
         for node in costly:
@@ -477,7 +480,12 @@ class Loop:
                 self._write(i, values[node], position)
             for i, root in results:
                 element = _ELEMENTS[self.arrays[i].dtype.name]
-                self._write(i, self._in_pass(root, values, lanes, element), position)
+                value = self._in_pass(root, values, lanes, element)
+                if root.function == COLUMN_TOTAL:  # the rows before are in the array
+                    value = value + self._loaded(
+                        self._place(i, position), self.arrays[i].dtype, lanes
+                    )
+                self._write(i, value, position)
         code.do(f"{following} = add i64 {j.name}, {step}")
         again = code.let(f"icmp slt i64 {following}, {stop.name}", "i1")
         for (node, u), line in holes.items():
@@ -558,6 +566,8 @@ class Loop:
             else:
                 assert values is not None
                 args.append(values[arg].to(element, signed=is_signed(self.types[arg])))
+        if node.function == COLUMN_TOTAL:
+            return args[0]
         source = self.types[node.args[0]]
         if node.function == CAST:
             return self._cast(args[0], source, dtype_of(node.value))

@@ -21,6 +21,7 @@ from oneflow.core.dtype import DType, dtype_of
 from oneflow.core.expression import (
     CAST,
     COLUMN,
+    COLUMN_TOTAL,
     CONSTANT,
     FUNCTIONS,
     INPUT,
@@ -146,12 +147,21 @@ def _reduction(name: str, dims: tuple[int, ...]) -> Callable[..., None]:
     return run_total if name == "total" else run_largest
 
 
+def _sum_over_rows(lead: int) -> Callable[..., None]:
+    """The sum over the dims before a row's."""
+
+    def run(xp: ArrayModule, out: Array, x: Array) -> None:
+        x.sum(axis=tuple(range(lead)), dtype=out.dtype, out=out)
+
+    return run
+
+
 _OWN: dict[str, Callable[..., None]] = {
     **{name: _rounding(function) for name, function in _ROUNDINGS.items()},
     "relu": _relu, "rsqrt": _rsqrt, "sigmoid": _sigmoid, "erf": _erf, "erfc": _erfc,
     "erfcx": _erfcx, "where": _where,
 }  # fmt: skip
-_READS_AFTER_WRITING = ("where", "total", "largest", "erf", "erfc", "erfcx", "round",
+_READS_AFTER_WRITING = ("where", "total", "largest", COLUMN_TOTAL, "erf", "erfc", "erfcx", "round",
                          "floor", "ceil", "trunc", CAST)  # fmt: skip
 
 
@@ -241,6 +251,8 @@ class Planner:
         if node.function == ROW:
             return (self.whole[-2], 1)
         shape = np.broadcast_shapes(*(known[a] for a in node.args if a not in self.numbers))
+        if node.function == COLUMN_TOTAL:
+            return shape[self.lead :]
         if node.function not in REDUCTIONS:
             return shape
         return (*shape[: self.lead], *(1,) * (len(shape) - self.lead))
@@ -344,6 +356,9 @@ class Planner:
             shape = self.shape_of[node.args[0]]
             dims = tuple(d for d in range(self.lead, len(shape)) if shape[d] != 1)
             self.steps.append(Step(_reduction(node.function, dims), target, args))
+            return
+        if node.function == COLUMN_TOTAL:
+            self.steps.append(Step(_sum_over_rows(self.lead), target, args))
             return
         own = _OWN.get(node.function)
         self.steps.append(Step(own or UFUNCS[node.function], target, args))

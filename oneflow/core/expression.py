@@ -34,7 +34,8 @@ INPUT, SCALAR, CONSTANT, CAST = "input", "scalar", "constant", "cast"
 WORD, COLUMN, ROW = "word", "column", "row"
 REDUCTIONS = ("total", "largest")
 """Functions over the last dim; every element of a row sees the result."""
-ROW_FUNCTIONS = (*REDUCTIONS, COLUMN, ROW)
+COLUMN_TOTAL = "column_total"
+ROW_FUNCTIONS = (*REDUCTIONS, COLUMN, ROW, COLUMN_TOTAL)
 """Functions that need a whole row."""
 
 
@@ -271,6 +272,11 @@ def largest(x: Operand) -> Expression:
     return apply("largest", x)
 
 
+def column_total(x: Operand) -> Expression:
+    """The sum of x over all rows, at least in float32: an output of its own, with a row's dims."""
+    return apply(COLUMN_TOTAL, x)
+
+
 def _share(adjoint: Expression, a: Expression, b: Expression) -> Expression:
     """Return the share of the larger of a and b: all where a > b, half where they are equal."""
     return where(a > b, adjoint, where(eq(a, b), adjoint * 0.5, 0))
@@ -343,6 +349,7 @@ FUNCTIONS: dict[str, Rule] = {
     ),
     "total": Rule(1, lambda d, y, x: (total(d),), linear=((0,),)),
     "largest": Rule(1),
+    COLUMN_TOTAL: Rule(1, linear=((0,),)),
     **{name: Rule(2, kind="bool") for name in ("eq", "ne", "lt", "le", "gt", "ge")},
     **{name: Rule(2, kind="logic") for name in ("logical_and", "logical_or", "logical_xor")},
     "logical_not": Rule(1, kind="logic"),

@@ -23,6 +23,7 @@ from oneflow.core.dispatch import call
 from oneflow.core.dtype import DType, bool_
 from oneflow.core.errors import DTypeError
 from oneflow.core.expression import (
+    COLUMN_TOTAL,
     CONSTANT,
     INPUT,
     ROW,
@@ -85,7 +86,7 @@ def formula_signatures(
     functions = {n.function for n in walk(*roots)}
     if op.per_row or not functions.isdisjoint(ROW_FUNCTIONS):
         own = op.row_dims(*types, **attrs) + (ROW in functions)
-        result = _row_signatures(op, types, own, len(roots))
+        result = _row_signatures(op, types, own, roots)
     else:
         result = elementwise_signatures(*types)
     for count in range(1, min(len(numbers), _MOST_JOINT) + 1):
@@ -98,13 +99,17 @@ def formula_signatures(
 
 
 def _row_signatures(
-    op: type[Op], types: tuple[TensorType, ...], own: int, num_outputs: int
+    op: type[Op], types: tuple[TensorType, ...], own: int, roots: tuple[Expression, ...]
 ) -> list[SbpSignature]:
-    """Split any dim before the `own` last ones; operands that have only a row's dims are whole."""
+    """Split any dim before the `own` last ones; operands that have only a row's dims are whole, and
+    sums over rows partial."""
     names = operand_names(op, len(types))
     lead = [t.ndim if n in op.per_row else t.ndim - own for n, t in zip(names, types, strict=True)]
     return [
-        SbpSignature(tuple(Split(i) if n else BROADCAST for n in lead), (Split(i),) * num_outputs)
+        SbpSignature(
+            tuple(Split(i) if n else BROADCAST for n in lead),
+            tuple(PARTIAL if r.function == COLUMN_TOTAL else Split(i) for r in roots),
+        )
         for i in range(max(lead))
     ]
 

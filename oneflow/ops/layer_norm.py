@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from oneflow.core import dtype as dtypes
 from oneflow.core.errors import ShapeError
-from oneflow.core.expression import Expression, apply, scalar, symbols, total
-from oneflow.core.op import Op, declare
+from oneflow.core.expression import Expression, apply, column_total, scalar, symbols, total
+from oneflow.core.op import declare
 from oneflow.core.operand import Attr, Gradients, Operand, Tensor
-from oneflow.core.sbp import BROADCAST, PARTIAL, SbpSignature, Split
 from oneflow.core.tensor_type import TensorType
 from oneflow.ops.checks import require_float
 from oneflow.ops.elementwise import Formulated
 
-_X, _GAMMA, _BETA = symbols("x gamma beta")
+_X, _GAMMA, _BETA, _D_Y = symbols("x gamma beta d_y")
+_MEAN, _INV_STD, _INV_RMS = symbols("mean inv_std inv_rms")
 
 
 class _Norm(Formulated):
@@ -50,18 +50,6 @@ def _statistics(x: Operand, begin_axis: int) -> TensorType:
     """One number per sample, at least float32."""
     dtype = x.dtype if x.dtype.bytes >= 4 else dtypes.float32
     return TensorType(x.shape[:begin_axis], dtype)
-
-
-def _row_signatures(
-    begin_axis: int, num_split: int, num_whole: int, outputs: str
-) -> list[SbpSignature]:
-    """Split sample dim i of the first inputs, the others B. outputs: a letter each, S or P."""
-    result = []
-    for i in range(begin_axis):
-        made = tuple(Split(i) if letter == "S" else PARTIAL for letter in outputs)
-        inputs = (Split(i),) * num_split + (BROADCAST,) * num_whole
-        result.append(SbpSignature(inputs, made))
-    return result
 
 
 class LayerNorm(_Norm):
@@ -117,7 +105,7 @@ class LayerNorm(_Norm):
 layer_norm = declare(LayerNorm)
 
 
-class LayerNormGrad(Op):
+class LayerNormGrad(_Norm):
     """(d_x, d_gamma, d_beta) of layer_norm in one pass over d_y and x; d_x alone if there is no
     gamma.
 
@@ -125,6 +113,7 @@ class LayerNormGrad(Op):
     """
 
     name = "layer_norm_grad"
+    per_row = frozenset(("mean", "inv_std"))
 
     @staticmethod
     def infer(
@@ -132,23 +121,20 @@ class LayerNormGrad(Op):
         x: Operand,
         mean: Operand,
         inv_std: Operand,
-        *gamma: Operand,
+        gamma: Operand | None = None,
+        *,
         begin_axis: int,
     ) -> tuple[TensorType, ...]:
-        _check("layer_norm_grad", x, gamma, begin_axis)
-        weights = tuple(t.type for t in gamma)
-        return (x.type, *weights, *weights)
+        _check("layer_norm_grad", x, _given(gamma), begin_axis)
+        return (x.type,) if gamma is None else (x.type, gamma.type, gamma.type)
 
     @staticmethod
-    def sbp(
-        d_y: TensorType,
-        x: TensorType,
-        mean: TensorType,
-        inv_std: TensorType,
-        *gamma: TensorType,
-        begin_axis: int,
-    ) -> list[SbpSignature]:
-        return _row_signatures(begin_axis, 4, len(gamma), "SPP" if gamma else "S")
+    def formula(*types: TensorType, **_: Attr) -> tuple[Expression, ...]:
+        """With h = (x - mean) inv_std and g = d_y gamma: inv_std (g - mean(g) - h mean(g h))."""
+        hat = (_X - _MEAN) * _INV_STD
+        g = _D_Y * _GAMMA if len(types) > 4 else _D_Y
+        d_x = (g - _mean(g) - hat * _mean(g * hat)) * _INV_STD
+        return (d_x, column_total(_D_Y * hat), column_total(_D_Y)) if len(types) > 4 else (d_x,)
 
 
 layer_norm_grad = declare(LayerNormGrad)
@@ -194,25 +180,28 @@ class RmsNorm(_Norm):
 rms_norm = declare(RmsNorm)
 
 
-class RmsNormGrad(Op):
+class RmsNormGrad(_Norm):
     """(d_x, d_gamma) of rms_norm; d_x alone if there is no gamma.   Inputs: d_y, x, inv_rms and
     gamma.
     """
 
     name = "rms_norm_grad"
+    per_row = frozenset(("inv_rms",))
 
     @staticmethod
     def infer(
-        d_y: Operand, x: Operand, inv_rms: Operand, *gamma: Operand, begin_axis: int
+        d_y: Operand, x: Operand, inv_rms: Operand, gamma: Operand | None = None, *, begin_axis: int
     ) -> tuple[TensorType, ...]:
-        _check("rms_norm_grad", x, gamma, begin_axis)
-        return (x.type, *(t.type for t in gamma))
+        _check("rms_norm_grad", x, _given(gamma), begin_axis)
+        return (x.type,) if gamma is None else (x.type, gamma.type)
 
     @staticmethod
-    def sbp(
-        d_y: TensorType, x: TensorType, inv_rms: TensorType, *gamma: TensorType, begin_axis: int
-    ) -> list[SbpSignature]:
-        return _row_signatures(begin_axis, 3, len(gamma), "SP" if gamma else "S")
+    def formula(*types: TensorType, **_: Attr) -> tuple[Expression, ...]:
+        """With h = x inv_rms and g = d_y gamma: inv_rms (g - h mean(g h))."""
+        hat = _X * _INV_RMS
+        g = _D_Y * _GAMMA if len(types) > 3 else _D_Y
+        d_x = (g - hat * _mean(g * hat)) * _INV_RMS
+        return (d_x, column_total(_D_Y * hat)) if len(types) > 3 else (d_x,)
 
 
 rms_norm_grad = declare(RmsNormGrad)

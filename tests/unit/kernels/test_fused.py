@@ -11,6 +11,7 @@ import pytest
 
 from oneflow.core.rng import Rng
 from oneflow.kernels import registry
+from oneflow.kernels.expressions import binding
 from oneflow.kernels.registry import FUSED_LEAST as LEAST
 
 from .run_kernel import garbage, run, type_of
@@ -154,18 +155,47 @@ def test_dropout_masks_are_bit_identical_to_numpy(
     np.testing.assert_array_equal(_dropout(x, rng, 1 - plain), _dropout(x, rng, plain))
 
 
-def test_weight_gradients_do_not_depend_on_threads(rng: np.random.Generator) -> None:
-    import numba
+def norm_gradients(d: Any, x: Any, gamma: Any) -> tuple[list[Any], list[Any]]:
+    """The compiled gradients of layer norm, and NumPy's in float64."""
+    mean, inv = x.mean(1), 1 / np.sqrt(x.var(1) + 1e-5)
+    found = run("layer_norm_grad", d, x, mean, inv, gamma, begin_axis=1)
+    d, x, gamma, mean, inv = (a.astype(np.float64) for a in (d, x, gamma, mean, inv))
+    hat = (x - mean[:, None]) * inv[:, None]
+    g = d * gamma
+    along = (g * hat).mean(1, keepdims=True)
+    d_x = (g - g.mean(1, keepdims=True) - hat * along) * inv[:, None]
+    return list(found), [d_x, (d * hat).sum(0), d.sum(0)]
 
-    inputs, attrs = (D, X, MEAN, INV, normal(rng, 30, 20)), {"begin_axis": 1}
-    before = numba.get_num_threads()
+
+@pytest.mark.parametrize("shape", [(40, 33), (1100, 500)])
+def test_sums_over_rows_are_right_and_do_not_depend_on_threads(
+    shape: tuple[int, int], rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    d, x, gamma = normal(rng, *shape), normal(rng, *shape), normal(rng, shape[1])
     results = []
-    try:
-        for threads in sorted({1, before}):
-            numba.set_num_threads(threads)
-            results.append(run("layer_norm_grad", *inputs, **attrs))
-    finally:
-        numba.set_num_threads(before)
+    for threads in (1, 2, 3):
+        monkeypatch.setattr(binding, "allowed", lambda _, n=threads: n)
+        found, wanted = norm_gradients(d, x, gamma)
+        results.append(found)
+        for got, want in zip(found, wanted, strict=True):
+            np.testing.assert_allclose(got, want, rtol=2e-4, atol=2e-4)
     for other in results[1:]:
         for got, want in zip(other, results[0], strict=True):
             np.testing.assert_array_equal(got, want)
+
+
+@pytest.mark.parametrize("shape", [(40, 33), (1100, 500)])
+def test_sums_over_rows_of_arrays_that_are_not_contiguous(
+    shape: tuple[int, int], rng: np.random.Generator
+) -> None:
+    d, x = normal(rng, shape[0] * 2, shape[1]), normal(rng, *reversed(shape))
+    found, wanted = norm_gradients(d[::2], x.T, normal(rng, shape[1]))
+    for got, want in zip(found, wanted, strict=True):
+        np.testing.assert_allclose(got, want, rtol=2e-4, atol=2e-4)
+
+
+def test_sums_over_rows_of_half_precision_are_added_in_float32(rng: np.random.Generator) -> None:
+    d, x = (normal(rng, 3000, 4).astype(np.float16) for _ in range(2))
+    found, wanted = norm_gradients(d + np.float16(1), x, normal(rng, 4).astype(np.float16))
+    assert found[2].dtype == np.float16
+    np.testing.assert_allclose(found[2], wanted[2], rtol=1e-3)

@@ -173,6 +173,34 @@ def _rms_norm(x: Array, *gamma: Array, begin_axis: int, eps: float) -> tuple[Arr
     return y * gamma[0] if gamma else y, (1 / rms).reshape(x.shape[:begin_axis])
 
 
+def _norm_grad(
+    d: Array, hat: Array, scale: Array, gamma: tuple[Array, ...], axis: int, is_centred: bool
+) -> tuple[Array, ...]:
+    """The gradients of hat * gamma, where hat = scale * (x [- mean]): of x, gamma [and beta]."""
+    rows, own = tuple(range(axis)), tuple(range(axis, d.ndim))
+    g = d * gamma[0] if gamma else d
+    d_x = g - hat * (g * hat).mean(axis=own, keepdims=True)
+    if is_centred:
+        d_x = d_x - g.mean(axis=own, keepdims=True)
+    sums = ((d * hat).sum(axis=rows), *([d.sum(axis=rows)] if is_centred else []))
+    return (d_x * scale, *(sums if gamma else ()))
+
+
+def _layer_norm_grad(
+    d: Array, x: Array, mean: Array, inv: Array, *gamma: Array, begin_axis: int
+) -> tuple[Array, ...]:
+    column = (*mean.shape, *(1,) * (x.ndim - begin_axis))
+    hat = (x - mean.reshape(column)) * inv.reshape(column)
+    return _norm_grad(d, hat, inv.reshape(column), gamma, begin_axis, True)
+
+
+def _rms_norm_grad(
+    d: Array, x: Array, inv: Array, *gamma: Array, begin_axis: int
+) -> tuple[Array, ...]:
+    scale = inv.reshape((*inv.shape, *(1,) * (x.ndim - begin_axis)))
+    return _norm_grad(d, x * scale, scale, gamma, begin_axis, False)
+
+
 def _norm_samples() -> list[Sample]:
     x, gamma, beta = normal(5, 3, 4) + 1, normal(3, 4, seed=1), normal(3, 4, seed=2)
     attrs = {"begin_axis": 1, "eps": 1e-3}
@@ -190,10 +218,16 @@ def _norm_samples() -> list[Sample]:
     inv_rms = _rms_norm(x, begin_axis=1, eps=1e-3)[1]
     d = normal(5, 3, 4, seed=5)
     for g in ((), (gamma,)):
-        # Their values are checked through the gradients of the norms; here: that ranks agree with
-        # the whole.
-        result.append(Sample("layer_norm_grad", (d, x, mean, inv_std, *g), {"begin_axis": 1}))
-        result.append(Sample("rms_norm_grad", (d, x, inv_rms, *g), {"begin_axis": 1}))
+        first: dict[str, Any] = {"begin_axis": 1}
+        layer = (d, x, mean, inv_std, *g)
+        result.append(Sample("layer_norm_grad", layer, first, _layer_norm_grad, wrt=()))
+        result.append(Sample("rms_norm_grad", (d, x, inv_rms, *g), first, _rms_norm_grad, wrt=()))
+    for axis, weight in ((0, x * 0.5), (2, normal(4, seed=3))):
+        _, mean, inv_std = _layer_norm(x, begin_axis=axis, eps=1e-3)
+        layer = (d, x, mean, inv_std, weight)
+        result.append(
+            Sample("layer_norm_grad", layer, {"begin_axis": axis}, _layer_norm_grad, wrt=())
+        )
     return result
 
 

@@ -108,7 +108,7 @@ that no sum depends on threads."""
 
 
 def compiled_workspace(formula: Formula) -> tuple[TensorType, ...]:
-    """For each sum over rows one row per part, at least float32."""
+    """Rows to add to, one per part, at least float32, for each sum over rows."""
     found = []
     for i in formula.sums:
         t = formula.out_types[i]

@@ -130,7 +130,7 @@ class LayerNormGrad(_Norm):
 
     @staticmethod
     def formula(*types: TensorType, **_: Attr) -> tuple[Expression, ...]:
-        """With h = (x - mean) inv_std and g = d_y gamma: inv_std (g - mean(g) - h mean(g h))."""
+        """d_x = inv_std (g - mean(g) - h mean(g h)), where h = (x - mean) inv_std, g = d_y gamma."""
         hat = (_X - _MEAN) * _INV_STD
         g = _D_Y * _GAMMA if len(types) > 4 else _D_Y
         d_x = (g - _mean(g) - hat * _mean(g * hat)) * _INV_STD
@@ -197,7 +197,7 @@ class RmsNormGrad(_Norm):
 
     @staticmethod
     def formula(*types: TensorType, **_: Attr) -> tuple[Expression, ...]:
-        """With h = x inv_rms and g = d_y gamma: inv_rms (g - h mean(g h))."""
+        """d_x = inv_rms (g - h mean(g h)), where h = x inv_rms and g = d_y gamma."""
         hat = _X * _INV_RMS
         g = _D_Y * _GAMMA if len(types) > 3 else _D_Y
         d_x = (g - hat * _mean(g * hat)) * _INV_RMS

@@ -130,7 +130,7 @@ class LayerNormGrad(_Norm):
 
     @staticmethod
     def formula(*types: TensorType, **_: Attr) -> tuple[Expression, ...]:
-        """d_x = inv_std (g - mean(g) - h mean(g h)), where h = (x - mean) inv_std, g = d_y gamma."""
+        """d_x = inv_std (g - mean(g) - h mean(g h)), with h = (x - mean) inv_std, g = d_y gamma."""
         hat = (_X - _MEAN) * _INV_STD
         g = _D_Y * _GAMMA if len(types) > 4 else _D_Y
         d_x = (g - _mean(g) - hat * _mean(g * hat)) * _INV_STD

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from oneflow.boxing import nccl as nccl
 from oneflow.boxing.settings import as_bool, change
+from oneflow.core.spelling import also_called
 
 
+@also_called(val="enabled")
 def enable_fusion(enabled: bool = True) -> None:
     """Whether moves of several tensors between the same ranks share an actor (default: yes).
 

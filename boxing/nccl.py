@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from oneflow.boxing.settings import as_bool, as_count, change, set_fused
 from oneflow.core.no_effect import without_effect
+from oneflow.core.spelling import also_called
 
 
+@also_called(val="mbytes", mode="mbytes")
 def set_fusion_threshold_mbytes(mbytes: int) -> None:
     """One actor reduces or moves at most so many MiB together; a larger tensor goes alone.
 
@@ -20,36 +22,43 @@ def set_fusion_threshold_mbytes(mbytes: int) -> None:
     change(max_nbytes=as_count(mbytes, "set_fusion_threshold_mbytes") << 20)
 
 
+@also_called(val="max_ops_num", mode="max_ops_num")
 def set_fusion_max_ops_num(max_ops_num: int) -> None:
     """One actor reduces or moves at most so many tensors together (default: no limit)."""
     change(max_ops=as_count(max_ops_num, "set_fusion_max_ops_num"))
 
 
+@also_called(val="enabled", mode="enabled")
 def allow_fuse_all_reduce(enabled: bool = True) -> None:
     """Whether tensors summed over the same ranks (P to B) share an actor (default: yes)."""
     set_fused("all_reduce", enabled, "allow_fuse_all_reduce")
 
 
+@also_called(val="enabled", mode="enabled")
 def allow_fuse_reduce_scatter(enabled: bool = True) -> None:
     """Whether moves from P to S share an actor (default: yes)."""
     set_fused("reduce_scatter", enabled, "allow_fuse_reduce_scatter")
 
 
+@also_called(val="enabled", mode="enabled")
 def allow_fuse_all_gather(enabled: bool = True) -> None:
     """Whether moves from S to B share an actor (default: yes)."""
     set_fused("all_gather", enabled, "allow_fuse_all_gather")
 
 
+@also_called(val="enabled", mode="enabled")
 def allow_fuse_reduce(enabled: bool = True) -> None:
     """Whether moves of partial sums to one rank share an actor (default: yes)."""
     set_fused("reduce", enabled, "allow_fuse_reduce")
 
 
+@also_called(val="enabled", mode="enabled")
 def allow_fuse_broadcast(enabled: bool = True) -> None:
     """Whether moves from one rank to several share an actor (default: yes)."""
     set_fused("broadcast", enabled, "allow_fuse_broadcast")
 
 
+@also_called(val="enabled", mode="enabled")
 def allow_fuse_mixed_ops(enabled: bool = True) -> None:
     """Whether moves of different kinds share an actor (default: yes).
 
@@ -58,6 +67,7 @@ def allow_fuse_mixed_ops(enabled: bool = True) -> None:
     change(mixed=as_bool(enabled, "allow_fuse_mixed_ops"))
 
 
+@also_called(val="enabled", mode="enabled")
 def enable_use_compute_stream(enabled: bool = True) -> None:
     """Runs the GPU collectives of eager global tensors, and the all_reduces that graphs leave to
     them, on the stream of the kernels (default: on a stream of their own, ordered with it by
@@ -68,6 +78,7 @@ def enable_use_compute_stream(enabled: bool = True) -> None:
     change(use_compute_stream=as_bool(enabled, "enable_use_compute_stream"))
 
 
+@also_called(val="enabled", mode="enabled")
 def enable_all_reduce_in_graphs(enabled: bool = True) -> None:
     """Whether a graph's all_reduces are calls of the collectives that eager code uses.
 
@@ -78,6 +89,7 @@ def enable_all_reduce_in_graphs(enabled: bool = True) -> None:
     change(all_reduce_in_graphs=as_bool(enabled, "enable_all_reduce_in_graphs"))
 
 
+@also_called(val="enabled", mode="enabled")
 def enable_use_buffer_to_fuse_all_reduce(enabled: bool = True) -> None:
     """Checked and kept, without effect: tensors that are summed together lie side by side in the
     register that their producer writes, so they are one buffer already and nothing is copied.
@@ -88,6 +100,7 @@ def enable_use_buffer_to_fuse_all_reduce(enabled: bool = True) -> None:
         without_effect("boxing.nccl.enable_use_buffer_to_fuse_all_reduce(False)", reason)
 
 
+@also_called(val="num")
 def set_stream_num(num: int) -> None:
     """Checked and kept, without effect: a rank has one stream for collectives, since all ranks
     must start them in one order.
@@ -97,6 +110,7 @@ def set_stream_num(num: int) -> None:
         without_effect("boxing.nccl.set_stream_num", "a rank has one stream for collectives")
 
 
+@also_called(val="enabled", mode="enabled")
 def enable_all_to_all(enabled: bool = True) -> None:
     """Checked and kept, without effect: a move from S(i) to S(j) is always an all_to_all, which
     moves the fewest bytes.
@@ -107,6 +121,7 @@ def enable_all_to_all(enabled: bool = True) -> None:
         without_effect("boxing.nccl.enable_all_to_all(False)", reason)
 
 
+@also_called(val="disabled", mode="disabled")
 def disable_group_boxing_by_dst_parallel(disabled: bool = False) -> None:
     """Checked and kept, without effect: readers that want a value laid out alike always share one
     move.

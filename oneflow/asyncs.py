@@ -11,6 +11,7 @@ import itertools
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from oneflow.core.spelling import also_called
 from oneflow.surfaces import accept_paths
 
 _numbers = itertools.count(1)
@@ -26,6 +27,7 @@ class Thread:
         return f"oneflow.asyncs.Thread({self.number})"
 
 
+@also_called(worker_thread="worker")
 @contextmanager
 def thread(worker: Thread) -> Iterator[Thread]:
     """Ops of the with-block belong to `worker`. Raises TypeError for anything but a Thread."""

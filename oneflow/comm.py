@@ -27,6 +27,7 @@ from oneflow.boxing.collectives.base import Collectives
 from oneflow.core.device import DeviceLike
 from oneflow.core.dtype import DType, dtype_of
 from oneflow.core.errors import DTypeError, ShapeError
+from oneflow.core.spelling import also_called
 from oneflow.core.tensor_type import TensorType
 from oneflow.distributed.arguments import (
     array_of,
@@ -100,6 +101,7 @@ def all_gather(tensor_list: list[Tensor], tensor: Tensor) -> None:
         store(target, part)
 
 
+@also_called(output_tensor="output", input_tensor="input")
 def all_gather_into_tensor(output: Tensor, input: Tensor) -> None:
     """Every rank's `input`, one after the other along dim 0, into `output`.
 
@@ -119,6 +121,7 @@ def reduce_scatter(output: Tensor, input_list: list[Tensor], op: str = "sum") ->
     store(output, _everyone().reduce_scatter(stacked, op))
 
 
+@also_called(output_tensor="output", input_tensor="input")
 def reduce_scatter_tensor(output: Tensor, input: Tensor, op: str = "sum") -> None:
     """Reduces `input` over all ranks and leaves this rank's equal part of dim 0 in `output`.
 
@@ -224,6 +227,7 @@ def barrier() -> None:
 # ---- two ranks -----------------------------------------------------------------------------------
 
 
+@also_called(input="tensor")
 def send(tensor: Tensor, dst: int, send_meta: bool = True) -> None:
     """Sends `tensor` to rank `dst`, which must call `recv`; returns when it has.
 

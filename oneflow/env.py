@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from oneflow.core.config import current_config
 from oneflow.core.placement import Placement
+from oneflow.core.spelling import also_called
 from oneflow.distributed.world import world
 from oneflow.tensor.layout import placement as _placement
 
@@ -35,6 +36,7 @@ def get_node_size() -> int:
     return len(set(world().hosts))
 
 
+@also_called(device_type="type")
 def all_device_placement(type: str) -> Placement:
     """Every device of that type, in one row."""
     return _placement.all(type)

@@ -7,6 +7,7 @@ call as `oneflow.exp`. A function is made once, so `flow.relu is flow.nn.functio
 from __future__ import annotations
 
 import importlib
+import inspect
 import sys
 from collections.abc import Callable, Iterable
 from functools import cache, partial
@@ -14,7 +15,7 @@ from importlib.machinery import ModuleSpec
 from types import FunctionType, ModuleType
 from typing import Any
 
-from oneflow.api import ROWS, Row
+from oneflow.api import ROWS, Row, spellings
 
 IN_PLACE = {"flow_": "flow", "tensor_": "tensor", "F_": "F"}
 """Surfaces of functions that write into their first argument, and the namespaces they join."""
@@ -82,8 +83,8 @@ def _function(key: int) -> Any:
         from oneflow.functional.promotion import widened
 
         own = widened(own, row.widens)
-    renames = {**_numpy_names(own), **row.keywords}
-    return _taking(own, renames, row.order) if renames or row.order else own
+    renames, order = _spellings(row, own)
+    return _taking(own, renames, order) if renames or order else own
 
 
 @cache
@@ -102,6 +103,22 @@ def _numpy_names(function: object) -> dict[str, str]:
     return {k: v for k, v in NUMPY_KEYWORDS.items() if v in own and k not in own}
 
 
+def _spellings(row: Row, own: object) -> tuple[dict[str, str], tuple[str, ...]]:
+    """Other keywords of a row's function, and its positional order ((): its own one)."""
+    name = row.names[0]
+    renames = {**_numpy_names(own), **row.keywords}
+    if row.surfaces == ("_C",):
+        return renames, row.order
+    renames |= dict(pair.split("=") for pair in spellings.KEYWORDS.get(name, "").split())
+    plain = inspect.unwrap(own) if isinstance(own, FunctionType) else own
+    if isinstance(plain, FunctionType) and (renames or name in spellings.OF_X):
+        code = plain.__code__
+        taken = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+        if code.co_argcount and taken[0] in spellings.FIRST:
+            renames |= {x: taken[0] for x in spellings.FIRST if x not in taken and x not in renames}
+    return renames, row.order or tuple(spellings.ORDERS.get(name, "").split())
+
+
 def _taking(
     function: Callable[..., Any], renames: dict[str, str], order: tuple[str, ...]
 ) -> Callable[..., Any]:
@@ -114,6 +131,9 @@ def _taking(
         if keywords:
             for theirs in renames.keys() & keywords.keys():
                 ours = renames[theirs]
+                if not ours:
+                    del keywords[theirs]
+                    continue
                 if ours in keywords:
                     raise TypeError(
                         f"{function.__name__}() got {ours} and {theirs}, which mean the same"

@@ -160,7 +160,12 @@ ROWS: tuple[Row, ...] = (
         row("nll_loss", "F"),
         row("smooth_l1_loss", "F _C"),
         row("softmax_cross_entropy", "F _C", torch=None),
-        row("sparse_softmax_cross_entropy", "F _C", torch=None),
+        row(
+            "sparse_softmax_cross_entropy",
+            "F _C",
+            torch=None,
+            keywords="input=logits target=labels label=labels prediction=logits",
+        ),
         row("triplet_margin_loss", "F _C", widens="cpu cuda"),
     ),
     *classes(

@@ -108,6 +108,7 @@ def jacobian(
     create_graph: bool = False,
     strict: bool = False,
     vectorize: bool = False,
+    strategy: str = "reverse-mode",
 ) -> Any:
     """d output / d input, of shape output.shape + input.shape; tuples of them for several outputs
     or inputs.
@@ -144,6 +145,7 @@ def hessian(
     create_graph: bool = False,
     strict: bool = False,
     vectorize: bool = False,
+    outer_jacobian_strategy: str = "reverse-mode",
 ) -> Any:
     """Second derivatives of a function with one number as result: input.shape + input.shape."""
 

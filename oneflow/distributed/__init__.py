@@ -39,12 +39,12 @@ def is_initialized() -> bool:
     return True
 
 
-def get_rank() -> int:
+def get_rank(group: None = None) -> int:
     """This process's number, 0 to `get_world_size() - 1`."""
     return current_config().rank
 
 
-def get_world_size() -> int:
+def get_world_size(group: None = None) -> int:
     """Number of processes of the job."""
     return current_config().world_size
 

@@ -231,7 +231,7 @@ def full_like(
 
 
 def arange(
-    start: Number | Tensor,
+    start: Number | Tensor = 0,
     end: Number | Tensor | None = None,
     step: Number | Tensor = 1,
     *,
@@ -469,7 +469,7 @@ def _random_like(
 
 
 def randint(
-    low: int,
+    low: int = 0,
     high: int | ShapeLike | None = None,
     size: ShapeLike | None = None,
     *,
@@ -496,7 +496,7 @@ def randint(
 
 def randint_like(
     input: Tensor,
-    low: int,
+    low: int = 0,
     high: int | None = None,
     *,
     dtype: DTypeLike | None = None,

@@ -8,7 +8,8 @@ as `dataclasses` does: a call costs no more than one of a function written by ha
 from __future__ import annotations
 
 from collections.abc import Callable
-from inspect import Parameter, signature
+from functools import partial
+from inspect import Parameter, Signature, signature
 from typing import Any
 
 from oneflow.core.dtype import uint8
@@ -34,7 +35,8 @@ def function_of(
     """
     attrs = attrs_of(op)
     required = [p for p in attrs if p.default is Parameter.empty]
-    taken = ["input: Tensor", *[f"{p.name}: {p.annotation}" for p in required]]
+    first = "input: Tensor" if required else "input: Tensor = None"
+    taken = [first, *[f"{p.name}: {p.annotation}" for p in required]]
     taken += [f"{p.name}: {p.annotation} = {p.default!r}" for p in attrs if p not in required]
     given = "".join(f", {p.name}={_converted(p)}" for p in attrs)
     tensor = "cast(input)" if cast else "input"
@@ -42,14 +44,34 @@ def function_of(
     if inplace:
         taken.append("inplace: bool = False")
         lines.insert(0, f"if inplace: return written(op, input{given})")
+    if not required:  # upstream calls the tensor x
+        taken += ["*", "x: Tensor = None"]
+        lines.insert(0, "if input is None: input = the_tensor(x)")
     source = f"def {op.name}({', '.join(taken)}) -> Tensor:\n"
     space: dict[str, Any] = {"op": op, "cast": cast, "fitting": _fitting, "written": _written}
+    space["the_tensor"] = partial(_the_tensor, op.name)
     source = "from __future__ import annotations\n" + source + "".join(f" {x}\n" for x in lines)
     exec(compile(source, __file__, "exec"), space)  # a file of ours: the user's line is above it
     made: Callable[..., Tensor] = space[op.name]
     made.__module__, made.__doc__ = op.__module__, op.__doc__
     made.__dict__["check"] = op.check
+    made.__dict__["__signature__"] = _as_documented(made)
     return made
+
+
+def _the_tensor(name: str, x: Tensor | None) -> Tensor:
+    """The tensor that was given as `x=`. Raises TypeError if there is none."""
+    if x is None:
+        raise TypeError(f"{name}() missing 1 required positional argument: 'input'")
+    return x
+
+
+def _as_documented(function: Callable[..., Tensor]) -> Signature:
+    """The signature without upstream's name of the tensor."""
+    whole = signature(function)
+    parameters = [p for p in whole.parameters.values() if p.name != "x"]
+    parameters[0] = parameters[0].replace(default=Parameter.empty)
+    return whole.replace(parameters=parameters)
 
 
 def _converted(attr: Parameter) -> str:

@@ -68,13 +68,22 @@ def mm(input: Tensor, mat2: Tensor) -> Tensor:
     return matmul(input, mat2)
 
 
-def bmm(input: Tensor, mat2: Tensor) -> Tensor:
-    """The products of two equally long lists of matrices."""
+def bmm(
+    input: Tensor,
+    mat2: Tensor,
+    transpose_a: bool = False,
+    transpose_b: bool = False,
+    alpha: float = 1.0,
+) -> Tensor:
+    """The products of two equally long lists of matrices, times alpha."""
     _of_dims("bmm", input, 3)
     _of_dims("bmm", mat2, 3)
     if input.type.shape[0] != mat2.type.shape[0]:
         raise ShapeError(f"bmm: batch dim not match, got {input.type} and {mat2.type}")
-    return matmul(input, mat2)
+    a = input.transpose(1, 2) if transpose_a else input
+    b = mat2.transpose(1, 2) if transpose_b else mat2
+    out = matmul(a, b)
+    return out if alpha == 1 else mul(out, alpha)
 
 
 def mv(input: Tensor, vec: Tensor) -> Tensor:

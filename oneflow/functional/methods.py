@@ -14,7 +14,7 @@ from oneflow import surfaces
 from oneflow.autograd.api import backward
 from oneflow.core.device import DeviceLike
 from oneflow.core.dispatch import current_mode
-from oneflow.core.dtype import DTypeLike, dtype_of
+from oneflow.core.dtype import DTypeLike, bool_, dtype_of
 from oneflow.core.errors import OneFlowError, PlacementError
 from oneflow.core.operand import Number, TensorLike
 from oneflow.core.placement import Placement
@@ -388,9 +388,26 @@ def new_tensor(
     return tensor(data, dtype=dtype or self.type.dtype, requires_grad=requires_grad, **where)
 
 
-def where_self(self: Tensor, condition: Tensor, other: TensorLike) -> Tensor:
-    """This tensor where `condition` is true, else `other`."""
-    return elementwise.pick(condition, self, other)
+def where_self(
+    self: Tensor,
+    condition: TensorLike | None = None,
+    other: TensorLike | None = None,
+    *,
+    x: TensorLike | None = None,
+    y: TensorLike | None = None,
+) -> Tensor:
+    """`x.where(condition, other)`: x where the condition is true, else other, as PyTorch has it.
+
+    `condition.where(x, y)`, as OneFlow has it, if this tensor is one of bools.
+    """
+    first, second = condition if x is None else x, other if y is None else y
+    if first is None or second is None:
+        raise TypeError("where() needs a condition and another tensor or number")
+    if self.type.dtype is bool_:
+        return elementwise.pick(self, first, second)
+    if not isinstance(first, Tensor):
+        raise TypeError(f"where() needs a tensor of bools, got {type(first).__name__}")
+    return elementwise.pick(first, self, second)
 
 
 def _reshaping(function: Callable[..., Tensor]) -> Callable[..., Tensor]:

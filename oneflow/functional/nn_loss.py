@@ -32,12 +32,16 @@ def l1_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
 def smooth_l1_loss(
     input: Tensor,
     target: Tensor,
-    reduction: str = "mean",
-    beta: float = 1.0,
+    reduction: str | float = "mean",
+    beta: float | str = 1.0,
     size_average: bool | None = None,
     reduce: bool | None = None,
 ) -> Tensor:
-    """Quadratic where |input - target| < beta, linear beyond."""
+    """Quadratic where |input - target| < beta, linear beyond. By position, upstream's order (beta,
+    reduction) is taken too.
+    """
+    if not isinstance(reduction, str):
+        reduction, beta = (beta if isinstance(beta, str) else "mean"), reduction
     return reduced(loss_ops.smooth_l1_loss(input, target, beta=float(beta)), reduction)
 
 
@@ -169,8 +173,11 @@ def _soft_cross_entropy(
     return reduced(loss, reduction)
 
 
-def sparse_softmax_cross_entropy(input: Tensor, target: Tensor) -> Tensor:
-    """-log softmax(input)[target] over the last dim, per sample."""
+def sparse_softmax_cross_entropy(labels: Tensor, logits: Tensor) -> Tensor:
+    """-log softmax(logits)[labels] over the last dim, per sample. The integers are the labels,
+    whichever comes first.
+    """
+    input, target = (labels, logits) if logits.type.dtype.is_integer else (logits, labels)
     rows = reshape(input, (-1, input.type.shape[-1]))
     labels = reshape(as_index(target), (-1,))
     loss = ops.sparse_softmax_cross_entropy(rows, labels, ignore_index=-100, label_smoothing=0.0)[0]

@@ -350,7 +350,10 @@ def nonzero(input: Tensor, as_tuple: bool = False) -> Any:
     return _from_values(table, input)
 
 
-argwhere = nonzero
+def argwhere(input: Tensor, dtype: DTypeLike | None = None) -> Tensor:
+    """The places of what is not zero: integers (n, ndim), int64 unless dtype says otherwise."""
+    found: Tensor = nonzero(input)
+    return found if dtype is None else as_type(found, dtype_of(dtype))
 
 
 def masked_select(input: Tensor, mask: Tensor) -> Tensor:

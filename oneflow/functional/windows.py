@@ -9,9 +9,10 @@ from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 from oneflow.core.dtype import DType, float64
 from oneflow.functional.dims import Size, spatial_sizes
 from oneflow.functional.promotion import as_type
-from oneflow.functional.shaping import reshape, unsqueeze
+from oneflow.functional.shaping import movedim, reshape, unsqueeze
 from oneflow.tensor.tensor import Tensor
 
+_UPSTREAM = ("x", "data_format", "channel_pos")
 P = ParamSpec("P")
 R = TypeVar("R")
 _SPATIAL = ("L", "H, W", "D, H, W")
@@ -22,6 +23,8 @@ def over_dims(ndim: int, function: Callable[Concatenate[int, P], R]) -> Callable
     """`function` of `ndim` spatial dims, under its name with that number: conv2d of _conv."""
 
     def run(*args: P.args, **kwargs: P.kwargs) -> R:
+        if kwargs and not kwargs.keys().isdisjoint(_UPSTREAM):
+            return cast(R, _of_upstream(run, list(args), kwargs))
         input = args[0] if args else kwargs.get("input")
         if isinstance(input, Tensor) and input.type.dtype.is_integer:
             return cast(R, _of_integers(function, input.type.dtype, ndim, *args, **kwargs))
@@ -34,6 +37,35 @@ def over_dims(ndim: int, function: Callable[Concatenate[int, P], R]) -> Callable
     doc = (function.__doc__ or "").replace("SPATIAL", _SPATIAL[ndim - 1])
     run.__doc__ = doc.replace("WINDOW", _WINDOW[ndim - 1])
     return run
+
+
+def _of_upstream(function: Callable[..., Any], args: list[object], kwargs: dict[str, Any]) -> Any:
+    """The result under upstream's keywords: the tensor as x, and channels in the last dim, where
+    the weight of a convolution has them too.
+    """
+    kwargs = dict(kwargs)
+    if "x" in kwargs:
+        kwargs["input"] = kwargs.pop("x")
+    formats = {kwargs.pop("data_format", None), kwargs.pop("channel_pos", None)} - {None}
+    if formats <= {"channels_first"}:
+        return function(*args, **kwargs)
+    if formats != {"channels_last"}:
+        raise ValueError(
+            f"{function.__name__}() takes the format 'channels_first' or 'channels_last', got "
+            f"{sorted(map(str, formats))}"
+        )
+    args = [_channels_first(a) for a in args]
+    out = function(*args, **{k: _channels_first(v) for k, v in kwargs.items()})
+    return tuple(map(_channels_last, out)) if isinstance(out, tuple) else _channels_last(out)
+
+
+def _channels_first(x: object) -> object:
+    """Inputs and weights turned round; a bias and what is no tensor stay."""
+    return movedim(x, -1, 1) if isinstance(x, Tensor) and x.ndim > 2 else x
+
+
+def _channels_last(x: Tensor) -> Tensor:
+    return movedim(x, 1, -1)
 
 
 def _of_integers(

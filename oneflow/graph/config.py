@@ -135,8 +135,8 @@ search for offsets and its effort. Results do not depend on any of them."""
 
 
 def _hint(name: str) -> Any:
-    def remember(self: GraphConfig, value: object = True) -> None:
-        self.hints[name] = value
+    def remember(self: GraphConfig, value: object = True, **given: object) -> None:
+        self.hints[name] = given.get("mode", given.get("ratio", given.get("cost", value)))
 
     remember.__name__ = name
     remember.__doc__ = "Accepted and kept in `hints`; the compiler decides this by itself."

@@ -76,9 +76,12 @@ class enable_grad(no_grad):
 class set_grad_enabled(_Mode):
     """Sets recording on or off, at once; as a context manager until the end of the with-block."""
 
-    def __init__(self, mode: bool) -> None:
+    def __init__(self, mode: bool | None = None, *, is_train: bool | None = None) -> None:
         super().__init__()
-        self._enabled = bool(mode)
+        wanted = is_train if mode is None else mode
+        if wanted is None:
+            raise TypeError("set_grad_enabled() needs True or False")
+        self._enabled = bool(wanted)
         self._before = state.enabled
         state.enabled = self._enabled
 

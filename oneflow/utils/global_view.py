@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 
 from oneflow.core.placement import Placement
 from oneflow.core.sbp import Sbp, SbpLike
+from oneflow.core.spelling import also_called
 from oneflow.surfaces import accept_paths
 from oneflow.tensor.modes import current_global_mode, global_mode
 from oneflow.tensor.tensor import Tensor
@@ -43,6 +44,7 @@ def to_global(
     return _walk(tree, convert, warn_on_non_tensor_leaf, "to_global")
 
 
+@also_called(input="tree")
 def to_local(tree: Tree, *, copy: bool = False) -> Any:
     """Every global tensor of `tree` as this rank's part; everything else stays."""
     return _walk(tree, lambda x: x.to_local(copy=copy) if x.is_global else x, False, "to_local")

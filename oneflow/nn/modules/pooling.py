@@ -136,10 +136,12 @@ class _AdaptiveAvgPool(Module):
 
     def __init__(self, output_size: OutputSize, data_format: str | None = None) -> None:
         super().__init__()
-        self.output_size = output_size
+        self.output_size, self.data_format = output_size, data_format
 
     def forward(self, x: Tensor) -> Any:
-        return type(self).pool(x, self.output_size)
+        if self.data_format is None:
+            return type(self).pool(x, self.output_size)
+        return type(self).pool(x, self.output_size, data_format=self.data_format)
 
     def extra_repr(self) -> str:
         return f"output_size={self.output_size}"

@@ -10,17 +10,36 @@ from oneflow.tensor.tensor import Tensor
 
 
 class PixelShuffle(Module):
-    """(n, c · r², h, w) -> (n, c, h · r, w · r), r being upscale_factor."""
+    """(n, c · r · s, h, w) -> (n, c, h · r, w · s).
 
-    def __init__(self, upscale_factor: int) -> None:
+    upscale_factor: r and s; or h_upscale_factor and w_upscale_factor, one by one.
+    """
+
+    def __init__(
+        self,
+        upscale_factor: int | None = None,
+        h_upscale_factor: int | None = None,
+        w_upscale_factor: int | None = None,
+    ) -> None:
         super().__init__()
+        rows, columns = h_upscale_factor or upscale_factor, w_upscale_factor or upscale_factor
+        if not rows or not columns or min(rows, columns) < 1:
+            raise ValueError("The scale factor of height and width must larger than zero")
         self.upscale_factor = upscale_factor
+        self.h_upscale_factor, self.w_upscale_factor = rows, columns
 
     def forward(self, x: Tensor) -> Tensor:
-        return F.pixel_shuffle(x, self.upscale_factor)
+        rows, columns = self.h_upscale_factor, self.w_upscale_factor
+        if rows == columns:
+            return F.pixel_shuffle(x, rows)
+        n, channels, height, width = x.shape
+        parts = x.reshape(n, channels // (rows * columns), rows, columns, height, width)
+        return parts.permute(0, 1, 4, 2, 5, 3).reshape(n, -1, height * rows, width * columns)
 
     def extra_repr(self) -> str:
-        return f"upscale_factor={self.upscale_factor}"
+        if self.upscale_factor is not None:
+            return f"upscale_factor={self.upscale_factor}"
+        return f"h_upscale_factor={self.h_upscale_factor}, w_upscale_factor={self.w_upscale_factor}"
 
 
 class Upsample(Module):

@@ -36,15 +36,16 @@ def clip_grad_norm_(
     parameters: Parameters,
     max_norm: float,
     norm_type: float = 2.0,
-    error_if_nonfinite: bool = False,
     fused: bool = False,
+    error_if_nonfinite: bool = False,
+    foreach: bool | None = None,
 ) -> Tensor:
     """Scales all gradients together so that their norm is at most max_norm; returns the norm
     before, a 0-d tensor.
 
     norm_type: p of the p-norm, math.inf for the largest absolute value, -math.inf for the smallest.
     error_if_nonfinite: raises NonFiniteError if the norm is NaN or infinite, which reads the value
-    and so cannot be traced.  fused is accepted and changes nothing.
+    and so cannot be traced.  fused and foreach are accepted and change nothing.
     """
     owners = [p for p in _listed(parameters) if p.grad is not None]
     with no_grad():

@@ -22,7 +22,10 @@ class SWALR(LRScheduler):
         anneal_strategy: str = "cos",
         last_step: int = -1,
         verbose: bool = False,
+        *,
+        last_epoch: int | None = None,
     ) -> None:
+        last_step = last_step if last_epoch is None else last_epoch
         if anneal_strategy not in ("cos", "linear"):
             raise ValueError(
                 f"anneal_strategy must by one of 'cos' or 'linear', got {anneal_strategy!r}"

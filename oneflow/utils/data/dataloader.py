@@ -55,6 +55,7 @@ class DataLoader:
         batch_sampler: Iterable[Any] | None = None,
         num_workers: int = 0,
         collate_fn: Callable[[Any], Any] | None = None,
+        pin_memory: bool = False,
         drop_last: bool = False,
         timeout: float = 0,
         worker_init_fn: Callable[[int], Any] | None = None,
@@ -63,7 +64,6 @@ class DataLoader:
         *,
         prefetch_factor: int | None = None,
         persistent_workers: bool = False,
-        pin_memory: bool = False,
         pin_memory_device: str = "",
     ) -> None:
         self.dataset = dataset

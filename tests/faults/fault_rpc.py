@@ -62,14 +62,15 @@ class BadConnection(Connection):
         self._rng = random.Random(seed)
         self._late: list[threading.Thread] = []
 
-    def _method(self, service: str, method: str) -> Any:
-        real = super()._method(service, method)
+    def _method(self, service: str, method: str, timeout_s: float) -> tuple[Any, Any]:
+        real, metadata = super()._method(service, method, timeout_s)
         fails = self.mode and (not self.counts[method] or self._rng.random() < CHANCE)
         if not fails:
-            return real
+            return real, metadata
         self.counts[method] += 1
         is_stream = method in ("Watch", "Metrics", "Logs", "Outputs")
-        return lambda *a, **k: (self._broken_stream if is_stream else self._broken)(real, *a, **k)
+        broken = self._broken_stream if is_stream else self._broken
+        return (lambda *a, **k: broken(real, *a, **k)), metadata
 
     def _broken(self, real: Any, *arguments: Any, **named: Any) -> Any:
         if self.mode == "reply":

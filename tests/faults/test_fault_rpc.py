@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import inspect
 from pathlib import Path
 
 import pytest
 
+from oneflow.cluster.connection import Connection
 from oneflow.protos import cluster_pb2 as pb
 
-from .fault_rpc import MODES, run_modes
+from .fault_rpc import MODES, BadConnection, run_modes
+
+
+def test_calls_are_broken_where_they_are_made() -> None:
+    """The hook that the slow test overrides has the parameters that calls give it."""
+    hooks = [inspect.signature(kind._method) for kind in (Connection, BadConnection)]
+    assert list(hooks[0].parameters) == list(hooks[1].parameters)
 
 
 @pytest.mark.slow

@@ -12,13 +12,16 @@ from pathlib import Path
 import pytest
 
 from oneflow.scheduler.ports import free_port
-from tests.support.jobs import Ended, Jobs
+from tests.support.jobs import QUICK, Ended, Jobs
 
 PROGRAM = Path(__file__).with_name("collective_failures_program.py")
 LINES = PROGRAM.read_text().splitlines()
 ADVICE = "Maybe executing different code in different ranks, please check if the code is branched"
 FAR_AWAY = {"ONEFLOW_TIMEOUT_SECONDS": "300"}
 PLACES = ["near", "far"]
+LATER = pytest.mark.slow
+NEAR = ["near", pytest.param("far", marks=LATER)]  # CI has the other kinds of failure far
+FAR = ["far", pytest.param("near", marks=LATER)]
 
 
 def launch(jobs: Jobs, num_ranks: int, *args: str, **more: str) -> Ended:
@@ -58,7 +61,12 @@ def said(ended: Ended) -> str:
 
 @pytest.mark.parametrize(
     ("place", "num_ranks", "victim"),
-    [("near", 2, 0), ("near", 3, 2), ("far", 2, 1), ("far", 3, 0)],
+    [
+        ("near", 3, 2),
+        ("far", 2, 0),
+        pytest.param("near", 2, 0, marks=LATER),
+        pytest.param("far", 3, 1, marks=LATER),
+    ],
 )
 def test_a_rank_killed_in_a_collective_is_named_by_all(
     jobs: Jobs, place: str, num_ranks: int, victim: int
@@ -71,7 +79,7 @@ def test_a_rank_killed_in_a_collective_is_named_by_all(
             assert PROGRAM.name in said(one) and "Traceback" not in one.err
 
 
-@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("place", NEAR)
 def test_the_launcher_names_the_signal(jobs: Jobs, place: str) -> None:
     ended = launch(jobs, 3, "lost", place, "kill", "1")
     assert ended.code == 137 and "reason=SIGNAL rank=1 " in ended.line
@@ -86,18 +94,20 @@ def test_a_rank_that_dies_where_the_others_still_have_to_come(
     assert f"PeerLostError: rank {victim} " in said(ended[1 - victim])
 
 
-@pytest.mark.parametrize(("place", "victim"), [("near", 0), ("near", 1), ("far", 1)])
+@pytest.mark.parametrize(
+    ("place", "victim"), [("near", 0), ("far", 1), pytest.param("near", 1, marks=LATER)]
+)
 def test_a_stopped_rank_is_lost_when_its_heartbeats_stay_away(
     jobs: Jobs, place: str, victim: int
 ) -> None:
-    ended = launch(jobs, 2, "lost", place, "stop", str(victim))  # lost after 2 s here
+    ended = launch(jobs, 2, "lost", place, "stop", str(victim), **QUICK)
     assert ended.code == 85 and f"rank {victim} (host" in ended.line, ended.err
     assert "is gone" in ended.line and "Traceback" not in ended.err
 
 
 @pytest.mark.slow
 def test_a_stopped_rank_is_lost_after_ten_seconds_of_silence_by_default(jobs: Jobs) -> None:
-    ended = launch(jobs, 2, "lost", "near", "stop", "1", ONEFLOW_HEARTBEAT_SECONDS="1")
+    ended = launch(jobs, 2, "lost", "near", "stop", "1")
     assert ended.code == 85 and "rank 1 (host" in ended.line, ended.err
 
 
@@ -116,7 +126,8 @@ def test_an_error_on_one_rank_ends_the_others(jobs: Jobs, place: str, num_ranks:
 
 
 @pytest.mark.parametrize(
-    ("place", "num_ranks", "victim"), [("near", 2, 0), ("near", 3, 1), ("far", 2, 1)]
+    ("place", "num_ranks", "victim"),
+    [("near", 2, 0), ("far", 2, 1), pytest.param("near", 3, 1, marks=LATER)],
 )
 def test_leaving_with_0_while_others_are_in_a_collective(
     jobs: Jobs, place: str, num_ranks: int, victim: int
@@ -156,7 +167,11 @@ DIFFERENT = {
 
 @pytest.mark.parametrize(
     ("place", "num_ranks", "what"),
-    [*(("near", 2, what) for what in DIFFERENT), ("far", 3, "op"), ("far", 3, "layout")],
+    [
+        *(("near", 2, what) for what in DIFFERENT),
+        ("far", 3, "layout"),
+        *(pytest.param("far", 3, w, marks=LATER) for w in DIFFERENT if w != "layout"),
+    ],
 )
 def test_a_rank_that_calls_something_else(
     jobs: Jobs, place: str, num_ranks: int, what: str
@@ -172,7 +187,7 @@ def test_a_branch_on_one_rank_is_found_at_the_next_global_op(jobs: Jobs, place: 
     )
 
 
-@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("place", FAR)
 def test_a_branch_on_one_rank_is_found_when_the_other_ends(jobs: Jobs, place: str) -> None:
     ended = alone(jobs, 2, "branch", place, "ends")
     assert [one.code for one in ended] == [85, 0], [one.err for one in ended]
@@ -182,21 +197,24 @@ def test_a_branch_on_one_rank_is_found_when_the_other_ends(jobs: Jobs, place: st
     assert job.code == 85 and "reason=PEER_LOST" in job.line
 
 
-@pytest.mark.parametrize(("place", "is_new"), [("near", ()), ("near", ("new",)), ("far", ("new",))])
+@pytest.mark.parametrize(
+    ("place", "is_new"),
+    [("near", ()), ("far", ("new",)), pytest.param("near", ("new",), marks=LATER)],
+)
 def test_sets_of_ranks_in_different_order(jobs: Jobs, place: str, is_new: tuple[str, ...]) -> None:
     first = [re.escape(at("# first of rank 0")), re.escape(at("# first of the others"))]
     ended = alone(jobs, 3, "crossed_sets", place, *is_new)
     check_desync(ended, f"rank 0: .*{first[0]}", f"rank 1: .*{first[1]}", "waits for rank 0")
 
 
-@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("place", NEAR)
 def test_everyone_sends_before_it_receives(jobs: Jobs, place: str) -> None:
     line = re.escape(at("comm.send(flow.ones(3), (RANK"))
     texts = [f"rank {r}: .*{line}.*waits for rank {(r + 1) % 3}" for r in range(3)]
     check_desync(alone(jobs, 3, "ring_of_sends", place), *texts)
 
 
-@pytest.mark.parametrize("num_ranks", [2, 3])
+@pytest.mark.parametrize("num_ranks", [2, pytest.param(3, marks=LATER)])
 def test_a_barrier_against_a_send(jobs: Jobs, num_ranks: int) -> None:
     line = re.escape(at("# before recv"))
     check_desync(alone(jobs, num_ranks, "barrier_and_send", "near"), f"rank 1: .*{line}")
@@ -208,7 +226,7 @@ def test_a_graph_against_an_eager_op(jobs: Jobs) -> None:
     check_desync(ended, f"rank 0: .*{lines[0]}", f"rank 1: .*{lines[1]}")
 
 
-@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("place", NEAR)
 def test_a_rank_that_looks_at_a_loss_between_steps_alone(jobs: Jobs, place: str) -> None:
     lines = [re.escape(at("# on the way")), re.escape(at("# every step"))]
     ended = alone(jobs, 2, "look_between_steps", place)
@@ -224,13 +242,13 @@ def test_ranks_that_are_only_slow_are_not_accused(jobs: Jobs, place: str) -> Non
     assert ended.code == 0 and ended.out.count("done") == 3, ended.err
 
 
-@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("place", FAR)
 def test_a_rank_that_was_stopped_for_a_moment_goes_on(jobs: Jobs, place: str) -> None:
-    ended = launch(jobs, 3, "paused", place, ONEFLOW_HEARTBEAT_SECONDS="1")
+    ended = launch(jobs, 3, "paused", place)
     assert ended.code == 0 and ended.out.count("done") == 3, ended.err
 
 
-@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("place", NEAR)
 def test_after_a_caught_mistake_the_ranks_go_on(jobs: Jobs, place: str) -> None:
     ended = launch(jobs, 2, "caught", place)
     assert ended.code == 0 and ended.out.count("done") == 2, ended.err

@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 
 from oneflow.scheduler.ports import free_port
-from tests.support.jobs import without_pauses
+from tests.support.jobs import QUICK, without_pauses
 from tests.support.waiting import WAIT_S
 
 DIGITS = Path(__file__).parents[2] / "examples" / "digits.py"
@@ -31,8 +31,8 @@ def env_of(rank: int, address: str, port: int, **more: str) -> dict[str, str]:
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("ONEFLOW_", "MASTER_"))}
     world = {"RANK": str(rank), "LOCAL_RANK": "0", "WORLD_SIZE": "2", "OMP_NUM_THREADS": "1"}
     where = {"MASTER_ADDR": address, "MASTER_PORT": str(port), "ONEFLOW_JOB_TOKEN": "t" * 64}
-    quick = {"ONEFLOW_RDZV_TIMEOUT_SECONDS": "120", "ONEFLOW_HEARTBEAT_SECONDS": "0.2"}
-    return kept | world | where | quick | {"ONEFLOW_TIMEOUT_SECONDS": "120"} | more
+    nets = {"ONEFLOW_RDZV_TIMEOUT_SECONDS": "120", "ONEFLOW_TIMEOUT_SECONDS": "120"}
+    return kept | world | where | nets | more
 
 
 def run_both(commands: list[list[str]], envs: list[dict[str, str]]) -> list[tuple[int, str, str]]:
@@ -172,7 +172,8 @@ def test_two_hosts_train_over_tcp(
 
 
 def test_a_host_behind_a_cut_cable_is_lost_to_both(namespaces: list[str], tmp_path: Path) -> None:
-    envs = [env_of(r, "10.213.0.1", 29500, CUT=f"{namespaces[r]} cable") for r in (0, 1)]
+    cut = [{"CUT": f"{name} cable"} | QUICK for name in namespaces]
+    envs = [env_of(r, "10.213.0.1", 29500, **cut[r]) for r in (0, 1)]
     ended = run_both(inside(namespaces, str(PROGRAM), "cut_cable", str(tmp_path)), envs)
     assert [code for code, _, _ in ended] == [85, 85], ended
     for rank in (0, 1):

@@ -61,7 +61,14 @@ def values(attempt: Attempt) -> list[float]:
 
 
 @pytest.mark.parametrize(
-    ("name", "num_ranks"), [("split", 2), ("stages", 2), ("split", 1), ("split", 4), ("local", 2)]
+    ("name", "num_ranks"),
+    [
+        ("split", 2),
+        ("stages", 2),
+        ("local", 2),
+        pytest.param("split", 1, marks=pytest.mark.slow),
+        pytest.param("split", 4, marks=pytest.mark.slow),
+    ],
 )
 def test_every_layout_gives_the_same_losses(
     files: Path, tmp_path: Path, expected: list[float], name: str, num_ranks: int

@@ -23,6 +23,7 @@ from .waiting import WAIT_S, wait_until
 BUSY = re.compile(
     r"^.*Z W .*(was frozen, or had no CPU|sent no heartbeat for|is back after).*\n", re.MULTILINE
 )
+QUICK = {"ONEFLOW_HEARTBEAT_SECONDS": "0.2"}  # who says nothing for 2 s is lost
 LAUNCH = ["-m", "oneflow.distributed.launch", "--nproc_per_node", "2", "--grace-period", "1"]
 
 
@@ -70,9 +71,9 @@ class Jobs:
     def env(self, **more: str) -> dict[str, str]:
         ours = ("ONEFLOW_", "MASTER_", "WORLD_SIZE", "RANK", "LOCAL_RANK")
         kept = {k: v for k, v in os.environ.items() if not k.startswith(ours)}
-        quick = {"ONEFLOW_HEARTBEAT_SECONDS": "0.2", "ONEFLOW_TIMEOUT_SECONDS": "120"}
+        nets = {"ONEFLOW_HEARTBEAT_SECONDS": "1", "ONEFLOW_TIMEOUT_SECONDS": "120"}
         marked = {"FAILURE_TEST": self.mark, "TMPDIR": str(self.temporary)}
-        return kept | {"OMP_NUM_THREADS": "1"} | quick | marked | more
+        return kept | {"OMP_NUM_THREADS": "1"} | nets | marked | more
 
     def start(self, *command: str, **more: str) -> subprocess.Popen[str]:
         process = subprocess.Popen(

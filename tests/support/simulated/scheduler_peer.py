@@ -18,7 +18,7 @@ from oneflow.scheduler.cluster.sealing import ATTACH, sealed
 from oneflow.scheduler.door import Door, RefusedProofError, session_shown
 from oneflow.services.proof import digest_of, name_of
 from tests.support.cluster import Running
-from tests.support.waiting import WAIT_S
+from tests.support.waiting import WAIT_S, wait_until
 
 
 class FakeScheduler:
@@ -56,8 +56,8 @@ class FakeScheduler:
             wait_for(self._stop(), 10)
 
     def say(self, message: pb.SchedulerMessage, daemon: str = "n1/cpu:0") -> None:
-        loop, outbox = self._loop, self._outboxes.get(daemon)
-        assert loop is not None and outbox is not None, f"{daemon} is not attached"
+        loop, outbox = self._loop, wait_until(lambda: self._outboxes.get(daemon), daemon)
+        assert loop is not None
         loop.call_soon_threadsafe(outbox.put_nowait, message)
 
     def wait(

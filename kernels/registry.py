@@ -28,10 +28,12 @@ import importlib
 import pkgutil
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import oneflow.kernels as package
 from oneflow.core.errors import InternalError
+from oneflow.core.op import REGISTRY
 from oneflow.core.operand import Attrs
 from oneflow.core.tensor_type import TensorType
 from oneflow.kernels import cuda_device
@@ -69,6 +71,8 @@ class Kernel:
 _KERNELS: dict[tuple[str, str], list[Kernel]] = {}
 _VIEWS: dict[str, ViewFunction] = {}
 _loaded = False
+_found: set[str] = set()
+"""Names of the ops whose kernels have been imported."""
 
 
 def kernel(
@@ -165,9 +169,11 @@ def select(name: str, device: str, types: tuple[TensorType, ...], numel: int) ->
 
     Raises InternalError if there is none.
     """
-    load()
     if device == "cuda":
+        load()
         load_cuda()
+    elif name not in _found:
+        _load_kernels_of(name)
     for candidate in _KERNELS.get((name, device), ()):
         if numel >= candidate.min_elements and (
             not candidate.dtypes or (types and types[0].dtype.name in candidate.dtypes)
@@ -183,7 +189,9 @@ def variants(name: str, device: str) -> tuple[Kernel, ...]:
 
 
 def find_view(name: str) -> ViewFunction | None:
-    load()
+    """Return the view function of op `name`; None if it has none."""
+    if name not in _found:
+        _load_kernels_of(name)
     return _VIEWS.get(name)
 
 
@@ -198,7 +206,33 @@ def load() -> None:
     if _loaded:
         return
     _loaded = True
+    for name in _files():
+        importlib.import_module(f"oneflow.kernels.{name}")
 
-    for module in pkgutil.iter_modules(package.__path__):
-        if module.name != "registry" and not module.name.startswith("cuda"):
-            importlib.import_module(f"oneflow.kernels.{module.name}")
+
+@cache
+def _files() -> tuple[str, ...]:
+    """Names of the kernel files, but for those that need CuPy."""
+    found = (module.name for module in pkgutil.iter_modules(package.__path__))
+    return tuple(n for n in found if n != "registry" and not n.startswith("cuda"))
+
+
+def homes(name: str) -> tuple[str, ...]:
+    """Names of the kernel files of op `name`: the one called as its file in `oneflow/ops`, and
+    `elementwise` if it is declared by a formula. Empty for an op that is not declared.
+    """
+    op = REGISTRY.get(name)
+    if op is None:
+        return ()
+    own = op.infer.__module__.rpartition(".")[2]
+    return ("elementwise", own) if op.formula is not None else (own,)
+
+
+def _load_kernels_of(name: str) -> None:
+    """Import the files of one op's kernels only: the first op of a program needs few of them."""
+    for home in () if _loaded else homes(name):
+        if home in _files():
+            importlib.import_module(f"oneflow.kernels.{home}")
+    if (name, "cpu") not in _KERNELS and name not in _VIEWS:
+        load()  # of an op that is declared elsewhere: by a test, or by a user
+    _found.add(name)

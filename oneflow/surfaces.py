@@ -240,7 +240,21 @@ class _PathFinder:
 sys.meta_path.append(_PathFinder)
 
 
+class _Method:
+    """A method that is looked up in the table, and takes its place, when it is first asked for."""
+
+    def __init__(self, owner: type, name: str) -> None:
+        self.owner, self.name = owner, name
+
+    def __get__(self, instance: object, _: type | None = None) -> Any:
+        setattr(self.owner, self.name, find("tensor", self.name))
+        return getattr(self.owner if instance is None else instance, self.name)
+
+
 def install_methods(tensor: type) -> None:
-    """Gives the Tensor class the methods of the table."""
+    """Give the Tensor class the methods of the table, whose homes are imported at their first use.
+
+    A program uses few of them: its first op needs half of the modules that define them all.
+    """
     for name in names("tensor"):
-        setattr(tensor, name, find("tensor", name))
+        setattr(tensor, name, _Method(tensor, name))

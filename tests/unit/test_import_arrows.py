@@ -66,6 +66,7 @@ FUNCTION_IMPORTS = 110
 """Imports within functions that there may be besides HEAVY_LIBRARIES and COMMAND_LINE, for which
 alone they are meant. Those that are left import modules of ours which import such a library, or
 which only ranks of a larger world need. The number only goes down."""
+FIRST_OP_MODULES = 158
 HEAVY = ("numba", "grpc", "torch", "cupy", "google.protobuf")
 
 
@@ -299,6 +300,14 @@ def test_importing_oneflow_loads_nothing_heavy() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == "[]"
+
+
+def test_the_first_local_op_loads_few_modules() -> None:
+    """Each costs about a millisecond. Those of the public table (oneflow/api) are not counted."""
+    code = "import sys, oneflow as flow; flow.ones(2) + 1; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    ours = [n for n in done.stdout.split() if n.startswith("oneflow") and ".api." not in n]
+    assert len(ours) <= FIRST_OP_MODULES, sorted(ours)
 
 
 def test_users_may_import_any_module_first() -> None:

@@ -104,3 +104,16 @@ def test_placement_and_sbp_names() -> None:
     assert isinstance(flow.sbp.broadcast, flow.sbp.sbp)
     with pytest.raises(RuntimeError, match="Split axis must not be negative, but got -1!"):
         flow.sbp.split(-1)
+
+
+def test_a_method_of_the_table_is_looked_up_once() -> None:
+    code = (
+        "import oneflow as flow; from oneflow.tensor.tensor import Tensor\n"
+        "x = flow.ones(2); before = Tensor.__dict__['cumsum']\n"
+        "assert x.cumsum(0).tolist() == [1, 2] and Tensor.cumsum(x, 0).tolist() == [1, 2]\n"
+        "assert Tensor.__dict__['cumsum'] is flow.cumsum is not before\n"
+        "assert flow.nn.Parameter(x).cumprod(0).tolist() == [1, 1]\n"
+        "assert not hasattr(x, 'no_such_method')\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from typing import Any, TypeVar
@@ -268,6 +268,21 @@ class CompiledKernel:
         function, layout = found
         table = layout.table()
         function(*arrays, *scalars, table.ctypes.data, 0, 0, layout.sizes[0])
+
+    def fixed(self, arrays: Sequence[Array]) -> Callable[..., object]:
+        """The call for arrays with the shapes and strides of `arrays`, which it does not look at
+        again: 1.5 us instead of 6 with ten arrays that are not contiguous."""
+        used = [arrays[i] for i in self.positions]
+        strides = [
+            (*a.strides, *(0,) * (n - a.ndim)) for a, n in zip(used, self.ndims, strict=True)
+        ]
+        layout = self._layout(strides)
+        table = layout.table()
+        ends = (*self.numbers, table.ctypes.data, 0, 0, layout.sizes[0])
+        function, positions = self._compile(layout), self.positions
+        if positions == list(range(len(arrays))):
+            return lambda *given, _table=table: function(*given, *ends)
+        return lambda *given, _table=table: function(*[given[i] for i in positions], *ends)
 
     def _run_drawing(self, arrays: tuple[Array, ...], scalars: list[Scalar], rng: Rng) -> None:
         """Elements know their global index: a shard's box moves through the whole with strides of

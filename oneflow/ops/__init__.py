@@ -24,6 +24,7 @@ from oneflow.ops import (  # noqa: F401
     matmul,
     pool,
     random,
+    recurrent,
     reduce,
     scalar,
     scan,

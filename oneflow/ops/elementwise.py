@@ -77,8 +77,8 @@ def formula_signatures(
     """Every dim may be split, but for those of a row; sets of inputs that the formula is linear in
     may be partial sums."""
     assert op.formula is not None
-    made = op.formula(*types, **attrs)
-    roots: tuple[Expression, ...] = made if isinstance(made, tuple) else (made,)
+    formulas = op.formula(*types, **attrs)
+    roots: tuple[Expression, ...] = formulas if isinstance(formulas, tuple) else (formulas,)
     names = operand_names(op, len(types))
     dtypes = {n: t.dtype for n, t in zip(names, types, strict=True)}
     kinds = {n: v.__class__ for n, v in attrs.items()}
@@ -88,7 +88,8 @@ def formula_signatures(
         own = op.row_dims(*types, **attrs) + (ROW in functions)
         result = _row_signatures(op, types, own, roots)
     else:
-        result = elementwise_signatures(*types)
+        made = elementwise_signatures(*types)
+        result = [SbpSignature(s.inputs, s.outputs * len(roots)) for s in made]
     for count in range(1, min(len(numbers), _MOST_JOINT) + 1):
         for chosen in combinations(numbers, count):
             some = {names[i] for i in chosen}

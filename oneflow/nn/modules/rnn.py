@@ -1,4 +1,4 @@
-"""Recurrent layers, written out step by step: RNN, LSTM, GRU and their single cells."""
+"""Recurrent layers RNN, LSTM and GRU, an op for each layer and direction; their single cells."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ from oneflow.core.errors import ShapeError
 from oneflow.core.operand import Tensors
 from oneflow.core.sbp import all_broadcast
 from oneflow.functional.creation import empty, zeros
-from oneflow.functional.joining import cat, chunk, narrow, split, stack, unbind
+from oneflow.functional.joining import cat, chunk, stack, unbind
 from oneflow.functional.searching import index_select
-from oneflow.functional.shaping import flip, transpose
+from oneflow.functional.shaping import transpose
 from oneflow.nn import functional as F
 from oneflow.nn import init
 from oneflow.nn.module import Module
 from oneflow.nn.parameter import Parameter
 from oneflow.nn.utils.rnn import PackedSequence
+from oneflow.ops.recurrent import recurrent
 from oneflow.tensor.alike import Kind, layout_of
 from oneflow.tensor.tensor import Tensor
 
@@ -155,7 +156,7 @@ class RNNBase(Module):
         given = [state] if isinstance(state, Tensor) else list(state or ())
         if x.sorted_indices is not None:
             given = [index_select(s, 1, x.sorted_indices) for s in given]
-        sizes = x.batch_sizes.tolist()
+        sizes = tuple(x.batch_sizes.tolist())
         like = zeros((1, sizes[0], 1), dtype=x.data.dtype, **layout_of(x.data))
         first = self._first_states(like, None if state is None else tuple(given), False)
         data, last = self._layers(x.data, first, sizes)
@@ -184,19 +185,14 @@ class RNNBase(Module):
         return [list(states) for states in zip(*(unbind(s, 0) for s in given), strict=True)]
 
     def _layers(
-        self, x: Tensor, first: list[list[Tensor]], sizes: list[int] | None = None
+        self, x: Tensor, first: list[list[Tensor]], sizes: tuple[int, ...] = ()
     ) -> tuple[Tensor, list[Tensor]]:
         """All layers. sizes: number of rows of each step, if x is packed."""
         last: list[list[Tensor]] = []
         for layer in range(self.num_layers):
             outputs = []
             for suffix in self._suffixes(layer):
-                backward = suffix.endswith("reverse")
-                if sizes is None:
-                    out, state = self._run(flip(x, 0) if backward else x, suffix, first[len(last)])
-                    out = flip(out, 0) if backward else out
-                else:
-                    out, state = self._run_packed(x, sizes, suffix, first[len(last)])
+                out, state = self._run(x, suffix, first[len(last)], sizes)
                 outputs.append(out)
                 last.append(state)
             x = cat(outputs, -1) if len(outputs) > 1 else outputs[0]
@@ -204,52 +200,28 @@ class RNNBase(Module):
                 x = F.dropout(x, self.dropout, self.training)
         return x, [stack(list(states), 0) for states in zip(*last, strict=True)]
 
-    def _run(self, x: Tensor, suffix: str, state: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
-        """One layer in one direction; x: (length, n, columns)."""
-        outputs = []
-        for piece in unbind(self._inputs(x, suffix), 0):
-            state = self._step(piece, suffix, state)
-            outputs.append(state[0])
-        return stack(outputs, 0), state
-
-    def _run_packed(
-        self, x: Tensor, sizes: list[int], suffix: str, first: list[Tensor]
+    def _run(
+        self, x: Tensor, suffix: str, state: list[Tensor], sizes: tuple[int, ...]
     ) -> tuple[Tensor, list[Tensor]]:
-        """One layer in one direction over packed rows: a sequence that has ended leaves the state,
-        one that begins (backwards) joins it.
-        """
-        backward = suffix.endswith("reverse")
-        pieces = list(split(self._inputs(x, suffix), sizes, 0))
-        if backward:
-            pieces.reverse()
-        state = [narrow(s, 0, 0, len(pieces[0])) for s in first]
-        outputs: list[Tensor] = []
-        ended: list[list[Tensor]] = []
-        for piece in pieces:
-            rows, had = len(piece), len(state[0])
-            if rows < had:
-                ended.insert(0, [narrow(s, 0, rows, had - rows) for s in state])
-                state = [narrow(s, 0, 0, rows) for s in state]
-            elif rows > had:
-                new = [narrow(s, 0, had, rows - had) for s in first]
-                state = [cat(pair, 0) for pair in zip(state, new, strict=True)]
-            state = self._step(piece, suffix, state)
-            outputs.append(state[0])
-        if backward:
-            outputs.reverse()
-        last = [cat(parts, 0) for parts in zip(state, *ended, strict=True)]
-        return cat(outputs, 0), last
-
-    def _inputs(self, x: Tensor, suffix: str) -> Tensor:
-        """The share of the inputs of all steps in the gates."""
-        return F.linear(x, self._part("weight_ih", suffix), self._part("bias_ih", suffix))
-
-    def _step(self, piece: Tensor, suffix: str, state: list[Tensor]) -> list[Tensor]:
-        h = F.linear(state[0], self._part("weight_hh", suffix), self._part("bias_hh", suffix))
-        state = list(STEPS[self.mode](self.mode, piece, h, tuple(state)))
+        """One layer in one direction. sizes: number of rows of each step, if x is packed."""
+        bias, bias_of_h = self._part("bias_ih", suffix), self._part("bias_hh", suffix)
+        rest = state[1:]
+        if self.mode == "GRU":
+            rest += [] if bias_of_h is None else [bias_of_h]
+        elif bias is not None:
+            bias = bias + bias_of_h
         if self.proj_size:
-            state[0] = F.linear(state[0], self._part("weight_hr", suffix))
-        return state
+            rest.append(self._part("weight_hr", suffix))
+        out, *made = recurrent(
+            F.linear(x, self._part("weight_ih", suffix), bias),
+            state[0],
+            self._part("weight_hh", suffix),
+            *rest,
+            mode=self.mode,
+            sizes=sizes,
+            reverse=suffix.endswith("reverse"),
+        )
+        return out, made[: len(state)]
 
     def _part(self, name: str, suffix: str) -> Any:
         return self._parameters.get(f"{name}_{suffix}")

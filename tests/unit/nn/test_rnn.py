@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from oneflow import nn
-from oneflow.core.errors import ShapeError
+from oneflow.autograd.api import grad
+from oneflow.core.errors import AutogradError, ShapeError
 from oneflow.tensor.tensor import Tensor, wrap
 
 RNG = np.random.default_rng(0)
@@ -103,6 +104,62 @@ def test_outputs_states_and_gradients_are_those_of_torch(
         np.testing.assert_allclose(
             a.grad.numpy(), b.grad.numpy(), rtol=1e-6, atol=1e-9, err_msg=name
         )
+
+
+@pytest.mark.parametrize("kind", ["RNN", "LSTM", "GRU"])
+def test_float32_layers_of_many_steps_are_those_of_torch(
+    kind: str, rng: np.random.Generator
+) -> None:
+    """Long and wide enough for the compiled loops and the transposed weight."""
+    import torch
+
+    x = rng.normal(size=(20, 7, 12)).astype(np.float32)
+    theirs, ours = getattr(torch.nn, kind)(12, 33), getattr(nn, kind)(12, 33)
+    ours.load_state_dict({k: v.numpy() for k, v in theirs.state_dict().items()})
+    their_x, our_x = torch.tensor(x, requires_grad=True), wrap(x)
+    our_x.requires_grad = True
+    their_out, our_out = theirs(their_x)[0], ours(our_x)[0]
+    np.testing.assert_allclose(our_out.detach().numpy(), their_out.detach().numpy(), atol=2e-6)
+    (their_out**2).sum().backward()
+    (our_out * our_out).sum().backward()
+    pairs = zip([our_x, *ours.parameters()], [their_x, *theirs.parameters()], strict=True)
+    for a, b in pairs:
+        np.testing.assert_allclose(a.grad.numpy(), b.grad.numpy(), rtol=2e-4, atol=2e-4)
+
+
+def test_no_rows_give_no_gradient_and_no_steps_are_a_mistake() -> None:
+    layer = nn.LSTM(3, 4)
+    out, (h, c) = layer(wrap(np.zeros((5, 0, 3), np.float32)))
+    out.sum().backward()
+    assert (out.shape, h.shape, c.shape) == ((5, 0, 4), (1, 0, 4), (1, 0, 4))
+    assert all(not p.grad.numpy().any() for p in layer.parameters())
+    with pytest.raises(ShapeError, match="at least one step"):
+        layer(wrap(np.zeros((0, 2, 3), np.float32)))
+
+
+def test_a_graph_has_one_node_for_a_layer_whatever_its_length() -> None:
+    class Read(nn.Graph):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.LSTM(3, 4)
+
+        def build(self, x: Tensor) -> Any:
+            return self.layer(x)[0]
+
+    lines = []
+    for length in (2, 40):
+        graph = Read()
+        graph(wrap(np.zeros((length, 2, 3), np.float32)))
+        lines.append(str(graph).count("\n"))
+    assert lines[0] == lines[1]
+
+
+def test_second_derivatives_are_refused() -> None:
+    x = wrap(X)
+    x.requires_grad = True
+    (d,) = grad((nn.GRU(3, 5).double()(x)[0] ** 2).sum(), x, create_graph=True)
+    with pytest.raises(AutogradError, match="GRUCell"):
+        d.sum().backward()
 
 
 def test_mistakes_are_named() -> None:

@@ -15,6 +15,7 @@ from oneflow.core import dtype as dtypes
 
 from .activation_samples import ACTIVATION_SAMPLES
 from .nn_samples import NN_SAMPLES
+from .recurrent_samples import RECURRENT_SAMPLES
 from .sample import Sample, between, booleans, distinct, integers, normal
 from .special_samples import SPECIAL_SAMPLES
 
@@ -588,4 +589,6 @@ ARITHMETIC: list[Sample] = [
     *_sorts(), *_sources(),
 ]  # fmt: skip
 
-SAMPLES = [*ARITHMETIC, *ACTIVATION_SAMPLES, *NN_SAMPLES, *SPECIAL_SAMPLES]
+SAMPLES = [
+    *ARITHMETIC, *ACTIVATION_SAMPLES, *NN_SAMPLES, *RECURRENT_SAMPLES, *SPECIAL_SAMPLES,
+]  # fmt: skip

@@ -188,7 +188,7 @@ class _Forward(_Sequence):
         return self.types[0], self.types[1], self.types[2]
 
     def spare_shapes(self) -> list[tuple[int, ...]]:
-        """What the state gives to the gates; the transposed weight; outputs to be projected."""
+        """Shares of the state in the gates; the transposed weight; outputs to be projected."""
         self.is_projected = self.cell.has_cell and len(self.types) > 4
         shapes: list[tuple[int, ...]] = [(self.n, self.columns)]
         self.transposes = len(self.steps) >= TRANSPOSED_FROM
@@ -336,7 +336,7 @@ class _Backward(_Sequence):
         spare: tuple[Array, ...],
         scratch: tuple[Array, ...],
     ) -> None:
-        """From the last step to the first. kept: what a step reads of the forward pass."""
+        """Go from the last step to the first. kept: arrays of the forward pass that it reads."""
         cell, step, matmul, weight = self.cell, self.step, xp.matmul, ins[3]
         is_gru = bool(cell.saved) and not cell.has_cell
         d_gates, d_h = _flat(xp, outs[0]), outs[1]
@@ -369,7 +369,7 @@ class _Backward(_Sequence):
                 matmul(d_share[here], weight, out=carried)
 
     def _hidden(self, xp: ArrayModule, rest: list[Array], out: Array) -> Array:
-        """What was projected: o tanh(c)."""
+        """Compute again the values that were projected: o tanh(c)."""
         xp.tanh(_flat(xp, rest[1]), out=out)
         xp.multiply(out, _gates(_flat(xp, rest[0]), 4)[3], out=out)
         return out

@@ -48,9 +48,8 @@ from oneflow.core.op import REGISTRY, Op, declare, elementwise_signatures, opera
 from oneflow.core.operand import Attr, Attrs, Gradients, Operand, Tensor
 from oneflow.core.sbp import BROADCAST, PARTIAL, SbpSignature, Split
 from oneflow.core.tensor_type import TensorType
+from oneflow.ops import reduce, unary
 from oneflow.ops.checks import broadcast
-from oneflow.ops.reduce import sum_to_shape
-from oneflow.ops.unary import full_like
 
 _MOST_JOINT = 4  # inputs of which every subset is tried for partial sums
 
@@ -204,8 +203,8 @@ class _Derivative:
         elif recipe.operands:
             made = values[recipe.operands[0]]
         else:
-            made = full_like(self._x, value=recipe.number)
-        return sum_to_shape(made, self._x.type.shape)
+            made = unary.full_like(self._x, value=recipe.number)
+        return reduce.sum_to_shape(made, self._x.type.shape)
 
 
 def _recipe(root: Expression, attrs: Attrs) -> _Recipe:

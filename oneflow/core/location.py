@@ -37,6 +37,21 @@ def user_location() -> str:
     return ""
 
 
+def user_stack(depth: int, only_user: bool = True) -> str:
+    """`file:line <- file:line ...`: at most `depth` lines, the innermost first.
+
+    only_user: leave out frames of this package.
+    """
+    lines: list[str] = []
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and len(lines) < depth:
+        name = frame.f_code.co_filename
+        if not (only_user and package_file(name)):
+            lines.append(f"{name}:{frame.f_lineno}")
+        frame = frame.f_back
+    return " <- ".join(lines)
+
+
 def user_call() -> str:
     """`to_global at file:line`: the function of this package that the user called, and where."""
     name = ""

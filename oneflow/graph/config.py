@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from oneflow.amp.autocasting import autocast
 from oneflow.core.dtype import DType, DTypeLike, bfloat16, dtype_of, float16
@@ -91,11 +92,6 @@ class GraphConfig:
             raise ConfigError(f"gradient accumulation steps must be an integer >= 1, got {value!r}")
         self.num_pieces = value
 
-    def set_outputs_buffer_size(self, value: int = 2) -> None:
-        """Changes nothing here: outputs are copies of their own, of which any number may live."""
-        if not isinstance(value, int) or value < 1:
-            raise ConfigError(f"outputs buffer size must be an integer >= 1, got {value!r}")
-
     def enable_straighten_algorithm(self, mode: str = "MemoryFirst") -> None:
         """Choose the order of ops: one of "Disable", "SpeedFirst", "MemoryFirst", "OverlapCpuGpu",
         "DelayShortGpu".
@@ -112,36 +108,105 @@ class GraphConfig:
         """
         self.auto_parallel = bool(mode)
 
+    # ---- options that change nothing -------------------------------------------------------------
+
+    def _note(self, name: str, value: object, why: str) -> None:
+        """Keep an option in `hints`, and say once that it changes nothing, unless it is off."""
+        self.hints[name] = value
+        if value and value != "Disable" and name not in _said:
+            _said.add(name)
+            warnings.warn(f"graph.config.{name} changes nothing here: {why}", stacklevel=3)
+
+    def set_outputs_buffer_size(self, value: int = 2) -> None:
+        """Changes nothing here: outputs are copies of their own, of which any number may live."""
+        if not isinstance(value, int) or value < 1:
+            raise ConfigError(f"outputs buffer size must be an integer >= 1, got {value!r}")
+        why = "each output is a copy of its own, of which any number may live"
+        self._note("set_outputs_buffer_size", value != 2 and value, why)
+
+    def allow_fuse_model_update_ops(self, mode: bool = True) -> None:
+        """Changes nothing here: an update is one op that scales, decays and writes."""
+        why = "an update is one op that scales, decays and writes in one pass"
+        self._note("allow_fuse_model_update_ops", mode, why)
+
+    def allow_fuse_add_to_output(self, mode: bool = True) -> None:
+        """Changes nothing here: no op adds to a result that is there already."""
+        self._note("allow_fuse_add_to_output", mode, "no op adds to a result that is there already")
+
+    def allow_fuse_cast_scale(self, mode: bool = True) -> None:
+        """Changes nothing here: casts and scalings are ops of their own."""
+        self._note("allow_fuse_cast_scale", mode, "casts and scalings are ops of their own")
+
+    def enable_fused_model_update_cast(self, mode: bool = True) -> None:
+        """Changes nothing here: with `enable_amp` a weight is cast once a step, by its own op."""
+        why = "with enable_amp a weight is cast once a step, by an op of its own"
+        self._note("enable_fused_model_update_cast", mode, why)
+
+    def enable_multi_tensor_update(self, mode: bool = True) -> None:
+        """Changes nothing here: each parameter has its own update, run one after another."""
+        why = "each parameter has an update of its own; one actor runs them one after another"
+        self._note("enable_multi_tensor_update", mode, why)
+
+    def enable_cudnn_conv_heuristic_search_algo(self, mode: bool = True) -> None:
+        """Changes nothing here: convolutions do not call cuDNN."""
+        why = "convolutions do not call cuDNN"
+        self._note("enable_cudnn_conv_heuristic_search_algo", mode, why)
+
+    def enable_compress_memory(self, mode: bool = True) -> None:
+        """Changes nothing here: offsets always follow from when each temporary is used."""
+        why = "the offsets of temporaries always follow from when each is used"
+        self._note("enable_compress_memory", mode, why)
+
+    def enable_choose_best_memory_allocation(self, mode: bool = True) -> None:
+        """Changes nothing here: there is one way to plan offsets."""
+        why = "there is one way to plan the offsets of temporaries"
+        self._note("enable_choose_best_memory_allocation", mode, why)
+
+    def enable_auto_parallel_ignore_user_sbp_config(self, mode: bool = True) -> None:
+        """Changes nothing here: what the user fixed stays as it is."""
+        why = "enable_auto_parallel keeps the layouts of variables, inputs and to_global"
+        self._note("enable_auto_parallel_ignore_user_sbp_config", mode, why)
+
+    def set_auto_parallel_computation_cost_ratio(self, ratio: float = 0.05) -> None:
+        """Changes nothing here: the search weighs computing by estimated seconds."""
+        why = "enable_auto_parallel weighs computing and moving by estimated seconds"
+        self._note("set_auto_parallel_computation_cost_ratio", ratio, why)
+
+    def set_auto_parallel_wait_time(self, cost: float = 1.65e4) -> None:
+        """Changes nothing here: the search knows the latency of each exchange."""
+        why = "enable_auto_parallel takes the latency of an exchange from the table of boxing"
+        self._note("set_auto_parallel_wait_time", cost, why)
+
+    def enable_auto_parallel_trunk_algo(self, mode: bool = True) -> None:
+        """Changes nothing here: the search does not look for a trunk."""
+        why = "enable_auto_parallel does not look for a trunk of the graph"
+        self._note("enable_auto_parallel_trunk_algo", mode, why)
+
+    def enable_auto_parallel_sbp_collector(self, mode: bool = True) -> None:
+        """Changes nothing here: a layout that several ops want is always made once."""
+        why = "a layout that several ops want is always made once"
+        self._note("enable_auto_parallel_sbp_collector", mode, why)
+
+    def enable_auto_memory(self, mode: str = "AdaptiveMemory") -> None:
+        """Changes nothing here: the search for layouts does not weigh memory."""
+        if mode not in AUTO_MEMORY_MODES:
+            raise AssertionError(
+                f"please choose one of {', '.join(AUTO_MEMORY_MODES)} as auto memory mode, "
+                f"got {mode!r}"
+            )
+        self._note("enable_auto_memory", mode, "enable_auto_parallel does not weigh memory")
+
     def __repr__(self) -> str:
         return f"(CONFIG:config:GraphConfig(training={self.training}, ))"
 
 
-HINTS = (
-    "allow_fuse_model_update_ops",
-    "allow_fuse_add_to_output",
-    "allow_fuse_cast_scale",
-    "enable_fused_model_update_cast",
-    "enable_multi_tensor_update",
-    "enable_cudnn_conv_heuristic_search_algo",
-    "enable_compress_memory",
-    "enable_choose_best_memory_allocation",
-    "enable_auto_parallel_trunk_algo",
-    "enable_auto_parallel_sbp_collector",
-    "set_auto_parallel_computation_cost_ratio",
-    "set_auto_parallel_wait_time",
+AUTO_MEMORY_MODES = (
+    "Disable",
+    "SlightMemoryDown",
+    "ModerateMemoryDown",
+    "HeavyMemoryDown",
+    "AdaptiveMemory",
 )
-"""Options that upstream lets users tune and the compiler here decides by itself: fusion, the
-search for offsets and its effort. Results do not depend on any of them."""
 
-
-def _hint(name: str) -> Any:
-    def remember(self: GraphConfig, value: object = True, **given: object) -> None:
-        self.hints[name] = given.get("mode", given.get("ratio", given.get("cost", value)))
-
-    remember.__name__ = name
-    remember.__doc__ = "Accepted and kept in `hints`; the compiler decides this by itself."
-    return remember
-
-
-for _name in HINTS:
-    setattr(GraphConfig, _name, _hint(_name))
+_said: set[str] = set()
+"""Options whose warning was given in this process."""

@@ -58,8 +58,11 @@ class Graph:
 
     debug_v_level: 0 prints the stages of the first call, 1 the modules, 2 a line for each op, 3 the
     compiled plan as well.
-    debug_ranks: ranks that print; None: rank 0; -1: all.  The other keywords are accepted for
-    compatibility.
+    debug_ranks: ranks that print; None: rank 0; -1: all.
+    debug_max_py_stack_depth: lines of code that each op tells from level 2 on, or in `print(graph)`
+    with debug_op_repr_with_py_stack; else it is one.
+    debug_only_user_py_stack: False counts lines of this package, too.
+    enable_get_runtime_state_dict: see `enable_save_runtime_state_dict`.
     """
 
     _child_init_cnt: ClassVar[dict[str, int]] = {}
@@ -98,7 +101,14 @@ class Graph:
         self.config = GraphConfig()
         self._compiled: Compiled | None = None
         self._initial_step = 0
-        self._debug_v_level, self._debug_ranks = debug_v_level, debug_ranks
+        self._stack: tuple[int, bool] | None = None
+        self.debug(
+            debug_v_level,
+            ranks=debug_ranks,
+            max_py_stack_depth=debug_max_py_stack_depth,
+            only_user_py_stack=debug_only_user_py_stack,
+            op_repr_with_py_stack=debug_op_repr_with_py_stack,
+        )
 
     # ---- what users override and read ------------------------------------------------------------
 
@@ -177,7 +187,11 @@ class Graph:
         """Set how much the first call prints; see the class."""
         if not -1 <= v_level <= 3:
             raise AssertionError(f"the min verbose level is -1, and the max is 3, got {v_level}")
+        if max_py_stack_depth < 0:
+            raise AssertionError(f"max_py_stack_depth must be >= 0, got {max_py_stack_depth}")
         self._debug_v_level, self._debug_ranks = v_level, ranks
+        tells_stack = v_level >= 2 or op_repr_with_py_stack
+        self._stack = (max_py_stack_depth, only_user_py_stack) if tells_stack else None
 
     # ---- attributes ------------------------------------------------------------------------------
 

@@ -75,6 +75,8 @@ class Trace(Mode):
         """The version of the base at which the value was taken, of views made eagerly."""
         self._hidden: dict[int, tuple[Tensor, Tensor | None]] = {}
         self._first: Node | None = None
+        self.locate: Callable[[], str] = user_location
+        """The lines of the user's code that a node keeps."""
         self.module_path = ""
         self.stage = 0
         self.stages: dict[Placement, int] = {}
@@ -550,7 +552,7 @@ class Trace(Mode):
             if self.is_in_backward and node.outputs:
                 self._newest[placement] = node.outputs[0]
         node.stage = self.stages.get(placement, self.stage)
-        node.module, node.location = self.module_path, user_location()
+        node.module, node.location = self.module_path, self.locate()
         if self.graph.num_pieces > 1 and not (node.is_structural or self.draws.is_after_pieces):
             node.rate = PIECE if find_op(op).mutates else STEP
         return node

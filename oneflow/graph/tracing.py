@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from oneflow.core.errors import GraphError, OneFlowError, ShapeError
-from oneflow.core.location import locate
+from oneflow.core.location import locate, user_stack
 from oneflow.core.placement import Placement
 from oneflow.distributed.world import world
 from oneflow.graph.names import buffers_of, names_of, owners_of, paths_of
@@ -35,6 +36,8 @@ def trace_build(graph: Graph, given: Tree) -> Traced:
     )
     trace.paths = paths_of(graph)
     trace.stage_of, trace.recomputed = stages, graph._recomputed
+    if graph._stack is not None:
+        trace.locate = partial(user_stack, *graph._stack)
     zero = graph.config.zero
     trace.split = graph._split if zero is not None else {}
     trace.gathered = graph._gathered if zero is not None and zero.restore_level else {}

@@ -316,15 +316,6 @@ def test_settings_out_of_range() -> None:
         Compute(lambda a: a).debug(4)
 
 
-def test_hints_are_accepted() -> None:
-    graph = Compute(lambda a: a * 2)
-    graph.config.allow_fuse_add_to_output(True)
-    graph.config.set_auto_parallel_wait_time(1e4)
-    graph.config.enable_auto_parallel()
-    np.testing.assert_array_equal(graph(x()).numpy(), DATA * 2)
-    assert graph.config.hints["set_auto_parallel_wait_time"] == 1e4
-
-
 def test_a_batch_that_cannot_be_cut() -> None:
     graph = Compute(lambda a: a + 1)
     graph.config.set_gradient_accumulation_steps(3)

@@ -213,7 +213,6 @@ def test_results_do_not_depend_on_how_ops_are_ordered() -> None:
         model = make_model()
         graph = Train(model, (SGD(model.parameters(), lr=0.1), None), pieces=2)
         graph.config.enable_straighten_algorithm(mode)
-        graph.config.set_outputs_buffer_size(3)
         losses.append([graph_step(graph, i) for i in range(3)])
     assert all(other == losses[0] for other in losses)
 

@@ -1,0 +1,132 @@
+"""Settings of graphs that change no result: what they say, and what they show."""
+
+from __future__ import annotations
+
+import inspect
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+
+import oneflow as flow
+from oneflow import nn
+from oneflow.graph import config
+from oneflow.graph.config import GraphConfig
+
+CHANGE_NOTHING: dict[str, object] = {
+    "allow_fuse_model_update_ops": True,
+    "allow_fuse_add_to_output": True,
+    "allow_fuse_cast_scale": True,
+    "enable_fused_model_update_cast": True,
+    "enable_multi_tensor_update": True,
+    "enable_cudnn_conv_heuristic_search_algo": True,
+    "enable_compress_memory": True,
+    "enable_choose_best_memory_allocation": True,
+    "enable_auto_parallel_ignore_user_sbp_config": True,
+    "set_auto_parallel_computation_cost_ratio": 0.1,
+    "set_auto_parallel_wait_time": 1e4,
+    "enable_auto_parallel_trunk_algo": True,
+    "enable_auto_parallel_sbp_collector": True,
+    "enable_auto_memory": "HeavyMemoryDown",
+    "set_outputs_buffer_size": 3,
+}
+WORK = (
+    *("enable_amp", "enable_zero", "set_zero_redundancy_optimizer_mode", "enable_auto_parallel"),
+    *("set_gradient_accumulation_steps", "enable_straighten_algorithm"),
+)
+
+
+class Doubles(nn.Graph):
+    def build(self, x: Any) -> Any:
+        return x * 2.0
+
+
+@pytest.mark.parametrize("name", CHANGE_NOTHING)
+def test_an_option_that_changes_nothing_says_so_once(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And the plan is the same to the byte."""
+    monkeypatch.setattr(config, "_said", set())
+    plans = []
+    for is_set in (False, True):
+        graph = Doubles()
+        graph.config.set_gradient_accumulation_steps(2)
+        if is_set:
+            with pytest.warns(UserWarning, match=f"graph.config.{name} changes nothing here: "):
+                getattr(graph.config, name)(CHANGE_NOTHING[name])
+            with warnings.catch_warnings():
+                warnings.simplefilter("error")
+                getattr(GraphConfig(), name)(CHANGE_NOTHING[name])
+            assert name in graph.config.hints
+        graph(flow.ones(4, 2))
+        text = str(graph._compiled.job.bound.plan).splitlines()[1:]  # the first names the graph
+        plans.append((text, [n.attrs for n in graph._compiled.job.bound.plan.graph]))
+    assert plans[0] == plans[1]
+
+
+def test_every_option_is_tried_here() -> None:
+    """Those that do something have tests of their own."""
+    methods = {n for n, _ in inspect.getmembers(GraphConfig, inspect.isfunction) if n[0] != "_"}
+    assert methods - {"precision"} == {*CHANGE_NOTHING, *WORK}
+
+
+def test_an_option_that_is_off_says_nothing() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        settings = GraphConfig()
+        settings.allow_fuse_cast_scale(mode=False)
+        settings.enable_auto_memory("Disable")
+        settings.set_outputs_buffer_size(value=2)
+    with pytest.raises(AssertionError, match="please choose one of Disable, SlightMemoryDown"):
+        settings.enable_auto_memory("Less")
+
+
+# ---- debugging -----------------------------------------------------------------------------------
+
+
+def twice(x: Any) -> Any:
+    return x * 2.0
+
+
+class Calls(nn.Graph):
+    def build(self, x: Any) -> Any:
+        return twice(x)
+
+
+@pytest.mark.parametrize(("depth", "lines"), [(0, 0), (1, 1), (2, 2), (3, 3)])
+def test_ops_tell_as_many_lines_as_asked_for(
+    depth: int, lines: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    graph = Calls()
+    graph.debug(2, max_py_stack_depth=depth)
+    graph(flow.ones(2))
+    (line,) = [x for x in capsys.readouterr().out.splitlines() if "scalar_mul(" in x]
+    assert line.count(f"{__file__}:") == lines
+    assert (f"<- {__file__}:" in line) == (lines > 1)
+
+
+def test_the_text_of_a_graph_tells_them_too() -> None:
+    graph = Calls(debug_op_repr_with_py_stack=True, debug_max_py_stack_depth=4)
+    graph(flow.ones(2))
+    (line,) = [x for x in repr(graph).splitlines() if "scalar_mul" in x]
+    first = inspect.getsourcelines(twice)[1] + 1
+    assert f"at {__file__}:{first} <- {__file__}:" in line
+    inside = Calls(
+        debug_v_level=-1,
+        debug_op_repr_with_py_stack=True,
+        debug_only_user_py_stack=False,
+    )
+    inside(flow.ones(2))
+    (line,) = [x for x in repr(inside).splitlines() if "scalar_mul" in x]
+    assert "oneflow" in line.split(" at ")[1].split(":")[0]
+    with pytest.raises(AssertionError, match="must be >= 0, got -1"):
+        inside.debug(1, max_py_stack_depth=-1)
+
+
+def test_one_line_without_debugging() -> None:
+    graph = Calls()
+    graph(flow.ones(2))
+    (line,) = [x for x in repr(graph).splitlines() if "scalar_mul" in x]
+    assert line.count(".py:") == 1
+    np.testing.assert_array_equal(graph(flow.ones(2)).numpy(), [2.0, 2.0])

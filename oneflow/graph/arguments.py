@@ -24,9 +24,18 @@ class Arguments:
     def __init__(self, graph: str, given: Tree) -> None:
         self._graph = graph
         leaves = flatten(given)
-        self._paths = [path for path, leaf in leaves if isinstance(leaf, Tensor)]
-        self._constants = {path: leaf for path, leaf in leaves if not isinstance(leaf, Tensor)}
+        self.paths = [path for path, leaf in leaves if isinstance(leaf, Tensor)]
+        self.constants = {path: leaf for path, leaf in leaves if not isinstance(leaf, Tensor)}
         self.metas = [meta_of(leaf) for _, leaf in leaves if isinstance(leaf, Tensor)]
+
+    @classmethod
+    def of(
+        cls, graph: str, paths: list[str], constants: dict[str, object], metas: list[Meta]
+    ) -> Arguments:
+        """Arguments that were described before."""
+        made = cls(graph, ())
+        made.paths, made.constants, made.metas = list(paths), dict(constants), metas
+        return made
 
     def tensors(self, given: Tree) -> list[Tensor]:
         """The tensors of another call, in the order of the first. Raises GraphError for what is
@@ -34,14 +43,14 @@ class Arguments:
         """
         leaves = dict(flatten(given))
         found = []
-        for path in self._paths:
+        for path in self.paths:
             x = leaves.pop(path, None)
             if not isinstance(x, Tensor):
                 raise self._differs(path, "a tensor", x)
             found.append(x)
         for path, leaf in leaves.items():
-            if path not in self._constants or not _is_same(self._constants[path], leaf):
-                raise self._differs(path, repr(self._constants.get(path)), leaf)
+            if path not in self.constants or not _is_same(self.constants[path], leaf):
+                raise self._differs(path, repr(self.constants.get(path)), leaf)
         for i, (x, expected) in enumerate(zip(found, self.metas, strict=True)):
             if meta_of(x) != expected:
                 raise _changed(i, expected, meta_of(x))
@@ -50,7 +59,7 @@ class Arguments:
     def _differs(self, path: str, expected: str, found: object) -> GraphError:
         given = f"a tensor {found.type}" if isinstance(found, Tensor) else repr(found)
         return GraphError(
-            f"graph {self._graph} was built for {len(self._paths)} input tensors, and argument "
+            f"graph {self._graph} was built for {len(self.paths)} input tensors, and argument "
             f"{path[3:]} was {expected}; now it is {given}. What is no tensor is fixed when the "
             "graph is built: pass a tensor, or make another graph"
         )

@@ -33,12 +33,14 @@ if TYPE_CHECKING:
 class Compiled:
     """A graph that is bound to this rank.
 
-    arguments: of the first call. outputs: what build returned. output_values: of the plan, by the
+    trace: None if the plan was loaded.  variables: the tensors that it reads and overwrites, by
+    name.  arguments: of the first call. outputs: what build returned. output_values: of the plan, by the
     number of the output. randomness: None if the graph calls no generator.
     """
 
     job: Job
-    trace: Trace
+    trace: Trace | None
+    variables: dict[str, Tensor]
     arguments: Arguments
     input_names: list[str]
     outputs: Any
@@ -56,8 +58,17 @@ class Compiled:
         return map_tensors(self.outputs, result)
 
 
-def compile_graph(graph: Graph, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Compiled:
-    """Traces, compiles and binds, without running."""
+@dataclass
+class Built:
+    """A graph that was traced for (args, kwargs), not compiled."""
+
+    given: tuple[tuple[Any, ...], dict[str, Any]]
+    trace: Trace
+    outputs: Any
+
+
+def trace_graph(graph: Graph, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Built:
+    """Traces."""
     check_inputs(graph.name, (args, kwargs))
     _say(graph, 0, "tracing")
     start = perf_counter()
@@ -66,27 +77,36 @@ def compile_graph(graph: Graph, args: tuple[Any, ...], kwargs: dict[str, Any]) -
         raise GraphError(
             f"graph {graph.name} has nothing to run: build() takes no tensor and reads none"
         )
-    traced = perf_counter()
-    _say(graph, 0, f"traced {len(trace.graph)} nodes in {traced - start:.3f} s; compiling")
+    seconds = perf_counter() - start
+    _say(graph, 0, f"traced {len(trace.graph)} nodes in {seconds:.3f} s; compiling")
     for part in trace.forgotten if graph._debug_v_level >= 0 else ():
         _say(graph, 0, f"{part.path} is computed again: {part.nbytes} bytes are not kept")
+    return Built((args, kwargs), trace, outputs)
+
+
+def compile_built(graph: Graph, built: Built) -> Compiled:
+    """Compiles what was traced, and binds it."""
+    trace = built.trace
+    start = perf_counter()
     text = str(trace.graph) if graph._debug_v_level >= 2 else ""  # compiling edits it
-    variables = {name: _contiguous(x) for name, x in trace.variables.items()}
+    variables = {name: contiguous(x) for name, x in trace.variables.items()}
     index = next((x._device.index for x in trace.variables.values()), 0)
-    spanned = _ranks_that_draw_together(trace.graph)
+    spanned = ranks_that_draw_together(trace.graph)
+    steps = graph._steps_done
     job = compile_and_bind(trace.graph, _config(graph), variables, index)
-    job.step = graph._initial_step
+    job.step = steps
     values = {int(n.attrs["index"]): n.inputs[0] for n in job.bound.plan.graph.of_kind("output")}
     graph._compiled = compiled = Compiled(
         job,
         trace,
-        Arguments(graph.name, (args, kwargs)),
-        input_names(graph.name, args, kwargs),
-        outputs,
+        trace.variables,
+        Arguments(graph.name, built.given),
+        input_names(graph.name, *built.given),
+        built.outputs,
         values,
         _randomness(trace, spanned),
     )
-    _say_compiled(graph, job, perf_counter() - traced, text)
+    _say_compiled(graph, job, perf_counter() - start, text)
     return compiled
 
 
@@ -100,7 +120,7 @@ def _config(graph: Graph) -> JobConfig:
     )
 
 
-def _ranks_that_draw_together(graph: LogicalGraph) -> list[int]:
+def ranks_that_draw_together(graph: LogicalGraph) -> list[int]:
     """All ranks of a graph that has random numbers on more than one; else none."""
     draws = [n for n in graph if not n.is_structural and find_op(n.op).is_random]
     if all(n.placement.size == 1 for n in draws):
@@ -114,7 +134,7 @@ def _randomness(trace: Trace, ranks: list[int]) -> GraphRandomness | None:
     return GraphRandomness(graph.name, counts, graph.num_pieces, ranks) if counts else None
 
 
-def _contiguous(x: Tensor) -> Array:
+def contiguous(x: Tensor) -> Array:
     """The array of a variable; kernels write into it, so it is made contiguous in place."""
     array: Array = x._array
     if array is not None and not array.flags.c_contiguous:

@@ -103,6 +103,15 @@ class GraphRandomness:
         self._num_pieces = num_pieces
         self._ranks = tuple(ranks)
 
+    def default_counts(self) -> list[int]:
+        """Calls of the default generator: by each micro-batch, and once after them. Raises
+        GraphError if another one is called.
+        """
+        ((generator, each, once), *others) = self._counts
+        if others or generator is not default_generator:
+            raise GraphError(f"{self._what}: only those of the default generator can be saved")
+        return [each, once]
+
     def now(self) -> Randomness:
         """Return the randomness of a step that begins now; all ranks of the graph call it."""
         own = tuple(Draws(*g.position, each, once) for g, each, once in self._counts)

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
+from functools import wraps
 from time import perf_counter
 from typing import Any, ClassVar, NoReturn
 
@@ -22,12 +23,14 @@ from oneflow.amp.grad_scaler import GradScaler
 from oneflow.core.errors import GraphError
 from oneflow.core.metrics import METRICS
 from oneflow.core.sbp import NdSbp
-from oneflow.graph.compiling import Compiled, compile_graph
+from oneflow.graph.compiling import Built, Compiled, compile_built, trace_graph
 from oneflow.graph.config import GraphConfig
 from oneflow.graph.describe import describe
 from oneflow.graph.names import model_names
 from oneflow.graph.optimizer import GraphOptimizer
+from oneflow.graph.plans import Plans, key_of
 from oneflow.graph.proxy import Proxy, Stage
+from oneflow.graph.runtime_state import load_runtime_state, runtime_state_of, runtime_state_to
 from oneflow.graph.scaling import GraphScaler
 from oneflow.graph.state import load_state, state_of
 from oneflow.graph.tracing import Traced, trace_build
@@ -100,6 +103,8 @@ class Graph:
         set_(self, "_gathered", {})
         self.config = GraphConfig()
         self._compiled: Compiled | None = None
+        self._built: Built | None = None
+        self._plans: Plans | None = None
         self._initial_step = 0
         self._stack: tuple[int, bool] | None = None
         self.debug(
@@ -228,6 +233,8 @@ class Graph:
 
     def __call__(self, *args: object, **kwargs: object) -> Any:
         kwargs = dict(sorted(kwargs.items()))
+        if self._plans is not None:
+            self._choose_plan(args, kwargs)
         compiled = self._compiled or self._compile(*args, **kwargs)
         start = perf_counter()
         job, randomness = compiled.job, compiled.randomness
@@ -243,7 +250,7 @@ class Graph:
             randomness.skip_step()
         for optimizer in self._optimizers:
             optimizer.advance()
-        for x in compiled.trace.variables.values():
+        for x in compiled.variables.values():
             x._version[0] += 1
         if self.training:
             samples = inputs[0].type.shape[0] if inputs and inputs[0].type.shape else 0
@@ -254,7 +261,89 @@ class Graph:
         """Traces, compiles and binds, without running."""
         if self._compiled is not None:
             return self._compiled
-        return compile_graph(self, args, dict(sorted(kwargs.items())))
+        if self._built is None:
+            self.build_graph(*args, **kwargs)
+        return self._finish()
+
+    def build_graph(self, *args: object, **kwargs: object) -> None:
+        """Traces `build` for these arguments: the first half of the first call."""
+        if self.is_compiled:
+            raise GraphError(f"build_graph: graph {self.name} is compiled already")
+        self._built = trace_graph(self, args, dict(sorted(kwargs.items())))
+
+    def finish_compile_and_init_runtime(self) -> None:
+        """Compiles what `build_graph` has traced, and binds it: the second half of the first
+        call, but for the run.
+        """
+        if self._built is None:
+            raise GraphError(
+                f"finish_compile_and_init_runtime: call build_graph of {self.name} first"
+            )
+        self._finish()
+
+    def _finish(self) -> Compiled:
+        built, self._built = self._built, None
+        assert built is not None
+        return compile_built(self, built)
+
+    @staticmethod
+    def with_dynamic_input_shape(
+        *, size: int = 10, enable_shared: bool = True
+    ) -> Callable[[Callable[..., None]], Callable[..., None]]:
+        """Decorator of `__init__`: the graph takes inputs of several shapes, dtypes and layouts,
+        and has a plan for each.
+
+        size: plans that are kept; beyond it the one goes that was not used for the longest time,
+        but never the first.  enable_shared: accepted; all plans work on the same variables.
+        """
+        if size < 1:
+            raise ValueError(f"with_dynamic_input_shape: size must be at least 1, got {size}")
+
+        def decorate(init: Callable[..., None]) -> Callable[..., None]:
+            @wraps(init)
+            def initialize(self: Graph, *args: Any, **kwargs: Any) -> None:
+                init(self, *args, **kwargs)
+                self._plans = Plans(size)
+
+            return initialize
+
+        return decorate
+
+    def _choose_plan(self, args: tuple[object, ...], kwargs: dict[str, object]) -> None:
+        """Takes the plan for such arguments, if there is one already."""
+        assert self._plans is not None
+        steps, key = self._steps_done, key_of((args, kwargs))
+        if self._compiled is None or key != self._plans.current:
+            self._initial_step, self._compiled = steps, None
+            self._compiled = self._plans.get(key)
+            if self._compiled is None:
+                self._plans.add(key, self._compile(*args, **kwargs))
+            else:
+                self._compiled.job.step = steps
+
+    def enable_shared(self, mode: bool = True) -> None:
+        """Says that other graphs will `share_from` this one; they may in any case."""
+
+    def share_from(self, graph: Graph) -> None:
+        """Works on the modules, optimizers and gradient scaler of another graph instead of its own,
+        so that both have one set of variables. Modules are matched by their attribute names.
+
+        Each graph counts its own calls for its learning rates, from the other's number of now on.
+        """
+        if not isinstance(graph, Graph):
+            raise TypeError(f"share_from takes a Graph, got {type(graph).__name__}")
+        if self.is_compiled:
+            raise GraphError(f"share_from: graph {self.name} is compiled already")
+        missing = self._modules.keys() - graph._modules.keys()
+        if missing:
+            raise GraphError(f"share_from: graph {graph.name} has no {', '.join(sorted(missing))}")
+        for name in self._modules:
+            self._modules[name] = graph._modules[name]
+        if self._optimizers:
+            self._optimizers = graph._optimizers
+        for shared in ("_stages", "_recomputed", "_scaler", "_split", "_gathered"):
+            setattr(self, shared, getattr(graph, shared))
+        self._initial_step = graph._steps_done
 
     def _trace_apart(self, given: Tree) -> Traced:
         """A trace for (args, kwargs) and what build() returned."""
@@ -281,6 +370,33 @@ class Graph:
         first call. Raises GraphError for what does not fit.
         """
         load_state(self, state_dict, strict)
+
+    def enable_save_runtime_state_dict(self, mode: bool = True) -> None:
+        """Says that `runtime_state_dict` will be called; it may be in any case."""
+
+    def runtime_state_dict(
+        self, destination: OrderedDict[str, Any] | None = None, with_eager: bool = False
+    ) -> OrderedDict[str, Any]:
+        """The compiled plan, the variables, the step count, and how the graph is called; for
+        `flow.save`, and on each rank its own. with_eager: accepted; all variables are in it.
+        """
+        return runtime_state_of(self, destination)
+
+    def load_runtime_state_dict(
+        self, state_dict: Mapping[str, Any], *, warmup_with_run: bool = True
+    ) -> None:
+        """Takes over a compiled plan and its variables' values: nothing is traced nor compiled.
+
+        Only before the first call; the graph has the same modules and optimizers as the one that
+        was saved, with tensors of the same types and layouts. warmup_with_run: runs the plan once
+        on zeros, if it overwrites nothing and draws nothing.
+        """
+        load_runtime_state(self, state_dict, warmup_with_run)
+
+    @staticmethod
+    def runtime_state_dict_to(state_dict: Mapping[str, Any], device: Any) -> OrderedDict[str, Any]:
+        """The same state with its variables on another device of the same kind."""
+        return runtime_state_to(state_dict, device)
 
     def __repr__(self) -> str:
         return describe(self)

@@ -40,6 +40,13 @@ def model_names(graph: Graph) -> dict[int, str]:
     return names
 
 
+def model_tensors(graph: Graph) -> Iterator[Tensor]:
+    """Parameters and buffers."""
+    for module in graph._modules.values():
+        yield from module.parameters()
+        yield from module.buffers()
+
+
 def states_by_name(graph: Graph) -> dict[str, Tensor]:
     """States of the optimizers, in their order, and of the gradient scaler."""
     names = names_of(graph)

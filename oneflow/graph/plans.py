@@ -1,0 +1,58 @@
+"""The plans of a graph whose inputs have several shapes."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Hashable
+from typing import TYPE_CHECKING
+
+from oneflow.graph.arguments import meta_of
+from oneflow.graph.tree import Tree, flatten
+from oneflow.tensor.tensor import Tensor
+
+if TYPE_CHECKING:
+    from oneflow.graph.compiling import Compiled
+
+
+def key_of(given: Tree) -> Hashable:
+    """The shapes, dtypes and layouts of the tensors of a call, and what else it was given."""
+    return tuple(
+        (path, meta_of(leaf) if isinstance(leaf, Tensor) else repr(leaf))
+        for path, leaf in flatten(given)
+    )
+
+
+class Plans:
+    """Compiled graphs by the arguments that they are for; the least recently used one goes.
+
+    size: of them are kept; the first one stays in any case.
+    """
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._first: Hashable = None
+        self._kept: OrderedDict[Hashable, Compiled] = OrderedDict()
+        self.current: Hashable = None
+        """The arguments of the last call."""
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def get(self, key: Hashable) -> Compiled | None:
+        """The plan for these arguments, which is then the newest; None if there is none."""
+        found = self._kept.get(key)
+        if found is not None:
+            self._kept.move_to_end(key)
+            self.current = key
+        return found
+
+    def add(self, key: Hashable, compiled: Compiled) -> None:
+        """Keep a plan, and give up another one if there are too many."""
+        if not self._kept:
+            self._first = key
+        self._kept[key] = compiled
+        self.current = key
+        if len(self._kept) > self._size:
+            oldest = next((k for k in self._kept if k not in (self._first, key)), None)
+            if oldest is not None:
+                self._kept.pop(oldest).job.close()

@@ -1,0 +1,224 @@
+"""A compiled graph as a dict: its plan, what the plan reads and writes, and how it is called. A
+graph that loads it neither traces nor compiles.
+
+The dict holds tensors, numbers, text, lists and dicts only, so `flow.save` takes it. Each rank
+saves and loads its own.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from oneflow.actors.job import Job
+from oneflow.core.errors import GraphError
+from oneflow.core.op import find_op
+from oneflow.core.plan import Plan, plan_digest
+from oneflow.distributed.world import world
+from oneflow.functional.random_state import default_generator
+from oneflow.graph.arguments import Arguments, Meta
+from oneflow.graph.binding import open_plan
+from oneflow.graph.compiling import Compiled, contiguous, ranks_that_draw_together
+from oneflow.graph.draws import GraphRandomness
+from oneflow.graph.names import model_tensors, names_of, states_by_name
+from oneflow.graph.tree import map_tensors, tensors_of
+from oneflow.tensor.grad_mode import no_grad
+from oneflow.tensor.tensor import Tensor, wrap, wrap_traced
+
+if TYPE_CHECKING:
+    from oneflow.core.graph import Node
+    from oneflow.graph.graph import Graph
+
+FORMAT = 1
+_PLAIN = (bool, int, float, str, bytes, type(None))
+_TENSOR = "oneflow tensor"
+
+
+def runtime_state_of(
+    graph: Graph, destination: OrderedDict[str, Any] | None
+) -> OrderedDict[str, Any]:
+    """See Graph.runtime_state_dict."""
+    compiled = graph._compiled
+    if compiled is None:
+        raise GraphError(f"runtime_state_dict: graph {graph.name} is not compiled; call it first")
+    randomness = compiled.randomness
+    result: OrderedDict[str, Any] = OrderedDict() if destination is None else destination
+    data = compiled.job.bound.plan.to_bytes()
+    result.update(
+        format=FORMAT,
+        graph_name=graph.name,
+        plan=wrap(np.frombuffer(data, np.uint8).copy()),
+        variables=OrderedDict(compiled.variables),
+        step=graph._steps_done,
+        paths=list(compiled.arguments.paths),
+        constants=_plain_constants(graph, compiled),
+        is_global=[placement is not None for _, placement, _ in compiled.arguments.metas],
+        input_names=list(compiled.input_names),
+        outputs=_described(graph, compiled.outputs),
+        draws=[] if randomness is None else randomness.default_counts(),
+    )
+    return result
+
+
+def _plain_constants(graph: Graph, compiled: Compiled) -> dict[str, Any]:
+    constants = compiled.arguments.constants
+    for path, leaf in constants.items():
+        if not isinstance(leaf, _PLAIN):
+            raise GraphError(
+                f"runtime_state_dict of {graph.name}: argument {path[3:]} is a "
+                f"{type(leaf).__name__}, which cannot be saved"
+            )
+    return constants
+
+
+def _described(graph: Graph, tree: Any) -> Any:
+    """What build() returned, with a dict in the place of each tensor."""
+    if isinstance(tree, Tensor):
+        return {_TENSOR: tree._placement is not None}
+    if isinstance(tree, (list, tuple)):
+        kind = "tuple" if isinstance(tree, tuple) else "list"
+        return {kind: [_described(graph, item) for item in tree]}
+    if isinstance(tree, dict):
+        items = [[key, _described(graph, item)] for key, item in tree.items()]
+        return {"dict": items}
+    if not isinstance(tree, _PLAIN):
+        raise GraphError(
+            f"runtime_state_dict of {graph.name}: build() returns a {type(tree).__name__}, which "
+            "cannot be saved"
+        )
+    return {"value": tree}
+
+
+def load_runtime_state(graph: Graph, state: Mapping[str, Any], warm_up: bool) -> None:
+    """See Graph.load_runtime_state_dict."""
+    if graph.is_compiled:
+        raise GraphError("load_runtime_state_dict must be called before the graph's first call")
+    if state.get("format") != FORMAT:
+        raise GraphError(
+            f"load_runtime_state_dict of {graph.name}: no state of a compiled graph of format "
+            f"{FORMAT}; runtime_state_dict makes one"
+        )
+    data = _bytes(state)
+    plan = Plan.from_bytes(data)
+    variables = _variables(graph, plan, state["variables"])
+    job = _bind(plan, data, graph.name, variables)
+    job.step = graph._initial_step = int(state["step"])
+    for optimizer in graph._optimizers:
+        optimizer.resume(job.step)
+    nodes = {str(n.attrs["name"]): n for n in plan.graph.of_kind("input")}
+    metas = [
+        _meta(nodes.get(f"input.{i}"), is_global) for i, is_global in enumerate(state["is_global"])
+    ]
+    outputs = {int(n.attrs["index"]): n.inputs[0] for n in plan.graph.of_kind("output")}
+    counter = iter(range(len(outputs)))
+
+    def made(is_global: bool) -> Tensor:
+        value = outputs[next(counter)]
+        place = (value.placement, value.sbp) if is_global else (None, None)
+        return wrap_traced(value, value.type, placement=place[0], sbp=place[1])
+
+    graph._compiled = compiled = Compiled(
+        job,
+        None,
+        variables,
+        Arguments.of(graph.name, state["paths"], state["constants"], metas),
+        list(state["input_names"]),
+        _rebuilt(state["outputs"], made),
+        outputs,
+        _randomness(graph, plan, state["draws"]),
+    )
+    if warm_up and not _has_effects(plan) and compiled.randomness is None:
+        job.run({f"input.{i}": _zeros(nodes[f"input.{i}"]) for i in range(len(metas))})
+        job.step = graph._initial_step
+
+
+def _variables(graph: Graph, plan: Plan, saved: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The graph's own tensors, with the saved values; the saved ones where it has none."""
+    names = names_of(graph)
+    own = {names[id(x)]: x for x in model_tensors(graph) if id(x) in names}
+    own.update(states_by_name(graph))
+    found: dict[str, Tensor] = {}
+    for node in plan.graph.of_kind("variable"):
+        name = str(node.attrs["name"])
+        x = saved[name]
+        mine = own.get(name)
+        if mine is None:
+            found[name] = x
+            continue
+        if (mine.type, mine._placement, mine._sbp) != (x.type, x._placement, x._sbp):
+            raise GraphError(
+                f"load_runtime_state_dict of {graph.name}: {name} is {mine.type} "
+                f"{mine._sbp or ''} here, and {x.type} {x._sbp or ''} in the state"
+            )
+        if mine is not x:
+            with no_grad():
+                mine.copy_(x)
+        found[name] = mine
+    return found
+
+
+def _bind(plan: Plan, data: bytes, name: str, variables: dict[str, Tensor]) -> Job:
+    arrays = {key: contiguous(x) for key, x in variables.items()}
+    index = next((x._device.index for x in variables.values()), 0)
+    if len({r for node in plan.graph for r in node.placement.rank_ids}) == 1:
+        return Job(plan, world().rank, arrays, device_index=index)
+    return open_plan(plan, plan_digest(data), name, arrays, index)
+
+
+def _meta(node: Node | None, is_global: bool) -> Meta:
+    if node is None:
+        raise GraphError("load_runtime_state_dict: the plan lacks an input of the graph")
+    value = node.outputs[0]
+    return (value.type, value.placement, value.sbp) if is_global else (value.type, None, None)
+
+
+def _rebuilt(described: Any, made: Any) -> Any:
+    ((kind, what),) = described.items()
+    if kind == _TENSOR:
+        return made(what)
+    if kind == "value":
+        return what
+    if kind == "dict":
+        return {key: _rebuilt(item, made) for key, item in what}
+    items = [_rebuilt(item, made) for item in what]
+    return tuple(items) if kind == "tuple" else items
+
+
+def _randomness(graph: Graph, plan: Plan, draws: list[int]) -> GraphRandomness | None:
+    if not draws:
+        return None
+    each, once = draws
+    ranks = ranks_that_draw_together(plan.graph)
+    pieces = plan.graph.num_pieces
+    return GraphRandomness(graph.name, [(default_generator, each, once)], pieces, ranks)
+
+
+def _has_effects(plan: Plan) -> bool:
+    ops = {node.op for node in plan.graph if not node.is_structural}
+    return any(find_op(op).mutates or find_op(op).has_effect for op in ops) or plan.world_size > 1
+
+
+def _zeros(node: Node) -> Any:
+    return np.zeros(node.outputs[0].type.shape, node.outputs[0].type.dtype.np)
+
+
+def runtime_state_to(state: Mapping[str, Any], device: Any) -> OrderedDict[str, Any]:
+    """See Graph.runtime_state_dict_to."""
+    moved = OrderedDict(state)
+    moved["variables"] = map_tensors(state["variables"], lambda x: x.to(device))
+    kinds = {x._device.type for x in tensors_of(moved["variables"])}
+    places = {node.placement.type for node in Plan.from_bytes(_bytes(state)).graph}
+    if not kinds <= places:
+        raise GraphError(
+            f"runtime_state_dict_to: the plan is for {', '.join(sorted(places))}; it cannot move "
+            f"to {device}"
+        )
+    return moved
+
+
+def _bytes(state: Mapping[str, Any]) -> bytes:
+    data: bytes = state["plan"].numpy().tobytes()
+    return data

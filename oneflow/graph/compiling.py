@@ -34,8 +34,8 @@ class Compiled:
     """A graph that is bound to this rank.
 
     trace: None if the plan was loaded.  variables: the tensors that it reads and overwrites, by
-    name.  arguments: of the first call. outputs: what build returned. output_values: of the plan, by the
-    number of the output. randomness: None if the graph calls no generator.
+    name.  arguments: of the first call.  outputs: what build returned.  output_values: of the plan,
+    by the number of the output.  randomness: None if the graph calls no generator.
     """
 
     job: Job

@@ -20,6 +20,7 @@ from time import perf_counter
 from typing import Any, ClassVar, NoReturn
 
 from oneflow.amp.grad_scaler import GradScaler
+from oneflow.core.device import DeviceLike
 from oneflow.core.errors import GraphError
 from oneflow.core.metrics import METRICS
 from oneflow.core.sbp import NdSbp
@@ -301,7 +302,7 @@ class Graph:
 
         def decorate(init: Callable[..., None]) -> Callable[..., None]:
             @wraps(init)
-            def initialize(self: Graph, *args: Any, **kwargs: Any) -> None:
+            def initialize(self: Graph, *args: object, **kwargs: object) -> None:
                 init(self, *args, **kwargs)
                 self._plans = Plans(size)
 
@@ -394,7 +395,9 @@ class Graph:
         load_runtime_state(self, state_dict, warmup_with_run)
 
     @staticmethod
-    def runtime_state_dict_to(state_dict: Mapping[str, Any], device: Any) -> OrderedDict[str, Any]:
+    def runtime_state_dict_to(
+        state_dict: Mapping[str, Any], device: DeviceLike
+    ) -> OrderedDict[str, Any]:
         """The same state with its variables on another device of the same kind."""
         return runtime_state_to(state_dict, device)
 

@@ -8,12 +8,13 @@ saves and loads its own.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from oneflow.actors.job import Job
+from oneflow.core.device import DeviceLike
 from oneflow.core.errors import GraphError
 from oneflow.core.op import find_op
 from oneflow.core.plan import Plan, plan_digest
@@ -24,7 +25,7 @@ from oneflow.graph.binding import open_plan
 from oneflow.graph.compiling import Compiled, contiguous, ranks_that_draw_together
 from oneflow.graph.draws import GraphRandomness
 from oneflow.graph.names import model_tensors, names_of, states_by_name
-from oneflow.graph.tree import map_tensors, tensors_of
+from oneflow.graph.tree import Tree, map_tensors, tensors_of
 from oneflow.tensor.grad_mode import no_grad
 from oneflow.tensor.tensor import Tensor, wrap, wrap_traced
 
@@ -74,7 +75,7 @@ def _plain_constants(graph: Graph, compiled: Compiled) -> dict[str, Any]:
     return constants
 
 
-def _described(graph: Graph, tree: Any) -> Any:
+def _described(graph: Graph, tree: Tree) -> Any:
     """What build() returned, with a dict in the place of each tensor."""
     if isinstance(tree, Tensor):
         return {_TENSOR: tree._placement is not None}
@@ -175,7 +176,7 @@ def _meta(node: Node | None, is_global: bool) -> Meta:
     return (value.type, value.placement, value.sbp) if is_global else (value.type, None, None)
 
 
-def _rebuilt(described: Any, made: Any) -> Any:
+def _rebuilt(described: Mapping[str, Any], made: Callable[[bool], Tensor]) -> Any:
     ((kind, what),) = described.items()
     if kind == _TENSOR:
         return made(what)
@@ -205,7 +206,7 @@ def _zeros(node: Node) -> Any:
     return np.zeros(node.outputs[0].type.shape, node.outputs[0].type.dtype.np)
 
 
-def runtime_state_to(state: Mapping[str, Any], device: Any) -> OrderedDict[str, Any]:
+def runtime_state_to(state: Mapping[str, Any], device: DeviceLike) -> OrderedDict[str, Any]:
     """See Graph.runtime_state_dict_to."""
     moved = OrderedDict(state)
     moved["variables"] = map_tensors(state["variables"], lambda x: x.to(device))

@@ -76,7 +76,7 @@ def _plain_constants(graph: Graph, compiled: Compiled) -> dict[str, Any]:
 
 
 def _described(graph: Graph, tree: Tree) -> Any:
-    """What build() returned, with a dict in the place of each tensor."""
+    """The structure that build() returned, with a dict in the place of each tensor."""
     if isinstance(tree, Tensor):
         return {_TENSOR: tree._placement is not None}
     if isinstance(tree, (list, tuple)):

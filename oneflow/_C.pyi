@@ -74,6 +74,10 @@ from oneflow.functional.arranging import unsqueeze_copy as unsqueeze_copy
 from oneflow.functional.arranging import vander as vander
 from oneflow.functional.arranging import vdot as vdot
 from oneflow.functional.arranging import view_copy as view_copy
+from oneflow.functional.buffers import gen_tensor_buffer as gen_tensor_buffer
+from oneflow.functional.buffers import tensor_buffer_to_list_of_tensors as tensor_buffer_to_list_of_tensors
+from oneflow.functional.buffers import tensor_buffer_to_tensor as tensor_buffer_to_tensor
+from oneflow.functional.buffers import tensor_to_tensor_buffer as tensor_to_tensor_buffer
 from oneflow.functional.complex_numbers import abs as abs
 from oneflow.functional.complex_numbers import abs as absolute
 from oneflow.functional.complex_numbers import angle as angle
@@ -219,6 +223,8 @@ from oneflow.functional.legacy import BFloat16Tensor as BFloat16Tensor
 from oneflow.functional.legacy import BoolTensor as BoolTensor
 from oneflow.functional.legacy import ByteTensor as ByteTensor
 from oneflow.functional.legacy import CharTensor as CharTensor
+from oneflow.functional.legacy import ComplexDoubleTensor as ComplexDoubleTensor
+from oneflow.functional.legacy import ComplexFloatTensor as ComplexFloatTensor
 from oneflow.functional.legacy import DoubleTensor as DoubleTensor
 from oneflow.functional.legacy import FloatTensor as FloatTensor
 from oneflow.functional.legacy import HalfTensor as HalfTensor

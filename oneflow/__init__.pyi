@@ -26,6 +26,7 @@ from oneflow import model as model
 from oneflow import multiprocessing as multiprocessing
 from oneflow import nn as nn
 from oneflow import optim as optim
+from oneflow import profiler as profiler
 from oneflow import remat as remat
 from oneflow import sbp as sbp
 from oneflow import special as special
@@ -66,6 +67,8 @@ from oneflow.core.dtype import int64 as int64
 from oneflow.core.dtype import int64 as long
 from oneflow.core.dtype import int8 as char
 from oneflow.core.dtype import int8 as int8
+from oneflow.core.dtype import record as record
+from oneflow.core.dtype import tensor_buffer as tensor_buffer
 from oneflow.core.dtype import uint8 as uint8
 from oneflow.core.operand import DimLike
 from oneflow.core.operand import Number
@@ -136,6 +139,10 @@ from oneflow.functional.arranging import unsqueeze_copy as unsqueeze_copy
 from oneflow.functional.arranging import vander as vander
 from oneflow.functional.arranging import vdot as vdot
 from oneflow.functional.arranging import view_copy as view_copy
+from oneflow.functional.buffers import gen_tensor_buffer as gen_tensor_buffer
+from oneflow.functional.buffers import tensor_buffer_to_list_of_tensors as tensor_buffer_to_list_of_tensors
+from oneflow.functional.buffers import tensor_buffer_to_tensor as tensor_buffer_to_tensor
+from oneflow.functional.buffers import tensor_to_tensor_buffer as tensor_to_tensor_buffer
 from oneflow.functional.complex_numbers import abs as abs
 from oneflow.functional.complex_numbers import abs as absolute
 from oneflow.functional.complex_numbers import angle as angle
@@ -222,6 +229,8 @@ from oneflow.functional.legacy import BFloat16Tensor as BFloat16Tensor
 from oneflow.functional.legacy import BoolTensor as BoolTensor
 from oneflow.functional.legacy import ByteTensor as ByteTensor
 from oneflow.functional.legacy import CharTensor as CharTensor
+from oneflow.functional.legacy import ComplexDoubleTensor as ComplexDoubleTensor
+from oneflow.functional.legacy import ComplexFloatTensor as ComplexFloatTensor
 from oneflow.functional.legacy import DoubleTensor as DoubleTensor
 from oneflow.functional.legacy import FloatTensor as FloatTensor
 from oneflow.functional.legacy import HalfTensor as HalfTensor
@@ -361,7 +370,22 @@ from oneflow.functional.statistics import histogram as histogram
 from oneflow.functional.statistics import pdist as pdist
 from oneflow.io.checkpoint import load as load
 from oneflow.io.checkpoint import save as save
+from oneflow.jit import Final as Final
+from oneflow.jit import ignore as ignore
+from oneflow.jit import interface as interface
+from oneflow.jit import is_scripting as is_scripting
+from oneflow.jit import is_tracing as is_tracing
+from oneflow.jit import script as script
+from oneflow.jit import unused as unused
 from oneflow.tensor.convert import from_numpy as from_numpy
+from oneflow.tensor.formats import channels_last as channels_last
+from oneflow.tensor.formats import channels_last_3d as channels_last_3d
+from oneflow.tensor.formats import contiguous_format as contiguous_format
+from oneflow.tensor.formats import dtypes as dtypes
+from oneflow.tensor.formats import layout as layout
+from oneflow.tensor.formats import memory_format as memory_format
+from oneflow.tensor.formats import preserve_format as preserve_format
+from oneflow.tensor.formats import strided as strided
 from oneflow.tensor.grad_mode import enable_grad as enable_grad
 from oneflow.tensor.grad_mode import inference_mode as inference_mode
 from oneflow.tensor.grad_mode import is_grad_enabled as is_grad_enabled

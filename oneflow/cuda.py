@@ -7,26 +7,38 @@ Where there is no CuPy or no GPU, what needs one raises DeviceError.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from oneflow.core.config import current_config
 from oneflow.core.device import Device, DeviceLike
 from oneflow.core.errors import DeviceError
 from oneflow.functional.legacy import CUDA_TYPES
+from oneflow.functional.random_state import default_generator
 from oneflow.functional.random_state import manual_seed as _seed
 from oneflow.kernels.cuda_device import device_number, gpu_count, import_cupy, own_device
 from oneflow.surfaces import accept_paths, below
+from oneflow.tensor.tensor import Tensor
 
 __all__ = [
+    "DeviceProperties",
+    "Event",
     "current_device",
     "device_count",
     "empty_cache",
+    "get_device_capability",
     "get_device_name",
+    "get_device_properties",
+    "get_rng_state",
+    "get_rng_state_all",
     "is_available",
     "manual_seed",
     "manual_seed_all",
     "mem_get_info",
     "set_device",
+    "set_rng_state",
+    "set_rng_state_all",
     "synchronize",
 ]
 
@@ -102,6 +114,87 @@ def manual_seed_all(seed: int) -> None:
     _seed(seed)
 
 
+def get_device_capability(device: CudaDevice = None) -> tuple[int, int]:
+    """(major, minor) of the GPU's compute capability."""
+    found = get_device_properties(device)
+    return found.major, found.minor
+
+
+@dataclass(frozen=True)
+class DeviceProperties:
+    """A GPU: its name, compute capability, bytes of memory and number of multiprocessors."""
+
+    name: str
+    major: int
+    minor: int
+    total_memory: int
+    multi_processor_count: int
+
+
+def get_device_properties(device: CudaDevice = None) -> DeviceProperties:
+    """The properties of the GPU."""
+    number = _number(device)
+    found = import_cupy().cuda.runtime.getDeviceProperties(number)
+    name = found["name"]
+    return DeviceProperties(
+        name.decode() if isinstance(name, bytes) else str(name),
+        int(found["major"]),
+        int(found["minor"]),
+        int(found["totalGlobalMem"]),
+        int(found["multiProcessorCount"]),
+    )
+
+
+def get_rng_state(device: CudaDevice = "cuda") -> Tensor:
+    """The state of the default generator, which all devices share; needs no GPU."""
+    return default_generator.get_state()
+
+
+def get_rng_state_all() -> list[Tensor]:
+    """The state of the generator of each GPU: of the one that they share."""
+    return [default_generator.get_state() for _ in range(device_count())]
+
+
+def set_rng_state(new_state: Tensor, device: CudaDevice = "cuda") -> None:
+    """Go on where the default generator had this state."""
+    default_generator.set_state(new_state)
+
+
+def set_rng_state_all(new_states: Sequence[Tensor]) -> None:
+    """Go on where the generator that all GPUs share had the first of these states."""
+    for state in list(new_states)[:1]:
+        default_generator.set_state(state)
+
+
+class Event:
+    """A mark in the work of this process's GPU. Raises DeviceError without a GPU.
+
+    enable_timing: `elapsed_time` may be asked.  The others are accepted and change nothing.
+    """
+
+    def __init__(
+        self, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False
+    ) -> None:
+        own_device()
+        self._event = import_cupy().cuda.Event(block=blocking, disable_timing=not enable_timing)
+
+    def record(self, stream: object = None) -> None:
+        """Put the mark behind all work given so far."""
+        self._event.record()
+
+    def query(self) -> bool:
+        """Whether the work before the mark is done."""
+        return bool(self._event.done)
+
+    def synchronize(self) -> None:
+        """Wait until the work before the mark is done."""
+        self._event.synchronize()
+
+    def elapsed_time(self, end_event: Event) -> float:
+        """Milliseconds from this mark to another."""
+        return float(import_cupy().cuda.get_elapsed_time(self._event, end_event._event))
+
+
 def _number(device: CudaDevice) -> int:
     """The CUDA device that is meant. Raises DeviceError if it is none or not there."""
     where = Device("cuda", device) if device is None or isinstance(device, int) else Device(device)
@@ -112,6 +205,8 @@ def _number(device: CudaDevice) -> int:
 
 def __getattr__(name: str) -> Any:
     """`cuda.FloatTensor` and the like."""
+    if name == "default_generators":
+        return (default_generator,) * device_count()
     return CUDA_TYPES[name] if name in CUDA_TYPES else below(__name__, name)
 
 

@@ -77,6 +77,7 @@ MODULES = (
     "multiprocessing",
     "nn",
     "optim",
+    "profiler",
     "remat",
     "sbp",
     "special",

@@ -23,6 +23,22 @@ ROWS: tuple[Row, ...] = (
     ),
     *classes("backends.mps", "backends.mps", "is_available is_built"),
     *classes(
+        "jit", "flow", "Final ignore interface is_scripting is_tracing script unused", unknown=ALL
+    ),
+    *classes(
+        "profiler",
+        "profiler",
+        "ProfilerAction ProfilerActivity kineto_available profile record_function "
+        "supported_activities tensorboard_trace_handler",
+        unknown="supported_activities",
+    ),
+    *classes(
+        "profiler",
+        "profiler",
+        "profiler_start profiler_stop range_pop range_push",
+        unknown=ALL,
+    ),
+    *classes(
         "jit",
         "jit",
         "ScriptFunction ScriptModule export ignore interface is_scripting is_tracing script "

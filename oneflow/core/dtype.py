@@ -48,6 +48,10 @@ float64 = DType("float64", np.float64)
 complex64 = DType("complex64", np.complex64)
 complex128 = DType("complex128", np.complex128)
 
+record = DType("record", np.object_)
+tensor_buffer = DType("tensor_buffer", np.object_)
+"""Names of upstream: no tensor has these; see oneflow/functional/buffers.py."""
+
 ALL_DTYPES = (
     bool_, uint8, int8, int16, int32, int64, float16, bfloat16, float32, float64, complex64,
     complex128,

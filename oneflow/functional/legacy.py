@@ -49,6 +49,8 @@ _DTYPES = {
     "IntTensor": dtypes.int32,
     "LongTensor": dtypes.int64,
     "BoolTensor": dtypes.bool_,
+    "ComplexFloatTensor": dtypes.complex64,
+    "ComplexDoubleTensor": dtypes.complex128,
 }
 CPU_TYPES = {name: LegacyType(name, dtype, "cpu") for name, dtype in _DTYPES.items()}
 CUDA_TYPES = {name: LegacyType(name, dtype, "cuda") for name, dtype in _DTYPES.items()}

@@ -16,8 +16,9 @@ from oneflow.core.device import Device, DeviceLike
 from oneflow.core.dispatch import current_mode
 from oneflow.core.dtype import DType, bfloat16, float16, float32, float64
 from oneflow.core.errors import PlacementError
+from oneflow.core.no_effect import without_effect
 from oneflow.core.sbp import SbpLike, as_nd_sbp
-from oneflow.functional.creation import zeros_like
+from oneflow.functional.creation import empty_like, zeros_like
 from oneflow.kernels.array import Array
 from oneflow.nn.backward_hooks import BackwardWatch
 from oneflow.nn.module_state import IncompatibleKeys, load_state_dict, state_dict
@@ -103,6 +104,8 @@ class Module:
         grad_input.
         """
         return RemovableHandle(self._backward_hooks, hook)
+
+    register_backward_hook = register_full_backward_hook
 
     # ---- parts -----------------------------------------------------------------------------------
 
@@ -381,6 +384,22 @@ class Module:
     def type(self: Self, dst_type: DType) -> Self:
         """All floating-point parameters and buffers become `dst_type`."""
         return self.to(dst_type)
+
+    def to_empty(self: Self, *, device: DeviceLike | None = None, recurse: bool = True) -> Self:
+        """Moves all parts to a device, without their values."""
+        return self._apply(lambda x: empty_like(x, device=device))
+
+    def to_memory_format(self: Self, memory_format: object) -> Self:
+        """Returns the module: kernels work on channels before positions."""
+        return self
+
+    def to_consistent(self, *_: object, **__: object) -> NoReturn:
+        """Raises RuntimeError: the name of old for `to_global`."""
+        raise RuntimeError(".to_consistent has been removed, please use .to_global instead")
+
+    def make_contiguous_params_group(self) -> None:
+        """Warns once: parameters are not laid out in one piece of memory."""
+        without_effect("Module.make_contiguous_params_group", "parameters keep memory of their own")
 
     def to_global(
         self: Self, placement: Placement | None = None, sbp: SbpLike | None = None

@@ -288,6 +288,11 @@ class Optimizer:
         flat = [p for g in self.param_groups for p in g.parameters]
         return {id(p): i for i, p in enumerate(flat)}
 
+    @property
+    def support_sparse(self) -> bool:
+        """False: gradients are dense."""
+        return False
+
     def state_dict(self) -> dict[str, Any]:
         """{"state": {"step": n, parameter number: its states}, "param_groups": options and
         parameter numbers}.

@@ -25,6 +25,7 @@ from oneflow.core.size import Size
 from oneflow.core.tensor_type import TensorType
 from oneflow.kernels.array import Array, GpuArray
 from oneflow.kernels.cuda_device import index_of
+from oneflow.tensor.formats import layout, strided
 from oneflow.tensor.modes import current_global_mode
 from oneflow.tensor.table_methods import TableMethods
 
@@ -202,6 +203,11 @@ class Tensor(TableMethods):
                 "Only global tensors have 'placement'. Please use '.device' for local tensors."
             )
         return self._placement
+
+    @property
+    def layout(self) -> layout:
+        """`flow.strided`: tensors of no other kind exist."""
+        return strided
 
     @property
     def sbp(self) -> NdSbp:

@@ -244,6 +244,16 @@ SAMPLES: dict[str, list[Sample]] = {
     "Distribution": [
         lambda m: tuple(m.distributions.Distribution((2,), (3,), validate_args=False).event_shape)
     ],
+    **{
+        name: [lambda m, n=name: name_of(getattr(m, n))]
+        for name in ("strided", "contiguous_format", "preserve_format", "channels_last")
+    },
+    "channels_last_3d": [lambda m: name_of(m.channels_last_3d)],
+    "layout": [lambda m: (isinstance(m.strided, m.layout), name_of(m.zeros(2).layout))],
+    "memory_format": [lambda m: isinstance(m.channels_last, m.memory_format)],
+    "ComplexFloatTensor": [lambda m: name_of(m.complex64)],
+    "ComplexDoubleTensor": [lambda m: name_of(m.complex128)],
+    "kineto_available": [lambda m: m.profiler.ProfilerActivity.CPU.name],
     "is_scripting": [lambda m: m.jit.is_scripting()],
     "is_tracing": [lambda m: m.jit.is_tracing()],
     "dtype": [lambda m: isinstance(m.float32, m.dtype)],
@@ -399,6 +409,13 @@ SAMPLES: dict[str, list[Sample]] = {
 }
 
 NOT_COMPARED = {
+    **dict.fromkeys(
+        (
+            *("ProfilerAction", "ProfilerActivity", "profile", "record_function"),
+            "tensorboard_trace_handler",
+        ),
+        "times differ; tests/unit/test_profiler.py",
+    ),
     **dict.fromkeys(
         (
             *("GradScaler", "autocast", "is_autocast_enabled", "set_autocast_enabled"),

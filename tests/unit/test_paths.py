@@ -30,6 +30,7 @@ autograd.autograd_function                    Function
 autograd.autograd_mode                        no_grad
 autograd.functional                           vjp
 autograd.graph                                saved_tensors_hooks
+autograd.profiler                             record_function
 backends                                      cudnn
 backends.cuda                                 matmul
 backends.cudnn                                benchmark
@@ -47,6 +48,7 @@ cuda.random                                   manual_seed
 cuda.type_tensor                              FloatTensor
 data                                          load_mnist
 distributed                                   get_rank
+distributed.constants                         default_pg_timeout
 distributions                                 Categorical
 distributions.categorical                     Categorical
 distributions.distribution                    Distribution
@@ -72,6 +74,9 @@ mock_torch.mock_modules                       DummyModule
 mock_torch.mock_utils                         is_enabled
 model                                         Model
 multiprocessing                               spawn
+multiprocessing.pool                          Pool
+multiprocessing.queue                         SimpleQueue
+multiprocessing.reductions                    get_context
 multiprocessing.spawn                         start_processes
 nn                                            Linear
 nn.common_types                               _size_2_t
@@ -79,6 +84,7 @@ nn.functional                                 relu
 nn.functional.batch_norm                      batch_norm
 nn.functional.ctc_loss                        ctc_loss
 nn.functional.deform_conv                     deform_conv2d
+nn.functional.depend                          depend
 nn.functional.maxpool                         max_pool2d
 nn.functional.pad                             pad
 nn.functional.softmax                         softmax
@@ -147,6 +153,7 @@ nn.modules.scatter                            scatter_add
 nn.modules.slice                              slice_op
 nn.modules.sparse                             Embedding
 nn.modules.sparse_softmax_cross_entropy       sparse_softmax_cross_entropy
+nn.modules.tensor_buffer                      gen_tensor_buffer
 nn.modules.tensordot                          tensordot
 nn.modules.trigonometric_ops                  atan2_op
 nn.modules.unique                             unique_op
@@ -199,6 +206,10 @@ optim                                         SGD
 optim.lr_scheduler                            StepLR
 optim.optimizer                               Optimizer
 optim.swa_utils                               AveragedModel
+profiler                                      profile
+profiler.events                               Events
+profiler.profiler                             profile
+profiler.util                                 record_function
 remat                                         set_budget
 sbp                                           split
 special                                       erf
@@ -211,6 +222,7 @@ utils.data._utils                             worker
 utils.data._utils.collate                     default_collate
 utils.data._utils.fetch                       Fetcher
 utils.data._utils.pin_memory                  pin_memory
+utils.data._utils.signal_handling             Failure
 utils.data._utils.worker                      ExceptionWrapper
 utils.data.dataloader                         DataLoader
 utils.data.dataset                            Dataset

@@ -3,8 +3,8 @@
 Pure: `step(event, now)` returns signals to send or the verdict. Rules that the code cannot show:
 * The first rank that ends with something else than 0 ends the job: TERM to all, KILL after the
   grace period.
-* Exit code 85 means "another rank failed, I only follow". It is taken as the cause only if nobody
-  has a better one within SETTLE_S.
+* Who is to blame is decided as everywhere (core/blame.py): a rank that only follows (exit code 85)
+  is taken as the cause only if nobody has a better one within SETTLE_S.
 * If all we have is followers, a rank that still runs is stuck: before it is ended, it is asked to
   show where.
 * What ranks return after we began to stop them is our doing and never the cause, unless all we
@@ -19,8 +19,8 @@ import signal
 from dataclasses import dataclass
 from enum import Enum
 
-FOLLOWER_CODE = 85
-SETTLE_S = 1.0
+from oneflow.core.blame import FOLLOWER_CODE, SETTLE_S, Blame
+
 DUMP_SIGNAL = signal.SIGUSR2  # the worker bootstrap answers it with the stacks of all threads
 DUMP_S = 0.3  # for a stuck rank to write its stacks
 KILL_WAIT_S = 5.0  # a process that survives KILL for so long is reported, not waited for
@@ -47,10 +47,6 @@ class Exited:
     def exit_code(self) -> int:
         """Return the exit code as a shell shows it: 128+n for signal n."""
         return self.status if self.status >= 0 else 128 - self.status
-
-    @property
-    def is_follower(self) -> bool:
-        return self.status == FOLLOWER_CODE
 
 
 @dataclass(frozen=True)
@@ -109,7 +105,7 @@ class Supervision:
         self._num_running = num_ranks
         self._grace_s = grace_s
         self._deadline = 0.0
-        self._cause: Exited | None = None
+        self._blame: Blame[Exited] = Blame()
         self._signum: int | None = None
         self._sent: set[int] = set()
 
@@ -124,28 +120,27 @@ class Supervision:
 
     def _exited(self, event: Exited, now: float) -> list[Action]:
         self._num_running -= 1
-        if self._is_better_cause(event):
-            self._cause = event
-        if self.phase is Phase.RUNNING and self._cause:
-            if self._cause.is_follower and self._num_running:
+        if self._may_be_cause(event):
+            self._blame.hear(event, event.status == FOLLOWER_CODE, now)
+        has_cause = self._blame.cause is not None
+        if self.phase is Phase.RUNNING and has_cause:
+            if self._blame.is_weak and self._num_running:
                 self.phase, self._deadline = Phase.SETTLING, now + SETTLE_S
                 return []
             return self._stop(signal.SIGTERM, now)
         is_settling = self.phase in (Phase.SETTLING, Phase.DUMPING)
-        if is_settling and self._cause and not self._cause.is_follower:
+        if is_settling and has_cause and not self._blame.is_weak:
             return self._stop(signal.SIGTERM, now)
         if (is_settling or self.phase is Phase.RUNNING) and self._num_running == 0:
             return self._stop(signal.SIGTERM, now)
         return []
 
-    def _is_better_cause(self, event: Exited) -> bool:
+    def _may_be_cause(self, event: Exited) -> bool:
         if event.status == 0 or self._signum is not None or -event.status in self._sent:
             return False
         if event.exit_code - 128 in self._sent:  # it caught our signal and said so in its exit code
             return False
-        if self._cause is None:
-            return self.phase is Phase.RUNNING
-        return self._cause.is_follower and not event.is_follower
+        return self._blame.cause is not None or self.phase is Phase.RUNNING
 
     def _signalled(self, signum: int, now: float) -> list[Action]:
         if self.phase is Phase.DONE:
@@ -187,4 +182,4 @@ class Supervision:
 
     def _finish(self, num_unkillable: int) -> list[Action]:
         self.phase = Phase.DONE
-        return [Verdict(self._cause, self._signum, num_unkillable)]
+        return [Verdict(self._blame.cause, self._signum, num_unkillable)]

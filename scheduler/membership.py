@@ -5,8 +5,8 @@ The first real failure ends the job. Pure: `step(event, now)`. Rules that the co
 * A rank whose stream breaks although it was heard just now is dead (its kernel closed the
   connection): it gets RECONNECT_S to come back. One that had been silent before is frozen or cut
   off: it keeps its full `act_s`.
-* Exit code 85 means "I only follow". Such a report waits FOLLOW_S for the real cause before it
-  counts.
+* Who is to blame is decided as everywhere (core/blame.py): a report of a rank that only follows
+  waits for the real cause. A rank that is lost is a real cause.
 * If nobody called `step` for a while, it is we who were frozen; everybody's silence is forgiven
   that time.
 """
@@ -15,11 +15,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from oneflow.core.blame import FOLLOWER_CODE, Blame
 from oneflow.core.errors import InternalError, PeerLostError
 from oneflow.scheduler.rendezvous import Member, Tick
 
 RECONNECT_S = 1.0
-FOLLOW_S = 1.0
 OWN_STALL_S = 1.0
 
 
@@ -110,7 +110,7 @@ class Membership:
         self.act_s = act_s
         self.failure: Failure | None = None
         self._peers: dict[int, _Peer] = {}
-        self._follower: tuple[float, Failure] | None = None
+        self._blame: Blame[Failure] = Blame()
         self._stepped_at: float | None = None
 
     def step(self, event: Event, now: float) -> list[Action]:
@@ -140,8 +140,7 @@ class Membership:
     @property
     def is_under_way(self) -> bool:
         """Whether no rank has failed or lost a peer, and some have yet to leave."""
-        is_broken = self.failure is not None or self._follower is not None
-        return not is_broken and any(not peer.left for peer in self._peers.values())
+        return self._blame.cause is None and any(not peer.left for peer in self._peers.values())
 
     def progress(self) -> dict[int, int]:
         """The last progress counter of each rank."""
@@ -193,11 +192,8 @@ class Membership:
         return []
 
     def _reported(self, failure: Failure, now: float) -> list[Action]:
-        if failure.exit_code == PeerLostError.exit_code:
-            if self._follower is None:
-                self._follower = (now, failure)
-            return []
-        return self._fail(failure)
+        self._blame.hear(failure, failure.exit_code == FOLLOWER_CODE, now)
+        return self._decide(now)
 
     def _left(self, rank: int, incarnation: int) -> list[Action]:
         peer = self._find(rank, incarnation)
@@ -213,30 +209,30 @@ class Membership:
         for peer in self._peers.values():
             if not peer.left:
                 actions += self._judge_one(peer, now)
-        if self._follower and now - self._follower[0] >= FOLLOW_S:
-            actions += self._fail(self._follower[1])
-        return actions
+        return actions + self._decide(now)
 
     def _judge_one(self, peer: _Peer, now: float) -> list[Action]:
         silent_s = now - peer.heard_at
         if peer.broken_at is not None and peer.broken_at - peer.heard_at < self.suspect_s:
             if now - peer.broken_at >= RECONNECT_S:
-                return self._fail(self._lost(peer, "its connection to the scheduler broke"))
+                return self._lose(peer, "its connection to the scheduler broke", now)
         elif silent_s >= self.act_s:
-            return self._fail(self._lost(peer, f"it sent no heartbeat for {silent_s:.1f} s"))
+            return self._lose(peer, f"it sent no heartbeat for {silent_s:.1f} s", now)
         if silent_s >= self.suspect_s and not peer.suspect:
             peer.suspect = True
             return [Suspect(peer.member.rank, silent_s)]
         return []
 
-    def _lost(self, peer: _Peer, how: str) -> Failure:
-        cause = f"{peer.member} is gone: {how}"
-        return Failure(
-            peer.member.rank, peer.member.host, cause, PeerLostError.exit_code, "NODE_LOST"
-        )
+    def _lose(self, peer: _Peer, how: str, now: float) -> list[Action]:
+        cause, code = f"{peer.member} is gone: {how}", PeerLostError.exit_code
+        lost = Failure(peer.member.rank, peer.member.host, cause, code, "NODE_LOST")
+        self._blame.hear(lost, False, now)
+        return self._decide(now)
 
-    def _fail(self, failure: Failure) -> list[Action]:
-        if self.failure:
+    def _decide(self, now: float) -> list[Action]:
+        """End the job once it is settled who is to blame."""
+        if self.failure is not None or not self._blame.is_settled(now):
             return []
-        self.failure = failure
-        return [Abort(failure)]
+        self.failure = self._blame.cause
+        assert self.failure is not None  # is_settled
+        return [Abort(self.failure)]

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
 
+from oneflow.core.blame import Blame
 from oneflow.scheduler.jobs.causes import CODES, STOPPED_CODES, Failure
 from oneflow.scheduler.jobs.events import RankExited
 from oneflow.scheduler.jobs.records import Assignment
@@ -93,8 +94,7 @@ class Attempt:
     ran_s: float = 0.0
     is_recovered: bool = False  # it began under another scheduler
     master_port: int = 0
-    failure: Failure | None = None
-    failed_at: float = 0.0
+    fault: Blame[Failure] = field(default_factory=Blame)
     ended_at: float | None = None  # when the first rank exited 0
     intent: Intent = Intent.NONE
     is_stopping: bool = False
@@ -127,10 +127,12 @@ class Attempt:
         """The stronger wish wins: a cancelled job is cancelled whatever else is going on."""
         self.intent = max(self.intent, intent, key=_STRENGTH.index)
 
+    @property
+    def failure(self) -> Failure | None:
+        return self.fault.cause
+
     def blame(self, failure: Failure, now: float) -> None:
-        """The first cause stays, unless it was weak and this one is not."""
-        if self.failure is None or (self.failure.is_weak and not failure.is_weak):
-            self.failure, self.failed_at = failure, now
+        self.fault.hear(failure, failure.is_weak, now)
 
     def is_our_doing(self, exit: RankExited) -> bool:
         """Whether a rank ended so because we told it to."""

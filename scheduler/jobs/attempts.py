@@ -307,7 +307,7 @@ class Attempts:
         if limit and attempt.ran_so_far(desk.now) >= limit:
             self.stop(attempt, Intent.TIME_LIMIT, f"its time limit of {limit:g} s is over")
             return
-        if attempt.failure and desk.now - attempt.failed_at >= settings.settle_s:
+        if attempt.fault.is_settled(desk.now, settings.settle_s):
             show_failure(desk, attempt)
             self.stop(attempt, Intent.NONE, "a rank ended because others did")
             return

@@ -11,7 +11,6 @@ from oneflow.core.reasons import REASONS, compose, quoted, reason_of_code
 from oneflow.core.reasons import one_line as one_line
 from oneflow.scheduler.jobs.records import JobKind, JobRecord, JobState
 
-FOLLOWER_CODE = 85
 STOPPED_CODES = frozenset({137, 143})  # of KILL and TERM, with which ranks are stopped
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from oneflow.core.blame import FOLLOWER_CODE
 from oneflow.core.reasons import one_line
 from oneflow.scheduler.jobs.attempt import Attempt, Rank, RankPhase
 from oneflow.scheduler.jobs.attempts import Attempts
 from oneflow.scheduler.jobs.causes import (
     CODES,
-    FOLLOWER_CODE,
     Failure,
     known_reason,
     shell_code,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from oneflow.core.blame import SETTLE_S
 from oneflow.core.errors import ConfigError
 
 
@@ -16,7 +17,7 @@ class Settings:
     prepare_s: float = 300.0  # until all ranks of an attempt are ready to start
     grace_s: float = 10.0  # for a rank that is told to stop
     unkillable_s: float = 20.0  # beyond the grace: a daemon that cannot end a rank is given up
-    settle_s: float = 1.0  # a rank that only followed waits so long for a better cause
+    settle_s: float = SETTLE_S  # a rank that only followed waits so long for a better cause
     early_exit_s: float = 10.0  # one rank may exit 0 so long before the others
     retell_s: float = 5.0  # what is not answered is told again
     save_progress_s: float = 5.0  # steps reached are made durable so often

@@ -7,11 +7,11 @@ import signal
 
 import pytest
 
+from oneflow.core.blame import SETTLE_S
 from oneflow.launcher.supervision import (
     DUMP_S,
     DUMP_SIGNAL,
     KILL_WAIT_S,
-    SETTLE_S,
     DumpStacks,
     Exited,
     Looked,

@@ -1,4 +1,4 @@
-"""Who failed first: the rules that the launcher, a job's own scheduler and a cluster's share.
+"""Rules of who failed first, which the launcher, a job's own scheduler and a cluster's share.
 
 * The first real cause stays, whatever is heard after it.
 * Exit code 85 says "another rank failed, I only follow". Such a cause is weak: it gives way to the

@@ -1,4 +1,4 @@
-"""Who failed first: the rules that launcher and schedulers share."""
+"""Rules of who failed first, which launcher and schedulers share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What systemd is told; one that does not read holds up nobody."""
+"""Messages to systemd; one that does not read holds up nobody."""
 
 from __future__ import annotations
 

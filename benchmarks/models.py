@@ -91,14 +91,36 @@ def gpt(
     return Gpt()
 
 
-MODELS = {"mlp": mlp, "cnn": cnn, "gpt": gpt}
+def lstm(lib: Any) -> Any:
+    """A language model of characters: two LSTMs of 128. Input (20, 50) token ids, output
+    (20 * 50, vocabulary).
+    """
+    nn = lib.nn
+
+    class Lstm(nn.Module):  # type: ignore[name-defined,misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.token = nn.Embedding(VOCABULARY, WIDTH)
+            self.layers = nn.LSTM(WIDTH, WIDTH, 2, batch_first=True)
+            self.head = nn.Linear(WIDTH, VOCABULARY)
+
+        def forward(self, ids: Any) -> Any:
+            return self.head(self.layers(self.token(ids))[0]).reshape(-1, VOCABULARY)
+
+    return Lstm()
+
+
+MODELS = {"mlp": mlp, "cnn": cnn, "gpt": gpt, "lstm": lstm}
+TEXTS = {"gpt": (GPT_BATCH, CONTEXT), "lstm": (20, 50)}
+"""Rows and length of the batches of the models of characters."""
 
 
 def batch(name: str, seed: int = 0) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
     """Inputs and int64 labels of one step."""
     rng = np.random.default_rng(seed)
-    if name == "gpt":
-        ids = rng.integers(0, VOCABULARY, (GPT_BATCH, CONTEXT + 1))
+    if name in TEXTS:
+        rows, length = TEXTS[name]
+        ids = rng.integers(0, VOCABULARY, (rows, length + 1))
         return ids[:, :-1].copy(), ids[:, 1:].reshape(-1).copy()
     x = rng.standard_normal((DIGITS_BATCH, 64)).astype(np.float32)
     labels = rng.integers(0, 10, DIGITS_BATCH)

@@ -1,7 +1,8 @@
 """Training steps: our graph and our eager mode beside PyTorch's eager mode, and data-parallel
 beside DDP over gloo.
 
-    python benchmarks/train_step.py [--models mlp,cnn,gpt] [--rounds 15] [--threads 2] [--json FILE]
+    python benchmarks/train_step.py [--models mlp,cnn,gpt,lstm] [--rounds 15] [--threads 2]
+        [--json FILE]
     python benchmarks/train_step.py --ranks 2 ...      # both sides in the same two processes, one
     thread each
 
@@ -25,7 +26,7 @@ from typing import Any
 
 import numpy as np
 from measure import arguments, in_turns, paired, report
-from models import MODELS, batch, make_optimizer, start_values
+from models import MODELS, TEXTS, batch, make_optimizer, start_values
 
 CHECKED_STEPS = 5
 REST_S = 0.05  # the other side's idle threads (OpenBLAS's above all) spin for up to 30 ms
@@ -195,7 +196,7 @@ def measure_alone(name: str, args: argparse.Namespace) -> list[dict[str, Any]]:
     threads = args.threads or os.cpu_count() or 1
     sides = {key: Served(key, name, threads) for key in ("graph", "torch", "eager")}
     check({key: side.losses for key, side in sides.items()}, name)
-    repeat = 5 if name == "gpt" else 50  # after a rest the first step is slower
+    repeat = 5 if name in TEXTS else 50  # after a rest the first step is slower
     times: dict[str, list[float]] = {key: [] for key in sides}
     for turn in range(args.rounds + 2):
         for key, side in sides.items():
@@ -215,7 +216,7 @@ def measure_ranks(
     losses = {key: first_losses(side) for key, side in sides.items()}
     losses["torch"] = [mean_over_ranks(v, world_size) for v in losses["torch"]]
     check(losses, name)
-    repeat = 1 if name == "gpt" else 10
+    repeat = 1 if name in TEXTS else 10
     times = in_turns({k: s.step for k, s in sides.items()}, args.rounds, repeat=repeat)
     return rows_of(name, f"torch DDP gloo, {world_size} ranks", times, 1)
 
@@ -249,7 +250,7 @@ def launch(ranks: int, argv: list[str]) -> int:
 
 def main() -> None:
     parser = arguments(__doc__)
-    parser.add_argument("--models", default="mlp,cnn,gpt")
+    parser.add_argument("--models", default="mlp,cnn,gpt,lstm")
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--threads", type=int, default=None, help="of both sides (1 with ranks)")
     parser.add_argument("--ranks", type=int, default=1)

@@ -20,8 +20,8 @@ from oneflow.functional.searching import as_index, linear_index, nonzero, positi
 from oneflow.functional.shaping import broadcast_tensors, expand
 from oneflow.ops import gather as gather_ops
 from oneflow.ops import shape, slicing
+from oneflow.tensor import on_ranks
 from oneflow.tensor.convert import as_array
-from oneflow.tensor.global_writing import write_slice
 from oneflow.tensor.inplace import check_writable, overwrite
 from oneflow.tensor.tensor import Tensor, wrap
 from oneflow.tensor.views import view_of, with_history
@@ -62,7 +62,7 @@ def setitem(x: Tensor, index: Index, value: ArrayLike) -> None:
         return
     basic, chosen = _split_items(x, items)
     if not chosen and x._placement is not None and current_mode().has_memory:
-        write_slice(x, _sliced_value(x, basic, value), basic.bounds)
+        on_ranks.write_slice(x, _sliced_value(x, basic, value), basic.bounds)
         return
     if not chosen and not basic.flips:
         target = _take_basic(x, basic)

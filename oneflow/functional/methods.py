@@ -37,14 +37,13 @@ from oneflow.functional.from_data import as_tensor, legacy_tensor, tensor
 from oneflow.functional.random_state import Generator
 from oneflow.functional.shaping import expand
 from oneflow.ops import unary
+from oneflow.tensor import on_ranks
 from oneflow.tensor.alike import Place, layout_of
 from oneflow.tensor.convert import deep_copy, reduce_tensor, to_numpy
 from oneflow.tensor.inplace import check_writable, in_place, overwrite
 from oneflow.tensor.layout import as_placement
 from oneflow.tensor.printing import tensor_text
 from oneflow.tensor.tensor import Tensor, adopt, extra, needs_data
-from oneflow.tensor.to_global import check_meta_consistency as compare_ranks
-from oneflow.tensor.to_global import to_local as local_part
 from oneflow.tensor.views import stand_in, view_of, with_history
 
 if TYPE_CHECKING:
@@ -332,12 +331,12 @@ def to_local(input: Tensor, copy: bool = False) -> Tensor:
     if input.is_local:
         raise OneFlowError("Expected global tensor for to_local but got local tensor!")
 
-    return local_part(input, copy=copy)
+    return on_ranks.to_local(input, copy=copy)
 
 
 def check_meta_consistency(self: Tensor) -> None:
     """Collective: have all ranks the same shape, dtype, placement and sbp? Raises if not."""
-    compare_ranks(self)
+    on_ranks.check_meta_consistency(self)
 
 
 def global_id(self: Tensor) -> int:

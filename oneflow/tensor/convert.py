@@ -13,8 +13,8 @@ from oneflow.core.errors import AutogradError
 from oneflow.core.placement import Placement
 from oneflow.core.sbp import NdSbp
 from oneflow.core.tensor_type import TensorType
+from oneflow.tensor import on_ranks
 from oneflow.tensor.devices import array_on, to_host
-from oneflow.tensor.eager_global import gather
 from oneflow.tensor.tape import record_call
 from oneflow.tensor.tensor import Tensor, adopt, needs_data, raw, wrap
 
@@ -26,7 +26,7 @@ def to_numpy(x: Tensor) -> np.ndarray[Any, Any]:
     """The values as a NumPy array. bfloat16, which NumPy lacks, comes as float32."""
     needs_data(x, "numpy()")
     if x._placement is not None:
-        x = gather(x)
+        x = on_ranks.gather(x)
     array = to_host(x._array)
     return array.astype(np.float32) if x.type.dtype.name == "bfloat16" else array
 

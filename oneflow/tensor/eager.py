@@ -26,13 +26,12 @@ from oneflow.core.tensor_type import TensorType
 from oneflow.kernels.array import Array
 from oneflow.kernels.cuda_device import use_device
 from oneflow.kernels.quiet import run_quietly
+from oneflow.tensor import on_ranks
 from oneflow.tensor.convert import move
-from oneflow.tensor.eager_global import create_global, run_global
 from oneflow.tensor.grad_mode import state
 from oneflow.tensor.relaying import relaid
 from oneflow.tensor.tape import record
 from oneflow.tensor.tensor import Tensor, cpu_device, raw
-from oneflow.tensor.to_global import global_to_global, local_to_global
 from oneflow.tensor.views import (
     SHARED,
     link_view,
@@ -91,7 +90,7 @@ class Eager(Mode):
         arrays = []
         for x in inputs:
             if x._placement is not None:
-                return run_global(op, inputs, op.defaults | attrs)
+                return on_ranks.run_global(op, inputs, op.defaults | attrs)
             if x._device is not device:
                 if device is None:
                     device = x._device
@@ -135,7 +134,7 @@ class Eager(Mode):
             call = bound_call(op, (), attrs, device, ["", op])
             made: Tensor = _run_any(op, call, (), [], attrs, device)
             return made
-        return create_global(op, attrs, placement, nd_sbp)
+        return on_ranks.create_global(op, attrs, placement, nd_sbp)
 
     def lay_out(
         self,
@@ -149,8 +148,8 @@ class Eager(Mode):
     ) -> Tensor:
         """See to_global.py."""
         if x._placement is None:
-            return local_to_global(x, placement, sbp, check_meta is not False, copy)
-        return global_to_global(x, placement, sbp, grad_sbp, check_meta, copy)
+            return on_ranks.local_to_global(x, placement, sbp, check_meta is not False, copy)
+        return on_ranks.global_to_global(x, placement, sbp, grad_sbp, check_meta, copy)
 
     def to_device(self, x: Tensor, device: Device) -> Tensor:
         """See convert.py."""

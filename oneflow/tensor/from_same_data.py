@@ -13,8 +13,7 @@ from oneflow.core.location import user_location
 from oneflow.core.placement import Placement
 from oneflow.core.sbp import NdSbp
 from oneflow.core.tensor_type import TensorType
-from oneflow.distributed.world import world
-from oneflow.tensor.eager_global import check_placement, from_whole
+from oneflow.tensor import on_ranks
 from oneflow.tensor.layout import check_layout
 from oneflow.tensor.tensor import Tensor
 
@@ -25,18 +24,18 @@ def from_same_data(
     """The global tensor of an array that every rank of the placement brings; each takes its part.
     Raises DesyncError on all of them if the arrays differ. who: for messages.
     """
-    check_placement(placement)
+    on_ranks.check_placement(placement)
     check_layout(TensorType(array.shape, dtype_of(array.dtype)), nd_sbp, who)
     _check(array, placement)
-    return from_whole(array, placement, nd_sbp)
+    return on_ranks.from_whole(array, placement, nd_sbp)
 
 
 def _check(array: np.ndarray[Any, Any], placement: Placement) -> None:
     """Raises DesyncError on all ranks of the placement unless they bring the same data."""
-    if placement.size == 1 or world().rank not in placement:
+    if placement.size == 1 or on_ranks.world().rank not in placement:
         return
     said = f"{array.dtype.name}{list(array.shape)} {_checksum(array):x}\n{user_location()}"
-    everyone = world().collectives(placement.rank_ids).gather_bytes(said.encode())
+    everyone = on_ranks.world().collectives(placement.rank_ids).gather_bytes(said.encode())
     (first, line), *others = (text.decode().split("\n") for text in everyone)
     for rank, (other, where) in zip(placement.rank_ids[1:], others, strict=True):
         if other != first:

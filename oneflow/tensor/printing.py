@@ -14,8 +14,8 @@ import numpy as np
 from oneflow.boxing.boxes import shard_box
 from oneflow.core.placement import Placement
 from oneflow.core.sbp import nd_sbp_str
-from oneflow.distributed.world import world
-from oneflow.tensor.eager_global import to_host
+from oneflow.tensor import on_ranks
+from oneflow.tensor.devices import to_host
 from oneflow.tensor.number_text import PrintOptions, array_text, shown_positions
 from oneflow.tensor.tensor import Tensor, device_type
 
@@ -117,7 +117,7 @@ def _gathered(
     """Each rank puts what it holds of the wanted elements into zeros; their sum is what to print.
     Copies of a shard beyond the first add nothing, so partial sums need no care.
     """
-    here = world()
+    here = on_ranks.world()
     dtype = x._array.dtype
     whole: np.ndarray[Any, Any] = np.zeros([len(w) for w in positions], _summable(dtype))
     if here.rank in placement:
@@ -134,7 +134,7 @@ def _put_own(
     positions: Sequence[np.ndarray[Any, Any]],
     whole: np.ndarray[Any, Any],
 ) -> None:
-    rank = world().rank
+    rank = on_ranks.world().rank
     at = zip(x.sbp, placement.coordinate(rank), strict=True)
     if any(i for s, i in at if s.is_broadcast):
         return

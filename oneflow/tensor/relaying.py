@@ -6,7 +6,7 @@ from typing import Any
 
 from oneflow.core.placement import Placement
 from oneflow.core.sbp import BROADCAST, PARTIAL, NdSbp, without_sums
-from oneflow.tensor.eager_global import check_placement, relayout
+from oneflow.tensor import on_ranks
 from oneflow.tensor.layout import check_layout
 from oneflow.tensor.tape import record_call
 from oneflow.tensor.tensor import Tensor, wrap_global
@@ -23,13 +23,13 @@ def relaid(
     """A global tensor in another layout; x itself if that is the one it has."""
     source, own = x.placement, x.sbp
     refresh(x)
-    check_placement(placement)
+    on_ranks.check_placement(placement)
     check_layout(x.type, nd_sbp, "to_global")
     if grad_sbp is not None:
         check_layout(x.type, grad_sbp, "to_global(grad_sbp=)")
     if (placement, nd_sbp) == (source, own) and not copy and grad_sbp is None:
         return x
-    shard = relayout(x._array, x.type, own, source, nd_sbp, placement)
+    shard = on_ranks.relayout(x._array, x.type, own, source, nd_sbp, placement)
     if shard is x._array and copy:
         shard = shard.copy()
     out = wrap_global(shard, x.type, placement, nd_sbp)

@@ -83,9 +83,9 @@ class LocalTest:
 @pytest.fixture(scope="module")
 def local(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalTest]:
     found = LocalTest(tmp_path_factory.mktemp("cluster"))
-    done = found.run("cluster", "up", "--daemons", "2", "--allow-scripts", "--ui")
-    assert done.returncode == 0, done.stderr
     try:
+        done = found.run("cluster", "up", "--daemons", "2", "--allow-scripts", "--ui")
+        assert done.returncode == 0, done.stderr
         yield found
     finally:
         found.run("cluster", "down")

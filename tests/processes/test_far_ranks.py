@@ -78,7 +78,7 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> list[float]:
     return losses_alone(tmp_path_factory.mktemp("alone") / "report.json")
 
 
-@pytest.mark.parametrize("layout", ["dp", "tp", "pp"])
+@pytest.mark.parametrize("layout", ["dp", "pp", pytest.param("tp", marks=pytest.mark.slow)])
 def test_far_ranks_train_alike(layout: str, alone: list[float], tmp_path: Path) -> None:
     report = tmp_path / "report.json"
     ended = far(str(DIGITS), "--epochs", "1", "--parallel", layout, "--json", str(report))

@@ -7,10 +7,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+from weakref import ref
 
 from oneflow.core.errors import GraphError
 from oneflow.core.placement import Placement
 from oneflow.nn.module import Module
+from oneflow.nn.parameter import Parameter
+from oneflow.tensor.tensor import Tensor
 
 if TYPE_CHECKING:
     from oneflow.graph.graph import Graph
@@ -24,17 +27,15 @@ class Stage:
     placement: Placement | None = None
 
 
-class GraphModule:
-    """The graph's view of a module: `proxy.to(GraphModule)`."""
+class _Staged:
+    """A graph's view of something that has a place in the pipeline."""
 
-    def __init__(self, module: Module, graph: Graph, path: str) -> None:
-        self._module = module
+    type: str
+
+    def __init__(self, owner: object, graph: Graph, path: str) -> None:
+        self._owner = owner
         self._graph = graph
         self.name = path
-
-    @property
-    def type(self) -> str:
-        return "MODULE"
 
     @property
     def name_prefix(self) -> str:
@@ -43,26 +44,65 @@ class GraphModule:
 
     @property
     def _stage(self) -> Stage:
-        found: Stage = self._graph._stages.setdefault(id(self._module), Stage())
-        return found
+        return self._graph._stages.get(id(self._owner), Stage())
 
     def set_stage(self, stage_id: int, placement: Placement | None = None) -> None:
-        """Makes the module stage `stage_id` of the pipeline; its inputs are moved to `placement`
-        if given.
+        """Makes it part of stage `stage_id` of the pipeline; the inputs of a module are moved to
+        `placement` if given.
         """
         if not isinstance(stage_id, int) or stage_id < 0:
             raise GraphError(f"set_stage: the stage id must be an integer >= 0, got {stage_id!r}")
         if self._graph.is_compiled:
             raise GraphError(f"set_stage: graph {self._graph.name} is compiled already")
-        self._graph._stages[id(self._module)] = Stage(stage_id, placement)
+        self._graph._stages[id(self._owner)] = Stage(stage_id, placement)
 
     @property
     def stage_id(self) -> int:
         return self._stage.id
 
+    @stage_id.setter
+    def stage_id(self, stage_id: int) -> None:
+        self.set_stage(stage_id, self.stage_placement)
+
     @property
     def stage_placement(self) -> Placement | None:
         return self._stage.placement
+
+    @stage_placement.setter
+    def stage_placement(self, placement: Placement | None) -> None:
+        self.set_stage(self.stage_id, placement)
+
+
+class GraphTensor(_Staged):
+    """The graph's view of a parameter or buffer: `graph.model.weight.to(GraphTensor)`."""
+
+    def __init__(self, tensor: Tensor, graph: Graph, path: str) -> None:
+        super().__init__(tensor, graph, path)
+        self.type = "PARAMETER" if isinstance(tensor, Parameter) else "BUFFER"
+
+    @staticmethod
+    def view_of(x: Tensor) -> GraphTensor:
+        """The view of the graph through which the tensor was last reached. Raises GraphError."""
+        held, graph, path = _REACHED.get(id(x), (None, None, ""))
+        found = None if held is None or held() is not x or graph is None else graph()
+        if found is None:
+            raise GraphError(
+                f"to(GraphTensor): a tensor {x.type} was reached through no graph; write "
+                "graph.module.name.to(GraphTensor)"
+            )
+        return GraphTensor(x, found, path)
+
+    def __repr__(self) -> str:
+        return f"(GraphTensor:{self.name}(stage_id={self.stage_id}))"
+
+
+class GraphModule(_Staged):
+    """The graph's view of a module: `proxy.to(GraphModule)`."""
+
+    def __init__(self, module: Module, graph: Graph, path: str) -> None:
+        super().__init__(module, graph, path)
+        self._module = module
+        self.type = "MODULE"
 
     @property
     def activation_checkpointing(self) -> bool:
@@ -190,6 +230,13 @@ class Proxy:
         return f"(MODULE:{self._path}:{self._module!r})"
 
 
+_REACHED: dict[int, tuple[ref[Tensor], ref[Graph], str]] = {}
+"""The graph through which a parameter or buffer was last reached, and its path there, by its id."""
+
+
 def _proxied(graph: Graph, value: object, path: str) -> object:
-    """A module as its proxy, anything else as it is."""
+    """A module as its proxy, anything else as it is; of a tensor it is noted."""
+    if isinstance(value, Tensor) and value.value is None:
+        key = id(value)
+        _REACHED[key] = ref(value, lambda _: _REACHED.pop(key, None)), ref(graph), path
     return Proxy(value, graph, path) if isinstance(value, Module) else value

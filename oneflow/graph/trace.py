@@ -427,6 +427,8 @@ class Trace(Mode):
         node = self._append("variable", [], [x.type], placement, {"name": name}, at_front=True)
         node.outputs[0].sbp = x._sbp if x._sbp is not None else all_broadcast(placement.ndim)
         self._current[id(x)] = node.outputs[0]
+        stage = self.stage_of.get(id(x))
+        node.stage = node.stage if stage is None else stage.id
         if whole := self.gathered.get(id(x)):
             self._parts[node.outputs[0].id] = whole
         return node.outputs[0]

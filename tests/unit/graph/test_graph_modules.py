@@ -10,7 +10,7 @@ import pytest
 import oneflow as flow
 from oneflow import nn
 from oneflow.core.errors import OneFlowError
-from oneflow.nn.graph import GraphModule, Proxy
+from oneflow.nn.graph import GraphModule, GraphTensor, Proxy
 
 HERE = flow.placement("cpu", [0])
 B = flow.sbp.broadcast
@@ -74,6 +74,34 @@ def test_stages_are_set_on_nested_modules() -> None:
         graph.model[0].to(GraphModule).set_stage(0)
     with pytest.raises(OneFlowError, match="must be an integer >= 0"):
         Predict(model).model[0].to(GraphModule).set_stage(-1)
+
+
+def test_stages_are_set_on_tensors_and_by_assignment() -> None:
+    model = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4)).to_global(HERE, B)
+    graph: Any = Predict(model)
+    weight = graph.model[0].weight
+    assert weight.to(flow.Tensor) is weight is model[0].weight
+    view = weight.to(GraphTensor)
+    assert (view.name, view.name_prefix, view.type) == ("model.0.weight", "model.0.", "PARAMETER")
+    assert graph.model[1].running_mean.to(GraphTensor).type == "BUFFER"
+    assert view.stage_id == 0 and view.stage_placement is None
+    view.set_stage(2, HERE)
+    module = graph.model[1].to(GraphModule)
+    module.stage_id = 3
+    module.stage_placement = HERE
+    assert (module.stage_id, module.stage_placement) == (3, HERE)
+    assert weight.to(GraphTensor).stage_id == 2 and "stage_id=2" in repr(view)
+    x = flow.randn(2, 4, placement=HERE, sbp=B)
+    graph(x)
+    nodes = graph._compiled.job.bound.plan.graph.of_kind("variable")
+    stages = {n.attrs["name"]: n.stage for n in nodes}
+    assert stages["model.0.weight"] == 2 and stages["model.1.weight"] == 3
+    with pytest.raises(OneFlowError, match="compiled already"):
+        view.stage_id = 1
+    with pytest.raises(OneFlowError, match="was reached through no graph"):
+        flow.ones(2).to(GraphTensor)
+    with pytest.raises(TypeError, match="a tensor is no Linear"):
+        weight.to(nn.Linear)
 
 
 def test_hooks_of_modules_do_not_run() -> None:

@@ -216,9 +216,31 @@ def batches(rng: np.random.Generator, bad: int) -> list[Any]:
 def test_a_graph_trains_as_eager_code(
     name: str, place: str, optimizer: str, rng: np.random.Generator
 ) -> None:
-    option, (hierarchy, batch, weights) = OPTIONS[name], PLACES[place]
+    trains_as_eager_code(OPTIONS[name], place, OPTIMIZERS[optimizer], rng)
+
+
+@pytest.mark.parametrize("norm", [0.5, 1.0, 3.0, np.inf, -np.inf])
+@pytest.mark.parametrize("name", ["none, pieces", "zero 2", "zero 3, scaler, inf, pieces"])
+@pytest.mark.filterwarnings("ignore:.*encountered:RuntimeWarning")
+def test_groups_with_norms_of_any_order(norm: float, name: str, rng: np.random.Generator) -> None:
+    """Two groups with learning rates of their own, each clipped by itself."""
+
+    def make(parameters: Any) -> Any:
+        first, second, *rest = parameters
+        groups = [
+            {"params": [first, second], "clip_grad_max_norm": 0.05, "clip_grad_norm_type": norm},
+            {"params": rest, "lr": 0.05, "lr_scale": 0.5, "clip_grad_max_norm": 0.01},
+        ]
+        return SGD(groups, lr=0.1, momentum=0.5)
+
+    trains_as_eager_code(OPTIONS[name], "dp 2", make, rng)
+
+
+def trains_as_eager_code(
+    option: Option, place: str, make: Callable[[Any], Any], rng: np.random.Generator
+) -> None:
+    hierarchy, batch, weights = PLACES[place]
     model, expected = Model(lambda a: placed(a, weights)), Model(flow.tensor)
-    make = OPTIMIZERS[optimizer]
     graph = Train(model, make(model.parameters()), option)
     eager = Eager(expected, make(expected.parameters()), option)
     data = batches(rng, option.bad)

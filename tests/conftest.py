@@ -1,4 +1,4 @@
-"""What holds for every test: random numbers of its own, and a name by what it is given."""
+"""Fixtures and names of every test: random numbers of its own, an id made of its arguments."""
 
 from __future__ import annotations
 

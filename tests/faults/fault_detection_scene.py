@@ -79,7 +79,7 @@ class Eyes:
     news: list[tuple[float, str, str]] = field(default_factory=list)
 
     def open(self) -> None:
-        """From now on: returns when the status was looked at once, so that a change is one."""
+        """Begin to watch; returns once the status was read, so that a later change is one."""
         self._is_closed, self._has_looked = threading.Event(), threading.Event()
         names = ("scheduler", "cpu:0", "cpu:1")
         self._read = {n: self.rig.log_of(n).stat().st_size for n in names}

@@ -430,7 +430,7 @@ def run_cells(
     slack_s: float = NOTICED_SLACK_S,
     is_short: bool = False,
 ) -> list[Outcome]:
-    """On one cluster, until the time is over; a cell that fails gets the next ones a new one.
+    """Play cells on one cluster until the time is over; after a cell that fails a new one follows.
     is_short: where no service is new, the job of the next cell is the next job of A5.
     """
     jobs = folder / "jobs"

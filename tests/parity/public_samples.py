@@ -233,7 +233,7 @@ def categories(m: Any) -> Any:
 
 
 def drawn(m: Any) -> Any:
-    """How often each of three categories is drawn, in tenths, and the shape of what is drawn."""
+    """Shares of three drawn categories, in tenths, and the shape of the draw."""
     m.manual_seed(1)
     found = m.distributions.Categorical(m.tensor([0.1, 0.6, 0.3])).sample((100, 200))
     return tuple(found.shape), [round(float((found == k).float().mean()), 1) for k in range(3)]

@@ -1,4 +1,4 @@
-"""What the ranks of test_comm.py run: `comm_program SCENE ... [far]`; exits 0 if all is right.
+"""Program of the ranks of test_comm.py: `comm_program SCENE ... [far]`; exits 0 if all is right.
 
 far: the ranks believe to be on different hosts, so that their data go over TCP.
 """

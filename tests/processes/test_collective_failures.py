@@ -162,7 +162,7 @@ DIFFERENT = {
     "layout": (r"rank 0: .* S\(0\)@cpu\[0, 1.* -> B@cpu", r"rank 1: .* -> S\(1\)@cpu\[0, 1"),
     "order": (r"rank 0: boxing float32\[6, 6\]", r"rank 1: boxing float32\[12, 6\]"),
 }
-"""What a rank may do differently, and what is said of it."""
+"""Deviation of one rank -> the two lines of the error that name it."""
 
 
 @pytest.mark.parametrize(

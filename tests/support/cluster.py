@@ -99,7 +99,7 @@ class SchedulerProcess:
         return self
 
     def run_to_end(self) -> tuple[int, str]:
-        """For one that cannot start: exit code and what it said."""
+        """Exit code and output of a scheduler that cannot start."""
         argv = program("scheduler", self._given)
         done = subprocess.run(argv, capture_output=True, text=True, timeout=WAIT_S)
         return done.returncode, done.stderr
@@ -177,7 +177,7 @@ class Running:
         return self.errors.read_text()
 
     def told(self, pattern: str) -> str:
-        """What it said, as far as the group of the pattern."""
+        """The group of the pattern, once the output has it."""
         wait_until(lambda: re.search(pattern, self.said()) is not None)
         match = re.search(pattern, self.said())
         assert match is not None

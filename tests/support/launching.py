@@ -45,7 +45,7 @@ def check_done(result: Done, num_ranks: int, scene: str = "") -> None:
 
 
 def play(scenes: Sequence[Callable[[], Any]]) -> None:
-    """For programs: scenes one after another; each rank says which it has done."""
+    """Run the scenes of a program one after another; each rank prints which it has done."""
     for scene in scenes:
         scene()
         print(f"rank {os.environ.get('RANK', 0)}: {scene.__name__} done", flush=True)

@@ -18,7 +18,7 @@ HEADS = re.compile(
     r"(What|Who|Whoever|Whose|Where|When|How|Which|Why|Of|From|By|For|With|On|In|At|To|Into|Over"
     r"|Under|As|After|Before)\b"
 )
-MOST_OF_TESTS = 260
+MOST_OF_TESTS = 241
 """Number of older docstrings of tests that begin so. Lower it with the number, never raise it."""
 PARAMETERS = re.compile(r"[a-z_][\w, ]*: (?![^.]*\.$)")
 # Lines that are laid out by hand: columns, lists, code, formulas.

@@ -39,7 +39,7 @@ def sleeps(path: Path) -> Iterator[str]:
 
 
 def test_no_unit_test_sleeps() -> None:
-    """What it waits for it looks at: tests/support/waiting.py."""
+    """A test looks at the thing it waits for: tests/support/waiting.py."""
     found = [place for path in (TESTS / "unit").rglob("*.py") for place in sleeps(path)]
     assert not found
 

@@ -1,4 +1,4 @@
-"""What clients import from upstream's inner modules."""
+"""Imports of clients from upstream's inner modules."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ def is_differentiable(sample: Sample) -> bool:
 
 
 def gradients(sample: Sample, create_graph: bool = False) -> list[Any]:
-    """Of all floating-point outputs with regard to all floating-point inputs."""
+    """Gradients of all floating-point outputs with regard to all floating-point inputs."""
     inputs = [flow.tensor(x) for x in sample.inputs_as(np.float32)]
     leaves = [x.requires_grad_() for x in inputs if x.dtype.is_floating_point]
     made = call(find_op(sample.op), *inputs, **sample.attrs)

@@ -101,7 +101,7 @@ def test_following_one_attempt_ends_with_it() -> None:
 
 
 def test_lines_that_come_together_stay_together() -> None:
-    """Whoever shows a million of them does nothing for each."""
+    """A million lines cost the one who shows them no work for each."""
     text = b"x" * 9 + b"\n"
     reader = LogReader(Scripted((0, 5000 * text + b"y")), "j1", (), 1, "")  # type: ignore[arg-type]
     found = list(reader.blocks(False, lambda: True))

@@ -22,7 +22,7 @@ Array = Any
 
 
 def placed(array: Array, nd_sbp: NdSbp) -> Any:
-    """On a placement of one rank, whose hierarchy has as many axes as the one to come."""
+    """A tensor on one rank, in a hierarchy with as many axes as the one to come."""
     place = flow.placement("cpu", np.zeros((1,) * len(nd_sbp), int))
     return flow.tensor(array).to_global(place, [B] * len(nd_sbp)).to_global(sbp=list(nd_sbp))
 
@@ -51,7 +51,7 @@ class Spread:
         return [(name, (node, self.tensors[name])) for name, node in self.nodes.items()]
 
     def part(self, node: Node, array: Array, rank: int) -> Array:
-        """Of partial sums the first summand is the tensor, the others are 0."""
+        """The part of one rank; of partial sums the first is the tensor, the others are 0."""
         box = shard_box(array.shape, node.outputs[0].sbp, self.place, rank)
         return np.array(array[box.slices] if box.is_first else np.zeros_like(array[box.slices]))
 

@@ -174,7 +174,7 @@ class Train(nn.Graph):
 
 
 class Eager:
-    """What the graph is to do, spelled out."""
+    """The steps that the graph is to do, spelled out."""
 
     def __init__(self, model: Any, optimizer: Any, option: Option) -> None:
         self.model, self.optimizer, self.option = model, optimizer, option
@@ -557,7 +557,7 @@ def test_gathered_parameters_share_memory(pieces: int, rng: np.random.Generator)
 
 
 def test_gradients_are_split_as_soon_as_they_are_made() -> None:
-    """From stage 2 on what is added up over micro-batches is a part."""
+    """Sums over micro-batches are those of a part from stage 2 on."""
     for stage, layout in ((1, (P,)), (2, (S0,)), (3, (S0,))):
         spread = spread_deep(stage, 2, 4)
         sums = [n for n in spread.plan.graph.of_kind("accumulate")]

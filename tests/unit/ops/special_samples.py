@@ -224,7 +224,7 @@ def _fft_samples() -> list[Sample]:
 
 
 def _ctc_loss(log_probs: Array, targets: Array, frames: Array, lengths: Array, blank: int) -> Any:
-    """By the sum over all paths, sample by sample."""
+    """The sum over all paths, sample by sample."""
     losses = []
     for n in range(log_probs.shape[1]):
         wanted = list(targets[n, : lengths[n]])

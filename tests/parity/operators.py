@@ -178,8 +178,9 @@ def _check_samples(
 
 
 def _samples(op: Any, dtype: torch.dtype, requires_grad: bool) -> Iterator[Any]:
-    """Samples that the entry's own function yields: `op.sample_inputs` seeds all generators of all devices anew and
-    looks for the test that asks, for each sample, which takes longer than the sample's comparison.
+    """Samples that the entry's own function yields: `op.sample_inputs` seeds all generators of all
+    devices anew and looks for the test that asks, for each sample, which takes longer than the
+    sample's comparison.
     """
     _seed()
     try:

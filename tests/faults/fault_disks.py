@@ -191,7 +191,7 @@ def no_permission(ground: Ground) -> str:
     blocked.write_text("no folder")
     rig.given["scheduler"] = {"state_dir": str(blocked / "state")}
     rig._spawn("scheduler")
-    wait_until(lambda: not rig.is_alive("scheduler"), "it ends", 20.0)
+    wait_until(lambda: not rig.is_alive("scheduler"), "it ends")
     code, said = rig.processes["scheduler"].returncode, rig.log("scheduler").strip()
     expect(code == 78 and str(blocked) in said, f"{code}: {said}")
     return said.splitlines()[-1][:100]

@@ -53,7 +53,7 @@ def leftovers(ground: Ground) -> str:
         expect(not left, f"not swept: {left}")
         gone = [str(path) for path in (*kept, foreign, shm) if not path.exists()]
         expect(not gone, f"taken from somebody who lives: {gone}")
-        wait_until(lambda: strays[0].poll() is not None, "a dead daemon's process ends", 5.0)
+        wait_until(lambda: strays[0].poll() is not None, "a dead daemon's process ends")
         expect(strays[1].poll() is None, "a living process's child was killed")
         ends_well(train(rig, ground), ground)
         expect(shm.exists(), "a foreign name in /dev/shm was removed")
@@ -175,7 +175,7 @@ def damaged_journals(ground: Ground) -> str:
         os.truncate(wal, wal.stat().st_size - 700)  # as a power cut tears it
         rig.repair()
         expect(str(first.status().state) in ("SUCCEEDED", "RUNNING"), "its job is not there")
-        wait_until(lambda: first.status().state.is_final, "the last report is told again", 20.0)
+        wait_until(lambda: first.status().state.is_final, "the last report is told again")
         expect_next(rig, ground)
         return f"{len(DAMAGE)} kinds refused with 70 or 78; a torn tail is dropped, jobs are there"
     finally:

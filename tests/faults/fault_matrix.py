@@ -258,7 +258,7 @@ def _strike(rig: Rig, cell: Cell, client: Client, job_id: str) -> tuple[float, W
     if cell.signal == "STOP":
         _wake(cell, pid, at, watcher)
     elif (name := _service(rig, pid)) != "":
-        wait_until(lambda: not rig.is_alive(name), f"{name} ends", 20.0)
+        wait_until(lambda: not rig.is_alive(name), f"{name} ends")
     return at, watcher
 
 
@@ -322,7 +322,7 @@ def _target(rig: Rig, cell: Cell, client: Client, held: int) -> int:
 
 def _worker(rig: Rig, device: str) -> int:
     """Running or warm; the next one may just be started."""
-    return int(wait_until(lambda: rig.workers(device), f"{device} has a worker", 5.0)[0])
+    return int(wait_until(lambda: rig.workers(device), f"{device} has a worker")[0])
 
 
 def _to_the_end(
@@ -346,7 +346,7 @@ def _to_the_end(
         for device in DEVICES:
             if rig.is_alive(device):
                 os.kill(rig.pid(device), signal.SIGTERM)
-        wait_until(lambda: not any(rig.is_alive(d) for d in DEVICES), "drained daemons leave", 15.0)
+        wait_until(lambda: not any(rig.is_alive(d) for d in DEVICES), "drained daemons leave")
     while True:
         repaired += _repair_dead(rig)
         if cell.target == "client" and cell.phase not in ACTED_ON:
@@ -359,9 +359,7 @@ def _to_the_end(
         time.sleep(0.05)
     repaired += rig.repair()
     outcome.repaired = tuple(repaired)
-    wait_until(
-        lambda: watcher.last and watcher.last.state.is_final, "the watcher sees the end", 10.0
-    )
+    wait_until(lambda: watcher.last and watcher.last.state.is_final, "the watcher sees the end")
     return record
 
 

@@ -234,7 +234,7 @@ def _warm(rig: HostsRig) -> None:
         for _ in range(2):
             with rig.hosts.unplugged(number):
                 time.sleep(3.0)
-            wait_until(lambda: _is_up(rig), "all are up again", 30.0)
+            wait_until(lambda: _is_up(rig), "all are up again")
 
 
 def _is_up(rig: HostsRig) -> bool:

@@ -381,9 +381,7 @@ def always(
     hosts: tuple[str, ...] = ("rig",),
 ) -> None:
     """A1 to A7. hosts: names of nodes."""
-    wait_until(
-        lambda: watcher.last and watcher.last.state.is_final, "the watcher sees the end", 10.0
-    )
+    wait_until(lambda: watcher.last and watcher.last.state.is_final, "the watcher sees the end")
     rig.wait_attached()
     after = rig.client().submit(job_file, devices=2, steps=4).wait(END_S)
     if str(after.state) != "SUCCEEDED":

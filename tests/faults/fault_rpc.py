@@ -322,12 +322,12 @@ def end_cluster(found: Rig, cluster: Cluster) -> None:
         raise SceneError("it is not drained")
     with suppress(ClusterUnreachableError):  # the answer may be the last thing it does
         cluster.ask("Shutdown", pb.DrainRequest(grace_s=0.0))
-    wait_until(lambda: not found.is_alive("scheduler"), "the scheduler ends", 20.0)
+    wait_until(lambda: not found.is_alive("scheduler"), "the scheduler ends")
     if (code := found.processes["scheduler"].returncode) != 0:
         raise SceneError(f"the scheduler ended with {code}")
     for device in DEVICES:
         found.processes[device].terminate()
-    wait_until(lambda: not any(found.is_alive(d) for d in DEVICES), "daemons leave", 20.0)
+    wait_until(lambda: not any(found.is_alive(d) for d in DEVICES), "daemons leave")
     found.repair()
 
 

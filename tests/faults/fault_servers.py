@@ -143,7 +143,7 @@ def _still_serves(rig: Rig, verdict: Verdict) -> None:
             verdict.blame(f"{name} is no more")
             return
     with suppress(AssertionError):
-        wait_until(lambda: _num_up(rig) == 2, "both daemons are up", 15.0)
+        wait_until(lambda: _num_up(rig) == 2, "both daemons are up")
     status = rig.client().status()
     if _num_up(rig) != 2:
         verdict.blame(f"{_num_up(rig)} daemons are up")

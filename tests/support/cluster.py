@@ -387,7 +387,7 @@ class Rig:
         whole.write_text(action)
         whole.rename(self.hold / name)
 
-    def held(self, name: str, timeout_s: float = 20.0) -> int:
+    def held(self, name: str, timeout_s: float = WAIT_S) -> int:
         """The pid of the process that is held."""
 
         def look() -> int:

@@ -243,6 +243,15 @@ ROWS: tuple[Row, ...] = (
         "Embedding",
     ),
     *classes("nn.modules.sync_batchnorm", "nn", "SyncBatchNorm"),
+    *classes(
+        "nn.modules.more_layers",
+        "nn",
+        "Bilinear ChannelShuffle CircularPad1d CircularPad2d CircularPad3d CosineEmbeddingLoss "
+        "GaussianNLLLoss HingeEmbeddingLoss HuberLoss LocalResponseNorm MultiLabelMarginLoss "
+        "MultiLabelSoftMarginLoss MultiMarginLoss PixelUnshuffle PoissonNLLLoss ReflectionPad3d "
+        "ReplicationPad3d SoftMarginLoss Softmax2d TripletMarginWithDistanceLoss ZeroPad1d "
+        "ZeroPad3d",
+    ),
     *classes("nn.modules.fused_mlp", "nn", "FusedMLP", unknown=ALL),
     *classes(
         "nn.modules.quantization",

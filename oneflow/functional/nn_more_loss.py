@@ -89,7 +89,8 @@ def gaussian_nll_loss(
         if spread.type.shape == input.type.shape[:-1]:
             spread = unsqueeze(spread, -1)
         elif spread.type.numel != 1 and (
-            spread.type.shape[:-1] != input.type.shape[:-1] or spread.type.shape[-1] != 1
+            spread.ndim != input.ndim
+            or any(n not in (1, m) for n, m in zip(spread.shape, input.shape, strict=True))
         ):
             raise ValueError(f"gaussian_nll_loss: var {spread.type} is of incorrect size")
     if reduction not in ("none", "mean", "sum"):

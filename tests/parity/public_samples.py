@@ -254,6 +254,13 @@ SAMPLES: dict[str, list[Sample]] = {
     "ComplexFloatTensor": [lambda m: name_of(m.complex64)],
     "ComplexDoubleTensor": [lambda m: name_of(m.complex128)],
     "kineto_available": [lambda m: m.profiler.ProfilerActivity.CPU.name],
+    "PixelUnshuffle": layer("PixelUnshuffle", 2, shape=(2, 3, 4, 6)),
+    "ChannelShuffle": layer("ChannelShuffle", 2, shape=(2, 4, 3, 3)),
+    "TripletMarginWithDistanceLoss": [
+        lambda m: m.nn.TripletMarginWithDistanceLoss(margin=0.5, swap=True)(
+            ramp(m, 2, 3), ramp(m, 2, 3) * 2, 1 - ramp(m, 2, 3)
+        )
+    ],
     "is_scripting": [lambda m: m.jit.is_scripting()],
     "is_tracing": [lambda m: m.jit.is_tracing()],
     "dtype": [lambda m: isinstance(m.float32, m.dtype)],

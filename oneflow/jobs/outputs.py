@@ -8,10 +8,12 @@ variables.safetensors    the final variables, optimizer state among them
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from oneflow.core.errors import OneFlowError
 from oneflow.io.container import Writer
 from oneflow.io.files import PendingFile, sync_folder
 from oneflow.kernels.array import Array
@@ -40,6 +42,11 @@ class MetricsFile:
     def flush(self) -> None:
         """Write what was added to the file; it is not yet on the disk."""
         self._file.flush()
+
+    def check(self) -> None:
+        """Raises OneFlowError if the file was deleted meanwhile: its job did not succeed."""
+        if os.fstat(self._file.fileno()).st_nlink == 0:
+            raise OneFlowError(f"{self._file.name} was deleted while the job ran")
 
     def close(self) -> None:
         self._file.close()

@@ -109,6 +109,8 @@ class Training:
             if self._options.every:
                 self._save_now()
             self._wait_for_save()
+            if self._metrics is not None:
+                self._metrics.check()
         finally:
             if self._metrics is not None:
                 self._metrics.close()

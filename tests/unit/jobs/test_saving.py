@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 
 import oneflow as flow
 from oneflow.core.dtype import dtype_of
-from oneflow.core.errors import CheckpointError
+from oneflow.core.errors import CheckpointError, OneFlowError
 from oneflow.core.metrics import METRICS
 from oneflow.core.placement import Placement
 from oneflow.core.sbp import BROADCAST
@@ -282,3 +283,13 @@ def test_a_cause_is_logged_once_by_the_rank_whose_it_is(
     fail(41, "rank 0: step-41", "Input/output error", 0)
     assert lines[2:] == ["checkpoint of step 41 was not written: rank 0: step-41"]
     assert saver.failures == 37
+
+
+def test_a_curve_that_was_deleted_meanwhile_is_missed(tmp_path: Path) -> None:
+    found = MetricsFile(tmp_path, 0)
+    found.add(1, {"loss": 1.0})
+    found.check()
+    shutil.rmtree(tmp_path / "outputs")
+    with pytest.raises(OneFlowError, match="deleted while the job ran"):
+        found.check()
+    found.close()

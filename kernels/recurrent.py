@@ -20,7 +20,7 @@ from oneflow.core.tensor_type import TensorType
 from oneflow.kernels.array import Array, ArrayModule
 from oneflow.kernels.expressions.binding import CompiledKernel
 from oneflow.kernels.registry import Kernel, KernelFunction, add_kernel, select
-from oneflow.ops.recurrent import CELLS
+from oneflow.ops.recurrent_step import CELLS
 
 Types = tuple[TensorType, ...]
 _STEPS = {"LSTM": "lstm_step", "GRU": "gru_step"}

@@ -158,6 +158,10 @@ class Op(metaclass=OpClass):
     """`grad(*tensors, **attrs)`: input gradients; see the top of this file. The default: the op has
     none."""
 
+    recorded_grad: ClassVar[Callable[..., Gradients] | None] = None
+    """`grad` in ops that have gradients themselves, where `grad` uses one that has none; taken
+    where the backward pass is recorded (create_graph)."""
+
     sbp_for: ClassVar[Callable[..., list[SbpSignature]] | None] = None
     """`sbp_for(num_ranks, *types, **attrs)`: as `sbp`, for a known number of ranks; only for ops
     where that number decides what is valid (reshape). num_ranks: into how many parts one dim may be

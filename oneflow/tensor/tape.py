@@ -140,6 +140,8 @@ class OpNode(GradNode):
                 tensors.append(_unpack_input(saved, self))
         for i, saved in enumerate(self.outputs):
             tensors.append(_unpack_output(saved, self, i))
+        if state.enabled and self.op.recorded_grad is not None:
+            return self.op.recorded_grad(*tensors, **self.attrs)
         return self.op.grad(*tensors, **self.attrs)
 
     def release(self) -> None:

@@ -1,7 +1,7 @@
 # Work on the project. `make check` is what a change must pass; .ci/run does the same in a new environment.
 PYTHON ?= python
 
-.PHONY: check format types test slow gpu bench protos stubs layout ci simulate faults
+.PHONY: check format types test slow gpu clients bench protos stubs layout ci simulate faults
 
 check: ## style, types, fast tests
 	ruff format --check .
@@ -46,6 +46,9 @@ gpu: ## tests and short benchmarks that need a CUDA device, in under ten minutes
 	timeout 75 $(PYTHON) benchmarks/launch_bound.py
 	ONEFLOW_CUDA_GRAPHS=1 timeout 75 $(PYTHON) benchmarks/launch_bound.py
 	timeout 110 $(PYTHON) benchmarks/nccl.py --sizes 65536,16777216,268435456 --rounds 15
+
+clients: ## packages from the index that use the library, unchanged; installs them into build/clients
+	timeout 5400 $(PYTHON) -m pytest -m client tests/clients -rs
 
 bench: ## every program of benchmarks/ that measures
 	for program in $$(grep -l __main__ benchmarks/*.py); do $(PYTHON) $$program || exit 1; done

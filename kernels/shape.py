@@ -49,7 +49,8 @@ def expand(xp: ArrayModule, out: Array, x: Array, *, shape: Dims) -> None:
 @view("expand")
 def expand_view(x: Array, *, shape: Dims) -> Array:
     if isinstance(x, np.ndarray):
-        return np.broadcast_to(x, shape)
+        seen = np.broadcast_to(x, shape)
+        return seen if seen.size != x.size else x.reshape(shape)  # nothing repeated: writable
     import cupy
 
     return cupy.broadcast_to(x, shape)

@@ -58,6 +58,14 @@ def script_if_tracing(fn: T) -> T:
 _script_if_tracing = script_if_tracing
 
 
+def _overload_method(fn: T) -> T:
+    """The function as it is: a later one of the same name takes its place."""
+    return fn
+
+
+_overload = _overload_method
+
+
 def export(fn: T) -> T:
     """The function as it is."""
     return fn

@@ -83,6 +83,7 @@ MODULES = (
     "special",
     "sysconfig",
     "utils",
+    "version",
     "_C",
 )
 """Sub-packages that `oneflow.<name>` finds without an import by the user."""

@@ -274,7 +274,7 @@ ROWS: tuple[Row, ...] = (
     *classes(
         "nn.parameter",
         "nn",
-        "Parameter",
+        "Buffer Parameter",
     ),
     *classes(
         "nn.utils",

@@ -6,7 +6,6 @@ ROWS: tuple[Row, ...] = (
     *at(
         "functional.shaping",
         row("reshape", "flow tensor _C"),
-        row("view", "flow tensor"),
         row("flatten", "flow tensor _C"),
         row("unflatten", "flow tensor"),
         row("permute", "flow tensor"),

@@ -1,13 +1,18 @@
-"""Devices of this process: `cpu` and `cuda`, with an index."""
+"""Devices of this process: `cpu` and `cuda`, with an index, and `meta`, where tensors have a shape
+and a dtype but no values.
+"""
 
 from __future__ import annotations
 
+import threading
+from types import TracebackType
 from typing import Any, TypeAlias
 
 from oneflow.core.config import current_config
 from oneflow.core.errors import DeviceError
 
 DEVICE_TYPES = ("cpu", "cuda")
+META = "meta"
 
 
 def load_cupy() -> Any:
@@ -21,13 +26,16 @@ def load_cupy() -> Any:
     return cupy
 
 
+ErrorClass: TypeAlias = type[BaseException] | None
+"""What `__exit__` gets first; inside Device, `type` is a text."""
+
 DeviceLike: TypeAlias = "Device | str"
 """A device as users give it: itself, or its text."""
 
 
 class Device:
-    """`Device("cuda", 1)`, `Device("cuda:1")`, `Device("cpu")`. The index defaults to the local
-    rank.
+    """`Device("cuda", 1)`, `Device("cuda:1")`, `Device("cpu")`, `Device("meta")`. The index is the
+    local rank by default. Inside `with device:` new tensors are there if no device is given.
     """
 
     __slots__ = ("index", "type")
@@ -39,7 +47,7 @@ class Device:
         text = str(type)
         name, _, number = text.partition(":")
         is_number = number.isascii() and number.isdecimal() and len(number) < 10
-        if name not in DEVICE_TYPES or (number and not is_number):
+        if name not in (*DEVICE_TYPES, META) or (number and not is_number):
             raise DeviceError(
                 f"Expected one of {', '.join(DEVICE_TYPES)} device type "
                 f"at start of device string: {text}"
@@ -53,6 +61,18 @@ class Device:
     def rematable(self) -> bool:
         return False
 
+    def __enter__(self) -> Device:
+        _chosen.devices = (*_chosen.devices, self)
+        return self
+
+    def __exit__(
+        self,
+        kind: ErrorClass,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        _chosen.devices = _chosen.devices[:-1]
+
     def __str__(self) -> str:
         return f"{self.type}:{self.index}"
 
@@ -64,3 +84,17 @@ class Device:
 
     def __hash__(self) -> int:
         return hash((self.type, self.index))
+
+
+class _Chosen(threading.local):
+    """The devices of the with-blocks that this thread is in."""
+
+    devices: tuple[Device, ...] = ()
+
+
+_chosen = _Chosen()
+
+
+def chosen_device() -> Device | None:
+    """The device of the innermost `with device:`; None outside of all."""
+    return _chosen.devices[-1] if _chosen.devices else None

@@ -20,7 +20,7 @@ class DType:
         self.np: np.dtype[Any] = np.dtype(np_dtype)
         self.bytes = self.np.itemsize
         self.is_complex = self.np.kind == "c"
-        self.is_floating_point = self.np.kind == "f" or name == "bfloat16"
+        self.is_floating_point = self.np.kind == "f" or "float" in name
         self.is_signed = name not in ("uint8", "bool")
 
     @property
@@ -47,6 +47,8 @@ float32 = DType("float32", np.float32)
 float64 = DType("float64", np.float64)
 complex64 = DType("complex64", np.complex64)
 complex128 = DType("complex128", np.complex128)
+float8_e4m3fn = DType("float8_e4m3fn", ml_dtypes.float8_e4m3fn)
+float8_e5m2 = DType("float8_e5m2", ml_dtypes.float8_e5m2)
 
 record = DType("record", np.object_)
 tensor_buffer = DType("tensor_buffer", np.object_)
@@ -56,14 +58,16 @@ ALL_DTYPES = (
     bool_, uint8, int8, int16, int32, int64, float16, bfloat16, float32, float64, complex64,
     complex128,
 )  # fmt: skip
-_BY_NAME = {d.name: d for d in ALL_DTYPES}
-_BY_NP = {d.np: d for d in ALL_DTYPES}
+STORED_DTYPES = (float8_e4m3fn, float8_e5m2)
+"""Dtypes that files hold and casts reach; arithmetic on them is not promised."""
+_BY_NAME = {d.name: d for d in (*ALL_DTYPES, *STORED_DTYPES)}
+_BY_NP = {d.np: d for d in (*ALL_DTYPES, *STORED_DTYPES)}
 _BY_PYTHON = {bool: bool_, int: int64, float: float32, complex: complex64}
 
 # Order of promotion: the later wins; two of one rank (float16, bfloat16) meet in float32.
 _RANK = {
-    d: i for i, d in enumerate((bool_, uint8, int8, int16, int32, int64, float16, bfloat16,
-                                float32, float64, complex64, complex128))
+    d: i for i, d in enumerate((bool_, uint8, int8, int16, int32, int64, *STORED_DTYPES,
+                                float16, bfloat16, float32, float64, complex64, complex128))
 }  # fmt: skip
 
 

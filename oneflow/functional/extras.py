@@ -7,6 +7,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from oneflow.core.device import Device, chosen_device
 from oneflow.core.dtype import dtype_of
 from oneflow.core.errors import DTypeError, OneFlowError
 from oneflow.functional.promotion import as_type, set_default_dtype
@@ -36,6 +37,21 @@ def numel(input: Tensor) -> int:
 def is_nonzero(input: Tensor) -> bool:
     """Is the only element not zero?"""
     return bool(input)
+
+
+def _assert(condition: object, message: str) -> None:
+    """Raise AssertionError with the message unless the condition holds."""
+    if not condition:
+        raise AssertionError(message)
+
+
+def _log_api_usage_once(event: str) -> None:
+    """Nothing: no record of what is used is kept."""
+
+
+def get_default_device() -> Device:
+    """The device of new tensors for which none is given."""
+    return chosen_device() or Device("cpu")
 
 
 def is_floating_point(input: Tensor) -> bool:

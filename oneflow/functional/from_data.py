@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from oneflow.core import dtype as dtypes
-from oneflow.core.device import Device, DeviceLike
+from oneflow.core.device import Device, DeviceLike, chosen_device
 from oneflow.core.dtype import DType, DTypeLike, dtype_of
 from oneflow.core.placement import Placement
 from oneflow.core.sbp import SbpLike, all_broadcast
@@ -83,6 +83,7 @@ def place(
     placement, nd_sbp = where_to_create("tensor", device, placement, sbp)
     if placement is not None and nd_sbp is not None:
         return from_same_data(array, placement, nd_sbp, "tensor")
+    device = chosen_device() if device is None else device
     if device is None or Device(device).type == "cpu":
         return wrap(array, None if device is None else Device(device))
     where = Device(device)

@@ -4,7 +4,7 @@ them.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Union
 
 from oneflow.core import dtype as dtypes
 from oneflow.core.dtype import DType
@@ -34,6 +34,13 @@ class LegacyType:
         return (
             isinstance(x, Tensor) and x.type.dtype is self.dtype and device_type(x) == self.device
         )
+
+    def __or__(self, other: object) -> Any:
+        """`LongTensor | None` in an annotation."""
+        return Union.__getitem__((self, other))
+
+    def __ror__(self, other: object) -> Any:
+        return Union.__getitem__((other, self))
 
     def __repr__(self) -> str:
         return f"oneflow.{'cuda.' if self.device == 'cuda' else ''}{self.__name__}"

@@ -8,6 +8,7 @@ from oneflow.core.errors import ShapeError
 from oneflow.functional.arithmetic import add, mul
 from oneflow.functional.elementwise import pick
 from oneflow.functional.nn_activation import dropout, softmax
+from oneflow.functional.shaping import repeat_interleave
 from oneflow.ops.matmul import matmul
 from oneflow.ops.softmax import causal_softmax
 from oneflow.tensor.tensor import Tensor
@@ -21,6 +22,7 @@ def scaled_dot_product_attention(
     dropout_p: float = 0.0,
     is_causal: bool = False,
     scale: float | None = None,
+    enable_gqa: bool = False,
 ) -> Tensor:
     """softmax(query @ key^T * scale + mask) @ value over the last two dims.
 
@@ -29,6 +31,8 @@ def scaled_dot_product_attention(
     attn_mask: bool (True: may be seen) or a float summand, broadcastable to (..., rows, columns);
     not with is_causal.
     is_causal: row i sees columns up to i + columns - rows.  scale: 1/sqrt(d) if None.
+    enable_gqa: key and value may have fewer heads, in dim -3; each serves as many heads of the
+    query, one after the other.
     Vaswani et al., "Attention is all you need", 2017.
     """
     if query.ndim < 2 or query.shape[-1] != key.shape[-1]:
@@ -36,6 +40,8 @@ def scaled_dot_product_attention(
             f"scaled_dot_product_attention: query {query.type} and key {key.type} need equal last "
             "dims"
         )
+    if enable_gqa:
+        key, value = (_for_each_head(query, x) for x in (key, value))
     factor = 1.0 / math.sqrt(query.shape[-1]) if scale is None else scale
     scores = matmul(query, key, transpose_b=True)
     if is_causal:
@@ -48,6 +54,18 @@ def scaled_dot_product_attention(
         weights = dropout(weights, dropout_p)
     out: Tensor = matmul(weights, value)
     return out
+
+
+def _for_each_head(query: Tensor, x: Tensor) -> Tensor:
+    """Keys or values once for each head of the query."""
+    times, left = divmod(query.shape[-3], x.shape[-3])
+    if left:
+        raise ShapeError(
+            f"scaled_dot_product_attention: {query.shape[-3]} heads of the query are no multiple "
+            f"of {x.shape[-3]} heads of key or value"
+        )
+    repeated: Tensor = repeat_interleave(x, times, dim=-3)
+    return repeated if times > 1 else x
 
 
 def _masked(scores: Tensor, mask: Tensor | None) -> Tensor:

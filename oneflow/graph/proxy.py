@@ -156,6 +156,8 @@ class Proxy:
         return self._module(*args, **kwargs)
 
     def __getattr__(self, name: str) -> Any:
+        if name in ("origin", "config") and not hasattr(self._module, name):
+            return self._module if name == "origin" else self.to(GraphModule)  # older upstream
         return _proxied(self._graph, getattr(self._module, name), f"{self._path}.{name}")
 
     def __setattr__(self, name: str, value: object) -> None:

@@ -22,7 +22,7 @@ from oneflow.functional.creation import empty_like, zeros_like
 from oneflow.kernels.array import Array
 from oneflow.nn.backward_hooks import BackwardWatch
 from oneflow.nn.module_state import IncompatibleKeys, load_state_dict, state_dict
-from oneflow.nn.parameter import Parameter
+from oneflow.nn.parameter import Buffer, Parameter
 from oneflow.tensor.grad_mode import no_grad
 from oneflow.tensor.layout import check_layout
 from oneflow.tensor.tensor import RemovableHandle, Tensor, raw
@@ -168,6 +168,9 @@ class Module:
         if isinstance(value, Parameter):
             self._forget(name, "_buffers", "_modules")
             self.register_parameter(name, value)
+        elif isinstance(value, Buffer):
+            self._forget(name, "_parameters", "_buffers", "_modules")
+            self.register_buffer(name, value, persistent=value.persistent)
         elif isinstance(value, Module):
             if "_modules" not in d:
                 raise AttributeError("cannot assign module before Module.__init__() call")
@@ -263,12 +266,17 @@ class Module:
                 path = f"{prefix}.{name}" if prefix else name
                 yield from module.named_modules(memo, path, remove_duplicate)
 
-    def _named_members(self, kind: str, prefix: str, recurse: bool) -> Iterator[tuple[str, Any]]:
+    def _named_members(
+        self, kind: str, prefix: str, recurse: bool, once: bool
+    ) -> Iterator[tuple[str, Any]]:
+        """Parameters or buffers.  once: one that has several names comes under the first alone."""
         seen: set[int] = set()
-        for path, module in self.named_modules(prefix=prefix) if recurse else [(prefix, self)]:
+        modules = self.named_modules(None, prefix, once) if recurse else [(prefix, self)]
+        for path, module in modules:
             for name, member in module.__dict__[kind].items():
                 if member is not None and id(member) not in seen:
-                    seen.add(id(member))
+                    if once:
+                        seen.add(id(member))
                     yield f"{path}.{name}" if path else name, member
 
     def parameters(self, recurse: bool = True) -> Iterator[Parameter]:
@@ -277,17 +285,21 @@ class Module:
             yield parameter
 
     def named_parameters(
-        self, prefix: str = "", recurse: bool = True
+        self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
     ) -> Iterator[tuple[str, Parameter]]:
-        yield from self._named_members("_parameters", prefix, recurse)
+        """All parameters with their names; remove_duplicate: each once."""
+        yield from self._named_members("_parameters", prefix, recurse, remove_duplicate)
 
     def buffers(self, recurse: bool = True) -> Iterator[Tensor]:
         """All buffers, each once; recurse: also those of the parts."""
         for _, buffer in self.named_buffers(recurse=recurse):
             yield buffer
 
-    def named_buffers(self, prefix: str = "", recurse: bool = True) -> Iterator[tuple[str, Tensor]]:
-        yield from self._named_members("_buffers", prefix, recurse)
+    def named_buffers(
+        self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
+    ) -> Iterator[tuple[str, Tensor]]:
+        """All buffers with their names; remove_duplicate: each once."""
+        yield from self._named_members("_buffers", prefix, recurse, remove_duplicate)
 
     # ---- modes -----------------------------------------------------------------------------------
 

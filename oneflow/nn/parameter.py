@@ -26,3 +26,19 @@ class Parameter(Tensor):
 
     def __repr__(self) -> str:
         return f"Parameter containing:\n{super().__repr__()}"
+
+
+class Buffer(Tensor):
+    """`Buffer(data, persistent=True)`: assigned to a module's attribute it becomes one of its
+    buffers, over the memory of `data`.
+
+    persistent: `state_dict()` contains it.
+    """
+
+    persistent: bool
+
+    def __new__(cls, data: ArrayLike | None = None, *, persistent: bool = True) -> Buffer:
+        source = data if isinstance(data, Tensor) else tensor([] if data is None else data)
+        made: Buffer = adopt(cls, source.detach())
+        made.persistent = persistent
+        return made

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, SupportsIndex
 
 import numpy as np
 
-from oneflow.core.device import Device
+from oneflow.core.device import META, Device
 from oneflow.core.dtype import DType, dtype_of
-from oneflow.core.errors import AutogradError
+from oneflow.core.errors import AutogradError, OneFlowError
 from oneflow.core.placement import Placement
 from oneflow.core.sbp import NdSbp
 from oneflow.core.tensor_type import TensorType
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 def to_numpy(x: Tensor) -> np.ndarray[Any, Any]:
     """The values as a NumPy array. bfloat16, which NumPy lacks, comes as float32."""
     needs_data(x, "numpy()")
+    _needs_values(x)
     if x._placement is not None:
         x = on_ranks.gather(x)
     array = to_host(x._array)
@@ -34,9 +35,17 @@ def to_numpy(x: Tensor) -> np.ndarray[Any, Any]:
 def move(x: Tensor, device: Device) -> Tensor:
     """A copy of a local tensor on another device, with history."""
     source = x._device
+    _needs_values(x)
     out = raw(x.type, array_on(x._array, device), device)
     record_call("copy", (x,), (out,), lambda grads: [move(grads[0], source)])
     return out
+
+
+def _needs_values(x: Tensor) -> None:
+    if x._device.type == META:
+        raise OneFlowError(
+            f"Cannot copy out of meta tensor; no data! {x.type} has a shape and a dtype only"
+        )
 
 
 def from_numpy(array: np.ndarray[Any, Any]) -> Tensor:

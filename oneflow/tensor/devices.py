@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from oneflow.core.device import Device
+from oneflow.core.device import META, Device
 from oneflow.kernels.array import Array
 from oneflow.kernels.cuda_device import use_device
 
@@ -33,6 +33,13 @@ def to_device(array: np.ndarray[Any, Any], kind: str) -> Any:
 
 def array_on(array: Array, device: Device) -> Any:
     """A copy of an array on a device."""
+    if device.type == META:
+        return without_values(array.shape, array.dtype)
     if device.type == "cpu":
         return array.copy() if isinstance(array, np.ndarray) else to_host(array)
     return use_device(device.index).array(array)
+
+
+def without_values(shape: tuple[int, ...], dtype: Any) -> np.ndarray[Any, Any]:
+    """The array of a tensor on `meta`: one element's memory, which cannot be written."""
+    return np.broadcast_to(np.zeros((), dtype), shape)

@@ -13,7 +13,7 @@ import numpy as np
 
 from oneflow.boxing.bound_op import BoundOp, bind
 from oneflow.core.config import current_config
-from oneflow.core.device import Device
+from oneflow.core.device import META, Device, chosen_device
 from oneflow.core.dispatch import Mode, set_default_mode
 from oneflow.core.errors import DeviceError, GraphError, OneFlowError
 from oneflow.core.location import with_location
@@ -28,6 +28,7 @@ from oneflow.kernels.cuda_device import use_device
 from oneflow.kernels.quiet import run_quietly
 from oneflow.tensor import on_ranks
 from oneflow.tensor.convert import move
+from oneflow.tensor.devices import without_values
 from oneflow.tensor.grad_mode import state
 from oneflow.tensor.relaying import relaid
 from oneflow.tensor.tape import record
@@ -54,7 +55,7 @@ def prepare(op: type[Op], types: tuple[TensorType, ...], attrs: Attrs, device: s
     """Infers the types and binds the op to whole tensors. Raises what `op.infer` raises."""
     attrs = op.defaults | attrs
     out_types = tuple([_known.setdefault(t, t) for t in infer_types(op, types, attrs)])
-    return bind(op, types, out_types, attrs, device)
+    return bind(op, types, out_types, attrs, "cpu" if device == META else device)
 
 
 def _find_call(op: type[Op], inputs: tuple[Tensor, ...], attrs: Attrs, key: list[Any]) -> BoundOp:
@@ -102,7 +103,7 @@ class Eager(Mode):
             arrays.append(array)
             key.append(id(x.type))
         if device is None:
-            device = cpu_device()
+            device = chosen_device() or cpu_device()
         call = bound_call(op, inputs, attrs, device, key)
         if not call.is_plain or device.type != "cpu" or op.num_outputs != 1:
             return _run_any(op, call, inputs, arrays, attrs, device)
@@ -130,7 +131,7 @@ class Eager(Mode):
     ) -> Tensor:
         """Runs an op without inputs, on this rank's CPU unless another place is given."""
         if placement is None or nd_sbp is None:
-            device = device or cpu_device()
+            device = device or chosen_device() or cpu_device()
             call = bound_call(op, (), attrs, device, ["", op])
             made: Tensor = _run_any(op, call, (), [], attrs, device)
             return made
@@ -177,7 +178,7 @@ class Eager(Mode):
         layout = x._placement, x._sbp
         if x._placement is not None and layout != (new._placement, new._sbp):
             new = relaid(new, x.placement, x.sbp)
-        if new._array is not x._array:
+        if new._array is not x._array and x._device.type != META:
             x._array[...] = new._array
 
 
@@ -212,6 +213,8 @@ def _run_any(
 
     device: also where an op without inputs puts its result.
     """
+    if device.type == META:
+        return _types_only(op, call, inputs, device)
     attrs = {**call.attrs, **attrs} if op.is_random else call.attrs
     xp = np if device.type == "cpu" else use_device(device.index)
     if call.view is not None:
@@ -228,6 +231,19 @@ def _run_any(
     if state.enabled:
         is_repeatable = device.type == "cpu" and not (op.is_random or op.mutates)
         record(op, inputs, outs, attrs, call if is_repeatable else None)
+    return outs[0] if op.num_outputs == 1 else tuple(outs)
+
+
+def _types_only(
+    op: type[Op], call: BoundOp, inputs: tuple[Tensor, ...], device: Device
+) -> Tensor | tuple[Tensor, ...]:
+    """The outputs of an op on `meta`: shapes and dtypes. They take part in no backward pass."""
+    outs = [
+        _mutated(inputs[op.mutates[i]])
+        if i in op.mutates
+        else raw(type_, without_values(type_.shape, type_.dtype.np), device)
+        for i, type_ in enumerate(call.out_types)
+    ]
     return outs[0] if op.num_outputs == 1 else tuple(outs)
 
 

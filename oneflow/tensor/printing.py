@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from oneflow.boxing.boxes import shard_box
+from oneflow.core.device import META
 from oneflow.core.placement import Placement
 from oneflow.core.sbp import nd_sbp_str
 from oneflow.tensor import on_ranks
@@ -99,7 +100,7 @@ def _join(parts: list[str]) -> str:
 
 def _shown(x: Tensor) -> np.ndarray[Any, Any] | None:
     """The elements that are printed: all, or the edges of long dims. None: no values here."""
-    if x.value is not None:
+    if x.value is not None or x._device.type == META:
         return None
     positions = [shown_positions(size, x.type.numel, _options) for size in x.type.shape]
     if x._placement is not None:

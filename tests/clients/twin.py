@@ -1,0 +1,104 @@
+"""A second copy of a package, whose `import oneflow` gives PyTorch: the reference of the first."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import torch
+
+
+class _Torch(ModuleType):
+    """PyTorch's module of the same name, under the name of ours."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.__path__: list[str] = []
+        rest = name.partition(".")[2]
+        try:
+            self._theirs = importlib.import_module(f"torch.{rest}" if rest else "torch")
+        except ImportError:
+            self._theirs = None  # a path that only upstream has: its names come from above
+
+    def __getattr__(self, name: str) -> object:
+        if (self.__name__, name) in STANDS:
+            return STANDS[self.__name__, name]
+        if self._theirs is not None and hasattr(self._theirs, name):
+            found = getattr(self._theirs, name)
+            if isinstance(found, ModuleType) and found.__name__.startswith("torch"):
+                return importlib.import_module(f"{self.__name__}.{name}")
+            return found
+        raise AttributeError(f"{self.__name__}.{name} has no counterpart in PyTorch")
+
+
+def _tensor(data: Any, **options: Any) -> torch.Tensor:
+    """torch.tensor, which takes no list of NumPy arrays without dims."""
+    if isinstance(data, list) and data and isinstance(data[0], np.ndarray):
+        data = np.stack(data)
+    return torch.tensor(data, **options)
+
+
+STANDS: dict[tuple[str, str], object] = {
+    ("oneflow", "tensor"): _tensor,
+    ("oneflow.framework.tensor", "Tensor"): torch.Tensor,
+    ("oneflow.nn.modules.utils", "_pair"): torch.nn.modules.utils._pair,
+    ("oneflow._C", "cast"): lambda x, dtype: x.to(dtype),
+    ("oneflow._C", "reshape"): torch.reshape,
+    ("oneflow._C", "transpose"): lambda x, perm: x.permute(*perm),
+    ("oneflow._C", "l1_loss"): torch.nn.functional.l1_loss,
+    ("oneflow._C", "cross_entropy"): torch.nn.functional.cross_entropy,
+}
+"""What PyTorch calls by another name, or does not have at the same place."""
+
+torch.Tensor.is_global = False  # read by code that takes both kinds of tensor
+
+
+class _Finder(MetaPathFinder, Loader):
+    def find_spec(
+        self, name: str, path: object = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        return ModuleSpec(name, self, is_package=True) if name.split(".")[0] == "oneflow" else None
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        return _Torch(spec.name)
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Nothing is left to run: PyTorch was imported."""
+
+
+def _of(*packages: str) -> dict[str, ModuleType]:
+    return {n: m for n, m in list(sys.modules.items()) if n.split(".")[0] in packages}
+
+
+class Twin:
+    """The copy.  module: what `import package` gives inside `active()`."""
+
+    def __init__(self, package: str) -> None:
+        self._names = (package, "oneflow")
+        self._modules: dict[str, ModuleType] = {}
+        with self.active():
+            self.module = importlib.import_module(package)
+
+    @contextmanager
+    def active(self) -> Iterator[None]:
+        """Let `import package` and `import oneflow` mean the copy and PyTorch."""
+        ours, finder = _of(*self._names), _Finder()
+        for name in ours:
+            del sys.modules[name]
+        sys.modules.update(self._modules)
+        sys.meta_path.insert(0, finder)
+        try:
+            yield
+        finally:
+            sys.meta_path.remove(finder)
+            self._modules = _of(*self._names)
+            for name in self._modules:
+                del sys.modules[name]
+            sys.modules.update(ours)

@@ -139,8 +139,11 @@ from oneflow.functional.elementwise import nan_to_num as nan_to_num
 from oneflow.functional.elementwise import round as round
 from oneflow.functional.elementwise import rsub as rsub
 from oneflow.functional.elementwise import signbit as signbit
+from oneflow.functional.extras import _assert as _assert
+from oneflow.functional.extras import _log_api_usage_once as _log_api_usage_once
 from oneflow.functional.extras import contiguous as contiguous
 from oneflow.functional.extras import from_dlpack as from_dlpack
+from oneflow.functional.extras import get_default_device as get_default_device
 from oneflow.functional.extras import is_floating_point as is_floating_point
 from oneflow.functional.extras import is_nonzero as is_nonzero
 from oneflow.functional.extras import numel as numel
@@ -466,7 +469,6 @@ from oneflow.functional.shaping import tile as tile
 from oneflow.functional.shaping import transpose as transpose
 from oneflow.functional.shaping import tril as tril
 from oneflow.functional.shaping import triu as triu
-from oneflow.functional.shaping import view as view
 from oneflow.functional.shaping import view_as as view_as
 from oneflow.functional.sliding import as_strided as as_strided
 from oneflow.functional.sliding import as_strided_scatter as as_strided_scatter
@@ -498,6 +500,10 @@ from oneflow.functional.statistics import cummin_result
 from oneflow.functional.statistics import histc as histc
 from oneflow.functional.statistics import histogram as histogram
 from oneflow.functional.statistics import pdist as pdist
+from oneflow.functional.storage import UntypedStorage as UntypedStorage
+from oneflow.functional.storage import asarray as asarray
+from oneflow.functional.storage import untyped_storage as untyped_storage
+from oneflow.functional.storage import view as view
 from oneflow.functional.upstream import bias_add as bias_add
 from oneflow.functional.upstream import depend as depend
 from oneflow.functional.upstream import fused_bias_add_dropout as fused_bias_add_dropout

@@ -32,6 +32,7 @@ from oneflow import sbp as sbp
 from oneflow import special as special
 from oneflow import sysconfig as sysconfig
 from oneflow import utils as utils
+from oneflow import version as version
 from oneflow.amp.autocasting import autocast as autocast
 from oneflow.amp.autocasting import autocast_decorator as autocast_decorator
 from oneflow.amp.autocasting import clear_autocast_cache as clear_autocast_cache
@@ -59,6 +60,8 @@ from oneflow.core.dtype import float32 as float
 from oneflow.core.dtype import float32 as float32
 from oneflow.core.dtype import float64 as double
 from oneflow.core.dtype import float64 as float64
+from oneflow.core.dtype import float8_e4m3fn as float8_e4m3fn
+from oneflow.core.dtype import float8_e5m2 as float8_e5m2
 from oneflow.core.dtype import int16 as int16
 from oneflow.core.dtype import int16 as short
 from oneflow.core.dtype import int32 as int
@@ -201,8 +204,10 @@ from oneflow.functional.elementwise import masked_fill as masked_fill
 from oneflow.functional.elementwise import nan_to_num as nan_to_num
 from oneflow.functional.elementwise import round as round
 from oneflow.functional.elementwise import rsub as rsub
+from oneflow.functional.extras import _assert as _assert
 from oneflow.functional.extras import contiguous as contiguous
 from oneflow.functional.extras import from_dlpack as from_dlpack
+from oneflow.functional.extras import get_default_device as get_default_device
 from oneflow.functional.extras import is_floating_point as is_floating_point
 from oneflow.functional.extras import is_nonzero as is_nonzero
 from oneflow.functional.extras import numel as numel
@@ -350,7 +355,6 @@ from oneflow.functional.shaping import tile as tile
 from oneflow.functional.shaping import transpose as transpose
 from oneflow.functional.shaping import tril as tril
 from oneflow.functional.shaping import triu as triu
-from oneflow.functional.shaping import view as view
 from oneflow.functional.sliding import as_strided as as_strided
 from oneflow.functional.sliding import as_strided_scatter as as_strided_scatter
 from oneflow.functional.special import digamma as digamma
@@ -368,6 +372,9 @@ from oneflow.functional.statistics import cummin_result
 from oneflow.functional.statistics import histc as histc
 from oneflow.functional.statistics import histogram as histogram
 from oneflow.functional.statistics import pdist as pdist
+from oneflow.functional.storage import UntypedStorage as UntypedStorage
+from oneflow.functional.storage import asarray as asarray
+from oneflow.functional.storage import view as view
 from oneflow.io.checkpoint import load as load
 from oneflow.io.checkpoint import save as save
 from oneflow.jit import Final as Final

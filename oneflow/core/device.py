@@ -27,7 +27,7 @@ def load_cupy() -> Any:
 
 
 ErrorClass: TypeAlias = type[BaseException] | None
-"""What `__exit__` gets first; inside Device, `type` is a text."""
+"""First argument of `__exit__`; inside Device, `type` is a text."""
 
 DeviceLike: TypeAlias = "Device | str"
 """A device as users give it: itself, or its text."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, cast, overload
 
 import numpy as np
 
@@ -127,4 +127,4 @@ def view(
     wanted = sizes[0] if len(sizes) == 1 and isinstance(sizes[0], DType) else dtype
     if wanted is not None:
         return bytes_as(input, wanted)
-    return shaping.view(input, *sizes, shape=shape, size=size)
+    return shaping.view(input, *cast("tuple[ShapeLike, ...]", sizes), shape=shape, size=size)

@@ -127,6 +127,7 @@ from oneflow.nn.modules.vision import PixelShuffle as PixelShuffle
 from oneflow.nn.modules.vision import Upsample as Upsample
 from oneflow.nn.modules.vision import UpsamplingBilinear2d as UpsamplingBilinear2d
 from oneflow.nn.modules.vision import UpsamplingNearest2d as UpsamplingNearest2d
+from oneflow.nn.parameter import Buffer as Buffer
 from oneflow.nn.parameter import Parameter as Parameter
 from oneflow.nn.qat import QatConv1d as QatConv1d
 from oneflow.nn.qat import QatConv2d as QatConv2d

@@ -40,6 +40,6 @@ def array_on(array: Array, device: Device) -> Any:
     return use_device(device.index).array(array)
 
 
-def without_values(shape: tuple[int, ...], dtype: Any) -> np.ndarray[Any, Any]:
+def without_values(shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
     """The array of a tensor on `meta`: one element's memory, which cannot be written."""
     return np.broadcast_to(np.zeros((), dtype), shape)

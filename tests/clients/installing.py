@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[2]
 FOLDER = Path(os.environ.get("ONEFLOW_CLIENTS", ROOT / "build" / "clients"))
 
 TOOLS = "setuptools<80 wheel pybind11"
-"""What old source distributions are built with."""
+"""The build tools of old source distributions."""
 
 
 def _pip(folder: Path, packages: str, *options: str) -> None:

@@ -97,7 +97,7 @@ def _ids(rng: np.random.Generator) -> np.ndarray:
 
 
 def inputs_of(name: str, rng: np.random.Generator) -> dict[str, np.ndarray]:
-    """What a model's forward takes in training."""
+    """Arguments of a model in training."""
     ones = np.ones((BATCH, LENGTH), np.int64)
     square = np.ones((BATCH, LENGTH, LENGTH), np.int64)
     if name == "gpt":

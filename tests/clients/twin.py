@@ -55,7 +55,7 @@ STANDS: dict[tuple[str, str], object] = {
     ("oneflow._C", "l1_loss"): torch.nn.functional.l1_loss,
     ("oneflow._C", "cross_entropy"): torch.nn.functional.cross_entropy,
 }
-"""What PyTorch calls by another name, or does not have at the same place."""
+"""Names that PyTorch lacks or has at another place."""
 
 torch.Tensor.is_global = False  # read by code that takes both kinds of tensor
 

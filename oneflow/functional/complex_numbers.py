@@ -11,6 +11,7 @@ from oneflow.functional.elementwise import clone, masked_fill, pick
 from oneflow.functional.promotion import as_float, as_type
 from oneflow.ops import compare, unary
 from oneflow.ops import complex_numbers as ops
+from oneflow.tensor.formats import memory_format
 from oneflow.tensor.tensor import Tensor
 
 
@@ -115,11 +116,11 @@ def view_as_complex(input: Tensor) -> Tensor:
     return ops.view_as_complex(input)
 
 
-def cfloat(input: Tensor) -> Tensor:
+def cfloat(input: Tensor, memory_format: memory_format | None = None) -> Tensor:
     """The elements as complex64."""
     return as_type(input, dtypes.complex64)
 
 
-def cdouble(input: Tensor) -> Tensor:
+def cdouble(input: Tensor, memory_format: memory_format | None = None) -> Tensor:
     """The elements as complex128."""
     return as_type(input, dtypes.complex128)

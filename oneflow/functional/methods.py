@@ -40,6 +40,7 @@ from oneflow.ops import unary
 from oneflow.tensor import on_ranks
 from oneflow.tensor.alike import Place, layout_of
 from oneflow.tensor.convert import deep_copy, reduce_tensor, to_numpy
+from oneflow.tensor.formats import memory_format
 from oneflow.tensor.inplace import check_writable, in_place, overwrite
 from oneflow.tensor.layout import as_placement
 from oneflow.tensor.printing import tensor_text
@@ -221,10 +222,10 @@ def _refilled(x: Tensor, values: Tensor) -> Tensor:
     return overwrite(x, values)
 
 
-def _dtype_method(name: str) -> Callable[[Tensor], Tensor]:
+def _dtype_method(name: str) -> Callable[..., Tensor]:
     dtype = dtype_of(name)
 
-    def method(self: Tensor) -> Tensor:
+    def method(self: Tensor, memory_format: memory_format | None = None) -> Tensor:
         return elementwise.cast(self, dtype)
 
     method.__doc__ = f"The elements as {name}."

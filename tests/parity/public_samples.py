@@ -418,6 +418,13 @@ SAMPLES: dict[str, list[Sample]] = {
 NOT_COMPARED = {
     **dict.fromkeys(
         (
+            *("float8_e4m3fn", "float8_e5m2", "UntypedStorage", "asarray", "untyped_storage"),
+            *("_assert", "_log_api_usage_once", "get_default_device", "Buffer"),
+        ),
+        "no op of tensors: tests/unit/test_torch_marks.py",
+    ),
+    **dict.fromkeys(
+        (
             *("ProfilerAction", "ProfilerActivity", "profile", "record_function"),
             "tensorboard_trace_handler",
         ),

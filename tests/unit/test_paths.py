@@ -237,6 +237,10 @@ utils.hooks                                   RemovableHandle
 utils.model_zoo                               load_url
 utils.tensor                                  from_torch
 utils.tensor.from_or_to_torch_tensor          to_torch
+compiler disable
+fx wrap
+library custom_op
+utils._pytree tree_map
 """
 WORDS = TYPICAL.split()
 NAMES = dict(zip(WORDS[::2], WORDS[1::2], strict=True))

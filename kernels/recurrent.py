@@ -51,7 +51,7 @@ class _Step:
         )
         make = self.kernel.workspace
         self.workspace: Types = make(self.types(rows), self.attrs) if make else ()
-        self._calls: dict[int, Callable[..., object]] = {}
+        self._calls: dict[int, tuple[Callable[..., object], bool]] = {}
 
     def types(self, rows: int) -> Types:
         one = TensorType((rows, self.hidden), self.dtype)
@@ -65,12 +65,15 @@ class _Step:
         if found is None:
             function: KernelFunction = self.kernel.bound(self.types(rows), self.attrs)
             if isinstance(function, CompiledKernel):
-                found = function.fixed(arrays)
+                found = function.fixed(arrays), True
             else:
-                rest = tuple(a[:rows] for a in spare)
-                found = lambda *given: function(xp, *given, *rest)  # noqa: E731
+                found = function, False
             self._calls[rows] = found
-        return found
+        call, is_fixed = found
+        if is_fixed:
+            return call
+        # Spare arrays are of this call: nodes of a graph that share this step each have their own.
+        return lambda *given: call(xp, *given, *[a[:rows] for a in spare])
 
 
 # ---- sequences -----------------------------------------------------------------------------------

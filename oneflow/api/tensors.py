@@ -130,7 +130,7 @@ ROWS: tuple[Row, ...] = (
         row("numel", "flow"),
         row("is_nonzero", "flow"),
         row("_assert", "flow"),
-        row("_log_api_usage_once", "_C"),
+        row("_log_api_usage_once", "_C", torch="_C._log_api_usage_once"),
         row("get_default_device", "flow"),
         row("is_floating_point", "flow"),
         row("contiguous", "flow", torch="Tensor.contiguous"),

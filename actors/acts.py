@@ -55,6 +55,25 @@ class Counts(Protocol):
 
 def last_acts(rings: Iterable[Acts], actors: Mapping[int, Counts], most: int) -> list[Act]:
     """The newest acts in these rings, oldest first. actors: by id, with their acts so far."""
+    seen: Counter[int] = Counter()
+    acts = []
+    for end, begin, key in _newest(rings, most):
+        seen[key] += 1
+        acts.append(Act(key, actors[key].acts - seen[key], begin, end))
+    return acts[::-1]
+
+
+def continued(rings: Iterable[Acts]) -> Acts:
+    """A ring that holds the newest acts of these and goes on from there."""
+    ring = Acts()
+    for i, (end, begin, key) in enumerate(reversed(_newest(rings, RING_SLOTS))):
+        ring.ends[i], ring.begins[i], ring.actors[i] = end, begin, key
+        ring.count = i + 1
+    return ring
+
+
+def _newest(rings: Iterable[Acts], most: int) -> list[tuple[float, float, int]]:
+    """(end, begin, actor) of the newest acts in these rings, newest first."""
     found = [
         entry
         for ring in rings
@@ -62,12 +81,7 @@ def last_acts(rings: Iterable[Acts], actors: Mapping[int, Counts], most: int) ->
         if entry[0]
     ]
     found.sort(reverse=True)
-    seen: Counter[int] = Counter()
-    acts = []
-    for end, begin, key in found[:most]:
-        seen[key] += 1
-        acts.append(Act(key, actors[key].acts - seen[key], begin, end))
-    return acts[::-1]
+    return found[:most]
 
 
 def describe_acts(

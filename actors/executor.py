@@ -293,7 +293,7 @@ class Executor:
         """A line for each of the newest acts, oldest first, with its age; any thread may ask."""
         recorder = self.recorder
         rings = [self.acts]
-        if recorder is not None and recorder.previous is not None:
+        if recorder is not None:
             rings.append(recorder.previous)
         found = last_acts(rings, {key: b.actor for key, b in self._actors.items()}, most)
         names = {key: b.actor.name for key, b in self._actors.items()}

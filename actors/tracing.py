@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from oneflow.actors.acts import Acts
+from oneflow.actors.acts import Acts, continued
 from oneflow.core.config import current_config
 from oneflow.core.log import get_logger
 from oneflow.services.traces import (
@@ -242,7 +242,7 @@ class Recorder:
         self._slots = _slots(self._total)
         for _ in range(RINGS - 1):
             self.empty.put(Acts(self._slots))
-        self.previous: Acts | None = None
+        self.previous = executor.acts  # what was done before it: who asks for the last acts sees it
         self.is_active = True
         self.dropped = 0  # acts for which there was no ring
         self._steps = 0
@@ -267,14 +267,15 @@ class Recorder:
             self._hand_over()
 
     def end(self) -> None:
-        """Hands over what there is; the executor goes on with a small ring."""
+        """Hands over what there is; the executor goes on with a small ring of the last acts."""
         if not self.is_active:
             return
         self.is_active = False
         self._executor.recorder = None
+        small = continued((self._executor.acts, self.previous))
         if self._in_ring:
             self._put()
-        self._executor.acts = Acts()
+        self._executor.acts = small
 
     def _hand_over(self) -> None:
         try:

@@ -8,6 +8,7 @@ rows that have ended stay where they are.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from itertools import accumulate
 from typing import Any
@@ -117,7 +118,7 @@ def _gates(x: Array, count: int) -> list[Array]:
     return [x[:, i * size : (i + 1) * size] for i in range(count)]
 
 
-class _Sequence:
+class _Sequence(ABC):
     """The common part of both directions, for inputs of certain types.
 
     workspace: of the call, the copies in float32 of half-precision arrays last.
@@ -145,14 +146,15 @@ class _Sequence:
         copies = [t.with_dtype(self.dtype) for t in (*self.outs, *types)] if self.narrow else []
         self.workspace: Types = (*own, *self.step.workspace, *copies)
 
+    @abstractmethod
     def operands(self) -> tuple[TensorType, TensorType, TensorType]:
         """An array of every step, the first state, the weight."""
-        raise NotImplementedError
 
+    @abstractmethod
     def spare_shapes(self) -> list[tuple[int, ...]]:
         """Shapes of what this direction needs."""
-        raise NotImplementedError
 
+    @abstractmethod
     def run(
         self,
         xp: ArrayModule,
@@ -162,7 +164,6 @@ class _Sequence:
         scratch: tuple[Array, ...],
     ) -> None:
         """scratch: the workspace of a step."""
-        raise NotImplementedError
 
     def __call__(self, xp: ArrayModule, *arrays: Array, **_: object) -> None:
         count, total = len(self.outs), len(self.outs) + len(self.types)

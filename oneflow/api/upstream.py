@@ -63,24 +63,27 @@ ROWS: tuple[Row, ...] = (
     *at("functional.from_data", row("_legacy_tensor_ctor", "_C", own="legacy_tensor", torch=None)),
     *_upstream_only(
         "functional.upstream_names",
-        "avg_pool2d_nhwc contiguous_ gru_cell image_flip lstm_cell rnn_relu_cell rnn_tanh_cell "
-        "tensor_setitem "
-        "assign_local_tensor batch_matmul batch_norm_backward_elemt batch_norm_backward_reduce "
-        "batch_norm_elemt batch_norm_gather_stats_with_counts batch_norm_stats "
-        "binary_cross_entropy_loss binary_cross_entropy_with_logits_loss "
-        "binary_cross_entropy_with_logits_loss_grad constant copy cosh_grad deconv1d deconv2d "
-        "deconv3d dim_gather distributed_sparse_cross_entropy embedding_renorm_ expand_dims "
-        "eye_ fused_clip_grad global_constant global_empty global_tensor_constant kl_div_loss "
-        "matrix_vector_product multi_tensor_adam_update multi_tensor_momentum_update "
-        "multi_tensor_sgd_update multi_tensor_yolov5_weight_update noncontiguous_binary_op "
-        "normalization normalization_add_relu reciprocal_no_nan reduce_all reduce_any "
-        "reduce_max reduce_max_device_stage reduce_max_global_stage reduce_mean reduce_min "
+        "assign_local_tensor avg_pool2d_nhwc batch_matmul binary_cross_entropy_loss "
+        "binary_cross_entropy_with_logits_loss binary_cross_entropy_with_logits_loss_grad "
+        "constant contiguous_ copy cosh_grad deconv1d deconv2d deconv3d dim_gather "
+        "distributed_sparse_cross_entropy embedding_renorm_ expand_dims eye_ global_constant "
+        "global_empty global_tensor_constant image_flip kl_div_loss matrix_vector_product "
+        "noncontiguous_binary_op reciprocal_no_nan reduce_all reduce_any reduce_max "
+        "reduce_max_device_stage reduce_max_global_stage reduce_mean reduce_min "
         "reduce_min_device_stage reduce_min_global_stage reduce_nansum reduce_prod reduce_sum "
         "rint scatternd scatterndlike select_top_n sigmoid_grad slice_view_1d_contiguous "
         "softmax_cross_entropy_grad sqrt_square_sum stream_touch tan_grad tanh_grad "
-        "tensor_constant throw_error unfold_tensor unsorted_segment_sum "
+        "tensor_constant tensor_setitem throw_error unfold_tensor unsorted_segment_sum "
         "unsorted_segment_sum_like upsample_bicubic_2d upsample_bilinear_2d upsample_linear_1d "
         "upsample_nearest_1d upsample_nearest_2d upsample_nearest_3d upsample_trilinear_3d "
         "vector_matrix_product",
+    ),
+    *_upstream_only(
+        "functional.upstream_training",
+        "batch_norm_backward_elemt batch_norm_backward_reduce batch_norm_elemt "
+        "batch_norm_gather_stats_with_counts batch_norm_stats fused_clip_grad gru_cell "
+        "lstm_cell multi_tensor_adam_update multi_tensor_momentum_update "
+        "multi_tensor_sgd_update multi_tensor_yolov5_weight_update normalization "
+        "normalization_add_relu rnn_relu_cell rnn_tanh_cell",
     ),
 )

@@ -58,8 +58,7 @@ class Run:
             wait_until(lambda: job.status().last_checkpoint_step >= 5 * EVERY)
             self.addresses = [a.daemon for a in job.status().assignments]
             self.job, self.pages = job.id, pages_of(local)
-            wait_until(lambda: self.page(0).total("oneflow_collective_bytes_total") > 0)
-            self.busy = [self.page(rank) for rank in (0, 1)]
+            wait_until(self.is_told)
             self.top = local.run("top", "--once").stdout
             job.cancel()
             job.wait(WAIT_S)
@@ -67,6 +66,13 @@ class Run:
             self.ended = [self.page(rank) for rank in (0, 1)]
             self.record = job.status()
             self.scheduler = Page(fetch(cluster.status().metrics_address))
+
+    def is_told(self) -> bool:
+        """Fetches the pages; has each rank told its daemon of its actors and what they moved?"""
+        self.busy = [self.page(rank) for rank in (0, 1)]
+        told = ("oneflow_collective_bytes_total", "oneflow_daemon_actors", "oneflow_registers")
+        has_loss = self.busy[0].total("oneflow_train_loss") > 0
+        return has_loss and all(page.total(name) > 0 for page in self.busy for name in told)
 
     def page(self, rank: int) -> Page:
         return Page(fetch(self.pages[self.addresses[rank]]))

@@ -100,6 +100,21 @@ def test_a_rank_tells_its_last_acts_with_their_ages() -> None:
     job.close()
 
 
+def test_a_rank_tells_its_last_acts_after_a_trace_as_before(tmp_path: Path) -> None:
+    cluster, feeds = cluster_of(2)
+    run(cluster, feeds, 40)
+    [before, _] = [e.describe_last_acts(live.LAST_ACTS) for e in cluster.executors]
+    recorded(tmp_path, 3, cluster, feeds)
+    [after, _] = [e.describe_last_acts(live.LAST_ACTS) for e in cluster.executors]
+    assert len(before.splitlines()) == len(after.splitlines()) == live.LAST_ACTS
+    assert ", call 39 " in before and ", call 42 " in after
+    ages = [float(age) for age in re.findall(r"(\d+\.\d+) s ago", after)]
+    assert ages == sorted(ages, reverse=True)
+    run(cluster, feeds, 1)
+    again = cluster.executors[0].describe_last_acts(live.LAST_ACTS)
+    assert len(again.splitlines()) == live.LAST_ACTS and ", call 43 " in again
+
+
 @pytest.mark.parametrize("world_size", [1, 2, 4])
 def test_every_act_of_the_traced_steps_is_in_the_file(world_size: int, tmp_path: Path) -> None:
     cluster, feeds = cluster_of(world_size)

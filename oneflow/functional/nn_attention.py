@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import math
 
+from oneflow.core.dtype import bool_
 from oneflow.core.errors import ShapeError
 from oneflow.functional.arithmetic import add, mul
 from oneflow.functional.elementwise import pick
 from oneflow.functional.nn_activation import dropout, softmax
-from oneflow.functional.shaping import repeat_interleave
+from oneflow.functional.promotion import as_type
+from oneflow.functional.shaping import repeat_interleave, tril
 from oneflow.ops.matmul import matmul
 from oneflow.ops.softmax import causal_softmax
+from oneflow.tensor.alike import filled_like
 from oneflow.tensor.tensor import Tensor
 
 
@@ -30,7 +33,7 @@ def scaled_dot_product_attention(
     e).
     attn_mask: bool (True: may be seen) or a float summand, broadcastable to (..., rows, columns);
     not with is_causal.
-    is_causal: row i sees columns up to i + columns - rows.  scale: 1/sqrt(d) if None.
+    is_causal: row i sees columns up to i.  scale: 1/sqrt(d) if None.
     enable_gqa: key and value may have fewer heads, in dim -3; each serves as many heads of the
     query, one after the other.
     Vaswani et al., "Attention is all you need", 2017.
@@ -47,6 +50,9 @@ def scaled_dot_product_attention(
     if is_causal:
         if attn_mask is not None:
             raise ShapeError("scaled_dot_product_attention: give attn_mask or is_causal, not both")
+        if scores.shape[-2] != scores.shape[-1]:  # the fused op ends both sides at one position
+            attn_mask = tril(as_type(filled_like(scores, 1), bool_))
+    if is_causal and attn_mask is None:
         weights = causal_softmax(scores, scale=factor)
     else:
         weights = softmax(_masked(mul(scores, factor), attn_mask), dim=-1)

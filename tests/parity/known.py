@@ -27,11 +27,6 @@ _ERRORS = {
 
 _OTHERS = {
     ("operators", "slice", "function"): "flow.slice is OneFlow's: a (start, stop, step) per dim",
-    (
-        "operators",
-        "nn.functional.scaled_dot_product_attention",
-        "function",
-    ): "is_causal aligns the last row with the last column, as decoding step by step needs",
     ("operators", "norm.nuc", "function"): "there are no singular values",
     ("operators", "linalg.norm", "function"): "gradient of the norm of order 0: zeros, not None",
     (

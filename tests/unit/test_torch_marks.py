@@ -187,6 +187,22 @@ def test_attention_with_fewer_heads_of_keys(rng: np.random.Generator) -> None:
         np.testing.assert_allclose(found.numpy(), expected.numpy(), atol=1e-6)
 
 
+@pytest.mark.parametrize("rows, columns", [(3, 5), (5, 3), (1, 6)])
+def test_causal_attention_of_unequal_lengths_begins_at_one_position(
+    rows: int, columns: int, rng: np.random.Generator
+) -> None:
+    shapes = [(2, rows, 4), (2, columns, 4), (2, columns, 3)]
+    values = [rng.standard_normal(shape) for shape in shapes]
+    found: list[list[np.ndarray]] = []
+    for library in (flow, torch):
+        given = [library.tensor(v, requires_grad=True) for v in values]
+        out = library.nn.functional.scaled_dot_product_attention(*given, is_causal=True)
+        out.sum().backward()
+        found.append([x.detach().numpy() for x in (out, *(g.grad for g in given))])
+    for ours, theirs in zip(*found, strict=True):
+        np.testing.assert_allclose(ours, theirs, atol=1e-12)
+
+
 def test_expand_that_repeats_nothing_can_be_written() -> None:
     x = flow.arange(3)
     row = flow.nn.Buffer(x.expand((1, -1)))

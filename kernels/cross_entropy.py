@@ -47,13 +47,14 @@ def nll_loss(
     labels: Array,
     *,
     ignore_index: int,
-    class_start: int = 0,
+    class_start: int | None = None,
 ) -> None:
     if log_probs.shape[1] == 0:
         loss[...] = 0
         return
-    check_labels("nll_loss", labels, ignore_index, None)
-    samples, kept, safe = _targets(xp, labels, ignore_index, log_probs.shape[1], class_start)
+    count = log_probs.shape[1]
+    check_labels("nll_loss", labels, ignore_index, count if class_start is None else None)
+    samples, kept, safe = _targets(xp, labels, ignore_index, count, class_start or 0)
     xp.negative(log_probs[samples, safe], out=loss)
     xp.copyto(loss, 0, where=~kept)
 

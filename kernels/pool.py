@@ -172,10 +172,14 @@ def avg_pool(
     plain, positions, spatial = _undilated(window), out.shape[2:], x.shape[2:]
     padded[...] = 0
     _inside(padded, spatial, window["padding"])[...] = x
-    out[...] = 0
+    # A sum of float16 may be larger than it holds, though the mean is not.
+    total = xp.zeros(out.shape, xp.float32) if out.dtype.itemsize == 2 else out
+    total[...] = 0
     for offset in product(*map(range, window["kernel"])):
-        out += _window(padded, offset, positions, plain)
-    out /= _divisors(xp, out, spatial, window)
+        total += _window(padded, offset, positions, plain)
+    total /= _divisors(xp, total, spatial, window)
+    if total is not out:
+        out[...] = total
 
 
 def _divisors(xp: ArrayModule, out: Array, spatial: Sizes, window: AvgWindow) -> Array:

@@ -84,7 +84,7 @@ _position("argmin")
 def _running(name: str) -> None:
     @kernel(name)
     def run(xp: ArrayModule, out: Array, x: Array, *, dim: int) -> None:
-        if x.dtype.name == "bfloat16" and xp.__name__ == "cupy":  # which cannot
+        if x.dtype.name in ("float16", "bfloat16"):  # added up in float32
             out[...] = getattr(xp, name)(x.astype(xp.float32), axis=dim)
         else:
             getattr(xp, name)(x, axis=dim, dtype=x.dtype, out=out)

@@ -12,7 +12,8 @@ from oneflow.functional.arithmetic import add, div, eq, mul
 from oneflow.functional.elementwise import clamp, pick
 from oneflow.functional.joining import cat
 from oneflow.functional.linear_algebra import matmul
-from oneflow.functional.reduction import mean, norm, var
+from oneflow.functional.promotion import as_type
+from oneflow.functional.reduction import mean, norm, var, widened
 from oneflow.functional.reduction import sum as total
 from oneflow.functional.searching import as_index
 from oneflow.functional.shaping import broadcast_tensors, expand, flip, pad_with, reshape, unsqueeze
@@ -191,8 +192,10 @@ def normalize(input: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -
 def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -> Tensor:
     """The cosine of the angle between vectors along `dim`; other dims are broadcast."""
     x1, x2 = broadcast_tensors(x1, x2)
-    lengths = mul(clamp(norm(x1, 2, dim), min=eps), clamp(norm(x2, 2, dim), min=eps))
-    return div(total(mul(x1, x2), dim), lengths)
+    a, b = widened(x1), widened(x2)
+    lengths = mul(clamp(norm(a, 2, dim), min=eps), clamp(norm(b, 2, dim), min=eps))
+    cosine = div(total(mul(a, b), dim), lengths)
+    return as_type(cosine, x1.type.dtype) if a is not x1 and b is not x2 else cosine
 
 
 def pairwise_distance(

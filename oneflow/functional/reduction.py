@@ -17,11 +17,13 @@ from oneflow.functional.elementwise import clone, masked_fill
 from oneflow.functional.promotion import as_float, as_type, category, same_type
 from oneflow.functional.shaping import diagonal
 from oneflow.ops import binary, compare, reduce
+from oneflow.ops.complex_numbers import complex_abs
 from oneflow.ops.gather import dim_gather
 from oneflow.ops.shape import reshape as reshape_op
 from oneflow.ops.unary import abs, exp, isnan, log, sign, sqrt, square
 from oneflow.tensor.tensor import Tensor
 
+NARROW = (dtypes.float16, dtypes.bfloat16)
 max_result = namedtuple("max_result", ("values", "indices"))
 min_result = namedtuple("min_result", ("values", "indices"))
 
@@ -51,8 +53,13 @@ def mean(
     x = as_float(input) if dtype is None else as_type(input, dtype_of(dtype))
     dims = many_dims(dim, x.ndim, "mean")
     count = math.prod(x.type.shape[d] for d in dims)
-    total = reduce.reduce_sum(x, dims=dims, keepdim=bool(keepdim))
-    return div(total, count if count else math.nan)
+    total = reduce.reduce_sum(widened(x), dims=dims, keepdim=bool(keepdim))
+    return as_type(div(total, count if count else math.nan), x.type.dtype)
+
+
+def widened(x: Tensor) -> Tensor:
+    """float32 for float16 and bfloat16, whose sums may be larger than the dtype holds."""
+    return as_type(x, dtypes.float32) if x.type.dtype in NARROW else x
 
 
 def prod(
@@ -200,9 +207,12 @@ def var(
     dims = many_dims(dim, input.ndim, "var")
     less = correction if correction is not None else (0 if unbiased is False else 1)
     count = math.prod(input.type.shape[d] for d in dims)
-    gap = square(sub(input, mean(input, dims, True) if dims else input))
+    x = widened(input)
+    gap = sub(x, mean(x, dims, True) if dims else x)
+    gap = square(complex_abs(gap) if gap.type.dtype.is_complex else gap)
     total = sum(gap, dims, bool(keepdim)) if dims else gap
-    return div(total, count - less if count > less else 0)
+    found = div(total, count - less if count > less else 0)
+    return as_type(found, input.type.dtype) if input.type.dtype in NARROW else found
 
 
 def std(
@@ -247,6 +257,10 @@ def norm(
     """(sum |x|^p)^(1/p) over `dim` (all dims if None); p: a number, inf, -inf or "fro" (2)."""
     order = p if ord is None else ord
     x = as_float(input) if dtype is None else as_type(input, dtype_of(dtype))
+    if x.type.dtype in NARROW:
+        return as_type(norm(widened(x), order, dim, keepdim), x.type.dtype)
+    if x.type.dtype.is_complex:
+        x = complex_abs(x)
     if order in ("fro", None, 2):
         return root(sum(square(x), dim, keepdim))
     if isinstance(order, str):

@@ -95,6 +95,8 @@ class RNNBase(Module):
         super().__init__()
         if mode not in NUM_GATES:
             raise ValueError(f"Unrecognized RNN mode: {mode}; it is one of {', '.join(NUM_GATES)}")
+        if num_layers < 1:
+            raise ValueError(f"num_layers must be greater than zero, got {num_layers}")
         if not 0 <= dropout <= 1:
             raise ValueError(f"dropout should be a number in range [0, 1], got {dropout}")
         if proj_size and (mode != "LSTM" or not 0 < proj_size < hidden_size):

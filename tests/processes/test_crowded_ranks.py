@@ -3,14 +3,10 @@ nothing."""
 
 from __future__ import annotations
 
-import os
 import time
 
 from tests.support.launching import check_done, launch
-
-
-def memory_files() -> set[str]:
-    return {name for name in os.listdir("/dev/shm") if "oneflow" in name}
+from tests.support.memory import check_no_memory_is_left, names_of_memory
 
 
 def test_four_ranks_on_one_core_finish_with_the_right_values() -> None:
@@ -18,10 +14,10 @@ def test_four_ranks_on_one_core_finish_with_the_right_values() -> None:
 
 
 def test_a_rank_that_dies_in_a_large_call_is_named_and_nothing_stays() -> None:
-    before, started = memory_files(), time.monotonic()
+    before, started = names_of_memory(), time.monotonic()
     result = launch(3, "crowded_program", "killed")
     said = result.stdout + result.stderr
     assert result.returncode != 0
     assert "rank=1" in said, said[-3000:]
     assert time.monotonic() - started < 50, "found by its end, not by the time-out"
-    assert memory_files() - before == set()
+    check_no_memory_is_left(before)

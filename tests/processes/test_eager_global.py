@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
 
 from tests.support.launching import check_done, launch_once
+from tests.support.memory import check_no_memory_is_left, names_of_memory
 
 SCENES = [
     *("draws", "layouts", "boxing", "conversions", "communication"),
@@ -17,6 +16,6 @@ SCENES = [
 @pytest.mark.parametrize("num_ranks", [2, 4])
 @pytest.mark.parametrize("scene", SCENES)
 def test_scene(scene: str, num_ranks: int) -> None:
-    before = set(os.listdir("/dev/shm"))
+    before = names_of_memory()
     check_done(launch_once(num_ranks, "eager_program", *SCENES), num_ranks, scene)
-    assert {n for n in set(os.listdir("/dev/shm")) - before if "oneflow" in n} == set()
+    check_no_memory_is_left(before)

@@ -18,6 +18,7 @@ import pytest
 
 from oneflow.scheduler.ports import free_port
 
+from .memory import check_no_memory_is_left, names_of_memory
 from .waiting import WAIT_S, wait_until
 
 BUSY = re.compile(
@@ -65,7 +66,7 @@ class Jobs:
         self.temporary = folder / "tmp"
         self.temporary.mkdir()
         self.mark = uuid.uuid4().hex
-        self.shm = set(os.listdir("/dev/shm"))
+        self.memory = names_of_memory()
         self.running: list[subprocess.Popen[str]] = []
 
     def env(self, **more: str) -> dict[str, str]:
@@ -125,7 +126,7 @@ class Jobs:
     def check_nothing_is_left(self) -> None:
         assert self.pids() == []
         assert list(self.temporary.iterdir()) == []
-        assert {n for n in set(os.listdir("/dev/shm")) - self.shm if "oneflow" in n} == set()
+        check_no_memory_is_left(self.memory)
 
 
 def environment(process: Path) -> set[str]:

@@ -1,4 +1,4 @@
-"""What test_graph_first.py runs in a new process: every sample twice in one graph, on different
+"""Runs every sample twice in one graph in a new process, on different
 numbers and with gradients, and only then eagerly. Prints how many calls it compared.
 
 A kernel that keeps arrays of one step for another, or is right only where eager code has bound it
@@ -35,8 +35,7 @@ CHOSEN = [sample for sample in SAMPLES if may_be_traced(sample)]
 
 def inputs_of(sample: Sample, scale: float, dtype: Any) -> list[Array]:
     return [
-        (x * scale).astype(dtype) if x.dtype == np.float64 else np.asarray(x)
-        for x in sample.inputs
+        (x * scale).astype(dtype) if x.dtype == np.float64 else np.asarray(x) for x in sample.inputs
     ]
 
 

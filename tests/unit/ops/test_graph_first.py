@@ -1,4 +1,4 @@
-"""Every op in a graph that is the first to run it: what the new process does is in
+"""Every op in a graph that is the first to run it; the new process runs
 graph_first_program.py.
 """
 

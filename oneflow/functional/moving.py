@@ -22,12 +22,12 @@ def to(input: Tensor, *args: Target, **kwargs: Any) -> Tensor:
     """`to(device)`, `to(dtype)`, `to(device, dtype)`, `to(other)`, with copy=False.
 
     Of a global tensor only the device *type* can be changed. The tensor itself if nothing changes.
-    `to(flow.Tensor)` is the tensor itself, `to(nn.graph.GraphTensor)` the view that the graph has
-    of it from which it was taken.
+    `to(flow.Tensor)` is the tensor itself.
     """
     if args and isinstance(args[0], type):
-        seen: Tensor = seen_as(input, args[0])
-        return seen
+        if isinstance(input, args[0]):
+            return input
+        raise TypeError(f"to(): a tensor is no {args[0].__name__}")
     copy = bool(kwargs.pop("copy", False))
     kwargs.pop("non_blocking", None)
     kwargs.pop("memory_format", None)
@@ -36,15 +36,6 @@ def to(input: Tensor, *args: Target, **kwargs: Any) -> Tensor:
     if device is not None:
         out = _to_device(out, device)
     return copy_op(out) if copy and out is input else out
-
-
-def seen_as(x: Tensor, view: type) -> Any:
-    """A tensor as an instance of a class that has `view_of`, or of its own. Raises TypeError."""
-    if isinstance(x, view):
-        return x
-    if not hasattr(view, "view_of"):
-        raise TypeError(f"to(): a tensor is no {view.__name__}")
-    return view.view_of(x)
 
 
 def _wanted(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import NoReturn
 
 from oneflow.amp.autocasting import autocast
 from oneflow.core.dtype import DType, DTypeLike, bfloat16, dtype_of, float16
@@ -67,12 +66,16 @@ class GraphConfig:
             )
         self.zero = Zero(stage, shard_min_size, shard_restore_level) if mode else None
 
-    def set_zero_redundancy_optimizer_mode(self, mode: str = "distributed_split") -> NoReturn:
-        """Raises ConfigError: `enable_zero` has taken its place."""
-        raise ConfigError(
-            "set_zero_redundancy_optimizer_mode was replaced; call "
-            "config.enable_zero(True, stage=1) instead"
-        )
+    def set_zero_redundancy_optimizer_mode(self, mode: str = "distributed_split") -> None:
+        """The name that `enable_zero` had: "distributed_split" is its stage 1, "non_distributed"
+        turns it off.
+        """
+        if mode not in ("distributed_split", "non_distributed"):
+            raise ConfigError(
+                "set_zero_redundancy_optimizer_mode takes 'distributed_split' or "
+                f"'non_distributed', got {mode!r}"
+            )
+        self.enable_zero(mode == "distributed_split", stage=1)
 
     @contextmanager
     def precision(self) -> Iterator[None]:

@@ -7,8 +7,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
-from weakref import ref
 
+from oneflow.core.dispatch import current_mode
 from oneflow.core.errors import GraphError
 from oneflow.core.placement import Placement
 from oneflow.nn.module import Module
@@ -35,12 +35,16 @@ class _Staged:
     def __init__(self, owner: object, graph: Graph, path: str) -> None:
         self._owner = owner
         self._graph = graph
-        self.name = path
+        self._path = path
+
+    @property
+    def name(self) -> str:
+        """The last part of the path; `name_prefix` is the rest."""
+        return self._path.rpartition(".")[2]
 
     @property
     def name_prefix(self) -> str:
-        head, _, _ = self.name.rpartition(".")
-        return f"{head}." if head else ""
+        return self._path.removesuffix(self.name)
 
     @property
     def _stage(self) -> Stage:
@@ -80,20 +84,8 @@ class GraphTensor(_Staged):
         super().__init__(tensor, graph, path)
         self.type = "PARAMETER" if isinstance(tensor, Parameter) else "BUFFER"
 
-    @staticmethod
-    def view_of(x: Tensor) -> GraphTensor:
-        """The view of the graph through which the tensor was last reached. Raises GraphError."""
-        held, graph, path = _REACHED.get(id(x), (None, None, ""))
-        found = None if held is None or held() is not x or graph is None else graph()
-        if found is None:
-            raise GraphError(
-                f"to(GraphTensor): a tensor {x.type} was reached through no graph; write "
-                "graph.module.name.to(GraphTensor)"
-            )
-        return GraphTensor(x, found, path)
-
     def __repr__(self) -> str:
-        return f"(GraphTensor:{self.name}(stage_id={self.stage_id}))"
+        return f"(GraphTensor:{self._path}(stage_id={self.stage_id}))"
 
 
 class GraphModule(_Staged):
@@ -123,7 +115,7 @@ class GraphModule(_Staged):
             self._graph._recomputed.discard(id(self._module))
 
     def __repr__(self) -> str:
-        return f"(GraphModule:{self.name}(stage_id={self.stage_id}))"
+        return f"(GraphModule:{self._path}(stage_id={self.stage_id}))"
 
 
 class Proxy:
@@ -163,6 +155,8 @@ class Proxy:
     def __setattr__(self, name: str, value: object) -> None:
         if isinstance(value, Proxy):
             value = value._module
+        elif isinstance(value, ProxyTensor):
+            value = value._tensor
         setattr(self._module, name, value)
 
     def __dir__(self) -> list[str]:
@@ -232,13 +226,50 @@ class Proxy:
         return f"(MODULE:{self._path}:{self._module!r})"
 
 
-_REACHED: dict[int, tuple[ref[Tensor], ref[Graph], str]] = {}
-"""The graph through which a parameter or buffer was last reached, and its path there, by its id."""
+class ProxyTensor:
+    """A parameter or buffer of a graph outside of `build`; inside, a graph gives the tensor itself.
+    Attributes are the tensor's.
+    """
+
+    __slots__ = ("_graph", "_path", "_tensor")
+
+    def __init__(self, tensor: Tensor, graph: Graph, path: str) -> None:
+        object.__setattr__(self, "_tensor", tensor)
+        object.__setattr__(self, "_graph", graph)
+        object.__setattr__(self, "_path", path)
+
+    def to(self, *wanted: object, **kwargs: object) -> Any:
+        """The view asked for: GraphTensor, or flow.Tensor for the tensor itself; anything else goes
+        to the tensor's own `to`.
+        """
+        if wanted == (GraphTensor,):
+            return self.config
+        return self._tensor.to(*wanted, **kwargs)
+
+    @property
+    def origin(self) -> Tensor:
+        """The tensor itself, as older upstream calls it."""
+        return self._tensor
+
+    @property
+    def config(self) -> GraphTensor:
+        """Its view, as older upstream calls it."""
+        return GraphTensor(self._tensor, self._graph, self._path)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._tensor, name)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        setattr(self._tensor, name, value)
+
+    def __repr__(self) -> str:
+        return f"({self.config.type}:{self._path}:{self._tensor.type})"
 
 
 def _proxied(graph: Graph, value: object, path: str) -> object:
-    """A module as its proxy, anything else as it is; of a tensor it is noted."""
-    if isinstance(value, Tensor) and value.value is None:
-        key = id(value)
-        _REACHED[key] = ref(value, lambda _: _REACHED.pop(key, None)), ref(graph), path
-    return Proxy(value, graph, path) if isinstance(value, Module) else value
+    """A module as its proxy, outside of `build` a tensor, too; anything else as it is."""
+    if isinstance(value, Module):
+        return Proxy(value, graph, path)
+    if isinstance(value, Tensor) and current_mode().has_memory:
+        return ProxyTensor(value, graph, path)
+    return value

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from oneflow.graph.config import GraphConfig
 from oneflow.graph.graph import Graph
-from oneflow.graph.proxy import GraphModule, GraphTensor, Proxy
+from oneflow.graph.proxy import GraphModule, GraphTensor, Proxy, ProxyTensor
 from oneflow.surfaces import accept_paths
 
-__all__ = ["Graph", "GraphConfig", "GraphModule", "GraphTensor", "Proxy"]
+__all__ = ["Graph", "GraphConfig", "GraphModule", "GraphTensor", "Proxy", "ProxyTensor"]
 
 
 accept_paths(__name__)

@@ -109,9 +109,10 @@ def replay(x: Tensor, steps: Steps) -> Tensor:
 
 def stand_in(x: Tensor) -> Any:
     """An array of bytes with the strides that the memory of `x` has, or would have in eager
-    execution; None for what would be a copy.
+    execution; None for what would be a copy. A global tensor has those of the whole, the same on
+    all ranks, whatever part of it lies here.
     """
-    if x._array is not None:
+    if x._array is not None and x._placement is None:
         return x._array
     view = view_of(x)
     if view is None:

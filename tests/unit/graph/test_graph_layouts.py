@@ -12,8 +12,11 @@ import pytest
 
 import oneflow as flow
 from oneflow import nn
+from oneflow.core.placement import Placement
 from oneflow.core.sbp import BROADCAST, PARTIAL, NdSbp, Split
+from oneflow.core.tensor_type import TensorType
 from oneflow.optim import LAMB, SGD, Adadelta, Adagrad, Adam, RMSprop
+from oneflow.tensor.tensor import wrap_global
 
 from .spread import Spread, placed
 
@@ -273,3 +276,23 @@ def test_ops_that_move_positions_run_on_parts_of_shards(name: str, nd_sbp: NdSbp
     spread = Spread(Move(), placed(X[0], nd_sbp), (3,) if len(nd_sbp) == 1 else (2, 2))
     assert spread.plan.graph.of_kind("parts") and not spread.plan.graph.of_kind("boxing")
     np.testing.assert_array_equal(spread(X[0]), PARTS[name](flow.tensor(X[0])).numpy())
+
+
+@pytest.mark.parametrize("kept", [16, 0], ids=["half", "nothing"])
+def test_a_shard_is_reshaped_as_the_whole_that_it_is_part_of(kept: int) -> None:
+    """Whether a reshape copies is asked of the whole; a rank has half of it, or nothing."""
+    place = Placement("cpu", [0, 1])
+    part = np.zeros(kept, np.float32)
+    bias = wrap_global(part, TensorType((32,), flow.float32), place, (Split(0),))
+
+    class Reshape(nn.Graph):
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = nn.Module()
+            self.model.register_buffer("bias", bias)
+
+        def build(self, x: Any) -> Any:
+            return x, self.model.bias.reshape(1, 1, 32)
+
+    trace = Reshape()._trace_apart(((flow.ones(2),), {}))[0]
+    assert trace.graph.of_kind("reshape")[0].outputs[0].type.shape == (1, 1, 32)

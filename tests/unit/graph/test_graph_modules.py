@@ -10,7 +10,7 @@ import pytest
 import oneflow as flow
 from oneflow import nn
 from oneflow.core.errors import OneFlowError
-from oneflow.nn.graph import GraphModule, GraphTensor, Proxy
+from oneflow.nn.graph import GraphModule, GraphTensor, Proxy, ProxyTensor
 
 HERE = flow.placement("cpu", [0])
 B = flow.sbp.broadcast
@@ -38,8 +38,9 @@ def test_modules_come_out_as_proxies_by_every_way() -> None:
     found = [*proxy.modules(), *proxy.children(), *proxy, proxy[1][0], proxy[-1]["a"]]
     found += [*proxy[2].values(), *(v for _, v in proxy[2].items()), *proxy[0:2]]
     assert all(isinstance(p, Proxy) for p in found)
-    assert proxy[1][0].to(GraphModule).name == "model.1.0"
-    assert proxy[-1]["b"].to(nn.graph.GraphModule).name == "model.2.b"
+    assert repr(proxy[1][0].to(GraphModule)) == "(GraphModule:model.1.0(stage_id=0))"
+    view = proxy[-1]["b"].to(nn.graph.GraphModule)
+    assert (view.name_prefix, view.name) == ("model.2.", "b")
     assert proxy[2].to(GraphModule).name_prefix == "model."
     assert list(proxy[2]) == ["a", "b"] and "a" in proxy[2] and len(proxy) == 3
     assert proxy[1][0].to(nn.Module) is model[1][0]
@@ -51,7 +52,7 @@ def test_modules_come_out_as_proxies_by_every_way() -> None:
 def test_attributes_go_to_the_module() -> None:
     model = make_model()
     proxy: Any = Predict(model).model
-    assert proxy[0].in_features == 4 and proxy[0].weight is model[0].weight
+    assert proxy[0].in_features == 4 and proxy[0].weight.origin is model[0].weight
     proxy[0].note = "kept"
     assert model[0].note == "kept"
     proxy.eval()
@@ -80,9 +81,10 @@ def test_stages_are_set_on_tensors_and_by_assignment() -> None:
     model = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4)).to_global(HERE, B)
     graph: Any = Predict(model)
     weight = graph.model[0].weight
-    assert weight.to(flow.Tensor) is weight is model[0].weight
+    assert isinstance(weight, ProxyTensor)
+    assert weight.to(flow.Tensor) is weight.origin is model[0].weight
     view = weight.to(GraphTensor)
-    assert (view.name, view.name_prefix, view.type) == ("model.0.weight", "model.0.", "PARAMETER")
+    assert (view.name, view.name_prefix, view.type) == ("weight", "model.0.", "PARAMETER")
     assert graph.model[1].running_mean.to(GraphTensor).type == "BUFFER"
     assert view.stage_id == 0 and view.stage_placement is None
     view.set_stage(2, HERE)
@@ -98,10 +100,38 @@ def test_stages_are_set_on_tensors_and_by_assignment() -> None:
     assert stages["model.0.weight"] == 2 and stages["model.1.weight"] == 3
     with pytest.raises(OneFlowError, match="compiled already"):
         view.stage_id = 1
-    with pytest.raises(OneFlowError, match="was reached through no graph"):
+    with pytest.raises(TypeError, match="a tensor is no GraphTensor"):
         flow.ones(2).to(GraphTensor)
     with pytest.raises(TypeError, match="a tensor is no Linear"):
         weight.to(nn.Linear)
+
+
+def test_tensors_of_a_graph_are_proxies_outside_of_build_only() -> None:
+    model = nn.Linear(4, 4)
+    seen = []
+
+    class Graph(nn.Graph):
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = model
+            self.model.weight.config.stage_id = 1  # as LiBai does to those of ViT
+
+        def build(self, x: Any) -> Any:
+            seen.append(self.model.weight is model.weight)
+            return x @ self.model.weight
+
+    graph = Graph()
+    weight: Any = graph.model.weight
+    assert weight.config.stage_id == 1 and "PARAMETER:model.weight" in repr(weight)
+    np.testing.assert_array_equal(weight.numpy(), model.weight.numpy())
+    weight.requires_grad = False
+    assert not model.weight.requires_grad
+    weight.to(flow.float32)
+    x = flow.randn(2, 4)
+    np.testing.assert_allclose(graph(x).numpy(), (x @ model.weight).numpy(), rtol=1e-6)
+    assert seen == [True]
+    graph.model.bias = graph.model.bias
+    assert type(model.bias) is nn.Parameter
 
 
 def test_hooks_of_modules_do_not_run() -> None:

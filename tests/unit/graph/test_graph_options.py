@@ -603,5 +603,15 @@ def test_zero_refuses_what_it_does_not_know(given: dict[str, int], message: str)
     graph = Train(Model(flow.tensor), SGD([flow.ones(1)], lr=0.1), Option())
     with pytest.raises(ConfigError, match=message):
         graph.config.enable_zero(True, **given)
-    with pytest.raises(ConfigError, match=r"call config\.enable_zero\(True, stage=1\) instead"):
-        graph.config.set_zero_redundancy_optimizer_mode("distributed_split")
+    with pytest.raises(ConfigError, match="or 'non_distributed', got 'split'"):
+        graph.config.set_zero_redundancy_optimizer_mode("split")
+
+
+def test_the_older_name_of_zero_is_its_first_stage() -> None:
+    graph = Train(Model(flow.tensor), SGD([flow.ones(1)], lr=0.1), Option())
+    graph.config.set_zero_redundancy_optimizer_mode()
+    older = graph.config.zero
+    graph.config.enable_zero(True, stage=1)
+    assert older == graph.config.zero is not None
+    graph.config.set_zero_redundancy_optimizer_mode("non_distributed")
+    assert graph.config.zero is None
